@@ -1,0 +1,132 @@
+// Package accesstoken answers: what does an access token say, and how is it known to be ours?
+//
+// Access tokens are JWTs of RFC 9068 (typ at+jwt), signed with ES256. authserver signs, both services verify; the two
+// stand side by side here so that neither can drift. A verified token proves only what was granted once: whether the
+// grant still lives and what its user may do is asked of Postgres at each request (package standing).
+package accesstoken
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/lestrrat-go/jwx/v2/jwa"
+	"github.com/lestrrat-go/jwx/v2/jwk"
+	"github.com/lestrrat-go/jwx/v2/jws"
+	"github.com/lestrrat-go/jwx/v2/jwt"
+
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// Type is the typ header (RFC 9068, section 2.1).
+const Type = "at+jwt"
+
+// Algorithm is the one algorithm that is signed with and accepted.
+const Algorithm = jwa.ES256
+
+// Claims are what a token says (contract, section 2). Times are whole seconds.
+type Claims struct {
+	Issuer   string
+	Subject  uuid.UUID // the user
+	Audience string    // the resource indicator, exactly one
+	Expires  time.Time
+	IssuedAt time.Time
+	ID       string
+	ClientID string
+	Scope    perm.Set
+	TenantID uuid.UUID
+	GrantID  uuid.UUID
+}
+
+const (
+	claimClient = "client_id"
+	claimScope  = "scope"
+	claimTenant = "tenant_id"
+	claimGrant  = "grant_id"
+)
+
+// Sign makes the token. key is a private ES256 key with its kid.
+func Sign(key jwk.Key, c Claims) (credential.Secret, error) {
+	token, err := jwt.NewBuilder().
+		Issuer(c.Issuer).Subject(c.Subject.String()).Audience([]string{c.Audience}).
+		Expiration(c.Expires).IssuedAt(c.IssuedAt).JwtID(c.ID).
+		Claim(claimClient, c.ClientID).Claim(claimScope, c.Scope.Scope()).
+		Claim(claimTenant, c.TenantID.String()).Claim(claimGrant, c.GrantID.String()).
+		Build()
+	if err != nil {
+		return "", fmt.Errorf("build access token: %w", err)
+	}
+	token.Options().Enable(jwt.FlattenAudience)
+	headers := jws.NewHeaders()
+	if err := headers.Set(jws.TypeKey, Type); err != nil {
+		return "", fmt.Errorf("access token header: %w", err)
+	}
+	signed, err := jwt.Sign(token, jwt.WithKey(Algorithm, key, jws.WithProtectedHeaders(headers)))
+	if err != nil {
+		return "", fmt.Errorf("sign access token: %w", err)
+	}
+	return credential.Secret(signed), nil
+}
+
+// Refusals of Verify. ErrUnknownKey is apart because the caller may fetch the keys again, once.
+var (
+	ErrInvalid    = errors.New("not a valid access token")
+	ErrUnknownKey = errors.New("access token of an unknown key")
+	ErrExpired    = errors.New("access token expired")
+)
+
+// leeway is what the clocks of two machines may differ.
+const leeway = 5 * time.Second
+
+// Verify returns the claims of a token that one of keys signed for issuer and that has not expired at now. The audience
+// is for the caller to compare, byte by byte.
+func Verify(text string, keys jwk.Set, issuer string, now time.Time) (Claims, error) {
+	header, err := checkSpelling(text)
+	if err != nil {
+		return Claims{}, err
+	}
+	key, found := keys.LookupKeyID(header.KeyID)
+	if !found {
+		return Claims{}, ErrUnknownKey
+	}
+	token, err := jwt.Parse([]byte(text), jwt.WithKey(Algorithm, key), jwt.WithValidate(false))
+	if err != nil {
+		return Claims{}, ErrInvalid
+	}
+	claims, err := readClaims(token)
+	if err != nil || claims.Issuer != issuer {
+		return Claims{}, ErrInvalid
+	}
+	if !now.Before(claims.Expires.Add(leeway)) {
+		return Claims{}, ErrExpired
+	}
+	if claims.IssuedAt.After(now.Add(leeway)) {
+		return Claims{}, ErrInvalid
+	}
+	return claims, nil
+}
+
+func readClaims(token jwt.Token) (Claims, error) {
+	text := func(name string) string {
+		value, _ := token.Get(name)
+		s, _ := value.(string)
+		return s
+	}
+	subject, err1 := uuid.Parse(token.Subject())
+	tenant, err2 := uuid.Parse(text(claimTenant))
+	grant, err3 := uuid.Parse(text(claimGrant))
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return Claims{}, err
+	}
+	c := Claims{
+		Issuer: token.Issuer(), Subject: subject, Expires: token.Expiration(), IssuedAt: token.IssuedAt(), ID: token.JwtID(),
+		ClientID: text(claimClient), Scope: perm.ParseScope(text(claimScope)), TenantID: tenant, GrantID: grant,
+	}
+	if len(token.Audience()) != 1 || c.Expires.IsZero() || c.IssuedAt.IsZero() || c.ID == "" || c.ClientID == "" {
+		return Claims{}, ErrInvalid
+	}
+	c.Audience = token.Audience()[0]
+	return c, nil
+}

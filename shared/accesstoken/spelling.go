@@ -1,0 +1,82 @@
+package accesstoken
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+)
+
+// maxLength bounds what is looked at: our tokens have about 700 characters.
+const maxLength = 4096
+
+type header struct {
+	Algorithm string   `json:"alg"`
+	Type      string   `json:"typ"`
+	KeyID     string   `json:"kid"`
+	Critical  []string `json:"crit"`
+}
+
+// checkSpelling is stricter than jwx, which also takes the JSON serialisation, padding, line breaks, any typ and unknown
+// crit headers (RFC 8725, section 3): compact form, alphabet without padding, alg, typ and kid present, nothing critical,
+// and claims whose types are those we write.
+func checkSpelling(text string) (header, error) {
+	if len(text) > maxLength {
+		return header{}, ErrInvalid
+	}
+	parts := strings.Split(text, ".")
+	if len(parts) != 3 {
+		return header{}, ErrInvalid
+	}
+	decoded := make([][]byte, 3)
+	for i, part := range parts {
+		raw, err := base64.RawURLEncoding.Strict().DecodeString(part)
+		if err != nil || len(part) == 0 || strings.ContainsAny(part, "\r\n") {
+			return header{}, ErrInvalid
+		}
+		decoded[i] = raw
+	}
+	var h header
+	if !decodeOnce(decoded[0], &h) || h.Algorithm != Algorithm.String() || h.Type != Type || h.KeyID == "" || h.Critical != nil {
+		return header{}, ErrInvalid
+	}
+	var types struct {
+		Audience string      `json:"aud"`
+		Expires  json.Number `json:"exp"`
+		IssuedAt json.Number `json:"iat"`
+	}
+	if !decodeOnce(decoded[1], &types) || types.Audience == "" || strings.ContainsAny(string(types.Expires), ".eE-\"") || types.Expires == "" {
+		return header{}, ErrInvalid
+	}
+	return h, nil
+}
+
+// decodeOnce decodes one JSON object whose keys are all different, and nothing after it.
+func decodeOnce(raw []byte, into any) bool {
+	if !distinctKeys(raw) {
+		return false
+	}
+	return json.Unmarshal(raw, into) == nil
+}
+
+func distinctKeys(raw []byte) bool {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
+		return false
+	}
+	seen := map[string]bool{}
+	for decoder.More() {
+		token, err := decoder.Token()
+		key, ok := token.(string)
+		// encoding/json matches keys in any case; two that differ by case alone would be one to it.
+		if err != nil || !ok || seen[strings.ToLower(key)] {
+			return false
+		}
+		seen[strings.ToLower(key)] = true
+		var value json.RawMessage
+		if decoder.Decode(&value) != nil {
+			return false
+		}
+	}
+	return true
+}

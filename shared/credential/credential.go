@@ -1,0 +1,91 @@
+// Package credential answers: how are the opaque secrets that people paste recognised and kept?
+//
+// A credential is a prefix that secret scanners can find, base62 random characters, and six base62 characters
+// of CRC32 over everything before them, so that a typing error or a scanner's false positive is told apart
+// without asking a database (contract, section 2). Only its SHA-256 is stored: the random part has at least
+// 178 bits, so a slow hash would protect nothing and cost every request.
+package credential
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"strings"
+)
+
+// A Kind is what a credential is for; its prefix begins every credential of the kind.
+type Kind struct {
+	Prefix string
+	random int // base62 characters
+}
+
+// The kinds. 43 base62 characters carry 256 bits.
+var (
+	PersonalAccessToken = Kind{Prefix: "alm_pat_", random: 43}
+	ClientSecret        = Kind{Prefix: "alm_cs_", random: 43}
+	EmbedKey            = Kind{Prefix: "alm_embed_", random: 24}
+)
+
+const (
+	alphabet       = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	checksumLength = 6
+)
+
+// New mints a credential of the kind from random, which must be a cryptographic source.
+func (k Kind) New(random io.Reader) (Secret, error) {
+	body, err := randomText(random, k.random)
+	if err != nil {
+		return "", fmt.Errorf("mint a credential: %w", err)
+	}
+	text := k.Prefix + body
+	return Secret(text + checksum(text)), nil
+}
+
+// Matches says whether text is spelled like a credential of the kind: prefix, alphabet, length and checksum.
+// It says nothing about whether the credential exists.
+func (k Kind) Matches(text string) bool {
+	if len(text) != len(k.Prefix)+k.random+checksumLength || !strings.HasPrefix(text, k.Prefix) {
+		return false
+	}
+	for i := len(k.Prefix); i < len(text); i++ {
+		if strings.IndexByte(alphabet, text[i]) < 0 {
+			return false
+		}
+	}
+	body := text[:len(text)-checksumLength]
+	return text[len(body):] == checksum(body)
+}
+
+// Hash is what is stored of a credential: the SHA-256 of its whole text.
+func Hash(text string) []byte {
+	sum := sha256.Sum256([]byte(text))
+	return sum[:]
+}
+
+func randomText(random io.Reader, length int) (string, error) {
+	out := make([]byte, 0, length)
+	buffer := make([]byte, length)
+	for len(out) < length {
+		if _, err := io.ReadFull(random, buffer); err != nil {
+			return "", err
+		}
+		for _, b := range buffer {
+			// 248 is the largest multiple of 62 in a byte: beyond it the first letters would be favoured.
+			if b < 248 && len(out) < length {
+				out = append(out, alphabet[b%62])
+			}
+		}
+	}
+	return string(out), nil
+}
+
+func checksum(text string) string {
+	sum := crc32.ChecksumIEEE([]byte(text))
+	var out [checksumLength]byte
+	for i := checksumLength - 1; i >= 0; i-- {
+		out[i] = alphabet[sum%62]
+		sum /= 62
+	}
+	return string(out[:])
+}

@@ -1,0 +1,70 @@
+package credential
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestMintedCredentialsMatchTheirKindAlone(t *testing.T) {
+	kinds := []Kind{PersonalAccessToken, ClientSecret, EmbedKey}
+	for _, kind := range kinds {
+		secret, err := kind.New(rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, other := range kinds {
+			if got, want := other.Matches(secret.Reveal()), other.Prefix == kind.Prefix; got != want {
+				t.Errorf("%s minted, %s matches = %v", kind.Prefix, other.Prefix, got)
+			}
+		}
+	}
+}
+
+func TestPersonalAccessTokenHasTheContractsFormat(t *testing.T) {
+	secret, _ := PersonalAccessToken.New(rand.Reader)
+	if !regexp.MustCompile(`^alm_pat_[0-9A-Za-z]{30,}[0-9A-Za-z]{6}$`).MatchString(secret.Reveal()) {
+		t.Errorf("format of %d characters is not the contract's", len(secret))
+	}
+}
+
+func TestAnyChangedCharacterIsNoticed(t *testing.T) {
+	secret, _ := PersonalAccessToken.New(rand.Reader)
+	text := secret.Reveal()
+	for i := range text {
+		replacement := byte('A')
+		if text[i] == 'A' {
+			replacement = 'B'
+		}
+		if changed := text[:i] + string(replacement) + text[i+1:]; PersonalAccessToken.Matches(changed) {
+			t.Fatalf("a change at %d went unnoticed", i)
+		}
+	}
+	for _, wrong := range []string{"", text + "0", text[:len(text)-1], " " + text, text + "\n", strings.ToUpper(text)} {
+		if PersonalAccessToken.Matches(wrong) {
+			t.Error("a wrong spelling matched")
+		}
+	}
+}
+
+func TestSecretPrintsNothingOfItself(t *testing.T) {
+	secret := Secret("alm_cs_hush")
+	encoded, err := json.Marshal(struct{ S Secret }{secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "secret", secret, "in", struct{ S Secret }{secret})
+	for _, printed := range []string{
+		fmt.Sprint(secret), fmt.Sprintf("%s %v %q %x %+v %#v", secret, secret, secret, secret, secret, secret),
+		fmt.Sprintf("%+v", struct{ S Secret }{secret}), string(encoded), log.String(),
+	} {
+		if strings.Contains(printed, "hush") || strings.Contains(printed, "68757368") {
+			t.Errorf("the secret is in %q", printed)
+		}
+	}
+}

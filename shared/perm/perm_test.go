@@ -1,0 +1,69 @@
+package perm
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestEveryPermissionHasItsSentence(t *testing.T) {
+	pattern := regexp.MustCompile(`^[a-z]+:[a-z]+:[a-z]+$`)
+	for _, entry := range All() {
+		if !pattern.MatchString(string(entry.ID)) {
+			t.Errorf("%s is not <module>:<action>:<resource>", entry.ID)
+		}
+		if entry.Title == "" || len(entry.Sentence) < 20 || !strings.HasSuffix(entry.Sentence, ".") {
+			t.Errorf("%s lacks a title or a sentence in plain words", entry.ID)
+		}
+		if entry.Needs != "" && !Known(entry.Needs) {
+			t.Errorf("%s needs %s, which is unknown", entry.ID, entry.Needs)
+		}
+		if strings.Contains(string(entry.ID), ":write:") && entry.Needs == "" {
+			t.Errorf("%s is a write that does not say which read goes with it", entry.ID)
+		}
+	}
+	if len(All()) != 6 {
+		t.Errorf("the contract names 6 permissions, the registry %d", len(All()))
+	}
+}
+
+func TestAccountAPIAccessIsNeverForConnectors(t *testing.T) {
+	if ForConnectors().Has(AccountAPIAccess) || len(ForConnectors()) != len(All())-1 {
+		t.Error(ForConnectors())
+	}
+}
+
+func TestComparisonIsToTheLetter(t *testing.T) {
+	set := NewSet(ProgrammesRead)
+	for _, other := range []Permission{"Programmes:read:programmes", "programmes:read:programmes ", "programmes:*:programmes", "programmes:read"} {
+		if set.Has(other) || Known(other) {
+			t.Errorf("%q taken for %q", other, ProgrammesRead)
+		}
+	}
+}
+
+func TestScopeIsReadAndWrittenInOneOrder(t *testing.T) {
+	set := ParseScope("  programmes:write:programmes programmes:read:programmes   programmes:read:programmes ")
+	if got := set.Scope(); got != "programmes:read:programmes programmes:write:programmes" {
+		t.Errorf("scope %q", got)
+	}
+	if len(ParseScope(" ")) != 0 || ParseScope("").Strings() == nil {
+		t.Error("an empty scope is the empty set")
+	}
+	if ParseScope("a\tb").Has("a") {
+		t.Error("only a space separates")
+	}
+}
+
+func TestSetArithmetic(t *testing.T) {
+	a, b := NewSet(ProgrammesRead, ProgrammesWrite), NewSet(ProgrammesWrite, AccountAPIAccess)
+	if got := a.Intersect(b).Scope(); got != "programmes:write:programmes" {
+		t.Errorf("intersect: %s", got)
+	}
+	if got := a.Without(b).Scope(); got != "programmes:read:programmes" {
+		t.Errorf("without: %s", got)
+	}
+	if a.HasAll(b) || !a.HasAll(NewSet(ProgrammesRead)) || !a.HasAll(nil) {
+		t.Error("HasAll")
+	}
+}

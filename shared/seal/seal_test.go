@@ -1,0 +1,83 @@
+package seal
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/base64"
+	"testing"
+
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+func newKey(t *testing.T) []byte {
+	t.Helper()
+	key := make([]byte, 32)
+	_, _ = rand.Read(key)
+	return key
+}
+
+func box(t *testing.T, purpose string, keys ...[]byte) *Box {
+	t.Helper()
+	b, err := NewBox(keys, purpose)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestWhatIsSealedOpensForItsPurposeAlone(t *testing.T) {
+	key := newKey(t)
+	text := box(t, "cursor", key).Seal([]byte("after 42"))
+	if got, err := box(t, "cursor", key).Open(text); err != nil || string(got) != "after 42" {
+		t.Fatalf("%q %v", got, err)
+	}
+	if _, err := box(t, "ticket", key).Open(text); err == nil {
+		t.Error("opened for another purpose")
+	}
+	if _, err := box(t, "cursor", newKey(t)).Open(text); err == nil {
+		t.Error("opened with another key")
+	}
+}
+
+func TestOldKeysOpenAndTheNewestSeals(t *testing.T) {
+	old, fresh := newKey(t), newKey(t)
+	text := box(t, "cursor", old).Seal([]byte("x"))
+	rotated := box(t, "cursor", fresh, old)
+	if _, err := rotated.Open(text); err != nil {
+		t.Error("a text sealed before the rotation is refused")
+	}
+	if _, err := box(t, "cursor", old).Open(rotated.Seal([]byte("x"))); err == nil {
+		t.Error("still sealing with the old key")
+	}
+}
+
+func TestEveryAlterationIsForeign(t *testing.T) {
+	b := box(t, "cursor", newKey(t))
+	text := b.Seal([]byte("after 42"))
+	for i := range text {
+		changed := []byte(text)
+		changed[i] ^= 1
+		if _, err := b.Open(string(changed)); err == nil {
+			t.Fatalf("altered at %d and opened", i)
+		}
+	}
+	for _, other := range []string{"", "x", text + "=", text + "\n", text[:20] + "\r\n" + text[20:], text[:len(text)-1]} {
+		if _, err := b.Open(other); err == nil {
+			t.Errorf("another spelling opened (%d characters)", len(other))
+		}
+	}
+}
+
+func TestParseKeys(t *testing.T) {
+	a, b := newKey(t), newKey(t)
+	encode := base64.RawURLEncoding.EncodeToString
+	keys, err := ParseKeys(credential.Secret(encode(a) + ", " + base64.URLEncoding.EncodeToString(b)))
+	if err != nil || len(keys) != 2 || !bytes.Equal(keys[0], a) || !bytes.Equal(keys[1], b) {
+		t.Errorf("%d keys, %v", len(keys), err)
+	}
+	for _, wrong := range []string{"", "short", encode(a) + ",", encode(a[:31])} {
+		if _, err := ParseKeys(credential.Secret(wrong)); err == nil {
+			t.Error("accepted a bad key")
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package web
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// Proxies are the address ranges whose X-Forwarded-For is believed. Empty: nobody's is (contract, section 7).
+type Proxies []netip.Prefix
+
+// ParseProxies reads address ranges in CIDR notation or single addresses, separated by commas.
+func ParseProxies(text string) (Proxies, error) {
+	var out Proxies
+	for _, part := range strings.Split(text, ",") {
+		part = strings.TrimSpace(part)
+		if part == "" {
+			continue
+		}
+		prefix, err := netip.ParsePrefix(part)
+		if err != nil {
+			address, err := netip.ParseAddr(part)
+			if err != nil {
+				return nil, fmt.Errorf("%q is neither an address nor a range like 10.0.0.0/8", part)
+			}
+			prefix = netip.PrefixFrom(address, address.BitLen())
+		}
+		out = append(out, prefix.Masked())
+	}
+	return out, nil
+}
+
+func (p Proxies) trust(address netip.Addr) bool {
+	for _, prefix := range p {
+		if prefix.Contains(address) {
+			return true
+		}
+	}
+	return false
+}
+
+// ClientAddress returns the address of the caller: that of the connection, or, where a trusted proxy holds it, the
+// nearest one in X-Forwarded-For that is no trusted proxy. What lies beyond an untrusted hop is hearsay.
+func (p Proxies) ClientAddress(r *http.Request) netip.Addr {
+	connection, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	address := connection.Addr().Unmap()
+	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	for i := len(hops) - 1; i >= 0 && p.trust(address); i-- {
+		hop, err := netip.ParseAddr(strings.TrimSpace(hops[i]))
+		if err != nil {
+			return address
+		}
+		address = hop.Unmap()
+	}
+	return address
+}

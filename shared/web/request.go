@@ -1,0 +1,80 @@
+package web
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+type requestIDKey struct{}
+
+// RequestIDHeader carries the id of a request to the caller, and from the gateway to the services.
+const RequestIDHeader = "X-Request-Id"
+
+// RequestID returns the id of the request that ctx belongs to, or "".
+func RequestID(ctx context.Context) string {
+	id, _ := ctx.Value(requestIDKey{}).(string)
+	return id
+}
+
+// Observe gives each request an id, logs its outcome, and answers a panic by lastResort. Query strings and headers
+// are not logged: they may hold codes and tokens. An id that the caller sent is taken only if it is a UUID.
+func Observe(next http.Handler, log *slog.Logger, lastResort http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := r.Header.Get(RequestIDHeader)
+		if _, err := uuid.Parse(id); err != nil || len(id) != 36 {
+			id = uuid.NewString()
+		}
+		w.Header().Set(RequestIDHeader, id)
+		r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
+		recorder := &statusRecorder{ResponseWriter: w}
+		began := time.Now()
+		defer func() {
+			if cause := recover(); cause != nil {
+				if cause == http.ErrAbortHandler {
+					panic(cause)
+				}
+				log.Error("panic", "request_id", id, "path", r.URL.Path, "cause", cause, "stack", string(debug.Stack()))
+				if recorder.status == 0 {
+					lastResort.ServeHTTP(recorder, r)
+				}
+			}
+			level := slog.LevelInfo
+			if recorder.status >= 500 {
+				level = slog.LevelError
+			}
+			log.Log(r.Context(), level, "request", "request_id", id, "method", r.Method, "path", r.URL.Path,
+				"status", recorder.status, "bytes", recorder.bytes, "ms", time.Since(began).Milliseconds())
+		}()
+		next.ServeHTTP(recorder, r)
+	})
+}
+
+type statusRecorder struct {
+	http.ResponseWriter
+	status int
+	bytes  int64
+}
+
+func (s *statusRecorder) WriteHeader(status int) {
+	if s.status == 0 {
+		s.status = status
+	}
+	s.ResponseWriter.WriteHeader(status)
+}
+
+func (s *statusRecorder) Write(p []byte) (int, error) {
+	if s.status == 0 {
+		s.status = http.StatusOK
+	}
+	n, err := s.ResponseWriter.Write(p)
+	s.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController reach the writer beneath.
+func (s *statusRecorder) Unwrap() http.ResponseWriter { return s.ResponseWriter }

@@ -1,0 +1,107 @@
+package web
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+func status(code int) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })
+}
+
+func TestMethodsNamesWhatIsAllowed(t *testing.T) {
+	handler := Methods(map[string]http.Handler{"GET": status(200), "POST": status(201)}, status(405))
+	for method, want := range map[string]int{"GET": 200, "HEAD": 200, "POST": 201, "DELETE": 405, "OPTIONS": 405} {
+		recorder := httptest.NewRecorder()
+		handler.ServeHTTP(recorder, httptest.NewRequest(method, "/", nil))
+		if recorder.Code != want {
+			t.Errorf("%s: %d", method, recorder.Code)
+		}
+		if allow := recorder.Header().Get("Allow"); want == 405 && allow != "GET, HEAD, POST" {
+			t.Errorf("Allow: %q", allow)
+		}
+	}
+}
+
+func TestObserveLogsNoQueryAndSurvivesAPanic(t *testing.T) {
+	var log strings.Builder
+	handler := Observe(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") }),
+		slog.New(slog.NewJSONHandler(&log, nil)), status(500))
+	request := httptest.NewRequest("GET", "/callback?code=hush", nil)
+	request.Header.Set(RequestIDHeader, "not\na-uuid")
+	recorder := httptest.NewRecorder()
+	handler.ServeHTTP(recorder, request)
+	id := recorder.Header().Get(RequestIDHeader)
+	if recorder.Code != 500 || len(id) != 36 || !strings.Contains(log.String(), id) {
+		t.Errorf("%d %q %s", recorder.Code, id, log.String())
+	}
+	if strings.Contains(log.String(), "hush") {
+		t.Error("the query is in the log")
+	}
+}
+
+func TestForwardedHeadersCountFromNamedProxiesAlone(t *testing.T) {
+	proxies, err := ParseProxies("10.0.0.0/8, 192.0.2.7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ remote, forwarded, want string }{
+		{"203.0.113.5:1", "198.51.100.1", "203.0.113.5"},
+		{"10.1.2.3:1", "198.51.100.1", "198.51.100.1"},
+		{"10.1.2.3:1", "127.0.0.1, 198.51.100.1", "198.51.100.1"},
+		{"10.1.2.3:1", "198.51.100.1, 192.0.2.7", "198.51.100.1"},
+		{"10.1.2.3:1", "rubbish", "10.1.2.3"},
+		{"10.1.2.3:1", "", "10.1.2.3"},
+		{"[::ffff:10.1.2.3]:1", "198.51.100.1", "198.51.100.1"},
+	} {
+		request := httptest.NewRequest("GET", "/", nil)
+		request.RemoteAddr = c.remote
+		request.Header.Set("X-Forwarded-For", c.forwarded)
+		if got := proxies.ClientAddress(request).String(); got != c.want {
+			t.Errorf("%s via %q: %s, want %s", c.remote, c.forwarded, got, c.want)
+		}
+	}
+	if _, err := ParseProxies("10.0.0.0/8,everyone"); err == nil {
+		t.Error("a bad range is accepted")
+	}
+}
+
+func TestServeFinishesWhatIsInFlight(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	entered := make(chan struct{})
+	address := make(chan net.Addr, 1)
+	served := make(chan error, 1)
+	go func() {
+		served <- Serve(ctx, "127.0.0.1:0", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			close(entered)
+			time.Sleep(200 * time.Millisecond)
+			_, _ = io.WriteString(w, "done")
+		}), slog.New(slog.DiscardHandler), func(a net.Addr) { address <- a })
+	}()
+	answer := make(chan string, 1)
+	go func() {
+		response, err := http.Get("http://" + (<-address).String())
+		if err != nil {
+			answer <- err.Error()
+			return
+		}
+		body, _ := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		answer <- string(body)
+	}()
+	<-entered
+	stop()
+	if got := <-answer; got != "done" {
+		t.Errorf("in flight: %s", got)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
