@@ -41,11 +41,11 @@ func checkSpelling(text string) (header, error) {
 		return header{}, ErrInvalid
 	}
 	var types struct {
-		Audience string      `json:"aud"`
-		Expires  json.Number `json:"exp"`
-		IssuedAt json.Number `json:"iat"`
+		Audience string `json:"aud"`
+		Expires  int64  `json:"exp"`
+		IssuedAt int64  `json:"iat"`
 	}
-	if !decodeOnce(decoded[1], &types) || types.Audience == "" || strings.ContainsAny(string(types.Expires), ".eE-\"") || types.Expires == "" {
+	if !decodeOnce(decoded[1], &types) || types.Audience == "" || types.Expires <= 0 || types.IssuedAt <= 0 {
 		return header{}, ErrInvalid
 	}
 	return h, nil
