@@ -1,0 +1,71 @@
+package client
+
+import (
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+const (
+	maxRedirects      = 20
+	maxRedirectLength = 2048
+)
+
+// What the authorization response adds to the URI; a registered URI that brings it along could forge an answer.
+var reservedParameters = []string{"code", "state", "iss", "error", "error_description", "response"}
+
+func checkRedirects(uris []string) error {
+	if len(uris) == 0 || len(uris) > maxRedirects {
+		return &Refusal{Redirect: true, Field: "redirectUris", Message: "Give 1 to 20 redirectUris."}
+	}
+	for _, uri := range uris {
+		if reason := refuseRedirect(uri); reason != "" {
+			return &Refusal{Redirect: true, Field: "redirectUris", Message: reason}
+		}
+	}
+	return nil
+}
+
+// refuseRedirect says why a redirect URI cannot be registered, or "" (contract, section 5; RFC 9700, section 4.1).
+func refuseRedirect(uri string) string {
+	if len(uri) > maxRedirectLength {
+		return "A redirect URI has at most 2,048 characters."
+	}
+	for _, r := range uri {
+		if r <= ' ' || r >= 0x7f || r == '\\' {
+			return "A redirect URI is written in printable ASCII, without spaces or backslashes."
+		}
+	}
+	parsed, err := url.Parse(uri)
+	switch {
+	case err != nil || !parsed.IsAbs() || parsed.Hostname() == "" || parsed.Opaque != "":
+		return "A redirect URI is absolute, like https://app.example.org/callback."
+	case parsed.Scheme != "https" && (parsed.Scheme != "http" || !loopback(parsed.Hostname())):
+		return "A redirect URI uses https; http is for localhost, 127.0.0.1 and [::1] alone."
+	case strings.Contains(uri, "#"):
+		return "A redirect URI has no fragment (#)."
+	case parsed.User != nil || strings.Contains(parsed.Host, "@"):
+		return "A redirect URI has no user name or password."
+	case strings.Contains(uri, "*"):
+		return "A redirect URI has no wildcard (*): register each one."
+	}
+	query, err := url.ParseQuery(parsed.RawQuery)
+	if err != nil {
+		return "The redirect URI's query cannot be read."
+	}
+	for name := range query {
+		if slices.Contains(reservedParameters, strings.ToLower(name)) {
+			return "A redirect URI has no query parameter named code, state, iss, error, error_description or response."
+		}
+	}
+	return ""
+}
+
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	address, err := netip.ParseAddr(host)
+	return err == nil && address.IsLoopback()
+}

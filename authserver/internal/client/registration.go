@@ -1,0 +1,105 @@
+package client
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// A Registration is what an application says of itself (spec 4.2, contract section 5).
+type Registration struct {
+	Name       string
+	Redirects  []string
+	Required   []string
+	Platform   string
+	Resource   string
+	AuthMethod string
+}
+
+// A Refusal says why a registration is refused; Redirect tells which of the two error codes it is (RFC 7591, section 3.2.2).
+type Refusal struct {
+	Redirect bool
+	Field    string
+	Message  string
+}
+
+func (r *Refusal) Error() string { return r.Message }
+
+// Platforms are the values of connectorPlatform.
+var platforms = []string{"claude", "chatgpt"}
+
+const maxNameLength = 100
+
+// Accept returns the client that the registration describes, without identifier, workspace and secret, or a *Refusal.
+// resources are the deployment's resource identifiers.
+func (r Registration) Accept(resources []string) (Client, error) {
+	c := Client{Kind: Confidential, Name: strings.TrimSpace(r.Name), Platform: r.Platform, Resource: r.Resource, Redirects: r.Redirects}
+	if c.Name == "" || len([]rune(c.Name)) > maxNameLength || strings.ContainsFunc(c.Name, unprintable) {
+		return Client{}, &Refusal{Field: "name", Message: "Give the application a name of 1 to 100 printable characters."}
+	}
+	if r.Platform != "" || r.Resource != "" {
+		c.Kind = Connector
+	}
+	if err := checkRedirects(r.Redirects); err != nil {
+		return Client{}, err
+	}
+	for _, check := range []func(*Client, []string) error{r.platform, r.permissions, r.authMethod} {
+		if err := check(&c, resources); err != nil {
+			return Client{}, err
+		}
+	}
+	return c, nil
+}
+
+func (r Registration) platform(c *Client, resources []string) error {
+	if c.Kind != Connector {
+		return nil
+	}
+	if !slices.Contains(platforms, r.Platform) {
+		return &Refusal{Field: "connectorPlatform", Message: "connectorPlatform is claude or chatgpt, and goes with resource."}
+	}
+	if !slices.Contains(resources, r.Resource) {
+		return &Refusal{Field: "resource", Message: "resource is one of: " + strings.Join(resources, ", ") + "."}
+	}
+	return nil
+}
+
+func (r Registration) permissions(c *Client, _ []string) error {
+	if len(r.Required) == 0 {
+		return &Refusal{Field: "requiredPermissions", Message: "Name at least one permission in requiredPermissions."}
+	}
+	c.Required = perm.FromStrings(r.Required)
+	for _, p := range c.Required {
+		if !perm.Known(p) {
+			return &Refusal{Field: "requiredPermissions", Message: "requiredPermissions holds an unknown permission."}
+		}
+		if entry, _ := perm.Describe(p); c.Kind == Connector && !entry.Connector {
+			return &Refusal{Field: "requiredPermissions", Message: string(p) + " is never given to a connector."}
+		}
+	}
+	return nil
+}
+
+func (r Registration) authMethod(c *Client, _ []string) error {
+	if c.Kind == Connector {
+		if r.AuthMethod != "" && AuthMethod(r.AuthMethod) != AuthNone {
+			return &Refusal{Field: "tokenEndpointAuthMethod", Message: "A connector is a public client: leave tokenEndpointAuthMethod out, or say none."}
+		}
+		c.AuthMethod = AuthNone
+		return nil
+	}
+	switch method := AuthMethod(r.AuthMethod); method {
+	case "":
+		c.AuthMethod = SecretJSON
+	case SecretJSON, SecretPost, SecretBasic:
+		c.AuthMethod = method
+	default:
+		return &Refusal{Field: "tokenEndpointAuthMethod", Message: "tokenEndpointAuthMethod is client_secret_json, client_secret_post or client_secret_basic."}
+	}
+	return nil
+}
+
+func unprintable(r rune) bool {
+	return r < ' ' || r == 0x7f || (r >= 0x202a && r <= 0x202e) || (r >= 0x2066 && r <= 0x2069) || r == 0xfffd
+}

@@ -1,0 +1,54 @@
+package client
+
+import "time"
+
+// A Kind is what sort of software the client is.
+type Kind string
+
+// The kinds (contract, sections 2 to 5).
+const (
+	Confidential Kind = "confidential"
+	Connector    Kind = "connector"
+	Service      Kind = "service"
+)
+
+// An AuthMethod is how a client says who it is at the token endpoint (RFC 7591, section 2, and the spec's own JSON body).
+type AuthMethod string
+
+// The methods. SecretJSON is the spec's body (4.3) and the default of confidential clients.
+const (
+	AuthNone    AuthMethod = "none"
+	SecretJSON  AuthMethod = "client_secret_json"
+	SecretPost  AuthMethod = "client_secret_post"
+	SecretBasic AuthMethod = "client_secret_basic"
+)
+
+// CodeLife is how long an authorization code is good for (contract, section 3).
+const CodeLife = 60 * time.Second
+
+// Traits are what follows from a kind.
+type Traits struct {
+	Public         bool          // has no secret
+	Authorizes     bool          // may send users to the consent page
+	PKCERequired   bool          // S256 challenge and verifier (RFC 7636)
+	ResourceNeeded bool          // must name its resource (RFC 8707)
+	Refreshes      bool          // gets rotating refresh tokens
+	NeedsLLM       bool          // works only while the workspace's LLM integration is on
+	AllOrNothing   bool          // its user must hold every required permission
+	AccessLife     time.Duration // of an access token, at most
+	GrantLife      time.Duration // from consent to the end of everything
+}
+
+// A confidential grant ends CodeLife later than its token could at the earliest, so that a token always has its 90 days
+// (spec 8) however late within its minute the code was exchanged.
+var traits = map[Kind]Traits{
+	Confidential: {Authorizes: true, AllOrNothing: true, AccessLife: 90 * 24 * time.Hour, GrantLife: 90*24*time.Hour + CodeLife},
+	Connector: {
+		Public: true, Authorizes: true, PKCERequired: true, ResourceNeeded: true, Refreshes: true, NeedsLLM: true,
+		AccessLife: time.Hour, GrantLife: 30 * 24 * time.Hour,
+	},
+	Service: {},
+}
+
+// Traits returns the kind's row of the table; that of an unknown kind allows nothing.
+func (k Kind) Traits() Traits { return traits[k] }

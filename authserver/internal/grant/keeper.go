@@ -1,0 +1,288 @@
+package grant
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// A Keeper keeps grants in both stores, in the order that the invariants need. It is safe for concurrent use.
+type Keeper struct {
+	ledger   Ledger
+	register Register
+	mint     *Mint
+	log      *slog.Logger
+}
+
+// NewKeeper makes a Keeper of the two stores.
+func NewKeeper(ledger Ledger, register Register, mint *Mint, log *slog.Logger) *Keeper {
+	return &Keeper{ledger: ledger, register: register, mint: mint, log: log}
+}
+
+// decisionTime bounds what follows once a script may have decided. The caller's own context no longer counts then: a
+// client that hangs up must not leave a decision half written.
+const decisionTime = 5 * time.Second
+
+// ErrTaken says that a consent cannot be given again: its code was redeemed, or the grant has ended.
+var ErrTaken = errors.New("this consent was used already")
+
+// Facts reads what is known of a client and a grant; a zero grant id reads the client alone.
+func (k *Keeper) Facts(ctx context.Context, clientID, grantID uuid.UUID) (Facts, error) {
+	return k.ledger.Facts(ctx, clientID, grantID)
+}
+
+// ReadToken takes a token apart without I/O, or returns ErrForged.
+func (k *Keeper) ReadToken(kind TokenKind, text credential.Secret) (Token, error) {
+	return k.mint.Read(kind, text.Reveal())
+}
+
+// Open makes the grant of a consent pending and returns its code. A second call with the same id replaces a code that is
+// still unused; after its redemption, ErrTaken.
+func (k *Keeper) Open(ctx context.Context, g Grant, terms CodeTerms) (credential.Secret, error) {
+	secret, code := k.mint.New(Code, g.ID, 0)
+	g.State, g.CodeBinding = Pending, Binding(code.Hash, terms.RedirectURI, terms.Challenge)
+	state, err := k.ledger.Open(ctx, g)
+	if err != nil {
+		return "", err
+	}
+	if state != Pending {
+		return "", ErrTaken
+	}
+	word, err := k.register.Issue(ctx, g.ID, code.Hash, terms, g.Ends)
+	if err != nil {
+		return "", err
+	}
+	if word != OK {
+		return "", ErrTaken
+	}
+	return secret, nil
+}
+
+// Issued is what a redemption or a rotation gave.
+type Issued struct {
+	Grant   Grant
+	Now     time.Time         // the Ledger's clock, for the token's times
+	Refresh credential.Secret // empty for confidential grants (G5)
+}
+
+// Redeem exchanges a code once (G1).
+func (k *Keeper) Redeem(ctx context.Context, facts Facts, code Token, terms CodeTerms) (Issued, error) {
+	g := facts.Grant
+	if g == nil || g.ClientID != terms.ClientID {
+		return Issued{}, refuse(unknownCode)
+	}
+	switch g.State {
+	case Revoked:
+		return Issued{}, refuse(g.Reason.Words(g.RevokedAt))
+	case Active:
+		return Issued{}, k.redeemedAgain(ctx, *g, code, terms)
+	}
+	if err := facts.standingRefusal(); err != nil {
+		return Issued{}, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
+	defer cancel()
+	issued := Issued{Grant: *g, Now: facts.Now}
+	var next Token
+	if g.Kind.Traits().Refreshes {
+		issued.Refresh, next = k.mint.New(Refresh, g.ID, 1)
+	}
+	nonce := uuid.NewString()
+	word, err := again(func() (Word, error) { return k.register.Exchange(ctx, g.ID, nonce, code.Hash, terms, next.Hash) })
+	if err != nil {
+		return Issued{}, err
+	}
+	if err := k.answerExchange(ctx, *g, word); err != nil {
+		return Issued{}, err
+	}
+	fence, err := k.commit(ctx, g.ID, nonce, func() (Fence, error) { return k.ledger.Activate(ctx, g.ID, next.Hash) })
+	if err != nil {
+		return Issued{}, err
+	}
+	if fence == Refused { // the Register had forgotten that the code was used
+		return Issued{}, k.end(ctx, *g, CodeReused)
+	}
+	return issued, nil
+}
+
+// redeemedAgain judges a code whose grant is active: the Ledger alone proves the reuse (G1).
+func (k *Keeper) redeemedAgain(ctx context.Context, g Grant, code Token, terms CodeTerms) error {
+	if g.Resource != terms.Resource {
+		return &Refusal{Target: true, Message: wrongTarget}
+	}
+	if !bytes.Equal(g.CodeBinding, Binding(code.Hash, terms.RedirectURI, terms.Challenge)) {
+		return refuse("The authorization code was used already.")
+	}
+	return k.end(ctx, g, CodeReused)
+}
+
+func (k *Keeper) answerExchange(ctx context.Context, g Grant, word Word) error {
+	switch word {
+	case OK:
+		return nil
+	case Reused:
+		return k.end(ctx, g, CodeReused)
+	case Burned:
+		return k.end(ctx, g, CodeGuessed)
+	case WrongRes:
+		return &Refusal{Target: true, Message: wrongTarget}
+	case WrongURI:
+		return refuse("redirect_uri is not, to the letter, the one that the code was sent to.")
+	case WrongPKC:
+		return refuse("code_verifier does not match the code_challenge of the authorization request.")
+	case Expired, Missing:
+		return refuse("The authorization code has expired: it is good for 60 seconds. Send the user to the consent page again.")
+	case Replaced:
+		return refuse("The authorization code was replaced by a newer one.")
+	case Gone:
+		return refuse("The authorization code was revoked.")
+	case Ended:
+		return refuse(over)
+	}
+	return refuse(unknownCode)
+}
+
+// Rotate exchanges a refresh token for the next one (G2, G3). A replay is recognised before anything else is asked.
+func (k *Keeper) Rotate(ctx context.Context, facts Facts, old Token, clientID uuid.UUID, resource string) (Issued, error) {
+	g := facts.Grant
+	if g == nil || g.ClientID != clientID || !g.Kind.Traits().Refreshes || g.State == Pending {
+		return Issued{}, refuse(unknownToken)
+	}
+	if g.State == Revoked {
+		return Issued{}, refuse(g.Reason.Words(g.RevokedAt))
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
+	defer cancel()
+	if old.Generation < g.Generation && facts.Now.Before(g.Ends) {
+		return Issued{}, k.end(ctx, *g, Replayed)
+	}
+	if err := facts.standingRefusal(); err != nil {
+		return Issued{}, err
+	}
+	secret, next := k.mint.New(Refresh, g.ID, old.Generation+1)
+	nonce := uuid.NewString()
+	word, err := k.rotate(ctx, *g, nonce, old, resource, next.Hash)
+	if err != nil {
+		return Issued{}, err
+	}
+	if err := k.answerRotation(ctx, *g, word); err != nil {
+		return Issued{}, err
+	}
+	fence, err := k.commit(ctx, g.ID, nonce, func() (Fence, error) {
+		return k.ledger.Advance(ctx, g.ID, next.Generation, next.Hash)
+	})
+	if err != nil {
+		return Issued{}, err
+	}
+	if fence == Refused { // the Ledger is further than the Register remembered: this token was superseded
+		return Issued{}, k.end(ctx, *g, Replayed)
+	}
+	return Issued{Grant: *g, Now: facts.Now, Refresh: secret}, nil
+}
+
+// rotate asks the Register, and brings it up to date from the Ledger, once, if it has lost what it knew.
+func (k *Keeper) rotate(ctx context.Context, g Grant, nonce string, old Token, resource string, next []byte) (Word, error) {
+	ask := func() (Word, error) { return k.register.Rotate(ctx, nonce, old, g.ClientID, resource, next) }
+	word, err := again(ask)
+	if err != nil || (word != Missing && word != Ahead) {
+		return word, err
+	}
+	if err := k.register.Repair(ctx, g); err != nil {
+		return "", err
+	}
+	return again(ask)
+}
+
+func (k *Keeper) answerRotation(ctx context.Context, g Grant, word Word) error {
+	switch word {
+	case OK:
+		return nil
+	case Replay:
+		return k.end(ctx, g, Replayed)
+	case WrongRes:
+		return &Refusal{Target: true, Message: wrongTarget}
+	case Gone:
+		return refuse("The grant was revoked.")
+	case Ended:
+		return refuse(over)
+	}
+	return refuse(unknownToken)
+}
+
+// end revokes for a reason that the caller caused, and says so once the Ledger has committed it (G9).
+func (k *Keeper) end(ctx context.Context, g Grant, reason Reason) error {
+	if err := k.revoke(ctx, g.ID, g.Ends, reason, "client:"+g.ClientID.String()); err != nil {
+		return err
+	}
+	return refuse(reason.Words(nil))
+}
+
+// Revoke ends a grant for good (G7). It returns once the Ledger has committed; the Register follows as it can, which
+// nothing depends on.
+func (k *Keeper) Revoke(ctx context.Context, g Grant, reason Reason, actor string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
+	defer cancel()
+	return k.revoke(ctx, g.ID, g.Ends, reason, actor)
+}
+
+func (k *Keeper) revoke(ctx context.Context, id uuid.UUID, ends time.Time, reason Reason, actor string) error {
+	if err := k.ledger.Revoke(ctx, id, reason, actor); err != nil {
+		return err
+	}
+	k.Forget(ctx, id, ends, reason)
+	return nil
+}
+
+// Forget tells the Register of a revocation that the Ledger has committed in the transaction of its cause.
+func (k *Keeper) Forget(ctx context.Context, id uuid.UUID, ends time.Time, reason Reason) {
+	if err := k.register.Revoke(ctx, id, reason, ends); err != nil {
+		k.log.Warn("the register was not told of a revocation; the ledger refuses the grant all the same",
+			"grant_id", id, "reason", reason, "error", err)
+	}
+}
+
+// again asks a second time, with the same nonce, when an answer was lost (G8).
+func again(ask func() (Word, error)) (Word, error) {
+	word, err := ask()
+	if err != nil {
+		word, err = ask()
+	}
+	return word, err
+}
+
+const (
+	commitTries = 4
+	commitPause = 50 * time.Millisecond
+)
+
+// commit repeats an idempotent update of the Ledger until its outcome is known. One that certainly did not happen is
+// undone in the Register, so that the caller's credential works again after the 503.
+func (k *Keeper) commit(ctx context.Context, id uuid.UUID, nonce string, update func() (Fence, error)) (Fence, error) {
+	var err error
+	uncertain := false
+	for try := range commitTries {
+		var fence Fence
+		if fence, err = update(); err == nil {
+			return fence, nil
+		}
+		uncertain = uncertain || !errors.Is(err, ErrNotCommitted)
+		select {
+		case <-ctx.Done():
+			return Refused, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		case <-time.After(commitPause << try):
+		}
+	}
+	if !uncertain {
+		if undoErr := k.register.Undo(ctx, id, nonce); undoErr != nil {
+			k.log.Warn("an uncommitted decision could not be undone: its credential will count as used", "grant_id", id, "error", undoErr)
+		}
+	}
+	return Refused, err
+}

@@ -1,0 +1,83 @@
+package grant
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// ErrUnavailable says that a store did not answer, and that nothing was changed or that it cannot be known. It is never
+// the caller's fault (503).
+var ErrUnavailable = errors.New("a store does not answer")
+
+// ErrNotCommitted, beside ErrUnavailable, says that the Ledger certainly did not commit.
+var ErrNotCommitted = errors.New("not committed")
+
+// A Fence is what the Ledger said to an advance.
+type Fence int
+
+// Passed: the advance is committed. Overtaken: the grant was revoked meanwhile. Refused: the Ledger is already further.
+const (
+	Refused Fence = iota
+	Passed
+	Overtaken
+)
+
+// A Ledger is the truth about grants, in Postgres. Its errors wrap ErrUnavailable; those of Advance and Activate also
+// ErrNotCommitted where that is certain.
+type Ledger interface {
+	// Facts reads, in one statement, the client, the grant and the standing of its user. A zero grant id reads the
+	// client alone. What does not exist is nil.
+	Facts(ctx context.Context, clientID, grantID uuid.UUID) (Facts, error)
+	// Open inserts a pending grant, or gives the pending one of the same id a new code. It returns the state found.
+	Open(ctx context.Context, g Grant) (State, error)
+	// Activate moves a pending grant to generation 1 with hash. It is idempotent: the same hash passes again.
+	Activate(ctx context.Context, id uuid.UUID, hash []byte) (Fence, error)
+	// Advance moves an active grant to generation with hash, from any smaller one. It is idempotent likewise.
+	Advance(ctx context.Context, id uuid.UUID, generation uint32, hash []byte) (Fence, error)
+	// Revoke ends the grant, durably, with its audit event; a grant that has ended keeps its first reason.
+	Revoke(ctx context.Context, id uuid.UUID, reason Reason, actor string) error
+}
+
+// A Word is a script's answer.
+type Word string
+
+// The words of the scripts (lua/*.lua).
+const (
+	OK       Word = "ok"
+	Missing  Word = "missing"  // the Register does not know the grant
+	Ahead    Word = "ahead"    // the token is newer than what the Register knows
+	Gone     Word = "revoked"  // revoked already
+	Ended    Word = "ended"    // its time is over
+	Stranger Word = "client"   // another client's
+	Replay   Word = "replay"   // superseded: the grant is revoked now
+	Reused   Word = "reused"   // used code: the grant is revoked now
+	Burned   Word = "burned"   // fifth mismatch: the grant is revoked now
+	Expired  Word = "expired"  // the code's 60 seconds are over
+	Replaced Word = "replaced" // not the grant's current code or token
+	WrongURI Word = "redirect"
+	WrongPKC Word = "verifier"
+	WrongRes Word = "resource"
+	NotYours Word = "taken" // issue: the code was redeemed, or the grant has ended
+)
+
+// CodeTerms are what a code is tied to.
+type CodeTerms struct {
+	ClientID    uuid.UUID
+	RedirectURI string
+	Resource    string
+	Challenge   string // of PKCE, "" for none
+}
+
+// A Register decides races over grants, in Redis, one script a decision. Its errors wrap ErrUnavailable. A call with
+// the nonce of an earlier one gets the earlier answer (G8).
+type Register interface {
+	Issue(ctx context.Context, id uuid.UUID, codeHash []byte, terms CodeTerms, ends time.Time) (Word, error)
+	Exchange(ctx context.Context, id uuid.UUID, nonce string, codeHash []byte, terms CodeTerms, refreshHash []byte) (Word, error)
+	Rotate(ctx context.Context, nonce string, old Token, clientID uuid.UUID, resource string, next []byte) (Word, error)
+	Undo(ctx context.Context, id uuid.UUID, nonce string) error
+	Revoke(ctx context.Context, id uuid.UUID, reason Reason, ends time.Time) error
+	Repair(ctx context.Context, g Grant) error
+}

@@ -1,0 +1,124 @@
+package grant
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/seal"
+)
+
+// A Token is an authorization code or a refresh token, taken apart.
+type Token struct {
+	GrantID    uuid.UUID
+	Generation uint32 // 0 in a code
+	Hash       []byte // SHA-256 of its random part: what the stores keep
+}
+
+// A TokenKind is the prefix of a token, and part of what its MAC covers.
+type TokenKind string
+
+// The kinds (contract, section 2).
+const (
+	Code    TokenKind = "alm_ac_"
+	Refresh TokenKind = "alm_rt_"
+)
+
+// ErrForged says that a text is no token that we minted. It is known without any I/O.
+var ErrForged = errors.New("not a token of this server")
+
+// 84 bytes make exactly 112 base64url characters: no padding and no spare bits, so each token has one spelling.
+const (
+	idSize     = 16
+	randomSize = 32
+	bodySize   = idSize + 4 + randomSize
+	tokenSize  = bodySize + sha256.Size
+)
+
+// A Mint makes and reads tokens: prefix, then base64url of grant id, generation, 32 random bytes and an HMAC-SHA256 over
+// the kind and all of that. The MAC is what lets garbage be refused for microseconds, and a superseded token be
+// believed without a row for it. It is safe for concurrent use.
+type Mint struct{ keys [][]byte }
+
+// NewMint derives its keys from the master keys: the first mints, all are believed.
+func NewMint(keys seal.Keys) (*Mint, error) {
+	derived, err := keys.Derive("grant tokens")
+	if err != nil || len(derived) == 0 {
+		return nil, fmt.Errorf("keys of the grant tokens: %w", errors.Join(err, errors.New("at least one is needed")))
+	}
+	return &Mint{keys: derived}, nil
+}
+
+// New mints a token and returns it with what the stores are to keep of it.
+func (m *Mint) New(kind TokenKind, id uuid.UUID, generation uint32) (credential.Secret, Token) {
+	raw := make([]byte, bodySize, tokenSize)
+	copy(raw, id[:])
+	binary.BigEndian.PutUint32(raw[idSize:], generation)
+	_, _ = rand.Read(raw[idSize+4:]) // never fails (crypto/rand)
+	token := Token{GrantID: id, Generation: generation, Hash: hashRandom(raw)}
+	raw = append(raw, mac(m.keys[0], kind, raw)...)
+	return credential.Secret(string(kind) + base64.RawURLEncoding.EncodeToString(raw)), token
+}
+
+// Read takes a token apart, or returns ErrForged.
+func (m *Mint) Read(kind TokenKind, text string) (Token, error) {
+	encoded, ok := strings.CutPrefix(text, string(kind))
+	if !ok || len(encoded) != base64.RawURLEncoding.EncodedLen(tokenSize) {
+		return Token{}, ErrForged
+	}
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(encoded)
+	if err != nil || len(raw) != tokenSize { // shorter: the decoder skipped line breaks
+		return Token{}, ErrForged
+	}
+	body, authentic := raw[:bodySize], 0
+	for _, key := range m.keys {
+		authentic |= subtle.ConstantTimeCompare(mac(key, kind, body), raw[bodySize:])
+	}
+	if authentic != 1 {
+		return Token{}, ErrForged
+	}
+	return Token{
+		GrantID: uuid.UUID(body[:idSize]), Generation: binary.BigEndian.Uint32(body[idSize:]), Hash: hashRandom(body),
+	}, nil
+}
+
+func mac(key []byte, kind TokenKind, body []byte) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write([]byte(kind))
+	h.Write(body)
+	return h.Sum(nil)
+}
+
+func hashRandom(body []byte) []byte {
+	sum := sha256.Sum256(body[idSize+4 : bodySize])
+	return sum[:]
+}
+
+// Binding is what the Ledger keeps of a code: one hash over the code, where it goes and the PKCE challenge ("" for none).
+// With it a second redemption is told from a clumsy guess even when the Register has lost its memory (G1).
+func Binding(codeHash []byte, redirectURI, challenge string) []byte {
+	h := sha256.New()
+	h.Write(codeHash)
+	_ = binary.Write(h, binary.BigEndian, uint32(len(redirectURI)))
+	h.Write([]byte(redirectURI))
+	h.Write([]byte(challenge))
+	return h.Sum(nil)
+}
+
+// ChallengeOf is the S256 challenge of a verifier (RFC 7636, section 4.2); that of no verifier is none.
+func ChallengeOf(verifier credential.Secret) string {
+	if verifier == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(verifier.Reveal()))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
