@@ -131,6 +131,7 @@ create table account.grants (
   state text not null check (state in ('pending', 'active', 'revoked')),
   generation integer not null default 0,
   refresh_hash bytea,
+  code_binding bytea, -- one hash over the code, its redirect URI and its challenge: tells a reuse from a guess
   created_at timestamptz not null default now(),
   last_used_at timestamptz,
   ends_at timestamptz not null,

@@ -1,0 +1,22 @@
+// Package audit answers: who did what, when, to whom?
+//
+// Events are append-only (the service's role may insert and read, never change) and hold no secret.
+package audit
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// An Event is one thing that happened. Action is <noun>.<past participle>, as in grant.revoked.
+type Event struct {
+	At        time.Time // set by the store
+	TenantID  *uuid.UUID
+	UserID    *uuid.UUID // whom it concerns
+	Actor     string     // user:<id>, client:<id>, admin, system
+	Action    string
+	Subject   string // grant:<id>, client:<id>, …
+	Detail    map[string]any
+	RequestID string
+}

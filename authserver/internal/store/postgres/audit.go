@@ -1,0 +1,33 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/shared/identity"
+)
+
+const insertEvent = `
+insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
+values (@id, @tenant, @user, @actor, @action, @subject, @detail, @request)`
+
+func eventArgs(e audit.Event) pgx.NamedArgs {
+	detail := e.Detail
+	if detail == nil {
+		detail = map[string]any{}
+	}
+	return pgx.NamedArgs{
+		"id": identity.New(), "tenant": e.TenantID, "user": e.UserID, "actor": e.Actor, "action": e.Action,
+		"subject": e.Subject, "detail": detail, "request": e.RequestID,
+	}
+}
+
+// Record appends an event of its own; one that belongs to a change is written in that change's transaction instead.
+func (s *Store) Record(ctx context.Context, e audit.Event) error {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	_, err := s.pool.Exec(ctx, insertEvent, eventArgs(e))
+	return unavailable("record event", err)
+}

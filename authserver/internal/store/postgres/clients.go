@@ -1,0 +1,174 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// ErrNoClient says that there is no such client, or that it was deleted.
+var ErrNoClient = errors.New("no such client")
+
+// clientColumns of account.oauth_clients c, with the hashes of its live secrets.
+const clientColumns = `c.id, c.kind, c.tenant_id, c.name, c.redirect_uris, c.required_permissions, c.connector_platform,
+  c.resource, c.token_endpoint_auth_method, c.created_by, c.created_at,
+  (select array_agg(s.hash order by s.created_at) from account.client_secrets s
+   where s.client_id = c.id and (s.expires_at is null or s.expires_at > now()))`
+
+// A clientRow is a client that an outer join may have left out.
+type clientRow struct {
+	id, tenantID, createdBy              *uuid.UUID
+	kind, name, platform, resource, auth *string
+	redirects, required                  []string
+	created                              *time.Time
+	secrets                              [][]byte
+}
+
+func (r *clientRow) targets() []any {
+	return []any{&r.id, &r.kind, &r.tenantID, &r.name, &r.redirects, &r.required, &r.platform, &r.resource, &r.auth,
+		&r.createdBy, &r.created, &r.secrets}
+}
+
+func (r *clientRow) client() *client.Client {
+	if r.id == nil {
+		return nil
+	}
+	c := &client.Client{
+		ID: *r.id, Kind: client.Kind(*r.kind), Name: *r.name, Redirects: r.redirects, Required: perm.FromStrings(r.required),
+		AuthMethod: client.AuthMethod(*r.auth), CreatedBy: r.createdBy, CreatedAt: *r.created, Secrets: r.secrets,
+	}
+	if r.tenantID != nil {
+		c.TenantID = *r.tenantID
+	}
+	if r.platform != nil {
+		c.Platform, c.Resource = *r.platform, *r.resource
+	}
+	return c
+}
+
+// Client reads a client, or returns ErrNoClient.
+func (s *Store) Client(ctx context.Context, id uuid.UUID) (client.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	var row clientRow
+	err := s.pool.QueryRow(ctx, `select `+clientColumns+` from account.oauth_clients c where c.id = $1 and c.deleted_at is null`, id).
+		Scan(row.targets()...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return client.Client{}, ErrNoClient
+	}
+	if err != nil {
+		return client.Client{}, unavailable("read client", err)
+	}
+	return *row.client(), nil
+}
+
+// Clients lists the clients of a workspace, newest first.
+func (s *Store) Clients(ctx context.Context, tenant uuid.UUID) ([]client.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, `select `+clientColumns+` from account.oauth_clients c
+		where c.tenant_id = $1 and c.deleted_at is null order by c.created_at desc, c.id desc`, tenant)
+	if err != nil {
+		return nil, unavailable("list clients", err)
+	}
+	clients, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (client.Client, error) {
+		var r clientRow
+		if err := row.Scan(r.targets()...); err != nil {
+			return client.Client{}, err
+		}
+		return *r.client(), nil
+	})
+	return clients, unavailable("list clients", err)
+}
+
+// SaveClient registers a client with the hash of its first secret (none for a connector) and the audit event, or nothing.
+func (s *Store) SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) error {
+	return s.atomically(ctx, "register client", func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `
+insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform, resource,
+  token_endpoint_auth_method, created_by, created_at)
+values (@id, @kind, @tenant, @name, @redirects, @required, nullif(@platform, ''), nullif(@resource, ''), @auth, @by, @at)`,
+			pgx.NamedArgs{
+				"id": c.ID, "kind": c.Kind, "tenant": nullable(c.TenantID), "name": c.Name, "redirects": nonNil(c.Redirects),
+				"required": c.Required.Strings(), "platform": c.Platform, "resource": c.Resource, "auth": c.AuthMethod,
+				"by": c.CreatedBy, "at": c.CreatedAt,
+			})
+		if err != nil {
+			return err
+		}
+		if secretHash != nil {
+			if _, err := tx.Exec(ctx, `insert into account.client_secrets (client_id, hash) values ($1, $2)`, c.ID, secretHash); err != nil {
+				return err
+			}
+		}
+		return record(ctx, tx, event)
+	})
+}
+
+// DeleteClient deletes a client of the workspace and revokes its grants, durably and in one transaction; the grants are
+// returned for the Register.
+func (s *Store) DeleteClient(ctx context.Context, tenant, id uuid.UUID, event audit.Event) ([]grant.Grant, error) {
+	var ended []grant.Grant
+	err := s.atomically(ctx, "delete client", func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `update account.oauth_clients set deleted_at = now() where id = $1 and tenant_id = $2 and deleted_at is null`, id, tenant)
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 {
+			return ErrNoClient
+		}
+		if ended, err = revokeWhere(ctx, tx, `g.client_id = @client`, pgx.NamedArgs{"client": id}, grant.ClientDeleted, event.Actor); err != nil {
+			return err
+		}
+		return record(ctx, tx, event)
+	})
+	return ended, err
+}
+
+// ReplaceSecret gives a confidential client of the workspace a new secret. The old ones work on until overlapEnds, never
+// longer than they would have.
+func (s *Store) ReplaceSecret(ctx context.Context, tenant, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event) error {
+	return s.atomically(ctx, "replace secret", func(tx pgx.Tx) error {
+		var kind string
+		err := tx.QueryRow(ctx, `select kind from account.oauth_clients where id = $1 and tenant_id is not distinct from $2
+			and deleted_at is null for update`, id, nullable(tenant)).Scan(&kind)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return ErrNoClient
+		}
+		if err != nil {
+			return err
+		}
+		if _, err = tx.Exec(ctx, `update account.client_secrets set expires_at = least(expires_at, now() + $2) where client_id = $1`, id, overlap); err != nil {
+			return err
+		}
+		if _, err = tx.Exec(ctx, `delete from account.client_secrets where client_id = $1 and expires_at <= now()`, id); err != nil {
+			return err
+		}
+		if _, err = tx.Exec(ctx, `insert into account.client_secrets (client_id, hash) values ($1, $2)`, id, hash); err != nil {
+			return err
+		}
+		return record(ctx, tx, event)
+	})
+}
+
+func nullable(id uuid.UUID) *uuid.UUID {
+	if id == uuid.Nil {
+		return nil
+	}
+	return &id
+}
+
+func nonNil(texts []string) []string {
+	if texts == nil {
+		return []string{}
+	}
+	return texts
+}

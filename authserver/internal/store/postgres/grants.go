@@ -1,0 +1,209 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+var _ grant.Ledger = (*Store)(nil)
+
+// factsSQL answers in one round trip everything that an exchange or a refresh asks before it decides.
+const factsSQL = `
+select now(), ` + clientColumns + `, ` + grantColumns + `,
+  u.disabled_at is not null, m.user_id is not null, coalesce(m.permissions, '{}'), coalesce(f.enabled, false)
+from (select 1) one
+left join account.oauth_clients c on c.id = @client and c.deleted_at is null
+left join account.grants g on g.id = @grant
+left join account.users u on u.id = g.user_id
+left join account.memberships m on m.tenant_id = g.tenant_id and m.user_id = g.user_id
+left join account.tenant_features f on f.tenant_id = g.tenant_id and f.feature = 'llm_integration'`
+
+// Facts reads the client, the grant and the standing of its user in one statement.
+func (s *Store) Facts(ctx context.Context, clientID, grantID uuid.UUID) (grant.Facts, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	var facts grant.Facts
+	var c clientRow
+	var g grantRow
+	var held []string
+	row := s.pool.QueryRow(ctx, factsSQL, pgx.NamedArgs{"client": clientID, "grant": grantID})
+	targets := append([]any{&facts.Now}, c.targets()...)
+	targets = append(targets, g.targets()...)
+	targets = append(targets, &g.userDisabled, &facts.Member, &held, &facts.LLM)
+	if err := row.Scan(targets...); err != nil {
+		return grant.Facts{}, unavailable("read facts", err)
+	}
+	facts.Client, facts.Grant = c.client(), g.grant()
+	facts.UserDisabled = g.userDisabled != nil && *g.userDisabled
+	facts.Held = perm.FromStrings(held)
+	return facts, nil
+}
+
+// A grantRow is a grant that an outer join may have left out.
+type grantRow struct {
+	id, clientID, userID, tenantID   *uuid.UUID
+	kind, resource, state, reason    *string
+	permissions                      []string
+	generation                       *int32
+	refreshHash, codeBinding         []byte
+	created, lastUsed, ends, revoked *time.Time
+	userDisabled                     *bool
+}
+
+const grantColumns = `g.id, g.kind, g.client_id, g.user_id, g.tenant_id, g.permissions, g.resource, g.state, g.generation,
+  g.refresh_hash, g.code_binding, g.created_at, g.last_used_at, g.ends_at, g.revoked_at, g.revoke_reason`
+
+func (r *grantRow) targets() []any {
+	return []any{&r.id, &r.kind, &r.clientID, &r.userID, &r.tenantID, &r.permissions, &r.resource, &r.state, &r.generation,
+		&r.refreshHash, &r.codeBinding, &r.created, &r.lastUsed, &r.ends, &r.revoked, &r.reason}
+}
+
+func (r *grantRow) grant() *grant.Grant {
+	if r.id == nil {
+		return nil
+	}
+	g := &grant.Grant{
+		ID: *r.id, Kind: client.Kind(*r.kind), ClientID: *r.clientID, UserID: *r.userID, TenantID: *r.tenantID,
+		Permissions: perm.FromStrings(r.permissions), Resource: *r.resource, State: grant.State(*r.state),
+		Generation: uint32(*r.generation), RefreshHash: r.refreshHash, CodeBinding: r.codeBinding,
+		Created: *r.created, LastUsed: r.lastUsed, Ends: *r.ends, RevokedAt: r.revoked,
+	}
+	if r.reason != nil {
+		g.Reason = grant.Reason(*r.reason)
+	}
+	return g
+}
+
+// Open inserts a pending grant with its audit event, or binds the pending one of the same id to a new code.
+func (s *Store) Open(ctx context.Context, g grant.Grant) (grant.State, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, `
+with opened as (
+  insert into account.grants as g (id, kind, client_id, user_id, tenant_id, permissions, resource, state, code_binding, ends_at)
+  values (@id, @kind, @client, @user, @tenant, @permissions, @resource, 'pending', @binding, @ends)
+  on conflict (id) do update set code_binding = excluded.code_binding
+    where g.state = 'pending' and g.user_id = excluded.user_id and g.client_id = excluded.client_id
+  returning g.state, xmax = 0 as fresh
+), noted as (
+  insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)
+  select gen_random_uuid(), @tenant, @user, 'user:' || @user, 'grant.consented', 'grant:' || @id,
+    jsonb_build_object('client_id', @client::text, 'permissions', to_jsonb(@permissions::text[]))
+  from opened where fresh
+)
+select state from opened
+union all
+select state from account.grants where id = @id and not exists (select from opened)`,
+		pgx.NamedArgs{
+			"id": g.ID, "kind": g.Kind, "client": g.ClientID, "user": g.UserID, "tenant": g.TenantID,
+			"permissions": g.Permissions.Strings(), "resource": g.Resource, "binding": g.CodeBinding, "ends": g.Ends,
+		})
+	if err != nil {
+		return "", unavailable("open grant", err)
+	}
+	state, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
+	if err != nil {
+		return "", unavailable("open grant", err)
+	}
+	return grant.State(state), nil
+}
+
+// Activate moves a pending grant to generation 1. It commits durably: the use of a code must outlive a crash (G1).
+func (s *Store) Activate(ctx context.Context, id uuid.UUID, hash []byte) (grant.Fence, error) {
+	return s.advance(ctx, "activate grant", `
+update account.grants set state = 'active', generation = 1, refresh_hash = @hash, last_used_at = now()
+where id = @id and (state = 'pending' or (state = 'active' and generation = 1 and refresh_hash is not distinct from @hash))`,
+		pgx.NamedArgs{"id": id, "hash": hash})
+}
+
+// Advance moves an active grant on to generation.
+func (s *Store) Advance(ctx context.Context, id uuid.UUID, generation uint32, hash []byte) (grant.Fence, error) {
+	return s.advance(ctx, "advance grant", `
+update account.grants set generation = @generation, refresh_hash = @hash, last_used_at = now()
+where id = @id and state = 'active' and (generation < @generation or (generation = @generation and refresh_hash = @hash))`,
+		pgx.NamedArgs{"id": id, "generation": int32(generation), "hash": hash})
+}
+
+// advance runs a conditional update and, where it touched nothing, reads why.
+func (s *Store) advance(ctx context.Context, op, update string, args pgx.NamedArgs) (grant.Fence, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	connection, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return grant.Refused, fmt.Errorf("%w: %w", grant.ErrNotCommitted, unavailable(op, err))
+	}
+	defer connection.Release()
+	tag, err := connection.Exec(ctx, update, args)
+	if err != nil {
+		return grant.Refused, uncommitted(op, err)
+	}
+	if tag.RowsAffected() == 1 {
+		return grant.Passed, nil
+	}
+	var state string
+	var generation int32
+	err = connection.QueryRow(ctx, `select state, generation from account.grants where id = @id`, args).Scan(&state, &generation)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return grant.Refused, nil
+	}
+	if err != nil {
+		return grant.Refused, uncommitted(op, err)
+	}
+	before := int32(0)
+	if next, ok := args["generation"].(int32); ok {
+		before = next - 1
+	}
+	// Revoked while this very step was under way: the winner of a race keeps its answer, which is dead already.
+	if grant.State(state) == grant.Revoked && generation == before {
+		return grant.Overtaken, nil
+	}
+	return grant.Refused, nil
+}
+
+const revokeSQL = `
+with ended as (
+  update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = @reason
+  where id = @id and state <> 'revoked'
+  returning id, tenant_id, user_id, client_id
+)
+insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)
+select gen_random_uuid(), tenant_id, user_id, @actor, 'grant.revoked', 'grant:' || id,
+  jsonb_build_object('reason', @reason::text, 'client_id', client_id::text)
+from ended`
+
+// Revoke ends a grant and notes why, in one durable commit (G9). One that has ended keeps its first reason.
+func (s *Store) Revoke(ctx context.Context, id uuid.UUID, reason grant.Reason, actor string) error {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	if _, err := s.pool.Exec(ctx, revokeSQL, pgx.NamedArgs{"id": id, "reason": string(reason), "actor": actor}); err != nil {
+		return unavailable("revoke grant", err)
+	}
+	return nil
+}
+
+// Grant reads one grant, or returns pgx.ErrNoRows as ErrNoGrant.
+func (s *Store) Grant(ctx context.Context, id uuid.UUID) (grant.Grant, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	var row grantRow
+	err := s.pool.QueryRow(ctx, `select `+grantColumns+` from account.grants g where g.id = $1`, id).Scan(row.targets()...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return grant.Grant{}, fmt.Errorf("grant %s: %w", id, ErrNoGrant)
+	}
+	if err != nil {
+		return grant.Grant{}, unavailable("read grant", err)
+	}
+	return *row.grant(), nil
+}
+
+// ErrNoGrant says that there is no such grant.
+var ErrNoGrant = errors.New("no such grant")

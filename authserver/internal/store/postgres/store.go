@@ -1,0 +1,65 @@
+// Package postgres answers: what is true, durably?
+//
+// One file per aggregate, SQL by hand, the account schema alone. It connects as a role that can read and write the tables
+// but neither change the schema nor rewrite the audit log.
+package postgres
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// Migrations are the schema, in goose's format.
+//
+//go:embed migrations/*.sql
+var Migrations embed.FS
+
+// A Store is safe for concurrent use.
+type Store struct{ pool *pgxpool.Pool }
+
+// Time limits. A statement of ours takes milliseconds: one that needs longer waits for a lock or a dead server, and the
+// caller is better served by a 503 than by silence.
+const (
+	connectTimeout   = time.Second
+	acquireTimeout   = time.Second
+	statementTimeout = "2s"
+	maxConnections   = 16
+)
+
+// Open makes a store. It does not wait for the server: a start before Postgres is up is no failure.
+func Open(ctx context.Context, url credential.Secret) (*Store, error) {
+	config, err := pgxpool.ParseConfig(url.Reveal())
+	if err != nil {
+		return nil, fmt.Errorf("the database URL cannot be read: it looks like postgres://user:password@host:5432/almoner")
+	}
+	config.MaxConns = maxConnections
+	config.MaxConnIdleTime = 5 * time.Minute
+	config.ConnConfig.ConnectTimeout = connectTimeout
+	config.ConnConfig.RuntimeParams["application_name"] = "almoner-authserver"
+	config.ConnConfig.RuntimeParams["statement_timeout"] = statementTimeout
+	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "10s"
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	return &Store{pool: pool}, nil
+}
+
+// Close waits for the connections in use.
+func (s *Store) Close() { s.pool.Close() }
+
+// Ping says whether Postgres answers.
+func (s *Store) Ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	if err := s.pool.Ping(ctx); err != nil {
+		return unavailable("ping", err)
+	}
+	return nil
+}

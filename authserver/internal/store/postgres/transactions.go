@@ -1,0 +1,71 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+)
+
+const deadlockTries = 5
+
+// atomically runs do in one transaction: all of it or nothing. One that Postgres broke off for a deadlock or a
+// serialization failure is run again. The domain's own errors pass through; all others are grant.ErrUnavailable.
+func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*acquireTimeout)
+	defer cancel()
+	var err error
+	for range deadlockTries {
+		err = pgx.BeginFunc(ctx, s.pool, do)
+		var refused *pgconn.PgError
+		if !errors.As(err, &refused) || (refused.Code != "40P01" && refused.Code != "40001") {
+			break
+		}
+	}
+	for _, own := range []error{ErrNoClient, ErrNoGrant} {
+		if errors.Is(err, own) {
+			return own
+		}
+	}
+	return unavailable(op, err)
+}
+
+// revokeWhere ends every grant g that matches the condition, in the caller's transaction, with an audit event each. It locks
+// in the order of their ids, so that two of them cannot wait for one another.
+func revokeWhere(ctx context.Context, tx pgx.Tx, condition string, args pgx.NamedArgs, reason grant.Reason, actor string) ([]grant.Grant, error) {
+	args["reason"], args["actor"] = string(reason), actor
+	rows, err := tx.Query(ctx, `
+with chosen as (
+  select g.id from account.grants g where g.state <> 'revoked' and `+condition+` order by g.id for update
+), g as (
+  update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = @reason
+  where id in (select id from chosen) returning *
+), noted as (
+  insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)
+  select gen_random_uuid(), tenant_id, user_id, @actor, 'grant.revoked', 'grant:' || id,
+    jsonb_build_object('reason', @reason::text, 'client_id', client_id::text)
+  from g
+)
+select `+grantColumns+` from g`, args)
+	if err != nil {
+		return nil, fmt.Errorf("revoke grants: %w", err)
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (grant.Grant, error) {
+		var r grantRow
+		if err := row.Scan(r.targets()...); err != nil {
+			return grant.Grant{}, err
+		}
+		return *r.grant(), nil
+	})
+}
+
+// record appends an audit event in the caller's transaction.
+func record(ctx context.Context, tx pgx.Tx, e audit.Event) error {
+	_, err := tx.Exec(ctx, insertEvent, eventArgs(e))
+	return err
+}

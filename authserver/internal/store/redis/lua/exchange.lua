@@ -1,0 +1,44 @@
+-- exchange: redeem a code once (G1). All that the code is bound to is compared here, in one step with the decision.
+-- KEYS[1] g:{grant}
+-- ARGV 1 nonce, 2 code hash, 3 client, 4 redirect URI, 5 resource, 6 challenge of the verifier ('' for none),
+--      7 hash of the first refresh token ('' for none)
+-- Answers: ok | missing | client | replaced | revoked | reused (revoked now) | expired | redirect, verifier, resource
+--      (counted) | burned (the fifth: revoked now) | ended
+local g = redis.call('HMGET', KEYS[1], 'st', 'nn', 'cl', 'ch', 'ru', 'rs', 'cc', 'cx', 'en')
+local state, nonce, client, code, uri, resource, challenge, dies, ends = unpack(g)
+if not state then return 'missing' end
+if nonce == ARGV[1] then return 'ok' end
+if client ~= ARGV[3] then return 'client' end
+if state == 'revoked' then return 'revoked' end
+if code ~= ARGV[2] then return 'replaced' end
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+
+local function revoke(reason)
+  redis.call('HSET', KEYS[1], 'st', 'revoked', 'rr', reason, 'rv', now)
+  redis.call('HDEL', KEYS[1], 'rh', 'ph', 'nn')
+  redis.call('PEXPIREAT', KEYS[1], tonumber(ends) + 86400000)
+end
+
+local wrong = false
+if uri ~= ARGV[4] then wrong = 'redirect'
+elseif challenge ~= ARGV[6] then wrong = 'verifier'
+elseif resource ~= ARGV[5] then wrong = 'resource' end
+
+if state == 'active' then
+  if wrong then return wrong end
+  revoke('code_reused')
+  return 'reused'
+end
+if now >= tonumber(dies) then return 'expired' end
+if now >= tonumber(ends) then return 'ended' end
+if wrong then
+  if redis.call('HINCRBY', KEYS[1], 'ft', 1) >= 5 then
+    revoke('code_guessed')
+    return 'burned'
+  end
+  return wrong
+end
+redis.call('HSET', KEYS[1], 'st', 'active', 'ua', now, 'gn', 1, 'rh', ARGV[7], 'nn', ARGV[1])
+redis.call('PEXPIREAT', KEYS[1], tonumber(ends) + 86400000)
+return 'ok'

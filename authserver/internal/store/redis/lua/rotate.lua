@@ -1,0 +1,27 @@
+-- rotate: exchange the current refresh token for the next (G2), or recognise a superseded one (G3).
+-- KEYS[1] g:{grant}
+-- ARGV 1 nonce, 2 generation presented, 3 hash presented, 4 client, 5 resource, 6 hash of the next token
+-- Answers, in this order of checks: missing | ok (own retry) | revoked | ended | client | replay (revoked now) |
+--      ahead (newer than known here) | replaced (same generation, another token) | resource | ok
+local g = redis.call('HMGET', KEYS[1], 'st', 'nn', 'en', 'cl', 'gn', 'rh', 'rs')
+local state, nonce, ends, client, generation, hash, resource = unpack(g)
+if not state then return 'missing' end
+if nonce == ARGV[1] then return 'ok' end
+if state == 'revoked' then return 'revoked' end
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+if now >= tonumber(ends) then return 'ended' end
+if client ~= ARGV[4] then return 'client' end
+if state == 'pending' then return 'ahead' end
+local presented = tonumber(ARGV[2])
+generation = tonumber(generation)
+if presented < generation then
+  redis.call('HSET', KEYS[1], 'st', 'revoked', 'rr', 'refresh_token_replayed', 'rv', now)
+  redis.call('HDEL', KEYS[1], 'rh', 'ph', 'nn')
+  return 'replay'
+end
+if presented > generation then return 'ahead' end
+if hash ~= ARGV[3] then return 'replaced' end
+if resource ~= ARGV[5] then return 'resource' end
+redis.call('HSET', KEYS[1], 'gn', generation + 1, 'rh', ARGV[6], 'ph', hash, 'nn', ARGV[1])
+return 'ok'
