@@ -2,10 +2,19 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ory/fosite"
 
 	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/authserver/internal/consent"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // An Application is the part of an authorization request that is checked first: who asks, and where the answer goes. Until
@@ -33,13 +42,153 @@ func (e *RedirectError) Error() string { return e.Code + ": " + e.Description }
 // Identify finds the client of an authorization request and checks its redirect URI, byte by byte, and that no parameter
 // stands twice. It returns a *PageError, or an error that wraps grant.ErrUnavailable.
 func (e *Engine) Identify(ctx context.Context, rawQuery string) (Application, error) {
-	panic("being written")
+	query, err := url.ParseQuery(rawQuery)
+	if err != nil {
+		return Application{}, &PageError{"The address that the application sent you to cannot be read."}
+	}
+	for _, values := range query {
+		if len(values) > 1 {
+			return Application{}, &PageError{"The application sent the same parameter twice."}
+		}
+	}
+	id, err := identity.Parse(query.Get("client_id"))
+	if err != nil {
+		return Application{}, &PageError{"The application did not say who it is, or is not registered here."}
+	}
+	c, err := e.Clients.Client(ctx, id)
+	if errors.Is(err, e.Unknown) || (err == nil && !c.Kind.Traits().Authorizes) {
+		return Application{}, &PageError{"The application did not say who it is, or is not registered here."}
+	}
+	if err != nil {
+		return Application{}, err
+	}
+	uri := query.Get("redirect_uri")
+	if !c.MayRedirectTo(uri) {
+		return Application{}, &PageError{"The application wants the answer sent to an address that it has not registered. For your safety, nothing was sent there."}
+	}
+	return Application{Client: c, RedirectURI: uri, query: query}, nil
 }
+
+const maxState = 2048
+
+// An S256 challenge is 32 bytes in base64url (RFC 7636, section 4.2).
+var challengePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
 
 // Ask checks the rest of the request. It returns a *RedirectError where it is refused.
 func (e *Engine) Ask(ctx context.Context, app Application) (consent.Ask, error) {
-	panic("being written")
+	query := app.query
+	refuse := func(code, description string) (consent.Ask, error) {
+		state := query.Get("state")
+		if len(state) > maxState {
+			state = ""
+		}
+		return consent.Ask{}, &RedirectError{Code: code, Description: description, State: state}
+	}
+	if state := query.Get("state"); state == "" || len(state) > maxState {
+		return refuse("invalid_request", "state is required, with 1 to 2,048 characters.")
+	}
+	challenge, problem := readChallenge(app)
+	if problem != "" {
+		return refuse("invalid_request", problem)
+	}
+	if query.Get("response_type") == "" && app.Client.Kind.Traits().PKCERequired {
+		return refuse("invalid_request", "response_type=code is required.")
+	}
+	resource, problem := e.readResource(app)
+	if problem != "" {
+		return refuse("invalid_target", problem)
+	}
+	permissions, problem := readScope(app)
+	if problem != "" {
+		return refuse("invalid_scope", problem)
+	}
+	if err := e.fositeAccepts(ctx, app, permissions); err != nil {
+		return refuse(err.Code, err.Description)
+	}
+	return consent.Ask{
+		Client: app.Client, RedirectURI: app.RedirectURI, State: query.Get("state"),
+		Permissions: permissions, Resource: resource, Challenge: challenge,
+	}, nil
 }
 
-// An Engine is safe for concurrent use.
-type Engine struct{}
+func readChallenge(app Application) (challenge, problem string) {
+	challenge, method := app.query.Get("code_challenge"), app.query.Get("code_challenge_method")
+	switch {
+	case challenge == "" && method == "" && !app.Client.Kind.Traits().PKCERequired:
+		return "", ""
+	case challenge == "":
+		return "", "code_challenge is required."
+	case method != "S256":
+		return "", "code_challenge_method must be S256."
+	case !challengePattern.MatchString(challenge):
+		return "", "code_challenge is not an S256 challenge: 43 characters of base64url."
+	}
+	return challenge, ""
+}
+
+func (e *Engine) readResource(app Application) (resource, problem string) {
+	expected := app.Client.Resource
+	if app.Client.Kind == client.Confidential {
+		expected = e.RESTResource
+	}
+	asked := app.query.Get("resource")
+	switch {
+	case asked == expected, asked == "" && !app.Client.Kind.Traits().ResourceNeeded:
+		return expected, ""
+	case asked == "":
+		return "", "resource is required: the resource indicator that this client is registered for."
+	}
+	return "", "resource is not, to the letter, the one that this client is registered for."
+}
+
+// offlineAccess is asked for by some platforms; it is accepted and grants nothing (contract, section 4).
+const offlineAccess = "offline_access"
+
+// readScope returns what is asked for. A confidential client always asks for all that it requires. What a connector asks
+// for beyond what it may have is left out, as long as it is a permission at all.
+func readScope(app Application) (asked perm.Set, problem string) {
+	if app.Client.Kind == client.Confidential {
+		return app.Client.Required, ""
+	}
+	wanted := perm.ParseScope(app.query.Get("scope")).Without(perm.NewSet(offlineAccess))
+	if len(wanted) == 0 {
+		return app.Client.Required, ""
+	}
+	for _, p := range wanted {
+		if !perm.Known(p) {
+			return nil, "scope holds a value that is no permission."
+		}
+	}
+	if asked = wanted.Intersect(app.Client.Required); len(asked) == 0 {
+		return nil, "scope holds nothing that this client is registered for."
+	}
+	return asked, ""
+}
+
+// passedToFosite are the parameters that fosite judges. Others that it would know (request, request_uri, response_mode,
+// audience, prompt) are unknown here, and ignored as such.
+var passedToFosite = []string{"client_id", "redirect_uri", "response_type", "state"}
+
+func (e *Engine) fositeAccepts(ctx context.Context, app Application, permissions perm.Set) *RedirectError {
+	form := url.Values{"scope": {permissions.Scope()}}
+	for _, name := range passedToFosite {
+		form[name] = slices.Clone(app.query[name])
+	}
+	if form.Get("response_type") == "" {
+		form.Set("response_type", "code")
+	}
+	request := &http.Request{Method: http.MethodGet, Form: form, PostForm: url.Values{}, Header: http.Header{}}
+	_, err := e.authorize.NewAuthorizeRequest(withClient(ctx, app.Client), request)
+	if err == nil {
+		return nil
+	}
+	var refused *fosite.RFC6749Error
+	if errors.As(err, &refused) && refused.ErrorField == fosite.ErrUnsupportedResponseType.ErrorField {
+		return &RedirectError{Code: refused.ErrorField, Description: "response_type must be code."}
+	}
+	code := "invalid_request"
+	if refused != nil && strings.HasPrefix(refused.ErrorField, "invalid_") {
+		code = refused.ErrorField
+	}
+	return &RedirectError{Code: code, Description: "The authorization request is not valid."}
+}

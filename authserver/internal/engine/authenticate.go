@@ -1,0 +1,76 @@
+package engine
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/google/uuid"
+	"github.com/ory/fosite"
+
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/identity"
+)
+
+// authenticate is fosite's client authentication. It reads, in one statement, all the facts that the rest of the request
+// needs. A store that does not answer is not a client that does not exist.
+func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values) (fosite.Client, error) {
+	x := exchangeOf(ctx)
+	r := x.request
+	kind, text := grant.Code, r.Code
+	if r.GrantType == grantRefresh {
+		kind, text = grant.Refresh, r.RefreshToken
+	}
+	var err error
+	if x.token, err = e.Keeper.ReadToken(kind, text); err != nil {
+		x.forged = true
+	}
+	id, err := identity.Parse(r.ClientID)
+	if err != nil {
+		return nil, unknownClient(r)
+	}
+	if x.facts, err = e.Keeper.Facts(ctx, id, grantOf(x)); err != nil {
+		return nil, err
+	}
+	if x.facts.Client == nil {
+		return nil, unknownClient(r)
+	}
+	if err := checkClient(r, *x.facts.Client); err != nil {
+		return nil, err
+	}
+	return fositeClient{*x.facts.Client}, nil
+}
+
+func grantOf(x *exchange) uuid.UUID {
+	if x.forged {
+		return uuid.Nil
+	}
+	return x.token.GrantID
+}
+
+func unknownClient(r TokenRequest) *TokenError {
+	return &TokenError{Code: "invalid_client", Description: "The client is unknown, or its secret is wrong or missing.", Challenge: r.Basic}
+}
+
+// checkClient says whether the request is spelled as its kind of client must, and whether the client is who it says it is.
+func checkClient(r TokenRequest, c client.Client) error {
+	traits := c.Kind.Traits()
+	switch {
+	case !traits.Authorizes:
+		return tokenError("unauthorized_client", "This client has no use for the token endpoint.")
+	case r.Basic && c.AuthMethod != client.SecretBasic:
+		return tokenError("invalid_request", "This client is not registered for client_secret_basic: leave the Authorization header out.")
+	case traits.Public && r.Dialect == JSON:
+		return tokenError("invalid_request", "A connector sends application/x-www-form-urlencoded.")
+	case traits.Public:
+		return nil
+	case r.Dialect == Form && c.AuthMethod == client.SecretJSON:
+		return tokenError("invalid_request", "This client sends application/json, or is to be registered for client_secret_post or client_secret_basic.")
+	case r.Dialect == Form && c.AuthMethod == client.SecretBasic && !r.Basic:
+		return unknownClient(r)
+	case !c.SecretMatches(r.ClientSecret):
+		return unknownClient(r)
+	}
+	return nil
+}
