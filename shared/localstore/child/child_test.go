@@ -1,0 +1,142 @@
+package child
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func shell(t *testing.T, script string) Spec {
+	t.Helper()
+	return Spec{Name: "script", Path: "/bin/sh", Args: []string{"-c", script}, Env: os.Environ(),
+		Log: filepath.Join(t.TempDir(), "log")}
+}
+
+func TestStopIsPoliteFirst(t *testing.T) {
+	spec := shell(t, `trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done`)
+	c, err := Start(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitForLog(t, spec.Log, "ready")
+	c.Stop(syscall.SIGTERM, 5*time.Second)
+	if got := c.Outcome(); got != "script ended: bye" {
+		t.Errorf("outcome: %s", got)
+	}
+}
+
+func TestStopKillsTheDeafEvenWhenPaused(t *testing.T) {
+	spec := shell(t, `trap '' TERM; echo ready; while :; do sleep 0.05; done`)
+	c, err := Start(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitForLog(t, spec.Log, "ready")
+	if err := c.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	c.Stop(syscall.SIGTERM, 100*time.Millisecond)
+	if got := c.Outcome(); !strings.Contains(got, "killed") {
+		t.Errorf("outcome: %s", got)
+	}
+}
+
+func TestPauseReachesGrandchildrenInOtherGroups(t *testing.T) {
+	spec := shell(t, `setsid sh -c 'while :; do date +%N; sleep 0.02; done' & echo ready; wait`)
+	c, err := Start(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Kill()
+	waitForLog(t, spec.Log, "ready")
+	if err := c.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond)
+	before := size(t, spec.Log)
+	time.Sleep(200 * time.Millisecond)
+	if after := size(t, spec.Log); after != before {
+		t.Errorf("it wrote %d bytes while paused", after-before)
+	}
+	c.Resume()
+	time.Sleep(200 * time.Millisecond)
+	if size(t, spec.Log) == before {
+		t.Error("it does not go on")
+	}
+}
+
+func TestRunReportsTheLastLine(t *testing.T) {
+	err := Run(t.Context(), shell(t, "echo first; echo the reason; exit 3"))
+	if err == nil || !strings.Contains(err.Error(), "the reason") || !strings.Contains(err.Error(), "exit status 3") {
+		t.Errorf("got %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := Run(ctx, shell(t, "sleep 60")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestChildDiesWithItsParent runs this test binary as a parent, kills it with SIGKILL and looks for its child.
+func TestChildDiesWithItsParent(t *testing.T) {
+	if os.Getenv("ALMONER_TEST_PARENT") != "" {
+		c, err := Start(Spec{Name: "sleeper", Path: "/bin/sleep", Args: []string{"300"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = os.Stdout.WriteString("child " + strconv.Itoa(c.PID()) + "\n")
+		<-c.Done()
+		return
+	}
+	parent := exec.Command(os.Args[0], "-test.run=^TestChildDiesWithItsParent$")
+	parent.Env = append(os.Environ(), "ALMONER_TEST_PARENT=1")
+	out, err := parent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := 0
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if text, ok := strings.CutPrefix(lines.Text(), "child "); ok {
+			pid, _ = strconv.Atoi(text)
+			break
+		}
+	}
+	_ = parent.Process.Kill()
+	_ = parent.Wait()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if pid == 0 || !WaitGone(ctx, pid) {
+		t.Errorf("child %d outlives its parent", pid)
+	}
+}
+
+func waitForLog(t *testing.T, path, text string) {
+	t.Helper()
+	for range 200 {
+		if content, _ := os.ReadFile(path); strings.Contains(string(content), text) {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatalf("%s never said %q", path, text)
+}
+
+func size(t *testing.T, path string) int64 {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}

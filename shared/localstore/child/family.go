@@ -1,0 +1,58 @@
+package child
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// childrenOf lists the processes whose parent is pid. The backends of PostgreSQL leave their parent's process group,
+// so a signal to the group would miss them.
+func childrenOf(pid int) []int {
+	entries, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return nil
+	}
+	var children []int
+	for _, path := range entries {
+		fields := statFields(path)
+		if len(fields) < 2 || string(fields[1]) != strconv.Itoa(pid) {
+			continue
+		}
+		if child, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+			children = append(children, child)
+		}
+	}
+	return children
+}
+
+// WaitGone waits until no living process has this id, and says whether that happened before ctx ended.
+func WaitGone(ctx context.Context, pid int) bool {
+	for alive(pid) {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return true
+}
+
+// alive does not count a dead process that its parent has not reaped: in a container nobody may ever do so.
+func alive(pid int) bool {
+	fields := statFields("/proc/" + strconv.Itoa(pid) + "/stat")
+	return len(fields) > 0 && string(fields[0]) != "Z"
+}
+
+// statFields returns what follows the name in a process's stat: state, parent, … The name may hold anything, so the
+// count begins at its closing bracket (proc(5)). Nil when there is no such process.
+func statFields(path string) [][]byte {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	return bytes.Fields(content[bytes.LastIndexByte(content, ')')+1:])
+}

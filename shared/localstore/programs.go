@@ -1,0 +1,142 @@
+package localstore
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+)
+
+// The oldest major versions that the product works with.
+const (
+	oldestPostgres = 15
+	oldestRedis    = 7
+)
+
+// ErrMissing says that a server program is not on this machine; package apt can get it.
+var ErrMissing = errors.New("not installed")
+
+// programs is a directory of server programs of one version.
+type programs struct {
+	dir       string
+	major     int
+	libraries []string // where their libraries are, if not where the system looks
+}
+
+func (p programs) path(name string) string { return filepath.Join(p.dir, name) }
+
+// FindPostgres says whether a PostgreSQL server of a version that works is here: an error that is ErrMissing if not.
+func FindPostgres(tools string) error {
+	_, err := findPostgres(tools, 0)
+	return err
+}
+
+// FindRedis is FindPostgres for Redis.
+func FindRedis(tools string) error {
+	_, err := findRedis(tools)
+	return err
+}
+
+// findPostgres returns the newest version that works, or the given major one. Debian keeps servers outside PATH.
+func findPostgres(tools string, major int) (programs, error) {
+	patterns := []string{"/usr/lib/postgresql/*/bin/postgres"}
+	if tools != "" {
+		patterns = append(patterns, filepath.Join(tools, "root/usr/lib/postgresql/*/bin/postgres"))
+	}
+	found := installed(patterns, "postgres", tools)
+	slices.SortStableFunc(found, func(a, b programs) int { return cmp.Compare(b.major, a.major) })
+	for _, candidate := range found {
+		if candidate.major >= oldestPostgres && (major == 0 || candidate.major == major) {
+			return candidate, nil
+		}
+	}
+	if major != 0 {
+		return programs{}, fmt.Errorf("PostgreSQL %d: %w", major, ErrMissing)
+	}
+	return programs{}, fmt.Errorf("PostgreSQL %d or newer: %w", oldestPostgres, ErrMissing)
+}
+
+func findRedis(tools string) (programs, error) {
+	patterns := []string{"/usr/bin/redis-server", "/usr/local/bin/redis-server"}
+	if tools != "" {
+		patterns = append(patterns, filepath.Join(tools, "root/usr/bin/redis-server"))
+	}
+	for _, candidate := range installed(patterns, "redis-server", tools) {
+		if candidate.major >= oldestRedis {
+			return candidate, nil
+		}
+	}
+	return programs{}, fmt.Errorf("Redis %d or newer: %w", oldestRedis, ErrMissing)
+}
+
+func installed(patterns []string, name, tools string) []programs {
+	var paths []string
+	for _, pattern := range patterns {
+		matches, _ := filepath.Glob(pattern) // the one error is a malformed pattern
+		paths = append(paths, matches...)
+	}
+	if path, err := exec.LookPath(name); err == nil {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			path = real
+		}
+		paths = append(paths, path)
+	}
+	var found []programs
+	for _, path := range paths {
+		p := programs{dir: filepath.Dir(path), libraries: privateLibraries(path, tools)}
+		if p.major = majorVersion(path, p.libraries); p.major > 0 {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+func privateLibraries(path, tools string) []string {
+	if tools == "" {
+		return nil
+	}
+	root := filepath.Join(tools, "root")
+	if relative, err := filepath.Rel(root, path); err != nil || !filepath.IsLocal(relative) {
+		return nil
+	}
+	libraries, _ := filepath.Glob(filepath.Join(root, "usr/lib/*-linux-gnu*"))
+	more, _ := filepath.Glob(filepath.Join(root, "lib/*-linux-gnu*"))
+	return append(libraries, more...)
+}
+
+// majorVersion reads "postgres (PostgreSQL) 15.18 (…)" and "Redis server v=7.0.15 …"; 0: it does not run.
+func majorVersion(path string, libraries []string) int {
+	command := exec.Command(path, "--version")
+	command.Env = environment(libraries)
+	out, err := command.Output()
+	if err != nil {
+		return 0
+	}
+	match := regexp.MustCompile(`(?:\) |v=)(\d+)`).FindSubmatch(out)
+	if match == nil {
+		return 0
+	}
+	major, _ := strconv.Atoi(string(match[1])) // digits alone
+	return major
+}
+
+// dataVersion is the major version that made a data directory; 0: there is none.
+func dataVersion(dir string) (int, error) {
+	content, err := os.ReadFile(filepath.Join(dir, "PG_VERSION"))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	major, err := strconv.Atoi(string(regexp.MustCompile(`^\d+`).Find(content)))
+	if err != nil {
+		return 0, fmt.Errorf("%s/PG_VERSION holds no version", dir)
+	}
+	return major, nil
+}
