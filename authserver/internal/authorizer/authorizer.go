@@ -1,0 +1,134 @@
+// Package authorizer answers: may the bearer of this request manage this workspace's account?
+//
+// It guards the tenant routes of the account API (contract, section 5). Each refusal has a shape of its own there, so an
+// answer is written here, in the one place that knows them all.
+package authorizer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/lestrrat-go/jwx/v2/jwk"
+
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/accesstoken"
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/standing"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// Standings reads the standing of a credential. Its errors are standing.ErrUnknown, or wrap grant.ErrUnavailable.
+type Standings interface {
+	Standing(ctx context.Context, q standing.Question) (standing.Standing, error)
+}
+
+// Uses notes that a credential was used, off the request's path.
+type Uses interface {
+	Note(s standing.Standing)
+}
+
+// Deps are what the authorizer works with.
+type Deps struct {
+	Issuer    string
+	Resource  string // {base_url}/v1
+	Keys      func() jwk.Set
+	Standings Standings
+	Uses      Uses
+	Now       func() time.Time
+	Log       *slog.Logger
+}
+
+// A Caller is who passed, and what the caller's credential may do in the workspace right now.
+type Caller struct {
+	TenantID    uuid.UUID
+	UserID      uuid.UUID
+	Actor       string // for the audit log
+	Permissions perm.Set
+}
+
+var (
+	errNoBearer   = errors.New("no bearer")
+	errCredential = errors.New("credential not valid")
+)
+
+// For returns the caller if the request's bearer holds permission in the workspace tenantID; else it answers, and ok is false.
+func (d Deps) For(w http.ResponseWriter, r *http.Request, tenantID string, permission perm.Permission) (caller Caller, ok bool) {
+	tenant, malformed := identity.Parse(tenantID)
+	s, err := d.standing(r, tenant)
+	switch {
+	case errors.Is(err, errNoBearer):
+		w.Header().Set("WWW-Authenticate", `Bearer realm="almoner"`)
+		apierr.Write(w, apierr.Gateway, apierr.New(apierr.Unauthenticated, "Unauthorized"))
+		return Caller{}, false
+	case errors.Is(err, grant.ErrUnavailable):
+		d.Log.Error("a store does not answer", "request_id", web.RequestID(r.Context()), "error", err)
+		apierr.Write(w, apierr.Flat, apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Try again."))
+		return Caller{}, false
+	case err != nil:
+		apierr.Write(w, apierr.Gateway, apierr.New(apierr.Forbidden, "Forbidden"))
+		return Caller{}, false
+	}
+	if malformed != nil || !s.Member || s.CredentialTenant != tenant || (s.Kind == standing.Connector && !s.LLMIntegration) {
+		apierr.Write(w, apierr.Nested, apierr.New(apierr.Forbidden, "This credential gives no access to that workspace."))
+		return Caller{}, false
+	}
+	held := s.Effective()
+	if !held.Has(permission) {
+		apierr.Write(w, apierr.Nested, apierr.New(apierr.Forbidden, "This needs the permission "+string(permission)+
+			", held by the user and by the credential. An administrator of the workspace can grant it."))
+		return Caller{}, false
+	}
+	d.Uses.Note(s)
+	return Caller{TenantID: tenant, UserID: s.UserID, Actor: "user:" + s.UserID.String(), Permissions: held}, true
+}
+
+// standing finds the credential of the request and how it stands in the workspace.
+func (d Deps) standing(r *http.Request, tenant uuid.UUID) (standing.Standing, error) {
+	text, err := bearer(r)
+	if err != nil {
+		return standing.Standing{}, err
+	}
+	q := standing.Question{Tenant: tenant}
+	var claims *accesstoken.Claims
+	if credential.PersonalAccessToken.Matches(text) {
+		q.PATHash = credential.Hash(text)
+	} else {
+		verified, err := accesstoken.Verify(text, d.Keys(), d.Issuer, d.Now())
+		if err != nil || verified.Audience != d.Resource {
+			return standing.Standing{}, errCredential
+		}
+		claims, q.GrantID = &verified, verified.GrantID
+	}
+	s, err := d.Standings.Standing(r.Context(), q)
+	if err != nil {
+		return standing.Standing{}, err
+	}
+	if s.State != standing.Active || (claims != nil && !s.Backs(*claims)) {
+		return standing.Standing{}, errCredential
+	}
+	return s, nil
+}
+
+// bearer reads the one Authorization header (RFC 6750, section 2.1).
+func bearer(r *http.Request) (string, error) {
+	headers := r.Header.Values("Authorization")
+	if len(headers) == 0 {
+		return "", errNoBearer
+	}
+	scheme, text, found := strings.Cut(headers[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return "", errNoBearer
+	}
+	if len(headers) > 1 || !found {
+		return "", errCredential
+	}
+	return text, nil
+}

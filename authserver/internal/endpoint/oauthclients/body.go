@@ -1,0 +1,109 @@
+package oauthclients
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+const maxBody = 64 << 10
+
+// readBody reads a JSON object by the rules of JSON v2: names in their own case, none twice. Unknown names are ignored.
+func readBody(w http.ResponseWriter, r *http.Request, into any) error {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return apierr.New(apierr.TooLarge, "The body is longer than 64 KiB.")
+	}
+	if err != nil {
+		return &client.Refusal{Message: "The body could not be read."}
+	}
+	if len(raw) == 0 {
+		return io.EOF
+	}
+	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
+		return &client.Refusal{Message: "Content-Type must be application/json."}
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return &client.Refusal{Message: "The body is not one well-formed JSON object with the documented types, each key given once."}
+	}
+	return nil
+}
+
+func readRegistration(w http.ResponseWriter, r *http.Request) (client.Registration, error) {
+	var body struct {
+		Name       string   `json:"name"`
+		Redirects  []string `json:"redirectUris"`
+		Required   []string `json:"requiredPermissions"`
+		Platform   *string  `json:"connectorPlatform"`
+		Resource   *string  `json:"resource"`
+		AuthMethod *string  `json:"tokenEndpointAuthMethod"`
+	}
+	err := readBody(w, r, &body)
+	if errors.Is(err, io.EOF) {
+		err = &client.Refusal{Message: "The body is empty."}
+	}
+	if err != nil {
+		return client.Registration{}, err
+	}
+	registration := client.Registration{Name: body.Name, Redirects: body.Redirects, Required: body.Required}
+	for _, optional := range []struct {
+		from *string
+		to   *string
+		name string
+	}{
+		{body.Platform, &registration.Platform, "connectorPlatform"},
+		{body.Resource, &registration.Resource, "resource"},
+		{body.AuthMethod, &registration.AuthMethod, "tokenEndpointAuthMethod"},
+	} {
+		if optional.from == nil {
+			continue
+		}
+		if *optional.from == "" {
+			return client.Registration{}, &client.Refusal{Field: optional.name, Message: optional.name + " is empty: leave it out or say what it is."}
+		}
+		*optional.to = *optional.from
+	}
+	return registration, nil
+}
+
+func readExpireOld(w http.ResponseWriter, r *http.Request) (bool, error) {
+	var body struct {
+		ExpireOld bool `json:"expireOld"`
+	}
+	if err := readBody(w, r, &body); err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	return body.ExpireOld, nil
+}
+
+// A clientBody is a client as it is shown: every field as stored, and the secret in the one answer that made it.
+type clientBody struct {
+	ClientID            string    `json:"clientId"`
+	ClientSecret        string    `json:"clientSecret,omitempty"`
+	Kind                string    `json:"kind"`
+	TenantID            string    `json:"tenantId"`
+	Name                string    `json:"name"`
+	RedirectURIs        []string  `json:"redirectUris"`
+	RequiredPermissions []string  `json:"requiredPermissions"`
+	ConnectorPlatform   string    `json:"connectorPlatform,omitempty"`
+	Resource            string    `json:"resource,omitempty"`
+	AuthMethod          string    `json:"tokenEndpointAuthMethod"`
+	CreatedAt           time.Time `json:"createdAt"`
+}
+
+func show(c client.Client, secret credential.Secret) clientBody {
+	return clientBody{
+		ClientID: c.ID.String(), ClientSecret: secret.Reveal(), Kind: string(c.Kind), TenantID: c.TenantID.String(), Name: c.Name,
+		RedirectURIs: c.Redirects, RequiredPermissions: c.Required.Strings(), ConnectorPlatform: c.Platform, Resource: c.Resource,
+		AuthMethod: string(c.AuthMethod), CreatedAt: c.CreatedAt.UTC(),
+	}
+}

@@ -1,0 +1,10 @@
+// Package oauthclients answers: which applications may ask this workspace's users for access?
+//
+//	POST   /v1/account/tenants/{tenantId}/oauth-clients                     register (spec 4.2): 201
+//	GET    /v1/account/tenants/{tenantId}/oauth-clients                     list
+//	GET    /v1/account/tenants/{tenantId}/oauth-clients/{clientId}          read
+//	DELETE /v1/account/tenants/{tenantId}/oauth-clients/{clientId}          delete; its grants are revoked: 204
+//	POST   /v1/account/tenants/{tenantId}/oauth-clients/{clientId}/secret   replace the secret
+//
+// Each needs account:api:access in the workspace. The secret is in the answer of the call that made it, nowhere else.
+package oauthclients

@@ -1,0 +1,230 @@
+package oauthclients
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/authorizer"
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// Store keeps clients. Its errors are Unknown of Deps, or wrap grant.ErrUnavailable.
+type Store interface {
+	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
+	Clients(ctx context.Context, tenant uuid.UUID) ([]client.Client, error)
+	SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) error
+	DeleteClient(ctx context.Context, tenant, id uuid.UUID, event audit.Event) ([]grant.Grant, error)
+	ReplaceSecret(ctx context.Context, tenant, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event) error
+}
+
+// Deps are what the endpoint works with.
+type Deps struct {
+	Authorizer authorizer.Deps
+	Store      Store
+	Unknown    error // the error by which Store says that there is no such client
+	Resources  []string
+	Forget     func(ctx context.Context, id uuid.UUID, ends time.Time, reason grant.Reason)
+	Variables  func(*http.Request) map[string]string // of the path: tenantId, clientId
+	Now        func() time.Time
+	Log        *slog.Logger
+}
+
+// A Handler serves the routes of doc.go.
+type Handler struct{ Deps }
+
+// New makes the handler.
+func New(d Deps) *Handler { return &Handler{d} }
+
+// guarded lets a caller in who holds account:api:access in the path's workspace.
+func (h *Handler) guarded(serve func(http.ResponseWriter, *http.Request, authorizer.Caller) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		caller, ok := h.Authorizer.For(w, r, h.Variables(r)["tenantId"], perm.AccountAPIAccess)
+		if !ok {
+			return
+		}
+		if err := serve(w, r, caller); err != nil {
+			h.refuse(w, r, err)
+		}
+	})
+}
+
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	var refusal *client.Refusal
+	var shaped *apierr.Error
+	switch {
+	case errors.As(err, &refusal):
+		code := "invalid_client_metadata"
+		if refusal.Redirect {
+			code = "invalid_redirect_uri"
+		}
+		apierr.Write(w, apierr.Flat, &apierr.Error{Kind: apierr.Invalid, Code: code, Message: refusal.Message})
+	case errors.As(err, &shaped) && shaped.Kind == apierr.Forbidden:
+		apierr.Write(w, apierr.Nested, shaped)
+	case errors.As(err, &shaped):
+		apierr.Write(w, apierr.Flat, shaped)
+	case errors.Is(err, h.Unknown):
+		apierr.Write(w, apierr.Flat, apierr.New(apierr.NotFound, "There is no such client in this workspace."))
+	case errors.Is(err, grant.ErrUnavailable):
+		h.Log.Error("a store does not answer", "request_id", web.RequestID(r.Context()), "error", err)
+		apierr.Write(w, apierr.Flat, apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Try again."))
+	default:
+		h.Log.Error("client route failed", "request_id", web.RequestID(r.Context()), "error", err)
+		apierr.Write(w, apierr.Flat, apierr.Of(err))
+	}
+}
+
+// Register serves POST …/oauth-clients.
+func (h *Handler) Register() http.Handler {
+	return h.guarded(func(w http.ResponseWriter, r *http.Request, caller authorizer.Caller) error {
+		registration, err := readRegistration(w, r)
+		if err != nil {
+			return err
+		}
+		c, err := registration.Accept(h.Resources)
+		if err != nil {
+			return err
+		}
+		if !caller.Permissions.HasAll(c.Required) {
+			return apierr.New(apierr.Forbidden, "You can only require permissions that you and your credential hold: "+
+				c.Required.Without(caller.Permissions).Scope()+" is missing.")
+		}
+		c.ID, c.TenantID, c.CreatedBy, c.CreatedAt = uuid.New(), caller.TenantID, &caller.UserID, h.Now().UTC().Truncate(time.Microsecond)
+		var secret credential.Secret
+		var hash []byte
+		if !c.Kind.Traits().Public {
+			if secret, err = credential.ClientSecret.New(rand.Reader); err != nil {
+				return fmt.Errorf("make client secret: %w", err)
+			}
+			hash = credential.Hash(secret.Reveal())
+		}
+		if err := h.Store.SaveClient(r.Context(), c, hash, event(r, caller, "client.registered", c.ID)); err != nil {
+			return err
+		}
+		w.Header().Set("Location", r.URL.Path+"/"+c.ID.String())
+		web.JSON(w, http.StatusCreated, show(c, secret))
+		return nil
+	})
+}
+
+// List serves GET …/oauth-clients.
+func (h *Handler) List() http.Handler {
+	return h.guarded(func(w http.ResponseWriter, r *http.Request, caller authorizer.Caller) error {
+		clients, err := h.Store.Clients(r.Context(), caller.TenantID)
+		if err != nil {
+			return err
+		}
+		data := make([]clientBody, len(clients))
+		for i, c := range clients {
+			data[i] = show(c, "")
+		}
+		web.JSON(w, http.StatusOK, map[string]any{"data": data, "meta": map[string]int{"count": len(data)}})
+		return nil
+	})
+}
+
+// Read serves GET …/oauth-clients/{clientId}.
+func (h *Handler) Read() http.Handler {
+	return h.guarded(func(w http.ResponseWriter, r *http.Request, caller authorizer.Caller) error {
+		id, err := h.clientID(r)
+		if err != nil {
+			return err
+		}
+		c, err := h.Store.Client(r.Context(), id)
+		if err != nil {
+			return err
+		}
+		if c.TenantID != caller.TenantID {
+			return h.Unknown
+		}
+		web.JSON(w, http.StatusOK, show(c, ""))
+		return nil
+	})
+}
+
+// Delete serves DELETE …/oauth-clients/{clientId}.
+func (h *Handler) Delete() http.Handler {
+	return h.guarded(func(w http.ResponseWriter, r *http.Request, caller authorizer.Caller) error {
+		id, err := h.clientID(r)
+		if err != nil {
+			return err
+		}
+		ended, err := h.Store.DeleteClient(r.Context(), caller.TenantID, id, event(r, caller, "client.deleted", id))
+		if err != nil {
+			return err
+		}
+		for _, g := range ended {
+			h.Forget(r.Context(), g.ID, g.Ends, grant.ClientDeleted)
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	})
+}
+
+// overlap is how long a replaced secret works on (contract, section 5).
+const overlap = 24 * time.Hour
+
+// ReplaceSecret serves POST …/oauth-clients/{clientId}/secret.
+func (h *Handler) ReplaceSecret() http.Handler {
+	return h.guarded(func(w http.ResponseWriter, r *http.Request, caller authorizer.Caller) error {
+		id, err := h.clientID(r)
+		if err != nil {
+			return err
+		}
+		expireOld, err := readExpireOld(w, r)
+		if err != nil {
+			return err
+		}
+		c, err := h.Store.Client(r.Context(), id)
+		if err != nil {
+			return err
+		}
+		if c.TenantID != caller.TenantID {
+			return h.Unknown
+		}
+		if c.Kind.Traits().Public {
+			return &client.Refusal{Message: "A connector is a public client: it has no secret."}
+		}
+		secret, err := credential.ClientSecret.New(rand.Reader)
+		if err != nil {
+			return fmt.Errorf("make client secret: %w", err)
+		}
+		old := overlap
+		if expireOld {
+			old = 0
+		}
+		if err := h.Store.ReplaceSecret(r.Context(), caller.TenantID, id, credential.Hash(secret.Reveal()), old, event(r, caller, "client.secret_replaced", id)); err != nil {
+			return err
+		}
+		web.JSON(w, http.StatusOK, show(c, secret))
+		return nil
+	})
+}
+
+func (h *Handler) clientID(r *http.Request) (uuid.UUID, error) {
+	id, err := identity.Parse(h.Variables(r)["clientId"])
+	if err != nil {
+		return uuid.Nil, h.Unknown
+	}
+	return id, nil
+}
+
+func event(r *http.Request, caller authorizer.Caller, action string, id uuid.UUID) audit.Event {
+	return audit.Event{
+		TenantID: &caller.TenantID, UserID: &caller.UserID, Actor: caller.Actor, Action: action,
+		Subject: "client:" + id.String(), RequestID: web.RequestID(r.Context()),
+	}
+}

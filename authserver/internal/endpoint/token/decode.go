@@ -1,0 +1,104 @@
+package token
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/almonerhq/almoner/shared/apierr"
+)
+
+// MaxBody is the longest body that is read, in bytes.
+const MaxBody = 64 << 10
+
+// Parameters are the parameters of a request to an OAuth endpoint, each given once.
+type Parameters struct {
+	JSON   bool
+	Values map[string]string
+}
+
+// Decode reads the body of a request. known are the parameters that the endpoint takes: in JSON each is a string, spelled in
+// its own case; what is not known is ignored. The query string is never looked at. It returns an *apierr.Error.
+func Decode(w http.ResponseWriter, r *http.Request, known ...string) (Parameters, error) {
+	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || len(r.Header.Values("Content-Type")) > 1 {
+		mediaType = ""
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return Parameters{}, apierr.New(apierr.TooLarge, "The body is longer than 64 KiB.")
+	}
+	if err != nil {
+		return Parameters{}, apierr.New(apierr.Invalid, "The body could not be read.")
+	}
+	switch mediaType {
+	case "application/json":
+		values, problem := decodeJSON(body, known)
+		return answer(true, values, problem)
+	case "application/x-www-form-urlencoded":
+		values, problem := decodeForm(body)
+		return answer(false, values, problem)
+	}
+	return Parameters{}, apierr.New(apierr.Invalid, "Content-Type must be application/json or application/x-www-form-urlencoded.")
+}
+
+func answer(isJSON bool, values map[string]string, problem string) (Parameters, error) {
+	if problem != "" {
+		return Parameters{}, apierr.New(apierr.Invalid, problem)
+	}
+	return Parameters{JSON: isJSON, Values: values}, nil
+}
+
+func decodeForm(body []byte) (values map[string]string, problem string) {
+	parsed, err := url.ParseQuery(string(body))
+	if err != nil {
+		return nil, "The body is not a well-formed form."
+	}
+	values = map[string]string{}
+	for name, all := range parsed {
+		if len(all) > 1 {
+			return nil, "A parameter is given twice."
+		}
+		if !utf8.ValidString(name) || !utf8.ValidString(all[0]) {
+			return nil, "The body is not UTF-8."
+		}
+		values[name] = all[0]
+	}
+	return values, ""
+}
+
+// decodeJSON reads by the rules of JSON v2 (duplicate keys, invalid UTF-8 and trailing data are errors), and takes a known key in
+// its own case alone.
+func decodeJSON(body []byte, known []string) (values map[string]string, problem string) {
+	var members map[string]jsontext.Value
+	if err := json.Unmarshal(body, &members); err != nil || members == nil {
+		return nil, "The body is not one well-formed JSON object, each key given once."
+	}
+	values = map[string]string{}
+	for key, value := range members {
+		if !slices.Contains(known, key) {
+			if slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, key) }) {
+				return nil, "A key is not spelled in lower case."
+			}
+			continue
+		}
+		if value.Kind() != '"' {
+			return nil, key + " must be a string."
+		}
+		var text string
+		if json.Unmarshal(value, &text) != nil {
+			return nil, key + " must be a string."
+		}
+		values[key] = text
+	}
+	return values, ""
+}

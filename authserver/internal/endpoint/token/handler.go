@@ -1,0 +1,118 @@
+package token
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+
+	"github.com/almonerhq/almoner/authserver/internal/engine"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// Exchanger decides token requests. Its errors are *engine.TokenError, or wrap grant.ErrUnavailable.
+type Exchanger interface {
+	Token(ctx context.Context, request engine.TokenRequest) (engine.Tokens, error)
+}
+
+// Deps are what the endpoint works with.
+type Deps struct {
+	Engine Exchanger
+	Log    *slog.Logger
+}
+
+// New serves POST; other methods are refused by the route.
+func New(d Deps) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Pragma", "no-cache") // RFC 6749, section 5.1
+		parameters, err := Decode(w, r, "grant_type", "client_id", "client_secret", "code", "redirect_uri", "code_verifier", "resource", "refresh_token")
+		if err != nil {
+			Refuse(w, r, err, d.Log)
+			return
+		}
+		tokens, err := d.Engine.Token(r.Context(), request(r, parameters))
+		if err != nil {
+			Refuse(w, r, err, d.Log)
+			return
+		}
+		web.JSON(w, http.StatusOK, response(tokens))
+	})
+}
+
+func request(r *http.Request, p Parameters) engine.TokenRequest {
+	secret := func(name string) credential.Secret { return credential.Secret(p.Values[name]) }
+	request := engine.TokenRequest{
+		Dialect: engine.Form, GrantType: p.Values["grant_type"], ClientID: p.Values["client_id"], ClientSecret: secret("client_secret"),
+		Code: secret("code"), RedirectURI: p.Values["redirect_uri"], Verifier: secret("code_verifier"),
+		Resource: p.Values["resource"], RefreshToken: secret("refresh_token"),
+	}
+	if p.JSON {
+		request.Dialect = engine.JSON
+	}
+	if len(r.Header.Values("Authorization")) > 0 {
+		id, password, ok := BasicCredentials(r)
+		// One way of authentication a request (RFC 6749, section 2.3); a client_id beside the header must be the same.
+		if !ok || request.ClientSecret != "" || (request.ClientID != "" && request.ClientID != id) {
+			request.OtherAuth = true
+			return request
+		}
+		request.Basic, request.ClientID, request.ClientSecret = true, id, password
+	}
+	return request
+}
+
+// BasicCredentials reads one Authorization: Basic header, whose two parts are form-encoded (RFC 6749, section 2.3.1).
+func BasicCredentials(r *http.Request) (id string, secret credential.Secret, ok bool) {
+	user, password, ok := r.BasicAuth()
+	if !ok || len(r.Header.Values("Authorization")) != 1 {
+		return "", "", false
+	}
+	id, err1 := url.QueryUnescape(user)
+	text, err2 := url.QueryUnescape(password)
+	return id, credential.Secret(text), errors.Join(err1, err2) == nil
+}
+
+type tokenResponse struct {
+	AccessToken            string `json:"access_token"`
+	TokenType              string `json:"token_type"`
+	ExpiresIn              int64  `json:"expires_in"`
+	Scope                  string `json:"scope"`
+	TenantID               string `json:"tenant_id"`
+	RefreshToken           string `json:"refresh_token,omitempty"`
+	AuthorizationExpiresIn int64  `json:"authorization_expires_in,omitempty"`
+}
+
+func response(t engine.Tokens) tokenResponse {
+	return tokenResponse{
+		AccessToken: t.Access.Reveal(), TokenType: "Bearer", ExpiresIn: int64(t.ExpiresIn.Seconds()), Scope: t.Scope,
+		TenantID: t.TenantID.String(), RefreshToken: t.Refresh.Reveal(), AuthorizationExpiresIn: int64(t.Remaining.Seconds()),
+	}
+}
+
+// Refuse answers with the error in the shape of RFC 6749, section 5.2: 400 for what the caller caused, 503 for a store that does
+// not answer, 401 for a failed Basic header alone.
+func Refuse(w http.ResponseWriter, r *http.Request, err error, log *slog.Logger) {
+	var refused *engine.TokenError
+	var shaped *apierr.Error
+	switch {
+	case errors.As(err, &refused):
+		answer := &apierr.Error{Kind: apierr.Invalid, Code: refused.Code, Message: refused.Description}
+		if refused.Challenge {
+			w.Header().Set("WWW-Authenticate", `Basic realm="almoner", charset="UTF-8"`)
+			answer.Kind = apierr.Unauthenticated
+		}
+		apierr.Write(w, apierr.Flat, answer)
+	case errors.As(err, &shaped):
+		apierr.Write(w, apierr.Flat, shaped)
+	case errors.Is(err, grant.ErrUnavailable):
+		log.Error("a store does not answer", "request_id", web.RequestID(r.Context()), "error", err)
+		apierr.Write(w, apierr.Flat, apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Nothing was changed; try again."))
+	default:
+		log.Error("token request failed", "request_id", web.RequestID(r.Context()), "error", err)
+		apierr.Write(w, apierr.Flat, apierr.Of(err))
+	}
+}

@@ -1,0 +1,52 @@
+// Package wellknown answers: what can a client learn about this server before it asks for anything?
+//
+// The authorization server metadata of RFC 8414 at every place where a client looks for it (contract, section 1), and the
+// public keys. Nothing here redirects, and any web page may read it.
+package wellknown
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// Metadata is the document of RFC 8414, section 2. issuer and appURL have no trailing slash.
+func Metadata(issuer, appURL string) ([]byte, error) {
+	account := issuer + "/v1/account/oauth/"
+	return json.Marshal(map[string]any{
+		"issuer":                                         issuer,
+		"authorization_endpoint":                         appURL + "/oauth/authorize",
+		"token_endpoint":                                 account + "token",
+		"revocation_endpoint":                            account + "revoke",
+		"introspection_endpoint":                         account + "introspect",
+		"jwks_uri":                                       account + "jwks",
+		"response_types_supported":                       []string{"code"},
+		"response_modes_supported":                       []string{"query"},
+		"grant_types_supported":                          []string{"authorization_code", "refresh_token"},
+		"code_challenge_methods_supported":               []string{"S256"},
+		"token_endpoint_auth_methods_supported":          []string{"none", "client_secret_post", "client_secret_basic"},
+		"revocation_endpoint_auth_methods_supported":     []string{"none", "client_secret_post", "client_secret_basic"},
+		"introspection_endpoint_auth_methods_supported":  []string{"client_secret_basic"},
+		"scopes_supported":                               append(perm.ForConnectors().Strings(), "offline_access"),
+		"authorization_response_iss_parameter_supported": true,
+		"client_id_metadata_document_supported":          false,
+		"ui_locales_supported":                           []string{"en-GB"},
+	})
+}
+
+// Document serves a JSON document that anyone may read, for a quarter of an hour from a cache.
+func Document(document func() ([]byte, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Access-Control-Allow-Origin", "*")
+		body, err := document()
+		if err != nil {
+			apierr.Write(w, apierr.Flat, &apierr.Error{Kind: apierr.Unavailable, Message: "The document cannot be made at this moment.", Cause: err})
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "public, max-age=900")
+		_, _ = w.Write(body) // a caller who has left is no error of ours
+	})
+}

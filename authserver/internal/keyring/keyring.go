@@ -1,0 +1,227 @@
+// Package keyring answers: which key signs access tokens now, and which are still believed?
+//
+// A key is next, then current, then retired, and at last removed. The next one is published before it signs, so that
+// every verifier knows it by then; a retired one is published until the last token that it signed has expired. Private halves
+// are stored sealed. Each process reads the keys again every few seconds, so a rotation needs no restart.
+package keyring
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/lestrrat-go/jwx/v2/jwk"
+
+	"github.com/almonerhq/almoner/shared/accesstoken"
+	"github.com/almonerhq/almoner/shared/seal"
+)
+
+// A State is where a key is in its life.
+type State string
+
+// The states.
+const (
+	Next    State = "next"
+	Current State = "current"
+	Retired State = "retired"
+	Removed State = "removed"
+)
+
+// A StoredKey is a key as Postgres keeps it.
+type StoredKey struct {
+	KID       string
+	Public    []byte // a JWK
+	Sealed    []byte // the private JWK, sealed
+	State     State
+	Created   time.Time
+	Activated *time.Time
+	Retired   *time.Time
+}
+
+// A Store keeps keys. Its errors wrap grant.ErrUnavailable when it does not answer.
+type Store interface {
+	// SigningKeys returns every key that is not removed.
+	SigningKeys(ctx context.Context) ([]StoredKey, error)
+	// AddSigningKeys runs make under a lock with the keys that there are, and inserts what it returns.
+	AddSigningKeys(ctx context.Context, make func(have []StoredKey) ([]StoredKey, error)) error
+}
+
+// ErrNoKey says that there is no key to sign with yet.
+var ErrNoKey = errors.New("no signing key is loaded")
+
+type snapshot struct {
+	signing jwk.Key
+	public  jwk.Set
+	json    []byte
+}
+
+// A Ring is safe for concurrent use.
+type Ring struct {
+	store  Store
+	box    *seal.Box
+	loaded atomic.Pointer[snapshot]
+}
+
+// New makes a ring whose private keys are sealed under keys.
+func New(store Store, keys seal.Keys) (*Ring, error) {
+	box, err := seal.NewBox(keys, "signing keys")
+	if err != nil {
+		return nil, err
+	}
+	return &Ring{store: store, box: box}, nil
+}
+
+// Load reads the keys, and makes the first ones where there are none.
+func (r *Ring) Load(ctx context.Context) error {
+	stored, err := r.store.SigningKeys(ctx)
+	if err != nil {
+		return err
+	}
+	if !complete(stored) {
+		if err := r.store.AddSigningKeys(ctx, r.missing); err != nil {
+			return err
+		}
+		if stored, err = r.store.SigningKeys(ctx); err != nil {
+			return err
+		}
+	}
+	return r.adopt(stored)
+}
+
+const reloadEvery = 5 * time.Second
+
+// Keep loads the keys again and again until ctx ends. What was loaded stays in use while the store does not answer.
+func (r *Ring) Keep(ctx context.Context, log *slog.Logger) {
+	ticker := time.NewTicker(reloadEvery)
+	defer ticker.Stop()
+	for {
+		if err := r.Load(ctx); err != nil && ctx.Err() == nil {
+			log.Warn("the signing keys could not be read again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// Current returns the private key that signs now.
+func (r *Ring) Current(context.Context) (jwk.Key, error) {
+	if s := r.loaded.Load(); s != nil {
+		return s.signing, nil
+	}
+	return nil, ErrNoKey
+}
+
+// Public returns the keys that tokens are verified with; empty before the first Load.
+func (r *Ring) Public() jwk.Set {
+	if s := r.loaded.Load(); s != nil {
+		return s.public
+	}
+	return jwk.NewSet()
+}
+
+// JWKS is Public as a JSON document (RFC 7517, section 5).
+func (r *Ring) JWKS() ([]byte, error) {
+	if s := r.loaded.Load(); s != nil {
+		return s.json, nil
+	}
+	return nil, ErrNoKey
+}
+
+func (r *Ring) adopt(stored []StoredKey) error {
+	next := &snapshot{public: jwk.NewSet()}
+	for _, k := range stored {
+		public, err := jwk.ParseKey(k.Public)
+		if err != nil {
+			return fmt.Errorf("public key %s: %w", k.KID, err)
+		}
+		if err := next.public.AddKey(public); err != nil {
+			return fmt.Errorf("public key %s: %w", k.KID, err)
+		}
+		if k.State != Current {
+			continue
+		}
+		raw, err := r.box.OpenBytes(k.Sealed)
+		if err != nil {
+			return fmt.Errorf("signing key %s was sealed under a key that ALMONER_KEYS does not hold: %w", k.KID, err)
+		}
+		if next.signing, err = jwk.ParseKey(raw); err != nil {
+			return fmt.Errorf("signing key %s: %w", k.KID, err)
+		}
+	}
+	if next.signing == nil {
+		return ErrNoKey
+	}
+	var err error
+	if next.json, err = json.Marshal(next.public); err != nil {
+		return fmt.Errorf("encode JWKS: %w", err)
+	}
+	r.loaded.Store(next)
+	return nil
+}
+
+func complete(keys []StoredKey) bool {
+	return count(keys, Current) == 1 && count(keys, Next) >= 1
+}
+
+func count(keys []StoredKey, state State) int {
+	n := 0
+	for _, k := range keys {
+		if k.State == state {
+			n++
+		}
+	}
+	return n
+}
+
+// missing makes what a ring of the keys lacks: a current key, a next one.
+func (r *Ring) missing(have []StoredKey) ([]StoredKey, error) {
+	var out []StoredKey
+	for _, state := range []State{Current, Next} {
+		if count(have, state) > 0 {
+			continue
+		}
+		k, err := r.generate(state)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, k)
+	}
+	return out, nil
+}
+
+func (r *Ring) generate(state State) (StoredKey, error) {
+	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return StoredKey{}, fmt.Errorf("generate signing key: %w", err)
+	}
+	private, err := jwk.FromRaw(raw)
+	if err != nil {
+		return StoredKey{}, fmt.Errorf("generate signing key: %w", err)
+	}
+	if err := jwk.AssignKeyID(private); err != nil { // the thumbprint of RFC 7638
+		return StoredKey{}, fmt.Errorf("name signing key: %w", err)
+	}
+	if err := errors.Join(private.Set(jwk.AlgorithmKey, accesstoken.Algorithm), private.Set(jwk.KeyUsageKey, jwk.ForSignature)); err != nil {
+		return StoredKey{}, fmt.Errorf("describe signing key: %w", err)
+	}
+	public, err := private.PublicKey()
+	if err != nil {
+		return StoredKey{}, fmt.Errorf("public half: %w", err)
+	}
+	publicJSON, err1 := json.Marshal(public)
+	privateJSON, err2 := json.Marshal(private)
+	if err := errors.Join(err1, err2); err != nil {
+		return StoredKey{}, fmt.Errorf("encode signing key: %w", err)
+	}
+	return StoredKey{KID: private.KeyID(), Public: publicJSON, Sealed: r.box.SealBytes(privateJSON), State: state}, nil
+}

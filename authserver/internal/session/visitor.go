@@ -1,0 +1,45 @@
+package session
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/workspace"
+)
+
+// Password is the method of a sign-in by e-mail and password.
+const Password = "password"
+
+// A SignIn is one time that a user signed in at one browser.
+type SignIn struct {
+	ID        uuid.UUID
+	UserID    uuid.UUID
+	Method    string
+	Address   string // of the browser, as the deployment's proxies tell it
+	UserAgent string
+	Created   time.Time // set by the store
+	LastSeen  time.Time // set by the store, to the minute
+	Expires   time.Time
+}
+
+// A Visitor is the user at a browser.
+type Visitor struct {
+	SignInID uuid.UUID
+	User     workspace.User
+	ProvedAt time.Time // when this browser last gave the password
+}
+
+// Freshness is how long after the password was given a browser may make new credentials.
+const Freshness = 10 * time.Minute
+
+// Fresh says whether the password was given lately enough to make new credentials.
+func (v Visitor) Fresh(now time.Time) bool { return now.Sub(v.ProvedAt) < Freshness }
+
+// Actor is the visitor as the audit log names users.
+func (v Visitor) Actor() string { return "user:" + v.User.ID.String() }
+
+func (v Visitor) event(action string, signIn uuid.UUID) audit.Event {
+	return audit.Event{UserID: &v.User.ID, Actor: v.Actor(), Action: action, Subject: "sign_in:" + signIn.String()}
+}

@@ -1,0 +1,19 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+
+	"github.com/almonerhq/almoner/shared/standing"
+)
+
+// Standing reads the standing of a credential. Its error is standing.ErrUnknown, or wraps grant.ErrUnavailable.
+func (s *Store) Standing(ctx context.Context, q standing.Question) (standing.Standing, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	answer, err := standing.Read(ctx, s.pool, q)
+	if err != nil && !errors.Is(err, standing.ErrUnknown) {
+		return standing.Standing{}, unavailable("read standing", err)
+	}
+	return answer, err
+}
