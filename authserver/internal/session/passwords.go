@@ -12,7 +12,9 @@ import (
 )
 
 // What a password's hash costs: 19 MiB, two passes, one lane (OWASP's minimum for argon2id), about 30 ms.
-var cost = argon2id.Params{Memory: 19 * 1024, Iterations: 2, Parallelism: 1, SaltLength: 16, KeyLength: 32}
+func cost() *argon2id.Params {
+	return &argon2id.Params{Memory: 19 * 1024, Iterations: 2, Parallelism: 1, SaltLength: 16, KeyLength: 32}
+}
 
 const (
 	atOnce      = 2 // hashes at a time: each takes a core and 19 MiB
@@ -39,7 +41,7 @@ func NewPasswords() (*Passwords, error) {
 
 // HashPassword returns the argon2id hash of a password in PHC form.
 func HashPassword(password string) (credential.Secret, error) {
-	hash, err := argon2id.CreateHash(password, &cost)
+	hash, err := argon2id.CreateHash(password, cost())
 	if err != nil {
 		return "", fmt.Errorf("hash a password: %w", err)
 	}

@@ -54,6 +54,8 @@ type SignIns interface {
 	SignIn(ctx context.Context, id uuid.UUID) (Visitor, bool, error)
 	// EndSignIn ends one sign-in of the user. One that has ended stays as it is.
 	EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.Event) error
+	// SweepSignIns deletes sign-ins that were over long ago, a bounded number of them, and says how many.
+	SweepSignIns(ctx context.Context) (int64, error)
 }
 
 // Deps are what Sessions need.
@@ -163,7 +165,7 @@ func (s *Sessions) endCurrent(ctx context.Context) error {
 	if err != nil || !found {
 		return err
 	}
-	return s.deps.SignIns.EndSignIn(ctx, visitor.User.ID, visitor.SignInID, visitor.event("sign_in.ended", visitor.SignInID))
+	return s.deps.SignIns.EndSignIn(ctx, visitor.User.ID, visitor.SignInID, visitor.Event(ctx, "sign_in.ended", "sign_in:"+visitor.SignInID.String()))
 }
 
 // Say leaves a notice for the next page of this browser.
@@ -192,12 +194,14 @@ func (s *Sessions) commit(w http.ResponseWriter, r *http.Request) error {
 
 const sweepInterval = 10 * time.Minute
 
-// Sweep deletes expired rows from time to time, until ctx ends.
+// Sweep deletes what is over from time to time, until ctx ends.
 func (s *Sessions) Sweep(ctx context.Context) {
 	ticker := time.NewTicker(sweepInterval)
 	defer ticker.Stop()
 	for {
-		if _, err := s.deps.Rows.Sweep(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		_, rowsErr := s.deps.Rows.Sweep(ctx)
+		_, signInsErr := s.deps.SignIns.SweepSignIns(ctx)
+		if err := errors.Join(rowsErr, signInsErr); err != nil && ctx.Err() == nil {
 			s.deps.Log.Warn("expired sessions were not swept", "error", err)
 		}
 		select {

@@ -1,12 +1,14 @@
 package session
 
 import (
+	"context"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/audit"
 	"github.com/almonerhq/almoner/authserver/internal/workspace"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 // Password is the method of a sign-in by e-mail and password.
@@ -40,6 +42,7 @@ func (v Visitor) Fresh(now time.Time) bool { return now.Sub(v.ProvedAt) < Freshn
 // Actor is the visitor as the audit log names users.
 func (v Visitor) Actor() string { return "user:" + v.User.ID.String() }
 
-func (v Visitor) event(action string, signIn uuid.UUID) audit.Event {
-	return audit.Event{UserID: &v.User.ID, Actor: v.Actor(), Action: action, Subject: "sign_in:" + signIn.String()}
+// Event is an audit event of something that the visitor did and that concerns the visitor.
+func (v Visitor) Event(ctx context.Context, action, subject string) audit.Event {
+	return audit.Event{UserID: &v.User.ID, Actor: v.Actor(), Action: action, Subject: subject, RequestID: web.RequestID(ctx)}
 }

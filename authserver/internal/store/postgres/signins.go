@@ -1,0 +1,113 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/session"
+)
+
+var _ session.SignIns = (*Store)(nil)
+
+// BeginSignIn inserts a sign-in with its audit event, or nothing.
+func (s *Store) BeginSignIn(ctx context.Context, by session.SignIn, event audit.Event) error {
+	return s.atomically(ctx, "begin sign-in", func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent)
+			values ($1, $2, $3, $4, $5, $6)`, by.ID, by.UserID, by.Expires, by.Method, by.Address, by.UserAgent)
+		if err != nil {
+			return err
+		}
+		return record(ctx, tx, event)
+	})
+}
+
+// signInCounts holds for a sign-in s that was neither ended nor forgotten (S1); $1 is session.IdleTimeout.
+const signInCounts = `s.ended_at is null and s.expires_at > now() and s.last_seen_at > now() - $1::interval`
+
+// SignIn reads a sign-in that still counts, with its user who is not disabled, and notes, to the minute, that it was seen.
+func (s *Store) SignIn(ctx context.Context, id uuid.UUID) (session.Visitor, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	v := session.Visitor{SignInID: id}
+	err := s.pool.QueryRow(ctx, `
+with counting as (
+  select s.id, s.last_seen_at, u.id as user_id, u.email, u.name
+  from account.sign_ins s join account.users u on u.id = s.user_id
+  where s.id = $2 and u.disabled_at is null and `+signInCounts+`
+), seen as (
+  update account.sign_ins set last_seen_at = now()
+  where id = (select id from counting where last_seen_at < now() - interval '1 minute')
+)
+select user_id, email, name from counting`, session.IdleTimeout, id).Scan(&v.User.ID, &v.User.Email, &v.User.Name)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return session.Visitor{}, false, nil
+	}
+	if err != nil {
+		return session.Visitor{}, false, unavailable("read sign-in", err)
+	}
+	return v, true, nil
+}
+
+// EndSignIn ends a sign-in of the user with its audit event. One that has ended, or is another user's, is left alone.
+func (s *Store) EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.Event) error {
+	return s.atomically(ctx, "end sign-in", func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `update account.sign_ins set ended_at = now() where id = $1 and user_id = $2 and ended_at is null`, id, user)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		return record(ctx, tx, event)
+	})
+}
+
+// EndOtherSignIns ends every sign-in of the user but one, with one audit event, and says how many there were.
+func (s *Store) EndOtherSignIns(ctx context.Context, user, but uuid.UUID, event audit.Event) (int64, error) {
+	var ended int64
+	err := s.atomically(ctx, "end other sign-ins", func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `update account.sign_ins set ended_at = now()
+			where user_id = $1 and id <> $2 and ended_at is null and expires_at > now()`, user, but)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		ended = tag.RowsAffected()
+		return record(ctx, tx, event)
+	})
+	return ended, err
+}
+
+// SignInsOf lists the user's sign-ins that still count, the one last seen first.
+func (s *Store) SignInsOf(ctx context.Context, user uuid.UUID) ([]session.SignIn, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, `
+select s.id, s.user_id, s.method, s.address, s.user_agent, s.created_at, s.last_seen_at, s.expires_at
+from account.sign_ins s where s.user_id = $2 and `+signInCounts+` order by s.last_seen_at desc, s.id desc limit 100`,
+		session.IdleTimeout, user)
+	if err != nil {
+		return nil, unavailable("list sign-ins", err)
+	}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (session.SignIn, error) {
+		var one session.SignIn
+		err := row.Scan(&one.ID, &one.UserID, &one.Method, &one.Address, &one.UserAgent, &one.Created, &one.LastSeen, &one.Expires)
+		return one, err
+	})
+	return found, unavailable("list sign-ins", err)
+}
+
+// sweepSignInsAfter keeps sign-ins for the security page and for whoever investigates.
+const sweepSignInsAfter = 90 * 24 * time.Hour
+
+// SweepSignIns deletes sign-ins that were over long ago, a bounded number of them.
+func (s *Store) SweepSignIns(ctx context.Context) (int64, error) {
+	tag, err := s.pool.Exec(ctx, `delete from account.sign_ins where id in (
+		select id from account.sign_ins where expires_at < now() - $1::interval limit $2 for update skip locked)`,
+		sweepSignInsAfter, sweepAtMost)
+	if err != nil {
+		return 0, unavailable("sweep sign-ins", err)
+	}
+	return tag.RowsAffected(), nil
+}

@@ -1,0 +1,52 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/workspace"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+const membershipsSQL = `
+select t.id, t.name, o.name, coalesce(f.enabled, false), m.permissions
+from account.memberships m
+join account.users u on u.id = m.user_id and u.disabled_at is null
+join account.tenants t on t.id = m.tenant_id
+join account.organisations o on o.id = t.organisation_id
+left join account.tenant_features f on f.tenant_id = t.id and f.feature = 'llm_integration'
+where m.user_id = $1 and ($2::uuid is null or m.tenant_id = $2)
+order by o.name, t.name, t.id`
+
+// Memberships lists the workspaces of a user, by organisation and name.
+func (s *Store) Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Membership, error) {
+	return s.memberships(ctx, user, nil)
+}
+
+// Membership reads a user's place in one workspace as of now. false: not a member, or no such workspace.
+func (s *Store) Membership(ctx context.Context, user, tenant uuid.UUID) (workspace.Membership, bool, error) {
+	found, err := s.memberships(ctx, user, &tenant)
+	if err != nil || len(found) == 0 {
+		return workspace.Membership{}, false, err
+	}
+	return found[0], true, nil
+}
+
+func (s *Store) memberships(ctx context.Context, user uuid.UUID, tenant *uuid.UUID) ([]workspace.Membership, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, membershipsSQL, user, tenant)
+	if err != nil {
+		return nil, unavailable("read memberships", err)
+	}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (workspace.Membership, error) {
+		var m workspace.Membership
+		var held []string
+		err := row.Scan(&m.Tenant.ID, &m.Tenant.Name, &m.Tenant.Organisation, &m.Tenant.LLMIntegration, &held)
+		m.Permissions = perm.FromStrings(held)
+		return m, err
+	})
+	return found, unavailable("read memberships", err)
+}

@@ -1,0 +1,39 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/workspace"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+const userColumns = `u.id, u.email, u.name, u.disabled_at, coalesce(u.password_hash, '')`
+
+// UserByEmail reads a user and the hash of the password, which is empty for one who signs in another way. false: nobody.
+func (s *Store) UserByEmail(ctx context.Context, email string) (workspace.User, credential.Secret, bool, error) {
+	return s.user(ctx, `select `+userColumns+` from account.users u where u.email = $1`, email)
+}
+
+// UserByID is UserByEmail by identifier.
+func (s *Store) UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error) {
+	return s.user(ctx, `select `+userColumns+` from account.users u where u.id = $1`, id)
+}
+
+func (s *Store) user(ctx context.Context, query string, key any) (workspace.User, credential.Secret, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	var u workspace.User
+	var hash string
+	err := s.pool.QueryRow(ctx, query, key).Scan(&u.ID, &u.Email, &u.Name, &u.DisabledAt, &hash)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return workspace.User{}, "", false, nil
+	}
+	if err != nil {
+		return workspace.User{}, "", false, unavailable("read user", err)
+	}
+	return u, credential.Secret(hash), true, nil
+}
