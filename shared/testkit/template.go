@@ -1,0 +1,169 @@
+package testkit
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib" // goose speaks database/sql
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
+)
+
+const (
+	ownerRole       = "test_owner"
+	authserverRole  = "test_authserver"
+	resourceapiRole = "test_resourceapi"
+
+	templateLock = 0x616c6d6f6e6572 // "almoner"; any number that all test processes agree on
+)
+
+// template is a migrated database that tests' databases are copies of.
+type template struct {
+	server   string // the superuser's URL
+	name     string
+	password string // of the three roles
+}
+
+func (t template) url(role, database string) string {
+	parsed, err := url.Parse(inDatabase(t.server, database))
+	if err != nil {
+		return ""
+	}
+	parsed.User = url.UserPassword(role, t.password)
+	return parsed.String()
+}
+
+// ensureTemplate makes the template unless some process has made it for these very migrations. Its name is their hash,
+// so that a changed migration is a new template.
+func ensureTemplate(ctx context.Context, server string) (template, error) {
+	root, err := repositoryRoot()
+	if err != nil {
+		return template{}, err
+	}
+	services := []string{"authserver", "resourceapi"}
+	hash := sha256.New()
+	for _, service := range services {
+		if err := hashMigrations(hash, migrations(root, service)); err != nil {
+			return template{}, err
+		}
+	}
+	secret := sha256.Sum256([]byte("test roles of " + server)) // the same in every process; as secret as the server's URL
+	t := template{server: server, name: "almoner_template_" + hex.EncodeToString(hash.Sum(nil)[:6]), password: hex.EncodeToString(secret[:16])}
+
+	connection, err := pgx.Connect(ctx, server)
+	if err != nil {
+		return template{}, fmt.Errorf("connect to the test server: %w", err)
+	}
+	defer func() { _ = connection.Close(context.WithoutCancel(ctx)) }() // which lets go of the lock too
+	if _, err := connection.Exec(ctx, "select pg_advisory_lock($1)", int64(templateLock)); err != nil {
+		return template{}, err
+	}
+	var finished bool
+	err = connection.QueryRow(ctx, "select datistemplate from pg_database where datname = $1", t.name).Scan(&finished)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return template{}, err
+	}
+	if finished {
+		return t, nil
+	}
+	return t, t.build(ctx, connection, root, services)
+}
+
+func (t template) build(ctx context.Context, superuser *pgx.Conn, root string, services []string) error {
+	name := pgx.Identifier{t.name}.Sanitize()
+	for _, statement := range []string{
+		ensureRole(ownerRole, t.password, "createrole"),
+		"drop database if exists " + name + " with (force)",
+		"create database " + name + " owner " + ownerRole,
+	} {
+		if _, err := superuser.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("make the template database: %w", err)
+		}
+	}
+	for _, service := range services {
+		if err := migrate(ctx, t.url(ownerRole, t.name), service, migrations(root, service)); err != nil {
+			return err
+		}
+	}
+	for _, statement := range []string{
+		ensureRole(authserverRole, t.password, ""), "grant almoner_authserver to " + authserverRole,
+		ensureRole(resourceapiRole, t.password, ""), "grant almoner_resourceapi to " + resourceapiRole,
+		"alter database " + name + " with is_template true allow_connections false", // last: it says "finished"
+	} {
+		if _, err := superuser.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("make the template database: %w", err)
+		}
+	}
+	return nil
+}
+
+// ensureRole is SQL without parameters, for a utility statement takes none; both texts are our own.
+func ensureRole(name, password, options string) string {
+	return fmt.Sprintf(`do $$ begin
+		if not exists (select from pg_roles where rolname = '%[1]s') then create role %[1]s; end if;
+		alter role %[1]s login %[3]s password '%[2]s';
+	end $$`, name, password, options)
+}
+
+// migrate keeps the versions in the table that the service itself uses, so that its migrate command finds nothing to do.
+func migrate(ctx context.Context, owner, service, folder string) error {
+	db, err := sql.Open("pgx", owner)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	provider, err := goose.NewProvider(database.DialectPostgres, db, os.DirFS(folder),
+		goose.WithTableName("goose_"+service), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return fmt.Errorf("migrations of %s: %w", service, err)
+	}
+	if _, err := provider.Up(ctx); err != nil {
+		return fmt.Errorf("migrations of %s: %w", service, err)
+	}
+	return nil
+}
+
+func migrations(root, service string) string {
+	return filepath.Join(root, service, "internal/store/postgres/migrations")
+}
+
+func hashMigrations(hash interface{ Write([]byte) (int, error) }, folder string) error {
+	return filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(hash, "%s %d\n%s", entry.Name(), len(content), content)
+		return err
+	})
+}
+
+// repositoryRoot is the directory above us that holds go.work: tests run in their package's directory.
+func repositoryRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("no go.work in any directory above: the tests need the whole repository")
+		}
+		dir = parent
+	}
+}

@@ -1,0 +1,137 @@
+package testkit
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	connection, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connection.Close(context.Background()) })
+	return connection
+}
+
+const refused = "42501" // insufficient_privilege
+
+func codeOf(err error) string {
+	var fault *pgconn.PgError
+	if errors.As(err, &fault) {
+		return fault.Code
+	}
+	return ""
+}
+
+func TestEachRoleReachesItsOwnSchemaAlone(t *testing.T) {
+	db := NewDatabase(t)
+	for _, c := range []struct{ url, sql, code string }{
+		{db.Authserver, "select * from account.tenants", ""},
+		{db.Authserver, "select * from resource.programmes", refused},
+		{db.Authserver, "update account.audit_events set actor = ''", refused},
+		{db.Resourceapi, "select * from resource.programmes", ""},
+		{db.Resourceapi, "select * from account.tenants", refused},
+		{db.Resourceapi, "select * from account.standing('\\x00', null, null, '')", ""},
+		{db.Owner, "create table account.extra (id int)", ""},
+		{db.Owner, "alter system set work_mem = '1MB'", refused},
+		{db.Superuser, "select * from pg_authid", ""},
+	} {
+		if _, err := connect(t, c.url).Exec(t.Context(), c.sql); codeOf(err) != c.code || (c.code == "" && err != nil) {
+			t.Errorf("%s: %v, want code %q", c.sql, err, c.code)
+		}
+	}
+}
+
+func TestDatabasesAreApartAndDroppedAtTheEnd(t *testing.T) {
+	var first Database
+	t.Run("one", func(t *testing.T) {
+		first = NewDatabase(t)
+		other := NewDatabase(t)
+		const sql = "insert into account.organisations (id, name) values (gen_random_uuid(), 'Here')"
+		if _, err := connect(t, first.Authserver).Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+		var count int
+		if err := connect(t, other.Authserver).QueryRow(t.Context(), "select count(*) from account.organisations").Scan(&count); err != nil || count != 0 {
+			t.Errorf("%d rows of another test, %v", count, err)
+		}
+	})
+	_, err := pgx.Connect(t.Context(), first.Superuser)
+	if codeOf(err) != "3D000" { // invalid_catalog_name
+		t.Errorf("after the test: %v", err)
+	}
+}
+
+func TestProcessesThatStartTogetherMakeOneTemplate(t *testing.T) {
+	s, err := sharedServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var group sync.WaitGroup
+	names := make([]string, 8)
+	for i := range names {
+		group.Go(func() {
+			made, err := ensureTemplate(t.Context(), s.url)
+			if err != nil {
+				t.Error(err)
+			}
+			names[i] = made.name
+		})
+	}
+	group.Wait()
+	for _, name := range names {
+		if name != names[0] {
+			t.Errorf("templates %v", names)
+		}
+	}
+	var count int
+	if err := connect(t, s.url).QueryRow(t.Context(), "select count(*) from pg_database where datistemplate and datname = $1", names[0]).Scan(&count); err != nil || count != 1 {
+		t.Errorf("%d templates, %v", count, err)
+	}
+}
+
+func TestAnUnfinishedTemplateIsMadeAnew(t *testing.T) {
+	made, err := sharedTemplate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := connect(t, made.server)
+	// As if the process that made it had died before the last statement.
+	if _, err := admin.Exec(t.Context(), "alter database "+made.name+" with is_template false allow_connections true"); err != nil {
+		t.Fatal(err)
+	}
+	again, err := ensureTemplate(t.Context(), made.server)
+	if err != nil || again.name != made.name {
+		t.Fatalf("%v, %v", again, err)
+	}
+	var finished bool
+	if err := admin.QueryRow(t.Context(), "select datistemplate from pg_database where datname = $1", made.name).Scan(&finished); err != nil || !finished {
+		t.Errorf("finished: %v, %v", finished, err)
+	}
+}
+
+func TestRedisIsGoneAfterTheTest(t *testing.T) {
+	var dir, url string
+	t.Run("inner", func(t *testing.T) {
+		server := NewRedis(t)
+		dir, url = server.Dir, server.URL
+	})
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("its directory: %v", err)
+	}
+	address := strings.TrimSuffix(url[strings.LastIndexByte(url, '@')+1:], "/0")
+	if connection, err := net.Dial("tcp", address); err == nil {
+		_ = connection.Close()
+		t.Error("it still answers")
+	}
+}
