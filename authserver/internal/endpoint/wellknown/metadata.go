@@ -36,7 +36,7 @@ func Metadata(issuer, appURL string) ([]byte, error) {
 	})
 }
 
-// Document serves a JSON document that anyone may read, for a quarter of an hour from a cache.
+// Document serves a JSON document that anyone may read, for five minutes from a cache.
 func Document(document func() ([]byte, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Access-Control-Allow-Origin", "*")
@@ -46,7 +46,7 @@ func Document(document func() ([]byte, error)) http.Handler {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Cache-Control", "public, max-age=900")
+		w.Header().Set("Cache-Control", "public, max-age=300")
 		_, _ = w.Write(body) // a caller who has left is no error of ours
 	})
 }

@@ -1,0 +1,132 @@
+package client
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+var resources = []string{"https://api.example.org/v1", "https://api.example.org/mcp"}
+
+func registration() Registration {
+	return Registration{Name: "Donor sync", Redirects: []string{"https://app.example.org/callback"}, Required: []string{"programmes:read:programmes"}}
+}
+
+func connectorRegistration() Registration {
+	r := registration()
+	r.Platform, r.Resource = "claude", resources[1]
+	return r
+}
+
+func TestAcceptTellsTheKindsApart(t *testing.T) {
+	c, err := registration().Accept(resources)
+	if err != nil || c.Kind != Confidential || c.AuthMethod != SecretJSON {
+		t.Errorf("confidential: %+v %v", c, err)
+	}
+	c, err = connectorRegistration().Accept(resources)
+	if err != nil || c.Kind != Connector || c.AuthMethod != AuthNone || c.Resource != resources[1] {
+		t.Errorf("connector: %+v %v", c, err)
+	}
+}
+
+func TestBadRegistrationsAreRefusedWithTheRightCode(t *testing.T) {
+	for name, c := range map[string]struct {
+		change   func(*Registration)
+		redirect bool
+	}{
+		"empty name":            {func(r *Registration) { r.Name = "  " }, false},
+		"long name":             {func(r *Registration) { r.Name = strings.Repeat("x", 101) }, false},
+		"name with direction":   {func(r *Registration) { r.Name = "safe\u202eelbadnu" }, false},
+		"no permission":         {func(r *Registration) { r.Required = nil }, false},
+		"unknown permission":    {func(r *Registration) { r.Required = []string{"programmes:read:everything"} }, false},
+		"permission in capital": {func(r *Registration) { r.Required = []string{"Programmes:read:programmes"} }, false},
+		"unknown platform":      {func(r *Registration) { r.Platform, r.Resource = "netscape", resources[0] }, false},
+		"platform, no resource": {func(r *Registration) { r.Platform = "claude" }, false},
+		"resource, no platform": {func(r *Registration) { r.Resource = resources[0] }, false},
+		"another resource":      {func(r *Registration) { r.Platform, r.Resource = "claude", resources[0]+"/" }, false},
+		"account for connector": {func(r *Registration) {
+			r.Platform, r.Resource, r.Required = "claude", resources[0], []string{"account:api:access"}
+		}, false},
+		"secret for connector": {func(r *Registration) { r.Platform, r.Resource, r.AuthMethod = "claude", resources[0], "client_secret_post" }, false},
+		"unknown auth method":  {func(r *Registration) { r.AuthMethod = "private_key_jwt" }, false},
+		"none for a web app":   {func(r *Registration) { r.AuthMethod = "none" }, false},
+		"no redirect":          {func(r *Registration) { r.Redirects = nil }, true},
+		"21 redirects":         {func(r *Registration) { r.Redirects = make([]string, 21) }, true},
+	} {
+		r := registration()
+		c.change(&r)
+		_, err := r.Accept(resources)
+		var refusal *Refusal
+		if !errors.As(err, &refusal) || refusal.Redirect != c.redirect || refusal.Message == "" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestRedirectURIs(t *testing.T) {
+	for _, good := range []string{
+		"https://app.example.org/callback", "https://app.example.org:8443/cb?tenant=1", "http://127.0.0.1:8090/callback",
+		"http://localhost/cb", "http://[::1]:9/cb", "https://app.example.org", "https://xn--bcher-kva.example/cb",
+	} {
+		if reason := refuseRedirect(good); reason != "" {
+			t.Errorf("%s: %s", good, reason)
+		}
+	}
+	for _, bad := range []string{
+		"", "/callback", "app.example.org/cb", "http://app.example.org/cb", "http://localhost.evil.example/cb", "http://127.0.0.1.evil.example/cb",
+		"http://127.0.0.1@evil.example/cb", "https://user@app.example.org/cb", "https://user:pw@app.example.org/cb", "https://@app.example.org/cb",
+		"https://app.example.org/cb#", "https://app.example.org/cb#x", "https://*.example.org/cb", "https://app.example.org/*",
+		"javascript:alert(1)", "JAVASCRIPT:alert(1)", "data:text/html,x", "com.example.app:/cb", "https:app.example.org", "https:///cb",
+		"https://app.example.org/cb?code=1", "https://app.example.org/cb?State=1", "https://app.example.org/cb?iss=x", "https://app.example.org/cb?error=x",
+		"https://app.example.org/cb?error_description=x", "https://app.example.org/cb?response=x", "https://app.example.org/cb?%63ode=1",
+		"https://app.example.org/c b", "https://app.example.org\\@evil.example/", "https://app.example.org/\u00e9", "https://app.example.org/cb\n",
+		"https://app.example.org/" + strings.Repeat("x", 2048), "https://app.example.org/cb?a=%zz",
+	} {
+		if refuseRedirect(bad) == "" {
+			t.Errorf("%q: accepted", bad)
+		}
+	}
+}
+
+func TestRedirectIsComparedByteByByte(t *testing.T) {
+	c := Client{Redirects: []string{"http://127.0.0.1:8090/callback?a=1"}}
+	if !c.MayRedirectTo("http://127.0.0.1:8090/callback?a=1") {
+		t.Error("the registered URI is refused")
+	}
+	for _, other := range []string{
+		"", "http://127.0.0.1:8091/callback?a=1", "http://127.0.0.1:8090/callback", "http://127.0.0.1:8090/callback?a=1&b=2", "http://127.0.0.1:8090/Callback?a=1",
+		"http://127.0.0.1:8090/callback?a=1#", "http://127.0.0.1:8090/x/../callback?a=1", "HTTP://127.0.0.1:8090/callback?a=1", "http://localhost:8090/callback?a=1",
+		"http://127.0.0.1:8090/callback/?a=1", "http://127.0.0.1:8090/callback?a=%31",
+	} {
+		if c.MayRedirectTo(other) {
+			t.Errorf("%q: taken for the registered one", other)
+		}
+	}
+}
+
+func TestEveryLiveSecretMatches(t *testing.T) {
+	c := Client{Secrets: [][]byte{credential.Hash("one"), credential.Hash("two")}}
+	if !c.SecretMatches("one") || !c.SecretMatches("two") || c.SecretMatches("three") || c.SecretMatches("") {
+		t.Error("secrets")
+	}
+	if (Client{}).SecretMatches("") {
+		t.Error("a client without a secret accepts the empty one")
+	}
+}
+
+func TestTraitsOfAnUnknownKindAllowNothing(t *testing.T) {
+	if Kind("superuser").Traits() != (Traits{}) || Service.Traits().Authorizes {
+		t.Error("traits")
+	}
+}
+
+func FuzzRedirect(f *testing.F) {
+	f.Add("https://app.example.org/callback")
+	f.Fuzz(func(t *testing.T, uri string) {
+		if refuseRedirect(uri) == "" && !strings.HasPrefix(strings.ToLower(uri), "http") {
+			t.Errorf("%q accepted", uri)
+		}
+	})
+}
