@@ -1,0 +1,85 @@
+// Command resourceapi serves the workspace API's modules.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/almonerhq/almoner/shared/envconf"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/app"
+)
+
+type commands struct {
+	Serve       serve       `cmd:"" help:"Answer requests until SIGINT or SIGTERM."`
+	Migrate     migrate     `cmd:"" help:"Bring the database to the newest schema, as its owner and after authserver migrate."`
+	CheckConfig checkConfig `cmd:"" help:"Say what is wrong with the settings, or print them without their secrets."`
+}
+
+type (
+	serve       struct{}
+	migrate     struct{}
+	checkConfig struct{}
+)
+
+func (serve) Run() error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	config, err := app.LoadConfig(os.Environ())
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	service, err := app.New(ctx, config, log)
+	if err != nil {
+		return err
+	}
+	defer service.Close()
+	return service.Run(ctx, func(address net.Addr) { log.Info("listening", "address", address.String()) })
+}
+
+func (migrate) Run() error {
+	config, err := app.LoadMigrateConfig(os.Environ())
+	if err != nil {
+		return err
+	}
+	return app.Migrate(context.Background(), config)
+}
+
+func (checkConfig) Run() error {
+	config, err := app.LoadConfig(os.Environ())
+	if err != nil {
+		return err
+	}
+	fmt.Print(envconf.Print(config))
+	return nil
+}
+
+// settings lists what the environment may say, for --help.
+func settings() string {
+	lines := []string{"Serves the workspace API's modules.", "", "Settings, from the environment:"}
+	for _, s := range envconf.Describe(app.Config{}) {
+		line := fmt.Sprintf("%s: %s", s.Name, s.Doc)
+		if s.Default != "" {
+			line += " Default: " + s.Default + "."
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n\n")
+}
+
+func main() {
+	parsed := kong.Parse(&commands{}, kong.Name("resourceapi"), kong.Description(settings()))
+	if err := parsed.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "resourceapi: "+err.Error())
+		os.Exit(1)
+	}
+}

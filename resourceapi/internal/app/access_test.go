@@ -1,0 +1,345 @@
+package app
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/accesstoken"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/standing"
+)
+
+const resource = base + "/v1"
+
+// expect checks a refusal: status, code, and whether and how it challenges.
+func (a answer) expect(t *testing.T, status int, code, challenge string) {
+	t.Helper()
+	if a.Status != status || a.code(t) != code {
+		t.Errorf("%d %s, want %d %s", a.Status, a.Body, status, code)
+	}
+	const metadata = `resource_metadata="` + resource0 + `"`
+	got := a.Header.Get("WWW-Authenticate")
+	switch {
+	case challenge == "" && got != "":
+		t.Errorf("challenges: %s", got)
+	case challenge == "none" && (strings.Contains(got, "error=") || !strings.Contains(got, metadata) || !strings.HasPrefix(got, `Bearer realm="almoner"`)):
+		t.Errorf("not the challenge of a request without a token: %s", got)
+	case challenge != "" && challenge != "none" && (!strings.Contains(got, `error="`+challenge+`"`) || !strings.Contains(got, metadata)):
+		t.Errorf("not a challenge of %s: %s", challenge, got)
+	}
+	if a.Header.Get("Cache-Control") != "no-store" || a.Header.Get("X-Content-Type-Options") != "nosniff" || a.Header.Get("X-Request-Id") == "" {
+		t.Errorf("headers: %v", a.Header)
+	}
+}
+
+const resource0 = base + "/.well-known/oauth-protected-resource/v1"
+
+// Step 1 of the contract's table: the bearer.
+func TestWithoutOneValidBearerTheAnswerIs401(t *testing.T) {
+	s := newService(t)
+	tenant, user := s.member(perm.ProgrammesRead)
+	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
+	flipped := pat[:20] + string('A'+(pat[20]-'A'+1)%26) + pat[21:]
+	cases := []struct {
+		name      string
+		values    []string
+		challenge string
+	}{
+		{"no header", nil, "none"},
+		{"empty header", []string{""}, "none"},
+		{"another scheme", []string{"Basic dXNlcjpwYXNz"}, "none"},
+		{"scheme alone", []string{"Bearer"}, "none"},
+		{"token without scheme", []string{pat}, "none"},
+		{"two headers", []string{"Bearer " + pat, "Bearer " + pat}, "invalid_token"},
+		{"something behind the token", []string{"Bearer " + pat + " x"}, "invalid_token"},
+		{"two tokens in one header", []string{"Bearer " + pat + ", Bearer " + pat}, "invalid_token"},
+		{"tab for space", []string{"Bearer\t" + pat}, "none"},
+		{"no token of ours", []string{"Bearer swordfish"}, "invalid_token"},
+		{"checksum wrong", []string{"Bearer " + flipped}, "invalid_token"},
+		{"cut", []string{"Bearer " + pat[:len(pat)-1]}, "invalid_token"},
+		{"unknown", []string{"Bearer " + s.unknownPAT()}, "invalid_token"},
+		{"a refresh token", []string{"Bearer alm_rt_abcdefghijklmnopqrstuvwxyz"}, "invalid_token"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			h := http.Header{"X-Tenant-Id": {tenant.String()}}
+			if c.values != nil {
+				h["Authorization"] = c.values
+			}
+			s.send("GET", listPath, h, "").expect(t, 401, "UNAUTHENTICATED", c.challenge)
+		})
+	}
+	for _, spelled := range []string{"Bearer ", "bearer ", "BEARER ", "Bearer   "} {
+		if a := s.get(listPath, as(pat, tenant).with("Authorization", spelled+pat)); a.Status != 200 {
+			t.Errorf("%q: %d %s", spelled, a.Status, a.Body)
+		}
+	}
+	t.Run("in the query or body", func(t *testing.T) {
+		s.get(listPath+"?access_token="+pat, header{"X-Tenant-Id": tenant.String()}).expect(t, 401, "UNAUTHENTICATED", "none")
+		s.do("POST", listPath, header{"X-Tenant-Id": tenant.String(), "Content-Type": "application/x-www-form-urlencoded"},
+			"access_token="+pat).expect(t, 401, "UNAUTHENTICATED", "none")
+	})
+}
+
+func (s *service) unknownPAT() string {
+	tenant, user := s.member()
+	token := s.PAT(tenant, user).Reveal()
+	s.Exec("delete from account.personal_access_tokens where user_id = $1", user)
+	return token
+}
+
+func TestACredentialThatHasEndedIs401(t *testing.T) {
+	for name, end := range map[string]string{
+		"revoked":            "update account.personal_access_tokens set revoked_at = now()",
+		"expired":            "update account.personal_access_tokens set expires_at = now()",
+		"of a disabled user": "update account.users set disabled_at = now()",
+	} {
+		t.Run("personal access token "+name, func(t *testing.T) {
+			s := newService(t)
+			tenant, pat := s.reader()
+			if a := s.get(listPath, as(pat, tenant)); a.Status != 200 {
+				t.Fatalf("before: %d %s", a.Status, a.Body)
+			}
+			s.Exec(end)
+			s.get(listPath, as(pat, tenant)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+		})
+	}
+	for name, end := range map[string]string{
+		"revoked":            "update account.grants set state = 'revoked', revoked_at = now()",
+		"ended":              "update account.grants set ends_at = now()",
+		"pending":            "update account.grants set state = 'pending'",
+		"gone":               "delete from account.grants",
+		"of a disabled user": "update account.users set disabled_at = now()",
+	} {
+		t.Run("access token of a grant "+name, func(t *testing.T) {
+			s := newService(t)
+			tenant, user := s.member(perm.ProgrammesRead)
+			token := s.token(claims(s.Grant(standing.Confidential, tenant, user, resource, perm.ProgrammesRead)))
+			if a := s.get(listPath, as(token, tenant)); a.Status != 200 {
+				t.Fatalf("before: %d %s", a.Status, a.Body)
+			}
+			s.Exec(end)
+			s.get(listPath, as(token, tenant)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+		})
+	}
+}
+
+func TestAnAccessTokenThatDoesNotTellTheStoryOfItsGrantIs401(t *testing.T) {
+	s := newService(t)
+	tenant, user := s.member(perm.ProgrammesRead)
+	g := s.Grant(standing.Confidential, tenant, user, resource, perm.ProgrammesRead)
+	other := s.Tenant()
+	for name, change := range map[string]func(*accesstoken.Claims){
+		"another issuer":            func(c *accesstoken.Claims) { c.Issuer = "https://elsewhere.example" },
+		"issuer with a slash":       func(c *accesstoken.Claims) { c.Issuer = base + "/" },
+		"audience of the connector": func(c *accesstoken.Claims) { c.Audience = base + "/mcp" },
+		"audience with a slash":     func(c *accesstoken.Claims) { c.Audience = resource + "/" },
+		"audience in another case":  func(c *accesstoken.Claims) { c.Audience = strings.ToUpper(resource) },
+		"expired":                   func(c *accesstoken.Claims) { c.Expires = time.Now().Add(-time.Minute) },
+		"issued tomorrow":           func(c *accesstoken.Claims) { c.IssuedAt = time.Now().Add(24 * time.Hour) },
+		"another user":              func(c *accesstoken.Claims) { c.Subject = uuid.New() },
+		"another client":            func(c *accesstoken.Claims) { c.ClientID = uuid.NewString() },
+		"a client that is no id":    func(c *accesstoken.Claims) { c.ClientID = "https://app.example" },
+		"another workspace":         func(c *accesstoken.Claims) { c.TenantID = other },
+		"an unknown grant":          func(c *accesstoken.Claims) { c.GrantID = uuid.New() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := claims(g)
+			change(&c)
+			s.get(listPath, as(s.token(c), tenant)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+		})
+	}
+	t.Run("another key of the same name", func(t *testing.T) {
+		s.get(listPath, as(sign(t, newKey(t, "key-1"), claims(g)), tenant)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+	})
+	t.Run("a grant for the connector's resource, a token for this one", func(t *testing.T) {
+		mcp := s.Grant(standing.Connector, tenant, user, base+"/mcp", perm.ProgrammesRead)
+		c := claims(mcp)
+		c.Audience = resource
+		s.get(listPath, as(s.token(c), tenant)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+		s.get(listPath, as(s.token(claims(mcp)), tenant)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+	})
+}
+
+func TestEveryKindOfCredentialIsServed(t *testing.T) {
+	s := newService(t)
+	tenant, user := s.member(perm.ProgrammesRead)
+	s.Programmes(tenant, 3)
+	for name, token := range map[string]string{
+		"personal access token": s.PAT(tenant, user, perm.ProgrammesRead).Reveal(),
+		"confidential":          s.token(claims(s.Grant(standing.Confidential, tenant, user, resource, perm.ProgrammesRead))),
+		"connector":             s.token(claims(s.Grant(standing.Connector, tenant, user, resource, perm.ProgrammesRead))),
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 2 { // the second time the signature is known
+				if a := s.get(listPath, as(token, tenant)); a.Status != 200 || strings.Count(a.Body, `"id"`) != 3 {
+					t.Errorf("%d %s", a.Status, a.Body)
+				}
+			}
+		})
+	}
+}
+
+// Step 2: the workspace is named, which matters only once the credential is good.
+func TestTheTenantHeaderIsRequired(t *testing.T) {
+	s := newService(t)
+	tenant, pat := s.reader()
+	good := tenant.String()
+	for name, values := range map[string][]string{
+		"none": nil, "empty": {""}, "no UUID": {"main"}, "braces": {"{" + good + "}"}, "no hyphens": {strings.ReplaceAll(good, "-", "")},
+		"urn": {"urn:uuid:" + good}, "twice": {good, good}, "a list": {good + "," + good},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := http.Header{"Authorization": {"Bearer " + pat}}
+			if values != nil {
+				h["X-Tenant-Id"] = values
+			}
+			a := s.send("GET", listPath, h, "")
+			a.expect(t, 400, "VALIDATION_ERROR", "")
+			if !strings.Contains(a.Body, "the tenant header is required") {
+				t.Errorf("%s", a.Body)
+			}
+			h.Set("Authorization", "Bearer "+s.unknownPAT())
+			s.send("GET", listPath, h, "").expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+		})
+	}
+	if a := s.get(listPath, as(pat, tenant).with("X-Tenant-Id", strings.ToUpper(good))); a.Status != 200 {
+		t.Errorf("upper case: %d %s", a.Status, a.Body)
+	}
+}
+
+// Step 3: membership, permission, workspace, LLM integration, as they are at this moment.
+func TestWhatTheCallerMayNotDoIs403(t *testing.T) {
+	s := newService(t)
+	tenant, user := s.member(perm.ProgrammesRead, perm.ProgrammesWrite)
+	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
+	elsewhere := s.Tenant()
+	s.Member(elsewhere, user, perm.ProgrammesRead)
+
+	t.Run("another workspace, member there or not, existing or not", func(t *testing.T) {
+		bodies := map[string]bool{}
+		for _, other := range []uuid.UUID{elsewhere, s.Tenant(), uuid.New(), uuid.Nil} {
+			a := s.get(listPath, as(pat, other))
+			a.expect(t, 403, "FORBIDDEN", "")
+			bodies[a.Body] = true
+		}
+		if len(bodies) != 1 {
+			t.Errorf("the answers tell workspaces apart: %v", bodies)
+		}
+	})
+	t.Run("the token lacks it, its user does not", func(t *testing.T) {
+		a := s.do("POST", listPath, as(pat, tenant).json(), `{"name":"x"}`)
+		a.expect(t, 403, "FORBIDDEN", "insufficient_scope")
+		if !strings.Contains(a.Header.Get("WWW-Authenticate"), `scope="programmes:read:programmes programmes:write:programmes"`) {
+			t.Error(a.Header.Get("WWW-Authenticate"))
+		}
+	})
+	t.Run("the access token's scope is less than its grant", func(t *testing.T) {
+		g := s.Grant(standing.Connector, tenant, user, resource, perm.ProgrammesRead, perm.ProgrammesWrite)
+		c := claims(g)
+		c.Scope = perm.NewSet(perm.ProgrammesWrite)
+		s.get(listPath, as(s.token(c), tenant)).expect(t, 403, "FORBIDDEN", "insufficient_scope")
+	})
+	t.Run("the user lost it, and has it back", func(t *testing.T) {
+		s.Member(tenant, user)
+		a := s.get(listPath, as(pat, tenant))
+		a.expect(t, 403, "FORBIDDEN", "")
+		if !strings.Contains(a.Body, "administrator") {
+			t.Errorf("does not say who could help: %s", a.Body)
+		}
+		s.Member(tenant, user, perm.ProgrammesRead)
+		if a := s.get(listPath, as(pat, tenant)); a.Status != 200 {
+			t.Errorf("%d %s", a.Status, a.Body)
+		}
+	})
+	t.Run("neither has it", func(t *testing.T) {
+		s.Member(tenant, user, perm.EngageReadForms)
+		other := s.PAT(tenant, user, perm.EngageReadForms).Reveal()
+		s.get(listPath, as(other, tenant)).expect(t, 403, "FORBIDDEN", "")
+		s.Member(tenant, user, perm.ProgrammesRead)
+	})
+	t.Run("no member any more", func(t *testing.T) {
+		s.Leave(tenant, user)
+		s.get(listPath, as(pat, tenant)).expect(t, 403, "FORBIDDEN", "")
+	})
+}
+
+func TestLLMIntegrationOffStopsConnectorsAlone(t *testing.T) {
+	s := newService(t)
+	tenant, user := s.member(perm.ProgrammesRead)
+	connector := s.token(claims(s.Grant(standing.Connector, tenant, user, resource, perm.ProgrammesRead)))
+	confidential := s.token(claims(s.Grant(standing.Confidential, tenant, user, resource, perm.ProgrammesRead)))
+	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
+	for _, off := range []string{"update account.tenant_features set enabled = false", "delete from account.tenant_features"} {
+		s.Exec(off)
+		s.get(listPath, as(connector, tenant)).expect(t, 403, "FORBIDDEN", "")
+		for _, token := range []string{confidential, pat} {
+			if a := s.get(listPath, as(token, tenant)); a.Status != 200 {
+				t.Errorf("%d %s", a.Status, a.Body)
+			}
+		}
+	}
+}
+
+// Step 4: the module. Step 3 comes first, step 5 after.
+func TestTheModuleMustBeEnabledAndProvisioned(t *testing.T) {
+	s := newService(t)
+	tenant, user := s.member(perm.ProgrammesRead, perm.EngageReadForms)
+	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
+	without := s.PAT(tenant, user, perm.EngageReadForms).Reveal()
+	for _, c := range []struct {
+		set    string
+		status int
+		code   string
+	}{
+		{"update account.tenant_modules set enabled = true, provisioned = false", 503, "TENANT_NOT_PROVISIONED"},
+		{"update account.tenant_modules set enabled = false, provisioned = true", 403, "MODULE_NOT_ENABLED"},
+		{"update account.tenant_modules set enabled = false, provisioned = false", 403, "MODULE_NOT_ENABLED"},
+		{"delete from account.tenant_modules", 403, "MODULE_NOT_ENABLED"},
+	} {
+		s.Exec(c.set)
+		for _, path := range []string{listPath, listPath + "?limit=0", listPath + "/" + uuid.NewString()} {
+			a := s.get(path, as(pat, tenant))
+			a.expect(t, c.status, c.code, "")
+			if a.Header.Get("Retry-After") != "" {
+				t.Error("asks to try again, which cannot help")
+			}
+		}
+		s.get(listPath, as(without, tenant)).expect(t, 403, "FORBIDDEN", "insufficient_scope")
+	}
+}
+
+// Before step 1: paths and methods.
+func TestUnknownPathsAndWrongMethodsComeBeforeCredentials(t *testing.T) {
+	s := newService(t)
+	for _, path := range []string{
+		"/", "/v1", "/v1/programmes", listPath + "/", "//v1/programmes/programmes", "/v1/programmes//programmes",
+		"/v1/./programmes/programmes", "/v1/x/../programmes/programmes", "/v1/programmes/%70rogrammes", "/V1/programmes/programmes",
+		"/programmes/programmes", listPath + "/a/b", listPath + "/a/transitions/", "/.well-known/oauth-protected-resource/", "/.well-known/oauth-protected-resource/v2",
+	} {
+		for _, method := range []string{"GET", "POST", "OPTIONS"} {
+			s.do(method, path, nil, "").expect(t, 404, "NOT_FOUND", "")
+		}
+	}
+	id := uuid.NewString()
+	for path, allow := range map[string]string{
+		listPath:                                   "GET, HEAD, POST",
+		listPath + "/" + id:                        "GET, HEAD, PATCH",
+		listPath + "/" + id + "/transitions":       "POST",
+		listPath + "/imports":                      "POST",
+		listPath + "/imports/" + id:                "GET, HEAD",
+		"/.well-known/oauth-protected-resource/v1": "GET, HEAD, OPTIONS",
+		"/healthz":                                 "GET, HEAD",
+		"/readyz":                                  "GET, HEAD",
+	} {
+		a := s.do("DELETE", path, nil, "")
+		a.expect(t, 405, "METHOD_NOT_ALLOWED", "")
+		if a.Header.Get("Allow") != allow {
+			t.Errorf("%s allows %q, want %q", path, a.Header.Get("Allow"), allow)
+		}
+	}
+}

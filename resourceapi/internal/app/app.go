@@ -1,0 +1,108 @@
+// Package app answers: how do the parts of resourceapi come together?
+//
+// It is the one place that knows all of them. New wires, Run serves until it is told to stop.
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/standing"
+	"github.com/almonerhq/almoner/shared/web"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/programmes"
+	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+	"github.com/almonerhq/almoner/resourceapi/internal/imports"
+	"github.com/almonerhq/almoner/resourceapi/internal/keys"
+	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
+)
+
+// forgetEvery is how often what has outlived its use is removed.
+const forgetEvery = 10 * time.Minute
+
+// An App is the service, ready to run.
+type App struct {
+	// Handler answers every request.
+	Handler http.Handler
+
+	listen string
+	log    *slog.Logger
+	store  *postgres.Store
+	noter  *standing.Noter
+	keys   *keys.Source
+	worker *imports.Worker
+}
+
+// New wires the service. It asks nobody anything, so it works while Postgres and authserver are away. Close it.
+func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
+	masterKeys, err := seal.ParseKeys(c.Keys)
+	if err != nil {
+		return nil, fmt.Errorf("ALMONER_KEYS: %w", err)
+	}
+	cursors, err := programme.NewCursors(masterKeys)
+	if err != nil {
+		return nil, err
+	}
+	store, err := postgres.Open(ctx, c.DatabaseURL.Reveal(), c.Connections)
+	if err != nil {
+		return nil, err
+	}
+	noter := store.Noter(log)
+	source := keys.NewSource(c.JWKSURL, log, time.Now)
+	worker := imports.NewWorker(store, log)
+	guard := gate.New(gate.Deps{
+		BaseURL: c.BaseURL, Tokens: keys.NewVerifier(source, c.BaseURL), Standings: store, Used: noter.Note, Log: log,
+	})
+	module := programmes.New(programmes.Deps{BaseURL: c.BaseURL, Gate: guard, Store: store, Cursors: cursors, Wake: worker.Wake})
+	handler := routes(c.BaseURL, guard, module, store)
+	return &App{
+		Handler: web.Observe(withSecurityHeaders(handler), log, lastResort(guard)),
+		listen:  c.Listen, log: log, store: store, noter: noter, keys: source, worker: worker,
+	}, nil
+}
+
+// Run serves until ctx ends, then lets requests and the import at work finish. ready is told the address.
+func (a *App) Run(ctx context.Context, ready func(net.Addr)) error {
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var group sync.WaitGroup
+	group.Go(func() { a.keys.Run(background) })
+	group.Go(func() { a.worker.Run(background) })
+	group.Go(func() { a.forget(background) })
+	err := web.Serve(ctx, a.listen, a.Handler, a.log, ready)
+	stop()
+	group.Wait()
+	return err
+}
+
+// Close gives back what New took. Run must have returned.
+func (a *App) Close() {
+	a.noter.Close()
+	a.store.Close()
+}
+
+func (a *App) forget(ctx context.Context) {
+	tick := time.NewTicker(forgetEvery)
+	defer tick.Stop()
+	for {
+		if err := a.store.ForgetKeys(ctx); err != nil {
+			a.log.WarnContext(ctx, "old idempotency keys were not removed", "cause", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// Migrate brings the database to the newest schema.
+func Migrate(ctx context.Context, c MigrateConfig) error {
+	return postgres.Migrate(ctx, c.DatabaseURL.Reveal())
+}

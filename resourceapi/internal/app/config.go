@@ -1,0 +1,74 @@
+package app
+
+import (
+	"errors"
+	"net/url"
+	"strings"
+
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/envconf"
+	"github.com/almonerhq/almoner/shared/seal"
+)
+
+// Config is what `resourceapi serve` is told by its environment.
+type Config struct {
+	Listen      string            `env:"ALMONER_LISTEN" envDefault:"127.0.0.1:8082" doc:"Address and port to listen on."`
+	BaseURL     string            `env:"ALMONER_BASE_URL,required,notEmpty" doc:"Public address of the API and issuer of its tokens, without a trailing slash."`
+	DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty" doc:"PostgreSQL URL of a role that is a member of almoner_resourceapi."`
+	Connections int32             `env:"ALMONER_DATABASE_CONNECTIONS" envDefault:"16" doc:"Most connections to PostgreSQL, 2 to 500."`
+	Keys        credential.Secret `env:"ALMONER_KEYS,required,notEmpty" doc:"Keys that cursors are sealed with: 32 bytes in base64url each, separated by commas, newest first."`
+	JWKSURL     string            `env:"ALMONER_JWKS_URL" doc:"Where authserver's public keys are. Default: /v1/account/oauth/jwks below the base address."`
+}
+
+// LoadConfig reads the environment. Its error lists every mistake and quotes no value.
+func LoadConfig(environ []string) (Config, error) {
+	var c Config
+	if err := envconf.Load(&c, environ); err != nil {
+		return Config{}, err
+	}
+	if c.JWKSURL == "" {
+		c.JWKSURL = c.BaseURL + "/v1/account/oauth/jwks"
+	}
+	return c, nil
+}
+
+// Check reports what the single settings do not show. envconf calls it.
+func (c *Config) Check() []error {
+	var mistakes []error
+	if !isOrigin(c.BaseURL) {
+		mistakes = append(mistakes, errors.New("ALMONER_BASE_URL must be http:// or https:// and a host, without a path or a trailing slash"))
+	}
+	if c.JWKSURL != "" && !isHTTP(c.JWKSURL) {
+		mistakes = append(mistakes, errors.New("ALMONER_JWKS_URL must be an http:// or https:// address"))
+	}
+	if c.Connections < 2 || c.Connections > 500 {
+		mistakes = append(mistakes, errors.New("ALMONER_DATABASE_CONNECTIONS must be between 2 and 500"))
+	}
+	if _, err := seal.ParseKeys(c.Keys); err != nil {
+		mistakes = append(mistakes, errors.Join(errors.New("ALMONER_KEYS cannot be read"), err))
+	}
+	return mistakes
+}
+
+// isOrigin says whether text is an origin and nothing more, spelled as it is compared: byte by byte.
+func isOrigin(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && isHTTP(text) && u.Scheme+"://"+u.Host == text && strings.ToLower(text) == text
+}
+
+func isHTTP(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil
+}
+
+// MigrateConfig is what `resourceapi migrate` is told by its environment.
+type MigrateConfig struct {
+	DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty" doc:"PostgreSQL URL of the database's owner."`
+}
+
+// LoadMigrateConfig reads the environment.
+func LoadMigrateConfig(environ []string) (MigrateConfig, error) {
+	var c MigrateConfig
+	err := envconf.Load(&c, environ)
+	return c, err
+}

@@ -1,0 +1,89 @@
+package app
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/gorilla/mux"
+
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/web"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/programmes"
+	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/wellknown"
+	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+)
+
+// routes is every path there is. A path is matched as it was sent: no other spelling of it is cleaned or redirected to
+// it. An unknown path and a wrong method are answered before anybody looks at a credential (contract, section 6).
+func routes(baseURL string, guard *gate.Gate, p *programmes.Endpoint, store health) http.Handler {
+	router := mux.NewRouter().UseEncodedPath().SkipClean(true)
+	router.NotFoundHandler = refuse(guard, apierr.New(apierr.NotFound, "There is nothing at this path."))
+	wrongMethod := refuse(guard, apierr.New(apierr.MethodNotAllowed, "This path does not take that method. Allow says which it takes."))
+	handle := func(path string, methods map[string]http.Handler) {
+		router.Handle(path, withPathValues(web.Methods(methods, wrongMethod)))
+	}
+
+	handle(programmes.Path, map[string]http.Handler{"GET": p.List(), "POST": p.Create()})
+	handle(programmes.Path+"/imports", map[string]http.Handler{"POST": p.Import()})
+	handle(programmes.Path+"/imports/{id}", map[string]http.Handler{"GET": p.ReadImport()})
+	handle(programmes.Path+"/{id}", map[string]http.Handler{"GET": p.Read(), "PATCH": p.Change()})
+	handle(programmes.Path+"/{id}/transitions", map[string]http.Handler{"POST": p.Move()})
+
+	for path, resource := range map[string]wellknown.Resource{"/v1": wellknown.API, "/mcp": wellknown.MCP, "": wellknown.MCP} {
+		handle(wellknown.Path+path, map[string]http.Handler{
+			"GET": wellknown.Document(baseURL, resource), "OPTIONS": wellknown.Preflight(),
+		})
+	}
+
+	handle("/healthz", map[string]http.Handler{"GET": alive()})
+	handle("/readyz", map[string]http.Handler{"GET": ready(guard, store)})
+	return router
+}
+
+// withPathValues hands the parts of the path over in the standard library's way, so that no endpoint knows the router.
+func withPathValues(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for name, value := range mux.Vars(r) {
+			r.SetPathValue(name, value)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func refuse(guard *gate.Gate, err error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { guard.Refuse(w, r, err) })
+}
+
+// lastResort answers for a handler that panicked.
+func lastResort(guard *gate.Gate) http.Handler { return refuse(guard, apierr.Of(nil)) }
+
+// withSecurityHeaders sets what holds for every answer: it is what it says it is, and nobody keeps it.
+func withSecurityHeaders(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Cache-Control", "no-store")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// health is a store that can say whether it answers.
+type health interface{ Answers(context.Context) error }
+
+// alive answers that the process runs, whatever becomes of its stores.
+func alive() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		web.JSON(w, http.StatusOK, map[string]string{"status": "alive"})
+	})
+}
+
+// ready answers whether requests can be served.
+func ready(guard *gate.Gate, store health) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := store.Answers(r.Context()); err != nil {
+			guard.Refuse(w, r, err)
+			return
+		}
+		web.JSON(w, http.StatusOK, map[string]string{"status": "ready"})
+	})
+}

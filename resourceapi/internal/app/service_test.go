@@ -1,0 +1,232 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/lestrrat-go/jwx/v2/jwk"
+
+	"github.com/almonerhq/almoner/shared/accesstoken"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+)
+
+const base = "https://api.almoner.example"
+
+// A service is the whole of resourceapi over a database of its own, with a signer who plays authserver.
+type service struct {
+	*postgrestest.World
+	t      *testing.T
+	app    *App
+	server *httptest.Server
+	key    jwk.Key
+	log    *lockedBuffer
+}
+
+func newService(t *testing.T) *service {
+	t.Helper()
+	s := &service{World: postgrestest.New(t), t: t, key: newKey(t, "key-1"), log: &lockedBuffer{}}
+	s.start(s.Database.Resourceapi, newJWKS(t, s.key).URL)
+	return s
+}
+
+// start runs the service on a database and a JWKS.
+func (s *service) start(database, jwks string) {
+	s.t.Helper()
+	s.app = newApp(s.t, database, jwks, slog.New(slog.NewJSONHandler(s.log, nil)))
+	s.server = httptest.NewServer(s.app.Handler)
+	s.t.Cleanup(s.server.Close)
+}
+
+func newApp(t *testing.T, database, jwks string, log *slog.Logger) *App {
+	t.Helper()
+	key := make([]byte, 32)
+	_, _ = rand.Read(key)
+	app, err := New(context.Background(), Config{
+		Listen: "127.0.0.1:0", BaseURL: base, DatabaseURL: credential.Secret(database), Connections: 4, JWKSURL: jwks,
+		Keys: credential.Secret(base64.RawURLEncoding.EncodeToString(key)),
+	}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(app.Close)
+	return app
+}
+
+func newKey(t *testing.T, id string) jwk.Key {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := jwk.FromRaw(private)
+	if err == nil {
+		err = key.Set(jwk.KeyIDKey, id)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// newJWKS serves the public half of the keys.
+func newJWKS(t *testing.T, keys ...jwk.Key) *httptest.Server {
+	t.Helper()
+	set := jwk.NewSet()
+	for _, key := range keys {
+		public, err := key.PublicKey()
+		if err == nil {
+			err = set.AddKey(public)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(set) }))
+	t.Cleanup(server.Close)
+	return server
+}
+
+// claims are those that authserver would put into a token of the grant.
+func claims(g postgrestest.Grant) accesstoken.Claims {
+	return accesstoken.Claims{
+		Issuer: base, Subject: g.User, Audience: g.Resource, Expires: time.Now().Add(time.Hour), IssuedAt: time.Now(),
+		ID: uuid.NewString(), ClientID: g.Client.String(), Scope: g.Given, TenantID: g.Tenant, GrantID: g.ID,
+	}
+}
+
+func (s *service) token(c accesstoken.Claims) string { return sign(s.t, s.key, c) }
+
+func sign(t *testing.T, key jwk.Key, c accesstoken.Claims) string {
+	t.Helper()
+	token, err := accesstoken.Sign(key, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token.Reveal()
+}
+
+// member makes a workspace with a member in it who holds the permissions.
+func (s *service) member(held ...perm.Permission) (tenant, user uuid.UUID) {
+	s.t.Helper()
+	tenant, user = s.Tenant(), s.User()
+	s.Member(tenant, user, held...)
+	return tenant, user
+}
+
+// reader makes a workspace, a member who may read its programmes, and a personal access token of theirs.
+func (s *service) reader() (tenant uuid.UUID, token string) {
+	s.t.Helper()
+	tenant, user := s.member(perm.ProgrammesRead)
+	return tenant, s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
+}
+
+// An answer is what came back.
+type answer struct {
+	Status int
+	Header http.Header
+	Body   string
+}
+
+// code is error.code of the nested shape.
+func (a answer) code(t *testing.T) string {
+	t.Helper()
+	var body struct {
+		Error struct{ Code, Message string }
+	}
+	if err := json.Unmarshal([]byte(a.Body), &body); err != nil || body.Error.Message == "" {
+		t.Fatalf("%d is not of the nested shape: %s", a.Status, a.Body)
+	}
+	return body.Error.Code
+}
+
+func (a answer) decode(t *testing.T, into any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(a.Body), into); err != nil {
+		t.Fatalf("%d %s: %v", a.Status, a.Body, err)
+	}
+}
+
+type header map[string]string
+
+func as(token string, tenant uuid.UUID) header {
+	return header{"Authorization": "Bearer " + token, "X-Tenant-Id": tenant.String()}
+}
+
+func (h header) with(name, value string) header {
+	out := header{name: value}
+	for k, v := range h {
+		if k != name {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+func (h header) json() header { return h.with("Content-Type", "application/json") }
+
+func (s *service) do(method, path string, h header, body string) answer {
+	s.t.Helper()
+	full := http.Header{}
+	for name, value := range h {
+		full.Set(name, value)
+	}
+	return s.send(method, path, full, body)
+}
+
+func (s *service) send(method, path string, h http.Header, body string) answer {
+	s.t.Helper()
+	request, err := http.NewRequest(method, s.server.URL+path, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	request.Header = h
+	response, err := http.DefaultTransport.RoundTrip(request) // follows no redirect
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return answer{response.StatusCode, response.Header, string(content)}
+}
+
+func (s *service) get(path string, h header) answer { s.t.Helper(); return s.do("GET", path, h, "") }
+
+const listPath = "/v1/programmes/programmes"
+
+// A lockedBuffer is a log that a test may read while it is written.
+type lockedBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
+}

@@ -1,0 +1,103 @@
+// Package body answers: what did the caller send, to the letter?
+//
+// encoding/json takes a key given twice (the last wins), keys in another case, and text that is not UTF-8. Two readers
+// of such a document can disagree about what it says, so it is refused here (RFC 8259, section 4; RFC 7493). Keys that
+// nobody asks for are ignored.
+package body
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/almonerhq/almoner/shared/apierr"
+)
+
+// Read returns the body of r, at most limit bytes of it. It returns an *apierr.Error: TooLarge, or Invalid when the
+// body did not arrive whole.
+func Read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		return nil, apierr.New(apierr.TooLarge, "The request body is too large.")
+	}
+	if err != nil {
+		return nil, apierr.New(apierr.Invalid, "The request body did not arrive whole.")
+	}
+	return content, nil
+}
+
+// CheckType returns an *apierr.Error unless the one Content-Type of the request is among types, with no charset but UTF-8.
+func CheckType(h http.Header, types ...string) error {
+	refusal := apierr.New(apierr.Invalid, "Send the body with Content-Type: "+strings.Join(types, " or ")+", in UTF-8.")
+	values := h.Values("Content-Type")
+	if len(values) != 1 {
+		return refusal
+	}
+	mediaType, parameters, err := mime.ParseMediaType(values[0])
+	if err != nil || !slices.Contains(types, mediaType) {
+		return refusal
+	}
+	if charset, given := parameters["charset"]; given && !strings.EqualFold(charset, "utf-8") {
+		return refusal
+	}
+	return nil
+}
+
+// An Object is a JSON object whose values are still to be read.
+type Object map[string]json.RawMessage
+
+// errNotObject carries no position: what was sent is the caller's, and no part of it is echoed.
+var errNotObject = apierr.New(apierr.Invalid, "The body must be one JSON object in UTF-8, with each key at most once.")
+
+// ReadObject reads one JSON object and nothing behind it. It returns an *apierr.Error.
+func ReadObject(content []byte) (Object, error) {
+	if !utf8.Valid(content) {
+		return nil, errNotObject
+	}
+	decoder := json.NewDecoder(bytes.NewReader(content))
+	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
+		return nil, errNotObject
+	}
+	object := Object{}
+	for decoder.More() {
+		token, err := decoder.Token()
+		key, isText := token.(string)
+		if _, twice := object[key]; err != nil || !isText || twice {
+			return nil, errNotObject
+		}
+		var value json.RawMessage
+		if decoder.Decode(&value) != nil {
+			return nil, errNotObject
+		}
+		object[key] = value
+	}
+	if _, err := decoder.Token(); err != nil { // the closing brace
+		return nil, errNotObject
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, errNotObject
+	}
+	return object, nil
+}
+
+// Has says whether the object has the key, be its value null.
+func (o Object) Has(key string) bool { _, ok := o[key]; return ok }
+
+// Null says whether the value is null.
+func (o Object) Null(key string) bool { return string(o[key]) == "null" }
+
+// Text returns the value if it is a string.
+func (o Object) Text(key string) (string, bool) {
+	var text string
+	raw := o[key]
+	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &text) != nil {
+		return "", false
+	}
+	return text, true
+}

@@ -1,0 +1,89 @@
+// Package programmes answers: how is the Programmes module spoken to over HTTP?
+//
+// It reads requests, hands them to the domain and writes what comes back; who may ask is the gate's business, and what
+// is a valid programme the domain's. All paths are under /v1/programmes/programmes (spec 4.1; contract, section 6).
+package programmes
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/standing"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+)
+
+// Path is where the module's one collection lives, below the base address.
+const Path = "/v1/programmes/programmes"
+
+// What the routes ask of their callers. Whoever writes may see what became of it, so imports need no right to read.
+var (
+	toRead  = gate.Need{Module: "programmes", Permission: perm.ProgrammesRead}
+	toWrite = gate.Need{Module: "programmes", Permission: perm.ProgrammesWrite}
+)
+
+// Store keeps programmes. Its errors are those of the domain, or *apierr.Error.
+type Store interface {
+	StandingAndPage(ctx context.Context, q standing.Question, query programme.Query) (standing.Standing, programme.Page, error)
+	Page(ctx context.Context, query programme.Query) (programme.Page, error)
+	Programme(ctx context.Context, tenant, id uuid.UUID) (programme.Programme, error)
+	Import(ctx context.Context, tenant, id uuid.UUID) (programme.Import, error)
+	// Once runs effect in one transaction, or finds the answer that key already has.
+	Once(ctx context.Context, key idempotency.Key, effect func(context.Context, programme.Writer) (idempotency.Answer, error)) (idempotency.Answer, error)
+}
+
+// Deps are what an Endpoint is made of.
+type Deps struct {
+	BaseURL string // without a trailing slash
+	Gate    *gate.Gate
+	Store   Store
+	Cursors *programme.Cursors
+	Wake    func() // called after a request that may have left an import
+}
+
+// An Endpoint makes the handlers of the module.
+type Endpoint struct {
+	collection string // its absolute URL
+	gate       *gate.Gate
+	store      Store
+	cursors    *programme.Cursors
+	wake       func()
+}
+
+// New makes the endpoint.
+func New(d Deps) *Endpoint {
+	return &Endpoint{d.BaseURL + Path, d.Gate, d.Store, d.Cursors, d.Wake}
+}
+
+// pathID reads the id of the path. One that is no identifier names no record, so it is unknown rather than invalid.
+func pathID(r *http.Request) (uuid.UUID, error) {
+	id, err := identity.Parse(r.PathValue("id"))
+	if err != nil {
+		return uuid.Nil, programme.ErrNotFound
+	}
+	return id, nil
+}
+
+// refusal gives the domain's errors their kind and words; others pass.
+func refusal(err error) error {
+	if problems, ok := errors.AsType[programme.Problems](err); ok {
+		return &apierr.Error{Kind: apierr.Invalid, Message: "The request is not valid. error.fields says what to correct.", Fields: problems}
+	}
+	switch {
+	case errors.Is(err, programme.ErrNotFound):
+		return apierr.New(apierr.NotFound, "There is no such record in this workspace.")
+	case errors.Is(err, programme.ErrStale):
+		return apierr.New(apierr.PreconditionFailed, "The programme was changed since you read it. Read it again, then repeat your change.")
+	case errors.Is(err, programme.ErrTransition):
+		return apierr.New(apierr.Conflict, "The programme cannot move to that status from the one it has. Allowed: draft to active to completed to archived, and draft to archived.")
+	}
+	return err
+}

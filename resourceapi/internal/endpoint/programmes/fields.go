@@ -1,0 +1,96 @@
+package programmes
+
+import (
+	"github.com/almonerhq/almoner/resourceapi/internal/body"
+	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+)
+
+// readDetails reads the body of POST: name, and if given summary, status (draft without it), startsOn and endsOn.
+func readDetails(o body.Object) (programme.Details, error) {
+	problems := programme.Problems{}
+	details := programme.Details{Status: programme.Draft}
+	if name := readText(o, programme.FieldName, problems); name != nil {
+		details.Name = *name
+	}
+	if summary := readText(o, programme.FieldSummary, problems); summary != nil {
+		details.Summary = *summary
+	}
+	if status := readText(o, programme.FieldStatus, problems); status != nil {
+		details.Status = programme.Status(*status)
+	}
+	if change := readDate(o, programme.FieldStartsOn, problems); change != nil {
+		details.StartsOn = change.Day
+	}
+	if change := readDate(o, programme.FieldEndsOn, problems); change != nil {
+		details.EndsOn = change.Day
+	}
+	return details, joined(problems, details.Check())
+}
+
+// readChange reads the body of PATCH. What it does not name stays as it is; null takes a date away.
+func readChange(o body.Object) (programme.Change, error) {
+	problems := programme.Problems{}
+	if o.Has(programme.FieldStatus) {
+		problems[programme.FieldStatus] = "The status changes by transitions alone: POST to …/transitions."
+	}
+	change := programme.Change{
+		Name:     readText(o, programme.FieldName, problems),
+		Summary:  readText(o, programme.FieldSummary, problems),
+		StartsOn: readDate(o, programme.FieldStartsOn, problems),
+		EndsOn:   readDate(o, programme.FieldEndsOn, problems),
+	}
+	return change, joined(problems, nil)
+}
+
+// readMove reads the body of POST …/transitions.
+func readMove(o body.Object) (programme.Status, error) {
+	text, isText := o.Text("to")
+	status, known := programme.ParseStatus(text)
+	if !isText || !known {
+		return "", programme.Problems{"to": programme.StatusMessage}
+	}
+	return status, nil
+}
+
+func readText(o body.Object, field string, problems programme.Problems) *string {
+	if !o.Has(field) {
+		return nil
+	}
+	text, isText := o.Text(field)
+	if !isText {
+		problems[field] = "Must be text."
+		return nil
+	}
+	return &text
+}
+
+func readDate(o body.Object, field string, problems programme.Problems) *programme.DateChange {
+	if !o.Has(field) {
+		return nil
+	}
+	if o.Null(field) {
+		return &programme.DateChange{}
+	}
+	text, isText := o.Text(field)
+	day, err := programme.ParseDate(text)
+	if !isText || err != nil {
+		problems[field] = programme.DateMessage
+		return nil
+	}
+	return &programme.DateChange{Day: &day}
+}
+
+// joined adds what the domain found to what the reader found, which was there first and says more.
+func joined(problems programme.Problems, err error) error {
+	if more, ok := err.(programme.Problems); ok {
+		for field, message := range more {
+			if _, said := problems[field]; !said {
+				problems[field] = message
+			}
+		}
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	return problems
+}

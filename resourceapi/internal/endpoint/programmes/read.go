@@ -1,0 +1,109 @@
+package programmes
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/standing"
+	"github.com/almonerhq/almoner/shared/web"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+)
+
+// List answers GET: one page, newest first (spec 4.1).
+func (e *Endpoint) List() http.Handler { return e.gate.Guard(toRead, e.prepareList) }
+
+// prepareList lets the page travel with the standing, in one trip to Postgres. A search does not: it may have to look
+// at every programme of the workspace, which a stranger must not be able to ask for.
+func (e *Endpoint) prepareList(r *http.Request, tenant uuid.UUID) (gate.Plan, error) {
+	query, err := programme.ReadQuery(r.URL.RawQuery, tenant, e.cursors)
+	if err != nil {
+		return gate.Plan{}, refusal(err)
+	}
+	if query.Filter.Search != "" {
+		return gate.Plan{Serve: func(w http.ResponseWriter, r *http.Request, _ gate.Caller) error {
+			page, err := e.store.Page(r.Context(), query)
+			if err != nil {
+				return err
+			}
+			e.writePage(w, query, page)
+			return nil
+		}}, nil
+	}
+	var page programme.Page
+	return gate.Plan{
+		Ask: func(ctx context.Context, q standing.Question) (s standing.Standing, err error) {
+			s, page, err = e.store.StandingAndPage(ctx, q, query)
+			return s, err
+		},
+		Serve: func(w http.ResponseWriter, _ *http.Request, _ gate.Caller) error {
+			e.writePage(w, query, page)
+			return nil
+		},
+	}, nil
+}
+
+type list struct {
+	Data []record `json:"data"`
+	Meta meta     `json:"meta"`
+}
+
+type meta struct {
+	Count      int    `json:"count"`
+	NextCursor string `json:"nextCursor,omitempty"` // present only when more pages may follow (spec 2.4)
+}
+
+func (e *Endpoint) writePage(w http.ResponseWriter, query programme.Query, page programme.Page) {
+	answer := list{Data: make([]record, len(page.Programmes)), Meta: meta{Count: len(page.Programmes)}}
+	for i, p := range page.Programmes {
+		answer.Data[i] = recordOf(p)
+	}
+	if page.More {
+		last := page.Programmes[len(page.Programmes)-1]
+		answer.Meta.NextCursor = e.cursors.Seal(programme.Position{CreatedAt: last.CreatedAt, ID: last.ID}, query.Tenant, query.Filter)
+	}
+	web.JSON(w, http.StatusOK, answer)
+}
+
+// Read answers GET of one programme, with the entity tag that If-Match takes.
+func (e *Endpoint) Read() http.Handler {
+	return e.gate.Guard(toRead, gate.Serving(func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
+		id, err := pathID(r)
+		if err != nil {
+			return refusal(err)
+		}
+		p, err := e.store.Programme(r.Context(), caller.Tenant, id)
+		if err != nil {
+			return refusal(err)
+		}
+		w.Header().Set("ETag", entityTag(p))
+		web.JSON(w, http.StatusOK, recordOf(p))
+		return nil
+	}))
+}
+
+type importState struct {
+	ID       uuid.UUID              `json:"id"`
+	Status   programme.ImportStatus `json:"status"`
+	Imported int                    `json:"imported"`
+	Errors   []programme.RowError   `json:"errors"`
+}
+
+// ReadImport answers GET of one import: accepted, processed or rejected.
+func (e *Endpoint) ReadImport() http.Handler {
+	return e.gate.Guard(toWrite, gate.Serving(func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
+		id, err := pathID(r)
+		if err != nil {
+			return refusal(err)
+		}
+		i, err := e.store.Import(r.Context(), caller.Tenant, id)
+		if err != nil {
+			return refusal(err)
+		}
+		web.JSON(w, http.StatusOK, importState{i.ID, i.Status, i.Imported, i.Errors})
+		return nil
+	}))
+}

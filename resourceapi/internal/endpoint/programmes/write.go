@@ -1,0 +1,191 @@
+package programmes
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/body"
+	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+)
+
+// Bounds of request bodies, in bytes.
+const (
+	maxJSON = 64 << 10
+	maxCSV  = 2 << 20
+)
+
+// An effect is what a write does in its transaction, and what it answers.
+type effect func(context.Context, programme.Writer) (idempotency.Answer, error)
+
+// A decoder reads what is wanted from a request whose body is content. It does no I/O.
+type decoder func(r *http.Request, caller gate.Caller, content []byte) (effect, error)
+
+// Create answers POST: 201 with the new programme.
+func (e *Endpoint) Create() http.Handler { return e.write(maxJSON, e.decodeCreate) }
+
+// Change answers PATCH of one programme: 200, or 412 where If-Match names another version.
+func (e *Endpoint) Change() http.Handler { return e.write(maxJSON, e.decodeChange) }
+
+// Move answers POST …/transitions: 200 with the programme, or 409.
+func (e *Endpoint) Move() http.Handler { return e.write(maxJSON, e.decodeMove) }
+
+// Import answers POST …/imports: 202 with where to ask what became of it.
+func (e *Endpoint) Import() http.Handler {
+	accept := e.write(maxCSV, e.decodeImport)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		accept.ServeHTTP(w, r)
+		e.wake()
+	})
+}
+
+// write is the course of every write once the gate is passed: the body, the Idempotency-Key, then the rest. A request
+// that is no good may still repeat one that was answered, so its own mistakes wait until the key is looked up.
+func (e *Endpoint) write(limit int64, decode decoder) http.Handler {
+	return e.gate.Guard(toWrite, gate.Serving(func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
+		content, err := body.Read(w, r, limit)
+		if err != nil {
+			return err
+		}
+		scope := idempotency.Scope{Tenant: caller.Tenant, User: caller.User, Route: r.Method + " " + r.URL.Path}
+		key, err := idempotency.ReadKey(r.Header, scope, content)
+		if err != nil {
+			return err
+		}
+		do, mistake := decode(r, caller, content)
+		if mistake != nil && !key.Given() {
+			return refusal(mistake)
+		}
+		if mistake != nil {
+			do = func(context.Context, programme.Writer) (idempotency.Answer, error) {
+				return idempotency.Answer{}, mistake
+			}
+		}
+		answer, err := e.store.Once(r.Context(), key, do)
+		if err != nil {
+			return refusal(err)
+		}
+		writeAnswer(w, answer)
+		return nil
+	}))
+}
+
+func writeAnswer(w http.ResponseWriter, answer idempotency.Answer) {
+	for name, value := range map[string]string{"ETag": answer.ETag, "Location": answer.Location} {
+		if value != "" {
+			w.Header().Set(name, value)
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(answer.Status)
+	_, _ = w.Write(answer.Body) // a caller who has left asks again with the same key
+}
+
+func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
+	object, err := readJSON(r, content)
+	if err != nil {
+		return nil, err
+	}
+	details, err := readDetails(object)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, writer programme.Writer) (idempotency.Answer, error) {
+		p, err := writer.Create(ctx, caller.Tenant, details)
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+		answer, err := answerWith(http.StatusCreated, p)
+		answer.Location = e.collection + "/" + p.ID.String()
+		return answer, err
+	}, nil
+}
+
+func (e *Endpoint) decodeChange(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
+	object, err := readJSON(r, content)
+	if err != nil {
+		return nil, err
+	}
+	change, err := readChange(object)
+	if err != nil {
+		return nil, err
+	}
+	return replacing(r, caller.Tenant, change.Apply)
+}
+
+func (e *Endpoint) decodeMove(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
+	object, err := readJSON(r, content)
+	if err != nil {
+		return nil, err
+	}
+	to, err := readMove(object)
+	if err != nil {
+		return nil, err
+	}
+	return replacing(r, caller.Tenant, func(p programme.Programme) (programme.Programme, error) {
+		if !p.Status.CanBecome(to) {
+			return p, programme.ErrTransition
+		}
+		p.Status = to
+		return p, nil
+	})
+}
+
+// replacing edits the programme of the path, if it is the version that If-Match names.
+func replacing(r *http.Request, tenant uuid.UUID, edit func(programme.Programme) (programme.Programme, error)) (effect, error) {
+	matches, err := readIfMatch(r.Header)
+	if err != nil {
+		return nil, err
+	}
+	id, err := pathID(r)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, writer programme.Writer) (idempotency.Answer, error) {
+		p, err := writer.Replace(ctx, tenant, id, func(p programme.Programme) (programme.Programme, error) {
+			if !matches(p) {
+				return p, programme.ErrStale
+			}
+			return edit(p)
+		})
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+		return answerWith(http.StatusOK, p)
+	}, nil
+}
+
+func (e *Endpoint) decodeImport(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
+	if err := body.CheckType(r.Header, "text/csv"); err != nil {
+		return nil, err
+	}
+	text := string(content)
+	if err := programme.CheckImport(text); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, writer programme.Writer) (idempotency.Answer, error) {
+		id, err := writer.AcceptImport(ctx, caller.Tenant, caller.User, text)
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+		status := e.collection + "/imports/" + id.String()
+		content, err := json.Marshal(map[string]any{"id": id, "status": programme.ImportAccepted, "statusUrl": status})
+		return idempotency.Answer{Status: http.StatusAccepted, Location: status, Body: content}, err
+	}, nil
+}
+
+func readJSON(r *http.Request, content []byte) (body.Object, error) {
+	if err := body.CheckType(r.Header, "application/json", "application/merge-patch+json"); err != nil {
+		return nil, err
+	}
+	return body.ReadObject(content)
+}
+
+func answerWith(status int, p programme.Programme) (idempotency.Answer, error) {
+	content, err := json.Marshal(recordOf(p))
+	return idempotency.Answer{Status: status, ETag: entityTag(p), Body: content}, err
+}

@@ -1,0 +1,60 @@
+// Package wellknown answers: what are the protected resources here, and who gives access to them?
+//
+// The documents of RFC 9728. Clients find them by the challenge of a 401 or by guessing the path, from web pages too,
+// so any origin may read them and nothing redirects.
+package wellknown
+
+import (
+	"net/http"
+
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// Path is where RFC 9728, section 3.1, puts the document of a resource: the resource's own path follows.
+const Path = "/.well-known/oauth-protected-resource"
+
+// A Resource is what is protected: its path below the base address, and its name for people.
+type Resource struct{ Path, Name string }
+
+// The resources of this service (contract, section 1).
+var (
+	API = Resource{"/v1", "Almoner API"}
+	MCP = Resource{"/mcp", "Almoner for assistants"}
+)
+
+type document struct {
+	Resource             string   `json:"resource"`
+	AuthorizationServers []string `json:"authorization_servers"`
+	ScopesSupported      []string `json:"scopes_supported"`
+	BearerMethods        []string `json:"bearer_methods_supported"`
+	Name                 string   `json:"resource_name"`
+}
+
+// Document serves the document of one resource. baseURL has no trailing slash and is the issuer too.
+func Document(baseURL string, resource Resource) http.Handler {
+	content := document{
+		Resource: baseURL + resource.Path, AuthorizationServers: []string{baseURL}, BearerMethods: []string{"header"},
+		ScopesSupported: perm.ForConnectors().Strings(), Name: resource.Name,
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		allowEveryOrigin(w.Header())
+		web.JSON(w, http.StatusOK, content)
+	})
+}
+
+// Preflight answers a browser that asks whether it may send the headers that clients of connectors add.
+func Preflight() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		allowEveryOrigin(w.Header())
+		w.Header().Set("Access-Control-Allow-Methods", "GET, HEAD, OPTIONS")
+		w.Header().Set("Access-Control-Allow-Headers", "*, Authorization")
+		w.Header().Set("Access-Control-Max-Age", "86400") // seconds
+		w.WriteHeader(http.StatusNoContent)
+	})
+}
+
+func allowEveryOrigin(h http.Header) {
+	h.Set("Access-Control-Allow-Origin", "*")
+	h.Set("Access-Control-Expose-Headers", "WWW-Authenticate")
+}

@@ -1,0 +1,153 @@
+// Package gate answers: may this request be served, and if not, what is the first thing that is wrong?
+//
+// Every tenant-scoped route goes through one function, admit, whose numbered steps are the rows of the contract's
+// table (section 6). A route names what it needs and cannot reorder or leave out a step. Two things hold throughout:
+//
+//   - What a credential may do is read from Postgres at each request, never remembered (spec 1, 5.3).
+//   - A later step may be prepared early, so that one trip to Postgres answers everything, but is never answered early.
+package gate
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/standing"
+)
+
+// A Need is what a route asks of its callers.
+type Need struct {
+	Module     string // as account.standing names it
+	Permission perm.Permission
+}
+
+// A Caller is who may proceed, and where.
+type Caller struct {
+	Tenant uuid.UUID
+	User   uuid.UUID
+}
+
+// A Prepare reads a request as far as that takes no I/O. Its error is step 5, and waits for its turn.
+type Prepare func(r *http.Request, tenant uuid.UUID) (Plan, error)
+
+// A Plan is how a route goes on.
+type Plan struct {
+	// Ask reads the standing, and may fetch in the same trip what Serve will answer with. Nil: the standing alone.
+	Ask func(context.Context, standing.Question) (standing.Standing, error)
+	// Serve answers. It runs only once every step is passed; its error is step 6.
+	Serve func(w http.ResponseWriter, r *http.Request, caller Caller) error
+}
+
+// Serving is the Prepare of a route with nothing to prepare.
+func Serving(serve func(http.ResponseWriter, *http.Request, Caller) error) Prepare {
+	return func(*http.Request, uuid.UUID) (Plan, error) { return Plan{Serve: serve}, nil }
+}
+
+// Standings reads standings. It returns standing.ErrUnknown where there is no such credential.
+type Standings interface {
+	Standing(ctx context.Context, q standing.Question) (standing.Standing, error)
+}
+
+// Deps are what a Gate is made of.
+type Deps struct {
+	BaseURL   string // without a trailing slash
+	Tokens    Tokens
+	Standings Standings
+	Used      func(standing.Standing) // told of each valid credential; must not block
+	Log       *slog.Logger
+}
+
+// A Gate guards routes. It is safe for concurrent use.
+type Gate struct {
+	resource  string // what an access token must be made for
+	metadata  string // where the resource describes itself (RFC 9728)
+	tokens    Tokens
+	standings Standings
+	used      func(standing.Standing)
+	log       *slog.Logger
+}
+
+// New makes the gate of {base}/v1.
+func New(d Deps) *Gate {
+	return &Gate{
+		resource: d.BaseURL + "/v1", metadata: d.BaseURL + "/.well-known/oauth-protected-resource/v1",
+		tokens: d.Tokens, standings: d.Standings, used: d.Used, log: d.Log,
+	}
+}
+
+// Guard serves the requests that pass, and refuses the others.
+func (g *Gate) Guard(need Need, prepare Prepare) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		plan, caller, err := g.admit(r, need, prepare)
+		if err == nil {
+			err = plan.Serve(w, r, caller)
+		}
+		if err != nil {
+			g.Refuse(w, r, err)
+		}
+	})
+}
+
+// admit asks the questions of the contract in their order, and returns the first refusal.
+func (g *Gate) admit(r *http.Request, need Need, prepare Prepare) (Plan, Caller, error) {
+	// 1. The credential, as far as its text tells.
+	token, err := readBearer(r.Header)
+	switch {
+	case errors.Is(err, errNoBearer):
+		return Plan{}, Caller{}, g.missing()
+	case err != nil:
+		return Plan{}, Caller{}, g.unauthenticated("Send one Authorization header with one bearer token.")
+	}
+	held, err := g.present(r.Context(), token)
+	if err != nil {
+		return Plan{}, Caller{}, err
+	}
+
+	// Prepared early, answered in their turn: 2 and 5.
+	tenant, tenantErr := readTenant(r.Header)
+	plan, planErr := Plan{}, error(nil)
+	if tenantErr == nil {
+		plan, planErr = prepare(r, tenant)
+	}
+
+	// 1. The credential, as Postgres knows it.
+	s, err := g.ask(r.Context(), held, tenant, need, plan)
+	if err != nil {
+		return Plan{}, Caller{}, err
+	}
+	g.used(s)
+
+	steps := []func() error{
+		func() error { return tenantErr },                       // 2. the workspace is named
+		func() error { return g.access(held, s, tenant, need) }, // 3. the caller may do this there
+		func() error { return module(s) },                       // 4. the module works there
+		func() error { return planErr },                         // 5. the parameters make sense
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return Plan{}, Caller{}, err
+		}
+	}
+	return plan, Caller{Tenant: tenant, User: s.UserID}, nil
+}
+
+func (g *Gate) ask(ctx context.Context, held presented, tenant uuid.UUID, need Need, plan Plan) (standing.Standing, error) {
+	question := held.question
+	question.Tenant, question.Module = tenant, need.Module
+	ask := plan.Ask
+	if ask == nil {
+		ask = g.standings.Standing
+	}
+	s, err := ask(ctx, question)
+	if errors.Is(err, standing.ErrUnknown) {
+		return standing.Standing{}, g.unauthenticated(badCredential)
+	}
+	if err != nil {
+		return standing.Standing{}, err
+	}
+	return s, g.judge(held, s)
+}

@@ -1,0 +1,68 @@
+package gate
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// Words that several refusals share. None says whether a credential or a workspace exists.
+const (
+	noCredential      = "Send a credential: Authorization: Bearer, then a personal access token or an access token."
+	badCredential     = "The credential is not valid. It may have been revoked or replaced, or belong to another server."
+	expiredCredential = "The credential has expired. Get a new one."
+)
+
+// challenged is a refusal that tells an OAuth client what to do about it (RFC 6750, section 3; RFC 9728, section 5.1).
+type challenged struct {
+	refusal   *apierr.Error
+	challenge string
+}
+
+func (c challenged) Error() string { return c.refusal.Error() }
+func (c challenged) Unwrap() error { return c.refusal }
+
+// unauthenticated refuses a token that was presented.
+func (g *Gate) unauthenticated(message string) error {
+	return challenged{apierr.New(apierr.Unauthenticated, message), g.challenge("invalid_token", perm.ForConnectors())}
+}
+
+// missing refuses a request without a token: the challenge names no error, as there was nothing wrong yet. Its scope is
+// all that a connector may have, because some clients never ask for more later.
+func (g *Gate) missing() error {
+	return challenged{apierr.New(apierr.Unauthenticated, noCredential), g.challenge("", perm.ForConnectors())}
+}
+
+// insufficient refuses a token that lacks a permission which its user holds, so that asking the user again helps. The
+// scope names what the token has as well: a client that asks for the missing one alone would lose the others.
+func (g *Gate) insufficient(granted perm.Set, needed perm.Permission) error {
+	scope := perm.NewSet(append(granted[:len(granted):len(granted)], needed)...)
+	return challenged{
+		apierr.New(apierr.Forbidden, "You hold "+string(needed)+" in this workspace, but this credential was made without it. Consent again, or make a new token, with it."),
+		g.challenge("insufficient_scope", scope),
+	}
+}
+
+func (g *Gate) challenge(code string, scope perm.Set) string {
+	named := ""
+	if code != "" {
+		named = fmt.Sprintf(", error=%q", code)
+	}
+	return fmt.Sprintf(`Bearer realm="almoner"%s, resource_metadata=%q, scope=%q`, named, g.metadata, scope.Scope())
+}
+
+// Refuse answers with err, once and for all: it is the one place that writes errors and logs those that are ours.
+func (g *Gate) Refuse(w http.ResponseWriter, r *http.Request, err error) {
+	if c, ok := errors.AsType[challenged](err); ok {
+		w.Header().Set("WWW-Authenticate", c.challenge)
+	}
+	answer := apierr.Of(err)
+	if status := answer.Status(); status >= 500 && answer.Cause != nil {
+		g.log.ErrorContext(r.Context(), "request failed", "request_id", web.RequestID(r.Context()), "status", status, "cause", answer.Cause)
+	}
+	apierr.Write(w, apierr.Nested, answer)
+}

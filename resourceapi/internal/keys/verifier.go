@@ -1,0 +1,54 @@
+package keys
+
+import (
+	"context"
+	"errors"
+
+	"github.com/lestrrat-go/jwx/v2/jwk"
+
+	"github.com/almonerhq/almoner/shared/accesstoken"
+	"github.com/almonerhq/almoner/shared/apierr"
+)
+
+// A Verifier judges access tokens of one issuer by the keys of a Source. It is safe for concurrent use.
+type Verifier struct {
+	source *Source
+	issuer string
+}
+
+// NewVerifier makes a verifier of issuer's tokens.
+func NewVerifier(source *Source, issuer string) *Verifier { return &Verifier{source, issuer} }
+
+// Verify returns the claims of a token, or one of accesstoken's errors, or an *apierr.Error of kind Unavailable when
+// there are no keys to judge it by. What is malformed is refused without asking anyone.
+func (v *Verifier) Verify(ctx context.Context, text string) (accesstoken.Claims, error) {
+	claims, err := v.byKept(text)
+	if !errors.Is(err, accesstoken.ErrUnknownKey) {
+		return claims, err
+	}
+	allowance := v.source.unknown
+	if v.source.current() == nil {
+		allowance = v.source.none
+	}
+	fetchErr := v.source.fetch(ctx, allowance)
+	if v.source.current() == nil {
+		return accesstoken.Claims{}, &apierr.Error{Kind: apierr.Unavailable, Cause: fetchErr,
+			Message: "Access tokens cannot be checked at the moment. Try again in a few seconds."}
+	}
+	return v.byKept(text)
+}
+
+func (v *Verifier) byKept(text string) (accesstoken.Claims, error) {
+	now, kept := v.source.now(), v.source.current()
+	if kept == nil {
+		return accesstoken.Verify(text, jwk.NewSet(), v.issuer, now) // ErrUnknownKey for every well-formed token
+	}
+	if claims, ok := kept.verified.find(text, now); ok {
+		return claims, nil
+	}
+	claims, err := accesstoken.Verify(text, kept.Set, v.issuer, now)
+	if err == nil {
+		kept.verified.add(text, claims)
+	}
+	return claims, err
+}

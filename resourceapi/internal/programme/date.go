@@ -1,0 +1,38 @@
+package programme
+
+import (
+	"errors"
+	"time"
+)
+
+// A Date is a day of the calendar, without an hour or a place.
+type Date struct{ day time.Time }
+
+const dateLayout = "2006-01-02"
+
+// ErrDate says that a text is not a day written YYYY-MM-DD.
+var ErrDate = errors.New("not a day written YYYY-MM-DD")
+
+// ParseDate reads YYYY-MM-DD, of the years 0001 to 9999.
+func ParseDate(text string) (Date, error) {
+	day, err := time.Parse(dateLayout, text)
+	if err != nil || day.Year() < 1 {
+		return Date{}, ErrDate
+	}
+	return Date{day}, nil
+}
+
+// DateOf is the day of t in UTC.
+func DateOf(t time.Time) Date {
+	year, month, day := t.UTC().Date()
+	return Date{time.Date(year, month, day, 0, 0, 0, 0, time.UTC)}
+}
+
+// Time is the day's first moment in UTC.
+func (d Date) Time() time.Time { return d.day }
+
+// Before says whether d is an earlier day than other.
+func (d Date) Before(other Date) bool { return d.day.Before(other.day) }
+
+// String is the day as YYYY-MM-DD.
+func (d Date) String() string { return d.day.Format(dateLayout) }

@@ -1,0 +1,110 @@
+package programme
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Bounds of the texts, in characters.
+const (
+	MaxName    = 200
+	MaxSummary = 5000
+)
+
+// Names of the fields that a caller may give, as they stand in JSON and in the header of an import.
+const (
+	FieldName     = "name"
+	FieldSummary  = "summary"
+	FieldStatus   = "status"
+	FieldStartsOn = "startsOn"
+	FieldEndsOn   = "endsOn"
+)
+
+// Details are what a caller says of a new programme.
+type Details struct {
+	Name     string
+	Summary  string
+	Status   Status
+	StartsOn *Date
+	EndsOn   *Date
+}
+
+// Check returns Problems, or nil. It is the whole of P1.
+func (d Details) Check() error {
+	problems := Problems{}
+	if message := checkName(d.Name); message != "" {
+		problems[FieldName] = message
+	}
+	if message := checkSummary(d.Summary); message != "" {
+		problems[FieldSummary] = message
+	}
+	if _, known := ParseStatus(string(d.Status)); !known {
+		problems[FieldStatus] = StatusMessage
+	}
+	if d.StartsOn != nil && d.EndsOn != nil && d.EndsOn.Before(*d.StartsOn) {
+		problems[FieldEndsOn] = "A programme cannot end before it starts."
+	}
+	return problems.orNil()
+}
+
+// Messages that several readers of fields share.
+const (
+	StatusMessage = "Must be draft, active, completed or archived."
+	DateMessage   = "Must be a day written YYYY-MM-DD."
+)
+
+func checkName(name string) string {
+	switch {
+	case strings.TrimSpace(name) == "":
+		return "A programme needs a name."
+	case utf8.RuneCountInString(name) > MaxName:
+		return fmt.Sprintf("Must have at most %d characters.", MaxName)
+	case strings.ContainsFunc(name, unicode.IsControl):
+		return "Must be one line without control characters."
+	}
+	return ""
+}
+
+func checkSummary(summary string) string {
+	switch {
+	case utf8.RuneCountInString(summary) > MaxSummary:
+		return fmt.Sprintf("Must have at most %d characters.", MaxSummary)
+	case strings.ContainsFunc(summary, func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune("\n\r\t", r) }):
+		return "Must not hold control characters."
+	}
+	return ""
+}
+
+// A Change is what a caller wants different about a programme. Nil leaves a field as it is. The status is not among
+// them: it changes by transitions alone.
+type Change struct {
+	Name     *string
+	Summary  *string
+	StartsOn *DateChange
+	EndsOn   *DateChange
+}
+
+// A DateChange sets a day, or takes it away where Day is nil.
+type DateChange struct{ Day *Date }
+
+// Empty says that nothing is wanted.
+func (c Change) Empty() bool { return c == Change{} }
+
+// Apply returns the programme as it would be, or Problems.
+func (c Change) Apply(p Programme) (Programme, error) {
+	if c.Name != nil {
+		p.Name = *c.Name
+	}
+	if c.Summary != nil {
+		p.Summary = *c.Summary
+	}
+	if c.StartsOn != nil {
+		p.StartsOn = c.StartsOn.Day
+	}
+	if c.EndsOn != nil {
+		p.EndsOn = c.EndsOn.Day
+	}
+	return p, Details{p.Name, p.Summary, p.Status, p.StartsOn, p.EndsOn}.Check()
+}

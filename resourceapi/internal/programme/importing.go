@@ -1,0 +1,151 @@
+package programme
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+)
+
+// Bounds of an import.
+const (
+	MaxImportRows   = 10_000
+	MaxImportErrors = 1_000 // listed in the answer; the rest is cut off
+)
+
+// An ImportStatus is where an import stands.
+type ImportStatus string
+
+// An import is accepted first; then its rows all became programmes, or none did.
+const (
+	ImportAccepted  ImportStatus = "accepted"
+	ImportProcessed ImportStatus = "processed"
+	ImportRejected  ImportStatus = "rejected"
+)
+
+// An Import is a file of programmes and what became of it.
+type Import struct {
+	ID        uuid.UUID
+	Status    ImportStatus
+	Imported  int
+	Errors    []RowError
+	CreatedAt time.Time
+}
+
+// A RowError says what is wrong in a row. Rows are counted as a spreadsheet does: the header is row 1.
+type RowError struct {
+	Row     int    `json:"row"`
+	Field   string `json:"field"` // "" where the row as a whole is meant
+	Message string `json:"message"`
+}
+
+// CheckImport says whether the text is one that ReadImport could begin with: UTF-8 and a good header. It returns
+// Problems; the rows are judged later.
+func CheckImport(text string) error {
+	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+		return Problems{"file": "Must be text in UTF-8."}
+	}
+	_, _, err := openImport(text)
+	return err
+}
+
+// ReadImport returns the programmes of the text's rows, or what is wrong with the rows, never both (P5).
+func ReadImport(text string) ([]Details, []RowError) {
+	reader, columns, err := openImport(text)
+	if err != nil {
+		return nil, []RowError{{Row: 1, Message: "The header is not one of an import."}}
+	}
+	var rows []Details
+	var wrong []RowError
+	for row := 2; ; row++ {
+		record, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if row > MaxImportRows+1 {
+			wrong = append(wrong, RowError{Row: row, Message: fmt.Sprintf("An import has at most %d rows.", MaxImportRows)})
+			break
+		}
+		if err != nil {
+			// The reader has lost its place: what it would find next is not what the writer meant.
+			wrong = append(wrong, RowError{Row: row, Message: "The row is not written as CSV (RFC 4180): look at its quotes."})
+			break
+		}
+		details, problems := readRow(record, columns)
+		rows = append(rows, details)
+		for _, field := range slices.Sorted(maps.Keys(problems)) {
+			wrong = append(wrong, RowError{Row: row, Field: field, Message: problems[field]})
+		}
+		if len(wrong) >= MaxImportErrors {
+			wrong = wrong[:MaxImportErrors]
+			break
+		}
+	}
+	if len(wrong) > 0 {
+		return nil, wrong
+	}
+	return rows, nil
+}
+
+// openImport reads the header and returns the field of each column.
+func openImport(text string) (*csv.Reader, []string, error) {
+	const byteOrderMark = "\ufeff" // spreadsheets put it before UTF-8
+	reader := csv.NewReader(strings.NewReader(strings.TrimPrefix(text, byteOrderMark)))
+	reader.FieldsPerRecord = -1
+	columns, err := reader.Read()
+	if err != nil {
+		return nil, nil, Problems{"header": "The first line must name the columns: name,summary,status,startsOn,endsOn in any order."}
+	}
+	known := []string{FieldName, FieldSummary, FieldStatus, FieldStartsOn, FieldEndsOn}
+	for i, column := range columns {
+		if !slices.Contains(known, column) || slices.Contains(columns[:i], column) {
+			return nil, nil, Problems{"header": "Columns are name,summary,status,startsOn,endsOn, each at most once, separated by commas."}
+		}
+	}
+	if !slices.Contains(columns, FieldName) {
+		return nil, nil, Problems{"header": "The column name is required."}
+	}
+	return reader, columns, nil
+}
+
+func readRow(record, columns []string) (Details, Problems) {
+	if len(record) != len(columns) {
+		return Details{}, Problems{"": fmt.Sprintf("The row has %d values, the header %d.", len(record), len(columns))}
+	}
+	details, problems := Details{Status: Draft}, Problems{}
+	for i, column := range columns {
+		value := record[i]
+		switch {
+		case column == FieldName:
+			details.Name = value
+		case column == FieldSummary:
+			details.Summary = value
+		case value == "": // an empty cell: the default
+		case column == FieldStatus:
+			details.Status = Status(value)
+		default:
+			day, err := ParseDate(value)
+			if err != nil {
+				problems[column] = DateMessage
+			} else if column == FieldStartsOn {
+				details.StartsOn = &day
+			} else {
+				details.EndsOn = &day
+			}
+		}
+	}
+	var more Problems
+	if errors.As(details.Check(), &more) {
+		for field, message := range more {
+			problems[field] = message
+		}
+	}
+	return details, problems
+}

@@ -1,0 +1,67 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Bounds of time. A statement that takes longer than patience is given up on both sides.
+const (
+	patience       = time.Second
+	workPatience   = 20 * time.Second // of the import worker, which nobody waits for
+	connectTimeout = 2 * time.Second
+)
+
+// A Store is the service's database. It is safe for concurrent use.
+type Store struct{ pool *pgxpool.Pool }
+
+// Open prepares a pool of at most connections for the database of url. It does not connect: the service starts without
+// its database and says so. Errors quote no part of url, which holds a password.
+func Open(ctx context.Context, url string, connections int32) (*Store, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, errors.New("the database URL is not one: postgres://user:password@host:port/database")
+	}
+	config.MaxConns = connections
+	config.MinIdleConns = min(2, connections)
+	config.MaxConnLifetime = 30 * time.Minute
+	config.MaxConnLifetimeJitter = 5 * time.Minute
+	config.MaxConnIdleTime = 5 * time.Minute
+	config.HealthCheckPeriod = 15 * time.Second
+	config.PingTimeout = patience
+	config.ConnConfig.ConnectTimeout = connectTimeout
+	// Never the simple protocol, whatever the URL asks for: it puts values into the text of a statement.
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
+	for name, value := range map[string]string{
+		"application_name":                    "almoner-resourceapi",
+		"statement_timeout":                   "1s",
+		"lock_timeout":                        "1s",
+		"idle_in_transaction_session_timeout": "5s",
+	} {
+		config.ConnConfig.RuntimeParams[name] = value
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, errors.New("the database pool cannot be made")
+	}
+	return &Store{pool}, nil
+}
+
+// Close waits for the connections in use and closes all.
+func (s *Store) Close() { s.pool.Close() }
+
+// Answers says whether Postgres answers, within a second.
+func (s *Store) Answers(ctx context.Context) error {
+	ctx, cancel := bounded(ctx, patience)
+	defer cancel()
+	return outcome(s.pool.Ping(ctx))
+}
+
+// bounded gives a statement its time, whatever becomes of the caller.
+func bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), limit)
+}

@@ -1,0 +1,153 @@
+// Package postgrestest answers: who and what is there, in the database of a test?
+//
+// A World is a fresh database with the account rows that the tests of this service need: it plays authserver, whose
+// tables these are, by inserting as the owner of the database. No test shares a World with another.
+package postgrestest
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/testkit"
+)
+
+// A World is the database of one test.
+type World struct {
+	Database testkit.Database
+	t        testing.TB
+	owner    *pgx.Conn
+	org      uuid.UUID
+}
+
+// New makes a world with an organisation in it and nothing else.
+func New(t testing.TB) *World {
+	t.Helper()
+	database := testkit.NewDatabase(t)
+	owner, err := pgx.Connect(context.Background(), database.Owner)
+	if err != nil {
+		t.Fatalf("connect as the owner: %v", err)
+	}
+	t.Cleanup(func() { _ = owner.Close(context.Background()) })
+	w := &World{Database: database, t: t, owner: owner, org: identity.New()}
+	w.Exec("insert into account.organisations (id, name) values ($1, 'Harbour Trust')", w.org)
+	return w
+}
+
+// Exec runs a statement as the owner of the database.
+func (w *World) Exec(sql string, args ...any) {
+	w.t.Helper()
+	if _, err := w.owner.Exec(context.Background(), sql, args...); err != nil {
+		w.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// Count returns the number that a query finds, as the owner of the database.
+func (w *World) Count(sql string, args ...any) int {
+	w.t.Helper()
+	var n int
+	if err := w.owner.QueryRow(context.Background(), sql, args...).Scan(&n); err != nil {
+		w.t.Fatalf("%s: %v", sql, err)
+	}
+	return n
+}
+
+// Tenant makes a workspace with Programmes enabled and provisioned, and LLM integration on.
+func (w *World) Tenant() uuid.UUID {
+	w.t.Helper()
+	id := identity.New()
+	w.Exec("insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)", id, w.org, "Workspace "+id.String())
+	w.Exec("insert into account.tenant_modules (tenant_id, module, enabled, provisioned) values ($1, 'programmes', true, true)", id)
+	w.Exec("insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)", id)
+	return id
+}
+
+// User makes a person who is a member of nothing.
+func (w *World) User() uuid.UUID {
+	w.t.Helper()
+	id := identity.New()
+	w.Exec("insert into account.users (id, email, name) values ($1, $2, 'A Person')", id, id.String()+"@example.org")
+	return id
+}
+
+// Member makes the user a member of the workspace who holds the permissions, and no others.
+func (w *World) Member(tenant, user uuid.UUID, held ...perm.Permission) {
+	w.t.Helper()
+	w.Exec(`insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, $3)
+		on conflict (tenant_id, user_id) do update set permissions = excluded.permissions`, tenant, user, perm.NewSet(held...).Strings())
+}
+
+// Leave ends the membership.
+func (w *World) Leave(tenant, user uuid.UUID) {
+	w.t.Helper()
+	w.Exec("delete from account.memberships where tenant_id = $1 and user_id = $2", tenant, user)
+}
+
+// PAT makes a personal access token of 30 days.
+func (w *World) PAT(tenant, user uuid.UUID, given ...perm.Permission) credential.Secret {
+	w.t.Helper()
+	secret, err := credential.PersonalAccessToken.New(rand.Reader)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.Exec(`insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, expires_at)
+		values ($1, $2, $3, $4, 'test', $5, now() + interval '30 days')`,
+		identity.New(), credential.Hash(secret.Reveal()), user, tenant, perm.NewSet(given...).Strings())
+	return secret
+}
+
+// A Grant is a consent, for tests to make tokens of.
+type Grant struct {
+	ID       uuid.UUID
+	Kind     string // confidential, connector
+	Client   uuid.UUID
+	User     uuid.UUID
+	Tenant   uuid.UUID
+	Resource string
+	Given    perm.Set
+}
+
+// Grant makes a client of the kind and an active grant of 30 days for it.
+func (w *World) Grant(kind string, tenant, user uuid.UUID, resource string, given ...perm.Permission) Grant {
+	w.t.Helper()
+	g := Grant{ID: identity.New(), Kind: kind, Client: identity.New(), User: user, Tenant: tenant, Resource: resource, Given: perm.NewSet(given...)}
+	platform, clientResource, method := (*string)(nil), (*string)(nil), "client_secret_json"
+	if kind == "connector" {
+		claude := "claude"
+		platform, clientResource, method = &claude, &resource, "none"
+	}
+	w.Exec(`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform, resource, token_endpoint_auth_method)
+		values ($1, $2, $3, 'An application', '{https://app.example/callback}', $4, $5, $6, $7)`,
+		g.Client, kind, tenant, g.Given.Strings(), platform, clientResource, method)
+	w.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
+		values ($1, $2, $3, $4, $5, $6, $7, 'active', now() + interval '30 days')`,
+		g.ID, kind, g.Client, user, tenant, g.Given.Strings(), resource)
+	return g
+}
+
+// Programmes makes n programmes, a second apart, the last one newest. Their names are "Programme 1" to "Programme n".
+func (w *World) Programmes(tenant uuid.UUID, n int) []uuid.UUID {
+	w.t.Helper()
+	began := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+	ids := make([]uuid.UUID, n)
+	rows := make([][]any, n)
+	for i := range rows {
+		ids[i] = identity.New()
+		at := began.Add(time.Duration(i) * time.Second)
+		rows[i] = []any{ids[i], tenant, fmt.Sprintf("Programme %d", i+1), "", "draft", at, at}
+	}
+	_, err := w.owner.CopyFrom(context.Background(), pgx.Identifier{"resource", "programmes"},
+		[]string{"id", "tenant_id", "name", "summary", "status", "created_at", "updated_at"}, pgx.CopyFromRows(rows))
+	if err != nil {
+		w.t.Fatalf("insert programmes: %v", err)
+	}
+	return ids
+}

@@ -1,0 +1,100 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/shared/identity"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+)
+
+const programmeColumns = "id, name, summary, status, starts_on, ends_on, created_at, updated_at, version"
+
+func scanProgramme(row pgx.CollectableRow) (programme.Programme, error) {
+	var p programme.Programme
+	var startsOn, endsOn *time.Time
+	err := row.Scan(&p.ID, &p.Name, &p.Summary, &p.Status, &startsOn, &endsOn, &p.CreatedAt, &p.UpdatedAt, &p.Version)
+	p.StartsOn, p.EndsOn = dateOf(startsOn), dateOf(endsOn)
+	return p, err
+}
+
+func dateOf(t *time.Time) *programme.Date {
+	if t == nil {
+		return nil
+	}
+	day := programme.DateOf(*t)
+	return &day
+}
+
+func timeOf(d *programme.Date) *time.Time {
+	if d == nil {
+		return nil
+	}
+	t := d.Time()
+	return &t
+}
+
+// querier is what a pool and a transaction share.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// oneProgramme runs a statement that returns programmeColumns of at most one row.
+func oneProgramme(ctx context.Context, db querier, text string, args ...any) (programme.Programme, error) {
+	rows, err := db.Query(ctx, text, args...)
+	if err != nil {
+		return programme.Programme{}, err
+	}
+	p, err := pgx.CollectExactlyOneRow(rows, scanProgramme)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return programme.Programme{}, programme.ErrNotFound
+	}
+	return p, err
+}
+
+// Programme reads one. It returns programme.ErrNotFound, for one of another workspace too.
+func (s *Store) Programme(ctx context.Context, tenant, id uuid.UUID) (programme.Programme, error) {
+	ctx, cancel := bounded(ctx, patience)
+	defer cancel()
+	p, err := oneProgramme(ctx, s.pool, "select "+programmeColumns+" from resource.programmes where tenant_id = $1 and id = $2", tenant, id)
+	return p, outcome(err)
+}
+
+// Create adds a programme whose details were checked.
+func (w *writing) Create(ctx context.Context, tenant uuid.UUID, d programme.Details) (programme.Programme, error) {
+	return oneProgramme(ctx, w.tx, `
+		insert into resource.programmes (id, tenant_id, name, summary, status, starts_on, ends_on)
+		values ($1, $2, $3, $4, $5, $6, $7)
+		returning `+programmeColumns,
+		identity.New(), tenant, d.Name, d.Summary, string(d.Status), timeOf(d.StartsOn), timeOf(d.EndsOn))
+}
+
+// Replace reads a programme, lets edit say what it is to become, and writes that. The row is locked in between, so that
+// of two edits of one version one is stale. edit's error leaves all as it was; so does an edit that changes nothing.
+func (w *writing) Replace(ctx context.Context, tenant, id uuid.UUID, edit func(programme.Programme) (programme.Programme, error)) (programme.Programme, error) {
+	before, err := oneProgramme(ctx, w.tx, "select "+programmeColumns+" from resource.programmes where tenant_id = $1 and id = $2 for update", tenant, id)
+	if err != nil {
+		return programme.Programme{}, err
+	}
+	after, err := edit(before)
+	if err != nil || after == before {
+		return after, err
+	}
+	p, err := oneProgramme(ctx, w.tx, `
+		update resource.programmes
+		set name = $3, summary = $4, status = $5, starts_on = $6, ends_on = $7,
+			updated_at = greatest(now(), updated_at), version = version + 1
+		where tenant_id = $1 and id = $2
+		returning `+programmeColumns,
+		tenant, id, after.Name, after.Summary, string(after.Status), timeOf(after.StartsOn), timeOf(after.EndsOn))
+	if err != nil {
+		return programme.Programme{}, fmt.Errorf("change a programme: %w", err)
+	}
+	return p, nil
+}

@@ -1,0 +1,97 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+)
+
+// writing is programme.Writer within one transaction.
+type writing struct{ tx pgx.Tx }
+
+// Once runs effect in a transaction and remembers its answer under key, if one was given. A key that is known already
+// gets the first answer again, without the effect, or idempotency.ErrReused when the body was another. Of two requests
+// with one key at one time, the second waits for the first. An error of effect is returned as it is, and nothing is kept.
+func (s *Store) Once(ctx context.Context, key idempotency.Key, effect func(context.Context, programme.Writer) (idempotency.Answer, error)) (idempotency.Answer, error) {
+	ctx, cancel := bounded(ctx, patience)
+	defer cancel()
+	var answer idempotency.Answer
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if key.Given() {
+			first, known, err := claim(ctx, tx, key)
+			if err != nil || known {
+				answer = first
+				return err
+			}
+		}
+		var err error
+		if answer, err = effect(ctx, &writing{tx}); err != nil {
+			return err
+		}
+		if key.Given() {
+			return remember(ctx, tx, key, answer)
+		}
+		return nil
+	})
+	return answer, outcome(err)
+}
+
+// claim makes the key's row, or finds the answer that is there. The insert waits for another transaction that is making
+// the same row; a row older than a day counts as none.
+func claim(ctx context.Context, tx pgx.Tx, key idempotency.Key) (first idempotency.Answer, known bool, err error) {
+	tag, err := tx.Exec(ctx, `
+		insert into resource.idempotency_keys as k (tenant_id, user_id, route, key, body_hash)
+		values ($1, $2, $3, $4, $5)
+		on conflict (tenant_id, user_id, route, key) do update
+			set body_hash = excluded.body_hash, created_at = now(), status = null
+			where k.created_at <= now() - make_interval(secs => $6)`,
+		key.Tenant, key.User, key.Route, key.Text, key.Body[:], idempotency.Life.Seconds())
+	if err != nil {
+		return idempotency.Answer{}, false, fmt.Errorf("claim an idempotency key: %w", err)
+	}
+	if tag.RowsAffected() == 1 {
+		return idempotency.Answer{}, false, nil
+	}
+	var same bool
+	err = tx.QueryRow(ctx, `
+		select body_hash = $5, status, coalesce(etag, ''), coalesce(location, ''), body
+		from resource.idempotency_keys where tenant_id = $1 and user_id = $2 and route = $3 and key = $4`,
+		key.Tenant, key.User, key.Route, key.Text, key.Body[:]).Scan(&same, &first.Status, &first.ETag, &first.Location, &first.Body)
+	if err != nil {
+		return idempotency.Answer{}, false, fmt.Errorf("read the answer of an idempotency key: %w", err)
+	}
+	if !same {
+		return idempotency.Answer{}, false, idempotency.ErrReused
+	}
+	return first, true, nil
+}
+
+func remember(ctx context.Context, tx pgx.Tx, key idempotency.Key, answer idempotency.Answer) error {
+	tag, err := tx.Exec(ctx, `
+		update resource.idempotency_keys set status = $5, etag = $6, location = $7, body = $8
+		where tenant_id = $1 and user_id = $2 and route = $3 and key = $4`,
+		key.Tenant, key.User, key.Route, key.Text, answer.Status, answer.ETag, answer.Location, answer.Body)
+	if err != nil {
+		return fmt.Errorf("keep the answer of an idempotency key: %w", err)
+	}
+	if tag.RowsAffected() != 1 {
+		return errors.New("the idempotency key went away within its transaction")
+	}
+	return nil
+}
+
+// ForgetKeys removes the idempotency keys that are older than their life.
+func (s *Store) ForgetKeys(ctx context.Context) error {
+	ctx, cancel := bounded(ctx, workPatience)
+	defer cancel()
+	_, err := s.pool.Exec(ctx, `
+		delete from resource.idempotency_keys where ctid = any (array(
+			select ctid from resource.idempotency_keys where created_at <= now() - make_interval(secs => $1) limit 5000))`,
+		idempotency.Life.Seconds())
+	return outcome(err)
+}
