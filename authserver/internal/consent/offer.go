@@ -1,0 +1,31 @@
+package consent
+
+import (
+	"errors"
+
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/workspace"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// ErrLLMOff says that connectors may not act in the workspace (spec 4.4).
+var ErrLLMOff = errors.New("the workspace has its LLM integration switched off")
+
+// A LackError says that the user does not hold what the client needs.
+type LackError struct{ Missing perm.Set }
+
+func (e *LackError) Error() string { return "the user lacks: " + e.Missing.Scope() }
+
+// Weigh splits what is asked into what the user may give in this workspace and what is left out, because the user does not
+// hold it (contract, section 4). A kind that is all or nothing leaves nothing out. It returns ErrLLMOff or a *LackError.
+func Weigh(kind client.Kind, asked perm.Set, in workspace.Membership) (granted, leftOut perm.Set, err error) {
+	traits := kind.Traits()
+	if traits.NeedsLLM && !in.Tenant.LLMIntegration {
+		return nil, nil, ErrLLMOff
+	}
+	granted, leftOut = asked.Intersect(in.Permissions), asked.Without(in.Permissions)
+	if len(granted) == 0 || (traits.AllOrNothing && len(leftOut) > 0) {
+		return nil, nil, &LackError{Missing: leftOut}
+	}
+	return granted, leftOut, nil
+}

@@ -1,0 +1,125 @@
+package authorize
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/consent"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/session"
+)
+
+const maxForm = 64 << 10
+
+// Answer serves POST /oauth/authorize, from this origin alone.
+func (h *Handler) Answer() http.Handler { return h.Pages.SameOrigin(http.HandlerFunc(h.answer)) }
+
+func (h *Handler) answer(w http.ResponseWriter, r *http.Request) {
+	form, refused := h.readForm(w, r)
+	if refused {
+		return
+	}
+	visitor, signedIn, err := h.Visitors.Visitor(r.Context())
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	if !signedIn {
+		h.Pages.Fault(w, r, notYourPage(nil))
+		return
+	}
+	ticket, err := h.Tickets.Open(form.ticket, h.Now())
+	if errors.Is(err, consent.ErrStale) {
+		h.Pages.Fault(w, r, tooLate())
+		return
+	}
+	if err != nil || ticket.SignInID != visitor.SignInID || ticket.UserID != visitor.User.ID {
+		h.Pages.Fault(w, r, notYourPage(&visitor))
+		return
+	}
+	facts, err := h.Grants.Facts(r.Context(), ticket.ClientID, ticket.GrantID)
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	switch {
+	case facts.Client == nil || !facts.Client.MayRedirectTo(ticket.RedirectURI):
+		h.Pages.Fault(w, r, clientGone())
+	case facts.Grant != nil && facts.Grant.State != grant.Pending:
+		h.Pages.Fault(w, r, usedAlready())
+	case form.approved:
+		h.approve(w, r, visitor, ticket, *facts.Client)
+	default:
+		h.deny(w, r, visitor, ticket, facts.Grant)
+	}
+}
+
+type decision struct {
+	ticket   string
+	approved bool
+}
+
+// readForm reads the two fields, each once, or answers itself.
+func (h *Handler) readForm(w http.ResponseWriter, r *http.Request) (decision, bool) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	if err := r.ParseForm(); err != nil {
+		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+			h.Pages.TooLarge(w, r)
+		} else {
+			h.Pages.Fault(w, r, badForm())
+		}
+		return decision{}, true
+	}
+	tickets, decisions := r.PostForm["ticket"], r.PostForm["decision"]
+	if len(tickets) > 1 || len(decisions) != 1 || (decisions[0] != "approve" && decisions[0] != "deny") {
+		h.Pages.Fault(w, r, badForm())
+		return decision{}, true
+	}
+	return decision{r.PostForm.Get("ticket"), decisions[0] == "approve"}, false
+}
+
+// approve makes the grant of what was on the page and is still the user's to give.
+func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor session.Visitor, ticket consent.Ticket, c client.Client) {
+	place, member, err := h.Members.Membership(r.Context(), visitor.User.ID, ticket.TenantID)
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	if !member {
+		h.Pages.Fault(w, r, notMember(visitor, c.Name, ""))
+		return
+	}
+	granted, _, err := consent.Weigh(c.Kind, ticket.Permissions, place)
+	if err != nil {
+		h.Pages.Fault(w, r, cannotGive(err, visitor, c, place.Tenant, ""))
+		return
+	}
+	code, err := h.Grants.Open(r.Context(), grant.Grant{
+		ID: ticket.GrantID, Kind: c.Kind, ClientID: c.ID, UserID: visitor.User.ID, TenantID: ticket.TenantID,
+		Permissions: granted, Resource: ticket.Resource, Ends: h.Now().Add(c.Kind.Traits().GrantLife),
+	}, grant.CodeTerms{
+		ClientID: c.ID, RedirectURI: ticket.RedirectURI, Resource: ticket.Resource, Challenge: ticket.Challenge,
+	})
+	if errors.Is(err, grant.ErrTaken) {
+		h.Pages.Fault(w, r, usedAlready())
+		return
+	}
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	sendBack(w, consent.Callback{URI: ticket.RedirectURI}.With("code", code.Reveal(), "state", string(ticket.State), "iss", h.Issuer))
+}
+
+// deny sends the refusal back. Where the same page was approved before and its code is still unused, the last word counts.
+func (h *Handler) deny(w http.ResponseWriter, r *http.Request, visitor session.Visitor, ticket consent.Ticket, approved *grant.Grant) {
+	if approved != nil {
+		if err := h.Grants.Revoke(r.Context(), *approved, grant.ByUser, visitor.Actor()); err != nil {
+			h.fail(w, r, err)
+			return
+		}
+	}
+	sendBack(w, consent.Callback{URI: ticket.RedirectURI}.With("error", "access_denied",
+		"error_description", "The user did not approve the request.", "state", string(ticket.State), "iss", h.Issuer))
+}

@@ -1,0 +1,16 @@
+// Package authorize answers: does this user give this application access?
+//
+//	GET  /oauth/authorize   Page     shows the sign-in page, the consent page, or why there is none
+//	POST /oauth/authorize   Answer   takes the decision, and sends the user back with a code
+//
+// Page asks, in this order (contract, section 4):
+//
+//	1 who asks, and where does the answer go?      engine.Identify    a page, 400; nothing is redirected before this
+//	2 who is at the browser?                       session            the sign-in page
+//	3 is the rest of the request right?            engine.Ask         redirected to the callback
+//	4 a member? LLM integration? permissions?      consent.Weigh      a page, 403
+//	5 the consent page, with a ticket that says what is on it and whose session it is
+//
+// Answer believes the ticket alone, and asks again what may have changed meanwhile: the client, the membership, the LLM
+// integration, the permissions. It never gives more than was on the page.
+package authorize

@@ -1,0 +1,80 @@
+package authorize
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/consent"
+	"github.com/almonerhq/almoner/authserver/internal/engine"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/authserver/internal/workspace"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// Requests read authorization requests; it is engine.Engine.
+type Requests interface {
+	Identify(ctx context.Context, rawQuery string) (engine.Application, error)
+	Ask(ctx context.Context, app engine.Application) (consent.Ask, error)
+}
+
+// Grants make grants; it is grant.Keeper.
+type Grants interface {
+	Facts(ctx context.Context, clientID, grantID uuid.UUID) (grant.Facts, error)
+	Open(ctx context.Context, g grant.Grant, terms grant.CodeTerms) (credential.Secret, error)
+	Revoke(ctx context.Context, g grant.Grant, reason grant.Reason, actor string) error
+}
+
+// Members know who works where. false: not a member.
+type Members interface {
+	Membership(ctx context.Context, user, tenant uuid.UUID) (workspace.Membership, bool, error)
+}
+
+// Visitors know who is at the browser; it is session.Sessions. false: nobody.
+type Visitors interface {
+	Visitor(ctx context.Context) (session.Visitor, bool, error)
+}
+
+// Deps are what a Handler needs.
+type Deps struct {
+	Requests Requests
+	Grants   Grants
+	Members  Members
+	Visitors Visitors
+	Tickets  *consent.Tickets
+	Pages    *ui.Pages
+	Issuer   string // of this server, without a trailing slash (RFC 9207)
+	Log      *slog.Logger
+	Now      func() time.Time
+}
+
+// A Handler serves the consent page. It is safe for concurrent use.
+type Handler struct{ Deps }
+
+// New makes a Handler.
+func New(deps Deps) *Handler { return &Handler{deps} }
+
+// sendBack redirects to the callback. The code in it is the client's alone: nothing keeps it.
+func sendBack(w http.ResponseWriter, location string) {
+	w.Header().Set("Location", location)
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Referrer-Policy", "no-referrer")
+	w.WriteHeader(http.StatusSeeOther)
+}
+
+// fail answers for an error that no other answer fits: a store that is silent, or a fault of ours.
+func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
+	h.Log.Error("authorize", "request_id", web.RequestID(r.Context()), "error", err)
+	if errors.Is(err, grant.ErrUnavailable) {
+		h.Pages.Unavailable(w, r)
+		return
+	}
+	h.Pages.Internal(w, r)
+}

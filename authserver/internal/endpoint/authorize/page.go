@@ -1,0 +1,99 @@
+package authorize
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/consent"
+	"github.com/almonerhq/almoner/authserver/internal/engine"
+	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/authserver/internal/workspace"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// Page serves GET /oauth/authorize. It changes nothing.
+func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
+	app, err := h.Requests.Identify(r.Context(), r.URL.RawQuery)
+	if refused, ok := errors.AsType[*engine.PageError](err); ok {
+		h.Pages.Fault(w, r, badRequest(refused.Message))
+		return
+	}
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	again := "/oauth/authorize?" + r.URL.RawQuery
+	visitor, signedIn, err := h.Visitors.Visitor(r.Context())
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	if !signedIn {
+		// Shown here and not at /login?return=…: a long request would outgrow an address that holds it escaped twice.
+		h.Pages.Show(w, r, http.StatusOK, &ui.Login{
+			Frame: ui.Frame{Title: "Sign in"}, Application: app.Client.Name, Return: again,
+		})
+		return
+	}
+	ask, err := h.Requests.Ask(r.Context(), app)
+	if refused, ok := errors.AsType[*engine.RedirectError](err); ok {
+		sendBack(w, consent.Callback{URI: app.RedirectURI}.With("error", refused.Code,
+			"error_description", refused.Description, "state", refused.State, "iss", h.Issuer))
+		return
+	}
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	h.offer(w, r, visitor, ask, again)
+}
+
+// offer shows the consent page, or why this user cannot consent.
+func (h *Handler) offer(w http.ResponseWriter, r *http.Request, visitor session.Visitor, ask consent.Ask, again string) {
+	place, member, err := h.Members.Membership(r.Context(), visitor.User.ID, ask.Client.TenantID)
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	if !member {
+		h.Pages.Fault(w, r, notMember(visitor, ask.Client.Name, again))
+		return
+	}
+	granted, leftOut, err := consent.Weigh(ask.Client.Kind, ask.Permissions, place)
+	if err != nil {
+		h.Pages.Fault(w, r, cannotGive(err, visitor, ask.Client, place.Tenant, again))
+		return
+	}
+	ticket, err := h.Tickets.Seal(consent.Ticket{
+		GrantID: identity.New(), SignInID: visitor.SignInID, UserID: visitor.User.ID, ClientID: ask.Client.ID,
+		TenantID: place.Tenant.ID, RedirectURI: ask.RedirectURI, State: []byte(ask.State), Permissions: granted,
+		Resource: ask.Resource, Challenge: ask.Challenge, Issued: h.Now(),
+	})
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	view := h.consentView(ask, place, granted, leftOut)
+	view.Frame = ui.Frame{
+		Title: ask.Client.Name + " asks for access", Person: person(visitor),
+		FormTargets: []string{consent.Callback{URI: ask.RedirectURI}.FormTarget()},
+	}
+	view.Ticket, view.SwitchTo = ticket, again
+	h.Pages.Show(w, r, http.StatusOK, view)
+}
+
+func (h *Handler) consentView(ask consent.Ask, place workspace.Membership, granted, leftOut perm.Set) *ui.Consent {
+	callback := consent.Callback{URI: ask.RedirectURI}
+	life := ask.Client.Kind.Traits().GrantLife
+	return &ui.Consent{
+		Application: ask.Client.Name, Workspace: place.Tenant.Name, Organisation: place.Tenant.Organisation,
+		Granted: granted, LeftOut: leftOut,
+		Days: int(life / (24 * time.Hour)), Until: h.Now().Add(life),
+		Destination: callback.Host(), Loopback: callback.Loopback(), Lookalike: callback.Lookalike(),
+	}
+}
+
+func person(v session.Visitor) *ui.Person { return &ui.Person{Name: v.User.Name, Email: v.User.Email} }

@@ -1,0 +1,247 @@
+package login
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/authserver/internal/workspace"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// Users know who has which e-mail address and password. false: nobody.
+type Users interface {
+	UserByEmail(ctx context.Context, email string) (workspace.User, credential.Secret, bool, error)
+}
+
+// An Auditor keeps events.
+type Auditor interface {
+	Record(ctx context.Context, e audit.Event) error
+}
+
+// Deps are what a Handler needs.
+type Deps struct {
+	Users     Users
+	Passwords *session.Passwords
+	Attempts  *session.Attempts
+	Sessions  *session.Sessions
+	Auditor   Auditor
+	Pages     *ui.Pages
+	Proxies   web.Proxies
+	Log       *slog.Logger
+}
+
+// A Handler serves sign-in and sign-out. It is safe for concurrent use.
+type Handler struct{ Deps }
+
+// New makes a Handler.
+func New(deps Deps) *Handler { return &Handler{deps} }
+
+// home is where a sign-in leads that came from nowhere.
+const home = "/settings/user"
+
+const (
+	maxForm      = 64 << 10
+	maxEmail     = 254 // RFC 5321, section 4.5.3.1.3
+	maxUserAgent = 300
+)
+
+// Page serves GET /login.
+func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
+	next := ui.LocalPath(r.URL.Query().Get("return"), "")
+	_, signedIn, err := h.Sessions.Visitor(r.Context())
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	if signedIn {
+		goOn(w, ui.LocalPath(next, home))
+		return
+	}
+	h.Pages.Show(w, r, http.StatusOK, form(next, ""))
+}
+
+// SignIn serves POST /login, from this origin alone.
+func (h *Handler) SignIn() http.Handler { return h.Pages.SameOrigin(http.HandlerFunc(h.signIn)) }
+
+// SignOut serves POST /logout, from this origin alone.
+func (h *Handler) SignOut() http.Handler { return h.Pages.SameOrigin(http.HandlerFunc(h.signOut)) }
+
+func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
+	if !h.readForm(w, r) {
+		return
+	}
+	email := strings.ToLower(strings.TrimSpace(r.PostForm.Get("email")))
+	password := credential.Secret(r.PostForm.Get("password"))
+	page := form(ui.LocalPath(r.PostForm.Get("return"), ""), r.PostForm.Get("email"))
+	if !plausible(email) {
+		page.EmailNote = "Enter the e-mail address of your account."
+	}
+	if password == "" {
+		page.PasswordGap = "Enter your password."
+	}
+	if page.EmailNote != "" || page.PasswordGap != "" {
+		h.Pages.Show(w, r, http.StatusBadRequest, page)
+		return
+	}
+	user, verdict, err := h.check(r, email, password)
+	switch {
+	case errors.Is(err, session.ErrBusy):
+		w.Header().Set("Retry-After", "3")
+		page.Problem = "Many people are signing in at this moment. Please try again in a few seconds."
+		h.Pages.Show(w, r, http.StatusServiceUnavailable, page)
+	case err != nil:
+		h.fail(w, r, err)
+	case verdict.wait > 0:
+		h.tooMany(w, r, page, verdict.wait)
+	case !verdict.right:
+		page.Problem = "The e-mail address or the password is not right."
+		h.Pages.Show(w, r, http.StatusBadRequest, page)
+	default:
+		h.begin(w, r, user, page.Return)
+	}
+}
+
+type verdict struct {
+	right bool
+	wait  time.Duration // the address is beyond its limit
+}
+
+// check verifies the password and keeps count of wrong ones. Beyond the limit a right password is refused like any other.
+func (h *Handler) check(r *http.Request, email string, password credential.Secret) (workspace.User, verdict, error) {
+	ctx, address := r.Context(), h.Proxies.ClientAddress(r)
+	var user workspace.User
+	var out verdict
+	err := h.Passwords.Slot(ctx, func() error {
+		if out.wait = h.Attempts.Wait(ctx, email, address); out.wait > 0 {
+			return nil
+		}
+		found, hash, _, err := h.Users.UserByEmail(ctx, email)
+		if err != nil {
+			return err
+		}
+		if found.DisabledAt != nil {
+			hash = ""
+		}
+		user = found
+		if out.right, err = h.Passwords.Matches(hash, password); err != nil || out.right {
+			return err
+		}
+		out.wait = h.Attempts.Wrong(ctx, email, address)
+		return h.Auditor.Record(ctx, failed(r, found, address.String()))
+	})
+	return user, out, err
+}
+
+func failed(r *http.Request, user workspace.User, address string) audit.Event {
+	event := audit.Event{
+		Actor: "anonymous", Action: "sign_in.failed", Subject: "user:unknown", RequestID: web.RequestID(r.Context()),
+		Detail: map[string]any{"address": address},
+	}
+	if user.Email != "" {
+		event.UserID, event.Subject = &user.ID, "user:"+user.ID.String()
+	}
+	return event
+}
+
+func (h *Handler) begin(w http.ResponseWriter, r *http.Request, user workspace.User, next string) {
+	by := session.SignIn{
+		UserID: user.ID, Method: session.Password, Address: h.Proxies.ClientAddress(r).String(), UserAgent: userAgent(r),
+	}
+	err := h.Sessions.Begin(w, r, by, audit.Event{
+		UserID: &user.ID, Actor: "user:" + user.ID.String(), Action: "sign_in.succeeded", RequestID: web.RequestID(r.Context()),
+		Detail: map[string]any{"address": by.Address, "user_agent": by.UserAgent},
+	})
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	goOn(w, ui.LocalPath(next, home))
+}
+
+func (h *Handler) signOut(w http.ResponseWriter, r *http.Request) {
+	if !h.readForm(w, r) {
+		return
+	}
+	if err := h.Sessions.End(w, r); err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	goOn(w, ui.LocalPath(r.PostForm.Get("return"), "/login"))
+}
+
+// readForm reads a body in which no field stands twice, or answers itself.
+func (h *Handler) readForm(w http.ResponseWriter, r *http.Request) bool {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	err := r.ParseForm()
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		h.Pages.TooLarge(w, r)
+		return false
+	}
+	for _, values := range r.PostForm {
+		if len(values) > 1 {
+			err = errors.New("a field stands twice")
+		}
+	}
+	if err != nil {
+		page := form("", "")
+		page.Problem = "The form that was sent cannot be read. Please try again."
+		h.Pages.Show(w, r, http.StatusBadRequest, page)
+		return false
+	}
+	return true
+}
+
+func (h *Handler) tooMany(w http.ResponseWriter, r *http.Request, page *ui.Login, wait time.Duration) {
+	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+	minutes := int(math.Ceil(wait.Minutes()))
+	page.Problem = "Too many wrong passwords from your network. Please try again in " + strconv.Itoa(minutes) + " minutes."
+	if minutes == 1 {
+		page.Problem = "Too many wrong passwords from your network. Please try again in a minute."
+	}
+	h.Pages.Show(w, r, http.StatusTooManyRequests, page)
+}
+
+func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
+	h.Log.Error("sign-in", "request_id", web.RequestID(r.Context()), "error", err)
+	if errors.Is(err, grant.ErrUnavailable) {
+		h.Pages.Unavailable(w, r)
+		return
+	}
+	h.Pages.Internal(w, r)
+}
+
+func form(next, email string) *ui.Login {
+	return &ui.Login{Frame: ui.Frame{Title: "Sign in"}, Return: next, Email: email}
+}
+
+func goOn(w http.ResponseWriter, path string) {
+	w.Header().Set("Location", path)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusSeeOther)
+}
+
+// plausible keeps out what cannot be an address, before anything is asked of a store.
+func plausible(email string) bool {
+	return len(email) <= maxEmail && utf8.ValidString(email) && !strings.ContainsFunc(email, func(r rune) bool { return r <= ' ' || r == 0x7f }) &&
+		strings.Contains(strings.Trim(email, "@"), "@")
+}
+
+func userAgent(r *http.Request) string {
+	agent := []rune(strings.ToValidUTF8(r.UserAgent(), "?"))
+	if len(agent) > maxUserAgent {
+		agent = agent[:maxUserAgent]
+	}
+	return string(agent)
+}

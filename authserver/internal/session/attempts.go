@@ -1,0 +1,88 @@
+package session
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"log/slog"
+	"net/netip"
+	"sync/atomic"
+	"time"
+)
+
+// How many wrong passwords are answered within the window, before the door stays shut for a while (contract, section 7). An
+// account is limited for one address alone, so that a stranger elsewhere cannot lock its owner out.
+const (
+	attemptWindow     = 15 * time.Minute
+	perAccount        = 10 // for one account from one address
+	perAddress        = 100
+	distrustAfterFail = 5 * time.Second
+)
+
+// A Tally counts events within a sliding window.
+type Tally interface {
+	// Count says how long key has to wait until it is below limit again, 0 when it is below. With add, it counts one
+	// more event, unless key has to wait.
+	Count(ctx context.Context, key string, limit int, window time.Duration, add bool) (time.Duration, error)
+}
+
+// Attempts limit wrong passwords. They count in the shared tally, and for as long as that does not answer in this process:
+// people can sign in without it. They are safe for concurrent use.
+type Attempts struct {
+	shared     Tally
+	local      *localTally
+	log        *slog.Logger
+	now        func() time.Time
+	localUntil atomic.Int64
+}
+
+// NewAttempts makes Attempts.
+func NewAttempts(shared Tally, log *slog.Logger, now func() time.Time) *Attempts {
+	return &Attempts{shared: shared, local: newLocalTally(now), log: log, now: now}
+}
+
+// Wait says how long the address has to wait before it may try this account, 0 for not at all.
+func (a *Attempts) Wait(ctx context.Context, email string, address netip.Addr) time.Duration {
+	return a.count(ctx, email, address, false)
+}
+
+// Wrong counts a wrong password. It says how long the address has to wait, where this one was already beyond the limit.
+func (a *Attempts) Wrong(ctx context.Context, email string, address netip.Addr) time.Duration {
+	return a.count(ctx, email, address, true)
+}
+
+func (a *Attempts) count(ctx context.Context, email string, address netip.Addr, add bool) time.Duration {
+	from := network(address)
+	return max(
+		a.tally(ctx, "account:"+digest(email+"\x00"+from), perAccount, add),
+		a.tally(ctx, "address:"+digest(from), perAddress, add),
+	)
+}
+
+func (a *Attempts) tally(ctx context.Context, key string, limit int, add bool) time.Duration {
+	if a.now().UnixNano() >= a.localUntil.Load() {
+		wait, err := a.shared.Count(ctx, key, limit, attemptWindow, add)
+		if err == nil {
+			return wait
+		}
+		a.localUntil.Store(a.now().Add(distrustAfterFail).UnixNano())
+		a.log.Warn("wrong passwords are counted in this process alone for now", "error", err)
+	}
+	return a.local.count(key, limit, attemptWindow, add)
+}
+
+// network is what counts as one address: a caller with IPv6 has a whole /64 to itself.
+func network(address netip.Addr) string {
+	if address.Is6() && !address.Is4In6() {
+		if prefix, err := address.WithZone("").Prefix(64); err == nil {
+			return prefix.String()
+		}
+	}
+	return address.Unmap().String()
+}
+
+// digest keeps e-mail addresses out of the store.
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:16])
+}

@@ -1,0 +1,42 @@
+package redis
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/session"
+)
+
+//go:embed lua/tally.lua
+var tallyLua string
+
+// Tallies count events within sliding windows, for every process that shares this Redis. Each key is a sorted set of at most
+// limit members, and gone a window after its last event.
+type Tallies struct {
+	client goredis.UniversalClient
+	script *goredis.Script
+}
+
+var _ session.Tally = (*Tallies)(nil)
+
+// NewTallies makes Tallies.
+func NewTallies(client goredis.UniversalClient) *Tallies {
+	return &Tallies{client: client, script: goredis.NewScript(tallyLua)}
+}
+
+// Count is session.Tally's.
+func (t *Tallies) Count(ctx context.Context, key string, limit int, window time.Duration, add bool) (time.Duration, error) {
+	wait, err := t.script.Run(ctx, t.client, []string{tallyKey(key)}, limit, window.Milliseconds(), add).Int64()
+	if err != nil {
+		return 0, fmt.Errorf("%w: redis: count: %w", grant.ErrUnavailable, err)
+	}
+	return time.Duration(wait) * time.Millisecond, nil
+}
+
+// tallyKey is the one key of a tally.
+func tallyKey(key string) string { return "t:{" + key + "}" }

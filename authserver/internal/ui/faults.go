@@ -1,0 +1,71 @@
+package ui
+
+import "net/http"
+
+// Fault answers with a page that says what is wrong and what to do next.
+func (p *Pages) Fault(w http.ResponseWriter, r *http.Request, m *Message) {
+	if m.Title == "" {
+		m.Title = m.Heading
+	}
+	p.Show(w, r, m.Status, m)
+}
+
+// NotFound answers 404.
+func (p *Pages) NotFound(w http.ResponseWriter, r *http.Request) {
+	p.Fault(w, r, &Message{
+		Status: http.StatusNotFound, Heading: "There is no such page",
+		Text:  "The address may be misspelt, or the page may have moved.",
+		Links: []Link{{"/settings/user", "Go to your settings"}},
+	})
+}
+
+// NotAllowed answers 405. The route has set Allow.
+func (p *Pages) NotAllowed(w http.ResponseWriter, r *http.Request) {
+	p.Fault(w, r, &Message{
+		Status: http.StatusMethodNotAllowed, Heading: "That cannot be done here",
+		Text: "This address does not answer that kind of request.", Next: "Go back and try again from the page before.",
+	})
+}
+
+// Foreign answers a form that another site sent (403).
+func (p *Pages) Foreign(w http.ResponseWriter, r *http.Request) {
+	p.Fault(w, r, &Message{
+		Status: http.StatusForbidden, Heading: "This form came from another site",
+		Text: "For your safety, nothing was done.",
+		Next: "If you did mean to do something here, open this site in a new tab and start again.",
+	})
+}
+
+// Unavailable answers 503.
+func (p *Pages) Unavailable(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Retry-After", "5")
+	p.Fault(w, r, &Message{
+		Status: http.StatusServiceUnavailable, Heading: "We cannot do this at the moment",
+		Text: "A part of this service does not answer. Nothing was changed, and you are still signed in.",
+		Next: "Please try again in a few seconds.",
+	})
+}
+
+// Internal answers 500.
+func (p *Pages) Internal(w http.ResponseWriter, r *http.Request) {
+	p.Fault(w, r, &Message{
+		Status: http.StatusInternalServerError, Heading: "Something went wrong on our side",
+		Text: "We have noted what happened.", Next: "Please try again. If it happens again, quote the request id below.",
+	})
+}
+
+// TooLarge answers 413.
+func (p *Pages) TooLarge(w http.ResponseWriter, r *http.Request) {
+	p.Fault(w, r, &Message{
+		Status: http.StatusRequestEntityTooLarge, Heading: "That is too much at once",
+		Text: "The form that was sent is larger than any of ours.", Next: "Go back and try again.",
+	})
+}
+
+// SameOrigin lets a handler be reached by forms of this origin alone (403 otherwise). A request without Origin and
+// Sec-Fetch-Site comes from no browser of today, and is left to the handler's own checks.
+func (p *Pages) SameOrigin(next http.Handler) http.Handler {
+	protection := http.NewCrossOriginProtection()
+	protection.SetDenyHandler(http.HandlerFunc(p.Foreign))
+	return protection.Handler(next)
+}

@@ -1,0 +1,68 @@
+package ui
+
+import (
+	"html/template"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+func (p *Pages) functions() template.FuncMap {
+	return template.FuncMap{
+		"asset":    p.asset,
+		"day":      func(t time.Time) string { return t.UTC().Format("2 January 2006") },
+		"moment":   func(t time.Time) string { return t.UTC().Format("2 January 2006, 15:04 UTC") },
+		"machine":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"initials": initials,
+		"describe": describe,
+	}
+}
+
+// initials are the one or two letters that stand for a name in a tile.
+func initials(name string) string {
+	var out []rune
+	for _, word := range strings.Fields(name) {
+		if first := []rune(word)[0]; unicode.IsLetter(first) || unicode.IsDigit(first) {
+			out = append(out, unicode.ToUpper(first))
+		}
+	}
+	if len(out) > 2 {
+		out = out[:2]
+	}
+	return string(out)
+}
+
+// A Permission is one permission as a page tells it.
+type Permission struct {
+	ID       string
+	Title    string
+	Sentence string
+	Risk     string // low, sensitive, high: the look
+	RiskWord string // the same in words: the meaning is never in the colour alone
+}
+
+// describe tells permissions in words. One that is not known any more is shown by its identifier.
+func describe(set perm.Set) []Permission {
+	out := make([]Permission, 0, len(set))
+	for _, id := range set {
+		entry, known := perm.Describe(id)
+		if !known {
+			out = append(out, Permission{ID: string(id), Title: string(id), Sentence: "This permission is no longer in use.", Risk: "low"})
+			continue
+		}
+		out = append(out, Permission{string(id), entry.Title, entry.Sentence, entry.Risk.String(), riskWord(entry.Risk)})
+	}
+	return out
+}
+
+func riskWord(risk perm.Risk) string {
+	switch risk {
+	case perm.High:
+		return "Makes changes"
+	case perm.Sensitive:
+		return "Personal data"
+	}
+	return "Read only"
+}

@@ -1,0 +1,109 @@
+// Package ui answers: what does a person see?
+//
+// Pages are html/template files, parsed once at start and given one view struct each (views*.go). They need no script, load
+// nothing from another host, and are written whole or not at all. Nothing here knows a store, a session or OAuth.
+//
+// Callers: every endpoint that answers a browser; app mounts Static at /static/ and uses NotFound and NotAllowed.
+package ui
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"html/template"
+	"log/slog"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+//go:embed templates/*.html
+var templateFiles embed.FS
+
+// Pages render views. They are safe for concurrent use.
+type Pages struct {
+	templates map[string]*template.Template
+	files     map[string]staticFile
+	log       *slog.Logger
+}
+
+// New parses every template. Each page is layout.html with what the page's own file and parts.html define.
+func New(log *slog.Logger) (*Pages, error) {
+	files, err := readStatic()
+	if err != nil {
+		return nil, err
+	}
+	p := &Pages{templates: map[string]*template.Template{}, files: files, log: log}
+	entries, err := templateFiles.ReadDir("templates")
+	if err != nil {
+		return nil, fmt.Errorf("read templates: %w", err)
+	}
+	for _, entry := range entries {
+		name := strings.TrimSuffix(entry.Name(), ".html")
+		if name == "layout" || strings.HasPrefix(name, "part_") {
+			continue
+		}
+		t, err := template.New("layout.html").Funcs(p.functions()).
+			ParseFS(templateFiles, "templates/layout.html", "templates/part_*.html", path.Join("templates", entry.Name()))
+		if err != nil {
+			return nil, fmt.Errorf("parse page %s: %w", name, err)
+		}
+		p.templates[name] = t
+	}
+	return p, nil
+}
+
+// A View is what one page shows.
+type View interface {
+	page() string // the name of its template
+	frame() *Frame
+}
+
+// Show answers with a page. retryAfter and such headers of the route are set before.
+func (p *Pages) Show(w http.ResponseWriter, r *http.Request, status int, view View) {
+	frame := view.frame()
+	frame.RequestID = web.RequestID(r.Context())
+	var page bytes.Buffer
+	if err := p.templates[view.page()].Execute(&page, view); err != nil {
+		p.log.Error("page", "request_id", frame.RequestID, "page", view.page(), "error", err)
+		p.lastResort(w)
+		return
+	}
+	p.headers(w, frame)
+	w.Header().Set("Content-Length", strconv.Itoa(page.Len()))
+	w.WriteHeader(status)
+	_, _ = w.Write(page.Bytes()) // a reader who has left is no error of ours
+}
+
+// headers keep a page to itself: nothing from elsewhere runs, loads or frames it, and nobody stores it.
+//
+// Referrer-Policy is same-origin and not no-referrer, under which a browser that knows no Sec-Fetch-Site would send its own
+// forms with Origin: null, to be refused as foreign (Fetch standard, "append a request Origin header"). No other site gets
+// a referrer under either. There is no Cross-Origin-Opener-Policy: applications open the consent page in a window of theirs
+// and wait for it to come back.
+func (p *Pages) headers(w http.ResponseWriter, frame *Frame) {
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	policy := "default-src 'none'; style-src 'self'; img-src 'self' data:; " +
+		"form-action " + strings.Join(append([]string{"'self'"}, frame.FormTargets...), " ") +
+		"; frame-ancestors 'none'; base-uri 'none'"
+	if frame.Script {
+		policy += "; script-src 'self'"
+	}
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}
+
+// lastResort needs no template.
+func (p *Pages) lastResort(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusInternalServerError)
+	_, _ = w.Write([]byte("Something went wrong on our side. Please try again.\n"))
+}

@@ -1,0 +1,66 @@
+package ui
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"mime"
+	"net/http"
+	"path"
+	"strings"
+)
+
+//go:embed static/*
+var staticFiles embed.FS
+
+type staticFile struct {
+	content []byte
+	version string // of its content: a new one is a new address, so that a browser may keep each for good
+}
+
+func readStatic() (map[string]staticFile, error) {
+	entries, err := staticFiles.ReadDir("static")
+	if err != nil {
+		return nil, fmt.Errorf("read static files: %w", err)
+	}
+	files := map[string]staticFile{}
+	for _, entry := range entries {
+		content, err := staticFiles.ReadFile(path.Join("static", entry.Name()))
+		if err != nil {
+			return nil, fmt.Errorf("read static file: %w", err)
+		}
+		sum := sha256.Sum256(content)
+		files[entry.Name()] = staticFile{content, hex.EncodeToString(sum[:6])}
+	}
+	return files, nil
+}
+
+// asset is the address of a static file, for the templates.
+func (p *Pages) asset(name string) (string, error) {
+	file, ok := p.files[name]
+	if !ok {
+		return "", fmt.Errorf("no static file %q", name)
+	}
+	return "/static/" + name + "?v=" + file.version, nil
+}
+
+// Static serves the files under /static/.
+func (p *Pages) Static() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := strings.TrimPrefix(r.URL.Path, "/static/")
+		file, ok := p.files[name]
+		if !ok {
+			p.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", mime.TypeByExtension(path.Ext(name)))
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
+		w.Header().Set("Cache-Control", "no-cache")
+		if r.URL.Query().Get("v") == file.version {
+			w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+		}
+		_, _ = w.Write(file.content)
+	})
+}
