@@ -49,11 +49,13 @@ func TestBadRegistrationsAreRefusedWithTheRightCode(t *testing.T) {
 		"account for connector": {func(r *Registration) {
 			r.Platform, r.Resource, r.Required = "claude", resources[0], []string{"account:api:access"}
 		}, false},
-		"secret for connector": {func(r *Registration) { r.Platform, r.Resource, r.AuthMethod = "claude", resources[0], "client_secret_post" }, false},
-		"unknown auth method":  {func(r *Registration) { r.AuthMethod = "private_key_jwt" }, false},
-		"none for a web app":   {func(r *Registration) { r.AuthMethod = "none" }, false},
-		"no redirect":          {func(r *Registration) { r.Redirects = nil }, true},
-		"21 redirects":         {func(r *Registration) { r.Redirects = make([]string, 21) }, true},
+		"secret for connector": {func(r *Registration) {
+			r.Platform, r.Resource, r.AuthMethod = "claude", resources[0], "client_secret_post"
+		}, false},
+		"unknown auth method": {func(r *Registration) { r.AuthMethod = "private_key_jwt" }, false},
+		"none for a web app":  {func(r *Registration) { r.AuthMethod = "none" }, false},
+		"no redirect":         {func(r *Registration) { r.Redirects = nil }, true},
+		"21 redirects":        {func(r *Registration) { r.Redirects = make([]string, 21) }, true},
 	} {
 		r := registration()
 		c.change(&r)

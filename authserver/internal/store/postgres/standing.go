@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"log/slog"
 
 	"github.com/almonerhq/almoner/shared/standing"
 )
@@ -17,3 +18,6 @@ func (s *Store) Standing(ctx context.Context, q standing.Question) (standing.Sta
 	}
 	return answer, err
 }
+
+// NewNoter starts a noter of uses over this store's connections; Close it before the store.
+func (s *Store) NewNoter(log *slog.Logger) *standing.Noter { return standing.NewNoter(s.pool, log) }

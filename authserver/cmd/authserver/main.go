@@ -1,0 +1,78 @@
+// Command authserver is Almoner's authorization server: clients, login, consent, settings, tokens and grants.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/almonerhq/almoner/authserver/internal/app"
+	"github.com/almonerhq/almoner/shared/envconf"
+)
+
+type commands struct {
+	Serve       serve       `cmd:"" help:"Serve until SIGTERM or SIGINT."`
+	Migrate     migrate     `cmd:"" help:"Bring the database schema up to date. ALMONER_DATABASE_URL names the owner."`
+	CheckConfig checkConfig `cmd:"" help:"Say what is configured, secrets redacted, and every mistake in it."`
+}
+
+type serve struct{}
+
+func (serve) Run(ctx context.Context) error {
+	config, log, err := load()
+	if err != nil {
+		return err
+	}
+	a, err := app.New(ctx, config, log)
+	if err != nil {
+		return err
+	}
+	return a.Serve(ctx)
+}
+
+type migrate struct {
+	Check bool `help:"Change nothing; fail if a migration is pending."`
+}
+
+func (m migrate) Run(ctx context.Context) error {
+	return app.Migrate(ctx, os.Environ(), m.Check, os.Stdout)
+}
+
+type checkConfig struct{}
+
+func (checkConfig) Run() error {
+	config, _, err := load()
+	if err != nil {
+		return err
+	}
+	fmt.Print(envconf.Print(config))
+	return nil
+}
+
+func load() (app.Config, *slog.Logger, error) {
+	var config app.Config
+	if err := envconf.Load(&config, os.Environ()); err != nil {
+		return config, nil, err
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(config.LogLevel)); err != nil {
+		return config, nil, fmt.Errorf("ALMONER_LOG_LEVEL is debug, info, warn or error")
+	}
+	return config, slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	parsed := kong.Parse(&commands{}, kong.Name("authserver"), kong.Description("Almoner's authorization server."),
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.UsageOnError())
+	if err := parsed.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "authserver:", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,155 @@
+// Package app answers: what is authserver made of?
+//
+// It is the one place that knows every other: configuration, wiring, routes.
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/authorizer"
+	"github.com/almonerhq/almoner/authserver/internal/consent"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/authorize"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/login"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/oauthclients"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/token"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/wellknown"
+	"github.com/almonerhq/almoner/authserver/internal/engine"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/keyring"
+	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/authserver/internal/store/redis"
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/standing"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// An App is authserver, wired and ready to serve.
+type App struct {
+	config   Config
+	log      *slog.Logger
+	store    *postgres.Store
+	uses     *standing.Noter
+	ring     *keyring.Ring
+	sessions *session.Sessions
+	handler  http.Handler
+}
+
+// New wires the parts. It waits for no store: one that is down at the start is a 503, not a crash.
+func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
+	keys, err := seal.ParseKeys(c.Keys)
+	if err != nil {
+		return nil, err
+	}
+	store, err := postgres.Open(ctx, c.DatabaseURL)
+	if err != nil {
+		return nil, err
+	}
+	rdb, err := redis.Connect(c.RedisURL)
+	if err != nil {
+		return nil, err
+	}
+	ring, err := keyring.New(store, keys)
+	if err != nil {
+		return nil, err
+	}
+	mint, err := grant.NewMint(keys)
+	if err != nil {
+		return nil, err
+	}
+	metadata, err := wellknown.Metadata(c.BaseURL, c.AppURL)
+	if err != nil {
+		return nil, fmt.Errorf("metadata: %w", err)
+	}
+	keeper := grant.NewKeeper(store, redis.NewGrants(rdb), mint, log)
+	resources := []string{c.BaseURL + "/v1", c.BaseURL + "/mcp"}
+	oauth := engine.New(engine.Deps{
+		Issuer: c.BaseURL, RESTResource: resources[0], Clients: store, Unknown: postgres.ErrNoClient, Keeper: keeper, Signer: ring,
+	})
+	uses := store.NewNoter(log)
+	pages, err := ui.New(log)
+	if err != nil {
+		return nil, err
+	}
+	b, err := newBrowser(c, log, store, redis.NewTallies(rdb), keys, pages)
+	if err != nil {
+		return nil, err
+	}
+	b.authorize = authorize.New(authorize.Deps{
+		Requests: oauth, Grants: keeper, Members: store, Visitors: b.sessions, Tickets: b.tickets, Pages: pages, Issuer: c.BaseURL,
+		Log: log, Now: time.Now,
+	})
+	h := handlers{
+		token:          token.New(token.Deps{Engine: oauth, Log: log}),
+		authorizeAlias: redirectTo(c.AppURL + "/oauth/authorize"),
+		jwks:           wellknown.Document(ring.JWKS),
+		metadata:       wellknown.Document(func() ([]byte, error) { return metadata, nil }),
+		clients: oauthclients.New(oauthclients.Deps{
+			Authorizer: authorizer.Deps{
+				Issuer: c.BaseURL, Resource: resources[0], Keys: ring.Public, Standings: store, Uses: uses, Now: time.Now, Log: log,
+			},
+			Store: store, Unknown: postgres.ErrNoClient, Resources: resources, Forget: keeper.Forget, Variables: variables,
+			Now: time.Now, Log: log,
+		}),
+		browser: b,
+		alive:   alive(),
+		ready:   ready(log, store.Ping, rdb, ring),
+	}
+	return &App{
+		config: c, log: log, store: store, uses: uses, ring: ring, sessions: b.sessions,
+		handler: web.Observe(h.router(), log, lastResort()),
+	}, nil
+}
+
+// browser is what a person sees.
+type browser struct {
+	pages     *ui.Pages
+	sessions  *session.Sessions
+	tickets   *consent.Tickets
+	login     *login.Handler
+	authorize *authorize.Handler
+}
+
+func newBrowser(c Config, log *slog.Logger, store *postgres.Store, tallies session.Tally, keys seal.Keys, pages *ui.Pages) (browser, error) {
+	proxies, err := web.ParseProxies(c.TrustedProxies)
+	if err != nil {
+		return browser{}, err
+	}
+	passwords, err := session.NewPasswords()
+	if err != nil {
+		return browser{}, err
+	}
+	tickets, err := consent.NewTickets(keys)
+	if err != nil {
+		return browser{}, err
+	}
+	sessions := session.New(session.Deps{
+		Rows: store.Sessions(), SignIns: store, Secure: strings.HasPrefix(c.AppURL, "https://"), Log: log,
+		Unavailable: pages.Unavailable,
+	})
+	return browser{
+		pages: pages, sessions: sessions, tickets: tickets,
+		login: login.New(login.Deps{
+			Users: store, Passwords: passwords, Attempts: session.NewAttempts(tallies, log, time.Now), Sessions: sessions,
+			Auditor: store, Pages: pages, Proxies: proxies, Log: log,
+		}),
+	}, nil
+}
+
+// Serve serves until ctx ends, then lets requests in flight finish.
+func (a *App) Serve(ctx context.Context) error {
+	defer a.store.Close()
+	defer a.uses.Close()
+	go a.ring.Keep(ctx, a.log)
+	go a.sessions.Sweep(ctx)
+	return web.Serve(ctx, a.config.Listen, a.handler, a.log, func(address net.Addr) {
+		a.log.Info("authserver listens", "address", address.String(), "issuer", a.config.BaseURL)
+	})
+}

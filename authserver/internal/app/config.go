@@ -1,0 +1,52 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// A Config is what authserver is told (shared/envconf).
+type Config struct {
+	Listen         string            `env:"ALMONER_LISTEN" envDefault:"127.0.0.1:8081" doc:"Address and port to listen on."`
+	BaseURL        string            `env:"ALMONER_BASE_URL,required,notEmpty" doc:"Where callers reach the API: the issuer, without a trailing slash."`
+	AppURL         string            `env:"ALMONER_APP_URL,required,notEmpty" doc:"Where browsers reach login, consent and settings, without a trailing slash."`
+	DatabaseURL    credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty" doc:"PostgreSQL, as a member of the role almoner_authserver; for migrate, as the owner of the database."`
+	RedisURL       credential.Secret `env:"ALMONER_REDIS_URL,required,notEmpty" doc:"Redis 7 or newer, with AOF and maxmemory-policy noeviction."`
+	Keys           credential.Secret `env:"ALMONER_KEYS,required,notEmpty" doc:"Keys of 32 bytes in base64url, newest first, separated by commas. They protect codes, refresh tokens, tickets and signing keys."`
+	TrustedProxies string            `env:"ALMONER_TRUSTED_PROXIES" doc:"Address ranges whose X-Forwarded-For is believed, separated by commas."`
+	LogLevel       string            `env:"ALMONER_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
+}
+
+// Check reports what the types alone cannot.
+func (c *Config) Check() []error {
+	var mistakes []error
+	for name, value := range map[string]string{"ALMONER_BASE_URL": c.BaseURL, "ALMONER_APP_URL": c.AppURL} {
+		if err := checkOrigin(value); err != nil {
+			mistakes = append(mistakes, fmt.Errorf("%s %w", name, err))
+		}
+	}
+	if _, err := seal.ParseKeys(c.Keys); err != nil {
+		mistakes = append(mistakes, fmt.Errorf("ALMONER_KEYS: %w", err))
+	}
+	if _, err := web.ParseProxies(c.TrustedProxies); err != nil {
+		mistakes = append(mistakes, fmt.Errorf("ALMONER_TRUSTED_PROXIES: %w", err))
+	}
+	return mistakes
+}
+
+func checkOrigin(text string) error {
+	parsed, err := url.Parse(text)
+	switch {
+	case err != nil || (parsed.Scheme != "https" && parsed.Scheme != "http") || parsed.Host == "":
+		return errors.New("is an address like https://api.example.org")
+	case strings.HasSuffix(text, "/") || parsed.RawQuery != "" || parsed.Fragment != "" || parsed.User != nil:
+		return errors.New("ends without a slash, a query, a fragment or a user name")
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package app
+
+import (
+	"net/http"
+
+	"github.com/gorilla/mux"
+	"github.com/rs/cors"
+
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/oauthclients"
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// A methods maps each method of a path to its handler.
+type methods = map[string]http.Handler
+
+// Routes of the account API. Unknown paths and wrong methods are answered before any credential is looked at.
+const (
+	clientsPath = "/v1/account/tenants/{tenantId}/oauth-clients"
+	clientPath  = clientsPath + "/{clientId}"
+	secretPath  = clientPath + "/secret"
+)
+
+// The places where clients look for the metadata (RFC 8414, section 3; OpenID Connect Discovery, and both with the resource's path
+// inserted or appended).
+var metadataPaths = []string{
+	"/.well-known/oauth-authorization-server", "/.well-known/oauth-authorization-server/v1", "/.well-known/oauth-authorization-server/mcp",
+	"/.well-known/openid-configuration", "/.well-known/openid-configuration/v1", "/.well-known/openid-configuration/mcp",
+	"/mcp/.well-known/oauth-authorization-server", "/mcp/.well-known/openid-configuration",
+}
+
+func flat(kind apierr.Kind, message string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { apierr.Write(w, apierr.Flat, apierr.New(kind, message)) })
+}
+
+// variables gives handlers the variables of the path without letting them know the router.
+func variables(r *http.Request) map[string]string { return mux.Vars(r) }
+
+// handlers are what the routes lead to.
+type handlers struct {
+	token, authorizeAlias, jwks, metadata http.Handler
+	alive, ready                          http.Handler
+	clients                               *oauthclients.Handler
+	browser                               browser
+}
+
+func (h handlers) router() http.Handler {
+	router := mux.NewRouter().UseEncodedPath().SkipClean(true) // nothing redirects: a path is what it is, to the byte
+	h.accountRoutes(router)
+	h.documentRoutes(router)
+	h.pageRoutes(router)
+	nothing := flat(apierr.NotFound, "There is nothing at this address.")
+	for _, prefix := range []string{"/v1/", "/.well-known/", "/mcp/"} {
+		router.PathPrefix(prefix).Handler(nothing)
+	}
+	router.Handle("/register", flat(apierr.NotFound, "Clients are registered by a workspace, in its settings or by the API; there is no open registration."))
+	router.NotFoundHandler = http.HandlerFunc(h.browser.pages.NotFound)
+	return router
+}
+
+func (h handlers) accountRoutes(router *mux.Router) {
+	route := func(path string, byMethod methods) { router.Handle(path, web.Methods(byMethod, wrongMethod())) }
+	route("/v1/account/oauth/token", methods{"POST": h.token})
+	route("/token", methods{"POST": h.token})
+	route("/authorize", methods{"GET": h.authorizeAlias})
+	route(clientsPath, methods{"POST": h.clients.Register(), "GET": h.clients.List()})
+	route(clientPath, methods{"GET": h.clients.Read(), "DELETE": h.clients.Delete()})
+	route(secretPath, methods{"POST": h.clients.ReplaceSecret()})
+	route("/healthz", methods{"GET": h.alive})
+	route("/readyz", methods{"GET": h.ready})
+}
+
+func (h handlers) documentRoutes(router *mux.Router) {
+	readableByAll := cors.New(cors.Options{AllowedOrigins: []string{"*"}, AllowedMethods: []string{"GET", "HEAD"}, AllowedHeaders: []string{"*"}})
+	route := func(path string, handler http.Handler) {
+		router.Handle(path, readableByAll.Handler(web.Methods(methods{"GET": handler}, wrongMethod())))
+	}
+	route("/v1/account/oauth/jwks", h.jwks)
+	for _, path := range metadataPaths {
+		route(path, h.metadata)
+	}
+}
+
+func (h handlers) pageRoutes(router *mux.Router) {
+	b := h.browser
+	refuse := http.HandlerFunc(b.pages.NotAllowed)
+	route := func(path string, byMethod methods) {
+		router.Handle(path, web.Methods(byMethod, refuse))
+	}
+	page := func(handler http.Handler) http.Handler { return b.sessions.Load(handler) }
+	router.PathPrefix("/static/").Handler(web.Methods(methods{"GET": b.pages.Static()}, refuse))
+	route("/login", methods{"GET": page(http.HandlerFunc(b.login.Page)), "POST": page(b.login.SignIn())})
+	route("/logout", methods{"POST": page(b.login.SignOut())})
+	route("/oauth/authorize", methods{"GET": page(http.HandlerFunc(b.authorize.Page)), "POST": page(b.authorize.Answer())})
+}
+
+func wrongMethod() http.Handler {
+	return flat(apierr.MethodNotAllowed, "This address does not take that method.")
+}
