@@ -25,6 +25,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/audit"
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 // Lifetimes of a sign-in (S1).
@@ -65,7 +66,7 @@ type Deps struct {
 	Secure  bool // the pages are served over https
 	Log     *slog.Logger
 	// Unavailable answers a request whose session cannot be read.
-	Unavailable func(w http.ResponseWriter, r *http.Request, err error)
+	Unavailable http.HandlerFunc
 }
 
 // Sessions tie browsers to sign-ins. They are safe for concurrent use.
@@ -101,7 +102,8 @@ func (s *Sessions) Load(next http.Handler) http.Handler {
 		}
 		ctx, err := s.manager.Load(r.Context(), token)
 		if err != nil {
-			s.deps.Unavailable(w, r, err)
+			s.deps.Log.Error("read session", "request_id", web.RequestID(r.Context()), "error", err)
+			s.deps.Unavailable(w, r)
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(ctx))

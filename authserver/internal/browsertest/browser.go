@@ -1,0 +1,98 @@
+package browsertest
+
+import (
+	"io"
+	"maps"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// A Browser keeps cookies and follows redirects only when told to.
+type Browser struct {
+	t       testing.TB
+	site    *Site
+	client  *http.Client
+	Headers http.Header // of every request
+}
+
+// Browser opens a browser that has never been here.
+func (s *Site) Browser() *Browser {
+	s.t.Helper()
+	jar, err := cookiejar.New(nil)
+	s.must(err)
+	return &Browser{t: s.t, site: s, Headers: http.Header{}, client: &http.Client{
+		Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// SignedIn opens a browser at which person has signed in.
+func (s *Site) SignedIn(person Person) *Browser {
+	s.t.Helper()
+	b := s.Browser()
+	b.SignIn(person)
+	return b
+}
+
+// SignIn signs person in.
+func (b *Browser) SignIn(person Person) {
+	b.t.Helper()
+	page := b.Get("/login").Send("/login", Fields{"email": person.Email, "password": Password})
+	if page.Status != http.StatusSeeOther {
+		b.t.Fatalf("sign-in: %d %s", page.Status, page.Text())
+	}
+}
+
+// Cookies are what the browser would send to the site.
+func (b *Browser) Cookies() []*http.Cookie {
+	at, _ := url.Parse(b.site.URL)
+	return b.client.Jar.Cookies(at)
+}
+
+// SetCookies puts cookies of the site into the browser.
+func (b *Browser) SetCookies(cookies []*http.Cookie) {
+	at, _ := url.Parse(b.site.URL)
+	b.client.Jar.SetCookies(at, cookies)
+}
+
+// Get opens a path.
+func (b *Browser) Get(path string) *Page {
+	b.t.Helper()
+	return b.do(http.MethodGet, path, "", nil)
+}
+
+// Do sends any request.
+func (b *Browser) Do(method, path, contentType string, body io.Reader) *Page {
+	b.t.Helper()
+	return b.do(method, path, contentType, body)
+}
+
+// Post sends a form that no page offered.
+func (b *Browser) Post(path string, fields url.Values) *Page {
+	b.t.Helper()
+	return b.do(http.MethodPost, path, "application/x-www-form-urlencoded", strings.NewReader(fields.Encode()))
+}
+
+func (b *Browser) do(method, path, contentType string, body io.Reader) *Page {
+	b.t.Helper()
+	request, err := http.NewRequestWithContext(b.t.Context(), method, b.site.URL+path, body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	maps.Copy(request.Header, b.Headers)
+	if contentType != "" {
+		request.Header.Set("Content-Type", contentType)
+	}
+	response, err := b.client.Do(request)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return newPage(b, response, string(content))
+}

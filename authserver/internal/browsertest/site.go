@@ -1,0 +1,196 @@
+// Package browsertest answers: what does a person at a browser meet here?
+//
+// For tests alone: the pages of authserver on a real listener over a real Postgres and a real Redis (Site), and somebody who
+// opens them, fills in their forms and keeps their cookies (Browser). There is no script and no memory of it: whatever a
+// Browser can do, works without JavaScript.
+package browsertest
+
+import (
+	"bytes"
+	"crypto/rand"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/consent"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/authorize"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/login"
+	"github.com/almonerhq/almoner/authserver/internal/engine"
+	"github.com/almonerhq/almoner/authserver/internal/fixture"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/authserver/internal/store/redis"
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/localstore"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/testkit"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// Issuer is the base URL of the site's API.
+const Issuer = "https://api.example.org"
+
+// Resource is the REST API's resource identifier.
+const Resource = Issuer + "/v1"
+
+// Password is that of every user made by Site.
+const Password = "correct horse battery staple"
+
+// A Site is the pages over real stores.
+type Site struct {
+	t       testing.TB
+	World   *fixture.World
+	Redis   *localstore.Redis
+	Store   *postgres.Store
+	Keeper  *grant.Keeper
+	Tickets *consent.Tickets
+	URL     string
+	Log     *Log
+	server  *httptest.Server
+	hash    credential.Secret
+
+	mu    sync.Mutex
+	shift time.Duration
+}
+
+// Start serves a site for the test.
+func Start(t testing.TB) *Site {
+	t.Helper()
+	s := &Site{t: t, World: fixture.New(t), Redis: testkit.NewRedis(t), Log: &Log{}}
+	hash, err := session.HashPassword(Password)
+	s.must(err)
+	s.hash = hash
+	s.server = httptest.NewServer(s.handler())
+	s.URL = s.server.URL
+	t.Cleanup(s.server.Close)
+	return s
+}
+
+func (s *Site) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Now is the clock of the process under test.
+func (s *Site) Now() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Now().Add(s.shift)
+}
+
+// Wait moves the clock of the process under test. The stores' own clocks stay.
+func (s *Site) Wait(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shift += d
+}
+
+func (s *Site) handler() http.Handler {
+	log := slog.New(slog.NewTextHandler(s.Log, nil))
+	key := make([]byte, 32)
+	_, _ = rand.Read(key)
+	keys := seal.Keys{key}
+	var err error
+	s.Store, err = postgres.Open(s.t.Context(), credential.Secret(s.World.Database.Authserver))
+	s.must(err)
+	s.t.Cleanup(s.Store.Close)
+	rdb, err := redis.Connect(credential.Secret(s.Redis.URL))
+	s.must(err)
+	s.t.Cleanup(func() { _ = rdb.Close() })
+	mint, err := grant.NewMint(keys)
+	s.must(err)
+	s.Keeper = grant.NewKeeper(s.Store, redis.NewGrants(rdb), mint, log)
+	s.Tickets, err = consent.NewTickets(keys)
+	s.must(err)
+	pages, err := ui.New(log)
+	s.must(err)
+	passwords, err := session.NewPasswords()
+	s.must(err)
+	sessions := session.New(session.Deps{Rows: s.Store.Sessions(), SignIns: s.Store, Log: log, Unavailable: pages.Unavailable})
+	signIn := login.New(login.Deps{
+		Users: s.Store, Passwords: passwords, Attempts: session.NewAttempts(redis.NewTallies(rdb), log, s.Now),
+		Sessions: sessions, Auditor: s.Store, Pages: pages, Proxies: testProxies(s), Log: log,
+	})
+	oauth := engine.New(engine.Deps{
+		Issuer: Issuer, RESTResource: Resource, Clients: s.Store, Unknown: postgres.ErrNoClient, Keeper: s.Keeper,
+	})
+	consents := authorize.New(authorize.Deps{
+		Requests: oauth, Grants: s.Keeper, Members: s.Store, Visitors: sessions, Tickets: s.Tickets, Pages: pages,
+		Issuer: Issuer, Log: log, Now: s.Now,
+	})
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /login", signIn.Page)
+	mux.Handle("POST /login", signIn.SignIn())
+	mux.Handle("POST /logout", signIn.SignOut())
+	mux.HandleFunc("GET /oauth/authorize", consents.Page)
+	mux.Handle("POST /oauth/authorize", consents.Answer())
+	mux.Handle("GET /static/", pages.Static())
+	mux.HandleFunc("/", pages.NotFound)
+	return web.Observe(sessions.Load(mux), log, http.HandlerFunc(pages.Internal))
+}
+
+// testProxies trusts the loopback address, so that a test may come from any address.
+func testProxies(s *Site) web.Proxies {
+	proxies, err := web.ParseProxies("127.0.0.1,::1")
+	s.must(err)
+	return proxies
+}
+
+// A Person is a user of the site.
+type Person struct {
+	ID    uuid.UUID
+	Email string
+}
+
+// Stranger makes a user who can sign in and is a member of no workspace.
+func (s *Site) Stranger() Person {
+	s.t.Helper()
+	email := "person-" + uuid.NewString()[:8] + "@example.org"
+	id := s.World.User(email)
+	s.World.Exec(`update account.users set password_hash = $2 where id = $1`, id, s.hash.Reveal())
+	return Person{id, email}
+}
+
+// Member makes a user who can sign in and holds permissions in the world's workspace.
+func (s *Site) Member(permissions ...perm.Permission) Person {
+	s.t.Helper()
+	person := s.Stranger()
+	s.World.Join(s.World.TenantID, person.ID, permissions...)
+	return person
+}
+
+// Count answers a query for one number, asked as the owner.
+func (s *Site) Count(query string, args ...any) int {
+	s.t.Helper()
+	var n int
+	s.must(s.World.Owner.QueryRow(s.t.Context(), query, args...).Scan(&n))
+	return n
+}
+
+// A Log is what the site logged.
+type Log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}

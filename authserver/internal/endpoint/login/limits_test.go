@@ -1,0 +1,102 @@
+package login_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+)
+
+func attempt(site *browsertest.Site, from, email, password string) *browsertest.Page {
+	browser := site.Browser()
+	browser.Headers.Set("X-Forwarded-For", from)
+	return browser.Post("/login", map[string][]string{"email": {email}, "password": {password}})
+}
+
+func TestTheEleventhWrongPasswordForAnAccountFromAnAddressIsRefused(t *testing.T) {
+	site := browsertest.Start(t)
+	ada, bob := site.Member(), site.Member()
+	const thief, home, office = "192.0.2.1", "192.0.2.2", "2001:db8:1:2::1"
+	for i := range 10 {
+		if page := attempt(site, thief, ada.Email, "wrong "+strconv.Itoa(i)); page.Status != http.StatusBadRequest {
+			t.Fatalf("attempt %d: %d", i+1, page.Status)
+		}
+	}
+	for name, password := range map[string]string{"wrong": "wrong 11", "right": browsertest.Password} {
+		page := attempt(site, thief, ada.Email, password)
+		seconds, _ := strconv.Atoi(page.Header.Get("Retry-After"))
+		if page.Status != http.StatusTooManyRequests || seconds < 1 || seconds > 15*60 {
+			t.Errorf("%s password: %d, Retry-After %q", name, page.Status, page.Header.Get("Retry-After"))
+		}
+	}
+	for name, page := range map[string]*browsertest.Page{
+		"the owner elsewhere":           attempt(site, home, ada.Email, browsertest.Password),
+		"the owner with IPv6":           attempt(site, office, ada.Email, browsertest.Password),
+		"another account, same address": attempt(site, thief, bob.Email, browsertest.Password),
+	} {
+		if page.Status != http.StatusSeeOther {
+			t.Errorf("%s: %d", name, page.Status)
+		}
+	}
+}
+
+func TestTheHundredAndFirstWrongPasswordFromAnAddressIsRefusedForEveryAccount(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.Member()
+	const thief = "192.0.2.1"
+	for i := range 100 {
+		if page := attempt(site, thief, fmt.Sprintf("guess-%d@example.org", i/5), "wrong"); page.Status != http.StatusBadRequest {
+			t.Fatalf("attempt %d: %d", i+1, page.Status)
+		}
+	}
+	if page := attempt(site, thief, ada.Email, browsertest.Password); page.Status != http.StatusTooManyRequests {
+		t.Errorf("from the address: %d", page.Status)
+	}
+	if page := attempt(site, "192.0.2.2", ada.Email, browsertest.Password); page.Status != http.StatusSeeOther {
+		t.Errorf("from elsewhere: %d", page.Status)
+	}
+}
+
+func TestWithoutRedisPeopleSignInAndWrongPasswordsStillCount(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.Member()
+	site.Redis.Stop()
+	for i := range 10 {
+		if page := attempt(site, "192.0.2.1", ada.Email, "wrong"); page.Status != http.StatusBadRequest {
+			t.Fatalf("attempt %d: %d", i+1, page.Status)
+		}
+	}
+	if page := attempt(site, "192.0.2.1", ada.Email, "wrong"); page.Status != http.StatusTooManyRequests {
+		t.Errorf("attempt 11: %d", page.Status)
+	}
+	if page := attempt(site, "192.0.2.2", ada.Email, browsertest.Password); page.Status != http.StatusSeeOther {
+		t.Errorf("the right password elsewhere: %d", page.Status)
+	}
+	site.Wait(15*time.Minute + time.Second)
+	if page := attempt(site, "192.0.2.1", ada.Email, browsertest.Password); page.Status != http.StatusSeeOther {
+		t.Errorf("after 15 minutes: %d", page.Status)
+	}
+}
+
+// An unknown address must cost as much as a wrong password. The fastest of several tells the work from the noise.
+func TestAnUnknownAddressTakesAsLongAsAWrongPassword(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.Member()
+	fastest := func(email string) time.Duration {
+		var took []time.Duration
+		for i := range 9 {
+			began := time.Now()
+			attempt(site, "192.0.2."+strconv.Itoa(i+1), email, "wrong")
+			took = append(took, time.Since(began))
+		}
+		return slices.Min(took)
+	}
+	known, unknown := fastest(ada.Email), fastest("nobody@example.org")
+	if unknown < known/2 || known < unknown/2 {
+		t.Errorf("known address %v, unknown address %v", known, unknown)
+	}
+}

@@ -1,0 +1,185 @@
+package login_test
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+)
+
+func TestSignInGivesACookieThatScriptsAndOtherSitesDoNotGet(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.Member()
+	browser := site.Browser()
+	answer := browser.Get("/login").Send("/login", browsertest.Fields{"email": strings.ToUpper(ada.Email) + " ", "password": browsertest.Password})
+	if answer.Status != http.StatusSeeOther || answer.Location() != "/settings/user" {
+		t.Fatalf("%d to %q: %s", answer.Status, answer.Location(), answer.Text())
+	}
+	cookie := answer.Header.Get("Set-Cookie")
+	for _, want := range []string{"almoner=", "Path=/", "HttpOnly", "SameSite=Lax"} {
+		if !strings.Contains(cookie, want) {
+			t.Errorf("Set-Cookie lacks %s: %s", want, cookie)
+		}
+	}
+	value := browser.Cookies()[0].Value
+	sum := sha256.Sum256([]byte(value))
+	hash := base64.RawURLEncoding.EncodeToString(sum[:])
+	if n := site.Count(`select count(*) from account.sessions where token = $1`, value); n != 0 {
+		t.Error("the cookie itself is in the database")
+	}
+	if n := site.Count(`select count(*) from account.sessions where token = $1`, hash); n != 1 {
+		t.Errorf("%d rows with the cookie's hash", n)
+	}
+	if n := site.Count(`select count(*) from account.audit_events where action = 'sign_in.succeeded' and user_id = $1`, ada.ID); n != 1 {
+		t.Errorf("%d audit events", n)
+	}
+}
+
+func TestSignInLeadsToLocalPathsAlone(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.Member()
+	const home = "/settings/user"
+	for asked, want := range map[string]string{
+		"":                               home,
+		"/settings/apps":                 "/settings/apps",
+		"/oauth/authorize?a=1&b=%2F":     "/oauth/authorize?a=1&b=%2F",
+		"//evil.example":                 home,
+		"///evil.example":                home,
+		`/\evil.example`:                 home,
+		`\\evil.example`:                 home,
+		"/\t/evil.example":               home,
+		"/\n/evil.example":               home,
+		"https://evil.example/":          home,
+		"javascript:alert(1)":            home,
+		"evil.example":                   home,
+		"%2F%2Fevil.example":             home,
+		"/%5cevil.example":               "/%5cevil.example", // a path: no browser decodes it into a host
+		"/%2Fevil.example":               "/%2Fevil.example",
+		"/settings\r\nSet-Cookie: a=b":   home,
+		"/" + strings.Repeat("a", 20000): home,
+	} {
+		answer := site.Browser().Post("/login", url.Values{"email": {ada.Email}, "password": {browsertest.Password}, "return": {asked}})
+		if answer.Status != http.StatusSeeOther || answer.Location() != want {
+			t.Errorf("return=%.40q: %d to %q, want %q", asked, answer.Status, answer.Location(), want)
+		}
+	}
+	form := site.Browser().Get("/login?return=" + url.QueryEscape("//evil.example")).Form("/login")
+	if form.Get("return") != "" {
+		t.Errorf("the form carries %q", form.Get("return"))
+	}
+	if to := site.SignedIn(ada).Get("/login?return=//evil.example").Location(); to != home {
+		t.Errorf("who is signed in is sent to %q", to)
+	}
+}
+
+func TestAWrongPasswordAndAnUnknownAddressGetTheSameAnswer(t *testing.T) {
+	site := browsertest.Start(t)
+	ada, gone := site.Member(), site.Member()
+	site.World.Exec(`update account.users set disabled_at = now() where id = $1`, gone.ID)
+	attempt := func(email, password string) (int, string) {
+		page := site.Browser().Get("/login").Send("/login", browsertest.Fields{"email": email, "password": password})
+		if strings.Contains(page.Body, password) {
+			t.Errorf("the password is on the page")
+		}
+		if page.Form("/login").Get("email") != email {
+			t.Errorf("what was typed is lost: %q", page.Form("/login").Get("email"))
+		}
+		text, _, _ := strings.Cut(page.Text(), "Request id")
+		return page.Status, text
+	}
+	wrong, wrongText := attempt(ada.Email, "a wrong password")
+	for name, email := range map[string]string{"unknown": "nobody@example.org", "disabled": gone.Email} {
+		status, text := attempt(email, browsertest.Password)
+		if status != wrong || text != wrongText {
+			t.Errorf("%s: %d %q; wrong password: %d %q", name, status, text, wrong, wrongText)
+		}
+	}
+	if wrong != http.StatusBadRequest {
+		t.Errorf("status %d", wrong)
+	}
+}
+
+func TestABadFormComesBackWithWhatWasTyped(t *testing.T) {
+	site := browsertest.Start(t)
+	for name, form := range map[string]url.Values{
+		"nothing":        {},
+		"no password":    {"email": {"ada@example.org"}},
+		"no address":     {"email": {"ada"}, "password": {"secret words"}},
+		"NUL in address": {"email": {"ada\x00@example.org"}, "password": {"secret words"}},
+		"no UTF-8":       {"email": {"ada\xff@example.org"}, "password": {"secret words"}},
+		"twice":          {"email": {"ada@example.org", "bob@example.org"}, "password": {"secret words"}},
+	} {
+		page := site.Browser().Post("/login", form)
+		if page.Status != http.StatusBadRequest || len(page.Elements("form")) == 0 {
+			t.Errorf("%s: %d %s", name, page.Status, page.Text())
+		}
+		if strings.Contains(page.Body, "secret words") {
+			t.Errorf("%s: the password is on the page", name)
+		}
+	}
+	if page := site.Browser().Post("/login", url.Values{"email": {strings.Repeat("a", 70<<10)}}); page.Status != http.StatusRequestEntityTooLarge {
+		t.Errorf("70 KiB: %d", page.Status)
+	}
+}
+
+func TestAnotherSiteCannotSignAnybodyInOrOut(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.Member()
+	good := url.Values{"email": {ada.Email}, "password": {browsertest.Password}}
+	for name, header := range map[string]http.Header{
+		"foreign origin": {"Origin": {"https://evil.example"}},
+		"null origin":    {"Origin": {"null"}},
+		"cross-site":     {"Sec-Fetch-Site": {"cross-site"}, "Origin": {site.URL}},
+		"same-site":      {"Sec-Fetch-Site": {"same-site"}},
+	} {
+		browser := site.SignedIn(ada)
+		browser.Headers = header
+		for _, path := range []string{"/login", "/logout"} {
+			if page := browser.Post(path, good); page.Status != http.StatusForbidden {
+				t.Errorf("%s: POST %s: %d", name, path, page.Status)
+			}
+		}
+		browser.Headers = http.Header{}
+		if page := browser.Get("/login"); page.Status != http.StatusSeeOther {
+			t.Errorf("%s: the browser was signed out", name)
+		}
+	}
+	for name, header := range map[string]http.Header{
+		"no headers":  {},
+		"same origin": {"Sec-Fetch-Site": {"same-origin"}, "Origin": {"null"}},
+		"old browser": {"Origin": {site.URL}},
+	} {
+		browser := site.Browser()
+		browser.Headers = header
+		if page := browser.Post("/login", good); page.Status != http.StatusSeeOther {
+			t.Errorf("%s: %d", name, page.Status)
+		}
+	}
+}
+
+func TestSignOutEndsTheSignInEverywhereItWasCopiedTo(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.Member()
+	browser := site.SignedIn(ada)
+	stolen := site.Browser()
+	stolen.SetCookies(browser.Cookies())
+	if page := stolen.Get("/login"); page.Status != http.StatusSeeOther {
+		t.Fatal("the copy of the cookie does not work to begin with")
+	}
+	answer := browser.Post("/logout", url.Values{"return": {"/oauth/authorize?x=1"}})
+	if answer.Status != http.StatusSeeOther || answer.Location() != "/oauth/authorize?x=1" {
+		t.Fatalf("%d %q", answer.Status, answer.Location())
+	}
+	for name, b := range map[string]*browsertest.Browser{"this browser": browser, "the copy": stolen} {
+		if page := b.Get("/login"); page.Status != http.StatusOK {
+			t.Errorf("%s is still signed in", name)
+		}
+	}
+	if n := site.Count(`select count(*) from account.sign_ins where user_id = $1 and ended_at is not null`, ada.ID); n != 1 {
+		t.Errorf("%d sign-ins ended", n)
+	}
+}
