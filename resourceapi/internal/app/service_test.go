@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -229,4 +230,29 @@ func (b *lockedBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buffer.String()
+}
+
+// A run is the service listening on a port of its own, as the program does it.
+type run struct {
+	stop  context.CancelFunc
+	ended chan error
+}
+
+// run serves what follows through App.Run.
+func (s *service) run() run {
+	s.t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	r := run{stop, make(chan error, 1)}
+	address := make(chan net.Addr, 1)
+	go func() {
+		r.ended <- s.app.Run(ctx, func(a net.Addr) { address <- a })
+		close(r.ended)
+	}()
+	s.t.Cleanup(func() {
+		stop()
+		for range r.ended { // until Run has returned
+		}
+	})
+	s.server.URL = "http://" + (<-address).String()
+	return r
 }

@@ -89,8 +89,21 @@ type Change struct {
 // A DateChange sets a day, or takes it away where Day is nil.
 type DateChange struct{ Day *Date }
 
-// Empty says that nothing is wanted.
-func (c Change) Empty() bool { return c == Change{} }
+// Check returns the Problems that show without knowing the programme, or nil.
+func (c Change) Check() error {
+	problems := Problems{}
+	if c.Name != nil {
+		if message := checkName(*c.Name); message != "" {
+			problems[FieldName] = message
+		}
+	}
+	if c.Summary != nil {
+		if message := checkSummary(*c.Summary); message != "" {
+			problems[FieldSummary] = message
+		}
+	}
+	return problems.orNil()
+}
 
 // Apply returns the programme as it would be, or Problems.
 func (c Change) Apply(p Programme) (Programme, error) {

@@ -39,7 +39,7 @@ func readChange(o body.Object) (programme.Change, error) {
 		StartsOn: readDate(o, programme.FieldStartsOn, problems),
 		EndsOn:   readDate(o, programme.FieldEndsOn, problems),
 	}
-	return change, joined(problems, nil)
+	return change, joined(problems, change.Check())
 }
 
 // readMove reads the body of POST …/transitions.

@@ -1,0 +1,132 @@
+package app
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+func (s *service) programmes() int { return s.Count("select count(*) from resource.programmes") }
+
+func TestTheSameKeyGivesTheFirstAnswerAgain(t *testing.T) {
+	s := newService(t)
+	_, h := s.editor()
+	keyed := h.with("Idempotency-Key", uuid.NewString())
+	first := s.do("POST", listPath, keyed, `{"name":"Warm Homes"}`)
+	again := s.do("POST", listPath, keyed, `{"name":"Warm Homes"}`)
+	if first.Status != 201 || again.Status != 201 || first.Body != again.Body || first.Header.Get("Location") != again.Header.Get("Location") ||
+		first.Header.Get("ETag") != again.Header.Get("ETag") || again.Header.Get("ETag") == "" || s.programmes() != 1 {
+		t.Errorf("%d %s, then %d %s", first.Status, first.Body, again.Status, again.Body)
+	}
+	for _, other := range []string{`{"name":"Cold Homes"}`, `{"name": "Warm Homes"}`, ``, `rubbish`} {
+		s.do("POST", listPath, keyed, other).expect(t, 409, "CONFLICT", "")
+	}
+	if s.programmes() != 1 {
+		t.Error("a reused key had an effect")
+	}
+	if a := s.do("POST", listPath, h.with("Idempotency-Key", uuid.NewString()), `{"name":"Warm Homes"}`); a.Status != 201 || a.Body == first.Body {
+		t.Errorf("another key: %d %s", a.Status, a.Body)
+	}
+
+	// A change that would fail if it were made again is still answered as the first time.
+	path := listPath + "/" + s.create(h, `{"name":"x"}`).ID.String()
+	tag := s.get(path, h).Header.Get("ETag")
+	moved := s.do("POST", path+"/transitions", keyed.with("If-Match", tag), `{"to":"active"}`)
+	replayed := s.do("POST", path+"/transitions", keyed.with("If-Match", tag), `{"to":"active"}`)
+	if moved.Status != 200 || replayed.Status != 200 || moved.Body != replayed.Body {
+		t.Errorf("%d %s, then %d %s", moved.Status, moved.Body, replayed.Status, replayed.Body)
+	}
+}
+
+func TestAKeyIsTheUsersForOneRouteOfOneWorkspace(t *testing.T) {
+	s := newService(t)
+	tenant, user := s.member(perm.ProgrammesWrite)
+	elsewhere := s.Tenant()
+	s.Member(elsewhere, user, perm.ProgrammesWrite)
+	colleague := s.User()
+	s.Member(tenant, colleague, perm.ProgrammesWrite)
+	key := uuid.NewString()
+	headers := func(tenant, user uuid.UUID) header {
+		return as(s.PAT(tenant, user, perm.ProgrammesWrite).Reveal(), tenant).json().with("Idempotency-Key", key)
+	}
+	seen := map[string]bool{}
+	for _, h := range []header{headers(tenant, user), headers(elsewhere, user), headers(tenant, colleague)} {
+		a := s.do("POST", listPath, h, `{"name":"x"}`)
+		if a.Status != 201 || seen[a.Body] {
+			t.Errorf("%d %s", a.Status, a.Body)
+		}
+		seen[a.Body] = true
+	}
+	another := s.do("POST", listPath, headers(tenant, user), `{"name":"x"}`)
+	if another.Status != 201 || !seen[another.Body] {
+		t.Errorf("another token of the same user: %d %s", another.Status, another.Body)
+	}
+	var p one
+	another.decode(t, &p)
+	for _, route := range []string{"PATCH " + listPath + "/" + p.ID.String(), "POST " + listPath + "/imports"} {
+		method, path, _ := strings.Cut(route, " ")
+		if a := s.do(method, path, headers(tenant, user), `{"name":"x"}`); a.Status == 409 || a.Status == 201 {
+			t.Errorf("%s: %d %s", route, a.Status, a.Body)
+		}
+	}
+}
+
+func TestAKeyIsLookedUpAfterTheGateAndRemembersSuccessAlone(t *testing.T) {
+	s := newService(t)
+	tenant, user := s.member(perm.ProgrammesWrite)
+	h := as(s.PAT(tenant, user, perm.ProgrammesWrite).Reveal(), tenant).json().with("Idempotency-Key", "one")
+	if a := s.do("POST", listPath, h, `{"name":""}`); a.Status != 400 {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	first := s.do("POST", listPath, h, `{"name":"x"}`)
+	if first.Status != 201 {
+		t.Fatalf("a failure was remembered: %d %s", first.Status, first.Body)
+	}
+	s.Member(tenant, user)
+	s.do("POST", listPath, h, `{"name":"x"}`).expect(t, 403, "FORBIDDEN", "")
+	s.Member(tenant, user, perm.ProgrammesWrite)
+
+	s.Exec("update resource.idempotency_keys set created_at = now() - interval '23 hours 59 minutes'")
+	if a := s.do("POST", listPath, h, `{"name":"x"}`); a.Body != first.Body {
+		t.Errorf("within a day: %d %s", a.Status, a.Body)
+	}
+	s.Exec("update resource.idempotency_keys set created_at = now() - interval '24 hours'")
+	if a := s.do("POST", listPath, h, `{"name":"y"}`); a.Status != 201 || a.Body == first.Body {
+		t.Errorf("after a day: %d %s", a.Status, a.Body)
+	}
+	if a := s.do("POST", listPath, h, `{"name":"y"}`); a.Status != 201 || s.programmes() != 2 {
+		t.Errorf("the key's second life: %d %s", a.Status, a.Body)
+	}
+	for _, wrong := range []string{"", "two words", "é", strings.Repeat("k", 256)} {
+		if a := s.do("POST", listPath, h.with("Idempotency-Key", wrong), `{"name":"z"}`); a.Status != 400 {
+			t.Errorf("%q: %d %s", wrong, a.Status, a.Body)
+		}
+	}
+}
+
+func TestManyRequestsWithOneKeyHaveOneEffect(t *testing.T) {
+	s := newService(t)
+	_, h := s.editor()
+	for range 10 {
+		before := s.programmes()
+		keyed := h.with("Idempotency-Key", uuid.NewString())
+		answers := make([]answer, 10)
+		var group sync.WaitGroup
+		for i := range answers {
+			group.Go(func() { answers[i] = s.do("POST", listPath, keyed, `{"name":"x"}`) })
+		}
+		group.Wait()
+		for _, a := range answers {
+			if a.Status != 201 || a.Body != answers[0].Body {
+				t.Fatalf("%d %s\n%d %s", answers[0].Status, answers[0].Body, a.Status, a.Body)
+			}
+		}
+		if made := s.programmes() - before; made != 1 {
+			t.Fatalf("%d programmes", made)
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package app
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// importCSV sends a file and returns the path of its status.
+func (s *service) importCSV(h header, content string) string {
+	s.t.Helper()
+	a := s.do("POST", listPath+"/imports", h.with("Content-Type", "text/csv"), content)
+	var body struct {
+		ID        uuid.UUID
+		Status    string
+		StatusURL string `json:"statusUrl"`
+	}
+	a.decode(s.t, &body)
+	path, ours := strings.CutPrefix(body.StatusURL, base)
+	if a.Status != 202 || body.Status != "accepted" || body.ID == uuid.Nil || !ours || a.Header.Get("Location") != body.StatusURL {
+		s.t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	return path
+}
+
+type importState struct {
+	ID       uuid.UUID
+	Status   string
+	Imported int
+	Errors   []struct {
+		Row            int
+		Field, Message string
+	}
+}
+
+func (s *service) importState(h header, path string) importState {
+	s.t.Helper()
+	a := s.get(path, h)
+	if a.Status != 200 || !strings.Contains(a.Body, `"errors":[`) {
+		s.t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	var state importState
+	a.decode(s.t, &state)
+	return state
+}
+
+// process lets the worker's work be done now.
+func (s *service) process() {
+	s.t.Helper()
+	for {
+		found, err := s.app.store.ProcessImport(s.t.Context())
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if !found {
+			return
+		}
+	}
+}
+
+func TestAnImportIsAcceptedAndThenProcessed(t *testing.T) {
+	s := newService(t)
+	_, h := s.editor()
+	content := "\ufeffendsOn,name,status,startsOn,summary\r\n2026-09-30,Warm Homes,active,2026-04-01,\"Advice,\nat home\"\r\n,Café,,,\r\n"
+	path := s.importCSV(h, content)
+	if state := s.importState(h, path); state.Status != "accepted" || state.Imported != 0 || len(state.Errors) != 0 {
+		t.Errorf("%+v", state)
+	}
+	if s.programmes() != 0 {
+		t.Error("there before it is processed")
+	}
+	s.process()
+	if state := s.importState(h, path); state.Status != "processed" || state.Imported != 2 || len(state.Errors) != 0 || !strings.HasSuffix(path, state.ID.String()) {
+		t.Errorf("%+v", state)
+	}
+	p := s.page(h, "?q=warm").Data[0]
+	if p.Summary != "Advice,\nat home" || p.Status != "active" || *p.StartsOn != "2026-04-01" || *p.EndsOn != "2026-09-30" {
+		t.Errorf("%+v", p)
+	}
+	p = s.page(h, "?q=café").Data[0]
+	if p.Summary != "" || p.Status != "draft" || p.StartsOn != nil || p.EndsOn != nil {
+		t.Errorf("%+v", p)
+	}
+	s.process()
+	if s.programmes() != 2 {
+		t.Error("processed twice")
+	}
+}
+
+func TestOneBadRowRejectsTheWholeImport(t *testing.T) {
+	s := newService(t)
+	_, h := s.editor()
+	for name, c := range map[string]struct {
+		content string
+		want    []string // row and field
+	}{
+		"no name":         {"name,status\nGood,draft\n,active\n", []string{"3 name"}},
+		"several":         {"name,status,startsOn,endsOn\nGood,open,,\nBad,draft,2026-02-30,tomorrow\n", []string{"2 status", "3 endsOn", "3 startsOn"}},
+		"ends too early":  {"name,startsOn,endsOn\nx,2026-04-02,2026-04-01\n", []string{"2 endsOn"}},
+		"too few values":  {"name,status\nGood,draft\nBad\n", []string{"3 "}},
+		"too many values": {"name\nGood\nBad,draft\n", []string{"3 "}},
+		"a stray quote":   {"name\nGood\nB\"ad\nOther\n", []string{"3 "}},
+		"an open quote":   {"name\nGood\n\"Bad\nOther\n", []string{"3 "}},
+		"too many rows":   {"name\n" + strings.Repeat("x\n", 10_001), []string{"10002 "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := s.importCSV(h, c.content)
+			s.process()
+			state := s.importState(h, path)
+			var got []string
+			for _, e := range state.Errors {
+				got = append(got, fmt.Sprintf("%d %s", e.Row, e.Field))
+				if e.Message == "" {
+					t.Errorf("%+v", e)
+				}
+			}
+			if state.Status != "rejected" || state.Imported != 0 || strings.Join(got, "; ") != strings.Join(c.want, "; ") {
+				t.Errorf("%+v, want %v", state, c.want)
+			}
+			if s.programmes() != 0 {
+				t.Error("a part of it was imported")
+			}
+		})
+	}
+}
+
+func TestABadHeaderOrFileIs400(t *testing.T) {
+	s := newService(t)
+	_, h := s.editor()
+	for name, content := range map[string]string{
+		"empty": "", "no name": "summary\nx\n", "unknown column": "name,colour\nx,red\n", "twice": "name,name\nx,y\n", "another case": "Name\nx\n",
+		"semicolons": "name;summary\nx;y\n", "spaces": "name, summary\nx,y\n", "not UTF-8": "name\n\xff\n", "NUL": "name\nx\x00\n", "quote": "\"name\nx\n",
+	} {
+		if a := s.do("POST", listPath+"/imports", h.with("Content-Type", "text/csv"), content); a.Status != 400 || a.code(t) != "VALIDATION_ERROR" {
+			t.Errorf("%s: %d %s", name, a.Status, a.Body)
+		}
+	}
+	for _, kind := range []string{"application/json", "", "text/plain", "text/csv; charset=latin1"} {
+		if a := s.do("POST", listPath+"/imports", h.with("Content-Type", kind), "name\nx\n"); a.Status != 400 {
+			t.Errorf("%q: %d %s", kind, a.Status, a.Body)
+		}
+	}
+	if a := s.do("POST", listPath+"/imports", h.with("Content-Type", "text/csv"), "name\n"+strings.Repeat("x", 3<<20)); a.Status != 413 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	if n := s.Count("select count(*) from resource.imports"); n != 0 {
+		t.Errorf("%d imports kept", n)
+	}
+}
+
+func TestAnImportSentTwiceWithOneKeyIsOneImport(t *testing.T) {
+	s := newService(t)
+	_, h := s.editor()
+	keyed := h.with("Idempotency-Key", uuid.NewString())
+	first, again := s.importCSV(keyed, "name\nx\n"), s.importCSV(keyed, "name\nx\n")
+	s.process()
+	if first != again || s.programmes() != 1 {
+		t.Errorf("%s and %s, %d programmes", first, again, s.programmes())
+	}
+}
+
+func TestTheRunningServiceProcessesImportsAndStops(t *testing.T) {
+	s := newService(t)
+	running := s.run()
+	_, h := s.editor()
+	path := s.importCSV(h, "name\nx\n")
+	for deadline := time.Now().Add(10 * time.Second); s.importState(h, path).Status != "processed"; {
+		if time.Now().After(deadline) {
+			t.Fatal("not processed within 10 seconds")
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	running.stop()
+	if err := <-running.ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,197 @@
+package app
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/standing"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+)
+
+// unavailable checks a 503 that came in time and asks to try again.
+func (s *service) unavailable(t *testing.T, do func() answer) {
+	t.Helper()
+	began := time.Now()
+	a := do()
+	a.expect(t, 503, "UNAVAILABLE", "")
+	if took := time.Since(began); took > 1800*time.Millisecond {
+		t.Errorf("took %s", took)
+	}
+	if a.Header.Get("Retry-After") == "" {
+		t.Error("does not say when to try again")
+	}
+}
+
+func (s *service) eventually(t *testing.T, status int, do func() answer) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		a := do()
+		if a.Status == status {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("still %d %s", a.Status, a.Body)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func TestWhilePostgresDoesNotAnswerTheAnswerIs503(t *testing.T) {
+	s := &service{World: postgrestest.New(t), t: t, key: newKey(t, "key-1"), log: &lockedBuffer{}}
+	postgres, database := newWire(t, s.Database.Resourceapi)
+	s.start(database, newJWKS(t, s.key).URL)
+	tenant, h := s.editor()
+	user := s.User()
+	s.Member(tenant, user, perm.ProgrammesRead)
+	connector := as(s.token(claims(s.Grant(standing.Connector, tenant, user, resource, perm.ProgrammesRead))), tenant)
+	unknown := as(s.unknownPAT(), tenant)
+	id := s.Programmes(tenant, 3)[0].String()
+	list := func() answer { return s.get(listPath, h) }
+	s.eventually(t, 200, list)
+
+	requests := map[string]func() answer{
+		"list":           list,
+		"search":         func() answer { return s.get(listPath+"?q=a", h) },
+		"read":           func() answer { return s.get(listPath+"/"+id, h) },
+		"connector":      func() answer { return s.get(listPath, connector) },
+		"unknown token":  func() answer { return s.get(listPath, unknown) },
+		"without tenant": func() answer { return s.get(listPath, header{"Authorization": h["Authorization"]}) },
+		"create":         func() answer { return s.do("POST", listPath, h, `{"name":"x"}`) },
+		"ready":          func() answer { return s.get("/readyz", nil) },
+	}
+	t.Run("hanging", func(t *testing.T) {
+		postgres.freeze()
+		defer postgres.thaw()
+		for name, request := range requests {
+			t.Run(name, func(t *testing.T) { s.unavailable(t, request) })
+		}
+		t.Run("many at once wait no longer", func(t *testing.T) {
+			var group sync.WaitGroup
+			for range 40 {
+				group.Go(func() { s.unavailable(t, list) })
+			}
+			group.Wait()
+		})
+		// What needs no database is answered as ever.
+		s.get(listPath, nil).expect(t, 401, "UNAUTHENTICATED", "none")
+		s.get(listPath, as("alm_pat_x", tenant)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+		if a := s.get("/healthz", nil); a.Status != 200 {
+			t.Errorf("%d %s", a.Status, a.Body)
+		}
+	})
+	t.Run("and back", func(t *testing.T) {
+		s.eventually(t, 200, list)
+		s.eventually(t, 200, requests["ready"])
+	})
+	t.Run("gone", func(t *testing.T) {
+		_ = postgres.listener.Close()
+		postgres.cut()
+		for name, request := range requests {
+			t.Run(name, func(t *testing.T) { s.unavailable(t, request) })
+		}
+	})
+	token, _ := strings.CutPrefix(h["Authorization"], "Bearer ")
+	if log := s.log.String(); strings.Contains(log, token) || strings.Contains(log, password(t, database)) {
+		t.Error("a secret is in the log")
+	}
+	if !strings.Contains(s.log.String(), `"cause"`) {
+		t.Error("the cause is not in the log")
+	}
+}
+
+func password(t *testing.T, database string) string {
+	t.Helper()
+	u, err := url.Parse(database)
+	if err != nil {
+		t.Fatal("the database URL cannot be read")
+	}
+	text, _ := u.User.Password()
+	if text == "" {
+		t.Fatal("the test's database has no password to look for")
+	}
+	return text
+}
+
+func TestAServerThatEndsOurConnectionsIsAskedAgain(t *testing.T) {
+	s := newService(t)
+	tenant, pat := s.reader()
+	list := func() answer { return s.get(listPath, as(pat, tenant)) }
+	s.eventually(t, 200, list)
+	superuser, err := pgx.Connect(t.Context(), s.Database.Superuser)
+	if err != nil {
+		t.Fatal("connect as the superuser")
+	}
+	defer func() { _ = superuser.Close(context.Background()) }()
+	tag, err := superuser.Exec(t.Context(), `select pg_terminate_backend(pid) from pg_stat_activity
+		where datname = current_database() and application_name = 'almoner-resourceapi'`)
+	if err != nil || tag.RowsAffected() == 0 {
+		t.Fatalf("%d sessions ended: %v", tag.RowsAffected(), err)
+	}
+	for range 8 {
+		if a := list(); a.Status != 200 && a.Status != 503 {
+			t.Errorf("%d %s", a.Status, a.Body)
+		}
+	}
+	s.eventually(t, 200, list)
+}
+
+func TestAWriteBehindALockIs503AndChangesNothing(t *testing.T) {
+	s := newService(t)
+	_, h := s.editor()
+	path := listPath + "/" + s.create(h, `{"name":"Warm Homes"}`).ID.String()
+	s.Exec("begin")
+	s.Exec("select 1 from resource.programmes for update")
+	s.unavailable(t, func() answer { return s.do("PATCH", path, h, `{"name":"Lost"}`) })
+	if a := s.get(path, h); a.Status != 200 {
+		t.Errorf("a reader waits for a writer: %d", a.Status)
+	}
+	s.Exec("rollback")
+	if a := s.get(path, h); !strings.Contains(a.Body, "Warm Homes") {
+		t.Errorf("%s", a.Body)
+	}
+	if a := s.do("PATCH", path, h, `{"name":"Kept"}`); a.Status != 200 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+}
+
+func TestWithoutTheSigningKeysAccessTokensAre503AndPersonalOnesAreServed(t *testing.T) {
+	s := &service{World: postgrestest.New(t), t: t, key: newKey(t, "key-1"), log: &lockedBuffer{}}
+	tenant, user := s.member(perm.ProgrammesRead)
+	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
+	token := s.token(claims(s.Grant(standing.Confidential, tenant, user, resource, perm.ProgrammesRead)))
+	working := newJWKS(t, s.key)
+	var up atomic.Bool
+	jwks := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !up.Load() {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		working.Config.Handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(jwks.Close)
+	s.start(s.Database.Resourceapi, jwks.URL)
+
+	s.unavailable(t, func() answer { return s.get(listPath, as(token, tenant)) })
+	s.get(listPath, as("a.b.c", tenant)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+	if a := s.get(listPath, as(pat, tenant)); a.Status != 200 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	up.Store(true)
+	s.eventually(t, 200, func() answer { return s.get(listPath, as(token, tenant)) })
+	up.Store(false)
+	if a := s.get(listPath, as(token, tenant)); a.Status != 200 {
+		t.Errorf("the keys are not kept: %d %s", a.Status, a.Body)
+	}
+}

@@ -1,0 +1,247 @@
+package app
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// editor makes a workspace and the headers of a member who may read and write its programmes.
+func (s *service) editor() (uuid.UUID, header) {
+	s.t.Helper()
+	tenant, user := s.member(perm.ProgrammesRead, perm.ProgrammesWrite)
+	return tenant, as(s.PAT(tenant, user, perm.ProgrammesRead, perm.ProgrammesWrite).Reveal(), tenant).json()
+}
+
+type one struct {
+	ID                    uuid.UUID
+	Name, Summary, Status string
+	StartsOn, EndsOn      *string
+	CreatedAt, UpdatedAt  string
+}
+
+func (s *service) create(h header, body string) one {
+	s.t.Helper()
+	a := s.do("POST", listPath, h, body)
+	if a.Status != 201 {
+		s.t.Fatalf("create: %d %s", a.Status, a.Body)
+	}
+	var p one
+	a.decode(s.t, &p)
+	return p
+}
+
+func TestAProgrammeIsMadeReadAndChanged(t *testing.T) {
+	s := newService(t)
+	_, h := s.editor()
+	a := s.do("POST", listPath, h, `{"name":"Warm Homes","summary":"Advice","startsOn":"2026-04-01","endsOn":null,"unknown":[1],"id":"x"}`)
+	var p one
+	a.decode(t, &p)
+	if a.Status != 201 || p.Name != "Warm Homes" || p.Summary != "Advice" || p.Status != "draft" || p.StartsOn == nil || *p.StartsOn != "2026-04-01" || p.EndsOn != nil {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	path := listPath + "/" + p.ID.String()
+	if a.Header.Get("Location") != base+path || a.Header.Get("ETag") == "" {
+		t.Errorf("%v", a.Header)
+	}
+	read := s.get(path, h)
+	if read.Status != 200 || strings.TrimSpace(read.Body) != strings.TrimSpace(a.Body) || read.Header.Get("ETag") != a.Header.Get("ETag") {
+		t.Errorf("%d %s\nmade: %s", read.Status, read.Body, a.Body)
+	}
+	changed := s.do("PATCH", path, h, `{"summary":"Advice at home","endsOn":"2026-09-30"}`)
+	changed.decode(t, &p)
+	if changed.Status != 200 || p.Name != "Warm Homes" || p.Summary != "Advice at home" || p.EndsOn == nil || *p.EndsOn != "2026-09-30" || p.UpdatedAt <= p.CreatedAt {
+		t.Errorf("%d %s", changed.Status, changed.Body)
+	}
+	if changed.Header.Get("ETag") == read.Header.Get("ETag") {
+		t.Error("another version under the same entity tag")
+	}
+	if again := s.get(path, h); strings.TrimSpace(again.Body) != strings.TrimSpace(changed.Body) {
+		t.Errorf("%s", again.Body)
+	}
+	s.do("PATCH", path, h, `{"endsOn":null}`).decode(t, &p)
+	if p.EndsOn != nil || p.StartsOn == nil {
+		t.Errorf("%+v", p)
+	}
+	if nothing := s.do("PATCH", path, h, `{}`); nothing.Status != 200 {
+		t.Errorf("%d %s", nothing.Status, nothing.Body)
+	}
+}
+
+func TestABadBodyIs400AndSaysWhichField(t *testing.T) {
+	s := newService(t)
+	_, h := s.editor()
+	path := listPath + "/" + s.create(h, `{"name":"Warm Homes","startsOn":"2026-04-01"}`).ID.String()
+	long := strings.Repeat("é", 201)
+	for _, c := range []struct{ method, path, body, field string }{
+		{"POST", listPath, `{}`, "name"}, {"POST", listPath, `{"name":""}`, "name"}, {"POST", listPath, `{"name":"  "}`, "name"},
+		{"POST", listPath, `{"name":7}`, "name"}, {"POST", listPath, `{"name":null}`, "name"}, {"POST", listPath, `{"name":["x"]}`, "name"},
+		{"POST", listPath, `{"Name":"x"}`, "name"}, {"POST", listPath, `{"name":"` + long + `"}`, "name"}, {"POST", listPath, `{"name":"a\nb"}`, "name"},
+		{"POST", listPath, `{"name":"a\u0000b"}`, "name"}, {"POST", listPath, `{"name":"x","summary":"\u0000"}`, "summary"}, {"POST", listPath, `{"name":"x","summary":null}`, "summary"},
+		{"POST", listPath, `{"name":"x","status":"open"}`, "status"}, {"POST", listPath, `{"name":"x","status":null}`, "status"},
+		{"POST", listPath, `{"name":"x","startsOn":"1 April 2026"}`, "startsOn"}, {"POST", listPath, `{"name":"x","startsOn":"2026-02-30"}`, "startsOn"},
+		{"POST", listPath, `{"name":"x","startsOn":"2026-4-1"}`, "startsOn"}, {"POST", listPath, `{"name":"x","startsOn":"0000-01-01"}`, "startsOn"}, {"POST", listPath, `{"name":"x","startsOn":20260401}`, "startsOn"},
+		{"POST", listPath, `{"name":"x","startsOn":"2026-04-02","endsOn":"2026-04-01"}`, "endsOn"},
+		{"PATCH", path, `{"status":"active"}`, "status"}, {"PATCH", path, `{"status":"draft"}`, "status"}, {"PATCH", path, `{"name":null}`, "name"}, {"PATCH", path, `{"name":" "}`, "name"},
+		{"PATCH", path, `{"endsOn":"2026-03-31"}`, "endsOn"}, {"PATCH", path, `{"endsOn":false}`, "endsOn"},
+		{"POST", path + "/transitions", `{}`, "to"}, {"POST", path + "/transitions", `{"to":"open"}`, "to"}, {"POST", path + "/transitions", `{"to":1}`, "to"},
+	} {
+		a := s.do(c.method, c.path, h, c.body)
+		var body struct {
+			Error struct{ Fields map[string]string }
+		}
+		a.decode(t, &body)
+		if a.Status != 400 || a.code(t) != "VALIDATION_ERROR" || len(body.Error.Fields) != 1 || body.Error.Fields[c.field] == "" {
+			t.Errorf("%s %s: %d %s, want a message on %s alone", c.method, c.body, a.Status, a.Body, c.field)
+		}
+	}
+	for _, body := range []string{
+		"", "null", "[]", `"x"`, "7", `{`, `{"name":"x"`, `{"name":"x"}}`, `{"name":"x"}{"name":"y"}`, `{"name":"x"} rubbish`, `{"name":"x","name":"y"}`,
+		`{"name":"x",}`, `{"name":"` + "\xff" + `"}`, `{name:"x"}`, "\ufeff" + `{"name":"x"}`, `{"name":"x","a":{}`,
+	} {
+		if a := s.do("POST", listPath, h, body); a.Status != 400 || a.code(t) != "VALIDATION_ERROR" {
+			t.Errorf("%q: %d %s", body, a.Status, a.Body)
+		}
+	}
+	for _, kind := range []string{"", "text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin1", "application/json, text/plain"} {
+		if a := s.do("POST", listPath, h.with("Content-Type", kind), `{"name":"x"}`); a.Status != 400 {
+			t.Errorf("%q: %d %s", kind, a.Status, a.Body)
+		}
+	}
+	if a := s.do("POST", listPath, h.with("Content-Type", "Application/JSON; charset=UTF-8"), `{"name":"x"}`); a.Status != 201 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	if a := s.do("POST", listPath, h, `{"name":"x","summary":"`+strings.Repeat("a", 70_000)+`"}`); a.Status != 413 || a.code(t) != "PAYLOAD_TOO_LARGE" {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+}
+
+func TestIfMatchStopsAChangeOfAnotherVersion(t *testing.T) {
+	s := newService(t)
+	_, h := s.editor()
+	path := listPath + "/" + s.create(h, `{"name":"Warm Homes"}`).ID.String()
+	first := s.get(path, h).Header.Get("ETag")
+	for _, matching := range []string{first, "*", `"nothing", ` + first, ` ` + first + ` `} {
+		now := s.get(path, h).Header.Get("ETag")
+		value := strings.ReplaceAll(matching, first, now)
+		if a := s.do("PATCH", path, h.with("If-Match", value), `{"summary":"`+uuid.NewString()+`"}`); a.Status != 200 {
+			t.Errorf("%s: %d %s", value, a.Status, a.Body)
+		}
+	}
+	now := s.get(path, h)
+	for _, stale := range []string{first, `W/` + now.Header.Get("ETag"), `"x"`, `"a", "b"`} {
+		if a := s.do("PATCH", path, h.with("If-Match", stale), `{"name":"Lost"}`); a.Status != 412 || a.code(t) != "PRECONDITION_FAILED" {
+			t.Errorf("%s: %d %s", stale, a.Status, a.Body)
+		}
+	}
+	for _, wrong := range []string{"", "3", `"`, `"a" "b"`, `"a",`, `*, "a"`} {
+		if a := s.do("PATCH", path, h.with("If-Match", wrong), `{"name":"Lost"}`); a.Status != 400 {
+			t.Errorf("%q: %d %s", wrong, a.Status, a.Body)
+		}
+	}
+	if a := s.do("POST", path+"/transitions", h.with("If-Match", first), `{"to":"active"}`); a.Status != 412 {
+		t.Errorf("transition: %d %s", a.Status, a.Body)
+	}
+	if after := s.get(path, h); after.Body != now.Body {
+		t.Errorf("%s", after.Body)
+	}
+}
+
+func TestOfManyChangesToOneVersionOneIsMade(t *testing.T) {
+	s := newService(t)
+	_, h := s.editor()
+	path := listPath + "/" + s.create(h, `{"name":"Warm Homes"}`).ID.String()
+	tag := s.get(path, h).Header.Get("ETag")
+	statuses := make([]int, 12)
+	var group sync.WaitGroup
+	for i := range statuses {
+		group.Go(func() {
+			statuses[i] = s.do("PATCH", path, h.with("If-Match", tag), fmt.Sprintf(`{"name":"Change %d"}`, i)).Status
+		})
+	}
+	group.Wait()
+	made := 0
+	for _, status := range statuses {
+		if status == 200 {
+			made++
+		} else if status != 412 {
+			t.Errorf("%v", statuses)
+		}
+	}
+	if made != 1 {
+		t.Errorf("%v", statuses)
+	}
+}
+
+func TestTheStatusChangesAlongItsArrows(t *testing.T) {
+	s := newService(t)
+	_, h := s.editor()
+	allowed := map[string]bool{"draft active": true, "draft archived": true, "active completed": true, "completed archived": true}
+	statuses := []string{"draft", "active", "completed", "archived"}
+	for _, from := range statuses {
+		for _, to := range statuses {
+			p := s.create(h, `{"name":"x","status":"`+from+`"}`)
+			a := s.do("POST", listPath+"/"+p.ID.String()+"/transitions", h, `{"to":"`+to+`"}`)
+			after := s.get(listPath+"/"+p.ID.String(), h)
+			if allowed[from+" "+to] {
+				if a.Status != 200 || after.Body != a.Body+"\n" && after.Body != a.Body || !strings.Contains(a.Body, `"status":"`+to+`"`) || a.Header.Get("ETag") == "" {
+					t.Errorf("%s to %s: %d %s", from, to, a.Status, a.Body)
+				}
+			} else if a.Status != 409 || a.code(t) != "CONFLICT" || !strings.Contains(after.Body, `"status":"`+from+`"`) {
+				t.Errorf("%s to %s: %d %s, now %s", from, to, a.Status, a.Body, after.Body)
+			}
+		}
+	}
+}
+
+// Step 6: records of another workspace are as unknown as those that do not exist.
+func TestWhatIsNotInThisWorkspaceIs404(t *testing.T) {
+	s := newService(t)
+	_, h := s.editor()
+	_, elsewhere := s.editor()
+	theirs := s.create(elsewhere, `{"name":"Theirs"}`).ID.String()
+	imported := s.importCSV(elsewhere, "name\nx\n")
+	bodies := map[string]bool{}
+	for _, id := range []string{theirs, uuid.NewString(), "x", "%2e%2e", strings.ToUpper(theirs), "{" + theirs + "}"} {
+		for _, c := range []struct{ method, path, body string }{
+			{"GET", listPath + "/" + id, ""}, {"PATCH", listPath + "/" + id, `{"name":"Mine"}`}, {"POST", listPath + "/" + id + "/transitions", `{"to":"active"}`},
+			{"GET", listPath + "/imports/" + id, ""},
+		} {
+			a := s.do(c.method, c.path, h, c.body)
+			a.expect(t, 404, "NOT_FOUND", "")
+			bodies[a.Body] = true
+		}
+	}
+	s.get(imported, h).expect(t, 404, "NOT_FOUND", "")
+	if len(bodies) != 1 {
+		t.Errorf("the answers tell records apart: %v", bodies)
+	}
+	if a := s.get(listPath+"/"+theirs, elsewhere); !strings.Contains(a.Body, `"name":"Theirs"`) || !strings.Contains(a.Body, `"draft"`) {
+		t.Errorf("%s", a.Body)
+	}
+	if a := s.do("PATCH", listPath+"/x", h, `{"name":""}`); a.Status != 400 {
+		t.Errorf("the body is judged before the id: %d", a.Status)
+	}
+}
+
+func TestWritesNeedTheirPermissionAndReadsTheirs(t *testing.T) {
+	s := newService(t)
+	tenant, user := s.member(perm.ProgrammesRead, perm.ProgrammesWrite)
+	reader := as(s.PAT(tenant, user, perm.ProgrammesRead).Reveal(), tenant).json()
+	writer := as(s.PAT(tenant, user, perm.ProgrammesWrite).Reveal(), tenant).json()
+	path := listPath + "/" + s.create(writer, `{"name":"x"}`).ID.String()
+	for _, c := range []struct {
+		method, path string
+		h            header
+	}{
+		{"GET", listPath, writer}, {"GET", path, writer}, {"POST", listPath, reader}, {"PATCH", path, reader},
+		{"POST", path + "/transitions", reader}, {"POST", listPath + "/imports", reader}, {"GET", listPath + "/imports/" + uuid.NewString(), reader},
+	} {
+		s.do(c.method, c.path, c.h, `{"to":"active"}`).expect(t, 403, "FORBIDDEN", "insufficient_scope")
+	}
+}
