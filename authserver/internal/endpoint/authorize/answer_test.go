@@ -1,0 +1,324 @@
+package authorize_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/consent"
+	"github.com/almonerhq/almoner/authserver/internal/fixture"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+func approve(page *browsertest.Page) *browsertest.Page {
+	return page.Send("/oauth/authorize", browsertest.Fields{"decision": "approve"})
+}
+
+func deny(page *browsertest.Page) *browsertest.Page {
+	return page.Send("/oauth/authorize", browsertest.Fields{"decision": "deny"})
+}
+
+// callback returns the query that the answer sends to the callback.
+func callback(t *testing.T, page *browsertest.Page) url.Values {
+	t.Helper()
+	if page.Status != http.StatusSeeOther {
+		t.Fatalf("%d: %s", page.Status, page.Text())
+	}
+	to, err := url.Parse(page.Location())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to.Query()
+}
+
+// redeem exchanges a code as the token endpoint would.
+func redeem(site *browsertest.Site, c client.Client, code, codeChallenge string) (grant.Issued, error) {
+	ctx := context.Background()
+	token, err := site.Keeper.ReadToken(grant.Code, credential.Secret(code))
+	if err != nil {
+		return grant.Issued{}, err
+	}
+	facts, err := site.Keeper.Facts(ctx, c.ID, token.GrantID)
+	if err != nil {
+		return grant.Issued{}, err
+	}
+	return site.Keeper.Redeem(ctx, facts, token, grant.CodeTerms{
+		ClientID: c.ID, RedirectURI: c.Redirects[0], Resource: browsertest.Resource, Challenge: codeChallenge,
+	})
+}
+
+func TestApprovalSendsACodeThatIsWorthWhatWasOnThePage(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.Member(perm.ProgrammesRead, perm.EngageReadForms)
+	assistant := site.World.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
+	answer := approve(site.SignedIn(ada).Get(request(connector(assistant), nil)))
+	query := callback(t, answer)
+	if !strings.HasPrefix(answer.Location(), fixture.Callback+"?code=") || query.Get("state") != state || query.Get("iss") != browsertest.Issuer || len(query) != 3 {
+		t.Errorf("sent to %s with %d parameters", fixture.Callback, len(query))
+	}
+	if strings.Contains(answer.Location(), "+") {
+		t.Error("a plus sign in the address: not every client reads it as a space")
+	}
+	if answer.Body != "" {
+		t.Error("the redirect has a body")
+	}
+	issued, err := redeem(site, assistant, query.Get("code"), challenge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := issued.Grant
+	if g.Permissions.Scope() != "programmes:read:programmes" || g.UserID != ada.ID || g.TenantID != site.World.TenantID || g.Resource != browsertest.Resource {
+		t.Errorf("grant: %+v", g)
+	}
+	if life := time.Until(g.Ends); life < 30*24*time.Hour-time.Minute || life > 30*24*time.Hour {
+		t.Errorf("it lasts %v", life)
+	}
+}
+
+func TestTheCallbacksOwnQueryStaysByteForByte(t *testing.T) {
+	site := browsertest.Start(t)
+	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	const uri = "https://app.example.org/cb?b=%7e&a=1+2&&c"
+	site.World.Exec(`update account.oauth_clients set redirect_uris = $2 where id = $1`, app.ID, []string{uri})
+	app.Redirects = []string{uri}
+	answer := approve(site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil)))
+	if !strings.HasPrefix(answer.Location(), uri+"&code=") {
+		t.Errorf("%d %.80s", answer.Status, answer.Location())
+	}
+}
+
+func TestDenialSendsAccessDenied(t *testing.T) {
+	site := browsertest.Start(t)
+	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	query := callback(t, deny(site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))))
+	if query.Get("error") != "access_denied" || query.Get("state") != state || query.Get("iss") != browsertest.Issuer || query.Has("code") {
+		t.Errorf("%v", query)
+	}
+	if n := site.Count(`select count(*) from account.grants`); n != 0 {
+		t.Errorf("%d grants", n)
+	}
+}
+
+func TestApprovalTwiceIsOneGrantWithTheLatestCode(t *testing.T) {
+	site := browsertest.Start(t)
+	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
+	first, second := callback(t, approve(page)), callback(t, approve(page))
+	if n := site.Count(`select count(*) from account.grants`); n != 1 {
+		t.Fatalf("%d grants", n)
+	}
+	var refused *grant.Refusal
+	if _, err := redeem(site, app, first.Get("code"), ""); !errors.As(err, &refused) {
+		t.Errorf("the replaced code: %v", err)
+	}
+	if _, err := redeem(site, app, second.Get("code"), ""); err != nil {
+		t.Fatalf("the latest code: %v", err)
+	}
+	for name, answer := range map[string]*browsertest.Page{"approve": approve(page), "deny": deny(page)} {
+		if answer.Status != http.StatusConflict || answer.Location() != "" {
+			t.Errorf("%s once it is redeemed: %d to %q", name, answer.Status, answer.Location())
+		}
+	}
+	if n := site.Count(`select count(*) from account.grants where state = 'active'`); n != 1 {
+		t.Error("the grant did not stay as it was")
+	}
+}
+
+func TestDenialAfterApprovalTakesTheUnusedCodeBack(t *testing.T) {
+	site := browsertest.Start(t)
+	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
+	code := callback(t, approve(page)).Get("code")
+	if callback(t, deny(page)).Get("error") != "access_denied" {
+		t.Error("the denial was not sent")
+	}
+	if _, err := redeem(site, app, code, ""); err == nil {
+		t.Error("the code still works")
+	}
+}
+
+func TestAnApprovalCountsInItsOwnSessionAlone(t *testing.T) {
+	site := browsertest.Start(t)
+	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
+	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	path := request(confidential(app), nil)
+	browser := site.SignedIn(ada)
+	form := browser.Get(path).Form("/oauth/authorize")
+	form.Set("decision", "approve")
+	relogged := site.SignedIn(ada)
+	forged := url.Values{"decision": {"approve"}, "ticket": {flip(form.Get("ticket"))}}
+	for name, answer := range map[string]*browsertest.Page{
+		"nobody":                    site.Browser().Post("/oauth/authorize", form),
+		"somebody else":             site.SignedIn(eve).Post("/oauth/authorize", form),
+		"the user at another place": relogged.Post("/oauth/authorize", form),
+		"a forged ticket":           browser.Post("/oauth/authorize", forged),
+		"no ticket":                 browser.Post("/oauth/authorize", url.Values{"decision": {"approve"}}),
+		"the request alone":         browser.Post(path, url.Values{"decision": {"approve"}}),
+	} {
+		if answer.Status != http.StatusForbidden || answer.Location() != "" {
+			t.Errorf("%s: %d to %q", name, answer.Status, answer.Location())
+		}
+	}
+	for name, header := range map[string]http.Header{
+		"foreign origin": {"Origin": {"https://evil.example"}}, "cross-site": {"Sec-Fetch-Site": {"cross-site"}}, "null": {"Origin": {"null"}},
+	} {
+		browser.Headers = header
+		if answer := browser.Post("/oauth/authorize", form); answer.Status != http.StatusForbidden {
+			t.Errorf("%s: %d", name, answer.Status)
+		}
+	}
+	if n := site.Count(`select count(*) from account.grants`); n != 0 {
+		t.Fatalf("%d grants", n)
+	}
+	browser.Headers = http.Header{}
+	if answer := browser.Post("/oauth/authorize", form); answer.Status != http.StatusSeeOther {
+		t.Errorf("its own session: %d", answer.Status)
+	}
+}
+
+func flip(text string) string {
+	changed := []byte(text)
+	changed[len(changed)/2] ^= 1
+	return string(changed)
+}
+
+func TestABadFormApprovesNothing(t *testing.T) {
+	site := browsertest.Start(t)
+	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
+	ticket := browser.Get(request(confidential(app), nil)).Form("/oauth/authorize").Get("ticket")
+	for name, form := range map[string]url.Values{
+		"no decision":       {"ticket": {ticket}},
+		"another decision":  {"ticket": {ticket}, "decision": {"Approve"}},
+		"both decisions":    {"ticket": {ticket}, "decision": {"deny", "approve"}},
+		"two tickets":       {"ticket": {ticket, ticket}, "decision": {"approve"}},
+		"decision by query": {"ticket": {ticket}},
+	} {
+		path := "/oauth/authorize"
+		if name == "decision by query" {
+			path += "?decision=approve"
+		}
+		if answer := browser.Post(path, form); answer.Status != http.StatusBadRequest {
+			t.Errorf("%s: %d", name, answer.Status)
+		}
+	}
+	if answer := browser.Post("/oauth/authorize", url.Values{"ticket": {strings.Repeat("a", 70<<10)}}); answer.Status != http.StatusRequestEntityTooLarge {
+		t.Errorf("70 KiB: %d", answer.Status)
+	}
+	site.Wait(consent.TicketLife + time.Second)
+	if answer := browser.Post("/oauth/authorize", url.Values{"ticket": {ticket}, "decision": {"approve"}}); answer.Status != http.StatusBadRequest {
+		t.Errorf("after an hour: %d", answer.Status)
+	}
+	if n := site.Count(`select count(*) from account.grants`); n != 0 {
+		t.Errorf("%d grants", n)
+	}
+}
+
+func TestWhatWasLostWhileThePageWasOpenIsNotGiven(t *testing.T) {
+	site := browsertest.Start(t)
+	both := []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite}
+	for name, c := range map[string]struct {
+		kind   client.Kind
+		change func(user, app uuid.UUID)
+		status int
+	}{
+		"membership": {client.Connector, func(user, _ uuid.UUID) {
+			site.World.Exec(`delete from account.memberships where user_id = $1`, user)
+		}, 403},
+		"every permission": {client.Connector, func(user, _ uuid.UUID) {
+			site.World.Exec(`update account.memberships set permissions = '{engage:read:forms}' where user_id = $1`, user)
+		}, 403},
+		"one that a confidential client requires": {client.Confidential, func(user, _ uuid.UUID) {
+			site.World.Exec(`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`, user)
+		}, 403},
+		"LLM integration": {client.Connector, func(uuid.UUID, uuid.UUID) { site.World.SetLLM(false) }, 403},
+		"the application": {client.Confidential, func(_, app uuid.UUID) {
+			site.World.Exec(`update account.oauth_clients set deleted_at = now() where id = $1`, app)
+		}, 400},
+		"its address": {client.Confidential, func(_, app uuid.UUID) {
+			site.World.Exec(`update account.oauth_clients set redirect_uris = '{https://elsewhere.example/cb}' where id = $1`, app)
+		}, 400},
+	} {
+		ada := site.Member(both...)
+		app, _ := site.World.Confidential(both...)
+		path := request(confidential(app), nil)
+		if c.kind == client.Connector {
+			app = site.World.Connector(browsertest.Resource, both...)
+			path = request(connector(app), nil)
+		}
+		page := site.SignedIn(ada).Get(path)
+		c.change(ada.ID, app.ID)
+		answer := approve(page)
+		if answer.Status != c.status || answer.Location() != "" {
+			t.Errorf("%s lost: %d to %q", name, answer.Status, answer.Location())
+		}
+		if n := site.Count(`select count(*) from account.grants where client_id = $1`, app.ID); n != 0 {
+			t.Errorf("%s lost: %d grants", name, n)
+		}
+		site.World.SetLLM(true)
+	}
+}
+
+func TestAConnectorGetsWhatIsLeftAndNeverMoreThanWasOnThePage(t *testing.T) {
+	site := browsertest.Start(t)
+	asked := []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms}
+	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
+	assistant := site.World.Connector(browsertest.Resource, asked...)
+	page := site.SignedIn(ada).Get(request(connector(assistant), nil))
+	site.World.Exec(`update account.memberships set permissions = '{programmes:read:programmes,engage:read:forms}' where user_id = $1`, ada.ID)
+	issued, err := redeem(site, assistant, callback(t, approve(page)).Get("code"), challenge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if issued.Grant.Permissions.Scope() != "programmes:read:programmes" {
+		t.Errorf("granted %s", issued.Grant.Permissions.Scope())
+	}
+}
+
+func TestWithoutAStoreThereIsNoConsentAndLaterThereIs(t *testing.T) {
+	site := browsertest.Start(t)
+	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
+	path := request(confidential(app), nil)
+	page := browser.Get(path)
+	site.Redis.Pause()
+	if answer := approve(page); answer.Status != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
+		t.Errorf("without Redis: %d", answer.Status)
+	}
+	site.Redis.Resume()
+	restore := site.CutPostgres()
+	for name, answer := range map[string]*browsertest.Page{"page": browser.Get(path), "approval": approve(page)} {
+		if answer.Status != http.StatusServiceUnavailable || answer.Location() != "" {
+			t.Errorf("%s without Postgres: %d", name, answer.Status)
+		}
+	}
+	restore()
+	if _, err := redeem(site, app, callback(t, approve(page)).Get("code"), ""); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+func TestNoSecretIsLogged(t *testing.T) {
+	site := browsertest.Start(t)
+	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
+	page := browser.Get(request(confidential(app), nil))
+	code := callback(t, approve(page)).Get("code")
+	for name, secret := range map[string]string{
+		"code": code, "ticket": page.Form("/oauth/authorize").Get("ticket"), "cookie": browser.Cookies()[0].Value, "password": browsertest.Password,
+	} {
+		if strings.Contains(site.Log.String(), secret) {
+			t.Errorf("the %s is in the log", name)
+		}
+	}
+}
