@@ -1,0 +1,240 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// echo is a service that answers with its name and what it was asked.
+func echo(t *testing.T, name string) *url.URL {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		proxies, _ := web.ParseProxies(SourceAddress)
+		host, _, _ := net.SplitHostPort(r.RemoteAddr)
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		w.Header().Set(web.RequestIDHeader, r.Header.Get(web.RequestIDHeader))
+		web.JSON(w, http.StatusOK, map[string]any{
+			"name": name, "host": r.Host, "uri": r.RequestURI, "header": r.Header, "from": host,
+			"caller": proxies.ClientAddress(r).String(),
+		})
+	}))
+	t.Cleanup(server.Close)
+	return address(t, server.URL)
+}
+
+func address(t *testing.T, text string) *url.URL {
+	t.Helper()
+	parsed, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed
+}
+
+func serve(t *testing.T, backends Backends) string {
+	t.Helper()
+	server := httptest.NewServer(New(backends, slog.New(slog.DiscardHandler)))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+type echoed struct {
+	Name, Host, URI, From, Caller string
+	Header                        http.Header
+}
+
+func ask(t *testing.T, request *http.Request) (echoed, *http.Response) {
+	t.Helper()
+	response, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	var out echoed
+	if err := json.NewDecoder(response.Body).Decode(&out); err != nil {
+		t.Fatal(err)
+	}
+	return out, response
+}
+
+func get(t *testing.T, address string) *http.Request {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return request
+}
+
+func TestPathsGoWhereTheContractSays(t *testing.T) {
+	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: echo(t, "resource")})
+	for path, want := range map[string]string{
+		"/v1/account/oauth/token":                     "account",
+		"/v1/account":                                 "account",
+		"/.well-known/oauth-authorization-server":     "account",
+		"/.well-known/oauth-authorization-server/v1":  "account",
+		"/.well-known/openid-configuration":           "account",
+		"/.well-known/openid-configuration/mcp":       "account",
+		"/mcp/.well-known/oauth-authorization-server": "account",
+		"/mcp/.well-known/openid-configuration":       "account",
+		"/authorize":                                  "account",
+		"/token":                                      "account",
+		"/register":                                   "account",
+		"/":                                           "resource",
+		"/v1/programmes/programmes":                   "resource",
+		"/v1/accounts":                                "resource",
+		"/v1/engage/public/forms/x":                   "resource",
+		"/mcp":                                        "resource",
+		"/mcp/.well-known/oauth-protected-resource":   "resource",
+		"/.well-known/oauth-protected-resource/mcp":   "resource",
+		"/token/x":                                    "resource",
+		"/oauth/authorize":                            "resource",
+		"/healthz":                                    "resource",
+	} {
+		if got, _ := ask(t, get(t, base+path)); got.Name != want {
+			t.Errorf("%s went to %s, want %s", path, got.Name, want)
+		}
+	}
+}
+
+func TestNothingThatTheCallerClaimsAboutItselfPasses(t *testing.T) {
+	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: echo(t, "resource")})
+	request := get(t, base+"/v1/programmes/programmes")
+	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port",
+		"X-Forwarded-Prefix", "X-Real-Ip", "Forwarded"} {
+		request.Header.Set(name, "203.0.113.9")
+	}
+	got, _ := ask(t, request)
+	if got.Caller != "127.0.0.1" || got.From != SourceAddress {
+		t.Errorf("caller %s by way of %s", got.Caller, got.From)
+	}
+	for name, values := range got.Header {
+		if strings.Contains(strings.Join(values, " "), "203.0.113.9") {
+			t.Errorf("%s: %v", name, values)
+		}
+	}
+	if want := strings.TrimPrefix(base, "http://"); got.Host != want || got.Header.Get("X-Forwarded-Host") != want {
+		t.Errorf("host %s, X-Forwarded-Host %s, want %s", got.Host, got.Header.Get("X-Forwarded-Host"), want)
+	}
+}
+
+func TestPathAndQueryPassByteByByte(t *testing.T) {
+	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: echo(t, "resource")})
+	host := strings.TrimPrefix(base, "http://")
+	for _, uri := range []string{"/v1/a%2Fb/?q=a+b&q=%zz;x=1&limit=", "/v1/x?a=1;b=2", "/v1/%7Ehome?%20"} {
+		connection, err := net.Dial("tcp", host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(connection, "GET "+uri+" HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n")
+		response, err := http.ReadResponse(bufio.NewReader(connection), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got echoed
+		if err := json.NewDecoder(response.Body).Decode(&got); err != nil {
+			t.Fatal(err)
+		}
+		_ = connection.Close()
+		if got.URI != uri {
+			t.Errorf("%s arrived as %s", uri, got.URI)
+		}
+	}
+}
+
+func TestTheRequestHasOneIDOnBothSides(t *testing.T) {
+	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: echo(t, "resource")})
+	got, response := ask(t, get(t, base+"/v1/programmes/programmes"))
+	ids := response.Header.Values(web.RequestIDHeader)
+	if len(ids) != 1 || ids[0] == "" || got.Header.Get(web.RequestIDHeader) != ids[0] {
+		t.Errorf("the caller got %v, the service %v", ids, got.Header.Values(web.RequestIDHeader))
+	}
+}
+
+func TestAuthserversTakeTurns(t *testing.T) {
+	base := serve(t, Backends{Account: []*url.URL{echo(t, "one"), echo(t, "two")}, Resource: echo(t, "resource")})
+	count := map[string]int{}
+	for range 10 {
+		got, _ := ask(t, get(t, base+"/token"))
+		count[got.Name]++
+	}
+	if count["one"] != 5 || count["two"] != 5 {
+		t.Errorf("turns: %v", count)
+	}
+}
+
+func TestAServiceThatIsDownIsA503InTheShapeOfThePath(t *testing.T) {
+	nobody := httptest.NewServer(http.NotFoundHandler())
+	nobody.Close()
+	base := serve(t, Backends{Account: []*url.URL{address(t, nobody.URL)}, Resource: address(t, nobody.URL)})
+	for path, want := range map[string]string{
+		"/v1/programmes/programmes": `{"error":{"code":"UNAVAILABLE",`,
+		"/mcp":                      `{"error":{"code":"UNAVAILABLE",`,
+		"/v1/account/oauth/token":   `{"error":"temporarily_unavailable","error_description":`,
+	} {
+		response, err := http.Get(base + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusServiceUnavailable || !strings.HasPrefix(string(body), want) ||
+			response.Header.Get("Retry-After") == "" || response.Header.Get(web.RequestIDHeader) == "" {
+			t.Errorf("%s: %d %v %s", path, response.StatusCode, response.Header, body)
+		}
+	}
+}
+
+func TestABodyWithoutEndIsA413(t *testing.T) {
+	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: echo(t, "resource")})
+	body := io.LimitReader(endless{}, maxBody+1)
+	response, err := http.Post(base+"/v1/programmes/programmes/imports", "text/csv", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("status %d", response.StatusCode)
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
+}
+
+func TestACallerWhoLeavesEndsTheRequestBehind(t *testing.T) {
+	entered, left := make(chan struct{}), make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(entered)
+		<-r.Context().Done()
+		close(left)
+	}))
+	defer slow.Close()
+	base := serve(t, Backends{Account: []*url.URL{address(t, slow.URL)}, Resource: address(t, slow.URL)})
+	ctx, leave := context.WithCancel(t.Context())
+	request := get(t, base+"/v1/programmes/programmes").WithContext(ctx)
+	go func() { <-entered; leave() }()
+	if response, err := http.DefaultTransport.RoundTrip(request); err == nil {
+		_ = response.Body.Close()
+		t.Error("answered although the caller had left")
+	}
+	<-left
+}
