@@ -1,0 +1,39 @@
+package app
+
+import (
+	"strings"
+	"testing"
+)
+
+const goodKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+
+func TestEverySettingIsChecked(t *testing.T) {
+	good := map[string]string{"ALMONER_BASE_URL": "http://localhost:8080", "ALMONER_DATABASE_URL": "postgres://x:hush@localhost/x", "ALMONER_KEYS": goodKey}
+	environ := func(name, value string) []string {
+		var out []string
+		for n, v := range good {
+			if n != name {
+				out = append(out, n+"="+v)
+			}
+		}
+		return append(out, name+"="+value)
+	}
+	c, err := LoadConfig(environ("ALMONER_JWKS_URL", ""))
+	if err != nil || c.Listen != "127.0.0.1:8082" || c.JWKSURL != "http://localhost:8080/v1/account/oauth/jwks" || c.Connections != 16 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	for _, wrong := range []struct{ name, value string }{
+		{"ALMONER_BASE_URL", ""}, {"ALMONER_BASE_URL", "localhost:8080"}, {"ALMONER_BASE_URL", "http://localhost:8080/"}, {"ALMONER_BASE_URL", "http://localhost/api"},
+		{"ALMONER_BASE_URL", "ftp://localhost"}, {"ALMONER_BASE_URL", "http://u:hush@localhost"}, {"ALMONER_BASE_URL", "http://localhost?x"}, {"ALMONER_BASE_URL", "http://LOCALHOST"},
+		{"ALMONER_KEYS", "hush"}, {"ALMONER_KEYS", goodKey + ",hush"}, {"ALMONER_DATABASE_URL", ""}, {"ALMONER_JWKS_URL", "file:///hush"},
+		{"ALMONER_DATABASE_CONNECTIONS", "1"}, {"ALMONER_DATABASE_CONNECTIONS", "hush"},
+	} {
+		_, err := LoadConfig(environ(wrong.name, wrong.value))
+		if err == nil || strings.Contains(err.Error(), "hush") {
+			t.Errorf("%s=%s: %v", wrong.name, wrong.value, err)
+		}
+	}
+	if _, err := LoadMigrateConfig(nil); err == nil || !strings.Contains(err.Error(), "ALMONER_DATABASE_URL") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,46 @@
+package app
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// RFC 9728; contract, sections 1 and 5.
+func TestTheResourcesDescribeThemselvesToEveryOrigin(t *testing.T) {
+	s := newService(t)
+	for path, resource := range map[string]string{"/v1": base + "/v1", "/mcp": base + "/mcp", "": base + "/mcp"} {
+		a := s.get("/.well-known/oauth-protected-resource"+path, header{"Origin": "https://elsewhere.example"})
+		var document struct {
+			Resource             string   `json:"resource"`
+			AuthorizationServers []string `json:"authorization_servers"`
+			Scopes               []string `json:"scopes_supported"`
+			Methods              []string `json:"bearer_methods_supported"`
+			Name                 string   `json:"resource_name"`
+		}
+		a.decode(t, &document)
+		if a.Status != 200 || a.Header.Get("Content-Type") != "application/json" || document.Resource != resource || document.Name == "" ||
+			!slices.Equal(document.AuthorizationServers, []string{base}) || !slices.Equal(document.Methods, []string{"header"}) {
+			t.Errorf("%d %s", a.Status, a.Body)
+		}
+		if !slices.Equal(document.Scopes, perm.ForConnectors().Strings()) || slices.Contains(document.Scopes, "offline_access") || slices.Contains(document.Scopes, "account:api:access") {
+			t.Errorf("%v", document.Scopes)
+		}
+		preflight := s.do("OPTIONS", "/.well-known/oauth-protected-resource"+path, header{
+			"Origin": "https://elsewhere.example", "Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "mcp-protocol-version"}, "")
+		for _, one := range []answer{a, preflight} {
+			if one.Header.Get("Access-Control-Allow-Origin") != "*" || one.Header.Get("Access-Control-Expose-Headers") != "WWW-Authenticate" ||
+				one.Header.Get("Access-Control-Allow-Credentials") != "" {
+				t.Errorf("%v", one.Header)
+			}
+		}
+		if preflight.Status != 204 || preflight.Header.Get("Access-Control-Allow-Headers") != "*, Authorization" {
+			t.Errorf("%d %v", preflight.Status, preflight.Header)
+		}
+	}
+	tenant, pat := s.reader()
+	if a := s.get(listPath, as(pat, tenant).with("Origin", "https://elsewhere.example")); a.Header.Get("Access-Control-Allow-Origin") != "" {
+		t.Error("the workspace API opens itself to browsers")
+	}
+}

@@ -1,0 +1,99 @@
+package programme
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func TestTheArrowsOfTheStatus(t *testing.T) { // P2
+	all := []Status{Draft, Active, Completed, Archived}
+	allowed := map[[2]Status]bool{{Draft, Active}: true, {Draft, Archived}: true, {Active, Completed}: true, {Completed, Archived}: true}
+	for _, from := range all {
+		for _, to := range all {
+			if from.CanBecome(to) != allowed[[2]Status{from, to}] {
+				t.Errorf("%s to %s", from, to)
+			}
+		}
+	}
+}
+
+func TestADateHasOneSpelling(t *testing.T) {
+	for _, good := range []string{"2026-04-01", "2024-02-29", "0001-01-01", "9999-12-31"} {
+		if day, err := ParseDate(good); err != nil || day.String() != good {
+			t.Errorf("%s: %s, %v", good, day, err)
+		}
+	}
+	for _, bad := range []string{"", "2026-4-1", "2026-02-29", "0000-01-01", "-001-01-01", "2026-04-01T00:00:00Z", " 2026-04-01", "20260401", "2026-13-01", "10000-01-01"} {
+		if day, err := ParseDate(bad); err == nil {
+			t.Errorf("%q: %s", bad, day)
+		}
+	}
+}
+
+func TestChangesLeaveAloneWhatTheyDoNotName(t *testing.T) {
+	day := func(text string) *Date {
+		d, err := ParseDate(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &d
+	}
+	name, long := "Youth Café", strings.Repeat("é", MaxName+1)
+	before := Programme{Name: "Warm Homes", Summary: "Advice", Status: Active, StartsOn: day("2026-04-01"), EndsOn: day("2026-09-30")}
+	after, err := Change{Name: &name}.Apply(before)
+	if want := before; err != nil || after.Name != name || after.Summary != want.Summary || after.StartsOn != want.StartsOn || after.Status != Active {
+		t.Errorf("%+v, %v", after, err)
+	}
+	if after, err := (Change{EndsOn: &DateChange{}}).Apply(before); err != nil || after.EndsOn != nil || after.StartsOn == nil {
+		t.Errorf("%+v, %v", after, err)
+	}
+	for name, change := range map[string]Change{
+		"ends before it starts":   {EndsOn: &DateChange{day("2026-03-31")}},
+		"starts after it ends":    {StartsOn: &DateChange{day("2026-10-01")}},
+		"a name that is too long": {Name: &long},
+	} {
+		if _, err := change.Apply(before); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	if _, err := (Change{StartsOn: &DateChange{day("2026-09-30")}}).Apply(before); err != nil {
+		t.Error("a programme of one day is refused")
+	}
+}
+
+// Whatever the file holds, all rows are good or none is kept, and every fault names a row of the file.
+func FuzzImport(f *testing.F) {
+	for _, seed := range []string{
+		"name\nx\n", "name,status\nx,draft\n,active\n", "\ufeffname\r\n\"a\r\nb\"\r\n", "name\n\"x\n", "summary\nx", "", "name,name\nx,y", "startsOn,name\n2026-04-01,x",
+		"name,startsOn,endsOn\nx,2026-04-02,2026-04-01", "name\n\n\nx",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if CheckImport(text) != nil {
+			return
+		}
+		rows, wrong := ReadImport(text)
+		if len(wrong) > 0 && rows != nil || len(wrong) > MaxImportErrors || len(rows) > MaxImportRows {
+			t.Errorf("%d rows beside %d faults", len(rows), len(wrong))
+		}
+		for _, e := range wrong {
+			if e.Row < 2 || e.Message == "" || e.Row > strings.Count(text, "\n")+2 {
+				t.Errorf("%+v", e)
+			}
+		}
+		for _, d := range rows {
+			if d.Check() != nil || !utf8.ValidString(d.Name+d.Summary) {
+				t.Errorf("%+v", d)
+			}
+		}
+	})
+}
+
+func TestTheFaultsOfAnImportAreBounded(t *testing.T) {
+	_, wrong := ReadImport("name,startsOn\n" + strings.Repeat(",x\n", 5000))
+	if len(wrong) != MaxImportErrors {
+		t.Errorf("%d faults", len(wrong))
+	}
+}

@@ -1,0 +1,203 @@
+package postgres
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+)
+
+func open(t *testing.T, w *postgrestest.World) *Store {
+	t.Helper()
+	store, err := Open(t.Context(), w.Database.Resourceapi, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	return store
+}
+
+// P3, and what it costs: a page is read from the index in its order, however many programmes there are.
+func TestAPageIsReadFromItsIndexWithoutSorting(t *testing.T) {
+	w := postgrestest.New(t)
+	store := open(t, w)
+	tenant := w.Tenant()
+	for range 4 {
+		w.Programmes(w.Tenant(), 3000)
+	}
+	w.Programmes(tenant, 20_000)
+	// The oldest are archived: a list of them that began at the newest would read all the others first.
+	w.Exec("update resource.programmes set status = 'archived' where created_at < '2026-03-01 09:30:00+00'")
+	w.Exec("analyze resource.programmes")
+	middle := &programme.Position{CreatedAt: time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC), ID: uuid.New()}
+	for name, c := range map[string]struct {
+		query programme.Query
+		index string
+	}{
+		"first page":           {programme.Query{Tenant: tenant, Limit: 200}, "programmes_page"},
+		"a page in the middle": {programme.Query{Tenant: tenant, Limit: 50, After: middle}, "programmes_page"},
+		"a status":             {programme.Query{Tenant: tenant, Limit: 50, Filter: programme.Filter{Status: programme.Archived}}, "programmes_page_by_status"},
+		"and its next page":    {programme.Query{Tenant: tenant, Limit: 50, After: middle, Filter: programme.Filter{Status: programme.Archived}}, "programmes_page_by_status"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, args := pageSQL(c.query)
+			rows, err := store.pool.Query(t.Context(), "explain (analyze, buffers) "+text, args...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan := strings.Join(lines, "\n")
+			if strings.Contains(plan, "Sort") || strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Filter:") ||
+				!strings.Contains(plan, "Index Scan using "+c.index+" ") {
+				t.Errorf("%s", plan)
+			}
+		})
+	}
+}
+
+func TestTheServicesRoleMayDoWhatItNeedsAndNoMore(t *testing.T) {
+	w := postgrestest.New(t)
+	store := open(t, w)
+	for _, forbidden := range []string{
+		"select * from account.users", "select * from account.personal_access_tokens", "update account.memberships set permissions = '{}'",
+		"drop table resource.programmes", "create table resource.mine (x int)", "create table public.mine (x int)", "delete from goose_resourceapi",
+	} {
+		if _, err := store.pool.Exec(t.Context(), forbidden); err == nil || !strings.Contains(err.Error(), "42501") {
+			t.Errorf("%s: %v", forbidden, err)
+		}
+	}
+}
+
+func TestEverySessionIsBoundedAndNeverSpeaksTheSimpleProtocol(t *testing.T) {
+	w := postgrestest.New(t)
+	url := w.Database.Resourceapi + "?default_query_exec_mode=simple_protocol&statement_timeout=0"
+	if strings.Contains(w.Database.Resourceapi, "?") {
+		url = w.Database.Resourceapi + "&default_query_exec_mode=simple_protocol&statement_timeout=0"
+	}
+	store, err := Open(t.Context(), url, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	if mode := store.pool.Config().ConnConfig.DefaultQueryExecMode; mode != pgx.QueryExecModeCacheStatement {
+		t.Errorf("mode %s", mode)
+	}
+	began := time.Now()
+	_, err = store.pool.Exec(context.Background(), "select pg_sleep(5)")
+	if took := time.Since(began); !unavailable(err) || took > 2*time.Second {
+		t.Errorf("%v after %s", err, took)
+	}
+}
+
+func TestAMistakenURLIsNotQuoted(t *testing.T) {
+	_, err := Open(t.Context(), "postgres://user:swordfish@host:port:x/db", 2)
+	migrateErr := Migrate(t.Context(), "postgres://user:swordfish@host:port:x/db")
+	if err == nil || migrateErr == nil || strings.Contains(err.Error()+migrateErr.Error(), "swordfish") {
+		t.Errorf("%v, %v", err, migrateErr)
+	}
+}
+
+// P5: a worker that dies with an import in hand leaves it as it was, and the next one does it once.
+func TestAnImportIsDoneOnceWhateverHappensToItsWorkers(t *testing.T) {
+	w := postgrestest.New(t)
+	store := open(t, w)
+	tenant := w.Tenant()
+	var id uuid.UUID
+	_, err := store.Once(t.Context(), idempotency.Key{}, func(ctx context.Context, writer programme.Writer) (a idempotency.Answer, err error) {
+		id, err = writer.AcceptImport(ctx, tenant, w.User(), "name\n"+strings.Repeat("x\n", 500))
+		return a, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// The insert fails half way, as if the server had gone: nothing of it stays, and the import waits.
+	w.Exec(`create function resource.fail() returns trigger language plpgsql as $$ begin
+		if (select count(*) from resource.programmes) >= 0 and new.name = 'x' and random() < 0.02 then raise exception 'gone' using errcode = '57P01'; end if; return new; end $$`)
+	w.Exec("create trigger fail before insert on resource.programmes for each row execute function resource.fail()")
+	found, err := store.ProcessImport(t.Context())
+	if !found || err == nil {
+		t.Fatalf("%v, %v", found, err)
+	}
+	if n := w.Count("select count(*) from resource.programmes"); n != 0 {
+		t.Errorf("%d programmes of an import that failed", n)
+	}
+	if i, err := store.Import(t.Context(), tenant, id); err != nil || i.Status != programme.ImportAccepted {
+		t.Errorf("%+v, %v", i, err)
+	}
+	if found, err := store.ProcessImport(t.Context()); found || err != nil {
+		t.Errorf("tried again at once: %v, %v", found, err)
+	}
+	w.Exec("drop trigger fail on resource.programmes")
+	w.Exec("update resource.imports set try_at = now()")
+
+	done := make(chan bool, 8)
+	for range cap(done) {
+		go func() {
+			found, err := store.ProcessImport(context.Background())
+			if err != nil {
+				t.Errorf("%v", err)
+			}
+			done <- found
+		}()
+	}
+	times := 0
+	for range cap(done) {
+		if <-done {
+			times++
+		}
+	}
+	i, err := store.Import(t.Context(), tenant, id)
+	if n := w.Count("select count(*) from resource.programmes"); times != 1 || n != 500 || err != nil || i.Imported != 500 || i.Status != programme.ImportProcessed {
+		t.Errorf("%d workers did it, %d programmes, %+v, %v", times, n, i, err)
+	}
+}
+
+func TestKeysAreForgottenAfterTheirLife(t *testing.T) {
+	w := postgrestest.New(t)
+	store := open(t, w)
+	for _, age := range []string{"23 hours 59 minutes", "24 hours 1 second"} {
+		w.Exec(`insert into resource.idempotency_keys (tenant_id, user_id, route, key, body_hash, created_at)
+			values (gen_random_uuid(), gen_random_uuid(), 'POST /', 'k', sha256(''), now() - $1::interval)`, age)
+	}
+	if err := store.ForgetKeys(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.Count("select count(*) from resource.idempotency_keys"); n != 1 {
+		t.Errorf("%d left", n)
+	}
+}
+
+func TestMigrateMakesTheSchemaAndThenHasNothingToDo(t *testing.T) {
+	w := postgrestest.New(t)
+	w.Exec("drop schema resource cascade")
+	w.Exec("drop table goose_resourceapi")
+	results := make(chan error, 3)
+	for range cap(results) {
+		go func() { results <- Migrate(context.Background(), w.Database.Owner) }()
+	}
+	for range cap(results) {
+		if err := <-results; err != nil {
+			t.Errorf("%v", err)
+		}
+	}
+	tenant := w.Tenant()
+	w.Programmes(tenant, 1)
+	page, err := open(t, w).Page(t.Context(), programme.Query{Tenant: tenant, Limit: 5})
+	if err != nil || len(page.Programmes) != 1 || page.Programmes[0].Version != 1 {
+		t.Errorf("%+v, %v", page, err)
+	}
+	if err := Migrate(t.Context(), w.Database.Owner); err != nil {
+		t.Errorf("a second time: %v", err)
+	}
+}

@@ -1,0 +1,116 @@
+package standing
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/almonerhq/almoner/shared/testkit"
+)
+
+func TestTheUseOfCredentialsReachesTheirRows(t *testing.T) {
+	database := testkit.NewDatabase(t)
+	owner, err := pgx.Connect(t.Context(), database.Owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = owner.Close(context.Background()) }()
+	pat, unused, grant := uuid.New(), uuid.New(), uuid.New()
+	for _, statement := range []string{
+		`insert into account.organisations (id, name) values ('00000000-0000-4000-8000-000000000001', 'o')`,
+		`insert into account.tenants (id, organisation_id, name) values ('00000000-0000-4000-8000-000000000002', '00000000-0000-4000-8000-000000000001', 't')`,
+		`insert into account.users (id, email, name) values ('00000000-0000-4000-8000-000000000003', 'a@b.c', 'u')`,
+		`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions, token_endpoint_auth_method)
+			values ('00000000-0000-4000-8000-000000000004', 'confidential', '00000000-0000-4000-8000-000000000002', 'c', '{}', '{}', 'client_secret_json')`,
+		`insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, expires_at)
+			select id, sha256(id::text::bytea), '00000000-0000-4000-8000-000000000003', '00000000-0000-4000-8000-000000000002', 'p', '{}', now() + interval '1 day'
+			from unnest(array['` + pat.String() + `'::uuid, '` + unused.String() + `'::uuid]) as id`,
+		`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
+			values ('` + grant.String() + `', 'confidential', '00000000-0000-4000-8000-000000000004', '00000000-0000-4000-8000-000000000003', '00000000-0000-4000-8000-000000000002', '{}', 'r', 'active', now() + interval '1 day')`,
+	} {
+		if _, err := owner.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for service, url := range map[string]string{"authserver": database.Authserver, "resourceapi": database.Resourceapi} {
+		t.Run(service, func(t *testing.T) {
+			if _, err := owner.Exec(t.Context(), "update account.personal_access_tokens set last_used_at = null; update account.grants set last_used_at = null"); err != nil {
+				t.Fatal(err)
+			}
+			pool, err := pgxpool.New(t.Context(), url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer pool.Close()
+			noter := NewNoter(pool, slog.New(slog.DiscardHandler))
+			for range 3 {
+				noter.Note(Standing{CredentialID: pat, Kind: PersonalAccessToken})
+				noter.Note(Standing{CredentialID: grant, Kind: Connector})
+			}
+			noter.Close()
+			var used string
+			err = owner.QueryRow(t.Context(), `
+				select string_agg(id::text, ' ' order by id::text) from (
+					select id, last_used_at from account.personal_access_tokens union all select id, last_used_at from account.grants) as c
+				where last_used_at > now() - interval '1 minute'`).Scan(&used)
+			if err != nil || !strings.Contains(used, pat.String()) || !strings.Contains(used, grant.String()) || strings.Contains(used, unused.String()) {
+				t.Errorf("%s, %v", used, err)
+			}
+		})
+	}
+}
+
+// A stuckStore takes its time, as a database in trouble does, and remembers what it was told.
+type stuckStore struct {
+	release chan struct{}
+	mu      sync.Mutex
+	batches [][]uuid.UUID
+}
+
+func (s *stuckStore) Exec(ctx context.Context, _ string, args ...any) (pgconn.CommandTag, error) {
+	select {
+	case <-s.release:
+	case <-ctx.Done():
+		return pgconn.CommandTag{}, ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.batches = append(s.batches, args[0].([]uuid.UUID))
+	return pgconn.CommandTag{}, errors.New("not taken")
+}
+
+func TestNotingNeitherWaitsNorGrowsWithoutEnd(t *testing.T) {
+	store := &stuckStore{release: make(chan struct{})}
+	noter := startNoter(store, slog.New(slog.DiscardHandler), time.Millisecond)
+	noter.Note(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken})
+	time.Sleep(20 * time.Millisecond) // the first flush hangs now
+	began := time.Now()
+	for range 2 * noteAtMost {
+		noter.Note(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken})
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("took %s", took)
+	}
+	close(store.release)
+	noter.Close()
+	store.mu.Lock()
+	defer store.mu.Unlock()
+	for i, batch := range store.batches {
+		t.Logf("batch %d: %d credentials", i, len(batch))
+		if len(batch) > noteAtMost {
+			t.Errorf("%d credentials were gathered", len(batch))
+		}
+	}
+	if len(store.batches) != 2 || len(store.batches[1]) != noteAtMost {
+		t.Errorf("%d batches", len(store.batches))
+	}
+}
