@@ -1,0 +1,128 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/alexedwards/argon2id"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/deploy/local/seed"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// passwordCost is what authserver asks of a hash: 19 MiB, two passes, one lane (OWASP's minimum for argon2id).
+func passwordCost() *argon2id.Params {
+	return &argon2id.Params{Memory: 19 * 1024, Iterations: 2, Parallelism: 1, SaltLength: 16, KeyLength: 32}
+}
+
+func plantAccount(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo) error {
+	batch := &pgx.Batch{}
+	queueWorkspaces(batch, s, d)
+	if err := queuePeople(batch, d); err != nil {
+		return err
+	}
+	queueClients(batch, d)
+	return tx.SendBatch(ctx, batch).Close()
+}
+
+func queueWorkspaces(batch *pgx.Batch, s seed.Seed, d Demo) {
+	organisations := []string{"Tideway Community Trust", "Northern Lights Charities"}
+	for i, name := range organisations {
+		batch.Queue("insert into account.organisations (id, name) values ($1, $2)", s.UUID(fmt.Sprint("organisation ", i)), name)
+	}
+	for _, w := range []struct {
+		tenant                  Tenant
+		organisation            int
+		programmes, provisioned bool // the Programmes module is enabled, is provisioned
+		llm                     bool
+	}{
+		{d.Tenants.Main, 0, true, true, true},
+		{d.Tenants.Empty, 1, true, true, true},
+		{d.Tenants.ProgrammesDisabled, 1, false, true, true},
+		{d.Tenants.Unprovisioned, 1, true, false, true},
+		{d.Tenants.LLMDisabled, 0, true, true, false},
+	} {
+		batch.Queue("insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)",
+			w.tenant.ID, s.UUID(fmt.Sprint("organisation ", w.organisation)), w.tenant.Name)
+		batch.Queue(`insert into account.tenant_modules (tenant_id, module, enabled, provisioned)
+			values ($1, 'programmes', $2, $3), ($1, 'engage', true, true)`, w.tenant.ID, w.programmes, w.provisioned)
+		batch.Queue("insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', $2)",
+			w.tenant.ID, w.llm)
+	}
+}
+
+func everyPermission() perm.Set {
+	var all []perm.Permission
+	for _, entry := range perm.All() {
+		all = append(all, entry.ID)
+	}
+	return perm.NewSet(all...)
+}
+
+func readerPermissions() perm.Set { return perm.NewSet(perm.ProgrammesRead) }
+
+func registrarPermissions() perm.Set { return perm.NewSet(perm.AccountAPIAccess, perm.ProgrammesRead) }
+
+func (t Tenants) all() []Tenant {
+	return []Tenant{t.Main, t.Empty, t.ProgrammesDisabled, t.Unprovisioned, t.LLMDisabled}
+}
+
+func queuePeople(batch *pgx.Batch, d Demo) error {
+	for _, person := range []struct {
+		user    User
+		name    string
+		may     perm.Set
+		tenants []Tenant
+	}{
+		{d.Users.Owner, "Oluwaseun Adeyemi", everyPermission(), d.Tenants.all()},
+		{d.Users.Reader, "Rhiannon Pritchard", readerPermissions(), []Tenant{d.Tenants.Main}},
+		{d.Users.Registrar, "Callum MacAskill", registrarPermissions(), []Tenant{d.Tenants.Main}},
+		{d.Users.Outsider, "Priya Raghunathan", everyPermission(), []Tenant{d.Tenants.Empty}},
+	} {
+		hash, err := argon2id.CreateHash(person.user.Password, passwordCost())
+		if err != nil {
+			return err
+		}
+		batch.Queue("insert into account.users (id, email, name, password_hash) values ($1, $2, $3, $4)",
+			person.user.ID, person.user.Email, person.name, hash)
+		for _, tenant := range person.tenants {
+			batch.Queue("insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, $3)",
+				tenant.ID, person.user.ID, person.may.Strings())
+		}
+	}
+	return nil
+}
+
+const insertClient = `insert into account.oauth_clients
+	(id, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform, resource, token_endpoint_auth_method, created_by)
+	values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
+
+func queueClients(batch *pgx.Batch, d Demo) {
+	redirect, connectors := []string{RedirectURI}, connectorPermissions().Strings()
+	owner, c := d.Users.Owner.ID, d.Clients
+	batch.Queue(insertClient, c.Confidential.ClientID, "confidential", c.Confidential.TenantID, "Trustee dashboard", redirect,
+		readerPermissions().Strings(), nil, nil, "client_secret_json", owner)
+	batch.Queue(insertClient, c.Connector.ClientID, "connector", c.Connector.TenantID, "ChatGPT for Tideway", redirect,
+		connectors, "chatgpt", c.Connector.Resource, "none", owner)
+	batch.Queue(insertClient, c.MCP.ClientID, "connector", c.MCP.TenantID, "Claude for Tideway", redirect,
+		connectors, "claude", c.MCP.Resource, "none", owner)
+	batch.Queue(insertClient, c.Service.ClientID, "service", nil, "Case work sync", []string{}, []string{}, nil, nil,
+		"client_secret_basic", nil)
+	for id, secret := range map[string]string{c.Confidential.ClientID: c.Confidential.ClientSecret, c.Service.ClientID: c.Service.ClientSecret} {
+		batch.Queue("insert into account.client_secrets (client_id, hash) values ($1, $2)", id, credential.Hash(secret))
+	}
+}
+
+// followAddress keeps the demo connectors' resource, of which the address is a part, true when `make run` moves to
+// another port: a connector whose resource nobody serves would be of no use.
+func followAddress(ctx context.Context, db *pgx.Conn, d Demo) error {
+	for _, connector := range []Connector{d.Clients.Connector, d.Clients.MCP} {
+		_, err := db.Exec(ctx, "update account.oauth_clients set resource = $2 where id = $1 and resource <> $2", connector.ClientID, connector.Resource)
+		if err != nil {
+			return fmt.Errorf("demo data, the connectors' address: %w", err)
+		}
+	}
+	return nil
+}

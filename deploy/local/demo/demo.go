@@ -1,0 +1,173 @@
+// Package demo answers: what is there to try Almoner with, straight after `make run`?
+//
+// Five workspaces, four people, four applications and 230 programmes, as section 8 of the contract lists them. Types
+// mirror .almoner/demo.json; its values come from the installation's seed, so they are the same at every start.
+package demo
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/almonerhq/almoner/deploy/local/seed"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// RedirectURI is where the demo applications are called back. Nothing needs to listen there.
+const RedirectURI = "http://127.0.0.1:8090/callback"
+
+// A Demo is the content of demo.json.
+type Demo struct {
+	BaseURL  string  `json:"baseUrl"`
+	AppURL   string  `json:"appUrl"`
+	Resource string  `json:"resource"` // the REST API's identifier: {base_url}/v1
+	Tenants  Tenants `json:"tenants"`
+	Users    Users   `json:"users"`
+	Tokens   Tokens  `json:"personalAccessTokens"`
+	Clients  Clients `json:"clients"`
+	Engage   Engage  `json:"engage"`
+}
+
+// Tenants are the workspaces; the field says what is special about each.
+type Tenants struct {
+	Main               Tenant `json:"main"`
+	Empty              Tenant `json:"empty"`
+	ProgrammesDisabled Tenant `json:"programmesDisabled"`
+	Unprovisioned      Tenant `json:"unprovisioned"`
+	LLMDisabled        Tenant `json:"llmDisabled"`
+}
+
+// A Tenant is a workspace.
+type Tenant struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
+// Users are the people, by their role in main.
+type Users struct {
+	Owner     User `json:"owner"`
+	Reader    User `json:"reader"`
+	Registrar User `json:"registrar"`
+	Outsider  User `json:"outsider"`
+}
+
+// A User can sign in with e-mail and password.
+type User struct {
+	ID       string `json:"id"`
+	Email    string `json:"email"`
+	Password string `json:"password"`
+}
+
+// Tokens are personal access tokens; the first three are for main.
+type Tokens struct {
+	Owner     string  `json:"owner"`
+	Reader    string  `json:"reader"`
+	Registrar string  `json:"registrar"`
+	OwnerIn   OwnerIn `json:"ownerIn"`
+}
+
+// OwnerIn has a token of the owner's for each workspace.
+type OwnerIn struct {
+	Main               string `json:"main"`
+	Empty              string `json:"empty"`
+	ProgrammesDisabled string `json:"programmesDisabled"`
+	Unprovisioned      string `json:"unprovisioned"`
+	LLMDisabled        string `json:"llmDisabled"`
+}
+
+// Clients are the applications, all of main but the service.
+type Clients struct {
+	Confidential Confidential `json:"confidential"`
+	Connector    Connector    `json:"connector"`
+	MCP          Connector    `json:"mcp"`
+	Service      Service      `json:"service"`
+}
+
+// A Confidential application has a secret.
+type Confidential struct {
+	ClientID     string `json:"clientId"`
+	ClientSecret string `json:"clientSecret"`
+	RedirectURI  string `json:"redirectUri"`
+	TenantID     string `json:"tenantId"`
+}
+
+// A Connector is a public client with PKCE.
+type Connector struct {
+	ClientID    string `json:"clientId"`
+	RedirectURI string `json:"redirectUri"`
+	TenantID    string `json:"tenantId"`
+	Resource    string `json:"resource"`
+	Scope       string `json:"scope"`
+}
+
+// A Service may introspect.
+type Service struct {
+	ClientID     string `json:"clientId"`
+	ClientSecret string `json:"clientSecret"`
+}
+
+// Engage is the public form of main.
+type Engage struct {
+	EmbedKey      string `json:"embedKey"`
+	AllowedOrigin string `json:"allowedOrigin"`
+}
+
+// Describe returns the demo of an installation, except for what only its database knows: the tokens that are good now.
+func Describe(s seed.Seed, baseURL, appURL string) (Demo, error) {
+	secrets := map[string]string{}
+	for _, name := range []string{"confidential", "service"} {
+		secret, err := credential.ClientSecret.New(s.Reader("client secret " + name))
+		if err != nil {
+			return Demo{}, err
+		}
+		secrets[name] = secret.Reveal()
+	}
+	tenant := func(key, name string) Tenant { return Tenant{ID: s.UUID("tenant " + key).String(), Name: name} }
+	user := func(key string) User {
+		return User{ID: s.UUID("user " + key).String(), Email: key + "@demo.almoner.example", Password: s.Password(key)}
+	}
+	d := Demo{
+		BaseURL: baseURL, AppURL: appURL, Resource: baseURL + "/v1",
+		Tenants: Tenants{
+			Main:               tenant("main", "Tideway Community Trust"),
+			Empty:              tenant("empty", "Fellside Young Carers"),
+			ProgrammesDisabled: tenant("programmesDisabled", "Brook Street Advice"),
+			Unprovisioned:      tenant("unprovisioned", "Friends of Lantern Hospice"),
+			LLMDisabled:        tenant("llmDisabled", "Quayside Debt Support"),
+		},
+		Users: Users{Owner: user("owner"), Reader: user("reader"), Registrar: user("registrar"), Outsider: user("outsider")},
+	}
+	main := d.Tenants.Main.ID
+	connector := func(key, resource string) Connector {
+		return Connector{
+			ClientID: s.UUID("client " + key).String(), RedirectURI: RedirectURI, TenantID: main, Resource: resource,
+			Scope: connectorPermissions().Scope(),
+		}
+	}
+	d.Clients = Clients{
+		Confidential: Confidential{s.UUID("client confidential").String(), secrets["confidential"], RedirectURI, main},
+		Connector:    connector("connector", baseURL+"/v1"),
+		MCP:          connector("mcp", baseURL+"/mcp"),
+		Service:      Service{s.UUID("client service").String(), secrets["service"]},
+	}
+	return d, nil
+}
+
+func connectorPermissions() perm.Set { return perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite) }
+
+// WriteFile writes demo.json whole or not at all, for its owner's eyes: it is full of passwords.
+func (d Demo) WriteFile(path string) error {
+	content, err := json.MarshalIndent(d, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	temporary := path + ".new"
+	if err := os.WriteFile(temporary, append(content, '\n'), 0o600); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := os.Rename(temporary, path); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,308 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/alexedwards/argon2id"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/deploy/local/seed"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/standing"
+	"github.com/almonerhq/almoner/shared/testkit"
+)
+
+func newSeed(t *testing.T) seed.Seed {
+	t.Helper()
+	s, err := seed.Load(filepath.Join(t.TempDir(), "seed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	db, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close(context.Background()) })
+	return db
+}
+
+// marked is a migrated database that belongs to the seed's installation.
+func marked(t *testing.T, s seed.Seed) *pgx.Conn {
+	t.Helper()
+	db := connect(t, testkit.NewDatabase(t).Owner)
+	if err := mark(t.Context(), db, s); err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+func plant(t *testing.T, db *pgx.Conn, s seed.Seed, base string, now time.Time) Demo {
+	t.Helper()
+	d, err := Describe(s, base, "http://localhost:8081")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Plant(t.Context(), db, s, &d, now); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+const base = "http://localhost:8080"
+
+func value[T any](t *testing.T, db *pgx.Conn, sql string, args ...any) T {
+	t.Helper()
+	var out T
+	if err := db.QueryRow(t.Context(), sql, args...).Scan(&out); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return out
+}
+
+func execute(t *testing.T, db *pgx.Conn, sql string, args ...any) {
+	t.Helper()
+	if _, err := db.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func TestEveryTokenMayDoWhatTheContractSays(t *testing.T) {
+	s := newSeed(t)
+	db := marked(t, s)
+	d := plant(t, db, s, base, time.Now())
+	for _, c := range []struct {
+		name, token, tenant         string
+		may                         perm.Set
+		enabled, provisioned, llmOn bool
+	}{
+		{"owner", d.Tokens.Owner, d.Tenants.Main.ID, everyPermission(), true, true, true},
+		{"reader", d.Tokens.Reader, d.Tenants.Main.ID, perm.NewSet(perm.ProgrammesRead), true, true, true},
+		{"registrar", d.Tokens.Registrar, d.Tenants.Main.ID, perm.NewSet(perm.AccountAPIAccess, perm.ProgrammesRead), true, true, true},
+		{"main", d.Tokens.OwnerIn.Main, d.Tenants.Main.ID, everyPermission(), true, true, true},
+		{"empty", d.Tokens.OwnerIn.Empty, d.Tenants.Empty.ID, everyPermission(), true, true, true},
+		{"programmesDisabled", d.Tokens.OwnerIn.ProgrammesDisabled, d.Tenants.ProgrammesDisabled.ID, everyPermission(), false, true, true},
+		{"unprovisioned", d.Tokens.OwnerIn.Unprovisioned, d.Tenants.Unprovisioned.ID, everyPermission(), true, false, true},
+		{"llmDisabled", d.Tokens.OwnerIn.LLMDisabled, d.Tenants.LLMDisabled.ID, everyPermission(), true, true, false},
+	} {
+		got, err := standing.Read(t.Context(), db, standing.Question{PATHash: credential.Hash(c.token), Module: "programmes"})
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		if got.CredentialTenant.String() != c.tenant || got.Effective().Scope() != c.may.Scope() ||
+			got.ModuleEnabled != c.enabled || got.ModuleProvisioned != c.provisioned || got.LLMIntegration != c.llmOn {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+		if !credential.PersonalAccessToken.Matches(c.token) {
+			t.Errorf("%s: not spelled like a token", c.name)
+		}
+	}
+	if d.Tokens.Owner == d.Tokens.OwnerIn.Main {
+		t.Error("the owner's two tokens for main are one: revoking one would end both")
+	}
+}
+
+func TestPeopleCanSignInAndTheOutsiderIsOutside(t *testing.T) {
+	s := newSeed(t)
+	db := marked(t, s)
+	d := plant(t, db, s, base, time.Now())
+	for _, user := range []User{d.Users.Owner, d.Users.Reader, d.Users.Registrar, d.Users.Outsider} {
+		hash := value[string](t, db, "select password_hash from account.users where email = $1 and id = $2", user.Email, user.ID)
+		if match, params, err := argon2id.CheckHash(user.Password, hash); !match || err != nil || params.Memory != 19*1024 {
+			t.Errorf("%s: %v, %v", user.Email, match, err)
+		}
+	}
+	tenants := value[[]uuid.UUID](t, db, "select array_agg(tenant_id) from account.memberships where user_id = $1", d.Users.Outsider.ID)
+	if len(tenants) != 1 || tenants[0].String() != d.Tenants.Empty.ID {
+		t.Errorf("the outsider is a member of %v", tenants)
+	}
+}
+
+func TestASecondPlantingChangesNothingTheUserDid(t *testing.T) {
+	s := newSeed(t)
+	db := marked(t, s)
+	first := plant(t, db, s, base, time.Now())
+	execute(t, db, "update account.users set name = 'Changed' where id = $1", first.Users.Owner.ID)
+	execute(t, db, "delete from account.memberships where user_id = $1", first.Users.Reader.ID)
+	execute(t, db, "delete from resource.programmes where id = $1", s.UUID("programme 7"))
+	execute(t, db, "insert into resource.programmes (id, tenant_id, name, status) values (gen_random_uuid(), $1, 'Mine', 'draft')", first.Tenants.Main.ID)
+
+	second := plant(t, db, s, base, time.Now())
+	if first != second {
+		t.Error("the second start describes another demo")
+	}
+	if name := value[string](t, db, "select name from account.users where id = $1", first.Users.Owner.ID); name != "Changed" {
+		t.Errorf("the owner is %s again", name)
+	}
+	if n := value[int](t, db, "select count(*) from account.memberships where user_id = $1", first.Users.Reader.ID); n != 0 {
+		t.Error("a membership that was ended is back")
+	}
+	if n := value[int](t, db, "select count(*) from resource.programmes where id = $1", s.UUID("programme 7")); n != 0 {
+		t.Error("a programme that was deleted is back")
+	}
+	if n := value[int](t, db, "select count(*) from resource.programmes where name = 'Mine'"); n != 1 {
+		t.Error("the user's programme is gone")
+	}
+}
+
+func TestATokenThatEndedGetsASuccessor(t *testing.T) {
+	s := newSeed(t)
+	db := marked(t, s)
+	now := time.Now()
+	first := plant(t, db, s, base, now)
+	execute(t, db, "update account.personal_access_tokens set revoked_at = now() where hash = $1", credential.Hash(first.Tokens.Reader))
+
+	second := plant(t, db, s, base, now)
+	if second.Tokens.Reader == first.Tokens.Reader || second.Tokens.Owner != first.Tokens.Owner {
+		t.Error("the revoked one alone should have a successor")
+	}
+	if revoked := value[bool](t, db, "select revoked_at is not null from account.personal_access_tokens where hash = $1", credential.Hash(first.Tokens.Reader)); !revoked {
+		t.Error("a revoked token lives again")
+	}
+	later := plant(t, db, s, base, now.Add(tokenLife))
+	if later.Tokens.Owner == first.Tokens.Owner || later.Tokens.Reader == second.Tokens.Reader {
+		t.Error("an expired token is handed out")
+	}
+	if again := plant(t, db, s, base, now.Add(tokenLife)); again != later {
+		t.Error("a successor is not kept")
+	}
+}
+
+func TestConnectorsFollowTheInstallationToAnotherPort(t *testing.T) {
+	s := newSeed(t)
+	db := marked(t, s)
+	plant(t, db, s, base, time.Now())
+	d := plant(t, db, s, "http://localhost:9000", time.Now())
+	for _, c := range []Connector{d.Clients.Connector, d.Clients.MCP} {
+		if got := value[string](t, db, "select resource from account.oauth_clients where id = $1", c.ClientID); got != c.Resource {
+			t.Errorf("registered for %s, described for %s", got, c.Resource)
+		}
+	}
+}
+
+func TestOnlyAnEmptyDatabaseOrOurOwnIsClaimed(t *testing.T) {
+	s := newSeed(t)
+	foreign := testkit.NewDatabase(t) // migrated, perhaps in use: not ours
+	if err := Claim(t.Context(), connect(t, foreign.Owner), s); !errors.Is(err, ErrForeign) {
+		t.Errorf("a database with tables: %v", err)
+	}
+	if n := value[int](t, connect(t, foreign.Owner), "select count(*) from pg_namespace where nspname = 'demo'"); n != 0 {
+		t.Error("a refused database was written to")
+	}
+
+	empty := emptyDatabase(t, foreign)
+	for range 2 { // the second time it is recognised
+		if err := Claim(t.Context(), connect(t, empty), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Claim(t.Context(), connect(t, empty), newSeed(t)); !errors.Is(err, ErrForeign) {
+		t.Errorf("the demo of another seed: %v", err)
+	}
+}
+
+// emptyDatabase empties a database in place, which the owner of its schemas may do.
+func emptyDatabase(t *testing.T, db testkit.Database) string {
+	t.Helper()
+	execute(t, connect(t, db.Owner), "drop schema account, resource cascade")
+	execute(t, connect(t, db.Superuser), `do $$ declare name text; begin
+		for name in select tablename from pg_tables where schemaname = 'public' loop execute format('drop table public.%I', name); end loop;
+	end $$`)
+	return db.Owner
+}
+
+func TestProgrammesAreManyAndVaried(t *testing.T) {
+	now := time.Now()
+	names, moments, states := map[string]bool{}, map[time.Time]int{}, map[string]int{}
+	for _, p := range imagine(newSeed(t), now) {
+		names[p.Name] = true
+		moments[p.Created]++
+		states[p.Status]++
+		if p.Created.After(now) || p.Updated.Before(p.Created) || p.Updated.After(now) || p.Summary == "" {
+			t.Errorf("impossible: %+v", p)
+		}
+		if p.EndsOn != nil && p.EndsOn.Before(*p.StartsOn) {
+			t.Errorf("ends before it starts: %+v", p)
+		}
+		if p.Status == "completed" && (p.EndsOn == nil || p.EndsOn.After(now)) {
+			t.Errorf("completed before its end: %+v", p)
+		}
+	}
+	if len(names) != programmeCount {
+		t.Errorf("%d different names for %d programmes", len(names), programmeCount)
+	}
+	for _, status := range []string{"draft", "active", "completed", "archived"} {
+		if states[status] < 5 {
+			t.Errorf("%s: %d", status, states[status])
+		}
+	}
+	if len(moments) == programmeCount || len(moments) < programmeCount/2 {
+		t.Errorf("%d different moments: some should be shared, most not", len(moments))
+	}
+}
+
+func TestTheFileHasTheKeysOfTheContract(t *testing.T) {
+	s := newSeed(t)
+	d := plant(t, marked(t, s), s, base, time.Now())
+	path := filepath.Join(t.TempDir(), "demo.json")
+	if err := d.WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys struct {
+		BaseURL, AppURL, Resource string
+		Tenants, Users            map[string]map[string]string
+		PersonalAccessTokens      struct {
+			Owner, Reader, Registrar string
+			OwnerIn                  map[string]string
+		}
+		Clients map[string]map[string]string
+		Engage  map[string]string
+	}
+	if err := json.Unmarshal(content, &keys); err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, got map[string]string, want ...string) {
+		t.Helper()
+		for _, key := range want {
+			if got[key] == "" {
+				t.Errorf("%s has no %s", what, key)
+			}
+		}
+		if len(got) != len(want) {
+			t.Errorf("%s has %d keys, want %v", what, len(got), want)
+		}
+	}
+	for _, name := range []string{"main", "empty", "programmesDisabled", "unprovisioned", "llmDisabled"} {
+		check("tenant "+name, keys.Tenants[name], "id", "name")
+	}
+	for _, name := range []string{"owner", "reader", "registrar", "outsider"} {
+		check("user "+name, keys.Users[name], "id", "email", "password")
+	}
+	check("ownerIn", keys.PersonalAccessTokens.OwnerIn, "main", "empty", "programmesDisabled", "unprovisioned", "llmDisabled")
+	check("confidential", keys.Clients["confidential"], "clientId", "clientSecret", "redirectUri", "tenantId")
+	check("connector", keys.Clients["connector"], "clientId", "redirectUri", "tenantId", "resource", "scope")
+	check("mcp", keys.Clients["mcp"], "clientId", "redirectUri", "tenantId", "resource", "scope")
+	check("service", keys.Clients["service"], "clientId", "clientSecret")
+	if keys.Clients["mcp"]["resource"] != base+"/mcp" || keys.Resource != base+"/v1" || keys.Clients["connector"]["resource"] != base+"/v1" {
+		t.Error("a resource is another one")
+	}
+}

@@ -1,0 +1,63 @@
+package seed
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+)
+
+func TestTheSameFileGivesTheSameSecretsAndAnotherOneOthers(t *testing.T) {
+	dir := t.TempDir()
+	load := func(name string) Seed {
+		s, err := Load(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	values := func(s Seed) map[string]string {
+		return map[string]string{
+			"fingerprint": s.Fingerprint(), "key": s.Key("a"), "another key": s.Key("b"), "hex": s.Hex("a"),
+			"password": s.Password("a"), "uuid": s.UUID("a").String(), "another uuid": s.UUID("b").String(),
+		}
+	}
+	first, second, other := values(load("seed")), values(load("seed")), values(load("other"))
+	seen := map[string]string{}
+	for name, value := range first {
+		if second[name] != value || other[name] == value {
+			t.Errorf("%s: again the same: %v, elsewhere another: %v", name, second[name] == value, other[name] != value)
+		}
+		if before, ok := seen[value]; ok {
+			t.Errorf("%s is %s", name, before)
+		}
+		seen[value] = name
+	}
+}
+
+func TestTheFileIsPrivateAndADamagedOneIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "seed")
+	if _, err := Load(path); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if err := os.WriteFile(path, []byte("short\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(path); err == nil {
+		t.Error("a damaged seed is taken")
+	}
+}
+
+func TestPasswordsCanBeTyped(t *testing.T) {
+	s, err := Load(filepath.Join(t.TempDir(), "seed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if password := s.Password("x"); !regexp.MustCompile(`^[a-z0-9]{5}(-[a-z0-9]{5}){3}$`).MatchString(password) {
+		t.Error("a password of another form")
+	}
+}
