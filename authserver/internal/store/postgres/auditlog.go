@@ -1,0 +1,50 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+)
+
+// entrySQL reads events e, the latest first, with the names of whom and what they concern.
+const entrySQL = `
+select e.id, e.at, e.tenant_id, e.user_id, e.actor, e.action, e.subject, e.detail, e.request_id, coalesce(u.name, ''), coalesce(c.name, '')
+from account.audit_events e
+left join account.users u on u.id = e.user_id
+left join account.oauth_clients c on c.id::text = coalesce(e.detail ->> 'client_id', case when e.subject like 'client:%' then substr(e.subject, 8) end)
+where `
+
+const newestFirst = ` and (@at::timestamptz is null or (e.at, e.id) < (@at, @id)) order by e.at desc, e.id desc limit @limit`
+
+// EventsOfTenant reads the audit log of a workspace from a mark back.
+func (s *Store) EventsOfTenant(ctx context.Context, tenant uuid.UUID, from audit.Mark, limit int) ([]audit.Entry, error) {
+	return s.entries(ctx, `e.tenant_id = @of`, tenant, from, limit)
+}
+
+// EventsOfUser reads the latest events that concern a user, in every workspace and in none.
+func (s *Store) EventsOfUser(ctx context.Context, user uuid.UUID, limit int) ([]audit.Entry, error) {
+	return s.entries(ctx, `e.user_id = @of`, user, audit.Mark{}, limit)
+}
+
+func (s *Store) entries(ctx context.Context, of string, id uuid.UUID, from audit.Mark, limit int) ([]audit.Entry, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	args := pgx.NamedArgs{"of": id, "at": nil, "id": from.ID, "limit": limit}
+	if !from.At.IsZero() {
+		args["at"] = from.At
+	}
+	rows, err := s.pool.Query(ctx, entrySQL+of+newestFirst, args)
+	if err != nil {
+		return nil, unavailable("read audit log", err)
+	}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (audit.Entry, error) {
+		var e audit.Entry
+		err := row.Scan(&e.ID, &e.At, &e.TenantID, &e.UserID, &e.Actor, &e.Action, &e.Subject, &e.Detail, &e.RequestID,
+			&e.Person, &e.Application)
+		return e, err
+	})
+	return found, unavailable("read audit log", err)
+}

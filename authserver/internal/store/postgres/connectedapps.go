@@ -1,0 +1,37 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/consent"
+)
+
+// ConnectedApps lists a user's grants, the latest first: all that are active, and those that ended within the last 90 days.
+// One whose code was never redeemed connected nothing, unless it says why it was revoked.
+func (s *Store) ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, `
+select c.name, t.name, `+grantColumns+`
+from account.grants g
+join account.oauth_clients c on c.id = g.client_id
+join account.tenants t on t.id = g.tenant_id
+where g.user_id = $1 and g.state <> 'pending' and least(g.revoked_at, g.ends_at) > now() - interval '90 days'
+order by g.created_at desc, g.id desc limit 500`, user)
+	if err != nil {
+		return nil, unavailable("list connected apps", err)
+	}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (consent.Connection, error) {
+		var connection consent.Connection
+		var r grantRow
+		err := row.Scan(append([]any{&connection.Application, &connection.Workspace}, r.targets()...)...)
+		if err == nil {
+			connection.Grant = *r.grant()
+		}
+		return connection, err
+	})
+	return found, unavailable("list connected apps", err)
+}

@@ -1,0 +1,151 @@
+package postgres_test
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/fixture"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// The fence is tested here without the Register before it, which would hide a fault of the fence.
+
+type ledger struct {
+	*testing.T
+	*postgres.Store
+	world *fixture.World
+	grant grant.Grant
+}
+
+func newLedger(t *testing.T) *ledger {
+	t.Helper()
+	l := &ledger{T: t, world: fixture.New(t)}
+	var err error
+	if l.Store, err = postgres.Open(t.Context(), credential.Secret(l.world.Database.Authserver)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	app := l.world.Connector("https://api.example.org/v1", perm.ProgrammesRead)
+	l.grant = grant.Grant{
+		ID: uuid.New(), Kind: app.Kind, ClientID: app.ID, UserID: l.world.Member(perm.ProgrammesRead), TenantID: l.world.TenantID,
+		Permissions: perm.NewSet(perm.ProgrammesRead), Resource: app.Resource, CodeBinding: bytes.Repeat([]byte{1}, 32), Ends: time.Now().Add(time.Hour),
+	}
+	return l
+}
+
+func hash(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
+
+func (l *ledger) wantState(want grant.State) func(grant.State, error) {
+	return func(got grant.State, err error) {
+		l.Helper()
+		if err != nil || got != want {
+			l.Errorf("got %q %v, want %q", got, err, want)
+		}
+	}
+}
+
+func (l *ledger) wantFence(want grant.Fence) func(grant.Fence, error) {
+	return func(got grant.Fence, err error) {
+		l.Helper()
+		if err != nil || got != want {
+			l.Errorf("got %v %v, want %v", got, err, want)
+		}
+	}
+}
+
+func TestOpenIsOneGrantHoweverOften(t *testing.T) {
+	l := newLedger(t)
+	l.wantState(grant.Pending)(l.Open(t.Context(), l.grant))
+	again := l.grant
+	again.CodeBinding = hash(2)
+	again.Permissions = perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite)
+	l.wantState(grant.Pending)(l.Open(t.Context(), again))
+	stored, err := l.Grant(t.Context(), l.grant.ID)
+	if err != nil || !bytes.Equal(stored.CodeBinding, hash(2)) || len(stored.Permissions) != 1 {
+		t.Errorf("%+v %v", stored, err)
+	}
+	l.wantFence(grant.Passed)(l.Activate(t.Context(), l.grant.ID, hash(11)))
+	l.wantState(grant.Active)(l.Open(t.Context(), again))
+	var events int
+	if err := l.world.Owner.QueryRow(t.Context(), `select count(*) from account.audit_events where action = 'grant.consented'`).Scan(&events); err != nil || events != 1 {
+		t.Errorf("%d events, %v", events, err)
+	}
+}
+
+func TestTheFenceLetsEachGenerationThroughOnce(t *testing.T) {
+	l := newLedger(t)
+	ctx, id := t.Context(), l.grant.ID
+	l.wantFence(grant.Refused)(l.Activate(ctx, uuid.New(), hash(11)))
+	l.wantState(grant.Pending)(l.Open(ctx, l.grant))
+	l.wantFence(grant.Refused)(l.Advance(ctx, id, 2, hash(12)))
+	l.wantFence(grant.Passed)(l.Activate(ctx, id, hash(11)))
+	l.wantFence(grant.Passed)(l.Activate(ctx, id, hash(11)))  // G8: our own retry
+	l.wantFence(grant.Refused)(l.Activate(ctx, id, hash(99))) // G1: the Register forgot
+	l.wantFence(grant.Passed)(l.Advance(ctx, id, 2, hash(12)))
+	l.wantFence(grant.Passed)(l.Advance(ctx, id, 2, hash(12)))
+	l.wantFence(grant.Refused)(l.Advance(ctx, id, 2, hash(99))) // G2
+	l.wantFence(grant.Refused)(l.Activate(ctx, id, hash(11)))
+	l.wantFence(grant.Passed)(l.Advance(ctx, id, 5, hash(15)))
+	l.wantFence(grant.Refused)(l.Advance(ctx, id, 4, hash(14)))
+	stored, err := l.Grant(ctx, id)
+	if err != nil || stored.Generation != 5 || !bytes.Equal(stored.RefreshHash, hash(15)) || stored.LastUsed == nil {
+		t.Errorf("%+v %v", stored, err)
+	}
+}
+
+func TestG7_NothingPassesARevocationAndItsFirstReasonStays(t *testing.T) {
+	l := newLedger(t)
+	ctx, id := t.Context(), l.grant.ID
+	l.wantState(grant.Pending)(l.Open(ctx, l.grant))
+	l.wantFence(grant.Passed)(l.Activate(ctx, id, hash(11)))
+	for _, reason := range []grant.Reason{grant.Replayed, grant.ByUser} {
+		if err := l.Revoke(ctx, id, reason, "client:x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.wantFence(grant.Overtaken)(l.Advance(ctx, id, 2, hash(12))) // revoked while this step was under way
+	l.wantFence(grant.Refused)(l.Advance(ctx, id, 5, hash(15)))
+	l.wantFence(grant.Refused)(l.Activate(ctx, id, hash(11)))
+	l.wantState(grant.Revoked)(l.Open(ctx, l.grant))
+	stored, err := l.Grant(ctx, id)
+	if err != nil || stored.State != grant.Revoked || stored.Reason != grant.Replayed || stored.Generation != 1 {
+		t.Errorf("%+v %v", stored, err)
+	}
+	var events int
+	if err := l.world.Owner.QueryRow(ctx, `select count(*) from account.audit_events where action = 'grant.revoked'`).Scan(&events); err != nil || events != 1 {
+		t.Errorf("%d events, %v", events, err)
+	}
+}
+
+func TestFactsTellWhatIsThere(t *testing.T) {
+	l := newLedger(t)
+	l.wantState(grant.Pending)(l.Open(t.Context(), l.grant))
+	facts, err := l.Facts(t.Context(), l.grant.ClientID, l.grant.ID)
+	if err != nil || facts.Client == nil || facts.Grant == nil || !facts.Member || !facts.LLM || facts.UserDisabled || !facts.Held.Has(perm.ProgrammesRead) || facts.Now.IsZero() {
+		t.Errorf("%+v %v", facts, err)
+	}
+	facts, err = l.Facts(t.Context(), l.grant.ClientID, uuid.Nil)
+	if err != nil || facts.Client == nil || facts.Grant != nil || facts.Member {
+		t.Errorf("%+v %v", facts, err)
+	}
+	facts, err = l.Facts(t.Context(), uuid.New(), l.grant.ID)
+	if err != nil || facts.Client != nil || facts.Grant == nil {
+		t.Errorf("%+v %v", facts, err)
+	}
+}
+
+func TestTheServiceMayAddToTheAuditLogAndNeverRewriteIt(t *testing.T) {
+	l := newLedger(t)
+	l.wantState(grant.Pending)(l.Open(t.Context(), l.grant))
+	for _, sql := range []string{`update account.audit_events set action = 'nothing'`, `delete from account.audit_events`, `truncate account.audit_events`, `drop table account.grants`} {
+		if err := l.Try(t.Context(), sql); err == nil {
+			t.Errorf("the service's role may: %s", sql)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/pat"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+const tokenColumns = `p.id, p.user_id, p.tenant_id, p.name, p.permissions, p.created_at, p.expires_at, p.revoked_at,
+  coalesce(p.revoke_reason, ''), p.last_used_at, p.replaces_id`
+
+// Tokens lists a user's personal access tokens of one workspace, newest first: all that are active, and those that ended within
+// the last 30 days.
+func (s *Store) Tokens(ctx context.Context, user, tenant uuid.UUID) ([]pat.Token, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, `select `+tokenColumns+` from account.personal_access_tokens p
+		where p.user_id = $1 and p.tenant_id = $2 and least(p.revoked_at, p.expires_at) > now() - interval '30 days'
+		order by p.created_at desc, p.id desc limit 500`, user, tenant)
+	if err != nil {
+		return nil, unavailable("list tokens", err)
+	}
+	found, err := pgx.CollectRows(rows, scanToken)
+	return found, unavailable("list tokens", err)
+}
+
+func scanToken(row pgx.CollectableRow) (pat.Token, error) {
+	var t pat.Token
+	var permissions []string
+	err := row.Scan(&t.ID, &t.UserID, &t.TenantID, &t.Name, &permissions, &t.Created, &t.Expires, &t.RevokedAt, &t.Reason,
+		&t.LastUsed, &t.ReplacesID)
+	t.Permissions = perm.FromStrings(permissions)
+	return t, err
+}
+
+// SaveToken stores a token with its audit event, or nothing. false: one of this identifier exists already.
+func (s *Store) SaveToken(ctx context.Context, t pat.Token, hash []byte, event audit.Event) (bool, error) {
+	saved := false
+	err := s.atomically(ctx, "save token", func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `
+insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, expires_at, replaces_id)
+values (@id, @hash, @user, @tenant, @name, @permissions, @expires, @replaces)
+on conflict (id) do nothing`,
+			pgx.NamedArgs{
+				"id": t.ID, "hash": hash, "user": t.UserID, "tenant": t.TenantID, "name": t.Name,
+				"permissions": t.Permissions.Strings(), "expires": t.Expires, "replaces": t.ReplacesID,
+			})
+		if saved = err == nil && tag.RowsAffected() == 1; !saved {
+			return err
+		}
+		return record(ctx, tx, event)
+	})
+	return saved, err
+}
+
+// RevokeToken ends an active token of the user with its audit event. false: there is none.
+func (s *Store) RevokeToken(ctx context.Context, user, tenant, id uuid.UUID, reason string, event audit.Event) (bool, error) {
+	revoked := false
+	err := s.atomically(ctx, "revoke token", func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `update account.personal_access_tokens set revoked_at = now(), revoke_reason = $4
+			where id = $1 and user_id = $2 and tenant_id = $3 and revoked_at is null`, id, user, tenant, reason)
+		if revoked = err == nil && tag.RowsAffected() == 1; !revoked {
+			return err
+		}
+		return record(ctx, tx, event)
+	})
+	return revoked, err
+}

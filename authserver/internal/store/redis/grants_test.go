@@ -1,0 +1,242 @@
+package redis
+
+import (
+	"bytes"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/testkit"
+)
+
+// The scripts are tested here without the Ledger behind them, which would hide a fault of theirs.
+
+type register struct {
+	*testing.T
+	*Grants
+	id    uuid.UUID
+	terms grant.CodeTerms
+	ends  time.Time
+}
+
+func newRegister(t *testing.T) *register {
+	t.Helper()
+	server := testkit.NewRedis(t)
+	rdb, err := Connect(credential.Secret(server.URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = rdb.Close() })
+	return &register{T: t, Grants: NewGrants(rdb), ends: time.Now().Add(time.Hour)}
+}
+
+func hash(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
+
+func (r *register) issue(code byte) {
+	r.Helper()
+	r.id = uuid.New()
+	r.terms = grant.CodeTerms{ClientID: uuid.New(), RedirectURI: "https://a.example/cb", Resource: "https://api.example/v1", Challenge: "c"}
+	r.want(grant.OK)(r.Issue(r.Context(), r.id, hash(code), r.terms, r.ends))
+}
+
+func (r *register) activate() {
+	r.Helper()
+	r.issue(1)
+	r.want(grant.OK)(r.exchange("first", 1, r.terms))
+}
+
+func (r *register) want(want grant.Word) func(grant.Word, error) {
+	r.Helper()
+	return func(got grant.Word, err error) {
+		r.Helper()
+		if err != nil || got != want {
+			r.Errorf("got %q %v, want %q", got, err, want)
+		}
+	}
+}
+
+func (r *register) exchange(nonce string, code byte, terms grant.CodeTerms) (grant.Word, error) {
+	return r.Exchange(r.Context(), r.id, nonce, hash(code), terms, hash(11))
+}
+
+func (r *register) rotate(nonce string, generation uint32, presented, next byte) (grant.Word, error) {
+	return r.Rotate(r.Context(), nonce, grant.Token{GrantID: r.id, Generation: generation, Hash: hash(presented)}, r.terms.ClientID, r.terms.Resource, hash(next))
+}
+
+func TestG1_ExchangeDecidesAlone(t *testing.T) {
+	r := newRegister(t)
+	r.want(grant.Missing)(r.exchange("n", 1, grant.CodeTerms{}))
+	r.issue(1)
+	other := r.terms
+	other.ClientID = uuid.New()
+	r.want(grant.Stranger)(r.exchange("a", 1, other))
+	r.want(grant.Replaced)(r.exchange("b", 2, r.terms))
+	r.want(grant.OK)(r.exchange("c", 1, r.terms))
+	r.want(grant.OK)(r.exchange("c", 1, r.terms)) // G8: our own retry
+	r.want(grant.Stranger)(r.exchange("d", 1, other))
+	wrong := r.terms
+	wrong.Challenge = ""
+	r.want(grant.WrongPKC)(r.exchange("e", 1, wrong))
+	r.want(grant.OK)(r.rotate("f", 1, 11, 12)) // none of these ended it
+	r.want(grant.Reused)(r.exchange("g", 1, r.terms))
+	r.want(grant.Gone)(r.rotate("h", 2, 12, 13))
+	r.want(grant.Gone)(r.exchange("i", 1, r.terms))
+	r.want(grant.NotYours)(r.Issue(t.Context(), r.id, hash(3), r.terms, r.ends))
+}
+
+func TestG2_G3_RotateDecidesAlone(t *testing.T) {
+	r := newRegister(t)
+	r.want(grant.Missing)(r.rotate("n", 1, 11, 12))
+	r.activate()
+	r.want(grant.Ahead)(r.rotate("a", 2, 12, 13))
+	r.want(grant.Replaced)(r.rotate("b", 1, 99, 12))
+	client := r.terms.ClientID
+	r.terms.ClientID = uuid.New()
+	r.want(grant.Stranger)(r.rotate("c", 1, 11, 12))
+	r.terms.ClientID = client
+	resource := r.terms.Resource
+	r.terms.Resource += "/"
+	r.want(grant.WrongRes)(r.rotate("d", 1, 11, 12))
+	r.terms.Resource = resource
+	r.want(grant.OK)(r.rotate("e", 1, 11, 12))
+	r.want(grant.OK)(r.rotate("e", 1, 11, 12)) // G8
+	r.want(grant.OK)(r.rotate("f", 2, 12, 13))
+	r.terms.Resource += "/" // a wrong resource does not hide a replay
+	r.want(grant.Replay)(r.rotate("g", 1, 11, 12))
+	r.terms.Resource = resource
+	r.want(grant.Gone)(r.rotate("h", 3, 13, 14))
+}
+
+func TestG4_TheEndIsJudgedByRedisClock(t *testing.T) {
+	r := newRegister(t)
+	r.ends = time.Now().Add(200 * time.Millisecond)
+	r.activate()
+	time.Sleep(250 * time.Millisecond)
+	r.want(grant.Ended)(r.rotate("a", 1, 11, 12))
+	r.want(grant.Ended)(r.Issue(t.Context(), uuid.New(), hash(1), r.terms, r.ends))
+}
+
+func TestG7_ATombstoneOutlivesEveryOtherCall(t *testing.T) {
+	r := newRegister(t)
+	r.activate()
+	for range 2 {
+		if err := r.Revoke(t.Context(), r.id, grant.ByUser, r.ends); err != nil {
+			t.Fatal(err)
+		}
+		r.want(grant.Gone)(r.rotate("a", 1, 11, 12))
+		if err := r.Repair(t.Context(), grant.Grant{ID: r.id, Generation: 9, RefreshHash: hash(19), ClientID: r.terms.ClientID, Resource: r.terms.Resource, Ends: r.ends}); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Undo(t.Context(), r.id, "first"); err != nil {
+			t.Fatal(err)
+		}
+		r.want(grant.Gone)(r.rotate("b", 9, 19, 20))
+		if err := r.rdb.Del(t.Context(), grantKey(r.id)).Err(); err != nil { // and where the key is missing
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestUndoTakesBackItsOwnDecisionAlone(t *testing.T) {
+	r := newRegister(t)
+	r.activate()
+	undo := func(nonce string) {
+		t.Helper()
+		if err := r.Undo(t.Context(), r.id, nonce); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.want(grant.OK)(r.rotate("a", 1, 11, 12))
+	undo("another")
+	r.want(grant.OK)(r.rotate("b", 2, 12, 13))
+	undo("a") // late: something has happened since
+	r.want(grant.OK)(r.rotate("c", 3, 13, 14))
+	undo("c")
+	r.want(grant.Replaced)(r.rotate("d", 3, 14, 15)) // the undone token was never given to anyone
+	r.want(grant.OK)(r.rotate("e", 3, 13, 16))
+	r.issue(1)
+	r.want(grant.OK)(r.exchange("f", 1, r.terms))
+	undo("f")
+	r.want(grant.OK)(r.exchange("g", 1, r.terms))
+}
+
+func TestRepairOnlyEverGoesForward(t *testing.T) {
+	r := newRegister(t)
+	r.activate()
+	known := grant.Grant{ID: r.id, Generation: 5, RefreshHash: hash(15), ClientID: r.terms.ClientID, Resource: r.terms.Resource, Ends: r.ends}
+	repair := func() {
+		t.Helper()
+		if err := r.Repair(t.Context(), known); err != nil {
+			t.Fatal(err)
+		}
+	}
+	repair()
+	r.want(grant.OK)(r.rotate("a", 5, 15, 16))
+	repair()
+	r.want(grant.OK)(r.rotate("b", 6, 16, 17))
+}
+
+func TestEveryKeyHasATimeToLive(t *testing.T) {
+	r := newRegister(t)
+	live := func(atLeast, atMost time.Duration) {
+		t.Helper()
+		ttl, err := r.rdb.PTTL(t.Context(), grantKey(r.id)).Result()
+		if err != nil || ttl < atLeast || ttl > atMost {
+			t.Errorf("time to live %v %v, want %v to %v", ttl, err, atLeast, atMost)
+		}
+	}
+	r.issue(1)
+	live(10*time.Minute, 11*time.Minute)
+	r.want(grant.OK)(r.exchange("a", 1, r.terms))
+	live(24*time.Hour, 25*time.Hour)
+	if err := r.Undo(t.Context(), r.id, "a"); err != nil {
+		t.Fatal(err)
+	}
+	live(10*time.Minute, 11*time.Minute)
+	if err := r.Revoke(t.Context(), uuid.New(), grant.ByUser, r.ends); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range r.rdb.Keys(t.Context(), "*").Val() {
+		if r.rdb.PTTL(t.Context(), key).Val() <= 0 {
+			t.Errorf("%s lives for ever", key)
+		}
+	}
+}
+
+func TestG2_OneOfAHundredRacersWins(t *testing.T) {
+	r := newRegister(t)
+	for range 20 {
+		r.activate()
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		words := map[grant.Word]int{}
+		for i := range 100 {
+			wg.Go(func() {
+				word, err := r.rotate(uuid.NewString(), 1, 11, byte(100+i))
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					t.Error(err)
+				}
+				words[word]++
+			})
+		}
+		wg.Wait()
+		if words[grant.OK] != 1 || words[grant.Replay] != 1 || words[grant.Gone] != 98 {
+			t.Errorf("%v", words)
+		}
+	}
+}
+
+func TestScriptsAreLoadedAgainAfterAFlush(t *testing.T) {
+	r := newRegister(t)
+	r.activate()
+	if err := r.rdb.ScriptFlush(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.want(grant.OK)(r.rotate("a", 1, 11, 12))
+}
