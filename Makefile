@@ -1,0 +1,32 @@
+# What to type. The work itself is in deploy/cmd/almoner.
+
+SHELL := /bin/sh
+# The Go that is installed is used as it is: no other one is downloaded.
+export GOTOOLCHAIN := local
+OLDEST_GO := 1.26
+
+.PHONY: help run test check-go
+
+help:
+	@echo 'make run             start Almoner with demo data on http://localhost:8080; Ctrl-C stops it'
+	@echo 'make run PORT=9000   the same on ports 9000, 9001 and 9002'
+	@echo 'make test            check and test everything'
+	@echo
+	@echo 'Needs Linux and Go $(OLDEST_GO). PostgreSQL and Redis are installed when they are missing (Debian, Ubuntu).'
+
+# PORT and the servers to use may be given on the command line or in the environment.
+export PORT ALMONER_DATABASE_URL ALMONER_REDIS_URL
+
+run: check-go
+	@mkdir -p .almoner/bin && go build -o .almoner/bin/almoner ./deploy/cmd/almoner
+	@exec .almoner/bin/almoner run
+
+test: check-go
+	@mkdir -p .almoner/bin && go build -o .almoner/bin/almoner ./deploy/cmd/almoner
+	@exec .almoner/bin/almoner test
+
+check-go:
+	@command -v go >/dev/null || { echo 'almoner: Go $(OLDEST_GO) or newer is needed, and there is no go in PATH: see https://go.dev/dl/' >&2; exit 1; }
+	@have=$$(cd / && go version | sed -n 's/^go version go\([0-9][0-9]*\.[0-9][0-9]*\).*/\1/p'); \
+	lowest=$$(printf '%s\n' '$(OLDEST_GO)' "$${have:-0}" | sort -V | head -n 1); \
+	[ "$$lowest" = '$(OLDEST_GO)' ] || { echo "almoner: Go $(OLDEST_GO) or newer is needed; this one is $${have:-of an unknown version}: see https://go.dev/dl/" >&2; exit 1; }

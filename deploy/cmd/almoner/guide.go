@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/url"
+
+	"github.com/almonerhq/almoner/deploy/local/demo"
+	"github.com/almonerhq/almoner/deploy/local/stack"
+)
+
+// printGuide shows the way in: addresses, logins, and requests to paste.
+func printGuide(out io.Writer, s *stack.Stack, file string) {
+	d := s.Demo
+	line := func(format string, arguments ...any) { _, _ = fmt.Fprintf(out, format+"\n", arguments...) }
+	line("")
+	line("Almoner is running. Ctrl-C stops it.")
+	line("")
+	line("  API                           %s", d.BaseURL)
+	line("  Login, consent and settings   %s", d.AppURL)
+	line("  MCP endpoint                  %s/mcp", d.BaseURL)
+	line("")
+	line("Sign in at %s/settings/user as", d.AppURL)
+	for _, user := range []struct {
+		demo.User
+		what string
+	}{
+		{d.Users.Owner, "every permission in all five workspaces"},
+		{d.Users.Reader, "reads programmes in " + d.Tenants.Main.Name},
+		{d.Users.Registrar, "manages API access there, and reads programmes"},
+		{d.Users.Outsider, "a member of " + d.Tenants.Empty.Name + " alone"},
+	} {
+		line("  %-34s %s   %s", user.Email, user.Password, user.what)
+	}
+	line("")
+	line("List programmes with the reader's personal access token:")
+	line("  curl -H 'Authorization: Bearer %s' -H 'X-Tenant-Id: %s' '%s/v1/programmes/programmes?limit=3'", d.Tokens.Reader, d.Tenants.Main.ID, d.BaseURL)
+	line("")
+	line("What an OAuth client reads first:")
+	line("  curl %s/.well-known/oauth-authorization-server", d.BaseURL)
+	line("")
+	line("Give a connector access, in the browser (then look at the callback's address: nothing listens there):")
+	line("  %s", consentURL(d))
+	line("")
+	line("All of this and more, for programs: %s", file)
+	line("Logs: %s    Data: %s", s.LogDir(), s.StoreDir())
+}
+
+// consentURL asks for consent as a connector does. Its PKCE challenge is the example of RFC 7636, appendix B, whose
+// verifier is dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk.
+func consentURL(d demo.Demo) string {
+	c := d.Clients.MCP
+	return d.AppURL + "/oauth/authorize?" + url.Values{
+		"response_type": {"code"}, "client_id": {c.ClientID}, "redirect_uri": {c.RedirectURI}, "resource": {c.Resource},
+		"scope": {c.Scope}, "state": {"demo"}, "code_challenge_method": {"S256"},
+		"code_challenge": {"E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"},
+	}.Encode()
+}

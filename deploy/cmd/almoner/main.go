@@ -1,0 +1,73 @@
+// Command almoner is the program behind the Makefile: it runs the whole of Almoner on this machine (make run), and it
+// runs all tests (make test).
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+const usage = `usage: almoner run    start everything, with demo data, and stay until Ctrl-C
+       almoner test   check and test every module
+
+Settings of run: PORT (default 8080; the two ports after it are used too), ALMONER_DATABASE_URL and ALMONER_REDIS_URL
+(servers to use instead of private ones).`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	go func() {
+		<-ctx.Done()
+		stop() // a second Ctrl-C ends us at once, and the kernel our children
+	}()
+	root, err := findRoot()
+	if err == nil {
+		err = command(ctx, root)
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, errUsage):
+		fmt.Fprintln(os.Stderr, usage)
+		os.Exit(2)
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		fmt.Fprintln(os.Stderr, "almoner: interrupted; everything is stopped")
+		os.Exit(130)
+	default:
+		fmt.Fprintln(os.Stderr, "almoner:", err)
+		os.Exit(1)
+	}
+}
+
+var errUsage = errors.New("unknown command")
+
+func command(ctx context.Context, root string) error {
+	switch strings.Join(os.Args[1:], " ") {
+	case "run":
+		return run(ctx, root)
+	case "test":
+		return test(ctx, root)
+	}
+	return errUsage
+}
+
+// findRoot is the directory at or above ours that holds go.work.
+func findRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("run this within the repository: there is no go.work here or above")
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package stack
+
+import (
+	"context"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+
+	"github.com/almonerhq/almoner/deploy/local/gateway"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// edge is the gateway, listening.
+type edge struct {
+	stop context.CancelFunc
+	done chan struct{}
+	err  error // why it ended; read after done is closed
+	both sync.WaitGroup
+	log  *os.File
+}
+
+// openEdge listens on both loopback addresses, as "localhost" may be either; without IPv6, on the one.
+func openEdge(port int, backends gateway.Backends, logFile string) (*edge, error) {
+	log, file, err := openLog(logFile)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	e := &edge{stop: stop, done: make(chan struct{}), log: file}
+	handler := gateway.New(backends, log)
+	listening := make(chan net.Addr, 1)
+	ready := func(address net.Addr) { listening <- address }
+	e.both.Go(func() {
+		e.err = web.Serve(ctx, loopback(port), handler, log, ready)
+		close(e.done)
+	})
+	select {
+	case <-listening:
+	case <-e.done:
+		e.close()
+		return nil, e.err
+	}
+	e.both.Go(func() {
+		if err := web.Serve(ctx, net.JoinHostPort("::1", strconv.Itoa(port)), handler, log, nil); err != nil {
+			log.Warn("the gateway does not serve on ::1", "cause", err.Error())
+		}
+	})
+	return e, nil
+}
+
+func (e *edge) close() {
+	e.stop()
+	e.both.Wait()
+	_ = e.log.Close()
+}

@@ -1,0 +1,138 @@
+package stack
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/almonerhq/almoner/deploy/local/seed"
+	"github.com/almonerhq/almoner/shared/localstore"
+)
+
+// home is the directory where an installation keeps what it must find again.
+type home struct {
+	dir    string
+	stores string // where PostgreSQL and Redis keep theirs; dir itself where their user can reach it
+	seed   seed.Seed
+	lock   *os.File
+}
+
+// openHome makes the directory at the first start and locks it against a second one.
+func openHome(dir string) (*home, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	h := &home{dir: dir}
+	if err := h.make(); err != nil {
+		return nil, err
+	}
+	if err := h.acquire(); err != nil {
+		return nil, err
+	}
+	if h.seed, err = seed.Load(h.path("seed")); err == nil {
+		h.stores, err = h.findStores()
+	}
+	if err != nil {
+		h.release()
+		return nil, err
+	}
+	return h, nil
+}
+
+func (h *home) path(name string) string { return filepath.Join(h.dir, name) }
+
+func (h *home) logFile(service string) string { return filepath.Join(h.dir, "log", service+".log") }
+
+func (h *home) make() error {
+	mode := os.FileMode(0o700)
+	if os.Geteuid() == 0 {
+		mode = 0o711 // the stores run as another user, who passes through but sees nothing
+	}
+	if info, err := os.Stat(h.dir); err == nil && os.Geteuid() == 0 && ownerOf(info) != 0 {
+		return fmt.Errorf("%s belongs to another user (id %d): run this as that user", h.dir, ownerOf(info))
+	}
+	err := os.MkdirAll(h.path("log"), 0o700)
+	if err == nil {
+		err = os.Chmod(h.dir, mode) // whatever the umask said
+	}
+	if errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("%s cannot be written to (did root make it?): %w", h.dir, err)
+	}
+	return err
+}
+
+func ownerOf(info os.FileInfo) uint32 {
+	if status, ok := info.Sys().(*syscall.Stat_t); ok {
+		return status.Uid
+	}
+	return 0
+}
+
+// acquire holds the directory for this process; the kernel lets go of it when the process ends, however it does.
+func (h *home) acquire() error {
+	file, err := os.OpenFile(h.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("lock %s: %w", h.dir, err)
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		holder, _ := os.ReadFile(h.path("lock")) // a hint, no more
+		_ = file.Close()
+		return fmt.Errorf("Almoner is running already in %s (process %s): stop that one first", h.dir, strings.TrimSpace(string(holder)))
+	}
+	h.lock = file
+	if err := file.Truncate(0); err != nil {
+		return fmt.Errorf("lock %s: %w", h.dir, err)
+	}
+	_, err = file.WriteString(strconv.Itoa(os.Getpid()) + "\n")
+	return err
+}
+
+func (h *home) release() { _ = h.lock.Close() }
+
+// findStores returns where the stores keep their data: here, or, below a directory that only root can enter, in a
+// place of their own, which is written down.
+func (h *home) findStores() (string, error) {
+	note := h.path("stores")
+	content, err := os.ReadFile(note)
+	if elsewhere := strings.TrimSpace(string(content)); err == nil && elsewhere != "" {
+		return elsewhere, ownDirectory(elsewhere)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	if localstore.Reachable(h.dir) {
+		return h.dir, nil
+	}
+	for _, parent := range []string{"/var/lib", "/var/tmp", "/tmp"} {
+		dir := filepath.Join(parent, "almoner-"+h.seed.Fingerprint())
+		if !localstore.Reachable(parent) || ownDirectory(dir) != nil {
+			continue
+		}
+		return dir, os.WriteFile(note, []byte(dir+"\n"), 0o600)
+	}
+	return "", fmt.Errorf("PostgreSQL must run as an unprivileged user, who can enter neither %s nor /var/lib, /var/tmp and /tmp", h.dir)
+}
+
+// ownDirectory makes a directory that others may pass through, or makes sure that nobody else has put it there.
+func ownDirectory(dir string) error {
+	err := os.Mkdir(dir, 0o711)
+	if err == nil {
+		return os.Chmod(dir, 0o711)
+	}
+	if !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() || ownerOf(info) != uint32(os.Geteuid()) {
+		return fmt.Errorf("%s is not a directory of ours", dir)
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+package stack
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"syscall"
+)
+
+// ports are where callers find the parts.
+type ports struct{ api, app, resource int }
+
+// choosePorts returns the three that follow one another from first on, all free, or any three when first is 0.
+func choosePorts(first int) (ports, error) {
+	if first == 0 {
+		free, err := freePorts(3)
+		if err != nil {
+			return ports{}, err
+		}
+		return ports{free[0], free[1], free[2]}, nil
+	}
+	if first < 1 || first > 65533 {
+		return ports{}, fmt.Errorf("PORT is %d, but it and the two after it must be within 1 and 65535", first)
+	}
+	for port := first; port < first+3; port++ {
+		if err := isFree(port); err != nil {
+			return ports{}, err
+		}
+	}
+	return ports{first, first + 1, first + 2}, nil
+}
+
+// isFree asks on both loopback addresses: "localhost" is either, and another program on one of them would get a part of
+// the callers.
+func isFree(port int) error {
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		listener, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+		switch {
+		case err == nil:
+			_ = listener.Close()
+		case errors.Is(err, syscall.EADDRINUSE):
+			return fmt.Errorf("port %d is in use by another program: stop it, or move all three ports with: make run PORT=9000", port)
+		case host == "127.0.0.1":
+			return fmt.Errorf("port %d cannot be used (%w): choose others with: make run PORT=9000", port, err)
+		} // else there is no IPv6 here
+	}
+	return nil
+}
+
+func freePorts(count int) ([]int, error) {
+	var out []int
+	for range count {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer func() { _ = listener.Close() }() // all are held until the end: else one could come twice
+		out = append(out, listener.Addr().(*net.TCPAddr).Port)
+	}
+	return out, nil
+}
+
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

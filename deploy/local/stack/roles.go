@@ -1,0 +1,105 @@
+package stack
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/pbkdf2"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// checkRights says early, and in words, what would fail later in SQL.
+func checkRights(ctx context.Context, owner *pgx.Conn) error {
+	var user, database string
+	var roles, schemas bool
+	err := owner.QueryRow(ctx, `select current_user, current_database(), rolsuper or rolcreaterole,
+		has_database_privilege(current_database(), 'create') from pg_roles where rolname = current_user`).Scan(&user, &database, &roles, &schemas)
+	if err != nil {
+		return fmt.Errorf("look at the database user's rights: %w", err)
+	}
+	if !roles {
+		return fmt.Errorf("the database user %s may not create roles, and each service needs one of its own: as a superuser, run: alter role %s createrole", user, pgx.Identifier{user}.Sanitize())
+	}
+	if !schemas {
+		return fmt.Errorf("the database user %s may not create schemas in %s: name a database that the user owns", user, database)
+	}
+	return nil
+}
+
+// loginFor makes the role that a service of this installation connects as, a member of the service's group role, which the
+// migrations have made. It returns the service's URL.
+func (s *Stack) loginFor(ctx context.Context, owner *pgx.Conn, ownerURL, service string) (string, error) {
+	// A server may hold several installations: the name says whose role it is.
+	role := "almoner_" + s.home.seed.Fingerprint()[:8] + "_" + service
+	password := s.home.seed.Hex("database " + service)
+	if err := ensureRole(ctx, owner, role, password, ""); err != nil {
+		return "", err
+	}
+	group := pgx.Identifier{"almoner_" + service}.Sanitize()
+	if _, err := owner.Exec(ctx, "grant "+group+" to "+pgx.Identifier{role}.Sanitize()); err != nil {
+		return "", fmt.Errorf("the database user may not grant the role %s, which another user made: name a superuser or that user: %w", group, err)
+	}
+	serviceURL, err := withLogin(ownerURL, role, password, "")
+	if err != nil {
+		return "", err
+	}
+	probe, err := pgx.Connect(ctx, serviceURL)
+	if err != nil {
+		return "", fmt.Errorf("the database does not let in %s, the role made for %s: %w", role, service, withoutURL(err))
+	}
+	return serviceURL, probe.Close(ctx)
+}
+
+// ensureRole makes a role that can log in, or gives it its password anew. The server is told a SCRAM verifier, never the
+// password itself, which it might log.
+func ensureRole(ctx context.Context, db *pgx.Conn, role, password, options string) error {
+	verifier, err := scramVerifier(password)
+	if err != nil {
+		return err
+	}
+	name := pgx.Identifier{role}.Sanitize()
+	_, err = db.Exec(ctx, "create role "+name)
+	if fault, ok := errors.AsType[*pgconn.PgError](err); err != nil && (!ok || fault.Code != "42710") { // duplicate_object
+		return fmt.Errorf("make the database role %s: %w", role, err)
+	}
+	if _, err := db.Exec(ctx, "alter role "+name+" login "+options+" password '"+verifier+"'"); err != nil {
+		return fmt.Errorf("make the database role %s: %w", role, err)
+	}
+	return nil
+}
+
+// scramVerifier is what PostgreSQL stores of a password (RFC 5803): base64 and a few signs, nothing to quote.
+func scramVerifier(password string) (string, error) {
+	const iterations = 4096 // PostgreSQL's own
+	salt := make([]byte, 16)
+	_, _ = rand.Read(salt) // never fails (crypto/rand)
+	salted, err := pbkdf2.Key(sha256.New, password, salt, iterations, sha256.Size)
+	if err != nil {
+		return "", fmt.Errorf("hash a database password: %w", err)
+	}
+	keyed := func(text string) []byte {
+		mac := hmac.New(sha256.New, salted)
+		mac.Write([]byte(text))
+		return mac.Sum(nil)
+	}
+	stored := sha256.Sum256(keyed("Client Key"))
+	encode := base64.StdEncoding.EncodeToString
+	return fmt.Sprintf("SCRAM-SHA-256$%d:%s$%s:%s", iterations, encode(salt), encode(stored[:]), encode(keyed("Server Key"))), nil
+}
+
+// withoutURL keeps what the server or the network said of a failed connection and drops where it went and as whom.
+func withoutURL(err error) error {
+	if fault, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return errors.New(fault.Message)
+	}
+	for next := errors.Unwrap(err); next != nil; next = errors.Unwrap(next) {
+		err = next
+	}
+	return err
+}

@@ -1,0 +1,98 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/almonerhq/almoner/shared/localstore/child"
+)
+
+const (
+	readyWithin = 60 * time.Second
+	stopWithin  = 22 * time.Second // a service lets requests in flight finish for 20
+)
+
+// A Service is a process of authserver or resourceapi.
+type Service struct {
+	Name string
+	URL  string // its own address, past the gateway
+
+	spec child.Spec
+	mu   sync.Mutex
+	run  *child.Child
+}
+
+func (s *Service) start(ctx context.Context) error {
+	process, err := child.Start(s.spec)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.run = process
+	s.mu.Unlock()
+	return s.waitReady(ctx, process)
+}
+
+func (s *Service) waitReady(ctx context.Context, process *child.Child) error {
+	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	for {
+		if answersOK(ctx, s.URL+"/readyz") {
+			return nil
+		}
+		select {
+		case <-process.Done():
+			return s.ended(process)
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not become ready; its log is %s: %w", s.Name, s.spec.Log, ctx.Err())
+		case <-time.After(30 * time.Millisecond):
+		}
+	}
+}
+
+func (s *Service) ended(process *child.Child) error {
+	return fmt.Errorf("%s (its log is %s)", process.Outcome(), s.spec.Log)
+}
+
+func answersOK(ctx context.Context, url string) bool {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return false
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return false
+	}
+	_ = response.Body.Close()
+	return response.StatusCode == http.StatusOK
+}
+
+func (s *Service) current() *child.Child {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.run
+}
+
+// Stop asks the service to end (SIGTERM), which lets requests in flight finish, and waits for it.
+func (s *Service) Stop() { s.current().Stop(syscall.SIGTERM, stopWithin) }
+
+// Kill ends the service at once (SIGKILL).
+func (s *Service) Kill() { s.current().Kill() }
+
+// Pause freezes the service (SIGSTOP): connections stay open, nothing answers.
+func (s *Service) Pause() error { return s.current().Pause() }
+
+// Resume lets a paused service go on.
+func (s *Service) Resume() { s.current().Resume() }
+
+// Restart ends the service if it runs, starts it again at the same address and waits until it is ready.
+func (s *Service) Restart(ctx context.Context) error {
+	s.Stop()
+	return s.start(ctx)
+}

@@ -1,0 +1,247 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/deploy/local/demo"
+	"github.com/almonerhq/almoner/deploy/local/gateway"
+	"github.com/almonerhq/almoner/shared/localstore"
+	"github.com/almonerhq/almoner/shared/localstore/child"
+)
+
+// A Stack is Almoner, running.
+type Stack struct {
+	BaseURL     string // the API, by way of the gateway
+	AppURL      string // login, consent, settings
+	ResourceURL string // resourceapi, past the gateway
+	Demo        demo.Demo
+
+	DatabaseURL string // as the database's owner
+	RedisURL    string
+	Postgres    *localstore.Postgres // nil when Options.DatabaseURL named another
+	Redis       *localstore.Redis    // nil when Options.RedisURL named another
+	Authservers []*Service           // the first one serves AppURL
+	Resourceapi *Service
+
+	options Options
+	home    *home
+	ports   ports
+	edge    *edge
+	logins  map[string]string // a service's database URL
+	stop    sync.Once
+}
+
+// Start starts everything and returns once everything answers. When it fails, nothing that it started is left.
+func Start(ctx context.Context, options Options) (*Stack, error) {
+	s := &Stack{options: options, logins: map[string]string{}}
+	var err error
+	if s.home, err = openHome(options.Home); err != nil {
+		return nil, err
+	}
+	if s.ports, err = choosePorts(options.Port); err == nil {
+		err = s.bringUp(ctx)
+	}
+	if err != nil {
+		s.Stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Stack) bringUp(ctx context.Context) error {
+	s.BaseURL = "http://localhost:" + strconv.Itoa(s.ports.api)
+	s.AppURL = "http://localhost:" + strconv.Itoa(s.ports.app)
+	s.ResourceURL = "http://localhost:" + strconv.Itoa(s.ports.resource)
+	var err error
+	if s.DatabaseURL, s.RedisURL, err = s.startStores(ctx); err != nil {
+		return err
+	}
+	s.options.say("preparing the database")
+	if err := s.prepareDatabase(ctx); err != nil {
+		return err
+	}
+	s.options.say("starting the services")
+	if err := s.startServices(ctx); err != nil {
+		return err
+	}
+	if s.edge, err = openEdge(s.ports.api, s.backends(), s.home.logFile("gateway")); err != nil {
+		return err
+	}
+	for _, address := range []string{s.BaseURL, s.AppURL} {
+		if !answersOK(ctx, address+"/readyz") {
+			return fmt.Errorf("%s does not answer although the services do", address)
+		}
+	}
+	return s.Demo.WriteFile(s.home.path("demo.json"))
+}
+
+// prepareDatabase claims the database, brings its schema up to date and puts the demo into it.
+func (s *Stack) prepareDatabase(ctx context.Context) error {
+	owner, err := pgx.Connect(ctx, s.DatabaseURL)
+	if err != nil {
+		return fmt.Errorf("the database does not answer: %w", withoutURL(err))
+	}
+	defer func() { _ = owner.Close(context.WithoutCancel(ctx)) }()
+	if err := checkRights(ctx, owner); err != nil {
+		return err
+	}
+	if err := demo.Claim(ctx, owner, s.home.seed); err != nil {
+		return err
+	}
+	for _, service := range []string{authserver, resourceapi} {
+		if err := child.Run(ctx, s.spec(service, "migrate", map[string]string{"ALMONER_DATABASE_URL": s.DatabaseURL})); err != nil {
+			return fmt.Errorf("bring the schema up to date: %w", err)
+		}
+		if s.logins[service], err = s.loginFor(ctx, owner, s.DatabaseURL, service); err != nil {
+			return err
+		}
+	}
+	if s.Demo, err = demo.Describe(s.home.seed, s.BaseURL, s.AppURL); err != nil {
+		return err
+	}
+	return demo.Plant(ctx, owner, s.home.seed, &s.Demo, time.Now())
+}
+
+func (s *Stack) startServices(ctx context.Context) error {
+	addresses := []string{loopback(s.ports.app)}
+	if more := s.options.Authservers - 1; more > 0 {
+		free, err := freePorts(more)
+		if err != nil {
+			return err
+		}
+		for _, port := range free {
+			addresses = append(addresses, loopback(port))
+		}
+	}
+	for i, address := range addresses {
+		spec := s.spec(authserver, "serve", map[string]string{
+			"ALMONER_LISTEN": address, "ALMONER_APP_URL": s.AppURL, "ALMONER_DATABASE_URL": s.logins[authserver],
+			"ALMONER_REDIS_URL": s.RedisURL, "ALMONER_KEYS": s.home.seed.Key(authserver),
+			"ALMONER_TRUSTED_PROXIES": gateway.SourceAddress,
+		})
+		if i > 0 {
+			spec.Name, spec.Log = fmt.Sprint(spec.Name, i+1), s.home.logFile(fmt.Sprint(authserver, i+1))
+		}
+		service := &Service{Name: spec.Name, URL: "http://" + address, spec: spec}
+		s.Authservers = append(s.Authservers, service)
+		if err := service.start(ctx); err != nil {
+			return err
+		}
+	}
+	s.Resourceapi = &Service{Name: resourceapi, URL: "http://" + loopback(s.ports.resource), spec: s.spec(resourceapi, "serve", map[string]string{
+		"ALMONER_LISTEN": loopback(s.ports.resource), "ALMONER_APP_URL": s.AppURL, "ALMONER_DATABASE_URL": s.logins[resourceapi],
+		"ALMONER_REDIS_URL": s.RedisURL, "ALMONER_KEYS": s.home.seed.Key(resourceapi),
+		"ALMONER_TRUSTED_PROXIES": gateway.SourceAddress,
+		// Straight to authserver: the gateway opens after the services.
+		"ALMONER_JWKS_URL": s.Authservers[0].URL + "/v1/account/oauth/jwks",
+	})}
+	return s.Resourceapi.start(ctx)
+}
+
+// spec is how a service is run: with these settings, those of the options, and nothing else of our environment.
+func (s *Stack) spec(service, command string, settings map[string]string) child.Spec {
+	all := map[string]string{"ALMONER_BASE_URL": s.BaseURL, "PATH": "/usr/local/bin:/usr/bin:/bin", "TZ": "UTC"}
+	maps.Copy(all, settings)
+	maps.Copy(all, s.options.Settings)
+	var environ []string
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		environ = append(environ, name+"="+all[name])
+	}
+	return child.Spec{
+		Name: service, Path: filepath.Join(s.options.Binaries, service), Args: []string{command}, Dir: "/", Env: environ,
+		Log: s.home.logFile(service),
+	}
+}
+
+func (s *Stack) backends() gateway.Backends {
+	parse := func(service *Service) *url.URL {
+		return &url.URL{Scheme: "http", Host: service.URL[len("http://"):]}
+	}
+	b := gateway.Backends{Resource: parse(s.Resourceapi)}
+	for _, service := range s.Authservers {
+		b.Account = append(b.Account, parse(service))
+	}
+	return b
+}
+
+// Wait returns nil when ctx ends, and an error when a part ends by itself.
+func (s *Stack) Wait(ctx context.Context) error {
+	ended := make(chan error, len(s.Authservers)+4)
+	watch := func(done <-chan struct{}, why func() error) {
+		go func() {
+			select {
+			case <-done:
+				ended <- why()
+			case <-ctx.Done():
+			}
+		}()
+	}
+	for _, service := range append(slices.Clone(s.Authservers), s.Resourceapi) {
+		process := service.current()
+		watch(process.Done(), func() error { return service.ended(process) })
+	}
+	if s.Postgres != nil {
+		watch(s.Postgres.Done(), func() error { return errors.New(s.Postgres.Outcome()) })
+	}
+	if s.Redis != nil {
+		watch(s.Redis.Done(), func() error { return errors.New(s.Redis.Outcome()) })
+	}
+	watch(s.edge.done, func() error { return s.edge.err })
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// LogDir is where the services' logs are.
+func (s *Stack) LogDir() string { return s.home.path("log") }
+
+// StoreDir is where PostgreSQL and Redis keep their data.
+func (s *Stack) StoreDir() string { return s.home.stores }
+
+// Stop ends everything that Start started, callers first and stores last, and returns when it is gone.
+func (s *Stack) Stop() {
+	s.stop.Do(func() {
+		if s.edge != nil {
+			s.edge.close()
+		}
+		var group sync.WaitGroup
+		for _, service := range append(slices.Clone(s.Authservers), s.Resourceapi) {
+			if service != nil && service.current() != nil {
+				group.Go(service.Stop)
+			}
+		}
+		group.Wait()
+		if s.Redis != nil {
+			group.Go(s.Redis.Stop)
+		}
+		if s.Postgres != nil {
+			group.Go(s.Postgres.Stop)
+		}
+		group.Wait()
+		s.home.release()
+	})
+}
+
+func openLog(path string) (*slog.Logger, *os.File, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, nil, err
+	}
+	return slog.New(slog.NewJSONHandler(file, nil)), file, nil
+}

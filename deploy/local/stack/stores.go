@@ -1,0 +1,82 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"path/filepath"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/deploy/local/seed"
+	"github.com/almonerhq/almoner/shared/localstore"
+)
+
+const (
+	databaseName = "almoner"
+	ownerRole    = "almoner_owner"
+)
+
+// startStores starts the stores that the options do not name, and returns the URLs of the database's owner and of Redis.
+func (s *Stack) startStores(ctx context.Context) (owner, redis string, err error) {
+	owner, redis = s.options.DatabaseURL, s.options.RedisURL
+	if owner == "" {
+		s.options.say("starting PostgreSQL")
+		s.Postgres, err = localstore.StartPostgres(ctx, s.storeOptions("postgres"))
+		if err != nil {
+			return "", "", err
+		}
+		if owner, err = ensureDatabase(ctx, s.Postgres.URL, s.home.seed); err != nil {
+			return "", "", err
+		}
+	}
+	if redis == "" {
+		s.options.say("starting Redis")
+		s.Redis, err = localstore.StartRedis(ctx, s.storeOptions("redis"))
+		if err != nil {
+			return "", "", err
+		}
+		redis = s.Redis.URL
+	}
+	return owner, redis, nil
+}
+
+func (s *Stack) storeOptions(name string) localstore.Options {
+	return localstore.Options{Dir: filepath.Join(s.home.stores, name), Tools: s.options.Tools, Volatile: s.options.Volatile}
+}
+
+// ensureDatabase makes the database and its owner in a server of ours. The owner is no superuser, as elsewhere.
+func ensureDatabase(ctx context.Context, superuser string, s seed.Seed) (string, error) {
+	db, err := pgx.Connect(ctx, superuser)
+	if err != nil {
+		return "", fmt.Errorf("make the database: %w", err)
+	}
+	defer func() { _ = db.Close(context.WithoutCancel(ctx)) }()
+	password := s.Hex("database owner")
+	if err := ensureRole(ctx, db, ownerRole, password, "createrole"); err != nil {
+		return "", err
+	}
+	var exists bool
+	if err := db.QueryRow(ctx, "select exists (select from pg_database where datname = $1)", databaseName).Scan(&exists); err != nil {
+		return "", fmt.Errorf("make the database: %w", err)
+	}
+	if !exists {
+		if _, err := db.Exec(ctx, "create database "+databaseName+" owner "+ownerRole); err != nil {
+			return "", fmt.Errorf("make the database: %w", err)
+		}
+	}
+	return withLogin(superuser, ownerRole, password, databaseName)
+}
+
+// withLogin is the URL for another user, and, unless it is "", another database.
+func withLogin(base, role, password, database string) (string, error) {
+	parsed, err := url.Parse(base)
+	if err != nil || (parsed.Scheme != "postgres" && parsed.Scheme != "postgresql") {
+		return "", fmt.Errorf("the database must be named by a URL like postgres://user:password@127.0.0.1:5432/name")
+	}
+	parsed.User = url.UserPassword(role, password)
+	if database != "" {
+		parsed.Path = "/" + database
+	}
+	return parsed.String(), nil
+}
