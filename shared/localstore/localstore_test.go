@@ -239,3 +239,25 @@ func TestAMissingProgramIsSaidToBeMissing(t *testing.T) {
 		t.Errorf("Redis: %v", err)
 	}
 }
+
+func TestADirectoryIsRemovedWhenItsLifelineEnds(t *testing.T) {
+	dir := tempDir(t)
+	lifeline, err := RemoveAfterUs(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond)
+	if _, err := os.Stat(dir); err != nil {
+		t.Fatalf("it is gone too early: %v", err)
+	}
+	if err := lifeline.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Error("it is never removed")
+}

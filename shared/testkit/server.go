@@ -2,11 +2,9 @@ package testkit
 
 import (
 	"context"
-	"fmt"
+	"io"
 	"os"
-	"os/exec"
 	"sync"
-	"syscall"
 
 	"github.com/almonerhq/almoner/shared/localstore"
 )
@@ -21,8 +19,8 @@ const (
 // server is the PostgreSQL server of the test process.
 type server struct {
 	url string
-	// lifeline is a pipe that the kernel closes when this process is gone; kept here so that nothing closes it before.
-	lifeline *os.File
+	// lifeline is closed by the kernel when this process is gone; kept here so that nothing closes it before.
+	lifeline io.Closer
 }
 
 // sharedServer and sharedTemplate are the state of the test process: one server and one template for all its tests.
@@ -47,7 +45,7 @@ func findServer() (server, error) {
 	if err != nil {
 		return server{}, err
 	}
-	lifeline, err := removeAfterUs(dir)
+	lifeline, err := localstore.RemoveAfterUs(dir)
 	if err != nil {
 		return server{}, err
 	}
@@ -58,22 +56,4 @@ func findServer() (server, error) {
 		return server{}, err
 	}
 	return server{url: started.URL, lifeline: lifeline}, nil
-}
-
-// removeAfterUs removes dir when this process is gone, however it ended. A test process has no moment of its own
-// for that: the server ends with us by itself (package child), and a shell notices that the lifeline was closed.
-func removeAfterUs(dir string) (*os.File, error) {
-	reader, lifeline, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = reader.Close() }()
-	watcher := exec.Command("/bin/sh", "-c",
-		`cat >/dev/null; for i in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$0" 2>/dev/null && exit; sleep 0.3; done`, dir)
-	watcher.Stdin = reader
-	watcher.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C must not end it before us
-	if err := watcher.Start(); err != nil {
-		return nil, fmt.Errorf("watch over %s: %w", dir, err)
-	}
-	return lifeline, nil
 }

@@ -16,8 +16,8 @@ import (
 const usage = `usage: almoner run    start everything, with demo data, and stay until Ctrl-C
        almoner test   check and test every module
 
-Settings of run: PORT (default 8080; the two ports after it are used too), ALMONER_DATABASE_URL and ALMONER_REDIS_URL
-(servers to use instead of private ones).`
+Settings of run: PORT (default 8080; the two ports after it are used too), ALMONER_HOME (where everything is kept;
+default .almoner in the repository), ALMONER_DATABASE_URL and ALMONER_REDIS_URL (servers to use instead of private ones).`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)

@@ -18,7 +18,10 @@ func run(ctx context.Context, root string) error {
 	if err := dieWithParent(); err != nil {
 		return err
 	}
-	home := filepath.Join(root, ".almoner")
+	home := os.Getenv("ALMONER_HOME")
+	if home == "" {
+		home = filepath.Join(root, ".almoner")
+	}
 	port, err := portFrom(os.Getenv("PORT"))
 	if err != nil {
 		return err

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/shared/localstore"
+)
+
+// running is `almoner run` in a process group of its own, as a terminal has it.
+type running struct {
+	command *exec.Cmd
+	home    string
+	port    int
+	lines   chan string
+	ended   chan error
+}
+
+func startRun(t *testing.T) *running {
+	t.Helper()
+	home, err := localstore.TempDir("almoner-run-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	program := filepath.Join(t.TempDir(), "almoner")
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	r := &running{home: home, port: threePorts(t), lines: make(chan string, 1000), ended: make(chan error, 1)}
+	r.command = exec.Command(program, "run")
+	r.command.Env = append(os.Environ(), "ALMONER_HOME="+home, fmt.Sprint("PORT=", r.port), "MAKELEVEL=", "ALMONER_DATABASE_URL=", "ALMONER_REDIS_URL=")
+	r.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	output, err := r.command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.command.Stderr = r.command.Stdout
+	if err := r.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for scanner := bufio.NewScanner(output); scanner.Scan(); {
+			r.lines <- scanner.Text()
+		}
+		close(r.lines)
+		r.ended <- r.command.Wait()
+	}()
+	t.Cleanup(func() { _ = r.command.Process.Kill() })
+	r.waitFor(t, "Almoner is running.")
+	return r
+}
+
+func (r *running) waitFor(t *testing.T, text string) string {
+	t.Helper()
+	var all []string
+	patience := time.After(2 * time.Minute)
+	for {
+		select {
+		case line, open := <-r.lines:
+			if !open {
+				t.Fatalf("it ended without saying %q: %q", text, all)
+			}
+			if strings.Contains(line, text) {
+				return line
+			}
+			all = append(all, line)
+		case <-patience:
+			t.Fatalf("it never said %q: %q", text, all)
+		}
+	}
+}
+
+// end waits for the end and returns the last line and the exit code.
+func (r *running) end(t *testing.T) (string, int) {
+	t.Helper()
+	last := ""
+	patience := time.After(time.Minute)
+	for {
+		select {
+		case line, open := <-r.lines:
+			if open {
+				last = line
+				continue
+			}
+			err := <-r.ended
+			var exit *exec.ExitError
+			if err != nil && !errors.As(err, &exit) {
+				t.Fatal(err)
+			}
+			return last, r.command.ProcessState.ExitCode()
+		case <-patience:
+			t.Fatal("it does not end")
+		}
+	}
+}
+
+func threePorts(t *testing.T) int {
+	t.Helper()
+	for first := 36000 + os.Getpid()%3000*3; first < 60000; first += 3 {
+		free := true
+		for port := first; port < first+3; port++ {
+			listener, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
+			if err != nil {
+				free = false
+				break
+			}
+			_ = listener.Close()
+		}
+		if free {
+			return first
+		}
+	}
+	t.Fatal("no three free ports in a row")
+	return 0
+}
+
+// expectNothingLeft waits for the kernel to be done, and names what it left.
+func (r *running) expectNothingLeft(t *testing.T) {
+	t.Helper()
+	var left []string
+	for range 100 {
+		if left = r.processes(); len(left) == 0 {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Errorf("left running: %q", left)
+}
+
+func (r *running) processes() []string {
+	var found []string
+	entries, _ := filepath.Glob("/proc/[0-9]*")
+	for _, process := range entries {
+		command, _ := os.ReadFile(process + "/cmdline")
+		workDir, _ := os.Readlink(process + "/cwd")
+		if strings.HasPrefix(workDir, r.home) || strings.Contains(string(command), r.home) {
+			found = append(found, filepath.Base(process)+" "+strings.ReplaceAll(string(command), "\x00", " "))
+		}
+	}
+	return found
+}
+
+func TestCtrlCStopsEverything(t *testing.T) {
+	r := startRun(t)
+	if len(r.processes()) < 5 { // two services, PostgreSQL with its own processes, Redis
+		t.Fatalf("only %q run", r.processes())
+	}
+	// As a terminal does: to the whole foreground group.
+	if err := syscall.Kill(-r.command.Process.Pid, syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if last, code := r.end(t); code != 0 || !strings.Contains(last, "stopped") {
+		t.Errorf("exit code %d, %q", code, last)
+	}
+	r.expectNothingLeft(t)
+	log, err := os.ReadFile(filepath.Join(r.home, "postgres", "postgres.log"))
+	if err != nil && os.Geteuid() != 0 {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(log), "immediate shutdown") || !strings.Contains(string(log), "fast shutdown") {
+		t.Errorf("PostgreSQL was not stopped in order: %s", log)
+	}
+}
+
+func TestKillingTheRunnerLeavesNothing(t *testing.T) {
+	r := startRun(t)
+	if err := r.command.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	r.end(t)
+	r.expectNothingLeft(t)
+}
+
+func TestAChildThatDiesStopsTheRestWithOneLine(t *testing.T) {
+	r := startRun(t)
+	for _, process := range r.processes() {
+		if pid, command, _ := strings.Cut(process, " "); strings.Contains(command, "bin/resourceapi") {
+			kill(t, pid)
+		}
+	}
+	if last, code := r.end(t); code == 0 || !strings.Contains(last, "resourceapi ended") {
+		t.Errorf("exit code %d, %q", code, last)
+	}
+	r.expectNothingLeft(t)
+}
+
+func kill(t *testing.T, pid string) {
+	t.Helper()
+	if out, err := exec.Command("kill", "-9", pid).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+func TestTheFirstProblemIsOneLine(t *testing.T) {
+	for value, want := range map[string]string{"abc": "PORT must be a number", "0": "PORT must be a number", "65535": "must be within"} {
+		port, err := portFrom(value)
+		if err == nil {
+			t.Setenv("PORT", value)
+			t.Setenv("ALMONER_HOME", t.TempDir())
+			t.Setenv("MAKELEVEL", "")
+			err = run(t.Context(), "/nowhere")
+		}
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("PORT=%s: port %d, %v", value, port, err)
+		}
+	}
+}

@@ -1,0 +1,368 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/deploy/local/demo"
+	"github.com/almonerhq/almoner/shared/localstore"
+	"github.com/almonerhq/almoner/shared/testkit"
+)
+
+type built struct {
+	dir      string
+	lifeline io.Closer
+}
+
+var binaries = sync.OnceValues(func() (built, error) {
+	if dir := os.Getenv("ALMONER_TEST_BINARIES"); dir != "" {
+		return built{dir: dir}, nil
+	}
+	dir, err := os.MkdirTemp("", "almoner-stack-bin-")
+	if err != nil {
+		return built{}, err
+	}
+	lifeline, err := localstore.RemoveAfterUs(dir)
+	if err != nil {
+		return built{}, err
+	}
+	return built{dir, lifeline}, Build(context.Background(), "../../..", dir)
+})
+
+// newHome is a directory that the stores' user can reach.
+func newHome(t *testing.T) string {
+	t.Helper()
+	dir, err := localstore.TempDir("almoner-stack-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func optionsFor(t *testing.T, home string) Options {
+	t.Helper()
+	b, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Options{Home: home, Binaries: b.dir, Tools: os.Getenv("ALMONER_TEST_TOOLS"), Volatile: true}
+}
+
+func start(t *testing.T, options Options) *Stack {
+	t.Helper()
+	s, err := Start(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// threePorts finds three free ports in a row.
+func threePorts(t *testing.T) int {
+	t.Helper()
+	for first := 21000 + os.Getpid()%5000*3; first < 60000; first += 3 {
+		if _, err := choosePorts(first); err == nil {
+			return first
+		}
+	}
+	t.Fatal("no three free ports in a row")
+	return 0
+}
+
+// leftIn lists the processes that work in a directory or were started from it.
+func leftIn(dir string) []string {
+	var left []string
+	entries, _ := filepath.Glob("/proc/[0-9]*")
+	for _, process := range entries {
+		command, _ := os.ReadFile(process + "/cmdline")
+		workDir, _ := os.Readlink(process + "/cwd")
+		if strings.HasPrefix(workDir, dir) || strings.Contains(string(command), dir) {
+			left = append(left, strings.ReplaceAll(string(command), "\x00", " "))
+		}
+	}
+	return left
+}
+
+func listProgrammes(t *testing.T, s *Stack) (int, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.BaseURL+"/v1/programmes/programmes?limit=200", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+s.Demo.Tokens.Reader)
+	request.Header.Set("X-Tenant-Id", s.Demo.Tenants.Main.ID)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(body)
+}
+
+func TestASecondStartFindsWhatTheFirstOneStored(t *testing.T) {
+	options := optionsFor(t, newHome(t))
+	options.Port = threePorts(t)
+	first := start(t, options)
+	if status, body := listProgrammes(t, first); status != http.StatusOK || !strings.Contains(body, `"count":200`) {
+		t.Fatalf("%d %.200s", status, body)
+	}
+	before, err := os.ReadFile(filepath.Join(options.Home, "demo.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	execute(t, first.DatabaseURL, fmt.Sprintf(
+		"insert into resource.programmes (id, tenant_id, name, status) values (gen_random_uuid(), '%s', 'Put in between', 'draft')", first.Demo.Tenants.Main.ID))
+	first.Stop()
+	if left := leftIn(options.Home); len(left) > 0 {
+		t.Fatalf("left running: %q", left)
+	}
+
+	second := start(t, options)
+	if second.Demo != first.Demo {
+		t.Error("the second start has another demo")
+	}
+	after, err := os.ReadFile(filepath.Join(options.Home, "demo.json"))
+	if err != nil || string(after) != string(before) {
+		t.Errorf("demo.json has changed, %v", err)
+	}
+	if status, body := listProgrammes(t, second); status != http.StatusOK || !strings.Contains(body, "Put in between") {
+		t.Errorf("%d %.200s", status, body)
+	}
+}
+
+func TestTheAddressesAnswerAsTheContractSays(t *testing.T) {
+	options := optionsFor(t, newHome(t))
+	options.Authservers = 2
+	s := start(t, options)
+	for path, want := range map[string]string{
+		s.BaseURL + "/.well-known/oauth-authorization-server": `"issuer":"` + s.BaseURL + `"`,
+		s.BaseURL + "/v1/account/oauth/jwks":                  `"keys"`,
+		s.ResourceURL + "/healthz":                            "",
+		s.AppURL + "/healthz":                                 "",
+		s.Authservers[1].URL + "/healthz":                     "",
+	} {
+		response, err := http.Get(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusOK || !strings.Contains(string(body), want) {
+			t.Errorf("%s: %d %.300s", path, response.StatusCode, body)
+		}
+	}
+	for _, service := range append(s.Authservers, s.Resourceapi) {
+		service.Kill()
+		if err := service.Restart(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if status, body := listProgrammes(t, s); status != http.StatusOK {
+		t.Errorf("after a restart of everything: %d %.200s", status, body)
+	}
+}
+
+func TestAPartThatDiesIsNamed(t *testing.T) {
+	options := optionsFor(t, newHome(t))
+	s := start(t, options)
+	quiet, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if err := s.Wait(quiet); err != nil {
+		t.Fatalf("before anything has died: %v", err)
+	}
+	s.Resourceapi.Kill()
+	if err := s.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "resourceapi ended") {
+		t.Errorf("got %v", err)
+	}
+	s.Stop()
+	if left := leftIn(options.Home); len(left) > 0 {
+		t.Errorf("left running: %q", left)
+	}
+}
+
+func TestAPortInUseIsNamedBeforeAnythingStarts(t *testing.T) {
+	options := optionsFor(t, newHome(t))
+	options.Port = threePorts(t)
+	for _, taken := range []string{"127.0.0.1", "0.0.0.0"} {
+		listener, err := net.Listen("tcp", net.JoinHostPort(taken, strconv.Itoa(options.Port+2)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Start(t.Context(), options)
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("port %d is in use", options.Port+2)) || !strings.Contains(err.Error(), "PORT=") {
+			t.Errorf("taken on %s: %v", taken, err)
+		}
+		_ = listener.Close()
+	}
+	if _, err := os.Stat(filepath.Join(options.Home, "postgres")); !errors.Is(err, os.ErrNotExist) {
+		t.Error("a store was made before the ports were looked at")
+	}
+}
+
+func TestTwoStacksDoNotShareAHome(t *testing.T) {
+	options := optionsFor(t, newHome(t))
+	start(t, options)
+	if _, err := Start(t.Context(), options); err == nil || !strings.Contains(err.Error(), "is running already") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAStartThatFailsLeavesNothing(t *testing.T) {
+	options := optionsFor(t, newHome(t))
+	options.Binaries = t.TempDir()
+	if _, err := Start(t.Context(), options); err == nil || !strings.Contains(err.Error(), "authserver") {
+		t.Errorf("got %v", err)
+	}
+	if left := leftIn(options.Home); len(left) > 0 {
+		t.Errorf("left running: %q", left)
+	}
+	// And the home is free again.
+	options = optionsFor(t, options.Home)
+	options.Settings = map[string]string{"ALMONER_KEYS": "too short"}
+	if _, err := Start(t.Context(), options); err == nil || !strings.Contains(err.Error(), "ALMONER_KEYS") {
+		t.Errorf("a service that refuses its settings: %v", err)
+	}
+	if left := leftIn(options.Home); len(left) > 0 {
+		t.Errorf("left running: %q", left)
+	}
+}
+
+func TestStoresFindAPlaceWhenTheHomeIsClosedToTheirUser(t *testing.T) {
+	closed := t.TempDir()
+	if err := os.Chmod(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	options := optionsFor(t, filepath.Join(closed, ".almoner"))
+	s := start(t, options)
+	place := s.StoreDir()
+	if os.Geteuid() != 0 {
+		if place != options.Home {
+			t.Errorf("an ordinary user's stores are in %s", place)
+		}
+		return
+	}
+	t.Cleanup(func() { s.Stop(); _ = os.RemoveAll(place) })
+	if strings.HasPrefix(place, closed) {
+		t.Fatalf("the stores are in %s", place)
+	}
+	s.Stop()
+	if again := start(t, options); again.StoreDir() != place || again.Demo.Users != s.Demo.Users {
+		t.Errorf("at the second start they are in %s", again.StoreDir())
+	} else {
+		again.Stop()
+	}
+}
+
+// givenDatabase makes a database in the tests' server, empty, for a user who may or may not create roles.
+func givenDatabase(t *testing.T, mayCreateRoles bool) string {
+	t.Helper()
+	db := testkit.NewDatabase(t)
+	name := fmt.Sprintf("given_%d", time.Now().UnixNano())
+	option := "nocreaterole"
+	if mayCreateRoles {
+		option = "createrole"
+	}
+	execute(t, db.Superuser, "create role "+name+" login password 'given' "+option)
+	if mayCreateRoles { // as the one who made the group roles would be
+		execute(t, db.Superuser, "grant almoner_authserver, almoner_resourceapi to "+name+" with admin option")
+	}
+	execute(t, db.Superuser, "create database "+name+" owner "+name)
+	t.Cleanup(func() {
+		execute(t, db.Superuser, "drop database "+name+" with (force)")
+		execute(t, db.Superuser, "drop role "+name)
+	})
+	url, err := withLogin(db.Superuser, name, "given", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return url
+}
+
+func execute(t *testing.T, url, sql string) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	db, err := pgx.Connect(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close(ctx) }()
+	if _, err := db.Exec(ctx, sql); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func TestServersThatAreGivenAreUsedAndNoneOfTheirKindIsStarted(t *testing.T) {
+	options := optionsFor(t, newHome(t))
+	options.DatabaseURL, options.RedisURL = givenDatabase(t, true), testkit.NewRedis(t).URL
+	s := start(t, options)
+	if s.Postgres != nil || s.Redis != nil {
+		t.Error("a store was started all the same")
+	}
+	if status, body := listProgrammes(t, s); status != http.StatusOK {
+		t.Errorf("%d %.200s", status, body)
+	}
+	for _, service := range []string{authserver, resourceapi} {
+		if url := s.logins[service]; url == options.DatabaseURL || !strings.Contains(url, "_"+service+":") {
+			t.Errorf("%s connects as another role than its own", service)
+		}
+	}
+	s.Stop()
+	again := start(t, options)
+	if again.Demo.Users != s.Demo.Users || again.Demo.Clients.Confidential != s.Demo.Clients.Confidential || again.Demo.Clients.Service != s.Demo.Clients.Service {
+		t.Error("the second start has another demo")
+	}
+	again.Stop()
+	t.Cleanup(func() { dropLogins(t, again) })
+}
+
+// dropLogins removes the roles of an installation from the tests' server, once its database is gone.
+func dropLogins(t *testing.T, s *Stack) {
+	for _, service := range []string{authserver, resourceapi} {
+		execute(t, testkit.NewDatabase(t).Superuser, "drop role almoner_"+s.home.seed.Fingerprint()[:8]+"_"+service)
+	}
+}
+
+func TestADatabaseOfSomebodyElseIsRefused(t *testing.T) {
+	options := optionsFor(t, newHome(t))
+	options.DatabaseURL, options.RedisURL = testkit.NewDatabase(t).Owner, testkit.NewRedis(t).URL
+	_, err := Start(t.Context(), options)
+	if !errors.Is(err, demo.ErrForeign) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAUserWithoutTheRightIsToldWhichOne(t *testing.T) {
+	options := optionsFor(t, newHome(t))
+	options.DatabaseURL, options.RedisURL = givenDatabase(t, false), testkit.NewRedis(t).URL
+	if _, err := Start(t.Context(), options); err == nil || !strings.Contains(err.Error(), "may not create roles") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAnUnreachableDatabaseIsSaidWithoutItsPassword(t *testing.T) {
+	options := optionsFor(t, newHome(t))
+	options.DatabaseURL, options.RedisURL = "postgres://u:verysecret@127.0.0.1:1/x", "redis://127.0.0.1:1/0"
+	_, err := Start(t.Context(), options)
+	if err == nil || !strings.Contains(err.Error(), "does not answer") || strings.Contains(err.Error(), "verysecret") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,134 @@
+package harness
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/shared/localstore"
+)
+
+const (
+	// binariesVariable names a directory with binaries that were built before, as `make test` does.
+	binariesVariable = "ALMONER_TEST_BINARIES"
+	// toolsVariable names the directory where server programs were unpacked privately, if they are not installed.
+	toolsVariable = "ALMONER_TEST_TOOLS"
+
+	startWithin = 3 * time.Minute // building included
+)
+
+// Options are what a private stack may have otherwise.
+type Options struct {
+	Authservers int               // processes that take turns behind the gateway; 0 means 1
+	Settings    map[string]string // further settings of the services, ALMONER_… → value
+}
+
+// Shared returns the stack, two real binaries behind the gateway as `make run` starts them, that all tests of this process use. It ends with the process. Tests leave the demo's people,
+// applications and tokens as they are, and make what they change.
+func Shared(t testing.TB) *stack.Stack {
+	t.Helper()
+	shared, err := sharedStack()
+	if err != nil {
+		t.Fatalf("start the stack: %v", err)
+	}
+	return shared.stack
+}
+
+// Private starts a stack for this test alone: with data, ports and servers of its own. It is stopped at the end.
+func Private(t testing.TB, options Options) *stack.Stack {
+	t.Helper()
+	home, err := localstore.TempDir("almoner-e2e-")
+	if err != nil {
+		t.Fatalf("start a stack: %v", err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	s, err := start(home, options)
+	if err != nil {
+		t.Fatalf("start a stack: %v", err)
+	}
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// lasting is what lives as long as the test process.
+type lasting struct {
+	stack    *stack.Stack
+	lifeline io.Closer // see localstore.RemoveAfterUs
+}
+
+// builds is a directory with the services' binaries.
+type builds struct {
+	dir      string
+	lifeline io.Closer
+}
+
+// The state of the test process: one build and one stack for all its tests.
+var (
+	sharedStack = sync.OnceValues(func() (lasting, error) {
+		home, err := localstore.TempDir("almoner-e2e-")
+		if err != nil {
+			return lasting{}, err
+		}
+		lifeline, err := localstore.RemoveAfterUs(home)
+		if err != nil {
+			return lasting{}, err
+		}
+		s, err := start(home, Options{})
+		return lasting{s, lifeline}, err
+	})
+	sharedBuild = sync.OnceValues(func() (builds, error) {
+		if dir := os.Getenv(binariesVariable); dir != "" {
+			return builds{dir: dir}, nil
+		}
+		root, err := repositoryRoot()
+		if err != nil {
+			return builds{}, err
+		}
+		dir, err := os.MkdirTemp("", "almoner-e2e-bin-")
+		if err != nil {
+			return builds{}, err
+		}
+		lifeline, err := localstore.RemoveAfterUs(dir)
+		if err != nil {
+			return builds{}, err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), startWithin)
+		defer cancel()
+		return builds{dir, lifeline}, stack.Build(ctx, root, dir)
+	})
+)
+
+func start(home string, options Options) (*stack.Stack, error) {
+	built, err := sharedBuild()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
+	defer cancel()
+	return stack.Start(ctx, stack.Options{
+		Home: home, Binaries: built.dir, Tools: os.Getenv(toolsVariable), Volatile: true,
+		Authservers: options.Authservers, Settings: options.Settings,
+	})
+}
+
+// repositoryRoot is the directory above us that holds go.work: tests run in their package's directory.
+func repositoryRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", os.ErrNotExist
+		}
+		dir = filepath.Dir(dir)
+	}
+}
