@@ -1,0 +1,53 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// The lines of the README work as they are when pasted, one block after the other.
+func TestTheLinesOfTheREADMEWork(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(readme, -1)
+	if len(blocks) < 2 {
+		t.Fatalf("%d blocks to paste", len(blocks))
+	}
+	script := "set -eu\n"
+	for _, block := range blocks {
+		script += string(block[1])
+	}
+	dir := t.TempDir()
+	demo, err := json.MarshalIndent(harness.Shared(t).Demo, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, ".almoner"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, ".almoner", "demo.json"), demo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, shell := range []string{"bash", "sh"} {
+		command := exec.CommandContext(t.Context(), shell, "-c", script)
+		command.Dir = dir
+		out, err := command.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v", shell, err)
+		}
+		said := string(out)
+		if strings.Count(said, `"nextCursor"`) != 2 || !strings.Contains(said, "\nprogrammes:read:programmes programmes:write:programmes\n") ||
+			!strings.Contains(said, `"error":"invalid_grant"`) || strings.Count(said, `"error"`) != 1 {
+			t.Errorf("%s: the lines do not do what the README says of them (%d bytes of output)", shell, len(out))
+		}
+	}
+}
