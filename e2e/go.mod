@@ -1,11 +1,29 @@
 module github.com/almonerhq/almoner/e2e
 
-go 1.26
+go 1.26.0
 
 require github.com/almonerhq/almoner/shared v0.0.0
 
 replace github.com/almonerhq/almoner/shared => ../shared
 
-require github.com/almonerhq/almoner/deploy v0.0.0
+require (
+	github.com/PuerkitoBio/goquery v1.13.0
+	github.com/almonerhq/almoner/deploy v0.0.0
+	github.com/google/uuid v1.6.0
+	github.com/jackc/pgx/v5 v5.12.0
+)
+
+require (
+	github.com/alexedwards/argon2id v1.0.0 // indirect
+	github.com/andybalholm/cascadia v1.3.4 // indirect
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	golang.org/x/crypto v0.58.0 // indirect
+	golang.org/x/net v0.60.0 // indirect
+	golang.org/x/sync v0.24.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+	golang.org/x/text v0.43.0 // indirect
+)
 
 replace github.com/almonerhq/almoner/deploy => ../deploy

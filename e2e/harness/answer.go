@@ -1,0 +1,149 @@
+package harness
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// An Answer is what came back for one request.
+type Answer struct {
+	Request string // method and path
+	Status  int
+	Header  http.Header
+	Body    []byte
+}
+
+// String is what a failing test prints: no header, and no secret.
+func (a Answer) String() string {
+	body := a.Body
+	if len(body) > 2000 {
+		body = append(slices.Clone(body[:2000]), "…"...)
+	}
+	return fmt.Sprintf("%s\n  → %d %s\n  %s", a.Request, a.Status, Redact(a.Header.Get("Location")), Redact(string(body)))
+}
+
+// Wants ends the test unless the status is the one wanted, and returns the answer.
+func (a Answer) Wants(t testing.TB, status int) Answer {
+	t.Helper()
+	if a.Status != status {
+		t.Fatalf("want status %d:\n%s", status, a)
+	}
+	return a
+}
+
+// Object returns the JSON object that the body is: one object and nothing after it, declared as JSON.
+func (a Answer) Object(t testing.TB) map[string]any {
+	t.Helper()
+	if kind, _, err := mime.ParseMediaType(a.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		t.Fatalf("Content-Type %q is not JSON:\n%s", a.Header.Get("Content-Type"), a)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(a.Body))
+	var object map[string]any
+	if err := decoder.Decode(&object); err != nil || object == nil || decoder.More() {
+		t.Fatalf("the body is not one JSON object:\n%s", a)
+	}
+	return object
+}
+
+// Into decodes the body, in which nothing may be that the value has no place for.
+func (a Answer) Into(t testing.TB, value any) {
+	t.Helper()
+	a.Object(t)
+	decoder := json.NewDecoder(bytes.NewReader(a.Body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(value); err != nil {
+		t.Fatalf("the body is not of the shape wanted (%v):\n%s", err, a)
+	}
+}
+
+// WantsKeys checks that the object has these keys and no other, and returns it.
+func (a Answer) WantsKeys(t testing.TB, keys ...string) map[string]any {
+	t.Helper()
+	object := a.Object(t)
+	slices.Sort(keys)
+	if got := slices.Sorted(maps.Keys(object)); !slices.Equal(got, keys) {
+		t.Errorf("keys %v, want %v:\n%s", got, keys, a)
+	}
+	return object
+}
+
+// WantsNested checks for {"error":{"code","message"}} (spec 7.1, module endpoints) and returns the message.
+func (a Answer) WantsNested(t testing.TB, status int, code string) string {
+	t.Helper()
+	object := a.Wants(t, status).WantsKeys(t, "error")
+	inner, _ := object["error"].(map[string]any)
+	message, _ := inner["message"].(string)
+	for key := range inner {
+		if key != "code" && key != "message" && key != "fields" {
+			t.Errorf("error.%s is no part of the shape:\n%s", key, a)
+		}
+	}
+	if inner["code"] != code || message == "" {
+		t.Errorf("want error.code %s and a message:\n%s", code, a)
+	}
+	return message
+}
+
+// WantsFlat checks for {"error","error_description"} (contract, sections 3 and 5) and returns the description. More than
+// one code means that the contract leaves open which.
+func (a Answer) WantsFlat(t testing.TB, status int, codes ...string) string {
+	t.Helper()
+	object := a.Wants(t, status).WantsKeys(t, "error", "error_description")
+	code, _ := object["error"].(string)
+	description, _ := object["error_description"].(string)
+	if !slices.Contains(codes, code) || description == "" {
+		t.Errorf("want error %s and a description:\n%s", strings.Join(codes, " or "), a)
+	}
+	return description
+}
+
+// WantsGateway checks for {"message":…} (spec 7.1, failures of the Account authorizer).
+func (a Answer) WantsGateway(t testing.TB, status int, message string) {
+	t.Helper()
+	if object := a.Wants(t, status).WantsKeys(t, "message"); object["message"] != message {
+		t.Errorf("want message %q:\n%s", message, a)
+	}
+}
+
+// WantsHeader checks one header.
+func (a Answer) WantsHeader(t testing.TB, name, value string) Answer {
+	t.Helper()
+	if got := a.Header.Get(name); got != value {
+		t.Errorf("header %s is %q, want %q:\n%s", name, got, value, a)
+	}
+	return a
+}
+
+// WantsRetryAfter checks for a number of seconds that a client can wait.
+func (a Answer) WantsRetryAfter(t testing.TB) Answer {
+	t.Helper()
+	if seconds, err := strconv.Atoi(a.Header.Get("Retry-After")); err != nil || seconds < 1 {
+		t.Errorf("Retry-After is %q, want seconds:\n%s", a.Header.Get("Retry-After"), a)
+	}
+	return a
+}
+
+// WantsAllow checks that Allow names these methods and no others; HEAD and OPTIONS may be there besides GET.
+func (a Answer) WantsAllow(t testing.TB, methods ...string) Answer {
+	t.Helper()
+	var got []string
+	for method := range strings.SplitSeq(a.Header.Get("Allow"), ",") {
+		if method = strings.TrimSpace(method); method != "HEAD" && method != "OPTIONS" {
+			got = append(got, method)
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(methods)
+	if !slices.Equal(got, methods) {
+		t.Errorf("Allow is %q, want %v:\n%s", a.Header.Get("Allow"), methods, a)
+	}
+	return a
+}

@@ -1,0 +1,83 @@
+package harness
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"testing"
+)
+
+// An API is one of the product's addresses with the headers that a caller sends. It is a value: With returns another.
+type API struct {
+	product *Product
+	base    string
+	header  http.Header
+}
+
+// With returns a caller that sends this header too, in place of what it sent under the name.
+func (a API) With(name string, values ...string) API {
+	a.header = a.header.Clone()
+	a.header[http.CanonicalHeaderKey(name)] = values
+	return a
+}
+
+// Without returns a caller that does not send the header.
+func (a API) Without(name string) API {
+	a.header = a.header.Clone()
+	a.header.Del(name)
+	return a
+}
+
+// Get sends GET.
+func (a API) Get(t testing.TB, path string) Answer {
+	t.Helper()
+	return a.Send(t, http.MethodGet, path, "", "")
+}
+
+// JSON sends the value as JSON; a string is sent as it is.
+func (a API) JSON(t testing.TB, method, path string, value any) Answer {
+	t.Helper()
+	text, isText := value.(string)
+	if !isText {
+		encoded, err := json.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = string(encoded)
+	}
+	return a.Send(t, method, path, "application/json", text)
+}
+
+// Form posts a form.
+func (a API) Form(t testing.TB, path string, form url.Values) Answer {
+	t.Helper()
+	return a.Send(t, http.MethodPost, path, "application/x-www-form-urlencoded", form.Encode())
+}
+
+// Send sends any request.
+func (a API) Send(t testing.TB, method, path, contentType, body string) Answer {
+	t.Helper()
+	if contentType != "" {
+		a = a.With("Content-Type", contentType)
+	}
+	return a.product.roundTrip(t, a.product.client, method, a.base+path, a.header, body)
+}
+
+// Try is Send for requests that may get no answer at all, as in an outage.
+func (a API) Try(t testing.TB, method, path, contentType, body string) (Answer, error) {
+	t.Helper()
+	if contentType != "" {
+		a = a.With("Content-Type", contentType)
+	}
+	return a.product.try(t, a.product.client, method, a.base+path, a.header, body)
+}
+
+// withoutAddress takes the address out of the error: its query may hold a code.
+func withoutAddress(err error) error {
+	var failed *url.Error
+	if errors.As(err, &failed) {
+		return failed.Err
+	}
+	return err
+}

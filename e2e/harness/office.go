@@ -1,0 +1,114 @@
+package harness
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/almonerhq/almoner/deploy/local/demo"
+)
+
+// The permissions known (contract, section 8).
+const (
+	APIAccess       = "account:api:access"
+	ReadProgrammes  = "programmes:read:programmes"
+	WriteProgrammes = "programmes:write:programmes"
+	ReadForms       = "engage:read:forms"
+	WriteForms      = "engage:write:forms"
+	ReadSubmissions = "engage:read:submissions"
+)
+
+// Everything is all permissions known.
+func Everything() []string {
+	return []string{APIAccess, ReadProgrammes, WriteProgrammes, ReadForms, WriteForms, ReadSubmissions}
+}
+
+// RedirectURI is the callback of the applications registered here. Nothing listens there.
+const RedirectURI = "https://app.canal-lane.example/oauth/callback"
+
+// An Office is a workspace of the test's own, run by somebody who holds every permission in it: what a test does there
+// disturbs no other.
+type Office struct {
+	Tenant demo.Tenant
+	Head   demo.User
+	Token  string // the head's personal access token, with everything
+
+	product *Product
+}
+
+// Office makes a workspace with its head.
+func (p *Product) Office(t testing.TB) Office {
+	t.Helper()
+	o := Office{Tenant: p.World.Workspace(t), Head: p.World.User(t), product: p}
+	p.World.Join(t, o.Tenant, o.Head, Everything()...)
+	o.Token = p.World.Token(t, o.Tenant, o.Head, Everything()...)
+	return o
+}
+
+// Member makes a member of the workspace who holds the permissions.
+func (o Office) Member(t testing.TB, permissions ...string) demo.User {
+	t.Helper()
+	user := o.product.World.User(t)
+	o.product.World.Join(t, o.Tenant, user, permissions...)
+	return user
+}
+
+// Clients is where the workspace's applications are registered (spec 4.2).
+func (o Office) Clients() string { return ClientsPath(o.Tenant) }
+
+// ClientsPath is where a workspace's applications are registered (spec 4.2).
+func ClientsPath(tenant demo.Tenant) string {
+	return "/v1/account/tenants/" + tenant.ID + "/oauth-clients"
+}
+
+// Register registers an application by the API.
+func (o Office) Register(t testing.TB, body map[string]any) Answer {
+	t.Helper()
+	return o.product.As(o.Token).JSON(t, http.MethodPost, o.Clients(), body)
+}
+
+// ConfidentialBody is the body that registers a confidential application (spec 4.2).
+func ConfidentialBody(permissions ...string) map[string]any {
+	return map[string]any{"name": "Gift Aid export", "redirectUris": []string{RedirectURI}, "requiredPermissions": permissions}
+}
+
+// ConnectorBody is the body that registers a connector for a resource (contract, section 5).
+func ConnectorBody(resource string, permissions ...string) map[string]any {
+	return map[string]any{
+		"name": "Assistant of the office", "redirectUris": []string{RedirectURI}, "requiredPermissions": permissions,
+		"connectorPlatform": "claude", "resource": resource,
+	}
+}
+
+// Confidential registers a confidential application; method is its tokenEndpointAuthMethod, "" for the default.
+func (o Office) Confidential(t testing.TB, method string, permissions ...string) ConfidentialApp {
+	t.Helper()
+	body := ConfidentialBody(permissions...)
+	if method != "" {
+		body["tokenEndpointAuthMethod"] = method
+	}
+	object := o.Register(t, body).Wants(t, http.StatusCreated).Object(t)
+	id, _ := object["clientId"].(string)
+	secret, _ := object["clientSecret"].(string)
+	return ConfidentialApp{ClientID: id, Secret: secret, RedirectURI: RedirectURI, product: o.product}
+}
+
+// Connector registers a connector for the REST API.
+func (o Office) Connector(t testing.TB, permissions ...string) Connector {
+	t.Helper()
+	return o.ConnectorFor(t, o.product.BaseURL+"/v1", permissions...)
+}
+
+// ConnectorFor registers a connector for a resource.
+func (o Office) ConnectorFor(t testing.TB, resource string, permissions ...string) Connector {
+	t.Helper()
+	object := o.Register(t, ConnectorBody(resource, permissions...)).Wants(t, http.StatusCreated).Object(t)
+	id, _ := object["clientId"].(string)
+	scope := ""
+	for i, permission := range permissions {
+		if i > 0 {
+			scope += " "
+		}
+		scope += permission
+	}
+	return Connector{ClientID: id, RedirectURI: RedirectURI, Resource: resource, Scope: scope, product: o.product}
+}

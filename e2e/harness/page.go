@@ -1,0 +1,138 @@
+package harness
+
+import (
+	"bytes"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/PuerkitoBio/goquery"
+)
+
+// A Page is what a person's browser was answered: a page, or a redirect.
+type Page struct {
+	Answer
+	URL *url.URL
+
+	person   *Person
+	document *goquery.Document
+}
+
+func newPage(t testing.TB, person *Person, address string, answer Answer) Page {
+	t.Helper()
+	parsed, err := url.Parse(address)
+	if err != nil {
+		t.Fatal("the address of a page cannot be parsed")
+	}
+	document, err := goquery.NewDocumentFromReader(bytes.NewReader(answer.Body))
+	if err != nil {
+		t.Fatalf("no HTML (%v):\n%s", err, answer)
+	}
+	return Page{Answer: answer, URL: parsed, person: person, document: document}
+}
+
+// Text is what a person reads, white space joined.
+func (p Page) Text() string {
+	visible := p.document.Find("body").Clone()
+	visible.Find("script, style, template").Remove()
+	return strings.Join(strings.Fields(visible.Text()), " ")
+}
+
+// Find returns the elements that a CSS selector names.
+func (p Page) Find(selector string) *goquery.Selection { return p.document.Find(selector) }
+
+// WantsText ends the test unless a person reads all of the words.
+func (p Page) WantsText(t testing.TB, words ...string) {
+	t.Helper()
+	text := p.Text()
+	for _, word := range words {
+		if !strings.Contains(text, word) {
+			t.Errorf("%s (%d): the page does not say %q:\n  %s", p.Request, p.Status, word, Redact(text))
+		}
+	}
+}
+
+// WantsPage checks that this is a page for people, with the status, a heading and a title, and no redirect.
+func (p Page) WantsPage(t testing.TB, status int) Page {
+	t.Helper()
+	p.Wants(t, status)
+	if kind := p.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/html") {
+		t.Errorf("Content-Type %q is no page:\n%s", kind, p)
+	}
+	if location := p.Header.Get("Location"); location != "" {
+		t.Errorf("a page with a Location:\n%s", p)
+	}
+	if p.Find("h1").Length() != 1 || strings.TrimSpace(p.Find("title").Text()) == "" {
+		t.Errorf("want one heading and a title:\n%s", p)
+	}
+	return p
+}
+
+// IsLogin says whether this is the login page.
+func (p Page) IsLogin() bool {
+	return p.Status == http.StatusOK && p.Find("form input[name=email]").Length() == 1 && p.Find("form input[name=password]").Length() == 1
+}
+
+// IsConsent says whether this is the consent page.
+func (p Page) IsConsent() bool {
+	return p.Status == http.StatusOK && p.decision("approve").Length() == 1 && p.decision("deny").Length() == 1
+}
+
+func (p Page) decision(value string) *goquery.Selection {
+	return p.document.Find(`form button[type=submit][name=decision][value=` + value + `]`)
+}
+
+// A Form is what a form would send, and where.
+type Form struct {
+	Action string
+	Fields url.Values
+}
+
+// FormWith returns the form that holds the one element of the selector, as it stands on the page: its hidden and filled-in
+// fields, no button.
+func (p Page) FormWith(t testing.TB, selector string) Form {
+	t.Helper()
+	element := p.document.Find(selector)
+	form := element.Closest("form")
+	if element.Length() != 1 || form.Length() != 1 || !strings.EqualFold(form.AttrOr("method", "get"), http.MethodPost) {
+		t.Fatalf("%s (%d): no single form to post with %s:\n  %s", p.Request, p.Status, selector, Redact(p.Text()))
+	}
+	action, err := p.URL.Parse(form.AttrOr("action", ""))
+	if err != nil {
+		t.Fatalf("%s: the form's action is no address", p.Request)
+	}
+	fields := url.Values{}
+	form.Find("input[name]").Each(func(_ int, input *goquery.Selection) {
+		kind := input.AttrOr("type", "text")
+		_, checked := input.Attr("checked")
+		if kind != "submit" && kind != "button" && (checked || (kind != "checkbox" && kind != "radio")) {
+			fields.Add(input.AttrOr("name", ""), input.AttrOr("value", ""))
+		}
+	})
+	return Form{Action: action.String(), Fields: fields}
+}
+
+// DecisionForm returns the form of the consent page with one of its buttons pressed: "approve" or "deny".
+func (p Page) DecisionForm(t testing.TB, button string) Form {
+	t.Helper()
+	form := p.FormWith(t, `form button[type=submit][name=decision][value=`+button+`]`)
+	form.Fields.Set("decision", button)
+	return form
+}
+
+// Press sends the consent page's form by one of its buttons.
+func (p Page) Press(t testing.TB, button string) Page {
+	t.Helper()
+	return p.person.Submit(t, p.DecisionForm(t, button))
+}
+
+// Approve approves, and returns the code that the callback is sent.
+func (p Page) Approve(t testing.TB) string {
+	t.Helper()
+	callback := p.Press(t, "approve").Callback(t)
+	if callback.Code() == "" {
+		t.Fatalf("approved, but the callback has no code: %v", callback.Names())
+	}
+	return callback.Code()
+}

@@ -1,0 +1,150 @@
+package harness
+
+import (
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/deploy/local/demo"
+)
+
+// A Person is somebody at a browser of their own: cookies are kept, forms are sent as they stand on the page, and no redirect
+// is followed but those within the app, and only when told to.
+type Person struct {
+	demo.User
+	Header http.Header // of every request
+
+	product *Product
+	client  *http.Client
+}
+
+// Person returns somebody at a browser that has never been here.
+func (p *Product) Person(t testing.TB, user demo.User) *Person {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.secrets.Note("password", user.Password)
+	client := &http.Client{Jar: jar, Timeout: patience, CheckRedirect: followNothing, Transport: p.client.Transport}
+	return &Person{User: user, Header: http.Header{}, product: p, client: client}
+}
+
+// Open opens an address and follows nothing.
+func (p *Person) Open(t testing.TB, address string) Page {
+	t.Helper()
+	return p.send(t, http.MethodGet, address, "", "")
+}
+
+// Request sends any request from this browser.
+func (p *Person) Request(t testing.TB, method, address, contentType, body string) Page {
+	t.Helper()
+	return p.send(t, method, address, contentType, body)
+}
+
+// Submit sends a form.
+func (p *Person) Submit(t testing.TB, form Form) Page {
+	t.Helper()
+	return p.send(t, http.MethodPost, form.Action, "application/x-www-form-urlencoded", form.Fields.Encode())
+}
+
+func (p *Person) send(t testing.TB, method, address, contentType, body string) Page {
+	t.Helper()
+	header := p.Header.Clone()
+	if contentType != "" {
+		header.Set("Content-Type", contentType)
+	}
+	return newPage(t, p, address, p.product.roundTrip(t, p.client, method, address, header, body))
+}
+
+// SignIn fills in the form of the login page and sends it. The answer is what came back: a redirect, or the page again.
+func (p *Person) SignIn(t testing.TB, login Page) Page {
+	t.Helper()
+	form := login.FormWith(t, "form input[name=password]")
+	form.Fields.Set("email", p.Email)
+	form.Fields.Set("password", p.Password)
+	return p.Submit(t, form)
+}
+
+// Arrive opens an address as a browser would: it follows redirects within the app and signs in when asked to. It returns the
+// first answer that is neither.
+func (p *Person) Arrive(t testing.TB, address string) Page {
+	t.Helper()
+	page := p.Open(t, address)
+	for range 6 {
+		switch {
+		case page.IsLogin():
+			page = p.SignIn(t, page)
+		case page.leadsWithin():
+			page = p.Follow(t, page)
+		default:
+			return page
+		}
+	}
+	t.Fatalf("no end of redirects from %s", page.Request)
+	return Page{}
+}
+
+// Follow opens the place within the app that a page redirects to.
+func (p *Person) Follow(t testing.TB, page Page) Page {
+	t.Helper()
+	if !page.leadsWithin() {
+		t.Fatalf("want a redirect within the app:\n%s", page.Answer)
+	}
+	next, err := page.URL.Parse(page.Header.Get("Location"))
+	if err != nil {
+		t.Fatalf("redirected to what is no address:\n%s", page.Answer)
+	}
+	return p.Open(t, next.String())
+}
+
+// leadsWithin says whether the answer redirects to another page of the app.
+func (p Page) leadsWithin() bool {
+	if p.Status < 300 || p.Status > 399 {
+		return false
+	}
+	next, err := p.URL.Parse(p.Header.Get("Location"))
+	app, err2 := url.Parse(p.person.product.AppURL)
+	return err == nil && err2 == nil && next.Scheme == app.Scheme && next.Host == app.Host
+}
+
+// SignedIn signs the person in at the login page's own address.
+func (p *Person) SignedIn(t testing.TB) *Person {
+	t.Helper()
+	login := p.Open(t, p.product.AppURL+"/login")
+	if answer := p.SignIn(t, login); answer.Status != http.StatusSeeOther {
+		t.Fatalf("sign-in failed:\n%s\n  %s", answer.Answer, Redact(answer.Text()))
+	}
+	return p
+}
+
+// Consent opens the authorization request and wants the consent page.
+func (p *Person) Consent(t testing.TB, request url.Values) Page {
+	t.Helper()
+	page := p.Arrive(t, p.product.AuthorizeURL(request))
+	if !page.IsConsent() {
+		t.Fatalf("want the consent page:\n%s\n  %s", page.Answer, Redact(page.Text()))
+	}
+	return page
+}
+
+// AuthorizeURL is the consent page's address (spec 4.4) for a request. Parameters that have several values are sent several
+// times.
+func (p *Product) AuthorizeURL(request url.Values) string {
+	return p.AppURL + "/oauth/authorize?" + request.Encode()
+}
+
+// Cookies are what this browser would send to the app, as one header.
+func (p *Person) Cookies() string {
+	app, err := url.Parse(p.product.AppURL)
+	if err != nil {
+		return ""
+	}
+	var out []string
+	for _, cookie := range p.client.Jar.Cookies(app) {
+		out = append(out, cookie.Name+"="+cookie.Value)
+	}
+	return strings.Join(out, "; ")
+}

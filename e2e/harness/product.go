@@ -1,0 +1,104 @@
+package harness
+
+import (
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/deploy/local/demo"
+	"github.com/almonerhq/almoner/deploy/local/stack"
+)
+
+// A Product is a running Almoner as one test sees it. Its actors are those of the specification: a Person at a browser, a
+// ConfidentialApp, a Connector, a Service, and whoever calls the API. They know it by HTTP alone; what HTTP cannot arrange
+// (a membership that ends, a feature that is switched off, time that passes) the World arranges as the owner of the database.
+//
+// Actors do not judge: they hand back an Answer or a Page, and the test says what it wants of it.
+type Product struct {
+	BaseURL string // of the API, and the issuer
+	AppURL  string // of login, consent and settings
+	Demo    demo.Demo
+	World   *World
+
+	secrets *Secrets
+	client  *http.Client
+}
+
+// patience is how long a request may take: the product's own limits are far below.
+const patience = 30 * time.Second
+
+// Enter returns the product for a test. Every secret that its actors meet is kept in secrets.
+func Enter(t testing.TB, s *stack.Stack, secrets *Secrets) *Product {
+	t.Helper()
+	d := s.Demo
+	for _, user := range []demo.User{d.Users.Owner, d.Users.Reader, d.Users.Registrar, d.Users.Outsider} {
+		secrets.Note("password", user.Password)
+	}
+	return &Product{
+		BaseURL: s.BaseURL, AppURL: s.AppURL, Demo: d, World: newWorld(t, s.DatabaseURL, secrets), secrets: secrets,
+		client: &http.Client{Timeout: patience, CheckRedirect: followNothing, Transport: sharedTransport(t)},
+	}
+}
+
+// followNothing hands every redirect to the test, which says what it wants of it.
+func followNothing(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+func sharedTransport(t testing.TB) http.RoundTripper {
+	transport := &http.Transport{MaxIdleConnsPerHost: 32, DisableCompression: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	return transport
+}
+
+// API is the base URL, without credentials.
+func (p *Product) API() API { return API{product: p, base: p.BaseURL, header: http.Header{}} }
+
+// App is the app URL, without credentials or cookies.
+func (p *Product) App() API { return API{product: p, base: p.AppURL, header: http.Header{}} }
+
+// As is the API with a bearer token, for account routes.
+func (p *Product) As(token string) API { return p.API().With("Authorization", "Bearer "+token) }
+
+// In is the API with a bearer token and the tenant header.
+func (p *Product) In(tenant demo.Tenant, token string) API {
+	return p.As(token).With("X-Tenant-Id", tenant.ID)
+}
+
+// roundTrip sends one request and reads the whole answer. Secrets in either are noted.
+func (p *Product) roundTrip(t testing.TB, client *http.Client, method, address string, header http.Header, body string) Answer {
+	t.Helper()
+	answer, err := p.try(t, client, method, address, header, body)
+	if err != nil {
+		t.Fatalf("%s: %v", answer.Request, err)
+	}
+	return answer
+}
+
+func (p *Product) try(t testing.TB, client *http.Client, method, address string, header http.Header, body string) (Answer, error) {
+	request, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
+	if err != nil {
+		return Answer{Request: method}, err
+	}
+	maps.Copy(request.Header, header)
+	if host := header.Get("Host"); host != "" {
+		request.Host = host
+	}
+	answer := Answer{Request: method + " " + request.URL.Path}
+	p.secrets.NoteAll(body + " " + address + " " + header.Get("Authorization"))
+	response, err := client.Do(request)
+	if err != nil {
+		return answer, withoutAddress(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	answer.Status, answer.Header = response.StatusCode, response.Header
+	if answer.Body, err = io.ReadAll(response.Body); err != nil {
+		return answer, err
+	}
+	p.secrets.NoteAll(string(answer.Body) + " " + answer.Header.Get("Location"))
+	for _, cookie := range response.Cookies() {
+		p.secrets.Note("cookie "+cookie.Name, cookie.Value)
+	}
+	return answer, nil
+}

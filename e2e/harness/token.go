@@ -1,0 +1,82 @@
+package harness
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"math/big"
+	"strings"
+	"testing"
+)
+
+// A JWT is a token taken apart, without any library of the product: what does it really say?
+type JWT struct {
+	Header map[string]any
+	Claims map[string]any
+
+	signed    string
+	signature []byte
+}
+
+// Decode takes a compact JWS apart.
+func Decode(t testing.TB, token string) JWT {
+	t.Helper()
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		t.Fatalf("an access token has %d parts", len(parts))
+	}
+	out := JWT{signed: parts[0] + "." + parts[1]}
+	out.Header, out.Claims = decodePart(t, parts[0]), decodePart(t, parts[1])
+	signature, err := base64.RawURLEncoding.Strict().DecodeString(parts[2])
+	if err != nil {
+		t.Fatal("the signature of an access token is no base64url")
+	}
+	out.signature = signature
+	return out
+}
+
+func decodePart(t testing.TB, part string) map[string]any {
+	t.Helper()
+	content, err := base64.RawURLEncoding.Strict().DecodeString(part)
+	var out map[string]any
+	if err != nil || json.Unmarshal(content, &out) != nil {
+		t.Fatal("a part of an access token is no JSON in base64url")
+	}
+	return out
+}
+
+// A JWK is a public key as JWKS shows it.
+type JWK map[string]any
+
+// SignedBy says whether the key made the signature (ES256, RFC 7518, section 3.4).
+func (j JWT) SignedBy(t testing.TB, key JWK) bool {
+	t.Helper()
+	if len(j.signature) != 64 {
+		return false
+	}
+	public := &ecdsa.PublicKey{Curve: elliptic.P256(), X: coordinate(t, key, "x"), Y: coordinate(t, key, "y")}
+	digest := sha256.Sum256([]byte(j.signed))
+	return ecdsa.Verify(public, digest[:], new(big.Int).SetBytes(j.signature[:32]), new(big.Int).SetBytes(j.signature[32:]))
+}
+
+func coordinate(t testing.TB, key JWK, name string) *big.Int {
+	t.Helper()
+	text, _ := key[name].(string)
+	content, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(content) != 32 {
+		t.Fatalf("%s of a key of JWKS is not 32 bytes", name)
+	}
+	return new(big.Int).SetBytes(content)
+}
+
+// GrantOf returns the id of the grant that an access token belongs to.
+func GrantOf(t testing.TB, accessToken string) string {
+	t.Helper()
+	id, _ := Decode(t, accessToken).Claims["grant_id"].(string)
+	if id == "" {
+		t.Fatal("an access token without grant_id")
+	}
+	return id
+}

@@ -1,0 +1,147 @@
+package harness
+
+import (
+	"context"
+	"crypto/rand"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/almonerhq/almoner/deploy/local/demo"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// A World is what happens behind the product's back: the owner of the database changes rows, as an administrator's command
+// or the passing of time would.
+type World struct {
+	rows    *pgxpool.Pool
+	secrets *Secrets
+}
+
+// The password of everybody whom World makes, and its argon2id hash. The hash is a light one: it says itself what it costs,
+// and these tests sign in hundreds of times.
+const (
+	password     = "OMQHGTZBIAHYUEYNHC2LMRROFS"
+	passwordHash = "$argon2id$v=19$m=1024,t=1,p=1$COFxLuucrLL066hZh4nMBQ$m+blcHR3Ol5+h4NhVmxERdHSpmoqOZThhAOiJvl2J4Y"
+)
+
+func newWorld(t testing.TB, ownerURL string, secrets *Secrets) *World {
+	t.Helper()
+	rows, err := pgxpool.New(t.Context(), ownerURL)
+	if err != nil {
+		t.Fatal("the database owner's URL cannot be used")
+	}
+	t.Cleanup(rows.Close)
+	return &World{rows: rows, secrets: secrets}
+}
+
+// Exec runs SQL, which must touch a row, or the test would arrange nothing.
+func (w *World) Exec(t testing.TB, sql string, args ...any) {
+	t.Helper()
+	tag, err := w.rows.Exec(context.WithoutCancel(t.Context()), sql, args...)
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	if tag.RowsAffected() == 0 {
+		t.Fatalf("%s: no row touched", sql)
+	}
+}
+
+// Count answers a query for one number.
+func (w *World) Count(t testing.TB, sql string, args ...any) int {
+	t.Helper()
+	var count int
+	if err := w.rows.QueryRow(t.Context(), sql, args...).Scan(&count); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return count
+}
+
+// Workspace makes one where every module is enabled and provisioned and LLM integration is on, in an organisation of its own.
+func (w *World) Workspace(t testing.TB) demo.Tenant {
+	t.Helper()
+	tenant := demo.Tenant{ID: uuid.NewString(), Name: "Canal Lane Pantry " + rand.Text()[:6]}
+	organisation := uuid.New()
+	w.Exec(t, `insert into account.organisations (id, name) values ($1, 'Canal Lane Trust')`, organisation)
+	w.Exec(t, `insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)`, tenant.ID, organisation, tenant.Name)
+	w.Exec(t, `insert into account.tenant_modules (tenant_id, module, enabled, provisioned)
+		values ($1, 'programmes', true, true), ($1, 'engage', true, true)`, tenant.ID)
+	w.Exec(t, `insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)`, tenant.ID)
+	return tenant
+}
+
+// User makes somebody who can sign in and is a member of no workspace.
+func (w *World) User(t testing.TB) demo.User {
+	t.Helper()
+	id := uuid.NewString()
+	user := demo.User{ID: id, Email: "ada." + strings.ToLower(rand.Text()[:10]) + "@example.org", Password: password}
+	w.Exec(t, `insert into account.users (id, email, name, password_hash) values ($1, $2, 'Ada Okafor', $3)`, id, user.Email, passwordHash)
+	w.secrets.Note("password", password)
+	return user
+}
+
+// Join makes a user a member who holds the permissions.
+func (w *World) Join(t testing.TB, tenant demo.Tenant, user demo.User, permissions ...string) {
+	t.Helper()
+	w.Exec(t, `insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, coalesce($3, '{}'::text[]))`, tenant.ID, user.ID, permissions)
+}
+
+// Permit changes what a member holds.
+func (w *World) Permit(t testing.TB, tenant demo.Tenant, user demo.User, permissions ...string) {
+	t.Helper()
+	w.Exec(t, `update account.memberships set permissions = coalesce($3, '{}'::text[]) where tenant_id = $1 and user_id = $2`, tenant.ID, user.ID, permissions)
+}
+
+// Leave ends a membership and nothing else.
+func (w *World) Leave(t testing.TB, tenant demo.Tenant, user demo.User) {
+	t.Helper()
+	w.Exec(t, `delete from account.memberships where tenant_id = $1 and user_id = $2`, tenant.ID, user.ID)
+}
+
+// SetLLM switches the workspace's LLM integration.
+func (w *World) SetLLM(t testing.TB, tenant demo.Tenant, on bool) {
+	t.Helper()
+	w.Exec(t, `update account.tenant_features set enabled = $2 where tenant_id = $1 and feature = 'llm_integration'`, tenant.ID, on)
+}
+
+// SetModule switches the Programmes module of the workspace.
+func (w *World) SetModule(t testing.TB, tenant demo.Tenant, enabled, provisioned bool) {
+	t.Helper()
+	w.Exec(t, `update account.tenant_modules set enabled = $2, provisioned = $3 where tenant_id = $1 and module = 'programmes'`, tenant.ID, enabled, provisioned)
+}
+
+// Token makes a personal access token, as Settings would.
+func (w *World) Token(t testing.TB, tenant demo.Tenant, user demo.User, permissions ...string) string {
+	t.Helper()
+	secret, err := credential.PersonalAccessToken.New(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.secrets.NoteAll(secret.Reveal())
+	w.Exec(t, `insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, expires_at)
+		values ($1, $2, $3, $4, 'Nightly report', $5, now() + interval '7 days')`,
+		uuid.New(), credential.Hash(secret.Reveal()), user.ID, tenant.ID, permissions)
+	return secret.Reveal()
+}
+
+// RevokeToken revokes a personal access token, as Settings would.
+func (w *World) RevokeToken(t testing.TB, token string) {
+	t.Helper()
+	w.Exec(t, `update account.personal_access_tokens set revoked_at = now(), revoke_reason = 'revoked_by_user' where hash = $1`, credential.Hash(token))
+}
+
+// ExpireToken lets the time of a personal access token pass.
+func (w *World) ExpireToken(t testing.TB, token string) {
+	t.Helper()
+	w.Exec(t, `update account.personal_access_tokens set created_at = created_at - interval '90 days', expires_at = now() - interval '1 second'
+		where hash = $1`, credential.Hash(token))
+}
+
+// EndGrantIn sets how much of a grant's life is left; a negative time lets it have passed.
+func (w *World) EndGrantIn(t testing.TB, grant string, left time.Duration) {
+	t.Helper()
+	w.Exec(t, `update account.grants set ends_at = now() + $2 where id = $1`, grant, left)
+}

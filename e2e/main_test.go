@@ -1,0 +1,57 @@
+// Package e2e answers: does the product, as two real binaries behind one address, do what the specification says?
+//
+// SPEC.md names a test for each sentence. A test that is red while the sentence is clear means that the product is wrong.
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// The state of the test process: what its tests have met, and where the services of the shared stack write their logs.
+var (
+	met     harness.Secrets
+	logsDir atomic.Value
+)
+
+// testsAtOnce is more than there are processors: tests mostly wait for servers, and some for a minute to pass.
+const testsAtOnce = "6"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.parallel").Value.String() == flag.Lookup("test.parallel").DefValue {
+		_ = flag.Set("test.parallel", testsAtOnce)
+	}
+	code := m.Run()
+	if dir, started := logsDir.Load().(string); started && code == 0 {
+		code = lookForLeaks(dir)
+	}
+	os.Exit(code)
+}
+
+// lookForLeaks looks for whatever secret the whole run has met in the services' logs.
+func lookForLeaks(dir string) int {
+	logs, err := harness.ReadLogs(dir)
+	if err != nil {
+		fmt.Println("FAIL: the services' logs cannot be read:", err)
+		return 1
+	}
+	if found := met.FoundIn(logs); len(found) > 0 {
+		fmt.Println("FAIL: secrets of this run are in the services' logs:", found)
+		return 1
+	}
+	return 0
+}
+
+// enter is how a test meets the product.
+func enter(t *testing.T) *harness.Product {
+	t.Helper()
+	shared := harness.Shared(t)
+	logsDir.Store(shared.LogDir())
+	return harness.Enter(t, shared, &met)
+}

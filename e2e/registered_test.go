@@ -1,0 +1,141 @@
+package e2e
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Contract, section 5: what becomes of an application once it is registered.
+
+func TestClientIsReadAndListedWithoutItsSecret(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	api := p.As(office.Token)
+	confidential := office.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
+	connector := office.Connector(t, harness.ReadProgrammes)
+
+	one := api.Get(t, office.Clients()+"/"+confidential.ClientID).Wants(t, http.StatusOK)
+	wantsClient(t, one, one.Object(t))
+	if one.Object(t)["tokenEndpointAuthMethod"] != "client_secret_basic" {
+		t.Errorf("not as registered:\n%s", one)
+	}
+	other := api.Get(t, office.Clients()+"/"+connector.ClientID).Wants(t, http.StatusOK)
+	wantsClient(t, other, other.Object(t), "connectorPlatform", "resource")
+
+	list := api.Get(t, office.Clients()).Wants(t, http.StatusOK)
+	object := list.WantsKeys(t, "data", "meta")
+	if meta, _ := object["meta"].(map[string]any); meta["count"] != float64(2) {
+		t.Errorf("meta.count is not 2:\n%s", list)
+	}
+	var ids []string
+	for _, entry := range object["data"].([]any) {
+		client := entry.(map[string]any)
+		wantsClient(t, list, client)
+		ids = append(ids, client["clientId"].(string))
+	}
+	if len(ids) != 2 || !slices.Contains(ids, confidential.ClientID) || !slices.Contains(ids, connector.ClientID) {
+		t.Errorf("the list does not hold the two that were registered:\n%s", list)
+	}
+}
+
+func TestUnknownClientIsNotFound(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office, other := p.Office(t), p.Office(t)
+	foreign := other.Confidential(t, "", harness.ReadProgrammes).ClientID
+	deleted := office.Confidential(t, "", harness.ReadProgrammes).ClientID
+	p.As(office.Token).Send(t, http.MethodDelete, office.Clients()+"/"+deleted, "", "").Wants(t, http.StatusNoContent)
+	for name, client := range map[string]string{
+		"never was": uuid.NewString(), "another workspace's": foreign, "deleted": deleted, "no identifier": "nonsense",
+		"a service": p.Demo.Clients.Service.ClientID,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, route := range clientRoutes(office.Tenant, client)[2:] {
+				route.call(t, p.As(office.Token)).WantsFlat(t, http.StatusNotFound, "not_found")
+			}
+		})
+	}
+	p.As(other.Token).Get(t, other.Clients()+"/"+foreign).Wants(t, http.StatusOK)
+}
+
+func TestDeletingAClientEndsItsGrants(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	app, connector := office.Confidential(t, "", harness.ReadProgrammes), office.Connector(t, harness.ReadProgrammes)
+	long, short := app.Connect(t, head), connector.Connect(t, head)
+	attempt := connector.Begin()
+	unused := attempt.Code(t, head)
+	for _, token := range []string{long.AccessToken, short.AccessToken} {
+		p.In(office.Tenant, token).Get(t, programmes).Wants(t, http.StatusOK)
+	}
+	for _, client := range []string{app.ClientID, connector.ClientID} {
+		answer := p.As(office.Token).Send(t, http.MethodDelete, office.Clients()+"/"+client, "", "").Wants(t, http.StatusNoContent)
+		if len(answer.Body) != 0 {
+			t.Errorf("204 with a body:\n%s", answer)
+		}
+	}
+	for _, token := range []string{long.AccessToken, short.AccessToken} {
+		p.In(office.Tenant, token).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	}
+	connector.Refresh(t, short.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_client", "invalid_grant")
+	connector.Post(t, attempt.CodeForm(unused)).WantsFlat(t, http.StatusBadRequest, "invalid_client", "invalid_grant")
+	app.Exchange(t, app.Body("alm_ac_x")).WantsFlat(t, http.StatusBadRequest, "invalid_client")
+	head.Open(t, p.AuthorizeURL(app.Request())).WantsPage(t, http.StatusBadRequest)
+}
+
+func TestNewSecretWorksAtOnceAndTheOldOneForADay(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	app := office.Confidential(t, "", harness.ReadProgrammes)
+	answer := p.As(office.Token).Send(t, http.MethodPost, office.Clients()+"/"+app.ClientID+"/secret", "", "").Wants(t, http.StatusOK)
+	renewed := app
+	renewed.Secret, _ = answer.Object(t)["clientSecret"].(string)
+	if renewed.Secret == "" || renewed.Secret == app.Secret {
+		t.Fatal("no new secret")
+	}
+	answer.WantsHeader(t, "Cache-Control", "no-store")
+	app.Connect(t, head)
+	renewed.Connect(t, head)
+
+	p.World.Exec(t, `update account.client_secrets set created_at = created_at - interval '24 hours', expires_at = expires_at - interval '24 hours'
+		where client_id = $1 and expires_at is not null`, app.ClientID)
+	app.Exchange(t, app.Body(app.Code(t, head))).WantsFlat(t, http.StatusBadRequest, "invalid_client")
+	renewed.Connect(t, head)
+}
+
+func TestNewSecretCanEndTheOldOneAtOnce(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	app := office.Confidential(t, "", harness.ReadProgrammes)
+	answer := p.As(office.Token).JSON(t, http.MethodPost, office.Clients()+"/"+app.ClientID+"/secret", map[string]any{"expireOld": true})
+	renewed := app
+	renewed.Secret, _ = answer.Wants(t, http.StatusOK).Object(t)["clientSecret"].(string)
+	code := app.Code(t, head)
+	app.Exchange(t, app.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_client")
+	renewed.Exchange(t, renewed.Body(code)).Tokens(t)
+}
+
+// "Registering an application does not by itself authorise access to user data." (spec 5.2)
+func TestRegistrationAloneAuthorisesNothing(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	app := office.Confidential(t, "", harness.ReadProgrammes)
+	for _, bearer := range []string{app.Secret, app.ClientID, app.ClientID + ":" + app.Secret} {
+		p.In(office.Tenant, bearer).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	}
+	body := map[string]any{"grant_type": "client_credentials", "client_id": app.ClientID, "client_secret": app.Secret}
+	app.Exchange(t, body).WantsFlat(t, http.StatusBadRequest, "unsupported_grant_type")
+}

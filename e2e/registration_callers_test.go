@@ -1,0 +1,155 @@
+package e2e
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/deploy/local/demo"
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Contract, section 5, second table: who may call the tenant routes, and what everybody else is answered. Each rule holds on
+// every one of the routes.
+
+type clientRoute struct {
+	method, path string
+	body         any
+	success      int
+}
+
+// clientRoutes are the tenant routes for an application that exists; the one that deletes it comes last.
+func clientRoutes(tenant demo.Tenant, client string) []clientRoute {
+	all := harness.ClientsPath(tenant)
+	return []clientRoute{
+		{http.MethodPost, all, harness.ConfidentialBody(harness.ReadProgrammes), http.StatusCreated},
+		{http.MethodGet, all, "", http.StatusOK},
+		{http.MethodGet, all + "/" + client, "", http.StatusOK},
+		{http.MethodPost, all + "/" + client + "/secret", "", http.StatusOK},
+		{http.MethodDelete, all + "/" + client, "", http.StatusNoContent},
+	}
+}
+
+func (r clientRoute) call(t *testing.T, api harness.API) harness.Answer {
+	t.Helper()
+	if r.body == "" {
+		return api.Send(t, r.method, r.path, "", "")
+	}
+	return api.JSON(t, r.method, r.path, r.body)
+}
+
+func TestTenantRoutesWantABearer(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	for _, route := range clientRoutes(office.Tenant, office.Confidential(t, "", harness.ReadProgrammes).ClientID) {
+		route.call(t, p.API()).WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
+		route.call(t, p.API().With("X-Tenant-Id", office.Tenant.ID)).WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
+		route.call(t, p.API().With("Authorization", "Basic b3duZXI6cHc=")).WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
+	}
+}
+
+func TestTenantRoutesRefuseABearerThatDoesNotCount(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	revoked := p.World.Token(t, office.Tenant, office.Head, harness.Everything()...)
+	p.World.RevokeToken(t, revoked)
+	expired := p.World.Token(t, office.Tenant, office.Head, harness.Everything()...)
+	p.World.ExpireToken(t, expired)
+	// A connector for the MCP endpoint, whose token is a good one made for another resource.
+	mcp := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes).Connect(t, p.Person(t, office.Head))
+	client := office.Confidential(t, "", harness.ReadProgrammes).ClientID
+	for name, token := range map[string]string{
+		"expired": expired, "revoked": revoked, "malformed": "nonsense", "unknown": tamperedPAT(office.Token), "other resource": mcp.AccessToken,
+		"altered": alterLast(mcp.AccessToken),
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, route := range clientRoutes(office.Tenant, client) {
+				route.call(t, p.As(token)).WantsGateway(t, http.StatusForbidden, "Forbidden")
+			}
+		})
+	}
+}
+
+func TestTenantRoutesWantPermissionInTheWorkspaceOfTheURL(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office, other := p.Office(t), p.Office(t)
+	client := office.Confidential(t, "", harness.ReadProgrammes).ClientID
+	reader := office.Member(t, harness.ReadProgrammes)
+	left := office.Member(t, harness.Everything()...)
+	leftToken := p.World.Token(t, office.Tenant, left, harness.Everything()...)
+	p.World.Leave(t, office.Tenant, left)
+	demoted := office.Member(t, harness.Everything()...)
+	demotedToken := p.World.Token(t, office.Tenant, demoted, harness.Everything()...)
+	p.World.Permit(t, office.Tenant, demoted, harness.ReadProgrammes)
+	both := p.World.User(t)
+	p.World.Join(t, office.Tenant, both, harness.Everything()...)
+	p.World.Join(t, other.Tenant, both, harness.Everything()...)
+	for name, token := range map[string]string{
+		"permission not in the token":   p.World.Token(t, office.Tenant, office.Head, harness.ReadProgrammes),
+		"permission not the user's":     p.World.Token(t, office.Tenant, reader, harness.Everything()...),
+		"permission lost since":         demotedToken,
+		"no longer a member":            leftToken,
+		"not a member":                  other.Token,
+		"a token for another workspace": p.World.Token(t, other.Tenant, both, harness.Everything()...),
+		"connector":                     office.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, office.Head)).AccessToken,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, route := range clientRoutes(office.Tenant, client) {
+				route.call(t, p.As(token)).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+			}
+		})
+	}
+	t.Run("unknown workspace", func(t *testing.T) {
+		for _, route := range clientRoutes(demo.Tenant{ID: uuid.NewString()}, client) {
+			route.call(t, p.As(office.Token)).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+		}
+	})
+	t.Run("the body is judged last", func(t *testing.T) {
+		p.As(other.Token).JSON(t, http.MethodPost, office.Clients(), `{`).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+		p.As("nonsense").JSON(t, http.MethodPost, office.Clients(), `{`).WantsGateway(t, http.StatusForbidden, "Forbidden")
+	})
+}
+
+func TestTenantRoutesTakePersonalAndOAuthTokens(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	app := office.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes)
+	oauth := app.Connect(t, p.Person(t, office.Head)).AccessToken
+	for name, token := range map[string]string{"personal access token": office.Token, "access token": oauth} {
+		t.Run(name, func(t *testing.T) {
+			client := office.Confidential(t, "", harness.ReadProgrammes).ClientID
+			for _, route := range clientRoutes(office.Tenant, client) {
+				route.call(t, p.As(token)).Wants(t, route.success)
+			}
+		})
+	}
+}
+
+// The registrar's credential must hold each permission: token and user both.
+func TestRegistrarCannotGiveWhatTheyDoNotHold(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	registrar := office.Member(t, harness.APIAccess, harness.ReadProgrammes)
+	body := harness.ConfidentialBody(harness.ReadProgrammes, harness.WriteProgrammes)
+	for name, token := range map[string]string{
+		"user lacks it":  p.World.Token(t, office.Tenant, registrar, harness.Everything()...),
+		"token lacks it": p.World.Token(t, office.Tenant, office.Head, harness.APIAccess, harness.ReadProgrammes),
+	} {
+		t.Run(name, func(t *testing.T) {
+			p.As(token).JSON(t, http.MethodPost, office.Clients(), body).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+			p.As(token).JSON(t, http.MethodPost, office.Clients(), harness.ConfidentialBody(harness.ReadProgrammes)).Wants(t, http.StatusCreated)
+		})
+	}
+	t.Run("the demo's registrar", func(t *testing.T) {
+		main := p.Demo.Tenants.Main
+		p.As(p.Demo.Tokens.Registrar).JSON(t, http.MethodPost, harness.ClientsPath(main), body).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+		p.As(p.Demo.Tokens.Reader).Get(t, harness.ClientsPath(main)).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+		p.As(p.Demo.Tokens.Registrar).Get(t, harness.ClientsPath(main)).Wants(t, http.StatusOK)
+	})
+}
