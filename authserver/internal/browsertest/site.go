@@ -20,6 +20,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/consent"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/authorize"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/login"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/engine"
 	"github.com/almonerhq/almoner/authserver/internal/fixture"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
@@ -117,8 +118,9 @@ func (s *Site) handler() http.Handler {
 	passwords, err := session.NewPasswords()
 	s.must(err)
 	sessions := session.New(session.Deps{Rows: s.Store.Sessions(), SignIns: s.Store, Log: log, Unavailable: pages.Unavailable})
+	attempts := session.NewAttempts(redis.NewTallies(rdb), log, s.Now)
 	signIn := login.New(login.Deps{
-		Users: s.Store, Passwords: passwords, Attempts: session.NewAttempts(redis.NewTallies(rdb), log, s.Now),
+		Users: s.Store, Passwords: passwords, Attempts: attempts,
 		Sessions: sessions, Auditor: s.Store, Pages: pages, Proxies: testProxies(s), Log: log,
 	})
 	oauth := engine.New(engine.Deps{
@@ -128,7 +130,14 @@ func (s *Site) handler() http.Handler {
 		Requests: oauth, Grants: s.Keeper, Members: s.Store, Visitors: sessions, Tickets: s.Tickets, Pages: pages,
 		Issuer: Issuer, Log: log, Now: s.Now,
 	})
+	pagesOfSettings, err := settings.New(settings.Deps{
+		Store: s.Store, Unknown: postgres.ErrNoClient, Grants: s.Keeper, Sessions: sessions, Passwords: passwords,
+		Attempts: attempts, Pages: pages, Proxies: testProxies(s), Keys: keys, BaseURL: Issuer,
+		Resources: []string{Resource, Issuer + "/mcp"}, Now: s.Now, Log: log,
+	})
+	s.must(err)
 	mux := http.NewServeMux()
+	mountSettings(mux, pagesOfSettings)
 	mux.HandleFunc("GET /login", signIn.Page)
 	mux.Handle("POST /login", signIn.SignIn())
 	mux.Handle("POST /logout", signIn.SignOut())
@@ -137,6 +146,29 @@ func (s *Site) handler() http.Handler {
 	mux.Handle("GET /static/", pages.Static())
 	mux.HandleFunc("/", pages.NotFound)
 	return web.Observe(sessions.Load(mux), log, http.HandlerFunc(pages.Internal))
+}
+
+func mountSettings(mux *http.ServeMux, h *settings.Handler) {
+	mux.HandleFunc("GET /settings", h.Home)
+	for pattern, handler := range map[string]http.Handler{
+		"GET /settings/user":                       h.User(),
+		"GET /settings/developers":                 h.Developers(),
+		"POST /settings/developers/tokens":         h.MakeToken(),
+		"POST /settings/developers/tokens/replace": h.ReplaceToken(),
+		"POST /settings/developers/tokens/revoke":  h.RevokeToken(),
+		"POST /settings/developers/apps":           h.RegisterApp(),
+		"POST /settings/developers/apps/secret":    h.ReplaceSecret(),
+		"POST /settings/developers/apps/delete":    h.DeleteApp(),
+		"GET /settings/apps":                       h.Apps(),
+		"POST /settings/apps/disconnect":           h.Disconnect(),
+		"GET /settings/security":                   h.Security(),
+		"POST /settings/security/sign-out":         h.SignOut(),
+		"POST /settings/security/sign-out-others":  h.SignOutOthers(),
+		"GET /settings/audit":                      h.Audit(),
+		"GET /settings/audit.jsonl":                h.Export(),
+	} {
+		mux.Handle(pattern, handler)
+	}
 }
 
 // testProxies trusts the loopback address, so that a test may come from any address.

@@ -51,7 +51,7 @@ func TestColoursCanBeToldApartInBothSchemes(t *testing.T) {
 			colours[match[1]] = match[2]
 		}
 		for _, pair := range pairs {
-			if got := contrast(colours[pair.front], colours[pair.back]); got < pair.least {
+			if got := contrast(colours[pair.front], colours[pair.back]); !(got >= pair.least) {
 				t.Errorf("%s: %s on %s has %.2f, less than %.1f", name, pair.front, pair.back, got, pair.least)
 			}
 		}

@@ -17,6 +17,9 @@ func (p *Pages) functions() template.FuncMap {
 		"machine":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"initials": initials,
 		"describe": describe,
+		"field":    func(id, label, value string) copyField { return copyField{id, label, value} },
+		"boxes":    boxes,
+		"again":    func(d *Developers, id, note string) askAgain { return askAgain{d.AskAgain, id, note} },
 	}
 }
 
@@ -65,4 +68,27 @@ func riskWord(risk perm.Risk) string {
 		return "Personal data"
 	}
 	return "Read only"
+}
+
+// A copyField is a value that can be selected and copied.
+type copyField struct{ ID, Label, Value string }
+
+// askAgain is the field for the password, where it has to be given again.
+type askAgain struct {
+	Ask      bool
+	ID, Note string
+}
+
+// A box is a permission that can be chosen.
+type box struct {
+	Permission
+	Chosen bool
+}
+
+func boxes(held, chosen perm.Set) []box {
+	var out []box
+	for _, p := range describe(held) {
+		out = append(out, box{p, chosen.Has(perm.Permission(p.ID))})
+	}
+	return out
 }

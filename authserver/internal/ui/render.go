@@ -46,7 +46,7 @@ func New(log *slog.Logger) (*Pages, error) {
 		if name == "layout" || strings.HasPrefix(name, "part_") {
 			continue
 		}
-		t, err := template.New("layout.html").Funcs(p.functions()).
+		t, err := template.New("layout.html").Option("missingkey=zero").Funcs(p.functions()).
 			ParseFS(templateFiles, "templates/layout.html", "templates/part_*.html", path.Join("templates", entry.Name()))
 		if err != nil {
 			return nil, fmt.Errorf("parse page %s: %w", name, err)

@@ -12,6 +12,7 @@ type Frame struct {
 	Person      *Person  // who is signed in; nil: nobody, or not known
 	Section     string   // the part of the settings that is open
 	Notice      string   // of what was just done
+	Problem     string   // of what was just refused
 	Script      bool     // copy buttons; the page works without
 	FormTargets []string // origins that a form of this page ends at, besides this one (CSP form-action)
 	RequestID   string   // set by Show
@@ -28,7 +29,6 @@ type Login struct {
 	Application string // that sent the user here, or ""
 	Return      string // local path to go on to
 	Email       string // as it was typed
-	Problem     string // what was wrong with the last attempt
 	EmailNote   string // what is wrong with this field
 	PasswordGap string // what is wrong with this field
 }

@@ -1,7 +1,6 @@
 package login
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"math"
@@ -20,33 +19,30 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Users know who has which e-mail address and password. false: nobody.
-type Users interface {
-	UserByEmail(ctx context.Context, email string) (workspace.User, credential.Secret, bool, error)
-}
-
-// An Auditor keeps events.
-type Auditor interface {
-	Record(ctx context.Context, e audit.Event) error
-}
-
 // Deps are what a Handler needs.
 type Deps struct {
-	Users     Users
+	Users     session.Users
 	Passwords *session.Passwords
 	Attempts  *session.Attempts
 	Sessions  *session.Sessions
-	Auditor   Auditor
+	Auditor   session.Auditor
 	Pages     *ui.Pages
 	Proxies   web.Proxies
 	Log       *slog.Logger
 }
 
 // A Handler serves sign-in and sign-out. It is safe for concurrent use.
-type Handler struct{ Deps }
+type Handler struct {
+	Deps
+	verifier session.Verifier
+}
 
 // New makes a Handler.
-func New(deps Deps) *Handler { return &Handler{deps} }
+func New(deps Deps) *Handler {
+	return &Handler{deps, session.Verifier{
+		Users: deps.Users, Passwords: deps.Passwords, Attempts: deps.Attempts, Auditor: deps.Auditor,
+	}}
+}
 
 // home is where a sign-in leads that came from nowhere.
 const home = "/settings/user"
@@ -95,7 +91,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 		h.Pages.Show(w, r, http.StatusBadRequest, page)
 		return
 	}
-	user, verdict, err := h.check(r, email, password)
+	user, verdict, err := h.verifier.Verify(r.Context(), email, password, h.Proxies.ClientAddress(r))
 	switch {
 	case errors.Is(err, session.ErrBusy):
 		w.Header().Set("Retry-After", "3")
@@ -103,56 +99,14 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 		h.Pages.Show(w, r, http.StatusServiceUnavailable, page)
 	case err != nil:
 		h.fail(w, r, err)
-	case verdict.wait > 0:
-		h.tooMany(w, r, page, verdict.wait)
-	case !verdict.right:
+	case verdict.Wait > 0:
+		h.tooMany(w, r, page, verdict.Wait)
+	case !verdict.Right:
 		page.Problem = "The e-mail address or the password is not right."
 		h.Pages.Show(w, r, http.StatusBadRequest, page)
 	default:
 		h.begin(w, r, user, page.Return)
 	}
-}
-
-type verdict struct {
-	right bool
-	wait  time.Duration // the address is beyond its limit
-}
-
-// check verifies the password and keeps count of wrong ones. Beyond the limit a right password is refused like any other.
-func (h *Handler) check(r *http.Request, email string, password credential.Secret) (workspace.User, verdict, error) {
-	ctx, address := r.Context(), h.Proxies.ClientAddress(r)
-	var user workspace.User
-	var out verdict
-	err := h.Passwords.Slot(ctx, func() error {
-		if out.wait = h.Attempts.Wait(ctx, email, address); out.wait > 0 {
-			return nil
-		}
-		found, hash, _, err := h.Users.UserByEmail(ctx, email)
-		if err != nil {
-			return err
-		}
-		if found.DisabledAt != nil {
-			hash = ""
-		}
-		user = found
-		if out.right, err = h.Passwords.Matches(hash, password); err != nil || out.right {
-			return err
-		}
-		out.wait = h.Attempts.Wrong(ctx, email, address)
-		return h.Auditor.Record(ctx, failed(r, found, address.String()))
-	})
-	return user, out, err
-}
-
-func failed(r *http.Request, user workspace.User, address string) audit.Event {
-	event := audit.Event{
-		Actor: "anonymous", Action: "sign_in.failed", Subject: "user:unknown", RequestID: web.RequestID(r.Context()),
-		Detail: map[string]any{"address": address},
-	}
-	if user.Email != "" {
-		event.UserID, event.Subject = &user.ID, "user:"+user.ID.String()
-	}
-	return event
 }
 
 func (h *Handler) begin(w http.ResponseWriter, r *http.Request, user workspace.User, next string) {

@@ -9,12 +9,20 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/audit"
 )
 
-// entrySQL reads events e, the latest first, with the names of whom and what they concern.
+// isUUID guards a cast: the texts of the log are ours, and one that is odd all the same must not hide the others.
+const isUUID = `'^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'`
+
+// entrySQL reads events e, the latest first, with the names of whom and what they concern and of who did it.
 const entrySQL = `
-select e.id, e.at, e.tenant_id, e.user_id, e.actor, e.action, e.subject, e.detail, e.request_id, coalesce(u.name, ''), coalesce(c.name, '')
+select e.id, e.at, e.tenant_id, e.user_id, e.actor, e.action, e.subject, e.detail, e.request_id,
+  coalesce(u.name, ''), coalesce(c.name, ''), coalesce(a.name, '')
 from account.audit_events e
+cross join lateral (select
+  case when e.subject like 'client:%' then substr(e.subject, 8) else e.detail ->> 'client_id' end as client,
+  case when e.actor like 'user:%' then substr(e.actor, 6) end as actor) named
 left join account.users u on u.id = e.user_id
-left join account.oauth_clients c on c.id::text = coalesce(e.detail ->> 'client_id', case when e.subject like 'client:%' then substr(e.subject, 8) end)
+left join account.users a on a.id = case when named.actor ~ ` + isUUID + ` then named.actor::uuid end
+left join account.oauth_clients c on c.id = case when named.client ~ ` + isUUID + ` then named.client::uuid end
 where `
 
 const newestFirst = ` and (@at::timestamptz is null or (e.at, e.id) < (@at, @id)) order by e.at desc, e.id desc limit @limit`
@@ -43,7 +51,7 @@ func (s *Store) entries(ctx context.Context, of string, id uuid.UUID, from audit
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (audit.Entry, error) {
 		var e audit.Entry
 		err := row.Scan(&e.ID, &e.At, &e.TenantID, &e.UserID, &e.Actor, &e.Action, &e.Subject, &e.Detail, &e.RequestID,
-			&e.Person, &e.Application)
+			&e.Person, &e.Application, &e.ActorName)
 		return e, err
 	})
 	return found, unavailable("read audit log", err)

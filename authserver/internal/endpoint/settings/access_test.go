@@ -1,0 +1,149 @@
+package settings_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+const (
+	developers = "/settings/developers"
+	tokens     = developers + "/tokens"
+	apps       = developers + "/apps"
+)
+
+var (
+	pages = []string{"/settings/user", developers, "/settings/apps", "/settings/security", "/settings/audit", "/settings/audit.jsonl"}
+	posts = []string{
+		tokens, tokens + "/replace", tokens + "/revoke", apps, apps + "/secret", apps + "/delete",
+		"/settings/apps/disconnect", "/settings/security/sign-out", "/settings/security/sign-out-others",
+	}
+)
+
+func developer(site *browsertest.Site, more ...perm.Permission) browsertest.Person {
+	return site.Member(append(more, perm.AccountAPIAccess)...)
+}
+
+func TestNobodyIsSentToSignInAndBack(t *testing.T) {
+	site := browsertest.Start(t)
+	for _, path := range append(pages, developers+"?tenant=x") {
+		if to := site.Browser().Get(path).Location(); to != "/login?return="+url.QueryEscape(path) {
+			t.Errorf("GET %s: to %q", path, to)
+		}
+	}
+	for _, path := range posts {
+		if page := site.Browser().Post(path, url.Values{}); page.Status != http.StatusSeeOther || !strings.HasPrefix(page.Location(), "/login?return=") {
+			t.Errorf("POST %s: %d to %q", path, page.Status, page.Location())
+		}
+	}
+	if to := site.SignedIn(site.Stranger()).Get("/settings").Location(); to != "/settings/user" {
+		t.Errorf("/settings leads to %q", to)
+	}
+}
+
+func TestAFormOfAnotherSessionOrSiteChangesNothing(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := developer(site)
+	browser := site.SignedIn(ada)
+	own := browser.Get(developers).Form(tokens).Get("key")
+	foreign := site.SignedIn(ada).Get(developers).Form(tokens).Get("key")
+	for _, path := range posts {
+		for name, key := range map[string]string{"no key": "", "rubbish": "x", "another session's": foreign} {
+			if page := browser.Post(path, url.Values{"key": {key}, "tenant": {site.World.TenantID.String()}}); page.Status != http.StatusForbidden {
+				t.Errorf("POST %s, %s: %d", path, name, page.Status)
+			}
+		}
+		browser.Headers = http.Header{"Sec-Fetch-Site": {"cross-site"}}
+		if page := browser.Post(path, url.Values{"key": {own}, "tenant": {site.World.TenantID.String()}}); page.Status != http.StatusForbidden {
+			t.Errorf("POST %s from another site: %d", path, page.Status)
+		}
+		browser.Headers = http.Header{}
+	}
+	if n := site.Count(`select count(*) from account.sign_ins where ended_at is not null`); n != 0 {
+		t.Error("somebody was signed out")
+	}
+}
+
+func TestDevelopersAndAuditNeedApiAccessInThatWorkspace(t *testing.T) {
+	site := browsertest.Start(t)
+	elsewhere := site.World.Tenant("Hillside Youth Club")
+	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
+	site.World.Join(elsewhere, mixed.ID, perm.AccountAPIAccess)
+	for _, path := range []string{developers, "/settings/audit", "/settings/audit.jsonl"} {
+		for name, c := range map[string]struct {
+			who    browsertest.Person
+			tenant string
+			status int
+		}{
+			"no access anywhere":    {reader, "", 403},
+			"no access here":        {mixed, site.World.TenantID.String(), 403},
+			"unknown workspace":     {mixed, uuid.NewString(), 403},
+			"no identifier":         {mixed, "x", 403},
+			"not a member":          {reader, elsewhere.String(), 403},
+			"access there":          {mixed, elsewhere.String(), 200},
+			"the first with access": {mixed, "", 200},
+		} {
+			to := path
+			if c.tenant != "" {
+				to += "?tenant=" + url.QueryEscape(c.tenant)
+			}
+			if page := site.SignedIn(c.who).Get(to); page.Status != c.status {
+				t.Errorf("%s, %s: %d %s", path, name, page.Status, page.Text())
+			}
+		}
+	}
+	browser := site.SignedIn(mixed)
+	key := browser.Get(developers).Form(tokens).Get("key")
+	for _, path := range posts[:6] {
+		page := browser.Post(path, url.Values{"key": {key}, "tenant": {site.World.TenantID.String()}, "id": {uuid.NewString()}})
+		if page.Status != http.StatusForbidden {
+			t.Errorf("POST %s without access: %d", path, page.Status)
+		}
+	}
+}
+
+func TestUserShowsWhoAndTheTenantIdentifiers(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.Member(perm.ProgrammesRead)
+	elsewhere := site.World.Tenant("Hillside Youth Club")
+	site.World.Join(elsewhere, ada.ID, perm.ProgrammesRead)
+	page := site.SignedIn(ada).Get("/settings/user")
+	for _, words := range []string{"Ada Okafor", ada.Email, "Riverside Food Bank", "Hillside Youth Club"} {
+		if !page.Says(words) {
+			t.Errorf("does not say %q", words)
+		}
+	}
+	shown := map[string]bool{}
+	for _, input := range page.Elements("input") {
+		shown[browsertest.Attribute(input, "value")] = true
+	}
+	if !shown[site.World.TenantID.String()] || !shown[elsewhere.String()] {
+		t.Errorf("identifiers shown: %v", shown)
+	}
+	if alone := site.SignedIn(site.Stranger()).Get("/settings/user"); !alone.Says("not a member of any workspace") {
+		t.Errorf("a user without a workspace reads: %s", alone.Text())
+	}
+}
+
+func TestASilentStoreIsUnavailableOnEveryPage(t *testing.T) {
+	site := browsertest.Start(t)
+	browser := site.SignedIn(developer(site))
+	restore := site.CutPostgres()
+	defer restore()
+	for _, path := range pages {
+		if page := browser.Get(path); page.Status != http.StatusServiceUnavailable {
+			t.Errorf("GET %s: %d", path, page.Status)
+		}
+	}
+	for _, path := range posts {
+		if page := browser.Post(path, url.Values{}); page.Status != http.StatusServiceUnavailable {
+			t.Errorf("POST %s: %d", path, page.Status)
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package settings
+
+import (
+	"net/http"
+
+	"github.com/almonerhq/almoner/authserver/internal/consent"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+)
+
+const appsPath = "/settings/apps"
+
+// Apps serves GET /settings/apps.
+func (h *Handler) Apps() http.Handler {
+	return h.page(func(v *visit) error {
+		connections, err := h.Store.ConnectedApps(v.r.Context(), v.visitor.User.ID)
+		if err != nil {
+			return err
+		}
+		frame, err := h.frame(v, "apps", "Connected apps")
+		if err != nil {
+			return err
+		}
+		view := &ui.Apps{Frame: frame, Key: h.newKey(v.visitor)}
+		for _, c := range connections {
+			if c.Live(h.Now()) {
+				view.Live = append(view.Live, connectionView(c, ""))
+			} else {
+				view.Ended = append(view.Ended, connectionView(c, endedGrant(c.Grant)))
+			}
+		}
+		h.Pages.Show(v.w, v.r, http.StatusOK, view)
+		return nil
+	})
+}
+
+func connectionView(c consent.Connection, ended string) ui.Connection {
+	return ui.Connection{
+		ID: c.Grant.ID.String(), Application: c.Application, Workspace: c.Workspace, Permissions: c.Grant.Permissions,
+		Since: c.Grant.Created, LastUsed: c.Grant.LastUsed, Ends: c.Grant.Ends, Ended: ended,
+		Alarming: c.Grant.Reason == grant.Replayed || c.Grant.Reason == grant.CodeReused || c.Grant.Reason == grant.CodeGuessed,
+	}
+}
+
+func endedGrant(g grant.Grant) string {
+	if g.State == grant.Revoked {
+		return g.Reason.Words(g.RevokedAt)
+	}
+	return "Its time was over on " + g.Ends.UTC().Format("2 January 2006") + "."
+}
+
+// Disconnect serves POST /settings/apps/disconnect.
+func (h *Handler) Disconnect() http.Handler {
+	return h.form(appsPath, func(v *visit) error {
+		id, ok := v.id()
+		connections, err := h.Store.ConnectedApps(v.r.Context(), v.visitor.User.ID)
+		if err != nil {
+			return err
+		}
+		for _, c := range connections {
+			if !ok || c.Grant.ID != id || c.Grant.State == grant.Revoked {
+				continue
+			}
+			if err := h.Grants.Revoke(v.r.Context(), c.Grant, grant.ByUser, v.visitor.Actor()); err != nil {
+				return err
+			}
+			return h.done(v, appsPath, c.Application+" is disconnected from "+c.Workspace+".")
+		}
+		return h.done(v, appsPath, "That application is no longer connected.")
+	})
+}

@@ -1,0 +1,188 @@
+package settings_test
+
+import (
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+var secretPattern = regexp.MustCompile(`alm_cs_[0-9A-Za-z]+`)
+
+func appForm(page *browsertest.Page, changes url.Values) url.Values {
+	form := page.Form(apps)
+	form.Set("name", "Donor sync")
+	form.Set("redirect_uris", "https://app.example.org/cb\r\n\r\n  http://localhost:9/cb  ")
+	form["permissions"] = []string{string(perm.ProgrammesRead)}
+	for name, values := range changes {
+		form[name] = values
+	}
+	return form
+}
+
+func TestAnApplicationIsRegisteredAndItsSecretShownOnce(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := developer(site, perm.ProgrammesRead)
+	browser := site.SignedIn(ada)
+	form := appForm(browser.Get(developers), nil)
+	page := browser.Post(apps, form)
+	secret := secretPattern.FindString(page.Body)
+	if page.Status != http.StatusOK || !credential.ClientSecret.Matches(secret) {
+		t.Fatalf("%d %s", page.Status, page.Text())
+	}
+	if n := site.Count(`select count(*) from account.oauth_clients c join account.client_secrets s on s.client_id = c.id
+		where s.hash = $1 and c.kind = 'confidential' and c.tenant_id = $2 and c.created_by = $3 and c.name = 'Donor sync'
+		and c.redirect_uris = '{https://app.example.org/cb,http://localhost:9/cb}' and c.token_endpoint_auth_method = 'client_secret_json'`,
+		credential.Hash(secret), site.World.TenantID, ada.ID); n != 1 {
+		t.Errorf("%d such clients", n)
+	}
+	if again := browser.Post(apps, form); secretPattern.MatchString(again.Body) || !again.Says("registered already") {
+		t.Errorf("the same form again: %s", again.Text())
+	}
+	if secretPattern.MatchString(browser.Get(developers).Body) {
+		t.Error("the secret is shown again")
+	}
+	connector := browser.Post(apps, appForm(browser.Get(developers), url.Values{"kind": {"connector"}, "platform": {"chatgpt"}, "resource": {browsertest.Issuer + "/mcp"}}))
+	if connector.Status != http.StatusOK || secretPattern.MatchString(connector.Body) || !connector.Says("no secret") {
+		t.Errorf("connector: %d %s", connector.Status, connector.Text())
+	}
+	if n := site.Count(`select count(*) from account.oauth_clients`); n != 2 {
+		t.Errorf("%d clients", n)
+	}
+}
+
+func TestABadApplicationFormComesBackWithWhatWasTyped(t *testing.T) {
+	site := browsertest.Start(t)
+	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
+	for name, c := range map[string]struct {
+		changes url.Values
+		words   string
+	}{
+		"no name":             {url.Values{"name": {""}}, "Give the application a name"},
+		"no address":          {url.Values{"redirect_uris": {" \n "}}, "1 to 20 redirectUris"},
+		"plain http":          {url.Values{"redirect_uris": {"http://app.example.org/cb"}}, "uses https"},
+		"script":              {url.Values{"redirect_uris": {"javascript:alert(1)"}}, "absolute"},
+		"no permission":       {url.Values{"permissions": nil}, "at least one permission"},
+		"not held":            {url.Values{"permissions": {string(perm.ProgrammesWrite)}}, "that you hold yourself"},
+		"for a connector":     {url.Values{"kind": {"connector"}, "platform": {"claude"}, "resource": {browsertest.Resource}, "permissions": {string(perm.AccountAPIAccess)}}, "never given to a connector"},
+		"another's resource":  {url.Values{"kind": {"connector"}, "platform": {"claude"}, "resource": {"https://elsewhere.example"}}, "resource is one of"},
+		"unknown platform":    {url.Values{"kind": {"connector"}, "platform": {"x"}, "resource": {browsertest.Resource}}, "connectorPlatform"},
+		"unknown auth method": {url.Values{"method": {"none"}}, "tokenEndpointAuthMethod"},
+	} {
+		form := appForm(browser.Get(developers), c.changes)
+		page := browser.Post(apps, form)
+		if page.Status != http.StatusBadRequest || !page.Says(c.words) {
+			t.Errorf("%s: %d %s", name, page.Status, page.Text())
+			continue
+		}
+		back := page.Form(apps)
+		for _, field := range []string{"name", "kind"} {
+			if back.Get(field) != form.Get(field) {
+				t.Errorf("%s: %s typed is lost: %q", name, field, back.Get(field))
+			}
+		}
+		if strings.TrimSpace(back.Get("redirect_uris")) != strings.TrimSpace(strings.ReplaceAll(form.Get("redirect_uris"), "\r\n", "\n")) {
+			t.Errorf("%s: the addresses typed are lost: %q", name, back.Get("redirect_uris"))
+		}
+		if slices.Contains(form["permissions"], string(perm.ProgrammesRead)) && !slices.Contains(back["permissions"], string(perm.ProgrammesRead)) {
+			t.Errorf("%s: the permission chosen is lost", name)
+		}
+	}
+	if n := site.Count(`select count(*) from account.oauth_clients`); n != 0 {
+		t.Errorf("%d clients", n)
+	}
+}
+
+func TestANewSecretLeavesTheOldOneADayUnlessItLeaked(t *testing.T) {
+	site := browsertest.Start(t)
+	app, old := site.World.Confidential(perm.ProgrammesRead)
+	browser := site.SignedIn(developer(site))
+	const good = `select count(*) from account.client_secrets where client_id = $1 and hash = $2 and (expires_at is null or expires_at > now() + interval '23 hours')`
+	page := browser.Post(apps+"/secret", browser.Get(developers).Form(apps+"/secret"))
+	second := secretPattern.FindString(page.Body)
+	if page.Status != http.StatusOK || site.Count(good, app.ID, credential.Hash(old.Reveal())) != 1 || site.Count(good, app.ID, credential.Hash(second)) != 1 {
+		t.Errorf("%d: both should be good for a day", page.Status)
+	}
+	form := browser.Get(developers).Form(apps + "/secret")
+	form.Set("expire_old", "yes")
+	third := secretPattern.FindString(browser.Post(apps+"/secret", form).Body)
+	if site.Count(`select count(*) from account.client_secrets where client_id = $1`, app.ID) != 1 || site.Count(good, app.ID, credential.Hash(third)) != 1 {
+		t.Error("after a leak the new one should be the only one")
+	}
+}
+
+func TestDeletingAnApplicationDisconnectsEverybody(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := developer(site, perm.ProgrammesRead)
+	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	connect(t, site, ada, app)
+	browser := site.SignedIn(ada)
+	page := browser.Post(apps+"/delete", browser.Get(developers).Form(apps+"/delete")).Follow()
+	if !page.Says("Donor sync is deleted") || !page.Says("No applications") {
+		t.Errorf("%s", page.Text())
+	}
+	if site.Count(`select count(*) from account.grants where state = 'revoked' and revoke_reason = 'client_deleted'`) != 1 {
+		t.Error("the grant lives on")
+	}
+	if page := browser.Get("/settings/apps"); !page.Says("The application was deleted") {
+		t.Errorf("%s", page.Text())
+	}
+}
+
+func TestAnotherWorkspacesApplicationsAreOutOfReach(t *testing.T) {
+	site := browsertest.Start(t)
+	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	elsewhere := site.World.Tenant("Hillside Youth Club")
+	eve := site.Stranger()
+	site.World.Join(elsewhere, eve.ID, perm.AccountAPIAccess)
+	browser := site.SignedIn(eve)
+	form := browser.Get(developers).Form(tokens)
+	for _, path := range []string{apps + "/secret", apps + "/delete"} {
+		page := browser.Post(path, url.Values{"key": form["key"], "tenant": form["tenant"], "id": {app.ID.String()}})
+		if secretPattern.MatchString(page.Body) {
+			t.Errorf("%s gave a secret away", path)
+		}
+	}
+	if site.Count(`select count(*) from account.oauth_clients where id = $1 and deleted_at is null`, app.ID) != 1 ||
+		site.Count(`select count(*) from account.client_secrets where client_id = $1`, app.ID) != 1 {
+		t.Error("it was changed")
+	}
+}
+
+// connect makes an active grant, as a consent and a redeemed code do.
+func connect(t *testing.T, site *browsertest.Site, who browsertest.Person, app client.Client) grant.Grant {
+	t.Helper()
+	terms := grant.CodeTerms{ClientID: app.ID, RedirectURI: app.Redirects[0], Resource: browsertest.Resource}
+	g := grant.Grant{
+		ID: uuid.New(), Kind: app.Kind, ClientID: app.ID, UserID: who.ID, TenantID: site.World.TenantID, Permissions: app.Required,
+		Resource: browsertest.Resource, Ends: time.Now().Add(app.Kind.Traits().GrantLife),
+	}
+	code, err := site.Keeper.Open(t.Context(), g, terms)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := site.Keeper.ReadToken(grant.Code, code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	facts, err := site.Keeper.Facts(t.Context(), app.ID, g.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued, err := site.Keeper.Redeem(t.Context(), facts, token, terms)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return issued.Grant
+}

@@ -1,0 +1,129 @@
+package settings
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+const (
+	auditPath  = "/settings/audit"
+	auditPage  = 50
+	exportPage = 500
+	exportTime = 5 * time.Minute
+)
+
+// Audit serves GET /settings/audit.
+func (h *Handler) Audit() http.Handler {
+	return h.page(func(v *visit) error {
+		here, err := h.at(v, v.r.URL.Query().Get("tenant"), auditPath)
+		if err != nil {
+			return err
+		}
+		from := readMark(v.r.URL.Query().Get("before"))
+		entries, err := h.Store.EventsOfTenant(v.r.Context(), here.Tenant.ID, from, auditPage+1)
+		if err != nil {
+			return err
+		}
+		frame, err := h.frame(v, "audit", "Audit log")
+		if err != nil {
+			return err
+		}
+		view := &ui.Audit{
+			Frame: frame, Workspaces: workspaces(here.all, &here.Membership), Workspace: workspaceView(here.Membership), Later: from != audit.Mark{},
+		}
+		if len(entries) > auditPage {
+			entries = entries[:auditPage]
+			view.Older = here.path(auditPath) + "&before=" + url.QueryEscape(writeMark(entries[auditPage-1].Mark()))
+		}
+		for _, e := range entries {
+			view.Events = append(view.Events, eventView(e, nil))
+		}
+		h.Pages.Show(v.w, v.r, http.StatusOK, view)
+		return nil
+	})
+}
+
+func writeMark(m audit.Mark) string { return m.At.UTC().Format(time.RFC3339Nano) + "~" + m.ID.String() }
+
+// readMark reads what writeMark wrote; anything else is the beginning.
+func readMark(text string) audit.Mark {
+	at, id, _ := strings.Cut(text, "~")
+	moment, atErr := time.Parse(time.RFC3339Nano, at)
+	entry, idErr := identity.Parse(id)
+	if atErr != nil || idErr != nil {
+		return audit.Mark{}
+	}
+	return audit.Mark{At: moment, ID: entry}
+}
+
+// A line is one event as it is exported.
+type line struct {
+	ID        uuid.UUID      `json:"id"`
+	At        time.Time      `json:"at"`
+	TenantID  *uuid.UUID     `json:"tenantId"`
+	UserID    *uuid.UUID     `json:"userId"`
+	Actor     string         `json:"actor"`
+	Action    string         `json:"action"`
+	Subject   string         `json:"subject"`
+	Detail    map[string]any `json:"detail"`
+	RequestID string         `json:"requestId"`
+}
+
+// Export serves GET /settings/audit.jsonl, the latest event first.
+func (h *Handler) Export() http.Handler {
+	return h.page(func(v *visit) error {
+		here, err := h.at(v, v.r.URL.Query().Get("tenant"), auditPath)
+		if err != nil {
+			return err
+		}
+		tenant := here.Tenant.ID
+		if v.r.Method == http.MethodGet {
+			if err := h.Store.Record(v.r.Context(), v.event(&tenant, "audit.exported", "tenant:"+tenant.String(), nil)); err != nil {
+				return err
+			}
+		}
+		entries, err := h.Store.EventsOfTenant(v.r.Context(), tenant, audit.Mark{}, exportPage)
+		if err != nil {
+			return err
+		}
+		v.w.Header().Set("Content-Type", "application/jsonl; charset=utf-8")
+		v.w.Header().Set("Content-Disposition", `attachment; filename="audit-`+tenant.String()+`.jsonl"`)
+		v.w.Header().Set("X-Content-Type-Options", "nosniff")
+		v.w.Header().Set("Cache-Control", "no-store")
+		_ = http.NewResponseController(v.w).SetWriteDeadline(time.Now().Add(exportTime)) // a writer without deadlines has none to extend
+		h.export(v, tenant, entries)
+		return nil
+	})
+}
+
+// export writes page after page. Once the answer has begun, a store that falls silent cannot be told by a status any more: the
+// connection is cut, so that nobody takes a part for the whole.
+func (h *Handler) export(v *visit, tenant uuid.UUID, entries []audit.Entry) {
+	encoder := json.NewEncoder(v.w)
+	for len(entries) > 0 {
+		for _, e := range entries {
+			err := encoder.Encode(line{e.ID, e.At.UTC(), e.TenantID, e.UserID, e.Actor, e.Action, e.Subject, e.Detail, e.RequestID})
+			if err != nil {
+				return // the reader has left
+			}
+		}
+		if len(entries) < exportPage {
+			return
+		}
+		var err error
+		if entries, err = h.Store.EventsOfTenant(v.r.Context(), tenant, entries[len(entries)-1].Mark(), exportPage); err != nil {
+			h.Deps.Log.Error("audit export broke off", "request_id", web.RequestID(v.r.Context()), "error", err)
+			panic(http.ErrAbortHandler)
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package settings
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// overlap is how long a replaced secret works on (contract, section 5).
+const overlap = 24 * time.Hour
+
+// RegisterApp serves POST /settings/developers/apps.
+func (h *Handler) RegisterApp() http.Handler {
+	return h.developer(func(v *visit, here place) error {
+		wish := registration(v)
+		c, err := wish.Accept(h.Resources)
+		if err == nil && !here.Permissions.HasAll(c.Required) {
+			err = &client.Refusal{Field: "requiredPermissions", Message: "You can only require permissions that you hold yourself in this workspace."}
+		}
+		refusal, refused := errors.AsType[*client.Refusal](err)
+		if err != nil && !refused {
+			return err
+		}
+		notes, status := map[string]string{}, http.StatusBadRequest
+		if refused {
+			notes[refusal.Field] = refusal.Message
+		} else if status, notes["password"], err = h.prove(v); err != nil {
+			return err
+		}
+		if refused || notes["password"] != "" {
+			return h.showDevelopers(v, here, status, func(page *ui.Developers) { page.NewApp = typedApp(v, notes) })
+		}
+		return h.saveApp(v, here, c)
+	})
+}
+
+func registration(v *visit) client.Registration {
+	out := client.Registration{Name: v.form.Get("name"), Required: v.form["permissions"]}
+	for _, line := range strings.Split(v.form.Get("redirect_uris"), "\n") {
+		if uri := strings.TrimSpace(line); uri != "" {
+			out.Redirects = append(out.Redirects, uri)
+		}
+	}
+	if v.form.Get("kind") == string(client.Connector) {
+		out.Platform, out.Resource = v.form.Get("platform"), v.form.Get("resource")
+	} else {
+		out.AuthMethod = v.form.Get("method")
+	}
+	return out
+}
+
+func typedApp(v *visit, notes map[string]string) ui.AppForm {
+	return ui.AppForm{
+		Open: true, Kind: v.form.Get("kind"), Name: v.form.Get("name"), Redirects: v.form.Get("redirect_uris"),
+		Chosen: perm.FromStrings(v.form["permissions"]), Platform: v.form.Get("platform"), Resource: v.form.Get("resource"),
+		Method: v.form.Get("method"), Notes: notes,
+	}
+}
+
+// saveApp stores a client and shows its identifier, and its secret this once. The form's key names the client, so that the same
+// form sent again makes no other.
+func (h *Handler) saveApp(v *visit, here place, c client.Client) error {
+	c.ID, c.TenantID, c.CreatedBy, c.CreatedAt = v.key.Makes, here.Tenant.ID, &v.visitor.User.ID, h.Now().UTC().Truncate(time.Microsecond)
+	if _, err := h.Store.Client(v.r.Context(), c.ID); err == nil {
+		return h.showDevelopers(v, here, http.StatusOK, func(page *ui.Developers) {
+			page.Shown = &ui.Shown{
+				Heading: "This application was registered already", Client: c.ID.String(),
+				Text: "Its secret, if it has one, was shown once and cannot be shown again. If you do not have it, replace it.",
+			}
+		})
+	} else if !errors.Is(err, h.Unknown) {
+		return err
+	}
+	var secret credential.Secret
+	var hash []byte
+	if !c.Kind.Traits().Public {
+		var err error
+		if secret, err = credential.ClientSecret.New(rand.Reader); err != nil {
+			return fmt.Errorf("make client secret: %w", err)
+		}
+		hash = credential.Hash(secret.Reveal())
+	}
+	err := h.Store.SaveClient(v.r.Context(), c, hash, v.event(&here.Tenant.ID, "client.registered", "client:"+c.ID.String(), map[string]any{"name": c.Name}))
+	if err != nil {
+		return err
+	}
+	shown := &ui.Shown{Heading: c.Name + " is registered", Client: c.ID.String(), Label: "Client secret", Value: secret.Reveal()}
+	shown.Text = "A connector has no secret: its client id is all that the platform needs."
+	if secret != "" {
+		shown.Text = "The secret is shown this once. Keep it where you keep passwords, and never in a repository."
+	}
+	return h.showDevelopers(v, here, http.StatusOK, func(page *ui.Developers) { page.Shown = shown })
+}
+
+// ownApp finds the client of the workspace that the form is about. It answers itself where there is none.
+func (h *Handler) ownApp(v *visit, here place) (client.Client, error) {
+	id, ok := v.id()
+	if !ok {
+		id = uuid.Nil
+	}
+	c, err := h.Store.Client(v.r.Context(), id)
+	if err == nil && c.TenantID == here.Tenant.ID {
+		return c, nil
+	}
+	if err != nil && !errors.Is(err, h.Unknown) {
+		return client.Client{}, err
+	}
+	if err := h.done(v, here.path(developersPath), "That application is no longer registered."); err != nil {
+		return client.Client{}, err
+	}
+	return client.Client{}, answered{}
+}
+
+// ReplaceSecret serves POST /settings/developers/apps/secret.
+func (h *Handler) ReplaceSecret() http.Handler {
+	return h.developer(func(v *visit, here place) error {
+		c, err := h.ownApp(v, here)
+		if err != nil {
+			return err
+		}
+		status, note, err := h.prove(v)
+		if err != nil {
+			return err
+		}
+		if c.Kind.Traits().Public {
+			status, note = http.StatusBadRequest, "A connector is a public client: it has no secret."
+		}
+		if note != "" {
+			return h.showDevelopers(v, here, status, func(page *ui.Developers) { page.Problem = "Nothing was made. " + note })
+		}
+		secret, err := credential.ClientSecret.New(rand.Reader)
+		if err != nil {
+			return fmt.Errorf("make client secret: %w", err)
+		}
+		old := overlap
+		if v.form.Get("expire_old") == "yes" {
+			old = 0
+		}
+		err = h.Store.ReplaceSecret(v.r.Context(), here.Tenant.ID, c.ID, credential.Hash(secret.Reveal()), old,
+			v.event(&here.Tenant.ID, "client.secret_replaced", "client:"+c.ID.String(), map[string]any{"name": c.Name}))
+		if err != nil {
+			return err
+		}
+		text := "It is shown this once. The old one works for 24 hours more."
+		if old == 0 {
+			text = "It is shown this once. The old one no longer works."
+		}
+		return h.showDevelopers(v, here, http.StatusOK, func(page *ui.Developers) {
+			page.Shown = &ui.Shown{Heading: "The new secret of " + c.Name, Text: text, Client: c.ID.String(), Label: "Client secret", Value: secret.Reveal()}
+		})
+	})
+}
+
+// DeleteApp serves POST /settings/developers/apps/delete.
+func (h *Handler) DeleteApp() http.Handler {
+	return h.developer(func(v *visit, here place) error {
+		c, err := h.ownApp(v, here)
+		if err != nil {
+			return err
+		}
+		ended, err := h.Store.DeleteClient(v.r.Context(), here.Tenant.ID, c.ID,
+			v.event(&here.Tenant.ID, "client.deleted", "client:"+c.ID.String(), map[string]any{"name": c.Name}))
+		if err != nil && !errors.Is(err, h.Unknown) {
+			return err
+		}
+		for _, g := range ended {
+			h.Grants.Forget(v.r.Context(), g.ID, g.Ends, grant.ClientDeleted)
+		}
+		return h.done(v, here.path(developersPath), c.Name+" is deleted, and everybody who connected it is disconnected.")
+	})
+}

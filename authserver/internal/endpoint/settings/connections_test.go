@@ -1,0 +1,72 @@
+package settings_test
+
+import (
+	"net/url"
+	"testing"
+
+	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+func TestConnectedAppsListsEveryGrantAndEndsOneAtATime(t *testing.T) {
+	site := browsertest.Start(t)
+	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
+	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	first, second := connect(t, site, ada, app), connect(t, site, ada, app)
+	hers := connect(t, site, eve, app)
+	browser := site.SignedIn(ada)
+	page := browser.Get("/settings/apps")
+	for _, words := range []string{"Donor sync", "Riverside Food Bank", "See programmes", "Read the names, summaries", "Since", "last used on", "ends on"} {
+		if !page.Says(words) {
+			t.Errorf("does not say %q", words)
+		}
+	}
+	form := page.Form("/settings/apps/disconnect")
+	browser.Post("/settings/apps/disconnect", url.Values{"key": form["key"], "id": {hers.ID.String()}})
+	const active = `select count(*) from account.grants where id = $1 and state = 'active'`
+	if site.Count(active, hers.ID) != 1 {
+		t.Fatal("somebody else's grant was ended")
+	}
+	form.Set("id", first.ID.String())
+	if after := browser.Post("/settings/apps/disconnect", form).Follow(); !after.Says("is disconnected") || !after.Says("The user disconnected this application on") {
+		t.Errorf("%s", after.Text())
+	}
+	if site.Count(active, first.ID) != 0 || site.Count(active, second.ID) != 1 {
+		t.Error("it should have ended the one grant alone")
+	}
+	if site.Count(`select count(*) from account.grants where id = $1 and revoke_reason = 'disconnected_by_user'`, first.ID) != 1 {
+		t.Error("the reason is not kept")
+	}
+	if again := browser.Post("/settings/apps/disconnect", form).Follow(); !again.Says("no longer connected") {
+		t.Errorf("twice: %s", again.Text())
+	}
+}
+
+func TestAGrantThatAReplayEndedSaysSo(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.Member(perm.ProgrammesRead)
+	app := site.World.Connector(browsertest.Resource, perm.ProgrammesRead)
+	g := connect(t, site, ada, app)
+	if err := site.Keeper.Revoke(t.Context(), g, grant.Replayed, "client:"+app.ID.String()); err != nil {
+		t.Fatal(err)
+	}
+	browser := site.SignedIn(ada)
+	if page := browser.Get("/settings/apps"); !page.Says("superseded refresh token was presented on") || !page.Says("Nothing is connected") {
+		t.Errorf("connected apps: %s", page.Text())
+	}
+	if page := browser.Get("/settings/security"); !page.Says("The access of Claude") || !page.Says("superseded refresh token") {
+		t.Errorf("security: %s", page.Text())
+	}
+}
+
+func TestAGrantWhoseTimeIsOverIsListedAsEnded(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.Member(perm.ProgrammesRead)
+	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	g := connect(t, site, ada, app)
+	site.World.Exec(`update account.grants set ends_at = now() - interval '1 hour' where id = $1`, g.ID)
+	if page := site.SignedIn(ada).Get("/settings/apps"); !page.Says("Its time was over on") || !page.Says("Nothing is connected") {
+		t.Errorf("%s", page.Text())
+	}
+}

@@ -1,0 +1,131 @@
+package settings
+
+import (
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/pat"
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+const developersPath = "/settings/developers"
+
+// Developers serves GET /settings/developers.
+func (h *Handler) Developers() http.Handler {
+	return h.page(func(v *visit) error {
+		here, err := h.at(v, v.r.URL.Query().Get("tenant"), developersPath)
+		if err != nil {
+			return err
+		}
+		return h.showDevelopers(v, here, http.StatusOK, func(*ui.Developers) {})
+	})
+}
+
+// developer serves a POST that is about one workspace of the visitor's.
+func (h *Handler) developer(serve func(*visit, place) error) http.Handler {
+	return h.form(developersPath, func(v *visit) error {
+		here, err := h.at(v, v.form.Get("tenant"), developersPath)
+		if err != nil {
+			return err
+		}
+		return serve(v, here)
+	})
+}
+
+// showDevelopers shows the page as it is now, with what adjust adds to it.
+func (h *Handler) showDevelopers(v *visit, here place, status int, adjust func(*ui.Developers)) error {
+	tokens, err := h.Store.Tokens(v.r.Context(), v.visitor.User.ID, here.Tenant.ID)
+	if err != nil {
+		return err
+	}
+	clients, err := h.Store.Clients(v.r.Context(), here.Tenant.ID)
+	if err != nil {
+		return err
+	}
+	frame, err := h.frame(v, "developers", "Developers")
+	if err != nil {
+		return err
+	}
+	view := &ui.Developers{
+		Frame: frame, Key: h.newKey(v.visitor), Workspaces: workspaces(here.all, &here.Membership), Workspace: workspaceView(here.Membership),
+		BaseURL: h.BaseURL, Held: here.Permissions, AskAgain: !v.visitor.Fresh(h.Now()), Resources: h.Resources,
+		NewToken: ui.TokenForm{Days: 30, Lifetime: pat.Lifetimes()}, NewApp: ui.AppForm{Kind: string(client.Confidential)},
+	}
+	h.listTokens(view, tokens)
+	for _, c := range clients {
+		view.Apps = append(view.Apps, ui.App{
+			ID: c.ID.String(), Name: c.Name, Connector: c.Kind == client.Connector, Platform: c.Platform, Resource: c.Resource,
+			Method: string(c.AuthMethod), Redirects: c.Redirects, Required: c.Required, Created: c.CreatedAt,
+		})
+	}
+	adjust(view)
+	h.Pages.Show(v.w, v.r, status, view)
+	return nil
+}
+
+func (h *Handler) listTokens(view *ui.Developers, tokens []pat.Token) {
+	named := map[string]pat.Token{}
+	for _, t := range tokens {
+		named[t.ID.String()] = t
+	}
+	for _, t := range tokens {
+		row := ui.Token{
+			ID: t.ID.String(), Name: t.Name, Permissions: t.Permissions, Created: t.Created, Expires: t.Expires, LastUsed: t.LastUsed,
+		}
+		if t.Active(h.Now()) {
+			row.TakesOver = takesOver(t, named, h.Now())
+			view.Tokens = append(view.Tokens, row)
+			continue
+		}
+		row.Ended = endedToken(t)
+		view.EndedToken = append(view.EndedToken, row)
+	}
+}
+
+func takesOver(t pat.Token, named map[string]pat.Token, now time.Time) string {
+	if t.ReplacesID == nil {
+		return ""
+	}
+	former, listed := named[t.ReplacesID.String()]
+	if !listed || !former.Active(now) {
+		return ""
+	}
+	return "The token made on " + former.Created.UTC().Format("2 January 2006") + " ends when this one is first used."
+}
+
+func endedToken(t pat.Token) string {
+	switch {
+	case t.Reason == pat.Replaced:
+		return "Replaced on " + t.RevokedAt.UTC().Format("2 January 2006")
+	case t.RevokedAt != nil:
+		return "Revoked on " + t.RevokedAt.UTC().Format("2 January 2006")
+	}
+	return "Expired on " + t.Expires.UTC().Format("2 January 2006")
+}
+
+// prove asks for the password where it was not given lately. It returns what is wrong with the field, or "".
+func (h *Handler) prove(v *visit) (status int, note string, err error) {
+	if v.visitor.Fresh(h.Now()) {
+		return http.StatusOK, "", nil
+	}
+	password := credential.Secret(v.form.Get("password"))
+	if password == "" {
+		return http.StatusBadRequest, "Enter your password to go on.", nil
+	}
+	_, verdict, err := h.verifier.Verify(v.r.Context(), v.visitor.User.Email, password, h.Proxies.ClientAddress(v.r))
+	switch {
+	case err != nil:
+		return 0, "", err
+	case verdict.Wait > 0:
+		v.w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(verdict.Wait.Seconds()))))
+		return http.StatusTooManyRequests, "Too many wrong passwords. Please try again later.", nil
+	case !verdict.Right:
+		return http.StatusBadRequest, "The password is not right.", nil
+	}
+	v.visitor.ProvedAt = h.Now()
+	return http.StatusOK, "", h.Sessions.Proved(v.w, v.r)
+}

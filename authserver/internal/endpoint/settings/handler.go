@@ -1,0 +1,142 @@
+package settings
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/consent"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/pat"
+	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/authserver/internal/workspace"
+	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// Members know who works where. false: not a member.
+type Members interface {
+	Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Membership, error)
+}
+
+// Tokens keep personal access tokens.
+type Tokens interface {
+	Tokens(ctx context.Context, user, tenant uuid.UUID) ([]pat.Token, error)
+	SaveToken(ctx context.Context, t pat.Token, hash []byte, event audit.Event) (bool, error)
+	RevokeToken(ctx context.Context, user, tenant, id uuid.UUID, reason string, event audit.Event) (bool, error)
+}
+
+// Clients keep OAuth clients. The error of an unknown one is Unknown of Deps.
+type Clients interface {
+	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
+	Clients(ctx context.Context, tenant uuid.UUID) ([]client.Client, error)
+	SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) error
+	DeleteClient(ctx context.Context, tenant, id uuid.UUID, event audit.Event) ([]grant.Grant, error)
+	ReplaceSecret(ctx context.Context, tenant, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event) error
+}
+
+// Connections know what a user has approved.
+type Connections interface {
+	ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error)
+}
+
+// Grants end grants; it is grant.Keeper.
+type Grants interface {
+	Revoke(ctx context.Context, g grant.Grant, reason grant.Reason, actor string) error
+	Forget(ctx context.Context, id uuid.UUID, ends time.Time, reason grant.Reason)
+}
+
+// SignIns keep sign-ins.
+type SignIns interface {
+	SignInsOf(ctx context.Context, user uuid.UUID) ([]session.SignIn, error)
+	EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.Event) error
+	EndOtherSignIns(ctx context.Context, user, but uuid.UUID, event audit.Event) (int64, error)
+}
+
+// Log is the audit log.
+type Log interface {
+	session.Auditor
+	EventsOfTenant(ctx context.Context, tenant uuid.UUID, from audit.Mark, limit int) ([]audit.Entry, error)
+	EventsOfUser(ctx context.Context, user uuid.UUID, limit int) ([]audit.Entry, error)
+}
+
+// Store is everything durable that the pages need; it is postgres.Store.
+type Store interface {
+	Members
+	Tokens
+	Clients
+	Connections
+	SignIns
+	Log
+	session.Users
+}
+
+// Deps are what a Handler needs.
+type Deps struct {
+	Store     Store
+	Unknown   error // the error by which Store says that there is no such client
+	Grants    Grants
+	Sessions  *session.Sessions
+	Passwords *session.Passwords
+	Attempts  *session.Attempts
+	Pages     *ui.Pages
+	Proxies   web.Proxies
+	Keys      seal.Keys
+	BaseURL   string   // of the API, for the sample
+	Resources []string // resource identifiers that a connector may be registered for
+	Now       func() time.Time
+	Log       *slog.Logger
+}
+
+// A Handler serves the settings. It is safe for concurrent use.
+type Handler struct {
+	Deps
+	box      *seal.Box
+	verifier session.Verifier
+}
+
+// New derives the key of the forms from the master keys.
+func New(deps Deps) (*Handler, error) {
+	box, err := seal.NewBox(deps.Keys, "settings form")
+	if err != nil {
+		return nil, err
+	}
+	return &Handler{deps, box, session.Verifier{
+		Users: deps.Store, Passwords: deps.Passwords, Attempts: deps.Attempts, Auditor: deps.Store,
+	}}, nil
+}
+
+// Home serves GET /settings.
+func (h *Handler) Home(w http.ResponseWriter, _ *http.Request) { goOn(w, "/settings/user") }
+
+// An answered is the "error" of a request that has its answer already.
+type answered struct{}
+
+func (answered) Error() string { return "answered" }
+
+// finish answers for an error that no other answer fits.
+func (h *Handler) finish(w http.ResponseWriter, r *http.Request, err error) {
+	if err == nil || errors.Is(err, answered{}) {
+		return
+	}
+	h.Deps.Log.Error("settings", "request_id", web.RequestID(r.Context()), "error", err)
+	switch {
+	case errors.Is(err, grant.ErrUnavailable), errors.Is(err, session.ErrBusy):
+		h.Pages.Unavailable(w, r)
+	default:
+		h.Pages.Internal(w, r)
+	}
+}
+
+func goOn(w http.ResponseWriter, path string) {
+	w.Header().Set("Location", path)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusSeeOther)
+}

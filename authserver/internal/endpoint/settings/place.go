@@ -1,0 +1,57 @@
+package settings
+
+import (
+	"net/http"
+
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/authserver/internal/workspace"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// A place is the workspace that a visit is about, where the visitor holds account:api:access.
+type place struct {
+	workspace.Membership
+	all []workspace.Membership // every such workspace
+}
+
+// at finds the workspace named by tenant, or the first one where it is "". It answers 403 itself where there is none.
+func (h *Handler) at(v *visit, tenant, section string) (place, error) {
+	memberships, err := h.Store.Memberships(v.r.Context(), v.visitor.User.ID)
+	if err != nil {
+		return place{}, err
+	}
+	var here place
+	for _, m := range memberships {
+		if m.Permissions.Has(perm.AccountAPIAccess) {
+			here.all = append(here.all, m)
+		}
+	}
+	wanted, malformed := identity.Parse(tenant)
+	for _, m := range here.all {
+		if tenant == "" || (malformed == nil && m.Tenant.ID == wanted) {
+			here.Membership = m
+			return here, nil
+		}
+	}
+	return place{}, h.noAccess(v, section, here.all)
+}
+
+func (h *Handler) noAccess(v *visit, section string, others []workspace.Membership) error {
+	m := &ui.Message{
+		Frame:   ui.Frame{Person: &ui.Person{Name: v.visitor.User.Name, Email: v.visitor.User.Email}},
+		Status:  http.StatusForbidden,
+		Heading: "You cannot manage API access here",
+		Text:    "This page needs a permission that you do not hold in this workspace:",
+		List:    perm.NewSet(perm.AccountAPIAccess),
+		Next:    "An administrator of the workspace can give it to you.",
+		Links:   []ui.Link{{Href: "/settings/user", Text: "Back to your settings"}},
+	}
+	for _, other := range others {
+		m.Links = append(m.Links, ui.Link{Href: section + "?tenant=" + other.Tenant.ID.String(), Text: other.Tenant.Name})
+	}
+	h.Pages.Fault(v.w, v.r, m)
+	return answered{}
+}
+
+func (p place) path(section string) string { return section + "?tenant=" + p.Tenant.ID.String() }

@@ -1,0 +1,74 @@
+package settings
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+)
+
+const (
+	securityPath = "/settings/security"
+	recentEvents = 30
+)
+
+// Security serves GET /settings/security.
+func (h *Handler) Security() http.Handler {
+	return h.page(func(v *visit) error {
+		signIns, err := h.Store.SignInsOf(v.r.Context(), v.visitor.User.ID)
+		if err != nil {
+			return err
+		}
+		events, err := h.Store.EventsOfUser(v.r.Context(), v.visitor.User.ID, recentEvents)
+		if err != nil {
+			return err
+		}
+		frame, err := h.frame(v, "security", "Security")
+		if err != nil {
+			return err
+		}
+		view := &ui.Security{Frame: frame, Key: h.newKey(v.visitor)}
+		for _, s := range signIns {
+			view.SignIns = append(view.SignIns, ui.SignIn{
+				ID: s.ID.String(), Device: device(s.UserAgent), Address: s.Address, Since: s.Created, LastSeen: s.LastSeen,
+				This: s.ID == v.visitor.SignInID,
+			})
+		}
+		for _, e := range events {
+			view.Events = append(view.Events, eventView(e, &v.visitor.User.ID))
+		}
+		h.Pages.Show(v.w, v.r, http.StatusOK, view)
+		return nil
+	})
+}
+
+// SignOut serves POST /settings/security/sign-out: one other sign-in of the user.
+func (h *Handler) SignOut() http.Handler {
+	return h.form(securityPath, func(v *visit) error {
+		id, ok := v.id()
+		if !ok {
+			return h.done(v, securityPath, "That browser is no longer signed in.")
+		}
+		err := h.Store.EndSignIn(v.r.Context(), v.visitor.User.ID, id, v.event(nil, "sign_in.ended", "sign_in:"+id.String(), nil))
+		if err != nil {
+			return err
+		}
+		return h.done(v, securityPath, "That browser is signed out.")
+	})
+}
+
+// SignOutOthers serves POST /settings/security/sign-out-others.
+func (h *Handler) SignOutOthers() http.Handler {
+	return h.form(securityPath, func(v *visit) error {
+		ended, err := h.Store.EndOtherSignIns(v.r.Context(), v.visitor.User.ID, v.visitor.SignInID,
+			v.event(nil, "sign_in.others_ended", "user:"+v.visitor.User.ID.String(), nil))
+		if err != nil {
+			return err
+		}
+		notice := strconv.FormatInt(ended, 10) + " other browsers are signed out."
+		if ended == 1 {
+			notice = "One other browser is signed out."
+		}
+		return h.done(v, securityPath, notice)
+	})
+}

@@ -1,0 +1,72 @@
+package settings_test
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+func signedIn(b *browsertest.Browser) bool { return b.Get("/settings/user").Status == http.StatusOK }
+
+func TestSecurityListsBrowsersAndSignsOthersOut(t *testing.T) {
+	site := browsertest.Start(t)
+	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
+	here, there, third, hers := site.SignedIn(ada), site.Browser(), site.SignedIn(ada), site.SignedIn(eve)
+	there.Headers.Set("User-Agent", "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) AppleWebKit/605.1.15 Version/18.0 Mobile/15E148 Safari/604.1")
+	there.Headers.Set("X-Forwarded-For", "192.0.2.9")
+	there.SignIn(ada)
+	page := here.Get("/settings/security")
+	for _, words := range []string{"This browser", "Safari on an iPhone", "192.0.2.9", "Signed in with Safari on an iPhone"} {
+		if !page.Says(words) {
+			t.Errorf("does not say %q: %s", words, page.Text())
+		}
+	}
+	form := page.Form("/settings/security/sign-out")
+	var theirs string
+	if err := site.World.Owner.QueryRow(t.Context(), `select id::text from account.sign_ins where user_id = $1`, eve.ID).Scan(&theirs); err != nil {
+		t.Fatal(err)
+	}
+	here.Post("/settings/security/sign-out", url.Values{"key": form["key"], "id": {theirs}})
+	if !signedIn(hers) {
+		t.Fatal("somebody else was signed out")
+	}
+	here.Post("/settings/security/sign-out", form).Follow()
+	if signedIn(there) == signedIn(third) {
+		t.Error("it should have signed out the one browser alone")
+	}
+	if after := here.Post("/settings/security/sign-out-others", form).Follow(); !after.Says("One other browser is signed out") {
+		t.Errorf("%s", after.Text())
+	}
+	if signedIn(there) || signedIn(third) || !signedIn(here) || !signedIn(hers) {
+		t.Error("it should have signed out every other browser of this user, and no other")
+	}
+}
+
+func TestSecurityShowsWrongPasswords(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.Member(perm.ProgrammesRead)
+	thief := site.Browser()
+	thief.Headers.Set("X-Forwarded-For", "192.0.2.66")
+	thief.Post("/login", url.Values{"email": {ada.Email}, "password": {"wrong"}})
+	page := site.SignedIn(ada).Get("/settings/security")
+	if !page.Says("A wrong password was given") || !page.Says("192.0.2.66") {
+		t.Errorf("%s", page.Text())
+	}
+}
+
+func TestANoticeIsSaidOnce(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.Member(perm.ProgrammesRead)
+	here := site.SignedIn(ada)
+	site.SignedIn(ada)
+	form := here.Get("/settings/security").Form("/settings/security/sign-out-others")
+	if !here.Post("/settings/security/sign-out-others", form).Follow().Says("One other browser is signed out") {
+		t.Error("it is not said")
+	}
+	if here.Get("/settings/security").Says("One other browser is signed out") {
+		t.Error("it is said twice")
+	}
+}

@@ -1,0 +1,141 @@
+package settings
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/pat"
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// MakeToken serves POST /settings/developers/tokens: name, days, permissions.
+func (h *Handler) MakeToken() http.Handler {
+	return h.developer(func(v *visit, here place) error {
+		days, _ := strconv.Atoi(v.form.Get("days")) // what is no number is none of the choices
+		wish := pat.Request{Name: v.form.Get("name"), Days: days, Permissions: v.form["permissions"]}
+		token, err := wish.Accept(here.Permissions, h.Now())
+		refusal, refused := errors.AsType[*pat.Refusal](err)
+		if err != nil && !refused {
+			return err
+		}
+		notes, status := map[string]string{}, http.StatusBadRequest
+		if refused {
+			notes[refusal.Field] = refusal.Message
+		} else if status, notes["password"], err = h.prove(v); err != nil {
+			return err
+		}
+		if refused || notes["password"] != "" {
+			return h.showDevelopers(v, here, status, func(page *ui.Developers) {
+				page.NewToken = ui.TokenForm{
+					Open: true, Name: wish.Name, Days: days, Chosen: perm.FromStrings(wish.Permissions), Notes: notes, Lifetime: pat.Lifetimes(),
+				}
+			})
+		}
+		return h.saveToken(v, here, token, nil)
+	})
+}
+
+// ReplaceToken serves POST /settings/developers/tokens/replace: a token with the name, lifetime and permissions of another, as far as
+// the user still holds them. The other one ends at the new one's first use.
+func (h *Handler) ReplaceToken() http.Handler {
+	return h.developer(func(v *visit, here place) error {
+		former, err := h.ownToken(v, here)
+		if err != nil {
+			return err
+		}
+		status, note, err := h.prove(v)
+		if err != nil {
+			return err
+		}
+		if note != "" {
+			return h.showDevelopers(v, here, status, func(page *ui.Developers) { page.Problem = "Nothing was made. " + note })
+		}
+		permissions := former.Permissions.Intersect(here.Permissions)
+		wish := pat.Request{Name: former.Name, Days: former.Days(), Permissions: permissions.Strings()}
+		token, err := wish.Accept(here.Permissions, h.Now())
+		if _, refused := errors.AsType[*pat.Refusal](err); refused {
+			return h.showDevelopers(v, here, http.StatusBadRequest, func(page *ui.Developers) {
+				page.Problem = "Nothing was made: you no longer hold any permission of this token."
+			})
+		}
+		if err != nil {
+			return err
+		}
+		token.ReplacesID = &former.ID
+		return h.saveToken(v, here, token, &former)
+	})
+}
+
+// saveToken stores a token and shows its value, this once. The form's key names the token, so that the same form sent again
+// makes no other.
+func (h *Handler) saveToken(v *visit, here place, token pat.Token, former *pat.Token) error {
+	value, err := credential.PersonalAccessToken.New(rand.Reader)
+	if err != nil {
+		return fmt.Errorf("make token: %w", err)
+	}
+	token.ID, token.UserID, token.TenantID = v.key.Makes, v.visitor.User.ID, here.Tenant.ID
+	detail := map[string]any{"name": token.Name, "permissions": token.Permissions.Strings(), "expires": token.Expires.UTC().Format(time.RFC3339)}
+	if former != nil {
+		detail["replaces"] = former.ID.String()
+	}
+	saved, err := h.Store.SaveToken(v.r.Context(), token, credential.Hash(value.Reveal()),
+		v.event(&here.Tenant.ID, "token.created", "token:"+token.ID.String(), detail))
+	if err != nil {
+		return err
+	}
+	shown := &ui.Shown{
+		Heading: "Copy your new token now", Label: "Token " + token.Name, Value: value.Reveal(), IsToken: true,
+		Text: "It is shown this once. Keep it where you keep passwords, and never in a repository.",
+	}
+	if !saved {
+		shown = &ui.Shown{
+			Heading: "This token was made already",
+			Text:    "Its value was shown once and cannot be shown again. If you do not have it, revoke the token and make another.",
+		}
+	}
+	return h.showDevelopers(v, here, http.StatusOK, func(page *ui.Developers) { page.Shown = shown })
+}
+
+// ownToken finds the active token that the form is about. It answers itself where there is none.
+func (h *Handler) ownToken(v *visit, here place) (pat.Token, error) {
+	id, ok := v.id()
+	tokens, err := h.Store.Tokens(v.r.Context(), v.visitor.User.ID, here.Tenant.ID)
+	if err != nil {
+		return pat.Token{}, err
+	}
+	for _, t := range tokens {
+		if ok && t.ID == id && t.Active(h.Now()) {
+			return t, nil
+		}
+	}
+	if err := h.done(v, here.path(developersPath), "That token is no longer active."); err != nil {
+		return pat.Token{}, err
+	}
+	return pat.Token{}, answered{}
+}
+
+// RevokeToken serves POST /settings/developers/tokens/revoke.
+func (h *Handler) RevokeToken() http.Handler {
+	return h.developer(func(v *visit, here place) error {
+		token, err := h.ownToken(v, here)
+		if err != nil {
+			return err
+		}
+		revoked, err := h.Store.RevokeToken(v.r.Context(), v.visitor.User.ID, here.Tenant.ID, token.ID, pat.ByUser,
+			v.event(&here.Tenant.ID, "token.revoked", "token:"+token.ID.String(), map[string]any{"name": token.Name, "reason": pat.ByUser}))
+		if err != nil {
+			return err
+		}
+		notice := "The token " + token.Name + " is revoked."
+		if !revoked {
+			notice = "That token is no longer active."
+		}
+		return h.done(v, here.path(developersPath), notice)
+	})
+}

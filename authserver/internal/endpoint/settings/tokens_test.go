@@ -1,0 +1,185 @@
+package settings_test
+
+import (
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// tokenForm is the form for a new token, filled in.
+func tokenForm(page *browsertest.Page, name, days string, permissions ...perm.Permission) url.Values {
+	form := page.Form(tokens)
+	form.Set("name", name)
+	form.Set("days", days)
+	form["permissions"] = perm.NewSet(permissions...).Strings()
+	return form
+}
+
+var tokenPattern = regexp.MustCompile(`alm_pat_[0-9A-Za-z]+`)
+
+func TestATokenIsShownOnceAndKeptAsAHash(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := developer(site, perm.ProgrammesRead)
+	browser := site.SignedIn(ada)
+	form := tokenForm(browser.Get(developers), "  Nightly <b>export</b> ", "7", perm.ProgrammesRead)
+	page := browser.Post(tokens, form)
+	value := tokenPattern.FindString(page.Body)
+	if page.Status != http.StatusOK || !credential.PersonalAccessToken.Matches(value) {
+		t.Fatalf("%d %s", page.Status, page.Text())
+	}
+	if n := site.Count(`select count(*) from account.personal_access_tokens where hash = $1 and user_id = $2 and tenant_id = $3
+		and name = 'Nightly <b>export</b>' and permissions = '{programmes:read:programmes}'
+		and expires_at between now() + interval '7 days' - interval '1 minute' and now() + interval '7 days'`,
+		credential.Hash(value), ada.ID, site.World.TenantID); n != 1 {
+		t.Errorf("%d such tokens are kept", n)
+	}
+	if !page.Says("Nightly <b>export</b>") || len(page.Elements("b")) != 0 {
+		t.Error("the name is not shown as text")
+	}
+	again := browser.Post(tokens, form)
+	if tokenPattern.MatchString(again.Body) || !again.Says("made already") {
+		t.Errorf("the same form again: %s", again.Text())
+	}
+	if tokenPattern.MatchString(browser.Get(developers).Body) {
+		t.Error("the value is shown again")
+	}
+	if n := site.Count(`select count(*) from account.personal_access_tokens`); n != 1 {
+		t.Errorf("%d tokens", n)
+	}
+	if n := site.Count(`select count(*) from account.audit_events where action = 'token.created' and tenant_id = $1 and user_id = $2`, site.World.TenantID, ada.ID); n != 1 {
+		t.Errorf("%d audit events", n)
+	}
+	if strings.Contains(site.Log.String(), value) || site.Count(`select count(*) from account.audit_events where detail::text like '%' || $1 || '%'`, value) != 0 {
+		t.Error("the value is in a log")
+	}
+}
+
+func TestABadTokenFormComesBackWithWhatWasTyped(t *testing.T) {
+	site := browsertest.Start(t)
+	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
+	for name, c := range map[string]struct {
+		name, days  string
+		permissions []perm.Permission
+		words       string
+	}{
+		"no name":          {" ", "7", []perm.Permission{perm.ProgrammesRead}, "Give the token a name"},
+		"long name":        {strings.Repeat("n", 101), "7", []perm.Permission{perm.ProgrammesRead}, "Give the token a name"},
+		"odd name":         {"a\x00b", "7", []perm.Permission{perm.ProgrammesRead}, "Give the token a name"},
+		"no such lifetime": {"export", "8", []perm.Permission{perm.ProgrammesRead}, "Choose 7, 30 or 90 days"},
+		"for ever":         {"export", "", []perm.Permission{perm.ProgrammesRead}, "Choose 7, 30 or 90 days"},
+		"no permission":    {"export", "7", nil, "Choose at least one permission"},
+		"not held":         {"export", "7", []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite}, "permissions that you hold"},
+		"unknown":          {"export", "7", []perm.Permission{"sudo"}, "permissions that you hold"},
+	} {
+		page := browser.Post(tokens, tokenForm(browser.Get(developers), c.name, c.days, c.permissions...))
+		if page.Status != http.StatusBadRequest || !page.Says(c.words) {
+			t.Errorf("%s: %d", name, page.Status)
+		}
+		form := page.Form(tokens)
+		if c.name != "a\x00b" && form.Get("name") != c.name {
+			t.Errorf("%s: the name typed is lost: %q", name, form.Get("name"))
+		}
+		if slices.Contains(c.permissions, perm.ProgrammesRead) && !slices.Contains(form["permissions"], string(perm.ProgrammesRead)) {
+			t.Errorf("%s: the permission chosen is lost: %v", name, form["permissions"])
+		}
+	}
+	if n := site.Count(`select count(*) from account.personal_access_tokens`); n != 0 {
+		t.Errorf("%d tokens", n)
+	}
+}
+
+func TestAfterTenMinutesThePasswordIsAskedForAgain(t *testing.T) {
+	site := browsertest.Start(t)
+	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
+	fresh := tokenForm(browser.Get(developers), "export", "7", perm.ProgrammesRead)
+	if fresh.Has("password") {
+		t.Error("the password is asked for at once")
+	}
+	site.Wait(session.Freshness)
+	if page := browser.Post(tokens, fresh); page.Status != http.StatusBadRequest || tokenPattern.MatchString(page.Body) {
+		t.Errorf("without the password: %d", page.Status)
+	}
+	form := tokenForm(browser.Get(developers), "export", "7", perm.ProgrammesRead)
+	if !form.Has("password") {
+		t.Fatal("there is no field for the password")
+	}
+	form.Set("password", "wrong")
+	wrong := browser.Post(tokens, form)
+	if wrong.Status != http.StatusBadRequest || !wrong.Says("The password is not right") || wrong.Form(tokens).Get("name") != "export" {
+		t.Errorf("with a wrong password: %d %s", wrong.Status, wrong.Text())
+	}
+	for range 9 {
+		browser.Post(tokens, form)
+	}
+	form.Set("password", browsertest.Password)
+	if page := browser.Post(tokens, form); page.Status != http.StatusTooManyRequests || page.Header.Get("Retry-After") == "" {
+		t.Errorf("after ten wrong ones: %d", page.Status)
+	}
+	browser.Headers.Set("X-Forwarded-For", "192.0.2.7")
+	before := browser.Cookies()[0].Value
+	if page := browser.Post(tokens, form); page.Status != http.StatusOK || !tokenPattern.MatchString(page.Body) {
+		t.Errorf("with the password: %d %s", page.Status, page.Text())
+	}
+	if browser.Cookies()[0].Value == before {
+		t.Error("the session's identifier is the same after the proof")
+	}
+}
+
+func TestRevokeEndsOwnTokensAlone(t *testing.T) {
+	site := browsertest.Start(t)
+	ada, eve := developer(site, perm.ProgrammesRead), developer(site, perm.ProgrammesRead)
+	site.World.Token(ada.ID, perm.ProgrammesRead)
+	mine, hers := site.SignedIn(ada), site.SignedIn(eve)
+	form := mine.Get(developers).Form(tokens + "/revoke")
+	stolen := hers.Get(developers).Form(tokens)
+	hers.Post(tokens+"/revoke", url.Values{"key": stolen["key"], "tenant": stolen["tenant"], "id": form["id"]})
+	const active = `select count(*) from account.personal_access_tokens where revoked_at is null`
+	if site.Count(active) != 1 {
+		t.Fatal("somebody else revoked the token")
+	}
+	if page := mine.Post(tokens+"/revoke", form).Follow(); !page.Says("is revoked") || !page.Says("No active tokens") || !page.Says("Revoked on") {
+		t.Errorf("%s", page.Text())
+	}
+	if site.Count(active) != 0 || site.Count(`select count(*) from account.audit_events where action = 'token.revoked'`) != 1 {
+		t.Error("it is not revoked, with an event")
+	}
+	if page := mine.Post(tokens+"/revoke", form).Follow(); !page.Says("no longer active") {
+		t.Errorf("twice: %s", page.Text())
+	}
+}
+
+func TestAReplacementEndsTheOldTokenAtItsFirstUse(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := developer(site, perm.ProgrammesRead)
+	old := site.World.Token(ada.ID, perm.ProgrammesRead, perm.ProgrammesWrite)
+	browser := site.SignedIn(ada)
+	page := browser.Post(tokens+"/replace", browser.Get(developers).Form(tokens+"/replace"))
+	value := tokenPattern.FindString(page.Body)
+	if page.Status != http.StatusOK || value == "" || !page.Says("ends when this one is first used") {
+		t.Fatalf("%d %s", page.Status, page.Text())
+	}
+	const active = `select count(*) from account.personal_access_tokens where revoked_at is null and hash = $1`
+	if site.Count(active, credential.Hash(old.Reveal())) != 1 {
+		t.Error("the old token ended before the new one was used")
+	}
+	if n := site.Count(`select count(*) from account.personal_access_tokens where hash = $1 and name = 'a token'
+		and permissions = '{programmes:read:programmes}' and expires_at > now() + interval '6 days'`, credential.Hash(value)); n != 1 {
+		t.Error("the new token has not the old one's name and lifetime, and what is still held of its permissions")
+	}
+	site.World.Exec(`select account.note_use(array(select id from account.personal_access_tokens where hash = $1), '{}')`, credential.Hash(value))
+	if site.Count(active, credential.Hash(old.Reveal())) != 0 || site.Count(active, credential.Hash(value)) != 1 {
+		t.Error("the first use did not end the old token, and it alone")
+	}
+	if page := browser.Get(developers); !page.Says("Replaced on " + time.Now().UTC().Format("2 January 2006")) {
+		t.Errorf("%s", page.Text())
+	}
+}

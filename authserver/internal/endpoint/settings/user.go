@@ -1,0 +1,38 @@
+package settings
+
+import (
+	"net/http"
+
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/authserver/internal/workspace"
+)
+
+// User serves GET /settings/user.
+func (h *Handler) User() http.Handler {
+	return h.page(func(v *visit) error {
+		places, err := h.Store.Memberships(v.r.Context(), v.visitor.User.ID)
+		if err != nil {
+			return err
+		}
+		frame, err := h.frame(v, "user", "User")
+		if err != nil {
+			return err
+		}
+		h.Pages.Show(v.w, v.r, http.StatusOK, &ui.User{Frame: frame, Workspaces: workspaces(places, nil)})
+		return nil
+	})
+}
+
+func workspaces(places []workspace.Membership, chosen *workspace.Membership) []ui.Workspace {
+	var out []ui.Workspace
+	for _, place := range places {
+		one := workspaceView(place)
+		one.Chosen = chosen != nil && chosen.Tenant.ID == place.Tenant.ID
+		out = append(out, one)
+	}
+	return out
+}
+
+func workspaceView(place workspace.Membership) ui.Workspace {
+	return ui.Workspace{ID: place.Tenant.ID.String(), Name: place.Tenant.Name, Organisation: place.Tenant.Organisation}
+}

@@ -1,0 +1,137 @@
+package settings
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/shared/identity"
+)
+
+// A visit is one request of somebody who is signed in.
+type visit struct {
+	w       http.ResponseWriter
+	r       *http.Request
+	visitor session.Visitor
+	form    url.Values // of a POST
+	key     formKey    // of a POST: that of the page that the form was on
+}
+
+const maxForm = 64 << 10
+
+// page serves a GET: nobody is sent to the sign-in page and back.
+func (h *Handler) page(serve func(*visit) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		visitor, signedIn, err := h.Sessions.Visitor(r.Context())
+		if err == nil && !signedIn {
+			goOn(w, "/login?return="+url.QueryEscape(r.URL.RequestURI()))
+			return
+		}
+		if err == nil {
+			err = serve(&visit{w: w, r: r, visitor: visitor})
+		}
+		h.finish(w, r, err)
+	})
+}
+
+// form serves a POST of this origin, in this order: the size, the sign-in, the key. section is the page that the form is on.
+func (h *Handler) form(section string, serve func(*visit) error) http.Handler {
+	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		if err := r.ParseForm(); err != nil {
+			if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+				h.Pages.TooLarge(w, r)
+			} else {
+				h.Pages.Fault(w, r, outdated(section))
+			}
+			return
+		}
+		visitor, signedIn, err := h.Sessions.Visitor(r.Context())
+		switch {
+		case err != nil:
+			h.finish(w, r, err)
+			return
+		case !signedIn:
+			goOn(w, "/login?return="+url.QueryEscape(section))
+			return
+		}
+		key, ok := h.openKey(r.PostForm.Get("key"), visitor)
+		if !ok {
+			h.Pages.Fault(w, r, outdated(section))
+			return
+		}
+		h.finish(w, r, serve(&visit{w: w, r: r, visitor: visitor, form: r.PostForm, key: key}))
+	}))
+}
+
+func outdated(section string) *ui.Message {
+	return &ui.Message{
+		Status: http.StatusForbidden, Heading: "This form is not yours to send, or is out of date",
+		Text:  "It was opened in another session: you may have signed in again since. Nothing was changed.",
+		Next:  "Open the page again and repeat what you did.",
+		Links: []ui.Link{{Href: section, Text: "Open the page again"}},
+	}
+}
+
+// A formKey ties a form to the sign-in that saw it, and names what it makes: the same form sent twice makes one thing.
+type formKey struct {
+	SignIn uuid.UUID `json:"s"`
+	Makes  uuid.UUID `json:"m"`
+}
+
+func (h *Handler) newKey(v session.Visitor) string {
+	content, _ := json.Marshal(formKey{SignIn: v.SignInID, Makes: identity.New()}) // two UUIDs always marshal
+	return h.box.Seal(content)
+}
+
+func (h *Handler) openKey(text string, v session.Visitor) (formKey, bool) {
+	content, err := h.box.Open(text)
+	if err != nil {
+		return formKey{}, false
+	}
+	var key formKey
+	if err := json.Unmarshal(content, &key); err != nil {
+		return formKey{}, false
+	}
+	return key, key.SignIn == v.SignInID
+}
+
+// frame is what is around every page of the settings, with the notice that was left for it.
+func (h *Handler) frame(v *visit, section, title string) (ui.Frame, error) {
+	notice, err := h.Sessions.Said(v.w, v.r)
+	if err != nil {
+		return ui.Frame{}, err
+	}
+	return ui.Frame{
+		Title: title, Section: section, Notice: notice, Script: true,
+		Person: &ui.Person{Name: v.visitor.User.Name, Email: v.visitor.User.Email},
+	}, nil
+}
+
+// done goes back to a page, which will say notice.
+func (h *Handler) done(v *visit, path, notice string) error {
+	if err := h.Sessions.Say(v.w, v.r, notice); err != nil {
+		return err
+	}
+	goOn(v.w, path)
+	return nil
+}
+
+// event is an audit event of what the visitor did in a workspace.
+func (v *visit) event(tenant *uuid.UUID, action, subject string, detail map[string]any) audit.Event {
+	event := v.visitor.Event(v.r.Context(), action, subject)
+	event.TenantID, event.Detail = tenant, detail
+	return event
+}
+
+// id reads the identifier of what a form is about.
+func (v *visit) id() (uuid.UUID, bool) {
+	id, err := identity.Parse(v.form.Get("id"))
+	return id, err == nil
+}

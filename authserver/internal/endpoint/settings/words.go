@@ -1,0 +1,112 @@
+package settings
+
+import (
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/pat"
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+)
+
+// eventView tells an event in words, to the reader if it concerns them, or to whoever reads the workspace's log (nil).
+func eventView(e audit.Entry, reader *uuid.UUID) ui.Event {
+	out := ui.Event{At: e.At, What: what(e), RequestID: e.RequestID, Alarming: alarming(e)}
+	out.Where, _ = e.Detail["address"].(string)
+	switch {
+	case reader != nil && e.Actor == "user:"+reader.String():
+	case e.ActorName != "":
+		out.Who = e.ActorName
+	case strings.HasPrefix(e.Actor, "client:"):
+		out.Who = "the application"
+	case e.Actor == "anonymous":
+		out.Who = "somebody who was not signed in"
+	default:
+		out.Who = e.Actor
+	}
+	return out
+}
+
+// what happened, in words. An action that has none yet is shown as it is.
+func what(e audit.Entry) string {
+	name, _ := e.Detail["name"].(string)
+	application := e.Application
+	if application == "" {
+		application = "an application"
+	}
+	switch e.Action {
+	case "sign_in.succeeded":
+		return "Signed in" + onDevice(e)
+	case "sign_in.failed":
+		return "A wrong password was given"
+	case "sign_in.ended":
+		return "Signed out of a browser"
+	case "sign_in.others_ended":
+		return "Signed out of every other browser"
+	case "grant.consented":
+		return "Approved access for " + application + forPerson(e)
+	case "grant.revoked":
+		reason, _ := e.Detail["reason"].(string)
+		return "The access of " + application + forPerson(e) + " ended. " + grant.Reason(reason).Words(nil)
+	case "token.created":
+		return "Made the personal access token " + name
+	case "token.revoked":
+		if e.Detail["reason"] == pat.Replaced {
+			return "A personal access token ended, because its replacement was used"
+		}
+		return "Revoked the personal access token " + name
+	case "client.registered":
+		return "Registered the application " + application
+	case "client.deleted":
+		return "Deleted the application " + application
+	case "client.secret_replaced":
+		return "Replaced the secret of the application " + application
+	case "audit.exported":
+		return "Exported the audit log"
+	}
+	return e.Action
+}
+
+func onDevice(e audit.Entry) string {
+	if agent, ok := e.Detail["user_agent"].(string); ok {
+		return " with " + device(agent)
+	}
+	return ""
+}
+
+func forPerson(e audit.Entry) string {
+	if e.Person == "" {
+		return ""
+	}
+	return " (" + e.Person + ")"
+}
+
+func alarming(e audit.Entry) bool {
+	reason, _ := e.Detail["reason"].(string)
+	switch grant.Reason(reason) {
+	case grant.Replayed, grant.CodeReused, grant.CodeGuessed:
+		return true
+	}
+	return e.Action == "sign_in.failed"
+}
+
+// device names a browser and its system as people do. What a browser says of itself is no proof of anything.
+func device(agent string) string {
+	return named(agent, "A browser", [][2]string{
+		{"Edg", "Edge"}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"Chrome/", "Chrome"}, {"Safari/", "Safari"}, {"curl/", "curl"},
+	}) + named(agent, "", [][2]string{
+		{"Android", " on Android"}, {"iPhone", " on an iPhone"}, {"iPad", " on an iPad"}, {"Windows", " on Windows"},
+		{"Mac OS X", " on a Mac"}, {"Linux", " on Linux"},
+	})
+}
+
+func named(agent, otherwise string, names [][2]string) string {
+	for _, name := range names {
+		if strings.Contains(agent, name[0]) {
+			return name[1]
+		}
+	}
+	return otherwise
+}

@@ -1,0 +1,86 @@
+// Package pat answers: what is a personal access token, and may this one be made?
+//
+// A user makes one in the settings for one workspace, with a name, one of three lifetimes, and permissions that the user holds
+// there (spec 2.1). Its value is shown once; what is kept is its SHA-256. What it may do is decided at each request, as what
+// it was given and what its user holds then (account.standing).
+//
+// Callers: endpoint/settings (make, list, revoke, replace). The resource API reads tokens through shared/standing.
+package pat
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// A Token is a personal access token without its value.
+type Token struct {
+	ID          uuid.UUID
+	UserID      uuid.UUID
+	TenantID    uuid.UUID
+	Name        string
+	Permissions perm.Set
+	Created     time.Time // set by the store
+	Expires     time.Time
+	RevokedAt   *time.Time
+	Reason      string // why it was revoked
+	LastUsed    *time.Time
+	ReplacesID  *uuid.UUID // the token that this one takes the place of; it is revoked at this one's first use
+}
+
+// Active says whether the token still counts.
+func (t Token) Active(now time.Time) bool { return t.RevokedAt == nil && now.Before(t.Expires) }
+
+// Days is how long the token was made for, in days.
+func (t Token) Days() int { return int((t.Expires.Sub(t.Created) + time.Hour) / (24 * time.Hour)) }
+
+// Why a token was revoked.
+const (
+	ByUser   = "revoked_by_user"
+	Replaced = "replaced" // by the first use of the token that replaces it
+)
+
+// Lifetimes are the choices of expiry in days (spec 2.1).
+func Lifetimes() []int { return []int{7, 30, 90} }
+
+// A Request is what a user wants of a new token.
+type Request struct {
+	Name        string
+	Days        int
+	Permissions []string
+}
+
+// A Refusal says which field of a request is wrong, and how.
+type Refusal struct{ Field, Message string }
+
+func (r *Refusal) Error() string { return r.Message }
+
+const maxNameLength = 100
+
+// Accept returns the token that is asked for, without identifier, user and workspace, or a *Refusal. held is what the user
+// holds in the workspace now.
+func (r Request) Accept(held perm.Set, now time.Time) (Token, error) {
+	name := strings.TrimSpace(r.Name)
+	if name == "" || len([]rune(name)) > maxNameLength || strings.ContainsFunc(name, unprintable) {
+		return Token{}, &Refusal{"name", "Give the token a name of 1 to 100 characters, such as the system that will use it."}
+	}
+	if !slices.Contains(Lifetimes(), r.Days) {
+		return Token{}, &Refusal{"days", "Choose 7, 30 or 90 days."}
+	}
+	wanted := perm.FromStrings(r.Permissions)
+	if len(wanted) == 0 {
+		return Token{}, &Refusal{"permissions", "Choose at least one permission."}
+	}
+	if !held.HasAll(wanted) {
+		return Token{}, &Refusal{"permissions", "You can only give permissions that you hold yourself in this workspace."}
+	}
+	return Token{Name: name, Permissions: wanted, Expires: now.Add(time.Duration(r.Days) * 24 * time.Hour)}, nil
+}
+
+func unprintable(r rune) bool {
+	return r < ' ' || r == 0x7f || (r >= 0x202a && r <= 0x202e) || (r >= 0x2066 && r <= 0x2069) || r == 0xfffd
+}

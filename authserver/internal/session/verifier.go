@@ -1,0 +1,75 @@
+package session
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/workspace"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// Users know who has which e-mail address and password. false: nobody.
+type Users interface {
+	UserByEmail(ctx context.Context, email string) (workspace.User, credential.Secret, bool, error)
+}
+
+// An Auditor keeps events.
+type Auditor interface {
+	Record(ctx context.Context, e audit.Event) error
+}
+
+// A Verifier checks who somebody is by e-mail address and password, and keeps count of wrong ones. It is safe for concurrent
+// use.
+type Verifier struct {
+	Users     Users
+	Passwords *Passwords
+	Attempts  *Attempts
+	Auditor   Auditor
+}
+
+// A Verdict is what a Verifier found.
+type Verdict struct {
+	Right bool
+	Wait  time.Duration // the address is beyond its limit, and nothing was checked
+}
+
+// Verify checks a password. Beyond the limit a right password is refused like any other; an unknown address, a disabled user
+// and a wrong password cost the same work. It returns ErrBusy, or an error that wraps grant.ErrUnavailable.
+func (v *Verifier) Verify(ctx context.Context, email string, password credential.Secret, from netip.Addr) (workspace.User, Verdict, error) {
+	var user workspace.User
+	var verdict Verdict
+	err := v.Passwords.Slot(ctx, func() error {
+		if verdict.Wait = v.Attempts.Wait(ctx, email, from); verdict.Wait > 0 {
+			return nil
+		}
+		found, hash, known, err := v.Users.UserByEmail(ctx, email)
+		if err != nil {
+			return err
+		}
+		if found.DisabledAt != nil {
+			hash = ""
+		}
+		user = found
+		if verdict.Right, err = v.Passwords.Matches(hash, password); err != nil || verdict.Right {
+			return err
+		}
+		verdict.Wait = v.Attempts.Wrong(ctx, email, from)
+		return v.Auditor.Record(ctx, wrong(ctx, found, known, from))
+	})
+	return user, verdict, err
+}
+
+// wrong is the event of a wrong password. What was typed as an address is not kept where it is nobody's: it may be a password.
+func wrong(ctx context.Context, user workspace.User, known bool, from netip.Addr) audit.Event {
+	event := audit.Event{
+		Actor: "anonymous", Action: "sign_in.failed", Subject: "user:unknown", RequestID: web.RequestID(ctx),
+		Detail: map[string]any{"address": from.String()},
+	}
+	if known {
+		event.UserID, event.Subject = &user.ID, "user:"+user.ID.String()
+	}
+	return event
+}
