@@ -1,0 +1,389 @@
+package introspect_test
+
+import (
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/accounttest"
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/shared/accesstoken"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// A bench is the site with a service that asks.
+type bench struct {
+	*accounttest.Site
+	t       *testing.T
+	service accounttest.Secreted
+	user    uuid.UUID
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{Site: accounttest.Start(t), t: t}
+	b.service = b.Service()
+	b.user = b.World.Member(perm.ProgrammesRead, perm.ProgrammesWrite, perm.AccountAPIAccess)
+	return b
+}
+
+func (b *bench) ask(token credential.Secret) accounttest.Answer {
+	b.t.Helper()
+	return b.FormWith(accounttest.IntrospectPath, accounttest.Basic(b.service.ID.String(), b.service.Secret), "token", token.Reveal())
+}
+
+func (b *bench) active(what string, token credential.Secret) map[string]any {
+	b.t.Helper()
+	answer := b.ask(token)
+	if answer.Status != 200 || answer.JSON()["active"] != true {
+		b.t.Fatalf("%s: %d %s, want it active", what, answer.Status, answer.Body)
+	}
+	return answer.JSON()
+}
+
+// inactive wants the answer that says nothing else (RFC 7662, section 2.2).
+func (b *bench) inactive(what string, token credential.Secret) {
+	b.t.Helper()
+	answer := b.ask(token)
+	if answer.Status != 200 || strings.TrimSpace(answer.Body) != `{"active":false}` {
+		b.t.Errorf("%s: %d %s, want only active:false", what, answer.Status, answer.Body)
+	}
+}
+
+func (b *bench) connector(resource string) (client.Client, accounttest.Held) {
+	b.t.Helper()
+	c := b.World.Connector(resource, perm.ProgrammesRead, perm.ProgrammesWrite)
+	return c, b.Connected(c, b.user)
+}
+
+func texts(v any) []string {
+	list, ok := v.([]any)
+	if !ok {
+		return nil
+	}
+	out := []string{}
+	for _, one := range list {
+		text, _ := one.(string)
+		out = append(out, text)
+	}
+	return out
+}
+
+func (b *bench) same(what string, got map[string]any, want map[string]any) {
+	b.t.Helper()
+	for name, value := range want {
+		if !reflect.DeepEqual(got[name], value) {
+			b.t.Errorf("%s: %s is %v, want %v", what, name, got[name], value)
+		}
+	}
+}
+
+func names(answer map[string]any) map[string]bool {
+	out := map[string]bool{}
+	for name := range answer {
+		out[name] = true
+	}
+	return out
+}
+
+func TestAnAccessTokenOfEitherResourceIsDescribed(t *testing.T) {
+	b := newBench(t)
+	confidential, secret := b.World.Confidential(perm.ProgrammesRead)
+	rest, restHeld := b.connector(accounttest.REST)
+	mcp, mcpHeld := b.connector(accounttest.MCP)
+	for _, c := range []struct {
+		what, resource string
+		client         client.Client
+		token          credential.Secret
+		scope          string
+	}{
+		{"confidential", accounttest.REST, confidential, b.Linked(confidential, secret, b.user).Access, "programmes:read:programmes"},
+		{"connector", accounttest.REST, rest, restHeld.Access, "programmes:read:programmes programmes:write:programmes"},
+		{"connector of MCP", accounttest.MCP, mcp, mcpHeld.Access, "programmes:read:programmes programmes:write:programmes"},
+	} {
+		claims, err := accesstoken.Verify(c.token.Reveal(), b.Ring.Public(), accounttest.Issuer, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := b.active(c.what, c.token)
+		b.same(c.what, got, map[string]any{
+			"scope": c.scope, "client_id": c.client.ID.String(), "sub": b.user.String(), "iss": accounttest.Issuer, "aud": c.resource,
+			"token_type": "Bearer", "tenant_id": b.World.TenantID.String(), "jti": claims.ID,
+			"exp": float64(claims.Expires.Unix()), "iat": float64(claims.IssuedAt.Unix()),
+		})
+		if held := texts(got["permissions"]); strings.Join(held, " ") != c.scope {
+			t.Errorf("%s: permissions %v", c.what, got["permissions"])
+		}
+		if _, there := got["username"]; there || len(got) != 12 {
+			t.Errorf("%s: the answer has %v", c.what, names(got))
+		}
+	}
+	if b.Uses.Seen() != 3 {
+		t.Errorf("%d uses were noted, want 3", b.Uses.Seen())
+	}
+}
+
+func TestAPersonalAccessTokenIsDescribed(t *testing.T) {
+	b := newBench(t)
+	token := b.World.Token(b.user, perm.ProgrammesRead, perm.EngageReadForms)
+	b.World.Exec(`update account.personal_access_tokens set created_at = '2026-01-02 03:04:05+00', expires_at = '2036-01-02 03:04:05+00'`)
+	got := b.active("personal access token", token)
+	b.same("personal access token", got, map[string]any{
+		"scope": "programmes:read:programmes engage:read:forms", "sub": b.user.String(), "iss": accounttest.Issuer,
+		"aud": accounttest.REST, "token_type": "Bearer", "tenant_id": b.World.TenantID.String(),
+		"iat": float64(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Unix()), "exp": float64(time.Date(2036, 1, 2, 3, 4, 5, 0, time.UTC).Unix()),
+	})
+	if held := texts(got["permissions"]); !reflect.DeepEqual(held, []string{"programmes:read:programmes"}) {
+		t.Errorf("permissions %v: want what token and user both hold", held)
+	}
+	for _, name := range []string{"client_id", "jti"} {
+		if _, there := got[name]; there {
+			t.Errorf("a personal access token has no %s", name)
+		}
+	}
+}
+
+func TestLostPermissionsLeaveATokenActiveAndEmpty(t *testing.T) {
+	b := newBench(t)
+	_, held := b.connector(accounttest.REST)
+	personal := b.World.Token(b.user, perm.ProgrammesRead)
+	b.World.Exec(`update account.memberships set permissions = '{engage:read:forms}' where user_id = $1`, b.user)
+	for what, token := range map[string]credential.Secret{"connector": held.Access, "personal": personal} {
+		got := b.active(what, token)
+		if list := texts(got["permissions"]); list == nil || len(list) != 0 {
+			t.Errorf("%s: permissions %v, want an empty array", what, got["permissions"])
+		}
+		if got["scope"] == nil {
+			t.Errorf("%s: what was granted is not said any more", what)
+		}
+	}
+}
+
+func TestWhatCountsNoLongerIsInactive(t *testing.T) {
+	cases := map[string]func(*bench){
+		"membership ended": func(b *bench) { b.World.Exec(`delete from account.memberships where user_id = $1`, b.user) },
+		"user disabled":    func(b *bench) { b.World.Exec(`update account.users set disabled_at = now() where id = $1`, b.user) },
+		"revoked": func(b *bench) {
+			b.World.Exec(`update account.grants set state = 'revoked', revoked_at = now()`)
+			b.World.Exec(`update account.personal_access_tokens set revoked_at = now()`)
+		},
+		"over": func(b *bench) {
+			b.World.Exec(`update account.grants set ends_at = now()`)
+			b.World.Exec(`update account.personal_access_tokens set expires_at = now()`)
+		},
+		"unknown": func(b *bench) {
+			b.World.Exec(`delete from account.grants`)
+			b.World.Exec(`delete from account.personal_access_tokens`)
+		},
+	}
+	for what, happen := range cases {
+		t.Run(what, func(t *testing.T) {
+			b := newBench(t)
+			_, held := b.connector(accounttest.REST)
+			personal := b.World.Token(b.user, perm.ProgrammesRead)
+			b.active("before", held.Access)
+			b.active("before", personal)
+			happen(b)
+			b.inactive("access token", held.Access)
+			b.inactive("personal access token", personal)
+		})
+	}
+}
+
+func TestLLMIntegrationOffEndsConnectorsAlone(t *testing.T) {
+	b := newBench(t)
+	_, held := b.connector(accounttest.MCP)
+	confidential, secret := b.World.Confidential(perm.ProgrammesRead)
+	linked := b.Linked(confidential, secret, b.user)
+	personal := b.World.Token(b.user, perm.ProgrammesRead)
+	b.World.SetLLM(false)
+	b.inactive("connector", held.Access)
+	b.active("confidential", linked.Access)
+	b.active("personal access token", personal)
+}
+
+func TestAnExpiredAccessTokenIsInactiveToTheSecond(t *testing.T) {
+	b := newBench(t)
+	_, held := b.connector(accounttest.REST)
+	b.Wait(time.Hour - 10*time.Second)
+	b.active("a moment before", held.Access)
+	b.Wait(11 * time.Second) // within the leeway that verifiers elsewhere have
+	b.inactive("a second after", held.Access)
+}
+
+func TestWhatIsNoBearerTokenIsInactive(t *testing.T) {
+	b := newBench(t)
+	c, held := b.connector(accounttest.REST)
+	_, code := b.Consent(c, b.user)
+	foreign := accounttest.Start(t)
+	other := foreign.World.Connector(accounttest.REST, perm.ProgrammesRead)
+	stranger := foreign.Connected(other, foreign.World.Member(perm.ProgrammesRead)).Access
+	access, personal := held.Access.Reveal(), b.World.Token(b.user, perm.ProgrammesRead).Reveal()
+	for what, text := range map[string]string{
+		"refresh token": held.Refresh.Reveal(), "authorization code": code.Reveal(), "client secret": b.service.Secret.Reveal(),
+		"another server's token": stranger.Reveal(), "cut": access[:len(access)-1], "longer": access + "A", "a space": " " + personal,
+		"alg none": "eyJhbGciOiJub25lIiwidHlwIjoiYXQrand0In0.e30.", "cut personal token": personal[:len(personal)-1], "NUL": "\x00", "word": "token",
+	} {
+		b.inactive(what, credential.Secret(text))
+	}
+}
+
+func TestATokenThatItsGrantDoesNotBackIsInactive(t *testing.T) {
+	b := newBench(t)
+	_, held := b.connector(accounttest.REST)
+	key, err := b.Ring.Current(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims, err := accesstoken.Verify(held.Access.Reveal(), b.Ring.Public(), accounttest.Issuer, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, alter := range map[string]func(*accesstoken.Claims){
+		"another user":     func(c *accesstoken.Claims) { c.Subject = uuid.New() },
+		"another client":   func(c *accesstoken.Claims) { c.ClientID = uuid.NewString() },
+		"another resource": func(c *accesstoken.Claims) { c.Audience = accounttest.MCP },
+		"another tenant":   func(c *accesstoken.Claims) { c.TenantID = uuid.New() },
+	} {
+		altered := claims
+		alter(&altered)
+		token, err := accesstoken.Sign(key, altered)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.inactive(what, token)
+	}
+}
+
+func TestServicesAloneMayAsk(t *testing.T) {
+	b := newBench(t)
+	confidential, secret := b.World.Confidential(perm.ProgrammesRead)
+	connector, held := b.connector(accounttest.REST)
+	deleted := b.Service()
+	b.World.Exec(`update account.oauth_clients set deleted_at = now() where id = $1`, deleted.ID)
+	personal := b.World.Token(b.user, perm.ProgrammesRead)
+	id := b.service.ID.String()
+	for what, headers := range map[string][]string{
+		"nobody":                   nil,
+		"a user's access token":    accounttest.Bearer(held.Access),
+		"a personal access token":  accounttest.Bearer(personal),
+		"a confidential client":    accounttest.Basic(confidential.ID.String(), secret),
+		"a connector":              accounttest.Basic(connector.ID.String(), ""),
+		"a wrong secret":           accounttest.Basic(id, secret),
+		"no secret":                accounttest.Basic(id, ""),
+		"an unknown client":        accounttest.Basic(uuid.NewString(), b.service.Secret),
+		"no UUID":                  accounttest.Basic("service", b.service.Secret),
+		"a deleted service":        accounttest.Basic(deleted.ID.String(), deleted.Secret),
+		"a scheme without content": {"Authorization", "Basic"},
+		"two headers":              append(accounttest.Basic(id, b.service.Secret), accounttest.Basic(id, b.service.Secret)...),
+	} {
+		answer := b.FormWith(accounttest.IntrospectPath, headers, "token", personal.Reveal())
+		if answer.Status != 401 || answer.Text("error") != "invalid_client" || !strings.HasPrefix(answer.Header.Get("WWW-Authenticate"), "Basic ") {
+			t.Errorf("%s: %d %q %s", what, answer.Status, answer.Header.Get("WWW-Authenticate"), answer.Body)
+		}
+	}
+	inBody := b.Form(accounttest.IntrospectPath, "token", personal.Reveal(), "client_id", id, "client_secret", b.service.Secret.Reveal())
+	if inBody.Status != 401 {
+		t.Errorf("credentials in the body: %d %s", inBody.Status, inBody.Body)
+	}
+}
+
+func TestAMalformedRequestIs400(t *testing.T) {
+	b := newBench(t)
+	auth := accounttest.Basic(b.service.ID.String(), b.service.Secret)
+	personal := b.World.Token(b.user, perm.ProgrammesRead).Reveal()
+	post := func(contentType, body string) accounttest.Answer {
+		return b.Send(http.MethodPost, accounttest.IntrospectPath, body, append([]string{"Content-Type", contentType}, auth...)...)
+	}
+	const form = "application/x-www-form-urlencoded"
+	for what, answer := range map[string]accounttest.Answer{
+		"no token":           post(form, ""),
+		"an empty token":     post(form, "token="),
+		"two tokens":         post(form, "token="+personal+"&token="+personal),
+		"a broken form":      post(form, "token=%zz"),
+		"JSON":               post("application/json", `{"token":"`+personal+`"}`),
+		"no content type":    post("", "token="+personal),
+		"token in the query": b.Send(http.MethodPost, accounttest.IntrospectPath+"?token="+personal, "", append([]string{"Content-Type", form}, auth...)...),
+	} {
+		if answer.Status != 400 || answer.Text("error") != "invalid_request" || answer.Text("error_description") == "" {
+			t.Errorf("%s: %d %s", what, answer.Status, answer.Body)
+		}
+	}
+	if words := post("application/json", `{"token":"`+personal+`"}`).Text("error_description"); !strings.Contains(words, "Content-Type") {
+		t.Errorf("JSON: %q does not say what is wrong", words)
+	}
+	if answer := post(form, "token="+strings.Repeat("x", 64<<10)); answer.Status != 413 {
+		t.Errorf("a long body: %d", answer.Status)
+	}
+	if answer := post(form, "token_type_hint=refresh_token&unknown=1&token="+personal); answer.JSON()["active"] != true {
+		t.Errorf("a wrong hint: %d %s", answer.Status, answer.Body)
+	}
+}
+
+func TestNobodyKeepsTheAnswer(t *testing.T) {
+	b := newBench(t)
+	if control := b.ask("word").Header.Get("Cache-Control"); control != "no-store" {
+		t.Errorf("Cache-Control: %q", control)
+	}
+}
+
+func TestAnOutageIsNeverInactive(t *testing.T) {
+	b := newBench(t)
+	_, held := b.connector(accounttest.REST)
+	personal := b.World.Token(b.user, perm.ProgrammesRead)
+	restore := b.CutPostgres()
+	for what, token := range map[string]credential.Secret{"access token": held.Access, "personal access token": personal, "garbage": "word"} {
+		answer := b.ask(token)
+		if answer.Status != 503 || answer.Text("error") != "temporarily_unavailable" || answer.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: %d %s", what, answer.Status, answer.Body)
+		}
+	}
+	restore()
+	b.active("afterwards", held.Access)
+	if strings.Contains(b.Log.String(), personal.Reveal()) || strings.Contains(b.Log.String(), held.Access.Reveal()) {
+		t.Error("a token is in the log")
+	}
+}
+
+func TestAnOutageOnceTheServiceIsKnownIsNeverInactive(t *testing.T) {
+	b := newBench(t)
+	_, held := b.connector(accounttest.REST)
+	personal := b.World.Token(b.user, perm.ProgrammesRead)
+	lock, err := b.World.Owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Rollback(t.Context()) }()
+	if _, err := lock.Exec(t.Context(), `lock table account.memberships in access exclusive mode`); err != nil {
+		t.Fatal(err)
+	}
+	for what, token := range map[string]credential.Secret{"access token": held.Access, "personal access token": personal} {
+		if answer := b.ask(token); answer.Status != 503 {
+			t.Errorf("%s: %d %s", what, answer.Status, answer.Body)
+		}
+	}
+}
+
+func TestWithoutKeysAnAccessTokenIsNotCalledInactive(t *testing.T) {
+	_, held := newBench(t).connector(accounttest.REST)
+	b := &bench{Site: accounttest.StartUnready(t), t: t}
+	b.service = b.Service()
+	b.user = b.World.Member(perm.ProgrammesRead)
+	if answer := b.ask(held.Access); answer.Status != 503 {
+		t.Errorf("%d %s", answer.Status, answer.Body)
+	}
+	b.inactive("what is no access token with any key", "a.b.c")
+	b.active("personal access token", b.World.Token(b.user, perm.ProgrammesRead))
+}
+
+func TestRedisIsNotNeeded(t *testing.T) {
+	b := newBench(t)
+	_, held := b.connector(accounttest.REST)
+	b.Redis.Kill()
+	b.active("access token", held.Access)
+}
