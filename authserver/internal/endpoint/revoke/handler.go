@@ -1,0 +1,99 @@
+package revoke
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/lestrrat-go/jwx/v2/jwk"
+
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/token"
+	"github.com/almonerhq/almoner/authserver/internal/engine"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/accesstoken"
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// Authenticator says which client sent a request. Its errors are *engine.TokenError, or wrap grant.ErrUnavailable.
+type Authenticator interface {
+	Authenticate(ctx context.Context, request engine.TokenRequest) (client.Client, error)
+}
+
+// Grants reads and ends grants (grant.Keeper). Its errors wrap grant.ErrUnavailable; that of ReadToken is grant.ErrForged.
+type Grants interface {
+	ReadToken(kind grant.TokenKind, text credential.Secret) (grant.Token, error)
+	Facts(ctx context.Context, clientID, grantID uuid.UUID) (grant.Facts, error)
+	Revoke(ctx context.Context, g grant.Grant, reason grant.Reason, actor string) error
+}
+
+// Deps are what the endpoint works with.
+type Deps struct {
+	Issuer string
+	Engine Authenticator
+	Grants Grants
+	Keys   func() jwk.Set
+	Now    func() time.Time
+	Log    *slog.Logger
+}
+
+// New serves POST; other methods are refused by the route.
+func New(d Deps) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := d.serve(w, r); err != nil {
+			token.Refuse(w, r, err, d.Log)
+			return
+		}
+		w.Header().Set("Cache-Control", "no-store")
+		w.WriteHeader(http.StatusOK)
+	})
+}
+
+func (d Deps) serve(w http.ResponseWriter, r *http.Request) error {
+	parameters, err := token.Decode(w, r, "client_id", "client_secret", "token", "token_type_hint")
+	if err != nil {
+		return err
+	}
+	text := credential.Secret(parameters.Values["token"])
+	if text == "" {
+		return apierr.New(apierr.Invalid, "token is required.")
+	}
+	caller, err := d.Engine.Authenticate(r.Context(), token.Caller(r, parameters))
+	if err != nil {
+		return err
+	}
+	id, err := d.grantOf(text)
+	if err != nil || id == uuid.Nil {
+		return err
+	}
+	facts, err := d.Grants.Facts(r.Context(), caller.ID, id)
+	if err != nil {
+		return err
+	}
+	if g := facts.Grant; g != nil && g.ClientID == caller.ID && facts.Now.Before(g.Ends) {
+		return d.Grants.Revoke(r.Context(), *g, grant.ByClient, "client:"+caller.ID.String())
+	}
+	return nil
+}
+
+// grantOf returns the grant that a token is of, or uuid.Nil. It looks at the token itself, whatever token_type_hint says
+// (RFC 7009, section 2.1), and at its authenticity first: nobody can name a grant that they hold no token of.
+func (d Deps) grantOf(text credential.Secret) (uuid.UUID, error) {
+	if refresh, err := d.Grants.ReadToken(grant.Refresh, text); err == nil {
+		return refresh.GrantID, nil
+	}
+	if strings.Count(text.Reveal(), ".") != 2 { // not spelled like an access token
+		return uuid.Nil, nil
+	}
+	claims, err := accesstoken.Verify(text.Reveal(), d.Keys(), d.Issuer, d.Now())
+	if errors.Is(err, accesstoken.ErrUnknownKey) && d.Keys().Len() == 0 {
+		return uuid.Nil, fmt.Errorf("%w: the keys of access tokens were not read yet", grant.ErrUnavailable)
+	}
+	return claims.GrantID, nil
+}

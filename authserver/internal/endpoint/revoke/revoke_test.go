@@ -1,0 +1,319 @@
+package revoke_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/accounttest"
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// A bench is the site with a user and a connector.
+type bench struct {
+	*accounttest.Site
+	t    *testing.T
+	user uuid.UUID
+	app  client.Client
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{Site: accounttest.Start(t), t: t}
+	b.user = b.World.Member(perm.ProgrammesRead)
+	b.app = b.World.Connector(accounttest.MCP, perm.ProgrammesRead)
+	return b
+}
+
+func (b *bench) revoke(c client.Client, token credential.Secret) accounttest.Answer {
+	b.t.Helper()
+	return b.Form(accounttest.RevokePath, "client_id", c.ID.String(), "token", token.Reveal())
+}
+
+// done wants the one answer of success (RFC 7009, section 2.2): 200 without a body.
+func (b *bench) done(what string, answer accounttest.Answer) {
+	b.t.Helper()
+	if answer.Status != 200 || answer.Body != "" || answer.Header.Get("Cache-Control") != "no-store" {
+		b.t.Errorf("%s: %d %q, want 200 and no body", what, answer.Status, answer.Body)
+	}
+}
+
+func (b *bench) dead(what string, held accounttest.Held) {
+	b.t.Helper()
+	g := b.Stored(held.Grant)
+	if g.State != grant.Revoked || g.Reason != grant.ByClient {
+		b.t.Errorf("%s: the grant is %s (%s), want it revoked by the client", what, g.State, g.Reason)
+	}
+	events := b.Count(`select count(*) from account.audit_events where action = 'grant.revoked' and subject = 'grant:' || $1
+		and actor = 'client:' || $2 and detail->>'reason' = 'revoked_by_client'`, g.ID.String(), g.ClientID.String())
+	if events != 1 {
+		b.t.Errorf("%s: %d audit events, want 1", what, events)
+	}
+	if held.Refresh == "" {
+		return
+	}
+	if answer := b.Refresh(b.app, held.Refresh); answer.Status != 400 || answer.Text("error") != "invalid_grant" {
+		b.t.Errorf("%s: a refresh is answered %d %s", what, answer.Status, answer.Body)
+	}
+}
+
+func (b *bench) alive(what string, held accounttest.Held) {
+	b.t.Helper()
+	if g := b.Stored(held.Grant); g.State != grant.Active {
+		b.t.Errorf("%s: the grant is %s (%s), want it active", what, g.State, g.Reason)
+	}
+}
+
+func TestEveryTokenOfAGrantRevokesIt(t *testing.T) {
+	b := newBench(t)
+	for what, choose := range map[string]func(first, second accounttest.Held) credential.Secret{
+		"refresh token":            func(_, second accounttest.Held) credential.Secret { return second.Refresh },
+		"superseded refresh token": func(first, _ accounttest.Held) credential.Secret { return first.Refresh },
+		"access token":             func(_, second accounttest.Held) credential.Secret { return second.Access },
+		"earlier access token":     func(first, _ accounttest.Held) credential.Secret { return first.Access },
+	} {
+		first := b.Connected(b.app, b.user)
+		second := b.Refreshed(b.app, first)
+		sibling := b.Connected(b.app, b.user)
+		b.done(what, b.revoke(b.app, choose(first, second)))
+		b.dead(what, second)
+		b.alive("the same user's other grant", sibling)
+		b.done(what+" again", b.revoke(b.app, choose(first, second)))
+	}
+}
+
+func TestAConfidentialClientRevokesInItsOwnDialect(t *testing.T) {
+	b := newBench(t)
+	for _, method := range []client.AuthMethod{client.SecretJSON, client.SecretPost, client.SecretBasic} {
+		c, secret := b.World.Confidential(perm.ProgrammesRead)
+		held := b.Linked(c, secret, b.user)
+		b.Authenticating(c, method)
+		id, token := c.ID.String(), held.Access.Reveal()
+		var answer accounttest.Answer
+		switch method {
+		case client.SecretPost:
+			answer = b.Form(accounttest.RevokePath, "client_id", id, "client_secret", secret.Reveal(), "token", token)
+		case client.SecretBasic:
+			answer = b.FormWith(accounttest.RevokePath, accounttest.Basic(id, secret), "token", token)
+		default:
+			answer = b.PostJSON(accounttest.RevokePath, "client_id", id, "client_secret", secret.Reveal(), "token", token)
+		}
+		b.done(string(method), answer)
+		b.dead(string(method), held)
+	}
+}
+
+func TestAnotherClientsTokenIsLeftAlone(t *testing.T) {
+	b := newBench(t)
+	held := b.Connected(b.app, b.user)
+	other := b.World.Connector(accounttest.MCP, perm.ProgrammesRead)
+	confidential, secret := b.World.Confidential(perm.ProgrammesRead)
+	b.done("refresh token", b.revoke(other, held.Refresh))
+	b.done("access token", b.revoke(other, held.Access))
+	b.done("a confidential client", b.PostJSON(accounttest.RevokePath, "client_id", confidential.ID.String(),
+		"client_secret", secret.Reveal(), "token", held.Refresh.Reveal()))
+	b.alive("after another client's attempts", held)
+	b.Refreshed(b.app, held)
+}
+
+func TestWhatIsNoTokenOfAGrantChangesNothing(t *testing.T) {
+	b := newBench(t)
+	held := b.Connected(b.app, b.user)
+	_, code := b.Consent(b.app, b.user)
+	personal := b.World.Token(b.user, perm.ProgrammesRead)
+	refresh, access := held.Refresh.Reveal(), held.Access.Reveal()
+	for what, text := range map[string]string{
+		"garbage": "word", "cut": refresh[:len(refresh)-1], "longer": refresh + "A", "cut access token": access[:len(access)-3],
+		"three parts": "a.b.c", "code": code.Reveal(), "personal access token": personal.Reveal(), "grant id": held.Grant.ID.String(),
+		"another kind's prefix": strings.Replace(refresh, "alm_rt_", "alm_ac_", 1), "forged": refresh[:20] + "AAAA" + refresh[24:],
+	} {
+		b.done(what, b.revoke(b.app, credential.Secret(text)))
+	}
+	b.alive("after garbage", held)
+	if n := b.Count(`select count(*) from account.personal_access_tokens where revoked_at is not null`); n != 0 {
+		t.Error("a personal access token was revoked")
+	}
+	if n := b.Count(`select count(*) from account.grants where state = 'revoked'`); n != 0 {
+		t.Errorf("%d grants were revoked", n)
+	}
+}
+
+func TestAnExpiredAccessTokenAndAnEndedGrantStayAsTheyAre(t *testing.T) {
+	b := newBench(t)
+	expired := b.Connected(b.app, b.user)
+	b.Wait(time.Hour + 10*time.Second)
+	b.done("expired access token", b.revoke(b.app, expired.Access))
+	b.alive("after an expired access token", expired)
+	b.World.Exec(`update account.grants set ends_at = now() where id = $1`, expired.Grant.ID)
+	b.done("refresh token of an ended grant", b.revoke(b.app, expired.Refresh))
+	b.alive("ended by time, not by the client", expired)
+
+	byUser := b.Connected(b.app, b.user)
+	b.World.Exec(`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user' where id = $1`, byUser.Grant.ID)
+	b.done("revoked already", b.revoke(b.app, byUser.Refresh))
+	if g := b.Stored(byUser.Grant); g.Reason != grant.ByUser {
+		t.Errorf("the first reason was lost: %s", g.Reason)
+	}
+}
+
+func TestTheHintIsIgnored(t *testing.T) {
+	b := newBench(t)
+	for _, hint := range []string{"access_token", "refresh_token", "password", ""} {
+		held := b.Connected(b.app, b.user)
+		b.done("hint "+hint, b.Form(accounttest.RevokePath, "client_id", b.app.ID.String(), "token", held.Refresh.Reveal(), "token_type_hint", hint))
+		b.dead("hint "+hint, held)
+	}
+}
+
+func TestWhoIsNotTheClientIsRefusedAsAtTheTokenEndpoint(t *testing.T) {
+	b := newBench(t)
+	confidential, secret := b.World.Confidential(perm.ProgrammesRead)
+	held := b.Linked(confidential, secret, b.user)
+	basic, basicSecret := b.World.Confidential(perm.ProgrammesRead)
+	b.Authenticating(basic, client.SecretBasic)
+	post, postSecret := b.World.Confidential(perm.ProgrammesRead)
+	b.Authenticating(post, client.SecretPost)
+	service := b.Service()
+	id, app, token := confidential.ID.String(), b.app.ID.String(), held.Access.Reveal()
+	path := accounttest.RevokePath
+	for _, c := range []struct {
+		what   string
+		answer accounttest.Answer
+		status int
+		code   string
+	}{
+		{"no client", b.Form(path, "token", token), 400, "invalid_request"},
+		{"no client in JSON", b.PostJSON(path, "token", token), 400, "invalid_request"},
+		{"unknown client", b.Form(path, "client_id", uuid.NewString(), "token", token), 400, "invalid_client"},
+		{"no UUID", b.Form(path, "client_id", "app", "token", token), 400, "invalid_client"},
+		{"no secret", b.PostJSON(path, "client_id", id, "token", token), 400, "invalid_client"},
+		{"wrong secret", b.PostJSON(path, "client_id", id, "client_secret", basicSecret.Reveal(), "token", token), 400, "invalid_client"},
+		{"a form from a JSON client", b.Form(path, "client_id", id, "client_secret", secret.Reveal(), "token", token), 400, "invalid_request"},
+		{"JSON from a connector", b.PostJSON(path, "client_id", app, "token", token), 400, "invalid_request"},
+		{"Basic from a connector", b.FormWith(path, accounttest.Basic(app, ""), "token", token), 400, "invalid_request"},
+		{"a bearer", b.FormWith(path, accounttest.Bearer(held.Access), "client_id", app, "token", token), 400, "invalid_request"},
+		{"a failed Basic", b.FormWith(path, accounttest.Basic(basic.ID.String(), secret), "token", token), 401, "invalid_client"},
+		{"a Basic client without header", b.Form(path, "client_id", basic.ID.String(), "client_secret", basicSecret.Reveal(), "token", token), 400, "invalid_client"},
+		{"a wrong posted secret", b.Form(path, "client_id", post.ID.String(), "client_secret", secret.Reveal(), "token", token), 400, "invalid_client"},
+		{"Basic from a posting client", b.FormWith(path, accounttest.Basic(post.ID.String(), postSecret), "token", token), 400, "invalid_request"},
+		{"a service", b.FormWith(path, accounttest.Basic(service.ID.String(), service.Secret), "token", token), 400, "unauthorized_client"},
+	} {
+		if c.answer.Status != c.status || c.answer.Text("error") != c.code || c.answer.Text("error_description") == "" {
+			t.Errorf("%s: %d %s, want %d %s", c.what, c.answer.Status, c.answer.Body, c.status, c.code)
+		}
+		if challenged := c.answer.Header.Get("WWW-Authenticate") != ""; challenged != (c.status == 401) {
+			t.Errorf("%s: challenge %q", c.what, c.answer.Header.Get("WWW-Authenticate"))
+		}
+	}
+	b.alive("after refusals", held)
+}
+
+func TestAMalformedRequestIs400(t *testing.T) {
+	b := newBench(t)
+	id := b.app.ID.String()
+	post := func(contentType, body string) accounttest.Answer {
+		return b.Send(http.MethodPost, accounttest.RevokePath, body, "Content-Type", contentType)
+	}
+	const form = "application/x-www-form-urlencoded"
+	for what, answer := range map[string]accounttest.Answer{
+		"no token":        post(form, "client_id="+id),
+		"an empty token":  post(form, "client_id="+id+"&token="),
+		"a token twice":   post(form, "client_id="+id+"&token=a&token=a"),
+		"no content type": post("", "client_id="+id+"&token=a"),
+		"JSON token list": post("application/json", `{"client_id":"`+id+`","token":["a"]}`),
+		"JSON key case":   post("application/json", `{"client_id":"`+id+`","Token":"a"}`),
+		"JSON key twice":  post("application/json", `{"client_id":"`+id+`","token":"a","token":"a"}`),
+		"in the query":    b.Send(http.MethodPost, accounttest.RevokePath+"?token=a&client_id="+id, "", "Content-Type", form),
+	} {
+		if answer.Status != 400 || answer.Text("error") != "invalid_request" {
+			t.Errorf("%s: %d %s", what, answer.Status, answer.Body)
+		}
+	}
+	if answer := post(form, "client_id="+id+"&token="+strings.Repeat("x", 64<<10)); answer.Status != 413 {
+		t.Errorf("a long body: %d", answer.Status)
+	}
+}
+
+func TestAnOutageIsNeverASuccess(t *testing.T) {
+	b := newBench(t)
+	held := b.Connected(b.app, b.user)
+	restore := b.CutPostgres()
+	for what, token := range map[string]credential.Secret{"refresh token": held.Refresh, "access token": held.Access, "garbage": "word"} {
+		if answer := b.revoke(b.app, token); answer.Status != 503 || answer.Text("error") != "temporarily_unavailable" || answer.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: %d %s", what, answer.Status, answer.Body)
+		}
+	}
+	restore()
+	b.alive("after the outage", held)
+	b.done("afterwards", b.revoke(b.app, held.Refresh))
+	b.dead("afterwards", held)
+}
+
+// A lock on the memberships lets the client be known and its grant not be read.
+func TestAGrantThatCannotBeReadIsNotCalledUnknown(t *testing.T) {
+	b := newBench(t)
+	held := b.Connected(b.app, b.user)
+	lock, err := b.World.Owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Rollback(t.Context()) }()
+	if _, err := lock.Exec(t.Context(), `lock table account.memberships in access exclusive mode`); err != nil {
+		t.Fatal(err)
+	}
+	for what, token := range map[string]credential.Secret{"refresh token": held.Refresh, "access token": held.Access} {
+		if answer := b.revoke(b.app, token); answer.Status != 503 {
+			t.Errorf("%s: %d %s", what, answer.Status, answer.Body)
+		}
+	}
+}
+
+// A lock on the grant's row lets everything be read and nothing be revoked.
+func TestARevocationThatIsNotCommittedIsNeverASuccess(t *testing.T) {
+	b := newBench(t)
+	held := b.Connected(b.app, b.user)
+	lock, err := b.World.Owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lock.Exec(t.Context(), `select 1 from account.grants where id = $1 for update`, held.Grant.ID); err != nil {
+		t.Fatal(err)
+	}
+	if answer := b.revoke(b.app, held.Refresh); answer.Status != 503 {
+		t.Errorf("while the row is locked: %d %s", answer.Status, answer.Body)
+	}
+	if err := lock.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.done("afterwards", b.revoke(b.app, held.Refresh))
+	b.dead("afterwards", held)
+}
+
+func TestWithoutKeysAnAccessTokenIsNotCalledUnknown(t *testing.T) {
+	first := newBench(t)
+	held := first.Connected(first.app, first.user)
+	b := &bench{Site: accounttest.StartUnready(t), t: t}
+	c := b.World.Connector(accounttest.MCP, perm.ProgrammesRead)
+	if answer := b.revoke(c, held.Access); answer.Status != 503 {
+		t.Errorf("%d %s", answer.Status, answer.Body)
+	}
+}
+
+func TestRedisIsNotNeeded(t *testing.T) {
+	b := newBench(t)
+	held := b.Connected(b.app, b.user)
+	b.Redis.Kill()
+	b.done("without Redis", b.revoke(b.app, held.Refresh))
+	if g := b.Stored(held.Grant); g.State != grant.Revoked {
+		t.Errorf("the grant is %s", g.State)
+	}
+	if strings.Contains(b.Log.String(), held.Refresh.Reveal()) {
+		t.Error("a token is in the log")
+	}
+}

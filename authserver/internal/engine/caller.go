@@ -1,0 +1,36 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/shared/identity"
+)
+
+// Authenticate returns the client that sent a request to an endpoint beside the token endpoint, by the same rules. Of the
+// request it reads the dialect, the Authorization header, the client's id and its secret. It returns a *TokenError, or an
+// error that wraps grant.ErrUnavailable.
+func (e *Engine) Authenticate(ctx context.Context, r TokenRequest) (client.Client, error) {
+	if r.OtherAuth {
+		return client.Client{}, checkForm(&r) // which says so first of all
+	}
+	if r.ClientID == "" {
+		return client.Client{}, tokenError("invalid_request", "client_id is required.")
+	}
+	id, err := identity.Parse(r.ClientID)
+	if err != nil {
+		return client.Client{}, unknownClient(r)
+	}
+	c, err := e.Clients.Client(ctx, id)
+	if errors.Is(err, e.Unknown) {
+		return client.Client{}, unknownClient(r)
+	}
+	if err != nil {
+		return client.Client{}, err
+	}
+	if err := checkClient(r, c); err != nil {
+		return client.Client{}, err
+	}
+	return c, nil
+}
