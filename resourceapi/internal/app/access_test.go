@@ -11,6 +11,8 @@ import (
 	"github.com/almonerhq/almoner/shared/accesstoken"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/keys/keystest"
 )
 
 const resource = base + "/v1"
@@ -21,14 +23,14 @@ func (a answer) expect(t *testing.T, status int, code, challenge string) {
 	if a.Status != status || a.code(t) != code {
 		t.Errorf("%d %s, want %d %s", a.Status, a.Body, status, code)
 	}
-	const metadata = `resource_metadata="` + resource0 + `"`
+	const named = `resource_metadata="` + metadata + `"`
 	got := a.Header.Get("WWW-Authenticate")
 	switch {
 	case challenge == "" && got != "":
 		t.Errorf("challenges: %s", got)
-	case challenge == "none" && (strings.Contains(got, "error=") || !strings.Contains(got, metadata) || !strings.HasPrefix(got, `Bearer realm="almoner"`)):
+	case challenge == "none" && (strings.Contains(got, "error=") || !strings.Contains(got, named) || !strings.HasPrefix(got, `Bearer realm="almoner"`)):
 		t.Errorf("not the challenge of a request without a token: %s", got)
-	case challenge != "" && challenge != "none" && (!strings.Contains(got, `error="`+challenge+`"`) || !strings.Contains(got, metadata)):
+	case challenge != "" && challenge != "none" && (!strings.Contains(got, `error="`+challenge+`"`) || !strings.Contains(got, named)):
 		t.Errorf("not a challenge of %s: %s", challenge, got)
 	}
 	if a.Header.Get("Cache-Control") != "no-store" || a.Header.Get("X-Content-Type-Options") != "nosniff" || a.Header.Get("X-Request-Id") == "" {
@@ -36,7 +38,8 @@ func (a answer) expect(t *testing.T, status int, code, challenge string) {
 	}
 }
 
-const resource0 = base + "/.well-known/oauth-protected-resource/v1"
+// metadata is where every challenge sends its reader.
+const metadata = base + "/.well-known/oauth-protected-resource/v1"
 
 // Step 1 of the contract's table: the bearer.
 func TestWithoutOneValidBearerTheAnswerIs401(t *testing.T) {
@@ -154,7 +157,7 @@ func TestAnAccessTokenThatDoesNotTellTheStoryOfItsGrantIs401(t *testing.T) {
 		})
 	}
 	t.Run("another key of the same name", func(t *testing.T) {
-		s.get(listPath, as(sign(t, newKey(t, "key-1"), claims(g)), tenant)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+		s.get(listPath, as(keystest.NewKey(t, "key-1").Sign(t, claims(g)), tenant)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
 	})
 	t.Run("a grant for the connector's resource, a token for this one", func(t *testing.T) {
 		mcp := s.Grant(standing.Connector, tenant, user, base+"/mcp", perm.ProgrammesRead)
@@ -264,7 +267,11 @@ func TestWhatTheCallerMayNotDoIs403(t *testing.T) {
 	})
 	t.Run("no member any more", func(t *testing.T) {
 		s.Leave(tenant, user)
-		s.get(listPath, as(pat, tenant)).expect(t, 403, "FORBIDDEN", "")
+		a := s.get(listPath, as(pat, tenant))
+		a.expect(t, 403, "FORBIDDEN", "")
+		if !strings.Contains(a.Body, "not a member") {
+			t.Errorf("does not say why: %s", a.Body)
+		}
 	})
 }
 

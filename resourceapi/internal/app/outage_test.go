@@ -1,21 +1,16 @@
 package app
 
 import (
-	"context"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
 
+	"github.com/almonerhq/almoner/resourceapi/internal/keys/keystest"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
@@ -49,9 +44,9 @@ func (s *service) eventually(t *testing.T, status int, do func() answer) {
 }
 
 func TestWhilePostgresDoesNotAnswerTheAnswerIs503(t *testing.T) {
-	s := &service{World: postgrestest.New(t), t: t, key: newKey(t, "key-1"), log: &lockedBuffer{}}
+	s := &service{World: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
 	postgres, database := newWire(t, s.Database.Resourceapi)
-	s.start(database, newJWKS(t, s.key).URL)
+	s.start(database, keystest.NewAuthserver(t, s.key).URL)
 	tenant, h := s.editor()
 	user := s.User()
 	s.Member(tenant, user, perm.ProgrammesRead)
@@ -129,16 +124,7 @@ func TestAServerThatEndsOurConnectionsIsAskedAgain(t *testing.T) {
 	tenant, pat := s.reader()
 	list := func() answer { return s.get(listPath, as(pat, tenant)) }
 	s.eventually(t, 200, list)
-	superuser, err := pgx.Connect(t.Context(), s.Database.Superuser)
-	if err != nil {
-		t.Fatal("connect as the superuser")
-	}
-	defer func() { _ = superuser.Close(context.Background()) }()
-	tag, err := superuser.Exec(t.Context(), `select pg_terminate_backend(pid) from pg_stat_activity
-		where datname = current_database() and application_name = 'almoner-resourceapi'`)
-	if err != nil || tag.RowsAffected() == 0 {
-		t.Fatalf("%d sessions ended: %v", tag.RowsAffected(), err)
-	}
+	s.EndSessions("almoner-resourceapi")
 	for range 8 {
 		if a := list(); a.Status != 200 && a.Status != 503 {
 			t.Errorf("%d %s", a.Status, a.Body)
@@ -167,30 +153,22 @@ func TestAWriteBehindALockIs503AndChangesNothing(t *testing.T) {
 }
 
 func TestWithoutTheSigningKeysAccessTokensAre503AndPersonalOnesAreServed(t *testing.T) {
-	s := &service{World: postgrestest.New(t), t: t, key: newKey(t, "key-1"), log: &lockedBuffer{}}
+	s := &service{World: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
 	tenant, user := s.member(perm.ProgrammesRead)
 	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
 	token := s.token(claims(s.Grant(standing.Confidential, tenant, user, resource, perm.ProgrammesRead)))
-	working := newJWKS(t, s.key)
-	var up atomic.Bool
-	jwks := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !up.Load() {
-			w.WriteHeader(http.StatusBadGateway)
-			return
-		}
-		working.Config.Handler.ServeHTTP(w, r)
-	}))
-	t.Cleanup(jwks.Close)
-	s.start(s.Database.Resourceapi, jwks.URL)
+	authserver := keystest.NewAuthserver(t)
+	authserver.Answer(502, "")
+	s.start(s.Database.Resourceapi, authserver.URL)
 
 	s.unavailable(t, func() answer { return s.get(listPath, as(token, tenant)) })
 	s.get(listPath, as("a.b.c", tenant)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
 	if a := s.get(listPath, as(pat, tenant)); a.Status != 200 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	up.Store(true)
+	authserver.Publish(s.key)
 	s.eventually(t, 200, func() answer { return s.get(listPath, as(token, tenant)) })
-	up.Store(false)
+	authserver.Answer(502, "")
 	if a := s.get(listPath, as(token, tenant)); a.Status != 200 {
 		t.Errorf("the keys are not kept: %d %s", a.Status, a.Body)
 	}

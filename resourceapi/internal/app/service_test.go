@@ -3,8 +3,6 @@ package app
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
@@ -19,12 +17,12 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/lestrrat-go/jwx/v2/jwk"
 
 	"github.com/almonerhq/almoner/shared/accesstoken"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 
+	"github.com/almonerhq/almoner/resourceapi/internal/keys/keystest"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
@@ -36,14 +34,14 @@ type service struct {
 	t      *testing.T
 	app    *App
 	server *httptest.Server
-	key    jwk.Key
+	key    keystest.Key
 	log    *lockedBuffer
 }
 
 func newService(t *testing.T) *service {
 	t.Helper()
-	s := &service{World: postgrestest.New(t), t: t, key: newKey(t, "key-1"), log: &lockedBuffer{}}
-	s.start(s.Database.Resourceapi, newJWKS(t, s.key).URL)
+	s := &service{World: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
+	s.start(s.Database.Resourceapi, keystest.NewAuthserver(t, s.key).URL)
 	return s
 }
 
@@ -55,7 +53,7 @@ func (s *service) start(database, jwks string) {
 	s.t.Cleanup(s.server.Close)
 }
 
-func newApp(t *testing.T, database, jwks string, log *slog.Logger) *App {
+func newApp(t testing.TB, database, jwks string, log *slog.Logger) *App {
 	t.Helper()
 	key := make([]byte, 32)
 	_, _ = rand.Read(key)
@@ -70,40 +68,6 @@ func newApp(t *testing.T, database, jwks string, log *slog.Logger) *App {
 	return app
 }
 
-func newKey(t *testing.T, id string) jwk.Key {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := jwk.FromRaw(private)
-	if err == nil {
-		err = key.Set(jwk.KeyIDKey, id)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-// newJWKS serves the public half of the keys.
-func newJWKS(t *testing.T, keys ...jwk.Key) *httptest.Server {
-	t.Helper()
-	set := jwk.NewSet()
-	for _, key := range keys {
-		public, err := key.PublicKey()
-		if err == nil {
-			err = set.AddKey(public)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(set) }))
-	t.Cleanup(server.Close)
-	return server
-}
-
 // claims are those that authserver would put into a token of the grant.
 func claims(g postgrestest.Grant) accesstoken.Claims {
 	return accesstoken.Claims{
@@ -112,16 +76,7 @@ func claims(g postgrestest.Grant) accesstoken.Claims {
 	}
 }
 
-func (s *service) token(c accesstoken.Claims) string { return sign(s.t, s.key, c) }
-
-func sign(t *testing.T, key jwk.Key, c accesstoken.Claims) string {
-	t.Helper()
-	token, err := accesstoken.Sign(key, c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return token.Reveal()
-}
+func (s *service) token(c accesstoken.Claims) string { s.t.Helper(); return s.key.Sign(s.t, c) }
 
 // member makes a workspace with a member in it who holds the permissions.
 func (s *service) member(held ...perm.Permission) (tenant, user uuid.UUID) {

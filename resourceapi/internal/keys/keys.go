@@ -68,12 +68,13 @@ func NewSource(url string, log *slog.Logger, now func() time.Time) *Source {
 
 // Run keeps the keys fresh until ctx ends.
 func (s *Source) Run(ctx context.Context) {
+	retry := retryEvery
 	for {
 		wait := refreshEvery
 		if err := s.fetch(ctx, nil); err != nil {
 			s.log.WarnContext(ctx, "the signing keys could not be fetched", "url", s.url, "cause", err)
 			if s.current() == nil {
-				wait = retryEvery
+				wait, retry = retry, min(2*retry, unknownEvery)
 			}
 		}
 		select {

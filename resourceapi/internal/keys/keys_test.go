@@ -5,7 +5,6 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -21,96 +20,40 @@ import (
 
 	"github.com/almonerhq/almoner/shared/accesstoken"
 	"github.com/almonerhq/almoner/shared/apierr"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/keys/keystest"
 )
 
 const issuer = "https://api.almoner.example"
 
-// An authserver publishes keys and can be made to fail. Its clock is the verifier's too.
-type authserver struct {
-	t       *testing.T
-	server  *httptest.Server
-	mu      sync.Mutex
-	content []byte
-	status  int
-	asked   atomic.Int64
-	clock   atomic.Int64 // seconds
+// A clock stands still until it is told otherwise.
+type clock struct{ seconds atomic.Int64 }
+
+func (c *clock) now() time.Time         { return time.Unix(c.seconds.Load(), 0) }
+func (c *clock) later(by time.Duration) { c.seconds.Add(int64(by / time.Second)) }
+
+// A scene is an authserver and a verifier that share a clock.
+type scene struct {
+	*keystest.Authserver
+	*clock
+	t *testing.T
 }
 
-func newAuthserver(t *testing.T) (*authserver, *Verifier, *Source) {
+func newScene(t *testing.T) (scene, *Verifier, *Source) {
 	t.Helper()
-	a := &authserver{t: t, status: 200}
-	a.clock.Store(time.Now().Unix())
-	a.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		a.asked.Add(1)
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		w.WriteHeader(a.status)
-		_, _ = w.Write(a.content)
-	}))
-	t.Cleanup(a.server.Close)
-	source := NewSource(a.server.URL, slog.New(slog.DiscardHandler), a.now)
-	return a, NewVerifier(source, issuer), source
+	s := scene{keystest.NewAuthserver(t), &clock{}, t}
+	s.seconds.Store(time.Now().Unix())
+	source := NewSource(s.URL, slog.New(slog.DiscardHandler), s.now)
+	return s, NewVerifier(source, issuer), source
 }
 
-func (a *authserver) now() time.Time         { return time.Unix(a.clock.Load(), 0) }
-func (a *authserver) later(by time.Duration) { a.clock.Add(int64(by / time.Second)) }
-func (a *authserver) answer(status int, content string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.status, a.content = status, []byte(content)
-}
-
-func (a *authserver) publish(keys ...jwk.Key) {
-	a.t.Helper()
-	set := jwk.NewSet()
-	for _, key := range keys {
-		public, err := key.PublicKey()
-		if err == nil {
-			err = set.AddKey(public)
-		}
-		if err != nil {
-			a.t.Fatal(err)
-		}
-	}
-	content, err := json.Marshal(set)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	a.answer(200, string(content))
-}
-
-func newKey(t *testing.T, id string) jwk.Key {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return named(t, private, id)
-}
-
-func named(t *testing.T, raw any, id string) jwk.Key {
-	t.Helper()
-	key, err := jwk.FromRaw(raw)
-	if err == nil {
-		err = key.Set(jwk.KeyIDKey, id)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-// token is good for two days by the authserver's clock.
-func (a *authserver) token(key jwk.Key) string {
-	a.t.Helper()
-	token, err := accesstoken.Sign(key, accesstoken.Claims{
-		Issuer: issuer, Subject: uuid.New(), Audience: issuer + "/v1", Expires: a.now().Add(48 * time.Hour), IssuedAt: a.now(),
+// token is good for two days by the clock.
+func (s scene) token(key keystest.Key) string {
+	s.t.Helper()
+	return key.Sign(s.t, accesstoken.Claims{
+		Issuer: issuer, Subject: uuid.New(), Audience: issuer + "/v1", Expires: s.now().Add(48 * time.Hour), IssuedAt: s.now(),
 		ID: uuid.NewString(), ClientID: uuid.NewString(), TenantID: uuid.New(), GrantID: uuid.New(),
 	})
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return token.Reveal()
 }
 
 func verify(t *testing.T, v *Verifier, token string) error {
@@ -125,19 +68,19 @@ func unavailable(err error) bool {
 }
 
 func TestNoKeysYetIsUnavailableAndSoonOver(t *testing.T) {
-	a, v, _ := newAuthserver(t)
-	key := newKey(t, "1")
+	a, v, _ := newScene(t)
+	key := keystest.NewKey(t, "1")
 	token := a.token(key)
-	a.answer(502, "")
+	a.Answer(502, "")
 	if err := verify(t, v, token); !unavailable(err) {
 		t.Errorf("%v", err)
 	}
-	if err := verify(t, v, "a.b.c"); !errors.Is(err, accesstoken.ErrInvalid) || a.asked.Load() != 1 {
-		t.Errorf("a malformed token: %v after %d questions", err, a.asked.Load())
+	if err := verify(t, v, "a.b.c"); !errors.Is(err, accesstoken.ErrInvalid) || a.Asked() != 1 {
+		t.Errorf("a malformed token: %v after %d questions", err, a.Asked())
 	}
-	a.publish(key)
-	if err := verify(t, v, token); !unavailable(err) || a.asked.Load() != 1 {
-		t.Errorf("asked %d times within a second: %v", a.asked.Load(), err)
+	a.Publish(key)
+	if err := verify(t, v, token); !unavailable(err) || a.Asked() != 1 {
+		t.Errorf("asked %d times within a second: %v", a.Asked(), err)
 	}
 	a.later(time.Second)
 	if err := verify(t, v, token); err != nil {
@@ -146,14 +89,14 @@ func TestNoKeysYetIsUnavailableAndSoonOver(t *testing.T) {
 }
 
 func TestKeysServeForADayWithoutTheAuthserver(t *testing.T) {
-	a, v, source := newAuthserver(t)
-	key := newKey(t, "1")
+	a, v, source := newScene(t)
+	key := keystest.NewKey(t, "1")
 	token, fresh := a.token(key), a.token(key)
-	a.publish(key)
+	a.Publish(key)
 	if err := verify(t, v, token); err != nil {
 		t.Fatal(err)
 	}
-	a.server.Close()
+	a.Close()
 	a.later(23 * time.Hour)
 	if err := source.fetch(t.Context(), nil); err == nil {
 		t.Fatal("fetched from a server that is gone")
@@ -172,55 +115,55 @@ func TestKeysServeForADayWithoutTheAuthserver(t *testing.T) {
 }
 
 func TestARotationIsNoticedAndUnknownKeysAreAskedForSeldom(t *testing.T) {
-	a, v, _ := newAuthserver(t)
-	old, fresh := newKey(t, "old"), newKey(t, "new")
-	a.publish(old)
+	a, v, _ := newScene(t)
+	old, fresh := keystest.NewKey(t, "old"), keystest.NewKey(t, "new")
+	a.Publish(old)
 	if err := verify(t, v, a.token(old)); err != nil {
 		t.Fatal(err)
 	}
-	a.publish(old, fresh)
+	a.Publish(old, fresh)
 	if err := verify(t, v, a.token(fresh)); err != nil {
 		t.Errorf("the rotation was not noticed: %v", err)
 	}
-	before := a.asked.Load()
+	before := a.Asked()
 	for range 50 {
-		if err := verify(t, v, a.token(newKey(t, uuid.NewString()))); !errors.Is(err, accesstoken.ErrUnknownKey) {
+		if err := verify(t, v, a.token(keystest.NewKey(t, uuid.NewString()))); !errors.Is(err, accesstoken.ErrUnknownKey) {
 			t.Errorf("%v", err)
 		}
 	}
-	if more := a.asked.Load() - before; more > unknownBurst {
+	if more := a.Asked() - before; more > unknownBurst {
 		t.Errorf("50 forged tokens made us ask %d times", more)
 	}
-	before = a.asked.Load()
+	before = a.Asked()
 	a.later(29 * time.Second)
-	_ = verify(t, v, a.token(newKey(t, "x")))
-	if a.asked.Load() != before {
+	_ = verify(t, v, a.token(keystest.NewKey(t, "x")))
+	if a.Asked() != before {
 		t.Error("asked again within 30 seconds")
 	}
 	a.later(2 * time.Second)
-	_ = verify(t, v, a.token(newKey(t, "x")))
-	_ = verify(t, v, a.token(newKey(t, "x")))
-	if more := a.asked.Load() - before; more != 1 {
+	_ = verify(t, v, a.token(keystest.NewKey(t, "x")))
+	_ = verify(t, v, a.token(keystest.NewKey(t, "x")))
+	if more := a.Asked() - before; more != 1 {
 		t.Errorf("asked %d times after 30 seconds", more)
 	}
-	a.answer(502, "")
+	a.Answer(502, "")
 	a.later(31 * time.Second)
-	if err := verify(t, v, a.token(newKey(t, "x"))); !errors.Is(err, accesstoken.ErrUnknownKey) {
+	if err := verify(t, v, a.token(keystest.NewKey(t, "x"))); !errors.Is(err, accesstoken.ErrUnknownKey) {
 		t.Errorf("an unknown key while the JWKS fails: %v", err)
 	}
 }
 
 func TestAKeyThatIsTakenBackTakesItsTokensAlong(t *testing.T) {
-	a, v, source := newAuthserver(t)
-	leaked, fresh := newKey(t, "leaked"), newKey(t, "new")
-	a.publish(leaked)
+	a, v, source := newScene(t)
+	leaked, fresh := keystest.NewKey(t, "leaked"), keystest.NewKey(t, "new")
+	a.Publish(leaked)
 	token := a.token(leaked)
 	for range 2 {
 		if err := verify(t, v, token); err != nil {
 			t.Fatal(err)
 		}
 	}
-	a.publish(fresh)
+	a.Publish(fresh)
 	if err := source.fetch(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -230,9 +173,9 @@ func TestAKeyThatIsTakenBackTakesItsTokensAlong(t *testing.T) {
 }
 
 func TestARememberedTokenStillExpires(t *testing.T) {
-	a, v, source := newAuthserver(t)
-	key := newKey(t, "1")
-	a.publish(key)
+	a, v, source := newScene(t)
+	key := keystest.NewKey(t, "1")
+	a.Publish(key)
 	token := a.token(key)
 	a.later(47*time.Hour + 59*time.Minute)
 	if err := source.fetch(t.Context(), nil); err != nil {
@@ -248,9 +191,9 @@ func TestARememberedTokenStillExpires(t *testing.T) {
 }
 
 func TestADocumentWithoutUsableKeysReplacesNothing(t *testing.T) {
-	a, v, source := newAuthserver(t)
-	key := newKey(t, "1")
-	a.publish(key)
+	a, v, source := newScene(t)
+	key := keystest.NewKey(t, "1")
+	a.Publish(key)
 	token := a.token(key)
 	if err := verify(t, v, token); err != nil {
 		t.Fatal(err)
@@ -263,32 +206,20 @@ func TestADocumentWithoutUsableKeysReplacesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	encode := func(keys ...jwk.Key) string {
-		set := jwk.NewSet()
-		for _, one := range keys {
-			if err := set.AddKey(one); err != nil {
-				t.Fatal(err)
-			}
-		}
-		content, err := json.Marshal(set)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(content)
-	}
-	encryption := newKey(t, "enc")
+	encryption := keystest.NewKey(t, "enc").Public(t)
 	if err := encryption.Set(jwk.KeyUsageKey, "enc"); err != nil {
 		t.Fatal(err)
 	}
-	publicEncryption, _ := encryption.PublicKey()
-	nameless, _ := newKey(t, "x").PublicKey()
-	_ = nameless.Remove(jwk.KeyIDKey)
+	nameless := keystest.NewKey(t, "x").Public(t)
+	if err := nameless.Remove(jwk.KeyIDKey); err != nil {
+		t.Fatal(err)
+	}
 	for name, content := range map[string]string{
 		"empty": "", "no JSON": "<html>", "no keys": `{"keys":[]}`, "too long": `{"keys":[]}` + strings.Repeat(" ", maxJWKSLength),
-		"RSA": encode(named(t, rsaKey.Public(), "1")), "P-384": encode(named(t, p384.Public(), "1")), "symmetric": encode(named(t, []byte("0123456789abcdef"), "1")),
-		"private": encode(newKey(t, "1")), "for encryption": encode(publicEncryption), "without a name": encode(nameless),
+		"RSA": keystest.JWKS(t, keystest.Named(t, rsaKey.Public(), "1")), "P-384": keystest.JWKS(t, keystest.Named(t, p384.Public(), "1")), "symmetric": keystest.JWKS(t, keystest.Named(t, []byte("0123456789abcdef"), "1")),
+		"private": keystest.JWKS(t, keystest.NewKey(t, "1")), "for encryption": keystest.JWKS(t, encryption), "without a name": keystest.JWKS(t, nameless),
 	} {
-		a.answer(200, content)
+		a.Answer(200, content)
 		if err := source.fetch(t.Context(), nil); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
@@ -299,12 +230,12 @@ func TestADocumentWithoutUsableKeysReplacesNothing(t *testing.T) {
 }
 
 func TestARedirectIsNotFollowed(t *testing.T) {
-	a, _, _ := newAuthserver(t)
-	a.publish(newKey(t, "1"))
-	elsewhere := httptest.NewServer(http.RedirectHandler(a.server.URL, http.StatusFound))
+	a, _, _ := newScene(t)
+	a.Publish(keystest.NewKey(t, "1"))
+	elsewhere := httptest.NewServer(http.RedirectHandler(a.URL, http.StatusFound))
 	t.Cleanup(elsewhere.Close)
 	source := NewSource(elsewhere.URL, slog.New(slog.DiscardHandler), a.now)
-	if err := source.fetch(t.Context(), nil); err == nil || a.asked.Load() != 0 {
+	if err := source.fetch(t.Context(), nil); err == nil || a.Asked() != 0 {
 		t.Errorf("followed: %v", err)
 	}
 }
@@ -330,18 +261,18 @@ func TestMemoryOfVerifiedTokensIsBounded(t *testing.T) {
 }
 
 func TestManyTokensOfANewKeyWaitForOneFetch(t *testing.T) {
-	a, v, _ := newAuthserver(t)
-	old, fresh := newKey(t, "old"), newKey(t, "new")
-	a.publish(old)
+	a, v, _ := newScene(t)
+	old, fresh := keystest.NewKey(t, "old"), keystest.NewKey(t, "new")
+	a.Publish(old)
 	if err := verify(t, v, a.token(old)); err != nil {
 		t.Fatal(err)
 	}
-	a.publish(old, fresh)
+	a.Publish(old, fresh)
 	tokens := make([]string, 40)
 	for i := range tokens {
 		tokens[i] = a.token(fresh)
 	}
-	before := a.asked.Load()
+	before := a.Asked()
 	var group sync.WaitGroup
 	for _, token := range tokens {
 		group.Go(func() {
@@ -351,7 +282,7 @@ func TestManyTokensOfANewKeyWaitForOneFetch(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if more := a.asked.Load() - before; more > unknownBurst {
+	if more := a.Asked() - before; more > unknownBurst {
 		t.Errorf("asked %d times", more)
 	}
 }

@@ -3,6 +3,7 @@ package programmes
 import (
 	"context"
 	"net/http"
+	"strconv"
 
 	"github.com/google/uuid"
 
@@ -46,26 +47,33 @@ func (e *Endpoint) prepareList(r *http.Request, tenant uuid.UUID) (gate.Plan, er
 	}, nil
 }
 
-type list struct {
-	Data []record `json:"data"`
-	Meta meta     `json:"meta"`
-}
-
-type meta struct {
-	Count      int    `json:"count"`
-	NextCursor string `json:"nextCursor,omitempty"` // present only when more pages may follow (spec 2.4)
-}
-
+// writePage answers with data and meta; meta.nextCursor is present only when more pages may follow (spec 2.4).
 func (e *Endpoint) writePage(w http.ResponseWriter, query programme.Query, page programme.Page) {
-	answer := list{Data: make([]record, len(page.Programmes)), Meta: meta{Count: len(page.Programmes)}}
-	for i, p := range page.Programmes {
-		answer.Data[i] = recordOf(p)
+	size := 512 // the cursor and the rest
+	for _, p := range page.Programmes {
+		size += recordOverhead + len(p.Name) + len(p.Summary)
 	}
+	b := append(make([]byte, 0, size), `{"data":[`...)
+	for i, p := range page.Programmes {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendRecord(b, p)
+	}
+	b = append(b, `],"meta":{"count":`...)
+	b = strconv.AppendInt(b, int64(len(page.Programmes)), 10)
 	if page.More {
 		last := page.Programmes[len(page.Programmes)-1]
-		answer.Meta.NextCursor = e.cursors.Seal(programme.Position{CreatedAt: last.CreatedAt, ID: last.ID}, query.Tenant, query.Filter)
+		b = append(b, `,"nextCursor":`...)
+		b = appendText(b, e.cursors.Seal(programme.Position{CreatedAt: last.CreatedAt, ID: last.ID}, query.Tenant, query.Filter))
 	}
-	web.JSON(w, http.StatusOK, answer)
+	writeJSON(w, http.StatusOK, append(b, "}}\n"...))
+}
+
+func writeJSON(w http.ResponseWriter, status int, content []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(content) // a caller who has left is no error of ours
 }
 
 // Read answers GET of one programme, with the entity tag that If-Match takes.
@@ -80,7 +88,7 @@ func (e *Endpoint) Read() http.Handler {
 			return refusal(err)
 		}
 		w.Header().Set("ETag", entityTag(p))
-		web.JSON(w, http.StatusOK, recordOf(p))
+		writeJSON(w, http.StatusOK, appendRecord(nil, p))
 		return nil
 	}))
 }

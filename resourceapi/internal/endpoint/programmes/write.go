@@ -80,9 +80,7 @@ func writeAnswer(w http.ResponseWriter, answer idempotency.Answer) {
 			w.Header().Set(name, value)
 		}
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(answer.Status)
-	_, _ = w.Write(answer.Body) // a caller who has left asks again with the same key
+	writeJSON(w, answer.Status, answer.Body)
 }
 
 func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
@@ -99,9 +97,9 @@ func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []b
 		if err != nil {
 			return idempotency.Answer{}, err
 		}
-		answer, err := answerWith(http.StatusCreated, p)
+		answer := answerWith(http.StatusCreated, p)
 		answer.Location = e.collection + "/" + p.ID.String()
-		return answer, err
+		return answer, nil
 	}, nil
 }
 
@@ -155,7 +153,7 @@ func replacing(r *http.Request, tenant uuid.UUID, edit func(programme.Programme)
 		if err != nil {
 			return idempotency.Answer{}, err
 		}
-		return answerWith(http.StatusOK, p)
+		return answerWith(http.StatusOK, p), nil
 	}, nil
 }
 
@@ -185,7 +183,6 @@ func readJSON(r *http.Request, content []byte) (body.Object, error) {
 	return body.ReadObject(content)
 }
 
-func answerWith(status int, p programme.Programme) (idempotency.Answer, error) {
-	content, err := json.Marshal(recordOf(p))
-	return idempotency.Answer{Status: status, ETag: entityTag(p), Body: content}, err
+func answerWith(status int, p programme.Programme) idempotency.Answer {
+	return idempotency.Answer{Status: status, ETag: entityTag(p), Body: appendRecord(nil, p)}
 }

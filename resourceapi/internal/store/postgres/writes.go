@@ -85,13 +85,23 @@ func remember(ctx context.Context, tx pgx.Tx, key idempotency.Key, answer idempo
 	return nil
 }
 
-// ForgetKeys removes the idempotency keys that are older than their life.
+// ForgetKeys removes the idempotency keys that are older than their life, some thousands at a time.
 func (s *Store) ForgetKeys(ctx context.Context) error {
-	ctx, cancel := bounded(ctx, workPatience)
+	const atOnce = 5000
+	for {
+		n, err := s.forgetKeys(ctx, atOnce)
+		if err != nil || n < atOnce {
+			return outcome(err)
+		}
+	}
+}
+
+func (s *Store) forgetKeys(ctx context.Context, atMost int64) (int64, error) {
+	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
-	_, err := s.pool.Exec(ctx, `
+	tag, err := s.pool.Exec(ctx, `
 		delete from resource.idempotency_keys where ctid = any (array(
-			select ctid from resource.idempotency_keys where created_at <= now() - make_interval(secs => $1) limit 5000))`,
-		idempotency.Life.Seconds())
-	return outcome(err)
+			select ctid from resource.idempotency_keys where created_at <= now() - make_interval(secs => $1) limit $2))`,
+		idempotency.Life.Seconds(), atMost)
+	return tag.RowsAffected(), err
 }

@@ -60,6 +60,21 @@ func (w *World) Count(sql string, args ...any) int {
 	return n
 }
 
+// EndSessions ends the sessions of the application in this database, as a server does that is shut down.
+func (w *World) EndSessions(application string) {
+	w.t.Helper()
+	superuser, err := pgx.Connect(context.Background(), w.Database.Superuser)
+	if err != nil {
+		w.t.Fatal("connect as the superuser")
+	}
+	defer func() { _ = superuser.Close(context.Background()) }()
+	tag, err := superuser.Exec(context.Background(),
+		"select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = $1", application)
+	if err != nil || tag.RowsAffected() == 0 {
+		w.t.Fatalf("%d sessions ended: %v", tag.RowsAffected(), err)
+	}
+}
+
 // Tenant makes a workspace with Programmes enabled and provisioned, and LLM integration on.
 func (w *World) Tenant() uuid.UUID {
 	w.t.Helper()

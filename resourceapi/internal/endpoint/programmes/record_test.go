@@ -1,0 +1,47 @@
+package programmes
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+)
+
+// What is written by hand is what encoding/json would write.
+func FuzzRecord(f *testing.F) {
+	f.Add("Warm Homes", "Advice", int64(1772355600123456), int64(20000), true)
+	f.Add("", "\x00\x1f\x7f\u2028<&>\"\\\xff", int64(-1), int64(-1), false)
+	f.Add("Школа", "a\nb\tc", int64(0), int64(0), true)
+	f.Fuzz(func(t *testing.T, name, summary string, micros, day int64, dated bool) {
+		if micros < -6e16 || micros > 2.5e17 || day < -700_000 || day > 2_900_000 { // years 0001 to 9999
+			return
+		}
+		p := programme.Programme{ID: uuid.NewSHA1(uuid.Nil, []byte(name)), Name: name, Summary: summary, Status: programme.Active,
+			CreatedAt: time.UnixMicro(micros), UpdatedAt: time.UnixMicro(micros + 1)}
+		var startsOn *string
+		if dated {
+			d := programme.DateOf(time.Unix(day*86400, 0))
+			text := d.String()
+			p.StartsOn, startsOn = &d, &text
+		}
+		want, err := json.Marshal(struct {
+			ID        uuid.UUID        `json:"id"`
+			Name      string           `json:"name"`
+			Summary   string           `json:"summary"`
+			Status    programme.Status `json:"status"`
+			StartsOn  *string          `json:"startsOn"`
+			EndsOn    *string          `json:"endsOn"`
+			CreatedAt time.Time        `json:"createdAt"`
+			UpdatedAt time.Time        `json:"updatedAt"`
+		}{p.ID, name, summary, p.Status, startsOn, nil, p.CreatedAt.UTC(), p.UpdatedAt.UTC()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := appendRecord(nil, p); string(got) != string(want) {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+	})
+}

@@ -1,0 +1,131 @@
+// Package keystest answers: who signs the access tokens of a test, and who publishes the keys?
+//
+// An Authserver plays the part of the real one that this service sees: a JWKS over HTTP, which can fail or say nonsense.
+package keystest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"github.com/lestrrat-go/jwx/v2/jwk"
+
+	"github.com/almonerhq/almoner/shared/accesstoken"
+)
+
+// A Key signs for ES256.
+type Key struct{ jwk.Key }
+
+// NewKey makes a private key of the name.
+func NewKey(t testing.TB, name string) Key {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Named(t, private, name)
+}
+
+// Named gives any kind of key a name.
+func Named(t testing.TB, raw any, name string) Key {
+	t.Helper()
+	key, err := jwk.FromRaw(raw)
+	if err == nil {
+		err = key.Set(jwk.KeyIDKey, name)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Key{key}
+}
+
+// Sign makes a token of the claims.
+func (k Key) Sign(t testing.TB, c accesstoken.Claims) string {
+	t.Helper()
+	token, err := accesstoken.Sign(k.Key, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token.Reveal()
+}
+
+// Public is the public half.
+func (k Key) Public(t testing.TB) Key {
+	t.Helper()
+	public, err := k.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Key{public}
+}
+
+// JWKS is the document that holds the keys as they are.
+func JWKS(t testing.TB, keys ...Key) string {
+	t.Helper()
+	set := jwk.NewSet()
+	for _, key := range keys {
+		if err := set.AddKey(key.Key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	content, err := json.Marshal(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// An Authserver publishes keys.
+type Authserver struct {
+	*httptest.Server
+	t       testing.TB
+	mu      sync.Mutex
+	status  int
+	content string
+	asked   int
+}
+
+// NewAuthserver starts one that publishes the keys. It is closed when the test ends.
+func NewAuthserver(t testing.TB, keys ...Key) *Authserver {
+	t.Helper()
+	a := &Authserver{t: t}
+	a.Publish(keys...)
+	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.asked++
+		w.WriteHeader(a.status)
+		_, _ = w.Write([]byte(a.content))
+	}))
+	t.Cleanup(a.Close)
+	return a
+}
+
+// Publish answers with the public halves of the keys from now on.
+func (a *Authserver) Publish(keys ...Key) {
+	a.t.Helper()
+	public := make([]Key, len(keys))
+	for i, key := range keys {
+		public[i] = key.Public(a.t)
+	}
+	a.Answer(http.StatusOK, JWKS(a.t, public...))
+}
+
+// Answer answers with this from now on.
+func (a *Authserver) Answer(status int, content string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.status, a.content = status, content
+}
+
+// Asked is how often the keys were asked for.
+func (a *Authserver) Asked() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.asked
+}
