@@ -65,7 +65,7 @@ func (d Deps) For(w http.ResponseWriter, r *http.Request, tenantID string, permi
 	s, err := d.standing(r, tenant)
 	switch {
 	case errors.Is(err, errNoBearer):
-		w.Header().Set("WWW-Authenticate", `Bearer realm="almoner"`)
+		w.Header().Set("WWW-Authenticate", `Bearer realm="almoner", resource_metadata="`+d.Issuer+`/.well-known/oauth-protected-resource/v1"`)
 		apierr.Write(w, apierr.Gateway, apierr.New(apierr.Unauthenticated, "Unauthorized"))
 		return Caller{}, false
 	case errors.Is(err, grant.ErrUnavailable):
