@@ -9,14 +9,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/authorizer"
-	"github.com/almonerhq/almoner/authserver/internal/consent"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/authorize"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/login"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/introspect"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/oauthclients"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/revoke"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/token"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/wellknown"
 	"github.com/almonerhq/almoner/authserver/internal/engine"
@@ -78,16 +76,20 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := newBrowser(c, log, store, redis.NewTallies(rdb), keys, pages)
+	b, err := newBrowser(browserDeps{
+		config: c, log: log, store: store, tallies: redis.NewTallies(rdb), keys: keys, pages: pages, engine: oauth, keeper: keeper,
+		resources: resources,
+	})
 	if err != nil {
 		return nil, err
 	}
-	b.authorize = authorize.New(authorize.Deps{
-		Requests: oauth, Grants: keeper, Members: store, Visitors: b.sessions, Tickets: b.tickets, Pages: pages, Issuer: c.BaseURL,
-		Log: log, Now: time.Now,
-	})
 	h := handlers{
-		token:          token.New(token.Deps{Engine: oauth, Log: log}),
+		token:  token.New(token.Deps{Engine: oauth, Log: log}),
+		revoke: revoke.New(revoke.Deps{Issuer: c.BaseURL, Engine: oauth, Grants: keeper, Keys: ring.Public, Now: time.Now, Log: log}),
+		introspect: introspect.New(introspect.Deps{
+			Issuer: c.BaseURL, Resource: resources[0], Clients: store, Unknown: postgres.ErrNoClient, Keys: ring.Public,
+			Standings: store, Uses: uses, Now: time.Now, Log: log,
+		}),
 		authorizeAlias: redirectTo(c.AppURL + "/oauth/authorize"),
 		jwks:           wellknown.Document(ring.JWKS),
 		metadata:       wellknown.Document(func() ([]byte, error) { return metadata, nil }),
@@ -105,41 +107,6 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	return &App{
 		config: c, log: log, store: store, uses: uses, ring: ring, sessions: b.sessions,
 		handler: web.Observe(h.router(), log, lastResort()),
-	}, nil
-}
-
-// browser is what a person sees.
-type browser struct {
-	pages     *ui.Pages
-	sessions  *session.Sessions
-	tickets   *consent.Tickets
-	login     *login.Handler
-	authorize *authorize.Handler
-}
-
-func newBrowser(c Config, log *slog.Logger, store *postgres.Store, tallies session.Tally, keys seal.Keys, pages *ui.Pages) (browser, error) {
-	proxies, err := web.ParseProxies(c.TrustedProxies)
-	if err != nil {
-		return browser{}, err
-	}
-	passwords, err := session.NewPasswords()
-	if err != nil {
-		return browser{}, err
-	}
-	tickets, err := consent.NewTickets(keys)
-	if err != nil {
-		return browser{}, err
-	}
-	sessions := session.New(session.Deps{
-		Rows: store.Sessions(), SignIns: store, Secure: strings.HasPrefix(c.AppURL, "https://"), Log: log,
-		Unavailable: pages.Unavailable,
-	})
-	return browser{
-		pages: pages, sessions: sessions, tickets: tickets,
-		login: login.New(login.Deps{
-			Users: store, Passwords: passwords, Attempts: session.NewAttempts(tallies, log, time.Now), Sessions: sessions,
-			Auditor: store, Pages: pages, Proxies: proxies, Log: log,
-		}),
 	}, nil
 }
 

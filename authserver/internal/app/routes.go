@@ -38,10 +38,11 @@ func variables(r *http.Request) map[string]string { return mux.Vars(r) }
 
 // handlers are what the routes lead to.
 type handlers struct {
-	token, authorizeAlias, jwks, metadata http.Handler
-	alive, ready                          http.Handler
-	clients                               *oauthclients.Handler
-	browser                               browser
+	token, revoke, introspect      http.Handler
+	authorizeAlias, jwks, metadata http.Handler
+	alive, ready                   http.Handler
+	clients                        *oauthclients.Handler
+	browser                        browser
 }
 
 func (h handlers) router() http.Handler {
@@ -62,6 +63,8 @@ func (h handlers) accountRoutes(router *mux.Router) {
 	route := func(path string, byMethod methods) { router.Handle(path, web.Methods(byMethod, wrongMethod())) }
 	route("/v1/account/oauth/token", methods{"POST": h.token})
 	route("/token", methods{"POST": h.token})
+	route("/v1/account/oauth/revoke", methods{"POST": h.revoke})
+	route("/v1/account/oauth/introspect", methods{"POST": h.introspect})
 	route("/authorize", methods{"GET": h.authorizeAlias})
 	route(clientsPath, methods{"POST": h.clients.Register(), "GET": h.clients.List()})
 	route(clientPath, methods{"GET": h.clients.Read(), "DELETE": h.clients.Delete()})
@@ -92,6 +95,22 @@ func (h handlers) pageRoutes(router *mux.Router) {
 	route("/login", methods{"GET": page(http.HandlerFunc(b.login.Page)), "POST": page(b.login.SignIn())})
 	route("/logout", methods{"POST": page(b.login.SignOut())})
 	route("/oauth/authorize", methods{"GET": page(http.HandlerFunc(b.authorize.Page)), "POST": page(b.authorize.Answer())})
+	s := b.settings
+	for path, handler := range map[string]http.Handler{
+		"/settings": http.HandlerFunc(s.Home), "/settings/user": s.User(), "/settings/developers": s.Developers(), "/settings/apps": s.Apps(),
+		"/settings/security": s.Security(), "/settings/audit": s.Audit(), "/settings/audit.jsonl": s.Export(),
+	} {
+		route(path, methods{"GET": page(handler)})
+	}
+	for path, handler := range map[string]http.Handler{
+		"/settings/developers/tokens": s.MakeToken(), "/settings/developers/tokens/replace": s.ReplaceToken(),
+		"/settings/developers/tokens/revoke": s.RevokeToken(), "/settings/developers/apps": s.RegisterApp(),
+		"/settings/developers/apps/secret": s.ReplaceSecret(), "/settings/developers/apps/delete": s.DeleteApp(),
+		"/settings/apps/disconnect": s.Disconnect(), "/settings/security/sign-out": s.SignOut(),
+		"/settings/security/sign-out-others": s.SignOutOthers(),
+	} {
+		route(path, methods{"POST": page(handler)})
+	}
 }
 
 func wrongMethod() http.Handler {

@@ -1,0 +1,78 @@
+package app
+
+import (
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/consent"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/authorize"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/login"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
+	"github.com/almonerhq/almoner/authserver/internal/engine"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// A browser is what a person sees: sign-in, consent, settings.
+type browser struct {
+	pages     *ui.Pages
+	sessions  *session.Sessions
+	login     *login.Handler
+	authorize *authorize.Handler
+	settings  *settings.Handler
+}
+
+type browserDeps struct {
+	config    Config
+	log       *slog.Logger
+	store     *postgres.Store
+	tallies   session.Tally
+	keys      seal.Keys
+	pages     *ui.Pages
+	engine    *engine.Engine
+	keeper    *grant.Keeper
+	resources []string
+}
+
+func newBrowser(d browserDeps) (browser, error) {
+	proxies, err := web.ParseProxies(d.config.TrustedProxies)
+	if err != nil {
+		return browser{}, err
+	}
+	passwords, err := session.NewPasswords()
+	if err != nil {
+		return browser{}, err
+	}
+	tickets, err := consent.NewTickets(d.keys)
+	if err != nil {
+		return browser{}, err
+	}
+	attempts := session.NewAttempts(d.tallies, d.log, time.Now)
+	sessions := session.New(session.Deps{
+		Rows: d.store.Sessions(), SignIns: d.store, Secure: strings.HasPrefix(d.config.AppURL, "https://"), Log: d.log,
+		Unavailable: d.pages.Unavailable,
+	})
+	account, err := settings.New(settings.Deps{
+		Store: d.store, Unknown: postgres.ErrNoClient, Grants: d.keeper, Sessions: sessions, Passwords: passwords, Attempts: attempts,
+		Pages: d.pages, Proxies: proxies, Keys: d.keys, BaseURL: d.config.BaseURL, Resources: d.resources, Now: time.Now, Log: d.log,
+	})
+	if err != nil {
+		return browser{}, err
+	}
+	return browser{
+		pages: d.pages, sessions: sessions, settings: account,
+		login: login.New(login.Deps{
+			Users: d.store, Passwords: passwords, Attempts: attempts, Sessions: sessions, Auditor: d.store, Pages: d.pages,
+			Proxies: proxies, Log: d.log,
+		}),
+		authorize: authorize.New(authorize.Deps{
+			Requests: d.engine, Grants: d.keeper, Members: d.store, Visitors: sessions, Tickets: tickets, Pages: d.pages,
+			Issuer: d.config.BaseURL, Log: d.log, Now: time.Now,
+		}),
+	}, nil
+}
