@@ -1,0 +1,46 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/ceremony"
+)
+
+var _ ceremony.Store = (*Store)(nil)
+
+// BeginCeremony inserts a ceremony, and deletes some that nobody came back for: strangers may begin as many as they like, and
+// the table holds those of the last minutes.
+func (s *Store) BeginCeremony(ctx context.Context, c ceremony.Record) error {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	_, err := s.pool.Exec(ctx, `
+with swept as (
+  delete from account.ceremonies where secret_hash in (
+    select secret_hash from account.ceremonies where expires_at <= now() order by expires_at limit 100 for update skip locked)
+)
+insert into account.ceremonies (secret_hash, binding_hash, purpose, data, expires_at)
+values (@secret, @binding, @purpose, @data, now() + @life::interval)`, pgx.NamedArgs{
+		"secret": c.SecretHash, "binding": c.BindingHash, "purpose": string(c.Purpose), "data": c.Data, "life": c.Life,
+	})
+	return unavailable("begin ceremony", err)
+}
+
+// TakeCeremony deletes a ceremony that lives and returns its data: of two who ask at once, one gets it.
+func (s *Store) TakeCeremony(ctx context.Context, secretHash, bindingHash []byte, purpose ceremony.Purpose) ([]byte, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	var data []byte
+	err := s.pool.QueryRow(ctx, `delete from account.ceremonies
+		where secret_hash = $1 and binding_hash = $2 and purpose = $3 and expires_at > now() returning data`,
+		secretHash, bindingHash, string(purpose)).Scan(&data)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, unavailable("take ceremony", err)
+	}
+	return data, true, nil
+}

@@ -1,0 +1,61 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/workspace"
+)
+
+// UserByIdentity reads the user to whom an account at another provider is linked, who may be disabled. false: nobody.
+func (s *Store) UserByIdentity(ctx context.Context, issuer, subject string) (workspace.User, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	var u workspace.User
+	err := s.pool.QueryRow(ctx, `select u.id, u.email, u.name, u.disabled_at
+		from account.identities i join account.users u on u.id = i.user_id where i.issuer = $1 and i.subject = $2`, issuer, subject).
+		Scan(&u.ID, &u.Email, &u.Name, &u.DisabledAt)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return workspace.User{}, false, nil
+	}
+	if err != nil {
+		return workspace.User{}, false, unavailable("read identity", err)
+	}
+	return u, true, nil
+}
+
+// HasIdentity says whether the user is linked to an account of an issuer.
+func (s *Store) HasIdentity(ctx context.Context, user uuid.UUID, issuer string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	var linked bool
+	err := s.pool.QueryRow(ctx, `select exists (select from account.identities where user_id = $1 and issuer = $2)`, user, issuer).Scan(&linked)
+	return linked, unavailable("read identity", err)
+}
+
+// LinkIdentity links an account at another provider to a user who is not disabled, with its audit event. false: the account
+// is another user's, the user has another one of that issuer, or the user is disabled; then nothing changes.
+func (s *Store) LinkIdentity(ctx context.Context, user uuid.UUID, issuer, subject string, event audit.Event) (bool, error) {
+	linked := false
+	err := s.atomically(ctx, "link identity", func(tx pgx.Tx) error {
+		linked = false
+		tag, err := tx.Exec(ctx, `insert into account.identities (issuer, subject, user_id)
+			select $2, $3, u.id from account.users u where u.id = $1 and u.disabled_at is null
+			on conflict do nothing`, user, issuer, subject)
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 1 {
+			linked = true
+			return record(ctx, tx, event)
+		}
+		// The same link may have been made at this very moment, by a second click.
+		return tx.QueryRow(ctx, `select exists (select from account.identities i join account.users u on u.id = i.user_id
+			where i.user_id = $1 and i.issuer = $2 and i.subject = $3 and u.disabled_at is null)`, user, issuer, subject).Scan(&linked)
+	})
+	return linked && err == nil, err
+}
