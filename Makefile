@@ -14,9 +14,6 @@ help:
 	@echo
 	@echo 'Needs Linux and Go $(OLDEST_GO). PostgreSQL and Redis are installed when they are missing (Debian, Ubuntu).'
 
-# PORT and the servers to use may be given on the command line or in the environment.
-export PORT ALMONER_DATABASE_URL ALMONER_REDIS_URL
-
 run: check-go
 	@mkdir -p .almoner/bin && go build -o .almoner/bin/almoner ./deploy/cmd/almoner
 	@exec .almoner/bin/almoner run

@@ -3,6 +3,130 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/shared/localstore"
+	"github.com/almonerhq/almoner/shared/localstore/apt"
 )
 
-func test(context.Context, string) error { return errors.New("not yet") }
+// module is a part of the workspace, in the order in which it is tested: what others stand on first.
+type module struct {
+	name string
+	race bool // its tests look for data races; e2e has none to find, for the product runs in other processes
+}
+
+func modules() []module {
+	return []module{{"shared", true}, {"deploy", false}, {"resourceapi", true}, {"authserver", true}, {"e2e", false}}
+}
+
+// A trial is one run of `make test`. A step that fails does not keep the others from running.
+type trial struct {
+	root   string
+	tools  string   // private packages
+	bin    string   // what was built: services and checkers
+	env    []string // of every step
+	failed []string
+}
+
+func test(ctx context.Context, root string) error {
+	if err := dieWithParent(); err != nil {
+		return err
+	}
+	home := filepath.Join(root, ".almoner")
+	t := &trial{
+		root: root, tools: filepath.Join(home, "tools"), bin: filepath.Join(home, "test-bin"),
+		env: append(os.Environ(), "GOTOOLCHAIN=local", "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -mod=readonly")),
+	}
+	race, err := t.ensurePackages(ctx)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(t.bin, 0o755); err != nil {
+		return err
+	}
+	t.check(ctx)
+	if err := t.testModules(ctx, race); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if len(t.failed) > 0 {
+		return fmt.Errorf("failed: %s", strings.Join(t.failed, "; "))
+	}
+	fmt.Println("almoner: all checks and tests passed")
+	return nil
+}
+
+// testModules runs the tests of every module against one PostgreSQL server, started and stopped here.
+func (t *trial) testModules(ctx context.Context, race bool) error {
+	dir, err := localstore.TempDir("almoner-test-postgres-")
+	if err != nil {
+		return err
+	}
+	lifeline, err := localstore.RemoveAfterUs(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lifeline.Close() }()
+	server, err := localstore.StartPostgres(ctx, localstore.Options{Dir: dir, Tools: t.tools, Volatile: true})
+	if err != nil {
+		return err
+	}
+	defer server.Stop()
+	if err := stack.Build(ctx, t.root, t.bin); err != nil {
+		return err
+	}
+	t.env = append(t.env, "ALMONER_TEST_POSTGRES_URL="+server.URL, "ALMONER_TEST_TOOLS="+t.tools,
+		"ALMONER_TEST_BINARIES="+t.bin, "ALMONER_TEST_CHROMIUM="+findChromium(t.tools))
+	for _, m := range modules() {
+		arguments := []string{"test", "-timeout=10m"}
+		if m.race && race {
+			arguments = append(arguments, "-race")
+		}
+		t.step(ctx, "go "+strings.Join(arguments, " ")+" in "+m.name, m.name, nil, "go", append(arguments, "./...")...)
+	}
+	return nil
+}
+
+// step runs a command in a module, its output before our eyes, and remembers a failure.
+func (t *trial) step(ctx context.Context, name, module string, extra []string, program string, arguments ...string) {
+	if ctx.Err() != nil {
+		return
+	}
+	fmt.Println("almoner: " + name)
+	began := time.Now()
+	err := t.command(ctx, module, extra, os.Stdout, program, arguments...).Run()
+	if err != nil && ctx.Err() == nil {
+		t.failed = append(t.failed, name)
+		fmt.Printf("almoner: %s FAILED after %s: %v\n", name, time.Since(began).Round(time.Second), err)
+	}
+}
+
+// ensurePackages gets what the tests need and says whether the race detector works here. Only the stores are a must.
+func (t *trial) ensurePackages(ctx context.Context) (race bool, err error) {
+	say := func(line string) { fmt.Println("almoner: " + line) }
+	if err := ensureStores(ctx, stack.Options{Tools: t.tools, Say: say}); err != nil {
+		return false, err
+	}
+	if findChromium(t.tools) == "" {
+		if err := apt.Ensure(ctx, t.tools, say, "chromium"); err != nil {
+			say("no Chromium, so tests that need a browser cannot pass: " + err.Error())
+		}
+	}
+	race = t.raceWorks(ctx)
+	if !race && os.Geteuid() == 0 {
+		if err := apt.Ensure(ctx, t.tools, say, "gcc", "libc6-dev"); err == nil {
+			race = t.raceWorks(ctx)
+		}
+	}
+	if !race {
+		say("no C compiler, so tests run without the race detector")
+	}
+	return race, errors.Join(ctx.Err())
+}

@@ -82,7 +82,7 @@ func (h *home) acquire() error {
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		holder, _ := os.ReadFile(h.path("lock")) // a hint, no more
 		_ = file.Close()
-		return fmt.Errorf("Almoner is running already in %s (process %s): stop that one first", h.dir, strings.TrimSpace(string(holder)))
+		return fmt.Errorf("another almoner is running in %s (process %s): stop that one first", h.dir, strings.TrimSpace(string(holder)))
 	}
 	h.lock = file
 	if err := file.Truncate(0); err != nil {

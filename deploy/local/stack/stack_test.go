@@ -221,7 +221,7 @@ func TestAPortInUseIsNamedBeforeAnythingStarts(t *testing.T) {
 func TestTwoStacksDoNotShareAHome(t *testing.T) {
 	options := optionsFor(t, newHome(t))
 	start(t, options)
-	if _, err := Start(t.Context(), options); err == nil || !strings.Contains(err.Error(), "is running already") {
+	if _, err := Start(t.Context(), options); err == nil || !strings.Contains(err.Error(), "is running in") {
 		t.Errorf("got %v", err)
 	}
 }

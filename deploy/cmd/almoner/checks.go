@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	vulnerabilityDatabase = "https://vuln.go.dev/index/db.json"
+	databaseAnswersWithin = 5 * time.Second
+	scanWithin            = 3 * time.Minute
+)
+
+// check runs everything that looks at the code without running it.
+func (t *trial) check(ctx context.Context) {
+	t.formatted(ctx)
+	for _, m := range modules() {
+		// Without the workspace each module stands on its own go.mod and go.sum, as in a container image.
+		t.step(ctx, "go build without the workspace, "+m.name, m.name, []string{"GOWORK=off"}, "go", "build", "./...")
+	}
+	for _, m := range modules() {
+		t.step(ctx, "go vet, "+m.name, m.name, nil, "go", "vet", "./...")
+	}
+	t.step(ctx, "building the checkers", "deploy/tools", []string{"GOWORK=off"}, "go", "build", "-o", t.bin+string(filepath.Separator),
+		"honnef.co/go/tools/cmd/staticcheck", "golang.org/x/vuln/cmd/govulncheck")
+	for _, m := range modules() {
+		t.step(ctx, "staticcheck, "+m.name, m.name, nil, filepath.Join(t.bin, "staticcheck"), "./...")
+	}
+	t.scanForVulnerabilities(ctx)
+}
+
+func (t *trial) formatted(ctx context.Context) {
+	fmt.Println("almoner: gofmt")
+	var out bytes.Buffer
+	command := t.command(ctx, ".", nil, &out, "gofmt", "-l")
+	for _, m := range modules() {
+		command.Args = append(command.Args, m.name)
+	}
+	if err := command.Run(); ctx.Err() == nil && (err != nil || out.Len() > 0) {
+		t.failed = append(t.failed, "gofmt")
+		fmt.Printf("almoner: gofmt FAILED; not formatted:\n%s", out.String())
+	}
+}
+
+// scanForVulnerabilities tells of known holes in what we depend on. It never fails the trial: its database changes while
+// the code does not, and is not reachable from everywhere.
+func (t *trial) scanForVulnerabilities(ctx context.Context) {
+	if !answers(ctx, vulnerabilityDatabase) {
+		fmt.Println("almoner: govulncheck left out: its database does not answer from here")
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, scanWithin)
+	defer cancel()
+	for _, m := range modules()[2:4] { // the services: what is not in them reaches nobody
+		fmt.Println("almoner: govulncheck, " + m.name)
+		if err := t.command(ctx, m.name, nil, os.Stdout, filepath.Join(t.bin, "govulncheck"), "./...").Run(); err != nil {
+			fmt.Printf("almoner: LOOK AT THIS: govulncheck, %s: %v\n", m.name, err)
+		}
+	}
+}
+
+func answers(ctx context.Context, address string) bool {
+	ctx, cancel := context.WithTimeout(ctx, databaseAnswersWithin)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodHead, address, nil)
+	if err != nil {
+		return false
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return false
+	}
+	_ = response.Body.Close()
+	return response.StatusCode == http.StatusOK
+}
+
+// raceWorks tries whether a C program compiles, which the race detector needs.
+func (t *trial) raceWorks(ctx context.Context) bool {
+	compiler := t.command(ctx, ".", nil, io.Discard, "gcc", "-x", "c", "-o", os.DevNull, "-")
+	compiler.Stdin = strings.NewReader("#include <stdlib.h>\nint main(void) { return 0; }\n")
+	if compiler.Run() != nil {
+		return false
+	}
+	var out bytes.Buffer
+	return t.command(ctx, ".", nil, &out, "go", "env", "CGO_ENABLED").Run() == nil && strings.TrimSpace(out.String()) == "1"
+}
+
+// command is a command in a folder of the repository. When ctx ends, its whole group is interrupted, as by Ctrl-C.
+func (t *trial) command(ctx context.Context, folder string, extra []string, out io.Writer, program string, arguments ...string) *exec.Cmd {
+	command := exec.CommandContext(ctx, program, arguments...)
+	command.Dir = filepath.Join(t.root, folder)
+	command.Env = append(append([]string{}, t.env...), extra...)
+	command.Stdout, command.Stderr = out, out
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGINT) }
+	command.WaitDelay = 20 * time.Second
+	return command
+}
