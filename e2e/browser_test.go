@@ -1,0 +1,200 @@
+package e2e
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Contract, section 4, as a person at a real browser meets it.
+
+const (
+	approveButton = `button[name=decision][value=approve]`
+	denyButton    = `button[name=decision][value=deny]`
+)
+
+// A landing is the callback of an application: it keeps what browsers bring.
+type landing struct {
+	uri     string
+	brought chan url.Values
+}
+
+func newLanding(t *testing.T) *landing {
+	t.Helper()
+	l := &landing{brought: make(chan url.Values, 8)}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/callback" {
+			http.NotFound(w, r)
+			return
+		}
+		l.brought <- r.URL.Query()
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = w.Write([]byte(`<!doctype html><title>Back</title><link rel="icon" href="data:,"><p id="landed">Back at the application</p>`))
+	}))
+	t.Cleanup(server.Close)
+	l.uri = server.URL + "/callback"
+	return l
+}
+
+func (l *landing) wait(t *testing.T) url.Values {
+	t.Helper()
+	select {
+	case values := <-l.brought:
+		return values
+	case <-time.After(20 * time.Second):
+		t.Fatal("the browser was not sent back to the application")
+		return nil
+	}
+}
+
+// connectorAt registers a connector whose callback is the landing.
+func connectorAt(t *testing.T, p *harness.Product, o harness.Office, l *landing, permissions ...string) harness.Connector {
+	t.Helper()
+	body := harness.ConnectorBody(p.BaseURL+"/v1", permissions...)
+	body["redirectUris"] = []string{l.uri}
+	object := o.Register(t, body).Wants(t, http.StatusCreated).Object(t)
+	connector := p.DemoConnector()
+	connector.ClientID, _ = object["clientId"].(string)
+	connector.RedirectURI, connector.Resource, connector.Scope = l.uri, p.BaseURL+"/v1", strings.Join(permissions, " ")
+	return connector
+}
+
+func TestInARealBrowserAConnectorIsLetIn(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office, landing := p.Office(t), newLanding(t)
+	for name, screen := range map[string]harness.Screen{"laptop": harness.Laptop, "telephone": harness.Telephone} {
+		attempt := connectorAt(t, p, office, landing, harness.ReadProgrammes, harness.WriteProgrammes).Begin()
+		browser := p.Browser(t, screen)
+		browser.Open(p.AuthorizeURL(attempt.Query))
+		browser.See("#email")
+		if text := browser.Text(); !strings.Contains(text, "Assistant of the office") {
+			t.Errorf("%s: the sign-in page does not say for whom: %s", name, text)
+		}
+		browser.SignIn(office.Head.Email, office.Head.Password)
+		browser.See(approveButton)
+		for _, words := range []string{office.Tenant.Name, "See programmes", "Add and change programmes", "30 days", strings.TrimPrefix(landing.uri[:len(landing.uri)-len("/callback")], "http://")} {
+			if text := browser.Text(); !strings.Contains(text, words) {
+				t.Errorf("%s: the consent page does not say %q", name, words)
+			}
+		}
+		browser.Click(approveButton)
+		browser.See("#landed")
+		brought := landing.wait(t)
+		if brought.Get("state") != attempt.Query.Get("state") || brought.Get("iss") != p.BaseURL {
+			t.Errorf("%s: state or iss is not what it was", name)
+		}
+		attempt.Post(t, attempt.CodeForm(brought.Get("code"))).Tokens(t)
+		if complaints := browser.Complaints(); len(complaints) > 0 {
+			t.Errorf("%s: the browser complains: %v", name, complaints)
+		}
+		app, _ := url.Parse(p.AppURL)
+		home, _ := url.Parse(landing.uri)
+		for _, host := range browser.Hosts() {
+			if host != app.Host && host != home.Host {
+				t.Errorf("%s: something was loaded from %s", name, host)
+			}
+		}
+	}
+}
+
+func TestInARealBrowserWithoutScriptDenialIsSentBack(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office, landing := p.Office(t), newLanding(t)
+	attempt := connectorAt(t, p, office, landing, harness.ReadProgrammes).Begin()
+	browser := p.Browser(t, harness.Laptop)
+	browser.WithoutScript()
+	browser.Open(p.AuthorizeURL(attempt.Query))
+	browser.SignIn(office.Head.Email, office.Head.Password)
+	browser.Click(denyButton)
+	if brought := landing.wait(t); brought.Get("error") != "access_denied" || brought.Get("state") != attempt.Query.Get("state") || brought.Has("code") {
+		t.Errorf("brought back: %v", brought)
+	}
+}
+
+func TestInARealBrowserTheKeyboardIsEnough(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office, landing := p.Office(t), newLanding(t)
+	attempt := connectorAt(t, p, office, landing, harness.ReadProgrammes).Begin()
+	browser := p.Browser(t, harness.Laptop)
+	browser.Open(p.AuthorizeURL(attempt.Query))
+	browser.See("#email")
+	if at := browser.Focused(); at != "E-mail address" {
+		t.Errorf("the focus begins at %q", at)
+	}
+	browser.Press(office.Head.Email)
+	browser.Press(harness.TabKey)
+	if at := browser.Focused(); at != "Password" {
+		t.Errorf("after the address the focus is at %q", at)
+	}
+	browser.Press(office.Head.Password)
+	browser.Press(harness.EnterKey)
+	browser.See(approveButton)
+	var order []string
+	for len(order) < 12 && !slices.Contains(order, "Approve") {
+		browser.Press(harness.TabKey)
+		order = append(order, browser.Focused())
+		if !harness.Ask[bool](browser, `getComputedStyle(document.activeElement).outlineStyle !== "none"`) {
+			t.Errorf("the focus cannot be seen at %q", order[len(order)-1])
+		}
+	}
+	want := []string{"Skip to the content", "Not you? Sign in as somebody else", "Connected apps", "Deny", "Approve"}
+	if !slices.Equal(order, want) {
+		t.Errorf("the focus goes %q, want %q", order, want)
+	}
+	browser.Press(harness.EnterKey)
+	if brought := landing.wait(t); !brought.Has("code") {
+		t.Errorf("brought back: %v", brought)
+	}
+}
+
+func TestInARealBrowserADoubleClickIsOneGrantWithAGoodCode(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office, landing := p.Office(t), newLanding(t)
+	connector := connectorAt(t, p, office, landing, harness.ReadProgrammes)
+	attempt := connector.Begin()
+	browser := p.Browser(t, harness.Laptop)
+	browser.Open(p.AuthorizeURL(attempt.Query))
+	browser.SignIn(office.Head.Email, office.Head.Password)
+	browser.DoubleClick(approveButton)
+	browser.See("#landed")
+	code := ""
+	for last := landing.wait(t); last != nil; {
+		code = last.Get("code")
+		select {
+		case last = <-landing.brought:
+		case <-time.After(time.Second):
+			last = nil
+		}
+	}
+	attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
+	if n := p.World.Count(t, `select count(*) from account.grants where client_id = $1`, connector.ClientID); n != 1 {
+		t.Errorf("%d grants", n)
+	}
+}
+
+// A browser tells a site where a form came from by Sec-Fetch-Site, but not over plain http to a host that is not this machine.
+// There the Origin header alone speaks, and it must not be null.
+func TestInARealBrowserSignInWorksOverPlainHTTPOnALocalNetwork(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	const name = "almoner.test"
+	browser := p.Browser(t, harness.Laptop, name)
+	app, _ := url.Parse(p.AppURL)
+	browser.Open("http://" + name + ":" + app.Port() + "/login?return=/oauth/authorize")
+	browser.SignIn(office.Head.Email, office.Head.Password)
+	browser.Leave("#email")
+	if text := browser.Text(); !strings.Contains(text, "This request cannot be used") {
+		t.Errorf("the sign-in led to: %s", text)
+	}
+}

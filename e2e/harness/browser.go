@@ -1,0 +1,229 @@
+package harness
+
+import (
+	"context"
+	"net/url"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// chromiumVariable names the Chromium to use; without it, the one in PATH.
+const chromiumVariable = "ALMONER_TEST_CHROMIUM"
+
+// Keys that have no letter.
+const (
+	TabKey   = kb.Tab
+	EnterKey = kb.Enter
+)
+
+// Screens that pages have to fit: a laptop, a telephone, and the narrowest that is still about.
+var (
+	Laptop    = Screen{1280, 800}
+	Telephone = Screen{390, 844}
+	Narrowest = Screen{360, 640}
+)
+
+// A Screen is a size in CSS pixels.
+type Screen struct{ Width, Height int64 }
+
+// A Browser is a real one, Chromium, and what somebody does at it. Elements are named by CSS selectors. It reaches this machine
+// alone.
+type Browser struct {
+	t      testing.TB
+	window context.Context
+
+	mu         sync.Mutex
+	requested  []string
+	complaints []string
+}
+
+const browserPatience = 30 * time.Second
+
+// Browser starts a browser that has never been here, with a profile of its own. names are host names that lead to this machine.
+func (p *Product) Browser(t testing.TB, screen Screen, names ...string) *Browser {
+	t.Helper()
+	rules := "MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1"
+	for _, name := range names {
+		rules = "MAP " + name + " 127.0.0.1, " + rules
+	}
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
+		chromedp.ExecPath(chromium(t)), chromedp.UserDataDir(t.TempDir()), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("host-resolver-rules", rules),
+		chromedp.WindowSize(int(screen.Width), int(screen.Height)),
+	)
+	allocator, stop := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
+	window, closeWindow := chromedp.NewContext(allocator)
+	b := &Browser{t: t, window: window}
+	t.Cleanup(func() {
+		_ = chromedp.Cancel(window)
+		closeWindow()
+		stop()
+	})
+	if err := chromedp.Listen(window, b.listen); err != nil {
+		t.Fatalf("start a browser: %v", err)
+	}
+	if err := chromedp.Do(window, chromedp.EmulateViewport(screen.Width, screen.Height)); err != nil {
+		t.Fatalf("start a browser: %v", err)
+	}
+	return b
+}
+
+func chromium(t testing.TB) string {
+	t.Helper()
+	if path := os.Getenv(chromiumVariable); path != "" {
+		return path
+	}
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	t.Fatalf("a real browser is needed: install chromium, or name one in %s", chromiumVariable)
+	return ""
+}
+
+func (b *Browser) listen(event any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch e := event.(type) {
+	case *network.EventRequestWillBeSent:
+		b.requested = append(b.requested, e.Request.URL)
+	case *log.EventEntryAdded:
+		if e.Entry.Level == log.EntryLevelError || e.Entry.Source == log.EntrySourceSecurity {
+			b.complaints = append(b.complaints, e.Entry.Text)
+		}
+	case *runtime.EventExceptionThrown:
+		b.complaints = append(b.complaints, e.ExceptionDetails.Text)
+	}
+}
+
+func (b *Browser) do(what string, steps ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.window, browserPatience)
+	defer cancel()
+	if err := chromedp.Do(ctx, steps...); err != nil {
+		at, _ := chromedp.Run(b.window, chromedp.Location())
+		at, _, _ = strings.Cut(at, "?")
+		b.t.Fatalf("%s at %s: %v", what, at, err)
+	}
+}
+
+// WithoutScript switches JavaScript off in the pages that are opened from now on.
+func (b *Browser) WithoutScript() {
+	b.t.Helper()
+	parameters := emulation.SetScriptExecutionDisabledParams{Value: true}
+	if _, err := chromedp.Call(b.window, emulation.SetScriptExecutionDisabled, parameters); err != nil {
+		b.t.Fatalf("switch JavaScript off: %v", err)
+	}
+}
+
+// Open opens an address.
+func (b *Browser) Open(address string) { b.t.Helper(); b.do("open", chromedp.Navigate(address)) }
+
+// See waits until an element can be seen.
+func (b *Browser) See(element string) {
+	b.t.Helper()
+	b.do("see "+element, chromedp.WaitVisible(chromedp.CSS(element)))
+}
+
+// Leave waits until an element is gone.
+func (b *Browser) Leave(element string) {
+	b.t.Helper()
+	b.do("leave "+element, chromedp.WaitNotPresent(chromedp.CSS(element)))
+}
+
+// Click clicks an element, once it can be seen.
+func (b *Browser) Click(element string) {
+	b.t.Helper()
+	b.do("click "+element, chromedp.Click(chromedp.CSS(element), chromedp.NodeVisible))
+}
+
+// DoubleClick clicks an element twice, as fast as people do by mistake.
+func (b *Browser) DoubleClick(element string) {
+	b.t.Helper()
+	b.do("click twice "+element, chromedp.DoubleClick(chromedp.CSS(element), chromedp.NodeVisible))
+}
+
+// Fill types into a field, once it can be seen.
+func (b *Browser) Fill(element, text string) {
+	b.t.Helper()
+	b.do("fill in "+element, chromedp.SendKeys(chromedp.CSS(element), text, chromedp.NodeVisible))
+}
+
+// Press types on the keyboard, wherever the focus is.
+func (b *Browser) Press(keys string) { b.t.Helper(); b.do("press a key", chromedp.KeyEvent(keys)) }
+
+// SignIn fills in the sign-in form that is on the page and sends it.
+func (b *Browser) SignIn(email, password string) {
+	b.t.Helper()
+	b.Fill("#email", email)
+	b.Fill("#password", password)
+	b.Click(`form[action="/login"] button`)
+}
+
+// Ask evaluates a JavaScript expression in the page.
+func Ask[T any](b *Browser, expression string) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.window, browserPatience)
+	defer cancel()
+	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
+	if err != nil {
+		b.t.Fatalf("ask the page: %v", err)
+	}
+	return value
+}
+
+// Text is what a person reads on the page, white space joined.
+func (b *Browser) Text() string {
+	b.t.Helper()
+	return strings.Join(strings.Fields(Ask[string](b, `document.body.innerText`)), " ")
+}
+
+// Picture is a screenshot of what is on the screen, as PNG.
+func (b *Browser) Picture() []byte {
+	b.t.Helper()
+	picture, err := chromedp.Run(b.window, chromedp.CaptureScreenshot())
+	if err != nil {
+		b.t.Fatalf("take a picture: %v", err)
+	}
+	return picture
+}
+
+// Focused names the element that has the focus: its label or its text, as a screen reader would begin.
+func (b *Browser) Focused() string {
+	b.t.Helper()
+	return Ask[string](b, `(() => { const e = document.activeElement; if (!e || e === document.body) return "";
+		return (e.getAttribute("aria-label") || (e.labels && e.labels[0] && e.labels[0].textContent) || e.textContent).trim() })()`)
+}
+
+// Hosts are those that the browser has sent requests to, each once.
+func (b *Browser) Hosts() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []string
+	for _, address := range b.requested {
+		if parsed, err := url.Parse(address); err == nil && parsed.Host != "" && !slices.Contains(out, parsed.Host) {
+			out = append(out, parsed.Host)
+		}
+	}
+	return out
+}
+
+// Complaints are the errors of the browser's console, blocked loads and violations of the policy among them.
+func (b *Browser) Complaints() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.complaints)
+}
