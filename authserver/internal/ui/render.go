@@ -27,6 +27,7 @@ var templateFiles embed.FS
 type Pages struct {
 	templates map[string]*template.Template
 	files     map[string]staticFile
+	offer     Offer
 	log       *slog.Logger
 }
 
@@ -65,7 +66,10 @@ type View interface {
 // Show answers with a page. retryAfter and such headers of the route are set before.
 func (p *Pages) Show(w http.ResponseWriter, r *http.Request, status int, view View) {
 	frame := view.frame()
-	frame.RequestID = web.RequestID(r.Context())
+	frame.RequestID, frame.Offer = web.RequestID(r.Context()), p.offer
+	if _, signIn := view.(*Login); signIn {
+		frame.AsksPasskey = p.offer.Passkeys
+	}
 	var page bytes.Buffer
 	if err := p.templates[view.page()].Execute(&page, view); err != nil {
 		p.log.Error("page", "request_id", frame.RequestID, "page", view.page(), "error", err)
@@ -90,8 +94,11 @@ func (p *Pages) headers(w http.ResponseWriter, frame *Frame) {
 	policy := "default-src 'none'; style-src 'self'; img-src 'self' data:; " +
 		"form-action " + strings.Join(append([]string{"'self'"}, frame.FormTargets...), " ") +
 		"; frame-ancestors 'none'; base-uri 'none'"
-	if frame.Script {
+	if frame.Script || frame.AsksPasskey {
 		policy += "; script-src 'self'"
+	}
+	if frame.AsksPasskey {
+		policy += "; connect-src 'self'" // the challenge
 	}
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Frame-Options", "DENY")

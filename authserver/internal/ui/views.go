@@ -14,6 +14,8 @@ type Frame struct {
 	Notice      string   // of what was just done
 	Problem     string   // of what was just refused
 	Script      bool     // copy buttons; the page works without
+	AsksPasskey bool     // a form of this page asks for a passkey, by a script
+	Offer       Offer    // set by Show
 	FormTargets []string // origins that a form of this page ends at, besides this one (CSP form-action)
 	RequestID   string   // set by Show
 }

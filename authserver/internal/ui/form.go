@@ -1,0 +1,32 @@
+package ui
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+)
+
+const maxForm = 64 << 10
+
+// ReadForm reads the body of a form in which no field stands twice. It answers 413 or 400 itself and says false otherwise.
+func (p *Pages) ReadForm(w http.ResponseWriter, r *http.Request) (url.Values, bool) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	err := r.ParseForm()
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		p.TooLarge(w, r)
+		return nil, false
+	}
+	for _, values := range r.PostForm {
+		if len(values) > 1 {
+			err = errors.New("a field stands twice")
+		}
+	}
+	if err != nil {
+		p.Fault(w, r, &Message{
+			Status: http.StatusBadRequest, Heading: "This form cannot be read",
+			Text: "What was sent is not a form of ours. Nothing was changed.", Next: "Go back and try again.",
+		})
+		return nil, false
+	}
+	return r.PostForm, true
+}
