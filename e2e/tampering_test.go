@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"strings"
 )
 
@@ -55,4 +56,8 @@ func lastBitFlipped(token string) string {
 	const base64url = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	at := strings.IndexByte(base64url, token[len(token)-1])
 	return token[:len(token)-1] + string(base64url[at^1])
+}
+
+func sorted(values []string) []string {
+	return slices.Sorted(slices.Values(values))
 }

@@ -21,13 +21,19 @@ type Answer struct {
 	Body    []byte
 }
 
-// String is what a failing test prints: no header, and no secret.
+// longestPrint is how much of a body a failing test prints, in bytes.
+const longestPrint = 2000
+
+// String is what a failing test prints: of a page what a person reads, no other header than Location, and no secret.
 func (a Answer) String() string {
-	body := a.Body
-	if len(body) > 2000 {
-		body = append(slices.Clone(body[:2000]), "…"...)
+	body := string(a.Body)
+	if strings.HasPrefix(a.Header.Get("Content-Type"), "text/html") {
+		body = readable(a.Body)
 	}
-	return fmt.Sprintf("%s\n  → %d %s\n  %s", a.Request, a.Status, Redact(a.Header.Get("Location")), Redact(string(body)))
+	if len(body) > longestPrint {
+		body = body[:longestPrint] + "…"
+	}
+	return fmt.Sprintf("%s\n  → %d %s\n  %s", a.Request, a.Status, Redact(a.Header.Get("Location")), Redact(body))
 }
 
 // Wants ends the test unless the status is the one wanted, and returns the answer.

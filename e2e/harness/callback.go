@@ -21,16 +21,16 @@ type Callback struct {
 func (p Page) Callback(t testing.TB) Callback {
 	t.Helper()
 	if p.Status != http.StatusSeeOther && p.Status != http.StatusFound {
-		t.Fatalf("want a redirect to the callback:\n%s\n  %s", p.Answer, Redact(p.Text()))
+		t.Fatalf("want a redirect to the callback:\n%s", p)
 	}
 	location := p.Header.Get("Location")
 	if strings.HasPrefix(location, "/") || strings.HasPrefix(location, p.person.product.AppURL) {
-		t.Fatalf("want a redirect to the callback, not within the app:\n%s", p.Answer)
+		t.Fatalf("want a redirect to the callback, not within the app:\n%s", p)
 	}
 	uri, query, _ := strings.Cut(location, "?")
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		t.Fatalf("the callback's query cannot be parsed:\n%s", p.Answer)
+		t.Fatalf("the callback's query cannot be parsed:\n%s", p)
 	}
 	return Callback{URI: uri, Values: values, Raw: query}
 }

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"crypto/rand"
+	"encoding/base64"
 	"net/http"
 	"net/url"
 	"testing"
@@ -73,4 +74,17 @@ func (a Answer) Tokens(t testing.TB) Tokens {
 		t.Fatalf("no access token:\n%s", a)
 	}
 	return tokens
+}
+
+// Form is the standard form of RFC 6749, section 4.1.3, with the secret in it (client_secret_post).
+func (a ConfidentialApp) Form(code string) url.Values {
+	return url.Values{
+		"grant_type": {"authorization_code"}, "client_id": {a.ClientID}, "client_secret": {a.Secret}, "code": {code},
+		"redirect_uri": {a.RedirectURI},
+	}
+}
+
+// Basic is the value of an Authorization header (RFC 6749, section 2.3.1).
+func Basic(clientID, secret string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(url.QueryEscape(clientID)+":"+url.QueryEscape(secret)))
 }

@@ -33,8 +33,14 @@ func newPage(t testing.TB, person *Person, address string, answer Answer) Page {
 }
 
 // Text is what a person reads, white space joined.
-func (p Page) Text() string {
-	visible := p.document.Find("body").Clone()
+func (p Page) Text() string { return readable(p.Body) }
+
+func readable(page []byte) string {
+	document, err := goquery.NewDocumentFromReader(bytes.NewReader(page))
+	if err != nil {
+		return ""
+	}
+	visible := document.Find("body")
 	visible.Find("script, style, template").Remove()
 	return strings.Join(strings.Fields(visible.Text()), " ")
 }
@@ -48,7 +54,7 @@ func (p Page) WantsText(t testing.TB, words ...string) {
 	text := p.Text()
 	for _, word := range words {
 		if !strings.Contains(text, word) {
-			t.Errorf("%s (%d): the page does not say %q:\n  %s", p.Request, p.Status, word, Redact(text))
+			t.Errorf("the page does not say %q:\n%s", word, p)
 		}
 	}
 }
@@ -96,7 +102,7 @@ func (p Page) FormWith(t testing.TB, selector string) Form {
 	element := p.document.Find(selector)
 	form := element.Closest("form")
 	if element.Length() != 1 || form.Length() != 1 || !strings.EqualFold(form.AttrOr("method", "get"), http.MethodPost) {
-		t.Fatalf("%s (%d): no single form to post with %s:\n  %s", p.Request, p.Status, selector, Redact(p.Text()))
+		t.Fatalf("no single form to post with %s:\n%s", selector, p)
 	}
 	action, err := p.URL.Parse(form.AttrOr("action", ""))
 	if err != nil {

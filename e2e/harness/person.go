@@ -91,11 +91,11 @@ func (p *Person) Arrive(t testing.TB, address string) Page {
 func (p *Person) Follow(t testing.TB, page Page) Page {
 	t.Helper()
 	if !page.leadsWithin() {
-		t.Fatalf("want a redirect within the app:\n%s", page.Answer)
+		t.Fatalf("want a redirect within the app:\n%s", page)
 	}
 	next, err := page.URL.Parse(page.Header.Get("Location"))
 	if err != nil {
-		t.Fatalf("redirected to what is no address:\n%s", page.Answer)
+		t.Fatalf("redirected to what is no address:\n%s", page)
 	}
 	return p.Open(t, next.String())
 }
@@ -115,7 +115,7 @@ func (p *Person) SignedIn(t testing.TB) *Person {
 	t.Helper()
 	login := p.Open(t, p.product.AppURL+"/login")
 	if answer := p.SignIn(t, login); answer.Status != http.StatusSeeOther {
-		t.Fatalf("sign-in failed:\n%s\n  %s", answer.Answer, Redact(answer.Text()))
+		t.Fatalf("sign-in failed:\n%s", answer)
 	}
 	return p
 }
@@ -125,7 +125,7 @@ func (p *Person) Consent(t testing.TB, request url.Values) Page {
 	t.Helper()
 	page := p.Arrive(t, p.product.AuthorizeURL(request))
 	if !page.IsConsent() {
-		t.Fatalf("want the consent page:\n%s\n  %s", page.Answer, Redact(page.Text()))
+		t.Fatalf("want the consent page:\n%s", page)
 	}
 	return page
 }

@@ -1,0 +1,104 @@
+package e2e
+
+import (
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// What changes between the page and the approval counts at the approval; and nothing that was not on the page is given.
+
+func TestWhatIsLostSinceThePageIsNotGiven(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	for name, c := range map[string]struct {
+		change func(t *testing.T, office harness.Office)
+	}{
+		"membership":      {func(t *testing.T, o harness.Office) { p.World.Leave(t, o.Tenant, o.Head) }},
+		"LLM integration": {func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Tenant, false) }},
+		"all permissions": {func(t *testing.T, o harness.Office) { p.World.Permit(t, o.Tenant, o.Head) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			office := p.Office(t)
+			connector := office.Connector(t, harness.ReadProgrammes)
+			page := p.Person(t, office.Head).Consent(t, connector.Begin().Query)
+			c.change(t, office)
+			wantsNothingGiven(t, p, page.Press(t, "approve"), connector.ClientID, http.StatusForbidden)
+		})
+	}
+	t.Run("one permission", func(t *testing.T) {
+		office := p.Office(t)
+		connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+		attempt := connector.Begin()
+		page := p.Person(t, office.Head).Consent(t, attempt.Query)
+		p.World.Permit(t, office.Tenant, office.Head, harness.ReadProgrammes)
+		if tokens := attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t); tokens.Scope != harness.ReadProgrammes {
+			t.Errorf("granted %q", tokens.Scope)
+		}
+	})
+	t.Run("a confidential application's permission", func(t *testing.T) {
+		office := p.Office(t)
+		app := office.Confidential(t, "", harness.ReadProgrammes, harness.WriteProgrammes)
+		page := p.Person(t, office.Head).Consent(t, app.Request())
+		p.World.Permit(t, office.Tenant, office.Head, harness.ReadProgrammes)
+		wantsNothingGiven(t, p, page.Press(t, "approve"), app.ClientID, http.StatusForbidden)
+	})
+	t.Run("the application", func(t *testing.T) {
+		office := p.Office(t)
+		connector := office.Connector(t, harness.ReadProgrammes)
+		page := p.Person(t, office.Head).Consent(t, connector.Begin().Query)
+		p.As(office.Token).Send(t, http.MethodDelete, office.Clients()+"/"+connector.ClientID, "", "").Wants(t, http.StatusNoContent)
+		wantsNothingGiven(t, p, page.Press(t, "approve"), connector.ClientID, http.StatusBadRequest, http.StatusForbidden)
+	})
+}
+
+func TestWhatIsGainedSinceThePageIsNotGiven(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	reader := office.Member(t, harness.ReadProgrammes)
+	attempt := connector.Begin()
+	page := p.Person(t, reader).Consent(t, attempt.Query)
+	p.World.Permit(t, office.Tenant, reader, harness.ReadProgrammes, harness.WriteProgrammes)
+	tokens := attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t)
+	if tokens.Scope != harness.ReadProgrammes {
+		t.Errorf("granted %q, but the page asked for reading alone", tokens.Scope)
+	}
+}
+
+// Eight clicks at once are one grant, and one of their codes works.
+func TestApprovalsAtOnceAreOneGrant(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	connector := office.Connector(t, harness.ReadProgrammes)
+	head := p.Person(t, office.Head)
+	attempt := connector.Begin()
+	page := head.Consent(t, attempt.Query)
+	codes := make(chan string, 8)
+	var clicks sync.WaitGroup
+	for range cap(codes) {
+		clicks.Go(func() {
+			answer := page.Press(t, "approve")
+			if answer.Status == http.StatusSeeOther {
+				codes <- answer.Callback(t).Code()
+			}
+		})
+	}
+	clicks.Wait()
+	close(codes)
+	good := 0
+	for code := range codes {
+		if answer := attempt.Post(t, attempt.CodeForm(code)); answer.Status == http.StatusOK {
+			good++
+		} else {
+			answer.WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+		}
+	}
+	if count := grantsOf(t, p, connector.ClientID); good != 1 || count != 1 {
+		t.Errorf("%d codes worked, %d grants were made, want one of each", good, count)
+	}
+}

@@ -1,0 +1,185 @@
+package e2e
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Contract, section 4: the approval "is a POST bound to the browser's session and to what was on the page".
+
+// wantsNothingGiven checks that a refused approval is a page and has left no grant that counts.
+func wantsNothingGiven(t *testing.T, p *harness.Product, page harness.Page, client string, statuses ...int) {
+	t.Helper()
+	fits := false
+	for _, status := range statuses {
+		fits = fits || page.Status == status
+	}
+	if !fits || page.Header.Get("Location") != "" {
+		t.Errorf("want a page with one of %v:\n%s", statuses, page)
+	}
+	if count := grantsOf(t, p, client); count != 0 {
+		t.Errorf("%d grants were made", count)
+	}
+}
+
+func TestApprovalFromAnotherOriginIsRefused(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	for name, header := range map[string]http.Header{
+		"Origin":                       {"Origin": {"https://evil.example"}},
+		"Origin null":                  {"Origin": {"null"}},
+		"Origin, other port":           {"Origin": {p.BaseURL}},
+		"Sec-Fetch-Site":               {"Sec-Fetch-Site": {"cross-site"}},
+		"Sec-Fetch-Site, same site":    {"Sec-Fetch-Site": {"same-site"}},
+		"own Origin, cross-site fetch": {"Sec-Fetch-Site": {"cross-site"}, "Origin": {p.AppURL}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			connector := office.Connector(t, harness.ReadProgrammes)
+			head.Header = http.Header{}
+			page := head.Consent(t, connector.Begin().Query)
+			for _, button := range []string{"approve", "deny"} {
+				head.Header = header
+				wantsNothingGiven(t, p, page.Press(t, button), connector.ClientID, http.StatusForbidden)
+			}
+			head.Header = http.Header{}
+			page.Approve(t) // the true browser is not held up by the attempt
+		})
+	}
+}
+
+// What browsers really send, and what callers without these headers do ("judged by session and ticket").
+func TestApprovalFromTheOwnPageIsTaken(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
+	for _, header := range []http.Header{
+		{}, {"Origin": {p.AppURL}}, {"Sec-Fetch-Site": {"same-origin"}, "Origin": {p.AppURL}}, {"Sec-Fetch-Site": {"same-origin"}},
+	} {
+		owner.Header = header
+		owner.Consent(t, p.DemoConnector().Begin().Query).Approve(t)
+	}
+}
+
+func TestApprovalFromAnotherSessionIsRefused(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	victim, colleague := p.Person(t, office.Head), p.Person(t, office.Member(t, harness.Everything()...)).SignedIn(t)
+	again := p.Person(t, office.Head).SignedIn(t) // the same person at another browser
+	nobody := p.Person(t, office.Head)
+	for name, other := range map[string]*harness.Person{"another user": colleague, "another session of the user": again, "not signed in": nobody} {
+		t.Run(name, func(t *testing.T) {
+			connector := office.Connector(t, harness.ReadProgrammes)
+			page := victim.Consent(t, connector.Begin().Query)
+			wantsNothingGiven(t, p, other.Submit(t, page.DecisionForm(t, "approve")), connector.ClientID, http.StatusForbidden)
+			page.Approve(t)
+		})
+	}
+}
+
+func TestApprovalTrustsNothingButTheTicket(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	t.Run("ticket forged, cut, missing, twice", func(t *testing.T) {
+		connector := office.Connector(t, harness.ReadProgrammes)
+		form := head.Consent(t, connector.Begin().Query).DecisionForm(t, "approve")
+		ticket := form.Fields.Get("ticket")
+		for _, tickets := range [][]string{{alterLast(ticket)}, {ticket[:len(ticket)-4]}, {""}, nil, {ticket, ticket}, {"nonsense"}, {ticket + "="}} {
+			form.Fields["ticket"] = tickets
+			wantsNothingGiven(t, p, head.Submit(t, form), connector.ClientID, http.StatusForbidden, http.StatusBadRequest)
+		}
+	})
+	t.Run("fields that the page does not have", func(t *testing.T) {
+		connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+		attempt := connector.Begin()
+		attempt.Query = change(attempt.Query, "scope", harness.ReadProgrammes)
+		form := head.Consent(t, attempt.Query).DecisionForm(t, "approve")
+		for name, value := range map[string]string{
+			"redirect_uri": "https://evil.example/", "scope": harness.WriteProgrammes, "state": "x", "client_id": p.DemoConnector().ClientID,
+			"user": p.Demo.Users.Owner.ID, "permissions": harness.WriteProgrammes,
+		} {
+			form.Fields.Set(name, value)
+		}
+		callback := head.Submit(t, form).Callback(t)
+		if callback.URI != connector.RedirectURI || callback.Values.Get("state") != attempt.Query.Get("state") {
+			t.Error("a field of the form moved the callback or the state")
+		}
+		if tokens := attempt.Post(t, attempt.CodeForm(callback.Code())).Tokens(t); tokens.Scope != harness.ReadProgrammes {
+			t.Errorf("a field of the form changed the scope to %q", tokens.Scope)
+		}
+	})
+	t.Run("no decision", func(t *testing.T) {
+		connector := office.Connector(t, harness.ReadProgrammes)
+		form := head.Consent(t, connector.Begin().Query).DecisionForm(t, "approve")
+		for _, decisions := range [][]string{nil, {""}, {"Approve"}, {"yes"}, {"approve", "deny"}, {"deny", "approve"}} {
+			form.Fields["decision"] = decisions
+			wantsNothingGiven(t, p, head.Submit(t, form), connector.ClientID, http.StatusBadRequest)
+		}
+	})
+}
+
+func TestGetNeverApproves(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	connector := office.Connector(t, harness.ReadProgrammes)
+	attempt := connector.Begin()
+	form := head.Consent(t, attempt.Query).DecisionForm(t, "approve")
+	query := url.Values{}
+	for _, values := range []url.Values{attempt.Query, form.Fields} {
+		for name := range values {
+			query.Set(name, values.Get(name))
+		}
+	}
+	for _, address := range []string{form.Action + "?" + form.Fields.Encode(), form.Action + "?" + query.Encode()} {
+		for _, method := range []string{http.MethodGet, http.MethodHead} {
+			if page := head.Request(t, method, address, "", ""); page.Header.Get("Location") != "" {
+				t.Errorf("a redirect:\n%s", page)
+			}
+		}
+		head.Request(t, http.MethodPost, address, "application/x-www-form-urlencoded", "")
+	}
+	if count := grantsOf(t, p, connector.ClientID); count != 0 {
+		t.Errorf("%d grants were made", count)
+	}
+}
+
+// Double click: one grant, and the second approval replaces the code that is still unused.
+func TestSecondApprovalReplacesTheUnusedCode(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	connector := office.Connector(t, harness.ReadProgrammes)
+	attempt := connector.Begin()
+	page := p.Person(t, office.Head).Consent(t, attempt.Query)
+	first, second := page.Approve(t), page.Approve(t)
+	if first == second {
+		t.Fatal("both approvals gave the same code")
+	}
+	if count := grantsOf(t, p, connector.ClientID); count != 1 {
+		t.Errorf("%d grants for one page", count)
+	}
+	attempt.Post(t, attempt.CodeForm(first)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	tokens := attempt.Post(t, attempt.CodeForm(second)).Tokens(t)
+
+	// Back, and approved once more: redeemed already, so a page says so and nothing changes.
+	for _, button := range []string{"approve", "deny"} {
+		late := page.Press(t, button)
+		if button == "approve" && (late.Header.Get("Location") != "" || late.Status < 400) {
+			t.Errorf("approved a third time, after the code was redeemed:\n%s", late)
+		}
+	}
+	p.In(office.Tenant, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	connector.Refresh(t, tokens.RefreshToken).Tokens(t)
+	if count := grantsOf(t, p, connector.ClientID); count != 1 {
+		t.Errorf("%d grants for one page", count)
+	}
+}

@@ -1,0 +1,191 @@
+package e2e
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Contract, section 4: which requests get a page, which are redirected, and in which order they are judged.
+
+// change returns the request with one parameter replaced; without values it is left out.
+func change(request url.Values, name string, values ...string) url.Values {
+	out := url.Values{}
+	for key, value := range request {
+		out[key] = value
+	}
+	out[name] = values
+	return out
+}
+
+// Who cannot be told apart from an attacker gets a page, before login and after it, and no redirect ever.
+func TestBadClientOrCallbackIsAPage(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	app, connector := p.DemoConfidential().Request(), p.DemoConnector().Begin().Query
+	callback := app.Get("redirect_uri")
+	requests := map[string]url.Values{
+		"unknown client":          change(app, "client_id", uuid.NewString()),
+		"client no identifier":    change(app, "client_id", "nonsense"),
+		"client in capitals":      change(app, "client_id", strings.ToUpper(app.Get("client_id"))),
+		"client in braces":        change(app, "client_id", "{"+app.Get("client_id")+"}"),
+		"client NUL":              change(app, "client_id", "\x00"),
+		"a service":               change(app, "client_id", p.Demo.Clients.Service.ClientID),
+		"no client":               change(app, "client_id"),
+		"empty client":            change(app, "client_id", ""),
+		"no callback":             change(app, "redirect_uri"),
+		"empty callback":          change(app, "redirect_uri", ""),
+		"other callback":          change(app, "redirect_uri", "https://evil.example/callback"),
+		"callback, slash":         change(app, "redirect_uri", callback+"/"),
+		"callback, query":         change(app, "redirect_uri", callback+"?x=1"),
+		"callback, fragment":      change(app, "redirect_uri", callback+"#x"),
+		"callback, loopback port": change(app, "redirect_uri", strings.Replace(callback, ":8090", ":8091", 1)),
+		"callback, loopback name": change(app, "redirect_uri", strings.Replace(callback, "127.0.0.1", "localhost", 1)),
+		"callback, capitals":      change(app, "redirect_uri", strings.ToUpper(callback)),
+		"callback, path up":       change(app, "redirect_uri", strings.Replace(callback, "/callback", "/x/../callback", 1)),
+		"callback, user":          change(app, "redirect_uri", strings.Replace(callback, "127.0.0.1", "127.0.0.1@evil.example", 1)),
+		"callback, prefix":        change(app, "redirect_uri", strings.TrimSuffix(callback, "k")),
+		"connector, port":         change(connector, "redirect_uri", strings.Replace(callback, ":8090", ":8091", 1)),
+		"client twice":            change(app, "client_id", app.Get("client_id"), app.Get("client_id")),
+		"callback twice":          change(app, "redirect_uri", callback, callback),
+		"state twice":             change(app, "state", "a", "b"),
+		"scope twice":             change(connector, "scope", harness.ReadProgrammes, harness.ReadProgrammes),
+		"resource twice":          change(connector, "resource", connector.Get("resource"), connector.Get("resource")),
+		"unknown parameter twice": change(app, "prompt", "login", "consent"),
+	}
+	stranger, owner := p.Person(t, p.Demo.Users.Owner), p.Person(t, p.Demo.Users.Owner).SignedIn(t)
+	for name, request := range requests {
+		t.Run(name, func(t *testing.T) {
+			stranger.Open(t, p.AuthorizeURL(request)).WantsPage(t, http.StatusBadRequest)
+			owner.Open(t, p.AuthorizeURL(request)).WantsPage(t, http.StatusBadRequest)
+		})
+	}
+}
+
+func TestRawQueriesThatCannotBeReadAreAPage(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	stranger := p.Person(t, p.Demo.Users.Owner)
+	good := p.DemoConfidential().Request().Encode()
+	for _, query := range []string{"", "client_id=%zz", good + "&x=%zz"} {
+		page := stranger.Open(t, p.AppURL+"/oauth/authorize?"+query)
+		page.WantsPage(t, http.StatusBadRequest)
+	}
+}
+
+type mistake struct {
+	request url.Values
+	codes   []string
+}
+
+// connectorMistakes are requests of a known client with its own callback that are wrong in one way.
+func connectorMistakes(q url.Values, otherResource string) map[string]mistake {
+	is := func(request url.Values, codes ...string) mistake { return mistake{request, codes} }
+	return map[string]mistake{
+		"response_type token":    is(change(q, "response_type", "token"), "unsupported_response_type"),
+		"response_type two":      is(change(q, "response_type", "code token"), "unsupported_response_type"),
+		"response_type capitals": is(change(q, "response_type", "CODE"), "unsupported_response_type"),
+		// "required", and "any response_type but code": the contract leaves open which of the two a missing one is.
+		"response_type missing": is(change(q, "response_type"), "invalid_request", "unsupported_response_type"),
+		"challenge missing":     is(change(q, "code_challenge"), "invalid_request"),
+		"challenge empty":       is(change(q, "code_challenge", ""), "invalid_request"),
+		"challenge short":       is(change(q, "code_challenge", "abc"), "invalid_request"),
+		"challenge, bad letter": is(change(q, "code_challenge", strings.Repeat("*", 43)), "invalid_request"),
+		"method missing":        is(change(q, "code_challenge_method"), "invalid_request"),
+		"method plain":          is(change(q, "code_challenge_method", "plain"), "invalid_request"),
+		"method small":          is(change(q, "code_challenge_method", "s256"), "invalid_request"),
+		"resource other":        is(change(q, "resource", otherResource), "invalid_target"),
+		"resource slash":        is(change(q, "resource", q.Get("resource")+"/"), "invalid_target"),
+		"resource below":        is(change(q, "resource", q.Get("resource")+"/programmes"), "invalid_target"),
+		"resource capitals":     is(change(q, "resource", strings.ToUpper(q.Get("resource"))), "invalid_target"),
+		// "required", and RFC 8707 calls a missing resource invalid_target: open too.
+		"resource missing":     is(change(q, "resource"), "invalid_request", "invalid_target"),
+		"scope unknown":        is(change(q, "scope", "programmes:delete:programmes"), "invalid_scope"),
+		"scope one unknown":    is(change(q, "scope", harness.ReadProgrammes+" nonsense"), "invalid_scope"),
+		"scope capitals":       is(change(q, "scope", "Programmes:Read:Programmes"), "invalid_scope"),
+		"scope wildcard":       is(change(q, "scope", "programmes:*:programmes"), "invalid_scope"),
+		"scope, tab":           is(change(q, "scope", harness.ReadProgrammes+"\t"+harness.WriteProgrammes), "invalid_scope"),
+		"scope, only surplus":  is(change(q, "scope", harness.ReadForms+" "+harness.WriteForms), "invalid_scope"),
+		"scope, API access":    is(change(q, "scope", harness.APIAccess), "invalid_scope"),
+		"state missing":        is(change(q, "state"), "invalid_request"),
+		"state empty":          is(change(q, "state", ""), "invalid_request"),
+		"state over the limit": is(change(q, "state", strings.Repeat("s", 2049)), "invalid_request"),
+	}
+}
+
+func confidentialMistakes(q url.Values) map[string]mistake {
+	pkce := change(q, "code_challenge", harness.Challenge(strings.Repeat("v", 43)))
+	return map[string]mistake{
+		"confidential, response_type token":  {change(q, "response_type", "token"), []string{"unsupported_response_type"}},
+		"confidential, state missing":        {change(q, "state"), []string{"invalid_request"}},
+		"confidential, state empty":          {change(q, "state", ""), []string{"invalid_request"}},
+		"confidential, state over the limit": {change(q, "state", strings.Repeat("é", 1025)), []string{"invalid_request"}},
+		"confidential, challenge plain":      {change(pkce, "code_challenge_method", "plain"), []string{"invalid_request"}},
+		"confidential, challenge, no method": {pkce, []string{"invalid_request"}},
+	}
+}
+
+func TestOtherMistakesAreRedirectedToTheCallback(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
+	mistakes := connectorMistakes(p.DemoConnector().Begin().Query, p.Demo.Clients.MCP.Resource)
+	for name, m := range confidentialMistakes(p.DemoConfidential().Request()) {
+		mistakes[name] = m
+	}
+	for name, m := range mistakes {
+		t.Run(name, func(t *testing.T) {
+			state := m.request.Get("state")
+			if len(state) > 2048 {
+				state = "" // it does not come back
+			}
+			page := owner.Open(t, p.AuthorizeURL(m.request))
+			page.Callback(t).WantsError(t, m.request.Get("redirect_uri"), state, p.BaseURL, m.codes...)
+		})
+	}
+}
+
+// "then login (RFC 9700 4.11.2: nobody is redirected before)": a link with a mistake is no open redirector.
+func TestNobodyIsRedirectedBeforeLogin(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	for name, m := range connectorMistakes(p.DemoConnector().Begin().Query, p.Demo.Clients.MCP.Resource) {
+		t.Run(name, func(t *testing.T) {
+			visitor := p.Person(t, p.Demo.Users.Owner)
+			page := visitor.Open(t, p.AuthorizeURL(m.request))
+			if page.Status >= 300 && page.Status < 400 {
+				page = visitor.Follow(t, page) // within the app, or the test ends here
+			}
+			if !page.IsLogin() {
+				t.Fatalf("want the login page:\n%s", page)
+			}
+			after := visitor.SignIn(t, page)
+			if visitor.Follow(t, after).Callback(t).Values.Get("error") == "" {
+				t.Error("no error after login")
+			}
+		})
+	}
+}
+
+// Order: the other parameters come before membership and LLM integration, and those before consent.
+func TestParametersAreJudgedBeforeMembership(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	connector := office.Connector(t, harness.ReadProgrammes)
+	stranger := p.Person(t, p.World.User(t)).SignedIn(t)
+	q := connector.Begin().Query
+	stranger.Open(t, p.AuthorizeURL(change(q, "scope", "nonsense"))).Callback(t).
+		WantsError(t, connector.RedirectURI, q.Get("state"), p.BaseURL, "invalid_scope")
+	stranger.Open(t, p.AuthorizeURL(q)).WantsPage(t, http.StatusForbidden)
+	p.World.SetLLM(t, office.Tenant, false)
+	head := p.Person(t, office.Head).SignedIn(t)
+	head.Open(t, p.AuthorizeURL(change(q, "resource", "https://x.example"))).Callback(t).
+		WantsError(t, connector.RedirectURI, q.Get("state"), p.BaseURL, "invalid_target")
+	head.Open(t, p.AuthorizeURL(q)).WantsPage(t, http.StatusForbidden)
+}

@@ -1,0 +1,201 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Spec 3 and 4.3, contract section 3: a code is good for 60 seconds and once.
+
+func TestSecondExchangeFailsAndEndsTheGrant(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	api := func(token string) harness.Answer { return p.In(office.Tenant, token).Get(t, programmes) }
+	t.Run("confidential", func(t *testing.T) {
+		app := office.Confidential(t, "", harness.ReadProgrammes)
+		code := app.Code(t, head)
+		tokens := app.Exchange(t, app.Body(code)).Tokens(t)
+		api(tokens.AccessToken).Wants(t, http.StatusOK)
+		app.Exchange(t, app.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+		api(tokens.AccessToken).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+		app.Exchange(t, app.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	})
+	t.Run("connector, after refreshes", func(t *testing.T) {
+		attempt := office.Connector(t, harness.ReadProgrammes).Begin()
+		code := attempt.Code(t, head)
+		tokens := attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
+		later := attempt.Refresh(t, tokens.RefreshToken).Tokens(t)
+		attempt.Post(t, attempt.CodeForm(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+		for _, token := range []string{tokens.AccessToken, later.AccessToken} {
+			api(token).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+		}
+		attempt.Refresh(t, later.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	})
+}
+
+// "if it is otherwise valid (client, redirect URI, resource, verifier)": who only found a used code ends nobody's access.
+func TestSecondExchangeThatIsNotValidEndsNothing(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	other := office.Connector(t, harness.ReadProgrammes)
+	attempt := office.Connector(t, harness.ReadProgrammes).Begin()
+	code := attempt.Code(t, head)
+	tokens := attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
+	for name, value := range map[string]string{
+		"code_verifier": strings.Repeat("w", 52), "redirect_uri": attempt.RedirectURI + "/", "resource": p.BaseURL + "/mcp", "client_id": other.ClientID,
+		"code": alterLast(code),
+	} {
+		attempt.Post(t, change(attempt.CodeForm(code), name, value)).WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_target")
+	}
+	app := office.Confidential(t, "", harness.ReadProgrammes)
+	appCode := app.Code(t, head)
+	long := app.Exchange(t, app.Body(appCode)).Tokens(t)
+	for name, value := range map[string]string{"client_secret": alterLast(app.Secret), "redirect_uri": app.RedirectURI + "/"} {
+		body := app.Body(appCode)
+		body[name] = value
+		app.Exchange(t, body).WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_client")
+	}
+	for _, token := range []string{tokens.AccessToken, long.AccessToken} {
+		p.In(office.Tenant, token).Get(t, programmes).Wants(t, http.StatusOK)
+	}
+	attempt.Refresh(t, tokens.RefreshToken).Tokens(t)
+}
+
+// "A wrong redirect URI, verifier or resource does not burn the code; the fifth does"
+func TestFifthMistakeBurnsTheCode(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	connector := office.Connector(t, harness.ReadProgrammes)
+	mistakes := []struct{ name, value, code string }{
+		{"code_verifier", strings.Repeat("w", 52), "invalid_grant"}, {"redirect_uri", connector.RedirectURI + "/", "invalid_grant"},
+		{"resource", p.BaseURL + "/mcp", "invalid_target"},
+	}
+	for kind := range mistakes {
+		t.Run("mixed from "+mistakes[kind].name, func(t *testing.T) {
+			attempt := connector.Begin()
+			code := attempt.Code(t, head)
+			err := func(i int, more ...string) {
+				m := mistakes[(kind+i)%len(mistakes)]
+				attempt.Post(t, change(attempt.CodeForm(code), m.name, m.value)).WantsFlat(t, http.StatusBadRequest, append(more, m.code)...)
+			}
+			for i := range 4 {
+				err(i)
+			}
+			attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
+
+			attempt = connector.Begin()
+			code = attempt.Code(t, head)
+			for i := range 4 {
+				err(i)
+			}
+			err(4, "invalid_grant") // a wrong resource, and the end of the code: either may be named
+			attempt.Post(t, attempt.CodeForm(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+		})
+	}
+}
+
+// "another client, or a wrong secret, does not count"
+func TestMistakesOfStrangersDoNotBurnTheCode(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	app, stranger := office.Confidential(t, "", harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
+	code := app.Code(t, head)
+	for range 6 {
+		stranger.Exchange(t, stranger.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+		body := app.Body(code)
+		body["client_secret"], body["redirect_uri"] = alterLast(app.Secret), "https://evil.example/"
+		app.Exchange(t, body).WantsFlat(t, http.StatusBadRequest, "invalid_client")
+	}
+	app.Exchange(t, app.Body(code)).Tokens(t)
+
+	connector, other := office.Connector(t, harness.ReadProgrammes), office.Connector(t, harness.ReadProgrammes)
+	attempt := connector.Begin()
+	code = attempt.Code(t, head)
+	for range 6 {
+		other.Post(t, change(attempt.CodeForm(code), "client_id", other.ClientID)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	}
+	attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
+}
+
+func TestMisspelledCodeIsRefusedAndHarmsNothing(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	attempt := p.DemoConnector().Begin()
+	code := attempt.Code(t, p.Person(t, p.Demo.Users.Owner))
+	for name, wrong := range misspellings(code) {
+		t.Run(name, func(t *testing.T) {
+			attempt.Post(t, change(attempt.CodeForm(code), "code", wrong)).WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_request")
+		})
+	}
+	attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
+}
+
+// The clock is the wall's: no row is moved, this test waits.
+func TestCodeIsGoodForAMinute(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
+	early, late := p.DemoConnector().Begin(), p.DemoConnector().Begin()
+	app := p.DemoConfidential()
+	earlyCode := early.Code(t, owner)
+	began := time.Now()
+	lateCode, appCode := late.Code(t, owner), app.Code(t, owner)
+	time.Sleep(time.Until(began.Add(54 * time.Second)))
+	early.Post(t, early.CodeForm(earlyCode)).Tokens(t)
+	time.Sleep(time.Until(began.Add(62 * time.Second)))
+	late.Post(t, late.CodeForm(lateCode)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	app.Exchange(t, app.Body(appCode)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+}
+
+// "At exchange … the user must still be a member … and hold at least one of the granted permissions, and (connector) the
+// workspace's LLM integration must still be on"; "a refusal by those … consumes nothing".
+func TestExchangeChecksTheUserAndConsumesNothing(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	all := harness.Everything()
+	for name, c := range map[string]struct {
+		away, back func(*testing.T, harness.Office)
+	}{
+		"membership": {
+			func(t *testing.T, o harness.Office) { p.World.Leave(t, o.Tenant, o.Head) },
+			func(t *testing.T, o harness.Office) { p.World.Join(t, o.Tenant, o.Head, all...) },
+		},
+		"permissions": {
+			func(t *testing.T, o harness.Office) { p.World.Permit(t, o.Tenant, o.Head, harness.ReadForms) },
+			func(t *testing.T, o harness.Office) { p.World.Permit(t, o.Tenant, o.Head, all...) },
+		},
+		"LLM integration": {
+			func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Tenant, false) },
+			func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Tenant, true) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			office := p.Office(t)
+			head := p.Person(t, office.Head)
+			attempt, app := office.Connector(t, harness.ReadProgrammes).Begin(), office.Confidential(t, "", harness.ReadProgrammes)
+			code, appCode := attempt.Code(t, head), app.Code(t, head)
+			c.away(t, office)
+			for range 6 {
+				attempt.Post(t, attempt.CodeForm(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+			}
+			if name != "LLM integration" { // which is no business of confidential applications
+				app.Exchange(t, app.Body(appCode)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+			}
+			c.back(t, office)
+			attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
+			app.Exchange(t, app.Body(appCode)).Tokens(t)
+		})
+	}
+}

@@ -1,0 +1,167 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Contract, section 4: what the consent page shows, and what its two buttons do.
+
+func TestConsentPageNamesWhatIsAsked(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head).SignedIn(t)
+	connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	page := head.Consent(t, connector.Begin().Query)
+	page.WantsPage(t, http.StatusOK)
+	// The permissions in plain words: those of the registry's titles, not their identifiers.
+	page.WantsText(t, "Assistant of the office", office.Tenant.Name, "See programmes", "Add and change programmes", "30 days", "app.canal-lane.example")
+	app := office.Confidential(t, "", harness.ReadProgrammes)
+	page = head.Consent(t, app.Request())
+	page.WantsText(t, "Gift Aid export", office.Tenant.Name, "See programmes", "90 days", "app.canal-lane.example")
+	if strings.Contains(page.Text(), "Add and change programmes") {
+		t.Error("the page names a permission that is not asked for")
+	}
+}
+
+func TestConsentPageWorksWithoutJavaScript(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	page := p.Person(t, p.Demo.Users.Owner).Consent(t, p.DemoConnector().Begin().Query)
+	if scripts := page.Find("script, [onclick], [onsubmit]").Length(); scripts != 0 {
+		t.Errorf("%d scripts on the consent page", scripts)
+	}
+	for _, button := range []string{"approve", "deny"} {
+		form := page.Find(`button[type=submit][name=decision][value=` + button + `]`).Closest("form")
+		if !strings.EqualFold(form.AttrOr("method", ""), "post") {
+			t.Errorf("%s is no button of a form that posts", button)
+		}
+	}
+	policy := page.Header.Get("Content-Security-Policy")
+	for _, directive := range []string{"form-action 'self' http://127.0.0.1:8090", "frame-ancestors 'none'"} {
+		if !strings.Contains(policy, directive) {
+			t.Errorf("the policy %q lacks %q", policy, directive)
+		}
+	}
+	if page.Header.Get("Cache-Control") != "no-store" {
+		t.Errorf("the page may be kept: Cache-Control %q", page.Header.Get("Cache-Control"))
+	}
+}
+
+func TestApprovalRedirectsWithCodeStateAndIssuer(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	owner := p.Person(t, p.Demo.Users.Owner)
+	for name, request := range map[string]map[string][]string{
+		"confidential": p.DemoConfidential().Request(), "connector": p.DemoConnector().Begin().Query,
+	} {
+		t.Run(name, func(t *testing.T) {
+			page := owner.Consent(t, request).Press(t, "approve")
+			page.Wants(t, http.StatusSeeOther)
+			callback := page.Callback(t)
+			if got := strings.Join(callback.Names(), " "); got != "code iss state" || callback.URI != request["redirect_uri"][0] {
+				t.Errorf("redirected to %s with %s", callback.URI, got)
+			}
+			if callback.Values.Get("state") != request["state"][0] || callback.Values.Get("iss") != p.BaseURL {
+				t.Error("state or iss is not what it should be")
+			}
+			if !strings.HasPrefix(callback.Code(), "alm_ac_") {
+				t.Error("the code is not spelled as section 2 of the contract says")
+			}
+		})
+	}
+}
+
+func TestDenialRedirectsWithAccessDeniedAndGrantsNothing(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	connector := office.Connector(t, harness.ReadProgrammes)
+	attempt := connector.Begin()
+	page := p.Person(t, office.Head).Consent(t, attempt.Query).Press(t, "deny")
+	page.Wants(t, http.StatusSeeOther)
+	page.Callback(t).WantsError(t, connector.RedirectURI, attempt.Query.Get("state"), p.BaseURL, "access_denied")
+	if count := grantsOf(t, p, connector.ClientID); count != 0 {
+		t.Errorf("%d grants after a denial", count)
+	}
+}
+
+// grantsOf counts what consents to an application have left behind.
+func grantsOf(t *testing.T, p *harness.Product, client string) int {
+	t.Helper()
+	return p.World.Count(t, `select count(*) from account.grants where client_id = $1`, client)
+}
+
+func TestNonMemberIsToldSo(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	stranger := p.Person(t, p.World.User(t)).SignedIn(t)
+	stranger.Open(t, p.AuthorizeURL(office.Confidential(t, "", harness.ReadProgrammes).Request())).WantsPage(t, http.StatusForbidden)
+	stranger.Open(t, p.AuthorizeURL(office.Connector(t, harness.ReadProgrammes).Begin().Query)).WantsPage(t, http.StatusForbidden)
+	outsider := p.Person(t, p.Demo.Users.Outsider).SignedIn(t)
+	page := outsider.Open(t, p.AuthorizeURL(p.DemoConnector().Begin().Query)).WantsPage(t, http.StatusForbidden)
+	page.WantsText(t, "member")
+}
+
+// "Connector consent requires the workspace's LLM integration feature to be enabled" (spec 4.4); a confidential one does not.
+func TestConnectorConsentNeedsLLMIntegration(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	app, connector := office.Confidential(t, "", harness.ReadProgrammes), office.Connector(t, harness.ReadProgrammes)
+	head := p.Person(t, office.Head).SignedIn(t)
+	p.World.SetLLM(t, office.Tenant, false)
+	head.Open(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden)
+	app.Connect(t, head)
+	p.World.Exec(t, `delete from account.tenant_features where tenant_id = $1`, office.Tenant.ID)
+	head.Open(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden)
+	p.World.Exec(t, `insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)`, office.Tenant.ID)
+	connector.Connect(t, head)
+}
+
+func TestConfidentialConsentNeedsEveryRequiredPermission(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	app := office.Confidential(t, "", harness.ReadProgrammes, harness.WriteProgrammes)
+	reader := p.Person(t, office.Member(t, harness.ReadProgrammes)).SignedIn(t)
+	reader.Open(t, p.AuthorizeURL(app.Request())).WantsPage(t, http.StatusForbidden)
+	p.World.Permit(t, office.Tenant, reader.User, harness.ReadProgrammes, harness.WriteProgrammes)
+	reader.Consent(t, app.Request())
+}
+
+// "For a connector, what the user does not hold is left out and named on the page, with who could grant it; if nothing is left: 403."
+func TestConnectorConsentLeavesOutWhatTheUserLacks(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	reader := p.Person(t, office.Member(t, harness.ReadProgrammes))
+	attempt := connector.Begin()
+	page := reader.Consent(t, attempt.Query)
+	page.WantsText(t, "See programmes", "Add and change programmes", "administrator")
+	tokens := attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t)
+	if tokens.Scope != harness.ReadProgrammes {
+		t.Errorf("granted %q", tokens.Scope)
+	}
+	formsOnly := p.Person(t, office.Member(t, harness.ReadForms)).SignedIn(t)
+	formsOnly.Open(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden)
+	reader.Open(t, p.AuthorizeURL(change(connector.Begin().Query, "scope", harness.WriteProgrammes))).WantsPage(t, http.StatusForbidden)
+}
+
+// The owner is a member there, with every permission; but the applications of the demo belong to main.
+func TestApplicationBelongsToOneWorkspace(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	tokens := p.DemoConfidential().Connect(t, p.Person(t, p.Demo.Users.Owner))
+	if tokens.TenantID != p.Demo.Tenants.Main.ID {
+		t.Error("the token is not for the workspace of the application")
+	}
+	p.In(p.Demo.Tenants.Main, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(p.Demo.Tenants.Empty, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+}

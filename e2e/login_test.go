@@ -1,0 +1,159 @@
+package e2e
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Contract, section 4 (login before consent) and section 7 (wrong passwords).
+
+func TestLoginReturnsToTheSameRequest(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	app := p.DemoConfidential()
+	request := app.Request()
+	request.Set("state", `a b+c%&=;?/#"<é>'`)
+	request.Set("ui_locales", "cy en") // unknown here, and no reason to stop
+	person := p.Person(t, p.Demo.Users.Owner)
+	login := person.Arrive(t, p.AuthorizeURL(request))
+	if !login.IsConsent() {
+		t.Fatalf("login did not lead on to consent:\n%s", login)
+	}
+	callback := login.Press(t, "approve").Callback(t)
+	if got := callback.Values.Get("state"); got != request.Get("state") {
+		t.Errorf("the state is %q after login, was %q", got, request.Get("state"))
+	}
+}
+
+func TestLoginPageIsAFormForEmailAndPassword(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	page := p.Person(t, p.Demo.Users.Owner).Open(t, p.AppURL+"/login").WantsPage(t, http.StatusOK)
+	form := page.FormWith(t, "form input[name=password]")
+	if !strings.HasPrefix(form.Action, p.AppURL+"/") {
+		t.Errorf("the form goes to %s", form.Action)
+	}
+	for _, name := range []string{"email", "password"} {
+		field := page.Find("input[name=" + name + "]")
+		if page.Find(`label[for="`+field.AttrOr("id", "?")+`"]`).Length() != 1 {
+			t.Errorf("the field %s has no label", name)
+		}
+	}
+	if page.Find("input[name=password]").AttrOr("type", "") != "password" {
+		t.Error("the password is typed in the clear")
+	}
+}
+
+func TestFailedLoginIsA400Page(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	user := p.World.User(t)
+	attempt := func(email, password string) harness.Page {
+		visitor := p.Person(t, user)
+		visitor.Email, visitor.Password = email, password
+		return visitor.SignIn(t, visitor.Open(t, p.AppURL+"/login"))
+	}
+	for name, page := range map[string]harness.Page{
+		"wrong password":   attempt(user.Email, "not the password"),
+		"unknown e-mail":   attempt("nobody."+user.Email, user.Password),
+		"empty password":   attempt(user.Email, ""),
+		"empty e-mail":     attempt("", user.Password),
+		"password in caps": attempt(user.Email, strings.ToLower(user.Password)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			page.WantsPage(t, http.StatusBadRequest)
+			if page.Find("form input[name=password]").AttrOr("value", "") != "" {
+				t.Error("the password comes back with the form")
+			}
+		})
+	}
+	// Neither words nor status tell whether somebody has an account.
+	known, unknown := attempt(user.Email, "not the password"), attempt("nobody."+user.Email, "not the password")
+	if words := strings.ReplaceAll(unknown.Text(), "nobody.", ""); stripRequestID(known.Text()) != stripRequestID(words) {
+		t.Error("the page of an unknown e-mail differs from that of a wrong password")
+	}
+}
+
+func stripRequestID(text string) string {
+	before, _, _ := strings.Cut(text, "Request id")
+	return before
+}
+
+func TestBadLoginFormIsA400Page(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	visitor := p.Person(t, p.Demo.Users.Owner)
+	for name, body := range map[string]string{
+		"empty": "", "bad escape": "email=%zz&password=x", "e-mail twice": "email=a%40b.example&email=c%40d.example&password=x",
+	} {
+		t.Run(name, func(t *testing.T) {
+			visitor.Request(t, http.MethodPost, p.AppURL+"/login", "application/x-www-form-urlencoded", body).WantsPage(t, http.StatusBadRequest)
+		})
+	}
+}
+
+// "the 11th within 15 minutes for one account from one address is 429 with Retry-After" (contract, section 7)
+func TestEleventhWrongPasswordIsRefused(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	user, other := p.World.User(t), p.World.User(t)
+	visitor := p.Person(t, user)
+	visitor.Password = "not the password"
+	for range 10 {
+		visitor.SignIn(t, visitor.Open(t, p.AppURL+"/login")).WantsPage(t, http.StatusBadRequest)
+	}
+	visitor.SignIn(t, visitor.Open(t, p.AppURL+"/login")).WantsPage(t, http.StatusTooManyRequests).WantsRetryAfter(t)
+	p.Person(t, other).SignedIn(t) // somebody else at the same address is let in
+}
+
+func TestLoginLeadsNowhereElse(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	for _, elsewhere := range []string{
+		"https://evil.example/", "//evil.example/", `/\evil.example/`, `\\evil.example`, "/\t/evil.example", "javascript:alert(1)", "/%2F/evil.example",
+		"/%5Cevil.example", "/x\r\nLocation: https://evil.example",
+	} {
+		visitor := p.Person(t, p.Demo.Users.Reader)
+		page := visitor.SignIn(t, visitor.Open(t, p.AppURL+"/login?"+url.Values{"return": {elsewhere}}.Encode()))
+		if page.Status != http.StatusSeeOther {
+			continue // a refusal leads nowhere
+		}
+		target, err := page.URL.Parse(page.Header.Get("Location"))
+		if err != nil || target.Host != page.URL.Host || strings.ContainsAny(page.Header.Get("Location"), "\\\t") {
+			t.Errorf("return=%q led to %q", elsewhere, page.Header.Get("Location"))
+		}
+	}
+}
+
+func TestForeignSiteCannotSignAnybodyIn(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	visitor := p.Person(t, p.Demo.Users.Reader)
+	login := visitor.Open(t, p.AppURL+"/login")
+	visitor.Header = http.Header{"Origin": {"https://evil.example"}}
+	visitor.SignIn(t, login).WantsPage(t, http.StatusForbidden)
+	visitor.Header = http.Header{"Sec-Fetch-Site": {"cross-site"}}
+	visitor.SignIn(t, login).WantsPage(t, http.StatusForbidden)
+}
+
+// A session id that somebody knew before the login is worth nothing after it.
+func TestLoginRenewsTheSession(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	visitor := p.Person(t, p.Demo.Users.Reader)
+	login := visitor.Open(t, p.AuthorizeURL(p.DemoConfidential().Request()))
+	before := visitor.Cookies()
+	visitor.SignIn(t, login)
+	if visitor.Cookies() == "" || visitor.Cookies() == before {
+		t.Fatal("the login changed no cookie")
+	}
+	thief := p.Person(t, p.Demo.Users.Reader)
+	thief.Header = http.Header{"Cookie": {before}}
+	if page := thief.Open(t, p.AuthorizeURL(p.DemoConfidential().Request())); page.IsConsent() {
+		t.Error("the cookie from before the login is signed in")
+	}
+}
