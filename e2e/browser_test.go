@@ -198,3 +198,109 @@ func TestInARealBrowserSignInWorksOverPlainHTTPOnALocalNetwork(t *testing.T) {
 		t.Errorf("the sign-in led to: %s", text)
 	}
 }
+
+// layoutFaults says what is wrong with the page on the screen, for somebody who sees it small or hears it read out.
+const layoutFaults = `(() => {
+	const faults = [];
+	if (document.documentElement.scrollWidth > innerWidth) faults.push("it scrolls sideways: " + document.documentElement.scrollWidth);
+	if (document.querySelectorAll("h1").length !== 1) faults.push("it has not one main heading");
+	if (!document.documentElement.lang) faults.push("its language is not said");
+	if (document.querySelectorAll("main").length !== 1) faults.push("it has not one main part");
+	let level = 0;
+	for (const h of document.querySelectorAll("h1,h2,h3,h4")) {
+		if (+h.tagName[1] > level + 1) faults.push("a heading skips a level: " + h.textContent);
+		level = +h.tagName[1];
+	}
+	const shown = e => e.checkVisibility();
+	for (const e of document.querySelectorAll("input:not([type=hidden]),select,textarea"))
+		if (shown(e) && !e.labels.length && !e.getAttribute("aria-label")) faults.push("no label: " + e.name);
+	for (const e of document.querySelectorAll("button,summary,a[href]")) {
+		if (!shown(e)) continue;
+		if (!(e.getAttribute("aria-label") || e.textContent).trim()) faults.push("no name: " + e.outerHTML);
+		const box = e.getBoundingClientRect(), inline = getComputedStyle(e).display === "inline";
+		if (!inline && !e.classList.contains("skip") && (box.height < 24 || box.width < 24)) faults.push("too small to hit: " + e.textContent);
+	}
+	const ids = [...document.querySelectorAll("[id]")].map(e => e.id);
+	for (const id of ids) if (ids.filter(x => x === id).length > 1) faults.push("two of the id " + id);
+	for (const e of document.querySelectorAll("[aria-describedby],[aria-labelledby],label[for]"))
+		for (const id of (e.getAttribute("aria-describedby") || e.getAttribute("aria-labelledby") || e.htmlFor).split(" "))
+			if (!document.getElementById(id)) faults.push("points to nothing: " + id);
+	return faults;
+})()`
+
+func TestInARealBrowserEveryPageFitsAndCanBeReadOut(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	attempt := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes).Begin()
+	reader := office.Member(t, harness.ReadProgrammes, harness.APIAccess)
+	p.World.Token(t, office.Tenant, reader, harness.ReadProgrammes)
+	office.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, reader))
+	office.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, reader))
+	for _, screen := range []harness.Screen{harness.Laptop, harness.Telephone, harness.Narrowest} {
+		browser := p.Browser(t, screen)
+		look := func(page string) {
+			t.Helper()
+			for _, fault := range harness.Ask[[]string](browser, layoutFaults) {
+				t.Errorf("%s at %d pixels: %s", page, screen.Width, fault)
+			}
+		}
+		browser.Open(p.AuthorizeURL(attempt.Query))
+		look("sign-in")
+		browser.SignIn(reader.Email, "")
+		browser.See("#password-note")
+		look("bad form")
+		browser.Fill("#password", reader.Password)
+		browser.Press(harness.EnterKey)
+		browser.See(approveButton)
+		look("consent")
+		for _, page := range []string{
+			"/settings/user", "/settings/developers", "/settings/apps", "/settings/security", "/settings/audit", "/oauth/authorize?client_id=x", "/nothing",
+		} {
+			browser.Open(p.AppURL + page)
+			look(page)
+			harness.Ask[bool](browser, `document.querySelectorAll("details").forEach(d => { d.open = true }) || true`)
+			look(page + ", all unfolded")
+		}
+	}
+}
+
+func TestInARealBrowserATokenIsMadeUsedAndRevoked(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	browser := p.Browser(t, harness.Laptop)
+	browser.Open(p.AppURL + "/settings/developers?tenant=" + office.Tenant.ID)
+	browser.SignIn(office.Head.Email, office.Head.Password)
+	browser.Click(".new summary")
+	browser.Fill("#token-name", "Quarterly figures")
+	browser.Click(`.new input[name=permissions][value="` + harness.ReadProgrammes + `"]`)
+	browser.Click(`form[action="/settings/developers/tokens"] button`)
+	browser.See("#shown-value")
+	token := harness.Ask[string](browser, `document.getElementById("shown-value").value`)
+	met.NoteAll(token)
+	programmes := func() int { return p.In(office.Tenant, token).Get(t, "/v1/programmes/programmes").Status }
+	if status := programmes(); status != http.StatusOK {
+		t.Errorf("the token is answered %d", status)
+	}
+	if !harness.Ask[bool](browser, `document.querySelector("[data-copy=shown-value]").checkVisibility()`) {
+		t.Error("there is no button to copy it")
+	}
+	browser.Open(p.AppURL + "/settings/developers?tenant=" + office.Tenant.ID)
+	if strings.Contains(harness.Ask[string](browser, `document.documentElement.outerHTML`), token) {
+		t.Error("the value is shown a second time")
+	}
+	harness.Ask[bool](browser, `[...document.querySelectorAll(".row")].filter(r => r.textContent.includes("Quarterly figures"))
+		.forEach(r => r.querySelector(".button-bad").click()) || true`)
+	browser.Click(`details[open] form[action="/settings/developers/tokens/revoke"] button`)
+	browser.See("[role=status]")
+	if text := browser.Text(); !strings.Contains(text, "The token Quarterly figures is revoked") {
+		t.Errorf("after revoking: %s", text)
+	}
+	if status := programmes(); status != http.StatusUnauthorized {
+		t.Errorf("the revoked token is answered %d", status)
+	}
+	if complaints := browser.Complaints(); len(complaints) > 0 {
+		t.Errorf("the browser complains: %v", complaints)
+	}
+}

@@ -14,6 +14,7 @@ func (p *Pages) functions() template.FuncMap {
 		"asset":    p.asset,
 		"day":      func(t time.Time) string { return t.UTC().Format("2 January 2006") },
 		"moment":   func(t time.Time) string { return t.UTC().Format("2 January 2006, 15:04 UTC") },
+		"brief":    func(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05") },
 		"machine":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"initials": initials,
 		"describe": describe,

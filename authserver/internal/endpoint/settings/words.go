@@ -77,7 +77,7 @@ func onDevice(e audit.Entry) string {
 }
 
 func forPerson(e audit.Entry) string {
-	if e.Person == "" {
+	if e.Person == "" || e.Person == e.ActorName {
 		return ""
 	}
 	return " (" + e.Person + ")"
