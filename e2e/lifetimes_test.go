@@ -1,0 +1,132 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Spec 5.2 and 8, contract section 3: how long things last, and who must still be who they were at a refresh.
+
+func TestAccessTokensLastAsLongAsTheLimitsSay(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	owner := p.Person(t, p.Demo.Users.Owner)
+	long, short := p.DemoConfidential().Connect(t, owner), p.DemoConnector().Connect(t, owner)
+	for _, c := range []struct {
+		name    string
+		tokens  harness.Tokens
+		seconds int
+	}{{"confidential", long, 90 * 24 * 3600}, {"connector", short, 3600}} {
+		claims := harness.Decode(t, c.tokens.AccessToken).Claims
+		expires, _ := claims["exp"].(float64)
+		issued, _ := claims["iat"].(float64)
+		wantsSeconds(t, c.name+": exp - iat", int(expires-issued), c.seconds)
+		if left := int(time.Until(time.Unix(int64(expires), 0)).Seconds()); left > c.seconds || left < c.tokens.ExpiresIn-30 {
+			t.Errorf("%s: the token itself lasts %d seconds more, expires_in says %d", c.name, left, c.tokens.ExpiresIn)
+		}
+	}
+	ends := p.World.Count(t, `select extract(epoch from ends_at - created_at)::int from account.grants where id = $1`, harness.GrantOf(t, short.AccessToken))
+	wantsSeconds(t, "the connector's grant", ends, 30*24*3600)
+}
+
+// "Refreshing never extends the 30 days", and the access token lasts no longer than what is left of them.
+func TestRefreshNeverExtendsTheThirtyDays(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	connector := office.Connector(t, harness.ReadProgrammes)
+	tokens := connector.Connect(t, p.Person(t, office.Head))
+	grant := harness.GrantOf(t, tokens.AccessToken)
+	for _, left := range []time.Duration{10 * 24 * time.Hour, 2 * time.Hour, 10 * time.Minute} {
+		p.World.EndGrantIn(t, grant, left)
+		for range 2 {
+			tokens = connector.Refresh(t, tokens.RefreshToken).Tokens(t)
+			wantsSeconds(t, "authorization_expires_in", tokens.AuthorizationEnd, int(left.Seconds()))
+			wantsSeconds(t, "expires_in", tokens.ExpiresIn, min(3600, int(left.Seconds())))
+		}
+	}
+	p.World.EndGrantIn(t, grant, -time.Second)
+	connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	p.In(office.Tenant, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+}
+
+func TestConfidentialTokenEndsWithItsGrant(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	tokens := office.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, office.Head))
+	p.In(office.Tenant, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.World.EndGrantIn(t, harness.GrantOf(t, tokens.AccessToken), -time.Second)
+	p.In(office.Tenant, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p.As(tokens.AccessToken).Get(t, office.Clients()).WantsGateway(t, http.StatusForbidden, "Forbidden")
+}
+
+// "At exchange and at refresh the user must still be a member …, hold at least one of the granted permissions, and (connector)
+// … LLM integration must still be on: else 400 invalid_grant"; "a refusal by those … consumes nothing".
+func TestRefreshChecksTheUserAndConsumesNothing(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	for name, c := range map[string]struct {
+		away, back func(*testing.T, harness.Office)
+	}{
+		"membership": {
+			func(t *testing.T, o harness.Office) { p.World.Leave(t, o.Tenant, o.Head) },
+			func(t *testing.T, o harness.Office) {
+				p.World.Join(t, o.Tenant, o.Head, harness.Everything()...)
+			},
+		},
+		"permissions": {
+			func(t *testing.T, o harness.Office) {
+				p.World.Permit(t, o.Tenant, o.Head, harness.ReadForms, harness.APIAccess)
+			},
+			func(t *testing.T, o harness.Office) {
+				p.World.Permit(t, o.Tenant, o.Head, harness.Everything()...)
+			},
+		},
+		"LLM integration": {
+			func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Tenant, false) },
+			func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Tenant, true) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			office := p.Office(t)
+			connector := office.Connector(t, harness.ReadProgrammes)
+			tokens := connector.Connect(t, p.Person(t, office.Head))
+			c.away(t, office)
+			for range 3 {
+				connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+			}
+			p.In(office.Tenant, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+			c.back(t, office)
+			wantsAlive(t, p, connector, tokens)
+		})
+	}
+}
+
+// "A permission lost meanwhile is simply without effect (section 6), and back when the user has it back."
+func TestLostPermissionIsWithoutEffectUntilItIsBack(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	tokens := connector.Connect(t, p.Person(t, office.Head))
+	create := func() harness.Answer {
+		return p.In(office.Tenant, tokens.AccessToken).JSON(t, http.MethodPost, programmes, map[string]any{"name": "Warm room"})
+	}
+	create().Wants(t, http.StatusCreated)
+	p.World.Permit(t, office.Tenant, office.Head, harness.ReadProgrammes)
+	create().WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+	p.In(office.Tenant, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	tokens = connector.Refresh(t, tokens.RefreshToken).Tokens(t)
+	create().WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+	p.World.Permit(t, office.Tenant, office.Head, harness.Everything()...)
+	create().Wants(t, http.StatusCreated)
+	tokens = connector.Refresh(t, tokens.RefreshToken).Tokens(t)
+	if !strings.Contains(tokens.Scope, harness.WriteProgrammes) {
+		t.Errorf("after the permission came back the scope is %q", tokens.Scope)
+	}
+}

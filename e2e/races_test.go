@@ -1,0 +1,116 @@
+package e2e
+
+import (
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Contract, section 3, when requests come at the same moment: exactly one wins, and since all the others are replays, the
+// grant is dead afterwards.
+
+// together sends the requests at once and returns how many were answered 200. Every other answer must be 400 invalid_grant.
+func together(t *testing.T, racers int, send func() harness.Answer) (winners []harness.Answer) {
+	t.Helper()
+	answers := make([]harness.Answer, racers)
+	var start, end sync.WaitGroup
+	start.Add(1)
+	for i := range answers {
+		end.Go(func() {
+			start.Wait()
+			answers[i] = send()
+		})
+	}
+	start.Done()
+	end.Wait()
+	for _, answer := range answers {
+		if answer.Status == http.StatusOK {
+			winners = append(winners, answer)
+			continue
+		}
+		answer.WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	}
+	return winners
+}
+
+// The races run on two processes of authserver, which take turns behind the gateway.
+func TestRacesHaveOneWinnerAndEndTheGrant(t *testing.T) {
+	t.Parallel()
+	p := harness.Enter(t, harness.Private(t, harness.Options{Authservers: 2}), &met)
+	office := p.Office(t)
+	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
+	for _, c := range []struct {
+		name           string
+		rounds, racers int
+	}{{"refresh, 2 ways", 50, 2}, {"refresh, 16 ways", 10, 16}} {
+		t.Run(c.name, func(t *testing.T) {
+			for range c.rounds {
+				tokens := connector.Connect(t, head)
+				winners := together(t, c.racers, func() harness.Answer { return connector.Refresh(t, tokens.RefreshToken) })
+				if len(winners) != 1 {
+					t.Fatalf("%d of %d refreshes won", len(winners), c.racers)
+				}
+				wantsDead(t, p, connector, winners[0].Tokens(t), tokens)
+			}
+		})
+	}
+	t.Run("code, 4 ways", func(t *testing.T) {
+		for range 20 {
+			attempt := connector.Begin()
+			form := attempt.CodeForm(attempt.Code(t, head))
+			winners := together(t, 4, func() harness.Answer { return attempt.Post(t, form) })
+			if len(winners) != 1 {
+				t.Fatalf("%d of 4 exchanges won", len(winners))
+			}
+			wantsDead(t, p, connector, winners[0].Tokens(t))
+		}
+	})
+	t.Run("confidential code, 4 ways", func(t *testing.T) {
+		app := office.Confidential(t, "", harness.ReadProgrammes)
+		for range 10 {
+			body := app.Body(app.Code(t, head))
+			winners := together(t, 4, func() harness.Answer { return app.Exchange(t, body) })
+			if len(winners) != 1 {
+				t.Fatalf("%d of 4 exchanges won", len(winners))
+			}
+			p.In(office.Tenant, winners[0].Tokens(t).AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+		}
+	})
+}
+
+// One collision ends one connection, never its siblings.
+func TestRaceEndsNoOtherGrant(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
+	sibling, racing := connector.Connect(t, head), connector.Connect(t, head)
+	together(t, 4, func() harness.Answer { return connector.Refresh(t, racing.RefreshToken) })
+	wantsAlive(t, p, connector, sibling)
+}
+
+// Many grants refreshed at the same time are no races: each is one client that keeps to the rules.
+func TestRefreshesOfDifferentGrantsDoNotDisturbEachOther(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
+	lines := make([]harness.Tokens, 8)
+	for i := range lines {
+		lines[i] = connector.Connect(t, head)
+	}
+	var clients sync.WaitGroup
+	for i := range lines {
+		clients.Go(func() {
+			for range 5 {
+				lines[i] = connector.Refresh(t, lines[i].RefreshToken).Tokens(t)
+			}
+		})
+	}
+	clients.Wait()
+	for _, tokens := range lines {
+		wantsAlive(t, p, connector, tokens)
+	}
+}

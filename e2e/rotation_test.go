@@ -1,0 +1,136 @@
+package e2e
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Spec 3 and 5.2, contract section 3: "A superseded refresh token: 400 invalid_grant, and the grant is revoked, at once, for
+// refresh and access tokens alike."
+
+// wantsDead checks that nothing of a grant works any more.
+func wantsDead(t *testing.T, p *harness.Product, c harness.Connector, tokens ...harness.Tokens) {
+	t.Helper()
+	for _, token := range tokens {
+		p.API().With("X-Tenant-Id", token.TenantID).With("Authorization", "Bearer "+token.AccessToken).Get(t, programmes).
+			WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	}
+	for _, token := range tokens {
+		c.Refresh(t, token.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	}
+}
+
+// wantsAlive checks that a grant works, and returns its newest tokens.
+func wantsAlive(t *testing.T, p *harness.Product, c harness.Connector, tokens harness.Tokens) harness.Tokens {
+	t.Helper()
+	p.API().With("X-Tenant-Id", tokens.TenantID).With("Authorization", "Bearer "+tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	return c.Refresh(t, tokens.RefreshToken).Tokens(t)
+}
+
+func TestSupersededRefreshTokenRevokesTheGrant(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	for name, c := range map[string]struct{ generations, replayed int }{
+		"the one before": {1, 0}, "the first of six": {5, 0}, "one in the middle": {5, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			connector := office.Connector(t, harness.ReadProgrammes)
+			sibling := connector.Connect(t, head)
+			line := []harness.Tokens{connector.Connect(t, head)}
+			for range c.generations {
+				line = append(line, connector.Refresh(t, line[len(line)-1].RefreshToken).Tokens(t))
+			}
+			connector.Refresh(t, line[c.replayed].RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+			wantsDead(t, p, connector, line...)
+			wantsAlive(t, p, connector, sibling) // another grant of the same user and application
+		})
+	}
+}
+
+// "That holds with a wrong resource too, and comes before the checks of membership and LLM integration"
+func TestReplayIsSeenBeforeAnythingElseIsJudged(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	for name, c := range map[string]struct {
+		away, back func(*testing.T, harness.Office)
+		resource   string
+	}{
+		"wrong resource": {resource: p.BaseURL + "/mcp"},
+		"no member": {
+			away: func(t *testing.T, o harness.Office) { p.World.Leave(t, o.Tenant, o.Head) },
+			back: func(t *testing.T, o harness.Office) {
+				p.World.Join(t, o.Tenant, o.Head, harness.Everything()...)
+			},
+		},
+		"no permission": {
+			away: func(t *testing.T, o harness.Office) { p.World.Permit(t, o.Tenant, o.Head) },
+			back: func(t *testing.T, o harness.Office) {
+				p.World.Permit(t, o.Tenant, o.Head, harness.Everything()...)
+			},
+		},
+		"LLM integration off": {
+			away: func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Tenant, false) },
+			back: func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Tenant, true) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			office := p.Office(t)
+			connector := office.Connector(t, harness.ReadProgrammes)
+			old := connector.Connect(t, p.Person(t, office.Head))
+			current := connector.Refresh(t, old.RefreshToken).Tokens(t)
+			form := connector.RefreshForm(old.RefreshToken)
+			if c.resource != "" {
+				form.Set("resource", c.resource)
+			}
+			if c.away != nil {
+				c.away(t, office)
+			}
+			connector.Post(t, form).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+			if c.back != nil {
+				c.back(t, office)
+			}
+			wantsDead(t, p, connector, current)
+		})
+	}
+}
+
+// "A token that was never issued (forged, cut, from another client) is 400 and revokes nothing."
+func TestTokenThatWasNeverIssuedRevokesNothing(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	connector, other := office.Connector(t, harness.ReadProgrammes), office.Connector(t, harness.ReadProgrammes)
+	old := connector.Connect(t, head)
+	current := connector.Refresh(t, old.RefreshToken).Tokens(t)
+	others := other.Connect(t, head)
+	for _, wrong := range misspellings(old.RefreshToken) {
+		connector.Refresh(t, wrong).WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_request")
+	}
+	// Another client that has come by the tokens, superseded and current.
+	for _, stolen := range []string{old.RefreshToken, current.RefreshToken} {
+		other.Refresh(t, stolen).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	}
+	wantsAlive(t, p, connector, current)
+	wantsAlive(t, p, other, others)
+}
+
+// "Revoked is final" (grants), and told at each further try in the same way.
+func TestRevokedGrantStaysRevoked(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	connector := office.Connector(t, harness.ReadProgrammes)
+	first := connector.Connect(t, head)
+	second := connector.Refresh(t, first.RefreshToken).Tokens(t)
+	connector.Refresh(t, first.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	for range 3 {
+		wantsDead(t, p, connector, first, second)
+	}
+	wantsAlive(t, p, connector, connector.Connect(t, head)) // consenting again is the way back
+}
