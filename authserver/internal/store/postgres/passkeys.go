@@ -142,3 +142,12 @@ func lockUser(ctx context.Context, tx pgx.Tx, user uuid.UUID) error {
 	_, err := tx.Exec(ctx, `select from account.users where id = $1 for no key update`, user)
 	return err
 }
+
+// HasPasskey says whether the user has a passkey that is not stopped.
+func (s *Store) HasPasskey(ctx context.Context, user uuid.UUID) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	var has bool
+	err := s.pool.QueryRow(ctx, `select exists (select from account.passkeys where user_id = $1 and copied_at is null)`, user).Scan(&has)
+	return has, unavailable("read passkeys", err)
+}

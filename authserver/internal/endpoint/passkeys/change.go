@@ -1,0 +1,143 @@
+package passkeys
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/almonerhq/almoner/authserver/internal/ceremony"
+	"github.com/almonerhq/almoner/authserver/internal/passkey"
+	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/authserver/internal/webauthn"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// AddOptions serves POST /settings/passkeys/options, from this origin alone.
+func (h *Handler) AddOptions() http.Handler {
+	return h.script(pagePath, func(w http.ResponseWriter, r *http.Request, visitor session.Visitor) error {
+		if !visitor.Fresh(h.Now()) {
+			sendOn(w, again(pagePath))
+			return nil
+		}
+		has, err := h.Store.Passkeys(r.Context(), visitor.User.ID)
+		if err != nil {
+			return err
+		}
+		asked, err := h.RelyingParty.AskNew(visitor.User, has)
+		if err != nil {
+			return err
+		}
+		h.ask(w, r, ceremony.AddPasskey, ceremony.ToSignIn(visitor.SignInID), asked)
+		return nil
+	})
+}
+
+// sendOn makes the script go to another page.
+func sendOn(w http.ResponseWriter, path string) {
+	web.JSON(w, http.StatusForbidden, refusal{Message: "Confirm first that it is you.", Next: path})
+}
+
+// Add serves POST /settings/passkeys, from this origin alone. The challenge is the proof that the page was this sign-in's.
+func (h *Handler) Add() http.Handler {
+	return h.form(pagePath, func(v visit) error {
+		if !v.visitor.Fresh(h.Now()) {
+			goOn(v.w, again(pagePath))
+			return nil
+		}
+		name := strings.TrimSpace(v.form.Get("name"))
+		if !passkey.ValidName(name) {
+			return h.show(v.w, v.r, v.visitor, http.StatusBadRequest, ui.Passkeys{
+				Name: name, NameNote: "Enter a name of 1 to " + strconv.Itoa(passkey.MaxName) + " characters.",
+			})
+		}
+		made, err := h.made(v)
+		if errors.Is(err, errNotAccepted) {
+			return h.refuseAdding(v, name)
+		}
+		if err != nil {
+			return err
+		}
+		made.Name = name
+		event := v.visitor.Event(v.r.Context(), "passkey.added", "passkey:"+made.ID.String())
+		event.Detail = map[string]any{"name": name, "address": h.Proxies.ClientAddress(v.r).String()}
+		added, err := h.Store.AddPasskey(v.r.Context(), made, event)
+		if err != nil {
+			return err
+		}
+		if !added {
+			return h.refuseAdding(v, name)
+		}
+		return h.done(v, "The passkey "+name+" is added.")
+	})
+}
+
+func (h *Handler) refuseAdding(v visit, name string) error {
+	page := ui.Passkeys{Name: name}
+	page.Problem = "That passkey was not added. Please try again."
+	return h.show(v.w, v.r, v.visitor, http.StatusBadRequest, page)
+}
+
+// made is the passkey that an answer to our challenge makes. It returns errNotAccepted.
+func (h *Handler) made(v visit) (passkey.Passkey, error) {
+	ctx := v.r.Context()
+	answer, err := webauthn.ParseCreation(v.form.Get("credential"))
+	if err != nil {
+		return passkey.Passkey{}, h.notAccepted(ctx, err.Error())
+	}
+	keep, found, err := h.take(ctx, ceremony.AddPasskey, ceremony.ToSignIn(v.visitor.SignInID), answer.Challenge())
+	if err != nil {
+		return passkey.Passkey{}, err
+	}
+	if !found {
+		return passkey.Passkey{}, h.notAccepted(ctx, "its challenge is not one that waits for an answer here")
+	}
+	made, err := h.RelyingParty.CheckCreation(v.visitor.User, keep, answer)
+	if errors.Is(err, webauthn.ErrRefused) {
+		return passkey.Passkey{}, h.notAccepted(ctx, err.Error())
+	}
+	return made, err
+}
+
+// Remove serves POST /settings/passkeys/remove, from this origin alone.
+func (h *Handler) Remove() http.Handler {
+	return h.form(pagePath, func(v visit) error {
+		if !h.holds(v.form.Get("key"), v.visitor) {
+			h.Pages.Fault(v.w, v.r, outdated())
+			return nil
+		}
+		if !v.visitor.Fresh(h.Now()) {
+			goOn(v.w, again(pagePath))
+			return nil
+		}
+		id, err := identity.Parse(v.form.Get("id"))
+		if err != nil {
+			return h.done(v, "That passkey was removed already.")
+		}
+		event := v.visitor.Event(v.r.Context(), "passkey.removed", "passkey:"+id.String())
+		event.Detail = map[string]any{"address": h.Proxies.ClientAddress(v.r).String()}
+		outcome, err := h.Store.RemovePasskey(v.r.Context(), v.visitor.User.ID, id, event)
+		switch {
+		case err != nil:
+			return err
+		case outcome == passkey.OnlyWayIn:
+			page := ui.Passkeys{}
+			page.Problem = "You could not sign in without that passkey. Add another one first."
+			return h.show(v.w, v.r, v.visitor, http.StatusConflict, page)
+		case outcome == passkey.NoSuchPasskey:
+			return h.done(v, "That passkey was removed already.")
+		}
+		return h.done(v, "The passkey is removed.")
+	})
+}
+
+// done goes back to the page, which will say notice.
+func (h *Handler) done(v visit, notice string) error {
+	if err := h.Sessions.Say(v.w, v.r, notice); err != nil {
+		return err
+	}
+	goOn(v.w, pagePath)
+	return nil
+}

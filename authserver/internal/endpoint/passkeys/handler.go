@@ -1,0 +1,107 @@
+package passkeys
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/ceremony"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/passkey"
+	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/authserver/internal/webauthn"
+	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// Deps are what a Handler needs.
+type Deps struct {
+	Store        passkey.Store
+	Auditor      session.Auditor
+	RelyingParty *webauthn.RelyingParty
+	Ceremonies   *ceremony.Ceremonies
+	Sessions     *session.Sessions
+	Pages        *ui.Pages
+	Proxies      web.Proxies
+	Keys         seal.Keys
+	Now          func() time.Time
+	Log          *slog.Logger
+}
+
+// A Handler serves passkeys. It is safe for concurrent use.
+type Handler struct {
+	Deps
+	box *seal.Box
+}
+
+// New derives the key of the forms from the master keys.
+func New(deps Deps) (*Handler, error) {
+	box, err := seal.NewBox(deps.Keys, "passkeys form")
+	if err != nil {
+		return nil, err
+	}
+	return &Handler{deps, box}, nil
+}
+
+const (
+	home      = "/settings/user"
+	pagePath  = "/settings/passkeys"
+	againPath = "/login/again"
+)
+
+func again(next string) string { return againPath + "?return=" + url.QueryEscape(next) }
+
+func signIn(next string) string { return "/login?return=" + url.QueryEscape(next) }
+
+// ask keeps a challenge for its answer and sends it to the script.
+func (h *Handler) ask(w http.ResponseWriter, r *http.Request, purpose ceremony.Purpose, by ceremony.Binding, asked webauthn.Asked) {
+	err := h.Ceremonies.Begin(r.Context(), purpose, by, asked.Challenge, passkey.ChallengeLife, asked.Keep)
+	if err != nil {
+		h.failScript(w, r, err)
+		return
+	}
+	web.JSON(w, http.StatusOK, asked.Options)
+}
+
+// take finds what an answer's challenge was about (P1). false: there is none.
+func (h *Handler) take(ctx context.Context, purpose ceremony.Purpose, by ceremony.Binding, challenge string) (json.RawMessage, bool, error) {
+	var keep json.RawMessage
+	found, err := h.Ceremonies.Take(ctx, purpose, by, challenge, &keep)
+	return keep, found, err
+}
+
+// A refusal is what the script shows, and where it goes on to, if anywhere.
+type refusal struct {
+	Message string `json:"message"`
+	Next    string `json:"next,omitempty"`
+}
+
+func (h *Handler) failScript(w http.ResponseWriter, r *http.Request, err error) {
+	h.Log.Error("passkeys", "request_id", web.RequestID(r.Context()), "error", err)
+	if errors.Is(err, grant.ErrUnavailable) {
+		w.Header().Set("Retry-After", "5")
+		web.JSON(w, http.StatusServiceUnavailable, refusal{Message: "We cannot do this at the moment. Please try again in a few seconds."})
+		return
+	}
+	web.JSON(w, http.StatusInternalServerError, refusal{Message: "Something went wrong on our side. Please try again."})
+}
+
+func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
+	h.Log.Error("passkeys", "request_id", web.RequestID(r.Context()), "error", err)
+	if errors.Is(err, grant.ErrUnavailable) {
+		h.Pages.Unavailable(w, r)
+		return
+	}
+	h.Pages.Internal(w, r)
+}
+
+func goOn(w http.ResponseWriter, path string) {
+	w.Header().Set("Location", path)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusSeeOther)
+}

@@ -1,0 +1,47 @@
+package passkeys
+
+import (
+	"net/http"
+
+	"github.com/almonerhq/almoner/authserver/internal/passkey"
+	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+)
+
+// Page serves GET /settings/passkeys.
+func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
+	visitor, signedIn, err := h.Sessions.Visitor(r.Context())
+	if err == nil && !signedIn {
+		goOn(w, signIn(pagePath))
+		return
+	}
+	if err == nil {
+		err = h.show(w, r, visitor, http.StatusOK, ui.Passkeys{})
+	}
+	if err != nil {
+		h.fail(w, r, err)
+	}
+}
+
+// show fills in what of the page is about the user, and answers.
+func (h *Handler) show(w http.ResponseWriter, r *http.Request, visitor session.Visitor, status int, page ui.Passkeys) error {
+	has, err := h.Store.Passkeys(r.Context(), visitor.User.ID)
+	if err != nil {
+		return err
+	}
+	notice, err := h.Sessions.Said(w, r)
+	if err != nil {
+		return err
+	}
+	page.Title, page.Section, page.Notice, page.AsksPasskey = "Passkeys", "security", notice, true
+	page.Person = &ui.Person{Name: visitor.User.Name, Email: visitor.User.Email}
+	page.Key, page.Fresh, page.MaxName = h.newKey(visitor), visitor.Fresh(h.Now()), passkey.MaxName
+	page.Full = len(has) >= passkey.AtMost
+	for _, p := range has {
+		page.Passkeys = append(page.Passkeys, ui.Passkey{
+			ID: p.ID.String(), Name: p.Name, Synced: p.BackedUp, Copied: p.CopiedAt != nil, Created: p.Created, LastUsed: p.LastUsed,
+		})
+	}
+	h.Pages.Show(w, r, status, &page)
+	return nil
+}

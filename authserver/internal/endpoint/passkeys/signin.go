@@ -1,0 +1,152 @@
+package passkeys
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/ceremony"
+	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/authserver/internal/webauthn"
+	"github.com/almonerhq/almoner/authserver/internal/workspace"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// SignInOptions serves POST /login/passkey/options, from this origin alone.
+func (h *Handler) SignInOptions() http.Handler {
+	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked, err := h.RelyingParty.AskAny()
+		if err != nil {
+			h.failScript(w, r, err)
+			return
+		}
+		h.ask(w, r, ceremony.PasskeySignIn, h.Ceremonies.ToBrowser(w, r), asked)
+	}))
+}
+
+// SignIn serves POST /login/passkey, from this origin alone.
+func (h *Handler) SignIn() http.Handler {
+	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		form, ok := h.Pages.ReadForm(w, r)
+		if !ok {
+			return
+		}
+		next := ui.LocalPath(form.Get("return"), "")
+		user, err := h.signedBy(r, form.Get("credential"))
+		if errors.Is(err, errNotAccepted) {
+			h.Pages.Show(w, r, http.StatusBadRequest, &ui.Login{
+				Frame:  ui.Frame{Title: "Sign in", Problem: "That passkey is not accepted. Please try again, or sign in another way."},
+				Return: next,
+			})
+			return
+		}
+		if err == nil {
+			by, event := session.Arrival(r, user, session.Passkey, h.Proxies.ClientAddress(r))
+			err = h.Sessions.Begin(w, r, by, event)
+		}
+		if err != nil {
+			h.fail(w, r, err)
+			return
+		}
+		goOn(w, ui.LocalPath(next, home))
+	}))
+}
+
+func (h *Handler) signedBy(r *http.Request, credential string) (workspace.User, error) {
+	by, known := h.Ceremonies.OfBrowser(r)
+	if !known {
+		return workspace.User{}, errNotAccepted
+	}
+	return h.check(r, ceremony.PasskeySignIn, by, credential)
+}
+
+// AgainOptions serves POST /login/again/passkey/options, from this origin alone.
+func (h *Handler) AgainOptions() http.Handler {
+	return h.script(home, func(w http.ResponseWriter, r *http.Request, visitor session.Visitor) error {
+		asked, err := h.RelyingParty.AskAny()
+		if err != nil {
+			return err
+		}
+		h.ask(w, r, ceremony.PasskeyAgain, ceremony.ToSignIn(visitor.SignInID), asked)
+		return nil
+	})
+}
+
+// Again serves POST /login/again/passkey, from this origin alone: a passkey of the very user who is signed in.
+func (h *Handler) Again() http.Handler {
+	return h.form(home, func(v visit) error {
+		next := ui.LocalPath(v.form.Get("return"), home)
+		user, err := h.check(v.r, ceremony.PasskeyAgain, ceremony.ToSignIn(v.visitor.SignInID), v.form.Get("credential"))
+		if errors.Is(err, errNotAccepted) || (err == nil && user.ID != v.visitor.User.ID) {
+			if err := h.Sessions.Say(v.w, v.r, "That passkey is not accepted. Please try again, or prove it another way."); err != nil {
+				return err
+			}
+			goOn(v.w, again(next))
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		event := v.visitor.Event(v.r.Context(), "sign_in.proved", "sign_in:"+v.visitor.SignInID.String())
+		event.Detail = map[string]any{"method": session.Passkey, "address": h.Proxies.ClientAddress(v.r).String()}
+		if err := h.Auditor.Record(v.r.Context(), event); err != nil {
+			return err
+		}
+		if err := h.Sessions.Proved(v.w, v.r); err != nil {
+			return err
+		}
+		goOn(v.w, next)
+		return nil
+	})
+}
+
+// errNotAccepted says that an answer does not sign anybody in. Why is in the log.
+var errNotAccepted = errors.New("the passkey is not accepted")
+
+// check returns the user whose passkey answered a challenge of ours. It returns errNotAccepted, or an error that is not the
+// caller's fault.
+func (h *Handler) check(r *http.Request, purpose ceremony.Purpose, by ceremony.Binding, credential string) (workspace.User, error) {
+	ctx := r.Context()
+	answer, err := webauthn.ParseSignature(credential)
+	if err != nil {
+		return workspace.User{}, h.notAccepted(ctx, err.Error())
+	}
+	keep, found, err := h.take(ctx, purpose, by, answer.Challenge())
+	if err != nil {
+		return workspace.User{}, err
+	}
+	if !found {
+		return workspace.User{}, h.notAccepted(ctx, "its challenge is not one that waits for an answer here")
+	}
+	key, user, known, err := h.Store.PasskeyByCredential(ctx, answer.CredentialID())
+	switch {
+	case err != nil:
+		return workspace.User{}, err
+	case !known:
+		return workspace.User{}, h.notAccepted(ctx, "the credential is not known")
+	case user.DisabledAt != nil:
+		return workspace.User{}, h.notAccepted(ctx, "the user is disabled")
+	}
+	use, err := h.RelyingParty.CheckSignature(user, key, keep, answer)
+	if errors.Is(err, webauthn.ErrRefused) {
+		return workspace.User{}, h.notAccepted(ctx, err.Error())
+	}
+	if err != nil {
+		return workspace.User{}, err
+	}
+	good, err := h.Store.UsePasskey(ctx, key.ID, use, audit.Event{
+		UserID: &user.ID, Actor: "anonymous", Action: "passkey.stopped", Subject: "passkey:" + key.ID.String(), RequestID: web.RequestID(ctx),
+		Detail: map[string]any{"name": key.Name, "reason": "copied", "address": h.Proxies.ClientAddress(r).String()},
+	})
+	if err == nil && !good {
+		err = h.notAccepted(ctx, "its counter did not go up: it may be a copy")
+	}
+	return user, err
+}
+
+func (h *Handler) notAccepted(ctx context.Context, why string) error {
+	h.Log.Info("passkey refused", "request_id", web.RequestID(ctx), "reason", why)
+	return errNotAccepted
+}

@@ -1,0 +1,13 @@
+// Package upstream answers: may whom the deployment's OpenID Connect provider vouches for come in here?
+//
+//	GET /login/upstream           Start     ?return= is a local path to go on to: 303 to the provider
+//	GET /login/again/upstream     Again     the same, for a new proof by whoever is signed in
+//	GET /login/upstream/callback  Callback  code, state: 303 to where the person was going, else a page
+//
+// Who may come in (decide.go): somebody whose account at the provider is linked to a user here; or whose e-mail address, which the
+// provider has verified, is that of a user who has no other account there, and that link is made then. Nobody becomes a user, nobody
+// gets a membership, and a disabled user stays out.
+//
+// An attempt is bound to the browser that began it, and good for one answer within ten minutes (ceremony C1 to C3). Nothing that
+// came with the caller's request is sent to the provider.
+package upstream

@@ -1,0 +1,122 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/ceremony"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/authserver/internal/upstream"
+	"github.com/almonerhq/almoner/authserver/internal/workspace"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// Identities know whose an account at the provider is. Their errors wrap grant.ErrUnavailable.
+type Identities interface {
+	session.Users
+	session.Auditor
+	UserByIdentity(ctx context.Context, issuer, subject string) (workspace.User, bool, error)
+	LinkIdentity(ctx context.Context, user uuid.UUID, issuer, subject string, event audit.Event) (bool, error)
+}
+
+// Deps are what a Handler needs.
+type Deps struct {
+	Identities Identities
+	Provider   *upstream.Provider
+	Name       string // of the provider, as people know it
+	Ceremonies *ceremony.Ceremonies
+	Sessions   *session.Sessions
+	Pages      *ui.Pages
+	Proxies    web.Proxies
+	Log        *slog.Logger
+}
+
+// A Handler serves sign-in at the provider. It is safe for concurrent use.
+type Handler struct{ Deps }
+
+// New makes a Handler.
+func New(deps Deps) *Handler { return &Handler{deps} }
+
+const (
+	home        = "/settings/user"
+	attemptLife = 10 * time.Minute
+)
+
+// begun is what is kept of an attempt.
+type begun struct {
+	Attempt upstream.Attempt
+	Return  string
+	SignIn  uuid.UUID // that is to be proved anew, or uuid.Nil for a new one
+}
+
+// Start serves GET /login/upstream.
+func (h *Handler) Start(w http.ResponseWriter, r *http.Request) {
+	next := ui.LocalPath(r.URL.Query().Get("return"), home)
+	_, signedIn, err := h.Sessions.Visitor(r.Context())
+	switch {
+	case err != nil:
+		h.fail(w, r, err)
+	case signedIn:
+		goOn(w, next)
+	default:
+		h.send(w, r, begun{Attempt: h.Provider.NewAttempt(false), Return: next})
+	}
+}
+
+// Again serves GET /login/again/upstream.
+func (h *Handler) Again(w http.ResponseWriter, r *http.Request) {
+	next := ui.LocalPath(r.URL.Query().Get("return"), home)
+	visitor, signedIn, err := h.Sessions.Visitor(r.Context())
+	switch {
+	case err != nil:
+		h.fail(w, r, err)
+	case !signedIn:
+		goOn(w, "/login?return="+url.QueryEscape(next))
+	default:
+		h.send(w, r, begun{Attempt: h.Provider.NewAttempt(true), Return: next, SignIn: visitor.SignInID})
+	}
+}
+
+// send sends the browser to the provider.
+func (h *Handler) send(w http.ResponseWriter, r *http.Request, b begun) {
+	if r.Method != http.MethodGet { // a HEAD would begin something that nobody finishes
+		h.Pages.NotAllowed(w, r)
+		return
+	}
+	address, err := h.Provider.Address(r.Context(), b.Attempt)
+	if err == nil {
+		err = h.Ceremonies.Begin(r.Context(), ceremony.UpstreamSignIn, h.Ceremonies.ToBrowser(w, r), b.Attempt.State, attemptLife, b)
+	}
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	goOn(w, address)
+}
+
+func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
+	h.Log.Error("upstream sign-in", "request_id", web.RequestID(r.Context()), "error", err)
+	switch {
+	case errors.Is(err, upstream.ErrUnreachable):
+		h.unreachable(w, r)
+	case errors.Is(err, grant.ErrUnavailable):
+		h.Pages.Unavailable(w, r)
+	default:
+		h.Pages.Internal(w, r)
+	}
+}
+
+func goOn(w http.ResponseWriter, address string) {
+	w.Header().Set("Location", address)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusSeeOther)
+}
