@@ -25,6 +25,7 @@ type browser struct {
 	login     *login.Handler
 	authorize *authorize.Handler
 	settings  *settings.Handler
+	ways      ways
 }
 
 type browserDeps struct {
@@ -40,6 +41,7 @@ type browserDeps struct {
 }
 
 func newBrowser(d browserDeps) (browser, error) {
+	d.pages = d.pages.Offering(d.config.offer())
 	proxies, err := web.ParseProxies(d.config.TrustedProxies)
 	if err != nil {
 		return browser{}, err
@@ -64,8 +66,12 @@ func newBrowser(d browserDeps) (browser, error) {
 	if err != nil {
 		return browser{}, err
 	}
+	others, err := newWays(d, sessions, passwords, attempts, proxies)
+	if err != nil {
+		return browser{}, err
+	}
 	return browser{
-		pages: d.pages, sessions: sessions, settings: account,
+		pages: d.pages, sessions: sessions, settings: account, ways: others,
 		login: login.New(login.Deps{
 			Users: d.store, Passwords: passwords, Attempts: attempts, Sessions: sessions, Auditor: d.store, Pages: d.pages,
 			Proxies: proxies, Log: d.log,

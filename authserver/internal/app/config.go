@@ -13,14 +13,19 @@ import (
 
 // A Config is what authserver is told (shared/envconf).
 type Config struct {
-	Listen         string            `env:"ALMONER_LISTEN" envDefault:"127.0.0.1:8081" doc:"Address and port to listen on."`
-	BaseURL        string            `env:"ALMONER_BASE_URL,required,notEmpty" doc:"Where callers reach the API: the issuer, without a trailing slash."`
-	AppURL         string            `env:"ALMONER_APP_URL,required,notEmpty" doc:"Where browsers reach login, consent and settings, without a trailing slash."`
-	DatabaseURL    credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty" doc:"PostgreSQL, as a member of the role almoner_authserver; for migrate, as the owner of the database."`
-	RedisURL       credential.Secret `env:"ALMONER_REDIS_URL,required,notEmpty" doc:"Redis 7 or newer, with AOF and maxmemory-policy noeviction."`
-	Keys           credential.Secret `env:"ALMONER_KEYS,required,notEmpty" doc:"Keys of 32 bytes in base64url, newest first, separated by commas. They protect codes, refresh tokens, tickets and signing keys."`
-	TrustedProxies string            `env:"ALMONER_TRUSTED_PROXIES" doc:"Address ranges whose X-Forwarded-For is believed, separated by commas."`
-	LogLevel       string            `env:"ALMONER_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
+	Listen               string            `env:"ALMONER_LISTEN" envDefault:"127.0.0.1:8081" doc:"Address and port to listen on."`
+	BaseURL              string            `env:"ALMONER_BASE_URL,required,notEmpty" doc:"Where callers reach the API: the issuer, without a trailing slash."`
+	AppURL               string            `env:"ALMONER_APP_URL,required,notEmpty" doc:"Where browsers reach login, consent and settings, without a trailing slash."`
+	DatabaseURL          credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty" doc:"PostgreSQL, as a member of the role almoner_authserver; for migrate, as the owner of the database."`
+	RedisURL             credential.Secret `env:"ALMONER_REDIS_URL,required,notEmpty" doc:"Redis 7 or newer, with AOF and maxmemory-policy noeviction."`
+	Keys                 credential.Secret `env:"ALMONER_KEYS,required,notEmpty" doc:"Keys of 32 bytes in base64url, newest first, separated by commas. They protect codes, refresh tokens, tickets and signing keys."`
+	TrustedProxies       string            `env:"ALMONER_TRUSTED_PROXIES" doc:"Address ranges whose X-Forwarded-For is believed, separated by commas."`
+	Passkeys             bool              `env:"ALMONER_PASSKEYS" envDefault:"false" doc:"true: people may sign in by passkeys, on the host of ALMONER_APP_URL."`
+	UpstreamIssuer       string            `env:"ALMONER_UPSTREAM_ISSUER" doc:"Issuer of an OpenID Connect provider at which people may sign in, to the letter."`
+	UpstreamClientID     string            `env:"ALMONER_UPSTREAM_CLIENT_ID" doc:"Who we are there. Our redirect URI is ALMONER_APP_URL/login/upstream/callback."`
+	UpstreamClientSecret credential.Secret `env:"ALMONER_UPSTREAM_CLIENT_SECRET" doc:"Our secret there."`
+	UpstreamName         string            `env:"ALMONER_UPSTREAM_NAME" envDefault:"your organisation" doc:"What people call the provider: the button says Continue with it."`
+	LogLevel             string            `env:"ALMONER_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
 }
 
 // Check reports what the types alone cannot.
@@ -37,7 +42,7 @@ func (c *Config) Check() []error {
 	if _, err := web.ParseProxies(c.TrustedProxies); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("ALMONER_TRUSTED_PROXIES: %w", err))
 	}
-	return mistakes
+	return append(mistakes, c.checkWays()...)
 }
 
 func checkOrigin(text string) error {

@@ -1,0 +1,109 @@
+package app
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/ceremony"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/again"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/passkeys"
+	upstreampages "github.com/almonerhq/almoner/authserver/internal/endpoint/upstream"
+	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/authserver/internal/upstream"
+	"github.com/almonerhq/almoner/authserver/internal/webauthn"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// ways are how somebody signs in or proves anew who they are, besides the sign-in page's own form. What the deployment does not
+// offer is nil, and has no routes.
+type ways struct {
+	again    *again.Handler
+	passkeys *passkeys.Handler
+	upstream *upstreampages.Handler
+}
+
+// offer is what the sign-in page shows of it.
+func (c *Config) offer() ui.Offer {
+	offer := ui.Offer{Passkeys: c.Passkeys}
+	if c.UpstreamIssuer != "" {
+		offer.Upstream = c.UpstreamName
+	}
+	return offer
+}
+
+func newWays(d browserDeps, sessions *session.Sessions, passwords *session.Passwords, attempts *session.Attempts, proxies web.Proxies) (ways, error) {
+	c := d.config
+	ceremonies := ceremony.New(d.store, strings.HasPrefix(c.AppURL, "https://"))
+	out := ways{again: again.New(again.Deps{
+		Ways: d.store, Passkeys: c.Passkeys, Issuer: c.UpstreamIssuer, Passwords: passwords, Attempts: attempts, Sessions: sessions,
+		Auditor: d.store, Pages: d.pages, Proxies: proxies, Log: d.log,
+	})}
+	if c.Passkeys {
+		party, err := webauthn.New(c.AppURL)
+		if err != nil {
+			return ways{}, err
+		}
+		out.passkeys, err = passkeys.New(passkeys.Deps{
+			Store: d.store, Auditor: d.store, RelyingParty: party, Ceremonies: ceremonies, Sessions: sessions, Pages: d.pages,
+			Proxies: proxies, Keys: d.keys, Now: time.Now, Log: d.log,
+		})
+		if err != nil {
+			return ways{}, err
+		}
+	}
+	if c.UpstreamIssuer != "" {
+		provider := upstream.New(upstream.Settings{
+			Issuer: c.UpstreamIssuer, ClientID: c.UpstreamClientID, ClientSecret: c.UpstreamClientSecret,
+			RedirectURL: c.AppURL + "/login/upstream/callback",
+		}, time.Now)
+		out.upstream = upstreampages.New(upstreampages.Deps{
+			Identities: d.store, Provider: provider, Name: c.UpstreamName, Ceremonies: ceremonies, Sessions: sessions,
+			Pages: d.pages, Proxies: proxies, Log: d.log,
+		})
+	}
+	return out, nil
+}
+
+// routes mounts what is offered; page reads the session of a request.
+func (y ways) routes(route func(path string, byMethod methods), page func(http.Handler) http.Handler) {
+	get := func(path string, handler http.HandlerFunc) { route(path, methods{"GET": page(handler)}) }
+	post := func(path string, handler http.Handler) { route(path, methods{"POST": page(handler)}) }
+	route("/login/again", methods{"GET": page(http.HandlerFunc(y.again.Page)), "POST": page(y.again.Confirm())})
+	if p := y.passkeys; p != nil {
+		post("/login/passkey/options", p.SignInOptions())
+		post("/login/passkey", p.SignIn())
+		post("/login/again/passkey/options", p.AgainOptions())
+		post("/login/again/passkey", p.Again())
+		route("/settings/passkeys", methods{"GET": page(http.HandlerFunc(p.Page)), "POST": page(p.Add())})
+		post("/settings/passkeys/options", p.AddOptions())
+		post("/settings/passkeys/remove", p.Remove())
+	}
+	if u := y.upstream; u != nil {
+		get("/login/upstream", u.Start)
+		get("/login/again/upstream", u.Again)
+		get("/login/upstream/callback", u.Callback)
+	}
+}
+
+// checkWays reports mistakes in the settings of the ways to sign in.
+func (c *Config) checkWays() []error {
+	var mistakes []error
+	if c.Passkeys {
+		if _, err := webauthn.New(c.AppURL); err != nil {
+			mistakes = append(mistakes, errors.New("ALMONER_PASSKEYS needs an ALMONER_APP_URL whose host is a name"))
+		}
+	}
+	if c.UpstreamIssuer == "" && c.UpstreamClientID == "" && c.UpstreamClientSecret == "" {
+		return mistakes
+	}
+	if c.UpstreamIssuer == "" || c.UpstreamClientID == "" || c.UpstreamClientSecret == "" {
+		mistakes = append(mistakes, errors.New("ALMONER_UPSTREAM_ISSUER, ALMONER_UPSTREAM_CLIENT_ID and ALMONER_UPSTREAM_CLIENT_SECRET are set together"))
+	}
+	if c.UpstreamIssuer != "" && !upstream.Allowed(c.UpstreamIssuer) {
+		mistakes = append(mistakes, errors.New("ALMONER_UPSTREAM_ISSUER is an https address"))
+	}
+	return mistakes
+}
