@@ -1,6 +1,7 @@
 package consent
 
 import (
+	"net/netip"
 	"net/url"
 	"strings"
 )
@@ -45,8 +46,9 @@ func (c Callback) Loopback() bool {
 	if err != nil {
 		return false
 	}
-	host := parsed.Hostname()
-	return host == "localhost" || host == "::1" || strings.HasPrefix(host, "127.")
+	host := strings.ToLower(strings.TrimSuffix(parsed.Hostname(), "."))
+	address, err := netip.ParseAddr(host)
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || (err == nil && address.Unmap().IsLoopback())
 }
 
 // Lookalike says whether the host has a label in punycode (RFC 3492), whose letters may pass for others.

@@ -1,0 +1,62 @@
+package consent
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestCallbackAppendsAndKeepsWhatIsThere(t *testing.T) {
+	for uri, want := range map[string]string{
+		"https://a.example/cb":           "https://a.example/cb?code=c&state=s%20%2B%26",
+		"https://a.example/cb?":          "https://a.example/cb?code=c&state=s%20%2B%26",
+		"https://a.example/cb?x=1+%7e":   "https://a.example/cb?x=1+%7e&code=c&state=s%20%2B%26",
+		"https://a.example/cb?x=1&":      "https://a.example/cb?x=1&code=c&state=s%20%2B%26",
+		"https://a.example":              "https://a.example?code=c&state=s%20%2B%26",
+		"https://a.example/?a=b?c=d&a=b": "https://a.example/?a=b?c=d&a=b&code=c&state=s%20%2B%26",
+	} {
+		if got := (Callback{uri}).With("code", "c", "none", "", "state", "s +&"); got != want {
+			t.Errorf("%s becomes %s", uri, got)
+		}
+	}
+}
+
+func FuzzCallbackState(f *testing.F) {
+	for _, seed := range []string{"a b+c%&=;?/#\"<é>'", "\x00\xff", "", " ", "%41"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, state string) {
+		to, err := url.Parse(Callback{"https://a.example/cb?x=1"}.With("code", "c", "state", state, "iss", "https://i.example"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		query := to.Query()
+		if query.Get("state") != state || query.Get("x") != "1" || query.Get("code") != "c" || query.Get("iss") != "https://i.example" || to.Host != "a.example" {
+			t.Errorf("%q comes back as %q", state, query.Get("state"))
+		}
+	})
+}
+
+func TestCallbackWarnsOfWhereItLeads(t *testing.T) {
+	for uri, want := range map[string][3]any{ // loopback, lookalike, form target
+		"https://claude.ai/api/mcp/auth_callback": {false, false, "https://claude.ai"},
+		"http://localhost:3000/cb":                {true, false, "http://localhost:3000"},
+		"http://127.9.9.9:3000/cb":                {true, false, "http://127.9.9.9:3000"},
+		"http://[::1]:3000/cb":                    {true, false, "http:"},
+		"https://xn--pple-43d.example/cb":         {false, true, "https://xn--pple-43d.example"},
+		"https://www.XN--pple-43d.example/cb":     {false, true, "https://www.XN--pple-43d.example"},
+		"https://LOCALHOST/cb":                    {true, false, "https://LOCALHOST"},
+		"https://app.localhost./cb":               {true, false, "https://app.localhost."},
+		"https://localhost.evil.example/cb":       {false, false, "https://localhost.evil.example"},
+		"https://a.example:8443/cb":               {false, false, "https://a.example:8443"},
+	} {
+		c := Callback{uri}
+		if c.Loopback() != want[0] || c.Lookalike() != want[1] || c.FormTarget() != want[2] {
+			t.Errorf("%s: %v %v %s", uri, c.Loopback(), c.Lookalike(), c.FormTarget())
+		}
+		if c.Host() == "" || !slices.Contains(strings.Split(uri, "/"), c.Host()) {
+			t.Errorf("%s: host %q", uri, c.Host())
+		}
+	}
+}

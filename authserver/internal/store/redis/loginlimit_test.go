@@ -1,0 +1,86 @@
+package redis_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/store/redis"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/testkit"
+)
+
+func newTallies(t *testing.T) *redis.Tallies {
+	t.Helper()
+	rdb, err := redis.Connect(credential.Secret(testkit.NewRedis(t).URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = rdb.Close() })
+	return redis.NewTallies(rdb)
+}
+
+func TestATallyCountsToItsLimitHoweverManyCountAtOnce(t *testing.T) {
+	tallies := newTallies(t)
+	var counted, refused atomic.Int64
+	var racers sync.WaitGroup
+	for range 100 {
+		racers.Go(func() {
+			wait, err := tallies.Count(t.Context(), "k", 10, time.Minute, true)
+			switch {
+			case err != nil:
+				t.Error(err)
+			case wait == 0:
+				counted.Add(1)
+			case wait > 0 && wait <= time.Minute:
+				refused.Add(1)
+			}
+		})
+	}
+	racers.Wait()
+	if counted.Load() != 10 || refused.Load() != 90 {
+		t.Errorf("%d counted, %d refused", counted.Load(), refused.Load())
+	}
+	if wait, err := tallies.Count(t.Context(), "other", 10, time.Minute, false); wait != 0 || err != nil {
+		t.Errorf("another key waits %v (%v)", wait, err)
+	}
+}
+
+func TestATallyForgetsOneEventAfterAnother(t *testing.T) {
+	tallies := newTallies(t)
+	const window = 600 * time.Millisecond
+	count := func(add bool) time.Duration {
+		t.Helper()
+		wait, err := tallies.Count(t.Context(), "k", 2, window, add)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return wait
+	}
+	began := time.Now()
+	count(true)
+	time.Sleep(window / 2)
+	count(true)
+	wait := count(true)
+	if wait <= 0 || wait > window-time.Since(began)+window/10 {
+		t.Errorf("full: wait %v", wait)
+	}
+	time.Sleep(wait)
+	if wait := count(false); wait != 0 {
+		t.Errorf("after the first event is forgotten: wait %v", wait)
+	}
+	count(true)
+	if wait := count(false); wait <= 0 || wait > window {
+		t.Errorf("full again, by the second event and the new one: wait %v", wait)
+	}
+}
+
+func TestATallyThatOnlyLooksCountsNothing(t *testing.T) {
+	tallies := newTallies(t)
+	for range 5 {
+		if wait, err := tallies.Count(t.Context(), "k", 1, time.Minute, false); wait != 0 || err != nil {
+			t.Fatalf("wait %v (%v)", wait, err)
+		}
+	}
+}
