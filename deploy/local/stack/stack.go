@@ -82,7 +82,7 @@ func (s *Stack) bringUp(ctx context.Context) error {
 	}
 	for _, address := range []string{s.BaseURL, s.AppURL} {
 		if !answersOK(ctx, address+"/readyz") {
-			return fmt.Errorf("%s does not answer although the services do", address)
+			return fmt.Errorf("%s does not answer although the services do: does localhost stand for 127.0.0.1 here (/etc/hosts)?", address)
 		}
 	}
 	return s.Demo.WriteFile(s.home.path("demo.json"))
