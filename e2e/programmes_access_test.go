@@ -1,0 +1,198 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/deploy/local/demo"
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Spec 5 and 7.2, contract section 6: the order of checks, and what each is answered. The first that fails answers.
+
+const badQuery = "?limit=0&cursor=nonsense"
+
+// wants401 checks for the answer to a missing or bad bearer, with the challenge of RFC 9728.
+func wants401(t *testing.T, p *harness.Product, answer harness.Answer) {
+	t.Helper()
+	answer.WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	challenge := answer.Header.Get("WWW-Authenticate")
+	document := `resource_metadata="` + p.BaseURL + `/.well-known/oauth-protected-resource/v1"`
+	if !strings.HasPrefix(challenge, "Bearer ") || !strings.Contains(challenge, document) {
+		t.Errorf("WWW-Authenticate is %q, want Bearer with %s", challenge, document)
+	}
+}
+
+func TestFirstComesTheBearer(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	main := p.Demo.Tenants.Main.ID
+	good := "Bearer " + p.Demo.Tokens.Reader
+	for name, api := range map[string]harness.API{
+		"none":                  p.API(),
+		"none, with tenant":     p.API().With("X-Tenant-Id", main),
+		"none, bad tenant":      p.API().With("X-Tenant-Id", "nonsense"),
+		"empty":                 p.API().With("X-Tenant-Id", main).With("Authorization", ""),
+		"no token":              p.API().With("X-Tenant-Id", main).With("Authorization", "Bearer"),
+		"token alone":           p.API().With("X-Tenant-Id", main).With("Authorization", p.Demo.Tokens.Reader),
+		"Basic":                 p.API().With("X-Tenant-Id", main).With("Authorization", harness.Basic("x", p.Demo.Tokens.Reader)),
+		"unknown":               p.API().With("X-Tenant-Id", main).With("Authorization", "Bearer nonsense"),
+		"unknown, no tenant":    p.As("nonsense"),
+		"unknown, bad tenant":   p.As("nonsense").With("X-Tenant-Id", "nonsense"),
+		"two headers":           p.API().With("X-Tenant-Id", main).With("Authorization", good, good),
+		"two in one":            p.API().With("X-Tenant-Id", main).With("Authorization", good+", "+good),
+		"token and more":        p.API().With("X-Tenant-Id", main).With("Authorization", good+" x"),
+		"tab for the space":     p.API().With("X-Tenant-Id", main).With("Authorization", "Bearer\t"+p.Demo.Tokens.Reader),
+		"disabled module":       p.As("nonsense").With("X-Tenant-Id", p.Demo.Tenants.ProgrammesDisabled.ID),
+		"unprovisioned":         p.As("nonsense").With("X-Tenant-Id", p.Demo.Tenants.Unprovisioned.ID),
+		"in a cookie":           p.API().With("X-Tenant-Id", main).With("Cookie", "access_token="+p.Demo.Tokens.Reader),
+		"in X-Authorization":    p.API().With("X-Tenant-Id", main).With("X-Authorization", good),
+		"proxy's authorization": p.API().With("X-Tenant-Id", main).With("Proxy-Authorization", good),
+	} {
+		t.Run(name, func(t *testing.T) {
+			wants401(t, p, api.Get(t, programmes))
+			wants401(t, p, api.Get(t, programmes+badQuery))
+			wants401(t, p, api.Get(t, programmes+"?access_token="+p.Demo.Tokens.Reader))
+			wants401(t, p, api.Get(t, programmes+"/"+uuid.NewString()))
+			wants401(t, p, api.JSON(t, http.MethodPost, programmes, `{`))
+		})
+	}
+	for _, scheme := range []string{"Bearer ", "bearer ", "BEARER "} { // RFC 9110, section 11.1: in any case
+		p.API().With("X-Tenant-Id", main).With("Authorization", scheme+p.Demo.Tokens.Reader).Get(t, programmes).Wants(t, http.StatusOK)
+	}
+}
+
+func TestSecondComesTheTenantHeader(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	reader := p.As(p.Demo.Tokens.Reader)
+	main := p.Demo.Tenants.Main.ID
+	for name, api := range map[string]harness.API{
+		"missing": reader, "empty": reader.With("X-Tenant-Id", ""), "a name": reader.With("X-Tenant-Id", "Tideway Community Trust"),
+		"cut": reader.With("X-Tenant-Id", main[:35]), "longer": reader.With("X-Tenant-Id", main+"0"), "no digit": reader.With("X-Tenant-Id", "g"+main[1:]),
+		"braces": reader.With("X-Tenant-Id", "{"+main+"}"), "urn": reader.With("X-Tenant-Id", "urn:uuid:"+main),
+		"no hyphens": reader.With("X-Tenant-Id", strings.ReplaceAll(main, "-", "")), "two": reader.With("X-Tenant-Id", main, p.Demo.Tenants.Empty.ID),
+		"two in one": reader.With("X-Tenant-Id", main+", "+main), "query only": reader.Without("X-Tenant-Id"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, query := range []string{"", badQuery, "?tenant_id=" + main + "&X-Tenant-Id=" + main} {
+				message := api.Get(t, programmes+query).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+				if !strings.Contains(strings.ToLower(message), "the tenant header is required") {
+					t.Errorf("the message %q does not say that the tenant header is required", message)
+				}
+			}
+		})
+	}
+	// "no UUID": capitals are one (RFC 9562, section 4).
+	reader.With("X-Tenant-Id", strings.ToUpper(main)).Get(t, programmes).Wants(t, http.StatusOK)
+}
+
+func TestThirdComesAccess(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	w, tenant := p.World, office.Tenant
+	token := func(user demo.User, permissions ...string) string { return w.Token(t, tenant, user, permissions...) }
+	left := office.Member(t, harness.ReadProgrammes)
+	leftToken := token(left, harness.ReadProgrammes)
+	w.Leave(t, tenant, left)
+	off := p.Office(t)
+	connector := off.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, off.Head)).AccessToken
+	w.SetLLM(t, off.Tenant, false)
+	w.SetModule(t, off.Tenant, false, true)
+	for name, api := range map[string]harness.API{
+		"unknown workspace":                p.In(demo.Tenant{ID: uuid.NewString()}, office.Token),
+		"not a member":                     p.In(p.Demo.Tenants.Main, office.Token),
+		"no longer a member":               p.In(tenant, leftToken),
+		"token of another workspace":       p.In(p.Demo.Tenants.Empty, p.Demo.Tokens.Owner), // the owner is a member there
+		"permission outside the token":     p.In(tenant, token(office.Head, harness.ReadForms)),
+		"permission missing now":           p.In(tenant, token(office.Member(t, harness.ReadForms), harness.ReadProgrammes)),
+		"write is not read":                p.In(tenant, token(office.Head, harness.WriteProgrammes)),
+		"no member, module disabled":       p.In(p.Demo.Tenants.ProgrammesDisabled, office.Token),
+		"no member, not provisioned":       p.In(p.Demo.Tenants.Unprovisioned, office.Token),
+		"connector, LLM off, module off":   p.In(off.Tenant, connector),
+		"outsider in main (demo)":          p.In(p.Demo.Tenants.Main, p.Demo.Tokens.OwnerIn.Empty),
+		"permission missing, disabled too": p.In(off.Tenant, w.Token(t, off.Tenant, off.Head, harness.ReadForms)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			api.Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+			api.Get(t, programmes+badQuery).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+			api.Get(t, programmes+"/"+uuid.NewString()).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+		})
+	}
+}
+
+func TestFourthComesTheModule(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	both := p.In(office.Tenant, office.Token)
+	p.World.SetModule(t, office.Tenant, false, false)
+	disabled := p.In(p.Demo.Tenants.ProgrammesDisabled, p.Demo.Tokens.OwnerIn.ProgrammesDisabled)
+	unprovisioned := p.In(p.Demo.Tenants.Unprovisioned, p.Demo.Tokens.OwnerIn.Unprovisioned)
+	for _, path := range []string{programmes, programmes + badQuery, programmes + "/" + uuid.NewString()} {
+		disabled.Get(t, path).WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
+		both.Get(t, path).WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
+		unprovisioned.Get(t, path).WantsNested(t, http.StatusServiceUnavailable, "TENANT_NOT_PROVISIONED")
+	}
+	disabled.JSON(t, http.MethodPost, programmes, `{`).WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
+	unprovisioned.JSON(t, http.MethodPost, programmes, `{`).WantsNested(t, http.StatusServiceUnavailable, "TENANT_NOT_PROVISIONED")
+	// No row at all means neither (spec 1: "must be enabled in the workspace").
+	p.World.Exec(t, `delete from account.tenant_modules where tenant_id = $1`, office.Tenant.ID)
+	both.Get(t, programmes).WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
+}
+
+func TestFifthComeParametersAndSixthTheRecord(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	owner := p.In(p.Demo.Tenants.Main, p.Demo.Tokens.Owner)
+	owner.Get(t, programmes+badQuery).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+	unknown := programmes + "/" + uuid.NewString()
+	owner.Get(t, unknown).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+	owner.JSON(t, http.MethodPatch, unknown, map[string]any{"name": ""}).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+	owner.JSON(t, http.MethodPatch, unknown, map[string]any{"name": "x"}).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+	owner.JSON(t, http.MethodPost, unknown+"/transitions", map[string]any{"to": "gone"}).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+	owner.JSON(t, http.MethodPost, unknown+"/transitions", map[string]any{"to": "active"}).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+}
+
+// "read at each request, never from a cache that can be stale": the next request after a change already sees it.
+func TestAccessIsReadAtEachRequest(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head, w := p.Person(t, office.Head), p.World
+	apis := []harness.API{
+		p.In(office.Tenant, office.Token),
+		p.In(office.Tenant, office.Confidential(t, "", harness.ReadProgrammes).Connect(t, head).AccessToken),
+		p.In(office.Tenant, office.Connector(t, harness.ReadProgrammes).Connect(t, head).AccessToken),
+	}
+	all := func(status int, code string) {
+		t.Helper()
+		for _, api := range apis {
+			if answer := api.Get(t, programmes); status == http.StatusOK {
+				answer.Wants(t, status)
+			} else {
+				answer.WantsNested(t, status, code)
+			}
+		}
+	}
+	for range 2 {
+		all(http.StatusOK, "")
+		w.Permit(t, office.Tenant, office.Head, harness.ReadForms)
+		all(http.StatusForbidden, "FORBIDDEN")
+		w.Permit(t, office.Tenant, office.Head, harness.Everything()...)
+		all(http.StatusOK, "")
+		w.Leave(t, office.Tenant, office.Head)
+		all(http.StatusForbidden, "FORBIDDEN")
+		w.Join(t, office.Tenant, office.Head, harness.Everything()...)
+		all(http.StatusOK, "")
+		w.SetModule(t, office.Tenant, false, true)
+		all(http.StatusForbidden, "MODULE_NOT_ENABLED")
+		w.SetModule(t, office.Tenant, true, false)
+		all(http.StatusServiceUnavailable, "TENANT_NOT_PROVISIONED")
+		w.SetModule(t, office.Tenant, true, true)
+	}
+}
