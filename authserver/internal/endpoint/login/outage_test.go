@@ -69,6 +69,9 @@ func TestASignInEndsTheOneThatThisBrowserHadAndChangesTheCookie(t *testing.T) {
 	if after := browser.Cookies(); len(after) != 1 || after[0].Value == before[0].Value {
 		t.Error("the session's identifier is the same after the sign-in")
 	}
+	if n := site.Count(`select count(*) from account.sign_ins where user_id = $1 and ended_at is not null`, ada.ID); n != 1 {
+		t.Error("the former sign-in still counts")
+	}
 	fixed := site.Browser()
 	fixed.SetCookies(before)
 	if page := fixed.Get("/login"); page.Status != http.StatusOK {
