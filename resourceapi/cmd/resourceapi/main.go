@@ -20,12 +20,14 @@ import (
 
 type commands struct {
 	Serve       serve       `cmd:"" help:"Answer requests until SIGINT or SIGTERM."`
+	Worker      work        `cmd:"" help:"Process submissions until SIGINT or SIGTERM, beside a serve with ALMONER_WORKER=false."`
 	Migrate     migrate     `cmd:"" help:"Bring the database to the newest schema, as its owner and after authserver migrate."`
 	CheckConfig checkConfig `cmd:"" help:"Say what is wrong with the settings, or print them without their secrets."`
 }
 
 type (
 	serve       struct{}
+	work        struct{}
 	migrate     struct{}
 	checkConfig struct{}
 )
@@ -44,6 +46,22 @@ func (serve) Run() error {
 	}
 	defer service.Close()
 	return service.Run(ctx, func(address net.Addr) { log.Info("listening", "address", address.String()) })
+}
+
+func (work) Run() error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	config, err := app.LoadConfig(os.Environ())
+	if err != nil {
+		return err
+	}
+	service, err := app.New(ctx, config, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
+	if err != nil {
+		return err
+	}
+	defer service.Close()
+	service.Work(ctx)
+	return nil
 }
 
 func (migrate) Run() error {

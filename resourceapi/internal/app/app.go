@@ -38,6 +38,9 @@ type App struct {
 	noter  *standing.Noter
 	keys   *keys.Source
 	worker *imports.Worker
+	engage *engageModule
+
+	processes bool // submissions, besides answering requests
 }
 
 // New wires the service. It asks nobody anything, so it works while Postgres and authserver are away. Close it.
@@ -61,10 +64,15 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		BaseURL: c.BaseURL, Tokens: keys.NewVerifier(source, c.BaseURL), Standings: store, Used: noter.Note, Log: log,
 	})
 	module := programmes.New(programmes.Deps{BaseURL: c.BaseURL, Gate: guard, Store: store, Cursors: cursors, Wake: worker.Wake})
-	handler := routes(c.BaseURL, guard, module, store)
+	engaged, err := newEngage(c, masterKeys, guard, store, log)
+	if err != nil {
+		return nil, err
+	}
+	handler := routes(c.BaseURL, guard, module, engaged, store)
 	return &App{
 		Handler: web.Observe(withSecurityHeaders(handler), log, lastResort(guard)),
 		listen:  c.Listen, log: log, store: store, noter: noter, keys: source, worker: worker,
+		engage: engaged, processes: c.Worker,
 	}, nil
 }
 
@@ -75,15 +83,22 @@ func (a *App) Run(ctx context.Context, ready func(net.Addr)) error {
 	group.Go(func() { a.keys.Run(background) })
 	group.Go(func() { a.worker.Run(background) })
 	group.Go(func() { a.forget(background) })
+	if a.processes {
+		group.Go(func() { a.engage.worker.Run(background) })
+	}
 	err := web.Serve(ctx, a.listen, a.Handler, a.log, ready)
 	stop()
 	group.Wait()
 	return err
 }
 
+// Work processes submissions until ctx ends, and answers no request.
+func (a *App) Work(ctx context.Context) { a.engage.worker.Run(ctx) }
+
 // Close gives back what New took. Run must have returned.
 func (a *App) Close() {
 	a.noter.Close()
+	_ = a.engage.limits.Close() // nothing waits for it
 	a.store.Close()
 }
 
@@ -104,5 +119,8 @@ func (a *App) forget(ctx context.Context) {
 
 // Migrate brings the database to the newest schema.
 func Migrate(ctx context.Context, c MigrateConfig) error {
-	return postgres.Migrate(ctx, c.DatabaseURL.Reveal())
+	if err := postgres.Migrate(ctx, c.DatabaseURL.Reveal()); err != nil {
+		return err
+	}
+	return postgres.MigrateJobs(ctx, c.DatabaseURL.Reveal())
 }

@@ -2,12 +2,17 @@ package app
 
 import (
 	"errors"
+	"log/slog"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/envconf"
 	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/web"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/store/redis"
 )
 
 // Config is what `resourceapi serve` is told by its environment.
@@ -17,6 +22,9 @@ type Config struct {
 	DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty" doc:"PostgreSQL URL of a role that is a member of almoner_resourceapi."`
 	Connections int32             `env:"ALMONER_DATABASE_CONNECTIONS" envDefault:"16" doc:"Most connections to PostgreSQL, 2 to 500."`
 	Keys        credential.Secret `env:"ALMONER_KEYS,required,notEmpty" doc:"Keys that cursors are sealed with: 32 bytes in base64url each, separated by commas, newest first."`
+	RedisURL    credential.Secret `env:"ALMONER_REDIS_URL" doc:"Redis URL, for limits that all processes share. Without it each process counts for itself."`
+	Proxies     string            `env:"ALMONER_TRUSTED_PROXIES" doc:"Address ranges whose X-Forwarded-For is believed, separated by commas."`
+	Worker      bool              `env:"ALMONER_WORKER" envDefault:"true" doc:"Whether serve processes submissions as well. Where false, run: resourceapi worker."`
 	JWKSURL     string            `env:"ALMONER_JWKS_URL" doc:"Where authserver's public keys are. Default: /v1/account/oauth/jwks below the base address."`
 }
 
@@ -43,6 +51,12 @@ func (c *Config) Check() []error {
 	}
 	if c.Connections < 2 || c.Connections > 500 {
 		mistakes = append(mistakes, errors.New("ALMONER_DATABASE_CONNECTIONS must be between 2 and 500"))
+	}
+	if _, err := web.ParseProxies(c.Proxies); err != nil {
+		mistakes = append(mistakes, errors.New("ALMONER_TRUSTED_PROXIES must be addresses or ranges like 10.0.0.0/8, separated by commas"))
+	}
+	if _, err := redis.Connect(c.RedisURL, slog.New(slog.DiscardHandler), time.Now); err != nil {
+		mistakes = append(mistakes, errors.New("ALMONER_REDIS_URL must look like redis://:password@host:6379/0"))
 	}
 	if _, err := seal.ParseKeys(c.Keys); err != nil {
 		mistakes = append(mistakes, errors.Join(errors.New("ALMONER_KEYS cannot be read"), err))

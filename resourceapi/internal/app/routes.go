@@ -16,7 +16,7 @@ import (
 
 // routes is every path there is. A path is matched as it was sent: no other spelling of it is cleaned or redirected to
 // it. An unknown path and a wrong method are answered before anybody looks at a credential (contract, section 6).
-func routes(baseURL string, guard *gate.Gate, p *programmes.Endpoint, store health) http.Handler {
+func routes(baseURL string, guard *gate.Gate, p *programmes.Endpoint, e *engageModule, store health) http.Handler {
 	router := mux.NewRouter().UseEncodedPath().SkipClean(true)
 	router.NotFoundHandler = refuse(guard, apierr.New(apierr.NotFound, "There is nothing at this path."))
 	wrongMethod := refuse(guard, apierr.New(apierr.MethodNotAllowed, "This path does not take that method. Allow says which it takes."))
@@ -29,6 +29,8 @@ func routes(baseURL string, guard *gate.Gate, p *programmes.Endpoint, store heal
 	handle(programmes.Path+"/imports/{id}", map[string]http.Handler{"GET": p.ReadImport()})
 	handle(programmes.Path+"/{id}", map[string]http.Handler{"GET": p.Read(), "PATCH": p.Change()})
 	handle(programmes.Path+"/{id}/transitions", map[string]http.Handler{"POST": p.Move()})
+
+	e.route(handle)
 
 	for path, resource := range map[string]wellknown.Resource{"/v1": wellknown.API, "/mcp": wellknown.MCP, "": wellknown.MCP} {
 		handle(wellknown.Path+path, map[string]http.Handler{

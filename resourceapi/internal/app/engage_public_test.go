@@ -1,0 +1,327 @@
+package app
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+func TestAFormIsShownToThePublic(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	a := s.get(f.path(), nil)
+	var body struct {
+		Title  string
+		Fields []struct {
+			Name, Label, Type string
+			Required          bool
+			Options           []string
+		}
+		SubmissionToken string
+	}
+	a.decode(t, &body)
+	if a.Status != 200 || body.Title != "Volunteer with us" || len(body.Fields) != 10 || body.SubmissionToken == "" {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	if area := body.Fields[5]; area.Name != "area" || area.Label != "Where" || area.Type != "select" || area.Required || len(area.Options) != 2 {
+		t.Errorf("%+v", area)
+	}
+	if !body.Fields[9].Required || strings.Contains(a.Body, goodOrigin) {
+		t.Errorf("%s", a.Body)
+	}
+	if s.submissionToken(f) == body.SubmissionToken {
+		t.Error("two readers share a token")
+	}
+}
+
+func TestAClosedFormIsNotThere(t *testing.T) {
+	s := newEngageService(t)
+	tenant, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	good := submissionOf(s.submissionToken(f), goodAnswers())
+	gone := func(f formRecord, why string) {
+		t.Helper()
+		for _, a := range []answer{
+			s.get(f.path(), nil), s.submit(f, nil, good), s.do("OPTIONS", f.path()+"/submissions", header{"Origin": goodOrigin}, ""),
+			s.get(f.path(), header{"Origin": otherOrigin}),
+		} {
+			if a.Status != 404 || a.code(t) != "NOT_FOUND" {
+				t.Errorf("%s: %d %s", why, a.Status, a.Body)
+			}
+		}
+		if a := s.get(f.path()+"/embed", nil); a.Status != 404 || !strings.Contains(a.Body, "not available") {
+			t.Errorf("%s: %d %s", why, a.Status, a.Body)
+		}
+	}
+	gone(formRecord{EmbedKey: "alm_embed_nothing"}, "no embed key")
+	gone(formRecord{EmbedKey: f.EmbedKey[:len(f.EmbedKey)-1] + "!"}, "misspelt")
+	for state, why := range map[string]string{
+		"update resource.forms set disabled_at = now() where tenant_id = $1":                                                "disabled",
+		"update account.tenant_modules set enabled = false where module = 'engage' and tenant_id = $1":                      "Engage off",
+		"delete from account.tenant_modules where module = 'engage' and tenant_id = $1":                                     "no Engage",
+		"update account.tenant_modules set enabled = false, provisioned = false where module = 'engage' and tenant_id = $1": "neither",
+	} {
+		s.Exec(state, tenant)
+		gone(f, why)
+		s.Exec("update resource.forms set disabled_at = null")
+		s.Exec(`insert into account.tenant_modules (tenant_id, module, enabled, provisioned) values ($1, 'engage', true, true)
+			on conflict (tenant_id, module) do update set enabled = true, provisioned = true`, tenant)
+	}
+	s.Exec("update account.tenant_modules set provisioned = false where module = 'engage'")
+	if a := s.get(f.path(), nil); a.Status != 503 || a.code(t) != "TENANT_NOT_PROVISIONED" || a.Header.Get("Retry-After") != "" {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	s.Exec("update account.tenant_modules set provisioned = true where module = 'engage'")
+	s.acceptedAs(s.submit(f, nil, good))
+}
+
+func TestOnlyAllowedOriginsMayUseAForm(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	body := submissionOf(s.submissionToken(f), goodAnswers())
+	for _, origin := range []string{otherOrigin, "null", goodOrigin + ":8443", "http://www.harbour-trust.example", strings.ToUpper(goodOrigin), base, "*"} {
+		from := header{"Origin": origin}
+		for _, a := range []answer{
+			s.get(f.path(), from), s.submit(f, from, body), s.do("OPTIONS", f.path()+"/submissions", from, ""),
+		} {
+			if a.Status != 403 || a.code(t) != "FORBIDDEN" || a.Header.Get("Access-Control-Allow-Origin") != "" {
+				t.Errorf("%s: %d %v %s", origin, a.Status, a.Header, a.Body)
+			}
+		}
+	}
+	if s.submissions() != 0 {
+		t.Error("stored")
+	}
+	from := header{"Origin": goodOrigin}
+	preflight := s.do("OPTIONS", f.path()+"/submissions", from, "")
+	if preflight.Status != 204 || preflight.Header.Get("Access-Control-Allow-Origin") != goodOrigin ||
+		!strings.Contains(preflight.Header.Get("Access-Control-Allow-Methods"), "POST") ||
+		preflight.Header.Get("Access-Control-Allow-Headers") != "Content-Type, Idempotency-Key" {
+		t.Errorf("%d %v", preflight.Status, preflight.Header)
+	}
+	bad := s.submit(f, from, submissionOf(s.submissionToken(f), map[string]any{}))
+	if bad.Header.Get("Access-Control-Allow-Origin") != goodOrigin || len(bad.fields(t)) == 0 {
+		t.Errorf("the site cannot read what is wrong: %v", bad.Header)
+	}
+	good := s.submit(f, from, body)
+	state := s.get(strings.TrimPrefix(s.acceptedAs(good).StatusURL, base), from)
+	for _, a := range []answer{s.get(f.path(), from), good, state} {
+		if a.Header.Get("Access-Control-Allow-Origin") != goodOrigin || a.Header.Get("Vary") != "Origin" || a.Header.Get("Access-Control-Allow-Credentials") != "" {
+			t.Errorf("%d %v", a.Status, a.Header)
+		}
+	}
+	if a := s.get(strings.TrimPrefix(s.accepted(f).StatusURL, base), header{"Origin": otherOrigin}); a.Status != 403 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+}
+
+func TestBadAnswersSayWhatIsWrongWithEachAndStoreNothing(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	token := s.submissionToken(f)
+	for name, wrong := range map[string][]any{
+		"name":    {"", "  ", nil, 7, true, []string{"x"}, strings.Repeat("n", 201), "two\nlines", "nul\x00"},
+		"email":   {"", "ada", "ada@", "@example.org", "Ada <ada@example.org>", "ada@example.org, b@example.org", "a b@example.org", strings.Repeat("a", 250) + "@example.org"},
+		"phone":   {"12", "call me", "+44 20 7946 0958 1234 5678", "1234567;89"},
+		"hours":   {"3", "", "NaN", true, []int{1}},
+		"from":    {"2026-02-29", "28/02/2026", "2026-2-28", "0000-01-01", 20260228},
+		"area":    {"garden", "Roof", []string{"Garden"}},
+		"days":    {"Monday", []string{"Sunday"}, []string{"Monday", "Monday"}, []any{1}, []any{nil}},
+		"about":   {strings.Repeat("x", 5001), "bell\a", 1},
+		"news":    {"yes", 1, "true"},
+		"privacy": {false, nil, "true", 1},
+		"extra":   {"x", nil},
+	} {
+		for _, value := range wrong {
+			answers := goodAnswers()
+			answers[name] = value
+			if name == "hours" && value == "" {
+				continue // covered by the page, where nothing typed is nothing said
+			}
+			problems := s.submit(f, nil, submissionOf(token, answers)).fields(t)
+			if len(problems) != 1 || problems[name] == "" {
+				t.Errorf("%s = %q: %v", name, value, problems)
+			}
+		}
+	}
+	for _, number := range []string{"1e999", "-1e999", "Infinity"} {
+		content := strings.Replace(submissionOf(token, goodAnswers()), "3.5", number, 1)
+		if a := s.submit(f, nil, content); a.Status != 400 {
+			t.Errorf("%s: %d %s", number, a.Status, a.Body)
+		}
+	}
+	both := s.submit(f, nil, submissionOf(token, map[string]any{"name": "x"})).fields(t)
+	if len(both) != 2 || both["email"] == "" || both["privacy"] == "" {
+		t.Errorf("%v", both)
+	}
+	if n := s.submissions() + s.Count("select count(*) from river.river_job"); n != 0 {
+		t.Errorf("%d rows", n)
+	}
+	s.acceptedAs(s.submit(f, nil, submissionOf(token, goodAnswers()))) // the token has survived all of it
+}
+
+func TestABodyThatIsNoSubmissionIs400(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	token := s.submissionToken(f)
+	good := submissionOf(token, goodAnswers())
+	for _, body := range []string{
+		"", "[]", "null", good + "x", `{"submissionToken":"` + token + `"}`, `{"submissionToken":"` + token + `","answers":[]}`,
+		`{"submissionToken":"` + token + `","answers":null}`, strings.Replace(good, `"name":`, `"name":"twice","name":`, 1), "\xff" + good,
+	} {
+		if a := s.submit(f, nil, body); a.Status != 400 || a.code(t) != "VALIDATION_ERROR" {
+			t.Errorf("%.80s: %d %s", body, a.Status, a.Body)
+		}
+	}
+	if a := s.do("POST", f.path()+"/submissions", header{"Content-Type": "text/plain"}, good); a.Status != 400 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	large := submissionOf(token, map[string]any{"about": strings.Repeat("x", 64<<10)})
+	if a := s.submit(f, nil, large); a.Status != 413 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	if a := s.do("PUT", f.path()+"/submissions", nil, good); a.Status != 405 || a.Header.Get("Allow") != "OPTIONS, POST" {
+		t.Errorf("%d %v", a.Status, a.Header)
+	}
+	if s.submissions() != 0 {
+		t.Error("stored")
+	}
+}
+
+func TestE3_ASubmissionTokenIsGoodForOneSubmissionToOneForm(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f, other := s.makeForm(h, allTypes), s.makeForm(h, allTypes)
+	token := s.submissionToken(f)
+	now := time.Now()
+	for why, wrong := range map[string]string{
+		"none": "", "another form's": s.submissionToken(other), "cut": token[:len(token)-1], "longer": token + "A", "made up": strings.Repeat("A", len(token)),
+		"expired": s.tokens.ForSubmission(f.ID, now.Add(-time.Hour)), "a status token": s.tokens.ForStatus(f.ID, now),
+	} {
+		problems := s.submit(f, nil, submissionOf(wrong, goodAnswers())).fields(t)
+		if len(problems) != 1 || problems["submissionToken"] == "" {
+			t.Errorf("%s: %v", why, problems)
+		}
+	}
+	old := s.tokens.ForSubmission(f.ID, now.Add(-time.Hour+time.Minute))
+	s.acceptedAs(s.submit(f, nil, submissionOf(old, goodAnswers())))
+	s.acceptedAs(s.submit(f, nil, submissionOf(token, goodAnswers())))
+	if a := s.submit(f, nil, submissionOf(token, goodAnswers())); a.Status != 409 || a.code(t) != "CONFLICT" {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+
+	before, raced := s.submissions(), submissionOf(s.submissionToken(f), goodAnswers())
+	statuses := make([]int, 8)
+	var group sync.WaitGroup
+	for i := range statuses {
+		group.Go(func() { statuses[i] = s.submit(f, nil, raced).Status })
+	}
+	group.Wait()
+	won := 0
+	for _, status := range statuses {
+		if status == 202 {
+			won++
+		} else if status != 409 {
+			t.Errorf("%d", status)
+		}
+	}
+	if won != 1 || s.submissions() != before+1 {
+		t.Errorf("%v, %d stored", statuses, s.submissions()-before)
+	}
+}
+
+func TestARepeatedKeyGivesTheFirstAnswerBeforeAnyOtherCheck(t *testing.T) {
+	s := newEngageService(t)
+	tenant, h := s.workspace()
+	f, other := s.makeForm(h, allTypes), s.makeForm(h, allTypes)
+	keyed := header{"Idempotency-Key": "once"}
+	if a := s.submit(f, keyed, submissionOf(s.submissionToken(f), map[string]any{})); a.Status != 400 {
+		t.Fatalf("%d", a.Status)
+	}
+	body := submissionOf(s.submissionToken(f), goodAnswers())
+	first := s.submit(f, keyed, body)
+	s.acceptedAs(first)
+	same := func(why string, h header) {
+		t.Helper()
+		if a := s.submit(f, h, body); a.Status != 202 || a.Body != first.Body {
+			t.Errorf("%s: %d %s", why, a.Status, a.Body)
+		}
+	}
+	same("again", keyed)
+	same("from elsewhere", keyed.with("Origin", otherOrigin))
+	s.Exec("update resource.forms set disabled_at = now()")
+	same("closed", keyed)
+	s.Exec("update resource.forms set disabled_at = null")
+	s.Exec("update account.tenant_modules set enabled = false where tenant_id = $1 and module = 'engage'", tenant)
+	same("Engage off", keyed)
+	if a := s.submit(f, keyed, body+" "); a.Status != 409 || a.code(t) != "CONFLICT" {
+		t.Errorf("another body: %d %s", a.Status, a.Body)
+	}
+	s.Exec("update account.tenant_modules set enabled = true where tenant_id = $1 and module = 'engage'", tenant)
+	s.acceptedAs(s.submit(other, keyed, submissionOf(s.submissionToken(other), goodAnswers())))
+	if a := s.submit(f, header{"Idempotency-Key": "two words"}, body); a.Status != 400 {
+		t.Errorf("%d", a.Status)
+	}
+	if n := s.submissions(); n != 2 {
+		t.Errorf("%d submissions", n)
+	}
+	s.Exec("update resource.idempotency_keys set created_at = now() - interval '24 hours'")
+	if a := s.submit(f, keyed, body); a.Status != 409 || !strings.Contains(a.Body, "submissionToken") {
+		t.Errorf("after a day: %d %s", a.Status, a.Body)
+	}
+
+	raced := submissionOf(s.submissionToken(f), goodAnswers())
+	h = header{"Idempotency-Key": uuid.NewString()}
+	answers := make([]answer, 8)
+	var group sync.WaitGroup
+	for i := range answers {
+		group.Go(func() { answers[i] = s.submit(f, h, raced) })
+	}
+	group.Wait()
+	for _, a := range answers {
+		if a.Status != 202 || a.Body != answers[0].Body {
+			t.Errorf("%d %s", a.Status, a.Body)
+		}
+	}
+}
+
+func TestAStatusIsToldToWhoeverHasItsToken(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	mine, yours := s.accepted(f), s.accepted(f)
+	path := publicPath + "/submissions/" + mine.ID.String()
+	_, yourToken, _ := strings.Cut(yours.StatusURL, "?token=")
+	now := time.Now()
+	for why, query := range map[string]string{
+		"none": "", "empty": "?token=", "another's": "?token=" + yourToken, "a submission token": "?token=" + s.tokens.ForSubmission(mine.ID, now),
+		"old": "?token=" + s.tokens.ForStatus(mine.ID, now.Add(-24*time.Hour)),
+	} {
+		if a := s.get(path+query, nil); a.Status != 404 || a.code(t) != "NOT_FOUND" {
+			t.Errorf("%s: %d %s", why, a.Status, a.Body)
+		}
+	}
+	if a := s.get(path+"?token="+s.tokens.ForStatus(mine.ID, now.Add(-23*time.Hour)), nil); a.Status != 200 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	unknown := uuid.New()
+	if a := s.get(fmt.Sprintf("%s/submissions/%s?token=%s", publicPath, unknown, s.tokens.ForStatus(unknown, now)), nil); a.Status != 404 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	s.Exec("update resource.forms set disabled_at = now()")
+	if state := s.state(mine); state.Status != "accepted" || len(state.Reasons) != 0 {
+		t.Errorf("%+v", state)
+	}
+	_, myToken, _ := strings.Cut(mine.StatusURL, "?token=")
+	if strings.Contains(s.log.String(), myToken) {
+		t.Error("the token is in the log")
+	}
+}

@@ -1,0 +1,220 @@
+package app
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/localstore"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/testkit"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/keys/keystest"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+)
+
+const (
+	formsPath   = "/v1/engage/forms"
+	publicPath  = "/v1/engage/public"
+	goodOrigin  = "https://www.harbour-trust.example"
+	otherOrigin = "https://elsewhere.example"
+)
+
+// An engageService is a service with Engage in working order: its job queue is migrated, its Redis runs.
+type engageService struct {
+	*service
+	redis  *localstore.Redis
+	tokens *engage.Tokens // made with the service's own key
+	config Config
+}
+
+func newEngageService(t *testing.T) *engageService {
+	t.Helper()
+	s := &engageService{service: &service{World: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}, redis: testkit.NewRedis(t)}
+	if err := postgres.MigrateJobs(context.Background(), s.Database.Owner); err != nil {
+		t.Fatal(err)
+	}
+	master := []byte("0123456789abcdef0123456789abcdef")
+	tokens, err := engage.NewTokens(seal.Keys{master})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.tokens = tokens
+	s.server = httptest.NewUnstartedServer(nil)
+	s.config = Config{
+		Listen: "127.0.0.1:0", BaseURL: base, DatabaseURL: credential.Secret(s.Database.Resourceapi), Connections: 12,
+		JWKSURL: keystest.NewAuthserver(t, s.key).URL, RedisURL: credential.Secret(s.redis.URL), Worker: true,
+		Keys: credential.Secret(base64.RawURLEncoding.EncodeToString(master)), Proxies: "127.0.0.1",
+	}
+	s.open(base)
+	s.server.Config.Handler = s.app.Handler
+	s.server.Start()
+	t.Cleanup(s.server.Close)
+	return s
+}
+
+// open makes the service anew under the base address.
+func (s *engageService) open(baseURL string) {
+	s.t.Helper()
+	s.config.BaseURL = baseURL
+	var err error
+	s.app, err = New(context.Background(), s.config, slog.New(slog.NewJSONHandler(s.log, nil)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(s.app.Close)
+}
+
+// workspace makes one with Engage enabled and provisioned, and the headers of a member who holds everything in it.
+func (s *engageService) workspace() (uuid.UUID, header) {
+	s.t.Helper()
+	held := []perm.Permission{perm.EngageReadForms, perm.EngageWriteForms, perm.EngageReadSubmissions}
+	tenant, user := s.member(held...)
+	s.Exec("insert into account.tenant_modules (tenant_id, module, enabled, provisioned) values ($1, 'engage', true, true)", tenant)
+	return tenant, as(s.PAT(tenant, user, held...).Reveal(), tenant).json()
+}
+
+const allTypes = `{"title":"Volunteer with us","allowedOrigins":["` + goodOrigin + `"],"fields":[
+	{"name":"name","label":"Your name","type":"text","required":true},
+	{"name":"email","label":"E-mail","type":"email","required":true},
+	{"name":"phone","label":"Phone","type":"phone"},
+	{"name":"hours","label":"Hours a week","type":"number"},
+	{"name":"from","label":"From when","type":"date"},
+	{"name":"area","label":"Where","type":"select","options":["Kitchen","Garden"]},
+	{"name":"days","label":"Which days","type":"multiselect","options":["Monday","Tuesday","Friday"]},
+	{"name":"about","label":"About you","type":"textarea"},
+	{"name":"news","label":"Send me news by e-mail.","type":"consent"},
+	{"name":"privacy","label":"I agree that my answers are kept for a year.","type":"consent","required":true}]}`
+
+// goodAnswers are one to each field of allTypes.
+func goodAnswers() map[string]any {
+	return map[string]any{
+		"name": "Ada Okafor", "email": "Ada@Example.org", "phone": "+44 20 7946 0958", "hours": 3.5, "from": "2026-02-28",
+		"area": "Garden", "days": []string{"Monday", "Friday"}, "about": "One line.\nAnother line.", "news": false, "privacy": true,
+	}
+}
+
+// formRecord is a form as the workspace is told it.
+type formRecord struct {
+	ID       uuid.UUID
+	EmbedKey string `json:"embedKey"`
+}
+
+func (s *engageService) makeForm(h header, definition string) formRecord {
+	s.t.Helper()
+	a := s.do("POST", formsPath, h, definition)
+	var f formRecord
+	a.decode(s.t, &f)
+	if a.Status != 201 || f.ID == uuid.Nil || !credential.EmbedKey.Matches(f.EmbedKey) {
+		s.t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	return f
+}
+
+func (f formRecord) path() string { return publicPath + "/forms/" + f.EmbedKey }
+
+// token reads the form, as whoever sends it in does.
+func (s *engageService) submissionToken(f formRecord) string {
+	s.t.Helper()
+	var body struct{ SubmissionToken string }
+	a := s.get(f.path(), nil)
+	a.decode(s.t, &body)
+	if a.Status != 200 || body.SubmissionToken == "" {
+		s.t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	return body.SubmissionToken
+}
+
+func submissionOf(token string, answers any) string {
+	content, _ := json.Marshal(map[string]any{"submissionToken": token, "answers": answers})
+	return string(content)
+}
+
+// submit sends a body in.
+func (s *engageService) submit(f formRecord, h header, body string) answer {
+	s.t.Helper()
+	return s.do("POST", f.path()+"/submissions", h.json(), body)
+}
+
+type sent struct {
+	ID        uuid.UUID
+	Status    string
+	StatusURL string `json:"statusUrl"`
+}
+
+// accepted sends good answers in and returns where to ask what becomes of them.
+func (s *engageService) accepted(f formRecord) sent {
+	s.t.Helper()
+	return s.acceptedAs(s.submit(f, nil, submissionOf(s.submissionToken(f), goodAnswers())))
+}
+
+func (s *engageService) acceptedAs(a answer) sent {
+	s.t.Helper()
+	var body sent
+	a.decode(s.t, &body)
+	if a.Status != 202 || body.ID == uuid.Nil || body.Status != "accepted" || !strings.HasPrefix(body.StatusURL, base+publicPath+"/submissions/"+body.ID.String()+"?token=") {
+		s.t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	return body
+}
+
+type submissionState struct {
+	ID      uuid.UUID
+	Status  string
+	Reasons []string
+}
+
+func (s *engageService) state(of sent) submissionState {
+	s.t.Helper()
+	a := s.get(strings.TrimPrefix(of.StatusURL, base), nil)
+	var state submissionState
+	a.decode(s.t, &state)
+	if a.Status != 200 || state.ID != of.ID || state.Reasons == nil {
+		s.t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	return state
+}
+
+// ended waits until the submission has its end.
+func (s *engageService) ended(of sent, within time.Duration) submissionState {
+	s.t.Helper()
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		if state := s.state(of); state.Status != "accepted" {
+			return state
+		} else if time.Since(began) > within {
+			s.t.Fatalf("still %s after %s\n%s", state.Status, within, s.log)
+		}
+	}
+}
+
+// fields are error.fields of a 400.
+func (a answer) fields(t *testing.T) map[string]string {
+	t.Helper()
+	var body struct {
+		Error struct {
+			Code   string
+			Fields map[string]string
+		}
+	}
+	a.decode(t, &body)
+	if a.Status != 400 || body.Error.Code != "VALIDATION_ERROR" {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	return body.Error.Fields
+}
+
+func (s *engageService) submissions() int {
+	s.t.Helper()
+	return s.Count("select count(*) from resource.submissions")
+}

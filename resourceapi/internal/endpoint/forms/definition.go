@@ -1,0 +1,99 @@
+package forms
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/body"
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+)
+
+// readDefinition reads the body of POST: title, fields and allowedOrigins. It returns an *apierr.Error or
+// engage.Problems.
+func readDefinition(h http.Header, content []byte) (engage.Definition, error) {
+	if err := body.CheckType(h, "application/json"); err != nil {
+		return engage.Definition{}, err
+	}
+	object, err := body.ReadObject(content)
+	if err != nil {
+		return engage.Definition{}, err
+	}
+	problems := engage.Problems{}
+	d := engage.Definition{AllowedOrigins: []string{}}
+	title, isText := object.Text("title")
+	if d.Title = title; !isText {
+		problems["title"] = "Must be text."
+	}
+	if !readTexts(object, "allowedOrigins", &d.AllowedOrigins) {
+		problems["allowedOrigins"] = "Must be a list of texts. An empty list keeps the form off other websites."
+	}
+	var elements []json.RawMessage
+	if object.Null("fields") || json.Unmarshal(object["fields"], &elements) != nil {
+		problems["fields"] = "Must be a list of fields."
+		return d, problems
+	}
+	if len(elements) > engage.MaxFields {
+		elements = elements[:engage.MaxFields+1] // enough to be told that they are too many
+	}
+	for i, element := range elements {
+		d.Fields = append(d.Fields, readField(fmt.Sprintf("fields[%d]", i), element, problems))
+	}
+	if more, ok := d.Check().(engage.Problems); ok {
+		for name, message := range more {
+			if _, said := problems[name]; !said {
+				problems[name] = message
+			}
+		}
+	}
+	if len(problems) > 0 {
+		return d, problems
+	}
+	return d, nil
+}
+
+// readField reads name, label, type, required (false without it) and options.
+func readField(at string, element json.RawMessage, problems engage.Problems) engage.Field {
+	object, err := body.ReadObject(element)
+	if err != nil {
+		problems[at] = "Must be an object with name, label, type, required and, for select and multiselect, options."
+		return engage.Field{}
+	}
+	var f engage.Field
+	text := func(key string) string {
+		value, isText := object.Text(key)
+		if !isText {
+			problems[at+"."+key] = "Must be text."
+		}
+		return value
+	}
+	f.Name, f.Label, f.Type = text("name"), text("label"), engage.Type(text("type"))
+	if object.Has("required") {
+		switch string(object["required"]) {
+		case "true":
+			f.Required = true
+		case "false":
+		default:
+			problems[at+".required"] = "Must be true or false."
+		}
+	}
+	if object.Has("options") && !readTexts(object, "options", &f.Options) {
+		problems[at+".options"] = "Must be a list of texts."
+	}
+	return f
+}
+
+// readTexts reads a list of strings. null is none.
+func readTexts(object body.Object, key string, into *[]string) bool {
+	var elements []*string
+	if object.Null(key) || json.Unmarshal(object[key], &elements) != nil {
+		return false
+	}
+	for _, element := range elements {
+		if element == nil {
+			return false
+		}
+		*into = append(*into, *element)
+	}
+	return true
+}

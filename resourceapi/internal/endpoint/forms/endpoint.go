@@ -1,0 +1,87 @@
+// Package forms answers: how does a workspace speak of its public forms over HTTP?
+//
+// It reads requests, hands them to the domain and writes what comes back; who may ask is the gate's business. All paths
+// are under /v1/engage/forms (contract, section 6).
+package forms
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/web"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+)
+
+// Path is where the collection lives, below the base address.
+const Path = "/v1/engage/forms"
+
+// What the routes ask of their callers.
+var (
+	toRead            = gate.Need{Module: "engage", Permission: perm.EngageReadForms}
+	toWrite           = gate.Need{Module: "engage", Permission: perm.EngageWriteForms}
+	toReadSubmissions = gate.Need{Module: "engage", Permission: perm.EngageReadSubmissions}
+)
+
+// Store keeps forms. Its errors are those of the domain, or *apierr.Error.
+type Store interface {
+	Form(ctx context.Context, tenant, id uuid.UUID) (engage.Form, error)
+	Forms(ctx context.Context, tenant uuid.UUID, r engage.Range) (page []engage.Form, more bool, err error)
+	Submissions(ctx context.Context, form uuid.UUID, r engage.Range) (page []engage.Submission, more bool, err error)
+	// Once runs effect in one transaction, or finds the answer that key already has.
+	Once(ctx context.Context, key idempotency.Key, effect func(context.Context, engage.Writer) (idempotency.Answer, error)) (idempotency.Answer, error)
+}
+
+// Deps are what an Endpoint is made of.
+type Deps struct {
+	Gate    *gate.Gate
+	Store   Store
+	Cursors *engage.Cursors
+}
+
+// An Endpoint makes the handlers.
+type Endpoint struct {
+	gate    *gate.Gate
+	store   Store
+	cursors *engage.Cursors
+}
+
+// New makes the endpoint.
+func New(d Deps) *Endpoint { return &Endpoint{d.Gate, d.Store, d.Cursors} }
+
+type list[T any] struct {
+	Data []T  `json:"data"`
+	Meta meta `json:"meta"`
+}
+
+type meta struct {
+	Count      int    `json:"count"`
+	NextCursor string `json:"nextCursor,omitempty"`
+}
+
+// writeList answers with data and meta; meta.nextCursor is present only when more pages may follow (spec 2.4).
+func writeList[T any](w http.ResponseWriter, data []T, next string) {
+	web.JSON(w, http.StatusOK, list[T]{data, meta{len(data), next}})
+}
+
+// moment is how a time is written: RFC 3339, UTC.
+func moment(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// refusal gives the domain's errors their kind and words; others pass.
+func refusal(err error) error {
+	if problems, ok := errors.AsType[engage.Problems](err); ok {
+		return &apierr.Error{Kind: apierr.Invalid, Message: "The request is not valid. error.fields says what to correct.", Fields: problems}
+	}
+	if errors.Is(err, engage.ErrNotFound) {
+		return apierr.New(apierr.NotFound, "There is no such form in this workspace.")
+	}
+	return err
+}

@@ -1,0 +1,110 @@
+package forms
+
+import (
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/identity"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+)
+
+// formRecord is a form as the workspace sees it.
+type formRecord struct {
+	ID             uuid.UUID      `json:"id"`
+	EmbedKey       string         `json:"embedKey"`
+	Title          string         `json:"title"`
+	Fields         []engage.Field `json:"fields"`
+	AllowedOrigins []string       `json:"allowedOrigins"`
+	Enabled        bool           `json:"enabled"`
+	CreatedAt      string         `json:"createdAt"`
+}
+
+func recordOf(f engage.Form) formRecord {
+	return formRecord{f.ID, f.EmbedKey, f.Title, f.Fields, f.AllowedOrigins, f.Enabled, moment(f.CreatedAt)}
+}
+
+// List answers GET: one page of the workspace's forms, newest first.
+func (e *Endpoint) List() http.Handler {
+	return e.gate.Guard(toRead, func(r *http.Request, tenant uuid.UUID) (gate.Plan, error) {
+		name := "forms of " + tenant.String()
+		wanted, err := engage.ReadRange(r.URL.RawQuery, name, e.cursors)
+		if err != nil {
+			return gate.Plan{}, refusal(err)
+		}
+		return gate.Plan{Serve: func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
+			page, more, err := e.store.Forms(r.Context(), caller.Tenant, wanted)
+			if err != nil {
+				return refusal(err)
+			}
+			records, next := make([]formRecord, len(page)), ""
+			for i, f := range page {
+				records[i] = recordOf(f)
+			}
+			if more {
+				last := page[len(page)-1]
+				next = e.cursors.Seal(name, engage.Place{CreatedAt: last.CreatedAt, ID: last.ID})
+			}
+			writeList(w, records, next)
+			return nil
+		}}, nil
+	})
+}
+
+// submissionRecord is a submission as the workspace sees it.
+type submissionRecord struct {
+	ID          uuid.UUID             `json:"id"`
+	Status      engage.Status         `json:"status"`
+	Reasons     []string              `json:"reasons"`
+	Answers     engage.Answers        `json:"answers"`
+	Consents    []engage.ConsentGiven `json:"consents"`
+	SupporterID *uuid.UUID            `json:"supporterId"`
+	CreatedAt   string                `json:"createdAt"`
+	FinishedAt  *string               `json:"finishedAt"`
+}
+
+func submissionRecordOf(s engage.Submission) submissionRecord {
+	record := submissionRecord{s.ID, s.Status, s.Reasons, s.Answers, s.Consents, s.Supporter, moment(s.CreatedAt), nil}
+	if s.FinishedAt != nil {
+		finished := moment(*s.FinishedAt)
+		record.FinishedAt = &finished
+	}
+	return record
+}
+
+// Submissions answers GET of one form's submissions: one page, newest first.
+func (e *Endpoint) Submissions() http.Handler {
+	return e.gate.Guard(toReadSubmissions, func(r *http.Request, _ uuid.UUID) (gate.Plan, error) {
+		id, unknown := identity.Parse(r.PathValue("id"))
+		name := "submissions of " + id.String()
+		wanted, err := engage.ReadRange(r.URL.RawQuery, name, e.cursors)
+		if err != nil {
+			return gate.Plan{}, refusal(err)
+		}
+		return gate.Plan{Serve: func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
+			if unknown != nil {
+				return refusal(engage.ErrNotFound)
+			}
+			// The form is of the caller's workspace, so all that was sent in to it is.
+			if _, err := e.store.Form(r.Context(), caller.Tenant, id); err != nil {
+				return refusal(err)
+			}
+			page, more, err := e.store.Submissions(r.Context(), id, wanted)
+			if err != nil {
+				return refusal(err)
+			}
+			records, next := make([]submissionRecord, len(page)), ""
+			for i, s := range page {
+				records[i] = submissionRecordOf(s)
+			}
+			if more {
+				last := page[len(page)-1]
+				next = e.cursors.Seal(name, engage.Place{CreatedAt: last.CreatedAt, ID: last.ID})
+			}
+			writeList(w, records, next)
+			return nil
+		}}, nil
+	})
+}

@@ -1,0 +1,26 @@
+// Puts an Almoner form on a page:
+//   <script src="…/v1/engage/public/embed.js" data-form="alm_embed_…" async></script>
+// The form appears where the script stands, in a frame that is as high as the form.
+(function () {
+  "use strict";
+  var script = document.currentScript;
+  var key = script && script.getAttribute("data-form");
+  if (!key) return;
+  var home = new URL(script.src);
+  var frame = document.createElement("iframe");
+  frame.src = home.origin + "/v1/engage/public/forms/" + encodeURIComponent(key) + "/embed?frame=1";
+  frame.title = script.getAttribute("data-title") || "Form";
+  frame.style.cssText = "display:block;width:100%;height:32rem;border:0;color-scheme:light dark";
+  var pages = 0;
+  frame.addEventListener("load", function () {
+    // After sending, the page is another one: bring its beginning into view.
+    if (pages++ > 0 && frame.getBoundingClientRect().top < 0) frame.scrollIntoView();
+  });
+  window.addEventListener("message", function (event) {
+    if (event.source !== frame.contentWindow || event.origin !== home.origin) return;
+    var said = event.data;
+    if (!said || said.almoner !== "height" || !(said.height > 0 && said.height < 100000)) return;
+    frame.style.height = Math.ceil(said.height) + "px";
+  });
+  script.parentNode.insertBefore(frame, script.nextSibling);
+})();

@@ -1,0 +1,170 @@
+package publicforms
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/almonerhq/almoner/shared/apierr"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/body"
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+)
+
+// quickest is how soon after the page was made somebody can have filled it in, browsers' help included.
+const quickest = 2 * time.Second
+
+// Page answers GET: the form as a page, or, once it was sent, what became of it.
+func (e *Endpoint) Page() http.Handler {
+	return e.page(func(w http.ResponseWriter, r *http.Request, form engage.Standing) error {
+		if err := share(w, r, form.Form); err != nil {
+			return err
+		}
+		view := viewOf(form.Form, r)
+		if sent := r.URL.Query().Get("submission"); sent != "" {
+			s, err := e.submission(r, sent)
+			if err != nil || s.Form != form.ID {
+				return errors.Join(engage.ErrNotFound, err)
+			}
+			view.Sent, view.Reasons = string(s.Status), s.Reasons
+			return e.render(w, http.StatusOK, form.AllowedOrigins, view)
+		}
+		view.Token = e.Tokens.ForSubmission(form.ID, e.Now())
+		return e.render(w, http.StatusOK, form.AllowedOrigins, view)
+	})
+}
+
+// Send answers POST of the page's own form, which needs no script. Bad answers come back as they were, with what is
+// wrong beside each; good ones lead to the page that says so, which can be reloaded without sending anything.
+func (e *Endpoint) Send() http.Handler {
+	return e.page(func(w http.ResponseWriter, r *http.Request, form engage.Standing) error {
+		if r.Header.Get("Origin") != e.BaseURL { // the page's own origin; another site's form is the site's business
+			if err := share(w, r, form.Form); err != nil {
+				return err
+			}
+		}
+		if err := e.checkRate(r, form); err != nil {
+			return err
+		}
+		values, err := readForm(w, r)
+		if err != nil {
+			return err
+		}
+		view := viewOf(form.Form, r)
+		view.Token = values.Get("submissionToken")
+		given := view.fill(form.Fields, values)
+		token, err := e.Tokens.ReadSubmission(view.Token, form.ID, e.Now())
+		if err != nil {
+			view.Token = e.Tokens.ForSubmission(form.ID, e.Now())
+			view.Alert = "This page was open for more than an hour. Please look over your answers and send them again."
+			return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
+		}
+		submission, err := newSubmission(form.Form, token, given)
+		if problems, bad := errors.AsType[engage.Problems](err); bad {
+			view.mark(problems)
+			return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
+		}
+		if e.Now().Sub(token.Made) < quickest {
+			view.Alert = "That was very quick. Please look over your answers and send them again."
+			return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
+		}
+		submission.Trapped = values.Get(trap) != ""
+		if _, err := e.accept(r.Context(), idempotency.Key{}, submission); err != nil {
+			return err
+		}
+		query := url.Values{"submission": {submission.ID.String()}, "token": {e.Tokens.ForStatus(submission.ID, e.Now())}}
+		if view.Framed {
+			query.Set("frame", "1")
+		}
+		w.Header().Set("Location", FormsPath+"/"+form.EmbedKey+"/embed?"+query.Encode())
+		w.WriteHeader(http.StatusSeeOther)
+		return nil
+	})
+}
+
+// readForm reads a body of application/x-www-form-urlencoded.
+func readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
+	if err := body.CheckType(r.Header, "application/x-www-form-urlencoded"); err != nil {
+		return nil, err
+	}
+	content, err := body.Read(w, r, maxBody)
+	if err != nil {
+		return nil, err
+	}
+	values, err := url.ParseQuery(string(content))
+	if err != nil {
+		return nil, apierr.New(apierr.Invalid, "The form could not be read.")
+	}
+	return values, nil
+}
+
+// page serves an open form, and turns errors into pages: a person is looking at them, in a frame.
+func (e *Endpoint) page(serve func(http.ResponseWriter, *http.Request, engage.Standing) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		origins := []string{"*"} // a page that tells nothing may be shown by anybody
+		form, err := e.find(r)
+		if err == nil {
+			err = checkOpen(form)
+		}
+		if err == nil {
+			origins = form.AllowedOrigins
+			err = serve(w, r, form)
+		}
+		if err != nil {
+			e.refusePage(w, r, origins, err)
+		}
+	})
+}
+
+// faults are the words for people, by kind of error.
+var faults = map[apierr.Kind]struct{ title, text string }{
+	apierr.NotFound:    {"This form is not available", "It may have been closed, or the address may be incomplete."},
+	apierr.Forbidden:   {"This form cannot be sent from here", "The website that shows it is not on the form's list. Please open the form itself and try again."},
+	apierr.Conflict:    {"This was sent already", "Your answers arrived the first time. Open the form again to send another one."},
+	apierr.RateLimited: {"One moment, please", "Too many forms were sent from your connection. Please go back, wait a minute and send yours again."},
+	apierr.TooLarge:    {"That was too long", "Please go back and shorten your answers."},
+	apierr.Invalid:     {"The form could not be read", "Please open it again."},
+}
+
+func (e *Endpoint) refusePage(w http.ResponseWriter, r *http.Request, origins []string, err error) {
+	answer := apierr.Of(refusal(err))
+	words, known := faults[answer.Kind]
+	if !known { // ours, and for the log
+		e.Refuse(w, r, err)
+		return
+	}
+	if answer.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(answer.RetryAfter))
+	}
+	view := &view{Title: words.title, Fault: words.text, Framed: framed(r)}
+	if answer.Kind == apierr.Conflict || answer.Kind == apierr.Invalid {
+		view.Action = action(r.PathValue("embedKey"), view.Framed)
+	}
+	if err := e.render(w, answer.Status(), origins, view); err != nil {
+		e.Refuse(w, r, err)
+	}
+}
+
+func framed(r *http.Request) bool { return r.URL.Query().Get("frame") == "1" }
+
+// action is the address of the form's page.
+func action(embedKey string, framed bool) string {
+	path := FormsPath + "/" + embedKey + "/embed"
+	if framed {
+		return path + "?frame=1"
+	}
+	return path
+}
+
+// policy is the page's Content-Security-Policy: nothing from elsewhere, and no frame but those of the origins.
+func policy(origins []string) string {
+	ancestors := "'none'"
+	if len(origins) > 0 {
+		ancestors = strings.Join(origins, " ")
+	}
+	return "default-src 'none'; style-src 'self'; script-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors " + ancestors
+}

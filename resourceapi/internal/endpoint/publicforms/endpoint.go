@@ -1,0 +1,123 @@
+// Package publicforms answers: how does the public see a form and send it in, without an account?
+//
+// The embed key in the path is all that a caller needs to know; what else is asked of them, and in which order, is in
+// the contract, section 6. All paths are under /v1/engage/public (spec 4.5).
+package publicforms
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/credential"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+)
+
+// Where the public side of Engage lives, below the base address.
+const (
+	Root            = "/v1/engage/public"
+	FormsPath       = Root + "/forms"
+	SubmissionsPath = Root + "/submissions"
+)
+
+// perMinute is how many submissions one address may send to one form in a minute.
+const perMinute = 120
+
+// Store keeps forms and submissions. Its errors are those of the domain, or *apierr.Error.
+type Store interface {
+	FormByKey(ctx context.Context, embedKey string) (engage.Standing, error)
+	FormByID(ctx context.Context, id uuid.UUID) (engage.Standing, error)
+	SubmissionStatus(ctx context.Context, id uuid.UUID) (engage.Submission, error)
+	// FirstAnswer looks for what was answered under the key. It returns idempotency.ErrReused.
+	FirstAnswer(ctx context.Context, key idempotency.Key) (answer idempotency.Answer, known bool, err error)
+	// Once runs effect in one transaction, or finds the answer that key already has.
+	Once(ctx context.Context, key idempotency.Key, effect func(context.Context, engage.Writer) (idempotency.Answer, error)) (idempotency.Answer, error)
+}
+
+// Deps are what an Endpoint is made of.
+type Deps struct {
+	BaseURL string // without a trailing slash
+	Store   Store
+	Tokens  *engage.Tokens
+	Now     func() time.Time
+	// Address finds the caller behind the proxies.
+	Address func(*http.Request) netip.Addr
+	// Count counts an event and returns how long to wait where there were too many.
+	Count func(ctx context.Context, key string, most int) time.Duration
+	// Refuse answers with an error.
+	Refuse func(w http.ResponseWriter, r *http.Request, err error)
+}
+
+// An Endpoint makes the handlers.
+type Endpoint struct{ Deps }
+
+// New makes the endpoint.
+func New(d Deps) *Endpoint { return &Endpoint{d} }
+
+// handle lets a handler return its error, which becomes JSON.
+func (e *Endpoint) handle(serve func(http.ResponseWriter, *http.Request) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := serve(w, r); err != nil {
+			e.Refuse(w, r, refusal(err))
+		}
+	})
+}
+
+// find reads the form of the path's embed key, whatever its state.
+func (e *Endpoint) find(r *http.Request) (engage.Standing, error) {
+	embedKey := r.PathValue("embedKey")
+	if !credential.EmbedKey.Matches(embedKey) {
+		return engage.Standing{}, engage.ErrNotFound
+	}
+	return e.Store.FormByKey(r.Context(), embedKey)
+}
+
+// checkOpen refuses a form that the public may not know of.
+func checkOpen(form engage.Standing) error {
+	switch {
+	case !form.Open():
+		return engage.ErrNotFound
+	case !form.ModuleProvisioned:
+		return apierr.New(apierr.NotProvisioned, "Forms are not set up yet in this workspace. Trying again will not help: ask the people whose form it is.")
+	}
+	return nil
+}
+
+// checkRate counts one submission.
+func (e *Endpoint) checkRate(r *http.Request, form engage.Standing) error {
+	wait := e.Count(r.Context(), "engage:"+form.ID.String()+":"+e.Address(r).String(), perMinute)
+	if wait <= 0 {
+		return nil
+	}
+	return &apierr.Error{
+		Kind: apierr.RateLimited, RetryAfter: int((wait + time.Second - 1) / time.Second),
+		Message: "Too many submissions from your address. Wait for the seconds that Retry-After says.",
+	}
+}
+
+const invalidFields = "The form was not sent. error.fields says what to correct."
+
+// refusal gives the domain's errors their kind and words; others pass.
+func refusal(err error) error {
+	if problems, ok := errors.AsType[engage.Problems](err); ok {
+		return &apierr.Error{Kind: apierr.Invalid, Message: invalidFields, Fields: problems}
+	}
+	switch {
+	case errors.Is(err, engage.ErrNotFound):
+		return apierr.New(apierr.NotFound, "There is no such form, or it is closed.")
+	case errors.Is(err, engage.ErrTokenUsed):
+		return apierr.New(apierr.Conflict, "A submission was made with this submissionToken already. Read the form again to make another one.")
+	case errors.Is(err, engage.ErrToken):
+		return &apierr.Error{Kind: apierr.Invalid, Message: invalidFields, Fields: map[string]string{
+			"submissionToken": "Is not a token of this form, or is older than an hour. Read the form again to get one.",
+		}}
+	}
+	return err
+}

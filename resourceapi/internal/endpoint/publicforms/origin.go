@@ -1,0 +1,46 @@
+package publicforms
+
+import (
+	"net/http"
+
+	"github.com/almonerhq/almoner/shared/apierr"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+)
+
+// share lets the scripts of an allowed origin read the answer (Fetch, CORS protocol), whatever the answer will be, and
+// returns the refusal for a request of any other origin. A request without Origin is no script's of another site.
+func share(w http.ResponseWriter, r *http.Request, form engage.Form) error {
+	w.Header().Add("Vary", "Origin")
+	origins := r.Header.Values("Origin")
+	if len(origins) == 0 {
+		return nil
+	}
+	if len(origins) > 1 || !form.Allows(origins[0]) {
+		return apierr.New(apierr.Forbidden, "This form may not be used by pages of this origin. The workspace can add it to the form's allowed origins.")
+	}
+	w.Header().Set("Access-Control-Allow-Origin", origins[0])
+	w.Header().Set("Access-Control-Expose-Headers", "Retry-After, X-Request-Id")
+	return nil
+}
+
+// Preflight answers OPTIONS: what a script of an allowed origin may send.
+func (e *Endpoint) Preflight() http.Handler {
+	return e.handle(func(w http.ResponseWriter, r *http.Request) error {
+		form, err := e.find(r)
+		if err != nil {
+			return err
+		}
+		if err := checkOpen(form); err != nil {
+			return err
+		}
+		if err := share(w, r, form.Form); err != nil {
+			return err
+		}
+		w.Header().Set("Access-Control-Allow-Methods", "GET, POST")
+		w.Header().Set("Access-Control-Allow-Headers", "Content-Type, Idempotency-Key")
+		w.Header().Set("Access-Control-Max-Age", "600")
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	})
+}

@@ -1,0 +1,72 @@
+package publicforms
+
+import (
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/web"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+)
+
+// publicForm is a form as the public sees it.
+type publicForm struct {
+	Title           string         `json:"title"`
+	Fields          []engage.Field `json:"fields"`
+	SubmissionToken string         `json:"submissionToken"`
+}
+
+// Definition answers GET of a form: what is asked, and a token to send the answers with.
+func (e *Endpoint) Definition() http.Handler {
+	return e.handle(func(w http.ResponseWriter, r *http.Request) error {
+		form, err := e.find(r)
+		if err != nil {
+			return err
+		}
+		if err := checkOpen(form); err != nil {
+			return err
+		}
+		if err := share(w, r, form.Form); err != nil {
+			return err
+		}
+		web.JSON(w, http.StatusOK, publicForm{form.Title, form.Fields, e.Tokens.ForSubmission(form.ID, e.Now())})
+		return nil
+	})
+}
+
+// submissionState is where a submission stands, as its sender sees it.
+type submissionState struct {
+	ID      uuid.UUID     `json:"id"`
+	Status  engage.Status `json:"status"`
+	Reasons []string      `json:"reasons"`
+}
+
+// Status answers GET of a submission, to whoever has its token. Whether there is such a submission is told to nobody else.
+func (e *Endpoint) Status() http.Handler {
+	return e.handle(func(w http.ResponseWriter, r *http.Request) error {
+		s, err := e.submission(r, r.PathValue("id"))
+		if err != nil {
+			return err
+		}
+		form, err := e.Store.FormByID(r.Context(), s.Form)
+		if err != nil {
+			return err
+		}
+		if err := share(w, r, form.Form); err != nil {
+			return err
+		}
+		web.JSON(w, http.StatusOK, submissionState{s.ID, s.Status, s.Reasons})
+		return nil
+	})
+}
+
+// submission reads the submission of the id if the query's token is for it.
+func (e *Endpoint) submission(r *http.Request, text string) (engage.Submission, error) {
+	id, err := identity.Parse(text)
+	if err != nil || !e.Tokens.AllowsStatus(r.URL.Query().Get("token"), id, e.Now()) {
+		return engage.Submission{}, engage.ErrNotFound
+	}
+	return e.Store.SubmissionStatus(r.Context(), id)
+}

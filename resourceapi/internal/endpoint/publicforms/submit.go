@@ -1,0 +1,121 @@
+package publicforms
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/identity"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/body"
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+)
+
+// maxBody is the largest body of a submission, in bytes.
+const maxBody = 64 << 10
+
+// accepted is the answer to a submission: it is kept, and statusUrl tells what becomes of it (spec 4.5).
+type accepted struct {
+	ID        uuid.UUID     `json:"id"`
+	Status    engage.Status `json:"status"`
+	StatusURL string        `json:"statusUrl"`
+}
+
+// Submit answers POST: 202, or what is wrong. A repeated Idempotency-Key is looked up before all else, so that a sender
+// who lost the first answer gets it even if the form has been closed since (contract, section 6).
+func (e *Endpoint) Submit() http.Handler {
+	return e.handle(func(w http.ResponseWriter, r *http.Request) error {
+		form, err := e.find(r)
+		if err != nil {
+			return err
+		}
+		foreign := share(w, r, form.Form)
+		content, err := body.Read(w, r, maxBody)
+		if err != nil {
+			return err
+		}
+		key, err := idempotency.ReadKey(r.Header, idempotency.Scope{Tenant: form.Tenant, Route: "submit to " + form.ID.String()}, content)
+		if err != nil {
+			return err
+		}
+		if key.Given() {
+			first, known, err := e.Store.FirstAnswer(r.Context(), key)
+			if err != nil {
+				return err
+			}
+			if known {
+				writeAnswer(w, first)
+				return nil
+			}
+		}
+		if err := checkOpen(form); err != nil {
+			return err
+		}
+		if foreign != nil {
+			return foreign
+		}
+		if err := e.checkRate(r, form); err != nil {
+			return err
+		}
+		submission, err := e.readSubmission(r.Header, content, form.Form)
+		if err != nil {
+			return err
+		}
+		answer, err := e.accept(r.Context(), key, submission)
+		if err != nil {
+			return err
+		}
+		writeAnswer(w, answer)
+		return nil
+	})
+}
+
+func writeAnswer(w http.ResponseWriter, answer idempotency.Answer) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(answer.Status)
+	_, _ = w.Write(answer.Body) // a caller who has left is no error of ours
+}
+
+// readSubmission reads {submissionToken, answers} and judges both.
+func (e *Endpoint) readSubmission(h http.Header, content []byte, form engage.Form) (engage.Submission, error) {
+	if err := body.CheckType(h, "application/json"); err != nil {
+		return engage.Submission{}, err
+	}
+	object, err := body.ReadObject(content)
+	if err != nil {
+		return engage.Submission{}, err
+	}
+	text, _ := object.Text("submissionToken")
+	token, err := e.Tokens.ReadSubmission(text, form.ID, e.Now())
+	if err != nil {
+		return engage.Submission{}, err
+	}
+	given, err := body.ReadObject(object["answers"])
+	if err != nil {
+		return engage.Submission{}, engage.Problems{"answers": "Must be an object: the name of each field, and its answer."}
+	}
+	return newSubmission(form, token, engage.Given(given))
+}
+
+// newSubmission judges the answers to the form. It returns engage.Problems.
+func newSubmission(form engage.Form, token engage.SubmissionToken, given engage.Given) (engage.Submission, error) {
+	answers, consents, err := form.Read(given)
+	return engage.Submission{
+		ID: identity.New(), Form: form.ID, Tenant: form.Tenant, Token: token.ID, Answers: answers, Consents: consents,
+	}, err
+}
+
+// accept keeps the submission with its job, and makes the answer.
+func (e *Endpoint) accept(ctx context.Context, key idempotency.Key, s engage.Submission) (idempotency.Answer, error) {
+	return e.Store.Once(ctx, key, func(ctx context.Context, writer engage.Writer) (idempotency.Answer, error) {
+		if err := writer.Accept(ctx, s); err != nil {
+			return idempotency.Answer{}, err
+		}
+		token := e.Tokens.ForStatus(s.ID, e.Now())
+		content, err := json.Marshal(accepted{s.ID, engage.Accepted, e.BaseURL + SubmissionsPath + "/" + s.ID.String() + "?token=" + token})
+		return idempotency.Answer{Status: http.StatusAccepted, Body: content}, err
+	})
+}

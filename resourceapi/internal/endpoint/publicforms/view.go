@@ -1,0 +1,175 @@
+package publicforms
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/almonerhq/almoner/shared/apierr"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+)
+
+// trap is the field that people do not see. Programs fill in whatever there is.
+const trap = "website"
+
+// prefix keeps the names of the form's fields apart from ours.
+const prefix = "a."
+
+//go:embed assets/page.html
+var pageHTML embed.FS
+
+var pageTemplate = template.Must(template.ParseFS(pageHTML, "assets/page.html"))
+
+// A view is what the page shows.
+type view struct {
+	Title   string
+	Framed  bool   // within another page
+	Action  string // address of the form's page; "": no way on
+	Token   string
+	Alert   string // about the whole form
+	Fault   string // instead of a form
+	Sent    string // the status of what was sent, instead of a form
+	Reasons []string
+	Fields  []*fieldView
+	Wrong   []*fieldView // those with a Problem
+	Trap    string
+	Static  string // where style sheet and script are
+}
+
+// A fieldView is one question on the page.
+type fieldView struct {
+	engage.Field
+	ID      string // of the element
+	Input   string // the name that it is sent by
+	Value   string
+	Chosen  []string
+	Problem string
+}
+
+// Has says whether the option was chosen.
+func (f *fieldView) Has(option string) bool { return slices.Contains(f.Chosen, option) }
+
+// OptionID is the id of the element of one option.
+func (f *fieldView) OptionID(i int) string {
+	if i == 0 {
+		return f.ID // where the list of problems leads to
+	}
+	return f.ID + "-" + strconv.Itoa(i)
+}
+
+// Attributes are those of a plain input, by what is asked: they choose the keyboard and what the browser can fill in.
+func (f *fieldView) Attributes() template.HTMLAttr {
+	switch f.Type {
+	case engage.Email:
+		return `type="email" autocomplete="email" inputmode="email" autocapitalize="none" spellcheck="false"`
+	case engage.Phone:
+		return `type="tel" autocomplete="tel" inputmode="tel"`
+	case engage.Number:
+		return `type="text" inputmode="decimal"` // type=number hides from us what it does not understand
+	case engage.Date:
+		return `type="date" max="9999-12-31"`
+	}
+	if strings.EqualFold(f.Name, "name") {
+		return `type="text" autocomplete="name"`
+	}
+	return `type="text"`
+}
+
+func viewOf(form engage.Form, r *http.Request) *view {
+	v := &view{Title: form.Title, Framed: framed(r), Action: action(form.EmbedKey, framed(r)), Trap: trap}
+	for i, field := range form.Fields {
+		v.Fields = append(v.Fields, &fieldView{Field: field, ID: fmt.Sprintf("f%d", i), Input: prefix + field.Name})
+	}
+	return v
+}
+
+// fill takes what was sent into the view, and returns it as the answers that a script would have sent.
+func (v *view) fill(fields []engage.Field, values url.Values) engage.Given {
+	given := engage.Given{}
+	for i, field := range fields {
+		shown := v.Fields[i]
+		sent := values[shown.Input]
+		for j, text := range sent {
+			if !utf8.ValidString(text) {
+				sent[j] = strings.ToValidUTF8(text, "\uFFFD")
+			}
+		}
+		var answer any
+		switch {
+		case field.Type == engage.Consent:
+			shown.Chosen = sent
+			answer = len(sent) > 0
+		case field.Type == engage.Multiselect:
+			shown.Chosen = sent
+			answer = sent
+		case len(sent) > 0:
+			shown.Value, shown.Chosen = sent[0], sent
+			answer = sent[0]
+			if field.Type == engage.Number {
+				answer = numberTyped(sent[0])
+			}
+		}
+		given[field.Name], _ = json.Marshal(answer) // texts and truths cannot fail
+	}
+	return given
+}
+
+// numberTyped reads a number as people write it: spaces around it, a plus, zeros in front. What is none stays text, which
+// the form refuses.
+func numberTyped(text string) any {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return nil
+	}
+	if strings.Trim(text, "+-.0123456789") != "" {
+		return text
+	}
+	whole, fraction, dotted := strings.Cut(strings.TrimPrefix(text, "+"), ".")
+	sign := ""
+	if strings.HasPrefix(whole, "-") {
+		sign, whole = "-", whole[1:]
+	}
+	if whole = strings.TrimLeft(whole, "0"); whole == "" {
+		whole = "0"
+	}
+	if dotted && fraction != "" {
+		whole += "." + fraction
+	}
+	if number := json.Number(sign + whole); json.Valid([]byte(number)) {
+		return number
+	}
+	return text
+}
+
+// mark puts the problems beside their fields.
+func (v *view) mark(problems engage.Problems) {
+	for _, f := range v.Fields {
+		if f.Problem = problems[f.Name]; f.Problem != "" {
+			v.Wrong = append(v.Wrong, f)
+		}
+	}
+}
+
+// render writes the page for the origins that may frame it. Nothing is written when it returns an error.
+func (e *Endpoint) render(w http.ResponseWriter, status int, origins []string, v *view) error {
+	v.Static = Root
+	var page bytes.Buffer
+	if err := pageTemplate.Execute(&page, v); err != nil {
+		return &apierr.Error{Kind: apierr.Internal, Message: "The page could not be made.", Cause: err}
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", policy(origins))
+	w.Header().Set("Referrer-Policy", "same-origin") // the address of the last page holds a token
+	w.WriteHeader(status)
+	_, _ = page.WriteTo(w) // a caller who has left is no error of ours
+	return nil
+}

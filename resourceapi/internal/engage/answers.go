@@ -1,0 +1,124 @@
+package engage
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Given are answers as they came: name → JSON.
+type Given map[string]json.RawMessage
+
+// Answers are good answers by the names of their fields: a string, a json.Number, a []string or a bool. What was left
+// empty is not there.
+type Answers map[string]any
+
+// A ConsentGiven is the answer to one consent.
+type ConsentGiven struct {
+	Field         string `json:"field"`
+	NoticeVersion string `json:"noticeVersion"`
+	Given         bool   `json:"given"`
+}
+
+const missing = "Please answer this."
+
+// Read judges the answers to the form. It returns Problems (E2).
+func (f Form) Read(given Given) (Answers, []ConsentGiven, error) {
+	answers, consents, problems := Answers{}, []ConsentGiven{}, Problems{}
+	known := map[string]bool{}
+	for _, field := range f.Fields {
+		known[field.Name] = true
+		value, message := field.read(given[field.Name])
+		if message != "" {
+			problems[field.Name] = message
+			continue
+		}
+		if field.Type == Consent {
+			consents = append(consents, ConsentGiven{field.Name, field.NoticeVersion(), value == true})
+		}
+		if value != nil {
+			answers[field.Name] = value
+		}
+	}
+	for name := range given {
+		switch {
+		case known[name]:
+		case fieldName.MatchString(name):
+			problems[name] = "This form has no such field."
+		default:
+			problems["answers"] = "Holds a name that is no field of this form."
+		}
+	}
+	return answers, consents, problems.orNil()
+}
+
+// read returns the value of one answer, nil where there is none, or what is wrong with it.
+func (f Field) read(raw json.RawMessage) (value any, message string) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return f.nothing()
+	}
+	switch f.Type {
+	case Number:
+		return readNumber(raw)
+	case Consent:
+		return f.readConsent(raw)
+	case Multiselect:
+		return f.readChoices(raw)
+	}
+	var text string
+	if raw[0] != '"' || json.Unmarshal(raw, &text) != nil {
+		return nil, "Must be text."
+	}
+	if text = strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n")); text == "" {
+		return f.nothing()
+	}
+	if message := f.judgeText(text); message != "" {
+		return nil, message
+	}
+	return text, ""
+}
+
+func (f Field) nothing() (any, string) {
+	switch {
+	case f.Required && f.Type == Consent:
+		return nil, agree
+	case f.Required:
+		return nil, missing
+	}
+	return nil, ""
+}
+
+const agree = "Please agree to this to send the form."
+
+func (f Field) readConsent(raw json.RawMessage) (any, string) {
+	switch string(raw) {
+	case "true":
+		return true, ""
+	case "false":
+		if f.Required {
+			return nil, agree
+		}
+		return false, ""
+	}
+	return nil, "Must be true or false."
+}
+
+func (f Field) readChoices(raw json.RawMessage) (any, string) {
+	var chosen []string
+	if raw[0] != '[' || json.Unmarshal(raw, &chosen) != nil {
+		return nil, "Must be a list of texts."
+	}
+	if len(chosen) == 0 {
+		return f.nothing()
+	}
+	for i, choice := range chosen {
+		if !slices.Contains(f.Options, choice) {
+			return nil, "Please choose among the options."
+		}
+		if slices.Contains(chosen[:i], choice) {
+			return nil, fmt.Sprintf("Choice %d is there twice.", i+1)
+		}
+	}
+	return chosen, ""
+}

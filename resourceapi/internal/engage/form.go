@@ -1,0 +1,113 @@
+package engage
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// MaxTitle is the longest title, in characters.
+const MaxTitle = 200
+
+const (
+	maxOrigins = 20
+	maxOrigin  = 300 // bytes
+)
+
+// A Definition is what a workspace says of a new form.
+type Definition struct {
+	Title          string
+	Fields         []Field
+	AllowedOrigins []string // websites that may show the form and send to it from scripts
+}
+
+// A Form is a public form. It does not change once it is made, so what was asked can always be told from it.
+type Form struct {
+	Definition
+	ID        uuid.UUID
+	Tenant    uuid.UUID
+	EmbedKey  string
+	Enabled   bool
+	CreatedAt time.Time
+}
+
+// A Standing is a form with the state of the Engage module in its workspace.
+type Standing struct {
+	Form
+	ModuleEnabled     bool
+	ModuleProvisioned bool
+}
+
+// Open says whether the public may know of the form.
+func (s Standing) Open() bool { return s.Enabled && s.ModuleEnabled }
+
+// Allows says whether a page of the origin may use the form. Origins are compared byte by byte, as browsers send them.
+func (f Form) Allows(origin string) bool { return slices.Contains(f.AllowedOrigins, origin) }
+
+// Check returns Problems, or nil. It is the whole of E1.
+func (d Definition) Check() error {
+	problems := Problems{}
+	if message := checkLine(d.Title, MaxTitle); message != "" {
+		problems["title"] = message
+	}
+	if len(d.Fields) == 0 || len(d.Fields) > MaxFields {
+		problems["fields"] = fmt.Sprintf("A form has 1 to %d fields.", MaxFields)
+		return problems
+	}
+	seen := map[string]bool{}
+	for i, field := range d.Fields {
+		at := fmt.Sprintf("fields[%d]", i)
+		field.check(at, problems)
+		if seen[field.Name] {
+			problems[at+".name"] = "Another field has this name."
+		}
+		seen[field.Name] = true
+	}
+	if len(d.AllowedOrigins) > maxOrigins {
+		problems["allowedOrigins"] = fmt.Sprintf("Must name at most %d origins.", maxOrigins)
+	}
+	for i, origin := range d.AllowedOrigins {
+		if !isOrigin(origin) {
+			problems[fmt.Sprintf("allowedOrigins[%d]", i)] = "Must be an origin as browsers send it: https:// and a host in lower case, and a port if it is not the usual one; no path, no trailing slash."
+		}
+	}
+	return problems.orNil()
+}
+
+// host is a name or an address, in the letters that mean nothing in a Content-Security-Policy.
+var host = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*|\[[0-9a-f:]+\])$`)
+
+// isOrigin says whether text is what a browser sends in Origin (RFC 6454, section 6.2): scheme, host, and the port where
+// it is not the scheme's own.
+func isOrigin(text string) bool {
+	u, err := url.Parse(text)
+	if err != nil || len(text) > maxOrigin || u.Scheme+"://"+u.Host != text {
+		return false
+	}
+	usual := map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	if usual == "" || u.Port() == usual {
+		return false
+	}
+	name := u.Host
+	if port := u.Port(); port != "" {
+		number, err := strconv.ParseUint(port, 10, 16)
+		if err != nil || strconv.FormatUint(number, 10) != port {
+			return false
+		}
+		name = name[:len(name)-len(port)-1]
+	}
+	return host.MatchString(name)
+}
+
+// NoticeVersion names the very words of a consent's notice (E4): the first 12 hex digits of their SHA-256.
+func (f Field) NoticeVersion() string {
+	sum := sha256.Sum256([]byte(f.Label))
+	return hex.EncodeToString(sum[:6])
+}

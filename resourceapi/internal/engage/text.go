@@ -1,0 +1,100 @@
+package engage
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/mail"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// The longest answers, in characters.
+const (
+	MaxText     = 200
+	MaxTextarea = 5000
+	maxEmail    = 254 // RFC 5321, section 4.5.3.1.3, without the brackets
+	maxNumber   = 40
+)
+
+// judgeText says what is wrong with an answer in text that is not empty.
+func (f Field) judgeText(text string) string {
+	if message := judgeLength(text, f.Type); message != "" {
+		return message
+	}
+	switch f.Type {
+	case Email:
+		return judgeEmail(text)
+	case Phone:
+		return judgePhone(text)
+	case Date:
+		if day, err := time.Parse(time.DateOnly, text); err != nil || day.Year() < 1 {
+			return "Please give a day that exists, as YYYY-MM-DD."
+		}
+	case Select:
+		if !slices.Contains(f.Options, text) {
+			return "Please choose one of the options."
+		}
+	}
+	return ""
+}
+
+func judgeLength(text string, kind Type) string {
+	longest, allowed := MaxText, ""
+	switch kind {
+	case Textarea:
+		longest, allowed = MaxTextarea, "\n\t"
+	case Email:
+		longest = maxEmail
+	}
+	if utf8.RuneCountInString(text) > longest {
+		return fmt.Sprintf("Please use at most %d characters.", longest)
+	}
+	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune(allowed, r) }) {
+		return "Please leave out control characters and line breaks."
+	}
+	return ""
+}
+
+// judgeEmail takes a bare address alone: no name beside it, no comment, no quotes.
+func judgeEmail(text string) string {
+	address, err := mail.ParseAddress(text)
+	if err != nil || address.Name != "" || address.Address != text || strings.ContainsAny(text, "\"()<>[] ") {
+		return "Please give an e-mail address like name@example.org."
+	}
+	return ""
+}
+
+var phone = regexp.MustCompile(`^\+?[0-9 ().\-/]+$`)
+
+// judgePhone counts digits: fewer than 5 call nobody, and 15 are the most there are (ITU-T E.164).
+func judgePhone(text string) string {
+	digits := strings.Count(strings.Map(func(r rune) rune {
+		if '0' <= r && r <= '9' {
+			return '0'
+		}
+		return -1
+	}, text), "0")
+	if !phone.MatchString(text) || digits < 5 || digits > 15 {
+		return "Please give a phone number: 5 to 15 digits, with + before a country code."
+	}
+	return ""
+}
+
+// readNumber keeps the spelling, so that no digit is lost to rounding.
+func readNumber(raw json.RawMessage) (any, string) {
+	const message = "Please give a number."
+	var number json.Number
+	if raw[0] == '"' || len(raw) > maxNumber || json.Unmarshal(raw, &number) != nil {
+		return nil, message
+	}
+	if value, err := strconv.ParseFloat(number.String(), 64); err != nil || math.IsInf(value, 0) {
+		return nil, message
+	}
+	return number, ""
+}

@@ -1,0 +1,90 @@
+package engage
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/seal"
+)
+
+// How long the tokens are good.
+const (
+	SubmissionTokenLife = time.Hour
+	StatusTokenLife     = 24 * time.Hour
+)
+
+// maxToken is the longest text that is worth opening, in characters.
+const maxToken = 256
+
+// Tokens makes and reads what the public is handed instead of a credential. It is safe for concurrent use.
+type Tokens struct{ submissions, statuses *seal.Box }
+
+// NewTokens derives the keys of the tokens from the service's keys.
+func NewTokens(keys seal.Keys) (*Tokens, error) {
+	submissions, err := seal.NewBox(keys, "engage submission token")
+	if err != nil {
+		return nil, err
+	}
+	statuses, err := seal.NewBox(keys, "engage status token")
+	if err != nil {
+		return nil, err
+	}
+	return &Tokens{submissions, statuses}, nil
+}
+
+// A SubmissionToken lets one submission be made to one form (E3).
+type SubmissionToken struct {
+	ID   uuid.UUID
+	Made time.Time // to the millisecond
+}
+
+// ForSubmission returns a fresh token for the form.
+func (t *Tokens) ForSubmission(form uuid.UUID, now time.Time) string {
+	id := uuid.New()
+	return seal3(t.submissions, form, now, id)
+}
+
+// ReadSubmission returns the token that text spells, or ErrToken when it was not made for the form, or not within the
+// hour before now.
+func (t *Tokens) ReadSubmission(text string, form uuid.UUID, now time.Time) (SubmissionToken, error) {
+	about, made, id, err := open3(t.submissions, text)
+	if err != nil || about != form || now.Sub(made) >= SubmissionTokenLife {
+		return SubmissionToken{}, ErrToken
+	}
+	return SubmissionToken{id, made}, nil
+}
+
+// ForStatus returns a token that lets its holder read the status of the submission, and nothing else.
+func (t *Tokens) ForStatus(submission uuid.UUID, now time.Time) string {
+	return seal3(t.statuses, submission, now, uuid.Nil)
+}
+
+// AllowsStatus says whether text lets its holder read the status of the submission at the time.
+func (t *Tokens) AllowsStatus(text string, submission uuid.UUID, now time.Time) bool {
+	about, made, _, err := open3(t.statuses, text)
+	return err == nil && about == submission && now.Sub(made) < StatusTokenLife
+}
+
+// The content of a token: what it is about, when it was made in milliseconds, an identity of its own.
+const tokenLength = 16 + 8 + 16
+
+func seal3(box *seal.Box, about uuid.UUID, made time.Time, id uuid.UUID) string {
+	content := make([]byte, 0, tokenLength)
+	content = append(content, about[:]...)
+	content = binary.BigEndian.AppendUint64(content, uint64(made.UnixMilli()))
+	return box.Seal(append(content, id[:]...))
+}
+
+func open3(box *seal.Box, text string) (about uuid.UUID, made time.Time, id uuid.UUID, err error) {
+	if len(text) > maxToken {
+		return about, made, id, ErrToken
+	}
+	content, err := box.Open(text)
+	if err != nil || len(content) != tokenLength {
+		return about, made, id, ErrToken
+	}
+	made = time.UnixMilli(int64(binary.BigEndian.Uint64(content[16:])))
+	return uuid.UUID(content[:16]), made, uuid.UUID(content[24:]), nil
+}

@@ -1,0 +1,165 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+)
+
+// Engage is the part of the Store that keeps forms, submissions and supporters.
+type Engage struct {
+	pool  *pgxpool.Pool
+	queue Queue
+}
+
+// Engage returns the part of Engage. queue is where the work that submissions make is put.
+func (s *Store) Engage(queue Queue) *Engage { return &Engage{s.pool, queue} }
+
+// engageWriting is engage.Writer within one transaction.
+type engageWriting struct {
+	tx    pgx.Tx
+	queue Queue
+}
+
+// Once is Store.Once for the writes of Engage.
+func (e *Engage) Once(ctx context.Context, key idempotency.Key, effect func(context.Context, engage.Writer) (idempotency.Answer, error)) (idempotency.Answer, error) {
+	ctx, cancel := bounded(ctx, patience)
+	defer cancel()
+	var answer idempotency.Answer
+	err := pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) (err error) {
+		known := false
+		if key.Given() {
+			answer, known, err = claim(ctx, tx, key)
+		}
+		if err != nil || known {
+			return err
+		}
+		answer, err = effect(ctx, &engageWriting{tx, e.queue})
+		if err != nil || !key.Given() {
+			return err
+		}
+		return remember(ctx, tx, key, answer)
+	})
+	return answer, outcome(err)
+}
+
+// FirstAnswer looks for what was answered under the key, without claiming it. It returns idempotency.ErrReused.
+func (e *Engage) FirstAnswer(ctx context.Context, key idempotency.Key) (answer idempotency.Answer, known bool, err error) {
+	ctx, cancel := bounded(ctx, patience)
+	defer cancel()
+	var same bool
+	err = e.pool.QueryRow(ctx, `
+		select body_hash = $5, status, coalesce(etag, ''), coalesce(location, ''), body
+		from resource.idempotency_keys
+		where tenant_id = $1 and user_id = $2 and route = $3 and key = $4 and created_at > now() - make_interval(secs => $6)`,
+		key.Tenant, key.User, key.Route, key.Text, key.Body[:], idempotency.Life.Seconds()).
+		Scan(&same, &answer.Status, &answer.ETag, &answer.Location, &answer.Body)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return idempotency.Answer{}, false, nil
+	case err != nil:
+		return idempotency.Answer{}, false, outcome(err)
+	case !same:
+		return idempotency.Answer{}, false, idempotency.ErrReused
+	}
+	return answer, true, nil
+}
+
+const formColumns = "f.id, f.tenant_id, f.embed_key, f.title, f.fields, f.allowed_origins, f.disabled_at is null, f.created_at"
+
+func formFields(f *engage.Form) []any {
+	return []any{&f.ID, &f.Tenant, &f.EmbedKey, &f.Title, &f.Fields, &f.AllowedOrigins, &f.Enabled, &f.CreatedAt}
+}
+
+func scanForm(row pgx.CollectableRow) (engage.Form, error) {
+	var f engage.Form
+	err := row.Scan(formFields(&f)...)
+	return f, err
+}
+
+// CreateForm is engage.Writer's.
+func (w *engageWriting) CreateForm(ctx context.Context, f engage.Form, by uuid.UUID) (engage.Form, error) {
+	rows, err := w.tx.Query(ctx, `
+		insert into resource.forms as f (id, tenant_id, embed_key, title, fields, allowed_origins, created_by)
+		values ($1, $2, $3, $4, $5, $6, $7) returning `+formColumns,
+		f.ID, f.Tenant, f.EmbedKey, f.Title, f.Fields, f.AllowedOrigins, by)
+	if err != nil {
+		return engage.Form{}, fmt.Errorf("add a form: %w", err)
+	}
+	return pgx.CollectExactlyOneRow(rows, scanForm)
+}
+
+// FormByKey reads the form of an embed key, whatever its state, and the module's state in its workspace, in one trip.
+// It returns engage.ErrNotFound.
+func (e *Engage) FormByKey(ctx context.Context, embedKey string) (engage.Standing, error) {
+	return e.standing(ctx, "f.embed_key = $1", embedKey)
+}
+
+// FormByID is FormByKey for a form that is known by its id.
+func (e *Engage) FormByID(ctx context.Context, id uuid.UUID) (engage.Standing, error) {
+	return e.standing(ctx, "f.id = $1", id)
+}
+
+func (e *Engage) standing(ctx context.Context, which string, value any) (engage.Standing, error) {
+	ctx, cancel := bounded(ctx, patience)
+	defer cancel()
+	var s engage.Standing
+	err := e.pool.QueryRow(ctx, `
+		select `+formColumns+`, coalesce(m.enabled, false), coalesce(m.provisioned, false)
+		from resource.forms f left join account.module_state(f.tenant_id, 'engage') m on true
+		where `+which, value).Scan(append(formFields(&s.Form), &s.ModuleEnabled, &s.ModuleProvisioned)...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return engage.Standing{}, engage.ErrNotFound
+	}
+	return s, outcome(err)
+}
+
+// Form reads a form of the workspace. It returns engage.ErrNotFound, for one of another workspace too.
+func (e *Engage) Form(ctx context.Context, tenant, id uuid.UUID) (engage.Form, error) {
+	ctx, cancel := bounded(ctx, patience)
+	defer cancel()
+	var f engage.Form
+	err := e.pool.QueryRow(ctx, "select "+formColumns+" from resource.forms f where f.tenant_id = $1 and f.id = $2", tenant, id).Scan(formFields(&f)...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return engage.Form{}, engage.ErrNotFound
+	}
+	return f, outcome(err)
+}
+
+// Forms reads one page of the workspace's forms, newest first, and says whether more follow.
+func (e *Engage) Forms(ctx context.Context, tenant uuid.UUID, r engage.Range) (forms []engage.Form, more bool, err error) {
+	text := "select " + formColumns + " from resource.forms f where f.tenant_id = $1"
+	return readRange(ctx, e.pool, text, "f", tenant, r, scanForm)
+}
+
+// readRange completes a select of one list, whose first parameter is whose list it is, with the place and the limit. It
+// asks for one row more than the page holds, to know whether more follow.
+func readRange[T any](ctx context.Context, pool *pgxpool.Pool, text, table string, whose uuid.UUID, r engage.Range, scan pgx.RowToFunc[T]) (page []T, more bool, err error) {
+	ctx, cancel := bounded(ctx, patience)
+	defer cancel()
+	args := []any{whose, r.Limit + 1}
+	if r.After != nil {
+		text += fmt.Sprintf(" and (%[1]s.created_at, %[1]s.id) < ($3, $4)", table)
+		args = append(args, r.After.CreatedAt, r.After.ID)
+	}
+	text += fmt.Sprintf(" order by %[1]s.created_at desc, %[1]s.id desc limit $2", table)
+	rows, err := pool.Query(ctx, text, args...)
+	if err != nil {
+		return nil, false, outcome(err)
+	}
+	page, err = pgx.AppendRows(make([]T, 0, r.Limit+1), rows, scan)
+	if err != nil {
+		return nil, false, outcome(err)
+	}
+	if len(page) > r.Limit {
+		return page[:r.Limit], true, nil
+	}
+	return page, false, nil
+}

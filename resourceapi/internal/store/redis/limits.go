@@ -1,0 +1,99 @@
+// Package redis answers: how often has somebody done this in the last minute?
+//
+// Counts are kept in Redis, so that all processes of the service share them. A Redis that does not answer makes nobody
+// wait and nobody fail: each process then counts for itself until it is back.
+package redis
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+const (
+	callTimeout  = 250 * time.Millisecond
+	connections  = 32
+	retriesNever = -1
+	restFor      = 2 * time.Second // after a failure, before Redis is asked again
+	window       = time.Minute
+)
+
+// Limits lets things happen a number of times a minute. It is safe for concurrent use.
+type Limits struct {
+	client   *goredis.Client // nil: there is no Redis, this process counts for itself
+	limiter  *redis_rate.Limiter
+	local    *localLimits
+	log      *slog.Logger
+	now      func() time.Time
+	askAgain atomic.Int64 // unix nanoseconds before which Redis is not asked
+}
+
+// Connect makes Limits over the Redis of the URL, or, where that is "", over this process alone. It does not dial.
+func Connect(url credential.Secret, log *slog.Logger, now func() time.Time) (*Limits, error) {
+	l := &Limits{local: newLocalLimits(now), log: log, now: now}
+	if url == "" {
+		return l, nil
+	}
+	options, err := goredis.ParseURL(url.Reveal())
+	if err != nil {
+		return nil, errors.New("the Redis URL is not one: redis://:password@host:6379/0")
+	}
+	options.MaxRetries, options.DialerRetries = retriesNever, 1
+	options.DialTimeout, options.ReadTimeout, options.WriteTimeout, options.PoolTimeout = callTimeout, callTimeout, callTimeout, callTimeout
+	options.PoolSize, options.DisableIdentity, options.ContextTimeoutEnabled = connections, true, true
+	l.client = goredis.NewClient(options)
+	l.limiter = redis_rate.NewLimiter(l.client)
+	return l, nil
+}
+
+// Close gives back the connections.
+func (l *Limits) Close() error {
+	if l.client == nil {
+		return nil
+	}
+	return l.client.Close()
+}
+
+// Count counts one more event under the key. It returns how long to wait when there were most of them already within
+// the minute that the first of them began; 0 lets this one happen.
+func (l *Limits) Count(ctx context.Context, key string, most int) time.Duration {
+	if l.client == nil || l.now().UnixNano() < l.askAgain.Load() {
+		return l.local.count(key, most)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*callTimeout)
+	defer cancel()
+	wait, err := l.shared(ctx, key, most)
+	if err != nil {
+		l.askAgain.Store(l.now().Add(restFor).UnixNano())
+		l.log.WarnContext(ctx, "Redis does not answer: this process limits submissions by what it sees itself", "cause", err)
+		return l.local.count(key, most)
+	}
+	return wait
+}
+
+// shared counts in Redis. redis_rate refills a bucket all the time, which lets more than most through in the first
+// minute; here one limit opens a window of a minute, and a second one, which refills no sooner than that, counts in it.
+func (l *Limits) shared(ctx context.Context, key string, most int) (time.Duration, error) {
+	opened, err := l.limiter.Allow(ctx, "{"+key+"}:window", redis_rate.Limit{Rate: 1, Burst: 1, Period: window})
+	if err != nil {
+		return 0, err
+	}
+	count := "{" + key + "}:count"
+	if opened.Allowed > 0 {
+		if err := l.limiter.Reset(ctx, count); err != nil {
+			return 0, err
+		}
+	}
+	counted, err := l.limiter.Allow(ctx, count, redis_rate.Limit{Rate: 1, Burst: most, Period: window})
+	if err != nil || counted.Allowed > 0 {
+		return 0, err
+	}
+	return max(opened.RetryAfter, time.Millisecond), nil
+}
