@@ -2,6 +2,7 @@ package consent
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/authserver/internal/workspace"
@@ -28,4 +29,22 @@ func Weigh(kind client.Kind, asked perm.Set, in workspace.Membership) (granted, 
 		return nil, nil, &LackError{Missing: leftOut}
 	}
 	return granted, leftOut, nil
+}
+
+// ReadOnly is the part of a set that lets its holder see and change nothing: the smaller of the two presets that a connector's
+// page offers. It is nil where it would be the same, or nothing.
+func ReadOnly(kind client.Kind, set perm.Set) perm.Set {
+	if kind.Traits().AllOrNothing {
+		return nil
+	}
+	var out perm.Set
+	for _, p := range set {
+		if parts := strings.Split(string(p), ":"); len(parts) == 3 && parts[1] == "read" {
+			out = append(out, p)
+		}
+	}
+	if len(out) == len(set) {
+		return nil
+	}
+	return out
 }

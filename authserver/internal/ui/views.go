@@ -45,8 +45,8 @@ type Consent struct {
 	Organisation string
 	Granted      perm.Set // what it will be able to do
 	LeftOut      perm.Set // asked for, and not held by the user
-	Connector    bool
-	Days         int // how long access lasts
+	Presets      bool     // the user may give the reading part alone
+	Days         int      // how long access lasts
 	Until        time.Time
 	Destination  string // host of the callback
 	Loopback     bool   // the callback is on the user's own computer

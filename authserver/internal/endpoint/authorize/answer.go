@@ -48,7 +48,12 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) {
 		h.Pages.Fault(w, r, clientGone())
 	case facts.Grant != nil && facts.Grant.State != grant.Pending:
 		h.Pages.Fault(w, r, usedAlready())
+	case form.readOnly && consent.ReadOnly(facts.Client.Kind, ticket.Permissions) == nil:
+		h.Pages.Fault(w, r, badForm())
 	case form.approved:
+		if form.readOnly {
+			ticket.Permissions = consent.ReadOnly(facts.Client.Kind, ticket.Permissions)
+		}
 		h.approve(w, r, visitor, ticket, *facts.Client)
 	default:
 		h.deny(w, r, visitor, ticket, facts.Grant)
@@ -58,9 +63,10 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) {
 type decision struct {
 	ticket   string
 	approved bool
+	readOnly bool // of the two presets that the page may offer
 }
 
-// readForm reads the two fields, each once, or answers itself.
+// readForm reads the fields, each once, or answers itself.
 func (h *Handler) readForm(w http.ResponseWriter, r *http.Request) (decision, bool) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
@@ -71,12 +77,13 @@ func (h *Handler) readForm(w http.ResponseWriter, r *http.Request) (decision, bo
 		}
 		return decision{}, true
 	}
-	tickets, decisions := r.PostForm["ticket"], r.PostForm["decision"]
-	if len(tickets) > 1 || len(decisions) != 1 || (decisions[0] != "approve" && decisions[0] != "deny") {
+	once := len(r.PostForm["ticket"]) <= 1 && len(r.PostForm["decision"]) == 1 && len(r.PostForm["access"]) <= 1
+	answer, access := r.PostForm.Get("decision"), r.PostForm.Get("access")
+	if !once || (answer != "approve" && answer != "deny") || (access != "" && access != "all" && access != "read") {
 		h.Pages.Fault(w, r, badForm())
 		return decision{}, true
 	}
-	return decision{r.PostForm.Get("ticket"), decisions[0] == "approve"}, false
+	return decision{r.PostForm.Get("ticket"), answer == "approve", access == "read"}, false
 }
 
 // approve makes the grant of what was on the page and is still the user's to give.

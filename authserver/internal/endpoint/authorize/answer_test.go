@@ -202,6 +202,8 @@ func TestABadFormApprovesNothing(t *testing.T) {
 		"another decision":  {"ticket": {ticket}, "decision": {"Approve"}},
 		"both decisions":    {"ticket": {ticket}, "decision": {"deny", "approve"}},
 		"two tickets":       {"ticket": {ticket, ticket}, "decision": {"approve"}},
+		"another access":    {"ticket": {ticket}, "decision": {"approve"}, "access": {"write"}},
+		"access twice":      {"ticket": {ticket}, "decision": {"approve"}, "access": {"all", "read"}},
 		"decision by query": {"ticket": {ticket}},
 	} {
 		path := "/oauth/authorize"
@@ -282,6 +284,39 @@ func TestAConnectorGetsWhatIsLeftAndNeverMoreThanWasOnThePage(t *testing.T) {
 	}
 	if issued.Grant.Permissions.Scope() != "programmes:read:programmes" {
 		t.Errorf("granted %s", issued.Grant.Permissions.Scope())
+	}
+}
+
+func TestAConnectorMayBeGivenTheReadingPartAlone(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms)
+	assistant := site.World.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms)
+	browser := site.SignedIn(ada)
+	page := browser.Get(request(connector(assistant), nil))
+	if access := page.Form("/oauth/authorize")["access"]; len(access) != 1 || access[0] != "all" {
+		t.Fatalf("chosen to begin with: %v", access)
+	}
+	answer := page.Send("/oauth/authorize", browsertest.Fields{"decision": "approve", "access": "read"})
+	issued, err := redeem(site, assistant, callback(t, answer).Get("code"), challenge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if issued.Grant.Permissions.Scope() != "programmes:read:programmes engage:read:forms" {
+		t.Errorf("granted %s", issued.Grant.Permissions.Scope())
+	}
+	reading := browser.Get(request(connector(assistant), map[string]string{"scope": "programmes:read:programmes"}))
+	if reading.Form("/oauth/authorize").Has("access") {
+		t.Error("a choice is offered where there is none")
+	}
+	app, _ := site.World.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
+	whole := browser.Get(request(confidential(app), nil))
+	if whole.Form("/oauth/authorize").Has("access") {
+		t.Error("a choice is offered for a confidential client, which needs all that it requires")
+	}
+	for name, p := range map[string]*browsertest.Page{"reading": reading, "confidential": whole} {
+		if answer := p.Send("/oauth/authorize", browsertest.Fields{"decision": "approve", "access": "read"}); answer.Status != http.StatusBadRequest {
+			t.Errorf("%s: a choice that was not on the page: %d", name, answer.Status)
+		}
 	}
 }
 

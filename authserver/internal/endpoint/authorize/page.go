@@ -90,7 +90,7 @@ func (h *Handler) consentView(ask consent.Ask, place workspace.Membership, grant
 	life := ask.Client.Kind.Traits().GrantLife
 	return &ui.Consent{
 		Application: ask.Client.Name, Workspace: place.Tenant.Name, Organisation: place.Tenant.Organisation,
-		Granted: granted, LeftOut: leftOut,
+		Granted: granted, LeftOut: leftOut, Presets: consent.ReadOnly(ask.Client.Kind, granted) != nil,
 		Days: int(life / (24 * time.Hour)), Until: h.Now().Add(life),
 		Destination: callback.Host(), Loopback: callback.Loopback(), Lookalike: callback.Lookalike(),
 	}
