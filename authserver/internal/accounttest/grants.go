@@ -9,6 +9,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/authserver/internal/fixture"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
@@ -109,4 +110,13 @@ func (s *Site) Stored(g grant.Grant) grant.Grant {
 	found, err := s.Store.Grant(s.t.Context(), g.ID)
 	s.must(err)
 	return found
+}
+
+// Age makes the code of a pending grant older by seconds, where its life is kept.
+func (s *Site) Age(g grant.Grant, seconds int) {
+	s.t.Helper()
+	rdb, err := redis.Connect(credential.Secret(s.Redis.URL))
+	s.must(err)
+	defer func() { _ = rdb.Close() }()
+	s.must(rdb.HIncrBy(s.t.Context(), "g:{"+g.ID.String()+"}", "cx", -1000*int64(seconds)).Err())
 }

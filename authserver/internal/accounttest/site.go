@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/almonerhq/almoner/authserver/internal/authorizer"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/introspect"
@@ -134,14 +133,12 @@ func (s *Site) open(log *slog.Logger) {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails (crypto/rand)
 	keys := seal.Keys{key}
-	var err error
+	rdb, err := redis.Connect(credential.Secret(s.Redis.URL))
+	s.must(err)
+	s.t.Cleanup(func() { _ = rdb.Close() })
 	s.Store, err = postgres.Open(context.Background(), credential.Secret(s.World.Database.Authserver))
 	s.must(err)
 	s.t.Cleanup(s.Store.Close)
-	var rdb goredis.UniversalClient
-	rdb, err = redis.Connect(credential.Secret(s.Redis.URL))
-	s.must(err)
-	s.t.Cleanup(func() { _ = rdb.Close() })
 	mint, err := grant.NewMint(keys)
 	s.must(err)
 	s.Keeper = grant.NewKeeper(s.Store, redis.NewGrants(rdb), mint, log)

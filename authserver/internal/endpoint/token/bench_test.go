@@ -1,0 +1,119 @@
+package token_test
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/accounttest"
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/fixture"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+const path = accounttest.TokenPath
+
+// A bench is the site with a user, a connector and a confidential client.
+type bench struct {
+	*accounttest.Site
+	t      *testing.T
+	user   uuid.UUID
+	app    client.Client
+	linked client.Client
+	secret credential.Secret
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{Site: accounttest.Start(t), t: t}
+	b.user = b.World.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
+	b.app = b.World.Connector(accounttest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite)
+	b.linked, b.secret = b.World.Confidential(perm.ProgrammesRead)
+	return b
+}
+
+// exchange is the connector's form with a fresh code, changed by pairs of name and value; the value - leaves a name out.
+func (b *bench) exchange(changes ...string) accounttest.Answer {
+	b.t.Helper()
+	_, code := b.Consent(b.app, b.user)
+	return b.exchangeCode(code, changes...)
+}
+
+func (b *bench) exchangeCode(code credential.Secret, changes ...string) accounttest.Answer {
+	b.t.Helper()
+	return b.Form(path, changed([]string{
+		"grant_type", "authorization_code", "client_id", b.app.ID.String(), "resource", b.app.Resource, "code", code.Reveal(),
+		"code_verifier", accounttest.Verifier, "redirect_uri", fixture.Callback,
+	}, changes)...)
+}
+
+// link is the confidential client's JSON with a fresh code, changed likewise.
+func (b *bench) link(changes ...string) accounttest.Answer {
+	b.t.Helper()
+	_, code := b.Consent(b.linked, b.user)
+	return b.linkCode(code, changes...)
+}
+
+func (b *bench) linkCode(code credential.Secret, changes ...string) accounttest.Answer {
+	b.t.Helper()
+	return b.PostJSON(path, changed([]string{
+		"client_id", b.linked.ID.String(), "client_secret", b.secret.Reveal(), "code", code.Reveal(), "redirect_uri", fixture.Callback,
+	}, changes)...)
+}
+
+func (b *bench) refresh(token credential.Secret, changes ...string) accounttest.Answer {
+	b.t.Helper()
+	return b.Form(path, changed([]string{
+		"grant_type", "refresh_token", "client_id", b.app.ID.String(), "resource", b.app.Resource, "refresh_token", token.Reveal(),
+	}, changes)...)
+}
+
+func changed(pairs, changes []string) []string {
+	values := map[string]string{}
+	for _, list := range [][]string{pairs, changes} {
+		for i := 0; i+1 < len(list); i += 2 {
+			values[list[i]] = list[i+1]
+		}
+	}
+	var out []string
+	for name, value := range values {
+		if value != "-" {
+			out = append(out, name, value)
+		}
+	}
+	return out
+}
+
+func (b *bench) given(what string, answer accounttest.Answer) {
+	b.t.Helper()
+	if answer.Status != 200 || answer.Text("access_token") == "" {
+		b.t.Errorf("%s: %d %s, want tokens", what, answer.Status, answer.Text("error_description"))
+	}
+}
+
+// refused wants an error in the shape of RFC 6749, section 5.2.
+func (b *bench) refused(what string, answer accounttest.Answer, status int, code string) {
+	b.t.Helper()
+	if answer.Status != status || answer.Text("error") != code || answer.Text("error_description") == "" || len(answer.JSON()) != 2 {
+		b.t.Errorf("%s: %d %s, want %d %s", what, answer.Status, answer.Body, status, code)
+	}
+	if answer.Header.Get("Content-Type") != "application/json" || answer.Header.Get("Cache-Control") != "no-store" {
+		b.t.Errorf("%s: headers %v", what, answer.Header)
+	}
+}
+
+func (b *bench) dead(what string, g grant.Grant, reason grant.Reason) {
+	b.t.Helper()
+	if g = b.Stored(g); g.State != grant.Revoked || g.Reason != reason {
+		b.t.Errorf("%s: the grant is %s (%s), want it revoked (%s)", what, g.State, g.Reason, reason)
+	}
+}
+
+func (b *bench) alive(what string, g grant.Grant) {
+	b.t.Helper()
+	if g = b.Stored(g); g.State == grant.Revoked {
+		b.t.Errorf("%s: the grant was revoked (%s)", what, g.Reason)
+	}
+}
