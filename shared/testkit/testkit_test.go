@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/almonerhq/almoner/shared/localstore"
 )
 
 func connect(t *testing.T, url string) *pgx.Conn {
@@ -72,16 +74,29 @@ func TestDatabasesAreApartAndDroppedAtTheEnd(t *testing.T) {
 	}
 }
 
-func TestProcessesThatStartTogetherMakeOneTemplate(t *testing.T) {
-	s, err := sharedServer()
+// ownServer is a server of the test's own: the shared template must not be touched while other tests copy it.
+func ownServer(t *testing.T) string {
+	t.Helper()
+	dir, err := localstore.TempDir("almoner-testkit-")
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	server, err := localstore.StartPostgres(t.Context(), localstore.Options{Dir: dir, Tools: os.Getenv(toolsVariable), Volatile: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	return server.URL
+}
+
+func TestProcessesThatStartTogetherMakeOneTemplate(t *testing.T) {
+	server := ownServer(t)
 	var group sync.WaitGroup
-	names := make([]string, 8)
+	names := make([]string, 6)
 	for i := range names {
 		group.Go(func() {
-			made, err := ensureTemplate(t.Context(), s.url)
+			made, err := ensureTemplate(t.Context(), server)
 			if err != nil {
 				t.Error(err)
 			}
@@ -95,24 +110,26 @@ func TestProcessesThatStartTogetherMakeOneTemplate(t *testing.T) {
 		}
 	}
 	var count int
-	if err := connect(t, s.url).QueryRow(t.Context(), "select count(*) from pg_database where datistemplate and datname = $1", names[0]).Scan(&count); err != nil || count != 1 {
+	err := connect(t, server).QueryRow(t.Context(), "select count(*) from pg_database where datistemplate and datname = $1", names[0]).Scan(&count)
+	if err != nil || count != 1 {
 		t.Errorf("%d templates, %v", count, err)
 	}
 }
 
 func TestAnUnfinishedTemplateIsMadeAnew(t *testing.T) {
-	made, err := sharedTemplate()
+	server := ownServer(t)
+	made, err := ensureTemplate(t.Context(), server)
 	if err != nil {
 		t.Fatal(err)
 	}
-	admin := connect(t, made.server)
+	admin := connect(t, server)
 	// As if the process that made it had died before the last statement.
 	if _, err := admin.Exec(t.Context(), "alter database "+made.name+" with is_template false allow_connections true"); err != nil {
 		t.Fatal(err)
 	}
-	again, err := ensureTemplate(t.Context(), made.server)
+	again, err := ensureTemplate(t.Context(), server)
 	if err != nil || again.name != made.name {
-		t.Fatalf("%v, %v", again, err)
+		t.Fatalf("%v, %v", again.name, err)
 	}
 	var finished bool
 	if err := admin.QueryRow(t.Context(), "select datistemplate from pg_database where datname = $1", made.name).Scan(&finished); err != nil || !finished {

@@ -33,6 +33,22 @@ func TestStopIsPoliteFirst(t *testing.T) {
 	}
 }
 
+func TestStopReachesAPausedChildPolitely(t *testing.T) {
+	spec := shell(t, `trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done`)
+	c, err := Start(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitForLog(t, spec.Log, "ready")
+	if err := c.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	c.Stop(syscall.SIGTERM, 5*time.Second)
+	if got := c.Outcome(); got != "script ended: bye" {
+		t.Errorf("outcome: %s", got)
+	}
+}
+
 func TestStopKillsTheDeafEvenWhenPaused(t *testing.T) {
 	spec := shell(t, `trap '' TERM; echo ready; while :; do sleep 0.05; done`)
 	c, err := Start(spec)
