@@ -1,0 +1,227 @@
+package e2e
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Spec 3 and 5, contract sections 2 and 6: each kind of credential, what it is good for, and what it is not.
+
+func TestEachKindOfCredentialListsProgrammes(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	owner := p.Person(t, p.Demo.Users.Owner)
+	for name, token := range map[string]string{
+		"personal access token": p.Demo.Tokens.Reader, "confidential": p.DemoConfidential().Connect(t, owner).AccessToken,
+		"connector": p.DemoConnector().Connect(t, owner).AccessToken,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p.In(p.Demo.Tenants.Main, token).Get(t, programmes).Wants(t, http.StatusOK)
+			p.In(p.Demo.Tenants.Empty, token).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+		})
+	}
+}
+
+// Contract, section 2: how credentials are spelled, and what an access token says.
+func TestCredentialsAreSpelledAsTheContractSays(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	app, owner := p.DemoConfidential(), p.Person(t, p.Demo.Users.Owner)
+	attempt := p.DemoConnector().Begin()
+	code := attempt.Code(t, owner)
+	short := attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
+	long := app.Connect(t, owner)
+	for name, c := range map[string]struct{ text, pattern string }{
+		"personal access token": {p.Demo.Tokens.Owner, `^alm_pat_[0-9A-Za-z]{30,}[0-9A-Za-z]{6}$`},
+		"client secret":         {app.Secret, `^alm_cs_[0-9A-Za-z]{43,}[0-9A-Za-z]{6}$`},
+		"code":                  {code, `^alm_ac_[0-9A-Za-z_-]{43,}$`},
+		"refresh token":         {short.RefreshToken, `^alm_rt_[0-9A-Za-z_-]{43,}$`},
+	} {
+		if !regexp.MustCompile(c.pattern).MatchString(c.text) {
+			t.Errorf("a %s of %d characters is not spelled %s", name, len(c.text), c.pattern)
+		}
+	}
+	for _, c := range []struct {
+		tokens harness.Tokens
+		client string
+		scope  string
+	}{{long, app.ClientID, harness.ReadProgrammes}, {short, attempt.ClientID, attempt.Scope}} {
+		wantsClaims(t, p, c.tokens, c.client, c.scope)
+	}
+}
+
+func wantsClaims(t *testing.T, p *harness.Product, tokens harness.Tokens, client, scope string) {
+	t.Helper()
+	token := harness.Decode(t, tokens.AccessToken)
+	if token.Header["typ"] != "at+jwt" || token.Header["alg"] != "ES256" {
+		t.Errorf("typ %v, alg %v", token.Header["typ"], token.Header["alg"])
+	}
+	for name, want := range map[string]any{
+		"iss": p.BaseURL, "sub": p.Demo.Users.Owner.ID, "aud": p.BaseURL + "/v1", "client_id": client, "scope": scope,
+		"tenant_id": p.Demo.Tenants.Main.ID,
+	} {
+		if token.Claims[name] != want {
+			t.Errorf("claim %s is %v, want %v", name, token.Claims[name], want)
+		}
+	}
+	for _, name := range []string{"exp", "iat", "jti", "grant_id"} {
+		if token.Claims[name] == nil {
+			t.Errorf("claim %s is missing", name)
+		}
+	}
+	if len(token.Claims) != 10 {
+		t.Errorf("%d claims, want the ten of the contract", len(token.Claims))
+	}
+	if tokens.Scope != scope {
+		t.Errorf("the answer's scope is %q", tokens.Scope)
+	}
+	for _, key := range p.API().Get(t, "/v1/account/oauth/jwks").Object(t)["keys"].([]any) {
+		if jwk := key.(map[string]any); jwk["kid"] == token.Header["kid"] {
+			if !token.SignedBy(t, jwk) {
+				t.Error("the key that the token names did not sign it")
+			}
+			return
+		}
+	}
+	t.Error("JWKS does not have the key that the token names")
+}
+
+// refusedAsBearer checks that both services refuse a bearer, each in its own words.
+func refusedAsBearer(t *testing.T, p *harness.Product, office harness.Office, bearer string) {
+	t.Helper()
+	p.In(office.Tenant, bearer).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p.As(bearer).Get(t, office.Clients()).WantsGateway(t, http.StatusForbidden, "Forbidden")
+}
+
+func TestRevokedAndExpiredPersonalAccessTokensAreNotAccepted(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	revoked := p.World.Token(t, office.Tenant, office.Head, harness.Everything()...)
+	expired := p.World.Token(t, office.Tenant, office.Head, harness.Everything()...)
+	for _, token := range []string{revoked, expired} {
+		p.In(office.Tenant, token).Get(t, programmes).Wants(t, http.StatusOK)
+		p.As(token).Get(t, office.Clients()).Wants(t, http.StatusOK)
+	}
+	p.World.RevokeToken(t, revoked)
+	p.World.ExpireToken(t, expired)
+	for _, token := range []string{revoked, expired} {
+		for range 2 {
+			refusedAsBearer(t, p, office, token)
+		}
+	}
+	p.In(office.Tenant, office.Token).Get(t, programmes).Wants(t, http.StatusOK)
+}
+
+func TestForgedBearersAreNotAccepted(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	app := office.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes)
+	token := app.Connect(t, p.Person(t, office.Head)).AccessToken
+	p.In(office.Tenant, token).Get(t, programmes).Wants(t, http.StatusOK)
+	p.As(token).Get(t, office.Clients()).Wants(t, http.StatusOK)
+	bearers := forgeries(t, p, token)
+	bearers["PAT never issued"], bearers["PAT altered"] = tamperedPAT(office.Token), alterLast(office.Token)
+	bearers["PAT cut"], bearers["PAT longer"] = office.Token[:len(office.Token)-1], office.Token+"0"
+	bearers["PAT in capitals"] = strings.ToUpper(office.Token)
+	bearers["an endless one"] = strings.Repeat("a", 9000)
+	for name, bearer := range bearers {
+		t.Run(name, func(t *testing.T) { refusedAsBearer(t, p, office, bearer) })
+	}
+	p.In(office.Tenant, token).Get(t, programmes).Wants(t, http.StatusOK)
+}
+
+// One thing in the place of another.
+func TestOneCredentialIsNoOther(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	connector, app := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
+	tokens, long := connector.Connect(t, head), app.Connect(t, head)
+	attempt := connector.Begin()
+	code, appCode := attempt.Code(t, head), app.Code(t, head)
+	for name, wrong := range map[string]string{
+		"code": code, "confidential code": appCode, "refresh token": tokens.RefreshToken, "client secret": app.Secret, "client id": app.ClientID,
+		"password": office.Head.Password, "grant id": harness.GrantOf(t, tokens.AccessToken),
+	} {
+		t.Run(name+" as bearer", func(t *testing.T) { refusedAsBearer(t, p, office, wrong) })
+	}
+	for name, wrong := range map[string]string{
+		"PAT": office.Token, "access token": tokens.AccessToken, "refresh token": tokens.RefreshToken, "client secret": app.Secret, "another client's code": appCode,
+	} {
+		t.Run(name+" as code", func(t *testing.T) {
+			attempt.Post(t, change(attempt.CodeForm(code), "code", wrong)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+			if name != "another client's code" {
+				app.Exchange(t, app.Body(wrong)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+			}
+		})
+	}
+	for name, wrong := range map[string]string{
+		"PAT": office.Token, "access token": tokens.AccessToken, "code": code, "client secret": app.Secret, "confidential token": long.AccessToken,
+	} {
+		t.Run(name+" as refresh token", func(t *testing.T) {
+			connector.Refresh(t, wrong).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+		})
+	}
+	for name, wrong := range map[string]string{"PAT": office.Token, "access token": long.AccessToken, "code": appCode} {
+		t.Run(name+" as secret", func(t *testing.T) {
+			body := app.Body(appCode)
+			body["client_secret"] = wrong
+			app.Exchange(t, body).WantsFlat(t, http.StatusBadRequest, "invalid_client")
+		})
+	}
+	attempt.Post(t, attempt.CodeForm(code)).Tokens(t) // none of this did any harm
+	app.Exchange(t, app.Body(appCode)).Tokens(t)
+	connector.Refresh(t, tokens.RefreshToken).Tokens(t)
+}
+
+// "made for another resource": 401 here, 403 {"message"} at the account routes.
+func TestTokenOfAnotherResourceIsRefused(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	mcp := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
+	tokens := mcp.Connect(t, p.Person(t, office.Head))
+	if aud := harness.Decode(t, tokens.AccessToken).Claims["aud"]; aud != p.BaseURL+"/mcp" {
+		t.Errorf("aud is %v", aud)
+	}
+	refusedAsBearer(t, p, office, tokens.AccessToken)
+	refusedAsBearer(t, p, office, mcp.Refresh(t, tokens.RefreshToken).Tokens(t).AccessToken)
+}
+
+// "Credentials issued through connector consent are restricted further by the permissions the user consented to." (spec 1)
+func TestCredentialNeverDoesMoreThanWasConsentedTo(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	attempt := office.Connector(t, harness.ReadForms, harness.ReadProgrammes).Begin()
+	attempt.Query = change(attempt.Query, "scope", harness.ReadForms)
+	forms := attempt.Post(t, attempt.CodeForm(attempt.Code(t, head))).Tokens(t)
+	p.In(office.Tenant, forms.AccessToken).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+	narrow := p.World.Token(t, office.Tenant, office.Head, harness.ReadForms)
+	p.In(office.Tenant, narrow).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+	p.In(office.Tenant, office.Token).Get(t, programmes).Wants(t, http.StatusOK)
+}
+
+// A connector's token is refused while LLM integration is off; others go on.
+func TestLLMIntegrationOffStopsConnectorsAlone(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	connector := office.Connector(t, harness.ReadProgrammes).Connect(t, head).AccessToken
+	confidential := office.Confidential(t, "", harness.ReadProgrammes).Connect(t, head).AccessToken
+	p.World.SetLLM(t, office.Tenant, false)
+	p.In(office.Tenant, connector).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+	p.In(office.Tenant, confidential).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(office.Tenant, office.Token).Get(t, programmes).Wants(t, http.StatusOK)
+	p.World.SetLLM(t, office.Tenant, true)
+	p.In(office.Tenant, connector).Get(t, programmes).Wants(t, http.StatusOK)
+}

@@ -1,0 +1,150 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Spec 7.1 and 9, contract sections 5 and 6: unknown paths and wrong methods, "before any credential is looked at (everywhere)".
+
+// The routes of the API, with the methods that each takes.
+func routes(p *harness.Product) (account, module map[string][]string) {
+	clients := harness.ClientsPath(p.Demo.Tenants.Main)
+	one := programmes + "/" + uuid.NewString()
+	account = map[string][]string{
+		harness.TokenPath: {"POST"}, "/token": {"POST"}, "/v1/account/oauth/revoke": {"POST"}, "/v1/account/oauth/introspect": {"POST"},
+		"/v1/account/oauth/jwks": {"GET"}, "/.well-known/oauth-authorization-server": {"GET"}, "/.well-known/openid-configuration": {"GET"},
+		clients: {"GET", "POST"}, clients + "/" + uuid.NewString(): {"DELETE", "GET"}, clients + "/" + uuid.NewString() + "/secret": {"POST"},
+	}
+	module = map[string][]string{
+		programmes: {"GET", "POST"}, one: {"GET", "PATCH"}, one + "/transitions": {"POST"}, programmes + "/imports": {"POST"},
+		programmes + "/imports/" + uuid.NewString(): {"GET"}, "/.well-known/oauth-protected-resource": {"GET"}, "/.well-known/oauth-protected-resource/v1": {"GET"},
+	}
+	return account, module
+}
+
+// callers are nobody, a bad credential, and a good one: to all the same is said.
+func callers(p *harness.Product) map[string]harness.API {
+	return map[string]harness.API{
+		"nobody": p.API(), "a bad credential": p.As("nonsense").With("X-Tenant-Id", "nonsense"),
+		"a good one": p.In(p.Demo.Tenants.Main, p.Demo.Tokens.Owner),
+	}
+}
+
+func TestWrongMethodIs405WithAllowBeforeCredentials(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	account, module := routes(p)
+	for who, api := range callers(p) {
+		for _, group := range []map[string][]string{account, module} {
+			for path, allowed := range group {
+				for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "TRACE", "BREW"} {
+					if strings.Contains(strings.Join(allowed, " "), method) {
+						continue
+					}
+					t.Run(who+" "+method+" "+path, func(t *testing.T) {
+						answer := api.Send(t, method, path, "", "").Wants(t, http.StatusMethodNotAllowed).WantsAllow(t, allowed...)
+						if object := answer.Object(t); object["error"] == nil {
+							t.Errorf("no error in the body:\n%s", answer)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+func TestUnknownPathIs404BeforeCredentials(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	module := []string{
+		"/", "/v1", "/v1/", "/v2/programmes/programmes", "/v1/programmes", "/v1/programmes/", "/v1/programmes/programmes/", "/v1/Programmes/programmes",
+		"//v1/programmes/programmes", "/v1//programmes/programmes", "/v1/programmes/./programmes", "/v1/x/../programmes/programmes",
+		"/v1/programmes%2Fprogrammes", "/v1/programmes/programmes;x=1", "/programmes/programmes", "/v1/programmes/projects", "/v1/unknown",
+		"/.well-known/unknown", "/v1/programmes/programmes/" + uuid.NewString() + "/unknown", "/v1/programmes/%70rogrammes",
+	}
+	account := []string{
+		"/v1/account/", "/v1/account", "/v1/account/unknown", "/v1/account/oauth", "/v1/account/oauth/token/", "/v1/account/oauth//token",
+		"/v1/account/oauth/Token", "/v1/account/tenants", "/v1/account/tenants/" + p.Demo.Tenants.Main.ID, "/v1/account/oauth-clients",
+		"/v1/account/oauth/authorize", "/.well-known/oauth-authorization-server/unknown",
+	}
+	for who, api := range callers(p) {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			for _, path := range module {
+				t.Run(who+" "+method+" "+path, func(t *testing.T) {
+					api.Send(t, method, path, "", "").WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+				})
+			}
+			for _, path := range account {
+				t.Run(who+" "+method+" "+path, func(t *testing.T) {
+					api.Send(t, method, path, "", "").WantsFlat(t, http.StatusNotFound, "not_found")
+				})
+			}
+		}
+	}
+}
+
+// "Some unprefixed paths are used in older references; the prefixed paths above are the ones specified." (spec 9)
+func TestUnprefixedPathsDoNotExist(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	for _, path := range []string{"/programmes/programmes", "/account/oauth/token", "/account/tenants/" + p.Demo.Tenants.Main.ID + "/oauth-clients"} {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			p.In(p.Demo.Tenants.Main, p.Demo.Tokens.Owner).Send(t, method, path, "", "").WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+		}
+	}
+}
+
+func TestUnknownPagesArePages(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	visitor := p.Person(t, p.Demo.Users.Owner)
+	for _, path := range []string{"/nothing", "/oauth", "/oauth/authorize/", "/settings/unknown"} {
+		visitor.Open(t, p.AppURL+path).WantsPage(t, http.StatusNotFound)
+	}
+	visitor.Request(t, http.MethodDelete, p.AppURL+"/login", "", "").WantsPage(t, http.StatusMethodNotAllowed).WantsAllow(t, "GET", "POST")
+	visitor.Request(t, http.MethodGet, p.AppURL+"/logout", "", "").WantsPage(t, http.StatusMethodNotAllowed).WantsAllow(t, "POST")
+}
+
+// HEAD is GET without a body.
+func TestHeadAnswersLikeGet(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	for _, path := range []string{programmes, "/v1/account/oauth/jwks", "/.well-known/oauth-authorization-server", harness.ClientsPath(p.Demo.Tenants.Main)} {
+		for who, api := range callers(p) {
+			get, head := api.Get(t, path), api.Send(t, http.MethodHead, path, "", "")
+			if head.Status != get.Status || len(head.Body) != 0 {
+				t.Errorf("%s, %s: GET %d, HEAD %d with %d bytes", who, path, get.Status, head.Status, len(head.Body))
+			}
+		}
+	}
+}
+
+// "A client checks the HTTP status and the actual body shape" (spec 7.1): one status, three shapes.
+func TestForbiddenHasTheShapeOfWhoSaysIt(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	main := harness.ClientsPath(p.Demo.Tenants.Main)
+	p.As("nonsense").Get(t, main).WantsGateway(t, http.StatusForbidden, "Forbidden")
+	p.As(p.Demo.Tokens.Reader).Get(t, main).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+	p.In(p.Demo.Tenants.ProgrammesDisabled, p.Demo.Tokens.OwnerIn.ProgrammesDisabled).Get(t, programmes).WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
+	p.As(p.Demo.Tokens.Owner).JSON(t, http.MethodPost, main, `{`).WantsFlat(t, http.StatusBadRequest, "invalid_client_metadata")
+}
+
+// Nobody may keep what was answered to somebody.
+func TestAnswersAreNotKept(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	for who, api := range callers(p) {
+		for _, path := range []string{programmes, harness.ClientsPath(p.Demo.Tenants.Main), "/v1/nothing", "/v1/account/nothing"} {
+			if got := api.Get(t, path).Header.Get("Cache-Control"); got != "no-store" {
+				t.Errorf("%s, %s: Cache-Control is %q", who, path, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package e2e
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Contract, sections 1 and 5: what clients find out by themselves (RFC 8414, RFC 9728).
+
+func texts(value any) []string {
+	var out []string
+	list, _ := value.([]any)
+	for _, entry := range list {
+		text, _ := entry.(string)
+		out = append(out, text)
+	}
+	return out
+}
+
+// connectorScopes are what a connector may be granted.
+func connectorScopes() []string {
+	return []string{harness.ReadProgrammes, harness.WriteProgrammes, harness.ReadForms, harness.WriteForms, harness.ReadSubmissions}
+}
+
+func TestAuthorizationServerMetadata(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	answer := p.API().Get(t, "/.well-known/oauth-authorization-server").Wants(t, http.StatusOK)
+	document := answer.Object(t)
+	for name, want := range map[string]any{
+		"issuer": p.BaseURL, "authorization_endpoint": p.AppURL + "/oauth/authorize", "token_endpoint": p.BaseURL + harness.TokenPath,
+		"jwks_uri": p.BaseURL + "/v1/account/oauth/jwks", "revocation_endpoint": p.BaseURL + "/v1/account/oauth/revoke",
+		"introspection_endpoint": p.BaseURL + "/v1/account/oauth/introspect", "authorization_response_iss_parameter_supported": true,
+	} {
+		if document[name] != want {
+			t.Errorf("%s is %v, want %v", name, document[name], want)
+		}
+	}
+	for name, want := range map[string][]string{
+		"response_types_supported": {"code"}, "grant_types_supported": {"authorization_code", "refresh_token"},
+		"code_challenge_methods_supported": {"S256"}, "scopes_supported": append(connectorScopes(), "offline_access"),
+	} {
+		if got := texts(document[name]); !slices.Equal(sorted(got), sorted(want)) {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+	if !slices.Contains(texts(document["token_endpoint_auth_methods_supported"]), "none") {
+		t.Errorf("token_endpoint_auth_methods_supported lacks none:\n%s", answer)
+	}
+	if _, there := document["registration_endpoint"]; there {
+		t.Error("a registration_endpoint is promised that does not exist")
+	}
+	for _, name := range []string{"token_endpoint", "jwks_uri", "revocation_endpoint", "introspection_endpoint", "authorization_endpoint"} {
+		address, _ := document[name].(string)
+		path := strings.TrimPrefix(strings.TrimPrefix(address, p.BaseURL), p.AppURL)
+		api := p.API()
+		if strings.HasPrefix(address, p.AppURL) {
+			api = p.App()
+		}
+		if got := api.Get(t, path); got.Status == http.StatusNotFound {
+			t.Errorf("%s leads nowhere", name)
+		}
+	}
+}
+
+// "the path-inserted and path-appended variants answer the same document … nothing on these paths redirects"
+func TestMetadataIsTheSameWhereverClientsLook(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	want := p.API().Get(t, "/.well-known/oauth-authorization-server").Wants(t, http.StatusOK)
+	for _, path := range []string{
+		"/.well-known/oauth-authorization-server/mcp", "/.well-known/oauth-authorization-server/v1", "/.well-known/openid-configuration",
+		"/.well-known/openid-configuration/mcp", "/.well-known/openid-configuration/v1", "/mcp/.well-known/oauth-authorization-server",
+		"/mcp/.well-known/openid-configuration",
+	} {
+		got := p.API().Get(t, path).Wants(t, http.StatusOK).WantsHeader(t, "Access-Control-Allow-Origin", "*")
+		if string(got.Body) != string(want.Body) {
+			t.Errorf("another document:\n%s", got)
+		}
+	}
+}
+
+func TestProtectedResourceMetadata(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	for path, resource := range map[string]string{
+		"/.well-known/oauth-protected-resource/v1": p.BaseURL + "/v1", "/.well-known/oauth-protected-resource/mcp": p.BaseURL + "/mcp",
+		"/.well-known/oauth-protected-resource": p.BaseURL + "/mcp",
+	} {
+		answer := p.API().Get(t, path).Wants(t, http.StatusOK).WantsHeader(t, "Access-Control-Allow-Origin", "*")
+		document := answer.Object(t)
+		if document["resource"] != resource || !slices.Equal(texts(document["authorization_servers"]), []string{p.BaseURL}) {
+			t.Errorf("resource or authorization_servers:\n%s", answer)
+		}
+		if got := texts(document["scopes_supported"]); !slices.Equal(sorted(got), sorted(connectorScopes())) {
+			t.Errorf("scopes_supported is %v", got)
+		}
+		if !slices.Equal(texts(document["bearer_methods_supported"]), []string{"header"}) {
+			t.Errorf("bearer_methods_supported:\n%s", answer)
+		}
+	}
+	p.API().Get(t, "/.well-known/oauth-protected-resource/v2").WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+}
+
+func TestPublishedKeysArePublic(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	answer := p.API().Get(t, "/v1/account/oauth/jwks").Wants(t, http.StatusOK).WantsHeader(t, "Access-Control-Allow-Origin", "*")
+	keys, _ := answer.Object(t)["keys"].([]any)
+	if len(keys) == 0 {
+		t.Fatal("no keys")
+	}
+	ids := map[any]bool{}
+	for _, entry := range keys {
+		key := entry.(map[string]any)
+		if key["kty"] != "EC" || key["crv"] != "P-256" || key["alg"] != "ES256" || key["use"] != "sig" || key["kid"] == nil || ids[key["kid"]] {
+			t.Errorf("a key is not as it should be:\n%s", answer)
+		}
+		ids[key["kid"]] = true
+		for _, private := range []string{"d", "p", "q", "k"} {
+			if _, there := key[private]; there {
+				t.Fatalf("a private key is published (%s)", private)
+			}
+		}
+	}
+}
+
+// A client that knows nothing but the API's address finds its way from the first 401.
+func TestChallengeLeadsToTheConsentPage(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	challenge := p.API().Get(t, programmes).Header.Get("WWW-Authenticate")
+	_, rest, found := strings.Cut(challenge, `resource_metadata="`)
+	address, _, closed := strings.Cut(rest, `"`)
+	if !found || !closed {
+		t.Fatalf("no resource_metadata in %q", challenge)
+	}
+	resource := p.API().Get(t, strings.TrimPrefix(address, p.BaseURL)).Wants(t, http.StatusOK).Object(t)
+	server := texts(resource["authorization_servers"])[0]
+	metadata := p.API().Get(t, strings.TrimPrefix(server, p.BaseURL)+"/.well-known/oauth-authorization-server").Wants(t, http.StatusOK).Object(t)
+	connector := p.DemoConnector()
+	connector.Resource, _ = resource["resource"].(string)
+	attempt := connector.Begin()
+	page := p.Person(t, p.Demo.Users.Owner).Arrive(t, metadata["authorization_endpoint"].(string)+"?"+attempt.Query.Encode())
+	callback := page.Press(t, "approve").Callback(t)
+	if callback.Values.Get("iss") != metadata["issuer"] {
+		t.Error("the callback's iss is not the issuer of the metadata")
+	}
+	p.API().Form(t, strings.TrimPrefix(metadata["token_endpoint"].(string), p.BaseURL), attempt.CodeForm(callback.Code())).Tokens(t)
+}
+
+// What clients guess when discovery misses (contract, section 1).
+func TestGuessedPathsOnTheAPIsOrigin(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	query := url.Values{"client_id": {"x y"}, "state": {`a+b&"c"`}}.Encode() + "&odd=%zz&&="
+	answer := p.API().Get(t, "/authorize?"+query).Wants(t, http.StatusFound)
+	if answer.Header.Get("Location") != p.AppURL+"/oauth/authorize?"+query {
+		t.Errorf("redirected to %q", answer.Header.Get("Location"))
+	}
+	p.API().Send(t, http.MethodPost, "/authorize", "", "").Wants(t, http.StatusMethodNotAllowed).WantsAllow(t, "GET")
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		p.API().Send(t, method, "/register", "application/json", "{}").WantsFlat(t, http.StatusNotFound, "not_found")
+	}
+	p.API().Get(t, "/token").Wants(t, http.StatusMethodNotAllowed).WantsAllow(t, "POST")
+}

@@ -1,0 +1,112 @@
+package e2e
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Contract, section 5: POST /oauth/revoke (RFC 7009).
+
+func TestRevokingATokenEndsItsGrant(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	connector, app := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
+	for name, choose := range map[string]func(old, current harness.Tokens) string{
+		"refresh token":            func(_, current harness.Tokens) string { return current.RefreshToken },
+		"superseded refresh token": func(old, _ harness.Tokens) string { return old.RefreshToken },
+		"access token":             func(_, current harness.Tokens) string { return current.AccessToken },
+		"earlier access token":     func(old, _ harness.Tokens) string { return old.AccessToken },
+	} {
+		t.Run(name, func(t *testing.T) {
+			sibling, old := connector.Connect(t, head), connector.Connect(t, head)
+			current := connector.Refresh(t, old.RefreshToken).Tokens(t)
+			for range 2 { // the second time it is a token that is unknown, or ended: 200 too
+				answer := connector.Revoke(t, choose(old, current)).Wants(t, http.StatusOK)
+				if len(answer.Body) != 0 {
+					t.Errorf("a body:\n%s", answer)
+				}
+			}
+			wantsDead(t, p, connector, current, old)
+			other := old.AccessToken[:strings.LastIndex(old.AccessToken, ".")+1] + otherForm(t, old.AccessToken[strings.LastIndex(old.AccessToken, ".")+1:])
+			p.In(office.Tenant, other).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+			wantsAlive(t, p, connector, sibling)
+		})
+	}
+	t.Run("confidential", func(t *testing.T) {
+		long := app.Connect(t, head)
+		app.Revoke(t, long.AccessToken).Wants(t, http.StatusOK)
+		p.In(office.Tenant, long.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	})
+}
+
+func TestRevokingWhatIsNotTheClientsChangesNothing(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	connector, other, app := office.Connector(t, harness.ReadProgrammes), office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
+	tokens, long := connector.Connect(t, head), app.Connect(t, head)
+	unknown := misspellings(tokens.RefreshToken)
+	delete(unknown, "empty") // which is a parameter missing
+	unknown["nonsense"], unknown["PAT"], unknown["forged JWT"] = "nonsense", office.Token, alterLast(tokens.AccessToken)
+	for name, token := range unknown {
+		t.Run("unknown: "+name, func(t *testing.T) { connector.Revoke(t, token).Wants(t, http.StatusOK) })
+	}
+	for _, token := range []string{tokens.RefreshToken, tokens.AccessToken, long.AccessToken} {
+		other.Revoke(t, token).Wants(t, http.StatusOK)
+	}
+	app.Revoke(t, tokens.AccessToken).Wants(t, http.StatusOK)
+	p.In(office.Tenant, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(office.Tenant, office.Token).Get(t, programmes).Wants(t, http.StatusOK)
+	wantsAlive(t, p, connector, tokens)
+}
+
+func TestRevocationWantsToKnowTheClient(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	app, connector := office.Confidential(t, "", harness.ReadProgrammes), office.Connector(t, harness.ReadProgrammes)
+	basic := office.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
+	long, tokens := app.Connect(t, head), connector.Connect(t, head)
+	wrong := app
+	wrong.Secret = alterLast(app.Secret)
+	wrong.Revoke(t, long.AccessToken).WantsFlat(t, http.StatusBadRequest, "invalid_client")
+	form := func(values url.Values) harness.Answer { return p.API().Form(t, harness.RevokePath, values) }
+	form(url.Values{"client_id": {app.ClientID}, "token": {long.AccessToken}}).WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
+	form(url.Values{"token": {tokens.RefreshToken}}).WantsFlat(t, http.StatusBadRequest, "invalid_request")
+	form(url.Values{"client_id": {connector.ClientID}}).WantsFlat(t, http.StatusBadRequest, "invalid_request")
+	form(url.Values{"client_id": {connector.ClientID}, "token": {"a", "b"}}).WantsFlat(t, http.StatusBadRequest, "invalid_request")
+	answer := p.API().With("Authorization", harness.Basic(basic.ClientID, alterLast(basic.Secret))).Form(t, harness.RevokePath, url.Values{"token": {"x"}})
+	answer.WantsFlat(t, http.StatusUnauthorized, "invalid_client")
+	p.API().With("Authorization", harness.Basic(basic.ClientID, basic.Secret)).Form(t, harness.RevokePath, url.Values{"token": {"x"}}).Wants(t, http.StatusOK)
+	p.In(office.Tenant, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	form(url.Values{"client_id": {connector.ClientID}, "token": {tokens.RefreshToken}, "token_type_hint": {"access_token"}}).Wants(t, http.StatusOK)
+	wantsDead(t, p, connector, tokens)
+}
+
+// Whichever comes first, once the revocation is answered nothing of the grant works.
+func TestRevocationWinsOverARefreshInFlight(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
+	for range 20 {
+		tokens := connector.Connect(t, head)
+		refreshed := make(chan harness.Answer, 1)
+		go func() { refreshed <- connector.Refresh(t, tokens.RefreshToken) }()
+		connector.Revoke(t, tokens.AccessToken).Wants(t, http.StatusOK)
+		if answer := <-refreshed; answer.Status == http.StatusOK {
+			wantsDead(t, p, connector, answer.Tokens(t))
+		} else {
+			answer.WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+		}
+		wantsDead(t, p, connector, tokens)
+	}
+}
