@@ -147,21 +147,21 @@ func (s *engageService) submit(f formRecord, h header, body string) answer {
 	return s.do("POST", f.path()+"/submissions", h.json(), body)
 }
 
-type sent struct {
+type sentSubmission struct {
 	ID        uuid.UUID
 	Status    string
 	StatusURL string `json:"statusUrl"`
 }
 
 // accepted sends good answers in and returns where to ask what becomes of them.
-func (s *engageService) accepted(f formRecord) sent {
+func (s *engageService) accepted(f formRecord) sentSubmission {
 	s.t.Helper()
 	return s.acceptedAs(s.submit(f, nil, submissionOf(s.submissionToken(f), goodAnswers())))
 }
 
-func (s *engageService) acceptedAs(a answer) sent {
+func (s *engageService) acceptedAs(a answer) sentSubmission {
 	s.t.Helper()
-	var body sent
+	var body sentSubmission
 	a.decode(s.t, &body)
 	if a.Status != 202 || body.ID == uuid.Nil || body.Status != "accepted" || !strings.HasPrefix(body.StatusURL, base+publicPath+"/submissions/"+body.ID.String()+"?token=") {
 		s.t.Fatalf("%d %s", a.Status, a.Body)
@@ -175,7 +175,7 @@ type submissionState struct {
 	Reasons []string
 }
 
-func (s *engageService) state(of sent) submissionState {
+func (s *engageService) state(of sentSubmission) submissionState {
 	s.t.Helper()
 	a := s.get(strings.TrimPrefix(of.StatusURL, base), nil)
 	var state submissionState
@@ -187,7 +187,7 @@ func (s *engageService) state(of sent) submissionState {
 }
 
 // ended waits until the submission has its end.
-func (s *engageService) ended(of sent, within time.Duration) submissionState {
+func (s *engageService) ended(of sentSubmission, within time.Duration) submissionState {
 	s.t.Helper()
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		if state := s.state(of); state.Status != "accepted" {

@@ -24,8 +24,9 @@ type Queue interface {
 // JobDriver lets the job queue use the store's connections.
 func (s *Store) JobDriver() *riverpgxv5.Driver { return riverpgxv5.New(s.pool) }
 
-// MigrateJobs brings the job queue's tables to the newest schema, by the queue's own migrations, and lets the service use
-// them. It follows Migrate, which makes the schema; url is that of the database's owner. Several processes may call it.
+// MigrateJobs brings the job queue's tables, in a schema of their own, to what this version needs, by the queue's own
+// migrations, and lets the service use them. It follows Migrate; url is that of the database's owner. Several processes
+// may call it at once; one does the work.
 func MigrateJobs(ctx context.Context, url string) error {
 	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
@@ -47,10 +48,14 @@ func MigrateJobs(ctx context.Context, url string) error {
 		return fmt.Errorf("migrate the job queue: %w", err)
 	}
 	defer func() { _, _ = one.Exec(context.WithoutCancel(ctx), "select pg_advisory_unlock($1)", lock) }()
+	if _, err := one.Exec(ctx, "create schema if not exists river"); err != nil {
+		return fmt.Errorf("make the job queue's schema: %w", err)
+	}
 	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
 		return fmt.Errorf("migrate the job queue: %w", err)
 	}
 	for _, right := range []string{
+		"usage on schema river",
 		"select, insert, update, delete on all tables in schema river",
 		"usage, select on all sequences in schema river",
 	} {

@@ -47,10 +47,5 @@ create index submissions_page on resource.submissions (form_id, created_at desc,
 
 grant select, insert, update, delete on resource.forms, resource.supporters, resource.submissions to almoner_resourceapi;
 
--- The job queue's own tables are made here by its own migrations (see jobs.go).
-create schema river;
-revoke all on schema river from public;
-grant usage on schema river to almoner_resourceapi;
-
 -- +goose Down
 select 1 / 0; -- forward only

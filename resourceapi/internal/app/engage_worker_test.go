@@ -1,0 +1,243 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/shared/credential"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
+)
+
+func (s *engageService) supporters() int {
+	s.t.Helper()
+	return s.Count("select count(*) from resource.supporters")
+}
+
+func TestASubmissionBecomesASupporter(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	s.run()
+	one := s.accepted(f)
+	if state := s.ended(one, 10*time.Second); state.Status != "processed" || len(state.Reasons) != 0 {
+		t.Fatalf("%+v", state)
+	}
+	if n := s.Count(`select count(*) from resource.supporters p join resource.submissions s on s.supporter_id = p.id
+		where s.id = $1 and p.tenant_id = s.tenant_id and p.email = 'ada@example.org' and p.phone = '+44 20 7946 0958' and p.name = 'Ada Okafor'`, one.ID); n != 1 {
+		t.Errorf("%d supporters", n)
+	}
+	if n := s.Count(`select count(*) from resource.submissions where id = $1 and consents @>
+		'[{"field":"news","given":false},{"field":"privacy","given":true}]' and consents->1->>'noticeVersion' ~ '^[0-9a-f]{12}$'`, one.ID); n != 1 {
+		t.Error("the consents are not stored with the version of their notice")
+	}
+}
+
+func TestE6_ASecondSubmissionChangesNothingThatWasKnown(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	s.run()
+	s.ended(s.accepted(f), 10*time.Second)
+	answers := goodAnswers()
+	answers["name"], answers["phone"], answers["email"] = "Mallory", "00000", "ADA@example.ORG"
+	again := s.acceptedAs(s.submit(f, nil, submissionOf(s.submissionToken(f), answers)))
+	if state := s.ended(again, 10*time.Second); state.Status != "processed" {
+		t.Fatalf("%+v", state)
+	}
+	if n := s.Count("select count(*) from resource.supporters where name = 'Ada Okafor' and phone = '+44 20 7946 0958'"); n != 1 || s.supporters() != 1 {
+		t.Errorf("%d of %d", n, s.supporters())
+	}
+	_, elsewhere := s.workspace()
+	s.ended(s.accepted(s.makeForm(elsewhere, allTypes)), 10*time.Second)
+	if s.supporters() != 2 {
+		t.Error("two workspaces share a supporter")
+	}
+	nameless := s.makeForm(h, `{"title":"T","allowedOrigins":[],"fields":[{"name":"idea","label":"Idea","type":"text"}]}`)
+	for range 2 {
+		s.ended(s.acceptedAs(s.submit(nameless, nil, submissionOf(s.submissionToken(nameless), map[string]any{}))), 10*time.Second)
+	}
+	if s.supporters() != 4 {
+		t.Errorf("%d supporters", s.supporters())
+	}
+}
+
+// kept is the store's part of Engage; no job is added through it.
+func (s *engageService) kept() *postgres.Engage { return s.app.store.Engage(nil) }
+
+func TestE5_AJobThatRunsTwiceHasOneEffect(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, `{"title":"T","allowedOrigins":[],"fields":[{"name":"idea","label":"Idea","type":"text"}]}`)
+	one := s.acceptedAs(s.submit(f, nil, submissionOf(s.submissionToken(f), map[string]any{"idea": "x"})))
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			if err := s.kept().Process(context.Background(), one.ID); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if s.supporters() != 1 || s.state(one).Status != "processed" {
+		t.Fatalf("%d supporters, %+v", s.supporters(), s.state(one))
+	}
+	// The process died after its work was committed and before the queue was told.
+	s.Exec("update river.river_job set state = 'running', attempt = 1, attempted_at = now() - interval '1 hour', attempted_by = '{gone}'")
+	s.run()
+	s.until("the job is done", func() bool { return s.Count("select count(*) from river.river_job where state = 'completed'") == 1 })
+	if err := s.kept().Reject(context.Background(), one.ID, "late"); err != nil {
+		t.Error(err)
+	}
+	if s.supporters() != 1 || s.state(one).Status != "processed" {
+		t.Errorf("%d supporters, %+v", s.supporters(), s.state(one))
+	}
+}
+
+func (s *engageService) until(what string, happened func() bool) {
+	s.t.Helper()
+	for began := time.Now(); !happened(); time.Sleep(50 * time.Millisecond) {
+		if time.Since(began) > 90*time.Second {
+			s.t.Fatalf("not within 90 seconds: %s\n%s", what, s.log)
+		}
+	}
+}
+
+func TestWhatFailsAgainAndAgainEndsAsRejected(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	one := s.accepted(f)
+	s.Exec("revoke insert on resource.supporters from almoner_resourceapi")
+	s.run()
+	for s.state(one).Status == "accepted" { // let each try be due now
+		s.Exec("update river.river_job set state = 'available', scheduled_at = now() where state in ('retryable', 'scheduled')")
+		time.Sleep(100 * time.Millisecond)
+	}
+	state := s.state(one)
+	if state.Status != "rejected" || len(state.Reasons) != 1 || state.Reasons[0] != engage.ReasonFailed {
+		t.Fatalf("%+v", state)
+	}
+	if n := s.Count("select attempt::int from river.river_job"); n != 10 {
+		t.Errorf("after %d tries", n)
+	}
+}
+
+// workerVariable makes this test binary a worker process over the database that it names.
+const workerVariable = "ALMONER_TEST_WORKER_DATABASE"
+
+func TestMain(m *testing.M) {
+	if database := os.Getenv(workerVariable); database != "" {
+		work(database)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func work(database string) {
+	app, err := New(context.Background(), Config{
+		BaseURL: base, DatabaseURL: credential.Secret(database), Connections: 8, Worker: true, JWKSURL: base, Keys: goodKey,
+	}, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
+	if err != nil {
+		panic(err)
+	}
+	app.Work(context.Background())
+}
+
+// startWorker starts a worker process; kill ends it as a crash does.
+func (s *engageService) startWorker() (kill func()) {
+	s.t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	process := exec.Command(program)
+	process.Env = append(os.Environ(), workerVariable+"="+s.Database.Resourceapi)
+	if err := process.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	kill = sync.OnceFunc(func() {
+		_ = process.Process.Kill()
+		_ = process.Wait() // "signal: killed"
+	})
+	s.t.Cleanup(kill)
+	return kill
+}
+
+func TestAKilledWorkerLosesNothingAndDoesNothingTwice(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, `{"title":"T","allowedOrigins":[],"fields":[{"name":"idea","label":"Idea","type":"text"}]}`)
+
+	// The worker is held within its work: it has taken the submission and waits to add the supporter.
+	owner, err := pgx.Connect(context.Background(), s.Database.Owner)
+	if err != nil {
+		t.Fatal("connect as the owner")
+	}
+	defer func() { _ = owner.Close(context.Background()) }()
+	held, err := owner.Begin(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := held.Exec(context.Background(), "lock table resource.supporters in share mode"); err != nil {
+		t.Fatal(err)
+	}
+	kill := s.startWorker()
+	const sent = 3
+	var all []sentSubmission
+	for range sent {
+		all = append(all, s.acceptedAs(s.submit(f, nil, submissionOf(s.submissionToken(f), map[string]any{"idea": "x"}))))
+	}
+	s.until("a worker is held", func() bool {
+		return s.Count("select count(*) from pg_locks where relation = 'resource.supporters'::regclass and not granted") > 0
+	})
+	kill()
+	if err := held.Rollback(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	s.until("the dead worker's transaction is gone", func() bool {
+		return s.Count("select count(*) from pg_locks where relation = 'resource.supporters'::regclass") == 0
+	})
+	if s.supporters() != 0 || s.Count("select count(*) from resource.submissions where status = 'accepted'") != sent {
+		t.Fatal("a part of the work was done")
+	}
+	if s.Count("select count(*) from river.river_job where state = 'running'") == 0 {
+		t.Fatal("no job was taken by the process that died")
+	}
+	// A minute later the queue takes the jobs of a dead process up again: let that minute have passed.
+	s.Exec("update river.river_job set attempted_at = now() - interval '2 minutes' where state = 'running'")
+	s.Exec("update river.river_job set scheduled_at = now()")
+	s.startWorker()
+	for _, one := range all {
+		if state := s.ended(one, 90*time.Second); state.Status != "processed" {
+			t.Errorf("%+v", state)
+		}
+	}
+	if s.supporters() != sent {
+		t.Errorf("%d supporters of %d submissions", s.supporters(), sent)
+	}
+}
+
+func TestAnAcceptedSubmissionAlwaysHasItsJob(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	s.Exec("revoke insert on river.river_job from almoner_resourceapi")
+	token := s.submissionToken(f)
+	if a := s.submit(f, nil, submissionOf(token, goodAnswers())); a.Status != 500 || a.code(t) != "INTERNAL" {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	if s.submissions() != 0 {
+		t.Error("accepted without a job")
+	}
+	s.Exec("grant insert on river.river_job to almoner_resourceapi")
+	s.acceptedAs(s.submit(f, nil, submissionOf(token, goodAnswers())))
+}
