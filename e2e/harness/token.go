@@ -56,19 +56,23 @@ func (j JWT) SignedBy(t testing.TB, key JWK) bool {
 	if len(j.signature) != 64 {
 		return false
 	}
-	public := &ecdsa.PublicKey{Curve: elliptic.P256(), X: coordinate(t, key, "x"), Y: coordinate(t, key, "y")}
+	point := append(append([]byte{4}, coordinate(t, key, "x")...), coordinate(t, key, "y")...)
+	public, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), point)
+	if err != nil {
+		t.Fatal("a key of JWKS is not a point of P-256")
+	}
 	digest := sha256.Sum256([]byte(j.signed))
 	return ecdsa.Verify(public, digest[:], new(big.Int).SetBytes(j.signature[:32]), new(big.Int).SetBytes(j.signature[32:]))
 }
 
-func coordinate(t testing.TB, key JWK, name string) *big.Int {
+func coordinate(t testing.TB, key JWK, name string) []byte {
 	t.Helper()
 	text, _ := key[name].(string)
 	content, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil || len(content) != 32 {
 		t.Fatalf("%s of a key of JWKS is not 32 bytes", name)
 	}
-	return new(big.Int).SetBytes(content)
+	return content
 }
 
 // GrantOf returns the id of the grant that an access token belongs to.

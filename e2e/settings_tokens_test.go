@@ -1,0 +1,188 @@
+package e2e
+
+import (
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/PuerkitoBio/goquery"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Spec 2.1, 3 and 5.2, contract section 7: personal access tokens, made and revoked in Settings → Developers.
+
+var patPattern = regexp.MustCompile(`alm_pat_[0-9A-Za-z]+`)
+
+const tokenForm = `form:has(input[name=days]) `
+
+func developersURL(p *harness.Product, o harness.Office) string {
+	return p.AppURL + "/settings/developers?tenant=" + o.Tenant.ID
+}
+
+// makeToken fills in the form for a new token as it stands on the page.
+func makeToken(t *testing.T, who *harness.Person, page harness.Page, name, days string, permissions ...string) harness.Page {
+	t.Helper()
+	form := page.FormWith(t, tokenForm+"input[name=name]")
+	form.Fields.Set("name", name)
+	form.Fields.Set("days", days)
+	form.Fields["permissions"] = permissions
+	return who.Submit(t, form)
+}
+
+func values(selection *goquery.Selection) []string {
+	return sorted(selection.Map(func(_ int, s *goquery.Selection) string { return s.AttrOr("value", "") }))
+}
+
+func TestTokenIsShownOnceUsedAndRevoked(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	page := head.Arrive(t, developersURL(p, office)).WantsPage(t, http.StatusOK)
+	made := makeToken(t, head, page, "Payroll bridge", "30", harness.ReadProgrammes)
+	shown := patPattern.FindAllString(string(made.Body), -1)
+	if made.Status != http.StatusOK || len(slices.Compact(shown)) != 1 {
+		t.Fatalf("the answer shows %d tokens:\n%s", len(shown), made)
+	}
+	if made.Header.Get("Cache-Control") != "no-store" {
+		t.Errorf("the page with the token may be kept: %q", made.Header.Get("Cache-Control"))
+	}
+	token := shown[0]
+	p.In(office.Tenant, token).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(office.Tenant, token).JSON(t, http.MethodPost, programmes, map[string]any{"name": "x"}).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+
+	again := head.Arrive(t, developersURL(p, office))
+	again.WantsText(t, "Payroll bridge")
+	if patPattern.Match(again.Body) {
+		t.Error("the token can be read a second time")
+	}
+	revoke := again.FormWith(t, `li:has(h3:contains("Payroll bridge")) form:contains("Revoke") button:contains("Revoke")`)
+	head.Submit(t, revoke)
+	refusedAsBearer(t, p, office, token)
+	p.In(office.Tenant, office.Token).Get(t, programmes).Wants(t, http.StatusOK) // the head's other token
+	if gone := head.Arrive(t, developersURL(p, office)); gone.Find(`li:has(h3:contains("Payroll bridge")) form`).Length() != 0 {
+		t.Error("the revoked token is still among the active ones")
+	}
+}
+
+func TestTokenLastsSevenThirtyOrNinetyDays(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	page := head.Arrive(t, developersURL(p, office))
+	if got := values(page.Find(tokenForm + "input[name=days]")); !slices.Equal(got, []string{"30", "7", "90"}) {
+		t.Errorf("the choices are %v", got)
+	}
+	for days, want := range map[string]int{"7": 7, "30": 30, "90": 90} {
+		made := makeToken(t, head, head.Arrive(t, developersURL(p, office)), "For "+days, days, harness.ReadProgrammes).Wants(t, http.StatusOK)
+		if !patPattern.Match(made.Body) {
+			t.Fatalf("no token for %s days", days)
+		}
+		lasts := p.World.Count(t, `select extract(epoch from expires_at - created_at)::int from account.personal_access_tokens where tenant_id = $1 and name = $2`, office.Tenant.ID, "For "+days)
+		wantsSeconds(t, "the token's life", lasts, want*24*3600)
+	}
+	for _, days := range []string{"1", "8", "91", "365", "0", "-7", "", "7.0", "30 ", "forever"} {
+		refused := makeToken(t, head, page, "Odd", days, harness.ReadProgrammes)
+		if refused.Status != http.StatusBadRequest || patPattern.Match(refused.Body) {
+			t.Errorf("%q days:\n%s", days, refused)
+		}
+	}
+}
+
+// "Only permissions the creator holds in that workspace may be selected." (spec 2.1)
+func TestTokenHoldsWhatItsCreatorHolds(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	member := p.Person(t, office.Member(t, harness.APIAccess, harness.ReadProgrammes))
+	page := member.Arrive(t, developersURL(p, office))
+	if got := values(page.Find(tokenForm + "input[name=permissions]")); !slices.Equal(got, sorted([]string{harness.APIAccess, harness.ReadProgrammes})) {
+		t.Errorf("the permissions to choose from are %v", got)
+	}
+	for name, wrong := range map[string][]string{
+		"not held": {harness.WriteProgrammes}, "one not held": {harness.ReadProgrammes, harness.WriteProgrammes}, "unknown": {"programmes:delete:programmes"}, "none": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			refused := makeToken(t, member, page, "Too much", "7", wrong...)
+			if refused.Status != http.StatusBadRequest || patPattern.Match(refused.Body) {
+				t.Errorf("want 400:\n%s", refused)
+			}
+		})
+	}
+	t.Run("no name", func(t *testing.T) {
+		makeToken(t, member, page, "", "7", harness.ReadProgrammes).WantsPage(t, http.StatusBadRequest)
+	})
+	if count := p.World.Count(t, `select count(*) from account.personal_access_tokens where user_id = $1`, member.ID); count != 0 {
+		t.Errorf("%d tokens were made", count)
+	}
+}
+
+// "Required to open the Developers tab, create personal access tokens and register OAuth clients." (spec 2.3)
+func TestDevelopersNeedsAPIAccess(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head, reader := p.Person(t, office.Head), p.Person(t, office.Member(t, harness.ReadProgrammes)).SignedIn(t)
+	reader.Open(t, developersURL(p, office)).WantsPage(t, http.StatusForbidden)
+	stranger := p.Person(t, p.World.User(t)).SignedIn(t)
+	stranger.Open(t, developersURL(p, office)).WantsPage(t, http.StatusForbidden)
+	page := head.Arrive(t, developersURL(p, office)).WantsPage(t, http.StatusOK)
+	p.World.Permit(t, office.Tenant, office.Head, harness.ReadProgrammes)
+	refused := makeToken(t, head, page, "Late", "7", harness.ReadProgrammes)
+	if refused.Status != http.StatusForbidden || patPattern.Match(refused.Body) {
+		t.Errorf("want 403:\n%s", refused)
+	}
+}
+
+// "The tenant identifier is copied from Settings → User." and "Replacement: create a new token, update the integration, then
+// revoke the old one." (spec 5.2)
+func TestIntegrationIsSetUpFromSettingsAlone(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	user := head.Arrive(t, p.AppURL+"/settings/user").WantsPage(t, http.StatusOK)
+	user.WantsText(t, office.Tenant.Name, office.Head.Email)
+	if !slices.Contains(values(user.Find("input[readonly]")), office.Tenant.ID) {
+		t.Error("the tenant identifier is not there to be copied")
+	}
+	newToken := func(name string) string {
+		made := makeToken(t, head, head.Arrive(t, developersURL(p, office)), name, "90", harness.ReadProgrammes)
+		return patPattern.FindString(string(made.Body))
+	}
+	old := newToken("Old one")
+	next := newToken("New one")
+	for _, token := range []string{old, next} { // while the integration is updated both work
+		p.In(office.Tenant, token).Get(t, programmes).Wants(t, http.StatusOK)
+	}
+	page := head.Arrive(t, developersURL(p, office))
+	head.Submit(t, page.FormWith(t, `li:has(h3:contains("Old one")) form:contains("Revoke") button:contains("Revoke")`))
+	refusedAsBearer(t, p, office, old)
+	p.In(office.Tenant, next).Get(t, programmes).Wants(t, http.StatusOK)
+}
+
+// Contract, section 7: Connected apps lists every grant, and Disconnect revokes it.
+func TestDisconnectingRevokesOneGrant(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	connector, app := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
+	tokens, long := connector.Connect(t, head), app.Connect(t, head)
+	page := head.Arrive(t, p.AppURL+"/settings/apps").WantsPage(t, http.StatusOK)
+	page.WantsText(t, "Assistant of the office", "Gift Aid export", office.Tenant.Name)
+	head.Submit(t, page.FormWith(t, `li:has(h3:contains("Assistant of the office")) form button`))
+	wantsDead(t, p, connector, tokens)
+	p.In(office.Tenant, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	replayed := connector.Connect(t, head)
+	connector.Refresh(t, replayed.RefreshToken).Tokens(t)
+	connector.Refresh(t, replayed.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	after := head.Arrive(t, p.AppURL+"/settings/apps").Text()
+	if !strings.Contains(after, "used already") && !strings.Contains(after, "replay") {
+		t.Errorf("a grant that a replay revoked does not say so: %s", after)
+	}
+}
