@@ -1,6 +1,6 @@
 // Package demo answers: what is there to try Almoner with, straight after `make run`?
 //
-// Five workspaces, four people, four applications and 230 programmes, as section 8 of the contract lists them. Types
+// Five workspaces, four people, four applications, 230 programmes and a public form, as section 8 of the contract lists them. Types
 // mirror .almoner/demo.json; its values come from the installation's seed, so they are the same at every start.
 package demo
 
@@ -151,7 +151,9 @@ func Describe(s seed.Seed, baseURL, appURL string) (Demo, error) {
 		MCP:          connector("mcp", baseURL+"/mcp"),
 		Service:      Service{s.UUID("client service").String(), secrets["service"]},
 	}
-	return d, nil
+	var err error
+	d.Engage, err = describeEngage(s)
+	return d, err
 }
 
 func connectorPermissions() perm.Set { return perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite) }

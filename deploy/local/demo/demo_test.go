@@ -297,6 +297,7 @@ func TestTheFileHasTheKeysOfTheContract(t *testing.T) {
 	for _, name := range []string{"owner", "reader", "registrar", "outsider"} {
 		check("user "+name, keys.Users[name], "id", "email", "password")
 	}
+	check("engage", keys.Engage, "embedKey", "allowedOrigin")
 	check("ownerIn", keys.PersonalAccessTokens.OwnerIn, "main", "empty", "programmesDisabled", "unprovisioned", "llmDisabled")
 	check("confidential", keys.Clients["confidential"], "clientId", "clientSecret", "redirectUri", "tenantId")
 	check("connector", keys.Clients["connector"], "clientId", "redirectUri", "tenantId", "resource", "scope")

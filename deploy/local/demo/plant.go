@@ -19,6 +19,9 @@ func Plant(ctx context.Context, db *pgx.Conn, s seed.Seed, d *Demo, now time.Tim
 	if err := once(ctx, db, "programmes", func(tx pgx.Tx) error { return plantProgrammes(ctx, tx, s, *d, now) }); err != nil {
 		return err
 	}
+	if err := once(ctx, db, "engage", func(tx pgx.Tx) error { return plantEngage(ctx, tx, s, *d) }); err != nil {
+		return err
+	}
 	if err := followAddress(ctx, db, *d); err != nil {
 		return err
 	}
