@@ -1,0 +1,205 @@
+package app_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	events "github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/webauthn"
+	"github.com/chromedp/chromedp"
+
+	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+)
+
+// A chromium is a real browser, with a device in it that holds passkeys and verifies its user. It reaches this machine alone.
+type chromium struct {
+	t      *testing.T
+	site   *site
+	ctx    context.Context
+	device webauthn.AuthenticatorID
+
+	mu     sync.Mutex
+	faults []string // scripts that failed, policies that were broken, requests to elsewhere
+}
+
+const browserPatience = 30 * time.Second
+
+func openChromium(t *testing.T, s *site) *chromium {
+	t.Helper()
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(chromiumPath(t)), chromedp.NoSandbox,
+		chromedp.DisableGPU, chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1280, 800),
+		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1"))
+	allocator, stop := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
+	window, closeWindow := chromedp.NewContext(allocator)
+	t.Cleanup(func() {
+		_ = chromedp.Cancel(window)
+		closeWindow()
+		stop()
+	})
+	c := &chromium{t: t, site: s, ctx: window}
+	s.must(chromedp.Listen(window, c.listen))
+	_, err := chromedp.Call(window, webauthn.Enable, webauthn.EnableParams{})
+	s.must(err)
+	made, err := chromedp.Call(window, webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{
+		Options: &webauthn.VirtualAuthenticatorOptions{
+			Protocol: webauthn.AuthenticatorProtocolCtap2, Transport: webauthn.AuthenticatorTransportInternal, HasResidentKey: true,
+			HasUserVerification: true, IsUserVerified: true, AutomaticPresenceSimulation: true,
+		},
+	})
+	s.must(err)
+	c.device = made.AuthenticatorID
+	return c
+}
+
+func chromiumPath(t *testing.T) string {
+	t.Helper()
+	if path := os.Getenv("ALMONER_TEST_CHROMIUM"); path != "" {
+		return path
+	}
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	t.Fatal("a real browser is needed: install chromium, or name one in ALMONER_TEST_CHROMIUM")
+	return ""
+}
+
+func (c *chromium) listen(event any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch e := event.(type) {
+	case *network.EventRequestWillBeSent:
+		if !strings.HasPrefix(e.Request.URL, c.site.url+"/") && !strings.HasPrefix(e.Request.URL, "data:") {
+			c.faults = append(c.faults, "a request to "+e.Request.URL)
+		}
+	case *events.EventEntryAdded:
+		refusal := strings.Contains(e.Entry.Text, "the server responded with a status of 4") // which a test may ask for
+		if (e.Entry.Level == events.EntryLevelError || e.Entry.Source == events.EntrySourceSecurity) && !refusal {
+			c.faults = append(c.faults, e.Entry.Text)
+		}
+	case *runtime.EventExceptionThrown:
+		c.faults = append(c.faults, e.ExceptionDetails.Text)
+	}
+}
+
+// noFaults checks that the browser had nothing to complain of.
+func (c *chromium) noFaults() {
+	c.t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.faults) > 0 {
+		c.t.Errorf("the browser reports:\n%s", strings.Join(c.faults, "\n"))
+	}
+}
+
+func (c *chromium) do(steps ...chromedp.Action[chromedp.Void]) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.ctx, browserPatience)
+	defer cancel()
+	if err := chromedp.Do(ctx, steps...); err != nil {
+		at, _ := chromedp.Run(c.ctx, chromedp.Location())
+		text, _ := chromedp.Run(c.ctx, chromedp.Text(chromedp.CSS("body")))
+		c.t.Fatalf("%v at %s\n%s", err, at, text)
+	}
+}
+
+// withoutScript switches JavaScript off in the pages that are opened from now on.
+func (c *chromium) withoutScript() {
+	c.t.Helper()
+	_, err := chromedp.Call(c.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	c.site.must(err)
+}
+
+// open opens a page of the site.
+func (c *chromium) open(path string) { c.t.Helper(); c.do(chromedp.Navigate(c.site.url + path)) }
+
+func words(element, text string) chromedp.Search {
+	return chromedp.Search(`//` + element + `[contains(normalize-space(.), "` + text + `")]`)
+}
+
+// press clicks what has these words on it.
+func (c *chromium) press(element, text string) {
+	c.t.Helper()
+	c.do(chromedp.Click(chromedp.Search(`//`+element+`[normalize-space(.)="`+text+`"]`), chromedp.NodeVisible))
+}
+
+// sees waits until an element with these words can be seen.
+func (c *chromium) sees(element, text string) {
+	c.t.Helper()
+	c.do(chromedp.WaitVisible(words(element, text)))
+}
+
+func (c *chromium) fill(id, text string) {
+	c.t.Helper()
+	c.do(chromedp.SendKeys(chromedp.CSS("#"+id), text, chromedp.NodeVisible))
+}
+
+func (c *chromium) signIn(who browsertest.Person) {
+	c.t.Helper()
+	c.open("/login")
+	c.fill("email", who.Email)
+	c.fill("password", browsertest.Password)
+	c.press("button", "Sign in")
+	c.sees("h2", "Workspaces")
+}
+
+func (c *chromium) signOut() {
+	c.t.Helper()
+	c.press("button", "Sign out")
+	c.sees("h1", "Sign in")
+}
+
+// key is the one passkey that the device holds.
+func (c *chromium) key() *webauthn.Credential {
+	c.t.Helper()
+	held, err := chromedp.Call(c.ctx, webauthn.GetCredentials, webauthn.GetCredentialsParams{AuthenticatorID: c.device})
+	c.site.must(err)
+	if len(held.Credentials) != 1 {
+		c.t.Fatalf("the device holds %d passkeys", len(held.Credentials))
+	}
+	return held.Credentials[0]
+}
+
+// turnBack makes the device's passkey what a copy would be that was made when its counter stood there.
+func (c *chromium) turnBack(counter float64) {
+	c.t.Helper()
+	_, err := chromedp.Call(c.ctx, webauthn.SetCredentialProperties, webauthn.SetCredentialPropertiesParams{
+		AuthenticatorID: c.device, CredentialID: c.key().CredentialID, SignCount: &counter,
+	})
+	c.site.must(err)
+}
+
+// verifies says whether the device verifies its user from now on.
+func (c *chromium) verifies(user bool) {
+	c.t.Helper()
+	_, err := chromedp.Call(c.ctx, webauthn.SetUserVerified, webauthn.SetUserVerifiedParams{AuthenticatorID: c.device, IsUserVerified: user})
+	c.site.must(err)
+}
+
+// picture keeps what the page looks like, where ALMONER_PICTURES names a folder.
+func (c *chromium) picture(name string) {
+	c.t.Helper()
+	folder := os.Getenv("ALMONER_PICTURES")
+	if folder == "" {
+		return
+	}
+	for suffix, size := range map[string][2]int64{"wide": {1280, 800}, "narrow": {390, 844}} {
+		c.do(chromedp.EmulateViewport(size[0], size[1]))
+		picture, err := chromedp.Run(c.ctx, chromedp.FullScreenshot(100))
+		c.site.must(err)
+		c.site.must(os.WriteFile(filepath.Join(folder, name+"-"+suffix+".png"), picture, 0o600))
+	}
+	c.do(chromedp.EmulateViewport(1280, 800))
+}

@@ -1,0 +1,109 @@
+package app_test
+
+import (
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+func TestPasskeysInChromium(t *testing.T) {
+	s := serve(t, withPasskeys)
+	ada := s.person()
+	c := openChromium(t, s)
+	c.signIn(ada)
+	c.open("/settings/security")
+	c.press("a", "Manage passkeys")
+	c.fill("passkey-name", "Work laptop")
+	c.picture("passkeys-none")
+	c.press("button", "Add a passkey")
+	c.sees("div", "The passkey Work laptop is added.")
+	c.picture("passkeys-one")
+	made := c.key()
+	if !made.IsResidentCredential || made.RpID != "localhost" || string(made.UserHandle) != string(ada.ID[:]) {
+		t.Errorf("the device holds another kind of passkey: %v %q %x", made.IsResidentCredential, made.RpID, made.UserHandle)
+	}
+	c.fill("passkey-name", "The same again")
+	c.press("button", "Add a passkey")
+	c.sees("p", "This device holds a passkey of yours already.")
+
+	c.signOut()
+	c.picture("login")
+	c.press("button", "Sign in with a passkey")
+	c.sees("dd", ada.Email)
+	used := c.key().SignCount
+	if n := s.count(`select count(*) from account.passkeys where sign_count = $1 and user_id = $2`, int64(used), ada.ID); n != 1 || used <= made.SignCount {
+		t.Errorf("the counter is not kept: %v after %v", used, made.SignCount)
+	}
+
+	s.stale()
+	c.open("/settings/passkeys")
+	c.press("a", "Confirm that it is you")
+	c.sees("label", "Password")
+	c.picture("again")
+	c.press("button", "Use a passkey")
+	c.sees("h2", "Add a passkey")
+
+	c.signOut()
+	c.turnBack(0)
+	c.press("button", "Sign in with a passkey")
+	c.sees("strong", "That passkey is not accepted.")
+	c.picture("login-refused")
+	if s.events(ada.ID, "passkey.stopped") != 1 {
+		t.Error("the copy is not on record")
+	}
+	c.signIn(ada)
+	c.open("/settings/passkeys")
+	c.sees("p", "It may have been copied")
+	c.picture("passkeys-stopped")
+	c.press("summary", "Remove")
+	c.press("button", "Remove Work laptop")
+	c.sees("div", "The passkey is removed.")
+	if n := s.count(`select count(*) from account.passkeys`); n != 0 {
+		t.Errorf("%d passkeys are left", n)
+	}
+	c.noFaults()
+}
+
+func TestWhoIsNotVerifiedByTheDeviceIsToldSo(t *testing.T) {
+	s := serve(t, withPasskeys)
+	c := openChromium(t, s)
+	c.signIn(s.person())
+	c.open("/settings/passkeys")
+	c.verifies(false)
+	c.fill("passkey-name", "Laptop")
+	c.press("button", "Add a passkey")
+	c.sees("p", "No passkey was used. You can try again.")
+	if n := s.count(`select count(*) from account.passkeys`); n != 0 {
+		t.Errorf("%d passkeys", n)
+	}
+	c.verifies(true)
+	c.press("button", "Add a passkey")
+	c.sees("div", "The passkey Laptop is added.")
+	c.noFaults()
+}
+
+func TestAScriptWhoseProofIsOldLeadsToTheQuestion(t *testing.T) {
+	s := serve(t, withPasskeys)
+	c := openChromium(t, s)
+	c.signIn(s.person())
+	c.open("/settings/passkeys")
+	c.fill("passkey-name", "Laptop")
+	s.stale()
+	c.press("button", "Add a passkey")
+	c.sees("h1", "Confirm that it is you")
+	c.noFaults()
+}
+
+func TestWithoutAScriptThereIsNoPasskeyButton(t *testing.T) {
+	s := serve(t, withPasskeys)
+	c := openChromium(t, s)
+	c.withoutScript()
+	c.open("/login")
+	c.sees("h1", "Sign in")
+	c.do(chromedp.WaitNotVisible(words("button", "Sign in with a passkey")))
+	c.signIn(s.person())
+	c.open("/settings/passkeys")
+	c.sees("p", "This needs JavaScript")
+	c.do(chromedp.WaitNotVisible(chromedp.CSS("#passkey-name")))
+	c.noFaults()
+}

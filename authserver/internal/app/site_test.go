@@ -1,0 +1,172 @@
+package app_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alexedwards/scs/v2"
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/app"
+	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/authserver/internal/fixture"
+	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/testkit"
+)
+
+// A site is authserver as it is served, on localhost, over real stores.
+type site struct {
+	t     *testing.T
+	world *fixture.World
+	url   string
+	log   *log
+}
+
+// serve starts a site whose configuration change has changed.
+func serve(t *testing.T, change func(*app.Config)) *site {
+	t.Helper()
+	s := &site{t: t, world: fixture.New(t), log: &log{}}
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails (crypto/rand)
+	listen := free(t)
+	_, port, _ := net.SplitHostPort(listen)
+	s.url = "http://localhost:" + port
+	config := app.Config{
+		Listen: listen, BaseURL: "https://api.example.org", AppURL: s.url, DatabaseURL: credential.Secret(s.world.Database.Authserver),
+		RedisURL: credential.Secret(testkit.NewRedis(t).URL), Keys: credential.Secret(base64.RawURLEncoding.EncodeToString(key)),
+		UpstreamName: "Riverside", TrustedProxies: "127.0.0.1",
+	}
+	change(&config)
+	if mistakes := config.Check(); len(mistakes) > 0 {
+		t.Fatal(mistakes)
+	}
+	made, err := app.New(t.Context(), config, slog.New(slog.NewTextHandler(s.log, nil)))
+	s.must(err)
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	stopped := make(chan error, 1)
+	go func() { stopped <- made.Serve(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+	})
+	s.awaitAlive()
+	return s
+}
+
+func free(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().String()
+}
+
+func (s *site) awaitAlive() {
+	s.t.Helper()
+	for range 200 {
+		if response, err := http.Get(s.url + "/healthz"); err == nil {
+			_ = response.Body.Close()
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	s.t.Fatal("the site does not come up")
+}
+
+func (s *site) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *site) browser() *browsertest.Browser { return browsertest.At(s.t, s.url) }
+
+// person makes a user with a password.
+func (s *site) person() browsertest.Person {
+	s.t.Helper()
+	email := "person-" + uuid.NewString()[:8] + "@example.org"
+	id := s.world.User(email)
+	hash, err := session.HashPassword(browsertest.Password)
+	s.must(err)
+	s.world.Exec(`update account.users set password_hash = $2 where id = $1`, id, hash.Reveal())
+	return browsertest.Person{ID: id, Email: email}
+}
+
+func (s *site) signedIn(who browsertest.Person) *browsertest.Browser {
+	s.t.Helper()
+	b := s.browser()
+	b.SignIn(who)
+	return b
+}
+
+// count answers a query for one number, asked as the owner.
+func (s *site) count(query string, args ...any) int {
+	s.t.Helper()
+	var n int
+	s.must(s.world.Owner.QueryRow(s.t.Context(), query, args...).Scan(&n))
+	return n
+}
+
+// events counts audit events of a user.
+func (s *site) events(user uuid.UUID, action string) int {
+	s.t.Helper()
+	return s.count(`select count(*) from account.audit_events where user_id = $1 and action = $2`, user, action)
+}
+
+// stale makes every proof of who is there older than it may be.
+func (s *site) stale() {
+	s.t.Helper()
+	rows, err := s.world.Owner.Query(s.t.Context(), `select token, data from account.sessions`)
+	s.must(err)
+	sessions := map[string][]byte{}
+	for rows.Next() {
+		var token string
+		var data []byte
+		s.must(rows.Scan(&token, &data))
+		sessions[token] = data
+	}
+	s.must(rows.Err())
+	for token, data := range sessions {
+		deadline, values, err := scs.GobCodec{}.Decode(data)
+		s.must(err)
+		values["proved_at"] = time.Now().Add(-session.Freshness).Unix()
+		data, err = scs.GobCodec{}.Encode(deadline, values)
+		s.must(err)
+		s.world.Exec(`update account.sessions set data = $2 where token = $1`, token, data)
+	}
+}
+
+// inside says whether somebody is signed in at a browser.
+func inside(b *browsertest.Browser) bool { return b.Get("/settings/user").Status == http.StatusOK }
+
+// A log is what the site logged.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
