@@ -16,3 +16,13 @@ func TestParseAcceptsTheCanonicalFormAlone(t *testing.T) {
 		}
 	}
 }
+
+func TestParseExactTakesOneSpellingAlone(t *testing.T) {
+	const canonical = "0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e6f"
+	if _, err := ParseExact(canonical); err != nil {
+		t.Error(err)
+	}
+	if _, err := ParseExact("0190C5D2-7f3a-7c11-9d0e-1a2b3c4d5e6f"); err == nil {
+		t.Error("capitals accepted")
+	}
+}

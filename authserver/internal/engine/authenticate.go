@@ -26,7 +26,7 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 	if x.token, err = e.Keeper.ReadToken(kind, text); err != nil {
 		x.forged = true
 	}
-	id, err := identity.Parse(r.ClientID)
+	id, err := identity.ParseExact(r.ClientID)
 	if err != nil {
 		return nil, unknownClient(r)
 	}

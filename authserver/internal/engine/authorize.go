@@ -51,7 +51,7 @@ func (e *Engine) Identify(ctx context.Context, rawQuery string) (Application, er
 			return Application{}, &PageError{"The application sent the same parameter twice."}
 		}
 	}
-	id, err := identity.Parse(query.Get("client_id"))
+	id, err := identity.ParseExact(query.Get("client_id"))
 	if err != nil {
 		return Application{}, &PageError{"The application did not say who it is, or is not registered here."}
 	}
@@ -91,8 +91,11 @@ func (e *Engine) Ask(ctx context.Context, app Application) (consent.Ask, error) 
 	if problem != "" {
 		return refuse("invalid_request", problem)
 	}
-	if query.Get("response_type") == "" && app.Client.Kind.Traits().PKCERequired {
+	switch responseType := query.Get("response_type"); {
+	case responseType == "" && app.Client.Kind.Traits().PKCERequired:
 		return refuse("invalid_request", "response_type=code is required.")
+	case responseType != "" && responseType != "code": // fosite would take CODE for code
+		return refuse("unsupported_response_type", "response_type must be code.")
 	}
 	resource, problem := e.readResource(app)
 	if problem != "" {
@@ -183,9 +186,7 @@ func (e *Engine) fositeAccepts(ctx context.Context, app Application, permissions
 		return nil
 	}
 	var refused *fosite.RFC6749Error
-	if errors.As(err, &refused) && refused.ErrorField == fosite.ErrUnsupportedResponseType.ErrorField {
-		return &RedirectError{Code: refused.ErrorField, Description: "response_type must be code."}
-	}
+	errors.As(err, &refused)
 	code := "invalid_request"
 	if refused != nil && strings.HasPrefix(refused.ErrorField, "invalid_") {
 		code = refused.ErrorField

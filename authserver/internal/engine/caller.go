@@ -18,7 +18,7 @@ func (e *Engine) Authenticate(ctx context.Context, r TokenRequest) (client.Clien
 	if r.ClientID == "" {
 		return client.Client{}, tokenError("invalid_request", "client_id is required.")
 	}
-	id, err := identity.Parse(r.ClientID)
+	id, err := identity.ParseExact(r.ClientID)
 	if err != nil {
 		return client.Client{}, unknownClient(r)
 	}

@@ -26,8 +26,8 @@ type Tally interface {
 	Count(ctx context.Context, key string, limit int, window time.Duration, add bool) (time.Duration, error)
 }
 
-// Attempts limit wrong passwords. They count in the shared tally, and for as long as that does not answer in this process:
-// people can sign in without it. They are safe for concurrent use.
+// Attempts limit wrong passwords. They count in the shared tally and in this process, which alone decides while the shared one
+// does not answer: people can sign in without it. They are safe for concurrent use.
 type Attempts struct {
 	shared     Tally
 	local      *localTally
@@ -59,16 +59,19 @@ func (a *Attempts) count(ctx context.Context, email string, address netip.Addr, 
 	)
 }
 
+// tally counts here as well as in the shared tally, so that a moment without Redis forgets nothing that this process has seen.
 func (a *Attempts) tally(ctx context.Context, key string, limit int, add bool) time.Duration {
-	if a.now().UnixNano() >= a.localUntil.Load() {
-		wait, err := a.shared.Count(ctx, key, limit, attemptWindow, add)
-		if err == nil {
-			return wait
-		}
+	here := a.local.count(key, limit, attemptWindow, add)
+	if a.now().UnixNano() < a.localUntil.Load() {
+		return here
+	}
+	everywhere, err := a.shared.Count(ctx, key, limit, attemptWindow, add)
+	if err != nil {
 		a.localUntil.Store(a.now().Add(distrustAfterFail).UnixNano())
 		a.log.Warn("wrong passwords are counted in this process alone for now", "error", err)
+		return here
 	}
-	return a.local.count(key, limit, attemptWindow, add)
+	return max(here, everywhere)
 }
 
 // network is what counts as one address: a caller with IPv6 has a whole /64 to itself.

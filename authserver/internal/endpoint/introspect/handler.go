@@ -85,7 +85,7 @@ func (d Deps) authenticate(r *http.Request) error {
 		Code: "invalid_client", Description: "This endpoint is for services, with their client id and secret by HTTP Basic.", Challenge: true,
 	}
 	name, secret, ok := token.BasicCredentials(r)
-	id, err := identity.Parse(name)
+	id, err := identity.ParseExact(name)
 	if !ok || err != nil {
 		return refused
 	}

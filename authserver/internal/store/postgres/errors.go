@@ -28,9 +28,3 @@ func uncommitted(op string, err error) error {
 	}
 	return unavailable(op, err)
 }
-
-// violates says whether err is a violation of the named constraint.
-func violates(err error, constraint string) bool {
-	var refused *pgconn.PgError
-	return errors.As(err, &refused) && refused.ConstraintName == constraint
-}
