@@ -38,6 +38,9 @@ func newWorld(t testing.TB, ownerURL string, secrets *Secrets) *World {
 	return &World{rows: rows, secrets: secrets}
 }
 
+// Reconnect drops connections that an outage may have broken.
+func (w *World) Reconnect() { w.rows.Reset() }
+
 // Exec runs SQL, which must touch a row, or the test would arrange nothing.
 func (w *World) Exec(t testing.TB, sql string, args ...any) {
 	t.Helper()

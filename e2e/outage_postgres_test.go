@@ -1,0 +1,117 @@
+package e2e
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Postgres stops, crashes and freezes, and the services die, one after the other.
+func TestPostgresOutage(t *testing.T) {
+	t.Parallel()
+	running := harness.Private(t, harness.Options{})
+	p := harness.Enter(t, running, &met)
+	t.Run("stopped", func(t *testing.T) {
+		s := prepare(t, p)
+		running.Postgres.Stop()
+		s.wantsEverythingUnavailable(t, p)
+		must(t, running.Postgres.Restart(t.Context()))
+		waitForReady(t, p, running)
+		s.wantsEverythingAgain(t, p)
+	})
+	t.Run("killed", func(t *testing.T) {
+		s := prepare(t, p)
+		running.Postgres.Kill()
+		s.wantsEverythingUnavailable(t, p)
+		must(t, running.Postgres.Restart(t.Context()))
+		waitForReady(t, p, running)
+		s.wantsEverythingAgain(t, p)
+	})
+	t.Run("frozen", func(t *testing.T) {
+		s := prepare(t, p)
+		must(t, running.Postgres.Pause())
+		defer running.Postgres.Resume()
+		answer := soon(t, func() harness.Answer { return p.In(s.office.Tenant, s.office.Token).Get(t, programmes) })
+		answer.WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
+		answer.WantsRetryAfter(t)
+		s.wantsTokensUnavailable(t)
+		running.Postgres.Resume()
+		waitForReady(t, p, running)
+		s.wantsAPI(t, p)
+		s.connector.Connect(t, p.Person(t, s.office.Head))
+	})
+	t.Run("a service killed", func(t *testing.T) { killServices(t, p, running) })
+}
+
+// wantsEverythingUnavailable checks each route's way of saying 503, and that what needs no store is answered as ever.
+func (s scene) wantsEverythingUnavailable(t *testing.T, p *harness.Product) {
+	t.Helper()
+	s.wantsTokensUnavailable(t)
+	for _, token := range []string{s.office.Token, s.tokens.AccessToken, s.long.AccessToken} {
+		answer := soon(t, func() harness.Answer { return p.In(s.office.Tenant, token).Get(t, programmes) })
+		answer.WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
+		answer.WantsRetryAfter(t)
+	}
+	for _, send := range []func() harness.Answer{
+		func() harness.Answer { return p.As(s.office.Token).Get(t, s.office.Clients()) },
+		func() harness.Answer { return s.office.Register(t, harness.ConfidentialBody(harness.ReadProgrammes)) },
+		func() harness.Answer { return s.connector.Revoke(t, s.tokens.RefreshToken) },
+		func() harness.Answer { return p.DemoService().Introspect(t, s.tokens.AccessToken) },
+	} {
+		answer := soon(t, send)
+		answer.WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable")
+		answer.WantsRetryAfter(t)
+	}
+	s.page.Press(t, "approve").WantsPage(t, http.StatusServiceUnavailable).WantsRetryAfter(t)
+	s.head.Open(t, p.AuthorizeURL(s.app.Request())).WantsPage(t, http.StatusServiceUnavailable).WantsRetryAfter(t)
+
+	p.In(s.office.Tenant, "nonsense").Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p.API().Get(t, s.office.Clients()).WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
+	p.API().Get(t, "/v1/nothing").WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+	p.API().Get(t, harness.TokenPath).Wants(t, http.StatusMethodNotAllowed)
+	p.API().Get(t, "/.well-known/oauth-authorization-server").Wants(t, http.StatusOK)
+	p.API().Get(t, "/v1/account/oauth/jwks").Wants(t, http.StatusOK)
+}
+
+// waitForReady waits until both services have found their stores again.
+func waitForReady(t *testing.T, p *harness.Product, running *stack.Stack) {
+	t.Helper()
+	p.World.Reconnect()
+	for _, url := range []string{running.AppURL + "/readyz", running.ResourceURL + "/readyz"} {
+		deadline := time.Now().Add(15 * time.Second)
+		for {
+			response, err := http.Get(url)
+			if err == nil {
+				_ = response.Body.Close()
+				if response.StatusCode == http.StatusOK {
+					break
+				}
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("not ready again after 15 seconds: %s", url)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+}
+
+// One service without the other, and after its death.
+func killServices(t *testing.T, p *harness.Product, running *stack.Stack) {
+	s := prepare(t, p)
+	running.Authservers[0].Kill()
+	s.wantsAPI(t, p) // the API needs no authorization server to know its tokens
+	s.wantsTokensUnavailable(t)
+	must(t, running.Authservers[0].Restart(t.Context()))
+	s.wantsEverythingAgain(t, p) // sessions, codes, keys and the open page outlive the process
+
+	running.Resourceapi.Kill()
+	answer := p.In(s.office.Tenant, s.office.Token).Get(t, programmes)
+	answer.WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
+	answer.WantsRetryAfter(t)
+	s.connector.Connect(t, s.head)
+	must(t, running.Resourceapi.Restart(t.Context()))
+	s.wantsAPI(t, p)
+}

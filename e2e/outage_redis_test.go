@@ -1,0 +1,89 @@
+package e2e
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Redis stops, crashes, freezes and loses its disk, one after the other.
+func TestRedisOutage(t *testing.T) {
+	t.Parallel()
+	running := harness.Private(t, harness.Options{})
+	p := harness.Enter(t, running, &met)
+	t.Run("stopped", func(t *testing.T) {
+		s := prepare(t, p)
+		running.Redis.Stop()
+		s.wantsTokensUnavailable(t)
+		s.wantsAPI(t, p) // "with Redis down the API is up" (grants)
+		p.As(s.office.Token).Get(t, s.office.Clients()).Wants(t, http.StatusOK)
+		refused := s.page.Press(t, "approve").WantsPage(t, http.StatusServiceUnavailable)
+		refused.WantsRetryAfter(t)
+		s.connector.Refresh(t, "alm_rt_nonsense").WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+		p.DemoService().Introspect(t, s.tokens.AccessToken).Wants(t, http.StatusOK)
+		p.Person(t, s.office.Head).SignedIn(t)
+		must(t, running.Redis.Restart(t.Context()))
+		s.wantsEverythingAgain(t, p)
+	})
+	t.Run("killed", func(t *testing.T) {
+		s := prepare(t, p)
+		running.Redis.Kill()
+		s.wantsTokensUnavailable(t)
+		s.wantsAPI(t, p)
+		must(t, running.Redis.Restart(t.Context()))
+		s.wantsEverythingAgain(t, p)
+	})
+	t.Run("revoked meanwhile", func(t *testing.T) {
+		s := prepare(t, p)
+		running.Redis.Stop()
+		s.connector.Revoke(t, s.tokens.RefreshToken).Wants(t, http.StatusOK)
+		p.In(s.office.Tenant, s.tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+		must(t, running.Redis.Restart(t.Context()))
+		wantsDead(t, p, s.connector, s.tokens)
+	})
+	t.Run("frozen", func(t *testing.T) { freezeRedis(t, p, running) })
+	t.Run("robbed of its memory", func(t *testing.T) { robRedis(t, p, running) })
+}
+
+// A frozen Redis keeps its connections open: only time limits notice.
+func freezeRedis(t *testing.T, p *harness.Product, running *stack.Stack) {
+	s := prepare(t, p)
+	must(t, running.Redis.Pause())
+	defer running.Redis.Resume()
+	s.wantsTokensUnavailable(t)
+	s.wantsAPI(t, p)
+	soon(t, func() harness.Answer { return s.page.Press(t, "approve").Answer }).Wants(t, http.StatusServiceUnavailable).WantsRetryAfter(t)
+	running.Redis.Resume()
+	s.wantsEverythingAgain(t, p)
+}
+
+// What Redis forgets, Postgres knows (grants: "When Redis loses its memory").
+func robRedis(t *testing.T, p *harness.Product, running *stack.Stack) {
+	office := p.Office(t)
+	head, connector := p.Person(t, office.Head), office.Connector(t, harness.ReadProgrammes)
+	attempt := connector.Begin()
+	used := attempt.Code(t, head)
+	ofUsedCode := attempt.Post(t, attempt.CodeForm(used)).Tokens(t)
+	honest := connector.Refresh(t, connector.Connect(t, head).RefreshToken).Tokens(t)
+	old := connector.Connect(t, head)
+	replayed := connector.Refresh(t, old.RefreshToken).Tokens(t)
+	revoked := connector.Connect(t, head)
+	connector.Revoke(t, revoked.AccessToken).Wants(t, http.StatusOK)
+	app := office.Confidential(t, "", harness.ReadProgrammes)
+	long := app.Connect(t, head)
+
+	running.Redis.Kill()
+	must(t, running.Redis.Forget())
+	must(t, running.Redis.Restart(t.Context()))
+
+	p.In(office.Tenant, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	wantsDead(t, p, connector, revoked)
+	connector.Refresh(t, old.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	wantsDead(t, p, connector, replayed)
+	attempt.Post(t, attempt.CodeForm(used)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	wantsDead(t, p, connector, ofUsedCode)
+	honest = wantsAlive(t, p, connector, honest)
+	wantsAlive(t, p, connector, honest)
+}

@@ -1,0 +1,95 @@
+package e2e
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Contract, section 3 ("A store that does not answer: 503 temporarily_unavailable, Retry-After, and no state half changed"),
+// sections 5 and 6, on stacks of their own, whose stores are stopped, frozen and robbed of their memory.
+
+// promptly is how long an answer may take while a store is silent. The contract names no bound; clients give up after 30 s.
+const promptly = 8 * time.Second
+
+// A scene is what stands ready when the lights go out: unused codes, live tokens, an open consent page.
+type scene struct {
+	office       harness.Office
+	head         *harness.Person
+	app          harness.ConfidentialApp
+	connector    harness.Connector
+	attempt      harness.Attempt
+	code         string // of attempt
+	appCode      string
+	tokens, long harness.Tokens
+	page         harness.Page
+	pageClient   string
+}
+
+func prepare(t *testing.T, p *harness.Product) scene {
+	t.Helper()
+	office := p.Office(t)
+	s := scene{office: office, head: p.Person(t, office.Head), app: office.Confidential(t, "", harness.ReadProgrammes), connector: office.Connector(t, harness.ReadProgrammes)}
+	s.attempt = s.connector.Begin()
+	s.tokens, s.long = s.connector.Connect(t, s.head), s.app.Connect(t, s.head)
+	other := office.Connector(t, harness.ReadProgrammes)
+	s.page, s.pageClient = s.head.Consent(t, other.Begin().Query), other.ClientID
+	s.code, s.appCode = s.attempt.Code(t, s.head), s.app.Code(t, s.head)
+	return s
+}
+
+// soon runs a request and checks that it was answered promptly.
+func soon(t *testing.T, send func() harness.Answer) harness.Answer {
+	t.Helper()
+	began := time.Now()
+	answer := send()
+	if took := time.Since(began); took > promptly {
+		t.Errorf("answered after %s:\n%s", took.Round(time.Millisecond), answer)
+	}
+	return answer
+}
+
+// wantsTokensUnavailable checks that the token endpoint says 503 to all who are in order, and never that they are at fault.
+func (s scene) wantsTokensUnavailable(t *testing.T) {
+	t.Helper()
+	for _, send := range []func() harness.Answer{
+		func() harness.Answer { return s.connector.Refresh(t, s.tokens.RefreshToken) },
+		func() harness.Answer { return s.attempt.Post(t, s.attempt.CodeForm(s.code)) },
+		func() harness.Answer { return s.app.Exchange(t, s.app.Body(s.appCode)) },
+	} {
+		answer := soon(t, send)
+		answer.WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable")
+		answer.WantsRetryAfter(t)
+	}
+}
+
+// wantsAPI checks that all three kinds of credential list programmes.
+func (s scene) wantsAPI(t *testing.T, p *harness.Product) {
+	t.Helper()
+	for _, token := range []string{s.office.Token, s.tokens.AccessToken, s.long.AccessToken} {
+		p.In(s.office.Tenant, token).Get(t, programmes).Wants(t, http.StatusOK)
+	}
+}
+
+// wantsEverythingAgain checks that nothing was consumed: codes, tokens and the page still do what they would have done.
+func (s scene) wantsEverythingAgain(t *testing.T, p *harness.Product) {
+	t.Helper()
+	s.wantsAPI(t, p)
+	wantsAlive(t, p, s.connector, s.tokens)
+	s.attempt.Post(t, s.attempt.CodeForm(s.code)).Tokens(t)
+	s.app.Exchange(t, s.app.Body(s.appCode)).Tokens(t)
+	s.page.Approve(t)
+	if count := grantsOf(t, p, s.pageClient); count != 1 {
+		t.Errorf("%d grants of the page that was approved once", count)
+	}
+	wantsAlive(t, p, s.connector, s.connector.Connect(t, p.Person(t, s.office.Head)))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
