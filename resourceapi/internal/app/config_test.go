@@ -27,6 +27,7 @@ func TestEverySettingIsChecked(t *testing.T) {
 		{"ALMONER_BASE_URL", "ftp://localhost"}, {"ALMONER_BASE_URL", "http://u:hush@localhost"}, {"ALMONER_BASE_URL", "http://localhost?x"}, {"ALMONER_BASE_URL", "http://LOCALHOST"},
 		{"ALMONER_KEYS", "hush"}, {"ALMONER_KEYS", goodKey + ",hush"}, {"ALMONER_DATABASE_URL", ""}, {"ALMONER_JWKS_URL", "file:///hush"},
 		{"ALMONER_DATABASE_CONNECTIONS", "1"}, {"ALMONER_DATABASE_CONNECTIONS", "hush"},
+		{"ALMONER_REDIS_URL", "hush"}, {"ALMONER_TRUSTED_PROXIES", "hush"}, {"ALMONER_WORKER", "hush"},
 	} {
 		_, err := LoadConfig(environ(wrong.name, wrong.value))
 		if err == nil || strings.Contains(err.Error(), "hush") {

@@ -1,0 +1,110 @@
+package app
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// flood sends n submissions from the address, and counts the answers by status.
+func (s *engageService) flood(f formRecord, address string, n int) map[int]int {
+	s.t.Helper()
+	counts, body := map[int]int{}, submissionOf("", goodAnswers())
+	for range n {
+		a := s.submit(f, header{"X-Forwarded-For": address}, body)
+		counts[a.Status]++
+		if a.Status == 429 {
+			seconds, err := strconv.Atoi(a.Header.Get("Retry-After"))
+			if a.code(s.t) != "RATE_LIMITED" || err != nil || seconds < 1 || seconds > 60 {
+				s.t.Errorf("%s %v", a.Body, a.Header)
+			}
+		}
+	}
+	return counts
+}
+
+func TestOneAddressMaySend120AMinuteToOneForm(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f, other := s.makeForm(h, allTypes), s.makeForm(h, allTypes)
+	keyed := header{"X-Forwarded-For": "198.51.100.7", "Idempotency-Key": "first"}
+	body := submissionOf(s.submissionToken(f), goodAnswers())
+	first := s.submit(f, keyed, body)
+	s.acceptedAs(first)
+	if counts := s.flood(f, "198.51.100.7", 125); counts[400] != 119 || counts[429] != 6 {
+		t.Fatalf("%v", counts)
+	}
+	if a := s.submit(f, header{"X-Forwarded-For": "198.51.100.7"}, submissionOf(s.submissionToken(f), goodAnswers())); a.Status != 429 {
+		t.Errorf("%d", a.Status)
+	}
+	if a := s.submit(f, keyed, body); a.Body != first.Body {
+		t.Errorf("a repeated key counts: %d %s", a.Status, a.Body)
+	}
+	for _, free := range []map[int]int{
+		s.flood(other, "198.51.100.7", 1), s.flood(f, "198.51.100.8", 1), s.flood(f, "198.51.100.7, 198.51.100.9", 1),
+	} {
+		if free[400] != 1 {
+			t.Errorf("%v", free)
+		}
+	}
+	if s.submissions() != 1 {
+		t.Errorf("%d stored", s.submissions())
+	}
+}
+
+func TestWithoutRedisTheAPIIsUpAndLimitsByItself(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	s.accepted(f)
+	s.redis.Kill()
+	began := time.Now()
+	s.accepted(f)
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	if counts := s.flood(f, "198.51.100.7", 125); counts[400] != 120 || counts[429] != 5 {
+		t.Errorf("%v", counts)
+	}
+	if a := s.get("/readyz", nil); a.Status != 200 {
+		t.Errorf("%d", a.Status)
+	}
+	if !strings.Contains(s.log.String(), "Redis does not answer") || strings.Contains(s.log.String(), s.redis.URL) {
+		t.Error("the log does not tell, or tells too much")
+	}
+	if err := s.redis.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2100 * time.Millisecond) // Redis is let be for two seconds after a failure
+	if counts := s.flood(f, "198.51.100.7", 1); counts[400] != 1 {
+		t.Errorf("Redis is back and knows of nothing: %v", counts)
+	}
+}
+
+func TestAFrozenRedisHoldsNobodyUp(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	s.accepted(f)
+	if err := s.redis.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	defer s.redis.Resume()
+	began := time.Now()
+	var group sync.WaitGroup
+	for i := range 20 {
+		group.Go(func() {
+			token := s.submissionToken(f)
+			if a := s.submit(f, header{"X-Forwarded-For": fmt.Sprintf("198.51.100.%d", i)}, submissionOf(token, goodAnswers())); a.Status != 202 {
+				t.Errorf("%d %s", a.Status, a.Body)
+			}
+		})
+	}
+	group.Wait()
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("20 submissions took %s", took)
+	}
+}
