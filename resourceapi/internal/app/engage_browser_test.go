@@ -1,0 +1,200 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+const browserPatience = 60 * time.Second
+
+// newBrowser opens a tab of a browser of the test's own.
+func newBrowser(t *testing.T) context.Context {
+	t.Helper()
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.Flag("disable-background-networking", true), chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1280, 800))
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
+	t.Cleanup(stop)
+	limited, cancel := context.WithTimeout(allocator, browserPatience)
+	t.Cleanup(cancel)
+	tab, closeTab := chromedp.NewContext(limited)
+	t.Cleanup(closeTab)
+	return tab
+}
+
+// local is the server's address by name: a site of another origin is then another port of the same host.
+func local(server *httptest.Server) string {
+	return strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
+}
+
+// newSite is a website with a page that embeds the form, as its owner would write it.
+func newSite(t *testing.T, api, embedKey *string) *httptest.Server {
+	t.Helper()
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = fmt.Fprintf(w, `<!doctype html><title>Harbour Trust</title><h1>Harbour Trust</h1>
+			<script src="%s/v1/engage/public/embed.js" data-form="%s" data-title="Volunteer with us" async></script><p id="end">The end</p>`, *api, *embedKey)
+	}))
+	t.Cleanup(site.Close)
+	return site
+}
+
+// embedding is a service at an address of its own, a site that its form allows, and one that it does not.
+type embedding struct {
+	*engageService
+	form             formRecord
+	allowed, foreign string
+}
+
+func newEmbedding(t *testing.T) embedding {
+	t.Helper()
+	s := newEngageService(t)
+	api := local(s.server)
+	s.open(api)
+	s.server.Config.Handler = s.app.Handler
+	work, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { s.app.Work(work); close(ended) }()
+	t.Cleanup(func() { stop(); <-ended })
+
+	embedKey := ""
+	allowed, foreign := newSite(t, &api, &embedKey), newSite(t, &api, &embedKey)
+	_, h := s.workspace()
+	f := s.makeForm(h, strings.Replace(allTypes, goodOrigin, local(allowed), 1))
+	embedKey = f.EmbedKey
+	return embedding{s, f, local(allowed), local(foreign)}
+}
+
+// frame finds the embedded page, whichever it is now.
+func frame(tab context.Context, t *testing.T) *chromedp.Node {
+	t.Helper()
+	frames, err := chromedp.Run(tab, chromedp.Nodes(chromedp.CSS("iframe")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return frames[0]
+}
+
+// in waits until the embedded page has the element, and returns its text.
+func in(tab context.Context, t *testing.T, selector string) string {
+	t.Helper()
+	var err error
+	for range 30 {
+		try, cancel := context.WithTimeout(tab, time.Second) // the frame goes from page to page
+		text, failed := chromedp.Run(try, chromedp.Text(chromedp.CSS(selector), chromedp.FromNode(frame(tab, t))))
+		err = failed
+		cancel()
+		if err == nil {
+			return text
+		}
+	}
+	t.Fatalf("%s: %v", selector, err)
+	return ""
+}
+
+func evaluate[T any](tab context.Context, t *testing.T, script string) T {
+	t.Helper()
+	value, err := chromedp.Run(tab, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
+	if err != nil {
+		t.Fatalf("%s: %v", script, err)
+	}
+	return value
+}
+
+const frameHeight = "document.querySelector('iframe').getBoundingClientRect().height"
+
+func TestAFormIsFilledInOnAPageOfAnotherOrigin(t *testing.T) {
+	e := newEmbedding(t)
+	tab := newBrowser(t)
+	do := func(steps ...chromedp.Action[chromedp.Void]) {
+		t.Helper()
+		if err := chromedp.Do(tab, steps...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(chromedp.Navigate(e.allowed), chromedp.WaitVisible(chromedp.CSS("iframe")))
+	if title := in(tab, t, "h1"); title != "Volunteer with us" {
+		t.Fatalf("%q", title)
+	}
+	e.until("the frame is as high as the form", func() bool { return evaluate[float64](tab, t, frameHeight) > 900 })
+	before := evaluate[float64](tab, t, frameHeight)
+
+	do(chromedp.Click(chromedp.CSS("button[type=submit]"), chromedp.FromNode(frame(tab, t))))
+	if alert := in(tab, t, ".alert"); !strings.Contains(alert, "3 answers need another look") {
+		t.Errorf("%s", alert)
+	}
+	e.until("the frame has grown with what is wrong", func() bool { return evaluate[float64](tab, t, frameHeight) > before+50 })
+
+	here := chromedp.FromNode(frame(tab, t))
+	do(
+		chromedp.SendKeys(chromedp.CSS("#f0"), "Ada Okafor", here),
+		chromedp.SendKeys(chromedp.CSS("#f1"), "ada@example.org", here),
+		chromedp.SendKeys(chromedp.CSS("#f5"), "Garden", here),
+		chromedp.Click(chromedp.CSS("#f6-2"), here),
+		chromedp.SendKeys(chromedp.CSS("#f7"), "Hello", here),
+		chromedp.Click(chromedp.CSS("#f9"), here),
+		chromedp.Sleep(2*time.Second), // nobody is quicker than that
+		chromedp.Click(chromedp.CSS("button[type=submit]"), here),
+	)
+	if thanks := in(tab, t, ".thanks"); !strings.Contains(thanks, "Your answers have arrived") {
+		t.Errorf("%s", thanks)
+	}
+	e.until("processed", func() bool {
+		return e.Count(`select count(*) from resource.submissions where status = 'processed' and answers @> '{"name":"Ada Okafor","area":"Garden","days":["Friday"],"privacy":true}'`) == 1
+	})
+	e.until("the page says so", func() bool { return strings.Contains(in(tab, t, ".thanks"), "have been passed on") })
+}
+
+// byScript reads the form and sends it in, as a site's own script does.
+const byScript = `(async () => {
+	try {
+		const form = await (await fetch("%[1]s")).json();
+		const answer = await fetch("%[1]s/submissions", {method: "POST",
+			headers: {"Content-Type": "application/json", "Idempotency-Key": "by-script"},
+			body: JSON.stringify({submissionToken: form.submissionToken, answers: {name: "Ada", email: "ada@example.org", privacy: true}})});
+		const accepted = await answer.json();
+		const status = await (await fetch(accepted.statusUrl)).json();
+		return answer.status + " " + status.id.length;
+	} catch (fault) { return "refused"; }
+})()`
+
+func TestAPageOfAnOriginThatIsNotAllowedIsRefusedByTheBrowser(t *testing.T) {
+	e := newEmbedding(t)
+	tab := newBrowser(t)
+	script := fmt.Sprintf(byScript, local(e.server)+e.form.path())
+	token := e.tokens.ForSubmission(e.form.ID, time.Now())
+	if err := chromedp.Do(tab, chromedp.Navigate(e.foreign), chromedp.WaitVisible(chromedp.CSS("iframe"))); err != nil {
+		t.Fatal(err)
+	}
+	if got := evaluate[string](tab, t, script); got != "refused" {
+		t.Errorf("%s", got)
+	}
+	blind := fmt.Sprintf(`fetch(%q, {method: "POST", mode: "no-cors", body: %q}).then(() => "sent")`,
+		local(e.server)+e.form.path()+"/submissions", submissionOf(token, goodAnswers()))
+	if got := evaluate[string](tab, t, blind); got != "sent" {
+		t.Errorf("%s", got)
+	}
+	time.Sleep(time.Second) // the frame would be there by now
+	forms, err := chromedp.Run(tab, chromedp.Nodes(chromedp.CSSAll("form"), chromedp.AtLeast(0), chromedp.FromNode(frame(tab, t))))
+	if err != nil || len(forms) != 0 {
+		t.Errorf("the form is shown: %d, %v", len(forms), err)
+	}
+	if height := evaluate[float64](tab, t, frameHeight); height != 512 {
+		t.Errorf("the frame was told a height: %g", height)
+	}
+	if e.submissions() != 0 {
+		t.Error("stored")
+	}
+	if err := chromedp.Do(tab, chromedp.Navigate(e.allowed), chromedp.WaitVisible(chromedp.CSS("iframe"))); err != nil {
+		t.Fatal(err)
+	}
+	if got := evaluate[string](tab, t, script); got != "202 36" || e.submissions() != 1 {
+		t.Errorf("%s, %d stored", got, e.submissions())
+	}
+}

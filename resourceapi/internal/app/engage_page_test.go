@@ -1,0 +1,203 @@
+package app
+
+import (
+	"html"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+)
+
+// goodFields are goodAnswers as the page sends them.
+func goodFields(token string) url.Values {
+	return url.Values{
+		"submissionToken": {token}, "website": {""}, "a.name": {"Ada Okafor"}, "a.email": {"Ada@Example.org"}, "a.phone": {"+44 20 7946 0958"},
+		"a.hours": {" +03.5 "}, "a.from": {"2026-02-28"}, "a.area": {"Garden"}, "a.days": {"Monday", "Friday"}, "a.about": {"One line.\r\nAnother line."}, "a.privacy": {"yes"},
+	}
+}
+
+func (s *engageService) send(f formRecord, h header, fields url.Values) answer {
+	s.t.Helper()
+	return s.do("POST", f.path()+"/embed", h.with("Content-Type", "application/x-www-form-urlencoded"), fields.Encode())
+}
+
+// filled is a token of a page that was opened ten seconds ago.
+func (s *engageService) filled(f formRecord) string {
+	return s.tokens.ForSubmission(f.ID, time.Now().Add(-10*time.Second))
+}
+
+// problems are what the page says beside its fields, by their ids.
+func problems(a answer) map[string]string {
+	found := map[string]string{}
+	for _, match := range regexp.MustCompile(`<p class="problem" id="(f\d+)-problem">([^<]+)</p>`).FindAllStringSubmatch(a.Body, -1) {
+		found[match[1]] = html.UnescapeString(match[2])
+	}
+	return found
+}
+
+func TestThePageSendsAFormWithoutAScript(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	a := s.get(f.path()+"/embed?frame=1", nil)
+	for _, piece := range []string{
+		`<form method="post" action="` + f.path() + `/embed?frame=1"`, `name="submissionToken" value="`, `<label for="f0">Your name</label>`,
+		`type="email" autocomplete="email"`, `<legend>Which days`, `<option>Kitchen</option>`, `I agree that my answers are kept for a year.`, `<button type="submit">`,
+	} {
+		if !strings.Contains(a.Body, piece) {
+			t.Errorf("the page lacks %s", piece)
+		}
+	}
+	if a.Status != 200 || a.Header.Get("Content-Type") != "text/html; charset=utf-8" || a.Header.Get("Cache-Control") != "no-store" || a.Header.Get("X-Frame-Options") != "" ||
+		!strings.HasPrefix(a.Header.Get("Content-Security-Policy"), "default-src 'none'; ") || !strings.HasSuffix(a.Header.Get("Content-Security-Policy"), "; frame-ancestors "+goodOrigin) {
+		t.Errorf("%d %v", a.Status, a.Header)
+	}
+	nowhere := s.makeForm(h, `{"title":"T","allowedOrigins":[],"fields":[{"name":"idea","label":"Idea","type":"text"}]}`)
+	if policy := s.get(nowhere.path()+"/embed", nil).Header.Get("Content-Security-Policy"); !strings.HasSuffix(policy, "; frame-ancestors 'none'") {
+		t.Errorf("%s", policy)
+	}
+
+	done := s.send(f, header{"Origin": base}, goodFields(s.filled(f)))
+	if done.Status != 303 || !strings.HasPrefix(done.Header.Get("Location"), f.path()+"/embed?") {
+		t.Fatalf("%d %v %s", done.Status, done.Header, done.Body)
+	}
+	thanks := s.get(done.Header.Get("Location"), nil)
+	if thanks.Status != 200 || !strings.Contains(thanks.Body, "Your answers have arrived") || !strings.Contains(thanks.Body, `http-equiv="refresh"`) {
+		t.Errorf("%d %s", thanks.Status, thanks.Body)
+	}
+	s.run()
+	s.until("processed", func() bool {
+		return s.Count("select count(*) from resource.submissions where status = 'processed'") == 1
+	})
+	thanks = s.get(done.Header.Get("Location"), nil)
+	if strings.Contains(thanks.Body, `http-equiv="refresh"`) || !strings.Contains(thanks.Body, "They have been passed on") {
+		t.Errorf("%s", thanks.Body)
+	}
+	if n := s.Count(`select count(*) from resource.submissions where answers = '{"name":"Ada Okafor","email":"Ada@Example.org","phone":"+44 20 7946 0958",
+		"hours":3.5,"from":"2026-02-28","area":"Garden","days":["Monday","Friday"],"about":"One line.\nAnother line.","news":false,"privacy":true}'`); n != 1 {
+		t.Error("not what was typed is stored")
+	}
+	for _, wrong := range []string{"?submission=x&token=y", strings.TrimPrefix(done.Header.Get("Location"), f.path()+"/embed") + "x"} {
+		if a := s.get(f.path()+"/embed"+wrong, nil); a.Status != 404 {
+			t.Errorf("%s: %d", wrong, a.Status)
+		}
+	}
+	if a := s.get(nowhere.path()+"/embed?"+strings.SplitN(done.Header.Get("Location"), "?", 2)[1], nil); a.Status != 404 {
+		t.Errorf("on another form's page: %d", a.Status)
+	}
+}
+
+func TestThePageKeepsWhatWasTypedAndSaysWhatIsWrongBesideIt(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	fields := goodFields(s.filled(f))
+	fields.Set("a.name", `<b>"Ada"</b>`)
+	fields.Set("a.email", "ada at example")
+	fields.Set("a.hours", "3,5")
+	fields.Set("a.area", "Roof")
+	fields.Del("a.privacy")
+	a := s.send(f, nil, fields)
+	found := problems(a)
+	if a.Status != 400 || len(found) != 4 || found["f1"] == "" || found["f3"] == "" || found["f5"] == "" || found["f9"] == "" {
+		t.Fatalf("%d %v", a.Status, found)
+	}
+	for _, piece := range []string{
+		`4 answers need another look.`, `href="#f1"`, `value="&lt;b&gt;&#34;Ada&#34;&lt;/b&gt;"`, `value="ada at example"`, `aria-invalid="true" aria-describedby="f1-problem"`,
+		`value="3,5"`, `value="Friday" checked`, "One line.\r\nAnother line.</textarea>", `value="` + fields.Get("submissionToken") + `"`,
+	} {
+		if !strings.Contains(a.Body, piece) {
+			t.Errorf("the page lacks %s", piece)
+		}
+	}
+	if strings.Contains(a.Body, `value="Tuesday" checked`) || strings.Contains(a.Body, "<b>") {
+		t.Error("the page shows what was not typed, or runs what was")
+	}
+	if s.submissions() != 0 {
+		t.Error("stored")
+	}
+	if a := s.send(f, nil, goodFields(fields.Get("submissionToken"))); a.Status != 303 {
+		t.Errorf("%d", a.Status)
+	}
+	if a := s.send(f, nil, goodFields(fields.Get("submissionToken"))); a.Status != 409 || !strings.Contains(a.Body, "sent already") {
+		t.Errorf("%d", a.Status)
+	}
+	old := s.send(f, nil, goodFields(s.tokens.ForSubmission(f.ID, time.Now().Add(-time.Hour))))
+	if old.Status != 400 || !strings.Contains(old.Body, "more than an hour") || !strings.Contains(old.Body, `value="Ada Okafor"`) {
+		t.Errorf("%d %s", old.Status, old.Body)
+	}
+}
+
+func TestThePageIsSentFromItselfOrAnAllowedOriginAlone(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	for _, origin := range []string{otherOrigin, "null"} {
+		if a := s.send(f, header{"Origin": origin}, goodFields(s.filled(f))); a.Status != 403 || !strings.Contains(a.Body, "cannot be sent from here") {
+			t.Errorf("%s: %d", origin, a.Status)
+		}
+	}
+	if s.submissions() != 0 {
+		t.Error("stored")
+	}
+	for _, origin := range []string{base, goodOrigin} {
+		if a := s.send(f, header{"Origin": origin}, goodFields(s.filled(f))); a.Status != 303 {
+			t.Errorf("%s: %d", origin, a.Status)
+		}
+	}
+	if a := s.do("POST", f.path()+"/embed", header{"Content-Type": "application/json"}, "{}"); a.Status != 400 {
+		t.Errorf("%d", a.Status)
+	}
+	if a := s.send(f, nil, url.Values{"a.about": {strings.Repeat("x", 64<<10)}}); a.Status != 413 || !strings.Contains(a.Body, "too long") {
+		t.Errorf("%d", a.Status)
+	}
+}
+
+func TestTheTrapAndTheClockAreThePagesAlone(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	quick := s.send(f, nil, goodFields(s.submissionToken(f)))
+	if quick.Status != 400 || !strings.Contains(quick.Body, "very quick") || s.submissions() != 0 {
+		t.Errorf("%d, %d stored", quick.Status, s.submissions())
+	}
+	s.accepted(f) // a script may be as quick as it likes
+	s.run()
+	fields := goodFields(s.filled(f))
+	fields.Set("website", "https://buy.example")
+	trapped := s.send(f, nil, fields)
+	if trapped.Status != 303 {
+		t.Fatalf("%d", trapped.Status)
+	}
+	s.until("rejected", func() bool {
+		return s.Count("select count(*) from resource.submissions where status = 'rejected'") == 1
+	})
+	page := s.get(trapped.Header.Get("Location"), nil)
+	if !strings.Contains(page.Body, "could not be taken") || !strings.Contains(page.Body, html.EscapeString(engage.ReasonTrapped)) {
+		t.Errorf("%s", page.Body)
+	}
+	s.until("the other is processed", func() bool { return s.supporters() == 1 })
+	if n := s.Count("select count(*) from resource.submissions where status = 'rejected' and supporter_id is null"); n != 1 {
+		t.Errorf("%d", n)
+	}
+}
+
+func TestThePagesFilesAreForEverybody(t *testing.T) {
+	s := newEngageService(t)
+	for name, kind := range map[string]string{"embed.js": "text/javascript", "height.js": "text/javascript", "embed.css": "text/css"} {
+		a := s.get(publicPath+"/"+name, nil)
+		if a.Status != 200 || !strings.HasPrefix(a.Header.Get("Content-Type"), kind) || a.Header.Get("Cache-Control") != "public, max-age=300" ||
+			a.Header.Get("Cross-Origin-Resource-Policy") != "cross-origin" || len(a.Body) < 100 {
+			t.Errorf("%s: %d %v", name, a.Status, a.Header)
+		}
+		if again := s.get(publicPath+"/"+name, header{"If-None-Match": a.Header.Get("ETag")}); again.Status != 304 {
+			t.Errorf("%s: %d", name, again.Status)
+		}
+		if strings.Contains(a.Body, "http://") || strings.Contains(a.Body, "https://") {
+			t.Errorf("%s asks another host", name)
+		}
+	}
+}
