@@ -29,6 +29,7 @@ type chromium struct {
 	device webauthn.AuthenticatorID
 
 	mu     sync.Mutex
+	known  []string // addresses besides the site's that it may be at
 	faults []string // scripts that failed, policies that were broken, requests to elsewhere
 }
 
@@ -81,7 +82,8 @@ func (c *chromium) listen(event any) {
 	defer c.mu.Unlock()
 	switch e := event.(type) {
 	case *network.EventRequestWillBeSent:
-		if !strings.HasPrefix(e.Request.URL, c.site.url+"/") && !strings.HasPrefix(e.Request.URL, "data:") {
+		allowed := func(address string) bool { return strings.HasPrefix(e.Request.URL, address) }
+		if !slices.ContainsFunc(append([]string{c.site.url + "/", "data:"}, c.known...), allowed) {
 			c.faults = append(c.faults, "a request to "+e.Request.URL)
 		}
 	case *events.EventEntryAdded:

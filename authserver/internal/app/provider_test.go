@@ -1,0 +1,203 @@
+package app_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lestrrat-go/jwx/v2/jwa"
+	"github.com/lestrrat-go/jwx/v2/jwk"
+	"github.com/lestrrat-go/jwx/v2/jws"
+
+	"github.com/almonerhq/almoner/authserver/internal/app"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+const (
+	clientID     = "almoner at riverside"
+	clientSecret = "a secret of ours: 100% ours"
+)
+
+// A provider is a small OpenID Connect provider: it checks what a client sends, and says what it is told to.
+type provider struct {
+	t      *testing.T
+	server *httptest.Server
+	key    *ecdsa.PrivateKey
+
+	mu       sync.Mutex
+	issued   map[string]url.Values // code → the authorization request
+	asked    map[string]int        // path → requests
+	failing  map[string]int        // path → status
+	hanging  bool
+	metadata map[string]any // over the document
+	// Who is there, and how the ID token is spoilt.
+	claims func(map[string]any)
+	sign   func(payload []byte) string
+	moved  string // where the token endpoint redirects to
+}
+
+func newProvider(t *testing.T) *provider {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &provider{
+		t: t, key: key, issued: map[string]url.Values{}, asked: map[string]int{}, failing: map[string]int{}, metadata: map[string]any{},
+		claims: func(map[string]any) {},
+	}
+	p.sign = p.signed(key)
+	p.server = httptest.NewServer(p)
+	t.Cleanup(p.server.Close)
+	return p
+}
+
+// of is a deployment with this provider.
+func (p *provider) of(c *app.Config) {
+	c.UpstreamIssuer, c.UpstreamClientID, c.UpstreamClientSecret = p.server.URL, clientID, credential.Secret(clientSecret)
+}
+
+func (p *provider) set(change func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change()
+}
+
+func (p *provider) requests(path string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked[path]
+}
+
+func (p *provider) signed(key *ecdsa.PrivateKey) func([]byte) string {
+	return func(payload []byte) string {
+		headers := jws.NewHeaders()
+		_ = headers.Set(jws.KeyIDKey, "one")
+		token, err := jws.Sign(payload, jws.WithKey(jwa.ES256, key, jws.WithProtectedHeaders(headers)))
+		if err != nil {
+			p.t.Error(err)
+		}
+		return string(token)
+	}
+}
+
+func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	p.asked[r.URL.Path]++
+	status, hanging := p.failing[r.URL.Path], p.hanging
+	p.mu.Unlock()
+	if hanging {
+		<-r.Context().Done()
+		return
+	}
+	if status != 0 {
+		http.Error(w, "a page of the provider", status)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	switch r.URL.Path {
+	case "/.well-known/openid-configuration":
+		p.document(w)
+	case "/jwks":
+		public, _ := jwk.FromRaw(p.key.Public())
+		_ = public.Set(jwk.KeyIDKey, "one")
+		_ = json.NewEncoder(w).Encode(map[string]any{"keys": []any{public}})
+	case "/token":
+		p.token(w, r)
+	case "/authorize":
+		p.authorize(w, r)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+func (p *provider) document(w http.ResponseWriter) {
+	document := map[string]any{
+		"issuer": p.server.URL, "authorization_endpoint": p.server.URL + "/authorize", "token_endpoint": p.server.URL + "/token",
+		"jwks_uri": p.server.URL + "/jwks", "id_token_signing_alg_values_supported": []string{"ES256", "HS256", "none"},
+	}
+	p.mu.Lock()
+	maps.Copy(document, p.metadata)
+	p.mu.Unlock()
+	_ = json.NewEncoder(w).Encode(document)
+}
+
+// authorize agrees at once, as a provider does at which the person is signed in.
+func (p *provider) authorize(w http.ResponseWriter, r *http.Request) {
+	code, q := rand.Text(), r.URL.Query()
+	p.set(func() { p.issued[code] = q })
+	http.Redirect(w, r, q.Get("redirect_uri")+"?"+url.Values{"code": {code}, "state": {q.Get("state")}}.Encode(), http.StatusFound)
+}
+
+// agree is what the person's yes at the provider gives: the path of our callback. It checks what we sent.
+func (p *provider) agree(site *site, address string) string {
+	p.t.Helper()
+	parsed, err := url.Parse(address)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	q := parsed.Query()
+	for name, want := range map[string]string{
+		"client_id": clientID, "response_type": "code", "scope": "openid email", "code_challenge_method": "S256",
+		"redirect_uri": site.url + "/login/upstream/callback",
+	} {
+		if q.Get(name) != want {
+			p.t.Errorf("%s is %q", name, q.Get(name))
+		}
+	}
+	if len(q.Get("state")) < 22 || len(q.Get("nonce")) < 22 || q.Get("state") == q.Get("nonce") || len(q.Get("code_challenge")) != 43 {
+		p.t.Errorf("state, nonce or challenge: %v", q)
+	}
+	code := rand.Text()
+	p.set(func() { p.issued[code] = q })
+	return "/login/upstream/callback?" + url.Values{"code": {code}, "state": {q.Get("state")}}.Encode()
+}
+
+func (p *provider) token(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.moved != "" {
+		http.Redirect(w, r, p.moved, http.StatusTemporaryRedirect)
+		return
+	}
+	id, secret, _ := r.BasicAuth()
+	code := r.PostFormValue("code")
+	request, known := p.issued[code]
+	delete(p.issued, code)
+	challenge := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
+	switch {
+	case id != url.QueryEscape(clientID) || secret != url.QueryEscape(clientSecret):
+		p.refuse(w, "invalid_client")
+		return
+	case !known || r.PostFormValue("redirect_uri") != request.Get("redirect_uri") || r.PostFormValue("grant_type") != "authorization_code" ||
+		base64.RawURLEncoding.EncodeToString(challenge[:]) != request.Get("code_challenge"):
+		p.refuse(w, "invalid_grant")
+		return
+	}
+	claims := map[string]any{
+		"iss": p.server.URL, "aud": clientID, "sub": "248289761001", "nonce": request.Get("nonce"), "iat": time.Now().Unix(),
+		"exp": time.Now().Add(time.Minute).Unix(), "email_verified": true,
+	}
+	p.claims(claims)
+	payload, _ := json.Marshal(claims)
+	answer := map[string]any{"access_token": "of no use", "token_type": "Bearer", "id_token": p.sign(payload)}
+	if answer["id_token"] == "" {
+		delete(answer, "id_token")
+	}
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+func (p *provider) refuse(w http.ResponseWriter, code string) {
+	w.WriteHeader(http.StatusBadRequest)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": code, "error_description": "words of the provider"})
+}

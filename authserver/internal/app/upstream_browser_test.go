@@ -1,0 +1,37 @@
+package app_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/app"
+)
+
+// The provider is at 127.0.0.1 and the site at localhost: two sites, between which a real browser decides which cookies go along.
+func TestTheUpstreamProviderInChromium(t *testing.T) {
+	p := newProvider(t)
+	s := serve(t, func(c *app.Config) { p.of(c); c.Passkeys = true })
+	ada := s.person()
+	p.vouching(map[string]any{"email": ada.Email, "auth_time": time.Now().Unix()})
+	c := openChromium(t, s)
+	c.known = []string{p.server.URL + "/authorize"}
+	c.open("/settings/security")
+	c.sees("h1", "Sign in")
+	c.picture("login-all")
+	c.press("a", "Continue with Riverside")
+	c.sees("h1", "Security")
+	c.picture("security")
+	s.stale()
+	c.open("/settings/passkeys")
+	c.press("a", "Confirm that it is you")
+	c.sees("h1", "Confirm that it is you")
+	c.picture("again-all")
+	c.press("a", "Continue with Riverside")
+	c.sees("h2", "Add a passkey")
+	c.signOut()
+	p.vouching(map[string]any{"email": "nobody@example.org", "sub": "nobody"})
+	c.press("a", "Continue with Riverside")
+	c.sees("h1", "Your account with Riverside is not known here")
+	c.picture("upstream-unknown")
+	c.noFaults()
+}
