@@ -89,6 +89,17 @@ func TestPauseReachesGrandchildrenInOtherGroups(t *testing.T) {
 	}
 }
 
+func TestCtrlCInATerminalDoesNotReachTheChild(t *testing.T) {
+	c, err := Start(shell(t, "sleep 60"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Kill()
+	if group, err := syscall.Getpgid(c.PID()); err != nil || group == syscall.Getpgrp() {
+		t.Errorf("it is in our process group %d, %v", group, err)
+	}
+}
+
 func TestRunReportsTheLastLine(t *testing.T) {
 	err := Run(t.Context(), shell(t, "echo first; echo the reason; exit 3"))
 	if err == nil || !strings.Contains(err.Error(), "the reason") || !strings.Contains(err.Error(), "exit status 3") {
