@@ -1,0 +1,108 @@
+package oauthclients_test
+
+import (
+	"encoding/json"
+	"maps"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/accounttest"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// A bench is the site with a registrar, who holds account:api:access and may read programmes.
+type bench struct {
+	*accounttest.Site
+	t         *testing.T
+	registrar uuid.UUID
+	token     credential.Secret
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	return newBenchOn(t, accounttest.Start(t))
+}
+
+func newBenchOn(t *testing.T, site *accounttest.Site) *bench {
+	t.Helper()
+	b := &bench{Site: site, t: t}
+	b.registrar = b.World.Member(perm.AccountAPIAccess, perm.ProgrammesRead)
+	b.token = b.World.Token(b.registrar, perm.AccountAPIAccess, perm.ProgrammesRead)
+	return b
+}
+
+func pathOf(tenant uuid.UUID) string {
+	return "/v1/account/tenants/" + tenant.String() + "/oauth-clients"
+}
+
+func (b *bench) path() string { return pathOf(b.World.TenantID) }
+
+// send sends a request as the registrar.
+func (b *bench) send(method, path, body string) accounttest.Answer {
+	b.t.Helper()
+	headers := accounttest.Bearer(b.token)
+	if body != "" {
+		headers = append(headers, "Content-Type", "application/json")
+	}
+	return b.Send(method, path, body, headers...)
+}
+
+// A fields is a JSON object.
+type fields map[string]any
+
+// confidential is the spec's registration (4.2), changed by with; nil takes a member out.
+func confidential(with fields) string {
+	return object(fields{"name": "Donor sync", "redirectUris": []string{"https://sync.example.org/callback"}, "requiredPermissions": []string{"programmes:read:programmes"}}, with)
+}
+
+// connector is a connector's registration, changed likewise.
+func connector(with fields) string {
+	all := fields{"connectorPlatform": "claude", "resource": accounttest.MCP}
+	maps.Copy(all, with)
+	return confidential(all)
+}
+
+func object(base, with fields) string {
+	maps.Copy(base, with)
+	for name, value := range base {
+		if value == nil {
+			delete(base, name)
+		}
+	}
+	out, _ := json.Marshal(base) // texts and lists of texts always encode
+	return string(out)
+}
+
+// registered is a registration that must succeed.
+func (b *bench) registered(body string) accounttest.Answer {
+	b.t.Helper()
+	answer := b.send("POST", b.path(), body)
+	if answer.Status != 201 {
+		b.t.Fatalf("register: %d %s", answer.Status, answer.Body)
+	}
+	return answer
+}
+
+// refused wants the flat shape of Account's errors.
+func (b *bench) refused(what string, answer accounttest.Answer, status int, code string) {
+	b.t.Helper()
+	if answer.Status != status || answer.Text("error") != code || answer.Text("error_description") == "" || len(answer.JSON()) != 2 {
+		b.t.Errorf("%s: %d %s, want %d %s", what, answer.Status, answer.Body, status, code)
+	}
+}
+
+func (b *bench) forbidden(what string, answer accounttest.Answer) {
+	b.t.Helper()
+	nested, _ := answer.JSON()["error"].(map[string]any)
+	if answer.Status != 403 || nested["code"] != "FORBIDDEN" {
+		b.t.Errorf("%s: %d %s, want 403 FORBIDDEN", what, answer.Status, answer.Body)
+	}
+}
+
+func (b *bench) events(action, client string) int {
+	b.t.Helper()
+	return b.Count(`select count(*) from account.audit_events where action = $1 and subject = 'client:' || $2 and actor = 'user:' || $3
+		and tenant_id = $4 and request_id <> ''`, action, client, b.registrar.String(), b.World.TenantID)
+}

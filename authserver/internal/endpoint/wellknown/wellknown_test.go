@@ -1,0 +1,128 @@
+package wellknown_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/authserver/internal/accounttest"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/wellknown"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// Where clients look for the metadata.
+var places = []string{
+	"/.well-known/oauth-authorization-server", "/.well-known/oauth-authorization-server/mcp", "/.well-known/oauth-authorization-server/v1",
+	"/.well-known/openid-configuration", "/.well-known/openid-configuration/mcp", "/.well-known/openid-configuration/v1",
+	"/mcp/.well-known/oauth-authorization-server", "/mcp/.well-known/openid-configuration",
+}
+
+func TestTheMetadataIsTheSameAtEveryPlace(t *testing.T) {
+	s := accounttest.Served(t)
+	first := s.Send("GET", places[0], "").Body
+	for _, place := range places {
+		answer := s.Send("GET", place, "", "Origin", "https://inspector.example")
+		if answer.Status != 200 || answer.Body != first || answer.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s: %d %s", place, answer.Status, answer.Header)
+		}
+		if answer.Header.Get("Access-Control-Allow-Origin") != "*" {
+			t.Errorf("%s: other origins may not read it", place)
+		}
+		if head := s.Send("HEAD", place, ""); head.Status != 200 || head.Body != "" {
+			t.Errorf("HEAD %s: %d", place, head.Status)
+		}
+		if post := s.Send("POST", place, ""); post.Status != 405 || post.Header.Get("Allow") != "GET, HEAD" {
+			t.Errorf("POST %s: %d, Allow %q", place, post.Status, post.Header.Get("Allow"))
+		}
+	}
+}
+
+func TestTheMetadataSaysWhatTheServerDoes(t *testing.T) {
+	document, err := wellknown.Metadata(accounttest.Issuer, accounttest.AppURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(document, &got); err != nil {
+		t.Fatal(err)
+	}
+	list := func(texts ...string) []any {
+		out := make([]any, len(texts))
+		for i, text := range texts {
+			out[i] = text
+		}
+		return out
+	}
+	for name, value := range map[string]any{
+		"issuer": accounttest.Issuer, "authorization_endpoint": "https://app.example.org/oauth/authorize",
+		"token_endpoint":           "https://api.example.org/v1/account/oauth/token",
+		"revocation_endpoint":      "https://api.example.org/v1/account/oauth/revoke",
+		"introspection_endpoint":   "https://api.example.org/v1/account/oauth/introspect",
+		"jwks_uri":                 "https://api.example.org/v1/account/oauth/jwks",
+		"response_types_supported": list("code"), "grant_types_supported": list("authorization_code", "refresh_token"),
+		"code_challenge_methods_supported":               list("S256"),
+		"token_endpoint_auth_methods_supported":          list("none", "client_secret_post", "client_secret_basic"),
+		"introspection_endpoint_auth_methods_supported":  list("client_secret_basic"),
+		"authorization_response_iss_parameter_supported": true, "client_id_metadata_document_supported": false,
+	} {
+		if !reflect.DeepEqual(got[name], value) {
+			t.Errorf("%s: %v, want %v", name, got[name], value)
+		}
+	}
+	if _, there := got["registration_endpoint"]; there {
+		t.Error("open registration is advertised, and there is none")
+	}
+	scopes, _ := got["scopes_supported"].([]any)
+	if !slices.Contains(scopes, "offline_access") || slices.Contains(scopes, "account:api:access") || len(scopes) != len(perm.All()) {
+		t.Errorf("scopes_supported: %v", scopes)
+	}
+}
+
+// A client that follows the metadata finds something at every endpoint that it names.
+func TestEveryEndpointNamedIsThere(t *testing.T) {
+	s := accounttest.Served(t)
+	metadata := s.Send("GET", places[0], "").JSON()
+	for name, method := range map[string]string{
+		"token_endpoint": "POST", "revocation_endpoint": "POST", "introspection_endpoint": "POST", "jwks_uri": "GET", "authorization_endpoint": "GET",
+	} {
+		url, _ := metadata[name].(string)
+		path := strings.TrimPrefix(strings.TrimPrefix(url, accounttest.Issuer), accounttest.AppURL)
+		if answer := s.Send(method, path, ""); path == url || answer.Status == 404 || answer.Status == 405 || answer.Status >= 500 {
+			t.Errorf("%s: %s %s is %d", name, method, path, answer.Status)
+		}
+	}
+}
+
+func TestTheKeySetHoldsPublicHalvesAlone(t *testing.T) {
+	s := accounttest.Served(t)
+	answer := s.Send("GET", "/v1/account/oauth/jwks", "")
+	keys, _ := answer.JSON()["keys"].([]any)
+	if answer.Status != 200 || len(keys) != 2 || answer.Header.Get("Cache-Control") != "public, max-age=300" || answer.Header.Get("Access-Control-Allow-Origin") != "*" {
+		t.Fatalf("%d, %d keys, %v", answer.Status, len(keys), answer.Header)
+	}
+	seen := map[any]bool{}
+	for _, one := range keys {
+		key, _ := one.(map[string]any)
+		if key["kty"] != "EC" || key["crv"] != "P-256" || key["alg"] != "ES256" || key["use"] != "sig" || key["kid"] == nil || seen[key["kid"]] {
+			t.Errorf("key %v", key["kid"])
+		}
+		if _, private := key["d"]; private {
+			t.Error("a private half is published")
+		}
+		seen[key["kid"]] = true
+	}
+}
+
+func TestADocumentThatCannotBeMadeIs503(t *testing.T) {
+	recorder := httptest.NewRecorder()
+	failing := wellknown.Document(func() ([]byte, error) { return nil, errors.New("no key is loaded") })
+	failing.ServeHTTP(recorder, httptest.NewRequest("GET", "/", nil))
+	if recorder.Code != 503 || recorder.Header().Get("Retry-After") == "" || recorder.Header().Get("Cache-Control") != "no-store" ||
+		strings.Contains(recorder.Body.String(), "no key is loaded") {
+		t.Errorf("%d %v %s", recorder.Code, recorder.Header(), recorder.Body)
+	}
+}
