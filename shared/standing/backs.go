@@ -2,7 +2,8 @@ package standing
 
 import "github.com/almonerhq/almoner/shared/accesstoken"
 
-// Backs says whether the grant that this is the standing of made the access token: the token's claims are the grant's own.
+// Backs says whether the grant that this is the standing of made the access token: the token's claims are the grant's
+// own, in every part.
 func (s Standing) Backs(c accesstoken.Claims) bool {
 	return s.ClientID != nil && s.ClientID.String() == c.ClientID && s.UserID == c.Subject && s.CredentialTenant == c.TenantID &&
 		s.Resource != nil && *s.Resource == c.Audience && s.CredentialID == c.GrantID

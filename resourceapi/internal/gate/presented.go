@@ -49,14 +49,8 @@ func (g *Gate) present(ctx context.Context, token credential.Secret) (presented,
 // judge says whether the credential counts at all, whatever it is used for. What a token says and what its grant says
 // must be one story: a token that tells another was not made from this grant.
 func (g *Gate) judge(held presented, s standing.Standing) error {
-	if c := held.claims; c != nil {
-		same := s.Kind != standing.PersonalAccessToken &&
-			s.UserID == c.Subject && s.CredentialTenant == c.TenantID &&
-			s.ClientID != nil && s.ClientID.String() == c.ClientID &&
-			s.Resource != nil && *s.Resource == c.Audience
-		if !same {
-			return g.unauthenticated(badCredential)
-		}
+	if held.claims != nil && !s.Backs(*held.claims) {
+		return g.unauthenticated(badCredential)
 	}
 	switch s.State {
 	case standing.Active:
