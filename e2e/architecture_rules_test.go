@@ -1,0 +1,199 @@
+package e2e
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The table that architecture_test.go holds.
+
+// rooms says where a library may be imported. A library that is not here has no room yet: find it one before you add it.
+func rooms() map[string][]string {
+	stores := "*/internal/store/postgres"
+	forTests := []string{"authserver/internal/fixture", "authserver/internal/accounttest", "authserver/internal/browsertest", stores + "/postgrestest"}
+	return map[string][]string{
+		"github.com/ory/fosite":                {"authserver/internal/engine"},
+		"github.com/gorilla/mux":               {"*/internal/app"},
+		"github.com/rs/cors":                   {"*/internal/app"},
+		"github.com/jackc/pgx":                 append(forTests, stores, "shared/standing", "shared/testkit", "deploy/...", "e2e/..."),
+		"github.com/pressly/goose":             {stores, "shared/testkit"},
+		"github.com/riverqueue/river":          {stores, "resourceapi/internal/worker"},
+		"github.com/redis/go-redis":            {"*/internal/store/redis", "*/internal/app"},
+		"github.com/go-redis/redis_rate":       {"*/internal/store/redis"},
+		"github.com/lestrrat-go/jwx":           jwxRooms(),
+		"github.com/alexedwards/argon2id":      {"authserver/internal/session", "deploy/local/demo"},
+		"github.com/alexedwards/scs":           {"authserver/internal/session"},
+		"github.com/go-webauthn/webauthn":      {"authserver/internal/webauthn"},
+		"github.com/coreos/go-oidc":            {"authserver/internal/upstream"},
+		"golang.org/x/oauth2":                  {"authserver/internal/upstream", "e2e/..."},
+		"golang.org/x/crypto/chacha20poly1305": {"shared/seal"},
+		"golang.org/x/sync":                    {"authserver/internal/upstream", "resourceapi/internal/keys"},
+		"golang.org/x/time":                    {"resourceapi/internal/keys"},
+		"golang.org/x/net/html":                {"authserver/internal/browsertest"},
+		"github.com/go-json-experiment/json":   {"authserver/internal/endpoint/token", "authserver/internal/endpoint/oauthclients"},
+		"github.com/alecthomas/kong":           {"*/cmd/*"},
+		"github.com/caarlos0/env":              {"shared/envconf"},
+		"github.com/joho/godotenv":             {"shared/envconf"},
+		"github.com/PuerkitoBio/goquery":       {"e2e/..."},
+		"github.com/chromedp":                  {"e2e/..."},
+		"github.com/google/uuid":               {"authserver/...", "resourceapi/...", "shared/...", "deploy/...", "e2e/..."},
+	}
+}
+
+// jwxRooms are where keys and tokens are at home, and where a set of keys passes through.
+func jwxRooms() []string {
+	return []string{
+		"shared/accesstoken", "authserver/internal/keyring", "resourceapi/internal/keys", "resourceapi/internal/keys/keystest",
+		"authserver/internal/authorizer", "authserver/internal/engine", "authserver/internal/endpoint/introspect", "authserver/internal/endpoint/revoke",
+	}
+}
+
+// domain are the packages that are plain Go: no I/O, and of libraries uuid alone.
+func domain() []string {
+	return []string{
+		"authserver/internal/workspace", "authserver/internal/client", "authserver/internal/grant", "authserver/internal/pat", "authserver/internal/consent",
+		"authserver/internal/passkey", "authserver/internal/audit", "resourceapi/internal/programme", "resourceapi/internal/engage",
+	}
+}
+
+// supportForTests is imported by tests alone.
+func supportForTests() []string {
+	return []string{
+		"shared/testkit", "authserver/internal/fixture", "authserver/internal/accounttest", "authserver/internal/browsertest",
+		"resourceapi/internal/store/postgres/postgrestest", "resourceapi/internal/keys/keystest",
+	}
+}
+
+func vagueNames() []string {
+	return []string{"util", "utils", "common", "helper", "helpers", "manager", "misc", "base", "lib"}
+}
+
+// crossesModules: the services know each other by HTTP and the shared contracts, and shared knows nobody.
+func crossesModules(importer, imported string) string {
+	from, to := strings.SplitN(importer, "/", 2)[0], strings.SplitN(imported, "/", 2)[0]
+	if !isOurs(imported) || from == to || to == "shared" {
+		return ""
+	}
+	if from == "e2e" && to == "deploy" {
+		return ""
+	}
+	return "the modules do not know each other"
+}
+
+// pointsUpOrSideways: cmd → app → endpoint → machinery → domain; stores are seen by app alone.
+func pointsUpOrSideways(importer, imported string) string {
+	ours := isOurs(imported)
+	isEndpoint, toEndpoint := matches(importer, []string{"*/internal/endpoint/..."}), matches(imported, []string{"*/internal/endpoint/..."})
+	fromApp, fromTests := matches(importer, []string{"*/internal/app"}), matches(importer, supportForTests())
+	switch {
+	case !ours || fromTests:
+		return ""
+	case matches(imported, supportForTests()) && !strings.HasPrefix(importer, "e2e"):
+		return "test support is for tests"
+	case matches(imported, []string{"*/internal/app"}) && !matches(importer, []string{"*/cmd/..."}):
+		return "app is for cmd alone"
+	case matches(importer, []string{"*/cmd/..."}) && matches(imported, []string{"*/internal/..."}) && !matches(imported, []string{"*/internal/app", "authserver/internal/admin"}):
+		return "cmd sees app alone"
+	case matches(imported, []string{"*/internal/store/..."}) && !fromApp && !matches(importer, []string{"authserver/internal/admin"}):
+		return "stores are seen by app alone"
+	case isEndpoint && toEndpoint && imported != "authserver/internal/endpoint/token":
+		return "endpoints do not know each other" // but that the dialects of the token endpoint are also those of its neighbours
+	case toEndpoint && !isEndpoint && !fromApp:
+		return "endpoints are seen by app alone"
+	case matches(importer, domain()) && matches(imported, []string{"*/internal/..."}) && !matches(imported, domain()):
+		return "the domain knows the domain and shared"
+	case matches(importer, []string{"authserver/internal/ui"}) && matches(imported, []string{"*/internal/..."}):
+		return "pages know shared alone"
+	}
+	return ""
+}
+
+// doesIO: the domain decides and does nothing itself.
+func doesIO(importer, imported string) string {
+	if !matches(importer, domain()) {
+		return ""
+	}
+	parsers := []string{"net/url", "net/netip", "net/mail"} // which open nothing
+	for _, outside := range []string{"net", "os", "io/fs", "io/ioutil", "database/sql", "syscall", "html/template", "embed"} {
+		if imported == outside || (isStandard(imported) && strings.HasPrefix(imported, outside+"/") && !slices.Contains(parsers, imported)) {
+			return "the domain does no I/O"
+		}
+	}
+	if !isStandard(imported) && !isOurs(imported) && imported != "github.com/google/uuid" {
+		return "the domain is plain Go"
+	}
+	return ""
+}
+
+// leavesItsRoom: one library, one room.
+func leavesItsRoom(importer, imported string) string {
+	if isStandard(imported) || isOurs(imported) {
+		return ""
+	}
+	for library, allowed := range rooms() {
+		if imported == library || strings.HasPrefix(imported, library+"/") {
+			if matches(importer, allowed) {
+				return ""
+			}
+			return fmt.Sprintf("%s belongs in %s", library, strings.Join(allowed, ", "))
+		}
+	}
+	return "a library that has no room yet"
+}
+
+// The rules bite: each of these is a mistake that somebody could make.
+func TestArchitectureRulesFindMistakes(t *testing.T) {
+	t.Parallel()
+	for importer, imports := range map[string][]string{
+		"authserver/internal/grant": {
+			"net/http", "os", "database/sql", "github.com/jackc/pgx/v5", "github.com/ory/fosite", "authserver/internal/engine", "authserver/internal/store/redis",
+			"golang.org/x/crypto/bcrypt",
+		},
+		"authserver/internal/endpoint/authorize": {
+			"authserver/internal/store/postgres", "authserver/internal/app", "authserver/internal/endpoint/login", "github.com/ory/fosite", "github.com/gorilla/mux",
+			"github.com/jackc/pgx/v5/pgxpool", "github.com/redis/go-redis/v9", "resourceapi/internal/gate", "authserver/internal/fixture",
+		},
+		"authserver/internal/engine":         {"authserver/internal/store/redis", "authserver/internal/endpoint/token", "github.com/redis/go-redis/v9", "deploy/local/demo"},
+		"authserver/internal/store/postgres": {"authserver/internal/endpoint/token", "github.com/gorilla/mux", "github.com/redis/go-redis/v9"},
+		"authserver/internal/ui":             {"authserver/internal/grant"},
+		"authserver/cmd/authserver":          {"authserver/internal/store/postgres", "authserver/internal/engine", "shared/testkit"},
+		"resourceapi/internal/programme":     {"net", "github.com/jackc/pgx/v5", "resourceapi/internal/gate"},
+		"resourceapi/internal/gate":          {"resourceapi/internal/store/postgres", "authserver/internal/grant", "github.com/lestrrat-go/jwx/v2/jwk"},
+		"shared/web":                         {"authserver/internal/app", "github.com/gorilla/mux", "github.com/nobody/knows"},
+		"deploy/local/stack":                 {"authserver/internal/app", "e2e/harness"},
+		"e2e/harness":                        {"authserver/internal/grant"},
+	} {
+		for _, imported := range imports {
+			if forbidden(importer, imported) == "" {
+				t.Errorf("%s may import %s", importer, imported)
+			}
+		}
+	}
+	if len(inspect([]goPackage{{ImportPath: "shared/util"}})) != 1 {
+		t.Error("a package may be called util")
+	}
+}
+
+// No package does anything when it is merely imported.
+func TestNoPackageHasAnInit(t *testing.T) {
+	t.Parallel()
+	for _, p := range packages(t) {
+		for _, name := range p.GoFiles {
+			file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, declaration := range file.Decls {
+				if f, isFunc := declaration.(*ast.FuncDecl); isFunc && f.Recv == nil && f.Name.Name == "init" {
+					t.Errorf("%s/%s has an init()", p.ImportPath, name)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// How the code is laid out: arrows point down and never sideways, each library has one room, and the domain does no I/O.
+// The table is in architecture_rules_test.go.
+
+const repository = "github.com/almonerhq/almoner/"
+
+// A goPackage is what go list says of a package, with paths below the repository shortened to what follows its name.
+type goPackage struct {
+	ImportPath string
+	Dir        string
+	Imports    []string // of the code that is built
+	Tests      []string // of the tests alone
+	GoFiles    []string
+}
+
+func modules() []string { return []string{"authserver", "resourceapi", "shared", "deploy", "e2e"} }
+
+// packages lists every package of the repository.
+func packages(t *testing.T) []goPackage {
+	t.Helper()
+	var all []goPackage
+	for _, module := range modules() {
+		command := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Dir,Imports,TestImports,XTestImports,GoFiles", "./...")
+		command.Dir = filepath.Join("..", module)
+		out, err := command.Output()
+		if err != nil {
+			t.Fatalf("go list in %s: %v", module, err)
+		}
+		for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+			var listed struct {
+				goPackage
+				TestImports, XTestImports []string
+			}
+			if err := decoder.Decode(&listed); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			one := listed.goPackage
+			one.ImportPath, one.Imports = short(one.ImportPath), shorten(one.Imports)
+			one.Tests = shorten(append(listed.TestImports, listed.XTestImports...))
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+func short(path string) string { return strings.TrimPrefix(path, repository) }
+
+func shorten(paths []string) []string {
+	out := make([]string, len(paths))
+	for i, path := range paths {
+		out[i] = short(path)
+	}
+	return out
+}
+
+// isOurs says whether a shortened path is a package of the repository.
+func isOurs(imported string) bool {
+	return slices.Contains(modules(), strings.SplitN(imported, "/", 2)[0])
+}
+
+// isStandard says whether an import is of Go's standard library: its first element has no dot.
+func isStandard(imported string) bool {
+	return !isOurs(imported) && !strings.Contains(strings.SplitN(imported, "/", 2)[0], ".")
+}
+
+// matches says whether a package is one of those that the patterns name: "*" stands for one element of the path, and
+// "/..." at the end for everything below too.
+func matches(importPath string, patterns []string) bool {
+	for _, pattern := range patterns {
+		if below, all := strings.CutSuffix(pattern, "/..."); all {
+			for prefix := importPath; prefix != "."; prefix = path.Dir(prefix) {
+				if ok, _ := path.Match(below, prefix); ok {
+					return true
+				}
+			}
+		} else if ok, _ := path.Match(pattern, importPath); ok {
+			return true
+		}
+	}
+	return false
+}
+
+func TestArchitecture(t *testing.T) {
+	t.Parallel()
+	all := packages(t)
+	if len(all) < 40 {
+		t.Fatalf("only %d packages are listed", len(all))
+	}
+	for _, complaint := range inspect(all) {
+		t.Error(complaint)
+	}
+}
+
+// inspect returns what is wrong with the packages.
+func inspect(all []goPackage) []string {
+	var complaints []string
+	for _, p := range all {
+		for _, imported := range p.Imports {
+			if why := forbidden(p.ImportPath, imported); why != "" {
+				complaints = append(complaints, fmt.Sprintf("%s imports %s: %s", p.ImportPath, imported, why))
+			}
+		}
+		for _, imported := range p.Tests {
+			if why := crossesModules(p.ImportPath, imported); why != "" {
+				complaints = append(complaints, fmt.Sprintf("a test of %s imports %s: %s", p.ImportPath, imported, why))
+			}
+		}
+		if slices.Contains(vagueNames(), path.Base(p.ImportPath)) {
+			complaints = append(complaints, p.ImportPath+": the name says nothing about what is in it")
+		}
+	}
+	return complaints
+}
+
+func forbidden(importer, imported string) string {
+	for _, rule := range []func(importer, imported string) string{crossesModules, pointsUpOrSideways, doesIO, leavesItsRoom} {
+		if why := rule(importer, imported); why != "" {
+			return why
+		}
+	}
+	return ""
+}

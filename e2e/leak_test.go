@@ -1,0 +1,123 @@
+package e2e
+
+import (
+	"crypto/rand"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// No secret in a log, and none at rest in the clear (contract, section 2). This test plays every kind of secret to every kind of
+// handler, in order and out of it, and looks; TestMain reads the logs once more at the end, for whatever any test has met.
+
+func TestNoSecretIsLoggedOrStored(t *testing.T) {
+	running := harness.Private(t, harness.Options{Settings: map[string]string{"ALMONER_LOG_LEVEL": "debug"}})
+	var secrets harness.Secrets
+	p := harness.Enter(t, running, &secrets)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	misuse(t, p, office, head)
+	wantsNoSecret(t, &secrets, "Postgres", p.World.Everything(t), office.Tenant.ID)
+	running.Redis.Stop() // which writes out what it held
+	wantsNoSecret(t, &secrets, "Redis", readAll(t, filepath.Join(running.StoreDir(), "redis", "appendonlydir", "*")), "g:{")
+	tokens := p.World.Token(t, office.Tenant, office.Head, harness.ReadProgrammes)
+	p.In(office.Tenant, tokens).Get(t, programmes).Wants(t, http.StatusOK)
+	p.DemoConnector().Refresh(t, "alm_rt_"+rand.Text()+rand.Text())
+	must(t, running.Redis.Restart(t.Context()))
+	running.Postgres.Stop()
+	for _, token := range []string{office.Token, tokens} {
+		p.In(office.Tenant, token).Get(t, programmes).Wants(t, http.StatusServiceUnavailable)
+	}
+	head.Open(t, p.AuthorizeURL(p.DemoConfidential().Request()))
+	must(t, running.Postgres.Restart(t.Context()))
+
+	marker := rand.Text()
+	p.API().Get(t, "/v1/"+marker)
+	p.App().Get(t, "/"+marker)
+	p.API().Get(t, "/v1/account/"+marker)
+	logs, err := harness.ReadLogs(running.LogDir())
+	must(t, err)
+	if count := strings.Count(string(logs), marker); count < 4 { // the gateway's twice, authserver's, resourceapi's
+		t.Fatalf("the marker is in the logs %d times: they are not the ones to look into", count)
+	}
+	for _, kind := range []string{"access token", "password", "consent ticket", "credential alm_ac", "credential alm_rt", "credential alm_cs", "credential alm_pa", "cookie almoner"} {
+		if secrets.Count()[kind] == 0 {
+			t.Errorf("no %s was met: the test says nothing about it (met: %v)", kind, secrets.Count())
+		}
+	}
+	wantsNoSecret(t, &secrets, "the services' logs", logs, marker)
+	wantsNoSecret(t, &secrets, "the stores' logs", readAll(t, filepath.Join(running.StoreDir(), "*", "*.log")), "ready to accept connections")
+	if found := secrets.FoundIn([]byte("level=info bearer=" + office.Token)); len(found) == 0 {
+		t.Error("the search would not find a token")
+	}
+}
+
+// wantsNoSecret looks for secrets in text, of which the sign proves that it is the text it should be.
+func wantsNoSecret(t *testing.T, secrets *harness.Secrets, where string, text []byte, sign string) {
+	t.Helper()
+	if !strings.Contains(string(text), sign) {
+		t.Errorf("%s: %d bytes without the sign", where, len(text))
+	}
+	if found := secrets.FoundIn(text); len(found) > 0 {
+		t.Errorf("%s: secrets of these kinds: %v", where, found)
+	}
+}
+
+func readAll(t *testing.T, pattern string) []byte {
+	t.Helper()
+	names, err := filepath.Glob(pattern)
+	must(t, err)
+	var all []byte
+	for _, name := range names {
+		content, err := os.ReadFile(name)
+		must(t, err)
+		all = append(all, content...)
+	}
+	return all
+}
+
+// misuse puts every secret where it belongs and where it does not.
+func misuse(t *testing.T, p *harness.Product, office harness.Office, head *harness.Person) {
+	t.Helper()
+	app, connector := office.Confidential(t, "", harness.ReadProgrammes), office.Connector(t, harness.ReadProgrammes)
+	basic := office.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
+	page := head.Consent(t, connector.Begin().Query)
+	ticket := page.DecisionForm(t, "approve").Fields.Get("ticket")
+	page.Approve(t)
+	attempt := connector.Begin()
+	code := attempt.Code(t, head)
+	tokens, long := attempt.Post(t, attempt.CodeForm(code)).Tokens(t), app.Connect(t, head)
+	unused := app.Code(t, head)
+	for _, secret := range []string{office.Token, tokens.AccessToken, long.AccessToken, tokens.RefreshToken, code, unused, app.Secret, ticket, office.Head.Password} {
+		for _, api := range []harness.API{p.In(office.Tenant, secret), p.As(secret), p.API().With("Authorization", secret), p.API().With("X-Tenant-Id", secret),
+			p.API().With("X-Request-Id", secret), p.API().With("Authorization", harness.Basic(secret, secret)), p.API().With("Cookie", "almoner="+secret)} {
+			api.Get(t, programmes+"?"+url.Values{"cursor": {secret}, "access_token": {secret}}.Encode())
+			api.Get(t, office.Clients())
+			api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "", "summary": secret})
+			api.Form(t, harness.TokenPath, url.Values{"grant_type": {secret}, "client_id": {secret}, "code": {secret}})
+			api.JSON(t, http.MethodPost, harness.TokenPath, map[string]any{"client_id": app.ClientID, "client_secret": secret, "code": secret, "redirect_uri": secret})
+			api.Form(t, harness.IntrospectPath, url.Values{"token": {secret}})
+			api.Form(t, harness.RevokePath, url.Values{"client_id": {connector.ClientID}, "token": {alterLast(secret)}})
+		}
+		connector.Refresh(t, secret)
+		attempt.Post(t, change(attempt.CodeForm(code), "code", secret))
+		head.Open(t, p.AuthorizeURL(url.Values{"client_id": {secret}, "state": {secret}, "redirect_uri": {secret}}))
+		head.Request(t, http.MethodPost, p.AppURL+"/oauth/authorize", "application/x-www-form-urlencoded", url.Values{"ticket": {secret}}.Encode())
+		stranger := p.Person(t, office.Head)
+		stranger.Email, stranger.Password = "x@example.org", alterLast(office.Head.Password)
+		stranger.Open(t, p.AppURL+"/login?return="+url.QueryEscape("/settings/user?x="+secret))
+	}
+	stranger := p.Person(t, office.Head)
+	stranger.Email = office.Head.Password // typed into the wrong field
+	stranger.SignIn(t, stranger.Open(t, p.AppURL+"/login"))
+	p.DemoService().Introspect(t, long.AccessToken)
+	p.API().With("Authorization", harness.Basic(basic.ClientID, basic.Secret)).Form(t, harness.TokenPath, url.Values{"grant_type": {"authorization_code"}})
+	app.Exchange(t, app.Body(unused))
+	app.Exchange(t, app.Body(unused)) // a replay
+	connector.Refresh(t, connector.Refresh(t, connector.Connect(t, head).RefreshToken).Tokens(t).RefreshToken)
+}
