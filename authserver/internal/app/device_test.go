@@ -1,0 +1,90 @@
+package app_test
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/descope/virtualwebauthn"
+
+	"github.com/almonerhq/almoner/authserver/internal/app"
+	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+)
+
+func withPasskeys(c *app.Config) { c.Passkeys = true }
+
+// A device holds one passkey and answers for it, at whatever origin it is told that it is.
+type device struct {
+	t             *testing.T
+	site          *site
+	authenticator virtualwebauthn.Authenticator
+	key           virtualwebauthn.Credential
+	party         virtualwebauthn.RelyingParty
+}
+
+func newDevice(s *site) *device {
+	return &device{
+		t: s.t, site: s, authenticator: virtualwebauthn.NewAuthenticator(), key: virtualwebauthn.NewCredential(virtualwebauthn.KeyTypeEC2),
+		party: virtualwebauthn.RelyingParty{ID: "localhost", Name: "Almoner", Origin: s.url},
+	}
+}
+
+// options is what a script gets from an address.
+func options(t *testing.T, b *browsertest.Browser, path string) string {
+	t.Helper()
+	page := b.Post(path, nil)
+	if page.Status != http.StatusOK || page.Header.Get("Content-Type") != "application/json" || page.Header.Get("Cache-Control") != "no-store" {
+		t.Fatalf("%s: %d %v %s", path, page.Status, page.Header, page.Body)
+	}
+	return page.Body
+}
+
+// made is the device's answer to a request for a new passkey.
+func (d *device) made(options string) string {
+	d.t.Helper()
+	asked, err := virtualwebauthn.ParseAttestationOptions(options)
+	d.site.must(err)
+	d.authenticator.Options.UserHandle = []byte(asked.UserID)
+	return virtualwebauthn.CreateAttestationResponse(d.party, d.authenticator, d.key, *asked)
+}
+
+// signed is the device's answer to a challenge. Its counter goes up.
+func (d *device) signed(options string) string {
+	d.t.Helper()
+	asked, err := virtualwebauthn.ParseAssertionOptions(options)
+	d.site.must(err)
+	d.key.Counter++
+	return virtualwebauthn.CreateAssertionResponse(d.party, d.authenticator, d.key, *asked)
+}
+
+func (d *device) addTo(b *browsertest.Browser, name string) *browsertest.Page {
+	d.t.Helper()
+	answer := d.made(options(d.t, b, "/settings/passkeys/options"))
+	return b.Post("/settings/passkeys", url.Values{"name": {name}, "credential": {answer}})
+}
+
+// added is a device with a passkey of who.
+func (s *site) added(who browsertest.Person) *device {
+	s.t.Helper()
+	d := newDevice(s)
+	if page := d.addTo(s.signedIn(who), "Laptop"); page.Status != http.StatusSeeOther {
+		s.t.Fatalf("not added: %d %s", page.Status, page.Text())
+	}
+	return d
+}
+
+func (d *device) signIn(b *browsertest.Browser) *browsertest.Page {
+	d.t.Helper()
+	return present(b, d.signed(options(d.t, b, "/login/passkey/options")))
+}
+
+func present(b *browsertest.Browser, answer string) *browsertest.Page {
+	return b.Post("/login/passkey", url.Values{"credential": {answer}, "return": {"/settings/apps"}})
+}
+
+func idOf(s *site, d *device) string {
+	s.t.Helper()
+	var id string
+	s.must(s.world.Owner.QueryRow(s.t.Context(), `select id::text from account.passkeys where credential_id = $1`, d.key.ID).Scan(&id))
+	return id
+}

@@ -1,0 +1,212 @@
+package app_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lestrrat-go/jwx/v2/jwa"
+	"github.com/lestrrat-go/jwx/v2/jws"
+
+	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+)
+
+func TestU1AnIDTokenThatIsNotQuiteRightIsRefused(t *testing.T) {
+	p := newProvider(t)
+	s := serve(t, p.of)
+	ada := s.person()
+	stranger, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	s.must(err)
+	spoilt := map[string]map[string]any{
+		"another issuer": {"iss": "https://evil.example"}, "another audience": {"aud": "somebody else"}, "no audience": {"aud": nil},
+		"another nonce": {"nonce": "x"}, "no nonce": {"nonce": nil}, "expired": {"exp": time.Now().Add(-time.Minute).Unix()},
+		"no expiry": {"exp": nil}, "several audiences, no party": {"aud": []string{clientID, "somebody else"}},
+		"another party": {"azp": "somebody else"}, "nobody": {"sub": ""}, "no subject": {"sub": nil}, "a long subject": {"sub": strings.Repeat("a", 256)},
+	}
+	signs := map[string]func([]byte) string{
+		"another key": p.signed(stranger), "no ID token": func([]byte) string { return "" }, "rubbish": func([]byte) string { return "a.b.c" },
+		"our secret as key": func(payload []byte) string {
+			token, _ := jws.Sign(payload, jws.WithKey(jwa.HS256, []byte(clientSecret)))
+			return string(token)
+		},
+		"not signed": func(payload []byte) string {
+			token, _ := jws.Sign(payload, jws.WithInsecureNoSignature())
+			return string(token)
+		},
+	}
+	check := func(name string) {
+		b := s.browser()
+		if page := p.through(s, b); page.Status != http.StatusBadRequest || !page.Says("We could not sign you in") || inside(b) {
+			t.Errorf("%s: %d %s", name, page.Status, page.Text())
+		}
+	}
+	for name, claims := range spoilt {
+		claims["email"] = ada.Email
+		p.vouching(claims)
+		check(name)
+	}
+	p.vouching(map[string]any{"email": ada.Email})
+	good := p.sign
+	for name, sign := range signs {
+		p.set(func() { p.sign = sign })
+		check(name)
+	}
+	p.set(func() { p.sign = good })
+	p.vouching(map[string]any{"email": ada.Email, "aud": []string{clientID, "somebody else"}, "azp": clientID})
+	if page := p.through(s, s.browser()); page.Status != http.StatusSeeOther {
+		t.Errorf("several audiences, and we are the party: %d", page.Status)
+	}
+}
+
+func TestAnAnswerIsForTheAttemptThatWaitsForIt(t *testing.T) {
+	p := newProvider(t)
+	s := serve(t, p.of)
+	p.vouching(map[string]any{"email": s.person().Email})
+	mine, thief := s.browser(), s.browser()
+	path := p.agree(s, start(t, mine, "/login/upstream"))
+	start(t, thief, "/login/upstream")
+	over := func(name string, page *browsertest.Page) {
+		t.Helper()
+		if page.Status != http.StatusBadRequest || !page.Says("This sign-in is over") {
+			t.Errorf("%s: %d %s", name, page.Status, page.Text())
+		}
+	}
+	over("a browser that began nothing", s.browser().Get(path))
+	over("another browser, which began one of its own", thief.Get(path))
+	over("no state", mine.Get("/login/upstream/callback?code=x"))
+	over("nothing", mine.Get("/login/upstream/callback"))
+	over("unknown state", mine.Get("/login/upstream/callback?code=x&state=y"))
+	over("twice the same parameter", mine.Get(path+"&state=y"))
+	over("twice the code", mine.Get(path+"&code=y"))
+	if page := mine.Do(http.MethodHead, path, "", nil); page.Status != http.StatusMethodNotAllowed {
+		t.Errorf("HEAD: %d", page.Status)
+	}
+	if n := p.requests("/token"); n != 0 {
+		t.Errorf("the provider was asked %d times for nothing", n)
+	}
+	statuses := make([]int, 4)
+	var all sync.WaitGroup
+	for i := range statuses {
+		all.Go(func() { statuses[i] = mine.Get(path).Status })
+	}
+	all.Wait()
+	slices.Sort(statuses)
+	if !slices.Equal(statuses, []int{303, 400, 400, 400}) {
+		t.Errorf("four at once: %v", statuses)
+	}
+	late := p.agree(s, start(t, thief, "/login/upstream"))
+	s.world.Exec(`update account.ceremonies set expires_at = now()`)
+	over("late", thief.Get(late))
+}
+
+func TestAnErrorOfTheProviderIsAPage(t *testing.T) {
+	p := newProvider(t)
+	s := serve(t, p.of)
+	for code, want := range map[string]int{"access_denied": 400, "anything <b>": 400, "": 400, "server_error": 503, "temporarily_unavailable": 503} {
+		b := s.browser()
+		parsed, err := url.Parse(start(t, b, "/login/upstream?return=/settings/apps"))
+		s.must(err)
+		query := url.Values{"error": {code}, "error_description": {"call this number"}, "state": {parsed.Query().Get("state")}}.Encode()
+		page := b.Get("/login/upstream/callback?" + query)
+		if page.Status != want || page.Says("call this number") || page.Says("anything") {
+			t.Errorf("%q: %d %s", code, page.Status, page.Text())
+		}
+		if page := b.Get("/login/upstream/callback?" + query); page.Status != 400 || !page.Says("This sign-in is over") {
+			t.Errorf("%q again: %d", code, page.Status)
+		}
+	}
+}
+
+func TestAnAnswerFromAnotherIssuerIsRefused(t *testing.T) {
+	for _, announced := range []bool{false, true} {
+		p := newProvider(t)
+		p.metadata["authorization_response_iss_parameter_supported"] = announced
+		s := serve(t, p.of)
+		p.vouching(map[string]any{"email": s.person().Email})
+		for iss, want := range map[string]int{"https://evil.example": 400, p.server.URL: 303} {
+			b := s.browser()
+			path := p.agree(s, start(t, b, "/login/upstream"))
+			if page := b.Get(path + "&iss=" + url.QueryEscape(iss)); page.Status != want {
+				t.Errorf("announced %v, iss %s: %d", announced, iss, page.Status)
+			}
+		}
+		want := map[bool]int{false: 303, true: 400}[announced]
+		if page := p.through(s, s.browser()); page.Status != want {
+			t.Errorf("announced %v, no iss: %d", announced, page.Status)
+		}
+	}
+}
+
+func TestU4AProviderThatIsDownIsAPageAndIsAskedAgain(t *testing.T) {
+	p := newProvider(t)
+	s := serve(t, p.of)
+	p.vouching(map[string]any{"email": s.person().Email})
+	down := func(name string, page *browsertest.Page) {
+		t.Helper()
+		if page.Status != http.StatusServiceUnavailable || page.Header.Get("Retry-After") == "" || !page.Says("Riverside does not answer") {
+			t.Errorf("%s: %d %s", name, page.Status, page.Text())
+		}
+	}
+	p.set(func() { p.failing["/.well-known/openid-configuration"] = 500 })
+	down("discovery", s.browser().Get("/login/upstream"))
+	p.set(func() { p.failing = map[string]int{}; p.metadata["issuer"] = "https://evil.example" })
+	down("another issuer", s.browser().Get("/login/upstream"))
+	p.set(func() { p.metadata = map[string]any{"token_endpoint": "http://evil.example/token"} })
+	down("an address without TLS", s.browser().Get("/login/upstream"))
+	p.set(func() { p.metadata, p.hanging = map[string]any{}, true })
+	began := time.Now()
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() { down("hanging", s.browser().Get("/login/upstream")) })
+	}
+	all.Wait()
+	if took := time.Since(began); took < 4*time.Second || took > 8*time.Second {
+		t.Errorf("it was waited for %s", took)
+	}
+	if page := s.browser().Get("/login"); page.Status != http.StatusOK {
+		t.Error("the sign-in page is down with the provider")
+	}
+	p.set(func() { p.hanging, p.failing["/token"] = false, 502 })
+	down("token endpoint", p.through(s, s.browser()))
+	p.set(func() { p.failing = map[string]int{"/jwks": 500} })
+	down("keys", p.through(s, s.browser()))
+	p.set(func() { p.failing = map[string]int{} })
+	if page := p.through(s, s.browser()); page.Status != http.StatusSeeOther {
+		t.Errorf("after the outage: %d %s", page.Status, page.Text())
+	}
+}
+
+func TestOurSecretGoesToTheTokenEndpointAlone(t *testing.T) {
+	p := newProvider(t)
+	s := serve(t, p.of)
+	var elsewhere atomic.Int64
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
+	defer other.Close()
+	p.vouching(map[string]any{"email": s.person().Email})
+	p.set(func() { p.moved = other.URL })
+	b := s.browser()
+	path := p.agree(s, start(t, b, "/login/upstream"))
+	if page := b.Get(path); page.Status < 400 || inside(b) || elsewhere.Load() != 0 {
+		t.Errorf("%d, %d requests elsewhere", page.Status, elsewhere.Load())
+	}
+	p.set(func() { p.moved = "" })
+	callback, err := url.Parse(p.agree(s, start(t, b, "/login/upstream")))
+	s.must(err)
+	b.Get(callback.String())
+	for name, secret := range map[string]string{
+		"client secret": clientSecret, "encoded secret": url.QueryEscape(clientSecret), "code": callback.Query().Get("code"), "state": callback.Query().Get("state"),
+	} {
+		if strings.Contains(s.log.String(), secret) {
+			t.Errorf("the %s is in the log", name)
+		}
+	}
+}
