@@ -29,7 +29,7 @@ func eventView(e audit.Entry, reader *uuid.UUID) ui.Event {
 	return out
 }
 
-// what happened, in words. An action that has none yet is shown as it is.
+// what happened, in words.
 func what(e audit.Entry) string {
 	name, _ := e.Detail["name"].(string)
 	application := e.Application
@@ -66,7 +66,7 @@ func what(e audit.Entry) string {
 	case "audit.exported":
 		return "Exported the audit log"
 	}
-	return e.Action
+	return whatOfWays(e)
 }
 
 func onDevice(e audit.Entry) string {
@@ -89,7 +89,7 @@ func alarming(e audit.Entry) bool {
 	case grant.Replayed, grant.CodeReused, grant.CodeGuessed:
 		return true
 	}
-	return e.Action == "sign_in.failed"
+	return e.Action == "sign_in.failed" || e.Action == passkeyStopped
 }
 
 // device names a browser and its system as people do. What a browser says of itself is no proof of anything.
