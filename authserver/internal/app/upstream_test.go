@@ -55,6 +55,9 @@ func TestSomebodyWhoseVerifiedAddressIsAUsersIsLinkedOnceAndComesIn(t *testing.T
 	if s.events(ada.ID, "identity.linked") != 1 || s.count(`select count(*) from account.sign_ins where method = 'upstream' and user_id = $1`, ada.ID) != 1 {
 		t.Error("the link or the sign-in is not on record")
 	}
+	if !b.Get("/settings/security").Says("Linked an account at another provider") {
+		t.Error("its user is not told of the link")
+	}
 	p.vouching(map[string]any{"email": "other@example.org", "email_verified": false})
 	again := s.browser()
 	if page := p.through(s, again); page.Status != http.StatusSeeOther || !again.Get("/settings/user").Says(ada.Email) {
