@@ -1,7 +1,9 @@
 package app
 
 import (
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -9,10 +11,12 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/accesstoken"
+	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/keys/keystest"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
 const resource = base + "/v1"
@@ -184,6 +188,30 @@ func TestEveryKindOfCredentialIsServed(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Settings show when a credential was last used, even if what it was used for was refused.
+func TestTheUseOfACredentialIsNoted(t *testing.T) {
+	w := postgrestest.New(t)
+	service, err := New(t.Context(), configFor(w.Database.Resourceapi, "http://127.0.0.1:1"), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tenant, user := w.Tenant(), w.User()
+	w.Member(tenant, user)
+	used, unused := w.PAT(tenant, user), w.PAT(tenant, user)
+	for _, token := range []string{used.Reveal(), unused.Reveal() + "x"} {
+		request := httptest.NewRequest("GET", listPath, nil)
+		request.Header.Set("Authorization", "Bearer "+token)
+		service.Handler.ServeHTTP(httptest.NewRecorder(), request)
+	}
+	service.Close()
+	if n := w.Count("select count(*) from account.personal_access_tokens where last_used_at is not null and hash = $1", credential.Hash(used.Reveal())); n != 1 {
+		t.Error("not noted")
+	}
+	if n := w.Count("select count(*) from account.personal_access_tokens where last_used_at is not null"); n != 1 {
+		t.Errorf("%d noted", n)
 	}
 }
 

@@ -63,7 +63,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	guard := gate.New(gate.Deps{
 		BaseURL: c.BaseURL, Tokens: keys.NewVerifier(source, c.BaseURL), Standings: store, Used: noter.Note, Log: log,
 	})
-	module := programmes.New(programmes.Deps{BaseURL: c.BaseURL, Gate: guard, Store: store, Cursors: cursors, Wake: worker.Wake})
+	module := programmes.New(programmes.Deps{BaseURL: c.BaseURL, Gate: guard, Store: store, Cursors: cursors})
 	engaged, err := newEngage(c, masterKeys, guard, store, log)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/keys/keystest"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
 // importCSV sends a file and returns the path of its status.
@@ -162,8 +165,10 @@ func TestAnImportSentTwiceWithOneKeyIsOneImport(t *testing.T) {
 	}
 }
 
-func TestTheRunningServiceProcessesImportsAndStops(t *testing.T) {
-	s := newService(t)
+func TestTheRunningServiceDoesItsWorkUnaskedAndStops(t *testing.T) {
+	s := &service{World: postgrestest.New(t), t: t, log: &lockedBuffer{}}
+	authserver := keystest.NewAuthserver(t, keystest.NewKey(t, "key-1"))
+	s.start(s.Database.Resourceapi, authserver.URL)
 	running := s.run()
 	_, h := s.editor()
 	path := s.importCSV(h, "name\nx\n")
@@ -172,6 +177,9 @@ func TestTheRunningServiceProcessesImportsAndStops(t *testing.T) {
 			t.Fatal("not processed within 10 seconds")
 		}
 		time.Sleep(20 * time.Millisecond)
+	}
+	if authserver.Asked() == 0 {
+		t.Error("the keys are not fetched before somebody needs them")
 	}
 	running.stop()
 	if err := <-running.ended; err != nil {

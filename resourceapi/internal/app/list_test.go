@@ -179,6 +179,21 @@ func TestTheFilters(t *testing.T) {
 	}
 }
 
+// A search may have to look at every programme, so nobody makes it happen who may not read them.
+func TestASearchIsMadeForThoseAloneWhoMayRead(t *testing.T) {
+	s := newService(t)
+	tenant, pat := s.reader()
+	other, stranger := s.reader()
+	unknown := s.unknownPAT()
+	s.Exec("begin")
+	s.Exec("lock table resource.programmes in access exclusive mode")
+	s.get(listPath+"?q=a", as(unknown, tenant)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+	s.get(listPath+"?q=a", as(stranger, tenant)).expect(t, 403, "FORBIDDEN", "")
+	s.get(listPath+"?q=a", as(pat, other)).expect(t, 403, "FORBIDDEN", "")
+	s.get(listPath+"?q=a", as(pat, tenant)).expect(t, 503, "UNAVAILABLE", "")
+	s.Exec("rollback")
+}
+
 func escapeNonASCII(text string) string {
 	var out strings.Builder
 	for _, b := range []byte(text) {

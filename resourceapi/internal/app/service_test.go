@@ -55,17 +55,21 @@ func (s *service) start(database, jwks string) {
 
 func newApp(t testing.TB, database, jwks string, log *slog.Logger) *App {
 	t.Helper()
-	key := make([]byte, 32)
-	_, _ = rand.Read(key)
-	app, err := New(context.Background(), Config{
-		Listen: "127.0.0.1:0", BaseURL: base, DatabaseURL: credential.Secret(database), Connections: 4, JWKSURL: jwks,
-		Keys: credential.Secret(base64.RawURLEncoding.EncodeToString(key)),
-	}, log)
+	app, err := New(context.Background(), configFor(database, jwks), log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(app.Close)
 	return app
+}
+
+func configFor(database, jwks string) Config {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails (crypto/rand)
+	return Config{
+		Listen: "127.0.0.1:0", BaseURL: base, DatabaseURL: credential.Secret(database), Connections: 4, JWKSURL: jwks,
+		Keys: credential.Secret(base64.RawURLEncoding.EncodeToString(key)),
+	}
 }
 
 // claims are those that authserver would put into a token of the grant.

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// lookEvery is how often the worker looks without being woken: for what other instances accepted, or left behind.
-const lookEvery = time.Second
+// lookEvery is how often the worker looks for imports: its own instance's, other instances', and those left behind.
+const lookEvery = 250 * time.Millisecond
 
 // restFor is how long the worker lets a store be that has just failed it.
 const restFor = 5 * time.Second
@@ -22,24 +22,15 @@ type Store interface {
 	ProcessImport(ctx context.Context) (found bool, err error)
 }
 
-// A Worker processes imports. It is safe for concurrent use.
+// A Worker processes imports.
 type Worker struct {
 	store Store
 	log   *slog.Logger
-	wake  chan struct{}
 }
 
 // NewWorker makes a worker that sleeps until Run.
 func NewWorker(store Store, log *slog.Logger) *Worker {
-	return &Worker{store: store, log: log, wake: make(chan struct{}, 1)}
-}
-
-// Wake says that an import may be waiting. It does not block.
-func (w *Worker) Wake() {
-	select {
-	case w.wake <- struct{}{}:
-	default: // it is awake already
-	}
+	return &Worker{store, log}
 }
 
 // Run works until ctx ends, and finishes what it has begun.
@@ -49,19 +40,18 @@ func (w *Worker) Run(ctx context.Context) {
 		switch {
 		case err != nil:
 			w.log.ErrorContext(ctx, "imports cannot be processed now and will be tried again", "cause", err)
-			sleep(ctx, restFor, nil)
+			sleep(ctx, restFor)
 		case !found:
-			sleep(ctx, lookEvery, w.wake)
+			sleep(ctx, lookEvery)
 		}
 	}
 }
 
-func sleep(ctx context.Context, duration time.Duration, wake <-chan struct{}) {
+func sleep(ctx context.Context, duration time.Duration) {
 	timer := time.NewTimer(duration)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-timer.C:
-	case <-wake:
 	}
 }

@@ -147,8 +147,7 @@ func readSet(content []byte) (jwk.Set, error) {
 	for i := range all.Len() {
 		key, _ := all.Key(i)
 		public, isEC := key.(jwk.ECDSAPublicKey)
-		_, isPrivate := key.(jwk.ECDSAPrivateKey)
-		if !isEC || isPrivate || public.Crv() != jwa.P256 || key.KeyID() == "" || (key.KeyUsage() != "" && key.KeyUsage() != "sig") {
+		if !isEC || public.Crv() != jwa.P256 || key.KeyID() == "" || (key.KeyUsage() != "" && key.KeyUsage() != "sig") {
 			continue
 		}
 		if err := usable.AddKey(key); err != nil {

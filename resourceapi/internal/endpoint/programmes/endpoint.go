@@ -46,7 +46,6 @@ type Deps struct {
 	Gate    *gate.Gate
 	Store   Store
 	Cursors *programme.Cursors
-	Wake    func() // called after a request that may have left an import
 }
 
 // An Endpoint makes the handlers of the module.
@@ -55,12 +54,11 @@ type Endpoint struct {
 	gate       *gate.Gate
 	store      Store
 	cursors    *programme.Cursors
-	wake       func()
 }
 
 // New makes the endpoint.
 func New(d Deps) *Endpoint {
-	return &Endpoint{d.BaseURL + Path, d.Gate, d.Store, d.Cursors, d.Wake}
+	return &Endpoint{d.BaseURL + Path, d.Gate, d.Store, d.Cursors}
 }
 
 // pathID reads the id of the path. One that is no identifier names no record, so it is unknown rather than invalid.

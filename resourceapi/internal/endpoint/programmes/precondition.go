@@ -12,7 +12,7 @@ import (
 var errIfMatch = apierr.New(apierr.Invalid, `If-Match must be * or entity tags in quotes, as ETag gave them: "3".`)
 
 // readIfMatch returns what If-Match asks of the programme (RFC 9110, section 13.1.1). Without the header anything goes.
-// Tags are compared strongly, so a weak one matches nothing.
+// Tags are compared strongly: ours are strong, so a weak one matches nothing.
 func readIfMatch(h http.Header) (func(programme.Programme) bool, error) {
 	values := h.Values("If-Match")
 	text := strings.TrimSpace(strings.Join(values, ","))
@@ -22,13 +22,10 @@ func readIfMatch(h http.Header) (func(programme.Programme) bool, error) {
 	tags := map[string]bool{}
 	for tag := range strings.SplitSeq(text, ",") {
 		tag = strings.TrimSpace(tag)
-		opaque, weak := strings.CutPrefix(tag, "W/")
-		if !quoted(opaque) {
+		if !quoted(strings.TrimPrefix(tag, "W/")) {
 			return nil, errIfMatch
 		}
-		if !weak {
-			tags[tag] = true
-		}
+		tags[tag] = true
 	}
 	return func(p programme.Programme) bool { return tags[entityTag(p)] }, nil
 }

@@ -35,13 +35,7 @@ func (e *Endpoint) Change() http.Handler { return e.write(maxJSON, e.decodeChang
 func (e *Endpoint) Move() http.Handler { return e.write(maxJSON, e.decodeMove) }
 
 // Import answers POST …/imports: 202 with where to ask what became of it.
-func (e *Endpoint) Import() http.Handler {
-	accept := e.write(maxCSV, e.decodeImport)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		accept.ServeHTTP(w, r)
-		e.wake()
-	})
-}
+func (e *Endpoint) Import() http.Handler { return e.write(maxCSV, e.decodeImport) }
 
 // write is the course of every write once the gate is passed: the body, the Idempotency-Key, then the rest. A request
 // that is no good may still repeat one that was answered, so its own mistakes wait until the key is looked up.
