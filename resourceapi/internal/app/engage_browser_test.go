@@ -12,7 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-const browserPatience = 60 * time.Second
+const browserPatience = 90 * time.Second
 
 // newBrowser opens a tab of a browser of the test's own.
 func newBrowser(t *testing.T) context.Context {

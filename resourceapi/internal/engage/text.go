@@ -3,7 +3,6 @@ package engage
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"net/mail"
 	"regexp"
 	"slices"
@@ -93,7 +92,7 @@ func readNumber(raw json.RawMessage) (any, string) {
 	if raw[0] == '"' || len(raw) > maxNumber || json.Unmarshal(raw, &number) != nil {
 		return nil, message
 	}
-	if value, err := strconv.ParseFloat(number.String(), 64); err != nil || math.IsInf(value, 0) {
+	if _, err := strconv.ParseFloat(number.String(), 64); err != nil { // too large for any number of ours
 		return nil, message
 	}
 	return number, ""

@@ -1,0 +1,66 @@
+package engage
+
+import (
+	"encoding/json"
+	"testing"
+	"unicode/utf8"
+)
+
+func everyType() Form {
+	f := Form{}
+	for _, kind := range types {
+		field := Field{Name: string(kind), Label: "A question", Type: kind}
+		if field.HasOptions() {
+			field.Options = []string{"one", "two"}
+		}
+		f.Fields = append(f.Fields, field)
+	}
+	return f
+}
+
+// FuzzAnswers holds that what was accepted can be kept: it is JSON that says the same when it is read again, and no text
+// in it holds what Postgres refuses.
+func FuzzAnswers(f *testing.F) {
+	for _, seed := range []string{`"x"`, `1.50`, `true`, `["one","two"]`, `"a@example.org"`, `"2026-02-28"`, `"+44 20 7946"`, `null`, `"\u0000"`, `"\ud800"`, `1e400`, `[null]`, `{}`, ``, ` 1`, `"one`} {
+		f.Add([]byte(seed))
+	}
+	form := everyType()
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if !utf8.Valid(raw) || !json.Valid(raw) {
+			return // package body lets neither through
+		}
+		for _, field := range form.Fields {
+			answers, _, err := form.Read(Given{field.Name: raw})
+			if err != nil {
+				continue
+			}
+			kept, err := json.Marshal(answers)
+			if err != nil {
+				t.Fatalf("%s: %q: %v", field.Name, raw, err)
+			}
+			var again Given
+			if err := json.Unmarshal(kept, &again); err != nil {
+				t.Fatal(err)
+			}
+			second, _, err := form.Read(again)
+			if err != nil {
+				t.Fatalf("%s: %q was accepted, %s is not: %v", field.Name, raw, kept, err)
+			}
+			if text, _ := json.Marshal(second); string(text) != string(kept) {
+				t.Fatalf("%s: %s, then %s", field.Name, kept, text)
+			}
+			for _, b := range kept {
+				if b == 0 {
+					t.Fatalf("%q", kept)
+				}
+			}
+		}
+	})
+}
+
+func TestTheNoticeVersionFollowsItsWords(t *testing.T) {
+	one, two := Field{Label: "Keep my answers."}, Field{Label: "Keep my answers!"}
+	if one.NoticeVersion() == two.NoticeVersion() || one.NoticeVersion() != (Field{Name: "x", Label: one.Label}).NoticeVersion() {
+		t.Errorf("%s, %s", one.NoticeVersion(), two.NoticeVersion())
+	}
+}

@@ -1,0 +1,34 @@
+package redis
+
+import (
+	"strconv"
+	"testing"
+	"time"
+)
+
+func TestALocalLimitIsOfOneMinuteAndOfBoundedSize(t *testing.T) {
+	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+	l := newLocalLimits(func() time.Time { return now })
+	for range 3 {
+		if wait := l.count("a", 3); wait != 0 {
+			t.Fatal(wait)
+		}
+		now = now.Add(10 * time.Second)
+	}
+	if wait := l.count("a", 3); wait != 30*time.Second {
+		t.Error(wait)
+	}
+	if wait := l.count("b", 3); wait != 0 {
+		t.Error(wait)
+	}
+	now = now.Add(30 * time.Second)
+	if wait := l.count("a", 3); wait != 0 {
+		t.Error(wait)
+	}
+	for i := range 3 * mostKeys {
+		l.count(strconv.Itoa(i), 3)
+	}
+	if len(l.counts) > mostKeys {
+		t.Errorf("%d keys", len(l.counts))
+	}
+}
