@@ -261,3 +261,26 @@ func TestADirectoryIsRemovedWhenItsLifelineEnds(t *testing.T) {
 	}
 	t.Error("it is never removed")
 }
+
+func TestFreePortsAreNotThoseOfOutgoingConnections(t *testing.T) {
+	end := outgoingPorts()
+	if end < lowestPort+1000 {
+		t.Fatalf("this machine gives ports from %d on to outgoing connections: widen the gap for these tests", end)
+	}
+	for range 20 {
+		port, err := FreePort()
+		if err != nil || port < lowestPort || port >= end {
+			t.Fatalf("port %d, %v", port, err)
+		}
+	}
+	for _, host := range []string{"127.0.0.1", "0.0.0.0"} {
+		listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if isFree(listener.Addr().(*net.TCPAddr).Port) {
+			t.Errorf("a port in use on %s counts as free", host)
+		}
+		_ = listener.Close()
+	}
+}

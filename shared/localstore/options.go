@@ -1,12 +1,9 @@
 package localstore
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,32 +23,7 @@ type Options struct {
 const (
 	readyWithin = 60 * time.Second // recovery after a crash is part of it
 	stopWithin  = 20 * time.Second
-	portTries   = 3
 )
-
-var errPortTaken = errors.New("the port was taken by another program")
-
-// onFreePort calls start with free ports until it gets one that nobody else seized meanwhile.
-func onFreePort(ctx context.Context, start func(context.Context, int) error) error {
-	for try := 1; ; try++ {
-		port, err := freePort()
-		if err != nil {
-			return err
-		}
-		if err = start(ctx, port); !errors.Is(err, errPortTaken) || try == portTries {
-			return err
-		}
-	}
-}
-
-func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().(*net.TCPAddr).Port, nil
-}
 
 // keptSecret returns the secret in the file, which it makes at the first call.
 func keptSecret(path string) (string, error) {

@@ -35,7 +35,7 @@ func main() {
 	case errors.Is(err, errUsage):
 		fmt.Fprintln(os.Stderr, usage)
 		os.Exit(2)
-	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+	case ctx.Err() != nil: // whatever it was that failed, it failed since we were told to end
 		fmt.Fprintln(os.Stderr, "almoner: interrupted; everything is stopped")
 		os.Exit(130)
 	default:

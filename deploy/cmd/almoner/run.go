@@ -43,9 +43,6 @@ func run(ctx context.Context, root string) error {
 	}
 	s, err := stack.Start(ctx, options)
 	if err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
 		return err
 	}
 	printGuide(os.Stdout, s, filepath.Join(home, "demo.json"))

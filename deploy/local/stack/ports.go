@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"syscall"
+
+	"github.com/almonerhq/almoner/shared/localstore"
 )
 
 // ports are where callers find the parts.
@@ -50,13 +53,14 @@ func isFree(port int) error {
 
 func freePorts(count int) ([]int, error) {
 	var out []int
-	for range count {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
+	for len(out) < count {
+		port, err := localstore.FreePort()
 		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
+			return nil, err
 		}
-		defer func() { _ = listener.Close() }() // all are held until the end: else one could come twice
-		out = append(out, listener.Addr().(*net.TCPAddr).Port)
+		if !slices.Contains(out, port) {
+			out = append(out, port)
+		}
 	}
 	return out, nil
 }
