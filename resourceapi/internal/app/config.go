@@ -21,7 +21,7 @@ type Config struct {
 	BaseURL     string            `env:"ALMONER_BASE_URL,required,notEmpty" doc:"Public address of the API and issuer of its tokens, without a trailing slash."`
 	DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty" doc:"PostgreSQL URL of a role that is a member of almoner_resourceapi."`
 	Connections int32             `env:"ALMONER_DATABASE_CONNECTIONS" envDefault:"16" doc:"Most connections to PostgreSQL, 2 to 500."`
-	Keys        credential.Secret `env:"ALMONER_KEYS,required,notEmpty" doc:"Keys that cursors are sealed with: 32 bytes in base64url each, separated by commas, newest first."`
+	Keys        credential.Secret `env:"ALMONER_KEYS,required,notEmpty" doc:"Keys that cursors and the tokens of public forms are sealed with: 32 bytes in base64url each, separated by commas, newest first."`
 	RedisURL    credential.Secret `env:"ALMONER_REDIS_URL" doc:"Redis URL, for limits that all processes share. Without it each process counts for itself."`
 	Proxies     string            `env:"ALMONER_TRUSTED_PROXIES" doc:"Address ranges whose X-Forwarded-For is believed, separated by commas."`
 	Worker      bool              `env:"ALMONER_WORKER" envDefault:"true" doc:"Whether serve processes submissions as well. Where false, run: resourceapi worker."`

@@ -1,0 +1,91 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// publicForm is the demo's form, as a script on the allowed website sees it.
+type publicForm struct {
+	product *harness.Product
+	path    string
+}
+
+func formOf(p *harness.Product) publicForm {
+	return publicForm{p, "/v1/engage/public/forms/" + p.Demo.Engage.EmbedKey}
+}
+
+func (f publicForm) api() harness.API {
+	return f.product.API().With("Origin", f.product.Demo.Engage.AllowedOrigin)
+}
+
+// submit sends answers with a token of their own.
+func (f publicForm) submit(t *testing.T, answers map[string]any) harness.Answer {
+	t.Helper()
+	token := f.api().Get(t, f.path).Wants(t, 200).Object(t)["submissionToken"]
+	return f.api().JSON(t, "POST", f.path+"/submissions", map[string]any{"submissionToken": token, "answers": answers})
+}
+
+func volunteer() map[string]any {
+	return map[string]any{"name": "Ada Okafor", "email": "ada@example.org", "help": "In the garden", "privacy": true}
+}
+
+// accepted returns the path of the status of a submission that was accepted.
+func (f publicForm) accepted(t *testing.T) string {
+	t.Helper()
+	body := f.submit(t, volunteer()).Wants(t, 202).Object(t)
+	path, ours := strings.CutPrefix(body["statusUrl"].(string), f.product.BaseURL)
+	if !ours || body["status"] != "accepted" || body["id"] == "" {
+		t.Fatalf("%v", body)
+	}
+	return path
+}
+
+// ends waits for the end of a submission.
+func (f publicForm) ends(t *testing.T, path string, within time.Duration) string {
+	t.Helper()
+	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		status := f.api().Get(t, path).Wants(t, 200).Object(t)["status"].(string)
+		if status != "accepted" || time.Since(began) > within {
+			return status
+		}
+	}
+}
+
+func TestPublicFormIsSentAndProcessed(t *testing.T) {
+	t.Parallel()
+	f := formOf(enter(t))
+	if status := f.ends(t, f.accepted(t), 20*time.Second); status != "processed" {
+		t.Errorf("%s", status)
+	}
+	answers := volunteer()
+	answers["email"] = "ada"
+	f.submit(t, answers).Wants(t, 400)
+	f.product.API().With("Origin", "https://elsewhere.example").Get(t, f.path).Wants(t, 403)
+	f.product.API().Get(t, "/v1/engage/public/forms/alm_embed_unknown").Wants(t, 404)
+	f.product.API().Get(t, f.path+"/embed").Wants(t, 200)
+	f.product.API().Get(t, "/v1/engage/public/embed.js").Wants(t, 200)
+}
+
+// A job whose process died is taken up again a minute later: this waits for that.
+func TestNoSubmissionIsLostInACrash(t *testing.T) {
+	t.Parallel()
+	s := harness.Private(t, harness.Options{})
+	f := formOf(harness.Enter(t, s, &met))
+	var paths []string
+	for range 20 {
+		paths = append(paths, f.accepted(t))
+	}
+	s.Resourceapi.Kill()
+	if err := s.Resourceapi.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		if status := f.ends(t, path, 3*time.Minute); status != "processed" {
+			t.Errorf("%s", status)
+		}
+	}
+}
