@@ -163,12 +163,29 @@ func TestAnImportIsDoneOnceWhateverHappensToItsWorkers(t *testing.T) {
 	}
 }
 
+func TestAWorkerTakesAnImportThatNoOtherHasInHand(t *testing.T) {
+	w := postgrestest.New(t)
+	store := open(t, w)
+	for range 2 {
+		w.Exec("insert into resource.imports (id, tenant_id, user_id, content) values (gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'name')")
+	}
+	w.Exec("begin")
+	w.Exec("select 1 from resource.imports order by try_at limit 1 for update")
+	if found, err := store.ProcessImport(t.Context()); !found || err != nil {
+		t.Errorf("%v, %v", found, err)
+	}
+	if found, err := store.ProcessImport(t.Context()); found || err != nil {
+		t.Errorf("the one that is in another's hand: %v, %v", found, err)
+	}
+	w.Exec("rollback")
+}
+
 func TestKeysAreForgottenAfterTheirLife(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
-	for _, age := range []string{"23 hours 59 minutes", "24 hours 1 second"} {
+	for age, n := range map[string]int{"23 hours 59 minutes": 1, "24 hours 1 second": 5001} {
 		w.Exec(`insert into resource.idempotency_keys (tenant_id, user_id, route, key, body_hash, created_at)
-			values (gen_random_uuid(), gen_random_uuid(), 'POST /', 'k', sha256(''), now() - $1::interval)`, age)
+			select gen_random_uuid(), gen_random_uuid(), 'POST /', 'k', sha256(''), now() - $1::interval from generate_series(1, $2::int)`, age, n)
 	}
 	if err := store.ForgetKeys(t.Context()); err != nil {
 		t.Fatal(err)
