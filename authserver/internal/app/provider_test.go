@@ -7,6 +7,8 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
+	"html"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -132,11 +134,13 @@ func (p *provider) document(w http.ResponseWriter) {
 	_ = json.NewEncoder(w).Encode(document)
 }
 
-// authorize agrees at once, as a provider does at which the person is signed in.
+// authorize asks the person, so that what follows comes from the provider's site.
 func (p *provider) authorize(w http.ResponseWriter, r *http.Request) {
 	code, q := rand.Text(), r.URL.Query()
 	p.set(func() { p.issued[code] = q })
-	http.Redirect(w, r, q.Get("redirect_uri")+"?"+url.Values{"code": {code}, "state": {q.Get("state")}}.Encode(), http.StatusFound)
+	back := q.Get("redirect_uri") + "?" + url.Values{"code": {code}, "state": {q.Get("state")}}.Encode()
+	w.Header().Set("Content-Type", "text/html")
+	_, _ = fmt.Fprintf(w, `<!doctype html><link rel="icon" href="data:,"><a href="%s">It is me</a>`, html.EscapeString(back))
 }
 
 // agree is what the person's yes at the provider gives: the path of our callback. It checks what we sent.
