@@ -78,14 +78,18 @@ func TestE5_AJobThatRunsTwiceHasOneEffect(t *testing.T) {
 	_, h := s.workspace()
 	f := s.makeForm(h, `{"title":"T","allowedOrigins":[],"fields":[{"name":"idea","label":"Idea","type":"text"}]}`)
 	one := s.acceptedAs(s.submit(f, nil, submissionOf(s.submissionToken(f), map[string]any{"idea": "x"})))
+	release := s.holdSupporters()
 	var group sync.WaitGroup
-	for range 8 {
+	for range 4 {
 		group.Go(func() {
 			if err := s.kept().Process(context.Background(), one.ID); err != nil {
 				t.Error(err)
 			}
 		})
 	}
+	s.until("a run is held within its work", s.held)
+	time.Sleep(300 * time.Millisecond) // the others are as far as they get
+	release()
 	group.Wait()
 	if s.supporters() != 1 || s.state(one).Status != "processed" {
 		t.Fatalf("%d supporters, %+v", s.supporters(), s.state(one))
@@ -100,6 +104,26 @@ func TestE5_AJobThatRunsTwiceHasOneEffect(t *testing.T) {
 	if s.supporters() != 1 || s.state(one).Status != "processed" {
 		t.Errorf("%d supporters, %+v", s.supporters(), s.state(one))
 	}
+}
+
+// holdSupporters lets nobody add a supporter until it is released.
+func (s *engageService) holdSupporters() (release func()) {
+	s.t.Helper()
+	owner, err := pgx.Connect(context.Background(), s.Database.Owner)
+	if err != nil {
+		s.t.Fatal("connect as the owner")
+	}
+	release = sync.OnceFunc(func() { _ = owner.Close(context.Background()) }) // which ends its transaction
+	s.t.Cleanup(release)
+	if _, err := owner.Exec(context.Background(), "begin; lock table resource.supporters in share mode"); err != nil {
+		s.t.Fatal(err)
+	}
+	return release
+}
+
+// held says whether somebody waits to add a supporter.
+func (s *engageService) held() bool {
+	return s.Count("select count(*) from pg_locks where relation = 'resource.supporters'::regclass and not granted") > 0
 }
 
 func (s *engageService) until(what string, happened func() bool) {
@@ -178,31 +202,16 @@ func TestAKilledWorkerLosesNothingAndDoesNothingTwice(t *testing.T) {
 	f := s.makeForm(h, `{"title":"T","allowedOrigins":[],"fields":[{"name":"idea","label":"Idea","type":"text"}]}`)
 
 	// The worker is held within its work: it has taken the submission and waits to add the supporter.
-	owner, err := pgx.Connect(context.Background(), s.Database.Owner)
-	if err != nil {
-		t.Fatal("connect as the owner")
-	}
-	defer func() { _ = owner.Close(context.Background()) }()
-	held, err := owner.Begin(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := held.Exec(context.Background(), "lock table resource.supporters in share mode"); err != nil {
-		t.Fatal(err)
-	}
+	release := s.holdSupporters()
 	kill := s.startWorker()
 	const sent = 3
 	var all []sentSubmission
 	for range sent {
 		all = append(all, s.acceptedAs(s.submit(f, nil, submissionOf(s.submissionToken(f), map[string]any{"idea": "x"}))))
 	}
-	s.until("a worker is held", func() bool {
-		return s.Count("select count(*) from pg_locks where relation = 'resource.supporters'::regclass and not granted") > 0
-	})
+	s.until("a worker is held", s.held)
 	kill()
-	if err := held.Rollback(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	release()
 	s.until("the dead worker's transaction is gone", func() bool {
 		return s.Count("select count(*) from pg_locks where relation = 'resource.supporters'::regclass") == 0
 	})
