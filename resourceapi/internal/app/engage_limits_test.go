@@ -107,4 +107,9 @@ func TestAFrozenRedisHoldsNobodyUp(t *testing.T) {
 	if took := time.Since(began); took > 3*time.Second {
 		t.Errorf("20 submissions took %s", took)
 	}
+	began = time.Now()
+	s.flood(f, "198.51.100.7", 10)
+	if took := time.Since(began); took > 2*time.Second { // Redis asked each time would make it 2.5 at least
+		t.Errorf("10 submissions one after the other took %s", took)
+	}
 }
