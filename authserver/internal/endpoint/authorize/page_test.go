@@ -222,3 +222,20 @@ func TestWhoCannotConsentReadsWhy(t *testing.T) {
 		t.Errorf("confidential while connectors are off: %d", page.Status)
 	}
 }
+
+func TestWhatAUserHoldsElsewhereCountsForNothingHere(t *testing.T) {
+	site := browsertest.Start(t)
+	elsewhere := site.World.Tenant("Hillside Youth Club")
+	outsider, reader := site.Stranger(), site.Member(perm.ProgrammesRead)
+	for _, person := range []browsertest.Person{outsider, reader} {
+		site.World.Join(elsewhere, person.ID, perm.ProgrammesRead, perm.ProgrammesWrite)
+	}
+	assistant := site.World.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
+	if page := site.SignedIn(outsider).Get(request(connector(assistant), nil)); page.Status != http.StatusForbidden || !page.Says("not a member") {
+		t.Errorf("a member of another workspace: %d", page.Status)
+	}
+	page := site.SignedIn(reader).Get(request(connector(assistant), nil))
+	if page.Status != http.StatusOK || !page.Says("Left out") || page.Says("Hillside Youth Club") {
+		t.Errorf("a member of both: %d %s", page.Status, page.Text())
+	}
+}

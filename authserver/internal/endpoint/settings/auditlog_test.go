@@ -16,7 +16,7 @@ func TestTheAuditLogIsPagedAndExportedWholeForItsWorkspaceAlone(t *testing.T) {
 	elsewhere := site.World.Tenant("Hillside Youth Club")
 	const events = 1234
 	site.World.Exec(`insert into account.audit_events (id, at, tenant_id, user_id, actor, action, subject, detail)
-		select gen_random_uuid(), now() - (n / 10) * interval '1 minute', $1, $2::uuid, 'user:' || $2::uuid, 'test.happened', 'n:' || n, jsonb_build_object('n', n)
+		select gen_random_uuid(), now() - (n / 7) * interval '1 minute', $1, $2::uuid, 'user:' || $2::uuid, 'test.happened', 'n:' || n, jsonb_build_object('n', n)
 		from generate_series(1, $3::int) n`, site.World.TenantID, ada.ID, events)
 	site.World.Exec(`insert into account.audit_events (id, tenant_id, actor, action, subject) values (gen_random_uuid(), $1, 'admin', 'secret.happened', 'x')`, elsewhere)
 	browser := site.SignedIn(ada)
