@@ -98,7 +98,7 @@ func (h handlers) pageRoutes(router *mux.Router) {
 	b.ways.routes(route, page)
 	s := b.settings
 	for path, handler := range map[string]http.Handler{
-		"/settings": http.HandlerFunc(s.Home), "/settings/user": s.User(), "/settings/developers": s.Developers(), "/settings/apps": s.Apps(),
+		"/": http.HandlerFunc(s.Home), "/settings": http.HandlerFunc(s.Home), "/settings/user": s.User(), "/settings/developers": s.Developers(), "/settings/apps": s.Apps(),
 		"/settings/security": s.Security(), "/settings/audit": s.Audit(), "/settings/audit.jsonl": s.Export(),
 	} {
 		route(path, methods{"GET": page(handler)})

@@ -38,6 +38,10 @@ func TestBadRegistrationsAreRefusedWithTheRightCode(t *testing.T) {
 	}{
 		"empty name":            {func(r *Registration) { r.Name = "  " }, false},
 		"long name":             {func(r *Registration) { r.Name = strings.Repeat("x", 101) }, false},
+		"invisible name":        {func(r *Registration) { r.Name = "\u200e" }, false},
+		"name with nothing":     {func(r *Registration) { r.Name = "Claude\u200b" }, false},
+		"name of dashes":        {func(r *Registration) { r.Name = "- -" }, false},
+		"name with a NUL":       {func(r *Registration) { r.Name = "a\x00" }, false},
 		"name with direction":   {func(r *Registration) { r.Name = "safe\u202eelbadnu" }, false},
 		"no permission":         {func(r *Registration) { r.Required = nil }, false},
 		"unknown permission":    {func(r *Registration) { r.Required = []string{"programmes:read:everything"} }, false},

@@ -3,6 +3,7 @@ package client
 import (
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -35,7 +36,7 @@ const maxNameLength = 100
 // resources are the deployment's resource identifiers.
 func (r Registration) Accept(resources []string) (Client, error) {
 	c := Client{Kind: Confidential, Name: strings.TrimSpace(r.Name), Platform: r.Platform, Resource: r.Resource, Redirects: r.Redirects}
-	if c.Name == "" || len([]rune(c.Name)) > maxNameLength || strings.ContainsFunc(c.Name, unprintable) {
+	if !presentable(c.Name) {
 		return Client{}, &Refusal{Field: "name", Message: "Give the application a name of 1 to 100 printable characters."}
 	}
 	if r.Platform != "" || r.Resource != "" {
@@ -100,6 +101,10 @@ func (r Registration) authMethod(c *Client, _ []string) error {
 	return nil
 }
 
-func unprintable(r rune) bool {
-	return r < ' ' || r == 0x7f || (r >= 0x202a && r <= 0x202e) || (r >= 0x2066 && r <= 0x2069) || r == 0xfffd
+// presentable says whether a text can stand as a name on a page: 1 to 100 characters that are seen, a letter or digit among
+// them, and none that is invisible, turns the direction or passes for nothing.
+func presentable(name string) bool {
+	unseen := func(r rune) bool { return !unicode.IsGraphic(r) || unicode.Is(unicode.Cf, r) || r == unicode.ReplacementChar }
+	spoken := func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }
+	return len([]rune(name)) <= maxNameLength && strings.ContainsFunc(name, spoken) && !strings.ContainsFunc(name, unseen)
 }

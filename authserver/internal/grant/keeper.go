@@ -19,11 +19,15 @@ type Keeper struct {
 	register Register
 	mint     *Mint
 	log      *slog.Logger
+
+	takingBack chan struct{} // bounds takeBack
 }
+
+const takeBackAtOnce = 256
 
 // NewKeeper makes a Keeper of the two stores.
 func NewKeeper(ledger Ledger, register Register, mint *Mint, log *slog.Logger) *Keeper {
-	return &Keeper{ledger: ledger, register: register, mint: mint, log: log}
+	return &Keeper{ledger: ledger, register: register, mint: mint, log: log, takingBack: make(chan struct{}, takeBackAtOnce)}
 }
 
 // decisionTime bounds what follows once a script may have decided. The caller's own context no longer counts then: a
@@ -48,14 +52,14 @@ func (k *Keeper) ReadToken(kind TokenKind, text credential.Secret) (Token, error
 func (k *Keeper) Open(ctx context.Context, g Grant, terms CodeTerms) (credential.Secret, error) {
 	secret, code := k.mint.New(Code, g.ID, 0)
 	g.State, g.CodeBinding = Pending, Binding(code.Hash, terms.RedirectURI, terms.Challenge)
-	state, err := k.ledger.Open(ctx, g)
+	opened, err := k.ledger.Open(ctx, g)
 	if err != nil {
 		return "", err
 	}
-	if state != Pending {
+	if opened.State != Pending {
 		return "", ErrTaken
 	}
-	word, err := k.register.Issue(ctx, g.ID, code.Hash, terms, g.Ends)
+	word, err := k.register.Issue(ctx, g.ID, opened.Approval, code.Hash, terms, g.Ends)
 	if err != nil {
 		return "", err
 	}
@@ -90,19 +94,23 @@ func (k *Keeper) Redeem(ctx context.Context, facts Facts, code Token, terms Code
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
 	defer cancel()
 	issued := Issued{Grant: *g, Now: facts.Now}
-	var next Token
+	secret, next := k.mint.New(Refresh, g.ID, 1)
 	if g.Kind.Traits().Refreshes {
-		issued.Refresh, next = k.mint.New(Refresh, g.ID, 1)
+		issued.Refresh = secret
 	}
 	nonce := uuid.NewString()
-	word, err := again(func() (Word, error) { return k.register.Exchange(ctx, g.ID, nonce, code.Hash, terms, next.Hash) })
+	word, err := k.decide(ctx, g.ID, nonce, func() (Word, error) {
+		return k.register.Exchange(ctx, g.ID, nonce, code.Hash, terms, next.Hash)
+	})
 	if err != nil {
 		return Issued{}, err
 	}
 	if err := k.answerExchange(ctx, *g, word); err != nil {
 		return Issued{}, err
 	}
-	fence, err := k.commit(ctx, g.ID, nonce, func() (Fence, error) { return k.ledger.Activate(ctx, g.ID, next.Hash) })
+	fence, err := k.commit(ctx, g.ID, nonce, func() (Fence, error) {
+		return k.ledger.Activate(ctx, g.ID, Attempt{next.Hash, Binding(code.Hash, terms.RedirectURI, terms.Challenge)})
+	})
 	if err != nil {
 		return Issued{}, err
 	}
@@ -137,6 +145,8 @@ func (k *Keeper) answerExchange(ctx context.Context, g Grant, word Word) error {
 		return refuse("redirect_uri is not, to the letter, the one that the code was sent to.")
 	case WrongPKC:
 		return refuse("code_verifier does not match the code_challenge of the authorization request.")
+	case Late:
+		return fmt.Errorf("%w: the decision was taken back", ErrUnavailable)
 	case Expired, Missing:
 		return refuse("The authorization code has expired: it is good for 60 seconds. Send the user to the consent page again.")
 	case Replaced:
@@ -190,14 +200,14 @@ func (k *Keeper) Rotate(ctx context.Context, facts Facts, old Token, clientID uu
 // rotate asks the Register, and brings it up to date from the Ledger, once, if it has lost what it knew.
 func (k *Keeper) rotate(ctx context.Context, g Grant, nonce string, old Token, resource string, next []byte) (Word, error) {
 	ask := func() (Word, error) { return k.register.Rotate(ctx, nonce, old, g.ClientID, resource, next) }
-	word, err := again(ask)
+	word, err := k.decide(ctx, g.ID, nonce, ask)
 	if err != nil || (word != Missing && word != Ahead) {
 		return word, err
 	}
 	if err := k.register.Repair(ctx, g); err != nil {
 		return "", err
 	}
-	return again(ask)
+	return k.decide(ctx, g.ID, nonce, ask)
 }
 
 func (k *Keeper) answerRotation(ctx context.Context, g Grant, word Word) error {
@@ -212,6 +222,8 @@ func (k *Keeper) answerRotation(ctx context.Context, g Grant, word Word) error {
 		return refuse("The grant was revoked.")
 	case Ended:
 		return refuse(over)
+	case Late:
+		return fmt.Errorf("%w: the decision was taken back", ErrUnavailable)
 	}
 	return refuse(unknownToken)
 }
@@ -248,13 +260,51 @@ func (k *Keeper) Forget(ctx context.Context, id uuid.UUID, ends time.Time, reaso
 	}
 }
 
-// again asks a second time, with the same nonce, when an answer was lost (G8).
-func again(ask func() (Word, error)) (Word, error) {
+// decide asks the Register, a second time with the same nonce when an answer was lost (G8). Where no answer comes at all and the
+// question may still arrive, it is taken back as soon as the Register answers again: the caller was told 503, and its
+// credential is to work afterwards.
+func (k *Keeper) decide(ctx context.Context, id uuid.UUID, nonce string, ask func() (Word, error)) (Word, error) {
 	word, err := ask()
-	if err != nil {
-		word, err = ask()
+	if err == nil {
+		return word, nil
 	}
-	return word, err
+	uncertain := !errors.Is(err, ErrNotCommitted)
+	if word, err = ask(); err == nil {
+		return word, nil
+	}
+	if uncertain || !errors.Is(err, ErrNotCommitted) {
+		k.takeBack(ctx, id, nonce)
+	}
+	return "", err
+}
+
+const (
+	takeBackWithin = 30 * time.Second
+	takeBackPause  = 100 * time.Millisecond
+)
+
+// takeBack undoes in the background, a bounded number at once and for a bounded time. What it cannot reach in time counts as
+// used, as after any lost response.
+func (k *Keeper) takeBack(ctx context.Context, id uuid.UUID, nonce string) {
+	select {
+	case k.takingBack <- struct{}{}:
+	default:
+		k.log.Warn("too many decisions to take back: a credential will count as used", "grant_id", id)
+		return
+	}
+	go func() {
+		defer func() { <-k.takingBack }()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackWithin)
+		defer cancel()
+		for k.register.Undo(ctx, id, nonce) != nil {
+			select {
+			case <-ctx.Done():
+				k.log.Warn("a decision could not be taken back: its credential will count as used", "grant_id", id)
+				return
+			case <-time.After(takeBackPause):
+			}
+		}
+	}()
 }
 
 const (

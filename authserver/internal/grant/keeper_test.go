@@ -563,6 +563,120 @@ func TestG8_ALedgerThatDoesNotCommitUndoesTheRotation(t *testing.T) {
 	b.alive(g.ID)
 }
 
+func TestG8_ARedisThatHangsAndComesBackHarmsNoHonestClient(t *testing.T) {
+	b := newBench(t)
+	g, refresh := b.active()
+	_, code := b.consent()
+	if err := b.redis.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.rotate(refresh)
+	unavailable(t, "refresh", err)
+	_, err = b.redeem(code, b.terms())
+	unavailable(t, "exchange", err)
+	b.redis.Resume()
+	time.Sleep(time.Second) // less than the Retry-After of the 503
+	b.mustRotate(refresh)
+	if _, err := b.redeem(code, b.terms()); err != nil {
+		t.Errorf("the code is gone: %v", err)
+	}
+	b.alive(g.ID)
+}
+
+func TestTheLastApprovalSaysWhatIsGranted(t *testing.T) {
+	b := newBench(t)
+	g := b.pending(b.app)
+	g.Permissions = perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite)
+	if _, err := b.keeper.Open(t.Context(), g, b.terms()); err != nil {
+		t.Fatal(err)
+	}
+	g.Permissions = perm.NewSet(perm.ProgrammesRead)
+	code, err := b.keeper.Open(t.Context(), g, b.terms())
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued, err := b.redeem(code, b.terms())
+	if err != nil || issued.Grant.Permissions.Scope() != "programmes:read:programmes" {
+		t.Errorf("granted %s %v", issued.Grant.Permissions.Scope(), err)
+	}
+}
+
+func TestG1_ApprovedTwiceAtOnceAReuseStillRevokes(t *testing.T) {
+	b := newBench(t)
+	for range 20 {
+		g := b.pending(b.app)
+		codes := make([]credential.Secret, 2)
+		var wg sync.WaitGroup
+		for i := range codes {
+			wg.Go(func() {
+				var err error
+				if codes[i], err = b.keeper.Open(context.Background(), g, b.terms()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		redeemed := 0
+		for _, code := range codes {
+			if _, err := b.redeem(code, b.terms()); err != nil {
+				continue
+			}
+			redeemed++
+			_, err := b.redeem(code, b.terms())
+			b.refused("reuse", err)
+			b.dead(g.ID, grant.CodeReused)
+		}
+		if redeemed != 1 {
+			t.Errorf("%d of two codes redeemed", redeemed)
+		}
+	}
+}
+
+// The window is opened by a lock that keeps the first redemption from committing while Redis goes back in time.
+func TestG1_AConfidentialCodeIsRedeemedOnceThoughRedisGoesBack(t *testing.T) {
+	b := newBench(t)
+	b.app, _ = b.world.Confidential(perm.ProgrammesRead)
+	g, code := b.consent()
+	key := "g:{" + g.ID.String() + "}"
+	older, err := b.rdb.Dump(t.Context(), key).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := b.world.Owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lock.Exec(t.Context(), `select from account.grants where id = $1 for update`, g.ID); err != nil {
+		t.Fatal(err)
+	}
+	outcomes := make(chan error, 2)
+	redeem := func() { _, err := b.redeem(code, b.terms()); outcomes <- err }
+	go redeem()
+	for b.rdb.HGet(t.Context(), key, "st").Val() != "active" {
+		time.Sleep(time.Millisecond)
+	}
+	if err := b.rdb.RestoreReplace(t.Context(), key, 0, older).Err(); err != nil {
+		t.Fatal(err)
+	}
+	go redeem()
+	for b.rdb.HGet(t.Context(), key, "st").Val() != "active" {
+		time.Sleep(time.Millisecond)
+	}
+	if err := lock.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	won := 0
+	for range 2 {
+		if <-outcomes == nil {
+			won++
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d redemptions", won)
+	}
+	b.dead(g.ID, grant.CodeReused)
+}
+
 func TestG9_ARevocationThatCannotBeCommittedIsNotAnswered(t *testing.T) {
 	b := newBench(t)
 	g, first := b.active()

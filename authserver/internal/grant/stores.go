@@ -12,7 +12,7 @@ import (
 // the caller's fault (503).
 var ErrUnavailable = errors.New("a store does not answer")
 
-// ErrNotCommitted, beside ErrUnavailable, says that the Ledger certainly did not commit.
+// ErrNotCommitted, beside ErrUnavailable, says that the store certainly changed nothing.
 var ErrNotCommitted = errors.New("not committed")
 
 // A Fence is what the Ledger said to an advance.
@@ -25,16 +25,26 @@ const (
 	Overtaken
 )
 
+// Opened is what the Ledger made of an approval.
+type Opened struct {
+	State    State // other than Pending: the consent was used already
+	Approval int   // 1 for the first; a later one's code replaces an earlier one's
+}
+
+// An Attempt is one redemption. No two have the same Hash: that of the first refresh token, or, where there is none, of a nonce.
+// Binding is that of the code which is redeemed, so that its reuse can be proven by the Ledger alone.
+type Attempt struct{ Hash, Binding []byte }
+
 // A Ledger is the truth about grants, in Postgres. Its errors wrap ErrUnavailable; those of Advance and Activate also
 // ErrNotCommitted where that is certain.
 type Ledger interface {
 	// Facts reads, in one statement, the client, the grant and the standing of its user. A zero grant id reads the
 	// client alone. What does not exist is nil.
 	Facts(ctx context.Context, clientID, grantID uuid.UUID) (Facts, error)
-	// Open inserts a pending grant, or gives the pending one of the same id a new code. It returns the state found.
-	Open(ctx context.Context, g Grant) (State, error)
-	// Activate moves a pending grant to generation 1 with hash. It is idempotent: the same hash passes again.
-	Activate(ctx context.Context, id uuid.UUID, hash []byte) (Fence, error)
+	// Open inserts a pending grant, or gives the pending one of the same id a new code and what was approved with it.
+	Open(ctx context.Context, g Grant) (Opened, error)
+	// Activate moves a pending grant to generation 1. It is idempotent: the same attempt passes again.
+	Activate(ctx context.Context, id uuid.UUID, attempt Attempt) (Fence, error)
 	// Advance moves an active grant to generation with hash, from any smaller one. It is idempotent likewise.
 	Advance(ctx context.Context, id uuid.UUID, generation uint32, hash []byte) (Fence, error)
 	// Revoke ends the grant, durably, with its audit event; a grant that has ended keeps its first reason.
@@ -60,6 +70,7 @@ const (
 	WrongURI Word = "redirect"
 	WrongPKC Word = "verifier"
 	WrongRes Word = "resource"
+	Late     Word = "late"  // undone before it arrived
 	NotYours Word = "taken" // issue: the code was redeemed, or the grant has ended
 )
 
@@ -72,11 +83,13 @@ type CodeTerms struct {
 }
 
 // A Register decides races over grants, in Redis, one script a decision. Its errors wrap ErrUnavailable. A call with
-// the nonce of an earlier one gets the earlier answer (G8).
+// the nonce of an earlier one gets the earlier answer (G8). Where it is certain that nothing was sent, they also wrap
+// ErrNotCommitted.
 type Register interface {
-	Issue(ctx context.Context, id uuid.UUID, codeHash []byte, terms CodeTerms, ends time.Time) (Word, error)
+	Issue(ctx context.Context, id uuid.UUID, approval int, codeHash []byte, terms CodeTerms, ends time.Time) (Word, error)
 	Exchange(ctx context.Context, id uuid.UUID, nonce string, codeHash []byte, terms CodeTerms, refreshHash []byte) (Word, error)
 	Rotate(ctx context.Context, nonce string, old Token, clientID uuid.UUID, resource string, next []byte) (Word, error)
+	// Undo takes back what the call with this nonce decided; one that arrives later decides nothing any more.
 	Undo(ctx context.Context, id uuid.UUID, nonce string) error
 	Revoke(ctx context.Context, id uuid.UUID, reason Reason, ends time.Time) error
 	Repair(ctx context.Context, g Grant) error

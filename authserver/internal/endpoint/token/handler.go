@@ -110,7 +110,7 @@ func Refuse(w http.ResponseWriter, r *http.Request, err error, log *slog.Logger)
 		apierr.Write(w, apierr.Flat, shaped)
 	case errors.Is(err, grant.ErrUnavailable):
 		log.Error("a store does not answer", "request_id", web.RequestID(r.Context()), "error", err)
-		apierr.Write(w, apierr.Flat, apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Nothing was changed; try again."))
+		apierr.Write(w, apierr.Flat, apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Try again."))
 	default:
 		log.Error("token request failed", "request_id", web.RequestID(r.Context()), "error", err)
 		apierr.Write(w, apierr.Flat, apierr.Of(err))

@@ -84,45 +84,46 @@ func (r *grantRow) grant() *grant.Grant {
 }
 
 // Open inserts a pending grant with its audit event, or binds the pending one of the same id to a new code.
-func (s *Store) Open(ctx context.Context, g grant.Grant) (grant.State, error) {
+func (s *Store) Open(ctx context.Context, g grant.Grant) (grant.Opened, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	rows, err := s.pool.Query(ctx, `
 with opened as (
   insert into account.grants as g (id, kind, client_id, user_id, tenant_id, permissions, resource, state, code_binding, ends_at)
   values (@id, @kind, @client, @user, @tenant, @permissions, @resource, 'pending', @binding, @ends)
-  on conflict (id) do update set code_binding = excluded.code_binding
+  on conflict (id) do update set code_binding = excluded.code_binding, permissions = excluded.permissions, ends_at = excluded.ends_at,
+    approvals = g.approvals + 1
     where g.state = 'pending' and g.user_id = excluded.user_id and g.client_id = excluded.client_id
-  returning g.state, xmax = 0 as fresh
+  returning g.state, g.approvals
 ), noted as (
   insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)
   select gen_random_uuid(), @tenant, @user, 'user:' || @user, 'grant.consented', 'grant:' || @id,
     jsonb_build_object('client_id', @client::text, 'permissions', to_jsonb(@permissions::text[]))
-  from opened where fresh
+  from opened
 )
-select state from opened
+select state, approvals from opened
 union all
-select state from account.grants where id = @id and not exists (select from opened)`,
+select state, approvals from account.grants where id = @id and not exists (select from opened)`,
 		pgx.NamedArgs{
 			"id": g.ID, "kind": g.Kind, "client": g.ClientID, "user": g.UserID, "tenant": g.TenantID,
 			"permissions": g.Permissions.Strings(), "resource": g.Resource, "binding": g.CodeBinding, "ends": g.Ends,
 		})
 	if err != nil {
-		return "", unavailable("open grant", err)
+		return grant.Opened{}, unavailable("open grant", err)
 	}
-	state, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
+	opened, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[grant.Opened])
 	if err != nil {
-		return "", unavailable("open grant", err)
+		return grant.Opened{}, unavailable("open grant", err)
 	}
-	return grant.State(state), nil
+	return opened, nil
 }
 
 // Activate moves a pending grant to generation 1. It commits durably: the use of a code must outlive a crash (G1).
-func (s *Store) Activate(ctx context.Context, id uuid.UUID, hash []byte) (grant.Fence, error) {
+func (s *Store) Activate(ctx context.Context, id uuid.UUID, attempt grant.Attempt) (grant.Fence, error) {
 	return s.advance(ctx, "activate grant", `
-update account.grants set state = 'active', generation = 1, refresh_hash = @hash, last_used_at = now()
-where id = @id and (state = 'pending' or (state = 'active' and generation = 1 and refresh_hash is not distinct from @hash))`,
-		pgx.NamedArgs{"id": id, "hash": hash})
+update account.grants set state = 'active', generation = 1, refresh_hash = @hash, code_binding = @binding, last_used_at = now()
+where id = @id and (state = 'pending' or (state = 'active' and generation = 1 and refresh_hash = @hash))`,
+		pgx.NamedArgs{"id": id, "hash": attempt.Hash, "binding": attempt.Binding})
 }
 
 // Advance moves an active grant on to generation.

@@ -41,11 +41,13 @@ func newLedger(t *testing.T) *ledger {
 
 func hash(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
 
-func (l *ledger) wantState(want grant.State) func(grant.State, error) {
-	return func(got grant.State, err error) {
+func attempt(b byte) grant.Attempt { return grant.Attempt{Hash: hash(b), Binding: hash(b + 1)} }
+
+func (l *ledger) wantState(want grant.State) func(grant.Opened, error) {
+	return func(got grant.Opened, err error) {
 		l.Helper()
-		if err != nil || got != want {
-			l.Errorf("got %q %v, want %q", got, err, want)
+		if err != nil || got.State != want {
+			l.Errorf("got %q %v, want %q", got.State, err, want)
 		}
 	}
 }
@@ -65,15 +67,19 @@ func TestOpenIsOneGrantHoweverOften(t *testing.T) {
 	again := l.grant
 	again.CodeBinding = hash(2)
 	again.Permissions = perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite)
-	l.wantState(grant.Pending)(l.Open(t.Context(), again))
-	stored, err := l.Grant(t.Context(), l.grant.ID)
-	if err != nil || !bytes.Equal(stored.CodeBinding, hash(2)) || len(stored.Permissions) != 1 {
+	again.Ends = again.Ends.Add(-time.Minute).Truncate(time.Second)
+	opened, err := l.Open(t.Context(), again)
+	if err != nil || opened.State != grant.Pending || opened.Approval != 2 {
+		t.Errorf("%+v %v", opened, err)
+	}
+	stored, err := l.Grant(t.Context(), l.grant.ID) // what was approved last, in every part
+	if err != nil || !bytes.Equal(stored.CodeBinding, hash(2)) || len(stored.Permissions) != 2 || !stored.Ends.Equal(again.Ends) {
 		t.Errorf("%+v %v", stored, err)
 	}
-	l.wantFence(grant.Passed)(l.Activate(t.Context(), l.grant.ID, hash(11)))
+	l.wantFence(grant.Passed)(l.Activate(t.Context(), l.grant.ID, attempt(11)))
 	l.wantState(grant.Active)(l.Open(t.Context(), again))
 	var events int
-	if err := l.world.Owner.QueryRow(t.Context(), `select count(*) from account.audit_events where action = 'grant.consented'`).Scan(&events); err != nil || events != 1 {
+	if err := l.world.Owner.QueryRow(t.Context(), `select count(*) from account.audit_events where action = 'grant.consented'`).Scan(&events); err != nil || events != 2 {
 		t.Errorf("%d events, %v", events, err)
 	}
 }
@@ -81,16 +87,16 @@ func TestOpenIsOneGrantHoweverOften(t *testing.T) {
 func TestTheFenceLetsEachGenerationThroughOnce(t *testing.T) {
 	l := newLedger(t)
 	ctx, id := t.Context(), l.grant.ID
-	l.wantFence(grant.Refused)(l.Activate(ctx, uuid.New(), hash(11)))
+	l.wantFence(grant.Refused)(l.Activate(ctx, uuid.New(), attempt(11)))
 	l.wantState(grant.Pending)(l.Open(ctx, l.grant))
 	l.wantFence(grant.Refused)(l.Advance(ctx, id, 2, hash(12)))
-	l.wantFence(grant.Passed)(l.Activate(ctx, id, hash(11)))
-	l.wantFence(grant.Passed)(l.Activate(ctx, id, hash(11)))  // G8: our own retry
-	l.wantFence(grant.Refused)(l.Activate(ctx, id, hash(99))) // G1: the Register forgot
+	l.wantFence(grant.Passed)(l.Activate(ctx, id, attempt(11)))
+	l.wantFence(grant.Passed)(l.Activate(ctx, id, attempt(11)))  // G8: our own retry
+	l.wantFence(grant.Refused)(l.Activate(ctx, id, attempt(99))) // G1: the Register forgot
 	l.wantFence(grant.Passed)(l.Advance(ctx, id, 2, hash(12)))
 	l.wantFence(grant.Passed)(l.Advance(ctx, id, 2, hash(12)))
 	l.wantFence(grant.Refused)(l.Advance(ctx, id, 2, hash(99))) // G2
-	l.wantFence(grant.Refused)(l.Activate(ctx, id, hash(11)))
+	l.wantFence(grant.Refused)(l.Activate(ctx, id, attempt(11)))
 	l.wantFence(grant.Passed)(l.Advance(ctx, id, 5, hash(15)))
 	l.wantFence(grant.Refused)(l.Advance(ctx, id, 4, hash(14)))
 	stored, err := l.Grant(ctx, id)
@@ -103,7 +109,7 @@ func TestG7_NothingPassesARevocationAndItsFirstReasonStays(t *testing.T) {
 	l := newLedger(t)
 	ctx, id := t.Context(), l.grant.ID
 	l.wantState(grant.Pending)(l.Open(ctx, l.grant))
-	l.wantFence(grant.Passed)(l.Activate(ctx, id, hash(11)))
+	l.wantFence(grant.Passed)(l.Activate(ctx, id, attempt(11)))
 	for _, reason := range []grant.Reason{grant.Replayed, grant.ByUser} {
 		if err := l.Revoke(ctx, id, reason, "client:x"); err != nil {
 			t.Fatal(err)
@@ -111,7 +117,7 @@ func TestG7_NothingPassesARevocationAndItsFirstReasonStays(t *testing.T) {
 	}
 	l.wantFence(grant.Overtaken)(l.Advance(ctx, id, 2, hash(12))) // revoked while this step was under way
 	l.wantFence(grant.Refused)(l.Advance(ctx, id, 5, hash(15)))
-	l.wantFence(grant.Refused)(l.Activate(ctx, id, hash(11)))
+	l.wantFence(grant.Refused)(l.Activate(ctx, id, attempt(11)))
 	l.wantState(grant.Revoked)(l.Open(ctx, l.grant))
 	stored, err := l.Grant(ctx, id)
 	if err != nil || stored.State != grant.Revoked || stored.Reason != grant.Replayed || stored.Generation != 1 {

@@ -3,7 +3,9 @@ package redis
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/google/uuid"
@@ -49,16 +51,27 @@ func NewGrants(rdb goredis.UniversalClient) *Grants {
 // whatever is wrong with Redis, it is not the caller.
 func (g *Grants) run(ctx context.Context, script *goredis.Script, id uuid.UUID, args ...any) (grant.Word, error) {
 	word, err := script.Run(ctx, g.rdb, []string{grantKey(id)}, args...).Text()
+	if err != nil && neverSent(err) {
+		return "", fmt.Errorf("%w: %w: redis: %w", grant.ErrNotCommitted, grant.ErrUnavailable, err)
+	}
 	if err != nil {
 		return "", fmt.Errorf("%w: redis: %w", grant.ErrUnavailable, err)
 	}
 	return grant.Word(word), nil
 }
 
-// Issue makes a code redeemable.
-func (g *Grants) Issue(ctx context.Context, id uuid.UUID, codeHash []byte, terms grant.CodeTerms, ends time.Time) (grant.Word, error) {
+// neverSent says whether it is certain that Redis did not get the command, or refused to run it.
+func neverSent(err error) bool {
+	var network *net.OpError
+	var refused goredis.Error
+	return errors.Is(err, goredis.ErrPoolTimeout) || errors.Is(err, goredis.ErrPoolExhausted) || errors.As(err, &refused) ||
+		(errors.As(err, &network) && network.Op == "dial")
+}
+
+// Issue makes the code of an approval redeemable. One that a later approval has overtaken changes nothing.
+func (g *Grants) Issue(ctx context.Context, id uuid.UUID, approval int, codeHash []byte, terms grant.CodeTerms, ends time.Time) (grant.Word, error) {
 	return g.run(ctx, g.issue, id, codeHash, client.CodeLife.Milliseconds(), terms.ClientID.String(), terms.RedirectURI,
-		terms.Resource, terms.Challenge, ends.UnixMilli())
+		terms.Resource, terms.Challenge, ends.UnixMilli(), approval)
 }
 
 // Exchange redeems a code. terms.Challenge is that of the verifier presented.
@@ -72,7 +85,7 @@ func (g *Grants) Rotate(ctx context.Context, nonce string, old grant.Token, clie
 	return g.run(ctx, g.rotate, old.GrantID, nonce, old.Generation, old.Hash, clientID.String(), resource, next)
 }
 
-// Undo takes back what the call with this nonce decided, if nothing has happened since.
+// Undo takes back what the call with this nonce decided, if nothing has happened since; one that is still to arrive is refused then.
 func (g *Grants) Undo(ctx context.Context, id uuid.UUID, nonce string) error {
 	_, err := g.run(ctx, g.undo, id, nonce)
 	return err

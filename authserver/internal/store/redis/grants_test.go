@@ -40,7 +40,7 @@ func (r *register) issue(code byte) {
 	r.Helper()
 	r.id = uuid.New()
 	r.terms = grant.CodeTerms{ClientID: uuid.New(), RedirectURI: "https://a.example/cb", Resource: "https://api.example/v1", Challenge: "c"}
-	r.want(grant.OK)(r.Issue(r.Context(), r.id, hash(code), r.terms, r.ends))
+	r.want(grant.OK)(r.Issue(r.Context(), r.id, 1, hash(code), r.terms, r.ends))
 }
 
 func (r *register) activate() {
@@ -85,7 +85,7 @@ func TestG1_ExchangeDecidesAlone(t *testing.T) {
 	r.want(grant.Reused)(r.exchange("g", 1, r.terms))
 	r.want(grant.Gone)(r.rotate("h", 2, 12, 13))
 	r.want(grant.Gone)(r.exchange("i", 1, r.terms))
-	r.want(grant.NotYours)(r.Issue(t.Context(), r.id, hash(3), r.terms, r.ends))
+	r.want(grant.NotYours)(r.Issue(t.Context(), r.id, 2, hash(3), r.terms, r.ends))
 }
 
 func TestG2_G3_RotateDecidesAlone(t *testing.T) {
@@ -117,7 +117,7 @@ func TestG4_TheEndIsJudgedByRedisClock(t *testing.T) {
 	r.activate()
 	time.Sleep(250 * time.Millisecond)
 	r.want(grant.Ended)(r.rotate("a", 1, 11, 12))
-	r.want(grant.Ended)(r.Issue(t.Context(), uuid.New(), hash(1), r.terms, r.ends))
+	r.want(grant.Ended)(r.Issue(t.Context(), uuid.New(), 1, hash(1), r.terms, r.ends))
 }
 
 func TestG7_ATombstoneOutlivesEveryOtherCall(t *testing.T) {
@@ -162,6 +162,43 @@ func TestUndoTakesBackItsOwnDecisionAlone(t *testing.T) {
 	r.want(grant.OK)(r.exchange("f", 1, r.terms))
 	undo("f")
 	r.want(grant.OK)(r.exchange("g", 1, r.terms))
+}
+
+func TestACallThatIsUndoneBeforeItArrivesDecidesNothing(t *testing.T) {
+	r := newRegister(t)
+	r.activate()
+	for _, nonce := range []string{"one-that-hung", "another"} {
+		if err := r.Undo(t.Context(), r.id, nonce); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.want(grant.Late)(r.rotate("one-that-hung", 1, 11, 12))
+	r.want(grant.Late)(r.rotate("another", 1, 11, 12))
+	r.want(grant.OK)(r.rotate("a retry", 1, 11, 13))
+	r.want(grant.Late)(r.rotate("another", 1, 11, 12)) // and it is no replay either
+	r.want(grant.OK)(r.rotate("next", 2, 13, 14))
+	r.issue(1)
+	if err := r.Undo(t.Context(), r.id, "hung"); err != nil {
+		t.Fatal(err)
+	}
+	r.want(grant.Late)(r.exchange("hung", 1, r.terms))
+	r.want(grant.OK)(r.exchange("a retry", 1, r.terms))
+}
+
+func TestTheLastApprovalsCodeCountsInWhateverOrderTheyArrive(t *testing.T) {
+	r := newRegister(t)
+	r.issue(1)
+	r.want(grant.OK)(r.Issue(t.Context(), r.id, 3, hash(3), r.terms, r.ends))
+	r.want(grant.OK)(r.Issue(t.Context(), r.id, 2, hash(2), r.terms, r.ends))
+	r.want(grant.Replaced)(r.exchange("a", 2, r.terms))
+	wrong := r.terms
+	wrong.RedirectURI += "x"
+	for range 4 {
+		r.want(grant.WrongURI)(r.exchange("b", 3, wrong))
+	}
+	r.want(grant.OK)(r.Issue(t.Context(), r.id, 4, hash(4), r.terms, r.ends))
+	r.want(grant.WrongURI)(r.exchange("c", 4, wrong)) // the tries were those of another code
+	r.want(grant.OK)(r.exchange("d", 4, r.terms))
 }
 
 func TestRepairOnlyEverGoesForward(t *testing.T) {

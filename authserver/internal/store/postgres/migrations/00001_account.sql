@@ -131,6 +131,7 @@ create table account.grants (
   state text not null check (state in ('pending', 'active', 'revoked')),
   generation integer not null default 0,
   refresh_hash bytea,
+  approvals integer not null default 1, -- of this one consent: the last one's code counts
   code_binding bytea, -- one hash over the code, its redirect URI and its challenge: tells a reuse from a guess
   created_at timestamptz not null default now(),
   last_used_at timestamptz,
