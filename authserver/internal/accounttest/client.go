@@ -32,7 +32,7 @@ func (a Answer) Text(name string) string {
 	return text
 }
 
-// Send sends a request to a path of the site. Each header is a name and a value.
+// Send sends a request to a path of the site, and follows no redirect. Each header is a name and a value.
 func (s *Site) Send(method, path, body string, headers ...string) Answer {
 	s.t.Helper()
 	request, err := http.NewRequestWithContext(s.t.Context(), method, s.URL+path, strings.NewReader(body))
@@ -40,7 +40,8 @@ func (s *Site) Send(method, path, body string, headers ...string) Answer {
 	for i := 0; i+1 < len(headers); i += 2 {
 		request.Header.Add(headers[i], headers[i+1])
 	}
-	response, err := http.DefaultClient.Do(request)
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	response, err := client.Do(request)
 	s.must(err)
 	defer func() { _ = response.Body.Close() }()
 	content, err := io.ReadAll(response.Body)

@@ -68,11 +68,14 @@ func TestOneIsReadAsItIsStored(t *testing.T) {
 func TestAnUnknownClientIs404(t *testing.T) {
 	b := newBench(t)
 	_, other := b.elsewhere()
+	foreignConnector := b.World.Connector(accounttest.MCP, perm.ProgrammesRead).ID.String()
+	b.World.Exec(`update account.oauth_clients set tenant_id = $2 where id = $1`, foreignConnector, b.World.Tenant("Elsewhere too"))
 	service := b.Service().ID.String()
 	deleted := b.registered(confidential(nil)).Text("clientId")
 	b.send("DELETE", b.path()+"/"+deleted, "")
 	for what, id := range map[string]string{
 		"unknown": uuid.NewString(), "no UUID": "app", "of another workspace": other, "a service": service, "deleted": deleted,
+		"another workspace's connector": foreignConnector,
 	} {
 		for method, path := range map[string]string{"GET": "/" + id, "DELETE": "/" + id, "POST": "/" + id + "/secret"} {
 			b.refused(what+" "+method, b.send(method, b.path()+path, ""), 404, "not_found")

@@ -92,6 +92,8 @@ func TestABadRegistrationIs400(t *testing.T) {
 		"an unknown platform":        {connector(fields{"connectorPlatform": "other"}), metadata},
 		"a platform in another case": {connector(fields{"connectorPlatform": "Claude"}), metadata},
 		"an empty platform":          {connector(fields{"connectorPlatform": ""}), metadata},
+		"an empty resource":          {confidential(fields{"resource": ""}), metadata},
+		"an empty method":            {confidential(fields{"tokenEndpointAuthMethod": ""}), metadata},
 		"a platform alone":           {connector(fields{"resource": nil}), metadata},
 		"a resource alone":           {connector(fields{"connectorPlatform": nil}), metadata},
 		"another resource":           {connector(fields{"resource": "https://api.example.org"}), metadata},
@@ -122,8 +124,10 @@ func TestABadRegistrationIs400(t *testing.T) {
 		b.refused(what, b.send("POST", b.path(), c.body), 400, c.code)
 	}
 	b.refused("no body", b.send("POST", b.path(), ""), 400, metadata)
-	form := b.Send("POST", b.path(), "name=x", append(accounttest.Bearer(b.token), "Content-Type", "application/x-www-form-urlencoded")...)
-	b.refused("a form", form, 400, metadata)
+	for _, contentType := range []string{"application/x-www-form-urlencoded", "text/plain", ""} {
+		answer := b.Send("POST", b.path(), confidential(nil), append(accounttest.Bearer(b.token), "Content-Type", contentType)...)
+		b.refused("JSON that says it is "+contentType, answer, 400, metadata)
+	}
 	if n := b.Count(`select count(*) from account.oauth_clients`); n != 0 {
 		t.Errorf("%d clients were registered", n)
 	}
