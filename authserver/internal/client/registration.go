@@ -3,8 +3,8 @@ package client
 import (
 	"slices"
 	"strings"
-	"unicode"
 
+	"github.com/almonerhq/almoner/authserver/internal/label"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -30,13 +30,11 @@ func (r *Refusal) Error() string { return r.Message }
 // Platforms are the values of connectorPlatform.
 var platforms = []string{"claude", "chatgpt"}
 
-const maxNameLength = 100
-
 // Accept returns the client that the registration describes, without identifier, workspace and secret, or a *Refusal.
 // resources are the deployment's resource identifiers.
 func (r Registration) Accept(resources []string) (Client, error) {
 	c := Client{Kind: Confidential, Name: strings.TrimSpace(r.Name), Platform: r.Platform, Resource: r.Resource, Redirects: r.Redirects}
-	if !presentable(c.Name) {
+	if !label.Presentable(c.Name) {
 		return Client{}, &Refusal{Field: "name", Message: "Give the application a name of 1 to 100 printable characters."}
 	}
 	if r.Platform != "" || r.Resource != "" {
@@ -99,12 +97,4 @@ func (r Registration) authMethod(c *Client, _ []string) error {
 		return &Refusal{Field: "tokenEndpointAuthMethod", Message: "tokenEndpointAuthMethod is client_secret_json, client_secret_post or client_secret_basic."}
 	}
 	return nil
-}
-
-// presentable says whether a text can stand as a name on a page: 1 to 100 characters that are seen, a letter or digit among
-// them, and none that is invisible, turns the direction or passes for nothing.
-func presentable(name string) bool {
-	unseen := func(r rune) bool { return !unicode.IsGraphic(r) || unicode.Is(unicode.Cf, r) || r == unicode.ReplacementChar }
-	spoken := func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }
-	return len([]rune(name)) <= maxNameLength && strings.ContainsFunc(name, spoken) && !strings.ContainsFunc(name, unseen)
 }

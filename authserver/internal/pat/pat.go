@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/label"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -59,13 +60,11 @@ type Refusal struct{ Field, Message string }
 
 func (r *Refusal) Error() string { return r.Message }
 
-const maxNameLength = 100
-
 // Accept returns the token that is asked for, without identifier, user and workspace, or a *Refusal. held is what the user
 // holds in the workspace now.
 func (r Request) Accept(held perm.Set, now time.Time) (Token, error) {
 	name := strings.TrimSpace(r.Name)
-	if name == "" || len([]rune(name)) > maxNameLength || strings.ContainsFunc(name, unprintable) {
+	if !label.Presentable(name) {
 		return Token{}, &Refusal{"name", "Give the token a name of 1 to 100 characters, such as the system that will use it."}
 	}
 	if !slices.Contains(Lifetimes(), r.Days) {
@@ -79,8 +78,4 @@ func (r Request) Accept(held perm.Set, now time.Time) (Token, error) {
 		return Token{}, &Refusal{"permissions", "You can only give permissions that you hold yourself in this workspace."}
 	}
 	return Token{Name: name, Permissions: wanted, Expires: now.Add(time.Duration(r.Days) * 24 * time.Hour)}, nil
-}
-
-func unprintable(r rune) bool {
-	return r < ' ' || r == 0x7f || (r >= 0x202a && r <= 0x202e) || (r >= 0x2066 && r <= 0x2069) || r == 0xfffd
 }

@@ -85,6 +85,9 @@ func judgePhone(text string) string {
 	return ""
 }
 
+// maxPower bounds the exponent of a number: Postgres keeps none beyond some thousands, not even that of nothing.
+const maxPower = 400
+
 // readNumber keeps the spelling, so that no digit is lost to rounding.
 func readNumber(raw json.RawMessage) (any, string) {
 	const message = "Please give a number."
@@ -92,7 +95,9 @@ func readNumber(raw json.RawMessage) (any, string) {
 	if raw[0] == '"' || len(raw) > maxNumber || json.Unmarshal(raw, &number) != nil {
 		return nil, message
 	}
-	if _, err := strconv.ParseFloat(number.String(), 64); err != nil { // too large for any number of ours
+	_, exponent, _ := strings.Cut(strings.ToLower(number.String()), "e")
+	power, _ := strconv.Atoi(exponent) // the bounds of an int, where it is beyond them
+	if _, err := strconv.ParseFloat(number.String(), 64); err != nil || power < -maxPower || power > maxPower {
 		return nil, message
 	}
 	return number, ""

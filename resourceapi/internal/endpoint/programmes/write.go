@@ -45,7 +45,7 @@ func (e *Endpoint) write(limit int64, decode decoder) http.Handler {
 		if err != nil {
 			return err
 		}
-		scope := idempotency.Scope{Tenant: caller.Tenant, User: caller.User, Route: r.Method + " " + r.URL.Path}
+		scope := idempotency.Scope{Tenant: caller.Tenant, User: caller.User, Route: r.Method + " " + r.URL.EscapedPath()}
 		key, err := idempotency.ReadKey(r.Header, scope, content)
 		if err != nil {
 			return err
