@@ -130,3 +130,13 @@ func TestManyRequestsWithOneKeyHaveOneEffect(t *testing.T) {
 		}
 	}
 }
+
+func TestAPathThatIsNoTextIsUnknownWithAKeyToo(t *testing.T) {
+	s := newService(t)
+	_, h := s.editor()
+	for _, id := range []string{"%00", "%ff", "%0a"} {
+		keyed := h.with("Idempotency-Key", uuid.NewString())
+		s.do("POST", listPath+"/"+id+"/transitions", keyed, `{"to":"active"}`).expect(t, 404, "NOT_FOUND", "")
+		s.do("PATCH", listPath+"/"+id, keyed, `{"name":"x"}`).expect(t, 404, "NOT_FOUND", "")
+	}
+}
