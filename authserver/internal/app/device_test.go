@@ -24,7 +24,7 @@ type device struct {
 
 func newDevice(s *site) *device {
 	return &device{
-		t: s.t, site: s, authenticator: virtualwebauthn.NewAuthenticator(), key: virtualwebauthn.NewCredential(virtualwebauthn.KeyTypeEC2),
+		t: s.t, site: s, authenticator: virtualwebauthn.NewAuthenticator(), key: newPasskey(),
 		party: virtualwebauthn.RelyingParty{ID: "localhost", Name: "Almoner", Origin: s.url},
 	}
 }
@@ -87,4 +87,15 @@ func idOf(s *site, d *device) string {
 	var id string
 	s.must(s.world.Owner.QueryRow(s.t.Context(), `select id::text from account.passkeys where credential_id = $1`, d.key.ID).Scan(&id))
 	return id
+}
+
+// newPasskey is a credential whose public key is spelled in full. The library leaves out leading zeros of a coordinate, which one
+// key in 128 has, and which no real authenticator does.
+func newPasskey() virtualwebauthn.Credential {
+	const inFull = 77 // bytes of COSE for two coordinates of 32
+	for {
+		if c := virtualwebauthn.NewCredential(virtualwebauthn.KeyTypeEC2); len(c.Key.AttestationData()) == inFull {
+			return c
+		}
+	}
 }

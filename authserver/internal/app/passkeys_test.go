@@ -161,7 +161,7 @@ func TestAChallengeOfOnePurposeIsNoneOfAnother(t *testing.T) {
 	}
 	proof, err := virtualwebauthn.ParseAssertionOptions(options(t, b, "/login/again/passkey/options"))
 	s.must(err)
-	made := virtualwebauthn.CreateAttestationResponse(d.party, d.authenticator, virtualwebauthn.NewCredential(virtualwebauthn.KeyTypeEC2),
+	made := virtualwebauthn.CreateAttestationResponse(d.party, d.authenticator, newPasskey(),
 		virtualwebauthn.AttestationOptions{Challenge: proof.Challenge, RelyingPartyID: "localhost"})
 	if page := b.Post("/settings/passkeys", url.Values{"name": {"x"}, "credential": {made}}); page.Status != http.StatusBadRequest {
 		t.Errorf("a challenge for a new proof makes a passkey: %d", page.Status)
@@ -184,7 +184,7 @@ func TestAnAnswerThatIsNotQuiteRightIsRefused(t *testing.T) {
 		"user not present":      func(d *device) { d.authenticator.Options.UserNotPresent = true },
 		"nobody's handle":       func(d *device) { d.authenticator.Options.UserHandle = []byte("somebody else") },
 		"no handle":             func(d *device) { d.authenticator.Options.UserHandle = nil },
-		"another key":           func(d *device) { d.key.Key = virtualwebauthn.NewCredential(virtualwebauthn.KeyTypeEC2).Key },
+		"another key":           func(d *device) { d.key.Key = newPasskey().Key },
 		"unknown credential":    func(d *device) { d.key.ID = []byte("unknown") },
 		"backup flag turned":    func(d *device) { d.authenticator.Options.BackupEligible = true },
 	} {
