@@ -206,7 +206,12 @@ func TestTheFirstProblemIsOneLine(t *testing.T) {
 		port, err := portFrom(value)
 		if err == nil {
 			t.Setenv("PORT", value)
-			t.Setenv("ALMONER_HOME", t.TempDir())
+			home, makeErr := localstore.TempDir("almoner-run-") // reachable: else a place for stores is made elsewhere
+			if makeErr != nil {
+				t.Fatal(makeErr)
+			}
+			t.Cleanup(func() { _ = os.RemoveAll(home) })
+			t.Setenv("ALMONER_HOME", home)
 			t.Setenv("MAKELEVEL", "")
 			err = run(t.Context(), "/nowhere")
 		}
