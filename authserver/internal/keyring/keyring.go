@@ -49,6 +49,9 @@ type StoredKey struct {
 type Store interface {
 	// SigningKeys returns every key that is not removed.
 	SigningKeys(ctx context.Context) ([]StoredKey, error)
+	// ChangeSigningKeys runs decide under a lock with every key that is not removed, and applies the change with its events, or
+	// nothing.
+	ChangeSigningKeys(ctx context.Context, decide Decision) error
 	// AddSigningKeys runs make under a lock with the keys that there are, and inserts what it returns.
 	AddSigningKeys(ctx context.Context, make func(have []StoredKey) ([]StoredKey, error)) error
 }
@@ -66,6 +69,7 @@ type snapshot struct {
 type Ring struct {
 	store  Store
 	box    *seal.Box
+	maxAge time.Duration
 	loaded atomic.Pointer[snapshot]
 }
 
@@ -78,31 +82,45 @@ func New(store Store, keys seal.Keys) (*Ring, error) {
 	return &Ring{store: store, box: box}, nil
 }
 
+// RotateAfter makes Keep rotate the current key once it has signed for age; 0, as at first, is never. Call it before Keep.
+func (r *Ring) RotateAfter(age time.Duration) { r.maxAge = age }
+
 // Load reads the keys, and makes the first ones where there are none.
 func (r *Ring) Load(ctx context.Context) error {
+	_, err := r.load(ctx)
+	return err
+}
+
+func (r *Ring) load(ctx context.Context) ([]StoredKey, error) {
 	stored, err := r.store.SigningKeys(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !complete(stored) {
 		if err := r.store.AddSigningKeys(ctx, r.missing); err != nil {
-			return err
+			return nil, err
 		}
 		if stored, err = r.store.SigningKeys(ctx); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return r.adopt(stored)
+	return stored, r.adopt(stored)
 }
 
-const reloadEvery = 5 * time.Second
+// reloadEvery lets a process notice within five seconds what another did, with time for a slow answer.
+const reloadEvery = 3 * time.Second
 
-// Keep loads the keys again and again until ctx ends. What was loaded stays in use while the store does not answer.
+// Keep loads the keys again and again until ctx ends, and does what time asks for. What was loaded stays in use while the
+// store does not answer.
 func (r *Ring) Keep(ctx context.Context, log *slog.Logger) {
 	ticker := time.NewTicker(reloadEvery)
 	defer ticker.Stop()
 	for {
-		if err := r.Load(ctx); err != nil && ctx.Err() == nil {
+		stored, err := r.load(ctx)
+		if err == nil && r.due(stored, time.Now()) {
+			err = r.tend(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
 			log.Warn("the signing keys could not be read again", "error", err)
 		}
 		select {
@@ -150,9 +168,9 @@ func (r *Ring) adopt(stored []StoredKey) error {
 		if k.State != Current {
 			continue
 		}
-		raw, err := r.box.OpenBytes(k.Sealed)
+		raw, err := r.open(k)
 		if err != nil {
-			return fmt.Errorf("signing key %s was sealed under a key that ALMONER_KEYS does not hold: %w", k.KID, err)
+			return err
 		}
 		if next.signing, err = jwk.ParseKey(raw); err != nil {
 			return fmt.Errorf("signing key %s: %w", k.KID, err)
@@ -167,6 +185,15 @@ func (r *Ring) adopt(stored []StoredKey) error {
 	}
 	r.loaded.Store(next)
 	return nil
+}
+
+// open returns a key's private half.
+func (r *Ring) open(k StoredKey) ([]byte, error) {
+	raw, err := r.box.OpenBytes(k.Sealed)
+	if err != nil {
+		return nil, fmt.Errorf("signing key %s was sealed under a key that ALMONER_KEYS does not hold: %w", k.KID, err)
+	}
+	return raw, nil
 }
 
 func complete(keys []StoredKey) bool {

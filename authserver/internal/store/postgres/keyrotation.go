@@ -1,0 +1,79 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/keyring"
+)
+
+// A private half is erased with the move that ends its signing.
+const moveKey = `update account.signing_keys set state = @to,
+  activated_at = case when @to = 'current' then now() else activated_at end,
+  retired_at = case when @to = 'retired' then now() else retired_at end,
+  private_sealed = case when @to in ('retired', 'removed') then '' else private_sealed end
+where kid = @kid`
+
+// ChangeSigningKeys lets one process at a time see the keys there are, decide, and change them with the events, or nothing. The
+// error of decide is returned as it is; all others wrap grant.ErrUnavailable.
+func (s *Store) ChangeSigningKeys(ctx context.Context, decide keyring.Decision) error {
+	var undecided error
+	err := s.atomically(ctx, "change signing keys", func(tx pgx.Tx) error {
+		var change keyring.Change
+		now, have, err := lockKeys(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if change, undecided = decide(now, have); undecided != nil {
+			return undecided
+		}
+		return applyKeyChange(ctx, tx, change)
+	})
+	if undecided != nil {
+		return undecided
+	}
+	return err
+}
+
+func lockKeys(ctx context.Context, tx pgx.Tx) (now time.Time, have []keyring.StoredKey, err error) {
+	if _, err := tx.Exec(ctx, `lock table account.signing_keys in share row exclusive mode`); err != nil {
+		return time.Time{}, nil, err
+	}
+	if err := tx.QueryRow(ctx, `select now()`).Scan(&now); err != nil {
+		return time.Time{}, nil, err
+	}
+	rows, err := tx.Query(ctx, selectKeys)
+	if err != nil {
+		return time.Time{}, nil, err
+	}
+	have, err = pgx.CollectRows(rows, scanKey)
+	return now, have, err
+}
+
+func applyKeyChange(ctx context.Context, tx pgx.Tx, change keyring.Change) error {
+	for _, move := range change.Moves {
+		if _, err := tx.Exec(ctx, moveKey, pgx.NamedArgs{"kid": move.KID, "to": string(move.To)}); err != nil {
+			return err
+		}
+	}
+	for _, k := range change.Reseals {
+		if _, err := tx.Exec(ctx, `update account.signing_keys set private_sealed = $2 where kid = $1`, k.KID, k.Sealed); err != nil {
+			return err
+		}
+	}
+	for _, k := range change.Adds {
+		_, err := tx.Exec(ctx, `insert into account.signing_keys (kid, public_jwk, private_sealed, state) values ($1, $2, $3, $4)`,
+			k.KID, k.Public, k.Sealed, string(k.State))
+		if err != nil {
+			return err
+		}
+	}
+	for _, event := range change.Events {
+		if err := record(ctx, tx, event); err != nil {
+			return err
+		}
+	}
+	return nil
+}
