@@ -58,6 +58,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
+	ring.RotateAfter(c.KeyMaxAge)
 	mint, err := grant.NewMint(keys)
 	if err != nil {
 		return nil, err

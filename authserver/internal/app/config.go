@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/seal"
@@ -19,6 +20,7 @@ type Config struct {
 	DatabaseURL          credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty" doc:"PostgreSQL, as a member of the role almoner_authserver; for migrate, as the owner of the database."`
 	RedisURL             credential.Secret `env:"ALMONER_REDIS_URL,required,notEmpty" doc:"Redis 7 or newer, with AOF and maxmemory-policy noeviction."`
 	Keys                 credential.Secret `env:"ALMONER_KEYS,required,notEmpty" doc:"Keys of 32 bytes in base64url, newest first, separated by commas. They protect codes, refresh tokens, tickets and signing keys."`
+	KeyMaxAge            time.Duration     `env:"ALMONER_KEY_MAX_AGE" envDefault:"720h" doc:"How long a key signs access tokens before the next one does: 1h or longer, or 0 for as long as nobody rotates it."`
 	TrustedProxies       string            `env:"ALMONER_TRUSTED_PROXIES" doc:"Address ranges whose X-Forwarded-For is believed, separated by commas."`
 	Passkeys             bool              `env:"ALMONER_PASSKEYS" envDefault:"false" doc:"true: people may sign in by passkeys, on the host of ALMONER_APP_URL."`
 	UpstreamIssuer       string            `env:"ALMONER_UPSTREAM_ISSUER" doc:"Issuer of an OpenID Connect provider at which people may sign in, to the letter."`
@@ -27,6 +29,9 @@ type Config struct {
 	UpstreamName         string            `env:"ALMONER_UPSTREAM_NAME" envDefault:"your organisation" doc:"What people call the provider: the button says Continue with it."`
 	LogLevel             string            `env:"ALMONER_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
 }
+
+// minKeyAge lets every verifier learn of the next key before it signs.
+const minKeyAge = time.Hour
 
 // Check reports what the types alone cannot.
 func (c *Config) Check() []error {
@@ -38,6 +43,9 @@ func (c *Config) Check() []error {
 	}
 	if _, err := seal.ParseKeys(c.Keys); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("ALMONER_KEYS: %w", err))
+	}
+	if c.KeyMaxAge != 0 && c.KeyMaxAge < minKeyAge {
+		mistakes = append(mistakes, errors.New("ALMONER_KEY_MAX_AGE is 1h or longer, or 0"))
 	}
 	if _, err := web.ParseProxies(c.TrustedProxies); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("ALMONER_TRUSTED_PROXIES: %w", err))
