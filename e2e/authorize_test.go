@@ -92,6 +92,7 @@ func connectorMistakes(q url.Values, otherResource string) map[string]mistake {
 		"response_type capitals": is(change(q, "response_type", "CODE"), "unsupported_response_type"),
 		// "required", and "any response_type but code": the contract leaves open which of the two a missing one is.
 		"response_type missing": is(change(q, "response_type"), "invalid_request", "unsupported_response_type"),
+		"no PKCE at all":        is(change(change(q, "code_challenge"), "code_challenge_method"), "invalid_request"),
 		"challenge missing":     is(change(q, "code_challenge"), "invalid_request"),
 		"challenge empty":       is(change(q, "code_challenge", ""), "invalid_request"),
 		"challenge short":       is(change(q, "code_challenge", "abc"), "invalid_request"),
