@@ -16,9 +16,10 @@ import (
 )
 
 type commands struct {
-	Serve       serve       `cmd:"" help:"Serve until SIGTERM or SIGINT."`
-	Migrate     migrate     `cmd:"" help:"Bring the database schema up to date. ALMONER_DATABASE_URL names the owner."`
-	CheckConfig checkConfig `cmd:"" help:"Say what is configured, secrets redacted, and every mistake in it."`
+	Serve       serve         `cmd:"" help:"Serve until SIGTERM or SIGINT."`
+	Migrate     migrate       `cmd:"" help:"Bring the database schema up to date. ALMONER_DATABASE_URL names the owner."`
+	CheckConfig checkConfig   `cmd:"" help:"Say what is configured, secrets redacted, and every mistake in it."`
+	Admin       adminCommands `cmd:"" help:"What an operator may do: workspaces, users, members, clients, keys, grants."`
 }
 
 type serve struct{}

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/base64"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -63,6 +64,7 @@ type Site struct {
 	URL    string
 	Log    *Log
 	Uses   *Uses
+	Keys   credential.Secret // as ALMONER_KEYS has them
 
 	mu    sync.Mutex
 	shift time.Duration
@@ -133,6 +135,7 @@ func (s *Site) open(log *slog.Logger) {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails (crypto/rand)
 	keys := seal.Keys{key}
+	s.Keys = credential.Secret(base64.RawURLEncoding.EncodeToString(key))
 	rdb, err := redis.Connect(credential.Secret(s.Redis.URL))
 	s.must(err)
 	s.t.Cleanup(func() { _ = rdb.Close() })

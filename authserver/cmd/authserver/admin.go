@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+
+	"github.com/almonerhq/almoner/authserver/internal/admin"
+	"github.com/almonerhq/almoner/authserver/internal/app"
+)
+
+// adminCommands are what an operator may do. Each works on the database that ALMONER_DATABASE_URL names; where ALMONER_REDIS_URL is
+// set, Redis is told of what ended; keys rotate, remove and reseal need ALMONER_KEYS.
+type adminCommands struct {
+	JSON bool `name:"json" help:"Write JSON."`
+
+	Organisations struct {
+		Add  organisationsAdd  `cmd:"" help:"Add an organisation."`
+		List organisationsList `cmd:"" help:"List the organisations."`
+	} `cmd:"" help:"Organisations."`
+	Tenants struct {
+		Add  tenantsAdd  `cmd:"" help:"Add a workspace to an organisation."`
+		List tenantsList `cmd:"" help:"List the workspaces, their modules and features."`
+	} `cmd:"" help:"Tenants: the workspaces of organisations."`
+	Modules struct {
+		Set modulesSet `cmd:"" help:"Enable, disable, provision or unprovision a module of a workspace."`
+	} `cmd:"" help:"Modules of a workspace."`
+	Features struct {
+		Set featuresSet `cmd:"" help:"Switch a feature of a workspace on or off."`
+	} `cmd:"" help:"Features of a workspace."`
+	Users   userCommands   `cmd:"" help:"Users."`
+	Members memberCommands `cmd:"" help:"Who works in a workspace, and what they may do there."`
+	Clients struct {
+		AddService clientsAddService `cmd:"" help:"Register an internal service, which may introspect tokens. Its secret is shown once."`
+		List       clientsList       `cmd:"" help:"List the clients."`
+		Delete     clientsDelete     `cmd:"" help:"Delete a client and revoke its grants."`
+	} `cmd:"" help:"OAuth clients."`
+	Keys   keyCommands   `cmd:"" help:"Keys that sign access tokens."`
+	Grants grantCommands `cmd:"" help:"Grants: what users consented to."`
+}
+
+// carryOut runs one command at the desk, and prints what it says.
+func (a *adminCommands) carryOut(ctx context.Context, command func(*admin.Desk) (admin.Result, error)) error {
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	desk, done, err := app.Admin(ctx, os.Environ(), log)
+	if err != nil {
+		return err
+	}
+	defer done()
+	result, err := command(desk)
+	if err != nil {
+		return err
+	}
+	return admin.Print(os.Stdout, a.JSON, result)
+}
+
+type organisationsAdd struct {
+	Name string `arg:"" help:"Its name."`
+}
+
+func (c organisationsAdd) Run(ctx context.Context, a *adminCommands) error {
+	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.AddOrganisation(ctx, c.Name) })
+}
+
+type organisationsList struct{}
+
+func (organisationsList) Run(ctx context.Context, a *adminCommands) error {
+	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.Organisations(ctx) })
+}
+
+type tenantsAdd struct {
+	Organisation string `required:"" placeholder:"ID" help:"Whose workspace it is."`
+	Name         string `arg:"" help:"Its name."`
+}
+
+func (c tenantsAdd) Run(ctx context.Context, a *adminCommands) error {
+	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.AddTenant(ctx, c.Organisation, c.Name) })
+}
+
+type tenantsList struct {
+	Organisation string `placeholder:"ID" help:"Those of one organisation."`
+}
+
+func (c tenantsList) Run(ctx context.Context, a *adminCommands) error {
+	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.Tenants(ctx, c.Organisation) })
+}
+
+type modulesSet struct {
+	Tenant  string   `arg:"" help:"The workspace's id."`
+	Module  string   `arg:"" help:"programmes or engage."`
+	Changes []string `arg:"" help:"enable, disable, provision, unprovision: one or several."`
+}
+
+func (c modulesSet) Run(ctx context.Context, a *adminCommands) error {
+	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.SetModule(ctx, c.Tenant, c.Module, c.Changes) })
+}
+
+type featuresSet struct {
+	Tenant  string `arg:"" help:"The workspace's id."`
+	Feature string `arg:"" help:"llm_integration."`
+	State   string `arg:"" help:"on or off."`
+}
+
+func (c featuresSet) Run(ctx context.Context, a *adminCommands) error {
+	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.SetFeature(ctx, c.Tenant, c.Feature, c.State) })
+}
+
+type clientsAddService struct {
+	Name string `arg:"" help:"Its name."`
+}
+
+func (c clientsAddService) Run(ctx context.Context, a *adminCommands) error {
+	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.AddService(ctx, c.Name) })
+}
+
+type clientsList struct {
+	Tenant string `placeholder:"ID" help:"Those of one workspace."`
+}
+
+func (c clientsList) Run(ctx context.Context, a *adminCommands) error {
+	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.Clients(ctx, c.Tenant) })
+}
+
+type clientsDelete struct {
+	Client string `arg:"" help:"The client's id."`
+}
+
+func (c clientsDelete) Run(ctx context.Context, a *adminCommands) error {
+	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.DeleteClient(ctx, c.Client) })
+}
+
+// errTerminal keeps a password from being typed where everybody can read it.
+var errTerminal = errors.New("the password is read from standard input, which is a terminal here: use set-password USER < FILE")
+
+func isTerminal(file *os.File) bool {
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

@@ -1,0 +1,169 @@
+package main_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/authserver/internal/fixture"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// A terminal runs the built command.
+type terminal struct {
+	t       *testing.T
+	binary  string
+	environ []string
+}
+
+type output struct {
+	code        int
+	out, errors string
+}
+
+func open(t *testing.T, environ ...string) terminal {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "authserver")
+	if built, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, built)
+	}
+	return terminal{t, binary, environ}
+}
+
+func (w terminal) run(input string, args ...string) output {
+	w.t.Helper()
+	command := exec.CommandContext(w.t.Context(), w.binary, append([]string{"admin"}, args...)...)
+	command.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, w.environ...)
+	command.Stdin = strings.NewReader(input)
+	var out, errs bytes.Buffer
+	command.Stdout, command.Stderr = &out, &errs
+	err := command.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		w.t.Fatal(err)
+	}
+	return output{command.ProcessState.ExitCode(), out.String(), errs.String()}
+}
+
+// value runs with --json and returns one value of the object.
+func (w terminal) value(name string, args ...string) string {
+	w.t.Helper()
+	got := w.run("", append([]string{"--json"}, args...)...)
+	values := map[string]any{}
+	if err := json.Unmarshal([]byte(got.out), &values); got.code != 0 || err != nil || got.errors != "" {
+		w.t.Fatalf("%v: %d %s", args, got.code, got.errors)
+	}
+	text, _ := values[name].(string)
+	return text
+}
+
+func TestAWorkspaceIsSetUpFromTheCommandLine(t *testing.T) {
+	world := fixture.New(t)
+	w := open(t, "ALMONER_DATABASE_URL="+world.Database.Authserver)
+	organisation := w.value("id", "organisations", "add", "Harbour Trust")
+	tenant := w.value("id", "tenants", "add", "--organisation", organisation, "Harbour Kitchen")
+	user := w.value("id", "users", "add", "--email", "ada@example.org", "--name", "Ada Okafor")
+	for _, args := range [][]string{
+		{"modules", "set", tenant, "programmes", "enable", "provision"}, {"features", "set", tenant, "llm_integration", "on"},
+		{"members", "add", tenant, "ada@example.org", string(perm.ProgrammesRead), string(perm.AccountAPIAccess)},
+		{"members", "set-permissions", tenant, user, string(perm.ProgrammesRead)},
+	} {
+		if got := w.run("", args...); got.code != 0 || got.out == "" || got.errors != "" {
+			t.Errorf("%v: %d %s%s", args, got.code, got.out, got.errors)
+		}
+	}
+	const password = "correct horse battery staple"
+	if got := w.run(password+"\n", "users", "set-password", "ada@example.org"); got.code != 0 || strings.Contains(got.out+got.errors, password) {
+		t.Errorf("set-password: %d %s", got.code, got.errors)
+	}
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"organisations", "list"}, []string{"NAME", "Harbour Trust"}},
+		{[]string{"tenants", "list"}, []string{"Harbour Kitchen", "programmes", "llm_integration"}},
+		{[]string{"users", "list"}, []string{"ada@example.org", "set"}},
+		{[]string{"members", "list", tenant}, []string{"ada@example.org", "programmes:read:programmes"}},
+		{[]string{"clients", "list"}, []string{"KIND"}},
+		{[]string{"grants", "list"}, []string{"STATE"}},
+		{[]string{"keys", "list"}, []string{"KID"}},
+	} {
+		got := w.run("", c.args...)
+		for _, want := range c.want {
+			if got.code != 0 || !strings.Contains(got.out, want) {
+				t.Errorf("%v: %d %q lacks %q; %s", c.args, got.code, got.out, want, got.errors)
+			}
+		}
+		asJSON := w.run("", append(c.args, "--json")...)
+		var all []map[string]any
+		if err := json.Unmarshal([]byte(asJSON.out), &all); err != nil || asJSON.code != 0 || all == nil {
+			t.Errorf("%v --json: %v: %s", c.args, err, asJSON.out)
+		}
+	}
+	if got := w.run("", "members", "remove", tenant, user); got.code != 0 || !strings.Contains(got.out, "0 grants, 0 personal access tokens") {
+		t.Errorf("remove: %d %s%s", got.code, got.out, got.errors)
+	}
+}
+
+func TestASecretIsPrintedOnceToStandardOutput(t *testing.T) {
+	world := fixture.New(t)
+	w := open(t, "ALMONER_DATABASE_URL="+world.Database.Authserver)
+	got := w.run("", "clients", "add-service", "Reporting")
+	if got.code != 0 || strings.Count(got.out, "alm_cs_") != 1 || got.errors != "" {
+		t.Errorf("%d, %d secrets, %s", got.code, strings.Count(got.out, "alm_cs_"), got.errors)
+	}
+	if listed := w.run("", "clients", "list", "--json"); strings.Contains(listed.out, "alm_cs_") || !strings.Contains(listed.out, "Reporting") {
+		t.Errorf("the list: %s", listed.errors)
+	}
+}
+
+func TestBadInputIsOneClearLineAndNoSuccess(t *testing.T) {
+	world := fixture.New(t)
+	w := open(t, "ALMONER_DATABASE_URL="+world.Database.Authserver)
+	tenant := world.TenantID.String()
+	for _, c := range []struct{ args, says string }{
+		{"organisations add ''", "a name has"},
+		{"tenants add --organisation trust Kitchen", "the organisation is a UUID"},
+		{"modules set " + tenant + " engage on", "enable, disable, provision or unprovision"},
+		{"features set " + tenant + " llm_integration yes", "on or off"},
+		{"users add --email ada --name Ada", "e-mail address"},
+		{"users disable nobody@example.org", "no user"},
+		{"users set-password nobody@example.org", "no user"},
+		{"members add " + tenant + " nobody@example.org all", "no user"},
+		{"grants revoke-all --issued-before yesterday", "a time looks like"},
+		{"grants revoke x", "the grant is a UUID"},
+		{"clients delete x", "the client is a UUID"},
+		{"keys rotate", "ALMONER_KEYS is not set"},
+	} {
+		args := strings.Fields(c.args)
+		for i := range args {
+			args[i] = strings.Trim(args[i], "'")
+		}
+		got := w.run("a password of some length", args...)
+		if got.code == 0 || got.out != "" || strings.Count(got.errors, "\n") != 1 || !strings.Contains(got.errors, c.says) {
+			t.Errorf("%s: %d %q %q, want one line that says %q", c.args, got.code, got.out, got.errors, c.says)
+		}
+	}
+	for _, args := range [][]string{{}, {"users"}, {"nonsense"}, {"tenants", "add", "Kitchen"}, {"grants", "list", "--limit", "many"}} {
+		if got := w.run("", args...); got.code == 0 {
+			t.Errorf("%v is taken", args)
+		}
+	}
+}
+
+func TestWithoutADatabaseNothingIsCalledDone(t *testing.T) {
+	const password = "secret-of-the-database"
+	if got := open(t).run("", "users", "list"); got.code == 0 || !strings.Contains(got.errors, "ALMONER_DATABASE_URL is not set") {
+		t.Errorf("%d %s", got.code, got.errors)
+	}
+	w := open(t, "ALMONER_DATABASE_URL=postgres://almoner:"+password+"@127.0.0.1:1/almoner")
+	got := w.run("", "organisations", "add", "Harbour Trust")
+	if got.code == 0 || got.out != "" || !strings.Contains(got.errors, "does not answer") || strings.Contains(got.errors, password) {
+		t.Errorf("%d %s%s", got.code, got.out, got.errors)
+	}
+}

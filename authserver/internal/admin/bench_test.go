@@ -1,0 +1,109 @@
+package admin_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/accounttest"
+	"github.com/almonerhq/almoner/authserver/internal/admin"
+	"github.com/almonerhq/almoner/authserver/internal/app"
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// A bench is the account API, and the desk as the command line wires it.
+type bench struct {
+	*accounttest.Site
+	t    *testing.T
+	desk *admin.Desk
+	user uuid.UUID
+	app  client.Client
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{Site: accounttest.Start(t), t: t}
+	desk, done, err := app.Admin(t.Context(), []string{
+		"ALMONER_DATABASE_URL=" + b.World.Database.Authserver, "ALMONER_REDIS_URL=" + b.Redis.URL, "ALMONER_KEYS=" + b.Keys.Reveal(),
+	}, slog.New(slog.NewTextHandler(b.Log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(done)
+	b.desk = desk
+	b.user = b.World.Member(perm.ProgrammesRead)
+	b.app = b.World.Connector(accounttest.MCP, perm.ProgrammesRead)
+	return b
+}
+
+// said returns the values of an outcome, or the objects of a list under "list".
+func (b *bench) said(result admin.Result, err error) map[string]any {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var asJSON, asText bytes.Buffer
+	for buffer, isJSON := range map[*bytes.Buffer]bool{&asJSON: true, &asText: false} {
+		if err := admin.Print(buffer, isJSON, result); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	if strings.TrimSpace(asText.String()) == "" {
+		b.t.Error("nothing is said in words")
+	}
+	out := map[string]any{}
+	if err := json.Unmarshal(asJSON.Bytes(), &out); err == nil {
+		return out
+	}
+	var list []any
+	if err := json.Unmarshal(asJSON.Bytes(), &list); err != nil {
+		b.t.Fatalf("%v: %s", err, asJSON.String())
+	}
+	if lines := strings.Count(asText.String(), "\n"); lines != len(list)+1 {
+		b.t.Errorf("%d lines for %d things and a heading", lines, len(list))
+	}
+	return map[string]any{"list": list}
+}
+
+func (b *bench) list(result admin.Result, err error) []map[string]any {
+	b.t.Helper()
+	all, _ := b.said(result, err)["list"].([]any)
+	out := make([]map[string]any, len(all))
+	for i, one := range all {
+		out[i], _ = one.(map[string]any)
+	}
+	return out
+}
+
+// refused wants a mistake of the caller, not a fault of ours.
+func (b *bench) refused(what string, result admin.Result, err error) {
+	b.t.Helper()
+	var refusal *admin.Refusal
+	if !errors.As(err, &refusal) || errors.Is(err, grant.ErrUnavailable) || refusal.Message == "" || strings.Contains(refusal.Message, "\n") {
+		b.t.Errorf("%s: %v, want a refusal in one line", what, err)
+	}
+}
+
+// events wants n events of the operator about a subject.
+func (b *bench) events(action, subject string, n int) {
+	b.t.Helper()
+	if got := b.Count(`select count(*) from account.audit_events where actor = 'admin' and action = $1 and subject = $2`, action, subject); got != n {
+		b.t.Errorf("%d events %s of %s, want %d", got, action, subject, n)
+	}
+}
+
+func (b *bench) text(values map[string]any, name string) string {
+	b.t.Helper()
+	text, ok := values[name].(string)
+	if !ok {
+		b.t.Fatalf("%s is missing in %v", name, values)
+	}
+	return text
+}

@@ -1,0 +1,95 @@
+package admin
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// A Client is an OAuth client as the operator sees it.
+type Client struct {
+	ID         uuid.UUID  `json:"id"`
+	Kind       string     `json:"kind"`
+	TenantID   *uuid.UUID `json:"tenantId"` // null for services
+	Tenant     string     `json:"tenant"`   // its name
+	Name       string     `json:"name"`
+	AuthMethod string     `json:"tokenEndpointAuthMethod"`
+	Created    time.Time  `json:"createdAt"`
+	Grants     int        `json:"activeGrants"`
+}
+
+// Clients keeps OAuth clients.
+type Clients interface {
+	SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) error
+	// EveryClient lists those of one workspace, or all, services included.
+	EveryClient(ctx context.Context, tenant *uuid.UUID) ([]Client, error)
+	// EndClient deletes a client of whatever kind and workspace, and revokes its grants, or nothing. It puts the client's workspace
+	// into the event.
+	EndClient(ctx context.Context, id uuid.UUID, event audit.Event) ([]grant.Grant, error)
+}
+
+func (Client) columns() []string {
+	return []string{"ID", "KIND", "TENANT", "NAME", "AUTHENTICATION", "CREATED", "ACTIVE GRANTS"}
+}
+
+func (c Client) cells() []string {
+	tenant := "-"
+	if c.TenantID != nil {
+		tenant = c.Tenant
+	}
+	return []string{c.ID.String(), c.Kind, tenant, c.Name, c.AuthMethod, stamp(&c.Created), fmt.Sprint(c.Grants)}
+}
+
+// AddService registers a client of kind service, which may introspect (contract, section 5). Its secret is in the result, and
+// nowhere else.
+func (d *Desk) AddService(ctx context.Context, name string) (Result, error) {
+	name, err := parseName(name)
+	if err != nil {
+		return nil, err
+	}
+	secret, err := credential.ClientSecret.New(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make client secret: %w", err)
+	}
+	c := client.Client{ID: uuid.New(), Kind: client.Service, Name: name, AuthMethod: client.SecretBasic, CreatedAt: time.Now().UTC()}
+	if err := d.Store.SaveClient(ctx, c, credential.Hash(secret.Reveal()), event("client.registered", "client", c.ID)); err != nil {
+		return nil, err
+	}
+	return Outcome{
+		fmt.Sprintf("Client id:     %s\nClient secret: %s\nThe secret is shown this once.", c.ID, secret.Reveal()),
+		map[string]any{"clientId": c.ID, "clientSecret": secret.Reveal(), "name": name},
+	}, nil
+}
+
+// Clients lists the clients of a workspace, or, for "", all.
+func (d *Desk) Clients(ctx context.Context, tenant string) (Result, error) {
+	id, err := parseOptional("tenant", tenant)
+	if err != nil {
+		return nil, err
+	}
+	found, err := d.Store.EveryClient(ctx, id)
+	return List[Client](found), err
+}
+
+// DeleteClient deletes a client and revokes its grants.
+func (d *Desk) DeleteClient(ctx context.Context, id string) (Result, error) {
+	parsed, err := parseID("client", id)
+	if err != nil {
+		return nil, err
+	}
+	ended, err := d.Store.EndClient(ctx, parsed, event("client.deleted", "client", parsed))
+	if err != nil {
+		return nil, err
+	}
+	d.Forget(ctx, ended)
+	return Outcome{"The client is deleted. Revoked: " + plural(len(ended), "grant", "grants") + ".",
+		map[string]any{"clientId": parsed, "revokedGrants": len(ended)}}, nil
+}

@@ -1,0 +1,100 @@
+package admin
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/keyring"
+	"github.com/almonerhq/almoner/authserver/internal/label"
+	"github.com/almonerhq/almoner/shared/identity"
+)
+
+// Actor is who the audit log says did it.
+const Actor = "admin"
+
+// A Refusal is a mistake of the caller, in a line that says what to do. Nothing was changed.
+type Refusal struct{ Message string }
+
+func (r *Refusal) Error() string { return r.Message }
+
+func refuse(message string) error { return &Refusal{message} }
+
+// What the stores refuse.
+var (
+	ErrNoOrganisation = refuse("there is no organisation with that id")
+	ErrNoTenant       = refuse("there is no tenant with that id")
+	ErrNoUser         = refuse("there is no user with that id or e-mail address")
+	ErrNoMember       = refuse("that user is no member of that tenant")
+	ErrMember         = refuse("that user is a member already: change what they may do with set-permissions")
+	ErrEmailTaken     = refuse("another user has that e-mail address")
+	ErrNoClient       = refuse("there is no client with that id, or it was deleted")
+	ErrNoGrant        = refuse("there is no grant with that id")
+)
+
+// Store is everything that the commands change. Its errors are the refusals above, or wrap grant.ErrUnavailable.
+type Store interface {
+	Workspaces
+	Users
+	Members
+	Clients
+	Grants
+}
+
+// Deps are what a Desk works with.
+type Deps struct {
+	Store Store
+	// Ring is nil where ALMONER_KEYS is not set.
+	Ring *keyring.Ring
+	Keys interface {
+		SigningKeys(ctx context.Context) ([]keyring.StoredKey, error)
+	}
+	// Forget tells Redis of ended grants, best effort.
+	Forget func(ctx context.Context, ended []grant.Grant)
+}
+
+// A Desk carries the commands out.
+type Desk struct{ Deps }
+
+// New makes a Desk.
+func New(d Deps) *Desk { return &Desk{d} }
+
+func event(action, kind string, id uuid.UUID) audit.Event {
+	return audit.Event{Actor: Actor, Action: action, Subject: kind + ":" + id.String()}
+}
+
+func parseID(what, text string) (uuid.UUID, error) {
+	id, err := identity.Parse(text)
+	if err != nil {
+		return uuid.Nil, refuse("the " + what + " is a UUID such as 018f3c1e-6b7a-7c3e-9a55-0d2f6f1b2c3d")
+	}
+	return id, nil
+}
+
+// parseOptional is parseID where nothing given is nothing asked for.
+func parseOptional(what, text string) (*uuid.UUID, error) {
+	if text == "" {
+		return nil, nil
+	}
+	id, err := parseID(what, text)
+	return &id, err
+}
+
+func parseName(name string) (string, error) {
+	name = strings.TrimSpace(name)
+	if !label.Presentable(name) {
+		return "", refuse("a name has 1 to 100 printable characters")
+	}
+	return name, nil
+}
+
+func stamp(at *time.Time) string {
+	if at == nil {
+		return "-"
+	}
+	return at.UTC().Format(time.RFC3339)
+}

@@ -1,0 +1,142 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+)
+
+// A Grant is one consent as the operator sees it.
+type Grant struct {
+	ID          uuid.UUID  `json:"id"`
+	Kind        string     `json:"kind"`
+	ClientID    uuid.UUID  `json:"clientId"`
+	Client      string     `json:"client"` // its name
+	UserID      uuid.UUID  `json:"userId"`
+	Email       string     `json:"email"`
+	TenantID    uuid.UUID  `json:"tenantId"`
+	Permissions []string   `json:"permissions"`
+	State       string     `json:"state"` // pending, active, ended by time, revoked
+	Created     time.Time  `json:"createdAt"`
+	LastUsed    *time.Time `json:"lastUsedAt"`
+	Ends        time.Time  `json:"endsAt"`
+	RevokedAt   *time.Time `json:"revokedAt"`
+	Reason      string     `json:"reason,omitempty"`
+}
+
+// A GrantFilter names grants; what is nil names all.
+type GrantFilter struct {
+	User, Client, Tenant *uuid.UUID
+	IssuedBefore         *time.Time // consented to
+}
+
+// Grants reads and ends grants.
+type Grants interface {
+	// EveryGrant lists the latest, at most limit of them.
+	EveryGrant(ctx context.Context, filter GrantFilter, limit int) ([]Grant, error)
+	// EndGrant revokes one. false: it has ended already, and nothing changed.
+	EndGrant(ctx context.Context, id uuid.UUID, actor string) (grant.Grant, bool, error)
+	// EndGrants revokes some of those that have not ended, each with its event, and returns them; none: there are no more.
+	EndGrants(ctx context.Context, filter GrantFilter, actor string) ([]grant.Grant, error)
+}
+
+func (Grant) columns() []string {
+	return []string{"ID", "CLIENT", "USER", "TENANT", "STATE", "CREATED", "LAST USED", "ENDS", "PERMISSIONS"}
+}
+
+func (g Grant) cells() []string {
+	state := g.State
+	if g.Reason != "" {
+		state += " (" + g.Reason + ")"
+	}
+	return []string{g.ID.String(), g.Client, g.Email, g.TenantID.String(), state, stamp(&g.Created), stamp(g.LastUsed), stamp(&g.Ends), list(g.Permissions)}
+}
+
+// A GrantQuery is a GrantFilter as it is typed; "" names all.
+type GrantQuery struct {
+	User, Client, Tenant, IssuedBefore string
+}
+
+func (d *Desk) filter(ctx context.Context, q GrantQuery) (GrantFilter, error) {
+	var filter GrantFilter
+	var err error
+	if filter.Client, err = parseOptional("client", q.Client); err != nil {
+		return GrantFilter{}, err
+	}
+	if filter.Tenant, err = parseOptional("tenant", q.Tenant); err != nil {
+		return GrantFilter{}, err
+	}
+	if q.User != "" {
+		user, err := d.user(ctx, q.User)
+		if err != nil {
+			return GrantFilter{}, err
+		}
+		filter.User = &user
+	}
+	if q.IssuedBefore != "" {
+		at, err := time.Parse(time.RFC3339, q.IssuedBefore)
+		if err != nil {
+			return GrantFilter{}, refuse("a time looks like 2026-03-01T12:00:00Z")
+		}
+		filter.IssuedBefore = &at
+	}
+	return filter, nil
+}
+
+const longestList = 10_000
+
+// ListGrants lists the latest grants that the query names.
+func (d *Desk) ListGrants(ctx context.Context, q GrantQuery, limit int) (Result, error) {
+	if limit < 1 || limit > longestList {
+		return nil, refuse("the limit is 1 to 10000")
+	}
+	filter, err := d.filter(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	found, err := d.Store.EveryGrant(ctx, filter, limit)
+	return List[Grant](found), err
+}
+
+// RevokeGrant ends one grant for good.
+func (d *Desk) RevokeGrant(ctx context.Context, id string) (Result, error) {
+	parsed, err := parseID("grant", id)
+	if err != nil {
+		return nil, err
+	}
+	g, revoked, err := d.Store.EndGrant(ctx, parsed, Actor)
+	if err != nil {
+		return nil, err
+	}
+	d.Forget(ctx, []grant.Grant{g})
+	sentence := "The grant is revoked."
+	if !revoked {
+		sentence = "The grant was revoked already."
+	}
+	return Outcome{sentence, map[string]any{"id": parsed, "revoked": revoked}}, nil
+}
+
+// RevokeGrants ends every grant that the query names, some at a time. What was ended when an error comes stays ended.
+func (d *Desk) RevokeGrants(ctx context.Context, q GrantQuery) (Result, error) {
+	filter, err := d.filter(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	var all []grant.Grant
+	for {
+		ended, err := d.Store.EndGrants(ctx, filter, Actor)
+		if err != nil {
+			return nil, fmt.Errorf("after %s: %w", plural(len(all), "grant", "grants"), err)
+		}
+		if len(ended) == 0 {
+			break
+		}
+		all = append(all, ended...)
+	}
+	d.Forget(ctx, all)
+	return Outcome{"Revoked: " + plural(len(all), "grant", "grants") + ".", map[string]any{"revokedGrants": len(all)}}, nil
+}

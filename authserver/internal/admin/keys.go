@@ -1,0 +1,95 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/keyring"
+)
+
+// A Key is a signing key without its halves.
+type Key struct {
+	KID       string     `json:"kid"`
+	State     string     `json:"state"`
+	Created   time.Time  `json:"createdAt"`
+	Activated *time.Time `json:"activatedAt"`
+	Retired   *time.Time `json:"retiredAt"`
+}
+
+func (Key) columns() []string {
+	return []string{"KID", "STATE", "CREATED", "SIGNS SINCE", "RETIRED"}
+}
+
+func (k Key) cells() []string {
+	return []string{k.KID, k.State, stamp(&k.Created), stamp(k.Activated), stamp(k.Retired)}
+}
+
+// ListKeys lists the keys that are published, oldest first.
+func (d *Desk) ListKeys(ctx context.Context) (Result, error) {
+	stored, err := d.Keys.SigningKeys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	keys := make(List[Key], len(stored))
+	for i, k := range stored {
+		keys[i] = Key{k.KID, string(k.State), k.Created, k.Activated, k.Retired}
+	}
+	return keys, nil
+}
+
+// ring is the key ring with its first keys made.
+func (d *Desk) ring(ctx context.Context) (*keyring.Ring, error) {
+	if d.Ring == nil {
+		return nil, refuse("ALMONER_KEYS is not set: signing keys are sealed under it")
+	}
+	return d.Ring, d.Ring.Load(ctx)
+}
+
+// RotateKeys makes the next key sign.
+func (d *Desk) RotateKeys(ctx context.Context) (Result, error) {
+	ring, err := d.ring(ctx)
+	if err != nil {
+		return nil, err
+	}
+	kid, err := ring.Rotate(ctx, Actor)
+	if err != nil {
+		return nil, err
+	}
+	return Outcome{"The key " + kid + " signs now. The former one is published until its last token has expired.", map[string]any{"kid": kid}}, nil
+}
+
+// RemoveKey takes a key out at once, the current one too.
+func (d *Desk) RemoveKey(ctx context.Context, kid string) (Result, error) {
+	ring, err := d.ring(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := ring.Remove(ctx, kid, Actor); errors.Is(err, keyring.ErrUnknownKID) {
+		return nil, refuse("no published key has that identifier: see keys list")
+	} else if err != nil {
+		return nil, err
+	}
+	signing, err := ring.Current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return Outcome{
+		fmt.Sprintf("The key is removed; %s signs. This server refuses the removed key's tokens within 5 seconds; verifiers elsewhere may keep the key set for 5 minutes.", signing.KeyID()),
+		map[string]any{"removed": kid, "signing": signing.KeyID()},
+	}, nil
+}
+
+// ResealKeys seals the private halves under the newest key of ALMONER_KEYS.
+func (d *Desk) ResealKeys(ctx context.Context) (Result, error) {
+	ring, err := d.ring(ctx)
+	if err != nil {
+		return nil, err
+	}
+	n, err := ring.Reseal(ctx, Actor)
+	if err != nil {
+		return nil, err
+	}
+	return Outcome{fmt.Sprintf("Sealed anew: %s.", plural(n, "signing key", "signing keys")), map[string]any{"resealed": n}}, nil
+}

@@ -1,0 +1,82 @@
+package admin_test
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/accounttest"
+	"github.com/almonerhq/almoner/authserver/internal/app"
+	"github.com/almonerhq/almoner/shared/accesstoken"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// kids are the identifiers of the keys in a state.
+func (b *bench) kids(state string) []string {
+	b.t.Helper()
+	var out []string
+	for _, key := range b.list(b.desk.ListKeys(b.t.Context())) {
+		if key["state"] == state {
+			out = append(out, b.text(key, "kid"))
+		}
+	}
+	return out
+}
+
+func (b *bench) believed(token credential.Secret) bool {
+	b.t.Helper()
+	if err := b.Ring.Load(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+	_, err := accesstoken.Verify(token.Reveal(), b.Ring.Public(), accounttest.Issuer, time.Now())
+	return err == nil
+}
+
+func TestKeysAreListedRotatedAndRemoved(t *testing.T) {
+	b := newBench(t)
+	ctx := t.Context()
+	first := b.kids("current")[0]
+	before := b.Connected(b.app, b.user).Access
+	rotated := b.text(b.said(b.desk.RotateKeys(ctx)), "kid")
+	if current := b.kids("current"); len(current) != 1 || current[0] != rotated || len(b.kids("next")) != 1 || b.kids("retired")[0] != first {
+		t.Errorf("current %v, next %v, retired %v", current, b.kids("next"), b.kids("retired"))
+	}
+	if !b.believed(before) {
+		t.Error("a token of the former key is refused")
+	}
+	b.events("key.rotated", "key:"+rotated, 1)
+	after := b.Connected(b.app, b.user).Access
+	got := b.said(b.desk.RemoveKey(ctx, rotated))
+	if got["removed"] != rotated || b.kids("current")[0] != got["signing"] || b.believed(after) || !b.believed(before) {
+		t.Errorf("%v; the removed key's token is believed: %v, the former's: %v", got, b.believed(after), b.believed(before))
+	}
+	b.events("key.removed", "key:"+rotated, 1)
+	if got := b.said(b.desk.ResealKeys(ctx)); got["resealed"] != float64(2) {
+		t.Errorf("%v", got)
+	}
+	for _, kid := range []string{rotated, "x", ""} {
+		result, err := b.desk.RemoveKey(ctx, kid)
+		b.refused("key "+kid, result, err)
+	}
+}
+
+func TestWithoutTheMasterKeysSigningKeysAreListedOnly(t *testing.T) {
+	b := newBench(t)
+	desk, done, err := app.Admin(t.Context(), []string{"ALMONER_DATABASE_URL=" + b.World.Database.Authserver}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(done)
+	if keys := b.list(desk.ListKeys(t.Context())); len(keys) != 2 {
+		t.Errorf("%v", keys)
+	}
+	result, err := desk.RotateKeys(t.Context())
+	b.refused("rotate", result, err)
+	result, err = desk.RemoveKey(t.Context(), b.kids("current")[0])
+	b.refused("remove", result, err)
+	result, err = desk.ResealKeys(t.Context())
+	b.refused("reseal", result, err)
+	if _, err := desk.RemoveMember(t.Context(), b.World.TenantID.String(), b.user.String()); err != nil {
+		t.Errorf("what needs no keys and no Redis: %v", err)
+	}
+}

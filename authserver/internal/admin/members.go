@@ -1,0 +1,163 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// A Member is a user's place in a workspace.
+type Member struct {
+	UserID      uuid.UUID `json:"userId"`
+	Email       string    `json:"email"`
+	Name        string    `json:"name"`
+	Permissions []string  `json:"permissions"`
+	Since       time.Time `json:"since"`
+	Disabled    bool      `json:"disabled"`
+}
+
+// A Removal is what ended with a membership.
+type Removal struct {
+	Grants []grant.Grant
+	Tokens int // personal access tokens
+}
+
+// Members keeps memberships.
+type Members interface {
+	AddMember(ctx context.Context, tenant, user uuid.UUID, permissions perm.Set, event audit.Event) error
+	Members(ctx context.Context, tenant uuid.UUID) ([]Member, error)
+	// SetPermissions replaces what a member holds, and returns what it was.
+	SetPermissions(ctx context.Context, tenant, user uuid.UUID, permissions perm.Set, event audit.Event) (former perm.Set, err error)
+	// RemoveMember ends a membership and revokes the user's grants and personal access tokens of that workspace, or nothing.
+	RemoveMember(ctx context.Context, tenant, user uuid.UUID, event audit.Event) (Removal, error)
+}
+
+func (Member) columns() []string { return []string{"USER", "E-MAIL", "NAME", "SINCE", "PERMISSIONS"} }
+
+func (m Member) cells() []string {
+	name := m.Name
+	if m.Disabled {
+		name += " (disabled)"
+	}
+	return []string{m.UserID.String(), m.Email, name, stamp(&m.Since), list(m.Permissions)}
+}
+
+// membership finds which workspace and user are meant, and makes the event of what is done to them.
+func (d *Desk) membership(ctx context.Context, tenant, user, action string) (uuid.UUID, uuid.UUID, audit.Event, error) {
+	tenantID, err := parseID("tenant", tenant)
+	if err != nil {
+		return uuid.Nil, uuid.Nil, audit.Event{}, err
+	}
+	userID, err := d.user(ctx, user)
+	if err != nil {
+		return uuid.Nil, uuid.Nil, audit.Event{}, err
+	}
+	noted := event(action, "user", userID)
+	noted.TenantID, noted.UserID = &tenantID, &userID
+	return tenantID, userID, noted, nil
+}
+
+// parsePermissions reads identifiers, or one of the words all and none.
+func parsePermissions(texts []string) (perm.Set, error) {
+	if len(texts) == 1 && texts[0] == "none" {
+		return perm.Set{}, nil
+	}
+	if len(texts) == 1 && texts[0] == "all" {
+		var all []perm.Permission
+		for _, entry := range perm.All() {
+			all = append(all, entry.ID)
+		}
+		return perm.NewSet(all...), nil
+	}
+	if len(texts) == 0 {
+		return nil, refuse("name the permissions, or say all or none")
+	}
+	set := perm.FromStrings(texts)
+	for _, p := range set {
+		if !perm.Known(p) {
+			return nil, refuse(fmt.Sprintf("%q is no permission: they are %s", string(p), known()))
+		}
+	}
+	return set, nil
+}
+
+func known() string {
+	var names []string
+	for _, entry := range perm.All() {
+		names = append(names, string(entry.ID))
+	}
+	return list(names)
+}
+
+// AddMember makes a user a member of a workspace.
+func (d *Desk) AddMember(ctx context.Context, tenant, user string, permissions []string) (Result, error) {
+	set, err := parsePermissions(permissions)
+	if err != nil {
+		return nil, err
+	}
+	tenantID, userID, noted, err := d.membership(ctx, tenant, user, "member.added")
+	if err != nil {
+		return nil, err
+	}
+	noted.Detail = map[string]any{"permissions": set.Strings()}
+	if err := d.Store.AddMember(ctx, tenantID, userID, set, noted); err != nil {
+		return nil, err
+	}
+	return Outcome{"The user is now a member, with: " + list(set.Strings()) + ".", map[string]any{
+		"tenantId": tenantID, "userId": userID, "permissions": set.Strings(),
+	}}, nil
+}
+
+// Members lists the members of a workspace, by e-mail address.
+func (d *Desk) Members(ctx context.Context, tenant string) (Result, error) {
+	id, err := parseID("tenant", tenant)
+	if err != nil {
+		return nil, err
+	}
+	found, err := d.Store.Members(ctx, id)
+	return List[Member](found), err
+}
+
+// SetPermissions replaces what a member holds. It counts from the next request on.
+func (d *Desk) SetPermissions(ctx context.Context, tenant, user string, permissions []string) (Result, error) {
+	set, err := parsePermissions(permissions)
+	if err != nil {
+		return nil, err
+	}
+	tenantID, userID, noted, err := d.membership(ctx, tenant, user, "member.permissions_changed")
+	if err != nil {
+		return nil, err
+	}
+	noted.Detail = map[string]any{"permissions": set.Strings()}
+	former, err := d.Store.SetPermissions(ctx, tenantID, userID, set, noted)
+	if err != nil {
+		return nil, err
+	}
+	return Outcome{"The member now holds: " + list(set.Strings()) + ".", map[string]any{
+		"tenantId": tenantID, "userId": userID, "permissions": set.Strings(), "former": former.Strings(),
+	}}, nil
+}
+
+// RemoveMember ends a membership and everything that acted through it.
+func (d *Desk) RemoveMember(ctx context.Context, tenant, user string) (Result, error) {
+	tenantID, userID, noted, err := d.membership(ctx, tenant, user, "member.removed")
+	if err != nil {
+		return nil, err
+	}
+	ended, err := d.Store.RemoveMember(ctx, tenantID, userID, noted)
+	if err != nil {
+		return nil, err
+	}
+	d.Forget(ctx, ended.Grants)
+	return Outcome{
+		fmt.Sprintf("The user is no longer a member. Revoked: %s, %s.", plural(len(ended.Grants), "grant", "grants"),
+			plural(ended.Tokens, "personal access token", "personal access tokens")),
+		map[string]any{"tenantId": tenantID, "userId": userID, "revokedGrants": len(ended.Grants), "revokedTokens": ended.Tokens},
+	}, nil
+}

@@ -1,0 +1,206 @@
+package admin_test
+
+import (
+	"reflect"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/accounttest"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+func TestAMemberHoldsWhatWasSet(t *testing.T) {
+	b := newBench(t)
+	ctx := t.Context()
+	tenant := b.World.TenantID.String()
+	id := b.text(b.said(b.desk.AddUser(ctx, "ada@example.org", "Ada")), "id")
+	holds := func() any {
+		for _, one := range b.list(b.desk.Members(ctx, tenant)) {
+			if one["userId"] == id {
+				return one["permissions"]
+			}
+		}
+		return "no member"
+	}
+	b.said(b.desk.AddMember(ctx, tenant, "ada@example.org", []string{"programmes:write:programmes", "programmes:read:programmes"}))
+	if got := holds(); !reflect.DeepEqual(got, []any{"programmes:read:programmes", "programmes:write:programmes"}) {
+		t.Errorf("holds %v", got)
+	}
+	changed := b.said(b.desk.SetPermissions(ctx, tenant, id, []string{"none"}))
+	if !reflect.DeepEqual(changed["former"], []any{"programmes:read:programmes", "programmes:write:programmes"}) || !reflect.DeepEqual(holds(), []any{}) {
+		t.Errorf("%v, holds %v", changed, holds())
+	}
+	b.said(b.desk.SetPermissions(ctx, tenant, id, []string{"all"}))
+	if got, _ := holds().([]any); len(got) != len(perm.All()) {
+		t.Errorf("holds %v", got)
+	}
+	b.events("member.added", "user:"+id, 1)
+	b.events("member.permissions_changed", "user:"+id, 2)
+	if n := b.Count(`select count(*) from account.audit_events where action like 'member.%' and tenant_id = $1 and user_id = $2`, tenant, id); n != 3 {
+		t.Errorf("%d events name workspace and user", n)
+	}
+	if n := b.Count(`select count(*) from account.audit_events where detail->'former' = '["programmes:read:programmes", "programmes:write:programmes"]'`); n != 1 {
+		t.Error("the event does not say what the member held before")
+	}
+}
+
+func TestMembershipsThatCannotBeMeantAreRefused(t *testing.T) {
+	b := newBench(t)
+	ctx := t.Context()
+	tenant, user, unknown := b.World.TenantID.String(), b.user.String(), uuid.NewString()
+	stranger := b.World.User("stranger@example.org").String()
+	read := []string{"programmes:read:programmes"}
+	for what, try := range map[string]func() error{
+		"member already":     func() error { _, err := b.desk.AddMember(ctx, tenant, user, read); return err },
+		"unknown tenant":     func() error { _, err := b.desk.AddMember(ctx, unknown, user, read); return err },
+		"unknown user":       func() error { _, err := b.desk.AddMember(ctx, tenant, unknown, read); return err },
+		"unknown address":    func() error { _, err := b.desk.AddMember(ctx, tenant, "x@example.org", read); return err },
+		"tenant of no shape": func() error { _, err := b.desk.AddMember(ctx, "main", stranger, read); return err },
+		"unknown permission": func() error {
+			_, err := b.desk.AddMember(ctx, tenant, stranger, []string{"programmes:read"})
+			return err
+		},
+		"no permission":      func() error { _, err := b.desk.AddMember(ctx, tenant, stranger, nil); return err },
+		"none and one":       func() error { _, err := b.desk.SetPermissions(ctx, tenant, user, append(read, "none")); return err },
+		"set for a stranger": func() error { _, err := b.desk.SetPermissions(ctx, tenant, stranger, read); return err },
+		"remove a stranger":  func() error { _, err := b.desk.RemoveMember(ctx, tenant, stranger); return err },
+		"list of no tenant":  func() error { _, err := b.desk.Members(ctx, unknown); return err },
+	} {
+		b.refused(what, nil, try())
+	}
+	if n := b.Count(`select count(*) from account.memberships`); n != 1 {
+		t.Errorf("%d memberships", n)
+	}
+	if n := b.Count(`select count(*) from account.audit_events where action like 'member.%'`); n != 0 {
+		t.Errorf("%d events of what did not happen", n)
+	}
+}
+
+func TestARemovedMembersGrantsAndTokensEndThereAlone(t *testing.T) {
+	b := newBench(t)
+	ctx := t.Context()
+	held := b.Connected(b.app, b.user)
+	_, code := b.Consent(b.app, b.user)
+	token := b.World.Token(b.user, perm.ProgrammesRead)
+	expired := b.World.Token(b.user, perm.ProgrammesRead)
+	b.World.Exec(`update account.personal_access_tokens set expires_at = now() where hash = sha256($1)`, []byte(expired.Reveal()))
+	other := b.World.Member(perm.ProgrammesRead)
+	others := b.Connected(b.app, other)
+	b.World.Token(other, perm.ProgrammesRead)
+	elsewhere := b.World.Tenant("Elsewhere")
+	b.World.Join(elsewhere, b.user, perm.ProgrammesRead)
+	there := b.World.Token(b.user, perm.ProgrammesRead)
+	b.World.Exec(`update account.personal_access_tokens set tenant_id = $2 where hash = sha256($1)`, []byte(there.Reveal()), elsewhere)
+
+	got := b.said(b.desk.RemoveMember(ctx, b.World.TenantID.String(), b.user.String()))
+	if got["revokedGrants"] != float64(2) || got["revokedTokens"] != float64(1) {
+		t.Errorf("%v, want 2 grants and 1 token", got)
+	}
+	if g := b.Stored(held.Grant); g.State != grant.Revoked || g.Reason != grant.MembershipOver {
+		t.Errorf("the grant is %s (%s)", g.State, g.Reason)
+	}
+	b.events("member.removed", "user:"+b.user.String(), 1)
+	b.events("grant.revoked", "grant:"+held.Grant.ID.String(), 1)
+	if n := b.Count(`select count(*) from account.audit_events where action = 'token.revoked' and actor = 'admin' and user_id = $1 and detail->>'reason' = 'membership_ended'`, b.user); n != 1 {
+		t.Errorf("%d events of tokens", n)
+	}
+	if answer := b.Refresh(b.app, held.Refresh); answer.Text("error") != "invalid_grant" {
+		t.Errorf("a refresh: %d", answer.Status)
+	}
+	b.World.Join(b.World.TenantID, b.user, perm.ProgrammesRead) // and back: what was ended stays so
+	answer := b.Form(accounttest.TokenPath, "grant_type", "authorization_code", "client_id", b.app.ID.String(), "resource", b.app.Resource,
+		"code", code.Reveal(), "code_verifier", accounttest.Verifier, "redirect_uri", "http://127.0.0.1:8090/callback")
+	if answer.Text("error") != "invalid_grant" {
+		t.Errorf("a code of before: %d %s", answer.Status, answer.Body)
+	}
+	if n := b.Count(`select count(*) from account.personal_access_tokens where revoked_at is null`); n != 3 {
+		t.Errorf("%d tokens live or have expired, want the other user's, the other workspace's, the expired one", n)
+	}
+	if n := b.Count(`select count(*) from account.personal_access_tokens where hash = sha256($1) and revoke_reason = 'membership_ended'`, []byte(token.Reveal())); n != 1 {
+		t.Error("the token has no reason")
+	}
+	b.Refreshed(b.app, others)
+}
+
+func TestARemovalIsToldToRedis(t *testing.T) {
+	b := newBench(t)
+	held := b.Connected(b.app, b.user)
+	b.said(b.desk.RemoveMember(t.Context(), b.World.TenantID.String(), b.user.String()))
+	// As if Postgres had not heard of it: Redis alone refuses.
+	b.World.Exec(`update account.grants set state = 'active', revoked_at = null, revoke_reason = null where id = $1`, held.Grant.ID)
+	b.World.Join(b.World.TenantID, b.user, perm.ProgrammesRead)
+	if answer := b.Refresh(b.app, held.Refresh); answer.Status != 400 {
+		t.Errorf("Redis was not told: %d", answer.Status)
+	}
+}
+
+func TestARemovalNeedsNoRedis(t *testing.T) {
+	b := newBench(t)
+	held := b.Connected(b.app, b.user)
+	b.Redis.Kill()
+	b.said(b.desk.RemoveMember(t.Context(), b.World.TenantID.String(), b.user.String()))
+	if g := b.Stored(held.Grant); g.State != grant.Revoked {
+		t.Errorf("the grant is %s", g.State)
+	}
+}
+
+// What cannot be ended altogether is not ended in part.
+func TestARemovalIsAllOrNothing(t *testing.T) {
+	b := newBench(t)
+	held := b.Connected(b.app, b.user)
+	b.World.Token(b.user, perm.ProgrammesRead)
+	lock, err := b.World.Owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lock.Exec(t.Context(), `lock table account.personal_access_tokens in access exclusive mode`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.desk.RemoveMember(t.Context(), b.World.TenantID.String(), b.user.String()); err == nil {
+		t.Error("it says that all was ended")
+	}
+	if err := lock.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if g := b.Stored(held.Grant); g.State != grant.Active {
+		t.Errorf("the grant is %s", g.State)
+	}
+	if n := b.Count(`select count(*) from account.memberships where user_id = $1`, b.user); n != 1 {
+		t.Error("the membership is over")
+	}
+	b.events("member.removed", "user:"+b.user.String(), 0)
+	b.Refreshed(b.app, held)
+}
+
+func TestOneOfManyRemovalsOfAMemberWithManyGrantsWins(t *testing.T) {
+	b := newBench(t)
+	b.World.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
+		select gen_random_uuid(), 'connector', $1, $2, $3, '{programmes:read:programmes}', $4, 'active', now() + interval '1 day' from generate_series(1, 1000)`,
+		b.app.ID, b.user, b.World.TenantID, b.app.Resource)
+	errs := make([]error, 4)
+	var group sync.WaitGroup
+	for i := range errs {
+		group.Go(func() { _, errs[i] = b.desk.RemoveMember(t.Context(), b.World.TenantID.String(), b.user.String()) })
+	}
+	group.Wait()
+	won := 0
+	for _, err := range errs {
+		if err == nil {
+			won++
+		} else {
+			b.refused("a later removal", nil, err)
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d removals won", won)
+	}
+	if n := b.Count(`select count(*) from account.audit_events where action = 'grant.revoked'`); n != 1000 {
+		t.Errorf("%d events of 1000 grants", n)
+	}
+	if n := b.Count(`select count(*) from account.grants where state = 'revoked'`); n != 1000 {
+		t.Errorf("%d grants are revoked", n)
+	}
+}

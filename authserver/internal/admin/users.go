@@ -1,0 +1,166 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/mail"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/identity"
+)
+
+// A User is a person.
+type User struct {
+	ID          uuid.UUID  `json:"id"`
+	Email       string     `json:"email"`
+	Name        string     `json:"name"`
+	HasPassword bool       `json:"hasPassword"`
+	Created     time.Time  `json:"createdAt"`
+	DisabledAt  *time.Time `json:"disabledAt"`
+}
+
+// Users keeps people.
+type Users interface {
+	AddUser(ctx context.Context, id uuid.UUID, email, name string, event audit.Event) error
+	Users(ctx context.Context) ([]User, error)
+	// FindUser returns the id of the user with that e-mail address.
+	FindUser(ctx context.Context, email string) (uuid.UUID, error)
+	// SetDisabled disables or enables; disabling ends the user's sign-ins. false: it was so already, and nothing changed.
+	SetDisabled(ctx context.Context, id uuid.UUID, disabled bool, event audit.Event) (bool, error)
+	// SetPassword replaces the hash of the password, and ends the user's sign-ins.
+	SetPassword(ctx context.Context, id uuid.UUID, hash credential.Secret, event audit.Event) error
+}
+
+func (User) columns() []string {
+	return []string{"ID", "E-MAIL", "NAME", "PASSWORD", "CREATED", "DISABLED"}
+}
+
+func (u User) cells() []string {
+	password := "none"
+	if u.HasPassword {
+		password = "set"
+	}
+	return []string{u.ID.String(), u.Email, u.Name, password, stamp(&u.Created), stamp(u.DisabledAt)}
+}
+
+// AddUser makes a user who has no password yet and is a member of nothing.
+func (d *Desk) AddUser(ctx context.Context, email, name string) (Result, error) {
+	email, err := parseEmail(email)
+	if err != nil {
+		return nil, err
+	}
+	if name, err = parseName(name); err != nil {
+		return nil, err
+	}
+	id := identity.New()
+	noted := event("user.added", "user", id)
+	noted.UserID = &id
+	if err := d.Store.AddUser(ctx, id, email, name, noted); err != nil {
+		return nil, err
+	}
+	return Outcome{fmt.Sprintf("Added the user %s. Give them a password with: users set-password %s", id, email),
+		map[string]any{"id": id, "email": email, "name": name}}, nil
+}
+
+const longestEmail = 254 // RFC 5321, section 4.5.3.1.3
+
+// parseEmail returns an address in lower case, as it is stored.
+func parseEmail(text string) (string, error) {
+	parsed, err := mail.ParseAddress(text)
+	if err != nil || parsed.Address != text || len(text) > longestEmail || strings.ContainsAny(text, " \t\r\n\"") {
+		return "", refuse("an e-mail address looks like ada@example.org")
+	}
+	return strings.ToLower(text), nil
+}
+
+// Users lists everybody, by e-mail address.
+func (d *Desk) Users(ctx context.Context) (Result, error) {
+	found, err := d.Store.Users(ctx)
+	return List[User](found), err
+}
+
+// user finds whom an id or an e-mail address means. That there is somebody with that id is for the store to say.
+func (d *Desk) user(ctx context.Context, text string) (uuid.UUID, error) {
+	if !strings.Contains(text, "@") {
+		return parseID("user", text)
+	}
+	return d.Store.FindUser(ctx, strings.ToLower(text))
+}
+
+// SetDisabled disables a user, who is nobody then, or enables one again.
+func (d *Desk) SetDisabled(ctx context.Context, user string, disabled bool) (Result, error) {
+	id, err := d.user(ctx, user)
+	if err != nil {
+		return nil, err
+	}
+	action, state := "user.enabled", "enabled"
+	if disabled {
+		action, state = "user.disabled", "disabled"
+	}
+	noted := event(action, "user", id)
+	noted.UserID = &id
+	changed, err := d.Store.SetDisabled(ctx, id, disabled, noted)
+	if err != nil {
+		return nil, err
+	}
+	sentence := "The user is now " + state + "."
+	if !changed {
+		sentence = "The user is " + state + " already."
+	}
+	return Outcome{sentence, map[string]any{"id": id, "disabled": disabled, "changed": changed}}, nil
+}
+
+// A password has 12 characters at least: it is the only factor, and long is what helps (NIST SP 800-63B, section 3.1.1).
+const (
+	shortestPassword = 12
+	longestPassword  = 1024 // bytes
+)
+
+// SetPassword reads a password from in, to the end of its one line, and makes it the user's.
+func (d *Desk) SetPassword(ctx context.Context, user string, in io.Reader) (Result, error) {
+	id, err := d.user(ctx, user)
+	if err != nil {
+		return nil, err
+	}
+	password, err := readPassword(in)
+	if err != nil {
+		return nil, err
+	}
+	hash, err := session.HashPassword(password)
+	if err != nil {
+		return nil, err
+	}
+	noted := event("user.password_set", "user", id)
+	noted.UserID = &id
+	if err := d.Store.SetPassword(ctx, id, hash, noted); err != nil {
+		return nil, err
+	}
+	return Outcome{"The password is set, and the user is signed out everywhere.", map[string]any{"id": id}}, nil
+}
+
+func readPassword(in io.Reader) (string, error) {
+	raw, err := io.ReadAll(io.LimitReader(in, longestPassword+3))
+	if err != nil {
+		return "", fmt.Errorf("read the password: %w", err)
+	}
+	password := strings.TrimSuffix(strings.TrimSuffix(string(raw), "\n"), "\r")
+	switch {
+	case password == "":
+		return "", refuse("give the password on standard input, for example: … set-password ada@example.org < file")
+	case strings.ContainsAny(password, "\r\n\x00") || !utf8.ValidString(password):
+		return "", refuse("a password is one line of text")
+	case len(password) > longestPassword:
+		return "", refuse("a password has 1,024 bytes at most")
+	case utf8.RuneCountInString(password) < shortestPassword:
+		return "", refuse("a password has 12 characters at least")
+	}
+	return password, nil
+}

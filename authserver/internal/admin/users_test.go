@@ -1,0 +1,138 @@
+package admin_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/accounttest"
+	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+func (b *bench) stored(id string) (hash credential.Secret) {
+	b.t.Helper()
+	var text string
+	if err := b.World.Owner.QueryRow(b.t.Context(), `select coalesce(password_hash, '') from account.users where id = $1`, id).Scan(&text); err != nil {
+		b.t.Fatal(err)
+	}
+	return credential.Secret(text)
+}
+
+func (b *bench) signIn(user string) {
+	b.t.Helper()
+	b.World.Exec(`insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent)
+		values (gen_random_uuid(), $1, now() + interval '12 hours', 'password', '127.0.0.1', 'test')`, user)
+}
+
+func (b *bench) signedIn(user string) int {
+	b.t.Helper()
+	return b.Count(`select count(*) from account.sign_ins where user_id = $1 and ended_at is null`, user)
+}
+
+func TestAUserIsAddedWithoutAPassword(t *testing.T) {
+	b := newBench(t)
+	added := b.said(b.desk.AddUser(t.Context(), "Ada.Okafor@Example.org", "Ada Okafor"))
+	id := b.text(added, "id")
+	if added["email"] != "ada.okafor@example.org" {
+		t.Errorf("stored as %v", added["email"])
+	}
+	b.events("user.added", "user:"+id, 1)
+	for _, one := range b.list(b.desk.Users(t.Context())) {
+		if one["id"] == id && (one["hasPassword"] != false || one["disabledAt"] != nil || one["name"] != "Ada Okafor") {
+			t.Errorf("listed as %v", one)
+		}
+	}
+	result, err := b.desk.AddUser(t.Context(), "ADA.okafor@example.org", "Another")
+	b.refused("the address in another case", result, err)
+	for _, address := range []string{"", "ada", "@example.org", "ada@", "Ada <ada@example.org>", "ada@example.org ", "a b@example.org", strings.Repeat("x", 250) + "@example.org"} {
+		result, err := b.desk.AddUser(t.Context(), address, "Ada")
+		b.refused("address "+address, result, err)
+	}
+	result, err = b.desk.AddUser(t.Context(), "eve@example.org", "")
+	b.refused("no name", result, err)
+}
+
+func TestAPasswordIsReadFromStandardInputAndEndsSessions(t *testing.T) {
+	b := newBench(t)
+	id := b.text(b.said(b.desk.AddUser(t.Context(), "ada@example.org", "Ada")), "id")
+	passwords, err := session.NewPasswords()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const password = "correct horse battery staple"
+	for _, input := range []string{password, password + "\n", password + "\r\n"} {
+		b.signIn(id)
+		b.said(b.desk.SetPassword(t.Context(), "Ada@example.org", strings.NewReader(input)))
+		if right, err := passwords.Matches(b.stored(id), password); err != nil || !right {
+			t.Errorf("%q: the login would not take it: %v", input, err)
+		}
+		if b.signedIn(id) != 0 {
+			t.Error("the user is signed in still")
+		}
+	}
+	if !strings.HasPrefix(b.stored(id).Reveal(), "$argon2id$") {
+		t.Error("not the login's own hash")
+	}
+	b.events("user.password_set", "user:"+id, 3)
+	before := b.stored(id)
+	for what, input := range map[string]string{
+		"nothing": "", "an empty line": "\n", "short": "elevenchars", "two lines": "correct horse\nbattery staple", "NUL": "correct horse\x00 battery",
+		"no text": "correct horse \xff battery", "long": strings.Repeat("x", 1025), "longer than is read": strings.Repeat("x", 5000),
+	} {
+		result, err := b.desk.SetPassword(t.Context(), id, strings.NewReader(input))
+		b.refused(what, result, err)
+	}
+	b.said(b.desk.SetPassword(t.Context(), id, strings.NewReader(strings.Repeat("x", 1024))))
+	if b.stored(id) == before {
+		t.Error("the longest password is not taken")
+	}
+	result, err := b.desk.SetPassword(t.Context(), uuid.NewString(), strings.NewReader(password))
+	b.refused("an unknown id", result, err)
+	result, err = b.desk.SetPassword(t.Context(), "nobody@example.org", strings.NewReader(password))
+	b.refused("an unknown address", result, err)
+	if n := b.Count(`select count(*) from account.audit_events where detail::text like '%horse%' or detail::text like '%argon%'`); n != 0 {
+		t.Error("the password is in the audit log")
+	}
+}
+
+func TestADisabledUserIsNobodyUntilEnabled(t *testing.T) {
+	b := newBench(t)
+	id := b.user.String()
+	held := b.Connected(b.app, b.user)
+	token := b.World.Token(b.user, perm.ProgrammesRead)
+	b.signIn(id)
+	if got := b.said(b.desk.SetDisabled(t.Context(), id, true)); got["changed"] != true || got["disabled"] != true {
+		t.Errorf("%v", got)
+	}
+	if b.signedIn(id) != 0 {
+		t.Error("the user is signed in still")
+	}
+	if answer := b.Refresh(b.app, held.Refresh); answer.Status != 400 {
+		t.Errorf("a refresh: %d", answer.Status)
+	}
+	service := b.Service()
+	introspect := func() bool {
+		answer := b.FormWith(accounttest.IntrospectPath, accounttest.Basic(service.ID.String(), service.Secret), "token", token.Reveal())
+		return answer.JSON()["active"] == true
+	}
+	if introspect() {
+		t.Error("a personal access token works still")
+	}
+	if again := b.said(b.desk.SetDisabled(t.Context(), id, true)); again["changed"] != false {
+		t.Errorf("again: %v", again)
+	}
+	b.events("user.disabled", "user:"+id, 1)
+	b.said(b.desk.SetDisabled(t.Context(), id, false))
+	b.events("user.enabled", "user:"+id, 1)
+	if !introspect() || b.signedIn(id) != 0 {
+		t.Error("enabled: the token does not work, or a former sign-in came back")
+	}
+	b.Refreshed(b.app, held)
+	for _, nobody := range []string{uuid.NewString(), "nobody@example.org", "ada", ""} {
+		result, err := b.desk.SetDisabled(t.Context(), nobody, true)
+		b.refused("user "+nobody, result, err)
+	}
+}

@@ -1,0 +1,204 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/shared/identity"
+)
+
+// An Organisation has workspaces (spec 1).
+type Organisation struct {
+	ID      uuid.UUID `json:"id"`
+	Name    string    `json:"name"`
+	Created time.Time `json:"createdAt"` // set by the store
+}
+
+// A Module is a module of a workspace: it works when it is both.
+type Module struct {
+	Name        string `json:"name"`
+	Enabled     bool   `json:"enabled"`
+	Provisioned bool   `json:"provisioned"`
+}
+
+// A Tenant is a workspace of an organisation.
+type Tenant struct {
+	ID             uuid.UUID `json:"id"`
+	OrganisationID uuid.UUID `json:"organisationId"`
+	Organisation   string    `json:"organisation"` // its name
+	Name           string    `json:"name"`
+	Created        time.Time `json:"createdAt"`
+	Modules        []Module  `json:"modules"`
+	Features       []string  `json:"features"` // that are on
+}
+
+// A ModuleChange says what is to be different; nil stays as it is.
+type ModuleChange struct{ Enabled, Provisioned *bool }
+
+// Workspaces keeps organisations and tenants.
+type Workspaces interface {
+	AddOrganisation(ctx context.Context, id uuid.UUID, name string, event audit.Event) (Organisation, error)
+	Organisations(ctx context.Context) ([]Organisation, error)
+	AddTenant(ctx context.Context, id, organisation uuid.UUID, name string, event audit.Event) error
+	// Tenants lists those of one organisation, or all.
+	Tenants(ctx context.Context, organisation *uuid.UUID) ([]Tenant, error)
+	SetModule(ctx context.Context, tenant uuid.UUID, module string, change ModuleChange, event audit.Event) (Module, error)
+	SetFeature(ctx context.Context, tenant uuid.UUID, feature string, on bool, event audit.Event) error
+}
+
+func (Organisation) columns() []string { return []string{"ID", "NAME", "CREATED"} }
+func (o Organisation) cells() []string { return []string{o.ID.String(), o.Name, stamp(&o.Created)} }
+
+func (Tenant) columns() []string {
+	return []string{"ID", "ORGANISATION", "NAME", "CREATED", "MODULES", "FEATURES"}
+}
+
+func (t Tenant) cells() []string {
+	modules := make([]string, len(t.Modules))
+	for i, m := range t.Modules {
+		modules[i] = m.words()
+	}
+	return []string{t.ID.String(), t.Organisation, t.Name, stamp(&t.Created), list(modules), list(t.Features)}
+}
+
+func (m Module) words() string {
+	words := m.Name
+	if !m.Enabled {
+		words += " (disabled)"
+	}
+	if !m.Provisioned {
+		words += " (not provisioned)"
+	}
+	return words
+}
+
+func list(texts []string) string {
+	if len(texts) == 0 {
+		return "-"
+	}
+	return strings.Join(texts, ", ")
+}
+
+// AddOrganisation makes an organisation.
+func (d *Desk) AddOrganisation(ctx context.Context, name string) (Result, error) {
+	name, err := parseName(name)
+	if err != nil {
+		return nil, err
+	}
+	id := identity.New()
+	added, err := d.Store.AddOrganisation(ctx, id, name, event("organisation.added", "organisation", id))
+	if err != nil {
+		return nil, err
+	}
+	return Outcome{fmt.Sprintf("Added the organisation %s.", added.ID), map[string]any{"id": added.ID, "name": added.Name}}, nil
+}
+
+// Organisations lists them all.
+func (d *Desk) Organisations(ctx context.Context) (Result, error) {
+	found, err := d.Store.Organisations(ctx)
+	return List[Organisation](found), err
+}
+
+// AddTenant makes a workspace of an organisation, in which nothing is enabled yet.
+func (d *Desk) AddTenant(ctx context.Context, organisation, name string) (Result, error) {
+	owner, err := parseID("organisation", organisation)
+	if err != nil {
+		return nil, err
+	}
+	if name, err = parseName(name); err != nil {
+		return nil, err
+	}
+	id := identity.New()
+	noted := event("tenant.added", "tenant", id)
+	noted.TenantID = &id
+	if err := d.Store.AddTenant(ctx, id, owner, name, noted); err != nil {
+		return nil, err
+	}
+	return Outcome{fmt.Sprintf("Added the tenant %s.", id), map[string]any{"id": id, "organisationId": owner, "name": name}}, nil
+}
+
+// Tenants lists the workspaces of one organisation, or, for "", all.
+func (d *Desk) Tenants(ctx context.Context, organisation string) (Result, error) {
+	owner, err := parseOptional("organisation", organisation)
+	if err != nil {
+		return nil, err
+	}
+	found, err := d.Store.Tenants(ctx, owner)
+	return List[Tenant](found), err
+}
+
+// SetModule changes the state of a module of a workspace, in the order of changes: enable, disable, provision, unprovision.
+func (d *Desk) SetModule(ctx context.Context, tenant, module string, changes []string) (Result, error) {
+	id, err := parseID("tenant", tenant)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains([]string{"programmes", "engage"}, module) {
+		return nil, refuse("a module is programmes or engage")
+	}
+	change, err := parseModuleChange(changes)
+	if err != nil {
+		return nil, err
+	}
+	noted := event("module.changed", "tenant", id)
+	noted.TenantID = &id
+	noted.Detail = map[string]any{"module": module, "changes": changes}
+	after, err := d.Store.SetModule(ctx, id, module, change, noted)
+	if err != nil {
+		return nil, err
+	}
+	return Outcome{"The module is now: " + after.words() + ".", map[string]any{
+		"tenantId": id, "module": after.Name, "enabled": after.Enabled, "provisioned": after.Provisioned,
+	}}, nil
+}
+
+func parseModuleChange(changes []string) (ModuleChange, error) {
+	var change ModuleChange
+	for _, word := range changes {
+		field, value := &change.Enabled, word == "enable" || word == "provision"
+		switch word {
+		case "enable", "disable":
+		case "provision", "unprovision":
+			field = &change.Provisioned
+		default:
+			return ModuleChange{}, refuse("say what is to change: enable, disable, provision or unprovision")
+		}
+		if *field != nil && **field != value {
+			return ModuleChange{}, refuse("the changes contradict one another")
+		}
+		*field = &value
+	}
+	if change == (ModuleChange{}) {
+		return ModuleChange{}, refuse("say what is to change: enable, disable, provision or unprovision")
+	}
+	return change, nil
+}
+
+// SetFeature switches a feature of a workspace on or off.
+func (d *Desk) SetFeature(ctx context.Context, tenant, feature, state string) (Result, error) {
+	id, err := parseID("tenant", tenant)
+	if err != nil {
+		return nil, err
+	}
+	if feature != "llm_integration" {
+		return nil, refuse("a feature is llm_integration")
+	}
+	if state != "on" && state != "off" {
+		return nil, refuse("a feature is on or off")
+	}
+	noted := event("feature.changed", "tenant", id)
+	noted.TenantID = &id
+	noted.Detail = map[string]any{"feature": feature, "state": state}
+	if err := d.Store.SetFeature(ctx, id, feature, state == "on", noted); err != nil {
+		return nil, err
+	}
+	return Outcome{"The feature " + feature + " is now " + state + ".", map[string]any{
+		"tenantId": id, "feature": feature, "enabled": state == "on",
+	}}, nil
+}

@@ -1,0 +1,82 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/almonerhq/almoner/authserver/internal/admin"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/keyring"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/authserver/internal/store/redis"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/envconf"
+	"github.com/almonerhq/almoner/shared/seal"
+)
+
+// adminConfig is what the administrator's commands need: the keys for signing keys alone, Redis for nothing but its being told.
+type adminConfig struct {
+	DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty"`
+	RedisURL    credential.Secret `env:"ALMONER_REDIS_URL"`
+	Keys        credential.Secret `env:"ALMONER_KEYS"`
+}
+
+// Admin wires the administrator's desk. Call done when its work is over.
+func Admin(ctx context.Context, environ []string, log *slog.Logger) (desk *admin.Desk, done func(), err error) {
+	var config adminConfig
+	if err := envconf.Load(&config, environ); err != nil {
+		return nil, nil, err
+	}
+	var rdb goredis.UniversalClient
+	if config.RedisURL != "" {
+		if rdb, err = redis.Connect(config.RedisURL); err != nil {
+			return nil, nil, err
+		}
+	}
+	store, err := postgres.Open(ctx, config.DatabaseURL)
+	if err != nil {
+		return nil, nil, err
+	}
+	done = func() {
+		store.Close()
+		if rdb != nil {
+			_ = rdb.Close() // nothing waits in it
+		}
+	}
+	ring, err := adminRing(store, config.Keys)
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	return admin.New(admin.Deps{Store: store, Keys: store, Ring: ring, Forget: forget(rdb, log)}), done, nil
+}
+
+func adminRing(store *postgres.Store, text credential.Secret) (*keyring.Ring, error) {
+	if text == "" {
+		return nil, nil
+	}
+	keys, err := seal.ParseKeys(text)
+	if err != nil {
+		return nil, fmt.Errorf("ALMONER_KEYS: %w", err)
+	}
+	return keyring.New(store, keys)
+}
+
+// forget tells Redis of ended grants, until it does not answer: Postgres refuses them all the same.
+func forget(rdb goredis.UniversalClient, log *slog.Logger) func(context.Context, []grant.Grant) {
+	return func(ctx context.Context, ended []grant.Grant) {
+		if rdb == nil {
+			return
+		}
+		register := redis.NewGrants(rdb)
+		for told, g := range ended {
+			if err := register.Revoke(ctx, g.ID, g.Reason, g.Ends); err != nil {
+				log.Warn("Redis was not told of every ended grant; Postgres refuses them all the same", "told", told, "ended", len(ended), "error", err)
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/admin"
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+)
+
+// EveryClient lists the clients of one workspace, or all, services included, newest first.
+func (s *Store) EveryClient(ctx context.Context, tenant *uuid.UUID) ([]admin.Client, error) {
+	return listed(ctx, s, "list clients", `
+select c.id, c.kind, c.tenant_id, coalesce(t.name, ''), c.name, c.token_endpoint_auth_method, c.created_at,
+  (select count(*) from account.grants g where g.client_id = c.id and g.state = 'active' and g.ends_at > now())
+from account.oauth_clients c left join account.tenants t on t.id = c.tenant_id
+where c.deleted_at is null and (@tenant::uuid is null or c.tenant_id = @tenant)
+order by c.created_at desc, c.id desc`,
+		pgx.NamedArgs{"tenant": tenant}, func(row pgx.CollectableRow) (c admin.Client, err error) {
+			return c, row.Scan(&c.ID, &c.Kind, &c.TenantID, &c.Tenant, &c.Name, &c.AuthMethod, &c.Created, &c.Grants)
+		})
+}
+
+// EndClient deletes a client of any workspace or none and revokes its grants, with the events, in one transaction; or returns
+// admin.ErrNoClient.
+func (s *Store) EndClient(ctx context.Context, id uuid.UUID, event audit.Event) ([]grant.Grant, error) {
+	var ended []grant.Grant
+	err := s.administer(ctx, "end client", func(tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, `update account.oauth_clients set deleted_at = now() where id = $1 and deleted_at is null returning tenant_id`, id).
+			Scan(&event.TenantID)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return admin.ErrNoClient
+		}
+		if err != nil {
+			return err
+		}
+		if ended, err = revokeWhere(ctx, tx, `g.client_id = @client`, pgx.NamedArgs{"client": id}, grant.ClientDeleted, event.Actor); err != nil {
+			return err
+		}
+		return record(ctx, tx, event)
+	})
+	return ended, err
+}
+
+// grantFilter is the condition on grants g that an admin.GrantFilter makes.
+const grantFilter = `(@user::uuid is null or g.user_id = @user) and (@client::uuid is null or g.client_id = @client)
+  and (@tenant::uuid is null or g.tenant_id = @tenant) and (@before::timestamptz is null or g.created_at < @before)`
+
+func grantFilterArgs(f admin.GrantFilter) pgx.NamedArgs {
+	return pgx.NamedArgs{"user": f.User, "client": f.Client, "tenant": f.Tenant, "before": f.IssuedBefore}
+}
+
+// EveryGrant lists the latest grants that the filter names, at most limit of them.
+func (s *Store) EveryGrant(ctx context.Context, filter admin.GrantFilter, limit int) ([]admin.Grant, error) {
+	args := grantFilterArgs(filter)
+	args["limit"] = limit
+	return listed(ctx, s, "list grants", `
+select g.id, g.kind, g.client_id, c.name, g.user_id, u.email, g.tenant_id, g.permissions,
+  case when g.state <> 'revoked' and g.ends_at <= now() then 'ended by time' else g.state end,
+  g.created_at, g.last_used_at, g.ends_at, g.revoked_at, coalesce(g.revoke_reason, '')
+from account.grants g join account.oauth_clients c on c.id = g.client_id join account.users u on u.id = g.user_id
+where `+grantFilter+` order by g.created_at desc, g.id desc limit @limit`,
+		args, func(row pgx.CollectableRow) (g admin.Grant, err error) {
+			return g, row.Scan(&g.ID, &g.Kind, &g.ClientID, &g.Client, &g.UserID, &g.Email, &g.TenantID, &g.Permissions, &g.State,
+				&g.Created, &g.LastUsed, &g.Ends, &g.RevokedAt, &g.Reason)
+		})
+}
+
+// EndGrant revokes a grant with its event, or returns admin.ErrNoGrant. false: it was revoked already.
+func (s *Store) EndGrant(ctx context.Context, id uuid.UUID, actor string) (grant.Grant, bool, error) {
+	var found grant.Grant
+	revoked := false
+	err := s.administer(ctx, "end grant", func(tx pgx.Tx) error {
+		var row grantRow
+		err := tx.QueryRow(ctx, `select `+grantColumns+` from account.grants g where g.id = $1`, id).Scan(row.targets()...)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return admin.ErrNoGrant
+		}
+		if err != nil {
+			return err
+		}
+		found = *row.grant()
+		ended, err := revokeWhere(ctx, tx, `g.id = @id`, pgx.NamedArgs{"id": id}, grant.ByAdmin, actor)
+		if revoked = len(ended) == 1; revoked {
+			found = ended[0]
+		}
+		return err
+	})
+	return found, revoked, err
+}
+
+// endAtOnce is how many grants one transaction revokes: well within the time of a statement.
+const endAtOnce = 500
+
+// EndGrants revokes some of the grants that the filter names and that have not ended, with an event each.
+func (s *Store) EndGrants(ctx context.Context, filter admin.GrantFilter, actor string) ([]grant.Grant, error) {
+	var ended []grant.Grant
+	err := s.administer(ctx, "end grants", func(tx pgx.Tx) error {
+		args := grantFilterArgs(filter)
+		args["at_once"] = endAtOnce
+		var err error
+		ended, err = revokeWhere(ctx, tx, `g.id in (select g.id from account.grants g
+			where g.state <> 'revoked' and g.ends_at > now() and `+grantFilter+` order by g.id limit @at_once)`, args, grant.ByAdmin, actor)
+		return err
+	})
+	return ended, err
+}

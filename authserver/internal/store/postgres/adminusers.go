@@ -1,0 +1,98 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/admin"
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// AddUser inserts a user with the event, or returns admin.ErrEmailTaken.
+func (s *Store) AddUser(ctx context.Context, id uuid.UUID, email, name string, event audit.Event) error {
+	return s.administer(ctx, "add user", func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `insert into account.users (id, email, name) values ($1, $2, $3)`, id, email, name)
+		if violates(err, "users_email_key") {
+			return admin.ErrEmailTaken
+		}
+		if err != nil {
+			return err
+		}
+		return record(ctx, tx, event)
+	})
+}
+
+// Users lists everybody, by e-mail address.
+func (s *Store) Users(ctx context.Context) ([]admin.User, error) {
+	return listed(ctx, s, "list users", `
+select id, email, name, password_hash is not null, created_at, disabled_at from account.users order by email`, nil,
+		func(row pgx.CollectableRow) (u admin.User, err error) {
+			return u, row.Scan(&u.ID, &u.Email, &u.Name, &u.HasPassword, &u.Created, &u.DisabledAt)
+		})
+}
+
+// FindUser returns whose e-mail address it is, or admin.ErrNoUser.
+func (s *Store) FindUser(ctx context.Context, email string) (uuid.UUID, error) {
+	user, _, found, err := s.UserByEmail(ctx, email)
+	if err == nil && !found {
+		return uuid.Nil, admin.ErrNoUser
+	}
+	return user.ID, err
+}
+
+// SetDisabled disables a user and ends the sign-ins, or enables one, with the event. false: it was so already.
+func (s *Store) SetDisabled(ctx context.Context, id uuid.UUID, disabled bool, event audit.Event) (bool, error) {
+	changed := false
+	err := s.administer(ctx, "disable or enable user", func(tx pgx.Tx) error {
+		var before bool
+		if err := holdUser(ctx, tx, id, &before); err != nil {
+			return err
+		}
+		if changed = before != disabled; !changed {
+			return nil
+		}
+		if _, err := tx.Exec(ctx, `update account.users set disabled_at = case when $2 then now() end where id = $1`, id, disabled); err != nil {
+			return err
+		}
+		if disabled {
+			if err := endSignIns(ctx, tx, id); err != nil {
+				return err
+			}
+		}
+		return record(ctx, tx, event)
+	})
+	return changed, err
+}
+
+// SetPassword replaces the hash of a user's password and ends the sign-ins, with the event.
+func (s *Store) SetPassword(ctx context.Context, id uuid.UUID, hash credential.Secret, event audit.Event) error {
+	return s.administer(ctx, "set password", func(tx pgx.Tx) error {
+		if err := holdUser(ctx, tx, id, new(bool)); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `update account.users set password_hash = $2 where id = $1`, id, hash.Reveal()); err != nil {
+			return err
+		}
+		if err := endSignIns(ctx, tx, id); err != nil {
+			return err
+		}
+		return record(ctx, tx, event)
+	})
+}
+
+func holdUser(ctx context.Context, tx pgx.Tx, id uuid.UUID, disabled *bool) error {
+	err := tx.QueryRow(ctx, `select disabled_at is not null from account.users where id = $1 for no key update`, id).Scan(disabled)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return admin.ErrNoUser
+	}
+	return err
+}
+
+func endSignIns(ctx context.Context, tx pgx.Tx, user uuid.UUID) error {
+	_, err := tx.Exec(ctx, `update account.sign_ins set ended_at = now() where user_id = $1 and ended_at is null`, user)
+	return err
+}
