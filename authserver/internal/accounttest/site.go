@@ -112,7 +112,7 @@ func (s *Site) handler() http.Handler {
 	})
 	const tenantClients = "/v1/account/tenants/{tenantId}/oauth-clients"
 	mux := http.NewServeMux()
-	mux.Handle("POST "+TokenPath, token.New(token.Deps{Engine: s.Engine, Log: log}))
+	mux.Handle("POST "+TokenPath, token.New(token.Deps{Engine: engine.NewNoter(s.Engine, s.Store, log), Log: log}))
 	mux.Handle("POST "+RevokePath, revoke.New(revoke.Deps{
 		Issuer: Issuer, Engine: s.Engine, Grants: s.Keeper, Keys: s.Ring.Public, Now: s.Now, Log: log,
 	}))

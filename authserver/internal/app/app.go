@@ -85,7 +85,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		return nil, err
 	}
 	h := handlers{
-		token:  token.New(token.Deps{Engine: oauth, Log: log}),
+		token:  token.New(token.Deps{Engine: engine.NewNoter(oauth, store, log), Log: log}),
 		revoke: revoke.New(revoke.Deps{Issuer: c.BaseURL, Engine: oauth, Grants: keeper, Keys: ring.Public, Now: time.Now, Log: log}),
 		introspect: introspect.New(introspect.Deps{
 			Issuer: c.BaseURL, Resource: resources[0], Clients: store, Unknown: postgres.ErrNoClient, Keys: ring.Public,

@@ -1,0 +1,142 @@
+package token_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/accounttest"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// noted wants one event of the grant's refusal, with the reason and with the words that the client was told.
+func (b *bench) noted(reason string, g grant.Grant, answer accounttest.Answer) {
+	b.t.Helper()
+	if answer.Status < 400 || answer.Status >= 500 {
+		b.t.Fatalf("%s: %d, want a refusal", reason, answer.Status)
+	}
+	n := b.Count(`select count(*) from account.audit_events where action = 'grant.refused' and subject = 'grant:' || $1 and detail->>'reason' = $2
+		and detail->>'description' = $3 and detail->>'error' = $4 and tenant_id = $5 and user_id = $6 and request_id = $7
+		and actor like 'client:%' and detail->>'client_id' = $8`,
+		g.ID.String(), reason, answer.Text("error_description"), answer.Text("error"), g.TenantID, g.UserID, answer.Header.Get("X-Request-Id"), g.ClientID.String())
+	if n != 1 {
+		b.t.Errorf("%s: %d events, want 1 (%s)", reason, n, answer.Body)
+	}
+}
+
+func (b *bench) refusals() int {
+	b.t.Helper()
+	return b.Count(`select count(*) from account.audit_events where action = 'grant.refused'`)
+}
+
+func TestEveryRefusalThatConcernsAGrantIsNotedWithItsReason(t *testing.T) {
+	for _, c := range []struct{ reason, sql string }{
+		{"llm_integration_off", `update account.tenant_features set enabled = false`},
+		{"permissions_lost", `update account.memberships set permissions = '{engage:read:forms}'`},
+		{"membership_ended", `delete from account.memberships`},
+		{"user_disabled", `update account.users set disabled_at = now()`},
+		{"time_over", `update account.grants set ends_at = now()`},
+		{"disconnected_by_user", `update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user'`},
+		{"client_deleted", `update account.oauth_clients set deleted_at = now()`},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			b := newBench(t)
+			held := b.Connected(b.app, b.user)
+			pending, code := b.Consent(b.app, b.user)
+			b.World.Exec(c.sql)
+			b.noted(c.reason, held.Grant, b.refresh(held.Refresh))
+			b.noted(c.reason, pending, b.exchangeCode(code))
+		})
+	}
+}
+
+func TestARequestThatDoesNotMatchItsGrantIsNotedToo(t *testing.T) {
+	b := newBench(t)
+	held := b.Connected(b.app, b.user)
+	b.noted("request_does_not_match", held.Grant, b.refresh(held.Refresh, "resource", accounttest.REST))
+	other := b.World.Connector(accounttest.MCP, perm.ProgrammesRead).ID.String()
+	b.noted("another_client", held.Grant, b.refresh(held.Refresh, "client_id", other))
+	g, code := b.Consent(b.linked, b.user)
+	b.noted("request_does_not_match", g, b.linkCode(code, "client_secret", "alm_cs_wrong"))
+	second := b.Refreshed(b.app, held)
+	b.noted("refresh_token_replayed", second.Grant, b.refresh(held.Refresh))
+	if n := b.Count(`select count(*) from account.audit_events where action = 'grant.refused' and detail::text ~ 'alm_(rt|ac|cs)_'`); n != 0 {
+		t.Error("a secret is in the audit log")
+	}
+}
+
+func TestAStuckClientIsNotedOnceAnHour(t *testing.T) {
+	b := newBench(t)
+	held := b.Connected(b.app, b.user)
+	b.World.SetLLM(false)
+	var group sync.WaitGroup
+	for range 12 {
+		group.Go(func() { b.refresh(held.Refresh) })
+	}
+	group.Wait()
+	// The clock hour may have turned meanwhile.
+	if n := b.refusals(); n < 1 || n > 2 {
+		t.Errorf("%d events of 12 refusals", n)
+	}
+	if strings.Contains(b.Log.String(), "was not noted") {
+		t.Error("what is noted already is called a failure")
+	}
+	b.World.Exec(`update account.audit_events set at = at - interval '1 hour' where action = 'grant.refused'`)
+	before := b.refusals()
+	b.refresh(held.Refresh)
+	if n := b.refusals(); n != before+1 {
+		t.Errorf("an hour later: %d events, then %d", before, n)
+	}
+	b.World.Exec(`delete from account.memberships`)
+	before = b.refusals()
+	b.refresh(held.Refresh)
+	if n := b.refusals(); n != before+1 {
+		t.Errorf("another reason: %d events, then %d", before, n)
+	}
+}
+
+func TestSuccessAndForgeryLeaveNoNote(t *testing.T) {
+	b := newBench(t)
+	held := b.Connected(b.app, b.user)
+	b.given("refresh", b.refresh(held.Refresh))
+	refresh := held.Refresh.Reveal()
+	b.refused("forged", b.refresh("alm_rt_word"), 400, "invalid_grant")
+	b.refresh(held.Refresh, "refresh_token", refresh[:len(refresh)-1])
+	b.refresh(held.Refresh, "client_id", "app")
+	b.refused("unsupported", b.exchange("grant_type", "password", "code", "-"), 400, "unsupported_grant_type")
+	if n := b.refusals(); n != 0 {
+		t.Errorf("%d events", n)
+	}
+}
+
+func TestANoteThatFailsChangesNoAnswer(t *testing.T) {
+	b := newBench(t)
+	held := b.Connected(b.app, b.user)
+	b.World.SetLLM(false)
+	lock, err := b.World.Owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Rollback(t.Context()) }()
+	if _, err := lock.Exec(t.Context(), `lock table account.audit_events in access exclusive mode`); err != nil {
+		t.Fatal(err)
+	}
+	b.refused("while nothing can be noted", b.refresh(held.Refresh), 400, "invalid_grant")
+	if !strings.Contains(b.Log.String(), "a refusal was not noted") {
+		t.Error("the log does not say so")
+	}
+}
+
+func TestAGrantThatIsGoneLeavesNoNote(t *testing.T) {
+	b := newBench(t)
+	held := b.Connected(b.app, b.user)
+	b.World.Exec(`delete from account.grants`)
+	b.refused("gone", b.refresh(held.Refresh), 400, "invalid_grant")
+	b.refused("gone, by nobody", b.refresh(held.Refresh, "client_id", uuid.NewString()), 400, "invalid_client")
+	if n := b.refusals(); n != 0 {
+		t.Errorf("%d events", n)
+	}
+}
