@@ -140,20 +140,30 @@ func TestForeignSiteCannotSignAnybodyIn(t *testing.T) {
 	visitor.SignIn(t, login).WantsPage(t, http.StatusForbidden)
 }
 
-// A session id that somebody knew before the login is worth nothing after it.
+// A session id that somebody knew before the login is worth nothing after it: not that of a visitor, and not that of a session
+// which an attacker has planted.
 func TestLoginRenewsTheSession(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	visitor := p.Person(t, p.Demo.Users.Reader)
-	login := visitor.Open(t, p.AuthorizeURL(p.DemoConfidential().Request()))
-	before := visitor.Cookies()
-	visitor.SignIn(t, login)
-	if visitor.Cookies() == "" || visitor.Cookies() == before {
-		t.Fatal("the login changed no cookie")
+	request := p.AuthorizeURL(p.DemoConfidential().Request())
+	attacker := p.Person(t, p.World.User(t)).SignedIn(t)
+	planted := attacker.Cookies()
+	if planted == "" {
+		t.Fatal("no cookie to plant")
+	}
+	login := p.Person(t, p.Demo.Users.Reader).Open(t, request)
+	form := login.FormWith(t, "form input[name=password]")
+	form.Fields.Set("email", p.Demo.Users.Reader.Email)
+	form.Fields.Set("password", p.Demo.Users.Reader.Password)
+	if answer := attacker.Submit(t, form); answer.Status != http.StatusSeeOther { // the victim, at the browser that was prepared
+		t.Fatalf("sign-in failed:\n%s", answer)
+	}
+	if attacker.Cookies() == planted {
+		t.Error("the login kept the session's id")
 	}
 	thief := p.Person(t, p.Demo.Users.Reader)
-	thief.Header = http.Header{"Cookie": {before}}
-	if page := thief.Open(t, p.AuthorizeURL(p.DemoConfidential().Request())); page.IsConsent() {
-		t.Error("the cookie from before the login is signed in")
+	thief.Header = http.Header{"Cookie": {planted}}
+	if page := thief.Open(t, request); page.IsConsent() {
+		t.Error("the cookie from before the login is signed in as who logged in")
 	}
 }

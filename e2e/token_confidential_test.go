@@ -179,7 +179,15 @@ func TestAuthorizationHeaderIsRefusedAtTheTokenEndpoint(t *testing.T) {
 		api.Form(t, harness.TokenPath, post.Form(postCode)).WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
 		api.Form(t, harness.TokenPath, attempt.CodeForm(connectorCode)).WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
 	}
+	// The header alone says who it is, and rightly so: but these are not registered for it.
+	code := map[string]any{"code": appCode, "redirect_uri": app.RedirectURI}
+	p.API().With("Authorization", harness.Basic(app.ClientID, app.Secret)).JSON(t, http.MethodPost, harness.TokenPath, code).
+		WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
+	form := change(change(post.Form(postCode), "client_id"), "client_secret")
+	p.API().With("Authorization", harness.Basic(post.ClientID, post.Secret)).Form(t, harness.TokenPath, form).
+		WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
 	app.Exchange(t, app.Body(appCode)).Tokens(t)
+	p.API().Form(t, harness.TokenPath, post.Form(postCode)).Tokens(t)
 	attempt.Post(t, attempt.CodeForm(connectorCode)).Tokens(t)
 }
 
