@@ -2,6 +2,7 @@ package app
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/gorilla/mux"
 	"github.com/rs/cors"
@@ -88,7 +89,11 @@ func (h handlers) pageRoutes(router *mux.Router) {
 	b := h.browser
 	refuse := http.HandlerFunc(b.pages.NotAllowed)
 	route := func(path string, byMethod methods) {
-		router.Handle(path, web.Methods(byMethod, refuse))
+		if _, opens := byMethod["GET"]; opens {
+			router.Handle(path, web.Methods(byMethod, refuse))
+		} else {
+			router.Handle(path, web.Methods(byMethod, b.pages.NoPage(pageOf(path))))
+		}
 	}
 	page := func(handler http.Handler) http.Handler { return b.sessions.Load(handler) }
 	router.PathPrefix("/static/").Handler(web.Methods(methods{"GET": b.pages.Static()}, refuse))
@@ -112,6 +117,15 @@ func (h handlers) pageRoutes(router *mux.Router) {
 	} {
 		route(path, methods{"POST": page(handler)})
 	}
+}
+
+// pageOf is the page that the form which is sent to path is on.
+func pageOf(path string) string {
+	if below, ok := strings.CutPrefix(path, "/settings/"); ok {
+		section, _, _ := strings.Cut(below, "/")
+		return "/settings/" + section
+	}
+	return "/settings/user" // whoever is not signed in gets to the sign-in page from there
 }
 
 func wrongMethod() http.Handler {

@@ -47,8 +47,8 @@ func newWays(d browserDeps, sessions *session.Sessions, passwords *session.Passw
 			return ways{}, err
 		}
 		out.passkeys, err = passkeys.New(passkeys.Deps{
-			Store: d.store, Auditor: d.store, RelyingParty: party, Ceremonies: ceremonies, Sessions: sessions, Pages: d.pages,
-			Proxies: proxies, Keys: d.keys, Now: time.Now, Log: d.log,
+			Store: d.store, Auditor: d.store, RelyingParty: party, Ceremonies: ceremonies, Sessions: sessions, Attempts: attempts,
+			Pages: d.pages, Proxies: proxies, Keys: d.keys, Now: time.Now, Log: d.log,
 		})
 		if err != nil {
 			return ways{}, err
@@ -61,7 +61,7 @@ func newWays(d browserDeps, sessions *session.Sessions, passwords *session.Passw
 		}, time.Now)
 		out.upstream = upstreampages.New(upstreampages.Deps{
 			Identities: d.store, Provider: provider, Name: c.UpstreamName, Ceremonies: ceremonies, Sessions: sessions,
-			Pages: d.pages, Proxies: proxies, Log: d.log,
+			Attempts: attempts, Pages: d.pages, Proxies: proxies, Log: d.log,
 		})
 	}
 	return out, nil

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/audit"
 	"github.com/almonerhq/almoner/authserver/internal/workspace"
@@ -18,9 +19,10 @@ const (
 
 const maxUserAgent = 300
 
-// Arrival is a sign-in of user at the browser of a request, by a method, with its audit event: both are for Begin.
+// Arrival is a sign-in of user at the browser of a request, by a method and proved just now, with its audit event: both are for
+// Begin.
 func Arrival(r *http.Request, user workspace.User, method string, from netip.Addr) (SignIn, audit.Event) {
-	by := SignIn{UserID: user.ID, Method: method, Address: from.String(), UserAgent: userAgent(r)}
+	by := SignIn{UserID: user.ID, Method: method, Address: from.String(), UserAgent: userAgent(r), ProvedAt: time.Now()}
 	return by, audit.Event{
 		UserID: &user.ID, Actor: "user:" + user.ID.String(), Action: "sign_in.succeeded", RequestID: web.RequestID(r.Context()),
 		Detail: map[string]any{"address": by.Address, "user_agent": by.UserAgent, "method": method},

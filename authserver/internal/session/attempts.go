@@ -16,6 +16,7 @@ const (
 	attemptWindow     = 15 * time.Minute
 	perAccount        = 10 // for one account from one address
 	perAddress        = 100
+	begunPerAddress   = 600 // an office behind one address signs in within minutes
 	distrustAfterFail = 5 * time.Second
 )
 
@@ -26,7 +27,7 @@ type Tally interface {
 	Count(ctx context.Context, key string, limit int, window time.Duration, add bool) (time.Duration, error)
 }
 
-// Attempts limit wrong passwords. They count in the shared tally and in this process, which alone decides while the shared one
+// Attempts limit wrong passwords, and what else strangers may ask for. They count in the shared tally and in this process, which alone decides while the shared one
 // does not answer: people can sign in without it. They are safe for concurrent use.
 type Attempts struct {
 	shared     Tally
@@ -51,6 +52,12 @@ func (a *Attempts) Wrong(ctx context.Context, email string, address netip.Addr) 
 	return a.count(ctx, email, address, true)
 }
 
+// Begun counts a sign-in by passkey or at another provider that is begun from an address: each leaves a row until it is answered
+// or forgotten. It says how long the address has to wait, where it was already beyond the limit.
+func (a *Attempts) Begun(ctx context.Context, address netip.Addr) time.Duration {
+	return a.tally(ctx, "begun:"+digest(network(address)), begunPerAddress, true)
+}
+
 func (a *Attempts) count(ctx context.Context, email string, address netip.Addr, add bool) time.Duration {
 	from := network(address)
 	return max(
@@ -68,7 +75,7 @@ func (a *Attempts) tally(ctx context.Context, key string, limit int, add bool) t
 	everywhere, err := a.shared.Count(ctx, key, limit, attemptWindow, add)
 	if err != nil {
 		a.localUntil.Store(a.now().Add(distrustAfterFail).UnixNano())
-		a.log.Warn("wrong passwords are counted in this process alone for now", "error", err)
+		a.log.Warn("attempts to sign in are counted in this process alone for now", "error", err)
 		return here
 	}
 	return max(here, everywhere)

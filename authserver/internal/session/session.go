@@ -6,7 +6,7 @@
 //
 //	S1 A sign-in counts until it is ended, for 12 hours at most, and for 2 hours after it was last seen.
 //	S2 A disabled user is nobody.
-//	S3 The session's identifier is new after each sign-in and each proof of the password (no fixation).
+//	S3 The session's identifier is new after each sign-in and each proof of who is there (no fixation).
 //	S4 A store that does not answer is an error, never "nobody".
 //
 // Callers: endpoint/login (begin, end), endpoint/authorize and endpoint/settings (who is it), app (Load, Sweep).
@@ -138,12 +138,16 @@ func (s *Sessions) Begin(w http.ResponseWriter, r *http.Request, by SignIn, even
 		return fmt.Errorf("clear session: %w", err)
 	}
 	s.manager.Put(r.Context(), signInKey, by.ID.String())
-	return s.Proved(w, r)
+	return s.provedAt(w, r, by.ProvedAt)
 }
 
-// Proved notes that the password was given just now (S3).
+// Proved notes that the visitor proved just now who they are (S3).
 func (s *Sessions) Proved(w http.ResponseWriter, r *http.Request) error {
-	s.manager.Put(r.Context(), provedKey, time.Now().Unix())
+	return s.provedAt(w, r, time.Now())
+}
+
+func (s *Sessions) provedAt(w http.ResponseWriter, r *http.Request, at time.Time) error {
+	s.manager.Put(r.Context(), provedKey, at.Unix())
 	if err := s.manager.RenewToken(r.Context()); err != nil {
 		return fmt.Errorf("renew session: %w", err)
 	}

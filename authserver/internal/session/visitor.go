@@ -24,19 +24,20 @@ type SignIn struct {
 	Created   time.Time // set by the store
 	LastSeen  time.Time // set by the store, to the minute
 	Expires   time.Time
+	ProvedAt  time.Time // for Begin: when the user proved who they are, the zero time where that is not known
 }
 
 // A Visitor is the user at a browser.
 type Visitor struct {
 	SignInID uuid.UUID
 	User     workspace.User
-	ProvedAt time.Time // when this browser last gave the password
+	ProvedAt time.Time // when the user last proved at this browser who they are
 }
 
-// Freshness is how long after the password was given a browser may make new credentials.
+// Freshness is how long after a proof of who is there a browser may make new credentials.
 const Freshness = 10 * time.Minute
 
-// Fresh says whether the password was given lately enough to make new credentials.
+// Fresh says whether the last proof is recent enough to make new credentials.
 func (v Visitor) Fresh(now time.Time) bool { return now.Sub(v.ProvedAt) < Freshness }
 
 // Actor is the visitor as the audit log names users.

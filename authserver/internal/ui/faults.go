@@ -27,6 +27,18 @@ func (p *Pages) NotAllowed(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
+// NoPage answers for the address of a form alone: 405 to everything, and a way back to the page that the form is on. Somebody gets
+// here by loading once more what a form had answered.
+func (p *Pages) NoPage(back string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.Fault(w, r, &Message{
+			Status: http.StatusMethodNotAllowed, Heading: "There is no page to open at this address",
+			Text:  "It takes what a form sends. Nothing was sent and nothing was changed just now.",
+			Links: []Link{{back, "Open the page with the form"}},
+		})
+	})
+}
+
 // Foreign answers a form that another site sent (403).
 func (p *Pages) Foreign(w http.ResponseWriter, r *http.Request) {
 	p.Fault(w, r, &Message{

@@ -96,11 +96,24 @@ func (p *Provider) read(token *oidc.IDToken, a Attempt) (Identity, error) {
 	case a.Proof && time.Unix(claims.AuthTime, 0).Before(a.Began.Add(-clockSkew)):
 		return Identity{}, fmt.Errorf("%w: the person was not asked anew", ErrRefused)
 	}
-	identity := Identity{Issuer: token.Issuer, Subject: token.Subject}
+	identity := Identity{Issuer: token.Issuer, Subject: token.Subject, ProvedAt: p.proved(claims.AuthTime)}
 	if claims.Verified == true { // the boolean alone: a text is no yes
 		identity.Email = lower(claims.Email)
 	}
 	return identity, nil
+}
+
+// proved reads auth_time, in seconds, 0 where there was none. What lies ahead of our clock by more than the clocks may differ is
+// no time of a proof.
+func (p *Provider) proved(authTime int64) time.Time {
+	at, now := time.Unix(authTime, 0), p.now()
+	switch {
+	case authTime <= 0 || at.After(now.Add(clockSkew)):
+		return time.Time{}
+	case at.After(now):
+		return now
+	}
+	return at
 }
 
 // lower lower-cases ASCII letters alone: there are letters beyond that become an ASCII one, and an address must not become

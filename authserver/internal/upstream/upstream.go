@@ -5,7 +5,9 @@
 //
 //	U1 An identity is believed when its ID token is signed by a key of the provider, by it, for us, for this attempt (nonce), and
 //	   has not expired.
-//	U2 An attempt that asked for a new proof is believed when the person gave it during the attempt (auth_time).
+//	U2 An attempt that asked for a new proof is believed when the person gave it during the attempt (auth_time). Any other attempt
+//	   proves who is there as of auth_time, and proves nothing recent where the provider does not say it: it may have known the
+//	   browser for weeks.
 //	U3 The provider hears of us what its protocol needs, and nothing that our own callers sent.
 //	U4 A provider that does not answer within Patience is ErrUnreachable, and is asked again at the next attempt.
 //
@@ -81,4 +83,6 @@ type Identity struct {
 	Issuer  string
 	Subject string
 	Email   string // "" unless the provider says that it has verified it
+	// When they last proved it there (auth_time), by our clock at the latest; the zero time where the provider does not say.
+	ProvedAt time.Time
 }

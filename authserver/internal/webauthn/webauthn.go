@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 
 	"github.com/go-webauthn/webauthn/protocol"
 	library "github.com/go-webauthn/webauthn/webauthn"
@@ -137,9 +138,21 @@ func (rp *RelyingParty) CheckCreation(user workspace.User, keep json.RawMessage,
 		AAGUID: made.Authenticator.AAGUID, Transports: []string{}, BackupEligible: made.Flags.BackupEligible, BackedUp: made.Flags.BackupState,
 	}
 	for _, transport := range made.Transport {
-		out.Transports = append(out.Transports, string(transport))
+		if known(transport) && !slices.Contains(out.Transports, string(transport)) {
+			out.Transports = append(out.Transports, string(transport))
+		}
 	}
 	return out, nil
+}
+
+// known says whether a transport is one of Web Authentication Level 3, 5.8.4. What a browser says of it is signed by nobody, and is
+// handed back to browsers.
+func known(transport protocol.AuthenticatorTransport) bool {
+	switch transport {
+	case protocol.USB, protocol.NFC, protocol.BLE, protocol.SmartCard, protocol.Hybrid, protocol.Internal:
+		return true
+	}
+	return false
 }
 
 // A Signature is an answer to AskAny, not checked yet.

@@ -10,7 +10,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/almonerhq/almoner/authserver/internal/audit"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/authserver/internal/session"
 	"github.com/almonerhq/almoner/authserver/internal/ui"
@@ -48,9 +47,8 @@ func New(deps Deps) *Handler {
 const home = "/settings/user"
 
 const (
-	maxForm      = 64 << 10
-	maxEmail     = 254 // RFC 5321, section 4.5.3.1.3
-	maxUserAgent = 300
+	maxForm  = 64 << 10
+	maxEmail = 254 // RFC 5321, section 4.5.3.1.3
 )
 
 // Page serves GET /login.
@@ -110,14 +108,8 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) begin(w http.ResponseWriter, r *http.Request, user workspace.User, next string) {
-	by := session.SignIn{
-		UserID: user.ID, Method: session.Password, Address: h.Proxies.ClientAddress(r).String(), UserAgent: userAgent(r),
-	}
-	err := h.Sessions.Begin(w, r, by, audit.Event{
-		UserID: &user.ID, Actor: "user:" + user.ID.String(), Action: "sign_in.succeeded", RequestID: web.RequestID(r.Context()),
-		Detail: map[string]any{"address": by.Address, "user_agent": by.UserAgent},
-	})
-	if err != nil {
+	by, event := session.Arrival(r, user, session.Password, h.Proxies.ClientAddress(r))
+	if err := h.Sessions.Begin(w, r, by, event); err != nil {
 		h.fail(w, r, err)
 		return
 	}
@@ -190,12 +182,4 @@ func goOn(w http.ResponseWriter, path string) {
 func plausible(email string) bool {
 	return len(email) <= maxEmail && utf8.ValidString(email) && !strings.ContainsFunc(email, func(r rune) bool { return r <= ' ' || r == 0x7f }) &&
 		strings.Contains(strings.Trim(email, "@"), "@")
-}
-
-func userAgent(r *http.Request) string {
-	agent := []rune(strings.ToValidUTF8(r.UserAgent(), "?"))
-	if len(agent) > maxUserAgent {
-		agent = agent[:maxUserAgent]
-	}
-	return string(agent)
 }

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/ceremony"
@@ -26,6 +28,7 @@ type Deps struct {
 	RelyingParty *webauthn.RelyingParty
 	Ceremonies   *ceremony.Ceremonies
 	Sessions     *session.Sessions
+	Attempts     *session.Attempts
 	Pages        *ui.Pages
 	Proxies      web.Proxies
 	Keys         seal.Keys
@@ -58,8 +61,13 @@ func again(next string) string { return againPath + "?return=" + url.QueryEscape
 
 func signIn(next string) string { return "/login?return=" + url.QueryEscape(next) }
 
-// ask keeps a challenge for its answer and sends it to the script.
+// ask keeps a challenge for its answer and sends it to the script, unless the address has begun too much lately.
 func (h *Handler) ask(w http.ResponseWriter, r *http.Request, purpose ceremony.Purpose, by ceremony.Binding, asked webauthn.Asked) {
+	if wait := h.Attempts.Begun(r.Context(), h.Proxies.ClientAddress(r)); wait > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+		web.JSON(w, http.StatusTooManyRequests, refusal{Message: "Too many attempts from your network. Please try again in a few minutes."})
+		return
+	}
 	err := h.Ceremonies.Begin(r.Context(), purpose, by, asked.Challenge, passkey.ChallengeLife, asked.Keep)
 	if err != nil {
 		h.failScript(w, r, err)

@@ -85,6 +85,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request, b begun, who up
 		return
 	}
 	by, event := session.Arrival(r, user, session.Upstream, h.Proxies.ClientAddress(r))
+	by.ProvedAt = who.ProvedAt
 	event.Detail["issuer"] = who.Issuer
 	if err := h.Sessions.Begin(w, r, by, event); err != nil {
 		h.fail(w, r, err)

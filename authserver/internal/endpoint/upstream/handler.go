@@ -35,6 +35,7 @@ type Deps struct {
 	Name       string // of the provider, as people know it
 	Ceremonies *ceremony.Ceremonies
 	Sessions   *session.Sessions
+	Attempts   *session.Attempts
 	Pages      *ui.Pages
 	Proxies    web.Proxies
 	Log        *slog.Logger
@@ -90,6 +91,10 @@ func (h *Handler) Again(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) send(w http.ResponseWriter, r *http.Request, b begun) {
 	if r.Method != http.MethodGet { // a HEAD would begin something that nobody finishes
 		h.Pages.NotAllowed(w, r)
+		return
+	}
+	if wait := h.Attempts.Begun(r.Context(), h.Proxies.ClientAddress(r)); wait > 0 {
+		h.tooMany(w, r, b, wait)
 		return
 	}
 	address, err := h.Provider.Address(r.Context(), b.Attempt)

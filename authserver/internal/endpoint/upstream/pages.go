@@ -1,8 +1,11 @@
 package upstream
 
 import (
+	"math"
 	"net/http"
 	"net/url"
+	"strconv"
+	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/ui"
 )
@@ -22,6 +25,14 @@ func (h *Handler) unreachable(w http.ResponseWriter, r *http.Request) {
 		Status: http.StatusServiceUnavailable, Heading: h.Name + " does not answer",
 		Text: "We could not ask " + h.Name + " who you are.", Next: "Please try again in a minute, or sign in another way.",
 		Links: []ui.Link{{Href: "/login", Text: "Back to the sign-in page"}},
+	})
+}
+
+func (h *Handler) tooMany(w http.ResponseWriter, r *http.Request, b begun, wait time.Duration) {
+	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+	h.Pages.Fault(w, r, &ui.Message{
+		Status: http.StatusTooManyRequests, Heading: "Too many attempts from your network",
+		Text: "Nothing was changed.", Next: "Please try again in a few minutes, or sign in another way.", Links: backTo(b),
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 var _ grant.Ledger = (*Store)(nil)
@@ -96,9 +97,9 @@ with opened as (
     where g.state = 'pending' and g.user_id = excluded.user_id and g.client_id = excluded.client_id
   returning g.state, g.approvals
 ), noted as (
-  insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)
+  insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
   select gen_random_uuid(), @tenant, @user, 'user:' || @user, 'grant.consented', 'grant:' || @id,
-    jsonb_build_object('client_id', @client::text, 'permissions', to_jsonb(@permissions::text[]))
+    jsonb_build_object('client_id', @client::text, 'permissions', to_jsonb(@permissions::text[])), @request
   from opened
 )
 select state, approvals from opened
@@ -107,6 +108,7 @@ select state, approvals from account.grants where id = @id and not exists (selec
 		pgx.NamedArgs{
 			"id": g.ID, "kind": g.Kind, "client": g.ClientID, "user": g.UserID, "tenant": g.TenantID,
 			"permissions": g.Permissions.Strings(), "resource": g.Resource, "binding": g.CodeBinding, "ends": g.Ends,
+			"request": web.RequestID(ctx),
 		})
 	if err != nil {
 		return grant.Opened{}, unavailable("open grant", err)
@@ -176,16 +178,17 @@ with ended as (
   where id = @id and state <> 'revoked'
   returning id, tenant_id, user_id, client_id
 )
-insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)
+insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
 select gen_random_uuid(), tenant_id, user_id, @actor, 'grant.revoked', 'grant:' || id,
-  jsonb_build_object('reason', @reason::text, 'client_id', client_id::text)
+  jsonb_build_object('reason', @reason::text, 'client_id', client_id::text), @request
 from ended`
 
 // Revoke ends a grant and notes why, in one durable commit (G9). One that has ended keeps its first reason.
 func (s *Store) Revoke(ctx context.Context, id uuid.UUID, reason grant.Reason, actor string) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	if _, err := s.pool.Exec(ctx, revokeSQL, pgx.NamedArgs{"id": id, "reason": string(reason), "actor": actor}); err != nil {
+	args := pgx.NamedArgs{"id": id, "reason": string(reason), "actor": actor, "request": web.RequestID(ctx)}
+	if _, err := s.pool.Exec(ctx, revokeSQL, args); err != nil {
 		return unavailable("revoke grant", err)
 	}
 	return nil

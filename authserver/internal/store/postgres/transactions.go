@@ -10,6 +10,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/audit"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 const deadlockTries = 5
@@ -38,7 +39,7 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 // revokeWhere ends every grant g that matches the condition, in the caller's transaction, with an audit event each. It locks
 // in the order of their ids, so that two of them cannot wait for one another.
 func revokeWhere(ctx context.Context, tx pgx.Tx, condition string, args pgx.NamedArgs, reason grant.Reason, actor string) ([]grant.Grant, error) {
-	args["reason"], args["actor"] = string(reason), actor
+	args["reason"], args["actor"], args["request"] = string(reason), actor, web.RequestID(ctx)
 	rows, err := tx.Query(ctx, `
 with chosen as (
   select g.id from account.grants g where g.state <> 'revoked' and `+condition+` order by g.id for update
@@ -46,9 +47,9 @@ with chosen as (
   update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = @reason
   where id in (select id from chosen) returning *
 ), noted as (
-  insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)
+  insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
   select gen_random_uuid(), tenant_id, user_id, @actor, 'grant.revoked', 'grant:' || id,
-    jsonb_build_object('reason', @reason::text, 'client_id', client_id::text)
+    jsonb_build_object('reason', @reason::text, 'client_id', client_id::text), @request
   from g
 )
 select `+grantColumns+` from g`, args)

@@ -1,0 +1,57 @@
+package settings_test
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+func TestEveryEventOfABrowserNamesItsRequest(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := developer(site, perm.ProgrammesRead)
+	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	browser := site.SignedIn(ada)
+	ids := map[string]bool{}
+	do := func(page *browsertest.Page, status int) *browsertest.Page {
+		t.Helper()
+		if page.Status != status {
+			t.Fatalf("%d %s", page.Status, page.Text())
+		}
+		ids[page.Header.Get("X-Request-Id")] = true
+		return page
+	}
+	ask := "/oauth/authorize?" + url.Values{"client_id": {app.ID.String()}, "redirect_uri": {app.Redirects[0]}, "state": {"s"}}.Encode()
+	do(browser.Get(ask).Send("/oauth/authorize", browsertest.Fields{"decision": "approve"}), http.StatusSeeOther)
+	connect(t, site, ada, app) // not by a request: it names none
+	do(browser.Get("/settings/apps").Send("/settings/apps/disconnect", nil), http.StatusSeeOther)
+	connect(t, site, ada, app)
+	do(browser.Get(developers).Send(apps+"/delete", nil), http.StatusSeeOther)
+	do(browser.Post(tokens, tokenForm(browser.Get(developers), "export", "7", perm.ProgrammesRead)), http.StatusOK)
+	rows, err := site.World.Owner.Query(t.Context(), `select action, request_id from account.audit_events where action <> 'sign_in.succeeded'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := map[string]int{}
+	for rows.Next() {
+		var action, id string
+		if err := rows.Scan(&action, &id); err != nil {
+			t.Fatal(err)
+		}
+		if ids[id] {
+			named[action]++
+		} else if _, err := uuid.Parse(id); err == nil || action != "grant.consented" {
+			t.Errorf("%s names the request %q", action, id)
+		}
+	}
+	// The consent by the page; one disconnected, and one ended with its application (with the pending one of the page).
+	for action, want := range map[string]int{"grant.consented": 1, "grant.revoked": 3, "client.deleted": 1, "token.created": 1} {
+		if named[action] != want {
+			t.Errorf("%s: %d of %d name their request", action, named[action], want)
+		}
+	}
+}
