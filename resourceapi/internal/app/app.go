@@ -61,7 +61,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	source := keys.NewSource(c.JWKSURL, log, time.Now)
 	worker := imports.NewWorker(store, log)
 	guard := gate.New(gate.Deps{
-		BaseURL: c.BaseURL, Tokens: keys.NewVerifier(source, c.BaseURL), Standings: store, Used: noter.Note, Log: log,
+		Resource: gate.API, BaseURL: c.BaseURL, Tokens: keys.NewVerifier(source, c.BaseURL), Standings: store, Used: noter.Note, Log: log,
 	})
 	module := programmes.New(programmes.Deps{BaseURL: c.BaseURL, Gate: guard, Store: store, Cursors: cursors})
 	engaged, err := newEngage(c, masterKeys, guard, store, log)

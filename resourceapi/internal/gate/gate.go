@@ -1,7 +1,8 @@
 // Package gate answers: may this request be served, and if not, what is the first thing that is wrong?
 //
 // Every tenant-scoped route goes through one function, admit, whose numbered steps are the rows of the contract's
-// table (section 6). A route names what it needs and cannot reorder or leave out a step. Two things hold throughout:
+// table (section 6). A route names what it needs and cannot reorder or leave out a step. The MCP endpoint goes through
+// it as well; what is different there (contract, section 7a) is said by Resource alone. Two things hold throughout:
 //
 //   - What a credential may do is read from Postgres at each request, never remembered (spec 1, 5.3).
 //   - A later step may be prepared early, so that one trip to Postgres answers everything, but is never answered early.
@@ -12,14 +13,16 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
 )
 
-// A Need is what a route asks of its callers.
+// A Need is what a route asks of its callers. The zero Need asks for membership and no more.
 type Need struct {
 	Module     string // as account.standing names it
 	Permission perm.Permission
@@ -27,15 +30,22 @@ type Need struct {
 
 // A Caller is who may proceed, and where.
 type Caller struct {
-	Tenant uuid.UUID
-	User   uuid.UUID
+	Tenant      uuid.UUID
+	User        uuid.UUID
+	ClientID    string        // as the client knows itself; "" where the credential is a personal access token
+	Kind        string        // of the credential, as package standing names it
+	Permissions perm.Set      // what the credential may do there at this moment
+	EndsAt      time.Time     // of the grant or the personal access token
+	Module      *apierr.Error // for assistants alone, who are told by the tool: why the module is off
 }
 
-// A Prepare reads a request as far as that takes no I/O. Its error is step 5, and waits for its turn.
+// A Prepare reads a request as far as that takes no store. Its error is step 5, and waits for its turn.
 type Prepare func(r *http.Request, tenant uuid.UUID) (Plan, error)
 
 // A Plan is how a route goes on.
 type Plan struct {
+	// Need stands in for the route's, where the request says what it is about. The zero Need leaves the route's.
+	Need Need
 	// Ask reads the standing, and may fetch in the same trip what Serve will answer with. Nil: the standing alone.
 	Ask func(context.Context, standing.Question) (standing.Standing, error)
 	// Serve answers. It runs only once every step is passed; its error is step 6.
@@ -50,10 +60,27 @@ func Serving(serve func(http.ResponseWriter, *http.Request, Caller) error) Prepa
 // Standings reads standings. It returns standing.ErrUnknown where there is no such credential.
 type Standings interface {
 	Standing(ctx context.Context, q standing.Question) (standing.Standing, error)
+	// Askable is what the client of a grant may ask its user for.
+	Askable(ctx context.Context, grant uuid.UUID) (perm.Set, error)
 }
+
+// A Resource is what a gate stands before (contract, section 1).
+type Resource struct {
+	path string // below the base address
+	// forAssistants: the workspace is the credential's own, as hosted connectors cannot send a header; the workspace's LLM
+	// integration must be on, whatever the credential; and a module that is off is for the tool to say (contract, section 7a).
+	forAssistants bool
+}
+
+// The resources of this service.
+var (
+	API = Resource{path: "/v1"}
+	MCP = Resource{path: "/mcp", forAssistants: true}
+)
 
 // Deps are what a Gate is made of.
 type Deps struct {
+	Resource  Resource
 	BaseURL   string // without a trailing slash
 	Tokens    Tokens
 	Standings Standings
@@ -65,17 +92,19 @@ type Deps struct {
 type Gate struct {
 	resource  string // what an access token must be made for
 	metadata  string // where the resource describes itself (RFC 9728)
+	assisting bool   // Resource.forAssistants
 	tokens    Tokens
 	standings Standings
 	used      func(standing.Standing)
 	log       *slog.Logger
 }
 
-// New makes the gate of {base}/v1.
+// New makes the gate of one resource.
 func New(d Deps) *Gate {
 	return &Gate{
-		resource: d.BaseURL + "/v1", metadata: d.BaseURL + "/.well-known/oauth-protected-resource/v1",
-		tokens: d.Tokens, standings: d.Standings, used: d.Used, log: d.Log,
+		resource: d.BaseURL + d.Resource.path, metadata: d.BaseURL + "/.well-known/oauth-protected-resource" + d.Resource.path,
+		assisting: d.Resource.forAssistants,
+		tokens:    d.Tokens, standings: d.Standings, used: d.Used, log: d.Log,
 	}
 }
 
@@ -108,10 +137,16 @@ func (g *Gate) admit(r *http.Request, need Need, prepare Prepare) (Plan, Caller,
 	}
 
 	// Prepared early, answered in their turn: 2 and 5.
-	tenant, tenantErr := readTenant(r.Header)
+	tenant, tenantErr, err := g.workspace(r, held)
+	if err != nil {
+		return Plan{}, Caller{}, err
+	}
 	plan, planErr := Plan{}, error(nil)
 	if tenantErr == nil {
 		plan, planErr = prepare(r, tenant)
+	}
+	if plan.Need != (Need{}) {
+		need = plan.Need
 	}
 
 	// 1. The credential, as Postgres knows it.
@@ -122,17 +157,45 @@ func (g *Gate) admit(r *http.Request, need Need, prepare Prepare) (Plan, Caller,
 	g.used(s)
 
 	steps := []func() error{
-		func() error { return tenantErr },                       // 2. the workspace is named
-		func() error { return g.access(held, s, tenant, need) }, // 3. the caller may do this there
-		func() error { return module(s) },                       // 4. the module works there
-		func() error { return planErr },                         // 5. the parameters make sense
+		func() error { return tenantErr },                                    // 2. the workspace is named
+		func() error { return g.access(r.Context(), held, s, tenant, need) }, // 3. the caller may do this there
+		func() error { return g.refuseModule(s) },                            // 4. the module works there
+		func() error { return planErr },                                      // 5. the parameters make sense
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return Plan{}, Caller{}, err
 		}
 	}
-	return plan, Caller{Tenant: tenant, User: s.UserID}, nil
+	return plan, g.caller(held, s, tenant), nil
+}
+
+func (g *Gate) caller(held presented, s standing.Standing, tenant uuid.UUID) Caller {
+	c := Caller{
+		Tenant: tenant, User: s.UserID, Kind: s.Kind, EndsAt: s.EndsAt,
+		Permissions: held.granted(s).Intersect(s.MemberPermissions),
+	}
+	if held.claims != nil {
+		c.ClientID = held.claims.ClientID
+	}
+	if g.assisting {
+		c.Module = module(s)
+	}
+	return c
+}
+
+// workspace is where the request acts: what the header names, or the credential's own workspace. A token names that; a
+// personal access token's is known to Postgres alone. The first error is step 2, the second ends the questions here.
+func (g *Gate) workspace(r *http.Request, held presented) (tenant uuid.UUID, unnamed, failed error) {
+	switch {
+	case !g.assisting:
+		tenant, unnamed = readTenant(r.Header)
+		return tenant, unnamed, nil
+	case held.claims != nil:
+		return held.claims.TenantID, nil, nil
+	}
+	s, err := g.ask(r.Context(), held, uuid.Nil, Need{}, Plan{})
+	return s.CredentialTenant, nil, err
 }
 
 func (g *Gate) ask(ctx context.Context, held presented, tenant uuid.UUID, need Need, plan Plan) (standing.Standing, error) {

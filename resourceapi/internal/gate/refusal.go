@@ -38,12 +38,16 @@ func (g *Gate) missing() error {
 }
 
 // insufficient refuses a token that lacks a permission which its user holds, so that asking the user again helps. The
-// scope names what the token has as well: a client that asks for the missing one alone would lose the others.
-func (g *Gate) insufficient(granted perm.Set, needed perm.Permission) error {
-	scope := perm.NewSet(append(granted[:len(granted):len(granted)], needed)...)
+// scope names what the token has as well, as a client that asks for the missing one alone would lose the others, and the
+// read that a write is useless without.
+func (g *Gate) insufficient(granted, askable perm.Set, needed perm.Permission) error {
+	scope := append(granted[:len(granted):len(granted)], needed)
+	if entry, _ := perm.Describe(needed); askable.Has(entry.Needs) {
+		scope = append(scope, entry.Needs)
+	}
 	return challenged{
-		apierr.New(apierr.Forbidden, "You hold "+string(needed)+" in this workspace, but this credential was made without it. Consent again, or make a new token, with it."),
-		g.challenge("insufficient_scope", scope),
+		apierr.New(apierr.Forbidden, "You hold "+string(needed)+" in this workspace, but this connection was made without it. Connect again, and allow it."),
+		g.challenge("insufficient_scope", perm.NewSet(scope...)),
 	}
 }
 
