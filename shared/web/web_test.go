@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +71,20 @@ func TestForwardedHeadersCountFromNamedProxiesAlone(t *testing.T) {
 	}
 	if _, err := ParseProxies("10.0.0.0/8,everyone"); err == nil {
 		t.Error("a bad range is accepted")
+	}
+}
+
+func TestACallerWithIPv6IsCountedByItsNetwork(t *testing.T) {
+	for address, want := range map[string]string{
+		"203.0.113.5": "203.0.113.5", "::ffff:203.0.113.5": "203.0.113.5", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64",
+		"2001:db8:1:2::1": "2001:db8:1:2::/64", "2001:db8:1:3::1": "2001:db8:1:3::/64", "fe80::1%eth0": "fe80::/64",
+	} {
+		if got := Network(netip.MustParseAddr(address)); got != want {
+			t.Errorf("%s counts as %s, want %s", address, got, want)
+		}
+	}
+	if got := Network(netip.Addr{}); got != "invalid IP" {
+		t.Errorf("no address counts as %s", got)
 	}
 }
 

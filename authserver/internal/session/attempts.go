@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"time"
+
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 // How many wrong passwords are answered within the window, before the door stays shut for a while (contract, section 7). An
@@ -55,11 +57,11 @@ func (a *Attempts) Wrong(ctx context.Context, email string, address netip.Addr) 
 // Begun counts a sign-in by passkey or at another provider that is begun from an address: each leaves a row until it is answered
 // or forgotten. It says how long the address has to wait, where it was already beyond the limit.
 func (a *Attempts) Begun(ctx context.Context, address netip.Addr) time.Duration {
-	return a.tally(ctx, "begun:"+digest(network(address)), begunPerAddress, true)
+	return a.tally(ctx, "begun:"+digest(web.Network(address)), begunPerAddress, true)
 }
 
 func (a *Attempts) count(ctx context.Context, email string, address netip.Addr, add bool) time.Duration {
-	from := network(address)
+	from := web.Network(address)
 	return max(
 		a.tally(ctx, "account:"+digest(email+"\x00"+from), perAccount, add),
 		a.tally(ctx, "address:"+digest(from), perAddress, add),
@@ -79,16 +81,6 @@ func (a *Attempts) tally(ctx context.Context, key string, limit int, add bool) t
 		return here
 	}
 	return max(here, everywhere)
-}
-
-// network is what counts as one address: a caller with IPv6 has a whole /64 to itself.
-func network(address netip.Addr) string {
-	if address.Is6() && !address.Is4In6() {
-		if prefix, err := address.WithZone("").Prefix(64); err == nil {
-			return prefix.String()
-		}
-	}
-	return address.Unmap().String()
 }
 
 // digest keeps e-mail addresses out of the store.

@@ -55,6 +55,22 @@ func TestOneAddressMaySend120AMinuteToOneForm(t *testing.T) {
 	}
 }
 
+// One caller with IPv6 has a /64 to itself, and counts as one address.
+func TestACallerWithManyAddressesIsLimitedAsOne(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	if counts := s.flood(f, "2001:db8:1:2::1", 60); counts[400] != 60 {
+		t.Fatalf("%v", counts)
+	}
+	if counts := s.flood(f, "2001:db8:1:2:ffff::2", 61); counts[400] != 60 || counts[429] != 1 {
+		t.Errorf("%v", counts)
+	}
+	if counts := s.flood(f, "2001:db8:1:3::1", 1); counts[400] != 1 {
+		t.Errorf("%v", counts)
+	}
+}
+
 func TestWithoutRedisTheAPIIsUpAndLimitsByItself(t *testing.T) {
 	s := newEngageService(t)
 	_, h := s.workspace()

@@ -1,8 +1,8 @@
 // Package body answers: what did the caller send, to the letter?
 //
-// encoding/json takes a key given twice (the last wins), keys in another case, and text that is not UTF-8. Two readers
-// of such a document can disagree about what it says, so it is refused here (RFC 8259, section 4; RFC 7493). Keys that
-// nobody asks for are ignored.
+// encoding/json takes a key given twice (the last wins), keys in another case, and text that is not UTF-8 or half a
+// character, which it replaces without a word. Two readers of such a document can disagree about what it says, so it is
+// refused here, at every depth (RFC 8259, sections 4 and 8; RFC 7493). Keys that nobody asks for are ignored.
 package body
 
 import (
@@ -14,7 +14,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/almonerhq/almoner/shared/apierr"
 )
@@ -57,30 +58,27 @@ var errNotObject = apierr.New(apierr.Invalid, "The body must be one JSON object 
 
 // ReadObject reads one JSON object and nothing behind it. It returns an *apierr.Error.
 func ReadObject(content []byte) (Object, error) {
-	if !utf8.Valid(content) {
-		return nil, errNotObject
-	}
-	decoder := json.NewDecoder(bytes.NewReader(content))
-	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
+	decoder := jsontext.NewDecoder(bytes.NewReader(content)) // refuses keys given twice and what is no UTF-8
+	if token, err := decoder.ReadToken(); err != nil || token.Kind() != '{' {
 		return nil, errNotObject
 	}
 	object := Object{}
-	for decoder.More() {
-		token, err := decoder.Token()
-		key, isText := token.(string)
-		if _, twice := object[key]; err != nil || !isText || twice {
+	for decoder.PeekKind() != '}' {
+		token, err := decoder.ReadToken()
+		if err != nil {
 			return nil, errNotObject
 		}
-		var value json.RawMessage
-		if decoder.Decode(&value) != nil {
+		key := token.String() // before the next read, which takes its place
+		value, err := decoder.ReadValue()
+		if err != nil {
 			return nil, errNotObject
 		}
-		object[key] = value
+		object[key] = json.RawMessage(value.Clone())
 	}
-	if _, err := decoder.Token(); err != nil { // the closing brace
+	if _, err := decoder.ReadToken(); err != nil { // the closing brace
 		return nil, errNotObject
 	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+	if _, err := decoder.ReadToken(); !errors.Is(err, io.EOF) {
 		return nil, errNotObject
 	}
 	return object, nil

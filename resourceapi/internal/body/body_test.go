@@ -2,6 +2,7 @@ package body
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"unicode/utf8"
 )
@@ -50,5 +51,27 @@ func TestAKeyIsReadToTheLetter(t *testing.T) {
 	}
 	if _, err := ReadObject([]byte(`{"name":"x","name":"x"}`)); err == nil {
 		t.Error("a key given twice is accepted")
+	}
+}
+
+func TestADocumentThatSaysTwoThingsIsRefused(t *testing.T) {
+	for name, content := range map[string]string{
+		"key twice": `{"a":1,"a":2}`, "key twice, spelt otherwise": `{"a":1,"\u0061":2}`, "deep key twice": `{"a":[{"b":1,"b":2}]}`,
+		"half a character": `{"a":"\ud800"}`, "the other half": `{"a":"\udc00x"}`, "halves the wrong way round": `{"a":"\udc00\ud800"}`,
+		"half a character in a key": `{"\ud800":1}`, "half a character below": `{"a":{"b":["\ud83d"]}}`,
+		"not UTF-8": "{\"a\":\"\xff\"}", "not UTF-8 below": "{\"a\":[\"\xc0\x80\"]}",
+		"trailing data": `{"a":1}{}`, "trailing comma": `{"a":1,}`, "no end": `{"a":1`, "a list": `[]`, "null": `null`, "nothing": ``,
+		"bare control character": "{\"a\":\"\n\"}", "very deep": `{"a":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}`,
+	} {
+		if object, err := ReadObject([]byte(content)); err == nil {
+			t.Errorf("%s: read as %d keys", name, len(object))
+		}
+	}
+	object, err := ReadObject([]byte(`{"a":"\ud83d\ude00","b":{"x":[1,"\u00e9"]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, isText := object.Text("a"); !isText || text != "\U0001F600" || string(object["b"]) != `{"x":[1,"\u00e9"]}` {
+		t.Errorf("%q %s", text, object["b"])
 	}
 }

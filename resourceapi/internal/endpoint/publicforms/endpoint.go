@@ -15,6 +15,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
@@ -27,7 +28,7 @@ const (
 	SubmissionsPath = Root + "/submissions"
 )
 
-// perMinute is how many submissions one address may send to one form in a minute.
+// perMinute is how many submissions one address may send to one form in any minute.
 const perMinute = 120
 
 // Store keeps forms and submissions. Its errors are those of the domain, or *apierr.Error.
@@ -92,7 +93,7 @@ func checkOpen(form engage.Standing) error {
 
 // checkRate counts one submission.
 func (e *Endpoint) checkRate(r *http.Request, form engage.Standing) error {
-	wait := e.Count(r.Context(), "engage:"+form.ID.String()+":"+e.Address(r).String(), perMinute)
+	wait := e.Count(r.Context(), "engage:"+form.ID.String()+":"+web.Network(e.Address(r)), perMinute)
 	if wait <= 0 {
 		return nil
 	}

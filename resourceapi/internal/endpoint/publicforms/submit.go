@@ -1,6 +1,7 @@
 package publicforms
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -25,37 +26,31 @@ type accepted struct {
 }
 
 // Submit answers POST: 202, or what is wrong. A repeated Idempotency-Key is looked up before all else, so that a sender
-// who lost the first answer gets it even if the form has been closed since (contract, section 6).
+// who lost the first answer gets it even if the form has been closed since (contract, section 6). Whoever has not
+// used their key before is told the same of a closed form as of one that never was, to the letter, whatever they sent.
 func (e *Endpoint) Submit() http.Handler {
 	return e.handle(func(w http.ResponseWriter, r *http.Request) error {
+		content, mistake := body.Read(w, r, maxBody)
 		form, err := e.find(r)
 		if err != nil {
 			return err
 		}
+		key := idempotency.Key{}
+		if mistake == nil {
+			key, mistake = idempotency.ReadKey(r.Header, idempotency.Scope{Tenant: form.Tenant, Route: "submit to " + form.ID.String()}, content)
+		}
+		closed := checkOpen(form)
+		first, known, err := e.firstAnswer(r.Context(), key)
+		if closed != nil && !known && err == nil {
+			return closed
+		}
 		foreign := share(w, r, form.Form)
-		content, err := body.Read(w, r, maxBody)
-		if err != nil {
+		if known {
+			writeAnswer(w, first)
+			return nil
+		}
+		if err := cmp.Or(err, mistake, foreign); err != nil {
 			return err
-		}
-		key, err := idempotency.ReadKey(r.Header, idempotency.Scope{Tenant: form.Tenant, Route: "submit to " + form.ID.String()}, content)
-		if err != nil {
-			return err
-		}
-		if key.Given() {
-			first, known, err := e.Store.FirstAnswer(r.Context(), key)
-			if err != nil {
-				return err
-			}
-			if known {
-				writeAnswer(w, first)
-				return nil
-			}
-		}
-		if err := checkOpen(form); err != nil {
-			return err
-		}
-		if foreign != nil {
-			return foreign
 		}
 		if err := e.checkRate(r, form); err != nil {
 			return err
@@ -71,6 +66,13 @@ func (e *Endpoint) Submit() http.Handler {
 		writeAnswer(w, answer)
 		return nil
 	})
+}
+
+func (e *Endpoint) firstAnswer(ctx context.Context, key idempotency.Key) (answer idempotency.Answer, known bool, err error) {
+	if !key.Given() {
+		return idempotency.Answer{}, false, nil
+	}
+	return e.Store.FirstAnswer(ctx, key)
 }
 
 func writeAnswer(w http.ResponseWriter, answer idempotency.Answer) {

@@ -30,24 +30,9 @@ type engageWriting struct {
 
 // Once is Store.Once for the writes of Engage.
 func (e *Engage) Once(ctx context.Context, key idempotency.Key, effect func(context.Context, engage.Writer) (idempotency.Answer, error)) (idempotency.Answer, error) {
-	ctx, cancel := bounded(ctx, patience)
-	defer cancel()
-	var answer idempotency.Answer
-	err := pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) (err error) {
-		known := false
-		if key.Given() {
-			answer, known, err = claim(ctx, tx, key)
-		}
-		if err != nil || known {
-			return err
-		}
-		answer, err = effect(ctx, &engageWriting{tx, e.queue})
-		if err != nil || !key.Given() {
-			return err
-		}
-		return remember(ctx, tx, key, answer)
+	return once(ctx, e.pool, key, func(ctx context.Context, tx pgx.Tx) (idempotency.Answer, error) {
+		return effect(ctx, &engageWriting{tx, e.queue})
 	})
-	return answer, outcome(err)
 }
 
 // FirstAnswer looks for what was answered under the key, without claiming it. It returns idempotency.ErrReused.

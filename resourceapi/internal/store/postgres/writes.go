@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
@@ -18,25 +19,27 @@ type writing struct{ tx pgx.Tx }
 // gets the first answer again, without the effect, or idempotency.ErrReused when the body was another. Of two requests
 // with one key at one time, the second waits for the first. An error of effect is returned as it is, and nothing is kept.
 func (s *Store) Once(ctx context.Context, key idempotency.Key, effect func(context.Context, programme.Writer) (idempotency.Answer, error)) (idempotency.Answer, error) {
+	return once(ctx, s.pool, key, func(ctx context.Context, tx pgx.Tx) (idempotency.Answer, error) {
+		return effect(ctx, &writing{tx})
+	})
+}
+
+// once is Store.Once for an effect that is given the transaction.
+func once(ctx context.Context, pool *pgxpool.Pool, key idempotency.Key, effect func(context.Context, pgx.Tx) (idempotency.Answer, error)) (answer idempotency.Answer, err error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
-	var answer idempotency.Answer
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
+		known := false
 		if key.Given() {
-			first, known, err := claim(ctx, tx, key)
-			if err != nil || known {
-				answer = first
-				return err
-			}
+			answer, known, err = claim(ctx, tx, key)
 		}
-		var err error
-		if answer, err = effect(ctx, &writing{tx}); err != nil {
+		if err != nil || known {
 			return err
 		}
-		if key.Given() {
-			return remember(ctx, tx, key, answer)
+		if answer, err = effect(ctx, tx); err != nil || !key.Given() {
+			return err
 		}
-		return nil
+		return remember(ctx, tx, key, answer)
 	})
 	return answer, outcome(err)
 }

@@ -6,12 +6,12 @@ package redis
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
 
-	"github.com/go-redis/redis_rate/v10"
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/almonerhq/almoner/shared/credential"
@@ -25,10 +25,13 @@ const (
 	window       = time.Minute
 )
 
+//go:embed lua/count.lua
+var countLua string
+
 // Limits lets things happen a number of times a minute. It is safe for concurrent use.
 type Limits struct {
 	client   *goredis.Client // nil: there is no Redis, this process counts for itself
-	limiter  *redis_rate.Limiter
+	script   *goredis.Script
 	local    *localLimits
 	log      *slog.Logger
 	now      func() time.Time
@@ -49,7 +52,7 @@ func Connect(url credential.Secret, log *slog.Logger, now func() time.Time) (*Li
 	options.DialTimeout, options.ReadTimeout, options.WriteTimeout, options.PoolTimeout = callTimeout, callTimeout, callTimeout, callTimeout
 	options.PoolSize, options.DisableIdentity, options.ContextTimeoutEnabled = connections, true, true
 	l.client = goredis.NewClient(options)
-	l.limiter = redis_rate.NewLimiter(l.client)
+	l.script = goredis.NewScript(countLua)
 	return l, nil
 }
 
@@ -61,8 +64,8 @@ func (l *Limits) Close() error {
 	return l.client.Close()
 }
 
-// Count counts one more event under the key. It returns how long to wait when there were most of them already within
-// the minute that the first of them began; 0 lets this one happen.
+// Count counts one more event under the key, unless there were most of them in the last minute: then it returns how long to
+// wait until there is room. 0 lets this one happen.
 func (l *Limits) Count(ctx context.Context, key string, most int) time.Duration {
 	if l.client == nil || l.now().UnixNano() < l.askAgain.Load() {
 		return l.local.count(key, most)
@@ -78,22 +81,10 @@ func (l *Limits) Count(ctx context.Context, key string, most int) time.Duration 
 	return wait
 }
 
-// shared counts in Redis. redis_rate refills a bucket all the time, which lets more than most through in the first
-// minute; here one limit opens a window of a minute, and a second one, which refills no sooner than that, counts in it.
+// shared counts in Redis. The limit is one of any minute, wherever it begins (contract, section 6). A bucket that refills, as
+// redis_rate has it, lets up to twice as many through in the first minute, and a window that begins with an event does so
+// around its end; so the events of the last minute are kept, at most as many as are allowed.
 func (l *Limits) shared(ctx context.Context, key string, most int) (time.Duration, error) {
-	opened, err := l.limiter.Allow(ctx, "{"+key+"}:window", redis_rate.Limit{Rate: 1, Burst: 1, Period: window})
-	if err != nil {
-		return 0, err
-	}
-	count := "{" + key + "}:count"
-	if opened.Allowed > 0 {
-		if err := l.limiter.Reset(ctx, count); err != nil {
-			return 0, err
-		}
-	}
-	counted, err := l.limiter.Allow(ctx, count, redis_rate.Limit{Rate: 1, Burst: most, Period: window})
-	if err != nil || counted.Allowed > 0 {
-		return 0, err
-	}
-	return max(opened.RetryAfter, time.Millisecond), nil
+	milliseconds, err := l.script.Run(ctx, l.client, []string{"events:" + key}, most, window.Milliseconds()).Int64()
+	return time.Duration(milliseconds) * time.Millisecond, err
 }

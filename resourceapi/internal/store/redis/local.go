@@ -13,46 +13,39 @@ type localLimits struct {
 	now func() time.Time
 
 	mu     sync.Mutex
-	counts map[string]tally
-}
-
-// A tally is how many events there were since the first.
-type tally struct {
-	first time.Time
-	n     int
+	events map[string][]time.Time // of the last minute, oldest first
 }
 
 func newLocalLimits(now func() time.Time) *localLimits {
-	return &localLimits{now: now, counts: map[string]tally{}}
+	return &localLimits{now: now, events: map[string][]time.Time{}}
 }
 
 func (l *localLimits) count(key string, most int) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
-	t, known := l.counts[key]
-	if !known && len(l.counts) >= mostKeys {
+	events, known := l.events[key]
+	if !known && len(l.events) >= mostKeys {
 		l.forget(now)
 	}
-	if !known || now.Sub(t.first) >= window {
-		t = tally{first: now}
+	for len(events) > 0 && now.Sub(events[0]) >= window {
+		events = events[1:]
 	}
-	if t.n >= most {
-		return t.first.Add(window).Sub(now)
+	if len(events) >= most {
+		return events[0].Add(window).Sub(now)
 	}
-	t.n++
-	l.counts[key] = t
+	l.events[key] = append(events, now)
 	return 0
 }
 
-// forget removes the tallies whose minute is over, and all of them if that makes no room.
+// forget removes the keys of which nothing happened for a minute, and all of them if that makes no room.
 func (l *localLimits) forget(now time.Time) {
-	for key, t := range l.counts {
-		if now.Sub(t.first) >= window {
-			delete(l.counts, key)
+	for key, events := range l.events {
+		if now.Sub(events[len(events)-1]) >= window {
+			delete(l.events, key)
 		}
 	}
-	if len(l.counts) >= mostKeys {
-		clear(l.counts)
+	if len(l.events) >= mostKeys {
+		clear(l.events)
 	}
 }

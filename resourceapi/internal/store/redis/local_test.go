@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestALocalLimitIsOfOneMinuteAndOfBoundedSize(t *testing.T) {
+func TestALocalLimitIsOfAnyMinuteAndOfBoundedSize(t *testing.T) {
 	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 	l := newLocalLimits(func() time.Time { return now })
 	for range 3 {
@@ -21,14 +21,17 @@ func TestALocalLimitIsOfOneMinuteAndOfBoundedSize(t *testing.T) {
 	if wait := l.count("b", 3); wait != 0 {
 		t.Error(wait)
 	}
-	now = now.Add(30 * time.Second)
+	now = now.Add(30 * time.Second) // a minute after the first, ten seconds less after the second
 	if wait := l.count("a", 3); wait != 0 {
+		t.Error(wait)
+	}
+	if wait := l.count("a", 3); wait != 10*time.Second {
 		t.Error(wait)
 	}
 	for i := range 3 * mostKeys {
 		l.count(strconv.Itoa(i), 3)
 	}
-	if len(l.counts) > mostKeys {
-		t.Errorf("%d keys", len(l.counts))
+	if len(l.events) > mostKeys {
+		t.Errorf("%d keys", len(l.events))
 	}
 }

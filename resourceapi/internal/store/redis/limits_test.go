@@ -1,0 +1,90 @@
+package redis
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/testkit"
+)
+
+// The window here is a minute of real time, so its end is brought about by making the events older.
+func TestTheSharedLimitIsOfAnyMinute(t *testing.T) {
+	store := testkit.NewRedis(t)
+	open := func() *Limits {
+		l, err := Connect(credential.Secret(store.URL), slog.New(slog.DiscardHandler), time.Now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	one, other := open(), open() // two processes
+	ctx := t.Context()
+	for range 3 {
+		if wait := one.Count(ctx, "a", 4); wait != 0 {
+			t.Fatal(wait)
+		}
+	}
+	age := func(by time.Duration) {
+		t.Helper()
+		events, err := one.client.ZRangeWithScores(ctx, "events:a", 0, -1).Result()
+		if err != nil || len(events) == 0 {
+			t.Fatal(len(events), err)
+		}
+		for _, event := range events {
+			if err := one.client.ZIncrBy(ctx, "events:a", -float64(by.Milliseconds()), event.Member.(string)).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	age(50 * time.Second)
+	if wait := other.Count(ctx, "a", 4); wait != 0 {
+		t.Fatal(wait)
+	}
+	if wait := other.Count(ctx, "a", 4); wait <= 8*time.Second || wait > 10*time.Second {
+		t.Errorf("wait %s, want what is left of the minute of the first three", wait)
+	}
+	age(10 * time.Second) // the first three are a minute old, the fourth is not: there is room for three
+	for range 3 {
+		if wait := one.Count(ctx, "a", 4); wait != 0 {
+			t.Fatal(wait)
+		}
+	}
+	if wait := one.Count(ctx, "a", 4); wait <= 45*time.Second || wait > 50*time.Second {
+		t.Errorf("wait %s", wait)
+	}
+	if wait := one.Count(ctx, "b", 4); wait != 0 {
+		t.Error(wait)
+	}
+	if left := one.client.PTTL(ctx, "events:a").Val(); left <= 0 || left > time.Minute {
+		t.Errorf("kept for %s", left)
+	}
+}
+
+func TestManyAtOnceAreCountedOneByOne(t *testing.T) {
+	store := testkit.NewRedis(t)
+	l, err := Connect(credential.Secret(store.URL), slog.New(slog.DiscardHandler), time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	var passed atomic.Int64
+	var group sync.WaitGroup
+	for range 16 {
+		group.Go(func() {
+			for range 10 {
+				if l.Count(t.Context(), "a", 120) == 0 {
+					passed.Add(1)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if passed.Load() != 120 {
+		t.Errorf("%d of 160 passed", passed.Load())
+	}
+}
