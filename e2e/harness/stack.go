@@ -36,7 +36,21 @@ func Shared(t testing.TB) *stack.Stack {
 	if err != nil {
 		t.Fatalf("start the stack: %v", err)
 	}
-	return shared.stack
+	return shared
+}
+
+// Lasting starts a stack that ends with the test process.
+func Lasting(options Options) (*stack.Stack, error) {
+	home, err := localstore.TempDir("almoner-e2e-")
+	if err != nil {
+		return nil, err
+	}
+	lifeline, err := localstore.RemoveAfterUs(home)
+	if err != nil {
+		return nil, err
+	}
+	lifelines.Store(home, lifeline)
+	return start(home, options)
 }
 
 // Private starts a stack for this test alone: with data, ports and servers of its own. It is stopped at the end.
@@ -55,12 +69,6 @@ func Private(t testing.TB, options Options) *stack.Stack {
 	return s
 }
 
-// lasting is what lives as long as the test process.
-type lasting struct {
-	stack    *stack.Stack
-	lifeline io.Closer // see localstore.RemoveAfterUs
-}
-
 // builds is a directory with the services' binaries.
 type builds struct {
 	dir      string
@@ -69,18 +77,8 @@ type builds struct {
 
 // The state of the test process: one build and one stack for all its tests.
 var (
-	sharedStack = sync.OnceValues(func() (lasting, error) {
-		home, err := localstore.TempDir("almoner-e2e-")
-		if err != nil {
-			return lasting{}, err
-		}
-		lifeline, err := localstore.RemoveAfterUs(home)
-		if err != nil {
-			return lasting{}, err
-		}
-		s, err := start(home, Options{})
-		return lasting{s, lifeline}, err
-	})
+	lifelines   sync.Map // home → io.Closer: kept, so that they are not collected
+	sharedStack = sync.OnceValues(func() (*stack.Stack, error) { return Lasting(Options{}) })
 	sharedBuild = sync.OnceValues(func() (builds, error) {
 		if dir := os.Getenv(binariesVariable); dir != "" {
 			return builds{dir: dir}, nil

@@ -1,5 +1,5 @@
-// Command almoner is the program behind the Makefile: it runs the whole of Almoner on this machine (make run), and it
-// runs all tests (make test).
+// Command almoner is the program behind the Makefile: it runs the whole of Almoner on this machine (make run), all tests
+// (make test), and the long forms of those that torture it (make torture).
 package main
 
 import (
@@ -9,12 +9,13 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
+	"slices"
 	"syscall"
 )
 
 const usage = `usage: almoner run    start everything, with demo data, and stay until Ctrl-C
        almoner test   check and test every module
+       almoner torture PART   a suite's long form, up to 40 minutes; its result goes into e2e/EVIDENCE.md
 
 Settings of run: PORT (default 8080; the two ports after it are used too), ALMONER_HOME (where everything is kept;
 default .almoner in the repository), ALMONER_DATABASE_URL and ALMONER_REDIS_URL (servers to use instead of private ones).`
@@ -47,11 +48,13 @@ func main() {
 var errUsage = errors.New("unknown command")
 
 func command(ctx context.Context, root string) error {
-	switch strings.Join(os.Args[1:], " ") {
-	case "run":
+	switch {
+	case slices.Equal(os.Args[1:], []string{"run"}):
 		return run(ctx, root)
-	case "test":
+	case slices.Equal(os.Args[1:], []string{"test"}):
 		return test(ctx, root)
+	case len(os.Args) == 3 && os.Args[1] == "torture":
+		return torture(ctx, root, os.Args[2])
 	}
 	return errUsage
 }

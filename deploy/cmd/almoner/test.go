@@ -18,10 +18,15 @@ import (
 type module struct {
 	name string
 	race bool // its tests look for data races; e2e has none to find, for the product runs in other processes
+
+	alone bool // its packages are tested one after the other: each starts servers of its own and looks at the clock
 }
 
 func modules() []module {
-	return []module{{"shared", true}, {"deploy", false}, {"resourceapi", true}, {"authserver", true}, {"e2e", false}}
+	return []module{
+		{name: "shared", race: true}, {name: "deploy"}, {name: "resourceapi", race: true}, {name: "authserver", race: true},
+		{name: "e2e", alone: true},
+	}
 }
 
 // A trial is one run of `make test`. A step that fails does not keep the others from running.
@@ -33,15 +38,19 @@ type trial struct {
 	failed []string
 }
 
+func newTrial(root string) *trial {
+	home := filepath.Join(root, ".almoner")
+	return &trial{
+		root: root, tools: filepath.Join(home, "tools"), bin: filepath.Join(home, "test-bin"),
+		env: append(os.Environ(), "GOTOOLCHAIN=local", "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -mod=readonly")),
+	}
+}
+
 func test(ctx context.Context, root string) error {
 	if err := dieWithParent(); err != nil {
 		return err
 	}
-	home := filepath.Join(root, ".almoner")
-	t := &trial{
-		root: root, tools: filepath.Join(home, "tools"), bin: filepath.Join(home, "test-bin"),
-		env: append(os.Environ(), "GOTOOLCHAIN=local", "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -mod=readonly")),
-	}
+	t := newTrial(root)
 	race, err := t.ensurePackages(ctx)
 	if err != nil {
 		return err
@@ -63,8 +72,13 @@ func test(ctx context.Context, root string) error {
 	return nil
 }
 
-// testModules runs the tests of every module against one PostgreSQL server, started and stopped here.
+// testModules runs the tests of every module.
 func (t *trial) testModules(ctx context.Context, race bool) error {
+	return t.withServers(ctx, func() { t.testEach(ctx, race) })
+}
+
+// withServers runs tests with one PostgreSQL server, started and stopped here, and with the services built.
+func (t *trial) withServers(ctx context.Context, run func()) error {
 	dir, err := localstore.TempDir("almoner-test-postgres-")
 	if err != nil {
 		return err
@@ -84,14 +98,21 @@ func (t *trial) testModules(ctx context.Context, race bool) error {
 	}
 	t.env = append(t.env, "ALMONER_TEST_POSTGRES_URL="+server.URL, "ALMONER_TEST_TOOLS="+t.tools,
 		"ALMONER_TEST_BINARIES="+t.bin, "ALMONER_TEST_CHROMIUM="+findChromium(t.tools))
+	run()
+	return nil
+}
+
+func (t *trial) testEach(ctx context.Context, race bool) {
 	for _, m := range modules() {
-		arguments := []string{"test", "-timeout=10m"}
+		arguments := []string{"test", "-timeout=15m"}
 		if m.race && race {
 			arguments = append(arguments, "-race")
 		}
+		if m.alone {
+			arguments = append(arguments, "-p=1")
+		}
 		t.step(ctx, "go "+strings.Join(arguments, " ")+" in "+m.name, m.name, nil, "go", append(arguments, "./...")...)
 	}
-	return nil
 }
 
 // step runs a command in a module, its output before our eyes, and remembers a failure.

@@ -15,8 +15,9 @@ const (
 	resourceapi = "resourceapi"
 )
 
-// Build compiles both services of the repository at root into a directory. An error holds what the compiler said.
-func Build(ctx context.Context, root, into string) error {
+// Build compiles both services of the repository at root into a directory, with further flags of the compiler. An error holds
+// what the compiler said.
+func Build(ctx context.Context, root, into string, flags ...string) error {
 	into, err := filepath.Abs(into)
 	if err != nil {
 		return err
@@ -24,8 +25,8 @@ func Build(ctx context.Context, root, into string) error {
 	if err := os.MkdirAll(into, 0o755); err != nil {
 		return err
 	}
-	command := exec.CommandContext(ctx, "go", "build", "-o", into+string(filepath.Separator),
-		"./authserver/cmd/authserver", "./resourceapi/cmd/resourceapi")
+	arguments := append([]string{"build", "-o", into + string(filepath.Separator)}, flags...)
+	command := exec.CommandContext(ctx, "go", append(arguments, "./authserver/cmd/authserver", "./resourceapi/cmd/resourceapi")...)
 	command.Dir = root
 	command.Env = append(os.Environ(), "GOTOOLCHAIN=local")
 	if out, err := command.CombinedOutput(); err != nil {

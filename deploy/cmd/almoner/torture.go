@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// parts are the suites of e2e/torture, by the names that `make torture` takes. Each is a pattern of go test's -run.
+func parts() map[string]string {
+	return map[string]string{
+		"races": "^Test(RefreshRaces|CodeRaces|RefreshAgainst|BrokenBuilds)",
+	}
+}
+
+const (
+	evidenceFile  = "e2e/EVIDENCE.md"
+	tortureWithin = "45m"
+)
+
+// torture runs the long form of one part and adds what came of it to the page of evidence.
+func torture(ctx context.Context, root, part string) error {
+	pattern, known := parts()[part]
+	if !known {
+		return fmt.Errorf("say which part: make torture PART=%s", strings.Join(slices.Sorted(maps.Keys(parts())), "|"))
+	}
+	if err := dieWithParent(); err != nil {
+		return err
+	}
+	t := newTrial(root)
+	if _, err := t.ensurePackages(ctx); err != nil {
+		return err
+	}
+	lines := filepath.Join(t.root, ".almoner", "evidence")
+	if err := os.Remove(lines); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	t.env = append(t.env, "ALMONER_EVIDENCE="+lines)
+	began := time.Now()
+	err := t.withServers(ctx, func() {
+		t.step(ctx, "torture, "+part, "e2e", nil, "go", "test", "-count=1", "-timeout="+tortureWithin, "-run="+pattern, "./torture", "-long")
+	})
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return err
+	}
+	if err := t.addEvidence(ctx, part, lines, began); err != nil {
+		return err
+	}
+	if len(t.failed) > 0 {
+		return fmt.Errorf("failed: %s", strings.Join(t.failed, "; "))
+	}
+	return nil
+}
+
+// addEvidence adds a section to the page: on what the part was run, and the line of each suite.
+func (t *trial) addEvidence(ctx context.Context, part, lines string, began time.Time) error {
+	noted, err := os.ReadFile(lines)
+	if err != nil {
+		return fmt.Errorf("no suite has noted anything: %w", err)
+	}
+	var commit strings.Builder
+	if err := t.command(ctx, ".", nil, &commit, "git", "describe", "--always", "--dirty").Run(); err != nil {
+		commit.WriteString("unknown")
+	}
+	file, err := os.OpenFile(filepath.Join(t.root, evidenceFile), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	_, err = fmt.Fprintf(file, "\n### %s, %s\n\nCommit %s; %d processors; %s in all.\n\n- %s\n", part, began.UTC().Format("2006-01-02 15:04 UTC"),
+		strings.TrimSpace(commit.String()), runtime.NumCPU(), time.Since(began).Round(time.Second), strings.ReplaceAll(strings.TrimSpace(string(noted)), "\n", "\n- "))
+	return err
+}

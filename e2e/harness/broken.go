@@ -1,0 +1,85 @@
+package harness
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
+)
+
+// A Fault is a change of the product's source that takes a protection away, or puts a point of failure in. It exists in one
+// build of one test: the compiler is shown another text in place of the file (go build -overlay), and nothing of it is in any
+// release.
+type Fault struct {
+	File string // within the repository
+	Old  string // occurs exactly once
+	New  string
+}
+
+// Broken builds both services with faults and returns the directory of their binaries. A fault that no longer fits the source
+// fails the test: it would prove nothing.
+func Broken(t testing.TB, faults ...Fault) string {
+	t.Helper()
+	root, err := repositoryRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	texts := map[string]string{}
+	for _, fault := range faults {
+		path := filepath.Join(root, fault.File)
+		if _, known := texts[path]; !known {
+			content, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts[path] = string(content)
+		}
+		if count := strings.Count(texts[path], fault.Old); count != 1 {
+			t.Fatalf("%s holds this %d times, want once: mend the fault:\n%s", fault.File, count, fault.Old)
+		}
+		texts[path] = strings.Replace(texts[path], fault.Old, fault.New, 1)
+	}
+	replace := map[string]string{}
+	for path, text := range texts {
+		replace[path] = filepath.Join(dir, fmt.Sprint(len(replace))+filepath.Ext(path))
+		if err := os.WriteFile(replace[path], []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(file, overlay, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
+	defer cancel()
+	binaries := filepath.Join(dir, "bin")
+	if err := stack.Build(ctx, root, binaries, "-overlay="+file); err != nil {
+		t.Fatal(err)
+	}
+	return binaries
+}
+
+// RunAgainst runs tests of this very test binary against other binaries of the services, and returns what they printed and
+// whether they passed. Further settings are NAME=value.
+func RunAgainst(t testing.TB, binaries, tests string, settings ...string) (output string, passed bool) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), self, "-test.run="+tests, "-test.count=1", "-test.timeout=5m")
+	command.Env = append(append(os.Environ(), binariesVariable+"="+binaries), settings...)
+	out, err := command.CombinedOutput()
+	return string(out), err == nil
+}

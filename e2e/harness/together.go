@@ -1,0 +1,19 @@
+package harness
+
+import "sync"
+
+// Together sends requests at the same moment, one from each racer, and returns their answers.
+func Together(racers int, send func(racer int) Answer) []Answer {
+	answers := make([]Answer, racers)
+	var start, end sync.WaitGroup
+	start.Add(1)
+	for i := range answers {
+		end.Go(func() {
+			start.Wait()
+			answers[i] = send(i)
+		})
+	}
+	start.Done()
+	end.Wait()
+	return answers
+}

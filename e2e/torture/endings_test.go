@@ -1,0 +1,92 @@
+package torture
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// G7 and G9: whatever ends access, a refresh that runs at the same moment brings nothing through. Once the ending was
+// acknowledged, no token works that anybody got before, during or after it.
+
+// An ending ends the access of one connection and returns once it was acknowledged.
+type ending func(t *testing.T, p *harness.Product, c connection)
+
+type connection struct {
+	office    harness.Office
+	member    *harness.Person
+	connector harness.Connector
+	tokens    harness.Tokens
+}
+
+func TestRefreshAgainstRevocation(t *testing.T) {
+	refreshAgainst(t, func(t *testing.T, _ *harness.Product, c connection) {
+		c.connector.Revoke(t, c.tokens.RefreshToken).Wants(t, http.StatusOK)
+	})
+}
+
+func TestRefreshAgainstRemovalOfTheMembership(t *testing.T) {
+	refreshAgainst(t, func(t *testing.T, p *harness.Product, c connection) { p.World.Leave(t, c.office.Tenant, c.member.User) })
+}
+
+func TestRefreshAgainstDeletionOfTheClient(t *testing.T) {
+	refreshAgainst(t, func(t *testing.T, p *harness.Product, c connection) {
+		p.As(c.office.Token).Send(t, http.MethodDelete, c.office.Clients()+"/"+c.connector.ClientID, "", "").Wants(t, http.StatusNoContent)
+	})
+}
+
+func refreshAgainst(t *testing.T, end ending) {
+	times := rounds(100, 1_700)
+	note(t, "%d endings while a client refreshes", times)
+	p := enterPair(t)
+	spread(t, times, func(t *testing.T) func(*testing.T) {
+		office := p.Office(t)
+		return func(t *testing.T) {
+			c := connection{office: office, member: p.Person(t, office.Member(t, harness.ReadProgrammes)), connector: office.Connector(t, harness.ReadProgrammes)}
+			c.tokens = c.connector.Connect(t, c.member)
+			c.connector.List(t, c.tokens).Wants(t, http.StatusOK)
+			got := refreshesDuring(t, c, func() { end(t, p, c) })
+			c.wantsNothing(t, append([]harness.Tokens{c.tokens}, got...))
+		}
+	})
+}
+
+// refreshesDuring refreshes again and again, each time with the newest token, while end runs, and returns all tokens that it got.
+func refreshesDuring(t *testing.T, c connection, end func()) []harness.Tokens {
+	t.Helper()
+	var got []harness.Tokens
+	harness.Together(2, func(racer int) harness.Answer {
+		if racer == 0 {
+			end()
+			return harness.Answer{}
+		}
+		newest := c.tokens
+		for range 20 {
+			answer := c.connector.Refresh(t, newest.RefreshToken)
+			if answer.Status != http.StatusOK {
+				answer.WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_client")
+				break
+			}
+			newest = answer.Tokens(t)
+			got = append(got, newest)
+		}
+		return harness.Answer{}
+	})
+	return got
+}
+
+// wantsNothing checks the newest token first: a superseded one would end the grant by itself.
+func (c connection) wantsNothing(t *testing.T, tokens []harness.Tokens) {
+	t.Helper()
+	slices.Reverse(tokens)
+	for _, token := range tokens {
+		if answer := c.connector.List(t, token); answer.Status != http.StatusUnauthorized && answer.Status != http.StatusForbidden {
+			t.Errorf("an access token outlived the end:\n%s", answer)
+		}
+	}
+	for _, token := range tokens {
+		c.connector.Refresh(t, token.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_client")
+	}
+}

@@ -1,0 +1,42 @@
+package torture
+
+import "github.com/almonerhq/almoner/e2e/harness"
+
+// The protections that bites_test.go takes away.
+
+const (
+	ledgerFile    = "authserver/internal/store/postgres/grants.go"
+	keeperFile    = "authserver/internal/grant/keeper.go"
+	rotateFile    = "authserver/internal/store/redis/lua/rotate.lua"
+	exchangeFile  = "authserver/internal/store/redis/lua/exchange.lua"
+	standingsFile = "resourceapi/internal/store/postgres/standings.go"
+)
+
+// fenceOff lets every conditional update of a grant in Postgres pass.
+var fenceOff = harness.Fault{File: ledgerFile, Old: "	if tag.RowsAffected() == 1 {\n", New: "	if tag.RowsAffected() < 2 {\n"}
+
+// rotateBlindly lets the script rotate whatever token is presented. The fence alone would still stop it.
+var rotateBlindly = []harness.Fault{
+	{File: rotateFile, Old: "if presented < generation then", New: "if false then"},
+	{File: rotateFile, Old: "if hash ~= ARGV[3] then return 'replaced' end", New: ""},
+}
+
+// redeemBlindly lets the script redeem a code again. The fence alone would still stop it.
+var redeemBlindly = harness.Fault{File: exchangeFile, Old: "if state == 'active' then", New: "if false then"}
+
+// replayUnrevoked refuses a replay and revokes nothing in Postgres.
+var replayUnrevoked = harness.Fault{File: keeperFile,
+	Old: `	if err := k.revoke(ctx, g.ID, g.Ends, reason, "client:"+g.ClientID.String()); err != nil {`,
+	New: `	if err := ctx.Err(); err != nil {`,
+}
+
+// membershipCached lets resourceapi go on with the first standing that it read of a grant.
+var membershipCached = []harness.Fault{
+	{File: standingsFile, Old: "import (\n", New: "import (\n\t\"sync\"\n"},
+	{File: standingsFile, Old: "// StandingAndPage is", New: "var kept sync.Map\n\n// StandingAndPage is"},
+	{File: standingsFile, Old: "	answer, err := standing.Scan(rows)\n", New: `	answer, err := standing.Scan(rows)
+	if first, known := kept.LoadOrStore(q.GrantID, answer); known && err == nil {
+		answer = first.(standing.Standing)
+	}
+`},
+}

@@ -1,0 +1,60 @@
+package torture
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// G1, G2 and G3 over HTTP, through two processes: one 200 each, the grant dead afterwards, no token survives, no 5xx.
+
+func TestRefreshRacesTwoWays(t *testing.T)     { refreshRaces(t, rounds(500, 10_000), 2) }
+func TestRefreshRacesSixteenWays(t *testing.T) { refreshRaces(t, rounds(100, 2_000), 16) }
+
+func refreshRaces(t *testing.T, times, racers int) {
+	note(t, "%d refresh races of %d", times, racers)
+	p := enterPair(t)
+	spread(t, times, func(t *testing.T) func(*testing.T) {
+		office := p.Office(t)
+		connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
+		return func(t *testing.T) {
+			tokens := connector.Connect(t, head)
+			winner := onlyWinner(t, racers, func() harness.Answer { return connector.Refresh(t, tokens.RefreshToken) })
+			connector.WantsDead(t, winner, tokens)
+		}
+	})
+}
+
+func TestCodeRacesFourWays(t *testing.T) {
+	times := rounds(300, 5_000)
+	note(t, "%d races of 4 on a code", times)
+	p := enterPair(t)
+	spread(t, times, func(t *testing.T) func(*testing.T) {
+		office := p.Office(t)
+		connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
+		return func(t *testing.T) {
+			attempt := connector.Begin()
+			form := attempt.CodeForm(attempt.Code(t, head))
+			winner := onlyWinner(t, 4, func() harness.Answer { return attempt.Post(t, form) })
+			connector.WantsDead(t, winner)
+		}
+	})
+}
+
+// onlyWinner sends the same request from every racer at once. One is answered 200, and all others 400 invalid_grant.
+func onlyWinner(t *testing.T, racers int, send func() harness.Answer) harness.Tokens {
+	t.Helper()
+	var winners []harness.Answer
+	for _, answer := range harness.Together(racers, func(int) harness.Answer { return send() }) {
+		if answer.Status == http.StatusOK {
+			winners = append(winners, answer)
+		} else {
+			answer.WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+		}
+	}
+	if len(winners) != 1 {
+		t.Fatalf("%d of %d racers won", len(winners), racers)
+	}
+	return winners[0].Tokens(t)
+}
