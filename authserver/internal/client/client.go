@@ -5,6 +5,7 @@ package client
 
 import (
 	"crypto/subtle"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,30 +14,46 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A Client is a registered OAuth client application (spec 2.2).
+// A Client is an OAuth client application (spec 2.2): one that a workspace has registered, or one that is known by its metadata
+// document (document.go) and belongs to no workspace.
 type Client struct {
 	ID         uuid.UUID
 	Kind       Kind
-	TenantID   uuid.UUID // the workspace that registered it; zero for a service
+	TenantID   uuid.UUID // the workspace that registered it; zero for a service, and for a client known by its document
 	Name       string
 	Redirects  []string // exact redirect URIs
 	Required   perm.Set // requiredPermissions
 	Platform   string   // connectors: claude or chatgpt
-	Resource   string   // connectors: the one resource indicator (RFC 8707) it may ask for
+	Resource   string   // connectors: the one resource indicator (RFC 8707) it may ask for; "": any of this deployment's
 	AuthMethod AuthMethod
 	CreatedBy  *uuid.UUID
 	CreatedAt  time.Time
 	Secrets    [][]byte // SHA-256 of each live secret
+	Address    string   // of its metadata document, which is its client_id; "" for a registered client
+	Keys       []byte   // the JWK set that PrivateKeyJWT is verified by
+	KeysURL    string   // where that set is read, "" where the document holds it
 }
 
-// MayRedirectTo compares byte by byte: no case folding, no loopback exception, no normalisation (contract, section 4).
-func (c Client) MayRedirectTo(uri string) bool {
-	for _, registered := range c.Redirects {
-		if registered == uri {
-			return true
-		}
+// PublicID is what the client is called wherever client_id is said.
+func (c Client) PublicID() string {
+	if c.Address != "" {
+		return c.Address
 	}
-	return false
+	return c.ID.String()
+}
+
+// Domain is the host of the client's document, "" for a registered client.
+func (c Client) Domain() string {
+	host, _ := ReadAddress(c.Address)
+	return host
+}
+
+// MayRedirectTo compares byte by byte: no case folding, no normalisation (contract, section 4). A client that is known by its document
+// has any port of the user's own computer where it lists one; a registered client has not.
+func (c Client) MayRedirectTo(uri string) bool {
+	return slices.ContainsFunc(c.Redirects, func(listed string) bool {
+		return listed == uri || (c.Address != "" && len(uri) <= maxRedirectLength && loopbackButForPort(listed, uri))
+	})
 }
 
 // SecretMatches compares with every live secret, in constant time.

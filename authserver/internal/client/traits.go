@@ -15,12 +15,14 @@ const (
 // An AuthMethod is how a client says who it is at the token endpoint (RFC 7591, section 2, and the spec's own JSON body).
 type AuthMethod string
 
-// The methods. SecretJSON is the spec's body (4.3) and the default of confidential clients.
+// The methods. SecretJSON is the spec's body (4.3) and the default of confidential clients; PrivateKeyJWT (RFC 7523) is for clients that
+// are known by their documents alone.
 const (
-	AuthNone    AuthMethod = "none"
-	SecretJSON  AuthMethod = "client_secret_json"
-	SecretPost  AuthMethod = "client_secret_post"
-	SecretBasic AuthMethod = "client_secret_basic"
+	AuthNone      AuthMethod = "none"
+	SecretJSON    AuthMethod = "client_secret_json"
+	SecretPost    AuthMethod = "client_secret_post"
+	SecretBasic   AuthMethod = "client_secret_basic"
+	PrivateKeyJWT AuthMethod = "private_key_jwt"
 )
 
 // CodeLife is how long an authorization code is good for (contract, section 3).

@@ -19,7 +19,7 @@ var ErrNoClient = errors.New("no such client")
 
 // clientColumns of account.oauth_clients c, with the hashes of its live secrets.
 const clientColumns = `c.id, c.kind, c.tenant_id, c.name, c.redirect_uris, c.required_permissions, c.connector_platform,
-  c.resource, c.token_endpoint_auth_method, c.created_by, c.created_at,
+  c.resource, c.token_endpoint_auth_method, c.created_by, c.created_at, c.metadata_url, c.keys, c.keys_url,
   (select array_agg(s.hash order by s.created_at) from account.client_secrets s
    where s.client_id = c.id and (s.expires_at is null or s.expires_at > now()))`
 
@@ -29,12 +29,14 @@ type clientRow struct {
 	kind, name, platform, resource, auth *string
 	redirects, required                  []string
 	created                              *time.Time
+	address, keysURL                     *string
+	keys                                 []byte
 	secrets                              [][]byte
 }
 
 func (r *clientRow) targets() []any {
 	return []any{&r.id, &r.kind, &r.tenantID, &r.name, &r.redirects, &r.required, &r.platform, &r.resource, &r.auth,
-		&r.createdBy, &r.created, &r.secrets}
+		&r.createdBy, &r.created, &r.address, &r.keys, &r.keysURL, &r.secrets}
 }
 
 func (r *clientRow) client() *client.Client {
@@ -44,14 +46,19 @@ func (r *clientRow) client() *client.Client {
 	c := &client.Client{
 		ID: *r.id, Kind: client.Kind(*r.kind), Name: *r.name, Redirects: r.redirects, Required: perm.FromStrings(r.required),
 		AuthMethod: client.AuthMethod(*r.auth), CreatedBy: r.createdBy, CreatedAt: *r.created, Secrets: r.secrets,
+		Platform: text(r.platform), Resource: text(r.resource), Address: text(r.address), Keys: r.keys, KeysURL: text(r.keysURL),
 	}
 	if r.tenantID != nil {
 		c.TenantID = *r.tenantID
 	}
-	if r.platform != nil {
-		c.Platform, c.Resource = *r.platform, *r.resource
-	}
 	return c
+}
+
+func text(column *string) string {
+	if column == nil {
+		return ""
+	}
+	return *column
 }
 
 // Client reads a client, or returns ErrNoClient.

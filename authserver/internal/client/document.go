@@ -1,0 +1,124 @@
+package client
+
+import (
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/label"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// A Document is what a client says of itself at the address that is its client_id (OAuth Client ID Metadata Document). Grant types
+// that are not offered here, and all that is not named below, are ignored.
+type Document struct {
+	ClientID      string
+	Name          string
+	Redirects     []string
+	GrantTypes    []string
+	ResponseTypes []string
+	AuthMethod    string
+	Keys          []byte // a JWK set in the document itself, or nil
+	KeysURL       string // where there is one instead, or ""
+	Secret        bool   // the document brings a secret along, which everybody can read
+}
+
+// A Copy is a client as its document said when it was read last.
+type Copy struct {
+	Client
+	Read  time.Time
+	Fresh time.Time // until then the document need not be read again
+}
+
+// CopyLife is how long after it was read a copy may stand in for a document that cannot be read.
+const CopyLife = 7 * 24 * time.Hour
+
+// Refusals of a client that is known by its document, besides *DocumentError.
+var (
+	ErrNotServed   = errors.New("no client of this name is served here")
+	ErrUnreachable = errors.New("the client's document cannot be read at this moment")
+)
+
+// A DocumentError says what is wrong with a document, in words for the people who publish it.
+type DocumentError struct{ Message string }
+
+func (e *DocumentError) Error() string { return e.Message }
+
+func wrong(message string) (Client, error) { return Client{}, &DocumentError{Message: message} }
+
+// maxAddress bounds the address of a document, in bytes.
+const maxAddress = 512
+
+// ReadAddress takes the address of a document apart, or says that it cannot be one: https, a host, a path, and no query, fragment,
+// user name or dot segment, in the one spelling that needs no interpretation. host has the port, where one is named.
+func ReadAddress(text string) (host string, ok bool) {
+	rest, https := strings.CutPrefix(text, "https://")
+	if !https || len(text) > maxAddress || strings.ContainsFunc(text, unprintable) || strings.ContainsAny(text, `?#@\`) {
+		return "", false
+	}
+	host, path, _ := strings.Cut(rest, "/")
+	for _, segment := range strings.Split(path, "/") {
+		if plain, err := url.PathUnescape(segment); err != nil || plain == "." || plain == ".." {
+			return "", false
+		}
+	}
+	parsed, err := url.Parse(text)
+	if err != nil || path == "" || parsed.Host != host || parsed.Hostname() == "" || strings.ToLower(host) != host {
+		return "", false
+	}
+	return host, true
+}
+
+func unprintable(r rune) bool { return r <= ' ' || r >= 0x7f }
+
+// Accept returns the client that is described by the document at address, or a *DocumentError. Of its redirect URIs it keeps those
+// that could be registered here.
+func (d Document) Accept(address, platform string) (Client, error) {
+	host, ok := ReadAddress(address)
+	id, err := identity.OfClient(address)
+	if !ok || err != nil {
+		return wrong("The address is not one that a client's document may have.")
+	}
+	method := AuthMethod(d.AuthMethod)
+	if method == "" {
+		method = AuthNone
+	}
+	usable := slices.DeleteFunc(slices.Clone(d.Redirects), func(uri string) bool { return refuseRedirect(uri) != "" })
+	switch {
+	case d.ClientID != address:
+		return wrong("Its client_id is not, to the letter, the address that it was read from.")
+	case d.Secret:
+		return wrong("It holds a client_secret, which everybody can read.")
+	case method != AuthNone && method != PrivateKeyJWT:
+		return wrong("Its token_endpoint_auth_method is neither none nor private_key_jwt.")
+	case len(d.GrantTypes) > 0 && !slices.Contains(d.GrantTypes, "authorization_code"):
+		return wrong("Its grant_types are without authorization_code.")
+	case len(d.ResponseTypes) > 0 && !slices.Contains(d.ResponseTypes, "code"):
+		return wrong("Its response_types are without code.")
+	case len(usable) == 0:
+		return wrong("None of its redirect_uris can be used here: https, or http on localhost, 127.0.0.1 or [::1].")
+	case method == PrivateKeyJWT && (d.Keys == nil) == (d.KeysURL == ""):
+		return wrong("For private_key_jwt it has either jwks or jwks_uri.")
+	case method == PrivateKeyJWT && d.KeysURL != "" && !sameHost(d.KeysURL, host):
+		return wrong("Its jwks_uri is not an address of the document's own host.")
+	}
+	c := Client{
+		ID: id, Kind: Connector, Name: strings.TrimSpace(d.Name), Redirects: usable, Required: perm.ForConnectors(),
+		Platform: platform, AuthMethod: method, Address: address,
+	}
+	if !label.Presentable(c.Name) {
+		c.Name = host
+	}
+	if method == PrivateKeyJWT {
+		c.Keys, c.KeysURL = d.Keys, d.KeysURL
+	}
+	return c, nil
+}
+
+func sameHost(address, host string) bool {
+	other, ok := ReadAddress(address)
+	return ok && other == host
+}

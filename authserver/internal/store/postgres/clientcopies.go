@@ -1,0 +1,62 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/client"
+)
+
+// ClientCopy reads what a client's document said when it was read last. false: it was never read. client.ErrNotServed: an operator has
+// deleted the client, which is for good.
+func (s *Store) ClientCopy(ctx context.Context, id uuid.UUID) (client.Copy, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	var row clientRow
+	var copied client.Copy
+	var deleted bool
+	err := s.pool.QueryRow(ctx, `select c.document_read_at, c.document_fresh_until, c.deleted_at is not null, `+clientColumns+`
+		from account.oauth_clients c where c.id = $1 and c.metadata_url is not null`, id).
+		Scan(append([]any{&copied.Read, &copied.Fresh, &deleted}, row.targets()...)...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return client.Copy{}, false, nil
+	}
+	if err != nil {
+		return client.Copy{}, false, unavailable("read client copy", err)
+	}
+	if deleted {
+		return client.Copy{}, false, client.ErrNotServed
+	}
+	copied.Client = *row.client()
+	return copied, true, nil
+}
+
+// KeepClientCopy puts what a document says now in the place of what it said before, or returns client.ErrNotServed where an operator
+// has deleted the client.
+func (s *Store) KeepClientCopy(ctx context.Context, c client.Copy) error {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	tag, err := s.pool.Exec(ctx, `
+insert into account.oauth_clients as c (id, kind, name, redirect_uris, required_permissions, connector_platform, resource,
+  token_endpoint_auth_method, metadata_url, keys, keys_url, document_read_at, document_fresh_until)
+values (@id, @kind, @name, @redirects, @required, nullif(@platform, ''), '', @auth, @address, @keys, nullif(@keys_url, ''), @read, @fresh)
+on conflict (id) do update set name = excluded.name, redirect_uris = excluded.redirect_uris, required_permissions = excluded.required_permissions,
+  connector_platform = excluded.connector_platform, token_endpoint_auth_method = excluded.token_endpoint_auth_method, keys = excluded.keys,
+  keys_url = excluded.keys_url, document_read_at = excluded.document_read_at, document_fresh_until = excluded.document_fresh_until
+where c.deleted_at is null and c.metadata_url = excluded.metadata_url`,
+		pgx.NamedArgs{
+			"id": c.ID, "kind": c.Kind, "name": c.Name, "redirects": nonNil(c.Redirects), "required": c.Required.Strings(),
+			"platform": c.Platform, "auth": c.AuthMethod, "address": c.Address, "keys": c.Keys, "keys_url": c.KeysURL,
+			"read": c.Read, "fresh": c.Fresh,
+		})
+	if err != nil {
+		return unavailable("keep client copy", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return client.ErrNotServed
+	}
+	return nil
+}
