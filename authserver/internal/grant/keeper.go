@@ -132,6 +132,9 @@ func (k *Keeper) redeemedAgain(ctx context.Context, g Grant, code Token, terms C
 }
 
 func (k *Keeper) answerExchange(ctx context.Context, g Grant, word Word) error {
+	if reason, gone := word.gone(); gone {
+		return k.end(ctx, g, reason)
+	}
 	switch word {
 	case OK:
 		return nil
@@ -151,8 +154,6 @@ func (k *Keeper) answerExchange(ctx context.Context, g Grant, word Word) error {
 		return refuse("The authorization code has expired: it is good for 60 seconds. Send the user to the consent page again.")
 	case Replaced:
 		return refuse("The authorization code was replaced by a newer one.")
-	case Gone:
-		return refuse("The authorization code was revoked.")
 	case Ended:
 		return refuse(over)
 	}
@@ -211,6 +212,9 @@ func (k *Keeper) rotate(ctx context.Context, g Grant, nonce string, old Token, r
 }
 
 func (k *Keeper) answerRotation(ctx context.Context, g Grant, word Word) error {
+	if reason, gone := word.gone(); gone {
+		return k.end(ctx, g, reason)
+	}
 	switch word {
 	case OK:
 		return nil
@@ -218,8 +222,6 @@ func (k *Keeper) answerRotation(ctx context.Context, g Grant, word Word) error {
 		return k.end(ctx, g, Replayed)
 	case WrongRes:
 		return &Refusal{Target: true, Message: wrongTarget}
-	case Gone:
-		return refuse("The grant was revoked.")
 	case Ended:
 		return refuse(over)
 	case Late:
@@ -228,7 +230,8 @@ func (k *Keeper) answerRotation(ctx context.Context, g Grant, word Word) error {
 	return refuse(unknownToken)
 }
 
-// end revokes for a reason that the caller caused, and says so once the Ledger has committed it (G9).
+// end revokes for a reason that the caller caused, and says so once the Ledger has committed it (G9). Where the Register has
+// revoked already, the Ledger may not know it yet, or never have got it: whoever hears of the revocation first sees to that.
 func (k *Keeper) end(ctx context.Context, g Grant, reason Reason) error {
 	if err := k.revoke(ctx, g.ID, g.Ends, reason, "client:"+g.ClientID.String()); err != nil {
 		return err

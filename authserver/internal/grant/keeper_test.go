@@ -691,3 +691,34 @@ func TestG9_ARevocationThatCannotBeCommittedIsNotAnswered(t *testing.T) {
 	b.refused("next presentation", err)
 	b.dead(g.ID, grant.Replayed)
 }
+
+// The Register alone has revoked: whoever hears of it next, be it with an honest token, makes it true in the Ledger.
+func TestG9_WhoIsToldOfARevocationFindsItCommitted(t *testing.T) {
+	b := newBench(t)
+	replayed, first := b.active()
+	second := b.mustRotate(first)
+	guessed, code := b.consent()
+	wrong := b.terms()
+	wrong.Challenge = "another"
+	for range 4 {
+		_, err := b.redeem(code, wrong)
+		b.refused("a guess", err)
+	}
+	b.world.Exec(`create function account.no() returns trigger language plpgsql as $$ begin raise 'disk full'; end $$`)
+	b.world.Exec(`create trigger no before update on account.grants for each row execute function account.no()`)
+	_, err := b.redeem(code, wrong)
+	unavailable(t, "the fifth guess", err)
+	// A replay raced the rotation, and its process died before it could commit.
+	if err := redis.NewGrants(b.rdb).Revoke(t.Context(), replayed.ID, grant.Replayed, replayed.Ends); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.rotate(second)
+	unavailable(t, "the current token, while nothing can be committed", err)
+	b.world.Exec(`drop trigger no on account.grants`)
+	_, err = b.rotate(second)
+	b.refused("the current token", err)
+	b.dead(replayed.ID, grant.Replayed)
+	_, err = b.redeem(code, b.terms())
+	b.refused("the code", err)
+	b.dead(guessed.ID, grant.CodeGuessed)
+}

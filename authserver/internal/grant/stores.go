@@ -3,6 +3,7 @@ package grant
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -59,7 +60,6 @@ const (
 	OK       Word = "ok"
 	Missing  Word = "missing"  // the Register does not know the grant
 	Ahead    Word = "ahead"    // the token is newer than what the Register knows
-	Gone     Word = "revoked"  // revoked already
 	Ended    Word = "ended"    // its time is over
 	Stranger Word = "client"   // another client's
 	Replay   Word = "replay"   // superseded: the grant is revoked now
@@ -73,6 +73,18 @@ const (
 	Late     Word = "late"  // undone before it arrived
 	NotYours Word = "taken" // issue: the code was redeemed, or the grant has ended
 )
+
+// revokedWord comes before the reason where the grant was revoked already.
+const revokedWord = "revoked:"
+
+// Gone is the word for a grant that was revoked already, for a reason.
+func Gone(reason Reason) Word { return Word(revokedWord + reason) }
+
+// gone is the reason in such a word.
+func (w Word) gone() (Reason, bool) {
+	reason, gone := strings.CutPrefix(string(w), revokedWord)
+	return Reason(reason), gone
+}
 
 // CodeTerms are what a code is tied to.
 type CodeTerms struct {

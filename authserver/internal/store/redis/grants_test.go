@@ -83,8 +83,8 @@ func TestG1_ExchangeDecidesAlone(t *testing.T) {
 	r.want(grant.WrongPKC)(r.exchange("e", 1, wrong))
 	r.want(grant.OK)(r.rotate("f", 1, 11, 12)) // none of these ended it
 	r.want(grant.Reused)(r.exchange("g", 1, r.terms))
-	r.want(grant.Gone)(r.rotate("h", 2, 12, 13))
-	r.want(grant.Gone)(r.exchange("i", 1, r.terms))
+	r.want(grant.Gone(grant.CodeReused))(r.rotate("h", 2, 12, 13))
+	r.want(grant.Gone(grant.CodeReused))(r.exchange("i", 1, r.terms))
 	r.want(grant.NotYours)(r.Issue(t.Context(), r.id, 2, hash(3), r.terms, r.ends))
 }
 
@@ -108,7 +108,7 @@ func TestG2_G3_RotateDecidesAlone(t *testing.T) {
 	r.terms.Resource += "/" // a wrong resource does not hide a replay
 	r.want(grant.Replay)(r.rotate("g", 1, 11, 12))
 	r.terms.Resource = resource
-	r.want(grant.Gone)(r.rotate("h", 3, 13, 14))
+	r.want(grant.Gone(grant.Replayed))(r.rotate("h", 3, 13, 14))
 }
 
 func TestG4_TheEndIsJudgedByRedisClock(t *testing.T) {
@@ -127,14 +127,14 @@ func TestG7_ATombstoneOutlivesEveryOtherCall(t *testing.T) {
 		if err := r.Revoke(t.Context(), r.id, grant.ByUser, r.ends); err != nil {
 			t.Fatal(err)
 		}
-		r.want(grant.Gone)(r.rotate("a", 1, 11, 12))
+		r.want(grant.Gone(grant.ByUser))(r.rotate("a", 1, 11, 12))
 		if err := r.Repair(t.Context(), grant.Grant{ID: r.id, Generation: 9, RefreshHash: hash(19), ClientID: r.terms.ClientID, Resource: r.terms.Resource, Ends: r.ends}); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.Undo(t.Context(), r.id, "first"); err != nil {
 			t.Fatal(err)
 		}
-		r.want(grant.Gone)(r.rotate("b", 9, 19, 20))
+		r.want(grant.Gone(grant.ByUser))(r.rotate("b", 9, 19, 20))
 		if err := r.rdb.Del(t.Context(), grantKey(r.id)).Err(); err != nil { // and where the key is missing
 			t.Fatal(err)
 		}
@@ -263,7 +263,7 @@ func TestG2_OneOfAHundredRacersWins(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if words[grant.OK] != 1 || words[grant.Replay] != 1 || words[grant.Gone] != 98 {
+		if words[grant.OK] != 1 || words[grant.Replay] != 1 || words[grant.Gone(grant.Replayed)] != 98 {
 			t.Errorf("%v", words)
 		}
 	}
