@@ -42,6 +42,7 @@ func rooms() map[string][]string {
 		"github.com/joho/godotenv":             {"shared/envconf"},
 		"github.com/PuerkitoBio/goquery":       {"e2e/..."},
 		"github.com/chromedp":                  {"e2e/..."},
+		"github.com/modelcontextprotocol":      {"resourceapi/internal/endpoint/mcp", "e2e/..."},
 		"github.com/google/uuid":               {"authserver/...", "resourceapi/...", "shared/...", "deploy/...", "e2e/..."},
 	}
 }
@@ -164,7 +165,7 @@ func TestArchitectureRulesFindMistakes(t *testing.T) {
 		"authserver/internal/ui":             {"authserver/internal/grant"},
 		"authserver/cmd/authserver":          {"authserver/internal/store/postgres", "authserver/internal/engine", "shared/testkit"},
 		"resourceapi/internal/programme":     {"net", "github.com/jackc/pgx/v5", "resourceapi/internal/gate"},
-		"resourceapi/internal/gate":          {"resourceapi/internal/store/postgres", "authserver/internal/grant", "github.com/lestrrat-go/jwx/v2/jwk"},
+		"resourceapi/internal/gate":          {"resourceapi/internal/store/postgres", "authserver/internal/grant", "github.com/lestrrat-go/jwx/v2/jwk", "github.com/modelcontextprotocol/go-sdk/auth"},
 		"shared/web":                         {"authserver/internal/app", "github.com/gorilla/mux", "github.com/nobody/knows"},
 		"deploy/local/stack":                 {"authserver/internal/app", "e2e/harness"},
 		"e2e/harness":                        {"authserver/internal/grant"},

@@ -16,6 +16,7 @@ import (
 	"github.com/almonerhq/almoner/shared/standing"
 	"github.com/almonerhq/almoner/shared/web"
 
+	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/mcp"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/programmes"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 	"github.com/almonerhq/almoner/resourceapi/internal/imports"
@@ -60,20 +61,35 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	noter := store.Noter(log)
 	source := keys.NewSource(c.JWKSURL, log, time.Now)
 	worker := imports.NewWorker(store, log)
-	guard := gate.New(gate.Deps{
+	atGate := gate.Deps{
 		Resource: gate.API, BaseURL: c.BaseURL, Tokens: keys.NewVerifier(source, c.BaseURL), Standings: store, Used: noter.Note, Log: log,
-	})
+	}
+	guard := gate.New(atGate)
+	assistants, err := newAssistants(c, atGate, store, cursors)
+	if err != nil {
+		return nil, err
+	}
 	module := programmes.New(programmes.Deps{BaseURL: c.BaseURL, Gate: guard, Store: store, Cursors: cursors})
 	engaged, err := newEngage(c, masterKeys, guard, store, log)
 	if err != nil {
 		return nil, err
 	}
-	handler := routes(c.BaseURL, guard, module, engaged, store)
+	handler := routes(c.BaseURL, guard, module, engaged, assistants, store)
 	return &App{
 		Handler: web.Observe(withSecurityHeaders(handler), log, lastResort(guard)),
 		listen:  c.Listen, log: log, store: store, noter: noter, keys: source, worker: worker,
 		engage: engaged, processes: c.Worker,
 	}, nil
+}
+
+// newAssistants wires the MCP endpoint: its gate asks what the API's gate asks, of the same stores.
+func newAssistants(c Config, atGate gate.Deps, store *postgres.Store, cursors *programme.Cursors) (*mcp.Endpoint, error) {
+	origins, err := mcp.ParseOrigins(c.MCPOrigins + "," + c.AppURL)
+	if err != nil {
+		return nil, err
+	}
+	atGate.Resource = gate.MCP
+	return mcp.New(mcp.Deps{Gate: gate.New(atGate), Store: store, Cursors: cursors, Origins: origins}), nil
 }
 
 // Run serves until ctx ends, then lets requests and the import at work finish. ready is told the address.

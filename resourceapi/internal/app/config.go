@@ -12,6 +12,7 @@ import (
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/web"
 
+	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/mcp"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/redis"
 )
 
@@ -25,6 +26,8 @@ type Config struct {
 	RedisURL    credential.Secret `env:"ALMONER_REDIS_URL" doc:"Redis URL, for limits that all processes share. Without it each process counts for itself."`
 	Proxies     string            `env:"ALMONER_TRUSTED_PROXIES" doc:"Address ranges whose X-Forwarded-For is believed, separated by commas."`
 	Worker      bool              `env:"ALMONER_WORKER" envDefault:"true" doc:"Whether serve processes submissions as well. Where false, run: resourceapi worker."`
+	AppURL      string            `env:"ALMONER_APP_URL" doc:"Public address of sign-in and settings, without a trailing slash: an origin whose pages may call the MCP endpoint."`
+	MCPOrigins  string            `env:"ALMONER_MCP_ORIGINS" envDefault:"https://claude.ai,https://claude.com,https://chatgpt.com,https://vscode.dev,loopback" doc:"Origins whose pages may call the MCP endpoint besides ALMONER_APP_URL, separated by commas; loopback stands for this machine's own, at any port."`
 	JWKSURL     string            `env:"ALMONER_JWKS_URL" doc:"Where authserver's public keys are. Default: /v1/account/oauth/jwks below the base address."`
 }
 
@@ -45,6 +48,12 @@ func (c *Config) Check() []error {
 	var mistakes []error
 	if !isOrigin(c.BaseURL) {
 		mistakes = append(mistakes, errors.New("ALMONER_BASE_URL must be http:// or https:// and a host, without a path or a trailing slash"))
+	}
+	if c.AppURL != "" && !isOrigin(c.AppURL) {
+		mistakes = append(mistakes, errors.New("ALMONER_APP_URL must be http:// or https:// and a host, without a path or a trailing slash"))
+	}
+	if _, err := mcp.ParseOrigins(c.MCPOrigins); err != nil {
+		mistakes = append(mistakes, errors.New("ALMONER_MCP_ORIGINS must be origins like https://app.example.org, or the word loopback, separated by commas"))
 	}
 	if c.JWKSURL != "" && !isHTTP(c.JWKSURL) {
 		mistakes = append(mistakes, errors.New("ALMONER_JWKS_URL must be an http:// or https:// address"))

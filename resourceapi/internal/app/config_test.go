@@ -28,6 +28,7 @@ func TestEverySettingIsChecked(t *testing.T) {
 		{"ALMONER_KEYS", "hush"}, {"ALMONER_KEYS", goodKey + ",hush"}, {"ALMONER_DATABASE_URL", ""}, {"ALMONER_JWKS_URL", "file:///hush"},
 		{"ALMONER_DATABASE_CONNECTIONS", "1"}, {"ALMONER_DATABASE_CONNECTIONS", "hush"},
 		{"ALMONER_REDIS_URL", "hush"}, {"ALMONER_TRUSTED_PROXIES", "hush"}, {"ALMONER_WORKER", "hush"},
+		{"ALMONER_APP_URL", "http://localhost:8081/"}, {"ALMONER_MCP_ORIGINS", "https://claude.ai,hush"}, {"ALMONER_MCP_ORIGINS", "https://claude.ai/"}, {"ALMONER_MCP_ORIGINS", "*"},
 	} {
 		_, err := LoadConfig(environ(wrong.name, wrong.value))
 		if err == nil || strings.Contains(err.Error(), "hush") {

@@ -9,6 +9,7 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/web"
 
+	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/mcp"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/programmes"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/wellknown"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
@@ -16,7 +17,7 @@ import (
 
 // routes is every path there is. A path is matched as it was sent: no other spelling of it is cleaned or redirected to
 // it. An unknown path and a wrong method are answered before anybody looks at a credential (contract, section 6).
-func routes(baseURL string, guard *gate.Gate, p *programmes.Endpoint, e *engageModule, store health) http.Handler {
+func routes(baseURL string, guard *gate.Gate, p *programmes.Endpoint, e *engageModule, a *mcp.Endpoint, store health) http.Handler {
 	router := mux.NewRouter().UseEncodedPath().SkipClean(true)
 	router.NotFoundHandler = refuse(guard, apierr.New(apierr.NotFound, "There is nothing at this path."))
 	wrongMethod := refuse(guard, apierr.New(apierr.MethodNotAllowed, "This path does not take that method. Allow says which it takes."))
@@ -31,6 +32,7 @@ func routes(baseURL string, guard *gate.Gate, p *programmes.Endpoint, e *engageM
 	handle(programmes.Path+"/{id}/transitions", map[string]http.Handler{"POST": p.Move()})
 
 	e.route(handle)
+	handle(mcp.Path, map[string]http.Handler{"POST": a.Post(), "GET": a.NoSession(), "DELETE": a.NoSession(), "OPTIONS": a.Preflight()})
 
 	for path, resource := range map[string]wellknown.Resource{"/v1": wellknown.API, "/mcp": wellknown.MCP, "": wellknown.MCP} {
 		handle(wellknown.Path+path, map[string]http.Handler{

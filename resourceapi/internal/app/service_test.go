@@ -67,7 +67,8 @@ func configFor(database, jwks string) Config {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails (crypto/rand)
 	return Config{
-		Listen: "127.0.0.1:0", BaseURL: base, DatabaseURL: credential.Secret(database), Connections: 4, JWKSURL: jwks,
+		Listen: "127.0.0.1:0", BaseURL: base, AppURL: "https://app.almoner.example",
+		MCPOrigins: "https://claude.ai,https://claude.com,https://chatgpt.com,https://vscode.dev,loopback", DatabaseURL: credential.Secret(database), Connections: 4, JWKSURL: jwks,
 		Keys: credential.Secret(base64.RawURLEncoding.EncodeToString(key)),
 	}
 }

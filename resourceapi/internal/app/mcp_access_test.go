@@ -1,0 +1,214 @@
+package app
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/accesstoken"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/standing"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/keys/keystest"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+)
+
+// wantsChallenge checks the 401 that connectors find their way by (connectors.md, Discovery).
+func (a answer) wantsChallenge(t *testing.T, code string) {
+	t.Helper()
+	got := a.Header.Get("WWW-Authenticate")
+	if a.Status != 401 || a.code(t) != "UNAUTHENTICATED" || !strings.HasPrefix(got, "Bearer ") || !strings.Contains(got, `resource_metadata="`+mcpMetadata+`"`) ||
+		!strings.Contains(got, `scope="`+perm.ForConnectors().Scope()+`"`) || strings.Contains(got, "error=") != (code != "") || !strings.Contains(got, code) {
+		t.Errorf("%d %s\n%s", a.Status, a.Body, got)
+	}
+}
+
+func TestEveryRequestOfAnAssistantIsVerified(t *testing.T) {
+	s := newService(t)
+	tenant, user, token := s.assistedBy(perm.ProgrammesRead)
+	rest := s.token(claims(s.Grant(standing.Connector, tenant, user, resource, perm.ProgrammesRead)))
+	confidential := s.token(claims(s.Grant(standing.Confidential, tenant, user, resource, perm.ProgrammesRead)))
+	ended := s.Grant(standing.Connector, tenant, user, mcpResource, perm.ProgrammesRead)
+	s.Exec("update account.grants set state = 'revoked', revoked_at = now() where id = $1", ended.ID)
+	expired := claims(s.Grant(standing.Connector, tenant, user, mcpResource, perm.ProgrammesRead))
+	expired.Expires = time.Now().Add(-time.Minute)
+	bodies := everyMessage()
+	for name, credential := range map[string]string{
+		"none": "", "rubbish": "swordfish", "for the REST API": rest, "confidential": confidential, "of a revoked grant": s.token(claims(ended)), "expired": s.token(expired),
+		"unknown personal access token": s.unknownPAT(), "cut": token[:len(token)-4],
+	} {
+		h, code := assistant(credential), `error="invalid_token"`
+		if credential == "" {
+			delete(h, "Authorization")
+			code = ""
+		}
+		for _, body := range bodies {
+			s.post(h, body).wantsChallenge(t, code)
+		}
+		s.do("GET", mcpPath, h, "").wantsChallenge(t, code)
+		s.do("DELETE", mcpPath, h.with("Mcp-Session-Id", "x"), "").wantsChallenge(t, code)
+		if name == "none" {
+			s.post(header{}, "").wantsChallenge(t, "")
+		}
+	}
+	for _, method := range []string{"GET", "DELETE"} {
+		a := s.do(method, mcpPath, assistant(token), "")
+		if a.expect(t, 405, "METHOD_NOT_ALLOWED", ""); a.Header.Get("Allow") != "OPTIONS, POST" {
+			t.Errorf("Allow: %q", a.Header.Get("Allow"))
+		}
+	}
+	for _, method := range []string{"PUT", "PATCH"} {
+		s.do(method, mcpPath, header{}, "").expect(t, 405, "METHOD_NOT_ALLOWED", "")
+	}
+	s.do("POST", mcpPath+"/", header{}, initialize).expect(t, 404, "NOT_FOUND", "")
+}
+
+// A token for the MCP endpoint is none for the REST API; the personal access token is good at both.
+func TestAPersonalAccessTokenWorksInItsOwnWorkspace(t *testing.T) {
+	s := newService(t)
+	tenant, user := s.member(perm.ProgrammesRead)
+	elsewhere := s.Tenant()
+	s.Member(elsewhere, user, perm.ProgrammesRead)
+	s.Programmes(tenant, 2)
+	s.Programmes(elsewhere, 5)
+	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
+	token := s.token(claims(s.Grant(standing.Connector, tenant, user, mcpResource, perm.ProgrammesRead)))
+	for _, credential := range []string{pat, token} {
+		// A tenant header, of whatever workspace, says nothing here.
+		for _, h := range []header{assistant(credential), assistant(credential).with("X-Tenant-Id", elsewhere.String()), assistant(credential).with("X-Tenant-Id", "rubbish")} {
+			for _, arguments := range []map[string]any{{}, {"q": "programme"}} {
+				r := s.post(h, calling("list_programmes", arguments)).result(t)
+				if strings.Count(string(r.Result.Structured), `"name"`) != 2 {
+					t.Errorf("%s", r.Result.Structured)
+				}
+			}
+		}
+	}
+	for _, end := range []string{"revoked_at = now()", "revoked_at = null, expires_at = now()"} {
+		s.Exec("update account.personal_access_tokens set " + end)
+		s.post(assistant(pat), initialize).wantsChallenge(t, `error="invalid_token"`)
+	}
+}
+
+func TestAnAssistantsAccessIsReadAtEachRequest(t *testing.T) {
+	s := newService(t)
+	tenant, user, token := s.assistedBy(perm.ProgrammesRead, perm.EngageReadForms)
+	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
+	list, who := calling("list_programmes", nil), calling("whoami", nil)
+	for _, credential := range []string{token, pat} {
+		works := func() {
+			t.Helper()
+			for _, body := range []string{list, who, initialize} {
+				if a := s.post(assistant(credential), body); a.Status != 200 || strings.Contains(a.Body, `"isError":true`) {
+					t.Errorf("%d %s", a.Status, a.Body)
+				}
+			}
+		}
+		works()
+		s.Member(tenant, user, perm.EngageReadForms)
+		a := s.post(assistant(credential), list)
+		if a.expect(t, 403, "FORBIDDEN", ""); !strings.Contains(a.Body, "administrator") {
+			t.Errorf("does not say who could help: %s", a.Body)
+		}
+		s.post(assistant(credential), who).result(t)
+		s.Member(tenant, user, perm.ProgrammesRead, perm.EngageReadForms)
+		works()
+		for _, off := range []string{"update account.tenant_features set enabled = false", "delete from account.tenant_features"} {
+			s.Exec(off)
+			for _, body := range everyMessage() { // every credential, every message (contract, section 7a)
+				s.post(assistant(credential), body).expect(t, 403, "FORBIDDEN", "")
+			}
+			s.do("GET", mcpPath, assistant(credential), "").expect(t, 403, "FORBIDDEN", "")
+		}
+		s.Exec("insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)", tenant)
+		works()
+		s.Leave(tenant, user)
+		for _, body := range everyMessage() {
+			s.post(assistant(credential), body).expect(t, 403, "FORBIDDEN", "")
+		}
+		s.Member(tenant, user, perm.ProgrammesRead, perm.EngageReadForms)
+	}
+}
+
+// connectors.md, Token: insufficient_scope only when consenting again could help.
+func TestAnAssistantIsToldToAskAgainOnlyWhereThatHelps(t *testing.T) {
+	s := newService(t)
+	tenant, user := s.member(perm.ProgrammesRead, perm.EngageReadForms)
+	g := s.Grant(standing.Connector, tenant, user, mcpResource, perm.EngageReadForms)
+	token := s.token(claims(g))
+	list := calling("list_programmes", nil)
+	insufficient := func() {
+		t.Helper()
+		a := s.post(assistant(token), list)
+		got := a.Header.Get("WWW-Authenticate")
+		if a.Status != 403 || a.code(t) != "FORBIDDEN" || !strings.Contains(got, `error="insufficient_scope"`) || !strings.Contains(got, `resource_metadata="`+mcpMetadata+`"`) ||
+			!strings.Contains(got, `scope="programmes:read:programmes engage:read:forms"`) {
+			t.Errorf("%d %s\n%s", a.Status, a.Body, got)
+		}
+	}
+	s.post(assistant(token), list).expect(t, 403, "FORBIDDEN", "") // its client may not ask for it
+	s.Exec("update account.oauth_clients set required_permissions = '{programmes:read:programmes,engage:read:forms}' where id = $1", g.Client)
+	insufficient()
+	s.Member(tenant, user, perm.EngageReadForms) // now the user lacks it too
+	s.post(assistant(token), list).expect(t, 403, "FORBIDDEN", "")
+	s.Member(tenant, user, perm.ProgrammesRead, perm.EngageReadForms)
+	insufficient()
+	pat := s.PAT(tenant, user, perm.EngageReadForms).Reveal()
+	if a := s.post(assistant(pat), list); !strings.Contains(a.Body, "Make a new token") {
+		t.Errorf("%s", a.Body)
+	} else {
+		a.expect(t, 403, "FORBIDDEN", "")
+	}
+}
+
+func TestAnAssistantsTokenTellsTheStoryOfItsGrant(t *testing.T) {
+	s := newService(t)
+	tenant, user := s.member(perm.ProgrammesRead)
+	g := s.Grant(standing.Connector, tenant, user, mcpResource, perm.ProgrammesRead)
+	elsewhere := s.Tenant()
+	s.Member(elsewhere, user, perm.ProgrammesRead)
+	s.Programmes(elsewhere, 1)
+	for name, change := range map[string]func(*accesstoken.Claims){
+		"another workspace": func(c *accesstoken.Claims) { c.TenantID = elsewhere }, "another user": func(c *accesstoken.Claims) { c.Subject = uuid.New() },
+		"audience with a slash": func(c *accesstoken.Claims) { c.Audience = mcpResource + "/" }, "another issuer": func(c *accesstoken.Claims) { c.Issuer = "https://elsewhere.example" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := claims(g)
+			change(&c)
+			for _, body := range everyMessage() {
+				s.post(assistant(s.token(c)), body).wantsChallenge(t, `error="invalid_token"`)
+			}
+		})
+	}
+}
+
+// Without Postgres nothing is known of anybody, and nothing is answered in its place.
+func TestAnAssistantIsAnswered503WithoutPostgres(t *testing.T) {
+	s := &service{World: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
+	postgres, database := newWire(t, s.Database.Resourceapi)
+	s.start(database, keystest.NewAuthserver(t, s.key).URL)
+	tenant, user, token := s.assistedBy(perm.ProgrammesRead)
+	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
+	id := s.Programmes(tenant, 1)[0].String()
+	for _, credential := range []string{token, pat} { // the keys are known now
+		s.post(assistant(credential), calling("whoami", nil)).result(t)
+	}
+	t.Run("the records do not answer", func(t *testing.T) {
+		s.Exec("begin")
+		s.Exec("lock table resource.programmes")
+		for _, body := range []string{calling("list_programmes", nil), calling("list_programmes", map[string]any{"q": "x"}), calling("get_programme", map[string]any{"id": id})} {
+			s.unavailable(t, func() answer { return s.post(assistant(token), body) })
+		}
+		s.post(assistant(token), calling("whoami", nil)).result(t)
+		s.Exec("commit")
+	})
+	postgres.freeze()
+	defer postgres.thaw()
+	for _, credential := range []string{token, pat} {
+		for _, body := range []string{initialize, calling("whoami", nil), calling("get_programme", map[string]any{"id": id}), `{`} {
+			s.unavailable(t, func() answer { return s.post(assistant(credential), body) })
+		}
+	}
+}

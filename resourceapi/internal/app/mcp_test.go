@@ -1,0 +1,382 @@
+package app
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/standing"
+)
+
+const (
+	mcpPath     = "/mcp"
+	mcpResource = base + "/mcp"
+	mcpMetadata = base + "/.well-known/oauth-protected-resource/mcp"
+)
+
+// assistant is what a connector sends: no X-Tenant-Id.
+func assistant(token string) header {
+	return header{
+		"Authorization": "Bearer " + token, "Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Mcp-Protocol-Version": "2025-06-18",
+	}
+}
+
+func request(method string, params any) string {
+	content, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 7, "method": method, "params": params})
+	return string(content)
+}
+
+func calling(tool string, arguments any) string {
+	return request("tools/call", map[string]any{"name": tool, "arguments": arguments})
+}
+
+const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`
+
+// everyMessage is one of each kind that clients send.
+func everyMessage() map[string]string {
+	return map[string]string{
+		"initialize": initialize, "initialized": `{"jsonrpc":"2.0","method":"notifications/initialized"}`, "ping": request("ping", nil),
+		"tools/list": request("tools/list", nil), "whoami": calling("whoami", map[string]any{}),
+		"list": calling("list_programmes", map[string]any{}), "get": calling("get_programme", map[string]any{"id": uuid.NewString()}),
+		"unknown tool": calling("drop_table", map[string]any{}), "malformed": `{`, "empty": ``,
+	}
+}
+
+type toolResult struct {
+	Result struct {
+		Content    []struct{ Type, Text string }
+		Structured json.RawMessage `json:"structuredContent"`
+		IsError    bool
+	}
+	Error struct {
+		Code    int
+		Message string
+	}
+}
+
+// result is that of a call, which must have been answered by one.
+func (a answer) result(t *testing.T) toolResult {
+	t.Helper()
+	var r toolResult
+	a.decode(t, &r)
+	if a.Status != 200 || len(r.Result.Content) != 1 || r.Result.Content[0].Type != "text" || a.Header.Get("Content-Type") != "application/json" {
+		t.Fatalf("no result of a tool: %d %s", a.Status, a.Body)
+	}
+	var text, structure any
+	if !r.Result.IsError && (json.Unmarshal([]byte(r.Result.Content[0].Text), &text) != nil || json.Unmarshal(r.Result.Structured, &structure) != nil || !reflect.DeepEqual(text, structure)) {
+		t.Errorf("text and structure tell different stories: %s", a.Body)
+	}
+	return r
+}
+
+// assistedBy makes a workspace and the token of a connector in it for the MCP endpoint.
+func (s *service) assistedBy(given ...perm.Permission) (tenant, user uuid.UUID, token string) {
+	s.t.Helper()
+	tenant, user = s.member(given...)
+	return tenant, user, s.token(claims(s.Grant(standing.Connector, tenant, user, mcpResource, given...)))
+}
+
+func (s *service) post(h header, body string) answer {
+	s.t.Helper()
+	return s.do("POST", mcpPath, h, body)
+}
+
+func TestAnAssistantIsToldWhoItWorksFor(t *testing.T) {
+	s := newService(t)
+	tenant, user, token := s.assistedBy(perm.ProgrammesRead, perm.ProgrammesWrite)
+	s.Member(tenant, user, perm.ProgrammesRead, perm.EngageReadForms) // one permission is lost, another was never given
+	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
+	s.Exec("update account.tenants set name = 'Harbour & Sons' where id = $1", tenant)
+	for kind, credential := range map[string]string{"connector": token, "personal_access_token": pat} {
+		var who struct {
+			User, Workspace struct{ ID, Name string }
+			Permissions     []string
+			Connection      struct {
+				Kind, Name, ClientID string
+				Since, EndsAt        time.Time
+			}
+		}
+		if err := json.Unmarshal(s.post(assistant(credential), calling("whoami", map[string]any{})).result(t).Result.Structured, &who); err != nil {
+			t.Fatal(err)
+		}
+		left := time.Until(who.Connection.EndsAt)
+		if who.User.ID != user.String() || who.User.Name != "A Person" || who.Workspace.ID != tenant.String() || who.Workspace.Name != "Harbour & Sons" ||
+			!slices.Equal(who.Permissions, []string{"programmes:read:programmes"}) || who.Connection.Kind != kind ||
+			left < 29*24*time.Hour || left > 31*24*time.Hour || time.Since(who.Connection.Since) > time.Hour {
+			t.Errorf("%s: %+v", kind, who)
+		}
+		if (kind == "connector") != (who.Connection.ClientID != "") || (kind == "connector") != (who.Connection.Name == "An application") {
+			t.Errorf("%s: %+v", kind, who.Connection)
+		}
+	}
+}
+
+// One set of rules and one shape of a programme, whoever asks.
+func TestToolsAnswerWhatTheRESTRoutesAnswer(t *testing.T) {
+	s := newService(t)
+	tenant, user, token := s.assistedBy(perm.ProgrammesRead)
+	s.Programmes(tenant, 7)
+	s.Exec("update resource.programmes set status = 'active', starts_on = '2026-04-01', summary = 'Tea & <b>cake</b>' where name in ('Programme 2', 'Programme 5', 'Programme 6')")
+	rest := as(s.PAT(tenant, user, perm.ProgrammesRead).Reveal(), tenant)
+	same := func(query string, arguments any) (next string) {
+		t.Helper()
+		var want, got any
+		s.get(listPath+query, rest).decode(t, &want)
+		if err := json.Unmarshal(s.post(assistant(token), calling("list_programmes", arguments)).result(t).Result.Structured, &got); err != nil {
+			t.Fatal(err)
+		}
+		meta := func(v any) map[string]any { return v.(map[string]any)["meta"].(map[string]any) }
+		next, _ = meta(got)["nextCursor"].(string)
+		if _, more := meta(want)["nextCursor"]; more != (next != "") {
+			t.Errorf("%s: more may follow: %v, %v", query, more, next != "")
+		}
+		delete(meta(want), "nextCursor") // sealed anew each time
+		delete(meta(got), "nextCursor")
+		if fmt.Sprint(want) != fmt.Sprint(got) {
+			t.Errorf("%s:\n%v\n%v", query, want, got)
+		}
+		return next
+	}
+	same("", nil)
+	same("", map[string]any{"limit": nil, "cursor": "", "status": nil})
+	same("?status=active&limit=2", map[string]any{"status": "active", "limit": 2})
+	same("?q=CAKE", map[string]any{"q": "CAKE", "limit": "50"})
+	next := same("?limit=3", map[string]any{"limit": 3})
+	next = same("?limit=3&cursor="+next, map[string]any{"limit": 3, "cursor": next})
+	if last := same("?limit=3&cursor="+next, map[string]any{"limit": 3, "cursor": next}); last != "" {
+		t.Error("no end")
+	}
+
+	id := s.Programmes(tenant, 1)[0].String()
+	want := s.get(listPath+"/"+id, rest).Body
+	if got := s.post(assistant(token), calling("get_programme", map[string]any{"id": id})).result(t); string(got.Result.Structured) != want {
+		t.Errorf("%s\n%s", got.Result.Structured, want)
+	}
+}
+
+func TestWhatAnAssistantCanCorrectIsAResult(t *testing.T) {
+	s := newService(t)
+	tenant, _, token := s.assistedBy(perm.ProgrammesRead)
+	s.Programmes(tenant, 3)
+	elsewhere := s.Programmes(s.Tenant(), 1)[0].String()
+	for _, c := range []struct {
+		tool      string
+		arguments any
+		says      string
+	}{
+		{"list_programmes", map[string]any{"limit": 0}, "limit: Must be a whole number"}, {"list_programmes", map[string]any{"limit": -1}, "limit"},
+		{"list_programmes", map[string]any{"limit": 1.5}, "limit"}, {"list_programmes", map[string]any{"limit": "many"}, "limit"},
+		{"list_programmes", map[string]any{"limit": []int{1}}, "limit"}, {"list_programmes", map[string]any{"status": "open"}, "status"},
+		{"list_programmes", map[string]any{"cursor": "made up"}, "cursor"}, {"list_programmes", map[string]any{"query": "x"}, "no other arguments than: limit, cursor, status, q"},
+		{"list_programmes", []int{1}, "must be one JSON object"}, {"list_programmes", "x", "must be one JSON object"},
+		{"list_programmes", map[string]any{"limit": 0, "status": "open"}, "limit: Must be a whole number from 1; more than 200 counts as 200.\nstatus: "},
+		{"get_programme", map[string]any{}, "id: "}, {"get_programme", map[string]any{"id": 7}, "id: "}, {"get_programme", nil, "id: "},
+		{"get_programme", map[string]any{"id": "x"}, "no programme with this id"}, {"get_programme", map[string]any{"id": uuid.NewString()}, "no programme with this id"},
+		{"get_programme", map[string]any{"id": elsewhere}, "no programme with this id"}, {"whoami", map[string]any{"verbose": true}, "no arguments"},
+	} {
+		a := s.post(assistant(token), calling(c.tool, c.arguments))
+		if r := a.result(t); !r.Result.IsError || !strings.Contains(r.Result.Content[0].Text, c.says) || r.Result.Structured != nil {
+			t.Errorf("%s %v: %s", c.tool, c.arguments, a.Body)
+		}
+	}
+	s.post(assistant(token), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"list_programmes"}}`).result(t)
+}
+
+// Contract, section 7a: a module that is off is the tool's to say; what it needs no module for still works.
+func TestAModuleThatIsOffIsAResultOfTheTool(t *testing.T) {
+	s := newService(t)
+	tenant, user, token := s.assistedBy(perm.ProgrammesRead)
+	id := s.Programmes(tenant, 1)[0]
+	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
+	for set, says := range map[string]string{
+		"update account.tenant_modules set enabled = true, provisioned = false": "not set up yet", "update account.tenant_modules set enabled = false": "not enabled",
+	} {
+		s.Exec(set)
+		for _, credential := range []string{token, pat} {
+			for _, body := range []string{calling("list_programmes", nil), calling("list_programmes", map[string]any{"q": "x"}), calling("get_programme", map[string]any{"id": id})} {
+				if r := s.post(assistant(credential), body).result(t); !r.Result.IsError || !strings.Contains(r.Result.Content[0].Text, says) {
+					t.Errorf("%+v", r)
+				}
+			}
+			s.post(assistant(credential), calling("whoami", nil)).result(t)
+			if a := s.post(assistant(credential), request("tools/list", nil)); a.Status != 200 || strings.Count(a.Body, `"inputSchema"`) != 3 {
+				t.Errorf("%d %s", a.Status, a.Body)
+			}
+		}
+	}
+}
+
+func TestTheToolsDescribeThemselves(t *testing.T) {
+	s := newService(t)
+	_, _, token := s.assistedBy()
+	var list struct {
+		Result struct {
+			Tools []struct {
+				Name, Title, Description  string
+				InputSchema, OutputSchema map[string]any
+				Annotations               map[string]any
+			}
+		}
+	}
+	s.post(assistant(token), request("tools/list", nil)).decode(t, &list)
+	var names []string
+	for _, tool := range list.Result.Tools {
+		names = append(names, tool.Name)
+		if tool.Title == "" || len(tool.Description) < 40 || tool.InputSchema["type"] != "object" || tool.OutputSchema["type"] != "object" ||
+			tool.Annotations["readOnlyHint"] != true || tool.Annotations["destructiveHint"] != false || tool.Annotations["openWorldHint"] != false {
+			t.Errorf("%+v", tool)
+		}
+	}
+	if slices.Sort(names); !slices.Equal(names, []string{"get_programme", "list_programmes", "whoami"}) {
+		t.Errorf("%v", names)
+	}
+	var hello struct {
+		Result struct {
+			ProtocolVersion, Instructions string
+			ServerInfo                    struct{ Name, Title, Version string }
+			Capabilities                  map[string]any
+		}
+	}
+	for _, version := range []string{"2025-11-25", "2025-06-18", "2025-03-26"} {
+		a := s.post(assistant(token).with("Mcp-Protocol-Version", version), strings.ReplaceAll(initialize, "2025-06-18", version))
+		a.decode(t, &hello)
+		if hello.Result.ProtocolVersion != version || hello.Result.Instructions == "" || hello.Result.ServerInfo.Name != "almoner" || hello.Result.Capabilities["tools"] == nil {
+			t.Errorf("%s", a.Body)
+		}
+		if _, logs := hello.Result.Capabilities["logging"]; logs || a.Header.Get("Mcp-Session-Id") != "" || a.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s %v", a.Body, a.Header)
+		}
+	}
+	// An unknown version is answered with one that is known, and is no reason to fail (MCP, lifecycle).
+	s.post(assistant(token).with("Mcp-Protocol-Version", ""), strings.ReplaceAll(initialize, "2025-06-18", "1999-01-01")).decode(t, &hello)
+	if hello.Result.ProtocolVersion != "2025-11-25" {
+		t.Errorf("%+v", hello)
+	}
+	if a := s.post(assistant(token).with("Mcp-Protocol-Version", "1999-01-01"), request("ping", nil)); a.Status != 400 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+}
+
+// The newest revision knows no handshake: each request says its version itself.
+func TestTheNewestProtocolNeedsNoHandshake(t *testing.T) {
+	s := newService(t)
+	tenant, _, token := s.assistedBy(perm.ProgrammesRead)
+	s.Programmes(tenant, 2)
+	const version = "2026-07-28"
+	meta := map[string]any{"io.modelcontextprotocol/protocolVersion": version, "io.modelcontextprotocol/clientInfo": map[string]any{"name": "test", "version": "1"}, "io.modelcontextprotocol/clientCapabilities": map[string]any{}}
+	h := assistant(token).with("Mcp-Protocol-Version", version).with("Mcp-Method", "tools/call").with("Mcp-Name", "list_programmes")
+	a := s.post(h, request("tools/call", map[string]any{"name": "list_programmes", "arguments": map[string]any{}, "_meta": meta}))
+	if r := a.result(t); r.Result.IsError || strings.Count(string(r.Result.Structured), `"name"`) != 2 {
+		t.Errorf("%s", a.Body)
+	}
+	if a := s.post(h.with("Mcp-Method", "server/discover"), request("server/discover", map[string]any{"_meta": meta})); a.Status != 200 || !strings.Contains(a.Body, version) {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	// A subscription would be a stream without an end.
+	began := time.Now()
+	a = s.post(h.with("Mcp-Method", "subscriptions/listen"), request("subscriptions/listen", map[string]any{"_meta": meta, "notifications": map[string]any{"toolsListChanged": true}}))
+	if a.Status != 400 || !strings.Contains(a.Body, "-32601") || time.Since(began) > 5*time.Second {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+}
+
+func TestWhatIsNoMessageIsRefusedAndNeverAFault(t *testing.T) {
+	s := newService(t)
+	_, _, token := s.assistedBy(perm.ProgrammesRead)
+	for body, code := range map[string]string{
+		"": "-32700", "{": "-32700", "x": "-32700", `{}{}`: "-32700", "[": "-32700", "\xff": "-32700", "[]": "-32600", "null": "-32600", "7": "-32600", `"x"`: "-32600", "{}": "-32600", `[1]`: "-32600",
+		`{"jsonrpc":"1.0","id":1,"method":"ping"}`: "-32600", `{"id":1,"method":"ping"}`: "-32600", `{"jsonrpc":"2.0","id":1,"method":7}`: "-32600",
+		`{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call"}`: "-32600", `{"jsonrpc":"2.0","id":1,"method":"tools/call"}`: "-32600",
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":7}}`: "-32600", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":[]}`: "-32600",
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"whoami","name":"list_programmes"}}`: "-32600",
+	} {
+		a := s.post(assistant(token), body)
+		var r toolResult
+		a.decode(t, &r)
+		if a.Status != 400 || fmt.Sprint(r.Error.Code) != code || r.Error.Message == "" {
+			t.Errorf("%q: %d %s", body, a.Status, a.Body)
+		}
+	}
+	for _, body := range []string{request("no/such/method", nil), request("resources/read", nil), `{"jsonrpc":"2.0","id":{},"method":"ping"}`, `{"jsonrpc":"2.0","id":1,"Method":"tools/call","params":{}}`} {
+		if a := s.post(assistant(token), body); a.Status >= 500 || a.Status == 200 && !strings.Contains(a.Body, `"error"`) {
+			t.Errorf("%s: %d %s", body, a.Status, a.Body)
+		}
+	}
+	if a := s.post(assistant(token), calling("drop_table", nil)); !strings.Contains(a.Body, "-32602") {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	s.post(assistant(token), calling("whoami", map[string]any{"x": strings.Repeat("a", 70_000)})).expect(t, 413, "PAYLOAD_TOO_LARGE", "")
+	for _, kind := range []string{"text/plain", "application/x-www-form-urlencoded", ""} {
+		if a := s.post(assistant(token).with("Content-Type", kind), initialize); a.Status != 415 {
+			t.Errorf("%q: %d", kind, a.Status)
+		}
+	}
+	if strings.Contains(s.log.String(), `"level":"ERROR"`) {
+		t.Errorf("%s", s.log.String())
+	}
+}
+
+// A batch is what its protocol version says of it, and each of its calls is admitted.
+func TestABatchIsAdmittedWhole(t *testing.T) {
+	s := newService(t)
+	tenant, user, token := s.assistedBy(perm.ProgrammesRead)
+	s.Programmes(tenant, 2)
+	batch := "[" + request("ping", nil) + "," + strings.Replace(calling("list_programmes", map[string]any{"limit": 1}), `"id":7`, `"id":8`, 1) + "]"
+	old := assistant(token).with("Mcp-Protocol-Version", "2025-03-26")
+	if a := s.post(old, batch); a.Status != 200 || !strings.Contains(a.Body, "Programme 2") || strings.Contains(a.Body, "Programme 1") {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	if a := s.post(assistant(token), batch); a.Status != 400 {
+		t.Errorf("a batch in a version without batches: %d %s", a.Status, a.Body)
+	}
+	many := "[" + strings.TrimSuffix(strings.Repeat(request("ping", nil)+",", 11), ",") + "]"
+	if a := s.post(old, many); a.Status != 400 || !strings.Contains(a.Body, "-32600") {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	s.Member(tenant, user)
+	s.post(old, batch).expect(t, 403, "FORBIDDEN", "")
+}
+
+func TestOnlyPagesOfAllowedOriginsMayCall(t *testing.T) {
+	s := newService(t)
+	_, _, token := s.assistedBy(perm.ProgrammesRead)
+	for _, origin := range []string{
+		"https://claude.ai", "https://claude.com", "https://chatgpt.com", "https://vscode.dev", "https://app.almoner.example",
+		"http://localhost:6274", "http://127.0.0.1", "http://[::1]:1", "https://localhost",
+	} {
+		for _, h := range []header{assistant(token), {}} { // readable when refused, too
+			a := s.post(h.with("Origin", origin), initialize)
+			if a.Status == 403 || a.Header.Get("Access-Control-Allow-Origin") != origin || !strings.Contains(a.Header.Get("Access-Control-Expose-Headers"), "WWW-Authenticate") ||
+				!strings.Contains(a.Header.Get("Access-Control-Expose-Headers"), "Mcp-Session-Id") || a.Header.Get("Vary") != "Origin" || a.Header.Get("Access-Control-Allow-Credentials") != "" {
+				t.Errorf("%s: %d %v", origin, a.Status, a.Header)
+			}
+		}
+		a := s.do("OPTIONS", mcpPath, header{"Origin": origin, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type,mcp-protocol-version"}, "")
+		if a.Status != 204 || !strings.Contains(a.Header.Get("Access-Control-Allow-Headers"), "Authorization") || !strings.Contains(a.Header.Get("Access-Control-Allow-Headers"), "Mcp-Protocol-Version") ||
+			!strings.Contains(a.Header.Get("Access-Control-Allow-Methods"), "POST") || a.Header.Get("Access-Control-Allow-Origin") != origin {
+			t.Errorf("%s: %d %v", origin, a.Status, a.Header)
+		}
+	}
+	for _, origin := range []string{
+		"https://evil.example", "null", "", "https://claude.ai.evil.example", "http://claude.ai", "https://claude.ai:8443", "HTTPS://CLAUDE.AI", "http://localhost.evil.example",
+		"http://127.0.0.1.evil.example", "http://localhost:1/", "http://user@localhost", "file://localhost",
+	} {
+		for method, h := range map[string]header{"POST": assistant(token), "GET": assistant(token), "OPTIONS": {"Access-Control-Request-Method": "POST"}} {
+			a := s.do(method, mcpPath, h.with("Origin", origin), initialize)
+			a.expect(t, 403, "FORBIDDEN", "")
+			if a.Header.Get("Access-Control-Allow-Origin") != "" {
+				t.Errorf("%s may read the answer", origin)
+			}
+		}
+	}
+	a := s.send("POST", mcpPath, http.Header{"Origin": {"https://claude.ai", "https://evil.example"}, "Authorization": {"Bearer " + token}}, initialize)
+	a.expect(t, 403, "FORBIDDEN", "")
+}

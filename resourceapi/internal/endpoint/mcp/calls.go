@@ -1,0 +1,141 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+
+	"github.com/google/uuid"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/almonerhq/almoner/shared/standing"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/body"
+	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+)
+
+// A tool is one thing that an assistant may call.
+type tool struct {
+	definition sdk.Tool
+	need       gate.Need
+	arguments  []string // the names of all that it takes
+	// read reads the arguments as far as that takes no store. Its error is what the assistant is told.
+	read func(arguments body.Object, tenant uuid.UUID) (call, error)
+}
+
+// A call is how a tool goes on.
+type call struct {
+	// ask reads the standing and what answer will need in the same trip (gate.Plan.Ask). Nil: the standing alone.
+	ask func(context.Context, standing.Question) (standing.Standing, error)
+	// answer runs once the gate let the request pass. What a person can correct is a result; an error is the request's.
+	answer func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error)
+}
+
+// answers are those of one request, by what was called.
+type answers map[string]*sdk.CallToolResult
+
+type answersKey struct{}
+
+func called(tool string, arguments json.RawMessage) string { return tool + "\x00" + string(arguments) }
+
+// prepare reads the messages of a POST, and plans to answer the calls among them before the SDK answers the request.
+func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
+	return func(r *http.Request, tenant uuid.UUID) (gate.Plan, error) {
+		content, err := body.Read(w, r, maxBody)
+		if err != nil {
+			return gate.Plan{}, err
+		}
+		messages, faulty := readMessages(content)
+		if faulty != nil {
+			return faulty.plan(), nil
+		}
+		calls := map[string]call{}
+		var need gate.Need
+		for _, m := range messages {
+			t, known := e.tools[m.tool]
+			if !known { // no call, or one that the SDK will refuse
+				continue
+			}
+			if need != (gate.Need{}) && t.need != (gate.Need{}) && t.need != need {
+				return mixedBatch.plan(), nil
+			}
+			if t.need != (gate.Need{}) {
+				need = t.need
+			}
+			calls[called(m.tool, m.arguments)] = t.prepare(m.arguments, tenant)
+		}
+		plan := gate.Plan{Need: need, Serve: func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
+			given := answers{}
+			for key, c := range calls {
+				if given[key], err = c.answer(r.Context(), caller); err != nil {
+					return err
+				}
+			}
+			r = r.WithContext(context.WithValue(r.Context(), answersKey{}, given))
+			r.Body = io.NopCloser(bytes.NewReader(content))
+			e.protocol.ServeHTTP(unkept{w}, r)
+			return nil
+		}}
+		if len(messages) == 1 {
+			for _, c := range calls {
+				plan.Ask = c.ask
+			}
+		}
+		return plan, nil
+	}
+}
+
+func (f *fault) plan() gate.Plan {
+	return gate.Plan{Serve: func(w http.ResponseWriter, _ *http.Request, _ gate.Caller) error {
+		f.serve(w)
+		return nil
+	}}
+}
+
+// prepare reads the arguments. A module that is off is told by the result, and so is what is wrong with an argument:
+// an assistant reads results, and can correct itself.
+func (t tool) prepare(arguments json.RawMessage, tenant uuid.UUID) call {
+	c, err := t.readArguments(arguments, tenant)
+	return call{ask: c.ask, answer: func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error) {
+		switch {
+		case t.need.Module != "" && caller.Module != nil:
+			return failed(caller.Module.Message), nil
+		case err != nil:
+			return failed(err.Error()), nil
+		}
+		return c.answer(ctx, caller)
+	}}
+}
+
+func (t tool) readArguments(arguments json.RawMessage, tenant uuid.UUID) (call, error) {
+	if arguments == nil || string(arguments) == "null" {
+		arguments = json.RawMessage("{}")
+	}
+	object, err := body.ReadObject(arguments)
+	if err != nil {
+		return call{}, notArguments
+	}
+	if err := t.knows(object); err != nil {
+		return call{}, err
+	}
+	return t.read(object, tenant)
+}
+
+// failed is a result that tells an assistant what went wrong.
+func failed(message string) *sdk.CallToolResult {
+	return &sdk.CallToolResult{IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: message}}}
+}
+
+// succeeded is a result: structured, and as text for clients that read nothing else.
+func succeeded(value any) (*sdk.CallToolResult, error) {
+	var content bytes.Buffer
+	encoder := json.NewEncoder(&content)
+	encoder.SetEscapeHTML(false) // the reader is no browser
+	if err := encoder.Encode(value); err != nil {
+		return nil, err
+	}
+	text := bytes.TrimSpace(content.Bytes())
+	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(text)}}, StructuredContent: json.RawMessage(text)}, nil
+}

@@ -1,0 +1,201 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/standing"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/body"
+	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+)
+
+// toRead is what the tools on programmes ask of their callers.
+var toRead = gate.Need{Module: "programmes", Permission: perm.ProgrammesRead}
+
+// A record is a programme as callers of the REST routes see it as well (contract, section 6).
+type record struct {
+	ID        uuid.UUID        `json:"id"`
+	Name      string           `json:"name"`
+	Summary   string           `json:"summary"`
+	Status    programme.Status `json:"status"`
+	StartsOn  *string          `json:"startsOn"`
+	EndsOn    *string          `json:"endsOn"`
+	CreatedAt time.Time        `json:"createdAt"`
+	UpdatedAt time.Time        `json:"updatedAt"`
+}
+
+// A page has the shape of the REST list too (spec 2.4).
+type page struct {
+	Data []record `json:"data"`
+	Meta meta     `json:"meta"`
+}
+
+type meta struct {
+	Count      int    `json:"count"`
+	NextCursor string `json:"nextCursor,omitempty"`
+}
+
+const recordSchema = `{"type":"object","properties":{
+	"id":{"type":"string","format":"uuid"},
+	"name":{"type":"string"},
+	"summary":{"type":"string"},
+	"status":{"type":"string","enum":["draft","active","completed","archived"]},
+	"startsOn":{"type":["string","null"],"format":"date"},
+	"endsOn":{"type":["string","null"],"format":"date"},
+	"createdAt":{"type":"string","format":"date-time"},
+	"updatedAt":{"type":"string","format":"date-time"}
+},"required":["id","name","summary","status","startsOn","endsOn","createdAt","updatedAt"]}`
+
+const pageSchema = `{"type":"object","properties":{
+	"data":{"type":"array","items":` + recordSchema + `},
+	"meta":{"type":"object","properties":{
+		"count":{"type":"integer","description":"How many programmes this page has."},
+		"nextCursor":{"type":"string","description":"Present only when more may follow: pass it as cursor, with the same status and q."}
+	},"required":["count"]}
+},"required":["data","meta"]}`
+
+const querySchema = `{"type":"object","properties":{
+	"limit":{"type":"integer","minimum":1,"maximum":200,"default":50,"description":"How many programmes at most."},
+	"cursor":{"type":"string","description":"The meta.nextCursor of the previous answer, to continue it. Leave out to start with the newest."},
+	"status":{"type":"string","enum":["draft","active","completed","archived"],"description":"Only programmes of this status."},
+	"q":{"type":"string","maxLength":400,"description":"Only programmes with this text in their name or summary, in any case."}
+},"additionalProperties":false}`
+
+const idSchema = `{"type":"object","properties":{
+	"id":{"type":"string","format":"uuid","description":"The id of the programme, as list_programmes gives it."}
+},"required":["id"],"additionalProperties":false}`
+
+func (e *Endpoint) listProgrammes() tool {
+	return tool{
+		need: toRead, arguments: []string{"limit", "cursor", "status", "q"}, read: e.readList,
+		definition: sdk.Tool{
+			Name: "list_programmes", Title: "List programmes", Annotations: readOnly("List programmes"),
+			Description: "Lists the workspace's programmes, newest first, each with its id, name, summary, status, first and last day. " +
+				"Narrow it by status or by a text to look for. When meta.nextCursor is in the answer, call again with it as cursor until it is absent, even if a page is empty.",
+			InputSchema: json.RawMessage(querySchema), OutputSchema: json.RawMessage(pageSchema),
+		},
+	}
+}
+
+func (e *Endpoint) getProgramme() tool {
+	return tool{
+		need: toRead, arguments: []string{"id"}, read: e.readGet,
+		definition: sdk.Tool{
+			Name: "get_programme", Title: "Read a programme", Annotations: readOnly("Read a programme"),
+			Description: "Reads one programme of the workspace by its id: name, summary, status, first and last day, when it was added and last changed. Use list_programmes to find the id.",
+			InputSchema: json.RawMessage(idSchema), OutputSchema: json.RawMessage(recordSchema),
+		},
+	}
+}
+
+// readList hands the arguments to the reader of the REST route's query string, so that the two have one set of rules. As
+// there, the page travels with the standing unless it has to be searched for.
+func (e *Endpoint) readList(arguments body.Object, tenant uuid.UUID) (call, error) {
+	values := url.Values{}
+	for key := range arguments {
+		text, given, err := textOrNumber(arguments, key)
+		if err != nil {
+			return call{}, err
+		}
+		if given {
+			values.Set(key, text)
+		}
+	}
+	query, err := programme.ReadQuery(values.Encode(), tenant, e.cursors)
+	if err != nil {
+		return call{}, inWords(err)
+	}
+	var asked *programme.Page
+	c := call{answer: func(ctx context.Context, _ gate.Caller) (*sdk.CallToolResult, error) {
+		if asked != nil {
+			return e.showPage(query, *asked)
+		}
+		found, err := e.store.Page(ctx, query)
+		if err != nil {
+			return nil, err
+		}
+		return e.showPage(query, found)
+	}}
+	if query.Filter.Search == "" {
+		c.ask = func(ctx context.Context, q standing.Question) (standing.Standing, error) {
+			s, found, err := e.store.StandingAndPage(ctx, q, query)
+			asked = &found
+			return s, err
+		}
+	}
+	return c, nil
+}
+
+// inWords is what is wrong with which argument, as one text.
+func inWords(err error) error {
+	problems, ok := errors.AsType[programme.Problems](err)
+	if !ok {
+		return err
+	}
+	lines := make([]string, 0, len(problems))
+	for _, name := range slices.Sorted(maps.Keys(problems)) {
+		lines = append(lines, name+": "+problems[name])
+	}
+	return sentence(strings.Join(lines, "\n"))
+}
+
+func (e *Endpoint) showPage(query programme.Query, found programme.Page) (*sdk.CallToolResult, error) {
+	p := page{Data: make([]record, len(found.Programmes)), Meta: meta{Count: len(found.Programmes)}}
+	for i, one := range found.Programmes {
+		p.Data[i] = recordOf(one)
+	}
+	if found.More {
+		last := found.Programmes[len(found.Programmes)-1]
+		p.Meta.NextCursor = e.cursors.Seal(programme.Position{CreatedAt: last.CreatedAt, ID: last.ID}, query.Tenant, query.Filter)
+	}
+	return succeeded(p)
+}
+
+// unknownProgramme is said of one of another workspace too.
+const unknownProgramme = "There is no programme with this id in this workspace. list_programmes gives the ids of those there are."
+
+func (e *Endpoint) readGet(arguments body.Object, _ uuid.UUID) (call, error) {
+	text, ok := arguments.Text("id")
+	if !ok {
+		return call{}, sentence("id: Must be the id of a programme, as text.")
+	}
+	id, err := identity.Parse(text)
+	if err != nil {
+		return call{}, sentence(unknownProgramme)
+	}
+	return call{answer: func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error) {
+		p, err := e.store.Programme(ctx, caller.Tenant, id)
+		switch {
+		case errors.Is(err, programme.ErrNotFound):
+			return failed(unknownProgramme), nil
+		case err != nil:
+			return nil, err
+		}
+		return succeeded(recordOf(p))
+	}}, nil
+}
+
+func recordOf(p programme.Programme) record {
+	return record{p.ID, p.Name, p.Summary, p.Status, day(p.StartsOn), day(p.EndsOn), p.CreatedAt.UTC(), p.UpdatedAt.UTC()}
+}
+
+func day(d *programme.Date) *string {
+	if d == nil {
+		return nil
+	}
+	text := d.String()
+	return &text
+}

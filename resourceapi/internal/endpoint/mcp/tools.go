@@ -1,0 +1,54 @@
+package mcp
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/body"
+)
+
+// readOnly is what every tool here says of itself, so that clients need not ask before they call it.
+func readOnly(title string) *sdk.ToolAnnotations {
+	no := false
+	return &sdk.ToolAnnotations{Title: title, ReadOnlyHint: true, DestructiveHint: &no, IdempotentHint: true, OpenWorldHint: &no}
+}
+
+// A sentence is an error that an assistant reads.
+type sentence string
+
+func (s sentence) Error() string { return string(s) }
+
+const notArguments = sentence("The arguments must be one JSON object, with each key at most once.")
+
+// knows refuses an argument that the tool does not take: left out silently, it would make the answer a wrong one.
+func (t tool) knows(arguments body.Object) error {
+	for key := range arguments {
+		if slices.Contains(t.arguments, key) {
+			continue
+		}
+		if len(t.arguments) == 0 {
+			return sentence("This tool takes no arguments.")
+		}
+		return sentence("This tool takes no other arguments than: " + strings.Join(t.arguments, ", ") + ".")
+	}
+	return nil
+}
+
+// textOrNumber is an argument as it would stand in a query string. Assistants fill in optional arguments that they mean
+// to leave out with null or "", and some write numbers as text.
+func textOrNumber(arguments body.Object, key string) (text string, given bool, err error) {
+	if !arguments.Has(key) || arguments.Null(key) {
+		return "", false, nil
+	}
+	if text, ok := arguments.Text(key); ok {
+		return text, text != "", nil
+	}
+	var number json.Number
+	if json.Unmarshal(arguments[key], &number) == nil {
+		return number.String(), true, nil
+	}
+	return "", false, sentence(key + " must be a text or a number.")
+}

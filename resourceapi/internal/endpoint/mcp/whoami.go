@@ -1,0 +1,84 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/almonerhq/almoner/shared/standing"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/body"
+	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+)
+
+// A connection is what whoami answers.
+type connection struct {
+	User        party    `json:"user"`
+	Workspace   party    `json:"workspace"`
+	Permissions []string `json:"permissions"`
+	Connection  access   `json:"connection"`
+}
+
+type party struct {
+	ID   uuid.UUID `json:"id"`
+	Name string    `json:"name"`
+}
+
+type access struct {
+	Kind     string    `json:"kind"`
+	Name     string    `json:"name"`
+	ClientID string    `json:"clientId,omitempty"`
+	Since    time.Time `json:"since"`
+	EndsAt   time.Time `json:"endsAt"`
+}
+
+// whoami needs no permission: whoever was refused everything else must be able to find out why.
+func (e *Endpoint) whoami() tool {
+	return tool{
+		definition: sdk.Tool{
+			Name: "whoami", Title: "Who is connected", Annotations: readOnly("Who is connected"),
+			Description: "Says who is connected and to what: the person, the workspace, what this connection may do at this moment, which application it is, and when it ends. " +
+				"Use it when it is unclear which organisation's data this is, or why something was refused. Takes no arguments.",
+			InputSchema: json.RawMessage(`{"type":"object","properties":{},"additionalProperties":false}`), OutputSchema: json.RawMessage(connectionSchema),
+		},
+		read: func(body.Object, uuid.UUID) (call, error) { return e.callWhoami(), nil },
+	}
+}
+
+const partySchema = `{"type":"object","properties":{"id":{"type":"string","format":"uuid"},"name":{"type":"string"}},"required":["id","name"]}`
+
+const connectionSchema = `{"type":"object","properties":{
+	"user":` + partySchema + `,
+	"workspace":` + partySchema + `,
+	"permissions":{"type":"array","items":{"type":"string"},"description":"What this connection may do in the workspace at this moment, as module:action:resource."},
+	"connection":{"type":"object","properties":{
+		"kind":{"type":"string","enum":["connector","confidential","personal_access_token"],"description":"An assistant or another application that the person connected, or a token that the person made."},
+		"name":{"type":"string","description":"What the application or the token is called."},
+		"clientId":{"type":"string","description":"Of the application; absent for a personal access token."},
+		"since":{"type":"string","format":"date-time"},
+		"endsAt":{"type":"string","format":"date-time","description":"The connection ends at this moment at the latest; the person can end it earlier."}
+	},"required":["kind","name","since","endsAt"]}
+},"required":["user","workspace","permissions","connection"]}`
+
+func (e *Endpoint) callWhoami() call {
+	var names *standing.Names
+	return call{
+		ask: func(ctx context.Context, q standing.Question) (standing.Standing, error) {
+			s, found, err := e.store.StandingAndNames(ctx, q)
+			names = &found
+			return s, err
+		},
+		answer: func(_ context.Context, caller gate.Caller) (*sdk.CallToolResult, error) {
+			if names == nil {
+				return failed("Call this tool alone, not in a batch."), nil
+			}
+			return succeeded(connection{
+				User: party{caller.User, names.User}, Workspace: party{caller.Tenant, names.Tenant}, Permissions: caller.Permissions.Strings(),
+				Connection: access{caller.Kind, names.Credential, caller.ClientID, names.CreatedAt.UTC(), caller.EndsAt.UTC()},
+			})
+		},
+	}
+}
