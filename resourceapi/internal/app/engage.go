@@ -53,7 +53,7 @@ func newEngage(c Config, keys seal.Keys, guard *gate.Gate, store *postgres.Store
 		return nil, err
 	}
 	return &engageModule{
-		forms: forms.New(forms.Deps{Gate: guard, Store: kept, Cursors: cursors}),
+		forms: forms.New(forms.Deps{BaseURL: c.BaseURL, Gate: guard, Store: kept, Cursors: cursors}),
 		public: publicforms.New(publicforms.Deps{
 			BaseURL: c.BaseURL, Store: kept, Tokens: tokens, Now: time.Now,
 			Address: proxies.ClientAddress, Count: limits.Count, Refuse: guard.Refuse,
@@ -65,6 +65,7 @@ func newEngage(c Config, keys seal.Keys, guard *gate.Gate, store *postgres.Store
 // route adds the paths of the module.
 func (m *engageModule) route(handle func(path string, methods map[string]http.Handler)) {
 	handle(forms.Path, map[string]http.Handler{"GET": m.forms.List(), "POST": m.forms.Create()})
+	handle(forms.Path+"/{id}", map[string]http.Handler{"GET": m.forms.Read(), "PATCH": m.forms.Change()})
 	handle(forms.Path+"/{id}/submissions", map[string]http.Handler{"GET": m.forms.Submissions()})
 
 	form := publicforms.FormsPath + "/{embedKey}"

@@ -16,6 +16,8 @@ import "errors"
 var (
 	// ErrNotFound says that there is no such form or submission, or none that may be seen.
 	ErrNotFound = errors.New("no such form or submission")
+	// ErrStale says that the form was changed since the caller read it.
+	ErrStale = errors.New("stale version")
 	// ErrToken says that a submission token was not made here for this form, or is older than an hour.
 	ErrToken = errors.New("no valid submission token")
 	// ErrTokenUsed says that a submission was made with this token already.

@@ -28,7 +28,8 @@ type Definition struct {
 	AllowedOrigins []string // websites that may show the form and send to it from scripts
 }
 
-// A Form is a public form. It does not change once it is made, so what was asked can always be told from it.
+// A Form is a public form. What it asks does not change once it is made, so that what was asked, and agreed to, can always
+// be told from it; who wants to ask something else makes another form and closes this one.
 type Form struct {
 	Definition
 	ID        uuid.UUID
@@ -36,6 +37,7 @@ type Form struct {
 	EmbedKey  string
 	Enabled   bool
 	CreatedAt time.Time
+	Version   int // counts changes, from 1
 }
 
 // A Standing is a form with the state of the Engage module in its workspace.
@@ -54,9 +56,7 @@ func (f Form) Allows(origin string) bool { return slices.Contains(f.AllowedOrigi
 // Check returns Problems, or nil. It is the whole of E1.
 func (d Definition) Check() error {
 	problems := Problems{}
-	if message := checkLine(d.Title, MaxTitle); message != "" {
-		problems["title"] = message
-	}
+	checkTitle(d.Title, problems)
 	if len(d.Fields) == 0 || len(d.Fields) > MaxFields {
 		problems["fields"] = fmt.Sprintf("A form has 1 to %d fields.", MaxFields)
 		return problems
@@ -70,15 +70,58 @@ func (d Definition) Check() error {
 		}
 		seen[field.Name] = true
 	}
-	if len(d.AllowedOrigins) > maxOrigins {
+	checkOrigins(d.AllowedOrigins, problems)
+	return problems.orNil()
+}
+
+func checkTitle(title string, problems Problems) {
+	if message := checkLine(title, MaxTitle); message != "" {
+		problems["title"] = message
+	}
+}
+
+func checkOrigins(origins []string, problems Problems) {
+	if len(origins) > maxOrigins {
 		problems["allowedOrigins"] = fmt.Sprintf("Must name at most %d origins.", maxOrigins)
 	}
-	for i, origin := range d.AllowedOrigins {
+	for i, origin := range origins {
 		if !isOrigin(origin) {
 			problems[fmt.Sprintf("allowedOrigins[%d]", i)] = "Must be an origin as browsers send it: https:// and a host in lower case, and a port if it is not the usual one; no path, no trailing slash."
 		}
 	}
+}
+
+// A Change is what a workspace wants different about a form. Nil leaves a field as it is.
+type Change struct {
+	Title          *string
+	AllowedOrigins *[]string
+	Enabled        *bool // false closes the form: to the public it is not there
+}
+
+// Check returns Problems, or nil.
+func (c Change) Check() error {
+	problems := Problems{}
+	if c.Title != nil {
+		checkTitle(*c.Title, problems)
+	}
+	if c.AllowedOrigins != nil {
+		checkOrigins(*c.AllowedOrigins, problems)
+	}
 	return problems.orNil()
+}
+
+// Apply returns the form as it would be.
+func (c Change) Apply(f Form) Form {
+	if c.Title != nil {
+		f.Title = *c.Title
+	}
+	if c.AllowedOrigins != nil {
+		f.AllowedOrigins = *c.AllowedOrigins
+	}
+	if c.Enabled != nil {
+		f.Enabled = *c.Enabled
+	}
+	return f
 }
 
 // host is a name or an address, in the letters that mean nothing in a Content-Security-Policy.

@@ -44,6 +44,9 @@ type Submission struct {
 type Writer interface {
 	// CreateForm adds a form whose definition was checked.
 	CreateForm(ctx context.Context, f Form, by uuid.UUID) (Form, error)
+	// ReplaceForm lets edit say what a form of the workspace is to become, while nobody else changes it. What the form asks
+	// stays. An edit that changes nothing makes no new version. It returns ErrNotFound, or the error of edit.
+	ReplaceForm(ctx context.Context, tenant, id uuid.UUID, edit func(Form) (Form, error)) (Form, error)
 	// Accept keeps a submission together with the job that will process it. It returns ErrTokenUsed.
 	Accept(ctx context.Context, s Submission) error
 }

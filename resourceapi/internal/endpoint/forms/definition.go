@@ -39,17 +39,58 @@ func readDefinition(h http.Header, content []byte) (engage.Definition, error) {
 	for i, element := range elements {
 		d.Fields = append(d.Fields, readField(fmt.Sprintf("fields[%d]", i), element, problems))
 	}
-	if more, ok := d.Check().(engage.Problems); ok {
+	return d, joined(problems, d.Check())
+}
+
+// readChange reads the body of PATCH: title, allowedOrigins and enabled, each if it is to change. It returns an
+// *apierr.Error or engage.Problems.
+func readChange(h http.Header, content []byte) (engage.Change, error) {
+	if err := body.CheckType(h, "application/json", "application/merge-patch+json"); err != nil {
+		return engage.Change{}, err
+	}
+	object, err := body.ReadObject(content)
+	if err != nil {
+		return engage.Change{}, err
+	}
+	var change engage.Change
+	problems := engage.Problems{}
+	if object.Has("fields") {
+		problems["fields"] = "What a form asks does not change: people have answered it as it is. Make another form, and close this one with enabled: false."
+	}
+	if object.Has("title") {
+		title, isText := object.Text("title")
+		if change.Title = &title; !isText {
+			problems["title"] = "Must be text."
+		}
+	}
+	if object.Has("allowedOrigins") {
+		origins := []string{}
+		if change.AllowedOrigins = &origins; !readTexts(object, "allowedOrigins", &origins) {
+			problems["allowedOrigins"] = "Must be a list of texts. An empty list keeps the form off other websites."
+		}
+	}
+	if object.Has("enabled") {
+		enabled := string(object["enabled"]) == "true"
+		if change.Enabled = &enabled; !enabled && string(object["enabled"]) != "false" {
+			problems["enabled"] = "Must be true or false."
+		}
+	}
+	return change, joined(problems, change.Check())
+}
+
+// joined adds what the domain found to what the reader found, which was there first and says more.
+func joined(problems engage.Problems, err error) error {
+	if more, ok := err.(engage.Problems); ok {
 		for name, message := range more {
 			if _, said := problems[name]; !said {
 				problems[name] = message
 			}
 		}
 	}
-	if len(problems) > 0 {
-		return d, problems
+	if len(problems) == 0 {
+		return nil
 	}
-	return d, nil
+	return problems
 }
 
 // readField reads name, label, type, required (false without it) and options.

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/web"
 
@@ -42,6 +43,7 @@ type Store interface {
 
 // Deps are what an Endpoint is made of.
 type Deps struct {
+	BaseURL string // without a trailing slash
 	Gate    *gate.Gate
 	Store   Store
 	Cursors *engage.Cursors
@@ -49,13 +51,23 @@ type Deps struct {
 
 // An Endpoint makes the handlers.
 type Endpoint struct {
-	gate    *gate.Gate
-	store   Store
-	cursors *engage.Cursors
+	collection string // its absolute URL
+	gate       *gate.Gate
+	store      Store
+	cursors    *engage.Cursors
 }
 
 // New makes the endpoint.
-func New(d Deps) *Endpoint { return &Endpoint{d.Gate, d.Store, d.Cursors} }
+func New(d Deps) *Endpoint { return &Endpoint{d.BaseURL + Path, d.Gate, d.Store, d.Cursors} }
+
+// pathID reads the id of the path. One that is no identifier names no form, so it is unknown rather than invalid.
+func pathID(r *http.Request) (uuid.UUID, error) {
+	id, err := identity.Parse(r.PathValue("id"))
+	if err != nil {
+		return uuid.Nil, engage.ErrNotFound
+	}
+	return id, nil
+}
 
 type list[T any] struct {
 	Data []T  `json:"data"`
@@ -80,8 +92,11 @@ func refusal(err error) error {
 	if problems, ok := errors.AsType[engage.Problems](err); ok {
 		return &apierr.Error{Kind: apierr.Invalid, Message: "The request is not valid. error.fields says what to correct.", Fields: problems}
 	}
-	if errors.Is(err, engage.ErrNotFound) {
+	switch {
+	case errors.Is(err, engage.ErrNotFound):
 		return apierr.New(apierr.NotFound, "There is no such form in this workspace.")
+	case errors.Is(err, engage.ErrStale):
+		return apierr.New(apierr.PreconditionFailed, "The form was changed since you read it. Read it again, then repeat your change.")
 	}
 	return err
 }

@@ -5,10 +5,11 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+	"github.com/almonerhq/almoner/resourceapi/internal/precondition"
 )
 
 // formRecord is a form as the workspace sees it.
@@ -53,6 +54,23 @@ func (e *Endpoint) List() http.Handler {
 	})
 }
 
+// Read answers GET of one form, with the entity tag that If-Match takes.
+func (e *Endpoint) Read() http.Handler {
+	return e.gate.Guard(toRead, gate.Serving(func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
+		id, err := pathID(r)
+		if err != nil {
+			return refusal(err)
+		}
+		form, err := e.store.Form(r.Context(), caller.Tenant, id)
+		if err != nil {
+			return refusal(err)
+		}
+		w.Header().Set("ETag", precondition.Tag(form.Version))
+		web.JSON(w, http.StatusOK, recordOf(form))
+		return nil
+	}))
+}
+
 // submissionRecord is a submission as the workspace sees it.
 type submissionRecord struct {
 	ID          uuid.UUID             `json:"id"`
@@ -77,7 +95,7 @@ func submissionRecordOf(s engage.Submission) submissionRecord {
 // Submissions answers GET of one form's submissions: one page, newest first.
 func (e *Endpoint) Submissions() http.Handler {
 	return e.gate.Guard(toReadSubmissions, func(r *http.Request, _ uuid.UUID) (gate.Plan, error) {
-		id, unknown := identity.Parse(r.PathValue("id"))
+		id, unknown := pathID(r)
 		name := "submissions of " + id.String()
 		wanted, err := engage.ReadRange(r.URL.RawQuery, name, e.cursors)
 		if err != nil {
@@ -85,7 +103,7 @@ func (e *Endpoint) Submissions() http.Handler {
 		}
 		return gate.Plan{Serve: func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
 			if unknown != nil {
-				return refusal(engage.ErrNotFound)
+				return refusal(unknown)
 			}
 			// The form is of the caller's workspace, so all that was sent in to it is.
 			if _, err := e.store.Form(r.Context(), caller.Tenant, id); err != nil {

@@ -13,50 +13,110 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/resourceapi/internal/precondition"
 )
 
 const maxBody = 64 << 10
 
+// An effect is what a write does in its transaction, and what it answers.
+type effect func(context.Context, engage.Writer) (idempotency.Answer, error)
+
 // Create answers POST: 201 with the new form.
-func (e *Endpoint) Create() http.Handler {
+func (e *Endpoint) Create() http.Handler { return e.write(e.decodeCreate) }
+
+// Change answers PATCH of one form: 200, or 412 where If-Match names another version.
+func (e *Endpoint) Change() http.Handler { return e.write(e.decodeChange) }
+
+// write is the course of every write once the gate is passed: the body, the Idempotency-Key, then the rest. A request
+// that is no good may still repeat one that was answered, so its own mistakes wait until the key is looked up.
+func (e *Endpoint) write(decode func(r *http.Request, caller gate.Caller, content []byte) (effect, error)) http.Handler {
 	return e.gate.Guard(toWrite, gate.Serving(func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
 		content, err := body.Read(w, r, maxBody)
 		if err != nil {
 			return err
 		}
-		scope := idempotency.Scope{Tenant: caller.Tenant, User: caller.User, Route: r.Method + " " + r.URL.Path}
+		scope := idempotency.Scope{Tenant: caller.Tenant, User: caller.User, Route: r.Method + " " + r.URL.EscapedPath()}
 		key, err := idempotency.ReadKey(r.Header, scope, content)
 		if err != nil {
 			return err
 		}
-		// A request that is no good may still repeat one that was answered, so its own mistakes wait until the key is
-		// looked up.
-		definition, mistake := readDefinition(r.Header, content)
+		do, mistake := decode(r, caller, content)
+		if mistake != nil && !key.Given() {
+			return refusal(mistake)
+		}
 		answer, err := e.store.Once(r.Context(), key, func(ctx context.Context, writer engage.Writer) (idempotency.Answer, error) {
 			if mistake != nil {
 				return idempotency.Answer{}, mistake
 			}
-			return create(ctx, writer, caller, definition)
+			return do(ctx, writer)
 		})
 		if err != nil {
 			return refusal(err)
 		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(answer.Status)
-		_, _ = w.Write(answer.Body) // a caller who has left is no error of ours
+		writeAnswer(w, answer)
 		return nil
 	}))
 }
 
-func create(ctx context.Context, writer engage.Writer, caller gate.Caller, d engage.Definition) (idempotency.Answer, error) {
-	embedKey, err := credential.EmbedKey.New(rand.Reader)
-	if err != nil {
-		return idempotency.Answer{}, err
+func writeAnswer(w http.ResponseWriter, answer idempotency.Answer) {
+	for name, value := range map[string]string{"ETag": answer.ETag, "Location": answer.Location} {
+		if value != "" {
+			w.Header().Set(name, value)
+		}
 	}
-	form, err := writer.CreateForm(ctx, engage.Form{Definition: d, ID: identity.New(), Tenant: caller.Tenant, EmbedKey: embedKey.Reveal()}, caller.User)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(answer.Status)
+	_, _ = w.Write(answer.Body) // a caller who has left is no error of ours
+}
+
+func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
+	definition, err := readDefinition(r.Header, content)
 	if err != nil {
-		return idempotency.Answer{}, err
+		return nil, err
 	}
-	content, err := json.Marshal(recordOf(form))
-	return idempotency.Answer{Status: http.StatusCreated, Body: content}, err
+	return func(ctx context.Context, writer engage.Writer) (idempotency.Answer, error) {
+		embedKey, err := credential.EmbedKey.New(rand.Reader)
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+		form := engage.Form{Definition: definition, ID: identity.New(), Tenant: caller.Tenant, EmbedKey: embedKey.Reveal()}
+		if form, err = writer.CreateForm(ctx, form, caller.User); err != nil {
+			return idempotency.Answer{}, err
+		}
+		answer, err := answerWith(http.StatusCreated, form)
+		answer.Location = e.collection + "/" + form.ID.String()
+		return answer, err
+	}, nil
+}
+
+func (e *Endpoint) decodeChange(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
+	change, err := readChange(r.Header, content)
+	if err != nil {
+		return nil, err
+	}
+	match, err := precondition.Read(r.Header)
+	if err != nil {
+		return nil, err
+	}
+	id, err := pathID(r)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, writer engage.Writer) (idempotency.Answer, error) {
+		form, err := writer.ReplaceForm(ctx, caller.Tenant, id, func(f engage.Form) (engage.Form, error) {
+			if !match.Holds(f.Version) {
+				return f, engage.ErrStale
+			}
+			return change.Apply(f), nil
+		})
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+		return answerWith(http.StatusOK, form)
+	}, nil
+}
+
+func answerWith(status int, f engage.Form) (idempotency.Answer, error) {
+	content, err := json.Marshal(recordOf(f))
+	return idempotency.Answer{Status: status, ETag: precondition.Tag(f.Version), Body: content}, err
 }

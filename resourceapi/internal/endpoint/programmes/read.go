@@ -11,6 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+	"github.com/almonerhq/almoner/resourceapi/internal/precondition"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
@@ -87,7 +88,7 @@ func (e *Endpoint) Read() http.Handler {
 		if err != nil {
 			return refusal(err)
 		}
-		w.Header().Set("ETag", entityTag(p))
+		w.Header().Set("ETag", precondition.Tag(p.Version))
 		writeJSON(w, http.StatusOK, appendRecord(nil, p))
 		return nil
 	}))

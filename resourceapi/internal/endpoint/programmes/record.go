@@ -2,7 +2,6 @@ package programmes
 
 import (
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
@@ -57,6 +56,3 @@ func appendText(b []byte, text string) []byte {
 	b = append(b, text...)
 	return append(b, '"')
 }
-
-// entityTag names this version of the programme (RFC 9110, section 8.8.3).
-func entityTag(p programme.Programme) string { return fmt.Sprintf(`"%d"`, p.Version) }

@@ -10,6 +10,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/body"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/resourceapi/internal/precondition"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
@@ -129,7 +130,7 @@ func (e *Endpoint) decodeMove(r *http.Request, caller gate.Caller, content []byt
 
 // replacing edits the programme of the path, if it is the version that If-Match names.
 func replacing(r *http.Request, tenant uuid.UUID, edit func(programme.Programme) (programme.Programme, error)) (effect, error) {
-	matches, err := readIfMatch(r.Header)
+	match, err := precondition.Read(r.Header)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +140,7 @@ func replacing(r *http.Request, tenant uuid.UUID, edit func(programme.Programme)
 	}
 	return func(ctx context.Context, writer programme.Writer) (idempotency.Answer, error) {
 		p, err := writer.Replace(ctx, tenant, id, func(p programme.Programme) (programme.Programme, error) {
-			if !matches(p) {
+			if !match.Holds(p.Version) {
 				return p, programme.ErrStale
 			}
 			return edit(p)
@@ -178,5 +179,5 @@ func readJSON(r *http.Request, content []byte) (body.Object, error) {
 }
 
 func answerWith(status int, p programme.Programme) idempotency.Answer {
-	return idempotency.Answer{Status: status, ETag: entityTag(p), Body: appendRecord(nil, p)}
+	return idempotency.Answer{Status: status, ETag: precondition.Tag(p.Version), Body: appendRecord(nil, p)}
 }

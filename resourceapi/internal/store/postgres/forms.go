@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -57,10 +58,10 @@ func (e *Engage) FirstAnswer(ctx context.Context, key idempotency.Key) (answer i
 	return answer, true, nil
 }
 
-const formColumns = "f.id, f.tenant_id, f.embed_key, f.title, f.fields, f.allowed_origins, f.disabled_at is null, f.created_at"
+const formColumns = "f.id, f.tenant_id, f.embed_key, f.title, f.fields, f.allowed_origins, f.disabled_at is null, f.created_at, f.version"
 
 func formFields(f *engage.Form) []any {
-	return []any{&f.ID, &f.Tenant, &f.EmbedKey, &f.Title, &f.Fields, &f.AllowedOrigins, &f.Enabled, &f.CreatedAt}
+	return []any{&f.ID, &f.Tenant, &f.EmbedKey, &f.Title, &f.Fields, &f.AllowedOrigins, &f.Enabled, &f.CreatedAt, &f.Version}
 }
 
 func scanForm(row pgx.CollectableRow) (engage.Form, error) {
@@ -71,14 +72,51 @@ func scanForm(row pgx.CollectableRow) (engage.Form, error) {
 
 // CreateForm is engage.Writer's.
 func (w *engageWriting) CreateForm(ctx context.Context, f engage.Form, by uuid.UUID) (engage.Form, error) {
-	rows, err := w.tx.Query(ctx, `
+	f, err := oneForm(ctx, w.tx, `
 		insert into resource.forms as f (id, tenant_id, embed_key, title, fields, allowed_origins, created_by)
 		values ($1, $2, $3, $4, $5, $6, $7) returning `+formColumns,
 		f.ID, f.Tenant, f.EmbedKey, f.Title, f.Fields, f.AllowedOrigins, by)
 	if err != nil {
 		return engage.Form{}, fmt.Errorf("add a form: %w", err)
 	}
-	return pgx.CollectExactlyOneRow(rows, scanForm)
+	return f, nil
+}
+
+// ReplaceForm is engage.Writer's. The row is locked in between, so that of two edits of one version one is stale.
+func (w *engageWriting) ReplaceForm(ctx context.Context, tenant, id uuid.UUID, edit func(engage.Form) (engage.Form, error)) (engage.Form, error) {
+	before, err := oneForm(ctx, w.tx, "select "+formColumns+" from resource.forms f where f.tenant_id = $1 and f.id = $2 for update", tenant, id)
+	if err != nil {
+		return engage.Form{}, err
+	}
+	after, err := edit(before)
+	if err != nil {
+		return engage.Form{}, err
+	}
+	if after.Title == before.Title && after.Enabled == before.Enabled && slices.Equal(after.AllowedOrigins, before.AllowedOrigins) {
+		return before, nil
+	}
+	f, err := oneForm(ctx, w.tx, `
+		update resource.forms f
+		set title = $3, allowed_origins = $4, disabled_at = case when $5 then null else coalesce(disabled_at, now()) end, version = version + 1
+		where f.tenant_id = $1 and f.id = $2 returning `+formColumns,
+		tenant, id, after.Title, after.AllowedOrigins, after.Enabled)
+	if err != nil {
+		return engage.Form{}, fmt.Errorf("change a form: %w", err)
+	}
+	return f, nil
+}
+
+// oneForm runs a statement that returns formColumns of at most one row.
+func oneForm(ctx context.Context, db querier, text string, args ...any) (engage.Form, error) {
+	rows, err := db.Query(ctx, text, args...)
+	if err != nil {
+		return engage.Form{}, err
+	}
+	f, err := pgx.CollectExactlyOneRow(rows, scanForm)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return engage.Form{}, engage.ErrNotFound
+	}
+	return f, err
 }
 
 // FormByKey reads the form of an embed key, whatever its state, and the module's state in its workspace, in one trip.
@@ -110,11 +148,7 @@ func (e *Engage) standing(ctx context.Context, which string, value any) (engage.
 func (e *Engage) Form(ctx context.Context, tenant, id uuid.UUID) (engage.Form, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
-	var f engage.Form
-	err := e.pool.QueryRow(ctx, "select "+formColumns+" from resource.forms f where f.tenant_id = $1 and f.id = $2", tenant, id).Scan(formFields(&f)...)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return engage.Form{}, engage.ErrNotFound
-	}
+	f, err := oneForm(ctx, e.pool, "select "+formColumns+" from resource.forms f where f.tenant_id = $1 and f.id = $2", tenant, id)
 	return f, outcome(err)
 }
 

@@ -1,0 +1,209 @@
+package app
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// changedForm is what the workspace reads of a form.
+type changedForm struct {
+	ID             uuid.UUID
+	EmbedKey       string
+	Title          string
+	Fields         []map[string]any
+	AllowedOrigins []string
+	Enabled        bool
+}
+
+func (s *engageService) formNow(f formRecord, h header) (changedForm, string) {
+	s.t.Helper()
+	a := s.get(formsPath+"/"+f.ID.String(), h)
+	var now changedForm
+	a.decode(s.t, &now)
+	if a.Status != 200 || now.ID != f.ID || now.EmbedKey != f.EmbedKey || len(now.Fields) != 10 {
+		s.t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	return now, a.Header.Get("ETag")
+}
+
+func (s *engageService) patch(f formRecord, h header, body string) answer {
+	s.t.Helper()
+	return s.do("PATCH", formsPath+"/"+f.ID.String(), h, body)
+}
+
+func TestAFormIsReadAndChanged(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	made := s.do("POST", formsPath, h, allTypes)
+	var f formRecord
+	made.decode(t, &f)
+	if made.Header.Get("ETag") != `"1"` || made.Header.Get("Location") != base+formsPath+"/"+f.ID.String() {
+		t.Errorf("%v", made.Header)
+	}
+	if now, tag := s.formNow(f, h); tag != `"1"` || !now.Enabled || now.Title != "Volunteer with us" {
+		t.Errorf("%s %+v", tag, now)
+	}
+	a := s.patch(f, h, `{"title":"Lend a hand","allowedOrigins":["`+otherOrigin+`"],"unknown":1}`)
+	if a.Status != 200 || a.Header.Get("ETag") != `"2"` {
+		t.Fatalf("%d %v %s", a.Status, a.Header, a.Body)
+	}
+	read := s.get(formsPath+"/"+f.ID.String(), h)
+	if strings.TrimSpace(read.Body) != strings.TrimSpace(a.Body) {
+		t.Errorf("answered %s, reads %s", a.Body, read.Body)
+	}
+	if now, _ := s.formNow(f, h); now.Title != "Lend a hand" || len(now.AllowedOrigins) != 1 || now.AllowedOrigins[0] != otherOrigin || !now.Enabled {
+		t.Errorf("%+v", now)
+	}
+	if a := s.get(f.path(), header{"Origin": otherOrigin}); a.Status != 200 || !strings.Contains(a.Body, "Lend a hand") {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	if a := s.get(f.path(), header{"Origin": goodOrigin}); a.Status != 403 {
+		t.Errorf("%d", a.Status)
+	}
+	for _, same := range []string{`{}`, `{"title":"Lend a hand"}`, `{"enabled":true,"allowedOrigins":["` + otherOrigin + `"]}`} {
+		if a := s.patch(f, h, same); a.Status != 200 || a.Header.Get("ETag") != `"2"` {
+			t.Errorf("%s: %d %v", same, a.Status, a.Header)
+		}
+	}
+	if a := s.patch(f, h.with("Content-Type", "application/merge-patch+json"), `{"allowedOrigins":[]}`); a.Status != 200 || a.Header.Get("ETag") != `"3"` {
+		t.Errorf("%d %v", a.Status, a.Header)
+	}
+}
+
+// Closing a form hides it from the public at once, keeps what was sent in, and can be undone. A page that was open meanwhile can
+// still be sent afterwards.
+func TestAFormIsClosedAndOpenedAgain(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	first := s.accepted(f)
+	open := submissionOf(s.submissionToken(f), goodAnswers())
+	if a := s.patch(f, h, `{"enabled":false}`); a.Status != 200 || !strings.Contains(a.Body, `"enabled":false`) {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	for _, a := range []answer{s.get(f.path(), nil), s.submit(f, nil, open), s.get(f.path()+"/embed", nil)} {
+		if a.Status != 404 {
+			t.Errorf("%d %s", a.Status, a.Body)
+		}
+	}
+	if now, _ := s.formNow(f, h); now.Enabled {
+		t.Error("still open")
+	}
+	if a := s.get(formsPath+"/"+f.ID.String()+"/submissions", h); a.Status != 200 || !strings.Contains(a.Body, first.ID.String()) {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	closed := s.Count("select extract(epoch from disabled_at)::bigint from resource.forms where id = $1", f.ID)
+	s.Exec("update resource.forms set disabled_at = disabled_at - interval '1 hour'")
+	if a := s.patch(f, h, `{"title":"Closed for now","enabled":false}`); a.Status != 200 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	if since := s.Count("select extract(epoch from disabled_at)::bigint from resource.forms where id = $1", f.ID); since != closed-3600 {
+		t.Errorf("since when it is closed is forgotten: %d, was %d", since, closed-3600)
+	}
+	if a := s.patch(f, h, `{"enabled":true}`); a.Status != 200 {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	s.acceptedAs(s.submit(f, nil, open))
+}
+
+func TestAFormIsChangedAsItWasRead(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	s.patch(f, h, `{"title":"Second"}`)
+	for _, stale := range []string{`"1"`, `W/"2"`, `"1", "3"`} {
+		if a := s.patch(f, h.with("If-Match", stale), `{"title":"Third"}`); a.Status != 412 || a.code(t) != "PRECONDITION_FAILED" {
+			t.Errorf("%s: %d %s", stale, a.Status, a.Body)
+		}
+	}
+	if a := s.patch(f, h.with("If-Match", "2"), `{"title":"Third"}`); a.Status != 400 {
+		t.Errorf("%d", a.Status)
+	}
+	if now, tag := s.formNow(f, h); now.Title != "Second" || tag != `"2"` {
+		t.Errorf("%s %+v", tag, now)
+	}
+	statuses := make([]int, 8)
+	var group sync.WaitGroup
+	for i := range statuses {
+		group.Go(func() {
+			statuses[i] = s.patch(f, h.with("If-Match", `"2"`), `{"title":"Mine `+uuid.NewString()+`"}`).Status
+		})
+	}
+	group.Wait()
+	count := map[int]int{}
+	for _, status := range statuses {
+		count[status]++
+	}
+	if count[200] != 1 || count[412] != 7 {
+		t.Errorf("of eight changes of one version: %v", count)
+	}
+	keyed := h.with("Idempotency-Key", "one")
+	once := s.patch(f, keyed, `{"title":"Once"}`)
+	s.patch(f, h, `{"title":"Meanwhile"}`)
+	if again := s.patch(f, keyed, `{"title":"Once"}`); again.Status != 200 || again.Body != once.Body || again.Header.Get("ETag") != once.Header.Get("ETag") {
+		t.Errorf("%d %s", again.Status, again.Body)
+	}
+	if now, _ := s.formNow(f, h); now.Title != "Meanwhile" {
+		t.Errorf("%+v", now)
+	}
+}
+
+func TestAChangeThatMakesNoSenseIsRefused(t *testing.T) {
+	s := newEngageService(t)
+	tenant, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	for body, wrong := range map[string]string{
+		`{"title":""}`: "title", `{"title":null}`: "title", `{"title":7}`: "title", `{"title":"a\nb"}`: "title",
+		`{"allowedOrigins":null}`: "allowedOrigins", `{"allowedOrigins":"*"}`: "allowedOrigins", `{"allowedOrigins":["*"]}`: "allowedOrigins[0]",
+		`{"enabled":null}`: "enabled", `{"enabled":"false"}`: "enabled", `{"enabled":0}`: "enabled",
+		`{"title":"Good","fields":[{"name":"a","label":"A","type":"text"}]}`: "fields", `{"fields":null}`: "fields",
+	} {
+		if problems := s.patch(f, h, body).fields(t); problems[wrong] == "" {
+			t.Errorf("%s: %v", body, problems)
+		}
+	}
+	for _, body := range []string{``, `[]`, `{"title":"a","title":"b"}`, `{"title":"\ud800"}`} {
+		if a := s.patch(f, h, body); a.Status != 400 || a.code(t) != "VALIDATION_ERROR" {
+			t.Errorf("%s: %d %s", body, a.Status, a.Body)
+		}
+	}
+	if a := s.patch(f, h.with("Content-Type", "text/plain"), `{}`); a.Status != 400 {
+		t.Errorf("%d", a.Status)
+	}
+	_, other := s.workspace()
+	for name, a := range map[string]answer{
+		"another workspace reads": s.get(formsPath+"/"+f.ID.String(), other), "another workspace changes": s.patch(f, other, `{"title":"Theirs"}`),
+		"never was": s.get(formsPath+"/"+uuid.NewString(), h), "no identifier": s.get(formsPath+"/x", h),
+		"changes what never was": s.patch(formRecord{ID: uuid.New()}, h, `{"title":"x"}`),
+	} {
+		if a.Status != 404 || a.code(t) != "NOT_FOUND" {
+			t.Errorf("%s: %d %s", name, a.Status, a.Body)
+		}
+	}
+	reader, writer := s.User(), s.User()
+	s.Member(tenant, reader, perm.EngageReadForms)
+	s.Member(tenant, writer, perm.EngageWriteForms)
+	reads, writes := as(s.PAT(tenant, reader, perm.EngageReadForms).Reveal(), tenant).json(), as(s.PAT(tenant, writer, perm.EngageWriteForms).Reveal(), tenant).json()
+	for _, c := range []struct {
+		name string
+		got  answer
+		want int
+	}{
+		{"reader reads", s.get(formsPath+"/"+f.ID.String(), reads), 200}, {"reader changes", s.patch(f, reads, `{"title":"x"}`), 403},
+		{"writer reads", s.get(formsPath+"/"+f.ID.String(), writes), 403}, {"nobody reads", s.get(formsPath+"/"+f.ID.String(), nil), 401},
+		{"nobody changes", s.patch(f, header{}.json(), `{}`), 401}, {"deletes", s.do("DELETE", formsPath+"/"+f.ID.String(), h, ""), http.StatusMethodNotAllowed},
+	} {
+		if c.got.Status != c.want {
+			t.Errorf("%s: %d %s", c.name, c.got.Status, c.got.Body)
+		}
+	}
+	if now, tag := s.formNow(f, h); now.Title != "Volunteer with us" || !now.Enabled || tag != `"1"` {
+		t.Errorf("a refused change had an effect: %s %+v", tag, now)
+	}
+}
