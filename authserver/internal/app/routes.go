@@ -113,7 +113,7 @@ func (h handlers) pageRoutes(router *mux.Router) {
 		"/settings/developers/tokens/revoke": s.RevokeToken(), "/settings/developers/apps": s.RegisterApp(),
 		"/settings/developers/apps/secret": s.ReplaceSecret(), "/settings/developers/apps/delete": s.DeleteApp(),
 		"/settings/apps/disconnect": s.Disconnect(), "/settings/security/sign-out": s.SignOut(),
-		"/settings/security/sign-out-others": s.SignOutOthers(),
+		"/settings/security/sign-out-others": s.SignOutOthers(), "/settings/security/tokens/revoke": s.RevokeAnyToken(),
 	} {
 		route(path, methods{"POST": page(handler)})
 	}

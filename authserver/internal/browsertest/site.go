@@ -164,6 +164,7 @@ func mountSettings(mux *http.ServeMux, h *settings.Handler) {
 		"GET /settings/security":                   h.Security(),
 		"POST /settings/security/sign-out":         h.SignOut(),
 		"POST /settings/security/sign-out-others":  h.SignOutOthers(),
+		"POST /settings/security/tokens/revoke":    h.RevokeAnyToken(),
 		"GET /settings/audit":                      h.Audit(),
 		"GET /settings/audit.jsonl":                h.Export(),
 	} {

@@ -34,7 +34,7 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 		return nil, err
 	}
 	if x.facts.Client == nil {
-		return nil, unknownClient(r)
+		return nil, goneClient(r, x.facts.Grant, id)
 	}
 	if err := checkClient(r, *x.facts.Client); err != nil {
 		return nil, err
@@ -51,6 +51,15 @@ func grantOf(x *exchange) uuid.UUID {
 
 func unknownClient(r TokenRequest) *TokenError {
 	return &TokenError{Code: "invalid_client", Description: "The client is unknown, or its secret is wrong or missing.", Challenge: r.Basic}
+}
+
+// goneClient is unknownClient, in words of its own for whoever presents a token of a grant that ended with its client.
+func goneClient(r TokenRequest, g *grant.Grant, id uuid.UUID) *TokenError {
+	refused := unknownClient(r)
+	if g != nil && g.ClientID == id && g.Reason == grant.ClientDeleted {
+		refused.Description = g.Reason.Words(g.RevokedAt)
+	}
+	return refused
 }
 
 // checkClient says whether the request is spelled as its kind of client must, and whether the client is who it says it is.

@@ -4,7 +4,8 @@
 // there (spec 2.1). Its value is shown once; what is kept is its SHA-256. What it may do is decided at each request, as what
 // it was given and what its user holds then (account.standing).
 //
-// Callers: endpoint/settings (make, list, revoke, replace). The resource API reads tokens through shared/standing.
+// Callers: endpoint/settings (make, list, revoke, replace). Listing and revoking one's own needs nothing but being signed in: who may
+// no longer make tokens must still be able to end them. The resource API reads tokens through shared/standing.
 package pat
 
 import (
@@ -31,6 +32,12 @@ type Token struct {
 	Reason      string // why it was revoked
 	LastUsed    *time.Time
 	ReplacesID  *uuid.UUID // the token that this one takes the place of; it is revoked at this one's first use
+}
+
+// A Placed token is one with the name of its workspace.
+type Placed struct {
+	Token
+	Workspace string
 }
 
 // Active says whether the token still counts.

@@ -20,7 +20,9 @@ func (p *Pages) functions() template.FuncMap {
 		"describe": describe,
 		"field":    func(id, label, value string) copyField { return copyField{id, label, value} },
 		"boxes":    boxes,
-		"again":    func(d *Developers, id, note string) askAgain { return askAgain{d.AskAgain, id, note} },
+		"again": func(d *Developers, id, note string) askAgain {
+			return askAgain{d.Proof == PasswordProof, d.Proof == OtherProof, id, note, d.Workspace.ID}
+		},
 	}
 }
 
@@ -74,10 +76,10 @@ func riskWord(risk perm.Risk) string {
 // A copyField is a value that can be selected and copied.
 type copyField struct{ ID, Label, Value string }
 
-// askAgain is the field for the password, where it has to be given again.
+// askAgain is the field for the password, or the way to another proof, where one has to be given.
 type askAgain struct {
-	Ask      bool
-	ID, Note string
+	Password, Elsewhere bool
+	ID, Note, Tenant    string
 }
 
 // A box is a permission that can be chosen.

@@ -29,7 +29,7 @@ type Developers struct {
 	BaseURL    string
 	Held       perm.Set
 	Shown      *Shown
-	AskAgain   bool // the password has to be given again before anything is made
+	Proof      Proof
 	Tokens     []Token
 	EndedToken []Token
 	NewToken   TokenForm
@@ -39,6 +39,16 @@ type Developers struct {
 }
 
 func (*Developers) page() string { return "developers" }
+
+// A Proof is what has to be given before anything is made.
+type Proof int
+
+// The proofs: none, as there was one lately; the password, in the form; or, from whoever has none, another one on another page.
+const (
+	NoProof Proof = iota
+	PasswordProof
+	OtherProof
+)
 
 // Shown is a value that is on the page this once.
 type Shown struct {
@@ -53,6 +63,7 @@ type Shown struct {
 // A Token is a personal access token in the list.
 type Token struct {
 	ID, Name    string
+	Workspace   string // "" where the page is about one
 	Permissions perm.Set
 	Created     time.Time
 	Expires     time.Time
@@ -114,8 +125,10 @@ type Connection struct {
 	Since                  time.Time
 	LastUsed               *time.Time
 	Ends                   time.Time
-	Ended                  string // how it ended, "" while it lives
-	Alarming               bool   // it was ended because somebody presented what had been used already
+	Ended                  string   // how it ended, "" while it lives
+	Paused                 string   // why it can do nothing at this moment, ""
+	Without                perm.Set // permissions without effect at this moment, unless it is paused
+	Alarming               bool     // it was ended because somebody presented what had been used already
 }
 
 // Security is Settings → Security.
@@ -123,6 +136,7 @@ type Security struct {
 	Frame
 	Key     string
 	SignIns []SignIn
+	Tokens  []Token // in every workspace
 	Events  []Event
 }
 

@@ -23,6 +23,7 @@ var (
 	posts = []string{
 		tokens, tokens + "/replace", tokens + "/revoke", apps, apps + "/secret", apps + "/delete",
 		"/settings/apps/disconnect", "/settings/security/sign-out", "/settings/security/sign-out-others",
+		"/settings/security/tokens/revoke",
 	}
 )
 

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/consent"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
@@ -24,7 +25,11 @@ func (h *Handler) Apps() http.Handler {
 		view := &ui.Apps{Frame: frame, Key: h.newKey(v.visitor)}
 		for _, c := range connections {
 			if c.Live(h.Now()) {
-				view.Live = append(view.Live, connectionView(c, ""))
+				live := connectionView(c, "")
+				if live.Paused = paused(c); live.Paused == "" {
+					live.Without = c.Without()
+				}
+				view.Live = append(view.Live, live)
 			} else {
 				view.Ended = append(view.Ended, connectionView(c, endedGrant(c.Grant)))
 			}
@@ -42,8 +47,29 @@ func connectionView(c consent.Connection, ended string) ui.Connection {
 	}
 }
 
+func moment(at time.Time) string { return at.UTC().Format("2 January 2006 at 15:04:05 UTC") }
+
+// paused says why a connection can do nothing at this moment, or "".
+func paused(c consent.Connection) string {
+	switch c.Pause() {
+	case consent.NoMember:
+		return "You are no longer a member of " + c.Workspace + ", so " + c.Application + " can do nothing there."
+	case consent.LLMOff:
+		return c.Workspace + " has switched its LLM integration off, so " + c.Application + " can do nothing there until it is on again."
+	case consent.NothingHeld:
+		return "You no longer hold any of these permissions in " + c.Workspace + ", so " + c.Application + " can do nothing there until you do."
+	}
+	return ""
+}
+
 func endedGrant(g grant.Grant) string {
-	if g.State == grant.Revoked {
+	switch {
+	case g.State != grant.Revoked:
+	case g.Reason == grant.ByUser:
+		return "You disconnected this application on " + moment(*g.RevokedAt) + "."
+	case g.Reason == grant.MembershipOver:
+		return "Your membership of the workspace ended on " + moment(*g.RevokedAt) + "."
+	default:
 		return g.Reason.Words(g.RevokedAt)
 	}
 	return "Its time was over on " + g.Ends.UTC().Format("2 January 2006") + "."

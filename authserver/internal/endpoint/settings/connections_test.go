@@ -29,7 +29,7 @@ func TestConnectedAppsListsEveryGrantAndEndsOneAtATime(t *testing.T) {
 		t.Fatal("somebody else's grant was ended")
 	}
 	form.Set("id", first.ID.String())
-	if after := browser.Post("/settings/apps/disconnect", form).Follow(); !after.Says("is disconnected") || !after.Says("The user disconnected this application on") {
+	if after := browser.Post("/settings/apps/disconnect", form).Follow(); !after.Says("is disconnected") || !after.Says("You disconnected this application on") {
 		t.Errorf("%s", after.Text())
 	}
 	if site.Count(active, first.ID) != 0 || site.Count(active, second.ID) != 1 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/authserver/internal/pat"
 	"github.com/almonerhq/almoner/authserver/internal/ui"
 	"github.com/almonerhq/almoner/shared/credential"
@@ -46,13 +47,17 @@ func (h *Handler) showDevelopers(v *visit, here place, status int, adjust func(*
 	if err != nil {
 		return err
 	}
+	proof, err := h.proof(v)
+	if err != nil {
+		return err
+	}
 	frame, err := h.frame(v, "developers", "Developers")
 	if err != nil {
 		return err
 	}
 	view := &ui.Developers{
 		Frame: frame, Key: h.newKey(v.visitor), Workspaces: workspaces(here.all, &here.Membership), Workspace: workspaceView(here.Membership),
-		BaseURL: h.BaseURL, Held: here.Permissions, AskAgain: !v.visitor.Fresh(h.Now()), Resources: h.Resources,
+		BaseURL: h.BaseURL, Held: here.Permissions, Proof: proof, Resources: h.Resources,
 		NewToken: ui.TokenForm{Days: 30, Lifetime: pat.Lifetimes()}, NewApp: ui.AppForm{Kind: string(client.Confidential)},
 	}
 	h.listTokens(view, tokens)
@@ -101,16 +106,39 @@ func endedToken(t pat.Token) string {
 	switch {
 	case t.Reason == pat.Replaced:
 		return "Replaced on " + t.RevokedAt.UTC().Format("2 January 2006")
+	case t.Reason == string(grant.MembershipOver):
+		return "Ended with your membership on " + t.RevokedAt.UTC().Format("2 January 2006")
 	case t.RevokedAt != nil:
 		return "Revoked on " + t.RevokedAt.UTC().Format("2 January 2006")
 	}
 	return "Expired on " + t.Expires.UTC().Format("2 January 2006")
 }
 
-// prove asks for the password where it was not given lately. It returns what is wrong with the field, or "".
-func (h *Handler) prove(v *visit) (status int, note string, err error) {
+// proof is what the visitor has to give before anything is made.
+func (h *Handler) proof(v *visit) (ui.Proof, error) {
 	if v.visitor.Fresh(h.Now()) {
+		return ui.NoProof, nil
+	}
+	_, hash, _, err := h.Store.UserByEmail(v.r.Context(), v.visitor.User.Email)
+	if err != nil {
+		return ui.NoProof, err
+	}
+	if hash == "" {
+		return ui.OtherProof, nil
+	}
+	return ui.PasswordProof, nil
+}
+
+// prove asks for a proof where there was none lately. It returns what is wrong with the password, or is to be done instead, or "".
+func (h *Handler) prove(v *visit) (status int, note string, err error) {
+	proof, err := h.proof(v)
+	switch {
+	case err != nil:
+		return 0, "", err
+	case proof == ui.NoProof:
 		return http.StatusOK, "", nil
+	case proof == ui.OtherProof:
+		return http.StatusBadRequest, "Confirm first that it is you.", nil
 	}
 	password := credential.Secret(v.form.Get("password"))
 	if password == "" {

@@ -11,13 +11,15 @@
 //	POST /settings/developers/apps/delete       DeleteApp
 //	GET  /settings/apps                         Apps        every grant of the user
 //	POST /settings/apps/disconnect              Disconnect
-//	GET  /settings/security                     Security    sign-ins and recent events
+//	GET  /settings/security                     Security    sign-ins, tokens of every workspace, recent events
+//	POST /settings/security/tokens/revoke       RevokeAnyToken
 //	POST /settings/security/sign-out            SignOut
 //	POST /settings/security/sign-out-others     SignOutOthers
 //	GET  /settings/audit?tenant=&before=        Audit       the log of one workspace
 //	GET  /settings/audit.jsonl?tenant=          Export      the same, whole, one JSON object a line
 //
 // Every form carries a key that was sealed for the sign-in that saw it (visit.go): a form of another session is 403. What makes a
-// credential wants the password again, where it was not given within the last 10 minutes. Developers and Audit need
+// credential wants a new proof of who is there, where there was none within the last 10 minutes: the password, in the form itself; from
+// whoever has none, at /login/again. Developers and Audit need
 // account:api:access in the workspace (contract, section 7).
 package settings

@@ -29,6 +29,7 @@ type Members interface {
 // Tokens keep personal access tokens.
 type Tokens interface {
 	Tokens(ctx context.Context, user, tenant uuid.UUID) ([]pat.Token, error)
+	ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.Placed, error)
 	SaveToken(ctx context.Context, t pat.Token, hash []byte, event audit.Event) (bool, error)
 	RevokeToken(ctx context.Context, user, tenant, id uuid.UUID, reason string, event audit.Event) (bool, error)
 }

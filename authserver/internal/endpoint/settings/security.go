@@ -19,6 +19,10 @@ func (h *Handler) Security() http.Handler {
 		if err != nil {
 			return err
 		}
+		tokens, err := h.Store.ActiveTokens(v.r.Context(), v.visitor.User.ID)
+		if err != nil {
+			return err
+		}
 		events, err := h.Store.EventsOfUser(v.r.Context(), v.visitor.User.ID, recentEvents)
 		if err != nil {
 			return err
@@ -32,6 +36,12 @@ func (h *Handler) Security() http.Handler {
 			view.SignIns = append(view.SignIns, ui.SignIn{
 				ID: s.ID.String(), Device: device(s.UserAgent), Address: s.Address, Since: s.Created, LastSeen: s.LastSeen,
 				This: s.ID == v.visitor.SignInID,
+			})
+		}
+		for _, t := range tokens {
+			view.Tokens = append(view.Tokens, ui.Token{
+				ID: t.ID.String(), Name: t.Name, Workspace: t.Workspace, Permissions: t.Permissions, Created: t.Created, Expires: t.Expires,
+				LastUsed: t.LastUsed,
 			})
 		}
 		for _, e := range events {

@@ -127,15 +127,37 @@ func (h *Handler) RevokeToken() http.Handler {
 		if err != nil {
 			return err
 		}
-		revoked, err := h.Store.RevokeToken(v.r.Context(), v.visitor.User.ID, here.Tenant.ID, token.ID, pat.ByUser,
-			v.event(&here.Tenant.ID, "token.revoked", "token:"+token.ID.String(), map[string]any{"name": token.Name, "reason": pat.ByUser}))
+		return h.revokeToken(v, token, here.path(developersPath))
+	})
+}
+
+// RevokeAnyToken serves POST /settings/security/tokens/revoke: a token of the user's in whatever workspace, whether or not the user
+// may still make any there.
+func (h *Handler) RevokeAnyToken() http.Handler {
+	return h.form(securityPath, func(v *visit) error {
+		id, ok := v.id()
+		tokens, err := h.Store.ActiveTokens(v.r.Context(), v.visitor.User.ID)
 		if err != nil {
 			return err
 		}
-		notice := "The token " + token.Name + " is revoked."
-		if !revoked {
-			notice = "That token is no longer active."
+		for _, t := range tokens {
+			if ok && t.ID == id {
+				return h.revokeToken(v, t.Token, securityPath)
+			}
 		}
-		return h.done(v, here.path(developersPath), notice)
+		return h.done(v, securityPath, "That token is no longer active.")
 	})
+}
+
+func (h *Handler) revokeToken(v *visit, token pat.Token, back string) error {
+	revoked, err := h.Store.RevokeToken(v.r.Context(), v.visitor.User.ID, token.TenantID, token.ID, pat.ByUser,
+		v.event(&token.TenantID, "token.revoked", "token:"+token.ID.String(), map[string]any{"name": token.Name, "reason": pat.ByUser}))
+	if err != nil {
+		return err
+	}
+	notice := "The token " + token.Name + " is revoked."
+	if !revoked {
+		notice = "That token is no longer active."
+	}
+	return h.done(v, back, notice)
 }

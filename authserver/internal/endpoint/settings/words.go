@@ -21,6 +21,10 @@ func eventView(e audit.Entry, reader *uuid.UUID) ui.Event {
 		out.Who = e.ActorName
 	case strings.HasPrefix(e.Actor, "client:"):
 		out.Who = "the application"
+	case e.Actor == "admin":
+		out.Who = "an administrator of the deployment"
+	case e.Actor == "system":
+		out.Who = "Almoner"
 	case e.Actor == "anonymous":
 		out.Who = "somebody who was not signed in"
 	default:
@@ -50,11 +54,17 @@ func what(e audit.Entry) string {
 	case "grant.revoked":
 		reason, _ := e.Detail["reason"].(string)
 		return "The access of " + application + forPerson(e) + " ended. " + grant.Reason(reason).Words(nil)
+	case "grant.refused":
+		description, _ := e.Detail["description"].(string)
+		return "Refused " + application + forPerson(e) + " a token. " + description
 	case "token.created":
 		return "Made the personal access token " + name
 	case "token.revoked":
-		if e.Detail["reason"] == pat.Replaced {
+		switch e.Detail["reason"] {
+		case pat.Replaced:
 			return "A personal access token ended, because its replacement was used"
+		case string(grant.MembershipOver):
+			return "The personal access token " + name + forPerson(e) + " ended with the membership"
 		}
 		return "Revoked the personal access token " + name
 	case "client.registered":
@@ -65,6 +75,9 @@ func what(e audit.Entry) string {
 		return "Replaced the secret of the application " + application
 	case "audit.exported":
 		return "Exported the audit log"
+	}
+	if words := whatOfAdministration(e); words != "" {
+		return words
 	}
 	return whatOfWays(e)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/authserver/internal/consent"
+	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // ConnectedApps lists a user's grants, the latest first: all that are active, and those that ended within the last 90 days.
@@ -15,10 +16,12 @@ func (s *Store) ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Co
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	rows, err := s.pool.Query(ctx, `
-select c.name, t.name, `+grantColumns+`
+select c.name, t.name, m.user_id is not null, coalesce(m.permissions, '{}'), coalesce(f.enabled, false), `+grantColumns+`
 from account.grants g
 join account.oauth_clients c on c.id = g.client_id
 join account.tenants t on t.id = g.tenant_id
+left join account.memberships m on m.tenant_id = g.tenant_id and m.user_id = g.user_id
+left join account.tenant_features f on f.tenant_id = g.tenant_id and f.feature = 'llm_integration'
 where g.user_id = $1 and g.state <> 'pending' and least(g.revoked_at, g.ends_at) > now() - interval '90 days'
 order by g.created_at desc, g.id desc limit 500`, user)
 	if err != nil {
@@ -27,8 +30,10 @@ order by g.created_at desc, g.id desc limit 500`, user)
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (consent.Connection, error) {
 		var connection consent.Connection
 		var r grantRow
-		err := row.Scan(append([]any{&connection.Application, &connection.Workspace}, r.targets()...)...)
+		var held []string
+		err := row.Scan(append([]any{&connection.Application, &connection.Workspace, &connection.Member, &held, &connection.LLM}, r.targets()...)...)
 		if err == nil {
+			connection.Held = perm.FromStrings(held)
 			connection.Grant = *r.grant()
 		}
 		return connection, err

@@ -109,10 +109,10 @@ func revokeTokens(ctx context.Context, tx pgx.Tx, tenant, user uuid.UUID, actor 
 	tag, err := tx.Exec(ctx, `
 with ended as (
   update account.personal_access_tokens set revoked_at = now(), revoke_reason = @reason
-  where tenant_id = @tenant and user_id = @user and revoked_at is null and expires_at > now() returning id
+  where tenant_id = @tenant and user_id = @user and revoked_at is null and expires_at > now() returning id, name
 )
 insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)
-select gen_random_uuid(), @tenant, @user, @actor, 'token.revoked', 'token:' || id, jsonb_build_object('reason', @reason::text) from ended`,
+select gen_random_uuid(), @tenant, @user, @actor, 'token.revoked', 'token:' || id, jsonb_build_object('reason', @reason::text, 'name', name) from ended`,
 		pgx.NamedArgs{"tenant": tenant, "user": user, "actor": actor, "reason": string(grant.MembershipOver)})
 	return int(tag.RowsAffected()), err
 }

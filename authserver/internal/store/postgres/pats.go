@@ -29,11 +29,34 @@ func (s *Store) Tokens(ctx context.Context, user, tenant uuid.UUID) ([]pat.Token
 	return found, unavailable("list tokens", err)
 }
 
-func scanToken(row pgx.CollectableRow) (pat.Token, error) {
+// ActiveTokens lists a user's personal access tokens that still count, newest first, in every workspace.
+func (s *Store) ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.Placed, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, `select t.name, `+tokenColumns+` from account.personal_access_tokens p
+		join account.tenants t on t.id = p.tenant_id
+		where p.user_id = $1 and p.revoked_at is null and p.expires_at > now()
+		order by p.created_at desc, p.id desc limit 500`, user)
+	if err != nil {
+		return nil, unavailable("list active tokens", err)
+	}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (pat.Placed, error) {
+		var t pat.Placed
+		token, err := scanTokenAfter(row, &t.Workspace)
+		t.Token = token
+		return t, err
+	})
+	return found, unavailable("list active tokens", err)
+}
+
+func scanToken(row pgx.CollectableRow) (pat.Token, error) { return scanTokenAfter(row) }
+
+// scanTokenAfter reads a token whose columns stand after others.
+func scanTokenAfter(row pgx.CollectableRow, before ...any) (pat.Token, error) {
 	var t pat.Token
 	var permissions []string
-	err := row.Scan(&t.ID, &t.UserID, &t.TenantID, &t.Name, &permissions, &t.Created, &t.Expires, &t.RevokedAt, &t.Reason,
-		&t.LastUsed, &t.ReplacesID)
+	err := row.Scan(append(before, &t.ID, &t.UserID, &t.TenantID, &t.Name, &permissions, &t.Created, &t.Expires, &t.RevokedAt, &t.Reason,
+		&t.LastUsed, &t.ReplacesID)...)
 	t.Permissions = perm.FromStrings(permissions)
 	return t, err
 }

@@ -1,0 +1,69 @@
+package settings
+
+import (
+	"strings"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// whatOfAdministration tells in words what an administrator of the deployment did (package admin), or says "".
+func whatOfAdministration(e audit.Entry) string {
+	switch e.Action {
+	case "tenant.added":
+		return "Made the workspace"
+	case "module.changed":
+		return "Changed the module " + text(e, "module") + ": " + strings.Join(texts(e, "changes"), ", ")
+	case "feature.changed":
+		return "Switched the feature " + strings.ReplaceAll(text(e, "feature"), "_", " ") + " " + text(e, "state")
+	case "member.added":
+		return "Added a member" + forPerson(e) + ", who holds " + holds(e)
+	case "member.permissions_changed":
+		return "Changed what a member" + forPerson(e) + " may do, who now holds " + holds(e)
+	case "member.removed":
+		return "Removed a member" + forPerson(e) + ", and ended what acted for them in the workspace"
+	case "user.added":
+		return "Made the account"
+	case "user.password_set":
+		return "Set a new password, and signed the account out everywhere"
+	case "user.disabled":
+		return "Switched the account off"
+	case "user.enabled":
+		return "Switched the account on again"
+	}
+	return ""
+}
+
+// holds names the permissions of an event by their titles.
+func holds(e audit.Entry) string {
+	var titles []string
+	for _, p := range perm.FromStrings(texts(e, "permissions")) {
+		title := string(p)
+		if entry, known := perm.Describe(p); known {
+			title = entry.Title
+		}
+		titles = append(titles, "“"+title+"”")
+	}
+	if len(titles) == 0 {
+		return "no permission"
+	}
+	return strings.Join(titles, ", ")
+}
+
+// text is a detail of an event that is a text, or "".
+func text(e audit.Entry, name string) string {
+	found, _ := e.Detail[name].(string)
+	return found
+}
+
+// texts is a detail of an event that is a list of texts, or nil.
+func texts(e audit.Entry, name string) []string {
+	list, _ := e.Detail[name].([]any)
+	var out []string
+	for _, one := range list {
+		if found, ok := one.(string); ok {
+			out = append(out, found)
+		}
+	}
+	return out
+}

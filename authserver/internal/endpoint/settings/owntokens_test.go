@@ -1,0 +1,118 @@
+package settings_test
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+const ownRevoke = "/settings/security/tokens/revoke"
+
+// Whoever may no longer make tokens must still be able to see and end their own, in every workspace.
+func TestOwnTokensOfEveryWorkspaceAreRevokedInSecurity(t *testing.T) {
+	site := browsertest.Start(t)
+	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
+	elsewhere := site.World.Tenant("Hillside Youth Club")
+	site.World.Join(elsewhere, ada.ID)
+	site.World.Token(ada.ID, perm.ProgrammesRead)
+	site.World.Exec(`update account.personal_access_tokens set name = 'Payroll bridge', tenant_id = $1`, elsewhere)
+	site.World.Token(ada.ID, perm.ProgrammesRead)
+	browser := site.SignedIn(ada)
+	if page := browser.Get(developers); page.Status != http.StatusForbidden {
+		t.Fatalf("Developers: %d", page.Status)
+	}
+	page := browser.Get("/settings/security")
+	for _, words := range []string{"Payroll bridge", "Hillside Youth Club", "a token", "Riverside Food Bank", "See programmes"} {
+		if !page.Says(words) {
+			t.Errorf("does not say %q: %s", words, page.Text())
+		}
+	}
+	if hers := site.SignedIn(eve).Get("/settings/security"); hers.Says("Payroll bridge") || !hers.Says("No active tokens") {
+		t.Errorf("somebody else reads: %s", hers.Text())
+	}
+	const active = `select count(*) from account.personal_access_tokens where revoked_at is null and user_id = $1`
+	for left := 1; left >= 0; left-- {
+		form := browser.Get("/settings/security").Form(ownRevoke)
+		stranger := site.SignedIn(eve)
+		others := stranger.Get("/settings/security").Form("/settings/security/sign-out-others")
+		if page := stranger.Post(ownRevoke, url.Values{"key": others["key"], "id": form["id"]}); page.Status != http.StatusSeeOther {
+			t.Errorf("somebody else: %d", page.Status)
+		}
+		if site.Count(active, ada.ID) != left+1 {
+			t.Fatal("somebody else revoked it")
+		}
+		if after := browser.Post(ownRevoke, form).Follow(); !after.Says("is revoked") || site.Count(active, ada.ID) != left {
+			t.Errorf("%d left: %s", site.Count(active, ada.ID), after.Text())
+		}
+		if after := browser.Post(ownRevoke, form).Follow(); !after.Says("no longer active") {
+			t.Errorf("twice: %s", after.Text())
+		}
+	}
+	if n := site.Count(`select count(*) from account.audit_events where action = 'token.revoked' and user_id = $1
+		and detail->>'reason' = 'revoked_by_user' and tenant_id = any ($2)`, ada.ID, []string{elsewhere.String(), site.World.TenantID.String()}); n != 2 {
+		t.Errorf("%d events", n)
+	}
+	if page := browser.Get("/settings/security"); !page.Says("No active tokens") || !page.Says("Revoked the personal access token Payroll bridge") {
+		t.Errorf("afterwards: %s", page.Text())
+	}
+}
+
+func TestATokenThatEndedIsNotListedAsActive(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.Member(perm.ProgrammesRead)
+	site.World.Token(ada.ID, perm.ProgrammesRead)
+	site.World.Exec(`update account.personal_access_tokens set expires_at = now()`)
+	if page := site.SignedIn(ada).Get("/settings/security"); !page.Says("No active tokens") {
+		t.Errorf("%s", page.Text())
+	}
+}
+
+// Whoever has no password is not asked for one.
+func TestWhoeverHasNoPasswordConfirmsElsewhere(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := developer(site, perm.ProgrammesRead)
+	browser := site.SignedIn(ada)
+	site.World.Token(ada.ID, perm.ProgrammesRead)
+	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	site.World.Exec(`update account.users set password_hash = null where id = $1`, ada.ID)
+	if page := browser.Get(developers); page.Says("confirm that it is you") {
+		t.Error("a fresh proof is asked for once more")
+	}
+	site.Wait(session.Freshness + time.Second)
+	page := browser.Get(developers)
+	if !page.Says("confirm that it is you") || page.Says("Your password") {
+		t.Errorf("the page: %s", page.Text())
+	}
+	links := 0
+	for _, a := range page.Elements("a") {
+		to, _ := url.Parse(browsertest.Attribute(a, "href"))
+		if to.Path == "/login/again" && to.Query().Get("return") == developers+"?tenant="+site.World.TenantID.String() {
+			links++
+		}
+	}
+	if links != 4 { // of a new token, its replacement, a new application, its secret
+		t.Errorf("%d links to another proof", links)
+	}
+	for path, form := range map[string]url.Values{
+		tokens: tokenForm(page, "export", "7", perm.ProgrammesRead), tokens + "/replace": page.Form(tokens + "/replace"),
+		apps: appForm(page, nil), apps + "/secret": page.Form(apps + "/secret"),
+	} {
+		form.Set("password", "")
+		answer := browser.Post(path, form)
+		if answer.Status != http.StatusBadRequest || !answer.Says("Confirm first that it is you") {
+			t.Errorf("%s: %d %s", path, answer.Status, answer.Text())
+		}
+	}
+	if site.Count(`select count(*) from account.personal_access_tokens`) != 1 || site.Count(`select count(*) from account.oauth_clients`) != 1 ||
+		site.Count(`select count(*) from account.client_secrets where client_id = $1`, app.ID) != 1 {
+		t.Error("something was made")
+	}
+	if n := site.Count(`select count(*) from account.audit_events where action = 'sign_in.failed'`); n != 0 {
+		t.Errorf("%d wrong passwords are counted", n)
+	}
+}

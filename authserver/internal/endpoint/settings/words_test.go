@@ -1,0 +1,98 @@
+package settings_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// An action as the code writes it: a noun of the audit log and what was done. Events of keys and organisations concern no
+// workspace and no user, so that no page shows them.
+var actionPattern = regexp.MustCompile(`["'](user|tenant|member|module|feature|client|grant|token|sign_in|passkey|identity|audit)\.[a-z_]+["']`)
+
+// actions are all that any code of authserver records.
+func actions(t *testing.T) []string {
+	t.Helper()
+	found := map[string]bool{}
+	err := filepath.WalkDir("../..", func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") || (!strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, ".sql")) {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		for _, quoted := range actionPattern.FindAllString(string(content), -1) {
+			found[strings.Trim(quoted, `"'`)] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for action := range found {
+		out = append(out, action)
+	}
+	return out
+}
+
+func TestEveryEventIsToldInWords(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := developer(site)
+	all := actions(t)
+	if len(all) < 25 {
+		t.Fatalf("only %d actions found: %v", len(all), all)
+	}
+	for _, action := range all {
+		site.World.Exec(`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)
+			values ($1, $2, $3, 'admin', $4, 'x', '{"permissions": ["programmes:read:programmes"], "changes": ["enable"]}')`,
+			uuid.New(), site.World.TenantID, ada.ID, action)
+	}
+	browser := site.SignedIn(ada)
+	log := browser.Get("/settings/audit")
+	for _, action := range all {
+		if log.Says(action) {
+			t.Errorf("the event %s has no words", action)
+		}
+	}
+	if rows := len(log.Elements("tr")) - 1; rows != len(all) {
+		t.Errorf("%d rows for %d events", rows, len(all))
+	}
+	for _, words := range []string{"who now holds “See programmes”", "an administrator of the deployment"} {
+		if !log.Says(words) {
+			t.Errorf("does not say %q", words)
+		}
+	}
+}
+
+func TestAConnectionThatCanDoNothingSaysWhy(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
+	app, _ := site.World.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
+	connect(t, site, ada, app)
+	browser := site.SignedIn(ada)
+	const lost, without = "You no longer hold any of these permissions", "Without effect while you do not hold it yourself: "
+	wants := func(holds []string, words string) {
+		t.Helper()
+		site.World.Exec(`update account.memberships set permissions = $2 where user_id = $1`, ada.ID, holds)
+		page := browser.Get("/settings/apps")
+		for _, one := range []string{lost, without, "You are no longer a member of"} {
+			if page.Says(one) != (one == words) {
+				t.Errorf("holding %v, says %q: %v", holds, one, page.Says(one))
+			}
+		}
+	}
+	read, write := string(perm.ProgrammesRead), string(perm.ProgrammesWrite)
+	wants([]string{read, write}, "")
+	wants([]string{read}, without)
+	wants([]string{}, lost)
+	site.World.Exec(`delete from account.memberships where user_id = $1`, ada.ID)
+	if page := browser.Get("/settings/apps"); !page.Says("You are no longer a member of Riverside Food Bank, so Donor sync can do nothing there") || page.Says(lost) {
+		t.Errorf("%s", page.Text())
+	}
+}

@@ -1,0 +1,97 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Whatever ends a grant, or makes a token request fail, says why: to the application as error_description, to its user in
+// Connected apps, and to the workspace in the audit log, as a page and as a line of the export.
+
+// A cause is what happens to a connection whose refresh token is then presented.
+type cause struct {
+	happens func(*testing.T, *harness.Product, harness.Office, *connection)
+	code    string // error
+	told    string // within error_description and the audit log
+	shown   string // within Connected apps
+	reason  string // in the export
+}
+
+// A connection is what a user has approved, seen from the application and from the user.
+type connection struct {
+	harness.Connector
+	tokens harness.Tokens
+	person *harness.Person
+	// The refresh token that is presented in the end.
+	presents string
+}
+
+func causes() map[string]cause {
+	return map[string]cause{
+		"a superseded token": {func(t *testing.T, _ *harness.Product, _ harness.Office, c *connection) {
+			c.Refresh(t, c.presents).Tokens(t)
+			c.Refresh(t, c.presents).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+		}, "invalid_grant", "a superseded refresh token was presented", "a superseded refresh token was presented on ", "refresh_token_replayed"},
+		"a code twice": {func(t *testing.T, _ *harness.Product, _ harness.Office, c *connection) {
+			attempt := c.Begin()
+			form := attempt.CodeForm(attempt.Code(t, c.person))
+			c.presents = attempt.Post(t, form).Tokens(t).RefreshToken
+			attempt.Post(t, form).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+		}, "invalid_grant", "its authorization code was presented again", "its authorization code was presented again on ", "code_reused"},
+		"disconnected": {func(t *testing.T, p *harness.Product, _ harness.Office, c *connection) {
+			page := c.person.Arrive(t, p.AppURL+"/settings/apps")
+			c.person.Submit(t, page.FormWith(t, `form[action="/settings/apps/disconnect"] input[name=id]`)).Wants(t, http.StatusSeeOther)
+		}, "invalid_grant", "The user disconnected this application", "You disconnected this application on ", "disconnected_by_user"},
+		"the membership over": {func(t *testing.T, p *harness.Product, o harness.Office, c *connection) {
+			p.World.Leave(t, o.Tenant, c.person.User)
+		}, "invalid_grant", "no longer a member of the workspace", "You are no longer a member of ", "membership_ended"},
+		"the permissions lost": {func(t *testing.T, p *harness.Product, o harness.Office, c *connection) {
+			p.World.Permit(t, o.Tenant, c.person.User, harness.ReadForms)
+		}, "invalid_grant", "no longer holds any of the permissions", "You no longer hold any of these permissions", "permissions_lost"},
+		"the LLM integration off": {func(t *testing.T, p *harness.Product, o harness.Office, _ *connection) {
+			p.World.SetLLM(t, o.Tenant, false)
+		}, "invalid_grant", "has switched its LLM integration off", "has switched its LLM integration off", "llm_integration_off"},
+		"the 30 days over": {func(t *testing.T, p *harness.Product, _ harness.Office, c *connection) {
+			p.World.EndGrantIn(t, harness.GrantOf(t, c.tokens.AccessToken), -time.Second)
+		}, "invalid_grant", "The time that the user consented to is over", "Its time was over on ", "time_over"},
+		"the client deleted": {func(t *testing.T, p *harness.Product, o harness.Office, c *connection) {
+			p.As(o.Token).Send(t, http.MethodDelete, o.Clients()+"/"+c.ClientID, "", "").Wants(t, http.StatusNoContent)
+		}, "invalid_client", "The application was deleted", "The application was deleted on ", "client_deleted"},
+	}
+}
+
+func TestEveryEndAndEveryRefusalHasItsReason(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	for name, c := range causes() {
+		t.Run(name, func(t *testing.T) {
+			office := p.Office(t)
+			ada := p.Person(t, office.Member(t, harness.ReadProgrammes))
+			held := &connection{Connector: office.Connector(t, harness.ReadProgrammes), person: ada}
+			held.tokens = held.Connect(t, ada)
+			held.presents = held.tokens.RefreshToken
+			c.happens(t, p, office, held)
+
+			answer := held.Refresh(t, held.presents)
+			answer.WantsFlat(t, http.StatusBadRequest, c.code)
+			if said, _ := answer.Object(t)["error_description"].(string); !strings.Contains(said, c.told) {
+				t.Errorf("the application is told %q, want %q", said, c.told)
+			}
+			if page := ada.Arrive(t, p.AppURL+"/settings/apps"); !strings.Contains(page.Text(), c.shown) {
+				t.Errorf("Connected apps does not say %q: %s", c.shown, page.Text())
+			}
+			head := p.Person(t, office.Head)
+			if log := head.Arrive(t, p.AppURL+"/settings/audit?tenant="+office.Tenant.ID); !strings.Contains(log.Text(), c.told) {
+				t.Errorf("the audit log does not say %q: %s", c.told, log.Text())
+			}
+			export := string(head.Open(t, p.AppURL+"/settings/audit.jsonl?tenant="+office.Tenant.ID).Body)
+			if !strings.Contains(export, `"reason":"`+c.reason+`"`) || strings.Contains(export, held.presents) {
+				t.Errorf("the export does not hold the reason %s, or holds a token", c.reason)
+			}
+		})
+	}
+}
