@@ -9,6 +9,7 @@ replace github.com/almonerhq/almoner/shared => ../shared
 require (
 	github.com/PuerkitoBio/goquery v1.13.0
 	github.com/almonerhq/almoner/deploy v0.0.0
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.22.1
 	github.com/google/uuid v1.6.0

@@ -49,10 +49,12 @@ func (a API) JSON(t testing.TB, method, path string, value any) Answer {
 	return a.Send(t, method, path, "application/json", text)
 }
 
+const formType = "application/x-www-form-urlencoded"
+
 // Form posts a form.
 func (a API) Form(t testing.TB, path string, form url.Values) Answer {
 	t.Helper()
-	return a.Send(t, http.MethodPost, path, "application/x-www-form-urlencoded", form.Encode())
+	return a.Send(t, http.MethodPost, path, formType, form.Encode())
 }
 
 // Send sends any request.

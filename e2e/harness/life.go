@@ -2,6 +2,7 @@ package harness
 
 import (
 	"net/http"
+	"net/url"
 	"testing"
 )
 
@@ -30,4 +31,35 @@ func (c Connector) WantsAlive(t testing.TB, tokens Tokens) Tokens {
 func (c Connector) List(t testing.TB, tokens Tokens) Answer {
 	t.Helper()
 	return c.product.As(tokens.AccessToken).With("X-Tenant-Id", tokens.TenantID).Get(t, ListPath)
+}
+
+// TryPost is Post for requests that may get no answer at all.
+func (c Connector) TryPost(t testing.TB, form url.Values) (Answer, error) {
+	t.Helper()
+	return c.product.API().Try(t, http.MethodPost, TokenPath, formType, form.Encode())
+}
+
+// TryList is List likewise.
+func (c Connector) TryList(t testing.TB, tokens Tokens) (Answer, error) {
+	t.Helper()
+	return c.product.As(tokens.AccessToken).With("X-Tenant-Id", tokens.TenantID).Try(t, http.MethodGet, ListPath, "", "")
+}
+
+// TryRevoke is Revoke likewise.
+func (c Connector) TryRevoke(t testing.TB, token string) (Answer, error) {
+	t.Helper()
+	return c.product.API().Try(t, http.MethodPost, RevokePath, formType, url.Values{"client_id": {c.ClientID}, "token": {token}}.Encode())
+}
+
+// TryCode is Code in an outage: "" where a page says that something does not answer.
+func (a Attempt) TryCode(t testing.TB, person *Person) string {
+	t.Helper()
+	page := person.Arrive(t, a.product.AuthorizeURL(a.Query))
+	if !page.IsConsent() {
+		return ""
+	}
+	if page = page.Press(t, "approve"); page.Status >= http.StatusInternalServerError {
+		return ""
+	}
+	return page.Callback(t).Code()
 }

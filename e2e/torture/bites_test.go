@@ -22,6 +22,7 @@ func bites() []bite {
 		{"compare-and-set off at exchange", []harness.Fault{redeemBlindly, fenceOff}, "TestCodeRacesFourWays", "of 4 racers won"},
 		{"replay unrevoked", []harness.Fault{replayUnrevoked}, "TestRefreshRacesTwoWays", "want status 401"},
 		{"membership cached", membershipCached, "TestRefreshAgainstRemovalOfTheMembership", "an access token outlived the end"},
+		{"fence off", postgresSilent, "TestHistoriesOfGrantsAreLegal", "an illegal history of a grant"},
 	}
 }
 

@@ -40,3 +40,10 @@ var membershipCached = []harness.Fault{
 	}
 `},
 }
+
+// postgresSilent lets Redis alone decide: neither what Postgres knows before, nor what it says afterwards, stops anything.
+var postgresSilent = []harness.Fault{
+	fenceOff,
+	{File: keeperFile, Old: "if old.Generation < g.Generation && ", New: "if false && "},
+	{File: keeperFile, Old: "	case Active:\n		return Issued{}, k.redeemedAgain(ctx, *g, code, terms)\n", New: ""},
+}

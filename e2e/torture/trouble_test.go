@@ -1,0 +1,156 @@
+package torture
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
+)
+
+// trouble makes the ground give way, one fault after the other, and remembers when.
+type trouble struct {
+	running *stack.Stack
+	turn    int
+	backup  string // an older copy of what Redis has stored
+	made    []fault
+}
+
+type fault struct {
+	name       string
+	from, to   time.Time
+	memoryLost bool // of Redis
+}
+
+func (f fault) String() string { return f.name + " at " + f.from.Format("05.000") }
+
+func newTrouble(running *stack.Stack) *trouble {
+	return &trouble{running: running, backup: filepath.Join(running.StoreDir(), "older-copy")}
+}
+
+const (
+	frozenFor     = 700 * time.Millisecond
+	calmWithin    = 60 * time.Second
+	troublesBatch = 2
+)
+
+// makeSome makes the next faults of the list while others play.
+func (x *trouble) makeSome(t *testing.T) {
+	for range troublesBatch {
+		time.Sleep(200*time.Millisecond + rand.N(500*time.Millisecond))
+		kinds := x.kinds()
+		kind := kinds[x.turn%len(kinds)]
+		x.turn++
+		made := fault{name: kind.name, from: time.Now(), memoryLost: kind.memoryLost}
+		err := kind.make(context.WithoutCancel(t.Context()))
+		made.to = time.Now()
+		x.made = append(x.made, made)
+		if err != nil {
+			t.Errorf("%s: %v", kind.name, err)
+		}
+	}
+}
+
+type kind struct {
+	name       string
+	memoryLost bool
+	make       func(context.Context) error
+}
+
+func (x *trouble) kinds() []kind {
+	redis, postgres := x.running.Redis, x.running.Postgres
+	process := x.running.Authservers[rand.IntN(len(x.running.Authservers))]
+	frozen := func(stop func() error, resume func()) func(context.Context) error {
+		return func(context.Context) error {
+			defer resume()
+			defer time.Sleep(frozenFor)
+			return stop()
+		}
+	}
+	return []kind{
+		{"redis: FLUSHALL", true, func(context.Context) error { return flushAll(x.running.RedisURL) }},
+		{"a copy of what redis stores is kept", false, func(context.Context) error { return x.keepCopy() }},
+		{"redis: frozen", false, frozen(redis.Pause, redis.Resume)},
+		{"postgres: killed", false, func(ctx context.Context) error { postgres.Kill(); return postgres.Restart(ctx) }},
+		{"redis: the older copy is put back", true, func(ctx context.Context) error { return x.putBack(ctx) }},
+		{"authserver: killed", false, func(ctx context.Context) error { process.Kill(); return process.Restart(ctx) }},
+		{"redis: killed", false, func(ctx context.Context) error { redis.Kill(); return redis.Restart(ctx) }},
+		{"postgres: frozen", false, frozen(postgres.Pause, postgres.Resume)},
+		{"redis: its disk is lost", true, func(ctx context.Context) error {
+			redis.Kill()
+			if err := redis.Forget(); err != nil {
+				return err
+			}
+			return redis.Restart(ctx)
+		}},
+		{"authserver: frozen", false, frozen(process.Pause, process.Resume)},
+	}
+}
+
+func flushAll(redisURL string) error {
+	address, err := url.Parse(redisURL)
+	if err != nil {
+		return fmt.Errorf("the URL of redis cannot be parsed")
+	}
+	connection, err := net.DialTimeout("tcp", address.Host, time.Second)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = connection.Close() }()
+	if password, protected := address.User.Password(); protected {
+		if _, err := fmt.Fprintf(connection, "AUTH %s\r\n", password); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprint(connection, "FLUSHALL\r\nQUIT\r\n")
+	if err != nil {
+		return err
+	}
+	_, err = connection.Read(make([]byte, 512))
+	return err
+}
+
+func (x *trouble) stored() string { return filepath.Join(x.running.Redis.Dir, "appendonlydir") }
+
+func (x *trouble) keepCopy() error {
+	if err := os.RemoveAll(x.backup); err != nil {
+		return err
+	}
+	return os.CopyFS(x.backup, os.DirFS(x.stored()))
+}
+
+func (x *trouble) putBack(ctx context.Context) error {
+	x.running.Redis.Kill()
+	if err := x.running.Redis.Forget(); err != nil {
+		return err
+	}
+	if err := os.CopyFS(x.stored(), os.DirFS(x.backup)); err != nil {
+		return err
+	}
+	return x.running.Redis.Restart(ctx)
+}
+
+func (x *trouble) memoryLostBetween(from, to int64) bool {
+	for _, f := range x.made {
+		if f.memoryLost && f.from.UnixNano() < to && f.to.UnixNano() > from {
+			return true
+		}
+	}
+	return false
+}
+
+func (x *trouble) between(from time.Time) []fault {
+	var out []fault
+	for _, f := range x.made {
+		if f.to.After(from) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
