@@ -59,10 +59,14 @@ func newWays(d browserDeps, sessions *session.Sessions, passwords *session.Passw
 			Issuer: c.UpstreamIssuer, ClientID: c.UpstreamClientID, ClientSecret: c.UpstreamClientSecret,
 			RedirectURL: c.AppURL + "/login/upstream/callback",
 		}, time.Now)
-		out.upstream = upstreampages.New(upstreampages.Deps{
+		var err error
+		out.upstream, err = upstreampages.New(upstreampages.Deps{
 			Identities: d.store, Provider: provider, Name: c.UpstreamName, Ceremonies: ceremonies, Sessions: sessions,
-			Attempts: attempts, Pages: d.pages, Proxies: proxies, Log: d.log,
+			Attempts: attempts, Pages: d.pages, Proxies: proxies, Passkeys: c.Passkeys, Keys: d.keys, Now: time.Now, Log: d.log,
 		})
+		if err != nil {
+			return ways{}, err
+		}
 	}
 	return out, nil
 }
@@ -85,6 +89,8 @@ func (y ways) routes(route func(path string, byMethod methods), page func(http.H
 		get("/login/upstream", u.Start)
 		get("/login/again/upstream", u.Again)
 		get("/login/upstream/callback", u.Callback)
+		get("/settings/provider", u.Page)
+		post("/settings/provider/unlink", u.Unlink())
 	}
 }
 

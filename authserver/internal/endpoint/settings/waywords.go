@@ -12,6 +12,8 @@ func whatOfWays(e audit.Entry) string {
 		return "A sign-in at another provider was refused"
 	case "identity.linked":
 		return "Linked an account at another provider, by its verified e-mail address"
+	case "identity.unlinked":
+		return "Unlinked the account at another provider"
 	case "passkey.added":
 		return "Added the passkey " + name
 	case "passkey.removed":

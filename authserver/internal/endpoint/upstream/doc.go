@@ -3,6 +3,8 @@
 //	GET /login/upstream           Start     ?return= is a local path to go on to: 303 to the provider
 //	GET /login/again/upstream     Again     the same, for a new proof by whoever is signed in
 //	GET /login/upstream/callback  Callback  code, state: 303 to where the person was going, else a page
+//	GET /settings/provider        Page      whether the user's account there is linked
+//	POST /settings/provider/unlink  Unlink  key: not where the user could not sign in without it
 //
 // Who may come in (decide.go): somebody whose account at the provider is linked to a user here; or whose e-mail address, which the
 // provider has verified, is that of a user who has no other account there, and that link is made then. Nobody becomes a user, nobody

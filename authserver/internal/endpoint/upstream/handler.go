@@ -17,6 +17,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/ui"
 	"github.com/almonerhq/almoner/authserver/internal/upstream"
 	"github.com/almonerhq/almoner/authserver/internal/workspace"
+	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -26,6 +27,10 @@ type Identities interface {
 	session.Auditor
 	UserByIdentity(ctx context.Context, issuer, subject string) (workspace.User, bool, error)
 	LinkIdentity(ctx context.Context, user uuid.UUID, issuer, subject string, event audit.Event) (bool, error)
+	// IdentitySince says since when the user is linked to an account of an issuer. false: the user is not.
+	IdentitySince(ctx context.Context, user uuid.UUID, issuer string) (time.Time, bool, error)
+	// UnlinkIdentity removes a link, unless the user needs it to sign in. passkeys: the deployment offers them.
+	UnlinkIdentity(ctx context.Context, user uuid.UUID, issuer string, passkeys bool, event audit.Event) (unlinked, needed bool, err error)
 }
 
 // Deps are what a Handler needs.
@@ -38,14 +43,26 @@ type Deps struct {
 	Attempts   *session.Attempts
 	Pages      *ui.Pages
 	Proxies    web.Proxies
+	Passkeys   bool // the deployment offers them
+	Keys       seal.Keys
+	Now        func() time.Time
 	Log        *slog.Logger
 }
 
 // A Handler serves sign-in at the provider. It is safe for concurrent use.
-type Handler struct{ Deps }
+type Handler struct {
+	Deps
+	box *seal.Box
+}
 
-// New makes a Handler.
-func New(deps Deps) *Handler { return &Handler{deps} }
+// New derives the key of the form from the master keys.
+func New(deps Deps) (*Handler, error) {
+	box, err := seal.NewBox(deps.Keys, "upstream form")
+	if err != nil {
+		return nil, err
+	}
+	return &Handler{deps, box}, nil
+}
 
 const (
 	home        = "/settings/user"

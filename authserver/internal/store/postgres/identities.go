@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -26,6 +27,43 @@ func (s *Store) UserByIdentity(ctx context.Context, issuer, subject string) (wor
 		return workspace.User{}, false, unavailable("read identity", err)
 	}
 	return u, true, nil
+}
+
+// IdentitySince says since when the user is linked to an account of an issuer. false: the user is not.
+func (s *Store) IdentitySince(ctx context.Context, user uuid.UUID, issuer string) (time.Time, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	var since time.Time
+	err := s.pool.QueryRow(ctx, `select created_at from account.identities where user_id = $1 and issuer = $2`, user, issuer).Scan(&since)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return time.Time{}, false, nil
+	}
+	return since, err == nil, unavailable("read identity", err)
+}
+
+// UnlinkIdentity removes the link of a user to an account of an issuer with its audit event. needed: nothing was changed, as the user
+// could not sign in without it; passkeys count as a way in where the deployment offers them. Neither: there was no link.
+func (s *Store) UnlinkIdentity(ctx context.Context, user uuid.UUID, issuer string, passkeys bool, event audit.Event) (unlinked, needed bool, err error) {
+	err = s.atomically(ctx, "unlink identity", func(tx pgx.Tx) error {
+		unlinked, needed = false, false
+		if err := lockUser(ctx, tx, user); err != nil {
+			return err
+		}
+		var linked, otherWay bool
+		err := tx.QueryRow(ctx, `
+select exists (select from account.identities where user_id = $1 and issuer = $2),
+  exists (select from account.users where id = $1 and password_hash is not null)
+  or ($3 and exists (select from account.passkeys where user_id = $1 and copied_at is null))`, user, issuer, passkeys).Scan(&linked, &otherWay)
+		if needed = err == nil && linked && !otherWay; err != nil || !linked || needed {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `delete from account.identities where user_id = $1 and issuer = $2`, user, issuer); err != nil {
+			return err
+		}
+		unlinked = true
+		return record(ctx, tx, event)
+	})
+	return unlinked && err == nil, needed && err == nil, err
 }
 
 // HasIdentity says whether the user is linked to an account of an issuer.

@@ -1,0 +1,108 @@
+package app_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/app"
+	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+)
+
+const (
+	linkPage = "/settings/provider"
+	unlink   = linkPage + "/unlink"
+)
+
+// linked signs who in at the provider, just now, and returns the browser.
+func (p *provider) linked(s *site, who browsertest.Person) *browsertest.Browser {
+	p.t.Helper()
+	p.vouching(map[string]any{"email": who.Email, "sub": who.ID.String(), "auth_time": time.Now().Unix()})
+	b := s.browser()
+	if page := p.through(s, b); page.Status != http.StatusSeeOther {
+		p.t.Fatalf("%d %s", page.Status, page.Text())
+	}
+	return b
+}
+
+func TestAnAccountAtTheProviderIsUnlinked(t *testing.T) {
+	p := newProvider(t)
+	s := serve(t, p.of)
+	ada, bob := s.person(), s.person()
+	if page := s.signedIn(bob).Get(linkPage); page.Status != http.StatusOK || !page.Says("Not linked") || page.Says("Unlink") {
+		t.Errorf("whoever is not linked reads: %s", page.Text())
+	}
+	b, bobs := p.linked(s, ada), p.linked(s, bob)
+	form := b.Get(linkPage).Form(unlink)
+	for name, other := range map[string]*browsertest.Browser{"somebody else": bobs, "another session of hers": s.signedIn(ada)} {
+		if page := other.Post(unlink, form); page.Status != http.StatusForbidden {
+			t.Errorf("%s: %d", name, page.Status)
+		}
+	}
+	if page := s.browser().Post(unlink, form); !strings.HasPrefix(page.Location(), "/login?") {
+		t.Errorf("nobody: %d", page.Status)
+	}
+	foreign := b.Headers.Clone()
+	b.Headers.Set("Sec-Fetch-Site", "cross-site")
+	if page := b.Post(unlink, form); page.Status != http.StatusForbidden {
+		t.Errorf("another site: %d", page.Status)
+	}
+	b.Headers = foreign
+	s.stale()
+	if page := b.Post(unlink, form); page.Location() != "/login/again?return="+url.QueryEscape(linkPage) {
+		t.Errorf("without a fresh proof: %d %q", page.Status, page.Location())
+	}
+	if page := b.Get(linkPage); !page.Says("confirm first that it is you") {
+		t.Errorf("without a fresh proof the page says: %s", page.Text())
+	}
+	if n := s.count(`select count(*) from account.identities`); n != 2 {
+		t.Fatalf("%d links", n)
+	}
+	b.Get("/login/again?return="+linkPage).Send("/login/again", browsertest.Fields{"password": browsertest.Password})
+	if page := b.Post(unlink, form).Follow(); !page.Says("is no longer linked") || !page.Says("Not linked") {
+		t.Errorf("%s", page.Text())
+	}
+	if s.count(`select count(*) from account.identities where user_id = $1`, ada.ID) != 0 || s.count(`select count(*) from account.identities`) != 1 {
+		t.Error("it should have unlinked hers alone")
+	}
+	if s.events(ada.ID, "identity.unlinked") != 1 || !b.Get("/settings/security").Says("Unlinked the account at another provider") {
+		t.Error("it is not on record")
+	}
+	if page := b.Post(unlink, form).Follow(); !page.Says("No account with Riverside was linked") || s.events(ada.ID, "identity.unlinked") != 1 {
+		t.Errorf("twice: %s", page.Text())
+	}
+}
+
+func TestTheProviderIsNotUnlinkedWhereItIsTheOnlyWayIn(t *testing.T) {
+	for name, passkeys := range map[string]bool{"passkeys offered": true, "none offered": false} {
+		p := newProvider(t)
+		s := serve(t, func(c *app.Config) {
+			p.of(c)
+			c.Passkeys = passkeys
+		})
+		ada := s.person()
+		b := p.linked(s, ada)
+		s.world.Exec(`update account.users set password_hash = null where id = $1`, ada.ID)
+		refused := func(when string) {
+			t.Helper()
+			page := b.Get(linkPage).Send(unlink, nil)
+			if page.Status != http.StatusConflict || !page.Says("You could not sign in without Riverside") || s.count(`select count(*) from account.identities`) != 1 {
+				t.Errorf("%s, %s: %d %s", name, when, page.Status, page.Text())
+			}
+		}
+		refused("nothing else")
+		s.world.Exec(`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports, backup_eligible, backed_up, copied_at)
+			values (gen_random_uuid(), $1, 'Laptop', 'x', 'x', 0, 'x', '{}', false, false, now())`, ada.ID)
+		refused("a passkey that was stopped")
+		s.world.Exec(`update account.passkeys set copied_at = null`)
+		if !passkeys {
+			refused("a passkey that cannot be used here")
+			continue
+		}
+		if page := b.Get(linkPage).Send(unlink, nil); page.Status != http.StatusSeeOther || s.count(`select count(*) from account.identities`) != 0 {
+			t.Errorf("%s, a good passkey: %d", name, page.Status)
+		}
+	}
+}
