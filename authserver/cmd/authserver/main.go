@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -20,6 +21,7 @@ type commands struct {
 	Migrate     migrate       `cmd:"" help:"Bring the database schema up to date. ALMONER_DATABASE_URL names the owner."`
 	CheckConfig checkConfig   `cmd:"" help:"Say what is configured, secrets redacted, and every mistake in it."`
 	Admin       adminCommands `cmd:"" help:"What an operator may do: workspaces, users, members, clients, keys, grants."`
+	Doctor      doctorCommand `cmd:"" help:"Replay what a connector does against a running server, and say in words what is wrong."`
 }
 
 type serve struct{}
@@ -71,9 +73,25 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	parsed := kong.Parse(&commands{}, kong.Name("authserver"), kong.Description("Almoner's authorization server."),
-		kong.BindTo(ctx, (*context.Context)(nil)), kong.UsageOnError())
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.UsageOnError(), kong.Exit(func(status int) {
+			if status != 0 {
+				status = exitUsage // what was typed cannot be read
+			}
+			os.Exit(status)
+		}))
 	if err := parsed.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "authserver:", err)
-		os.Exit(1)
+		os.Exit(complain(err))
 	}
+}
+
+// complain says what went wrong, and returns the status to exit with.
+func complain(err error) int {
+	status := exitFault
+	if e, ok := errors.AsType[exit](err); ok {
+		err, status = e.error, e.status
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "authserver:", err)
+	}
+	return status
 }

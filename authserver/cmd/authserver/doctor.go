@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/almonerhq/almoner/authserver/internal/doctor"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// Exit statuses of a command that did not do what was wanted.
+const (
+	exitFault = 1
+	exitUsage = 2
+)
+
+// maxPasswordFile is far more than a password has, in bytes.
+const maxPasswordFile = 4 << 10
+
+// doctorCommand needs no configuration and no database: it sees what a connector sees.
+type doctorCommand struct {
+	As            string `enum:"claude,claude-code,chatgpt,vscode,generic" default:"generic" help:"Which client to replay: ${enum}."`
+	URL           string `arg:"" name:"url" help:"The MCP server's URL, as it is typed into the client."`
+	ClientID      string `name:"client-id" placeholder:"ID" help:"A client that is registered there, instead of the client's metadata document."`
+	RedirectURI   string `name:"redirect-uri" placeholder:"URI" help:"Its redirect URI, instead of the client's own."`
+	Browser       bool   `help:"Let a person consent in a browser on this computer."`
+	CallbackStdin bool   `name:"callback-stdin" help:"Let a person consent in a browser anywhere, and paste the address at which it ends."`
+	Email         string `placeholder:"ADDRESS" help:"Sign in and consent as this user of Almoner, without a browser."`
+	PasswordFile  string `name:"password-file" placeholder:"FILE" help:"File with that user's password, - for standard input."`
+	Workspace     string `placeholder:"NAME" help:"Which workspace to choose where the page asks for one."`
+	Replay        bool   `help:"Present a used refresh token again, and see its grant end."`
+	JSON          bool   `name:"json" help:"Write JSON, once it is done."`
+}
+
+// Run writes what is found to standard output. What the person has to do goes to standard error.
+func (c doctorCommand) Run(ctx context.Context) error {
+	options := doctor.Options{
+		URL: c.URL, As: c.As, ClientID: c.ClientID, RedirectURI: c.RedirectURI, Browser: c.Browser, Email: c.Email,
+		Workspace: c.Workspace, Replay: c.Replay, Prompt: func(text string) { fmt.Fprintln(os.Stderr, "\n"+text) },
+	}
+	if c.CallbackStdin {
+		options.Pasted = os.Stdin
+	}
+	if err := c.readPassword(&options); err != nil {
+		return exit{err, exitUsage}
+	}
+	if !c.JSON {
+		options.Tell = (&doctor.Text{Out: os.Stdout, Head: "As " + c.As + ": " + c.URL}).Tell
+	}
+	report, err := doctor.Run(ctx, options)
+	if errors.Is(err, doctor.ErrUsage) {
+		return exit{err, exitUsage}
+	}
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		if err := report.JSON(os.Stdout); err != nil {
+			return err
+		}
+	} else {
+		report.End(os.Stdout)
+	}
+	if report.Verdict == doctor.Fail || ctx.Err() != nil {
+		return exit{nil, exitFault}
+	}
+	return nil
+}
+
+func (c doctorCommand) readPassword(options *doctor.Options) error {
+	if c.PasswordFile == "" {
+		return nil
+	}
+	if c.PasswordFile == "-" && c.CallbackStdin {
+		return errors.New("standard input has either the password or the callback")
+	}
+	file := os.Stdin
+	if c.PasswordFile != "-" {
+		opened, err := os.Open(c.PasswordFile)
+		if err != nil {
+			return fmt.Errorf("read the password: %w", err)
+		}
+		defer func() { _ = opened.Close() }()
+		file = opened
+	} else if isTerminal(file) {
+		return errors.New("the password is read from standard input, which is a terminal here: name a file")
+	}
+	content, err := io.ReadAll(io.LimitReader(file, maxPasswordFile))
+	if err != nil {
+		return fmt.Errorf("read the password: %w", err)
+	}
+	options.Password = credential.Secret(strings.TrimRight(string(content), "\r\n"))
+	if options.Password == "" {
+		return errors.New("the password file is empty")
+	}
+	return nil
+}
+
+// exit is an error with the status to end with. Without an error in it, everything is said already.
+type exit struct {
+	error
+	status int
+}
+
+func (e exit) Unwrap() error { return e.error }

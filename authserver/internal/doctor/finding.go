@@ -1,0 +1,113 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/almonerhq/almoner/authserver/internal/doctor/wire"
+)
+
+// A Verdict is how bad a finding is.
+type Verdict string
+
+// The verdicts. A warning is what some client stumbles over, or what works by luck.
+const (
+	OK   Verdict = "ok"
+	Warn Verdict = "warn"
+	Fail Verdict = "fail"
+)
+
+// A Finding is one thing that was looked at.
+type Finding struct {
+	Step         string  `json:"step"`
+	Verdict      Verdict `json:"verdict"`
+	Code         string  `json:"code"`             // stable, for programs
+	Says         string  `json:"says"`             // what it is, in words
+	Detail       string  `json:"detail,omitempty"` // the values that were met
+	Sent         string  `json:"sent,omitempty"`
+	Got          string  `json:"got,omitempty"`
+	Effect       string  `json:"effect,omitempty"` // what the client makes of it; not for ok
+	Mend         string  `json:"mend,omitempty"`   // not for ok
+	Milliseconds int64   `json:"milliseconds"`     // of the answer it is about, 0 for none
+}
+
+// A Report is everything that was found.
+type Report struct {
+	URL      string    `json:"url"`
+	As       string    `json:"as"`
+	Verdict  Verdict   `json:"verdict"`           // the worst of the findings
+	Stopped  string    `json:"stopped,omitempty"` // why the walk ended early, "" if it did not
+	Findings []Finding `json:"findings"`
+}
+
+// Count says how many findings have a verdict.
+func (r *Report) Count(v Verdict) int {
+	n := 0
+	for _, f := range r.Findings {
+		if f.Verdict == v {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *Report) judge() {
+	r.Verdict = OK
+	if r.Count(Warn) > 0 {
+		r.Verdict = Warn
+	}
+	if r.Count(Fail) > 0 {
+		r.Verdict = Fail
+	}
+}
+
+// find keeps a finding of the table, about an answer or nil, with the values that were met.
+func (w *walk) find(code string, about *wire.Answer, detail ...string) {
+	d, known := diagnoses()[code]
+	if !known {
+		d = diagnosis{Fail, code, "", ""} // TestEveryDiagnosisIsInTheTable keeps this from happening
+	}
+	title := w.profile.title
+	f := Finding{
+		Step: w.step, Verdict: d.verdict, Code: code, Says: w.named(d.says), Effect: strings.ReplaceAll(d.effect, "{client}", title),
+		Mend: w.named(d.mend), Detail: w.secrets.Show(strings.Join(detail, "; "), 400),
+	}
+	if about != nil {
+		f.Sent, f.Got, f.Milliseconds = w.sent(about.Request), w.got(about), about.Took.Milliseconds()
+	}
+	if f.Effect != "" {
+		f.Effect = strings.ToUpper(f.Effect[:1]) + f.Effect[1:]
+	}
+	w.report.Findings = append(w.report.Findings, f)
+	w.tell(f)
+}
+
+func (w *walk) named(text string) string {
+	return strings.ReplaceAll(text, "{client}", w.profile.title)
+}
+
+func (w *walk) sent(r wire.Request) string {
+	text := r.Method + " " + w.secrets.Address(r.URL)
+	if r.Note != "" {
+		text += " (" + r.Note + ")"
+	}
+	return text
+}
+
+// got names status, time, and the headers that matter. A body is never shown: it may be a token.
+func (w *walk) got(a *wire.Answer) string {
+	if a.Status == 0 {
+		return fmt.Sprintf("no answer in %d ms", a.Took.Milliseconds())
+	}
+	text := fmt.Sprintf("%d in %d ms", a.Status, a.Took.Milliseconds())
+	if kind := a.Header.Get("Content-Type"); kind != "" {
+		text += ", " + w.secrets.Show(kind, 80)
+	}
+	if location := a.Header.Get("Location"); location != "" {
+		text += ", Location: " + w.secrets.Address(location)
+	}
+	if challenge := a.Header.Get("WWW-Authenticate"); challenge != "" {
+		text += ", WWW-Authenticate: " + w.secrets.Show(challenge, 300)
+	}
+	return text
+}

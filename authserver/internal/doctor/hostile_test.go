@@ -1,0 +1,263 @@
+package doctor_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/doctor"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// speaks is a server that says the same to everybody, or closes.
+func speaks(t *testing.T, say func(c net.Conn)) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = c.Close() }()
+				_, _ = c.Read(make([]byte, 4096))
+				say(c)
+			}()
+		}
+	}()
+	return "http://" + listener.Addr().String() + "/mcp"
+}
+
+func bytesOf(text string) func(net.Conn) {
+	return func(c net.Conn) { _, _ = c.Write([]byte(text)) }
+}
+
+func closedPort(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	return "http://" + listener.Addr().String() + "/mcp"
+}
+
+func TestWithoutAnAnswerTheCauseIsNamed(t *testing.T) {
+	t.Parallel()
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // it complains of a client that mistrusts it
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
+	plain := speaks(t, bytesOf("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"))
+	for code, url := range map[string]string{
+		"no_such_name":       "https://almoner.invalid/mcp",
+		"connection_refused": closedPort(t),
+		"unreachable":        "http://127.0.0.1:70000/mcp",
+		"bad_certificate":    secure.URL + "/mcp",
+		"no_tls":             strings.Replace(plain, "http:", "https:", 1),
+		"broken_answer":      speaks(t, bytesOf("SSH-2.0-OpenSSH_9.9\r\n")),
+	} {
+		report := run(t, doctor.Options{URL: url, As: "generic"})
+		if _, ok := found(report, code); !ok || report.Verdict != doctor.Fail {
+			t.Errorf("%s at %s: %+v", code, url, report.Findings)
+		}
+	}
+}
+
+// D2: whatever a server sends, the walk ends soon, without a panic, and with words.
+func TestD2_NonsenseEndsTheWalk(t *testing.T) {
+	t.Parallel()
+	deep := strings.Repeat(`{"a":`, 50_000)
+	for name, text := range map[string]string{
+		"nothing":           "",
+		"half a header":     "HTTP/1.1 401",
+		"no length":         "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer resource_metadata=\"\x1b]0;owned\x07http://127.0.0.1\"\r\n\r\n",
+		"too short":         "HTTP/1.1 401 Unauthorized\r\nContent-Length: 100\r\n\r\nx",
+		"negative length":   "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+		"a long header":     "HTTP/1.1 401 Unauthorized\r\nX: " + strings.Repeat("x", 1<<20) + "\r\n\r\n",
+		"wrong gzip":        "HTTP/1.1 401 Unauthorized\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nabcd",
+		"a deep document":   "HTTP/1.1 401 Unauthorized\r\nContent-Length: " + fmt.Sprint(len(deep)) + "\r\n\r\n" + deep,
+		"a strange status":  "HTTP/1.1 999 \r\nContent-Length: 0\r\n\r\n",
+		"only 100":          strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 100),
+		"itself, for ever":  "HTTP/1.1 302 Found\r\nLocation: /mcp\r\nContent-Length: 0\r\n\r\n",
+		"a wild challenge":  "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer ,,, = \"\\\r\nContent-Length: 0\r\n\r\n",
+		"a wild address":    "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer resource_metadata=\"http://[::1\"\r\nContent-Length: 0\r\n\r\n",
+		"another host of 0": "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer resource_metadata=\"http://0.0.0.0:1/\"\r\nContent-Length: 0\r\n\r\n",
+	} {
+		report := run(t, doctor.Options{URL: speaks(t, bytesOf(text)), As: "claude"})
+		if report.Verdict != doctor.Fail {
+			t.Errorf("%s: %s", name, codes(report))
+		}
+		for _, f := range report.Findings {
+			if strings.ContainsAny(f.Got+f.Detail, "\x1b\x07\n\r") {
+				t.Errorf("%s: a terminal would obey: %q", name, f.Got+f.Detail)
+			}
+		}
+	}
+}
+
+// Documents, pages and answers of every type that JSON has, in every place.
+func TestD2_WrongTypesEverywhere(t *testing.T) {
+	t.Parallel()
+	for _, value := range []any{nil, 7, -1e300, true, "", "x", "http://", []any{}, []any{nil, 7}, map[string]any{"a": map[string]any{}}} {
+		for _, path := range []string{resourceDoc, serverDoc, "/oauth/token", "/mcp", "/oauth/revoke"} {
+			s := newSound(t, at(path, func(_ *sound, _ request, a answer) {
+				edit(a, func(values map[string]any) {
+					for name := range values {
+						values[name] = value
+					}
+				})
+			}))
+			if report := run(t, s.unattended()); report.Verdict == doctor.OK && path != "/oauth/revoke" {
+				t.Errorf("%s of %v: %s", path, value, codes(report))
+			}
+		}
+	}
+}
+
+// A server that never answers, one that never ends, and one that drips, each with the limit of a document.
+func TestD2_PatienceEnds(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it takes the 10 s that a connector waits")
+	}
+	endless := func(write func(c net.Conn) error) func(net.Conn) {
+		return func(c net.Conn) {
+			_, _ = c.Write([]byte("HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\n\r\n"))
+			for write(c) == nil {
+			}
+		}
+	}
+	for name, one := range map[string]struct {
+		say  func(net.Conn)
+		code string
+	}{
+		"silent": {func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }, "too_slow"},
+		"drips": {endless(func(c net.Conn) error {
+			time.Sleep(20 * time.Millisecond)
+			_, err := c.Write([]byte("}"))
+			return err
+		}), "too_slow"},
+		"floods": {endless(func(c net.Conn) error { _, err := c.Write(make([]byte, 64<<10)); return err }), "too_large"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			began := time.Now()
+			report := run(t, doctor.Options{URL: speaks(t, one.say), As: "claude"})
+			if _, ok := found(report, one.code); !ok || time.Since(began) > 15*time.Second {
+				t.Errorf("after %s: %s", time.Since(began), codes(report))
+			}
+		})
+	}
+}
+
+// D3: the password goes to no page but those of the server that was named.
+func TestD3_ThePasswordStaysWithTheServer(t *testing.T) {
+	t.Parallel()
+	met := make(chan string, 10)
+	thief := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = r.ParseForm()
+		met <- r.PostForm.Get("password")
+		_, _ = w.Write([]byte(`<form method="post"><input type="email" name="email"><input type="password" name="password"></form>`))
+	}))
+	t.Cleanup(thief.Close)
+	for name, broken := range map[string]breakage{
+		"the form goes elsewhere": at("/oauth/authorize", func(_ *sound, _ request, a answer) {
+			replace(a, 200, "text/html", `<form method="post" action="`+thief.URL+`/login"><input type="email" name="email"><input type="password" name="password"></form>`)
+		}),
+		"the page redirects": at("/oauth/authorize", location(302, thief.URL)),
+		"the issuer is elsewhere": func(s *sound, r request, a answer) {
+			resources(set("authorization_servers", []string{thief.URL}))(s, r, a)
+			everywhere(set("issuer", thief.URL))(s, r, a)
+		},
+		"a far page without TLS": everywhere(set("authorization_endpoint", "http://far.example.org/authorize")),
+	} {
+		s := newSound(t, broken)
+		report := run(t, s.unattended())
+		if report.Verdict == doctor.OK {
+			t.Errorf("%s: %s", name, codes(report))
+		}
+	}
+	close(met)
+	for got := range met {
+		if got != "" {
+			t.Error("the password was sent to a stranger")
+		}
+	}
+}
+
+// D4: who gives up leaves nothing behind, and neither does a walk that fails half way.
+func TestD4_TheGrantIsGivenBack(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	gaveUp := newSound(t, at("/mcp", when(withToken, func(*sound, request, answer) { cancel() })))
+	failed := newSound(t, at("/mcp", when(withToken, status(500))))
+	for _, s := range []*sound{gaveUp, failed} {
+		report, err := doctor.Run(ctx, s.unattended())
+		if s == failed {
+			report, err = doctor.Run(t.Context(), s.unattended())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.mu.Lock()
+		if !s.ended || s.newest("access") == "" {
+			t.Errorf("a grant is left behind: %s", codes(report))
+		}
+		s.mu.Unlock()
+	}
+}
+
+// A person at a browser: the callback arrives on loopback.
+func TestABrowserComesBackToLoopback(t *testing.T) {
+	t.Parallel()
+	s := newSound(t, nil)
+	o := s.unattended()
+	o.Email, o.Password, o.Browser = "", "", true
+	o.RedirectURI = strings.Replace(closedPort(t), "/mcp", "/back", 1)
+	o.Prompt = func(text string) {
+		s.mu.Lock()
+		s.code = s.secret("code")
+		code := s.code
+		s.mu.Unlock()
+		_, after, _ := strings.Cut(text, "state=")
+		state, _, _ := strings.Cut(after, "\n")
+		go func() {
+			response, err := http.Get(o.RedirectURI + "?code=" + code + "&state=" + state + "&iss=" + s.URL)
+			if err == nil {
+				_ = response.Body.Close()
+			}
+		}()
+	}
+	if report := run(t, o); report.Verdict != doctor.OK || report.Stopped != "" {
+		t.Error(codes(report))
+	}
+}
+
+func FuzzNothingInAnAnswerBreaksTheDoctor(f *testing.F) {
+	f.Add([]byte(`{"issuer":"http://127.0.0.1"}`), `Bearer resource_metadata="x"`)
+	f.Add([]byte("data: {\"id\":1}\n\n"), `Basic, Bearer a="\"`)
+	f.Fuzz(func(t *testing.T, body []byte, challenge string) {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("WWW-Authenticate", challenge)
+			if r.URL.Path == "/mcp" {
+				w.WriteHeader(http.StatusUnauthorized)
+			}
+			_, _ = w.Write(body)
+		}))
+		defer server.Close()
+		_ = run(t, doctor.Options{URL: server.URL + "/mcp", As: "claude", ClientID: "x", Email: "ada@example.org", Password: credential.Secret(password)})
+	})
+}

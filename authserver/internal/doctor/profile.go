@@ -1,0 +1,48 @@
+package doctor
+
+// A profile is one connector: what it sends, and what it cannot do without.
+type profile struct {
+	name        string
+	title       string
+	hosted      bool   // calls from its maker's servers, not from the person's computer
+	document    string // its client id metadata document, "" for none
+	redirectURI string // the port is replaced for one that a person waits on
+	origin      string // of its pages, for what a browser asks
+	rootFirst   bool   // looks for the resource's document without the path before that with it
+	wantsIss    bool   // uses its metadata document only where iss is advertised
+}
+
+// The connectors (their makers' documentation and public issue threads, autumn 2026).
+func profiles() []profile {
+	return []profile{
+		{
+			name: "claude", title: "Claude", hosted: true, document: "https://claude.ai/oauth/mcp-oauth-client-metadata",
+			redirectURI: "https://claude.ai/api/mcp/auth_callback", origin: "https://claude.ai",
+		},
+		{
+			name: "claude-code", title: "Claude Code", document: "https://claude.ai/oauth/claude-code-client-metadata",
+			redirectURI: "http://localhost:33419/callback", origin: "https://claude.ai",
+		},
+		{
+			name: "chatgpt", title: "ChatGPT", hosted: true, document: "https://chatgpt.com/oauth/client.json",
+			redirectURI: "https://chatgpt.com/connector_platform_oauth_redirect", origin: "https://chatgpt.com",
+			rootFirst: true, wantsIss: true,
+		},
+		{
+			name: "vscode", title: "VS Code", document: "https://vscode.dev/oauth/client-metadata.json",
+			redirectURI: "http://127.0.0.1:33418/", origin: "https://vscode.dev",
+		},
+		{
+			name: "generic", title: "an MCP client", redirectURI: "http://127.0.0.1:33420/callback", origin: "http://localhost:6274",
+		},
+	}
+}
+
+func profileNamed(name string) (profile, bool) {
+	for _, p := range profiles() {
+		if p.name == name {
+			return p, true
+		}
+	}
+	return profile{}, false
+}

@@ -1,0 +1,129 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+const resourceWellKnown = "/.well-known/oauth-protected-resource"
+
+// resource reads the metadata of the protected resource wherever the client looks for it, in its order (RFC 9728, section 3).
+func (w *walk) resource(ctx context.Context) error {
+	var first document
+	found := false
+	for _, address := range w.resourcePlaces() {
+		challenged := address == w.offered.metadata
+		if challenged && !w.usable(address, "resource_metadata of the challenge", nil) {
+			continue
+		}
+		one, fault := w.fetch(ctx, address)
+		switch {
+		case fault == missing && challenged:
+			w.find("challenge_leads_nowhere", one.answer)
+		case fault == missing && address == origin(w.typed)+resourceWellKnown && found:
+			w.find("no_root_document", one.answer)
+		case fault == missing || fault == silent:
+		case fault != "":
+			w.find(fault, one.answer)
+		case !found:
+			first, found = one, true
+			w.judgeServing(first)
+			w.judgeResource(first)
+		default:
+			w.judgeAgain(first, one)
+		}
+	}
+	if !found {
+		w.find("no_resource_document", nil, "looked at "+strings.Join(w.resourcePlaces(), ", "))
+		return errStop
+	}
+	if w.offered.issuer == "" || !w.usable(w.offered.issuer, "authorization_servers[0]", first.answer) {
+		return errStop
+	}
+	return nil
+}
+
+// judgeAgain wants another place to describe the same resource.
+func (w *walk) judgeAgain(first, again document) {
+	for _, name := range []string{"resource", "authorization_servers"} {
+		if !reflect.DeepEqual(again.values[name], first.values[name]) {
+			w.find("resource_documents_differ", again.answer, name+" is another than at "+first.answer.Request.URL)
+			return
+		}
+	}
+	w.find("resource_document_again", again.answer)
+}
+
+// resourcePlaces are the addresses, each once: the challenge's, then those that the client would guess.
+func (w *walk) resourcePlaces() []string {
+	base := origin(w.typed) + resourceWellKnown
+	places := []string{base + strings.TrimSuffix(w.typed.EscapedPath(), "/"), base}
+	if w.profile.rootFirst {
+		slices.Reverse(places)
+	}
+	if w.offered.metadata != "" {
+		places = append([]string{w.offered.metadata}, places...)
+	}
+	var once []string
+	for _, place := range places {
+		if !slices.Contains(once, place) {
+			once = append(once, place)
+		}
+	}
+	return once
+}
+
+func (w *walk) judgeResource(d document) {
+	servers, scopes := d.list("authorization_servers"), d.list("scopes_supported")
+	w.offered.resource, w.offered.scopes = d.text("resource"), scopes
+	if len(servers) > 0 {
+		w.offered.issuer = servers[0]
+	}
+	sound := true
+	for _, fault := range []struct {
+		is     bool
+		code   string
+		detail string
+	}{
+		{w.offered.resource == "", "no_resource", ""},
+		{w.offered.resource != "" && w.offered.resource != w.Options.URL, "resource_differs", difference(w.offered.resource, w.Options.URL)},
+		{len(servers) == 0, "no_authorization_servers", ""},
+		{len(servers) > 1, "several_authorization_servers", fmt.Sprintf("%d are named", len(servers))},
+		{has(scopes, "offline_access"), "offline_access_in_resource", ""},
+		{len(scopes) == 0 && w.offered.scope == "", "no_scopes_anywhere", ""},
+	} {
+		if fault.is {
+			sound = false
+			w.find(fault.code, d.answer, fault.detail)
+		}
+	}
+	if sound {
+		w.find("resource_ok", d.answer, "resource is "+quote(w.offered.resource)+", authorization server "+quote(w.offered.issuer))
+	}
+}
+
+// difference says in words how an identifier is not what it has to be, byte for byte.
+func difference(is, want string) string {
+	text := "it says " + quote(is) + ", and it has to be " + quote(want)
+	a, errA := url.Parse(is)
+	b, errB := url.Parse(want)
+	switch {
+	case errA != nil || errB != nil:
+		return text
+	case strings.TrimSuffix(is, "/") == strings.TrimSuffix(want, "/"):
+		return text + ": a slash at the end makes the difference"
+	case strings.EqualFold(is, want):
+		return text + ": capital letters make the difference"
+	case a.Host == b.Host && a.EscapedPath() == b.EscapedPath():
+		return text + ": " + a.Scheme + " is not " + b.Scheme + ", so a proxy in front may not be believed"
+	case a.EscapedPath() == b.EscapedPath():
+		return text + ": the host is another"
+	case a.Host == b.Host:
+		return text + ": the path is another"
+	}
+	return text
+}

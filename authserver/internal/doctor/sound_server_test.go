@@ -1,0 +1,116 @@
+package doctor_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/authserver/internal/doctor"
+)
+
+func TestASoundServerIsWell(t *testing.T) {
+	t.Parallel()
+	s := newSound(t, nil)
+	report := run(t, s.unattended())
+	if report.Verdict != doctor.OK || report.Stopped != "" {
+		t.Errorf("%s", codes(report))
+	}
+	for _, code := range []string{
+		"refused_401", "challenge_ok", "cors_ok", "resource_ok", "resource_document_again", "server_ok", "alias_ok", "registered_client",
+		"token_probe_ok", "authorize_ok", "form_action_ok", "approval_redirects", "callback_ok", "token_ok", "initialize_ok", "tools_ok",
+		"workspace_told", "wrong_token_ok", "refresh_ok", "new_token_ok", "former_token_works", "replay_ok", "revoked", "signed_out",
+	} {
+		if _, ok := found(report, code); !ok {
+			t.Errorf("%s was not looked at", code)
+		}
+	}
+	if f, _ := found(report, "workspace_told"); !strings.Contains(f.Detail, "Harbour Kitchen") {
+		t.Errorf("the workspace is not named: %q", f.Detail)
+	}
+	if !s.ended || len(s.live) != 0 {
+		t.Error("D4: a grant is left behind")
+	}
+}
+
+// Without credentials the walk ends before anybody signs in, and is no failure.
+func TestWithoutCredentialsItStopsAfterDiscovery(t *testing.T) {
+	t.Parallel()
+	for _, as := range []string{"claude", "claude-code", "chatgpt", "vscode"} {
+		s := newSound(t, nil)
+		report := run(t, doctor.Options{URL: s.URL + "/mcp", As: as})
+		if report.Count(doctor.Fail) != 0 || !strings.Contains(report.Stopped, "Nobody signed in") {
+			t.Errorf("%s: %s", as, codes(report))
+		}
+		wanted := []string{"metadata_client"}
+		if as == "claude" || as == "chatgpt" {
+			wanted = append(wanted, "guess_authorize_ok", "guess_token_ok", "guess_register_ok")
+		}
+		for _, code := range wanted {
+			if _, ok := found(report, code); !ok {
+				t.Errorf("%s: no %s", as, code)
+			}
+		}
+	}
+}
+
+// D1: whatever the server gave out stands in no output, text or JSON, and neither does the password.
+func TestD1_NothingSecretIsShown(t *testing.T) {
+	t.Parallel()
+	echo := func(body string) string {
+		return `{"error":"invalid_request","error_description":"you sent ` + body + `"}`
+	}
+	for name, broken := range map[string]breakage{
+		"sound": nil,
+		"the token endpoint repeats what it was sent": at("/oauth/token", func(s *sound, r request, a answer) {
+			if slices.Contains(s.secrets, r.PostForm.Get("code")) {
+				replace(a, 400, "application/json", echo(strings.ReplaceAll(r.PostForm.Encode(), `"`, "")))
+			}
+		}),
+		"the API repeats the token": at("/mcp", func(_ *sound, r request, a answer) {
+			if r.Header.Get("Authorization") != "" {
+				replace(a, 403, "application/json", echo(r.Header.Get("Authorization")))
+			}
+		}),
+		"the sign-in page repeats the password": at("/login", func(_ *sound, r request, a answer) {
+			replace(a, 400, "text/html", "<h1>No user with the password "+r.PostForm.Get("password")+"</h1>")
+		}),
+		"the callback names the password and the cookie": at("/oauth/authorize", func(s *sound, r request, a answer) {
+			if r.Method == "POST" {
+				a.Header().Set("Location", a.Header().Get("Location")+"&error=access_denied&error_description="+strings.ReplaceAll(password, " ", "+"))
+			}
+		}),
+	} {
+		s := newSound(t, broken)
+		var text bytes.Buffer
+		o := s.unattended()
+		o.Tell = (&doctor.Text{Out: &text}).Tell
+		report := run(t, o)
+		report.End(&text)
+		if err := report.JSON(&text); err != nil {
+			t.Fatal(err)
+		}
+		for _, secret := range append(s.secrets, password) {
+			if strings.Contains(text.String(), secret) {
+				t.Errorf("%s: a secret is shown: %s…", name, secret[:6])
+			}
+		}
+		if len(s.secrets) == 0 && !strings.Contains(name, "sign-in") {
+			t.Errorf("%s: nothing secret was given out: %s", name, codes(report))
+		}
+	}
+}
+
+func TestJSONIsOneReport(t *testing.T) {
+	t.Parallel()
+	s := newSound(t, nil)
+	var out bytes.Buffer
+	if err := run(t, s.unattended()).JSON(&out); err != nil {
+		t.Fatal(err)
+	}
+	var report doctor.Report
+	if err := json.Unmarshal(out.Bytes(), &report); err != nil || report.Verdict != doctor.OK || len(report.Findings) < 20 || report.As != "generic" {
+		t.Errorf("%v: %d findings, %s", err, len(report.Findings), report.Verdict)
+	}
+}

@@ -1,0 +1,132 @@
+package doctor
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/doctor/wire"
+)
+
+func source(t *testing.T, pattern string) string {
+	t.Helper()
+	names, err := filepath.Glob(pattern)
+	if err != nil || len(names) == 0 {
+		t.Fatal(pattern, err)
+	}
+	var all strings.Builder
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") != strings.HasSuffix(pattern, "_test.go") {
+			continue
+		}
+		content, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(content)
+	}
+	return all.String()
+}
+
+// What is looked for is in the table, and what is in the table is looked for, said in words, and provoked by a test.
+func TestEveryDiagnosisIsInTheTable(t *testing.T) {
+	t.Parallel()
+	code, tests := source(t, "*.go"), source(t, "*_test.go")
+	table := diagnoses()
+	for _, found := range regexp.MustCompile(`find\("(\w+)"`).FindAllStringSubmatch(code, -1) {
+		if _, ok := table[found[1]]; !ok {
+			t.Errorf("%s is found and has no diagnosis", found[1])
+		}
+	}
+	if len(table) < 120 {
+		t.Errorf("only %d diagnoses", len(table))
+	}
+	for name, d := range table {
+		if strings.Count(code, `"`+name+`"`) < 2 {
+			t.Errorf("nothing finds %s", name)
+		}
+		if !strings.Contains(tests, `"`+name+`"`) {
+			t.Errorf("no test provokes %s", name)
+		}
+		for _, sentence := range []string{d.says, d.effect, d.mend} {
+			if sentence != "" && !strings.HasSuffix(sentence, ".") {
+				t.Errorf("%s: no sentence: %q", name, sentence)
+			}
+		}
+		if d.says == "" || (d.verdict == OK) != (d.effect == "" && d.mend == "") {
+			t.Errorf("%s: what is wrong has an effect and a way to mend it, what is well has none", name)
+		}
+	}
+}
+
+// What cannot be arranged between two programs on one machine.
+func TestWhatLoopbackCannotShow(t *testing.T) {
+	t.Parallel()
+	begun := func(url string) *walk {
+		w, err := begin(Options{URL: url, As: "claude"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	for code, provoke := range map[string]func(w *walk){
+		"names_localhost": func(w *walk) { w.usable("http://localhost:8080", "authorization_servers[0]", nil) },
+		"names_http":      func(w *walk) { w.usable("http://api.example.org", "authorization_servers[0]", nil) },
+		"not_an_address":  func(w *walk) { w.usable("https://ada@api.example.org", "token_endpoint", nil) },
+		"slow":            func(w *walk) { w.judgeTime(&wire.Answer{Status: 200, Took: 4 * time.Second}) },
+		"certificate_expires": func(w *walk) {
+			w.judgeCertificate(&wire.Answer{TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{NotAfter: time.Now().Add(time.Hour)}}}})
+		},
+		"no_scopes_anywhere": func(w *walk) {
+			w.judgeResource(document{answer: &wire.Answer{}, values: map[string]any{"resource": "x"}})
+		},
+	} {
+		w := begun("https://api.example.org/mcp")
+		if provoke(w); w.report.Count(OK) > 0 || w.report.Findings[len(w.report.Findings)-1].Code != code {
+			t.Errorf("%s: %+v", code, w.report.Findings)
+		}
+	}
+	w := begun("http://api.example.org/mcp")
+	if w.judgeTyped(); len(w.report.Findings) != 1 || w.report.Findings[0].Code != "no_https" {
+		t.Errorf("%+v", w.report.Findings)
+	}
+	if w := begun("http://10.0.0.7/mcp"); !isPrivate(w.typed.Hostname()) || isPrivate("8.8.8.8") || isPrivate("example.org") {
+		t.Error("private addresses are not told from public ones")
+	}
+}
+
+func TestIdentifiersAreComparedInWords(t *testing.T) {
+	t.Parallel()
+	for is, says := range map[string]string{
+		"https://api.example.org/mcp/": "slash at the end", "http://api.example.org/mcp": "http is not https",
+		"https://other.example.org/mcp": "the host is another", "https://api.example.org": "the path is another",
+		"https://API.example.org/mcp": "capital letters", "%": "it has to be",
+	} {
+		if got := difference(is, "https://api.example.org/mcp"); !strings.Contains(got, says) {
+			t.Errorf("%s: %s", is, got)
+		}
+	}
+}
+
+func TestUsageIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, o := range []Options{
+		{URL: "https://api.example.org/mcp", As: "nobody"},
+		{URL: "api.example.org/mcp", As: "generic"},
+		{URL: "ftp://api.example.org/mcp", As: "generic"},
+		{URL: "https://ada:secret@api.example.org/mcp", As: "generic"},
+		{URL: "https://api.example.org/mcp?key=1", As: "generic"},
+		{URL: "https://api.example.org/mcp", As: "generic", Email: "ada@example.org"},
+		{URL: "https://api.example.org/mcp", As: "generic", RedirectURI: "/callback"},
+		{URL: "https://api.example.org/mcp", As: "claude", Browser: true},
+	} {
+		if _, err := begin(o); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s %s: %v", o.As, o.URL, err)
+		}
+	}
+}

@@ -1,0 +1,187 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/doctor/wire"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// The time limits of the connector platforms.
+const (
+	discoveryLimit = 10 * time.Second
+	tokenLimit     = 30 * time.Second
+	callLimit      = 30 * time.Second
+)
+
+// Options are what the person wants.
+type Options struct {
+	URL         string // of the MCP server, as it is typed into the client
+	As          string // claude, claude-code, chatgpt, vscode or generic
+	ClientID    string // of a registered client, "" for the profile's metadata document
+	RedirectURI string // "" for the profile's
+
+	// How consent is given: by a browser that comes back to loopback, by pasting the final address, or by the doctor itself. None
+	// of them: the walk ends before anybody signs in.
+	Browser   bool
+	Pasted    io.Reader // nil for no
+	Email     string
+	Password  credential.Secret
+	Workspace string // name or id, where the page asks for one
+
+	Replay bool // present a used refresh token again, and see the grant end
+
+	Tell   func(Finding) // as they are found
+	Prompt func(string)  // what the person is to do now
+}
+
+// ErrUsage wraps what is wrong with the options.
+var ErrUsage = errors.New("usage")
+
+// errStop ends a walk that cannot go on; why stands in the findings.
+var errStop = errors.New("the walk cannot go on")
+
+// A walk is one replay of a connector.
+type walk struct {
+	Options
+	profile profile
+	typed   *url.URL
+	line    *wire.Line
+	secrets *wire.Secrets
+	report  *Report
+	step    string
+
+	offered  offered // by the challenge and the resource's document
+	server   server  // the authorization server's document
+	redirect string  // URI
+	attempt  attempt
+	tokens   tokens   // of the grant, once there is one
+	session  mcpVisit // with the MCP server
+	leave    *form    // signs out, once somebody signed in
+}
+
+// Run walks, and returns what was found. Its error wraps ErrUsage.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	w, err := begin(o)
+	if err != nil {
+		return nil, err
+	}
+	defer w.line.Close()
+	err = w.all(ctx)
+	w.cleanUp(context.WithoutCancel(ctx))
+	if ctx.Err() != nil {
+		w.report.Stopped = "It was given up."
+	} else if err != nil && w.report.Stopped == "" {
+		w.report.Stopped = "The client cannot go on from here."
+	}
+	w.report.judge()
+	return w.report, nil
+}
+
+func (w *walk) all(ctx context.Context) error {
+	for _, one := range []struct {
+		step string
+		do   func(context.Context) error
+	}{
+		{"reach", w.reach}, {"resource", w.resource}, {"server", w.discover}, {"authorize", w.authorize}, {"token", w.exchange},
+		{"call", w.call}, {"refresh", w.refresh},
+	} {
+		w.step = one.step
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := one.do(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func begin(o Options) (*walk, error) {
+	p, known := profileNamed(o.As)
+	if !known {
+		return nil, fmt.Errorf("%w: there is no client %q", ErrUsage, o.As)
+	}
+	typed, err := url.Parse(o.URL)
+	switch {
+	case err != nil || typed.Host == "" || (typed.Scheme != "https" && typed.Scheme != "http"):
+		return nil, fmt.Errorf("%w: the URL is that of the MCP server, like https://api.example.org/mcp", ErrUsage)
+	case typed.User != nil || strings.ContainsAny(o.URL, "?#"):
+		return nil, fmt.Errorf("%w: the URL has no user name, no query and no fragment", ErrUsage)
+	case o.Email != "" && o.Password == "", o.Email == "" && o.Password != "":
+		return nil, fmt.Errorf("%w: e-mail address and password go together", ErrUsage)
+	}
+	redirect := p.redirectURI
+	if o.RedirectURI != "" {
+		redirect = o.RedirectURI
+	}
+	if callback, err := url.Parse(redirect); err != nil || callback.Host == "" {
+		return nil, fmt.Errorf("%w: the redirect URI is absolute", ErrUsage)
+	} else if o.Browser && !(callback.Scheme == "http" && isLoopback(callback.Hostname())) {
+		return nil, fmt.Errorf("%w: nothing here can wait at %s: paste the final address with --callback-stdin", ErrUsage, callback.Host)
+	}
+	line, err := wire.NewLine("almoner-doctor (as " + p.name + ")")
+	if err != nil {
+		return nil, err
+	}
+	if o.Tell == nil {
+		o.Tell = func(Finding) {}
+	}
+	if o.Prompt == nil {
+		o.Prompt = func(string) {}
+	}
+	w := &walk{
+		Options: o, profile: p, typed: typed, line: line, secrets: &wire.Secrets{}, redirect: redirect,
+		report: &Report{URL: o.URL, As: p.name, Findings: []Finding{}},
+	}
+	w.secrets.Add(o.Password)
+	return w, nil
+}
+
+func (w *walk) tell(f Finding) { w.Tell(f) }
+
+// origin is scheme and host of an address, "" for none.
+func origin(u *url.URL) string {
+	if u == nil || u.Host == "" {
+		return ""
+	}
+	return strings.ToLower(u.Scheme + "://" + u.Host)
+}
+
+func isLoopback(host string) bool {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	address, err := netip.ParseAddr(host)
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || (err == nil && address.Unmap().IsLoopback())
+}
+
+// isPrivate says whether a host is written as an address that the internet cannot reach.
+func isPrivate(host string) bool {
+	address, err := netip.ParseAddr(host)
+	return isLoopback(host) || (err == nil && (address.Unmap().IsPrivate() || address.Unmap().IsLinkLocalUnicast()))
+}
+
+// send sends a request, and says in words why there was no answer.
+func (w *walk) send(ctx context.Context, r wire.Request) (*wire.Answer, error) {
+	answer, err := w.line.Send(ctx, r)
+	if err == nil {
+		return &answer, nil
+	}
+	codes := map[wire.Trouble]string{
+		wire.NoName: "no_such_name", wire.Refused: "connection_refused", wire.Unreachable: "unreachable", wire.Certificate: "bad_certificate",
+		wire.NoTLS: "no_tls", wire.Late: "too_slow", wire.Large: "too_large", wire.Broken: "broken_answer",
+	}
+	if code, ok := codes[wire.Diagnose(err)]; ok {
+		if at, ok := errors.AsType[*url.Error](err); ok {
+			err = at.Err // without the address, whose query is nobody's business
+		}
+		w.find(code, &answer, err.Error())
+	}
+	return &answer, errStop
+}
