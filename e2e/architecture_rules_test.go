@@ -30,7 +30,7 @@ func rooms() map[string][]string {
 		"github.com/alexedwards/scs":           {"authserver/internal/session"},
 		"github.com/go-webauthn/webauthn":      {"authserver/internal/webauthn"},
 		"github.com/coreos/go-oidc":            {"authserver/internal/upstream"},
-		"golang.org/x/oauth2":                  {"authserver/internal/upstream", "e2e/..."},
+		"golang.org/x/oauth2":                  {"authserver/internal/upstream", "shared/client", "e2e/..."},
 		"golang.org/x/crypto/chacha20poly1305": {"shared/seal"},
 		"golang.org/x/sync":                    {"authserver/internal/upstream", "authserver/internal/clientdoc", "resourceapi/internal/keys"},
 		"code.dny.dev/ssrf":                    {"authserver/internal/clientdoc"},

@@ -25,8 +25,14 @@ func (f publicForm) api() harness.API {
 // submit sends answers with a token of their own.
 func (f publicForm) submit(t *testing.T, answers map[string]any) harness.Answer {
 	t.Helper()
-	token := f.api().Get(t, f.path).Wants(t, 200).Object(t)["submissionToken"]
-	return f.api().JSON(t, "POST", f.path+"/submissions", map[string]any{"submissionToken": token, "answers": answers})
+	return submit(t, f.api(), f.path, answers)
+}
+
+// submit sends answers to the form at the path, with a token of their own.
+func submit(t *testing.T, api harness.API, path string, answers map[string]any) harness.Answer {
+	t.Helper()
+	token := api.Get(t, path).Wants(t, 200).Object(t)["submissionToken"]
+	return api.JSON(t, "POST", path+"/submissions", map[string]any{"submissionToken": token, "answers": answers})
 }
 
 func volunteer() map[string]any {

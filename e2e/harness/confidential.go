@@ -26,6 +26,12 @@ func (p *Product) DemoConfidential() ConfidentialApp {
 	return ConfidentialApp{ClientID: c.ClientID, Secret: c.ClientSecret, RedirectURI: c.RedirectURI, product: p}
 }
 
+// At is the application at the product.
+func (a ConfidentialApp) At(p *Product) ConfidentialApp {
+	a.product = p
+	return a
+}
+
 // Request is the query of spec 4.4 with a fresh state.
 func (a ConfidentialApp) Request() url.Values {
 	return url.Values{"client_id": {a.ClientID}, "redirect_uri": {a.RedirectURI}, "state": {rand.Text()}}

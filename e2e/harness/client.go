@@ -1,0 +1,85 @@
+package harness
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"golang.org/x/oauth2"
+
+	"github.com/almonerhq/almoner/deploy/local/demo"
+	"github.com/almonerhq/almoner/shared/client"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// Client is the Go client of a program that acts in the workspace.
+func (p *Product) Client(t testing.TB, tenant demo.Tenant, tokens oauth2.TokenSource, options ...client.Option) *client.Client {
+	t.Helper()
+	return p.clientAt(t, p.BaseURL, tenant.ID, tokens, options...)
+}
+
+func (p *Product) clientAt(t testing.TB, base, tenant string, tokens oauth2.TokenSource, options ...client.Option) *client.Client {
+	t.Helper()
+	c, err := client.New(base, tenant, tokens, append([]client.Option{client.WithHTTPClient(p.HTTPClient())}, options...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Client is the Go client with the bearer token and the tenant header that this caller sends.
+func (a API) Client(t testing.TB) *client.Client {
+	t.Helper()
+	return a.product.clientAt(t, a.base, a.header.Get("X-Tenant-Id"), Bearer(strings.TrimPrefix(a.header.Get("Authorization"), "Bearer ")))
+}
+
+// Bearer is a token that does not change, as a personal access token is one.
+func Bearer(token string) oauth2.TokenSource {
+	return oauth2.StaticTokenSource(&oauth2.Token{AccessToken: token})
+}
+
+// Application is the connector as the Go client knows it.
+func (c Connector) Application() client.Connector {
+	return client.Connector{
+		Application: c.product.application(c.ClientID, c.RedirectURI), Resource: c.Resource, Scopes: strings.Fields(c.Scope),
+	}
+}
+
+// Application is the application as the Go client knows it.
+func (a ConfidentialApp) Application() client.ConfidentialApp {
+	return client.ConfidentialApp{Application: a.product.application(a.ClientID, a.RedirectURI), Secret: credential.Secret(a.Secret)}
+}
+
+func (p *Product) application(id, redirectURI string) client.Application {
+	return client.Application{BaseURL: p.BaseURL, AppURL: p.AppURL, ClientID: id, RedirectURI: redirectURI, HTTPClient: p.HTTPClient()}
+}
+
+// HTTPClient is for programs that bring their own way to speak HTTP: what it meets is noted like what the actors meet.
+func (p *Product) HTTPClient() *http.Client {
+	return &http.Client{Timeout: patience, Transport: noting{p.client.Transport, p.secrets}}
+}
+
+// noting notes every secret in what passes by.
+type noting struct {
+	next    http.RoundTripper
+	secrets *Secrets
+}
+
+// RoundTrip sends the request, and reads the answer before whoever asked does.
+func (n noting) RoundTrip(request *http.Request) (*http.Response, error) {
+	n.secrets.NoteAll(request.Header.Get("Authorization"))
+	response, err := n.next.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(response.Body)
+	_ = response.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	n.secrets.NoteAll(string(content))
+	response.Body = io.NopCloser(bytes.NewReader(content))
+	return response, nil
+}

@@ -1,0 +1,158 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"mime"
+	"net/http"
+	"net/url"
+	"time"
+
+	"golang.org/x/oauth2"
+)
+
+// Bounds of what is read of an answer, in bytes. The longest answer is a page of 200 programmes with the longest summaries.
+const (
+	longestAnswer  = 16 << 20
+	longestRefusal = 64 << 10
+)
+
+// caller sends requests to one deployment.
+type caller struct {
+	base    string
+	tenant  string // "" for requests that are of no workspace
+	tokens  oauth2.TokenSource
+	http    *http.Client
+	agent   string
+	retries Retries
+}
+
+// A request is one call of the API.
+type request struct {
+	method string
+	path   string // below the base URL; no part of it is secret
+	query  url.Values
+	header http.Header
+	body   []byte
+	again  bool // it has one effect, however often it is sent
+}
+
+// A silence is a request that no answer came to.
+type silence struct{ error }
+
+func (s silence) Unwrap() error { return s.error }
+
+// do sends the request, again where that may help, and decodes the answer's JSON into the value, unless that is nil.
+func (c *caller) do(ctx context.Context, r request, into any) (http.Header, error) {
+	for tried := 0; ; tried++ {
+		header, err := c.once(ctx, r, into)
+		if err == nil || !r.again || tried >= c.retries.Most || ctx.Err() != nil {
+			return header, err
+		}
+		wait, helps := c.retries.wait(err, tried)
+		if deadline, bounded := ctx.Deadline(); !helps || (bounded && time.Until(deadline) < wait) {
+			return header, err
+		}
+		select {
+		case <-ctx.Done():
+			return header, errors.Join(err, ctx.Err())
+		case <-time.After(wait):
+		}
+	}
+}
+
+// wait says how long to wait after the failure, and whether trying again can help.
+func (r Retries) wait(err error, tried int) (time.Duration, bool) {
+	longest := r.LongestWait
+	if longest == 0 {
+		longest = 30 * time.Second
+	}
+	backoff := min(longest, 200*time.Millisecond<<min(tried, 10))
+	backoff = backoff/2 + rand.N(backoff/2+1) // so that callers who failed together do not come back together
+	refusal, answered := errors.AsType[*Error](err)
+	switch {
+	case answered && refusal.RetryAfter > longest:
+		return 0, false
+	case answered:
+		return max(refusal.RetryAfter, backoff), refusal.Temporary()
+	}
+	_, unanswered := errors.AsType[silence](err)
+	return backoff, unanswered
+}
+
+func (c *caller) once(ctx context.Context, r request, into any) (http.Header, error) {
+	address := c.base + r.path
+	if len(r.query) > 0 {
+		address += "?" + r.query.Encode()
+	}
+	sent, err := http.NewRequestWithContext(ctx, r.method, address, bytes.NewReader(r.body))
+	if err != nil {
+		return nil, fmt.Errorf("almoner: %s %s: the request cannot be made", r.method, r.path)
+	}
+	for name, values := range r.header {
+		sent.Header[name] = values
+	}
+	sent.Header.Set("User-Agent", c.agent)
+	sent.Header.Set("Accept", "application/json")
+	if c.tokens != nil {
+		token, err := c.tokens.Token()
+		if err != nil {
+			return nil, fmt.Errorf("almoner: no access token: %w", err)
+		}
+		token.SetAuthHeader(sent)
+	}
+	response, err := c.http.Do(sent)
+	if err != nil {
+		return nil, silence{fmt.Errorf("almoner: %s %s: no answer: %w", r.method, r.path, withoutAddress(err))}
+	}
+	defer func() { _ = response.Body.Close() }()
+	return response.Header, read(r, response, into)
+}
+
+// read reads an answer.
+func read(r request, response *http.Response, into any) error {
+	success := response.StatusCode >= 200 && response.StatusCode < 300
+	longest := int64(longestRefusal)
+	if success {
+		longest = longestAnswer
+	}
+	content, err := io.ReadAll(io.LimitReader(response.Body, longest+1))
+	if err != nil {
+		return silence{fmt.Errorf("almoner: %s %s: the answer broke off: %w", r.method, r.path, withoutAddress(err))}
+	}
+	strange := func(why string) error {
+		e := refusalOf(r, response, nil)
+		e.Message = why
+		return e
+	}
+	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	switch {
+	case int64(len(content)) > longest:
+		return strange("the answer is longer than any of Almoner's")
+	case !success:
+		return refusalOf(r, response, content)
+	case into == nil:
+		return nil
+	case kind != "application/json":
+		return strange(fmt.Sprintf("the answer is of type %.60q where JSON was expected: something else than Almoner answers at this address", kind))
+	}
+	decoder := json.NewDecoder(bytes.NewReader(content))
+	decoder.UseNumber()
+	if decoder.Decode(into) != nil {
+		return strange("the answer is not the JSON that was expected")
+	}
+	return nil
+}
+
+// withoutAddress takes the address out of the error: its query may hold what is nobody else's business.
+func withoutAddress(err error) error {
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		return failed.Err
+	}
+	return err
+}

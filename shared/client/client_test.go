@@ -1,0 +1,343 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/oauth2"
+
+	"github.com/almonerhq/almoner/shared/client"
+)
+
+const secret = "alm_pat_this-must-be-seen-nowhere"
+
+// against makes a client of a server that answers as serve says.
+func against(t *testing.T, serve http.HandlerFunc, options ...client.Option) *client.Client {
+	t.Helper()
+	server := httptest.NewServer(serve)
+	t.Cleanup(server.Close)
+	c, err := client.New(server.URL+"/", "tenant", oauth2.StaticTokenSource(&oauth2.Token{AccessToken: secret}), options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func get(t *testing.T, c *client.Client) *client.Error {
+	t.Helper()
+	_, err := c.Programmes.Get(t.Context(), "p")
+	refusal, ok := errors.AsType[*client.Error](err)
+	if !ok {
+		t.Fatalf("%v is no *Error", err)
+	}
+	if strings.Contains(err.Error(), secret) {
+		t.Errorf("a credential in %q", err)
+	}
+	return refusal
+}
+
+func TestEachShapeIsRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		status        int
+		kind, body    string
+		shape         client.Shape
+		code, message string
+		temporary     bool
+	}{
+		"nested":               {404, "application/json", `{"error":{"code":"NOT_FOUND","message":"No."}}`, client.Nested, "NOT_FOUND", "No.", false},
+		"flat":                 {400, "application/json", `{"error":"invalid_grant","error_description":"Gone."}`, client.Flat, "invalid_grant", "Gone.", false},
+		"flat without words":   {404, "application/json", `{"error":"not_found"}`, client.Flat, "not_found", "", false},
+		"gateway":              {403, "application/json", `{"message":"Forbidden"}`, client.Gateway, "", "Forbidden", false},
+		"unavailable":          {503, "application/json", `{"error":{"code":"UNAVAILABLE","message":"Soon."}}`, client.Nested, "UNAVAILABLE", "Soon.", true},
+		"flat and unavailable": {503, "application/json", `{"error":"temporarily_unavailable","error_description":"Soon."}`, client.Flat, "temporarily_unavailable", "Soon.", true},
+		"not provisioned":      {503, "application/json", `{"error":{"code":"TENANT_NOT_PROVISIONED","message":"Ask."}}`, client.Nested, "TENANT_NOT_PROVISIONED", "Ask.", false},
+		"too many":             {429, "application/json", `{"error":{"code":"RATE_LIMITED","message":"Wait."}}`, client.Nested, "RATE_LIMITED", "Wait.", true},
+		"a proxy's page":       {502, "text/html", `<html><h1>Bad Gateway</h1></html>`, client.Foreign, "", "no answer of Almoner", true},
+		"an empty body":        {500, "", ``, client.Foreign, "", "no answer of Almoner", false},
+		"a list":               {500, "application/json", `["error"]`, client.Foreign, "", "no answer of Almoner", false},
+		"error of a number":    {500, "application/json", `{"error":7}`, client.Foreign, "", "no answer of Almoner", false},
+		"error without a code": {500, "application/json", `{"error":{"message":"x"}}`, client.Foreign, "", "no answer of Almoner", false},
+		"a redirect":           {302, "text/html", ``, client.Foreign, "", "redirect", false},
+		"success in HTML":      {200, "text/html", `<html>Sign in to the hotel's network</html>`, client.Foreign, "", "something else than Almoner", false},
+		"success in no JSON":   {200, "application/json", `<html>`, client.Foreign, "", "not the JSON", false},
+		"endless refusal":      {500, "text/plain", strings.Repeat("x", 1<<20), client.Foreign, "", "longer", false},
+		"endless success":      {200, "application/json", `{"name":"` + strings.Repeat("x", 17<<20) + `"}`, client.Foreign, "", "longer", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := get(t, against(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", c.kind)
+				w.Header().Set("X-Request-Id", "id-7")
+				w.Header().Set("Location", "http://127.0.0.1:1/elsewhere")
+				w.WriteHeader(c.status)
+				_, _ = io.WriteString(w, c.body)
+			}))
+			if got.Status != c.status || got.Shape != c.shape || got.Code != c.code || !strings.Contains(got.Message, c.message) || got.Temporary() != c.temporary || got.RequestID != "id-7" {
+				t.Errorf("%+v", got)
+			}
+			if text := got.Error(); !strings.Contains(text, "GET /v1/programmes/programmes/p") || !strings.Contains(text, "id-7") || strings.Contains(text, "elsewhere") || len(text) > 800 {
+				t.Errorf("%s", text)
+			}
+		})
+	}
+}
+
+func TestFieldsAndRetryAfterAreRead(t *testing.T) {
+	for header, want := range map[string]time.Duration{
+		"7": 7 * time.Second, "": 0, "soon": 0, "-1": 0, "99999999999999999999": 0, time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat): 0,
+		time.Now().Add(time.Hour).UTC().Format(http.TimeFormat): time.Hour,
+	} {
+		got := get(t, against(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", header)
+			answer(w, 400, `{"error":{"code":"VALIDATION_ERROR","message":"No.","fields":{"name":"Required."}}}`)
+		}))
+		if (got.RetryAfter-want).Abs() > 5*time.Second || got.Fields["name"] != "Required." {
+			t.Errorf("%q: %+v", header, got)
+		}
+	}
+}
+
+// A redirect would carry the credential to wherever it leads (C5).
+func TestNoRedirectIsFollowed(t *testing.T) {
+	var strayed atomic.Int64
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { strayed.Add(1) }))
+	defer elsewhere.Close()
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		c := against(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, status) }, client.WithHTTPClient(http.DefaultClient))
+		if got := get(t, c); got.Status != status {
+			t.Errorf("%+v", got)
+		}
+		if _, err := c.Programmes.Create(t.Context(), client.NewProgramme{Name: "x"}); err == nil {
+			t.Error("a redirected write succeeds")
+		}
+	}
+	if strayed.Load() != 0 || http.DefaultClient.CheckRedirect != nil {
+		t.Errorf("%d requests went elsewhere, or the program's own client was changed", strayed.Load())
+	}
+}
+
+func TestWhatIsSentAgainAndWhatIsNot(t *testing.T) {
+	write := func(c *client.Client) error {
+		_, err := c.Programmes.Create(context.Background(), client.NewProgramme{Name: "x"})
+		return err
+	}
+	read := func(c *client.Client) error {
+		_, err := c.Programmes.Get(context.Background(), "x")
+		return err
+	}
+	register := func(c *client.Client) error {
+		_, err := c.OAuthClients.Register(context.Background(), client.Registration{Name: "x"})
+		return err
+	}
+	three := client.Retries{Most: 3, LongestWait: 2 * time.Second}
+	const unavailable = `{"error":{"code":"UNAVAILABLE","message":"Soon."}}`
+	for name, c := range map[string]struct {
+		call    func(*client.Client) error
+		retries client.Retries
+		status  int
+		after   string
+		body    string
+		want    int
+	}{
+		"read":                  {read, three, 503, "", unavailable, 4},
+		"write":                 {write, three, 429, "", unavailable, 4},
+		"as it comes":           {read, client.Retries{}, 503, "", unavailable, 1},
+		"no key, no repetition": {register, three, 503, "", unavailable, 1},
+		"not provisioned":       {read, three, 503, "", `{"error":{"code":"TENANT_NOT_PROVISIONED","message":"Ask."}}`, 1},
+		"a mistake":             {write, three, 400, "", `{"error":{"code":"VALIDATION_ERROR","message":"No."}}`, 1},
+		"too long to wait":      {read, three, 503, "3", unavailable, 1},
+		"a foreign 503":         {read, three, 503, "", `<html>`, 4},
+		"no answer":             {write, three, 0, "", "", 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var mu sync.Mutex
+			var keys []string
+			api := against(t, func(w http.ResponseWriter, r *http.Request) {
+				mu.Lock()
+				keys = append(keys, r.Header.Get("Idempotency-Key"))
+				mu.Unlock()
+				if c.status == 0 {
+					panic(http.ErrAbortHandler)
+				}
+				if c.after != "" {
+					w.Header().Set("Retry-After", c.after)
+				}
+				answer(w, c.status, c.body)
+			}, client.WithRetries(c.retries))
+			err := c.call(api)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil || len(keys) != c.want || strings.Contains(err.Error(), secret) {
+				t.Errorf("asked %d times, want %d: %v", len(keys), c.want, err)
+			}
+			if len(slices.Compact(keys)) != 1 {
+				t.Errorf("sent again under another name: %q", keys)
+			}
+		})
+	}
+	var asked atomic.Int64
+	api := against(t, func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1) == 1 {
+			w.Header().Set("Retry-After", "1")
+			answer(w, 503, unavailable)
+			return
+		}
+		answer(w, 201, `{"id":"made"}`)
+	}, client.WithRetries(three))
+	began := time.Now()
+	made, err := api.Programmes.Create(t.Context(), client.NewProgramme{Name: "x"})
+	if err != nil || made.ID != "made" || time.Since(began) < time.Second {
+		t.Errorf("%+v %v after %s", made, err, time.Since(began))
+	}
+}
+
+func TestWaitingEndsWithTheContext(t *testing.T) {
+	c := against(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "20")
+		answer(w, 503, `{"error":{"code":"UNAVAILABLE","message":"Soon."}}`)
+	}, client.WithRetries(client.Retries{Most: 5}))
+	began := time.Now()
+	cancelled, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	_, err := c.Programmes.Get(cancelled, "p")
+	if _, is := errors.AsType[*client.Error](err); !is || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	short, done := context.WithTimeout(t.Context(), 5*time.Second)
+	defer done()
+	if _, err := c.Programmes.Get(short, "p"); err == nil { // which could not be over in time, so it is not waited for
+		t.Error("no error")
+	}
+	if time.Since(began) > 2*time.Second {
+		t.Errorf("it took %s", time.Since(began))
+	}
+}
+
+func TestHeadersOfARequest(t *testing.T) {
+	var seen http.Header
+	var method, path, body string
+	c := against(t, func(w http.ResponseWriter, r *http.Request) {
+		content, _ := io.ReadAll(r.Body)
+		seen, method, path, body = r.Header, r.Method, r.URL.EscapedPath(), string(content)
+		w.Header().Set("ETag", `"2"`)
+		answer(w, 200, `{"id":"p","startsOn":null,"endsOn":"2026-05-01"}`)
+	}, client.WithUserAgent("nightly-report/2"))
+	change := client.ProgrammeChange{Name: new("n"), StartsOn: new(client.Date("")), EndsOn: new(client.Date("2026-05-01"))}
+	p, err := c.Programmes.Update(t.Context(), "a/b", change, client.IfMatch(`"1"`), client.IdempotencyKey("mine"))
+	if err != nil || p.ETag != `"2"` || p.StartsOn != "" || p.EndsOn != "2026-05-01" {
+		t.Errorf("%+v %v", p, err)
+	}
+	for name, want := range map[string]string{
+		"Authorization": "Bearer " + secret, "X-Tenant-Id": "tenant", "If-Match": `"1"`, "Idempotency-Key": "mine",
+		"User-Agent": "nightly-report/2 " + client.DefaultUserAgent, "Content-Type": "application/json", "Accept": "application/json",
+	} {
+		if seen.Get(name) != want {
+			t.Errorf("%s is %q", name, seen.Get(name))
+		}
+	}
+	if method != "PATCH" || path != "/v1/programmes/programmes/a%2Fb" || body != `{"name":"n","startsOn":null,"endsOn":"2026-05-01"}` {
+		t.Errorf("%s %s %s", method, path, body)
+	}
+	if _, err := c.OAuthClients.Get(t.Context(), "c"); err != nil || seen.Get("X-Tenant-Id") != "" || path != "/v1/account/tenants/tenant/oauth-clients/c" {
+		t.Errorf("%v: %s %v", err, path, seen)
+	}
+}
+
+func TestListsEnd(t *testing.T) {
+	pages := []string{
+		`{"data":[{"id":"1"},{"id":"2"}],"meta":{"count":2,"nextCursor":"b"}}`, `{"data":[],"meta":{"count":0,"nextCursor":"c"}}`,
+		`{"data":[{"id":"3"}],"meta":{"count":1}}`,
+	}
+	cursors := map[string]int{"": 0, "b": 1, "c": 2}
+	var asked atomic.Int64
+	c := against(t, func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if r.FormValue("q") != "a&b" || r.FormValue("limit") != "2" {
+			t.Errorf("filters are lost: %s", r.URL.RawQuery)
+		}
+		answer(w, 200, pages[cursors[r.FormValue("cursor")]])
+	})
+	all := c.Programmes.List(t.Context(), client.ProgrammeFilter{Search: "a&b", PageSize: 2})
+	for range 2 { // an iterator can be gone through again
+		var ids string
+		for p, err := range all {
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids += p.ID
+		}
+		if ids != "123" {
+			t.Errorf("%s", ids)
+		}
+	}
+	asked.Store(0)
+	for range all {
+		break
+	}
+	if asked.Load() != 1 {
+		t.Errorf("%d pages for one record", asked.Load())
+	}
+	pages[2] = `{"data":[{"id":"3"}],"meta":{"count":1,"nextCursor":"c"}}`
+	var last error
+	var n int
+	for _, err := range all {
+		last, n = err, n+1
+	}
+	if last == nil || n != 3 {
+		t.Errorf("a page that leads to itself: %d records, %v", n, last)
+	}
+	pages[1] = `{"error":`
+	n = 0
+	for p, err := range all {
+		if last, n = err, n+1; err != nil && p.ID != "" {
+			t.Errorf("%+v with %v", p, err)
+		}
+	}
+	if last == nil || n != 3 {
+		t.Errorf("after two records and an error: %d, %v", n, last)
+	}
+}
+
+func TestAClientNeedsAnAddressAWorkspaceAndTokens(t *testing.T) {
+	tokens := oauth2.StaticTokenSource(&oauth2.Token{AccessToken: secret})
+	for _, bad := range []string{"", "api.example.org", "ftp://x", "https://", "https://u:p@x", "https://x?y", "https://x#y", "http://x y"} {
+		if _, err := client.New(bad, "t", tokens); err == nil || strings.Contains(err.Error(), "u:p") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	if _, err := client.New("https://x", "", tokens); err == nil {
+		t.Error("no workspace")
+	}
+	if _, err := client.New("https://x", "t", nil); err == nil {
+		t.Error("no tokens")
+	}
+}
+
+func TestNothingPrintsASecret(t *testing.T) {
+	app := client.ConfidentialApp{Application: client.Application{BaseURL: "http://127.0.0.1:1", ClientID: "c"}, Secret: secret}
+	q := app.Ask()
+	_, err := app.Finish(t.Context(), q, map[string][]string{"state": {q.State}, "iss": {"http://127.0.0.1:1"}, "code": {secret}})
+	if err == nil {
+		t.Fatal("nobody answers there")
+	}
+	service := client.Service{BaseURL: "http://127.0.0.1:1", ClientID: "c", Secret: secret}
+	_, silent := service.Introspect(t.Context(), secret)
+	for _, text := range []string{
+		err.Error(), silent.Error(), fmt.Sprintf("%v %+v %#v", app, app, app), fmt.Sprintf("%v %+v %#v", q, q, q),
+		fmt.Sprintf("%v %+v", service, service), fmt.Sprintf("%+v", client.OAuthClient{ClientSecret: secret}),
+	} {
+		if strings.Contains(text, secret) || strings.Contains(text, q.Verifier) {
+			t.Errorf("a secret in %q", text)
+		}
+	}
+}

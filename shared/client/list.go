@@ -1,0 +1,49 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"maps"
+	"net/url"
+)
+
+type page[T any] struct {
+	Data []T `json:"data"`
+	Meta struct {
+		NextCursor string `json:"nextCursor"`
+	} `json:"meta"`
+}
+
+var errSameCursor = errors.New("almoner: a page of the list leads to itself")
+
+// list goes through all pages of a list, of which r asks for the first (C1). After an error it ends.
+func list[T any](ctx context.Context, c *caller, r request) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		query := url.Values{}
+		maps.Copy(query, r.query)
+		for {
+			var p page[T]
+			r := r
+			r.query = query
+			_, err := c.do(ctx, r, &p)
+			if err == nil && p.Meta.NextCursor != "" && p.Meta.NextCursor == query.Get("cursor") {
+				err = errSameCursor
+			}
+			if err != nil {
+				var none T
+				yield(none, err)
+				return
+			}
+			for _, one := range p.Data {
+				if !yield(one, nil) {
+					return
+				}
+			}
+			if p.Meta.NextCursor == "" {
+				return
+			}
+			query.Set("cursor", p.Meta.NextCursor)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// OAuthClients are the applications that are registered in the workspace (spec 4.2; contract, section 5).
+type OAuthClients struct{ c *caller }
+
+// A Registration is what to say of a new application. ConnectorPlatform and Resource are for connectors alone.
+type Registration struct {
+	Name                    string   `json:"name"`
+	RedirectURIs            []string `json:"redirectUris"`
+	RequiredPermissions     []string `json:"requiredPermissions"`
+	ConnectorPlatform       string   `json:"connectorPlatform,omitempty"` // claude or chatgpt
+	Resource                string   `json:"resource,omitempty"`
+	TokenEndpointAuthMethod string   `json:"tokenEndpointAuthMethod,omitempty"`
+}
+
+// An OAuthClient is a registered application.
+type OAuthClient struct {
+	Registration
+	ClientID     string            `json:"clientId"`
+	ClientSecret credential.Secret `json:"clientSecret"` // of a confidential one, when it is made or replaced, and never again
+	Kind         string            `json:"kind"`         // confidential or connector
+	TenantID     string            `json:"tenantId"`
+	CreatedAt    time.Time         `json:"createdAt"`
+}
+
+func (o OAuthClients) path() string {
+	return "/v1/account/tenants/" + url.PathEscape(o.c.tenant) + "/oauth-clients"
+}
+
+func (o OAuthClients) one(clientID string) string { return o.path() + "/" + url.PathEscape(clientID) }
+
+// reading is a read of a route that takes the workspace in its path.
+func reading(path string) request {
+	return request{method: http.MethodGet, path: path, again: true}
+}
+
+// List goes through the applications.
+func (o OAuthClients) List(ctx context.Context) iter.Seq2[OAuthClient, error] {
+	return list[OAuthClient](ctx, o.c, reading(o.path()))
+}
+
+// Get reads one.
+func (o OAuthClients) Get(ctx context.Context, clientID string) (OAuthClient, error) {
+	var out OAuthClient
+	_, err := o.c.do(ctx, reading(o.one(clientID)), &out)
+	return out, err
+}
+
+// Register makes one. The answer is the only one that holds its secret. It is never sent again by itself: each time makes
+// another application.
+func (o OAuthClients) Register(ctx context.Context, r Registration) (OAuthClient, error) {
+	return o.post(ctx, o.path(), r)
+}
+
+// Delete ends one, with every grant that it has.
+func (o OAuthClients) Delete(ctx context.Context, clientID string) error {
+	_, err := o.c.do(ctx, request{method: http.MethodDelete, path: o.one(clientID)}, nil)
+	return err
+}
+
+// ReplaceSecret makes a new secret. The old one works for 24 hours more, unless expireOld ends it at once.
+func (o OAuthClients) ReplaceSecret(ctx context.Context, clientID string, expireOld bool) (credential.Secret, error) {
+	out, err := o.post(ctx, o.one(clientID)+"/secret", map[string]bool{"expireOld": expireOld})
+	return out.ClientSecret, err
+}
+
+func (o OAuthClients) post(ctx context.Context, path string, value any) (OAuthClient, error) {
+	body, err := json.Marshal(value)
+	if err != nil {
+		return OAuthClient{}, fmt.Errorf("almoner: POST %s: what is to be sent is no JSON: %w", path, err)
+	}
+	var out OAuthClient
+	_, err = o.c.do(ctx, request{method: http.MethodPost, path: path, body: body, header: http.Header{"Content-Type": {"application/json"}}}, &out)
+	return out, err
+}

@@ -1,0 +1,117 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// Programmes is the Programmes module of the workspace.
+type Programmes struct{ c *caller }
+
+// A ProgrammeStatus is where a programme stands.
+type ProgrammeStatus string
+
+// The statuses. A programme goes from draft to active to completed to archived, or from draft to archived.
+const (
+	Draft     ProgrammeStatus = "draft"
+	Active    ProgrammeStatus = "active"
+	Completed ProgrammeStatus = "completed"
+	Archived  ProgrammeStatus = "archived"
+)
+
+// A Programme is a record of the list (contract, section 6).
+type Programme struct {
+	ID        string          `json:"id"`
+	Name      string          `json:"name"`
+	Summary   string          `json:"summary"`
+	Status    ProgrammeStatus `json:"status"`
+	StartsOn  Date            `json:"startsOn"`
+	EndsOn    Date            `json:"endsOn"`
+	CreatedAt time.Time       `json:"createdAt"`
+	UpdatedAt time.Time       `json:"updatedAt"`
+	ETag      string          `json:"-"` // of this version, for IfMatch; "" in a list
+}
+
+// A ProgrammeFilter narrows the list. The zero value lets everything through.
+type ProgrammeFilter struct {
+	Status   ProgrammeStatus
+	Search   string // a part of name or summary, in any case
+	PageSize int    // records fetched at a time, at most 200; 0: 50
+}
+
+const programmesPath = "/v1/programmes/programmes"
+
+// List goes through the programmes, newest first.
+func (p Programmes) List(ctx context.Context, f ProgrammeFilter) iter.Seq2[Programme, error] {
+	query := url.Values{}
+	for name, value := range map[string]string{"status": string(f.Status), "q": f.Search} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	if f.PageSize != 0 {
+		query.Set("limit", strconv.Itoa(f.PageSize))
+	}
+	return list[Programme](ctx, p.c, p.c.get(programmesPath, query))
+}
+
+// Get reads one.
+func (p Programmes) Get(ctx context.Context, id string) (Programme, error) {
+	return p.one(ctx, p.c.get(p.path(id), nil))
+}
+
+// NewProgramme is what to say of a new programme. Name alone is required; without a status it is a draft.
+type NewProgramme struct {
+	Name     string          `json:"name"`
+	Summary  string          `json:"summary"`
+	Status   ProgrammeStatus `json:"status,omitempty"`
+	StartsOn Date            `json:"startsOn"`
+	EndsOn   Date            `json:"endsOn"`
+}
+
+// Create makes one.
+func (p Programmes) Create(ctx context.Context, n NewProgramme, options ...WriteOption) (Programme, error) {
+	return p.send(ctx, http.MethodPost, programmesPath, n, options)
+}
+
+// A ProgrammeChange says what is to be different. Nil leaves a field as it is; a pointer to an empty Date takes the day away.
+type ProgrammeChange struct {
+	Name     *string `json:"name,omitempty"`
+	Summary  *string `json:"summary,omitempty"`
+	StartsOn *Date   `json:"startsOn,omitempty"`
+	EndsOn   *Date   `json:"endsOn,omitempty"`
+}
+
+// Update changes one. The status changes by Move alone.
+func (p Programmes) Update(ctx context.Context, id string, change ProgrammeChange, options ...WriteOption) (Programme, error) {
+	return p.send(ctx, http.MethodPatch, p.path(id), change, options)
+}
+
+// Move changes the status. One that is not allowed from the present one is refused with CodeConflict.
+func (p Programmes) Move(ctx context.Context, id string, to ProgrammeStatus, options ...WriteOption) (Programme, error) {
+	return p.send(ctx, http.MethodPost, p.path(id)+"/transitions", map[string]ProgrammeStatus{"to": to}, options)
+}
+
+func (Programmes) path(id string) string { return programmesPath + "/" + url.PathEscape(id) }
+
+func (p Programmes) send(ctx context.Context, method, path string, value any, options []WriteOption) (Programme, error) {
+	r, err := p.c.writeJSON(method, path, value, options)
+	if err != nil {
+		return Programme{}, err
+	}
+	return p.one(ctx, r)
+}
+
+func (p Programmes) one(ctx context.Context, r request) (Programme, error) {
+	var out Programme
+	header, err := p.c.do(ctx, r, &out)
+	if err != nil {
+		return Programme{}, err
+	}
+	out.ETag = header.Get("ETag")
+	return out, nil
+}

@@ -1,0 +1,50 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// A Service is an internal service, which may ask what a credential is good for (contract, section 5).
+type Service struct {
+	BaseURL    string
+	ClientID   string
+	Secret     credential.Secret
+	HTTPClient *http.Client // nil: one with a timeout of 30 seconds
+}
+
+// An Introspection is what a credential may do right now (RFC 7662). Of one that is not active nothing else is said.
+type Introspection struct {
+	Active      bool     `json:"active"`
+	Scope       string   `json:"scope"` // what was granted
+	ClientID    string   `json:"client_id"`
+	Subject     string   `json:"sub"`
+	Expires     int64    `json:"exp"` // seconds since 1970
+	IssuedAt    int64    `json:"iat"` // seconds since 1970
+	Issuer      string   `json:"iss"`
+	Audience    string   `json:"aud"`
+	TokenType   string   `json:"token_type"`
+	TenantID    string   `json:"tenant_id"`
+	Permissions []string `json:"permissions"` // what it may do in the workspace at this moment
+}
+
+// Introspect asks what an access token or a personal access token is good for. Ask again for each request: an answer is true
+// for a moment.
+func (s Service) Introspect(ctx context.Context, token string) (Introspection, error) {
+	base, err := address(s.BaseURL)
+	if err != nil {
+		return Introspection{}, err
+	}
+	r := request{
+		method: http.MethodPost, path: "/v1/account/oauth/introspect", again: true,
+		header: http.Header{"Content-Type": {formType}}, body: []byte(url.Values{"token": {token}}.Encode()),
+	}
+	credentials := http.Request{Header: r.header}
+	credentials.SetBasicAuth(url.QueryEscape(s.ClientID), url.QueryEscape(s.Secret.Reveal()))
+	var out Introspection
+	_, err = (&caller{base: base, http: faithful(s.HTTPClient), agent: DefaultUserAgent}).do(ctx, r, &out)
+	return out, err
+}

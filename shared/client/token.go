@@ -1,0 +1,108 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"time"
+
+	"golang.org/x/oauth2"
+)
+
+const (
+	tokenPath  = "/v1/account/oauth/token"
+	revokePath = "/v1/account/oauth/revoke"
+	formType   = "application/x-www-form-urlencoded"
+	jsonType   = "application/json"
+)
+
+// granted is a success of the token endpoint (contract, section 3).
+type granted struct {
+	AccessToken  string `json:"access_token"`
+	TokenType    string `json:"token_type"`
+	ExpiresIn    int64  `json:"expires_in"` // seconds
+	Scope        string `json:"scope"`
+	TenantID     string `json:"tenant_id"`
+	RefreshToken string `json:"refresh_token"`
+	GrantEndsIn  int64  `json:"authorization_expires_in"` // seconds
+}
+
+const (
+	extraScope     = "scope"
+	extraTenant    = "tenant_id"
+	extraGrantEnds = "almoner_grant_ends"
+)
+
+// Tenant is the workspace that a fresh token acts in. It is not part of a token's JSON.
+func Tenant(t *oauth2.Token) string {
+	id, _ := t.Extra(extraTenant).(string)
+	return id
+}
+
+// Scope is what was granted, permission identifiers separated by spaces, as a fresh token says. It is not part of its JSON.
+func Scope(t *oauth2.Token) string {
+	scope, _ := t.Extra(extraScope).(string)
+	return scope
+}
+
+// GrantEnds is when the grant of a fresh connector's token ends, however often it is refreshed; the zero time where the token
+// does not say. It is not part of a token's JSON.
+func GrantEnds(t *oauth2.Token) time.Time {
+	ends, _ := t.Extra(extraGrantEnds).(time.Time)
+	return ends
+}
+
+var errNoToken = errors.New("almoner: the token endpoint answered without a token")
+
+func (g granted) token(asked time.Time) (*oauth2.Token, error) {
+	if g.AccessToken == "" {
+		return nil, errNoToken
+	}
+	extra := map[string]any{extraScope: g.Scope, extraTenant: g.TenantID}
+	if g.GrantEndsIn > 0 {
+		extra[extraGrantEnds] = asked.Add(time.Duration(g.GrantEndsIn) * time.Second)
+	}
+	t := oauth2.Token{
+		AccessToken: g.AccessToken, TokenType: g.TokenType, RefreshToken: g.RefreshToken,
+		Expiry: asked.Add(time.Duration(g.ExpiresIn) * time.Second),
+	}
+	return t.WithExtra(extra), nil
+}
+
+func (a Application) exchangeForm(ctx context.Context, form url.Values) (*oauth2.Token, error) {
+	asked := time.Now()
+	var g granted
+	if err := a.post(ctx, tokenPath, formType, []byte(form.Encode()), &g); err != nil {
+		return nil, err
+	}
+	return g.token(asked)
+}
+
+func (a Application) exchangeJSON(ctx context.Context, body map[string]string) (*oauth2.Token, error) {
+	asked := time.Now()
+	var g granted
+	if err := a.postJSON(ctx, tokenPath, body, &g); err != nil {
+		return nil, err
+	}
+	return g.token(asked)
+}
+
+func (a Application) postJSON(ctx context.Context, path string, body map[string]string, into any) error {
+	content, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	return a.post(ctx, path, jsonType, content, into)
+}
+
+// post sends a request that holds its own credential, once.
+func (a Application) post(ctx context.Context, path, contentType string, body []byte, into any) error {
+	c, err := a.caller()
+	if err != nil {
+		return err
+	}
+	_, err = c.do(ctx, request{method: http.MethodPost, path: path, body: body, header: http.Header{"Content-Type": {contentType}}}, into)
+	return err
+}
