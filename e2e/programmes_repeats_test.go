@@ -46,7 +46,7 @@ func TestIdempotencyKeyGivesTheFirstAnswerAgain(t *testing.T) {
 			t.Errorf("another answer to the same key:\n%s", again)
 		}
 	}
-	if all, _ := walk(t, api, nil); len(all) != 1 {
+	if all := every(t, api); len(all) != 1 {
 		t.Errorf("%d programmes were made", len(all))
 	}
 	// Another key, another programme; a transition that could not happen twice is answered twice.
@@ -105,13 +105,13 @@ func TestIdempotencyKeyComesAfterAccessAndKeepsSuccessesAlone(t *testing.T) {
 	if other := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Another"}); other.Status != http.StatusConflict {
 		t.Errorf("the key with another body:\n%s", other)
 	}
-	if all, _ := walk(t, plain, nil); len(all) != 1 {
+	if all := every(t, plain); len(all) != 1 {
 		t.Errorf("%d programmes were made", len(all))
 	}
 	// 24 hours later the key is forgotten.
 	p.World.Exec(t, `update resource.idempotency_keys set created_at = created_at - interval '24 hours 1 second' where tenant_id = $1`, office.Tenant.ID)
 	api.JSON(t, http.MethodPost, programmes, body).Wants(t, http.StatusCreated)
-	if all, _ := walk(t, plain, nil); len(all) != 2 {
+	if all := every(t, plain); len(all) != 2 {
 		t.Errorf("%d programmes after the key was forgotten", len(all))
 	}
 }
@@ -131,7 +131,7 @@ func TestIdempotentRequestsAtOnceHaveOneEffect(t *testing.T) {
 	for range cap(answers) {
 		bodies[string((<-answers).Wants(t, http.StatusCreated).Body)] = true
 	}
-	if all, _ := walk(t, api, nil); len(all) != 1 || len(bodies) != 1 {
+	if all := every(t, api); len(all) != 1 || len(bodies) != 1 {
 		t.Errorf("%d programmes, %d different answers", len(all), len(bodies))
 	}
 }
