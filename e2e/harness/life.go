@@ -63,3 +63,11 @@ func (a Attempt) TryCode(t testing.TB, person *Person) string {
 	}
 	return page.Callback(t).Code()
 }
+
+// TrySubmit is Submit likewise.
+func (p *Person) TrySubmit(t testing.TB, form Form) (Answer, error) {
+	t.Helper()
+	header := p.Header.Clone()
+	header.Set("Content-Type", formType)
+	return p.product.try(t, p.client, http.MethodPost, form.Action, header, form.Fields.Encode())
+}

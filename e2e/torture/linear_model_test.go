@@ -43,7 +43,7 @@ func grantModel() porcupine.Model {
 		Init: func() []any { return []any{life{state: "pending"}} },
 		Step: func(state, input, output any) []any {
 			var next []any
-			for _, l := range step(state.(life), input.(call), output.(outcome)) {
+			for _, l := range livesAfter(state.(life), input.(call), output.(outcome)) {
 				next = append(next, l)
 			}
 			return next
@@ -53,8 +53,8 @@ func grantModel() porcupine.Model {
 	return model.ToModel()
 }
 
-// step returns the lives that may follow; none means that this answer could not be given.
-func step(l life, c call, o outcome) []life {
+// livesAfter returns the lives that may follow; none means that this answer could not be given.
+func livesAfter(l life, c call, o outcome) []life {
 	var next []life
 	if o.is == unknown {
 		next = append(next, l) // it did not happen

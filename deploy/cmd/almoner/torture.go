@@ -18,6 +18,7 @@ func parts() map[string]string {
 	return map[string]string{
 		"races":  "^Test(RefreshRaces|CodeRaces|RefreshAgainst|BrokenBuilds)",
 		"linear": "^TestHistories",
+		"kill":   "^TestKilled",
 	}
 }
 

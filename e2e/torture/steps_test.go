@@ -1,0 +1,151 @@
+package torture
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// A step is a place in the grant store where a process may die: between what Redis decided and what Postgres knows of it.
+type step string
+
+const (
+	afterInsert            step = "after the grant's insert"
+	beforeRedirect         step = "after the code was issued"
+	afterExchange          step = "after the exchange in Redis"
+	afterActivation        step = "after the exchange in Postgres"
+	afterRotation          step = "after the rotation in Redis"
+	afterAdvance           step = "after the rotation in Postgres"
+	afterReplay            step = "after a replay in Redis"
+	afterRevocation        step = "after the revocation in Postgres"
+	stepsVariable               = "ALMONER_TORTURE_STEPS"
+	deathDefinition             = "\n\nfunc dieAt(step string) {\n\tif os.Remove(filepath.Join(os.Getenv(\"" + stepsVariable + "\"), step)) == nil {\n\t\t_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)\n\t\tselect {}\n\t}\n}\n"
+	checkedExchange             = "	if err := k.answerExchange(ctx, *g, word); err != nil {\n\t\treturn Issued{}, err\n\t}\n"
+	checkedRotation             = "	if err := k.answerRotation(ctx, *g, word); err != nil {\n\t\treturn Issued{}, err\n\t}\n"
+	openedAsPending             = "	if opened.State != Pending {\n\t\treturn \"\", ErrTaken\n\t}\n"
+	rotationIsAnswered          = "	return Issued{Grant: *g, Now: facts.Now, Refresh: secret}, nil\n"
+	ledgerHasRevoked            = "	k.Forget(ctx, id, ends, reason)\n\treturn nil\n"
+	definitionsOfTheKeeper      = "// A Keeper keeps grants in both stores"
+)
+
+// deaths puts a point of death behind each step: who finds a file of its name dies at once.
+func deaths() []harness.Fault {
+	die := func(s step) string { return "\tdieAt(\"" + string(s) + "\")\n" }
+	behind := func(text string, s step) harness.Fault {
+		return harness.Fault{File: keeperFile, Old: text, New: text + die(s)}
+	}
+	before := func(text string, s step) harness.Fault {
+		return harness.Fault{File: keeperFile, Old: text, New: die(s) + text}
+	}
+	return []harness.Fault{
+		{File: keeperFile, Old: "import (\n", New: "import (\n\t\"os\"\n\t\"path/filepath\"\n\t\"syscall\"\n"},
+		{File: keeperFile, Old: definitionsOfTheKeeper, New: deathDefinition + definitionsOfTheKeeper},
+		behind(openedAsPending, afterInsert), before("	return secret, nil\n", beforeRedirect), behind(checkedExchange, afterExchange),
+		before("	return issued, nil\n", afterActivation), behind(checkedRotation, afterRotation), before(rotationIsAnswered, afterAdvance),
+		behind("	case Replay:\n", afterReplay), before(ledgerHasRevoked, afterRevocation),
+	}
+}
+
+// A stage is a product whose authserver dies where it is told to.
+type stage struct {
+	*harness.Product
+	running   *stack.Stack
+	steps     string
+	office    harness.Office
+	head      *harness.Person
+	connector harness.Connector
+}
+
+func TestKilledAtNamedSteps(t *testing.T) {
+	times := rounds(1, 25)
+	note(t, "authserver killed %d times at each of 8 steps", times)
+	steps := t.TempDir()
+	running := harness.Private(t, harness.Options{Binaries: harness.Broken(t, deaths()...), Settings: map[string]string{stepsVariable: steps}})
+	p := harness.Enter(t, running, &met)
+	office := p.Office(t)
+	s := stage{p, running, steps, office, p.Person(t, office.Head), office.Connector(t, harness.ReadProgrammes)}
+	for range times {
+		t.Run("approval", s.diesApproving)
+		t.Run("exchange", s.diesExchanging)
+		t.Run("refresh", s.diesRefreshing)
+		t.Run("replay", s.diesAtAReplay)
+		t.Run("revocation", s.diesRevoking)
+	}
+}
+
+// dies makes a request during which authserver dies at the step, and starts it again.
+func (s stage) dies(t *testing.T, at step, send func() (harness.Answer, error)) {
+	t.Helper()
+	file := filepath.Join(s.steps, string(at))
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := send()
+	if err == nil && answer.Status < http.StatusInternalServerError {
+		t.Fatalf("%s: an answer of somebody who died:\n%s", at, answer)
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Fatalf("nobody died %s", at)
+	}
+	if err := s.running.Authservers[0].Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// F1, F2: the user tries again, on the page that is still open.
+func (s stage) diesApproving(t *testing.T) {
+	for _, at := range []step{afterInsert, beforeRedirect} {
+		attempt := s.connector.Begin()
+		page := s.head.Consent(t, attempt.Query)
+		s.dies(t, at, func() (harness.Answer, error) { return s.head.TrySubmit(t, page.DecisionForm(t, "approve")) })
+		tokens := attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t)
+		s.connector.WantsAlive(t, tokens)
+	}
+}
+
+// F3, F4: nobody has a token of that code, and nobody ever gets one.
+func (s stage) diesExchanging(t *testing.T) {
+	for _, at := range []step{afterExchange, afterActivation} {
+		attempt := s.connector.Begin()
+		form := attempt.CodeForm(attempt.Code(t, s.head))
+		s.dies(t, at, func() (harness.Answer, error) { return attempt.TryPost(t, form) })
+		attempt.Post(t, form).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+		attempt.Post(t, form).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	}
+}
+
+// F5, F6: the client that lost the answer presents a superseded token, and consents again.
+func (s stage) diesRefreshing(t *testing.T) {
+	for _, at := range []step{afterRotation, afterAdvance} {
+		tokens := s.connector.Connect(t, s.head)
+		s.dies(t, at, func() (harness.Answer, error) {
+			return s.connector.TryPost(t, s.connector.RefreshForm(tokens.RefreshToken))
+		})
+		s.connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+		s.connector.WantsDead(t, tokens)
+		s.connector.WantsAlive(t, s.connector.Connect(t, s.head))
+	}
+}
+
+// F7: a replay that Redis alone knows of becomes true with the next presentation.
+func (s stage) diesAtAReplay(t *testing.T) {
+	tokens := s.connector.Connect(t, s.head)
+	refresh := func() (harness.Answer, error) {
+		return s.connector.TryPost(t, s.connector.RefreshForm(tokens.RefreshToken))
+	}
+	s.dies(t, afterRotation, refresh)
+	s.dies(t, afterReplay, refresh)
+	s.connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	s.connector.WantsDead(t, tokens)
+}
+
+// F8: what Postgres has committed is dead at once, whatever Redis was told.
+func (s stage) diesRevoking(t *testing.T) {
+	tokens := s.connector.Connect(t, s.head)
+	s.dies(t, afterRevocation, func() (harness.Answer, error) { return s.connector.TryRevoke(t, tokens.RefreshToken) })
+	s.connector.WantsDead(t, tokens)
+}
