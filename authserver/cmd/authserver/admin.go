@@ -36,8 +36,9 @@ type adminCommands struct {
 		List       clientsList       `cmd:"" help:"List the clients."`
 		Delete     clientsDelete     `cmd:"" help:"Delete a client and revoke its grants."`
 	} `cmd:"" help:"OAuth clients."`
-	Keys   keyCommands   `cmd:"" help:"Keys that sign access tokens."`
-	Grants grantCommands `cmd:"" help:"Grants: what users consented to."`
+	ConnectorPolicy policyCommands `cmd:"" help:"What connectors may be given in a workspace, at most."`
+	Keys            keyCommands    `cmd:"" help:"Keys that sign access tokens."`
+	Grants          grantCommands  `cmd:"" help:"Grants: what users consented to."`
 }
 
 // carryOut runs one command at the desk, and prints what it says.

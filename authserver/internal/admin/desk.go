@@ -43,6 +43,7 @@ type Store interface {
 	Members
 	Clients
 	Grants
+	Policies
 }
 
 // Deps are what a Desk works with.

@@ -9,6 +9,7 @@
 //	members.go     who works where, and what they may do there
 //	clients.go     services, and the end of any client
 //	grants.go      who is connected, and the end of that
+//	policies.go    what connectors may be given in a workspace, at most
 //	keys.go        signing keys (package keyring)
 //	result.go      what a command says
 //

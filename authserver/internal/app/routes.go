@@ -104,7 +104,7 @@ func (h handlers) pageRoutes(router *mux.Router) {
 	s := b.settings
 	for path, handler := range map[string]http.Handler{
 		"/": http.HandlerFunc(s.Home), "/settings": http.HandlerFunc(s.Home), "/settings/user": s.User(), "/settings/developers": s.Developers(), "/settings/apps": s.Apps(),
-		"/settings/security": s.Security(), "/settings/audit": s.Audit(), "/settings/audit.jsonl": s.Export(),
+		"/settings/security": s.Security(), "/settings/audit": s.Audit(), "/settings/audit.jsonl": s.Export(), "/settings/connectors": s.Connectors(),
 	} {
 		route(path, methods{"GET": page(handler)})
 	}
@@ -114,6 +114,7 @@ func (h handlers) pageRoutes(router *mux.Router) {
 		"/settings/developers/apps/secret": s.ReplaceSecret(), "/settings/developers/apps/delete": s.DeleteApp(),
 		"/settings/apps/disconnect": s.Disconnect(), "/settings/security/sign-out": s.SignOut(),
 		"/settings/security/sign-out-others": s.SignOutOthers(), "/settings/security/tokens/revoke": s.RevokeAnyToken(),
+		"/settings/connectors/policy": s.SetConnectorPolicy(),
 	} {
 		route(path, methods{"POST": page(handler)})
 	}

@@ -167,6 +167,8 @@ func mountSettings(mux *http.ServeMux, h *settings.Handler) {
 		"POST /settings/security/tokens/revoke":    h.RevokeAnyToken(),
 		"GET /settings/audit":                      h.Audit(),
 		"GET /settings/audit.jsonl":                h.Export(),
+		"GET /settings/connectors":                 h.Connectors(),
+		"POST /settings/connectors/policy":         h.SetConnectorPolicy(),
 	} {
 		mux.Handle(pattern, handler)
 	}

@@ -13,8 +13,9 @@ type Connection struct {
 	Application string
 	Workspace   string
 	Member      bool
-	Held        perm.Set // what the user holds there
-	LLM         bool     // the workspace's LLM integration
+	Held        perm.Set   // what the user holds there
+	LLM         bool       // the workspace's LLM integration
+	NarrowedAt  *time.Time // when the workspace's connector policy last took something from it
 }
 
 // A Pause is why a connection that lives can do nothing at this moment. It ends nothing: when the cause is gone, so is the pause.

@@ -32,6 +32,7 @@ const (
 	ByAdmin        Reason = "revoked_by_administrator"
 	MembershipOver Reason = "membership_ended"
 	ClientDeleted  Reason = "client_deleted"
+	ByPolicy       Reason = "connector_policy"
 )
 
 // A Grant is what one consent gave to one client.

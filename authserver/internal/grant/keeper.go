@@ -37,6 +37,9 @@ const decisionTime = 5 * time.Second
 // ErrTaken says that a consent cannot be given again: its code was redeemed, or the grant has ended.
 var ErrTaken = errors.New("this consent was used already")
 
+// ErrPolicy says that the workspace's connector policy allows nothing of what was approved.
+var ErrPolicy = errors.New("the workspace's connector policy does not allow this")
+
 // Facts reads what is known of a client and a grant; a zero grant id reads the client alone.
 func (k *Keeper) Facts(ctx context.Context, clientID, grantID uuid.UUID) (Facts, error) {
 	return k.ledger.Facts(ctx, clientID, grantID)
@@ -48,7 +51,7 @@ func (k *Keeper) ReadToken(kind TokenKind, text credential.Secret) (Token, error
 }
 
 // Open makes the grant of a consent pending and returns its code. A second call with the same id replaces a code that is
-// still unused; after its redemption, ErrTaken.
+// still unused; after its redemption, ErrTaken. Where the policy of the workspace became narrower meanwhile, so is the grant, or ErrPolicy.
 func (k *Keeper) Open(ctx context.Context, g Grant, terms CodeTerms) (credential.Secret, error) {
 	secret, code := k.mint.New(Code, g.ID, 0)
 	g.State, g.CodeBinding = Pending, Binding(code.Hash, terms.RedirectURI, terms.Challenge)

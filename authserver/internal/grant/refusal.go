@@ -36,6 +36,7 @@ var reasonWords = map[Reason]string{
 	ByAdmin:        "An administrator revoked this grant",
 	MembershipOver: "The user's membership of the workspace has ended",
 	ClientDeleted:  "The application was deleted",
+	ByPolicy:       "The workspace's connector policy ended this connection",
 }
 
 // Words says in plain words why a grant ended, and when.

@@ -42,7 +42,8 @@ type Ledger interface {
 	// Facts reads, in one statement, the client, the grant and the standing of its user. A zero grant id reads the
 	// client alone. What does not exist is nil.
 	Facts(ctx context.Context, clientID, grantID uuid.UUID) (Facts, error)
-	// Open inserts a pending grant, or gives the pending one of the same id a new code and what was approved with it.
+	// Open inserts a pending grant, or gives the pending one of the same id a new code and what was approved with it, as far as
+	// the policy of the workspace allows it at that moment; or returns ErrPolicy.
 	Open(ctx context.Context, g Grant) (Opened, error)
 	// Activate moves a pending grant to generation 1. It is idempotent: the same attempt passes again.
 	Activate(ctx context.Context, id uuid.UUID, attempt Attempt) (Fence, error)

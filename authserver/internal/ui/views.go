@@ -45,6 +45,7 @@ type Consent struct {
 	Organisation string
 	Granted      perm.Set // what it will be able to do
 	LeftOut      perm.Set // asked for, and not held by the user
+	Withheld     perm.Set // held by the user, and not allowed by the workspace's connector policy
 	Presets      bool     // the user may give the reading part alone
 	Days         int      // how long access lasts
 	Until        time.Time

@@ -125,10 +125,11 @@ type Connection struct {
 	Since                  time.Time
 	LastUsed               *time.Time
 	Ends                   time.Time
-	Ended                  string   // how it ended, "" while it lives
-	Paused                 string   // why it can do nothing at this moment, ""
-	Without                perm.Set // permissions without effect at this moment, unless it is paused
-	Alarming               bool     // it was ended because somebody presented what had been used already
+	Narrowed               *time.Time // when the workspace's connector policy last took something from it
+	Ended                  string     // how it ended, "" while it lives
+	Paused                 string     // why it can do nothing at this moment, ""
+	Without                perm.Set   // permissions without effect at this moment, unless it is paused
+	Alarming               bool       // it was ended because somebody presented what had been used already
 }
 
 // Security is Settings → Security.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/policy"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -15,6 +16,7 @@ type Tenant struct {
 	Name           string
 	Organisation   string
 	LLMIntegration bool // may connectors act here at all (spec 4.4)
+	Connectors     policy.Policy
 }
 
 // A User is a person. What the person may do is said by memberships alone.

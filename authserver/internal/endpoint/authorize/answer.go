@@ -102,12 +102,21 @@ func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor sessio
 		h.Pages.Fault(w, r, cannotGive(err, visitor, c, place.Tenant, ""))
 		return
 	}
+	granted, _, err = consent.Limit(c, granted, place.Tenant)
+	if err != nil {
+		h.Pages.Fault(w, r, notAllowed(err, visitor, c, place, ""))
+		return
+	}
 	code, err := h.Grants.Open(r.Context(), grant.Grant{
 		ID: ticket.GrantID, Kind: c.Kind, ClientID: c.ID, UserID: visitor.User.ID, TenantID: ticket.TenantID,
-		Permissions: granted, Resource: ticket.Resource, Ends: h.Now().Add(c.Kind.Traits().GrantLife),
+		Permissions: granted, Resource: ticket.Resource, Ends: h.Now().Add(consent.Life(c, place.Tenant)),
 	}, grant.CodeTerms{
 		ClientID: c.ID, RedirectURI: ticket.RedirectURI, Resource: ticket.Resource, Challenge: ticket.Challenge,
 	})
+	if errors.Is(err, grant.ErrPolicy) { // it became narrower a moment ago
+		h.Pages.Fault(w, r, notAllowed(err, visitor, c, place, ""))
+		return
+	}
 	if errors.Is(err, grant.ErrTaken) {
 		h.Pages.Fault(w, r, usedAlready())
 		return

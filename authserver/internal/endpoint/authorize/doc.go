@@ -9,8 +9,9 @@
 //	2 who is at the browser?                       session            the sign-in page
 //	3 is the rest of the request right?            engine.Ask         redirected to the callback
 //	4 a member? LLM integration? permissions?      consent.Weigh      a page, 403
+//	  does the workspace's policy allow it?        consent.Limit      a page, 403
 //	5 the consent page, with a ticket that says what is on it and whose session it is
 //
 // Answer believes the ticket alone, and asks again what may have changed meanwhile: the client, the membership, the LLM
-// integration, the permissions. It never gives more than was on the page.
+// integration, the permissions, the policy. It never gives more than was on the page.
 package authorize

@@ -67,6 +67,11 @@ func (h *Handler) offer(w http.ResponseWriter, r *http.Request, visitor session.
 		h.Pages.Fault(w, r, cannotGive(err, visitor, ask.Client, place.Tenant, again))
 		return
 	}
+	granted, withheld, err := consent.Limit(ask.Client, granted, place.Tenant)
+	if err != nil {
+		h.Pages.Fault(w, r, notAllowed(err, visitor, ask.Client, place, again))
+		return
+	}
 	ticket, err := h.Tickets.Seal(consent.Ticket{
 		GrantID: identity.New(), SignInID: visitor.SignInID, UserID: visitor.User.ID, ClientID: ask.Client.ID,
 		TenantID: place.Tenant.ID, RedirectURI: ask.RedirectURI, State: []byte(ask.State), Permissions: granted,
@@ -81,13 +86,13 @@ func (h *Handler) offer(w http.ResponseWriter, r *http.Request, visitor session.
 		Title: ask.Client.Name + " asks for access", Person: person(visitor),
 		FormTargets: []string{consent.Callback{URI: ask.RedirectURI}.FormTarget()},
 	}
-	view.Ticket, view.SwitchTo = ticket, again
+	view.Ticket, view.SwitchTo, view.Withheld = ticket, again, withheld
 	h.Pages.Show(w, r, http.StatusOK, view)
 }
 
 func (h *Handler) consentView(ask consent.Ask, place workspace.Membership, granted, leftOut perm.Set) *ui.Consent {
 	callback := consent.Callback{URI: ask.RedirectURI}
-	life := ask.Client.Kind.Traits().GrantLife
+	life := consent.Life(ask.Client, place.Tenant)
 	return &ui.Consent{
 		Application: ask.Client.Name, Workspace: place.Tenant.Name, Organisation: place.Tenant.Organisation,
 		Granted: granted, LeftOut: leftOut, Presets: consent.ReadOnly(ask.Client.Kind, granted) != nil,

@@ -68,7 +68,7 @@ func (d Deps) judgeAccess(ctx context.Context, text string) (answer, error) {
 	}
 	out := d.describe(s)
 	out.ClientID, out.ID, out.Audience = claims.ClientID, claims.ID, claims.Audience
-	out.Expires, out.IssuedAt = claims.Expires.Unix(), claims.IssuedAt.Unix()
+	out.Expires, out.IssuedAt = min(claims.Expires.Unix(), s.EndsAt.Unix()), claims.IssuedAt.Unix() // the grant's end may have come closer
 	return out, nil
 }
 

@@ -16,14 +16,15 @@ const (
 	developers = "/settings/developers"
 	tokens     = developers + "/tokens"
 	apps       = developers + "/apps"
+	connectors = "/settings/connectors"
 )
 
 var (
-	pages = []string{"/settings/user", developers, "/settings/apps", "/settings/security", "/settings/audit", "/settings/audit.jsonl"}
+	pages = []string{"/settings/user", developers, "/settings/apps", "/settings/security", "/settings/audit", "/settings/audit.jsonl", connectors}
 	posts = []string{
 		tokens, tokens + "/replace", tokens + "/revoke", apps, apps + "/secret", apps + "/delete",
 		"/settings/apps/disconnect", "/settings/security/sign-out", "/settings/security/sign-out-others",
-		"/settings/security/tokens/revoke",
+		"/settings/security/tokens/revoke", connectors + "/policy",
 	}
 )
 
@@ -76,7 +77,7 @@ func TestDevelopersAndAuditNeedApiAccessInThatWorkspace(t *testing.T) {
 	elsewhere := site.World.Tenant("Hillside Youth Club")
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	site.World.Join(elsewhere, mixed.ID, perm.AccountAPIAccess)
-	for _, path := range []string{developers, "/settings/audit", "/settings/audit.jsonl"} {
+	for _, path := range []string{developers, "/settings/audit", "/settings/audit.jsonl", connectors} {
 		for name, c := range map[string]struct {
 			who    browsertest.Person
 			tenant string

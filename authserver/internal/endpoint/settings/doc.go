@@ -9,6 +9,8 @@
 //	POST /settings/developers/apps              RegisterApp
 //	POST /settings/developers/apps/secret       ReplaceSecret
 //	POST /settings/developers/apps/delete       DeleteApp
+//	GET  /settings/connectors?tenant=           Connectors  the policy of one workspace for connectors
+//	POST /settings/connectors/policy            SetConnectorPolicy
 //	GET  /settings/apps                         Apps        every grant of the user
 //	POST /settings/apps/disconnect              Disconnect
 //	GET  /settings/security                     Security    sign-ins, tokens of every workspace, recent events
@@ -20,6 +22,6 @@
 //
 // Every form carries a key that was sealed for the sign-in that saw it (visit.go): a form of another session is 403. What makes a
 // credential wants a new proof of who is there, where there was none within the last 10 minutes: the password, in the form itself; from
-// whoever has none, at /login/again. Developers and Audit need
+// whoever has none, at /login/again. Developers, Connectors and Audit need
 // account:api:access in the workspace (contract, section 7).
 package settings

@@ -74,6 +74,7 @@ type Store interface {
 	Tokens
 	Clients
 	Connections
+	ConnectorPolicies
 	SignIns
 	Log
 	session.Users

@@ -57,6 +57,10 @@ func what(e audit.Entry) string {
 	case "grant.refused":
 		description, _ := e.Detail["description"].(string)
 		return "Refused " + application + forPerson(e) + " a token. " + description
+	case "grant.narrowed":
+		return grantNarrowed(e, application)
+	case "connector_policy.changed":
+		return policyChanged(e)
 	case "token.created":
 		return "Made the personal access token " + name
 	case "token.revoked":

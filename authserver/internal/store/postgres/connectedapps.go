@@ -16,7 +16,7 @@ func (s *Store) ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Co
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	rows, err := s.pool.Query(ctx, `
-select c.name, t.name, m.user_id is not null, coalesce(m.permissions, '{}'), coalesce(f.enabled, false), `+grantColumns+`
+select c.name, t.name, g.narrowed_at, m.user_id is not null, coalesce(m.permissions, '{}'), coalesce(f.enabled, false), `+grantColumns+`
 from account.grants g
 join account.oauth_clients c on c.id = g.client_id
 join account.tenants t on t.id = g.tenant_id
@@ -31,7 +31,7 @@ order by g.created_at desc, g.id desc limit 500`, user)
 		var connection consent.Connection
 		var r grantRow
 		var held []string
-		err := row.Scan(append([]any{&connection.Application, &connection.Workspace, &connection.Member, &held, &connection.LLM}, r.targets()...)...)
+		err := row.Scan(append([]any{&connection.Application, &connection.Workspace, &connection.NarrowedAt, &connection.Member, &held, &connection.LLM}, r.targets()...)...)
 		if err == nil {
 			connection.Held = perm.FromStrings(held)
 			connection.Grant = *r.grant()

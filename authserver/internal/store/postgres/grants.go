@@ -84,11 +84,7 @@ func (r *grantRow) grant() *grant.Grant {
 	return g
 }
 
-// Open inserts a pending grant with its audit event, or binds the pending one of the same id to a new code.
-func (s *Store) Open(ctx context.Context, g grant.Grant) (grant.Opened, error) {
-	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, `
+const openSQL = `
 with opened as (
   insert into account.grants as g (id, kind, client_id, user_id, tenant_id, permissions, resource, state, code_binding, ends_at)
   values (@id, @kind, @client, @user, @tenant, @permissions, @resource, 'pending', @binding, @ends)
@@ -104,20 +100,29 @@ with opened as (
 )
 select state, approvals from opened
 union all
-select state, approvals from account.grants where id = @id and not exists (select from opened)`,
-		pgx.NamedArgs{
+select state, approvals from account.grants where id = @id and not exists (select from opened)`
+
+// Open inserts a pending grant with its audit event, or binds the pending one of the same id to a new code. A connector's is what
+// the workspace's policy allows at that moment, or grant.ErrPolicy.
+func (s *Store) Open(ctx context.Context, approved grant.Grant) (grant.Opened, error) {
+	var opened grant.Opened
+	err := s.atomically(ctx, "open grant", func(tx pgx.Tx) error {
+		g, err := underPolicy(ctx, tx, approved)
+		if err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, openSQL, pgx.NamedArgs{
 			"id": g.ID, "kind": g.Kind, "client": g.ClientID, "user": g.UserID, "tenant": g.TenantID,
 			"permissions": g.Permissions.Strings(), "resource": g.Resource, "binding": g.CodeBinding, "ends": g.Ends,
 			"request": web.RequestID(ctx),
 		})
-	if err != nil {
-		return grant.Opened{}, unavailable("open grant", err)
-	}
-	opened, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[grant.Opened])
-	if err != nil {
-		return grant.Opened{}, unavailable("open grant", err)
-	}
-	return opened, nil
+		if err != nil {
+			return err
+		}
+		opened, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[grant.Opened])
+		return err
+	})
+	return opened, err
 }
 
 // Activate moves a pending grant to generation 1. It commits durably: the use of a code must outlive a crash (G1).

@@ -11,12 +11,13 @@ import (
 )
 
 const membershipsSQL = `
-select t.id, t.name, o.name, coalesce(f.enabled, false), m.permissions
+select t.id, t.name, o.name, coalesce(f.enabled, false), m.permissions, ` + policyColumns + `
 from account.memberships m
 join account.users u on u.id = m.user_id and u.disabled_at is null
 join account.tenants t on t.id = m.tenant_id
 join account.organisations o on o.id = t.organisation_id
 left join account.tenant_features f on f.tenant_id = t.id and f.feature = 'llm_integration'
+left join account.connector_policies p on p.tenant_id = t.id
 where m.user_id = $1 and ($2::uuid is null or m.tenant_id = $2)
 order by o.name, t.name, t.id`
 
@@ -44,8 +45,9 @@ func (s *Store) memberships(ctx context.Context, user uuid.UUID, tenant *uuid.UU
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (workspace.Membership, error) {
 		var m workspace.Membership
 		var held []string
-		err := row.Scan(&m.Tenant.ID, &m.Tenant.Name, &m.Tenant.Organisation, &m.Tenant.LLMIntegration, &held)
-		m.Permissions = perm.FromStrings(held)
+		var limit policyRow
+		err := row.Scan(append([]any{&m.Tenant.ID, &m.Tenant.Name, &m.Tenant.Organisation, &m.Tenant.LLMIntegration, &held}, limit.targets()...)...)
+		m.Permissions, m.Tenant.Connectors = perm.FromStrings(held), limit.policy()
 		return m, err
 	})
 	return found, unavailable("read memberships", err)

@@ -28,7 +28,7 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 			break
 		}
 	}
-	for _, own := range []error{ErrNoClient, ErrNoGrant} {
+	for _, own := range []error{ErrNoClient, ErrNoGrant, grant.ErrPolicy} {
 		if errors.Is(err, own) {
 			return own
 		}

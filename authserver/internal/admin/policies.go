@@ -1,0 +1,139 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/policy"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// Policies keeps what connectors may be given in a workspace.
+type Policies interface {
+	ConnectorPolicy(ctx context.Context, tenant uuid.UUID) (policy.Policy, error)
+	// ConnectorPolicyEffect counts the connections that a policy would touch now.
+	ConnectorPolicyEffect(ctx context.Context, tenant uuid.UUID, p policy.Policy) (policy.Effect, error)
+	SetConnectorPolicy(ctx context.Context, tenant uuid.UUID, p policy.Policy, event audit.Event) (policy.Change, error)
+}
+
+// A ConnectorPolicy is the policy of one workspace.
+type ConnectorPolicy struct {
+	TenantID    uuid.UUID         `json:"tenantId"`
+	Platforms   []policy.Platform `json:"platforms"`
+	Permissions []string          `json:"permissions"`
+	Days        int               `json:"days"`
+}
+
+func policyResult(tenant uuid.UUID, p policy.Policy) ConnectorPolicy {
+	return ConnectorPolicy{tenant, append([]policy.Platform{}, p.Platforms...), p.Permissions.Strings(), p.Days}
+}
+
+// Text writes it for a person.
+func (c ConnectorPolicy) Text(out io.Writer) error {
+	if _, err := fmt.Fprintf(out, "platforms    %s\npermissions  %s\ndays         %d\n", list(platformNames(c.Platforms)), list(c.Permissions), c.Days); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
+}
+
+// ConnectorPolicy shows the policy of a workspace.
+func (d *Desk) ConnectorPolicy(ctx context.Context, tenant string) (Result, error) {
+	id, err := parseID("tenant", tenant)
+	if err != nil {
+		return nil, err
+	}
+	found, err := d.Store.ConnectorPolicy(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return policyResult(id, found), nil
+}
+
+// A PolicyChange says what is to be different; what is nil or empty stays as it is. The one word all stands for everything, and for
+// platforms the one word none for nothing.
+type PolicyChange struct {
+	Platforms, Permissions []string
+	Days                   *int
+}
+
+func (c PolicyChange) of(before policy.Policy) (policy.Policy, error) {
+	wish := policy.Request{Platforms: c.Platforms, Permissions: c.Permissions, Days: before.Days}
+	switch {
+	case len(c.Platforms) == 0:
+		wish.Platforms = platformNames(before.Platforms)
+	case slices.Equal(c.Platforms, []string{"all"}):
+		wish.Platforms = platformNames(policy.Platforms())
+	case slices.Equal(c.Platforms, []string{"none"}):
+		wish.Platforms = nil
+	}
+	switch {
+	case len(c.Permissions) == 0:
+		wish.Permissions = before.Permissions.Strings()
+	case slices.Equal(c.Permissions, []string{"all"}):
+		wish.Permissions = perm.ForConnectors().Strings()
+	}
+	if c.Days != nil {
+		wish.Days = *c.Days
+	}
+	out, err := wish.Accept()
+	if refused, ok := errors.AsType[*policy.Refusal](err); ok {
+		return policy.Policy{}, refuse(refused.Field + ": " + refused.Message)
+	}
+	return out, err
+}
+
+func platformNames(platforms []policy.Platform) []string {
+	out := make([]string, len(platforms))
+	for i, p := range platforms {
+		out[i] = string(p)
+	}
+	return out
+}
+
+// SetConnectorPolicy changes the policy of a workspace and narrows the connections that exist, or, on a dry run, says what it would do.
+func (d *Desk) SetConnectorPolicy(ctx context.Context, tenant string, change PolicyChange, dryRun bool) (Result, error) {
+	id, err := parseID("tenant", tenant)
+	if err != nil {
+		return nil, err
+	}
+	if len(change.Platforms) == 0 && len(change.Permissions) == 0 && change.Days == nil {
+		return nil, refuse("say what is to change: --platforms, --permissions or --days")
+	}
+	before, err := d.Store.ConnectorPolicy(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	after, err := change.of(before)
+	if err != nil {
+		return nil, err
+	}
+	if dryRun {
+		effect, err := d.Store.ConnectorPolicyEffect(ctx, id, after)
+		return policyOutcome("Nothing was changed. It would be so: ", id, after, effect, false), err
+	}
+	noted := event("connector_policy.changed", "tenant", id)
+	noted.TenantID = &id
+	done, err := d.Store.SetConnectorPolicy(ctx, id, after, noted)
+	if err != nil {
+		return nil, err
+	}
+	d.Forget(ctx, done.Ended)
+	return policyOutcome("The policy is set: ", id, after, done.Effect, true), nil
+}
+
+func policyOutcome(begin string, tenant uuid.UUID, p policy.Policy, e policy.Effect, changed bool) Outcome {
+	now := policyResult(tenant, p)
+	sentence := fmt.Sprintf("%splatforms %s; permissions %s; %s. Connections: %d ended, %d with fewer permissions, %d ending sooner.", begin,
+		list(platformNames(now.Platforms)), strings.Join(now.Permissions, ", "), plural(p.Days, "day", "days"), e.End, e.Lose, e.Sooner)
+	return Outcome{sentence, map[string]any{
+		"tenantId": tenant, "platforms": now.Platforms, "permissions": now.Permissions, "days": now.Days, "changed": changed,
+		"ended": e.End, "lostPermissions": e.Lose, "endSooner": e.Sooner,
+	}}
+}

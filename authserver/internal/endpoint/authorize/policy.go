@@ -1,0 +1,42 @@
+package authorize
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/consent"
+	"github.com/almonerhq/almoner/authserver/internal/policy"
+	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/authserver/internal/workspace"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// notAllowed says what the workspace's connector policy refuses, and who can change it: err is one of consent.Limit or grant.ErrPolicy.
+func notAllowed(err error, visitor session.Visitor, c client.Client, place workspace.Membership, again string) *ui.Message {
+	in := place.Tenant
+	m := &ui.Message{
+		Frame: ui.Frame{Person: person(visitor)}, Status: http.StatusForbidden, Switch: again,
+		Heading: "The connector policy of " + in.Name + " does not allow this",
+		Text:    c.Name + " asks for permissions that " + in.Name + " gives to no connector. Nothing was approved.",
+		Next: "Whoever may manage API access in " + in.Name + " can change the policy under Settings, Connectors. After that, connect " +
+			c.Name + " again.",
+	}
+	if errors.Is(err, consent.ErrPlatformNotAllowed) {
+		m.Text = in.Name + " lets no connectors of this kind in: " + platformWords(c) + " Nothing was approved."
+	}
+	if place.Permissions.Has(perm.AccountAPIAccess) {
+		m.Next = "You may change the policy yourself. After that, connect " + c.Name + " again."
+		m.Links = []ui.Link{{Href: "/settings/connectors?tenant=" + in.ID.String(), Text: "Open the policy"}}
+	}
+	return m
+}
+
+func platformWords(c client.Client) string {
+	platform := policy.PlatformOf(c.Platform)
+	if platform == policy.Other {
+		return c.Name + " is neither Claude nor ChatGPT, and the policy does not allow other applications."
+	}
+	return c.Name + " belongs to " + platform.Name() + ", which the policy does not allow."
+}

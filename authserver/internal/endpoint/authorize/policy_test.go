@@ -1,0 +1,104 @@
+package authorize_test
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/policy"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+func limit(t *testing.T, site *browsertest.Site, p policy.Policy) {
+	t.Helper()
+	if _, err := site.Store.SetConnectorPolicy(t.Context(), site.World.TenantID, p, audit.Event{Actor: "admin", Action: "connector_policy.changed"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestThePolicyCutsWhatAConnectorIsGiven(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.SignedIn(site.Member(perm.ProgrammesRead, perm.ProgrammesWrite))
+	assistant := site.World.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
+	limit(t, site, policy.Policy{Platforms: policy.Platforms(), Permissions: perm.NewSet(perm.ProgrammesRead), Days: 7})
+	page := ada.Get(request(connector(assistant), nil))
+	for _, words := range []string{"7 days", "Left out by the workspace's connector policy", "Add and change programmes", "Settings, Connectors"} {
+		if page.Status != http.StatusOK || !page.Says(words) {
+			t.Errorf("%d, without %q: %s", page.Status, words, page.Text())
+		}
+	}
+	if page.Says("As it asks") {
+		t.Error("two presets for one permission")
+	}
+	code := callback(t, approve(page)).Get("code")
+	issued, err := redeem(site, assistant, code, challenge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if life := time.Until(issued.Grant.Ends); !slices.Equal(issued.Grant.Permissions, perm.NewSet(perm.ProgrammesRead)) || life > 7*24*time.Hour || life < 7*24*time.Hour-time.Minute {
+		t.Errorf("%v for %s", issued.Grant.Permissions, life)
+	}
+	app, _ := site.World.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
+	if page := ada.Get(request(confidential(app), nil)); page.Status != http.StatusOK || page.Says("policy") || !page.Says("90 days") {
+		t.Errorf("the policy concerns a confidential application: %s", page.Text())
+	}
+}
+
+func TestWhatThePolicyDoesNotAllowIsAPageThatSaysWhoCanChangeIt(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.SignedIn(site.Member(perm.ProgrammesRead))
+	keeper := site.SignedIn(site.Member(perm.ProgrammesRead, perm.AccountAPIAccess))
+	assistant := site.World.Connector(browsertest.Resource, perm.ProgrammesRead)
+	others := []policy.Platform{policy.ChatGPT, policy.Other}
+	for name, c := range map[string]struct {
+		policy policy.Policy
+		words  string
+	}{
+		"platform":   {policy.Policy{Platforms: others, Permissions: perm.ForConnectors(), Days: 30}, "belongs to Claude"},
+		"permission": {policy.Policy{Platforms: policy.Platforms(), Permissions: perm.NewSet(perm.EngageReadForms), Days: 30}, "gives to no connector"},
+	} {
+		limit(t, site, policy.Default())
+		open := ada.Get(request(connector(assistant), nil))
+		if open.Status != http.StatusOK {
+			t.Fatalf("%s: %d %s", name, open.Status, open.Text())
+		}
+		limit(t, site, c.policy)
+		for when, page := range map[string]*browsertest.Page{"before the page": ada.Get(request(connector(assistant), nil)), "after the page": approve(open)} {
+			if page.Status != http.StatusForbidden || page.Location() != "" || !page.Says(c.words) || !page.Says("Whoever may manage API access") {
+				t.Errorf("%s, %s: %d %s", name, when, page.Status, page.Text())
+			}
+		}
+		if page := keeper.Get(request(connector(assistant), nil)); page.Status != http.StatusForbidden || !page.Says("Open the policy") {
+			t.Errorf("%s: who may change it: %s", name, page.Text())
+		}
+	}
+	if n := site.Count(`select count(*) from account.grants`); n != 0 {
+		t.Errorf("%d grants", n)
+	}
+	site.World.Exec(`update account.oauth_clients set connector_platform = 'chatgpt'`)
+	limit(t, site, policy.Policy{Platforms: others, Permissions: perm.ForConnectors(), Days: 30})
+	if page := ada.Get(request(connector(assistant), nil)); page.Status != http.StatusOK {
+		t.Errorf("the platform that is allowed: %d %s", page.Status, page.Text())
+	}
+}
+
+func TestAGrantNarrowedBeforeItsCodeIsUsedIsNarrowForItsTokensToo(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.SignedIn(site.Member(perm.ProgrammesRead, perm.ProgrammesWrite))
+	assistant := site.World.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
+	code := callback(t, approve(ada.Get(request(connector(assistant), nil)))).Get("code")
+	second := callback(t, approve(ada.Get(request(connector(assistant), nil)))).Get("code")
+	limit(t, site, policy.Policy{Platforms: policy.Platforms(), Permissions: perm.NewSet(perm.ProgrammesRead), Days: 1})
+	issued, err := redeem(site, assistant, code, challenge)
+	if err != nil || !slices.Equal(issued.Grant.Permissions, perm.NewSet(perm.ProgrammesRead)) || time.Until(issued.Grant.Ends) > 24*time.Hour {
+		t.Errorf("%+v %v", issued.Grant, err)
+	}
+	limit(t, site, policy.Policy{Permissions: perm.ForConnectors(), Days: 1})
+	if _, err := redeem(site, assistant, second, challenge); err == nil || err.Error() == "" || site.Count(`select count(*) from account.grants where revoke_reason = $1`, grant.ByPolicy) != 2 {
+		t.Errorf("the platform is gone, and the code works: %v", err)
+	}
+}

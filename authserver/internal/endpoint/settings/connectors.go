@@ -1,0 +1,152 @@
+package settings
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/policy"
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+const connectorsPath = "/settings/connectors"
+
+// ConnectorPolicies keep what connectors may be given in a workspace; its reader is the membership (workspace.Tenant).
+type ConnectorPolicies interface {
+	ConnectorPolicyEffect(ctx context.Context, tenant uuid.UUID, p policy.Policy) (policy.Effect, error)
+	SetConnectorPolicy(ctx context.Context, tenant uuid.UUID, p policy.Policy, event audit.Event) (policy.Change, error)
+}
+
+// Connectors serves GET /settings/connectors.
+func (h *Handler) Connectors() http.Handler {
+	return h.page(func(v *visit) error {
+		here, err := h.at(v, v.r.URL.Query().Get("tenant"), connectorsPath)
+		if err != nil {
+			return err
+		}
+		return h.showConnectors(v, here, http.StatusOK, func(*ui.Connectors) {})
+	})
+}
+
+// showConnectors shows the page as it is now, with what adjust adds to it.
+func (h *Handler) showConnectors(v *visit, here place, status int, adjust func(*ui.Connectors)) error {
+	frame, err := h.frame(v, "connectors", "Connectors")
+	if err != nil {
+		return err
+	}
+	view := &ui.Connectors{
+		Frame: frame, Key: h.newKey(v.visitor), Workspaces: workspaces(here.all, &here.Membership), Workspace: workspaceView(here.Membership),
+		Off: !here.Tenant.LLMIntegration, Policy: policyView(here.Tenant.Connectors), Grantable: perm.ForConnectors(),
+	}
+	adjust(view)
+	h.Pages.Show(v.w, v.r, status, view)
+	return nil
+}
+
+func policyView(p policy.Policy) ui.PolicyForm {
+	names := make([]string, len(p.Platforms))
+	for i, platform := range p.Platforms {
+		names[i] = string(platform)
+	}
+	return typedPolicy(policy.Request{Platforms: names, Permissions: p.Permissions.Strings()}, strconv.Itoa(p.Days), nil)
+}
+
+var platformSentences = map[policy.Platform]string{
+	policy.Claude:  "Connectors of Claude: web, desktop, mobile and Claude Code.",
+	policy.ChatGPT: "Connectors of ChatGPT.",
+	policy.Other:   "Every other assistant or editor that this deployment knows.",
+}
+
+func typedPolicy(wish policy.Request, days string, notes map[string]string) ui.PolicyForm {
+	form := ui.PolicyForm{Chosen: perm.FromStrings(wish.Permissions), Days: days, MaxDays: policy.MaxDays, Notes: notes}
+	for _, platform := range policy.Platforms() {
+		form.Platforms = append(form.Platforms, ui.PlatformChoice{
+			ID: string(platform), Name: platform.Name(), Sentence: platformSentences[platform], Chosen: slices.Contains(wish.Platforms, string(platform)),
+		})
+	}
+	return form
+}
+
+// SetConnectorPolicy serves POST /settings/connectors/policy: platforms, permissions, days. Where connections that exist would be
+// touched, the page says which first, and does it when it is sent again with confirm.
+func (h *Handler) SetConnectorPolicy() http.Handler {
+	return h.form(connectorsPath, func(v *visit) error {
+		here, err := h.at(v, v.form.Get("tenant"), connectorsPath)
+		if err != nil {
+			return err
+		}
+		days := strings.TrimSpace(v.form.Get("days"))
+		wish := policy.Request{Platforms: v.form["platforms"], Permissions: v.form["permissions"]}
+		wish.Days, _ = strconv.Atoi(days) // what is no number is refused as none of 1 to 30
+		wanted, err := wish.Accept()
+		if refused, ok := errors.AsType[*policy.Refusal](err); ok {
+			return h.showConnectors(v, here, http.StatusBadRequest, func(page *ui.Connectors) {
+				page.Policy = typedPolicy(wish, days, map[string]string{refused.Field: refused.Message})
+				page.Problem = "The policy was not saved: " + refused.Message
+			})
+		}
+		if err != nil {
+			return err
+		}
+		if v.form.Get("confirm") != "yes" {
+			effect, err := h.Store.ConnectorPolicyEffect(v.r.Context(), here.Tenant.ID, wanted)
+			if err != nil {
+				return err
+			}
+			if !effect.None() {
+				return h.showConnectors(v, here, http.StatusOK, func(page *ui.Connectors) {
+					page.Policy = typedPolicy(wish, days, nil)
+					page.Warning = &ui.PolicyWarning{
+						Effects: effectWords(effect, "will end at once", "will lose permissions", "will end sooner"), Policy: page.Policy,
+					}
+				})
+			}
+		}
+		return h.savePolicy(v, here, wanted)
+	})
+}
+
+func (h *Handler) savePolicy(v *visit, here place, wanted policy.Policy) error {
+	change, err := h.Store.SetConnectorPolicy(v.r.Context(), here.Tenant.ID, wanted,
+		v.event(&here.Tenant.ID, "connector_policy.changed", "tenant:"+here.Tenant.ID.String(), nil))
+	if err != nil {
+		return err
+	}
+	for _, g := range change.Ended {
+		h.Grants.Forget(v.r.Context(), g.ID, g.Ends, grant.ByPolicy)
+	}
+	notice := "The policy is saved."
+	if change.Before.Equal(change.After) {
+		notice = "The policy is as it was: nothing was changed."
+	}
+	for _, words := range effectWords(change.Effect, "ended", "lost permissions", "got an earlier end") {
+		notice += " " + words
+	}
+	return h.done(v, here.path(connectorsPath), notice)
+}
+
+// effectWords say what a policy does to connections, each effect in a sentence.
+func effectWords(e policy.Effect, end, lose, sooner string) []string {
+	var out []string
+	for _, part := range []struct {
+		n    int
+		does string
+	}{{e.End, end}, {e.Lose, lose}, {e.Sooner, sooner}} {
+		switch {
+		case part.n == 1:
+			out = append(out, "1 connection "+part.does+".")
+		case part.n > 1:
+			out = append(out, fmt.Sprintf("%d connections %s.", part.n, part.does))
+		}
+	}
+	return out
+}

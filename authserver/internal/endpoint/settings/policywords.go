@@ -1,0 +1,81 @@
+package settings
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/policy"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// policyChanged tells the event connector_policy.changed: what is different, and what became of the connections.
+func policyChanged(e audit.Entry) string {
+	before, _ := e.Detail["before"].(map[string]any)
+	after, _ := e.Detail["after"].(map[string]any)
+	was, is := strings.Join(identifiers(before["platforms"]), " "), strings.Join(identifiers(after["platforms"]), " ")
+	var parts []string
+	if was != is {
+		parts = append(parts, "platforms allowed are now "+platformList(identifiers(after["platforms"])))
+	}
+	held, holds := perm.FromStrings(identifiers(before["permissions"])), perm.FromStrings(identifiers(after["permissions"]))
+	if lost := held.Without(holds); len(lost) > 0 {
+		parts = append(parts, "no longer allowed: "+titles(lost))
+	}
+	if gained := holds.Without(held); len(gained) > 0 {
+		parts = append(parts, "newly allowed: "+titles(gained))
+	}
+	if before["days"] != after["days"] {
+		parts = append(parts, fmt.Sprintf("access lasts %v days instead of %v", after["days"], before["days"]))
+	}
+	ended, _ := e.Detail["ended"].(float64)
+	return "Changed the connector policy: " + strings.Join(append(parts, effectWords(policy.Effect{End: int(ended)}, "ended", "", "")...), "; ")
+}
+
+// grantNarrowed tells the event grant.narrowed.
+func grantNarrowed(e audit.Entry, application string) string {
+	out := "The connector policy narrowed the access of " + application + forPerson(e)
+	if lost := perm.FromStrings(identifiers(e.Detail["former_permissions"])).Without(perm.FromStrings(identifiers(e.Detail["permissions"]))); len(lost) > 0 {
+		out += ". It lost: " + titles(lost)
+	}
+	if e.Detail["ends_at"] != e.Detail["former_ends_at"] {
+		text, _ := e.Detail["ends_at"].(string)
+		if ends, err := time.Parse(time.RFC3339, text); err == nil {
+			out += ". It ends on " + ends.UTC().Format("2 January 2006")
+		}
+	}
+	return out
+}
+
+func identifiers(value any) []string {
+	list, _ := value.([]any)
+	out := make([]string, 0, len(list))
+	for _, one := range list {
+		if text, ok := one.(string); ok {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
+func platformList(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	for i, name := range names {
+		names[i] = policy.Platform(name).Name()
+	}
+	return strings.Join(names, ", ")
+}
+
+func titles(set perm.Set) string {
+	out := make([]string, len(set))
+	for i, p := range set {
+		out[i] = string(p)
+		if entry, known := perm.Describe(p); known {
+			out[i] = entry.Title
+		}
+	}
+	return strings.Join(out, ", ")
+}

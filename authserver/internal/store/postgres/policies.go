@@ -1,0 +1,197 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/admin"
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/policy"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+const (
+	policyColumns = `p.platforms, p.permissions, p.days`
+	policySQL     = `select ` + policyColumns + ` from account.tenants t left join account.connector_policies p on p.tenant_id = t.id where t.id = $1`
+)
+
+// A policyRow is a policy that an outer join may have left out.
+type policyRow struct {
+	platforms, permissions []string
+	days                   *int
+}
+
+func (r *policyRow) targets() []any { return []any{&r.platforms, &r.permissions, &r.days} }
+
+func (r *policyRow) policy() policy.Policy {
+	if r.days == nil {
+		return policy.Default()
+	}
+	out := policy.Policy{Permissions: perm.FromStrings(r.permissions), Days: *r.days}
+	for _, platform := range r.platforms {
+		out.Platforms = append(out.Platforms, policy.Platform(platform))
+	}
+	return out
+}
+
+// queryRow is the part of a pool or a transaction that reads one row.
+type queryRow interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+func readPolicy(ctx context.Context, db queryRow, tenant uuid.UUID) (policy.Policy, error) {
+	var row policyRow
+	err := db.QueryRow(ctx, policySQL, tenant).Scan(row.targets()...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return policy.Policy{}, admin.ErrNoTenant
+	}
+	return row.policy(), err
+}
+
+// ConnectorPolicy reads the policy of a workspace, or returns admin.ErrNoTenant.
+func (s *Store) ConnectorPolicy(ctx context.Context, tenant uuid.UUID) (policy.Policy, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	found, err := readPolicy(ctx, s.pool, tenant)
+	if errors.Is(err, admin.ErrNoTenant) {
+		return policy.Policy{}, err
+	}
+	return found, unavailable("read connector policy", err)
+}
+
+// underPolicy is what an approval may write. The lock on the workspace keeps a change of its policy waiting until this
+// transaction is over, so that the change meets what is written here; it is taken in a statement of its own, since a statement
+// that waited would go on to read the policy as it was before.
+func underPolicy(ctx context.Context, tx pgx.Tx, approved grant.Grant) (grant.Grant, error) {
+	if approved.Kind != client.Connector {
+		return approved, nil
+	}
+	if _, err := tx.Exec(ctx, `select from account.tenants where id = $1 for share`, approved.TenantID); err != nil {
+		return grant.Grant{}, err
+	}
+	var now time.Time
+	var platform string
+	err := tx.QueryRow(ctx, `select now(), coalesce(connector_platform, '') from account.oauth_clients where id = $1`, approved.ClientID).
+		Scan(&now, &platform)
+	if err != nil {
+		return grant.Grant{}, err
+	}
+	limit, err := readPolicy(ctx, tx, approved.TenantID)
+	if err != nil {
+		return grant.Grant{}, err
+	}
+	g, left := limit.Narrow(approved, policy.PlatformOf(platform), now)
+	if !left {
+		return grant.Grant{}, grant.ErrPolicy
+	}
+	return g, nil
+}
+
+// What a policy does to a connector's grant g that has not ended: policy.Narrow, over many at once.
+const (
+	policyConcerns = `g.tenant_id = @tenant and g.kind = 'connector' and g.state <> 'revoked' and g.ends_at > now()`
+	policyEnds     = `(not g.permissions && @permissions or g.created_at + @life <= now() or not exists (
+    select from account.oauth_clients c where c.id = g.client_id and coalesce(c.connector_platform, 'other') = any(@platforms)))`
+	policyCuts    = `not g.permissions <@ @permissions`
+	policyHastens = `g.ends_at > g.created_at + @life`
+)
+
+func policyArgs(tenant uuid.UUID, p policy.Policy) pgx.NamedArgs {
+	platforms := []string{}
+	for _, platform := range p.Platforms {
+		platforms = append(platforms, string(platform))
+	}
+	return pgx.NamedArgs{"tenant": tenant, "platforms": platforms, "permissions": p.Permissions.Strings(), "days": p.Days, "life": p.Life()}
+}
+
+// ConnectorPolicyEffect counts the grants that a policy would touch now.
+func (s *Store) ConnectorPolicyEffect(ctx context.Context, tenant uuid.UUID, p policy.Policy) (policy.Effect, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*acquireTimeout)
+	defer cancel()
+	var e policy.Effect
+	err := s.pool.QueryRow(ctx, `
+select count(*) filter (where ends), count(*) filter (where cut and not ends), count(*) filter (where hastened and not ends)
+from (select `+policyEnds+` as ends, `+policyCuts+` as cut, `+policyHastens+` as hastened from account.grants g where `+policyConcerns+`) g`,
+		policyArgs(tenant, p)).Scan(&e.End, &e.Lose, &e.Sooner)
+	return e, unavailable("weigh connector policy", err)
+}
+
+// SetConnectorPolicy gives a workspace another policy and narrows the grants that exist, with an event each, in one transaction;
+// or returns admin.ErrNoTenant. The same policy again changes nothing and makes no event.
+func (s *Store) SetConnectorPolicy(ctx context.Context, tenant uuid.UUID, after policy.Policy, event audit.Event) (policy.Change, error) {
+	var change policy.Change
+	err := s.administer(ctx, "set connector policy", func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `select from account.tenants where id = $1 for no key update`, tenant); err != nil {
+			return err
+		}
+		before, err := readPolicy(ctx, tx, tenant)
+		if err != nil {
+			return err
+		}
+		change = policy.Change{Before: before, After: after}
+		if before.Equal(after) {
+			return nil
+		}
+		if _, err := tx.Exec(ctx, `
+insert into account.connector_policies (tenant_id, platforms, permissions, days) values (@tenant, @platforms, @permissions, @days)
+on conflict (tenant_id) do update set platforms = @platforms, permissions = @permissions, days = @days, changed_at = now()`,
+			policyArgs(tenant, after)); err != nil {
+			return err
+		}
+		if err := enforce(ctx, tx, tenant, &change, event); err != nil {
+			return err
+		}
+		event.Detail = map[string]any{
+			"before": policyDetail(change.Before), "after": policyDetail(change.After),
+			"ended": change.Effect.End, "lost_permissions": change.Effect.Lose, "end_sooner": change.Effect.Sooner,
+		}
+		return record(ctx, tx, event)
+	})
+	return change, err
+}
+
+func policyDetail(p policy.Policy) map[string]any {
+	return map[string]any{"platforms": p.Platforms, "permissions": p.Permissions.Strings(), "days": p.Days}
+}
+
+// narrowSQL locks in the order of the ids, as revokeWhere does.
+const narrowSQL = `
+with chosen as (
+  select g.id, g.permissions, g.ends_at from account.grants g
+  where ` + policyConcerns + ` and (` + policyCuts + ` or ` + policyHastens + `) order by g.id for update
+), g as (
+  update account.grants g set permissions = array(select p from unnest(g.permissions) with ordinality u(p, n) where p = any(@permissions) order by n),
+    ends_at = least(g.ends_at, g.created_at + @life), narrowed_at = now()
+  from chosen where g.id = chosen.id
+  returning g.id, g.tenant_id, g.user_id, g.client_id, g.permissions, g.ends_at, chosen.permissions as former, chosen.ends_at as formerly
+), noted as (
+  insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
+  select gen_random_uuid(), tenant_id, user_id, @actor, 'grant.narrowed', 'grant:' || id, jsonb_build_object(
+    'reason', @reason::text, 'client_id', client_id::text, 'permissions', to_jsonb(permissions), 'ends_at', ends_at,
+    'former_permissions', to_jsonb(former), 'former_ends_at', formerly), @request
+  from g
+)
+select count(*) filter (where former <> permissions), count(*) filter (where formerly <> ends_at) from g`
+
+// enforce ends and narrows the grants that go beyond the policy (P2). One that raises a limit finds none.
+func enforce(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, change *policy.Change, event audit.Event) error {
+	args := policyArgs(tenant, change.After)
+	var err error
+	change.Ended, err = revokeWhere(ctx, tx, policyConcerns+` and `+policyEnds, args, grant.ByPolicy, event.Actor)
+	if err != nil {
+		return err
+	}
+	args["reason"], args["actor"], args["request"] = string(grant.ByPolicy), event.Actor, event.RequestID
+	change.Effect.End = len(change.Ended)
+	if err := tx.QueryRow(ctx, narrowSQL, args).Scan(&change.Effect.Lose, &change.Effect.Sooner); err != nil {
+		return fmt.Errorf("narrow grants: %w", err)
+	}
+	return nil
+}
