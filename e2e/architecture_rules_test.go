@@ -40,6 +40,8 @@ func rooms() map[string][]string {
 		"github.com/alecthomas/kong":           {"*/cmd/*"},
 		"github.com/caarlos0/env":              {"shared/envconf"},
 		"github.com/joho/godotenv":             {"shared/envconf"},
+		"github.com/goccy/go-yaml":             {"shared/openapi"},
+		"github.com/yuin/goldmark":             {"resourceapi/internal/endpoint/apidoc"},
 		"github.com/PuerkitoBio/goquery":       {"e2e/..."},
 		"github.com/chromedp":                  {"e2e/..."},
 		"github.com/modelcontextprotocol":      {"resourceapi/internal/endpoint/mcp", "e2e/..."},

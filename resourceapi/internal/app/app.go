@@ -16,6 +16,7 @@ import (
 	"github.com/almonerhq/almoner/shared/standing"
 	"github.com/almonerhq/almoner/shared/web"
 
+	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/apidoc"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/mcp"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/programmes"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
@@ -74,7 +75,11 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	handler := routes(c.BaseURL, guard, module, engaged, assistants, store)
+	docs, err := apidoc.New(c.BaseURL)
+	if err != nil {
+		return nil, err
+	}
+	handler := routes(c.BaseURL, guard, module, engaged, assistants, docs, store)
 	return &App{
 		Handler: web.Observe(withSecurityHeaders(handler), log, lastResort(guard)),
 		listen:  c.Listen, log: log, store: store, noter: noter, keys: source, worker: worker,

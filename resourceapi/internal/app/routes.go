@@ -9,6 +9,7 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/web"
 
+	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/apidoc"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/mcp"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/programmes"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/wellknown"
@@ -17,7 +18,7 @@ import (
 
 // routes is every path there is. A path is matched as it was sent: no other spelling of it is cleaned or redirected to
 // it. An unknown path and a wrong method are answered before anybody looks at a credential (contract, section 6).
-func routes(baseURL string, guard *gate.Gate, p *programmes.Endpoint, e *engageModule, a *mcp.Endpoint, store health) http.Handler {
+func routes(baseURL string, guard *gate.Gate, p *programmes.Endpoint, e *engageModule, a *mcp.Endpoint, docs *apidoc.Endpoint, store health) http.Handler {
 	router := mux.NewRouter().UseEncodedPath().SkipClean(true)
 	router.NotFoundHandler = refuse(guard, apierr.New(apierr.NotFound, "There is nothing at this path."))
 	wrongMethod := refuse(guard, apierr.New(apierr.MethodNotAllowed, "This path does not take that method. Allow says which it takes."))
@@ -39,6 +40,9 @@ func routes(baseURL string, guard *gate.Gate, p *programmes.Endpoint, e *engageM
 			"GET": wellknown.Document(baseURL, resource), "OPTIONS": wellknown.Preflight(),
 		})
 	}
+
+	handle(apidoc.JSONPath, map[string]http.Handler{"GET": docs.JSON()})
+	handle(apidoc.PagePath, map[string]http.Handler{"GET": docs.Page()})
 
 	handle("/healthz", map[string]http.Handler{"GET": alive()})
 	handle("/readyz", map[string]http.Handler{"GET": ready(guard, store)})

@@ -1,0 +1,56 @@
+package app
+
+import (
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gorilla/mux"
+
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/oauthclients"
+	"github.com/almonerhq/almoner/shared/openapi"
+)
+
+// Invariant O1 of package openapi, this service's half: every method of every route of the API is described, and nothing
+// is described that no route is there for. Pages are for people and describe themselves; they are at the app's address,
+// as this service's own health is.
+func TestO1_RoutesAreThoseDescribed(t *testing.T) {
+	described, err := openapi.New("https://api.example.org")
+	if err != nil {
+		t.Fatal(err)
+	}
+	router := mux.NewRouter().UseEncodedPath().SkipClean(true)
+	h := handlers{clients: oauthclients.New(oauthclients.Deps{})}
+	h.accountRoutes(router)
+	h.documentRoutes(router)
+
+	var routed []string
+	err = router.Walk(func(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
+		path, err := route.GetPathTemplate()
+		if err != nil || path == "/healthz" || path == "/readyz" {
+			return err
+		}
+		recorder := httptest.NewRecorder()
+		router.ServeHTTP(recorder, httptest.NewRequest("BREW", strings.NewReplacer("{", "", "}", "").Replace(path), nil))
+		for method := range strings.SplitSeq(recorder.Header().Get("Allow"), ", ") {
+			if method == "HEAD" { // goes with GET
+				continue
+			}
+			operation, found := described.Find(method, path)
+			if !found {
+				t.Errorf("%s %s is not described", method, path)
+			}
+			routed = append(routed, method+" "+operation.Path)
+		}
+		return nil
+	})
+	if err != nil || len(routed) < 15 {
+		t.Fatalf("%v, %d routes", err, len(routed))
+	}
+	for _, o := range described.Operations() {
+		if is := slices.Contains(routed, o.Method+" "+o.Path); is != (o.Service == openapi.Authserver) {
+			t.Errorf("%s %s is described as a route of %s; is it one of this service: %t", o.Method, o.Path, o.Service, is)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package apidoc
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/almonerhq/almoner/shared/openapi"
+)
+
+// A field is one member of a body. Its name says where it is: meta.count, data[].id.
+type field struct {
+	Name, Type, Text string
+	Required         bool
+}
+
+// deepest is how far fields of fields are listed.
+const deepest = 4
+
+// fields lists the members of a schema.
+func (r reader) fields(schema openapi.Object) []field {
+	var out []field
+	r.list(schema, "", deepest, &out)
+	return out
+}
+
+func (r reader) list(schema openapi.Object, under string, depth int, out *[]field) {
+	schema = r.whole(schema)
+	if depth == 0 || schema == nil {
+		return
+	}
+	if items := schema.Map("items"); items != nil {
+		r.list(items, under+"[]", depth, out)
+		return
+	}
+	required := schema.List("required")
+	prefix := under
+	if prefix != "" {
+		prefix += "."
+	}
+	for _, member := range schema.Map("properties") {
+		described, isSchema := member.Value.(openapi.Object)
+		if !isSchema { // false: must not be there
+			continue
+		}
+		child := r.whole(described)
+		*out = append(*out, field{prefix + member.Name, r.kind(described), plain(child.Text("description")), slices.Contains(required, any(member.Name))})
+		r.list(child, prefix+member.Name, depth-1, out)
+	}
+	for _, either := range schema.List("oneOf") {
+		either, _ := either.(openapi.Object)
+		r.list(either, under, depth-1, out)
+	}
+}
+
+// whole is the schema with what $ref and allOf lead to. Members that both describe are described further by the outer one.
+func (r reader) whole(schema openapi.Object) openapi.Object {
+	inner := openapi.Object{}
+	if reference := schema.Text("$ref"); reference != "" {
+		inner = r.whole(r.document.Lookup(reference))
+	}
+	for _, one := range schema.List("allOf") {
+		one, _ := one.(openapi.Object)
+		inner = joined(inner, r.whole(one))
+	}
+	return joined(inner, schema)
+}
+
+func joined(inner, outer openapi.Object) openapi.Object {
+	out := slices.Clone(inner)
+	for _, member := range outer {
+		at := slices.IndexFunc(out, func(m openapi.Member) bool { return m.Name == member.Name })
+		switch {
+		case member.Name == "$ref" || member.Name == "allOf":
+		case at < 0:
+			out = append(out, member)
+		default:
+			within, isObject := out[at].Value.(openapi.Object)
+			further, alsoObject := member.Value.(openapi.Object)
+			if isObject && alsoObject {
+				member.Value = joined(within, further)
+			}
+			out[at] = member
+		}
+	}
+	return out
+}
+
+// kind says what a value is, in a few words.
+func (r reader) kind(schema openapi.Object) string {
+	schema = r.whole(schema)
+	var choices []string
+	for _, one := range schema.List("enum") {
+		choices = append(choices, fmt.Sprint(one))
+	}
+	for _, one := range schema.List("oneOf") {
+		one, _ := one.(openapi.Object)
+		if kind := r.kind(one); !slices.Contains(choices, kind) {
+			choices = append(choices, kind)
+		}
+	}
+	switch {
+	case len(choices) > 0:
+		return strings.Join(choices, " | ")
+	case schema.Value("const") != nil:
+		return fmt.Sprint(schema.Value("const"))
+	case schema.Map("items") != nil:
+		return "list of " + r.kind(schema.Map("items"))
+	case schema.Text("format") != "":
+		return map[string]string{"uuid": "identifier", "uri": "URL", "date-time": "time", "date": "day"}[schema.Text("format")]
+	case schema.Text("type") == "string":
+		return "text"
+	}
+	return schema.Text("type")
+}

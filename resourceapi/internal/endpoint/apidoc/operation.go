@@ -1,0 +1,207 @@
+package apidoc
+
+import (
+	"bytes"
+	"encoding/json"
+	"html/template"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/almonerhq/almoner/shared/openapi"
+)
+
+// An operation is one method of one path, as people read it.
+type operation struct {
+	Anchor, Method, Path, Title string
+	Text                        template.HTML
+	Access                      string
+	Parameters                  []parameter
+	Bodies                      []body
+	Curl                        string
+	Answers                     []answer
+}
+
+// A parameter is what the path, the query or a header carries.
+type parameter struct {
+	Name, In, Type, Text string
+	Required             bool
+}
+
+// A body is what is sent in one media type, or what comes back.
+type body struct {
+	Type, Text string
+	Fields     []field
+	Examples   []example
+}
+
+// An example is a body as it could be.
+type example struct{ Name, Text string }
+
+// An answer is what may come back.
+type answer struct {
+	Status, Text string
+	Good         bool
+	Headers      []parameter
+	Bodies       []body
+}
+
+// A reader turns the description into what the page shows.
+type reader struct {
+	document *openapi.Document
+	baseURL  string
+}
+
+func (r reader) operation(o openapi.Operation) operation {
+	out := operation{
+		Anchor: o.Text("operationId"), Method: o.Method, Path: o.Path, Title: o.Text("summary"), Text: prose(o.Text("description")),
+		Access: access(o),
+	}
+	parameters := r.document.Parameters(o)
+	for _, p := range parameters {
+		out.Parameters = append(out.Parameters, parameter{
+			p.Text("name"), p.Text("in"), r.kind(p.Map("schema")), plain(p.Text("description")), p.Value("required") == true,
+		})
+	}
+	sent := r.document.Resolve(o.Map("requestBody"))
+	out.Bodies = r.bodies(sent.Map("content"))
+	for i := range out.Bodies {
+		out.Bodies[i].Text = sent.Text("description")
+	}
+	out.Curl = r.curl(o, parameters, out.Bodies)
+	for _, response := range o.Map("responses") {
+		described, _ := response.Value.(openapi.Object)
+		described = r.document.Resolve(described)
+		a := answer{Status: response.Name, Text: plain(described.Text("description")), Good: response.Name < "400"}
+		for _, header := range described.Map("headers") {
+			value, _ := header.Value.(openapi.Object)
+			value = r.document.Resolve(value)
+			a.Headers = append(a.Headers, parameter{Name: header.Name, Text: plain(value.Text("description"))})
+		}
+		a.Bodies = r.bodies(described.Map("content"))
+		out.Answers = append(out.Answers, a)
+	}
+	return out
+}
+
+func (r reader) bodies(content openapi.Object) []body {
+	var out []body
+	for _, member := range content {
+		media, _ := member.Value.(openapi.Object)
+		b := body{Type: member.Name, Fields: r.fields(media.Map("schema"))}
+		if last := len(out) - 1; last >= 0 && len(media) == 1 && slices.Equal(out[last].Fields, b.Fields) {
+			out[last].Type += " or " + b.Type // another name for the same
+			continue
+		}
+		if len(media.Map("examples")) == 0 {
+			if value, has := r.document.Example(media); has {
+				b.Examples = []example{{"", written(member.Name, value)}}
+			}
+		}
+		for _, named := range media.Map("examples") {
+			value, _ := named.Value.(openapi.Object)
+			b.Examples = append(b.Examples, example{named.Name, written(member.Name, value.Value("value"))})
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+// written is an example as it travels, but for the line breaks that people need.
+func written(mediaType string, value any) string {
+	if text, isText := value.(string); isText {
+		return strings.TrimRight(text, "\n")
+	}
+	if fields, isForm := value.(openapi.Object); isForm && mediaType == "application/x-www-form-urlencoded" {
+		var pairs []string
+		for _, f := range fields {
+			text, _ := f.Value.(string)
+			pairs = append(pairs, f.Name+"="+text)
+		}
+		return strings.Join(pairs, "\n&")
+	}
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	if encoder.Encode(value) != nil { // the document was encoded before
+		return ""
+	}
+	return strings.TrimRight(out.String(), "\n")
+}
+
+// access says in words who may call.
+func access(o openapi.Operation) string {
+	for _, one := range o.List("security") {
+		for _, scheme := range one.(openapi.Object) {
+			switch scheme.Name {
+			case "bearer", "assistant":
+				return "Bearer token"
+			case "service":
+				return "Service, by HTTP Basic"
+			case "clientBasic":
+				return "The application's own credentials"
+			}
+		}
+	}
+	return "Public"
+}
+
+// curl is the request as one can type it.
+func (r reader) curl(o openapi.Operation, parameters []openapi.Object, bodies []body) string {
+	path, query := o.Path, url.Values{}
+	var lines []string
+	switch access(o) {
+	case "Bearer token":
+		lines = append(lines, `-H "Authorization: Bearer $TOKEN"`)
+	case "Service, by HTTP Basic":
+		lines = append(lines, `-u "$CLIENT_ID:$CLIENT_SECRET"`)
+	}
+	for _, p := range parameters {
+		value, has := r.document.Example(p)
+		text, _ := value.(string)
+		switch {
+		case p.Text("name") == "X-Tenant-Id":
+			lines = append(lines, `-H "X-Tenant-Id: $TENANT"`)
+		case !has || text == "":
+		case p.Text("in") == "path":
+			path = strings.ReplaceAll(path, "{"+p.Text("name")+"}", text)
+		case p.Text("in") == "query":
+			query.Set(p.Text("name"), text)
+		default:
+			lines = append(lines, quoted("-H", p.Text("name")+": "+text))
+		}
+	}
+	address := r.baseURL + path
+	if len(query) > 0 {
+		address = "'" + address + "?" + query.Encode() + "'"
+	}
+	if o.Method != "GET" && (o.Method != "POST" || len(bodies) == 0) {
+		address = "-X " + o.Method + " " + address
+	}
+	return strings.Join(append(append([]string{"curl " + address}, lines...), data(bodies)...), " \\\n  ")
+}
+
+// data is the first of the bodies as arguments of curl.
+func data(bodies []body) []string {
+	if len(bodies) == 0 || len(bodies[0].Examples) == 0 {
+		return nil
+	}
+	text := bodies[0].Examples[0].Text
+	if bodies[0].Type == "application/x-www-form-urlencoded" {
+		var out []string
+		for pair := range strings.SplitSeq(text, "\n&") {
+			out = append(out, quoted("--data-urlencode", pair))
+		}
+		return out
+	}
+	mediaType, _, _ := strings.Cut(bodies[0].Type, " or ")
+	return []string{quoted("-H", "Content-Type: "+mediaType), quoted("--data-binary", text)}
+}
+
+func quoted(option, text string) string {
+	return option + " '" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+// plain is a short text without its marks.
+func plain(text string) string { return strings.ReplaceAll(strings.TrimSpace(text), "`", "") }

@@ -1,0 +1,157 @@
+package openapi
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+//go:embed parts/*.yaml
+var files embed.FS
+
+// The services, by whose routes the parts are.
+const (
+	Authserver  = "authserver"
+	Resourceapi = "resourceapi"
+)
+
+// areas are the parts that describe operations, in the order in which people read of them.
+var areas = []struct{ name, service string }{
+	{"programmes", Resourceapi}, {"engage", Resourceapi}, {"account", Authserver}, {"metadata", Authserver},
+	{"mcp", Resourceapi}, {"discovery", Resourceapi},
+}
+
+// methods are the fields of a path item that are operations, in the order in which they are listed.
+var methods = []string{"get", "post", "put", "patch", "delete", "options"}
+
+// A Document describes the API of one deployment. It does not change once it is made.
+type Document struct {
+	Root Object
+
+	encoded    []byte
+	operations []Operation
+}
+
+// An Operation is one method of one path.
+type Operation struct {
+	Service string // whose route it is
+	Method  string // in capitals
+	Path    string // with {names} for what varies
+	Object
+	Item Object // the path item that it is of, which may hold parameters of its own
+}
+
+// New makes the description of the API at baseURL, which has no trailing slash.
+func New(baseURL string) (*Document, error) {
+	fill := strings.NewReplacer("{base_url}", baseURL)
+	root, err := read("base", fill)
+	if err != nil {
+		return nil, err
+	}
+	paths, components := Object{}, root.Map("components")
+	var operations []Operation
+	for _, area := range areas {
+		part, err := read(area.name, fill)
+		if err != nil {
+			return nil, err
+		}
+		if paths, err = join(paths, part.Map("paths")); err != nil {
+			return nil, fmt.Errorf("%s: %w", area.name, err)
+		}
+		operations = append(operations, operationsOf(area.service, part.Map("paths"))...)
+		for _, kind := range part.Map("components") {
+			more, _ := kind.Value.(Object)
+			joined, err := join(components.Map(kind.Name), more)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", area.name, err)
+			}
+			components = components.with(kind.Name, joined)
+		}
+	}
+	root = root.with("paths", paths).with("components", components)
+	var encoded bytes.Buffer
+	if err := encode(&encoded, root); err != nil {
+		return nil, err
+	}
+	return &Document{root, encoded.Bytes(), operations}, nil
+}
+
+func read(name string, fill *strings.Replacer) (Object, error) {
+	content, err := files.ReadFile("parts/" + name + ".yaml")
+	if err != nil {
+		return nil, err
+	}
+	part, err := readPart(content, fill)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return part, nil
+}
+
+// join puts the members of both together. A name in both would hide something.
+func join(m, more Object) (Object, error) {
+	for _, member := range more {
+		if m.Value(member.Name) != nil {
+			return nil, fmt.Errorf("%s is described twice", member.Name)
+		}
+		m = append(m, member)
+	}
+	return m, nil
+}
+
+// JSON is the document as it is served.
+func (d *Document) JSON() []byte { return slices.Clone(d.encoded) }
+
+// Operations are all there are, in the order in which they are described.
+func (d *Document) Operations() []Operation { return slices.Clone(d.operations) }
+
+func operationsOf(service string, paths Object) []Operation {
+	var out []Operation
+	for _, path := range paths {
+		item, _ := path.Value.(Object)
+		for _, method := range methods {
+			if operation := item.Map(method); operation != nil {
+				out = append(out, Operation{service, strings.ToUpper(method), path.Name, operation, item})
+			}
+		}
+	}
+	return out
+}
+
+// Resolve follows a $ref within the document. A value without one is returned as it is; what stands beside a $ref
+// replaces what it leads to, member by member.
+func (d *Document) Resolve(value Object) Object {
+	if value.Text("$ref") == "" {
+		return value
+	}
+	out := slices.Clone(d.Resolve(d.Lookup(value.Text("$ref"))))
+	for _, member := range value {
+		if member.Name != "$ref" {
+			out = out.with(member.Name, member.Value)
+		}
+	}
+	return out
+}
+
+// Lookup returns what a reference like #/components/schemas/Id names, or nil.
+func (d *Document) Lookup(reference string) Object {
+	found := d.Root
+	for name := range strings.SplitSeq(strings.TrimPrefix(reference, "#/"), "/") {
+		found = found.Map(strings.NewReplacer("~1", "/", "~0", "~").Replace(name))
+	}
+	return found
+}
+
+// Example returns the example of a media type, parameter or header, the first if there are several, and whether there is one.
+func (d *Document) Example(of Object) (any, bool) {
+	if example := of.Value("example"); example != nil {
+		return example, true
+	}
+	for _, named := range of.Map("examples") {
+		example, _ := named.Value.(Object)
+		return d.Resolve(example).Value("value"), true
+	}
+	return nil, false
+}

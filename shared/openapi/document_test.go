@@ -1,0 +1,132 @@
+package openapi
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func described(t *testing.T) *Document {
+	t.Helper()
+	d, err := New("https://api.example.org")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestDocumentIsOfOneDeployment(t *testing.T) {
+	d := described(t)
+	text := string(d.JSON())
+	if !json.Valid(d.JSON()) || strings.Contains(text, "{base_url}") || !strings.Contains(text, `"servers":[{"url":"https://api.example.org"}]`) {
+		t.Error(text[:min(len(text), 2000)])
+	}
+	if strings.Contains(text, `"<<"`) {
+		t.Error("a merged map was not merged")
+	}
+}
+
+// Clients make functions and links from these, so each is there, once.
+func TestOperationsAreNamedAndSorted(t *testing.T) {
+	d := described(t)
+	var tags, seen []string
+	for _, tag := range d.Root.List("tags") {
+		tags = append(tags, tag.(Object).Text("name"))
+	}
+	for _, o := range d.Operations() {
+		id := o.Text("operationId")
+		if id == "" || slices.Contains(seen, id) {
+			t.Errorf("%s %s: operationId %q", o.Method, o.Path, id)
+		}
+		seen = append(seen, id)
+		if list := o.List("tags"); len(list) != 1 || !slices.Contains(tags, list[0].(string)) || o.Text("summary") == "" {
+			t.Errorf("%s %s: no group or no summary", o.Method, o.Path)
+		}
+		if o.Value("security") == nil {
+			t.Errorf("%s %s does not say who may call it", o.Method, o.Path)
+		}
+	}
+	if len(seen) < 30 {
+		t.Errorf("only %d operations", len(seen))
+	}
+}
+
+func TestEveryReferenceLeadsSomewhereAndEveryComponentIsUsed(t *testing.T) {
+	d := described(t)
+	text := string(d.JSON())
+	for _, kind := range d.Root.Map("components") {
+		for _, component := range kind.Value.(Object) {
+			reference := "#/components/" + kind.Name + "/" + component.Name
+			everywhere := kind.Name == "securitySchemes" || slices.Contains([]string{"NoSuchPath", "WrongMethod", "ServerError"}, component.Name)
+			if !everywhere && !strings.Contains(text, `"$ref":"`+reference+`"`) {
+				t.Errorf("%s is used nowhere", reference)
+			}
+		}
+	}
+	walk(d.Root, func(m Object) {
+		if reference := m.Text("$ref"); reference != "" && len(d.Lookup(reference)) == 0 {
+			t.Errorf("%v leads nowhere", m.Value("$ref"))
+		}
+	})
+}
+
+// Whoever reads of an answer sees what it looks like.
+func TestEveryJSONAnswerHasAnExample(t *testing.T) {
+	d := described(t)
+	for _, o := range d.Operations() {
+		for _, answer := range o.Map("responses") {
+			content := d.Resolve(answer.Value.(Object)).Map("content").Map("application/json")
+			if _, has := d.Example(content); content != nil && !has {
+				t.Errorf("%s %s %s: no example", o.Method, o.Path, answer.Name)
+			}
+		}
+	}
+}
+
+func TestANameInTwoPartsIsRefused(t *testing.T) {
+	if _, err := join(Object{{"/v1", Object{}}}, Object{{"/v1", Object{}}}); err == nil {
+		t.Error("one hides the other")
+	}
+	if _, err := readPart([]byte("200: yes"), strings.NewReplacer()); err == nil {
+		t.Error("a key that is no text is taken")
+	}
+}
+
+func walk(value any, visit func(Object)) {
+	switch value := value.(type) {
+	case Object:
+		visit(value)
+		for _, member := range value {
+			walk(member.Value, visit)
+		}
+	case []any:
+		for _, item := range value {
+			walk(item, visit)
+		}
+	}
+}
+
+func TestOperationsAreFoundByTheirPath(t *testing.T) {
+	d := described(t)
+	for sent, want := range map[string]string{
+		"GET /v1/programmes/programmes":                               "listProgrammes",
+		"GET /v1/programmes/programmes/7":                             "readProgramme",
+		"POST /v1/programmes/programmes/imports":                      "importProgrammes",
+		"GET /v1/programmes/programmes/imports":                       "", // imports is no programme
+		"GET /v1/programmes/programmes/imports/7":                     "readImport",
+		"POST /v1/programmes/programmes/7/transitions":                "moveProgramme",
+		"GET /v1/programmes/programmes/":                              "",
+		"GET /.well-known/oauth-protected-resource/mcp":               "readProtectedResource",
+		"GET /.well-known/oauth-protected-resource/elsewhere":         "",
+		"DELETE /v1/account/tenants/a/oauth-clients/b":                "deleteApplication",
+		"PUT /v1/account/tenants/a/oauth-clients/b":                   "",
+		"GET /mcp/.well-known/openid-configuration":                   "readServerOfMCP",
+		"GET /mcp/.well-known/oauth-authorization-server/and/further": "",
+	} {
+		method, path, _ := strings.Cut(sent, " ")
+		if o, _ := d.Find(method, path); o.Text("operationId") != want {
+			t.Errorf("%s: %q, want %q", sent, o.Text("operationId"), want)
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package openapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+)
+
+// An Object is an object whose members are in the order in which they were written.
+type Object []Member
+
+// A Member is one name of an Object and its value: an Object, a []any, a string, a bool, a number or nil.
+type Member struct {
+	Name  string
+	Value any
+}
+
+// Value returns the member's value, or nil.
+func (m Object) Value(name string) any {
+	for _, member := range m {
+		if member.Name == name {
+			return member.Value
+		}
+	}
+	return nil
+}
+
+// Map returns the member if it is an object, or nil.
+func (m Object) Map(name string) Object {
+	child, _ := m.Value(name).(Object)
+	return child
+}
+
+// Text returns the member if it is a string, or "".
+func (m Object) Text(name string) string {
+	text, _ := m.Value(name).(string)
+	return text
+}
+
+// List returns the member if it is a list, or nil.
+func (m Object) List(name string) []any {
+	list, _ := m.Value(name).([]any)
+	return list
+}
+
+// MarshalJSON keeps the order.
+func (m Object) MarshalJSON() ([]byte, error) {
+	var out bytes.Buffer
+	out.WriteByte('{')
+	for i, member := range m {
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		for j, part := range []any{member.Name, member.Value} {
+			if j > 0 {
+				out.WriteByte(':')
+			}
+			if err := encode(&out, part); err != nil {
+				return nil, err
+			}
+		}
+	}
+	out.WriteByte('}')
+	return out.Bytes(), nil
+}
+
+// encode writes JSON as people read it: < and > stay what they are, as nobody takes the document for HTML.
+func encode(out *bytes.Buffer, value any) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		return err
+	}
+	out.Truncate(out.Len() - 1) // the line break
+	return nil
+}
+
+// readPart reads one file. fill replaces placeholders in every text.
+func readPart(content []byte, fill *strings.Replacer) (Object, error) {
+	var slice yaml.MapSlice
+	if err := yaml.UnmarshalWithOptions(content, &slice, yaml.UseOrderedMap()); err != nil {
+		return nil, err
+	}
+	read, err := ordered(slice, fill)
+	if err != nil {
+		return nil, err
+	}
+	return read.(Object), nil
+}
+
+func ordered(value any, fill *strings.Replacer) (any, error) {
+	switch value := value.(type) {
+	case yaml.MapSlice:
+		out := Object{}
+		for _, item := range value {
+			child, err := ordered(item.Value, fill)
+			if err != nil {
+				return nil, err
+			}
+			name, isText := item.Key.(string)
+			if !isText {
+				return nil, fmt.Errorf("the key %v is no text: put it in quotes", item.Key)
+			}
+			out = out.with(name, child)
+		}
+		return out, nil
+	case []any:
+		out := make([]any, len(value))
+		for i, item := range value {
+			child, err := ordered(item, fill)
+			if err != nil {
+				return nil, err
+			}
+			out[i] = child
+		}
+		return out, nil
+	case string:
+		return fill.Replace(value), nil
+	}
+	return value, nil
+}
+
+// with adds a member, in place of one of the same name: what stands beside a merged map (<<) overrides it.
+func (m Object) with(name string, value any) Object {
+	for i := range m {
+		if m[i].Name == name {
+			m[i].Value = value
+			return m
+		}
+	}
+	return append(m, Member{name, value})
+}
