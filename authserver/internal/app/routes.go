@@ -62,9 +62,11 @@ func (h handlers) router() http.Handler {
 
 func (h handlers) accountRoutes(router *mux.Router) {
 	route := func(path string, byMethod methods) { router.Handle(path, web.Methods(byMethod, wrongMethod())) }
-	route("/v1/account/oauth/token", methods{"POST": h.token})
-	route("/token", methods{"POST": h.token})
-	route("/v1/account/oauth/revoke", methods{"POST": h.revoke})
+	// Clients that are web pages, as MCP inspectors are, exchange their codes themselves. No cookie counts here.
+	callableByPages := cors.New(cors.Options{AllowedOrigins: []string{"*"}, AllowedMethods: []string{"POST"}, AllowedHeaders: []string{"*"}, ExposedHeaders: []string{"Retry-After", "WWW-Authenticate", web.RequestIDHeader}})
+	for path, handler := range map[string]http.Handler{"/v1/account/oauth/token": h.token, "/token": h.token, "/v1/account/oauth/revoke": h.revoke} {
+		router.Handle(path, callableByPages.Handler(web.Methods(methods{"POST": handler}, wrongMethod())))
+	}
 	route("/v1/account/oauth/introspect", methods{"POST": h.introspect})
 	route("/authorize", methods{"GET": h.authorizeAlias})
 	route(clientsPath, methods{"POST": h.clients.Register(), "GET": h.clients.List()})

@@ -35,8 +35,10 @@ func routes(baseURL string, guard *gate.Gate, p *programmes.Endpoint, e *engageM
 	e.route(handle)
 	handle(mcp.Path, map[string]http.Handler{"POST": a.Post(), "GET": a.NoSession(), "DELETE": a.NoSession(), "OPTIONS": a.Preflight()})
 
-	for path, resource := range map[string]wellknown.Resource{"/v1": wellknown.API, "/mcp": wellknown.MCP, "": wellknown.MCP} {
-		handle(wellknown.Path+path, map[string]http.Handler{
+	for path, resource := range map[string]wellknown.Resource{
+		wellknown.Path + "/v1": wellknown.API, wellknown.Path + "/mcp": wellknown.MCP, wellknown.Path: wellknown.MCP, mcp.Path + wellknown.Path: wellknown.MCP,
+	} {
+		handle(path, map[string]http.Handler{
 			"GET": wellknown.Document(baseURL, resource), "OPTIONS": wellknown.Preflight(),
 		})
 	}

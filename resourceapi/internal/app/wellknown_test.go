@@ -10,8 +10,9 @@ import (
 // RFC 9728; contract, sections 1 and 5.
 func TestTheResourcesDescribeThemselvesToEveryOrigin(t *testing.T) {
 	s := newService(t)
-	for path, resource := range map[string]string{"/v1": base + "/v1", "/mcp": base + "/mcp", "": base + "/mcp"} {
-		a := s.get("/.well-known/oauth-protected-resource"+path, header{"Origin": "https://elsewhere.example"})
+	const known = "/.well-known/oauth-protected-resource"
+	for path, resource := range map[string]string{known + "/v1": base + "/v1", known + "/mcp": base + "/mcp", known: base + "/mcp", "/mcp" + known: base + "/mcp"} {
+		a := s.get(path, header{"Origin": "https://elsewhere.example"})
 		var document struct {
 			Resource             string   `json:"resource"`
 			AuthorizationServers []string `json:"authorization_servers"`
@@ -27,7 +28,7 @@ func TestTheResourcesDescribeThemselvesToEveryOrigin(t *testing.T) {
 		if !slices.Equal(document.Scopes, perm.ForConnectors().Strings()) || slices.Contains(document.Scopes, "offline_access") || slices.Contains(document.Scopes, "account:api:access") {
 			t.Errorf("%v", document.Scopes)
 		}
-		preflight := s.do("OPTIONS", "/.well-known/oauth-protected-resource"+path, header{
+		preflight := s.do("OPTIONS", path, header{
 			"Origin": "https://elsewhere.example", "Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "mcp-protocol-version"}, "")
 		for _, one := range []answer{a, preflight} {
 			if one.Header.Get("Access-Control-Allow-Origin") != "*" || one.Header.Get("Access-Control-Expose-Headers") != "WWW-Authenticate" ||

@@ -1,0 +1,228 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/modelcontextprotocol/go-sdk/oauthex"
+	"golang.org/x/oauth2"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// The clients that people have, against the product as it is.
+
+// A forgetful is a source of tokens whose access token can be told to have expired: the library then refreshes.
+type forgetful struct {
+	mu      sync.Mutex
+	config  *oauth2.Config
+	ctx     context.Context
+	token   *oauth2.Token
+	replays []string // every refresh token there was
+}
+
+func (f *forgetful) Token() (*oauth2.Token, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	token, err := f.config.TokenSource(f.ctx, f.token).Token()
+	if err != nil {
+		return nil, err
+	}
+	if f.token.RefreshToken != token.RefreshToken || len(f.replays) == 0 {
+		f.replays = append(f.replays, token.RefreshToken)
+	}
+	f.token = token
+	return token, nil
+}
+
+func (f *forgetful) expire() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	expired := *f.token
+	expired.Expiry = time.Now().Add(-time.Minute)
+	f.token = &expired
+}
+
+var errDenied = errors.New("the person does not want to")
+
+// A walker is a user of the go-sdk's client: somebody at a real browser, and what the SDK keeps.
+type walker struct {
+	t         *testing.T
+	connector harness.Connector
+	decide    func(address string) url.Values // nil: the person is not there any more
+	source    *forgetful
+	consents  int
+}
+
+func (w *walker) handler(issuer string) auth.OAuthHandler {
+	w.t.Helper()
+	handler, err := auth.NewAuthorizationCodeHandler(&auth.AuthorizationCodeHandlerConfig{
+		PreregisteredClient: &oauthex.ClientCredentials{ClientID: w.connector.ClientID, Issuer: issuer},
+		RedirectURL:         w.connector.RedirectURI,
+		RequestRefreshToken: true,
+		AuthorizationCodeFetcher: func(_ context.Context, asked *auth.AuthorizationArgs) (*auth.AuthorizationResult, error) {
+			if w.decide == nil {
+				return nil, errDenied
+			}
+			w.consents++
+			brought := w.decide(asked.URL)
+			return &auth.AuthorizationResult{Code: brought.Get("code"), State: brought.Get("state"), Iss: brought.Get("iss")}, nil
+		},
+		// The SDK's own source sends no resource when it refreshes, which the MCP specification requires of clients.
+		NewTokenSource: func(_ context.Context, config *oauth2.Config, token *oauth2.Token) (oauth2.TokenSource, error) {
+			w.source = &forgetful{config: config, ctx: w.connector.WithResource(context.Background()), token: token}
+			return w.source, nil
+		},
+	})
+	must(w.t, err)
+	return handler
+}
+
+// From the address alone: 401, discovery, consent in a real browser, token, tools, refresh, replay, a new consent, the end.
+func TestGoSDKClientWalksTheWholeFlow(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office, landing := p.Office(t), newLanding(t)
+	connector := connectorAt(t, p, office, landing, harness.ReadProgrammes, harness.WriteProgrammes)
+	connector.Resource = p.BaseURL + "/mcp"
+	body := harness.ConnectorBody(connector.Resource, harness.ReadProgrammes, harness.WriteProgrammes)
+	body["redirectUris"] = []string{landing.uri}
+	connector.ClientID, _ = office.Register(t, body).Wants(t, http.StatusCreated).Object(t)["clientId"].(string)
+	for _, name := range []string{"Lunch club", "Debt advice", "Warm rooms"} {
+		p.In(office.Tenant, office.Token).JSON(t, http.MethodPost, programmes, map[string]any{"name": name}).Wants(t, http.StatusCreated)
+	}
+
+	browser := p.Browser(t, harness.Laptop)
+	w := &walker{t: t, connector: connector}
+	w.decide = func(address string) url.Values {
+		browser.Open(address)
+		if w.consents == 1 {
+			browser.SignIn(office.Head.Email, office.Head.Password)
+		}
+		browser.Click(approveButton)
+		browser.See("#landed")
+		return landing.wait(t)
+	}
+	session, err := sdk.NewClient(&sdk.Implementation{Name: "e2e", Version: "1"}, nil).
+		Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: p.BaseURL + "/mcp", OAuthHandler: w.handler(p.BaseURL)}, nil)
+	if err != nil {
+		t.Fatal(redactError(err))
+	}
+	defer func() { _ = session.Close() }()
+	w.lookAround(session, office)
+
+	w.source.expire()
+	w.lookAround(session, office)
+	if len(w.source.replays) != 2 || w.consents != 1 {
+		t.Fatalf("%d refresh tokens, %d consents", len(w.source.replays), w.consents)
+	}
+
+	// Whoever presents the superseded token ends the grant; the client is challenged, and asks the person again.
+	connector.Refresh(t, w.source.replays[0]).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	wantsChallenge(t, p, rpc(t, mcp(p, w.source.token.AccessToken), "tools/list", nil), `error="invalid_token"`)
+	w.lookAround(session, office)
+	if w.consents != 2 {
+		t.Errorf("%d consents", w.consents)
+	}
+
+	// The person disconnects, and does not come back.
+	w.decide = nil
+	ended := w.source.token
+	p.API().Form(t, "/v1/account/oauth/revoke", url.Values{"client_id": {connector.ClientID}, "token": {ended.RefreshToken}}).Wants(t, http.StatusOK)
+	if _, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: "whoami"}); !errors.Is(err, errDenied) {
+		t.Errorf("after the end: %v", err)
+	}
+	wantsChallenge(t, p, rpc(t, mcp(p, ended.AccessToken), "tools/list", nil), `error="invalid_token"`)
+}
+
+// lookAround uses everything there is.
+func (w *walker) lookAround(session *sdk.ClientSession, office harness.Office) {
+	w.t.Helper()
+	var names []string
+	for tool, err := range session.Tools(w.t.Context(), nil) {
+		if err != nil {
+			w.t.Fatal(redactError(err))
+		}
+		names = append(names, tool.Name)
+	}
+	if !slices.Equal(sorted(names), []string{"get_programme", "list_programmes", "whoami"}) {
+		w.t.Fatalf("the tools are %v", names)
+	}
+	call := func(name string, arguments map[string]any) map[string]any {
+		w.t.Helper()
+		result, err := session.CallTool(w.t.Context(), &sdk.CallToolParams{Name: name, Arguments: arguments})
+		if err != nil {
+			w.t.Fatalf("%s: %s", name, redactError(err))
+		}
+		content, _ := result.StructuredContent.(map[string]any)
+		if result.IsError || content == nil {
+			w.t.Fatalf("%s failed", name)
+		}
+		return content
+	}
+	who := call("whoami", nil)
+	workspace, _ := who["workspace"].(map[string]any)
+	connection, _ := who["connection"].(map[string]any)
+	if workspace["name"] != office.Tenant.Name || connection["clientId"] != w.connector.ClientID || len(texts(who["permissions"])) != 2 {
+		w.t.Errorf("whoami: %v", who)
+	}
+	var seen []string
+	arguments := map[string]any{"limit": 2}
+	for {
+		page := call("list_programmes", arguments)
+		data, _ := page["data"].([]any)
+		for _, one := range data {
+			record, _ := one.(map[string]any)
+			seen = append(seen, record["name"].(string))
+			if read := call("get_programme", map[string]any{"id": record["id"]}); read["name"] != record["name"] {
+				w.t.Errorf("get_programme: %v", read)
+			}
+		}
+		meta, _ := page["meta"].(map[string]any)
+		next, more := meta["nextCursor"]
+		if !more {
+			break
+		}
+		arguments = map[string]any{"limit": 2, "cursor": next}
+	}
+	if strings.Join(seen, ", ") != "Warm rooms, Debt advice, Lunch club" {
+		w.t.Errorf("the programmes are %v", seen)
+	}
+}
+
+func TestMCPWorksWithAnOffTheShelfOAuthLibrary(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	connector := p.DemoMCP()
+	config, ctx, verifier := connector.OAuth2(), connector.WithResource(t.Context()), oauth2.GenerateVerifier()
+	address := config.AuthCodeURL("state", oauth2.S256ChallengeOption(verifier), oauth2.SetAuthURLParam("resource", connector.Resource))
+	code := p.Person(t, p.Demo.Users.Owner).Arrive(t, address).Approve(t)
+	token, err := config.Exchange(ctx, code, oauth2.VerifierOption(verifier))
+	if err != nil {
+		t.Fatal(redactError(err))
+	}
+	source := &forgetful{config: config, ctx: ctx, token: token}
+	for range 3 {
+		current, err := source.Token()
+		if err != nil {
+			t.Fatal(redactError(err))
+		}
+		page, _, failed := callTool(t, mcp(p, current.AccessToken), "list_programmes", map[string]any{"limit": 200})
+		if data, _ := page["data"].([]any); failed || len(data) != 200 {
+			t.Errorf("%d programmes", len(data))
+		}
+		source.expire()
+	}
+	if len(source.replays) != 3 {
+		t.Errorf("%d refresh tokens", len(source.replays))
+	}
+}

@@ -1,0 +1,158 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// How long the client's packages may take to come, and the walk.
+const (
+	npmWithin  = 2 * time.Minute
+	walkWithin = 2 * time.Minute
+)
+
+// A nodeClient is mcpclient/walk.mjs at work.
+type nodeClient struct {
+	t     *testing.T
+	say   io.Writer
+	hear  *bufio.Scanner
+	wrong *strings.Builder
+}
+
+// installed brings the SDK into a directory of the test's own. Where Node is not, or its packages do not come, there is
+// nothing to test with.
+func installed(t *testing.T) string {
+	t.Helper()
+	version, err := exec.CommandContext(t.Context(), "node", "--version").Output()
+	if err != nil {
+		t.Skip("Node is not installed")
+	}
+	major, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(string(version)), "v"), ".")
+	if n, err := strconv.Atoi(major); err != nil || n < 18 {
+		t.Skipf("Node 18 or newer is needed, and this is %s", version)
+	}
+	if _, err := exec.LookPath("npm"); err != nil {
+		t.Skip("npm is not installed")
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"package.json", "package-lock.json", "walk.mjs"} {
+		content, err := os.ReadFile(filepath.Join("mcpclient", name))
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), npmWithin)
+	defer cancel()
+	command := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
+	command.Dir = dir
+	command.WaitDelay = time.Second
+	if out, err := command.CombinedOutput(); err != nil {
+		if strings.Contains(string(out), "can only install") || strings.Contains(string(out), "EINTEGRITY") {
+			t.Fatalf("the lock file is not the package's:\n%s", out)
+		}
+		t.Skipf("the packages of the SDK did not come (%v)", err)
+	}
+	return dir
+}
+
+func (p *nodeClient) sees(into any) {
+	p.t.Helper()
+	if !p.hear.Scan() {
+		p.t.Fatalf("the client stopped: %s", harness.Redact(p.wrong.String()))
+	}
+	if err := json.Unmarshal(p.hear.Bytes(), into); err != nil {
+		p.t.Fatalf("the client said what is no JSON: %s", harness.Redact(p.hear.Text()))
+	}
+}
+
+func (p *nodeClient) tell(line string) {
+	p.t.Helper()
+	if _, err := io.WriteString(p.say, line+"\n"); err != nil {
+		p.t.Fatalf("the client stopped: %s", harness.Redact(p.wrong.String()))
+	}
+}
+
+func startNode(t *testing.T, dir string, arguments ...string) *nodeClient {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), walkWithin)
+	command := exec.CommandContext(ctx, "node", append([]string{"walk.mjs"}, arguments...)...)
+	command.Dir = dir
+	p := &nodeClient{t: t, wrong: &strings.Builder{}}
+	command.Stderr = p.wrong
+	in, err := command.StdinPipe()
+	must(t, err)
+	out, err := command.StdoutPipe()
+	must(t, err)
+	must(t, command.Start())
+	t.Cleanup(func() {
+		_ = in.Close()
+		cancel()
+		_ = command.Wait()
+	})
+	p.say, p.hear = in, bufio.NewScanner(out)
+	return p
+}
+
+// The SDK that Claude Code, the MCP inspector and many hosts are built on.
+func TestTypeScriptSDKClientWalksTheWholeFlow(t *testing.T) {
+	t.Parallel()
+	dir := installed(t)
+	p := enter(t)
+	office := p.Office(t)
+	person := p.Person(t, office.Head)
+	connector := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes, harness.WriteProgrammes)
+	for _, name := range []string{"Lunch club", "Debt advice", "Warm rooms"} {
+		p.In(office.Tenant, office.Token).JSON(t, http.MethodPost, programmes, map[string]any{"name": name}).Wants(t, http.StatusCreated)
+	}
+	client := startNode(t, dir, p.BaseURL+"/mcp", connector.ClientID, connector.RedirectURI, p.BaseURL)
+
+	var asked struct {
+		Authorize string
+		Kept      bool
+	}
+	client.sees(&asked)
+	if !strings.HasPrefix(asked.Authorize, p.AppURL+"/oauth/authorize?") {
+		t.Fatalf("it was not led to the consent page: %s", asked.Authorize)
+	}
+	callback := person.Arrive(t, asked.Authorize).Press(t, "approve").Callback(t)
+	client.tell(callback.URI + "?" + callback.Raw)
+
+	sees := func(refreshed bool) {
+		t.Helper()
+		var seen struct {
+			Tools, Programmes []string
+			Workspace         string
+			Refreshed         bool
+		}
+		client.sees(&seen)
+		if !slices.Equal(seen.Tools, []string{"get_programme", "list_programmes", "whoami"}) || seen.Workspace != office.Tenant.Name ||
+			!slices.Equal(seen.Programmes, []string{"Warm rooms", "Debt advice", "Lunch club"}) || seen.Refreshed != refreshed {
+			t.Errorf("it sees %+v", seen)
+		}
+	}
+	sees(false)
+	client.tell("again")
+	sees(false)
+	client.tell("expire")
+	sees(true)
+
+	// The person disconnects. The client's refresh is refused, it drops its tokens, and would ask again.
+	p.World.Exec(t, `update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'revoked_by_user' where client_id = $1`, connector.ClientID)
+	client.tell("again")
+	client.sees(&asked)
+	if asked.Authorize == "" || asked.Kept {
+		t.Errorf("after the end it keeps tokens: %v", asked.Kept)
+	}
+}

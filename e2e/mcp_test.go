@@ -1,0 +1,276 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Contract, section 7a, and what connector platforms do, by HTTP as it is on the wire.
+
+const mcpPath = "/mcp"
+
+// mcp is what a hosted connector sends: no workspace, as it cannot.
+func mcp(p *harness.Product, token string) harness.API {
+	api := p.API().With("Accept", "application/json, text/event-stream").With("Mcp-Protocol-Version", "2025-06-18")
+	if token != "" {
+		api = api.With("Authorization", "Bearer "+token)
+	}
+	return api
+}
+
+func rpc(t *testing.T, api harness.API, method string, params any) harness.Answer {
+	t.Helper()
+	return api.JSON(t, http.MethodPost, mcpPath, map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+}
+
+// callTool calls a tool and returns its structured content and its text.
+func callTool(t *testing.T, api harness.API, name string, arguments any) (content map[string]any, text string, failed bool) {
+	t.Helper()
+	answer := rpc(t, api, "tools/call", map[string]any{"name": name, "arguments": arguments}).Wants(t, http.StatusOK)
+	var reply struct {
+		Result struct {
+			Content           []struct{ Text string }
+			StructuredContent map[string]any
+			IsError           bool
+		}
+	}
+	if err := json.Unmarshal(answer.Body, &reply); err != nil || len(reply.Result.Content) != 1 {
+		t.Fatalf("no result of a tool:\n%s", answer)
+	}
+	return reply.Result.StructuredContent, reply.Result.Content[0].Text, reply.Result.IsError
+}
+
+var initialize = map[string]any{"protocolVersion": "2025-06-18", "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "e2e", "version": "1"}}
+
+// wantsChallenge checks the 401 that every connector begins with.
+func wantsChallenge(t *testing.T, p *harness.Product, answer harness.Answer, code string) {
+	t.Helper()
+	answer.WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	challenge := answer.Header.Get("WWW-Authenticate")
+	if !strings.HasPrefix(challenge, "Bearer ") || !strings.Contains(challenge, `resource_metadata="`+p.BaseURL+`/.well-known/oauth-protected-resource/mcp"`) ||
+		strings.Contains(challenge, "error=") != (code != "") || !strings.Contains(challenge, code) {
+		t.Errorf("the challenge is %s", challenge)
+	}
+	_, scope, _ := strings.Cut(challenge, `scope="`)
+	scope, _, _ = strings.Cut(scope, `"`)
+	if !slices.Equal(sorted(strings.Fields(scope)), sorted(connectorScopes())) {
+		t.Errorf("the challenge does not name the whole useful set: %s", challenge)
+	}
+}
+
+func TestMCPFirstCallIsChallenged(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	for _, api := range []harness.API{p.API(), mcp(p, "").With("Origin", "https://claude.ai")} {
+		wantsChallenge(t, p, rpc(t, api, "initialize", initialize), "")
+		wantsChallenge(t, p, rpc(t, api, "tools/list", nil), "")
+		wantsChallenge(t, p, api.Get(t, mcpPath), "")
+		wantsChallenge(t, p, api.Send(t, http.MethodDelete, mcpPath, "", ""), "")
+	}
+	answer := rpc(t, p.API().With("Origin", "https://chatgpt.com"), "initialize", initialize)
+	answer.WantsHeader(t, "Access-Control-Allow-Origin", "https://chatgpt.com")
+	if !strings.Contains(answer.Header.Get("Access-Control-Expose-Headers"), "WWW-Authenticate") {
+		t.Errorf("a page cannot read the challenge: %v", answer.Header)
+	}
+}
+
+func TestMCPTakesTokensOfItsOwnResourceAlone(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	connector := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
+	tokens := connector.Connect(t, head)
+	rest := office.Connector(t, harness.ReadProgrammes).Connect(t, head)
+	confidential := office.Confidential(t, "", harness.ReadProgrammes).Connect(t, head)
+	for name, token := range map[string]string{
+		"REST": rest.AccessToken, "confidential": confidential.AccessToken, "refresh token": tokens.RefreshToken, "altered": alterLast(tokens.AccessToken), "nonsense": "nonsense",
+	} {
+		t.Run(name, func(t *testing.T) {
+			wantsChallenge(t, p, rpc(t, mcp(p, token), "initialize", initialize), `error="invalid_token"`)
+			wantsChallenge(t, p, rpc(t, mcp(p, token), "tools/call", map[string]any{"name": "whoami"}), `error="invalid_token"`)
+		})
+	}
+	for _, token := range []string{tokens.AccessToken, office.Token} { // the personal access token is good here too
+		rpc(t, mcp(p, token), "initialize", initialize).Wants(t, http.StatusOK)
+		who, _, _ := callTool(t, mcp(p, token).With("X-Tenant-Id", p.Demo.Tenants.Empty.ID), "whoami", nil)
+		workspace, _ := who["workspace"].(map[string]any)
+		if workspace["id"] != office.Tenant.ID || workspace["name"] != office.Tenant.Name {
+			t.Errorf("in another workspace: %v", workspace)
+		}
+	}
+	// Time passes, and the grant with it: each 401 of an expired token carries the challenge.
+	p.World.EndGrantIn(t, harness.GrantOf(t, tokens.AccessToken), -time.Second)
+	wantsChallenge(t, p, rpc(t, mcp(p, tokens.AccessToken), "tools/list", nil), `error="invalid_token"`)
+	p.World.RevokeToken(t, office.Token)
+	wantsChallenge(t, p, rpc(t, mcp(p, office.Token), "tools/list", nil), `error="invalid_token"`)
+}
+
+func TestMCPKeepsTheRulesOfTheAPI(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	member := office.Member(t, harness.ReadProgrammes, harness.ReadForms)
+	connector := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes, harness.ReadForms)
+	token := connector.Connect(t, p.Person(t, member)).AccessToken
+	personal := p.World.Token(t, office.Tenant, member, harness.ReadProgrammes)
+	for _, credential := range []string{token, personal} {
+		list := func() harness.Answer {
+			return rpc(t, mcp(p, credential), "tools/call", map[string]any{"name": "list_programmes", "arguments": map[string]any{}})
+		}
+		list().Wants(t, http.StatusOK)
+		p.World.Permit(t, office.Tenant, member, harness.ReadForms)
+		message := list().WantsHeader(t, "WWW-Authenticate", "").WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+		if !strings.Contains(message, "administrator") {
+			t.Errorf("does not say who could grant it: %s", message)
+		}
+		rpc(t, mcp(p, credential), "tools/list", nil).Wants(t, http.StatusOK)
+		p.World.Permit(t, office.Tenant, member, harness.ReadProgrammes, harness.ReadForms)
+
+		p.World.SetLLM(t, office.Tenant, false)
+		list().WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+		rpc(t, mcp(p, credential), "initialize", initialize).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+		p.World.SetLLM(t, office.Tenant, true)
+
+		for _, works := range []struct{ enabled, provisioned bool }{{false, true}, {true, false}} {
+			p.World.SetModule(t, office.Tenant, works.enabled, works.provisioned)
+			if _, text, failed := callTool(t, mcp(p, credential), "list_programmes", nil); !failed || !strings.Contains(text, "administrator") {
+				t.Errorf("a module that is off: %v %s", failed, text)
+			}
+		}
+		p.World.SetModule(t, office.Tenant, true, true)
+		list().Wants(t, http.StatusOK)
+	}
+	p.World.Leave(t, office.Tenant, member)
+	rpc(t, mcp(p, personal), "initialize", initialize).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+}
+
+// "403 for a missing permission carries insufficient_scope only when consenting again could help."
+func TestInsufficientScopeIsSaidWhereConsentHelps(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	for resource, ask := range map[string]func(token string) harness.Answer{
+		"/mcp": func(token string) harness.Answer {
+			return rpc(t, mcp(p, token), "tools/call", map[string]any{"name": "list_programmes"})
+		},
+		"/v1": func(token string) harness.Answer { return p.In(office.Tenant, token).Get(t, programmes) },
+	} {
+		attempt := office.ConnectorFor(t, p.BaseURL+resource, harness.ReadProgrammes, harness.ReadForms).Begin()
+		attempt.Query = change(attempt.Query, "scope", harness.ReadForms)
+		helps := attempt.Post(t, attempt.CodeForm(attempt.Code(t, head))).Tokens(t).AccessToken
+		refused := ask(helps)
+		refused.WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+		challenge := refused.Header.Get("WWW-Authenticate")
+		for _, part := range []string{`error="insufficient_scope"`, harness.ReadProgrammes, harness.ReadForms, "/.well-known/oauth-protected-resource" + resource + `"`} {
+			if !strings.Contains(challenge, part) {
+				t.Errorf("%s: the challenge %s lacks %s", resource, challenge, part)
+			}
+		}
+		// A client that may not ask for it, and a personal access token, would ask in vain.
+		other := office.ConnectorFor(t, p.BaseURL+resource, harness.ReadForms).Connect(t, head).AccessToken
+		personal := p.World.Token(t, office.Tenant, office.Head, harness.ReadForms)
+		for _, token := range []string{other, personal} {
+			message := ask(token).WantsHeader(t, "WWW-Authenticate", "").WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+			if !strings.Contains(message, "Settings, Developers") {
+				t.Errorf("does not say what helps: %s", message)
+			}
+		}
+	}
+}
+
+func TestMCPPagesOfOtherOriginsAreRefused(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	for origin, allowed := range map[string]bool{
+		"https://claude.ai": true, "https://claude.com": true, "https://chatgpt.com": true, "https://vscode.dev": true, p.AppURL: true, "http://localhost:6274": true, "http://127.0.0.1:1": true,
+		"https://evil.example": false, "null": false, "https://claude.ai.evil.example": false, "http://claude.ai": false,
+	} {
+		page := mcp(p, p.Demo.Tokens.Owner).With("Origin", origin)
+		preflight := p.API().With("Origin", origin).With("Access-Control-Request-Method", "POST").With("Access-Control-Request-Headers", "authorization,mcp-protocol-version").
+			Send(t, http.MethodOptions, mcpPath, "", "")
+		if !allowed {
+			rpc(t, page, "initialize", initialize).WantsHeader(t, "Access-Control-Allow-Origin", "").WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+			preflight.Wants(t, http.StatusForbidden)
+			continue
+		}
+		rpc(t, page, "initialize", initialize).Wants(t, http.StatusOK).WantsHeader(t, "Access-Control-Allow-Origin", origin)
+		if preflight.Wants(t, http.StatusNoContent); !strings.Contains(preflight.Header.Get("Access-Control-Allow-Headers"), "Authorization") {
+			t.Errorf("%v", preflight.Header)
+		}
+	}
+}
+
+// Which of two processes answers makes no difference, as nothing is kept between requests.
+func TestMCPHasNoSession(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	api := mcp(p, p.Demo.Tokens.Owner)
+	rpc(t, api, "initialize", initialize).Wants(t, http.StatusOK).WantsHeader(t, "Mcp-Session-Id", "").WantsHeader(t, "Cache-Control", "no-store")
+	rpc(t, api.With("Mcp-Session-Id", "of another process"), "tools/list", nil).Wants(t, http.StatusOK)
+	api.Get(t, mcpPath).Wants(t, http.StatusMethodNotAllowed).WantsAllow(t, "POST")
+	p.API().Send(t, http.MethodPut, mcpPath, "", "").Wants(t, http.StatusMethodNotAllowed).WantsAllow(t, "DELETE", "GET", "POST")
+	for body, code := range map[string]string{"{": "-32700", "{}": "-32600", `[]`: "-32600"} {
+		if answer := api.Send(t, http.MethodPost, mcpPath, "application/json", body).Wants(t, http.StatusBadRequest); !strings.Contains(string(answer.Body), code) {
+			t.Errorf("%s", answer)
+		}
+	}
+	batch := `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"ping"}]`
+	api.Send(t, http.MethodPost, mcpPath, "application/json", batch).Wants(t, http.StatusBadRequest)
+	api.With("Mcp-Protocol-Version", "2025-03-26").Send(t, http.MethodPost, mcpPath, "application/json", batch).Wants(t, http.StatusOK)
+}
+
+// "nothing on these paths redirects", and pages may read what is there, with the headers that MCP clients add.
+func TestDiscoveryIsOpenToPagesAndNeverRedirects(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	page := p.API().With("Origin", "https://inspector.example")
+	for _, path := range []string{
+		"/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp", "/.well-known/oauth-protected-resource/v1", "/mcp/.well-known/oauth-protected-resource",
+		"/.well-known/oauth-authorization-server", "/.well-known/oauth-authorization-server/mcp", "/.well-known/openid-configuration", "/.well-known/openid-configuration/mcp",
+		"/mcp/.well-known/oauth-authorization-server", "/mcp/.well-known/openid-configuration", "/v1/account/oauth/jwks",
+	} {
+		page.Get(t, path).Wants(t, http.StatusOK).WantsHeader(t, "Access-Control-Allow-Origin", "*").WantsHeader(t, "Location", "")
+		preflight := page.With("Access-Control-Request-Method", "GET").With("Access-Control-Request-Headers", "mcp-protocol-version").Send(t, http.MethodOptions, path, "", "")
+		if preflight.Status != http.StatusNoContent && preflight.Status != http.StatusOK || preflight.Header.Get("Access-Control-Allow-Origin") != "*" ||
+			preflight.Header.Get("Access-Control-Allow-Headers") == "" {
+			t.Errorf("%s %v", preflight, preflight.Header)
+		}
+	}
+	// A client that is a page exchanges its code itself.
+	for _, path := range []string{harness.TokenPath, "/token", "/v1/account/oauth/revoke"} {
+		page.Form(t, path, url.Values{"grant_type": {"refresh_token"}}).Wants(t, http.StatusBadRequest).WantsHeader(t, "Access-Control-Allow-Origin", "*").WantsHeader(t, "Access-Control-Allow-Credentials", "")
+		preflight := page.With("Access-Control-Request-Method", "POST").With("Access-Control-Request-Headers", "content-type").Send(t, http.MethodOptions, path, "", "")
+		if preflight.Status != http.StatusNoContent || preflight.Header.Get("Access-Control-Allow-Origin") != "*" {
+			t.Errorf("%s %v", preflight, preflight.Header)
+		}
+		p.API().Send(t, http.MethodOptions, path, "", "").Wants(t, http.StatusMethodNotAllowed).WantsAllow(t, "POST")
+	}
+}
+
+// "All users of one platform share one address range": what some do wrong keeps nobody else out.
+func TestUsersOfOnePlatformShareAnAddress(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	connector := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
+	tokens := connector.Connect(t, p.Person(t, office.Head))
+	for range 150 {
+		connector.Refresh(t, "alm_rt_"+strings.Repeat("x", 60)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+		wantsChallenge(t, p, rpc(t, mcp(p, "nonsense"), "initialize", initialize), "invalid_token")
+	}
+	began := time.Now()
+	tokens = connector.Refresh(t, tokens.RefreshToken).Tokens(t)
+	rpc(t, mcp(p, tokens.AccessToken), "initialize", initialize).Wants(t, http.StatusOK)
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("took %s", took)
+	}
+}
