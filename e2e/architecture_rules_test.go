@@ -69,7 +69,7 @@ func domain() []string {
 func supportForTests() []string {
 	return []string{
 		"shared/testkit", "authserver/internal/fixture", "authserver/internal/accounttest", "authserver/internal/browsertest",
-		"resourceapi/internal/store/postgres/postgrestest", "resourceapi/internal/keys/keystest",
+		"authserver/internal/publisher", "resourceapi/internal/store/postgres/postgrestest", "resourceapi/internal/keys/keystest",
 	}
 }
 

@@ -63,14 +63,19 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	metadata, err := wellknown.Metadata(c.BaseURL, c.AppURL)
+	metadata, err := wellknown.Metadata(c.BaseURL, c.AppURL, c.servesDocuments())
 	if err != nil {
 		return nil, fmt.Errorf("metadata: %w", err)
 	}
 	keeper := grant.NewKeeper(store, redis.NewGrants(rdb), mint, log)
 	resources := []string{c.BaseURL + "/v1", c.BaseURL + "/mcp"}
+	documents, err := newDocuments(c, store, log)
+	if err != nil {
+		return nil, err
+	}
 	oauth := engine.New(engine.Deps{
-		Issuer: c.BaseURL, RESTResource: resources[0], Clients: store, Unknown: postgres.ErrNoClient, Keeper: keeper, Signer: ring,
+		Issuer: c.BaseURL, RESTResource: resources[0], Resources: resources, Clients: store, Unknown: postgres.ErrNoClient, Documents: documents,
+		Keeper: keeper, Signer: ring,
 	})
 	uses := store.NewNoter(log)
 	pages, err := ui.New(log)

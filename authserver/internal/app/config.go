@@ -27,6 +27,8 @@ type Config struct {
 	UpstreamClientID     string            `env:"ALMONER_UPSTREAM_CLIENT_ID" doc:"Who we are there. Our redirect URI is ALMONER_APP_URL/login/upstream/callback."`
 	UpstreamClientSecret credential.Secret `env:"ALMONER_UPSTREAM_CLIENT_SECRET" doc:"Our secret there."`
 	UpstreamName         string            `env:"ALMONER_UPSTREAM_NAME" envDefault:"your organisation" doc:"What people call the provider: the button says Continue with it."`
+	ClientDomains        string            `env:"ALMONER_CLIENT_DOMAINS" envDefault:"claude.ai=claude,chatgpt.com=chatgpt,vscode.dev=other" doc:"Hosts whose clients may be known by their metadata documents, each with its platform (claude, chatgpt or other), separated by commas; none for none."`
+	ClientDocumentCA     string            `env:"ALMONER_CLIENT_DOCUMENT_CA" doc:"For development alone: certificates in PEM to trust besides the system's when such a document is read, which may then be on this very machine."`
 	LogLevel             string            `env:"ALMONER_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
 }
 
@@ -50,6 +52,7 @@ func (c *Config) Check() []error {
 	if _, err := web.ParseProxies(c.TrustedProxies); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("ALMONER_TRUSTED_PROXIES: %w", err))
 	}
+	mistakes = append(mistakes, c.checkDocuments()...)
 	return append(mistakes, c.checkWays()...)
 }
 

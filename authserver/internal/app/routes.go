@@ -102,6 +102,7 @@ func (h handlers) pageRoutes(router *mux.Router) {
 	route("/login", methods{"GET": page(http.HandlerFunc(b.login.Page)), "POST": page(b.login.SignIn())})
 	route("/logout", methods{"POST": page(b.login.SignOut())})
 	route("/oauth/authorize", methods{"GET": page(http.HandlerFunc(b.authorize.Page)), "POST": page(b.authorize.Answer())})
+	route("/oauth/authorize/workspace", methods{"POST": page(b.authorize.Choose())})
 	b.ways.routes(route, page)
 	s := b.settings
 	for path, handler := range map[string]http.Handler{

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/clientdoc"
 	"github.com/almonerhq/almoner/authserver/internal/consent"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/authorize"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/login"
@@ -24,6 +25,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/engine"
 	"github.com/almonerhq/almoner/authserver/internal/fixture"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/publisher"
 	"github.com/almonerhq/almoner/authserver/internal/session"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
@@ -55,6 +57,7 @@ type Site struct {
 	Tickets *consent.Tickets
 	URL     string
 	Log     *Log
+	Clients *publisher.Host // of clients that are known by their documents
 	server  *httptest.Server
 	hash    credential.Secret
 
@@ -65,7 +68,7 @@ type Site struct {
 // Start serves a site for the test.
 func Start(t testing.TB) *Site {
 	t.Helper()
-	s := &Site{t: t, World: fixture.New(t), Redis: testkit.NewRedis(t), Log: &Log{}}
+	s := &Site{t: t, World: fixture.New(t), Redis: testkit.NewRedis(t), Log: &Log{}, Clients: publisher.Start(t)}
 	hash, err := session.HashPassword(Password)
 	s.must(err)
 	s.hash = hash
@@ -124,7 +127,10 @@ func (s *Site) handler() http.Handler {
 		Sessions: sessions, Auditor: s.Store, Pages: pages, Proxies: testProxies(s), Log: log,
 	})
 	oauth := engine.New(engine.Deps{
-		Issuer: Issuer, RESTResource: Resource, Clients: s.Store, Unknown: postgres.ErrNoClient, Keeper: s.Keeper,
+		Issuer: Issuer, RESTResource: Resource, Resources: []string{Resource, Issuer + "/mcp"}, Clients: s.Store, Unknown: postgres.ErrNoClient,
+		Keeper: s.Keeper, Documents: clientdoc.New(clientdoc.Deps{
+			Domains: s.Clients.Domains(), Trusted: s.Clients.Roots(), Copies: s.Store, Now: s.Now, Log: log,
+		}),
 	})
 	consents := authorize.New(authorize.Deps{
 		Requests: oauth, Grants: s.Keeper, Members: s.Store, Visitors: sessions, Tickets: s.Tickets, Pages: pages,
@@ -143,6 +149,7 @@ func (s *Site) handler() http.Handler {
 	mux.Handle("POST /logout", signIn.SignOut())
 	mux.HandleFunc("GET /oauth/authorize", consents.Page)
 	mux.Handle("POST /oauth/authorize", consents.Answer())
+	mux.Handle("POST /oauth/authorize/workspace", consents.Choose())
 	mux.Handle("GET /static/", pages.Static())
 	mux.HandleFunc("/", pages.NotFound)
 	return web.Observe(sessions.Load(mux), log, http.HandlerFunc(pages.Internal))

@@ -161,7 +161,7 @@ func TestDomainsAreReadAndComparedToTheLetter(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{
-		"", "claude.ai", "claude.ai=", "claude.ai=netscape", "https://claude.ai=claude", "Claude.ai=claude", "*.claude.ai=claude", "claude.ai/x=claude",
+		"claude.ai", "claude.ai=", "claude.ai=netscape", "https://claude.ai=claude", "Claude.ai=claude", "*.claude.ai=claude", "claude.ai/x=claude",
 		"=claude", "claude.ai=claude,", "claude.ai=claude,claude.ai=other", "a b=claude", "me@claude.ai=claude",
 	} {
 		if _, err := ParseDomains(bad); err == nil {

@@ -18,7 +18,7 @@ const OtherPlatform = "other"
 // ParseDomains reads host=platform, separated by commas; platform is claude, chatgpt or other. "none" is no domain at all.
 func ParseDomains(text string) (Domains, error) {
 	domains := Domains{}
-	if strings.TrimSpace(text) == "none" {
+	if text = strings.TrimSpace(text); text == "" || text == "none" {
 		return domains, nil
 	}
 	for _, entry := range strings.Split(text, ",") {

@@ -34,39 +34,61 @@ const TicketLife = time.Hour
 // ErrStale says that a ticket is genuine and too old.
 var ErrStale = errors.New("the consent page was open for too long")
 
-// Tickets seal and open tickets. They are safe for concurrent use.
-type Tickets struct{ box *seal.Box }
+// Tickets seal and open tickets and choices; neither passes for the other. They are safe for concurrent use.
+type Tickets struct{ tickets, choices *seal.Box }
 
 // NewTickets derives their key from the master keys.
 func NewTickets(keys seal.Keys) (*Tickets, error) {
-	box, err := seal.NewBox(keys, "consent ticket")
-	if err != nil {
+	tickets, err1 := seal.NewBox(keys, "consent ticket")
+	choices, err2 := seal.NewBox(keys, "choice of a workspace")
+	if err := errors.Join(err1, err2); err != nil {
 		return nil, fmt.Errorf("consent tickets: %w", err)
 	}
-	return &Tickets{box: box}, nil
+	return &Tickets{tickets, choices}, nil
 }
 
 // Seal returns the ticket as text for a form.
-func (t *Tickets) Seal(ticket Ticket) (string, error) {
-	content, err := json.Marshal(ticket)
+func (t *Tickets) Seal(ticket Ticket) (string, error) { return sealed(t.tickets, ticket) }
+
+// SealChoice returns the choice as text for a form.
+func (t *Tickets) SealChoice(choice Choice) (string, error) { return sealed(t.choices, choice) }
+
+func sealed(box *seal.Box, content any) (string, error) {
+	text, err := json.Marshal(content)
 	if err != nil {
 		return "", fmt.Errorf("consent ticket: %w", err)
 	}
-	return t.box.Seal(content), nil
+	return box.Seal(text), nil
 }
 
 // Open returns the ticket that text holds, ErrStale, or seal.ErrForeign.
 func (t *Tickets) Open(text string, now time.Time) (Ticket, error) {
-	content, err := t.box.Open(text)
-	if err != nil {
+	var ticket Ticket
+	if err := opened(t.tickets, text, &ticket, &ticket.Issued, now); err != nil {
 		return Ticket{}, err
 	}
-	var ticket Ticket
-	if err := json.Unmarshal(content, &ticket); err != nil {
-		return Ticket{}, seal.ErrForeign
-	}
-	if now.Sub(ticket.Issued) > TicketLife {
-		return Ticket{}, ErrStale
-	}
 	return ticket, nil
+}
+
+// OpenChoice returns the choice that text holds, ErrStale, or seal.ErrForeign.
+func (t *Tickets) OpenChoice(text string, now time.Time) (Choice, error) {
+	var choice Choice
+	if err := opened(t.choices, text, &choice, &choice.Issued, now); err != nil {
+		return Choice{}, err
+	}
+	return choice, nil
+}
+
+func opened(box *seal.Box, text string, into any, issued *time.Time, now time.Time) error {
+	content, err := box.Open(text)
+	if err != nil {
+		return err
+	}
+	if json.Unmarshal(content, into) != nil {
+		return seal.ErrForeign
+	}
+	if now.Sub(*issued) > TicketLife {
+		return ErrStale
+	}
+	return nil
 }

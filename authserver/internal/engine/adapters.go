@@ -14,7 +14,7 @@ type fositeClient struct{ client.Client }
 
 var _ fosite.Client = fositeClient{}
 
-func (c fositeClient) GetID() string                      { return c.ID.String() }
+func (c fositeClient) GetID() string                      { return c.PublicID() }
 func (c fositeClient) GetHashedSecret() []byte            { return nil }
 func (c fositeClient) GetRedirectURIs() []string          { return c.Redirects }
 func (c fositeClient) GetResponseTypes() fosite.Arguments { return fosite.Arguments{"code"} }

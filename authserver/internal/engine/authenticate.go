@@ -26,7 +26,7 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 	if x.token, err = e.Keeper.ReadToken(kind, text); err != nil {
 		x.forged = true
 	}
-	id, err := identity.ParseExact(r.ClientID)
+	id, err := identity.OfClient(r.ClientID)
 	if err != nil {
 		return nil, unknownClient(r)
 	}
@@ -35,6 +35,9 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 	}
 	if x.facts.Client == nil {
 		return nil, goneClient(r, x.facts.Grant, id)
+	}
+	if !e.called(r.ClientID, x.facts.Client) {
+		return nil, unknownClient(r)
 	}
 	if err := checkClient(r, *x.facts.Client); err != nil {
 		return nil, err

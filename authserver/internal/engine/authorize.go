@@ -13,7 +13,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/authserver/internal/consent"
-	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -40,7 +39,7 @@ type RedirectError struct {
 func (e *RedirectError) Error() string { return e.Code + ": " + e.Description }
 
 // Identify finds the client of an authorization request and checks its redirect URI, byte by byte, and that no parameter
-// stands twice. It returns a *PageError, or an error that wraps grant.ErrUnavailable.
+// stands twice. It returns a *PageError, client.ErrUnreachable, or an error that wraps grant.ErrUnavailable.
 func (e *Engine) Identify(ctx context.Context, rawQuery string) (Application, error) {
 	query, err := url.ParseQuery(rawQuery)
 	if err != nil {
@@ -51,14 +50,7 @@ func (e *Engine) Identify(ctx context.Context, rawQuery string) (Application, er
 			return Application{}, &PageError{"The application sent the same parameter twice."}
 		}
 	}
-	id, err := identity.ParseExact(query.Get("client_id"))
-	if err != nil {
-		return Application{}, &PageError{"The application did not say who it is, or is not registered here."}
-	}
-	c, err := e.Clients.Client(ctx, id)
-	if errors.Is(err, e.Unknown) || (err == nil && !c.Kind.Traits().Authorizes) {
-		return Application{}, &PageError{"The application did not say who it is, or is not registered here."}
-	}
+	c, err := e.asking(ctx, query.Get("client_id"))
 	if err != nil {
 		return Application{}, err
 	}
@@ -130,18 +122,22 @@ func readChallenge(app Application) (challenge, problem string) {
 }
 
 func (e *Engine) readResource(app Application) (resource, problem string) {
-	expected := app.Client.Resource
+	offered := []string{app.Client.Resource}
 	if app.Client.Kind == client.Confidential {
-		expected = e.RESTResource
+		offered = []string{e.RESTResource}
+	} else if app.Client.Address != "" {
+		offered = e.Resources
 	}
 	asked := app.query.Get("resource")
 	switch {
-	case asked == expected, asked == "" && !app.Client.Kind.Traits().ResourceNeeded:
-		return expected, ""
+	case asked == "" && !app.Client.Kind.Traits().ResourceNeeded:
+		return offered[0], ""
 	case asked == "":
-		return "", "resource is required: the resource indicator that this client is registered for."
+		return "", "resource is required: the resource indicator that this client may ask for."
+	case !slices.Contains(offered, asked):
+		return "", "resource is not, to the letter, one that this client may ask for."
 	}
-	return "", "resource is not, to the letter, the one that this client is registered for."
+	return asked, ""
 }
 
 // offlineAccess is asked for by some platforms; it is accepted and grants nothing (contract, section 4).
@@ -181,7 +177,9 @@ func (e *Engine) fositeAccepts(ctx context.Context, app Application, permissions
 		form.Set("response_type", "code")
 	}
 	request := &http.Request{Method: http.MethodGet, Form: form, PostForm: url.Values{}, Header: http.Header{}}
-	_, err := e.authorize.NewAuthorizeRequest(withClient(ctx, app.Client), request)
+	judged := app.Client
+	judged.Redirects = []string{app.RedirectURI} // Identify's rules are stricter, and know which loopback ports are free
+	_, err := e.authorize.NewAuthorizeRequest(withClient(ctx, judged), request)
 	if err == nil {
 		return nil
 	}

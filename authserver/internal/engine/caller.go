@@ -18,12 +18,12 @@ func (e *Engine) Authenticate(ctx context.Context, r TokenRequest) (client.Clien
 	if r.ClientID == "" {
 		return client.Client{}, tokenError("invalid_request", "client_id is required.")
 	}
-	id, err := identity.ParseExact(r.ClientID)
+	id, err := identity.OfClient(r.ClientID)
 	if err != nil {
 		return client.Client{}, unknownClient(r)
 	}
 	c, err := e.Clients.Client(ctx, id)
-	if errors.Is(err, e.Unknown) {
+	if errors.Is(err, e.Unknown) || (err == nil && !e.called(r.ClientID, &c)) {
 		return client.Client{}, unknownClient(r)
 	}
 	if err != nil {

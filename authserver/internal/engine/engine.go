@@ -4,18 +4,12 @@ import (
 	"context"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/lestrrat-go/jwx/v2/jwk"
 	"github.com/ory/fosite"
 
 	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 )
-
-// Clients finds registered clients. The error of an unknown one is ErrUnknownClient.
-type Clients interface {
-	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
-}
 
 // Signer holds the key that signs access tokens now.
 type Signer interface {
@@ -25,10 +19,11 @@ type Signer interface {
 // Deps are what an Engine works with.
 type Deps struct {
 	Issuer       string
-	RESTResource string // {base_url}/v1, that of confidential clients
-	Resources    []string
+	RESTResource string   // {base_url}/v1, that of confidential clients
+	Resources    []string // those that a client known by its document may ask for
 	Clients      Clients
-	Unknown      error // the error by which Clients says that there is no such client
+	Unknown      error     // the error by which Clients says that there is no such client
+	Documents    Documents // nil: no client is known by a document
 	Keeper       *grant.Keeper
 	Signer       Signer
 }
@@ -43,6 +38,9 @@ type Engine struct {
 // New wires fosite: exact scope comparison, no audience parameter, no entropy rule of its own for state, and at the token
 // endpoint our client authentication and our two handlers alone.
 func New(d Deps) *Engine {
+	if d.Documents == nil {
+		d.Documents = noDocuments{}
+	}
 	e := &Engine{Deps: d}
 	config := func() *fosite.Config {
 		return &fosite.Config{

@@ -46,7 +46,7 @@ func (n *Noter) Token(ctx context.Context, request TokenRequest) (Tokens, error)
 
 func (n *Noter) note(ctx context.Context, request TokenRequest, refused *TokenError) error {
 	presented, authentic := n.presented(request)
-	caller, err := identity.Parse(request.ClientID)
+	caller, err := identity.OfClient(request.ClientID)
 	if !authentic || err != nil {
 		return nil
 	}

@@ -168,7 +168,7 @@ func (e *Engine) issue(x *exchange, issued grant.Issued, sign func(accesstoken.C
 	}
 	access, err := sign(accesstoken.Claims{
 		Issuer: e.Issuer, Subject: g.UserID, Audience: g.Resource, Expires: expires, IssuedAt: now, ID: uuid.NewString(),
-		ClientID: g.ClientID.String(), Scope: g.Permissions, TenantID: g.TenantID, GrantID: g.ID,
+		ClientID: x.facts.Client.PublicID(), Scope: g.Permissions, TenantID: g.TenantID, GrantID: g.ID,
 	})
 	if err != nil {
 		return err

@@ -41,6 +41,7 @@ func (*Login) page() string { return "login" }
 type Consent struct {
 	Frame
 	Application  string
+	Domain       string // of the application's own description, where nobody has registered it here
 	Workspace    string
 	Organisation string
 	Granted      perm.Set // what it will be able to do

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/authserver/internal/consent"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
@@ -20,22 +22,9 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) {
 	if refused {
 		return
 	}
-	visitor, signedIn, err := h.Visitors.Visitor(r.Context())
-	if err != nil {
-		h.fail(w, r, err)
-		return
-	}
-	if !signedIn {
-		h.Pages.Fault(w, r, notYourPage(nil))
-		return
-	}
 	ticket, err := h.Tickets.Open(form.ticket, h.Now())
-	if errors.Is(err, consent.ErrStale) {
-		h.Pages.Fault(w, r, tooLate())
-		return
-	}
-	if err != nil || ticket.SignInID != visitor.SignInID || ticket.UserID != visitor.User.ID {
-		h.Pages.Fault(w, r, notYourPage(&visitor))
+	visitor, refused := h.holder(w, r, ticket.SignInID, ticket.UserID, err)
+	if refused {
 		return
 	}
 	facts, err := h.Grants.Facts(r.Context(), ticket.ClientID, ticket.GrantID)
@@ -44,7 +33,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch {
-	case facts.Client == nil || !facts.Client.MayRedirectTo(ticket.RedirectURI):
+	case facts.Client == nil || !h.Requests.Serves(*facts.Client) || !facts.Client.MayRedirectTo(ticket.RedirectURI):
 		h.Pages.Fault(w, r, clientGone())
 	case facts.Grant != nil && facts.Grant.State != grant.Pending:
 		h.Pages.Fault(w, r, usedAlready())
@@ -60,6 +49,25 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// holder returns who is at the browser, if the page that came back was shown to them, or answers itself. err is what opening its ticket
+// gave.
+func (h *Handler) holder(w http.ResponseWriter, r *http.Request, signIn, user uuid.UUID, err error) (session.Visitor, bool) {
+	visitor, signedIn, failure := h.Visitors.Visitor(r.Context())
+	switch {
+	case failure != nil:
+		h.fail(w, r, failure)
+	case !signedIn:
+		h.Pages.Fault(w, r, notYourPage(nil))
+	case errors.Is(err, consent.ErrStale):
+		h.Pages.Fault(w, r, tooLate())
+	case err != nil || signIn != visitor.SignInID || user != visitor.User.ID:
+		h.Pages.Fault(w, r, notYourPage(&visitor))
+	default:
+		return visitor, false
+	}
+	return session.Visitor{}, true
+}
+
 type decision struct {
 	ticket   string
 	approved bool
@@ -68,13 +76,7 @@ type decision struct {
 
 // readForm reads the fields, each once, or answers itself.
 func (h *Handler) readForm(w http.ResponseWriter, r *http.Request) (decision, bool) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	if err := r.ParseForm(); err != nil {
-		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-			h.Pages.TooLarge(w, r)
-		} else {
-			h.Pages.Fault(w, r, badForm())
-		}
+	if h.unreadable(w, r) {
 		return decision{}, true
 	}
 	once := len(r.PostForm["ticket"]) <= 1 && len(r.PostForm["decision"]) == 1 && len(r.PostForm["access"]) <= 1
@@ -86,6 +88,21 @@ func (h *Handler) readForm(w http.ResponseWriter, r *http.Request) (decision, bo
 	return decision{r.PostForm.Get("ticket"), answer == "approve", access == "read"}, false
 }
 
+// unreadable says whether the form could not be read, and has answered then.
+func (h *Handler) unreadable(w http.ResponseWriter, r *http.Request) bool {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	err := r.ParseForm()
+	if err == nil {
+		return false
+	}
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		h.Pages.TooLarge(w, r)
+	} else {
+		h.Pages.Fault(w, r, badForm())
+	}
+	return true
+}
+
 // approve makes the grant of what was on the page and is still the user's to give.
 func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor session.Visitor, ticket consent.Ticket, c client.Client) {
 	place, member, err := h.Members.Membership(r.Context(), visitor.User.ID, ticket.TenantID)
@@ -94,7 +111,7 @@ func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor sessio
 		return
 	}
 	if !member {
-		h.Pages.Fault(w, r, notMember(visitor, c.Name, ""))
+		h.Pages.Fault(w, r, notMember(visitor, c, ""))
 		return
 	}
 	granted, _, err := consent.Weigh(c.Kind, ticket.Permissions, place)
@@ -136,6 +153,10 @@ func (h *Handler) deny(w http.ResponseWriter, r *http.Request, visitor session.V
 			return
 		}
 	}
-	sendBack(w, consent.Callback{URI: ticket.RedirectURI}.With("error", "access_denied",
-		"error_description", "The user did not approve the request.", "state", string(ticket.State), "iss", h.Issuer))
+	h.sendDenial(w, ticket.RedirectURI, string(ticket.State))
+}
+
+func (h *Handler) sendDenial(w http.ResponseWriter, redirectURI, state string) {
+	sendBack(w, consent.Callback{URI: redirectURI}.With("error", "access_denied",
+		"error_description", "The user did not approve the request.", "state", state, "iss", h.Issuer))
 }

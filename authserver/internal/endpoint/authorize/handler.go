@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/authserver/internal/consent"
 	"github.com/almonerhq/almoner/authserver/internal/engine"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
@@ -23,6 +24,7 @@ import (
 type Requests interface {
 	Identify(ctx context.Context, rawQuery string) (engine.Application, error)
 	Ask(ctx context.Context, app engine.Application) (consent.Ask, error)
+	Serves(c client.Client) bool
 }
 
 // Grants make grants; it is grant.Keeper.
@@ -35,6 +37,7 @@ type Grants interface {
 // Members know who works where. false: not a member.
 type Members interface {
 	Membership(ctx context.Context, user, tenant uuid.UUID) (workspace.Membership, bool, error)
+	Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Membership, error)
 }
 
 // Visitors know who is at the browser; it is session.Sessions. false: nobody.

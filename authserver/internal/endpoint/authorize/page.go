@@ -5,6 +5,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/authserver/internal/consent"
 	"github.com/almonerhq/almoner/authserver/internal/engine"
 	"github.com/almonerhq/almoner/authserver/internal/session"
@@ -21,6 +24,11 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 		h.Pages.Fault(w, r, badRequest(refused.Message))
 		return
 	}
+	if errors.Is(err, client.ErrUnreachable) {
+		w.Header().Set("Retry-After", "30")
+		h.Pages.Fault(w, r, silentDomain())
+		return
+	}
 	if err != nil {
 		h.fail(w, r, err)
 		return
@@ -34,7 +42,7 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 	if !signedIn {
 		// Shown here and not at /login?return=…: a long request would outgrow an address that holds it escaped twice.
 		h.Pages.Show(w, r, http.StatusOK, &ui.Login{
-			Frame: ui.Frame{Title: "Sign in"}, Application: app.Client.Name, Return: again,
+			Frame: ui.Frame{Title: "Sign in"}, Application: spoken(app.Client), Return: again,
 		})
 		return
 	}
@@ -48,18 +56,22 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, err)
 		return
 	}
-	h.offer(w, r, visitor, ask, again)
+	if ask.Client.Address != "" {
+		h.offerWorkspaces(w, r, visitor, ask, again, "")
+		return
+	}
+	h.offer(w, r, visitor, ask, ask.Client.TenantID, again)
 }
 
 // offer shows the consent page, or why this user cannot consent.
-func (h *Handler) offer(w http.ResponseWriter, r *http.Request, visitor session.Visitor, ask consent.Ask, again string) {
-	place, member, err := h.Members.Membership(r.Context(), visitor.User.ID, ask.Client.TenantID)
+func (h *Handler) offer(w http.ResponseWriter, r *http.Request, visitor session.Visitor, ask consent.Ask, tenant uuid.UUID, again string) {
+	place, member, err := h.Members.Membership(r.Context(), visitor.User.ID, tenant)
 	if err != nil {
 		h.fail(w, r, err)
 		return
 	}
 	if !member {
-		h.Pages.Fault(w, r, notMember(visitor, ask.Client.Name, again))
+		h.Pages.Fault(w, r, notMember(visitor, ask.Client, again))
 		return
 	}
 	granted, leftOut, err := consent.Weigh(ask.Client.Kind, ask.Permissions, place)
@@ -94,11 +106,19 @@ func (h *Handler) consentView(ask consent.Ask, place workspace.Membership, grant
 	callback := consent.Callback{URI: ask.RedirectURI}
 	life := consent.Life(ask.Client, place.Tenant)
 	return &ui.Consent{
-		Application: ask.Client.Name, Workspace: place.Tenant.Name, Organisation: place.Tenant.Organisation,
+		Application: ask.Client.Name, Domain: ask.Client.Domain(), Workspace: place.Tenant.Name, Organisation: place.Tenant.Organisation,
 		Granted: granted, LeftOut: leftOut, Presets: consent.ReadOnly(ask.Client.Kind, granted) != nil,
 		Days: int(life / (24 * time.Hour)), Until: h.Now().Add(life),
 		Destination: callback.Host(), Loopback: callback.Loopback(), Lookalike: callback.Lookalike(),
 	}
+}
+
+// spoken is the application's name, with the domain of one that nobody has registered here: the name is its own word alone.
+func spoken(c client.Client) string {
+	if domain := c.Domain(); domain != "" {
+		return c.Name + " (" + domain + ")"
+	}
+	return c.Name
 }
 
 func person(v session.Visitor) *ui.Person { return &ui.Person{Name: v.User.Name, Email: v.User.Email} }

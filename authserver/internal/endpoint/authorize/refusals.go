@@ -3,6 +3,7 @@ package authorize
 import (
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/authserver/internal/consent"
@@ -20,11 +21,46 @@ func badRequest(why string) *ui.Message {
 	}
 }
 
-func notMember(visitor session.Visitor, application, again string) *ui.Message {
+func silentDomain() *ui.Message {
+	return &ui.Message{
+		Status: http.StatusServiceUnavailable, Heading: "We cannot check this application at the moment",
+		Text: "It describes itself at its own website, and that website does not answer us. Nothing was approved, and nothing was sent to it.",
+		Next: "Please try again in a minute. If it happens again, tell the people who make the application.",
+	}
+}
+
+// noWorkspace says that a client which belongs to no workspace could be given none of this user's.
+func noWorkspace(visitor session.Visitor, c client.Client, closed []workspace.Membership, again string) *ui.Message {
+	m := &ui.Message{Frame: ui.Frame{Person: person(visitor)}, Status: http.StatusForbidden, Switch: again}
+	if len(closed) == 0 {
+		m.Heading = "You are not a member of any workspace"
+		m.Text = spoken(c) + " works in a workspace, and you are a member of none."
+		m.Next = "If you have another account, sign in with that one. Otherwise ask an administrator of a workspace to add you."
+		return m
+	}
+	m.Heading = "Connectors are switched off in your workspaces"
+	m.Text = spoken(c) + " is a connector, and none of your workspaces lets connectors act in it: " + names(closed) + "."
+	m.Next = "An administrator of a workspace can switch its LLM integration on. After that, connect " + c.Name + " again."
+	return m
+}
+
+func names(places []workspace.Membership) string {
+	out := make([]string, len(places))
+	for i, place := range places {
+		out[i] = place.Tenant.Name
+	}
+	return strings.Join(out, ", ")
+}
+
+func notMember(visitor session.Visitor, c client.Client, again string) *ui.Message {
+	text := c.Name + " belongs to a workspace that you are not a member of, so you cannot give it access."
+	if c.Address != "" {
+		text = "You are not a member of the workspace that was chosen, so you cannot give " + c.Name + " access to it."
+	}
 	return &ui.Message{
 		Frame: ui.Frame{Person: person(visitor)}, Status: http.StatusForbidden,
 		Heading: "You are not a member of this workspace",
-		Text:    application + " belongs to a workspace that you are not a member of, so you cannot give it access.",
+		Text:    text,
 		Next:    "If you have another account, sign in with that one. Otherwise ask an administrator of the workspace to add you.",
 		Switch:  again,
 	}

@@ -12,8 +12,9 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// Metadata is the document of RFC 8414, section 2. issuer and appURL have no trailing slash.
-func Metadata(issuer, appURL string) ([]byte, error) {
+// Metadata is the document of RFC 8414, section 2. issuer and appURL have no trailing slash; documents says whether clients may be known
+// by their metadata documents.
+func Metadata(issuer, appURL string, documents bool) ([]byte, error) {
 	account := issuer + "/v1/account/oauth/"
 	return json.Marshal(map[string]any{
 		"issuer":                                         issuer,
@@ -31,7 +32,7 @@ func Metadata(issuer, appURL string) ([]byte, error) {
 		"introspection_endpoint_auth_methods_supported":  []string{"client_secret_basic"},
 		"scopes_supported":                               append(perm.ForConnectors().Strings(), "offline_access"),
 		"authorization_response_iss_parameter_supported": true,
-		"client_id_metadata_document_supported":          false,
+		"client_id_metadata_document_supported":          documents,
 		"ui_locales_supported":                           []string{"en-GB"},
 	})
 }

@@ -42,7 +42,7 @@ func TestTheMetadataIsTheSameAtEveryPlace(t *testing.T) {
 }
 
 func TestTheMetadataSaysWhatTheServerDoes(t *testing.T) {
-	document, err := wellknown.Metadata(accounttest.Issuer, accounttest.AppURL)
+	document, err := wellknown.Metadata(accounttest.Issuer, accounttest.AppURL, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestTheMetadataSaysWhatTheServerDoes(t *testing.T) {
 		"code_challenge_methods_supported":               list("S256"),
 		"token_endpoint_auth_methods_supported":          list("none", "client_secret_post", "client_secret_basic"),
 		"introspection_endpoint_auth_methods_supported":  list("client_secret_basic"),
-		"authorization_response_iss_parameter_supported": true, "client_id_metadata_document_supported": false,
+		"authorization_response_iss_parameter_supported": true, "client_id_metadata_document_supported": true,
 	} {
 		if !reflect.DeepEqual(got[name], value) {
 			t.Errorf("%s: %v, want %v", name, got[name], value)

@@ -1,0 +1,78 @@
+package app
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/clientdoc"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+)
+
+// newDocuments makes the library of clients that are known by their metadata documents; of none, where no domain is served.
+func newDocuments(c Config, store *postgres.Store, log *slog.Logger) (*clientdoc.Library, error) {
+	domains, err := client.ParseDomains(c.ClientDomains)
+	if err != nil {
+		return nil, fmt.Errorf("client domains: %w", err)
+	}
+	trusted, err := c.documentCA()
+	if err != nil {
+		return nil, err
+	}
+	return clientdoc.New(clientdoc.Deps{
+		Domains: domains, Trusted: trusted, CheckKeys: noKeys, Copies: store, Now: time.Now, Log: log,
+	}), nil
+}
+
+func noKeys([]byte) error { return errors.New("private_key_jwt is not offered here") }
+
+// servesDocuments says whether there is a client that could be known by its document.
+func (c *Config) servesDocuments() bool {
+	domains, err := client.ParseDomains(c.ClientDomains)
+	return err == nil && len(domains) > 0
+}
+
+// documentCA is nil but in development.
+func (c *Config) documentCA() (*x509.CertPool, error) {
+	if c.ClientDocumentCA == "" {
+		return nil, nil
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	if !pool.AppendCertsFromPEM([]byte(c.ClientDocumentCA)) {
+		return nil, errors.New("holds no certificate in PEM")
+	}
+	return pool, nil
+}
+
+// checkDocuments reports mistakes in the settings of clients that are known by their documents.
+func (c *Config) checkDocuments() []error {
+	var mistakes []error
+	if _, err := client.ParseDomains(c.ClientDomains); err != nil {
+		mistakes = append(mistakes, fmt.Errorf("ALMONER_CLIENT_DOMAINS: %w", err))
+	}
+	if _, err := c.documentCA(); err != nil {
+		mistakes = append(mistakes, fmt.Errorf("ALMONER_CLIENT_DOCUMENT_CA %w", err))
+	}
+	// With it, what a stranger names is read from this very machine: nothing that others can reach may do so.
+	if c.ClientDocumentCA != "" && !(onThisMachine(c.BaseURL) && onThisMachine(c.AppURL)) {
+		mistakes = append(mistakes, errors.New("ALMONER_CLIENT_DOCUMENT_CA is for development: ALMONER_BASE_URL and ALMONER_APP_URL are addresses of this very machine"))
+	}
+	return mistakes
+}
+
+func onThisMachine(address string) bool {
+	parsed, err := url.Parse(address)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(parsed.Hostname())
+	return parsed.Hostname() == "localhost" || (err == nil && ip.IsLoopback())
+}

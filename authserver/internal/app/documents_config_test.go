@@ -1,0 +1,31 @@
+package app_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/authserver/internal/app"
+	"github.com/almonerhq/almoner/authserver/internal/publisher"
+)
+
+func TestMistakesInTheSettingsOfClientsByDocument(t *testing.T) {
+	good := app.Config{
+		BaseURL: "http://localhost:8080", AppURL: "http://127.0.0.1:8081", Keys: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+		ClientDomains: "claude.ai=claude,localhost:8443=other", ClientDocumentCA: publisher.Start(t).PEM(),
+	}
+	if mistakes := good.Check(); len(mistakes) > 0 {
+		t.Fatal(mistakes)
+	}
+	for name, spoil := range map[string]func(*app.Config){
+		"ALMONER_CLIENT_DOMAINS":                         func(c *app.Config) { c.ClientDomains = "claude.ai" },
+		"ALMONER_CLIENT_DOCUMENT_CA holds":               func(c *app.Config) { c.ClientDocumentCA = "no certificate" },
+		"ALMONER_CLIENT_DOCUMENT_CA is for development":  func(c *app.Config) { c.BaseURL = "https://api.example.org" },
+		"ALMONER_CLIENT_DOCUMENT_CA is for development:": func(c *app.Config) { c.AppURL = "https://localhost.example.org" },
+	} {
+		config := good
+		spoil(&config)
+		if mistakes := config.Check(); len(mistakes) != 1 || !strings.Contains(mistakes[0].Error(), name) {
+			t.Errorf("%s: %v", name, mistakes)
+		}
+	}
+}

@@ -1,0 +1,348 @@
+package authorize_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/fixture"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+const (
+	choosing = "/oauth/authorize/workspace"
+	web      = "https://claude.ai/api/mcp/auth_callback"
+)
+
+// described is a good request of a client that is known by its document.
+func described(address, redirectURI string) map[string]string {
+	return map[string]string{
+		"client_id": address, "redirect_uri": redirectURI, "state": state, "response_type": "code", "resource": browsertest.Resource,
+		"code_challenge": challenge, "code_challenge_method": "S256",
+	}
+}
+
+func choose(page *browsertest.Page, workspace uuid.UUID) *browsertest.Page {
+	return page.Send(choosing, browsertest.Fields{"workspace": workspace.String(), "decision": "choose"})
+}
+
+func TestClientByDocumentIsGivenTheWorkspaceThatWasChosen(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.Member(perm.ProgrammesRead)
+	second := site.World.Tenant("Harbour Advice")
+	site.World.Join(second, ada.ID, perm.ProgrammesRead, perm.ProgrammesWrite)
+	address := site.Clients.Client("/oauth/client", nil, web)
+	page := site.SignedIn(ada).Get(request(described(address, web), nil))
+	if page.Status != http.StatusOK || !page.Says("Riverside Food Bank") || !page.Says("Harbour Advice Trust") || !page.Says("From "+site.Clients.Name()) {
+		t.Fatalf("%d %s", page.Status, page.Text())
+	}
+	consentPage := choose(page, second)
+	for _, words := range []string{"Claude asks for access to Harbour Advice", "From " + site.Clients.Name(), "claude.ai", "Add and change programmes", "Choose another workspace"} {
+		if !consentPage.Says(words) {
+			t.Errorf("the consent page does not say %q: %d %s", words, consentPage.Status, consentPage.Text())
+		}
+	}
+	query := callback(t, approve(consentPage))
+	if query.Get("state") != state || query.Get("iss") != browsertest.Issuer || query.Get("code") == "" {
+		t.Fatal(query)
+	}
+	g := redeemedBy(t, site, address, query.Get("code"), web, browsertest.Resource)
+	if g.TenantID != second || g.UserID != ada.ID || g.Kind != client.Connector || g.Permissions.Scope() != "programmes:read:programmes programmes:write:programmes" {
+		t.Errorf("%+v", g)
+	}
+}
+
+func redeemedBy(t *testing.T, site *browsertest.Site, address, code, redirectURI, resource string) grant.Grant {
+	t.Helper()
+	id, err := identity.OfClient(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := site.Keeper.ReadToken(grant.Code, credential.Secret(code))
+	if err != nil {
+		t.Fatal(err)
+	}
+	facts, err := site.Keeper.Facts(t.Context(), id, token.GrantID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued, err := site.Keeper.Redeem(t.Context(), facts, token, grant.CodeTerms{ClientID: id, RedirectURI: redirectURI, Resource: resource, Challenge: challenge})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return issued.Grant
+}
+
+func TestNothingIsChosenBeforehand(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.Member(perm.ProgrammesRead)
+	address := site.Clients.Client("/oauth/client", nil, web)
+	b := site.SignedIn(ada)
+	tenant := site.World.TenantID.String()
+	// One workspace alone, and a link that would choose it.
+	for _, more := range []string{"", "&workspace=" + tenant, "&tenant=" + tenant, "&tenant_id=" + tenant, "&decision=choose&workspace=" + tenant} {
+		page := b.Get(request(described(address, web), nil) + more)
+		form := page.Form(choosing)
+		if page.Status != http.StatusOK || form.Has("workspace") || page.Says("Approve") {
+			t.Errorf("%s: %d %v", more, page.Status, form)
+		}
+	}
+	page := b.Get(request(described(address, web), nil)).Send(choosing, browsertest.Fields{"decision": "choose"})
+	if page.Status != http.StatusBadRequest || !page.Says("Choose a workspace.") || page.Form(choosing).Has("workspace") {
+		t.Errorf("no choice: %d %s", page.Status, page.Text())
+	}
+	if page := choose(page, site.World.TenantID); page.Status != http.StatusOK || !page.Says("Approve") {
+		t.Errorf("after that: %d %s", page.Status, page.Text())
+	}
+	if page := b.Get(choosing); page.Status == http.StatusOK {
+		t.Error("an address leads to the consent page")
+	}
+}
+
+func TestOnlyWorkspacesWithLLMIntegrationCanBeChosen(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.Member(perm.ProgrammesRead)
+	off := site.World.Tenant("Harbour Advice")
+	site.World.Join(off, ada.ID, perm.ProgrammesRead)
+	site.World.Exec(`update account.tenant_features set enabled = false where tenant_id = $1`, off)
+	address := site.Clients.Client("/oauth/client", nil, web)
+	b := site.SignedIn(ada)
+	page := b.Get(request(described(address, web), nil))
+	if !page.Says("Connectors are switched off in Harbour Advice") || strings.Contains(page.Body, off.String()) {
+		t.Error(page.Text())
+	}
+	if answer := choose(page, off); answer.Status != http.StatusForbidden || !answer.Says("can switch the LLM integration on") {
+		t.Errorf("chosen all the same: %d %s", answer.Status, answer.Text())
+	}
+	site.World.SetLLM(false)
+	if answer := choose(page, site.World.TenantID); answer.Status != http.StatusForbidden {
+		t.Errorf("switched off meanwhile: %d", answer.Status)
+	}
+	page = b.Get(request(described(address, web), nil))
+	if page.Status != http.StatusForbidden || !page.Says("An administrator of a workspace can switch its LLM integration on") {
+		t.Errorf("nowhere on: %d %s", page.Status, page.Text())
+	}
+	page = site.SignedIn(site.Stranger()).Get(request(described(address, web), nil))
+	if page.Status != http.StatusForbidden || !page.Says("You are not a member of any workspace") {
+		t.Errorf("nowhere a member: %d %s", page.Status, page.Text())
+	}
+}
+
+func TestWorkspaceIsTheUsersToChoose(t *testing.T) {
+	site := browsertest.Start(t)
+	ada, grace := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
+	elsewhere := site.World.Tenant("Harbour Advice")
+	poor := site.World.Tenant("Hill Chapel")
+	site.World.Join(poor, ada.ID, perm.AccountAPIAccess)
+	address := site.Clients.Client("/oauth/client", nil, web)
+	b := site.SignedIn(ada)
+	page := b.Get(request(described(address, web), nil))
+	if answer := choose(page, elsewhere); answer.Status != http.StatusForbidden || !answer.Says("You are not a member of this workspace") {
+		t.Errorf("another's: %d %s", answer.Status, answer.Text())
+	}
+	if answer := choose(page, poor); answer.Status != http.StatusForbidden || !answer.Says("You cannot give Claude what it needs") {
+		t.Errorf("where nothing is held: %d %s", answer.Status, answer.Text())
+	}
+	values := page.Form(choosing)
+	values.Set("workspace", site.World.TenantID.String())
+	values.Set("decision", "choose")
+	if answer := site.SignedIn(grace).Post(choosing, values); answer.Status != http.StatusForbidden || !answer.Says("not yours to answer") {
+		t.Errorf("another user: %d", answer.Status)
+	}
+	if answer := site.SignedIn(ada).Post(choosing, values); answer.Status != http.StatusForbidden {
+		t.Errorf("another session: %d", answer.Status)
+	}
+	if answer := site.Browser().Post(choosing, values); answer.Status != http.StatusForbidden {
+		t.Errorf("nobody: %d", answer.Status)
+	}
+	b.Headers.Set("Origin", "https://evil.example")
+	if answer := b.Post(choosing, values); answer.Status != http.StatusForbidden {
+		t.Errorf("another origin: %d", answer.Status)
+	}
+	b.Headers.Del("Origin")
+	for name, bad := range map[string]url.Values{
+		"no decision": {"ticket": values["ticket"], "workspace": values["workspace"]},
+		"approve":     {"ticket": values["ticket"], "workspace": values["workspace"], "decision": {"approve"}},
+		"two":         {"ticket": values["ticket"], "workspace": {values.Get("workspace"), elsewhere.String()}, "decision": {"choose"}},
+	} {
+		if answer := b.Post(choosing, bad); answer.Status != http.StatusBadRequest {
+			t.Errorf("%s: %d", name, answer.Status)
+		}
+	}
+	// A choice is no consent, and a consent is no choice.
+	if answer := b.Post("/oauth/authorize", url.Values{"ticket": values["ticket"], "decision": {"approve"}}); answer.Status != http.StatusForbidden {
+		t.Errorf("a choice approved: %d", answer.Status)
+	}
+	consented := b.Post(choosing, values).Form("/oauth/authorize")
+	if answer := b.Post(choosing, url.Values{"ticket": consented["ticket"], "workspace": values["workspace"], "decision": {"choose"}}); answer.Status != http.StatusForbidden {
+		t.Errorf("a consent chosen: %d", answer.Status)
+	}
+	site.Wait(61 * 60e9)
+	if answer := b.Post(choosing, values); answer.Status != http.StatusBadRequest || !answer.Says("open for too long") {
+		t.Errorf("after an hour: %d", answer.Status)
+	}
+	if n := site.Count(`select count(*) from account.grants`); n != 0 {
+		t.Errorf("%d grants", n)
+	}
+}
+
+func TestTwoChoicesAreTwoGrants(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := site.Member(perm.ProgrammesRead)
+	second := site.World.Tenant("Harbour Advice")
+	site.World.Join(second, ada.ID, perm.ProgrammesRead)
+	address := site.Clients.Client("/oauth/client", nil, web)
+	page := site.SignedIn(ada).Get(request(described(address, web), nil))
+	for _, tenant := range []uuid.UUID{site.World.TenantID, second} { // back, and the other one
+		code := callback(t, approve(choose(page, tenant))).Get("code")
+		if g := redeemedBy(t, site, address, code, web, browsertest.Resource); g.TenantID != tenant {
+			t.Errorf("granted in %s, want %s", g.TenantID, tenant)
+		}
+	}
+}
+
+func TestDenialAtTheChoiceGoesBack(t *testing.T) {
+	site := browsertest.Start(t)
+	address := site.Clients.Client("/oauth/client", nil, web)
+	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(described(address, web), nil))
+	answer := page.Send(choosing, browsertest.Fields{"decision": "deny"})
+	query := callback(t, answer)
+	if !strings.HasPrefix(answer.Location(), web+"?") || query.Get("error") != "access_denied" || query.Get("state") != state || query.Get("iss") != browsertest.Issuer {
+		t.Error(answer.Location())
+	}
+	if !strings.Contains(page.Header.Get("Content-Security-Policy"), "https://claude.ai") {
+		t.Error("a browser that applies form-action to redirects would not follow")
+	}
+}
+
+func TestLoopbackPortIsFreeForClientsByDocumentAlone(t *testing.T) {
+	site := browsertest.Start(t)
+	address := site.Clients.Client("/oauth/native", map[string]any{"client_name": "Claude Code"}, "http://localhost/callback", "http://127.0.0.1/callback")
+	b := site.SignedIn(site.Member(perm.ProgrammesRead))
+	for _, uri := range []string{"http://localhost:54321/callback", "http://127.0.0.1:1/callback", "http://localhost/callback"} {
+		page := choose(b.Get(request(described(address, uri), nil)), site.World.TenantID)
+		if page.Status != http.StatusOK || !page.Says("on your own computer") {
+			t.Fatalf("%s: %d %s", uri, page.Status, page.Text())
+		}
+		answer := approve(page)
+		if code := callback(t, answer).Get("code"); !strings.HasPrefix(answer.Location(), uri+"?") || redeemedBy(t, site, address, code, uri, browsertest.Resource).ID == uuid.Nil {
+			t.Errorf("%s: sent to %s", uri, answer.Location())
+		}
+	}
+	for _, uri := range []string{"http://localhost:54321/other", "http://localhost:54321/callback?x=1", "http://[::1]:1/callback", "https://localhost:1/callback", "http://localhost:1@evil.example/callback"} {
+		if page := b.Get(request(described(address, uri), nil)); page.Status != http.StatusBadRequest || page.Location() != "" {
+			t.Errorf("%s: %d %s", uri, page.Status, page.Location())
+		}
+	}
+	registered := site.World.Connector(browsertest.Resource, perm.ProgrammesRead)
+	moved := request(connector(registered), map[string]string{"redirect_uri": strings.Replace(fixture.Callback, "8090", "8091", 1)})
+	if page := b.Get(moved); page.Status != http.StatusBadRequest {
+		t.Errorf("a registered client has any port: %d", page.Status)
+	}
+}
+
+func TestClientByDocumentMayAskForEitherResource(t *testing.T) {
+	site := browsertest.Start(t)
+	address := site.Clients.Client("/oauth/client", nil, web)
+	b := site.SignedIn(site.Member(perm.ProgrammesRead, perm.AccountAPIAccess))
+	for _, resource := range []string{browsertest.Resource, browsertest.Issuer + "/mcp"} {
+		page := choose(b.Get(request(described(address, web), map[string]string{"resource": resource, "scope": " offline_access account:api:access programmes:read:programmes"})), site.World.TenantID)
+		g := redeemedBy(t, site, address, callback(t, approve(page)).Get("code"), web, resource)
+		if g.Resource != resource || g.Permissions.Scope() != "programmes:read:programmes" {
+			t.Errorf("%s: %+v", resource, g)
+		}
+	}
+	for _, resource := range []string{"", browsertest.Issuer, browsertest.Issuer + "/mcp/", "https://evil.example/v1"} {
+		page := b.Get(request(described(address, web), map[string]string{"resource": resource}))
+		if code := callback(t, page).Get("error"); code != "invalid_target" && (resource != "" || code != "invalid_request" && code != "invalid_target") {
+			t.Errorf("%q: %s", resource, code)
+		}
+	}
+}
+
+func TestBadDocumentIsAPageAndNeverARedirect(t *testing.T) {
+	site := browsertest.Start(t)
+	good := site.Clients.Client("/good", nil, web)
+	for name, c := range map[string]struct {
+		address, words string
+		status         int
+	}{
+		"secret":          {site.Clients.Client("/secret", map[string]any{"client_secret": "x"}, web), "holds a client_secret", 400},
+		"another address": {site.Clients.Client("/other", map[string]any{"client_id": good}, web), "not, to the letter", 400},
+		"not there":       {good + "/nothing", "answers 404", 400},
+		"not served":      {"https://claude.example/oauth/client", "not one of those that this service knows", 400},
+		"with a query":    {good + "?x=1", "not one of those", 400},
+		"http":            {"http" + good[5:], "not registered here", 400},
+	} {
+		for who, b := range map[string]*browsertest.Browser{"stranger": site.Browser(), "member": site.SignedIn(site.Member(perm.ProgrammesRead))} {
+			page := b.Get(request(described(c.address, web), nil))
+			if page.Status != c.status || page.Location() != "" || !page.Says(c.words) {
+				t.Errorf("%s, %s: %d %s", name, who, page.Status, page.Text())
+			}
+		}
+	}
+	site.Clients.Fail(http.StatusBadGateway)
+	page := site.Browser().Get(request(described(good, web), nil))
+	if page.Status != http.StatusServiceUnavailable || page.Location() != "" || page.Header.Get("Retry-After") == "" || !page.Says("website does not answer us") {
+		t.Errorf("silent: %d %s", page.Status, page.Text())
+	}
+}
+
+func TestNameInADocumentIsItsOwnWord(t *testing.T) {
+	site := browsertest.Start(t)
+	b := site.SignedIn(site.Member(perm.ProgrammesRead))
+	for path, c := range map[string]struct{ name, says string }{
+		"/plain":  {"Claude", "Which workspace may Claude work in?"},
+		"/markup": {"<b>Claude</b>", "Which workspace may <b>Claude</b> work in?"},
+		"/turned": {"safe\u202eelbadnu", "Which workspace may " + site.Clients.Name() + " work in?"},
+		"/none":   {"", "Which workspace may " + site.Clients.Name() + " work in?"},
+	} {
+		address := site.Clients.Client(path, map[string]any{"client_name": c.name}, web)
+		if page := b.Get(request(described(address, web), nil)); !page.Says(c.says) || !page.Says("From "+site.Clients.Name()) {
+			t.Errorf("%s: %s", path, page.Text())
+		}
+	}
+	address := site.Clients.Client("/plain", nil, web)
+	if page := site.Browser().Get(request(described(address, web), nil)); !page.Says("to continue to Claude (" + site.Clients.Name() + ")") {
+		t.Errorf("sign-in page: %s", page.Text())
+	}
+}
+
+func TestClientByDocumentIsNotCalledByItsIdentifier(t *testing.T) {
+	site := browsertest.Start(t)
+	address := site.Clients.Client("/oauth/client", nil, web)
+	b := site.SignedIn(site.Member(perm.ProgrammesRead))
+	b.Get(request(described(address, web), nil))
+	id, err := identity.OfClient(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := site.Count(`select count(*) from account.oauth_clients where id = $1`, id); n != 1 {
+		t.Fatalf("%d clients are kept", n)
+	}
+	if page := b.Get(request(described(id.String(), web), nil)); page.Status != http.StatusBadRequest {
+		t.Errorf("%d %s", page.Status, page.Text())
+	}
+}
+
+func TestClientDeletedWhileThePageIsOpen(t *testing.T) {
+	site := browsertest.Start(t)
+	address := site.Clients.Client("/oauth/client", nil, web)
+	b := site.SignedIn(site.Member(perm.ProgrammesRead))
+	page := b.Get(request(described(address, web), nil))
+	last := choose(page, site.World.TenantID)
+	site.World.Exec(`update account.oauth_clients set deleted_at = now() where metadata_url = $1`, address)
+	for _, answer := range []*browsertest.Page{choose(page, site.World.TenantID), approve(last), b.Get(request(described(address, web), nil))} {
+		if answer.Status != http.StatusBadRequest || answer.Location() != "" {
+			t.Errorf("%d %s", answer.Status, answer.Text())
+		}
+	}
+}
