@@ -13,6 +13,7 @@ type Frame struct {
 	Section     string   // the part of the settings that is open
 	Notice      string   // of what was just done
 	Problem     string   // of what was just refused
+	ProblemAt   string   // the id of the field that it is about, or ""
 	Script      bool     // copy buttons; the page works without
 	AsksPasskey bool     // a form of this page asks for a passkey, by a script
 	Offer       Offer    // set by Show

@@ -39,7 +39,12 @@ func (h *Handler) RegisterApp() http.Handler {
 			return err
 		}
 		if refused || notes["password"] != "" {
-			return h.showDevelopers(v, here, status, func(page *ui.Developers) { page.NewApp = typedApp(v, notes) })
+			return h.showDevelopers(v, here, status, func(page *ui.Developers) {
+				for field, note := range notes {
+					page.Problem, page.ProblemAt = "The application was not registered. "+note, ui.AppField(field)
+				}
+				page.NewApp = typedApp(v, notes)
+			})
 		}
 		return h.saveApp(v, here, c)
 	})

@@ -32,6 +32,9 @@ func (h *Handler) MakeToken() http.Handler {
 		}
 		if refused || notes["password"] != "" {
 			return h.showDevelopers(v, here, status, func(page *ui.Developers) {
+				for field, note := range notes {
+					page.Problem, page.ProblemAt = "The token was not made. "+note, ui.TokenField(field)
+				}
 				page.NewToken = ui.TokenForm{
 					Open: true, Name: wish.Name, Days: days, Chosen: perm.FromStrings(wish.Permissions), Notes: notes, Lifetime: pat.Lifetimes(),
 				}

@@ -1,0 +1,16 @@
+package ui
+
+// TokenField is the id of the field of the form for a new token in which pat.Refusal and the proof's note belong, or "".
+func TokenField(name string) string {
+	return map[string]string{
+		"name": "token-name", "days": "token-days", "permissions": "token-permissions", "password": "password-token",
+	}[name]
+}
+
+// AppField is TokenField of the form for a new application, by the names of client.Refusal.
+func AppField(name string) string {
+	return map[string]string{
+		"name": "app-name", "redirectUris": "app-redirects", "requiredPermissions": "app-permissions", "connectorPlatform": "app-platform",
+		"resource": "app-resource", "tokenEndpointAuthMethod": "app-method", "password": "password-app",
+	}[name]
+}
