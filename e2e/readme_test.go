@@ -27,12 +27,18 @@ func TestTheLinesOfTheREADMEWork(t *testing.T) {
 		script += string(block[1])
 	}
 	dir := t.TempDir()
-	demo, err := json.MarshalIndent(harness.Shared(t).Demo, "", "  ")
+	stack := harness.Shared(t)
+	demo, err := json.MarshalIndent(stack.Demo, "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Join(dir, ".almoner"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, ".almoner", "bin"), 0o700); err != nil {
 		t.Fatal(err)
+	}
+	for name, there := range map[string]string{"admin.env": stack.AdminFile(), "bin/authserver": stack.Authserver()} {
+		if err := os.Symlink(there, filepath.Join(dir, ".almoner", name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := os.WriteFile(filepath.Join(dir, ".almoner", "demo.json"), demo, 0o600); err != nil {
 		t.Fatal(err)
@@ -46,7 +52,8 @@ func TestTheLinesOfTheREADMEWork(t *testing.T) {
 		}
 		said := string(out)
 		if strings.Count(said, `"nextCursor"`) != 2 || !strings.Contains(said, "\nprogrammes:read:programmes programmes:write:programmes\n") ||
-			!strings.Contains(said, `"error":"invalid_grant"`) || strings.Count(said, `"error"`) != 1 {
+			!strings.Contains(said, `"error":"invalid_grant"`) || strings.Count(said, `"error"`) != 1 ||
+			!strings.Contains(said, "Sam Reed") || !strings.Contains(said, "The user is no longer a member. Revoked:") {
 			t.Errorf("%s: the lines do not do what the README says of them (%d bytes of output)", shell, len(out))
 		}
 	}

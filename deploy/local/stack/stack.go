@@ -85,6 +85,9 @@ func (s *Stack) bringUp(ctx context.Context) error {
 			return fmt.Errorf("%s does not answer although the services do: does localhost stand for 127.0.0.1 here (/etc/hosts)?", address)
 		}
 	}
+	if err := s.writeAdminFile(); err != nil {
+		return err
+	}
 	return s.Demo.WriteFile(s.home.path("demo.json"))
 }
 

@@ -147,6 +147,14 @@ func TestASecondStartFindsWhatTheFirstOneStored(t *testing.T) {
 	if status, body := listProgrammes(t, second); status != http.StatusOK || !strings.Contains(body, "Put in between") {
 		t.Errorf("%d %.200s", status, body)
 	}
+	// The stores may be at other ports now.
+	administration, err := os.ReadFile(second.AdminFile())
+	if err != nil || !strings.Contains(string(administration), "ALMONER_REDIS_URL='"+second.RedisURL+"'\n") {
+		t.Errorf("admin.env is not of this start, %v", err)
+	}
+	if info, err := os.Stat(second.AdminFile()); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("others can read the keys: %v", err)
+	}
 }
 
 func TestTheAddressesAnswerAsTheContractSays(t *testing.T) {
