@@ -151,6 +151,13 @@ func TestAnAssistantIsToldToAskAgainOnlyWhereThatHelps(t *testing.T) {
 	s.post(assistant(token), list).expect(t, 403, "FORBIDDEN", "") // its client may not ask for it
 	s.Exec("update account.oauth_clients set required_permissions = '{programmes:read:programmes,engage:read:forms}' where id = $1", g.Client)
 	insufficient()
+	s.Exec("insert into account.connector_policies (tenant_id, platforms, permissions, days) values ($1, '{claude}', '{engage:read:forms}', 30)", tenant)
+	s.post(assistant(token), list).expect(t, 403, "FORBIDDEN", "") // the workspace gives it to no connector
+	s.Exec("update account.connector_policies set permissions = '{engage:read:forms,programmes:read:programmes}'")
+	insufficient()
+	s.Exec("update account.connector_policies set platforms = '{chatgpt}'")
+	s.post(assistant(token), list).expect(t, 403, "FORBIDDEN", "")
+	s.Exec("delete from account.connector_policies")
 	s.Member(tenant, user, perm.EngageReadForms) // now the user lacks it too
 	s.post(assistant(token), list).expect(t, 403, "FORBIDDEN", "")
 	s.Member(tenant, user, perm.ProgrammesRead, perm.EngageReadForms)

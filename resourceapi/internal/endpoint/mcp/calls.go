@@ -75,7 +75,7 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 			}
 			r = r.WithContext(context.WithValue(r.Context(), answersKey{}, given))
 			r.Body = io.NopCloser(bytes.NewReader(content))
-			e.protocol.ServeHTTP(unkept{w}, r)
+			e.protocol.ServeHTTP(&reply{ResponseWriter: w}, r)
 			return nil
 		}}
 		if len(messages) == 1 {

@@ -46,14 +46,18 @@ var (
 )
 
 func (f *fault) serve(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusBadRequest)
+	_, _ = w.Write(f.body()) // a caller who has left is no error of ours
+}
+
+func (f *fault) body() []byte {
 	id := f.id
 	if id == nil {
 		id = json.RawMessage("null")
 	}
-	content, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": f.code, "message": f.message}})
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusBadRequest)
-	_, _ = w.Write(content) // a caller who has left is no error of ours
+	content, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": f.code, "message": f.message}}) // never fails
+	return content
 }
 
 // readMessages reads the body of a POST.

@@ -55,20 +55,3 @@ func prepared(ctx context.Context, request *sdk.CallToolRequest) (*sdk.CallToolR
 	}
 	return result, nil
 }
-
-// unkept is an answer that nobody may keep, whatever the SDK says: it is about one caller at one moment.
-type unkept struct{ http.ResponseWriter }
-
-// WriteHeader sets the header again that the SDK has changed.
-func (u unkept) WriteHeader(status int) {
-	u.Header().Set("Cache-Control", "no-store")
-	u.ResponseWriter.WriteHeader(status)
-}
-
-func (u unkept) Write(content []byte) (int, error) {
-	u.Header().Set("Cache-Control", "no-store")
-	return u.ResponseWriter.Write(content)
-}
-
-// Unwrap lets http.ResponseController reach the writer beneath.
-func (u unkept) Unwrap() http.ResponseWriter { return u.ResponseWriter }
