@@ -141,7 +141,7 @@ func (w *walk) probeAuthorize(ctx context.Context) error {
 		w.find("authorize_fails", answer, saidBy(answer))
 		return errStop
 	default:
-		w.find("authorize_refused", answer, saidBy(answer))
+		w.find("authorize_refused", answer, saidBy(answer), "client_id "+quote(w.ClientID), "redirect_uri "+quote(w.redirect))
 		return errStop
 	}
 	return nil

@@ -8,7 +8,7 @@ func ofAuthorizeEndpoints() map[string]diagnosis {
 		"authorize_307": {Warn, "The authorization endpoint answers with 307 or 308.", "A browser would repeat a form at the next address.", "Redirect with 302 or 303."},
 		"authorize_refused": {
 			Fail, "The authorization endpoint refuses the request with a page.", "The person sees that page, and {client} hears nothing.",
-			"If the page speaks of the client, compare --client-id; if of the redirect URI, register it byte for byte (--redirect-uri says which one is sent).",
+			"If the page speaks of the client, compare --client-id; if of the address for the answer, register redirect_uri byte for byte, or name the registered one with --redirect-uri.",
 		},
 		"authorize_error":      {Fail, "The request comes back to the client with an error before anybody signs in.", "{client} shows the error.", "The error says which parameter; scope with a space in front, offline_access, prompt=consent and unknown parameters have to be tolerated."},
 		"authorize_fails":      {Fail, "The authorization endpoint fails (5xx).", "The person sees an error page.", "Look into authserver's log for this moment."},

@@ -35,11 +35,6 @@ func (d document) list(name string) []string {
 	return out
 }
 
-func (d document) has(name string) bool {
-	_, ok := d.values[name]
-	return ok
-}
-
 // readObject reads one JSON object and nothing after it.
 func readObject(body []byte) (map[string]any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(body))

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/almonerhq/almoner/authserver/internal/doctor/wire"
@@ -67,23 +68,23 @@ func (w *walk) find(code string, about *wire.Answer, detail ...string) {
 	if !known {
 		d = diagnosis{Fail, code, "", ""} // TestEveryDiagnosisIsInTheTable keeps this from happening
 	}
-	title := w.profile.title
 	f := Finding{
-		Step: w.step, Verdict: d.verdict, Code: code, Says: w.named(d.says), Effect: strings.ReplaceAll(d.effect, "{client}", title),
-		Mend: w.named(d.mend), Detail: w.secrets.Show(strings.Join(detail, "; "), 400),
+		Step: w.step, Verdict: d.verdict, Code: code, Says: w.named(d.says), Effect: w.named(d.effect), Mend: w.named(d.mend),
+		Detail: w.secrets.Show(strings.Join(slices.DeleteFunc(detail, func(s string) bool { return s == "" }), "; "), 400),
 	}
 	if about != nil {
 		f.Sent, f.Got, f.Milliseconds = w.sent(about.Request), w.got(about), about.Took.Milliseconds()
-	}
-	if f.Effect != "" {
-		f.Effect = strings.ToUpper(f.Effect[:1]) + f.Effect[1:]
 	}
 	w.report.Findings = append(w.report.Findings, f)
 	w.tell(f)
 }
 
+// named puts the client's name into sentences, which begin with a capital letter.
 func (w *walk) named(text string) string {
-	return strings.ReplaceAll(text, "{client}", w.profile.title)
+	begins := strings.ToUpper(w.profile.title[:1]) + w.profile.title[1:]
+	text = strings.ReplaceAll("\n"+text, ". {client}", ". "+begins)
+	text = strings.ReplaceAll(text, "\n{client}", "\n"+begins)
+	return strings.TrimPrefix(strings.ReplaceAll(text, "{client}", w.profile.title), "\n")
 }
 
 func (w *walk) sent(r wire.Request) string {

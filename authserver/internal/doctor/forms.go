@@ -40,11 +40,16 @@ func readPage(answer *wire.Answer) (page, bool) {
 	return page{at, root}, err == nil
 }
 
-// saidBy is the heading of a page, or its title: what it says to a person.
+// saidBy is what a page says to a person: its alert, its heading, or its title.
 func saidBy(answer *wire.Answer) string {
 	p, ok := readPage(answer)
 	if !ok {
 		return ""
+	}
+	for n := range p.root.Descendants() {
+		if n.Type == html.ElementNode && value(n, "role") == "alert" {
+			return "the page says " + quote(words(n))
+		}
 	}
 	for _, name := range []string{"h1", "title"} {
 		for n := range p.root.Descendants() {

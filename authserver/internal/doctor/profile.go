@@ -33,7 +33,7 @@ func profiles() []profile {
 			redirectURI: "http://127.0.0.1:33418/", origin: "https://vscode.dev",
 		},
 		{
-			name: "generic", title: "an MCP client", redirectURI: "http://127.0.0.1:33420/callback", origin: "http://localhost:6274",
+			name: "generic", title: "the client", redirectURI: "http://127.0.0.1:33420/callback", origin: "http://localhost:6274",
 		},
 	}
 }

@@ -35,7 +35,7 @@ func (w *walk) reach(ctx context.Context) error {
 		return err
 	}
 	w.judgeCertificate(answer)
-	if err := w.judgeFirst(answer); err != nil {
+	if err := w.judgeFirst(ctx, answer); err != nil {
 		return err
 	}
 	w.judgeChallenge(answer)
@@ -82,7 +82,7 @@ func (w *walk) initialize(note, bearer string) wire.Request {
 }
 
 // judgeFirst wants 401: no other status makes a client sign in.
-func (w *walk) judgeFirst(answer *wire.Answer) error {
+func (w *walk) judgeFirst(ctx context.Context, answer *wire.Answer) error {
 	_, challenged := wire.Bearer(answer.Header)
 	status := answer.Status
 	switch {
@@ -100,7 +100,7 @@ func (w *walk) judgeFirst(answer *wire.Answer) error {
 	case status == http.StatusForbidden:
 		w.find("refused_403", answer)
 	case status == http.StatusNotFound:
-		w.find("nothing_there", answer)
+		w.find("nothing_there", answer, w.elsewhere(ctx))
 	case status == http.StatusMethodNotAllowed:
 		w.find("no_post", answer)
 	case status == http.StatusTooManyRequests:

@@ -3,10 +3,13 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/url"
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/almonerhq/almoner/authserver/internal/doctor/wire"
 )
 
 const resourceWellKnown = "/.well-known/oauth-protected-resource"
@@ -33,7 +36,7 @@ func (w *walk) resource(ctx context.Context) error {
 			first, found = one, true
 			w.judgeServing(first)
 			w.judgeResource(first)
-		default:
+		case w.offered.resource == w.Options.URL:
 			w.judgeAgain(first, one)
 		}
 	}
@@ -45,6 +48,20 @@ func (w *walk) resource(ctx context.Context) error {
 		return errStop
 	}
 	return nil
+}
+
+// elsewhere is the URL that the server itself calls its resource, where that is another than the one that was typed.
+func (w *walk) elsewhere(ctx context.Context) string {
+	answer, err := w.line.Send(ctx, wire.Request{Method: http.MethodGet, URL: origin(w.typed) + resourceWellKnown, Within: discoveryLimit})
+	if err != nil {
+		return ""
+	}
+	values, err := readObject(answer.Body)
+	resource, _ := values["resource"].(string)
+	if err != nil || resource == "" || resource == w.Options.URL {
+		return ""
+	}
+	return "the server's own metadata names " + quote(resource)
 }
 
 // judgeAgain wants another place to describe the same resource.

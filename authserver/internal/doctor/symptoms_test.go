@@ -83,8 +83,7 @@ func (s *sound) newest(kind string) string {
 // newSoundAt serves the API of a sound server at another address, whose documents name that one's pages.
 func newSoundAt(s *sound) string {
 	to, _ := url.Parse(s.URL)
-	var here *httptest.Server
-	here = httptest.NewServer(&httputil.ReverseProxy{
+	here := httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(to) },
 	})
 	s.Config.RegisterOnShutdown(here.Close)

@@ -15,7 +15,6 @@ import (
 type tokens struct {
 	access, refresh credential.Secret
 	scope           string
-	ended           bool // by revocation
 }
 
 // exchange turns the code into tokens (RFC 6749, section 4.1.3, with PKCE and resource).
