@@ -102,6 +102,16 @@ var (
 	})
 )
 
+// Program is the path of one of the services' binaries, which has commands besides serving.
+func Program(t testing.TB, name string) string {
+	t.Helper()
+	built, err := sharedBuild()
+	if err != nil {
+		t.Fatalf("build the services: %v", err)
+	}
+	return filepath.Join(built.dir, name)
+}
+
 func start(home string, options Options) (*stack.Stack, error) {
 	binaries := options.Binaries
 	if binaries == "" {

@@ -1,0 +1,224 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/deploy/local/demo"
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// The redirect URIs of the clients that the doctor plays (connectors.md, Clients).
+var doctorsCallbacks = []string{
+	"https://claude.ai/api/mcp/auth_callback", "http://localhost:33419/callback", "https://chatgpt.com/connector_platform_oauth_redirect",
+	"http://127.0.0.1:33418/", "http://127.0.0.1:33420/callback",
+}
+
+// A doctor is the command, run against the product.
+type doctor struct {
+	t      *testing.T
+	url    string
+	secret string // no output holds it
+}
+
+// A diagnosis is what the command printed with --json.
+type diagnosis struct {
+	Verdict, Stopped string
+	Findings         []struct{ Step, Verdict, Code, Says, Detail, Effect, Mend string }
+}
+
+func (d diagnosis) code(code string) (detail string, found bool) {
+	for _, f := range d.Findings {
+		if f.Code == code {
+			return f.Detail, true
+		}
+	}
+	return "", false
+}
+
+// bad are the codes of what is not well.
+func (d diagnosis) bad() []string {
+	var all []string
+	for _, f := range d.Findings {
+		if f.Verdict != "ok" {
+			all = append(all, f.Verdict+" "+f.Code)
+		}
+	}
+	return all
+}
+
+// run runs the command and returns its output and status. Whatever it prints, nothing of it is secret.
+func (d doctor) run(args ...string) (string, int) {
+	d.t.Helper()
+	command := exec.CommandContext(d.t.Context(), harness.Program(d.t, "authserver"), append(append([]string{"doctor"}, args...), d.url)...)
+	command.Env = []string{"PATH=" + os.Getenv("PATH")} // no configuration
+	var out, complaints bytes.Buffer
+	command.Stdout, command.Stderr = &out, &complaints
+	err := command.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		d.t.Fatal(err)
+	}
+	said := out.String() + complaints.String()
+	if harness.Redact(said) != said || (d.secret != "" && strings.Contains(said, d.secret)) {
+		d.t.Error("the doctor prints a secret")
+	}
+	return out.String(), command.ProcessState.ExitCode()
+}
+
+func (d doctor) diagnose(args ...string) (diagnosis, int) {
+	d.t.Helper()
+	out, status := d.run(append([]string{"--json"}, args...)...)
+	var found diagnosis
+	if err := json.Unmarshal([]byte(out), &found); err != nil {
+		d.t.Fatalf("no JSON (%v), status %d", err, status)
+	}
+	return found, status
+}
+
+// signedIn are the options with which the doctor consents as a user.
+func (d *doctor) signedIn(user demo.User) []string {
+	d.t.Helper()
+	d.secret = user.Password
+	file := filepath.Join(d.t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte(user.Password+"\n"), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
+	return []string{"--email", user.Email, "--password-file", file}
+}
+
+// doctorsClient registers a connector that every profile can go by.
+func doctorsClient(t *testing.T, p *harness.Product, office harness.Office) string {
+	t.Helper()
+	body := harness.ConnectorBody(p.BaseURL+"/mcp", harness.ReadProgrammes, harness.WriteProgrammes)
+	body["redirectUris"] = doctorsCallbacks
+	id, _ := office.Register(t, body).Wants(t, http.StatusCreated).Object(t)["clientId"].(string)
+	return id
+}
+
+// As each client, from the first call to the refresh and a replay, there is nothing to find, and nothing is left behind.
+func TestDoctorFindsNothingWrong(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	client := doctorsClient(t, p, office)
+	for _, as := range []string{"claude", "claude-code", "chatgpt", "vscode", "generic"} {
+		d := doctor{t: t, url: p.BaseURL + "/mcp"}
+		found, status := d.diagnose(append(d.signedIn(office.Head), "--as", as, "--client-id", client, "--replay")...)
+		bad := slices.DeleteFunc(found.bad(), func(code string) bool { return code == "warn not_on_the_internet" })
+		if status != 0 || found.Stopped != "" || len(bad) != 0 {
+			t.Errorf("as %s: status %d, %v; %s", as, status, bad, found.Stopped)
+		}
+		if place, _ := found.code("workspace_told"); !strings.Contains(place, office.Tenant.Name) {
+			t.Errorf("as %s: the workspace is not told: %q", as, place)
+		}
+		for _, code := range []string{"server_ok", "form_action_ok", "callback_ok", "refresh_ok", "replay_ok", "revoked", "signed_out"} {
+			if _, ok := found.code(code); !ok {
+				t.Errorf("as %s: no %s", as, code)
+			}
+		}
+	}
+	left := p.World.Count(t, `select count(*) from account.grants where client_id = $1 and state <> 'revoked'`, client)
+	if made := grantsOf(t, p, client); left != 0 || made != 5 {
+		t.Errorf("%d of %d grants are left behind", left, made)
+	}
+}
+
+// The demo's client, as an operator would try first, in words.
+func TestDoctorSaysInWordsThatAllIsWell(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	mcp := p.Demo.Clients.MCP
+	d := doctor{t: t, url: mcp.Resource}
+	out, status := d.run(append(d.signedIn(p.Demo.Users.Owner), "--client-id", mcp.ClientID, "--redirect-uri", mcp.RedirectURI)...)
+	if status != 0 || !strings.Contains(out, "All is well: ") || strings.Contains(out, "  warn ") || strings.Contains(out, "FAIL  ") {
+		t.Errorf("status %d:\n%s", status, out)
+	}
+}
+
+// Without credentials it looks at all that needs none, and that is no failure.
+func TestDoctorStopsBeforeSignIn(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	client := doctorsClient(t, p, p.Office(t))
+	for _, as := range []string{"claude", "chatgpt", "vscode", "generic"} {
+		d := doctor{t: t, url: p.BaseURL + "/mcp"}
+		found, status := d.diagnose("--as", as, "--client-id", client)
+		if _, probed := found.code("authorize_ok"); status != 0 || !probed || !strings.Contains(found.Stopped, "Nobody signed in") {
+			t.Errorf("as %s: status %d, %v; %s", as, status, found.bad(), found.Stopped)
+		}
+	}
+}
+
+// What operators and users get wrong has its own diagnosis, with a remedy.
+func TestDoctorNamesWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office, quiet := p.Office(t), p.Office(t)
+	client, silenced := doctorsClient(t, p, office), doctorsClient(t, p, quiet)
+	p.World.SetLLM(t, quiet.Tenant, false)
+	stranger := p.World.User(t)
+	wrong := office.Head
+	wrong.Password = "not the password at all"
+	for _, c := range []struct {
+		url, code string
+		user      *demo.User
+		args      []string
+	}{
+		{url: p.BaseURL + "/mcp/", code: "nothing_there"},
+		{url: p.AppURL + "/mcp", code: "nothing_there"},
+		{url: p.BaseURL + "/v1/programmes/programmes", code: "resource_differs"},
+		{url: strings.Replace(p.BaseURL, "localhost", "127.0.0.1", 1) + "/mcp", code: "resource_differs"},
+		{url: strings.Replace(p.BaseURL, "http:", "https:", 1) + "/mcp", code: "no_tls"},
+		{url: "http://127.0.0.1:1/mcp", code: "connection_refused"},
+		{url: p.BaseURL + "/mcp", code: "authorize_refused", args: []string{"--client-id", client, "--redirect-uri", "http://127.0.0.1:33420/elsewhere"}},
+		{url: p.BaseURL + "/mcp", code: "authorize_refused", args: []string{"--client-id", "11111111-2222-4333-8444-555555555555"}},
+		{url: p.BaseURL + "/mcp", code: "token_unknown_client", args: []string{"--client-id", "11111111-2222-4333-8444-555555555555"}},
+		{url: p.BaseURL + "/mcp", code: "sign_in_failed", user: &wrong, args: []string{"--client-id", client}},
+		{url: p.BaseURL + "/mcp", code: "consent_refused", user: &stranger, args: []string{"--client-id", client}},
+		{url: p.BaseURL + "/mcp", code: "consent_refused", user: &quiet.Head, args: []string{"--client-id", silenced}},
+	} {
+		d := doctor{t: t, url: c.url}
+		if c.user != nil {
+			c.args = append(c.args, d.signedIn(*c.user)...)
+		}
+		found, status := d.diagnose(c.args...)
+		if _, ok := found.code(c.code); !ok || status != 1 || found.Verdict != "fail" {
+			t.Errorf("%s %s: status %d, %v", c.url, c.code, status, found.bad())
+		}
+		for _, f := range found.Findings {
+			if f.Code == c.code && (f.Says == "" || f.Effect == "" || f.Mend == "") {
+				t.Errorf("%s: no remedy", c.code)
+			}
+		}
+	}
+}
+
+// What cannot be meant is status 2, before anything is sent.
+func TestDoctorRefusesWhatCannotBeMeant(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	for _, args := range [][]string{
+		{"--as", "nobody"}, {"--email", "ada@example.org"}, {"--password-file", "no/such/file", "--email", "ada@example.org"},
+		{"--as", "claude", "--browser"}, {"--password", "secret"}, {"--redirect-uri", "callback"},
+	} {
+		d := doctor{t: t, url: p.BaseURL + "/mcp"}
+		if out, status := d.run(args...); status != 2 || strings.Contains(out, "1 Reach") {
+			t.Errorf("%v: status %d", args, status)
+		}
+	}
+	for _, url := range []string{"localhost", "ftp://localhost/mcp", "http://ada:secret@localhost/mcp", p.BaseURL + "/mcp?key=secret"} {
+		d := doctor{t: t, url: url, secret: "secret"}
+		if _, status := d.run(); status != 2 {
+			t.Errorf("%s: status %d", url, status)
+		}
+	}
+}
