@@ -25,14 +25,15 @@ const (
 // A Risk says how much harm a permission does in the wrong hands; pages sort and mark by it.
 type Risk int
 
-// Low: reads what the workspace works on. Sensitive: reads about people. High: changes things, or gives access to others.
+// Low: reads what the workspace works on. Sensitive: reads about people. High: changes things, or gives access to others. An entry
+// that does not say has none of them.
 const (
-	Low Risk = iota
+	Low Risk = iota + 1
 	Sensitive
 	High
 )
 
-func (r Risk) String() string { return [...]string{"low", "sensitive", "high"}[r] }
+func (r Risk) String() string { return [...]string{"unknown", "low", "sensitive", "high"}[r] }
 
 // An Entry describes one permission in words that a volunteer understands.
 type Entry struct {

@@ -15,6 +15,9 @@ func TestEveryPermissionHasItsSentence(t *testing.T) {
 		if entry.Title == "" || len(entry.Sentence) < 20 || !strings.HasSuffix(entry.Sentence, ".") {
 			t.Errorf("%s lacks a title or a sentence in plain words", entry.ID)
 		}
+		if entry.Risk < Low || entry.Risk > High {
+			t.Errorf("%s does not say how much harm it does in the wrong hands", entry.ID)
+		}
 		if entry.Needs != "" && !Known(entry.Needs) {
 			t.Errorf("%s needs %s, which is unknown", entry.ID, entry.Needs)
 		}

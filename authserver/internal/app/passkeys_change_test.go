@@ -112,6 +112,11 @@ func TestP3TheOnlyWayInIsNotRemoved(t *testing.T) {
 	if page.Status != http.StatusConflict || !page.Says("You could not sign in without that passkey") {
 		t.Errorf("the only one: %d %s", page.Status, page.Text())
 	}
+	// A link to a provider that the deployment no longer has lets nobody in.
+	s.world.Exec(`insert into account.identities (issuer, subject, user_id) values ('https://former.example', 'ada', $1)`, ada.ID)
+	if page := b.Get("/settings/passkeys").Send("/settings/passkeys/remove", nil); page.Status != http.StatusConflict {
+		t.Errorf("the only one that still counts: %d", page.Status)
+	}
 	newDevice(s).addTo(b, "Phone")
 	if page := b.Get("/settings/passkeys").Send("/settings/passkeys/remove", nil); page.Status != http.StatusSeeOther {
 		t.Errorf("one of two: %d", page.Status)

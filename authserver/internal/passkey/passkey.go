@@ -75,8 +75,9 @@ type Store interface {
 	// UsePasskey notes a use. Where the counter did not go up, or did not some time before, it says false and has noted that
 	// the passkey may be a copy, the first time with the audit event (P2).
 	UsePasskey(ctx context.Context, id uuid.UUID, use Use, copied audit.Event) (bool, error)
-	// RemovePasskey deletes a passkey of the user with its audit event (P3).
-	RemovePasskey(ctx context.Context, user, id uuid.UUID, event audit.Event) (Removal, error)
+	// RemovePasskey deletes a passkey of the user with its audit event (P3). issuer is the deployment's upstream provider, or "": an
+	// account elsewhere is no way in.
+	RemovePasskey(ctx context.Context, user, id uuid.UUID, issuer string, event audit.Event) (Removal, error)
 }
 
 // ValidName says whether text can be the name of a passkey: something that can be seen, in one line.

@@ -118,7 +118,7 @@ func (h *Handler) Remove() http.Handler {
 		}
 		event := v.visitor.Event(v.r.Context(), "passkey.removed", "passkey:"+id.String())
 		event.Detail = map[string]any{"address": h.Proxies.ClientAddress(v.r).String()}
-		outcome, err := h.Store.RemovePasskey(v.r.Context(), v.visitor.User.ID, id, event)
+		outcome, err := h.Store.RemovePasskey(v.r.Context(), v.visitor.User.ID, id, h.Issuer, event)
 		switch {
 		case err != nil:
 			return err

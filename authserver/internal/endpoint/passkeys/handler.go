@@ -26,6 +26,7 @@ type Deps struct {
 	Store        passkey.Store
 	Auditor      session.Auditor
 	RelyingParty *webauthn.RelyingParty
+	Issuer       string // of the deployment's upstream provider, or ""
 	Ceremonies   *ceremony.Ceremonies
 	Sessions     *session.Sessions
 	Attempts     *session.Attempts

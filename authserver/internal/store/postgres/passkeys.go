@@ -107,7 +107,7 @@ func (s *Store) UsePasskey(ctx context.Context, id uuid.UUID, use passkey.Use, c
 }
 
 // RemovePasskey deletes a passkey of the user with its audit event, unless the user could not sign in without it.
-func (s *Store) RemovePasskey(ctx context.Context, user, id uuid.UUID, event audit.Event) (passkey.Removal, error) {
+func (s *Store) RemovePasskey(ctx context.Context, user, id uuid.UUID, issuer string, event audit.Event) (passkey.Removal, error) {
 	outcome := passkey.NoSuchPasskey
 	err := s.atomically(ctx, "remove passkey", func(tx pgx.Tx) error {
 		outcome = passkey.NoSuchPasskey
@@ -118,9 +118,9 @@ func (s *Store) RemovePasskey(ctx context.Context, user, id uuid.UUID, event aud
 		err := tx.QueryRow(ctx, `
 select exists (select from account.passkeys where id = $2 and user_id = $1),
   not exists (select from account.users where id = $1 and password_hash is not null)
-  and not exists (select from account.identities where user_id = $1)
+  and not exists (select from account.identities where user_id = $1 and issuer = $3)
   and not exists (select from account.passkeys where user_id = $1 and id <> $2 and copied_at is null)
-  and exists (select from account.passkeys where id = $2 and copied_at is null)`, user, id).Scan(&known, &needed)
+  and exists (select from account.passkeys where id = $2 and copied_at is null)`, user, id, issuer).Scan(&known, &needed)
 		switch {
 		case err != nil || !known:
 			return err
