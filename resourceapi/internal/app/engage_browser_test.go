@@ -198,3 +198,49 @@ func TestAPageOfAnOriginThatIsNotAllowedIsRefusedByTheBrowser(t *testing.T) {
 		t.Errorf("%s, %d stored", got, e.submissions())
 	}
 }
+
+// The frame shows the whole form on a telephone as on a desk: nothing is cut off, nothing has to be scrolled within it, and it
+// follows when the width changes.
+func TestTheFrameIsAsHighAsTheFormAtAnyWidth(t *testing.T) {
+	e := newEmbedding(t)
+	tab := newBrowser(t)
+	set := func(width int64) {
+		t.Helper()
+		if err := chromedp.Do(tab, chromedp.EmulateViewport(width, 844)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open := func(address string) {
+		t.Helper()
+		if err := chromedp.Do(tab, chromedp.Navigate(address), chromedp.WaitReady(chromedp.CSS("body"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const frameWidth = "Math.round(document.querySelector('iframe').getBoundingClientRect().width)"
+	heights := map[int64]float64{} // of the page by itself, in the frame's width
+	for _, width := range []int64{390, 1280} {
+		set(width)
+		open(e.allowed)
+		set(evaluate[int64](tab, t, frameWidth))
+		open(local(e.server) + e.form.path() + "/embed?frame=1")
+		heights[width] = evaluate[float64](tab, t, "document.documentElement.scrollHeight")
+		if evaluate[bool](tab, t, "document.documentElement.scrollWidth > document.documentElement.clientWidth") {
+			t.Errorf("%d wide: the form is wider than its frame", width)
+		}
+	}
+	if heights[390] == heights[1280] {
+		t.Fatal("the two widths show nothing")
+	}
+	set(1280)
+	open(e.allowed)
+	for _, width := range []int64{390, 1280, 390} {
+		set(width)
+		e.until(fmt.Sprintf("the frame fits, %d wide", width), func() bool {
+			difference := evaluate[float64](tab, t, frameHeight) - heights[width]
+			return difference >= 0 && difference <= 2
+		})
+		if evaluate[bool](tab, t, "document.documentElement.scrollWidth > document.documentElement.clientWidth") {
+			t.Errorf("%d wide: the site has to be scrolled sideways", width)
+		}
+	}
+}

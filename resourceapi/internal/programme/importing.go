@@ -39,7 +39,7 @@ type Import struct {
 	CreatedAt time.Time
 }
 
-// A RowError says what is wrong in a row. Rows are counted as a spreadsheet does: the header is row 1.
+// A RowError says what is wrong in a row. Rows are counted as a spreadsheet shows them: the header is row 1, empty ones count.
 type RowError struct {
 	Row     int    `json:"row"`
 	Field   string `json:"field"` // "" where the row as a whole is meant
@@ -64,12 +64,15 @@ func ReadImport(text string) ([]Details, []RowError) {
 	}
 	var rows []Details
 	var wrong []RowError
-	for row := 2; ; row++ {
+	header, _ := reader.FieldPos(0)
+	at := below(reader, columns, header)
+	for {
 		record, err := reader.Read()
+		row := at.rowOf(reader, record, err)
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if row > MaxImportRows+1 {
+		if len(rows) == MaxImportRows {
 			wrong = append(wrong, RowError{Row: row, Message: fmt.Sprintf("An import has at most %d rows.", MaxImportRows)})
 			break
 		}
@@ -92,6 +95,34 @@ func ReadImport(text string) ([]Details, []RowError) {
 		return nil, wrong
 	}
 	return rows, nil
+}
+
+// A place is how far a file was read.
+type place struct {
+	row  int // of a spreadsheet, which counts empty ones
+	line int // of the file, where the next row begins if none is empty
+}
+
+func below(reader *csv.Reader, record []string, row int) place {
+	line, _ := reader.FieldPos(0)
+	for _, value := range record {
+		line += strings.Count(value, "\n")
+	}
+	return place{row + 1, line + 1}
+}
+
+// rowOf returns the row that was just read and goes on behind it. The reader leaves out empty lines.
+func (p *place) rowOf(reader *csv.Reader, record []string, err error) int {
+	row := p.row
+	switch fault, broken := errors.AsType[*csv.ParseError](err); {
+	case broken:
+		row += fault.StartLine - p.line
+	case err == nil:
+		line, _ := reader.FieldPos(0)
+		row += line - p.line
+		*p = below(reader, record, row)
+	}
+	return row
 }
 
 // openImport reads the header and returns the field of each column.
@@ -117,7 +148,7 @@ func openImport(text string) (*csv.Reader, []string, error) {
 
 func readRow(record, columns []string) (Details, Problems) {
 	if len(record) != len(columns) {
-		return Details{}, Problems{"": fmt.Sprintf("The row has %d values, the header %d.", len(record), len(columns))}
+		return Details{}, Problems{"": fmt.Sprintf("Values in this row: %d; columns in the header: %d.", len(record), len(columns))}
 	}
 	details, problems := Details{Status: Draft}, Problems{}
 	for i, column := range columns {

@@ -1,6 +1,7 @@
 package programme
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -95,5 +96,38 @@ func TestTheFaultsOfAnImportAreBounded(t *testing.T) {
 	_, wrong := ReadImport("name,startsOn\n" + strings.Repeat(",x\n", 5000))
 	if len(wrong) != MaxImportErrors {
 		t.Errorf("%d faults", len(wrong))
+	}
+}
+
+// Rows are counted as a spreadsheet shows them: empty ones count, a cell of several lines does not.
+func TestAWrongRowIsNamedAsASpreadsheetCountsIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		file string
+		want []int
+	}{
+		"plain":             {"name,status\nA,draft\nB,gone\n", []int{3}},
+		"an empty line":     {"name,status\n\nA,draft\n\n\nB,gone\n,draft\n", []int{6, 7}},
+		"CRLF":              {"name,status\r\n\r\nA,draft\r\nB,gone\r\n", []int{4}},
+		"a cell of lines":   {"name,status,summary\nA,draft,\"one\ntwo\n\nthree\"\nB,gone,\n", []int{3}},
+		"both":              {"\ufeffname,status,summary\r\n\r\nA,gone,\"one\r\ntwo\"\r\n\r\nB,gone,\r\n", []int{3, 5}},
+		"quotes":            {"name\n\nA\n\n\"B\n", []int{5}},
+		"number of values":  {"name,status\n\nA\nB,draft,x\n", []int{3, 4}},
+		"header not on top": {"\n\nname,status\nA,gone\n", []int{4}},
+	} {
+		rows, wrong := ReadImport(c.file)
+		var got []int
+		for _, w := range wrong {
+			got = append(got, w.Row)
+		}
+		if !slices.Equal(got, c.want) || rows != nil {
+			t.Errorf("%s: rows %v, want %v: %v", name, got, c.want, wrong)
+		}
+	}
+	most := strings.Repeat("x\n\n", MaxImportRows)
+	if rows, wrong := ReadImport("name\n" + most); len(rows) != MaxImportRows || wrong != nil {
+		t.Errorf("%d rows, %v", len(rows), wrong)
+	}
+	if rows, wrong := ReadImport("name\n" + most + "x\n"); rows != nil || len(wrong) != 1 {
+		t.Errorf("%d rows, %v", len(rows), wrong)
 	}
 }
