@@ -3,8 +3,10 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -141,6 +143,42 @@ func TestDoctorSaysInWordsThatAllIsWell(t *testing.T) {
 	out, status := d.run(append(d.signedIn(p.Demo.Users.Owner), "--client-id", mcp.ClientID, "--redirect-uri", mcp.RedirectURI)...)
 	if status != 0 || !strings.Contains(out, "All is well: ") || strings.Contains(out, "  warn ") || strings.Contains(out, "FAIL  ") {
 		t.Errorf("status %d:\n%s", status, out)
+	}
+}
+
+// A client that is known by its metadata document, on a port that its document does not name, in the workspace that was named.
+func TestDoctorGoesByAMetadataDocument(t *testing.T) {
+	t.Parallel()
+	var host *httptest.Server
+	host = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"client_id": host.URL + "/oauth/client", "client_name": "Claude Code", "redirect_uris": []string{"http://127.0.0.1/callback"},
+			"token_endpoint_auth_method": "none", "grant_types": []string{"authorization_code", "refresh_token"}, "response_types": []string{"code"},
+		})
+	}))
+	t.Cleanup(host.Close)
+	stack := harness.Private(t, harness.Options{Settings: map[string]string{
+		"ALMONER_CLIENT_DOMAINS":     strings.TrimPrefix(host.URL, "https://") + "=claude",
+		"ALMONER_CLIENT_DOCUMENT_CA": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: host.Certificate().Raw})),
+	}})
+	p := harness.Enter(t, stack, &met)
+	d := doctor{t: t, url: p.BaseURL + "/mcp"}
+	asOwner := append(d.signedIn(p.Demo.Users.Owner), "--client-id", host.URL+"/oauth/client", "--replay")
+	found, status := d.diagnose(append(asOwner, "--workspace", p.Demo.Tenants.Main.ID)...)
+	if place, _ := found.code("workspace_told"); status != 0 || len(found.bad()) != 0 || !strings.Contains(place, p.Demo.Tenants.Main.Name) {
+		t.Errorf("status %d, %v, in %s; %s", status, found.bad(), place, found.Stopped)
+	}
+	found, status = d.diagnose(asOwner...)
+	if offered, asked := found.code("workspace_not_chosen"); status != 1 || !asked || !strings.Contains(offered, p.Demo.Tenants.Main.Name) {
+		t.Errorf("status %d: it chose a workspace by itself: %v", status, found.bad())
+	}
+	found, status = d.diagnose("--client-id", host.URL+"/oauth/client", "--redirect-uri", "http://127.0.0.1:33420/elsewhere")
+	if _, refused := found.code("document_not_taken"); status != 1 || !refused {
+		t.Errorf("status %d: %v", status, found.bad())
+	}
+	if left := p.World.Count(t, `select count(*) from account.grants where state <> 'revoked'`); left != 0 {
+		t.Errorf("%d grants are left behind", left)
 	}
 }
 

@@ -93,7 +93,7 @@ func (w *walk) probeToken(ctx context.Context) error {
 		w.find("token_redirects", answer)
 	case code == "":
 		w.find("token_no_oauth_error", answer)
-	case code == "invalid_client":
+	case code == "invalid_client" && !w.byDocument(): // a document may be read at the first consent
 		w.find("token_unknown_client", answer, w.described(answer))
 	case answer.Status != http.StatusBadRequest && answer.Status != http.StatusUnauthorized:
 		w.find("token_probe_status", answer, w.described(answer))
@@ -102,6 +102,9 @@ func (w *walk) probeToken(ctx context.Context) error {
 	}
 	return nil
 }
+
+// byDocument says whether the client is known by its metadata document.
+func (w *walk) byDocument() bool { return strings.HasPrefix(w.ClientID, "https://") }
 
 // described is what an error says, in OAuth's spelling or a resource server's.
 func (w *walk) described(answer *wire.Answer) string {
@@ -137,6 +140,9 @@ func (w *walk) probeAuthorize(ctx context.Context) error {
 		w.find("authorize_ok", answer)
 	case answer.Status == http.StatusOK:
 		w.find("authorize_ok", answer, saidBy(answer))
+	case w.byDocument() && answer.Status >= 400:
+		w.find("document_not_taken", answer, saidBy(answer), "client_id "+quote(w.ClientID), "redirect_uri "+quote(w.redirect))
+		return errStop
 	case answer.Status >= 500:
 		w.find("authorize_fails", answer, saidBy(answer))
 		return errStop

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -188,23 +187,40 @@ func (v *visit) choose(f form) (wire.Request, string, error) {
 	if err := v.pick(&f); err != nil {
 		return wire.Request{}, "", err
 	}
-	if len(f.buttons) > 0 {
-		f.fields.Set(f.buttons[0].name, f.buttons[0].value)
+	for _, button := range f.buttons {
+		if button.value != "deny" && button.value != "cancel" {
+			f.fields.Set(button.name, button.value)
+			break
+		}
 	}
 	v.chose = true
 	return v.submit(f, "the workspace chosen"), "", nil
 }
 
-// pick takes the choice that the person named.
+// pick takes the choice that the person named: by its value, by its words, or by how its words alone begin.
 func (v *visit) pick(f *form) error {
-	var labels []string
-	for _, c := range f.open() {
-		if wanted := v.walk.Workspace; wanted != "" && (c.value == wanted || strings.EqualFold(c.label, wanted) || strings.HasPrefix(c.label, wanted)) {
-			f.fields.Set(c.name, c.value)
+	offered, wanted := f.open(), v.walk.Workspace
+	for _, fits := range []func(choice) bool{
+		func(c choice) bool { return c.value == wanted },
+		func(c choice) bool { return strings.EqualFold(c.label, wanted) },
+		func(c choice) bool { return strings.HasPrefix(c.label, wanted+" ") },
+		func(c choice) bool { return strings.HasPrefix(c.label, wanted) },
+	} {
+		var fitting []choice
+		for _, c := range offered {
+			if wanted != "" && fits(c) {
+				fitting = append(fitting, c)
+			}
+		}
+		if len(fitting) == 1 {
+			f.fields.Set(fitting[0].name, fitting[0].value)
 			return nil
 		}
-		labels = append(labels, quote(c.label))
 	}
-	v.walk.find("workspace_not_chosen", nil, fmt.Sprintf("it offers %s", strings.Join(labels, ", ")))
+	labels := make([]string, len(offered))
+	for i, c := range offered {
+		labels[i] = quote(c.label)
+	}
+	v.walk.find("workspace_not_chosen", nil, "it offers "+strings.Join(labels, ", "))
 	return errStop
 }

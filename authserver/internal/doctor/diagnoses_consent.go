@@ -10,6 +10,10 @@ func ofAuthorizeEndpoints() map[string]diagnosis {
 			Fail, "The authorization endpoint refuses the request with a page.", "The person sees that page, and {client} hears nothing.",
 			"If the page speaks of the client, compare --client-id; if of the address for the answer, register redirect_uri byte for byte, or name the registered one with --redirect-uri.",
 		},
+		"document_not_taken": {
+			Fail, "The authorization endpoint does not take the client that its metadata document describes.", "The person sees a page that says so, and {client} hears nothing.",
+			"Let authserver reach the document's host by https (DNS, outgoing firewall), name that host in ALMONER_CLIENT_DOMAINS, and compare the redirect URI with the document's.",
+		},
 		"authorize_error":      {Fail, "The request comes back to the client with an error before anybody signs in.", "{client} shows the error.", "The error says which parameter; scope with a space in front, offline_access, prompt=consent and unknown parameters have to be tolerated."},
 		"authorize_fails":      {Fail, "The authorization endpoint fails (5xx).", "The person sees an error page.", "Look into authserver's log for this moment."},
 		"code_without_consent": {Fail, "A code was given out before anybody signed in or consented.", "Anybody gets in.", "Ask the person, each time, before a code is made."},

@@ -22,8 +22,13 @@ func choosing() breakage {
 	return at("/oauth/authorize", func(_ *sound, r request, a answer) {
 		if signedIn(r) && r.Method == http.MethodGet && r.URL.Query().Get("workspace") == "" {
 			replace(a, 200, "text/html", `<h1>Which workspace?</h1><form method="get" action="/oauth/authorize">`+hidden(r.URL.Query())+
-				`<label><input type="radio" name="workspace" value="w1">Harbour Kitchen</label><label><input type="radio" name="workspace" value="w2">Other</label>
-				<button>Go on</button></form>`)
+				`<label><input type="radio" name="workspace" value="w2">Harbour Kitchen Garden <i>of a Trust</i></label>
+				<label><input type="radio" name="workspace" value="w1">Harbour Kitchen <i>of a Trust</i></label>
+				<label><input type="radio" name="workspace" value="w3">Other</label>
+				<button name="decision" value="deny">Deny</button><button name="decision" value="choose">Go on</button></form>`)
+		}
+		if signedIn(r) && r.Method == http.MethodGet && (r.URL.Query().Get("decision") == "deny" || r.URL.Query().Get("workspace") == "w2") {
+			replace(a, 403, "text/html", "<h1>Not what the person wanted</h1>")
 		}
 	})
 }
