@@ -51,7 +51,7 @@ func TestTheLinesOfTheREADMEWork(t *testing.T) {
 			t.Fatalf("%s: %v", shell, err)
 		}
 		said := string(out)
-		if strings.Count(said, `"nextCursor"`) != 2 || !strings.Contains(said, "\nprogrammes:read:programmes programmes:write:programmes\n") ||
+		if strings.Count(said, `"nextCursor"`) != 3 || !strings.Contains(said, `"structuredContent":{"user":`) || !strings.Contains(said, "\nprogrammes:read:programmes programmes:write:programmes\n") ||
 			!strings.Contains(said, `"error":"invalid_grant"`) || strings.Count(said, `"error"`) != 1 ||
 			!strings.Contains(said, "Sam Reed") || !strings.Contains(said, "The user is no longer a member. Revoked:") ||
 			!strings.Contains(said, `/v1/engage/public/embed.js" data-form="alm_embed_`) {
