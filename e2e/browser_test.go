@@ -256,6 +256,7 @@ func TestInARealBrowserEveryPageFitsAndCanBeReadOut(t *testing.T) {
 		look("consent")
 		for _, page := range []string{
 			"/settings/user", "/settings/developers", "/settings/apps", "/settings/security", "/settings/audit", "/oauth/authorize?client_id=x", "/nothing",
+			"/login/again", "/settings/developers/tokens",
 		} {
 			browser.Open(p.AppURL + page)
 			look(page)

@@ -15,7 +15,7 @@ func whatOfAdministration(e audit.Entry) string {
 	case "module.changed":
 		return "Changed the module " + text(e, "module") + ": " + strings.Join(texts(e, "changes"), ", ")
 	case "feature.changed":
-		return "Switched the feature " + strings.ReplaceAll(text(e, "feature"), "_", " ") + " " + text(e, "state")
+		return "Switched " + feature(text(e, "feature")) + " " + text(e, "state")
 	case "member.added":
 		return "Added a member" + forPerson(e) + ", who holds " + holds(e)
 	case "member.permissions_changed":
@@ -32,6 +32,14 @@ func whatOfAdministration(e audit.Entry) string {
 		return "Switched the account on again"
 	}
 	return ""
+}
+
+// feature names a feature as people do.
+func feature(identifier string) string {
+	if identifier == "llm_integration" {
+		return "LLM integration"
+	}
+	return "the feature " + identifier
 }
 
 // holds names the permissions of an event by their titles.

@@ -55,7 +55,7 @@ func TestAGrantThatAReplayEndedSaysSo(t *testing.T) {
 	if page := browser.Get("/settings/apps"); !page.Says("superseded refresh token was presented on") || !page.Says("Nothing is connected") {
 		t.Errorf("connected apps: %s", page.Text())
 	}
-	if page := browser.Get("/settings/security"); !page.Says("The access of Claude") || !page.Says("superseded refresh token") {
+	if page := browser.Get("/settings/security"); !page.Says("The access of Claude ended.") || !page.Says("superseded refresh token") {
 		t.Errorf("security: %s", page.Text())
 	}
 }

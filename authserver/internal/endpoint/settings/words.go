@@ -13,6 +13,9 @@ import (
 
 // eventView tells an event in words, to the reader if it concerns them, or to whoever reads the workspace's log (nil).
 func eventView(e audit.Entry, reader *uuid.UUID) ui.Event {
+	if reader != nil && e.UserID != nil && *e.UserID == *reader {
+		e.Person = "" // who reads this knows their own name
+	}
 	out := ui.Event{At: e.At, What: what(e), RequestID: e.RequestID, Alarming: alarming(e)}
 	out.Where, _ = e.Detail["address"].(string)
 	switch {
