@@ -61,7 +61,7 @@ func jwxRooms() []string {
 func domain() []string {
 	return []string{
 		"authserver/internal/workspace", "authserver/internal/label", "authserver/internal/client", "authserver/internal/grant", "authserver/internal/pat", "authserver/internal/consent",
-		"authserver/internal/passkey", "authserver/internal/audit", "authserver/internal/policy", "resourceapi/internal/programme", "resourceapi/internal/engage",
+		"authserver/internal/passkey", "authserver/internal/audit", "authserver/internal/policy", "authserver/internal/walk", "resourceapi/internal/programme", "resourceapi/internal/engage",
 	}
 }
 

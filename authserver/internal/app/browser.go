@@ -14,6 +14,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/session"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/authserver/internal/walk"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/web"
 )
@@ -77,7 +78,7 @@ func newBrowser(d browserDeps) (browser, error) {
 			Proxies: proxies, Log: d.log,
 		}),
 		authorize: authorize.New(authorize.Deps{
-			Requests: d.engine, Grants: d.keeper, Members: d.store, Visitors: sessions, Tickets: tickets, Pages: d.pages,
+			Requests: d.engine, Grants: d.keeper, Members: d.store, Visitors: sessions, Tickets: tickets, Stops: walk.NewNoter(d.store, time.Now, d.log), Pages: d.pages,
 			Issuer: d.config.BaseURL, Log: d.log, Now: time.Now,
 		}),
 	}, nil

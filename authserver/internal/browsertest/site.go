@@ -30,6 +30,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/authserver/internal/walk"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/localstore"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -133,7 +134,7 @@ func (s *Site) handler() http.Handler {
 		}),
 	})
 	consents := authorize.New(authorize.Deps{
-		Requests: oauth, Grants: s.Keeper, Members: s.Store, Visitors: sessions, Tickets: s.Tickets, Pages: pages,
+		Requests: oauth, Grants: s.Keeper, Members: s.Store, Visitors: sessions, Stops: walk.NewNoter(s.Store, s.Now, log), Tickets: s.Tickets, Pages: pages,
 		Issuer: Issuer, Log: log, Now: s.Now,
 	})
 	pagesOfSettings, err := settings.New(settings.Deps{

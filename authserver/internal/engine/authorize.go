@@ -39,7 +39,7 @@ type RedirectError struct {
 func (e *RedirectError) Error() string { return e.Code + ": " + e.Description }
 
 // Identify finds the client of an authorization request and checks its redirect URI, byte by byte, and that no parameter
-// stands twice. It returns a *PageError, client.ErrUnreachable, or an error that wraps grant.ErrUnavailable.
+// stands twice. It returns a *PageError (with the client, where that is known), client.ErrUnreachable, or an error that wraps grant.ErrUnavailable.
 func (e *Engine) Identify(ctx context.Context, rawQuery string) (Application, error) {
 	query, err := url.ParseQuery(rawQuery)
 	if err != nil {
@@ -56,7 +56,7 @@ func (e *Engine) Identify(ctx context.Context, rawQuery string) (Application, er
 	}
 	uri := query.Get("redirect_uri")
 	if !c.MayRedirectTo(uri) {
-		return Application{}, &PageError{"The application wants the answer sent to an address that it has not registered. For your safety, nothing was sent there."}
+		return Application{Client: c}, &PageError{"The application wants the answer sent to an address that it has not registered. For your safety, nothing was sent there."}
 	}
 	return Application{Client: c, RedirectURI: uri, query: query}, nil
 }

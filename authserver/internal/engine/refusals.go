@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/audit"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/walk"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/web"
 )
@@ -16,20 +18,22 @@ import (
 // Refusals notes events of refusals, few of the same. Its errors wrap grant.ErrUnavailable.
 type Refusals interface {
 	NoteRefusal(ctx context.Context, e audit.Event) error
+	walk.Stops
 }
 
 // A Noter answers token requests like its Engine, and notes why it refused one that concerns a grant: whoever asks later why an
-// application stopped working finds the reason in the audit log. A request that succeeds costs nothing more, and so does one
-// whose code or token is forged; a note that fails changes no answer.
+// application stopped working finds the reason in the audit log. A request that succeeds costs nothing more, and nothing is
+// kept of a code or token that is forged but that its client was refused (strays.go); a note that fails changes no answer.
 type Noter struct {
 	*Engine
 	refusals Refusals
+	strays   *walk.Noter
 	log      *slog.Logger
 }
 
 // NewNoter makes a Noter.
 func NewNoter(e *Engine, refusals Refusals, log *slog.Logger) *Noter {
-	return &Noter{Engine: e, refusals: refusals, log: log}
+	return &Noter{Engine: e, refusals: refusals, strays: walk.NewNoter(refusals, time.Now, log), log: log}
 }
 
 // Token is Engine.Token.
@@ -46,8 +50,11 @@ func (n *Noter) Token(ctx context.Context, request TokenRequest) (Tokens, error)
 
 func (n *Noter) note(ctx context.Context, request TokenRequest, refused *TokenError) error {
 	presented, authentic := n.presented(request)
+	if !authentic {
+		return n.stray(ctx, request, refused)
+	}
 	caller, err := identity.OfClient(request.ClientID)
-	if !authentic || err != nil {
+	if err != nil {
 		return nil
 	}
 	facts, err := n.Keeper.Facts(ctx, caller, presented.GrantID)

@@ -12,6 +12,8 @@ type Connectors struct {
 	Policy     PolicyForm
 	Warning    *PolicyWarning
 	Grantable  perm.Set // everything that connectors may have
+	Log        []ConnectorLog
+	Only       bool // the log is that of one connector
 }
 
 func (*Connectors) page() string { return "connectors" }

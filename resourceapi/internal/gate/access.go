@@ -42,7 +42,7 @@ func (g *Gate) lacking(ctx context.Context, held presented, granted perm.Set, ne
 		return err
 	}
 	if !askable.Has(needed) {
-		return apierr.New(apierr.Forbidden, "You hold "+string(needed)+" in this workspace, but this application cannot be given it, so connecting again will not help. Whoever manages the workspace's applications, in Settings, Developers, can register one that asks for it.")
+		return apierr.New(apierr.Forbidden, "You hold "+string(needed)+" in this workspace, but this application cannot be given it, so connecting again will not help. Whoever manages the workspace's applications, in Settings, Developers, can register one that asks for it, or change what connectors may be given.")
 	}
 	return g.insufficient(granted, askable, needed)
 }

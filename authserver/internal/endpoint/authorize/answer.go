@@ -10,6 +10,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/consent"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/authserver/internal/walk"
 )
 
 const maxForm = 64 << 10
@@ -45,6 +46,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) {
 		}
 		h.approve(w, r, visitor, ticket, *facts.Client)
 	default:
+		h.stop(r, *facts.Client, ticket.TenantID, &visitor.User.ID, walk.Denied, userSaid)
 		h.deny(w, r, visitor, ticket, facts.Grant)
 	}
 }
@@ -116,11 +118,13 @@ func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor sessio
 	}
 	granted, _, err := consent.Weigh(c.Kind, ticket.Permissions, place)
 	if err != nil {
+		h.stop(r, c, ticket.TenantID, &visitor.User.ID, walk.Refused, stopWords(err))
 		h.Pages.Fault(w, r, cannotGive(err, visitor, c, place.Tenant, ""))
 		return
 	}
 	granted, _, err = consent.Limit(c, granted, place.Tenant)
 	if err != nil {
+		h.stop(r, c, ticket.TenantID, &visitor.User.ID, walk.Refused, stopWords(err))
 		h.Pages.Fault(w, r, notAllowed(err, visitor, c, place, ""))
 		return
 	}
@@ -131,6 +135,7 @@ func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor sessio
 		ClientID: c.ID, RedirectURI: ticket.RedirectURI, Resource: ticket.Resource, Challenge: ticket.Challenge,
 	})
 	if errors.Is(err, grant.ErrPolicy) { // it became narrower a moment ago
+		h.stop(r, c, ticket.TenantID, &visitor.User.ID, walk.Refused, stopWords(err))
 		h.Pages.Fault(w, r, notAllowed(err, visitor, c, place, ""))
 		return
 	}

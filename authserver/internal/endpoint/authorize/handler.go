@@ -51,6 +51,7 @@ type Deps struct {
 	Grants   Grants
 	Members  Members
 	Visitors Visitors
+	Stops    Stops
 	Tickets  *consent.Tickets
 	Pages    *ui.Pages
 	Issuer   string // of this server, without a trailing slash (RFC 9207)

@@ -15,6 +15,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/authserver/internal/policy"
 	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/authserver/internal/walk"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -24,6 +25,7 @@ const connectorsPath = "/settings/connectors"
 type ConnectorPolicies interface {
 	ConnectorPolicyEffect(ctx context.Context, tenant uuid.UUID, p policy.Policy) (policy.Effect, error)
 	SetConnectorPolicy(ctx context.Context, tenant uuid.UUID, p policy.Policy, event audit.Event) (policy.Change, error)
+	Walks(ctx context.Context, tenant uuid.UUID, only *uuid.UUID, each int) ([]walk.Connector, error)
 }
 
 // Connectors serves GET /settings/connectors.
@@ -43,7 +45,16 @@ func (h *Handler) showConnectors(v *visit, here place, status int, adjust func(*
 	if err != nil {
 		return err
 	}
+	only, shown := v.onlyConnector(), walksShown
+	if only != nil {
+		shown = walksOfOne
+	}
+	log, err := h.Store.Walks(v.r.Context(), here.Tenant.ID, only, shown+1)
+	if err != nil {
+		return err
+	}
 	view := &ui.Connectors{
+		Only: only != nil, Log: logView(log, shown, here),
 		Frame: frame, Key: h.newKey(v.visitor), Workspaces: workspaces(here.all, &here.Membership), Workspace: workspaceView(here.Membership),
 		Off: !here.Tenant.LLMIntegration, Policy: policyView(here.Tenant.Connectors), Grantable: perm.ForConnectors(),
 	}

@@ -9,7 +9,7 @@
 //	POST /settings/developers/apps              RegisterApp
 //	POST /settings/developers/apps/secret       ReplaceSecret
 //	POST /settings/developers/apps/delete       DeleteApp
-//	GET  /settings/connectors?tenant=           Connectors  the policy of one workspace for connectors
+//	GET  /settings/connectors?tenant=           Connectors  policy and connection log of one workspace
 //	POST /settings/connectors/policy            SetConnectorPolicy
 //	GET  /settings/apps                         Apps        every grant of the user
 //	POST /settings/apps/disconnect              Disconnect

@@ -119,8 +119,10 @@ func (s *Store) Open(ctx context.Context, approved grant.Grant) (grant.Opened, e
 		if err != nil {
 			return err
 		}
-		opened, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[grant.Opened])
-		return err
+		if opened, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[grant.Opened]); err != nil {
+			return err
+		}
+		return answered(ctx, tx, g.TenantID, g.ClientID, g.UserID)
 	})
 	return opened, err
 }

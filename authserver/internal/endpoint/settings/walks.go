@@ -1,0 +1,70 @@
+package settings
+
+import (
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/consent"
+	"github.com/almonerhq/almoner/authserver/internal/policy"
+	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/authserver/internal/walk"
+	"github.com/almonerhq/almoner/shared/identity"
+)
+
+// How many attempts of each connector are on the page, and how many of one that was asked for.
+const (
+	walksShown = 5
+	walksOfOne = 50
+)
+
+// onlyConnector is the one that the address asks for, or nil.
+func (v *visit) onlyConnector() *uuid.UUID {
+	id, err := identity.Parse(v.r.URL.Query().Get("client"))
+	if err != nil {
+		return nil
+	}
+	return &id
+}
+
+func logView(connectors []walk.Connector, shown int, here place) []ui.ConnectorLog {
+	var out []ui.ConnectorLog
+	for _, c := range connectors {
+		one := ui.ConnectorLog{ID: c.ID.String(), Name: c.Name, Platform: policy.PlatformOf(c.Platform).Name(), Deleted: c.Deleted}
+		if one.Host = (client.Client{Address: c.Address}).Domain(); one.Host == "" && len(c.Redirects) > 0 {
+			one.Host = consent.Callback{URI: c.Redirects[0]}.Host()
+		}
+		for i, w := range c.Walks {
+			if i == shown {
+				if shown < walksOfOne {
+					one.More = here.path(connectorsPath) + "&client=" + c.ID.String() + "#log"
+				}
+				break
+			}
+			one.Walks = append(one.Walks, walkView(w))
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+var stepNames = [...]string{
+	walk.Asked: "Asked", walk.Consented: "Approved", walk.Exchanged: "Code exchanged", walk.Called: "First call", walk.Refreshed: "Refreshed",
+}
+
+var outcomeWords = map[walk.Outcome]string{
+	walk.Waiting: "Waiting", walk.Working: "Connected", walk.Refused: "Refused", walk.Denied: "Denied", walk.Ended: "Ended",
+}
+
+func walkView(w walk.Walk) ui.Walk {
+	out := ui.Walk{
+		ID: w.ID.String(), At: w.At, Person: w.Person, Outcome: string(w.Outcome), Word: outcomeWords[w.Outcome], Reason: w.Reason, RequestID: w.RequestID,
+	}
+	if w.Stray {
+		out.Reason = "A token request that belongs to no approval known here. " + w.Reason
+		return out
+	}
+	for step, taken := range w.Taken {
+		out.Steps = append(out.Steps, ui.Step{Name: stepNames[step], Taken: taken})
+	}
+	return out
+}

@@ -1,0 +1,90 @@
+package settings_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// walkTo opens the consent page of a connector as its platform would send a browser there.
+func walkTo(browser *browsertest.Browser, c client.Client, changes ...string) *browsertest.Page {
+	query := url.Values{
+		"client_id": {c.ID.String()}, "redirect_uri": {c.Redirects[0]}, "state": {"s"}, "response_type": {"code"}, "resource": {c.Resource},
+		"code_challenge": {"E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"}, "code_challenge_method": {"S256"},
+	}
+	for i := 0; i+1 < len(changes); i += 2 {
+		query.Set(changes[i], changes[i+1])
+	}
+	return browser.Get("/oauth/authorize?" + query.Encode())
+}
+
+func TestTheConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := developer(site, perm.ProgrammesRead)
+	app := site.World.Connector(browsertest.Resource, perm.ProgrammesRead)
+	browser := site.SignedIn(ada)
+	log := func() *browsertest.Page { return browser.Get(connectors) }
+	if page := log(); !page.Says("Nobody has tried to connect it yet.") {
+		t.Errorf("%s", page.Text())
+	}
+	for _, c := range []struct {
+		what  string
+		page  *browsertest.Page
+		words []string
+	}{
+		{"wrong address", walkTo(site.Browser(), app, "redirect_uri", "https://evil.example/cb"), []string{"Refused", "Nobody known", "an address that it has not registered"}},
+		{"no challenge", walkTo(browser, app, "code_challenge", ""), []string{"Refused", "Ada Okafor", "code_challenge is required"}},
+		{"nothing held", walkTo(site.SignedIn(site.Member(perm.EngageReadForms)), app), []string{"Refused", "does not hold what it asks for: See programmes"}},
+		{"not a member", walkTo(site.SignedIn(site.Stranger()), app), []string{"Refused", "not a member of the workspace"}},
+		{"shown", walkTo(browser, app), []string{"Waiting", "not answered yet"}},
+	} {
+		page := log()
+		for _, words := range append(c.words, c.page.Header.Get("X-Request-Id"), "Asked : done", "Approved : not reached") {
+			if words == "" || !strings.Contains(page.Text()+page.Body, words) {
+				t.Errorf("%s: the log does not say %q: %s", c.what, words, page.Text())
+			}
+		}
+	}
+	denied := walkTo(browser, app).Send("/oauth/authorize", browsertest.Fields{"decision": "deny"})
+	if page := log(); denied.Status != http.StatusSeeOther || !page.Says("Denied") || page.Says("Waiting") || !page.Says("did not approve") {
+		t.Errorf("denied: %s", page.Text())
+	}
+	approved := walkTo(browser, app).Send("/oauth/authorize", browsertest.Fields{"decision": "approve"})
+	page := browser.Get(connectors + "?client=" + app.ID.String())
+	for _, words := range []string{"Approved : done", "Code exchanged : not reached", "a minute to exchange the code", approved.Header.Get("X-Request-Id"), "All connectors"} {
+		if !strings.Contains(page.Text()+page.Body, words) {
+			t.Errorf("approved: the log does not say %q: %s", words, page.Text())
+		}
+	}
+	if strings.Contains(page.Body, "alm_") || site.Count(`select count(*) from account.connection_stops s where s::text like '%alm\_%'`) != 0 {
+		t.Error("a secret is in the log")
+	}
+	if n := len(log().Elements("li")); n == 0 || log().Says("Earlier attempts") != (site.Count(`select (select count(*) from account.connection_stops) + (select count(*) from account.grants)`) > 5) {
+		t.Errorf("%d items: %s", n, log().Text())
+	}
+}
+
+func TestTheConnectionLogIsOfOneWorkspace(t *testing.T) {
+	site := browsertest.Start(t)
+	app := site.World.Connector(browsertest.Resource, perm.ProgrammesRead)
+	walkTo(site.Browser(), app, "redirect_uri", "https://evil.example/cb")
+	elsewhere := site.World.Tenant("Hillside Youth Club")
+	eve := site.Stranger()
+	site.World.Join(elsewhere, eve.ID, perm.AccountAPIAccess)
+	browser := site.SignedIn(eve)
+	for _, path := range []string{connectors, connectors + "?client=" + app.ID.String()} {
+		if page := browser.Get(path); page.Status != http.StatusOK || page.Says("Claude 127") || page.Says("evil") || !page.Says("No connectors") {
+			t.Errorf("%s: %s", path, page.Text())
+		}
+	}
+	linked, _ := site.World.Confidential(perm.ProgrammesRead)
+	browser.Get("/oauth/authorize?client_id=" + linked.ID.String() + "&state=s&redirect_uri=https://evil.example/cb")
+	if n := site.Count(`select count(*) from account.connection_stops where client_id = $1`, linked.ID); n != 0 {
+		t.Error("a confidential application is in the log of the connectors")
+	}
+}

@@ -1,0 +1,137 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/walk"
+	"github.com/almonerhq/almoner/shared/identity"
+)
+
+var _ walk.Stops = (*Store)(nil)
+
+// keptStops is how many stops of a connector are kept: those of people, and as many of nobody known, so that strangers push out no one.
+const keptStops = 50
+
+// NoteStop writes a stop down, or brings that of this clock hour up to date. The page that waited for its answer has it now.
+func (s *Store) NoteStop(ctx context.Context, stop walk.Stop) error {
+	return s.atomically(ctx, "note stop", func(tx pgx.Tx) error {
+		args := pgx.NamedArgs{
+			"id": identity.New(), "tenant": stop.TenantID, "client": stop.ClientID, "user": stop.UserID, "stray": stop.Stray,
+			"outcome": string(stop.Outcome), "reason": stop.Reason, "request": stop.RequestID, "keep": keptStops,
+		}
+		if stop.Outcome != walk.Waiting && stop.UserID != nil {
+			if err := answered(ctx, tx, stop.TenantID, stop.ClientID, *stop.UserID); err != nil {
+				return err
+			}
+		}
+		_, err := tx.Exec(ctx, `
+insert into account.connection_stops (id, tenant_id, client_id, user_id, stray, outcome, reason, request_id)
+values (@id, @tenant, @client, @user, @stray, @outcome, @reason, @request)
+on conflict (tenant_id, client_id, coalesce(user_id, '00000000-0000-0000-0000-000000000000'), stray, reason, date_trunc('hour', at at time zone 'UTC'))
+do update set at = excluded.at, request_id = excluded.request_id, outcome = excluded.outcome`, args)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `
+delete from account.connection_stops where id in (select id from account.connection_stops
+  where tenant_id = @tenant and client_id = @client and (user_id is null) = (@user::uuid is null) order by at desc, id desc offset @keep)`, args)
+		return err
+	})
+}
+
+// answered takes away that a page waits for the user's answer.
+func answered(ctx context.Context, tx pgx.Tx, tenant, client, user uuid.UUID) error {
+	_, err := tx.Exec(ctx, `delete from account.connection_stops where tenant_id = $1 and client_id = $2 and user_id = $3 and outcome = 'waiting'`,
+		tenant, client, user)
+	return err
+}
+
+// walksSQL reads the latest walks of each connector: what stopped early, and the grants with their last refusal and the last request
+// that is known of them.
+const walksSQL = `
+with connectors as (
+  select c.id, c.name, coalesce(c.connector_platform, '') as platform, coalesce(c.metadata_url, '') as address, c.redirect_uris, c.deleted_at is not null as deleted
+  from account.oauth_clients c
+  where c.kind = 'connector' and (@client::uuid is null or c.id = @client)
+    and (c.deleted_at is null or c.deleted_at > now() - interval '30 days')
+    and (c.tenant_id = @tenant or exists (select from account.grants g where g.tenant_id = @tenant and g.client_id = c.id)
+      or exists (select from account.connection_stops s where s.tenant_id = @tenant and s.client_id = c.id))
+), walks as (
+  select c.id as connector, w.* from connectors c cross join lateral (
+    (select g.id, g.created_at as at, g.user_id, null::boolean as stray, '' as outcome, '' as reason, '' as request
+      from account.grants g where g.tenant_id = @tenant and g.client_id = c.id order by g.created_at desc limit @each)
+    union all
+    (select s.id, s.at, s.user_id, s.stray, s.outcome, s.reason, s.request_id
+      from account.connection_stops s where s.tenant_id = @tenant and s.client_id = c.id order by s.at desc limit @each)
+    order by at desc limit @each) w
+)
+select now(), c.id, c.name, c.platform, c.address, c.redirect_uris, c.deleted,
+  w.id, w.at, coalesce(u.name, ''), coalesce(u.email, ''), w.stray, w.outcome, w.reason, coalesce(r.request_id, w.request),
+  g.first_used_at, f.at, coalesce(f.words, ''), ` + grantColumns + `
+from connectors c
+left join walks w on w.connector = c.id
+left join account.users u on u.id = w.user_id and (w.stray is null
+  or exists (select from account.memberships m where m.tenant_id = @tenant and m.user_id = w.user_id)) -- a stranger's name is no business of the workspace
+left join account.grants g on g.id = w.id and w.stray is null
+left join lateral (select e.at, e.detail ->> 'description' as words from account.audit_events e
+  where e.subject = 'grant:' || g.id and e.action = 'grant.refused' order by e.at desc limit 1) f on true
+left join lateral (select e.request_id from account.audit_events e
+  where e.subject = 'grant:' || g.id and e.request_id <> '' order by e.at desc limit 1) r on true
+order by max(w.at) over (partition by c.id) desc nulls last, c.name, c.id, w.at desc`
+
+type walkRow struct {
+	now                      time.Time
+	connector                walk.Connector
+	id                       *uuid.UUID
+	at, firstUsed, refusedAt *time.Time
+	person, email, refusal   string
+	stray                    *bool
+	outcome, reason, request *string
+	grant                    grantRow
+}
+
+func (r *walkRow) targets() []any {
+	c := &r.connector
+	return append([]any{&r.now, &c.ID, &c.Name, &c.Platform, &c.Address, &c.Redirects, &c.Deleted, &r.id, &r.at, &r.person, &r.email, &r.stray, &r.outcome,
+		&r.reason, &r.request, &r.firstUsed, &r.refusedAt, &r.refusal}, r.grant.targets()...)
+}
+
+func (r *walkRow) walk() walk.Walk {
+	w := walk.Walk{ID: *r.id, At: *r.at, Outcome: walk.Outcome(*r.outcome), Reason: *r.reason}
+	w.Stray = r.stray != nil && *r.stray
+	w.Taken[walk.Asked] = !w.Stray
+	if g := r.grant.grant(); g != nil {
+		var last *walk.Refusal
+		if r.refusedAt != nil {
+			last = &walk.Refusal{At: *r.refusedAt, Reason: r.refusal}
+		}
+		w = walk.OfGrant(*g, r.firstUsed, last, r.now)
+	}
+	w.Person, w.Email, w.RequestID = r.person, r.email, *r.request
+	return w
+}
+
+// Walks reads the connectors of a workspace, or one of them, with at most each walks of every one: the connector that was busy
+// last comes first.
+func (s *Store) Walks(ctx context.Context, tenant uuid.UUID, only *uuid.UUID, each int) ([]walk.Connector, error) {
+	rows, err := listed(ctx, s, "read walks", walksSQL, pgx.NamedArgs{"tenant": tenant, "client": only, "each": each},
+		func(row pgx.CollectableRow) (r walkRow, err error) { return r, row.Scan(r.targets()...) })
+	if err != nil {
+		return nil, err
+	}
+	var out []walk.Connector
+	for _, r := range rows {
+		if len(out) == 0 || out[len(out)-1].ID != r.connector.ID {
+			out = append(out, r.connector)
+		}
+		if r.id != nil {
+			last := &out[len(out)-1]
+			last.Walks = append(last.Walks, r.walk())
+		}
+	}
+	return out, nil
+}
