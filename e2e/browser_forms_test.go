@@ -1,0 +1,111 @@
+package e2e
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// The other forms of the settings (contract, section 7), as a person at a real browser fills them in.
+
+func TestInARealBrowserAnApplicationIsRegisteredAndDeleted(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	browser := p.Browser(t, harness.Telephone)
+	browser.Open(p.AppURL + "/settings/developers?tenant=" + office.Tenant.ID)
+	browser.SignIn(office.Head.Email, office.Head.Password)
+	const form = `form[action="/settings/developers/apps"]`
+	open := `[...document.querySelectorAll(".new")].filter(d => d.querySelector('` + form + `')).forEach(d => { d.open = true }) || true`
+	browser.See(".new summary")
+	harness.Ask[bool](browser, open)
+	browser.Fill("#app-name", "Gift Aid export")
+	browser.Click(form + ` input[name=permissions][value="` + harness.ReadProgrammes + `"]`)
+	browser.Click(form + " > button")
+	browser.See("#problem a")
+	if typed := harness.Ask[string](browser, `document.getElementById("app-name").value`); typed != "Gift Aid export" {
+		t.Errorf("what was typed is now %q", typed)
+	}
+	browser.Click("#problem a")
+	if at := browser.Focused(); at != "Redirect URIs" {
+		t.Errorf("the summary leads to %q", at)
+	}
+	browser.Fill("#app-redirects", harness.RedirectURI)
+	browser.Click(form + " > button")
+	browser.See("#shown-value")
+	secret := harness.Ask[string](browser, `document.getElementById("shown-value").value`)
+	met.NoteAll(secret)
+	id := harness.Ask[string](browser, `document.getElementById("shown-client").value`)
+	if !regexp.MustCompile(`^alm_cs_[0-9A-Za-z]{40,}$`).MatchString(secret) {
+		t.Error("the secret is not shown")
+	}
+	app := p.DemoConfidential()
+	app.ClientID, app.Secret, app.RedirectURI = id, secret, harness.RedirectURI
+	tokens := app.Connect(t, p.Person(t, office.Head))
+	programmes := func() int { return p.In(office.Tenant, tokens.AccessToken).Get(t, "/v1/programmes/programmes").Status }
+	if status := programmes(); status != http.StatusOK {
+		t.Errorf("its token is answered %d", status)
+	}
+	browser.Open(p.AppURL + "/settings/developers?tenant=" + office.Tenant.ID)
+	harness.Ask[bool](browser, `[...document.querySelectorAll(".row")].filter(r => r.textContent.includes("Gift Aid export"))
+		.forEach(r => r.querySelector(".button-bad").click()) || true`)
+	browser.Click(`details[open] form[action="/settings/developers/apps/delete"] button`)
+	browser.See("[role=status]")
+	if text := browser.Text(); !strings.Contains(text, "Gift Aid export is deleted") {
+		t.Errorf("after deleting: %s", text)
+	}
+	if status := programmes(); status != http.StatusUnauthorized {
+		t.Errorf("its token is answered %d once it is deleted", status)
+	}
+	if complaints := browser.Complaints(); len(complaints) > 1 { // the 400 is one
+		t.Errorf("the browser complains: %v", complaints)
+	}
+}
+
+func TestInARealBrowserAccessIsEndedByWhoeverGaveIt(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	ada := office.Member(t, harness.ReadProgrammes) // without API access: no Developers tab
+	token := p.World.Token(t, office.Tenant, ada, harness.ReadProgrammes)
+	elsewhere := p.Person(t, ada)
+	tokens := office.Connector(t, harness.ReadProgrammes).Connect(t, elsewhere)
+	status := func(credential string) int {
+		return p.In(office.Tenant, credential).Get(t, "/v1/programmes/programmes").Status
+	}
+	if status(token) != http.StatusOK || status(tokens.AccessToken) != http.StatusOK {
+		t.Fatal("not good to begin with")
+	}
+	browser := p.Browser(t, harness.Laptop)
+	browser.Open(p.AppURL + "/settings/apps")
+	browser.SignIn(ada.Email, ada.Password)
+	browser.See("#live")
+	browser.Click(".rows summary.button-bad")
+	browser.Click(`details[open] form[action="/settings/apps/disconnect"] button`)
+	browser.See("[role=status]")
+	if text := browser.Text(); !strings.Contains(text, "You disconnected this application on") || status(tokens.AccessToken) != http.StatusUnauthorized {
+		t.Errorf("after disconnecting: %d %s", status(tokens.AccessToken), text)
+	}
+	browser.Open(p.AppURL + "/settings/security")
+	browser.Click(".rows summary.button-bad")
+	browser.Click(`details[open] form[action="/settings/security/tokens/revoke"] button`)
+	browser.See("[role=status]")
+	if text := browser.Text(); !strings.Contains(text, "is revoked") || status(token) != http.StatusUnauthorized {
+		t.Errorf("after revoking: %d %s", status(token), text)
+	}
+	browser.Open(p.AppURL + "/settings/security") // without the notice, whose successor is waited for
+	browser.Click(`form[action="/settings/security/sign-out-others"] button`)
+	browser.See("[role=status]")
+	if text := browser.Text(); !strings.Contains(text, "One other browser is signed out") {
+		t.Errorf("after signing out elsewhere: %s", text)
+	}
+	if page := elsewhere.Open(t, p.AppURL+"/settings/user"); page.Status != http.StatusSeeOther {
+		t.Errorf("the other browser is answered %d", page.Status)
+	}
+	if complaints := browser.Complaints(); len(complaints) > 0 {
+		t.Errorf("the browser complains: %v", complaints)
+	}
+}
