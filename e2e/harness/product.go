@@ -39,7 +39,7 @@ func Enter(t testing.TB, s *stack.Stack, secrets *Secrets) *Product {
 	}
 	return &Product{
 		BaseURL: s.BaseURL, AppURL: s.AppURL, Demo: d, World: newWorld(t, s.DatabaseURL, secrets), secrets: secrets,
-		client: &http.Client{Timeout: patience, CheckRedirect: followNothing, Transport: sharedTransport(t)},
+		client: &http.Client{Timeout: patience, CheckRedirect: followNothing, Transport: watched(t, s.BaseURL, sharedTransport(t))},
 	}
 }
 

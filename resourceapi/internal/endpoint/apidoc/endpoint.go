@@ -46,7 +46,7 @@ func (e *Endpoint) JSON() http.Handler {
 func (e *Endpoint) Page() http.Handler {
 	return file(e.page, map[string]string{
 		"Content-Type":            "text/html; charset=utf-8",
-		"Content-Security-Policy": "default-src 'none'; style-src '" + styleHash() + "'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+		"Content-Security-Policy": "default-src 'none'; style-src '" + styleHash() + "'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 		"Referrer-Policy":         "no-referrer",
 	})
 }

@@ -1,0 +1,97 @@
+package e2e
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+const forms = "/v1/engage/forms"
+
+// volunteerForm is the body of a form that www.example.org may show.
+func volunteerForm() map[string]any {
+	return map[string]any{
+		"title": "Volunteer with us", "allowedOrigins": []string{"https://www.example.org"},
+		"fields": []map[string]any{{"name": "email", "label": "Your e-mail address", "type": "email", "required": true}},
+	}
+}
+
+// madeForm makes a form, and returns its id and where the public finds it.
+func madeForm(t *testing.T, api harness.API) (id, public string) {
+	t.Helper()
+	form := api.JSON(t, http.MethodPost, forms, volunteerForm()).Wants(t, http.StatusCreated).Object(t)
+	return form["id"].(string), "/v1/engage/public/forms/" + form["embedKey"].(string)
+}
+
+// The workspace's side of forms: each answer that is described (contract, section 6).
+func TestFormsOfAWorkspaceAnswerAsDescribed(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	api := tenantOf(p, p.Office(t))
+	keyed := api.With("Idempotency-Key", "form-1")
+	made := keyed.JSON(t, http.MethodPost, forms, volunteerForm()).Wants(t, http.StatusCreated)
+	if again := keyed.JSON(t, http.MethodPost, forms, volunteerForm()).Wants(t, http.StatusCreated); string(again.Body) != string(made.Body) {
+		t.Errorf("the same key gave another form:\n%s", again)
+	}
+	keyed.JSON(t, http.MethodPost, forms, map[string]any{"title": "Another"}).WantsNested(t, http.StatusConflict, "CONFLICT")
+	api.JSON(t, http.MethodPost, forms, map[string]any{"title": ""}).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+
+	form := forms + "/" + made.Object(t)["id"].(string)
+	tag := api.Get(t, form).Wants(t, http.StatusOK).Header.Get("ETag")
+	closed := map[string]any{"enabled": false}
+	changing := api.With("If-Match", tag).With("Idempotency-Key", "close")
+	changing.JSON(t, http.MethodPatch, form, closed).Wants(t, http.StatusOK)
+	changing.JSON(t, http.MethodPatch, form, map[string]any{"enabled": true}).WantsNested(t, http.StatusConflict, "CONFLICT")
+	api.With("If-Match", tag).JSON(t, http.MethodPatch, form, closed).WantsNested(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
+	api.JSON(t, http.MethodPatch, form, map[string]any{"fields": []any{}}).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+
+	api.Get(t, forms+"?limit=1").Wants(t, http.StatusOK)
+	api.Get(t, forms+"?limit=0").WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+	api.Get(t, form+"/submissions").Wants(t, http.StatusOK)
+	api.Get(t, form+"/submissions?cursor=x").WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+}
+
+// A submission by a script of the allowed website.
+func TestSubmissionsAnswerAsDescribed(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := tenantOf(p, p.Office(t))
+	id, form := madeForm(t, office)
+	page := p.API().With("Origin", "https://www.example.org")
+	for _, path := range []string{form, form + "/submissions"} {
+		page.With("Access-Control-Request-Method", "POST").Send(t, http.MethodOptions, path, "", "").Wants(t, http.StatusNoContent)
+	}
+	token := page.Get(t, form).Wants(t, http.StatusOK).Object(t)["submissionToken"]
+	submission := map[string]any{"submissionToken": token, "answers": map[string]any{"email": "ada@example.org"}}
+	page.JSON(t, http.MethodPost, form+"/submissions", map[string]any{"submissionToken": token, "answers": map[string]any{}}).
+		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+	accepted := page.JSON(t, http.MethodPost, form+"/submissions", submission).Wants(t, http.StatusAccepted).Object(t)
+	page.JSON(t, http.MethodPost, form+"/submissions", submission).WantsNested(t, http.StatusConflict, "CONFLICT")
+	page.Get(t, accepted["statusUrl"].(string)[len(p.BaseURL):]).Wants(t, http.StatusOK)
+	if sent := office.Get(t, forms+"/"+id+"/submissions").Wants(t, http.StatusOK).Object(t); len(sent["data"].([]any)) != 1 {
+		t.Errorf("%v", sent)
+	}
+}
+
+// The page of a form, whose own button needs no script, and the limit that both ways of sending share.
+func TestFormPageAnswersAsDescribed(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	_, form := madeForm(t, tenantOf(p, p.Office(t)))
+	api := p.API()
+	token, _ := api.Get(t, form).Wants(t, http.StatusOK).Object(t)["submissionToken"].(string)
+	filled := url.Values{"submissionToken": {token}, "a.email": {"ada@example.org"}}
+	api.Form(t, form+"/embed", filled).Wants(t, http.StatusBadRequest) // too quick for a person
+	time.Sleep(2200 * time.Millisecond)
+	sent := api.Form(t, form+"/embed", filled).Wants(t, http.StatusSeeOther)
+	api.Get(t, sent.Header.Get("Location")).Wants(t, http.StatusOK)
+	api.Form(t, form+"/embed", filled).Wants(t, http.StatusConflict)
+	for range 120 {
+		api.JSON(t, http.MethodPost, form+"/submissions", "{}")
+	}
+	api.JSON(t, http.MethodPost, form+"/submissions", "{}").WantsRetryAfter(t).WantsNested(t, http.StatusTooManyRequests, "RATE_LIMITED")
+	api.Form(t, form+"/embed", filled).WantsRetryAfter(t).Wants(t, http.StatusTooManyRequests)
+}

@@ -1,0 +1,282 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/openapi"
+)
+
+// Invariant O2 of package openapi: every answer is described (harness.Book judges each that any test meets), and every
+// answer described occurs (TestMain). The tests here make the refusals occur that an operation has like all others, by
+// requests made from the description itself: whoever describes an operation has it tested.
+
+// A sampler makes requests out of the description's own examples.
+type sampler struct {
+	*harness.Product
+	book   *openapi.Document
+	office harness.Office
+}
+
+func newSampler(t *testing.T, p *harness.Product) sampler {
+	t.Helper()
+	book, err := harness.Book()
+	must(t, err)
+	return sampler{p, book.Document, p.Office(t)}
+}
+
+// path is the operation's path with the examples of the parameters, but for what has to exist.
+func (s sampler) path(o openapi.Operation, exists map[string]string) string {
+	path, query := o.Path, url.Values{}
+	for _, p := range s.book.Parameters(o) {
+		value, _ := p.Value("example").(string)
+		if text, given := exists[p.Text("name")]; given {
+			value = text
+		}
+		switch p.Text("in") {
+		case "path":
+			path = strings.ReplaceAll(path, "{"+p.Text("name")+"}", url.PathEscape(value))
+		case "query":
+			if p.Value("required") == true {
+				query.Set(p.Text("name"), value)
+			}
+		}
+	}
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	return path
+}
+
+// body is the first example of a body, with its media type.
+func (s sampler) body(o openapi.Operation) (mediaType, body string) {
+	for _, member := range s.book.Resolve(o.Map("requestBody")).Map("content") {
+		example, _ := s.book.Example(member.Value.(openapi.Object))
+		switch example := example.(type) {
+		case string:
+			return member.Name, example
+		case openapi.Object:
+			if member.Name == "application/x-www-form-urlencoded" {
+				form := url.Values{}
+				for _, field := range example {
+					form.Set(field.Name, field.Value.(string))
+				}
+				return member.Name, form.Encode()
+			}
+			encoded, _ := json.Marshal(example) // it was JSON before
+			return member.Name, string(encoded)
+		}
+	}
+	return "", ""
+}
+
+// caller is somebody who may call the operation.
+func (s sampler) caller(o openapi.Operation) harness.API {
+	api := s.API()
+	switch scheme(o) {
+	case "bearer":
+		api = s.As(s.office.Token)
+	case "assistant":
+		api = s.As(s.office.Token).With("Accept", "application/json, text/event-stream")
+	case "service":
+		api = s.DemoService().API()
+	}
+	if s.takes(o, "X-Tenant-Id") {
+		api = api.With("X-Tenant-Id", s.office.Tenant.ID)
+	}
+	return api
+}
+
+func (s sampler) takes(o openapi.Operation, parameter string) bool {
+	for _, p := range s.book.Parameters(o) {
+		if p.Text("name") == parameter {
+			return true
+		}
+	}
+	return false
+}
+
+func (s sampler) send(t *testing.T, api harness.API, o openapi.Operation, path string) harness.Answer {
+	t.Helper()
+	mediaType, body := s.body(o)
+	return api.Send(t, o.Method, path, mediaType, body)
+}
+
+// scheme is the first way of saying who one is.
+func scheme(o openapi.Operation) string {
+	for _, one := range o.List("security") {
+		for _, member := range one.(openapi.Object) {
+			return member.Name
+		}
+	}
+	return ""
+}
+
+func describes(o openapi.Operation, status string) bool {
+	return o.Map("responses").Value(status) != nil
+}
+
+// Whoever says not who they are, or is somebody else, or names no workspace, is refused by every operation that asks.
+func TestEachOperationRefusesStrangersAsDescribed(t *testing.T) {
+	t.Parallel()
+	s := newSampler(t, enter(t))
+	here := map[string]string{"tenantId": s.office.Tenant.ID}
+	for _, o := range s.book.Operations() {
+		path := s.path(o, here)
+		switch scheme(o) {
+		case "bearer":
+			stranger := s.As(s.Demo.Tokens.Reader).With("X-Tenant-Id", s.office.Tenant.ID)
+			s.send(t, s.caller(o).Without("Authorization"), o, path).Wants(t, http.StatusUnauthorized)
+			s.send(t, stranger, o, path).Wants(t, http.StatusForbidden)
+			if s.takes(o, "X-Tenant-Id") {
+				s.send(t, s.caller(o).Without("X-Tenant-Id"), o, path).Wants(t, http.StatusBadRequest)
+			}
+		case "assistant":
+			s.send(t, s.caller(o).Without("Authorization"), o, path).Wants(t, http.StatusUnauthorized)
+			s.send(t, s.As(s.Demo.Tokens.OwnerIn.LLMDisabled), o, path).Wants(t, http.StatusForbidden)
+		case "service":
+			s.send(t, s.caller(o).Without("Authorization"), o, path).Wants(t, http.StatusUnauthorized)
+		case "clientBasic":
+			stranger := s.API().With("Authorization", harness.Basic(uuid.NewString(), "alm_cs_nobody"))
+			mediaType, body := "application/x-www-form-urlencoded", "grant_type=authorization_code&code=x&redirect_uri=https://x.example/&token=x"
+			stranger.Send(t, o.Method, path, mediaType, body).Wants(t, http.StatusUnauthorized)
+		}
+	}
+}
+
+// What is not there is 404, and what is too long is 413, for every operation that says so.
+func TestEachOperationRefusesTheUnknownAndTheHugeAsDescribed(t *testing.T) {
+	t.Parallel()
+	s := newSampler(t, enter(t))
+	here := map[string]string{"tenantId": s.office.Tenant.ID}
+	there := map[string]string{"tenantId": s.office.Tenant.ID, "embedKey": s.Demo.Engage.EmbedKey}
+	for _, o := range s.book.Operations() {
+		if describes(o, "404") && o.Path != "/mcp" { // where it is a method of the protocol that is unknown
+			s.send(t, s.caller(o), o, s.path(o, here)).Wants(t, http.StatusNotFound)
+		}
+		if describes(o, "413") {
+			mediaType, _ := s.body(o)
+			huge := strings.Repeat("x", 3<<20)
+			s.caller(o).Send(t, o.Method, s.path(o, there), mediaType, huge).Wants(t, http.StatusRequestEntityTooLarge)
+		}
+	}
+}
+
+// A page of a website that is not allowed is refused by every operation that looks at where a page is from.
+func TestEachOperationRefusesForeignPagesAsDescribed(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	s := newSampler(t, p)
+	status, err := url.Parse(formOf(p).accepted(t))
+	must(t, err)
+	there := map[string]string{
+		"embedKey": s.Demo.Engage.EmbedKey, "id": status.Path[strings.LastIndex(status.Path, "/")+1:], "token": status.Query().Get("token"),
+	}
+	for _, o := range s.book.Operations() {
+		foreign := s.caller(o).With("Origin", "https://elsewhere.example").With("Access-Control-Request-Method", "POST")
+		if (scheme(o) == "" || o.Path == "/mcp") && describes(o, "403") {
+			s.send(t, foreign, o, s.path(o, there)).Wants(t, http.StatusForbidden)
+		}
+	}
+}
+
+// Files are asked for by version.
+func TestEachFileIsUnchangedAsDescribed(t *testing.T) {
+	t.Parallel()
+	s := newSampler(t, enter(t))
+	for _, o := range s.book.Operations() {
+		if !describes(o, "304") {
+			continue
+		}
+		first := s.API().Get(t, o.Path).Wants(t, http.StatusOK)
+		again := s.API().With("If-None-Match", first.Header.Get("ETag")).Get(t, o.Path).Wants(t, http.StatusNotModified)
+		if len(again.Body) > 0 {
+			t.Errorf("%s: a body", again.Request)
+		}
+		s.API().Send(t, http.MethodHead, o.Path, "", "").WantsHeader(t, "ETag", first.Header.Get("ETag"))
+	}
+}
+
+// What anybody may read is there, and pages of any website may ask for it.
+func TestEachDocumentIsThereAsDescribed(t *testing.T) {
+	t.Parallel()
+	s := newSampler(t, enter(t))
+	for _, o := range s.book.Operations() {
+		if group := o.List("tags")[0]; group != "Discovery" && group != "Service" {
+			continue
+		}
+		want := http.StatusOK
+		if o.Method == http.MethodOptions {
+			want = http.StatusNoContent
+		}
+		s.send(t, s.API(), o, s.path(o, nil)).Wants(t, want)
+	}
+}
+
+// Postgres is away: 503, by every operation that says so.
+func TestEachOperationSaysThatAStoreIsAway(t *testing.T) {
+	t.Parallel()
+	running := harness.Private(t, harness.Options{})
+	p := harness.Enter(t, running, &met)
+	s := newSampler(t, p)
+	status, err := url.Parse(formOf(p).accepted(t))
+	must(t, err)
+	there := map[string]string{
+		"tenantId": s.office.Tenant.ID, "embedKey": s.Demo.Engage.EmbedKey,
+		"id": status.Path[strings.LastIndex(status.Path, "/")+1:], "token": status.Query().Get("token"),
+	}
+	running.Postgres.Stop()
+	for _, o := range s.book.Operations() {
+		if describes(o, "503") && unreachable[o.Method+" "+o.Path+" 503"] == "" {
+			s.send(t, s.caller(o), o, s.path(o, there)).Wants(t, http.StatusServiceUnavailable)
+		}
+	}
+}
+
+// message sends a message to the MCP endpoint.
+func message(t *testing.T, api harness.API, status int, body string) {
+	t.Helper()
+	api.With("Accept", "application/json, text/event-stream").Send(t, http.MethodPost, "/mcp", "application/json", body).Wants(t, status)
+}
+
+func TestAssistantsEndpointAnswersAsDescribed(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	api := p.As(p.Office(t).Token)
+	message(t, api, http.StatusOK, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+	message(t, api, http.StatusAccepted, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	message(t, api, http.StatusBadRequest, `not JSON`)
+	message(t, api.With("Mcp-Protocol-Version", "2026-07-28"), http.StatusNotFound, `{"jsonrpc":"2.0","id":1,"method":"unheard/of"}`)
+	api.Send(t, http.MethodPost, "/mcp", "text/plain", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`).Wants(t, http.StatusUnsupportedMediaType)
+	api.Get(t, "/mcp").WantsNested(t, http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED")
+	api.Send(t, http.MethodDelete, "/mcp", "", "").Wants(t, http.StatusMethodNotAllowed)
+	p.API().With("Origin", p.AppURL).Send(t, http.MethodOptions, "/mcp", "", "").Wants(t, http.StatusNoContent)
+}
+
+// What no other test has a reason to ask.
+func TestWhatIsLeftAnswersAsDescribed(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	connector := office.Connector(t, harness.ReadProgrammes)
+	p.As(office.Token).JSON(t, http.MethodPost, office.Clients()+"/"+connector.ClientID+"/secret", "{}").
+		WantsFlat(t, http.StatusBadRequest, "invalid_client_metadata")
+	connector.Revoke(t, "").WantsFlat(t, http.StatusBadRequest, "invalid_request")
+
+	api := tenantOf(p, office).With("Idempotency-Key", "once")
+	made := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Winter shelter"}).Wants(t, http.StatusCreated).Object(t)
+	one := programmes + "/" + made["id"].(string)
+	api.JSON(t, http.MethodPatch, one, map[string]any{"summary": "Beds"}).Wants(t, http.StatusOK)
+	api.JSON(t, http.MethodPatch, one, map[string]any{"summary": "More beds"}).WantsNested(t, http.StatusConflict, "CONFLICT")
+	api.Send(t, http.MethodPost, programmes+"/imports", "text/csv", "name\nBook club\n").Wants(t, http.StatusAccepted)
+	api.Send(t, http.MethodPost, programmes+"/imports", "text/csv", "name\nSwimming\n").WantsNested(t, http.StatusConflict, "CONFLICT")
+}
+
+// tenantOf is the head's API in the office.
+func tenantOf(p *harness.Product, o harness.Office) harness.API { return p.In(o.Tenant, o.Token) }

@@ -1,0 +1,82 @@
+package harness
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/described"
+)
+
+// Book is the one of this process: what is described, and which answers have occurred, whatever test met them.
+var Book = sync.OnceValues(described.New)
+
+// A watch lets no answer of the API pass that is not as described: it fails the test that met it. Pages, which are at the
+// app's address, are another matter.
+type watch struct {
+	t    testing.TB
+	host string // of the API
+	book *described.Book
+	next http.RoundTripper
+}
+
+func watched(t testing.TB, baseURL string, next http.RoundTripper) http.RoundTripper {
+	t.Helper()
+	book, err := Book()
+	if err != nil {
+		t.Fatalf("read the description: %v", err)
+	}
+	_, host, _ := strings.Cut(baseURL, "://")
+	return watch{t, host, book, next}
+}
+
+// RoundTrip hands everything on as it is, and judges it.
+func (w watch) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.URL.Host != w.host {
+		return w.next.RoundTrip(request)
+	}
+	sent, err := reread(&request.Body)
+	if err != nil {
+		return nil, err
+	}
+	response, err := w.next.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := reread(&response.Body)
+	if err != nil { // cut off: there is no answer to judge
+		return response, nil
+	}
+	problems := w.book.Judge(described.Exchange{
+		Method: request.Method, Path: request.URL.EscapedPath(), Query: request.URL.Query(), Header: request.Header, Body: sent,
+		Status: response.StatusCode, AnswerHeader: response.Header, Answer: answer,
+	})
+	if len(problems) > 0 {
+		seen := Answer{Request: request.Method + " " + request.URL.Path, Status: response.StatusCode, Header: response.Header, Body: answer}
+		w.t.Errorf("not as /v1/openapi.json has it: %s\n%s", strings.Join(problems, "; "), seen)
+	}
+	return response, nil
+}
+
+// reread reads a body and puts it back, the error that ended it too.
+func reread(body *io.ReadCloser) ([]byte, error) {
+	if *body == nil {
+		return nil, nil
+	}
+	content, err := io.ReadAll(*body)
+	_ = (*body).Close()
+	again := io.Reader(bytes.NewReader(content))
+	if err != nil {
+		again = io.MultiReader(again, failing{err})
+	}
+	*body = io.NopCloser(again)
+	return content, err
+}
+
+// failing is a reader that has nothing but an error.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
