@@ -73,7 +73,7 @@ func ofDocuments() map[string]diagnosis {
 		"document_content_type": {Warn, "The metadata is not served as application/json.", "Some clients refuse to read it.", "Send Content-Type: application/json."},
 		"document_no_cors":      {Warn, "The metadata has no Access-Control-Allow-Origin.", "A client that runs in a browser cannot read it.", "Answer with Access-Control-Allow-Origin: *; there is nothing secret in metadata."},
 		"not_an_address":        {Fail, "An address that a client has to go to is not an absolute http or https URL.", "{client} stops here.", "Write the whole address, scheme and host included."},
-		"names_localhost":       {Fail, "The server calls itself localhost, though it was reached under another name.", "{client} would look for the server on its own machine.", "Set ALMONER_BASE_URL and ALMONER_APP_URL to the public addresses, for both services."},
+		"names_localhost":       {Fail, "The server names localhost or a private address, though it was reached under a public name.", "{client} would look for the server on its own machine; the doctor does not follow, either.", "Set ALMONER_BASE_URL and ALMONER_APP_URL to the public addresses, for both services."},
 		"names_http":            {Fail, "The server names an http address.", "{client} refuses it, and tokens would travel in the clear.", "Set ALMONER_BASE_URL and ALMONER_APP_URL to the https addresses, or let the server believe its proxy."},
 	}
 }

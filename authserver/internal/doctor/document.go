@@ -101,7 +101,7 @@ func (w *walk) usable(address, what string, about *wire.Answer) bool {
 	switch {
 	case err != nil || parsed.Host == "" || (parsed.Scheme != "https" && parsed.Scheme != "http") || parsed.User != nil:
 		w.find("not_an_address", about, what+" is "+quote(address))
-	case isLoopback(parsed.Hostname()) && !isLoopback(w.typed.Hostname()):
+	case isPrivate(parsed.Hostname()) && !isPrivate(w.typed.Hostname()):
 		w.find("names_localhost", about, what+" is "+quote(address))
 	case parsed.Scheme == "http" && !isLoopback(parsed.Hostname()):
 		w.find("names_http", about, what+" is "+quote(address))

@@ -220,29 +220,39 @@ func TestD4_TheGrantIsGivenBack(t *testing.T) {
 	}
 }
 
-// A person at a browser: the callback arrives on loopback.
+// A person at a browser: the callback arrives on loopback. Where it is a POST, the server sent the browser there with 307.
 func TestABrowserComesBackToLoopback(t *testing.T) {
 	t.Parallel()
-	s := newSound(t, nil)
-	o := s.unattended()
-	o.Email, o.Password, o.Browser = "", "", true
-	o.RedirectURI = strings.Replace(closedPort(t), "/mcp", "/back", 1)
-	o.Prompt = func(text string) {
-		s.mu.Lock()
-		s.code = s.secret("code")
-		code := s.code
-		s.mu.Unlock()
-		_, after, _ := strings.Cut(text, "state=")
-		state, _, _ := strings.Cut(after, "\n")
-		go func() {
-			response, err := http.Get(o.RedirectURI + "?code=" + code + "&state=" + state + "&iss=" + s.URL)
-			if err == nil {
-				_ = response.Body.Close()
-			}
-		}()
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		s := newSound(t, nil)
+		o := s.unattended()
+		o.Email, o.Password, o.Browser = "", "", true
+		o.RedirectURI = strings.Replace(closedPort(t), "/mcp", "/back", 1)
+		o.Prompt = func(text string) { go s.sendBrowser(method, o.RedirectURI, text) }
+		report := run(t, o)
+		if _, posted := found(report, "approval_307"); posted != (method == http.MethodPost) || report.Stopped != "" {
+			t.Error(codes(report))
+		}
+		if _, ok := found(report, "callback_ok"); !ok {
+			t.Error(codes(report))
+		}
 	}
-	if report := run(t, o); report.Verdict != doctor.OK || report.Stopped != "" {
-		t.Error(codes(report))
+}
+
+// sendBrowser consents to the request that the doctor prompts for.
+func (s *sound) sendBrowser(method, to, prompt string) {
+	s.mu.Lock()
+	s.code = s.secret("code")
+	code := s.code
+	s.mu.Unlock()
+	_, after, _ := strings.Cut(prompt, "state=")
+	state, _, _ := strings.Cut(after, "\n")
+	r, err := http.NewRequest(method, to+"?code="+code+"&state="+state+"&iss="+s.URL, nil)
+	if err != nil {
+		return
+	}
+	if response, err := http.DefaultClient.Do(r); err == nil {
+		_ = response.Body.Close()
 	}
 }
 

@@ -73,6 +73,11 @@ func TestD1_NothingSecretIsShown(t *testing.T) {
 				replace(a, 403, "application/json", echo(r.Header.Get("Authorization")))
 			}
 		}),
+		"the API repeats the token alone": at("/mcp", func(_ *sound, r request, a answer) {
+			if token, has := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); has {
+				replace(a, 403, "application/json", echo(token))
+			}
+		}),
 		"the sign-in page repeats the password": at("/login", func(_ *sound, r request, a answer) {
 			replace(a, 400, "text/html", "<h1>No user with the password "+r.PostForm.Get("password")+"</h1>")
 		}),
@@ -112,5 +117,19 @@ func TestJSONIsOneReport(t *testing.T) {
 	var report doctor.Report
 	if err := json.Unmarshal(out.Bytes(), &report); err != nil || report.Verdict != doctor.OK || len(report.Findings) < 20 || report.As != "generic" {
 		t.Errorf("%v: %d findings, %s", err, len(report.Findings), report.Verdict)
+	}
+}
+
+// Answers may come as a stream of events, in which other messages go before.
+func TestStreamsAreRead(t *testing.T) {
+	t.Parallel()
+	s := newSound(t, at("/mcp", func(_ *sound, _ request, a answer) {
+		if a.Code == 200 {
+			replace(a, 200, "text/event-stream", "event: message\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{}}\n\n"+
+				"event: message\ndata: "+strings.TrimSpace(a.Body.String())+"\n\n")
+		}
+	}))
+	if report := run(t, s.unattended()); report.Verdict != doctor.OK || report.Stopped != "" {
+		t.Error(codes(report))
 	}
 }

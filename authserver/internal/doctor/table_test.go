@@ -95,7 +95,7 @@ func TestWhatLoopbackCannotShow(t *testing.T) {
 	if w.judgeTyped(); len(w.report.Findings) != 1 || w.report.Findings[0].Code != "no_https" {
 		t.Errorf("%+v", w.report.Findings)
 	}
-	if w := begun("http://10.0.0.7/mcp"); !isPrivate(w.typed.Hostname()) || isPrivate("8.8.8.8") || isPrivate("example.org") {
+	if w := begun("http://10.0.0.7/mcp"); !isPrivate(w.typed.Hostname()) || !isPrivate("169.254.169.254") || !isPrivate("::ffff:10.0.0.7") || !isPrivate("0.0.0.0") || isPrivate("8.8.8.8") || isPrivate("example.org") {
 		t.Error("private addresses are not told from public ones")
 	}
 }

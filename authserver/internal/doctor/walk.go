@@ -164,7 +164,8 @@ func isLoopback(host string) bool {
 // isPrivate says whether a host is written as an address that the internet cannot reach.
 func isPrivate(host string) bool {
 	address, err := netip.ParseAddr(host)
-	return isLoopback(host) || (err == nil && (address.Unmap().IsPrivate() || address.Unmap().IsLinkLocalUnicast()))
+	address = address.Unmap()
+	return isLoopback(host) || (err == nil && (address.IsPrivate() || address.IsLinkLocalUnicast() || address.IsUnspecified()))
 }
 
 // send sends a request, and says in words why there was no answer.

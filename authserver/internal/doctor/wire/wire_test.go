@@ -47,6 +47,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 	s.Add("token-1-longer")
 	s.Add("") // shows nothing of what is not there
 	for text, want := range map[string]string{
+		"to\x00ken-\u200b1":                                "[redacted]",
 		"I said pass word/+= to you":                       "I said [redacted] to you",
 		"a=pass+word%2F%2B%3D&b":                           "a=[redacted]&b",
 		"token-1-longer":                                   "[redacted]",
