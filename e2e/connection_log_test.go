@@ -1,0 +1,89 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// The connection log of a workspace: each attempt, how far it got, why no further, and by which request id it can be found.
+
+func TestConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head).SignedIn(t)
+	log := func(c harness.Connector) harness.Page {
+		t.Helper()
+		return head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Tenant.ID+"&client="+c.ClientID).WantsPage(t, http.StatusOK)
+	}
+	// says wants the latest attempt of the connector to say the words, and to name the request of the answer.
+	says := func(c harness.Connector, answer harness.Answer, words ...string) {
+		t.Helper()
+		page := log(c)
+		latest := page.Find("li.walk").First()
+		text := strings.Join(strings.Fields(latest.Text()), " ")
+		id := latest.Find("input[aria-label='Request id']").AttrOr("value", "")
+		for _, word := range words {
+			if !strings.Contains(text, word) {
+				t.Errorf("the latest attempt does not say %q: %s", word, text)
+			}
+		}
+		if id == "" || id != answer.Header.Get("X-Request-Id") {
+			t.Errorf("it names the request %q, and not %q: %s", id, answer.Header.Get("X-Request-Id"), text)
+		}
+	}
+	register := func() harness.Connector { t.Helper(); return office.Connector(t, harness.ReadProgrammes) }
+
+	wrong := register()
+	query := wrong.Begin().Query
+	query.Set("redirect_uri", "https://elsewhere.example/callback")
+	says(wrong, p.Person(t, office.Head).Open(t, p.AuthorizeURL(query)).Answer, "Refused", "not registered", "Asked: done", "Approved: not reached")
+
+	verifier := register()
+	attempt := verifier.Begin()
+	form := attempt.CodeForm(attempt.Code(t, head))
+	form.Set("code_verifier", strings.Repeat("w", 43))
+	says(verifier, verifier.Post(t, form), "Refused", "code_verifier does not match", "Approved: done", "Code exchanged: not reached", "Ada Okafor")
+
+	denied := register()
+	says(denied, head.Consent(t, denied.Begin().Query).Press(t, "deny").Answer, "Denied", "did not approve")
+
+	stray := register()
+	says(stray, stray.Refresh(t, "alm_rt_never_issued"), "Refused", "belongs to no approval known here", "The refresh token is not known")
+
+	replayed := register()
+	tokens := replayed.Connect(t, head)
+	p.In(office.Tenant, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	replayed.Refresh(t, tokens.RefreshToken).Tokens(t)
+	for range 60 { // uses are noted in batches
+		if strings.Contains(log(replayed).Text(), "First call: done") {
+			break
+		}
+		time.Sleep(250 * time.Millisecond)
+	}
+	log(replayed).WantsText(t, "Connected", "Code exchanged: done", "First call: done", "Refreshed: done")
+	says(replayed, replayed.Refresh(t, tokens.RefreshToken), "Ended", "superseded refresh token")
+
+	off := register()
+	tokens = off.Connect(t, head)
+	p.World.SetLLM(t, office.Tenant, false)
+	says(off, off.Refresh(t, tokens.RefreshToken), "Refused", "LLM integration off")
+	says(off, head.Arrive(t, p.AuthorizeURL(off.Begin().Query)).WantsPage(t, http.StatusForbidden).Answer, "Refused", "LLM integration off")
+	log(off).WantsText(t, "is switched off.")
+
+	page := head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Tenant.ID)
+	if strings.Contains(string(page.Body), "alm_") {
+		t.Error("a secret is on the page")
+	}
+	if n := p.World.Count(t, `select count(*) from account.connection_stops s where s::text ~ 'alm_(ac|rt|cs|pat)_'`); n != 0 {
+		t.Error("a secret is in the table")
+	}
+	other := p.Office(t)
+	if text := p.Person(t, other.Head).Arrive(t, p.AppURL+"/settings/connectors?tenant="+other.Tenant.ID).Text(); !strings.Contains(text, "No connectors") {
+		t.Errorf("another workspace sees %s", text)
+	}
+}

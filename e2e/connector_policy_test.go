@@ -1,0 +1,141 @@
+package e2e
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// The connector policy of a workspace: lowering it narrows the connections that exist at their next request, raising it widens none.
+
+// limit sets the policy of the office in the settings, and confirms what the page warns of. It returns what the page warned of.
+func limit(t *testing.T, p *harness.Product, o harness.Office, days string, platforms, permissions []string) string {
+	t.Helper()
+	head := p.Person(t, o.Head)
+	page := head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+o.Tenant.ID)
+	form := page.FormWith(t, "input#days")
+	form.Fields["platforms"], form.Fields["permissions"] = platforms, permissions
+	form.Fields.Set("days", days)
+	warned, answer := "", head.Submit(t, form)
+	if answer.Status == http.StatusOK {
+		warned = answer.Text()
+		answer = head.Submit(t, answer.FormWith(t, "input[name=confirm]"))
+	}
+	head.Follow(t, answer).WantsText(t, "The policy is saved.")
+	return warned
+}
+
+var (
+	everyPlatform   = []string{"claude", "chatgpt", "other"}
+	everyPermission = []string{harness.ReadProgrammes, harness.WriteProgrammes, harness.ReadForms, harness.WriteForms, harness.ReadSubmissions}
+)
+
+func TestLoweringThePolicyNarrowsConnectionsAtTheirNextRequest(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	tokens := connector.Connect(t, p.Person(t, office.Head))
+	grant := harness.GrantOf(t, tokens.AccessToken)
+	write := func(token string) harness.Answer {
+		t.Helper()
+		return p.In(office.Tenant, token).JSON(t, http.MethodPost, programmes, map[string]any{"name": "Warm rooms", "summary": "Open on Sundays"})
+	}
+	write(tokens.AccessToken).Wants(t, http.StatusCreated)
+	warned := limit(t, p, office, "7", everyPlatform, []string{harness.ReadProgrammes})
+	for _, words := range []string{"1 connection will lose permissions.", "1 connection will end sooner."} {
+		if !strings.Contains(warned, words) {
+			t.Errorf("the page did not warn that %q: %s", words, warned)
+		}
+	}
+	narrowed := func(when string, token string) {
+		t.Helper()
+		answer := write(token)
+		answer.WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+		p.In(office.Tenant, token).Get(t, programmes).Wants(t, http.StatusOK)
+		seen := p.DemoService().Introspect(t, token).Object(t)
+		if permissions, _ := seen["permissions"].([]any); !slices.Equal(permissions, []any{harness.ReadProgrammes}) || seen["active"] != true {
+			t.Errorf("%s: introspection says %v", when, seen["permissions"])
+		}
+	}
+	narrowed("the token of before", tokens.AccessToken)
+	if challenge := write(tokens.AccessToken).Header.Get("WWW-Authenticate"); strings.Contains(challenge, "insufficient_scope") {
+		t.Errorf("asking again is said to help: %s", challenge)
+	}
+	next := connector.Refresh(t, tokens.RefreshToken).Tokens(t)
+	wantsSeconds(t, "authorization_expires_in", next.AuthorizationEnd, 7*24*3600)
+	if next.Scope != harness.ReadProgrammes {
+		t.Errorf("refreshed: scope %q", next.Scope)
+	}
+	narrowed("refreshed", next.AccessToken)
+	if warned := limit(t, p, office, "30", everyPlatform, everyPermission); warned != "" {
+		t.Errorf("raising warns: %s", warned)
+	}
+	narrowed("raised again", next.AccessToken)
+	last := connector.Refresh(t, next.RefreshToken).Tokens(t)
+	wantsSeconds(t, "raised again: authorization_expires_in", last.AuthorizationEnd, 7*24*3600)
+	narrowed("raised and refreshed", last.AccessToken)
+	p.Person(t, office.Head).Arrive(t, p.AppURL+"/settings/apps").WantsText(t, "narrowed this connection on")
+	// A token of an hour ends with its grant, although it says that it lives.
+	p.World.Exec(t, `update account.grants set created_at = created_at - interval '2 days' where id = $1`, grant)
+	limit(t, p, office, "1", everyPlatform, everyPermission)
+	p.In(office.Tenant, last.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	if seen := p.DemoService().Introspect(t, last.AccessToken).Object(t); seen["active"] != false {
+		t.Errorf("introspection says %v", seen)
+	}
+	why := connector.Refresh(t, last.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	if !strings.Contains(why, "connector policy") {
+		t.Errorf("the client is told %q", why)
+	}
+}
+
+func TestRaisingThePolicyWidensNoConnection(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	limit(t, p, office, "3", everyPlatform, []string{harness.ReadProgrammes})
+	page := p.Person(t, office.Head).Consent(t, connector.Begin().Query)
+	page.WantsText(t, "3 days", "Left out by the workspace's connector policy", "Add and change programmes")
+	tokens := connector.Connect(t, p.Person(t, office.Head))
+	wantsSeconds(t, "authorization_expires_in", tokens.AuthorizationEnd, 3*24*3600)
+	limit(t, p, office, "30", everyPlatform, everyPermission)
+	next := connector.Refresh(t, tokens.RefreshToken).Tokens(t)
+	wantsSeconds(t, "raised: authorization_expires_in", next.AuthorizationEnd, 3*24*3600)
+	if next.Scope != harness.ReadProgrammes {
+		t.Errorf("raised: scope %q", next.Scope)
+	}
+	again := connector.Connect(t, p.Person(t, office.Head))
+	wantsSeconds(t, "consented again", again.AuthorizationEnd, 30*24*3600)
+	if again.Scope != harness.ReadProgrammes+" "+harness.WriteProgrammes {
+		t.Errorf("consented again: scope %q", again.Scope)
+	}
+}
+
+func TestAPlatformThatThePolicyDoesNotAllowIsCutOff(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	connector, linked := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
+	tokens, other := connector.Connect(t, p.Person(t, office.Head)), linked.Connect(t, p.Person(t, office.Head))
+	if warned := limit(t, p, office, "30", []string{"chatgpt", "other"}, everyPermission); !strings.Contains(warned, "1 connection will end at once.") {
+		t.Errorf("the page did not warn: %s", warned)
+	}
+	p.In(office.Tenant, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	why := connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	if !strings.Contains(why, "The workspace's connector policy ended this connection") {
+		t.Errorf("the client is told %q", why)
+	}
+	member := office.Member(t, harness.ReadProgrammes)
+	p.Person(t, member).Arrive(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden).
+		WantsText(t, "belongs to Claude", "Whoever may manage API access")
+	p.Person(t, office.Head).Arrive(t, p.AppURL+"/settings/apps").WantsText(t, "The workspace's connector policy ended this connection on")
+	p.Person(t, office.Head).Arrive(t, p.AppURL+"/settings/audit?tenant="+office.Tenant.ID).
+		WantsText(t, "Changed the connector policy", "platforms allowed are now ChatGPT, Other applications")
+	p.In(office.Tenant, other.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	colleague := office.Member(t, harness.ReadProgrammes)
+	p.Person(t, colleague).Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Tenant.ID).WantsPage(t, http.StatusForbidden)
+}
