@@ -1,0 +1,69 @@
+package mcp
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+)
+
+// What is read here and what the SDK reads afterwards are one story: a call that the SDK would make of a message is the
+// call that was admitted.
+func FuzzMessages(f *testing.F) {
+	for _, seed := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"whoami","arguments":{}}}`, `{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"list_programmes","arguments": { "limit" : 1 } }}`,
+		`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, `{"jsonrpc":"2.0","id":1,"result":{}}`, `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`,
+		`{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call"}`, `{"jsonrpc":"2.0","id":1,"Method":"tools/call"}`, `{"jsonrpc":"2.0","id":1,"method":"tools\u002fcall","params":{"name":"whoam\u0069"}}`,
+		`{}`, `[]`, `null`, "", " ", "\xef\xbb\xbf{}", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"Name":"whoami"}}`, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"\ud800"}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		messages, refused := readMessages(content)
+		if refused != nil {
+			if !json.Valid(refused.body()) || refused.message == "" {
+				t.Errorf("%q: no JSON-RPC error: %s", content, refused.body())
+			}
+			return
+		}
+		if len(messages) == 0 || len(messages) > maxBatch {
+			t.Fatalf("%q: %d messages", content, len(messages))
+		}
+		decoded, err := jsonrpc.DecodeMessage(content)
+		if len(messages) > 1 || err != nil {
+			return
+		}
+		request, isRequest := decoded.(*jsonrpc.Request)
+		if !isRequest || request.Method != "tools/call" {
+			return
+		}
+		var params map[string]json.RawMessage
+		var name string
+		if json.Unmarshal(request.Params, &params) != nil || json.Unmarshal(params["name"], &name) != nil {
+			return
+		}
+		if slices.Contains([]string{"whoami", "list_programmes", "get_programme"}, name) && messages[0].tool != name {
+			t.Errorf("%q: the SDK would call %q, and %q was admitted", content, name, messages[0].tool)
+		}
+	})
+}
+
+// Of the origins, only those listed, or with an address of this machine, to the byte.
+func FuzzOrigins(f *testing.F) {
+	for _, seed := range []string{"https://claude.ai", "http://localhost:1", "http://127.0.0.1", "http://[::1]", "null", "", "http://localhost.evil.example", "http://localhost@evil.example", "http://[::ffff:127.0.0.1]:80"} {
+		f.Add(seed)
+	}
+	origins, err := ParseOrigins("https://claude.ai, loopback,,")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, origin string) {
+		if origins.allow(origin) && origin != "https://claude.ai" && !isOrigin(origin) {
+			t.Errorf("%q is allowed", origin)
+		}
+		if closed := (Origins{}); closed.allow(origin) {
+			t.Errorf("%q is allowed though nothing is", origin)
+		}
+	})
+}
