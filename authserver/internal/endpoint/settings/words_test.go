@@ -15,7 +15,7 @@ import (
 
 // An action as the code writes it: a noun of the audit log and what was done. Events of keys and organisations concern no
 // workspace and no user, so that no page shows them.
-var actionPattern = regexp.MustCompile(`["'](user|tenant|member|module|feature|client|grant|token|sign_in|passkey|identity|audit)\.[a-z_]+["']`)
+var actionPattern = regexp.MustCompile(`["'](user|tenant|member|connector_policy|module|feature|client|grant|token|sign_in|passkey|identity|audit)\.[a-z_]+["']`)
 
 // actions are all that any code of authserver records.
 func actions(t *testing.T) []string {
