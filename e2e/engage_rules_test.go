@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -246,4 +247,38 @@ func TestFormsNeedTheirPermissions(t *testing.T) {
 	other := p.Office(t)
 	_, err := p.Client(t, other.Tenant, harness.Bearer(other.Token)).Forms.Get(ctx, form.ID)
 	refused(t, err, http.StatusNotFound, client.Nested, client.CodeNotFound)
+}
+
+// The form needs no script: on a telephone with none it is corrected, sent, and says what became of it.
+func TestInARealBrowserWithoutScriptAFormIsSent(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	form, path := newForm(t, p, p.Office(t))
+	browser := p.Browser(t, harness.Telephone)
+	browser.WithoutScript()
+	browser.Open(p.BaseURL + path + "/embed")
+	browser.Fill("#f0", "Ada Okafor")
+	browser.Click("button[type=submit]")
+	browser.See(".alert")
+	if said := browser.Text(); !strings.Contains(said, "2 answers need another look") {
+		t.Errorf("%s", said)
+	}
+	browser.Fill("#f1", "ada@example.org")
+	browser.Click("#f3")
+	time.Sleep(2 * time.Second) // nobody is quicker than that
+	browser.Click("button[type=submit]")
+	browser.See(".thanks")
+	// The page asks again by itself until it can tell the end, and is no page for a moment each time.
+	const text = `document.body ? document.body.innerText : ""`
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(harness.Ask[string](browser, text), "have been passed on"); time.Sleep(200 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the page does not tell the end: %s", browser.Text())
+		}
+	}
+	if n := submissions(t, p, form); n != 1 {
+		t.Errorf("%d submissions are stored", n)
+	}
+	if hosts := browser.Hosts(); len(hosts) != 1 {
+		t.Errorf("requests went to %v", hosts)
+	}
 }

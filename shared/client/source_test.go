@@ -188,8 +188,9 @@ func TestWhatTheBrowserBringsBackIsJudged(t *testing.T) {
 			t.Errorf("%s: the code was sent: %v", name, err)
 		}
 	}
-	if _, err := connector.Finish(t.Context(), client.Question{}, url.Values{"state": {""}, "iss": {connector.BaseURL}, "code": {"x"}}); err == nil {
-		t.Error("an empty state is taken")
+	_, err = connector.Finish(t.Context(), client.Question{}, url.Values{"state": {""}, "iss": {connector.BaseURL}, "code": {"x"}})
+	if _, asked := errors.AsType[*client.Error](err); err == nil || asked {
+		t.Errorf("an empty state is taken: %v", err)
 	}
 	denied := url.Values{"state": {q.State}, "iss": {connector.BaseURL}, "error": {"access_denied"}, "error_description": {"No."}}
 	_, err = connector.Finish(t.Context(), q, denied)
