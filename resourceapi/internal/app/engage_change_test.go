@@ -183,7 +183,7 @@ func TestAChangeThatMakesNoSenseIsRefused(t *testing.T) {
 	}
 	_, other := s.workspace()
 	for name, a := range map[string]answer{
-		"another workspace reads": s.get(formsPath+"/"+f.ID.String(), other), "another workspace changes": s.patch(f, other, `{"title":"Theirs"}`),
+		"another workspace reads": s.get(formsPath+"/"+f.ID.String(), other), "another workspace changes": s.patch(f, other, `{"title":"Theirs"}`), "another workspace changes nothing": s.patch(f, other, `{}`),
 		"never was": s.get(formsPath+"/"+uuid.NewString(), h), "no identifier": s.get(formsPath+"/x", h),
 		"changes what never was": s.patch(formRecord{ID: uuid.New()}, h, `{"title":"x"}`),
 	} {
