@@ -36,7 +36,7 @@ func rooms() map[string][]string {
 		"code.dny.dev/ssrf":                     {"authserver/internal/clientdoc"},
 		"golang.org/x/time":                     {"resourceapi/internal/keys"},
 		"golang.org/x/net/html":                 {"authserver/internal/browsertest", "authserver/internal/doctor"},
-		"github.com/go-json-experiment/json":    {"authserver/internal/endpoint/token", "authserver/internal/endpoint/oauthclients", "authserver/internal/clientdoc", "resourceapi/internal/body"},
+		"github.com/go-json-experiment/json":    {"authserver/internal/endpoint/token", "authserver/internal/endpoint/oauthclients", "authserver/internal/clientdoc", "authserver/internal/assertion", "resourceapi/internal/body"},
 		"github.com/alecthomas/kong":            {"*/cmd/*"},
 		"github.com/caarlos0/env":               {"shared/envconf"},
 		"github.com/joho/godotenv":              {"shared/envconf"},
@@ -55,7 +55,7 @@ func rooms() map[string][]string {
 func jwxRooms() []string {
 	return []string{
 		"shared/accesstoken", "authserver/internal/keyring", "resourceapi/internal/keys", "resourceapi/internal/keys/keystest",
-		"authserver/internal/authorizer", "authserver/internal/engine", "authserver/internal/endpoint/introspect", "authserver/internal/endpoint/revoke",
+		"authserver/internal/authorizer", "authserver/internal/assertion", "authserver/internal/engine", "authserver/internal/endpoint/introspect", "authserver/internal/endpoint/revoke",
 	}
 }
 

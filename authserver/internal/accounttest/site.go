@@ -18,7 +18,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/authserver/internal/assertion"
 	"github.com/almonerhq/almoner/authserver/internal/authorizer"
+	"github.com/almonerhq/almoner/authserver/internal/clientdoc"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/introspect"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/oauthclients"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/revoke"
@@ -27,6 +29,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/fixture"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/authserver/internal/keyring"
+	"github.com/almonerhq/almoner/authserver/internal/publisher"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/shared/apierr"
@@ -54,18 +57,21 @@ const (
 
 // A Site is the account API over real stores.
 type Site struct {
-	t      testing.TB
-	World  *fixture.World
-	Redis  *localstore.Redis
-	Store  *postgres.Store
-	Ring   *keyring.Ring
-	Keeper *grant.Keeper
-	Engine *engine.Engine
-	URL    string
-	Log    *Log
-	Uses   *Uses
-	Keys   credential.Secret // as ALMONER_KEYS has them
+	t       testing.TB
+	World   *fixture.World
+	Redis   *localstore.Redis
+	Store   *postgres.Store
+	Ring    *keyring.Ring
+	Keeper  *grant.Keeper
+	Engine  *engine.Engine
+	URL     string
+	Log     *Log
+	Clients *publisher.Host // of clients that are known by their documents
+	Library *clientdoc.Library
+	Uses    *Uses
+	Keys    credential.Secret // as ALMONER_KEYS has them
 
+	once  *redis.Once
 	mu    sync.Mutex
 	shift time.Duration
 }
@@ -81,7 +87,7 @@ func Start(t testing.TB) *Site {
 // StartUnready is Start before the signing keys were read.
 func StartUnready(t testing.TB) *Site {
 	t.Helper()
-	s := &Site{t: t, World: fixture.New(t), Redis: testkit.NewRedis(t), Log: &Log{}, Uses: &Uses{}}
+	s := &Site{t: t, World: fixture.New(t), Redis: testkit.NewRedis(t), Log: &Log{}, Uses: &Uses{}, Clients: publisher.Start(t)}
 	server := httptest.NewServer(s.handler())
 	t.Cleanup(server.Close)
 	s.URL = server.URL
@@ -101,7 +107,9 @@ func (s *Site) handler() http.Handler {
 	resources := []string{REST, MCP}
 	s.Engine = engine.New(engine.Deps{
 		Issuer: Issuer, RESTResource: REST, Resources: resources, Clients: s.Store, Unknown: postgres.ErrNoClient,
-		Keeper: s.Keeper, Signer: s.Ring,
+		Keeper: s.Keeper, Signer: s.Ring, Documents: s.Library, Prover: &assertion.Judge{
+			Documents: s.Library, Once: s.once, Audiences: []string{Issuer, Issuer + TokenPath}, Now: s.Now,
+		},
 	})
 	clients := oauthclients.New(oauthclients.Deps{
 		Authorizer: authorizer.Deps{
@@ -138,10 +146,14 @@ func (s *Site) open(log *slog.Logger) {
 	s.Keys = credential.Secret(base64.RawURLEncoding.EncodeToString(key))
 	rdb, err := redis.Connect(credential.Secret(s.Redis.URL))
 	s.must(err)
+	s.once = redis.NewOnce(rdb)
 	s.t.Cleanup(func() { _ = rdb.Close() })
 	s.Store, err = postgres.Open(context.Background(), credential.Secret(s.World.Database.Authserver))
 	s.must(err)
 	s.t.Cleanup(s.Store.Close)
+	s.Library = clientdoc.New(clientdoc.Deps{
+		Domains: s.Clients.Domains(), Trusted: s.Clients.Roots(), CheckKeys: assertion.CheckKeys, Copies: s.Store, Now: s.Now, Log: log,
+	})
 	mint, err := grant.NewMint(keys)
 	s.must(err)
 	s.Keeper = grant.NewKeeper(s.Store, redis.NewGrants(rdb), mint, log)

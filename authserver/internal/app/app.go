@@ -75,7 +75,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	}
 	oauth := engine.New(engine.Deps{
 		Issuer: c.BaseURL, RESTResource: resources[0], Resources: resources, Clients: store, Unknown: postgres.ErrNoClient, Documents: documents,
-		Keeper: keeper, Signer: ring,
+		Prover: newProver(c, documents, rdb), Keeper: keeper, Signer: ring,
 	})
 	uses := store.NewNoter(log)
 	pages, err := ui.New(log)

@@ -9,9 +9,13 @@ import (
 	"net/url"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/almonerhq/almoner/authserver/internal/assertion"
 	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/authserver/internal/clientdoc"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 )
 
 // newDocuments makes the library of clients that are known by their metadata documents; of none, where no domain is served.
@@ -25,11 +29,16 @@ func newDocuments(c Config, store *postgres.Store, log *slog.Logger) (*clientdoc
 		return nil, err
 	}
 	return clientdoc.New(clientdoc.Deps{
-		Domains: domains, Trusted: trusted, CheckKeys: noKeys, Copies: store, Now: time.Now, Log: log,
+		Domains: domains, Trusted: trusted, CheckKeys: assertion.CheckKeys, Copies: store, Now: time.Now, Log: log,
 	}), nil
 }
 
-func noKeys([]byte) error { return errors.New("private_key_jwt is not offered here") }
+// newProver judges what such clients sign.
+func newProver(c Config, documents *clientdoc.Library, rdb goredis.UniversalClient) *assertion.Judge {
+	return &assertion.Judge{
+		Documents: documents, Once: redis.NewOnce(rdb), Audiences: []string{c.BaseURL, c.BaseURL + "/v1/account/oauth/token"}, Now: time.Now,
+	}
+}
 
 // servesDocuments says whether there is a client that could be known by its document.
 func (c *Config) servesDocuments() bool {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/assertion"
 	"github.com/almonerhq/almoner/authserver/internal/clientdoc"
 	"github.com/almonerhq/almoner/authserver/internal/consent"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/authorize"
@@ -130,7 +131,7 @@ func (s *Site) handler() http.Handler {
 	oauth := engine.New(engine.Deps{
 		Issuer: Issuer, RESTResource: Resource, Resources: []string{Resource, Issuer + "/mcp"}, Clients: s.Store, Unknown: postgres.ErrNoClient,
 		Keeper: s.Keeper, Documents: clientdoc.New(clientdoc.Deps{
-			Domains: s.Clients.Domains(), Trusted: s.Clients.Roots(), Copies: s.Store, Now: s.Now, Log: log,
+			Domains: s.Clients.Domains(), Trusted: s.Clients.Roots(), CheckKeys: assertion.CheckKeys, Copies: s.Store, Now: s.Now, Log: log,
 		}),
 	})
 	consents := authorize.New(authorize.Deps{

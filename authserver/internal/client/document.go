@@ -122,3 +122,8 @@ func sameHost(address, host string) bool {
 	other, ok := ReadAddress(address)
 	return ok && other == host
 }
+
+// An AssertionError says why a signed assertion does not prove that a client is who it says it is.
+type AssertionError struct{ Message string }
+
+func (e *AssertionError) Error() string { return e.Message }

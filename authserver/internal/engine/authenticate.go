@@ -42,6 +42,9 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 	if err := checkClient(r, *x.facts.Client); err != nil {
 		return nil, err
 	}
+	if err := e.prove(ctx, r, *x.facts.Client); err != nil {
+		return nil, err
+	}
 	return fositeClient{*x.facts.Client}, nil
 }
 

@@ -15,6 +15,7 @@ func (e *Engine) Authenticate(ctx context.Context, r TokenRequest) (client.Clien
 	if r.OtherAuth {
 		return client.Client{}, checkForm(&r) // which says so first of all
 	}
+	e.nameFromAssertion(&r)
 	if r.ClientID == "" {
 		return client.Client{}, tokenError("invalid_request", "client_id is required.")
 	}
@@ -30,6 +31,9 @@ func (e *Engine) Authenticate(ctx context.Context, r TokenRequest) (client.Clien
 		return client.Client{}, err
 	}
 	if err := checkClient(r, c); err != nil {
+		return client.Client{}, err
+	}
+	if err := e.prove(ctx, r, c); err != nil {
 		return client.Client{}, err
 	}
 	return c, nil

@@ -24,6 +24,7 @@ type Deps struct {
 	Clients      Clients
 	Unknown      error     // the error by which Clients says that there is no such client
 	Documents    Documents // nil: no client is known by a document
+	Prover       Prover    // nil: no client signs
 	Keeper       *grant.Keeper
 	Signer       Signer
 }
@@ -40,6 +41,9 @@ type Engine struct {
 func New(d Deps) *Engine {
 	if d.Documents == nil {
 		d.Documents = noDocuments{}
+	}
+	if d.Prover == nil {
+		d.Prover = noProver{}
 	}
 	e := &Engine{Deps: d}
 	config := func() *fosite.Config {

@@ -38,6 +38,9 @@ type TokenRequest struct {
 	Verifier     credential.Secret
 	Resource     string
 	RefreshToken credential.Secret
+
+	AssertionType string // of private_key_jwt (RFC 7523, section 2.2)
+	Assertion     credential.Secret
 }
 
 // Tokens is the answer.
@@ -86,6 +89,7 @@ func exchangeOf(ctx context.Context) *exchange {
 
 // Token answers a token request. It returns a *TokenError, or an error that wraps grant.ErrUnavailable.
 func (e *Engine) Token(ctx context.Context, request TokenRequest) (Tokens, error) {
+	e.nameFromAssertion(&request)
 	if err := checkForm(&request); err != nil {
 		return Tokens{}, err
 	}

@@ -49,6 +49,7 @@ func request(r *http.Request, p Parameters) engine.TokenRequest {
 		Dialect: engine.Form, GrantType: p.Values["grant_type"], ClientID: p.Values["client_id"], ClientSecret: secret("client_secret"),
 		Code: secret("code"), RedirectURI: p.Values["redirect_uri"], Verifier: secret("code_verifier"),
 		Resource: p.Values["resource"], RefreshToken: secret("refresh_token"),
+		AssertionType: p.Values["client_assertion_type"], Assertion: secret("client_assertion"),
 	}
 	if p.JSON {
 		request.Dialect = engine.JSON

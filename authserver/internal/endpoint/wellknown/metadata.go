@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"net/http"
 
+	"github.com/almonerhq/almoner/authserver/internal/assertion"
+	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -16,7 +18,8 @@ import (
 // by their metadata documents.
 func Metadata(issuer, appURL string, documents bool) ([]byte, error) {
 	account := issuer + "/v1/account/oauth/"
-	return json.Marshal(map[string]any{
+	methods := []string{"none", "client_secret_post", "client_secret_basic"}
+	document := map[string]any{
 		"issuer":                                         issuer,
 		"authorization_endpoint":                         appURL + "/oauth/authorize",
 		"token_endpoint":                                 account + "token",
@@ -27,14 +30,20 @@ func Metadata(issuer, appURL string, documents bool) ([]byte, error) {
 		"response_modes_supported":                       []string{"query"},
 		"grant_types_supported":                          []string{"authorization_code", "refresh_token"},
 		"code_challenge_methods_supported":               []string{"S256"},
-		"token_endpoint_auth_methods_supported":          []string{"none", "client_secret_post", "client_secret_basic"},
-		"revocation_endpoint_auth_methods_supported":     []string{"none", "client_secret_post", "client_secret_basic"},
 		"introspection_endpoint_auth_methods_supported":  []string{"client_secret_basic"},
 		"scopes_supported":                               append(perm.ForConnectors().Strings(), "offline_access"),
 		"authorization_response_iss_parameter_supported": true,
 		"client_id_metadata_document_supported":          documents,
 		"ui_locales_supported":                           []string{"en-GB"},
-	})
+	}
+	if documents { // a client that signs is known by its document
+		methods = append(methods, string(client.PrivateKeyJWT))
+		for _, endpoint := range []string{"token", "revocation"} {
+			document[endpoint+"_endpoint_auth_signing_alg_values_supported"] = assertion.Algorithms()
+		}
+	}
+	document["token_endpoint_auth_methods_supported"], document["revocation_endpoint_auth_methods_supported"] = methods, methods
+	return json.Marshal(document)
 }
 
 // Document serves a JSON document that anyone may read, for five minutes from a cache.

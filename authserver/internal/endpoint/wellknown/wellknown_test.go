@@ -64,10 +64,11 @@ func TestTheMetadataSaysWhatTheServerDoes(t *testing.T) {
 		"introspection_endpoint":   "https://api.example.org/v1/account/oauth/introspect",
 		"jwks_uri":                 "https://api.example.org/v1/account/oauth/jwks",
 		"response_types_supported": list("code"), "grant_types_supported": list("authorization_code", "refresh_token"),
-		"code_challenge_methods_supported":               list("S256"),
-		"token_endpoint_auth_methods_supported":          list("none", "client_secret_post", "client_secret_basic"),
-		"introspection_endpoint_auth_methods_supported":  list("client_secret_basic"),
-		"authorization_response_iss_parameter_supported": true, "client_id_metadata_document_supported": true,
+		"code_challenge_methods_supported":                 list("S256"),
+		"token_endpoint_auth_methods_supported":            list("none", "client_secret_post", "client_secret_basic", "private_key_jwt"),
+		"token_endpoint_auth_signing_alg_values_supported": list("ES256", "RS256", "PS256", "EdDSA"),
+		"introspection_endpoint_auth_methods_supported":    list("client_secret_basic"),
+		"authorization_response_iss_parameter_supported":   true, "client_id_metadata_document_supported": true,
 	} {
 		if !reflect.DeepEqual(got[name], value) {
 			t.Errorf("%s: %v, want %v", name, got[name], value)

@@ -1,0 +1,308 @@
+package token_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/lestrrat-go/jwx/v2/jwa"
+	"github.com/lestrrat-go/jwx/v2/jwk"
+	"github.com/lestrrat-go/jwx/v2/jwt"
+
+	"github.com/almonerhq/almoner/authserver/internal/accounttest"
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/fixture"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// described is the site with a client that is known by its document, and a user who consents in the world's workspace.
+type described struct {
+	*accounttest.Site
+	t       *testing.T
+	user    uuid.UUID
+	address string
+	key     jwk.Key // of one that signs
+}
+
+func newDescribed(t *testing.T, changes map[string]any) *described {
+	t.Helper()
+	d := &described{Site: accounttest.Start(t), t: t}
+	d.user = d.World.Member(perm.ProgrammesRead)
+	d.address = d.Clients.Client("/oauth/client", changes, fixture.Callback)
+	return d
+}
+
+func newKey(t *testing.T, id string) jwk.Key {
+	t.Helper()
+	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := jwk.FromRaw(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = key.Set(jwk.KeyIDKey, id)
+	return key
+}
+
+func public(t *testing.T, keys ...jwk.Key) map[string]any {
+	t.Helper()
+	out := make([]jwk.Key, len(keys))
+	for i, key := range keys {
+		var err error
+		if out[i], err = key.PublicKey(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return map[string]any{"keys": out}
+}
+
+// newSigner is a described client whose keys are beside its document.
+func newSigner(t *testing.T) *described {
+	t.Helper()
+	d := newDescribed(t, nil)
+	d.key = newKey(t, "first")
+	d.publish(d.key)
+	d.Clients.Client("/oauth/client", map[string]any{
+		"token_endpoint_auth_method": "private_key_jwt", "jwks_uri": "https://" + d.Clients.Name() + "/oauth/jwks.json",
+	}, fixture.Callback)
+	return d
+}
+
+func (d *described) publish(keys ...jwk.Key) { d.Clients.Put("/oauth/jwks.json", public(d.t, keys...)) }
+
+// code is what the user's consent gives.
+func (d *described) code() (grant.Grant, string) {
+	d.t.Helper()
+	c, err := d.Library.Client(d.t.Context(), d.address)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	g := grant.Grant{
+		ID: uuid.New(), Kind: c.Kind, ClientID: c.ID, UserID: d.user, TenantID: d.World.TenantID, Permissions: perm.NewSet(perm.ProgrammesRead),
+		Resource: accounttest.MCP, Ends: time.Now().Add(c.Kind.Traits().GrantLife),
+	}
+	code, err := d.Keeper.Open(d.t.Context(), g, grant.CodeTerms{
+		ClientID: c.ID, RedirectURI: fixture.Callback, Resource: g.Resource, Challenge: grant.ChallengeOf(accounttest.Verifier),
+	})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return g, code.Reveal()
+}
+
+func (d *described) exchange(code string, more ...string) accounttest.Answer {
+	return d.Form(accounttest.TokenPath, append([]string{"grant_type", "authorization_code", "client_id", d.address, "resource", accounttest.MCP,
+		"code", code, "code_verifier", accounttest.Verifier, "redirect_uri", fixture.Callback}, more...)...)
+}
+
+func (d *described) refresh(token string, more ...string) accounttest.Answer {
+	return d.Form(accounttest.TokenPath, append([]string{"grant_type", "refresh_token", "client_id", d.address, "resource", accounttest.MCP,
+		"refresh_token", token}, more...)...)
+}
+
+func (d *described) wants(what string, answer accounttest.Answer, status int, code string) {
+	d.t.Helper()
+	if answer.Status != status || answer.Text("error") != code {
+		d.t.Errorf("%s: %d %s, want %d %s", what, answer.Status, answer.Body, status, code)
+	}
+}
+
+func TestClientByDocumentIsCalledByItsAddressEverywhere(t *testing.T) {
+	d := newDescribed(t, nil)
+	service := d.Service()
+	g, code := d.code()
+	first := d.exchange(code)
+	d.wants("exchange", first, 200, "")
+	d.Clients.Fail(http.StatusBadGateway) // from here on nobody needs the document's host
+	d.Wait(48 * time.Hour)
+	second := d.refresh(first.Text("refresh_token"))
+	d.wants("refresh", second, 200, "")
+	d.Wait(-48 * time.Hour)
+	claims := (&bench{Site: d.Site, t: t}).claims(second)
+	if claims.ClientID != d.address || claims.GrantID != g.ID || claims.TenantID != d.World.TenantID || claims.Audience != accounttest.MCP {
+		t.Errorf("claims: %+v", claims)
+	}
+	introspected := d.FormWith(accounttest.IntrospectPath, accounttest.Basic(service.ID.String(), service.Secret), "token", second.Text("access_token"))
+	if introspected.JSON()["active"] != true || introspected.Text("client_id") != d.address {
+		t.Errorf("introspection: %d %s", introspected.Status, introspected.Body)
+	}
+	if asked := d.Clients.Asked(); asked != 1 {
+		t.Errorf("the document's host was asked %d times", asked)
+	}
+	revoked := d.Form(accounttest.RevokePath, "client_id", d.address, "token", second.Text("refresh_token"))
+	if revoked.Status != 200 || d.Stored(g).State != grant.Revoked {
+		t.Errorf("revocation: %d %s", revoked.Status, d.Stored(g).State)
+	}
+	d.wants("refresh after that", d.refresh(second.Text("refresh_token")), 400, "invalid_grant")
+}
+
+func TestClientByDocumentHasNoOtherName(t *testing.T) {
+	d := newDescribed(t, nil)
+	g, code := d.code()
+	held := d.exchange(code)
+	for _, name := range []string{
+		g.ClientID.String(), d.address + "/", strings.ToUpper(d.address), "https://claude.ai/oauth/other", "https://" + d.Clients.Name() + "/oauth/../oauth/client",
+	} {
+		d.wants(name, d.Form(accounttest.TokenPath, "grant_type", "refresh_token", "client_id", name, "resource", accounttest.MCP,
+			"refresh_token", held.Text("refresh_token")), 400, "invalid_client")
+		d.wants(name, d.Form(accounttest.RevokePath, "client_id", name, "token", held.Text("refresh_token")), 400, "invalid_client")
+	}
+	if d.Stored(g).State != grant.Active {
+		t.Error("a name that is nobody's has ended the grant")
+	}
+}
+
+func TestDomainThatIsServedNoMoreIsRefused(t *testing.T) {
+	d := newDescribed(t, nil)
+	g, code := d.code()
+	held := d.exchange(code)
+	// What the store knows of a host that the deployment's list does not name any more.
+	elsewhere := strings.Replace(d.address, d.Clients.Name(), "gone.example", 1)
+	moved, err := client.Document{ClientID: elsewhere, Redirects: []string{fixture.Callback}}.Accept(elsewhere, "claude")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Store.KeepClientCopy(t.Context(), client.Copy{Client: moved, Read: d.Now(), Fresh: d.Now().Add(time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	d.World.Exec(`update account.grants set client_id = $2 where id = $1`, g.ID, moved.ID)
+	answer := d.Form(accounttest.TokenPath, "grant_type", "refresh_token", "client_id", elsewhere, "resource", accounttest.MCP,
+		"refresh_token", held.Text("refresh_token"))
+	d.wants("refresh", answer, 400, "invalid_client")
+	d.wants("revoke", d.Form(accounttest.RevokePath, "client_id", elsewhere, "token", held.Text("refresh_token")), 400, "invalid_client")
+}
+
+const bearer = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+
+// proof is the two parameters by which the client proves itself, with changes to its claims.
+func (d *described) proof(key jwk.Key, changes ...any) []string {
+	d.t.Helper()
+	builder := jwt.NewBuilder().Issuer(d.address).Subject(d.address).Audience([]string{accounttest.Issuer}).JwtID(uuid.NewString()).
+		IssuedAt(d.Now()).Expiration(d.Now().Add(time.Minute))
+	for i := 0; i+1 < len(changes); i += 2 {
+		builder = builder.Claim(changes[i].(string), changes[i+1])
+	}
+	token, err := builder.Build()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	signed, err := jwt.Sign(token, jwt.WithKey(jwa.ES256, key))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return []string{"client_assertion_type", bearer, "client_assertion", string(signed)}
+}
+
+func TestClientThatSignsProvesItselfAtEveryRequest(t *testing.T) {
+	d := newSigner(t)
+	g, code := d.code()
+	for name, proof := range map[string][]string{
+		"nothing":          nil,
+		"a secret":         {"client_secret", "alm_cs_x"},
+		"another type":     {"client_assertion_type", "urn:x", "client_assertion", d.proof(d.key)[3]},
+		"no type":          {"client_assertion", d.proof(d.key)[3]},
+		"garbage":          {"client_assertion_type", bearer, "client_assertion", "a.b.c"},
+		"another's key":    d.proof(newKey(t, "first")),
+		"a key not there":  d.proof(newKey(t, "second")),
+		"another audience": d.proof(d.key, "aud", "https://evil.example"),
+		"another client":   d.proof(d.key, "sub", "https://claude.ai/x"),
+	} {
+		answer := d.exchange(code, proof...)
+		d.wants(name, answer, 400, "invalid_client")
+		if answer.Header.Get("WWW-Authenticate") != "" || answer.Text("error_description") == "" {
+			t.Errorf("%s: %v", name, answer.Header)
+		}
+	}
+	proof := d.proof(d.key)
+	held := d.exchange(code, proof...)
+	d.wants("exchange", held, 200, "")
+	d.wants("the same proof again", d.refresh(held.Text("refresh_token"), proof...), 400, "invalid_client")
+	d.wants("without a proof", d.refresh(held.Text("refresh_token")), 400, "invalid_client")
+	held = d.refresh(held.Text("refresh_token"), d.proof(d.key, "aud", accounttest.Issuer+accounttest.TokenPath)...)
+	d.wants("refresh", held, 200, "")
+	withoutID := append([]string{"grant_type", "refresh_token", "resource", accounttest.MCP, "refresh_token", held.Text("refresh_token")}, d.proof(d.key)...)
+	held = d.Form(accounttest.TokenPath, withoutID...)
+	d.wants("without client_id", held, 200, "")
+	revoke := []string{"client_id", d.address, "token", held.Text("refresh_token")}
+	d.wants("revocation without a proof", d.Form(accounttest.RevokePath, revoke...), 400, "invalid_client")
+	if d.Stored(g).State != grant.Active {
+		t.Error("somebody without the key has ended the grant")
+	}
+	if answer := d.Form(accounttest.RevokePath, append(revoke, d.proof(d.key)...)...); answer.Status != 200 || d.Stored(g).State != grant.Revoked {
+		t.Errorf("revocation: %d %s", answer.Status, answer.Body)
+	}
+	if strings.Contains(d.Log.String(), proof[3]) {
+		t.Error("an assertion is in the log")
+	}
+}
+
+func TestOneProofLetsOneRequestIn(t *testing.T) {
+	d := newSigner(t)
+	const racers = 20
+	codes := make([]string, racers)
+	for i := range codes {
+		_, codes[i] = d.code()
+	}
+	proof := d.proof(d.key)
+	var winners atomic.Int32
+	var group sync.WaitGroup
+	for _, code := range codes {
+		group.Go(func() {
+			if d.exchange(code, proof...).Status == 200 {
+				winners.Add(1)
+			}
+		})
+	}
+	group.Wait()
+	if winners.Load() != 1 {
+		t.Errorf("%d requests were let in", winners.Load())
+	}
+}
+
+func TestKeysRotateWithoutAnybodyHere(t *testing.T) {
+	d := newSigner(t)
+	_, code := d.code()
+	held := d.exchange(code, d.proof(d.key)...)
+	d.wants("exchange", held, 200, "")
+	next := newKey(t, "second")
+	d.publish(d.key, next)
+	d.Wait(31 * time.Second)
+	held = d.refresh(held.Text("refresh_token"), d.proof(next)...)
+	d.wants("a new key", held, 200, "")
+	d.publish(next)
+	d.Wait(25 * time.Hour)
+	d.wants("a removed key", d.refresh(held.Text("refresh_token"), d.proof(d.key)...), 400, "invalid_client")
+	d.Clients.Fail(http.StatusBadGateway)
+	d.Wait(25 * time.Hour)
+	held = d.refresh(held.Text("refresh_token"), d.proof(next)...)
+	d.wants("while the document cannot be read", held, 200, "")
+	d.Wait(client.CopyLife)
+	answer := d.refresh(held.Text("refresh_token"), d.proof(next)...)
+	d.wants("after a week of that", answer, 503, "temporarily_unavailable")
+	d.Clients.Fail(http.StatusOK)
+	d.Wait(31 * time.Second)
+	d.wants("and after that", d.refresh(held.Text("refresh_token"), d.proof(next)...), 200, "")
+}
+
+func TestSilentRedisLetsNoProofIn(t *testing.T) {
+	d := newSigner(t)
+	_, code := d.code()
+	held := d.exchange(code, d.proof(d.key)...)
+	d.wants("exchange", held, 200, "")
+	d.Redis.Stop()
+	answer := d.Form(accounttest.RevokePath, append([]string{"client_id", d.address, "token", held.Text("refresh_token")}, d.proof(d.key)...)...)
+	d.wants("revocation", answer, 503, "temporarily_unavailable")
+	if answer.Header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+}

@@ -1,0 +1,44 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+)
+
+// Once remembers what may be accepted one time, for every process that shares this Redis.
+type Once struct{ client goredis.UniversalClient }
+
+// NewOnce makes a Once.
+func NewOnce(client goredis.UniversalClient) *Once { return &Once{client} }
+
+// First says whether key was not met before, and remembers it for life. An answer that was lost is asked for again, with the same
+// nonce: our own retry is no repetition. Its error wraps grant.ErrUnavailable.
+func (o *Once) First(ctx context.Context, key string, life time.Duration) (bool, error) {
+	nonce := uuid.NewString()
+	first, err := o.try(ctx, key, nonce, life)
+	if err != nil {
+		first, err = o.try(ctx, key, nonce, life)
+	}
+	if err != nil {
+		return false, fmt.Errorf("%w: redis: once: %w", grant.ErrUnavailable, err)
+	}
+	return first, nil
+}
+
+func (o *Once) try(ctx context.Context, key, nonce string, life time.Duration) (bool, error) {
+	former, err := o.client.SetArgs(ctx, onceKey(key), nonce, goredis.SetArgs{Mode: "NX", Get: true, TTL: max(life, time.Second)}).Result()
+	if errors.Is(err, goredis.Nil) {
+		return true, nil
+	}
+	return former == nonce, err
+}
+
+// onceKey is the key of what was met once.
+func onceKey(key string) string { return "o:{" + key + "}" }

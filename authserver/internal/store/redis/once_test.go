@@ -1,0 +1,79 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/testkit"
+)
+
+// loses is a hook that drops the first answer after Redis has done what was asked.
+type loses struct {
+	goredis.Hook
+	dropped atomic.Bool
+}
+
+func (l *loses) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (l *loses) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return next
+}
+
+func (l *loses) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, command goredis.Cmder) error {
+		err := next(ctx, command)
+		if command.Name() == "set" && l.dropped.CompareAndSwap(false, true) {
+			command.SetErr(context.DeadlineExceeded)
+			return context.DeadlineExceeded
+		}
+		return err
+	}
+}
+
+func TestOnceIsOnce(t *testing.T) {
+	server := testkit.NewRedis(t)
+	client, err := Connect(credential.Secret(server.URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	once, ctx := NewOnce(client), t.Context()
+	var winners atomic.Int32
+	var group sync.WaitGroup
+	for range 50 {
+		group.Go(func() {
+			if first, err := once.First(ctx, "a", time.Minute); err == nil && first {
+				winners.Add(1)
+			}
+		})
+	}
+	group.Wait()
+	if winners.Load() != 1 {
+		t.Errorf("%d were first", winners.Load())
+	}
+	if first, err := once.First(ctx, "b", time.Second); err != nil || !first {
+		t.Errorf("another: %v %v", first, err)
+	}
+	if life := client.PTTL(ctx, onceKey("a")).Val(); life <= 0 || life > time.Minute {
+		t.Errorf("it is remembered for %s", life)
+	}
+	client.AddHook(&loses{})
+	if first, err := once.First(ctx, "c", time.Minute); err != nil || !first {
+		t.Errorf("an answer that was lost counts as a repetition: %v %v", first, err)
+	}
+	if first, _ := once.First(ctx, "c", time.Minute); first {
+		t.Error("first twice")
+	}
+	server.Stop()
+	if first, err := once.First(ctx, "d", time.Minute); first || !errors.Is(err, grant.ErrUnavailable) {
+		t.Errorf("a silent Redis: %v %v", first, err)
+	}
+}
