@@ -61,8 +61,8 @@ func TestWithoutAnAnswerTheCauseIsNamed(t *testing.T) {
 	secure.StartTLS()
 	t.Cleanup(secure.Close)
 	plain := speaks(t, bytesOf("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"))
-	for code, url := range map[string]string{
-		"no_such_name":       "https://almoner.invalid/mcp",
+	for code, url := range map[string]string{ // the name cannot be one, so nobody is asked for it
+		"no_such_name":       "https://almoner..invalid/mcp",
 		"connection_refused": closedPort(t),
 		"unreachable":        "http://127.0.0.1:70000/mcp",
 		"bad_certificate":    secure.URL + "/mcp",
