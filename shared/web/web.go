@@ -51,6 +51,18 @@ func Methods(handlers map[string]http.Handler, refuse http.Handler) http.Handler
 	})
 }
 
+// endAfterChunks closes the connection after a request whose body came in chunks. Where a Content-Length stood beside them,
+// net/http has dropped it, and nobody can tell any more; a reader on the way that went by it took what follows for another
+// request, or for none (RFC 9112, section 6.1: the server "MUST close the connection after responding").
+func endAfterChunks(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(r.TransferEncoding) > 0 {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // Time limits of the server. A slow client is cut off; a slow answer of ours is bounded by the stores' own limits.
 const (
 	readHeaderTimeout = 5 * time.Second
@@ -69,7 +81,7 @@ func Serve(ctx context.Context, address string, handler http.Handler, log *slog.
 		return fmt.Errorf("listen: %w", err)
 	}
 	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
+		Handler: endAfterChunks(handler), ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	stopped := make(chan error, 1)

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -116,6 +117,41 @@ func TestServeFinishesWhatIsInFlight(t *testing.T) {
 	if got := <-answer; got != "done" {
 		t.Errorf("in flight: %s", got)
 	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+// A request beside whose chunks a length stood is the last one of its connection: what follows may be part of it to others.
+func TestServeAnswersNothingAfterChunks(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	address, served := make(chan net.Addr, 1), make(chan error, 1)
+	var asked atomic.Int64
+	go func() {
+		served <- Serve(ctx, "127.0.0.1:0", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }),
+			slog.New(slog.DiscardHandler), func(a net.Addr) { address <- a })
+	}()
+	at := (<-address).String()
+	second := "GET /hidden HTTP/1.1\r\nHost: x\r\n\r\n"
+	for first, want := range map[string]int64{
+		"GET / HTTP/1.1\r\nHost: x\r\n\r\n": 2, // in plain sight
+		"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 44\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n":     1,
+		"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:\r\n chunked\r\nContent-Length: 44\r\n\r\n0\r\n\r\n": 1,
+	} {
+		asked.Store(0)
+		connection, err := net.Dial("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(connection, first+second)
+		_ = connection.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+		_, _ = io.ReadAll(connection)
+		_ = connection.Close()
+		if got := asked.Load(); got != want {
+			t.Errorf("%q: %d requests were served, want %d", first, got, want)
+		}
+	}
+	stop()
 	if err := <-served; err != nil {
 		t.Error(err)
 	}

@@ -8,6 +8,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -54,7 +55,9 @@ func New(backends Backends, log *slog.Logger) http.Handler {
 	})
 	resource := proxy(transport, apierr.Nested, log, func() *url.URL { return backends.Resource })
 	route := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		body := &incoming{ReadCloser: http.MaxBytesReader(w, r.Body, maxBody)}
+		r = r.WithContext(context.WithValue(r.Context(), incomingKey{}, body))
+		r.Body = body
 		if IsAccount(r.URL.Path) {
 			account.ServeHTTP(w, r)
 			return
@@ -99,6 +102,29 @@ func proxy(transport http.RoundTripper, shape apierr.Shape, log *slog.Logger, ne
 	}
 }
 
+// incoming is a caller's body, which remembers that it could not be read: the error that the proxy reports does not say on
+// which side something broke.
+type incoming struct {
+	io.ReadCloser
+	broken atomic.Bool
+}
+
+// Read reads on.
+func (b *incoming) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.broken.Store(true)
+	}
+	return n, err
+}
+
+type incomingKey struct{}
+
+func isBroken(r *http.Request) bool {
+	body, ok := r.Context().Value(incomingKey{}).(*incoming)
+	return ok && body.broken.Load()
+}
+
 // forgetHearsay removes what a caller says about where it comes from and how it got here.
 func forgetHearsay(header http.Header) {
 	for name := range header {
@@ -115,6 +141,8 @@ func fail(w http.ResponseWriter, r *http.Request, shape apierr.Shape, log *slog.
 		apierr.Write(w, shape, apierr.New(apierr.TooLarge, "The body is larger than 16 MiB."))
 	case errors.Is(err, context.Canceled) && r.Context().Err() != nil:
 		panic(http.ErrAbortHandler) // the caller has left
+	case isBroken(r):
+		apierr.Write(w, shape, apierr.New(apierr.Invalid, "The body cannot be read: it ends too soon, or its chunks are malformed."))
 	default:
 		log.Error("no answer from behind the gateway", "request_id", web.RequestID(r.Context()), "path", r.URL.Path, "cause", err.Error())
 		apierr.Write(w, shape, apierr.New(apierr.Unavailable, "The service does not answer at the moment. Try again shortly."))

@@ -211,6 +211,29 @@ func TestABodyWithoutEndIsA413(t *testing.T) {
 	}
 }
 
+// It is the caller's mistake, so it is no 503, which would ask them to send it again.
+func TestABodyThatCannotBeReadIsA400(t *testing.T) {
+	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: echo(t, "resource")})
+	for path, code := range map[string]string{"/v1/account/oauth/token": "invalid_request", "/v1/programmes/programmes": "VALIDATION_ERROR"} {
+		for _, chunks := range []string{"1\r\nAA\r\n0\r\n\r\n", "0x0\r\n\r\n", "+0\r\n\r\n"} {
+			connection, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.WriteString(connection, "POST "+path+" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"+chunks)
+			response, err := http.ReadResponse(bufio.NewReader(connection), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(response.Body)
+			_ = connection.Close()
+			if response.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), code) {
+				t.Errorf("%s %q: %d %s", path, chunks, response.StatusCode, body)
+			}
+		}
+	}
+}
+
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) {
