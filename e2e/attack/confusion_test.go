@@ -1,0 +1,143 @@
+package attack
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// One thing in the place of another. Everything that the product signs, seals or hands out is tried everywhere where something of
+// the kind is taken, and is good in its own place alone.
+
+// A place is somewhere where a secret or a sealed text is taken.
+type place struct {
+	right string                  // the name of what belongs there
+	takes func(value string) bool // whether the value was taken
+}
+
+func TestEachSealedThingIsGoodInItsOwnPlaceAlone(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	e := newEstate(t, p)
+	for range 2 { // a second page of programmes, for a cursor
+		p.In(e.Tenant, e.Token).JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Pantry"}).Wants(t, http.StatusCreated)
+	}
+	p.In(e.Tenant, e.Token).JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
+		"title": "Second", "allowedOrigins": []string{site}, "fields": []map[string]any{{"name": "a", "label": "a", "type": "text", "required": false}}}).Wants(t, http.StatusCreated)
+	attempt := e.connector.Begin()
+	consent := e.head.Consent(t, attempt.Query).DecisionForm(t, "approve")
+	other := e.connector.Begin()
+	cursor := func(path string) string {
+		meta, _ := p.In(e.Tenant, e.Token).Get(t, path+"?limit=1").Wants(t, http.StatusOK).Object(t)["meta"].(map[string]any)
+		text, _ := meta["nextCursor"].(string)
+		return text
+	}
+	_, cookie, _ := strings.Cut(e.head.Cookies(), "=")
+	things := map[string]string{
+		"personal access token": e.Token, "access token": e.long.AccessToken, "refresh token": e.tokens.RefreshToken, "code": other.Code(t, e.head), "client secret": e.app.Secret,
+		"consent ticket": consent.Fields.Get("ticket"), "form key": keyOf(t, p, e.head), "submission token": e.submissionToken(t), "status token": e.status,
+		"cursor of programmes": cursor(harness.ListPath), "cursor of forms": cursor("/v1/engage/forms"), "embed key": e.embedKey, "session cookie": cookie, "grant": e.grant, "sign-in": e.signIn,
+		"client": e.app.ClientID, "empty": "", "null": "null", "PKCE challenge": attempt.Query.Get("code_challenge"),
+	}
+	places := placesOf(t, p, e, attempt, other, consent)
+	for where, place := range places {
+		if things[place.right] == "" {
+			t.Fatalf("%s: there is no %s", where, place.right)
+		}
+		for name, value := range things {
+			met.NoteAll(value)
+			if name != place.right && place.takes(value) {
+				t.Errorf("%s is taken for %s, %s", name, place.right, where)
+			}
+		}
+	}
+	for where, place := range places { // last, as some are good once
+		if !place.takes(things[place.right]) {
+			t.Errorf("%s is not taken %s: nothing was shown", place.right, where)
+		}
+	}
+}
+
+func placesOf(t *testing.T, p *harness.Product, e *estate, attempt, other harness.Attempt, consent harness.Form) map[string]place {
+	ok := func(answer harness.Answer) bool { return answer.Status < 400 }
+	return map[string]place{
+		// The access token is a bearer as well: the two rows hold each other's right one.
+		"as bearer of the API":        {"personal access token", func(v string) bool { return v != e.long.AccessToken && ok(p.In(e.Tenant, v).Get(t, harness.ListPath)) }},
+		"as access token of the API":  {"access token", func(v string) bool { return v != e.Token && ok(p.In(e.Tenant, v).Get(t, harness.ListPath)) }},
+		"as bearer of account routes": {"personal access token", func(v string) bool { return ok(p.As(v).Get(t, e.Clients())) }},
+		"as bearer of MCP": {"personal access token", func(v string) bool {
+			return ok(p.As(v).JSON(t, http.MethodPost, "/mcp", `{"jsonrpc":"2.0","id":1,"method":"ping"}`))
+		}},
+		"as refresh token": {"refresh token", func(v string) bool { return ok(e.connector.Refresh(t, v)) }},
+		"as code":          {"code", func(v string) bool { return ok(other.Post(t, other.CodeForm(v))) }},
+		"as secret": {"client secret", func(v string) bool {
+			body := e.app.Body("alm_ac_nonsense")
+			body["client_secret"] = v
+			return e.app.Exchange(t, body).Object(t)["error"] == "invalid_grant" // the secret was right, the code is not
+		}},
+		"as consent ticket": {"consent ticket", func(v string) bool {
+			form := harness.Form{Action: consent.Action, Fields: copied(consent.Fields, "ticket", v)}
+			return ok(e.head.Submit(t, form).Answer)
+		}},
+		"as ticket of a choice": {"consent ticket", func(v string) bool { // whose own tickets are given for other clients alone
+			if v == consent.Fields.Get("ticket") {
+				return true
+			}
+			return ok(e.head.Submit(t, harness.Form{Action: p.AppURL + "/oauth/authorize/workspace", Fields: url.Values{"ticket": {v}, "decision": {"choose"}, "workspace": {e.Tenant.ID}}}).Answer)
+		}},
+		"as key of a form": {"form key", func(v string) bool {
+			return ok(e.head.Submit(t, sent(t, p, "/settings/developers/tokens/revoke", e.Tenant.ID, v, url.Values{"id": {e.grant}})).Answer)
+		}},
+		"as submission token": {"submission token", func(v string) bool {
+			return ok(p.API().With("Origin", site).JSON(t, http.MethodPost, e.publicForm()+"/submissions", map[string]any{"submissionToken": v, "answers": map[string]any{"email": "a@example.org"}}))
+		}},
+		"as status token": {"status token", func(v string) bool {
+			return ok(p.API().Get(t, "/v1/engage/public/submissions/"+e.submission+"?token="+url.QueryEscape(v)))
+		}},
+		"as cursor of programmes": {"cursor of programmes", func(v string) bool {
+			return ok(p.In(e.Tenant, e.Token).Get(t, harness.ListPath+"?cursor="+url.QueryEscape(v)))
+		}},
+		"as cursor of forms": {"cursor of forms", func(v string) bool {
+			return ok(p.In(e.Tenant, e.Token).Get(t, "/v1/engage/forms?cursor="+url.QueryEscape(v)))
+		}},
+		"as embed key": {"embed key", func(v string) bool {
+			return v != "" && ok(p.API().Get(t, "/v1/engage/public/forms/"+url.PathEscape(v)))
+		}},
+		"as session": {"session cookie", func(v string) bool {
+			who := p.Person(t, e.Head)
+			who.Header = http.Header{"Cookie": {"almoner=" + url.QueryEscape(v)}}
+			return who.Open(t, p.AppURL+"/settings/user").Status == http.StatusOK
+		}},
+		"as service's secret": {"client secret", func(v string) bool { // of another client: never right
+			if v == e.app.Secret {
+				return !ok(p.API().With("Authorization", harness.Basic(p.Demo.Clients.Service.ClientID, v)).Form(t, harness.IntrospectPath, url.Values{"token": {e.Token}}))
+			}
+			return ok(p.API().With("Authorization", harness.Basic(p.Demo.Clients.Service.ClientID, v)).Form(t, harness.IntrospectPath, url.Values{"token": {e.Token}}))
+		}},
+	}
+}
+
+// A credential of the one kind of caller is none of the other's: introspection is for services, tokens are for users.
+func TestServicesAndUsersAreNotEachOther(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	e := newEstate(t, p)
+	service := p.Demo.Clients.Service
+	for name, header := range map[string]string{
+		"a user's token": "Bearer " + e.Token, "an access token": "Bearer " + e.long.AccessToken, "an application": harness.Basic(e.app.ClientID, e.app.Secret), "a user": harness.Basic(e.Head.Email, e.Head.Password),
+		"a connector": harness.Basic(e.connector.ClientID, ""), "a service without secret": harness.Basic(service.ClientID, ""), "a service, twice": harness.Basic(service.ClientID, service.ClientSecret) + ", " + harness.Basic(service.ClientID, service.ClientSecret),
+	} {
+		answer := p.API().With("Authorization", header).Form(t, harness.IntrospectPath, url.Values{"token": {e.Token}})
+		if answer.Status != http.StatusUnauthorized || strings.Contains(string(answer.Body), "active") {
+			t.Errorf("%s introspects:\n%s", name, answer)
+		}
+	}
+	for _, bearer := range []string{service.ClientSecret, service.ClientID} {
+		p.In(e.Tenant, bearer).Get(t, harness.ListPath).Wants(t, http.StatusUnauthorized)
+		p.As(bearer).Get(t, e.Clients()).Wants(t, http.StatusForbidden)
+	}
+	e.app.Exchange(t, map[string]any{"client_id": service.ClientID, "client_secret": service.ClientSecret, "code": "alm_ac_x", "redirect_uri": e.app.RedirectURI}).Wants(t, http.StatusBadRequest)
+}

@@ -1,0 +1,189 @@
+package attack
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/deploy/local/gateway"
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Who has an account, and which client exists: neither the words nor the time of an answer tell.
+
+// A proxy is where the gateway's connections come from: what it says of the caller's address is believed, so each try can come
+// from an address of its own and meets no limit.
+type proxy struct {
+	client *http.Client
+	next   int
+}
+
+func newProxy(t *testing.T) *proxy {
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(gateway.SourceAddress)}}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+		_, port, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		return dialer.DialContext(ctx, "tcp4", net.JoinHostPort("127.0.0.1", port))
+	}}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &proxy{client: &http.Client{Transport: transport, Timeout: 20 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+}
+
+// signIn tries a password from a fresh address. It returns the status, what the page says, and how long it took.
+func (x *proxy) signIn(t *testing.T, p *harness.Product, email, password string) (status int, page string, took time.Duration) {
+	t.Helper()
+	x.next++
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.AppURL+"/login", strings.NewReader(url.Values{"email": {email}, "password": {password}}.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	request.Header.Set("X-Forwarded-For", fmt.Sprintf("198.51.%d.%d", x.next/250, x.next%250+1))
+	began := time.Now()
+	response, err := x.client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(body), time.Since(began)
+}
+
+// A kind of caller that no other is to be told from.
+type kind struct {
+	name string
+	ask  func() time.Duration
+}
+
+// likeInTime compares the medians of interleaved samples of each kind with those of the first. Noise hits all kinds alike; a run
+// in which they differ is repeated, and only three such runs in a row are a finding.
+func likeInTime(t *testing.T, samples int, floor time.Duration, kinds ...kind) {
+	t.Helper()
+	var finding string
+	for range 3 {
+		finding = ""
+		took := make([][]time.Duration, len(kinds))
+		for range samples {
+			for i, k := range kinds {
+				took[i] = append(took[i], k.ask())
+			}
+		}
+		first := median(took[0])
+		for i, k := range kinds {
+			m := median(took[i])
+			if difference := (m - first).Abs(); difference > floor && difference > max(m, first)/3 {
+				finding = fmt.Sprintf("%s takes %s, and %s %s", k.name, m, kinds[0].name, first)
+			}
+		}
+		if finding == "" {
+			return
+		}
+	}
+	t.Errorf("time tells: %s", finding)
+}
+
+func median(durations []time.Duration) time.Duration {
+	sorted := slices.Sorted(slices.Values(durations))
+	return sorted[len(sorted)/2]
+}
+
+var requestID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+
+func TestNobodyLearnsWhoHasAnAccount(t *testing.T) {
+	p := enter(t) // not in parallel: it looks at the clock
+	x := newProxy(t)
+	known, disabled, without := p.World.User(t), p.World.User(t), p.World.User(t)
+	// The hash costs what those of real users cost: that of the demo's owner.
+	p.World.Exec(t, `update account.users set password_hash = (select password_hash from account.users where id = $2) where id = $1 or id = $3`, known.ID, p.Demo.Users.Owner.ID, disabled.ID)
+	p.World.Exec(t, `update account.users set disabled_at = now() where id = $1`, disabled.ID)
+	p.World.Exec(t, `update account.users set password_hash = null where id = $1`, without.ID)
+	ask := func(email, password string) (string, time.Duration) {
+		status, page, took := x.signIn(t, p, email, password)
+		if status != http.StatusBadRequest {
+			t.Fatalf("status %d", status)
+		}
+		return requestID.ReplaceAllString(strings.ReplaceAll(page, email, "EMAIL"), "ID"), took
+	}
+	want, _ := ask(known.Email, "wrong")
+	nobody := func() string { return "nobody." + strings.ToLower(rand.Text()) + "@example.org" }
+	for name, email := range map[string]string{"nobody": nobody(), "a disabled user": disabled.Email, "a user without a password": without.Email} {
+		if page, _ := ask(email, "wrong"); page != want {
+			t.Errorf("the page for %s differs from that for a wrong password", name)
+		}
+	}
+	if page, _ := ask(disabled.Email, p.Demo.Users.Owner.Password); page != want {
+		t.Error("the page for a disabled user with the right password differs")
+	}
+	sample := func(name string, email func() string, password string) kind {
+		return kind{name, func() time.Duration {
+			_, took := ask(email(), password)
+			return took
+		}}
+	}
+	is := func(email string) func() string { return func() string { return email } }
+	likeInTime(t, 15, 8*time.Millisecond,
+		sample("a wrong password", is(known.Email), "wrong"), sample("nobody", nobody, "wrong"), sample("a user without a password", is(without.Email), "wrong"),
+		sample("a disabled user with the right password", is(disabled.Email), p.Demo.Users.Owner.Password),
+	)
+}
+
+func TestNobodyLearnsWhichClientExists(t *testing.T) {
+	p := enter(t) // not in parallel: it looks at the clock
+	office := p.Office(t)
+	app, deleted := office.Confidential(t, "", harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
+	basic, connector := office.Confidential(t, "client_secret_basic", harness.ReadProgrammes), office.Connector(t, harness.ReadProgrammes)
+	p.As(office.Token).Send(t, http.MethodDelete, office.Clients()+"/"+deleted.ClientID, "", "").Wants(t, http.StatusNoContent)
+	wrong := deleted.Secret // well spelled, and of another client
+	ask := func(id, secret string) (harness.Answer, time.Duration) {
+		began := time.Now()
+		answer := app.Exchange(t, map[string]any{"client_id": id, "client_secret": secret, "code": "alm_ac_x", "redirect_uri": app.RedirectURI})
+		return answer, time.Since(began)
+	}
+	known, _ := ask(app.ClientID, wrong)
+	known.WantsFlat(t, http.StatusBadRequest, "invalid_client")
+	for name, pair := range map[string][2]string{
+		"unknown": {uuid.NewString(), wrong}, "deleted": {deleted.ClientID, deleted.Secret}, "nonsense": {"nonsense", wrong}, "SQL": {"' or '1'='1", wrong},
+		"NUL": {"\x00", wrong}, "misspelt secret": {app.ClientID, "nonsense"}, "empty secret": {app.ClientID, "x"},
+	} {
+		if answer, _ := ask(pair[0], pair[1]); answer.Status != known.Status || string(answer.Body) != string(known.Body) {
+			t.Errorf("%s is told apart:\n%s\n%s", name, answer, known)
+		}
+	}
+	basicWrong := p.API().With("Authorization", harness.Basic(basic.ClientID, wrong)).Form(t, harness.TokenPath, url.Values{"grant_type": {"authorization_code"}, "code": {"x"}, "redirect_uri": {"x"}})
+	basicUnknown := p.API().With("Authorization", harness.Basic(uuid.NewString(), wrong)).Form(t, harness.TokenPath, url.Values{"grant_type": {"authorization_code"}, "code": {"x"}, "redirect_uri": {"x"}})
+	if basicWrong.Status != basicUnknown.Status || string(basicWrong.Body) != string(basicUnknown.Body) {
+		t.Errorf("told apart by Basic:\n%s\n%s", basicWrong, basicUnknown)
+	}
+	for _, token := range []string{"alm_rt_x", app.Secret, office.Token} {
+		one, other := connector.Revoke(t, token), harness.Connector.Revoke(connector, t, token+"x")
+		if one.Status != other.Status || string(one.Body) != string(other.Body) {
+			t.Errorf("a token is told apart:\n%s\n%s", one, other)
+		}
+	}
+	sample := func(name string, id func() string, secret string) kind {
+		return kind{name, func() time.Duration {
+			_, took := ask(id(), secret)
+			return took
+		}}
+	}
+	is := func(id string) func() string { return func() string { return id } }
+	likeInTime(t, 100, 5*time.Millisecond,
+		sample("a wrong secret", is(app.ClientID), wrong), sample("an unknown client", uuid.NewString, wrong), sample("a misspelt secret", is(app.ClientID), "nonsense"), sample("a deleted client", is(deleted.ClientID), wrong),
+	)
+}

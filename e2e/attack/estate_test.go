@@ -1,0 +1,120 @@
+package attack
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// An estate is a workspace in which there is one of everything that an attacker could be after.
+type estate struct {
+	harness.Office
+	product *harness.Product
+	head    *harness.Person // signed in
+
+	programme, imported, form, embedKey, submission, status string
+	app                                                     harness.ConfidentialApp
+	connector                                               harness.Connector
+	long, tokens                                            harness.Tokens // of the app and the connector
+	grant, personal, signIn, passkey                        string         // identifiers
+}
+
+const site = "https://www.canal-lane.example"
+
+func newEstate(t *testing.T, p *harness.Product) *estate {
+	t.Helper()
+	e := &estate{Office: p.Office(t), product: p}
+	e.head = p.Person(t, e.Head).SignedIn(t)
+	api := p.In(e.Tenant, e.Token)
+	text := func(answer harness.Answer, key string) string {
+		value, _ := answer.Object(t)[key].(string)
+		if value == "" {
+			t.Fatalf("no %s:\n%s", key, answer)
+		}
+		return value
+	}
+	e.programme = text(api.JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Winter pantry"}).Wants(t, http.StatusCreated), "id")
+	e.imported = text(api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", "name\nSpring pantry\n").Wants(t, http.StatusAccepted), "id")
+	form := api.JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
+		"title": "Volunteer with us", "allowedOrigins": []string{site},
+		"fields": []map[string]any{{"name": "email", "label": "E-mail", "type": "email", "required": true}},
+	}).Wants(t, http.StatusCreated)
+	e.form, e.embedKey = text(form, "id"), text(form, "embedKey")
+	sent := e.submit(t, "ada@example.org").Wants(t, http.StatusAccepted)
+	_, e.status, _ = strings.Cut(text(sent, "statusUrl"), "?token=")
+	e.submission = text(sent, "id")
+	e.app, e.connector = e.Confidential(t, "", harness.ReadProgrammes), e.Connector(t, harness.ReadProgrammes)
+	e.long, e.tokens = e.app.Connect(t, e.head), e.connector.Connect(t, e.head)
+	e.grant = harness.GrantOf(t, e.tokens.AccessToken)
+	e.personal = p.World.Text(t, `select id::text from account.personal_access_tokens where tenant_id = $1`, e.Tenant.ID)
+	e.signIn = p.World.Text(t, `select id::text from account.sign_ins where user_id = $1`, e.Head.ID)
+	e.passkey = uuid.NewString()
+	p.World.Exec(t, `insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports, backup_eligible, backed_up)
+		values ($1::uuid, $2, 'Laptop', decode(md5($1::text), 'hex'), '\\x00', 0, '\\x00', '{}', false, false)`, e.passkey, e.Head.ID)
+	for _, path := range []string{harness.ListPath + "/imports/" + e.imported, e.statusPath()} { // the worker has its say first
+		for api.Get(t, path).Wants(t, http.StatusOK).Object(t)["status"] == "accepted" {
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+	return e
+}
+
+func (e *estate) statusPath() string {
+	return "/v1/engage/public/submissions/" + e.submission + "?token=" + e.status
+}
+
+// submissionToken is what the public form hands out.
+func (e *estate) submissionToken(t *testing.T) string {
+	t.Helper()
+	token, _ := e.product.API().With("Origin", site).Get(t, e.publicForm()).Wants(t, http.StatusOK).Object(t)["submissionToken"].(string)
+	return token
+}
+
+func (e *estate) publicForm() string { return "/v1/engage/public/forms/" + e.embedKey }
+
+func (e *estate) submit(t *testing.T, email string) harness.Answer {
+	t.Helper()
+	return e.product.API().With("Origin", site).JSON(t, http.MethodPost, e.publicForm()+"/submissions",
+		map[string]any{"submissionToken": e.submissionToken(t), "answers": map[string]any{"email": email}})
+}
+
+// inventory is everything in the workspace and of its head, as the stores have it; what time changes by itself is left out.
+func (e *estate) inventory(t *testing.T) string {
+	t.Helper()
+	rows := func(table, where string, without ...string) string {
+		return `select '` + table + `: ' || coalesce(string_agg((to_jsonb(r) - '{` + strings.Join(without, ",") + `}'::text[])::text, E'\n' order by to_jsonb(r)::text), '') as t
+			from ` + table + ` r where ` + where
+	}
+	parts := []string{
+		rows("resource.programmes", "tenant_id = $1"), rows("resource.forms", "tenant_id = $1"), rows("account.oauth_clients", "tenant_id = $1"),
+		rows("resource.submissions", "tenant_id = $1", "status", "processed_at", "supporter_id"), rows("resource.imports", "tenant_id = $1", "status", "imported", "finished_at", "taken_at"),
+		rows("account.client_secrets", "client_id in (select id from account.oauth_clients where tenant_id = $1)", "last_used_at"),
+		rows("account.grants", "tenant_id = $1", "last_used_at", "used_at"), rows("account.personal_access_tokens", "tenant_id = $1", "last_used_at"),
+		rows("account.memberships", "tenant_id = $1 or user_id = $2"), rows("account.passkeys", "user_id = $2", "last_used_at"),
+		rows("account.sign_ins", "user_id = $2", "last_seen_at"), rows("account.tenants", "id = $1"), rows("account.tenant_features", "tenant_id = $1"),
+		rows("account.connector_policies", "tenant_id = $1"), rows("resource.supporters", "tenant_id = $1"),
+	}
+	return e.product.World.Text(t, `select string_agg(t, E'\n') from (`+strings.Join(parts, " union all ")+`) x where $1::uuid is not null and $2::uuid is not null`, e.Tenant.ID, e.Head.ID)
+}
+
+// untouched ends the test unless the estate is what it was.
+func (e *estate) untouched(t *testing.T, was, by string) {
+	t.Helper()
+	if is := e.inventory(t); is != was {
+		before := map[string]bool{}
+		for line := range strings.Lines(was) {
+			before[line] = true
+		}
+		for line := range strings.Lines(is) {
+			if !before[line] {
+				t.Errorf("%s changed this: %s", by, harness.Redact(line))
+			}
+		}
+		t.Fatalf("%s changed something in the victim's workspace", by)
+	}
+}

@@ -1,0 +1,244 @@
+package attack
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Identifiers of other people's things, in every route that takes one.
+
+// A thing is what a request puts where the path has a variable, and the body that would do harm.
+type thing struct {
+	id   func(e *estate) string // for the variable that is not the workspace; nil: there is none
+	body string
+	kind string // of the body; "" is JSON where there is a body
+}
+
+// things has a row for each operation of the API that takes an identifier. Where the operation needs no credential, public says
+// why that is no hole, or what TestPublicRoutesTellNothingOfOthers tries instead.
+func things() (rows map[operation]thing, public map[operation]string) {
+	clients := "/v1/account/tenants/{tenantId}/oauth-clients"
+	programmes, forms := harness.ListPath, "/v1/engage/forms"
+	app := func(e *estate) string { return e.app.ClientID }
+	programme := func(e *estate) string { return e.programme }
+	form := func(e *estate) string { return e.form }
+	rows = map[operation]thing{
+		{"GET", clients}:                           {},
+		{"POST", clients}:                          {body: `{"name":"Mine","redirectUris":["https://evil.example/"],"requiredPermissions":["programmes:read:programmes"]}`},
+		{"GET", clients + "/{clientId}"}:           {id: app},
+		{"DELETE", clients + "/{clientId}"}:        {id: app},
+		{"POST", clients + "/{clientId}/secret"}:   {id: app, body: `{"expireOld":true}`},
+		{"GET", programmes}:                        {},
+		{"POST", programmes}:                       {body: `{"name":"Mine"}`},
+		{"GET", programmes + "/{id}"}:              {id: programme},
+		{"PATCH", programmes + "/{id}"}:            {id: programme, body: `{"name":"Mine"}`},
+		{"POST", programmes + "/{id}/transitions"}: {id: programme, body: `{"to":"archived"}`},
+		{"POST", programmes + "/imports"}:          {body: "name\nMine\n", kind: "text/csv"},
+		{"GET", programmes + "/imports/{id}"}:      {id: func(e *estate) string { return e.imported }},
+		{"GET", forms}:                             {},
+		{"POST", forms}:                            {body: `{"title":"Mine","allowedOrigins":["https://evil.example"],"fields":[{"name":"a","label":"a","type":"text","required":false}]}`},
+		{"GET", forms + "/{id}"}:                   {id: form},
+		{"PATCH", forms + "/{id}"}:                 {id: form, body: `{"enabled":false}`},
+		{"GET", forms + "/{id}/submissions"}:       {id: form},
+	}
+	embed := "/v1/engage/public/forms/{embedKey}"
+	public = map[operation]string{
+		{"GET", embed}: "public: it is the form", {"POST", embed + "/submissions"}: "public: it is sent by anybody", {"GET", embed + "/embed"}: "public: it is the form as a page",
+		{"POST", embed + "/embed"}: "public: it is sent by anybody", {"GET", "/v1/engage/public/submissions/{id}"}: "tried by TestPublicRoutesTellNothingOfOthers",
+		{"POST", "/mcp"}: "tried by TestToolsReachNothingOfAnotherWorkspace",
+		{"GET", "/.well-known/oauth-protected-resource/{resource}"}: "names a document", {"GET", "/.well-known/oauth-authorization-server/{resource}"}: "names a document",
+		{"GET", "/.well-known/openid-configuration/{resource}"}: "names a document", {"GET", "/mcp/.well-known/{document}"}: "names a document",
+	}
+	return rows, public
+}
+
+// An intruder has a good credential that is not good for this. It sends the header of the one workspace or of the other, and
+// puts it into the path.
+type intruder struct {
+	name, token string
+	own         string // the workspace that the token is for
+}
+
+func intruders(t *testing.T, p *harness.Product, victim *estate) []intruder {
+	t.Helper()
+	stranger, second := p.Office(t), p.Office(t)
+	plain := victim.Member(t)
+	p.World.Join(t, second.Tenant, victim.Head, harness.Everything()...) // the victim's head works in two workspaces
+	elsewhere := second.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes, harness.WriteProgrammes)
+	return []intruder{
+		{"the head of another workspace", stranger.Token, stranger.Tenant.ID},
+		{"a member without permissions", p.World.Token(t, victim.Tenant, plain, harness.Everything()...), victim.Tenant.ID},
+		{"the victim's token of another workspace", p.World.Token(t, second.Tenant, victim.Head, harness.Everything()...), second.Tenant.ID},
+		{"the victim's application of another workspace", elsewhere.Connect(t, p.Person(t, victim.Head)).AccessToken, second.Tenant.ID},
+		{"somebody who left", leaver(t, p, victim), victim.Tenant.ID},
+	}
+}
+
+func leaver(t *testing.T, p *harness.Product, victim *estate) string {
+	t.Helper()
+	gone := victim.Member(t, harness.Everything()...)
+	token := p.World.Token(t, victim.Tenant, gone, harness.Everything()...)
+	p.World.Leave(t, victim.Tenant, gone)
+	return token
+}
+
+// try sends one operation with the victim's identifiers. in is the workspace of the path and of the header.
+func (i intruder) try(t *testing.T, p *harness.Product, op operation, row thing, victim *estate, in string) harness.Answer {
+	t.Helper()
+	path := strings.ReplaceAll(op.path, "{tenantId}", in)
+	if row.id != nil {
+		before, after, _ := strings.Cut(path, "{")
+		_, after, _ = strings.Cut(after, "}")
+		path = before + row.id(victim) + after
+	}
+	kind := row.kind
+	if kind == "" && row.body != "" {
+		kind = "application/json"
+	}
+	return p.As(i.token).With("X-Tenant-Id", in).Send(t, op.method, path, kind, row.body)
+}
+
+func TestNobodyReachesThingsOfAnotherWorkspace(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	victim := newEstate(t, p)
+	rows, public := things()
+	operations := operationsOnThings(t, p)
+	for _, op := range operations {
+		_, tried := rows[op]
+		if _, isPublic := public[op]; !tried && !isPublic {
+			t.Errorf("%s %s takes an identifier, and no attack knows it: add a row to things", op.method, op.path)
+		}
+	}
+	for op := range rows {
+		if !slices.Contains(operations, op) {
+			t.Errorf("%s %s is not described any more", op.method, op.path)
+		}
+	}
+	attackers := intruders(t, p, victim)
+	was := victim.inventory(t)
+	for _, who := range attackers {
+		for op, row := range rows {
+			places := []string{victim.Tenant.ID}
+			if row.id != nil && who.own != victim.Tenant.ID {
+				places = append(places, who.own) // the victim's thing, in the intruder's own workspace
+			}
+			for _, in := range places {
+				answer := who.try(t, p, op, row, victim, in)
+				if answer.Status != http.StatusForbidden && answer.Status != http.StatusNotFound {
+					t.Errorf("%s, in %s workspace: want 403 or 404:\n%s", who.name, map[bool]string{true: "the victim's", false: "their own"}[in == victim.Tenant.ID], answer)
+				}
+				for _, secret := range []string{victim.app.Secret, "Winter pantry", "Gift Aid export", "ada@example.org"} {
+					if strings.Contains(string(answer.Body), secret) {
+						t.Errorf("%s is told of the victim's things:\n%s", who.name, answer)
+					}
+				}
+			}
+		}
+		victim.untouched(t, was, who.name)
+	}
+	// The same by whoever may: all of it would have worked.
+	owner := intruder{token: victim.Token}
+	for op, row := range rows {
+		if op.method == http.MethodGet {
+			owner.try(t, p, op, row, victim, victim.Tenant.ID).Wants(t, http.StatusOK)
+		}
+	}
+}
+
+// A thing that exists and one that does not are told apart by nobody who may not see it.
+func TestThingsOfOthersLookLikeThoseThatNeverWere(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	victim := newEstate(t, p)
+	stranger := p.Office(t)
+	nothing := *victim
+	nothing.programme, nothing.imported, nothing.form = uuid.NewString(), uuid.NewString(), uuid.NewString()
+	nothing.app.ClientID = uuid.NewString()
+	rows, _ := things()
+	who := intruder{token: stranger.Token}
+	for op, row := range rows {
+		for _, in := range []string{stranger.Tenant.ID, victim.Tenant.ID, uuid.NewString()} {
+			if row.id == nil && in == stranger.Tenant.ID {
+				continue
+			}
+			theirs, none := who.try(t, p, op, row, victim, in), who.try(t, p, op, row, &nothing, in)
+			if theirs.Status != none.Status || string(theirs.Body) != string(none.Body) {
+				t.Errorf("told apart:\n%s\n%s", theirs, none)
+			}
+		}
+		// Nor is a workspace that exists told from one that does not.
+		known, unknown := who.try(t, p, op, row, victim, victim.Tenant.ID), who.try(t, p, op, row, victim, uuid.NewString())
+		if known.Status != unknown.Status || string(known.Body) != string(unknown.Body) {
+			t.Errorf("a workspace is told apart:\n%s\n%s", known, unknown)
+		}
+	}
+}
+
+// The status of a submission is for whoever was given its token; a public form takes its own tokens alone.
+func TestPublicRoutesTellNothingOfOthers(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	victim, stranger := newEstate(t, p), newEstate(t, p)
+	api := p.API()
+	api.Get(t, victim.statusPath()).Wants(t, http.StatusOK)
+	for name, token := range map[string]string{
+		"another submission's token": stranger.status, "the submission's id": victim.submission, "none": "", "a token to submit": victim.submissionToken(t), "a bearer": victim.Token,
+	} {
+		answer := api.Get(t, "/v1/engage/public/submissions/"+victim.submission+"?token="+token)
+		if answer.Status != http.StatusNotFound && answer.Status != http.StatusForbidden && answer.Status != http.StatusBadRequest {
+			t.Errorf("%s reads the status:\n%s", name, answer)
+		}
+		page := api.Get(t, stranger.publicForm()+"/embed?submission="+victim.submission+"&token="+token)
+		if page.Status == http.StatusOK {
+			t.Errorf("%s reads the status through a page:\n%s", name, page)
+		}
+	}
+	// A status through the page of another form, with its right token.
+	if page := api.Get(t, stranger.publicForm()+"/embed?submission="+victim.submission+"&token="+victim.status); page.Status == http.StatusOK {
+		t.Errorf("a form shows what was sent to another:\n%s", page)
+	}
+	was := victim.inventory(t)
+	for _, token := range []string{stranger.submissionToken(t), victim.status, victim.Token, ""} {
+		answer := api.With("Origin", site).JSON(t, http.MethodPost, victim.publicForm()+"/submissions",
+			map[string]any{"submissionToken": token, "answers": map[string]any{"email": "eve@example.org"}})
+		answer.Wants(t, http.StatusBadRequest)
+	}
+	victim.untouched(t, was, "a token of another form")
+}
+
+// A tool of the MCP endpoint that takes an identifier is a route like any other.
+func TestToolsReachNothingOfAnotherWorkspace(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	victim, stranger := newEstate(t, p), p.Office(t)
+	api := p.As(stranger.Token).With("Accept", "application/json, text/event-stream")
+	call := func(method string, params any) harness.Answer {
+		return api.With("X-Tenant-Id", victim.Tenant.ID).JSON(t, http.MethodPost, "/mcp", map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+	}
+	list, _ := call("tools/list", nil).Wants(t, http.StatusOK).Object(t)["result"].(map[string]any)
+	tools, _ := list["tools"].([]any)
+	if len(tools) < 3 {
+		t.Fatalf("%d tools", len(tools))
+	}
+	for _, tool := range tools {
+		described, _ := tool.(map[string]any)
+		name, _ := described["name"].(string)
+		answer := call("tools/call", map[string]any{"name": name, "arguments": map[string]any{"id": victim.programme, "tenantId": victim.Tenant.ID, "tenant_id": victim.Tenant.ID}})
+		for _, theirs := range []string{"Winter pantry", victim.Tenant.Name, victim.Tenant.ID} {
+			if strings.Contains(string(answer.Body), theirs) {
+				t.Errorf("%s tells of the victim's workspace:\n%s", name, answer)
+			}
+		}
+	}
+	own := call("tools/call", map[string]any{"name": "get_programme", "arguments": map[string]any{"id": victim.programme}})
+	if !strings.Contains(string(own.Body), `"isError":true`) && own.Status == http.StatusOK {
+		t.Errorf("want an error of the tool:\n%s", own)
+	}
+}

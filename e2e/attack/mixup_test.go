@@ -1,0 +1,115 @@
+package attack
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Codes and refresh tokens in the wrong hands: of another client, another user's attempt, another resource, or put together from
+// parts of good ones.
+
+func TestCodeIsGoodForItsClientAndAttemptAlone(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office, evil := p.Office(t), p.Office(t)
+	head := p.Person(t, office.Head).SignedIn(t)
+	connector, app := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
+	sibling, theirs, theirApp := office.Connector(t, harness.ReadProgrammes), evil.Connector(t, harness.ReadProgrammes), evil.Confidential(t, "", harness.ReadProgrammes)
+	mcp := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
+
+	victim, attacker := connector.Begin(), connector.Begin()
+	code := victim.Code(t, head)
+	for name, other := range map[string]harness.Connector{"a sibling": sibling, "another workspace's": theirs, "the other resource's": mcp} {
+		form := victim.CodeForm(code)
+		form.Set("client_id", other.ClientID)
+		form.Set("resource", other.Resource)
+		if answer := connector.Post(t, form); answer.Status != http.StatusBadRequest {
+			t.Errorf("%s client exchanged the code:\n%s", name, answer)
+		}
+	}
+	for _, other := range []harness.ConfidentialApp{app, theirApp} {
+		other.Exchange(t, other.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	}
+	// Code injection: the victim's code in the attacker's own attempt, with the verifier that the attacker knows.
+	connector.Post(t, copied(victim.CodeForm(code), "code_verifier", attacker.Verifier)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	tokens := victim.Post(t, victim.CodeForm(code)).Tokens(t)
+
+	for name, other := range map[string]harness.Connector{"a sibling": sibling, "another workspace's": theirs, "the other resource's": mcp} {
+		if answer := other.Refresh(t, tokens.RefreshToken); answer.Status != http.StatusBadRequest {
+			t.Errorf("%s client refreshed:\n%s", name, answer)
+		}
+		other.Revoke(t, tokens.RefreshToken).Wants(t, http.StatusOK)
+	}
+	connector.WantsAlive(t, tokens)
+}
+
+// What is authenticated is all of a token: parts of good ones make no other.
+func TestTokensPutTogetherFromPartsAreNone(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head).SignedIn(t)
+	connector := office.Connector(t, harness.ReadProgrammes)
+	first, second := connector.Connect(t, head), connector.Connect(t, head)
+	next := connector.Refresh(t, first.RefreshToken).Tokens(t) // first's token is superseded: a replay would end the grant
+	attempt := connector.Begin()
+	code := attempt.Code(t, head)
+	body := func(token string) string { return token[len("alm_rt_"):] }
+	halves := func(a, b string) []string {
+		var out []string
+		for at := 4; at < len(a); at += 6 {
+			out = append(out, a[:at]+b[at:])
+		}
+		return out
+	}
+	var forged []string
+	for _, pair := range [][2]string{{first.RefreshToken, second.RefreshToken}, {next.RefreshToken, second.RefreshToken}, {first.RefreshToken, next.RefreshToken}, {"alm_rt_" + body(code), second.RefreshToken}} {
+		forged = append(forged, halves(pair[0], pair[1])...)
+	}
+	forged = append(forged, "alm_rt_"+body(code), body(next.RefreshToken), "ory_rt_"+body(next.RefreshToken), strings.ToLower(next.RefreshToken), next.RefreshToken+".", next.RefreshToken+"\n")
+	good := map[string]bool{first.RefreshToken: true, second.RefreshToken: true, next.RefreshToken: true}
+	for _, token := range forged {
+		if !good[token] {
+			connector.Refresh(t, token).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+			connector.Revoke(t, token).Wants(t, http.StatusOK)
+		}
+	}
+	for _, wrong := range []string{"alm_ac_" + body(next.RefreshToken), "alm_ac_" + body(first.RefreshToken)} {
+		attempt.Post(t, attempt.CodeForm(wrong)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	}
+	// None of it harmed anybody: not the grants, and not the code.
+	connector.WantsAlive(t, next)
+	connector.WantsAlive(t, second)
+	attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
+}
+
+// Mix-up (RFC 9207): every answer of the authorization endpoint says whose it is, errors and refusals too, and so does the metadata.
+func TestEveryAnswerAtTheCallbackSaysWhoseItIs(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head).SignedIn(t)
+	connector := office.Connector(t, harness.ReadProgrammes)
+	callbacks := map[string]harness.Callback{
+		"approved": head.Consent(t, connector.Begin().Query).Press(t, "approve").Callback(t), "denied": head.Consent(t, connector.Begin().Query).Press(t, "deny").Callback(t),
+	}
+	for name, query := range map[string]url.Values{
+		"no challenge": copied(connector.Begin().Query, "code_challenge", "-"), "bad scope": copied(connector.Begin().Query, "scope", "x"), "no state": copied(connector.Begin().Query, "state", "-"),
+		"an iss of one's own": copied(copied(connector.Begin().Query, "iss", "https://evil.example"), "response_type", "token"),
+	} {
+		callbacks[name] = head.Open(t, p.AuthorizeURL(query)).Callback(t)
+	}
+	for name, callback := range callbacks {
+		if iss := callback.Values["iss"]; len(iss) != 1 || iss[0] != p.BaseURL {
+			t.Errorf("%s: iss is %v", name, iss)
+		}
+	}
+	metadata := p.API().Get(t, "/.well-known/oauth-authorization-server").Object(t)
+	if metadata["authorization_response_iss_parameter_supported"] != true || metadata["issuer"] != p.BaseURL {
+		t.Error("the metadata does not say so")
+	}
+}

@@ -1,0 +1,102 @@
+package attack
+
+import (
+	"maps"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// PKCE (RFC 7636; RFC 9700, section 4.8): no way of leaving it out, weakening it, or adding it afterwards.
+
+// copied is a form with a field changed; a value of "-" leaves it out.
+func copied(form url.Values, name, value string) url.Values {
+	out := maps.Clone(form)
+	out.Set(name, value)
+	if value == "-" {
+		out.Del(name)
+	}
+	return out
+}
+
+func TestVerifierIsWantedHoweverOftenItWasWrong(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head).SignedIn(t)
+	connector := office.Connector(t, harness.ReadProgrammes)
+	stolen := connector.Begin() // the attacker's own attempt, whose verifier they know
+	for _, tries := range [][]string{
+		{"wrong" + strings.Repeat("x", 43), "-"}, {"-", ""}, {"", "-", "-"}, {stolen.Verifier, "-"},
+		{"challenge", "-"}, {"verifier, cut", "verifier, longer", "verifier, small"}, {strings.Repeat("é", 43), "verifier, spaced", "plain"},
+	} {
+		attempt := connector.Begin()
+		code := attempt.Code(t, head)
+		form := attempt.CodeForm(code)
+		for _, wrong := range tries {
+			switch wrong {
+			case "challenge": // S256 taken for plain
+				wrong = attempt.Query.Get("code_challenge")
+			case "verifier, cut":
+				wrong = attempt.Verifier[:len(attempt.Verifier)-1]
+			case "verifier, longer":
+				wrong = attempt.Verifier + "A"
+			case "verifier, small":
+				wrong = strings.ToLower(attempt.Verifier)
+			case "verifier, spaced":
+				wrong = attempt.Verifier + " "
+			}
+			answer := connector.Post(t, copied(form, "code_verifier", wrong))
+			if answer.Status != http.StatusBadRequest {
+				t.Errorf("a code without its verifier:\n%s", answer)
+			}
+		}
+		twice := maps.Clone(form)
+		twice["code_verifier"] = []string{attempt.Verifier, attempt.Verifier}
+		connector.Post(t, twice).WantsFlat(t, http.StatusBadRequest, "invalid_request")
+		connector.Post(t, form).Tokens(t) // and whoever has it is not shut out by all this
+	}
+}
+
+func TestPKCECannotBeLeftOutOrAddedAfterwards(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head).SignedIn(t)
+	connector, app := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
+	for name, change := range map[string]map[string]string{
+		"no PKCE": {"code_challenge": "-", "code_challenge_method": "-"}, "challenge alone": {"code_challenge_method": "-"}, "method alone": {"code_challenge": "-"},
+		"plain": {"code_challenge_method": "plain"}, "empty": {"code_challenge": ""}, "none": {"code_challenge_method": "none"}, "small": {"code_challenge_method": "s256"},
+	} {
+		query := connector.Begin().Query
+		for field, value := range change {
+			query = copied(query, field, value)
+		}
+		callback := head.Open(t, p.AuthorizeURL(query)).Callback(t)
+		if callback.Code() != "" || callback.Values.Get("error") != "invalid_request" {
+			t.Errorf("%s: %v %s", name, callback.Names(), callback.Values.Get("error"))
+		}
+	}
+	// The attacker strips the challenge from a confidential application's request, and the application sends its verifier.
+	verifier := connector.Begin().Verifier
+	body := app.Body(app.Code(t, head))
+	body["code_verifier"] = verifier
+	app.Exchange(t, body).Wants(t, http.StatusBadRequest)
+	// The application sent a challenge, and the attacker exchanges the code without a verifier.
+	query := copied(copied(app.Request(), "code_challenge", harness.Challenge(verifier)), "code_challenge_method", "S256")
+	body = app.Body(head.Consent(t, query).Approve(t))
+	for _, wrong := range []any{nil, "", strings.Repeat("x", 43), harness.Challenge(verifier)} {
+		body["code_verifier"] = wrong
+		if wrong == nil {
+			delete(body, "code_verifier")
+		}
+		if answer := app.Exchange(t, body); answer.Status != http.StatusBadRequest {
+			t.Errorf("a code whose challenge was forgotten:\n%s", answer)
+		}
+	}
+	body["code_verifier"] = verifier
+	app.Exchange(t, body).Tokens(t)
+}

@@ -1,0 +1,142 @@
+package attack
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// An operation is a method of a path of the API, as the product's own description of it says. That nothing is missing there is
+// for TestO1_RoutesAreThoseDescribed of both services.
+type operation struct{ method, path string }
+
+// operationsOnThings are those that take the identifier of something, in the path or as the workspace's header.
+func operationsOnThings(t *testing.T, p *harness.Product) []operation {
+	t.Helper()
+	type item struct {
+		Parameters []struct {
+			Ref  string `json:"$ref"`
+			Name string `json:"name"`
+		} `json:"parameters"`
+	}
+	var described struct {
+		Paths map[string]map[string]json.RawMessage `json:"paths"`
+	}
+	if err := json.Unmarshal(p.API().Get(t, "/v1/openapi.json").Wants(t, 200).Body, &described); err != nil {
+		t.Fatal(err)
+	}
+	var out []operation
+	for path, methods := range described.Paths {
+		for method, content := range methods {
+			if !slices.Contains([]string{"get", "post", "put", "patch", "delete"}, method) {
+				continue
+			}
+			var one item
+			if err := json.Unmarshal(content, &one); err != nil {
+				t.Fatal(err)
+			}
+			inHeader := strings.Contains(string(content), "X-Tenant-Id") || strings.Contains(string(content), "/parameters/Tenant")
+			if strings.Contains(path, "{") || inHeader {
+				out = append(out, operation{strings.ToUpper(method), path})
+			}
+		}
+	}
+	if len(out) < 20 {
+		t.Fatalf("only %d operations are described", len(out))
+	}
+	return out
+}
+
+// pagesAndForms are the paths of pages and forms, by the methods that they take, read from the source of authserver's routes.
+func pagesAndForms(t *testing.T) (opened, sent []string) {
+	t.Helper()
+	found := map[string]map[string]bool{"GET": {}, "POST": {}}
+	for _, name := range []string{"routes.go", "ways.go"} {
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", "..", "authserver", "internal", "app", name), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, declaration := range file.Decls {
+			if f, ok := declaration.(*ast.FuncDecl); ok && (f.Name.Name == "pageRoutes" || f.Name.Name == "routes") {
+				readRoutes(f.Body, found)
+			}
+		}
+	}
+	opened, sent = slices.Sorted(maps.Keys(found["GET"])), slices.Sorted(maps.Keys(found["POST"]))
+	if len(opened) < 12 || len(sent) < 15 {
+		t.Fatalf("only %d pages and %d forms are read from the routes", len(opened), len(sent))
+	}
+	return opened, sent
+}
+
+// readRoutes knows the three ways in which the routes are written: route(path, methods{…}), get(path, …) and post(path, …), and a
+// table from path to handler over which route is called.
+func readRoutes(body *ast.BlockStmt, found map[string]map[string]bool) {
+	add := func(path string, methods ...string) {
+		for _, method := range methods {
+			found[method][path] = true
+		}
+	}
+	ast.Inspect(body, func(node ast.Node) bool {
+		switch n := node.(type) {
+		case *ast.RangeStmt:
+			table, isTable := n.X.(*ast.CompositeLit)
+			if !isTable {
+				return true
+			}
+			for _, element := range table.Elts {
+				if pair, ok := element.(*ast.KeyValueExpr); ok {
+					if path, ok := pathOf(pair.Key); ok {
+						add(path, methodsIn(n.Body)...)
+					}
+				}
+			}
+			return false
+		case *ast.CallExpr:
+			name, isName := n.Fun.(*ast.Ident)
+			if !isName || len(n.Args) < 2 {
+				return true
+			}
+			path, isPath := pathOf(n.Args[0])
+			switch {
+			case !isPath:
+			case name.Name == "get":
+				add(path, "GET")
+			case name.Name == "post":
+				add(path, "POST")
+			case name.Name == "route":
+				add(path, methodsIn(n.Args[1])...)
+			}
+		}
+		return true
+	})
+}
+
+func pathOf(e ast.Expr) (string, bool) {
+	literal, ok := e.(*ast.BasicLit)
+	if !ok || literal.Kind != token.STRING {
+		return "", false
+	}
+	text, err := strconv.Unquote(literal.Value)
+	return text, err == nil && strings.HasPrefix(text, "/")
+}
+
+func methodsIn(node ast.Node) []string {
+	var out []string
+	ast.Inspect(node, func(n ast.Node) bool {
+		if literal, ok := n.(*ast.BasicLit); ok && (literal.Value == `"GET"` || literal.Value == `"POST"`) {
+			out = append(out, strings.Trim(literal.Value, `"`))
+		}
+		return true
+	})
+	return out
+}

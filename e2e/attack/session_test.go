@@ -1,0 +1,149 @@
+package attack
+
+import (
+	"crypto/rand"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// The browser's session: fixation, and what ends it.
+
+// holder is a browser that sends one cookie which somebody else chose or copied.
+func holder(t *testing.T, p *harness.Product, who *harness.Person, cookies string) *harness.Person {
+	t.Helper()
+	other := p.Person(t, who.User)
+	other.Header = http.Header{"Cookie": {cookies}}
+	return other
+}
+
+func isSignedIn(t *testing.T, p *harness.Product, who *harness.Person) bool {
+	t.Helper()
+	return who.Open(t, p.AppURL+"/settings/user").Status == http.StatusOK
+}
+
+func TestSessionIsNeverOneThatSomebodyChose(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	user := p.World.User(t)
+	for _, chosen := range []string{"", "x", rand.Text() + rand.Text(), strings.Repeat("A", 43), "../../etc/passwd", "' or 1=1 --"} {
+		victim := p.Person(t, user)
+		victim.Header = http.Header{"Cookie": {"almoner=" + url.QueryEscape(chosen)}}
+		answer := victim.Submit(t, harness.Form{Action: p.AppURL + "/login", Fields: url.Values{"email": {user.Email}, "password": {user.Password}}})
+		given := ""
+		for _, cookie := range (&http.Response{Header: answer.Header}).Cookies() {
+			given = cookie.Value
+			if !cookie.HttpOnly || cookie.SameSite != http.SameSiteLaxMode || cookie.Path != "/" || cookie.Domain != "" {
+				t.Errorf("the cookie %s is HttpOnly %v, SameSite %v, Path %q, Domain %q", cookie.Name, cookie.HttpOnly, cookie.SameSite, cookie.Path, cookie.Domain)
+			}
+		}
+		if answer.Status != http.StatusSeeOther || len(given) < 40 || given == chosen {
+			t.Errorf("a session of %d characters after one that was chosen (%q):\n%s", len(given), chosen, answer)
+		}
+		if strings.Contains(answer.Header.Get("Location"), given) {
+			t.Error("the session is in an address")
+		}
+		if isSignedIn(t, p, holder(t, p, victim, "almoner="+url.QueryEscape(chosen))) {
+			t.Errorf("the chosen session %q is signed in", chosen)
+		}
+		if !isSignedIn(t, p, holder(t, p, victim, "almoner="+given)) {
+			t.Error("the session that was given is not signed in: nothing was shown")
+		}
+	}
+}
+
+// Whatever renews or ends a session makes a copied cookie worthless at once.
+func TestCopiedCookieDiesWithItsSession(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	user := p.World.User(t)
+	form := func(path string, values url.Values) harness.Form {
+		return harness.Form{Action: p.AppURL + path, Fields: values}
+	}
+	for name, end := range map[string]func(who *harness.Person){
+		"signed out": func(who *harness.Person) { who.Submit(t, form("/logout", url.Values{})) },
+		"signed in again": func(who *harness.Person) {
+			who.Submit(t, form("/login", url.Values{"email": {user.Email}, "password": {user.Password}}))
+		},
+		"proved anew": func(who *harness.Person) {
+			who.Submit(t, form("/login/again", url.Values{"password": {user.Password}}))
+		},
+		"ended elsewhere": func(who *harness.Person) {
+			other := p.Person(t, user).SignedIn(t)
+			other.Submit(t, form("/settings/security/sign-out-others", url.Values{"key": {keyOf(t, p, other)}}))
+		},
+		"user disabled": func(*harness.Person) {
+			p.World.Exec(t, `update account.users set disabled_at = now() where id = $1`, user.ID)
+		},
+	} {
+		who := p.Person(t, user).SignedIn(t)
+		copied := who.Cookies()
+		if !isSignedIn(t, p, holder(t, p, who, copied)) {
+			t.Fatalf("%s: the copy is no session to begin with", name)
+		}
+		end(who)
+		if isSignedIn(t, p, holder(t, p, who, copied)) {
+			t.Errorf("%s: the copied cookie is still signed in", name)
+		}
+		if name == "user disabled" {
+			p.World.Exec(t, `update account.users set disabled_at = null where id = $1`, user.ID)
+		}
+	}
+}
+
+// Somebody who is disabled has nothing left: no token, no session, no refresh, no code.
+func TestDisabledUserHasNothingLeft(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	e := newEstate(t, p)
+	attempt := e.connector.Begin()
+	page := e.head.Consent(t, attempt.Query)
+	code := page.Approve(t)
+	open := e.head.Consent(t, e.connector.Begin().Query)
+	p.World.Exec(t, `update account.users set disabled_at = now() where id = $1`, e.Head.ID)
+	for name, token := range map[string]string{"personal": e.Token, "confidential": e.long.AccessToken, "connector": e.tokens.AccessToken} {
+		if answer := p.In(e.Tenant, token).Get(t, harness.ListPath); answer.Status != http.StatusUnauthorized && answer.Status != http.StatusForbidden {
+			t.Errorf("%s token:\n%s", name, answer)
+		}
+		p.As(token).Get(t, e.Clients()).Wants(t, http.StatusForbidden)
+		wantsActive(t, p, token, false)
+	}
+	attempt.Post(t, attempt.CodeForm(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	e.connector.Refresh(t, e.tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	if answer := open.Press(t, "approve"); answer.Header.Get("Location") != "" {
+		t.Errorf("a disabled user approves:\n%s", answer)
+	}
+	if isSignedIn(t, p, e.head) {
+		t.Error("the session is alive")
+	}
+	fresh := p.Person(t, e.Head)
+	fresh.SignIn(t, fresh.Open(t, p.AppURL+"/login")).WantsPage(t, http.StatusBadRequest)
+}
+
+// A password counts to its last byte (others cut it at the 72nd), and no other thing is one.
+func TestPasswordCountsToItsLastByte(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	user := p.World.User(t)
+	long := strings.Repeat("correct horse ", 8) // 112 bytes
+	p.World.Exec(t, `update account.users set password_hash = $2 where id = $1`, user.ID, hashOfLongPassword)
+	try := func(password string) int {
+		return p.Person(t, user).Submit(t, harness.Form{Action: p.AppURL + "/login", Fields: url.Values{"email": {user.Email}, "password": {password}}}).Status
+	}
+	for name, wrong := range map[string]string{
+		"cut at 72": long[:72], "another end": long[:111] + "x", "longer": long + "x", "a NUL": long[:72] + "\x00" + long[73:], "a NUL and more": long + "\x00", "the hash": hashOfLongPassword, "capitals": strings.ToUpper(long),
+	} {
+		if status := try(wrong); status != http.StatusBadRequest {
+			t.Errorf("%s: %d", name, status)
+		}
+	}
+	if status := try(long); status != http.StatusSeeOther {
+		t.Errorf("the right one: %d", status)
+	}
+}
+
+// hashOfLongPassword is a light argon2id hash of "correct horse ", eight times.
+const hashOfLongPassword = "$argon2id$v=19$m=1024,t=1,p=1$OhVcO6BZTNCjDpoZP5f3oQ$dWHg2bAdZmqVM01nu8RG2UeRyuw0RhF1+JTZHWLCu+A"

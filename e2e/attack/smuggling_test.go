@@ -1,0 +1,180 @@
+package attack
+
+import (
+	"bufio"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Requests that two readers could take for different things, byte by byte: the gateway reads them, and a service behind it.
+
+// speak sends bytes to an address of the product as they are, and returns every answer that comes until the connection ends.
+func speak(t *testing.T, address, text string) []*http.Response {
+	t.Helper()
+	_, port, _ := strings.Cut(strings.TrimPrefix(address, "http://"), ":")
+	connection, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", port))
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	defer func() { _ = connection.Close() }()
+	_ = connection.SetDeadline(time.Now().Add(700 * time.Millisecond)) // whoever waits for more of a body is not answered at all
+	if _, err := io.WriteString(connection, text); err != nil {
+		return nil // cut off already
+	}
+	var out []*http.Response
+	for reader := bufio.NewReader(connection); ; {
+		response, err := http.ReadResponse(reader, nil)
+		if err != nil {
+			return out
+		}
+		if _, err := io.ReadAll(response.Body); err != nil {
+			return append(out, response)
+		}
+		out = append(out, response)
+	}
+}
+
+// smuggled are requests whose end is in doubt, with a second one hidden where only one of the readings sees it.
+func smuggled(path, host, hidden string) map[string]string {
+	second := "GET " + hidden + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n"
+	first := func(headers, body string) string {
+		return "POST " + path + " HTTP/1.1\r\nHost: " + host + "\r\nContent-Type: application/json\r\n" + headers + "\r\n" + body
+	}
+	length := fmt.Sprintf("Content-Length: %d\r\n", len("0\r\n\r\n"+second))
+	chunked := "0\r\n\r\n" + second
+	return map[string]string{
+		"length and chunked":       first(length+"Transfer-Encoding: chunked\r\n", chunked),
+		"chunked and length":       first("Transfer-Encoding: chunked\r\n"+length, chunked),
+		"short length and chunked": first("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", chunked),
+		"two lengths":              first("Content-Length: 0\r\n"+length, second), "two lengths, joined": first(fmt.Sprintf("Content-Length: %d, 0\r\n", len(second)), second),
+		"xchunked": first(length+"Transfer-Encoding: xchunked\r\n", chunked), "chunked, twice": first(length+"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n", chunked),
+		"chunked, identity": first(length+"Transfer-Encoding: chunked, identity\r\n", chunked), "identity": first(length+"Transfer-Encoding: identity\r\n", chunked),
+		"chunked, spaced name": first(length+"Transfer-Encoding : chunked\r\n", chunked), "chunked, spaced line": first(length+" Transfer-Encoding: chunked\r\n", chunked),
+		"chunked, tab": first(length+"Transfer-Encoding:\tchunked\r\n", chunked), "chunked, vertical tab": first(length+"Transfer-Encoding: \x0bchunked\r\n", chunked),
+		"chunked, quoted": first(length+"Transfer-Encoding: \"chunked\"\r\n", chunked), "chunked, folded": first(length+"Transfer-Encoding:\r\n chunked\r\n", chunked),
+		"folded before": first("X: y\r\n Transfer-Encoding: chunked\r\n"+length, chunked), "underscore": first(length+"Transfer_Encoding: chunked\r\n", chunked),
+		"bare line feed": first("X: y\nTransfer-Encoding: chunked\r\n"+length, chunked), "bare carriage return": first("X: y\rTransfer-Encoding: chunked\r\n"+length, chunked),
+		"length signed": first(fmt.Sprintf("Content-Length: +%d\r\n", len(second)), second), "length negative": first("Content-Length: -1\r\n", second),
+		"length hexadecimal": first("Content-Length: 0x0\r\n", second), "length spaced": first("Content-Length: 0 0\r\n", second), "length empty": first("Content-Length: \r\n", second),
+		"length huge": first("Content-Length: 18446744073709551616\r\n", second), "length after a NUL": first("X: \x00\r\n"+length, chunked),
+		"chunk of a wrong size": first("Transfer-Encoding: chunked\r\n", "1\r\nAA\r\n"+chunked), "chunk signed": first("Transfer-Encoding: chunked\r\n", "+0\r\n\r\n"+second),
+		"chunk hexadecimal": first("Transfer-Encoding: chunked\r\n", "0x0\r\n\r\n"+second), "chunk by line feed": first("Transfer-Encoding: chunked\r\n", "2\nxx\n0\n\n"+second),
+		"chunk with an endless extension": first("Transfer-Encoding: chunked\r\n", "0;"+strings.Repeat("x", 20<<10)+"\r\n\r\n"+second),
+		"upgrade":                         first(length+"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n", chunked),
+		"length dropped by Connection":    first(length+"Connection: Content-Length\r\n", chunked), "chunked dropped by Connection": first(length+"Connection: Transfer-Encoding\r\n", chunked),
+		"expect": first(length+"Expect: 100-continue\r\n", chunked), "version": strings.Replace(first(length+"Transfer-Encoding: chunked\r\n", chunked), "HTTP/1.1", "HTTP/1.0", 1),
+		"GET with a body": strings.Replace(first(length, chunked), "POST", "GET", 1), "request line split": "GET " + path + " HTTP/1.1\nX: GET " + hidden + " HTTP/1.1\r\nHost: " + host + "\r\n" + length + "\r\n" + chunked,
+		"path split": "GET " + path + "\rGET " + hidden + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n", "no host": "POST " + path + " HTTP/1.1\r\n" + length + "\r\n" + chunked,
+		"two hosts": first("Host: evil.example\r\n"+length, chunked), "a header without a name": first(": x\r\n"+length, chunked),
+	}
+}
+
+// TestNothingIsSmuggledThroughTheGateway hides a request in each of them. It counts as served where a log has its path: of the
+// gateway or of a service.
+func TestNothingIsSmuggledThroughTheGateway(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	e := newEstate(t, p)
+	mark := strings.ToLower(rand.Text())
+	var group sync.WaitGroup
+	turns := make(chan struct{}, 24) // most wait for an answer that does not come
+	for at, target := range [][2]string{
+		{p.BaseURL, harness.TokenPath}, {p.BaseURL, harness.ListPath}, {p.AppURL, "/login"}, {shared(t).ResourceURL, e.publicForm() + "/submissions"},
+	} {
+		address, path := target[0], target[1]
+		hidden := fmt.Sprintf("/v1/account/smuggled-%s-%d-", mark, at)
+		for name, text := range smuggled(path, strings.TrimPrefix(address, "http://"), hidden) {
+			group.Go(func() {
+				turns <- struct{}{}
+				defer func() { <-turns }()
+				for _, response := range speak(t, address, strings.ReplaceAll(text, hidden, hidden+strings.NewReplacer(" ", "-", ",", "").Replace(name))) {
+					if response.StatusCode >= 500 && response.StatusCode != http.StatusNotImplemented && response.StatusCode != http.StatusHTTPVersionNotSupported {
+						t.Errorf("%s at %s%s: %d", name, address, path, response.StatusCode)
+					}
+				}
+			})
+		}
+	}
+	group.Wait()
+	// What is served is in a log: a second request in plain sight, on the same connection, is.
+	plain := "/v1/account/plain-" + mark
+	for range 2 {
+		speak(t, p.BaseURL, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET "+plain+" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+	}
+	logs, err := harness.ReadLogs(shared(t).LogDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(logs), `"path":"`+plain) {
+		t.Fatal("a request that was served is in no log: nothing was shown")
+	}
+	for line := range strings.Lines(string(logs)) {
+		if strings.Contains(line, `"path":"/v1/account/smuggled-`+mark) {
+			t.Errorf("a hidden request was served: %s", harness.Redact(line))
+		}
+	}
+	// And whoever comes next on the gateway's connections to the services gets their own answer.
+	for range 20 {
+		p.In(e.Tenant, e.Token).Get(t, harness.ListPath+"/"+e.programme).Wants(t, http.StatusOK)
+		p.API().Get(t, "/v1/account/oauth/jwks").Wants(t, http.StatusOK)
+	}
+}
+
+// Other spellings of a path are other paths: none leads past a check, from one service to the other, or to the pages.
+func TestOtherSpellingsOfAPathLeadNowhere(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	e := newEstate(t, p)
+	list, clients := harness.ListPath, e.Clients()
+	auth := "Authorization: Bearer " + e.Token + "\r\nX-Tenant-Id: " + e.Tenant.ID + "\r\n"
+	for _, target := range []string{
+		"//v1/programmes/programmes", "/v1//programmes/programmes", "/v1/./programmes/programmes", "/v1/x/../programmes/programmes", "/./v1/programmes/programmes", "/v1/programmes/programmes/", "/v1/programmes/programmes/.",
+		"/v1/programmes/programmes/..", "/v1/programmes%2Fprogrammes", "/v1/%70rogrammes/programmes", "/V1/programmes/programmes", "/v1/programmes/programmes%00", "/v1/programmes/programmes;x=1", "/v1/programmes/programmes/..;/programmes",
+		"/v1/programmes/programmes%20", "/v1/programmes/programmes%0d%0a", `/v1\programmes\programmes`, "/v1/programmes/programmes%3Flimit=1", "/v1/programmes/programmes%23", "/programmes/programmes", "/v1/account/../programmes/programmes",
+		"/v1/account/..%2fprogrammes/programmes", "/v1/account%2f..%2fprogrammes/programmes", "/v1/account/..;/programmes/programmes", "/v1/engage/../programmes/programmes", "/v1/engage/public/../../programmes/programmes",
+		strings.Replace(clients, "/v1/account", "/v1/programmes/../account", 1), strings.Replace(clients, "/account/", "/%61ccount/", 1), strings.Replace(clients, "/account/", "/account//", 1), clients + "/", clients + "/.",
+		clients + "/" + e.app.ClientID + "/", clients + "%2F" + e.app.ClientID, clients + "/..%2f" + e.app.ClientID, strings.ToUpper(clients), "/v1/account/tenants/" + e.Tenant.ID + "/x/../oauth-clients",
+		"/mcp/../v1/programmes/programmes", "/mcp/", "/.well-known/../v1/programmes/programmes", "/.well-known/oauth-authorization-server/../../v1/programmes/programmes",
+	} {
+		for _, response := range speak(t, p.BaseURL, "GET "+target+" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"+auth+"\r\n") {
+			if response.StatusCode != http.StatusNotFound && response.StatusCode != http.StatusBadRequest && response.StatusCode != http.StatusMethodNotAllowed && response.StatusCode != http.StatusUnauthorized {
+				t.Errorf("%s: %d %s", target, response.StatusCode, response.Header.Get("Location"))
+			}
+		}
+	}
+	// The pages are at the app's address alone: no path of the API's leads to them.
+	for _, target := range []string{
+		"/login", "/settings/user", "/oauth/authorize", "/static/site.css", "/v1/account/../../login", "/v1/account/..%2f..%2flogin", "/v1/account/..;/..;/login", "/v1/account/%2e%2e/%2e%2e/login", "/.well-known/oauth-authorization-server/../../login",
+		"/.well-known/oauth-authorization-server/..%2f..%2fsettings/user", "/.well-known/openid-configuration%2f..%2f..%2flogin", "/v1/account//login", "/token/../login", "//login", "/register/../login",
+		"/v1/account/readyz", "/v1/account/../../readyz",
+	} {
+		for _, response := range speak(t, p.BaseURL, "GET "+target+" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nCookie: "+e.head.Cookies()+"\r\n\r\n") {
+			if response.StatusCode < 400 || response.Header.Get("Set-Cookie") != "" {
+				t.Errorf("%s at the API's address: %d", target, response.StatusCode)
+			}
+		}
+	}
+	// Whole addresses and other hosts in the request line change nothing.
+	for _, target := range []string{"http://evil.example" + list, "http://localhost" + list, "https://localhost:1" + list, "http://169.254.169.254/latest/meta-data/", "http://127.0.0.1:1/", "evil.example:80", "*", "/@evil.example", "?x", "http:", ""} {
+		for _, host := range []string{"localhost", "localhost.", "LOCALHOST", "evil.example", "localhost:99999", "localhost evil", "[::1", ""} {
+			for _, method := range []string{"GET", "CONNECT"} {
+				for _, response := range speak(t, p.BaseURL, method+" "+target+" HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n") {
+					if response.StatusCode < 400 || response.StatusCode >= 500 && response.StatusCode != http.StatusHTTPVersionNotSupported {
+						t.Errorf("%s %s, Host %q: %d %s", method, target, host, response.StatusCode, response.Header.Get("Location"))
+					}
+				}
+			}
+		}
+	}
+	p.In(e.Tenant, e.Token).Get(t, list).Wants(t, http.StatusOK)
+}
