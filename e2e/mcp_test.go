@@ -223,6 +223,9 @@ func TestMCPHasNoSession(t *testing.T) {
 			t.Errorf("%s", answer)
 		}
 	}
+	api.Send(t, http.MethodPost, mcpPath, "text/plain", `{"jsonrpc":"2.0","id":1,"method":"ping"}`).Wants(t, http.StatusUnsupportedMediaType).Object(t)
+	newest := api.With("Mcp-Protocol-Version", "2026-07-28").With("Mcp-Method", "no/such")
+	rpc(t, newest, "no/such", map[string]any{"_meta": map[string]any{"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}).Wants(t, http.StatusNotFound).Object(t)
 	batch := `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"ping"}]`
 	api.Send(t, http.MethodPost, mcpPath, "application/json", batch).Wants(t, http.StatusBadRequest)
 	api.With("Mcp-Protocol-Version", "2025-03-26").Send(t, http.MethodPost, mcpPath, "application/json", batch).Wants(t, http.StatusOK)
