@@ -102,7 +102,7 @@ func (h *Handler) SetConnectorPolicy() http.Handler {
 		if refused, ok := errors.AsType[*policy.Refusal](err); ok {
 			return h.showConnectors(v, here, http.StatusBadRequest, func(page *ui.Connectors) {
 				page.Policy = typedPolicy(wish, days, map[string]string{refused.Field: refused.Message})
-				page.Problem = "The policy was not saved: " + refused.Message
+				page.Problem, page.ProblemAt = "The policy was not saved. "+refused.Message, refused.Field // the fields are called so on the page
 			})
 		}
 		if err != nil {

@@ -82,6 +82,9 @@ func TestABadPolicyComesBackWithWhatWasTypedAndTheMessageBesideTheField(t *testi
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 			continue
 		}
+		if !page.Says("The policy was not saved.") || !page.Says("Go to the field") {
+			t.Errorf("%s: no way to the field: %s", name, page.Text())
+		}
 		if back := page.Form(connectors + "/policy"); back.Get("days") != c.days || !slices.Contains(back["platforms"], "claude") {
 			t.Errorf("%s: what was typed is lost: %v", name, back)
 		}

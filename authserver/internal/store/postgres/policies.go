@@ -94,10 +94,12 @@ func underPolicy(ctx context.Context, tx pgx.Tx, approved grant.Grant) (grant.Gr
 	return g, nil
 }
 
-// What a policy does to a connector's grant g that has not ended: policy.Narrow, over many at once.
+// What a policy does to a connector's grant g that has not ended: policy.Narrow, over many at once. One whose code was never redeemed
+// counts while it may still be: a consent page is answered within an hour, and its code is good for a minute.
 const (
-	policyConcerns = `g.tenant_id = @tenant and g.kind = 'connector' and g.state <> 'revoked' and g.ends_at > now()`
-	policyEnds     = `(not g.permissions && @permissions or g.created_at + @life <= now() or not exists (
+	policyConcerns = `g.tenant_id = @tenant and g.kind = 'connector' and g.state <> 'revoked' and g.ends_at > now()
+  and (g.state = 'active' or g.created_at > now() - interval '2 hours')`
+	policyEnds = `(not g.permissions && @permissions or g.created_at + @life <= now() or not exists (
     select from account.oauth_clients c where c.id = g.client_id and coalesce(c.connector_platform, 'other') = any(@platforms)))`
 	policyCuts    = `not g.permissions <@ @permissions`
 	policyHastens = `g.ends_at > g.created_at + @life`

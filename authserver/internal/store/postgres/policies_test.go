@@ -66,6 +66,10 @@ func TestP2_LoweringNarrowsTheGrantsThatExist(t *testing.T) {
 	pending := l.grant
 	pending.ID, pending.ClientID, pending.Permissions, pending.Ends = uuid.New(), app.ID, app.Required, time.Now().Add(30*day)
 	l.wantState(grant.Pending)(l.Open(t.Context(), pending))
+	dead := pending
+	dead.ID = uuid.New()
+	l.wantState(grant.Pending)(l.Open(t.Context(), dead))
+	l.world.Exec(`update account.grants set created_at = created_at - interval '3 hours' where id = $1`, dead.ID)
 	narrow := policyOf(7, policy.Platforms(), perm.ProgrammesRead)
 	effect, err := l.ConnectorPolicyEffect(t.Context(), l.world.TenantID, narrow)
 	if want := (policy.Effect{End: 2, Lose: 2, Sooner: 2}); err != nil || effect != want {
