@@ -65,8 +65,7 @@ type walker struct {
 
 func (w *walker) handler(issuer string) auth.OAuthHandler {
 	w.t.Helper()
-	handler, err := auth.NewAuthorizationCodeHandler(&auth.AuthorizationCodeHandlerConfig{
-		PreregisteredClient: &oauthex.ClientCredentials{ClientID: w.connector.ClientID, Issuer: issuer},
+	config := &auth.AuthorizationCodeHandlerConfig{
 		RedirectURL:         w.connector.RedirectURI,
 		RequestRefreshToken: true,
 		AuthorizationCodeFetcher: func(_ context.Context, asked *auth.AuthorizationArgs) (*auth.AuthorizationResult, error) {
@@ -82,7 +81,13 @@ func (w *walker) handler(issuer string) auth.OAuthHandler {
 			w.source = &forgetful{config: config, ctx: w.connector.WithResource(context.Background()), token: token}
 			return w.source, nil
 		},
-	})
+	}
+	if strings.HasPrefix(w.connector.ClientID, "https://") {
+		config.ClientIDMetadataDocumentConfig = &auth.ClientIDMetadataDocumentConfig{URL: w.connector.ClientID}
+	} else {
+		config.PreregisteredClient = &oauthex.ClientCredentials{ClientID: w.connector.ClientID, Issuer: issuer}
+	}
+	handler, err := auth.NewAuthorizationCodeHandler(config)
 	must(w.t, err)
 	return handler
 }

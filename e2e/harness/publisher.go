@@ -1,0 +1,106 @@
+package harness
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/almonerhq/almoner/deploy/local/demo"
+)
+
+// A Publisher is a platform's own website, on this machine and by TLS: it publishes the metadata documents of clients that nobody has
+// registered.
+type Publisher struct {
+	URL   string
+	Asked atomic.Int32
+
+	t       testing.TB
+	server  *httptest.Server
+	mu      sync.Mutex
+	answers map[string]http.HandlerFunc
+}
+
+// NewPublisher opens a website that publishes nothing yet.
+func NewPublisher(t testing.TB) *Publisher {
+	t.Helper()
+	p := &Publisher{t: t, answers: map[string]http.HandlerFunc{}}
+	p.server = httptest.NewTLSServer(p)
+	p.URL = p.server.URL
+	t.Cleanup(p.server.Close)
+	return p
+}
+
+// Host is the website's name, with its port.
+func (p *Publisher) Host() string { return strings.TrimPrefix(p.URL, "https://") }
+
+// Settings are those of a deployment in development that serves the clients of this website, as of platform.
+func (p *Publisher) Settings(platform string) map[string]string {
+	return map[string]string{
+		"ALMONER_CLIENT_DOMAINS":     p.Host() + "=" + platform,
+		"ALMONER_CLIENT_DOCUMENT_CA": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})),
+	}
+}
+
+// Answer lets the website answer for a path as it is told to, and returns the address.
+func (p *Publisher) Answer(path string, answer http.HandlerFunc) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.answers[path] = answer
+	return p.URL + path
+}
+
+// Publish publishes an object and returns its address.
+func (p *Publisher) Publish(path string, object map[string]any) string {
+	p.t.Helper()
+	body, err := json.Marshal(object)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return p.Answer(path, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(body)
+	})
+}
+
+// Client publishes the good document of a client, with changes to it, and returns its address, which is the client's name.
+func (p *Publisher) Client(path string, redirects []string, changes map[string]any) string {
+	p.t.Helper()
+	document := map[string]any{
+		"client_id": p.URL + path, "client_name": "Claude Code", "redirect_uris": redirects, "token_endpoint_auth_method": "none",
+		"grant_types": []string{"authorization_code", "refresh_token", "urn:ietf:params:oauth:grant-type:device_code"}, "response_types": []string{"code"},
+	}
+	for name, value := range changes {
+		document[name] = value
+	}
+	return p.Publish(path, document)
+}
+
+func (p *Publisher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.Asked.Add(1)
+	p.mu.Lock()
+	answer := p.answers[r.URL.Path]
+	p.mu.Unlock()
+	if answer == nil {
+		http.NotFound(w, r)
+		return
+	}
+	answer(w, r)
+}
+
+// DescribedBy is the client whose document is at an address, asking for a resource.
+func (p *Product) DescribedBy(address, redirectURI, resource string) Connector {
+	return Connector{ClientID: address, RedirectURI: redirectURI, Resource: resource, product: p}
+}
+
+// Choose chooses the workspace that a client may work in which belongs to none, and returns what comes back.
+func (p Page) Choose(t testing.TB, workspace demo.Tenant) Page {
+	t.Helper()
+	form := p.DecisionForm(t, "choose")
+	form.Fields.Set("workspace", workspace.ID)
+	return p.person.Submit(t, form)
+}
