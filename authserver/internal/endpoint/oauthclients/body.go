@@ -1,6 +1,7 @@
 package oauthclients
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"mime"
@@ -32,7 +33,8 @@ func readBody(w http.ResponseWriter, r *http.Request, into any) error {
 	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
 		return &client.Refusal{Message: "Content-Type must be application/json."}
 	}
-	if err := json.Unmarshal(raw, into); err != nil {
+	isObject := bytes.HasPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("{")) // null would leave everything as it is
+	if err := json.Unmarshal(raw, into); err != nil || !isObject {
 		return &client.Refusal{Message: "The body is not one well-formed JSON object with the documented types, each key given once."}
 	}
 	return nil
