@@ -136,6 +136,8 @@ func TestBadInputIsOneClearLineAndNoSuccess(t *testing.T) {
 		{"users set-password nobody@example.org", "no user"},
 		{"members add " + tenant + " nobody@example.org all", "no user"},
 		{"grants revoke-all --issued-before yesterday", "a time looks like"},
+		{"grants revoke-all", "say whose grants"},
+		{"grants revoke-all --all --tenant " + tenant, "say whose grants"},
 		{"grants revoke x", "the grant is a UUID"},
 		{"clients delete x", "the client is a UUID"},
 		{"keys rotate", "ALMONER_KEYS is not set"},
@@ -149,7 +151,8 @@ func TestBadInputIsOneClearLineAndNoSuccess(t *testing.T) {
 			t.Errorf("%s: %d %q %q, want one line that says %q", c.args, got.code, got.out, got.errors, c.says)
 		}
 	}
-	for _, args := range [][]string{{}, {"users"}, {"nonsense"}, {"tenants", "add", "Kitchen"}, {"grants", "list", "--limit", "many"}} {
+	for _, args := range [][]string{{}, {"users"}, {"nonsense"}, {"tenants", "add", "Kitchen"}, {"grants", "list", "--limit", "many"},
+		{"grants", "revoke-all", "--issued-before", "2020-01-01T00:00:00Z", "--tenant", ""}, {"grants", "revoke-all", "--all", "--tenant="}, {"grants", "list", "--tenant", ""}} {
 		if got := w.run("", args...); got.code == 0 {
 			t.Errorf("%v is taken", args)
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 )
@@ -42,19 +43,32 @@ func (keysReseal) Run(ctx context.Context, a *adminCommands) error {
 type grantCommands struct {
 	List      grantsList      `cmd:"" help:"List the latest grants."`
 	Revoke    grantsRevoke    `cmd:"" help:"Revoke one grant."`
-	RevokeAll grantsRevokeAll `cmd:"" help:"Revoke every grant that the options name: without options, every grant there is."`
+	RevokeAll grantsRevokeAll `cmd:"" help:"Revoke every grant that the options name; --all for every grant there is."`
 }
 
 // grantOptions name grants.
 type grantOptions struct {
-	User         string `placeholder:"USER" help:"Of one user: id or e-mail address."`
-	Client       string `placeholder:"ID" help:"Of one client."`
-	Tenant       string `placeholder:"ID" help:"Of one workspace."`
-	IssuedBefore string `placeholder:"TIME" help:"Consented to before a time such as 2026-03-01T12:00:00Z."`
+	User         named `placeholder:"USER" help:"Of one user: id or e-mail address."`
+	Client       named `placeholder:"ID" help:"Of one client."`
+	Tenant       named `placeholder:"ID" help:"Of one workspace."`
+	IssuedBefore named `placeholder:"TIME" help:"Consented to before a time such as 2026-03-01T12:00:00Z."`
+}
+
+// A named is the value of an option that narrows a command. One that is given is never empty: --tenant "$TENANT", where the
+// shell does not know TENANT, must not widen the command to every workspace.
+type named string
+
+// UnmarshalText takes the value from the command line.
+func (n *named) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		return errors.New("it is empty: name something, or leave the option out")
+	}
+	*n = named(text)
+	return nil
 }
 
 func (o grantOptions) query() admin.GrantQuery {
-	return admin.GrantQuery{User: o.User, Client: o.Client, Tenant: o.Tenant, IssuedBefore: o.IssuedBefore}
+	return admin.GrantQuery{User: string(o.User), Client: string(o.Client), Tenant: string(o.Tenant), IssuedBefore: string(o.IssuedBefore)}
 }
 
 type grantsList struct {
@@ -74,8 +88,17 @@ func (c grantsRevoke) Run(ctx context.Context, a *adminCommands) error {
 	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.RevokeGrant(ctx, c.Grant) })
 }
 
-type grantsRevokeAll struct{ grantOptions }
+var errWhoseGrants = errors.New("say whose grants: --user, --client, --tenant or --issued-before; or --all alone, for every grant there is")
 
+type grantsRevokeAll struct {
+	grantOptions
+	All bool `help:"Every grant there is."`
+}
+
+// Run wants to be told whose: who forgets the options at night must not sign out everybody.
 func (c grantsRevokeAll) Run(ctx context.Context, a *adminCommands) error {
+	if named := c.grantOptions != (grantOptions{}); named == c.All {
+		return errWhoseGrants
+	}
 	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.RevokeGrants(ctx, c.query()) })
 }
