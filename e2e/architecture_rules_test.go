@@ -24,6 +24,7 @@ func rooms() map[string][]string {
 		"github.com/jackc/pgx":                  append(forTests, stores, "shared/standing", "shared/testkit", "deploy/...", "e2e/..."),
 		"github.com/pressly/goose":              {stores, "shared/testkit"},
 		"github.com/riverqueue/river":           {stores, "resourceapi/internal/worker"},
+		"github.com/go-redis/redis_rate":        {"*/internal/store/redis"},
 		"github.com/redis/go-redis":             {"*/internal/store/redis", "*/internal/app"},
 		"github.com/lestrrat-go/jwx":            jwxRooms(),
 		"github.com/alexedwards/argon2id":       {"authserver/internal/session", "deploy/local/demo"},
@@ -63,7 +64,7 @@ func jwxRooms() []string {
 func domain() []string {
 	return []string{
 		"authserver/internal/workspace", "authserver/internal/label", "authserver/internal/client", "authserver/internal/grant", "authserver/internal/pat", "authserver/internal/consent",
-		"authserver/internal/passkey", "authserver/internal/audit", "authserver/internal/policy", "authserver/internal/walk", "resourceapi/internal/programme", "resourceapi/internal/engage",
+		"authserver/internal/passkey", "authserver/internal/audit", "authserver/internal/policy", "authserver/internal/failures", "authserver/internal/walk", "resourceapi/internal/programme", "resourceapi/internal/engage",
 	}
 }
 

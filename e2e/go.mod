@@ -19,6 +19,7 @@ require (
 	github.com/pb33f/libopenapi v0.22.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	golang.org/x/oauth2 v0.37.0
+	pgregory.net/rapid v1.3.0
 )
 
 require (

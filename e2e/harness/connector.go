@@ -91,3 +91,9 @@ func (c Connector) Connect(t testing.TB, person *Person) Tokens {
 	attempt := c.Begin()
 	return attempt.Post(t, attempt.CodeForm(attempt.Code(t, person))).Tokens(t)
 }
+
+// At is the connector at the product.
+func (c Connector) At(p *Product) Connector {
+	c.product = p
+	return c
+}

@@ -26,6 +26,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/revoke"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/token"
 	"github.com/almonerhq/almoner/authserver/internal/engine"
+	"github.com/almonerhq/almoner/authserver/internal/failures"
 	"github.com/almonerhq/almoner/authserver/internal/fixture"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/authserver/internal/keyring"
@@ -72,6 +73,7 @@ type Site struct {
 	Keys    credential.Secret // as ALMONER_KEYS has them
 
 	once  *redis.Once
+	rates *redis.Rates
 	mu    sync.Mutex
 	shift time.Duration
 }
@@ -119,14 +121,15 @@ func (s *Site) handler() http.Handler {
 		Now: s.Now, Log: log,
 	})
 	const tenantClients = "/v1/account/tenants/{tenantId}/oauth-clients"
+	failed := failures.NewCounter(s.rates, log, time.Now)
 	mux := http.NewServeMux()
-	mux.Handle("POST "+TokenPath, token.New(token.Deps{Engine: engine.NewNoter(s.Engine, s.Store, log), Log: log}))
+	mux.Handle("POST "+TokenPath, token.New(token.Deps{Engine: engine.NewNoter(s.Engine, s.Store, log), Tokens: s.Keeper, Failures: failed, Log: log}))
 	mux.Handle("POST "+RevokePath, revoke.New(revoke.Deps{
-		Issuer: Issuer, Engine: s.Engine, Grants: s.Keeper, Keys: s.Ring.Public, Now: s.Now, Log: log,
+		Issuer: Issuer, Engine: s.Engine, Grants: s.Keeper, Failures: failed, Keys: s.Ring.Public, Now: s.Now, Log: log,
 	}))
 	mux.Handle("POST "+IntrospectPath, introspect.New(introspect.Deps{
 		Issuer: Issuer, Resource: REST, Clients: s.Store, Unknown: postgres.ErrNoClient, Keys: s.Ring.Public,
-		Standings: s.Store, Uses: s.Uses, Now: s.Now, Log: log,
+		Standings: s.Store, Uses: s.Uses, Failures: failed, Now: s.Now, Log: log,
 	}))
 	mux.Handle("POST "+tenantClients, clients.Register())
 	mux.Handle("GET "+tenantClients, clients.List())
@@ -146,7 +149,7 @@ func (s *Site) open(log *slog.Logger) {
 	s.Keys = credential.Secret(base64.RawURLEncoding.EncodeToString(key))
 	rdb, err := redis.Connect(credential.Secret(s.Redis.URL))
 	s.must(err)
-	s.once = redis.NewOnce(rdb)
+	s.once, s.rates = redis.NewOnce(rdb), redis.NewRates(rdb)
 	s.t.Cleanup(func() { _ = rdb.Close() })
 	s.Store, err = postgres.Open(context.Background(), credential.Secret(s.World.Database.Authserver))
 	s.must(err)

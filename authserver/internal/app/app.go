@@ -18,6 +18,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/token"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/wellknown"
 	"github.com/almonerhq/almoner/authserver/internal/engine"
+	"github.com/almonerhq/almoner/authserver/internal/failures"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/authserver/internal/keyring"
 	"github.com/almonerhq/almoner/authserver/internal/session"
@@ -89,12 +90,13 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
+	failed := failures.NewCounter(redis.NewRates(rdb), log, time.Now)
 	h := handlers{
-		token:  token.New(token.Deps{Engine: engine.NewNoter(oauth, store, log), Log: log}),
-		revoke: revoke.New(revoke.Deps{Issuer: c.BaseURL, Engine: oauth, Grants: keeper, Keys: ring.Public, Now: time.Now, Log: log}),
+		token:  token.New(token.Deps{Engine: engine.NewNoter(oauth, store, log), Tokens: keeper, Failures: failed, Log: log}),
+		revoke: revoke.New(revoke.Deps{Issuer: c.BaseURL, Engine: oauth, Grants: keeper, Failures: failed, Keys: ring.Public, Now: time.Now, Log: log}),
 		introspect: introspect.New(introspect.Deps{
 			Issuer: c.BaseURL, Resource: resources[0], Clients: store, Unknown: postgres.ErrNoClient, Keys: ring.Public,
-			Standings: store, Uses: uses, Now: time.Now, Log: log,
+			Standings: store, Uses: uses, Failures: failed, Now: time.Now, Log: log,
 		}),
 		authorizeAlias: redirectTo(c.AppURL + "/oauth/authorize"),
 		jwks:           wellknown.Document(ring.JWKS),

@@ -44,6 +44,7 @@ type Deps struct {
 	Keys      func() jwk.Set
 	Standings Standings
 	Uses      Uses
+	Failures  token.Failures
 	Now       func() time.Time
 	Log       *slog.Logger
 }
@@ -87,14 +88,14 @@ func (d Deps) authenticate(r *http.Request) error {
 	name, secret, ok := token.BasicCredentials(r)
 	id, err := identity.ParseExact(name)
 	if !ok || err != nil {
-		return refused
+		return token.LimitedClient(r.Context(), d.Failures, name, refused)
 	}
 	c, err := d.Clients.Client(r.Context(), id)
 	if err != nil && !errors.Is(err, d.Unknown) {
 		return err
 	}
 	if err != nil || c.Kind != client.Service || !c.SecretMatches(secret) {
-		return refused
+		return token.LimitedClient(r.Context(), d.Failures, name, refused)
 	}
 	return nil
 }

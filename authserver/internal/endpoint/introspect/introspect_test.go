@@ -1,6 +1,7 @@
 package introspect_test
 
 import (
+	"context"
 	"net/http"
 	"reflect"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/accounttest"
 	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/failures"
 	"github.com/almonerhq/almoner/shared/accesstoken"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -386,4 +388,19 @@ func TestRedisIsNotNeeded(t *testing.T) {
 	_, held := b.connector(accounttest.REST)
 	b.Redis.Kill()
 	b.active("access token", held.Access)
+}
+
+func TestTooManyWrongSecretsAreThrottledAndNothingElseIs(t *testing.T) {
+	b := newBench(t)
+	_, held := b.connector(accounttest.REST)
+	b.FailElsewhere(func(ctx context.Context, f *failures.Counter) time.Duration {
+		return f.OfClient(ctx, b.service.ID.String())
+	})
+	b.Limited(func() accounttest.Answer {
+		return b.FormWith(accounttest.IntrospectPath, accounttest.Basic(b.service.ID.String(), "alm_cs_wrong"), "token", held.Access.Reveal())
+	})
+	for range 10 {
+		b.active("with the right one", held.Access)
+		b.inactive("with the right one", "alm_pat_none")
+	}
 }

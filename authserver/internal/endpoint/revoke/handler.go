@@ -35,12 +35,13 @@ type Grants interface {
 
 // Deps are what the endpoint works with.
 type Deps struct {
-	Issuer string
-	Engine Authenticator
-	Grants Grants
-	Keys   func() jwk.Set
-	Now    func() time.Time
-	Log    *slog.Logger
+	Issuer   string
+	Engine   Authenticator
+	Grants   Grants
+	Failures token.Failures
+	Keys     func() jwk.Set
+	Now      func() time.Time
+	Log      *slog.Logger
 }
 
 // New serves POST; other methods are refused by the route.
@@ -64,9 +65,10 @@ func (d Deps) serve(w http.ResponseWriter, r *http.Request) error {
 	if text == "" {
 		return apierr.New(apierr.Invalid, "token is required.")
 	}
-	caller, err := d.Engine.Authenticate(r.Context(), token.Caller(r, parameters))
+	asked := token.Caller(r, parameters)
+	caller, err := d.Engine.Authenticate(r.Context(), asked)
 	if err != nil {
-		return err
+		return token.LimitedClient(r.Context(), d.Failures, asked.ClientID, err)
 	}
 	id, err := d.grantOf(text)
 	if err != nil || id == uuid.Nil {

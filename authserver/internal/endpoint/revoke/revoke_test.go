@@ -1,6 +1,7 @@
 package revoke_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/accounttest"
 	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/failures"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -316,4 +318,17 @@ func TestRedisIsNotNeeded(t *testing.T) {
 	if strings.Contains(b.Log.String(), held.Refresh.Reveal()) {
 		t.Error("a token is in the log")
 	}
+}
+
+func TestTooManyWrongSecretsAreThrottledAndNothingElseIs(t *testing.T) {
+	b := newBench(t)
+	c, secret := b.World.Confidential(perm.ProgrammesRead)
+	held := b.Linked(c, secret, b.user)
+	b.FailElsewhere(func(ctx context.Context, f *failures.Counter) time.Duration { return f.OfClient(ctx, c.ID.String()) })
+	b.Limited(func() accounttest.Answer {
+		return b.PostJSON(accounttest.RevokePath, "client_id", c.ID.String(), "client_secret", "alm_cs_wrong", "token", held.Access.Reveal())
+	})
+	b.alive("by a wrong secret", held)
+	b.done("the right one", b.PostJSON(accounttest.RevokePath, "client_id", c.ID.String(), "client_secret", secret.Reveal(), "token", held.Access.Reveal()))
+	b.dead("by the right one", held)
 }

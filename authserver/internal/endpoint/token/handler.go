@@ -21,8 +21,10 @@ type Exchanger interface {
 
 // Deps are what the endpoint works with.
 type Deps struct {
-	Engine Exchanger
-	Log    *slog.Logger
+	Engine   Exchanger
+	Tokens   Tokens
+	Failures Failures
+	Log      *slog.Logger
 }
 
 // New serves POST; other methods are refused by the route.
@@ -34,9 +36,10 @@ func New(d Deps) http.Handler {
 			Refuse(w, r, err, d.Log)
 			return
 		}
-		tokens, err := d.Engine.Token(r.Context(), request(r, parameters))
+		asked := request(r, parameters)
+		tokens, err := d.Engine.Token(r.Context(), asked)
 		if err != nil {
-			Refuse(w, r, err, d.Log)
+			Refuse(w, r, d.limited(r.Context(), asked, err), d.Log)
 			return
 		}
 		web.JSON(w, http.StatusOK, response(tokens))

@@ -1,0 +1,37 @@
+package client
+
+import (
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+const wrongSecret = credential.Secret("alm_cs_0000000000000000000000000000000000000000000000000")
+
+func withTwoSecrets() Client {
+	return Client{Secrets: [][]byte{credential.Hash("one"), credential.Hash("another, while the first one still works")}}
+}
+
+// A secret is 256 random bits, so no slow hash is behind it (contract, section 2). The fastest of many is what it costs.
+func TestAWrongSecretCostsMicroseconds(t *testing.T) {
+	c, fastest := withTwoSecrets(), time.Hour
+	for range 1000 {
+		began := time.Now()
+		matches := c.SecretMatches(wrongSecret)
+		fastest = min(fastest, time.Since(began))
+		if matches {
+			t.Fatal("a wrong secret matches")
+		}
+	}
+	if fastest > 100*time.Microsecond {
+		t.Errorf("%s", fastest)
+	}
+}
+
+func BenchmarkAWrongSecret(b *testing.B) {
+	c := withTwoSecrets()
+	for b.Loop() {
+		_ = c.SecretMatches(wrongSecret)
+	}
+}

@@ -1,0 +1,72 @@
+package token
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/engine"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// Failures counts refusals (package failures), and says how long whoever caused one has to wait, 0 for not at all.
+type Failures interface {
+	OfClient(ctx context.Context, name string) time.Duration
+	OfGrant(ctx context.Context, id uuid.UUID) time.Duration
+}
+
+// Tokens tells what we minted from what we did not, without asking any store.
+type Tokens interface {
+	ReadToken(kind grant.TokenKind, text credential.Secret) (grant.Token, error)
+}
+
+// limited counts a refusal that the caller may have caused by guessing or by insisting, and is 429 in its place where there were too many
+// (contract, section 3). What cannot be read, or names no secret and no token, costs nothing that would be worth counting.
+func (d Deps) limited(ctx context.Context, request engine.TokenRequest, err error) error {
+	refused, isRefusal := errors.AsType[*engine.TokenError](err)
+	if !isRefusal {
+		return err
+	}
+	switch refused.Code {
+	case "invalid_client":
+		return LimitedClient(ctx, d.Failures, request.ClientID, err)
+	case "invalid_grant", "invalid_target":
+		if presented, authentic := d.presented(request); authentic {
+			return after(d.Failures.OfGrant(ctx, presented.GrantID), err)
+		}
+		return LimitedClient(ctx, d.Failures, request.ClientID, err)
+	}
+	return err
+}
+
+func (d Deps) presented(request engine.TokenRequest) (grant.Token, bool) {
+	if token, err := d.Tokens.ReadToken(grant.Refresh, request.RefreshToken); err == nil {
+		return token, true
+	}
+	token, err := d.Tokens.ReadToken(grant.Code, request.Code)
+	return token, err == nil
+}
+
+// LimitedClient counts err, a refusal to believe that the caller is the client it names; other errors are handed on. It is
+// 429 in its place where there were too many.
+func LimitedClient(ctx context.Context, failures Failures, name string, err error) error {
+	refused, isRefusal := errors.AsType[*engine.TokenError](err)
+	if !isRefusal || (refused.Code != "invalid_client" && refused.Code != "invalid_grant" && refused.Code != "invalid_target") {
+		return err
+	}
+	return after(failures.OfClient(ctx, name), err)
+}
+
+func after(wait time.Duration, err error) error {
+	if wait <= 0 {
+		return err
+	}
+	tooMany := apierr.New(apierr.RateLimited, "Too many requests like this one were refused. Wait as long as Retry-After says. A request that is in order is answered at any time.")
+	tooMany.RetryAfter = int(math.Ceil(wait.Seconds()))
+	return tooMany
+}

@@ -1,0 +1,55 @@
+package token_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/accounttest"
+	"github.com/almonerhq/almoner/authserver/internal/failures"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+)
+
+func TestF1OnlyWhatIsRefusedIsThrottled(t *testing.T) {
+	b := newBench(t)
+	held := b.Connected(b.app, b.user)
+	for _, id := range []string{b.app.ID.String(), b.linked.ID.String()} {
+		b.FailElsewhere(func(ctx context.Context, c *failures.Counter) time.Duration { return c.OfClient(ctx, id) })
+	}
+	_, code := b.Consent(b.linked, b.user)
+	b.Limited(func() accounttest.Answer { return b.linkCode(code, "client_secret", "alm_cs_wrong") })
+	b.Limited(func() accounttest.Answer { return b.linkCode("alm_ac_forged") })
+	b.Limited(func() accounttest.Answer { return b.refresh("alm_rt_forged") })
+	b.Limited(func() accounttest.Answer { return b.exchangeCode("alm_ac_forged") })
+	for range 20 {
+		b.given("a code", b.exchange())
+		b.given("a code in JSON", b.link())
+		held = b.Refreshed(b.app, held)
+	}
+	b.given("the code that others were refused with", b.linkCode(code))
+	b.refused("what names no token costs nothing", b.refresh("", "refresh_token", "-"), 400, "invalid_request")
+}
+
+func TestF2AThrottledReplayEndsItsGrantAllTheSame(t *testing.T) {
+	b := newBench(t)
+	first, other := b.Connected(b.app, b.user), b.Connected(b.app, b.user)
+	b.FailElsewhere(func(ctx context.Context, c *failures.Counter) time.Duration { return c.OfGrant(ctx, first.Grant.ID) })
+	b.Limited(func() accounttest.Answer { return b.refresh(first.Refresh, "resource", accounttest.REST) })
+	second := b.Refreshed(b.app, first)
+	b.Limited(func() accounttest.Answer { return b.refresh(first.Refresh) })
+	b.dead("replayed while its failures were throttled", first.Grant, grant.Replayed)
+	b.Limited(func() accounttest.Answer { return b.refresh(second.Refresh) })
+	other = b.Refreshed(b.app, other)
+	b.refused("another grant of the client", b.refresh(other.Refresh, "resource", accounttest.REST), 400, "invalid_target")
+	b.refused("guesses of the client", b.refresh("alm_rt_forged"), 400, "invalid_grant")
+}
+
+func TestWithoutRedisRefusalsAreRefusals(t *testing.T) {
+	b := newBench(t)
+	_, code := b.Consent(b.linked, b.user)
+	b.Redis.Stop()
+	for range 3 {
+		b.refused("forged", b.refresh("alm_rt_forged"), 400, "invalid_grant")
+		b.refused("wrong secret", b.linkCode(code, "client_secret", "alm_cs_wrong"), 400, "invalid_client")
+	}
+}

@@ -1,0 +1,33 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/almonerhq/almoner/authserver/internal/failures"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+)
+
+// Rates count events by key, for every process that shares this Redis: one small string per key, gone once the key is at rest.
+type Rates struct{ limiter *redis_rate.Limiter }
+
+var _ failures.Rate = (*Rates)(nil)
+
+// NewRates makes Rates.
+func NewRates(client goredis.UniversalClient) *Rates { return &Rates{redis_rate.NewLimiter(client)} }
+
+// Take is failures.Rate's. Its error wraps grant.ErrUnavailable.
+func (r *Rates) Take(ctx context.Context, key string, perMinute int) (time.Duration, error) {
+	result, err := r.limiter.Allow(ctx, rateKey(key), redis_rate.PerMinute(perMinute))
+	if err != nil {
+		return 0, fmt.Errorf("%w: redis: rate: %w", grant.ErrUnavailable, err)
+	}
+	return max(0, result.RetryAfter), nil // which is negative where there is none
+}
+
+// rateKey is the one key of a rate, to which the limiter adds rate: in front.
+func rateKey(key string) string { return "{" + key + "}" }

@@ -1,0 +1,58 @@
+package redis_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/store/redis"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/localstore"
+	"github.com/almonerhq/almoner/shared/testkit"
+)
+
+func newRates(t *testing.T) (*redis.Rates, *localstore.Redis) {
+	t.Helper()
+	server := testkit.NewRedis(t)
+	rdb, err := redis.Connect(credential.Secret(server.URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = rdb.Close() })
+	return redis.NewRates(rdb), server
+}
+
+func TestARateCountsToItsLimitHoweverManyCountAtOnce(t *testing.T) {
+	rates, _ := newRates(t)
+	var counted, refused atomic.Int64
+	var racers sync.WaitGroup
+	for range 100 {
+		racers.Go(func() {
+			wait, err := rates.Take(t.Context(), "k", 10)
+			switch {
+			case err != nil:
+				t.Error(err)
+			case wait == 0:
+				counted.Add(1)
+			case wait > 0 && wait <= time.Minute:
+				refused.Add(1)
+			}
+		})
+	}
+	racers.Wait()
+	if counted.Load() < 10 || counted.Load() > 12 || refused.Load() < 88 { // one more every six seconds
+		t.Errorf("%d counted, %d refused", counted.Load(), refused.Load())
+	}
+	if wait, err := rates.Take(t.Context(), "other", 10); wait != 0 || err != nil {
+		t.Errorf("another key waits %v (%v)", wait, err)
+	}
+}
+
+func TestARateThatDoesNotAnswerIsAnError(t *testing.T) {
+	rates, server := newRates(t)
+	server.Stop()
+	if _, err := rates.Take(t.Context(), "k", 10); err == nil {
+		t.Error("no error without Redis")
+	}
+}

@@ -1,0 +1,49 @@
+package e2e
+
+import (
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Whoever insists on a token that is good for nothing is told to wait. Nobody else notices: neither the client's other users, nor
+// who guesses, nor the grant's own end. That guesses are throttled too is shown in authserver/internal/endpoint/token: it
+// takes 6,000.
+func TestInsistingOnADeadTokenIsThrottledAndNothingElseIs(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	connector := office.Connector(t, harness.ReadProgrammes)
+	head := p.Person(t, office.Head)
+	dead, alive := connector.Connect(t, head), connector.Connect(t, p.Person(t, office.Member(t, harness.ReadProgrammes)))
+	connector.Revoke(t, dead.RefreshToken).Wants(t, http.StatusOK)
+	for _, path := range []string{harness.TokenPath, "/token"} {
+		var throttled atomic.Bool
+		harness.Together(12, func(int) harness.Answer {
+			for range 400 {
+				answer := p.API().Form(t, path, connector.RefreshForm(dead.RefreshToken))
+				if answer.Status == http.StatusTooManyRequests {
+					answer.WantsFlat(t, http.StatusTooManyRequests, "rate_limited")
+					if seconds := answer.Header.Get("Retry-After"); seconds == "" || seconds == "0" {
+						t.Errorf("429 without Retry-After:\n%s", answer)
+					}
+					throttled.Store(true)
+				} else {
+					answer.WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+				}
+				if throttled.Load() {
+					break
+				}
+			}
+			return harness.Answer{}
+		})
+		if !throttled.Load() {
+			t.Errorf("%s: 4,800 presentations of one dead token, and no 429", path)
+		}
+		alive = connector.WantsAlive(t, alive)
+		connector.Refresh(t, "alm_rt_forged").WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	}
+	connector.WantsAlive(t, connector.Connect(t, head))
+}
