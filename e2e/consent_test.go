@@ -154,6 +154,29 @@ func TestConnectorConsentLeavesOutWhatTheUserLacks(t *testing.T) {
 	reader.Open(t, p.AuthorizeURL(change(connector.Begin().Query, "scope", harness.WriteProgrammes))).WantsPage(t, http.StatusForbidden)
 }
 
+// A write never comes without its read: who asks for the write alone is given both, and nobody the write where the read cannot be had.
+func TestConnectorIsGivenNoWriteWithoutItsRead(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	attempt := connector.Begin()
+	attempt.Query.Set("scope", harness.WriteProgrammes)
+	page := p.Person(t, office.Head).Consent(t, attempt.Query)
+	page.WantsText(t, "See programmes", "Add and change programmes")
+	if tokens := attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t); tokens.Scope != connector.Scope {
+		t.Errorf("granted %q", tokens.Scope)
+	}
+	writer := p.Person(t, office.Member(t, harness.WriteProgrammes)).SignedIn(t)
+	writer.Open(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden).WantsText(t, "See programmes")
+
+	// One that was never to read does what it was registered for.
+	drop := office.Connector(t, harness.WriteProgrammes)
+	if tokens := drop.Connect(t, p.Person(t, office.Head)); tokens.Scope != harness.WriteProgrammes {
+		t.Errorf("granted %q", tokens.Scope)
+	}
+}
+
 // The owner is a member there, with every permission; but the applications of the demo belong to main.
 func TestApplicationBelongsToOneWorkspace(t *testing.T) {
 	t.Parallel()

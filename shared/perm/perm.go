@@ -160,6 +160,20 @@ func (s Set) Without(other Set) Set {
 	return out
 }
 
+// Union returns what is in either.
+func (s Set) Union(other Set) Set { return NewSet(append(slices.Clone(s), other...)...) }
+
+// Needs returns what the permissions of the set are of no use without, be it in the set or not.
+func (s Set) Needs() Set {
+	var out []Permission
+	for _, p := range s {
+		if entry, known := Describe(p); known && entry.Needs != "" {
+			out = append(out, entry.Needs)
+		}
+	}
+	return NewSet(out...)
+}
+
 // Strings returns the identifiers; never nil, so that JSON and Postgres see an empty array.
 func (s Set) Strings() []string {
 	out := make([]string, len(s))

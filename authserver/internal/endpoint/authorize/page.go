@@ -78,7 +78,7 @@ func (h *Handler) offer(w http.ResponseWriter, r *http.Request, visitor session.
 		h.Pages.Fault(w, r, notMember(visitor, ask.Client, again))
 		return
 	}
-	granted, leftOut, err := consent.Weigh(ask.Client.Kind, ask.Permissions, place)
+	granted, leftOut, err := consent.Weigh(ask.Client, consent.Complete(ask.Client, ask.Permissions, place), place)
 	if err != nil {
 		h.stop(r, ask.Client, place.Tenant.ID, &visitor.User.ID, walk.Refused, stopWords(err))
 		h.Pages.Fault(w, r, cannotGive(err, visitor, ask.Client, place.Tenant, again))
