@@ -22,8 +22,10 @@ import (
 type Copies interface {
 	// ClientCopy reads a copy; false: there is none.
 	ClientCopy(ctx context.Context, id uuid.UUID) (client.Copy, bool, error)
-	// KeepClientCopy puts a copy in the place of an earlier one.
+	// KeepClientCopy puts a copy in the place of an earlier one. It returns a *client.DocumentError for what cannot be kept.
 	KeepClientCopy(ctx context.Context, c client.Copy) error
+	// SetClientPlatform says which platform the client of a copy counts as.
+	SetClientPlatform(ctx context.Context, id uuid.UUID, platform string) error
 }
 
 // Deps are what a Library works with.
@@ -41,20 +43,17 @@ type Library struct {
 	Deps
 	fetch   *fetcher
 	flights singleflight.Group
-	slots   map[string]chan struct{} // by host: who may read at once
+	hosts   map[string]*host
 	misses  misses
 }
 
-// atOnce is how many documents of one host are read at a time.
-const atOnce = 4
-
 // New makes a Library. It reads nothing yet.
 func New(d Deps) *Library {
-	l := &Library{Deps: d, slots: map[string]chan struct{}{}, misses: misses{now: d.Now}}
+	l := &Library{Deps: d, hosts: map[string]*host{}, misses: misses{now: d.Now}}
 	ports := []uint16{443}
-	for host := range d.Domains {
-		l.slots[host] = make(chan struct{}, atOnce)
-		if _, text, err := net.SplitHostPort(host); err == nil {
+	for name := range d.Domains {
+		l.hosts[name] = newHost()
+		if _, text, err := net.SplitHostPort(name); err == nil {
 			if port, err := strconv.ParseUint(text, 10, 16); err == nil {
 				ports = append(ports, uint16(port))
 			}
@@ -94,19 +93,24 @@ func (l *Library) client(ctx context.Context, address string, good func(client.C
 		return client.Client{}, err
 	}
 	found = found && copied.Address == address
-	copied.Platform = platform // which is the deployment's to say, now
+	if found && copied.Platform != platform { // which is the deployment's to say, now
+		if err := l.Copies.SetClientPlatform(ctx, id, platform); err != nil {
+			return client.Client{}, err
+		}
+		copied.Platform = platform
+	}
 	if found && good(copied) {
 		return copied.Client, nil
 	}
-	c, err := l.read(ctx, address, platform)
+	c, err := l.read(ctx, address, platform, found)
 	if errors.Is(err, client.ErrUnreachable) && found && l.Now().Sub(copied.Read) < client.CopyLife {
 		return copied.Client, nil
 	}
 	return c, err
 }
 
-// read reads a document for all who wait for it, unless it could not be read a moment ago.
-func (l *Library) read(ctx context.Context, address, platform string) (client.Client, error) {
+// read reads a document for all who wait for it, unless it could not be read a moment ago. known: it was read before.
+func (l *Library) read(ctx context.Context, address, platform string, known bool) (client.Client, error) {
 	if err := l.misses.of(address); err != nil {
 		return client.Client{}, err
 	}
@@ -114,8 +118,9 @@ func (l *Library) read(ctx context.Context, address, platform string) (client.Cl
 		// Whoever asked first may leave; the others still wait.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience+keysPatience)
 		defer cancel()
-		c, err := l.readAndKeep(ctx, address, platform)
-		if refused, _ := errors.AsType[*client.DocumentError](err); refused != nil || errors.Is(err, client.ErrUnreachable) {
+		c, err := l.inTurn(ctx, address, platform, known)
+		refused, _ := errors.AsType[*client.DocumentError](err)
+		if refused != nil || (errors.Is(err, client.ErrUnreachable) && !errors.Is(err, errCrowded)) {
 			l.misses.note(address, err)
 			l.Log.Warn("a client's document is not usable; a copy that was read before stands in where there is one", "client_id", address, "error", err)
 		}
@@ -130,15 +135,17 @@ func (l *Library) read(ctx context.Context, address, platform string) (client.Cl
 	}
 }
 
-func (l *Library) readAndKeep(ctx context.Context, address, platform string) (client.Client, error) {
-	host, _ := client.ReadAddress(address)
-	slot := l.slots[host]
-	select {
-	case slot <- struct{}{}:
-		defer func() { <-slot }()
-	case <-ctx.Done():
-		return client.Client{}, fmt.Errorf("%w: too many documents of its host are being read", client.ErrUnreachable)
+func (l *Library) inTurn(ctx context.Context, address, platform string, known bool) (client.Client, error) {
+	name, _ := client.ReadAddress(address)
+	leave, err := l.hosts[name].line(known).enter(ctx)
+	if err != nil {
+		return client.Client{}, err
 	}
+	defer leave()
+	return l.readAndKeep(ctx, address, platform)
+}
+
+func (l *Library) readAndKeep(ctx context.Context, address, platform string) (client.Client, error) {
 	body, life, err := l.fetch.get(ctx, address, maxDocument)
 	if err != nil {
 		return client.Client{}, err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -35,6 +36,7 @@ type shelf struct {
 	cache  string
 	body   func(address string) string
 	gate   chan struct{} // where not nil, an answer waits for it
+	open   bool          // the gate is for other documents than the one at the address
 }
 
 func newShelf(t testing.TB) *shelf {
@@ -64,9 +66,9 @@ func (s *shelf) another() *Library {
 
 func (s *shelf) serve(p *publisher, w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
-	status, cache, body, gate := s.status, s.cache, s.body(p.URL+r.URL.Path), s.gate
+	status, cache, body, gate, open := s.status, s.cache, s.body(p.URL+r.URL.Path), s.gate, s.open
 	s.mu.Unlock()
-	if gate != nil {
+	if gate != nil && !(open && p.URL+r.URL.Path == s.at) {
 		<-gate
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -242,6 +244,73 @@ func TestOneAddressIsReadOnceAtATimeAndOneHostAFewTimes(t *testing.T) {
 	done.Wait()
 	if asked := s.host.Asked.Load(); asked != 21 || good.Load() != 70 {
 		t.Errorf("asked %d times, %d good answers", asked, good.Load())
+	}
+}
+
+// Addresses that somebody makes up, at a host that is slow to say so, hold up no client that is in use, and wait in a queue that ends.
+func TestAddressesThatSomebodyMakesUpHoldNobodyUp(t *testing.T) {
+	s := newShelf(t)
+	s.wants(s.Library, "Claude", 1)
+	s.wait(time.Hour)
+	gate := make(chan struct{})
+	s.set(func() { s.gate, s.open = gate, true })
+	var strangers sync.WaitGroup
+	for i := range 200 {
+		strangers.Go(func() { _, _ = s.Client(t.Context(), fmt.Sprintf("%s/%d", s.at, i)) })
+	}
+	for s.host.Asked.Load() < 1+atOnce {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(300 * time.Millisecond)
+	started := time.Now()
+	s.wants(s.Library, "Claude", 2+atOnce)
+	if _, err := s.Client(t.Context(), s.at+"/late"); !errors.Is(err, client.ErrUnreachable) {
+		t.Errorf("one more: %v", err)
+	}
+	if took := time.Since(started); took > 2*time.Second {
+		t.Errorf("held up for %s", took)
+	}
+	close(gate)
+	strangers.Wait()
+	if _, err := s.Client(t.Context(), s.at+"/late"); err != nil {
+		t.Errorf("it was no fault of the document's: %v", err)
+	}
+	if strings.Contains(s.log.String(), "/late") {
+		t.Error("a line in the log for each address that somebody makes up")
+	}
+}
+
+func TestPlatformIsWhatTheDeploymentSaysNow(t *testing.T) {
+	s := newShelf(t)
+	s.wants(s.Library, "Claude", 1)
+	s.host.Server.Close() // nobody needs to be asked
+	for _, platform := range []string{"", "chatgpt", "claude"} {
+		l := s.another()
+		l.Domains = client.Domains{s.host.Host: platform}
+		c, err := l.Client(t.Context(), s.at)
+		if err != nil || c.Platform != platform {
+			t.Errorf("%q %v, want %q", c.Platform, err, platform)
+		}
+		var kept string
+		if err := s.world.Owner.QueryRow(t.Context(), `select coalesce(connector_platform, '') from account.oauth_clients where metadata_url = $1`, s.at).Scan(&kept); err != nil || kept != platform {
+			t.Errorf("policies go by %q, %v, want %q", kept, err, platform)
+		}
+	}
+}
+
+func TestKeysThatNobodyCouldKeepAreTheDocumentsFault(t *testing.T) {
+	s := newShelf(t)
+	for _, key := range []string{`{"kty":"EC","kid":"\u0000"}`, `{"kty":"EC","n":1e999999}`} {
+		s.set(func() {
+			s.body = func(address string) string {
+				return `{"client_id":"` + address + `","redirect_uris":["https://claude.ai/cb"],"token_endpoint_auth_method":"private_key_jwt","jwks":{"keys":[` + key + `]}}`
+			}
+		})
+		s.wait(time.Minute)
+		_, err := s.Client(t.Context(), s.at)
+		if refused, _ := errors.AsType[*client.DocumentError](err); refused == nil || errors.Is(err, grant.ErrUnavailable) {
+			t.Errorf("%s: %v", key, err)
+		}
 	}
 }
 

@@ -3,9 +3,11 @@ package postgres
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/almonerhq/almoner/authserver/internal/client"
 )
@@ -35,7 +37,7 @@ func (s *Store) ClientCopy(ctx context.Context, id uuid.UUID) (client.Copy, bool
 }
 
 // KeepClientCopy puts what a document says now in the place of what it said before, or returns client.ErrNotServed where an operator
-// has deleted the client.
+// has deleted the client, or a *client.DocumentError where its keys hold what Postgres takes for no JSON.
 func (s *Store) KeepClientCopy(ctx context.Context, c client.Copy) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -52,6 +54,9 @@ where c.deleted_at is null and c.metadata_url = excluded.metadata_url`,
 			"platform": c.Platform, "auth": c.AuthMethod, "address": c.Address, "keys": c.Keys, "keys_url": c.KeysURL,
 			"read": c.Read, "fresh": c.Fresh,
 		})
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && strings.HasPrefix(refused.Code, "22") { // class 22: data exception
+		return &client.DocumentError{Message: "Its keys cannot be used: they hold a character or a number that no key needs."}
+	}
 	if err != nil {
 		return unavailable("keep client copy", err)
 	}
@@ -59,4 +64,12 @@ where c.deleted_at is null and c.metadata_url = excluded.metadata_url`,
 		return client.ErrNotServed
 	}
 	return nil
+}
+
+// SetClientPlatform says which connectorPlatform a client that has a document counts as, "" for none.
+func (s *Store) SetClientPlatform(ctx context.Context, id uuid.UUID, platform string) error {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	_, err := s.pool.Exec(ctx, `update account.oauth_clients set connector_platform = nullif($2, '') where id = $1 and metadata_url is not null`, id, platform)
+	return unavailable("set client platform", err)
 }
