@@ -40,6 +40,14 @@ type sameness struct {
 	reason               string
 }
 
+func (s Stop) sameness() sameness {
+	key := sameness{tenant: s.TenantID, client: s.ClientID, stray: s.Stray, reason: s.Reason}
+	if s.UserID != nil {
+		key.user = *s.UserID
+	}
+	return key
+}
+
 // A Noter notes stops, few of the same. It is safe for concurrent use.
 type Noter struct {
 	stops Stops
@@ -71,16 +79,24 @@ func (n *Noter) Write(ctx context.Context, s Stop) error {
 	return n.stops.NoteStop(context.WithoutCancel(ctx), s)
 }
 
-// IsNew says whether the stop is to be written down: the same was not within the last minute.
-func (n *Noter) IsNew(s Stop) bool {
-	key := sameness{tenant: s.TenantID, client: s.ClientID, stray: s.Stray, reason: s.Reason}
-	if s.UserID != nil {
-		key.user = *s.UserID
-	}
-	now := n.now()
+// Noted says whether the same stop was written down within the last minute.
+func (n *Noter) Noted(s Stop) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if at, seen := n.last[key]; seen && now.Sub(at) < sameAfter {
+	return n.noted(s.sameness(), n.now())
+}
+
+func (n *Noter) noted(key sameness, now time.Time) bool {
+	at, seen := n.last[key]
+	return seen && now.Sub(at) < sameAfter
+}
+
+// IsNew says whether the stop is to be written down: the same was not within the last minute.
+func (n *Noter) IsNew(s Stop) bool {
+	key, now := s.sameness(), n.now()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.noted(key, now) {
 		return false
 	}
 	if len(n.last) >= rememberTo {

@@ -1,6 +1,8 @@
 package token_test
 
 import (
+	"errors"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -8,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/accounttest"
+	"github.com/almonerhq/almoner/authserver/internal/engine"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -138,5 +141,32 @@ func TestAGrantThatIsGoneLeavesNoNote(t *testing.T) {
 	b.refused("gone, by nobody", b.refresh(held.Refresh, "client_id", uuid.NewString()), 400, "invalid_client")
 	if n := b.refusals(); n != 0 {
 		t.Errorf("%d events", n)
+	}
+}
+
+// Whoever makes names of clients up must not use up what the log remembers, or it would be silent about everybody.
+func TestNamesThatSomebodyMakesUpDoNotSilenceTheConnectionLog(t *testing.T) {
+	b := newBench(t)
+	noter := engine.NewNoter(b.Engine, b.Store, slog.New(slog.DiscardHandler))
+	asks := func(name string) {
+		_, err := noter.Token(t.Context(), engine.TokenRequest{
+			Dialect: engine.Form, GrantType: "refresh_token", ClientID: name, RefreshToken: "made up", Resource: b.app.Resource,
+		})
+		if refused, ok := errors.AsType[*engine.TokenError](err); !ok {
+			t.Error(refused, err)
+		}
+	}
+	var strangers sync.WaitGroup
+	for range 8 {
+		strangers.Go(func() {
+			for range 600 {
+				asks(uuid.NewString())
+			}
+		})
+	}
+	strangers.Wait()
+	asks(b.app.ID.String())
+	if n := b.Count(`select count(*) from account.connection_stops where client_id = $1`, b.app.ID); n != 1 {
+		t.Errorf("%d stops were noted, want 1", n)
 	}
 }

@@ -16,9 +16,20 @@ var _ walk.Stops = (*Store)(nil)
 // keptStops is how many stops of a connector are kept: those of people, and as many of nobody known, so that strangers push out no one.
 const keptStops = 50
 
-// NoteStop writes a stop down, or brings that of this clock hour up to date. The page that waited for its answer has it now.
+// NoteStop writes a stop down, or brings that of this clock hour up to date. The page that waited for its answer has it now. Whoever is
+// no member of the workspace is nobody known there.
 func (s *Store) NoteStop(ctx context.Context, stop walk.Stop) error {
 	return s.atomically(ctx, "note stop", func(tx pgx.Tx) error {
+		if stop.UserID != nil {
+			var member bool
+			err := tx.QueryRow(ctx, `select exists (select from account.memberships where tenant_id = $1 and user_id = $2)`, stop.TenantID, *stop.UserID).Scan(&member)
+			if err != nil {
+				return err
+			}
+			if !member {
+				stop.UserID = nil
+			}
+		}
 		args := pgx.NamedArgs{
 			"id": identity.New(), "tenant": stop.TenantID, "client": stop.ClientID, "user": stop.UserID, "stray": stop.Stray,
 			"outcome": string(stop.Outcome), "reason": stop.Reason, "request": stop.RequestID, "keep": keptStops,

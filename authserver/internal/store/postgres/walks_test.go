@@ -185,3 +185,20 @@ func TestWhatThePolicyWithholdsCannotBeAskedForAgain(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// Somebody who is signed in and works elsewhere is a stranger as well, with any number of accounts.
+func TestStrangersWithAccountsPushNobodyOutOfTheLog(t *testing.T) {
+	l := newLedger(t)
+	app := l.world.Connector("https://api.example.org/v1", both...)
+	l.stop(app, &l.grant.UserID, walk.Refused, "of a person", "r")
+	stranger := l.world.User("eve@example.org")
+	for i := range 70 {
+		l.stop(app, &stranger, walk.Refused, fmt.Sprint("reason ", i), "s")
+	}
+	if !slices.ContainsFunc(l.walks(app, 200), func(w walk.Walk) bool { return w.Reason == "of a person" }) {
+		t.Error("a stranger pushed out what concerns a member")
+	}
+	if n := l.count(`select count(*) from account.connection_stops where user_id = $1`, stranger); n != 0 {
+		t.Errorf("the workspace keeps %d times who the stranger was", n)
+	}
+}
