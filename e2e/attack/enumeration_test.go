@@ -94,6 +94,7 @@ func likeInTime(t *testing.T, samples int, floor time.Duration, kinds ...kind) {
 		if finding == "" {
 			return
 		}
+		t.Log(finding)
 	}
 	t.Errorf("time tells: %s", finding)
 }
