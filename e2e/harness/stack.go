@@ -27,6 +27,7 @@ type Options struct {
 	Authservers int               // processes that take turns behind the gateway; 0 means 1
 	Settings    map[string]string // further settings of the services, ALMONER_… → value
 	Binaries    string            // of the services, where they are not those of the repository as it stands (see Broken)
+	Between     *Relay            // stands between the services and Postgres, if there is one
 }
 
 // Shared returns the stack, two real binaries behind the gateway as `make run` starts them, that all tests of this process use. It ends with the process. Tests leave the demo's people,
@@ -123,9 +124,13 @@ func start(home string, options Options) (*stack.Stack, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
 	defer cancel()
+	var detour func(string) string
+	if options.Between != nil {
+		detour = options.Between.Detour
+	}
 	return stack.Start(ctx, stack.Options{
 		Home: home, Binaries: binaries, Tools: os.Getenv(toolsVariable), Volatile: true,
-		Authservers: options.Authservers, Settings: options.Settings,
+		Authservers: options.Authservers, Settings: options.Settings, Detour: detour,
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -52,6 +53,22 @@ func (w *World) Exec(t testing.TB, sql string, args ...any) {
 	if tag.RowsAffected() == 0 {
 		t.Fatalf("%s: no row touched", sql)
 	}
+}
+
+// Hold runs SQL in a transaction that stays open, with the locks it took, until release is called.
+func (w *World) Hold(t testing.TB, sql string, args ...any) (release func()) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	tx, err := w.rows.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release = sync.OnceFunc(func() { _ = tx.Rollback(ctx) }) // there is nothing to keep
+	t.Cleanup(release)
+	if _, err := tx.Exec(ctx, sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return release
 }
 
 // Count answers a query for one number.

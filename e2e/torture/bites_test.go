@@ -23,6 +23,11 @@ func bites() []bite {
 		{"replay unrevoked", []harness.Fault{replayUnrevoked}, "TestRefreshRacesTwoWays", "want status 401"},
 		{"membership cached", membershipCached, "TestRefreshAgainstRemovalOfTheMembership", "an access token outlived the end"},
 		{"fence off", postgresSilent, "TestHistoriesOfGrantsAreLegal", "an illegal history of a grant"},
+		{"repair off", []harness.Fault{repairOff}, "TestRedisLosesItsMemory", "want status 200"},
+		{"Redis blames the caller", []harness.Fault{redisBlamesTheCaller}, "TestRedisRefuses", "want status 503"},
+		{"undo off", []harness.Fault{undoOff}, "TestPostgresPoolExhausted", "want status 200"},
+		{"no time limits for requests", []harness.Fault{timeoutsOff}, "TestFloodHarmsNobodyElse", "slow connections were held"},
+		{"no draining", drainOff, "TestRestartsFailNoRequest", "a request failed during a restart"},
 	}
 }
 

@@ -7,6 +7,8 @@ import "github.com/almonerhq/almoner/e2e/harness"
 const (
 	ledgerFile    = "authserver/internal/store/postgres/grants.go"
 	keeperFile    = "authserver/internal/grant/keeper.go"
+	registerFile  = "authserver/internal/store/redis/grants.go"
+	serveFile     = "shared/web/serve.go"
 	rotateFile    = "authserver/internal/store/redis/lua/rotate.lua"
 	exchangeFile  = "authserver/internal/store/redis/lua/exchange.lua"
 	standingsFile = "resourceapi/internal/store/postgres/standings.go"
@@ -46,4 +48,26 @@ var postgresSilent = []harness.Fault{
 	fenceOff,
 	{File: keeperFile, Old: "if old.Generation < g.Generation && ", New: "if false && "},
 	{File: keeperFile, Old: "	case Active:\n		return Issued{}, k.redeemedAgain(ctx, *g, code, terms)\n", New: ""},
+}
+
+// repairOff leaves a Redis that has lost its memory as it is.
+var repairOff = harness.Fault{File: keeperFile,
+	Old: "	if err := k.register.Repair(ctx, g); err != nil {\n		return \"\", err\n	}\n",
+	New: "",
+}
+
+// redisBlamesTheCaller takes a refusal of Redis for one of the token.
+var redisBlamesTheCaller = harness.Fault{File: registerFile, Old: "	if err != nil && neverSent(err) {\n", New: "	if err != nil && neverSent(err) {\n		return grant.Stranger, nil\n	}\n	if err != nil && neverSent(err) {\n"}
+
+// undoOff leaves in Redis what Postgres certainly did not commit.
+var undoOff = harness.Fault{File: keeperFile, Old: "	if !uncertain {\n", New: "	if false {\n"}
+
+// timeoutsOff lets a client take as long as it likes to send its request.
+var timeoutsOff = harness.Fault{File: serveFile,
+	Old: "ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, ", New: "ReadHeaderTimeout: 20 * readHeaderTimeout, ReadTimeout: 10 * readTimeout, "}
+
+// drainOff ends a process that is told to without notice and in the middle of its requests.
+var drainOff = []harness.Fault{
+	{File: serveFile, Old: "	case <-time.After(place.Notice):\n", New: "	case <-time.After(0):\n"},
+	{File: serveFile, Old: "server.Shutdown(drain)", New: "errors.Join(server.Close(), drain.Err())"},
 }

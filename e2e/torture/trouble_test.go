@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -8,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +21,7 @@ type trouble struct {
 	running *stack.Stack
 	turn    int
 	backup  string // an older copy of what Redis has stored
+	mark    int64  // how long its append-only file was (markTail)
 	made    []fault
 }
 
@@ -94,26 +97,38 @@ func (x *trouble) kinds() []kind {
 }
 
 func flushAll(redisURL string) error {
+	_, err := tellRedis(redisURL, "FLUSHALL")
+	return err
+}
+
+// tellRedis gives Redis a command as its owner, and returns the first line of the answer.
+func tellRedis(redisURL, command string) (string, error) {
 	address, err := url.Parse(redisURL)
 	if err != nil {
-		return fmt.Errorf("the URL of redis cannot be parsed")
+		return "", fmt.Errorf("the URL of redis cannot be parsed")
 	}
 	connection, err := net.DialTimeout("tcp", address.Host, time.Second)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() { _ = connection.Close() }()
-	if password, protected := address.User.Password(); protected {
-		if _, err := fmt.Fprintf(connection, "AUTH %s\r\n", password); err != nil {
-			return err
+	if err := connection.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return "", err
+	}
+	password, _ := address.User.Password()
+	if _, err := fmt.Fprintf(connection, "AUTH %s\r\n%s\r\n", password, command); err != nil {
+		return "", err
+	}
+	lines := bufio.NewScanner(connection)
+	for _, of := range []string{"AUTH", command} {
+		if !lines.Scan() {
+			return "", fmt.Errorf("redis does not answer to %s", of)
+		}
+		if strings.HasPrefix(lines.Text(), "-") {
+			return "", fmt.Errorf("redis refuses %s: %s", of, lines.Text())
 		}
 	}
-	_, err = fmt.Fprint(connection, "FLUSHALL\r\nQUIT\r\n")
-	if err != nil {
-		return err
-	}
-	_, err = connection.Read(make([]byte, 512))
-	return err
+	return lines.Text(), nil
 }
 
 func (x *trouble) stored() string { return filepath.Join(x.running.Redis.Dir, "appendonlydir") }

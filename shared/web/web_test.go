@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -95,7 +96,7 @@ func TestServeFinishesWhatIsInFlight(t *testing.T) {
 	address := make(chan net.Addr, 1)
 	served := make(chan error, 1)
 	go func() {
-		served <- Serve(ctx, "127.0.0.1:0", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		served <- Serve(ctx, Place{Address: "127.0.0.1:0"}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			close(entered)
 			time.Sleep(200 * time.Millisecond)
 			_, _ = io.WriteString(w, "done")
@@ -128,7 +129,7 @@ func TestServeAnswersNothingAfterChunks(t *testing.T) {
 	address, served := make(chan net.Addr, 1), make(chan error, 1)
 	var asked atomic.Int64
 	go func() {
-		served <- Serve(ctx, "127.0.0.1:0", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }),
+		served <- Serve(ctx, Place{Address: "127.0.0.1:0"}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }),
 			slog.New(slog.DiscardHandler), func(a net.Addr) { address <- a })
 	}()
 	at := (<-address).String()
@@ -154,5 +155,42 @@ func TestServeAnswersNothingAfterChunks(t *testing.T) {
 	stop()
 	if err := <-served; err != nil {
 		t.Error(err)
+	}
+}
+
+func TestServeGivesNotice(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	address := make(chan net.Addr, 1)
+	served := make(chan error, 1)
+	go func() {
+		served <- Serve(ctx, Place{Address: "127.0.0.1:0", Notice: 500 * time.Millisecond}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = fmt.Fprint(w, Leaving(r.Context()))
+		}), slog.New(slog.DiscardHandler), func(a net.Addr) { address <- a })
+	}()
+	url := "http://" + (<-address).String()
+	ask := func() (body string, closes bool) {
+		t.Helper()
+		response, err := http.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, _ := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		return string(content), response.Close
+	}
+	if body, closes := ask(); body != "false" || closes {
+		t.Errorf("before: leaving %s, closing %t", body, closes)
+	}
+	stop()
+	time.Sleep(100 * time.Millisecond)
+	if body, closes := ask(); body != "true" || !closes {
+		t.Errorf("during the notice: leaving %s, closing %t", body, closes)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if response, err := http.Get(url); err == nil {
+		_ = response.Body.Close()
+		t.Error("answered after the notice")
 	}
 }

@@ -124,7 +124,7 @@ func (a *App) Serve(ctx context.Context) error {
 	defer a.uses.Close()
 	go a.ring.Keep(ctx, a.log)
 	go a.sessions.Sweep(ctx)
-	return web.Serve(ctx, a.config.Listen, a.handler, a.log, func(address net.Addr) {
+	return web.Serve(ctx, web.Place{Address: a.config.Listen, Notice: a.config.Notice}, a.handler, a.log, func(address net.Addr) {
 		a.log.Info("authserver listens", "address", address.String(), "issuer", a.config.BaseURL)
 	})
 }

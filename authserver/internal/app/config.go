@@ -22,6 +22,7 @@ type Config struct {
 	Keys                 credential.Secret `env:"ALMONER_KEYS,required,notEmpty" doc:"Keys of 32 bytes in base64url, newest first, separated by commas. They protect codes, refresh tokens, tickets and signing keys."`
 	KeyMaxAge            time.Duration     `env:"ALMONER_KEY_MAX_AGE" envDefault:"720h" doc:"How long a key signs access tokens before the next one does: 1h or longer, or 0 for as long as nobody rotates it."`
 	TrustedProxies       string            `env:"ALMONER_TRUSTED_PROXIES" doc:"Address ranges whose X-Forwarded-For is believed, separated by commas."`
+	Notice               time.Duration     `env:"ALMONER_NOTICE" envDefault:"2s" doc:"How long requests are still taken after SIGTERM, while /readyz says 503 and every answer closes its connection: as long as load balancers need to notice, 10s at most."`
 	Passkeys             bool              `env:"ALMONER_PASSKEYS" envDefault:"false" doc:"true: people may sign in by passkeys, on the host of ALMONER_APP_URL."`
 	UpstreamIssuer       string            `env:"ALMONER_UPSTREAM_ISSUER" doc:"Issuer of an OpenID Connect provider at which people may sign in, to the letter."`
 	UpstreamClientID     string            `env:"ALMONER_UPSTREAM_CLIENT_ID" doc:"Who we are there. Our redirect URI is ALMONER_APP_URL/login/upstream/callback."`
@@ -34,6 +35,9 @@ type Config struct {
 
 // minKeyAge lets every verifier learn of the next key before it signs.
 const minKeyAge = time.Hour
+
+// maxNotice, with the 20 seconds in which requests in flight finish, is what whoever stops the process has patience for.
+const maxNotice = 10 * time.Second
 
 // Check reports what the types alone cannot.
 func (c *Config) Check() []error {
@@ -48,6 +52,9 @@ func (c *Config) Check() []error {
 	}
 	if c.KeyMaxAge != 0 && c.KeyMaxAge < minKeyAge {
 		mistakes = append(mistakes, errors.New("ALMONER_KEY_MAX_AGE is 1h or longer, or 0"))
+	}
+	if c.Notice < 0 || c.Notice > maxNotice {
+		mistakes = append(mistakes, errors.New("ALMONER_NOTICE is 0 to 10s"))
 	}
 	if _, err := web.ParseProxies(c.TrustedProxies); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("ALMONER_TRUSTED_PROXIES: %w", err))

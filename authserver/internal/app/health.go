@@ -25,6 +25,10 @@ const probeTime = time.Second
 // wait (503), while sign-in, settings and introspection go on.
 func ready(log *slog.Logger, postgres func(context.Context) error, rdb goredis.UniversalClient, ring *keyring.Ring) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if web.Leaving(r.Context()) {
+			web.JSON(w, http.StatusServiceUnavailable, map[string]string{"status": "leaving"})
+			return
+		}
 		ctx, cancel := context.WithTimeout(r.Context(), probeTime)
 		defer cancel()
 		_, noKey := ring.Current(ctx)

@@ -316,10 +316,12 @@ func (k *Keeper) takeBack(ctx context.Context, id uuid.UUID, nonce string) {
 const (
 	commitTries = 4
 	commitPause = 50 * time.Millisecond
+	commitTime  = 2 * time.Second // the longest that one update takes
 )
 
 // commit repeats an idempotent update of the Ledger until its outcome is known. One that certainly did not happen is
-// undone in the Register, so that the caller's credential works again after the 503.
+// undone in the Register, so that the caller's credential works again after the 503. No update is begun that would be cut off
+// by the end of the decision: its outcome would be unknown.
 func (k *Keeper) commit(ctx context.Context, id uuid.UUID, nonce string, update func() (Fence, error)) (Fence, error) {
 	var err error
 	uncertain := false
@@ -329,11 +331,10 @@ func (k *Keeper) commit(ctx context.Context, id uuid.UUID, nonce string, update 
 			return fence, nil
 		}
 		uncertain = uncertain || !errors.Is(err, ErrNotCommitted)
-		select {
-		case <-ctx.Done():
-			return Refused, fmt.Errorf("%w: %w", ErrUnavailable, err)
-		case <-time.After(commitPause << try):
+		if end, bounded := ctx.Deadline(); bounded && time.Until(end) < commitTime+commitPause<<try {
+			break
 		}
+		time.Sleep(commitPause << try)
 	}
 	if !uncertain {
 		if undoErr := k.register.Undo(ctx, id, nonce); undoErr != nil {

@@ -563,6 +563,26 @@ func TestG8_ALedgerThatDoesNotCommitUndoesTheRotation(t *testing.T) {
 	b.alive(g.ID)
 }
 
+// However long somebody holds the row, the decision ends in time to be taken back.
+func TestG8_ARowThatIsHeldHarmsNoHonestClient(t *testing.T) {
+	b := newBench(t)
+	g, refresh := b.active()
+	holder, err := b.world.Owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holder.Exec(t.Context(), `select id from account.grants where id = $1 for update`, g.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.rotate(refresh)
+	unavailable(t, "refresh", err)
+	if err := holder.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.mustRotate(refresh)
+	b.alive(g.ID)
+}
+
 func TestG8_ARedisThatHangsAndComesBackHarmsNoHonestClient(t *testing.T) {
 	b := newBench(t)
 	g, refresh := b.active()

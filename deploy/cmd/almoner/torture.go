@@ -16,9 +16,13 @@ import (
 // parts are the suites of e2e/torture, by the names that `make torture` takes. Each is a pattern of go test's -run.
 func parts() map[string]string {
 	return map[string]string{
-		"races":  "^Test(RefreshRaces|CodeRaces|RefreshAgainst|BrokenBuilds)",
-		"linear": "^TestHistories",
-		"kill":   "^TestKilled",
+		"races":    "^Test(RefreshRaces|CodeRaces|RefreshAgainst|BrokenBuilds)",
+		"linear":   "^TestHistories",
+		"kill":     "^TestKilled",
+		"redis":    "^TestRedis",
+		"postgres": "^TestPostgres",
+		"flood":    "^TestFlood",
+		"restart":  "^TestRestarts",
 	}
 }
 

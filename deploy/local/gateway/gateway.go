@@ -49,11 +49,8 @@ func New(backends Backends, log *slog.Logger) http.Handler {
 		DisableCompression:  true, // bodies pass as they are
 		MaxIdleConnsPerHost: 256, IdleConnTimeout: idleTimeout, ResponseHeaderTimeout: answerTimeout,
 	}
-	var turn atomic.Uint64
-	account := proxy(transport, apierr.Flat, log, func() *url.URL {
-		return backends.Account[(turn.Add(1)-1)%uint64(len(backends.Account))]
-	})
-	resource := proxy(transport, apierr.Nested, log, func() *url.URL { return backends.Resource })
+	account := proxy(newCrew(transport, backends.Account), apierr.Flat, log)
+	resource := proxy(newCrew(transport, []*url.URL{backends.Resource}), apierr.Nested, log)
 	route := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body := &incoming{ReadCloser: http.MaxBytesReader(w, r.Body, maxBody)}
 		r = r.WithContext(context.WithValue(r.Context(), incomingKey{}, body))
@@ -82,11 +79,11 @@ func IsAccount(path string) bool {
 		strings.HasPrefix(path, "/.well-known/openid-configuration")
 }
 
-func proxy(transport http.RoundTripper, shape apierr.Shape, log *slog.Logger, next func() *url.URL) http.Handler {
+func proxy(processes *crew, shape apierr.Shape, log *slog.Logger) http.Handler {
 	return &httputil.ReverseProxy{
-		Transport: transport,
+		Transport: processes,
 		Rewrite: func(p *httputil.ProxyRequest) {
-			p.SetURL(next())
+			p.Out.URL.Scheme = "http" // where to, the crew says
 			p.Out.Host = p.In.Host
 			p.Out.URL.RawQuery = p.In.URL.RawQuery // ReverseProxy drops what it cannot parse; the service decides
 			forgetHearsay(p.Out.Header)

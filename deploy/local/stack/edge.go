@@ -32,7 +32,7 @@ func openEdge(port int, backends gateway.Backends, logFile string) (*edge, error
 	listening := make(chan net.Addr, 1)
 	ready := func(address net.Addr) { listening <- address }
 	e.both.Go(func() {
-		e.err = web.Serve(ctx, loopback(port), handler, log, ready)
+		e.err = web.Serve(ctx, web.Place{Address: loopback(port)}, handler, log, ready)
 		close(e.done)
 	})
 	select {
@@ -42,7 +42,7 @@ func openEdge(port int, backends gateway.Backends, logFile string) (*edge, error
 		return nil, e.err
 	}
 	e.both.Go(func() {
-		if err := web.Serve(ctx, net.JoinHostPort("::1", strconv.Itoa(port)), handler, log, nil); err != nil {
+		if err := web.Serve(ctx, web.Place{Address: net.JoinHostPort("::1", strconv.Itoa(port))}, handler, log, nil); err != nil {
 			log.Warn("the gateway does not serve on ::1", "cause", err.Error())
 		}
 	})

@@ -21,7 +21,9 @@ type Options struct {
 	Authservers int               // processes that take turns behind the gateway; 0 means 1
 	Settings    map[string]string // further settings of the services, ALMONER_… → value
 	Volatile    bool              // for tests: the stores do not survive a power cut
-	Say         func(string)      // is told what happens; nil: nobody is
+	// Detour, for tests, is told where Postgres listens and says where the services are to connect in its place; nil: there.
+	Detour func(address string) string
+	Say    func(string) // is told what happens; nil: nobody is
 }
 
 func (o Options) say(line string) {

@@ -79,6 +79,9 @@ func (s *Service) current() *child.Child {
 	return s.run
 }
 
+// PID is the id of the process that runs now.
+func (s *Service) PID() int { return s.current().PID() }
+
 // Stop asks the service to end (SIGTERM), which lets requests in flight finish, and waits for it.
 func (s *Service) Stop() { s.current().Stop(syscall.SIGTERM, stopWithin) }
 

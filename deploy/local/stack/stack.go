@@ -118,7 +118,27 @@ func (s *Stack) prepareDatabase(ctx context.Context) error {
 	return demo.Plant(ctx, owner, s.home.seed, &s.Demo, time.Now())
 }
 
+// database is a service's URL of Postgres, or of what stands before it.
+func (s *Stack) database(service string) (string, error) {
+	if s.options.Detour == nil {
+		return s.logins[service], nil
+	}
+	address, err := url.Parse(s.logins[service])
+	if err != nil {
+		return "", errors.New("the URL of the database cannot be read")
+	}
+	address.Host = s.options.Detour(address.Host)
+	return address.String(), nil
+}
+
 func (s *Stack) startServices(ctx context.Context) error {
+	databases := map[string]string{}
+	for _, service := range []string{authserver, resourceapi} {
+		var err error
+		if databases[service], err = s.database(service); err != nil {
+			return err
+		}
+	}
 	addresses := []string{loopback(s.ports.app)}
 	if more := s.options.Authservers - 1; more > 0 {
 		free, err := freePorts(more)
@@ -131,7 +151,7 @@ func (s *Stack) startServices(ctx context.Context) error {
 	}
 	for i, address := range addresses {
 		spec := s.spec(authserver, "serve", map[string]string{
-			"ALMONER_LISTEN": address, "ALMONER_APP_URL": s.AppURL, "ALMONER_DATABASE_URL": s.logins[authserver],
+			"ALMONER_LISTEN": address, "ALMONER_APP_URL": s.AppURL, "ALMONER_DATABASE_URL": databases[authserver],
 			"ALMONER_REDIS_URL": s.RedisURL, "ALMONER_KEYS": s.home.seed.Key(authserver),
 			"ALMONER_TRUSTED_PROXIES": gateway.SourceAddress,
 		})
@@ -145,7 +165,7 @@ func (s *Stack) startServices(ctx context.Context) error {
 		}
 	}
 	s.Resourceapi = &Service{Name: resourceapi, URL: "http://" + loopback(s.ports.resource), spec: s.spec(resourceapi, "serve", map[string]string{
-		"ALMONER_LISTEN": loopback(s.ports.resource), "ALMONER_APP_URL": s.AppURL, "ALMONER_DATABASE_URL": s.logins[resourceapi],
+		"ALMONER_LISTEN": loopback(s.ports.resource), "ALMONER_APP_URL": s.AppURL, "ALMONER_DATABASE_URL": databases[resourceapi],
 		"ALMONER_REDIS_URL": s.RedisURL, "ALMONER_KEYS": s.home.seed.Key(resourceapi),
 		"ALMONER_TRUSTED_PROXIES": gateway.SourceAddress,
 		// Straight to authserver: the gateway opens after the services.
@@ -156,7 +176,7 @@ func (s *Stack) startServices(ctx context.Context) error {
 
 // spec is how a service is run: with these settings, those of the options, and nothing else of our environment.
 func (s *Stack) spec(service, command string, settings map[string]string) child.Spec {
-	all := map[string]string{"ALMONER_BASE_URL": s.BaseURL, "PATH": "/usr/local/bin:/usr/bin:/bin", "TZ": "UTC"}
+	all := map[string]string{"ALMONER_BASE_URL": s.BaseURL, "ALMONER_NOTICE": "0s", "PATH": "/usr/local/bin:/usr/bin:/bin", "TZ": "UTC"}
 	maps.Copy(all, settings)
 	maps.Copy(all, s.options.Settings)
 	var environ []string

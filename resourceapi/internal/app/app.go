@@ -34,7 +34,7 @@ type App struct {
 	// Handler answers every request.
 	Handler http.Handler
 
-	listen string
+	place  web.Place
 	log    *slog.Logger
 	store  *postgres.Store
 	noter  *standing.Noter
@@ -82,7 +82,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	handler := routes(c.BaseURL, guard, module, engaged, assistants, docs, store)
 	return &App{
 		Handler: web.Observe(withSecurityHeaders(handler), log, lastResort(guard)),
-		listen:  c.Listen, log: log, store: store, noter: noter, keys: source, worker: worker,
+		place:   web.Place{Address: c.Listen, Notice: c.Notice}, log: log, store: store, noter: noter, keys: source, worker: worker,
 		engage: engaged, processes: c.Worker,
 	}, nil
 }
@@ -107,7 +107,7 @@ func (a *App) Run(ctx context.Context, ready func(net.Addr)) error {
 	if a.processes {
 		group.Go(func() { a.engage.worker.Run(background) })
 	}
-	err := web.Serve(ctx, a.listen, a.Handler, a.log, ready)
+	err := web.Serve(ctx, a.place, a.Handler, a.log, ready)
 	stop()
 	group.Wait()
 	return err

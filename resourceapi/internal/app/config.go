@@ -25,6 +25,7 @@ type Config struct {
 	Keys        credential.Secret `env:"ALMONER_KEYS,required,notEmpty" doc:"Keys that cursors and the tokens of public forms are sealed with: 32 bytes in base64url each, separated by commas, newest first."`
 	RedisURL    credential.Secret `env:"ALMONER_REDIS_URL" doc:"Redis URL, for limits that all processes share. Without it each process counts for itself."`
 	Proxies     string            `env:"ALMONER_TRUSTED_PROXIES" doc:"Address ranges whose X-Forwarded-For is believed, separated by commas."`
+	Notice      time.Duration     `env:"ALMONER_NOTICE" envDefault:"2s" doc:"How long requests are still taken after SIGTERM, while /readyz says 503 and every answer closes its connection: as long as load balancers need to notice, 10s at most."`
 	Worker      bool              `env:"ALMONER_WORKER" envDefault:"true" doc:"Whether serve processes submissions as well. Where false, run: resourceapi worker."`
 	AppURL      string            `env:"ALMONER_APP_URL" doc:"Public address of sign-in and settings, without a trailing slash: an origin whose pages may call the MCP endpoint."`
 	MCPOrigins  string            `env:"ALMONER_MCP_ORIGINS" envDefault:"https://claude.ai,https://claude.com,https://chatgpt.com,https://vscode.dev,loopback" doc:"Origins whose pages may call the MCP endpoint besides ALMONER_APP_URL, separated by commas; loopback stands for this machine's own, at any port."`
@@ -43,11 +44,17 @@ func LoadConfig(environ []string) (Config, error) {
 	return c, nil
 }
 
+// maxNotice, with the 20 seconds in which requests in flight finish, is what whoever stops the process has patience for.
+const maxNotice = 10 * time.Second
+
 // Check reports what the single settings do not show. envconf calls it.
 func (c *Config) Check() []error {
 	var mistakes []error
 	if !isOrigin(c.BaseURL) {
 		mistakes = append(mistakes, errors.New("ALMONER_BASE_URL must be http:// or https:// and a host, without a path or a trailing slash"))
+	}
+	if c.Notice < 0 || c.Notice > maxNotice {
+		mistakes = append(mistakes, errors.New("ALMONER_NOTICE must be 0 to 10s"))
 	}
 	if c.AppURL != "" && !isOrigin(c.AppURL) {
 		mistakes = append(mistakes, errors.New("ALMONER_APP_URL must be http:// or https:// and a host, without a path or a trailing slash"))

@@ -90,6 +90,10 @@ func alive() http.Handler {
 // ready answers whether requests can be served.
 func ready(guard *gate.Gate, store health) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if web.Leaving(r.Context()) {
+			guard.Refuse(w, r, apierr.New(apierr.Unavailable, "This process is leaving."))
+			return
+		}
 		if err := store.Answers(r.Context()); err != nil {
 			guard.Refuse(w, r, err)
 			return

@@ -145,13 +145,15 @@ where id = @id and state = 'active' and (generation < @generation or (generation
 
 // advance runs a conditional update and, where it touched nothing, reads why.
 func (s *Store) advance(ctx context.Context, op, update string, args pgx.NamedArgs) (grant.Fence, error) {
-	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
-	defer cancel()
-	connection, err := s.pool.Acquire(ctx)
+	waiting, stop := context.WithTimeout(ctx, acquireTimeout)
+	defer stop()
+	connection, err := s.pool.Acquire(waiting)
 	if err != nil {
 		return grant.Refused, fmt.Errorf("%w: %w", grant.ErrNotCommitted, unavailable(op, err))
 	}
 	defer connection.Release()
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout) // of its own, however long the connection took
+	defer cancel()
 	tag, err := connection.Exec(ctx, update, args)
 	if err != nil {
 		return grant.Refused, uncommitted(op, err)

@@ -29,7 +29,10 @@ const (
 	connectTimeout   = time.Second
 	acquireTimeout   = time.Second
 	statementTimeout = "2s"
-	maxConnections   = 16
+	// Whoever waits for a lock is told so by Postgres itself, before our own patience ends: then it is certain that nothing was
+	// written, where a statement that we give up may have been.
+	lockTimeout    = "700ms"
+	maxConnections = 16
 )
 
 // Open makes a store. It does not wait for the server: a start before Postgres is up is no failure.
@@ -43,6 +46,7 @@ func Open(ctx context.Context, url credential.Secret) (*Store, error) {
 	config.ConnConfig.ConnectTimeout = connectTimeout
 	config.ConnConfig.RuntimeParams["application_name"] = "almoner-authserver"
 	config.ConnConfig.RuntimeParams["statement_timeout"] = statementTimeout
+	config.ConnConfig.RuntimeParams["lock_timeout"] = lockTimeout
 	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "10s"
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 
 const deadlockTries = 5
 
-// atomically runs do in one transaction: all of it or nothing. One that Postgres broke off for a deadlock or a
-// serialization failure is run again. The domain's own errors pass through; all others are grant.ErrUnavailable.
+// atomically runs do in one transaction: all of it or nothing. One that Postgres broke off for a deadlock, a lock that did not come
+// or a serialization failure is run again. The domain's own errors pass through; all others are grant.ErrUnavailable.
 func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*acquireTimeout)
 	defer cancel()
@@ -24,7 +24,7 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 	for range deadlockTries {
 		err = pgx.BeginFunc(ctx, s.pool, do)
 		var refused *pgconn.PgError
-		if !errors.As(err, &refused) || (refused.Code != "40P01" && refused.Code != "40001") {
+		if !errors.As(err, &refused) || (refused.Code != "40P01" && refused.Code != "40001" && refused.Code != "55P03") {
 			break
 		}
 	}

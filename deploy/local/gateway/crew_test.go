@@ -1,0 +1,62 @@
+package gateway
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// A request with a body, which the first try must not use up.
+func post(t *testing.T, base string) string {
+	t.Helper()
+	response, err := http.Post(base+"/token", "text/plain", strings.NewReader("a body"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%d %s %v", response.StatusCode, body, err)
+	}
+	return string(body)
+}
+
+func named(t *testing.T, name string, leaving bool) *url.URL {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if leaving {
+			w.Header().Set("Connection", "close")
+		}
+		_, _ = io.WriteString(w, name+": "+string(body))
+	}))
+	t.Cleanup(server.Close)
+	return address(t, server.URL)
+}
+
+func TestAProcessThatIsDownIsLeftOut(t *testing.T) {
+	nobody := httptest.NewServer(http.NotFoundHandler())
+	nobody.Close()
+	base := serve(t, Backends{Account: []*url.URL{address(t, nobody.URL), named(t, "two", false)}, Resource: address(t, nobody.URL)})
+	for range 6 {
+		if got := post(t, base); got != "two: a body" {
+			t.Errorf("got %q", got)
+		}
+	}
+}
+
+func TestAProcessThatIsLeavingIsLeftOut(t *testing.T) {
+	two := named(t, "two", false)
+	base := serve(t, Backends{Account: []*url.URL{named(t, "one", true), two}, Resource: two})
+	if got := post(t, base); got != "one: a body" {
+		t.Errorf("got %q", got)
+	}
+	for range 6 {
+		if got := post(t, base); got != "two: a body" {
+			t.Errorf("got %q", got)
+		}
+	}
+}

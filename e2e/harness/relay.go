@@ -1,0 +1,206 @@
+package harness
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// A Relay stands between the services and Postgres (stack.Options.Detour). It can make every question wait, and cut a connection at a
+// question of a certain kind: before the server has got it, or after the server has done it and before the answer has passed. In both
+// cases the service cannot know what has happened.
+type Relay struct {
+	server   string
+	listener net.Listener
+	serving  sync.Once
+	delay    atomic.Int64 // nanoseconds
+
+	mu  sync.Mutex
+	cut *Cut
+}
+
+// A Cut says at which question connections are cut.
+type Cut struct {
+	At    string // occurs in the question's SQL
+	Done  bool   // the server does it first
+	Times int    // how often, at most
+
+	made int
+}
+
+// NewRelay is stopped when the test ends. Its Detour is that of stack.Options.
+func NewRelay(t testing.TB) *Relay {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	return &Relay{listener: listener}
+}
+
+// Detour relays to the server from now on and returns where to connect in its place.
+func (r *Relay) Detour(server string) string {
+	r.serving.Do(func() {
+		r.server = server
+		go r.accept()
+	})
+	return r.listener.Addr().String()
+}
+
+func (r *Relay) accept() {
+	for {
+		connection, err := r.listener.Accept()
+		if err != nil {
+			return
+		}
+		go r.serve(connection)
+	}
+}
+
+// Slow makes every question wait. 0 ends it.
+func (r *Relay) Slow(by time.Duration) { r.delay.Store(int64(by)) }
+
+// CutAt begins to cut. What Made says afterwards tells how often it has.
+func (r *Relay) CutAt(c Cut) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cut = &c
+}
+
+// Made ends the cutting and says how often a connection was cut.
+func (r *Relay) Made() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cut == nil {
+		return 0
+	}
+	made := r.cut.made
+	r.cut = nil
+	return made
+}
+
+// meets says whether the question is to be cut, and whether the server does it first.
+func (r *Relay) meets(sql string) (cut, done bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cut == nil || r.cut.made >= r.cut.Times || !strings.Contains(sql, r.cut.At) {
+		return false, false
+	}
+	r.cut.made++
+	return true, r.cut.Done
+}
+
+// A wire is one connection of a service, with what it has prepared.
+type wire struct {
+	relay            *Relay
+	service, backend net.Conn
+	prepared         map[string]string // name → SQL
+	mute             atomic.Bool       // the answer to what was just asked does not pass
+}
+
+func (r *Relay) serve(service net.Conn) {
+	backend, err := net.Dial("tcp", r.server)
+	if err != nil {
+		_ = service.Close()
+		return
+	}
+	w := &wire{relay: r, service: service, backend: backend, prepared: map[string]string{}}
+	go w.answers()
+	_ = w.questions() // whatever ends it ends the connection
+	if !w.mute.Load() {
+		w.close()
+	}
+}
+
+func (w *wire) close() {
+	_ = w.service.Close()
+	_ = w.backend.Close()
+}
+
+// answers passes on what the server says, until it has said something that is not to pass.
+func (w *wire) answers() {
+	defer w.close()
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := w.backend.Read(buffer)
+		if err != nil || w.mute.Load() {
+			return
+		}
+		if _, err := w.service.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+var errCut = errors.New("cut")
+
+// questions passes messages on, those of one question together (PostgreSQL documentation, "Message Flow").
+func (w *wire) questions() error {
+	greeting := make([]byte, 4)
+	if _, err := io.ReadFull(w.service, greeting); err != nil {
+		return err
+	}
+	if err := w.pass(greeting, binary.BigEndian.Uint32(greeting)-4); err != nil {
+		return err
+	}
+	var question []byte
+	cut, done := false, false
+	for {
+		head := make([]byte, 5)
+		if _, err := io.ReadFull(w.service, head); err != nil {
+			return err
+		}
+		body := make([]byte, binary.BigEndian.Uint32(head[1:])-4)
+		if _, err := io.ReadFull(w.service, body); err != nil {
+			return err
+		}
+		question = append(append(question, head...), body...)
+		if sql := w.sql(head[0], body); sql != "" && !cut {
+			cut, done = w.relay.meets(sql)
+		}
+		if strings.IndexByte("SQpX", head[0]) < 0 { // Sync, Query, password, Terminate end a question
+			continue
+		}
+		time.Sleep(time.Duration(w.relay.delay.Load()))
+		if cut && !done {
+			return errCut
+		}
+		w.mute.Store(cut)
+		if _, err := w.backend.Write(question); err != nil {
+			return err
+		}
+		if cut {
+			return errCut
+		}
+		question = question[:0]
+	}
+}
+
+func (w *wire) pass(head []byte, rest uint32) error {
+	if _, err := w.backend.Write(head); err != nil {
+		return err
+	}
+	_, err := io.CopyN(w.backend, w.service, int64(rest))
+	return err
+}
+
+// sql is what a message asks to be done: that of a Query, or what a Bind names and a Parse has prepared.
+func (w *wire) sql(kind byte, body []byte) string {
+	parts := strings.SplitN(string(body), "\x00", 3)
+	switch {
+	case kind == 'Q':
+		return parts[0]
+	case kind == 'P' && len(parts) > 1:
+		w.prepared[parts[0]] = parts[1]
+	case kind == 'B' && len(parts) > 1:
+		return w.prepared[parts[1]]
+	}
+	return ""
+}

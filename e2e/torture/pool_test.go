@@ -1,0 +1,58 @@
+package torture
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+const (
+	heldGrants = 40              // more than the connections of two processes
+	promptly   = 8 * time.Second // the longest that an answer may take
+)
+
+// Somebody holds the rows of grants whose clients refresh, until every connection of authserver waits. Its callers are told 503 in time,
+// the API goes on, and afterwards each of the clients still has its token: what Postgres certainly did not do, Redis has undone.
+func TestPostgresPoolExhausted(t *testing.T) {
+	times := rounds(1, 100)
+	note(t, "%d times the rows of %d grants held while their clients refresh", times, heldGrants)
+	s := newPostgresStage(t)
+	head := s.Person(t, s.office.Head)
+	held := make([]harness.Tokens, heldGrants)
+	for i := range held {
+		held[i] = s.connector.Connect(t, head)
+	}
+	for range times {
+		release := s.World.Hold(t, `select id from account.grants where tenant_id = $1 for update`, s.office.Tenant.ID)
+		answers := harness.Together(heldGrants+2, func(racer int) harness.Answer {
+			began := time.Now()
+			defer func() {
+				if took := time.Since(began); took > promptly {
+					t.Errorf("answered after %s", took)
+				}
+			}()
+			switch racer {
+			case heldGrants:
+				time.Sleep(time.Second) // all others wait by now
+				return s.As(s.office.Token).Get(t, s.office.Clients())
+			case heldGrants + 1:
+				time.Sleep(time.Second)
+				return s.In(s.office.Tenant, s.office.Token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+			}
+			return s.connector.Refresh(t, held[racer].RefreshToken)
+		})
+		release()
+		for _, answer := range answers[:heldGrants] {
+			answer.WantsRetryAfter(t).WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable")
+		}
+		if other := answers[heldGrants]; other.Status != http.StatusOK {
+			other.WantsRetryAfter(t).WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable")
+		}
+		s.wantsNormalSoon(t)
+		for i := range held {
+			held[i] = s.connector.WantsAlive(t, held[i])
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package torture
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Parts of the statements after which a connection is cut.
+const (
+	ofActivation = "set state = 'active', generation = 1"
+	ofAdvance    = "set generation = $"
+	ofRevocation = "set state = 'revoked'"
+	ofConsent    = "commit"
+	always       = 1 << 20
+)
+
+// A connection to Postgres breaks when a statement was sent and its answer has not come: whether it was committed, nobody can know.
+func TestPostgresOutcomeUnknown(t *testing.T) {
+	times := rounds(1, 100)
+	note(t, "%d times each the connection cut before and after Postgres did: activation, advance, revocation, consent", times)
+	s := newPostgresStage(t)
+	head := s.Person(t, s.office.Head)
+	for _, done := range []bool{false, true} {
+		for range times {
+			s.asksAgain(t, head, done)
+			s.givesUp(t, head, done)
+			s.revokesUnknowing(t, head, done)
+			s.consentsUnknowing(t, head, done)
+		}
+	}
+}
+
+// wantsCut ends the cutting, which must have happened.
+func (s *postgresStage) wantsCut(t *testing.T, at string) {
+	t.Helper()
+	if s.relay.Made() == 0 {
+		t.Fatalf("no connection was cut at %q", at)
+	}
+}
+
+// asksAgain: one lost answer is asked for again within the request, and nobody notices.
+func (s *postgresStage) asksAgain(t *testing.T, head *harness.Person, done bool) {
+	t.Helper()
+	attempt := s.connector.Begin()
+	form := attempt.CodeForm(attempt.Code(t, head))
+	s.relay.CutAt(harness.Cut{At: ofActivation, Done: done, Times: 1})
+	tokens := attempt.Post(t, form).Tokens(t)
+	s.wantsCut(t, ofActivation)
+	s.relay.CutAt(harness.Cut{At: ofAdvance, Done: done, Times: 1})
+	next := s.connector.Refresh(t, tokens.RefreshToken).Tokens(t)
+	s.wantsCut(t, ofAdvance)
+	s.connector.WantsAlive(t, next)
+	s.connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	s.connector.WantsDead(t, next)
+}
+
+// givesUp: where no answer comes at all it is a 503, and the next presentation counts as a replay, as after any lost response.
+func (s *postgresStage) givesUp(t *testing.T, head *harness.Person, done bool) {
+	t.Helper()
+	tokens := s.connector.Connect(t, head)
+	s.relay.CutAt(harness.Cut{At: ofAdvance, Done: done, Times: always})
+	answer := s.connector.Refresh(t, tokens.RefreshToken)
+	s.wantsCut(t, ofAdvance)
+	answer.WantsRetryAfter(t).WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable")
+	s.wantsNormalSoon(t)
+	s.connector.List(t, tokens).Wants(t, http.StatusOK)
+	s.connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	s.connector.WantsDead(t, tokens)
+}
+
+// revokesUnknowing: a revocation that was not acknowledged is asked for again. One that was, holds.
+func (s *postgresStage) revokesUnknowing(t *testing.T, head *harness.Person, done bool) {
+	t.Helper()
+	tokens := s.connector.Connect(t, head)
+	s.relay.CutAt(harness.Cut{At: ofRevocation, Done: done, Times: 1})
+	answer := s.connector.Revoke(t, tokens.RefreshToken)
+	s.wantsCut(t, ofRevocation)
+	if answer.Status != http.StatusOK {
+		answer.WantsRetryAfter(t).WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable")
+		s.connector.Revoke(t, tokens.RefreshToken).Wants(t, http.StatusOK)
+	}
+	s.connector.WantsDead(t, tokens)
+}
+
+// consentsUnknowing: the page is still there, and what is approved on it twice is one grant.
+func (s *postgresStage) consentsUnknowing(t *testing.T, head *harness.Person, done bool) {
+	t.Helper()
+	before := s.grants(t)
+	attempt := s.connector.Begin()
+	page := head.Consent(t, attempt.Query)
+	s.relay.CutAt(harness.Cut{At: ofConsent, Done: done, Times: 1})
+	refused, err := head.TrySubmit(t, page.DecisionForm(t, "approve"))
+	s.wantsCut(t, ofConsent)
+	if err != nil || refused.Status != http.StatusServiceUnavailable {
+		t.Fatalf("a consent of which nobody can know the outcome: %v\n%s", err, refused)
+	}
+	refused.WantsRetryAfter(t)
+	s.connector.WantsAlive(t, attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t))
+	if made := s.grants(t) - before; made != 1 {
+		t.Errorf("%d grants of one consent", made)
+	}
+}
+
+func (s *postgresStage) grants(t *testing.T) int {
+	t.Helper()
+	return s.World.Count(t, `select count(*) from account.grants where client_id = $1`, s.connector.ClientID)
+}
