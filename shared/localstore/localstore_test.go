@@ -284,3 +284,17 @@ func TestFreePortsAreNotThoseOfOutgoingConnections(t *testing.T) {
 		_ = listener.Close()
 	}
 }
+
+func TestAFreePortIsGivenOnce(t *testing.T) {
+	given := map[int]bool{}
+	for range 300 {
+		port, err := FreePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if given[port] {
+			t.Fatalf("port %d is given a second time", port)
+		}
+		given[port] = true
+	}
+}

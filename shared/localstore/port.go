@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"sync"
 	"syscall"
 )
 
@@ -17,9 +18,12 @@ const (
 	startTries = 3
 )
 
+// handedOut are the ports that this process was given: one that nobody listens on yet must not be given to a second caller.
+var handedOut sync.Map
+
 var errPortTaken = errors.New("the port was taken by another program")
 
-// FreePort returns a port that nobody listens on at 127.0.0.1 or ::1. It is not one of those that the kernel gives to
+// FreePort returns a port that nobody listens on at 127.0.0.1 or ::1, another one each time. It is not one of those that the kernel gives to
 // outgoing connections: such a port may be gone at any moment, and a client that keeps trying to reach a server
 // which is down may even end up connected to itself, after which the server cannot come back.
 func FreePort() (int, error) {
@@ -28,7 +32,11 @@ func FreePort() (int, error) {
 		return kernelsChoice() // this machine gives nearly everything to outgoing connections
 	}
 	for range portTries {
-		if port := lowestPort + rand.IntN(end-lowestPort); isFree(port) {
+		port := lowestPort + rand.IntN(end-lowestPort)
+		if !isFree(port) {
+			continue
+		}
+		if _, given := handedOut.LoadOrStore(port, true); !given {
 			return port, nil
 		}
 	}

@@ -1,0 +1,49 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// The page on which a person chooses the workspace for a client that belongs to none.
+
+func TestInARealBrowserAWorkspaceIsChosen(t *testing.T) {
+	t.Parallel()
+	p, site := enterWithDocuments(t, "claude")
+	owner := p.Demo.Users.Owner
+	for _, screen := range []harness.Screen{harness.Laptop, harness.Telephone, harness.Narrowest} {
+		landing := newLanding(t)
+		client := p.DescribedBy(site.Client("/oauth/browser", []string{"http://127.0.0.1/callback"}, nil), landing.uri, p.BaseURL+"/mcp")
+		attempt := client.Begin()
+		browser := p.Browser(t, screen)
+		browser.Open(p.AuthorizeURL(attempt.Query))
+		browser.SignIn(owner.Email, owner.Password)
+		browser.See("input[name=workspace]")
+		if harness.Ask[bool](browser, `document.querySelector("input[name=workspace]:checked") !== null`) {
+			t.Error("a workspace is chosen beforehand")
+		}
+		look := func(page string) {
+			for _, fault := range harness.Ask[[]string](browser, layoutFaults) {
+				t.Errorf("%s at %d pixels: %s", page, screen.Width, fault)
+			}
+		}
+		look("choice")
+		browser.Click(`input[name=workspace][value="` + p.Demo.Tenants.Empty.ID + `"]`)
+		browser.Press(harness.EnterKey)
+		browser.See(approveButton)
+		look("consent")
+		if text := browser.Text(); !strings.Contains(text, p.Demo.Tenants.Empty.Name) {
+			t.Errorf("the consent page does not name the workspace: %s", text)
+		}
+		browser.Click(approveButton)
+		tokens := attempt.Post(t, attempt.CodeForm(landing.wait(t).Get("code"))).Tokens(t)
+		if tokens.TenantID != p.Demo.Tenants.Empty.ID {
+			t.Errorf("the token is for %s", tokens.TenantID)
+		}
+		if complaints := browser.Complaints(); len(complaints) > 0 {
+			t.Errorf("the browser complains: %v", complaints)
+		}
+	}
+}
