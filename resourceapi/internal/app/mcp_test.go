@@ -350,6 +350,32 @@ func TestABatchIsAdmittedWhole(t *testing.T) {
 	s.post(old, batch).expect(t, 403, "FORBIDDEN", "")
 }
 
+// The longest pages of ten calls in one request would be hundreds of megabytes by the time they are written.
+func TestABatchIsAnsweredWithNoMoreThanOneAnswerHolds(t *testing.T) {
+	s := newService(t)
+	tenant, _, token := s.assistedBy(perm.ProgrammesRead)
+	s.Programmes(tenant, 200)
+	s.Exec("update resource.programmes set summary = repeat('x', 5000)")
+	old := assistant(token).with("Mcp-Protocol-Version", "2025-03-26")
+	one := func(id int, limit int) string {
+		return strings.Replace(calling("list_programmes", map[string]any{"limit": limit}), `"id":7`, fmt.Sprintf(`"id":%d`, id), 1)
+	}
+	alone := s.post(old, one(1, 200))
+	if alone.Status != 200 || strings.Contains(alone.Body, "isError") || len(alone.Body) < 2*200*5000 {
+		t.Errorf("alone: %d, %d bytes", alone.Status, len(alone.Body))
+	}
+	for name, limit := range map[string]func(int) int{"each another": func(i int) int { return 200 - i }, "all alike": func(int) int { return 200 }} {
+		messages := []string{one(99, 1)}
+		for i := range 9 {
+			messages = append(messages, one(i, limit(i)))
+		}
+		a := s.post(old, "["+strings.Join(messages, ",")+"]")
+		if a.Status != 200 || len(a.Body) > len(alone.Body)+100_000 || strings.Count(a.Body, "send this call alone") < 8 || !strings.Contains(a.Body, "xxx") {
+			t.Errorf("%s: %d, %d bytes, %d told to come alone", name, a.Status, len(a.Body), strings.Count(a.Body, "send this call alone"))
+		}
+	}
+}
+
 func TestOnlyPagesOfAllowedOriginsMayCall(t *testing.T) {
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)

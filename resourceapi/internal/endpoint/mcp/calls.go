@@ -51,7 +51,7 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 		if faulty != nil {
 			return faulty.plan(), nil
 		}
-		calls := map[string]call{}
+		b := &batch{messages: len(messages)}
 		var need gate.Need
 		for _, m := range messages {
 			t, known := e.tools[m.tool]
@@ -64,24 +64,20 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 			if t.need != (gate.Need{}) {
 				need = t.need
 			}
-			calls[called(m.tool, m.arguments)] = t.prepare(m.arguments, tenant)
+			b.add(called(m.tool, m.arguments), func() call { return t.prepare(m.arguments, tenant) })
 		}
 		plan := gate.Plan{Need: need, Serve: func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
-			given := answers{}
-			for key, c := range calls {
-				if given[key], err = c.answer(r.Context(), caller); err != nil {
-					return err
-				}
+			given, err := b.answer(r.Context(), caller)
+			if err != nil {
+				return err
 			}
 			r = r.WithContext(context.WithValue(r.Context(), answersKey{}, given))
 			r.Body = io.NopCloser(bytes.NewReader(content))
 			e.protocol.ServeHTTP(&reply{ResponseWriter: w}, r)
 			return nil
 		}}
-		if len(messages) == 1 {
-			for _, c := range calls {
-				plan.Ask = c.ask
-			}
+		if len(messages) == 1 && len(b.calls) == 1 {
+			plan.Ask = b.calls[0].ask
 		}
 		return plan, nil
 	}
