@@ -68,7 +68,7 @@ var registry = []Entry{
 	},
 	{
 		ID: AccountAPIAccess, Title: "Manage API access", Risk: High,
-		Sentence: "Create personal access tokens, register applications and read the audit log of this workspace.",
+		Sentence: "Create personal access tokens, register applications, decide what connectors may be given, and read the audit log of this workspace.",
 	},
 }
 

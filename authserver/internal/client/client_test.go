@@ -71,6 +71,18 @@ func TestBadRegistrationsAreRefusedWithTheRightCode(t *testing.T) {
 	}
 }
 
+func TestAMisspeltPermissionIsPointedOut(t *testing.T) {
+	for _, r := range []Registration{registration(), connectorRegistration()} {
+		r.Required = []string{"programmes:read:programmes", "programmes:reed:programmes"}
+		_, err := r.Accept(resources)
+		if err == nil || !strings.Contains(err.Error(), "requiredPermissions[1]") || !strings.Contains(err.Error(), "programmes:write:programmes") {
+			t.Errorf("%v", err)
+		} else if offered := strings.Contains(err.Error(), "account:api:access"); offered != (r.Platform == "") {
+			t.Errorf("platform %q, account:api:access offered: %t", r.Platform, offered)
+		}
+	}
+}
+
 func TestRedirectURIs(t *testing.T) {
 	for _, good := range []string{
 		"https://app.example.org/callback", "https://app.example.org:8443/cb?tenant=1", "http://127.0.0.1:8090/callback",

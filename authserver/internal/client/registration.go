@@ -1,6 +1,7 @@
 package client
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -68,16 +69,29 @@ func (r Registration) permissions(c *Client, _ []string) error {
 	if len(r.Required) == 0 {
 		return &Refusal{Field: "requiredPermissions", Message: "Name at least one permission in requiredPermissions."}
 	}
+	for i, text := range r.Required {
+		if !perm.Known(perm.Permission(text)) {
+			return &Refusal{Field: "requiredPermissions", Message: fmt.Sprintf("requiredPermissions[%d] is no permission. They are: %s.", i, c.Kind.grantable())}
+		}
+	}
 	c.Required = perm.FromStrings(r.Required)
 	for _, p := range c.Required {
-		if !perm.Known(p) {
-			return &Refusal{Field: "requiredPermissions", Message: "requiredPermissions holds an unknown permission."}
-		}
 		if entry, _ := perm.Describe(p); c.Kind == Connector && !entry.Connector {
 			return &Refusal{Field: "requiredPermissions", Message: string(p) + " is never given to a connector."}
 		}
 	}
 	return nil
+}
+
+// grantable names the permissions that a client of this kind may require, for whoever misspelt one.
+func (k Kind) grantable() string {
+	var names []string
+	for _, entry := range perm.All() {
+		if k != Connector || entry.Connector {
+			names = append(names, string(entry.ID))
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 func (r Registration) authMethod(c *Client, _ []string) error {

@@ -151,6 +151,29 @@ func TestTheConsentPageSaysWhoWhatWhereAndHowLong(t *testing.T) {
 	}
 }
 
+func TestAnOrganisationCalledLikeItsWorkspaceIsNotSaidTwice(t *testing.T) {
+	site := browsertest.Start(t)
+	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	ada := site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)
+	browser := site.SignedIn(ada)
+	consent, settings := request(confidential(app), nil), "/settings/developers"
+	for _, path := range []string{consent, settings} {
+		if page := browser.Get(path); !page.Says("workspace of Riverside Food Bank Trust") {
+			t.Errorf("%s: %s", path, page.Text())
+		}
+	}
+	site.World.Exec(`update account.organisations set name = 'Riverside Food Bank'`)
+	for _, path := range []string{consent, settings} {
+		if page := browser.Get(path); page.Status != http.StatusOK || page.Says("workspace of Riverside") {
+			t.Errorf("%s: %s", path, page.Text())
+		}
+	}
+	site.World.Join(site.World.Tenant("Elsewhere"), ada.ID, perm.AccountAPIAccess)
+	if page := browser.Get(settings); !page.Says("Elsewhere (Elsewhere Trust)") || page.Says("Riverside Food Bank (") {
+		t.Errorf("the choice: %s", page.Text())
+	}
+}
+
 func TestThePageGuardsItself(t *testing.T) {
 	site := browsertest.Start(t)
 	app, _ := site.World.Confidential(perm.ProgrammesRead)

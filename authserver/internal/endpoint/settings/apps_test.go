@@ -57,6 +57,9 @@ func TestAnApplicationIsRegisteredAndItsSecretShownOnce(t *testing.T) {
 	if connector.Status != http.StatusOK || secretPattern.MatchString(connector.Body) || !connector.Says("no secret") {
 		t.Errorf("connector: %d %s", connector.Status, connector.Text())
 	}
+	if page := browser.Get(developers); !page.Says("for ChatGPT") || !page.Says("authenticates by client_secret_json") {
+		t.Errorf("listed: %s", page.Text())
+	}
 	if n := site.Count(`select count(*) from account.oauth_clients`); n != 2 {
 		t.Errorf("%d clients", n)
 	}
