@@ -40,6 +40,9 @@ func TestTheAuditLogIsPagedAndExportedWholeForItsWorkspaceAlone(t *testing.T) {
 	}
 	shown := 0
 	for page := browser.Get("/settings/audit"); ; {
+		if page.Status != http.StatusOK {
+			t.Fatalf("after %d events: %d %s", shown, page.Status, page.Text())
+		}
 		rows := len(page.Elements("tr")) - 1
 		shown += rows
 		if page.Says("secret.happened") {
