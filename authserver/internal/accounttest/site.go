@@ -72,6 +72,8 @@ type Site struct {
 	Uses    *Uses
 	Keys    credential.Secret // as ALMONER_KEYS has them
 
+	PostgresTrips, RedisTrips *testkit.Trips // of a site that StartCounted has started
+
 	once  *redis.Once
 	rates *redis.Rates
 	mu    sync.Mutex
@@ -89,11 +91,29 @@ func Start(t testing.TB) *Site {
 // StartUnready is Start before the signing keys were read.
 func StartUnready(t testing.TB) *Site {
 	t.Helper()
-	s := &Site{t: t, World: fixture.New(t), Redis: testkit.NewRedis(t), Log: &Log{}, Uses: &Uses{}, Clients: publisher.Start(t)}
+	s := newSite(t)
 	server := httptest.NewServer(s.handler())
 	t.Cleanup(server.Close)
 	s.URL = server.URL
 	return s
+}
+
+// StartCounted is Start with a counter before each store.
+func StartCounted(t testing.TB) *Site {
+	t.Helper()
+	s := newSite(t)
+	s.World.Database.Authserver, s.PostgresTrips = testkit.CountTrips(t, s.World.Database.Authserver)
+	s.Redis.URL, s.RedisTrips = testkit.CountTrips(t, s.Redis.URL)
+	server := httptest.NewServer(s.handler())
+	t.Cleanup(server.Close)
+	s.URL = server.URL
+	s.must(s.Ring.Load(t.Context()))
+	return s
+}
+
+func newSite(t testing.TB) *Site {
+	t.Helper()
+	return &Site{t: t, World: fixture.New(t), Redis: testkit.NewRedis(t), Log: &Log{}, Uses: &Uses{}, Clients: publisher.Start(t)}
 }
 
 func (s *Site) must(err error) {
@@ -123,13 +143,13 @@ func (s *Site) handler() http.Handler {
 	const tenantClients = "/v1/account/tenants/{tenantId}/oauth-clients"
 	failed := failures.NewCounter(s.rates, log, time.Now)
 	mux := http.NewServeMux()
-	mux.Handle("POST "+TokenPath, token.New(token.Deps{Engine: engine.NewNoter(s.Engine, s.Store, log), Tokens: s.Keeper, Failures: failed, Log: log}))
+	mux.Handle("POST "+TokenPath, token.New(token.Deps{Engine: engine.NewNoter(s.Engine, s.Store, s.Now, log), Tokens: s.Keeper, Failures: failed, Log: log}))
 	mux.Handle("POST "+RevokePath, revoke.New(revoke.Deps{
 		Issuer: Issuer, Engine: s.Engine, Grants: s.Keeper, Failures: failed, Keys: s.Ring.Public, Now: s.Now, Log: log,
 	}))
 	mux.Handle("POST "+IntrospectPath, introspect.New(introspect.Deps{
-		Issuer: Issuer, Resource: REST, Clients: s.Store, Unknown: postgres.ErrNoClient, Keys: s.Ring.Public,
-		Standings: s.Store, Uses: s.Uses, Failures: failed, Now: s.Now, Log: log,
+		Issuer: Issuer, Resource: REST, Store: s.Store, Unknown: postgres.ErrNoClient, Keys: s.Ring.Public,
+		Uses: s.Uses, Failures: failed, Now: s.Now, Log: log,
 	}))
 	mux.Handle("POST "+tenantClients, clients.Register())
 	mux.Handle("GET "+tenantClients, clients.List())

@@ -92,11 +92,11 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	}
 	failed := failures.NewCounter(redis.NewRates(rdb), log, time.Now)
 	h := handlers{
-		token:  token.New(token.Deps{Engine: engine.NewNoter(oauth, store, log), Tokens: keeper, Failures: failed, Log: log}),
+		token:  token.New(token.Deps{Engine: engine.NewNoter(oauth, store, time.Now, log), Tokens: keeper, Failures: failed, Log: log}),
 		revoke: revoke.New(revoke.Deps{Issuer: c.BaseURL, Engine: oauth, Grants: keeper, Failures: failed, Keys: ring.Public, Now: time.Now, Log: log}),
 		introspect: introspect.New(introspect.Deps{
-			Issuer: c.BaseURL, Resource: resources[0], Clients: store, Unknown: postgres.ErrNoClient, Keys: ring.Public,
-			Standings: store, Uses: uses, Failures: failed, Now: time.Now, Log: log,
+			Issuer: c.BaseURL, Resource: resources[0], Store: store, Unknown: postgres.ErrNoClient, Keys: ring.Public,
+			Uses: uses, Failures: failed, Now: time.Now, Log: log,
 		}),
 		authorizeAlias: redirectTo(c.AppURL + "/oauth/authorize"),
 		jwks:           wellknown.Document(ring.JWKS),

@@ -13,6 +13,8 @@ import (
 // Clients finds clients by the identifier under which they are kept. The error of an unknown one is Unknown of Deps.
 type Clients interface {
 	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
+	// RecentClient is Client as it was a moment ago, for requests that are refused in any case.
+	RecentClient(ctx context.Context, id uuid.UUID) (client.Client, error)
 }
 
 // Documents know the clients that are known by their metadata documents (package clientdoc). The errors of Client are

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"regexp"
 
 	"github.com/ory/fosite"
@@ -101,11 +102,17 @@ func (h *refreshHandler) PopulateTokenEndpointResponse(ctx context.Context, r fo
 
 func (e *Engine) respond(ctx context.Context, w fosite.AccessResponder, decide func(*exchange) (grant.Issued, error)) error {
 	x := exchangeOf(ctx)
+	if x.forged {
+		return fosite.ErrInvalidGrant // the handlers have refused it already, in words
+	}
 	key, err := e.Signer.Current(ctx)
 	if err != nil {
 		return err
 	}
 	issued, err := decide(x)
+	if refusal, ok := errors.AsType[*grant.Refusal](err); ok {
+		x.ended = refusal.Ended
+	}
 	if err != nil {
 		return err
 	}

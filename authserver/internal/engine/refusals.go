@@ -22,52 +22,81 @@ type Refusals interface {
 }
 
 // A Noter answers token requests like its Engine, and notes why it refused one that concerns a grant: whoever asks later why an
-// application stopped working finds the reason in the audit log. A request that succeeds costs nothing more, and nothing is
-// kept of a code or token that is forged but that its client was refused (strays.go); a note that fails changes no answer.
+// application stopped working finds the reason in the audit log. A request that succeeds costs nothing more, one that is refused again
+// and again costs no more than its refusal, and nothing is kept of a code or token that is forged but that its client was refused
+// (strays.go); a note that fails changes no answer.
 type Noter struct {
 	*Engine
 	refusals Refusals
+	noted    *noted
 	strays   *walk.Noter
 	log      *slog.Logger
 }
 
-// NewNoter makes a Noter.
-func NewNoter(e *Engine, refusals Refusals, log *slog.Logger) *Noter {
-	return &Noter{Engine: e, refusals: refusals, strays: walk.NewNoter(refusals, time.Now, log), log: log}
+// NewNoter makes a Noter. now is the clock by which an hour is over.
+func NewNoter(e *Engine, refusals Refusals, now func() time.Time, log *slog.Logger) *Noter {
+	return &Noter{Engine: e, refusals: refusals, noted: &noted{now: now}, strays: walk.NewNoter(refusals, now, log), log: log}
 }
 
 // Token is Engine.Token.
 func (n *Noter) Token(ctx context.Context, request TokenRequest) (Tokens, error) {
-	tokens, err := n.Engine.Token(ctx, request)
+	x, err := n.try(ctx, request)
 	var refused *TokenError
 	if errors.As(err, &refused) {
-		if noteErr := n.note(context.WithoutCancel(ctx), request, refused); noteErr != nil {
+		if noteErr := n.note(context.WithoutCancel(ctx), x, refused); noteErr != nil {
 			n.log.Warn("a refusal was not noted", "request_id", web.RequestID(ctx), "error", noteErr)
 		}
 	}
-	return tokens, err
+	return x.answer, err
 }
 
-func (n *Noter) note(ctx context.Context, request TokenRequest, refused *TokenError) error {
-	presented, authentic := n.presented(request)
+func (n *Noter) note(ctx context.Context, x *exchange, refused *TokenError) error {
+	presented, authentic := n.presented(x.request)
 	if !authentic {
-		return n.stray(ctx, request, refused)
+		return n.stray(ctx, x, refused)
 	}
-	caller, err := identity.OfClient(request.ClientID)
+	caller, err := identity.OfClient(x.request.ClientID)
 	if err != nil {
 		return nil
 	}
-	facts, err := n.Keeper.Facts(ctx, caller, presented.GrantID)
-	if err != nil || facts.Grant == nil {
-		return err
+	facts := x.facts
+	if facts.Now.IsZero() || x.token.GrantID != presented.GrantID { // refused before anything was read
+		key := refusal{presented.GrantID, caller.String() + refused.Description}
+		if n.noted.has(key) {
+			return nil
+		}
+		if facts, err = n.Keeper.Facts(ctx, caller, presented.GrantID); err != nil {
+			return err
+		}
+		defer n.noted.add(key)
 	}
-	g := facts.Grant
-	return n.refusals.NoteRefusal(ctx, audit.Event{
+	if facts.Grant == nil {
+		return nil
+	}
+	return n.noteOf(ctx, facts, caller, x.ended, refused)
+}
+
+func (n *Noter) noteOf(ctx context.Context, facts grant.Facts, caller uuid.UUID, ended grant.Reason, refused *TokenError) error {
+	g := *facts.Grant
+	if ended != "" {
+		g.State, g.Reason = grant.Revoked, ended // which the facts are too old to know
+	}
+	facts.Grant = &g
+	reason := why(facts, caller)
+	key := refusal{g.ID, reason}
+	if n.noted.has(key) {
+		return nil
+	}
+	err := n.refusals.NoteRefusal(ctx, audit.Event{
 		TenantID: &g.TenantID, UserID: &g.UserID, Actor: "client:" + caller.String(), Action: "grant.refused",
 		Subject: "grant:" + g.ID.String(), RequestID: web.RequestID(ctx), Detail: map[string]any{
-			"reason": why(facts, caller), "client_id": g.ClientID.String(), "error": refused.Code, "description": refused.Description,
+			"reason": reason, "client_id": g.ClientID.String(), "error": refused.Code, "description": refused.Description,
 		},
 	})
+	if err == nil {
+		n.noted.add(key)
+	}
+	return err
 }
 
 // presented is the code or refresh token of the request, if we minted it.

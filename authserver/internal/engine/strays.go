@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 
 	"github.com/google/uuid"
 
@@ -10,19 +11,28 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
-// stray notes a refused request of a connector that presented no code or token of ours. What was noted a moment ago costs nothing;
-// anything else costs one read, as the refusal itself did. Only what is to be written is remembered, or names that somebody makes up
-// would use up what there is room for.
-func (n *Noter) stray(ctx context.Context, request TokenRequest, refused *TokenError) error {
-	caller, err := identity.OfClient(request.ClientID)
+// stray notes a refused request of a connector that presented no code or token of ours. What was noted a moment ago costs nothing.
+// Only what is to be written is remembered, or names that somebody makes up would use up what there is room for.
+func (n *Noter) stray(ctx context.Context, x *exchange, refused *TokenError) error {
+	caller, err := identity.OfClient(x.request.ClientID)
 	stop := walk.Stop{ClientID: caller, Stray: true, Outcome: walk.Refused, Reason: refused.Description}
 	if err != nil || n.strays.Noted(stop) {
 		return nil
 	}
-	facts, err := n.Keeper.Facts(ctx, caller, uuid.Nil)
-	if err != nil || facts.Client == nil || facts.Client.Kind != client.Connector || facts.Client.TenantID == uuid.Nil || !n.strays.IsNew(stop) {
-		return err
+	c := x.facts.Client
+	if c == nil {
+		known, err := n.Clients.RecentClient(ctx, caller)
+		if errors.Is(err, n.Unknown) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		c = &known
 	}
-	stop.TenantID = facts.Client.TenantID
+	if c.Kind != client.Connector || c.TenantID == uuid.Nil || !n.strays.IsNew(stop) {
+		return nil
+	}
+	stop.TenantID = c.TenantID
 	return n.strays.Write(ctx, stop)
 }

@@ -77,6 +77,7 @@ type exchange struct {
 	token   grant.Token // of the code or refresh token
 	forged  bool        // it is none of ours
 	facts   grant.Facts
+	ended   grant.Reason // why its grant ended by this request, or had ended already
 	answer  Tokens
 }
 
@@ -89,22 +90,29 @@ func exchangeOf(ctx context.Context) *exchange {
 
 // Token answers a token request. It returns a *TokenError, or an error that wraps grant.ErrUnavailable.
 func (e *Engine) Token(ctx context.Context, request TokenRequest) (Tokens, error) {
+	x, err := e.try(ctx, request)
+	return x.answer, err
+}
+
+// try is Token, with what became known on the way.
+func (e *Engine) try(ctx context.Context, request TokenRequest) (*exchange, error) {
 	e.nameFromAssertion(&request)
-	if err := checkForm(&request); err != nil {
-		return Tokens{}, err
-	}
+	err := checkForm(&request)
 	x := &exchange{request: request}
+	if err != nil {
+		return x, err
+	}
 	ctx = context.WithValue(ctx, exchangeKey{}, x)
 	form := url.Values{"grant_type": {request.GrantType}, "client_id": {request.ClientID}}
 	httpRequest := &http.Request{Method: http.MethodPost, Form: form, PostForm: form, Header: http.Header{}}
 	requester, err := e.token.NewAccessRequest(ctx, httpRequest, &fosite.DefaultSession{})
 	if err != nil {
-		return Tokens{}, mapTokenError(err)
+		return x, mapTokenError(err)
 	}
 	if _, err := e.token.NewAccessResponse(ctx, requester); err != nil {
-		return Tokens{}, mapTokenError(err)
+		return x, mapTokenError(err)
 	}
-	return x.answer, nil
+	return x, nil
 }
 
 // checkForm is what can be said without looking anything up.

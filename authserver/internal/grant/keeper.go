@@ -239,7 +239,7 @@ func (k *Keeper) end(ctx context.Context, g Grant, reason Reason) error {
 	if err := k.revoke(ctx, g.ID, g.Ends, reason, "client:"+g.ClientID.String()); err != nil {
 		return err
 	}
-	return refuse(reason.Words(nil))
+	return &Refusal{Message: reason.Words(nil), Ended: reason}
 }
 
 // Revoke ends a grant for good (G7). It returns once the Ledger has committed; the Register follows as it can, which

@@ -10,6 +10,7 @@ import (
 type Refusal struct {
 	Target  bool
 	Message string
+	Ended   Reason // why the grant is revoked, where the request itself has revoked it or met the revocation first
 }
 
 func (r *Refusal) Error() string { return r.Message }

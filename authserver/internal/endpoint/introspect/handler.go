@@ -13,21 +13,18 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/token"
 	"github.com/almonerhq/almoner/authserver/internal/engine"
-	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/standing"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Clients finds registered clients. Its errors are Unknown of Deps, or wrap grant.ErrUnavailable.
-type Clients interface {
+// A Store reads, in one trip, the client that asks and how the credential stands that it asks about, with the time when a personal
+// access token was made. What does not exist is nil. Its errors wrap grant.ErrUnavailable.
+type Store interface {
+	Introspection(ctx context.Context, caller uuid.UUID, q standing.Question) (*client.Client, *standing.Standing, time.Time, error)
+	// Client finds a registered client. Its errors are Unknown of Deps, or wrap grant.ErrUnavailable.
 	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
-}
-
-// Standings reads the standing of a credential, and when a personal access token was made. Its errors are
-// standing.ErrUnknown, or wrap grant.ErrUnavailable.
-type Standings interface {
-	StandingAndIssue(ctx context.Context, q standing.Question) (standing.Standing, time.Time, error)
 }
 
 // Uses notes that a credential was used, off the request's path.
@@ -37,16 +34,15 @@ type Uses interface {
 
 // Deps are what the endpoint works with.
 type Deps struct {
-	Issuer    string
-	Resource  string // {base_url}/v1, that of personal access tokens
-	Clients   Clients
-	Unknown   error // the error by which Clients says that there is no such client
-	Keys      func() jwk.Set
-	Standings Standings
-	Uses      Uses
-	Failures  token.Failures
-	Now       func() time.Time
-	Log       *slog.Logger
+	Issuer   string
+	Resource string // {base_url}/v1, that of personal access tokens
+	Store    Store
+	Unknown  error // the error by which Store says that there is no such client
+	Keys     func() jwk.Set
+	Uses     Uses
+	Failures token.Failures
+	Now      func() time.Time
+	Log      *slog.Logger
 }
 
 // New serves POST; other methods are refused by the route.
@@ -61,41 +57,64 @@ func New(d Deps) http.Handler {
 	})
 }
 
+// serve tells a caller who may not ask nothing but that. What the token's text alone tells is found out before, so that one trip
+// answers both questions.
 func (d Deps) serve(w http.ResponseWriter, r *http.Request) (answer, error) {
-	if err := d.authenticate(r); err != nil {
-		return answer{}, err
+	caller, secret, err := readCaller(r)
+	if err != nil {
+		return answer{}, d.refused(r, err)
 	}
-	parameters, err := token.Decode(w, r)
+	asked, mistake := d.readToken(w, r)
+	if mistake != nil || !asked.counts {
+		c, err := d.Store.Client(r.Context(), caller)
+		if errors.Is(err, d.Unknown) {
+			return answer{}, d.refused(r, notLetIn())
+		}
+		if err != nil {
+			return answer{}, err
+		}
+		if err := letIn(&c, secret); err != nil {
+			return answer{}, d.refused(r, err)
+		}
+		return answer{}, mistake
+	}
+	c, s, issued, err := d.Store.Introspection(r.Context(), caller, asked.question)
 	if err != nil {
 		return answer{}, err
 	}
-	if parameters.JSON {
-		return answer{}, apierr.New(apierr.Invalid, "Content-Type must be application/x-www-form-urlencoded.")
+	if err := letIn(c, secret); err != nil {
+		return answer{}, d.refused(r, err)
 	}
-	text := parameters.Values["token"]
-	if text == "" {
-		return answer{}, apierr.New(apierr.Invalid, "token is required.")
-	}
-	return d.judge(r.Context(), text)
+	return d.judge(asked, s, issued), nil
 }
 
-// authenticate lets a service in that says who it is by HTTP Basic. A user's token is no answer to that question, and why
-// another was not let in is not said.
-func (d Deps) authenticate(r *http.Request) error {
-	refused := &engine.TokenError{
+func notLetIn() error {
+	return &engine.TokenError{
 		Code: "invalid_client", Description: "This endpoint is for services, with their client id and secret by HTTP Basic.", Challenge: true,
 	}
+}
+
+// refused counts that the caller was not believed, under the name it gave itself.
+func (d Deps) refused(r *http.Request, err error) error {
+	name, _, _ := token.BasicCredentials(r)
+	return token.LimitedClient(r.Context(), d.Failures, name, err)
+}
+
+// readCaller reads who says to be asking. A user's token is no answer to that question, and a secret that we never made is wrong
+// without being looked up.
+func readCaller(r *http.Request) (uuid.UUID, credential.Secret, error) {
 	name, secret, ok := token.BasicCredentials(r)
 	id, err := identity.ParseExact(name)
-	if !ok || err != nil {
-		return token.LimitedClient(r.Context(), d.Failures, name, refused)
+	if !ok || err != nil || !credential.ClientSecret.Matches(secret.Reveal()) {
+		return uuid.Nil, "", notLetIn()
 	}
-	c, err := d.Clients.Client(r.Context(), id)
-	if err != nil && !errors.Is(err, d.Unknown) {
-		return err
-	}
-	if err != nil || c.Kind != client.Service || !c.SecretMatches(secret) {
-		return token.LimitedClient(r.Context(), d.Failures, name, refused)
+	return id, secret, nil
+}
+
+// letIn lets a service in that is who it says it is. Why another was not is not said.
+func letIn(c *client.Client, secret credential.Secret) error {
+	if c == nil || c.Kind != client.Service || !c.SecretMatches(secret) {
+		return notLetIn()
 	}
 	return nil
 }

@@ -1,12 +1,15 @@
 package introspect
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"time"
 
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/token"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/shared/accesstoken"
+	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/standing"
 )
@@ -28,55 +31,54 @@ type answer struct {
 	Permissions *[]string `json:"permissions,omitzero"` // what it may do now: empty when active, absent when not
 }
 
-// judge says what the token is worth. It looks at what the text is and at nothing that the caller says of it: token_type_hint
-// is a hint (RFC 7662, section 2.1).
-func (d Deps) judge(ctx context.Context, text string) (answer, error) {
-	if credential.PersonalAccessToken.Matches(text) {
-		return d.judgePersonal(ctx, text)
-	}
-	return d.judgeAccess(ctx, text)
+// presented is the token as far as its text alone tells.
+type presented struct {
+	counts   bool // whether it may be one that is good: whether to ask
+	question standing.Question
+	claims   *accesstoken.Claims // nil for a personal access token
 }
 
-func (d Deps) judgePersonal(ctx context.Context, text string) (answer, error) {
-	s, issued, err := d.Standings.StandingAndIssue(ctx, standing.Question{PATHash: credential.Hash(text)})
+// readToken reads which token is asked about, without asking Postgres. It looks at what the text is and at nothing that the caller
+// says of it: token_type_hint is a hint (RFC 7662, section 2.1).
+func (d Deps) readToken(w http.ResponseWriter, r *http.Request) (presented, error) {
+	parameters, err := token.Decode(w, r)
 	if err != nil {
-		return unknownIsInactive(err)
+		return presented{}, err
 	}
-	if !counts(s) {
-		return answer{}, nil
+	if parameters.JSON {
+		return presented{}, apierr.New(apierr.Invalid, "Content-Type must be application/x-www-form-urlencoded.")
 	}
-	out := d.describe(s)
-	out.Audience, out.Expires, out.IssuedAt = d.Resource, s.EndsAt.Unix(), issued.Unix()
-	return out, nil
-}
-
-func (d Deps) judgeAccess(ctx context.Context, text string) (answer, error) {
+	text := parameters.Values["token"]
+	switch {
+	case text == "":
+		return presented{}, apierr.New(apierr.Invalid, "token is required.")
+	case credential.PersonalAccessToken.Matches(text):
+		return presented{counts: true, question: standing.Question{PATHash: credential.Hash(text)}}, nil
+	}
 	keys, now := d.Keys(), d.Now()
 	claims, err := accesstoken.Verify(text, keys, d.Issuer, now)
 	if errors.Is(err, accesstoken.ErrUnknownKey) && keys.Len() == 0 {
-		return answer{}, fmt.Errorf("%w: the keys of access tokens were not read yet", grant.ErrUnavailable)
+		return presented{}, fmt.Errorf("%w: the keys of access tokens were not read yet", grant.ErrUnavailable)
 	}
 	if err != nil || !now.Before(claims.Expires) { // Verify has a leeway for clocks of other machines; this one signed
-		return answer{}, nil
+		return presented{}, nil
 	}
-	s, _, err := d.Standings.StandingAndIssue(ctx, standing.Question{GrantID: claims.GrantID})
-	if err != nil {
-		return unknownIsInactive(err)
-	}
-	if !counts(s) || !s.Backs(claims) {
-		return answer{}, nil
-	}
-	out := d.describe(s)
-	out.ClientID, out.ID, out.Audience = claims.ClientID, claims.ID, claims.Audience
-	out.Expires, out.IssuedAt = min(claims.Expires.Unix(), s.EndsAt.Unix()), claims.IssuedAt.Unix() // the grant's end may have come closer
-	return out, nil
+	return presented{counts: true, question: standing.Question{GrantID: claims.GrantID}, claims: &claims}, nil
 }
 
-func unknownIsInactive(err error) (answer, error) {
-	if errors.Is(err, standing.ErrUnknown) {
-		return answer{}, nil
+// judge says what the token is worth. s is nil where there is no such credential.
+func (d Deps) judge(p presented, s *standing.Standing, issued time.Time) answer {
+	if s == nil || !counts(*s) || (p.claims != nil && !s.Backs(*p.claims)) {
+		return answer{}
 	}
-	return answer{}, err
+	out := d.describe(*s)
+	if p.claims == nil {
+		out.Audience, out.Expires, out.IssuedAt = d.Resource, s.EndsAt.Unix(), issued.Unix()
+		return out
+	}
+	out.ClientID, out.ID, out.Audience = p.claims.ClientID, p.claims.ID, p.claims.Audience
+	out.Expires, out.IssuedAt = min(p.claims.Expires.Unix(), s.EndsAt.Unix()), p.claims.IssuedAt.Unix() // the grant's end may have come closer
+	return out
 }
 
 // counts says whether the credential is good for anything at all. One that has only lost its permissions is: they may come

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -88,6 +89,7 @@ func TestAStuckClientIsNotedOnceAnHour(t *testing.T) {
 		t.Error("what is noted already is called a failure")
 	}
 	b.World.Exec(`update account.audit_events set at = at - interval '1 hour' where action = 'grant.refused'`)
+	b.Wait(time.Hour)
 	before := b.refusals()
 	b.refresh(held.Refresh)
 	if n := b.refusals(); n != before+1 {
@@ -147,7 +149,7 @@ func TestAGrantThatIsGoneLeavesNoNote(t *testing.T) {
 // Whoever makes names of clients up must not use up what the log remembers, or it would be silent about everybody.
 func TestNamesThatSomebodyMakesUpDoNotSilenceTheConnectionLog(t *testing.T) {
 	b := newBench(t)
-	noter := engine.NewNoter(b.Engine, b.Store, slog.New(slog.DiscardHandler))
+	noter := engine.NewNoter(b.Engine, b.Store, b.Now, slog.New(slog.DiscardHandler))
 	asks := func(name string) {
 		_, err := noter.Token(t.Context(), engine.TokenRequest{
 			Dialect: engine.Form, GrantType: "refresh_token", ClientID: name, RefreshToken: "made up", Resource: b.app.Resource,

@@ -21,7 +21,10 @@ import (
 var Migrations embed.FS
 
 // A Store is safe for concurrent use.
-type Store struct{ pool *pgxpool.Pool }
+type Store struct {
+	pool   *pgxpool.Pool
+	recent recents
+}
 
 // Time limits. A statement of ours takes milliseconds: one that needs longer waits for a lock or a dead server, and the
 // caller is better served by a 503 than by silence.

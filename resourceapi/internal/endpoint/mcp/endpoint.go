@@ -31,6 +31,7 @@ type Store interface {
 	StandingAndPage(ctx context.Context, q standing.Question, query programme.Query) (standing.Standing, programme.Page, error)
 	StandingAndNames(ctx context.Context, q standing.Question) (standing.Standing, standing.Names, error)
 	Page(ctx context.Context, query programme.Query) (programme.Page, error)
+	StandingAndProgramme(ctx context.Context, q standing.Question, tenant, id uuid.UUID) (standing.Standing, *programme.Programme, error)
 	Programme(ctx context.Context, tenant, id uuid.UUID) (programme.Programme, error)
 }
 

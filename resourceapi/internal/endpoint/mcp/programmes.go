@@ -167,7 +167,7 @@ func (e *Endpoint) showPage(query programme.Query, found programme.Page) (*sdk.C
 // unknownProgramme is said of one of another workspace too.
 const unknownProgramme = "There is no programme with this id in this workspace. list_programmes gives the ids of those there are."
 
-func (e *Endpoint) readGet(arguments body.Object, _ uuid.UUID) (call, error) {
+func (e *Endpoint) readGet(arguments body.Object, tenant uuid.UUID) (call, error) {
 	text, ok := arguments.Text("id")
 	if !ok {
 		return call{}, sentence("id: Must be the id of a programme, as text.")
@@ -176,16 +176,30 @@ func (e *Endpoint) readGet(arguments body.Object, _ uuid.UUID) (call, error) {
 	if err != nil {
 		return call{}, sentence(unknownProgramme)
 	}
-	return call{answer: func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error) {
-		p, err := e.store.Programme(ctx, caller.Tenant, id)
-		switch {
-		case errors.Is(err, programme.ErrNotFound):
-			return failed(unknownProgramme), nil
-		case err != nil:
-			return nil, err
-		}
-		return succeeded(recordOf(p))
-	}}, nil
+	var asked bool
+	var found *programme.Programme
+	return call{
+		ask: func(ctx context.Context, q standing.Question) (s standing.Standing, err error) {
+			s, found, err = e.store.StandingAndProgramme(ctx, q, tenant, id)
+			asked = true
+			return s, err
+		},
+		answer: func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error) {
+			if !asked {
+				p, err := e.store.Programme(ctx, caller.Tenant, id)
+				if err != nil && !errors.Is(err, programme.ErrNotFound) {
+					return nil, err
+				}
+				if err == nil {
+					found = &p
+				}
+			}
+			if found == nil {
+				return failed(unknownProgramme), nil
+			}
+			return succeeded(recordOf(*found))
+		},
+	}, nil
 }
 
 func recordOf(p programme.Programme) record {

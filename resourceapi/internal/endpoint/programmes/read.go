@@ -78,20 +78,29 @@ func writeJSON(w http.ResponseWriter, status int, content []byte) {
 }
 
 // Read answers GET of one programme, with the entity tag that If-Match takes.
-func (e *Endpoint) Read() http.Handler {
-	return e.gate.Guard(toRead, gate.Serving(func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
-		id, err := pathID(r)
-		if err != nil {
-			return refusal(err)
-		}
-		p, err := e.store.Programme(r.Context(), caller.Tenant, id)
-		if err != nil {
-			return refusal(err)
-		}
-		w.Header().Set("ETag", precondition.Tag(p.Version))
-		writeJSON(w, http.StatusOK, appendRecord(nil, p))
-		return nil
-	}))
+func (e *Endpoint) Read() http.Handler { return e.gate.Guard(toRead, e.prepareRead) }
+
+// prepareRead lets the programme travel with the standing, in one trip to Postgres.
+func (e *Endpoint) prepareRead(r *http.Request, tenant uuid.UUID) (gate.Plan, error) {
+	id, err := pathID(r)
+	if err != nil {
+		return gate.Plan{}, refusal(err)
+	}
+	var found *programme.Programme
+	return gate.Plan{
+		Ask: func(ctx context.Context, q standing.Question) (s standing.Standing, err error) {
+			s, found, err = e.store.StandingAndProgramme(ctx, q, tenant, id)
+			return s, err
+		},
+		Serve: func(w http.ResponseWriter, _ *http.Request, _ gate.Caller) error {
+			if found == nil {
+				return refusal(programme.ErrNotFound)
+			}
+			w.Header().Set("ETag", precondition.Tag(found.Version))
+			writeJSON(w, http.StatusOK, appendRecord(nil, *found))
+			return nil
+		},
+	}, nil
 }
 
 type importState struct {

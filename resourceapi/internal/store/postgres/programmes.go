@@ -16,6 +16,8 @@ import (
 
 const programmeColumns = "id, name, summary, status, starts_on, ends_on, created_at, updated_at, version"
 
+const programmeSQL = "select " + programmeColumns + " from resource.programmes where tenant_id = $1 and id = $2"
+
 func scanProgramme(row pgx.CollectableRow) (programme.Programme, error) {
 	var p programme.Programme
 	var startsOn, endsOn *time.Time
@@ -62,7 +64,7 @@ func oneProgramme(ctx context.Context, db querier, text string, args ...any) (pr
 func (s *Store) Programme(ctx context.Context, tenant, id uuid.UUID) (programme.Programme, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
-	p, err := oneProgramme(ctx, s.pool, "select "+programmeColumns+" from resource.programmes where tenant_id = $1 and id = $2", tenant, id)
+	p, err := oneProgramme(ctx, s.pool, programmeSQL, tenant, id)
 	return p, outcome(err)
 }
 

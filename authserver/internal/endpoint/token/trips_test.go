@@ -1,0 +1,162 @@
+package token_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/accounttest"
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/fixture"
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// times is how often each request is sent: often enough that one trip more of each cannot pass for one of the few that belong to
+// none of them.
+const times = 20
+
+// beside is how many trips may belong to none of them: a connection that is made, a statement that is prepared, a note of the hour.
+const beside = 12
+
+// trips are what one request may cost at most, or must cost where it succeeds.
+type trips struct{ postgres, redis int }
+
+// counted warms the stores' connections up, sends the request many times and compares.
+func (b *bench) counted(t *testing.T, what string, each trips, send func()) {
+	t.Helper()
+	send()
+	var postgres int
+	redis := b.RedisTrips.Of(func() {
+		postgres = b.PostgresTrips.Of(func() {
+			for range times {
+				send()
+			}
+		})
+	})
+	t.Logf("%s: %d trips to Postgres and %d to Redis for %d requests", what, postgres, redis, times)
+	for _, c := range []struct {
+		store     string
+		got, each int
+	}{{"Postgres", postgres, each.postgres}, {"Redis", redis, each.redis}} {
+		if least := c.each * times; c.got < least || c.got > least+beside {
+			t.Errorf("%s: %d requests took %d trips to %s, want %d", what, times, c.got, c.store, least)
+		}
+	}
+}
+
+func newCounted(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{Site: accounttest.StartCounted(t), t: t}
+	b.user = b.World.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
+	b.app = b.World.Connector(accounttest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite)
+	b.linked, b.secret = b.World.Confidential(perm.ProgrammesRead)
+	return b
+}
+
+// A refresh and an exchange ask Postgres once, decide in one script and write once: nothing else may creep in.
+func TestWhatIsGivenCostsOneReadOneScriptAndOneWrite(t *testing.T) {
+	b := newCounted(t)
+	held := b.Connected(b.app, b.user)
+	b.counted(t, "refresh", trips{2, 1}, func() { held = b.Refreshed(b.app, held) })
+	for _, c := range []struct {
+		what string
+		of   client.Client
+		send func(credential.Secret) accounttest.Answer
+	}{
+		{"exchange of a connector", b.app, func(code credential.Secret) accounttest.Answer { return b.exchangeCode(code) }},
+		{"exchange of a confidential client", b.linked, func(code credential.Secret) accounttest.Answer { return b.linkCode(code) }},
+	} {
+		codes := make([]credential.Secret, times+1)
+		for i := range codes {
+			_, codes[i] = b.Consent(c.of, b.user)
+		}
+		b.counted(t, c.what, trips{2, 1}, func() {
+			b.given(c.what, c.send(codes[0]))
+			codes = codes[1:]
+		})
+	}
+}
+
+// What is malformed, cut or signed by nobody costs Postgres no trip, and what is only wrong costs one. That it was refused is counted in
+// Redis (package failures).
+func TestWhatIsRefusedCostsOneTripAtMost(t *testing.T) {
+	b := newCounted(t)
+	held := b.Connected(b.app, b.user)
+	refresh := held.Refresh.Reveal()
+	flip := map[byte]string{'A': "B"}[refresh[40]]
+	if flip == "" {
+		flip = "A"
+	}
+	other := b.World.Connector(accounttest.MCP, perm.ProgrammesRead).ID.String()
+	ended := b.Connected(b.app, b.user)
+	b.World.Exec(`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user' where id = $1`, ended.Grant.ID)
+	replayed := b.Connected(b.app, b.user)
+	b.Refreshed(b.app, replayed)
+	b.dead("replayed", b.replay(replayed), grant.Replayed)
+	code := "alm_ac_" + strings.Repeat("x", 112)
+	for _, c := range []struct {
+		what, code string
+		each       trips
+		send       func() accounttest.Answer
+	}{
+		{"no refresh token", "invalid_grant", trips{0, 1}, func() accounttest.Answer { return b.refresh("alm_rt_word") }},
+		{"a bad MAC", "invalid_grant", trips{0, 1}, func() accounttest.Answer { return b.refresh(credential.Secret(refresh[:40] + flip + refresh[41:])) }},
+		{"a code of nobody", "invalid_grant", trips{0, 1}, func() accounttest.Answer { return b.exchangeCode(credential.Secret(code)) }},
+		{"a code of nobody, JSON", "invalid_grant", trips{0, 1}, func() accounttest.Answer { return b.linkCode(credential.Secret(code)) }},
+		{"no client", "invalid_client", trips{0, 1}, func() accounttest.Answer { return b.refresh(held.Refresh, "client_id", "app") }},
+		{"an unknown client", "invalid_client", trips{1, 1}, func() accounttest.Answer { return b.refresh(held.Refresh, "client_id", uuid.NewString()) }},
+		{"an unknown client and garbage", "invalid_client", trips{0, 1}, func() accounttest.Answer {
+			return b.refresh("alm_rt_word", "client_id", "00000000-0000-4000-8000-000000000000")
+		}},
+		{"another client's", "invalid_grant", trips{1, 1}, func() accounttest.Answer { return b.refresh(held.Refresh, "client_id", other) }},
+		{"one that has ended", "invalid_grant", trips{1, 1}, func() accounttest.Answer { return b.refresh(ended.Refresh) }},
+		{"one that was replayed", "invalid_grant", trips{1, 1}, func() accounttest.Answer { return b.refresh(replayed.Refresh) }},
+		{"a parameter missing", "invalid_request", trips{}, func() accounttest.Answer {
+			return b.Form(path, "grant_type", "authorization_code", "refresh_token", refresh, "client_id", b.app.ID.String())
+		}},
+	} {
+		b.counted(t, c.what, c.each, func() {
+			if answer := c.send(); answer.Text("error") != c.code {
+				t.Fatalf("%s: %d %s, want %s", c.what, answer.Status, answer.Body, c.code)
+			}
+		})
+	}
+	b.alive("after all that", held.Grant)
+}
+
+func (b *bench) replay(held accounttest.Held) grant.Grant {
+	b.t.Helper()
+	b.refused("a superseded token", b.refresh(held.Refresh), 400, "invalid_grant")
+	return held.Grant
+}
+
+// What was remembered of a client is never the last word on it: a client that is deleted, or has a new secret, is judged as it is.
+func TestWhatIsRememberedOfAClientEndsWithAChangeOfIt(t *testing.T) {
+	b := newBench(t)
+	probe := func(secret credential.Secret) string {
+		return b.PostJSON(path, "client_id", b.linked.ID.String(), "client_secret", secret.Reveal(), "code", "none", "redirect_uri", fixture.Callback).Text("error")
+	}
+	if got := probe(b.secret); got != "invalid_grant" {
+		t.Fatalf("at first: %s", got)
+	}
+	next, err := credential.ClientSecret.New(strings.NewReader(strings.Repeat("another secret ", 9)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Store.ReplaceSecret(t.Context(), b.World.TenantID, b.linked.ID, credential.Hash(next.Reveal()), 0, audit.Event{Actor: "admin", Action: "client.changed"}); err != nil {
+		t.Fatal(err)
+	}
+	if before, after := probe(b.secret), probe(next); before != "invalid_client" || after != "invalid_grant" {
+		t.Errorf("with a new secret: %s by the old one, %s by the new", before, after)
+	}
+	if _, err := b.Store.DeleteClient(t.Context(), b.World.TenantID, b.linked.ID, audit.Event{Actor: "admin", Action: "client.changed"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := probe(next); got != "invalid_client" {
+		t.Errorf("deleted: %s", got)
+	}
+}

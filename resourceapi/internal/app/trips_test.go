@@ -1,0 +1,77 @@
+package app
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/standing"
+	"github.com/almonerhq/almoner/shared/testkit"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/keys/keystest"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+)
+
+// A read asks Postgres once, for the credential and for what is read. What is refused costs one trip where the credential is well
+// spelled, and none where it is not.
+func TestAReadIsOneTrip(t *testing.T) {
+	const times, beside = 20, 12 // beside: connections that are made, statements that are prepared, the note of uses
+	s := &service{World: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
+	through, trips := testkit.CountTrips(t, s.Database.Resourceapi)
+	s.start(through, keystest.NewAuthserver(t, s.key).URL)
+	tenant, user := s.member(perm.ProgrammesRead)
+	one := s.Programmes(tenant, 60)[7].String()
+	personal := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
+	grant := s.Grant(standing.Connector, tenant, user, resource, perm.ProgrammesRead)
+	access := s.token(claims(grant))
+	unknown := claims(grant)
+	unknown.GrantID = uuid.New()
+	stranger, err := credential.PersonalAccessToken.New(constant{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what, path, token string
+		tenant            uuid.UUID
+		status, each      int
+	}{
+		{"a list by access token", listPath, access, tenant, 200, 1},
+		{"a list by personal access token", listPath, personal, tenant, 200, 1},
+		{"a programme by access token", listPath + "/" + one, access, tenant, 200, 1},
+		{"a programme by personal access token", listPath + "/" + one, personal, tenant, 200, 1},
+		{"a programme that is none", listPath + "/" + uuid.NewString(), personal, tenant, 404, 1},
+		{"another workspace", listPath, personal, uuid.New(), 403, 1},
+		{"a personal access token of nobody", listPath, stranger.Reveal(), tenant, 401, 1},
+		{"an access token of no grant", listPath, s.token(unknown), tenant, 401, 1},
+		{"a personal access token with a typing error", listPath, personal[:len(personal)-1] + "_", tenant, 401, 0},
+		{"an access token with a bad signature", listPath, access[:len(access)-10] + "AAAAAAAAAA", tenant, 401, 0},
+		{"a word", listPath, "word", tenant, 401, 0},
+	} {
+		send := func() {
+			if got := s.get(c.path, as(c.token, c.tenant)); got.Status != c.status {
+				t.Fatalf("%s: %d %s", c.what, got.Status, got.Body)
+			}
+		}
+		send()
+		n := trips.Of(func() {
+			for range times {
+				send()
+			}
+		})
+		if least := c.each * times; n < least || n > least+beside {
+			t.Errorf("%s: %d requests took %d trips to Postgres, want %d", c.what, times, n, least)
+		}
+	}
+}
+
+// constant is a source of the same byte over and over.
+type constant struct{}
+
+func (constant) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 7
+	}
+	return len(p), nil
+}
