@@ -33,6 +33,7 @@ func bitesOfTokens() []bite {
 		{"redirect URI compared in any case", []harness.Fault{
 			{File: "authserver/internal/client/client.go", Old: `listed == uri ||`, New: `strings.EqualFold(listed, uri) ||`}, {File: "authserver/internal/client/client.go", Old: "\t\"slices\"\n", New: "\t\"slices\"\n\t\"strings\"\n"},
 		}, "TestCodeGoesToTheRegisteredURIAlone", `"https://APP.canal-lane.example/oauth/callback": want a page, 400`},
+		{"scope of the token's own choice", []harness.Fault{{File: "resourceapi/internal/gate/presented.go", Old: `return s.CredentialPermissions.Intersect(p.claims.Scope)`, New: `return p.claims.Scope`}}, "TestTokenThatClaimsMorePermissionsGetsNone", "a permission out of thin air"},
 		{"PKCE where the client feels like it", []harness.Fault{
 			{File: "authserver/internal/engine/handlers.go", Old: `traits.PKCERequired && x.request.Verifier == ""`, New: `traits.PKCERequired && x.request.Verifier == "?"`},
 			{File: "authserver/internal/store/redis/lua/exchange.lua", Old: `elseif challenge ~= ARGV[6] then`, New: `elseif ARGV[6] ~= '' and challenge ~= ARGV[6] then`},
@@ -44,6 +45,7 @@ func bitesOfTokens() []bite {
 func bitesOfThePages() []bite {
 	return []bite{
 		{"forms of other sites taken", []harness.Fault{{File: "authserver/internal/ui/faults.go", Old: `return protection.Handler(next)`, New: `return next`}}, "TestFormsOfOtherSitesDoNothing", "from another site"},
+		{"forms of other sign-ins taken", []harness.Fault{{File: "authserver/internal/endpoint/settings/visit.go", Old: `key.SignIn == v.SignInID`, New: `key.SignIn != key.Makes`}}, "TestFormsWithoutTheSignInsKeyDoNothing", "with this key: another user's: want 403"},
 		{"session not renewed", []harness.Fault{{File: "authserver/internal/session/session.go", Old: `s.manager.RenewToken(r.Context())`, New: `r.Context().Err()`}}, "TestCopiedCookieDiesWithItsSession", "proved anew: the copied cookie is still signed in"},
 		{"names not escaped", []harness.Fault{
 			{File: "authserver/internal/ui/render.go", Old: "\t\"html/template\"\n", New: "\t\"text/template\"\n"}, {File: "authserver/internal/ui/functions.go", Old: "\t\"html/template\"\n", New: "\t\"text/template\"\n"},
@@ -58,8 +60,10 @@ func bitesOfThePages() []bite {
 func bitesOfTheServer() []bite {
 	return []bite{
 		{"programmes of any workspace", []harness.Fault{{File: "resourceapi/internal/store/postgres/programmes.go", Old: `from resource.programmes where tenant_id = $1 and id = $2", tenant`, New: `from resource.programmes where $1::uuid is not null and id = $2", tenant`}}, "TestNobodyReachesThingsOfAnotherWorkspace", "is told of the victim's things"},
+		{"status of any submission", []harness.Fault{{File: "resourceapi/internal/engage/tokens.go", Old: `err == nil && about == submission`, New: `err == nil && about != uuid.Nil`}}, "TestPublicRoutesTellNothingOfOthers", "another submission's token reads the status"},
+		{"workspace named twice", []harness.Fault{{File: "resourceapi/internal/gate/tenant.go", Old: `len(values) == 1`, New: `len(values) > 0`}}, "TestWorkspaceIsNamedOnceAndPlainly", "twice the same: "},
 		{"whatever address is claimed", []harness.Fault{{File: "shared/web/address.go", Old: `if prefix.Contains(address) {`, New: `if prefix.IsValid() {`}}, "TestNobodyChoosesTheirOwnAddress", "an address that the caller chose is believed"},
-		{"connection goes on after chunks", []harness.Fault{{File: "shared/web/web.go", Old: `if len(r.TransferEncoding) > 0 {`, New: `if len(r.TransferEncoding) > 9 {`}}, "TestNothingIsSmuggledThroughTheGateway", "a hidden request was served"},
+		{"connection goes on after chunks", []harness.Fault{{File: "shared/web/serve.go", Old: `if len(r.TransferEncoding) > 0 {`, New: `if len(r.TransferEncoding) > 9 {`}}, "TestNothingIsSmuggledThroughTheGateway", "a hidden request was served"},
 		{"errors of the stores told", []harness.Fault{{File: "shared/apierr/apierr.go", Old: `map[string]body{"error": {code, e.Message, e.Fields}}`, New: `map[string]body{"error": {code, e.Error(), e.Fields}}`}}, "TestErrorsOfTheStoresAreForTheLogAlone", `tells the caller "canary"`},
 	}
 }
