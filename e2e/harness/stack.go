@@ -27,6 +27,7 @@ type Options struct {
 	Authservers int               // processes that take turns behind the gateway; 0 means 1
 	Settings    map[string]string // further settings of the services, ALMONER_… → value
 	Binaries    string            // of the services, where they are not those of the repository as it stands (see Broken)
+	RedisURL    string            // of a Redis that runs already; "" for one of its own
 	Between     *Relay            // stands between the services and Postgres, if there is one
 }
 
@@ -69,6 +70,27 @@ func Private(t testing.TB, options Options) *stack.Stack {
 	}
 	t.Cleanup(s.Stop)
 	return s
+}
+
+// Cluster starts a Redis Cluster of three masters with a replica each, which is stopped when the test ends.
+func Cluster(t testing.TB) *localstore.RedisCluster {
+	t.Helper()
+	home, err := localstore.TempDir("almoner-cluster-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	if err := os.Chmod(home, 0o711); err != nil { // the servers' user passes through
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
+	defer cancel()
+	cluster, err := localstore.StartRedisCluster(ctx, localstore.Options{Dir: filepath.Join(home, "redis"), Tools: os.Getenv(toolsVariable), Volatile: true})
+	if err != nil {
+		t.Fatalf("start a Redis Cluster: %v", err)
+	}
+	t.Cleanup(cluster.Stop)
+	return cluster
 }
 
 // builds is a directory with the services' binaries.
@@ -130,7 +152,7 @@ func start(home string, options Options) (*stack.Stack, error) {
 	}
 	return stack.Start(ctx, stack.Options{
 		Home: home, Binaries: binaries, Tools: os.Getenv(toolsVariable), Volatile: true,
-		Authservers: options.Authservers, Settings: options.Settings, Detour: detour,
+		Authservers: options.Authservers, Settings: options.Settings, Detour: detour, RedisURL: options.RedisURL,
 	})
 }
 

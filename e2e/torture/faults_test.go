@@ -8,6 +8,7 @@ const (
 	ledgerFile    = "authserver/internal/store/postgres/grants.go"
 	keeperFile    = "authserver/internal/grant/keeper.go"
 	registerFile  = "authserver/internal/store/redis/grants.go"
+	writesFile    = "resourceapi/internal/store/postgres/writes.go"
 	serveFile     = "shared/web/serve.go"
 	rotateFile    = "authserver/internal/store/redis/lua/rotate.lua"
 	exchangeFile  = "authserver/internal/store/redis/lua/exchange.lua"
@@ -57,7 +58,7 @@ var repairOff = harness.Fault{File: keeperFile,
 }
 
 // redisBlamesTheCaller takes a refusal of Redis for one of the token.
-var redisBlamesTheCaller = harness.Fault{File: registerFile, Old: "	if err != nil && neverSent(err) {\n", New: "	if err != nil && neverSent(err) {\n		return grant.Stranger, nil\n	}\n	if err != nil && neverSent(err) {\n"}
+var redisBlamesTheCaller = harness.Fault{File: registerFile, Old: "	if err != nil && neverSent(err) && !doubt.Load() {\n", New: "	if err != nil && neverSent(err) && !doubt.Load() {\n		return grant.Stranger, nil\n	}\n	if err != nil && neverSent(err) && !doubt.Load() {\n"}
 
 // undoOff leaves in Redis what Postgres certainly did not commit.
 var undoOff = harness.Fault{File: keeperFile, Old: "	if !uncertain {\n", New: "	if false {\n"}
@@ -70,4 +71,15 @@ var timeoutsOff = harness.Fault{File: serveFile,
 var drainOff = []harness.Fault{
 	{File: serveFile, Old: "	case <-time.After(place.Notice):\n", New: "	case <-time.After(0):\n"},
 	{File: serveFile, Old: "server.Shutdown(drain)", New: "errors.Join(server.Close(), drain.Err())"},
+}
+
+// keyApart stores the answer of an Idempotency-Key in another transaction than what was done under it.
+var keyApart = []harness.Fault{
+	{File: writesFile, Old: "import (\n", New: "import (\n\t\"time\"\n"},
+	{File: writesFile, Old: "		if answer, err = effect(ctx, tx); err != nil || !key.Given() {\n", New: `		apart := func(own pgx.Tx) (err error) { answer, err = effect(ctx, own); return err }
+		if err = pgx.BeginFunc(ctx, pool, apart); err == nil {
+			time.Sleep(30 * time.Millisecond)
+		}
+		if err != nil || !key.Given() {
+`},
 }

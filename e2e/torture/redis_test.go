@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
@@ -23,9 +25,15 @@ type redisStage struct {
 	app       harness.ConfidentialApp
 }
 
+// redisStack is shared by the suites that make its Redis fail, one after the other.
+var redisStack = sync.OnceValues(func() (*stack.Stack, error) { return harness.Lasting(harness.Options{Authservers: 2}) })
+
 func newRedisStage(t *testing.T) *redisStage {
 	t.Helper()
-	running := harness.Private(t, harness.Options{Authservers: 2})
+	running, err := redisStack()
+	if err != nil {
+		t.Fatalf("start the stack: %v", err)
+	}
 	p := harness.Enter(t, running, &met)
 	office := p.Office(t)
 	return &redisStage{p, newTrouble(running), office, office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)}

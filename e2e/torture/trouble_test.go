@@ -1,9 +1,9 @@
 package torture
 
 import (
-	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/url"
@@ -101,7 +101,7 @@ func flushAll(redisURL string) error {
 	return err
 }
 
-// tellRedis gives Redis a command as its owner, and returns the first line of the answer.
+// tellRedis gives Redis a command as its owner, and returns the answer as it came.
 func tellRedis(redisURL, command string) (string, error) {
 	address, err := url.Parse(redisURL)
 	if err != nil {
@@ -116,19 +116,15 @@ func tellRedis(redisURL, command string) (string, error) {
 		return "", err
 	}
 	password, _ := address.User.Password()
-	if _, err := fmt.Fprintf(connection, "AUTH %s\r\n%s\r\n", password, command); err != nil {
+	if _, err := fmt.Fprintf(connection, "AUTH %s\r\n%s\r\nQUIT\r\n", password, command); err != nil {
 		return "", err
 	}
-	lines := bufio.NewScanner(connection)
-	for _, of := range []string{"AUTH", command} {
-		if !lines.Scan() {
-			return "", fmt.Errorf("redis does not answer to %s", of)
-		}
-		if strings.HasPrefix(lines.Text(), "-") {
-			return "", fmt.Errorf("redis refuses %s: %s", of, lines.Text())
-		}
+	said, err := io.ReadAll(connection)
+	greeting, answer, _ := strings.Cut(string(said), "\r\n")
+	if greeting != "+OK" || answer == "" || strings.HasPrefix(answer, "-") {
+		return "", fmt.Errorf("redis to %s: %q, then %q (%w)", command, greeting, answer, err)
 	}
-	return lines.Text(), nil
+	return answer, nil
 }
 
 func (x *trouble) stored() string { return filepath.Join(x.running.Redis.Dir, "appendonlydir") }

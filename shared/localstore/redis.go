@@ -26,6 +26,7 @@ type Redis struct {
 	programs programs
 	port     int
 	password string
+	further  []string // lines of the configuration
 
 	mu     sync.Mutex
 	server *child.Child
@@ -61,11 +62,11 @@ func (r *Redis) log() string     { return filepath.Join(r.Dir, "redis.log") }
 
 // configuration goes into a private file: arguments are visible to every user of the machine.
 func (r *Redis) configuration() string {
-	return strings.Join([]string{
+	return strings.Join(append([]string{
 		"bind 127.0.0.1", fmt.Sprintf("port %d", r.port), "protected-mode yes", "requirepass " + r.password,
 		"daemonize no", `dir "` + r.Dir + `"`, "appendonly yes", "appendfsync everysec", `save ""`,
-		"maxmemory-policy noeviction", "logfile \"\"", "",
-	}, "\n")
+		"maxmemory-policy noeviction", "logfile \"\"",
+	}, append(r.further, "")...), "\n")
 }
 
 func (r *Redis) start(ctx context.Context) error {

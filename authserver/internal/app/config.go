@@ -18,7 +18,7 @@ type Config struct {
 	BaseURL              string            `env:"ALMONER_BASE_URL,required,notEmpty" doc:"Where callers reach the API: the issuer, without a trailing slash."`
 	AppURL               string            `env:"ALMONER_APP_URL,required,notEmpty" doc:"Where browsers reach login, consent and settings, without a trailing slash."`
 	DatabaseURL          credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty" doc:"PostgreSQL, as a member of the role almoner_authserver; for migrate, as the owner of the database."`
-	RedisURL             credential.Secret `env:"ALMONER_REDIS_URL,required,notEmpty" doc:"Redis 7 or newer, with AOF and maxmemory-policy noeviction."`
+	RedisURL             credential.Secret `env:"ALMONER_REDIS_URL,required,notEmpty" doc:"Redis 7 or newer, with AOF and maxmemory-policy noeviction. A Redis Cluster is named by several of its nodes: redis://:password@host:6379?addr=second:6379&addr=third:6379."`
 	Keys                 credential.Secret `env:"ALMONER_KEYS,required,notEmpty" doc:"Keys of 32 bytes in base64url, newest first, separated by commas. They protect codes, refresh tokens, tickets and signing keys."`
 	KeyMaxAge            time.Duration     `env:"ALMONER_KEY_MAX_AGE" envDefault:"720h" doc:"How long a key signs access tokens before the next one does: 1h or longer, or 0 for as long as nobody rotates it."`
 	TrustedProxies       string            `env:"ALMONER_TRUSTED_PROXIES" doc:"Address ranges whose X-Forwarded-For is believed, separated by commas."`

@@ -1,7 +1,7 @@
 package redis
 
 import (
-	"fmt"
+	"errors"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -19,12 +19,17 @@ const (
 	retriesNever = -1
 )
 
+var errURL = errors.New("the Redis URL cannot be read: it looks like redis://:password@host:6379/0, or, for a Redis Cluster, like redis://:password@host:6379?addr=second:6379&addr=third:6379")
+
 // Connect makes a client for the grant path: its own retries are off, because a script that is sent twice has run twice; the
-// Keeper retries with a nonce. It does not dial.
+// Keeper retries with a nonce. A URL that names further addresses is a Redis Cluster's. It does not dial.
 func Connect(url credential.Secret) (goredis.UniversalClient, error) {
+	if namesCluster(url.Reveal()) {
+		return connectCluster(url.Reveal())
+	}
 	options, err := goredis.ParseURL(url.Reveal())
 	if err != nil {
-		return nil, fmt.Errorf("the Redis URL cannot be read: it looks like redis://:password@host:6379/0")
+		return nil, errURL
 	}
 	options.MaxRetries = retriesNever
 	options.DisableIdentity = true

@@ -50,8 +50,9 @@ func NewGrants(rdb goredis.UniversalClient) *Grants {
 // run runs a script by its hash, and by its source where Redis does not know it yet. Every failure is grant.ErrUnavailable:
 // whatever is wrong with Redis, it is not the caller.
 func (g *Grants) run(ctx context.Context, script *goredis.Script, id uuid.UUID, args ...any) (grant.Word, error) {
+	ctx, doubt := witnessed(ctx)
 	word, err := script.Run(ctx, g.rdb, []string{grantKey(id)}, args...).Text()
-	if err != nil && neverSent(err) {
+	if err != nil && neverSent(err) && !doubt.Load() {
 		return "", fmt.Errorf("%w: %w: redis: %w", grant.ErrNotCommitted, grant.ErrUnavailable, err)
 	}
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	_ "embed"
 	"errors"
 	"log/slog"
+	"net/url"
 	"sync/atomic"
 	"time"
 
@@ -30,7 +31,7 @@ var countLua string
 
 // Limits lets things happen a number of times a minute. It is safe for concurrent use.
 type Limits struct {
-	client   *goredis.Client // nil: there is no Redis, this process counts for itself
+	client   goredis.UniversalClient // nil: there is no Redis, this process counts for itself
 	script   *goredis.Script
 	local    *localLimits
 	log      *slog.Logger
@@ -39,21 +40,39 @@ type Limits struct {
 }
 
 // Connect makes Limits over the Redis of the URL, or, where that is "", over this process alone. It does not dial.
-func Connect(url credential.Secret, log *slog.Logger, now func() time.Time) (*Limits, error) {
+func Connect(address credential.Secret, log *slog.Logger, now func() time.Time) (*Limits, error) {
 	l := &Limits{local: newLocalLimits(now), log: log, now: now}
-	if url == "" {
+	if address == "" {
 		return l, nil
 	}
-	options, err := goredis.ParseURL(url.Reveal())
+	var err error
+	if l.client, err = open(address.Reveal()); err != nil {
+		return nil, errors.New("the Redis URL is not one: redis://:password@host:6379/0, or, of a cluster, redis://:password@host:6379?addr=second:6379")
+	}
+	l.script = goredis.NewScript(countLua)
+	return l, nil
+}
+
+// open makes a client of one Redis, or, where the URL names further addresses, of a Redis Cluster.
+func open(text string) (goredis.UniversalClient, error) {
+	if address, err := url.Parse(text); err == nil && address.Query().Has("addr") {
+		options, err := goredis.ParseClusterURL(text)
+		if err != nil {
+			return nil, err
+		}
+		options.MaxRetries = retriesNever
+		options.DialTimeout, options.ReadTimeout, options.WriteTimeout, options.PoolTimeout = callTimeout, callTimeout, callTimeout, callTimeout
+		options.PoolSize, options.DisableIdentity, options.ContextTimeoutEnabled = connections, true, true
+		return goredis.NewClusterClient(options), nil
+	}
+	options, err := goredis.ParseURL(text)
 	if err != nil {
-		return nil, errors.New("the Redis URL is not one: redis://:password@host:6379/0")
+		return nil, err
 	}
 	options.MaxRetries, options.DialerRetries = retriesNever, 1
 	options.DialTimeout, options.ReadTimeout, options.WriteTimeout, options.PoolTimeout = callTimeout, callTimeout, callTimeout, callTimeout
 	options.PoolSize, options.DisableIdentity, options.ContextTimeoutEnabled = connections, true, true
-	l.client = goredis.NewClient(options)
-	l.script = goredis.NewScript(countLua)
-	return l, nil
+	return goredis.NewClient(options), nil
 }
 
 // Close gives back the connections.
