@@ -59,7 +59,7 @@ func bitesOfThePages() []bite {
 
 func bitesOfTheServer() []bite {
 	return []bite{
-		{"programmes of any workspace", []harness.Fault{{File: "resourceapi/internal/store/postgres/programmes.go", Old: `from resource.programmes where tenant_id = $1 and id = $2", tenant`, New: `from resource.programmes where $1::uuid is not null and id = $2", tenant`}}, "TestNobodyReachesThingsOfAnotherWorkspace", "is told of the victim's things"},
+		{"programmes of any workspace", []harness.Fault{{File: "resourceapi/internal/store/postgres/programmes.go", Old: `from resource.programmes where tenant_id = $1 and id = $2"` + "\n", New: `from resource.programmes where $1::uuid is not null and id = $2"` + "\n"}}, "TestNobodyReachesThingsOfAnotherWorkspace", "is told of the victim's things"},
 		{"status of any submission", []harness.Fault{{File: "resourceapi/internal/engage/tokens.go", Old: `err == nil && about == submission`, New: `err == nil && about != uuid.Nil`}}, "TestPublicRoutesTellNothingOfOthers", "another submission's token reads the status"},
 		{"workspace named twice", []harness.Fault{{File: "resourceapi/internal/gate/tenant.go", Old: `len(values) == 1`, New: `len(values) > 0`}}, "TestWorkspaceIsNamedOnceAndPlainly", "twice the same: "},
 		{"whatever address is claimed", []harness.Fault{{File: "shared/web/address.go", Old: `if prefix.Contains(address) {`, New: `if prefix.IsValid() {`}}, "TestNobodyChoosesTheirOwnAddress", "an address that the caller chose is believed"},
