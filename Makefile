@@ -5,12 +5,13 @@ SHELL := /bin/sh
 export GOTOOLCHAIN := local
 OLDEST_GO := 1.26
 
-.PHONY: help run test torture check-go
+.PHONY: help run test bench torture check-go
 
 help:
 	@echo 'make run             start Almoner with demo data on http://localhost:8080; Ctrl-C stops it'
 	@echo 'make run PORT=9000   the same on ports 9000, 9001 and 9002'
 	@echo 'make test            check and test everything'
+	@echo 'make bench           measure how fast it is, into e2e/bench/RESULTS.md'
 	@echo 'make torture PART=p  the long form of a suite, up to 40 minutes (e2e/torture/README.md)'
 	@echo
 	@echo 'Needs Linux and Go $(OLDEST_GO). PostgreSQL and Redis are installed when they are missing (Debian, Ubuntu).'
@@ -22,6 +23,10 @@ run: check-go
 test: check-go
 	@mkdir -p .almoner/bin && go build -o .almoner/bin/almoner ./deploy/cmd/almoner
 	@exec .almoner/bin/almoner test
+
+bench: check-go
+	@mkdir -p .almoner/bin && go build -o .almoner/bin/almoner ./deploy/cmd/almoner
+	@exec .almoner/bin/almoner bench
 
 torture: check-go
 	@mkdir -p .almoner/bin && go build -o .almoner/bin/almoner ./deploy/cmd/almoner

@@ -26,6 +26,7 @@ const (
 type Options struct {
 	Authservers int               // processes that take turns behind the gateway; 0 means 1
 	Settings    map[string]string // further settings of the services, ALMONER_… → value
+	Durable     bool              // whether the stores write as carefully as in a real installation: for measuring
 	Binaries    string            // of the services, where they are not those of the repository as it stands (see Broken)
 	RedisURL    string            // of a Redis that runs already; "" for one of its own
 	Between     *Relay            // stands between the services and Postgres, if there is one
@@ -151,7 +152,7 @@ func start(home string, options Options) (*stack.Stack, error) {
 		detour = options.Between.Detour
 	}
 	return stack.Start(ctx, stack.Options{
-		Home: home, Binaries: binaries, Tools: os.Getenv(toolsVariable), Volatile: true,
+		Home: home, Binaries: binaries, Tools: os.Getenv(toolsVariable), Volatile: !options.Durable,
 		Authservers: options.Authservers, Settings: options.Settings, Detour: detour, RedisURL: options.RedisURL,
 	})
 }

@@ -1,5 +1,5 @@
 // Command almoner is the program behind the Makefile: it runs the whole of Almoner on this machine (make run), all tests
-// (make test), and the long forms of those that torture it (make torture).
+// (make test), the long forms of those that torture it (make torture), and the measurements (make bench).
 package main
 
 import (
@@ -15,6 +15,7 @@ import (
 
 const usage = `usage: almoner run    start everything, with demo data, and stay until Ctrl-C
        almoner test   check and test every module
+       almoner bench  measure how fast it is, into e2e/bench/RESULTS.md
        almoner torture PART   a suite's long form, up to 40 minutes; its result goes into e2e/EVIDENCE.md
 
 Settings of run: PORT (default 8080; the two ports after it are used too), ALMONER_HOME (where everything is kept;
@@ -53,6 +54,8 @@ func command(ctx context.Context, root string) error {
 		return run(ctx, root)
 	case slices.Equal(os.Args[1:], []string{"test"}):
 		return test(ctx, root)
+	case slices.Equal(os.Args[1:], []string{"bench"}):
+		return bench(ctx, root)
 	case len(os.Args) == 3 && os.Args[1] == "torture":
 		return torture(ctx, root, os.Args[2])
 	}
