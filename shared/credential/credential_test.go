@@ -68,3 +68,32 @@ func TestSecretPrintsNothingOfItself(t *testing.T) {
 		}
 	}
 }
+
+// What matches is spelled to the letter: any other byte anywhere breaks it, and it is of one kind.
+func FuzzMatches(f *testing.F) {
+	kinds := []Kind{PersonalAccessToken, ClientSecret, EmbedKey}
+	for _, k := range kinds {
+		secret, _ := k.New(rand.Reader)
+		f.Add(secret.Reveal(), uint16(9), byte(1))
+		f.Add(secret.Reveal()[1:], uint16(0), byte(0))
+	}
+	f.Fuzz(func(t *testing.T, text string, at uint16, flip byte) {
+		matched := 0
+		for _, k := range kinds {
+			if !k.Matches(text) {
+				continue
+			}
+			matched++
+			changed := []byte(text)
+			if changed[int(at)%len(text)] ^= flip; flip != 0 && k.Matches(string(changed)) {
+				t.Errorf("%s with another byte at %d matches", k.Prefix, int(at)%len(text))
+			}
+			if k.Matches(text+"0") || k.Matches(text[:len(text)-1]) || !strings.HasPrefix(text, k.Prefix) {
+				t.Errorf("%s of another length matches", k.Prefix)
+			}
+		}
+		if matched > 1 {
+			t.Error("one text is of two kinds")
+		}
+	})
+}

@@ -2,6 +2,7 @@ package perm
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -69,4 +70,35 @@ func TestSetArithmetic(t *testing.T) {
 	if a.HasAll(b) || !a.HasAll(NewSet(ProgrammesRead)) || !a.HasAll(nil) {
 		t.Error("HasAll")
 	}
+}
+
+// A scope is read as the words between spaces, each once, whatever else is in it; and it is read alike when it is written again.
+func FuzzScope(f *testing.F) {
+	for _, seed := range []string{"", " ", "programmes:read:programmes", " offline_access  programmes:read:programmes ", "a\tb", "b a b", "\u00a0 \xff", "account:api:access engage:read:forms"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, scope string) {
+		set, words := ParseScope(scope), map[Permission]bool{}
+		for word := range strings.SplitSeq(scope, " ") {
+			if word != "" {
+				words[Permission(word)] = true
+			}
+		}
+		if len(set) != len(words) {
+			t.Errorf("%q: %q", scope, set)
+		}
+		for _, p := range set {
+			if !words[p] {
+				t.Errorf("%q: %q", scope, set)
+			}
+		}
+		if again := ParseScope(set.Scope()); !slices.Equal(again, set) {
+			t.Errorf("%q: %q, then %q", scope, set, again)
+		}
+		for _, p := range set.Intersect(ForConnectors()) {
+			if !Known(p) || p == AccountAPIAccess {
+				t.Errorf("%q: %q is given to a connector", scope, p)
+			}
+		}
+	})
 }

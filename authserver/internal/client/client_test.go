@@ -2,6 +2,8 @@ package client
 
 import (
 	"errors"
+	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -140,11 +142,66 @@ func TestTraitsOfAnUnknownKindAllowNothing(t *testing.T) {
 	}
 }
 
+// What may be registered is what a browser, too, takes for an address of the host that we see in it, and brings nothing along that
+// looks like an answer of ours.
 func FuzzRedirect(f *testing.F) {
-	f.Add("https://app.example.org/callback")
+	for _, seed := range []string{
+		"https://app.example.org/callback", "http://127.0.0.1:8090/cb", "http://[::1]/cb?x=1", "https://a@b/", "https://a\\@b/", "https://a/#", "https://a/?code=x", "https://a/?C%6fde=x",
+		"http://localhost.evil.example/", "https:a", "https:///a", "javascript:alert(1)", "https://a/*", "https://a:b/", "https://a/%zz", "https://a?iss=1;state=2",
+	} {
+		f.Add(seed)
+	}
 	f.Fuzz(func(t *testing.T, uri string) {
-		if refuseRedirect(uri) == "" && !strings.HasPrefix(strings.ToLower(uri), "http") {
+		if refuseRedirect(uri) != "" {
+			return
+		}
+		scheme, rest, found := strings.Cut(uri, "://")
+		authority := rest
+		if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+			authority = rest[:end]
+		}
+		host := authority
+		if colon := strings.LastIndexByte(authority, ':'); colon > strings.LastIndexByte(authority, ']') {
+			host = authority[:colon]
+		}
+		isPlain := strings.EqualFold(scheme, "http")
+		own := host == "localhost" || strings.HasPrefix(host, "127.") || strings.HasPrefix(host, "[")
+		if !found || (!isPlain && !strings.EqualFold(scheme, "https")) || (isPlain && !own) || host == "" || strings.ContainsAny(uri, "#*\\ ") || strings.Contains(authority, "@") {
 			t.Errorf("%q accepted", uri)
+		}
+		parsed, err := url.Parse(uri)
+		if err != nil || parsed.Host != authority || len(uri) > maxRedirectLength {
+			t.Fatalf("%q accepted", uri)
+		}
+		for _, name := range reservedParameters {
+			if parsed.Query().Has(name) {
+				t.Errorf("%q accepted with %s", uri, name)
+			}
+		}
+	})
+}
+
+// The one thing that is like a registered redirect URI is that URI.
+func FuzzRedirectComparison(f *testing.F) {
+	registered := Client{Redirects: []string{"https://app.example.org/callback", "http://127.0.0.1:8090/callback?x=1"}}
+	byDocument := Client{Address: "https://claude.ai/client.json", Redirects: registered.Redirects}
+	for _, seed := range append(registered.Redirects, "HTTPS://app.example.org/callback", "https://app.example.org/callback/", "https://app.example.org:443/callback",
+		"http://127.0.0.1:1/callback?x=1", "http://127.0.0.1/callback?x=1", "http://127.0.0.1:8090/callback?x=1#", "http://127.0.0.1:8090@evil.example/callback?x=1", "http://127.0.0.1:080/callback?x=1", "") {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, uri string) {
+		same := uri == registered.Redirects[0] || uri == registered.Redirects[1]
+		if registered.MayRedirectTo(uri) != same {
+			t.Errorf("%q, registered: %t", uri, !same)
+		}
+		if !byDocument.MayRedirectTo(uri) || same {
+			return
+		}
+		port, found := strings.CutPrefix(uri, "http://127.0.0.1")
+		port, path := strings.CutSuffix(port, "/callback?x=1")
+		number, err := strconv.Atoi(strings.TrimPrefix(port, ":"))
+		if !found || !path || (port != "" && (port[0] != ':' || err != nil || number < 0 || number > 65535)) {
+			t.Errorf("%q is taken for the user's own computer", uri)
 		}
 	})
 }

@@ -111,3 +111,33 @@ func FuzzReadToken(f *testing.F) {
 		}
 	})
 }
+
+// What was minted is read as it was minted, as the one kind that it is, and not once any byte of it is another.
+func FuzzMintedTokens(f *testing.F) {
+	m := newMint(f)
+	f.Add(make([]byte, 16), uint16(0), uint16(0), byte(1))
+	f.Add([]byte("sixteen bytes id"), uint16(65535), uint16(90), byte(0x80))
+	f.Fuzz(func(t *testing.T, id []byte, generation, at uint16, flip byte) {
+		grantID, err := uuid.FromBytes(id)
+		if err != nil {
+			return
+		}
+		for kind, other := range map[TokenKind]TokenKind{Code: Refresh, Refresh: Code} {
+			secret, minted := m.New(kind, grantID, uint32(generation))
+			text := secret.Reveal()
+			read, err := m.Read(kind, text)
+			if err != nil || read.GrantID != grantID || read.Generation != minted.Generation || !bytes.Equal(read.Hash, minted.Hash) {
+				t.Fatalf("%s of %s, generation %d: %+v %v", kind, grantID, generation, read, err)
+			}
+			if _, err := m.Read(other, string(other)+text[len(kind):]); err == nil {
+				t.Errorf("a %s is believed to be a %s", kind, other)
+			}
+			changed := []byte(text)
+			if changed[int(at)%len(text)] ^= flip; flip != 0 {
+				if _, err := m.Read(kind, string(changed)); err == nil {
+					t.Errorf("%s, changed at %d by %x, is believed", kind, int(at)%len(text), flip)
+				}
+			}
+		}
+	})
+}

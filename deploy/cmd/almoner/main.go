@@ -1,5 +1,6 @@
 // Command almoner is the program behind the Makefile: it runs the whole of Almoner on this machine (make run), all tests
-// (make test), the long forms of those that torture it (make torture), and the measurements (make bench).
+// (make test), the long forms of those that torture it (make torture), those that make inputs up (make fuzz), and the
+// measurements (make bench).
 package main
 
 import (
@@ -17,6 +18,7 @@ const usage = `usage: almoner run    start everything, with demo data, and stay 
        almoner test   check and test every module
        almoner bench  measure how fast it is, into e2e/bench/RESULTS.md
        almoner torture PART   a suite's long form, up to 40 minutes; its result goes into e2e/EVIDENCE.md
+       almoner fuzz TIME      every fuzz test, each for a time (30s) or a number of inputs (1000000x); likewise
 
 Settings of run: PORT (default 8080; the two ports after it are used too), ALMONER_HOME (where everything is kept;
 default .almoner in the repository), ALMONER_DATABASE_URL and ALMONER_REDIS_URL (servers to use instead of private ones).`
@@ -58,6 +60,8 @@ func command(ctx context.Context, root string) error {
 		return bench(ctx, root)
 	case len(os.Args) == 3 && os.Args[1] == "torture":
 		return torture(ctx, root, os.Args[2])
+	case len(os.Args) == 3 && os.Args[1] == "fuzz":
+		return fuzz(ctx, root, os.Args[2])
 	}
 	return errUsage
 }

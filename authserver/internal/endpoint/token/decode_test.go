@@ -1,10 +1,13 @@
 package token
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 func decode(contentType, body string) (Parameters, error) {
@@ -62,12 +65,45 @@ func TestALongBodyIs413(t *testing.T) {
 	}
 }
 
+// What is read is what the laxer parsers of the standard library read, too, and nothing of it was there twice.
 func FuzzDecode(f *testing.F) {
-	f.Add(asJSON, `{"client_id":"a","code":"b"}`)
-	f.Add(asForm, "client_id=a&code=b")
-	f.Fuzz(func(t *testing.T, contentType, body string) {
-		if p, err := decode(contentType, body); err == nil && len(p.Values) > 0 && body == "" {
-			t.Error("parameters out of nothing")
+	for _, body := range []string{`{"client_id":"a","code":"b"}`, `{"client_id":"a","client_id":"b"}`, `{"code":"\u0041\ud83d\ude00","x":[1,{}]}`, `{"Code":"x"}`, `{"code":null}`, "{} {}", "[]"} {
+		f.Add(true, body)
+	}
+	for _, body := range []string{"client_id=a&code=b", "code=%41+%20&x=", "code=a&code=b", "code=%zz", "code=%ff", "a;b", "=&&="} {
+		f.Add(false, body)
+	}
+	f.Fuzz(func(t *testing.T, isJSON bool, body string) {
+		contentType := asForm
+		if isJSON {
+			contentType = asJSON
+		}
+		p, err := decode(contentType, body)
+		if err != nil {
+			return
+		}
+		plain := map[string]any{}
+		if form, err := url.ParseQuery(body); !isJSON {
+			for name, values := range form {
+				if plain[name] = values[0]; len(values) > 1 || err != nil {
+					t.Errorf("%q was read", body)
+				}
+			}
+		} else if err := json.Unmarshal([]byte(body), &plain); err != nil {
+			t.Errorf("%q was read: %v", body, err)
+		}
+		for name, value := range p.Values {
+			if plain[name] != value || !utf8.ValidString(value) {
+				t.Errorf("%q: %s is read as %q", body, name, value)
+			}
+		}
+		for _, name := range []string{"client_id", "code"} {
+			if _, read := p.Values[name]; plain[name] != nil && !read {
+				t.Errorf("%q: %s is overlooked", body, name)
+			}
+		}
+		if p.JSON != isJSON {
+			t.Errorf("%q: JSON %t", body, p.JSON)
 		}
 	})
 }

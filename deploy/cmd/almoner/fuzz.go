@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// A target is one fuzz test.
+type target struct {
+	module  string
+	pattern string // of its package, for go
+	name    string
+}
+
+// fuzz runs every fuzz test of the repository for a time (30s) or a number of runs (10000000x), one after the other on all
+// processors, and adds what came of it to the page of evidence. What it finds is kept in the package's testdata/fuzz, where
+// every `make test` tries it again.
+func fuzz(ctx context.Context, root, each string) error {
+	if err := dieWithParent(); err != nil {
+		return err
+	}
+	if each == "" {
+		each = "30s"
+	}
+	if !regexp.MustCompile(`^[0-9]+(x|s|m|h)$`).MatchString(each) {
+		return fmt.Errorf("say how long each: make fuzz TIME=30s, or how often: make fuzz TIME=10000000x")
+	}
+	t := newTrial(root)
+	targets, err := t.fuzzTargets(ctx)
+	if err != nil {
+		return err
+	}
+	lines := filepath.Join(t.root, ".almoner", "evidence")
+	if err := os.MkdirAll(filepath.Dir(lines), 0o755); err != nil {
+		return err
+	}
+	var noted strings.Builder
+	began := time.Now()
+	for _, one := range targets {
+		noted.WriteString(t.fuzzOne(ctx, one, each))
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err := os.WriteFile(lines, []byte(noted.String()), 0o600); err != nil {
+		return err
+	}
+	if err := t.addEvidence(ctx, "fuzz, "+each+" each", lines, began); err != nil {
+		return err
+	}
+	if len(t.failed) > 0 {
+		return fmt.Errorf("failed: %s", strings.Join(t.failed, "; "))
+	}
+	return nil
+}
+
+// fuzzTargets finds the fuzz tests of every module: go prints the names of a package, and then the package.
+func (t *trial) fuzzTargets(ctx context.Context) ([]target, error) {
+	var targets []target
+	for _, m := range modules() {
+		var out bytes.Buffer
+		if err := t.command(ctx, m.name, nil, &out, "go", "test", "-list=^Fuzz", "./...").Run(); err != nil {
+			return nil, fmt.Errorf("list the fuzz tests of %s: %w\n%s", m.name, err, out.String())
+		}
+		var names []string
+		for line := range strings.Lines(out.String()) {
+			fields := strings.Fields(line)
+			switch {
+			case strings.HasPrefix(line, "Fuzz"):
+				names = append(names, fields[0])
+			case strings.HasPrefix(line, "ok") && len(fields) > 1:
+				for _, name := range names {
+					targets = append(targets, target{m.name, fields[1], name})
+				}
+				names = nil
+			}
+		}
+	}
+	if len(targets) == 0 {
+		return nil, fmt.Errorf("there is no fuzz test")
+	}
+	return targets, nil
+}
+
+var executions = regexp.MustCompile(`execs: ([0-9]+)`)
+
+// fuzzOne runs one target and returns its line for the page of evidence.
+func (t *trial) fuzzOne(ctx context.Context, one target, each string) string {
+	if ctx.Err() != nil {
+		return ""
+	}
+	fmt.Printf("almoner: %s in %s\n", one.name, one.pattern)
+	var out bytes.Buffer
+	began, result := time.Now(), "passed"
+	err := t.command(ctx, one.module, nil, io.MultiWriter(os.Stdout, &out), "go", "test", "-run=^$", "-fuzz=^"+one.name+"$", "-fuzztime="+each, one.pattern).Run()
+	if err != nil && ctx.Err() == nil {
+		t.failed, result = append(t.failed, one.name), "FAILED"
+	}
+	count := "no"
+	if found := executions.FindAllStringSubmatch(out.String(), -1); len(found) > 0 {
+		count = found[len(found)-1][1]
+	}
+	return fmt.Sprintf("%s of %s: %s inputs, %s (%s)\n", one.name, strings.TrimPrefix(one.pattern, "github.com/almonerhq/almoner/"), count, result, time.Since(began).Round(time.Second))
+}
