@@ -47,6 +47,7 @@ func rooms() map[string][]string {
 		"github.com/yuin/goldmark":              {"resourceapi/internal/endpoint/apidoc"},
 		"github.com/PuerkitoBio/goquery":        {"e2e/..."},
 		"github.com/chromedp":                   {"e2e/..."},
+		"pgregory.net/rapid":                    {"e2e/..."},
 		"github.com/modelcontextprotocol":       {"resourceapi/internal/endpoint/mcp", "e2e/..."},
 		"github.com/google/uuid":                {"authserver/...", "resourceapi/...", "shared/...", "deploy/...", "e2e/..."},
 	}

@@ -21,8 +21,8 @@ func TestInsistingOnADeadTokenIsThrottledAndNothingElseIs(t *testing.T) {
 	connector.Revoke(t, dead.RefreshToken).Wants(t, http.StatusOK)
 	for _, path := range []string{harness.TokenPath, "/token"} {
 		var throttled atomic.Bool
-		harness.Together(12, func(int) harness.Answer {
-			for range 400 {
+		harness.Together(4, func(int) harness.Answer {
+			for range 1200 {
 				answer := p.API().Form(t, path, connector.RefreshForm(dead.RefreshToken))
 				if answer.Status == http.StatusTooManyRequests {
 					answer.WantsFlat(t, http.StatusTooManyRequests, "rate_limited")

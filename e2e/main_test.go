@@ -7,17 +7,13 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"sync/atomic"
 	"testing"
 
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// The state of the test process: what its tests have met, and where the services of the shared stack write their logs.
-var (
-	met     harness.Secrets
-	logsDir atomic.Value
-)
+// met are the secrets that the tests of this process have met. In the end, TestMain looks for them wherever they must not be.
+var met harness.Secrets
 
 // testsAtOnce is more than there are processors: tests mostly wait for servers, and some for a minute to pass.
 const testsAtOnce = "6"
@@ -28,8 +24,8 @@ func TestMain(m *testing.M) {
 		_ = flag.Set("test.parallel", testsAtOnce)
 	}
 	code := m.Run()
-	if dir, started := logsDir.Load().(string); started && code == 0 {
-		code = lookForLeaks(dir)
+	if code == 0 {
+		code = harness.LookForLeaks()
 	}
 	if code == 0 && everythingRan() {
 		code = lookForAnswersThatNeverCame()
@@ -73,24 +69,8 @@ func lookForAnswersThatNeverCame() int {
 	return code
 }
 
-// lookForLeaks looks for whatever secret the whole run has met in the services' logs.
-func lookForLeaks(dir string) int {
-	logs, err := harness.ReadLogs(dir)
-	if err != nil {
-		fmt.Println("FAIL: the services' logs cannot be read:", err)
-		return 1
-	}
-	if found := met.FoundIn(logs); len(found) > 0 {
-		fmt.Println("FAIL: secrets of this run are in the services' logs:", found)
-		return 1
-	}
-	return 0
-}
-
 // enter is how a test meets the product.
 func enter(t *testing.T) *harness.Product {
 	t.Helper()
-	shared := harness.Shared(t)
-	logsDir.Store(shared.LogDir())
-	return harness.Enter(t, shared, &met)
+	return harness.Enter(t, harness.Shared(t), &met)
 }

@@ -2,21 +2,16 @@ package attack
 
 import (
 	"flag"
-	"fmt"
 	"os"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// The state of the test process: what its tests have met, and where the services of the shared stack write their logs.
-var (
-	met     harness.Secrets
-	logsDir atomic.Value
-)
+// met are the secrets that the tests of this process have met.
+var met harness.Secrets
 
 // testsAtOnce is more than there are processors: tests mostly wait for servers.
 const testsAtOnce = "4"
@@ -27,25 +22,10 @@ func TestMain(m *testing.M) {
 		_ = flag.Set("test.parallel", testsAtOnce)
 	}
 	code := m.Run()
-	if dir, any := logsDir.Load().(string); any && code == 0 {
-		code = lookForLeaks(dir)
+	if code == 0 { // attacks are requests that go wrong, and those are logged the most
+		code = harness.LookForLeaks()
 	}
 	os.Exit(code)
-}
-
-// lookForLeaks looks for whatever secret the whole run has met in the services' logs: attacks are requests that go wrong, and
-// those are logged the most.
-func lookForLeaks(dir string) int {
-	logs, err := harness.ReadLogs(dir)
-	if err != nil {
-		fmt.Println("FAIL: the services' logs cannot be read:", err)
-		return 1
-	}
-	if found := met.FoundIn(logs); len(found) > 0 {
-		fmt.Println("FAIL: secrets of this run are in the services' logs:", found)
-		return 1
-	}
-	return 0
 }
 
 // started is the stack of all tests here. Every way to sign in that it can offer by itself is one more way to attack.
@@ -59,7 +39,6 @@ func shared(t *testing.T) *stack.Stack {
 	if err != nil {
 		t.Fatalf("start the stack: %v", err)
 	}
-	logsDir.Store(s.LogDir())
 	return s
 }
 

@@ -33,6 +33,7 @@ const patience = 30 * time.Second
 // Enter returns the product for a test. Every secret that its actors meet is kept in secrets.
 func Enter(t testing.TB, s *stack.Stack, secrets *Secrets) *Product {
 	t.Helper()
+	noteMeeting(s, secrets)
 	d := s.Demo
 	for _, user := range []demo.User{d.Users.Owner, d.Users.Reader, d.Users.Registrar, d.Users.Outsider} {
 		secrets.Note("password", user.Password)

@@ -1,8 +1,6 @@
 package harness
 
 import (
-	"errors"
-	"os"
 	"path/filepath"
 	"regexp"
 	"sync"
@@ -23,24 +21,28 @@ func Redact(text string) string {
 	return tickets.ReplaceAllString(text, `name="ticket" value="[ticket]"`)
 }
 
-// Secrets are all secrets that actors have seen or typed, kept to look for them where they must not be. It is safe for
-// concurrent use, and its zero value is empty.
+// Secrets are all secrets that actors have seen or typed, kept to look for them where they must not be. Of each its end is kept,
+// where all of them are random: a JWT begins like every other, and a token of one grant begins with the id of the grant, which is
+// no secret. It is safe for concurrent use, and its zero value is empty.
 type Secrets struct {
-	mu     sync.Mutex
-	values map[string]string // secret → what it is
+	mu   sync.Mutex
+	ends map[fragment]string // → what it is the end of
 }
+
+// A fragment is how much of a secret is looked for: a part of it in a log is a leak too.
+type fragment [14]byte
 
 // Note keeps one secret. Short ones are left out: they would be found anywhere by chance.
 func (s *Secrets) Note(kind, value string) {
-	if len(value) < fragmentLength {
+	if len(value) < len(fragment{}) {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.values == nil {
-		s.values = map[string]string{}
+	if s.ends == nil {
+		s.ends = map[fragment]string{}
 	}
-	s.values[value] = kind
+	s.ends[fragment([]byte(value)[len(value)-len(fragment{}):])] = kind
 }
 
 // NoteAll keeps every secret that is spelled out in text.
@@ -61,54 +63,24 @@ func (s *Secrets) Count() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	counts := map[string]int{}
-	for _, kind := range s.values {
+	for _, kind := range s.ends {
 		counts[kind]++
 	}
 	return counts
 }
 
-// fragmentLength is how much of a secret is looked for: a part of it in a log is a leak too.
-const fragmentLength = 14
-
 // FoundIn returns the kinds of the secrets of which some part is in text, and how often.
 func (s *Secrets) FoundIn(text []byte) map[string]int {
-	fragments := s.fragments()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	found := map[string]int{}
-	var window [fragmentLength]byte
-	for i := 0; i+fragmentLength <= len(text); i++ {
-		copy(window[:], text[i:])
-		if kind, ok := fragments[window]; ok {
+	for i := 0; i+len(fragment{}) <= len(text); i++ {
+		if kind, ok := s.ends[fragment(text[i:])]; ok {
 			found[kind]++
 		}
 	}
 	return found
 }
 
-// fragments are the ends of the secrets, where all of them are random: a JWT begins like every other, and a token of one
-// grant begins with the id of the grant, which is no secret.
-func (s *Secrets) fragments() map[[fragmentLength]byte]string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := make(map[[fragmentLength]byte]string, len(s.values))
-	for value, kind := range s.values {
-		out[[fragmentLength]byte([]byte(value)[len(value)-fragmentLength:])] = kind
-	}
-	return out
-}
-
 // ReadLogs returns the content of every log in a directory.
-func ReadLogs(dir string) ([]byte, error) {
-	names, err := filepath.Glob(filepath.Join(dir, "*.log"))
-	if err != nil || len(names) == 0 {
-		return nil, errors.Join(err, errors.New("no log in "+dir))
-	}
-	var all []byte
-	for _, name := range names {
-		content, err := os.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		all = append(append(all, content...), '\n')
-	}
-	return all, nil
-}
+func ReadLogs(dir string) ([]byte, error) { return readFiles(filepath.Join(dir, "*.log")) }

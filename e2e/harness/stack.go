@@ -54,7 +54,11 @@ func Lasting(options Options) (*stack.Stack, error) {
 		return nil, err
 	}
 	lifelines.Store(home, lifeline)
-	return start(home, options)
+	s, err := start(home, options)
+	if err == nil {
+		lasting.Store(s, nil)
+	}
+	return s, err
 }
 
 // Private starts a stack for this test alone: with data, ports and servers of its own. It is stopped at the end.
@@ -70,6 +74,7 @@ func Private(t testing.TB, options Options) *stack.Stack {
 		t.Fatalf("start a stack: %v", err)
 	}
 	t.Cleanup(s.Stop)
+	t.Cleanup(func() { sweepAtTheEnd(t, s) })
 	return s
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
@@ -89,27 +88,11 @@ func (w *World) Everything(t testing.TB) []byte {
 		t.Fatal(err)
 	}
 	defer connection.Release()
-	if _, err := connection.Exec(t.Context(), `set bytea_output = 'escape'`); err != nil {
-		t.Fatal(err)
-	}
-	rows, err := connection.Query(t.Context(), `select format('%I.%I', table_schema, table_name) from information_schema.tables
-		where table_schema in ('account', 'resource') and table_type = 'BASE TABLE'`)
+	all, err := dump(t.Context(), connection.Conn())
 	if err != nil {
 		t.Fatal(err)
 	}
-	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all strings.Builder
-	for _, table := range tables {
-		var content string
-		if err := connection.QueryRow(t.Context(), `select coalesce(string_agg(r::text, E'\n'), '') from `+table+` r`).Scan(&content); err != nil {
-			t.Fatalf("%s: %v", table, err)
-		}
-		all.WriteString(content + "\n")
-	}
-	return []byte(all.String())
+	return all
 }
 
 // Workspace makes one where every module is enabled and provisioned and LLM integration is on, in an organisation of its own.

@@ -13,6 +13,9 @@ const (
 	rotateFile    = "authserver/internal/store/redis/lua/rotate.lua"
 	exchangeFile  = "authserver/internal/store/redis/lua/exchange.lua"
 	standingsFile = "resourceapi/internal/store/postgres/standings.go"
+	accessFile    = "resourceapi/internal/gate/access.go"
+	tokenFile     = "authserver/internal/endpoint/token/handler.go"
+	refusalsFile  = "authserver/internal/engine/refusals.go"
 )
 
 // fenceOff lets every conditional update of a grant in Postgres pass.
@@ -37,12 +40,28 @@ var replayUnrevoked = harness.Fault{File: keeperFile,
 var membershipCached = []harness.Fault{
 	{File: standingsFile, Old: "import (\n", New: "import (\n\t\"sync\"\n"},
 	{File: standingsFile, Old: "// StandingAndPage is", New: "var kept sync.Map\n\n// StandingAndPage is"},
-	{File: standingsFile, Old: "	answer, err := standing.Scan(rows)\n", New: `	answer, err := standing.Scan(rows)
+	{File: standingsFile, Old: `	answer, err := standing.Scan(rows)
+	if err != nil {
+		return standing.Standing{}, programme.Page{}, outcome(err)
+	}
+`, New: `	answer, err := standing.Scan(rows)
+	if err != nil {
+		return standing.Standing{}, programme.Page{}, outcome(err)
+	}
 	if first, known := kept.LoadOrStore(q.GrantID, answer); known && err == nil {
 		answer = first.(standing.Standing)
 	}
 `},
 }
+
+// tenantNotCompared lets a credential of one workspace in where its user is a member of another.
+var tenantNotCompared = harness.Fault{File: accessFile, Old: "	case s.CredentialTenant != tenant:\n", New: "	case false:\n"}
+
+// tokenLogged writes a line for each token request, as one does while looking for something.
+var tokenLogged = harness.Fault{File: tokenFile, Old: "		asked := request(r, parameters)\n", New: "		asked := request(r, parameters)\n		d.Log.Info(\"asked\", \"parameters\", parameters)\n"}
+
+// tokenStored keeps what was refused beside the reason.
+var tokenStored = harness.Fault{File: refusalsFile, Old: `"description": refused.Description,`, New: `"description": refused.Description, "token": request.RefreshToken.Reveal(),`}
 
 // postgresSilent lets Redis alone decide: neither what Postgres knows before, nor what it says afterwards, stops anything.
 var postgresSilent = []harness.Fault{

@@ -17,7 +17,11 @@ var met harness.Secrets
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	os.Exit(m.Run())
+	code := m.Run()
+	if code == 0 {
+		code = harness.LookForLeaks()
+	}
+	os.Exit(code)
 }
 
 // rounds is how often something is tried, in the short form and in the long one.

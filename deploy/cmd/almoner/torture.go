@@ -17,6 +17,7 @@ import (
 func parts() map[string]string {
 	return map[string]string{
 		"races":    "^Test(RefreshRaces|CodeRaces|RefreshAgainst|BrokenBuilds)",
+		"model":    "^TestTheSystem",
 		"linear":   "^TestHistories",
 		"kill":     "^TestKilled",
 		"redis":    "^TestRedis",

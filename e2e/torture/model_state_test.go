@@ -1,0 +1,151 @@
+package torture
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/almonerhq/almoner/deploy/local/demo"
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// A model is what should be so: who is a member where and holds what, which credentials there are, and which rows.
+type model struct {
+	t *testing.T // fails when the product cannot be brought into a state; what it answers is judged by rapid's
+	p *harness.Product
+
+	workspaces  []*workspace
+	users       []*user
+	clients     []*application
+	credentials []*bearer
+	grants      []*consent
+}
+
+type user struct {
+	demo.User
+	browser *harness.Person
+}
+
+type workspace struct {
+	demo.Tenant
+	llm, enabled, provisioned bool
+	members                   map[*user][]string
+	programmes                map[string]string // id → name
+}
+
+type application struct {
+	harness.Connector
+	home     *workspace
+	required []string
+	deleted  bool
+}
+
+// A consent is a grant. Of its refresh tokens the last one is current.
+type consent struct {
+	client  *application
+	attempt harness.Attempt
+	code    string
+	id      string
+	refresh []string
+	over    bool // by revocation, by the client's end, or because its time has passed
+}
+
+// A bearer is a personal access token, or an access token of a grant.
+type bearer struct {
+	text        string
+	owner       *user
+	home        *workspace
+	permissions []string
+	grant       *consent // nil: a personal access token
+	dead        bool     // of a personal access token
+}
+
+// choices are the permissions that people hold and applications ask for here.
+func choices() []string {
+	return []string{harness.APIAccess, harness.ReadProgrammes, harness.WriteProgrammes}
+}
+
+func newModel(t *testing.T, rt *rapid.T, p *harness.Product) *model {
+	m := &model{t: t, p: p}
+	for range 2 {
+		m.opensWorkspace(rt)
+		m.hasUser(rt)
+	}
+	for _, w := range m.workspaces {
+		m.join(w, m.users[0], choices())
+		m.token(w, m.users[0], choices())
+		m.register(m.credentials[len(m.credentials)-1], w, []string{harness.ReadProgrammes, harness.WriteProgrammes})
+	}
+	m.consent(rt, m.clients[0], m.users[0])
+	return m
+}
+
+// ended says whether the credential is good for nothing, wherever it is presented.
+func (b *bearer) ended() bool {
+	if b.grant != nil {
+		return b.grant.over
+	}
+	return b.dead
+}
+
+// may is what the credential may do in its workspace at this moment: token ∩ user. Without active it is no credential there at all.
+func (b *bearer) may() (permissions []string, active bool) {
+	held, member := b.home.members[b.owner]
+	if b.ended() || !member || (b.grant != nil && !b.home.llm) {
+		return nil, false
+	}
+	return both(b.permissions, held), true
+}
+
+// answer is what a route of Programmes that needs a permission answers in a workspace (contract, section 6); 0 is that it works.
+func (b *bearer) answer(asked *workspace, needed string) (status int, code string) {
+	permissions, active := b.may()
+	switch {
+	case b.ended():
+		return http.StatusUnauthorized, "UNAUTHENTICATED"
+	case asked != b.home, !active, !slices.Contains(permissions, needed):
+		return http.StatusForbidden, "FORBIDDEN"
+	case !asked.enabled:
+		return http.StatusForbidden, "MODULE_NOT_ENABLED"
+	case !asked.provisioned:
+		return http.StatusServiceUnavailable, "TENANT_NOT_PROVISIONED"
+	}
+	return 0, ""
+}
+
+// refusal is why the grant's client gets no tokens at this moment (contract, section 3); "" is that it does.
+func (m *model) refusal(c *consent) string {
+	b := m.bearerOf(c)
+	if c.client.deleted {
+		return "invalid_client"
+	}
+	if permissions, active := b.may(); !active || len(permissions) == 0 {
+		return "invalid_grant"
+	}
+	return ""
+}
+
+// bearerOf is any access token of the grant: they are all alike.
+func (m *model) bearerOf(c *consent) *bearer {
+	for _, b := range m.credentials {
+		if b.grant == c {
+			return b
+		}
+	}
+	m.t.Fatal("the model has a grant without an access token")
+	return nil
+}
+
+func both(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(one string) bool { return !slices.Contains(b, one) })
+}
+
+func one[T any](rt *rapid.T, what string, of []T) T { return rapid.SampledFrom(of).Draw(rt, what) }
+
+// some draws a part of a list, in the list's order.
+func some(rt *rapid.T, what string, of []string, least int) []string {
+	drawn := rapid.SliceOfNDistinct(rapid.SampledFrom(of), least, len(of), rapid.ID[string]).Draw(rt, what)
+	return both(of, drawn)
+}
