@@ -147,7 +147,7 @@ func TestTraitsOfAnUnknownKindAllowNothing(t *testing.T) {
 func FuzzRedirect(f *testing.F) {
 	for _, seed := range []string{
 		"https://app.example.org/callback", "http://127.0.0.1:8090/cb", "http://[::1]/cb?x=1", "https://a@b/", "https://a\\@b/", "https://a/#", "https://a/?code=x", "https://a/?C%6fde=x",
-		"http://localhost.evil.example/", "https:a", "https:///a", "javascript:alert(1)", "https://a/*", "https://a:b/", "https://a/%zz", "https://a?iss=1;state=2",
+		"http://localhost.evil.example/", "https:a", "https:///a", "javascript:alert(1)", "https://a/*", "https://a:b/", "https://a/%zz", "https://0%80000", "https://a?iss=1;state=2",
 	} {
 		f.Add(seed)
 	}

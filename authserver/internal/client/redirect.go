@@ -41,6 +41,8 @@ func refuseRedirect(uri string) string {
 	switch {
 	case err != nil || !parsed.IsAbs() || parsed.Hostname() == "" || parsed.Opaque != "":
 		return "A redirect URI is absolute, like https://app.example.org/callback."
+	case !strings.Contains(uri, "://"+parsed.Host): // net/url has taken escapes for the bytes that they stand for
+		return "A redirect URI's host is written as it is, without % escapes."
 	case parsed.Scheme != "https" && (parsed.Scheme != "http" || !loopback(parsed.Hostname())):
 		return "A redirect URI uses https; http is for localhost, 127.0.0.1 and [::1] alone."
 	case strings.Contains(uri, "#"):
