@@ -56,6 +56,7 @@ func TestRedisClusterFailsOverAndMovesSlots(t *testing.T) {
 
 func (s *clusterStage) failOver(t *testing.T) {
 	t.Helper()
+	s.waitForReplicas(t)
 	master := s.masters(t)[0]
 	master.Kill()
 	s.waitForAll(t)
@@ -76,8 +77,9 @@ func (s *clusterStage) moveSlots(t *testing.T, round int) {
 func (s *clusterStage) during(t *testing.T, trouble func()) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
 	var clients sync.WaitGroup
+	defer clients.Wait() // also where the trouble fails: they speak to this test
+	defer stop()
 	var refreshed, unavailable atomic.Int64
 	for i := range honestClients + racesOn {
 		tokens := s.connector.Connect(t, s.head)
@@ -163,6 +165,25 @@ func (s *clusterStage) waitForAll(t *testing.T) {
 		}
 		if time.Now().After(end) {
 			t.Fatalf("the cluster does not serve all slots within %s", calmWithin)
+		}
+	}
+}
+
+// waitForReplicas waits until every master has a replica that follows it: one that never did cannot take its place.
+func (s *clusterStage) waitForReplicas(t *testing.T) {
+	t.Helper()
+	for end := time.Now().Add(calmWithin); ; time.Sleep(50 * time.Millisecond) {
+		following := 0
+		for _, node := range s.cluster.Nodes {
+			if said, err := tellRedis(node.URL, "INFO replication"); err == nil && strings.Contains(said, "master_link_status:up") {
+				following++
+			}
+		}
+		if following == len(s.cluster.Nodes)/2 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d replicas follow their masters within %s", following, calmWithin)
 		}
 	}
 }

@@ -39,14 +39,14 @@ var replayUnrevoked = harness.Fault{File: keeperFile,
 // membershipCached lets resourceapi go on with the first standing that it read of a grant.
 var membershipCached = []harness.Fault{
 	{File: standingsFile, Old: "import (\n", New: "import (\n\t\"sync\"\n"},
-	{File: standingsFile, Old: "// StandingAndPage is", New: "var kept sync.Map\n\n// StandingAndPage is"},
+	{File: standingsFile, Old: "// standingAnd reads", New: "var kept sync.Map\n\n// standingAnd reads"},
 	{File: standingsFile, Old: `	answer, err := standing.Scan(rows)
 	if err != nil {
-		return standing.Standing{}, programme.Page{}, outcome(err)
+		return standing.Standing{}, outcome(err)
 	}
 `, New: `	answer, err := standing.Scan(rows)
 	if err != nil {
-		return standing.Standing{}, programme.Page{}, outcome(err)
+		return standing.Standing{}, outcome(err)
 	}
 	if first, known := kept.LoadOrStore(q.GrantID, answer); known && err == nil {
 		answer = first.(standing.Standing)
@@ -61,7 +61,8 @@ var tenantNotCompared = harness.Fault{File: accessFile, Old: "	case s.Credential
 var tokenLogged = harness.Fault{File: tokenFile, Old: "		asked := request(r, parameters)\n", New: "		asked := request(r, parameters)\n		d.Log.Info(\"asked\", \"parameters\", parameters)\n"}
 
 // tokenStored keeps what was refused beside the reason.
-var tokenStored = harness.Fault{File: refusalsFile, Old: `"description": refused.Description,`, New: `"description": refused.Description, "token": request.RefreshToken.Reveal(),`}
+var tokenStored = harness.Fault{File: refusalsFile, Old: "	return n.noteOf(ctx, facts, caller, x.ended, refused)\n",
+	New: "	return n.noteOf(ctx, facts, caller, x.ended, &TokenError{Description: refused.Description + x.request.RefreshToken.Reveal()})\n"}
 
 // postgresSilent lets Redis alone decide: neither what Postgres knows before, nor what it says afterwards, stops anything.
 var postgresSilent = []harness.Fault{

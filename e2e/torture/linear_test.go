@@ -89,7 +89,7 @@ func newStory(t *testing.T, connector harness.Connector, head *harness.Person) *
 // play makes calls at random. The first caller redeems the code and refreshes; the others mostly use what there is.
 func (s *story) play(t *testing.T, first bool) {
 	for i := range callsEach {
-		time.Sleep(rand.N(60 * time.Millisecond))
+		time.Sleep(rand.N(160 * time.Millisecond))
 		known := s.known()
 		dice := rand.IntN(100)
 		switch {

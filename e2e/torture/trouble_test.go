@@ -46,7 +46,7 @@ const (
 // makeSome makes the next faults of the list while others play.
 func (x *trouble) makeSome(t *testing.T) {
 	for range troublesBatch {
-		time.Sleep(200*time.Millisecond + rand.N(500*time.Millisecond))
+		time.Sleep(100*time.Millisecond + rand.N(300*time.Millisecond))
 		kinds := x.kinds()
 		kind := kinds[x.turn%len(kinds)]
 		x.turn++
@@ -76,12 +76,13 @@ func (x *trouble) kinds() []kind {
 			return stop()
 		}
 	}
+	// The copy is put back while those play of whose past it is: two faults to a batch.
 	return []kind{
-		{"redis: FLUSHALL", true, func(context.Context) error { return flushAll(x.running.RedisURL) }},
 		{"a copy of what redis stores is kept", false, func(context.Context) error { return x.keepCopy() }},
+		{"redis: the older copy is put back", true, func(ctx context.Context) error { return x.putBack(ctx) }},
+		{"redis: FLUSHALL", true, func(context.Context) error { return flushAll(x.running.RedisURL) }},
 		{"redis: frozen", false, frozen(redis.Pause, redis.Resume)},
 		{"postgres: killed", false, func(ctx context.Context) error { postgres.Kill(); return postgres.Restart(ctx) }},
-		{"redis: the older copy is put back", true, func(ctx context.Context) error { return x.putBack(ctx) }},
 		{"authserver: killed", false, func(ctx context.Context) error { process.Kill(); return process.Restart(ctx) }},
 		{"redis: killed", false, func(ctx context.Context) error { redis.Kill(); return redis.Restart(ctx) }},
 		{"postgres: frozen", false, frozen(postgres.Pause, postgres.Resume)},
