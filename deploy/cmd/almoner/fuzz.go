@@ -66,7 +66,7 @@ func (t *trial) fuzzTargets(ctx context.Context) ([]target, error) {
 	var targets []target
 	for _, m := range modules() {
 		var out bytes.Buffer
-		if err := t.command(ctx, m.name, nil, &out, "go", "test", "-list=^Fuzz", "./...").Run(); err != nil {
+		if err := t.command(ctx, m.name, m.workspace(), &out, "go", "test", "-list=^Fuzz", "./...").Run(); err != nil {
 			return nil, fmt.Errorf("list the fuzz tests of %s: %w\n%s", m.name, err, out.String())
 		}
 		var names []string
