@@ -114,14 +114,14 @@ func (t *trial) withServers(ctx context.Context, run func()) error {
 
 func (t *trial) testEach(ctx context.Context, race bool) {
 	for _, m := range modules() {
-		arguments := []string{"test", "-timeout=15m"}
+		flags := []string{"-timeout=20m"}
 		if m.race && race {
-			arguments = append(arguments, "-race")
+			flags = append(flags, "-race")
 		}
 		if m.alone {
-			arguments = append(arguments, "-p=1")
+			flags = append(flags, "-p=1")
 		}
-		t.step(ctx, "go "+strings.Join(arguments, " ")+" in "+m.name, m.name, m.workspace(), "go", append(arguments, "./...")...)
+		t.testModule(ctx, m, flags)
 	}
 }
 

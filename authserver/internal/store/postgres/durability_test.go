@@ -54,27 +54,19 @@ func TestOnlyAnAdvanceCommitsWithoutWaitingForTheDisk(t *testing.T) {
 
 // A refresh changes no indexed column, so that no index grows by it and the row's old versions go with the page they are on.
 func TestAnAdvanceIsAHeapOnlyUpdate(t *testing.T) {
-	const times = 300
+	// Old versions stay while any transaction is older, and a backend that is about to enter some database has one: another database then.
+	const tries = 5
 	l := newLedger(t)
-	l.wantState(grant.Pending)(l.Open(t.Context(), l.grant))
-	l.wantFence(grant.Passed)(l.Activate(t.Context(), l.grant.ID, attempt(1)))
-	index := func() (size int) {
-		t.Helper()
-		if err := l.world.Owner.QueryRow(t.Context(), `select pg_indexes_size('account.grants')`).Scan(&size); err != nil {
-			t.Fatal(err)
+	for try := 1; ; try++ {
+		grew, pages := growthOfManyAdvances(t, l)
+		if grew == 0 && pages <= 2 {
+			break
 		}
-		return size
-	}
-	before := index()
-	for generation := range uint32(times) {
-		l.wantFence(grant.Passed)(l.Advance(t.Context(), l.grant.ID, generation+2, hash(byte(generation))))
-	}
-	if after := index(); after != before {
-		t.Errorf("the indexes grew from %d to %d bytes", before, after)
-	}
-	var pages int
-	if err := l.world.Owner.QueryRow(t.Context(), `select pg_relation_size('account.grants') / 8192`).Scan(&pages); err != nil || pages > 2 {
-		t.Errorf("one grant fills %d pages after %d refreshes, %v", pages, times, err)
+		if try == tries {
+			t.Errorf("the indexes grew by %d bytes and one grant fills %d pages, in the last of %d databases", grew, pages, tries)
+			break
+		}
+		l = newLedger(t)
 	}
 	var indexed []string
 	rows, err := l.world.Owner.Query(t.Context(), `
@@ -86,4 +78,25 @@ func TestAnAdvanceIsAHeapOnlyUpdate(t *testing.T) {
 	if err != nil || len(indexed) > 0 {
 		t.Errorf("indexed although every refresh changes it: %v, %v", indexed, err)
 	}
+}
+
+// growthOfManyAdvances refreshes one grant 300 times. It returns by how many bytes the indexes of the grants grew and how many pages they fill then.
+func growthOfManyAdvances(t *testing.T, l *ledger) (grew, pages int) {
+	t.Helper()
+	l.wantState(grant.Pending)(l.Open(t.Context(), l.grant))
+	l.wantFence(grant.Passed)(l.Activate(t.Context(), l.grant.ID, attempt(1)))
+	size := func() (indexes, pages int) {
+		t.Helper()
+		if err := l.world.Owner.QueryRow(t.Context(),
+			`select pg_indexes_size('account.grants'), pg_relation_size('account.grants') / 8192`).Scan(&indexes, &pages); err != nil {
+			t.Fatal(err)
+		}
+		return indexes, pages
+	}
+	before, _ := size()
+	for generation := range uint32(300) {
+		l.wantFence(grant.Passed)(l.Advance(t.Context(), l.grant.ID, generation+2, hash(byte(generation))))
+	}
+	after, pages := size()
+	return after - before, pages
 }
