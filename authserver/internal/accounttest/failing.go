@@ -11,17 +11,17 @@ import (
 
 // FailElsewhere lets another process of authserver see failures, which count counts, without end until the test ends. It
 // returns once there were too many.
-func (s *Site) FailElsewhere(count func(ctx context.Context, c *failures.Counter) time.Duration) {
+func (s *Site) FailElsewhere(count func(c *failures.Counter) time.Duration) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(s.t.Context()))
-	elsewhere := func() *failures.Counter { return failures.NewCounter(s.rates, slog.New(slog.DiscardHandler), time.Now) }
 	full, ended := make(chan struct{}), sync.WaitGroup{}
 	fill := sync.OnceFunc(func() { close(full) })
+	elsewhere := failures.NewCounter(s.rates, slog.New(slog.DiscardHandler), time.Now)
+	ended.Go(func() { elsewhere.Share(ctx) })
 	ended.Go(func() {
 		defer fill()
-		for one := elsewhere(); ctx.Err() == nil; {
-			if count(ctx, one) > 0 {
+		for ctx.Err() == nil {
+			if count(elsewhere) > 0 {
 				fill()
-				one = elsewhere() // which would ask Redis no more
 				time.Sleep(100 * time.Microsecond)
 			}
 		}
@@ -30,15 +30,16 @@ func (s *Site) FailElsewhere(count func(ctx context.Context, c *failures.Counter
 	<-full
 }
 
-// Limited sends a request that is refused until the refusal is 429, and returns that. Now and then one is answered in full: what
-// is over the limit comes to rest all the time.
+// Limited sends a request that is refused until the refusal is 429, and returns that. Some are answered in full: what is over the limit
+// comes to rest all the time, and processes hear of one another a little later. They are too few to reach the limit by themselves.
 func (s *Site) Limited(send func() Answer) Answer {
 	s.t.Helper()
 	var answer Answer
-	for range 100 {
+	for range 300 {
 		if answer = send(); answer.Status != 400 && answer.Status != 401 {
 			break
 		}
+		time.Sleep(20 * time.Millisecond)
 	}
 	if answer.Status != 429 || answer.Text("error") != "rate_limited" || answer.Text("error_description") == "" || answer.Header.Get("Retry-After") == "" ||
 		answer.Header.Get("Retry-After") == "0" || answer.Header.Get("Cache-Control") != "no-store" {

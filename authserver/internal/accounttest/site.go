@@ -142,6 +142,9 @@ func (s *Site) handler() http.Handler {
 	})
 	const tenantClients = "/v1/account/tenants/{tenantId}/oauth-clients"
 	failed := failures.NewCounter(s.rates, log, time.Now)
+	sharing, stop := context.WithCancel(context.Background())
+	s.t.Cleanup(stop)
+	go failed.Share(sharing)
 	mux := http.NewServeMux()
 	mux.Handle("POST "+TokenPath, token.New(token.Deps{Engine: engine.NewNoter(s.Engine, s.Store, s.Now, log), Tokens: s.Keeper, Failures: failed, Log: log}))
 	mux.Handle("POST "+RevokePath, revoke.New(revoke.Deps{

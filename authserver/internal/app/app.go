@@ -38,6 +38,7 @@ type App struct {
 	uses     *standing.Noter
 	ring     *keyring.Ring
 	sessions *session.Sessions
+	failed   *failures.Counter
 	handler  http.Handler
 }
 
@@ -113,7 +114,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		ready:   ready(log, store.Ping, rdb, ring),
 	}
 	return &App{
-		config: c, log: log, store: store, uses: uses, ring: ring, sessions: b.sessions,
+		config: c, log: log, store: store, uses: uses, ring: ring, sessions: b.sessions, failed: failed,
 		handler: web.Observe(h.router(), log, lastResort()),
 	}, nil
 }
@@ -124,6 +125,7 @@ func (a *App) Serve(ctx context.Context) error {
 	defer a.uses.Close()
 	go a.ring.Keep(ctx, a.log)
 	go a.sessions.Sweep(ctx)
+	go a.failed.Share(ctx)
 	return web.Serve(ctx, web.Place{Address: a.config.Listen, Notice: a.config.Notice}, a.handler, a.log, func(address net.Addr) {
 		a.log.Info("authserver listens", "address", address.String(), "issuer", a.config.BaseURL)
 	})

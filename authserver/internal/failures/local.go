@@ -35,6 +35,16 @@ func (l *localRate) take(key string, perMinute int, now time.Time) time.Duration
 	return 0
 }
 
+// hold keeps a key back for this long, at most a minute.
+func (l *localRate) hold(key string, perMinute int, wait time.Duration, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	rest := now.Add(min(wait, time.Minute) + time.Minute - time.Minute/time.Duration(perMinute))
+	if known, there := l.rest[key]; there && rest.After(known) {
+		l.rest[key] = rest
+	}
+}
+
 // makeRoom forgets every key that is at rest.
 func (l *localRate) makeRoom(now time.Time) bool {
 	for key, rest := range l.rest {

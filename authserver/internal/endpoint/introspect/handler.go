@@ -97,7 +97,7 @@ func notLetIn() error {
 // refused counts that the caller was not believed, under the name it gave itself.
 func (d Deps) refused(r *http.Request, err error) error {
 	name, _, _ := token.BasicCredentials(r)
-	return token.LimitedClient(r.Context(), d.Failures, name, err)
+	return token.LimitedClient(d.Failures, name, err)
 }
 
 // readCaller reads who says to be asking. A user's token is no answer to that question, and a secret that we never made is wrong

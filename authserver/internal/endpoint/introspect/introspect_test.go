@@ -1,7 +1,6 @@
 package introspect_test
 
 import (
-	"context"
 	"net/http"
 	"reflect"
 	"strings"
@@ -393,8 +392,8 @@ func TestRedisIsNotNeeded(t *testing.T) {
 func TestTooManyWrongSecretsAreThrottledAndNothingElseIs(t *testing.T) {
 	b := newBench(t)
 	_, held := b.connector(accounttest.REST)
-	b.FailElsewhere(func(ctx context.Context, f *failures.Counter) time.Duration {
-		return f.OfClient(ctx, b.service.ID.String())
+	b.FailElsewhere(func(f *failures.Counter) time.Duration {
+		return f.OfClient(b.service.ID.String())
 	})
 	b.Limited(func() accounttest.Answer {
 		return b.FormWith(accounttest.IntrospectPath, accounttest.Basic(b.service.ID.String(), "alm_cs_wrong"), "token", held.Access.Reveal())

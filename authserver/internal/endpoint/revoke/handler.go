@@ -68,7 +68,7 @@ func (d Deps) serve(w http.ResponseWriter, r *http.Request) error {
 	asked := token.Caller(r, parameters)
 	caller, err := d.Engine.Authenticate(r.Context(), asked)
 	if err != nil {
-		return token.LimitedClient(r.Context(), d.Failures, asked.ClientID, err)
+		return token.LimitedClient(d.Failures, asked.ClientID, err)
 	}
 	id, err := d.grantOf(text)
 	if err != nil || id == uuid.Nil {

@@ -1,7 +1,6 @@
 package revoke_test
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -324,7 +323,7 @@ func TestTooManyWrongSecretsAreThrottledAndNothingElseIs(t *testing.T) {
 	b := newBench(t)
 	c, secret := b.World.Confidential(perm.ProgrammesRead)
 	held := b.Linked(c, secret, b.user)
-	b.FailElsewhere(func(ctx context.Context, f *failures.Counter) time.Duration { return f.OfClient(ctx, c.ID.String()) })
+	b.FailElsewhere(func(f *failures.Counter) time.Duration { return f.OfClient(c.ID.String()) })
 	b.Limited(func() accounttest.Answer {
 		return b.PostJSON(accounttest.RevokePath, "client_id", c.ID.String(), "client_secret", "alm_cs_wrong", "token", held.Access.Reveal())
 	})

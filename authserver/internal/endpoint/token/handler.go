@@ -39,7 +39,7 @@ func New(d Deps) http.Handler {
 		asked := request(r, parameters)
 		tokens, err := d.Engine.Token(r.Context(), asked)
 		if err != nil {
-			Refuse(w, r, d.limited(r.Context(), asked, err), d.Log)
+			Refuse(w, r, d.limited(asked, err), d.Log)
 			return
 		}
 		web.JSON(w, http.StatusOK, response(tokens))

@@ -1,7 +1,6 @@
 package token
 
 import (
-	"context"
 	"errors"
 	"math"
 	"time"
@@ -16,8 +15,8 @@ import (
 
 // Failures counts refusals (package failures), and says how long whoever caused one has to wait, 0 for not at all.
 type Failures interface {
-	OfClient(ctx context.Context, name string) time.Duration
-	OfGrant(ctx context.Context, id uuid.UUID) time.Duration
+	OfClient(name string) time.Duration
+	OfGrant(id uuid.UUID) time.Duration
 }
 
 // Tokens tells what we minted from what we did not, without asking any store.
@@ -27,19 +26,19 @@ type Tokens interface {
 
 // limited counts a refusal that the caller may have caused by guessing or by insisting, and is 429 in its place where there were too many
 // (contract, section 3). What cannot be read, or names no secret and no token, costs nothing that would be worth counting.
-func (d Deps) limited(ctx context.Context, request engine.TokenRequest, err error) error {
+func (d Deps) limited(request engine.TokenRequest, err error) error {
 	refused, isRefusal := errors.AsType[*engine.TokenError](err)
 	if !isRefusal {
 		return err
 	}
 	switch refused.Code {
 	case "invalid_client":
-		return LimitedClient(ctx, d.Failures, request.ClientID, err)
+		return LimitedClient(d.Failures, request.ClientID, err)
 	case "invalid_grant", "invalid_target":
 		if presented, authentic := d.presented(request); authentic {
-			return after(d.Failures.OfGrant(ctx, presented.GrantID), err)
+			return after(d.Failures.OfGrant(presented.GrantID), err)
 		}
-		return LimitedClient(ctx, d.Failures, request.ClientID, err)
+		return LimitedClient(d.Failures, request.ClientID, err)
 	}
 	return err
 }
@@ -54,12 +53,12 @@ func (d Deps) presented(request engine.TokenRequest) (grant.Token, bool) {
 
 // LimitedClient counts err, a refusal to believe that the caller is the client it names; other errors are handed on. It is
 // 429 in its place where there were too many.
-func LimitedClient(ctx context.Context, failures Failures, name string, err error) error {
+func LimitedClient(failures Failures, name string, err error) error {
 	refused, isRefusal := errors.AsType[*engine.TokenError](err)
 	if !isRefusal || (refused.Code != "invalid_client" && refused.Code != "invalid_grant" && refused.Code != "invalid_target") {
 		return err
 	}
-	return after(failures.OfClient(ctx, name), err)
+	return after(failures.OfClient(name), err)
 }
 
 func after(wait time.Duration, err error) error {

@@ -1,7 +1,6 @@
 package token_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -14,7 +13,7 @@ func TestF1OnlyWhatIsRefusedIsThrottled(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	for _, id := range []string{b.app.ID.String(), b.linked.ID.String()} {
-		b.FailElsewhere(func(ctx context.Context, c *failures.Counter) time.Duration { return c.OfClient(ctx, id) })
+		b.FailElsewhere(func(c *failures.Counter) time.Duration { return c.OfClient(id) })
 	}
 	_, code := b.Consent(b.linked, b.user)
 	b.Limited(func() accounttest.Answer { return b.linkCode(code, "client_secret", "alm_cs_wrong") })
@@ -33,7 +32,7 @@ func TestF1OnlyWhatIsRefusedIsThrottled(t *testing.T) {
 func TestF2AThrottledReplayEndsItsGrantAllTheSame(t *testing.T) {
 	b := newBench(t)
 	first, other := b.Connected(b.app, b.user), b.Connected(b.app, b.user)
-	b.FailElsewhere(func(ctx context.Context, c *failures.Counter) time.Duration { return c.OfGrant(ctx, first.Grant.ID) })
+	b.FailElsewhere(func(c *failures.Counter) time.Duration { return c.OfGrant(first.Grant.ID) })
 	b.Limited(func() accounttest.Answer { return b.refresh(first.Refresh, "resource", accounttest.REST) })
 	second := b.Refreshed(b.app, first)
 	b.Limited(func() accounttest.Answer { return b.refresh(first.Refresh) })

@@ -21,12 +21,13 @@ var _ failures.Rate = (*Rates)(nil)
 func NewRates(client goredis.UniversalClient) *Rates { return &Rates{redis_rate.NewLimiter(client)} }
 
 // Take is failures.Rate's. Its error wraps grant.ErrUnavailable.
-func (r *Rates) Take(ctx context.Context, key string, perMinute int) (time.Duration, error) {
-	result, err := r.limiter.Allow(ctx, rateKey(key), redis_rate.PerMinute(perMinute))
+func (r *Rates) Take(ctx context.Context, key string, perMinute, n int) (time.Duration, error) {
+	result, err := r.limiter.AllowAtMost(ctx, rateKey(key), redis_rate.PerMinute(perMinute), n)
 	if err != nil {
 		return 0, fmt.Errorf("%w: redis: rate: %w", grant.ErrUnavailable, err)
 	}
-	return max(0, result.RetryAfter), nil // which is negative where there is none
+	missing := time.Duration(n - result.Allowed)
+	return max(0, result.RetryAfter, missing*(time.Minute/time.Duration(perMinute))), nil // RetryAfter is negative where there is none
 }
 
 // rateKey is the one key of a rate, to which the limiter adds rate: in front.

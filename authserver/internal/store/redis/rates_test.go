@@ -29,7 +29,7 @@ func TestARateCountsToItsLimitHoweverManyCountAtOnce(t *testing.T) {
 	var racers sync.WaitGroup
 	for range 100 {
 		racers.Go(func() {
-			wait, err := rates.Take(t.Context(), "k", 10)
+			wait, err := rates.Take(t.Context(), "k", 10, 1)
 			switch {
 			case err != nil:
 				t.Error(err)
@@ -44,15 +44,31 @@ func TestARateCountsToItsLimitHoweverManyCountAtOnce(t *testing.T) {
 	if counted.Load() < 10 || counted.Load() > 12 || refused.Load() < 88 { // one more every six seconds
 		t.Errorf("%d counted, %d refused", counted.Load(), refused.Load())
 	}
-	if wait, err := rates.Take(t.Context(), "other", 10); wait != 0 || err != nil {
+	if wait, err := rates.Take(t.Context(), "other", 10, 1); wait != 0 || err != nil {
 		t.Errorf("another key waits %v (%v)", wait, err)
+	}
+}
+
+func TestSeveralEventsAreTakenTogetherAsFarAsThereIsRoom(t *testing.T) {
+	rates, _ := newRates(t)
+	for _, c := range []struct {
+		n           int
+		least, most time.Duration
+	}{
+		{8, 0, 0},                               // 2 are left
+		{5, 18 * time.Second, 18 * time.Second}, // 3 find no room, which comes back every 6 s
+		{1, time.Second, 6 * time.Second},
+	} {
+		if wait, err := rates.Take(t.Context(), "k", 10, c.n); wait < c.least || wait > c.most || err != nil {
+			t.Errorf("%d: wait %v (%v), want %v to %v", c.n, wait, err, c.least, c.most)
+		}
 	}
 }
 
 func TestARateThatDoesNotAnswerIsAnError(t *testing.T) {
 	rates, server := newRates(t)
 	server.Stop()
-	if _, err := rates.Take(t.Context(), "k", 10); err == nil {
+	if _, err := rates.Take(t.Context(), "k", 10, 1); err == nil {
 		t.Error("no error without Redis")
 	}
 }
