@@ -13,7 +13,7 @@ help:
 	@echo 'make test            check and test everything'
 	@echo 'make bench           measure how fast it is, into e2e/bench/RESULTS.md'
 	@echo 'make torture PART=p  the long form of a suite, up to 40 minutes (e2e/torture/README.md)'
-	@echo 'make fuzz TIME=30s   every fuzz test, each for that time; their seeds are part of make test'
+	@echo 'make fuzz TIME=30s   every fuzz test, each for that time; their seeds are part of make test. ONLY=FuzzBearer: those that it matches'
 	@echo
 	@echo 'Needs Linux and Go $(OLDEST_GO). PostgreSQL and Redis are installed when they are missing (Debian, Ubuntu).'
 
@@ -35,7 +35,7 @@ torture: check-go
 
 fuzz: check-go
 	@mkdir -p .almoner/bin && go build -o .almoner/bin/almoner ./deploy/cmd/almoner
-	@exec .almoner/bin/almoner fuzz '$(TIME)'
+	@exec .almoner/bin/almoner fuzz '$(TIME)' '$(ONLY)'
 
 check-go:
 	@command -v go >/dev/null || { echo 'almoner: Go $(OLDEST_GO) or newer is needed, and there is no go in PATH: see https://go.dev/dl/' >&2; exit 1; }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -19,10 +20,10 @@ type target struct {
 	name    string
 }
 
-// fuzz runs every fuzz test of the repository for a time (30s) or a number of runs (10000000x), one after the other on all
+// fuzz runs every fuzz test of the repository whose name matches only for a time (30s) or a number of runs (10000000x), one after the other on all
 // processors, and adds what came of it to the page of evidence. What it finds is kept in the package's testdata/fuzz, where
 // every `make test` tries it again.
-func fuzz(ctx context.Context, root, each string) error {
+func fuzz(ctx context.Context, root, each, only string) error {
 	if err := dieWithParent(); err != nil {
 		return err
 	}
@@ -32,8 +33,12 @@ func fuzz(ctx context.Context, root, each string) error {
 	if !regexp.MustCompile(`^[0-9]+(x|s|m|h)$`).MatchString(each) {
 		return fmt.Errorf("say how long each: make fuzz TIME=30s, or how often: make fuzz TIME=10000000x")
 	}
+	pattern, err := regexp.Compile(only)
+	if err != nil {
+		return fmt.Errorf("ONLY is a pattern of names: %w", err)
+	}
 	t := newTrial(root)
-	targets, err := t.fuzzTargets(ctx)
+	targets, err := t.fuzzTargets(ctx, pattern)
 	if err != nil {
 		return err
 	}
@@ -61,8 +66,8 @@ func fuzz(ctx context.Context, root, each string) error {
 	return nil
 }
 
-// fuzzTargets finds the fuzz tests of every module: go prints the names of a package, and then the package.
-func (t *trial) fuzzTargets(ctx context.Context) ([]target, error) {
+// fuzzTargets finds the fuzz tests of every module whose names match: go prints the names of a package, and then the package.
+func (t *trial) fuzzTargets(ctx context.Context, only *regexp.Regexp) ([]target, error) {
 	var targets []target
 	for _, m := range modules() {
 		var out bytes.Buffer
@@ -76,7 +81,7 @@ func (t *trial) fuzzTargets(ctx context.Context) ([]target, error) {
 			case strings.HasPrefix(line, "Fuzz"):
 				names = append(names, fields[0])
 			case strings.HasPrefix(line, "ok") && len(fields) > 1:
-				for _, name := range names {
+				for _, name := range slices.DeleteFunc(names, func(name string) bool { return !only.MatchString(name) }) {
 					targets = append(targets, target{m.name, fields[1], name})
 				}
 				names = nil
@@ -84,7 +89,7 @@ func (t *trial) fuzzTargets(ctx context.Context) ([]target, error) {
 		}
 	}
 	if len(targets) == 0 {
-		return nil, fmt.Errorf("there is no fuzz test")
+		return nil, fmt.Errorf("there is no such fuzz test")
 	}
 	return targets, nil
 }

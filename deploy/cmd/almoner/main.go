@@ -18,7 +18,8 @@ const usage = `usage: almoner run    start everything, with demo data, and stay 
        almoner test   check and test every module
        almoner bench  measure how fast it is, into e2e/bench/RESULTS.md
        almoner torture PART   a suite's long form, up to 40 minutes; its result goes into e2e/EVIDENCE.md
-       almoner fuzz TIME      every fuzz test, each for a time (30s) or a number of inputs (1000000x); likewise
+       almoner fuzz TIME ONLY  the fuzz tests whose names match the pattern ONLY ("" for all), each for a time (30s) or a
+                              number of inputs (1000000x); likewise
 
 Settings of run: PORT (default 8080; the two ports after it are used too), ALMONER_HOME (where everything is kept;
 default .almoner in the repository), ALMONER_DATABASE_URL and ALMONER_REDIS_URL (servers to use instead of private ones).`
@@ -60,8 +61,8 @@ func command(ctx context.Context, root string) error {
 		return bench(ctx, root)
 	case len(os.Args) == 3 && os.Args[1] == "torture":
 		return torture(ctx, root, os.Args[2])
-	case len(os.Args) == 3 && os.Args[1] == "fuzz":
-		return fuzz(ctx, root, os.Args[2])
+	case len(os.Args) == 4 && os.Args[1] == "fuzz":
+		return fuzz(ctx, root, os.Args[2], os.Args[3])
 	}
 	return errUsage
 }
