@@ -14,6 +14,8 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/shared/envconf"
+	"github.com/almonerhq/almoner/shared/version"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 type commands struct {
@@ -22,6 +24,9 @@ type commands struct {
 	CheckConfig checkConfig   `cmd:"" help:"Say what is configured, secrets redacted, and every mistake in it."`
 	Admin       adminCommands `cmd:"" help:"What an operator may do: workspaces, users, members, clients, keys, grants."`
 	Doctor      doctorCommand `cmd:"" help:"Replay what a connector does against a running server, and say in words what is wrong."`
+	Healthcheck healthcheck   `cmd:"" help:"Fail unless a serve of this machine says that it is ready; for container engines."`
+
+	Version kong.VersionFlag `help:"Say which build this is."`
 }
 
 type serve struct{}
@@ -57,6 +62,12 @@ func (checkConfig) Run() error {
 	return nil
 }
 
+type healthcheck struct {
+	Address string `arg:"" optional:"" env:"ALMONER_LISTEN" default:"127.0.0.1:8081" help:"Where it listens."`
+}
+
+func (h healthcheck) Run(ctx context.Context) error { return web.AskReady(ctx, h.Address) }
+
 func load() (app.Config, *slog.Logger, error) {
 	var config app.Config
 	if err := envconf.Load(&config, os.Environ()); err != nil {
@@ -73,7 +84,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	parsed := kong.Parse(&commands{}, kong.Name("authserver"), kong.Description("Almoner's authorization server."),
-		kong.BindTo(ctx, (*context.Context)(nil)), kong.UsageOnError(), kong.Exit(func(status int) {
+		kong.Vars{"version": version.Line("authserver")}, kong.BindTo(ctx, (*context.Context)(nil)), kong.UsageOnError(), kong.Exit(func(status int) {
 			if status != 0 {
 				status = exitUsage // what was typed cannot be read
 			}

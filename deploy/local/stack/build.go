@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/almonerhq/almoner/shared/version"
 )
 
 // The services, in the order in which their migrations are applied: authserver's make the roles that resourceapi's need.
@@ -15,7 +17,7 @@ const (
 	resourceapi = "resourceapi"
 )
 
-// Build compiles both services of the repository at root into a directory, with further flags of the compiler. An error holds
+// Build compiles both services of the repository at root into a directory, with the build tags of what is shipped and further flags of the compiler. An error holds
 // what the compiler said.
 func Build(ctx context.Context, root, into string, flags ...string) error {
 	into, err := filepath.Abs(into)
@@ -25,7 +27,7 @@ func Build(ctx context.Context, root, into string, flags ...string) error {
 	if err := os.MkdirAll(into, 0o755); err != nil {
 		return err
 	}
-	arguments := append([]string{"build", "-o", into + string(filepath.Separator)}, flags...)
+	arguments := append([]string{"build", "-tags=" + version.BuildTags, "-o", into + string(filepath.Separator)}, flags...)
 	command := exec.CommandContext(ctx, "go", append(arguments, "./authserver/cmd/authserver", "./resourceapi/cmd/resourceapi")...)
 	command.Dir = root
 	command.Env = append(os.Environ(), "GOTOOLCHAIN=local")

@@ -14,6 +14,8 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/almonerhq/almoner/shared/envconf"
+	"github.com/almonerhq/almoner/shared/version"
+	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/app"
 )
@@ -23,6 +25,9 @@ type commands struct {
 	Worker      work        `cmd:"" help:"Process submissions until SIGINT or SIGTERM, beside a serve with ALMONER_WORKER=false."`
 	Migrate     migrate     `cmd:"" help:"Bring the database to the newest schema, as its owner and after authserver migrate."`
 	CheckConfig checkConfig `cmd:"" help:"Say what is wrong with the settings, or print them without their secrets."`
+	Healthcheck healthcheck `cmd:"" help:"Fail unless a serve or worker of this machine says that it is ready; for container engines."`
+
+	Version kong.VersionFlag `help:"Say which build this is."`
 }
 
 type (
@@ -30,6 +35,9 @@ type (
 	work        struct{}
 	migrate     struct{}
 	checkConfig struct{}
+	healthcheck struct {
+		Address string `arg:"" optional:"" env:"ALMONER_LISTEN" default:"127.0.0.1:8082" help:"Where it listens."`
+	}
 )
 
 func (serve) Run() error {
@@ -55,13 +63,13 @@ func (work) Run() error {
 	if err != nil {
 		return err
 	}
-	service, err := app.New(ctx, config, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
+	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	service, err := app.New(ctx, config, log)
 	if err != nil {
 		return err
 	}
 	defer service.Close()
-	service.Work(ctx)
-	return nil
+	return service.Work(ctx, func(address net.Addr) { log.Info("the worker answers probes", "address", address.String()) })
 }
 
 func (migrate) Run() error {
@@ -81,6 +89,8 @@ func (checkConfig) Run() error {
 	return nil
 }
 
+func (h healthcheck) Run() error { return web.AskReady(context.Background(), h.Address) }
+
 // settings lists what the environment may say, for --help.
 func settings() string {
 	lines := []string{"Serves the workspace API's modules.", "", "Settings, from the environment:"}
@@ -95,7 +105,7 @@ func settings() string {
 }
 
 func main() {
-	parsed := kong.Parse(&commands{}, kong.Name("resourceapi"), kong.Description(settings()))
+	parsed := kong.Parse(&commands{}, kong.Name("resourceapi"), kong.Description(settings()), kong.Vars{"version": version.Line("resourceapi")})
 	if err := parsed.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "resourceapi: "+err.Error())
 		os.Exit(1)

@@ -35,6 +35,7 @@ type App struct {
 	Handler http.Handler
 
 	place  web.Place
+	probes workerProbes
 	log    *slog.Logger
 	store  *postgres.Store
 	noter  *standing.Noter
@@ -43,6 +44,12 @@ type App struct {
 	engage *engageModule
 
 	processes bool // submissions, besides answering requests
+}
+
+// workerProbes are where a worker says that it lives, and what it says.
+type workerProbes struct {
+	listen  string
+	handler http.Handler
 }
 
 // New wires the service. It asks nobody anything, so it works while Postgres and authserver are away. Close it.
@@ -83,7 +90,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	return &App{
 		Handler: web.Observe(withSecurityHeaders(handler), log, lastResort(guard)),
 		place:   web.Place{Address: c.Listen, Notice: c.Notice}, log: log, store: store, noter: noter, keys: source, worker: worker,
-		engage: engaged, processes: c.Worker,
+		probes: workerProbes{c.WorkerListen, withSecurityHeaders(probes(guard, store))}, engage: engaged, processes: c.Worker,
 	}, nil
 }
 
@@ -113,8 +120,22 @@ func (a *App) Run(ctx context.Context, ready func(net.Addr)) error {
 	return err
 }
 
-// Work processes submissions until ctx ends, and answers no request.
-func (a *App) Work(ctx context.Context) { a.engage.worker.Run(ctx) }
+// Work processes submissions until ctx ends. It answers no request but the probes, and those only where it was told to listen:
+// ready is told the address.
+func (a *App) Work(ctx context.Context, ready func(net.Addr)) error {
+	if a.probes.listen == "" {
+		a.engage.worker.Run(ctx)
+		return nil
+	}
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	var group sync.WaitGroup
+	group.Go(func() { a.engage.worker.Run(working) })
+	err := web.Serve(ctx, web.Place{Address: a.probes.listen}, a.probes.handler, a.log, ready)
+	stop()
+	group.Wait()
+	return err
+}
 
 // Close gives back what New took. Run must have returned.
 func (a *App) Close() {

@@ -18,18 +18,19 @@ import (
 
 // Config is what `resourceapi serve` is told by its environment.
 type Config struct {
-	Listen      string            `env:"ALMONER_LISTEN" envDefault:"127.0.0.1:8082" doc:"Address and port to listen on."`
-	BaseURL     string            `env:"ALMONER_BASE_URL,required,notEmpty" doc:"Public address of the API and issuer of its tokens, without a trailing slash."`
-	DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty" doc:"PostgreSQL URL of a role that is a member of almoner_resourceapi."`
-	Connections int32             `env:"ALMONER_DATABASE_CONNECTIONS" envDefault:"16" doc:"Most connections to PostgreSQL, 2 to 500."`
-	Keys        credential.Secret `env:"ALMONER_KEYS,required,notEmpty" doc:"Keys that cursors and the tokens of public forms are sealed with: 32 bytes in base64url each, separated by commas, newest first."`
-	RedisURL    credential.Secret `env:"ALMONER_REDIS_URL" doc:"Redis URL, for limits that all processes share; a Redis Cluster is named like redis://:password@host:6379?addr=second:6379&addr=third:6379. Without it each process counts for itself."`
-	Proxies     string            `env:"ALMONER_TRUSTED_PROXIES" doc:"Address ranges whose X-Forwarded-For is believed, separated by commas."`
-	Notice      time.Duration     `env:"ALMONER_NOTICE" envDefault:"2s" doc:"How long requests are still taken after SIGTERM, while /readyz says 503 and every answer closes its connection: as long as load balancers need to notice, 10s at most."`
-	Worker      bool              `env:"ALMONER_WORKER" envDefault:"true" doc:"Whether serve processes submissions as well. Where false, run: resourceapi worker."`
-	AppURL      string            `env:"ALMONER_APP_URL" doc:"Public address of sign-in and settings, without a trailing slash: an origin whose pages may call the MCP endpoint."`
-	MCPOrigins  string            `env:"ALMONER_MCP_ORIGINS" envDefault:"https://claude.ai,https://claude.com,https://chatgpt.com,https://vscode.dev,loopback" doc:"Origins whose pages may call the MCP endpoint besides ALMONER_APP_URL, separated by commas; loopback stands for this machine's own, at any port."`
-	JWKSURL     string            `env:"ALMONER_JWKS_URL" doc:"Where authserver's public keys are. Default: /v1/account/oauth/jwks below the base address."`
+	Listen       string            `env:"ALMONER_LISTEN" envDefault:"127.0.0.1:8082" doc:"Address and port to listen on."`
+	BaseURL      string            `env:"ALMONER_BASE_URL,required,notEmpty" doc:"Public address of the API and issuer of its tokens, without a trailing slash."`
+	DatabaseURL  credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty" doc:"PostgreSQL URL of a role that is a member of almoner_resourceapi."`
+	Connections  int32             `env:"ALMONER_DATABASE_CONNECTIONS" envDefault:"16" doc:"Most connections to PostgreSQL, 2 to 500."`
+	Keys         credential.Secret `env:"ALMONER_KEYS,required,notEmpty" doc:"Keys that cursors and the tokens of public forms are sealed with: 32 bytes in base64url each, separated by commas, newest first."`
+	RedisURL     credential.Secret `env:"ALMONER_REDIS_URL" doc:"Redis URL, for limits that all processes share; a Redis Cluster is named like redis://:password@host:6379?addr=second:6379&addr=third:6379. Without it each process counts for itself."`
+	Proxies      string            `env:"ALMONER_TRUSTED_PROXIES" doc:"Address ranges whose X-Forwarded-For is believed, separated by commas."`
+	Notice       time.Duration     `env:"ALMONER_NOTICE" envDefault:"2s" doc:"How long requests are still taken after SIGTERM, while /readyz says 503 and every answer closes its connection: as long as load balancers need to notice, 10s at most."`
+	Worker       bool              `env:"ALMONER_WORKER" envDefault:"true" doc:"Whether serve processes submissions as well. Where false, run: resourceapi worker."`
+	WorkerListen string            `env:"ALMONER_WORKER_LISTEN" doc:"Where resourceapi worker answers /healthz and /readyz. Empty: nowhere."`
+	AppURL       string            `env:"ALMONER_APP_URL" doc:"Public address of sign-in and settings, without a trailing slash: an origin whose pages may call the MCP endpoint."`
+	MCPOrigins   string            `env:"ALMONER_MCP_ORIGINS" envDefault:"https://claude.ai,https://claude.com,https://chatgpt.com,https://vscode.dev,loopback" doc:"Origins whose pages may call the MCP endpoint besides ALMONER_APP_URL, separated by commas; loopback stands for this machine's own, at any port."`
+	JWKSURL      string            `env:"ALMONER_JWKS_URL" doc:"Where authserver's public keys are. Default: /v1/account/oauth/jwks below the base address."`
 }
 
 // LoadConfig reads the environment. Its error lists every mistake and quotes no value.

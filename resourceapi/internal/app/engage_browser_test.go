@@ -60,7 +60,7 @@ func newEmbedding(t *testing.T) embedding {
 	s.server.Config.Handler = s.app.Handler
 	work, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	go func() { s.app.Work(work); close(ended) }()
+	go func() { _ = s.app.Work(work, nil); close(ended) }()
 	t.Cleanup(func() { stop(); <-ended })
 
 	embedKey := ""

@@ -22,7 +22,7 @@ func TestTheWorkerWaitsForPostgresAndOutlivesLosingIt(t *testing.T) {
 	work, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	worker := s.app
-	go func() { worker.Work(work); close(ended) }()
+	go func() { _ = worker.Work(work, nil); close(ended) }()
 	defer func() { stop(); <-ended }()
 	s.app = api
 	time.Sleep(3 * time.Second) // the first try to connect has failed by now

@@ -3,6 +3,8 @@ package app
 import (
 	"context"
 	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"sync"
@@ -173,7 +175,56 @@ func work(database string) {
 	if err != nil {
 		panic(err)
 	}
-	app.Work(context.Background())
+	if err := app.Work(context.Background(), nil); err != nil {
+		panic(err)
+	}
+}
+
+func TestAWorkerSaysWhetherItIsReadyWhereItIsToldTo(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	api := s.app
+	w, through := newWire(t, s.Database.Resourceapi)
+	s.config.DatabaseURL, s.config.WorkerListen = credential.Secret(through), "127.0.0.1:0"
+	s.open(base)
+	worker := s.app
+	s.app = api
+	work, stop := context.WithCancel(t.Context())
+	listening, ended := make(chan net.Addr, 1), make(chan error, 1)
+	go func() { ended <- worker.Work(work, func(address net.Addr) { listening <- address }) }()
+	var address string
+	select {
+	case at := <-listening:
+		address = "http://" + at.String()
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	says := func(path string, want int) {
+		t.Helper()
+		response, err := http.Get(address + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("%s: %d, want %d", path, response.StatusCode, want)
+		}
+	}
+	says("/healthz", 200)
+	says("/readyz", 200)
+	says(formsPath, 404) // it is no API
+	if state := s.ended(s.accepted(f), 10*time.Second); state.Status != "processed" {
+		t.Errorf("%+v", state)
+	}
+	w.freeze()
+	says("/healthz", 200)
+	says("/readyz", 503)
+	w.thaw()
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }
 
 // startWorker starts a worker process; kill ends it as a crash does.

@@ -51,6 +51,14 @@ func routes(baseURL string, guard *gate.Gate, p *programmes.Endpoint, e *engageM
 	return router
 }
 
+// probes is all that a worker answers.
+func probes(guard *gate.Gate, store health) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /healthz", alive())
+	mux.Handle("GET /readyz", ready(guard, store))
+	return mux
+}
+
 // withPathValues hands the parts of the path over in the standard library's way, so that no endpoint knows the router.
 func withPathValues(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,0 +1,45 @@
+package web
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+func TestAskReadyBelievesNothingButAnOK(t *testing.T) {
+	t.Parallel()
+	for code, ready := range map[int]bool{200: true, 204: false, 302: false, 404: false, 503: false} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/readyz" {
+				t.Errorf("asked for %s", r.URL.Path)
+			}
+			w.Header().Set("Location", "/elsewhere")
+			w.WriteHeader(code)
+		}))
+		_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+		for _, listen := range []string{"127.0.0.1:" + port, "0.0.0.0:" + port, ":" + port} {
+			if err := AskReady(t.Context(), listen); (err == nil) != ready {
+				t.Errorf("%d at %s: %v", code, listen, err)
+			}
+		}
+		server.Close()
+	}
+}
+
+func TestAskReadySaysThatNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	_ = listener.Close()
+	if err := AskReady(t.Context(), address); err == nil || !strings.Contains(err.Error(), "nobody answers at "+address) {
+		t.Error(err)
+	}
+	if err := AskReady(t.Context(), "no address"); err == nil {
+		t.Error("ready at no address")
+	}
+}
