@@ -45,6 +45,7 @@ func rooms() map[string][]string {
 		"github.com/pb33f/libopenapi/datamodel": {"e2e/described"},
 		"github.com/goccy/go-yaml":              {"shared/openapi"},
 		"github.com/yuin/goldmark":              {"resourceapi/internal/endpoint/apidoc"},
+		"go.opentelemetry.io/otel/trace":        {"shared/web"},
 		"github.com/PuerkitoBio/goquery":        {"e2e/..."},
 		"github.com/chromedp":                   {"e2e/..."},
 		"pgregory.net/rapid":                    {"e2e/..."},

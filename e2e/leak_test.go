@@ -51,6 +51,7 @@ func TestNoSecretIsLoggedOrStored(t *testing.T) {
 		}
 	}
 	wantsNoSecret(t, &secrets, "the services' logs", logs, marker)
+	wantsObjects(t, logs)
 	wantsNoSecret(t, &secrets, "the stores' logs", readAll(t, filepath.Join(running.StoreDir(), "*", "*.log")), "ready to accept connections")
 	if found := secrets.FoundIn([]byte("level=info bearer=" + office.Token)); len(found) == 0 {
 		t.Error("the search would not find a token")

@@ -10,19 +10,12 @@ import (
 	"github.com/google/uuid"
 )
 
-type requestIDKey struct{}
-
 // RequestIDHeader carries the id of a request to the caller, and from the gateway to the services.
 const RequestIDHeader = "X-Request-Id"
 
-// RequestID returns the id of the request that ctx belongs to, or "".
-func RequestID(ctx context.Context) string {
-	id, _ := ctx.Value(requestIDKey{}).(string)
-	return id
-}
-
 // Observe gives each request an id, logs its outcome, and answers a panic by lastResort. Query strings and headers
-// are not logged: they may hold codes and tokens. An id that the caller sent is taken only if it is a UUID.
+// are not logged: they may hold codes and tokens. An id that the caller sent is taken only if it is a UUID. The logger is
+// one of NewLogger, which adds the ids.
 func Observe(next http.Handler, log *slog.Logger, lastResort http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get(RequestIDHeader)
@@ -30,7 +23,7 @@ func Observe(next http.Handler, log *slog.Logger, lastResort http.Handler) http.
 			id = uuid.NewString()
 		}
 		w.Header().Set(RequestIDHeader, id)
-		r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
+		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, &request{id: id}))
 		recorder := &statusRecorder{ResponseWriter: w}
 		began := time.Now()
 		defer func() {
@@ -38,7 +31,7 @@ func Observe(next http.Handler, log *slog.Logger, lastResort http.Handler) http.
 				if cause == http.ErrAbortHandler {
 					panic(cause)
 				}
-				log.Error("panic", "request_id", id, "path", r.URL.Path, "cause", cause, "stack", string(debug.Stack()))
+				log.ErrorContext(r.Context(), "panic", "path", r.URL.Path, "cause", cause, "stack", string(debug.Stack()))
 				if recorder.status == 0 {
 					lastResort.ServeHTTP(recorder, r)
 				}
@@ -47,7 +40,7 @@ func Observe(next http.Handler, log *slog.Logger, lastResort http.Handler) http.
 			if recorder.status >= 500 {
 				level = slog.LevelError
 			}
-			log.Log(r.Context(), level, "request", "request_id", id, "method", r.Method, "path", r.URL.Path,
+			log.Log(r.Context(), level, "request", "method", r.Method, "path", r.URL.Path,
 				"status", recorder.status, "bytes", recorder.bytes, "ms", time.Since(began).Milliseconds())
 		}()
 		next.ServeHTTP(recorder, r)

@@ -36,7 +36,7 @@ func TestMethodsNamesWhatIsAllowed(t *testing.T) {
 func TestObserveLogsNoQueryAndSurvivesAPanic(t *testing.T) {
 	var log strings.Builder
 	handler := Observe(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") }),
-		slog.New(slog.NewJSONHandler(&log, nil)), status(500))
+		NewLogger(&log, slog.LevelInfo), status(500))
 	request := httptest.NewRequest("GET", "/callback?code=hush", nil)
 	request.Header.Set(RequestIDHeader, "not\na-uuid")
 	recorder := httptest.NewRecorder()

@@ -36,6 +36,7 @@ func (serve) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	app.LogLibraries(log)
 	a, err := app.New(ctx, config, log)
 	if err != nil {
 		return err
@@ -77,7 +78,7 @@ func load() (app.Config, *slog.Logger, error) {
 	if err := level.UnmarshalText([]byte(config.LogLevel)); err != nil {
 		return config, nil, fmt.Errorf("ALMONER_LOG_LEVEL is debug, info, warn or error")
 	}
-	return config, slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
+	return config, web.NewLogger(os.Stderr, level), nil
 }
 
 func main() {

@@ -40,7 +40,7 @@ func ready(log *slog.Logger, postgres func(context.Context) error, rdb goredis.U
 				continue
 			}
 			answer[part] = "does not answer"
-			log.Warn("not ready", "part", part, "error", err)
+			log.WarnContext(r.Context(), "not ready", "part", part, "error", err)
 			if part != "redis" {
 				status = http.StatusServiceUnavailable
 			}

@@ -69,7 +69,7 @@ func (d Deps) For(w http.ResponseWriter, r *http.Request, tenantID string, permi
 		apierr.Write(w, apierr.Gateway, apierr.New(apierr.Unauthenticated, "Unauthorized"))
 		return Caller{}, false
 	case errors.Is(err, grant.ErrUnavailable):
-		d.Log.Error("a store does not answer", "request_id", web.RequestID(r.Context()), "error", err)
+		d.Log.ErrorContext(r.Context(), "a store does not answer", "error", err)
 		apierr.Write(w, apierr.Flat, apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Try again."))
 		return Caller{}, false
 	case err != nil:
@@ -105,6 +105,7 @@ func (d Deps) standing(r *http.Request, tenant uuid.UUID) (standing.Standing, er
 		if err != nil || verified.Audience != d.Resource {
 			return standing.Standing{}, errCredential
 		}
+		web.NoteGrant(r.Context(), verified.GrantID)
 		claims, q.GrantID = &verified, verified.GrantID
 	}
 	s, err := d.Standings.Standing(r.Context(), q)

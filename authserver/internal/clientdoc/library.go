@@ -122,7 +122,7 @@ func (l *Library) read(ctx context.Context, address, platform string, known bool
 		refused, _ := errors.AsType[*client.DocumentError](err)
 		if refused != nil || (errors.Is(err, client.ErrUnreachable) && !errors.Is(err, errCrowded)) {
 			l.misses.note(address, err)
-			l.Log.Warn("a client's document is not usable; a copy that was read before stands in where there is one", "client_id", address, "error", err)
+			l.Log.WarnContext(ctx, "a client's document is not usable; a copy that was read before stands in where there is one", "client_id", address, "error", err)
 		}
 		return c, err
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 // authenticate is fosite's client authentication. It reads, in one statement, all the facts that the rest of the request
@@ -27,6 +28,7 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 	if x.token, err = e.Keeper.ReadToken(kind, text); err != nil {
 		x.forged = true
 	}
+	web.NoteGrant(ctx, x.token.GrantID)
 	id, err := identity.OfClient(r.ClientID)
 	if err != nil {
 		return nil, unknownClient(r)

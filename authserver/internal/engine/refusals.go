@@ -44,7 +44,7 @@ func (n *Noter) Token(ctx context.Context, request TokenRequest) (Tokens, error)
 	var refused *TokenError
 	if errors.As(err, &refused) {
 		if noteErr := n.note(context.WithoutCancel(ctx), x, refused); noteErr != nil {
-			n.log.Warn("a refusal was not noted", "request_id", web.RequestID(ctx), "error", noteErr)
+			n.log.WarnContext(ctx, "a refusal was not noted", "error", noteErr)
 		}
 	}
 	return x.answer, err

@@ -261,7 +261,7 @@ func (k *Keeper) revoke(ctx context.Context, id uuid.UUID, ends time.Time, reaso
 // Forget tells the Register of a revocation that the Ledger has committed in the transaction of its cause.
 func (k *Keeper) Forget(ctx context.Context, id uuid.UUID, ends time.Time, reason Reason) {
 	if err := k.register.Revoke(ctx, id, reason, ends); err != nil {
-		k.log.Warn("the register was not told of a revocation; the ledger refuses the grant all the same",
+		k.log.WarnContext(ctx, "the register was not told of a revocation; the ledger refuses the grant all the same",
 			"grant_id", id, "reason", reason, "error", err)
 	}
 }
@@ -295,7 +295,7 @@ func (k *Keeper) takeBack(ctx context.Context, id uuid.UUID, nonce string) {
 	select {
 	case k.takingBack <- struct{}{}:
 	default:
-		k.log.Warn("too many decisions to take back: a credential will count as used", "grant_id", id)
+		k.log.WarnContext(ctx, "too many decisions to take back: a credential will count as used", "grant_id", id)
 		return
 	}
 	go func() {
@@ -305,7 +305,7 @@ func (k *Keeper) takeBack(ctx context.Context, id uuid.UUID, nonce string) {
 		for k.register.Undo(ctx, id, nonce) != nil {
 			select {
 			case <-ctx.Done():
-				k.log.Warn("a decision could not be taken back: its credential will count as used", "grant_id", id)
+				k.log.WarnContext(ctx, "a decision could not be taken back: its credential will count as used", "grant_id", id)
 				return
 			case <-time.After(takeBackPause):
 			}
@@ -338,7 +338,7 @@ func (k *Keeper) commit(ctx context.Context, id uuid.UUID, nonce string, update 
 	}
 	if !uncertain {
 		if undoErr := k.register.Undo(ctx, id, nonce); undoErr != nil {
-			k.log.Warn("an uncommitted decision could not be undone: its credential will count as used", "grant_id", id, "error", undoErr)
+			k.log.WarnContext(ctx, "an uncommitted decision could not be undone: its credential will count as used", "grant_id", id, "error", undoErr)
 		}
 	}
 	return Refused, err

@@ -77,7 +77,7 @@ func (a *Attempts) tally(ctx context.Context, key string, limit int, add bool) t
 	everywhere, err := a.shared.Count(ctx, key, limit, attemptWindow, add)
 	if err != nil {
 		a.localUntil.Store(a.now().Add(distrustAfterFail).UnixNano())
-		a.log.Warn("attempts to sign in are counted in this process alone for now", "error", err)
+		a.log.WarnContext(ctx, "attempts to sign in are counted in this process alone for now", "error", err)
 		return here
 	}
 	return max(here, everywhere)

@@ -25,7 +25,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/audit"
 	"github.com/almonerhq/almoner/shared/identity"
-	"github.com/almonerhq/almoner/shared/web"
 )
 
 // Lifetimes of a sign-in (S1).
@@ -102,7 +101,7 @@ func (s *Sessions) Load(next http.Handler) http.Handler {
 		}
 		ctx, err := s.manager.Load(r.Context(), token)
 		if err != nil {
-			s.deps.Log.Error("read session", "request_id", web.RequestID(r.Context()), "error", err)
+			s.deps.Log.ErrorContext(r.Context(), "read session", "error", err)
 			s.deps.Unavailable(w, r)
 			return
 		}

@@ -69,7 +69,7 @@ func (n *Noter) Note(ctx context.Context, s Stop) {
 		return
 	}
 	if err := n.Write(ctx, s); err != nil {
-		n.log.Warn("a stop was not noted", "request_id", web.RequestID(ctx), "error", err)
+		n.log.WarnContext(ctx, "a stop was not noted", "error", err)
 	}
 }
 

@@ -141,7 +141,7 @@ func fail(w http.ResponseWriter, r *http.Request, shape apierr.Shape, log *slog.
 	case isBroken(r):
 		apierr.Write(w, shape, apierr.New(apierr.Invalid, "The body cannot be read: it ends too soon, or its chunks are malformed."))
 	default:
-		log.Error("no answer from behind the gateway", "request_id", web.RequestID(r.Context()), "path", r.URL.Path, "cause", err.Error())
+		log.ErrorContext(r.Context(), "no answer from behind the gateway", "path", r.URL.Path, "cause", err.Error())
 		apierr.Write(w, shape, apierr.New(apierr.Unavailable, "The service does not answer at the moment. Try again shortly."))
 	}
 }

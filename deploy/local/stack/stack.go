@@ -20,6 +20,7 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/gateway"
 	"github.com/almonerhq/almoner/shared/localstore"
 	"github.com/almonerhq/almoner/shared/localstore/child"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 // A Stack is Almoner, running.
@@ -266,5 +267,5 @@ func openLog(path string) (*slog.Logger, *os.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return slog.New(slog.NewJSONHandler(file, nil)), file, nil
+	return web.NewLogger(file, slog.LevelInfo), file, nil
 }

@@ -47,7 +47,7 @@ func (serve) Run() error {
 	if err != nil {
 		return err
 	}
-	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	log := newLog()
 	service, err := app.New(ctx, config, log)
 	if err != nil {
 		return err
@@ -63,13 +63,20 @@ func (work) Run() error {
 	if err != nil {
 		return err
 	}
-	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	log := newLog()
 	service, err := app.New(ctx, config, log)
 	if err != nil {
 		return err
 	}
 	defer service.Close()
 	return service.Work(ctx, func(address net.Addr) { log.Info("the worker answers probes", "address", address.String()) })
+}
+
+// newLog is where everything that is said goes, what libraries say included.
+func newLog() *slog.Logger {
+	log := web.NewLogger(os.Stderr, slog.LevelInfo)
+	app.LogLibraries(log)
+	return log
 }
 
 func (migrate) Run() error {

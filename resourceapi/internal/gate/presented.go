@@ -9,6 +9,7 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 // Tokens knows the access tokens that authserver signed. A refusal is one of package accesstoken's errors; any other
@@ -43,6 +44,7 @@ func (g *Gate) present(ctx context.Context, token credential.Secret) (presented,
 	case claims.Audience != g.resource:
 		return presented{}, g.unauthenticated("The access token was made for another resource than this API.")
 	}
+	web.NoteGrant(ctx, claims.GrantID)
 	return presented{question: standing.Question{GrantID: claims.GrantID}, claims: &claims}, nil
 }
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/perm"
-	"github.com/almonerhq/almoner/shared/web"
 )
 
 // Words that several refusals share. None says whether a credential or a workspace exists.
@@ -66,7 +65,7 @@ func (g *Gate) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	answer := apierr.Of(err)
 	if status := answer.Status(); status >= 500 && answer.Cause != nil {
-		g.log.ErrorContext(r.Context(), "request failed", "request_id", web.RequestID(r.Context()), "status", status, "cause", answer.Cause)
+		g.log.ErrorContext(r.Context(), "request failed", "status", status, "cause", answer.Cause)
 	}
 	apierr.Write(w, apierr.Nested, answer)
 }

@@ -171,7 +171,7 @@ func (h *Handler) question(ctx context.Context, visitor session.Visitor, next st
 }
 
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
-	h.Log.Error("new proof", "request_id", web.RequestID(r.Context()), "error", err)
+	h.Log.ErrorContext(r.Context(), "new proof", "error", err)
 	if errors.Is(err, grant.ErrUnavailable) {
 		h.Pages.Unavailable(w, r)
 		return

@@ -11,6 +11,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/authserver/internal/session"
 	"github.com/almonerhq/almoner/authserver/internal/walk"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 const maxForm = 64 << 10
@@ -128,6 +129,7 @@ func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor sessio
 		h.Pages.Fault(w, r, notAllowed(err, visitor, c, place, ""))
 		return
 	}
+	web.NoteGrant(r.Context(), ticket.GrantID)
 	code, err := h.Grants.Open(r.Context(), grant.Grant{
 		ID: ticket.GrantID, Kind: c.Kind, ClientID: c.ID, UserID: visitor.User.ID, TenantID: ticket.TenantID,
 		Permissions: granted, Resource: ticket.Resource, Ends: h.Now().Add(consent.Life(c, place.Tenant)),

@@ -17,7 +17,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/ui"
 	"github.com/almonerhq/almoner/authserver/internal/workspace"
 	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/web"
 )
 
 // Requests read authorization requests; it is engine.Engine.
@@ -75,7 +74,7 @@ func sendBack(w http.ResponseWriter, location string) {
 
 // fail answers for an error that no other answer fits: a store that is silent, or a fault of ours.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
-	h.Log.Error("authorize", "request_id", web.RequestID(r.Context()), "error", err)
+	h.Log.ErrorContext(r.Context(), "authorize", "error", err)
 	if errors.Is(err, grant.ErrUnavailable) {
 		h.Pages.Unavailable(w, r)
 		return

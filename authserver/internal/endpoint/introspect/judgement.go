@@ -12,6 +12,7 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/standing"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 // An answer is that of RFC 7662, section 2.2, with the workspace and what the credential may do in it. Times are in
@@ -63,6 +64,7 @@ func (d Deps) readToken(w http.ResponseWriter, r *http.Request) (presented, erro
 	if err != nil || !now.Before(claims.Expires) { // Verify has a leeway for clocks of other machines; this one signed
 		return presented{}, nil
 	}
+	web.NoteGrant(r.Context(), claims.GrantID)
 	return presented{counts: true, question: standing.Question{GrantID: claims.GrantID}, claims: &claims}, nil
 }
 

@@ -160,7 +160,7 @@ func (h *Handler) tooMany(w http.ResponseWriter, r *http.Request, page *ui.Login
 }
 
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
-	h.Log.Error("sign-in", "request_id", web.RequestID(r.Context()), "error", err)
+	h.Log.ErrorContext(r.Context(), "sign-in", "error", err)
 	if errors.Is(err, grant.ErrUnavailable) {
 		h.Pages.Unavailable(w, r)
 		return

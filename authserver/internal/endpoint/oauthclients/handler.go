@@ -79,10 +79,10 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, h.Unknown):
 		apierr.Write(w, apierr.Flat, apierr.New(apierr.NotFound, "There is no such client in this workspace."))
 	case errors.Is(err, grant.ErrUnavailable):
-		h.Log.Error("a store does not answer", "request_id", web.RequestID(r.Context()), "error", err)
+		h.Log.ErrorContext(r.Context(), "a store does not answer", "error", err)
 		apierr.Write(w, apierr.Flat, apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Try again."))
 	default:
-		h.Log.Error("client route failed", "request_id", web.RequestID(r.Context()), "error", err)
+		h.Log.ErrorContext(r.Context(), "client route failed", "error", err)
 		apierr.Write(w, apierr.Flat, apierr.Of(err))
 	}
 }

@@ -91,7 +91,7 @@ type refusal struct {
 }
 
 func (h *Handler) failScript(w http.ResponseWriter, r *http.Request, err error) {
-	h.Log.Error("passkeys", "request_id", web.RequestID(r.Context()), "error", err)
+	h.Log.ErrorContext(r.Context(), "passkeys", "error", err)
 	if errors.Is(err, grant.ErrUnavailable) {
 		w.Header().Set("Retry-After", "5")
 		web.JSON(w, http.StatusServiceUnavailable, refusal{Message: "We cannot do this at the moment. Please try again in a few seconds."})
@@ -101,7 +101,7 @@ func (h *Handler) failScript(w http.ResponseWriter, r *http.Request, err error) 
 }
 
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
-	h.Log.Error("passkeys", "request_id", web.RequestID(r.Context()), "error", err)
+	h.Log.ErrorContext(r.Context(), "passkeys", "error", err)
 	if errors.Is(err, grant.ErrUnavailable) {
 		h.Pages.Unavailable(w, r)
 		return

@@ -147,6 +147,6 @@ func (h *Handler) check(r *http.Request, purpose ceremony.Purpose, by ceremony.B
 }
 
 func (h *Handler) notAccepted(ctx context.Context, why string) error {
-	h.Log.Info("passkey refused", "request_id", web.RequestID(ctx), "reason", why)
+	h.Log.InfoContext(ctx, "passkey refused", "reason", why)
 	return errNotAccepted
 }

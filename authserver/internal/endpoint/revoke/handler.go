@@ -19,6 +19,7 @@ import (
 	"github.com/almonerhq/almoner/shared/accesstoken"
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 // Authenticator says which client sent a request. Its errors are *engine.TokenError, or wrap grant.ErrUnavailable.
@@ -74,6 +75,7 @@ func (d Deps) serve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || id == uuid.Nil {
 		return err
 	}
+	web.NoteGrant(r.Context(), id)
 	facts, err := d.Grants.Facts(r.Context(), caller.ID, id)
 	if err != nil {
 		return err

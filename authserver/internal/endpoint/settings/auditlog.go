@@ -12,7 +12,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/audit"
 	"github.com/almonerhq/almoner/authserver/internal/ui"
 	"github.com/almonerhq/almoner/shared/identity"
-	"github.com/almonerhq/almoner/shared/web"
 )
 
 const (
@@ -122,7 +121,7 @@ func (h *Handler) export(v *visit, tenant uuid.UUID, entries []audit.Entry) {
 		}
 		var err error
 		if entries, err = h.Store.EventsOfTenant(v.r.Context(), tenant, entries[len(entries)-1].Mark(), exportPage); err != nil {
-			h.Deps.Log.Error("audit export broke off", "request_id", web.RequestID(v.r.Context()), "error", err)
+			h.Deps.Log.ErrorContext(v.r.Context(), "audit export broke off", "error", err)
 			panic(http.ErrAbortHandler)
 		}
 	}

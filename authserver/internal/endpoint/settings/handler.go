@@ -128,7 +128,7 @@ func (h *Handler) finish(w http.ResponseWriter, r *http.Request, err error) {
 	if err == nil || errors.Is(err, answered{}) {
 		return
 	}
-	h.Deps.Log.Error("settings", "request_id", web.RequestID(r.Context()), "error", err)
+	h.Deps.Log.ErrorContext(r.Context(), "settings", "error", err)
 	switch {
 	case errors.Is(err, grant.ErrUnavailable), errors.Is(err, session.ErrBusy):
 		h.Pages.Unavailable(w, r)

@@ -113,10 +113,10 @@ func Refuse(w http.ResponseWriter, r *http.Request, err error, log *slog.Logger)
 	case errors.As(err, &shaped):
 		apierr.Write(w, apierr.Flat, shaped)
 	case errors.Is(err, grant.ErrUnavailable):
-		log.Error("a store does not answer", "request_id", web.RequestID(r.Context()), "error", err)
+		log.ErrorContext(r.Context(), "a store does not answer", "error", err)
 		apierr.Write(w, apierr.Flat, apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Try again."))
 	default:
-		log.Error("token request failed", "request_id", web.RequestID(r.Context()), "error", err)
+		log.ErrorContext(r.Context(), "token request failed", "error", err)
 		apierr.Write(w, apierr.Flat, apierr.Of(err))
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/ceremony"
 	"github.com/almonerhq/almoner/authserver/internal/session"
 	"github.com/almonerhq/almoner/authserver/internal/upstream"
-	"github.com/almonerhq/almoner/shared/web"
 )
 
 // Callback serves GET /login/upstream/callback.
@@ -39,7 +38,7 @@ func (h *Handler) Callback(w http.ResponseWriter, r *http.Request) {
 	who, err := h.Provider.Identify(r.Context(), b.Attempt, upstream.Answer{Code: answer["code"], Issuer: answer["iss"]})
 	switch {
 	case errors.Is(err, upstream.ErrRefused):
-		h.Log.Warn("upstream sign-in refused", "request_id", web.RequestID(r.Context()), "reason", err)
+		h.Log.WarnContext(r.Context(), "upstream sign-in refused", "reason", err)
 		h.notBelieved(w, r, b)
 	case err != nil:
 		h.fail(w, r, err)

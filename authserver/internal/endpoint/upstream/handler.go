@@ -126,7 +126,7 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, b begun) {
 }
 
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
-	h.Log.Error("upstream sign-in", "request_id", web.RequestID(r.Context()), "error", err)
+	h.Log.ErrorContext(r.Context(), "upstream sign-in", "error", err)
 	switch {
 	case errors.Is(err, upstream.ErrUnreachable):
 		h.unreachable(w, r)

@@ -1,0 +1,84 @@
+package web
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// A request is what is known of the request that a context belongs to.
+type request struct {
+	id    string
+	grant atomic.Pointer[uuid.UUID]
+}
+
+type requestKey struct{}
+
+func requestOf(ctx context.Context) *request {
+	r, _ := ctx.Value(requestKey{}).(*request)
+	return r
+}
+
+// RequestID returns the id of the request that ctx belongs to, or "".
+func RequestID(ctx context.Context) string {
+	if r := requestOf(ctx); r != nil {
+		return r.id
+	}
+	return ""
+}
+
+// NoteGrant says which grant the request of ctx is about, for every line that is logged of it from then on. Call it once the
+// credential is known to be authentic: what a stranger makes up is no grant's id.
+func NoteGrant(ctx context.Context, grant uuid.UUID) {
+	if r := requestOf(ctx); r != nil && grant != uuid.Nil {
+		r.grant.Store(&grant)
+	}
+}
+
+// NewLogger returns a logger that writes a JSON object a line. Each line that is logged with the context of a request (the
+// methods that end in Context) has request_id, and trace_id and grant_id once they are known.
+func NewLogger(out io.Writer, level slog.Leveler) *slog.Logger {
+	return slog.New(aboutRequests{slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level})})
+}
+
+// aboutRequests adds the ids of the request to what is logged with its context.
+type aboutRequests struct{ slog.Handler }
+
+// Handle is slog.Handler's.
+func (h aboutRequests) Handle(ctx context.Context, line slog.Record) error {
+	if r := requestOf(ctx); r != nil {
+		line.AddAttrs(slog.String("request_id", r.id))
+		if grant := r.grant.Load(); grant != nil && !names(line, grantID) {
+			line.AddAttrs(slog.String(grantID, grant.String()))
+		}
+	}
+	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {
+		line.AddAttrs(slog.String("trace_id", span.TraceID().String()))
+	}
+	return h.Handler.Handle(ctx, line)
+}
+
+const grantID = "grant_id"
+
+// names says whether a line has the attribute already: one request may end many grants, and what fails for one of them says for which.
+func names(line slog.Record, attribute string) (found bool) {
+	line.Attrs(func(one slog.Attr) bool {
+		found = one.Key == attribute
+		return !found
+	})
+	return found
+}
+
+// WithAttrs is slog.Handler's.
+func (h aboutRequests) WithAttrs(attributes []slog.Attr) slog.Handler {
+	return aboutRequests{h.Handler.WithAttrs(attributes)}
+}
+
+// WithGroup is slog.Handler's.
+func (h aboutRequests) WithGroup(name string) slog.Handler {
+	return aboutRequests{h.Handler.WithGroup(name)}
+}

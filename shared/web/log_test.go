@@ -1,0 +1,74 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// lines reads a log, of which each line must be a JSON object.
+func lines(t *testing.T, log string) (all []map[string]any) {
+	t.Helper()
+	for text := range strings.Lines(log) {
+		var line map[string]any
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
+			t.Fatalf("not JSON: %s", text)
+		}
+		if strings.Count(text, `"grant_id"`) > 1 || strings.Count(text, `"request_id"`) > 1 {
+			t.Errorf("an id twice: %s", text)
+		}
+		all = append(all, line)
+	}
+	return all
+}
+
+func TestEveryLineOfARequestHasItsIDs(t *testing.T) {
+	var out bytes.Buffer
+	log := NewLogger(&out, slog.LevelInfo)
+	grant, other := uuid.New(), uuid.New()
+	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1, 2}, SpanID: trace.SpanID{3}})
+	handler := Observe(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		log.WarnContext(r.Context(), "before")
+		NoteGrant(r.Context(), uuid.Nil) // what cannot be read is no grant
+		NoteGrant(r.Context(), grant)
+		log.With("part", 1).WarnContext(context.WithoutCancel(r.Context()), "after")
+		log.WarnContext(r.Context(), "of another", "grant_id", other)
+	}), log, status(500))
+	request := httptest.NewRequest("GET", "/", nil)
+	recorder := httptest.NewRecorder()
+	handler.ServeHTTP(recorder, request.WithContext(trace.ContextWithSpanContext(request.Context(), span)))
+	log.Warn("of no request")
+
+	id := recorder.Header().Get(RequestIDHeader)
+	all := lines(t, out.String())
+	for i, want := range []struct{ message, grant any }{{"before", nil}, {"after", grant.String()}, {"of another", other.String()}, {"request", grant.String()}} {
+		line := all[i]
+		if line["msg"] != want.message || line["grant_id"] != want.grant || line["request_id"] != id || line["trace_id"] != span.TraceID().String() {
+			t.Errorf("line %d: %v", i, line)
+		}
+	}
+	if last := all[4]; last["request_id"] != nil || last["grant_id"] != nil || last["trace_id"] != nil {
+		t.Errorf("a line of no request has its ids: %v", last)
+	}
+}
+
+func BenchmarkObserve(b *testing.B) {
+	handler := Observe(status(200), NewLogger(discard{}, slog.LevelInfo), status(500))
+	request := httptest.NewRequest("GET", "/v1/programmes/programmes", nil)
+	b.ReportAllocs()
+	for b.Loop() {
+		handler.ServeHTTP(httptest.NewRecorder(), request)
+	}
+}
+
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
