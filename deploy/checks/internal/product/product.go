@@ -1,0 +1,246 @@
+// Package product answers: does a real binary do with its settings what a manifest or unit expects of it?
+//
+// Tests take from a file how a process is started, put the secrets where the file says, and run the binary itself.
+package product
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/shared/localstore"
+	"github.com/almonerhq/almoner/shared/testkit"
+	"github.com/almonerhq/almoner/shared/version"
+)
+
+const (
+	// binariesVariable names a directory with binaries that were built before, as `make test` does.
+	binariesVariable = "ALMONER_TEST_BINARIES"
+
+	answersWithin = time.Minute
+)
+
+// A Command is one way to start a binary.
+type Command struct {
+	Binary      string // authserver or resourceapi
+	Arguments   []string
+	Environment map[string]string
+}
+
+// Root is the repository's.
+func Root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..", "..", "..")
+}
+
+// built is where the binaries are.
+type built struct {
+	dir string
+	// lifeline is closed by the kernel when this process is gone; kept here so that nothing closes it before.
+	lifeline io.Closer
+}
+
+// binaries builds both services once a process, unless they are there.
+var binaries = sync.OnceValues(func() (built, error) {
+	if dir := os.Getenv(binariesVariable); dir != "" {
+		return built{dir: dir}, nil
+	}
+	dir, err := os.MkdirTemp("", "almoner-checks-")
+	if err != nil {
+		return built{}, err
+	}
+	lifeline, err := localstore.RemoveAfterUs(dir)
+	if err != nil {
+		return built{}, err
+	}
+	for _, name := range []string{"authserver", "resourceapi"} {
+		build := exec.Command("go", "build", "-tags="+version.BuildTags, "-o", dir+string(filepath.Separator), "./cmd/"+name)
+		build.Dir = filepath.Join(Root(), name)
+		if out, err := build.CombinedOutput(); err != nil {
+			return built{}, fmt.Errorf("%s does not build: %s", name, out)
+		}
+	}
+	return built{dir, lifeline}, nil
+})
+
+// Path is where the binary is.
+func (c Command) Path(t testing.TB) string {
+	t.Helper()
+	there, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := filepath.Abs(filepath.Join(there.dir, c.Binary))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Run runs the command to its end and returns what it wrote.
+func (c Command) Run(t testing.TB, arguments ...string) (string, error) {
+	t.Helper()
+	path := c.Path(t) // which may build it first
+	ctx, cancel := context.WithTimeout(t.Context(), answersWithin)
+	defer cancel()
+	process := exec.CommandContext(ctx, path, arguments...)
+	process.Env = c.environ()
+	out, err := process.CombinedOutput()
+	return string(out), err
+}
+
+// Offered says whether the binary has the subcommand that the arguments name.
+func (c Command) Offered(t testing.TB) error {
+	t.Helper()
+	if len(c.Arguments) == 0 {
+		return fmt.Errorf("%s is started without a subcommand", c.Binary)
+	}
+	out, err := c.Run(t, append(c.Arguments, "--help")...)
+	if err != nil {
+		return fmt.Errorf("%s %s: %s", c.Binary, strings.Join(c.Arguments, " "), out)
+	}
+	return nil
+}
+
+// Settings are the names that the binary knows, with what is in force under this command's environment. An error says what is wrong with that.
+func (c Command) Settings(t testing.TB) (map[string]string, error) {
+	t.Helper()
+	out, err := c.Run(t, "check-config")
+	if err != nil {
+		return nil, fmt.Errorf("%s check-config: %s", c.Binary, out)
+	}
+	settings := map[string]string{}
+	for line := range strings.Lines(out) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			settings[name] = value
+		}
+	}
+	return settings, nil
+}
+
+// Unknown lists the names in the environment that stand for no setting: NAME, or NAME_FILE for what a file holds.
+func (c Command) Unknown(settings map[string]string) []string {
+	var unknown []string
+	for name := range c.Environment {
+		_, known := settings[name]
+		_, knownByFile := settings[strings.TrimSuffix(name, "_FILE")]
+		if strings.HasPrefix(name, "ALMONER_") && !known && !knownByFile {
+			unknown = append(unknown, name)
+		}
+	}
+	return unknown
+}
+
+// With is the command with other settings.
+func (c Command) With(settings map[string]string) Command {
+	environment := map[string]string{}
+	for _, from := range []map[string]string{c.Environment, settings} {
+		for name, value := range from {
+			environment[name] = value
+		}
+	}
+	c.Environment = environment
+	return c
+}
+
+// WithFilesAt is the command where files that are below from lie below to.
+func (c Command) WithFilesAt(from, to string) Command {
+	moved := map[string]string{}
+	for name, value := range c.Environment {
+		if below, ok := strings.CutPrefix(value, from+"/"); ok && strings.HasSuffix(name, "_FILE") {
+			moved[name] = filepath.Join(to, below)
+		}
+	}
+	return c.With(moved)
+}
+
+// Start starts the command, with whatever it listens on at a free port of the loopback interface, until the test ends. It returns the new addresses: of
+// ALMONER_LISTEN and so on, by the name of the setting.
+func (c Command) Start(t testing.TB) map[string]string {
+	t.Helper()
+	addresses := map[string]string{}
+	for name := range c.Environment {
+		if strings.HasSuffix(name, "_LISTEN") {
+			port, err := localstore.FreePort()
+			if err != nil {
+				t.Fatal(err)
+			}
+			addresses[name] = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		}
+	}
+	c = c.With(addresses)
+	process := exec.Command(c.Path(t), c.Arguments...)
+	process.Env = c.environ()
+	process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var said bytes.Buffer
+	process.Stdout, process.Stderr = &said, &said
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = process.Process.Kill()
+		_ = process.Wait()
+		if t.Failed() {
+			t.Logf("%s said:\n%s", c.Binary, said.String())
+		}
+	})
+	return addresses
+}
+
+// Becomes asks an address until it answers with the status.
+func Becomes(t testing.TB, url string, status int) error {
+	t.Helper()
+	var last error
+	for deadline := time.Now().Add(answersWithin); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		answer, err := http.Get(url)
+		if err != nil {
+			last = err
+			continue
+		}
+		_ = answer.Body.Close()
+		if answer.StatusCode == status {
+			return nil
+		}
+		last = fmt.Errorf("%s answers %d, not %d", url, answer.StatusCode, status)
+	}
+	return last
+}
+
+// Keys makes a value of ALMONER_KEYS.
+func Keys() string {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails (crypto/rand)
+	return base64.RawURLEncoding.EncodeToString(key)
+}
+
+// Stores are a database and a Redis for a test, as the values of settings by service: owner, authserver, resourceapi and redis.
+func Stores(t testing.TB) map[string]string {
+	t.Helper()
+	database := testkit.NewDatabase(t)
+	return map[string]string{
+		"owner": database.Owner, "authserver": database.Authserver, "resourceapi": database.Resourceapi, "redis": testkit.NewRedis(t).URL,
+	}
+}
+
+func (c Command) environ() []string {
+	var pairs []string
+	for name, value := range c.Environment {
+		pairs = append(pairs, name+"="+value)
+	}
+	return pairs
+}

@@ -1,0 +1,180 @@
+package kubernetes
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// A peer is who is at one end of a connection: a pod, known by labels of its own and of its namespace, or an address.
+type peer struct {
+	namespace, name string
+	labels          map[string]string
+	template        core.PodTemplateSpec // of a pod of ours
+	address         string
+}
+
+// ours are the pods of a workload.
+func (c cluster) ours(t *testing.T, name string) peer {
+	t.Helper()
+	for _, w := range c.workloads() {
+		if w.name == name {
+			return peer{namespace: "almoner", name: name, labels: w.template.Labels, template: w.template}
+		}
+	}
+	t.Fatalf("there is no workload %s", name)
+	return peer{}
+}
+
+func matches(t *testing.T, selector *meta.LabelSelector, of map[string]string) bool {
+	t.Helper()
+	chosen, err := meta.LabelSelectorAsSelector(selector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return chosen.Matches(labels.Set(of))
+}
+
+// isPeer says whether somebody is meant by a peer of a policy (NetworkPolicyPeer of the API's reference).
+func isPeer(t *testing.T, meant networking.NetworkPolicyPeer, policy string, who peer) bool {
+	t.Helper()
+	if meant.IPBlock != nil {
+		address, err := netip.ParseAddr(who.address)
+		if err != nil {
+			return false
+		}
+		inside := func(cidr string) bool { return netip.MustParsePrefix(cidr).Contains(address) }
+		return inside(meant.IPBlock.CIDR) && !slices.ContainsFunc(meant.IPBlock.Except, inside)
+	}
+	if who.address != "" {
+		return false
+	}
+	if meant.NamespaceSelector == nil {
+		if who.namespace != policy {
+			return false
+		}
+	} else if !matches(t, meant.NamespaceSelector, map[string]string{"kubernetes.io/metadata.name": who.namespace}) {
+		return false
+	}
+	return meant.PodSelector == nil || matches(t, meant.PodSelector, who.labels)
+}
+
+// isPort says whether a port is among those of a rule. A name is one of the pods that the connection goes to.
+func isPort(ports []networking.NetworkPolicyPort, to peer, protocol core.Protocol, port int32) bool {
+	return len(ports) == 0 || slices.ContainsFunc(ports, func(p networking.NetworkPolicyPort) bool {
+		number := p.Port.IntVal
+		if p.Port.StrVal != "" {
+			number = portOf(to.template, p.Port.StrVal)
+		}
+		return *p.Protocol == protocol && number == port
+	})
+}
+
+// allows says whether a connection may be opened: every pod that a policy selects is shut but for what one of its policies lets through, at both ends.
+func (c cluster) allows(t *testing.T, from, to peer, protocol core.Protocol, port int32) bool {
+	t.Helper()
+	out, in := len(from.template.Labels) == 0, len(to.template.Labels) == 0 // no business of ours
+	for _, policy := range c.policies {
+		if from.template.Labels != nil && matches(t, &policy.Spec.PodSelector, from.labels) {
+			for _, rule := range policy.Spec.Egress {
+				out = out || isPort(rule.Ports, to, protocol, port) && slices.ContainsFunc(rule.To, func(p networking.NetworkPolicyPeer) bool { return isPeer(t, p, policy.Namespace, to) })
+			}
+		}
+		if to.template.Labels != nil && matches(t, &policy.Spec.PodSelector, to.labels) {
+			for _, rule := range policy.Spec.Ingress {
+				in = in || isPort(rule.Ports, to, protocol, port) && slices.ContainsFunc(rule.From, func(p networking.NetworkPolicyPeer) bool { return isPeer(t, p, policy.Namespace, from) })
+			}
+		}
+	}
+	return out && in
+}
+
+func TestEveryPodIsShutIn(t *testing.T) {
+	c := example(t)
+	for _, w := range c.workloads() {
+		shut := slices.ContainsFunc(c.policies, func(p networking.NetworkPolicy) bool {
+			return matches(t, &p.Spec.PodSelector, w.template.Labels) && len(p.Spec.Ingress) == 0 && len(p.Spec.Egress) == 0 &&
+				slices.Contains(p.Spec.PolicyTypes, networking.PolicyTypeIngress) && slices.Contains(p.Spec.PolicyTypes, networking.PolicyTypeEgress)
+		})
+		if !shut {
+			t.Errorf("%s: no policy denies what none allows", w.name)
+		}
+	}
+	for _, p := range c.policies {
+		if len(c.selected(t, &p.Spec.PodSelector)) == 0 {
+			t.Errorf("NetworkPolicy %s selects nothing", p.Name)
+		}
+		if ingress, egress := slices.Contains(p.Spec.PolicyTypes, networking.PolicyTypeIngress), slices.Contains(p.Spec.PolicyTypes, networking.PolicyTypeEgress); len(p.Spec.Ingress) > 0 && !ingress || len(p.Spec.Egress) > 0 && !egress {
+			t.Errorf("NetworkPolicy %s: a rule that its policyTypes leave out", p.Name)
+		}
+	}
+}
+
+func TestWhoMayTalkToWhom(t *testing.T) {
+	base, c := render(t, "base"), example(t)
+	for i := range base.policies {
+		base.policies[i].Namespace = "almoner"
+	}
+	authserver, resourceapi, worker, migrate := c.ours(t, "authserver"), c.ours(t, "resourceapi"), c.ours(t, "worker"), c.ours(t, "migrate")
+	pod := func(namespace string, labels map[string]string) peer {
+		return peer{namespace: namespace, name: "a pod", labels: labels}
+	}
+	at := func(address string) peer { return peer{name: address, address: address} }
+	gateway, monitoring, stranger, neighbour := pod("gateway", nil), pod("monitoring", nil), pod("elsewhere", nil), pod("almoner", nil)
+	dns := pod("kube-system", map[string]string{"k8s-app": "kube-dns"})
+	for _, line := range []struct {
+		from, to peer
+		port     int32
+		may      bool
+	}{
+		{gateway, authserver, 8081, true}, {gateway, resourceapi, 8082, true},
+		{gateway, authserver, 8082, false}, {stranger, authserver, 8081, false}, {neighbour, authserver, 8081, false}, {monitoring, authserver, 8081, false},
+		{stranger, resourceapi, 8082, false}, {neighbour, resourceapi, 8082, false}, {at("203.0.113.9"), authserver, 8081, false},
+		{resourceapi, authserver, 8081, true}, {authserver, resourceapi, 8082, false}, {worker, authserver, 8081, false}, {migrate, authserver, 8081, false},
+		{worker, resourceapi, 8082, false},
+		{authserver, dns, 53, true}, {resourceapi, dns, 53, true}, {worker, dns, 53, true}, {migrate, dns, 53, true}, {authserver, pod("kube-system", nil), 53, false},
+		{authserver, stranger, 443, false}, {authserver, at("151.101.1.1"), 443, true}, {authserver, at("2606:4700::1111"), 443, true},
+		{authserver, at("151.101.1.1"), 80, false}, {resourceapi, at("151.101.1.1"), 443, false}, {worker, at("151.101.1.1"), 443, false}, {migrate, at("151.101.1.1"), 443, false},
+		{authserver, at("10.0.0.1"), 443, false}, {authserver, at("172.20.1.1"), 443, false}, {authserver, at("192.168.1.1"), 443, false},
+		{authserver, at("169.254.169.254"), 443, false}, {authserver, at("100.100.100.200"), 443, false}, {authserver, at("127.0.0.1"), 443, false},
+		{authserver, at("224.0.0.1"), 443, false}, {authserver, at("::1"), 443, false}, {authserver, at("fd00:ec2::254"), 443, false},
+		{authserver, at("fe80::1"), 443, false}, {authserver, at("2002:a00:1::"), 443, false}, {authserver, at("64:ff9b::a00:1"), 443, false},
+		{authserver, at("::ffff:10.0.0.1"), 443, false},
+	} {
+		for where, within := range map[string]cluster{"base": base, "example": c} {
+			protocol := core.ProtocolTCP
+			if line.port == 53 {
+				protocol = core.ProtocolUDP
+			}
+			if got := within.allows(t, line.from, line.to, protocol, line.port); got != line.may {
+				t.Errorf("%s: %s %s to %s:%d: %v", where, line.from.namespace, line.from.name, line.to.name, line.port, got)
+			}
+		}
+	}
+	stores := pod("stores", nil)
+	for _, service := range []peer{authserver, resourceapi, worker, migrate} {
+		for _, port := range []int32{5432, 6379} {
+			if !base.allows(t, service, stores, core.ProtocolTCP, port) || base.allows(t, service, stranger, core.ProtocolTCP, port) {
+				t.Errorf("base: %s and the stores' port %d", service.name, port)
+			}
+			if !c.allows(t, service, at("10.20.0.5"), core.ProtocolTCP, port) || c.allows(t, service, at("10.20.0.7"), core.ProtocolTCP, port) || c.allows(t, service, stores, core.ProtocolTCP, port) {
+				t.Errorf("example: %s and the stores' port %d", service.name, port)
+			}
+		}
+		if base.allows(t, service, stores, core.ProtocolTCP, 22) {
+			t.Errorf("%s reaches any port of the stores", service.name)
+		}
+		if port := portOf(service.template, "metrics"); port != 0 {
+			for _, who := range []peer{gateway, stranger, neighbour, authserver, monitoring} {
+				if got := c.allows(t, who, service, core.ProtocolTCP, port); got != (who.namespace == "monitoring") {
+					t.Errorf("%s %s reads the metrics of %s: %v", who.namespace, who.name, service.name, got)
+				}
+			}
+		}
+	}
+}

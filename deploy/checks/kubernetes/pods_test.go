@@ -1,0 +1,211 @@
+package kubernetes
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	core "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	podsecurity "k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
+)
+
+func TestEveryContainerIsHardened(t *testing.T) {
+	standards, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restricted := podsecurity.LevelVersion{Level: podsecurity.LevelRestricted, Version: podsecurity.LatestVersion()}
+	for _, w := range example(t).workloads() {
+		for _, result := range standards.EvaluatePod(restricted, &w.template.ObjectMeta, &w.template.Spec) {
+			if !result.Allowed {
+				t.Errorf("%s: the restricted standard forbids: %s, %s", w.name, result.ForbiddenReason, result.ForbiddenDetail)
+			}
+		}
+		if mounts := w.template.Spec.AutomountServiceAccountToken; mounts == nil || *mounts {
+			t.Errorf("%s: its pods get a token for the cluster's API, which they never call", w.name)
+		}
+		for _, c := range w.containers() {
+			if c.SecurityContext == nil || c.SecurityContext.ReadOnlyRootFilesystem == nil || !*c.SecurityContext.ReadOnlyRootFilesystem {
+				t.Errorf("%s/%s can write to its root file system", w.name, c.Name)
+			}
+			if !strings.Contains(c.Image, ":") || strings.HasSuffix(c.Image, ":latest") {
+				t.Errorf("%s/%s: the image %s has no version", w.name, c.Name, c.Image)
+			}
+		}
+	}
+}
+
+// The collector is told of nine tenths of what the kernel allows, and the scheduler of what there must be.
+func TestEveryContainerHasItsMeasure(t *testing.T) {
+	for _, w := range example(t).workloads() {
+		for _, c := range w.containers() {
+			memory := c.Resources.Limits[core.ResourceMemory]
+			if request := c.Resources.Requests[core.ResourceMemory]; memory.IsZero() || request.Cmp(memory) != 0 {
+				t.Errorf("%s/%s: of memory it asks for %s, and may have %s", w.name, c.Name, request.String(), memory.String())
+				continue
+			}
+			if cpu := c.Resources.Requests[core.ResourceCPU]; cpu.IsZero() {
+				t.Errorf("%s/%s asks for no CPU", w.name, c.Name)
+			}
+			collector, err := resource.ParseQuantity(strings.TrimSuffix(valueOf(c, "GOMEMLIMIT"), "B"))
+			if err != nil {
+				t.Errorf("%s/%s: GOMEMLIMIT: %v", w.name, c.Name, err)
+			} else if share := collector.AsApproximateFloat64() / memory.AsApproximateFloat64(); share < 0.85 || share > 0.95 {
+				t.Errorf("%s/%s: GOMEMLIMIT is %.0f %% of the limit", w.name, c.Name, 100*share)
+			}
+		}
+	}
+}
+
+func valueOf(c core.Container, name string) string {
+	for _, variable := range c.Env {
+		if variable.Name == name {
+			return variable.Value
+		}
+	}
+	return ""
+}
+
+func selects(t *testing.T, selector *meta.LabelSelector, w workload) bool {
+	t.Helper()
+	chosen, err := meta.LabelSelectorAsSelector(selector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return chosen.Matches(labels.Set(w.template.Labels))
+}
+
+// selected lists the workloads whose pods a selector chooses.
+func (c cluster) selected(t *testing.T, selector *meta.LabelSelector) []string {
+	t.Helper()
+	var names []string
+	for _, w := range c.workloads() {
+		if selects(t, selector, w) {
+			names = append(names, w.name)
+		}
+	}
+	return names
+}
+
+func TestEverySelectorChoosesThePodsThatItMeans(t *testing.T) {
+	c := example(t)
+	means := func(what string, selector *meta.LabelSelector, name string) {
+		t.Helper()
+		if names := c.selected(t, selector); len(names) != 1 || names[0] != name {
+			t.Errorf("%s %s selects the pods of %q", what, name, names)
+		}
+	}
+	for _, d := range c.deployments {
+		means("Deployment", d.Spec.Selector, d.Name)
+		for _, spread := range d.Spec.Template.Spec.TopologySpreadConstraints {
+			means("spread over "+spread.TopologyKey+" of", spread.LabelSelector, d.Name)
+		}
+		if len(d.Spec.Template.Spec.TopologySpreadConstraints) == 0 {
+			t.Errorf("%s: its pods may all be on one node", d.Name)
+		}
+	}
+	for _, s := range c.services {
+		means("Service", &meta.LabelSelector{MatchLabels: s.Spec.Selector}, s.Name)
+		for _, port := range s.Spec.Ports {
+			if d := c.deployment(t, s.Name); portOf(d.template, port.TargetPort.StrVal) == 0 {
+				t.Errorf("Service %s: its pods have no port %s", s.Name, port.TargetPort.String())
+			} else if portOf(d.template, port.TargetPort.StrVal) != port.Port {
+				t.Errorf("Service %s: port %d is another one in the pods", s.Name, port.Port)
+			}
+		}
+	}
+	for _, b := range c.budgets {
+		means("PodDisruptionBudget", b.Spec.Selector, b.Name)
+	}
+}
+
+// deployment returns the workload of a Deployment.
+func (c cluster) deployment(t *testing.T, name string) workload {
+	t.Helper()
+	for _, d := range c.deployments {
+		if d.Name == name {
+			return workload{d.Name, d.Spec.Template}
+		}
+	}
+	t.Fatalf("there is no Deployment %s", name)
+	return workload{}
+}
+
+// portOf is the number of a named port, or 0.
+func portOf(template core.PodTemplateSpec, name string) int32 {
+	for _, c := range template.Spec.Containers {
+		for _, port := range c.Ports {
+			if port.Name == name {
+				return port.ContainerPort
+			}
+		}
+	}
+	return 0
+}
+
+// Somebody answers while a node is emptied: there are always two, and a budget of one.
+func TestSomebodyIsAlwaysThere(t *testing.T) {
+	c := example(t)
+	least := map[string]int32{}
+	for _, d := range c.deployments {
+		if d.Spec.Replicas != nil {
+			least[d.Name] = *d.Spec.Replicas
+		}
+	}
+	for _, s := range c.scalers {
+		target := s.Spec.ScaleTargetRef
+		if target.APIVersion != "apps/v1" || target.Kind != "Deployment" || s.Spec.MinReplicas == nil {
+			t.Errorf("HorizontalPodAutoscaler %s: %+v", s.Name, target)
+			continue
+		}
+		c.deployment(t, target.Name)
+		if _, said := least[target.Name]; said {
+			t.Errorf("%s: both its Deployment and its autoscaler say how many", target.Name)
+		}
+		least[target.Name] = *s.Spec.MinReplicas
+	}
+	for _, d := range c.deployments {
+		if least[d.Name] < 2 {
+			t.Errorf("%s: %d pods at least", d.Name, least[d.Name])
+		}
+	}
+	kept := map[string]bool{}
+	for _, b := range c.budgets {
+		kept[b.Name] = b.Spec.MaxUnavailable != nil && b.Spec.MaxUnavailable.IntValue() == 1
+	}
+	for _, d := range c.deployments {
+		if !kept[d.Name] {
+			t.Errorf("%s: no budget of one", d.Name)
+		}
+	}
+}
+
+// What a process takes after SIGTERM, besides ALMONER_NOTICE.
+const (
+	drain          = 20 * time.Second // for requests in flight: shared/web
+	importAtWork   = 20 * time.Second // resourceapi/internal/store/postgres
+	submissionDone = 15 * time.Second // resourceapi/internal/worker
+)
+
+func TestPodsHaveTheTimeToLeave(t *testing.T) {
+	c := example(t)
+	for _, d := range c.deployments {
+		container := d.Spec.Template.Spec.Containers[0]
+		needs := drain + submissionDone
+		if container.Args[0] == "serve" {
+			notice, err := time.ParseDuration(c.command(t, d.Namespace, container).Environment["ALMONER_NOTICE"])
+			if err != nil || notice == 0 {
+				t.Errorf("%s: ALMONER_NOTICE: %v, %v", d.Name, notice, err)
+			}
+			needs = notice + drain + importAtWork
+		}
+		grace := d.Spec.Template.Spec.TerminationGracePeriodSeconds
+		if grace == nil || time.Duration(*grace)*time.Second <= needs {
+			t.Errorf("%s: pods are killed within the %v that they need to leave", d.Name, needs)
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package kubernetes
+
+import (
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"testing"
+
+	core "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/almonerhq/almoner/deploy/checks/internal/product"
+)
+
+// The real binaries, started as the manifests say and with real stores: the Job ends well, every probe is answered, and every port is listened on.
+func TestWhatTheManifestsStartAnswersItsProbes(t *testing.T) {
+	stores := product.Stores(t)
+	c := example(t)
+	put := func(command product.Command, of string) {
+		t.Helper()
+		for name, value := range map[string]string{"ALMONER_DATABASE_URL_FILE": stores[of], "ALMONER_REDIS_URL_FILE": stores["redis"]} {
+			path := command.Environment[name]
+			if path == "" {
+				continue
+			}
+			if err := os.WriteFile(path, []byte(value), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, job := range c.jobs {
+		for _, container := range (workload{template: job.Spec.Template}).containers() {
+			command := c.inPlace(t, job.Namespace, job.Spec.Template.Spec, container)
+			put(command, "owner")
+			if out, err := command.Run(t, command.Arguments...); err != nil {
+				t.Errorf("%s/%s: %v: %s", job.Name, container.Name, err, out)
+			}
+		}
+	}
+	keys := ""
+	for _, d := range c.deployments {
+		container := d.Spec.Template.Spec.Containers[0]
+		command := c.inPlace(t, d.Namespace, d.Spec.Template.Spec, container)
+		put(command, command.Binary)
+		if command.Environment["ALMONER_JWKS_URL"] != "" {
+			command = command.With(map[string]string{"ALMONER_JWKS_URL": keys}) // where the Service leads
+		}
+		listens := map[string]string{} // port of the manifest → where that is now
+		for name, address := range command.Start(t) {
+			listens[portIn(t, command.Environment[name])] = address
+		}
+		if d.Name == "authserver" {
+			keys = "http://" + listens["8081"] + "/v1/account/oauth/jwks"
+		}
+		declared := map[string]bool{}
+		for _, port := range container.Ports {
+			number := strconv.Itoa(int(port.ContainerPort))
+			declared[number] = true
+			if listens[number] == "" {
+				t.Errorf("%s listens on no port %s", d.Name, number)
+			}
+		}
+		for number := range maps.Keys(listens) {
+			if !declared[number] {
+				t.Errorf("%s listens on port %s, which is not declared", d.Name, number)
+			}
+		}
+		probe(t, d.Name, container, listens)
+	}
+}
+
+func portIn(t *testing.T, address string) string {
+	t.Helper()
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host != "" {
+		t.Errorf("a pod listens on every address, not on %s", address)
+	}
+	return port
+}
+
+func probe(t *testing.T, name string, container core.Container, listens map[string]string) {
+	t.Helper()
+	for what, probe := range map[string]*core.Probe{"startup": container.StartupProbe, "liveness": container.LivenessProbe, "readiness": container.ReadinessProbe} {
+		if probe == nil {
+			if len(container.Ports) > 0 {
+				t.Errorf("%s has no %s probe", name, what)
+			}
+			continue
+		}
+		ask := probe.HTTPGet
+		address := listens[number(container, ask.Port)]
+		if want := map[bool]string{true: "/readyz", false: "/healthz"}[what == "readiness"]; ask.Path != want {
+			t.Errorf("%s: the %s probe asks %s", name, what, ask.Path)
+		}
+		if err := product.Becomes(t, "http://"+address+ask.Path, http.StatusOK); err != nil {
+			t.Errorf("%s: the %s probe: %v", name, what, err)
+		}
+	}
+}
+
+func number(container core.Container, port intstr.IntOrString) string {
+	for _, declared := range container.Ports {
+		if declared.Name == port.StrVal {
+			return strconv.Itoa(int(declared.ContainerPort))
+		}
+	}
+	return port.String()
+}

@@ -1,0 +1,193 @@
+package kubernetes
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	core "k8s.io/api/core/v1"
+
+	"github.com/almonerhq/almoner/deploy/checks/internal/product"
+)
+
+// command is what a container runs: the binary is its image's entry point.
+func (c cluster) command(t *testing.T, namespace string, container core.Container) product.Command {
+	t.Helper()
+	binary, _, _ := strings.Cut(path.Base(container.Image), ":")
+	environment := map[string]string{}
+	for _, from := range container.EnvFrom {
+		config := c.config(t, namespace, from.ConfigMapRef.Name)
+		for name, value := range config.Data {
+			environment[name] = value
+		}
+	}
+	for _, variable := range container.Env {
+		if variable.ValueFrom != nil {
+			t.Errorf("%s: %s is not said here", container.Name, variable.Name)
+		}
+		if _, twice := environment[variable.Name]; twice {
+			t.Errorf("%s: %s is said twice", container.Name, variable.Name)
+		}
+		environment[variable.Name] = variable.Value
+	}
+	return product.Command{Binary: binary, Arguments: container.Args, Environment: environment}
+}
+
+func (c cluster) config(t *testing.T, namespace, name string) core.ConfigMap {
+	t.Helper()
+	for _, config := range c.configs {
+		if config.Namespace == namespace && config.Name == name {
+			return config
+		}
+	}
+	t.Fatalf("there is no ConfigMap %s in %q", name, namespace)
+	return core.ConfigMap{}
+}
+
+func (c cluster) secret(t *testing.T, namespace, name string) core.Secret {
+	t.Helper()
+	for _, secret := range c.secrets {
+		if secret.Namespace == namespace && secret.Name == name {
+			return secret
+		}
+	}
+	t.Fatalf("there is no Secret %s in %q", name, namespace)
+	return core.Secret{}
+}
+
+// mounted writes the Secrets that a container mounts into a directory and returns where they are there, by where they are in the container.
+func (c cluster) mounted(t *testing.T, namespace string, pod core.PodSpec, container core.Container) map[string]string {
+	t.Helper()
+	places := map[string]string{}
+	for _, mount := range container.VolumeMounts {
+		for _, volume := range pod.Volumes {
+			if volume.Name != mount.Name {
+				continue
+			}
+			if volume.Secret == nil || volume.Secret.DefaultMode == nil || *volume.Secret.DefaultMode != 0o440 || !mount.ReadOnly {
+				t.Errorf("%s: %s is not a Secret for its group alone to read", container.Name, volume.Name)
+				continue
+			}
+			places[mount.MountPath] = t.TempDir()
+			for key, value := range c.secret(t, namespace, volume.Secret.SecretName).Data {
+				if err := os.WriteFile(filepath.Join(places[mount.MountPath], key), value, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	return places
+}
+
+// each calls do for every container with what it runs, its secrets in place.
+func (c cluster) each(t *testing.T, do func(name string, command product.Command)) {
+	t.Helper()
+	for _, d := range c.deployments {
+		for _, container := range d.Spec.Template.Spec.Containers {
+			do(d.Name, c.inPlace(t, d.Namespace, d.Spec.Template.Spec, container))
+		}
+	}
+	for _, j := range c.jobs {
+		for _, container := range (workload{template: j.Spec.Template}).containers() {
+			do(j.Name+"/"+container.Name, c.inPlace(t, j.Namespace, j.Spec.Template.Spec, container))
+		}
+	}
+}
+
+func (c cluster) inPlace(t *testing.T, namespace string, pod core.PodSpec, container core.Container) product.Command {
+	t.Helper()
+	command := c.command(t, namespace, container)
+	for from, to := range c.mounted(t, namespace, pod, container) {
+		command = command.WithFilesAt(from, to)
+	}
+	return command
+}
+
+func TestEverySettingIsOneThatTheBinaryKnows(t *testing.T) {
+	example(t).each(t, func(name string, command product.Command) {
+		if err := command.Offered(t); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for variable, file := range command.Environment {
+			if _, err := os.Stat(file); strings.HasSuffix(variable, "_FILE") && err != nil {
+				t.Errorf("%s: no Secret holds the file of %s: %v", name, variable, err)
+			}
+		}
+		asked := command
+		if command.Arguments[0] == "migrate" { // which has one setting of those that check-config wants
+			asked = command.With(map[string]string{
+				"ALMONER_BASE_URL": "https://api.example.org", "ALMONER_APP_URL": "https://app.example.org",
+				"ALMONER_KEYS": product.Keys(), "ALMONER_REDIS_URL": "redis://stores.invalid:6379",
+			})
+			if len(command.Environment) != 2 || command.Environment["ALMONER_DATABASE_URL_FILE"] == "" {
+				t.Errorf("%s: migrate wants the owner's database and nothing else", name)
+			}
+		}
+		settings, err := asked.Settings(t)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			return
+		}
+		if unknown := command.Unknown(settings); len(unknown) > 0 {
+			t.Errorf("%s: no setting is called %q", name, unknown)
+		}
+	})
+}
+
+func TestSubmissionsAreProcessedByTheWorkerAlone(t *testing.T) {
+	example(t).each(t, func(name string, command product.Command) {
+		if name == "resourceapi" && command.Environment["ALMONER_WORKER"] != "false" {
+			t.Errorf("resourceapi: ALMONER_WORKER is %q", command.Environment["ALMONER_WORKER"])
+		}
+	})
+}
+
+// What is applied first (-l app.kubernetes.io/name=migrate) is all that the Job needs.
+func TestTheMigrationCanBeAppliedFirst(t *testing.T) {
+	c := example(t)
+	for _, j := range c.jobs {
+		label := j.Labels["app.kubernetes.io/name"]
+		if label != "migrate" {
+			t.Errorf("Job %s is not among it", j.Name)
+		}
+		for _, volume := range j.Spec.Template.Spec.Volumes {
+			if secret := c.secret(t, j.Namespace, volume.Secret.SecretName); secret.Labels["app.kubernetes.io/name"] != label {
+				t.Errorf("Secret %s is not among it", secret.Name)
+			}
+		}
+		if pod := j.Spec.Template.Spec; len(pod.InitContainers) != 1 || !strings.Contains(pod.InitContainers[0].Image, "authserver") ||
+			len(pod.Containers) != 1 || !strings.Contains(pod.Containers[0].Image, "resourceapi") {
+			t.Errorf("Job %s: authserver's migrations come first, then resourceapi's", j.Name)
+		}
+	}
+}
+
+// maxConnections is what README.md says PostgreSQL is to allow.
+const maxConnections = 200
+
+func TestPostgresHasEnoughConnections(t *testing.T) {
+	c := example(t)
+	most := map[string]int32{}
+	for _, d := range c.deployments {
+		if d.Spec.Replicas != nil {
+			most[d.Name] = *d.Spec.Replicas
+		}
+	}
+	for _, s := range c.scalers {
+		most[s.Spec.ScaleTargetRef.Name] = s.Spec.MaxReplicas
+	}
+	sum := 0
+	for _, d := range c.deployments {
+		each := 16 // authserver's, and what resourceapi has unless it is told otherwise
+		if said := valueOf(d.Spec.Template.Spec.Containers[0], "ALMONER_DATABASE_CONNECTIONS"); said != "" {
+			each, _ = strconv.Atoi(said)
+		}
+		sum += each * int(most[d.Name]+1) // one more while a version is replaced
+	}
+	if sum < 100 || sum > maxConnections-10 {
+		t.Errorf("the services may have %d connections", sum)
+	}
+}
