@@ -33,6 +33,14 @@ const patience = 30 * time.Second
 // Enter returns the product for a test. Every secret that its actors meet is kept in secrets.
 func Enter(t testing.TB, s *stack.Stack, secrets *Secrets) *Product {
 	t.Helper()
+	transport := &http.Transport{MaxIdleConnsPerHost: 32, DisableCompression: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	return EnterBy(t, s, secrets, transport)
+}
+
+// EnterBy is Enter on another way: requests are sent by the transport.
+func EnterBy(t testing.TB, s *stack.Stack, secrets *Secrets, transport http.RoundTripper) *Product {
+	t.Helper()
 	noteMeeting(s, secrets)
 	d := s.Demo
 	for _, user := range []demo.User{d.Users.Owner, d.Users.Reader, d.Users.Registrar, d.Users.Outsider} {
@@ -40,18 +48,12 @@ func Enter(t testing.TB, s *stack.Stack, secrets *Secrets) *Product {
 	}
 	return &Product{
 		BaseURL: s.BaseURL, AppURL: s.AppURL, Demo: d, World: newWorld(t, s.DatabaseURL, secrets), secrets: secrets,
-		client: &http.Client{Timeout: patience, CheckRedirect: followNothing, Transport: watched(t, s.BaseURL, sharedTransport(t))},
+		client: &http.Client{Timeout: patience, CheckRedirect: followNothing, Transport: watched(t, s.BaseURL, transport)},
 	}
 }
 
 // followNothing hands every redirect to the test, which says what it wants of it.
 func followNothing(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-
-func sharedTransport(t testing.TB) http.RoundTripper {
-	transport := &http.Transport{MaxIdleConnsPerHost: 32, DisableCompression: true}
-	t.Cleanup(transport.CloseIdleConnections)
-	return transport
-}
 
 // API is the base URL, without credentials.
 func (p *Product) API() API { return API{product: p, base: p.BaseURL, header: http.Header{}} }

@@ -30,6 +30,8 @@ type Options struct {
 	Binaries    string            // of the services, where they are not those of the repository as it stands (see Broken)
 	RedisURL    string            // of a Redis that runs already; "" for one of its own
 	Between     *Relay            // stands between the services and Postgres, if there is one
+	BaseURL     string            // of the API, by way of another gateway than the stack's own; "" for that one
+	AppURL      string            // of the pages, likewise
 }
 
 // Shared returns the stack, two real binaries behind the gateway as `make run` starts them, that all tests of this process use. It ends with the process. Tests leave the demo's people,
@@ -159,6 +161,7 @@ func start(home string, options Options) (*stack.Stack, error) {
 	return stack.Start(ctx, stack.Options{
 		Home: home, Binaries: binaries, Tools: os.Getenv(toolsVariable), Volatile: !options.Durable,
 		Authservers: options.Authservers, Settings: options.Settings, Detour: detour, RedisURL: options.RedisURL,
+		BaseURL: options.BaseURL, AppURL: options.AppURL,
 	})
 }
 

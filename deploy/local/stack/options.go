@@ -18,6 +18,10 @@ type Options struct {
 	DatabaseURL string
 	RedisURL    string
 
+	// BaseURL and AppURL, for tests, are where callers reach the API and the pages by a gateway that somebody else starts; "": at Port.
+	BaseURL string
+	AppURL  string
+
 	Authservers int               // processes that take turns behind the gateway; 0 means 1
 	Settings    map[string]string // further settings of the services, ALMONER_… → value
 	Volatile    bool              // for tests: the stores do not survive a power cut

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,8 +64,8 @@ func Start(ctx context.Context, options Options) (*Stack, error) {
 }
 
 func (s *Stack) bringUp(ctx context.Context) error {
-	s.BaseURL = "http://localhost:" + strconv.Itoa(s.ports.api)
-	s.AppURL = "http://localhost:" + strconv.Itoa(s.ports.app)
+	ownBase, ownApp := "http://localhost:"+strconv.Itoa(s.ports.api), "http://localhost:"+strconv.Itoa(s.ports.app)
+	s.BaseURL, s.AppURL = cmp.Or(s.options.BaseURL, ownBase), cmp.Or(s.options.AppURL, ownApp)
 	s.ResourceURL = "http://localhost:" + strconv.Itoa(s.ports.resource)
 	var err error
 	if s.DatabaseURL, s.RedisURL, err = s.startStores(ctx); err != nil {
@@ -81,7 +82,7 @@ func (s *Stack) bringUp(ctx context.Context) error {
 	if s.edge, err = openEdge(s.ports.api, s.backends(), s.home.logFile("gateway")); err != nil {
 		return err
 	}
-	for _, address := range []string{s.BaseURL, s.AppURL} {
+	for _, address := range []string{ownBase, ownApp} {
 		if !answersOK(ctx, address+"/readyz") {
 			return fmt.Errorf("%s does not answer although the services do: does localhost stand for 127.0.0.1 here (/etc/hosts)?", address)
 		}

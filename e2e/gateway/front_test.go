@@ -1,0 +1,229 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/deploy/gateway"
+	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/localstore"
+	"github.com/almonerhq/almoner/shared/localstore/child"
+)
+
+const (
+	apiHost = "api.almoner.test"
+	appHost = "app.almoner.test"
+
+	toolsVariable = "ALMONER_TEST_TOOLS"
+	readyWithin   = 30 * time.Second
+)
+
+// ports are where every gateway of a site listens.
+type ports struct{ https, http int }
+
+func (p ports) baseURL() string { return fmt.Sprintf("https://%s:%d", apiHost, p.https) }
+func (p ports) appURL() string  { return fmt.Sprintf("https://%s:%d", appHost, p.https) }
+
+func findPorts() (ports, error) {
+	https, err := localstore.FreePort()
+	if err != nil {
+		return ports{}, err
+	}
+	http, err := localstore.FreePort()
+	return ports{https, http}, err
+}
+
+// processes are the addresses of the services' processes.
+type processes struct{ authserver, resourceapi [2]string }
+
+func hostOf(address string) string { return strings.TrimPrefix(address, "http://") }
+
+// A front is a gateway at work.
+type front struct {
+	name    string
+	address string // of the loopback interface
+	ports   ports
+	log     string
+	trust   *x509.CertPool
+	missing error // why it is not here; nil if it is
+
+	run *child.Child
+}
+
+func (f *front) skipIfMissing(t *testing.T) {
+	t.Helper()
+	if f.missing != nil {
+		t.Skipf("%v: type sudo apt-get install %s, then try again", f.missing, f.name)
+	}
+}
+
+// startFronts starts both gateways before the processes, each at its own address, and returns once they answer. They end with this process.
+func startFronts(at ports, before processes) ([]*front, error) {
+	dir, err := localstore.TempDir("almoner-gateway-")
+	if err != nil {
+		return nil, err
+	}
+	lifeline, err := localstore.RemoveAfterUs(dir)
+	if err != nil {
+		return nil, err
+	}
+	lifelines = append(lifelines, lifeline)
+	trust, err := writeCertificate(dir)
+	if err != nil {
+		return nil, err
+	}
+	fronts := []*front{
+		{name: "caddy", address: "127.0.0.11", ports: at, log: filepath.Join(dir, "caddy.log"), trust: trust},
+		{name: "nginx", address: "127.0.0.12", ports: at, log: filepath.Join(dir, "nginx.log"), trust: trust},
+	}
+	for i, spec := range []func(*front, string, processes) (child.Spec, error){caddy, nginx} {
+		f := fronts[i]
+		program, err := gateway.Find(f.name, os.Getenv(toolsVariable))
+		if err != nil {
+			f.missing = err
+			continue
+		}
+		s, err := spec(f, dir, before)
+		if err != nil {
+			return nil, err
+		}
+		s.Name, s.Path, s.Dir, s.Log = f.name, program.Path, dir, f.log
+		s.Env = append(append(s.Env, program.Environment...), "PATH=/usr/bin:/bin", "HOME="+dir)
+		s.OnParentDeath = syscall.SIGTERM // nginx would leave its workers otherwise
+		if f.run, err = child.Start(s); err != nil {
+			return nil, err
+		}
+		if err := f.waitReady(); err != nil {
+			return nil, err
+		}
+	}
+	return fronts, nil
+}
+
+func caddy(f *front, dir string, before processes) (child.Spec, error) {
+	file := filepath.Join(dir, "Caddyfile")
+	return child.Spec{
+		Args: []string{"run", "--config", file, "--adapter", "caddyfile"},
+		Env: []string{
+			"GATEWAY_API_HOST=" + apiHost, "GATEWAY_APP_HOST=" + appHost, "GATEWAY_TLS=" + certificateFile(dir) + " " + keyFile(dir),
+			fmt.Sprint("GATEWAY_HTTP_PORT=", f.ports.http), fmt.Sprint("GATEWAY_HTTPS_PORT=", f.ports.https), "GATEWAY_BIND=" + f.address,
+			"GATEWAY_AUTHSERVERS=" + strings.Join(before.authserver[:], " "), "GATEWAY_RESOURCEAPIS=" + strings.Join(before.resourceapi[:], " "),
+		},
+	}, os.WriteFile(file, []byte(gateway.Caddyfile), 0o600)
+}
+
+// nginx changes what deploy/README.md tells to change, and where an ordinary user may write.
+func nginx(f *front, dir string, before processes) (child.Spec, error) {
+	file := filepath.Join(dir, "nginx.conf")
+	text := gateway.Nginx
+	for _, change := range [][2]string{
+		{"127.0.0.1:8081", before.authserver[0]}, {"127.0.0.1:8083", before.authserver[1]},
+		{"127.0.0.1:8082", before.resourceapi[0]}, {"127.0.0.1:8084", before.resourceapi[1]},
+		{"/etc/almoner/gateway/cert.pem", certificateFile(dir)}, {"/etc/almoner/gateway/key.pem", keyFile(dir)},
+		{"api.example.org", apiHost}, {"app.example.org", appHost},
+		{"listen 443", fmt.Sprintf("listen %s:%d", f.address, f.ports.https)}, {"listen 80", fmt.Sprintf("listen %s:%d", f.address, f.ports.http)},
+		{"/run/nginx.pid", filepath.Join(dir, "nginx.pid")},
+		{"http {", "http {\n" + temporaryPaths(dir)},
+	} {
+		if !strings.Contains(text, change[0]) {
+			return child.Spec{}, fmt.Errorf("nginx.conf does not hold %q", change[0])
+		}
+		text = strings.ReplaceAll(text, change[0], change[1])
+	}
+	return child.Spec{Args: []string{"-c", file, "-e", "stderr", "-g", "daemon off;"}}, os.WriteFile(file, []byte(text), 0o600)
+}
+
+func temporaryPaths(dir string) string {
+	var lines strings.Builder
+	for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
+		_, _ = fmt.Fprintf(&lines, "%s_temp_path %s;\n", kind, filepath.Join(dir, kind)) // a Builder does not fail
+	}
+	return lines.String()
+}
+
+func (f *front) waitReady() error {
+	ctx, cancel := context.WithTimeout(context.Background(), readyWithin)
+	defer cancel()
+	client := &http.Client{Transport: f.transport()}
+	defer client.CloseIdleConnections()
+	for {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, f.ports.baseURL()+"/readyz", nil)
+		if err != nil {
+			return err
+		}
+		if response, err := client.Do(request); err == nil {
+			return response.Body.Close()
+		}
+		select {
+		case <-f.run.Done():
+			return fmt.Errorf("%s", f.run.Outcome())
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not become ready: %w", f.name, ctx.Err())
+		case <-time.After(30 * time.Millisecond):
+		}
+	}
+}
+
+// dial connects to this gateway, whatever the host is called.
+func (f *front) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return f.dialFrom("", ctx, network, address)
+}
+
+// dialFrom comes from an address of the loopback interface; "" for any.
+func (f *front) dialFrom(from string, ctx context.Context, network, address string) (net.Conn, error) {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	dialer := &net.Dialer{Timeout: 5 * time.Second}
+	if from != "" {
+		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
+	}
+	return dialer.DialContext(ctx, network, net.JoinHostPort(f.address, port))
+}
+
+// transport leads to this gateway by HTTP/2.
+func (f *front) transport() *http.Transport {
+	return &http.Transport{
+		DialContext: f.dial, TLSClientConfig: &tls.Config{RootCAs: f.trust, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true,
+		DisableCompression: true, MaxIdleConnsPerHost: 32,
+	}
+}
+
+// oldTransport leads to it by HTTP/1.1, from an address; "" for any.
+func (f *front) oldTransport(from string) *http.Transport {
+	transport := f.transport()
+	transport.ForceAttemptHTTP2 = false
+	transport.TLSClientConfig.NextProtos = []string{"http/1.1"}
+	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		return f.dialFrom(from, ctx, network, address)
+	}
+	return transport
+}
+
+// product is the product by way of this gateway.
+func (s *site) product(t *testing.T, transport *http.Transport) *harness.Product {
+	t.Helper()
+	t.Cleanup(transport.CloseIdleConnections)
+	return harness.EnterBy(t, s.stack, &met, transport)
+}
+
+// raw opens a connection to speak bytes on, by HTTP/1.1.
+func (f *front) raw(t *testing.T, host string) (net.Conn, error) {
+	t.Helper()
+	plain, err := f.dial(t.Context(), "tcp", fmt.Sprint(host, ":", f.ports.https))
+	if err != nil {
+		return nil, err
+	}
+	return tls.Client(plain, &tls.Config{RootCAs: f.trust, ServerName: host, NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12}), nil
+}

@@ -1,0 +1,201 @@
+package gateway
+
+import (
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/deploy/local/gateway"
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+const (
+	account  = "authserver"
+	resource = "resourceapi"
+)
+
+// paths says whose each path of the API is (contract, section 1).
+var paths = map[string]string{
+	"/v1/account": account, "/v1/account/": account, "/v1/account/oauth/token": account, "/v1/account/oauth/jwks": account, "/v1/account/nothing": account,
+	"/.well-known/oauth-authorization-server": account, "/.well-known/oauth-authorization-server/v1": account, "/.well-known/oauth-authorization-server/mcp": account,
+	"/.well-known/openid-configuration": account, "/.well-known/openid-configuration/mcp": account, "/.well-known/openid-configuration/nothing": account,
+	"/mcp/.well-known/oauth-authorization-server": account, "/mcp/.well-known/openid-configuration": account,
+	"/authorize": account, "/token": account, "/register": account,
+	"/": resource, "/v1": resource, "/v1/programmes/programmes": resource, "/v1/accounts": resource, "/v1/accountx/y": resource, "/v1/openapi.json": resource, "/v1/docs": resource,
+	"/v1/engage/public/forms/x": resource, "/mcp": resource, "/mcp/": resource, "/mcp/.well-known/oauth-protected-resource": resource,
+	"/mcp/.well-known/openid-configuration/x": resource, "/.well-known/oauth-protected-resource/mcp": resource, "/.well-known/nothing": resource,
+	"/token/x": resource, "/tokens": resource, "/oauth/authorize": resource, "/login": resource, "/nothing": resource, "/x/v1/account/oauth/jwks": resource,
+	"/healthy": resource, "/v1/healthz": resource, "/v1/readyz": resource,
+}
+
+// TestEveryPathGoesToItsService finds the id of each answer in the log of one service alone. What the gateway that `make run` starts says of
+// a path is true here too.
+func TestEveryPathGoesToItsService(t *testing.T) {
+	each(t, func(t *testing.T, s *site, f *front) {
+		for _, transport := range []*http.Transport{f.transport(), f.oldTransport("")} {
+			p := s.product(t, transport)
+			want := map[string]string{} // id → service
+			for path, service := range paths {
+				if gateway.IsAccount(path) != (service == account) {
+					t.Errorf("%s: the local gateway sees it otherwise", path)
+				}
+				for _, query := range []string{"", "?a=/v1/account/x&code=1"} {
+					answer := plainly(t, f, transport, p.BaseURL+path+query)
+					want[answer.Header.Get("X-Request-Id")] = service
+				}
+			}
+			for _, path := range []string{"/", "/login", "/oauth/authorize", "/static/site.css", "/v1/account/oauth/jwks", "/v1/programmes/programmes", "/nothing"} {
+				want[plainly(t, f, transport, p.AppURL+path).Header.Get("X-Request-Id")] = account
+			}
+			s.wantServed(t, want)
+		}
+	})
+}
+
+// plainly gets an address, and checks what every answer carries.
+func plainly(t *testing.T, f *front, transport *http.Transport, address string) *http.Response {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+	must(t, err)
+	response, err := transport.RoundTrip(request)
+	must(t, err)
+	must(t, response.Body.Close())
+	if response.StatusCode >= http.StatusInternalServerError {
+		t.Errorf("%s: %d", request.URL.Path, response.StatusCode)
+	}
+	wantsCommon(t, request.URL.Path, response.Header)
+	return response
+}
+
+func wantsCommon(t *testing.T, path string, header http.Header) {
+	t.Helper()
+	if got := header.Values("Strict-Transport-Security"); len(got) != 1 || got[0] != "max-age=31536000" {
+		t.Errorf("%s: Strict-Transport-Security %q", path, got)
+	}
+	if got := header.Values("X-Request-Id"); len(got) != 1 || len(got[0]) != 36 {
+		t.Errorf("%s: X-Request-Id %q", path, got)
+	}
+	if strings.ContainsAny(header.Get("Server"), "0123456789") {
+		t.Errorf("%s: the version of the gateway is told: %q", path, header.Get("Server"))
+	}
+}
+
+// served reads the services' logs: service → everything that its processes have logged.
+func (s *site) served(t *testing.T) map[string]string {
+	t.Helper()
+	logs := map[string]string{}
+	for _, service := range []string{account, resource} {
+		names, err := filepath.Glob(filepath.Join(s.stack.LogDir(), service+"*.log"))
+		must(t, err)
+		for _, name := range names {
+			content, err := os.ReadFile(name)
+			must(t, err)
+			logs[service] += string(content)
+		}
+	}
+	return logs
+}
+
+// logsWithin is how long a service may take to write down what it has answered.
+const logsWithin = 15 * time.Second
+
+// wantServed checks that each request, by its id, is in the log of its service and in no other's.
+func (s *site) wantServed(t *testing.T, want map[string]string) {
+	t.Helper()
+	want = maps.Clone(want)
+	for end := time.Now().Add(logsWithin); len(want) > 0; time.Sleep(20 * time.Millisecond) {
+		logs := s.served(t)
+		for id, service := range want {
+			for other, text := range logs {
+				if other != service && strings.Contains(text, id) {
+					t.Errorf("a request went to %s and not to %s: %s", other, service, lineWith(text, id))
+				}
+			}
+			if strings.Contains(logs[service], id) {
+				delete(want, id)
+			}
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d requests are in no log of their service, one of %s", len(want), want)
+		}
+	}
+}
+
+func lineWith(text, part string) string {
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, part) {
+			return harness.Redact(line)
+		}
+	}
+	return ""
+}
+
+// Probes and figures are for the inside: from outside there is nothing, and no service is asked.
+func TestProbesAreNotReachedFromOutside(t *testing.T) {
+	each(t, func(t *testing.T, s *site, f *front) {
+		transport := f.transport()
+		p := s.product(t, transport)
+		asked := map[string]string{} // id → path
+		for _, path := range []string{"/healthz", "/readyz", "/metrics", "/readyz?x=1", "/healthz/", "/metrics/x"} {
+			for _, base := range []string{p.BaseURL, p.AppURL} {
+				response := plainly(t, f, transport, base+path)
+				if response.StatusCode != http.StatusNotFound {
+					t.Errorf("%s%s: %d", base, path, response.StatusCode)
+				}
+				asked[response.Header.Get("X-Request-Id")] = path
+			}
+		}
+		last := p.API().Get(t, "/v1/account/oauth/jwks").Wants(t, http.StatusOK).Header.Get("X-Request-Id")
+		s.wantServed(t, map[string]string{last: account})
+		for id, path := range asked {
+			for service, log := range s.served(t) {
+				if strings.Contains(log, id) {
+					t.Errorf("%s was asked for %s", service, path)
+				}
+			}
+		}
+		// No other spelling leads there.
+		for _, host := range []string{apiHost, appHost} {
+			for _, request := range []string{
+				"GET //readyz", "GET /./readyz", "GET /x/../readyz", "GET /%72eadyz", "GET /READYZ", "GET /readyz;x", "GET /readyz%20", "GET /readyz%3Fx", "GET /%2e/readyz", "GET /readyz#x",
+				"GET https://" + apiHost + "/readyz", "GET http://localhost/readyz", `GET /\readyz`, "GET /readyz%00", "POST /readyz", "HEAD /readyz",
+			} {
+				for _, more := range []string{"", "Transfer-Encoding: chunked\r\n", "X-Original-URL: /readyz\r\n"} {
+					connection, err := f.raw(t, host)
+					must(t, err)
+					for _, response := range harness.Speak(connection, request+" HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n"+more+"\r\n0\r\n\r\n") {
+						if response.StatusCode != http.StatusNotFound && response.StatusCode != http.StatusBadRequest && response.StatusCode != http.StatusMisdirectedRequest {
+							t.Errorf("%s at %s with %q: %d", request, host, more, response.StatusCode)
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// Whoever asks for another host than ours gets nothing of ours.
+func TestOtherHostsAreNobodys(t *testing.T) {
+	each(t, func(t *testing.T, s *site, f *front) {
+		for _, host := range []string{"evil.example", "localhost", f.address, "sub." + apiHost, apiHost + ".evil.example"} {
+			connection, err := f.raw(t, apiHost)
+			must(t, err)
+			answers := harness.Speak(connection, "GET /v1/account/oauth/jwks HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n")
+			if len(answers) != 1 || answers[0].StatusCode != http.StatusMisdirectedRequest {
+				t.Errorf("Host %s: %v", host, statuses(answers))
+			}
+		}
+	})
+}
+
+func statuses(answers []*http.Response) []int {
+	var all []int
+	for _, answer := range answers {
+		all = append(all, answer.StatusCode)
+	}
+	return all
+}
