@@ -25,7 +25,7 @@ func rooms() map[string][]string {
 		"github.com/pressly/goose":              {stores, "shared/testkit"},
 		"github.com/riverqueue/river":           {stores, "resourceapi/internal/worker"},
 		"github.com/go-redis/redis_rate":        {"*/internal/store/redis"},
-		"github.com/redis/go-redis":             {"*/internal/store/redis", "*/internal/app"},
+		"github.com/redis/go-redis":             {"shared/redisurl", "*/internal/store/redis", "*/internal/app"},
 		"github.com/lestrrat-go/jwx":            jwxRooms(),
 		"github.com/alexedwards/argon2id":       {"authserver/internal/session", "deploy/local/demo"},
 		"github.com/alexedwards/scs":            {"authserver/internal/session"},

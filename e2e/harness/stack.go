@@ -83,7 +83,18 @@ func Private(t testing.TB, options Options) *stack.Stack {
 // Cluster starts a Redis Cluster of three masters with a replica each, which is stopped when the test ends.
 func Cluster(t testing.TB) *localstore.RedisCluster {
 	t.Helper()
-	home, err := localstore.TempDir("almoner-cluster-")
+	return several(t, localstore.StartRedisCluster)
+}
+
+// Sentinel starts a Redis with two replicas and three Sentinels, which are stopped when the test ends.
+func Sentinel(t testing.TB) *localstore.RedisSentinel {
+	t.Helper()
+	return several(t, localstore.StartRedisSentinel)
+}
+
+func several[Servers interface{ Stop() }](t testing.TB, start func(context.Context, localstore.Options) (Servers, error)) Servers {
+	t.Helper()
+	home, err := localstore.TempDir("almoner-redis-")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,12 +104,12 @@ func Cluster(t testing.TB) *localstore.RedisCluster {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
 	defer cancel()
-	cluster, err := localstore.StartRedisCluster(ctx, localstore.Options{Dir: filepath.Join(home, "redis"), Tools: os.Getenv(toolsVariable), Volatile: true})
+	servers, err := start(ctx, localstore.Options{Dir: filepath.Join(home, "redis"), Tools: os.Getenv(toolsVariable), Volatile: true})
 	if err != nil {
-		t.Fatalf("start a Redis Cluster: %v", err)
+		t.Fatalf("start several Redis: %v", err)
 	}
-	t.Cleanup(cluster.Stop)
-	return cluster
+	t.Cleanup(servers.Stop)
+	return servers
 }
 
 // builds is a directory with the services' binaries.

@@ -25,6 +25,7 @@ func bites() []bite {
 		{"membership cached", membershipCached, "TestRefreshAgainstRemovalOfTheMembership", "an access token outlived the end", false},
 		{"fence off", postgresSilent, "TestHistoriesOfGrantsAreLegal", "an illegal history of a grant", false},
 		{"repair off", []harness.Fault{repairOff}, "TestRedisLosesItsMemory", "want status 200", false},
+		{"repair off, as a failover to the past shows it", []harness.Fault{repairOff}, "TestRedisSentinelFailsOver", "want status 200", true},
 		{"Redis blames the caller", []harness.Fault{redisBlamesTheCaller}, "TestRedisRefuses", "want status 503", false},
 		{"undo off", []harness.Fault{undoOff}, "TestPostgresPoolExhausted", "want status 200", false},
 		{"no time limits for requests", []harness.Fault{timeoutsOff}, "TestFloodHarmsNobodyElse", "slow connections were held", true},

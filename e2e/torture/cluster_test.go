@@ -2,11 +2,8 @@ package torture
 
 import (
 	"context"
-	"net/http"
 	"net/url"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,16 +14,9 @@ import (
 // A Redis Cluster loses a master, and moves slots from one to another, while clients refresh and race: some 503, and then it is
 // normal again. Nobody who has the current token is refused, and no token is taken twice (G1, G2, G8).
 
-const (
-	honestClients = 6
-	racesOn       = 2
-)
-
 type clusterStage struct {
-	*harness.Product
-	cluster   *localstore.RedisCluster
-	connector harness.Connector
-	head      *harness.Person
+	crowd
+	cluster *localstore.RedisCluster
 }
 
 func newClusterStage(t *testing.T) *clusterStage {
@@ -34,8 +24,7 @@ func newClusterStage(t *testing.T) *clusterStage {
 	cluster := harness.Cluster(t)
 	running := harness.Private(t, harness.Options{Authservers: 2, RedisURL: cluster.URL})
 	p := harness.Enter(t, running, &met)
-	office := p.Office(t)
-	return &clusterStage{p, cluster, office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)}
+	return &clusterStage{newCrowd(t, p), cluster}
 }
 
 func TestRedisClusterFailsOverAndMovesSlots(t *testing.T) {
@@ -71,83 +60,6 @@ func (s *clusterStage) moveSlots(t *testing.T, round int) {
 	must(t, s.cluster.Administer(context.WithoutCancel(t.Context()), "reshard", hostOf(t, from.URL),
 		"--cluster-from", s.id(t, from), "--cluster-to", s.id(t, to), "--cluster-slots", "2000"))
 	s.waitForAll(t)
-}
-
-// during lets clients work while trouble is made, and judges afterwards.
-func (s *clusterStage) during(t *testing.T, trouble func()) {
-	t.Helper()
-	ctx, stop := context.WithCancel(t.Context())
-	var clients sync.WaitGroup
-	defer clients.Wait() // also where the trouble fails: they speak to this test
-	defer stop()
-	var refreshed, unavailable atomic.Int64
-	for i := range honestClients + racesOn {
-		tokens := s.connector.Connect(t, s.head)
-		clients.Go(func() {
-			for ctx.Err() == nil {
-				if i >= honestClients {
-					s.race(t, tokens)
-					tokens = s.reconnect(t)
-					continue
-				}
-				answer := s.connector.Refresh(t, tokens.RefreshToken)
-				switch answer.Status {
-				case http.StatusOK:
-					tokens = answer.Tokens(t)
-					refreshed.Add(1)
-				case http.StatusServiceUnavailable:
-					unavailable.Add(1)
-					time.Sleep(asTold)
-				default:
-					t.Errorf("a current token was refused:\n%s", answer)
-					return
-				}
-			}
-			if i < honestClients {
-				s.connector.WantsAlive(t, tokens)
-			}
-		})
-	}
-	trouble()
-	stop()
-	clients.Wait()
-	t.Logf("%d refreshed, %d unavailable", refreshed.Load(), unavailable.Load())
-	if refreshed.Load() == 0 {
-		t.Error("nobody refreshed anything")
-	}
-}
-
-// race presents one token from many sides at once: at most one gets the next.
-func (s *clusterStage) race(t *testing.T, tokens harness.Tokens) {
-	winners := 0
-	for _, answer := range harness.Together(4, func(int) harness.Answer { return s.connector.Refresh(t, tokens.RefreshToken) }) {
-		switch answer.Status {
-		case http.StatusOK:
-			winners++
-		case http.StatusServiceUnavailable:
-		default:
-			answer.WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-		}
-	}
-	if winners > 1 {
-		t.Errorf("%d racers won", winners)
-	}
-}
-
-// reconnect makes a new connection as soon as the cluster lets it.
-func (s *clusterStage) reconnect(t *testing.T) harness.Tokens {
-	for end := time.Now().Add(calmWithin); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		attempt := s.connector.Begin()
-		code := attempt.TryCode(t, s.head)
-		if code == "" {
-			continue
-		}
-		if answer := attempt.Post(t, attempt.CodeForm(code)); answer.Status == http.StatusOK {
-			return answer.Tokens(t)
-		}
-	}
-	t.Errorf("no connection within %s", calmWithin)
-	return harness.Tokens{}
 }
 
 // waitForAll waits until every node that runs finds all slots served.

@@ -27,6 +27,8 @@ type Redis struct {
 	port     int
 	password string
 	further  []string // lines of the configuration
+	mode     []string // further arguments of the program
+	settled  bool     // the server keeps its configuration itself, by now
 
 	mu     sync.Mutex
 	server *child.Child
@@ -71,14 +73,16 @@ func (r *Redis) configuration() string {
 
 func (r *Redis) start(ctx context.Context) error {
 	configuration := filepath.Join(r.Dir, "redis.conf")
-	if err := writeWhole(configuration, r.configuration()); err != nil {
-		return fmt.Errorf("configure Redis: %w", err)
+	if !r.settled {
+		if err := writeWhole(configuration, r.configuration()); err != nil {
+			return fmt.Errorf("configure Redis: %w", err)
+		}
 	}
 	if err := handOver(r.Dir, r.account); err != nil {
 		return fmt.Errorf("configure Redis: %w", err)
 	}
 	server, err := child.Start(child.Spec{
-		Name: "Redis", Path: r.programs.path("redis-server"), Args: []string{configuration}, Dir: r.Dir,
+		Name: "Redis", Path: r.programs.path("redis-server"), Args: append([]string{configuration}, r.mode...), Dir: r.Dir,
 		Env: environment(r.programs.libraries), Log: r.log(), User: r.account,
 	})
 	if err != nil {

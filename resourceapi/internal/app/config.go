@@ -2,6 +2,7 @@ package app
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/url"
 	"strings"
@@ -23,7 +24,7 @@ type Config struct {
 	DatabaseURL  credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty" doc:"PostgreSQL URL of a role that is a member of almoner_resourceapi."`
 	Connections  int32             `env:"ALMONER_DATABASE_CONNECTIONS" envDefault:"16" doc:"Most connections to PostgreSQL, 2 to 500."`
 	Keys         credential.Secret `env:"ALMONER_KEYS,required,notEmpty" doc:"Keys that cursors and the tokens of public forms are sealed with: 32 bytes in base64url each, separated by commas, newest first."`
-	RedisURL     credential.Secret `env:"ALMONER_REDIS_URL" doc:"Redis URL, for limits that all processes share; a Redis Cluster is named like redis://:password@host:6379?addr=second:6379&addr=third:6379. Without it each process counts for itself."`
+	RedisURL     credential.Secret `env:"ALMONER_REDIS_URL" doc:"Redis URL, for limits that all processes share; a Redis Cluster is named like redis://:password@host:6379?addr=second:6379&addr=third:6379, one with Sentinels like redis://:sentinelpassword@host:26379/0?master_name=almoner&password=password&addr=second:26379&addr=third:26379; rediss:// is with TLS. Without it each process counts for itself."`
 	Proxies      string            `env:"ALMONER_TRUSTED_PROXIES" doc:"Address ranges whose X-Forwarded-For is believed, separated by commas."`
 	Notice       time.Duration     `env:"ALMONER_NOTICE" envDefault:"2s" doc:"How long requests are still taken after SIGTERM, while /readyz says 503 and every answer closes its connection: as long as load balancers need to notice, 10s at most."`
 	Worker       bool              `env:"ALMONER_WORKER" envDefault:"true" doc:"Whether serve processes submissions as well. Where false, run: resourceapi worker."`
@@ -73,7 +74,7 @@ func (c *Config) Check() []error {
 		mistakes = append(mistakes, errors.New("ALMONER_TRUSTED_PROXIES must be addresses or ranges like 10.0.0.0/8, separated by commas"))
 	}
 	if _, err := redis.Connect(c.RedisURL, slog.New(slog.DiscardHandler), time.Now); err != nil {
-		mistakes = append(mistakes, errors.New("ALMONER_REDIS_URL must look like redis://:password@host:6379/0"))
+		mistakes = append(mistakes, fmt.Errorf("ALMONER_REDIS_URL: %w", err))
 	}
 	if _, err := seal.ParseKeys(c.Keys); err != nil {
 		mistakes = append(mistakes, errors.Join(errors.New("ALMONER_KEYS cannot be read"), err))

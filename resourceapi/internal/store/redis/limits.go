@@ -7,23 +7,21 @@ package redis
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"log/slog"
-	"net/url"
 	"sync/atomic"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/redisurl"
 )
 
 const (
-	callTimeout  = 250 * time.Millisecond
-	connections  = 32
-	retriesNever = -1
-	restFor      = 2 * time.Second // after a failure, before Redis is asked again
-	window       = time.Minute
+	callTimeout = 250 * time.Millisecond
+	connections = 32
+	restFor     = 2 * time.Second // after a failure, before Redis is asked again
+	window      = time.Minute
 )
 
 //go:embed lua/count.lua
@@ -39,40 +37,20 @@ type Limits struct {
 	askAgain atomic.Int64 // unix nanoseconds before which Redis is not asked
 }
 
-// Connect makes Limits over the Redis of the URL, or, where that is "", over this process alone. It does not dial.
+// Connect makes Limits over the Redis of the URL, or, where that is "", over this process alone. It does not
+// dial. The error is redisurl.ErrURL.
 func Connect(address credential.Secret, log *slog.Logger, now func() time.Time) (*Limits, error) {
 	l := &Limits{local: newLocalLimits(now), log: log, now: now}
 	if address == "" {
 		return l, nil
 	}
 	var err error
-	if l.client, err = open(address.Reveal()); err != nil {
-		return nil, errors.New("the Redis URL is not one: redis://:password@host:6379/0, or, of a cluster, redis://:password@host:6379?addr=second:6379")
+	limits := redisurl.Limits{Dial: callTimeout, Call: callTimeout, Pool: callTimeout, Connections: connections}
+	if l.client, err = redisurl.Open(address, limits); err != nil {
+		return nil, err
 	}
 	l.script = goredis.NewScript(countLua)
 	return l, nil
-}
-
-// open makes a client of one Redis, or, where the URL names further addresses, of a Redis Cluster.
-func open(text string) (goredis.UniversalClient, error) {
-	if address, err := url.Parse(text); err == nil && address.Query().Has("addr") {
-		options, err := goredis.ParseClusterURL(text)
-		if err != nil {
-			return nil, err
-		}
-		options.MaxRetries = retriesNever
-		options.DialTimeout, options.ReadTimeout, options.WriteTimeout, options.PoolTimeout = callTimeout, callTimeout, callTimeout, callTimeout
-		options.PoolSize, options.DisableIdentity, options.ContextTimeoutEnabled = connections, true, true
-		return goredis.NewClusterClient(options), nil
-	}
-	options, err := goredis.ParseURL(text)
-	if err != nil {
-		return nil, err
-	}
-	options.MaxRetries, options.DialerRetries = retriesNever, 1
-	options.DialTimeout, options.ReadTimeout, options.WriteTimeout, options.PoolTimeout = callTimeout, callTimeout, callTimeout, callTimeout
-	options.PoolSize, options.DisableIdentity, options.ContextTimeoutEnabled = connections, true, true
-	return goredis.NewClient(options), nil
 }
 
 // Close gives back the connections.

@@ -3,37 +3,10 @@ package redis
 import (
 	"context"
 	"net"
-	"net/url"
 	"sync/atomic"
 
 	goredis "github.com/redis/go-redis/v9"
 )
-
-// namesCluster says whether a URL names several addresses, which makes it a Redis Cluster's.
-func namesCluster(text string) bool {
-	address, err := url.Parse(text)
-	return err == nil && address.Query().Has("addr")
-}
-
-// connectCluster makes a client that follows the slots of a cluster. To follow them it must try again, so each try is witnessed.
-func connectCluster(text string) (goredis.UniversalClient, error) {
-	options, err := goredis.ParseClusterURL(text)
-	if err != nil {
-		return nil, errURL
-	}
-	options.MaxRetries = retriesNever
-	options.MaxRedirects = redirects
-	options.DisableIdentity = true
-	options.DisableRoutingPolicies = true // every command of ours has its one key
-	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = dialTimeout, callTimeout, callTimeout
-	options.PoolTimeout, options.PoolSize, options.ConnMaxIdleTime = poolTimeout, connections, idleLongest
-	options.ContextTimeoutEnabled = true
-	client := goredis.NewClusterClient(options)
-	client.OnNewNode(func(node *goredis.Client) { node.AddHook(witness{}) })
-	return client, nil
-}
-
-const redirects = 3
 
 // A witness notes on the way to a node that a command may have got there though no answer came. The last try of several may well be
 // one that certainly did not, and says nothing about those before it.

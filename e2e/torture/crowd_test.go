@@ -1,0 +1,108 @@
+package torture
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+const (
+	honestClients = 6
+	racesOn       = 2
+)
+
+// A crowd is clients that refresh, and clients that race, while a Redis of several servers is in trouble.
+type crowd struct {
+	*harness.Product
+	harness.Office
+	connector harness.Connector
+	head      *harness.Person
+}
+
+func newCrowd(t *testing.T, p *harness.Product) crowd {
+	t.Helper()
+	office := p.Office(t)
+	return crowd{p, office, office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)}
+}
+
+// during lets clients work while trouble is made, and judges afterwards.
+func (c crowd) during(t *testing.T, trouble func()) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	defer clients.Wait() // also where the trouble fails: they speak to this test
+	defer stop()
+	var refreshed, unavailable atomic.Int64
+	for i := range honestClients + racesOn {
+		tokens := c.connector.Connect(t, c.head)
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				if i >= honestClients {
+					c.race(t, tokens)
+					tokens = c.reconnect(t)
+					continue
+				}
+				answer := c.connector.Refresh(t, tokens.RefreshToken)
+				switch answer.Status {
+				case http.StatusOK:
+					tokens = answer.Tokens(t)
+					refreshed.Add(1)
+				case http.StatusServiceUnavailable:
+					unavailable.Add(1)
+					time.Sleep(asTold)
+				default:
+					t.Errorf("a current token was refused:\n%s", answer)
+					return
+				}
+			}
+			if i < honestClients {
+				c.connector.WantsAlive(t, tokens)
+			}
+		})
+	}
+	trouble()
+	stop()
+	clients.Wait()
+	t.Logf("%d refreshed, %d unavailable", refreshed.Load(), unavailable.Load())
+	if refreshed.Load() == 0 {
+		t.Error("nobody refreshed anything")
+	}
+}
+
+// race presents one token from many sides at once: at most one gets the next.
+func (c crowd) race(t *testing.T, tokens harness.Tokens) {
+	winners := 0
+	for _, answer := range harness.Together(4, func(int) harness.Answer { return c.connector.Refresh(t, tokens.RefreshToken) }) {
+		switch answer.Status {
+		case http.StatusOK:
+			winners++
+		case http.StatusServiceUnavailable:
+		default:
+			answer.WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+		}
+	}
+	if winners > 1 {
+		t.Errorf("%d racers won", winners)
+	}
+}
+
+// reconnect makes a new connection as soon as it can.
+func (c crowd) reconnect(t *testing.T) harness.Tokens {
+	for end := time.Now().Add(calmWithin); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		attempt := c.connector.Begin()
+		code := attempt.TryCode(t, c.head)
+		if code == "" {
+			continue
+		}
+		if answer := attempt.Post(t, attempt.CodeForm(code)); answer.Status == http.StatusOK {
+			return answer.Tokens(t)
+		}
+	}
+	t.Errorf("no connection within %s", calmWithin)
+	return harness.Tokens{}
+}

@@ -1,0 +1,23 @@
+package localstore
+
+import (
+	"testing"
+	"time"
+)
+
+func TestSentinelsPutAReplicaInTheMastersPlace(t *testing.T) {
+	s, err := StartRedisSentinel(t.Context(), Options{Dir: tempDir(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	if s.Master() != s.Nodes[0] {
+		t.Error("the first node is not the master")
+	}
+	s.Nodes[0].Kill()
+	for end := time.Now().Add(readyWithin); s.Master() == nil; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("no new master within %s", readyWithin)
+		}
+	}
+}
