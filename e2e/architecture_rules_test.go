@@ -21,6 +21,7 @@ func rooms() map[string][]string {
 		"github.com/ory/fosite":                 {"authserver/internal/engine"},
 		"github.com/gorilla/mux":                {"*/internal/app"},
 		"github.com/rs/cors":                    {"*/internal/app"},
+		"github.com/vgarvardt/pgx-google-uuid":  {stores},
 		"github.com/jackc/pgx":                  append(forTests, stores, "shared/standing", "shared/testkit", "deploy/...", "e2e/..."),
 		"github.com/pressly/goose":              {stores, "shared/testkit"},
 		"github.com/riverqueue/river":           {stores, "resourceapi/internal/worker"},

@@ -53,14 +53,18 @@ func startFloor(t *testing.T, redis string) target {
 
 // serveFloor is the floor server.
 func serveFloor(redis string) error {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
 	}
-	key, err := jwk.FromRaw(private)
+	private, err := jwk.FromRaw(raw)
 	if err == nil {
-		err = key.Set(jwk.KeyIDKey, "floor")
+		err = private.Set(jwk.KeyIDKey, "floor")
 	}
+	if err != nil {
+		return err
+	}
+	key, err := accesstoken.NewSigningKey(private)
 	if err != nil {
 		return err
 	}
@@ -78,7 +82,7 @@ func serveFloor(redis string) error {
 	return server.Serve(listener)
 }
 
-func answerFloor(w http.ResponseWriter, r *http.Request, key jwk.Key, redis string, idle chan *redisLine) error {
+func answerFloor(w http.ResponseWriter, r *http.Request, key accesstoken.SigningKey, redis string, idle chan *redisLine) error {
 	if err := r.ParseForm(); err != nil {
 		return err
 	}

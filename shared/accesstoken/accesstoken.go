@@ -6,6 +6,8 @@
 package accesstoken
 
 import (
+	"crypto/ecdsa"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -47,23 +49,52 @@ const (
 	claimGrant  = "grant_id"
 )
 
-// Sign makes the token. key is a private ES256 key with its kid.
-func Sign(key jwk.Key, c Claims) (credential.Secret, error) {
-	token, err := jwt.NewBuilder().
-		Issuer(c.Issuer).Subject(c.Subject.String()).Audience([]string{c.Audience}).
-		Expiration(c.Expires).IssuedAt(c.IssuedAt).JwtID(c.ID).
-		Claim(claimClient, c.ClientID).Claim(claimScope, c.Scope.Scope()).
-		Claim(claimTenant, c.TenantID.String()).Claim(claimGrant, c.GrantID.String()).
-		Build()
+// A SigningKey signs access tokens.
+type SigningKey struct {
+	id      string
+	private *ecdsa.PrivateKey // always the same one: crypto/ecdsa remembers what it has worked out about it
+	headers jws.Headers
+}
+
+// NewSigningKey makes a SigningKey of a private ES256 key with its kid.
+func NewSigningKey(key jwk.Key) (SigningKey, error) {
+	private, headers := &ecdsa.PrivateKey{}, jws.NewHeaders()
+	if err := key.Raw(private); err != nil {
+		return SigningKey{}, fmt.Errorf("signing key: %w", err)
+	}
+	if key.KeyID() == "" {
+		return SigningKey{}, errors.New("signing key: it has no kid")
+	}
+	if err := errors.Join(headers.Set(jws.TypeKey, Type), headers.Set(jws.KeyIDKey, key.KeyID())); err != nil {
+		return SigningKey{}, fmt.Errorf("access token header: %w", err)
+	}
+	return SigningKey{key.KeyID(), private, headers}, nil
+}
+
+// KeyID is its kid.
+func (k SigningKey) KeyID() string { return k.id }
+
+// Sign makes the token.
+func Sign(key SigningKey, c Claims) (credential.Secret, error) {
+	payload, err := json.Marshal(struct {
+		Issuer   string `json:"iss"`
+		Subject  string `json:"sub"`
+		Audience string `json:"aud"`
+		Expires  int64  `json:"exp"`
+		IssuedAt int64  `json:"iat"`
+		ID       string `json:"jti"`
+		ClientID string `json:"client_id"`
+		Scope    string `json:"scope"`
+		TenantID string `json:"tenant_id"`
+		GrantID  string `json:"grant_id"`
+	}{
+		c.Issuer, c.Subject.String(), c.Audience, c.Expires.Unix(), c.IssuedAt.Unix(), c.ID, c.ClientID, c.Scope.Scope(),
+		c.TenantID.String(), c.GrantID.String(),
+	})
 	if err != nil {
 		return "", fmt.Errorf("build access token: %w", err)
 	}
-	token.Options().Enable(jwt.FlattenAudience)
-	headers := jws.NewHeaders()
-	if err := headers.Set(jws.TypeKey, Type); err != nil {
-		return "", fmt.Errorf("access token header: %w", err)
-	}
-	signed, err := jwt.Sign(token, jwt.WithKey(Algorithm, key, jws.WithProtectedHeaders(headers)))
+	signed, err := jws.Sign(payload, jws.WithKey(Algorithm, key.private, jws.WithProtectedHeaders(key.headers)))
 	if err != nil {
 		return "", fmt.Errorf("sign access token: %w", err)
 	}

@@ -23,6 +23,20 @@ const issuer = "https://api.example.org"
 
 var now = time.Unix(1_800_000_000, 0)
 
+// signed signs by a key as it is kept.
+func signed(t testing.TB, key jwk.Key, c Claims) string {
+	t.Helper()
+	signing, err := NewSigningKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := Sign(signing, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token.Reveal()
+}
+
 func newKey(t testing.TB, kid string) (private jwk.Key, public jwk.Set) {
 	t.Helper()
 	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -53,11 +67,7 @@ func claims() Claims {
 func TestWhatWasSignedIsVerified(t *testing.T) {
 	key, public := newKey(t, "k1")
 	want := claims()
-	signed, err := Sign(key, want)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := Verify(signed.Reveal(), public, issuer, now)
+	got, err := Verify(signed(t, key, want), public, issuer, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,14 +78,14 @@ func TestWhatWasSignedIsVerified(t *testing.T) {
 
 func TestTimeAndIssuerAreChecked(t *testing.T) {
 	key, public := newKey(t, "k1")
-	signed, _ := Sign(key, claims())
-	if _, err := Verify(signed.Reveal(), public, issuer, now.Add(time.Hour+leeway)); !errors.Is(err, ErrExpired) {
+	token := signed(t, key, claims())
+	if _, err := Verify(token, public, issuer, now.Add(time.Hour+leeway)); !errors.Is(err, ErrExpired) {
 		t.Errorf("expired: %v", err)
 	}
-	if _, err := Verify(signed.Reveal(), public, issuer, now.Add(-time.Minute)); err == nil {
+	if _, err := Verify(token, public, issuer, now.Add(-time.Minute)); err == nil {
 		t.Error("from the future")
 	}
-	if _, err := Verify(signed.Reveal(), public, issuer+"/", now); err == nil {
+	if _, err := Verify(token, public, issuer+"/", now); err == nil {
 		t.Error("another issuer")
 	}
 }
@@ -83,12 +93,12 @@ func TestTimeAndIssuerAreChecked(t *testing.T) {
 func TestAnUnknownKeyIsTold(t *testing.T) {
 	key, _ := newKey(t, "k1")
 	_, others := newKey(t, "k2")
-	signed, _ := Sign(key, claims())
-	if _, err := Verify(signed.Reveal(), others, issuer, now); !errors.Is(err, ErrUnknownKey) {
+	token := signed(t, key, claims())
+	if _, err := Verify(token, others, issuer, now); !errors.Is(err, ErrUnknownKey) {
 		t.Error(err)
 	}
 	_, impostors := newKey(t, "k1")
-	if _, err := Verify(signed.Reveal(), impostors, issuer, now); !errors.Is(err, ErrInvalid) {
+	if _, err := Verify(token, impostors, issuer, now); !errors.Is(err, ErrInvalid) {
 		t.Error(err)
 	}
 }
@@ -167,12 +177,12 @@ func TestForgeriesAndKindSpellingsAreRefused(t *testing.T) {
 
 func FuzzVerify(f *testing.F) {
 	key, public := newKey(f, "k1")
-	signed, _ := Sign(key, claims())
-	f.Add(signed.Reveal())
+	token := signed(f, key, claims())
+	f.Add(token)
 	f.Add("a.b.c")
 	f.Fuzz(func(t *testing.T, text string) {
-		if _, err := Verify(text, public, issuer, now); err == nil && text != signed.Reveal() {
-			parts, original := strings.Split(text, "."), strings.Split(signed.Reveal(), ".")
+		if _, err := Verify(text, public, issuer, now); err == nil && text != token {
+			parts, original := strings.Split(text, "."), strings.Split(token, ".")
 			if parts[0] != original[0] || parts[1] != original[1] {
 				t.Error("a token that was never signed is accepted")
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/shared/envconf"
+	"github.com/almonerhq/almoner/shared/heap"
 	"github.com/almonerhq/almoner/shared/version"
 	"github.com/almonerhq/almoner/shared/web"
 )
@@ -32,6 +33,7 @@ type commands struct {
 type serve struct{}
 
 func (serve) Run(ctx context.Context) error {
+	heap.Tune()
 	config, log, err := load()
 	if err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/accounttest"
 	"github.com/almonerhq/almoner/authserver/internal/app"
-	"github.com/almonerhq/almoner/shared/accesstoken"
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
@@ -28,7 +27,7 @@ func (b *bench) believed(token credential.Secret) bool {
 	if err := b.Ring.Load(b.t.Context()); err != nil {
 		b.t.Fatal(err)
 	}
-	_, err := accesstoken.Verify(token.Reveal(), b.Ring.Public(), accounttest.Issuer, time.Now())
+	_, err := b.Ring.Public().Verify(token.Reveal(), accounttest.Issuer, time.Now())
 	return err == nil
 }
 

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/lestrrat-go/jwx/v2/jwk"
 
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/shared/accesstoken"
@@ -39,7 +38,7 @@ type Uses interface {
 type Deps struct {
 	Issuer    string
 	Resource  string // {base_url}/v1
-	Keys      func() jwk.Set
+	Keys      func() *accesstoken.Keys
 	Standings Standings
 	Uses      Uses
 	Now       func() time.Time
@@ -101,7 +100,7 @@ func (d Deps) standing(r *http.Request, tenant uuid.UUID) (standing.Standing, er
 	if credential.PersonalAccessToken.Matches(text) {
 		q.PATHash = credential.Hash(text)
 	} else {
-		verified, err := accesstoken.Verify(text, d.Keys(), d.Issuer, d.Now())
+		verified, err := d.Keys().Verify(text, d.Issuer, d.Now())
 		if err != nil || verified.Audience != d.Resource {
 			return standing.Standing{}, errCredential
 		}

@@ -154,7 +154,7 @@ func TestAnAccessTokenThatItsGrantDoesNotBackIs403Forbidden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	claims, err := accesstoken.Verify(held.Access.Reveal(), b.Ring.Public(), accounttest.Issuer, time.Now())
+	claims, err := b.Ring.Public().Verify(held.Access.Reveal(), accounttest.Issuer, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

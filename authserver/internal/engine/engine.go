@@ -4,16 +4,16 @@ import (
 	"context"
 	"time"
 
-	"github.com/lestrrat-go/jwx/v2/jwk"
 	"github.com/ory/fosite"
 
 	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/accesstoken"
 )
 
 // Signer holds the key that signs access tokens now.
 type Signer interface {
-	Current(ctx context.Context) (jwk.Key, error)
+	Current(ctx context.Context) (accesstoken.SigningKey, error)
 }
 
 // Deps are what an Engine works with.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/lestrrat-go/jwx/v2/jwk"
 	"github.com/ory/fosite"
 
 	"github.com/almonerhq/almoner/authserver/internal/client"
@@ -21,6 +20,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/keyring"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
+	"github.com/almonerhq/almoner/shared/accesstoken"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/seal"
@@ -183,7 +183,7 @@ type watchedSigner struct {
 	*record
 }
 
-func (w watchedSigner) Current(ctx context.Context) (jwk.Key, error) {
+func (w watchedSigner) Current(ctx context.Context) (accesstoken.SigningKey, error) {
 	w.asks("the current key")
 	return w.Signer.Current(ctx)
 }

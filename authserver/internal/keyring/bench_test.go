@@ -87,7 +87,7 @@ func (b *bench) token(r *keyring.Ring) credential.Secret {
 }
 
 func (b *bench) believes(r *keyring.Ring, token credential.Secret) bool {
-	_, err := accesstoken.Verify(token.Reveal(), r.Public(), issuer, time.Now())
+	_, err := r.Public().Verify(token.Reveal(), issuer, time.Now())
 	return err == nil
 }
 

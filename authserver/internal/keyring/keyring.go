@@ -6,6 +6,7 @@
 package keyring
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -60,8 +61,8 @@ type Store interface {
 var ErrNoKey = errors.New("no signing key is loaded")
 
 type snapshot struct {
-	signing jwk.Key
-	public  jwk.Set
+	signing accesstoken.SigningKey
+	public  *accesstoken.Keys
 	json    []byte
 }
 
@@ -132,19 +133,19 @@ func (r *Ring) Keep(ctx context.Context, log *slog.Logger) {
 }
 
 // Current returns the private key that signs now.
-func (r *Ring) Current(context.Context) (jwk.Key, error) {
+func (r *Ring) Current(context.Context) (accesstoken.SigningKey, error) {
 	if s := r.loaded.Load(); s != nil {
 		return s.signing, nil
 	}
-	return nil, ErrNoKey
+	return accesstoken.SigningKey{}, ErrNoKey
 }
 
-// Public returns the keys that tokens are verified with; empty before the first Load.
-func (r *Ring) Public() jwk.Set {
+// Public returns the keys that tokens are verified with; none before the first Load.
+func (r *Ring) Public() *accesstoken.Keys {
 	if s := r.loaded.Load(); s != nil {
 		return s.public
 	}
-	return jwk.NewSet()
+	return accesstoken.NewKeys(jwk.NewSet())
 }
 
 // JWKS is Public as a JSON document (RFC 7517, section 5).
@@ -156,13 +157,13 @@ func (r *Ring) JWKS() ([]byte, error) {
 }
 
 func (r *Ring) adopt(stored []StoredKey) error {
-	next := &snapshot{public: jwk.NewSet()}
+	next, published := &snapshot{}, jwk.NewSet()
 	for _, k := range stored {
 		public, err := jwk.ParseKey(k.Public)
 		if err != nil {
 			return fmt.Errorf("public key %s: %w", k.KID, err)
 		}
-		if err := next.public.AddKey(public); err != nil {
+		if err := published.AddKey(public); err != nil {
 			return fmt.Errorf("public key %s: %w", k.KID, err)
 		}
 		if k.State != Current {
@@ -172,16 +173,28 @@ func (r *Ring) adopt(stored []StoredKey) error {
 		if err != nil {
 			return err
 		}
-		if next.signing, err = jwk.ParseKey(raw); err != nil {
+		private, err := jwk.ParseKey(raw)
+		if err == nil {
+			next.signing, err = accesstoken.NewSigningKey(private)
+		}
+		if err != nil {
 			return fmt.Errorf("signing key %s: %w", k.KID, err)
 		}
 	}
-	if next.signing == nil {
+	if next.signing.KeyID() == "" {
 		return ErrNoKey
 	}
 	var err error
-	if next.json, err = json.Marshal(next.public); err != nil {
+	if next.json, err = json.Marshal(published); err != nil {
 		return fmt.Errorf("encode JWKS: %w", err)
+	}
+	if last := r.loaded.Load(); last != nil && bytes.Equal(last.json, next.json) {
+		next.public = last.public // with what it has verified
+		if last.signing.KeyID() == next.signing.KeyID() {
+			next.signing = last.signing // with what crypto/ecdsa has worked out
+		}
+	} else {
+		next.public = accesstoken.NewKeys(published)
 	}
 	r.loaded.Store(next)
 	return nil

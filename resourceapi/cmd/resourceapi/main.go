@@ -14,6 +14,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/almonerhq/almoner/shared/envconf"
+	"github.com/almonerhq/almoner/shared/heap"
 	"github.com/almonerhq/almoner/shared/version"
 	"github.com/almonerhq/almoner/shared/web"
 
@@ -41,6 +42,7 @@ type (
 )
 
 func (serve) Run() error {
+	heap.Tune()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	config, err := app.LoadConfig(os.Environ())
@@ -57,6 +59,7 @@ func (serve) Run() error {
 }
 
 func (work) Run() error {
+	heap.Tune()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	config, err := app.LoadConfig(os.Environ())

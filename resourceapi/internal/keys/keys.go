@@ -22,6 +22,8 @@ import (
 	"github.com/lestrrat-go/jwx/v2/jwk"
 	"golang.org/x/sync/singleflight"
 	"golang.org/x/time/rate"
+
+	"github.com/almonerhq/almoner/shared/accesstoken"
 )
 
 // How keys are kept.
@@ -47,11 +49,10 @@ type Source struct {
 	kept    atomic.Pointer[keySet]
 }
 
-// keySet is what one fetch brought, with the tokens that these very keys have verified.
+// keySet is what one fetch brought.
 type keySet struct {
-	jwk.Set
-	fetched  time.Time
-	verified verified
+	*accesstoken.Keys
+	fetched time.Time
 }
 
 // NewSource makes a source that has no keys yet. now is the clock.
@@ -107,7 +108,7 @@ func (s *Source) fetch(ctx context.Context, allowance *rate.Limiter) error {
 		if err != nil {
 			return nil, err
 		}
-		s.kept.Store(&keySet{Set: set, fetched: s.now()})
+		s.kept.Store(&keySet{accesstoken.NewKeys(set), s.now()})
 		return nil, nil
 	})
 	return err

@@ -240,26 +240,6 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
-func TestMemoryOfVerifiedTokensIsBounded(t *testing.T) {
-	var v verified
-	at := time.Unix(0, 0)
-	for i := range 3 * generationSize {
-		v.add(string(rune(i))+"token", accesstoken.Claims{Expires: at.Add(time.Hour)})
-		if i%7 == 0 {
-			v.add("in use", accesstoken.Claims{Expires: at.Add(time.Hour)})
-		}
-	}
-	if len(v.recent)+len(v.older) > 2*generationSize {
-		t.Errorf("%d remembered", len(v.recent)+len(v.older))
-	}
-	if _, found := v.find("in use", at); !found {
-		t.Error("one in use was forgotten")
-	}
-	if _, found := v.find("in use", at.Add(time.Hour)); found {
-		t.Error("an expired one is believed")
-	}
-}
-
 func TestManyTokensOfANewKeyWaitForOneFetch(t *testing.T) {
 	a, v, _ := newScene(t)
 	old, fresh := keystest.NewKey(t, "old"), keystest.NewKey(t, "new")

@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/lestrrat-go/jwx/v2/jwk"
 
 	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/token"
 	"github.com/almonerhq/almoner/authserver/internal/engine"
+	"github.com/almonerhq/almoner/shared/accesstoken"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/standing"
@@ -38,7 +38,7 @@ type Deps struct {
 	Resource string // {base_url}/v1, that of personal access tokens
 	Store    Store
 	Unknown  error // the error by which Store says that there is no such client
-	Keys     func() jwk.Set
+	Keys     func() *accesstoken.Keys
 	Uses     Uses
 	Failures token.Failures
 	Now      func() time.Time

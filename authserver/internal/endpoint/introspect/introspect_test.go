@@ -107,7 +107,7 @@ func TestAnAccessTokenOfEitherResourceIsDescribed(t *testing.T) {
 		{"connector", accounttest.REST, rest, restHeld.Access, "programmes:read:programmes programmes:write:programmes"},
 		{"connector of MCP", accounttest.MCP, mcp, mcpHeld.Access, "programmes:read:programmes programmes:write:programmes"},
 	} {
-		claims, err := accesstoken.Verify(c.token.Reveal(), b.Ring.Public(), accounttest.Issuer, time.Now())
+		claims, err := b.Ring.Public().Verify(c.token.Reveal(), accounttest.Issuer, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +241,7 @@ func TestATokenThatItsGrantDoesNotBackIsInactive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	claims, err := accesstoken.Verify(held.Access.Reveal(), b.Ring.Public(), accounttest.Issuer, time.Now())
+	claims, err := b.Ring.Public().Verify(held.Access.Reveal(), accounttest.Issuer, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

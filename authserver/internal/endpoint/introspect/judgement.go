@@ -57,7 +57,7 @@ func (d Deps) readToken(w http.ResponseWriter, r *http.Request) (presented, erro
 		return presented{counts: true, question: standing.Question{PATHash: credential.Hash(text)}}, nil
 	}
 	keys, now := d.Keys(), d.Now()
-	claims, err := accesstoken.Verify(text, keys, d.Issuer, now)
+	claims, err := keys.Verify(text, d.Issuer, now)
 	if errors.Is(err, accesstoken.ErrUnknownKey) && keys.Len() == 0 {
 		return presented{}, fmt.Errorf("%w: the keys of access tokens were not read yet", grant.ErrUnavailable)
 	}

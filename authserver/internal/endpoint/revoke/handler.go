@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/lestrrat-go/jwx/v2/jwk"
 
 	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/token"
@@ -40,7 +39,7 @@ type Deps struct {
 	Engine   Authenticator
 	Grants   Grants
 	Failures token.Failures
-	Keys     func() jwk.Set
+	Keys     func() *accesstoken.Keys
 	Now      func() time.Time
 	Log      *slog.Logger
 }
@@ -95,7 +94,7 @@ func (d Deps) grantOf(text credential.Secret) (uuid.UUID, error) {
 	if strings.Count(text.Reveal(), ".") != 2 { // not spelled like an access token
 		return uuid.Nil, nil
 	}
-	claims, err := accesstoken.Verify(text.Reveal(), d.Keys(), d.Issuer, d.Now())
+	claims, err := d.Keys().Verify(text.Reveal(), d.Issuer, d.Now())
 	if errors.Is(err, accesstoken.ErrUnknownKey) && d.Keys().Len() == 0 {
 		return uuid.Nil, fmt.Errorf("%w: the keys of access tokens were not read yet", grant.ErrUnavailable)
 	}

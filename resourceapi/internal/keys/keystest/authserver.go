@@ -47,7 +47,11 @@ func Named(t testing.TB, raw any, name string) Key {
 // Sign makes a token of the claims.
 func (k Key) Sign(t testing.TB, c accesstoken.Claims) string {
 	t.Helper()
-	token, err := accesstoken.Sign(k.Key, c)
+	signing, err := accesstoken.NewSigningKey(k.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := accesstoken.Sign(signing, c)
 	if err != nil {
 		t.Fatal(err)
 	}

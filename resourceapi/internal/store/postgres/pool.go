@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
 )
 
 // Bounds of time. A statement that takes longer than patience is given up on both sides.
@@ -43,6 +44,10 @@ func Open(ctx context.Context, url string, connections int32) (*Store, error) {
 		"idle_in_transaction_session_timeout": "5s",
 	} {
 		config.ConnConfig.RuntimeParams[name] = value
+	}
+	config.AfterConnect = func(_ context.Context, c *pgx.Conn) error {
+		pgxuuid.Register(c.TypeMap()) // 16 bytes in place of text, both ways
+		return nil
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
