@@ -6,12 +6,16 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/shared/localstore/child"
 )
 
 func tempDir(t *testing.T) string {
@@ -116,6 +120,42 @@ func TestPostgresStartsOverAStaleLockFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, startPostgres(t, dir).URL, "select 'up'", "up")
+}
+
+// A session that hangs when its server is killed keeps the next one from starting, unless it is ended first. One of another server is not.
+func TestPostgresStartsOverSessionsThatOutliveTheirServer(t *testing.T) {
+	dir := tempDir(t)
+	server, other := startPostgres(t, dir), startPostgres(t, tempDir(t))
+	session, bystander := connect(t, server.URL), connect(t, other.URL)
+	orphan := int(session.PgConn().PID())
+	if err := syscall.Kill(orphan, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(orphan, syscall.SIGKILL) })
+	if err := server.current().Signal(syscall.SIGKILL); err != nil { // the server alone
+		t.Fatal(err)
+	}
+	<-server.Done()
+	if !slices.Contains(child.WorkingIn(server.data()), orphan) {
+		t.Fatal("the session does not outlive its server")
+	}
+	expect(t, startPostgres(t, dir).URL, "select 'up'", "up")
+	if slices.Contains(child.WorkingIn(server.data()), orphan) {
+		t.Error("the session outlives the next start")
+	}
+	if _, err := bystander.Exec(t.Context(), "select 1"); err != nil {
+		t.Errorf("a session of another server: %v", err)
+	}
+}
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	connection, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connection.Close(context.Background()) })
+	return connection
 }
 
 func TestTwoPostgresDoNotShareADirectory(t *testing.T) {

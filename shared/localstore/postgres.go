@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -143,25 +144,44 @@ func (p *Postgres) arguments() []string {
 	return arguments
 }
 
-// clearStalePID deals with what a server that died has left. PostgreSQL itself refuses to start when the process id in
-// its lock file belongs to any process of the same user by now.
+// clearStalePID deals with what a server that died has left: a lock file, and sessions that outlive it. PostgreSQL itself refuses to start
+// when the process id in its lock file belongs to any process of the same user by now, and while any session uses the old shared memory.
 func (p *Postgres) clearStalePID(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopWithin)
 	defer cancel()
 	path := filepath.Join(p.data(), "postmaster.pid")
 	lines := readLines(path)
 	if len(lines) == 0 {
-		return nil
+		return p.endOrphans(ctx)
 	}
 	pid, err := strconv.Atoi(lines[0])
 	// A postmaster works in its data directory.
-	if workDir, linkErr := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); err == nil && linkErr == nil && sameFile(workDir, p.data()) {
+	if err == nil && slices.Contains(child.WorkingIn(p.data()), pid) {
 		if !child.WaitGone(ctx, pid) {
 			return fmt.Errorf("another PostgreSQL (process %d) uses %s: stop it first", pid, p.data())
 		}
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
+	}
+	return p.endOrphans(ctx)
+}
+
+// endOrphans kills the sessions of a server that is gone. Most notice by themselves; one that waits for a lock in shared memory whose holder
+// was killed waits for ever.
+func (p *Postgres) endOrphans(ctx context.Context) error {
+	for _, pid := range child.WorkingIn(p.data()) {
+		// A session says who it is. A server that starts at this moment does not: it is not ours to end.
+		title, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil || !strings.HasPrefix(string(title), "postgres: ") {
+			continue
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("end process %d of a PostgreSQL that is gone: %w", pid, err)
+		}
+		if !child.WaitGone(ctx, pid) {
+			return fmt.Errorf("process %d of a PostgreSQL that is gone does not end: %w", pid, ctx.Err())
+		}
 	}
 	return nil
 }
@@ -207,12 +227,6 @@ func readLines(path string) []string {
 		lines[i] = strings.TrimSpace(lines[i])
 	}
 	return lines
-}
-
-func sameFile(a, b string) bool {
-	infoA, errA := os.Stat(a)
-	infoB, errB := os.Stat(b)
-	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
 }
 
 func (p *Postgres) current() *child.Child {

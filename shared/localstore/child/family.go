@@ -29,6 +29,29 @@ func childrenOf(pid int) []int {
 	return children
 }
 
+// WorkingIn lists the living processes whose working directory is dir.
+func WorkingIn(dir string) []int {
+	there, err := os.Stat(dir)
+	if err != nil {
+		return nil
+	}
+	links, err := filepath.Glob("/proc/[0-9]*/cwd")
+	if err != nil {
+		return nil
+	}
+	var found []int
+	for _, link := range links {
+		place, err := os.Stat(link)
+		if err != nil || !os.SameFile(place, there) {
+			continue // gone, or not ours to look at
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(link))); err == nil && alive(pid) {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
 // WaitGone waits until no living process has this id, and says whether that happened before ctx ended.
 func WaitGone(ctx context.Context, pid int) bool {
 	for alive(pid) {
