@@ -1,131 +1,120 @@
-// Package envconf answers: what is this process configured to do?
-//
-// A struct with env tags (caarlos0/env) is filled from the environment, and from the file that
-// ALMONER_CONFIG_FILE names (KEY=VALUE lines; the environment wins). A secret may come from a file: for NAME,
-// NAME_FILE names it. Every mistake is reported at once, each in a line of its own, and no value is ever quoted.
 package envconf
 
 import (
 	"errors"
 	"fmt"
-	"os"
+	"log/slog"
 	"reflect"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/caarlos0/env/v11"
-	"github.com/joho/godotenv"
 )
 
 const prefix = "ALMONER_"
 
-// Load fills target, a pointer to a struct. Its Check method, if it has one, reports further mistakes.
-func Load(target any, environ []string) error {
-	values, mistakes := gather(environ)
-	err := env.ParseWithOptions(target, env.Options{Environment: values})
+// Config names the file of settings. It is read from the environment alone.
+const Config = prefix + "CONFIG"
+
+// Mistakes are what is wrong with the settings, in words, a line for each.
+type Mistakes []string
+
+func (m Mistakes) Error() string {
+	if len(m) == 1 {
+		return m[0]
+	}
+	return fmt.Sprintf("%d mistakes in the settings:\n  %s", len(m), strings.Join(m, "\n  "))
+}
+
+// Load fills target, a pointer to a struct, and returns what it read, with warnings. Its error is a Mistakes. Of target's
+// methods, Check() []error reports further mistakes, each beginning with the name of its setting, and Complete() fills in
+// what follows from other settings.
+func Load(target any, environ []string) (Reading, error) {
+	r := reader{settings: settings(reflect.TypeOf(target).Elem()), found: map[string]found{}}
+	r.gather(environ)
+	r.parse(target)
+	if checker, ok := target.(interface{ Check() []error }); ok {
+		r.check(checker.Check())
+	}
+	if completer, ok := target.(interface{ Complete() }); ok && len(r.mistakes) == 0 {
+		completer.Complete()
+	}
+	out := Reading{Values: r.values(target), Warnings: r.warnings, Mistakes: r.mistakes}
+	if len(r.mistakes) > 0 {
+		return out, r.mistakes
+	}
+	return out, nil
+}
+
+// A reader is one Load on its way.
+type reader struct {
+	settings []Setting
+	found    map[string]found // by the setting's name
+	mistakes Mistakes
+	wrong    []string // names of settings that a mistake was found in
+	warnings []string
+}
+
+func (r *reader) mistake(name, words string) {
+	r.mistakes = append(r.mistakes, name+" "+words)
+	r.wrong = append(r.wrong, name)
+}
+
+// parse turns texts into the fields of target.
+func (r *reader) parse(target any) {
+	texts := map[string]string{}
+	for name, f := range r.found {
+		texts[name] = f.text
+	}
+	err := env.ParseWithOptions(target, env.Options{Environment: texts})
 	var many env.AggregateError
+	errs := []error{err}
 	if errors.As(err, &many) {
-		for _, one := range many.Errors {
-			mistakes = append(mistakes, plain(one))
+		errs = many.Errors
+	}
+	for _, err := range errs {
+		var unset env.VarIsNotSetError
+		var unparsed env.ParseError
+		switch {
+		case err == nil:
+		case errors.As(err, &unset):
+			if !slices.Contains(r.wrong, unset.Key) { // its file cannot be read, for one
+				r.mistake(unset.Key, "is not set")
+			}
+		case errors.As(err, &unparsed):
+			i := slices.IndexFunc(r.settings, func(s Setting) bool { return s.field == unparsed.Name })
+			r.mistake(r.settings[i].Name, kind(unparsed.Type))
+		default:
+			panic(err) // the struct's tags are wrong, not the settings
 		}
-	} else if err != nil {
-		mistakes = append(mistakes, plain(err))
 	}
-	if checker, ok := target.(interface{ Check() []error }); ok && len(mistakes) == 0 {
-		mistakes = append(mistakes, checker.Check()...)
-	}
-	return errors.Join(mistakes...)
 }
 
-func gather(environ []string) (map[string]string, []error) {
-	values := map[string]string{}
-	var mistakes []error
-	fromEnvironment := map[string]string{}
-	for _, pair := range environ {
-		if name, value, ok := strings.Cut(pair, "="); ok && strings.HasPrefix(name, prefix) {
-			fromEnvironment[name] = value
-		}
-	}
-	if file := fromEnvironment[prefix+"CONFIG_FILE"]; file != "" {
-		fromFile, err := godotenv.Read(file)
-		if err != nil {
-			mistakes = append(mistakes, fmt.Errorf("%sCONFIG_FILE: the file cannot be read as KEY=VALUE lines", prefix))
-		}
-		for name, value := range fromFile {
-			values[name] = value
-		}
-	}
-	for name, value := range fromEnvironment {
-		values[name] = value
-	}
-	for name, path := range values {
-		setting, isFile := strings.CutSuffix(name, "_FILE")
-		if !isFile || setting == prefix+"CONFIG" || path == "" {
-			continue
-		}
-		if values[setting] != "" {
-			mistakes = append(mistakes, fmt.Errorf("%s and %s are both set: keep one", setting, name))
-			continue
-		}
-		content, err := os.ReadFile(path)
-		if err != nil {
-			mistakes = append(mistakes, fmt.Errorf("%s: the file cannot be read", name))
-			continue
-		}
-		values[setting] = strings.TrimSpace(string(content))
-	}
-	return values, mistakes
-}
-
-// plain turns the library's errors into words that name the setting and quote no value.
-func plain(err error) error {
-	var unset env.VarIsNotSetError
-	var empty env.EmptyVarError
-	var parse env.ParseError
+// kind says what a setting's value looks like.
+func kind(t reflect.Type) string {
 	switch {
-	case errors.As(err, &unset):
-		return fmt.Errorf("%s is not set", unset.Key)
-	case errors.As(err, &empty):
-		return fmt.Errorf("%s is empty", empty.Key)
-	case errors.As(err, &parse):
-		return fmt.Errorf("the setting behind %s is not a valid %s", parse.Name, parse.Type)
+	case t == reflect.TypeFor[time.Duration]():
+		return "is a time with its unit, like 90s, 5m or 12h"
+	case t == reflect.TypeFor[slog.Level]():
+		return "is debug, info, warn or error"
+	case t.Kind() == reflect.Bool:
+		return "is true or false"
+	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64:
+		return "is a whole number"
 	}
-	return errors.New("the configuration cannot be read")
+	return "cannot be read"
 }
 
-// A Setting is one documented setting of a configuration struct.
-type Setting struct{ Name, Default, Required, Doc string }
-
-// Describe lists the settings of a configuration struct from its env and doc tags, for --help and the documentation.
-func Describe(target any) []Setting {
-	var out []Setting
-	structType := reflect.TypeOf(target)
-	if structType.Kind() == reflect.Pointer {
-		structType = structType.Elem()
-	}
-	for field := range structType.Fields() {
-		tag := field.Tag.Get("env")
-		if tag == "" {
-			continue
+// check takes what the target itself found, but for what follows from mistakes that are told already.
+func (r *reader) check(mistakes []error) {
+	told := slices.Clone(r.wrong)
+	for _, err := range mistakes {
+		words := strings.FieldsFunc(err.Error(), func(c rune) bool { return !partOfName(c) })
+		if !slices.ContainsFunc(words, func(word string) bool { return slices.Contains(told, word) }) {
+			r.mistakes = append(r.mistakes, err.Error())
 		}
-		name, options, _ := strings.Cut(tag, ",")
-		required := "no"
-		if strings.Contains(options, "required") || strings.Contains(options, "notEmpty") {
-			required = "yes"
-		}
-		out = append(out, Setting{name, field.Tag.Get("envDefault"), required, field.Tag.Get("doc")})
 	}
-	return out
 }
 
-// Print lists what is in force as NAME=value lines; secrets print as [redacted] by their type.
-func Print(target any) string {
-	var out strings.Builder
-	value := reflect.Indirect(reflect.ValueOf(target))
-	for i := range value.NumField() {
-		name, _, _ := strings.Cut(value.Type().Field(i).Tag.Get("env"), ",")
-		if name != "" {
-			fmt.Fprintf(&out, "%s=%v\n", name, value.Field(i).Interface())
-		}
-	}
-	return out.String()
-}
+func partOfName(c rune) bool { return c == '_' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' }

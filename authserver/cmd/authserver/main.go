@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -20,6 +19,8 @@ import (
 )
 
 type commands struct {
+	Config string `placeholder:"FILE" help:"A file of settings, in lines of NAME=value. The environment wins over it. ALMONER_CONFIG names it as well."`
+
 	Serve       serve         `cmd:"" help:"Serve until SIGTERM or SIGINT."`
 	Migrate     migrate       `cmd:"" help:"Bring the database schema up to date. ALMONER_DATABASE_URL names the owner."`
 	CheckConfig checkConfig   `cmd:"" help:"Say what is configured, secrets redacted, and every mistake in it."`
@@ -34,11 +35,13 @@ type serve struct{}
 
 func (serve) Run(ctx context.Context) error {
 	heap.Tune()
-	config, log, err := load()
+	config, reading, err := app.LoadConfig(os.Environ())
 	if err != nil {
 		return err
 	}
+	log := web.NewLogger(os.Stderr, config.LogLevel)
 	app.LogLibraries(log)
+	reading.Warn(log)
 	a, err := app.New(ctx, config, log)
 	if err != nil {
 		return err
@@ -54,15 +57,13 @@ func (m migrate) Run(ctx context.Context) error {
 	return app.Migrate(ctx, os.Environ(), m.Check, os.Stdout)
 }
 
-type checkConfig struct{}
+type checkConfig struct {
+	JSON bool `name:"json" help:"Write JSON, mistakes and warnings too."`
+}
 
-func (checkConfig) Run() error {
-	config, _, err := load()
-	if err != nil {
-		return err
-	}
-	fmt.Print(envconf.Print(config))
-	return nil
+func (c checkConfig) Run() error {
+	_, reading, err := app.LoadConfig(os.Environ())
+	return errors.Join(err, reading.Print(os.Stdout, c.JSON))
 }
 
 type healthcheck struct {
@@ -71,28 +72,20 @@ type healthcheck struct {
 
 func (h healthcheck) Run(ctx context.Context) error { return web.AskReady(ctx, h.Address) }
 
-func load() (app.Config, *slog.Logger, error) {
-	var config app.Config
-	if err := envconf.Load(&config, os.Environ()); err != nil {
-		return config, nil, err
-	}
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(config.LogLevel)); err != nil {
-		return config, nil, fmt.Errorf("ALMONER_LOG_LEVEL is debug, info, warn or error")
-	}
-	return config, web.NewLogger(os.Stderr, level), nil
-}
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	parsed := kong.Parse(&commands{}, kong.Name("authserver"), kong.Description("Almoner's authorization server."),
+	var typed commands
+	parsed := kong.Parse(&typed, kong.Name("authserver"), kong.Description("Almoner's authorization server."),
 		kong.Vars{"version": version.Line("authserver")}, kong.BindTo(ctx, (*context.Context)(nil)), kong.UsageOnError(), kong.Exit(func(status int) {
 			if status != 0 {
 				status = exitUsage // what was typed cannot be read
 			}
 			os.Exit(status)
 		}))
+	if typed.Config != "" {
+		_ = os.Setenv(envconf.Config, typed.Config) // fails for names that are none
+	}
 	if err := parsed.Run(); err != nil {
 		os.Exit(complain(err))
 	}

@@ -27,9 +27,11 @@ type adminConfig struct {
 // Admin wires the administrator's desk. Call done when its work is over.
 func Admin(ctx context.Context, environ []string, log *slog.Logger) (desk *admin.Desk, done func(), err error) {
 	var config adminConfig
-	if err := envconf.Load(&config, environ); err != nil {
+	reading, err := envconf.Load(&config, environ)
+	if err != nil {
 		return nil, nil, err
 	}
+	reading.Warn(log)
 	var rdb goredis.UniversalClient
 	if config.RedisURL != "" {
 		if rdb, err = redis.Connect(config.RedisURL); err != nil {

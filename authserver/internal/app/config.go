@@ -3,16 +3,20 @@ package app
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"strings"
 	"time"
 
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/envconf"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// A Config is what authserver is told (shared/envconf).
+// A Config is what authserver is told.
 type Config struct {
 	Listen               string            `env:"ALMONER_LISTEN" envDefault:"127.0.0.1:8081" doc:"Address and port to listen on."`
 	BaseURL              string            `env:"ALMONER_BASE_URL,required,notEmpty" doc:"Where callers reach the API: the issuer, without a trailing slash."`
@@ -30,7 +34,14 @@ type Config struct {
 	UpstreamName         string            `env:"ALMONER_UPSTREAM_NAME" envDefault:"your organisation" doc:"What people call the provider: the button says Continue with it."`
 	ClientDomains        string            `env:"ALMONER_CLIENT_DOMAINS" envDefault:"claude.ai=claude,chatgpt.com=chatgpt,vscode.dev=other" doc:"Hosts whose clients may be known by their metadata documents, each with its platform (claude, chatgpt or other), separated by commas; none for none."`
 	ClientDocumentCA     string            `env:"ALMONER_CLIENT_DOCUMENT_CA" doc:"For development alone: certificates in PEM to trust besides the system's when such a document is read, which may then be on this very machine."`
-	LogLevel             string            `env:"ALMONER_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
+	LogLevel             slog.Level        `env:"ALMONER_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
+}
+
+// LoadConfig reads the settings (shared/envconf). Its error lists every mistake and quotes no value.
+func LoadConfig(environ []string) (Config, envconf.Reading, error) {
+	var c Config
+	reading, err := envconf.Load(&c, environ)
+	return c, reading, err
 }
 
 // minKeyAge lets every verifier learn of the next key before it signs.
@@ -39,14 +50,15 @@ const minKeyAge = time.Hour
 // maxNotice, with the 20 seconds in which requests in flight finish, is what whoever stops the process has patience for.
 const maxNotice = 10 * time.Second
 
-// Check reports what the types alone cannot.
+// Check reports what the types alone cannot. envconf calls it.
 func (c *Config) Check() []error {
 	var mistakes []error
-	for name, value := range map[string]string{"ALMONER_BASE_URL": c.BaseURL, "ALMONER_APP_URL": c.AppURL} {
-		if err := checkOrigin(value); err != nil {
-			mistakes = append(mistakes, fmt.Errorf("%s %w", name, err))
+	for _, address := range [][2]string{{"ALMONER_BASE_URL", c.BaseURL}, {"ALMONER_APP_URL", c.AppURL}} {
+		if err := checkOrigin(address[1]); err != nil {
+			mistakes = append(mistakes, fmt.Errorf("%s %w", address[0], err))
 		}
 	}
+	mistakes = append(mistakes, c.checkStores()...)
 	if _, err := seal.ParseKeys(c.Keys); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("ALMONER_KEYS: %w", err))
 	}
@@ -57,10 +69,27 @@ func (c *Config) Check() []error {
 		mistakes = append(mistakes, errors.New("ALMONER_NOTICE is 0 to 10s"))
 	}
 	if _, err := web.ParseProxies(c.TrustedProxies); err != nil {
-		mistakes = append(mistakes, fmt.Errorf("ALMONER_TRUSTED_PROXIES: %w", err))
+		mistakes = append(mistakes, errors.New("ALMONER_TRUSTED_PROXIES is addresses or ranges like 10.0.0.0/8, separated by commas"))
 	}
 	mistakes = append(mistakes, c.checkDocuments()...)
 	return append(mistakes, c.checkWays()...)
+}
+
+// checkStores asks no store anything.
+func (c *Config) checkStores() []error {
+	var mistakes []error
+	if postgres.CheckURL(c.DatabaseURL) != nil {
+		mistakes = append(mistakes, errors.New("ALMONER_DATABASE_URL looks like postgres://user:password@host:5432/almoner"))
+	}
+	if c.RedisURL == "" {
+		return mistakes
+	}
+	rdb, err := redis.Connect(c.RedisURL)
+	if err != nil {
+		return append(mistakes, errors.New("ALMONER_REDIS_URL looks like redis://:password@host:6379/0"))
+	}
+	_ = rdb.Close() // it was never used
+	return mistakes
 }
 
 func checkOrigin(text string) error {

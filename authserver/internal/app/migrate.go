@@ -19,7 +19,7 @@ type migrateConfig struct {
 // Migrate brings the account schema up to date, or, with check, fails where it is not.
 func Migrate(ctx context.Context, environ []string, check bool, out io.Writer) error {
 	var config migrateConfig
-	if err := envconf.Load(&config, environ); err != nil {
+	if _, err := envconf.Load(&config, environ); err != nil {
 		return err
 	}
 	if check {

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -22,6 +23,8 @@ import (
 )
 
 type commands struct {
+	Config string `placeholder:"FILE" help:"A file of settings, in lines of NAME=value. The environment wins over it. ALMONER_CONFIG names it as well."`
+
 	Serve       serve       `cmd:"" help:"Answer requests until SIGINT or SIGTERM."`
 	Worker      work        `cmd:"" help:"Process submissions until SIGINT or SIGTERM, beside a serve with ALMONER_WORKER=false."`
 	Migrate     migrate     `cmd:"" help:"Bring the database to the newest schema, as its owner and after authserver migrate."`
@@ -35,22 +38,31 @@ type (
 	serve       struct{}
 	work        struct{}
 	migrate     struct{}
-	checkConfig struct{}
+	checkConfig struct {
+		JSON bool `name:"json" help:"Write JSON, mistakes and warnings too."`
+	}
 	healthcheck struct {
 		Address string `arg:"" optional:"" env:"ALMONER_LISTEN" default:"127.0.0.1:8082" help:"Where it listens."`
 	}
 )
 
+// start makes the service of the settings, and its log.
+func start(ctx context.Context) (*app.App, *slog.Logger, error) {
+	config, reading, err := app.LoadConfig(os.Environ())
+	if err != nil {
+		return nil, nil, err
+	}
+	log := newLog()
+	reading.Warn(log)
+	service, err := app.New(ctx, config, log)
+	return service, log, err
+}
+
 func (serve) Run() error {
 	heap.Tune()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	config, err := app.LoadConfig(os.Environ())
-	if err != nil {
-		return err
-	}
-	log := newLog()
-	service, err := app.New(ctx, config, log)
+	service, log, err := start(ctx)
 	if err != nil {
 		return err
 	}
@@ -62,12 +74,7 @@ func (work) Run() error {
 	heap.Tune()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	config, err := app.LoadConfig(os.Environ())
-	if err != nil {
-		return err
-	}
-	log := newLog()
-	service, err := app.New(ctx, config, log)
+	service, log, err := start(ctx)
 	if err != nil {
 		return err
 	}
@@ -90,13 +97,9 @@ func (migrate) Run() error {
 	return app.Migrate(context.Background(), config)
 }
 
-func (checkConfig) Run() error {
-	config, err := app.LoadConfig(os.Environ())
-	if err != nil {
-		return err
-	}
-	fmt.Print(envconf.Print(config))
-	return nil
+func (c checkConfig) Run() error {
+	_, reading, err := app.LoadConfig(os.Environ())
+	return errors.Join(err, reading.Print(os.Stdout, c.JSON))
 }
 
 func (h healthcheck) Run() error { return web.AskReady(context.Background(), h.Address) }
@@ -115,7 +118,11 @@ func settings() string {
 }
 
 func main() {
-	parsed := kong.Parse(&commands{}, kong.Name("resourceapi"), kong.Description(settings()), kong.Vars{"version": version.Line("resourceapi")})
+	var typed commands
+	parsed := kong.Parse(&typed, kong.Name("resourceapi"), kong.Description(settings()), kong.Vars{"version": version.Line("resourceapi")})
+	if typed.Config != "" {
+		_ = os.Setenv(envconf.Config, typed.Config) // fails for names that are none
+	}
 	if err := parsed.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "resourceapi: "+err.Error())
 		os.Exit(1)

@@ -14,10 +14,11 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/mcp"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/redis"
 )
 
-// Config is what `resourceapi serve` is told by its environment.
+// Config is what `resourceapi serve` is told.
 type Config struct {
 	Listen       string            `env:"ALMONER_LISTEN" envDefault:"127.0.0.1:8082" doc:"Address and port to listen on."`
 	BaseURL      string            `env:"ALMONER_BASE_URL,required,notEmpty" doc:"Public address of the API and issuer of its tokens, without a trailing slash."`
@@ -34,16 +35,18 @@ type Config struct {
 	JWKSURL      string            `env:"ALMONER_JWKS_URL" doc:"Where authserver's public keys are. Default: /v1/account/oauth/jwks below the base address."`
 }
 
-// LoadConfig reads the environment. Its error lists every mistake and quotes no value.
-func LoadConfig(environ []string) (Config, error) {
+// LoadConfig reads the settings (shared/envconf). Its error lists every mistake and quotes no value.
+func LoadConfig(environ []string) (Config, envconf.Reading, error) {
 	var c Config
-	if err := envconf.Load(&c, environ); err != nil {
-		return Config{}, err
-	}
+	reading, err := envconf.Load(&c, environ)
+	return c, reading, err
+}
+
+// Complete fills in what follows from other settings. envconf calls it.
+func (c *Config) Complete() {
 	if c.JWKSURL == "" {
 		c.JWKSURL = c.BaseURL + "/v1/account/oauth/jwks"
 	}
-	return c, nil
 }
 
 // maxNotice, with the 20 seconds in which requests in flight finish, is what whoever stops the process has patience for.
@@ -73,11 +76,14 @@ func (c *Config) Check() []error {
 	if _, err := web.ParseProxies(c.Proxies); err != nil {
 		mistakes = append(mistakes, errors.New("ALMONER_TRUSTED_PROXIES must be addresses or ranges like 10.0.0.0/8, separated by commas"))
 	}
+	if err := postgres.CheckURL(c.DatabaseURL.Reveal()); err != nil {
+		mistakes = append(mistakes, errors.New("ALMONER_DATABASE_URL must look like postgres://user:password@host:5432/almoner"))
+	}
 	if _, err := redis.Connect(c.RedisURL, slog.New(slog.DiscardHandler), time.Now); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("ALMONER_REDIS_URL: %w", err))
 	}
 	if _, err := seal.ParseKeys(c.Keys); err != nil {
-		mistakes = append(mistakes, errors.Join(errors.New("ALMONER_KEYS cannot be read"), err))
+		mistakes = append(mistakes, fmt.Errorf("ALMONER_KEYS: %w", err))
 	}
 	return mistakes
 }
@@ -93,14 +99,14 @@ func isHTTP(text string) bool {
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil
 }
 
-// MigrateConfig is what `resourceapi migrate` is told by its environment.
+// MigrateConfig is what `resourceapi migrate` is told.
 type MigrateConfig struct {
 	DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty" doc:"PostgreSQL URL of the database's owner."`
 }
 
-// LoadMigrateConfig reads the environment.
+// LoadMigrateConfig reads it, as LoadConfig does.
 func LoadMigrateConfig(environ []string) (MigrateConfig, error) {
 	var c MigrateConfig
-	err := envconf.Load(&c, environ)
+	_, err := envconf.Load(&c, environ)
 	return c, err
 }

@@ -18,19 +18,19 @@ func TestEverySettingIsChecked(t *testing.T) {
 		}
 		return append(out, name+"="+value)
 	}
-	c, err := LoadConfig(environ("ALMONER_JWKS_URL", ""))
+	c, _, err := LoadConfig(environ("ALMONER_JWKS_URL", ""))
 	if err != nil || c.Listen != "127.0.0.1:8082" || c.JWKSURL != "http://localhost:8080/v1/account/oauth/jwks" || c.Connections != 16 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	for _, wrong := range []struct{ name, value string }{
 		{"ALMONER_BASE_URL", ""}, {"ALMONER_BASE_URL", "localhost:8080"}, {"ALMONER_BASE_URL", "http://localhost:8080/"}, {"ALMONER_BASE_URL", "http://localhost/api"},
 		{"ALMONER_BASE_URL", "ftp://localhost"}, {"ALMONER_BASE_URL", "http://u:hush@localhost"}, {"ALMONER_BASE_URL", "http://localhost?x"}, {"ALMONER_BASE_URL", "http://LOCALHOST"},
-		{"ALMONER_KEYS", "hush"}, {"ALMONER_KEYS", goodKey + ",hush"}, {"ALMONER_DATABASE_URL", ""}, {"ALMONER_JWKS_URL", "file:///hush"},
+		{"ALMONER_KEYS", "hush"}, {"ALMONER_KEYS", goodKey + ",hush"}, {"ALMONER_DATABASE_URL", ""}, {"ALMONER_DATABASE_URL", "postgres://hush:hush"}, {"ALMONER_JWKS_URL", "file:///hush"},
 		{"ALMONER_DATABASE_CONNECTIONS", "1"}, {"ALMONER_DATABASE_CONNECTIONS", "hush"},
 		{"ALMONER_REDIS_URL", "hush"}, {"ALMONER_TRUSTED_PROXIES", "hush"}, {"ALMONER_WORKER", "hush"},
 		{"ALMONER_APP_URL", "http://localhost:8081/"}, {"ALMONER_MCP_ORIGINS", "https://claude.ai,hush"}, {"ALMONER_MCP_ORIGINS", "https://claude.ai/"}, {"ALMONER_MCP_ORIGINS", "*"},
 	} {
-		_, err := LoadConfig(environ(wrong.name, wrong.value))
+		_, _, err := LoadConfig(environ(wrong.name, wrong.value))
 		if err == nil || strings.Contains(err.Error(), "hush") {
 			t.Errorf("%s=%s: %v", wrong.name, wrong.value, err)
 		}

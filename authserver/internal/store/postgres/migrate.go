@@ -43,7 +43,7 @@ func Pending(ctx context.Context, url credential.Secret) (bool, error) {
 func newProvider(url credential.Secret) (*goose.Provider, func() error, error) {
 	config, err := pgx.ParseConfig(url.Reveal())
 	if err != nil {
-		return nil, nil, errors.New("the database URL cannot be read: it looks like postgres://user:password@host:5432/almoner")
+		return nil, nil, errURL
 	}
 	files, err := fs.Sub(Migrations, "migrations")
 	if err != nil {

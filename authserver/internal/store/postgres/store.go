@@ -7,6 +7,7 @@ package postgres
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"time"
 
@@ -40,11 +41,22 @@ const (
 	maxConnections = 16
 )
 
+// errURL takes the place of the library's error, which quotes the URL.
+var errURL = errors.New("the database URL cannot be read: it looks like postgres://user:password@host:5432/almoner")
+
+// CheckURL says whether Open could read the URL.
+func CheckURL(url credential.Secret) error {
+	if _, err := pgxpool.ParseConfig(url.Reveal()); err != nil {
+		return errURL
+	}
+	return nil
+}
+
 // Open makes a store. It does not wait for the server: a start before Postgres is up is no failure.
 func Open(ctx context.Context, url credential.Secret) (*Store, error) {
 	config, err := pgxpool.ParseConfig(url.Reveal())
 	if err != nil {
-		return nil, fmt.Errorf("the database URL cannot be read: it looks like postgres://user:password@host:5432/almoner")
+		return nil, errURL
 	}
 	config.MaxConns = maxConnections
 	config.MaxConnIdleTime = 5 * time.Minute

@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -23,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/almonerhq/almoner/shared/envconf"
 	"github.com/almonerhq/almoner/shared/localstore"
 	"github.com/almonerhq/almoner/shared/testkit"
 	"github.com/almonerhq/almoner/shared/version"
@@ -120,15 +122,17 @@ func (c Command) Offered(t testing.TB) error {
 // Settings are the names that the binary knows, with what is in force under this command's environment. An error says what is wrong with that.
 func (c Command) Settings(t testing.TB) (map[string]string, error) {
 	t.Helper()
-	out, err := c.Run(t, "check-config")
+	out, err := c.Run(t, "check-config", "--json")
 	if err != nil {
 		return nil, fmt.Errorf("%s check-config: %s", c.Binary, out)
 	}
+	var report struct{ Settings []envconf.Value }
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		return nil, fmt.Errorf("%s check-config: %w: %s", c.Binary, err, out)
+	}
 	settings := map[string]string{}
-	for line := range strings.Lines(out) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
-			settings[name] = value
-		}
+	for _, s := range report.Settings {
+		settings[s.Setting] = s.Value
 	}
 	return settings, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"embed"
-	"errors"
 	"fmt"
 	"io/fs"
 
@@ -26,7 +25,7 @@ const versionTable = "goose_resourceapi"
 func Migrate(ctx context.Context, url string) error {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
-		return errors.New("the database URL is not one: postgres://user:password@host:port/database")
+		return errURL
 	}
 	db := stdlib.OpenDB(*config)
 	defer func() { _ = db.Close() }()

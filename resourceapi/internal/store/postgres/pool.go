@@ -20,12 +20,23 @@ const (
 // A Store is the service's database. It is safe for concurrent use.
 type Store struct{ pool *pgxpool.Pool }
 
+// errURL takes the place of the library's error, which quotes the URL.
+var errURL = errors.New("the database URL is not one: postgres://user:password@host:port/database")
+
+// CheckURL says whether Open could read the URL.
+func CheckURL(url string) error {
+	if _, err := pgxpool.ParseConfig(url); err != nil {
+		return errURL
+	}
+	return nil
+}
+
 // Open prepares a pool of at most connections for the database of url. It does not connect: the service starts without
 // its database and says so. Errors quote no part of url, which holds a password.
 func Open(ctx context.Context, url string, connections int32) (*Store, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		return nil, errors.New("the database URL is not one: postgres://user:password@host:port/database")
+		return nil, errURL
 	}
 	config.MaxConns = connections
 	config.MinIdleConns = min(2, connections)

@@ -1,0 +1,137 @@
+package envconf
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/hashicorp/go-envparse"
+)
+
+const (
+	// fileSuffix makes of a setting's name that of the variable which names its file.
+	fileSuffix = "_FILE"
+	// maxFile is more than any setting needs, in bytes.
+	maxFile = 1 << 20
+)
+
+// readValue is what the file holds, without a line feed at its end. Its error goes on after "a file that …".
+func readValue(path string) (string, error) {
+	content, err := readSmall(path)
+	if err != nil {
+		return "", err
+	}
+	text := strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r")
+	switch {
+	case text == "":
+		return "", errors.New("is empty")
+	case strings.ContainsRune(text, 0):
+		return "", errors.New("is not text")
+	}
+	return text, nil
+}
+
+func readSmall(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, cannotBeRead(err)
+	}
+	defer func() { _ = file.Close() }() // nothing was written
+	content, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	switch {
+	case err != nil:
+		return nil, cannotBeRead(err)
+	case len(content) > maxFile:
+		return nil, fmt.Errorf("is larger than %d bytes", maxFile)
+	}
+	return content, nil
+}
+
+// cannotBeRead drops the path, which may be a secret that was given in place of one.
+func cannotBeRead(err error) error {
+	if reason, ok := errors.AsType[syscall.Errno](err); ok {
+		return fmt.Errorf("cannot be read: %w", reason)
+	}
+	return errors.New("cannot be read")
+}
+
+// readSettings reads lines of NAME=value (go-envparse: ' and " quote, # comments, nothing is expanded), and says all that
+// is wrong with them.
+func readSettings(path string) (values map[string]string, mistakes []string) {
+	content, err := readSmall(path)
+	if err != nil {
+		return nil, []string{"names a file that " + err.Error()}
+	}
+	values = map[string]string{}
+	for i, line := range bytes.Split(content, []byte("\n")) {
+		wrong := func(words string) {
+			mistakes = append(mistakes, fmt.Sprintf("names a file whose line %d %s", i+1, words))
+		}
+		one, err := envparse.Parse(bytes.NewReader(line))
+		var parse *envparse.ParseError
+		switch {
+		case errors.As(err, &parse):
+			wrong("is no NAME=value: " + reason(parse.Err))
+		case endsInsideValue(line):
+			wrong("has a # within its value: put the value in ' '")
+		}
+		for name, value := range one {
+			if _, twice := values[name]; twice {
+				wrong("sets " + name + " again")
+			}
+			values[name] = value
+		}
+	}
+	return values, mistakes
+}
+
+// reason names the library's errors that quote nothing of the line.
+func reason(err error) string {
+	for _, plain := range []error{envparse.ErrMissingSeparator, envparse.ErrUnmatchedDouble, envparse.ErrUnmatchedSingle} {
+		if errors.Is(err, plain) {
+			return err.Error()
+		}
+	}
+	return "it has a character where none can be"
+}
+
+// endsInsideValue says whether the library takes for a comment what looks like part of an unquoted value: PASSWORD=one#two.
+func endsInsideValue(line []byte) bool {
+	_, value, _ := bytes.Cut(line, []byte("="))
+	before, _, comment := bytes.Cut(bytes.TrimSpace(value), []byte("#"))
+	return comment && !bytes.ContainsAny(before, `'"`) && len(before) > 0 && !bytes.HasSuffix(before, []byte(" ")) && !bytes.HasSuffix(before, []byte("\t"))
+}
+
+// everybodyReads says whether any user of the machine can read the file: its mode and those of all folders above let them.
+// A mount that cannot be written is let pass: so do Kubernetes, Docker and systemd hand over secrets, whoever else is there
+// is shut out by other means.
+func everybodyReads(path string) bool {
+	path, err := filepath.EvalSymlinks(path)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return false
+	}
+	var mount syscall.Statfs_t
+	const readOnly = 1 // ST_RDONLY of statvfs(3)
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o004 == 0 {
+		return false
+	}
+	if syscall.Statfs(path, &mount) != nil || mount.Flags&readOnly != 0 {
+		return false
+	}
+	for folder := filepath.Dir(path); ; folder = filepath.Dir(folder) {
+		if info, err := os.Stat(folder); err != nil || info.Mode().Perm()&0o001 == 0 {
+			return false
+		}
+		if folder == filepath.Dir(folder) {
+			return true
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package envconf
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+// Warn writes the warnings to the log.
+func (r Reading) Warn(log *slog.Logger) {
+	for _, warning := range r.Warnings {
+		log.Warn("settings: " + warning)
+	}
+}
+
+// Print writes what is in force: a line for each setting, with where it is from, and then the warnings; of settings with
+// mistakes nothing, as they are not in force. As JSON, it writes one object with all of it, mistakes too.
+func (r Reading) Print(out io.Writer, asJSON bool) error {
+	if asJSON {
+		encoder := json.NewEncoder(out)
+		encoder.SetEscapeHTML(false)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(struct {
+			OK       bool     `json:"ok"`
+			Settings []Value  `json:"settings"`
+			Mistakes Mistakes `json:"mistakes"`
+			Warnings []string `json:"warnings"`
+		}{len(r.Mistakes) == 0, r.Values, append(Mistakes{}, r.Mistakes...), append([]string{}, r.Warnings...)})
+	}
+	if len(r.Mistakes) > 0 {
+		return nil
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, v := range r.Values {
+		from := string(v.From)
+		if v.Path != "" {
+			from += " " + v.Path
+		}
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", v.Setting, v.shown(), from) // Flush tells
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, warning := range r.Warnings {
+		if _, err := fmt.Fprintln(out, "warning: "+warning); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shown is the value in one line.
+func (v Value) shown() string {
+	switch {
+	case !v.Set:
+		return "(not set)"
+	case v.Secret:
+		return "(set)"
+	case strings.ContainsFunc(v.Value, func(c rune) bool { return !strconv.IsPrint(c) }):
+		return strconv.Quote(v.Value)
+	}
+	return v.Value
+}

@@ -1,0 +1,51 @@
+package envconf
+
+import (
+	"fmt"
+	"reflect"
+)
+
+// An Origin is where a setting's value is from.
+type Origin string
+
+// The origins.
+const (
+	FromDefault     Origin = "default"
+	FromEnvironment Origin = "environment"
+	FromConfig      Origin = "config" // the file of settings
+	FromFile        Origin = "file"   // the file that NAME_FILE names
+)
+
+// A Value is a setting in force.
+type Value struct {
+	Setting string `json:"setting"`
+	Value   string `json:"value"` // "" where it is a secret or not set
+	Secret  bool   `json:"secret"`
+	Set     bool   `json:"set"` // false: it has neither value nor default
+	From    Origin `json:"from"`
+	Path    string `json:"path,omitempty"` // of a file
+}
+
+// A Reading is what Load found.
+type Reading struct {
+	Values   []Value // in the order of the struct
+	Warnings []string
+	Mistakes Mistakes
+}
+
+func (r *reader) values(target any) []Value {
+	var out []Value
+	fields := reflect.ValueOf(target).Elem()
+	for _, s := range r.settings {
+		v := Value{Setting: s.Name, Secret: s.Secret, From: FromDefault, Value: fmt.Sprint(fields.FieldByName(s.field).Interface())}
+		if f, ok := r.found[s.Name]; ok {
+			v.From, v.Path = f.origin, f.path
+		}
+		v.Set = !fields.FieldByName(s.field).IsZero() || s.Default != "" || v.From != FromDefault
+		if s.Secret {
+			v.Value = ""
+		}
+		out = append(out, v)
+	}
+	return out
+}

@@ -1,0 +1,38 @@
+package envconf
+
+import (
+	"reflect"
+	"strings"
+
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// A Setting is one documented setting of a configuration struct.
+type Setting struct {
+	Name     string `json:"name"`
+	Default  string `json:"default,omitempty"`
+	Required bool   `json:"required"`
+	Secret   bool   `json:"secret"` // its value is shown nowhere
+	Doc      string `json:"doc"`
+
+	field string
+}
+
+// Describe lists the settings of a configuration struct from its tags, for the documentation. A field is a secret by its type.
+func Describe(target any) []Setting { return settings(reflect.TypeOf(target)) }
+
+func settings(structType reflect.Type) []Setting {
+	var out []Setting
+	for field := range structType.Fields() {
+		tag := field.Tag.Get("env")
+		if tag == "" {
+			continue
+		}
+		name, options, _ := strings.Cut(tag, ",")
+		out = append(out, Setting{
+			Name: name, Default: field.Tag.Get("envDefault"), Required: strings.Contains(options, "required"),
+			Secret: field.Type == reflect.TypeFor[credential.Secret](), Doc: field.Tag.Get("doc"), field: field.Name,
+		})
+	}
+	return out
+}
