@@ -40,7 +40,11 @@ func (t *trial) testModule(ctx context.Context, m module, flags []string) {
 
 func (t *trial) goTest(ctx context.Context, m module, arguments []string) (printed []byte, err error) {
 	var out bytes.Buffer
-	err = t.command(ctx, m.name, m.workspace(), io.MultiWriter(os.Stdout, &out), "go", append([]string{"test"}, arguments...)...).Run()
+	environment := m.workspace()
+	if slices.Contains(arguments, "-race") {
+		environment = append(environment, "CGO_ENABLED=1") // which the race detector needs
+	}
+	err = t.command(ctx, m.name, environment, io.MultiWriter(os.Stdout, &out), "go", append([]string{"test"}, arguments...)...).Run()
 	return out.Bytes(), err
 }
 

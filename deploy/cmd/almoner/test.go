@@ -48,11 +48,13 @@ type trial struct {
 	failed []string
 }
 
+// newTrial compiles everything as what is shipped is compiled (stack.Flags): once for all steps, the container images' too.
 func newTrial(root string) *trial {
 	home := filepath.Join(root, ".almoner")
+	flags := append([]string{os.Getenv("GOFLAGS"), "-mod=readonly"}, stack.Flags()...)
 	return &trial{
 		root: root, tools: filepath.Join(home, "tools"), bin: filepath.Join(home, "test-bin"),
-		env: append(os.Environ(), "GOTOOLCHAIN=local", "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -mod=readonly")),
+		env: append(os.Environ(), "GOTOOLCHAIN=local", "CGO_ENABLED=0", "GOFLAGS="+strings.TrimSpace(strings.Join(flags, " "))),
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/almonerhq/almoner/shared/version"
@@ -17,8 +18,11 @@ const (
 	resourceapi = "resourceapi"
 )
 
-// Build compiles both services of the repository at root into a directory, with the build tags of what is shipped and further flags of the compiler. An error holds
-// what the compiler said.
+// Flags are those that everything is compiled with that is run or shipped (deploy/image/Dockerfile), for Go without C.
+func Flags() []string { return []string{"-trimpath", "-tags=" + version.BuildTags} }
+
+// Build compiles both services of the repository at root into a directory, with Flags and further ones. An error holds what the
+// compiler said.
 func Build(ctx context.Context, root, into string, flags ...string) error {
 	into, err := filepath.Abs(into)
 	if err != nil {
@@ -27,10 +31,11 @@ func Build(ctx context.Context, root, into string, flags ...string) error {
 	if err := os.MkdirAll(into, 0o755); err != nil {
 		return err
 	}
-	arguments := append([]string{"build", "-tags=" + version.BuildTags, "-o", into + string(filepath.Separator)}, flags...)
-	command := exec.CommandContext(ctx, "go", append(arguments, "./authserver/cmd/authserver", "./resourceapi/cmd/resourceapi")...)
+	arguments := slices.Concat([]string{"build", "-o", into + string(filepath.Separator)}, Flags(), flags,
+		[]string{"./authserver/cmd/authserver", "./resourceapi/cmd/resourceapi"})
+	command := exec.CommandContext(ctx, "go", arguments...)
 	command.Dir = root
-	command.Env = append(os.Environ(), "GOTOOLCHAIN=local")
+	command.Env = append(os.Environ(), "GOTOOLCHAIN=local", "CGO_ENABLED=0")
 	if out, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("the services do not build: %s", strings.TrimSpace(string(out)))
 	}

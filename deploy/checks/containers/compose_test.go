@@ -1,0 +1,204 @@
+package containers
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+	"github.com/compose-spec/compose-go/v2/types"
+)
+
+const composeFile = root + "/deploy/compose.yaml"
+
+// answers are what whoever starts the compose file has to say.
+func answers() []string {
+	return []string{"GATEWAY_API_HOST=api.example.org", "GATEWAY_APP_HOST=app.example.org", "GATEWAY_TLS=ops@example.org", "COMMIT=" + commit}
+}
+
+func load(t *testing.T, environ []string) (*types.Project, error) {
+	t.Helper()
+	options, err := cli.NewProjectOptions([]string{composeFile}, cli.WithEnv(environ), cli.WithResolvedPaths(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return options.LoadProject(t.Context())
+}
+
+// project is the compose file as Compose reads it.
+func project(t *testing.T) *types.Project {
+	t.Helper()
+	p, err := load(t, answers())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestComposeAsksForWhatItCannotKnow(t *testing.T) {
+	for i, answer := range answers() {
+		name, _, _ := strings.Cut(answer, "=")
+		rest := slices.Delete(answers(), i, i+1)
+		if _, err := load(t, rest); (err == nil) != (name == "COMMIT") || (err != nil && !strings.Contains(err.Error(), name)) {
+			t.Errorf("without %s: %v", name, err)
+		}
+	}
+}
+
+// isJob says whether a service does its work and ends.
+func isJob(s types.ServiceConfig) bool { return s.Restart == "no" }
+
+// loose lists what a service may do that it need not.
+func loose(s types.ServiceConfig) []string {
+	var found []string
+	complain := func(wrong bool, words string) {
+		if wrong {
+			found = append(found, words)
+		}
+	}
+	complain(!regexp.MustCompile(`^[1-9][0-9]*:[1-9][0-9]*$`).MatchString(s.User), "its user is not a number above 0")
+	complain(!s.ReadOnly, "it may write to its image")
+	complain(!slices.Equal(s.CapDrop, []string{"ALL"}) || len(s.CapAdd) > 0, "it has capabilities")
+	complain(!slices.Contains(s.SecurityOpt, "no-new-privileges:true"), "it may gain privileges")
+	complain(s.Privileged || s.NetworkMode == "host" || s.Pid != "" || s.Ipc != "" || len(s.Devices) > 0, "it reaches into the host")
+	limits := s.Deploy
+	complain(limits == nil || limits.Resources.Limits == nil || limits.Resources.Limits.NanoCPUs <= 0 ||
+		limits.Resources.Limits.MemoryBytes <= 0 || limits.Resources.Limits.Pids <= 0, "it has no limit of CPU, memory and processes")
+	if isJob(s) {
+		complain(s.HealthCheck != nil && !s.HealthCheck.Disable, "it is a job, and its health is looked at")
+	} else {
+		complain(s.HealthCheck == nil || s.HealthCheck.Disable || len(s.HealthCheck.Test) < 2, "nobody looks at its health")
+		complain(s.Restart != "unless-stopped", "it stays dead")
+	}
+	complain(s.Name != "gateway" && len(s.Ports) > 0, "it is published")
+	complain(s.Logging == nil || s.Logging.Options["max-size"] == "", "its log fills the disk")
+	complain(strings.HasSuffix(s.Image, ":latest") || !strings.Contains(s.Image, ":"), "its image has no version")
+	for name, value := range s.Environment {
+		secret := regexp.MustCompile(`KEY|PASSWORD|SECRET|DATABASE_URL|REDIS_URL`).MatchString(name)
+		complain(secret && !(strings.HasSuffix(name, "_FILE") && value != nil && strings.HasPrefix(*value, "/run/secrets/")), name+" is no file")
+	}
+	for _, mount := range s.Volumes {
+		complain(mount.Type == types.VolumeTypeBind && !mount.ReadOnly, "it may write to the host's "+mount.Source)
+		complain(strings.Contains(mount.Source, "docker.sock"), "it rules the engine")
+	}
+	return found
+}
+
+func TestComposeGivesNobodyMoreThanTheyNeed(t *testing.T) {
+	p := project(t)
+	for name, s := range p.Services {
+		for _, words := range loose(s) {
+			t.Errorf("%s: %s", name, words)
+		}
+		for _, secret := range s.Secrets {
+			if s.Environment == nil && s.Name != "redis" {
+				t.Errorf("%s is given %s and reads none", name, secret.Source)
+			}
+		}
+	}
+	for name, secret := range p.Secrets {
+		if secret.File == "" || secret.Environment != "" || secret.Content != "" {
+			t.Errorf("the secret %s is no file", name)
+		}
+	}
+	if !p.Networks["stores"].Internal {
+		t.Error("the stores reach the internet")
+	}
+	for _, name := range []string{"postgres", "redis"} {
+		if networks := p.Services[name].Networks; len(networks) != 1 || networks["stores"] != nil && len(networks["stores"].Aliases) > 0 {
+			t.Errorf("%s is in %v", name, networks)
+		}
+	}
+	if _, reached := p.Services["gateway"].Networks["stores"]; reached {
+		t.Error("the gateway reaches the stores")
+	}
+}
+
+// The test above notices what it is there to notice.
+func TestALooseServiceIsNoticed(t *testing.T) {
+	for words, loosen := range map[string]func(*types.ServiceConfig){
+		"its user is not a number": func(s *types.ServiceConfig) { s.User = "0:0" },
+		"not a number above 0":     func(s *types.ServiceConfig) { s.User = "" },
+		"write to its image":       func(s *types.ServiceConfig) { s.ReadOnly = false },
+		"it has capabilities":      func(s *types.ServiceConfig) { s.CapAdd = []string{"NET_ADMIN"} },
+		"gain privileges":          func(s *types.ServiceConfig) { s.SecurityOpt = nil },
+		"into the host":            func(s *types.ServiceConfig) { s.NetworkMode = "host" },
+		"no limit":                 func(s *types.ServiceConfig) { s.Deploy = nil },
+		"nobody looks":             func(s *types.ServiceConfig) { s.HealthCheck = nil },
+		"stays dead":               func(s *types.ServiceConfig) { s.Restart = "" },
+		"is published":             func(s *types.ServiceConfig) { s.Ports = []types.ServicePortConfig{{Target: 8081}} },
+		"fills the disk":           func(s *types.ServiceConfig) { s.Logging = nil },
+		"has no version":           func(s *types.ServiceConfig) { s.Image = "almoner/authserver" },
+		"is no file": func(s *types.ServiceConfig) {
+			s.Environment = types.NewMapping([]string{"ALMONER_KEYS=x"}).ToMappingWithEquals()
+		},
+		"to the host's": func(s *types.ServiceConfig) {
+			s.Volumes = []types.ServiceVolumeConfig{{Type: types.VolumeTypeBind, Source: "/etc"}}
+		},
+	} {
+		s := project(t).Services["authserver-1"]
+		loosen(&s)
+		if found := loose(s); len(found) != 1 || !strings.Contains(found[0], words) {
+			t.Errorf("%s: %q", words, found)
+		}
+	}
+}
+
+func TestComposeRunsWhatTheDockerfileMakes(t *testing.T) {
+	for name, s := range project(t).Services {
+		if s.Build == nil {
+			continue
+		}
+		if context, _ := filepath.Abs(root); s.Build.Context != context {
+			t.Errorf("%s is built in %s", name, s.Build.Context)
+		}
+		all := stages(t, filepath.Join(s.Build.Context, s.Build.Dockerfile))
+		if s.Build.Target == "" {
+			continue
+		}
+		final := stage(t, s.Build.Target)
+		if len(all) < 2 || !strings.HasPrefix(s.Image, "almoner/"+final.Name+":") {
+			t.Errorf("%s: the target %s is called %s", name, final.Name, s.Image)
+		}
+	}
+}
+
+// The places of secrets are those that the script fills, and nothing that it made is made again.
+func TestTheScriptMakesEverySecretOnce(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "secrets")
+	makeSecrets(t, dir)
+	before := map[string]string{}
+	for name, secret := range project(t).Secrets {
+		content, err := os.ReadFile(filepath.Join(dir, filepath.Base(secret.File)))
+		if err != nil || len(content) < 20 {
+			t.Errorf("%s: %d bytes, %v", name, len(content), err)
+		}
+		before[name] = string(content)
+		if filepath.Base(filepath.Dir(secret.File)) != "secrets" || filepath.Base(secret.File) != name {
+			t.Errorf("%s is at %s", name, secret.File)
+		}
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != len(before) {
+		t.Errorf("%d files for %d secrets, %v", len(entries), len(before), err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("others look into the directory: %v", err)
+	}
+	makeSecrets(t, dir)
+	for name, content := range before {
+		if again, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(again) != content {
+			t.Errorf("%s was made anew, %v", name, err)
+		}
+	}
+}
+
+func makeSecrets(t *testing.T, dir string) {
+	t.Helper()
+	if said, err := exec.Command("sh", root+"/deploy/compose/secrets.sh", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+}

@@ -1,0 +1,341 @@
+package containers
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
+
+	"github.com/almonerhq/almoner/shared/localstore"
+	"github.com/almonerhq/almoner/shared/version"
+)
+
+const (
+	root       = "../../.."
+	dockerfile = root + "/deploy/image/Dockerfile"
+	commit     = "0123456789abcdef0123456789abcdef01234567"
+
+	maxImage = 40_000_000 // bytes, unpacked
+)
+
+func stages(t *testing.T, file string) []instructions.Stage {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := parser.Parse(bytes.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, _, err := instructions.Parse(parsed.AST, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func stage(t *testing.T, name string) instructions.Stage {
+	t.Helper()
+	all := stages(t, dockerfile)
+	i := slices.IndexFunc(all, func(s instructions.Stage) bool { return s.Name == name })
+	if i < 0 {
+		t.Fatalf("there is no stage %s", name)
+	}
+	return all[i]
+}
+
+// only returns the one command of its kind in a stage.
+func only[C instructions.Command](t *testing.T, s instructions.Stage) C {
+	t.Helper()
+	var found []C
+	for _, command := range s.Commands {
+		if c, ok := command.(C); ok {
+			found = append(found, c)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("stage %s: %d commands of type %T", s.Name, len(found), *new(C))
+	}
+	return found[0]
+}
+
+// A recipe is what the Dockerfile says of one program: what its build sees, and what is done with it.
+type recipe struct {
+	sources     []string // below the repository's root
+	environment []string
+	script      string
+}
+
+// recipeFor reads the stages that build a service: its own and the one that this is made from.
+func recipeFor(t *testing.T, service string) recipe {
+	t.Helper()
+	build := stage(t, "build-"+service)
+	base := stage(t, build.BaseName)
+	var r recipe
+	for _, command := range slices.Concat(base.Commands, build.Commands) {
+		switch c := command.(type) {
+		case *instructions.CopyCommand:
+			if c.From != "" || len(c.SourcePaths) != 1 || c.SourcePaths[0] != c.DestPath {
+				t.Fatalf("%s: a build copies from the repository alone, each thing to where it was", c)
+			}
+			r.sources = append(r.sources, c.SourcePaths...)
+		case *instructions.EnvCommand:
+			for _, pair := range c.Env {
+				r.environment = append(r.environment, pair.Key+"="+pair.Value)
+			}
+		case *instructions.RunCommand:
+			r.script += strings.Join(c.CmdLine, " ") + "\n"
+		case *instructions.ArgCommand:
+			if len(c.Args) != 1 || c.Args[0].Key != "COMMIT" {
+				t.Fatalf("%s: no other argument is known here", c)
+			}
+		case *instructions.WorkdirCommand:
+			if c.Path != "/src" {
+				t.Fatalf("%s: builds are in /src", c)
+			}
+		default:
+			t.Fatalf("%s: not known here", c)
+		}
+	}
+	return r
+}
+
+// build does in a fresh directory what the Dockerfile says, and returns the program's path.
+func build(t *testing.T, service string) string {
+	t.Helper()
+	dir := newDir(t)
+	r := recipeFor(t, service)
+	for _, source := range r.sources {
+		copyTree(t, filepath.Join(root, source), filepath.Join(dir, "src", source))
+	}
+	out := filepath.Join(dir, "out") + "/"
+	if !strings.Contains(r.script, " /out/"+service+" ") {
+		t.Fatalf("the program is not put into /out: %s", r.script)
+	}
+	command := exec.CommandContext(t.Context(), "sh", "-euc", strings.ReplaceAll(r.script, " /out/", " "+out))
+	command.Dir = filepath.Join(dir, "src")
+	command.Env = slices.Concat(os.Environ(), []string{"GOFLAGS=" + parallel()}, r.environment, []string{"COMMIT=" + commit})
+	if printed, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, printed)
+	}
+	return out + service
+}
+
+// parallel keeps what the tests were told about how many programs may be compiled at once; nothing else of GOFLAGS reaches a build.
+func parallel() string {
+	for _, flag := range strings.Fields(os.Getenv("GOFLAGS")) {
+		if strings.HasPrefix(flag, "-p=") {
+			return flag
+		}
+	}
+	return ""
+}
+
+// newDir is a directory that other users can look into: the programs run as another one.
+func newDir(t *testing.T) string {
+	t.Helper()
+	dir, err := localstore.TempDir("almoner-image-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// copyTree copies what .dockerignore lets through.
+func copyTree(t *testing.T, from, to string) {
+	t.Helper()
+	err := filepath.WalkDir(from, func(path string, entry os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && entry.Name() == "testdata" {
+			return filepath.SkipDir
+		}
+		relative, err := filepath.Rel(from, path)
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		if strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		return copyFile(path, filepath.Join(to, relative))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func copyFile(from, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	info, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, info.Mode().Perm()|0o444)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	if closing := out.Close(); err == nil {
+		err = closing
+	}
+	return err
+}
+
+// programs are built once for all tests of this process.
+var programs sync.Map
+
+func program(t *testing.T, service string) []byte {
+	t.Helper()
+	made, _ := programs.LoadOrStore(service, sync.OnceValues(func() ([]byte, error) { return os.ReadFile(build(t, service)) }))
+	content, err := made.(func() ([]byte, error))()
+	if err != nil || len(content) == 0 {
+		t.Fatalf("%s was not built: %v", service, err)
+	}
+	return content
+}
+
+// An image is the root directory that a container would have.
+type image struct {
+	root       string
+	entrypoint []string
+	user       string
+}
+
+// assemble puts together what the image of a service holds, by the Dockerfile.
+func assemble(t *testing.T, service string) image {
+	t.Helper()
+	final := stage(t, service)
+	if final.BaseName != "scratch" {
+		t.Fatalf("%s is made from %s", service, final.BaseName)
+	}
+	i := image{root: newDir(t), user: only[*instructions.UserCommand](t, final).User, entrypoint: only[*instructions.EntrypointCommand](t, final).CmdLine}
+	for _, command := range final.Commands {
+		c, ok := command.(*instructions.CopyCommand)
+		if !ok {
+			continue
+		}
+		for _, source := range c.SourcePaths {
+			destination := filepath.Join(i.root, c.DestPath)
+			var err error
+			switch c.From {
+			case "build-" + service:
+				err = os.WriteFile(destination, program(t, service), 0o755)
+			case "go":
+				err = copyFile(source, destination) // this machine's own, in the place of the builder's
+			case "":
+				err = copyFile(filepath.Join(root, source), destination)
+			default:
+				err = fmt.Errorf("from %s", c.From)
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", c, err)
+			}
+		}
+	}
+	return i
+}
+
+func services() []string { return []string{"authserver", "resourceapi"} }
+
+func TestAnImageIsSmallAndItsUserIsNobody(t *testing.T) {
+	for _, service := range services() {
+		i := assemble(t, service)
+		if i.user != "65532:65532" {
+			t.Errorf("%s runs as %s", service, i.user)
+		}
+		var total int64
+		err := filepath.WalkDir(i.root, func(path string, entry os.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			info, err := entry.Info()
+			total += info.Size()
+			return err
+		})
+		if err != nil || total >= maxImage {
+			t.Errorf("the image of %s has %d bytes, %v", service, total, err)
+		}
+		t.Logf("%s: %d bytes", service, total)
+	}
+}
+
+func TestAProgramNeedsNoLibraryAndNamesNoPlace(t *testing.T) {
+	modules, err := exec.Command("go", "env", "GOMODCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, service := range services() {
+		content := program(t, service)
+		file, err := elf.NewFile(bytes.NewReader(content))
+		if err != nil {
+			t.Fatal(err)
+		}
+		libraries, err := file.ImportedLibraries()
+		if err != nil || len(libraries) > 0 || slices.ContainsFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+			t.Errorf("%s is linked to %v, %v", service, libraries, err)
+		}
+		for _, place := range []string{strings.TrimSpace(string(modules)), "/almoner-image-"} {
+			if bytes.Contains(content, []byte(place)) {
+				t.Errorf("%s knows where it was built: %s", service, place)
+			}
+		}
+		if !bytes.Contains(content, []byte(commit)) {
+			t.Errorf("%s does not know its commit", service)
+		}
+	}
+}
+
+func TestTheSameSourcesGiveTheSameProgramAnywhere(t *testing.T) {
+	for _, service := range services() {
+		again, err := os.ReadFile(build(t, service))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(program(t, service), again) {
+			t.Errorf("%s built in another directory has other bytes", service)
+		}
+	}
+}
+
+func TestTheBuildTagsAreThoseOfTheTests(t *testing.T) {
+	for _, service := range services() {
+		if script := recipeFor(t, service).script; !strings.Contains(script, " -tags="+version.BuildTags+" ") {
+			t.Errorf("%s is built with other tags than %s", service, version.BuildTags)
+		}
+	}
+}
+
+func TestTheGatewayIsNotRootEither(t *testing.T) {
+	all := stages(t, root+"/deploy/image/gateway.Dockerfile")
+	if len(all) != 1 || only[*instructions.UserCommand](t, all[0]).User != "65532:65532" {
+		t.Error("the gateway's image has another user")
+	}
+	for _, source := range only[*instructions.CopyCommand](t, all[0]).SourcePaths {
+		if _, err := os.Stat(filepath.Join(root, source)); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,337 @@
+package containers
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/compose-spec/compose-go/v2/types"
+
+	"github.com/almonerhq/almoner/shared/localstore"
+)
+
+const healthyWithin = 90 * time.Second
+
+// A host does by hand what an engine would do with the compose file: it prepares the stores, gives each container its files and its
+// environment, and starts the programs in their order. Only addresses are others, since all share this machine's network.
+type host struct {
+	t       *testing.T
+	project *types.Project
+	secrets string // the directory
+	images  map[string]image
+	places  map[string]string // in the compose file → here
+	own     map[string]string // service → where it listens
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	port, err := localstore.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+}
+
+func newHost(t *testing.T) *host {
+	t.Helper()
+	h := &host{t: t, project: project(t), secrets: filepath.Join(newDir(t), "secrets"), images: map[string]image{}, places: map[string]string{}, own: map[string]string{}}
+	makeSecrets(t, h.secrets)
+	for _, service := range services() {
+		h.images[service] = assemble(t, service)
+	}
+	for _, name := range []string{"authserver-1", "authserver-2", "resourceapi-1", "resourceapi-2"} {
+		h.own[name] = freeAddress(t)
+	}
+	h.places["postgres:5432"] = h.startPostgres()
+	h.places["redis:6379"] = h.startRedis()
+	h.places["//authserver:8081"] = "//" + h.own["authserver-2"]
+	return h
+}
+
+func (h *host) secret(name string) string {
+	h.t.Helper()
+	content, err := os.ReadFile(filepath.Join(h.secrets, name))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(content))
+}
+
+// tool finds a program of the stores, which Debian keeps outside PATH, and `make test` perhaps in a place of its own.
+func tool(t *testing.T, name string, arguments ...string) *exec.Cmd {
+	t.Helper()
+	private := filepath.Join(os.Getenv("ALMONER_TEST_TOOLS"), "root")
+	for _, pattern := range []string{"/usr/lib/postgresql/*/bin", "/usr/bin", "/usr/local/bin", private + "/usr/lib/postgresql/*/bin", private + "/usr/bin"} {
+		found, _ := filepath.Glob(filepath.Join(pattern, name)) // the one error is a malformed pattern
+		if len(found) == 0 {
+			continue
+		}
+		command := exec.CommandContext(t.Context(), found[0], arguments...)
+		libraries, _ := filepath.Glob(private + "/usr/lib/*-linux-gnu*")
+		command.Env = append(os.Environ(), "LD_LIBRARY_PATH="+strings.Join(libraries, ":"))
+		command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		return command
+	}
+	t.Fatalf("%s is not here", name)
+	return nil
+}
+
+// startPostgres starts a server of our own, since roles belong to a whole server, and lets psql read what the image would let it read.
+func (h *host) startPostgres() string {
+	h.t.Helper()
+	server, err := localstore.StartPostgres(h.t.Context(), localstore.Options{
+		Dir: filepath.Join(newDir(h.t), "postgres"), Tools: os.Getenv("ALMONER_TEST_TOOLS"), Volatile: true,
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(server.Stop)
+	address, err := url.Parse(server.URL)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	database := h.project.Services["postgres"].Environment["POSTGRES_DB"]
+	h.psql(server.URL, "-c", "create database "+*database)
+	address.Path = "/" + *database
+	for _, mount := range h.project.Services["postgres"].Volumes {
+		if strings.HasPrefix(mount.Target, "/docker-entrypoint-initdb.d/") {
+			h.psql(address.String(), "-v", "secrets="+h.secrets, "-f", mount.Source)
+		}
+	}
+	return address.Host
+}
+
+func (h *host) psql(database string, arguments ...string) {
+	h.t.Helper()
+	said, err := tool(h.t, "psql", slices.Concat([]string{"--no-psqlrc", "-v", "ON_ERROR_STOP=1", "-d", database}, arguments)...).CombinedOutput()
+	if err != nil {
+		h.t.Fatalf("psql %v: %v: %s", arguments, err, said)
+	}
+	for _, name := range []string{"owner_password", "authserver_password", "resourceapi_password"} {
+		if bytes.Contains(said, []byte(h.secret(name))) {
+			h.t.Errorf("psql says the %s", name)
+		}
+	}
+}
+
+// startRedis starts the server with the arguments of the compose file.
+func (h *host) startRedis() string {
+	h.t.Helper()
+	address := freeAddress(h.t)
+	_, port, _ := net.SplitHostPort(address)
+	var arguments []string
+	for _, argument := range h.project.Services["redis"].Command[1:] {
+		switch {
+		case argument == "/data":
+			argument = newDir(h.t)
+		case strings.HasPrefix(argument, "/run/secrets/"):
+			argument = filepath.Join(h.secrets, filepath.Base(argument))
+		}
+		arguments = append(arguments, argument)
+	}
+	server := tool(h.t, h.project.Services["redis"].Command[0], append(arguments, "--port", port, "--bind", "127.0.0.1")...)
+	if err := server.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
+	h.eventually("Redis", func() string {
+		said, _ := h.redis(port, "ping")
+		return strings.TrimSuffix(said, "PONG\n")
+	})
+	return address
+}
+
+func (h *host) redis(port string, arguments ...string) (string, error) {
+	command := tool(h.t, "redis-cli", append([]string{"-p", port}, arguments...)...)
+	command.Env = append(command.Env, "REDISCLI_AUTH="+h.secret("redis_password"))
+	said, err := command.CombinedOutput()
+	return string(said), err
+}
+
+// eventually asks until nothing is wrong any more.
+func (h *host) eventually(what string, wrong func() string) {
+	h.t.Helper()
+	words := wrong()
+	for deadline := time.Now().Add(healthyWithin); words != "" && time.Now().Before(deadline); words = wrong() {
+		time.Sleep(50 * time.Millisecond)
+	}
+	if words != "" {
+		h.t.Fatalf("%s: %s", what, words)
+	}
+}
+
+// A container is one service of the compose file, here.
+type container struct {
+	image
+	host    *host
+	service types.ServiceConfig
+	places  *strings.Replacer
+}
+
+// container gives a service a root directory with its image and its secrets, and nobody else's.
+func (h *host) container(name string) container {
+	h.t.Helper()
+	s := h.project.Services[name]
+	from := h.images[s.Build.Target]
+	c := container{image: image{root: newDir(h.t), entrypoint: from.entrypoint, user: from.user}, host: h, service: s}
+	err := filepath.WalkDir(from.root, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		relative, err := filepath.Rel(from.root, path)
+		if err != nil {
+			return err
+		}
+		return copyFile(path, filepath.Join(c.root, relative))
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	places := []string{"//authserver:8081", h.places["//authserver:8081"], ":9090", freeAddress(h.t), "127.0.0.1:8083", freeAddress(h.t), ":8081", h.own[name], ":8082", h.own[name]}
+	c.places = strings.NewReplacer(places...)
+	stores := strings.NewReplacer("postgres:5432", h.places["postgres:5432"], "redis:6379", h.places["redis:6379"])
+	if err := os.MkdirAll(filepath.Join(c.root, "run/secrets"), 0o755); err != nil {
+		h.t.Fatal(err)
+	}
+	for _, secret := range s.Secrets {
+		if err := os.WriteFile(filepath.Join(c.root, "run/secrets", secret.Source), []byte(stores.Replace(h.secret(secret.Source))), 0o444); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	return c
+}
+
+func (c container) environ() []string {
+	var pairs []string
+	for name, value := range c.service.Environment {
+		if value != nil {
+			pairs = append(pairs, name+"="+c.places.Replace(*value))
+		}
+	}
+	return pairs
+}
+
+// start starts the container's command. stop asks it to end, as an engine does, and says how it did.
+func (c container) start() (stop func() error) {
+	t := c.host.t
+	t.Helper()
+	var log bytes.Buffer
+	command := c.command(t, c.environ(), c.service.Command...)
+	command.Stdout, command.Stderr = &log, &log
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- command.Wait() }()
+	t.Cleanup(func() {
+		_ = command.Process.Kill()
+		if t.Failed() {
+			t.Logf("%s: %s", c.service.Name, log.String())
+		}
+	})
+	return func() error {
+		_ = command.Process.Signal(syscall.SIGTERM)
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(time.Duration(*c.service.StopGracePeriod) + 30*time.Second):
+			return fmt.Errorf("it does not end")
+		}
+	}
+}
+
+// unhealthy is what the container's health check complains of.
+func (c container) unhealthy() string {
+	test := c.service.HealthCheck.Test
+	if test[0] != "CMD" || test[1] != c.entrypoint[0] {
+		c.host.t.Fatalf("%s has another health check: %v", c.service.Name, test)
+	}
+	arguments := make([]string, len(test)-2)
+	for i, argument := range test[2:] {
+		arguments[i] = c.places.Replace(argument)
+	}
+	got := c.run(c.host.t, c.environ(), arguments...)
+	if got.code == 0 {
+		return ""
+	}
+	return got.errors
+}
+
+// What the compose file says is done: from an empty database to healthy processes, which end in time when they are told to.
+func TestComposeComesUpAndGoesDown(t *testing.T) {
+	assemble(t, "authserver").run(t, nil, "--version") // or this is skipped
+	h := newHost(t)
+	for _, job := range []string{"migrate-authserver", "migrate-resourceapi"} {
+		c := h.container(job)
+		if got := c.run(t, c.environ(), c.service.Command...); got.code != 0 {
+			t.Fatalf("%s: %s", job, got.errors)
+		}
+	}
+	stops := map[string]func() error{}
+	for _, name := range []string{"authserver-1", "authserver-2", "resourceapi-1", "resourceapi-2", "worker"} {
+		c := h.container(name)
+		if got := c.run(t, c.environ(), "check-config"); got.code != 0 || strings.Contains(got.said, h.secret("redis_password")) {
+			t.Fatalf("%s: %s", name, got.errors)
+		}
+		if c.unhealthy() == "" {
+			t.Errorf("%s is healthy before it runs", name)
+		}
+		stops[name] = c.start()
+		h.eventually(name, c.unhealthy)
+	}
+	h.answers()
+	h.redisKeepsWhatItIsTold()
+	for _, name := range slices.Sorted(maps.Keys(stops)) {
+		if err := stops[name](); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// answers looks at what only works if the parts know each other.
+func (h *host) answers() {
+	h.t.Helper()
+	for path, want := range map[string]string{
+		"http://" + h.own["authserver-1"] + "/.well-known/oauth-authorization-server": `"issuer":"https://api.example.org"`,
+		"http://" + h.own["authserver-2"] + "/v1/account/oauth/jwks":                  `"keys"`,
+		"http://" + h.own["resourceapi-1"] + "/v1/programmes/programmes":              "UNAUTHENTICATED",
+	} {
+		response, err := http.Get(path)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		said, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if err != nil || !strings.Contains(string(said), want) {
+			h.t.Errorf("%s: %s %s %v", path, response.Status, said, err)
+		}
+	}
+}
+
+func (h *host) redisKeepsWhatItIsTold() {
+	h.t.Helper()
+	_, port, _ := net.SplitHostPort(h.places["redis:6379"])
+	for name, want := range map[string]string{"appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction", "maxmemory": "536870912"} {
+		if said, err := h.redis(port, "config", "get", name); err != nil || said != name+"\n"+want+"\n" {
+			h.t.Errorf("%q %v", said, err)
+		}
+	}
+	if command := tool(h.t, "redis-cli", "-p", port, "ping"); true {
+		if said, _ := command.CombinedOutput(); !strings.Contains(string(said), "NOAUTH") {
+			h.t.Errorf("Redis answers anybody: %s", said)
+		}
+	}
+}
