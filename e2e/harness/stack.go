@@ -173,6 +173,7 @@ func start(home string, options Options) (*stack.Stack, error) {
 		Home: home, Binaries: binaries, Tools: os.Getenv(toolsVariable), Volatile: !options.Durable,
 		Authservers: options.Authservers, Settings: options.Settings, Detour: detour, RedisURL: options.RedisURL,
 		BaseURL: options.BaseURL, AppURL: options.AppURL,
+		Observed: true,
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 type request struct {
 	id    string
 	grant atomic.Pointer[uuid.UUID]
+	route string
 }
 
 type requestKey struct{}
@@ -29,6 +30,13 @@ func RequestID(ctx context.Context) string {
 		return r.id
 	}
 	return ""
+}
+
+// NoteRoute says by which pattern the router found the handler of the request of ctx. The router calls it before the handler.
+func NoteRoute(ctx context.Context, pattern string) {
+	if r := requestOf(ctx); r != nil {
+		r.route = pattern
+	}
 }
 
 // NoteGrant says which grant the request of ctx is about, for every line that is logged of it from then on. Call it once the

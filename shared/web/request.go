@@ -15,18 +15,28 @@ const RequestIDHeader = "X-Request-Id"
 
 // Observe gives each request an id, logs its outcome, and answers a panic by lastResort. Query strings and headers
 // are not logged: they may hold codes and tokens. An id that the caller sent is taken only if it is a UUID. The logger is
-// one of NewLogger, which adds the ids.
-func Observe(next http.Handler, log *slog.Logger, lastResort http.Handler) http.Handler {
+// one of NewLogger, which adds the ids. Watchers are told of each request.
+func Observe(next http.Handler, log *slog.Logger, lastResort http.Handler, watchers ...Watcher) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get(RequestIDHeader)
 		if _, err := uuid.Parse(id); err != nil || len(id) != 36 {
 			id = uuid.NewString()
 		}
 		w.Header().Set(RequestIDHeader, id)
-		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, &request{id: id}))
+		known := &request{id: id}
+		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, known))
+		for _, watcher := range watchers {
+			watcher.Begins(r)
+		}
 		recorder := &statusRecorder{ResponseWriter: w}
 		began := time.Now()
 		defer func() {
+			took := time.Since(began)
+			defer func() {
+				for _, watcher := range watchers {
+					watcher.Ends(r, Outcome{Route: known.route, Status: recorder.status, Took: took})
+				}
+			}()
 			if cause := recover(); cause != nil {
 				if cause == http.ErrAbortHandler {
 					panic(cause)
@@ -41,10 +51,26 @@ func Observe(next http.Handler, log *slog.Logger, lastResort http.Handler) http.
 				level = slog.LevelError
 			}
 			log.Log(r.Context(), level, "request", "method", r.Method, "path", r.URL.Path,
-				"status", recorder.status, "bytes", recorder.bytes, "ms", time.Since(began).Milliseconds())
+				"status", recorder.status, "bytes", recorder.bytes, "ms", took.Milliseconds())
 		}()
 		next.ServeHTTP(recorder, r)
+		if recorder.status == 0 {
+			recorder.status = http.StatusOK // net/http's, for a handler that writes nothing
+		}
 	})
+}
+
+// A Watcher is told when a request begins and, whatever becomes of it, when it ends.
+type Watcher interface {
+	Begins(r *http.Request)
+	Ends(r *http.Request, outcome Outcome)
+}
+
+// An Outcome is how a request ended.
+type Outcome struct {
+	Route  string // the pattern of the router; "" where it found none
+	Status int    // 0 where the connection was cut off instead of an answer
+	Took   time.Duration
 }
 
 type statusRecorder struct {

@@ -25,6 +25,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/standing"
 	"github.com/almonerhq/almoner/shared/web"
@@ -40,6 +41,7 @@ type App struct {
 	sessions *session.Sessions
 	failed   *failures.Counter
 	handler  http.Handler
+	registry *metrics.Registry
 }
 
 // New wires the parts. It waits for no store: one that is down at the start is a 503, not a crash.
@@ -48,7 +50,8 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := postgres.Open(ctx, c.DatabaseURL)
+	watch := newInstruments()
+	store, err := postgres.Open(ctx, c.DatabaseURL, watch.stores.Postgres())
 	if err != nil {
 		return nil, err
 	}
@@ -56,6 +59,8 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
+	rdb.AddHook(watch.stores.Redis())
+	metrics.WatchPools(watch.registry, store.PoolStat, rdb.PoolStats)
 	ring, err := keyring.New(store, keys)
 	if err != nil {
 		return nil, err
@@ -69,7 +74,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metadata: %w", err)
 	}
-	keeper := grant.NewKeeper(store, redis.NewGrants(rdb), mint, log)
+	keeper := grant.NewKeeper(store, watch.grants.Register(redis.NewGrants(rdb)), mint, log)
 	resources := []string{c.BaseURL + "/v1", c.BaseURL + "/mcp"}
 	documents, err := newDocuments(c, store, log)
 	if err != nil {
@@ -92,12 +97,13 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		return nil, err
 	}
 	failed := failures.NewCounter(redis.NewRates(rdb), log, time.Now)
+	counted := watch.grants.Failures(failed)
 	h := handlers{
-		token:  token.New(token.Deps{Engine: engine.NewNoter(oauth, store, time.Now, log), Tokens: keeper, Failures: failed, Log: log}),
-		revoke: revoke.New(revoke.Deps{Issuer: c.BaseURL, Engine: oauth, Grants: keeper, Failures: failed, Keys: ring.Public, Now: time.Now, Log: log}),
+		token:  token.New(token.Deps{Engine: watch.grants.Tokens(engine.NewNoter(oauth, store, time.Now, log)), Tokens: keeper, Failures: counted, Log: log}),
+		revoke: revoke.New(revoke.Deps{Issuer: c.BaseURL, Engine: oauth, Grants: keeper, Failures: counted, Keys: ring.Public, Now: time.Now, Log: log}),
 		introspect: introspect.New(introspect.Deps{
 			Issuer: c.BaseURL, Resource: resources[0], Store: store, Unknown: postgres.ErrNoClient, Keys: ring.Public,
-			Uses: uses, Failures: failed, Now: time.Now, Log: log,
+			Uses: uses, Failures: counted, Now: time.Now, Log: log,
 		}),
 		authorizeAlias: redirectTo(c.AppURL + "/oauth/authorize"),
 		jwks:           wellknown.Document(ring.JWKS),
@@ -114,8 +120,8 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		ready:   ready(log, store.Ping, rdb, ring),
 	}
 	return &App{
-		config: c, log: log, store: store, uses: uses, ring: ring, sessions: b.sessions, failed: failed,
-		handler: web.Observe(h.router(), log, lastResort()),
+		config: c, log: log, store: store, uses: uses, ring: ring, sessions: b.sessions, failed: failed, registry: watch.registry,
+		handler: web.Observe(h.router(), log, lastResort(), watch.http),
 	}, nil
 }
 
@@ -123,6 +129,11 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 func (a *App) Serve(ctx context.Context) error {
 	defer a.store.Close()
 	defer a.uses.Close()
+	endMetrics, err := metrics.Serve(a.config.MetricsListen, a.registry, a.log)
+	if err != nil {
+		return err
+	}
+	defer endMetrics()
 	go a.ring.Keep(ctx, a.log)
 	go a.sessions.Sweep(ctx)
 	go a.failed.Share(ctx)

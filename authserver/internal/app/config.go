@@ -12,6 +12,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/envconf"
+	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/web"
 )
@@ -34,6 +35,7 @@ type Config struct {
 	UpstreamName         string            `env:"ALMONER_UPSTREAM_NAME" envDefault:"your organisation" doc:"What people call the provider: the button says Continue with it."`
 	ClientDomains        string            `env:"ALMONER_CLIENT_DOMAINS" envDefault:"claude.ai=claude,chatgpt.com=chatgpt,vscode.dev=other" doc:"Hosts whose clients may be known by their metadata documents, each with its platform (claude, chatgpt or other), separated by commas; none for none."`
 	ClientDocumentCA     string            `env:"ALMONER_CLIENT_DOCUMENT_CA" doc:"For development alone: certificates in PEM to trust besides the system's when such a document is read, which may then be on this very machine."`
+	MetricsListen        string            `env:"ALMONER_METRICS_LISTEN" doc:"Address and port that Prometheus metrics are served on, at /metrics: another port than ALMONER_LISTEN, closed to the public. Empty: none."`
 	LogLevel             slog.Level        `env:"ALMONER_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
 }
 
@@ -67,6 +69,9 @@ func (c *Config) Check() []error {
 	}
 	if c.Notice < 0 || c.Notice > maxNotice {
 		mistakes = append(mistakes, errors.New("ALMONER_NOTICE is 0 to 10s"))
+	}
+	if err := metrics.CheckAddress(c.MetricsListen, c.Listen); err != nil {
+		mistakes = append(mistakes, fmt.Errorf("ALMONER_METRICS_LISTEN %w", err))
 	}
 	if _, err := web.ParseProxies(c.TrustedProxies); err != nil {
 		mistakes = append(mistakes, errors.New("ALMONER_TRUSTED_PROXIES is addresses or ranges like 10.0.0.0/8, separated by commas"))

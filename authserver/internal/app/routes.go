@@ -48,6 +48,7 @@ type handlers struct {
 
 func (h handlers) router() http.Handler {
 	router := mux.NewRouter().UseEncodedPath().SkipClean(true) // nothing redirects: a path is what it is, to the byte
+	router.Use(noteRoute)
 	h.accountRoutes(router)
 	h.documentRoutes(router)
 	h.pageRoutes(router)
@@ -58,6 +59,16 @@ func (h handlers) router() http.Handler {
 	router.Handle("/register", flat(apierr.NotFound, "Clients are registered by a workspace, in its settings or by the API; there is no open registration."))
 	router.NotFoundHandler = http.HandlerFunc(h.browser.pages.NotFound)
 	return router
+}
+
+// noteRoute tells whoever watches which pattern a request was found by.
+func noteRoute(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if pattern, err := mux.CurrentRoute(r).GetPathTemplate(); err == nil {
+			web.NoteRoute(r.Context(), pattern)
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func (h handlers) accountRoutes(router *mux.Router) {

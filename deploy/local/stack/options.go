@@ -24,6 +24,7 @@ type Options struct {
 
 	Authservers int               // processes that take turns behind the gateway; 0 means 1
 	Settings    map[string]string // further settings of the services, ALMONER_… → value
+	Observed    bool              // the services serve metrics (Service.Metrics)
 	Volatile    bool              // for tests: the stores do not survive a power cut
 	// Detour, for tests, is told where Postgres listens and says where the services are to connect in its place; nil: there.
 	Detour func(address string) string

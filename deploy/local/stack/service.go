@@ -20,6 +20,8 @@ const (
 type Service struct {
 	Name string
 	URL  string // its own address, past the gateway
+	// Metrics is where its metrics are; "" where Options.Observed is false.
+	Metrics string
 
 	spec child.Spec
 	mu   sync.Mutex

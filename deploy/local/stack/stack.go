@@ -21,6 +21,7 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/gateway"
 	"github.com/almonerhq/almoner/shared/localstore"
 	"github.com/almonerhq/almoner/shared/localstore/child"
+	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -160,20 +161,41 @@ func (s *Stack) startServices(ctx context.Context) error {
 		if i > 0 {
 			spec.Name, spec.Log = fmt.Sprint(spec.Name, i+1), s.home.logFile(fmt.Sprint(authserver, i+1))
 		}
-		service := &Service{Name: spec.Name, URL: "http://" + address, spec: spec}
+		service, err := s.observed(&Service{Name: spec.Name, URL: "http://" + address, spec: spec})
+		if err != nil {
+			return err
+		}
 		s.Authservers = append(s.Authservers, service)
 		if err := service.start(ctx); err != nil {
 			return err
 		}
 	}
-	s.Resourceapi = &Service{Name: resourceapi, URL: "http://" + loopback(s.ports.resource), spec: s.spec(resourceapi, "serve", map[string]string{
+	var err error
+	s.Resourceapi, err = s.observed(&Service{Name: resourceapi, URL: "http://" + loopback(s.ports.resource), spec: s.spec(resourceapi, "serve", map[string]string{
 		"ALMONER_LISTEN": loopback(s.ports.resource), "ALMONER_APP_URL": s.AppURL, "ALMONER_DATABASE_URL": databases[resourceapi],
 		"ALMONER_REDIS_URL": s.RedisURL, "ALMONER_KEYS": s.home.seed.Key(resourceapi),
 		"ALMONER_TRUSTED_PROXIES": gateway.SourceAddress,
 		// Straight to authserver: the gateway opens after the services.
 		"ALMONER_JWKS_URL": s.Authservers[0].URL + "/v1/account/oauth/jwks",
-	})}
+	})})
+	if err != nil {
+		return err
+	}
 	return s.Resourceapi.start(ctx)
+}
+
+// observed lets a service serve metrics, where it should.
+func (s *Stack) observed(service *Service) (*Service, error) {
+	if !s.options.Observed {
+		return service, nil
+	}
+	port, err := localstore.FreePort()
+	if err != nil {
+		return nil, err
+	}
+	service.Metrics = "http://" + loopback(port) + metrics.Path
+	service.spec.Env = append(service.spec.Env, "ALMONER_METRICS_LISTEN="+loopback(port))
+	return service, nil
 }
 
 // spec is how a service is run: with these settings, those of the options, and nothing else of our environment.

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/standing"
 	"github.com/almonerhq/almoner/shared/web"
@@ -22,6 +23,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 	"github.com/almonerhq/almoner/resourceapi/internal/imports"
 	"github.com/almonerhq/almoner/resourceapi/internal/keys"
+	"github.com/almonerhq/almoner/resourceapi/internal/measure"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 )
@@ -44,6 +46,9 @@ type App struct {
 	engage *engageModule
 
 	processes bool // submissions, besides answering requests
+
+	metrics  string // where they are served
+	registry *metrics.Registry
 }
 
 // workerProbes are where a worker says that it lives, and what it says.
@@ -62,7 +67,8 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := postgres.Open(ctx, c.DatabaseURL.Reveal(), c.Connections)
+	watch := newInstruments()
+	store, err := postgres.Open(ctx, c.DatabaseURL.Reveal(), c.Connections, watch.stores.Postgres())
 	if err != nil {
 		return nil, err
 	}
@@ -82,15 +88,19 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
+	engaged.limits.AddHook(watch.stores.Redis())
+	metrics.WatchPools(watch.registry, store.PoolStat, engaged.limits.PoolStats)
+	measure.WatchQueue(watch.registry, store, log)
 	docs, err := apidoc.New(c.BaseURL)
 	if err != nil {
 		return nil, err
 	}
 	handler := routes(c.BaseURL, guard, module, engaged, assistants, docs, store)
 	return &App{
-		Handler: web.Observe(withSecurityHeaders(handler), log, lastResort(guard)),
+		Handler: web.Observe(withSecurityHeaders(handler), log, lastResort(guard), watch.http),
 		place:   web.Place{Address: c.Listen, Notice: c.Notice}, log: log, store: store, noter: noter, keys: source, worker: worker,
 		probes: workerProbes{c.WorkerListen, withSecurityHeaders(probes(guard, store))}, engage: engaged, processes: c.Worker,
+		metrics: c.Metrics, registry: watch.registry,
 	}, nil
 }
 
@@ -106,6 +116,11 @@ func newAssistants(c Config, atGate gate.Deps, store *postgres.Store, cursors *p
 
 // Run serves until ctx ends, then lets requests and the import at work finish. ready is told the address.
 func (a *App) Run(ctx context.Context, ready func(net.Addr)) error {
+	endMetrics, err := metrics.Serve(a.metrics, a.registry, a.log)
+	if err != nil {
+		return err
+	}
+	defer endMetrics()
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var group sync.WaitGroup
 	group.Go(func() { a.keys.Run(background) })
@@ -114,7 +129,7 @@ func (a *App) Run(ctx context.Context, ready func(net.Addr)) error {
 	if a.processes {
 		group.Go(func() { a.engage.worker.Run(background) })
 	}
-	err := web.Serve(ctx, a.place, a.Handler, a.log, ready)
+	err = web.Serve(ctx, a.place, a.Handler, a.log, ready)
 	stop()
 	group.Wait()
 	return err
@@ -123,6 +138,11 @@ func (a *App) Run(ctx context.Context, ready func(net.Addr)) error {
 // Work processes submissions until ctx ends. It answers no request but the probes, and those only where it was told to listen:
 // ready is told the address.
 func (a *App) Work(ctx context.Context, ready func(net.Addr)) error {
+	endMetrics, err := metrics.Serve(a.metrics, a.registry, a.log)
+	if err != nil {
+		return err
+	}
+	defer endMetrics()
 	if a.probes.listen == "" {
 		a.engage.worker.Run(ctx)
 		return nil
@@ -131,7 +151,7 @@ func (a *App) Work(ctx context.Context, ready func(net.Addr)) error {
 	defer stop()
 	var group sync.WaitGroup
 	group.Go(func() { a.engage.worker.Run(working) })
-	err := web.Serve(ctx, web.Place{Address: a.probes.listen}, a.probes.handler, a.log, ready)
+	err = web.Serve(ctx, web.Place{Address: a.probes.listen}, a.probes.handler, a.log, ready)
 	stop()
 	group.Wait()
 	return err

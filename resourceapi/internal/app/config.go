@@ -10,6 +10,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/envconf"
+	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/web"
 
@@ -32,6 +33,7 @@ type Config struct {
 	WorkerListen string            `env:"ALMONER_WORKER_LISTEN" doc:"Where resourceapi worker answers /healthz and /readyz. Empty: nowhere."`
 	AppURL       string            `env:"ALMONER_APP_URL" doc:"Public address of sign-in and settings, without a trailing slash: an origin whose pages may call the MCP endpoint."`
 	MCPOrigins   string            `env:"ALMONER_MCP_ORIGINS" envDefault:"https://claude.ai,https://claude.com,https://chatgpt.com,https://vscode.dev,loopback" doc:"Origins whose pages may call the MCP endpoint besides ALMONER_APP_URL, separated by commas; loopback stands for this machine's own, at any port."`
+	Metrics      string            `env:"ALMONER_METRICS_LISTEN" doc:"Address and port that Prometheus metrics are served on, at /metrics: another port than ALMONER_LISTEN, closed to the public. Empty: none."`
 	JWKSURL      string            `env:"ALMONER_JWKS_URL" doc:"Where authserver's public keys are. Default: /v1/account/oauth/jwks below the base address."`
 }
 
@@ -72,6 +74,9 @@ func (c *Config) Check() []error {
 	}
 	if c.Connections < 2 || c.Connections > 500 {
 		mistakes = append(mistakes, errors.New("ALMONER_DATABASE_CONNECTIONS must be between 2 and 500"))
+	}
+	if err := metrics.CheckAddress(c.Metrics, c.Listen, c.WorkerListen); err != nil {
+		mistakes = append(mistakes, fmt.Errorf("ALMONER_METRICS_LISTEN %w", err))
 	}
 	if _, err := web.ParseProxies(c.Proxies); err != nil {
 		mistakes = append(mistakes, errors.New("ALMONER_TRUSTED_PROXIES must be addresses or ranges like 10.0.0.0/8, separated by commas"))

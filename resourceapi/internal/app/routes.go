@@ -20,6 +20,7 @@ import (
 // it. An unknown path and a wrong method are answered before anybody looks at a credential (contract, section 6).
 func routes(baseURL string, guard *gate.Gate, p *programmes.Endpoint, e *engageModule, a *mcp.Endpoint, docs *apidoc.Endpoint, store health) http.Handler {
 	router := mux.NewRouter().UseEncodedPath().SkipClean(true)
+	router.Use(noteRoute)
 	router.NotFoundHandler = refuse(guard, apierr.New(apierr.NotFound, "There is nothing at this path."))
 	wrongMethod := refuse(guard, apierr.New(apierr.MethodNotAllowed, "This path does not take that method. Allow says which it takes."))
 	handle := func(path string, methods map[string]http.Handler) {
@@ -57,6 +58,16 @@ func probes(guard *gate.Gate, store health) http.Handler {
 	mux.Handle("GET /healthz", alive())
 	mux.Handle("GET /readyz", ready(guard, store))
 	return mux
+}
+
+// noteRoute tells whoever watches which pattern a request was found by.
+func noteRoute(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if pattern, err := mux.CurrentRoute(r).GetPathTemplate(); err == nil {
+			web.NoteRoute(r.Context(), pattern)
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // withPathValues hands the parts of the path over in the standard library's way, so that no endpoint knows the router.

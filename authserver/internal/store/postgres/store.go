@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/multitracer"
 	"github.com/jackc/pgx/v5/pgxpool"
 	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
 
@@ -52,8 +53,9 @@ func CheckURL(url credential.Secret) error {
 	return nil
 }
 
-// Open makes a store. It does not wait for the server: a start before Postgres is up is no failure.
-func Open(ctx context.Context, url credential.Secret) (*Store, error) {
+// Open makes a store. It does not wait for the server: a start before Postgres is up is no failure. Tracers see every
+// statement.
+func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer) (*Store, error) {
 	config, err := pgxpool.ParseConfig(url.Reveal())
 	if err != nil {
 		return nil, errURL
@@ -69,12 +71,24 @@ func Open(ctx context.Context, url credential.Secret) (*Store, error) {
 		pgxuuid.Register(c.TypeMap()) // 16 bytes in place of text, both ways
 		return nil
 	}
+	config.ConnConfig.Tracer = watchedBy(tracers)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	return &Store{pool: pool}, nil
 }
+
+// watchedBy lets tracers see what is asked of PostgreSQL.
+func watchedBy(tracers []pgx.QueryTracer) pgx.QueryTracer {
+	if len(tracers) == 0 {
+		return nil
+	}
+	return multitracer.New(tracers...)
+}
+
+// PoolStat says how the connections are used.
+func (s *Store) PoolStat() *pgxpool.Stat { return s.pool.Stat() }
 
 // Close waits for the connections in use.
 func (s *Store) Close() { s.pool.Close() }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/multitracer"
 	"github.com/jackc/pgx/v5/pgxpool"
 	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
 )
@@ -32,8 +33,9 @@ func CheckURL(url string) error {
 }
 
 // Open prepares a pool of at most connections for the database of url. It does not connect: the service starts without
-// its database and says so. Errors quote no part of url, which holds a password.
-func Open(ctx context.Context, url string, connections int32) (*Store, error) {
+// its database and says so. Errors quote no part of url, which holds a password. Tracers see every
+// statement.
+func Open(ctx context.Context, url string, connections int32, tracers ...pgx.QueryTracer) (*Store, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, errURL
@@ -60,12 +62,24 @@ func Open(ctx context.Context, url string, connections int32) (*Store, error) {
 		pgxuuid.Register(c.TypeMap()) // 16 bytes in place of text, both ways
 		return nil
 	}
+	config.ConnConfig.Tracer = watchedBy(tracers)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, errors.New("the database pool cannot be made")
 	}
 	return &Store{pool}, nil
 }
+
+// watchedBy lets tracers see what is asked of PostgreSQL.
+func watchedBy(tracers []pgx.QueryTracer) pgx.QueryTracer {
+	if len(tracers) == 0 {
+		return nil
+	}
+	return multitracer.New(tracers...)
+}
+
+// PoolStat says how the connections are used.
+func (s *Store) PoolStat() *pgxpool.Stat { return s.pool.Stat() }
 
 // Close waits for the connections in use and closes all.
 func (s *Store) Close() { s.pool.Close() }

@@ -53,6 +53,21 @@ func Connect(address credential.Secret, log *slog.Logger, now func() time.Time) 
 	return l, nil
 }
 
+// AddHook lets hook see every command; where there is no Redis, there is none.
+func (l *Limits) AddHook(hook goredis.Hook) {
+	if l.client != nil {
+		l.client.AddHook(hook)
+	}
+}
+
+// PoolStats says how the connections are used; nil where there is no Redis.
+func (l *Limits) PoolStats() *goredis.PoolStats {
+	if l.client == nil {
+		return nil
+	}
+	return l.client.PoolStats()
+}
+
 // Close gives back the connections.
 func (l *Limits) Close() error {
 	if l.client == nil {

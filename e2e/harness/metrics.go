@@ -1,0 +1,96 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
+)
+
+// A Scrape is what a Prometheus would get from all services of a stack at one moment.
+type Scrape string
+
+// Metrics asks every service of a stack for its metrics.
+func Metrics(t testing.TB, s *stack.Stack) Scrape {
+	t.Helper()
+	text, err := scrape(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Scrape(text)
+}
+
+func scrape(ctx context.Context, s *stack.Stack) (string, error) {
+	var all strings.Builder
+	for _, service := range append(slices.Clone(s.Authservers), s.Resourceapi) {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, service.Metrics, nil)
+		if err != nil {
+			return "", err
+		}
+		response, err := (&http.Client{Timeout: patience}).Do(request)
+		if err != nil {
+			return all.String(), fmt.Errorf("the metrics of %s: %w", service.Name, err)
+		}
+		text, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		all.Write(text)
+		if err != nil || response.StatusCode != http.StatusOK {
+			return all.String(), fmt.Errorf("the metrics of %s: %d %w", service.Name, response.StatusCode, err)
+		}
+	}
+	return all.String(), nil
+}
+
+// Names are those of the metrics, as their TYPE lines give them, with the parts of histograms.
+func (p Scrape) Names() map[string]bool {
+	names := map[string]bool{}
+	for line := range strings.Lines(string(p)) {
+		name, kind, _ := strings.Cut(strings.TrimPrefix(line, "# TYPE "), " ")
+		if !strings.HasPrefix(line, "# TYPE ") {
+			continue
+		}
+		names[name] = true
+		if strings.TrimSpace(kind) == "histogram" {
+			names[name+"_bucket"], names[name+"_sum"], names[name+"_count"] = true, true, true
+		}
+	}
+	return names
+}
+
+// Sum adds up the values of the series of that name that have all these labels, each like route="/token". There must be one.
+func (p Scrape) Sum(t testing.TB, name string, labels ...string) float64 {
+	t.Helper()
+	values := p.series(name, labels)
+	if len(values) == 0 {
+		t.Errorf("there is no series %s with %v", name, labels)
+	}
+	sum := 0.0
+	for _, value := range values {
+		number, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		sum += number
+	}
+	return sum
+}
+
+// Has says whether there is such a series.
+func (p Scrape) Has(name string, labels ...string) bool { return len(p.series(name, labels)) > 0 }
+
+func (p Scrape) series(name string, labels []string) (values []string) {
+	for line := range strings.Lines(string(p)) {
+		end := strings.LastIndex(line, " ")
+		is, in, _ := strings.Cut(line[:max(end, 0)], "{")
+		if is == name && !slices.ContainsFunc(labels, func(label string) bool { return !strings.Contains(in, label) }) {
+			values = append(values, strings.TrimSpace(line[end+1:]))
+		}
+	}
+	return values
+}

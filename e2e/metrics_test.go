@@ -1,0 +1,81 @@
+package e2e
+
+import (
+	"net/http"
+	"net/url"
+	"regexp"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// What happens to a grant is in the metrics of the real services, and what it happened to is not.
+func TestMetricsTellWhatHappened(t *testing.T) {
+	t.Parallel()
+	running := harness.Shared(t)
+	p := harness.Enter(t, running, &met)
+	office := p.Office(t)
+	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
+	before := harness.Metrics(t, running)
+
+	tokens := connector.Connect(t, head)
+	next := connector.Refresh(t, tokens.RefreshToken).Tokens(t)
+	connector.List(t, next).Wants(t, http.StatusOK)
+	connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant") // a replay
+	other := connector.Connect(t, head)
+	p.API().Form(t, harness.RevokePath, url.Values{"client_id": {connector.ClientID}, "token": {other.RefreshToken}}).Wants(t, http.StatusOK)
+	p.API().Form(t, harness.TokenPath, url.Values{"grant_type": {"password"}, "client_id": {connector.ClientID}})
+	p.API().Get(t, "/v1/nothing-of-the-sort")
+
+	after := harness.Metrics(t, running)
+	for _, c := range []struct {
+		more   float64
+		name   string
+		labels []string
+	}{
+		{2, "almoner_token_requests_total", []string{`grant_type="authorization_code"`, `outcome="ok"`}},
+		{1, "almoner_token_requests_total", []string{`grant_type="refresh_token"`, `outcome="ok"`}},
+		{1, "almoner_token_requests_total", []string{`grant_type="refresh_token"`, `outcome="invalid_grant"`}},
+		{1, "almoner_token_requests_total", []string{`grant_type="other"`, `outcome="unsupported_grant_type"`}},
+		{1, "almoner_grant_rotations_total", nil},
+		{1, "almoner_grant_replays_total", nil},
+		{1, "almoner_grant_revocations_total", []string{`reason="refresh_token_replayed"`}},
+		{1, "almoner_grant_revocations_total", []string{`reason="revoked_by_client"`}},
+		{5, "almoner_http_requests_total", []string{`method="POST"`, `route="` + harness.TokenPath + `"`}},
+		{1, "almoner_http_requests_total", []string{`method="GET"`, `route="` + programmes + `"`, `status="2xx"`}},
+		{1, "almoner_http_requests_total", []string{`method="GET"`, `route="none"`, `status="4xx"`}},
+		{1, "almoner_http_request_duration_seconds_count", []string{`route="` + harness.TokenPath + `"`}},
+		{1, "almoner_store_duration_seconds_count", []string{`operation="evalsha"`, `store="redis"`}},
+		{1, "almoner_store_duration_seconds_count", []string{`operation="batch"`, `store="postgres"`}},
+		{0, "almoner_store_connections", []string{`state="idle"`, `store="redis"`}},
+		{0, "almoner_queue_jobs", []string{`state="available"`}},
+		{0, "almoner_queue_oldest_job_seconds", nil},
+		{0, "almoner_refusals_throttled_total", []string{`counted="grant"`}},
+	} {
+		past := 0.0
+		if before.Has(c.name, c.labels...) {
+			past = before.Sum(t, c.name, c.labels...)
+		}
+		if now := after.Sum(t, c.name, c.labels...); now < past+c.more { // other tests count as well
+			t.Errorf("%s %v: %v after %v, want %v more", c.name, c.labels, now, past, c.more)
+		}
+	}
+	if found := regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-|alm_|@|nothing-of`).FindString(string(after)); found != "" {
+		t.Errorf("the metrics name somebody or something: %s", found)
+	}
+}
+
+// No public address has metrics, whoever asks.
+func TestMetricsAreNotOnAPublicPort(t *testing.T) {
+	t.Parallel()
+	running := harness.Shared(t)
+	p := harness.Enter(t, running, &met)
+	p.API().Get(t, "/metrics").Wants(t, http.StatusNotFound)
+	p.App().Get(t, "/metrics").Wants(t, http.StatusNotFound)
+	response, err := http.Get(running.Authservers[0].Metrics[:len(running.Authservers[0].Metrics)-len("/metrics")] + "/healthz")
+	must(t, err)
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusNotFound {
+		t.Errorf("the metrics' port serves more than metrics: %d", response.StatusCode)
+	}
+}

@@ -1,0 +1,40 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+)
+
+func TestTheQueueSaysWhatWaitsAndForHowLong(t *testing.T) {
+	w := postgrestest.New(t)
+	if err := postgres.MigrateJobs(t.Context(), w.Database.Owner); err != nil {
+		t.Fatal(err)
+	}
+	store, err := postgres.Open(t.Context(), w.Database.Resourceapi, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	wants := func(oldest time.Duration, available, running int) {
+		t.Helper()
+		byState, waited, err := store.Jobs(t.Context())
+		if err != nil || byState["available"] != available || byState["running"] != running || byState["completed"] != 0 {
+			t.Errorf("%v %v", byState, err)
+		}
+		if waited < oldest || waited > oldest+10*time.Minute {
+			t.Errorf("the oldest has waited %v, want %v", waited, oldest)
+		}
+	}
+	wants(0, 0, 0)
+	w.Exec(`insert into river.river_job (args, state, kind, max_attempts, scheduled_at, attempt, attempted_at, finalized_at) values
+		('{}', 'running', 'x', 9, now() - interval '9 hours', 1, now(), null), ('{}', 'completed', 'x', 9, now() - interval '9 hours', 1, now(), now()),
+		('{}', 'retryable', 'x', 9, now() + interval '1 hour', 1, now(), null)`)
+	wants(0, 0, 1)
+	w.Exec(`insert into river.river_job (args, state, kind, max_attempts, scheduled_at) values ('{}', 'available', 'x', 9, now() - interval '1 hour'), ('{}', 'available', 'x', 9, now())`)
+	wants(time.Hour, 2, 1)
+	w.Exec(`update river.river_job set scheduled_at = now() - interval '2 hours' where state = 'retryable'`) // and nobody makes it available
+	wants(2*time.Hour, 2, 1)
+}
