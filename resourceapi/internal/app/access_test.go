@@ -47,6 +47,7 @@ const metadata = base + "/.well-known/oauth-protected-resource/v1"
 
 // Step 1 of the contract's table: the bearer.
 func TestWithoutOneValidBearerTheAnswerIs401(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, user := s.member(perm.ProgrammesRead)
 	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
@@ -100,6 +101,7 @@ func (s *service) unknownPAT() string {
 }
 
 func TestACredentialThatHasEndedIs401(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]string{
 		"revoked":            "update account.personal_access_tokens set revoked_at = now()",
 		"expired":            "update account.personal_access_tokens set expires_at = now()",
@@ -136,6 +138,7 @@ func TestACredentialThatHasEndedIs401(t *testing.T) {
 }
 
 func TestAnAccessTokenThatDoesNotTellTheStoryOfItsGrantIs401(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, user := s.member(perm.ProgrammesRead)
 	g := s.Grant(standing.Confidential, tenant, user, resource, perm.ProgrammesRead)
@@ -173,6 +176,7 @@ func TestAnAccessTokenThatDoesNotTellTheStoryOfItsGrantIs401(t *testing.T) {
 }
 
 func TestEveryKindOfCredentialIsServed(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, user := s.member(perm.ProgrammesRead)
 	s.Programmes(tenant, 3)
@@ -193,6 +197,7 @@ func TestEveryKindOfCredentialIsServed(t *testing.T) {
 
 // Settings show when a credential was last used, even if what it was used for was refused.
 func TestTheUseOfACredentialIsNoted(t *testing.T) {
+	t.Parallel()
 	w := postgrestest.New(t)
 	service, err := New(t.Context(), configFor(w.Database.Resourceapi, "http://127.0.0.1:1"), slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -217,6 +222,7 @@ func TestTheUseOfACredentialIsNoted(t *testing.T) {
 
 // Step 2: the workspace is named, which matters only once the credential is good.
 func TestTheTenantHeaderIsRequired(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, pat := s.reader()
 	good := tenant.String()
@@ -245,6 +251,7 @@ func TestTheTenantHeaderIsRequired(t *testing.T) {
 
 // Step 3: membership, permission, workspace, LLM integration, as they are at this moment.
 func TestWhatTheCallerMayNotDoIs403(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, user := s.member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
@@ -330,6 +337,7 @@ func TestWhatTheCallerMayNotDoIs403(t *testing.T) {
 }
 
 func TestLLMIntegrationOffStopsConnectorsAlone(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, user := s.member(perm.ProgrammesRead)
 	connector := s.token(claims(s.Grant(standing.Connector, tenant, user, resource, perm.ProgrammesRead)))
@@ -348,6 +356,7 @@ func TestLLMIntegrationOffStopsConnectorsAlone(t *testing.T) {
 
 // Step 4: the module. Step 3 comes first, step 5 after.
 func TestTheModuleMustBeEnabledAndProvisioned(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, user := s.member(perm.ProgrammesRead, perm.EngageReadForms)
 	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
@@ -376,6 +385,7 @@ func TestTheModuleMustBeEnabledAndProvisioned(t *testing.T) {
 
 // Before step 1: paths and methods.
 func TestUnknownPathsAndWrongMethodsComeBeforeCredentials(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	for _, path := range []string{
 		"/", "/v1", "/v1/programmes", listPath + "/", "//v1/programmes/programmes", "/v1/programmes//programmes",

@@ -110,6 +110,7 @@ func evaluate[T any](tab context.Context, t *testing.T, script string) T {
 const frameHeight = "document.querySelector('iframe').getBoundingClientRect().height"
 
 func TestAFormIsFilledInOnAPageOfAnotherOrigin(t *testing.T) {
+	t.Parallel()
 	e := newEmbedding(t)
 	tab := newBrowser(t)
 	do := func(steps ...chromedp.Action[chromedp.Void]) {
@@ -165,6 +166,7 @@ const byScript = `(async () => {
 })()`
 
 func TestAPageOfAnOriginThatIsNotAllowedIsRefusedByTheBrowser(t *testing.T) {
+	t.Parallel()
 	e := newEmbedding(t)
 	tab := newBrowser(t)
 	script := fmt.Sprintf(byScript, local(e.server)+e.form.path())
@@ -202,6 +204,7 @@ func TestAPageOfAnOriginThatIsNotAllowedIsRefusedByTheBrowser(t *testing.T) {
 // The frame shows the whole form on a telephone as on a desk: nothing is cut off, nothing has to be scrolled within it, and it
 // follows when the width changes.
 func TestTheFrameIsAsHighAsTheFormAtAnyWidth(t *testing.T) {
+	t.Parallel()
 	e := newEmbedding(t)
 	tab := newBrowser(t)
 	set := func(width int64) {

@@ -39,6 +39,7 @@ func (s *engageService) patch(f formRecord, h header, body string) answer {
 }
 
 func TestAFormIsReadAndChanged(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	made := s.do("POST", formsPath, h, allTypes)
@@ -80,6 +81,7 @@ func TestAFormIsReadAndChanged(t *testing.T) {
 // Closing a form hides it from the public at once, keeps what was sent in, and can be undone. A page that was open meanwhile can
 // still be sent afterwards.
 func TestAFormIsClosedAndOpenedAgain(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -114,6 +116,7 @@ func TestAFormIsClosedAndOpenedAgain(t *testing.T) {
 }
 
 func TestAFormIsChangedAsItWasRead(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -160,6 +163,7 @@ func TestAFormIsChangedAsItWasRead(t *testing.T) {
 }
 
 func TestAChangeThatMakesNoSenseIsRefused(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	tenant, h := s.workspace()
 	f := s.makeForm(h, allTypes)

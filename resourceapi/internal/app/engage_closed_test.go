@@ -13,6 +13,7 @@ import (
 // A closed form cannot be told from one that never was: whatever is sent, the answers are the same to the letter, headers
 // included. Only who used an Idempotency-Key while it was open has something to know it by.
 func TestAClosedFormIsAnsweredLikeOneThatNeverWas(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	tenant, h := s.workspace()
 	closed := s.makeForm(h, allTypes)

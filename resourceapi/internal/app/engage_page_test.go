@@ -39,6 +39,7 @@ func problems(a answer) map[string]string {
 }
 
 func TestThePageSendsAFormWithoutAScript(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -91,6 +92,7 @@ func TestThePageSendsAFormWithoutAScript(t *testing.T) {
 }
 
 func TestThePageKeepsWhatWasTypedAndSaysWhatIsWrongBesideIt(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -132,6 +134,7 @@ func TestThePageKeepsWhatWasTypedAndSaysWhatIsWrongBesideIt(t *testing.T) {
 }
 
 func TestThePageIsSentFromItselfOrAnAllowedOriginAlone(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -157,6 +160,7 @@ func TestThePageIsSentFromItselfOrAnAllowedOriginAlone(t *testing.T) {
 }
 
 func TestTheTrapAndTheClockAreThePagesAlone(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -186,6 +190,7 @@ func TestTheTrapAndTheClockAreThePagesAlone(t *testing.T) {
 }
 
 func TestThePagesFilesAreForEverybody(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	for name, kind := range map[string]string{"embed.js": "text/javascript", "height.js": "text/javascript", "embed.css": "text/css"} {
 		a := s.get(publicPath+"/"+name, nil)

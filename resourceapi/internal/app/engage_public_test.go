@@ -11,6 +11,7 @@ import (
 )
 
 func TestAFormIsShownToThePublic(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -40,6 +41,7 @@ func TestAFormIsShownToThePublic(t *testing.T) {
 }
 
 func TestAClosedFormIsNotThere(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	tenant, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -81,6 +83,7 @@ func TestAClosedFormIsNotThere(t *testing.T) {
 }
 
 func TestOnlyAllowedOriginsMayUseAForm(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -122,6 +125,7 @@ func TestOnlyAllowedOriginsMayUseAForm(t *testing.T) {
 }
 
 func TestBadAnswersSayWhatIsWrongWithEachAndStoreNothing(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -168,6 +172,7 @@ func TestBadAnswersSayWhatIsWrongWithEachAndStoreNothing(t *testing.T) {
 }
 
 func TestABodyThatIsNoSubmissionIs400(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -197,6 +202,7 @@ func TestABodyThatIsNoSubmissionIs400(t *testing.T) {
 }
 
 func TestE3_ASubmissionTokenIsGoodForOneSubmissionToOneForm(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f, other := s.makeForm(h, allTypes), s.makeForm(h, allTypes)
@@ -239,6 +245,7 @@ func TestE3_ASubmissionTokenIsGoodForOneSubmissionToOneForm(t *testing.T) {
 }
 
 func TestARepeatedKeyGivesTheFirstAnswerBeforeAnyOtherCheck(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	tenant, h := s.workspace()
 	f, other := s.makeForm(h, allTypes), s.makeForm(h, allTypes)
@@ -294,6 +301,7 @@ func TestARepeatedKeyGivesTheFirstAnswerBeforeAnyOtherCheck(t *testing.T) {
 }
 
 func TestAStatusIsToldToWhoeverHasItsToken(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)

@@ -12,6 +12,7 @@ import (
 )
 
 func TestFormsAreMadeAndListedNewestFirst(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	if a := s.get(formsPath, h); a.Status != 200 || strings.TrimSpace(a.Body) != `{"data":[],"meta":{"count":0}}` {
@@ -78,6 +79,7 @@ func TestFormsAreMadeAndListedNewestFirst(t *testing.T) {
 }
 
 func TestEachRouteOfEngageAsksForItsPermission(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	tenant, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -110,6 +112,7 @@ func TestEachRouteOfEngageAsksForItsPermission(t *testing.T) {
 }
 
 func TestAFormThatMakesNoSenseIsRefused(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	field := func(members string) string {
@@ -183,6 +186,7 @@ func TestAFormThatMakesNoSenseIsRefused(t *testing.T) {
 }
 
 func TestAFormIsMadeOnceWithOneKey(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	keyed := h.with("Idempotency-Key", "one")
@@ -200,6 +204,7 @@ func TestAFormIsMadeOnceWithOneKey(t *testing.T) {
 }
 
 func TestSubmissionsAreListedForTheirWorkspaceAlone(t *testing.T) {
+	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"flag"
 	"log/slog"
 	"net"
 	"net/http"
@@ -160,10 +161,18 @@ func TestWhatFailsAgainAndAgainEndsAsRejected(t *testing.T) {
 // workerVariable makes this test binary a worker process over the database that it names.
 const workerVariable = "ALMONER_TEST_WORKER_DATABASE"
 
+// testsAtOnce is more than there are processors: tests mostly wait for servers. Those that look at the clock are not among them: they run one by
+// one, before all others.
+const testsAtOnce = "4"
+
 func TestMain(m *testing.M) {
 	if database := os.Getenv(workerVariable); database != "" {
 		work(database)
 		return
+	}
+	flag.Parse()
+	if flag.Lookup("test.parallel").Value.String() == flag.Lookup("test.parallel").DefValue {
+		_ = flag.Set("test.parallel", testsAtOnce)
 	}
 	os.Exit(m.Run())
 }

@@ -13,6 +13,7 @@ import (
 func (s *service) programmes() int { return s.Count("select count(*) from resource.programmes") }
 
 func TestTheSameKeyGivesTheFirstAnswerAgain(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
 	keyed := h.with("Idempotency-Key", uuid.NewString())
@@ -43,6 +44,7 @@ func TestTheSameKeyGivesTheFirstAnswerAgain(t *testing.T) {
 }
 
 func TestAKeyIsTheUsersForOneRouteOfOneWorkspace(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, user := s.member(perm.ProgrammesWrite)
 	elsewhere := s.Tenant()
@@ -76,6 +78,7 @@ func TestAKeyIsTheUsersForOneRouteOfOneWorkspace(t *testing.T) {
 }
 
 func TestAKeyIsLookedUpAfterTheGateAndRemembersSuccessAlone(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, user := s.member(perm.ProgrammesWrite)
 	h := as(s.PAT(tenant, user, perm.ProgrammesWrite).Reveal(), tenant).json().with("Idempotency-Key", "one")
@@ -109,6 +112,7 @@ func TestAKeyIsLookedUpAfterTheGateAndRemembersSuccessAlone(t *testing.T) {
 }
 
 func TestManyRequestsWithOneKeyHaveOneEffect(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
 	for range 10 {
@@ -132,6 +136,7 @@ func TestManyRequestsWithOneKeyHaveOneEffect(t *testing.T) {
 }
 
 func TestAPathThatIsNoTextIsUnknownWithAKeyToo(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
 	for _, id := range []string{"%00", "%ff", "%0a"} {

@@ -65,6 +65,7 @@ func (s *service) process() {
 }
 
 func TestAnImportIsAcceptedAndThenProcessed(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
 	content := "\ufeffendsOn,name,status,startsOn,summary\r\n2026-09-30,Warm Homes,active,2026-04-01,\"Advice,\nat home\"\r\n,Café,,,\r\n"
@@ -94,6 +95,7 @@ func TestAnImportIsAcceptedAndThenProcessed(t *testing.T) {
 }
 
 func TestOneBadRowRejectsTheWholeImport(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
 	for name, c := range map[string]struct {
@@ -131,6 +133,7 @@ func TestOneBadRowRejectsTheWholeImport(t *testing.T) {
 }
 
 func TestABadHeaderOrFileIs400(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
 	for name, content := range map[string]string{
@@ -155,6 +158,7 @@ func TestABadHeaderOrFileIs400(t *testing.T) {
 }
 
 func TestAnImportSentTwiceWithOneKeyIsOneImport(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
 	keyed := h.with("Idempotency-Key", uuid.NewString())
@@ -166,6 +170,7 @@ func TestAnImportSentTwiceWithOneKeyIsOneImport(t *testing.T) {
 }
 
 func TestTheRunningServiceDoesItsWorkUnaskedAndStops(t *testing.T) {
+	t.Parallel()
 	s := &service{World: postgrestest.New(t), t: t, log: &lockedBuffer{}}
 	authserver := keystest.NewAuthserver(t, keystest.NewKey(t, "key-1"))
 	s.start(s.Database.Resourceapi, authserver.URL)

@@ -59,6 +59,7 @@ func (s *service) all(h header, query string) []string {
 }
 
 func TestAnEmptyWorkspaceHasAnEmptyList(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, pat := s.reader()
 	a := s.get(listPath, as(pat, tenant))
@@ -75,6 +76,7 @@ func TestAnEmptyWorkspaceHasAnEmptyList(t *testing.T) {
 }
 
 func TestARecordHasTheContractsFields(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, pat := s.reader()
 	id := s.Programmes(tenant, 1)[0]
@@ -87,6 +89,7 @@ func TestARecordHasTheContractsFields(t *testing.T) {
 }
 
 func TestThePagesHoldEveryProgrammeOnceNewestFirst(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, pat := s.reader()
 	other, _ := s.reader()
@@ -114,6 +117,7 @@ func TestThePagesHoldEveryProgrammeOnceNewestFirst(t *testing.T) {
 }
 
 func TestPagesStayInPlaceWhateverIsInsertedMeanwhile(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, pat := s.reader()
 	h := as(pat, tenant)
@@ -144,6 +148,7 @@ func TestPagesStayInPlaceWhateverIsInsertedMeanwhile(t *testing.T) {
 }
 
 func TestTheFilters(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, pat := s.reader()
 	h := as(pat, tenant)
@@ -181,6 +186,7 @@ func TestTheFilters(t *testing.T) {
 
 // A search may have to look at every programme, so nobody makes it happen who may not read them.
 func TestASearchIsMadeForThoseAloneWhoMayRead(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, pat := s.reader()
 	other, stranger := s.reader()
@@ -208,6 +214,7 @@ func escapeNonASCII(text string) string {
 
 // Step 5: parameters and cursors.
 func TestABadParameterOrCursorIs400(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, user := s.member(perm.ProgrammesRead)
 	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()

@@ -26,6 +26,7 @@ func (a answer) wantsChallenge(t *testing.T, code string) {
 }
 
 func TestEveryRequestOfAnAssistantIsVerified(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, user, token := s.assistedBy(perm.ProgrammesRead)
 	rest := s.token(claims(s.Grant(standing.Connector, tenant, user, resource, perm.ProgrammesRead)))
@@ -67,6 +68,7 @@ func TestEveryRequestOfAnAssistantIsVerified(t *testing.T) {
 
 // A token for the MCP endpoint is none for the REST API; the personal access token is good at both.
 func TestAPersonalAccessTokenWorksInItsOwnWorkspace(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, user := s.member(perm.ProgrammesRead)
 	elsewhere := s.Tenant()
@@ -93,6 +95,7 @@ func TestAPersonalAccessTokenWorksInItsOwnWorkspace(t *testing.T) {
 }
 
 func TestAnAssistantsAccessIsReadAtEachRequest(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, user, token := s.assistedBy(perm.ProgrammesRead, perm.EngageReadForms)
 	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
@@ -134,6 +137,7 @@ func TestAnAssistantsAccessIsReadAtEachRequest(t *testing.T) {
 
 // connectors.md, Token: insufficient_scope only when consenting again could help.
 func TestAnAssistantIsToldToAskAgainOnlyWhereThatHelps(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, user := s.member(perm.ProgrammesRead, perm.EngageReadForms)
 	g := s.Grant(standing.Connector, tenant, user, mcpResource, perm.EngageReadForms)
@@ -171,6 +175,7 @@ func TestAnAssistantIsToldToAskAgainOnlyWhereThatHelps(t *testing.T) {
 }
 
 func TestAnAssistantsTokenTellsTheStoryOfItsGrant(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, user := s.member(perm.ProgrammesRead)
 	g := s.Grant(standing.Connector, tenant, user, mcpResource, perm.ProgrammesRead)
@@ -193,6 +198,7 @@ func TestAnAssistantsTokenTellsTheStoryOfItsGrant(t *testing.T) {
 
 // Without Postgres nothing is known of anybody, and nothing is answered in its place.
 func TestAnAssistantIsAnswered503WithoutPostgres(t *testing.T) {
+	t.Parallel()
 	s := &service{World: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
 	postgres, database := newWire(t, s.Database.Resourceapi)
 	s.start(database, keystest.NewAuthserver(t, s.key).URL)

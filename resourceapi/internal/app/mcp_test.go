@@ -100,6 +100,7 @@ func (s *service) post(h header, body string) answer {
 }
 
 func TestAnAssistantIsToldWhoItWorksFor(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, user, token := s.assistedBy(perm.ProgrammesRead, perm.ProgrammesWrite)
 	s.Member(tenant, user, perm.ProgrammesRead, perm.EngageReadForms) // one permission is lost, another was never given
@@ -131,6 +132,7 @@ func TestAnAssistantIsToldWhoItWorksFor(t *testing.T) {
 
 // One set of rules and one shape of a programme, whoever asks.
 func TestToolsAnswerWhatTheRESTRoutesAnswer(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, user, token := s.assistedBy(perm.ProgrammesRead)
 	s.Programmes(tenant, 7)
@@ -173,6 +175,7 @@ func TestToolsAnswerWhatTheRESTRoutesAnswer(t *testing.T) {
 }
 
 func TestWhatAnAssistantCanCorrectIsAResult(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, _, token := s.assistedBy(perm.ProgrammesRead)
 	s.Programmes(tenant, 3)
@@ -202,6 +205,7 @@ func TestWhatAnAssistantCanCorrectIsAResult(t *testing.T) {
 
 // Contract, section 7a: a module that is off is the tool's to say; what it needs no module for still works.
 func TestAModuleThatIsOffIsAResultOfTheTool(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, user, token := s.assistedBy(perm.ProgrammesRead)
 	id := s.Programmes(tenant, 1)[0]
@@ -225,6 +229,7 @@ func TestAModuleThatIsOffIsAResultOfTheTool(t *testing.T) {
 }
 
 func TestTheToolsDescribeThemselves(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	_, _, token := s.assistedBy()
 	var list struct {
@@ -276,6 +281,7 @@ func TestTheToolsDescribeThemselves(t *testing.T) {
 
 // The newest revision knows no handshake: each request says its version itself.
 func TestTheNewestProtocolNeedsNoHandshake(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, _, token := s.assistedBy(perm.ProgrammesRead)
 	s.Programmes(tenant, 2)
@@ -298,6 +304,7 @@ func TestTheNewestProtocolNeedsNoHandshake(t *testing.T) {
 }
 
 func TestWhatIsNoMessageIsRefusedAndNeverAFault(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
 	for body, code := range map[string]string{
@@ -333,6 +340,7 @@ func TestWhatIsNoMessageIsRefusedAndNeverAFault(t *testing.T) {
 
 // A batch is what its protocol version says of it, and each of its calls is admitted.
 func TestABatchIsAdmittedWhole(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, user, token := s.assistedBy(perm.ProgrammesRead)
 	s.Programmes(tenant, 2)
@@ -352,6 +360,7 @@ func TestABatchIsAdmittedWhole(t *testing.T) {
 
 // The longest pages of ten calls in one request would be hundreds of megabytes by the time they are written.
 func TestABatchIsAnsweredWithNoMoreThanOneAnswerHolds(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, _, token := s.assistedBy(perm.ProgrammesRead)
 	s.Programmes(tenant, 200)
@@ -377,6 +386,7 @@ func TestABatchIsAnsweredWithNoMoreThanOneAnswerHolds(t *testing.T) {
 }
 
 func TestOnlyPagesOfAllowedOriginsMayCall(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
 	for _, origin := range []string{

@@ -9,6 +9,7 @@ import (
 
 // RFC 9728; contract, sections 1 and 5.
 func TestTheResourcesDescribeThemselvesToEveryOrigin(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	const known = "/.well-known/oauth-protected-resource"
 	for path, resource := range map[string]string{known + "/v1": base + "/v1", known + "/mcp": base + "/mcp", known: base + "/mcp", "/mcp" + known: base + "/mcp"} {

@@ -39,6 +39,7 @@ func (s *service) create(h header, body string) one {
 }
 
 func TestAProgrammeIsMadeReadAndChanged(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
 	a := s.do("POST", listPath, h, `{"name":"Warm Homes","summary":"Advice","startsOn":"2026-04-01","endsOn":null,"unknown":[1],"id":"x"}`)
@@ -78,6 +79,7 @@ func TestAProgrammeIsMadeReadAndChanged(t *testing.T) {
 }
 
 func TestABadBodyIs400AndSaysWhichField(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
 	path := listPath + "/" + s.create(h, `{"name":"Warm Homes","startsOn":"2026-04-01"}`).ID.String()
@@ -126,6 +128,7 @@ func TestABadBodyIs400AndSaysWhichField(t *testing.T) {
 }
 
 func TestIfMatchStopsAChangeOfAnotherVersion(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
 	path := listPath + "/" + s.create(h, `{"name":"Warm Homes"}`).ID.String()
@@ -157,6 +160,7 @@ func TestIfMatchStopsAChangeOfAnotherVersion(t *testing.T) {
 }
 
 func TestOfManyChangesToOneVersionOneIsMade(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
 	path := listPath + "/" + s.create(h, `{"name":"Warm Homes"}`).ID.String()
@@ -194,6 +198,7 @@ func (s *service) awaitLocks(n int) {
 }
 
 func TestTheStatusChangesAlongItsArrows(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
 	allowed := map[string]bool{"draft active": true, "draft archived": true, "active completed": true, "completed archived": true}
@@ -216,6 +221,7 @@ func TestTheStatusChangesAlongItsArrows(t *testing.T) {
 
 // Step 6: records of another workspace are as unknown as those that do not exist.
 func TestWhatIsNotInThisWorkspaceIs404(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
 	_, elsewhere := s.editor()
@@ -245,6 +251,7 @@ func TestWhatIsNotInThisWorkspaceIs404(t *testing.T) {
 }
 
 func TestWritesNeedTheirPermissionAndReadsTheirs(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	tenant, user := s.member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	reader := as(s.PAT(tenant, user, perm.ProgrammesRead).Reveal(), tenant).json()
