@@ -26,6 +26,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/authserver/internal/ui"
 	"github.com/almonerhq/almoner/shared/metrics"
+	"github.com/almonerhq/almoner/shared/profile"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/standing"
 	"github.com/almonerhq/almoner/shared/web"
@@ -134,6 +135,7 @@ func (a *App) Serve(ctx context.Context) error {
 		return err
 	}
 	defer endMetrics()
+	profile.OnSignal(ctx, a.config.Profiles, "authserver", a.log)
 	go a.ring.Keep(ctx, a.log)
 	go a.sessions.Sweep(ctx)
 	go a.failed.Share(ctx)

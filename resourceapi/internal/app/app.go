@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/shared/metrics"
+	"github.com/almonerhq/almoner/shared/profile"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/standing"
 	"github.com/almonerhq/almoner/shared/web"
@@ -45,6 +46,7 @@ type App struct {
 	worker *imports.Worker
 	engage *engageModule
 
+	profiles  string
 	processes bool // submissions, besides answering requests
 
 	metrics  string // where they are served
@@ -99,7 +101,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	return &App{
 		Handler: web.Observe(withSecurityHeaders(handler), log, lastResort(guard), watch.http),
 		place:   web.Place{Address: c.Listen, Notice: c.Notice}, log: log, store: store, noter: noter, keys: source, worker: worker,
-		probes: workerProbes{c.WorkerListen, withSecurityHeaders(probes(guard, store))}, engage: engaged, processes: c.Worker,
+		probes: workerProbes{c.WorkerListen, withSecurityHeaders(probes(guard, store))}, engage: engaged, profiles: c.Profiles, processes: c.Worker,
 		metrics: c.Metrics, registry: watch.registry,
 	}, nil
 }
@@ -121,6 +123,7 @@ func (a *App) Run(ctx context.Context, ready func(net.Addr)) error {
 		return err
 	}
 	defer endMetrics()
+	profile.OnSignal(ctx, a.profiles, "resourceapi", a.log)
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var group sync.WaitGroup
 	group.Go(func() { a.keys.Run(background) })

@@ -1,0 +1,85 @@
+package profile
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const dirVariable = "ALMONER_TEST_PROFILES"
+
+func TestMain(m *testing.M) {
+	dir, child := os.LookupEnv(dirVariable)
+	if !child {
+		os.Exit(m.Run())
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer cancel()
+	OnSignal(ctx, dir, "child", slog.New(slog.DiscardHandler))
+	_, _ = os.Stdout.WriteString("ready\n")
+	time.Sleep(2 * time.Minute) // until it is killed
+}
+
+// startChild starts this test binary as a process to profile.
+func startChild(t *testing.T, dir string) *exec.Cmd {
+	t.Helper()
+	child := exec.CommandContext(t.Context(), os.Args[0])
+	child.Env = append(os.Environ(), dirVariable+"="+dir)
+	out, err := child.StdoutPipe()
+	if err == nil {
+		err = child.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 6)); err != nil {
+		t.Fatal(err)
+	}
+	return child
+}
+
+func TestASignalLeavesProfiles(t *testing.T) {
+	dir := t.TempDir()
+	child := startChild(t, dir)
+	t.Cleanup(func() { _, _ = child.Process.Kill(), child.Wait() })
+	if err := child.Process.Signal(syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{memoryFile(dir, "child"), heapFile(dir, "child"), cpuFile(dir, "child")} {
+		if file == cpuFile(dir, "child") { // which the end of the process cuts short
+			if err := child.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+		}
+		content := await(t, file)
+		if filepath.Ext(file) == ".pprof" {
+			if !bytes.HasPrefix(content, []byte{0x1f, 0x8b}) { // gzip, as every profile is
+				t.Errorf("%s is no profile", filepath.Base(file))
+			}
+			continue
+		}
+		var memory Memory
+		if err := json.Unmarshal(content, &memory); err != nil || memory.HeapAlloc == 0 || memory.HeapInuse < memory.HeapAlloc || memory.Sys < memory.HeapInuse {
+			t.Errorf("%s %v", content, err)
+		}
+	}
+}
+
+func await(t *testing.T, path string) []byte {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if content, err := os.ReadFile(path); err == nil {
+			return content
+		}
+	}
+	t.Fatalf("no %s", filepath.Base(path))
+	return nil
+}
