@@ -25,6 +25,7 @@ const (
 // Options are what a private stack may have otherwise.
 type Options struct {
 	Authservers int               // processes that take turns behind the gateway; 0 means 1
+	Resources   int               // processes of resourceapi, likewise
 	Settings    map[string]string // further settings of the services, ALMONER_… → value
 	Durable     bool              // whether the stores write as carefully as in a real installation: for measuring
 	Binaries    string            // of the services, where they are not those of the repository as it stands (see Broken)
@@ -84,6 +85,12 @@ func Private(t testing.TB, options Options) *stack.Stack {
 func Cluster(t testing.TB) *localstore.RedisCluster {
 	t.Helper()
 	return several(t, localstore.StartRedisCluster)
+}
+
+// Masters starts a Redis Cluster of three masters alone, likewise.
+func Masters(t testing.TB) *localstore.RedisCluster {
+	t.Helper()
+	return several(t, localstore.StartRedisMasters)
 }
 
 // Sentinel starts a Redis with two replicas and three Sentinels, which are stopped when the test ends.
@@ -171,7 +178,7 @@ func start(home string, options Options) (*stack.Stack, error) {
 	}
 	return stack.Start(ctx, stack.Options{
 		Home: home, Binaries: binaries, Tools: os.Getenv(toolsVariable), Volatile: !options.Durable,
-		Authservers: options.Authservers, Settings: options.Settings, Detour: detour, RedisURL: options.RedisURL,
+		Authservers: options.Authservers, Resources: options.Resources, Settings: options.Settings, Detour: detour, RedisURL: options.RedisURL,
 		BaseURL: options.BaseURL, AppURL: options.AppURL,
 		Observed: true,
 	})

@@ -235,6 +235,9 @@ func (p *Postgres) current() *child.Child {
 	return p.server
 }
 
+// PID is the process that runs now: the parent of those that serve connections.
+func (p *Postgres) PID() int { return p.current().PID() }
+
 // Done is closed when the server that runs now has ended, for whatever reason.
 func (p *Postgres) Done() <-chan struct{} { return p.current().Done() }
 

@@ -146,6 +146,9 @@ func (r *Redis) current() *child.Child {
 	return r.server
 }
 
+// PID is the process that runs now.
+func (r *Redis) PID() int { return r.current().PID() }
+
 // Done is closed when the server that runs now has ended, for whatever reason.
 func (r *Redis) Done() <-chan struct{} { return r.current().Done() }
 

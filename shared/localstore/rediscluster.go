@@ -11,8 +11,8 @@ import (
 	"github.com/almonerhq/almoner/shared/localstore/child"
 )
 
-// clusterNodes are three masters with a replica each, the fewest that survive the loss of one.
-const clusterNodes = 6
+// masters is the fewest that a cluster can have. With a replica each they survive the loss of one.
+const masters = 3
 
 // RedisCluster is a Redis Cluster that this program started.
 type RedisCluster struct {
@@ -25,15 +25,24 @@ type RedisCluster struct {
 // StartRedisCluster starts the nodes, below options.Dir, and joins them. It returns when all slots are served. After an error the nodes
 // that were started are stopped. Errors: those of StartRedis; what redis-cli says last.
 func StartRedisCluster(ctx context.Context, options Options) (*RedisCluster, error) {
+	return startCluster(ctx, options, 1)
+}
+
+// StartRedisMasters is StartRedisCluster without replicas: for measuring.
+func StartRedisMasters(ctx context.Context, options Options) (*RedisCluster, error) {
+	return startCluster(ctx, options, 0)
+}
+
+func startCluster(ctx context.Context, options Options, replicas int) (*RedisCluster, error) {
 	c := &RedisCluster{dir: options.Dir}
-	if err := c.start(ctx, options); err != nil {
+	if err := c.start(ctx, options, replicas); err != nil {
 		c.Stop()
 		return nil, err
 	}
 	return c, nil
 }
 
-func (c *RedisCluster) start(ctx context.Context, options Options) error {
+func (c *RedisCluster) start(ctx context.Context, options Options, replicas int) error {
 	programs, err := findRedis(options.Tools)
 	if err != nil {
 		return err
@@ -51,7 +60,7 @@ func (c *RedisCluster) start(ctx context.Context, options Options) error {
 	}
 	arguments := []string{"create"}
 	query := url.Values{}
-	for i := range clusterNodes {
+	for i := range masters * (1 + replicas) {
 		node := &Redis{Dir: filepath.Join(options.Dir, strconv.Itoa(i+1)), programs: programs, account: account, password: password}
 		if err := settle(node.Dir, account); err != nil {
 			return fmt.Errorf("the directory of Redis: %w", err)
@@ -74,7 +83,7 @@ func (c *RedisCluster) start(ctx context.Context, options Options) error {
 		}
 	}
 	c.URL = (&url.URL{Scheme: "redis", User: url.UserPassword("", password), Host: c.Nodes[0].address(), RawQuery: query.Encode()}).String()
-	return c.Administer(ctx, append(arguments, "--cluster-replicas", "1")...)
+	return c.Administer(ctx, append(arguments, "--cluster-replicas", strconv.Itoa(replicas))...)
 }
 
 // Administer runs redis-cli --cluster with the arguments, which begin with a command.

@@ -40,7 +40,7 @@ func named(t *testing.T, name string, leaving bool) *url.URL {
 func TestAProcessThatIsDownIsLeftOut(t *testing.T) {
 	nobody := httptest.NewServer(http.NotFoundHandler())
 	nobody.Close()
-	base := serve(t, Backends{Account: []*url.URL{address(t, nobody.URL), named(t, "two", false)}, Resource: address(t, nobody.URL)})
+	base := serve(t, Backends{Account: []*url.URL{address(t, nobody.URL), named(t, "two", false)}, Resource: []*url.URL{address(t, nobody.URL)}})
 	for range 6 {
 		if got := post(t, base); got != "two: a body" {
 			t.Errorf("got %q", got)
@@ -50,7 +50,7 @@ func TestAProcessThatIsDownIsLeftOut(t *testing.T) {
 
 func TestAProcessThatIsLeavingIsLeftOut(t *testing.T) {
 	two := named(t, "two", false)
-	base := serve(t, Backends{Account: []*url.URL{named(t, "one", true), two}, Resource: two})
+	base := serve(t, Backends{Account: []*url.URL{named(t, "one", true), two}, Resource: []*url.URL{two}})
 	if got := post(t, base); got != "one: a body" {
 		t.Errorf("got %q", got)
 	}

@@ -37,7 +37,7 @@ const (
 // Backends are the services' addresses, like http://127.0.0.1:8082.
 type Backends struct {
 	Account  []*url.URL // authserver processes, taken in turn; at least one
-	Resource *url.URL
+	Resource []*url.URL // resourceapi processes, likewise
 }
 
 // New returns the gateway's handler.
@@ -50,7 +50,7 @@ func New(backends Backends, log *slog.Logger) http.Handler {
 		MaxIdleConnsPerHost: 256, IdleConnTimeout: idleTimeout, ResponseHeaderTimeout: answerTimeout,
 	}
 	account := proxy(newCrew(transport, backends.Account), apierr.Flat, log)
-	resource := proxy(newCrew(transport, []*url.URL{backends.Resource}), apierr.Nested, log)
+	resource := proxy(newCrew(transport, backends.Resource), apierr.Nested, log)
 	route := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body := &incoming{ReadCloser: http.MaxBytesReader(w, r.Body, maxBody)}
 		r = r.WithContext(context.WithValue(r.Context(), incomingKey{}, body))

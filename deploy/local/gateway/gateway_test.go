@@ -80,7 +80,7 @@ func get(t *testing.T, address string) *http.Request {
 }
 
 func TestPathsGoWhereTheContractSays(t *testing.T) {
-	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: echo(t, "resource")})
+	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: []*url.URL{echo(t, "resource")}})
 	for path, want := range map[string]string{
 		"/v1/account/oauth/token":                     "account",
 		"/v1/account":                                 "account",
@@ -111,7 +111,7 @@ func TestPathsGoWhereTheContractSays(t *testing.T) {
 }
 
 func TestNothingThatTheCallerClaimsAboutItselfPasses(t *testing.T) {
-	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: echo(t, "resource")})
+	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: []*url.URL{echo(t, "resource")}})
 	request := get(t, base+"/v1/programmes/programmes")
 	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port",
 		"X-Forwarded-Prefix", "X-Real-Ip", "Forwarded"} {
@@ -132,7 +132,7 @@ func TestNothingThatTheCallerClaimsAboutItselfPasses(t *testing.T) {
 }
 
 func TestPathAndQueryPassByteByByte(t *testing.T) {
-	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: echo(t, "resource")})
+	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: []*url.URL{echo(t, "resource")}})
 	host := strings.TrimPrefix(base, "http://")
 	for _, uri := range []string{"/v1/a%2Fb/?q=a+b&q=%zz;x=1&limit=", "/v1/x?a=1;b=2", "/v1/%7Ehome?%20"} {
 		connection, err := net.Dial("tcp", host)
@@ -156,7 +156,7 @@ func TestPathAndQueryPassByteByByte(t *testing.T) {
 }
 
 func TestTheRequestHasOneIDOnBothSides(t *testing.T) {
-	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: echo(t, "resource")})
+	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: []*url.URL{echo(t, "resource")}})
 	got, response := ask(t, get(t, base+"/v1/programmes/programmes"))
 	ids := response.Header.Values(web.RequestIDHeader)
 	if len(ids) != 1 || ids[0] == "" || got.Header.Get(web.RequestIDHeader) != ids[0] {
@@ -165,7 +165,7 @@ func TestTheRequestHasOneIDOnBothSides(t *testing.T) {
 }
 
 func TestAuthserversTakeTurns(t *testing.T) {
-	base := serve(t, Backends{Account: []*url.URL{echo(t, "one"), echo(t, "two")}, Resource: echo(t, "resource")})
+	base := serve(t, Backends{Account: []*url.URL{echo(t, "one"), echo(t, "two")}, Resource: []*url.URL{echo(t, "resource")}})
 	count := map[string]int{}
 	for range 10 {
 		got, _ := ask(t, get(t, base+"/token"))
@@ -179,7 +179,7 @@ func TestAuthserversTakeTurns(t *testing.T) {
 func TestAServiceThatIsDownIsA503InTheShapeOfThePath(t *testing.T) {
 	nobody := httptest.NewServer(http.NotFoundHandler())
 	nobody.Close()
-	base := serve(t, Backends{Account: []*url.URL{address(t, nobody.URL)}, Resource: address(t, nobody.URL)})
+	base := serve(t, Backends{Account: []*url.URL{address(t, nobody.URL)}, Resource: []*url.URL{address(t, nobody.URL)}})
 	for path, want := range map[string]string{
 		"/v1/programmes/programmes": `{"error":{"code":"UNAVAILABLE",`,
 		"/mcp":                      `{"error":{"code":"UNAVAILABLE",`,
@@ -199,7 +199,7 @@ func TestAServiceThatIsDownIsA503InTheShapeOfThePath(t *testing.T) {
 }
 
 func TestABodyWithoutEndIsA413(t *testing.T) {
-	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: echo(t, "resource")})
+	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: []*url.URL{echo(t, "resource")}})
 	body := io.LimitReader(endless{}, maxBody+1)
 	response, err := http.Post(base+"/v1/programmes/programmes/imports", "text/csv", body)
 	if err != nil {
@@ -213,7 +213,7 @@ func TestABodyWithoutEndIsA413(t *testing.T) {
 
 // It is the caller's mistake, so it is no 503, which would ask them to send it again.
 func TestABodyThatCannotBeReadIsA400(t *testing.T) {
-	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: echo(t, "resource")})
+	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: []*url.URL{echo(t, "resource")}})
 	for path, code := range map[string]string{"/v1/account/oauth/token": "invalid_request", "/v1/programmes/programmes": "VALIDATION_ERROR"} {
 		for _, chunks := range []string{"1\r\nAA\r\n0\r\n\r\n", "0x0\r\n\r\n", "+0\r\n\r\n"} {
 			connection, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
@@ -251,7 +251,7 @@ func TestACallerWhoLeavesEndsTheRequestBehind(t *testing.T) {
 		close(left)
 	}))
 	defer slow.Close()
-	base := serve(t, Backends{Account: []*url.URL{address(t, slow.URL)}, Resource: address(t, slow.URL)})
+	base := serve(t, Backends{Account: []*url.URL{address(t, slow.URL)}, Resource: []*url.URL{address(t, slow.URL)}})
 	ctx, leave := context.WithCancel(t.Context())
 	request := get(t, base+"/v1/programmes/programmes").WithContext(ctx)
 	go func() { <-entered; leave() }()

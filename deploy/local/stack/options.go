@@ -23,6 +23,7 @@ type Options struct {
 	AppURL  string
 
 	Authservers int               // processes that take turns behind the gateway; 0 means 1
+	Resources   int               // processes of resourceapi, likewise
 	Settings    map[string]string // further settings of the services, ALMONER_… → value
 	Observed    bool              // the services serve metrics (Service.Metrics)
 	Volatile    bool              // for tests: the stores do not survive a power cut

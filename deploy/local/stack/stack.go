@@ -37,7 +37,8 @@ type Stack struct {
 	Postgres    *localstore.Postgres // nil when Options.DatabaseURL named another
 	Redis       *localstore.Redis    // nil when Options.RedisURL named another
 	Authservers []*Service           // the first one serves AppURL
-	Resourceapi *Service
+	Resourceapi *Service             // the first one, at ResourceURL
+	Resources   []*Service           // all of resourceapi's
 
 	options Options
 	home    *home
@@ -142,46 +143,52 @@ func (s *Stack) startServices(ctx context.Context) error {
 			return err
 		}
 	}
-	addresses := []string{loopback(s.ports.app)}
-	if more := s.options.Authservers - 1; more > 0 {
-		free, err := freePorts(more)
-		if err != nil {
-			return err
-		}
-		for _, port := range free {
-			addresses = append(addresses, loopback(port))
-		}
+	err := s.startEach(ctx, authserver, s.ports.app, s.options.Authservers, &s.Authservers, map[string]string{
+		"ALMONER_APP_URL": s.AppURL, "ALMONER_DATABASE_URL": databases[authserver],
+		"ALMONER_REDIS_URL": s.RedisURL, "ALMONER_KEYS": s.home.seed.Key(authserver),
+		"ALMONER_TRUSTED_PROXIES": gateway.SourceAddress,
+	})
+	if err != nil {
+		return err
+	}
+	return s.startEach(ctx, resourceapi, s.ports.resource, s.options.Resources, &s.Resources, map[string]string{
+		"ALMONER_APP_URL": s.AppURL, "ALMONER_DATABASE_URL": databases[resourceapi],
+		"ALMONER_REDIS_URL": s.RedisURL, "ALMONER_KEYS": s.home.seed.Key(resourceapi),
+		"ALMONER_TRUSTED_PROXIES": gateway.SourceAddress,
+		// Straight to authserver: the gateway opens after the services.
+		"ALMONER_JWKS_URL": s.Authservers[0].URL + "/v1/account/oauth/jwks",
+	})
+}
+
+// startEach starts the processes of a service, the first at the port, and keeps them even where one does not start.
+func (s *Stack) startEach(ctx context.Context, name string, port, count int, into *[]*Service, settings map[string]string) error {
+	addresses := []string{loopback(port)}
+	free, err := freePorts(max(0, count-1))
+	if err != nil {
+		return err
+	}
+	for _, port := range free {
+		addresses = append(addresses, loopback(port))
 	}
 	for i, address := range addresses {
-		spec := s.spec(authserver, "serve", map[string]string{
-			"ALMONER_LISTEN": address, "ALMONER_APP_URL": s.AppURL, "ALMONER_DATABASE_URL": databases[authserver],
-			"ALMONER_REDIS_URL": s.RedisURL, "ALMONER_KEYS": s.home.seed.Key(authserver),
-			"ALMONER_TRUSTED_PROXIES": gateway.SourceAddress,
-		})
+		settings["ALMONER_LISTEN"] = address
+		spec := s.spec(name, "serve", settings)
 		if i > 0 {
-			spec.Name, spec.Log = fmt.Sprint(spec.Name, i+1), s.home.logFile(fmt.Sprint(authserver, i+1))
+			spec.Name, spec.Log = fmt.Sprint(spec.Name, i+1), s.home.logFile(fmt.Sprint(name, i+1))
 		}
 		service, err := s.observed(&Service{Name: spec.Name, URL: "http://" + address, spec: spec})
 		if err != nil {
 			return err
 		}
-		s.Authservers = append(s.Authservers, service)
+		*into = append(*into, service)
+		if name == resourceapi && i == 0 {
+			s.Resourceapi = service
+		}
 		if err := service.start(ctx); err != nil {
 			return err
 		}
 	}
-	var err error
-	s.Resourceapi, err = s.observed(&Service{Name: resourceapi, URL: "http://" + loopback(s.ports.resource), spec: s.spec(resourceapi, "serve", map[string]string{
-		"ALMONER_LISTEN": loopback(s.ports.resource), "ALMONER_APP_URL": s.AppURL, "ALMONER_DATABASE_URL": databases[resourceapi],
-		"ALMONER_REDIS_URL": s.RedisURL, "ALMONER_KEYS": s.home.seed.Key(resourceapi),
-		"ALMONER_TRUSTED_PROXIES": gateway.SourceAddress,
-		// Straight to authserver: the gateway opens after the services.
-		"ALMONER_JWKS_URL": s.Authservers[0].URL + "/v1/account/oauth/jwks",
-	})})
-	if err != nil {
-		return err
-	}
-	return s.Resourceapi.start(ctx)
+	return nil
 }
 
 // observed lets a service serve metrics, where it should.
@@ -197,6 +204,9 @@ func (s *Stack) observed(service *Service) (*Service, error) {
 	service.spec.Env = append(service.spec.Env, "ALMONER_METRICS_LISTEN="+loopback(port))
 	return service, nil
 }
+
+// services are the processes of both.
+func (s *Stack) services() []*Service { return slices.Concat(s.Authservers, s.Resources) }
 
 // spec is how a service is run: with these settings, those of the options, and nothing else of our environment.
 func (s *Stack) spec(service, command string, settings map[string]string) child.Spec {
@@ -217,9 +227,12 @@ func (s *Stack) backends() gateway.Backends {
 	parse := func(service *Service) *url.URL {
 		return &url.URL{Scheme: "http", Host: service.URL[len("http://"):]}
 	}
-	b := gateway.Backends{Resource: parse(s.Resourceapi)}
+	var b gateway.Backends
 	for _, service := range s.Authservers {
 		b.Account = append(b.Account, parse(service))
+	}
+	for _, service := range s.Resources {
+		b.Resource = append(b.Resource, parse(service))
 	}
 	return b
 }
@@ -236,7 +249,7 @@ func (s *Stack) Wait(ctx context.Context) error {
 			}
 		}()
 	}
-	for _, service := range append(slices.Clone(s.Authservers), s.Resourceapi) {
+	for _, service := range s.services() {
 		process := service.current()
 		watch(process.Done(), func() error { return service.ended(process) })
 	}
@@ -268,8 +281,8 @@ func (s *Stack) Stop() {
 			s.edge.close()
 		}
 		var group sync.WaitGroup
-		for _, service := range append(slices.Clone(s.Authservers), s.Resourceapi) {
-			if service != nil && service.current() != nil {
+		for _, service := range s.services() {
+			if service.current() != nil {
 				group.Go(service.Stop)
 			}
 		}
