@@ -11,7 +11,7 @@ help:
 	@echo 'make run             start Almoner with demo data on http://localhost:8080; Ctrl-C stops it'
 	@echo 'make run PORT=9000   the same on ports 9000, 9001 and 9002'
 	@echo 'make test            check and test everything'
-	@echo 'make bench           measure how fast it is, into e2e/bench/RESULTS.md'
+	@echo 'make bench PART=p    measure speed, growth, soak, startup or cluster, into e2e/bench/RESULTS.md'
 	@echo 'make torture PART=p  the long form of a suite, up to 40 minutes (e2e/torture/README.md)'
 	@echo 'make fuzz TIME=30s   every fuzz test, each for that time; their seeds are part of make test. ONLY=FuzzBearer: those that it matches'
 	@echo
@@ -25,9 +25,12 @@ test: check-go
 	@mkdir -p .almoner/bin && go build -o .almoner/bin/almoner ./deploy/cmd/almoner
 	@exec .almoner/bin/almoner test
 
+# PROFILE=1 leaves profiles of the services in .almoner/profiles; SHORT=1 tries everything at a small scale.
+bench: export PROFILE := $(PROFILE)
+bench: export SHORT := $(SHORT)
 bench: check-go
 	@mkdir -p .almoner/bin && go build -o .almoner/bin/almoner ./deploy/cmd/almoner
-	@exec .almoner/bin/almoner bench
+	@exec .almoner/bin/almoner bench '$(PART)'
 
 torture: check-go
 	@mkdir -p .almoner/bin && go build -o .almoner/bin/almoner ./deploy/cmd/almoner

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/lestrrat-go/jwx/v2/jwk"
 
 	"github.com/almonerhq/almoner/shared/accesstoken"
+	"github.com/almonerhq/almoner/shared/localstore"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -31,11 +31,22 @@ const floorVariable = "ALMONER_BENCH_FLOOR"
 const floorScript = `redis.call('HGET', KEYS[1], 'rh') redis.call('HSET', KEYS[1], 'rh', ARGV[1]) return 'ok'`
 
 // startFloor starts the floor server in a process of its own.
-func startFloor(t *testing.T, redis string) target {
+func startFloor(t *testing.T, redis *localstore.Redis) target {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), os.Args[0])
-	command.Env = append(os.Environ(), floorVariable+"="+redis)
+	command.Env = append(os.Environ(), floorVariable+"="+redis.URL)
+	address, pid := startServer(t, command)
+	return target{name: "floor", url: address, pids: []int{pid}, redis: []int{redis.PID()}}
+}
+
+// startServer starts a server that prints its address, for as long as the test runs: it ends when its input does.
+func startServer(t *testing.T, command *exec.Cmd) (address string, pid int) {
+	t.Helper()
 	command.Stderr = os.Stderr
+	_, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	out, err := command.StdoutPipe()
 	if err == nil {
 		err = command.Start()
@@ -46,9 +57,9 @@ func startFloor(t *testing.T, redis string) target {
 	t.Cleanup(func() { _, _ = command.Process.Kill(), command.Wait() })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
-		t.Fatal("the floor server does not start")
+		t.Fatalf("%s does not start", command.Path)
 	}
-	return target{"floor", strings.TrimSpace(line), command.Process.Pid}
+	return strings.TrimSpace(line), command.Process.Pid
 }
 
 // serveFloor is the floor server.
@@ -73,7 +84,11 @@ func serveFloor(redis string) error {
 		return err
 	}
 	fmt.Println("http://" + listener.Addr().String())
-	idle := make(chan *redisLine, 64)
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0) // whoever started us is gone
+	}()
+	idle := make(chan *redisLine, 64) // connections to Redis that nobody uses now
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := answerFloor(w, r, key, redis, idle); err != nil {
 			http.Error(w, "failed", http.StatusInternalServerError)
@@ -86,11 +101,17 @@ func answerFloor(w http.ResponseWriter, r *http.Request, key accesstoken.Signing
 	if err := r.ParseForm(); err != nil {
 		return err
 	}
-	line, err := lineTo(redis, idle)
+	var line *redisLine
+	var err error
+	select {
+	case line = <-idle:
+	default:
+		line, err = dialRedis(redis)
+	}
 	if err != nil {
 		return err
 	}
-	if err := line.eval("floor:{"+r.PostForm.Get("client_id")+"}", rand.Text()); err != nil {
+	if _, err := line.do("EVAL", floorScript, "1", "floor:{"+r.PostForm.Get("client_id")+"}", rand.Text()); err != nil {
 		return err
 	}
 	idle <- line
@@ -106,53 +127,4 @@ func answerFloor(w http.ResponseWriter, r *http.Request, key accesstoken.Signing
 	return json.NewEncoder(w).Encode(map[string]any{
 		"access_token": access.Reveal(), "token_type": "Bearer", "expires_in": 3600, "refresh_token": rand.Text() + rand.Text(),
 	})
-}
-
-// A redisLine is a connection to Redis: the protocol by hand is the least there is.
-type redisLine struct {
-	net.Conn
-	in *bufio.Reader
-}
-
-func lineTo(address string, idle chan *redisLine) (*redisLine, error) {
-	select {
-	case line := <-idle:
-		return line, nil
-	default:
-	}
-	u, err := url.Parse(address)
-	if err != nil {
-		return nil, err
-	}
-	connection, err := net.Dial("tcp", u.Host)
-	if err != nil {
-		return nil, err
-	}
-	line := &redisLine{connection, bufio.NewReader(connection)}
-	password, _ := u.User.Password()
-	return line, line.do("AUTH", password)
-}
-
-func (l *redisLine) eval(key, value string) error { return l.do("EVAL", floorScript, "1", key, value) }
-
-// do sends a command and reads its answer, a simple string or one bulk of text.
-func (l *redisLine) do(words ...string) error {
-	var out strings.Builder
-	_, _ = fmt.Fprintf(&out, "*%d\r\n", len(words)) // a Builder does not fail
-	for _, word := range words {
-		_, _ = fmt.Fprintf(&out, "$%d\r\n%s\r\n", len(word), word)
-	}
-	if _, err := io.WriteString(l.Conn, out.String()); err != nil {
-		return err
-	}
-	first, err := l.in.ReadString('\n')
-	switch {
-	case err != nil:
-		return err
-	case strings.HasPrefix(first, "-"):
-		return fmt.Errorf("redis refuses: %.20s", first)
-	case strings.HasPrefix(first, "$"):
-		_, err = l.in.ReadString('\n')
-	}
-	return err
 }

@@ -1,67 +1,90 @@
 package bench
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"maps"
+	"net"
 	"net/http"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
+	"testing"
 	"time"
 )
 
-// A target is a server in a process of its own.
+// A target is a server in processes of its own, and the stores that it works with.
 type target struct {
-	name string
-	url  string
-	pid  int
+	name, url             string
+	pids, postgres, redis []int // processes
 }
 
 // A load is one kind of request to one target.
 type load struct {
 	what string
 	at   target
-	// worker makes what one connection sends, one request after the other, and hears the answers. next is nil when there is no more.
-	worker func() (next func() *http.Request, heard func(body []byte))
-	status int
+	// worker makes what one connection sends, one request after the other, and hears.
+	worker   func(connection int) (asking, hearing)
+	statuses []int    // any of these is as it should be
+	from     net.Addr // of the connections; nil: any
+	before   func(t testing.TB, connections int)
+	after    func(t testing.TB)
 }
+
+// asking makes the next request; nil when there is no more. hearing is told the body of its answer, and says what is wrong with it.
+type (
+	asking  func() *http.Request
+	hearing func(body []byte) error
+)
+
+func silent([]byte) error { return nil }
 
 // A sample is what one load did in one round.
 type sample struct {
-	requests  int
 	took      time.Duration
-	cpu       time.Duration // of the target's process
-	latencies []time.Duration
+	spent     [3]time.Duration // the processor time of the server's processes, of Postgres and of Redis
+	latencies []time.Duration  // sorted
 }
 
-// run drives a load in a closed loop: each connection waits for its answer before it sends again.
-func (l load) run(connections int, during time.Duration) (sample, error) {
-	transport := &http.Transport{MaxIdleConnsPerHost: connections, DisableCompression: true}
+// run drives a load in a closed loop: each connection waits for its answer before it sends again. What has to be there before is made
+// before the time begins.
+func (l load) run(t testing.TB, connections int, during time.Duration) sample {
+	t.Helper()
+	all, err := l.try(t, connections, during)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// try is run where it is not the test's own goroutine.
+func (l load) try(t testing.TB, connections int, during time.Duration) (sample, error) {
+	t.Helper()
+	if l.before != nil {
+		l.before(t, connections)
+	}
+	transport := &http.Transport{
+		MaxIdleConnsPerHost: connections, DisableCompression: true,
+		DialContext: l.dial,
+	}
 	defer transport.CloseIdleConnections()
+	type worker struct {
+		next  asking
+		heard hearing
+	}
+	var workers []worker
+	for i := range connections {
+		next, heard := l.worker(i)
+		workers = append(workers, worker{next, heard})
+	}
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	var all sample
 	var failed error
-	before, began := processorTime(l.at.pid), time.Now()
-	for range connections {
-		next, heard := l.worker()
+	before, began := l.at.spent(), time.Now()
+	for _, w := range workers {
 		group.Go(func() {
-			var mine []time.Duration
-			var err error
-			for err == nil && time.Since(began) < during {
-				request := next()
-				if request == nil {
-					break
-				}
-				sent := time.Now()
-				var body []byte
-				if body, err = l.send(transport, request); err == nil {
-					mine = append(mine, time.Since(sent))
-					heard(body)
-				}
-			}
+			mine, err := l.repeat(transport, w.next, w.heard, began.Add(during))
 			mu.Lock()
 			defer mu.Unlock()
 			all.latencies = append(all.latencies, mine...)
@@ -71,8 +94,46 @@ func (l load) run(connections int, during time.Duration) (sample, error) {
 		})
 	}
 	group.Wait()
-	all.took, all.cpu, all.requests = time.Since(began), processorTime(l.at.pid)-before, len(all.latencies)
+	all.took = time.Since(began)
+	for i, now := range l.at.spent() {
+		all.spent[i] = now - before[i]
+	}
+	if failed == nil && len(all.latencies) == 0 {
+		failed = fmt.Errorf("%s of %s: nothing was asked", l.what, l.at.name)
+	}
+	if l.after != nil {
+		l.after(t)
+	}
+	slices.Sort(all.latencies)
 	return all, failed
+}
+
+func (l load) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	var dialer net.Dialer
+	if l.from != nil {
+		dialer.LocalAddr = l.from
+	}
+	return dialer.DialContext(ctx, network, address)
+}
+
+func (l load) repeat(transport *http.Transport, next asking, heard hearing, end time.Time) ([]time.Duration, error) {
+	var latencies []time.Duration
+	for time.Now().Before(end) {
+		request := next()
+		if request == nil {
+			break
+		}
+		sent := time.Now()
+		body, err := l.send(transport, request)
+		if err != nil {
+			return latencies, err
+		}
+		latencies = append(latencies, time.Since(sent))
+		if err := heard(body); err != nil {
+			return latencies, err
+		}
+	}
+	return latencies, nil
 }
 
 func (l load) send(transport *http.Transport, request *http.Request) ([]byte, error) {
@@ -82,44 +143,80 @@ func (l load) send(transport *http.Transport, request *http.Request) ([]byte, er
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body)
-	if err == nil && !l.expects(response.StatusCode) {
+	if err == nil && !slices.Contains(l.statuses, response.StatusCode) {
 		err = fmt.Errorf("%s of %s: status %d", l.what, l.at.name, response.StatusCode)
 	}
 	return body, err
 }
 
-// expects says whether an answer is as it should be. 0 stands for a refusal: that, or one for having been refused too often.
-func (l load) expects(status int) bool {
-	return status == l.status || (l.status == 0 && (status == http.StatusBadRequest || status == http.StatusTooManyRequests))
-}
-
-// add puts another round to this one.
-func (s *sample) add(other sample) {
-	s.requests += other.requests
-	s.took += other.took
-	s.cpu += other.cpu
-	s.latencies = append(s.latencies, other.latencies...)
-}
-
-func (s sample) perSecond() float64 { return float64(s.requests) / s.took.Seconds() }
+func (s sample) perSecond() float64 { return float64(len(s.latencies)) / s.took.Seconds() }
 
 func (s sample) percentile(p float64) time.Duration {
-	if len(s.latencies) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(s.latencies))
-	return sorted[min(len(sorted)-1, int(p*float64(len(sorted))))]
+	return s.latencies[min(len(s.latencies)-1, int(p*float64(len(s.latencies))))]
 }
 
-// processorTime is what a process has used so far, in the kernel and outside of it (proc(5), stat: hundredths of a second).
-func processorTime(pid int) time.Duration {
-	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, fields, found := strings.Cut(string(content), ") ")
-	parts := strings.Fields(fields)
-	if err != nil || !found || len(parts) < 13 {
-		return 0
+// cost is what a request cost the i-th of them, in microseconds.
+func (s sample) cost(i int) float64 {
+	return s.spent[i].Seconds() * 1e6 / float64(len(s.latencies))
+}
+
+// A key names what was measured.
+type key struct {
+	what, of    string
+	connections int
+}
+
+// results are the samples of each key, one a round.
+type results map[key][]sample
+
+// measureAll lets the loads take turns, so that whatever else the machine does meets them alike: round by round, and in each round at
+// every number of connections. It returns what came of it, and the keys in the order of the loads.
+func measureAll(t testing.TB, loads []load, at []int) (results, []key) {
+	t.Helper()
+	for _, l := range loads { // those that compile while they run have done so, and every pool is filled
+		l.run(t, slices.Max(at), min(time.Second, *each))
 	}
-	user, _ := strconv.Atoi(parts[11])
-	system, _ := strconv.Atoi(parts[12])
-	return time.Duration(user+system) * 10 * time.Millisecond
+	all := results{}
+	var order []key
+	for range *rounds {
+		for _, connections := range at {
+			for _, l := range loads {
+				k := key{l.what, l.at.name, connections}
+				all[k] = append(all[k], l.run(t, connections, *each))
+				if len(all[k]) == 1 {
+					order = append(order, k)
+				}
+			}
+		}
+	}
+	return all, order
+}
+
+// median is that of a figure over the rounds.
+func (r results) median(k key, figure func(sample) float64) float64 {
+	var figures []float64
+	for _, s := range r[k] {
+		figures = append(figures, figure(s))
+	}
+	return middle(figures)
+}
+
+// ratio is the median of how many times as many requests a second the one answered as the other, round by round: NaN where one of
+// them was not measured.
+func (r results) ratio(k, to key) float64 {
+	var ratios []float64
+	for i := range min(len(r[k]), len(r[to])) {
+		ratios = append(ratios, r[k][i].perSecond()/r[to][i].perSecond())
+	}
+	return middle(ratios)
+}
+
+// has says whether anything was measured of a target.
+func (r results) has(of string) bool {
+	for k := range maps.Keys(r) {
+		if k.of == of {
+			return true
+		}
+	}
+	return false
 }

@@ -3,11 +3,36 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// bench measures, and writes what came of it to e2e/bench/RESULTS.md. It says nothing about right and wrong.
-func bench(ctx context.Context, root string) error {
+// measurements are the parts of `make bench`: what each runs, and how long it may take at most.
+func measurements() map[string][2]string {
+	return map[string][2]string{
+		"speed":   {"^TestSpeed$", "20m"},
+		"growth":  {"^TestGrowth$", "20m"},
+		"soak":    {"^TestSoak$", "20m"},
+		"startup": {"^TestStartup$", "5m"},
+		"cluster": {"^TestCluster$", "10m"},
+	}
+}
+
+const defaultMeasurement = "speed"
+
+// bench measures, and writes what came of it to a section of e2e/bench/RESULTS.md. It says nothing about right and wrong. With PROFILE=1
+// it leaves profiles of the services, too; with SHORT=1 it tries everything at a small scale, which measures nothing.
+func bench(ctx context.Context, root, part string) error {
+	if part == "" {
+		part = defaultMeasurement
+	}
+	what, known := measurements()[part]
+	if !known {
+		return fmt.Errorf("say which part: make bench PART=%s", strings.Join(slices.Sorted(maps.Keys(measurements())), "|"))
+	}
 	if err := dieWithParent(); err != nil {
 		return err
 	}
@@ -15,9 +40,15 @@ func bench(ctx context.Context, root string) error {
 	if _, err := t.ensurePackages(ctx); err != nil {
 		return err
 	}
-	err := t.withServers(ctx, func() {
-		t.step(ctx, "bench", "e2e", nil, "go", "test", "-count=1", "-timeout=30m", "-run=^TestMeasure$", "./bench", "-measure")
-	})
+	arguments := []string{"test", "-count=1", "-timeout=" + what[1], "-run=" + what[0]}
+	if os.Getenv("SHORT") != "" {
+		arguments = append(arguments, "-short")
+	}
+	arguments = append(arguments, "./bench", "-measure")
+	if os.Getenv("PROFILE") != "" {
+		arguments = append(arguments, "-profiles="+filepath.Join(root, ".almoner", "profiles"))
+	}
+	err := t.withServers(ctx, func() { t.step(ctx, "bench, "+part, "e2e", nil, "go", arguments...) })
 	if err == nil {
 		err = ctx.Err()
 	}

@@ -16,7 +16,7 @@ import (
 
 const usage = `usage: almoner run    start everything, with demo data, and stay until Ctrl-C
        almoner test   check and test every module
-       almoner bench  measure how fast it is, into e2e/bench/RESULTS.md
+       almoner bench [PART]   measure how fast it is, into e2e/bench/RESULTS.md
        almoner torture PART   a suite's long form, up to 40 minutes; its result goes into e2e/EVIDENCE.md
        almoner fuzz TIME ONLY  the fuzz tests whose names match the pattern ONLY ("" for all), each for a time (30s) or a
                               number of inputs (1000000x); likewise
@@ -57,8 +57,10 @@ func command(ctx context.Context, root string) error {
 		return run(ctx, root)
 	case slices.Equal(os.Args[1:], []string{"test"}):
 		return test(ctx, root)
-	case slices.Equal(os.Args[1:], []string{"bench"}):
-		return bench(ctx, root)
+	case len(os.Args) == 2 && os.Args[1] == "bench":
+		return bench(ctx, root, "")
+	case len(os.Args) == 3 && os.Args[1] == "bench":
+		return bench(ctx, root, os.Args[2])
 	case len(os.Args) == 3 && os.Args[1] == "torture":
 		return torture(ctx, root, os.Args[2])
 	case len(os.Args) == 4 && os.Args[1] == "fuzz":

@@ -1,0 +1,268 @@
+package bench
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/seal"
+)
+
+// A scale is how much there is of everything.
+type scale struct{ grants, programmes, workspaces int }
+
+func (s scale) String() string {
+	return fmt.Sprintf("%d grants, %d programmes in the workspace, %d workspaces", s.grants, s.programmes, s.workspaces)
+}
+
+// An estate is a stack with much in it. Its grants are as two refreshes have left them: in Redis by the product's own scripts, in
+// Postgres by COPY. What a grant is called, whose it is and its refresh token follow from its number.
+type estate struct {
+	scale
+	*bench
+	running *stack.Stack
+	key     []byte // of the grants' tokens
+
+	grantBytesRedis, grantBytesPostgres, auditBytes float64 // one, indexes included
+
+	of        sync.Mutex
+	refreshed map[int]string // refresh tokens, by number of the grant
+}
+
+// An estate's connectors ask for this resource and come back to an address as long as that of a real one.
+const callback = "https://claude.ai/api/mcp/auth_callback"
+
+func id(kind string, number int) uuid.UUID {
+	sum := sha256.Sum256([]byte(kind + " " + strconv.Itoa(number)))
+	made := uuid.UUID(sum[:16])
+	made[6], made[8] = made[6]&0x0f|0x40, made[8]&0x3f|0x80 // version 4
+	return made
+}
+
+func (e *estate) tenant(grant int) int { return grant % e.workspaces }
+
+func (e *estate) resource() string { return e.running.BaseURL + "/v1" }
+
+// secret is the random part of a grant's token of a generation; 0: of its code.
+func secret(grant, generation int) [32]byte {
+	return sha256.Sum256(fmt.Appendf(nil, "secret %d %d", grant, generation))
+}
+
+func hash(grant, generation int) string {
+	random := secret(grant, generation)
+	sum := sha256.Sum256(random[:])
+	return string(sum[:])
+}
+
+// seededGeneration is that of the refresh tokens of an estate's grants.
+const seededGeneration = 2
+
+// refreshToken is a grant's first one here, made as authserver makes it (package grant).
+func (e *estate) refreshToken(grant int) string {
+	name, random := id("grant", grant), secret(grant, seededGeneration)
+	body := append(binary.BigEndian.AppendUint32(name[:], seededGeneration), random[:]...)
+	mac := hmac.New(sha256.New, e.key)
+	mac.Write([]byte("alm_rt_"))
+	mac.Write(body)
+	return "alm_rt_" + base64.RawURLEncoding.EncodeToString(mac.Sum(body))
+}
+
+// newEstate fills a stack.
+func newEstate(t *testing.T, b *bench, running *stack.Stack, s scale) *estate {
+	t.Helper()
+	e := &estate{scale: s, bench: b, running: running, refreshed: map[int]string{}, key: tokenKey(t, running)}
+	ctx := context.WithoutCancel(t.Context())
+	db, err := pgx.Connect(ctx, running.DatabaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close(ctx) }()
+	redis, err := dialRedis(running.RedisURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = redis.connection.Close() }()
+	must(t, e.plantTenants(ctx, db))
+	before := e.size(ctx, t, db, "account.grants")
+	var group sync.WaitGroup
+	var inRedis error
+	group.Go(func() { inRedis = e.plantRedis(redis) })
+	must(t, e.plantGrants(ctx, db))
+	e.grantBytesPostgres = (e.size(ctx, t, db, "account.grants") - before) / float64(s.grants)
+	must(t, e.plantProgrammes(ctx, db))
+	before = e.size(ctx, t, db, "account.audit_events")
+	audited, err := e.plantAudit(ctx, db)
+	must(t, err)
+	e.auditBytes = (e.size(ctx, t, db, "account.audit_events") - before) / float64(audited)
+	group.Wait()
+	must(t, inRedis)
+	must(t, settle(ctx, db, running))
+	return e
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tokenKey is the key that the installation's authserver mints tokens with.
+func tokenKey(t *testing.T, running *stack.Stack) []byte {
+	t.Helper()
+	content, err := os.ReadFile(running.AdminFile())
+	must(t, err)
+	_, rest, _ := strings.Cut(string(content), "ALMONER_KEYS='")
+	text, _, _ := strings.Cut(rest, "'")
+	keys, err := seal.ParseKeys(credential.Secret(text))
+	must(t, err)
+	derived, err := keys.Derive("grant tokens")
+	must(t, err)
+	return derived[0]
+}
+
+// size is that of a table with its indexes, in bytes.
+func (e *estate) size(ctx context.Context, t *testing.T, db *pgx.Conn, table string) float64 {
+	t.Helper()
+	var size float64
+	must(t, db.QueryRow(ctx, `select pg_total_relation_size($1::text::regclass)::float8`, table).Scan(&size))
+	return size
+}
+
+// settle lets the database do now what it would do soon: while it is measured it should not.
+func settle(ctx context.Context, db *pgx.Conn, running *stack.Stack) error {
+	if _, err := db.Exec(ctx, `vacuum (analyze) account.grants, account.tenants, account.users, account.memberships, account.oauth_clients,
+		account.tenant_modules, account.tenant_features, account.audit_events, resource.programmes`); err != nil {
+		return err
+	}
+	superuser, err := pgx.Connect(ctx, running.Postgres.URL)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = superuser.Close(ctx) }()
+	_, err = superuser.Exec(ctx, `checkpoint`)
+	return err
+}
+
+// plantTenants makes workspaces, each with a member who has approved a connector.
+func (e *estate) plantTenants(ctx context.Context, db *pgx.Conn) error {
+	var tenants, users, clients []uuid.UUID
+	for i := range e.workspaces {
+		tenants, users, clients = append(tenants, id("tenant", i)), append(users, id("user", i)), append(clients, id("client", i))
+	}
+	all := pgx.NamedArgs{"tenants": tenants, "users": users, "clients": clients, "organisation": id("organisation", 0), "callback": callback, "resource": e.resource()}
+	for _, sql := range []string{
+		`insert into account.organisations (id, name) values (@organisation, 'Canal Lane Trust')`,
+		`insert into account.tenants (id, organisation_id, name) select t, @organisation, 'Canal Lane Pantry ' || t from unnest(@tenants::uuid[]) t`,
+		`insert into account.tenant_modules (tenant_id, module, enabled, provisioned) select t, m, true, true from unnest(@tenants::uuid[]) t, unnest(array['programmes', 'engage']) m`,
+		`insert into account.tenant_features (tenant_id, feature, enabled) select t, 'llm_integration', true from unnest(@tenants::uuid[]) t`,
+		`insert into account.users (id, email, name) select u, u || '@example.org', 'Ada Okafor' from unnest(@users::uuid[]) u`,
+		`insert into account.memberships (tenant_id, user_id, permissions) select t, u, array['programmes:read:programmes'] from unnest(@tenants::uuid[], @users::uuid[]) as x(t, u)`,
+		`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform, resource, token_endpoint_auth_method, created_by)
+			select c, 'connector', t, 'Claude', array[@callback], array['programmes:read:programmes'], 'claude', @resource, 'none', u
+			from unnest(@tenants::uuid[], @users::uuid[], @clients::uuid[]) as x(t, u, c)`,
+	} {
+		if _, err := db.Exec(ctx, sql, all); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *estate) plantGrants(ctx context.Context, db *pgx.Conn) error {
+	now := time.Now()
+	rows := pgx.CopyFromSlice(e.grants, func(i int) ([]any, error) {
+		tenant := e.tenant(i)
+		return []any{
+			id("grant", i), "connector", id("client", tenant), id("user", tenant), id("tenant", tenant), []string{"programmes:read:programmes"}, e.resource(),
+			"active", seededGeneration, []byte(hash(i, seededGeneration)), []byte(hash(i, 0)), now.Add(-time.Hour), now.Add(-time.Minute), now.Add(29 * 24 * time.Hour),
+		}, nil
+	})
+	_, err := db.CopyFrom(ctx, pgx.Identifier{"account", "grants"}, []string{
+		"id", "kind", "client_id", "user_id", "tenant_id", "permissions", "resource", "state", "generation", "refresh_hash", "code_binding",
+		"created_at", "last_used_at", "ends_at",
+	}, rows)
+	return err
+}
+
+// plantProgrammes fills the workspace whose list is measured.
+func (e *estate) plantProgrammes(ctx context.Context, db *pgx.Conn) error {
+	_, err := db.Exec(ctx, `insert into resource.programmes (id, tenant_id, name, summary, status, starts_on, created_at)
+		select gen_random_uuid(), $1::uuid, 'Lunch club ' || n, 'A hot meal and company every Thursday, for whoever comes.',
+			(array['draft', 'active', 'active', 'completed', 'archived'])[1 + n % 5], current_date, now() - n * interval '1 minute'
+		from generate_series(1, $2::int) n`, e.product.Demo.Tenants.Main.ID, e.programmes)
+	return err
+}
+
+// plantAudit notes consents as authserver does, of a part of the grants.
+func (e *estate) plantAudit(ctx context.Context, db *pgx.Conn) (int64, error) {
+	tag, err := db.Exec(ctx, `insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
+		select gen_random_uuid(), tenant_id, user_id, 'user:' || user_id, 'grant.consented', 'grant:' || id,
+			jsonb_build_object('client_id', client_id::text, 'permissions', to_jsonb(permissions)), gen_random_uuid()
+		from account.grants where state = 'active' limit 100000`)
+	return tag.RowsAffected(), err
+}
+
+// The scripts of authserver that make a grant what it is after its code was redeemed and its token refreshed.
+func luaScripts(redis *redisLine) (map[string]string, error) {
+	hashes := map[string]string{}
+	for _, name := range []string{"issue", "exchange", "rotate"} {
+		source, err := os.ReadFile("../../authserver/internal/store/redis/lua/" + name + ".lua")
+		if err != nil {
+			return nil, err
+		}
+		if hashes[name], err = redis.do("SCRIPT", "LOAD", string(source)); err != nil {
+			return nil, err
+		}
+	}
+	return hashes, nil
+}
+
+const grantsAtOnce = 500 // whose commands are on their way together
+
+func (e *estate) plantRedis(redis *redisLine) error {
+	scripts, err := luaScripts(redis)
+	if err != nil {
+		return err
+	}
+	before, err := redis.memory()
+	if err != nil {
+		return err
+	}
+	ends := strconv.FormatInt(time.Now().Add(29*24*time.Hour).UnixMilli(), 10)
+	challenge := base64.RawURLEncoding.EncodeToString(make([]byte, 32))
+	for first := 0; first < e.grants; first += grantsAtOnce {
+		last := min(first+grantsAtOnce, e.grants)
+		for i := first; i < last; i++ {
+			key, client := "g:{"+id("grant", i).String()+"}", id("client", e.tenant(i)).String()
+			redis.say("EVALSHA", scripts["issue"], "1", key, hash(i, 0), "60000", client, callback, e.resource(), challenge, ends, "1")
+			redis.say("EVALSHA", scripts["exchange"], "1", key, uuid.NewString(), hash(i, 0), client, callback, e.resource(), challenge, hash(i, 1))
+			redis.say("EVALSHA", scripts["rotate"], "1", key, uuid.NewString(), "1", hash(i, 1), client, e.resource(), hash(i, seededGeneration))
+		}
+		if err := redis.out.Flush(); err != nil {
+			return err
+		}
+		for range 3 * (last - first) {
+			if word, err := redis.hear(); err != nil || word != "ok" {
+				return fmt.Errorf("a grant is not taken: %s %w", word, err)
+			}
+		}
+	}
+	after, err := redis.memory()
+	e.grantBytesRedis = (after - before) / float64(e.grants)
+	return err
+}

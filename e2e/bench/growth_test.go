@@ -1,0 +1,95 @@
+package bench
+
+import (
+	"math/rand/v2"
+	"net/http"
+	"testing"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// TestGrowth measures the same beside little and beside much: two installations, which take turns.
+func TestGrowth(t *testing.T) {
+	r := begin(t, "growth")
+	little, much := scale{1000, 1000, 10}, scale{1_000_000, 1_000_000, 100_000}
+	if testing.Short() {
+		much = scale{20_000, 20_000, 1000}
+	}
+	var estates []*estate
+	var loads []load
+	for _, size := range []scale{little, much} {
+		running := harness.Private(t, harness.Options{Durable: true})
+		name := map[bool]string{true: "little", false: "much"}[size == little]
+		e := newEstate(t, enterQuietly(t, running, name), running, size)
+		estates, loads = append(estates, e), append(loads, e.loads()...)
+	}
+	all, order := measureAll(t, inTurn(loads), []int{32})
+	r.growth(t, all, order, estates[0], estates[1])
+	r.write(t)
+}
+
+// enterQuietly is a stack in which nobody signs in, which would be the most that its memory sees.
+func enterQuietly(t *testing.T, running *stack.Stack, name string) *bench {
+	t.Helper()
+	b := &bench{product: harness.Enter(t, running, &harness.Secrets{}), account: accountOf(running, name), lists: resourcesOf(running, name)}
+	b.connector = b.product.DemoConnector()
+	b.tenants = map[string]string{b.lists.url: running.Demo.Tenants.Main.ID}
+	return b
+}
+
+const listByStatus = "list of 50, by status"
+
+func (e *estate) loads() []load {
+	ok := []int{http.StatusOK}
+	pat := e.product.Demo.Tokens.Owner
+	return []load{
+		{what: refreshing, at: e.account, worker: e.refreshAny, statuses: ok},
+		{what: listPAT, at: e.lists, worker: e.list(e.lists, pat), statuses: ok},
+		{what: listByStatus, at: e.lists, worker: listOf(e.lists, e.tenants[e.lists.url], pat, "?status=active"), statuses: ok},
+	}
+}
+
+// refreshAny lets each connection refresh one of its grants after another, by chance: what was asked for last helps nobody.
+func (e *estate) refreshAny(connection int) (asking, hearing) {
+	const connections = 32
+	grant := 0
+	return func() *http.Request {
+			grant = connection + connections*rand.IntN(e.grants/connections)
+			e.of.Lock()
+			token := e.refreshed[grant]
+			e.of.Unlock()
+			if token == "" {
+				token = e.refreshToken(grant)
+			}
+			form := e.connector.RefreshForm(token)
+			form.Set("client_id", id("client", e.tenant(grant)).String())
+			return e.token(e.account, form)
+		}, func(body []byte) error {
+			e.of.Lock()
+			defer e.of.Unlock()
+			e.refreshed[grant] = refreshTokenIn(body)
+			return nil
+		}
+}
+
+func (r *report) growth(t *testing.T, all results, order []key, little, much *estate) {
+	r.line("Two installations, which take turns, %d rounds of %s each at 32 connections; generator and stores included. Postgres has 64 MB of", *rounds, *each)
+	r.line("shared buffers in both. A refresh is of any grant, by chance.\n")
+	r.line("- little: %s\n- much: %s\n", little.scale, much.scale)
+	r.table(all, order)
+	for _, what := range []string{refreshing, listPAT, listByStatus} {
+		ratio := all.ratio(key{what, "much", 32}, key{what, "little", 32})
+		r.wants(what+", much of little", "at least 0.85", ratio, "", ratio >= 0.85)
+	}
+	r.wants("Redis, a live grant", "at most 450 bytes", much.grantBytesRedis, " bytes", much.grantBytesRedis <= 450)
+	r.wants("Postgres, a live grant with its indexes", "at most 700 bytes", much.grantBytesPostgres, " bytes", much.grantBytesPostgres <= 700)
+	r.line("\nIn Postgres an event of the audit log, such as a consent, takes %.0f bytes more, indexes included.", much.auditBytes)
+	for _, service := range []struct {
+		name string
+		at   target
+	}{{"authserver", much.account}, {"resourceapi", much.lists}} {
+		most := peak(t, service.at.pids[0])
+		r.wants("most memory resident, "+service.name+", without logins", "below 80 MiB", most, " MiB", most < 80)
+	}
+}

@@ -1,0 +1,188 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/deploy/local/gateway"
+	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// The loads that are refused, by what is wrong with them, and the forms that people send in.
+const (
+	garbage     = "garbage refused"
+	badMAC      = "token with a bad MAC refused"
+	wrongSecret = "wrong client secret refused"
+	wrongToken  = "well-formed wrong token refused"
+	submission  = "embedded form submission"
+)
+
+func listOf(at target, tenant, token, query string) func(int) (asking, hearing) {
+	return func(int) (asking, hearing) {
+		return func() *http.Request {
+				request, _ := http.NewRequest(http.MethodGet, at.url+harness.ListPath+query, nil) // a fixed method, and addresses of ours
+				request.Header.Set("X-Tenant-Id", tenant)
+				request.Header.Set("Authorization", "Bearer "+token)
+				return request
+			}, func(body []byte) error {
+				if !bytes.Contains(body, []byte(`"count":50,`)) {
+					return fmt.Errorf("%s does not answer with a full page", at.name)
+				}
+				return nil
+			}
+	}
+}
+
+// refusable is how many clients and grants share the refusals: none of them is refused so often that it is throttled.
+const refusable = 96
+
+// wrong are credentials that are refused, each for another reason.
+func (b *bench) wrong(t *testing.T) []load {
+	t.Helper()
+	office := b.product.Office(t)
+	confidential := office.Confidential(t, "client_secret_post", harness.ReadProgrammes)
+	apps, connectors := b.likenesses(t, confidential.ClientID), b.likenesses(t, b.connector.ClientID)
+	var tokens []string
+	for range refusable { // of grants that have ended
+		connected := b.connector.Connect(t, b.owner)
+		b.connector.Revoke(t, connected.RefreshToken).Wants(t, http.StatusOK)
+		tokens = append(tokens, connected.RefreshToken)
+	}
+	var turn atomic.Int64
+	next := func(of []string) string { return of[int(turn.Add(1))%len(of)] }
+	form := func(client, token string) url.Values {
+		out := b.connector.RefreshForm(token)
+		out.Set("client_id", client)
+		return out
+	}
+	refused := func(what, because string, make func() url.Values) load {
+		worker := func(int) (asking, hearing) {
+			return func() *http.Request { return b.token(b.account, make()) }, func(body []byte) error {
+				if !bytes.Contains(body, []byte(`"error":"`+because+`"`)) {
+					return fmt.Errorf("%s for another reason: %s", what, body)
+				}
+				return nil
+			}
+		}
+		return load{what: what, at: b.account, worker: worker, statuses: []int{http.StatusBadRequest}}
+	}
+	head := b.product.Person(t, office.Head)
+	secret, err := credential.ClientSecret.New(rand.Reader) // nobody's
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := confidential.Form(confidential.Code(t, head))
+	code.Set("client_secret", secret.Reveal())
+	return []load{
+		refused(garbage, "invalid_grant", func() url.Values { return form(next(connectors), random()) }),
+		refused(badMAC, "invalid_grant", func() url.Values { return form(next(connectors), "alm_rt_"+forged()) }),
+		refused(wrongSecret, "invalid_client", func() url.Values {
+			out := maps.Clone(code)
+			out.Set("client_id", next(apps))
+			return out
+		}),
+		refused(wrongToken, "invalid_grant", func() url.Values { return form(b.connector.ClientID, next(tokens)) }),
+	}
+}
+
+// likenesses are as many clients as are refusable, each like the one.
+func (b *bench) likenesses(t *testing.T, client string) []string {
+	t.Helper()
+	ids := make([]string, refusable)
+	for i := range ids {
+		ids[i] = uuid.NewString()
+	}
+	b.product.World.Exec(t, `insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform, resource, token_endpoint_auth_method, created_by)
+		select new, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform, resource, token_endpoint_auth_method, created_by
+		from account.oauth_clients, unnest($2::uuid[]) new where id = $1`, client, ids)
+	return ids
+}
+
+// forged is a token of the right shape that we have not minted.
+func forged() string {
+	raw := make([]byte, 84) // grant id, generation, random part, MAC
+	_, _ = rand.Read(raw)   // never fails (crypto/rand)
+	return base64.RawURLEncoding.EncodeToString(raw)
+}
+
+const openers = 4 // connections that open forms beforehand
+
+// submissions sends forms in, each from an address of its own: as many people do, of whom the gateway tells. What was sent in is
+// processed before anything else is measured.
+func (b *bench) submissions(t *testing.T) load {
+	form := b.product.Demo.Engage
+	path := "/v1/engage/public/forms/" + form.EmbedKey
+	answers := map[string]any{"name": "Ada Okafor", "email": "ada@example.org", "help": "In the garden", "privacy": true}
+	var sender atomic.Uint32
+	ask := func(method, path string, body []byte) *http.Request {
+		request, _ := http.NewRequest(method, b.lists.url+path, bytes.NewReader(body)) // fixed methods, and addresses of ours
+		request.Header.Set("Origin", form.AllowedOrigin)
+		request.Header.Set("Content-Type", "application/json")
+		n := sender.Add(1)
+		request.Header.Set("X-Forwarded-For", fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n&255))
+		return request
+	}
+	opened := load{
+		what: "form opened", at: b.lists, statuses: []int{http.StatusOK},
+		worker: func(int) (asking, hearing) {
+			return func() *http.Request { return ask(http.MethodGet, path, nil) }, func(body []byte) error {
+				var answer struct{ SubmissionToken string }
+				err := json.Unmarshal(body, &answer)
+				if err == nil && len(b.openForms) < mostCodes {
+					b.openForms <- answer.SubmissionToken
+				}
+				return err
+			}
+		},
+	}
+	send := func(int) (asking, hearing) {
+		return func() *http.Request {
+			select {
+			case token := <-b.openForms:
+				body, _ := json.Marshal(map[string]any{"submissionToken": token, "answers": answers}) // texts alone
+				return ask(http.MethodPost, path+"/submissions", body)
+			default:
+				return nil
+			}
+		}, silent
+	}
+	return load{
+		what: submission, at: b.lists, worker: send, statuses: []int{http.StatusAccepted}, from: &net.TCPAddr{IP: net.ParseIP(gateway.SourceAddress)},
+		before: func(t testing.TB, connections int) {
+			for len(b.openForms) < codesAt(connections) {
+				opened.run(t, openers, 200*time.Millisecond)
+			}
+		},
+		after: func(t testing.TB) { b.allProcessed(t) },
+	}
+}
+
+const processedWithin = time.Minute
+
+// allProcessed waits until the worker has done what was sent in.
+func (b *bench) allProcessed(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), processedWithin)
+	defer cancel()
+	for b.product.World.Count(t, `select count(*) from resource.submissions where status = 'accepted'`) > 0 {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("submissions are not processed within %s", processedWithin)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,223 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/localstore"
+)
+
+const (
+	peerName   = "node-oidc-provider"
+	npmWithin  = 3 * time.Minute
+	peerFolder = "../../.almoner/bench-peer" // what npm brings is kept there
+)
+
+// A peer is node-oidc-provider (peer/server.mjs) at work, with a Redis of its own that is as careful as ours.
+type peer struct {
+	target
+	minted minted
+	codes  chan string
+	held   map[int]string // refresh tokens, by connection
+}
+
+// minted is what peer/server.mjs answers to /bench/mint.
+type minted struct {
+	Codes                      []string
+	Verifier, Opaque, Resource string
+	RedirectURI, ClientID      string
+	ServiceID, ServiceSecret   string
+}
+
+// startPeer starts it, or says why there is none: nil where Node is not installed or its packages do not come.
+func startPeer(t *testing.T, r *report) *peer {
+	t.Helper()
+	folder, err := installPeer(t.Context())
+	if err != nil {
+		r.line("**Without %s**: %v.\n", peerName, err)
+		return nil
+	}
+	redis := freshRedis(t)
+	command := exec.CommandContext(t.Context(), "node", "server.mjs")
+	command.Dir = folder
+	command.Env = append(os.Environ(), "NODE_ENV=production", "NODE_NO_WARNINGS=1", "REDIS_URL="+redis.URL)
+	address, pid := startServer(t, command)
+	version, _ := exec.CommandContext(t.Context(), "node", "--version").Output()
+	r.line("The peer is %s %s on Node %s, with a Redis of its own.\n", peerName, peerVersion(t), bytes.TrimSpace(version))
+	p := &peer{target: target{name: peerName, url: address, pids: []int{pid}, redis: []int{redis.PID()}}, codes: make(chan string, mostCodes), held: map[int]string{}}
+	p.mint(t, 1)
+	return p
+}
+
+// freshRedis is a Redis with AOF everysec, as every one here.
+func freshRedis(t *testing.T) *localstore.Redis {
+	t.Helper()
+	dir, err := localstore.TempDir("almoner-bench-redis-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	redis, err := localstore.StartRedis(t.Context(), localstore.Options{Dir: dir, Tools: os.Getenv("ALMONER_TEST_TOOLS")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(redis.Stop)
+	return redis
+}
+
+// installPeer brings the peer and its packages, those of the lock file, into a folder that stays.
+func installPeer(ctx context.Context) (string, error) {
+	for _, program := range []string{"node", "npm"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return "", fmt.Errorf("%s is not installed", program)
+		}
+	}
+	folder, err := filepath.Abs(peerFolder)
+	if err == nil {
+		err = os.MkdirAll(folder, 0o755)
+	}
+	if err != nil {
+		return "", err
+	}
+	kept, _ := os.ReadFile(filepath.Join(folder, "installed.json")) // none the first time
+	var lock []byte
+	for _, name := range []string{"package.json", "server.mjs", "adapter.mjs", "package-lock.json"} {
+		if lock, err = os.ReadFile(filepath.Join("peer", name)); err == nil {
+			err = os.WriteFile(filepath.Join(folder, name), lock, 0o644)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	if bytes.Equal(kept, lock) {
+		return folder, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, npmWithin)
+	defer cancel()
+	command := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
+	command.Dir, command.WaitDelay = folder, time.Second
+	if out, err := command.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "%s\n", out)
+		return "", fmt.Errorf("its packages did not come (%w)", err)
+	}
+	return folder, os.WriteFile(filepath.Join(folder, "installed.json"), lock, 0o644)
+}
+
+func peerVersion(t *testing.T) string {
+	t.Helper()
+	var manifest struct{ Dependencies map[string]string }
+	content, err := os.ReadFile("peer/package.json")
+	if err == nil {
+		err = json.Unmarshal(content, &manifest)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return manifest.Dependencies["oidc-provider"]
+}
+
+// mint lets it make codes, as after consent.
+func (p *peer) mint(t testing.TB, count int) {
+	t.Helper()
+	response, err := http.Get(fmt.Sprintf("%s/bench/mint?count=%d", p.url, count))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if err := json.NewDecoder(response.Body).Decode(&p.minted); err != nil || len(p.minted.Codes) != count {
+		t.Fatalf("%s mints nothing: %v", peerName, err)
+	}
+}
+
+// fill makes codes, all of them fresh.
+func (p *peer) fill(t testing.TB, connections int) {
+	t.Helper()
+	for len(p.codes) > 0 {
+		<-p.codes
+	}
+	p.mint(t, codesAt(connections))
+	for _, code := range p.minted.Codes {
+		p.codes <- code
+	}
+}
+
+func (p *peer) post(path string, form url.Values, header http.Header) *http.Request {
+	return post(p.url+path, form, header)
+}
+
+func (p *peer) codeForm(code string) url.Values {
+	return url.Values{
+		"grant_type": {"authorization_code"}, "client_id": {p.minted.ClientID}, "code": {code}, "code_verifier": {p.minted.Verifier},
+		"redirect_uri": {p.minted.RedirectURI}, "resource": {p.minted.Resource},
+	}
+}
+
+// connect exchanges a code for the first refresh token of a connection.
+func (p *peer) connect(t testing.TB) string {
+	t.Helper()
+	p.mint(t, 1)
+	response, err := http.PostForm(p.url+"/token", p.codeForm(p.minted.Codes[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	var answer struct {
+		RefreshToken string `json:"refresh_token"`
+	}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil || answer.RefreshToken == "" {
+		t.Fatalf("%s gives no refresh token: %d %v", peerName, response.StatusCode, err)
+	}
+	return answer.RefreshToken
+}
+
+func (p *peer) loads(t *testing.T) []load {
+	ok := []int{http.StatusOK}
+	exchange := func(int) (asking, hearing) {
+		return func() *http.Request {
+			select {
+			case code := <-p.codes:
+				return p.post("/token", p.codeForm(code), http.Header{})
+			default:
+				return nil
+			}
+		}, silent
+	}
+	var mu sync.Mutex
+	refresh := func(connection int) (asking, hearing) {
+		mu.Lock()
+		defer mu.Unlock()
+		if p.held[connection] == "" {
+			p.held[connection] = p.connect(t)
+		}
+		current := p.held[connection]
+		return func() *http.Request {
+				return p.post("/token", url.Values{
+					"grant_type": {"refresh_token"}, "client_id": {p.minted.ClientID}, "refresh_token": {current}, "resource": {p.minted.Resource},
+				}, http.Header{})
+			}, func(body []byte) error {
+				current = refreshTokenIn(body)
+				mu.Lock()
+				defer mu.Unlock()
+				p.held[connection] = current
+				return nil
+			}
+	}
+	basic := http.Header{"Authorization": {harness.Basic(p.minted.ServiceID, p.minted.ServiceSecret)}}
+	token := url.Values{"token": {p.minted.Opaque}}
+	return []load{
+		{what: codeExchange, at: p.target, worker: exchange, statuses: ok, before: p.fill},
+		{what: refreshing, at: p.target, worker: refresh, statuses: ok},
+		{what: introspection, at: p.target, worker: constant(func() *http.Request { return p.post("/token/introspection", token, basic) }), statuses: ok},
+	}
+}

@@ -1,0 +1,104 @@
+package bench
+
+import (
+	"errors"
+	"math"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// A footprint is the memory of one service at one moment.
+type footprint struct {
+	after      time.Duration // since the load began
+	resident   float64       // MiB
+	live, in   float64       // MiB: objects that live, and the spans that they are in, after a collection; NaN where none was asked for
+	goroutines int
+}
+
+const mebibyte = 1 << 20
+
+// TestSoak keeps everything busy for ten minutes, and compares the memory at the end with that after a minute.
+func TestSoak(t *testing.T) {
+	r := begin(t, "soak")
+	during, first, every := 10*time.Minute, time.Minute, time.Minute
+	if testing.Short() {
+		during, first, every = 40*time.Second, 12*time.Second, 12*time.Second
+	}
+	dir := t.TempDir()
+	b := enter(t, harness.Private(t, harness.Options{Durable: true, Settings: map[string]string{profilesSetting: dir}}))
+	loads := b.soakers(t)
+	var group sync.WaitGroup
+	asked, failed := make([]sample, len(loads)), make([]error, len(loads))
+	began := time.Now()
+	for i, l := range loads {
+		group.Go(func() { asked[i], failed[i] = l.try(t, 4, during) })
+	}
+	prints := map[string][]footprint{}
+	for at := first; at < during; at += every {
+		time.Sleep(time.Until(began.Add(at)))
+		last := at+every >= during
+		for service, pid := range b.services() {
+			prints[service] = append(prints[service], measureMemory(t, dir, service, pid, at, at == first || last))
+		}
+	}
+	group.Wait()
+	must(t, errors.Join(failed...))
+	r.soak(loads, asked, prints, during)
+	r.write(t)
+}
+
+func (b *bench) services() map[string]int {
+	return map[string]int{"authserver": b.account.pids[0], "resourceapi": b.lists.pids[0]}
+}
+
+func measureMemory(t *testing.T, dir, service string, pid int, at time.Duration, collect bool) footprint {
+	t.Helper()
+	f := footprint{after: at, live: math.NaN(), in: math.NaN()}
+	if collect {
+		memory := askForProfile(t, dir, service, pid)
+		f.live, f.in, f.goroutines = float64(memory.HeapAlloc)/mebibyte, float64(memory.HeapInuse)/mebibyte, memory.Goroutines
+	}
+	f.resident = resident(t, pid)
+	return f
+}
+
+// soakers are what both services do all day, with a wrong credential among it.
+func (b *bench) soakers(t *testing.T) []load {
+	t.Helper()
+	tokens := b.connector.Connect(t, b.owner)
+	ok := []int{http.StatusOK}
+	wrong := b.wrong(t)
+	return []load{
+		{what: refreshing, at: b.account, worker: b.refresh(t), statuses: ok},
+		{what: introspection, at: b.account, worker: b.introspect(tokens.AccessToken), statuses: ok},
+		{what: listConnector, at: b.lists, worker: b.list(b.lists, tokens.AccessToken), statuses: ok},
+		{what: listPAT, at: b.lists, worker: b.list(b.lists, b.product.Demo.Tokens.Owner), statuses: ok},
+		wrong[0],
+	}
+}
+
+func (r *report) soak(loads []load, asked []sample, prints map[string][]footprint, during time.Duration) {
+	r.line("%s, 4 connections for each kind of request, all at once; generator and stores included.\n", during)
+	r.line("| what | requests | requests/s |\n|---|---|---|")
+	for i, l := range loads {
+		r.line("| %s | %d | %.0f |", l.what, len(asked[i].latencies), asked[i].perSecond())
+	}
+	r.line("\nMemory in MiB: resident (VmRSS), and after a collection that was asked for: live objects, and the spans that they are in.\n")
+	r.line("| service | after | resident | live | in use | goroutines |\n|---|---|---|---|---|---|")
+	for _, service := range []string{"authserver", "resourceapi"} {
+		all := prints[service]
+		for _, f := range all {
+			r.line("| %s | %s | %.1f | %s | %s | %s |", service, f.after, f.resident, orNone(f.live, 1), orNone(f.in, 1), orNone(float64(f.goroutines), 0))
+		}
+		start, end := all[0], all[len(all)-1]
+		grown := func(what string, before, after float64) {
+			r.wants(service+", "+what+", at the end of after the first minute", "at most 1.10", after/before, "", after <= before*1.1)
+		}
+		grown("memory resident", start.resident, end.resident)
+		grown("heap in use after a collection", start.in, end.in)
+	}
+}

@@ -1,0 +1,269 @@
+package bench
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+var (
+	measure = flag.Bool("measure", false, "measure, and write RESULTS.md")
+	rounds  = flag.Int("rounds", 5, "rounds of the part speed")
+	each    = flag.Duration("each", 1500*time.Millisecond, "how long each load runs in a round")
+)
+
+// The names of the loads.
+const (
+	codeExchange  = "code exchange"
+	refreshing    = "refresh"
+	floorWork     = "one script and one signature"
+	introspection = "introspection"
+	listConnector = "list of 50, connector's token"
+	listPAT       = "list of 50, personal access token"
+	listUngated   = "list of 50"
+	ourselves     = "Almoner"
+	ungatedName   = "without the gate"
+)
+
+func TestMain(m *testing.M) {
+	if redis := os.Getenv(floorVariable); redis != "" {
+		fmt.Fprintln(os.Stderr, serveFloor(redis))
+		os.Exit(1)
+	}
+	flag.Parse()
+	if testing.Short() {
+		*rounds, *each = 1, min(*each, time.Second)
+	}
+	os.Exit(m.Run())
+}
+
+// begin begins a part, or skips it where nobody asked for measurements.
+func begin(t *testing.T, part string) *report {
+	t.Helper()
+	if !*measure {
+		t.Skip("make bench measures")
+	}
+	return newReport(part)
+}
+
+func TestSpeed(t *testing.T) {
+	r := begin(t, "speed")
+	b := newBench(t)
+	loads := b.loads(t)
+	if p := startPeer(t, r); p != nil {
+		loads = append(loads, p.loads(t)...)
+	}
+	all, order := measureAll(t, inTurn(loads), []int{1, 8, 32})
+	r.speed(all, order)
+	r.profileEach(t, loads, b.profiles)
+	r.write(t)
+}
+
+// A bench is everything that is measured, running.
+type bench struct {
+	product        *harness.Product
+	owner          *harness.Person
+	connector      harness.Connector
+	account, lists target
+	ungated, floor target
+	tenants        map[string]string // by the target's address: each stack has a demo of its own
+	codes          chan [2]string    // a code and its verifier
+	openForms      chan string       // the tokens of public forms that were opened
+	profiles       string            // where the services leave theirs
+
+	mu   sync.Mutex
+	held map[int]string // refresh tokens, by connection
+}
+
+// withoutGate takes the gate out of the list: the same handler and query, asked by anybody.
+func withoutGate() []harness.Fault {
+	return []harness.Fault{
+		{File: "resourceapi/internal/gate/gate.go", Old: "plan, caller, err := g.admit(r, need, prepare)", New: `tenant, err := readTenant(r.Header)
+		plan, caller := Plan{}, Caller{Tenant: tenant}
+		if err == nil {
+			plan, err = prepare(r, tenant)
+		}`},
+		{File: "resourceapi/internal/endpoint/programmes/read.go", Old: `if query.Filter.Search != "" {`, New: `if true {`},
+	}
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	dir := t.TempDir()
+	running := harness.Private(t, harness.Options{Durable: true, Settings: map[string]string{profilesSetting: dir}})
+	open := harness.Private(t, harness.Options{Durable: true, Binaries: harness.Broken(t, withoutGate()...)})
+	b := enter(t, running)
+	b.profiles = dir
+	b.ungated = resourcesOf(open, ungatedName)
+	b.floor = startFloor(t, running.Redis)
+	b.tenants[b.ungated.url] = open.Demo.Tenants.Main.ID
+	return b
+}
+
+// enter is one stack alone.
+func enter(t *testing.T, running *stack.Stack) *bench {
+	t.Helper()
+	b := &bench{
+		product: harness.Enter(t, running, &harness.Secrets{}), account: accountOf(running, ourselves), lists: resourcesOf(running, ourselves),
+		codes: make(chan [2]string, mostCodes), openForms: make(chan string, mostCodes+openers), held: map[int]string{},
+	}
+	b.owner = b.product.Person(t, b.product.Demo.Users.Owner).SignedIn(t)
+	b.connector = b.product.DemoConnector()
+	b.tenants = map[string]string{b.lists.url: running.Demo.Tenants.Main.ID}
+	return b
+}
+
+func accountOf(s *stack.Stack, name string) target {
+	return target{name, s.Authservers[0].URL, []int{s.Authservers[0].PID()}, []int{s.Postgres.PID()}, []int{s.Redis.PID()}}
+}
+
+func resourcesOf(s *stack.Stack, name string) target {
+	return target{name, s.Resourceapi.URL, []int{s.Resourceapi.PID()}, []int{s.Postgres.PID()}, []int{s.Redis.PID()}}
+}
+
+// mostCodes is how many codes wait at most. Each is good once, and for a minute.
+const mostCodes = 1600
+
+func codesAt(connections int) int { return min(mostCodes, 400+40*connections) }
+
+// fill makes codes, all of them fresh: several at once, as people consent.
+func (b *bench) fill(t testing.TB, connections int) {
+	t.Helper()
+	for len(b.codes) > 0 {
+		<-b.codes
+	}
+	consents := make(chan struct{}, codesAt(connections))
+	for range cap(consents) {
+		consents <- struct{}{}
+	}
+	close(consents)
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for range consents {
+				attempt := b.connector.Begin()
+				b.codes <- [2]string{attempt.Code(t, b.owner), attempt.Verifier}
+			}
+		})
+	}
+	group.Wait()
+}
+
+func post(address string, form url.Values, header http.Header) *http.Request {
+	request, _ := http.NewRequest(http.MethodPost, address, strings.NewReader(form.Encode())) // a fixed method, and addresses of ours
+	request.Header = header.Clone()
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return request
+}
+
+// token posts a form to the token endpoint.
+func (b *bench) token(at target, form url.Values) *http.Request {
+	return post(at.url+harness.TokenPath, form, http.Header{})
+}
+
+// constant sends one request again and again.
+func constant(make func() *http.Request) func(int) (asking, hearing) {
+	return func(int) (asking, hearing) { return make, silent }
+}
+
+// refreshTokenIn is the one in an answer of a token endpoint.
+func refreshTokenIn(body []byte) string {
+	var answer struct {
+		RefreshToken string `json:"refresh_token"`
+	}
+	_ = json.Unmarshal(body, &answer) // "" is refused at the next request, which ends the run
+	return answer.RefreshToken
+}
+
+// refresh lets each connection refresh a grant of its own, over and over.
+func (b *bench) refresh(t *testing.T) func(int) (asking, hearing) {
+	return func(connection int) (asking, hearing) {
+		if b.held[connection] == "" {
+			b.held[connection] = b.connector.Connect(t, b.owner).RefreshToken
+		}
+		current := b.held[connection]
+		return func() *http.Request { return b.token(b.account, b.connector.RefreshForm(current)) }, func(body []byte) error {
+			current = refreshTokenIn(body)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.held[connection] = current
+			return nil
+		}
+	}
+}
+
+// exchange exchanges the codes that there are, each once.
+func (b *bench) exchange(int) (asking, hearing) {
+	return func() *http.Request {
+		select {
+		case code := <-b.codes:
+			form := b.connector.Begin().CodeForm(code[0])
+			form.Set("code_verifier", code[1])
+			return b.token(b.account, form)
+		default:
+			return nil
+		}
+	}, silent
+}
+
+// introspect asks about one access token, over and over.
+func (b *bench) introspect(token string) func(int) (asking, hearing) {
+	service := b.product.DemoService()
+	header := http.Header{"Authorization": {harness.Basic(service.ClientID, service.Secret)}}
+	return constant(func() *http.Request {
+		return post(b.account.url+harness.IntrospectPath, url.Values{"token": {token}}, header)
+	})
+}
+
+// list asks for a page of programmes, which is to be a full one.
+func (b *bench) list(at target, token string) func(int) (asking, hearing) {
+	return listOf(at, b.tenants[at.url], token, "")
+}
+
+func (b *bench) loads(t *testing.T) []load {
+	t.Helper()
+	tokens := b.connector.Connect(t, b.owner)
+	ok := []int{http.StatusOK}
+	floor := b.connector.RefreshForm("x")
+	loads := []load{
+		{what: codeExchange, at: b.account, worker: b.exchange, statuses: ok, before: b.fill},
+		{what: refreshing, at: b.account, worker: b.refresh(t), statuses: ok},
+		{what: floorWork, at: b.floor, worker: constant(func() *http.Request { return b.token(b.floor, floor) }), statuses: ok},
+		{what: introspection, at: b.account, worker: b.introspect(tokens.AccessToken), statuses: ok},
+		{what: listConnector, at: b.lists, worker: b.list(b.lists, tokens.AccessToken), statuses: ok},
+		{what: listPAT, at: b.lists, worker: b.list(b.lists, b.product.Demo.Tokens.Owner), statuses: ok},
+		{what: listUngated, at: b.ungated, worker: b.list(b.ungated, ""), statuses: ok},
+	}
+	return append(append(loads, b.wrong(t)...), b.submissions(t))
+}
+
+// inTurn puts loads of the same kind next to each other, so that what is compared meets the same moment.
+func inTurn(loads []load) []load {
+	var out []load
+	taken := map[int]bool{}
+	for i, l := range loads {
+		for j := i; j < len(loads); j++ {
+			if !taken[j] && loads[j].what == l.what {
+				taken[j] = true
+				out = append(out, loads[j])
+			}
+		}
+	}
+	return out
+}
+
+// random is text that nobody has seen.
+func random() string { return rand.Text() + rand.Text() + uuid.NewString() }

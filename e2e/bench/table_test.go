@@ -1,0 +1,65 @@
+package bench
+
+import (
+	"math"
+	"strconv"
+	"strings"
+)
+
+// speed writes the table of everything, and the goals of issue 7.
+func (r *report) speed(all results, order []key) {
+	r.line("%d rounds of %s each, in which everything takes its turn; generator and stores included. Figures are medians of the rounds, and ratios", *rounds, *each)
+	r.line("medians of the rounds' ratios. The floor runs one Redis script and signs one ES256 token; a list's floor is the same handler and query")
+	r.line("without the gate. CPU is in microseconds a request: of the serving process, of its Postgres, of its Redis.\n")
+	r.table(all, order)
+	at32 := func(what, of string) key { return key{what, of, 32} }
+	floor := at32(floorWork, "floor")
+	ratio := func(what, asked string, k, to key, least float64) {
+		measured := all.ratio(k, to)
+		r.wants(what, asked, measured, "", measured >= least)
+	}
+	ours := func(what string) key { return at32(what, ourselves) }
+	ratio("refresh, of the floor", "at least 0.60", ours(refreshing), floor, 0.6)
+	ratio("refresh, of "+peerName+" (JWT)", "at least 1.5", ours(refreshing), at32(refreshing, peerName), 1.5)
+	ratio("code exchange, of the floor", "at least 0.55", ours(codeExchange), floor, 0.55)
+	ratio("code exchange, of "+peerName+" (JWT)", "at least 2", ours(codeExchange), at32(codeExchange, peerName), 2)
+	ratio("introspection, of "+peerName+" (opaque)", "at least 1.5", ours(introspection), at32(introspection, peerName), 1.5)
+	ratio("list with a connector's token, of the ungated", "at least 0.80", ours(listConnector), at32(listUngated, ungatedName), 0.8)
+	ratio("list with a personal access token, of the ungated", "at least 0.80", ours(listPAT), at32(listUngated, ungatedName), 0.8)
+	for _, what := range []string{garbage, badMAC, wrongSecret, wrongToken} {
+		ratio(what+", of a refresh", "at least 3", ours(what), ours(refreshing), 3)
+	}
+	for _, k := range order {
+		if k.connections == 8 && k.of == ourselves {
+			tail := all.median(k, func(s sample) float64 { return s.percentile(0.99).Seconds() / s.percentile(0.5).Seconds() })
+			r.wants("p99 of p50, 8 connections: "+k.what, "at most 6", tail, "", tail <= 6)
+		}
+	}
+}
+
+func (r *report) table(all results, order []key) {
+	r.line("| connections | what | of | requests/s | of the floor | of the peer | p50 ms | p99 ms | CPU | Postgres | Redis |\n|---|---|---|---|---|---|---|---|---|---|---|")
+	for _, k := range order {
+		floor := key{floorWork, "floor", k.connections}
+		if strings.HasPrefix(k.what, "list") {
+			floor = key{listUngated, ungatedName, k.connections}
+		} else if k.what == submission {
+			floor = key{}
+		}
+		milliseconds := func(p float64) float64 {
+			return all.median(k, func(s sample) float64 { return s.percentile(p).Seconds() * 1e3 })
+		}
+		cost := func(i int) float64 { return all.median(k, func(s sample) float64 { return s.cost(i) }) }
+		r.line("| %d | %s | %s | %.0f | %s | %s | %.2f | %.2f | %.0f | %s | %s |", k.connections, k.what, k.of, all.median(k, sample.perSecond),
+			orNone(all.ratio(k, floor), 2), orNone(all.ratio(k, key{k.what, peerName, k.connections}), 2),
+			milliseconds(0.5), milliseconds(0.99), cost(0), orNone(cost(1), 0), orNone(cost(2), 0))
+	}
+}
+
+// orNone leaves a cell empty for what was not measured, or cost nothing.
+func orNone(n float64, digits int) string {
+	if math.IsNaN(n) || n == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(n, 'f', digits, 64)
+}
