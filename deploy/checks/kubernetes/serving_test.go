@@ -48,7 +48,8 @@ func TestWhatTheManifestsStartAnswersItsProbes(t *testing.T) {
 			command = command.With(map[string]string{"ALMONER_JWKS_URL": keys}) // where the Service leads
 		}
 		listens := map[string]string{} // port of the manifest → where that is now
-		for name, address := range command.Start(t) {
+		process := command.Start(t)
+		for name, address := range process.Addresses {
 			listens[portIn(t, command.Environment[name])] = address
 		}
 		if d.Name == "authserver" {
@@ -67,7 +68,7 @@ func TestWhatTheManifestsStartAnswersItsProbes(t *testing.T) {
 				t.Errorf("%s listens on port %s, which is not declared", d.Name, number)
 			}
 		}
-		probe(t, d.Name, container, listens)
+		probe(t, process, container, listens)
 	}
 }
 
@@ -80,22 +81,22 @@ func portIn(t *testing.T, address string) string {
 	return port
 }
 
-func probe(t *testing.T, name string, container core.Container, listens map[string]string) {
+func probe(t *testing.T, process *product.Process, container core.Container, listens map[string]string) {
 	t.Helper()
 	for what, probe := range map[string]*core.Probe{"startup": container.StartupProbe, "liveness": container.LivenessProbe, "readiness": container.ReadinessProbe} {
 		if probe == nil {
 			if len(container.Ports) > 0 {
-				t.Errorf("%s has no %s probe", name, what)
+				t.Errorf("%s has no %s probe", container.Name, what)
 			}
 			continue
 		}
 		ask := probe.HTTPGet
 		address := listens[number(container, ask.Port)]
 		if want := map[bool]string{true: "/readyz", false: "/healthz"}[what == "readiness"]; ask.Path != want {
-			t.Errorf("%s: the %s probe asks %s", name, what, ask.Path)
+			t.Errorf("%s: the %s probe asks %s", container.Name, what, ask.Path)
 		}
-		if err := product.Becomes(t, "http://"+address+ask.Path, http.StatusOK); err != nil {
-			t.Errorf("%s: the %s probe: %v", name, what, err)
+		if err := process.Becomes("http://"+address+ask.Path, http.StatusOK); err != nil {
+			t.Errorf("%s: the %s probe: %v", container.Name, what, err)
 		}
 	}
 }

@@ -178,21 +178,28 @@ func (c Command) WithFilesAt(from, to string) Command {
 	return c.With(moved)
 }
 
-// Start starts the command, with whatever it listens on at a free port of the loopback interface, until the test ends. It returns the new addresses: of
-// ALMONER_LISTEN and so on, by the name of the setting.
-func (c Command) Start(t testing.TB) map[string]string {
+// A Process is a command that was started.
+type Process struct {
+	// Addresses are where it listens, by the name of the setting that said so: ALMONER_LISTEN and the like.
+	Addresses map[string]string
+
+	ended chan struct{}
+}
+
+// Start starts the command until the test ends, with whatever it listens on at a free port of the loopback interface.
+func (c Command) Start(t testing.TB) *Process {
 	t.Helper()
-	addresses := map[string]string{}
+	p := &Process{Addresses: map[string]string{}, ended: make(chan struct{})}
 	for name := range c.Environment {
 		if strings.HasSuffix(name, "_LISTEN") {
 			port, err := localstore.FreePort()
 			if err != nil {
 				t.Fatal(err)
 			}
-			addresses[name] = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+			p.Addresses[name] = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 		}
 	}
-	c = c.With(addresses)
+	c = c.With(p.Addresses)
 	process := exec.Command(c.Path(t), c.Arguments...)
 	process.Env = c.environ()
 	process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -201,31 +208,38 @@ func (c Command) Start(t testing.TB) map[string]string {
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
 	}
+	go func() {
+		_ = process.Wait()
+		close(p.ended)
+	}()
 	t.Cleanup(func() {
 		_ = process.Process.Kill()
-		_ = process.Wait()
+		<-p.ended
 		if t.Failed() {
 			t.Logf("%s said:\n%s", c.Binary, said.String())
 		}
 	})
-	return addresses
+	return p
 }
 
-// Becomes asks an address until it answers with the status.
-func Becomes(t testing.TB, url string, status int) error {
-	t.Helper()
+// Becomes asks an address of the process until it answers with the status, or the process has ended.
+func (p *Process) Becomes(url string, status int) error {
 	var last error
-	for deadline := time.Now().Add(answersWithin); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(answersWithin); time.Now().Before(deadline); {
 		answer, err := http.Get(url)
-		if err != nil {
-			last = err
-			continue
+		if err == nil {
+			_ = answer.Body.Close()
+			if answer.StatusCode == status {
+				return nil
+			}
+			err = fmt.Errorf("%s answers %d, not %d", url, answer.StatusCode, status)
 		}
-		_ = answer.Body.Close()
-		if answer.StatusCode == status {
-			return nil
+		last = err
+		select {
+		case <-p.ended:
+			return fmt.Errorf("the process has ended: %w", last)
+		case <-time.After(50 * time.Millisecond):
 		}
-		last = fmt.Errorf("%s answers %d, not %d", url, answer.StatusCode, status)
 	}
 	return last
 }

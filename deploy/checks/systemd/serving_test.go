@@ -1,0 +1,93 @@
+package systemd
+
+import (
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/deploy/checks/internal/product"
+)
+
+// held are the files of secrets that README.md tells to make.
+func held(t *testing.T) map[string]string {
+	t.Helper()
+	stores := product.Stores(t)
+	return map[string]string{
+		"owner-database-url": stores["owner"], "authserver-database-url": stores["authserver"], "resourceapi-database-url": stores["resourceapi"],
+		"redis-url": stores["redis"], "authserver-keys": product.Keys(), "resourceapi-keys": product.Keys(),
+	}
+}
+
+// The real binaries, started as the units say and with real stores: the migration ends well, the services know every setting and become ready.
+func TestWhatTheUnitsStartBecomesReady(t *testing.T) {
+	secrets, ports := held(t), map[string]string{}
+	for _, s := range services(t) { // almoner-migrate is the first
+		credentials := t.TempDir()
+		var used []string
+		for name, file := range s.loaded(t) {
+			if secrets[file] == "" {
+				t.Errorf("%s: nobody makes the secret %s", s.file, file)
+			}
+			if err := os.WriteFile(filepath.Join(credentials, name), []byte(secrets[file]+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, c := range s.commands(t, credentials) {
+			if err := c.Offered(t); err != nil {
+				t.Errorf("%s: %v", s.file, err)
+			}
+			for name, value := range c.Environment {
+				if strings.HasSuffix(name, "_FILE") {
+					used = append(used, filepath.Base(value))
+				}
+			}
+			if c.Arguments[0] == "migrate" {
+				if out, err := c.Run(t, c.Arguments...); err != nil {
+					t.Errorf("%s: %v: %s", s.file, err, out)
+				}
+				continue
+			}
+			s.becomesReady(t, c, ports)
+		}
+		if slices.Sort(used); !slices.Equal(slices.Compact(used), slices.Sorted(maps.Keys(s.loaded(t)))) {
+			t.Errorf("%s: it loads the credentials %q, and its settings name %q", s.file, slices.Sorted(maps.Keys(s.loaded(t))), used)
+		}
+	}
+}
+
+// becomesReady starts a service. ports are those that others listen on already, by number.
+func (s service) becomesReady(t *testing.T, c product.Command, ports map[string]string) {
+	t.Helper()
+	known, err := c.Settings(t)
+	if err != nil {
+		t.Errorf("%s: %v", s.file, err)
+		return
+	}
+	if unknown := c.Unknown(known); len(unknown) > 0 {
+		t.Errorf("%s: no setting is called %q", s.file, unknown)
+	}
+	s.hasTimeToLeave(t, c.Arguments[0], known["ALMONER_NOTICE"])
+	process := c.Start(t)
+	for name := range process.Addresses {
+		host, port, err := net.SplitHostPort(c.Environment[name])
+		if err != nil || host != "127.0.0.1" {
+			t.Errorf("%s: %s=%s is not for the proxy on this machine alone", s.file, name, c.Environment[name])
+		}
+		if ports[port] != "" {
+			t.Errorf("%s: %s listens on port %s already", s.file, ports[port], port)
+		}
+		ports[port] = s.file
+	}
+	address := process.Addresses["ALMONER_LISTEN"]
+	if c.Arguments[0] == "worker" {
+		address = process.Addresses["ALMONER_WORKER_LISTEN"]
+	}
+	if err := process.Becomes("http://"+address+"/readyz", http.StatusOK); err != nil {
+		t.Errorf("%s: %v", s.file, err)
+	}
+}

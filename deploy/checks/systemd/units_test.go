@@ -1,0 +1,214 @@
+package systemd
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/unit"
+	"github.com/hashicorp/go-envparse"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/almonerhq/almoner/deploy/checks/internal/product"
+)
+
+const (
+	// programs and secrets are where the units look for them, settings is what all of them read.
+	programs = "/usr/local/bin/"
+	secrets  = "/etc/almoner/secrets/"
+	settings = "/etc/almoner/almoner.env"
+)
+
+// A service is a unit of deploy/systemd.
+type service struct {
+	file    string
+	options []*unit.UnitOption
+}
+
+func folder() string { return filepath.Join(product.Root(), "deploy", "systemd") }
+
+func services(t *testing.T) []service {
+	t.Helper()
+	var all []service
+	for _, name := range []string{"almoner-migrate.service", "authserver.service", "resourceapi-worker.service", "resourceapi.service"} {
+		content, err := os.ReadFile(filepath.Join(folder(), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		options, err := unit.DeserializeOptions(bytes.NewReader(content))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		all = append(all, service{name, options})
+	}
+	found, err := filepath.Glob(filepath.Join(folder(), "*.service"))
+	if err != nil || len(found) != len(all) {
+		t.Errorf("there are other units, which no test knows: %q", found)
+	}
+	return all
+}
+
+// values are those that a directive is given, one after the other.
+func (s service) values(section, name string) []string {
+	var values []string
+	for _, o := range s.options {
+		if o.Section == section && o.Name == name {
+			values = append(values, o.Value)
+		}
+	}
+	return values
+}
+
+// value is what a directive that is given once is given.
+func (s service) value(t *testing.T, name string) string {
+	t.Helper()
+	values := s.values("Service", name)
+	if len(values) != 1 {
+		t.Errorf("%s: %s is given %d times", s.file, name, len(values))
+		return ""
+	}
+	return values[0]
+}
+
+// protection is what every unit says to shut its process in (systemd.exec(5)).
+var protection = map[string]string{
+	"DynamicUser": "yes", "NoNewPrivileges": "yes", "CapabilityBoundingSet": "", "AmbientCapabilities": "", "ProtectSystem": "strict", "ProtectHome": "yes",
+	"PrivateTmp": "yes", "PrivateDevices": "yes", "PrivateMounts": "yes", "PrivateUsers": "yes", "ProtectClock": "yes", "ProtectControlGroups": "yes",
+	"ProtectHostname": "yes", "ProtectKernelLogs": "yes", "ProtectKernelModules": "yes", "ProtectKernelTunables": "yes", "ProtectProc": "invisible",
+	"RemoveIPC": "yes", "RestrictAddressFamilies": "AF_INET AF_INET6 AF_UNIX", "RestrictNamespaces": "yes", "RestrictRealtime": "yes",
+	"RestrictSUIDSGID": "yes", "LockPersonality": "yes", "MemoryDenyWriteExecute": "yes", "KeyringMode": "private", "SystemCallArchitectures": "native",
+	"SystemCallErrorNumber": "EPERM", "UMask": "0077",
+}
+
+// others are the directives besides, by section (systemd.unit(5), systemd.service(5), systemd.exec(5), systemd.resource-control(5), systemd.kill(5)).
+var others = map[string][]string{
+	"Unit": {"Description", "Wants", "After"},
+	"Service": {
+		"Type", "ExecStart", "Environment", "EnvironmentFile", "LoadCredential", "Restart", "RestartSec", "TimeoutStartSec", "TimeoutStopSec",
+		"LimitNOFILE", "MemoryMax", "SystemCallFilter",
+	},
+	"Install": {"WantedBy"},
+}
+
+func TestEveryDirectiveIsOneThatSystemdKnows(t *testing.T) {
+	for _, s := range services(t) {
+		for _, o := range s.options {
+			_, protects := protection[o.Name]
+			if !slices.Contains(others[o.Section], o.Name) && (o.Section != "Service" || !protects) {
+				t.Errorf("%s: [%s] %s", s.file, o.Section, o.Name)
+			}
+		}
+	}
+}
+
+func TestEveryUnitShutsItsProcessIn(t *testing.T) {
+	for _, s := range services(t) {
+		for name, want := range protection {
+			if got := s.value(t, name); got != want {
+				t.Errorf("%s: %s=%s", s.file, name, got)
+			}
+		}
+		if filter := s.values("Service", "SystemCallFilter"); !slices.Equal(filter, []string{"@system-service", "~@privileged @resources"}) {
+			t.Errorf("%s: SystemCallFilter=%q", s.file, filter)
+		}
+	}
+}
+
+// What a process takes after SIGTERM, besides ALMONER_NOTICE.
+const (
+	drain          = 20 * time.Second // for requests in flight: shared/web
+	importAtWork   = 20 * time.Second // resourceapi/internal/store/postgres
+	submissionDone = 15 * time.Second // resourceapi/internal/worker
+)
+
+func TestServicesComeBack(t *testing.T) {
+	for _, s := range services(t) {
+		if s.value(t, "Type") == "oneshot" {
+			continue
+		}
+		if s.value(t, "Type") != "exec" || s.value(t, "Restart") != "on-failure" || len(s.values("Install", "WantedBy")) != 1 {
+			t.Errorf("%s: it does not come back", s.file)
+		}
+	}
+}
+
+// hasTimeToLeave says whether a service has longer to stop than it takes.
+func (s service) hasTimeToLeave(t *testing.T, command, notice string) {
+	t.Helper()
+	warning, err := time.ParseDuration(notice)
+	needs := map[string]time.Duration{"serve": warning + drain + importAtWork, "worker": drain + submissionDone}[command]
+	if stop, stopErr := time.ParseDuration(s.value(t, "TimeoutStopSec")); err != nil || stopErr != nil || warning == 0 || stop <= needs {
+		t.Errorf("%s: killed after %v, and leaving takes %v (%v, %v)", s.file, stop, needs, err, stopErr)
+	}
+}
+
+// The collector is told of nine tenths of what the kernel allows.
+func TestEveryUnitHasItsMeasure(t *testing.T) {
+	for _, s := range services(t) {
+		memory, err := resource.ParseQuantity(s.value(t, "MemoryMax") + "i")
+		if err != nil {
+			t.Errorf("%s: MemoryMax: %v", s.file, err)
+			continue
+		}
+		collector, err := resource.ParseQuantity(strings.TrimSuffix(s.commands(t, t.TempDir())[0].Environment["GOMEMLIMIT"], "B"))
+		if share := collector.AsApproximateFloat64() / memory.AsApproximateFloat64(); err != nil || share < 0.85 || share > 0.95 {
+			t.Errorf("%s: GOMEMLIMIT is %.0f %% of MemoryMax (%v)", s.file, 100*share, err)
+		}
+	}
+}
+
+// commands are what a unit runs, with its credentials in a directory.
+func (s service) commands(t *testing.T, credentials string) []product.Command {
+	t.Helper()
+	environment := map[string]string{}
+	for _, file := range s.values("Service", "EnvironmentFile") {
+		if file != settings {
+			t.Errorf("%s reads %s", s.file, file)
+		}
+		content, err := os.ReadFile(filepath.Join(folder(), "almoner.env.example"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if environment, err = envparse.Parse(bytes.NewReader(content)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, line := range s.values("Service", "Environment") {
+		for _, pair := range strings.Fields(line) {
+			name, value, _ := strings.Cut(pair, "=")
+			if _, twice := environment[name]; twice {
+				t.Errorf("%s: %s is said twice", s.file, name)
+			}
+			environment[name] = strings.ReplaceAll(value, "%d", credentials)
+		}
+	}
+	var all []product.Command
+	for _, line := range s.values("Service", "ExecStart") {
+		words := strings.Fields(line)
+		binary, ok := strings.CutPrefix(words[0], programs)
+		if !ok {
+			t.Errorf("%s starts %s", s.file, words[0])
+		}
+		all = append(all, product.Command{Binary: binary, Arguments: words[1:], Environment: environment})
+	}
+	return all
+}
+
+// loaded are the files of a unit's credentials below secrets, by name.
+func (s service) loaded(t *testing.T) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	for _, line := range s.values("Service", "LoadCredential") {
+		name, file, _ := strings.Cut(line, ":")
+		below, ok := strings.CutPrefix(file, secrets)
+		if !ok {
+			t.Errorf("%s: the credential %s is in %s", s.file, name, file)
+		}
+		files[name] = below
+	}
+	return files
+}
