@@ -22,7 +22,7 @@ const (
 	afterAdvance           step = "after the rotation in Postgres"
 	afterReplay            step = "after a replay in Redis"
 	afterRevocation        step = "after the revocation in Postgres"
-	stepsVariable               = "ALMONER_TORTURE_STEPS"
+	stepsVariable               = "TORTURE_STEPS"
 	deathDefinition             = "\n\nfunc dieAt(step string) {\n\tif os.Remove(filepath.Join(os.Getenv(\"" + stepsVariable + "\"), step)) == nil {\n\t\t_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)\n\t\tselect {}\n\t}\n}\n"
 	checkedExchange             = "	if err := k.answerExchange(ctx, *g, word); err != nil {\n\t\treturn Issued{}, err\n\t}\n"
 	checkedRotation             = "	if err := k.answerRotation(ctx, *g, word); err != nil {\n\t\treturn Issued{}, err\n\t}\n"
