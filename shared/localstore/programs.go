@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // The oldest major versions that the product works with.
@@ -29,6 +30,24 @@ type programs struct {
 }
 
 func (p programs) path(name string) string { return filepath.Join(p.dir, name) }
+
+// Tools is where the client programs of the servers are, each of the version that is started here, and what their libraries
+// need in the environment.
+func Tools(tools string) (folders, environ []string, err error) {
+	postgres, err := findPostgres(tools, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	redis, err := findRedis(tools)
+	if err != nil {
+		return nil, nil, err
+	}
+	libraries := append(postgres.libraries[:len(postgres.libraries):len(postgres.libraries)], redis.libraries...)
+	if len(libraries) > 0 {
+		environ = []string{"LD_LIBRARY_PATH=" + strings.Join(libraries, string(filepath.ListSeparator))}
+	}
+	return []string{postgres.dir, redis.dir}, environ, nil
+}
 
 // FindPostgres says whether a PostgreSQL server of a version that works is here: an error that is ErrMissing if not.
 func FindPostgres(tools string) error {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -58,6 +60,22 @@ func (s *Service) waitReady(ctx context.Context, process *child.Child) error {
 
 func (s *Service) ended(process *child.Child) error {
 	return fmt.Errorf("%s (its log is %s)", process.Outcome(), s.spec.Log)
+}
+
+// Setting is the value of a setting that the service is given, ALMONER_…; "" where it is given none.
+func (s *Service) Setting(name string) string {
+	for _, setting := range s.spec.Env {
+		if value, is := strings.CutPrefix(setting, name+"="); is {
+			return value
+		}
+	}
+	return ""
+}
+
+// Set changes a setting, from the next start on.
+func (s *Service) Set(name, value string) {
+	others := slices.DeleteFunc(slices.Clone(s.spec.Env), func(setting string) bool { return strings.HasPrefix(setting, name+"=") })
+	s.spec.Env = append(others, name+"="+value)
 }
 
 func answersOK(ctx context.Context, url string) bool {

@@ -1,0 +1,102 @@
+package runbooks
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Every key is replaced while somebody holds live tokens, who notices nothing but where the page says so.
+func TestEveryKeyIsReplaced(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t, harness.Options{Authservers: 2})
+	office := o.Office(t)
+	connector, head := office.Connector(t, harness.ReadProgrammes), o.Person(t, office.Head)
+	tokens := connector.Connect(t, head)
+	restart := func() { o.stopServices(); o.startServices(t) }
+	alive := func(what string) {
+		t.Helper()
+		if answer := connector.List(t, tokens); answer.Status != http.StatusOK {
+			t.Fatalf("after %s:\n%s", what, answer)
+		}
+		tokens = connector.WantsAlive(t, tokens)
+	}
+
+	t.Run("signing keys", func(t *testing.T) {
+		first := o.signs(t)
+		o.run(t, "keys.md", "signing-rotate")
+		alive("signing-rotate")
+		if next := o.signs(t); next == first {
+			t.Error("the same key signs")
+		}
+		stolen := harness.Decode(t, tokens.AccessToken).Header["kid"].(string)
+		o.run(t, "keys.md", "signing-remove", "KID="+stolen)
+		must(t, o.running.Resourceapi.Restart(context.WithoutCancel(t.Context())))
+		connector.List(t, tokens).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+		tokens = connector.Refresh(t, tokens.RefreshToken).Tokens(t)
+		alive("signing-remove")
+	})
+	t.Run("ALMONER_KEYS", func(t *testing.T) {
+		for _, service := range []string{"authserver", "resourceapi"} {
+			which := "SERVICE=" + service
+			for _, name := range []string{"keys-new", "keys-front"} {
+				o.run(t, "keys.md", name, which)
+				restart()
+				alive(name)
+			}
+			if service == "authserver" {
+				if said := o.run(t, "keys.md", "keys-reseal"); !strings.Contains(said, "Sealed anew") {
+					t.Errorf("reseal: %s", said)
+				}
+			}
+			o.run(t, "keys.md", "keys-old-out", which)
+		}
+		restart()
+		alive("keys-old-out") // its current refresh token is of the new key
+	})
+	t.Run("a client's secret", func(t *testing.T) {
+		app := office.Confidential(t, "", harness.ReadProgrammes)
+		must(t, os.WriteFile(filepath.Join(o.etc, "token"), []byte(office.Token+"\n"), 0o600))
+		o.run(t, "keys.md", "client-secret", "TENANT="+office.Tenant.ID, "CLIENT="+app.ClientID)
+		content, err := os.ReadFile(filepath.Join(o.etc, "client-secret.json"))
+		must(t, err)
+		var answer map[string]any
+		must(t, json.Unmarshal(content, &answer))
+		met.NoteAll(string(content))
+		renewed := app
+		renewed.Secret, _ = answer["clientSecret"].(string)
+		code := app.Code(t, head)
+		app.Exchange(t, app.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_client")
+		renewed.Exchange(t, renewed.Body(code)).Tokens(t)
+	})
+	t.Run("passwords of the stores", func(t *testing.T) {
+		before := map[string]string{}
+		for _, service := range []string{"authserver", "resourceapi"} {
+			before[service] = o.address(t, o.services()[service][0].Setting("ALMONER_DATABASE_URL")).User.Username()
+			o.run(t, "keys.md", "database-login", "SERVICE="+service)
+		}
+		o.run(t, "keys.md", "redis-password")
+		restart()
+		alive("the new passwords")
+		for service, login := range before {
+			if said := o.run(t, "keys.md", "database-logins"); strings.Contains(said, login) {
+				t.Errorf("%s still logs in as before:\n%s", service, said)
+			}
+			o.run(t, "keys.md", "database-old-login-out", "OLD_LOGIN="+login)
+		}
+		o.run(t, "keys.md", "redis-old-password-out")
+		alive("the old passwords went")
+	})
+}
+
+// signs is the key that signs now.
+func (o *operator) signs(t *testing.T) string {
+	t.Helper()
+	return o.World.Text(t, "select kid from account.signing_keys where state = 'current'")
+}

@@ -1,0 +1,198 @@
+package runbooks
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/localstore"
+)
+
+// An operator has a running installation, the files that deploy/runbooks/README.md takes for granted, and a shell.
+type operator struct {
+	*harness.Product
+	running *stack.Stack
+	etc     string
+	backups string
+	environ []string
+}
+
+func newOperator(t *testing.T, options harness.Options) *operator {
+	t.Helper()
+	running := harness.Private(t, options)
+	home, err := localstore.TempDir("almoner-runbooks-")
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	o := &operator{Product: harness.Enter(t, running, &met), running: running, etc: filepath.Join(home, "etc"), backups: filepath.Join(home, "backups")}
+	must(t, os.Chmod(home, 0o711)) // PostgreSQL's user passes through
+	for _, dir := range []string{o.etc, o.backups, filepath.Join(o.backups, "wal")} {
+		must(t, os.Mkdir(dir, 0o700))
+	}
+	o.writeFiles(t)
+	runbooks, err := filepath.Abs(folder)
+	must(t, err)
+	tools, environ, err := localstore.Tools(os.Getenv("ALMONER_TEST_TOOLS"))
+	must(t, err)
+	binaries, err := filepath.Abs(filepath.Dir(running.Authserver()))
+	must(t, err)
+	path := append(append([]string{binaries}, tools...), "/usr/local/bin", "/usr/bin", "/bin")
+	redis := o.address(t, running.RedisURL)
+	o.environ = append(environ, "PATH="+strings.Join(path, ":"), "LANG=C.UTF-8", "TZ=UTC", "HOME="+home, "ETC="+o.etc, "BACKUPS="+o.backups,
+		"ARCHIVE="+filepath.Join(o.backups, "wal"), "RUNBOOKS="+runbooks, "PGDATA="+o.data(), "REDIS_HOST="+redis.Hostname(), "REDIS_PORT="+redis.Port(),
+		"API="+running.BaseURL, "APP="+running.AppURL)
+	return o
+}
+
+func (o *operator) data() string { return filepath.Join(o.running.StoreDir(), "postgres", "data") }
+
+func (o *operator) address(t *testing.T, text string) *url.URL {
+	t.Helper()
+	address, err := url.Parse(text)
+	if err != nil {
+		t.Fatal("the URL of a store cannot be parsed")
+	}
+	return address
+}
+
+// writeFiles writes what the README lists, and gives it to the user that PostgreSQL runs as.
+func (o *operator) writeFiles(t *testing.T) {
+	t.Helper()
+	owner, admin := o.address(t, o.running.DatabaseURL), o.address(t, o.running.Postgres.URL)
+	var services, passwords strings.Builder
+	for _, one := range []struct {
+		name    string
+		address *url.URL
+	}{{"almoner", owner}, {"almoner_admin", admin}} {
+		password, _ := one.address.User.Password()
+		fmt.Fprintf(&services, "[%s]\nhost=%s\nport=%s\ndbname=%s\nuser=%s\n", one.name, one.address.Hostname(), one.address.Port(),
+			strings.TrimPrefix(one.address.Path, "/"), one.address.User.Username())
+		fmt.Fprintf(&passwords, "%s:%s:*:%s:%s\n", one.address.Hostname(), one.address.Port(), one.address.User.Username(), password)
+	}
+	redisPassword, _ := o.address(t, o.running.RedisURL).User.Password()
+	files := map[string]string{
+		"pg_service.conf": services.String(), "pgpass": passwords.String(), "redis.password": redisPassword + "\n",
+		"migrate.env": "ALMONER_DATABASE_URL='" + o.running.DatabaseURL + "'\n",
+	}
+	for name, service := range o.services() {
+		for _, setting := range []string{"ALMONER_DATABASE_URL", "ALMONER_REDIS_URL", "ALMONER_KEYS"} {
+			files[name+".env"] += setting + "='" + service[0].Setting(setting) + "'\n"
+		}
+	}
+	for name, content := range files {
+		must(t, os.WriteFile(filepath.Join(o.etc, name), []byte(content), 0o600))
+	}
+	if os.Geteuid() == 0 {
+		for _, dir := range []string{o.etc, o.backups} {
+			must(t, filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+				if err != nil {
+					return err
+				}
+				return os.Chown(path, int(o.postgresUser(t).Uid), int(o.postgresUser(t).Gid))
+			}))
+		}
+	}
+}
+
+// postgresUser is whose PostgreSQL's data are.
+func (o *operator) postgresUser(t *testing.T) *syscall.Credential {
+	t.Helper()
+	known, err := os.Stat(o.data())
+	must(t, err)
+	owner := known.Sys().(*syscall.Stat_t)
+	return &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}
+}
+
+func (o *operator) services() map[string][]*stack.Service {
+	return map[string][]*stack.Service{"authserver": o.running.Authservers, "resourceapi": {o.running.Resourceapi}}
+}
+
+// run pastes one block of a page, with further settings of the shell, and returns what it printed.
+func (o *operator) run(t *testing.T, page, name string, further ...string) string {
+	t.Helper()
+	all, err := blocks(page)
+	must(t, err)
+	at := slices.IndexFunc(all, func(b block) bool { return b.name == name })
+	if at < 0 {
+		t.Fatalf("%s has no block %s", page, name)
+	}
+	first, err := blocks("README.md")
+	must(t, err)
+	begin := first[0]
+	walked.Store("README.md#"+begin.name, true)
+	walked.Store(page+"#"+name, true)
+	command := exec.CommandContext(t.Context(), "bash", "-c", "set -eu -o pipefail\n"+begin.text+all[at].text)
+	command.Env, command.Dir = append(slices.Clone(o.environ), further...), "/"
+	if all[at].asPostgres && os.Geteuid() == 0 {
+		command.SysProcAttr = &syscall.SysProcAttr{Credential: o.postgresUser(t)}
+	}
+	var out, complaint bytes.Buffer
+	command.Stdout, command.Stderr = &out, &complaint
+	err = command.Run()
+	if found := met.FoundIn([]byte(out.String() + complaint.String())); len(found) > 0 {
+		t.Fatalf("%s#%s prints secrets: %v", page, name, found)
+	}
+	if err != nil {
+		t.Fatalf("%s#%s: %v\n%s", page, name, err, harness.Redact(out.String()+complaint.String()))
+	}
+	return out.String()
+}
+
+func (o *operator) stopServices() {
+	for _, each := range o.services() {
+		for _, service := range each {
+			service.Stop()
+		}
+	}
+}
+
+// startServices starts them anew with what is in the files by now.
+func (o *operator) startServices(t *testing.T) {
+	t.Helper()
+	for name, each := range o.services() {
+		content, err := os.ReadFile(filepath.Join(o.etc, name+".env"))
+		must(t, err)
+		for _, service := range each {
+			for line := range strings.Lines(string(content)) {
+				setting, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+				value = strings.Trim(value, "'")
+				noteSetting(t, setting, value)
+				service.Set(setting, value)
+			}
+			must(t, service.Restart(context.WithoutCancel(t.Context())))
+		}
+	}
+}
+
+// noteSetting keeps the secrets of a setting, to look for them where they must not be.
+func noteSetting(t *testing.T, name, value string) {
+	t.Helper()
+	if name == "ALMONER_KEYS" {
+		for key := range strings.SplitSeq(value, ",") {
+			met.Note("key", key)
+		}
+		return
+	}
+	address, err := url.Parse(value)
+	if err != nil {
+		t.Fatalf("%s cannot be parsed", name)
+	}
+	password, _ := address.User.Password()
+	met.Note("password of a store", password)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

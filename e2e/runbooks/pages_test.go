@@ -1,0 +1,142 @@
+package runbooks
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+const folder = "../../deploy/runbooks"
+
+// A block is what an operator pastes.
+type block struct {
+	name       string // run=…
+	asPostgres bool
+	text       string
+}
+
+var (
+	fence = regexp.MustCompile("(?ms)^```([^\n]*)\n(.*?)^```$")
+	info  = regexp.MustCompile(`^sh run=([a-z-]+)( as=postgres)?$`)
+)
+
+// blocks are those of a page that are to be run.
+func blocks(page string) ([]block, error) {
+	content, err := os.ReadFile(filepath.Join(folder, page))
+	if err != nil {
+		return nil, err
+	}
+	var found []block
+	for _, match := range fence.FindAllSubmatch(content, -1) {
+		kind := string(match[1])
+		if kind == "sh by-hand" || kind == "conf" {
+			continue
+		}
+		parts := info.FindStringSubmatch(kind)
+		if parts == nil {
+			return nil, fmt.Errorf("%s: a block is neither run nor by hand: %q", page, kind)
+		}
+		found = append(found, block{parts[1], parts[2] != "", string(match[2])})
+	}
+	return found, nil
+}
+
+// walked are the blocks that were run: page#name.
+var walked sync.Map
+
+func pages() ([]string, error) {
+	paths, err := filepath.Glob(filepath.Join(folder, "*.md"))
+	for i := range paths {
+		paths[i] = filepath.Base(paths[i])
+	}
+	return paths, err
+}
+
+// forgotten are the blocks that no test has run.
+func forgotten() ([]string, error) {
+	all, err := pages()
+	if err != nil {
+		return nil, err
+	}
+	var missing []string
+	for _, page := range all {
+		found, err := blocks(page)
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range found {
+			if _, done := walked.Load(page + "#" + b.name); !done {
+				missing = append(missing, page+"#"+b.name)
+			}
+		}
+	}
+	return missing, nil
+}
+
+// What is typed is seen by everybody on the machine (ps), and is in the history of the shell.
+func TestNoPagePutsASecretIntoAnArgument(t *testing.T) {
+	all, err := pages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range all {
+		content, err := os.ReadFile(filepath.Join(folder, page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range fence.FindAllSubmatch(content, -1) {
+			for _, sign := range []string{"postgres://", "postgresql://", "redis-cli -a", "--pass", "PGPASSWORD=", "curl -u", `-H "Authorization`, `-H 'Authorization`} {
+				if strings.Contains(string(match[2]), sign) {
+					t.Errorf("%s: %q in a block", page, sign)
+				}
+			}
+		}
+	}
+}
+
+// Every page can be found from the first one, and what a link names is there.
+func TestLinksLeadSomewhere(t *testing.T) {
+	all, err := pages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	linked := []string{"README.md", "after-restore.md"} // the second one from the pages that it is a part of
+	for _, page := range all {
+		content, err := os.ReadFile(filepath.Join(folder, page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range regexp.MustCompile(`\]\(([^)#:]+)(#([^)]+))?\)`).FindAllSubmatch(content, -1) {
+			target, err := os.ReadFile(filepath.Join(folder, string(match[1])))
+			if err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
+			if anchor := string(match[3]); anchor != "" && !slices.Contains(anchors(string(target)), anchor) {
+				t.Errorf("%s: %s has no heading #%s", page, match[1], anchor)
+			}
+			if page == "README.md" {
+				linked = append(linked, string(match[1]))
+			}
+		}
+	}
+	for _, page := range all {
+		if !slices.Contains(linked, page) {
+			t.Errorf("README.md has no link to %s", page)
+		}
+	}
+}
+
+// anchors are those that GitHub gives to headings.
+func anchors(page string) []string {
+	var found []string
+	for _, match := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(page, -1) {
+		plain := regexp.MustCompile("[^a-z0-9 _-]").ReplaceAllString(strings.ToLower(match[1]), "")
+		found = append(found, strings.ReplaceAll(plain, " ", "-"))
+	}
+	return found
+}

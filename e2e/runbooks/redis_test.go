@@ -1,0 +1,53 @@
+package runbooks
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Redis loses everything, then moves to a cluster, then behind Sentinels: what was current works, and what had ended stays dead.
+func TestRedisIsLostAndMoves(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t, harness.Options{})
+	ctx := context.WithoutCancel(t.Context())
+	office := o.Office(t)
+	connector, head := office.Connector(t, harness.ReadProgrammes), o.Person(t, office.Head)
+	current, old, revoked := connector.Connect(t, head), connector.Connect(t, head), connector.Connect(t, head)
+	wants := func(t *testing.T) {
+		t.Helper()
+		current = connector.WantsAlive(t, current)
+		connector.WantsDead(t, revoked)
+		after := connector.Refresh(t, old.RefreshToken).Tokens(t)
+		connector.Refresh(t, old.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+		connector.WantsDead(t, after)
+		old = connector.Connect(t, head)
+	}
+	connector.Revoke(t, revoked.RefreshToken).Wants(t, http.StatusOK)
+
+	o.running.Redis.Kill()
+	must(t, o.running.Redis.Forget())
+	must(t, o.running.Redis.Restart(ctx))
+	o.run(t, "redis-lost.md", "look")
+	wants(t)
+
+	for name, address := range map[string]string{"a cluster": harness.Cluster(t).URL, "Sentinels": harness.Sentinel(t).URL} {
+		t.Run("moves to "+name, func(t *testing.T) {
+			must(t, os.WriteFile(filepath.Join(o.etc, "redis.url.new"), []byte(address+"\n"), 0o600))
+			o.stopServices()
+			o.run(t, "redis-move.md", "new-url")
+			o.startServices(t)
+			if said := o.run(t, "redis-move.md", "moved"); !strings.Contains(said, `"redis":"ok"`) {
+				t.Errorf("moved: %s", said)
+			}
+			wants(t)
+		})
+	}
+	o.run(t, "trouble.md", "what-grows")
+	o.run(t, "trouble.md", "schema")
+}
