@@ -5,7 +5,7 @@ SHELL := /bin/sh
 export GOTOOLCHAIN := local
 OLDEST_GO := 1.26
 
-.PHONY: help run test bench torture fuzz check-go
+.PHONY: help run test bench torture fuzz generate sbom check-go
 
 help:
 	@echo 'make run             start Almoner with demo data on http://localhost:8080; Ctrl-C stops it'
@@ -14,6 +14,8 @@ help:
 	@echo 'make bench PART=p    measure speed, growth, soak, startup or cluster, into e2e/bench/RESULTS.md'
 	@echo 'make torture PART=p  the long form of a suite, up to 40 minutes (e2e/torture/README.md)'
 	@echo 'make fuzz TIME=30s   every fuzz test, each for that time; their seeds are part of make test. ONLY=FuzzBearer: those that it matches'
+	@echo 'make generate        write deploy/LICENCES.md and .txt anew, after dependencies have changed'
+	@echo 'make sbom PROGRAM=p  the bill of materials of a built program, on standard output (CycloneDX)'
 	@echo
 	@echo 'Needs Linux and Go $(OLDEST_GO). PostgreSQL and Redis are installed when they are missing (Debian, Ubuntu).'
 
@@ -39,6 +41,12 @@ torture: check-go
 fuzz: check-go
 	@mkdir -p .almoner/bin && go build -o .almoner/bin/almoner ./deploy/cmd/almoner
 	@exec .almoner/bin/almoner fuzz '$(TIME)' '$(ONLY)'
+
+generate: check-go
+	@cd deploy/release && GOWORK=off go run . licences
+
+sbom: check-go
+	@cd deploy/release && GOWORK=off go run . sbom '$(abspath $(PROGRAM))'
 
 check-go:
 	@command -v go >/dev/null || { echo 'almoner: Go $(OLDEST_GO) or newer is needed, and there is no go in PATH: see https://go.dev/dl/' >&2; exit 1; }

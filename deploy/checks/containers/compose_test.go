@@ -120,6 +120,7 @@ func TestComposeGivesNobodyMoreThanTheyNeed(t *testing.T) {
 
 // The test above notices what it is there to notice.
 func TestALooseServiceIsNoticed(t *testing.T) {
+	tight := project(t).Services["authserver-1"]
 	for words, loosen := range map[string]func(*types.ServiceConfig){
 		"its user is not a number": func(s *types.ServiceConfig) { s.User = "0:0" },
 		"not a number above 0":     func(s *types.ServiceConfig) { s.User = "" },
@@ -140,7 +141,7 @@ func TestALooseServiceIsNoticed(t *testing.T) {
 			s.Volumes = []types.ServiceVolumeConfig{{Type: types.VolumeTypeBind, Source: "/etc"}}
 		},
 	} {
-		s := project(t).Services["authserver-1"]
+		s := tight
 		loosen(&s)
 		if found := loose(s); len(found) != 1 || !strings.Contains(found[0], words) {
 			t.Errorf("%s: %q", words, found)

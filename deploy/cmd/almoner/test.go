@@ -34,7 +34,7 @@ func (m module) workspace() []string {
 
 func modules() []module {
 	return []module{
-		{name: "shared", race: true}, {name: "deploy"}, {name: "deploy/checks", outside: true},
+		{name: "shared", race: true}, {name: "deploy"}, {name: "deploy/checks", outside: true}, {name: "deploy/release", outside: true},
 		{name: "resourceapi", race: true}, {name: "authserver", race: true}, {name: "e2e", alone: true},
 	}
 }

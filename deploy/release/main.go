@@ -1,0 +1,48 @@
+// Command release writes what goes with a release: sbom PROGRAM writes the bill of materials of a built program to standard output
+// (CycloneDX 1.6, JSON); licences writes deploy/LICENCES.md and deploy/LICENCES.txt anew (make generate).
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+func run(arguments []string) error {
+	switch {
+	case len(arguments) == 2 && arguments[0] == "sbom":
+		return writeBill(os.Stdout, arguments[1])
+	case slices.Equal(arguments, []string{"licences"}):
+		root, err := findRoot()
+		if err != nil {
+			return err
+		}
+		return writeLicences(root)
+	}
+	return errors.New("usage: release sbom PROGRAM | release licences")
+}
+
+// findRoot is the directory at or above ours that holds go.work.
+func findRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("run this within the repository: there is no go.work here or above")
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/CycloneDX/cyclonedx-go"
+
+	"github.com/almonerhq/almoner/shared/version"
+)
+
+// permissive are the licences that may be in what we ship without asking anybody: none of them reaches our own sources. MPL-2.0 asks that
+// its own files stay available, which they are where the table says, unchanged.
+func permissive() []string {
+	return []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "GNU-All-permissive-Copying-License", "ISC", "MIT", "MIT-0", "MPL-2.0"}
+}
+
+func TestTheLicencesAreThoseOfWhatIsLinked(t *testing.T) {
+	t.Parallel()
+	root, err := findRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, texts, err := licences(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string][]byte{"LICENCES.md": table, "LICENCES.txt": texts} {
+		have, err := os.ReadFile(filepath.Join(root, "deploy", name))
+		if err != nil || !bytes.Equal(have, want) {
+			t.Errorf("deploy/%s is not of what is linked now: run make generate (%v)", name, err)
+		}
+	}
+	allowed := regexp.MustCompile(`^\| \S+ \| \S+ \| (` + strings.Join(permissive(), "|") + `)(, (` + strings.Join(permissive(), "|") + `))* \| \S.* \|$`)
+	rows := 0
+	for line := range strings.Lines(string(table)) {
+		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "| ") || line == "| module | version | licence | in |" {
+			continue
+		}
+		if rows++; !allowed.MatchString(line) {
+			t.Errorf("nobody has allowed this: %s", line)
+		}
+	}
+	if rows < 50 {
+		t.Errorf("%d modules", rows)
+	}
+}
+
+func TestALicenceThatIsNotKnownIsAnError(t *testing.T) {
+	t.Parallel()
+	stranger := &module{path: "example.org/stranger", version: "v1.0.0", files: map[string]string{"LICENSE": "Do as I say.\n"}}
+	if err := classify([]*module{stranger}); err == nil || !strings.Contains(err.Error(), stranger.path) {
+		t.Error(err)
+	}
+	if err := classify([]*module{{path: stranger.path, version: "v1.0.0"}}); err == nil {
+		t.Error("a module without a licence is taken")
+	}
+}
+
+// The program is this command: what `go version -m` finds in it is what the bill says.
+func TestTheBillListsWhatIsInTheProgram(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "release")
+	if said, err := exec.Command("go", "build", "-trimpath", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	found, err := exec.Command("go", "version", "-m", program).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]bool{}
+	for _, line := range regexp.MustCompile(`(?m)^\tdep\t(\S+)\t(\S+)`).FindAllStringSubmatch(string(found), -1) {
+		if strings.HasPrefix(line[1], ours) {
+			line[2] = version.Number
+		}
+		want["pkg:golang/"+line[1]+"@"+line[2]] = true
+	}
+	var written, again bytes.Buffer
+	if err := writeBill(&written, program); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeBill(&again, program); err != nil || again.String() != written.String() {
+		t.Errorf("the same program has another bill, %v", err)
+	}
+	var bill cyclonedx.BOM
+	if err := cyclonedx.NewBOMDecoder(&written, cyclonedx.BOMFileFormatJSON).Decode(&bill); err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]cyclonedx.Component{}
+	for _, c := range *bill.Components {
+		listed[c.PackageURL] = c
+	}
+	for address := range want {
+		c, ok := listed[address]
+		if !ok || (c.Hashes == nil && !strings.Contains(address, ours)) {
+			t.Errorf("%s is not listed, or without its hash", address)
+		}
+		delete(listed, address)
+	}
+	for address := range listed {
+		if !strings.HasPrefix(address, "pkg:golang/std@1.") {
+			t.Errorf("%s is listed and not in the program", address)
+		}
+	}
+	if len(want) < 4 || len(listed) != 1 || bill.SpecVersion != cyclonedx.SpecVersion1_6 || bill.Metadata.Component.Name != "release" || bill.Metadata.Component.Version != version.Number {
+		t.Errorf("%d modules, %d others, %+v", len(want), len(listed), bill.Metadata.Component)
+	}
+}
+
+func TestWhatIsNoProgramHasNoBill(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"main.go", "nothing"} {
+		var out bytes.Buffer
+		if err := writeBill(&out, path); err == nil || out.Len() > 0 {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if run([]string{"sbom"}) == nil || run(nil) == nil {
+		t.Error("no command is a command")
+	}
+}
+
+func TestTheChangelogKnowsTheVersion(t *testing.T) {
+	t.Parallel()
+	changes, err := os.ReadFile("../CHANGELOG.md")
+	if err != nil || !strings.Contains(string(changes), " "+version.Number) && !strings.Contains(string(changes), "["+version.Number+"]") {
+		t.Errorf("nothing is said of %s, %v", version.Number, err)
+	}
+	if !strings.Contains(string(changes), "\n## [Unreleased]\n") {
+		t.Error("there is no place for what changes next")
+	}
+}
