@@ -73,6 +73,9 @@ func startFronts(at ports, before processes) ([]*front, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := os.Chmod(dir, 0o711); err != nil { // nginx's workers are another user, who passes through
+		return nil, err
+	}
 	lifeline, err := localstore.RemoveAfterUs(dir)
 	if err != nil {
 		return nil, err

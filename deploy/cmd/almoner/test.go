@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/almonerhq/almoner/deploy/gateway"
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/shared/localstore"
 	"github.com/almonerhq/almoner/shared/localstore/apt"
@@ -141,6 +142,18 @@ func (t *trial) step(ctx context.Context, name, module string, extra []string, p
 	}
 }
 
+// ensureGateways gets what stands before the services of a deployment. Its tests say so, where they are skipped for want of it.
+func (t *trial) ensureGateways(ctx context.Context, say func(string)) {
+	for _, name := range gateway.Packages() {
+		if _, err := gateway.Find(name, t.tools); err == nil {
+			continue
+		}
+		if err := apt.Ensure(ctx, t.tools, say, name); err != nil {
+			say("no " + name + ", so the gateway is not tried with it: " + err.Error())
+		}
+	}
+}
+
 // ensurePackages gets what the tests need and says whether the race detector works here. Only the stores are a must.
 func (t *trial) ensurePackages(ctx context.Context) (race bool, err error) {
 	say := func(line string) { fmt.Println("almoner: " + line) }
@@ -152,6 +165,7 @@ func (t *trial) ensurePackages(ctx context.Context) (race bool, err error) {
 			say("no Chromium, so tests that need a browser cannot pass: " + err.Error())
 		}
 	}
+	t.ensureGateways(ctx, say)
 	race = t.raceWorks(ctx)
 	if !race && os.Geteuid() == 0 {
 		if err := apt.Ensure(ctx, t.tools, say, "gcc", "libc6-dev"); err == nil {

@@ -1,0 +1,146 @@
+package gateway
+
+import (
+	"bufio"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+func TestTLSIsNewEnough(t *testing.T) {
+	each(t, func(t *testing.T, s *site, f *front) {
+		for version, accepted := range map[uint16]bool{tls.VersionTLS10: false, tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
+			for _, host := range []string{apiHost, appHost} {
+				plain, err := f.dial(t.Context(), "tcp", fmt.Sprint(host, ":", f.ports.https))
+				must(t, err)
+				_ = plain.SetDeadline(time.Now().Add(10 * time.Second))
+				connection := tls.Client(plain, &tls.Config{RootCAs: f.trust, ServerName: host, MinVersion: version, MaxVersion: version})
+				if err := connection.HandshakeContext(t.Context()); (err == nil) != accepted {
+					t.Errorf("%s at %s: %v", tls.VersionName(version), host, err)
+				}
+				_ = plain.Close()
+			}
+		}
+	})
+}
+
+// In the clear, the API refuses to speak, and a page is to be found at its https address.
+func TestNothingIsServedInTheClear(t *testing.T) {
+	each(t, func(t *testing.T, s *site, f *front) {
+		transport := f.transport()
+		defer transport.CloseIdleConnections()
+		for host, want := range map[string]int{apiHost: http.StatusForbidden, appHost: http.StatusPermanentRedirect, "evil.example": http.StatusMisdirectedRequest} {
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprint("http://", host, ":", f.ports.http, "/login?return=/x"), nil)
+			must(t, err)
+			response, err := transport.RoundTrip(request)
+			must(t, err)
+			must(t, response.Body.Close())
+			if response.StatusCode != want || response.Header.Get("Strict-Transport-Security") != "" {
+				t.Errorf("%s: %d, Strict-Transport-Security %q", host, response.StatusCode, response.Header.Get("Strict-Transport-Security"))
+			}
+			if to := response.Header.Get("Location"); host == appHost && to != "https://"+appHost+"/login?return=/x" || host != appHost && to != "" {
+				t.Errorf("%s: redirected to %q", host, to)
+			}
+		}
+	})
+}
+
+// TestNothingIsSmuggled hides a request in others whose end is in doubt. It counts as served where a service has logged its path.
+func TestNothingIsSmuggled(t *testing.T) {
+	each(t, func(t *testing.T, s *site, f *front) {
+		mark := strings.ToLower(rand.Text())
+		var group sync.WaitGroup
+		turns := make(chan struct{}, 48) // most wait for an answer that does not come
+		for at, target := range [][2]string{{apiHost, harness.TokenPath}, {apiHost, harness.ListPath}, {appHost, "/login"}} {
+			host, path := target[0], target[1]
+			hidden := func(name string) string {
+				return fmt.Sprintf("/v1/account/smuggled-%s-%d-%s", mark, at, strings.NewReplacer(" ", "-", ",", "").Replace(name))
+			}
+			for name := range harness.Smuggled(path, host, "") {
+				text := harness.Smuggled(path, host, hidden(name))[name] // with a length that is right for it
+				group.Go(func() {
+					turns <- struct{}{}
+					defer func() { <-turns }()
+					connection, err := f.raw(t, host)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					for _, response := range harness.Speak(connection, text) {
+						if response.StatusCode >= http.StatusInternalServerError && response.StatusCode != http.StatusNotImplemented && response.StatusCode != http.StatusHTTPVersionNotSupported &&
+							!(f.name == "caddy" && strings.HasPrefix(name, "chunk ")) { // it takes a malformed body for a service that does not answer
+							t.Errorf("%s at %s%s: %d", name, host, path, response.StatusCode)
+						}
+					}
+				})
+			}
+		}
+		group.Wait()
+		// What is served is in a log: a second request in plain sight, on the same connection, is.
+		plain := "/v1/account/plain-" + mark
+		connection, err := f.raw(t, apiHost)
+		must(t, err)
+		harness.Speak(connection, "GET /v1/docs HTTP/1.1\r\nHost: "+apiHost+"\r\n\r\nGET "+plain+" HTTP/1.1\r\nHost: "+apiHost+"\r\nConnection: close\r\n\r\n")
+		s.wantServed(t, map[string]string{plain: account})
+		for service, log := range s.served(t) {
+			for line := range strings.Lines(log) {
+				if strings.Contains(line, `"path":"/v1/account/smuggled-`+mark) {
+					t.Errorf("a hidden request reached %s: %s", service, harness.Redact(line))
+				}
+			}
+		}
+		// And whoever comes next on the gateway's connections to the services gets their own answer.
+		p := s.product(t, f.transport())
+		for range 20 {
+			p.API().Get(t, "/v1/account/oauth/jwks").Wants(t, http.StatusOK)
+			p.API().Get(t, harness.ListPath).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+		}
+	})
+}
+
+// Whoever does not get on with their headers is cut off.
+func TestSlowCallersAreCutOff(t *testing.T) {
+	each(t, func(t *testing.T, s *site, f *front) {
+		connection, err := f.raw(t, apiHost)
+		must(t, err)
+		defer func() { _ = connection.Close() }()
+		const patience = 30 * time.Second // the limit is 5 seconds
+		_ = connection.SetDeadline(time.Now().Add(patience))
+		_, err = io.WriteString(connection, "GET /v1/docs HTTP/1.1\r\nHost: "+apiHost+"\r\n")
+		must(t, err)
+		ended := make(chan struct{})
+		defer close(ended)
+		go func() {
+			for at := 0; ; at++ {
+				select {
+				case <-ended:
+					return
+				case <-time.After(500 * time.Millisecond):
+					_, _ = fmt.Fprintf(connection, "X-%d: y\r\n", at)
+				}
+			}
+		}()
+		response, err := http.ReadResponse(bufio.NewReader(connection), nil)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			t.Errorf("still listened to after %s", patience)
+		case err == nil && response.StatusCode != http.StatusRequestTimeout && response.StatusCode != http.StatusBadRequest:
+			t.Errorf("answered with %d", response.StatusCode)
+		}
+		var network net.Error
+		if errors.As(err, &network) && network.Timeout() {
+			t.Error("not cut off")
+		}
+	})
+}
