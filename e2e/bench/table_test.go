@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -37,23 +38,42 @@ func (r *report) speed(all results, order []key) {
 	}
 }
 
+// table writes a row for each key. What was not measured beside it is no column.
 func (r *report) table(all results, order []key) {
-	r.line("| connections | what | of | requests/s | of the floor | of the peer | p50 ms | p99 ms | CPU | Postgres | Redis |\n|---|---|---|---|---|---|---|---|---|---|---|")
+	beside, line := "", "|---|---|---|---|"
+	if all.has("floor") {
+		beside, line = beside+" of the floor |", line+"---|"
+	}
+	if all.has(peerName) {
+		beside, line = beside+" of the peer |", line+"---|"
+	}
+	r.line("| connections | what | of | requests/s |%s p50 ms | p99 ms | CPU | Postgres | Redis |\n%s---|---|---|---|---|", beside, line)
 	for _, k := range order {
-		floor := key{floorWork, "floor", k.connections}
-		if strings.HasPrefix(k.what, "list") {
-			floor = key{listUngated, ungatedName, k.connections}
-		} else if k.what == submission {
-			floor = key{}
-		}
 		milliseconds := func(p float64) float64 {
 			return all.median(k, func(s sample) float64 { return s.percentile(p).Seconds() * 1e3 })
 		}
 		cost := func(i int) float64 { return all.median(k, func(s sample) float64 { return s.cost(i) }) }
-		r.line("| %d | %s | %s | %.0f | %s | %s | %.2f | %.2f | %.0f | %s | %s |", k.connections, k.what, k.of, all.median(k, sample.perSecond),
-			orNone(all.ratio(k, floor), 2), orNone(all.ratio(k, key{k.what, peerName, k.connections}), 2),
-			milliseconds(0.5), milliseconds(0.99), cost(0), orNone(cost(1), 0), orNone(cost(2), 0))
+		beside := ""
+		if all.has("floor") {
+			beside += fmt.Sprintf(" %s |", orNone(all.ratio(k, floorOf(k)), 2))
+		}
+		if all.has(peerName) {
+			beside += fmt.Sprintf(" %s |", orNone(all.ratio(k, key{k.what, peerName, k.connections}), 2))
+		}
+		r.line("| %d | %s | %s | %.0f |%s %.2f | %.2f | %.0f | %s | %s |", k.connections, k.what, k.of, all.median(k, sample.perSecond),
+			beside, milliseconds(0.5), milliseconds(0.99), cost(0), orNone(cost(1), 0), orNone(cost(2), 0))
 	}
+}
+
+// floorOf is what a row is compared with.
+func floorOf(k key) key {
+	switch {
+	case strings.HasPrefix(k.what, "list"):
+		return key{listUngated, ungatedName, k.connections}
+	case k.what == submission:
+		return key{}
+	}
+	return key{floorWork, "floor", k.connections}
 }
 
 // orNone leaves a cell empty for what was not measured, or cost nothing.

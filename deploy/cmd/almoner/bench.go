@@ -40,7 +40,7 @@ func bench(ctx context.Context, root, part string) error {
 	if _, err := t.ensurePackages(ctx); err != nil {
 		return err
 	}
-	arguments := []string{"test", "-count=1", "-timeout=" + what[1], "-run=" + what[0]}
+	arguments := []string{"test", "-v", "-count=1", "-timeout=" + what[1], "-run=" + what[0]}
 	if os.Getenv("SHORT") != "" {
 		arguments = append(arguments, "-short")
 	}
