@@ -14,7 +14,7 @@ help:
 	@echo 'make bench PART=p    measure speed, growth, soak, startup or cluster, into e2e/bench/RESULTS.md'
 	@echo 'make torture PART=p  the long form of a suite, up to 40 minutes (e2e/torture/README.md)'
 	@echo 'make fuzz TIME=30s   every fuzz test, each for that time; their seeds are part of make test. ONLY=FuzzBearer: those that it matches'
-	@echo 'make generate        write deploy/LICENCES.md and .txt anew, after dependencies have changed'
+	@echo 'make generate        write anew what follows from the code: the tables of settings, the licences'
 	@echo 'make sbom PROGRAM=p  the bill of materials of a built program, on standard output (CycloneDX)'
 	@echo
 	@echo 'Needs Linux and Go $(OLDEST_GO). PostgreSQL and Redis are installed when they are missing (Debian, Ubuntu).'
@@ -43,6 +43,7 @@ fuzz: check-go
 	@exec .almoner/bin/almoner fuzz '$(TIME)' '$(ONLY)'
 
 generate: check-go
+	@cd deploy && go run ./cmd/almoner generate
 	@cd deploy/release && GOWORK=off go run . licences
 
 sbom: check-go

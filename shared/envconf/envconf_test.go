@@ -135,7 +135,7 @@ func TestTheEnvironmentWinsOverTheFileOfSettings(t *testing.T) {
 		{Setting: "ALMONER_KEY", Secret: true, Set: true, From: FromEnvironment},
 		{Setting: "ALMONER_LIMIT", Value: "7", Set: true, From: FromConfig, Path: path},
 		{Setting: "ALMONER_WAIT", Value: "2s", Set: true, From: FromDefault},
-		{Setting: "ALMONER_ON", Value: "false", From: FromDefault},
+		{Setting: "ALMONER_ON", Value: "false", Set: true, From: FromDefault},
 		{Setting: "ALMONER_ADDRESS", Value: "http://$HOME#1", Set: true, From: FromDefault},
 	}
 	if !slices.Equal(reading.Values, want) {

@@ -41,9 +41,9 @@ func (r *reader) values(target any) []Value {
 		if f, ok := r.found[s.Name]; ok {
 			v.From, v.Path = f.origin, f.path
 		}
-		v.Set = !fields.FieldByName(s.field).IsZero() || s.Default != "" || v.From != FromDefault
+		v.Set = v.Value != ""
 		if s.Secret {
-			v.Value = ""
+			v.Set, v.Value = !fields.FieldByName(s.field).IsZero(), ""
 		}
 		out = append(out, v)
 	}

@@ -18,9 +18,6 @@ type Setting struct {
 	field string
 }
 
-// Describe lists the settings of a configuration struct from its tags, for the documentation. A field is a secret by its type.
-func Describe(target any) []Setting { return settings(reflect.TypeOf(target)) }
-
 func settings(structType reflect.Type) []Setting {
 	var out []Setting
 	for field := range structType.Fields() {

@@ -24,6 +24,7 @@ type commands struct {
 	Serve       serve         `cmd:"" help:"Serve until SIGTERM or SIGINT."`
 	Migrate     migrate       `cmd:"" help:"Bring the database schema up to date. ALMONER_DATABASE_URL names the owner."`
 	CheckConfig checkConfig   `cmd:"" help:"Say what is configured, secrets redacted, and every mistake in it."`
+	Settings    settings      `cmd:"" help:"Say what there is to set."`
 	Admin       adminCommands `cmd:"" help:"What an operator may do: workspaces, users, members, clients, keys, grants."`
 	Doctor      doctorCommand `cmd:"" help:"Replay what a connector does against a running server, and say in words what is wrong."`
 	Healthcheck healthcheck   `cmd:"" help:"Fail unless a serve of this machine says that it is ready; for container engines."`
@@ -64,6 +65,14 @@ type checkConfig struct {
 func (c checkConfig) Run() error {
 	_, reading, err := app.LoadConfig(os.Environ())
 	return errors.Join(err, reading.Print(os.Stdout, c.JSON))
+}
+
+type settings struct {
+	JSON bool `name:"json" help:"Write JSON."`
+}
+
+func (c settings) Run() error {
+	return envconf.PrintSettings(os.Stdout, envconf.Describe(app.Config{}), c.JSON)
 }
 
 type healthcheck struct {

@@ -34,7 +34,7 @@ type Config struct {
 	UpstreamClientSecret credential.Secret `env:"ALMONER_UPSTREAM_CLIENT_SECRET" doc:"Our secret there."`
 	UpstreamName         string            `env:"ALMONER_UPSTREAM_NAME" envDefault:"your organisation" doc:"What people call the provider: the button says Continue with it."`
 	ClientDomains        string            `env:"ALMONER_CLIENT_DOMAINS" envDefault:"claude.ai=claude,chatgpt.com=chatgpt,vscode.dev=other" doc:"Hosts whose clients may be known by their metadata documents, each with its platform (claude, chatgpt or other), separated by commas; none for none."`
-	ClientDocumentCA     string            `env:"ALMONER_CLIENT_DOCUMENT_CA" doc:"For development alone: certificates in PEM to trust besides the system's when such a document is read, which may then be on this very machine."`
+	ClientDocumentCA     string            `env:"ALMONER_CLIENT_DOCUMENT_CA" doc:"For development alone: certificates in PEM to trust besides the system's when such a document is read, which may then be on this very machine. Refused unless ALMONER_BASE_URL and ALMONER_APP_URL are addresses of this machine."`
 	MetricsListen        string            `env:"ALMONER_METRICS_LISTEN" doc:"Address and port that Prometheus metrics are served on, at /metrics: another port than ALMONER_LISTEN, closed to the public. Empty: none."`
 	Profiles             string            `env:"ALMONER_PROFILES" doc:"A directory for profiles. On SIGUSR1 the process writes there what its memory is used for, and where its processor time goes in the next 10 seconds. Empty: it writes nothing."`
 	LogLevel             slog.Level        `env:"ALMONER_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`

@@ -16,13 +16,13 @@ import (
 
 const usage = `usage: almoner run    start everything, with demo data, and stay until Ctrl-C
        almoner test   check and test every module
+       almoner generate       write anew what follows from the code: the tables of settings
        almoner bench [PART]   measure how fast it is, into e2e/bench/RESULTS.md
        almoner torture PART   a suite's long form, up to 40 minutes; its result goes into e2e/EVIDENCE.md
        almoner fuzz TIME ONLY  the fuzz tests whose names match the pattern ONLY ("" for all), each for a time (30s) or a
                               number of inputs (1000000x); likewise
 
-Settings of run: PORT (default 8080; the two ports after it are used too), ALMONER_HOME (where everything is kept;
-default .almoner in the repository), ALMONER_DATABASE_URL and ALMONER_REDIS_URL (servers to use instead of private ones).`
+The settings of run are in deploy/README.md.`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -57,6 +57,8 @@ func command(ctx context.Context, root string) error {
 		return run(ctx, root)
 	case slices.Equal(os.Args[1:], []string{"test"}):
 		return test(ctx, root)
+	case slices.Equal(os.Args[1:], []string{"generate"}):
+		return generate(ctx, root)
 	case len(os.Args) == 2 && os.Args[1] == "bench":
 		return bench(ctx, root, "")
 	case len(os.Args) == 3 && os.Args[1] == "bench":

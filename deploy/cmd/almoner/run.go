@@ -2,33 +2,30 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
+	"github.com/almonerhq/almoner/deploy/local/settings"
 	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/shared/envconf"
 )
-
-const defaultPort = 8080
 
 func run(ctx context.Context, root string) error {
 	if err := dieWithParent(); err != nil {
 		return err
 	}
-	home := os.Getenv("ALMONER_HOME")
+	var told settings.Run
+	if _, err := envconf.Load(&told, os.Environ()); err != nil {
+		return err
+	}
+	home := told.Home
 	if home == "" {
 		home = filepath.Join(root, ".almoner")
 	}
-	port, err := portFrom(os.Getenv("PORT"))
-	if err != nil {
-		return err
-	}
 	options := stack.Options{
-		Home: home, Binaries: filepath.Join(home, "bin"), Tools: filepath.Join(home, "tools"), Port: port,
-		DatabaseURL: os.Getenv("ALMONER_DATABASE_URL"), RedisURL: os.Getenv("ALMONER_REDIS_URL"),
+		Home: home, Binaries: filepath.Join(home, "bin"), Tools: filepath.Join(home, "tools"), Port: told.Port,
+		DatabaseURL: told.DatabaseURL.Reveal(), RedisURL: told.RedisURL.Reveal(),
 		Say: func(line string) { fmt.Println("almoner: " + line) },
 	}
 	if err := stack.Check(options); err != nil {
@@ -55,15 +52,4 @@ func run(ctx context.Context, root string) error {
 	}
 	options.Say("stopped; what was stored is there at the next start")
 	return nil
-}
-
-func portFrom(text string) (int, error) {
-	if text == "" {
-		return defaultPort, nil
-	}
-	port, err := strconv.Atoi(strings.TrimSpace(text))
-	if err != nil || port < 1 {
-		return 0, errors.New("PORT must be a number, like PORT=9000")
-	}
-	return port, nil
 }

@@ -202,21 +202,17 @@ func kill(t *testing.T, pid string) {
 }
 
 func TestTheFirstProblemIsOneLine(t *testing.T) {
-	for value, want := range map[string]string{"abc": "PORT must be a number", "0": "PORT must be a number", "65535": "must be within"} {
-		port, err := portFrom(value)
-		if err == nil {
-			t.Setenv("PORT", value)
-			home, makeErr := localstore.TempDir("almoner-run-") // reachable: else a place for stores is made elsewhere
-			if makeErr != nil {
-				t.Fatal(makeErr)
-			}
-			t.Cleanup(func() { _ = os.RemoveAll(home) })
-			t.Setenv("ALMONER_HOME", home)
-			t.Setenv("MAKELEVEL", "")
-			err = run(t.Context(), "/nowhere")
-		}
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("PORT=%s: port %d, %v", value, port, err)
+	home, err := localstore.TempDir("almoner-run-") // reachable: else a place for stores is made elsewhere
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	t.Setenv("ALMONER_HOME", home)
+	t.Setenv("MAKELEVEL", "")
+	for value, want := range map[string]string{"abc": "PORT is a whole number", "0": "PORT is a number above 0", "65535": "must be within"} {
+		t.Setenv("PORT", value)
+		if err := run(t.Context(), "/nowhere"); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("PORT=%s: %v", value, err)
 		}
 	}
 }

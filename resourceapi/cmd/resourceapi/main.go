@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -29,6 +28,7 @@ type commands struct {
 	Worker      work        `cmd:"" help:"Process submissions until SIGINT or SIGTERM, beside a serve with ALMONER_WORKER=false."`
 	Migrate     migrate     `cmd:"" help:"Bring the database to the newest schema, as its owner and after authserver migrate."`
 	CheckConfig checkConfig `cmd:"" help:"Say what is wrong with the settings, or print them without their secrets."`
+	Settings    settings    `cmd:"" help:"Say what there is to set."`
 	Healthcheck healthcheck `cmd:"" help:"Fail unless a serve or worker of this machine says that it is ready; for container engines."`
 
 	Version kong.VersionFlag `help:"Say which build this is."`
@@ -40,6 +40,9 @@ type (
 	migrate     struct{}
 	checkConfig struct {
 		JSON bool `name:"json" help:"Write JSON, mistakes and warnings too."`
+	}
+	settings struct {
+		JSON bool `name:"json" help:"Write JSON."`
 	}
 	healthcheck struct {
 		Address string `arg:"" optional:"" env:"ALMONER_LISTEN" default:"127.0.0.1:8082" help:"Where it listens."`
@@ -97,6 +100,10 @@ func (migrate) Run() error {
 	return app.Migrate(context.Background(), config)
 }
 
+func (c settings) Run() error {
+	return envconf.PrintSettings(os.Stdout, envconf.Describe(app.Config{}), c.JSON)
+}
+
 func (c checkConfig) Run() error {
 	_, reading, err := app.LoadConfig(os.Environ())
 	return errors.Join(err, reading.Print(os.Stdout, c.JSON))
@@ -104,22 +111,9 @@ func (c checkConfig) Run() error {
 
 func (h healthcheck) Run() error { return web.AskReady(context.Background(), h.Address) }
 
-// settings lists what the environment may say, for --help.
-func settings() string {
-	lines := []string{"Serves the workspace API's modules.", "", "Settings, from the environment:"}
-	for _, s := range envconf.Describe(app.Config{}) {
-		line := fmt.Sprintf("%s: %s", s.Name, s.Doc)
-		if s.Default != "" {
-			line += " Default: " + s.Default + "."
-		}
-		lines = append(lines, line)
-	}
-	return strings.Join(lines, "\n\n")
-}
-
 func main() {
 	var typed commands
-	parsed := kong.Parse(&typed, kong.Name("resourceapi"), kong.Description(settings()), kong.Vars{"version": version.Line("resourceapi")})
+	parsed := kong.Parse(&typed, kong.Name("resourceapi"), kong.Description("Serves the workspace API's modules."), kong.Vars{"version": version.Line("resourceapi")})
 	if typed.Config != "" {
 		_ = os.Setenv(envconf.Config, typed.Config) // fails for names that are none
 	}

@@ -22,7 +22,7 @@ import (
 // Config is what `resourceapi serve` is told.
 type Config struct {
 	Listen       string            `env:"ALMONER_LISTEN" envDefault:"127.0.0.1:8082" doc:"Address and port to listen on."`
-	BaseURL      string            `env:"ALMONER_BASE_URL,required,notEmpty" doc:"Public address of the API and issuer of its tokens, without a trailing slash."`
+	BaseURL      string            `env:"ALMONER_BASE_URL,required,notEmpty" doc:"Where callers reach the API: the issuer, without a trailing slash."`
 	DatabaseURL  credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty" doc:"PostgreSQL URL of a role that is a member of almoner_resourceapi."`
 	Connections  int32             `env:"ALMONER_DATABASE_CONNECTIONS" envDefault:"16" doc:"Most connections to PostgreSQL, 2 to 500."`
 	Keys         credential.Secret `env:"ALMONER_KEYS,required,notEmpty" doc:"Keys that cursors and the tokens of public forms are sealed with: 32 bytes in base64url each, separated by commas, newest first."`

@@ -1,0 +1,122 @@
+package settings
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/almonerhq/almoner/shared/envconf"
+)
+
+// A program and what it reads.
+type program struct {
+	name     string
+	settings []envconf.Setting
+}
+
+// Files returns what is generated in the repository at root, by path below it: of the programs in the folder binaries.
+func Files(ctx context.Context, root, binaries string) (map[string]string, error) {
+	var services []program
+	for _, name := range []string{"authserver", "resourceapi"} {
+		out, err := exec.CommandContext(ctx, filepath.Join(binaries, name), "settings", "--json").Output()
+		if err != nil {
+			return nil, fmt.Errorf("%s settings: %w", name, err)
+		}
+		p := program{name: name}
+		if err := json.Unmarshal(out, &p.settings); err != nil {
+			return nil, fmt.Errorf("%s settings: %w", name, err)
+		}
+		services = append(services, p)
+	}
+	const readme = "deploy/README.md"
+	content, err := os.ReadFile(filepath.Join(root, readme))
+	if err != nil {
+		return nil, err
+	}
+	text := string(content)
+	for marker, rows := range map[string]string{
+		"settings": table("program", services), "settings of make run": table("", []program{{settings: envconf.Describe(Run{})}}),
+	} {
+		if text, err = between(text, marker, rows); err != nil {
+			return nil, fmt.Errorf("%s: %w", readme, err)
+		}
+	}
+	return map[string]string{readme: text, "shared/envconf/names.txt": names(services)}, nil
+}
+
+// between puts rows between the two comments of a marker.
+func between(text, marker, rows string) (string, error) {
+	first, last := "<!-- "+marker+": written by make generate -->\n", "<!-- end of "+marker+" -->\n"
+	before, rest, opened := strings.Cut(text, first)
+	_, after, closed := strings.Cut(rest, last)
+	if !opened || !closed {
+		return "", fmt.Errorf("the comments around %s are missing", marker)
+	}
+	return before + first + rows + last + after, nil
+}
+
+// names are those of all programs, one in a line.
+func names(programs []program) string {
+	var all []string
+	for _, p := range programs {
+		for _, s := range p.settings {
+			all = append(all, s.Name+"\n")
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), "")
+}
+
+// table has a row for each setting, in the order of the structs; what several programs are told alike is in one.
+func table(of string, programs []program) string {
+	type row struct{ name, doc, value, programs string }
+	var rows []row
+	for _, p := range programs {
+		for _, s := range p.settings {
+			next := row{"`" + s.Name + "`", s.Doc, value(s), p.name}
+			if s.Secret {
+				next.name += " (secret)"
+			}
+			same := slices.IndexFunc(rows, func(r row) bool { return r.name == next.name && r.doc == next.doc && r.value == next.value })
+			if same >= 0 {
+				rows[same].programs = "both"
+				continue
+			}
+			after := len(rows) // or after the other program's
+			for i, r := range rows {
+				if r.name == next.name {
+					after = i + 1
+				}
+			}
+			rows = slices.Insert(rows, after, next)
+		}
+	}
+	var out strings.Builder
+	write := func(cells ...string) {
+		if of == "" {
+			cells = slices.Delete(cells, 1, 2)
+		}
+		out.WriteString("| " + strings.Join(cells, " | ") + " |\n")
+	}
+	write("setting", of, "default", "meaning")
+	write("---", "---", "---", "---")
+	for _, r := range rows {
+		write(r.name, r.programs, r.value, strings.ReplaceAll(r.doc, "|", `\|`))
+	}
+	return out.String()
+}
+
+func value(s envconf.Setting) string {
+	switch {
+	case s.Required:
+		return "required"
+	case s.Default == "":
+		return ""
+	}
+	return "`" + s.Default + "`"
+}

@@ -1,0 +1,79 @@
+package e2e
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/deploy/local/settings"
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// What is written of the settings is what the programs read.
+func TestTheSettingsAreWrittenDown(t *testing.T) {
+	files, err := settings.Files(t.Context(), "..", filepath.Dir(harness.Shared(t).Authserver()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 2 {
+		t.Fatalf("%d files", len(files))
+	}
+	for path, want := range files {
+		if content, err := os.ReadFile(filepath.Join("..", path)); err != nil || string(content) != want {
+			t.Errorf("%s is not of this code (%v): make generate", path, err)
+		}
+	}
+}
+
+func TestBothProgramsSayWhatTheyAreTold(t *testing.T) {
+	folder := filepath.Dir(harness.Shared(t).Authserver())
+	key := filepath.Join(t.TempDir(), "keys")
+	file := filepath.Join(t.TempDir(), "settings")
+	err := errors.Join(os.WriteFile(key, []byte("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n"), 0o600),
+		os.WriteFile(file, []byte("ALMONER_BASE_URL=https://api.example.org\nALMONER_APP_URL='https://app.example.org'\nALMONER_DATABASE_URL=postgres://a:hush@localhost/a\n"), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, program := range []string{"authserver", "resourceapi"} {
+		said := func(environ []string, arguments ...string) (out, errs string, code int) {
+			t.Helper()
+			command := exec.CommandContext(t.Context(), filepath.Join(folder, program), arguments...)
+			command.Env = environ
+			var outBuffer, errBuffer strings.Builder
+			command.Stdout, command.Stderr = &outBuffer, &errBuffer
+			if _, exited := errors.AsType[*exec.ExitError](command.Run()); command.ProcessState == nil || exited != (command.ProcessState.ExitCode() != 0) {
+				t.Fatalf("%s does not run", program)
+			}
+			if strings.Contains(outBuffer.String()+errBuffer.String(), "hush") {
+				t.Errorf("%s prints a secret", program)
+			}
+			return outBuffer.String(), errBuffer.String(), command.ProcessState.ExitCode()
+		}
+		good := []string{"ALMONER_KEYS_FILE=" + key, "ALMONER_REDIS_URL=redis://:hush@localhost:6379"}
+		out, errs, code := said(good, "check-config", "--config", file)
+		for _, want := range []string{`ALMONER_BASE_URL +https://api.example.org +config ` + file, `ALMONER_KEYS +\(set\) +file ` + key, `ALMONER_REDIS_URL +\(set\) +environment`, `ALMONER_NOTICE +2s +default`} {
+			if !regexp.MustCompile(`(?m)^` + want + `$`).MatchString(out) {
+				t.Errorf("%s does not say %s: %s", program, want, out)
+			}
+		}
+		if code != 0 || errs != "" {
+			t.Errorf("%s: %d %s", program, code, errs)
+		}
+		bad := append(good, "ALMONER_KEYS=hush", "ALMONER_CONFIG="+file, "ALMONER_NOTICE=hush", "ALMONER_DATABSE_URL=hush")
+		for _, arguments := range [][]string{{"check-config"}, {"serve"}} {
+			out, errs, code = said(bad, arguments...)
+			for _, want := range []string{"3 mistakes", "ALMONER_KEYS and ALMONER_KEYS_FILE are both set", "ALMONER_NOTICE is a time", "did you mean ALMONER_DATABASE_URL?"} {
+				if code != 1 || out != "" || !strings.Contains(errs, want) {
+					t.Errorf("%s %s does not say %s: %d %s%s", program, arguments, want, code, out, errs)
+				}
+			}
+		}
+		if _, errs, code := said([]string{"ALMONER_DATABSE_URL=hush"}, "migrate"); code != 1 || !strings.Contains(errs, "2 mistakes") {
+			t.Errorf("%s migrate: %d %s", program, code, errs)
+		}
+	}
+}
