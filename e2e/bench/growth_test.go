@@ -1,9 +1,12 @@
 package bench
 
 import (
+	"context"
 	"math/rand/v2"
 	"net/http"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
@@ -73,6 +76,29 @@ func (e *estate) refreshAny(connection int) (asking, hearing) {
 		}
 }
 
+// walOfARefresh is what the database writes to its log for each refresh, in bytes, from a checkpoint on.
+func (e *estate) walOfARefresh(t *testing.T) float64 {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	db, err := pgx.Connect(ctx, e.running.Postgres.URL)
+	must(t, err)
+	defer func() { _ = db.Close(ctx) }()
+	refresh := e.loads()[0]
+	if e.grants <= 1000 {
+		refresh.run(t, 32, *each) // touches every page
+	} else {
+		_, err = db.Exec(ctx, "checkpoint")
+		must(t, err)
+	}
+	written := func() (bytes float64) {
+		must(t, db.QueryRow(ctx, "select (pg_current_wal_insert_lsn() - '0/0')::float8").Scan(&bytes))
+		return bytes
+	}
+	before := written()
+	refreshed := refresh.run(t, 32, *each)
+	return (written() - before) / float64(len(refreshed.latencies))
+}
+
 func (r *report) growth(t *testing.T, all results, order []key, little, much *estate) {
 	r.line("Two installations, which take turns, %d rounds of %s each at 32 connections; generator and stores included. Postgres has 64 MB of", *rounds, *each)
 	r.line("shared buffers in both. A refresh is of any grant, by chance.\n")
@@ -84,12 +110,13 @@ func (r *report) growth(t *testing.T, all results, order []key, little, much *es
 	}
 	r.wants("Redis, a live grant", "at most 450 bytes", much.grantBytesRedis, " bytes", much.grantBytesRedis <= 450)
 	r.wants("Postgres, a live grant with its indexes", "at most 700 bytes", much.grantBytesPostgres, " bytes", much.grantBytesPostgres <= 700)
-	r.line("\nIn Postgres an event of the audit log, such as a consent, takes %.0f bytes more, indexes included.", much.auditBytes)
+	r.line("\nIn Postgres an event of the audit log, such as a consent, takes %.0f bytes more, indexes included. A refresh writes %.0f bytes of its log", much.auditBytes, much.walOfARefresh(t))
+	r.line("(WAL) right after a checkpoint, where every page is touched for the first time and written whole, and %.0f bytes where it is not.", little.walOfARefresh(t))
 	for _, service := range []struct {
 		name string
 		at   target
 	}{{"authserver", much.account}, {"resourceapi", much.lists}} {
-		most := peak(t, service.at.pids[0])
+		most := float64(harness.PeakMemory(t, service.at.pids[0])) / 1024
 		r.wants("most memory resident, "+service.name+", without logins", "below 80 MiB", most, " MiB", most < 80)
 	}
 }

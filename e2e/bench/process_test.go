@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
 )
 
@@ -46,26 +45,6 @@ func ticksOf(pid string) int {
 		sum += ticks
 	}
 	return sum
-}
-
-// resident is the memory that a process has resident now, in MiB (proc(5), VmRSS).
-func resident(t testing.TB, pid int) float64 { return status(t, pid, "VmRSS:") }
-
-// peak is the most that it has had so far (VmHWM).
-func peak(t testing.TB, pid int) float64 { return status(t, pid, "VmHWM:") }
-
-func status(t testing.TB, pid int, name string) float64 {
-	t.Helper()
-	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var kib float64
-	_, line, _ := strings.Cut(string(content), name)
-	if _, err := fmt.Sscan(line, &kib); err != nil {
-		t.Fatalf("no %s of process %d: %v", name, pid, err)
-	}
-	return kib / 1024
 }
 
 // middle is the median: NaN of nothing.

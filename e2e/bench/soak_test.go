@@ -62,7 +62,7 @@ func measureMemory(t *testing.T, dir, service string, pid int, at time.Duration,
 		memory := askForProfile(t, dir, service, pid)
 		f.live, f.in, f.goroutines = float64(memory.HeapAlloc)/mebibyte, float64(memory.HeapInuse)/mebibyte, memory.Goroutines
 	}
-	f.resident = resident(t, pid)
+	f.resident = float64(harness.ResidentMemory(t, pid)) / 1024
 	return f
 }
 

@@ -13,6 +13,7 @@ func (r *report) speed(all results, order []key) {
 	r.line("medians of the rounds' ratios. The floor runs one Redis script and signs one ES256 token; a list's floor is the same handler and query")
 	r.line("without the gate. CPU is in microseconds a request: of the serving process, of its Postgres, of its Redis.\n")
 	r.table(all, order)
+	r.capacity(all)
 	at32 := func(what, of string) key { return key{what, of, 32} }
 	floor := at32(floorWork, "floor")
 	ratio := func(what, asked string, k, to key, least float64) {
@@ -35,6 +36,17 @@ func (r *report) speed(all results, order []key) {
 			tail := all.median(k, func(s sample) float64 { return s.percentile(0.99).Seconds() / s.percentile(0.5).Seconds() })
 			r.wants("p99 of p50, 8 connections: "+k.what, "at most 6", tail, "", tail <= 6)
 		}
+	}
+}
+
+// capacity says what a million refreshes a minute would keep busy (deploy/SCALING.md).
+func (r *report) capacity(all results) {
+	const perSecond = 1e6 / 60
+	refresh := key{refreshing, ourselves, 32}
+	r.line("\nA million refreshes a minute (16,667 a second), from what one costs at 32 connections:\n\n| process | µs a refresh | processors busy |\n|---|---|---|")
+	for i, process := range []string{"authserver", "Postgres", "Redis"} {
+		cost := all.median(refresh, func(s sample) float64 { return s.cost(i) })
+		r.line("| %s | %.0f | %.1f |", process, cost, perSecond*cost/1e6)
 	}
 }
 

@@ -10,14 +10,25 @@ import (
 // PeakMemory is the most memory that a process has had resident so far, in KiB (proc(5), VmHWM).
 func PeakMemory(t testing.TB, pid int) int {
 	t.Helper()
+	return statusOf(t, pid, "VmHWM:")
+}
+
+// ResidentMemory is what it has resident now, in KiB (VmRSS).
+func ResidentMemory(t testing.TB, pid int) int {
+	t.Helper()
+	return statusOf(t, pid, "VmRSS:")
+}
+
+func statusOf(t testing.TB, pid int, name string) int {
+	t.Helper()
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var peak int
-	_, line, _ := strings.Cut(string(content), "VmHWM:")
-	if _, err := fmt.Sscan(line, &peak); err != nil {
-		t.Fatalf("no VmHWM of process %d: %v", pid, err)
+	var kib int
+	_, line, _ := strings.Cut(string(content), name)
+	if _, err := fmt.Sscan(line, &kib); err != nil {
+		t.Fatalf("no %s of process %d: %v", name, pid, err)
 	}
-	return peak
+	return kib
 }
