@@ -69,6 +69,9 @@ func TestWhatTheManifestsStartAnswersItsProbes(t *testing.T) {
 			}
 		}
 		probe(t, process, container, listens)
+		if err := process.Becomes("http://"+process.Addresses["ALMONER_METRICS_LISTEN"]+"/metrics", http.StatusOK); err != nil {
+			t.Errorf("%s: its metrics: %v", d.Name, err)
+		}
 	}
 }
 
@@ -94,6 +97,10 @@ func probe(t *testing.T, process *product.Process, container core.Container, lis
 		address := listens[number(container, ask.Port)]
 		if want := map[bool]string{true: "/readyz", false: "/healthz"}[what == "readiness"]; ask.Path != want {
 			t.Errorf("%s: the %s probe asks %s", container.Name, what, ask.Path)
+		}
+		if address == "" {
+			t.Errorf("%s: the %s probe asks port %s, where nothing listens", container.Name, what, ask.Port.String())
+			continue
 		}
 		if err := process.Becomes("http://"+address+ask.Path, http.StatusOK); err != nil {
 			t.Errorf("%s: the %s probe: %v", container.Name, what, err)

@@ -87,7 +87,9 @@ func (s service) becomesReady(t *testing.T, c product.Command, ports map[string]
 	if c.Arguments[0] == "worker" {
 		address = process.Addresses["ALMONER_WORKER_LISTEN"]
 	}
-	if err := process.Becomes("http://"+address+"/readyz", http.StatusOK); err != nil {
-		t.Errorf("%s: %v", s.file, err)
+	for _, url := range []string{address + "/readyz", process.Addresses["ALMONER_METRICS_LISTEN"] + "/metrics"} {
+		if err := process.Becomes("http://"+url, http.StatusOK); err != nil {
+			t.Errorf("%s: %v", s.file, err)
+		}
 	}
 }
