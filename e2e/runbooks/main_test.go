@@ -12,8 +12,14 @@ import (
 // met are the secrets that the tests of this process have met.
 var met harness.Secrets
 
+// testsAtOnce are all that there are: they mostly wait for servers.
+const testsAtOnce = "5"
+
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if flag.Lookup("test.parallel").Value.String() == flag.Lookup("test.parallel").DefValue {
+		_ = flag.Set("test.parallel", testsAtOnce)
+	}
 	code := m.Run()
 	code = max(code, harness.LookForLeaks())
 	if code == 0 && everythingRan() {
