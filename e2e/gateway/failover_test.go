@@ -256,6 +256,7 @@ func TestStreamsPassAsTheyCome(t *testing.T) {
 	t.Cleanup(server.Close)
 	both := [2]string{hostOf(server.URL), hostOf(server.URL)}
 	before(t, processes{both, both}, func(t *testing.T, f *front, base string) {
+		late.Store(false)
 		client := &http.Client{Transport: f.transport()}
 		defer client.CloseIdleConnections()
 		response, err := client.Post(base+"/mcp", "application/json", strings.NewReader("{}"))

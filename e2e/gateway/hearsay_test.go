@@ -1,9 +1,13 @@
 package gateway
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/almonerhq/almoner/e2e/harness"
@@ -42,6 +46,49 @@ func TestTheServicesSeeWhereCallersAre(t *testing.T) {
 		}
 		if status := try(elsewhere, 1); status != http.StatusBadRequest {
 			t.Errorf("the first wrong password from another address: %d", status)
+		}
+	})
+}
+
+// What arrives is what the gateway says itself: a server of the test's own hands back the headers that it was sent.
+func TestNothingThatCallersClaimArrives(t *testing.T) {
+	t.Parallel()
+	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Set("Host", r.Host)
+		_ = json.NewEncoder(w).Encode(r.Header)
+	}))
+	t.Cleanup(echo.Close)
+	both := [2]string{hostOf(echo.URL), hostOf(echo.URL)}
+	before(t, processes{both, both}, func(t *testing.T, f *front, base string) {
+		transport := f.oldTransport("127.0.0.33")
+		defer transport.CloseIdleConnections()
+		for _, path := range []string{"/v1/account/oauth/jwks", "/v1/docs", "/mcp"} {
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+path, nil)
+			must(t, err)
+			for _, name := range slices.Concat(claims[:8], []string{"Traceparent", "Tracestate", "Baggage", "X-Request-Id"}) {
+				request.Header.Set(name, "203.0.113.9")
+			}
+			request.Header.Set("Authorization", "Bearer kept")
+			request.Header.Set("Idempotency-Key", "kept")
+			response, err := transport.RoundTrip(request)
+			must(t, err)
+			var got http.Header
+			err = json.NewDecoder(response.Body).Decode(&got)
+			_ = response.Body.Close()
+			must(t, err)
+			for name, values := range got {
+				if strings.Contains(strings.Join(values, " "), "203.0.113.9") {
+					t.Errorf("%s: %s arrives: %q", path, name, values)
+				}
+			}
+			host := strings.TrimPrefix(base, "https://")
+			for name, want := range map[string]string{
+				"X-Forwarded-For": "127.0.0.33", "X-Forwarded-Proto": "https", "X-Forwarded-Host": host, "Host": host, "Authorization": "Bearer kept", "Idempotency-Key": "kept",
+			} {
+				if values := got.Values(name); len(values) != 1 || values[0] != want {
+					t.Errorf("%s: %s is %q, want %q", path, name, values, want)
+				}
+			}
 		}
 	})
 }

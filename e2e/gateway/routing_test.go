@@ -113,6 +113,7 @@ func (s *site) wantServed(t *testing.T, want map[string]string) {
 			for other, text := range logs {
 				if other != service && strings.Contains(text, id) {
 					t.Errorf("a request went to %s and not to %s: %s", other, service, lineWith(text, id))
+					delete(want, id)
 				}
 			}
 			if strings.Contains(logs[service], id) {
