@@ -18,6 +18,7 @@ type ended struct {
 	head           *harness.Person // signed in
 	tenant         demo.Tenant
 	revoked, alive harness.Tokens  // the second one was not revoked: it ends with the restore
+	since          harness.Tokens  // of a grant that the restored past does not know
 	attempt        harness.Attempt // redeemed, after the moment that is restored
 	code           string
 	token          string // personal access token, revoked after that moment
@@ -47,13 +48,14 @@ func (o *operator) happen(t *testing.T, e *ended) {
 	o.World.RevokeToken(t, e.token)
 	e.connector.Post(t, e.attempt.CodeForm(e.code)).Wants(t, http.StatusOK)
 	e.alive = e.connector.Refresh(t, e.alive.RefreshToken).Tokens(t)
+	e.since = e.connector.Connect(t, e.head)
 }
 
 // wantsNothing checks that the restored database gives nothing to anybody who had something before, and everything to who begins again.
 func (o *operator) wantsNothing(t *testing.T, e *ended) {
 	t.Helper()
 	o.In(e.tenant, e.token).Get(t, harness.ListPath).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
-	for _, tokens := range []harness.Tokens{e.revoked, e.alive} {
+	for _, tokens := range []harness.Tokens{e.revoked, e.alive, e.since} {
 		e.connector.WantsDead(t, tokens)
 	}
 	e.connector.Post(t, e.attempt.CodeForm(e.code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")

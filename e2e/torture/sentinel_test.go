@@ -44,8 +44,10 @@ func TestRedisSentinelFailsOver(t *testing.T) {
 // failOver kills the master, which stays dead, and returns when the product works with another one, before which afterwards was called.
 func (s *sentinelStage) failOver(t *testing.T, afterwards func()) {
 	t.Helper()
-	s.redis.Master().Kill()
-	wantSoon(t, "another master", func() bool { return s.redis.Master() != nil })
+	wantSoon(t, "a master", func() bool { return s.redis.Master() != nil })
+	master := s.redis.Master()
+	master.Kill()
+	wantSoon(t, "another master", func() bool { next := s.redis.Master(); return next != nil && next != master })
 	afterwards()
 	s.connector.WantsAlive(t, s.reconnect(t))
 }

@@ -27,7 +27,7 @@ const masterName = "almoner"
 // RedisSentinel is a Redis with replicas and with Sentinels that watch over it, which this program started.
 type RedisSentinel struct {
 	URL       string   // by the Sentinels (package redisurl)
-	Nodes     []*Redis // the first one is the master until it fails
+	Nodes     []*Redis // the first one begins as the master
 	Sentinels []*Redis // each speaks a part of Redis' protocol, with a password of its own
 
 	programs programs
@@ -101,7 +101,7 @@ func (s *RedisSentinel) startSentinels(ctx context.Context, dir string, sentinel
 			mode: []string{"--sentinel"}, further: []string{
 				fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d %d", masterName, s.Nodes[0].port, sentinelQuorum),
 				"sentinel auth-pass " + masterName + " " + s.password, "sentinel sentinel-pass " + sentinelPassword,
-				"sentinel down-after-milliseconds " + masterName + " 1000", "sentinel failover-timeout " + masterName + " 2000",
+				"sentinel down-after-milliseconds " + masterName + " 2000", "sentinel failover-timeout " + masterName + " 3000",
 			},
 		}
 		if err := startOneOf(ctx, sentinel); err != nil {
@@ -132,16 +132,16 @@ func (s *RedisSentinel) waitForEachOther(ctx context.Context) error {
 		well := 0
 		for _, sentinel := range s.Sentinels {
 			said, err := sentinel.info("sentinel")
-			if err == nil && strings.Contains(said, fmt.Sprintf("status=ok,address=%s,slaves=%d,sentinels=%d", s.Nodes[0].address(), sentinelNodes-1, sentinels)) {
+			if err == nil && strings.Contains(said, fmt.Sprintf(",slaves=%d,sentinels=%d", sentinelNodes-1, sentinels)) {
 				well++
 			}
 		}
-		for _, replica := range s.Nodes[1:] {
+		for _, replica := range s.Nodes { // not the first one, unless this machine was so slow that it was taken for dead
 			if said, err := replica.info("replication"); err == nil && strings.Contains(said, "master_link_status:up") {
 				well++
 			}
 		}
-		if well == sentinels+sentinelNodes-1 {
+		if well == sentinels+sentinelNodes-1 && s.Master() != nil {
 			return nil
 		}
 		select {
