@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -24,8 +26,17 @@ var (
 // Packages are the Debian packages with the programs, which have the same names.
 func Packages() []string { return []string{"caddy", "nginx"} }
 
-// ErrMissing says that the program is not here.
-var ErrMissing = errors.New("is not installed")
+// ErrMissing says that the program is not here, or is older than its configuration.
+var ErrMissing = errors.New("is not installed, or too old")
+
+// oldest says how each program tells its version, and the first one, as major and minor, that knows everything in its configuration.
+var oldest = map[string]struct {
+	ask          string
+	major, minor int
+}{
+	"caddy": {"version", 2, 6},
+	"nginx": {"-v", 1, 22},
+}
 
 // A Program is installed, or was unpacked privately.
 type Program struct {
@@ -34,20 +45,38 @@ type Program struct {
 }
 
 // Find finds caddy or nginx: installed, which for nginx may be outside PATH, or below the directory where packages are unpacked privately ("" for
-// none). The error is ErrMissing if it is nowhere.
+// none). The error is ErrMissing if there is none that is new enough.
 func Find(name, tools string) (Program, error) {
-	for _, candidate := range []string{name, "/usr/sbin/" + name} {
-		if path, err := exec.LookPath(candidate); err == nil {
-			return Program{Path: path}, nil
+	var candidates []Program
+	for _, place := range []string{name, "/usr/sbin/" + name} {
+		if path, err := exec.LookPath(place); err == nil {
+			candidates = append(candidates, Program{Path: path})
 		}
 	}
-	for _, dir := range []string{"usr/bin", "usr/sbin"} {
-		path := filepath.Join(tools, "root", dir, name)
-		if _, err := os.Stat(path); tools == "" || err != nil {
-			continue
-		}
+	if tools != "" {
 		libraries, _ := filepath.Glob(filepath.Join(tools, "root/usr/lib/*-linux-gnu*")) // the one error is a malformed pattern
-		return Program{Path: path, Environment: []string{"LD_LIBRARY_PATH=" + strings.Join(libraries, ":")}}, nil
+		for _, dir := range []string{"usr/bin", "usr/sbin"} {
+			candidates = append(candidates, Program{Path: filepath.Join(tools, "root", dir, name), Environment: []string{"LD_LIBRARY_PATH=" + strings.Join(libraries, ":")}})
+		}
 	}
-	return Program{}, fmt.Errorf("%s %w", name, ErrMissing)
+	for _, candidate := range candidates {
+		if candidate.isNewEnough(name) {
+			return candidate, nil
+		}
+	}
+	return Program{}, fmt.Errorf("%s %d.%d %w", name, oldest[name].major, oldest[name].minor, ErrMissing)
+}
+
+// isNewEnough reads "nginx version: nginx/1.22.1" and "v2.10.2 h1:…".
+func (p Program) isNewEnough(name string) bool {
+	command := exec.Command(p.Path, oldest[name].ask)
+	command.Env = append(os.Environ(), p.Environment...)
+	out, err := command.CombinedOutput()
+	match := regexp.MustCompile(`(\d+)\.(\d+)`).FindSubmatch(out)
+	if err != nil || match == nil {
+		return false
+	}
+	major, _ := strconv.Atoi(string(match[1])) // digits alone
+	minor, _ := strconv.Atoi(string(match[2]))
+	return major > oldest[name].major || major == oldest[name].major && minor >= oldest[name].minor
 }

@@ -47,7 +47,7 @@ var started = sync.OnceValues(func() (*site, error) {
 		Authservers: 2, BaseURL: ports.baseURL(), AppURL: ports.appURL(),
 		Settings: map[string]string{
 			"ALMONER_TRUSTED_PROXIES": "127.0.0.1", // where both connect from
-			"ALMONER_NOTICE":          "4s",        // twice what it is otherwise, for slow machines
+			"ALMONER_NOTICE":          "3s",        // longer than otherwise, for slow machines
 		},
 	})
 	if err != nil {
