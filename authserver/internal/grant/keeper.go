@@ -108,6 +108,9 @@ func (k *Keeper) Redeem(ctx context.Context, facts Facts, code Token, terms Code
 	if err != nil {
 		return Issued{}, err
 	}
+	if word == Spent {
+		return Issued{}, k.redeemedMeanwhile(ctx, *g, code, terms)
+	}
 	if err := k.answerExchange(ctx, *g, word); err != nil {
 		return Issued{}, err
 	}
@@ -132,6 +135,20 @@ func (k *Keeper) redeemedAgain(ctx context.Context, g Grant, code Token, terms C
 		return refuse("The authorization code was used already.")
 	}
 	return k.end(ctx, g, CodeReused)
+}
+
+// redeemedMeanwhile judges a code that was unused when the Ledger was asked, and had long been used when the Register was.
+func (k *Keeper) redeemedMeanwhile(ctx context.Context, g Grant, code Token, terms CodeTerms) error {
+	facts, err := k.ledger.Facts(ctx, terms.ClientID, g.ID)
+	switch now := facts.Grant; {
+	case err != nil:
+		return err
+	case now != nil && now.State == Revoked:
+		return refuse(now.Reason.Words(now.RevokedAt))
+	case now != nil && now.State == Active:
+		return k.redeemedAgain(ctx, *now, code, terms)
+	}
+	return refuse(unknownCode)
 }
 
 func (k *Keeper) answerExchange(ctx context.Context, g Grant, word Word) error {

@@ -182,6 +182,37 @@ func TestG1_ACodeIsRedeemedOnceAndItsReuseRevokes(t *testing.T) {
 	b.refused("refresh after reuse", err)
 }
 
+// Whoever reuses a code may have asked the Ledger before the code was used, and ask the Register long after.
+func TestG1_AReuseThatTookLongRevokesToo(t *testing.T) {
+	b := newBench(t)
+	g, code := b.consent()
+	token, err := b.keeper.ReadToken(grant.Code, code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := b.keeper.Facts(t.Context(), b.app.ID, g.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued, err := b.redeem(code, b.terms())
+	if err != nil {
+		t.Fatal(err)
+	}
+	refresh := b.mustRotate(issued.Refresh)
+	guess := b.terms()
+	guess.RedirectURI += "x"
+	_, err = b.keeper.Redeem(t.Context(), before, token, guess)
+	b.refused("a guess", err)
+	b.alive(g.ID)
+	_, err = b.keeper.Redeem(t.Context(), before, token, b.terms())
+	b.refused("a reuse", err)
+	b.dead(g.ID, grant.CodeReused)
+	_, err = b.keeper.Redeem(t.Context(), before, token, b.terms())
+	b.refused("another", err)
+	_, err = b.rotate(refresh)
+	b.refused("refresh after reuse", err)
+}
+
 func TestG1_AReuseThatIsNotOtherwiseValidChangesNothing(t *testing.T) {
 	b := newBench(t)
 	g, code := b.consent()

@@ -65,6 +65,7 @@ const (
 	Stranger Word = "client"   // another client's
 	Replay   Word = "replay"   // superseded: the grant is revoked now
 	Reused   Word = "reused"   // used code: the grant is revoked now
+	Spent    Word = "spent"    // the code was used, and nothing more is known of it
 	Burned   Word = "burned"   // fifth mismatch: the grant is revoked now
 	Expired  Word = "expired"  // the code's 60 seconds are over
 	Replaced Word = "replaced" // not the grant's current code or token

@@ -81,9 +81,12 @@ func TestG1_ExchangeDecidesAlone(t *testing.T) {
 	wrong := r.terms
 	wrong.Challenge = ""
 	r.want(grant.WrongPKC)(r.exchange("e", 1, wrong))
-	r.want(grant.OK)(r.rotate("f", 1, 11, 12)) // none of these ended it
+	r.want(grant.OK)(r.rotate("f", 1, 11, 12))       // none of these ended it
+	r.want(grant.Spent)(r.exchange("g", 1, r.terms)) // the Ledger knows the rest
+	r.want(grant.OK)(r.rotate("h", 2, 12, 13))
+	r.activate()
 	r.want(grant.Reused)(r.exchange("g", 1, r.terms))
-	r.want(grant.Gone(grant.CodeReused))(r.rotate("h", 2, 12, 13))
+	r.want(grant.Gone(grant.CodeReused))(r.rotate("h", 1, 11, 12))
 	r.want(grant.Gone(grant.CodeReused))(r.exchange("i", 1, r.terms))
 	r.want(grant.NotYours)(r.Issue(t.Context(), r.id, 2, hash(3), r.terms, r.ends))
 }
@@ -241,6 +244,24 @@ func TestEveryKeyHasATimeToLive(t *testing.T) {
 		if r.rdb.PTTL(t.Context(), key).Val() <= 0 {
 			t.Errorf("%s lives for ever", key)
 		}
+	}
+}
+
+// A million live grants are to fit into 450 MB, Redis's table of times to live (40 bytes a key) included.
+func TestAGrantThatWasRefreshedTakesLittleMemory(t *testing.T) {
+	r := newRegister(t)
+	r.id = uuid.New()
+	r.terms = grant.CodeTerms{
+		ClientID: uuid.New(), RedirectURI: "https://claude.ai/api/mcp/auth_callback", Resource: "https://api.example.org/v1",
+		Challenge: "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM",
+	}
+	r.want(grant.OK)(r.Issue(t.Context(), r.id, 1, hash(1), r.terms, r.ends))
+	r.want(grant.OK)(r.exchange(uuid.NewString(), 1, r.terms))
+	for generation := byte(1); generation < 5; generation++ {
+		r.want(grant.OK)(r.rotate(uuid.NewString(), uint32(generation), 10+generation, 11+generation))
+	}
+	if used, err := r.rdb.MemoryUsage(t.Context(), grantKey(r.id)).Result(); err != nil || used > 410 {
+		t.Errorf("a grant takes %d bytes %v", used, err)
 	}
 }
 

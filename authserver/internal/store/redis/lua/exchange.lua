@@ -2,7 +2,7 @@
 -- KEYS[1] g:{grant}
 -- ARGV 1 nonce, 2 code hash, 3 client, 4 redirect URI, 5 resource, 6 challenge of the verifier ('' for none),
 --      7 hash of the first refresh token
--- Answers: ok | missing | late (undone before it came) | client | replaced | revoked:reason | reused (revoked now) | expired | redirect, verifier, resource
+-- Answers: ok | missing | late (undone before it came) | client | replaced | spent (used so long ago that nothing of it is left here) | revoked:reason | reused (revoked now) | expired | redirect, verifier, resource
 --      (counted) | burned (the fifth: revoked now) | ended
 local g = redis.call('HMGET', KEYS[1], 'st', 'nn', 'cl', 'ch', 'ru', 'rs', 'cc', 'cx', 'en', 'xn', 'rr')
 local state, nonce, client, code, uri, resource, challenge, dies, ends, undone = unpack(g)
@@ -11,6 +11,7 @@ if nonce == ARGV[1] then return 'ok' end
 if undone and string.find(' ' .. undone, ' ' .. ARGV[1] .. ' ', 1, true) then return 'late' end
 if client ~= ARGV[3] then return 'client' end
 if state == 'revoked' then return 'revoked:' .. g[11] end
+if not code then return 'spent' end
 if code ~= ARGV[2] then return 'replaced' end
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
