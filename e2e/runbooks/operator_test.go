@@ -159,18 +159,24 @@ func (o *operator) stopServices() {
 func (o *operator) startServices(t *testing.T) {
 	t.Helper()
 	for name, each := range o.services() {
-		content, err := os.ReadFile(filepath.Join(o.etc, name+".env"))
-		must(t, err)
 		for _, service := range each {
-			for line := range strings.Lines(string(content)) {
-				setting, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-				value = strings.Trim(value, "'")
-				noteSetting(t, setting, value)
-				service.Set(setting, value)
-			}
-			must(t, service.Restart(context.WithoutCancel(t.Context())))
+			o.restart(t, name, service)
 		}
 	}
+}
+
+// restart restarts one process with what is in its file.
+func (o *operator) restart(t *testing.T, name string, service *stack.Service) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(o.etc, name+".env"))
+	must(t, err)
+	for line := range strings.Lines(string(content)) {
+		setting, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		value = strings.Trim(value, "'")
+		noteSetting(t, setting, value)
+		service.Set(setting, value)
+	}
+	must(t, service.Restart(context.WithoutCancel(t.Context())))
 }
 
 // noteSetting keeps the secrets of a setting, to look for them where they must not be.
