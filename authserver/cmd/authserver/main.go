@@ -14,6 +14,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/shared/envconf"
 	"github.com/almonerhq/almoner/shared/heap"
+	schema "github.com/almonerhq/almoner/shared/migrate"
 	"github.com/almonerhq/almoner/shared/version"
 	"github.com/almonerhq/almoner/shared/web"
 )
@@ -51,7 +52,7 @@ func (serve) Run(ctx context.Context) error {
 }
 
 type migrate struct {
-	Check bool `help:"Change nothing; fail if a migration is pending."`
+	Check bool `help:"Change nothing. Exit with 0 if the schema is up to date, 3 if migrations are missing, 4 if the database is newer than this program."`
 }
 
 func (m migrate) Run(ctx context.Context) error {
@@ -105,6 +106,9 @@ func complain(err error) int {
 	status := exitFault
 	if e, ok := errors.AsType[exit](err); ok {
 		err, status = e.error, e.status
+	}
+	if difference, ok := errors.AsType[schema.Difference](err); ok {
+		status = difference.ExitStatus()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "authserver:", err)

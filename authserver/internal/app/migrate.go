@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -16,27 +15,32 @@ type migrateConfig struct {
 	DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty"`
 }
 
-// Migrate brings the account schema up to date, or, with check, fails where it is not.
+// Migrate brings the account schema up to date, or, with check, changes nothing and fails with a migrate.Difference where it is another.
 func Migrate(ctx context.Context, environ []string, check bool, out io.Writer) error {
 	var config migrateConfig
 	if _, err := envconf.Load(&config, environ); err != nil {
 		return err
 	}
+	var applied []string
 	if check {
-		pending, err := postgres.Pending(ctx, config.DatabaseURL)
+		state, err := postgres.Look(ctx, config.DatabaseURL)
+		if err == nil {
+			err = state.Err()
+		}
 		if err != nil {
 			return err
 		}
-		if pending {
-			return errors.New("a migration is pending: run authserver migrate")
+	} else {
+		var err error
+		if applied, err = postgres.Migrate(ctx, config.DatabaseURL); err != nil {
+			return err
 		}
-		_, err = fmt.Fprintln(out, "the account schema is up to date")
-		return err
 	}
-	applied, err := postgres.Migrate(ctx, config.DatabaseURL)
-	if err != nil {
-		return err
+	for _, name := range applied {
+		if _, err := fmt.Fprintln(out, "applied "+name); err != nil {
+			return err
+		}
 	}
-	_, err = fmt.Fprintf(out, "the account schema is up to date (%d migrations applied)\n", applied)
+	_, err := fmt.Fprintln(out, "the account schema is up to date")
 	return err
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/envconf"
 	"github.com/almonerhq/almoner/shared/heap"
+	schema "github.com/almonerhq/almoner/shared/migrate"
 	"github.com/almonerhq/almoner/shared/version"
 	"github.com/almonerhq/almoner/shared/web"
 
@@ -35,9 +36,11 @@ type commands struct {
 }
 
 type (
-	serve       struct{}
-	work        struct{}
-	migrate     struct{}
+	serve   struct{}
+	work    struct{}
+	migrate struct {
+		Check bool `help:"Change nothing. Exit with 0 if the schema is up to date, 3 if migrations are missing, 4 if the database is newer than this program."`
+	}
 	checkConfig struct {
 		JSON bool `name:"json" help:"Write JSON, mistakes and warnings too."`
 	}
@@ -92,12 +95,12 @@ func newLog() *slog.Logger {
 	return log
 }
 
-func (migrate) Run() error {
+func (m migrate) Run() error {
 	config, err := app.LoadMigrateConfig(os.Environ())
 	if err != nil {
 		return err
 	}
-	return app.Migrate(context.Background(), config)
+	return app.Migrate(context.Background(), config, m.Check, os.Stdout)
 }
 
 func (c settings) Run() error {
@@ -119,6 +122,9 @@ func main() {
 	}
 	if err := parsed.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "resourceapi: "+err.Error())
+		if difference, ok := errors.AsType[schema.Difference](err); ok {
+			os.Exit(difference.ExitStatus())
+		}
 		os.Exit(1)
 	}
 }

@@ -181,11 +181,3 @@ func (a *App) forget(ctx context.Context) {
 		}
 	}
 }
-
-// Migrate brings the database to the newest schema.
-func Migrate(ctx context.Context, c MigrateConfig) error {
-	if err := postgres.Migrate(ctx, c.DatabaseURL.Reveal()); err != nil {
-		return err
-	}
-	return postgres.MigrateJobs(ctx, c.DatabaseURL.Reveal())
-}

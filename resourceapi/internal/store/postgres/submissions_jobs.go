@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 
@@ -11,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
+
+	"github.com/almonerhq/almoner/shared/migrate"
 )
 
 // JobSchema is where the job queue keeps its tables.
@@ -24,26 +25,69 @@ type Queue interface {
 // JobDriver lets the job queue use the store's connections.
 func (s *Store) JobDriver() *riverpgxv5.Driver { return riverpgxv5.New(s.pool) }
 
+// jobMigrator comes with the connections that it uses: close them.
+func jobMigrator(ctx context.Context, url string) (*pgxpool.Pool, *rivermigrate.Migrator[pgx.Tx], error) {
+	connection, err := migrate.Config(url)
+	if err != nil {
+		return nil, nil, err
+	}
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, nil, migrate.ErrURL
+	}
+	config.ConnConfig.RuntimeParams = connection.RuntimeParams
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("prepare to migrate the job queue: %w", err)
+	}
+	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Schema: JobSchema, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		pool.Close()
+		return nil, nil, fmt.Errorf("prepare to migrate the job queue: %w", err)
+	}
+	return pool, migrator, nil
+}
+
+// lookAtJobs says how the job queue's tables differ from what this program needs.
+func lookAtJobs(ctx context.Context, url string) (migrate.State, error) {
+	pool, migrator, err := jobMigrator(ctx, url)
+	if err != nil {
+		return migrate.State{}, err
+	}
+	defer pool.Close()
+	existing, err := migrator.ExistingVersions(ctx)
+	if err != nil {
+		return migrate.State{}, fmt.Errorf("look at the job queue's tables: %w", err)
+	}
+	var known []migrate.Version
+	for _, version := range migrator.AllVersions() {
+		known = append(known, migrate.Version{Number: int64(version.Version), Name: fmt.Sprintf("river %d %s", version.Version, version.Name)})
+	}
+	var applied []int64
+	for _, version := range existing {
+		applied = append(applied, int64(version.Version))
+	}
+	return migrate.Compare(known, applied), nil
+}
+
 // MigrateJobs brings the job queue's tables, in a schema of their own, to what this version needs, by the queue's own
 // migrations, and lets the service use them. It follows Migrate; url is that of the database's owner. Several processes
 // may call it at once; one does the work.
 func MigrateJobs(ctx context.Context, url string) error {
-	pool, err := pgxpool.New(ctx, url)
+	pool, migrator, err := jobMigrator(ctx, url)
 	if err != nil {
-		return errors.New("the database URL is not one: postgres://user:password@host:port/database")
+		return err
 	}
 	defer pool.Close()
-	driver := riverpgxv5.New(pool)
-	migrator, err := rivermigrate.New(driver, &rivermigrate.Config{Schema: JobSchema, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return fmt.Errorf("prepare to migrate the job queue: %w", err)
-	}
 	one, err := pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("migrate the job queue: %w", err)
 	}
 	defer one.Release()
-	const lock = 0x72697665 // any number that all migrating processes agree on
+	const lock = 0x72697665                                               // any number that all migrating processes agree on
+	if _, err := one.Exec(ctx, "set lock_timeout = '5min'"); err != nil { // nobody but another migrating process is kept waiting
+		return fmt.Errorf("migrate the job queue: %w", err)
+	}
 	if _, err := one.Exec(ctx, "select pg_advisory_lock($1)", lock); err != nil {
 		return fmt.Errorf("migrate the job queue: %w", err)
 	}
@@ -52,7 +96,7 @@ func MigrateJobs(ctx context.Context, url string) error {
 		return fmt.Errorf("make the job queue's schema: %w", err)
 	}
 	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
-		return fmt.Errorf("migrate the job queue: %w", err)
+		return fmt.Errorf("migrate the job queue: %w", migrate.Explain(err))
 	}
 	for _, right := range []string{
 		"usage on schema river",

@@ -1,0 +1,137 @@
+package migrate
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/shared/testkit"
+)
+
+// freshDatabase is where a test's migrations go, as the owner.
+func freshDatabase(t *testing.T) (url string, connection *pgx.Conn) {
+	t.Helper()
+	url = testkit.NewDatabase(t).Owner
+	connection, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connection.Close(t.Context()) })
+	return url, connection
+}
+
+// of makes migrations of SQL, numbered from 1.
+func of(statements ...string) Migrations {
+	files := fstest.MapFS{}
+	for i, statement := range statements {
+		name := []string{"00001_one.sql", "00002_two.sql", "00003_three.sql"}[i]
+		files[name] = &fstest.MapFile{Data: []byte("-- +goose Up\n" + statement + ";\n")}
+	}
+	return Migrations{Files: files, Table: "goose_trial"}
+}
+
+func TestLookSaysWhatDiffersAndChangesNothing(t *testing.T) {
+	url, connection := freshDatabase(t)
+	all := of("create table one (x int)", "create table two (x int)")
+	look := func(m Migrations) (int, string) {
+		t.Helper()
+		state, err := m.Look(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		difference, ok := errors.AsType[Difference](state.Err())
+		if !ok {
+			return 0, ""
+		}
+		return difference.ExitStatus(), difference.Error()
+	}
+	if status, words := look(all); status != StatusMissing || words != "2 missing in the database: 00001_one.sql, 00002_two.sql; run migrate" {
+		t.Errorf("%d %s", status, words)
+	}
+	var there bool
+	if err := connection.QueryRow(t.Context(), "select to_regclass('goose_trial') is not null").Scan(&there); err != nil || there {
+		t.Errorf("Look made a table, %v", err)
+	}
+	if applied, err := of("create table one (x int)").Up(t.Context(), url); err != nil || !slices.Equal(applied, []string{"00001_one.sql"}) {
+		t.Fatal(applied, err)
+	}
+	if status, words := look(all); status != StatusMissing || !strings.Contains(words, "1 missing in the database: 00002_two.sql;") {
+		t.Errorf("%d %s", status, words)
+	}
+	if _, err := all.Up(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	if status, words := look(all); status != 0 {
+		t.Errorf("%d %s", status, words)
+	}
+	older := of("create table one (x int)")
+	if status, words := look(older); status != StatusNewer || words != "the database is newer than this program, by 1: 2" {
+		t.Errorf("%d %s", status, words)
+	}
+	if applied, err := older.Up(t.Context(), url); err != nil || len(applied) > 0 { // whoever goes back leaves the database as it is
+		t.Errorf("%v, %v", applied, err)
+	}
+	if _, err := all.Look(t.Context(), "postgres://user:hush@host:port:x/a"); err == nil || strings.Contains(err.Error(), "hush") {
+		t.Error(err)
+	}
+}
+
+func TestAMigrationThatMeetsALockGivesUpAndLeavesNothing(t *testing.T) {
+	url, connection := freshDatabase(t)
+	all := of("create table one (x int)", "create table two (x int); alter table one add column y int")
+	if _, err := of("create table one (x int)").Up(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := connection.Begin(t.Context())
+	if err == nil {
+		_, err = reader.Exec(t.Context(), "select from one")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	applied, err := all.Up(t.Context(), url)
+	if err == nil || !strings.Contains(err.Error(), "run it again") || len(applied) > 0 {
+		t.Errorf("%v, %v", applied, err)
+	}
+	if err := reader.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var left bool
+	if err := connection.QueryRow(t.Context(), "select to_regclass('two') is not null").Scan(&left); err != nil || left {
+		t.Errorf("half a migration is left, %v", err)
+	}
+	if applied, err := all.Up(t.Context(), url); err != nil || len(applied) != 1 {
+		t.Errorf("%v, %v", applied, err)
+	}
+}
+
+func TestOfSeveralAtOnceOneWorks(t *testing.T) {
+	url, _ := freshDatabase(t)
+	all := of("create table one (x int); select pg_sleep(0.5)", "create table two (x int)")
+	type result struct {
+		applied []string
+		err     error
+	}
+	results := make(chan result, 3)
+	for range cap(results) {
+		go func() {
+			applied, err := all.Up(t.Context(), url)
+			results <- result{applied, err}
+		}()
+	}
+	sum := 0
+	for range cap(results) {
+		r := <-results
+		if r.err != nil {
+			t.Error(r.err)
+		}
+		sum += len(r.applied)
+	}
+	if sum != 2 {
+		t.Errorf("%d were applied", sum)
+	}
+}
