@@ -16,7 +16,7 @@ import (
 // handler, in order and out of it, and looks; TestMain reads the logs once more at the end, for whatever any test has met.
 
 func TestNoSecretIsLoggedOrStored(t *testing.T) {
-	running := harness.Private(t, harness.Options{Settings: map[string]string{"ALMONER_LOG_LEVEL": "debug"}})
+	running := harness.Private(t, harness.Options{Traced: true, Settings: map[string]string{"ALMONER_LOG_LEVEL": "debug"}})
 	var secrets harness.Secrets
 	p := harness.Enter(t, running, &secrets)
 	office := p.Office(t)
@@ -52,6 +52,8 @@ func TestNoSecretIsLoggedOrStored(t *testing.T) {
 	}
 	wantsNoSecret(t, &secrets, "the services' logs", logs, marker)
 	wantsObjects(t, logs)
+	wantsNoSecret(t, &secrets, "the traces", readAll(t, filepath.Join(filepath.Dir(running.LogDir()), "traces.otlp")), "almoner.request_id")
+	wantsNoSecret(t, &secrets, "the metrics", []byte(harness.Metrics(t, running)), "almoner_token_requests_total")
 	wantsNoSecret(t, &secrets, "the stores' logs", readAll(t, filepath.Join(running.StoreDir(), "*", "*.log")), "ready to accept connections")
 	if found := secrets.FoundIn([]byte("level=info bearer=" + office.Token)); len(found) == 0 {
 		t.Error("the search would not find a token")

@@ -49,7 +49,7 @@ func sweepAtTheEnd(t testing.TB, s *stack.Stack) {
 }
 
 // sweep looks for every secret that was met at a stack in everything that the stack has written: the logs of services, gateway and
-// stores, the metrics, all rows of Postgres, and all that Redis was ever told (its append-only file, expired keys included). A whole stack has each of
+// stores, metrics, traces, all rows of Postgres, and all that Redis was ever told (its append-only file, expired keys included). A whole stack has each of
 // these.
 func sweep(s *stack.Stack, whole bool) (complaints []string) {
 	all, entered := metAt.Load(s)
@@ -85,6 +85,9 @@ func written(s *stack.Stack) (map[string][]byte, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	if traces, err := os.ReadFile(filepath.Join(filepath.Dir(s.LogDir()), spansFile)); err == nil { // of a stack that is Traced
+		texts["the traces"] = traces
+	}
 	metrics, err := scrape(ctx, s)
 	if texts["the metrics"] = []byte(metrics); err != nil {
 		faults = append(faults, err)

@@ -30,6 +30,7 @@ type Options struct {
 	Durable     bool              // whether the stores write as carefully as in a real installation: for measuring
 	Binaries    string            // of the services, where they are not those of the repository as it stands (see Broken)
 	RedisURL    string            // of a Redis that runs already; "" for one of its own
+	Traced      bool              // keep the traces (Spans), and look for secrets in them at the end
 	Between     *Relay            // stands between the services and Postgres, if there is one
 	BaseURL     string            // of the API, by way of another gateway than the stack's own; "" for that one
 	AppURL      string            // of the pages, likewise
@@ -128,7 +129,7 @@ type builds struct {
 // The state of the test process: one build and one stack for all its tests.
 var (
 	lifelines   sync.Map // home → io.Closer: kept, so that they are not collected
-	sharedStack = sync.OnceValues(func() (*stack.Stack, error) { return Lasting(Options{}) })
+	sharedStack = sync.OnceValues(func() (*stack.Stack, error) { return Lasting(Options{Traced: true}) })
 	sharedBuild = sync.OnceValues(func() (builds, error) {
 		if dir := os.Getenv(binariesVariable); dir != "" {
 			return builds{dir: dir}, nil
@@ -176,11 +177,19 @@ func start(home string, options Options) (*stack.Stack, error) {
 	if options.Between != nil {
 		detour = options.Between.Detour
 	}
+	traces := ""
+	if options.Traced {
+		taking, err := collect(home)
+		if err != nil {
+			return nil, err
+		}
+		traces = taking.URL
+	}
 	return stack.Start(ctx, stack.Options{
 		Home: home, Binaries: binaries, Tools: os.Getenv(toolsVariable), Volatile: !options.Durable,
 		Authservers: options.Authservers, Resources: options.Resources, Settings: options.Settings, Detour: detour, RedisURL: options.RedisURL,
 		BaseURL: options.BaseURL, AppURL: options.AppURL,
-		Observed: true,
+		Observed: true, Collector: traces,
 	})
 }
 

@@ -40,6 +40,12 @@ func (p Proxies) trust(address netip.Addr) bool {
 	return false
 }
 
+// Trusted says whether the connection of the request is one of a trusted proxy's.
+func (p Proxies) Trusted(r *http.Request) bool {
+	connection, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && p.trust(connection.Addr().Unmap())
+}
+
 // ClientAddress returns the address of the caller: that of the connection, or, where a trusted proxy holds it, the
 // nearest one in X-Forwarded-For that is no trusted proxy. What lies beyond an untrusted hop is hearsay.
 func (p Proxies) ClientAddress(r *http.Request) netip.Addr {

@@ -29,6 +29,7 @@ import (
 	"github.com/almonerhq/almoner/shared/profile"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/standing"
+	"github.com/almonerhq/almoner/shared/tracing"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -43,6 +44,7 @@ type App struct {
 	failed   *failures.Counter
 	handler  http.Handler
 	registry *metrics.Registry
+	traces   *tracing.Tracing
 }
 
 // New wires the parts. It waits for no store: one that is down at the start is a 503, not a crash.
@@ -51,8 +53,15 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	watch := newInstruments()
-	store, err := postgres.Open(ctx, c.DatabaseURL, watch.stores.Postgres())
+	proxies, err := web.ParseProxies(c.TrustedProxies)
+	if err != nil {
+		return nil, err
+	}
+	watch, err := newInstruments(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	store, err := postgres.Open(ctx, c.DatabaseURL, watch.statements()...)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +69,9 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	rdb.AddHook(watch.stores.Redis())
+	if err := watch.commands(rdb); err != nil {
+		return nil, err
+	}
 	metrics.WatchPools(watch.registry, store.PoolStat, rdb.PoolStats)
 	ring, err := keyring.New(store, keys)
 	if err != nil {
@@ -122,12 +133,13 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	}
 	return &App{
 		config: c, log: log, store: store, uses: uses, ring: ring, sessions: b.sessions, failed: failed, registry: watch.registry,
-		handler: web.Observe(h.router(), log, lastResort(), watch.http),
+		handler: watch.traces.Server(web.Observe(h.router(), log, lastResort(), watch.requests()...), proxies), traces: watch.traces,
 	}, nil
 }
 
 // Serve serves until ctx ends, then lets requests in flight finish.
 func (a *App) Serve(ctx context.Context) error {
+	defer a.traces.Stop()
 	defer a.store.Close()
 	defer a.uses.Close()
 	endMetrics, err := metrics.Serve(a.config.MetricsListen, a.registry, a.log)

@@ -1,8 +1,16 @@
 package app
 
 import (
+	"context"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5"
+	goredis "github.com/redis/go-redis/v9"
+
 	"github.com/almonerhq/almoner/authserver/internal/measure"
 	"github.com/almonerhq/almoner/shared/metrics"
+	"github.com/almonerhq/almoner/shared/tracing"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 // instruments are what the parts are watched with.
@@ -11,9 +19,27 @@ type instruments struct {
 	http     *metrics.HTTP
 	stores   *metrics.Stores
 	grants   *measure.Metrics
+	traces   *tracing.Tracing
 }
 
-func newInstruments() instruments {
+func newInstruments(ctx context.Context, log *slog.Logger) (instruments, error) {
+	traces, err := tracing.Start(ctx, tracing.Options{Service: "authserver"}, log)
 	registry := metrics.NewRegistry()
-	return instruments{registry: registry, http: metrics.NewHTTP(registry), stores: metrics.NewStores(registry), grants: measure.New(registry)}
+	return instruments{
+		registry: registry, http: metrics.NewHTTP(registry), stores: metrics.NewStores(registry), grants: measure.New(registry), traces: traces,
+	}, err
 }
+
+// statements are told of what is asked of PostgreSQL.
+func (i instruments) statements() []pgx.QueryTracer {
+	return append(i.traces.Postgres(), i.stores.Postgres())
+}
+
+// commands lets what is asked of Redis be watched.
+func (i instruments) commands(rdb goredis.UniversalClient) error {
+	rdb.AddHook(i.stores.Redis())
+	return i.traces.Redis(rdb)
+}
+
+// requests are told of each request.
+func (i instruments) requests() []web.Watcher { return append(i.traces.Watchers(), i.http) }

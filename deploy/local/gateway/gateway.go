@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/tracing"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -40,8 +41,8 @@ type Backends struct {
 	Resource []*url.URL // resourceapi processes, likewise
 }
 
-// New returns the gateway's handler.
-func New(backends Backends, log *slog.Logger) http.Handler {
+// New returns the gateway's handler. Every trace begins here.
+func New(backends Backends, traces *tracing.Tracing, log *slog.Logger) http.Handler {
 	transport := &http.Transport{
 		DialContext: (&net.Dialer{
 			Timeout: dialTimeout, LocalAddr: &net.TCPAddr{IP: net.ParseIP(SourceAddress)},
@@ -49,8 +50,8 @@ func New(backends Backends, log *slog.Logger) http.Handler {
 		DisableCompression:  true, // bodies pass as they are
 		MaxIdleConnsPerHost: 256, IdleConnTimeout: idleTimeout, ResponseHeaderTimeout: answerTimeout,
 	}
-	account := proxy(newCrew(transport, backends.Account), apierr.Flat, log)
-	resource := proxy(newCrew(transport, backends.Resource), apierr.Nested, log)
+	account := proxy(newCrew(traces.Client(transport), backends.Account), apierr.Flat, log)
+	resource := proxy(newCrew(traces.Client(transport), backends.Resource), apierr.Nested, log)
 	route := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body := &incoming{ReadCloser: http.MaxBytesReader(w, r.Body, maxBody)}
 		r = r.WithContext(context.WithValue(r.Context(), incomingKey{}, body))
@@ -64,7 +65,7 @@ func New(backends Backends, log *slog.Logger) http.Handler {
 	lastResort := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		apierr.Write(w, apierr.Nested, apierr.Of(errors.New("panic")))
 	})
-	return web.Observe(route, log, lastResort)
+	return traces.Server(web.Observe(route, log, lastResort, traces.Watchers()...), nil)
 }
 
 // IsAccount says whether a path belongs to authserver (contract, section 1).
@@ -122,10 +123,10 @@ func isBroken(r *http.Request) bool {
 	return ok && body.broken.Load()
 }
 
-// forgetHearsay removes what a caller says about where it comes from and how it got here.
+// forgetHearsay removes what a caller says about where it comes from, how it got here and which trace it belongs to.
 func forgetHearsay(header http.Header) {
 	for name := range header {
-		if strings.HasPrefix(name, "X-Forwarded-") || name == "Forwarded" || name == "X-Real-Ip" {
+		if strings.HasPrefix(name, "X-Forwarded-") || name == "Forwarded" || name == "X-Real-Ip" || name == "Traceparent" || name == "Tracestate" {
 			header.Del(name)
 		}
 	}

@@ -46,7 +46,7 @@ func address(t *testing.T, text string) *url.URL {
 
 func serve(t *testing.T, backends Backends) string {
 	t.Helper()
-	server := httptest.NewServer(New(backends, slog.New(slog.DiscardHandler)))
+	server := httptest.NewServer(New(backends, nil, slog.New(slog.DiscardHandler)))
 	t.Cleanup(server.Close)
 	return server.URL
 }

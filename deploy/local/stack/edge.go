@@ -6,8 +6,10 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/almonerhq/almoner/deploy/local/gateway"
+	"github.com/almonerhq/almoner/shared/tracing"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -18,17 +20,27 @@ type edge struct {
 	err  error // why it ended; read after done is closed
 	both sync.WaitGroup
 	log  *os.File
+
+	traces *tracing.Tracing
 }
 
+// traceDelay is short, as whoever looks at traces here looks at once.
+const traceDelay = 200 * time.Millisecond
+
 // openEdge listens on both loopback addresses, as "localhost" may be either; without IPv6, on the one.
-func openEdge(port int, backends gateway.Backends, logFile string) (*edge, error) {
+func openEdge(port int, backends gateway.Backends, collector, logFile string) (*edge, error) {
 	log, file, err := openLog(logFile)
 	if err != nil {
 		return nil, err
 	}
+	traces, err := tracing.Start(context.Background(), tracing.Options{Service: "gateway", Endpoint: collector, Delay: traceDelay}, log)
+	if err != nil {
+		_ = file.Close()
+		return nil, err
+	}
 	ctx, stop := context.WithCancel(context.Background())
-	e := &edge{stop: stop, done: make(chan struct{}), log: file}
-	handler := gateway.New(backends, log)
+	e := &edge{stop: stop, done: make(chan struct{}), log: file, traces: traces}
+	handler := gateway.New(backends, traces, log)
 	listening := make(chan net.Addr, 1)
 	ready := func(address net.Addr) { listening <- address }
 	e.both.Go(func() {
@@ -52,5 +64,6 @@ func openEdge(port int, backends gateway.Backends, logFile string) (*edge, error
 func (e *edge) close() {
 	e.stop()
 	e.both.Wait()
+	e.traces.Stop()
 	_ = e.log.Close()
 }

@@ -26,6 +26,7 @@ type Options struct {
 	Resources   int               // processes of resourceapi, likewise
 	Settings    map[string]string // further settings of the services, ALMONER_… → value
 	Observed    bool              // the services serve metrics (Service.Metrics)
+	Collector   string            // where services and gateway send their traces (OTLP over HTTP); "" for what our environment says
 	Volatile    bool              // for tests: the stores do not survive a power cut
 	// Detour, for tests, is told where Postgres listens and says where the services are to connect in its place; nil: there.
 	Detour func(address string) string

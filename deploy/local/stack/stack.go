@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -81,7 +82,7 @@ func (s *Stack) bringUp(ctx context.Context) error {
 	if err := s.startServices(ctx); err != nil {
 		return err
 	}
-	if s.edge, err = openEdge(s.ports.api, s.backends(), s.home.logFile("gateway")); err != nil {
+	if s.edge, err = openEdge(s.ports.api, s.backends(), s.options.Collector, s.home.logFile("gateway")); err != nil {
 		return err
 	}
 	for _, address := range []string{ownBase, ownApp} {
@@ -211,6 +212,7 @@ func (s *Stack) services() []*Service { return slices.Concat(s.Authservers, s.Re
 // spec is how a service is run: with these settings, those of the options, and nothing else of our environment.
 func (s *Stack) spec(service, command string, settings map[string]string) child.Spec {
 	all := map[string]string{"ALMONER_BASE_URL": s.BaseURL, "ALMONER_NOTICE": "0s", "PATH": "/usr/local/bin:/usr/bin:/bin", "TZ": "UTC"}
+	maps.Copy(all, s.traceSettings())
 	maps.Copy(all, settings)
 	maps.Copy(all, s.options.Settings)
 	var environ []string
@@ -221,6 +223,21 @@ func (s *Stack) spec(service, command string, settings map[string]string) child.
 		Name: service, Path: filepath.Join(s.options.Binaries, service), Args: []string{command}, Dir: "/", Env: environ,
 		Log: s.home.logFile(service),
 	}
+}
+
+// traceSettings are the standard ones of OpenTelemetry: ours, or those of a test.
+func (s *Stack) traceSettings() map[string]string {
+	out := map[string]string{}
+	for _, pair := range os.Environ() {
+		if name, value, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "OTEL_") {
+			out[name] = value
+		}
+	}
+	if s.options.Collector != "" {
+		out["OTEL_EXPORTER_OTLP_ENDPOINT"] = s.options.Collector
+		out["OTEL_BSP_SCHEDULE_DELAY"] = strconv.FormatInt(traceDelay.Milliseconds(), 10)
+	}
+	return out
 }
 
 func (s *Stack) backends() gateway.Backends {

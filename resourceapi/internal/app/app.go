@@ -16,6 +16,7 @@ import (
 	"github.com/almonerhq/almoner/shared/profile"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/standing"
+	"github.com/almonerhq/almoner/shared/tracing"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/apidoc"
@@ -51,6 +52,7 @@ type App struct {
 
 	metrics  string // where they are served
 	registry *metrics.Registry
+	traces   *tracing.Tracing
 }
 
 // workerProbes are where a worker says that it lives, and what it says.
@@ -69,8 +71,15 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	watch := newInstruments()
-	store, err := postgres.Open(ctx, c.DatabaseURL.Reveal(), c.Connections, watch.stores.Postgres())
+	proxies, err := web.ParseProxies(c.Proxies)
+	if err != nil {
+		return nil, err
+	}
+	watch, err := newInstruments(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	store, err := postgres.Open(ctx, c.DatabaseURL.Reveal(), c.Connections, watch.statements()...)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +99,9 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	engaged.limits.AddHook(watch.stores.Redis())
+	if err := watch.commands(engaged.limits); err != nil {
+		return nil, err
+	}
 	metrics.WatchPools(watch.registry, store.PoolStat, engaged.limits.PoolStats)
 	measure.WatchQueue(watch.registry, store, log)
 	docs, err := apidoc.New(c.BaseURL)
@@ -99,10 +110,10 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	}
 	handler := routes(c.BaseURL, guard, module, engaged, assistants, docs, store)
 	return &App{
-		Handler: web.Observe(withSecurityHeaders(handler), log, lastResort(guard), watch.http),
+		Handler: watch.traces.Server(web.Observe(withSecurityHeaders(handler), log, lastResort(guard), watch.requests()...), proxies),
 		place:   web.Place{Address: c.Listen, Notice: c.Notice}, log: log, store: store, noter: noter, keys: source, worker: worker,
 		probes: workerProbes{c.WorkerListen, withSecurityHeaders(probes(guard, store))}, engage: engaged, profiles: c.Profiles, processes: c.Worker,
-		metrics: c.Metrics, registry: watch.registry,
+		metrics: c.Metrics, registry: watch.registry, traces: watch.traces,
 	}, nil
 }
 
@@ -165,6 +176,7 @@ func (a *App) Close() {
 	a.noter.Close()
 	_ = a.engage.limits.Close() // nothing waits for it
 	a.store.Close()
+	a.traces.Stop()
 }
 
 func (a *App) forget(ctx context.Context) {

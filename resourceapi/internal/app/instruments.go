@@ -1,15 +1,41 @@
 package app
 
-import "github.com/almonerhq/almoner/shared/metrics"
+import (
+	"context"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/shared/metrics"
+	"github.com/almonerhq/almoner/shared/tracing"
+	"github.com/almonerhq/almoner/shared/web"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/store/redis"
+)
 
 // instruments are what the parts are watched with.
 type instruments struct {
 	registry *metrics.Registry
 	http     *metrics.HTTP
 	stores   *metrics.Stores
+	traces   *tracing.Tracing
 }
 
-func newInstruments() instruments {
+func newInstruments(ctx context.Context, log *slog.Logger) (instruments, error) {
+	traces, err := tracing.Start(ctx, tracing.Options{Service: "resourceapi"}, log)
 	registry := metrics.NewRegistry()
-	return instruments{registry: registry, http: metrics.NewHTTP(registry), stores: metrics.NewStores(registry)}
+	return instruments{registry: registry, http: metrics.NewHTTP(registry), stores: metrics.NewStores(registry), traces: traces}, err
 }
+
+// statements are told of what is asked of PostgreSQL.
+func (i instruments) statements() []pgx.QueryTracer {
+	return append(i.traces.Postgres(), i.stores.Postgres())
+}
+
+// commands lets what is asked of Redis be watched.
+func (i instruments) commands(limits *redis.Limits) error {
+	return limits.Watch(i.stores.Redis(), i.traces.Redis)
+}
+
+// requests are told of each request.
+func (i instruments) requests() []web.Watcher { return append(i.traces.Watchers(), i.http) }

@@ -53,11 +53,13 @@ func Connect(address credential.Secret, log *slog.Logger, now func() time.Time) 
 	return l, nil
 }
 
-// AddHook lets hook see every command; where there is no Redis, there is none.
-func (l *Limits) AddHook(hook goredis.Hook) {
-	if l.client != nil {
-		l.client.AddHook(hook)
+// Watch lets hook see every command, and hands the client to instrument. Where there is no Redis, there is nothing to see.
+func (l *Limits) Watch(hook goredis.Hook, instrument func(goredis.UniversalClient) error) error {
+	if l.client == nil {
+		return nil
 	}
+	l.client.AddHook(hook)
+	return instrument(l.client)
 }
 
 // PoolStats says how the connections are used; nil where there is no Redis.

@@ -1,0 +1,90 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// One refresh is one trace: from the gateway to the service, and from there to PostgreSQL and Redis. It is found by the id of the answer, and
+// a trace that the caller names is not gone on with.
+func TestOneRefreshIsOneTrace(t *testing.T) {
+	t.Parallel()
+	running := harness.Shared(t)
+	p := harness.Enter(t, running, &met)
+	office := p.Office(t)
+	connector := office.Connector(t, harness.ReadProgrammes)
+	tokens := connector.Connect(t, p.Person(t, office.Head))
+	const foreign = "4bf92f3577b34da6a3ce929d0e0e4736"
+	answer := p.API().With("Traceparent", "00-"+foreign+"-00f067aa0ba902b7-01").Form(t, harness.TokenPath+"?code=alm_ac_in_the_wrong_place", connector.RefreshForm(tokens.RefreshToken))
+	answer.Tokens(t)
+	var spans []harness.Span
+	complete := func() bool {
+		spans = traceOf(harness.Spans(t, running), answer.Header.Get("X-Request-Id"))
+		return has(spans, "gateway", "") && has(spans, "authserver", "postgresql") && has(spans, "authserver", "redis") && has(spans, "authserver", "POST")
+	}
+	for end := time.Now().Add(time.Minute); !complete() && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	}
+	if !complete() {
+		t.Fatalf("the trace has only: %v", steps(spans))
+	}
+	ids := map[string]bool{}
+	for _, span := range spans {
+		ids[string(span.SpanId)] = true
+	}
+	roots := 0
+	for _, span := range spans {
+		if len(span.ParentSpanId) == 0 {
+			roots++
+			if span.Service != "gateway" {
+				t.Errorf("it begins at %s", span.Service)
+			}
+		} else if !ids[string(span.ParentSpanId)] {
+			t.Errorf("%s %s hangs in the air", span.Service, span.Name)
+		}
+		if strings.Contains(span.String(), "wrong_place") {
+			t.Errorf("the query is in a span of %s: %s", span.Service, span.Name)
+		}
+	}
+	if roots != 1 {
+		t.Errorf("%d roots: %v", roots, steps(spans))
+	}
+	if !has(spans, "authserver", "POST "+harness.TokenPath) {
+		t.Errorf("no span has the route's name: %v", steps(spans))
+	}
+}
+
+// traceOf are the spans of the trace that a request's id is in.
+func traceOf(all []harness.Span, requestID string) (out []harness.Span) {
+	trace := ""
+	for _, span := range all {
+		if span.Attribute("almoner.request_id") == requestID {
+			trace = string(span.TraceId)
+		}
+	}
+	for _, span := range all {
+		if trace != "" && string(span.TraceId) == trace {
+			out = append(out, span)
+		}
+	}
+	return out
+}
+
+// has says whether a service has a span whose name begins like this, or that is about this store.
+func has(spans []harness.Span, service, what string) bool {
+	for _, span := range spans {
+		if span.Service == service && (strings.HasPrefix(span.Name, what) || span.Attribute("db.system") == what || span.Attribute("db.system.name") == what) {
+			return true
+		}
+	}
+	return false
+}
+
+func steps(spans []harness.Span) (out []string) {
+	for _, span := range spans {
+		out = append(out, span.Service+": "+span.Name)
+	}
+	return out
+}
