@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"flag"
 	"math/rand/v2"
 	"net/http"
 	"testing"
@@ -12,13 +13,15 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
+var many = flag.Int("many", 1_000_000, "how many grants and programmes there are in the part growth, and ten times as many as workspaces")
+
 // TestGrowth measures the same beside little and beside much: two installations, which take turns.
 func TestGrowth(t *testing.T) {
 	r := begin(t, "growth")
-	little, much := scale{1000, 1000, 10}, scale{1_000_000, 1_000_000, 100_000}
 	if testing.Short() {
-		much = scale{20_000, 20_000, 1000}
+		*many = min(*many, 20_000)
 	}
+	little, much := scale{1000, 1000, 10}, scale{*many, *many, *many / 10}
 	var estates []*estate
 	var loads []load
 	for _, size := range []scale{little, much} {
