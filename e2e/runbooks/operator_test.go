@@ -23,6 +23,7 @@ type operator struct {
 	*harness.Product
 	running *stack.Stack
 	etc     string
+	secrets string
 	backups string
 	environ []string
 }
@@ -35,7 +36,8 @@ func newOperator(t *testing.T, options harness.Options) *operator {
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
 	o := &operator{Product: harness.Enter(t, running, &met), running: running, etc: filepath.Join(home, "etc"), backups: filepath.Join(home, "backups")}
 	must(t, os.Chmod(home, 0o711)) // PostgreSQL's user passes through
-	for _, dir := range []string{o.etc, o.backups, filepath.Join(o.backups, "wal")} {
+	o.secrets = filepath.Join(o.etc, "secrets")
+	for _, dir := range []string{o.etc, o.secrets, o.backups, filepath.Join(o.backups, "wal")} {
 		must(t, os.Mkdir(dir, 0o700))
 	}
 	o.writeFiles(t)
@@ -47,7 +49,7 @@ func newOperator(t *testing.T, options harness.Options) *operator {
 	must(t, err)
 	path := append(append([]string{binaries}, tools...), "/usr/local/bin", "/usr/bin", "/bin")
 	redis := o.address(t, running.RedisURL)
-	o.environ = append(environ, "PATH="+strings.Join(path, ":"), "LANG=C.UTF-8", "TZ=UTC", "HOME="+home, "ETC="+o.etc, "BACKUPS="+o.backups,
+	o.environ = append(environ, "PATH="+strings.Join(path, ":"), "LANG=C.UTF-8", "TZ=UTC", "HOME="+home, "ETC="+o.etc, "SECRETS="+o.secrets, "BACKUPS="+o.backups,
 		"ARCHIVE="+filepath.Join(o.backups, "wal"), "RUNBOOKS="+runbooks, "PGDATA="+o.data(), "REDIS_HOST="+redis.Hostname(), "REDIS_PORT="+redis.Port(),
 		"API="+running.BaseURL, "APP="+running.AppURL)
 	return o
@@ -80,12 +82,12 @@ func (o *operator) writeFiles(t *testing.T) {
 	}
 	redisPassword, _ := o.address(t, o.running.RedisURL).User.Password()
 	files := map[string]string{
-		"pg_service.conf": services.String(), "pgpass": passwords.String(), "redis.password": redisPassword + "\n",
-		"migrate.env": "ALMONER_DATABASE_URL='" + o.running.DatabaseURL + "'\n",
+		"pg_service.conf": services.String(), "pgpass": passwords.String(), "secrets/redis-password": redisPassword + "\n",
+		"secrets/owner-database-url": o.running.DatabaseURL + "\n",
 	}
 	for name, service := range o.services() {
-		for _, setting := range []string{"ALMONER_DATABASE_URL", "ALMONER_REDIS_URL", "ALMONER_KEYS"} {
-			files[name+".env"] += setting + "='" + service[0].Setting(setting) + "'\n"
+		for setting, file := range secretsOf(name) {
+			files["secrets/"+file] = service[0].Setting(setting) + "\n"
 		}
 	}
 	for name, content := range files {
@@ -165,14 +167,18 @@ func (o *operator) startServices(t *testing.T) {
 	}
 }
 
-// restart restarts one process with what is in its file.
+// secretsOf are the settings of a service that are secret, and the files that the pages keep them in.
+func secretsOf(service string) map[string]string {
+	return map[string]string{"ALMONER_DATABASE_URL": service + "-database-url", "ALMONER_REDIS_URL": "redis-url", "ALMONER_KEYS": service + "-keys"}
+}
+
+// restart restarts one process with what is in its files.
 func (o *operator) restart(t *testing.T, name string, service *stack.Service) {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(o.etc, name+".env"))
-	must(t, err)
-	for line := range strings.Lines(string(content)) {
-		setting, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-		value = strings.Trim(value, "'")
+	for setting, file := range secretsOf(name) {
+		content, err := os.ReadFile(filepath.Join(o.secrets, file))
+		must(t, err)
+		value := strings.TrimSpace(string(content))
 		noteSetting(t, setting, value)
 		service.Set(setting, value)
 	}

@@ -61,8 +61,9 @@ func (o *operator) buy(t *testing.T) {
 	for name, content := range map[string]string{
 		"pg_service.conf": "[almoner]\nhost=" + host + "\nport=" + port + "\ndbname=bought\nuser=tenant1234\n",
 		"pgpass":          strings.Join([]string{host, port, "*", "tenant1234", password}, ":") + "\n",
-		"migrate.env":     "ALMONER_DATABASE_URL='postgres://tenant1234:" + password + "@" + address.Host + "/bought?sslmode=disable'\n",
 	} {
 		must(t, os.WriteFile(filepath.Join(o.etc, name), []byte(content), 0o600))
 	}
+	owner := "postgres://tenant1234:" + password + "@" + address.Host + "/bought?sslmode=disable\n"
+	must(t, os.WriteFile(filepath.Join(o.secrets, "owner-database-url"), []byte(owner), 0o600))
 }

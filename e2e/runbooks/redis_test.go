@@ -38,7 +38,7 @@ func TestRedisIsLostAndMoves(t *testing.T) {
 
 	for name, address := range map[string]string{"a cluster": harness.Cluster(t).URL, "Sentinels": harness.Sentinel(t).URL} {
 		t.Run("moves to "+name, func(t *testing.T) {
-			must(t, os.WriteFile(filepath.Join(o.etc, "redis.url.new"), []byte(address+"\n"), 0o600))
+			must(t, os.WriteFile(filepath.Join(o.secrets, "redis-url.new"), []byte(address+"\n"), 0o600))
 			o.stopServices()
 			o.run(t, "redis-move.md", "new-url")
 			o.startServices(t)
