@@ -32,6 +32,7 @@ type Options struct {
 	RedisURL    string            // of a Redis that runs already; "" for one of its own
 	Traced      bool              // keep the traces (Spans), and look for secrets in them at the end
 	Between     *Relay            // stands between the services and Postgres, if there is one
+	Earlier     string            // the directory with the programs of an earlier commit (see Earlier), which all processes but the first of each service run
 	BaseURL     string            // of the API, by way of another gateway than the stack's own; "" for that one
 	AppURL      string            // of the pages, likewise
 }
@@ -188,7 +189,7 @@ func start(home string, options Options) (*stack.Stack, error) {
 	return stack.Start(ctx, stack.Options{
 		Home: home, Binaries: binaries, Tools: os.Getenv(toolsVariable), Volatile: !options.Durable,
 		Authservers: options.Authservers, Resources: options.Resources, Settings: options.Settings, Detour: detour, RedisURL: options.RedisURL,
-		BaseURL: options.BaseURL, AppURL: options.AppURL,
+		BaseURL: options.BaseURL, AppURL: options.AppURL, Earlier: options.Earlier,
 		Observed: true, Collector: traces,
 	})
 }

@@ -10,6 +10,18 @@
 //  3. A migration that waits for a lock makes everybody wait who comes after it. So it gives up after LockTimeout, undone.
 //  4. Look changes nothing.
 //
+// How to write one. While it is applied, and for a while after, the program before it serves on the new schema (TestEarlierPrograms… in e2e
+// holds that). So it adds: a column that may be null or has a constant default, a table, an index, a right. What is no longer used
+// is dropped, and what is new becomes required, only in a release whose predecessor does without. A constraint on a table that may
+// be large is added as not valid and validated by a migration of its own. So is an index on one: alone in its file, concurrently,
+//
+//	-- +goose NO TRANSACTION
+//	-- +goose Up
+//	drop index concurrently if exists account.grants_by_x; -- what an interrupted try has left, which is not valid
+//	create index concurrently grants_by_x on account.grants (x);
+//
+// Rows are changed in the same file only where there are few. A file that was ever applied is not changed, nor are numbers used twice.
+//
 // The stores of both services call it.
 package migrate
 

@@ -25,6 +25,7 @@ type Options struct {
 	Authservers int               // processes that take turns behind the gateway; 0 means 1
 	Resources   int               // processes of resourceapi, likewise
 	Settings    map[string]string // further settings of the services, ALMONER_… → value
+	Earlier     string            // for tests: the directory with the programs of an earlier commit, which all processes but the first of each service run; "": Binaries
 	Observed    bool              // the services serve metrics (Service.Metrics)
 	Collector   string            // where services and gateway send their traces (OTLP over HTTP); "" for what our environment says
 	Volatile    bool              // for tests: the stores do not survive a power cut

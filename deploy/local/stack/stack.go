@@ -176,6 +176,9 @@ func (s *Stack) startEach(ctx context.Context, name string, port, count int, int
 		spec := s.spec(name, "serve", settings)
 		if i > 0 {
 			spec.Name, spec.Log = fmt.Sprint(spec.Name, i+1), s.home.logFile(fmt.Sprint(name, i+1))
+			if s.options.Earlier != "" {
+				spec.Path = filepath.Join(s.options.Earlier, name)
+			}
 		}
 		service, err := s.observed(&Service{Name: spec.Name, URL: "http://" + address, spec: spec})
 		if err != nil {

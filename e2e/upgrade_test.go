@@ -1,0 +1,59 @@
+package e2e
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// earlier is a commit before the newest migrations: whoever adds one moves it to the last commit that was deployed.
+const earlier = "6df3da2001614ee087c19c8184b8cebf8932c348"
+
+// While a deployment is replaced, the schema is new already, and old and new processes answer in turn (deploy/README.md, Upgrading).
+func TestEarlierProgramsWorkOnTheNewSchemaBesideNewOnes(t *testing.T) {
+	t.Parallel()
+	s := harness.Private(t, harness.Options{Authservers: 2, Resources: 2, Earlier: harness.Earlier(t, earlier)})
+	through := func(i int) *harness.Product {
+		return harness.EnterBy(t, s, &met, harness.Through{Stack: s, Authserver: s.Authservers[i], Resourceapi: s.Resources[i]})
+	}
+	current, former := through(0), through(1)
+	for name, c := range map[string]struct{ first, then *harness.Product }{"new, then earlier": {current, former}, "earlier, then new": {former, current}} {
+		t.Run(name, func(t *testing.T) {
+			first, then := c.first.DemoConnector(), c.then.DemoConnector()
+			attempt := first.Begin()
+			code := attempt.Code(t, c.first.Person(t, c.first.Demo.Users.Owner)) // sign-in and consent
+			tokens := then.Post(t, attempt.CodeForm(code)).Tokens(t)
+			for _, p := range []*harness.Product{c.then, c.first} {
+				readsProgrammes(t, p, tokens)
+			}
+			next := first.Refresh(t, tokens.RefreshToken).Tokens(t)
+			last := then.Refresh(t, next.RefreshToken).Tokens(t)
+			for _, p := range []*harness.Product{c.first, c.then} {
+				readsProgrammes(t, p, last)
+			}
+			// A replay at one ends the grant at both.
+			first.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+			then.Refresh(t, last.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+			for _, p := range []*harness.Product{c.then, c.first} {
+				if active := p.DemoService().Introspect(t, last.AccessToken).Wants(t, http.StatusOK).Object(t)["active"]; active != false {
+					t.Errorf("active: %v", active)
+				}
+			}
+			// What one accepts, either processes.
+			status := formOf(c.first).accepted(t)
+			if end := formOf(c.then).ends(t, status, 30*time.Second); end != "processed" {
+				t.Errorf("the submission is %s", end)
+			}
+		})
+	}
+}
+
+func readsProgrammes(t *testing.T, p *harness.Product, tokens harness.Tokens) {
+	t.Helper()
+	p.API().With("X-Tenant-Id", tokens.TenantID).With("Authorization", "Bearer "+tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	if active := p.DemoService().Introspect(t, tokens.AccessToken).Wants(t, http.StatusOK).Object(t)["active"]; active != true {
+		t.Errorf("active: %v", active)
+	}
+}
