@@ -3,7 +3,10 @@ package e2e
 import (
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/almonerhq/almoner/e2e/harness"
@@ -77,5 +80,49 @@ func TestMetricsAreNotOnAPublicPort(t *testing.T) {
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusNotFound {
 		t.Errorf("the metrics' port serves more than metrics: %d", response.StatusCode)
+	}
+}
+
+// What is written about metrics is about metrics that there are, and every one of ours is written about.
+func TestMetricsOfTheDocumentsExist(t *testing.T) {
+	t.Parallel()
+	names := harness.Metrics(t, harness.Shared(t)).Names()
+	ours := regexp.MustCompile(`\balmoner_[a-z_]+`)
+	for _, name := range []string{"alerts.yaml", "alerts_test.yaml", "dashboard.json"} {
+		content, err := os.ReadFile(filepath.Join("..", "deploy", "observability", name))
+		must(t, err)
+		found := ours.FindAllString(string(content), -1)
+		if len(found) == 0 {
+			t.Errorf("%s names no metric", name)
+		}
+		for _, metric := range found {
+			if !names[metric] {
+				t.Errorf("%s names %s, which no service has", name, metric)
+			}
+		}
+	}
+	content, err := os.ReadFile(filepath.Join("..", "deploy", "README.md"))
+	must(t, err)
+	_, section, _ := strings.Cut(string(content), "\n## Observability\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	written := map[string]bool{}
+	for _, metric := range ours.FindAllString(section, -1) {
+		if written[metric] = true; !names[metric] {
+			t.Errorf("deploy/README.md names %s, which no service has", metric)
+		}
+	}
+	for metric := range names {
+		base := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(metric, "")
+		if strings.HasPrefix(metric, "almoner_") && !written[metric] && !written[base] {
+			t.Errorf("deploy/README.md says nothing of %s", metric)
+		}
+	}
+	// Each alert says what to do.
+	alerts, err := os.ReadFile(filepath.Join("..", "deploy", "observability", "alerts.yaml"))
+	must(t, err)
+	for _, alert := range regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(string(alerts), -1) {
+		if !strings.Contains(section, "\n### "+alert[1]+"\n") || !strings.Contains(string(alerts), "runbook_url: deploy/README.md#"+strings.ToLower(alert[1])+"\n") {
+			t.Errorf("nobody is told what to do about %s", alert[1])
+		}
 	}
 }

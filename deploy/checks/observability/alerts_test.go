@@ -1,0 +1,38 @@
+// Package observability tests what deploys the watching: alert rules and the example of a Prometheus.
+package observability
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+const folder = "../../observability"
+
+// promtool is Prometheus' own checker, of Debian's package prometheus: installed, or unpacked privately.
+func promtool(t *testing.T) string {
+	t.Helper()
+	if path, err := exec.LookPath("promtool"); err == nil {
+		return path
+	}
+	path := filepath.Join(os.Getenv("ALMONER_TEST_TOOLS"), "usr/bin/promtool")
+	if _, err := os.Stat(path); err != nil {
+		t.Skip("promtool is not here: apt-get install prometheus")
+	}
+	return path
+}
+
+// alerts_test.yaml has planted series: each alert fires at its example, and is quiet just below.
+func TestPrometheusReadsTheRulesAndTheyFire(t *testing.T) {
+	tool := promtool(t)
+	for _, arguments := range [][]string{
+		{"check", "rules", "alerts.yaml"}, {"check", "config", "prometheus.yml"}, {"test", "rules", "alerts_test.yaml"},
+	} {
+		command := exec.CommandContext(t.Context(), tool, arguments...)
+		command.Dir = folder
+		if out, err := command.CombinedOutput(); err != nil {
+			t.Errorf("promtool %v: %v\n%s", arguments, err, out)
+		}
+	}
+}
