@@ -97,7 +97,7 @@ func withSecurityHeaders(next http.Handler) http.Handler {
 }
 
 // health is a store that can say whether it answers.
-type health interface{ Answers(context.Context) error }
+type health interface{ Ready(context.Context) error }
 
 // alive answers that the process runs, whatever becomes of its stores.
 func alive() http.Handler {
@@ -113,7 +113,7 @@ func ready(guard *gate.Gate, store health) http.Handler {
 			guard.Refuse(w, r, apierr.New(apierr.Unavailable, "This process is leaving."))
 			return
 		}
-		if err := store.Answers(r.Context()); err != nil {
+		if err := store.Ready(r.Context()); err != nil {
 			guard.Refuse(w, r, err)
 			return
 		}

@@ -9,6 +9,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,6 +29,8 @@ var Migrations embed.FS
 type Store struct {
 	pool   *pgxpool.Pool
 	recent recents
+
+	migrated atomic.Bool // every migration that this program knows was seen to be there
 }
 
 // Time limits. A statement of ours takes milliseconds: one that needs longer waits for a lock or a dead server, and the

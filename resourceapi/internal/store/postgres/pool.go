@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,7 +20,11 @@ const (
 )
 
 // A Store is the service's database. It is safe for concurrent use.
-type Store struct{ pool *pgxpool.Pool }
+type Store struct {
+	pool *pgxpool.Pool
+
+	migrated atomic.Bool // every migration that this program knows was seen to be there
+}
 
 // errURL takes the place of the library's error, which quotes the URL.
 var errURL = errors.New("the database URL is not one: postgres://user:password@host:port/database")
@@ -67,7 +72,7 @@ func Open(ctx context.Context, url string, connections int32, tracers ...pgx.Que
 	if err != nil {
 		return nil, errors.New("the database pool cannot be made")
 	}
-	return &Store{pool}, nil
+	return &Store{pool: pool}, nil
 }
 
 // watchedBy lets tracers see what is asked of PostgreSQL.

@@ -1,0 +1,33 @@
+package postgres_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/authserver/internal/fixture"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+func TestAServiceIsReadyOnceEveryMigrationIsThere(t *testing.T) {
+	w := fixture.New(t)
+	ready := func() error {
+		store, err := postgres.Open(t.Context(), credential.Secret(w.Database.Authserver))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		return store.Ready(t.Context())
+	}
+	if err := ready(); err != nil {
+		t.Errorf("not ready though all is there: %v", err)
+	}
+	w.Exec("insert into goose_authserver (version_id, is_applied) values (99999, true)") // by a newer program
+	if err := ready(); err != nil {
+		t.Errorf("not ready on a newer schema: %v", err)
+	}
+	w.Exec("delete from goose_authserver where version_id = 97")
+	if err := ready(); err == nil || !strings.Contains(err.Error(), "00097_readiness.sql") {
+		t.Errorf("a migration is missing: %v", err)
+	}
+}

@@ -1,0 +1,65 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river/rivermigrate"
+
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/migrate"
+)
+
+// Ready says whether Postgres answers, within a second, and has every migration that this program knows. Once it had, it is not asked
+// again for them: migrations go forward only.
+func (s *Store) Ready(ctx context.Context) error {
+	if s.migrated.Load() {
+		return s.Answers(ctx)
+	}
+	all, err := schema()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := bounded(ctx, patience)
+	defer cancel()
+	missing, err := all.Missing(ctx, s.pool)
+	if err != nil {
+		return outcome(err)
+	}
+	queue, err := s.jobsMissing(ctx)
+	if err != nil {
+		return outcome(err)
+	}
+	missing = append(missing, queue...)
+	if len(missing) > 0 {
+		refusal := apierr.New(apierr.Unavailable, "This process waits for its database to be migrated.")
+		refusal.Cause = fmt.Errorf("migrations are missing: %s; run migrate", strings.Join(missing, ", "))
+		return refusal
+	}
+	s.migrated.Store(true)
+	return nil
+}
+
+// jobsMissing are the job queue's own migrations that the database has not.
+func (s *Store) jobsMissing(ctx context.Context) ([]string, error) {
+	migrator, err := rivermigrate.New(s.JobDriver(), &rivermigrate.Config{Schema: JobSchema, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.pool.Query(ctx, "select version from river.river_migration where line = 'main'")
+	if err != nil {
+		return nil, err
+	}
+	applied, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return nil, err
+	}
+	var known []migrate.Version
+	for _, version := range migrator.AllVersions() {
+		known = append(known, migrate.Version{Number: int64(version.Version), Name: fmt.Sprintf("river %d", version.Version)})
+	}
+	return migrate.Compare(known, applied).Missing, nil
+}

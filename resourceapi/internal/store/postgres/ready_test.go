@@ -1,0 +1,37 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+)
+
+func TestAServiceIsReadyOnceEveryMigrationIsThere(t *testing.T) {
+	w := postgrestest.New(t)
+	ready := func() error {
+		store, err := postgres.Open(t.Context(), w.Database.Resourceapi, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		return store.Ready(t.Context())
+	}
+	if err := ready(); err == nil {
+		t.Error("ready without the job queue's tables")
+	}
+	if err := postgres.MigrateJobs(t.Context(), w.Database.Owner); err != nil {
+		t.Fatal(err)
+	}
+	if err := ready(); err != nil {
+		t.Errorf("not ready though all is there: %v", err)
+	}
+	w.Exec("insert into goose_resourceapi (version_id, is_applied) values (99999, true)") // by a newer program
+	if err := ready(); err != nil {
+		t.Errorf("not ready on a newer schema: %v", err)
+	}
+	w.Exec("delete from goose_resourceapi where version_id = 13")
+	if err := ready(); err == nil {
+		t.Error("ready though a migration is missing")
+	}
+}
