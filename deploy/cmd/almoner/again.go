@@ -44,6 +44,9 @@ func (t *trial) goTest(ctx context.Context, m module, arguments []string) (print
 	if slices.Contains(arguments, "-race") {
 		environment = append(environment, "CGO_ENABLED=1") // which the race detector needs
 	}
+	if m.alone { // browsers and gateways speak HTTP/2, which the services are built without
+		environment = append(environment, "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -mod=readonly -trimpath"))
+	}
 	err = t.command(ctx, m.name, environment, io.MultiWriter(os.Stdout, &out), "go", append([]string{"test"}, arguments...)...).Run()
 	return out.Bytes(), err
 }
