@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"os"
@@ -119,12 +120,14 @@ func machine() string {
 	if _, line, found := strings.Cut(string(content), "model name"); found {
 		model, _, _ = strings.Cut(strings.TrimLeft(line, "\t: "), "\n")
 	}
-	commit, err := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*").Output()
+	commit, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
 	if err != nil {
 		commit = []byte("unknown")
+	} else if exec.Command("git", "diff", "--quiet", "HEAD", "--", ":(top)", ":(top,exclude)e2e/bench/"+resultsFile).Run() != nil {
+		commit = append(bytes.TrimSpace(commit), " with changes"...)
 	}
 	return fmt.Sprintf("%s, commit %s: %d processors (%s), %s, load average %.1f at the start", time.Now().UTC().Format("2006-01-02 15:04 UTC"),
-		strings.TrimSpace(string(commit)), runtime.NumCPU(), model, runtime.Version(), loadAverage())
+		bytes.TrimSpace(commit), runtime.NumCPU(), model, runtime.Version(), loadAverage())
 }
 
 // loadAverage is that of the last minute, 0 where the kernel does not tell.

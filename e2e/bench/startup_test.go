@@ -16,7 +16,7 @@ func TestStartup(t *testing.T) {
 		times = 3
 	}
 	running := harness.Private(t, harness.Options{Durable: true})
-	r.line("Each service was started %d times, with the stores up, and asked /readyz every 30 ms.\n", times)
+	r.line("Each service was started %d times, with the stores up, and asked /readyz every 30 ms.", times)
 	for _, service := range []*stack.Service{running.Authservers[0], running.Resourceapi} {
 		var took []float64
 		for range times {
