@@ -47,17 +47,8 @@ func (h *HTTP) Ends(r *http.Request, outcome web.Outcome) {
 	if route == "" {
 		route = noRoute
 	}
-	h.requests.WithLabelValues(method(r.Method), route, class(outcome.Status)).Inc()
+	h.requests.WithLabelValues(web.Method(r.Method), route, class(outcome.Status)).Inc()
 	h.duration.WithLabelValues(route).Observe(outcome.Took.Seconds())
-}
-
-// method keeps what callers make up out of the labels.
-func method(name string) string {
-	switch name {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodDelete, http.MethodOptions, http.MethodPut:
-		return name
-	}
-	return "other"
 }
 
 func class(status int) string {

@@ -20,7 +20,7 @@ func (t *Tracing) Server(next http.Handler, proxies web.Proxies) http.Handler {
 	return otelhttp.NewHandler(next, "request",
 		otelhttp.WithTracerProvider(t.provider), otelhttp.WithMeterProvider(noop.NewMeterProvider()), otelhttp.WithPropagators(t.headers),
 		otelhttp.WithPublicEndpointFn(func(r *http.Request) bool { return !proxies.Trusted(r) }),
-		otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string { return r.Method }))
+		otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string { return web.Method(r.Method) }))
 }
 
 // Watchers name the span of a request by its route and give it the request's id, so that a trace is found by the id of an answer.
@@ -44,7 +44,7 @@ func (requestNames) Ends(r *http.Request, outcome web.Outcome) {
 		return
 	}
 	span := trace.SpanFromContext(r.Context())
-	span.SetName(r.Method + " " + outcome.Route)
+	span.SetName(web.Method(r.Method) + " " + outcome.Route)
 	span.SetAttributes(attribute.String("http.route", outcome.Route))
 }
 

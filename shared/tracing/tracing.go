@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
@@ -53,6 +54,7 @@ func Start(ctx context.Context, o Options, log *slog.Logger) (*Tracing, error) {
 	if err != nil {
 		return nil, err
 	}
+	otel.SetLogger(logr.New(complaints{log})) // before anything reads a setting
 	var where []otlptracehttp.Option
 	if o.Endpoint != "" {
 		where = append(where, otlptracehttp.WithEndpointURL(o.Endpoint+"/v1/traces"))
@@ -74,6 +76,29 @@ func Start(ctx context.Context, o Options, log *slog.Logger) (*Tracing, error) {
 	log.Info("traces are sent", "service", o.Service, "share", share)
 	return newTracing(sdk.WithBatcher(exporter, batch...), sdk.WithResource(who), sdk.WithSampler(sampler(share))), nil
 }
+
+// complaints passes on what OpenTelemetry complains of, and not what it quotes: a header or an address may hold a secret.
+type complaints struct{ log *slog.Logger }
+
+// Init is logr.LogSink's.
+func (complaints) Init(logr.RuntimeInfo) {}
+
+// Enabled is logr.LogSink's.
+func (complaints) Enabled(int) bool { return false }
+
+// Info is logr.LogSink's.
+func (complaints) Info(int, string, ...any) {}
+
+// Error is logr.LogSink's.
+func (c complaints) Error(_ error, words string, _ ...any) {
+	c.log.Warn("traces: a setting of OTEL_… cannot be used as it is", "where", words)
+}
+
+// WithValues is logr.LogSink's.
+func (c complaints) WithValues(...any) logr.LogSink { return c }
+
+// WithName is logr.LogSink's.
+func (c complaints) WithName(string) logr.LogSink { return c }
 
 func newTracing(options ...sdk.TracerProviderOption) *Tracing {
 	return &Tracing{provider: sdk.NewTracerProvider(options...)}

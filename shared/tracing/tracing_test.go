@@ -172,3 +172,33 @@ func TestWithoutACollectorThereIsNothing(t *testing.T) {
 		}
 	}
 }
+
+// Whatever callers make up as a method names no span: names are what collectors count by.
+func TestMadeUpMethodsNameNoSpan(t *testing.T) {
+	tracing, kept := recorded(1)
+	h := handler(tracing, func(_ http.ResponseWriter, r *http.Request) { web.NoteRoute(r.Context(), "/things/{id}") })
+	request := httptest.NewRequest("MADEUP", "/things/7", nil)
+	h.ServeHTTP(httptest.NewRecorder(), request)
+	request.URL.Path = "/nothing"
+	handler(tracing, func(http.ResponseWriter, *http.Request) {}).ServeHTTP(httptest.NewRecorder(), request)
+	for _, span := range kept.GetSpans() {
+		if strings.Contains(span.Name, "MADEUP") {
+			t.Errorf("the span is called %s", span.Name)
+		}
+	}
+}
+
+// A setting that cannot be used is told of, and not quoted: OTEL_EXPORTER_OTLP_HEADERS is where a collector's token is.
+func TestMistakesInTheSettingsQuoteNoSecret(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://user:hush@host:port:x")
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "Authorization Bearer hush, x=%zzhush")
+	var said strings.Builder
+	tracing, err := Start(t.Context(), Options{Service: "trial"}, slog.New(slog.NewJSONHandler(&said, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tracing.Stop()
+	if words := said.String(); strings.Contains(words, "hush") || !strings.Contains(words, "parse headers") {
+		t.Errorf("said: %s", words)
+	}
+}

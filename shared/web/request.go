@@ -97,3 +97,12 @@ func (s *statusRecorder) Write(p []byte) (int, error) {
 
 // Unwrap lets http.ResponseController reach the writer beneath.
 func (s *statusRecorder) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// Method is the method of a request where it is one that there is, and else "other": what callers make up is no label and no name.
+func Method(name string) string {
+	switch name {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodDelete, http.MethodOptions, http.MethodPut:
+		return name
+	}
+	return "other"
+}
