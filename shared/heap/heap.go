@@ -13,7 +13,7 @@ const (
 
 	// limit is where garbage is collected whatever the percentage, in bytes. A service stays below 80 MiB resident under load without
 	// logins, what is no heap included.
-	limit = 56 << 20
+	limit = 48 << 20
 )
 
 // Tune sets Go's garbage collector for a service. GOGC and GOMEMLIMIT win over it where the operator has set them.

@@ -16,7 +16,7 @@ func promtool(t *testing.T) string {
 	if path, err := exec.LookPath("promtool"); err == nil {
 		return path
 	}
-	path := filepath.Join(os.Getenv("ALMONER_TEST_TOOLS"), "usr/bin/promtool")
+	path := filepath.Join(os.Getenv("ALMONER_TEST_TOOLS"), "root", "usr", "bin", "promtool")
 	if _, err := os.Stat(path); err != nil {
 		t.Skip("promtool is not here: apt-get install prometheus")
 	}

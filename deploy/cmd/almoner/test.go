@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -154,6 +155,17 @@ func (t *trial) ensureGateways(ctx context.Context, say func(string)) {
 	}
 }
 
+// ensurePromtool gets what reads the alerts. Their test says so, where it is skipped for want of it.
+func (t *trial) ensurePromtool(ctx context.Context, say func(string)) {
+	_, err := exec.LookPath("promtool")
+	if _, missing := os.Stat(filepath.Join(t.tools, "root", "usr", "bin", "promtool")); err == nil || missing == nil {
+		return
+	}
+	if err := apt.Ensure(ctx, t.tools, say, "prometheus"); err != nil {
+		say("no promtool, so the alerts are not tried: " + err.Error())
+	}
+}
+
 // ensurePackages gets what the tests need and says whether the race detector works here. Only the stores are a must.
 func (t *trial) ensurePackages(ctx context.Context) (race bool, err error) {
 	say := func(line string) { fmt.Println("almoner: " + line) }
@@ -166,6 +178,7 @@ func (t *trial) ensurePackages(ctx context.Context) (race bool, err error) {
 		}
 	}
 	t.ensureGateways(ctx, say)
+	t.ensurePromtool(ctx, say)
 	race = t.raceWorks(ctx)
 	if !race && os.Geteuid() == 0 {
 		if err := apt.Ensure(ctx, t.tools, say, "gcc", "libc6-dev"); err == nil {
