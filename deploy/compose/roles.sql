@@ -22,5 +22,5 @@ create role resourceapi login password :'resourceapi' in role almoner_resourceap
 select current_database() as database \gset
 alter database :"database" owner to almoner_owner;
 revoke all on database :"database" from public;
-grant connect on database :"database" to authserver, resourceapi;
+grant connect on database :"database" to almoner_authserver, almoner_resourceapi; -- whichever logins they have (runbooks/keys.md)
 revoke create on schema public from public;

@@ -111,7 +111,18 @@ func (h *host) startPostgres() string {
 			h.psql(address.String(), "-v", "secrets="+h.secrets, "-f", mount.Source)
 		}
 	}
+	h.newLoginsConnect(address.String())
 	return address.Host
+}
+
+// newLoginsConnect: runbooks/keys.md replaces a login by another one of the same group, which has to be let in as the first one was.
+func (h *host) newLoginsConnect(database string) {
+	h.t.Helper()
+	for _, group := range []string{"almoner_authserver", "almoner_resourceapi"} {
+		h.psql(database, "-c", "create role next_"+group+" login in role "+group, "-c",
+			"do $$ begin if not has_database_privilege('next_"+group+"', current_database(), 'connect') then raise 'a new login of "+group+" may not connect'; end if; end $$",
+			"-c", "drop role next_"+group)
+	}
 }
 
 func (h *host) psql(database string, arguments ...string) {
