@@ -14,7 +14,7 @@ func (t *Tracing) Postgres() []pgx.QueryTracer {
 		return nil
 	}
 	return []pgx.QueryTracer{otelpgx.NewTracer(
-		otelpgx.WithTracerProvider(t.provider), otelpgx.WithMeterProvider(noop.NewMeterProvider()), otelpgx.WithTrimSQLInSpanName(),
+		otelpgx.WithTracerProvider(t.provider), otelpgx.WithMeterProvider(noop.NewMeterProvider()),
 		otelpgx.WithDisableConnectionDetailsInAttributes())}
 }
 
