@@ -48,6 +48,7 @@ func rooms() map[string][]string {
 		"github.com/goccy/go-yaml":              {"shared/openapi"},
 		"github.com/yuin/goldmark":              {"resourceapi/internal/endpoint/apidoc"},
 		"github.com/prometheus/client_golang":   {"shared/metrics", "*/internal/measure"},
+		"github.com/go-logr/logr":               {"shared/tracing"},
 		"go.opentelemetry.io/otel":              {"shared/tracing", "shared/web"}, // of which web has the ids alone
 		"go.opentelemetry.io/contrib":           {"shared/tracing"},
 		"go.opentelemetry.io/proto/otlp":        {"e2e/harness"},
