@@ -51,7 +51,7 @@ func newOperator(t *testing.T, options harness.Options) *operator {
 	redis := o.address(t, running.RedisURL)
 	o.environ = append(environ, "PATH="+strings.Join(path, ":"), "LANG=C.UTF-8", "TZ=UTC", "HOME="+home, "ETC="+o.etc, "SECRETS="+o.secrets, "BACKUPS="+o.backups,
 		"ARCHIVE="+filepath.Join(o.backups, "wal"), "RUNBOOKS="+runbooks, "PGDATA="+o.data(), "REDIS_HOST="+redis.Hostname(), "REDIS_PORT="+redis.Port(),
-		"API="+running.BaseURL, "APP="+running.AppURL)
+		"API="+running.BaseURL, "AUTHSERVER="+running.Authservers[0].URL)
 	return o
 }
 

@@ -35,9 +35,10 @@ func heapFile(dir, name string) string   { return filepath.Join(dir, name+".heap
 func cpuFile(dir, name string) string    { return filepath.Join(dir, name+".cpu.pprof") }
 
 // OnSignal writes profiles into dir at each SIGUSR1, until ctx ends: NAME.memory.json, NAME.heap.pprof (both after a collection) and
-// NAME.cpu.pprof. It returns at once. "" for dir leaves the signal alone.
+// NAME.cpu.pprof. It returns at once. Where dir is "", the signal does nothing.
 func OnSignal(ctx context.Context, dir, name string, log *slog.Logger) {
 	if dir == "" {
+		signal.Ignore(syscall.SIGUSR1) // which would end the process otherwise: whoever sends it wants to look
 		return
 	}
 	asked := make(chan os.Signal, 1)

@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,10 +29,14 @@ func goesTo(t *testing.T, route gatewayapi.HTTPRoute, path string) gatewayapi.HT
 				t.Fatalf("%s is matched in a way that no gateway has to know", value)
 			}
 			if length > best {
-				if len(rule.BackendRefs) != 1 {
+				best, backend = length, gatewayapi.HTTPBackendRef{}
+				switch len(rule.BackendRefs) {
+				case 0: // 404
+				case 1:
+					backend = rule.BackendRefs[0]
+				default:
 					t.Fatalf("%s has %d backends", value, len(rule.BackendRefs))
 				}
-				best, backend = length, rule.BackendRefs[0]
 			}
 		}
 	}
@@ -59,7 +64,7 @@ func TestPathsBelongToWhomTheGatewaySays(t *testing.T) {
 		"/.well-known/openid-configuration", "/.well-known/openid-configuration/v1", "/.well-known/openid-configuration/mcp",
 		"/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/v1", "/.well-known/oauth-protected-resource/mcp", "/.well-known/",
 		"/mcp/.well-known/oauth-authorization-server", "/mcp/.well-known/openid-configuration", "/mcp/.well-known/oauth-protected-resource",
-		"/mcp/.well-known/openid-configuration/x", "/healthz", "/readyz", "/login", "/settings/user", "/oauth/authorize",
+		"/mcp/.well-known/openid-configuration/x", "/login", "/settings/user", "/oauth/authorize",
 	} {
 		want := map[bool]gatewayapi.ObjectName{true: "authserver", false: "resourceapi"}[gateway.IsAccount(path)]
 		if got := goesTo(t, c.route(t, "api"), path).Name; got != want {
@@ -67,6 +72,27 @@ func TestPathsBelongToWhomTheGatewaySays(t *testing.T) {
 		}
 		if got := goesTo(t, c.route(t, "app"), path).Name; got != "authserver" {
 			t.Errorf("%s of the app goes to %s", path, got)
+		}
+	}
+}
+
+// Nobody outside asks for probes and figures, and no trace of a caller's own is believed.
+func TestWhatIsForTheInsideStaysThere(t *testing.T) {
+	c := example(t)
+	for _, name := range []string{"api", "app"} {
+		route := c.route(t, name)
+		for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+			if got := goesTo(t, route, path).Name; got != "" {
+				t.Errorf("%s: %s goes to %s", name, path, got)
+			}
+		}
+		for _, rule := range route.Spec.Rules {
+			if len(rule.BackendRefs) == 0 {
+				continue
+			}
+			if len(rule.Filters) != 1 || rule.Filters[0].RequestHeaderModifier == nil || !slices.Contains(rule.Filters[0].RequestHeaderModifier.Remove, "Traceparent") {
+				t.Errorf("%s: a rule lets a caller's Traceparent through", name)
+			}
 		}
 	}
 }
