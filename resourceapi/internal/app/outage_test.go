@@ -11,6 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/standing"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/keys/keystest"
+	store "github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
@@ -45,6 +46,9 @@ func (s *service) eventually(t *testing.T, status int, do func() answer) {
 
 func TestWhilePostgresDoesNotAnswerTheAnswerIs503(t *testing.T) {
 	s := &service{World: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
+	if err := store.MigrateJobs(t.Context(), s.Database.Owner); err != nil {
+		t.Fatal(err)
+	}
 	postgres, database := newWire(t, s.Database.Resourceapi)
 	s.start(database, keystest.NewAuthserver(t, s.key).URL)
 	tenant, h := s.editor()

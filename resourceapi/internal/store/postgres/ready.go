@@ -27,20 +27,28 @@ func (s *Store) Ready(ctx context.Context) error {
 	defer cancel()
 	missing, err := all.Missing(ctx, s.pool)
 	if err != nil {
-		return outcome(err)
+		return unready(err)
 	}
 	queue, err := s.jobsMissing(ctx)
 	if err != nil {
-		return outcome(err)
+		return unready(err)
 	}
 	missing = append(missing, queue...)
 	if len(missing) > 0 {
-		refusal := apierr.New(apierr.Unavailable, "This process waits for its database to be migrated.")
-		refusal.Cause = fmt.Errorf("migrations are missing: %s; run migrate", strings.Join(missing, ", "))
-		return refusal
+		return unready(fmt.Errorf("migrations are missing: %s; run migrate", strings.Join(missing, ", ")))
 	}
 	s.migrated.Store(true)
 	return nil
+}
+
+// unready is a 503 whatever the cause: that a table of migrations is not there, or may not be read, passes once somebody migrates.
+func unready(cause error) error {
+	if unavailable(cause) {
+		return outcome(cause)
+	}
+	refusal := apierr.New(apierr.Unavailable, "This process waits for its database to be migrated.")
+	refusal.Cause = cause
+	return refusal
 }
 
 // jobsMissing are the job queue's own migrations that the database has not.
