@@ -4,7 +4,6 @@
 package e2e
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -15,30 +14,12 @@ import (
 // met are the secrets that the tests of this process have met. In the end, TestMain looks for them wherever they must not be.
 var met harness.Secrets
 
-// testsAtOnce is more than there are processors: tests mostly wait for servers, and some for a minute to pass.
-const testsAtOnce = "6"
-
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if flag.Lookup("test.parallel").Value.String() == flag.Lookup("test.parallel").DefValue {
-		_ = flag.Set("test.parallel", testsAtOnce)
-	}
-	code := m.Run()
-	code = max(code, harness.LookForLeaks()) // whatever else failed: a second try of the tests may not leak again
-	if code == 0 && everythingRan() {
+	code := harness.Main(m, 6)
+	if code == 0 && harness.EverythingRan() {
 		code = lookForAnswersThatNeverCame()
 	}
 	os.Exit(code)
-}
-
-// everythingRan says whether this was the whole suite: a part of it need not meet every answer.
-func everythingRan() bool {
-	for _, part := range []string{"test.run", "test.skip", "test.list", "test.bench", "test.fuzz"} {
-		if flag.Lookup(part).Value.String() != "" {
-			return false
-		}
-	}
-	return !testing.Short()
 }
 
 // unreachable are answers that are described and that no request can provoke here. Each has a test closer to its cause.

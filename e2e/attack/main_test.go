@@ -1,7 +1,6 @@
 package attack
 
 import (
-	"flag"
 	"os"
 	"sync"
 	"testing"
@@ -13,18 +12,7 @@ import (
 // met are the secrets that the tests of this process have met.
 var met harness.Secrets
 
-// testsAtOnce is more than there are processors: tests mostly wait for servers.
-const testsAtOnce = "4"
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if flag.Lookup("test.parallel").Value.String() == flag.Lookup("test.parallel").DefValue {
-		_ = flag.Set("test.parallel", testsAtOnce)
-	}
-	code := m.Run()
-	code = max(code, harness.LookForLeaks()) // whatever else failed: a second try of the tests may not leak again
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(harness.Main(m, 4)) }
 
 // started is the stack of all tests here. Every way to sign in that it can offer by itself is one more way to attack.
 var started = sync.OnceValues(func() (*stack.Stack, error) {

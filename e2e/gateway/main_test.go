@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"sync"
@@ -16,18 +15,9 @@ import (
 // met are the secrets that the tests of this process have met.
 var met harness.Secrets
 
-// testsAtOnce is more than there are processors: tests mostly wait for servers.
-const testsAtOnce = "6"
-
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if flag.Lookup("test.parallel").Value.String() == flag.Lookup("test.parallel").DefValue {
-		_ = flag.Set("test.parallel", testsAtOnce)
-	}
-	code := m.Run()
-	code = max(code, harness.LookForLeaks())
-	code = max(code, lookForLeaksAtTheFronts())
-	os.Exit(code)
+	code := harness.Main(m, 6)
+	os.Exit(max(code, lookForLeaksAtTheFronts()))
 }
 
 // A site is the product behind both gateways: they have the same names and ports, and each an address of its own.

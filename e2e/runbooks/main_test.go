@@ -1,7 +1,6 @@
 package runbooks
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -12,30 +11,12 @@ import (
 // met are the secrets that the tests of this process have met.
 var met harness.Secrets
 
-// testsAtOnce are all that there are: they mostly wait for servers.
-const testsAtOnce = "5"
-
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if flag.Lookup("test.parallel").Value.String() == flag.Lookup("test.parallel").DefValue {
-		_ = flag.Set("test.parallel", testsAtOnce)
-	}
-	code := m.Run()
-	code = max(code, harness.LookForLeaks())
-	if code == 0 && everythingRan() {
+	code := harness.Main(m, 5)
+	if code == 0 && harness.EverythingRan() {
 		code = lookForBlocksThatNobodyWalked()
 	}
 	os.Exit(code)
-}
-
-// everythingRan says whether this was the whole suite: a part of it walks through a part of the pages.
-func everythingRan() bool {
-	for _, part := range []string{"test.run", "test.skip", "test.list", "test.bench", "test.fuzz"} {
-		if flag.Lookup(part).Value.String() != "" {
-			return false
-		}
-	}
-	return true
 }
 
 func lookForBlocksThatNobodyWalked() (code int) {

@@ -16,10 +16,7 @@ var long = flag.Bool("long", false, "run the long form of each suite")
 var met harness.Secrets
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	code := m.Run()
-	code = max(code, harness.LookForLeaks()) // whatever else failed: a second try of the tests may not leak again
-	os.Exit(code)
+	os.Exit(harness.Main(m, 2))
 }
 
 // rounds is how often something is tried, in the short form and in the long one.

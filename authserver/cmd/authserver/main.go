@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 	"github.com/almonerhq/almoner/shared/envconf"
 	"github.com/almonerhq/almoner/shared/heap"
 	schema "github.com/almonerhq/almoner/shared/migrate"
+	"github.com/almonerhq/almoner/shared/redisurl"
 	"github.com/almonerhq/almoner/shared/version"
 	"github.com/almonerhq/almoner/shared/web"
 )
@@ -42,7 +44,8 @@ func (serve) Run(ctx context.Context) error {
 		return err
 	}
 	log := web.NewLogger(os.Stderr, config.LogLevel)
-	app.LogLibraries(log)
+	slog.SetDefault(log) // which Go's log package, and so the libraries, write to
+	redisurl.LogTo(log)
 	reading.Warn(log)
 	a, err := app.New(ctx, config, log)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/almonerhq/almoner/shared/envconf"
 	"github.com/almonerhq/almoner/shared/heap"
 	schema "github.com/almonerhq/almoner/shared/migrate"
+	"github.com/almonerhq/almoner/shared/redisurl"
 	"github.com/almonerhq/almoner/shared/version"
 	"github.com/almonerhq/almoner/shared/web"
 
@@ -91,7 +92,8 @@ func (work) Run() error {
 // newLog is where everything that is said goes, what libraries say included.
 func newLog() *slog.Logger {
 	log := web.NewLogger(os.Stderr, slog.LevelInfo)
-	app.LogLibraries(log)
+	slog.SetDefault(log) // which Go's log package, and so the libraries, write to
+	redisurl.LogTo(log)
 	return log
 }
 
