@@ -39,9 +39,9 @@ const (
 	connectTimeout   = time.Second
 	acquireTimeout   = time.Second
 	statementTimeout = "2s"
-	// Whoever waits for a lock is told so by Postgres itself, before our own patience ends: then it is certain that nothing was
-	// written, where a statement that we give up may have been.
-	lockTimeout    = "700ms"
+	// Whoever waits for a lock is told so by Postgres itself, well before our own patience ends: then it is certain that nothing was
+	// written, where a statement that we give up may have been. What lies between is for a machine that is busy.
+	lockTimeout    = "400ms"
 	maxConnections = 16
 )
 
