@@ -17,11 +17,11 @@ import (
 // ErrNoClient says that there is no such client, or that it was deleted.
 var ErrNoClient = errors.New("no such client")
 
-// clientColumns of account.oauth_clients c, with the hashes of its live secrets.
+// clientColumns of account.oauth_clients c, with the hashes of its live secrets, which are looked for only where there can be any.
 const clientColumns = `c.id, c.kind, c.tenant_id, c.name, c.redirect_uris, c.required_permissions, c.connector_platform,
   c.resource, c.token_endpoint_auth_method, c.created_by, c.created_at, c.metadata_url, c.keys, c.keys_url,
-  (select array_agg(s.hash order by s.created_at) from account.client_secrets s
-   where s.client_id = c.id and (s.expires_at is null or s.expires_at > now()))`
+  case when c.token_endpoint_auth_method <> 'none' then (select array_agg(s.hash order by s.created_at) from account.client_secrets s
+   where s.client_id = c.id and (s.expires_at is null or s.expires_at > now())) end`
 
 // A clientRow is a client that an outer join may have left out.
 type clientRow struct {

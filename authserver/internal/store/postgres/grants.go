@@ -22,13 +22,13 @@ const factsSQL = `
 select now(), ` + clientColumns + `, ` + grantColumns + `,
   u.disabled_at is not null, m.user_id is not null, coalesce(m.permissions, '{}'), coalesce(f.enabled, false)
 from (select 1) one
-left join account.oauth_clients c on c.id = @client and c.deleted_at is null
-left join account.grants g on g.id = @grant
+left join account.oauth_clients c on c.id = $1 and c.deleted_at is null
+left join account.grants g on g.id = $2
 left join account.users u on u.id = g.user_id
 left join account.memberships m on m.tenant_id = g.tenant_id and m.user_id = g.user_id
 left join account.tenant_features f on f.tenant_id = g.tenant_id and f.feature = 'llm_integration'`
 
-// Facts reads the client, the grant and the standing of its user in one statement.
+// Facts reads the client, the grant and the standing of its user in one statement, whose arguments are nameless as in advance.
 func (s *Store) Facts(ctx context.Context, clientID, grantID uuid.UUID) (grant.Facts, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -36,7 +36,7 @@ func (s *Store) Facts(ctx context.Context, clientID, grantID uuid.UUID) (grant.F
 	var c clientRow
 	var g grantRow
 	var held []string
-	row := s.pool.QueryRow(ctx, factsSQL, pgx.NamedArgs{"client": clientID, "grant": grantID})
+	row := s.pool.QueryRow(ctx, factsSQL, clientID, grantID)
 	targets := append([]any{&facts.Now}, c.targets()...)
 	targets = append(targets, g.targets()...)
 	targets = append(targets, &g.userDisabled, &facts.Member, &held, &facts.LLM)
@@ -129,25 +129,24 @@ func (s *Store) Open(ctx context.Context, approved grant.Grant) (grant.Opened, e
 
 // Activate moves a pending grant to generation 1. It commits durably: the use of a code must outlive a crash (G1).
 func (s *Store) Activate(ctx context.Context, id uuid.UUID, attempt grant.Attempt) (grant.Fence, error) {
-	return s.advance(ctx, "activate grant", `
-update account.grants set state = 'active', generation = 1, refresh_hash = @hash, code_binding = @binding, last_used_at = now()
-where id = @id and (state = 'pending' or (state = 'active' and generation = 1 and refresh_hash = @hash))`,
-		pgx.NamedArgs{"id": id, "hash": attempt.Hash, "binding": attempt.Binding})
+	return s.advance(ctx, "activate grant", 0, `
+update account.grants set state = 'active', generation = 1, refresh_hash = $2, code_binding = $3, last_used_at = now()
+where id = $1 and (state = 'pending' or (state = 'active' and generation = 1 and refresh_hash = $2))`, id, attempt.Hash, attempt.Binding)
 }
 
 // Advance moves an active grant on to generation. Its commit does not wait for the disk: the Register holds the newer truth, and
 // only if both lose it in the same fraction of a second is a superseded token the current one again. The setting is the
 // transaction's own, and the transaction is this statement, so it costs no trip; with commits that matter it has nothing to do.
 func (s *Store) Advance(ctx context.Context, id uuid.UUID, generation uint32, hash []byte) (grant.Fence, error) {
-	return s.advance(ctx, "advance grant", `
+	return s.advance(ctx, "advance grant", int32(generation)-1, `
 with hasty as materialized (select set_config('synchronous_commit', 'off', true))
-update account.grants set generation = @generation, refresh_hash = @hash, last_used_at = now() from hasty
-where id = @id and state = 'active' and (generation < @generation or (generation = @generation and refresh_hash = @hash))`,
-		pgx.NamedArgs{"id": id, "generation": int32(generation), "hash": hash})
+update account.grants set generation = $2, refresh_hash = $3, last_used_at = now() from hasty
+where id = $1 and state = 'active' and (generation < $2 or (generation = $2 and refresh_hash = $3))`, id, int32(generation), hash)
 }
 
-// advance runs a conditional update and, where it touched nothing, reads why.
-func (s *Store) advance(ctx context.Context, op, update string, args pgx.NamedArgs) (grant.Fence, error) {
+// advance runs a conditional update of the grant whose id is the first of args, and which is to leave the generation before. Where it
+// touched nothing, it reads why. Its arguments have no names, for those are looked for in the text each time.
+func (s *Store) advance(ctx context.Context, op string, before int32, update string, args ...any) (grant.Fence, error) {
 	waiting, stop := context.WithTimeout(ctx, acquireTimeout)
 	defer stop()
 	connection, err := s.pool.Acquire(waiting)
@@ -157,7 +156,7 @@ func (s *Store) advance(ctx context.Context, op, update string, args pgx.NamedAr
 	defer connection.Release()
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout) // of its own, however long the connection took
 	defer cancel()
-	tag, err := connection.Exec(ctx, update, args)
+	tag, err := connection.Exec(ctx, update, args...)
 	if err != nil {
 		return grant.Refused, uncommitted(op, err)
 	}
@@ -166,16 +165,12 @@ func (s *Store) advance(ctx context.Context, op, update string, args pgx.NamedAr
 	}
 	var state string
 	var generation int32
-	err = connection.QueryRow(ctx, `select state, generation from account.grants where id = @id`, args).Scan(&state, &generation)
+	err = connection.QueryRow(ctx, `select state, generation from account.grants where id = $1`, args[0]).Scan(&state, &generation)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return grant.Refused, nil
 	}
 	if err != nil {
 		return grant.Refused, uncommitted(op, err)
-	}
-	before := int32(0)
-	if next, ok := args["generation"].(int32); ok {
-		before = next - 1
 	}
 	// Revoked while this very step was under way: the winner of a race keeps its answer, which is dead already.
 	if grant.State(state) == grant.Revoked && generation == before {
