@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -75,16 +76,24 @@ func (t *trial) addEvidence(ctx context.Context, part, lines string, began time.
 	if err != nil {
 		return fmt.Errorf("no suite has noted anything: %w", err)
 	}
-	var commit strings.Builder
-	if err := t.command(ctx, ".", nil, &commit, "git", "describe", "--always", "--dirty").Run(); err != nil {
-		commit.WriteString("unknown")
-	}
 	file, err := os.OpenFile(filepath.Join(t.root, evidenceFile), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = file.Close() }()
 	_, err = fmt.Fprintf(file, "\n### %s, %s\n\nCommit %s; %d processors; %s in all.\n\n- %s\n", part, began.UTC().Format("2006-01-02 15:04 UTC"),
-		strings.TrimSpace(commit.String()), runtime.NumCPU(), time.Since(began).Round(time.Second), strings.ReplaceAll(strings.TrimSpace(string(noted)), "\n", "\n- "))
+		t.commit(ctx), runtime.NumCPU(), time.Since(began).Round(time.Second), strings.ReplaceAll(strings.TrimSpace(string(noted)), "\n", "\n- "))
 	return err
+}
+
+// commit names what is tried. It is dirty where anything but the page of evidence differs from it.
+func (t *trial) commit(ctx context.Context) string {
+	var name strings.Builder
+	if err := t.command(ctx, ".", nil, &name, "git", "rev-parse", "--short", "HEAD").Run(); err != nil {
+		return "unknown"
+	}
+	if err := t.command(ctx, ".", nil, io.Discard, "git", "diff", "--quiet", "HEAD", "--", ".", ":(exclude)"+evidenceFile).Run(); err != nil {
+		return strings.TrimSpace(name.String()) + "-dirty"
+	}
+	return strings.TrimSpace(name.String())
 }
