@@ -28,6 +28,7 @@ func newClusterStage(t *testing.T) *clusterStage {
 }
 
 func TestRedisClusterFailsOverAndMovesSlots(t *testing.T) {
+	besideOthers(t)
 	times := rounds(1, 20)
 	note(t, "%d times each: a master killed, 2,000 slots moved, while clients refresh and race", times)
 	s := newClusterStage(t)

@@ -3,6 +3,7 @@ package torture
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -10,6 +11,11 @@ import (
 // evidenceVariable names a file to which each suite adds a line once it has passed or failed: what was done, how often, with which
 // result. `make torture` puts these lines into e2e/EVIDENCE.md.
 const evidenceVariable = "ALMONER_EVIDENCE"
+
+// A later is a number that is known when the suite ends, for note.
+type later func() int
+
+func (l later) String() string { return strconv.Itoa(l()) }
 
 // note adds the suite's line when its test ends. What says what was done, with its count.
 func note(t *testing.T, format string, args ...any) {

@@ -31,7 +31,7 @@ func TestHistoriesOfGrantsAreLegal(t *testing.T) {
 	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
 	trouble := newTrouble(running)
 	operations := 0
-	note(t, "%d grants, %d calls each", batches*storiesAtOnce, callersEach*callsEach)
+	note(t, "%d grants, %v calls, %v faults", batches*storiesAtOnce, later(func() int { return operations }), later(func() int { return len(trouble.made) }))
 	for range batches {
 		p.World.Reconnect()
 		stories := make([]*story, storiesAtOnce)
@@ -54,7 +54,6 @@ func TestHistoriesOfGrantsAreLegal(t *testing.T) {
 			break
 		}
 	}
-	t.Logf("%d operations, %d faults", operations, len(trouble.made))
 }
 
 // A story is one grant and what was done with it.

@@ -27,6 +27,14 @@ func rounds(short, longForm int) int {
 	return short
 }
 
+// besideOthers lets a suite that mostly waits run beside others in its long form, which would take too long otherwise.
+func besideOthers(t *testing.T) {
+	t.Helper()
+	if *long {
+		t.Parallel()
+	}
+}
+
 // workers try at once, each on grants of its own. They wait for servers more than they compute.
 const workers = 4
 

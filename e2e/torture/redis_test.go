@@ -77,14 +77,16 @@ func TestRedisLosesItsMemory(t *testing.T) {
 
 // A hanging Redis keeps its connections open. Nothing was consumed when it goes on, but what it was asked may have reached it.
 func TestRedisHangs(t *testing.T) {
-	times, silence := rounds(1, 40), 2*time.Second
-	if *long {
-		silence = 10 * time.Second
-	}
-	note(t, "frozen %d times for %s", times, silence)
+	besideOthers(t)
+	times := rounds(1, 200)
+	note(t, "frozen %d times for 2 s, each tenth time for 10 s", times)
 	s := newRedisStage(t)
 	redis := s.trouble.running.Redis
-	for range times {
+	for round := range times {
+		silence := 2 * time.Second
+		if round%10 == 9 {
+			silence = 10 * time.Second
+		}
 		d := s.deposit(t, func() {})
 		until := time.Now().Add(silence)
 		must(t, redis.Pause())

@@ -20,6 +20,7 @@ type sentinelStage struct {
 }
 
 func TestRedisSentinelFailsOver(t *testing.T) {
+	besideOthers(t)
 	times := rounds(1, 20)
 	note(t, "%d times each: a master killed while clients refresh and race, a master killed whose replicas had stopped following", times)
 	redis := harness.Sentinel(t)
