@@ -40,6 +40,7 @@ func handler(t *Tracing, next http.HandlerFunc) http.Handler {
 func send(h http.Handler, from, parent string) *httptest.ResponseRecorder {
 	request := httptest.NewRequest("GET", "/things/7?code=hush", nil)
 	request.RemoteAddr = from
+	request.Header.Set("User-Agent", "hush")
 	if parent != "" {
 		request.Header.Set("Traceparent", parent)
 	}
@@ -108,7 +109,7 @@ func TestARequestsSpanHasItsRouteAndItsIDAndNoQuery(t *testing.T) {
 		for _, one := range span.Attributes {
 			said[one.Key] += one.Value.String()
 			if strings.Contains(one.Value.String(), "hush") || strings.Contains(span.Name, "hush") {
-				t.Errorf("T1: the query is in %s", one.Key)
+				t.Errorf("T1: the query or the User-Agent is in %s", one.Key)
 			}
 		}
 	}
