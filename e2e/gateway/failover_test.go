@@ -165,12 +165,12 @@ func newBreaking(t *testing.T) *breaking {
 	return b
 }
 
-// before starts gateways of the test's own before these processes, and does something at each.
-func before(t *testing.T, processes processes, do func(t *testing.T, f *front, base string)) {
+// before starts gateways of the test's own before these processes, with further settings of Caddy's, and does something at each.
+func before(t *testing.T, processes processes, do func(t *testing.T, f *front, base string), settings ...string) {
 	t.Helper()
 	ports, err := findPorts()
 	must(t, err)
-	fronts, err := startFronts(ports, processes)
+	fronts, err := startFronts(ports, processes, settings...)
 	must(t, err)
 	for _, f := range fronts {
 		t.Run(f.name, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -68,7 +69,8 @@ func (f *front) skipIfMissing(t *testing.T) {
 }
 
 // startFronts starts both gateways before the processes, each at its own address, and returns once they answer. They end with this process.
-func startFronts(at ports, before processes) ([]*front, error) {
+// The settings are further ones of Caddy's environment; nginx reads none.
+func startFronts(at ports, before processes, settings ...string) ([]*front, error) {
 	dir, err := localstore.TempDir("almoner-gateway-")
 	if err != nil {
 		return nil, err
@@ -101,7 +103,7 @@ func startFronts(at ports, before processes) ([]*front, error) {
 			return nil, err
 		}
 		s.Name, s.Path, s.Dir, s.Log = f.name, program.Path, dir, f.log
-		s.Env = append(append(s.Env, program.Environment...), "PATH=/usr/bin:/bin", "HOME="+dir)
+		s.Env = slices.Concat(s.Env, settings, program.Environment, []string{"PATH=/usr/bin:/bin", "HOME=" + dir})
 		s.OnParentDeath = syscall.SIGTERM // nginx would leave its workers otherwise
 		if f.run, err = child.Start(s); err != nil {
 			return nil, err

@@ -22,8 +22,9 @@ func TestMain(m *testing.M) {
 
 // A site is the product behind both gateways: they have the same names and ports, and each an address of its own.
 type site struct {
-	stack  *stack.Stack
-	fronts []*front
+	stack     *stack.Stack
+	processes processes
+	fronts    []*front
 }
 
 // started is the site of all tests here. Two processes of authserver take turns; of resourceapi, the second is one that nobody listens
@@ -34,7 +35,7 @@ var started = sync.OnceValues(func() (*site, error) {
 		return nil, err
 	}
 	s, err := harness.Lasting(harness.Options{
-		Authservers: 2, BaseURL: ports.baseURL(), AppURL: ports.appURL(),
+		Authservers: 2, BaseURL: ports.baseURL(), AppURL: ports.appURL(), Traced: true,
 		Settings: map[string]string{
 			"ALMONER_TRUSTED_PROXIES": "127.0.0.1", // where both connect from
 			"ALMONER_NOTICE":          "3s",        // longer than otherwise, for slow machines
@@ -52,7 +53,7 @@ var started = sync.OnceValues(func() (*site, error) {
 		resourceapi: [2]string{hostOf(s.Resourceapi.URL), fmt.Sprint("127.0.0.1:", nobody)},
 	}
 	fronts, err := startFronts(ports, processes)
-	return &site{s, fronts}, err
+	return &site{s, processes, fronts}, err
 })
 
 // entered says that some test has asked for the site.

@@ -228,6 +228,9 @@ func (s *Stack) spec(service, command string, settings map[string]string) child.
 	}
 }
 
+// Collector is where services and gateway were told to send their traces; "" for what our environment says.
+func (s *Stack) Collector() string { return s.options.Collector }
+
 // traceSettings are the standard ones of OpenTelemetry: ours, or those of a test.
 func (s *Stack) traceSettings() map[string]string {
 	out := map[string]string{}
