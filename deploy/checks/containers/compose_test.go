@@ -62,7 +62,11 @@ func loose(s types.ServiceConfig) []string {
 	}
 	complain(!regexp.MustCompile(`^[1-9][0-9]*:[1-9][0-9]*$`).MatchString(s.User), "its user is not a number above 0")
 	complain(!s.ReadOnly, "it may write to its image")
-	complain(!slices.Equal(s.CapDrop, []string{"ALL"}) || len(s.CapAdd) > 0, "it has capabilities")
+	var needed []string
+	if s.Name == "gateway" {
+		needed = []string{"NET_BIND_SERVICE"} // TestTheGatewaysProgramStarts
+	}
+	complain(!slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Equal(s.CapAdd, needed), "it has capabilities")
 	complain(!slices.Contains(s.SecurityOpt, "no-new-privileges:true"), "it may gain privileges")
 	complain(s.Privileged || s.NetworkMode == "host" || s.Pid != "" || s.Ipc != "" || len(s.Devices) > 0, "it reaches into the host")
 	limits := s.Deploy
@@ -154,15 +158,13 @@ func TestComposeRunsWhatTheDockerfileMakes(t *testing.T) {
 		if s.Build == nil {
 			continue
 		}
+		if file, _ := filepath.Abs(dockerfile); filepath.Join(s.Build.Context, s.Build.Dockerfile) != file {
+			t.Errorf("%s is built by %s in %s", name, s.Build.Dockerfile, s.Build.Context)
+		}
 		if context, _ := filepath.Abs(root); s.Build.Context != context {
 			t.Errorf("%s is built in %s", name, s.Build.Context)
 		}
-		all := stages(t, filepath.Join(s.Build.Context, s.Build.Dockerfile))
-		if s.Build.Target == "" {
-			continue
-		}
-		final := stage(t, s.Build.Target)
-		if len(all) < 2 || !strings.HasPrefix(s.Image, "almoner/"+final.Name+":") {
+		if final := stage(t, s.Build.Target); !strings.HasPrefix(s.Image, "almoner/"+final.Name+":") {
 			t.Errorf("%s: the target %s is called %s", name, final.Name, s.Image)
 		}
 	}

@@ -28,9 +28,9 @@ const (
 	maxImage = 40_000_000 // bytes, unpacked
 )
 
-func stages(t *testing.T, file string) []instructions.Stage {
+func stage(t *testing.T, name string) instructions.Stage {
 	t.Helper()
-	content, err := os.ReadFile(file)
+	content, err := os.ReadFile(dockerfile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,12 +42,6 @@ func stages(t *testing.T, file string) []instructions.Stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return all
-}
-
-func stage(t *testing.T, name string) instructions.Stage {
-	t.Helper()
-	all := stages(t, dockerfile)
 	i := slices.IndexFunc(all, func(s instructions.Stage) bool { return s.Name == name })
 	if i < 0 {
 		t.Fatalf("there is no stage %s", name)
@@ -324,18 +318,6 @@ func TestTheBuildTagsAreThoseOfTheTests(t *testing.T) {
 	for _, service := range services() {
 		if script := recipeFor(t, service).script; !strings.Contains(script, " -tags="+version.BuildTags+" ") {
 			t.Errorf("%s is built with other tags than %s", service, version.BuildTags)
-		}
-	}
-}
-
-func TestTheGatewayIsNotRootEither(t *testing.T) {
-	all := stages(t, root+"/deploy/image/gateway.Dockerfile")
-	if len(all) != 1 || only[*instructions.UserCommand](t, all[0]).User != "65532:65532" {
-		t.Error("the gateway's image has another user")
-	}
-	for _, source := range only[*instructions.CopyCommand](t, all[0]).SourcePaths {
-		if _, err := os.Stat(filepath.Join(root, source)); err != nil {
-			t.Error(err)
 		}
 	}
 }
