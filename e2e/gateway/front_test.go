@@ -137,7 +137,7 @@ func nginx(f *front, dir string, before processes) (child.Spec, error) {
 		{"/etc/almoner/gateway/cert.pem", certificateFile(dir)}, {"/etc/almoner/gateway/key.pem", keyFile(dir)},
 		{"api.example.org", apiHost}, {"app.example.org", appHost},
 		{"listen 443", fmt.Sprintf("listen %s:%d", f.address, f.ports.https)}, {"listen 80", fmt.Sprintf("listen %s:%d", f.address, f.ports.http)},
-		{"/run/nginx.pid", filepath.Join(dir, "nginx.pid")},
+		{"/run/nginx.pid", filepath.Join(dir, "nginx.pid")}, {"/var/log/nginx/access.log", "/dev/stdout"}, // which is f.log here
 		{"http {", "http {\n" + temporaryPaths(dir)},
 	} {
 		if !strings.Contains(text, change[0]) {
