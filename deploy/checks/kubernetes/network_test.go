@@ -137,6 +137,8 @@ func TestWhoMayTalkToWhom(t *testing.T) {
 		{stranger, resourceapi, 8082, false}, {neighbour, resourceapi, 8082, false}, {at("203.0.113.9"), authserver, 8081, false},
 		{resourceapi, authserver, 8081, true}, {authserver, resourceapi, 8082, false}, {worker, authserver, 8081, false}, {migrate, authserver, 8081, false},
 		{worker, resourceapi, 8082, false},
+		{authserver, monitoring, 4318, true}, {resourceapi, monitoring, 4318, true}, {worker, monitoring, 4318, true}, {migrate, monitoring, 4318, false},
+		{authserver, monitoring, 9090, false}, {authserver, stranger, 4318, false}, {resourceapi, at("151.101.1.1"), 4318, false},
 		{authserver, dns, 53, true}, {resourceapi, dns, 53, true}, {worker, dns, 53, true}, {migrate, dns, 53, true}, {authserver, pod("kube-system", nil), 53, false},
 		{authserver, stranger, 443, false}, {authserver, at("151.101.1.1"), 443, true}, {authserver, at("2606:4700::1111"), 443, true},
 		{authserver, at("151.101.1.1"), 80, false}, {resourceapi, at("151.101.1.1"), 443, false}, {worker, at("151.101.1.1"), 443, false}, {migrate, at("151.101.1.1"), 443, false},

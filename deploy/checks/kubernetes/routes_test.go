@@ -76,7 +76,10 @@ func TestPathsBelongToWhomTheGatewaySays(t *testing.T) {
 	}
 }
 
-// Nobody outside asks for probes and figures, and no trace of a caller's own is believed.
+// claims are the headers by which a caller could say where it is, how it got here and what it belongs to.
+var claims = []string{"Forwarded", "X-Real-IP", "X-Request-Id", "Traceparent", "Tracestate", "Baggage"}
+
+// Nobody outside asks for probes and figures, and neither a trace nor an id of a caller's own is believed.
 func TestWhatIsForTheInsideStaysThere(t *testing.T) {
 	c := example(t)
 	for _, name := range []string{"api", "app"} {
@@ -90,8 +93,14 @@ func TestWhatIsForTheInsideStaysThere(t *testing.T) {
 			if len(rule.BackendRefs) == 0 {
 				continue
 			}
-			if len(rule.Filters) != 1 || rule.Filters[0].RequestHeaderModifier == nil || !slices.Contains(rule.Filters[0].RequestHeaderModifier.Remove, "Traceparent") {
-				t.Errorf("%s: a rule lets a caller's Traceparent through", name)
+			if len(rule.Filters) != 1 || rule.Filters[0].RequestHeaderModifier == nil {
+				t.Errorf("%s: a rule with other filters than the one that removes headers", name)
+				continue
+			}
+			for _, claim := range claims {
+				if !slices.Contains(rule.Filters[0].RequestHeaderModifier.Remove, claim) {
+					t.Errorf("%s: a rule lets a caller's %s through", name, claim)
+				}
 			}
 		}
 	}
