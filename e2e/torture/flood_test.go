@@ -18,6 +18,7 @@ const (
 	goodAtMost      = 250 * time.Millisecond
 	memoryAtMost    = 256 << 10 // KiB, of one service
 	recoveredWithin = 5 * time.Second
+	guessesASecond  = 20 // of secrets and of tokens, at least
 )
 
 // Strangers hold thousands of slow connections, send bodies without end, and try secrets and tokens, while clients work: these are
@@ -27,12 +28,14 @@ func TestFloodHarmsNobodyElse(t *testing.T) {
 	if *long {
 		lasts = 5 * time.Minute
 	}
-	note(t, "%d slow connections, endless bodies, bad secrets and bad tokens for %s", slowConnections, lasts)
 	running := harness.Private(t, harness.Options{})
 	p := harness.Enter(t, running, &met)
 	office := p.Office(t)
 	connector, app := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
 	good := &goodTraffic{p: p, office: office, connector: connector, tokens: connector.Connect(t, p.Person(t, office.Head))}
+	stranger := newGuesser(t, p.BaseURL, app, connector, connector.Connect(t, p.Person(t, office.Head)))
+	note(t, "%d slow connections, endless bodies, %v wrong secrets and %v wrong tokens refused in %s", slowConnections,
+		later(func() int { return int(stranger.secrets.Load()) }), later(func() int { return int(stranger.tokens.Load()) }), lasts)
 	addresses := addressesOf(t, running)
 
 	ctx, stop := context.WithTimeout(t.Context(), lasts)
@@ -49,8 +52,8 @@ func TestFloodHarmsNobodyElse(t *testing.T) {
 			}
 		})
 	}
-	for range 4 {
-		strangers.Go(func() { guesses(ctx, p.BaseURL, app, connector) })
+	for range guessersAtOnce {
+		strangers.Go(func() { stranger.guess(ctx, t) })
 		strangers.Go(func() { floodsWithBodies(ctx, addresses) })
 	}
 	good.flows(ctx, t)
@@ -60,6 +63,7 @@ func TestFloodHarmsNobodyElse(t *testing.T) {
 	}
 	good.wantsRecovery(t)
 	good.judge(t)
+	stranger.wantsNothingFound(t, lasts)
 	for _, service := range append(slices.Clone(running.Authservers), running.Resourceapi) {
 		memory := harness.PeakMemory(t, service.PID())
 		t.Logf("%s took %d MiB at most", service.Name, memory>>10)

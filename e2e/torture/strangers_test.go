@@ -2,17 +2,22 @@ package torture
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/credential"
 )
 
 // Strangers who mean no good. They speak HTTP by themselves, as the actors of the harness are too well-mannered.
@@ -90,32 +95,107 @@ const betweenFloods = 50 * time.Millisecond
 // floodsWithBodies sends one body without end after the other.
 func floodsWithBodies(ctx context.Context, addresses []string) {
 	for turn := 0; ctx.Err() == nil; turn++ {
+		time.Sleep(betweenFloods)
 		path := []string{harness.TokenPath, harness.ListPath, "/mcp"}[turn%3]
-		send(ctx, "http://"+addresses[turn%len(addresses)]+path, "application/json", endless{ctx})
+		_, _ = send(ctx, http.DefaultClient, "http://"+addresses[turn%len(addresses)]+path, "application/json", endless{ctx})
 	}
 }
 
-// guesses tries secrets, and tokens that nobody has minted.
-func guesses(ctx context.Context, base string, app harness.ConfidentialApp, connector harness.Connector) {
+const (
+	guessersAtOnce = 4
+
+	refreshPrefix = "alm_rt_"
+	refreshSize   = 84 // bytes; the last are the MAC
+	macSize       = 32
+)
+
+// A guesser tries secrets of an application, and refresh tokens of a connector, as fast as it is answered. Nothing is wrong with the
+// spelling of either, so that each costs what a right one costs until it is refused.
+type guesser struct {
+	address   string
+	client    *http.Client
+	app       harness.ConfidentialApp
+	connector harness.Connector
+	current   harness.Tokens // of the connector
+	raw       []byte         // its refresh token, decoded: each guess is that with another MAC
+
+	secrets, tokens atomic.Int64 // refused
+}
+
+func newGuesser(t *testing.T, base string, app harness.ConfidentialApp, connector harness.Connector, current harness.Tokens) *guesser {
+	t.Helper()
+	transport := &http.Transport{MaxIdleConnsPerHost: guessersAtOnce} // else each guess would use up a port
+	t.Cleanup(transport.CloseIdleConnections)
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimPrefix(current.RefreshToken, refreshPrefix))
+	if err != nil || len(raw) != refreshSize {
+		t.Fatalf("a refresh token is not spelled as the guesses are: %d bytes, %v", len(raw), err)
+	}
+	return &guesser{address: base + harness.TokenPath, client: &http.Client{Transport: transport}, app: app, connector: connector, current: current, raw: raw}
+}
+
+// guess returns at the end of ctx, or when a guess was not refused as one.
+func (g *guesser) guess(ctx context.Context, t *testing.T) {
 	for turn := 0; ctx.Err() == nil; turn++ {
-		form := connector.RefreshForm(fmt.Sprintf("alm_rt_%064d", turn)).Encode()
-		send(ctx, base+harness.TokenPath, "application/x-www-form-urlencoded", strings.NewReader(form))
-		body := fmt.Sprintf(`{"client_id":%q,"client_secret":"guess-%d","code":"guess","redirect_uri":%q}`, app.ClientID, turn, app.RedirectURI)
-		send(ctx, base+harness.TokenPath, "application/json", strings.NewReader(body))
+		form := g.connector.RefreshForm(g.withOtherMAC(turn)).Encode()
+		secret, err := credential.ClientSecret.New(rand.Reader)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		body := fmt.Sprintf(`{"client_id":%q,"client_secret":%q,"code":"guess","redirect_uri":%q}`, g.app.ClientID, secret.Reveal(), g.app.RedirectURI)
+		if !g.refused(ctx, t, "application/x-www-form-urlencoded", form, "invalid_grant", &g.tokens) ||
+			!g.refused(ctx, t, "application/json", body, "invalid_client", &g.secrets) {
+			return
+		}
 	}
 }
 
-func send(ctx context.Context, address, contentType string, body io.Reader) {
-	time.Sleep(betweenFloods)
+// refused counts an answer that refuses, be it for the number of guesses. None at all, or that the server is busy, is no refusal and no fault.
+func (g *guesser) refused(ctx context.Context, t *testing.T, contentType, body, code string, count *atomic.Int64) bool {
+	status, said := send(ctx, g.client, g.address, contentType, strings.NewReader(body))
+	switch {
+	case status == http.StatusTooManyRequests, status == http.StatusBadRequest && strings.Contains(said, code):
+		count.Add(1)
+	case status != 0 && status < http.StatusInternalServerError:
+		t.Errorf("a guess is answered with %d, want %s:\n%s", status, code, harness.Redact(said))
+		return false
+	}
+	return true
+}
+
+// withOtherMAC is the current refresh token, spelled as well, with one byte of its MAC changed.
+func (g *guesser) withOtherMAC(turn int) string {
+	raw := slices.Clone(g.raw)
+	raw[len(raw)-1-turn%macSize] ^= byte(1 + turn/macSize%255)
+	return refreshPrefix + base64.RawURLEncoding.EncodeToString(raw)
+}
+
+// wantsNothingFound checks that the guesses came, none of them right, and that they have cost nobody their access (G3).
+func (g *guesser) wantsNothingFound(t *testing.T, during time.Duration) {
+	t.Helper()
+	for what, refused := range map[string]int64{"secrets": g.secrets.Load(), "tokens": g.tokens.Load()} {
+		if least := guessesASecond * int64(during/time.Second); refused < least {
+			t.Errorf("%d guessed %s were refused, want %d at least", refused, what, least)
+		}
+	}
+	g.connector.WantsAlive(t, g.current)
+}
+
+// send returns the status and the body of the answer, or 0 where the request is cut off.
+func send(ctx context.Context, client *http.Client, address, contentType string, body io.Reader) (status int, said string) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, body)
 	if err != nil {
-		return
+		return 0, ""
 	}
 	request.Header.Set("Content-Type", contentType)
-	response, err := http.DefaultClient.Do(request)
+	response, err := client.Do(request)
 	if err != nil {
-		return // cut off, as it should be
+		return 0, ""
 	}
-	_, _ = io.Copy(io.Discard, response.Body)
-	_ = response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, ""
+	}
+	return response.StatusCode, string(text)
 }
