@@ -102,12 +102,19 @@ func TestChallengeOfIsThatOfTheRFC(t *testing.T) { // RFC 7636, appendix B
 
 func FuzzReadToken(f *testing.F) {
 	m := newMint(f)
-	secret, _ := m.New(Refresh, uuid.New(), 3)
-	f.Add(secret.Reveal())
-	f.Add(string(Refresh))
+	minted := map[TokenKind]string{}
+	for _, kind := range []TokenKind{Code, Refresh} {
+		secret, _ := m.New(kind, uuid.New(), 3)
+		minted[kind] = secret.Reveal()
+		for _, seed := range []string{minted[kind], minted[kind] + "\n", minted[kind][:len(minted[kind])-1] + "-", string(kind)} {
+			f.Add(seed)
+		}
+	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if _, err := m.Read(Refresh, text); err == nil && text != secret.Reveal() {
-			t.Error("a token that was never minted is believed")
+		for kind, only := range minted {
+			if _, err := m.Read(kind, text); (err == nil) != (text == only) {
+				t.Errorf("%q, read as %s: %v", text, kind, err)
+			}
 		}
 	})
 }

@@ -1,11 +1,14 @@
 package gate
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/apierr"
 )
 
 // What readBearer accepts is one token of the alphabet, as it stands in the header, whatever else the header holds.
@@ -23,8 +26,8 @@ func FuzzBearer(f *testing.F) {
 		}
 		token, err := readBearer(h)
 		if err != nil {
-			if token != "" {
-				t.Error("a token beside an error")
+			if token != "" || !errors.Is(err, errNoBearer) && !errors.Is(err, errBadBearer) {
+				t.Errorf("%d characters of a token beside the error %v", len(token.Reveal()), err)
 			}
 			return
 		}
@@ -57,6 +60,9 @@ func FuzzTenant(f *testing.F) {
 		tenant, err := readTenant(h)
 		if (err == nil) != (!twice && strings.EqualFold(tenant.String(), text) && (tenant != uuid.Nil || text == uuid.Nil.String())) {
 			t.Errorf("%q gave %s, %v", text, tenant, err)
+		}
+		if err != nil && apierr.Of(err).Status() != http.StatusBadRequest {
+			t.Errorf("%q is answered with %d", text, apierr.Of(err).Status())
 		}
 	})
 }

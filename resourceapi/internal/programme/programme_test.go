@@ -1,6 +1,7 @@
 package programme
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -67,12 +68,15 @@ func TestChangesLeaveAloneWhatTheyDoNotName(t *testing.T) {
 func FuzzImport(f *testing.F) {
 	for _, seed := range []string{
 		"name\nx\n", "name,status\nx,draft\n,active\n", "\ufeffname\r\n\"a\r\nb\"\r\n", "name\n\"x\n", "summary\nx", "", "name,name\nx,y", "startsOn,name\n2026-04-01,x",
-		"name,startsOn,endsOn\nx,2026-04-02,2026-04-01", "name\n\n\nx",
+		"name,startsOn,endsOn\nx,2026-04-02,2026-04-01", "name\n\n\nx", "name\nx\x00\n", "name\n\xff\n",
 	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if CheckImport(text) != nil {
+		if err := CheckImport(text); err != nil {
+			if _, blames := errors.AsType[Problems](err); !blames {
+				t.Errorf("%q: %v, which blames no field", text, err)
+			}
 			return
 		}
 		rows, wrong := ReadImport(text)

@@ -1,6 +1,7 @@
 package programme
 
 import (
+	"errors"
 	"net/url"
 	"strings"
 	"testing"
@@ -67,6 +68,9 @@ func FuzzQuery(f *testing.F) {
 		query, err := ReadQuery(raw, tenant, cursors)
 		values, plainErr := url.ParseQuery(raw)
 		if err != nil {
+			if _, blames := errors.AsType[Problems](err); !blames {
+				t.Errorf("%q: %v, which blames no parameter", raw, err)
+			}
 			return
 		}
 		if query.Limit < 1 || query.Limit > MaxLimit || query.Tenant != tenant {
@@ -98,11 +102,11 @@ func FuzzCursor(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if got, err := cursors.Open(text, tenant, Filter{}); err == nil && got != sealed {
-			t.Errorf("%q opened: %v", text, got)
+		if got, err := cursors.Open(text, tenant, Filter{}); err == nil && got != sealed || err != nil && !errors.Is(err, ErrCursor) {
+			t.Errorf("%q opened: %v, %v", text, got, err)
 		}
-		if got, err := cursors.Open(text, other, Filter{}); err == nil {
-			t.Errorf("%q opened for another workspace: %v", text, got)
+		if got, err := cursors.Open(text, other, Filter{}); !errors.Is(err, ErrCursor) {
+			t.Errorf("%q opened for another workspace: %v, %v", text, got, err)
 		}
 	})
 }

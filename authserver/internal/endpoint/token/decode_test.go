@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/almonerhq/almoner/shared/apierr"
 )
 
 func decode(contentType, body string) (Parameters, error) {
@@ -65,7 +67,7 @@ func TestALongBodyIs413(t *testing.T) {
 	}
 }
 
-// What is read is what the laxer parsers of the standard library read, too, and nothing of it was there twice.
+// What is read is what the laxer parsers of the standard library read, too, and nothing of it was there twice. What is not is the caller's fault.
 func FuzzDecode(f *testing.F) {
 	for _, body := range []string{`{"client_id":"a","code":"b"}`, `{"client_id":"a","client_id":"b"}`, `{"code":"\u0041\ud83d\ude00","x":[1,{}]}`, `{"Code":"x"}`, `{"code":null}`, "{} {}", "[]"} {
 		f.Add(true, body)
@@ -80,6 +82,9 @@ func FuzzDecode(f *testing.F) {
 		}
 		p, err := decode(contentType, body)
 		if err != nil {
+			if status := apierr.Of(err).Status(); status >= http.StatusInternalServerError {
+				t.Errorf("%q is answered with %d", body, status)
+			}
 			return
 		}
 		plain := map[string]any{}
