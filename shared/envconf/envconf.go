@@ -102,6 +102,8 @@ func kind(t reflect.Type) string {
 		return "is true or false"
 	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64:
 		return "is a whole number"
+	case t.Kind() == reflect.Float64:
+		return "is a number"
 	}
 	return "cannot be read"
 }

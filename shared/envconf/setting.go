@@ -20,7 +20,7 @@ type Setting struct {
 
 func settings(structType reflect.Type) []Setting {
 	var out []Setting
-	for field := range structType.Fields() {
+	for _, field := range reflect.VisibleFields(structType) { // those of embedded structs too
 		tag := field.Tag.Get("env")
 		if tag == "" {
 			continue

@@ -1,7 +1,7 @@
 // Package tracing answers: which way did one request go, and how long did each step take?
 //
-// OpenTelemetry traces, sent by OTLP over HTTP to the collector that the standard OTEL_EXPORTER_OTLP_ENDPOINT names; without it there
-// are none, and nothing is done for them. Invariants:
+// OpenTelemetry traces, sent by OTLP over HTTP to the collector that the Settings name; without one there are none, and nothing is done
+// for them. Invariants:
 //
 //   - T1 No span has a query string, a User-Agent, a statement's arguments, or a Redis command's key or arguments.
 //   - T2 Who is no trusted proxy cannot choose a trace's id, nor that it is recorded.
@@ -16,7 +16,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -39,25 +39,29 @@ type Tracing struct {
 
 // Options say where traces go.
 type Options struct {
-	Service  string        // who we are; OTEL_SERVICE_NAME wins
-	Endpoint string        // like http://127.0.0.1:4318; "" for what the environment says (OTEL_EXPORTER_OTLP_ENDPOINT)
-	Delay    time.Duration // the longest that a span waits to be sent; 0: OTEL_BSP_SCHEDULE_DELAY, or five seconds
+	Settings
+	Service string        // who we are; OTEL_SERVICE_NAME wins
+	Delay   time.Duration // the longest that a span waits to be sent; 0: OTEL_BSP_SCHEDULE_DELAY, or five seconds
 }
 
 // Start returns nil where nobody wants traces. It connects to nobody: a collector that is away costs its traces and nothing else.
-// OTEL_TRACES_SAMPLER_ARG is the share of requests that are traced, 0 to 1; where a trusted proxy has decided, that holds.
+// What the environment says of traces alone (OTEL_EXPORTER_OTLP_TRACES_…) wins over the settings, by the standard, and is read by the library.
 func Start(ctx context.Context, o Options, log *slog.Logger) (*Tracing, error) {
-	if o.Endpoint == "" && os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" {
+	ownEndpoint, ownHeaders := os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "", os.Getenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS") != ""
+	if o.Endpoint == "" && !ownEndpoint {
 		return nil, nil
 	}
-	share, err := readShare(os.Getenv("OTEL_TRACES_SAMPLER_ARG"))
+	headers, err := o.headers()
 	if err != nil {
 		return nil, err
 	}
 	otel.SetLogger(logr.New(complaints{log})) // before anything reads a setting
 	var where []otlptracehttp.Option
-	if o.Endpoint != "" {
-		where = append(where, otlptracehttp.WithEndpointURL(o.Endpoint+"/v1/traces"))
+	if !ownEndpoint {
+		where = append(where, otlptracehttp.WithEndpointURL(strings.TrimSuffix(o.Endpoint, "/")+"/v1/traces"))
+	}
+	if !ownHeaders && headers != nil {
+		where = append(where, otlptracehttp.WithHeaders(headers))
 	}
 	exporter, err := otlptracehttp.New(ctx, where...)
 	if err != nil {
@@ -73,8 +77,8 @@ func Start(ctx context.Context, o Options, log *slog.Logger) (*Tracing, error) {
 		batch = append(batch, sdk.WithBatchTimeout(o.Delay))
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces could not be sent", "error", err) }))
-	log.Info("traces are sent", "service", o.Service, "share", share)
-	return newTracing(sdk.WithBatcher(exporter, batch...), sdk.WithResource(who), sdk.WithSampler(sampler(share))), nil
+	log.Info("traces are sent", "service", o.Service, "share", o.Share)
+	return newTracing(sdk.WithBatcher(exporter, batch...), sdk.WithResource(who), sdk.WithSampler(sampler(o.Share))), nil
 }
 
 // complaints passes on what OpenTelemetry complains of, and not what it quotes: a header or an address may hold a secret.
@@ -114,17 +118,6 @@ func (t *Tracing) Stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), sendWithin)
 	defer cancel()
 	_ = t.provider.Shutdown(ctx) // the error handler was told
-}
-
-func readShare(text string) (float64, error) {
-	if text == "" {
-		return 1, nil
-	}
-	share, err := strconv.ParseFloat(text, 64)
-	if err != nil || share < 0 || share > 1 {
-		return 0, errors.New("OTEL_TRACES_SAMPLER_ARG is a number from 0 to 1")
-	}
-	return share, nil
 }
 
 // sampler takes a share of the requests, and follows whoever has decided before (parentbased_traceidratio of the specification) but that

@@ -57,7 +57,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	watch, err := newInstruments(ctx, log)
+	watch, err := newInstruments(ctx, c.Settings, log)
 	if err != nil {
 		return nil, err
 	}

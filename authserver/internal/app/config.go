@@ -14,6 +14,7 @@ import (
 	"github.com/almonerhq/almoner/shared/envconf"
 	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/tracing"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -38,6 +39,7 @@ type Config struct {
 	MetricsListen        string            `env:"ALMONER_METRICS_LISTEN" doc:"Address and port that Prometheus metrics are served on, at /metrics: another port than ALMONER_LISTEN, closed to the public. Empty: none."`
 	Profiles             string            `env:"ALMONER_PROFILES" doc:"A directory for profiles. On SIGUSR1 the process writes there what its memory is used for, and where its processor time goes in the next 10 seconds. Empty: it writes nothing."`
 	LogLevel             slog.Level        `env:"ALMONER_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
+	tracing.Settings
 }
 
 // LoadConfig reads the settings (shared/envconf). Its error lists every mistake and quotes no value.
@@ -77,6 +79,7 @@ func (c *Config) Check() []error {
 	if _, err := web.ParseProxies(c.TrustedProxies); err != nil {
 		mistakes = append(mistakes, errors.New("ALMONER_TRUSTED_PROXIES is addresses or ranges like 10.0.0.0/8, separated by commas"))
 	}
+	mistakes = append(mistakes, c.Settings.Check()...)
 	mistakes = append(mistakes, c.checkDocuments()...)
 	return append(mistakes, c.checkWays()...)
 }

@@ -32,6 +32,7 @@ func TestEverySettingIsChecked(t *testing.T) {
 		{"ALMONER_DATABASE_URL", ""}, {"ALMONER_DATABASE_URL", "postgres://hush:hush"}, {"ALMONER_REDIS_URL", ""}, {"ALMONER_REDIS_URL", "http://:hush@localhost"},
 		{"ALMONER_KEYS", ""}, {"ALMONER_KEYS", "hush"}, {"ALMONER_KEY_MAX_AGE", "59m"}, {"ALMONER_KEY_MAX_AGE", "hush"}, {"ALMONER_NOTICE", "11s"}, {"ALMONER_NOTICE", "-1s"},
 		{"ALMONER_TRUSTED_PROXIES", "hush"}, {"ALMONER_PASSKEYS", "hush"}, {"ALMONER_LOG_LEVEL", "hush"}, {"ALMONER_CLIENT_DOMAINS", "hush"}, {"ALMONER_UPSTREAM_ISSUER", "http://hush"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "hush"}, {"OTEL_EXPORTER_OTLP_HEADERS", "hush"}, {"OTEL_TRACES_SAMPLER_ARG", "2"}, {"OTEL_TRACES_SAMPLER_ARG", "hush"},
 	} {
 		_, reading, err := app.LoadConfig(environ(wrong[0], wrong[1]))
 		if err == nil || !strings.HasPrefix(reading.Mistakes[0], wrong[0]) || strings.Contains(err.Error(), "hush") || strings.Contains(err.Error(), "\n  ALMONER_BASE") {

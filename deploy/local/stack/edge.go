@@ -28,12 +28,12 @@ type edge struct {
 const traceDelay = 200 * time.Millisecond
 
 // openEdge listens on both loopback addresses, as "localhost" may be either; without IPv6, on the one.
-func openEdge(port int, backends gateway.Backends, collector, logFile string) (*edge, error) {
+func openEdge(port int, backends gateway.Backends, settings tracing.Settings, logFile string) (*edge, error) {
 	log, file, err := openLog(logFile)
 	if err != nil {
 		return nil, err
 	}
-	traces, err := tracing.Start(context.Background(), tracing.Options{Service: "gateway", Endpoint: collector, Delay: traceDelay}, log)
+	traces, err := tracing.Start(context.Background(), tracing.Options{Settings: settings, Service: "gateway", Delay: traceDelay}, log)
 	if err != nil {
 		_ = file.Close()
 		return nil, err

@@ -20,9 +20,11 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
 	"github.com/almonerhq/almoner/deploy/local/gateway"
+	"github.com/almonerhq/almoner/shared/envconf"
 	"github.com/almonerhq/almoner/shared/localstore"
 	"github.com/almonerhq/almoner/shared/localstore/child"
 	"github.com/almonerhq/almoner/shared/metrics"
+	"github.com/almonerhq/almoner/shared/tracing"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -82,7 +84,11 @@ func (s *Stack) bringUp(ctx context.Context) error {
 	if err := s.startServices(ctx); err != nil {
 		return err
 	}
-	if s.edge, err = openEdge(s.ports.api, s.backends(), s.options.Collector, s.home.logFile("gateway")); err != nil {
+	var traces tracing.Settings
+	if _, err := envconf.Load(&traces, pairs(s.traceSettings())); err != nil {
+		return err
+	}
+	if s.edge, err = openEdge(s.ports.api, s.backends(), traces, s.home.logFile("gateway")); err != nil {
 		return err
 	}
 	for _, address := range []string{ownBase, ownApp} {
@@ -218,14 +224,19 @@ func (s *Stack) spec(service, command string, settings map[string]string) child.
 	maps.Copy(all, s.traceSettings())
 	maps.Copy(all, settings)
 	maps.Copy(all, s.options.Settings)
-	var environ []string
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		environ = append(environ, name+"="+all[name])
-	}
 	return child.Spec{
-		Name: service, Path: filepath.Join(s.options.Binaries, service), Args: []string{command}, Dir: "/", Env: environ,
+		Name: service, Path: filepath.Join(s.options.Binaries, service), Args: []string{command}, Dir: "/", Env: pairs(all),
 		Log: s.home.logFile(service),
 	}
+}
+
+// pairs are settings as an environment has them.
+func pairs(settings map[string]string) []string {
+	var environ []string
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		environ = append(environ, name+"="+settings[name])
+	}
+	return environ
 }
 
 // Collector is where services and gateway were told to send their traces; "" for what our environment says.

@@ -12,6 +12,7 @@ import (
 	"github.com/almonerhq/almoner/shared/envconf"
 	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/tracing"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/mcp"
@@ -36,6 +37,7 @@ type Config struct {
 	Metrics      string            `env:"ALMONER_METRICS_LISTEN" doc:"Address and port that Prometheus metrics are served on, at /metrics: another port than ALMONER_LISTEN, closed to the public. Empty: none."`
 	Profiles     string            `env:"ALMONER_PROFILES" doc:"A directory for profiles. On SIGUSR1 the process writes there what its memory is used for, and where its processor time goes in the next 10 seconds. Empty: it writes nothing."`
 	JWKSURL      string            `env:"ALMONER_JWKS_URL" doc:"Where authserver's public keys are. Default: /v1/account/oauth/jwks below the base address."`
+	tracing.Settings
 }
 
 // LoadConfig reads the settings (shared/envconf). Its error lists every mistake and quotes no value.
@@ -91,7 +93,7 @@ func (c *Config) Check() []error {
 	if _, err := seal.ParseKeys(c.Keys); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("ALMONER_KEYS: %w", err))
 	}
-	return mistakes
+	return append(mistakes, c.Settings.Check()...)
 }
 
 // isOrigin says whether text is an origin and nothing more, spelled as it is compared: byte by byte.

@@ -29,6 +29,7 @@ func TestEverySettingIsChecked(t *testing.T) {
 		{"ALMONER_DATABASE_CONNECTIONS", "1"}, {"ALMONER_DATABASE_CONNECTIONS", "hush"},
 		{"ALMONER_REDIS_URL", "hush"}, {"ALMONER_TRUSTED_PROXIES", "hush"}, {"ALMONER_WORKER", "hush"},
 		{"ALMONER_APP_URL", "http://localhost:8081/"}, {"ALMONER_MCP_ORIGINS", "https://claude.ai,hush"}, {"ALMONER_MCP_ORIGINS", "https://claude.ai/"}, {"ALMONER_MCP_ORIGINS", "*"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "hush"}, {"OTEL_EXPORTER_OTLP_HEADERS", "hush"}, {"OTEL_TRACES_SAMPLER_ARG", "2"}, {"OTEL_TRACES_SAMPLER_ARG", "hush"},
 	} {
 		_, _, err := LoadConfig(environ(wrong.name, wrong.value))
 		if err == nil || strings.Contains(err.Error(), "hush") {

@@ -21,8 +21,8 @@ type instruments struct {
 	traces   *tracing.Tracing
 }
 
-func newInstruments(ctx context.Context, log *slog.Logger) (instruments, error) {
-	traces, err := tracing.Start(ctx, tracing.Options{Service: "resourceapi"}, log)
+func newInstruments(ctx context.Context, settings tracing.Settings, log *slog.Logger) (instruments, error) {
+	traces, err := tracing.Start(ctx, tracing.Options{Settings: settings, Service: "resourceapi"}, log)
 	registry := metrics.NewRegistry()
 	return instruments{registry: registry, http: metrics.NewHTTP(registry), stores: metrics.NewStores(registry), traces: traces}, err
 }
