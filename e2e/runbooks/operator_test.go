@@ -69,21 +69,10 @@ func (o *operator) address(t *testing.T, text string) *url.URL {
 // writeFiles writes what the README lists, and gives it to the user that PostgreSQL runs as.
 func (o *operator) writeFiles(t *testing.T) {
 	t.Helper()
-	owner, admin := o.address(t, o.running.DatabaseURL), o.address(t, o.running.Postgres.URL)
-	var services, passwords strings.Builder
-	for _, one := range []struct {
-		name    string
-		address *url.URL
-	}{{"almoner", owner}, {"almoner_admin", admin}} {
-		password, _ := one.address.User.Password()
-		fmt.Fprintf(&services, "[%s]\nhost=%s\nport=%s\ndbname=%s\nuser=%s\n", one.name, one.address.Hostname(), one.address.Port(),
-			strings.TrimPrefix(one.address.Path, "/"), one.address.User.Username())
-		fmt.Fprintf(&passwords, "%s:%s:*:%s:%s\n", one.address.Hostname(), one.address.Port(), one.address.User.Username(), password)
-	}
+	o.writeServices(t, map[string]*url.URL{"almoner": o.address(t, o.running.DatabaseURL), "almoner_admin": o.address(t, o.running.Postgres.URL)})
 	redisPassword, _ := o.address(t, o.running.RedisURL).User.Password()
 	files := map[string]string{
-		"pg_service.conf": services.String(), "pgpass": passwords.String(), "secrets/redis-password": redisPassword + "\n",
-		"secrets/owner-database-url": o.running.DatabaseURL + "\n",
+		"secrets/redis-password": redisPassword + "\n", "secrets/owner-database-url": o.running.DatabaseURL + "\n",
 	}
 	for name, service := range o.services() {
 		for setting, file := range secretsOf(name) {
@@ -103,6 +92,20 @@ func (o *operator) writeFiles(t *testing.T) {
 			}))
 		}
 	}
+}
+
+// writeServices writes where psql finds databases, by their names in the pages, and the passwords.
+func (o *operator) writeServices(t *testing.T, databases map[string]*url.URL) {
+	t.Helper()
+	var services, passwords strings.Builder
+	for name, address := range databases {
+		host, port, user := address.Hostname(), address.Port(), address.User.Username()
+		password, _ := address.User.Password()
+		fmt.Fprintf(&services, "[%s]\nhost=%s\nport=%s\ndbname=%s\nuser=%s\n", name, host, port, strings.TrimPrefix(address.Path, "/"), user)
+		fmt.Fprintf(&passwords, "%s:%s:*:%s:%s\n", host, port, user, password)
+	}
+	must(t, os.WriteFile(filepath.Join(o.etc, "pg_service.conf"), []byte(services.String()), 0o600))
+	must(t, os.WriteFile(filepath.Join(o.etc, "pgpass"), []byte(passwords.String()), 0o600))
 }
 
 // postgresUser is whose PostgreSQL's data are.

@@ -2,9 +2,9 @@ package runbooks
 
 import (
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -42,13 +42,8 @@ func TestPostgresMoves(t *testing.T) {
 // buy is what one does in a provider's console: a server with an empty database, and an owner who may create roles. It goes into the files.
 func (o *operator) buy(t *testing.T) {
 	t.Helper()
-	dir, err := localstore.TempDir("almoner-runbooks-")
-	must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	server, err := localstore.StartPostgres(t.Context(), localstore.Options{Dir: dir, Tools: os.Getenv("ALMONER_TEST_TOOLS"), Volatile: true})
-	must(t, err)
-	t.Cleanup(server.Stop)
-	provider, err := pgx.Connect(t.Context(), server.URL)
+	address := o.address(t, o.newServer(t))
+	provider, err := pgx.Connect(t.Context(), address.String())
 	must(t, err)
 	defer func() { _ = provider.Close(t.Context()) }()
 	const password = "ofthenewowner"
@@ -56,14 +51,20 @@ func (o *operator) buy(t *testing.T) {
 		_, err := provider.Exec(t.Context(), sql)
 		must(t, err)
 	}
-	address := o.address(t, server.URL)
-	host, port := address.Hostname(), address.Port()
-	for name, content := range map[string]string{
-		"pg_service.conf": "[almoner]\nhost=" + host + "\nport=" + port + "\ndbname=bought\nuser=tenant1234\n",
-		"pgpass":          strings.Join([]string{host, port, "*", "tenant1234", password}, ":") + "\n",
-	} {
-		must(t, os.WriteFile(filepath.Join(o.etc, name), []byte(content), 0o600))
-	}
-	owner := "postgres://tenant1234:" + password + "@" + address.Host + "/bought?sslmode=disable\n"
-	must(t, os.WriteFile(filepath.Join(o.secrets, "owner-database-url"), []byte(owner), 0o600))
+	owner := *address
+	owner.User, owner.Path = url.UserPassword("tenant1234", password), "/bought"
+	o.writeServices(t, map[string]*url.URL{"almoner": &owner})
+	must(t, os.WriteFile(filepath.Join(o.secrets, "owner-database-url"), []byte(owner.String()+"\n"), 0o600))
+}
+
+// newServer starts another PostgreSQL, which is empty, and returns its superuser's URL.
+func (o *operator) newServer(t *testing.T) string {
+	t.Helper()
+	dir, err := localstore.TempDir("almoner-runbooks-")
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	server, err := localstore.StartPostgres(t.Context(), localstore.Options{Dir: dir, Tools: os.Getenv("ALMONER_TEST_TOOLS"), Volatile: true})
+	must(t, err)
+	t.Cleanup(server.Stop)
+	return server.URL
 }

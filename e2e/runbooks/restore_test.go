@@ -3,10 +3,13 @@ package runbooks
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
 	"github.com/almonerhq/almoner/e2e/harness"
@@ -98,6 +101,37 @@ func TestADumpIsRestored(t *testing.T) {
 	}
 	o.afterRestore(t)
 	o.wantsNothing(t, e)
+}
+
+// Of the server that was lost nothing is left but the dump and the roles. The logins have the same passwords on the new one.
+func TestADumpIsRestoredOnANewServer(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t, harness.Options{})
+	e := o.prepare(t)
+	o.run(t, "backup.md", "dump")
+	o.happen(t, e)
+	o.stopServices()
+	o.running.Postgres.Stop()
+	superuser := o.address(t, o.newServer(t))
+	owner := o.address(t, o.running.DatabaseURL)
+	owner.Host = superuser.Host
+	o.writeServices(t, map[string]*url.URL{"almoner": owner, "almoner_admin": superuser})
+	o.run(t, "restore.md", "roles")
+	o.run(t, "restore.md", "new-host", "NEW="+superuser.Host)
+	o.run(t, "restore.md", "restore")
+	o.afterRestore(t)
+	o.wantsNothing(t, e)
+
+	restored := *superuser
+	restored.Path = owner.Path
+	db, err := pgx.Connect(t.Context(), restored.String())
+	must(t, err)
+	defer func() { _ = db.Close(context.WithoutCancel(t.Context())) }()
+	var strangers bool // pg_monitor may do what everybody may, and nothing else
+	must(t, db.QueryRow(t.Context(), "select has_database_privilege('pg_monitor', current_database(), 'connect')").Scan(&strangers))
+	if strangers {
+		t.Error("everybody who has a login may connect to the restored database")
+	}
 }
 
 // The moment lies before the revocations, and Redis has lost its memory too: nothing but the page keeps the dead from coming back.
