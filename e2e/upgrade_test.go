@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"net/http"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -47,6 +49,23 @@ func TestEarlierProgramsWorkOnTheNewSchemaBesideNewOnes(t *testing.T) {
 				t.Errorf("the submission is %s", end)
 			}
 		})
+	}
+}
+
+// Were there no migration between the two, the test above would show nothing.
+func TestTheNewestMigrationsAreLaterThanTheEarlierPrograms(t *testing.T) {
+	t.Parallel()
+	for _, service := range []string{"authserver", "resourceapi"} {
+		folder := service + "/internal/store/postgres/migrations"
+		all, err := filepath.Glob(filepath.Join("..", folder, "*.sql"))
+		must(t, err)
+		if len(all) == 0 {
+			t.Fatalf("%s has no migrations", service)
+		}
+		newest := filepath.Base(slices.Max(all))
+		if slices.Contains(harness.Committed(t, earlier, folder), newest) {
+			t.Errorf("the commit %.10s has %s of %s: let earlier be one before it", earlier, newest, service)
+		}
 	}
 }
 

@@ -18,13 +18,7 @@ import (
 // that commit, or a library that it used, cannot be had: in a copy without history, or without a network.
 func Earlier(t testing.TB, commit string) string {
 	t.Helper()
-	root, err := repositoryRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.CommandContext(t.Context(), "git", "-C", root, "cat-file", "-e", commit+"^{commit}").CombinedOutput(); err != nil {
-		t.Skipf("the commit %.10s is not in this copy: %s", commit, out)
-	}
+	root := holding(t, commit)
 	source, binaries := t.TempDir(), t.TempDir()
 	archive := filepath.Join(t.TempDir(), "source.tar")
 	for _, command := range [][]string{
@@ -46,6 +40,29 @@ func Earlier(t testing.TB, commit string) string {
 		t.Fatal(err)
 	}
 	return binaries
+}
+
+// Committed are the names of the files that a folder of the repository had at a commit. The test is skipped where that commit cannot be had.
+func Committed(t testing.TB, commit, folder string) []string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "git", "-C", holding(t, commit), "ls-tree", "--name-only", commit+":"+folder).Output()
+	if err != nil {
+		t.Fatalf("%s of the commit %.10s: %v", folder, commit, err)
+	}
+	return strings.Fields(string(out))
+}
+
+// holding is the root of the repository, which has the commit in its history.
+func holding(t testing.TB, commit string) string {
+	t.Helper()
+	root, err := repositoryRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "git", "-C", root, "cat-file", "-e", commit+"^{commit}").CombinedOutput(); err != nil {
+		t.Skipf("the commit %.10s is not in this copy: %s", commit, out)
+	}
+	return root
 }
 
 // Through sends every request past the gateway to one process of each service, by which address it was meant for.
