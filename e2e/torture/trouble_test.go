@@ -29,6 +29,7 @@ type fault struct {
 	name       string
 	from, to   time.Time
 	memoryLost bool // of Redis
+	harmless   bool // it prepares another
 }
 
 func (f fault) String() string { return f.name + " at " + f.from.Format("05.000") }
@@ -50,7 +51,7 @@ func (x *trouble) makeSome(t *testing.T) {
 		kinds := x.kinds()
 		kind := kinds[x.turn%len(kinds)]
 		x.turn++
-		made := fault{name: kind.name, from: time.Now(), memoryLost: kind.memoryLost}
+		made := fault{name: kind.name, from: time.Now(), memoryLost: kind.memoryLost, harmless: kind.harmless}
 		err := kind.make(context.WithoutCancel(t.Context()))
 		made.to = time.Now()
 		x.made = append(x.made, made)
@@ -63,6 +64,7 @@ func (x *trouble) makeSome(t *testing.T) {
 type kind struct {
 	name       string
 	memoryLost bool
+	harmless   bool
 	make       func(context.Context) error
 }
 
@@ -76,24 +78,24 @@ func (x *trouble) kinds() []kind {
 			return stop()
 		}
 	}
-	// The copy is put back while those play of whose past it is: two faults to a batch.
+	// The copy is put back while those play of whose past it is: two kinds to a batch.
 	return []kind{
-		{"a copy of what redis stores is kept", false, func(context.Context) error { return x.keepCopy() }},
-		{"redis: the older copy is put back", true, func(ctx context.Context) error { return x.putBack(ctx) }},
-		{"redis: FLUSHALL", true, func(context.Context) error { return flushAll(x.running.RedisURL) }},
-		{"redis: frozen", false, frozen(redis.Pause, redis.Resume)},
-		{"postgres: killed", false, func(ctx context.Context) error { postgres.Kill(); return postgres.Restart(ctx) }},
-		{"authserver: killed", false, func(ctx context.Context) error { process.Kill(); return process.Restart(ctx) }},
-		{"redis: killed", false, func(ctx context.Context) error { redis.Kill(); return redis.Restart(ctx) }},
-		{"postgres: frozen", false, frozen(postgres.Pause, postgres.Resume)},
-		{"redis: its disk is lost", true, func(ctx context.Context) error {
+		{"a copy of what redis stores is kept", false, true, func(context.Context) error { return x.keepCopy() }},
+		{"redis: the older copy is put back", true, false, func(ctx context.Context) error { return x.putBack(ctx) }},
+		{"redis: FLUSHALL", true, false, func(context.Context) error { return flushAll(x.running.RedisURL) }},
+		{"redis: frozen", false, false, frozen(redis.Pause, redis.Resume)},
+		{"postgres: killed", false, false, func(ctx context.Context) error { postgres.Kill(); return postgres.Restart(ctx) }},
+		{"authserver: killed", false, false, func(ctx context.Context) error { process.Kill(); return process.Restart(ctx) }},
+		{"redis: killed", false, false, func(ctx context.Context) error { redis.Kill(); return redis.Restart(ctx) }},
+		{"postgres: frozen", false, false, frozen(postgres.Pause, postgres.Resume)},
+		{"redis: its disk is lost", true, false, func(ctx context.Context) error {
 			redis.Kill()
 			if err := redis.Forget(); err != nil {
 				return err
 			}
 			return redis.Restart(ctx)
 		}},
-		{"authserver: frozen", false, frozen(process.Pause, process.Resume)},
+		{"authserver: frozen", false, false, frozen(process.Pause, process.Resume)},
 	}
 }
 
@@ -146,6 +148,17 @@ func (x *trouble) putBack(ctx context.Context) error {
 		return err
 	}
 	return x.running.Redis.Restart(ctx)
+}
+
+// faults counts what has harmed something.
+func (x *trouble) faults() int {
+	count := 0
+	for _, f := range x.made {
+		if !f.harmless {
+			count++
+		}
+	}
+	return count
 }
 
 func (x *trouble) memoryLostBetween(from, to int64) bool {
