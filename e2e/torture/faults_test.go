@@ -79,7 +79,7 @@ var repairOff = harness.Fault{File: keeperFile,
 }
 
 // redisBlamesTheCaller takes a refusal of Redis for one of the token.
-var redisBlamesTheCaller = harness.Fault{File: registerFile, Old: "	if err != nil && neverSent(err) && !doubt.Load() {\n", New: "	if err != nil && neverSent(err) && !doubt.Load() {\n		return grant.Stranger, nil\n	}\n	if err != nil && neverSent(err) && !doubt.Load() {\n"}
+var redisBlamesTheCaller = harness.Fault{File: registerFile, Old: "	if err != nil && !reached {\n", New: "	if err != nil && !reached {\n		return grant.Stranger, nil\n	}\n	if err != nil && !reached {\n"}
 
 // undoOff leaves in Redis what Postgres certainly did not commit.
 var undoOff = harness.Fault{File: keeperFile, Old: "	if !uncertain {\n", New: "	if false {\n"}

@@ -291,8 +291,9 @@ func (k *Keeper) decide(ctx context.Context, id uuid.UUID, nonce string, ask fun
 	if err == nil {
 		return word, nil
 	}
-	uncertain := !errors.Is(err, ErrNotCommitted)
+	uncertain, first := !errors.Is(err, ErrNotCommitted), err
 	if word, err = ask(); err == nil {
+		k.log.WarnContext(ctx, "the register was asked a second time", "grant_id", id, "error", first)
 		return word, nil
 	}
 	if uncertain || !errors.Is(err, ErrNotCommitted) {

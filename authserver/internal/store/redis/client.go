@@ -22,5 +22,5 @@ const (
 // Keeper retries with a nonce. The client of a cluster must try again to follow the slots, so each try is witnessed. It does not dial.
 // The error is redisurl.ErrURL.
 func Connect(url credential.Secret) (goredis.UniversalClient, error) {
-	return redisurl.Open(url, redisurl.Limits{Dial: dialTimeout, Call: callTimeout, Pool: poolTimeout, Idle: idleLongest, Connections: connections}, witness{})
+	return redisurl.Open(url, redisurl.Limits{Dial: dialTimeout, Call: callTimeout, Pool: poolTimeout, Idle: idleLongest, Connections: connections}, new(witness))
 }

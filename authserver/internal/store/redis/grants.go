@@ -41,18 +41,16 @@ var _ grant.Register = (*Grants)(nil)
 // NewGrants keeps grants in rdb.
 func NewGrants(rdb goredis.UniversalClient) *Grants {
 	return &Grants{
-		rdb: rdb, issue: goredis.NewScript(issueSource), exchange: goredis.NewScript(exchangeSource),
-		rotate: goredis.NewScript(rotateSource), undo: goredis.NewScript(undoSource),
-		revoke: goredis.NewScript(revokeSource), repair: goredis.NewScript(repairSource),
+		rdb: rdb, issue: newScript(issueSource), exchange: newScript(exchangeSource),
+		rotate: newScript(rotateSource), undo: newScript(undoSource),
+		revoke: newScript(revokeSource), repair: newScript(repairSource),
 	}
 }
 
-// run runs a script by its hash, and by its source where Redis does not know it yet. Every failure is grant.ErrUnavailable:
-// whatever is wrong with Redis, it is not the caller.
+// run asks one of the scripts. Every failure is grant.ErrUnavailable: whatever is wrong with Redis, it is not the caller.
 func (g *Grants) run(ctx context.Context, script *goredis.Script, id uuid.UUID, args ...any) (grant.Word, error) {
-	ctx, doubt := witnessed(ctx)
-	word, err := script.Run(ctx, g.rdb, []string{grantKey(id)}, args...).Text()
-	if err != nil && neverSent(err) && !doubt.Load() {
+	word, reached, err := ask(ctx, g.rdb, script, grantKey(id), args...)
+	if err != nil && !reached {
 		return "", fmt.Errorf("%w: %w: redis: %w", grant.ErrNotCommitted, grant.ErrUnavailable, err)
 	}
 	if err != nil {

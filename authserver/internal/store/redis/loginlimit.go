@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"strconv"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -16,7 +17,9 @@ import (
 var tallyLua string
 
 // Tallies count events within sliding windows, for every process that shares this Redis. Each key is a sorted set of at most
-// limit members, and gone a window after its last event.
+// limit members, and gone a window after its last event. The limit is
+// one of any window, wherever it begins (contract, section 7): a bucket that refills, as Rates has it (redis_rate), lets up to twice as
+// many through in the first one.
 type Tallies struct {
 	client goredis.UniversalClient
 	script *goredis.Script
@@ -26,12 +29,16 @@ var _ session.Tally = (*Tallies)(nil)
 
 // NewTallies makes Tallies.
 func NewTallies(client goredis.UniversalClient) *Tallies {
-	return &Tallies{client: client, script: goredis.NewScript(tallyLua)}
+	return &Tallies{client: client, script: newScript(tallyLua)}
 }
 
 // Count is session.Tally's.
 func (t *Tallies) Count(ctx context.Context, key string, limit int, window time.Duration, add bool) (time.Duration, error) {
-	wait, err := t.script.Run(ctx, t.client, []string{tallyKey(key)}, limit, window.Milliseconds(), add).Int64()
+	answer, _, err := ask(ctx, t.client, t.script, tallyKey(key), limit, window.Milliseconds(), add)
+	if err != nil {
+		return 0, fmt.Errorf("%w: redis: count: %w", grant.ErrUnavailable, err)
+	}
+	wait, err := strconv.ParseInt(answer, 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("%w: redis: count: %w", grant.ErrUnavailable, err)
 	}

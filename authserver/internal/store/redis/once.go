@@ -2,7 +2,7 @@ package redis
 
 import (
 	"context"
-	"errors"
+	_ "embed"
 	"fmt"
 	"time"
 
@@ -12,11 +12,17 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 )
 
+//go:embed lua/once.lua
+var onceSource string
+
 // Once remembers what may be accepted one time, for every process that shares this Redis.
-type Once struct{ client goredis.UniversalClient }
+type Once struct {
+	client goredis.UniversalClient
+	script *goredis.Script
+}
 
 // NewOnce makes a Once.
-func NewOnce(client goredis.UniversalClient) *Once { return &Once{client} }
+func NewOnce(client goredis.UniversalClient) *Once { return &Once{client, newScript(onceSource)} }
 
 // First says whether key was not met before, and remembers it for life. An answer that was lost is asked for again, with the same
 // nonce: our own retry is no repetition. Its error wraps grant.ErrUnavailable.
@@ -33,11 +39,8 @@ func (o *Once) First(ctx context.Context, key string, life time.Duration) (bool,
 }
 
 func (o *Once) try(ctx context.Context, key, nonce string, life time.Duration) (bool, error) {
-	former, err := o.client.SetArgs(ctx, onceKey(key), nonce, goredis.SetArgs{Mode: "NX", Get: true, TTL: max(life, time.Second)}).Result()
-	if errors.Is(err, goredis.Nil) {
-		return true, nil
-	}
-	return former == nonce, err
+	answer, _, err := ask(ctx, o.client, o.script, onceKey(key), nonce, max(life, time.Second).Milliseconds())
+	return answer == "first", err
 }
 
 // onceKey is the key of what was met once.

@@ -30,7 +30,7 @@ func (l *loses) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.Pr
 func (l *loses) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	return func(ctx context.Context, command goredis.Cmder) error {
 		err := next(ctx, command)
-		if command.Name() == "set" && l.dropped.CompareAndSwap(false, true) {
+		if command.Name() == "evalsha" && err == nil && l.dropped.CompareAndSwap(false, true) {
 			command.SetErr(context.DeadlineExceeded)
 			return context.DeadlineExceeded
 		}

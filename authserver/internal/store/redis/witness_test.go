@@ -11,19 +11,20 @@ import (
 
 // The last try could not connect: that says nothing about the one before, whose answer was lost.
 func TestAWitnessRemembersTheTryThatMayHaveArrived(t *testing.T) {
-	ctx, doubt := witnessed(t.Context())
+	ctx, question := witnessed(t.Context())
 	dial := &net.OpError{Op: "dial", Err: io.EOF}
+	w := new(witness)
 	try := func(err error) {
-		_ = witness{}.ProcessHook(func(context.Context, goredis.Cmder) error { return err })(ctx, goredis.NewCmd(ctx, "ping"))
+		_ = w.ProcessHook(func(context.Context, goredis.Cmder) error { return err })(ctx, goredis.NewCmd(ctx, "ping"))
 	}
 	try(nil)
 	try(dial)
-	if doubt.Load() {
+	if question.doubt.Load() {
 		t.Error("doubt although nothing was sent")
 	}
 	try(io.EOF)
 	try(dial)
-	if !doubt.Load() {
+	if !question.doubt.Load() {
 		t.Error("no doubt although an answer was lost")
 	}
 }

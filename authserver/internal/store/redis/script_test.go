@@ -1,0 +1,221 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+)
+
+// shifted is a hook that, once, gives a script the answer to another question. It sits between the witness and the connection.
+type shifted struct {
+	loses
+	foreign atomic.Pointer[any]
+}
+
+func (s *shifted) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, command goredis.Cmder) error {
+		err := next(ctx, command)
+		script, is := command.(*goredis.Cmd)
+		if !is || err != nil || !strings.HasPrefix(command.Name(), "eval") {
+			return err
+		}
+		foreign := s.foreign.Swap(nil)
+		if foreign == nil {
+			return nil
+		}
+		script.SetVal(*foreign)
+		if *foreign == nil {
+			script.SetErr(goredis.Nil)
+		}
+		return script.Err()
+	}
+}
+
+func (r *register) shift() *shifted {
+	s := &shifted{}
+	r.rdb.AddHook(s)
+	return s
+}
+
+func (s *shifted) next(foreign any) { s.foreign.Store(&foreign) }
+
+func outOfStep(t *testing.T, what string, err error) {
+	t.Helper()
+	if !errors.Is(err, grant.ErrUnavailable) || errors.Is(err, grant.ErrNotCommitted) {
+		t.Errorf("%s: %v, want an answer that was lost", what, err)
+	}
+}
+
+// Whatever another question was answered, be it by the same script: nothing of it is believed.
+func TestTheAnswerToAnotherQuestionIsALostOne(t *testing.T) {
+	r := newRegister(t)
+	r.activate()
+	s, once, tallies := r.shift(), NewOnce(r.rdb), NewTallies(r.rdb)
+	ctx := t.Context()
+	for _, foreign := range []any{"ok", "replay", "ok 1z2y", "burned 1z2y", "0 1z2y", "", int64(0), []any{int64(1), int64(0)}, nil} {
+		next := func() { s.next(foreign) }
+		next()
+		_, err := r.Issue(ctx, uuid.New(), 1, hash(1), r.terms, r.ends)
+		outOfStep(t, "issue", err)
+		next()
+		_, err = r.Exchange(ctx, uuid.New(), "n", hash(1), r.terms, hash(2))
+		outOfStep(t, "exchange", err)
+		next()
+		_, err = r.Rotate(ctx, "n", grant.Token{GrantID: uuid.New()}, r.terms.ClientID, "", hash(2))
+		outOfStep(t, "rotate", err)
+		next()
+		outOfStep(t, "undo", r.Undo(ctx, uuid.New(), "n"))
+		next()
+		outOfStep(t, "revoke", r.Revoke(ctx, uuid.New(), grant.ByUser, r.ends))
+		next()
+		outOfStep(t, "repair", r.Repair(ctx, grant.Grant{ID: uuid.New(), Ends: r.ends}))
+		next()
+		_, err = tallies.Count(ctx, uuid.NewString(), 1, time.Minute, true)
+		outOfStep(t, "tally", err)
+		next()
+		key := uuid.NewString() // asked again, with the nonce of the first time
+		if first, err := once.First(ctx, key, time.Minute); err != nil || !first {
+			t.Errorf("once, and then %v: %v %v", foreign, first, err)
+		}
+		next()
+		if first, err := once.First(ctx, key, time.Minute); err != nil || first {
+			t.Errorf("twice, and then %v: %v %v", foreign, first, err)
+		}
+	}
+}
+
+// The same question asked again is told from the first by its mark: an answer that comes late is not that of what was asked since.
+func TestEachQuestionHasAMarkOfItsOwn(t *testing.T) {
+	r := newRegister(t)
+	r.activate()
+	all := &seen{}
+	r.rdb.AddHook(all)
+	r.want(grant.OK)(r.rotate("a", 1, 11, 12))
+	r.want(grant.OK)(r.rotate("a", 1, 11, 12))
+	if n := len(all.answers); n < 2 || all.answers[n-1] == all.answers[n-2] {
+		t.Errorf("%v", all.answers)
+	}
+}
+
+// seen is a hook that keeps what scripts answer.
+type seen struct {
+	loses
+	answers []any
+}
+
+func (s *seen) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, command goredis.Cmder) error {
+		err := next(ctx, command)
+		if script, is := command.(*goredis.Cmd); is && err == nil {
+			s.answers = append(s.answers, script.Val())
+		}
+		return err
+	}
+}
+
+// A question that was not answered is asked again with its nonce, and what was decided stands.
+func TestG8_AForeignReplayEndsNothing(t *testing.T) {
+	r := newRegister(t)
+	r.activate()
+	s := r.shift()
+	s.next("replay 1z2y")
+	_, err := r.rotate("a", 1, 11, 12)
+	outOfStep(t, "rotate", err)
+	r.want(grant.OK)(r.rotate("a", 1, 11, 12))
+	r.want(grant.OK)(r.rotate("b", 2, 12, 13))
+}
+
+// Nobody knows which connection the answer belonged to: none that was there then is used again.
+func TestNoConnectionIsUsedAfterAnAnswerOutOfStep(t *testing.T) {
+	r := newRegister(t)
+	r.activate()
+	s := r.shift()
+	before := r.connections()
+	if again := r.connections(); !slices.ContainsFunc(again, func(id int64) bool { return slices.Contains(before, id) }) {
+		t.Fatalf("none of %v was kept: %v", before, again)
+	}
+	s.next("ok 1z2y")
+	_, err := r.rotate("a", 1, 11, 12)
+	outOfStep(t, "rotate", err)
+	after := r.connections()
+	if slices.ContainsFunc(after, func(id int64) bool { return slices.Contains(before, id) }) {
+		t.Errorf("%v are some of %v", after, before)
+	}
+}
+
+// connections are the numbers that Redis gave to those used by several callers at once.
+func (r *register) connections() []int64 {
+	r.Helper()
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	var ids []int64
+	for range 4 {
+		group.Go(func() {
+			pipe := r.rdb.Pipeline()
+			id := pipe.ClientID(r.Context())
+			_, err := pipe.Exec(r.Context())
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				r.Error(err)
+			}
+			ids = append(ids, id.Val())
+		})
+	}
+	group.Wait()
+	return ids
+}
+
+// With TLS there is nothing to look into below, and who waits for an answer at that moment does not get it.
+func TestAConnectionIsOverWithItsEra(t *testing.T) {
+	below, far := net.Pipe()
+	w := new(witness)
+	dial := w.DialHook(func(context.Context, string, string) (net.Conn, error) { return below, nil })
+	c, err := dial(t.Context(), "tcp", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := below.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	answer, said := make([]byte, 1), make(chan struct{})
+	say := func() {
+		go func() {
+			_, _ = far.Write([]byte("x"))
+			said <- struct{}{}
+		}()
+	}
+	say()
+	if _, err := c.Read(answer); err != nil {
+		t.Error(err)
+	}
+	<-said
+	looked := c.(*connection)
+	raw, err := looked.SyscallConn()
+	if err != nil || raw.Read(func(uintptr) bool { t.Error("looked below"); return true }) != nil {
+		t.Errorf("a good one: %v", err)
+	}
+	w.era.Add(1)
+	say()
+	if _, err := c.Read(answer); !errors.Is(err, errOutOfStep) {
+		t.Errorf("read: %v", err)
+	}
+	<-said
+	if _, err := c.Write(answer); !errors.Is(err, errOutOfStep) {
+		t.Errorf("write: %v", err)
+	}
+	if _, err := looked.SyscallConn(); !errors.Is(err, errOutOfStep) {
+		t.Errorf("before it is used again: %v", err)
+	}
+}
