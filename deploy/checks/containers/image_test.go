@@ -314,6 +314,25 @@ func TestTheSameSourcesGiveTheSameProgramAnywhere(t *testing.T) {
 	}
 }
 
+// What is copied is the same wherever it is built, and nothing is made in the image itself.
+func TestAnImageIsFilesWhoseModeIsSaid(t *testing.T) {
+	modes := map[string]string{"/LICENCES.txt": "0644", "/etc/ssl/certs/ca-certificates.crt": "0644"}
+	for _, service := range services() {
+		modes["/"+service] = "0755"
+		for _, command := range stage(t, service).Commands {
+			switch c := command.(type) {
+			case *instructions.CopyCommand:
+				if want := modes[c.DestPath]; want == "" || c.Chmod != want {
+					t.Errorf("%s: %s has the mode %q", service, c.DestPath, c.Chmod)
+				}
+			case *instructions.UserCommand, *instructions.ExposeCommand, *instructions.HealthCheckCommand, *instructions.EntrypointCommand, *instructions.CmdCommand:
+			default:
+				t.Errorf("%s: %s", service, c)
+			}
+		}
+	}
+}
+
 func TestTheBuildTagsAreThoseOfTheTests(t *testing.T) {
 	for _, service := range services() {
 		if script := recipeFor(t, service).script; !strings.Contains(script, " -tags="+version.BuildTags+" ") {

@@ -304,6 +304,7 @@ func TestComposeComesUpAndGoesDown(t *testing.T) {
 		h.eventually(name, c.unhealthy)
 	}
 	h.answers()
+	h.storesAreHealthy()
 	h.redisKeepsWhatItIsTold()
 	for _, name := range slices.Sorted(maps.Keys(stops)) {
 		if err := stops[name](); err != nil {
@@ -330,6 +331,34 @@ func (h *host) answers() {
 			h.t.Errorf("%s: %s %s %v", path, response.Status, said, err)
 		}
 	}
+}
+
+// storesAreHealthy runs the commands that ask for the health of the stores, at the ports that they have here.
+func (h *host) storesAreHealthy() {
+	h.t.Helper()
+	_, port, _ := net.SplitHostPort(h.places["postgres:5432"])
+	test := h.project.Services["postgres"].HealthCheck.Test
+	h.eventually("the health check of PostgreSQL", func() string {
+		return complaint(tool(h.t, test[1], append(slices.Clone(test[2:]), "--port="+port)...))
+	})
+	_, port, _ = net.SplitHostPort(h.places["redis:6379"])
+	client := tool(h.t, "redis-cli")
+	places := strings.NewReplacer("/run/secrets/", h.secrets+"/", "redis-cli", client.Path+" -p "+port)
+	script := places.Replace(h.project.Services["redis"].HealthCheck.Test[1])
+	h.eventually("the health check of Redis", func() string {
+		shell := exec.CommandContext(h.t.Context(), "sh", "-c", script)
+		shell.Env = client.Env
+		return complaint(shell)
+	})
+}
+
+// complaint is why a command failed; "" if it did not.
+func complaint(command *exec.Cmd) string {
+	said, err := command.CombinedOutput()
+	if err == nil {
+		return ""
+	}
+	return fmt.Sprintf("%v %s", err, said)
 }
 
 func (h *host) redisKeepsWhatItIsTold() {
