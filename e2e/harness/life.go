@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"testing"
@@ -65,9 +66,20 @@ func (a Attempt) TryCode(t testing.TB, person *Person) string {
 }
 
 // TrySubmit is Submit likewise.
-func (p *Person) TrySubmit(t testing.TB, form Form) (Answer, error) {
+func (p *Person) TrySubmit(t testing.TB, form Form) (Page, error) {
 	t.Helper()
 	header := p.Header.Clone()
 	header.Set("Content-Type", formType)
-	return p.product.try(t, p.client, http.MethodPost, form.Action, header, form.Fields.Encode())
+	answer, err := p.product.try(t, p.client, http.MethodPost, form.Action, header, form.Fields.Encode())
+	return newPage(t, p, form.Action, answer), err
+}
+
+// TryExchange is Exchange likewise.
+func (a ConfidentialApp) TryExchange(t testing.TB, code string) (Answer, error) {
+	t.Helper()
+	body, err := json.Marshal(a.Body(code))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.product.API().Try(t, http.MethodPost, TokenPath, "application/json", string(body))
 }

@@ -26,6 +26,7 @@ const (
 type Options struct {
 	Authservers int               // processes that take turns behind the gateway; 0 means 1
 	Resources   int               // processes of resourceapi, likewise
+	Worker      bool              // whether submissions are processed by a process of its own
 	Settings    map[string]string // further settings of the services, ALMONER_… → value
 	Durable     bool              // whether the stores write as carefully as in a real installation: for measuring
 	Binaries    string            // of the services, where they are not those of the repository as it stands (see Broken)
@@ -188,7 +189,7 @@ func start(home string, options Options) (*stack.Stack, error) {
 	}
 	return stack.Start(ctx, stack.Options{
 		Home: home, Binaries: binaries, Tools: os.Getenv(toolsVariable), Volatile: !options.Durable,
-		Authservers: options.Authservers, Resources: options.Resources, Settings: options.Settings, Detour: detour, RedisURL: options.RedisURL,
+		Authservers: options.Authservers, Resources: options.Resources, Worker: options.Worker, Settings: options.Settings, Detour: detour, RedisURL: options.RedisURL,
 		BaseURL: options.BaseURL, AppURL: options.AppURL, Earlier: options.Earlier,
 		Observed: true, Collector: traces,
 	})

@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
+	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,7 +18,7 @@ import (
 )
 
 // Clerks do the product's daily work while it is killed, and remember what was acknowledged. What was not is asked for again with the
-// same Idempotency-Key where there is one, as a careful client does.
+// same Idempotency-Key, or the same form, where there is one, as a careful client does.
 
 // An office is where the clerks of one round work.
 type workplace struct {
@@ -23,14 +26,18 @@ type workplace struct {
 	harness.Office
 	head      *harness.Person
 	connector harness.Connector
+	app       harness.ConfidentialApp
 	form      string // path of a public form
 
-	mu          sync.Mutex
-	chains      []harness.Tokens // newest tokens of connections of which no answer was lost
-	revoked     []harness.Tokens
-	clients     []string // ids of registered applications
-	programmes  map[string]string
-	submissions map[string]string // e-mail → path of the status
+	mu           sync.Mutex
+	current      []harness.Tokens // newest tokens of connections of which no answer was lost
+	confidential []harness.Tokens
+	personal     map[string]string // name → personal access token, "" where the page that showed it was lost
+	revoked      []harness.Tokens
+	clients      []string          // ids of registered applications
+	programmes   map[string]string // name → id
+	submissions  map[string]string // e-mail → path of the status
+	imports      map[string]string // name of its rows → path of the status
 }
 
 const submissionsOrigin = "https://www.canal-lane.example"
@@ -38,8 +45,11 @@ const submissionsOrigin = "https://www.canal-lane.example"
 func newWorkplace(t *testing.T, p *harness.Product) *workplace {
 	t.Helper()
 	office := p.Office(t)
-	w := &workplace{Product: p, Office: office, head: p.Person(t, office.Head), connector: office.Connector(t, harness.ReadProgrammes),
-		programmes: map[string]string{}, submissions: map[string]string{}}
+	w := &workplace{
+		Product: p, Office: office, head: p.Person(t, office.Head),
+		connector: office.Connector(t, harness.ReadProgrammes), app: office.Confidential(t, "", harness.ReadProgrammes),
+		personal: map[string]string{}, programmes: map[string]string{}, submissions: map[string]string{}, imports: map[string]string{},
+	}
 	form := p.In(office.Tenant, office.Token).JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
 		"title": "Lend a hand", "allowedOrigins": []string{submissionsOrigin},
 		"fields": []map[string]any{{"name": "email", "label": "E-mail", "type": "email", "required": true}},
@@ -48,41 +58,132 @@ func newWorkplace(t *testing.T, p *harness.Product) *workplace {
 	return w
 }
 
+// A stock is what a round's clerks use up, of which people have to have approved each piece.
+type stock struct {
+	refreshed, revoked []harness.Tokens
+	consents           []approved
+	appCodes           []string
+}
+
+type approved struct {
+	harness.Attempt
+	code string
+}
+
+// stockedWith is how much there is of each.
+const stockedWith = 4
+
+func (w *workplace) newStock(t *testing.T) stock {
+	t.Helper()
+	var s stock
+	for range stockedWith {
+		s.refreshed = append(s.refreshed, w.connector.Connect(t, w.head))
+		s.revoked = append(s.revoked, w.connector.Connect(t, w.head))
+		attempt := w.connector.Begin()
+		s.consents = append(s.consents, approved{attempt, attempt.Code(t, w.head)})
+		s.appCodes = append(s.appCodes, w.app.Code(t, w.head))
+	}
+	return s
+}
+
 // work lets every clerk work until ctx ends.
-func (w *workplace) work(ctx context.Context, t *testing.T, connections []harness.Tokens) *sync.WaitGroup {
+func (w *workplace) work(ctx context.Context, t *testing.T, s stock) *sync.WaitGroup {
 	var clerks sync.WaitGroup
-	until := func(clerk func() bool) func() {
-		return func() {
-			for ctx.Err() == nil && clerk() {
+	for _, tokens := range s.refreshed {
+		clerks.Go(func() { w.refreshes(ctx, t, tokens) })
+	}
+	clerks.Go(func() { oneByOne(ctx, s.revoked, func(tokens harness.Tokens) { w.revokes(t, tokens) }) })
+	clerks.Go(func() { oneByOne(ctx, s.consents, func(c approved) { w.connects(t, c) }) })
+	clerks.Go(func() { oneByOne(ctx, s.appCodes, func(code string) { w.connectsApp(t, code) }) })
+	developers := w.head.Arrive(t, w.AppURL+"/settings/developers?tenant="+w.Tenant.ID)
+	clerks.Go(func() { w.makesTokens(ctx, t, developers) })
+	for _, clerk := range []func(*testing.T) bool{w.registers, w.writes, w.submits, w.orders} {
+		clerks.Go(func() {
+			for ctx.Err() == nil && clerk(t) {
 			}
-		}
+		})
 	}
-	for i, tokens := range connections {
-		if i%2 == 0 {
-			clerks.Go(func() { w.refreshes(ctx, t, tokens) })
-		} else {
-			clerks.Go(func() { w.revokes(t, tokens) })
-		}
-	}
-	clerks.Go(until(func() bool { return w.registers(t) }))
-	clerks.Go(until(func() bool { return w.writes(t) }))
-	clerks.Go(until(func() bool { return w.submits(t) }))
 	return &clerks
+}
+
+// oneByOne uses things up, with pauses in which others work and the victim may die.
+func oneByOne[Thing any](ctx context.Context, things []Thing, use func(Thing)) {
+	for _, thing := range things {
+		if ctx.Err() != nil {
+			return
+		}
+		use(thing)
+		time.Sleep(rand.N(80 * time.Millisecond))
+	}
+}
+
+func (w *workplace) remember(what func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	what()
+}
+
+func unanswered(answer harness.Answer, err error) bool {
+	return err != nil || answer.Status >= http.StatusInternalServerError
 }
 
 // refreshes one connection. Once an answer is lost, whether its token is current cannot be known.
 func (w *workplace) refreshes(ctx context.Context, t *testing.T, newest harness.Tokens) {
 	for ctx.Err() == nil {
 		answer, err := w.connector.TryPost(t, w.connector.RefreshForm(newest.RefreshToken))
-		if err != nil || answer.Status >= http.StatusInternalServerError {
+		if unanswered(answer, err) {
 			return
 		}
 		newest = answer.Tokens(t)
 		time.Sleep(5 * time.Millisecond)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.chains = append(w.chains, newest)
+	w.remember(func() { w.current = append(w.current, newest) })
+}
+
+// connects an assistant and lets it refresh once. Its tokens are put aside, unused.
+func (w *workplace) connects(t *testing.T, c approved) {
+	answer, err := c.TryPost(t, c.CodeForm(c.code))
+	if unanswered(answer, err) {
+		return
+	}
+	answer, err = c.TryPost(t, c.RefreshForm(answer.Tokens(t).RefreshToken))
+	if unanswered(answer, err) {
+		return
+	}
+	tokens := answer.Tokens(t)
+	w.remember(func() { w.current = append(w.current, tokens) })
+}
+
+func (w *workplace) connectsApp(t *testing.T, code string) {
+	answer, err := w.app.TryExchange(t, code)
+	if unanswered(answer, err) {
+		return
+	}
+	tokens := answer.Tokens(t)
+	w.remember(func() { w.confidential = append(w.confidential, tokens) })
+}
+
+var personalToken = regexp.MustCompile(`alm_pat_[0-9A-Za-z]+`)
+
+// makesTokens fills in the form for a personal access token, and sends it again until a page answers.
+func (w *workplace) makesTokens(ctx context.Context, t *testing.T, page harness.Page) {
+	for ctx.Err() == nil {
+		name := "Token " + uuid.NewString()
+		form := page.FormWith(t, `form:has(input[name=days]) input[name=name]`)
+		form.Fields.Set("name", name)
+		form.Fields.Set("days", "7")
+		form.Fields.Set("permissions", harness.ReadProgrammes)
+		answer, acknowledged := w.insist(func() (harness.Answer, error) {
+			var err error
+			page, err = w.head.TrySubmit(t, form)
+			return page.Answer, err
+		}, http.StatusOK)
+		if !acknowledged {
+			t.Errorf("a personal access token was not made within %s:\n%s", calmWithin, answer)
+			return
+		}
+		w.remember(func() { w.personal[name] = string(personalToken.Find(answer.Body)) })
+	}
 }
 
 func (w *workplace) revokes(t *testing.T, tokens harness.Tokens) {
@@ -90,9 +191,7 @@ func (w *workplace) revokes(t *testing.T, tokens harness.Tokens) {
 	if err != nil || answer.Status != http.StatusOK {
 		return
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.revoked = append(w.revoked, tokens)
+	w.remember(func() { w.revoked = append(w.revoked, tokens) })
 }
 
 func (w *workplace) registers(t *testing.T) bool {
@@ -106,9 +205,7 @@ func (w *workplace) registers(t *testing.T) bool {
 		return false
 	}
 	id, _ := answer.Object(t)["clientId"].(string)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.clients = append(w.clients, id)
+	w.remember(func() { w.clients = append(w.clients, id) })
 	return true
 }
 
@@ -124,9 +221,7 @@ func (w *workplace) writes(t *testing.T) bool {
 		return false
 	}
 	id, _ := answer.Object(t)["id"].(string)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.programmes[name] = id
+	w.remember(func() { w.programmes[name] = id })
 	return true
 }
 
@@ -150,12 +245,39 @@ func (w *workplace) submits(t *testing.T) bool {
 		t.Errorf("a submission was not accepted within %s:\n%s", calmWithin, answer)
 		return false
 	}
-	status, _ := answer.Object(t)["statusUrl"].(string)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.submissions[email] = status[len(w.BaseURL):]
+	w.remember(func() { w.submissions[email] = w.statusPath(t, answer) })
 	time.Sleep(20 * time.Millisecond) // 120 a minute are let through
 	return true
+}
+
+// orders an import, likewise.
+func (w *workplace) orders(t *testing.T) bool {
+	name := "Import " + uuid.NewString()
+	api := w.In(w.Tenant, w.Token).With("Idempotency-Key", uuid.NewString())
+	rows := rowsOf(name)
+	answer, acknowledged := w.insist(func() (harness.Answer, error) {
+		return api.Try(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", "name\n"+rows[0]+"\n"+rows[1]+"\n")
+	}, http.StatusAccepted)
+	if !acknowledged {
+		t.Errorf("an import was not accepted within %s:\n%s", calmWithin, answer)
+		return false
+	}
+	w.remember(func() { w.imports[name] = w.statusPath(t, answer) })
+	time.Sleep(20 * time.Millisecond) // they are worked off one after the other
+	return true
+}
+
+// rowsOf are the programmes of an import.
+func rowsOf(name string) [2]string { return [2]string{name + " first", name + " second"} }
+
+func (w *workplace) statusPath(t *testing.T, accepted harness.Answer) string {
+	t.Helper()
+	address, _ := accepted.Object(t)["statusUrl"].(string)
+	path, ours := strings.CutPrefix(address, w.BaseURL)
+	if !ours {
+		t.Errorf("accepted, and a statusUrl elsewhere:\n%s", accepted)
+	}
+	return path
 }
 
 // insist repeats a request until it is answered with the status.
@@ -167,46 +289,4 @@ func (w *workplace) insist(send func() (harness.Answer, error), status int) (ans
 		}
 	}
 	return answer, false
-}
-
-// wantsAllKept checks everything that was acknowledged but the submissions.
-func (w *workplace) wantsAllKept(t *testing.T) {
-	t.Helper()
-	for _, tokens := range w.revoked {
-		w.connector.WantsDead(t, tokens)
-	}
-	for _, tokens := range w.chains {
-		w.connector.WantsAlive(t, tokens)
-	}
-	for _, id := range w.clients {
-		w.As(w.Token).Get(t, w.Clients()+"/"+id).Wants(t, http.StatusOK)
-	}
-	for name, id := range w.programmes {
-		w.In(w.Tenant, w.Token).Get(t, harness.ListPath+"/"+id).Wants(t, http.StatusOK)
-		if count := w.World.Count(t, `select count(*) from resource.programmes where tenant_id = $1 and name = $2`, w.Tenant.ID, name); count != 1 {
-			t.Errorf("%d programmes of one order", count)
-		}
-	}
-}
-
-// processedWithin is more than a job waits whose process died.
-const processedWithin = 3 * time.Minute
-
-// wantsSubmissions checks that each was processed, and once in effect.
-func (w *workplace) wantsSubmissions(t *testing.T) {
-	t.Helper()
-	for email, path := range w.submissions {
-		status := ""
-		for end := time.Now().Add(processedWithin); status != "processed" && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-			status, _ = w.API().Get(t, path).Wants(t, http.StatusOK).Object(t)["status"].(string)
-		}
-		if status != "processed" {
-			t.Errorf("a submission is %s in the end", status)
-		}
-		supporters := w.World.Count(t, `select count(*) from resource.supporters where tenant_id = $1 and email = $2`, w.Tenant.ID, email)
-		stored := w.World.Count(t, `select count(*) from resource.submissions where tenant_id = $1 and answers->>'email' = $2`, w.Tenant.ID, email)
-		if supporters != 1 || stored != 1 {
-			t.Errorf("of one submission there are %d supporters and %d submissions", supporters, stored)
-		}
-	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// A step is a place in the grant store where a process may die: between what Redis decided and what Postgres knows of it.
+// A step is a place where a process may die. These are in the grant store: between what Redis decided and what Postgres knows of it.
 type step string
 
 const (
@@ -23,6 +23,7 @@ const (
 	afterReplay            step = "after a replay in Redis"
 	afterRevocation        step = "after the revocation in Postgres"
 	stepsVariable               = "TORTURE_STEPS"
+	deathImports                = "import (\n\t\"os\"\n\t\"path/filepath\"\n\t\"syscall\"\n"
 	deathDefinition             = "\n\nfunc dieAt(step string) {\n\tif os.Remove(filepath.Join(os.Getenv(\"" + stepsVariable + "\"), step)) == nil {\n\t\t_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)\n\t\tselect {}\n\t}\n}\n"
 	checkedExchange             = "	if err := k.answerExchange(ctx, *g, word); err != nil {\n\t\treturn Issued{}, err\n\t}\n"
 	checkedRotation             = "	if err := k.answerRotation(ctx, *g, word); err != nil {\n\t\treturn Issued{}, err\n\t}\n"
@@ -42,7 +43,7 @@ func deaths() []harness.Fault {
 		return harness.Fault{File: keeperFile, Old: text, New: die(s) + text}
 	}
 	return []harness.Fault{
-		{File: keeperFile, Old: "import (\n", New: "import (\n\t\"os\"\n\t\"path/filepath\"\n\t\"syscall\"\n"},
+		{File: keeperFile, Old: "import (\n", New: deathImports},
 		{File: keeperFile, Old: definitionsOfTheKeeper, New: deathDefinition + definitionsOfTheKeeper},
 		behind(openedAsPending, afterInsert), before("	return secret, nil\n", beforeRedirect), behind(checkedExchange, afterExchange),
 		before("	return issued, nil\n", afterActivation), behind(checkedRotation, afterRotation), before(rotationIsAnswered, afterAdvance),
@@ -50,7 +51,7 @@ func deaths() []harness.Fault {
 	}
 }
 
-// A stage is a product whose authserver dies where it is told to.
+// A stage is a product whose processes die where they are told to.
 type stage struct {
 	*harness.Product
 	running   *stack.Stack
@@ -61,10 +62,10 @@ type stage struct {
 }
 
 func TestKilledAtNamedSteps(t *testing.T) {
-	times := rounds(1, 25)
-	note(t, "authserver killed %d times at each of 8 steps", times)
+	times := rounds(1, 50)
+	note(t, "%d kills at each of 14 steps: 8 of authserver, 3 of the worker, 3 of resourceapi", times)
 	steps := t.TempDir()
-	running := harness.Private(t, harness.Options{Binaries: harness.Broken(t, deaths()...), Settings: map[string]string{stepsVariable: steps}})
+	running := harness.Private(t, harness.Options{Worker: true, Binaries: harness.Broken(t, append(deaths(), deathsAtWork()...)...), Settings: map[string]string{stepsVariable: steps}})
 	p := harness.Enter(t, running, &met)
 	office := p.Office(t)
 	s := stage{p, running, steps, office, p.Person(t, office.Head), office.Connector(t, harness.ReadProgrammes)}
@@ -75,15 +76,23 @@ func TestKilledAtNamedSteps(t *testing.T) {
 		t.Run("replay", s.diesAtAReplay)
 		t.Run("revocation", s.diesRevoking)
 	}
+	t.Run("commands", func(t *testing.T) { s.dieAtWork(t, times) })
+}
+
+// mark tells the first who comes to the step to die there. The file that it returns is gone when somebody has.
+func (s stage) mark(t *testing.T, at step) (file string) {
+	t.Helper()
+	file = filepath.Join(s.steps, string(at))
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // dies makes a request during which authserver dies at the step, and starts it again.
 func (s stage) dies(t *testing.T, at step, send func() (harness.Answer, error)) {
 	t.Helper()
-	file := filepath.Join(s.steps, string(at))
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := s.mark(t, at)
 	answer, err := send()
 	if err == nil && answer.Status < http.StatusInternalServerError {
 		t.Fatalf("%s: an answer of somebody who died:\n%s", at, answer)
@@ -101,7 +110,10 @@ func (s stage) diesApproving(t *testing.T) {
 	for _, at := range []step{afterInsert, beforeRedirect} {
 		attempt := s.connector.Begin()
 		page := s.head.Consent(t, attempt.Query)
-		s.dies(t, at, func() (harness.Answer, error) { return s.head.TrySubmit(t, page.DecisionForm(t, "approve")) })
+		s.dies(t, at, func() (harness.Answer, error) {
+			answered, err := s.head.TrySubmit(t, page.DecisionForm(t, "approve"))
+			return answered.Answer, err
+		})
 		tokens := attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t)
 		s.connector.WantsAlive(t, tokens)
 	}

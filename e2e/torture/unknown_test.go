@@ -92,8 +92,7 @@ func (s *postgresStage) consentsUnknowing(t *testing.T, head *harness.Person, do
 	t.Helper()
 	var before int
 	var attempt harness.Attempt
-	var page harness.Page
-	var refused harness.Answer
+	var page, refused harness.Page
 	for range consentsTried {
 		before, attempt = s.grants(t), s.connector.Begin()
 		page = head.Consent(t, attempt.Query)

@@ -24,6 +24,7 @@ type Options struct {
 
 	Authservers int               // processes that take turns behind the gateway; 0 means 1
 	Resources   int               // processes of resourceapi, likewise
+	Worker      bool              // submissions are processed by a process of its own (Stack.Worker) and not by those
 	Settings    map[string]string // further settings of the services, ALMONER_… → value
 	Earlier     string            // for tests: the directory with the programs of an earlier commit, which all processes but the first of each service run; "": Binaries
 	Observed    bool              // the services serve metrics (Service.Metrics)

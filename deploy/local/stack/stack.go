@@ -42,6 +42,7 @@ type Stack struct {
 	Authservers []*Service           // the first one serves AppURL
 	Resourceapi *Service             // the first one, at ResourceURL
 	Resources   []*Service           // all of resourceapi's
+	Worker      *Service             // nil unless Options.Worker
 
 	options Options
 	home    *home
@@ -158,13 +159,34 @@ func (s *Stack) startServices(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.startEach(ctx, resourceapi, s.ports.resource, s.options.Resources, &s.Resources, map[string]string{
+	settings := map[string]string{
 		"ALMONER_APP_URL": s.AppURL, "ALMONER_DATABASE_URL": databases[resourceapi],
 		"ALMONER_REDIS_URL": s.RedisURL, "ALMONER_KEYS": s.home.seed.Key(resourceapi),
 		"ALMONER_TRUSTED_PROXIES": gateway.SourceAddress,
 		// Straight to authserver: the gateway opens after the services.
 		"ALMONER_JWKS_URL": s.Authservers[0].URL + "/v1/account/oauth/jwks",
-	})
+		"ALMONER_WORKER":   strconv.FormatBool(!s.options.Worker),
+	}
+	if err := s.startEach(ctx, resourceapi, s.ports.resource, s.options.Resources, &s.Resources, settings); err != nil || !s.options.Worker {
+		return err
+	}
+	return s.startWorker(ctx, settings)
+}
+
+func (s *Stack) startWorker(ctx context.Context, settings map[string]string) error {
+	port, err := localstore.FreePort()
+	if err != nil {
+		return err
+	}
+	settings["ALMONER_WORKER_LISTEN"] = loopback(port)
+	spec := s.spec(resourceapi, "worker", settings)
+	spec.Name, spec.Log = "worker", s.home.logFile("worker")
+	worker, err := s.observed(&Service{Name: spec.Name, URL: "http://" + loopback(port), spec: spec})
+	if err != nil {
+		return err
+	}
+	s.Worker = worker
+	return worker.start(ctx)
 }
 
 // startEach starts the processes of a service, the first at the port, and keeps them even where one does not start.
@@ -216,7 +238,13 @@ func (s *Stack) observed(service *Service) (*Service, error) {
 }
 
 // services are the processes of both.
-func (s *Stack) services() []*Service { return slices.Concat(s.Authservers, s.Resources) }
+func (s *Stack) services() []*Service {
+	all := slices.Concat(s.Authservers, s.Resources)
+	if s.Worker != nil {
+		all = append(all, s.Worker)
+	}
+	return all
+}
 
 // spec is how a service is run: with these settings, those of the options, and nothing else of our environment.
 func (s *Stack) spec(service, command string, settings map[string]string) child.Spec {
@@ -273,7 +301,7 @@ func (s *Stack) backends() gateway.Backends {
 
 // Wait returns nil when ctx ends, and an error when a part ends by itself.
 func (s *Stack) Wait(ctx context.Context) error {
-	ended := make(chan error, len(s.Authservers)+4)
+	ended := make(chan error, len(s.services())+3)
 	watch := func(done <-chan struct{}, why func() error) {
 		go func() {
 			select {

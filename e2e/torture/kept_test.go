@@ -1,0 +1,94 @@
+package torture
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// What must be true of a workplace after a kill.
+
+// missing names a kind of work of which nothing was acknowledged yet; "" where there is some of each.
+func (w *workplace) missing() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for kind, count := range map[string]int{
+		"refreshed connection": len(w.current), "confidential token": len(w.confidential), "personal access token": len(w.personal),
+		"revocation": len(w.revoked), "registration": len(w.clients), "programme": len(w.programmes), "submission": len(w.submissions),
+		"import": len(w.imports),
+	} {
+		if count == 0 {
+			return kind
+		}
+	}
+	return ""
+}
+
+// wantsAllKept checks everything that was acknowledged but the commands.
+func (w *workplace) wantsAllKept(t *testing.T) {
+	t.Helper()
+	for _, tokens := range w.revoked {
+		w.connector.WantsDead(t, tokens)
+	}
+	for _, tokens := range w.current {
+		w.connector.WantsAlive(t, tokens)
+	}
+	for _, tokens := range w.confidential {
+		w.In(w.Tenant, tokens.AccessToken).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+	}
+	for name, token := range w.personal {
+		if token != "" {
+			w.In(w.Tenant, token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+		}
+		w.wantsOne(t, "personal access tokens of one form", `select count(*) from account.personal_access_tokens where tenant_id = $1 and name = $2`, name)
+	}
+	for _, id := range w.clients {
+		w.As(w.Token).Get(t, w.Clients()+"/"+id).Wants(t, http.StatusOK)
+	}
+	for name, id := range w.programmes {
+		w.In(w.Tenant, w.Token).Get(t, harness.ListPath+"/"+id).Wants(t, http.StatusOK)
+		w.wantsOne(t, "programmes of one order", programmesOfName, name)
+	}
+}
+
+const programmesOfName = `select count(*) from resource.programmes where tenant_id = $1 and name = $2`
+
+// wantsOne counts the workspace's rows of a name.
+func (w *workplace) wantsOne(t *testing.T, what, sql, name string) {
+	t.Helper()
+	if count := w.World.Count(t, sql, w.Tenant.ID, name); count != 1 {
+		t.Errorf("%d %s", count, what)
+	}
+}
+
+// wantsCommands checks that each that was accepted was processed, and once in effect.
+func (w *workplace) wantsCommands(t *testing.T) {
+	t.Helper()
+	for email, path := range w.submissions {
+		wantsProcessed(t, "a submission", w.API(), path)
+		w.wantsOne(t, "supporters of one submission", `select count(*) from resource.supporters where tenant_id = $1 and email = $2`, email)
+		w.wantsOne(t, "submissions of one", `select count(*) from resource.submissions where tenant_id = $1 and answers->>'email' = $2`, email)
+	}
+	for name, path := range w.imports {
+		wantsProcessed(t, "an import", w.In(w.Tenant, w.Token), path)
+		for _, row := range rowsOf(name) {
+			w.wantsOne(t, "programmes of one imported row", programmesOfName, row)
+		}
+	}
+}
+
+// processedWithin is more than a job waits whose process died.
+const processedWithin = 3 * time.Minute
+
+func wantsProcessed(t *testing.T, what string, api harness.API, path string) {
+	t.Helper()
+	status := ""
+	for end := time.Now().Add(processedWithin); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if status, _ = api.Get(t, path).Wants(t, http.StatusOK).Object(t)["status"].(string); status == "processed" {
+			return
+		}
+	}
+	t.Errorf("%s is %s in the end", what, status)
+}

@@ -1,0 +1,92 @@
+package torture
+
+import (
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Steps of those who work off what was accepted with 202: the worker has submissions, resourceapi has imports.
+const (
+	submissionTaken     step = "after a submission was taken"
+	submissionDone      step = "before a submission's commit"
+	submissionCommitted step = "after a submission's commit"
+	importTaken         step = "after an import was taken"
+	importDone          step = "before an import's commit"
+	importCommitted     step = "after an import's commit"
+)
+
+const (
+	submissionsFile = "resourceapi/internal/store/postgres/submissions.go"
+	importsFile     = "resourceapi/internal/store/postgres/imports.go"
+
+	definitionsOfSubmissions = "// statusColumns are"
+	beginOfProcess           = "	return outcome(pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {\n		s := engage.Submission{ID: id}\n"
+	submissionFinished       = "			return fmt.Errorf(\"finish a submission: %w\", err)\n		}\n"
+	importFound              = "		found = true\n"
+	importFinished           = "		return fmt.Errorf(\"finish an import: %w\", err)\n	}\n"
+	importTransactionEnded   = "	if err != nil && found {\n"
+)
+
+func deathsAtWork() []harness.Fault {
+	die := func(s step) string { return "dieAt(\"" + string(s) + "\")\n" }
+	return []harness.Fault{
+		{File: submissionsFile, Old: "import (\n", New: deathImports},
+		{File: submissionsFile, Old: definitionsOfSubmissions, New: deathDefinition + definitionsOfSubmissions},
+		{File: submissionsFile, Old: beginOfProcess, New: die(submissionTaken) + "defer " + die(submissionCommitted) + beginOfProcess},
+		{File: submissionsFile, Old: submissionFinished, New: submissionFinished + die(submissionDone)},
+		{File: importsFile, Old: importFound, New: importFound + die(importTaken)},
+		{File: importsFile, Old: importFinished, New: importFinished + die(importDone)},
+		{File: importsFile, Old: importTransactionEnded, New: "if found && err == nil {\n" + die(importCommitted) + "}\n" + importTransactionEnded},
+	}
+}
+
+// dieAtWork lets the worker and resourceapi die at each of their steps. All that they had accepted is processed once in effect.
+func (s stage) dieAtWork(t *testing.T, times int) {
+	w := newWorkplace(t, s.Product)
+	for range times {
+		for _, at := range []step{importTaken, importDone, importCommitted} {
+			s.diesAtWork(t, at, s.running.Resourceapi, w.orders)
+		}
+		for _, at := range []step{submissionTaken, submissionDone, submissionCommitted} {
+			s.diesAtWork(t, at, s.running.Worker, w.submits)
+		}
+	}
+	s.aMinutePasses(t)
+	w.wantsCommands(t)
+}
+
+// diesAtWork gives an order, during or after which the service dies at the step, and starts the service again.
+func (s stage) diesAtWork(t *testing.T, at step, service *stack.Service, order func(*testing.T) bool) {
+	t.Helper()
+	file := s.mark(t, at)
+	var clerk sync.WaitGroup
+	clerk.Go(func() { order(t) })
+	for end := time.Now().Add(calmWithin); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(file); err != nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("nobody died %s", at)
+		}
+	}
+	if err := service.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	clerk.Wait()
+}
+
+// aMinutePasses, after which another worker looks after the jobs whose process died.
+func (s stage) aMinutePasses(t *testing.T) {
+	t.Helper()
+	s.running.Worker.Kill()
+	s.World.Exec(t, `with office as (delete from river.river_leader)
+		update river.river_job set attempted_at = attempted_at - interval '1 minute' where state = 'running'`)
+	if err := s.running.Worker.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
