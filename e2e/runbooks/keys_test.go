@@ -79,6 +79,23 @@ func TestEveryKeyIsReplaced(t *testing.T) {
 		app.Exchange(t, app.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_client")
 		renewed.Exchange(t, renewed.Body(code)).Tokens(t)
 	})
+	t.Run("a service's secret", func(t *testing.T) {
+		former := o.DemoService()
+		o.run(t, "keys.md", "service-new", "NAME=Reporting")
+		content, err := os.ReadFile(filepath.Join(o.secrets, "service.json"))
+		must(t, err)
+		met.NoteAll(string(content))
+		var answer map[string]string
+		must(t, json.Unmarshal(content, &answer))
+		renewed := former
+		renewed.ClientID, renewed.Secret = answer["clientId"], answer["clientSecret"]
+		introspects := func(s harness.Service, status int) { t.Helper(); s.Introspect(t, tokens.AccessToken).Wants(t, status) }
+		introspects(former, http.StatusOK)
+		introspects(renewed, http.StatusOK)
+		o.run(t, "keys.md", "service-old-out", "OLD_CLIENT="+former.ClientID)
+		introspects(former, http.StatusUnauthorized)
+		introspects(renewed, http.StatusOK)
+	})
 	t.Run("passwords of the stores", func(t *testing.T) {
 		before := map[string]string{}
 		for _, service := range []string{"authserver", "resourceapi"} {
