@@ -294,6 +294,9 @@ func TestBadDocumentIsAPageAndNeverARedirect(t *testing.T) {
 	if page.Status != http.StatusServiceUnavailable || page.Location() != "" || page.Header.Get("Retry-After") == "" || !page.Says("website does not answer us") {
 		t.Errorf("silent: %d %s", page.Status, page.Text())
 	}
+	if !strings.Contains(site.Log.String(), "it answers 502") {
+		t.Error("the log does not say why")
+	}
 }
 
 func TestNameInADocumentIsItsOwnWord(t *testing.T) {

@@ -72,12 +72,16 @@ func sendBack(w http.ResponseWriter, location string) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// fail answers for an error that no other answer fits: a store that is silent, or a fault of ours.
+// fail answers for an error that no other answer fits: a store or a client's website that is silent, or a fault of ours.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	h.Log.ErrorContext(r.Context(), "authorize", "error", err)
-	if errors.Is(err, grant.ErrUnavailable) {
+	switch {
+	case errors.Is(err, client.ErrUnreachable):
+		w.Header().Set("Retry-After", "30")
+		h.Pages.Fault(w, r, silentDomain())
+	case errors.Is(err, grant.ErrUnavailable):
 		h.Pages.Unavailable(w, r)
-		return
+	default:
+		h.Pages.Internal(w, r)
 	}
-	h.Pages.Internal(w, r)
 }

@@ -26,11 +26,6 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 		h.Pages.Fault(w, r, badRequest(refused.Message))
 		return
 	}
-	if errors.Is(err, client.ErrUnreachable) {
-		w.Header().Set("Retry-After", "30")
-		h.Pages.Fault(w, r, silentDomain())
-		return
-	}
 	if err != nil {
 		h.fail(w, r, err)
 		return
