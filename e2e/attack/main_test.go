@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { os.Exit(harness.Main(m, 4)) }
 
 // started is the stack of all tests here. Every way to sign in that it can offer by itself is one more way to attack.
 var started = sync.OnceValues(func() (*stack.Stack, error) {
-	return harness.Lasting(harness.Options{Settings: map[string]string{"ALMONER_PASSKEYS": "true"}})
+	return harness.Lasting(harness.Options{Traced: true, Settings: map[string]string{"ALMONER_PASSKEYS": "true"}})
 })
 
 func shared(t *testing.T) *stack.Stack {

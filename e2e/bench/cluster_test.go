@@ -16,7 +16,7 @@ func TestCluster(t *testing.T) {
 	cluster := harness.Masters(t)
 	loads := append(
 		behindGateway(t, one, harness.Private(t, harness.Options{Durable: true}), nil),
-		behindGateway(t, two, harness.Private(t, harness.Options{Durable: true, Authservers: 2, Resources: 2, RedisURL: cluster.URL}), cluster)...)
+		behindGateway(t, two, harness.Private(t, harness.Options{Durable: true, Authservers: 2, Resources: 2, RedisURL: cluster.URL, RedisDir: cluster.Dir}), cluster)...)
 	all, order := measureAll(t, inTurn(loads), []int{8, 32})
 	r.line("Two installations, each with a Postgres of its own, take turns, %d rounds of %s each. Everything is asked through the gateway, which runs in", *rounds, *each)
 	r.line("the process of the generator. On as few processors as here the second cannot be faster: what is to be seen is what it costs to be")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -11,22 +12,18 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 )
 
-// The state of the test process: the stacks that end with it, and the secrets that were met at each stack.
-var (
-	lasting sync.Map // *stack.Stack → nothing
-	metAt   sync.Map // *stack.Stack → *sync.Map of *Secrets
-)
+// lasting are the stacks that end with the test process.
+var lasting sync.Map // *stack.Stack → nothing
 
-func noteMeeting(s *stack.Stack, secrets *Secrets) {
-	all, _ := metAt.LoadOrStore(s, &sync.Map{})
-	all.(*sync.Map).Store(secrets, nil)
-}
+// searchWithin is for the stores of a stack that has been under fire for an hour.
+const searchWithin = 3 * time.Minute
 
 // LookForLeaks sweeps every stack that ends with the process. It prints what it finds, and returns the code to exit with. TestMain
 // calls it in the end.
@@ -45,65 +42,97 @@ func sweepAtTheEnd(t testing.TB, s *stack.Stack) {
 	for _, complaint := range sweep(s, false) {
 		t.Error(complaint)
 	}
-	metAt.Delete(s)
+	records.Delete(s)
 }
 
 // sweep looks for every secret that was met at a stack in everything that the stack has written: the logs of services, gateway and
 // stores, metrics, traces, all rows of Postgres, and all that Redis was ever told (its append-only file, expired keys included). A whole stack has each of
-// these.
+// these; another may lack what somebody has stopped. And it looks in the logs for the cause of every answer that said that we are at fault.
 func sweep(s *stack.Stack, whole bool) (complaints []string) {
-	all, entered := metAt.Load(s)
+	met, entered := recordOf(s), false
+	for range met.secrets.Range {
+		entered = true
+		break
+	}
 	if !entered {
 		return nil
 	}
-	texts, err := written(s)
-	if err != nil && whole {
+	texts, err := written(s, whole)
+	if err != nil {
 		complaints = append(complaints, "what a stack has written cannot be read: "+err.Error())
 	}
-	for secrets := range all.(*sync.Map).Range {
+	for secrets := range met.secrets.Range {
 		for _, where := range slices.Sorted(maps.Keys(texts)) {
 			if found := secrets.(*Secrets).FoundIn(texts[where]); len(found) > 0 {
 				complaints = append(complaints, fmt.Sprintf("secrets of this run are in %s: %v", where, found))
 			}
 		}
 	}
-	return complaints
+	return append(complaints, met.unexplained(texts[servicesLogs])...)
 }
 
-// written reads everything, by the place where it is. The error names the places that have gone.
-func written(s *stack.Stack) (map[string][]byte, error) {
+const servicesLogs = "the services' logs"
+
+// written reads everything, by the place where it is. The error names the places that cannot be read.
+func written(s *stack.Stack, whole bool) (map[string][]byte, error) {
+	gone := func(done <-chan struct{}) bool {
+		select {
+		case <-done:
+			return !whole
+		default:
+			return false
+		}
+	}
 	texts, faults := map[string][]byte{}, []error{}
-	for where, pattern := range map[string]string{
-		"the services' logs": filepath.Join(s.LogDir(), "*.log"),
-		"the stores' logs":   filepath.Join(s.StoreDir(), "*", "*.log"),
-		"Redis":              filepath.Join(s.StoreDir(), "redis", "appendonlydir", "*"),
-	} {
-		content, err := readFiles(pattern)
-		if texts[where] = content; err != nil {
+	add := func(where string, content []byte, err error) {
+		if texts[where] = append(texts[where], content...); err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", where, err))
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	files := func(where string, path ...string) {
+		content, err := readFiles(filepath.Join(path...))
+		add(where, content, err)
+	}
+	files(servicesLogs, s.LogDir(), "*.log")
+	const storesLogs, appendOnly = "the stores' logs", "appendonlydir"
+	options := recordOf(s).options
+	files(storesLogs, s.StoreDir(), "postgres", "*.log")
+	if several := options.RedisDir; several != "" {
+		files(storesLogs, several, "*", "*.log")
+		files("Redis", several, "*", appendOnly, "*")
+	} else {
+		files(storesLogs, s.Redis.Dir, "*.log")
+		if !gone(s.Redis.Done()) {
+			files("Redis", s.Redis.Dir, appendOnly, "*")
+		}
+	}
+	if options.Traced {
+		files("the traces", filepath.Dir(s.LogDir()), spansFile)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), searchWithin)
 	defer cancel()
-	if traces, err := os.ReadFile(filepath.Join(filepath.Dir(s.LogDir()), spansFile)); err == nil { // of a stack that is Traced
-		texts["the traces"] = traces
-	}
-	metrics, err := scrape(ctx, s)
-	if texts["the metrics"] = []byte(metrics); err != nil {
-		faults = append(faults, err)
-	}
-	owner, err := pgx.Connect(ctx, s.DatabaseURL)
-	if err != nil {
-		return texts, errors.Join(append(faults, fmt.Errorf("connect to Postgres: %w", err))...)
-	}
-	defer func() { _ = owner.Close(ctx) }()
-	if texts["Postgres"], err = dump(ctx, owner); err != nil {
-		faults = append(faults, fmt.Errorf("dump Postgres: %w", err))
+	metrics, err := scrape(ctx, slices.DeleteFunc(metered(s), func(service *stack.Service) bool {
+		return gone(service.Done()) || options.Earlier != "" && service != s.Authservers[0] && service != s.Resourceapi // it may not know of metrics
+	}))
+	add("the metrics", []byte(metrics), err)
+	if !gone(s.Postgres.Done()) {
+		rows, err := everyRow(ctx, s.DatabaseURL)
+		add("Postgres", rows, err)
 	}
 	return texts, errors.Join(faults...)
 }
 
-func readFiles(pattern string) ([]byte, error) {
+// readFiles reads all files of a pattern; there must be one. Redis may put a new one in the place of another meanwhile: then it begins anew.
+func readFiles(pattern string) (all []byte, err error) {
+	for range 5 {
+		if all, err = readOnce(pattern); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return all, err
+}
+
+func readOnce(pattern string) ([]byte, error) {
 	names, err := filepath.Glob(pattern)
 	if err != nil || len(names) == 0 {
 		return nil, errors.Join(err, errors.New("there is nothing"))
@@ -117,6 +146,15 @@ func readFiles(pattern string) ([]byte, error) {
 		all = append(append(all, content...), '\n')
 	}
 	return all, nil
+}
+
+func everyRow(ctx context.Context, database string) ([]byte, error) {
+	owner, err := pgx.Connect(ctx, database)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = owner.Close(ctx) }()
+	return dump(ctx, owner)
 }
 
 // dump returns every row of every table as text, with bytes as they are.

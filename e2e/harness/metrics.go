@@ -19,16 +19,20 @@ type Scrape string
 // Metrics asks every service of a stack for its metrics.
 func Metrics(t testing.TB, s *stack.Stack) Scrape {
 	t.Helper()
-	text, err := scrape(t.Context(), s)
+	text, err := scrape(t.Context(), metered(s))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return Scrape(text)
 }
 
-func scrape(ctx context.Context, s *stack.Stack) (string, error) {
+func metered(s *stack.Stack) []*stack.Service {
+	return append(slices.Clone(s.Authservers), s.Resourceapi)
+}
+
+func scrape(ctx context.Context, services []*stack.Service) (string, error) {
 	var all strings.Builder
-	for _, service := range append(slices.Clone(s.Authservers), s.Resourceapi) {
+	for _, service := range services {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, service.Metrics, nil)
 		if err != nil {
 			return "", err

@@ -41,14 +41,15 @@ func Enter(t testing.TB, s *stack.Stack, secrets *Secrets) *Product {
 // EnterBy is Enter on another way: requests are sent by the transport.
 func EnterBy(t testing.TB, s *stack.Stack, secrets *Secrets, transport http.RoundTripper) *Product {
 	t.Helper()
-	noteMeeting(s, secrets)
+	recordOf(s).secrets.Store(secrets, nil)
+	secrets.noteStack(s)
 	d := s.Demo
 	for _, user := range []demo.User{d.Users.Owner, d.Users.Reader, d.Users.Registrar, d.Users.Outsider} {
 		secrets.Note("password", user.Password)
 	}
 	return &Product{
 		BaseURL: s.BaseURL, AppURL: s.AppURL, Demo: d, World: newWorld(t, s.DatabaseURL, secrets), secrets: secrets,
-		client: &http.Client{Timeout: patience, CheckRedirect: followNothing, Transport: watched(t, s.BaseURL, transport)},
+		client: &http.Client{Timeout: patience, CheckRedirect: followNothing, Transport: watched(t, s, transport)},
 	}
 }
 

@@ -1,9 +1,14 @@
 package harness
 
 import (
+	"net/url"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"sync"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
 )
 
 // The spellings of what must not be seen: the product's own credentials (contract, section 2), JWTs, and the ticket of the
@@ -55,6 +60,44 @@ func (s *Secrets) NoteAll(text string) {
 	}
 	for _, found := range tickets.FindAllStringSubmatch(text, -1) {
 		s.Note("consent ticket", found[1])
+	}
+}
+
+// NoteSetting keeps what is secret in the value of a setting of the services.
+func (s *Secrets) NoteSetting(name, value string) {
+	switch name {
+	case "ALMONER_KEYS":
+		for key := range strings.SplitSeq(value, ",") {
+			s.Note("key of a service", key)
+		}
+	case "ALMONER_DATABASE_URL", "ALMONER_REDIS_URL":
+		s.noteStore(value)
+	case "ALMONER_UPSTREAM_CLIENT_SECRET":
+		s.Note("secret of ours elsewhere", value)
+	}
+}
+
+// noteStore keeps the passwords in a URL of a store: behind Sentinels there are two of them. An address that is none holds no password.
+func (s *Secrets) noteStore(text string) {
+	address, err := url.Parse(text)
+	if err != nil {
+		return
+	}
+	const kind = "password of a store"
+	if password, is := address.User.Password(); is {
+		s.Note(kind, password)
+	}
+	s.Note(kind, address.Query().Get("password"))
+}
+
+// noteStack keeps what a stack itself must not give away: the secrets that its services are given, and those of its stores.
+func (s *Secrets) noteStack(of *stack.Stack) {
+	s.noteStore(of.DatabaseURL)
+	s.noteStore(of.Postgres.URL)
+	for _, service := range slices.Concat(of.Authservers, of.Resources) {
+		for _, name := range []string{"ALMONER_KEYS", "ALMONER_DATABASE_URL", "ALMONER_REDIS_URL", "ALMONER_UPSTREAM_CLIENT_SECRET"} {
+			s.NoteSetting(name, service.Setting(name))
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -31,6 +32,7 @@ type Options struct {
 	Durable     bool              // whether the stores write as carefully as in a real installation: for measuring
 	Binaries    string            // of the services, where they are not those of the repository as it stands (see Broken)
 	RedisURL    string            // of a Redis that runs already; "" for one of its own
+	RedisDir    string            // where its servers' directories are
 	Traced      bool              // keep the traces (Spans), and look for secrets in them at the end
 	Between     *Relay            // stands between the services and Postgres, if there is one
 	Earlier     string            // the directory with the programs of an earlier commit (see Earlier), which all processes but the first of each service run
@@ -165,6 +167,9 @@ func Program(t testing.TB, name string) string {
 }
 
 func start(home string, options Options) (*stack.Stack, error) {
+	if (options.RedisURL == "") != (options.RedisDir == "") {
+		return nil, errors.New("where the files of a Redis are, which are searched for secrets, must be said with its URL")
+	}
 	binaries := options.Binaries
 	if binaries == "" {
 		built, err := sharedBuild()
@@ -187,12 +192,16 @@ func start(home string, options Options) (*stack.Stack, error) {
 		}
 		traces = taking.URL
 	}
-	return stack.Start(ctx, stack.Options{
+	s, err := stack.Start(ctx, stack.Options{
 		Home: home, Binaries: binaries, Tools: os.Getenv(toolsVariable), Volatile: !options.Durable,
 		Authservers: options.Authservers, Resources: options.Resources, Worker: options.Worker, Settings: options.Settings, Detour: detour, RedisURL: options.RedisURL,
 		BaseURL: options.BaseURL, AppURL: options.AppURL, Earlier: options.Earlier,
 		Observed: true, Collector: traces,
 	})
+	if err == nil {
+		recordOf(s).options = options
+	}
+	return s, err
 }
 
 // repositoryRoot is the directory above us that holds go.work: tests run in their package's directory.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/described"
 )
 
@@ -15,27 +16,30 @@ import (
 var Book = sync.OnceValues(described.New)
 
 // A watch lets no answer of the API pass that is not as described: it fails the test that met it. Pages, which are at the
-// app's address, are another matter.
+// app's address, are another matter. Of both it notes the faults.
 type watch struct {
 	t    testing.TB
-	host string // of the API
+	api  string // its host
+	app  string
+	met  *record
 	book *described.Book
 	next http.RoundTripper
 }
 
-func watched(t testing.TB, baseURL string, next http.RoundTripper) http.RoundTripper {
+func watched(t testing.TB, s *stack.Stack, next http.RoundTripper) http.RoundTripper {
 	t.Helper()
 	book, err := Book()
 	if err != nil {
 		t.Fatalf("read the description: %v", err)
 	}
-	_, host, _ := strings.Cut(baseURL, "://")
-	return watch{t, host, book, next}
+	_, api, _ := strings.Cut(s.BaseURL, "://")
+	_, app, _ := strings.Cut(s.AppURL, "://")
+	return watch{t, api, app, recordOf(s), book, next}
 }
 
 // RoundTrip hands everything on as it is, and judges it.
 func (w watch) RoundTrip(request *http.Request) (*http.Response, error) {
-	if request.URL.Host != w.host {
+	if request.URL.Host != w.api && request.URL.Host != w.app {
 		return w.next.RoundTrip(request)
 	}
 	sent, err := reread(&request.Body)
@@ -48,6 +52,10 @@ func (w watch) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	answer, err := reread(&response.Body)
 	if err != nil { // cut off: there is no answer to judge
+		return response, nil
+	}
+	w.met.noteFault(response, answer)
+	if request.URL.Host != w.api {
 		return response, nil
 	}
 	problems := w.book.Judge(described.Exchange{

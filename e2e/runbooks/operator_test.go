@@ -182,27 +182,10 @@ func (o *operator) restart(t *testing.T, name string, service *stack.Service) {
 		content, err := os.ReadFile(filepath.Join(o.secrets, file))
 		must(t, err)
 		value := strings.TrimSpace(string(content))
-		noteSetting(t, setting, value)
+		met.NoteSetting(setting, value)
 		service.Set(setting, value)
 	}
 	must(t, service.Restart(context.WithoutCancel(t.Context())))
-}
-
-// noteSetting keeps the secrets of a setting, to look for them where they must not be.
-func noteSetting(t *testing.T, name, value string) {
-	t.Helper()
-	if name == "ALMONER_KEYS" {
-		for key := range strings.SplitSeq(value, ",") {
-			met.Note("key", key)
-		}
-		return
-	}
-	address, err := url.Parse(value)
-	if err != nil {
-		t.Fatalf("%s cannot be parsed", name)
-	}
-	password, _ := address.User.Password()
-	met.Note("password of a store", password)
 }
 
 func must(t *testing.T, err error) {

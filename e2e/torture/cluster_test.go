@@ -23,7 +23,7 @@ type clusterStage struct {
 func newClusterStage(t *testing.T) *clusterStage {
 	t.Helper()
 	cluster := harness.Cluster(t)
-	running := harness.Private(t, harness.Options{Authservers: 2, RedisURL: cluster.URL})
+	running := harness.Private(t, harness.Options{Authservers: 2, RedisURL: cluster.URL, RedisDir: cluster.Dir})
 	p := harness.Enter(t, running, &met)
 	c := newCrowd(t, p)
 	return &clusterStage{c, c.Confidential(t, "", harness.ReadProgrammes), cluster}

@@ -55,7 +55,10 @@ func spread(t *testing.T, rounds int, worker func(t *testing.T) (round func(t *t
 }
 
 // pair is a product of two processes of authserver which take turns behind the gateway, shared by the suites that break nothing.
-var pair = sync.OnceValues(func() (*stack.Stack, error) { return harness.Lasting(harness.Options{Authservers: 2}) })
+var pair = sync.OnceValues(func() (*stack.Stack, error) { return harness.Lasting(pairOfAuthservers()) })
+
+// pairOfAuthservers keeps no traces in the long form, where they would be gigabytes and take time from what is tried.
+func pairOfAuthservers() harness.Options { return harness.Options{Authservers: 2, Traced: !*long} }
 
 func enterPair(t *testing.T) *harness.Product {
 	t.Helper()

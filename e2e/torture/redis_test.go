@@ -26,7 +26,7 @@ type redisStage struct {
 }
 
 // redisStack is shared by the suites that make its Redis fail, one after the other.
-var redisStack = sync.OnceValues(func() (*stack.Stack, error) { return harness.Lasting(harness.Options{Authservers: 2}) })
+var redisStack = sync.OnceValues(func() (*stack.Stack, error) { return harness.Lasting(pairOfAuthservers()) })
 
 func newRedisStage(t *testing.T) *redisStage {
 	t.Helper()

@@ -24,7 +24,7 @@ func TestRedisSentinelFailsOver(t *testing.T) {
 	times := rounds(1, 20)
 	note(t, "%d times each: a master killed while clients refresh and race, a master killed whose replicas had stopped following", times)
 	redis := harness.Sentinel(t)
-	running := harness.Private(t, harness.Options{Authservers: 2, RedisURL: redis.URL})
+	running := harness.Private(t, harness.Options{Authservers: 2, RedisURL: redis.URL, RedisDir: redis.Dir})
 	s := &sentinelStage{newCrowd(t, harness.Enter(t, running, &met)), redis}
 	app := s.Confidential(t, "", harness.ReadProgrammes)
 	for range times {

@@ -18,8 +18,7 @@ const masters = 3
 type RedisCluster struct {
 	URL   string // with the address of every node
 	Nodes []*Redis
-
-	dir string
+	Dir   string // where the nodes' own are
 }
 
 // StartRedisCluster starts the nodes, below options.Dir, and joins them. It returns when all slots are served. After an error the nodes
@@ -34,7 +33,7 @@ func StartRedisMasters(ctx context.Context, options Options) (*RedisCluster, err
 }
 
 func startCluster(ctx context.Context, options Options, replicas int) (*RedisCluster, error) {
-	c := &RedisCluster{dir: options.Dir}
+	c := &RedisCluster{Dir: options.Dir}
 	if err := c.start(ctx, options, replicas); err != nil {
 		c.Stop()
 		return nil, err
@@ -91,7 +90,7 @@ func (c *RedisCluster) Administer(ctx context.Context, arguments ...string) erro
 	node := c.Nodes[0]
 	return child.Run(ctx, child.Spec{
 		Name: "redis-cli", Path: node.programs.path("redis-cli"), Args: append(append([]string{"--cluster"}, arguments...), "--cluster-yes"), Dir: "/",
-		Env: append(environment(node.programs.libraries), "REDISCLI_AUTH="+node.password, "HOME="+os.TempDir()), Log: filepath.Join(c.dir, "redis-cli.log"),
+		Env: append(environment(node.programs.libraries), "REDISCLI_AUTH="+node.password, "HOME="+os.TempDir()), Log: filepath.Join(c.Dir, "redis-cli.log"),
 	})
 }
 

@@ -29,6 +29,7 @@ type RedisSentinel struct {
 	URL       string   // by the Sentinels (package redisurl)
 	Nodes     []*Redis // the first one begins as the master
 	Sentinels []*Redis // each speaks a part of Redis' protocol, with a password of its own
+	Dir       string   // where the servers' own are
 
 	programs programs
 	account  *syscall.Credential
@@ -38,7 +39,7 @@ type RedisSentinel struct {
 // StartRedisSentinel starts a master, two replicas and three Sentinels, below options.Dir. It returns when the replicas follow and the Sentinels
 // know each other. After an error those that were started are stopped. Errors: those of StartRedis; the end of ctx.
 func StartRedisSentinel(ctx context.Context, options Options) (*RedisSentinel, error) {
-	s := &RedisSentinel{}
+	s := &RedisSentinel{Dir: options.Dir}
 	if err := s.start(ctx, options); err != nil {
 		s.Stop()
 		return nil, err

@@ -102,6 +102,9 @@ func (s *Service) current() *child.Child {
 // PID is the id of the process that runs now.
 func (s *Service) PID() int { return s.current().PID() }
 
+// Done is closed when the process that runs now has ended, for whatever reason.
+func (s *Service) Done() <-chan struct{} { return s.current().Done() }
+
 // Stop asks the service to end (SIGTERM), which lets requests in flight finish, and waits for it.
 func (s *Service) Stop() { s.current().Stop(syscall.SIGTERM, stopWithin) }
 
