@@ -1,0 +1,78 @@
+package e2e
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// A script has run and its answer is lost, or is that to another question, as on a connection that is out of step. It is asked again, or
+// the caller is told 503: nobody gets what is another's, no grant ends, and the credential works afterwards.
+func TestAnswersOfRedisAreLostOrThoseOfOthers(t *testing.T) {
+	t.Parallel()
+	relay := harness.NewRedisRelay(t)
+	p := harness.Enter(t, harness.Private(t, harness.Options{RedisURL: relay.URL}), &met)
+	office := p.Office(t)
+	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
+	connector.Connect(t, head) // Redis has said ok to somebody
+
+	t.Run("one is lost", func(t *testing.T) {
+		attempt := connector.Begin()
+		form := attempt.CodeForm(attempt.Code(t, head))
+		relay.Lose(1)
+		tokens := attempt.Post(t, form).Tokens(t)
+		relay.WantsDone(t)
+		relay.Lose(1)
+		tokens = wantsAlive(t, p, connector, tokens)
+		relay.WantsDone(t)
+		wantsAlive(t, p, connector, tokens)
+	})
+	for name, spoil := range map[string]func(*testing.T){
+		"none comes":     func(*testing.T) { relay.Lose(2) },
+		"all are others": func(t *testing.T) { relay.Mistake(t, "ok", 2) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			wantsUnavailable := func(ask func() harness.Answer) {
+				t.Helper()
+				spoil(t)
+				refused := ask()
+				relay.WantsDone(t)
+				refused.WantsRetryAfter(t).WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable")
+				time.Sleep(2 * time.Second) // as it says: what was decided has been taken back by then
+			}
+			attempt := connector.Begin()
+			form := attempt.CodeForm(attempt.Code(t, head))
+			wantsUnavailable(func() harness.Answer { return attempt.Post(t, form) })
+			tokens := attempt.Post(t, form).Tokens(t)
+			wantsUnavailable(func() harness.Answer { return connector.Refresh(t, tokens.RefreshToken) })
+			wantsAlive(t, p, connector, wantsAlive(t, p, connector, tokens))
+		})
+	}
+	t.Run("another's yes", func(t *testing.T) {
+		attempt := connector.Begin()
+		form := attempt.CodeForm(attempt.Code(t, head))
+		form.Set("code_verifier", connector.Begin().Verifier)
+		relay.Mistake(t, "ok", 1)
+		refused := attempt.Post(t, form)
+		relay.WantsDone(t)
+		refused.WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+		form.Set("code_verifier", attempt.Verifier)
+		wantsAlive(t, p, connector, attempt.Post(t, form).Tokens(t))
+	})
+	t.Run("another's end", func(t *testing.T) {
+		guessed := connector.Begin()
+		form := guessed.CodeForm(guessed.Code(t, head))
+		form.Set("code_verifier", connector.Begin().Verifier)
+		for range 5 {
+			guessed.Post(t, form).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+		}
+		attempt := connector.Begin()
+		form = attempt.CodeForm(attempt.Code(t, head))
+		relay.Mistake(t, "burned", 1)
+		tokens := attempt.Post(t, form).Tokens(t)
+		relay.WantsDone(t)
+		wantsAlive(t, p, connector, tokens)
+	})
+}
