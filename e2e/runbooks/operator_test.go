@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"os/exec"
@@ -163,8 +164,9 @@ func (o *operator) stopServices() {
 // startServices starts them anew with what is in the files by now.
 func (o *operator) startServices(t *testing.T) {
 	t.Helper()
-	for name, each := range o.services() {
-		for _, service := range each {
+	services := o.services()
+	for _, name := range slices.Sorted(maps.Keys(services)) { // authserver, whose keys resourceapi waits for, first
+		for _, service := range services[name] {
 			o.restart(t, name, service)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,7 +26,7 @@ func held(t *testing.T) map[string]string {
 
 // The real binaries, started as the units say and with real stores: the migration ends well, the services know every setting and become ready.
 func TestWhatTheUnitsStartBecomesReady(t *testing.T) {
-	secrets, ports := held(t), map[string]string{}
+	secrets, ports, moved := held(t), map[string]string{}, map[string]string{}
 	for _, s := range services(t) { // almoner-migrate is the first
 		credentials := t.TempDir()
 		var used []string
@@ -52,7 +53,7 @@ func TestWhatTheUnitsStartBecomesReady(t *testing.T) {
 				}
 				continue
 			}
-			s.becomesReady(t, c, ports)
+			s.becomesReady(t, c, ports, moved)
 		}
 		if slices.Sort(used); !slices.Equal(slices.Compact(used), slices.Sorted(maps.Keys(s.loaded(t)))) {
 			t.Errorf("%s: it loads the credentials %q, and its settings name %q", s.file, slices.Sorted(maps.Keys(s.loaded(t))), used)
@@ -60,9 +61,15 @@ func TestWhatTheUnitsStartBecomesReady(t *testing.T) {
 	}
 }
 
-// becomesReady starts a service. ports are those that others listen on already, by number.
-func (s service) becomesReady(t *testing.T, c product.Command, ports map[string]string) {
+// becomesReady starts a service. ports are those that others listen on already, by number; moved is where those addresses are now.
+func (s service) becomesReady(t *testing.T, c product.Command, ports, moved map[string]string) {
 	t.Helper()
+	if keys, err := url.Parse(c.Environment["ALMONER_JWKS_URL"]); err != nil {
+		t.Errorf("%s: %v", s.file, err)
+	} else if moved[keys.Host] != "" {
+		keys.Host = moved[keys.Host]
+		c = c.With(map[string]string{"ALMONER_JWKS_URL": keys.String()})
+	}
 	known, err := c.Settings(t)
 	if err != nil {
 		t.Errorf("%s: %v", s.file, err)
@@ -73,7 +80,8 @@ func (s service) becomesReady(t *testing.T, c product.Command, ports map[string]
 	}
 	s.hasTimeToLeave(t, c.Arguments[0], known["ALMONER_NOTICE"])
 	process := c.Start(t)
-	for name := range process.Addresses {
+	for name, address := range process.Addresses {
+		moved[c.Environment[name]] = address
 		host, port, err := net.SplitHostPort(c.Environment[name])
 		if err != nil || host != "127.0.0.1" {
 			t.Errorf("%s: %s=%s is not for the proxy on this machine alone", s.file, name, c.Environment[name])
@@ -87,8 +95,8 @@ func (s service) becomesReady(t *testing.T, c product.Command, ports map[string]
 	if c.Arguments[0] == "worker" {
 		address = process.Addresses["ALMONER_WORKER_LISTEN"]
 	}
-	for _, url := range []string{address + "/readyz", process.Addresses["ALMONER_METRICS_LISTEN"] + "/metrics"} {
-		if err := process.Becomes("http://"+url, http.StatusOK); err != nil {
+	for _, at := range []string{address + "/readyz", process.Addresses["ALMONER_METRICS_LISTEN"] + "/metrics"} {
+		if err := process.Becomes("http://"+at, http.StatusOK); err != nil {
 			t.Errorf("%s: %v", s.file, err)
 		}
 	}

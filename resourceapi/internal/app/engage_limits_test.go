@@ -76,6 +76,9 @@ func TestWithoutRedisTheAPIIsUpAndLimitsByItself(t *testing.T) {
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	s.accepted(f)
+	if a := s.get("/readyz", nil); a.Status != 200 || a.Body != `{"keys":"ok","postgres":"ok","redis":"ok"}`+"\n" {
+		t.Errorf("%d %q", a.Status, a.Body)
+	}
 	s.redis.Kill()
 	began := time.Now()
 	s.accepted(f)
@@ -85,8 +88,8 @@ func TestWithoutRedisTheAPIIsUpAndLimitsByItself(t *testing.T) {
 	if counts := s.flood(f, "198.51.100.7", 125); counts[400] != 120 || counts[429] != 5 {
 		t.Errorf("%v", counts)
 	}
-	if a := s.get("/readyz", nil); a.Status != 200 {
-		t.Errorf("%d", a.Status)
+	if a := s.get("/readyz", nil); a.Status != 200 || a.Body != `{"keys":"ok","postgres":"ok","redis":"does not answer"}`+"\n" {
+		t.Errorf("%d %q", a.Status, a.Body)
 	}
 	if !strings.Contains(s.log.String(), "Redis does not answer") || strings.Contains(s.log.String(), s.redis.URL) {
 		t.Error("the log does not tell, or tells too much")

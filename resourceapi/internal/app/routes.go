@@ -1,7 +1,6 @@
 package app
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/gorilla/mux"
@@ -18,7 +17,7 @@ import (
 
 // routes is every path there is. A path is matched as it was sent: no other spelling of it is cleaned or redirected to
 // it. An unknown path and a wrong method are answered before anybody looks at a credential (contract, section 6).
-func routes(baseURL string, guard *gate.Gate, p *programmes.Endpoint, e *engageModule, a *mcp.Endpoint, docs *apidoc.Endpoint, store health) http.Handler {
+func routes(baseURL string, guard *gate.Gate, p *programmes.Endpoint, e *engageModule, a *mcp.Endpoint, docs *apidoc.Endpoint, ready http.Handler) http.Handler {
 	router := mux.NewRouter().UseEncodedPath().SkipClean(true)
 	router.Use(noteRoute)
 	router.NotFoundHandler = refuse(guard, apierr.New(apierr.NotFound, "There is nothing at this path."))
@@ -48,15 +47,15 @@ func routes(baseURL string, guard *gate.Gate, p *programmes.Endpoint, e *engageM
 	handle(apidoc.PagePath, map[string]http.Handler{"GET": docs.Page()})
 
 	handle("/healthz", map[string]http.Handler{"GET": alive()})
-	handle("/readyz", map[string]http.Handler{"GET": ready(guard, store)})
+	handle("/readyz", map[string]http.Handler{"GET": ready})
 	return router
 }
 
 // probes is all that a worker answers.
-func probes(guard *gate.Gate, store health) http.Handler {
+func probes(ready http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /healthz", alive())
-	mux.Handle("GET /readyz", ready(guard, store))
+	mux.Handle("GET /readyz", ready)
 	return mux
 }
 
@@ -93,30 +92,5 @@ func withSecurityHeaders(next http.Handler) http.Handler {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")
 		next.ServeHTTP(w, r)
-	})
-}
-
-// health is a store that can say whether it answers.
-type health interface{ Ready(context.Context) error }
-
-// alive answers that the process runs, whatever becomes of its stores.
-func alive() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		web.JSON(w, http.StatusOK, map[string]string{"status": "alive"})
-	})
-}
-
-// ready answers whether requests can be served.
-func ready(guard *gate.Gate, store health) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if web.Leaving(r.Context()) {
-			guard.Refuse(w, r, apierr.New(apierr.Unavailable, "This process is leaving."))
-			return
-		}
-		if err := store.Ready(r.Context()); err != nil {
-			guard.Refuse(w, r, err)
-			return
-		}
-		web.JSON(w, http.StatusOK, map[string]string{"status": "ready"})
 	})
 }

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/almonerhq/almoner/shared/accesstoken"
+	"github.com/almonerhq/almoner/shared/apierr"
 )
 
 // How keys are kept.
@@ -84,6 +85,25 @@ func (s *Source) Run(ctx context.Context) {
 		case <-time.After(wait):
 		}
 	}
+}
+
+// Ready says whether there ever were keys. Until there are, it asks for them, as a token would.
+func (s *Source) Ready(ctx context.Context) error {
+	if s.kept.Load() != nil {
+		return nil
+	}
+	fetched := make(chan error, 1)
+	go func() { fetched <- s.fetch(ctx, s.none) }()
+	var cause error
+	select {
+	case cause = <-fetched:
+	case <-ctx.Done():
+		cause = ctx.Err()
+	}
+	if s.kept.Load() != nil {
+		return nil
+	}
+	return &apierr.Error{Kind: apierr.Unavailable, Cause: cause, Message: "This process has not read the keys of access tokens yet."}
 }
 
 // current returns the keys that may be believed, or nil.

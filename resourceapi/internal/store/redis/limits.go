@@ -70,6 +70,12 @@ func (l *Limits) PoolStats() *goredis.PoolStats {
 	return l.client.PoolStats()
 }
 
+// AreShared says whether there is a Redis.
+func (l *Limits) AreShared() bool { return l.client != nil }
+
+// Answers says whether Redis answers. There is one.
+func (l *Limits) Answers(ctx context.Context) error { return l.client.Ping(ctx).Err() }
+
 // Close gives back the connections.
 func (l *Limits) Close() error {
 	if l.client == nil {
