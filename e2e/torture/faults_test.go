@@ -7,6 +7,7 @@ import "github.com/almonerhq/almoner/e2e/harness"
 const (
 	ledgerFile    = "authserver/internal/store/postgres/grants.go"
 	mintFile      = "authserver/internal/grant/tokens.go"
+	clientsFile   = "authserver/internal/store/postgres/clients.go"
 	keeperFile    = "authserver/internal/grant/keeper.go"
 	registerFile  = "authserver/internal/store/redis/grants.go"
 	writesFile    = "resourceapi/internal/store/postgres/writes.go"
@@ -83,6 +84,21 @@ var redisBlamesTheCaller = harness.Fault{File: registerFile, Old: "	if err != ni
 
 // undoOff leaves in Redis what Postgres certainly did not commit.
 var undoOff = harness.Fault{File: keeperFile, Old: "	if !uncertain {\n", New: "	if false {\n"}
+
+// takeBackOff leaves to Redis what it was asked while it was silent.
+var takeBackOff = harness.Fault{File: keeperFile, Old: "	if uncertain || !errors.Is(err, ErrNotCommitted) {\n", New: "	if false && uncertain {\n"}
+
+// askedOnce gives up an update of Postgres at the first lost answer.
+var askedOnce = harness.Fault{File: keeperFile, Old: "	commitTries = 4\n", New: "	commitTries = 1\n"}
+
+// revokedLater acknowledges a revocation before Postgres has committed it.
+var revokedLater = harness.Fault{File: keeperFile, Old: "	return k.revoke(ctx, g.ID, g.Ends, reason, actor)\n", New: `	later := context.WithoutCancel(ctx)
+	time.AfterFunc(time.Second, func() { _ = k.revoke(later, g.ID, g.Ends, reason, actor) })
+	return nil
+`}
+
+// grantsOutliveClients deletes a client and leaves its grants.
+var grantsOutliveClients = harness.Fault{File: clientsFile, Old: "revokeWhere(ctx, tx, `g.client_id = @client`", New: "revokeWhere(ctx, tx, `g.client_id = @client and false`"}
 
 // macOff believes what is spelled like a token.
 var macOff = harness.Fault{File: mintFile, Old: "	if authentic != 1 {\n", New: "	if authentic > 1 {\n"}

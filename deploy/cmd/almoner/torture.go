@@ -30,7 +30,7 @@ func parts() map[string]string {
 
 const (
 	evidenceFile  = "e2e/EVIDENCE.md"
-	tortureWithin = "45m"
+	tortureWithin = "60m"
 )
 
 // torture runs the long form of one part and adds what came of it to the page of evidence.
