@@ -115,12 +115,14 @@ func (s *Source) current() *keySet {
 	return kept
 }
 
+var errAskedJustNow = errors.New("the JWKS was asked for just now")
+
 // fetch replaces the keys, if allowance (nil: always) has a turn left. Callers that come while a fetch is under way
 // wait for it and take no turn; it outlives the request that began it, because others wait too.
 func (s *Source) fetch(ctx context.Context, allowance *rate.Limiter) error {
 	_, err, _ := s.flight.Do("", func() (any, error) {
 		if allowance != nil && !allowance.AllowN(s.now(), 1) {
-			return nil, nil
+			return nil, errAskedJustNow
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
 		defer cancel()

@@ -88,6 +88,33 @@ func TestNoKeysYetIsUnavailableAndSoonOver(t *testing.T) {
 	}
 }
 
+// Each of these 503s has its cause, for the log, though authserver is asked once a second at most.
+func TestNobodyIsReadyBeforeTheFirstKeys(t *testing.T) {
+	a, v, source := newScene(t)
+	key := keystest.NewKey(t, "1")
+	a.Answer(502, "")
+	for range 3 {
+		for _, err := range []error{source.Ready(t.Context()), verify(t, v, a.token(key))} {
+			if e, ok := errors.AsType[*apierr.Error](err); !ok || e.Kind != apierr.Unavailable || e.Cause == nil {
+				t.Errorf("%+v", err)
+			}
+		}
+	}
+	if a.Asked() != 1 {
+		t.Errorf("asked %d times within a second", a.Asked())
+	}
+	a.Publish(key)
+	a.later(time.Second)
+	if err := source.Ready(t.Context()); err != nil {
+		t.Error(err)
+	}
+	a.Answer(502, "")
+	a.later(48 * time.Hour)
+	if err := source.Ready(t.Context()); err != nil || a.Asked() != 2 {
+		t.Errorf("%v after %d questions: what was ready serves on", err, a.Asked())
+	}
+}
+
 func TestKeysServeForADayWithoutTheAuthserver(t *testing.T) {
 	a, v, source := newScene(t)
 	key := keystest.NewKey(t, "1")
