@@ -13,7 +13,7 @@ import (
 func TestAnswersOfRedisAreLostOrThoseOfOthers(t *testing.T) {
 	t.Parallel()
 	relay := harness.NewRedisRelay(t)
-	p := harness.Enter(t, harness.Private(t, harness.Options{RedisURL: relay.URL}), &met)
+	p := harness.Enter(t, harness.Private(t, harness.Options{RedisURL: relay.URL, RedisDir: relay.Dir}), &met)
 	office := p.Office(t)
 	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
 	connector.Connect(t, head) // Redis has said ok to somebody

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 // and give those to other questions in their place.
 type RedisRelay struct {
 	URL string // for the services
+	Dir string // the folder of the one behind it is in here
 
 	server   string
 	listener net.Listener
@@ -31,7 +33,8 @@ type RedisRelay struct {
 // NewRedisRelay is stopped, with its Redis, when the test ends.
 func NewRedisRelay(t testing.TB) *RedisRelay {
 	t.Helper()
-	address, err := url.Parse(several(t, localstore.StartRedis).URL)
+	redis := several(t, localstore.StartRedis)
+	address, err := url.Parse(redis.URL)
 	if err != nil {
 		t.Fatal("the URL of Redis cannot be read")
 	}
@@ -40,7 +43,7 @@ func NewRedisRelay(t testing.TB) *RedisRelay {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
-	r := &RedisRelay{server: address.Host, listener: listener, given: map[string][]byte{}}
+	r := &RedisRelay{Dir: filepath.Dir(redis.Dir), server: address.Host, listener: listener, given: map[string][]byte{}}
 	address.Host = listener.Addr().String()
 	r.URL = address.String()
 	go r.accept()
