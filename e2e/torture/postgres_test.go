@@ -76,11 +76,12 @@ func (s *postgresStage) refreshing(t *testing.T, clients int) (wantsWhole func()
 	for range clients {
 		tokens := s.connector.Connect(t, head)
 		go func() {
-			lost := false
-			for ctx.Err() == nil {
+			lost, settled := false, true // settled: the last request was answered, so that it is known what its token is worth
+			for ctx.Err() == nil || !settled {
 				answer, err := s.connector.TryPost(t, s.connector.RefreshForm(tokens.RefreshToken))
+				settled = err == nil && answer.Status != http.StatusServiceUnavailable
 				switch {
-				case err != nil || answer.Status == http.StatusServiceUnavailable:
+				case !settled:
 					lost = true
 					time.Sleep(50 * time.Millisecond)
 				case answer.Status == http.StatusOK:

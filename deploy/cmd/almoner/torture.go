@@ -17,7 +17,8 @@ import (
 // parts are the suites of e2e/torture, by the names that `make torture` takes. Each is a pattern of go test's -run.
 func parts() map[string]string {
 	return map[string]string{
-		"races":    "^Test(RefreshRaces|CodeRaces|RefreshAgainst|BrokenBuilds)",
+		"races":    "^Test(RefreshRaces|CodeRaces|RefreshAgainst)",
+		"bites":    "^TestBrokenBuilds",
 		"model":    "^TestTheSystem",
 		"linear":   "^TestHistories",
 		"kill":     "^TestKilled",
@@ -30,7 +31,7 @@ func parts() map[string]string {
 
 const (
 	evidenceFile  = "e2e/EVIDENCE.md"
-	tortureWithin = "60m"
+	tortureWithin = "45m"
 )
 
 // torture runs the long form of one part and adds what came of it to the page of evidence.
