@@ -54,6 +54,34 @@ func TestRefreshNeverExtendsTheThirtyDays(t *testing.T) {
 	p.In(office.Tenant, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 }
 
+// The last seconds of the 30 days are no fault of ours: a whole answer, or a refusal.
+func TestTheLastSecondsOfAGrantAreAnAnswerOrARefusal(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
+	wantsEither := func(answer harness.Answer, left time.Duration) {
+		t.Helper()
+		if answer.Status != http.StatusOK {
+			answer.WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+			return
+		}
+		if tokens := answer.Tokens(t); tokens.ExpiresIn < 0 || tokens.ExpiresIn > int(left.Seconds()) {
+			t.Errorf("%s before the end: expires_in is %d", left, tokens.ExpiresIn)
+		}
+	}
+	for _, left := range []time.Duration{2 * time.Second, time.Second, time.Millisecond, 0} {
+		tokens := connector.Connect(t, head)
+		p.World.EndGrantIn(t, harness.GrantOf(t, tokens.AccessToken), left)
+		wantsEither(connector.Refresh(t, tokens.RefreshToken), left)
+		attempt := connector.Begin()
+		form := attempt.CodeForm(attempt.Code(t, head))
+		pending := p.World.Text(t, `select id::text from account.grants where client_id = $1 and state = 'pending' order by created_at desc limit 1`, connector.ClientID)
+		p.World.EndGrantIn(t, pending, left)
+		wantsEither(attempt.Post(t, form), left)
+	}
+}
+
 func TestConfidentialTokenEndsWithItsGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
