@@ -56,7 +56,7 @@ func (r Reason) Words(at *time.Time) string {
 func (f Facts) standingRefusal() error {
 	g := f.Grant
 	switch {
-	case !f.Now.Before(g.Ends):
+	case g.Ends.Sub(f.Now) < time.Second: // an answer tells its times in whole seconds, and none of them is 0
 		return refuse(over)
 	case f.UserDisabled:
 		return refuse(disabled)
