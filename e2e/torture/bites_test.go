@@ -28,6 +28,7 @@ func bites() []bite {
 		{"repair off", []harness.Fault{repairOff}, "TestRedisLosesItsMemory", "want status 200", false},
 		{"repair off, as a failover to the past shows it", []harness.Fault{repairOff}, "TestRedisSentinelFailsOver", "want status 200", true},
 		{"Redis blames the caller", []harness.Fault{redisBlamesTheCaller}, "TestRedisRefuses", "want status 503", false},
+		{"scripts taken for known", scriptsTakenForKnown, "TestRedisForgetsScripts", "want status 200", false},
 		{"undo off", []harness.Fault{undoOff}, "TestPostgresPoolExhausted", "want status 200", false},
 		{"nothing is taken back", []harness.Fault{takeBackOff}, "TestRedisHangs", "want status 200", true},
 		{"asked once", []harness.Fault{askedOnce}, "TestPostgresOutcomeUnknown", "want status 200", true},
@@ -48,17 +49,17 @@ func bites() []bite {
 const tries = 3
 
 func TestBrokenBuildsAreNoticed(t *testing.T) {
-	note(t, "%d builds without a protection, each noticed by its suite", len(bites()))
+	harness.Note(t, "%d builds without a protection, each noticed by its suite", len(bites()))
 	for _, b := range bites() {
 		t.Run(b.name, func(t *testing.T) {
-			if b.slow && !*long {
+			if b.slow && !harness.Long() {
 				t.Skip("takes long, or chance: in the long form alone")
 			}
 			broken := harness.Broken(t, b.faults...)
 			var output string
 			passed := true
 			for try := 0; passed && try < tries; try++ {
-				output, passed = harness.RunAgainst(t, broken, "^"+b.suite+"$", evidenceVariable+"=")
+				output, passed = harness.RunAgainst(t, broken, "^"+b.suite+"$", harness.EvidenceVariable+"=")
 			}
 			if passed {
 				t.Fatalf("%s passed against a build with: %s", b.suite, b.name)

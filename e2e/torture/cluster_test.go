@@ -31,8 +31,8 @@ func newClusterStage(t *testing.T) *clusterStage {
 
 func TestRedisClusterFailsOverAndMovesSlots(t *testing.T) {
 	besideOthers(t)
-	times := rounds(1, 20)
-	note(t, "%d times each: a master killed, 2,000 slots moved, while clients refresh and race", times)
+	times := harness.Rounds(1, 20)
+	harness.Note(t, "%d times each: a master killed, 2,000 slots moved, while clients refresh and race", times)
 	s := newClusterStage(t)
 	t.Run("fails over", func(t *testing.T) {
 		for range times {

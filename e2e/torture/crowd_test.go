@@ -61,7 +61,7 @@ func (c crowd) during(t *testing.T, trouble func()) {
 				}
 			}
 			if i < honestClients {
-				c.connector.WantsAlive(t, tokens)
+				c.wantsAliveSoon(t, tokens)
 			}
 		})
 	}
@@ -72,6 +72,15 @@ func (c crowd) during(t *testing.T, trouble func()) {
 	if refreshed.Load() == 0 {
 		t.Error("nobody refreshed anything")
 	}
+}
+
+// wantsAliveSoon lets the product answer 503 for as long as it may once the trouble is over.
+func (c crowd) wantsAliveSoon(t *testing.T, tokens harness.Tokens) {
+	answer := c.connector.Refresh(t, tokens.RefreshToken)
+	for end := time.Now().Add(normalWithin); answer.Status == http.StatusServiceUnavailable && time.Now().Before(end); time.Sleep(asTold) {
+		answer = c.connector.Refresh(t, tokens.RefreshToken)
+	}
+	c.connector.WantsAlive(t, answer.Tokens(t))
 }
 
 // race presents one token from many sides at once: at most one gets the next.

@@ -38,8 +38,8 @@ func TestRefreshAgainstDeletionOfTheClient(t *testing.T) {
 }
 
 func refreshAgainst(t *testing.T, end ending) {
-	times := rounds(100, 1_700)
-	note(t, "%d endings while a client refreshes", times)
+	times := harness.Rounds(100, 1_700)
+	harness.Note(t, "%d endings while a client refreshes", times)
 	p := enterPair(t)
 	spread(t, times, func(t *testing.T) func(*testing.T) {
 		office := p.Office(t)

@@ -12,6 +12,7 @@ const (
 	registerFile  = "authserver/internal/store/redis/grants.go"
 	writesFile    = "resourceapi/internal/store/postgres/writes.go"
 	serveFile     = "shared/web/serve.go"
+	scriptFile    = "authserver/internal/store/redis/script.go"
 	rotateFile    = "authserver/internal/store/redis/lua/rotate.lua"
 	exchangeFile  = "authserver/internal/store/redis/lua/exchange.lua"
 	standingsFile = "resourceapi/internal/store/postgres/standings.go"
@@ -81,6 +82,17 @@ var repairOff = harness.Fault{File: keeperFile,
 
 // redisBlamesTheCaller takes a refusal of Redis for one of the token.
 var redisBlamesTheCaller = harness.Fault{File: registerFile, Old: "	if err != nil && !reached {\n", New: "	if err != nil && !reached {\n		return grant.Stranger, nil\n	}\n	if err != nil && !reached {\n"}
+
+// scriptsTakenForKnown shows Redis the source of each script once.
+var scriptsTakenForKnown = []harness.Fault{
+	{File: scriptFile, Old: "import (\n", New: "import (\n\t\"sync\"\n"},
+	{File: scriptFile, Old: "func newScript(", New: "var shown sync.Map\n\nfunc newScript("},
+	{File: scriptFile, Old: "	value, err := script.Run(ctx, ", New: `	run := script.Run
+	if _, known := shown.LoadOrStore(script.Hash(), true); known {
+		run = script.EvalSha
+	}
+	value, err := run(ctx, `},
+}
 
 // undoOff leaves in Redis what Postgres certainly did not commit.
 var undoOff = harness.Fault{File: keeperFile, Old: "	if !uncertain {\n", New: "	if false {\n"}

@@ -25,7 +25,7 @@ const (
 // answered, the strangers are cut off, and no service takes more than its share of memory.
 func TestFloodHarmsNobodyElse(t *testing.T) {
 	lasts := 22 * time.Second // the slow ones are cut off within it
-	if *long {
+	if harness.Long() {
 		lasts = 5 * time.Minute
 	}
 	running := harness.Private(t, harness.Options{})
@@ -34,8 +34,8 @@ func TestFloodHarmsNobodyElse(t *testing.T) {
 	connector, app := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
 	good := &goodTraffic{p: p, office: office, connector: connector, tokens: connector.Connect(t, p.Person(t, office.Head))}
 	stranger := newGuesser(t, p.BaseURL, app, connector, connector.Connect(t, p.Person(t, office.Head)))
-	note(t, "%d slow connections, endless bodies, %v wrong secrets and %v wrong tokens refused in %s", slowConnections,
-		later(func() int { return int(stranger.secrets.Load()) }), later(func() int { return int(stranger.tokens.Load()) }), lasts)
+	harness.Note(t, "%d slow connections, endless bodies, %v wrong secrets and %v wrong tokens refused in %s", slowConnections,
+		harness.Later[int](func() int { return int(stranger.secrets.Load()) }), harness.Later[int](func() int { return int(stranger.tokens.Load()) }), lasts)
 	addresses := addressesOf(t, running)
 
 	ctx, stop := context.WithTimeout(t.Context(), lasts)
@@ -122,7 +122,7 @@ func (g *goodTraffic) judge(t *testing.T) {
 	if len(g.refused) > 0 {
 		t.Errorf("%d of %d good requests failed, the first so:\n%s", len(g.refused), len(g.took), g.refused[0])
 	}
-	if *long && p99 > goodAtMost {
+	if harness.Long() && p99 > goodAtMost {
 		t.Errorf("of good requests one in a hundred took longer than %s, want %s", p99, goodAtMost)
 	}
 }

@@ -13,11 +13,11 @@ import (
 // Everything is killed at random moments while all kinds of work are under way. Nothing that was acknowledged is lost or doubled: no
 // revocation, token, registration, programme, submission or import.
 func TestKilledAtRandom(t *testing.T) {
-	times := rounds(5, 200)
+	times := harness.Rounds(5, 200)
 	running := harness.Private(t, harness.Options{Worker: true})
 	p := harness.Enter(t, running, &met)
 	victims := victimsOf(running)
-	note(t, "%d kills of each of %d: the worker, authserver, resourceapi, redis, postgres", times, len(victims))
+	harness.Note(t, "%d kills of each of %d: the worker, authserver, resourceapi, redis, postgres", times, len(victims))
 	var places []*workplace
 	for round := range times * len(victims) {
 		victim := victims[round%len(victims)]

@@ -24,14 +24,14 @@ const (
 // Clients use, refresh, replay and revoke grants through two processes while stores and processes crash, freeze and lose their memory.
 // Each grant's history must be one that the model allows (linearizability).
 func TestHistoriesOfGrantsAreLegal(t *testing.T) {
-	batches := rounds(11, 360)
+	batches := harness.Rounds(11, 360)
 	running := harness.Private(t, harness.Options{Authservers: 2})
 	p := harness.Enter(t, running, &met)
 	office := p.Office(t)
 	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
 	trouble := newTrouble(running)
 	operations := 0
-	note(t, "%d grants, %v calls, %v faults", batches*storiesAtOnce, later(func() int { return operations }), later(trouble.faults))
+	harness.Note(t, "%d grants, %v calls, %v faults", batches*storiesAtOnce, harness.Later[int](func() int { return operations }), harness.Later[int](trouble.faults))
 	for range batches {
 		p.World.Reconnect()
 		stories := make([]*story, storiesAtOnce)
@@ -54,7 +54,7 @@ func TestHistoriesOfGrantsAreLegal(t *testing.T) {
 			return
 		}
 	}
-	if leastCalls, leastFaults := rounds(7_000, 240_000), rounds(15, 600); operations < leastCalls || trouble.faults() < leastFaults {
+	if leastCalls, leastFaults := harness.Rounds(7_000, 240_000), harness.Rounds(15, 600); operations < leastCalls || trouble.faults() < leastFaults {
 		t.Errorf("%d calls and %d faults are too few to say anything, want %d and %d", operations, trouble.faults(), leastCalls, leastFaults)
 	}
 }

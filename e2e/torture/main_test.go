@@ -1,7 +1,6 @@
 package torture
 
 import (
-	"flag"
 	"os"
 	"sync"
 	"testing"
@@ -10,8 +9,6 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-var long = flag.Bool("long", false, "run the long form of each suite")
-
 // met are the secrets that the run has met.
 var met harness.Secrets
 
@@ -19,18 +16,10 @@ func TestMain(m *testing.M) {
 	os.Exit(harness.Main(m, 2))
 }
 
-// rounds is how often something is tried, in the short form and in the long one.
-func rounds(short, longForm int) int {
-	if *long {
-		return longForm
-	}
-	return short
-}
-
 // besideOthers lets a suite that mostly waits run beside others in its long form, which would take too long otherwise.
 func besideOthers(t *testing.T) {
 	t.Helper()
-	if *long {
+	if harness.Long() {
 		t.Parallel()
 	}
 }
@@ -58,7 +47,9 @@ func spread(t *testing.T, rounds int, worker func(t *testing.T) (round func(t *t
 var pair = sync.OnceValues(func() (*stack.Stack, error) { return harness.Lasting(pairOfAuthservers()) })
 
 // pairOfAuthservers keeps no traces in the long form, where they would be gigabytes and take time from what is tried.
-func pairOfAuthservers() harness.Options { return harness.Options{Authservers: 2, Traced: !*long} }
+func pairOfAuthservers() harness.Options {
+	return harness.Options{Authservers: 2, Traced: !harness.Long()}
+}
 
 func enterPair(t *testing.T) *harness.Product {
 	t.Helper()

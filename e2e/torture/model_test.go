@@ -20,8 +20,8 @@ const (
 // does that is a page long: status, permissions, and which rows of which workspace. Each model has workspaces of its own, so many run
 // at once.
 func TestTheSystemIsAsItsModel(t *testing.T) {
-	models, steps := rounds(modelsShort, modelsLong), rounds(50, 100)
-	note(t, "%d models, %d steps each on average", models, steps)
+	models, steps := harness.Rounds(modelsShort, modelsLong), harness.Rounds(50, 100)
+	harness.Note(t, "%d models, %d steps each on average", models, steps)
 	for name, value := range map[string]string{"checks": strconv.Itoa(modelBatch), "steps": strconv.Itoa(steps), "shrinktime": "20s", "nofailfile": "true"} {
 		if err := flag.Set("rapid."+name, value); err != nil {
 			t.Fatal(err)

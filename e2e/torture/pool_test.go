@@ -16,8 +16,8 @@ const (
 // Somebody holds the rows of grants whose clients refresh, until every connection of authserver waits. Its callers are told 503 in time,
 // the API goes on, and afterwards each of the clients still has its token: what Postgres certainly did not do, Redis has undone.
 func TestPostgresPoolExhausted(t *testing.T) {
-	times := rounds(1, 100)
-	note(t, "%d times the rows of %d grants held while their clients refresh", times, heldGrants)
+	times := harness.Rounds(1, 100)
+	harness.Note(t, "%d times the rows of %d grants held while their clients refresh", times, heldGrants)
 	s := newPostgresStage(t)
 	head := s.Person(t, s.office.Head)
 	held := make([]harness.Tokens, heldGrants)

@@ -42,8 +42,8 @@ func (s *postgresStage) deposit(t *testing.T) *deposit {
 
 func TestPostgresIsAway(t *testing.T) {
 	besideOthers(t)
-	times := rounds(1, 100)
-	note(t, "Postgres %d times each: stopped and started, killed and started", times)
+	times := harness.Rounds(1, 100)
+	harness.Note(t, "Postgres %d times each: stopped and started, killed and started", times)
 	s := newPostgresStage(t)
 	for _, away := range []struct {
 		name string
@@ -130,8 +130,8 @@ func (s *postgresStage) wantsNormalSoon(t *testing.T) {
 // A slow Postgres makes answers slow, and wrong ones none.
 func TestPostgresIsSlow(t *testing.T) {
 	besideOthers(t)
-	times := rounds(1, 100)
-	note(t, "Postgres %d times 200 ms slower at every question", times)
+	times := harness.Rounds(1, 100)
+	harness.Note(t, "Postgres %d times 200 ms slower at every question", times)
 	s := newPostgresStage(t)
 	for range times {
 		d := s.deposit(t)

@@ -9,11 +9,11 @@ import (
 
 // G1, G2 and G3 over HTTP, through two processes: one 200 each, the grant dead afterwards, no token survives, no 5xx.
 
-func TestRefreshRacesTwoWays(t *testing.T)     { refreshRaces(t, rounds(500, 10_000), 2) }
-func TestRefreshRacesSixteenWays(t *testing.T) { refreshRaces(t, rounds(100, 2_000), 16) }
+func TestRefreshRacesTwoWays(t *testing.T)     { refreshRaces(t, harness.Rounds(500, 10_000), 2) }
+func TestRefreshRacesSixteenWays(t *testing.T) { refreshRaces(t, harness.Rounds(100, 2_000), 16) }
 
 func refreshRaces(t *testing.T, times, racers int) {
-	note(t, "%d refresh races of %d", times, racers)
+	harness.Note(t, "%d refresh races of %d", times, racers)
 	p := enterPair(t)
 	spread(t, times, func(t *testing.T) func(*testing.T) {
 		office := p.Office(t)
@@ -27,8 +27,8 @@ func refreshRaces(t *testing.T, times, racers int) {
 }
 
 func TestCodeRacesFourWays(t *testing.T) {
-	times := rounds(300, 5_000)
-	note(t, "%d races of 4 on a code", times)
+	times := harness.Rounds(300, 5_000)
+	harness.Note(t, "%d races of 4 on a code", times)
 	p := enterPair(t)
 	spread(t, times, func(t *testing.T) func(*testing.T) {
 		office := p.Office(t)

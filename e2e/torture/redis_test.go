@@ -61,8 +61,8 @@ func losses() []loss {
 }
 
 func TestRedisLosesItsMemory(t *testing.T) {
-	times := rounds(1, 200)
-	note(t, "%d times each: FLUSHALL, an older copy put back, the tail of the append-only file cut", times)
+	times := harness.Rounds(1, 200)
+	harness.Note(t, "%d times each: FLUSHALL, an older copy put back, the tail of the append-only file cut", times)
 	s := newRedisStage(t)
 	for _, l := range losses() {
 		t.Run(l.name, func(t *testing.T) {
@@ -78,8 +78,8 @@ func TestRedisLosesItsMemory(t *testing.T) {
 // A hanging Redis keeps its connections open. Nothing was consumed when it goes on, but what it was asked may have reached it.
 func TestRedisHangs(t *testing.T) {
 	besideOthers(t)
-	times := rounds(1, 200)
-	note(t, "frozen %d times for 2 s, each tenth time for 10 s", times)
+	times := harness.Rounds(1, 200)
+	harness.Note(t, "frozen %d times for 2 s, each tenth time for 10 s", times)
 	s := newRedisStage(t)
 	redis := s.trouble.running.Redis
 	for round := range times {

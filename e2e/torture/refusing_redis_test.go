@@ -2,6 +2,8 @@ package torture
 
 import (
 	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
 )
 
 // A refusal is a way for Redis to answer and not to do its work. Commands begin and end it.
@@ -22,8 +24,8 @@ func refusals() []refusal {
 
 // A Redis that refuses has decided nothing: at once afterwards everything is as it was.
 func TestRedisRefuses(t *testing.T) {
-	times := rounds(1, 200)
-	note(t, "%d times each: OOM, READONLY, MASTERDOWN, NOREPLICAS", times)
+	times := harness.Rounds(1, 200)
+	harness.Note(t, "%d times each: OOM, READONLY, MASTERDOWN, NOREPLICAS", times)
 	s := newRedisStage(t)
 	for _, r := range refusals() {
 		t.Run(r.name, func(t *testing.T) {
@@ -42,8 +44,8 @@ func TestRedisRefuses(t *testing.T) {
 
 // Redis forgets scripts when it starts, and when it is told to: nobody notices.
 func TestRedisForgetsScripts(t *testing.T) {
-	times := rounds(10, 2_000)
-	note(t, "SCRIPT FLUSH %d times", times)
+	times := harness.Rounds(10, 2_000)
+	harness.Note(t, "SCRIPT FLUSH %d times", times)
 	s := newRedisStage(t)
 	tokens := s.connector.Connect(t, s.Person(t, s.office.Head))
 	for range times {

@@ -21,8 +21,8 @@ const (
 
 // One of two processes of a service is told to end, and started again, while clients work, and so in turn: none of their requests fails.
 func TestRestartsFailNoRequest(t *testing.T) {
-	times := rounds(4, 100)
-	note(t, "%d restarts of one of two processes under load, half of them of authserver and half of resourceapi", times)
+	times := harness.Rounds(4, 100)
+	harness.Note(t, "%d restarts of one of two processes under load, half of them of authserver and half of resourceapi", times)
 	running := harness.Private(t, harness.Options{Authservers: 2, Resources: 2, Settings: map[string]string{"ALMONER_NOTICE": notice.String()}})
 	p := harness.Enter(t, running, &met)
 	office := p.Office(t)

@@ -21,8 +21,8 @@ type sentinelStage struct {
 
 func TestRedisSentinelFailsOver(t *testing.T) {
 	besideOthers(t)
-	times := rounds(1, 20)
-	note(t, "%d times each: a master killed while clients refresh and race, a master killed whose replicas had stopped following", times)
+	times := harness.Rounds(1, 20)
+	harness.Note(t, "%d times each: a master killed while clients refresh and race, a master killed whose replicas had stopped following", times)
 	redis := harness.Sentinel(t)
 	running := harness.Private(t, harness.Options{Authservers: 2, RedisURL: redis.URL, RedisDir: redis.Dir})
 	s := &sentinelStage{newCrowd(t, harness.Enter(t, running, &met)), redis}
@@ -50,7 +50,7 @@ func (s *sentinelStage) failOver(t *testing.T, afterwards func()) {
 	master.Kill()
 	wantSoon(t, "another master", func() bool { next := s.redis.Master(); return next != nil && next != master })
 	afterwards()
-	s.connector.WantsAlive(t, s.reconnect(t))
+	s.wantsAliveSoon(t, s.reconnect(t))
 }
 
 func (s *sentinelStage) restartTheDead(t *testing.T) {
@@ -101,15 +101,18 @@ func (s *sentinelStage) stopFollowing(t *testing.T) {
 	}
 }
 
-// mayFollow is the end of stopFollowing.
+// mayFollow is the end of stopFollowing. Sentinel lets the servers write down what they have when it turns them to another master, the wrong
+// password too.
 func (s *sentinelStage) mayFollow(t *testing.T) {
 	t.Helper()
 	for _, node := range s.redis.Nodes {
 		if !alive(node) {
 			continue
 		}
-		_, err := tellRedis(node.URL, "CONFIG SET masterauth "+s.password(t))
-		must(t, err)
+		for _, command := range []string{"CONFIG SET masterauth " + s.password(t), "CONFIG REWRITE"} {
+			_, err := tellRedis(node.URL, command)
+			must(t, err)
+		}
 	}
 }
 

@@ -62,8 +62,8 @@ type stage struct {
 }
 
 func TestKilledAtNamedSteps(t *testing.T) {
-	times := rounds(1, 50)
-	note(t, "%d kills at each of 14 steps: 8 of authserver, 3 of the worker, 3 of resourceapi", times)
+	times := harness.Rounds(1, 50)
+	harness.Note(t, "%d kills at each of 14 steps: 8 of authserver, 3 of the worker, 3 of resourceapi", times)
 	steps := t.TempDir()
 	running := harness.Private(t, harness.Options{Worker: true, Binaries: harness.Broken(t, append(deaths(), deathsAtWork()...)...), Settings: map[string]string{stepsVariable: steps}})
 	p := harness.Enter(t, running, &met)

@@ -21,8 +21,8 @@ const (
 // A connection to Postgres breaks when a statement was sent and its answer has not come: whether it was committed, nobody can know.
 func TestPostgresOutcomeUnknown(t *testing.T) {
 	besideOthers(t)
-	times := rounds(1, 100)
-	note(t, "%d times each the connection cut before and after Postgres did: activation, advance, revocation, consent", times)
+	times := harness.Rounds(1, 100)
+	harness.Note(t, "%d times each the connection cut before and after Postgres did: activation, advance, revocation, consent", times)
 	s := newPostgresStage(t)
 	head := s.Person(t, s.office.Head)
 	for _, done := range []bool{false, true} {

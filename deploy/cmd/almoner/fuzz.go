@@ -46,19 +46,18 @@ func fuzz(ctx context.Context, root, each, only string) error {
 	if err := os.MkdirAll(filepath.Dir(lines), 0o755); err != nil {
 		return err
 	}
-	var noted strings.Builder
-	began := time.Now()
 	for _, one := range targets {
-		noted.WriteString(t.fuzzOne(ctx, one, each))
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if err := os.WriteFile(lines, []byte(noted.String()), 0o600); err != nil {
-		return err
-	}
-	if err := t.addEvidence(ctx, "fuzz, "+each+" each", lines, began); err != nil {
-		return err
+		began := time.Now()
+		noted := t.fuzzOne(ctx, one, each)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := os.WriteFile(lines, []byte(noted), 0o600); err != nil {
+			return err
+		}
+		if err := t.addEvidence(ctx, "fuzz", lines, began); err != nil {
+			return err
+		}
 	}
 	if len(t.failed) > 0 {
 		return fmt.Errorf("failed: %s", strings.Join(t.failed, "; "))

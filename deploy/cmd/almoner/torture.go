@@ -14,18 +14,23 @@ import (
 	"time"
 )
 
-// parts are the suites of e2e/torture, by the names that `make torture` takes. Each is a pattern of go test's -run.
-func parts() map[string]string {
-	return map[string]string{
-		"races":    "^Test(RefreshRaces|CodeRaces|RefreshAgainst)",
-		"bites":    "^TestBrokenBuilds",
-		"model":    "^TestTheSystem",
-		"linear":   "^TestHistories",
-		"kill":     "^TestKilled",
-		"redis":    "^TestRedis",
-		"postgres": "^TestPostgres",
-		"flood":    "^TestFlood",
-		"restart":  "^TestRestarts",
+// A suite is tests of a package of e2e, by a pattern of go test's -run.
+type suite struct{ pattern, folder string }
+
+// parts are the suites that have a long form, by the names that `make torture` takes.
+func parts() map[string]suite {
+	const folder = "./torture"
+	return map[string]suite{
+		"races":    {"^Test(RefreshRaces|CodeRaces|RefreshAgainst)", folder},
+		"bites":    {"^TestBrokenBuilds", folder},
+		"model":    {"^TestTheSystem", folder},
+		"linear":   {"^TestHistories", folder},
+		"kill":     {"^TestKilled", folder},
+		"redis":    {"^TestRedis", folder},
+		"postgres": {"^TestPostgres", folder},
+		"flood":    {"^TestFlood", folder},
+		"restart":  {"^TestRestarts", folder},
+		"time":     {"^TestNobodyLearnsWh", "./attack"},
 	}
 }
 
@@ -36,7 +41,7 @@ const (
 
 // torture runs the long form of one part and adds what came of it to the page of evidence.
 func torture(ctx context.Context, root, part string) error {
-	pattern, known := parts()[part]
+	what, known := parts()[part]
 	if !known {
 		return fmt.Errorf("say which part: make torture PART=%s", strings.Join(slices.Sorted(maps.Keys(parts())), "|"))
 	}
@@ -54,7 +59,7 @@ func torture(ctx context.Context, root, part string) error {
 	t.env = append(t.env, "ALMONER_EVIDENCE="+lines)
 	began := time.Now()
 	err := t.withServers(ctx, func() {
-		t.step(ctx, "torture, "+part, "e2e", nil, "go", "test", "-count=1", "-timeout="+tortureWithin, "-run="+pattern, "./torture", "-long")
+		t.step(ctx, "torture, "+part, "e2e", nil, "go", "test", "-count=1", "-timeout="+tortureWithin, "-run="+what.pattern, what.folder, "-long")
 	})
 	if err == nil {
 		err = ctx.Err()
