@@ -11,7 +11,7 @@ help:
 	@echo 'make run             start Almoner with demo data on http://localhost:8080; Ctrl-C stops it'
 	@echo 'make run PORT=9000   the same on ports 9000, 9001 and 9002'
 	@echo 'make test            check and test everything'
-	@echo 'make bench PART=p    measure speed, growth, soak, startup or cluster, into e2e/bench/RESULTS.md'
+	@echo 'make bench PART=p    measure speed, floor, growth, soak, startup or cluster, into e2e/bench/RESULTS.md'
 	@echo 'make torture PART=p  the long form of a suite, up to 40 minutes (e2e/torture/README.md)'
 	@echo 'make fuzz TIME=30s   every fuzz test, each for that time; their seeds are part of make test. ONLY=FuzzBearer: those that it matches'
 	@echo 'make generate        write anew what follows from the code: the tables of settings, the licences'

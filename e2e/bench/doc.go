@@ -4,6 +4,7 @@
 //
 //   - speed: every kind of request at 1, 8 and 32 connections, beside a floor server, which runs one Redis script and signs one access
 //     token; beside the product built without its gate, for lists; and beside node-oidc-provider (peer/), where Node is installed.
+//   - floor: a refresh beside the floor server, and beside one that also reads and writes a row of Postgres.
 //   - growth: the same with much in the stores as with little, and what a grant takes.
 //   - soak: the memory of both services through ten minutes of load.
 //   - startup: how long a service takes until it is ready.

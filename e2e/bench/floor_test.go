@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -10,31 +11,40 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/lestrrat-go/jwx/v2/jwk"
 
+	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/accesstoken"
 	"github.com/almonerhq/almoner/shared/localstore"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// floorVariable makes this test binary the floor server: it holds the URL of its Redis.
-const floorVariable = "ALMONER_BENCH_FLOOR"
+// floorVariable makes this test binary the floor server: it holds the URL of its Redis. Where the other one holds the URL of a database, the
+// server keeps there what it answers, too.
+const (
+	floorVariable         = "ALMONER_BENCH_FLOOR"
+	floorDatabaseVariable = "ALMONER_BENCH_FLOOR_DATABASE"
+)
 
 // The script compares and sets, as the least that makes a token good for one use.
 const floorScript = `redis.call('HGET', KEYS[1], 'rh') redis.call('HSET', KEYS[1], 'rh', ARGV[1]) return 'ok'`
 
 // startFloor starts the floor server in a process of its own.
-func startFloor(t *testing.T, redis *localstore.Redis) target {
+func startFloor(t *testing.T, redis *localstore.Redis, settings ...string) target {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), os.Args[0])
-	command.Env = append(os.Environ(), floorVariable+"="+redis.URL)
+	command.Env = append(append(os.Environ(), floorVariable+"="+redis.URL), settings...)
 	address, pid := startServer(t, command)
 	return target{name: "floor", url: address, pids: []int{pid}, redis: []int{redis.PID()}}
 }
@@ -62,8 +72,16 @@ func startServer(t *testing.T, command *exec.Cmd) (address string, pid int) {
 	return strings.TrimSpace(line), command.Process.Pid
 }
 
-// serveFloor is the floor server.
-func serveFloor(redis string) error {
+// A floor is the floor server. One without a database leaves Postgres out.
+type floor struct {
+	key      accesstoken.SigningKey
+	redis    string
+	idle     chan *redisLine // connections to Redis that nobody uses now
+	database *pgxpool.Pool
+}
+
+// serveFloor is its process.
+func serveFloor(redis, database string) error {
 	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
@@ -75,9 +93,14 @@ func serveFloor(redis string) error {
 	if err != nil {
 		return err
 	}
-	key, err := accesstoken.NewSigningKey(private)
-	if err != nil {
+	f := &floor{redis: redis, idle: make(chan *redisLine, 64)}
+	if f.key, err = accesstoken.NewSigningKey(private); err != nil {
 		return err
+	}
+	if database != "" {
+		if f.database, err = pgxpool.New(context.Background(), database); err != nil {
+			return err
+		}
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -88,35 +111,27 @@ func serveFloor(redis string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(0) // whoever started us is gone
 	}()
-	idle := make(chan *redisLine, 64) // connections to Redis that nobody uses now
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := answerFloor(w, r, key, redis, idle); err != nil {
+		if err := f.answer(w, r); err != nil {
 			http.Error(w, "failed", http.StatusInternalServerError)
 		}
 	})}
 	return server.Serve(listener)
 }
 
-func answerFloor(w http.ResponseWriter, r *http.Request, key accesstoken.SigningKey, redis string, idle chan *redisLine) error {
+func (f *floor) answer(w http.ResponseWriter, r *http.Request) error {
 	if err := r.ParseForm(); err != nil {
 		return err
 	}
-	var line *redisLine
-	var err error
-	select {
-	case line = <-idle:
-	default:
-		line, err = dialRedis(redis)
+	work := f.decide
+	if f.database != nil {
+		work = f.keep
 	}
-	if err != nil {
+	if err := work(r); err != nil {
 		return err
 	}
-	if _, err := line.do("EVAL", floorScript, "1", "floor:{"+r.PostForm.Get("client_id")+"}", rand.Text()); err != nil {
-		return err
-	}
-	idle <- line
 	now := time.Now()
-	access, err := accesstoken.Sign(key, accesstoken.Claims{
+	access, err := accesstoken.Sign(f.key, accesstoken.Claims{
 		Issuer: "http://localhost", Subject: uuid.New(), Audience: r.PostForm.Get("resource"), Expires: now.Add(time.Hour), IssuedAt: now,
 		ID: uuid.NewString(), ClientID: r.PostForm.Get("client_id"), Scope: perm.NewSet(perm.ProgrammesRead), TenantID: uuid.New(), GrantID: uuid.New(),
 	})
@@ -127,4 +142,94 @@ func answerFloor(w http.ResponseWriter, r *http.Request, key accesstoken.Signing
 	return json.NewEncoder(w).Encode(map[string]any{
 		"access_token": access.Reveal(), "token_type": "Bearer", "expires_in": 3600, "refresh_token": rand.Text() + rand.Text(),
 	})
+}
+
+// decide asks Redis.
+func (f *floor) decide(r *http.Request) error {
+	var line *redisLine
+	var err error
+	select {
+	case line = <-f.idle:
+	default:
+		line, err = dialRedis(f.redis)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := line.do("EVAL", floorScript, "1", "floor:{"+r.PostForm.Get("client_id")+"}", rand.Text()); err != nil {
+		return err
+	}
+	f.idle <- line
+	return nil
+}
+
+// keep does in Postgres the least that a decision which is to outlive Redis takes: a row is read by its key before it, and written after it,
+// without waiting for the disk.
+func (f *floor) keep(r *http.Request) error {
+	row, err := strconv.Atoi(r.PostForm.Get("refresh_token"))
+	if err != nil {
+		return err
+	}
+	var generation int
+	if err := f.database.QueryRow(r.Context(), `select generation from floor where id = $1`, row).Scan(&generation); err != nil {
+		return err
+	}
+	if err := f.decide(r); err != nil {
+		return err
+	}
+	_, err = f.database.Exec(r.Context(), `update floor set generation = generation + 1 where id = $1`, row)
+	return err
+}
+
+// newFloorDatabase is a database in the server with a row for each connection. Its commits do not wait for the disk.
+func newFloorDatabase(t *testing.T, server *localstore.Postgres, connections int) (address string) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	execute := func(address, statement string, args ...any) {
+		db, err := pgx.Connect(ctx, address)
+		must(t, err)
+		defer func() { _ = db.Close(ctx) }()
+		_, err = db.Exec(ctx, statement, args...)
+		must(t, err)
+	}
+	execute(server.URL, `create database floor`)
+	execute(server.URL, `alter database floor set synchronous_commit = off`)
+	own, err := url.Parse(server.URL)
+	must(t, err)
+	own.Path = "/floor"
+	execute(own.String(), `create table floor (id int primary key, generation int not null) with (fillfactor = 50)`)
+	execute(own.String(), `insert into floor select connection, 0 from generate_series(0, $1) connection`, connections-1)
+	return own.String()
+}
+
+const keepingWork = "one script, one signature, one row read and written"
+
+// TestFloor measures a refresh beside the floor, and beside one that keeps in Postgres what a refresh has to keep there.
+func TestFloor(t *testing.T) {
+	r := begin(t, "floor")
+	const connections = 32
+	running := harness.Private(t, harness.Options{Durable: true})
+	b := enter(t, running)
+	least := startFloor(t, running.Redis)
+	keeping := startFloor(t, running.Redis, floorDatabaseVariable+"="+newFloorDatabase(t, running.Postgres, connections))
+	keeping.postgres = []int{running.Postgres.PID()}
+	ok, form := []int{http.StatusOK}, b.connector.RefreshForm("x")
+	loads := []load{
+		{what: refreshing, at: b.account, worker: b.refresh(t), statuses: ok},
+		{what: floorWork, at: least, worker: constant(func() *http.Request { return b.token(least, form) }), statuses: ok},
+		{what: keepingWork, at: keeping, statuses: ok, worker: func(connection int) (asking, hearing) {
+			own := b.connector.RefreshForm(strconv.Itoa(connection))
+			return func() *http.Request { return b.token(keeping, own) }, silent
+		}},
+	}
+	all, order := measureAll(t, loads, []int{connections})
+	r.line("%d rounds of %s each, in which everything takes its turn; generator and stores included. The second floor reads a row of Postgres by its key", *rounds, *each)
+	r.line("before the script and writes it afterwards, without waiting for the disk: the least that a refresh takes where Redis may lose everything")
+	r.line("and no token may be good twice (shared/grants.md).\n")
+	r.table(all, order)
+	share := func(what string) float64 {
+		return all.ratio(key{refreshing, ourselves, connections}, key{what, least.name, connections})
+	}
+	r.line("\nA refresh has %.2f of the rate of the first floor and %.2f of that of the second.", share(floorWork), share(keepingWork))
+	r.write(t)
 }

@@ -40,7 +40,7 @@ const (
 
 func TestMain(m *testing.M) {
 	if redis := os.Getenv(floorVariable); redis != "" {
-		fmt.Fprintln(os.Stderr, serveFloor(redis))
+		fmt.Fprintln(os.Stderr, serveFloor(redis, os.Getenv(floorDatabaseVariable)))
 		os.Exit(1)
 	}
 	flag.Parse()

@@ -17,6 +17,7 @@ func measurements() map[string][2]string {
 		"growth":  {"^TestGrowth$", "20m"},
 		"soak":    {"^TestSoak$", "20m"},
 		"startup": {"^TestStartup$", "5m"},
+		"floor":   {"^TestFloor$", "5m"},
 		"cluster": {"^TestCluster$", "10m"},
 	}
 }
