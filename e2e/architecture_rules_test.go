@@ -81,7 +81,7 @@ func domain() []string {
 // supportForTests is imported by tests alone.
 func supportForTests() []string {
 	return []string{
-		"shared/testkit", "authserver/internal/fixture", "authserver/internal/accounttest", "authserver/internal/browsertest",
+		"shared/testkit", "shared/fuzzkit", "authserver/internal/fixture", "authserver/internal/accounttest", "authserver/internal/browsertest",
 		"authserver/internal/publisher", "resourceapi/internal/store/postgres/postgrestest", "resourceapi/internal/keys/keystest",
 	}
 }

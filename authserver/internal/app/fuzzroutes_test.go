@@ -1,0 +1,209 @@
+package app_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/authserver/internal/fixture"
+	"github.com/almonerhq/almoner/shared/fuzzkit"
+)
+
+const clientsOf = "/v1/account/tenants/{id}/oauth-clients"
+
+// places are paths of every kind; {id} is what the input says. New ones come last: kept inputs name them by number. Left out are those that
+// ask the provider of the deployment, which is another's answer, and clients that are known by their documents, for the same reason.
+func places() []string {
+	return []string{
+		"/v1/account/oauth/introspect", "/v1/account/oauth/revoke", clientsOf, clientsOf + "/<linked>", "/v1/account/tenants/<tenant>/oauth-clients/{id}",
+		"/v1/account/tenants/<tenant>/oauth-clients/{id}/secret", "/authorize", "/v1/account/oauth/jwks", "/.well-known/oauth-authorization-server",
+		"/.well-known/{id}", "/v1/account/{id}", "/mcp/.well-known/openid-configuration", "/register", "/healthz", "/static/{id}", "/{id}",
+		"/login", "/logout", "/oauth/authorize", "/oauth/authorize/workspace", "/login/again", "/login/passkey/options", "/login/passkey",
+		"/login/again/passkey", "/settings/passkeys", "/settings/passkeys/remove", "/login/upstream/callback", "/settings/provider", "/settings/user",
+		"/settings/developers", "/settings/apps", "/settings/security", "/settings/audit", "/settings/audit.jsonl", "/settings/connectors",
+		"/settings/developers/tokens", "/settings/developers/tokens/replace", "/settings/developers/tokens/revoke", "/settings/developers/apps",
+		"/settings/developers/apps/secret", "/settings/developers/apps/delete", "/settings/apps/disconnect", "/settings/security/sign-out",
+		"/settings/security/sign-out-others", "/settings/security/tokens/revoke", "/settings/connectors/policy", "/token", "/readyz",
+		"/settings/provider/unlink", "/login/again/passkey/options", "/settings/passkeys/options",
+	}
+}
+
+func fuzzedMethods() []string {
+	return []string{"GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH", "BREW"}
+}
+
+// A routeSeed is a request and what it is answered with.
+type routeSeed struct {
+	method, place, id, query, headers, body string
+	status                                  int
+}
+
+const (
+	asForm   = "Content-Type: application/x-www-form-urlencoded\n"
+	asObject = "Content-Type: application/json\n"
+	visiting = "Cookie: almoner=<session>\n"
+)
+
+func routeSeeds() []routeSeed {
+	return slices.Concat(accountSeeds(), pageSeeds(), settingsSeeds())
+}
+
+func accountSeeds() []routeSeed {
+	const introspect, revoke, pat = "/v1/account/oauth/introspect", "/v1/account/oauth/revoke", "Authorization: Bearer <pat>\n"
+	const register = `{"name":"Donor sync","redirectUris":["https://sync.example.org/callback"],"requiredPermissions":["programmes:read:programmes"]}`
+	const one = "/v1/account/tenants/<tenant>/oauth-clients/{id}"
+	service := asForm + "Authorization: Basic <service>\n"
+	return []routeSeed{
+		{"POST", introspect, "", "", service, "token=<pat>", 200}, {"POST", introspect, "", "", service, "token=<access>&token_type_hint=refresh_token", 200},
+		{"POST", introspect, "", "", service, "token=<refresh>", 200}, {"POST", introspect, "", "", service, "token=a.b.c", 200},
+		{"POST", introspect, "", "", service, "token=x&token=y", 400}, {"POST", introspect, "", "", asForm + "Authorization: Basic <basic>\n", "token=<pat>", 401},
+		{"POST", introspect, "", "", asForm, "token=<pat>", 401}, {"POST", introspect, "", "", service + "Authorization: Basic <basic>\n", "token=<pat>", 401},
+		{"GET", introspect, "", "token=x", "", "", 405},
+		{"POST", revoke, "", "", asForm, "client_id=<connector>&token=<refresh>", 200}, {"POST", revoke, "", "", asForm, "client_id=<connector>&token=<access>", 200},
+		{"POST", revoke, "", "", asObject, `{"client_id":"<linked>","client_secret":"<secret>","token":"<refresh>"}`, 200},
+		{"POST", revoke, "", "", asObject, `{"client_id":"<linked>","client_secret":"x","token":"<refresh>"}`, 400},
+		{"POST", revoke, "", "", asForm + "Authorization: Basic <basic>\n", "token=x&token_type_hint=zz", 200}, {"OPTIONS", revoke, "", "", "Origin: https://a.example\nAccess-Control-Request-Method: POST\n", "", 204},
+		{"POST", clientsOf, "<tenant>", "", pat + asObject, register, 201}, {"POST", clientsOf, "<tenant>", "", "Authorization: Bearer <restaccess>\n" + asObject, register, 403},
+		{"POST", clientsOf, "<tenant>", "", pat + asObject, strings.Replace(register, "{", `{"connectorPlatform":"claude","resource":"https://api.example.org/mcp",`, 1), 201},
+		{"POST", clientsOf, "<tenant>", "", pat + asObject, strings.Replace(register, "https://sync", "http://*", 1), 400},
+		{"POST", clientsOf, "<tenant>", "", pat + asObject, strings.Replace(register, "Donor sync", `\u0000\ud800`, 1), 400},
+		{"POST", clientsOf, "<tenant>", "", pat + asObject, "[", 400}, {"POST", clientsOf, "x", "", pat + asObject, register, 403},
+		{"GET", clientsOf, "<tenant>", "", pat, "", 200}, {"GET", clientsOf, "<tenant>", "", "", "", 401}, {"GET", clientsOf, "<tenant>", "", "Authorization: Bearer x\n", "", 403},
+		{"GET", one, "<linked>", "", pat, "", 200}, {"GET", one, "%00", "", pat, "", 404}, {"DELETE", one, "<linked>", "", pat, "", 204},
+		{"POST", one + "/secret", "<linked>", "", pat + asObject, `{"expireOld":true}`, 200}, {"POST", one + "/secret", "<connector>", "", pat + asObject, `{}`, 400},
+		{"GET", "/authorize", "", "client_id=<connector>&state=x", "", "", 302}, {"GET", "/.well-known/oauth-authorization-server", "", "", "", "", 200}, {"HEAD", "/v1/account/oauth/jwks", "", "", "", "", 200},
+		{"GET", "/.well-known/{id}", "openid-configuration/v1", "", "", "", 200}, {"GET", "/v1/account/{id}", "x/../oauth/token", "", "", "", 404}, {"POST", "/register", "", "", asObject, "{}", 404},
+		{"POST", "/token", "", "", asForm, "grant_type=refresh_token&client_id=<connector>&resource=https://api.example.org/mcp&refresh_token=<refresh>", 200},
+	}
+}
+
+func pageSeeds() []routeSeed {
+	const ask = "response_type=code&client_id=<connector>&redirect_uri=" + fixture.Callback + "&state=s&resource=https://api.example.org/mcp" +
+		"&code_challenge=E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM&code_challenge_method=S256"
+	const sent = `{"id":"AAAA","rawId":"AAAA","type":"public-key","response":{"clientDataJSON":"e30","attestationObject":"oA","authenticatorData":"AA","signature":"AA","userHandle":"AA"}}`
+	return []routeSeed{
+		{"GET", "/oauth/authorize", "", ask, "", "", 200}, {"GET", "/oauth/authorize", "", ask + "&scope=programmes:read:programmes%20offline_access", visiting, "", 200},
+		{"GET", "/oauth/authorize", "", ask + "&scope=x", visiting, "", 303}, {"GET", "/oauth/authorize", "", ask + "&state=t", visiting, "", 400},
+		{"GET", "/oauth/authorize", "", strings.Replace(ask, "S256", "plain", 1), visiting, "", 303}, {"GET", "/oauth/authorize", "", strings.Replace(ask, "127", "128", 1), "", "", 400},
+		{"GET", "/oauth/authorize", "", "client_id=<linked>&redirect_uri=" + fixture.Callback + "&state=%00%ff", visiting, "", 200},
+		{"POST", "/oauth/authorize", "", "", visiting + asForm, "ticket=<ticket>&decision=approve", 303}, {"POST", "/oauth/authorize", "", "", visiting + asForm, "ticket=<ticket>&decision=deny", 303},
+		{"POST", "/oauth/authorize", "", "", visiting + asForm, "ticket=<ticket>&decision=approve&access=read", 303}, {"POST", "/oauth/authorize", "", "", visiting + asForm, "ticket=x&decision=approve", 403},
+		{"POST", "/oauth/authorize", "", "", visiting + asForm + "Origin: https://elsewhere.example\n", "ticket=<ticket>&decision=approve", 403},
+		{"POST", "/oauth/authorize/workspace", "", "", visiting + asForm, "ticket=<ticket>&decision=choose&workspace=<tenant>", 403},
+		{"GET", "/login", "", "return=/settings/apps%3fx", "", "", 200}, {"GET", "/login", "", "return=//elsewhere.example", visiting, "", 303},
+		{"POST", "/login", "", "", asForm, "email=<email>&password=<password>&return=/settings/apps", 303}, {"POST", "/login", "", "", asForm, "email=<email>&password=x", 400},
+		{"POST", "/login", "", "", asForm, "email=a@b&email=c@d&password=x", 400}, {"POST", "/login", "", "", asForm, "email=%00@%ff&password=x", 400}, {"POST", "/logout", "", "", visiting + asForm, "return=/login", 303},
+		{"POST", "/login/again", "", "", visiting + asForm, "password=<password>&return=/settings/developers", 303}, {"GET", "/login/again", "", "return=/settings/developers", visiting, "", 200},
+		{"POST", "/login/passkey/options", "", "", asForm, "", 200}, {"POST", "/login/passkey", "", "", asForm, "credential=" + sent, 400},
+		{"POST", "/login/again/passkey", "", "", visiting + asForm, "credential=" + sent, 303}, {"POST", "/settings/passkeys", "", "", visiting + asForm, "name=Laptop&credential=" + sent, 400},
+		{"GET", "/login/upstream/callback", "", "code=x&state=y&iss=https://127.0.0.1:1", visiting, "", 400}, {"GET", "/static/{id}", "site.css", "", "", "", 200}, {"GET", "/{id}", "../etc/passwd", "", "", "", 404},
+	}
+}
+
+func settingsSeeds() []routeSeed {
+	get := func(place, query string, status int) routeSeed {
+		return routeSeed{"GET", place, "", query, visiting, "", status}
+	}
+	post := func(place, body string, status int) routeSeed {
+		return routeSeed{"POST", place, "", "", visiting + asForm, "key=<key>&tenant=<tenant>" + body, status}
+	}
+	return []routeSeed{
+		get("/settings/user", "", 200), get("/settings/developers", "tenant=<tenant>", 200), get("/settings/developers", "tenant=%00", 403), get("/settings/apps", "", 200), get("/settings/security", "", 200),
+		get("/settings/audit", "tenant=<tenant>&before=x", 200), get("/settings/audit.jsonl", "tenant=<tenant>", 200), get("/settings/connectors", "tenant=<tenant>&client=<connector>", 200), get("/settings/passkeys", "", 200),
+		get("/settings/provider", "", 200), {"GET", "/settings/user", "", "", "Cookie: almoner=x; almoner=y\n", "", 303},
+		post("/settings/developers/tokens", "&name=CI&days=30&permissions=programmes:read:programmes", 200), post("/settings/developers/tokens", "&name=%00%ff&days=99999999999999999999", 400),
+		post("/settings/developers/tokens/revoke", "&id=<linked>", 303), post("/settings/developers/tokens/replace", "&id=%00", 303),
+		post("/settings/developers/apps", "&kind=confidential&name=X&redirect_uris=https://a.example/cb&permissions=programmes:read:programmes&method=client_secret_json", 200),
+		post("/settings/developers/apps", "&kind=connector&name=&redirect_uris=%00%0ax&platform=x&resource=y", 400), post("/settings/developers/apps/secret", "&id=<linked>&expire_old=yes", 200),
+		post("/settings/developers/apps/delete", "&id=<linked>", 303), post("/settings/apps/disconnect", "&id=<linked>", 303), post("/settings/security/sign-out", "&id=<linked>", 303),
+		post("/settings/security/sign-out-others", "", 303), post("/settings/security/tokens/revoke", "&id=x", 303), post("/settings/connectors/policy", "&days=7&platforms=claude&permissions=programmes:read:programmes&confirm=yes", 303),
+		post("/settings/connectors/policy", "&days=%ff", 400), {"POST", "/settings/connectors/policy", "", "", visiting + asForm, "key=x", 403},
+	}
+}
+
+// Whatever a stranger, or somebody who is signed in, sends to any route: no fault of ours, an error of the route's own shape, and nobody reads a
+// secret in the answer or the log.
+func FuzzRoutes(f *testing.F) {
+	for _, seed := range routeSeeds() {
+		place, method := slices.Index(places(), seed.place), slices.Index(fuzzedMethods(), seed.method)
+		if place < 0 || method < 0 {
+			f.Fatalf("%s %s is no place", seed.method, seed.place)
+		}
+		f.Add(byte(place), byte(method), seed.id, seed.query, seed.headers, seed.body)
+	}
+	s := newFuzzed(f)
+	f.Fuzz(func(t *testing.T, place, method byte, id, query, headers, body string) {
+		s.ask(t, routeSeed{
+			method: fuzzedMethods()[int(method)%len(fuzzedMethods())], place: places()[int(place)%len(places())], id: id, query: query, headers: headers, body: body,
+		})
+	})
+}
+
+func TestTheSeedsOfTheRoutesGetThere(t *testing.T) {
+	s := newFuzzed(t)
+	for _, seed := range routeSeeds() {
+		if answer := s.ask(t, seed); answer.Status != seed.status {
+			t.Errorf("%+v: %d %s", seed, answer.Status, answer.Refusal())
+		}
+	}
+}
+
+func (s *fuzzed) ask(t *testing.T, seed routeSeed) fuzzkit.Answer {
+	s.renew()
+	order := s.stock().Order()
+	request := fuzzkit.Request{
+		Method: seed.method, Path: order.FillPublic(strings.ReplaceAll(seed.place, "{id}", seed.id)), Headers: order.Fill(seed.headers), From: s.from.Next(),
+	}
+	shown := order.Secrets() // to the server alone: a form may come back with what was typed into it
+	request.Query = order.FillPublic(seed.query)
+	request.Body = order.Fill(seed.body)
+	r, ok := request.Read()
+	if !ok {
+		return fuzzkit.Answer{}
+	}
+	s.log.Take()
+	answer := fuzzkit.Ask(s.handler, r)
+	s.judgeLog(t, order.Secrets(), answer)
+	if fuzzkit.Repeats(answer.Body, shown) {
+		t.Errorf("%d: a secret of the request's headers is in the answer", answer.Status)
+	}
+	if answer.Status >= http.StatusBadRequest {
+		judgeRefusal(t, r.URL.EscapedPath(), answer)
+	} else if len(order.Secrets()) > 0 && seed.method != http.MethodGet && seed.method != http.MethodHead {
+		s.spoil()
+	}
+	return answer
+}
+
+// judgeRefusal wants the shape of the route (spec 7.1, contract section 5).
+func judgeRefusal(t *testing.T, path string, answer fuzzkit.Answer) {
+	t.Helper()
+	right := answer.IsFlat()
+	switch {
+	case strings.HasPrefix(path, "/v1/account/tenants/") && answer.Status == http.StatusUnauthorized:
+		right = answer.IsGateway() && answer.Header.Get("WWW-Authenticate") != ""
+	case strings.HasPrefix(path, "/v1/account/tenants/") && answer.Status == http.StatusForbidden:
+		right = answer.Text("message") == "Forbidden" || answer.Code() == "FORBIDDEN"
+	case isForPeople(path):
+		right = answer.IsPage() || (strings.Contains(path, "passkey") && answer.Text("message") != "")
+	}
+	if !right {
+		t.Errorf("%s: %d %s is not of the shape of its route", path, answer.Status, answer.Body)
+	}
+	if answer.Status == http.StatusMethodNotAllowed && answer.Header.Get("Allow") == "" {
+		t.Errorf("%s: 405 without Allow", path)
+	}
+	if answer.Status == http.StatusTooManyRequests && answer.Header.Get("Retry-After") == "" {
+		t.Errorf("%s: 429 without Retry-After", path)
+	}
+}
+
+func isForPeople(path string) bool {
+	for _, prefix := range []string{"/v1/", "/.well-known/", "/mcp/"} {
+		if strings.HasPrefix(path, prefix) {
+			return false
+		}
+	}
+	return !slices.Contains([]string{"/authorize", "/token", "/register", "/healthz", "/readyz"}, path)
+}
