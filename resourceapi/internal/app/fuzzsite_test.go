@@ -1,0 +1,165 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/fuzzkit"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/standing"
+	"github.com/almonerhq/almoner/shared/testkit"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/keys/keystest"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+)
+
+// A fuzzed is all of resourceapi without a listener, over real stores, and a workspace that has everything that inputs may name.
+type fuzzed struct {
+	*postgrestest.World
+	t      testing.TB
+	app    *App
+	key    keystest.Key
+	tokens *engage.Tokens // made with the service's own keys
+	log    *fuzzkit.Log
+	from   fuzzkit.Addresses
+	cast   cast
+	left   int // inputs before there is a new cast
+}
+
+// A cast is a workspace, with a member of it who holds every permission.
+type cast struct {
+	tenant, programme      uuid.UUID
+	pat, access, assistant string
+	form                   formRecord
+	submission             sentSubmission
+	importPath, cursor     string
+}
+
+// inputsPerCast keeps lists short, and each form far from the submissions that are too many.
+const inputsPerCast = 200
+
+func newFuzzed(t testing.TB) *fuzzed {
+	t.Helper()
+	s := &fuzzed{t: fuzzkit.Outside(t), log: &fuzzkit.Log{}, key: keystest.NewKey(t, "key-1")}
+	s.World = postgrestest.New(s.t)
+	s.must(postgres.MigrateJobs(context.Background(), s.Database.Owner))
+	master := bytes.Repeat([]byte{7}, 32)
+	var err error
+	s.tokens, err = engage.NewTokens(seal.Keys{master})
+	s.must(err)
+	config := configFor(s.Database.Resourceapi, keystest.NewAuthserver(t, s.key).URL)
+	config.RedisURL, config.Proxies = credential.Secret(testkit.NewRedis(t).URL), fuzzkit.Proxy
+	config.Keys = credential.Secret(base64.RawURLEncoding.EncodeToString(master))
+	s.app, err = New(context.Background(), config, slog.New(slog.NewTextHandler(s.log, nil)))
+	s.must(err)
+	t.Cleanup(s.app.Close)
+	return s
+}
+
+func (s *fuzzed) must(err error) {
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// renew makes a new cast once the old one was used often, or what it is was changed.
+func (s *fuzzed) renew() {
+	if s.left--; s.left > 0 {
+		return
+	}
+	s.left = inputsPerCast
+	everything := perm.ForConnectors()
+	c := cast{tenant: s.Tenant()}
+	s.Exec("insert into account.tenant_modules (tenant_id, module, enabled, provisioned) values ($1, 'engage', true, true)", c.tenant)
+	user := s.User()
+	s.Member(c.tenant, user, everything...)
+	c.programme = s.Programmes(c.tenant, 3)[0]
+	c.pat = s.PAT(c.tenant, user, everything...).Reveal()
+	c.access = s.key.Sign(s.t, claims(s.Grant(standing.Confidential, c.tenant, user, resource, everything...)))
+	c.assistant = s.key.Sign(s.t, claims(s.Grant(standing.Connector, c.tenant, user, mcpResource, everything...)))
+	s.cast = c
+	s.get(listPath, "Bearer "+c.access, 200) // the keys of access tokens are read now
+	s.post(formsPath, "application/json", allTypes, 201, &s.cast.form)
+	s.post(s.cast.form.path()+"/submissions", "application/json", submissionOf(s.submissionToken(), goodAnswers()), 202, &s.cast.submission)
+	var made struct{ StatusURL string }
+	s.post(listPath+"/imports", "text/csv", "name\nx\n", 202, &made)
+	s.cast.importPath = strings.TrimPrefix(made.StatusURL, base)
+	var page struct{ Meta struct{ NextCursor string } }
+	s.answer(s.get(listPath+"?limit=1", "Bearer "+c.pat, 200), &page)
+	s.cast.cursor = page.Meta.NextCursor
+}
+
+// spoil says that what the cast is was changed: the next input gets another.
+func (s *fuzzed) spoil() { s.left = 0 }
+
+func (s *fuzzed) get(target, authorization string, status int) answer {
+	return s.send("GET", target, authorization, "", "", status)
+}
+
+func (s *fuzzed) post(target, contentType, body string, status int, into any) {
+	s.answer(s.send("POST", target, "Bearer "+s.cast.pat, contentType, body, status), into)
+}
+
+// send is a request of the test itself, which must be answered with status.
+func (s *fuzzed) send(method, target, authorization, contentType, body string, status int) answer {
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	for name, value := range map[string]string{"Authorization": authorization, "X-Tenant-Id": s.cast.tenant.String(), "Content-Type": contentType} {
+		if value != "" {
+			r.Header.Set(name, value)
+		}
+	}
+	got := fuzzkit.Ask(s.app.Handler, r)
+	if got.Status != status {
+		s.t.Fatalf("%s %s: %d %s", method, target, got.Status, got.Body)
+	}
+	return answer(got)
+}
+
+func (s *fuzzed) answer(a answer, into any) { s.must(jsonInto(a.Body, into)) }
+
+// submissionToken is one of a reader who opened the form a while ago, as whoever fills it in by hand did.
+func (s *fuzzed) submissionToken() string {
+	return s.tokens.ForSubmission(s.cast.form.ID, time.Now().Add(-time.Minute))
+}
+
+// stock is what words of inputs stand for.
+func (s *fuzzed) stock() fuzzkit.Stock {
+	submission, _, _ := strings.Cut(strings.TrimPrefix(s.cast.submission.StatusURL, base), "?")
+	_, status, _ := strings.Cut(s.cast.submission.StatusURL, "?token=")
+	say := func(text string) func() string { return func() string { return text } }
+	return fuzzkit.Stock{
+		Public: map[string]func() string{
+			"tenant": s.cast.tenant.String, "programme": s.cast.programme.String, "form": s.cast.form.ID.String, "embed": say(s.cast.form.path()),
+			"import": say(s.cast.importPath), "submission": say(submission), "cursor": say(s.cast.cursor), "fresh": uuid.NewString,
+		},
+		Secret: map[string]func() string{
+			"pat": say(s.cast.pat), "access": say(s.cast.access), "assistant": say(s.cast.assistant), "status": say(status), "sending": s.submissionToken,
+		},
+	}
+}
+
+// process does the work that one import left, as the service's own worker does.
+func (s *fuzzed) process() error {
+	for {
+		found, err := s.app.store.ProcessImport(context.Background())
+		if err != nil {
+			return fmt.Errorf("process an import: %w", err)
+		}
+		if !found {
+			return nil
+		}
+	}
+}
