@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
 )
 
 // A target is one fuzz test.
@@ -19,6 +21,10 @@ type target struct {
 	pattern string // of its package, for go
 	name    string
 }
+
+// shorten is how often go may try to make an input shorter that found something. What a whole service does beside depends on the moment, so
+// that many an input seems to have found something, and go's own minute for each would leave no time for new ones.
+const shorten = "10x"
 
 // fuzz runs every fuzz test of the repository whose name matches only for a time (30s) or a number of runs (10000000x), one after the other on all
 // processors, and adds what came of it to the page of evidence. What it finds is kept in the package's testdata/fuzz, where
@@ -38,6 +44,9 @@ func fuzz(ctx context.Context, root, each, only string) error {
 		return fmt.Errorf("ONLY is a pattern of names: %w", err)
 	}
 	t := newTrial(root)
+	if err := ensureStores(ctx, stack.Options{Tools: t.tools, Say: func(line string) { fmt.Println("almoner: " + line) }}); err != nil {
+		return err
+	}
 	targets, err := t.fuzzTargets(ctx, pattern)
 	if err != nil {
 		return err
@@ -46,6 +55,18 @@ func fuzz(ctx context.Context, root, each, only string) error {
 	if err := os.MkdirAll(filepath.Dir(lines), 0o755); err != nil {
 		return err
 	}
+	var fuzzing error
+	if err := t.withServers(ctx, func() { fuzzing = t.fuzzEach(ctx, targets, each, lines) }); err != nil {
+		return err
+	}
+	if fuzzing == nil && len(t.failed) > 0 {
+		fuzzing = fmt.Errorf("failed: %s", strings.Join(t.failed, "; "))
+	}
+	return fuzzing
+}
+
+// fuzzEach runs one target after the other, and adds what came of each to the page of evidence at once.
+func (t *trial) fuzzEach(ctx context.Context, targets []target, each, lines string) error {
 	for _, one := range targets {
 		began := time.Now()
 		noted := t.fuzzOne(ctx, one, each)
@@ -58,9 +79,6 @@ func fuzz(ctx context.Context, root, each, only string) error {
 		if err := t.addEvidence(ctx, "fuzz", lines, began); err != nil {
 			return err
 		}
-	}
-	if len(t.failed) > 0 {
-		return fmt.Errorf("failed: %s", strings.Join(t.failed, "; "))
 	}
 	return nil
 }
@@ -103,7 +121,7 @@ func (t *trial) fuzzOne(ctx context.Context, one target, each string) string {
 	fmt.Printf("almoner: %s in %s\n", one.name, one.pattern)
 	var out bytes.Buffer
 	began, result := time.Now(), "passed"
-	err := t.command(ctx, one.module, nil, io.MultiWriter(os.Stdout, &out), "go", "test", "-run=^$", "-fuzz=^"+one.name+"$", "-fuzztime="+each, one.pattern).Run()
+	err := t.command(ctx, one.module, nil, io.MultiWriter(os.Stdout, &out), "go", "test", "-run=^$", "-fuzz=^"+one.name+"$", "-fuzztime="+each, "-fuzzminimizetime="+shorten, one.pattern).Run()
 	if err != nil && ctx.Err() == nil {
 		t.failed, result = append(t.failed, one.name), "FAILED"
 	}
