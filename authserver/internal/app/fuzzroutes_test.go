@@ -97,7 +97,8 @@ func pageSeeds() []routeSeed {
 		{"POST", "/login/again", "", "", visiting + asForm, "password=<password>&return=/settings/developers", 303}, {"GET", "/login/again", "", "return=/settings/developers", visiting, "", 200},
 		{"POST", "/login/passkey/options", "", "", asForm, "", 200}, {"POST", "/login/passkey", "", "", asForm, "credential=" + sent, 400},
 		{"POST", "/login/again/passkey", "", "", visiting + asForm, "credential=" + sent, 303}, {"POST", "/settings/passkeys", "", "", visiting + asForm, "name=Laptop&credential=" + sent, 400},
-		{"GET", "/login/upstream/callback", "", "code=x&state=y&iss=https://127.0.0.1:1", visiting, "", 400}, {"GET", "/static/{id}", "site.css", "", "", "", 200}, {"GET", "/{id}", "../etc/passwd", "", "", "", 404},
+		{"GET", "/login/upstream/callback", "", "code=x&state=y&iss=https://127.0.0.1:1", visiting, "", 400}, {"HEAD", "/login/upstream/callback", "", "state=y", "", "", 405},
+		{"GET", "/static/{id}", "site.css", "", "", "", 200}, {"GET", "/{id}", "../etc/passwd", "", "", "", 404},
 	}
 }
 

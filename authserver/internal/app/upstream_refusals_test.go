@@ -87,8 +87,10 @@ func TestAnAnswerIsForTheAttemptThatWaitsForIt(t *testing.T) {
 	over("unknown state", mine.Get("/login/upstream/callback?code=x&state=y"))
 	over("twice the same parameter", mine.Get(path+"&state=y"))
 	over("twice the code", mine.Get(path+"&code=y"))
-	if page := mine.Do(http.MethodHead, path, "", nil); page.Status != http.StatusMethodNotAllowed {
-		t.Errorf("HEAD: %d", page.Status)
+	for _, once := range []string{path, "/login/upstream"} {
+		if page := mine.Do(http.MethodHead, once, "", nil); page.Status != http.StatusMethodNotAllowed || page.Header.Get("Allow") != "GET" {
+			t.Errorf("HEAD %s: %d %v", once, page.Status, page.Header)
+		}
 	}
 	if n := p.requests("/token"); n != 0 {
 		t.Errorf("the provider was asked %d times for nothing", n)

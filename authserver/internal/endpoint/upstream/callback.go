@@ -15,7 +15,7 @@ import (
 // Callback serves GET /login/upstream/callback.
 func (h *Handler) Callback(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet { // a HEAD would use the answer up
-		h.Pages.NotAllowed(w, r)
+		h.getAlone(w, r)
 		return
 	}
 	answer, ok := single(r.URL.RawQuery)

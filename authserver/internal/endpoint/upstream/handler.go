@@ -107,7 +107,7 @@ func (h *Handler) Again(w http.ResponseWriter, r *http.Request) {
 // send sends the browser to the provider.
 func (h *Handler) send(w http.ResponseWriter, r *http.Request, b begun) {
 	if r.Method != http.MethodGet { // a HEAD would begin something that nobody finishes
-		h.Pages.NotAllowed(w, r)
+		h.getAlone(w, r)
 		return
 	}
 	if wait := h.Attempts.Begun(r.Context(), h.Proxies.ClientAddress(r)); wait > 0 {
@@ -123,6 +123,12 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, b begun) {
 		return
 	}
 	goOn(w, address)
+}
+
+// getAlone refuses HEAD, which the route lets through wherever it takes GET.
+func (h *Handler) getAlone(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Allow", http.MethodGet)
+	h.Pages.NotAllowed(w, r)
 }
 
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
