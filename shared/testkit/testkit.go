@@ -68,7 +68,11 @@ func NewRedis(t testing.TB) *localstore.Redis {
 	if err != nil {
 		t.Fatalf("a Redis for the test: %v", err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	lifeline, err := localstore.RemoveAfterUs(dir) // processes that make inputs up are killed when their time is over
+	if err != nil {
+		t.Fatalf("a Redis for the test: %v", err)
+	}
+	t.Cleanup(func() { _, _ = os.RemoveAll(dir), lifeline.Close() })
 	ctx, cancel := context.WithTimeout(context.Background(), makeWithin)
 	defer cancel()
 	server, err := localstore.StartRedis(ctx, localstore.Options{Dir: dir, Tools: os.Getenv(toolsVariable), Volatile: true})

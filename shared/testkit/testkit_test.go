@@ -3,11 +3,16 @@ package testkit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -151,4 +156,27 @@ func TestRedisIsGoneAfterTheTest(t *testing.T) {
 		_ = connection.Close()
 		t.Error("it still answers")
 	}
+}
+
+// A fuzz test's workers do not live to see their cleanups.
+func TestNothingIsLeftOfTheRedisOfAProcessThatIsKilled(t *testing.T) {
+	const victim = "ALMONER_TEST_KILLED"
+	if os.Getenv(victim) != "" {
+		fmt.Println(NewRedis(t).Dir)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	killed := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	killed.Env = append(os.Environ(), victim+"=1")
+	said, err := killed.Output()
+	dir, _, _ := strings.Cut(string(said), "\n")
+	if err == nil || !filepath.IsAbs(dir) {
+		t.Fatalf("it was not killed: %v %s", err, said)
+	}
+	for range 200 {
+		if _, err := os.Stat(dir); os.IsNotExist(err) {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Error("its files are still there")
 }
