@@ -17,7 +17,12 @@ func (t *Tracing) Server(next http.Handler, proxies web.Proxies) http.Handler {
 	if t == nil {
 		return next
 	}
-	return otelhttp.NewHandler(next, "request",
+	addressed := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		from := proxies.ClientAddress(r).String() // the library takes it from whoever says it (T1)
+		trace.SpanFromContext(r.Context()).SetAttributes(attribute.String("client.address", from))
+		next.ServeHTTP(w, r)
+	})
+	return otelhttp.NewHandler(addressed, "request",
 		otelhttp.WithTracerProvider(t.provider), otelhttp.WithMeterProvider(noop.NewMeterProvider()), otelhttp.WithPropagators(t.headers),
 		otelhttp.WithPublicEndpointFn(func(r *http.Request) bool { return !proxies.Trusted(r) }),
 		otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string { return web.Method(r.Method) }))

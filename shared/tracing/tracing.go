@@ -3,7 +3,7 @@
 // OpenTelemetry traces, sent by OTLP over HTTP to the collector that the Settings name; without one there are none, and nothing is done
 // for them. Invariants:
 //
-//   - T1 No span has a query string, a User-Agent, a statement's arguments, or a Redis command's key or arguments.
+//   - T1 No span has a query string, a User-Agent, an X-Forwarded-For of a stranger, a statement's arguments, or a Redis command's key or arguments.
 //   - T2 Who is no trusted proxy cannot choose a trace's id, nor that it is recorded.
 //   - T3 A trace begins with a request: what the process does by itself makes none.
 //

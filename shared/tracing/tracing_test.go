@@ -41,6 +41,7 @@ func send(h http.Handler, from, parent string) *httptest.ResponseRecorder {
 	request := httptest.NewRequest("GET", "/things/7?code=hush", nil)
 	request.RemoteAddr = from
 	request.Header.Set("User-Agent", "hush")
+	request.Header.Set("X-Forwarded-For", "hush, 198.51.100.9")
 	if parent != "" {
 		request.Header.Set("Traceparent", parent)
 	}
@@ -109,13 +110,27 @@ func TestARequestsSpanHasItsRouteAndItsIDAndNoQuery(t *testing.T) {
 		for _, one := range span.Attributes {
 			said[one.Key] += one.Value.String()
 			if strings.Contains(one.Value.String(), "hush") || strings.Contains(span.Name, "hush") {
-				t.Errorf("T1: the query or the User-Agent is in %s", one.Key)
+				t.Errorf("T1: the query or a header is in %s", one.Key)
 			}
 		}
+	}
+	if said["client.address"] != "203.0.113.5" {
+		t.Errorf("T1: the caller is said to be at %s", said["client.address"])
 	}
 	if said["almoner.request_id"] != answer.Header().Get(web.RequestIDHeader) || said["http.route"] != "/things/{id}" || said["url.full"] != next.URL+"/inner" {
 		t.Errorf("the spans say: %v", said)
 	}
+}
+
+func TestATrustedProxySaysWhereTheCallerIs(t *testing.T) {
+	tracing, kept := recorded(1)
+	send(handler(tracing, func(http.ResponseWriter, *http.Request) {}), proxy, "")
+	for _, one := range kept.GetSpans()[0].Attributes {
+		if one.Key == "client.address" && one.Value.String() == "198.51.100.9" {
+			return
+		}
+	}
+	t.Error("the caller's address is not in the span")
 }
 
 func TestT3WhatTheProcessDoesByItselfIsNoTrace(t *testing.T) {
