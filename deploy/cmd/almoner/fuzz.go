@@ -121,7 +121,7 @@ func (t *trial) fuzzOne(ctx context.Context, one target, each string) string {
 	fmt.Printf("almoner: %s in %s\n", one.name, one.pattern)
 	var out bytes.Buffer
 	began, result := time.Now(), "passed"
-	err := t.command(ctx, one.module, nil, io.MultiWriter(os.Stdout, &out), "go", "test", "-run=^$", "-fuzz=^"+one.name+"$", "-fuzztime="+each, "-fuzzminimizetime="+shorten, one.pattern).Run()
+	err := t.command(ctx, one.module, nil, io.MultiWriter(os.Stdout, &out), "go", "test", "-run=^$", "-fuzz=^"+one.name+"$", "-fuzztime="+each, "-fuzzminimizetime="+shorten, "-toolexec='"+filepath.Join(t.root, ".almoner/bin/almoner")+"' "+guidedCompiler, one.pattern).Run()
 	if err != nil && ctx.Err() == nil {
 		t.failed, result = append(t.failed, one.name), "FAILED"
 	}
