@@ -1,10 +1,8 @@
 package fuzzkit
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 )
 
@@ -17,26 +15,6 @@ func (outside) Context() context.Context          { return context.Background() 
 func (outside) Helper()                           {}
 func (outside) Fatal(args ...any)                 { panic(fmt.Sprint(args...)) }
 func (outside) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
-
-// A Log is what a service logged of one input: of millions, nobody could keep it all.
-type Log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *Log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-// Take returns what was logged since it was last asked.
-func (l *Log) Take() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	defer l.text.Reset()
-	return l.text.String()
-}
 
 // Addresses are where strangers come from: each from an address of its own, so that nobody answers for another.
 type Addresses struct{ last uint32 }

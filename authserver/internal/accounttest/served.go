@@ -23,7 +23,7 @@ const AppURL = "https://app.example.org"
 // Served serves the whole of authserver, routes included. Of the Site only the world and what sends requests are there.
 func Served(t testing.TB) *Site {
 	t.Helper()
-	s := &Site{t: t, World: fixture.New(t), Redis: testkit.NewRedis(t), Log: &Log{}, Uses: &Uses{}}
+	s := &Site{t: t, World: fixture.New(t), Redis: testkit.NewRedis(t), Log: &testkit.Log{}, Uses: &Uses{}}
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails (crypto/rand)
 	reserved := httptest.NewServer(nil)

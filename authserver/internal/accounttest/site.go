@@ -5,7 +5,6 @@
 package accounttest
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -15,8 +14,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/authserver/internal/assertion"
 	"github.com/almonerhq/almoner/authserver/internal/authorizer"
@@ -66,7 +63,7 @@ type Site struct {
 	Keeper  *grant.Keeper
 	Engine  *engine.Engine
 	URL     string
-	Log     *Log
+	Log     *testkit.Log
 	Clients *publisher.Host // of clients that are known by their documents
 	Library *clientdoc.Library
 	Uses    *Uses
@@ -113,7 +110,7 @@ func StartCounted(t testing.TB) *Site {
 
 func newSite(t testing.TB) *Site {
 	t.Helper()
-	return &Site{t: t, World: fixture.New(t), Redis: testkit.NewRedis(t), Log: &Log{}, Uses: &Uses{}, Clients: publisher.Start(t)}
+	return &Site{t: t, World: fixture.New(t), Redis: testkit.NewRedis(t), Log: &testkit.Log{}, Uses: &Uses{}, Clients: publisher.Start(t)}
 }
 
 func (s *Site) must(err error) {
@@ -208,22 +205,9 @@ func (s *Site) Wait(d time.Duration) {
 // CutPostgres takes the database away from everybody, until the returned function gives it back.
 func (s *Site) CutPostgres() (restore func()) {
 	s.t.Helper()
-	allow := func(allowed string) {
-		s.t.Helper()
-		admin, err := pgx.Connect(s.t.Context(), s.World.Database.Superuser)
-		s.must(err)
-		defer func() { _ = admin.Close(s.t.Context()) }()
-		var name string
-		s.must(admin.QueryRow(s.t.Context(), `select current_database()`).Scan(&name))
-		_, err = admin.Exec(s.t.Context(), `alter database `+pgx.Identifier{name}.Sanitize()+` connection limit `+allowed)
-		s.must(err)
-		_, err = admin.Exec(s.t.Context(), `select pg_terminate_backend(pid) from pg_stat_activity
-			where datname = current_database() and pid <> pg_backend_pid()`)
-		s.must(err)
-	}
-	allow("0")
+	restoreDatabase := s.World.Database.Cut(s.t)
 	return func() {
-		allow("-1")
+		restoreDatabase()
 		s.World.Owner.Reset()
 	}
 }
@@ -254,22 +238,4 @@ func (u *Uses) Seen() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return len(u.seen)
-}
-
-// A Log is what the site logged.
-type Log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *Log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *Log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }

@@ -46,7 +46,7 @@ type fuzzed struct {
 	handler  http.Handler
 	keeper   *grant.Keeper
 	sessions *session.Sessions
-	log      *fuzzkit.Log
+	log      *testkit.Log
 	from     fuzzkit.Addresses
 	password credential.Secret // its hash: hashing takes long
 	cast     cast
@@ -70,7 +70,7 @@ const inputsPerCast = 200
 
 func newFuzzed(t testing.TB) *fuzzed {
 	t.Helper()
-	s := &fuzzed{t: fuzzkit.Outside(t), log: &fuzzkit.Log{}}
+	s := &fuzzed{t: fuzzkit.Outside(t), log: &testkit.Log{}}
 	s.world = fixture.New(s.t)
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails (crypto/rand)

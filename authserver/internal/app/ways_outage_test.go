@@ -5,31 +5,9 @@ import (
 	"net/url"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/browsertest"
 )
-
-// cut takes the database away from everybody, until the returned function gives it back.
-func (s *site) cut() (restore func()) {
-	s.t.Helper()
-	allow := func(allowed string) {
-		s.t.Helper()
-		admin, err := pgx.Connect(s.t.Context(), s.world.Database.Superuser)
-		s.must(err)
-		defer func() { _ = admin.Close(s.t.Context()) }()
-		var name string
-		s.must(admin.QueryRow(s.t.Context(), `select current_database()`).Scan(&name))
-		_, err = admin.Exec(s.t.Context(), `alter database `+pgx.Identifier{name}.Sanitize()+` connection limit `+allowed)
-		s.must(err)
-		_, err = admin.Exec(s.t.Context(), `select pg_terminate_backend(pid) from pg_stat_activity
-			where datname = current_database() and pid <> pg_backend_pid()`)
-		s.must(err)
-	}
-	allow("0")
-	return func() { allow("-1") }
-}
 
 func TestAStoreThatDoesNotAnswerRefusesNobodyAndUsesNothingUp(t *testing.T) {
 	p := newProvider(t)
@@ -41,7 +19,7 @@ func TestAStoreThatDoesNotAnswerRefusesNobodyAndUsesNothingUp(t *testing.T) {
 	signed := url.Values{"credential": {d.signed(options(t, stranger, "/login/passkey/options"))}}
 	callback := p.agree(s, start(t, other, "/login/upstream"))
 	again := d.signed(options(t, mine, "/login/again/passkey/options"))
-	restore := s.cut()
+	restore := s.world.Database.Cut(t)
 	for name, page := range map[string]*browsertest.Page{
 		"a challenge":         stranger.Post("/login/passkey/options", nil),
 		"an answer":           stranger.Post("/login/passkey", signed),

@@ -6,7 +6,6 @@
 package browsertest
 
 import (
-	"bytes"
 	"crypto/rand"
 	"log/slog"
 	"net/http"
@@ -58,7 +57,7 @@ type Site struct {
 	Keeper  *grant.Keeper
 	Tickets *consent.Tickets
 	URL     string
-	Log     *Log
+	Log     *testkit.Log
 	Clients *publisher.Host // of clients that are known by their documents
 	server  *httptest.Server
 	hash    credential.Secret
@@ -70,7 +69,7 @@ type Site struct {
 // Start serves a site for the test.
 func Start(t testing.TB) *Site {
 	t.Helper()
-	s := &Site{t: t, World: fixture.New(t), Redis: testkit.NewRedis(t), Log: &Log{}, Clients: publisher.Start(t)}
+	s := &Site{t: t, World: fixture.New(t), Redis: testkit.NewRedis(t), Log: &testkit.Log{}, Clients: publisher.Start(t)}
 	hash, err := session.HashPassword(Password)
 	s.must(err)
 	s.hash = hash
@@ -219,22 +218,4 @@ func (s *Site) Count(query string, args ...any) int {
 	var n int
 	s.must(s.World.Owner.QueryRow(s.t.Context(), query, args...).Scan(&n))
 	return n
-}
-
-// A Log is what the site logged.
-type Log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *Log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *Log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }

@@ -33,7 +33,7 @@ type fuzzed struct {
 	app    *App
 	key    keystest.Key
 	tokens *engage.Tokens // made with the service's own keys
-	log    *fuzzkit.Log
+	log    *testkit.Log
 	from   fuzzkit.Addresses
 	cast   cast
 	left   int // inputs before there is a new cast
@@ -53,7 +53,7 @@ const inputsPerCast = 200
 
 func newFuzzed(t testing.TB) *fuzzed {
 	t.Helper()
-	s := &fuzzed{t: fuzzkit.Outside(t), log: &fuzzkit.Log{}, key: keystest.NewKey(t, "key-1")}
+	s := &fuzzed{t: fuzzkit.Outside(t), log: &testkit.Log{}, key: keystest.NewKey(t, "key-1")}
 	s.World = postgrestest.New(s.t)
 	s.must(postgres.MigrateJobs(context.Background(), s.Database.Owner))
 	master := bytes.Repeat([]byte{7}, 32)
