@@ -9,8 +9,8 @@ import (
 
 // Parts of the statements after which a connection is cut.
 const (
-	ofActivation = "set state = 'active', generation = 1"
-	ofAdvance    = "set generation = $"
+	ofActivation = "set state = 'active', generation = step"
+	ofAdvance    = "set generation = step"
 	ofRevocation = "set state = 'revoked'"
 	ofConsent    = "commit"
 	always       = 1 << 20
@@ -28,6 +28,7 @@ func TestPostgresOutcomeUnknown(t *testing.T) {
 	for _, done := range []bool{false, true} {
 		for range times {
 			s.asksAgain(t, head, done)
+			s.asksAgainTogether(t, head, done)
 			s.givesUp(t, head, done)
 			s.revokesUnknowing(t, head, done)
 			s.consentsUnknowing(t, head, done)
@@ -57,6 +58,24 @@ func (s *postgresStage) asksAgain(t *testing.T, head *harness.Person, done bool)
 	s.connector.WantsAlive(t, next)
 	s.connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	s.connector.WantsDead(t, next)
+}
+
+const atOnce = 6 // more than are asked one by one: the rest goes in one statement
+
+// asksAgainTogether: the lost answer is that of several grants.
+func (s *postgresStage) asksAgainTogether(t *testing.T, head *harness.Person, done bool) {
+	t.Helper()
+	tokens := make([]harness.Tokens, atOnce)
+	for i := range tokens {
+		tokens[i] = s.connector.Connect(t, head)
+	}
+	s.relay.CutAt(harness.Cut{At: ofAdvance, Done: done, Times: 2})
+	answers := harness.Together(atOnce, func(i int) harness.Answer { return s.connector.Refresh(t, tokens[i].RefreshToken) })
+	s.wantsCut(t, ofAdvance)
+	for i, answer := range answers {
+		s.connector.WantsAlive(t, answer.Tokens(t))
+		s.connector.Refresh(t, tokens[i].RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	}
 }
 
 // givesUp: where no answer comes at all it is a 503, and the next presentation counts as a replay, as after any lost response.

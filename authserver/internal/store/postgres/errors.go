@@ -23,7 +23,7 @@ func unavailable(op string, err error) error {
 func uncommitted(op string, err error) error {
 	var refused *pgconn.PgError
 	// Class 57P: the server is going down and may have committed before it said so.
-	if pgconn.SafeToRetry(err) || (errors.As(err, &refused) && refused.Code[:3] != "57P") {
+	if errors.Is(err, errUnasked) || pgconn.SafeToRetry(err) || (errors.As(err, &refused) && refused.Code[:3] != "57P") {
 		return fmt.Errorf("%w: %w", grant.ErrNotCommitted, unavailable(op, err))
 	}
 	return unavailable(op, err)

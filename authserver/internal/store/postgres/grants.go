@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,36 +18,73 @@ import (
 
 var _ grant.Ledger = (*Store)(nil)
 
-// factsSQL answers in one round trip everything that an exchange or a refresh asks before it decides.
+// factsSQL answers in one round trip everything that exchanges and refreshes ask before they decide: a row for each. The arrays come from
+// subqueries so that no plan is better for knowing them: else Postgres plans anew each time, which takes longer than the rest.
 const factsSQL = `
-select now(), ` + clientColumns + `, ` + grantColumns + `,
+select asked.place, now(), ` + clientColumns + `, ` + grantColumns + `,
   u.disabled_at is not null, m.user_id is not null, coalesce(m.permissions, '{}'), coalesce(f.enabled, false)
-from (select 1) one
-left join account.oauth_clients c on c.id = $1 and c.deleted_at is null
-left join account.grants g on g.id = $2
+from unnest((select $1::uuid[]), (select $2::uuid[])) with ordinality asked (client_id, grant_id, place)
+left join account.oauth_clients c on c.id = asked.client_id and c.deleted_at is null
+left join account.grants g on g.id = asked.grant_id
 left join account.users u on u.id = g.user_id
 left join account.memberships m on m.tenant_id = g.tenant_id and m.user_id = g.user_id
 left join account.tenant_features f on f.tenant_id = g.tenant_id and f.feature = 'llm_integration'`
 
-// Facts reads the client, the grant and the standing of its user in one statement, whose arguments are nameless as in advance.
+type factsQuestion struct{ client, grant uuid.UUID }
+
+// Facts reads the client, the grant and the standing of its user in one statement, together with those that others ask for.
 func (s *Store) Facts(ctx context.Context, clientID, grantID uuid.UUID) (grant.Facts, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	var facts grant.Facts
+	facts, err := s.facts.ask(ctx, factsQuestion{clientID, grantID})
+	if err != nil {
+		return grant.Facts{}, unavailable("read facts", err)
+	}
+	return facts, nil
+}
+
+func (s *Store) readFacts(ctx context.Context, questions []factsQuestion) ([]grant.Facts, error) {
+	clients, grants := make([]uuid.UUID, len(questions)), make([]uuid.UUID, len(questions))
+	for i, q := range questions {
+		clients[i], grants[i] = q.client, q.grant
+	}
+	rows, err := s.pool.Query(ctx, factsSQL, clients, grants)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	all := make([]grant.Facts, len(questions))
+	for range questions {
+		if !rows.Next() {
+			return nil, cmp.Or(rows.Err(), errShort)
+		}
+		place, facts, err := scanFacts(rows)
+		if err != nil {
+			return nil, err
+		}
+		all[place-1] = facts
+	}
+	rows.Close()
+	return all, rows.Err()
+}
+
+// errShort says that Postgres did not answer every question, which none of our statements leaves it room for.
+var errShort = errors.New("fewer rows than questions")
+
+func scanFacts(row pgx.Row) (place int, facts grant.Facts, err error) {
 	var c clientRow
 	var g grantRow
 	var held []string
-	row := s.pool.QueryRow(ctx, factsSQL, clientID, grantID)
-	targets := append([]any{&facts.Now}, c.targets()...)
+	targets := append([]any{&place, &facts.Now}, c.targets()...)
 	targets = append(targets, g.targets()...)
 	targets = append(targets, &g.userDisabled, &facts.Member, &held, &facts.LLM)
 	if err := row.Scan(targets...); err != nil {
-		return grant.Facts{}, unavailable("read facts", err)
+		return 0, grant.Facts{}, err
 	}
 	facts.Client, facts.Grant = c.client(), g.grant()
 	facts.UserDisabled = g.userDisabled != nil && *g.userDisabled
 	facts.Held = perm.FromStrings(held)
-	return facts, nil
+	return place, facts, nil
 }
 
 // A grantRow is a grant that an outer join may have left out.
@@ -125,58 +163,6 @@ func (s *Store) Open(ctx context.Context, approved grant.Grant) (grant.Opened, e
 		return answered(ctx, tx, g.TenantID, g.ClientID, g.UserID)
 	})
 	return opened, err
-}
-
-// Activate moves a pending grant to generation 1. It commits durably: the use of a code must outlive a crash (G1).
-func (s *Store) Activate(ctx context.Context, id uuid.UUID, attempt grant.Attempt) (grant.Fence, error) {
-	return s.advance(ctx, "activate grant", 0, `
-update account.grants set state = 'active', generation = 1, refresh_hash = $2, code_binding = $3, last_used_at = now()
-where id = $1 and (state = 'pending' or (state = 'active' and generation = 1 and refresh_hash = $2))`, id, attempt.Hash, attempt.Binding)
-}
-
-// Advance moves an active grant on to generation. Its commit does not wait for the disk: the Register holds the newer truth, and
-// only if both lose it in the same fraction of a second is a superseded token the current one again. The setting is the
-// transaction's own, and the transaction is this statement, so it costs no trip; with commits that matter it has nothing to do.
-func (s *Store) Advance(ctx context.Context, id uuid.UUID, generation uint32, hash []byte) (grant.Fence, error) {
-	return s.advance(ctx, "advance grant", int32(generation)-1, `
-with hasty as materialized (select set_config('synchronous_commit', 'off', true))
-update account.grants set generation = $2, refresh_hash = $3, last_used_at = now() from hasty
-where id = $1 and state = 'active' and (generation < $2 or (generation = $2 and refresh_hash = $3))`, id, int32(generation), hash)
-}
-
-// advance runs a conditional update of the grant whose id is the first of args, and which is to leave the generation before. Where it
-// touched nothing, it reads why. Its arguments have no names, for those are looked for in the text each time.
-func (s *Store) advance(ctx context.Context, op string, before int32, update string, args ...any) (grant.Fence, error) {
-	waiting, stop := context.WithTimeout(ctx, acquireTimeout)
-	defer stop()
-	connection, err := s.pool.Acquire(waiting)
-	if err != nil {
-		return grant.Refused, fmt.Errorf("%w: %w", grant.ErrNotCommitted, unavailable(op, err))
-	}
-	defer connection.Release()
-	ctx, cancel := context.WithTimeout(ctx, acquireTimeout) // of its own, however long the connection took
-	defer cancel()
-	tag, err := connection.Exec(ctx, update, args...)
-	if err != nil {
-		return grant.Refused, uncommitted(op, err)
-	}
-	if tag.RowsAffected() == 1 {
-		return grant.Passed, nil
-	}
-	var state string
-	var generation int32
-	err = connection.QueryRow(ctx, `select state, generation from account.grants where id = $1`, args[0]).Scan(&state, &generation)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return grant.Refused, nil
-	}
-	if err != nil {
-		return grant.Refused, uncommitted(op, err)
-	}
-	// Revoked while this very step was under way: the winner of a race keeps its answer, which is dead already.
-	if grant.State(state) == grant.Revoked && generation == before {
-		return grant.Overtaken, nil
-	}
-	return grant.Refused, nil
 }
 
 const revokeSQL = `

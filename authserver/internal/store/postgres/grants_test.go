@@ -163,18 +163,10 @@ func TestAnUpdateThatWaitsForALockIsCertainlyNotCommitted(t *testing.T) {
 	ctx, id := t.Context(), l.grant.ID
 	l.wantState(grant.Pending)(l.Open(ctx, l.grant))
 	l.wantFence(grant.Passed)(l.Activate(ctx, id, attempt(11)))
-	holder, err := l.world.Owner.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := holder.Exec(ctx, `select id from account.grants where id = $1 for update`, id); err != nil {
-		t.Fatal(err)
-	}
+	letGo := l.hold(id)
 	if _, err := l.Advance(ctx, id, 2, hash(12)); !errors.Is(err, grant.ErrUnavailable) || !errors.Is(err, grant.ErrNotCommitted) {
 		t.Errorf("got %v, want that nothing was committed", err)
 	}
-	if err := holder.Rollback(ctx); err != nil {
-		t.Fatal(err)
-	}
+	letGo()
 	l.wantFence(grant.Passed)(l.Advance(ctx, id, 2, hash(12)))
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
 
+	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
@@ -29,6 +30,9 @@ var Migrations embed.FS
 type Store struct {
 	pool   *pgxpool.Pool
 	recent recents
+
+	facts                 gathering[factsQuestion, grant.Facts]
+	activations, advances *steps
 
 	migrated atomic.Bool // every migration that this program knows was seen to be there
 }
@@ -79,7 +83,10 @@ func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	return &Store{pool: pool}, nil
+	s := &Store{pool: pool}
+	s.facts.answer = s.readFacts
+	s.activations, s.advances = newSteps(s, "activate grant", activateSQL), newSteps(s, "advance grant", advanceSQL)
+	return s, nil
 }
 
 // watchedBy lets tracers see what is asked of PostgreSQL.

@@ -1,0 +1,160 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+)
+
+// A step takes a grant to a generation.
+type step struct {
+	id            uuid.UUID
+	generation    int32
+	hash, binding []byte
+}
+
+// stepsSQL are the steps asked for whose grants are there, with their rows locked. The arrays are in subqueries for the reason of factsSQL.
+const stepsSQL = `
+with step as (
+  select asked.* from unnest((select $1::uuid[]), (select $2::int[]), (select $3::bytea[]), (select $4::bytea[]))
+    with ordinality asked (id, generation, hash, binding, place)
+  join account.grants g using (id) for no key update of g %s
+)`
+
+// Activations commit durably: the use of a code must outlive a crash (G1).
+const activateSQL = stepsSQL + `
+update account.grants g set state = 'active', generation = step.generation, refresh_hash = step.hash, code_binding = step.binding,
+  last_used_at = now()
+from step
+where g.id = step.id
+  and (g.state = 'pending' or (g.state = 'active' and g.generation = step.generation and g.refresh_hash = step.hash))
+returning step.place`
+
+// Advances do not wait for the disk: the Register holds the newer truth, and only if both lose it in the same fraction of a second is a
+// superseded token the current one again. The setting is the transaction's own, and the transaction is this statement, so it costs no
+// trip; with commits that matter it has nothing to do.
+const advanceSQL = stepsSQL + `, hasty as materialized (select set_config('synchronous_commit', 'off', true))
+update account.grants g set generation = step.generation, refresh_hash = step.hash, last_used_at = now()
+from hasty, step
+where g.id = step.id and g.state = 'active'
+  and (g.generation < step.generation or (g.generation = step.generation and g.refresh_hash = step.hash))
+returning step.place`
+
+// steps are those of one kind. Whose grants nobody else is changing go together, in one transaction. Those that were not taken so go alone:
+// for them to wait until the grant is free, or to learn why.
+type steps struct {
+	store           *Store
+	op              string
+	together, alone string
+	gathering       gathering[step, bool]
+}
+
+func newSteps(store *Store, op, sql string) *steps {
+	s := &steps{store: store, op: op, together: fmt.Sprintf(sql, "skip locked"), alone: fmt.Sprintf(sql, "")}
+	s.gathering.answer = s.takeTogether
+	return s
+}
+
+// Activate moves a pending grant to generation 1.
+func (s *Store) Activate(ctx context.Context, id uuid.UUID, attempt grant.Attempt) (grant.Fence, error) {
+	return s.activations.take(ctx, step{id, 1, attempt.Hash, attempt.Binding}, 0)
+}
+
+// Advance moves an active grant on to generation.
+func (s *Store) Advance(ctx context.Context, id uuid.UUID, generation uint32, hash []byte) (grant.Fence, error) {
+	return s.advances.take(ctx, step{id, int32(generation), hash, nil}, int32(generation)-1)
+}
+
+// take takes one step, which is to leave the generation before.
+func (s *steps) take(ctx context.Context, one step, before int32) (grant.Fence, error) {
+	waiting, stop := context.WithTimeout(ctx, acquireTimeout)
+	defer stop()
+	passed, err := s.gathering.ask(waiting, one)
+	if err != nil {
+		return grant.Refused, uncommitted(s.op, err)
+	}
+	if passed {
+		return grant.Passed, nil
+	}
+	return s.takeAlone(ctx, one, before)
+}
+
+// takeTogether says which of the steps were taken. Nothing that somebody else locks holds them up.
+func (s *steps) takeTogether(ctx context.Context, all []step) ([]bool, error) {
+	connection, err := s.store.pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnasked, err)
+	}
+	defer connection.Release()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), acquireTimeout) // of its own, however long the connection took
+	defer cancel()
+	places, err := s.run(ctx, connection.Conn(), s.together, all)
+	if err != nil {
+		return nil, err
+	}
+	passed := make([]bool, len(all))
+	for _, place := range places {
+		passed[place-1] = true
+	}
+	return passed, nil
+}
+
+// takeAlone takes a step once nobody else changes its grant. Where it cannot be taken, it reads why.
+func (s *steps) takeAlone(ctx context.Context, one step, before int32) (grant.Fence, error) {
+	waiting, stop := context.WithTimeout(ctx, acquireTimeout)
+	defer stop()
+	connection, err := s.store.pool.Acquire(waiting)
+	if err != nil {
+		return grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", errUnasked, err))
+	}
+	defer connection.Release()
+	if end, bounded := ctx.Deadline(); bounded && time.Until(end) < acquireTimeout {
+		return grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", errUnasked, errLate))
+	}
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	places, err := s.run(ctx, connection.Conn(), s.alone, []step{one})
+	if err != nil {
+		return grant.Refused, uncommitted(s.op, err)
+	}
+	if len(places) == 1 {
+		return grant.Passed, nil
+	}
+	var state string
+	var generation int32
+	err = connection.QueryRow(ctx, `select state, generation from account.grants where id = $1`, one.id).Scan(&state, &generation)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return grant.Refused, nil
+	}
+	if err != nil {
+		return grant.Refused, uncommitted(s.op, err)
+	}
+	// Revoked while this very step was under way: the winner of a race keeps its answer, which is dead already.
+	if grant.State(state) == grant.Revoked && generation == before {
+		return grant.Overtaken, nil
+	}
+	return grant.Refused, nil
+}
+
+// errLate says that a statement would be cut off while it may be committing.
+var errLate = errors.New("too late to begin")
+
+// run returns the places of the steps that sql took. Its arguments have no names, for those are looked for in the text each time.
+func (s *steps) run(ctx context.Context, connection *pgx.Conn, sql string, all []step) ([]int, error) {
+	ids, generations := make([]uuid.UUID, len(all)), make([]int32, len(all))
+	hashes, bindings := make([][]byte, len(all)), make([][]byte, len(all))
+	for i, one := range all {
+		ids[i], generations[i], hashes[i], bindings[i] = one.id, one.generation, one.hash, one.binding
+	}
+	rows, err := connection.Query(ctx, sql, ids, generations, hashes, bindings)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[int])
+}

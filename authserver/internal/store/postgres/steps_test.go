@@ -1,0 +1,165 @@
+package postgres_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// many opens and activates as many grants, by as many clients.
+func (l *ledger) many(n int) []grant.Grant {
+	l.Helper()
+	all := make([]grant.Grant, n)
+	for i := range all {
+		app := l.world.Connector(l.grant.Resource, perm.ProgrammesRead)
+		g := l.grant
+		g.ID, g.ClientID = uuid.New(), app.ID
+		l.wantState(grant.Pending)(l.Open(l.Context(), g))
+		l.wantFence(grant.Passed)(l.Activate(l.Context(), g.ID, attempt(11)))
+		all[i] = g
+	}
+	return all
+}
+
+// hold locks a grant's row until it is told to let go.
+func (l *ledger) hold(id uuid.UUID) (letGo func()) {
+	l.Helper()
+	holder, err := l.world.Owner.Begin(l.Context())
+	if err == nil {
+		_, err = holder.Exec(l.Context(), `select id from account.grants where id = $1 for update`, id)
+	}
+	if err != nil {
+		l.Fatal(err)
+	}
+	return func() {
+		l.Helper()
+		if err := holder.Rollback(l.Context()); err != nil {
+			l.Fatal(err)
+		}
+	}
+}
+
+func together(n int, work func(int)) {
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { work(i) })
+	}
+	all.Wait()
+}
+
+// Whatever is asked at the same time, each is told about its own grant and client.
+func TestFactsAreNeverThoseOfAnother(t *testing.T) {
+	l := newLedger(t)
+	grants := l.many(24)
+	together(len(grants)*4, func(i int) {
+		own := grants[i%len(grants)]
+		for round := range 20 {
+			ask := own.ID
+			if round%4 == 3 {
+				ask = uuid.Nil
+			}
+			facts, err := l.Facts(t.Context(), own.ClientID, ask)
+			if err != nil || facts.Client.ID != own.ClientID || (facts.Grant == nil) != (ask == uuid.Nil) || (facts.Grant != nil && facts.Grant.ID != own.ID) {
+				t.Errorf("asked about %s, told about %+v %v", own.ID, facts, err)
+			}
+		}
+	})
+}
+
+func TestStepsAtTheSameTimeAreEachTheirOwn(t *testing.T) {
+	l := newLedger(t)
+	grants := l.many(24)
+	const last = 40
+	together(len(grants), func(i int) {
+		own := byte(100 + i)
+		for generation := uint32(2); generation <= last; generation++ {
+			switch fence, err := l.Advance(t.Context(), grants[i].ID, generation, hash(own)); {
+			case err != nil || fence != grant.Passed:
+				t.Errorf("generation %d: %v %v", generation, fence, err)
+			case generation%5 == 0:
+				l.wantFence(grant.Refused)(l.Advance(t.Context(), grants[i].ID, generation, hash(own+100)))
+				l.wantFence(grant.Refused)(l.Advance(t.Context(), grants[i].ID, generation-1, hash(own)))
+				l.wantFence(grant.Refused)(l.Activate(t.Context(), grants[i].ID, attempt(own)))
+				l.wantFence(grant.Refused)(l.Advance(t.Context(), uuid.New(), generation, hash(own)))
+			}
+		}
+	})
+	for i, g := range grants {
+		stored, err := l.Grant(t.Context(), g.ID)
+		if err != nil || stored.Generation != last || !bytes.Equal(stored.RefreshHash, hash(byte(100+i))) {
+			t.Errorf("%+v %v", stored, err)
+		}
+	}
+}
+
+// Two processes, or a retry that overtakes, may bring one grant two steps at once: the further one stands.
+func TestOfTwoStepsOfOneGrantTheFurtherStands(t *testing.T) {
+	l := newLedger(t)
+	one := l.many(1)[0]
+	for generation := uint32(2); generation < 200; generation += 4 {
+		fences := make([]grant.Fence, 4)
+		together(len(fences), func(i int) {
+			var err error
+			if fences[i], err = l.Advance(t.Context(), one.ID, generation+uint32(i), hash(byte(i))); err != nil {
+				t.Error(err)
+			}
+		})
+		stored, err := l.Grant(t.Context(), one.ID)
+		if err != nil || fences[3] != grant.Passed || stored.Generation != generation+3 || !bytes.Equal(stored.RefreshHash, hash(3)) {
+			t.Errorf("%v, and %d of %d stands %v", fences, stored.Generation, generation+3, err)
+		}
+	}
+}
+
+func TestALockedGrantHoldsUpNoOther(t *testing.T) {
+	l := newLedger(t)
+	grants := l.many(12)
+	held := grants[0]
+	letGo := l.hold(held.ID)
+	together(len(grants), func(i int) {
+		if i == 0 {
+			if _, err := l.Advance(t.Context(), held.ID, 2, hash(2)); !errors.Is(err, grant.ErrNotCommitted) {
+				t.Errorf("the held one: %v", err)
+			}
+			return
+		}
+		for generation := uint32(2); generation < 40; generation++ {
+			l.wantFence(grant.Passed)(l.Advance(t.Context(), grants[i].ID, generation, hash(2)))
+		}
+	})
+	letGo()
+	l.wantFence(grant.Passed)(l.Advance(t.Context(), held.ID, 2, hash(2)))
+}
+
+// What was never sent is certainly not committed, so that the rotation can be taken back (G8): neither where no connection came free, nor
+// where the time that is left would end in the middle of the statement.
+func TestAStepThatWasNeverSentIsCertainlyNotCommitted(t *testing.T) {
+	l := newLedger(t)
+	one := l.many(1)[0]
+	giveBack, err := l.TakeAll(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	together(4, func(int) {
+		if _, err := l.Advance(t.Context(), one.ID, 2, hash(2)); !errors.Is(err, grant.ErrUnavailable) || !errors.Is(err, grant.ErrNotCommitted) {
+			t.Errorf("without a connection: %v", err)
+		}
+	})
+	giveBack()
+	letGo := l.hold(one.ID)
+	soon, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond) // less than Postgres waits for a lock
+	defer cancel()
+	if _, err := l.Advance(soon, one.ID, 2, hash(2)); !errors.Is(err, grant.ErrUnavailable) || !errors.Is(err, grant.ErrNotCommitted) {
+		t.Errorf("with little time left: %v", err)
+	}
+	letGo()
+	l.wantFence(grant.Passed)(l.Advance(t.Context(), one.ID, 2, hash(2)))
+}
