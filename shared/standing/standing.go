@@ -69,14 +69,19 @@ const SQL = `select * from account.standing($1, $2, $3, $4)`
 
 // Args are the arguments of SQL.
 func (q Question) Args() []any {
-	var grant, tenant *uuid.UUID
+	grant, tenant := q.named()
+	return []any{q.PATHash, grant, tenant, q.Module}
+}
+
+// named are the grant and the workspace, each nil where the question names none.
+func (q Question) named() (grant, tenant *uuid.UUID) {
 	if q.PATHash == nil {
 		grant = &q.GrantID
 	}
 	if q.Tenant != uuid.Nil {
 		tenant = &q.Tenant
 	}
-	return []any{q.PATHash, grant, tenant, q.Module}
+	return grant, tenant
 }
 
 // Querier is the part of a pgx pool that Read needs.
@@ -95,14 +100,7 @@ func Read(ctx context.Context, db Querier, q Question) (Standing, error) {
 
 // Scan reads the answer of SQL and closes rows.
 func Scan(rows pgx.Rows) (Standing, error) {
-	s, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Standing, error) {
-		var s Standing
-		var granted, held []string
-		err := row.Scan(&s.CredentialID, &s.Kind, &s.State, &s.UserID, &s.ClientID, &s.CredentialTenant, &granted,
-			&s.Resource, &s.EndsAt, &s.Member, &held, &s.LLMIntegration, &s.ModuleEnabled, &s.ModuleProvisioned)
-		s.CredentialPermissions, s.MemberPermissions = perm.FromStrings(granted), perm.FromStrings(held)
-		return s, err
-	})
+	s, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Standing, error) { return scan(row) })
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Standing{}, ErrUnknown
 	}
@@ -110,4 +108,14 @@ func Scan(rows pgx.Rows) (Standing, error) {
 		return Standing{}, fmt.Errorf("read standing: %w", err)
 	}
 	return s, nil
+}
+
+// scan reads a row: what comes before the function's columns, and these.
+func scan(row pgx.CollectableRow, before ...any) (Standing, error) {
+	var s Standing
+	var granted, held []string
+	err := row.Scan(append(before, &s.CredentialID, &s.Kind, &s.State, &s.UserID, &s.ClientID, &s.CredentialTenant, &granted,
+		&s.Resource, &s.EndsAt, &s.Member, &held, &s.LLMIntegration, &s.ModuleEnabled, &s.ModuleProvisioned)...)
+	s.CredentialPermissions, s.MemberPermissions = perm.FromStrings(granted), perm.FromStrings(held)
+	return s, err
 }

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,47 +12,98 @@ import (
 	"github.com/almonerhq/almoner/shared/standing"
 )
 
+// An introspection is what a service asks about a credential.
+type introspection struct {
+	caller uuid.UUID
+	about  standing.Question
+}
+
+// What is known of the service that asks and of the credential. What does not exist is nil.
+type introspected struct {
+	caller   *client.Client
+	standing *standing.Standing
+	issued   time.Time
+}
+
 // Introspection reads, in one trip, the client that asks, the standing of the credential that it asks about and, of a personal access
 // token, when it was made (which an access token says itself). What does not exist is nil. Its error wraps grant.ErrUnavailable.
 func (s *Store) Introspection(ctx context.Context, caller uuid.UUID, q standing.Question) (*client.Client, *standing.Standing, time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	batch := &pgx.Batch{}
-	batch.Queue(`select `+clientColumns+` from account.oauth_clients c where c.id = $1 and c.deleted_at is null`, caller)
-	batch.Queue(standing.SQL, q.Args()...)
-	if q.PATHash != nil {
-		batch.Queue(`select max(created_at) from account.personal_access_tokens where hash = $1`, q.PATHash)
-	}
-	results := s.pool.SendBatch(ctx, batch)
-	asking, found, err := readBoth(results)
-	var issued *time.Time
-	if err == nil && q.PATHash != nil {
-		err = results.QueryRow().Scan(&issued)
-	}
-	if err = errors.Join(err, results.Close()); err != nil {
+	known, err := s.introspections.ask(ctx, introspection{caller, q})
+	if err != nil {
 		return nil, nil, time.Time{}, unavailable("introspect", err)
 	}
-	if issued == nil {
-		return asking, found, time.Time{}, nil
-	}
-	return asking, found, *issued, nil
+	return known.caller, known.standing, known.issued, nil
 }
 
-func readBoth(results pgx.BatchResults) (*client.Client, *standing.Standing, error) {
-	var row clientRow
-	if err := results.QueryRow().Scan(row.targets()...); err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil, fmt.Errorf("read client: %w", err)
+// The arrays are in subqueries for the reason of factsSQL.
+const (
+	callersSQL = `
+select asked.place, ` + clientColumns + `
+from unnest((select $1::uuid[])) with ordinality asked (id, place)
+join account.oauth_clients c on c.id = asked.id and c.deleted_at is null`
+	issuedSQL = `
+select asked.place, p.created_at
+from unnest((select $1::bytea[])) with ordinality asked (hash, place)
+join account.personal_access_tokens p on p.hash = asked.hash`
+)
+
+func (s *Store) readIntrospections(ctx context.Context, questions []introspection) ([]introspected, error) {
+	callers, hashes := make([]uuid.UUID, len(questions)), make([][]byte, len(questions))
+	abouts := make([]standing.Question, len(questions))
+	personal := false
+	for i, q := range questions {
+		callers[i], hashes[i], abouts[i] = q.caller, q.about.PATHash, q.about
+		personal = personal || q.about.PATHash != nil
 	}
+	batch := &pgx.Batch{}
+	batch.Queue(callersSQL, callers)
+	batch.Queue(standing.ManySQL, standing.ManyArgs(abouts)...)
+	if personal {
+		batch.Queue(issuedSQL, hashes)
+	}
+	results := s.pool.SendBatch(ctx, batch)
+	all, err := scanIntrospections(results, len(questions), personal)
+	return all, errors.Join(err, results.Close())
+}
+
+func scanIntrospections(results pgx.BatchResults, questions int, personal bool) ([]introspected, error) {
+	all := make([]introspected, questions)
 	rows, err := results.Query()
 	if err != nil {
-		return nil, nil, fmt.Errorf("read standing: %w", err)
+		return nil, err
 	}
-	found, err := standing.Scan(rows)
-	if errors.Is(err, standing.ErrUnknown) {
-		return row.client(), nil, nil
+	if _, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (place int, err error) {
+		var caller clientRow
+		if err = row.Scan(append([]any{&place}, caller.targets()...)...); err == nil {
+			all[place-1].caller = caller.client()
+		}
+		return place, err
+	}); err != nil {
+		return nil, err
 	}
+	if rows, err = results.Query(); err != nil {
+		return nil, err
+	}
+	standings, err := standing.ScanMany(rows, questions)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return row.client(), &found, nil
+	for i := range all {
+		all[i].standing = standings[i]
+	}
+	if !personal {
+		return all, nil
+	}
+	if rows, err = results.Query(); err != nil {
+		return nil, err
+	}
+	var place int
+	var issued time.Time
+	_, err = pgx.ForEachRow(rows, []any{&place, &issued}, func() error {
+		all[place-1].issued = issued
+		return nil
+	})
+	return all, err
 }

@@ -32,6 +32,7 @@ type Store struct {
 	recent recents
 
 	facts                 gathering[factsQuestion, grant.Facts]
+	introspections        gathering[introspection, introspected]
 	activations, advances *steps
 
 	migrated atomic.Bool // every migration that this program knows was seen to be there
@@ -84,7 +85,7 @@ func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	s := &Store{pool: pool}
-	s.facts.answer = s.readFacts
+	s.facts.answer, s.introspections.answer = s.readFacts, s.readIntrospections
 	s.activations, s.advances = newSteps(s, "activate grant", activateSQL), newSteps(s, "advance grant", advanceSQL)
 	return s, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -11,7 +12,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/standing"
 )
 
 // many opens and activates as many grants, by as many clients.
@@ -72,6 +75,51 @@ func TestFactsAreNeverThoseOfAnother(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestIntrospectionsAreNeverThoseOfAnother(t *testing.T) {
+	l := newLedger(t)
+	grants := l.many(12)
+	tokens := make([][]byte, len(grants))
+	for i := range tokens {
+		tokens[i] = credential.Hash(l.world.Token(l.world.Member(perm.ProgrammesRead), perm.ProgrammesRead).Reveal())
+	}
+	owners := make([]uuid.UUID, len(tokens))
+	for i, token := range tokens {
+		_, known, _, err := l.Introspection(t.Context(), uuid.Nil, standing.Question{PATHash: token})
+		if err != nil || known == nil {
+			t.Fatal(known, err)
+		}
+		owners[i] = known.UserID
+	}
+	together(len(grants)*4, func(i int) {
+		own, token, owner := grants[i%len(grants)], tokens[i%len(grants)], owners[i%len(grants)]
+		for round := range 20 {
+			q := standing.Question{GrantID: own.ID}
+			switch round % 4 {
+			case 1:
+				q = standing.Question{PATHash: token}
+			case 2:
+				q.GrantID = uuid.New()
+			}
+			caller, known, issued, err := l.Introspection(t.Context(), own.ClientID, q)
+			right := err == nil && caller != nil && caller.ID == own.ClientID
+			switch {
+			case q.PATHash != nil:
+				right = right && known != nil && known.UserID == owner && !issued.IsZero()
+			case q.GrantID == own.ID:
+				right = right && known != nil && known.CredentialID == own.ID && known.State == standing.Active && issued.IsZero()
+			default:
+				right = right && known == nil && issued.IsZero()
+			}
+			if !right {
+				t.Errorf("%s asked %+v and was told %+v %+v %s %v", own.ClientID, q, caller, known, issued, err)
+			}
+		}
+	})
+	if caller, known, _, err := l.Introspection(t.Context(), uuid.New(), standing.Question{GrantID: grants[0].ID}); err != nil || caller != nil || known == nil {
+		t.Errorf("a stranger: %+v %+v %v", caller, known, err)
+	}
 }
 
 func TestStepsAtTheSameTimeAreEachTheirOwn(t *testing.T) {
@@ -162,4 +210,38 @@ func TestAStepThatWasNeverSentIsCertainlyNotCommitted(t *testing.T) {
 	}
 	letGo()
 	l.wantFence(grant.Passed)(l.Advance(t.Context(), one.ID, 2, hash(2)))
+}
+
+// Several questions at once are answered as each of them alone, whatever they ask.
+func TestManyStandingsAreThoseOfEachAlone(t *testing.T) {
+	l := newLedger(t)
+	g := l.many(1)[0]
+	token := credential.Hash(l.world.Token(g.UserID, perm.ProgrammesRead).Reveal())
+	var questions []standing.Question
+	for _, tenant := range []uuid.UUID{uuid.Nil, l.world.TenantID, l.world.Tenant("another")} {
+		for _, module := range []string{"", "programmes"} {
+			questions = append(questions, standing.Question{PATHash: token, Tenant: tenant, Module: module},
+				standing.Question{GrantID: uuid.New(), Tenant: tenant}, standing.Question{GrantID: g.ID, Tenant: tenant, Module: module})
+		}
+	}
+	rows, err := l.world.Owner.Query(t.Context(), standing.ManySQL, standing.ManyArgs(questions)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := standing.ScanMany(rows, len(questions))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, q := range questions {
+		alone, err := standing.Read(t.Context(), l.world.Owner, q)
+		if errors.Is(err, standing.ErrUnknown) {
+			if all[i] != nil {
+				t.Errorf("%+v: %+v, and alone unknown", q, *all[i])
+			}
+			continue
+		}
+		if err != nil || all[i] == nil || !reflect.DeepEqual(*all[i], alone) {
+			t.Errorf("%+v: %+v, and alone %+v %v", q, all[i], alone, err)
+		}
+	}
 }
