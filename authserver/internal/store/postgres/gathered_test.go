@@ -224,15 +224,24 @@ func TestManyStandingsAreThoseOfEachAlone(t *testing.T) {
 				standing.Question{GrantID: uuid.New(), Tenant: tenant}, standing.Question{GrantID: g.ID, Tenant: tenant, Module: module})
 		}
 	}
-	rows, err := l.world.Owner.Query(t.Context(), standing.ManySQL, standing.ManyArgs(questions)...)
-	if err != nil {
-		t.Fatal(err)
+	many := func(questions []standing.Question) []*standing.Standing {
+		t.Helper()
+		sql, args := standing.Many(questions)
+		rows, err := l.world.Owner.Query(t.Context(), sql, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := standing.ScanMany(rows, len(questions))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
 	}
-	all, err := standing.ScanMany(rows, len(questions))
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := many(questions)
 	for i, q := range questions {
+		if one := many(questions[i : i+1]); !reflect.DeepEqual(one[0], all[i]) {
+			t.Errorf("%+v: %+v among others, and %+v as the only one", q, all[i], one[0])
+		}
 		alone, err := standing.Read(t.Context(), l.world.Owner, q)
 		if errors.Is(err, standing.ErrUnknown) {
 			if all[i] != nil {

@@ -18,17 +18,23 @@ import (
 
 var _ grant.Ledger = (*Store)(nil)
 
-// factsSQL answers in one round trip everything that exchanges and refreshes ask before they decide: a row for each. The arrays come from
-// subqueries so that no plan is better for knowing them: else Postgres plans anew each time, which takes longer than the rest.
-const factsSQL = `
+// What exchanges and refreshes ask before they decide, all of it in one round trip: a row for each. The arrays come from subqueries so that
+// no plan is better for knowing them: else Postgres plans anew each time, which takes longer than the rest.
+const (
+	factsSQL     = factsColumns + `from (select $1::uuid client_id, $2::uuid grant_id, 1 place) asked` + factsJoins
+	manyFactsSQL = factsColumns + `from unnest((select $1::uuid[]), (select $2::uuid[])) with ordinality asked (client_id, grant_id, place)` + factsJoins
+
+	factsColumns = `
 select asked.place, now(), ` + clientColumns + `, ` + grantColumns + `,
   u.disabled_at is not null, m.user_id is not null, coalesce(m.permissions, '{}'), coalesce(f.enabled, false)
-from unnest((select $1::uuid[]), (select $2::uuid[])) with ordinality asked (client_id, grant_id, place)
+`
+	factsJoins = `
 left join account.oauth_clients c on c.id = asked.client_id and c.deleted_at is null
 left join account.grants g on g.id = asked.grant_id
 left join account.users u on u.id = g.user_id
 left join account.memberships m on m.tenant_id = g.tenant_id and m.user_id = g.user_id
 left join account.tenant_features f on f.tenant_id = g.tenant_id and f.feature = 'llm_integration'`
+)
 
 type factsQuestion struct{ client, grant uuid.UUID }
 
@@ -48,7 +54,11 @@ func (s *Store) readFacts(ctx context.Context, questions []factsQuestion) ([]gra
 	for i, q := range questions {
 		clients[i], grants[i] = q.client, q.grant
 	}
-	rows, err := s.pool.Query(ctx, factsSQL, clients, grants)
+	sql, args := manyFactsSQL, []any{clients, grants}
+	if len(questions) == 1 {
+		sql, args = factsSQL, []any{clients[0], grants[0]}
+	}
+	rows, err := s.pool.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
 	}

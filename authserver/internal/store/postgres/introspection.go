@@ -37,8 +37,9 @@ func (s *Store) Introspection(ctx context.Context, caller uuid.UUID, q standing.
 	return known.caller, known.standing, known.issued, nil
 }
 
-// The arrays are in subqueries for the reason of factsSQL.
+// The arrays are in subqueries for the reason of manyFactsSQL.
 const (
+	callerSQL  = `select 1, ` + clientColumns + ` from account.oauth_clients c where c.id = $1 and c.deleted_at is null`
 	callersSQL = `
 select asked.place, ` + clientColumns + `
 from unnest((select $1::uuid[])) with ordinality asked (id, place)
@@ -58,8 +59,13 @@ func (s *Store) readIntrospections(ctx context.Context, questions []introspectio
 		personal = personal || q.about.PATHash != nil
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(callersSQL, callers)
-	batch.Queue(standing.ManySQL, standing.ManyArgs(abouts)...)
+	if len(questions) == 1 {
+		batch.Queue(callerSQL, callers[0])
+	} else {
+		batch.Queue(callersSQL, callers)
+	}
+	sql, args := standing.Many(abouts)
+	batch.Queue(sql, args...)
 	if personal {
 		batch.Queue(issuedSQL, hashes)
 	}

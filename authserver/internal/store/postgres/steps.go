@@ -19,16 +19,16 @@ type step struct {
 	hash, binding []byte
 }
 
-// stepsSQL are the steps asked for whose grants are there, with their rows locked. The arrays are in subqueries for the reason of factsSQL.
-const stepsSQL = `
-with step as (
-  select asked.* from unnest((select $1::uuid[]), (select $2::int[]), (select $3::bytea[]), (select $4::bytea[]))
-    with ordinality asked (id, generation, hash, binding, place)
-  join account.grants g using (id) for no key update of g %s
-)`
+// The steps asked for whose grants are there, with their rows locked. The arrays are in subqueries for the reason of manyFactsSQL.
+const (
+	stepSQL  = `(select $1::uuid id, $2::int generation, $3::bytea hash, $4::bytea binding, 1 place) asked`
+	stepsSQL = `unnest((select $1::uuid[]), (select $2::int[]), (select $3::bytea[]), (select $4::bytea[]))
+  with ordinality asked (id, generation, hash, binding, place)`
+	lockedSQL = `with step as (select asked.* from %s join account.grants g using (id) for no key update of g %s)`
+)
 
 // Activations commit durably: the use of a code must outlive a crash (G1).
-const activateSQL = stepsSQL + `
+const activateSQL = lockedSQL + `
 update account.grants g set state = 'active', generation = step.generation, refresh_hash = step.hash, code_binding = step.binding,
   last_used_at = now()
 from step
@@ -39,7 +39,7 @@ returning step.place`
 // Advances do not wait for the disk: the Register holds the newer truth, and only if both lose it in the same fraction of a second is a
 // superseded token the current one again. The setting is the transaction's own, and the transaction is this statement, so it costs no
 // trip; with commits that matter it has nothing to do.
-const advanceSQL = stepsSQL + `, hasty as materialized (select set_config('synchronous_commit', 'off', true))
+const advanceSQL = lockedSQL + `, hasty as materialized (select set_config('synchronous_commit', 'off', true))
 update account.grants g set generation = step.generation, refresh_hash = step.hash, last_used_at = now()
 from hasty, step
 where g.id = step.id and g.state = 'active'
@@ -51,12 +51,14 @@ returning step.place`
 type steps struct {
 	store           *Store
 	op              string
-	together, alone string
+	many, one, wait string // one waits for nobody either
 	gathering       gathering[step, bool]
 }
 
 func newSteps(store *Store, op, sql string) *steps {
-	s := &steps{store: store, op: op, together: fmt.Sprintf(sql, "skip locked"), alone: fmt.Sprintf(sql, "")}
+	s := &steps{store: store, op: op}
+	s.many, s.one = fmt.Sprintf(sql, stepsSQL, "skip locked"), fmt.Sprintf(sql, stepSQL, "skip locked")
+	s.wait = fmt.Sprintf(sql, stepSQL, "")
 	s.gathering.answer = s.takeTogether
 	return s
 }
@@ -94,11 +96,15 @@ func (s *steps) takeTogether(ctx context.Context, all []step) ([]bool, error) {
 	defer connection.Release()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), acquireTimeout) // of its own, however long the connection took
 	defer cancel()
-	places, err := s.run(ctx, connection.Conn(), s.together, all)
+	passed := make([]bool, len(all))
+	if len(all) == 1 {
+		passed[0], err = run(ctx, connection.Conn(), s.one, all[0])
+		return passed, err
+	}
+	places, err := runMany(ctx, connection.Conn(), s.many, all)
 	if err != nil {
 		return nil, err
 	}
-	passed := make([]bool, len(all))
 	for _, place := range places {
 		passed[place-1] = true
 	}
@@ -119,11 +125,11 @@ func (s *steps) takeAlone(ctx context.Context, one step, before int32) (grant.Fe
 	}
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	places, err := s.run(ctx, connection.Conn(), s.alone, []step{one})
+	passed, err := run(ctx, connection.Conn(), s.wait, one)
 	if err != nil {
 		return grant.Refused, uncommitted(s.op, err)
 	}
-	if len(places) == 1 {
+	if passed {
 		return grant.Passed, nil
 	}
 	var state string
@@ -145,8 +151,14 @@ func (s *steps) takeAlone(ctx context.Context, one step, before int32) (grant.Fe
 // errLate says that a statement would be cut off while it may be committing.
 var errLate = errors.New("too late to begin")
 
-// run returns the places of the steps that sql took. Its arguments have no names, for those are looked for in the text each time.
-func (s *steps) run(ctx context.Context, connection *pgx.Conn, sql string, all []step) ([]int, error) {
+// run says whether sql took the step. Its arguments have no names, for those are looked for in the text each time.
+func run(ctx context.Context, connection *pgx.Conn, sql string, one step) (bool, error) {
+	tag, err := connection.Exec(ctx, sql, one.id, one.generation, one.hash, one.binding)
+	return tag.RowsAffected() == 1, err
+}
+
+// runMany returns the places of the steps that sql took.
+func runMany(ctx context.Context, connection *pgx.Conn, sql string, all []step) ([]int, error) {
 	ids, generations := make([]uuid.UUID, len(all)), make([]int32, len(all))
 	hashes, bindings := make([][]byte, len(all)), make([][]byte, len(all))
 	for i, one := range all {
