@@ -6,18 +6,18 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 )
 
-// Statements of one kind that are under way at once, and questions that one of them answers at most. With more under way, each has fewer
-// questions to answer, and costs nearly as much.
 const (
-	gatheringsAtOnce = 2
-	mostGathered     = 32
+	mostGathered = 64                    // questions that one statement asks at most
+	patience     = 10 * time.Millisecond // as long as a question waits behind one statement; then the next begins beside it
+	mostAtOnce   = 4                     // statements of one kind that are under way at once
 )
 
-// A gathering asks the questions of concurrent requests together: what comes while statements are under way is asked by the next one,
+// A gathering asks the questions of concurrent requests together: what comes while a statement is under way is asked by the next one,
 // and nobody waits for company. A statement costs Postgres and us many times what one more row in it does.
-// A question is asked after it has come, never answered by what was read before.
+// A question is asked after it has come, never answered by what was read before. A statement that hangs holds up what came with it alone.
 type gathering[Question, Answer any] struct {
 	// answer has an answer for each question, in their order, or an error. Its context is that of whoever has waited longest, who may hang up
 	// without harm to the others.
@@ -43,9 +43,20 @@ var errUnasked = errors.New("not asked")
 func (g *gathering[Q, A]) ask(ctx context.Context, question Q) (A, error) {
 	mine := &asked[Q, A]{ctx: ctx, question: question, done: make(chan struct{})}
 	if g.enter(mine) {
-		defer g.goOn()
-		settle(g.answer, []*asked[Q, A]{mine})
+		g.settle([]*asked[Q, A]{mine})
 		return mine.answer, mine.err
+	}
+	impatient := time.NewTimer(patience)
+	defer impatient.Stop()
+	select {
+	case <-mine.done:
+		return mine.answer, mine.err
+	case <-ctx.Done():
+	case <-impatient.C:
+		if all := g.insist(mine); len(all) > 0 {
+			g.settle(all)
+			return mine.answer, mine.err
+		}
 	}
 	select {
 	case <-mine.done:
@@ -62,12 +73,23 @@ func (g *gathering[Q, A]) ask(ctx context.Context, question Q) (A, error) {
 func (g *gathering[Q, A]) enter(mine *asked[Q, A]) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.underWay < gatheringsAtOnce {
+	if g.underWay == 0 {
 		g.underWay++
 		return true
 	}
 	g.waiting = append(g.waiting, mine)
 	return false
+}
+
+// insist takes who waits for one statement more, where mine is among them and that many are not under way.
+func (g *gathering[Q, A]) insist(mine *asked[Q, A]) []*asked[Q, A] {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.underWay == mostAtOnce || slices.Index(g.waiting[:min(len(g.waiting), mostGathered)], mine) < 0 {
+		return nil
+	}
+	g.underWay++
+	return g.take()
 }
 
 // leave says whether mine was still waiting. It does not any more.
@@ -82,14 +104,29 @@ func (g *gathering[Q, A]) leave(mine *asked[Q, A]) bool {
 	return true
 }
 
-// goOn is for whoever is done with a statement: those who wait come next.
-func (g *gathering[Q, A]) goOn() {
-	if next := g.next(); len(next) > 0 {
-		go func() {
-			for ; len(next) > 0; next = g.next() {
-				settle(g.answer, next)
-			}
-		}()
+// settle answers all of them. Those who wait by then come next.
+func (g *gathering[Q, A]) settle(all []*asked[Q, A]) {
+	defer func() {
+		if next := g.next(); len(next) > 0 {
+			go g.settle(next)
+		}
+	}()
+	questions := make([]Q, len(all))
+	for i, one := range all {
+		questions[i] = one.question
+	}
+	ctx := context.WithoutCancel(all[0].ctx)
+	if end, bounded := all[0].ctx.Deadline(); bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, end)
+		defer cancel()
+	}
+	answers, err := g.answer(ctx, questions)
+	for i, one := range all {
+		if one.err = err; err == nil {
+			one.answer = answers[i]
+		}
+		close(one.done)
 	}
 }
 
@@ -101,28 +138,12 @@ func (g *gathering[Q, A]) next() []*asked[Q, A] {
 		g.underWay--
 		return nil
 	}
+	return g.take()
+}
+
+// take takes who waits. Its caller holds the lock.
+func (g *gathering[Q, A]) take() []*asked[Q, A] {
 	taken := slices.Clone(g.waiting[:min(len(g.waiting), mostGathered)])
 	g.waiting = slices.Delete(g.waiting, 0, len(taken))
 	return taken
-}
-
-// settle answers all of them.
-func settle[Q, A any](answer func(context.Context, []Q) ([]A, error), all []*asked[Q, A]) {
-	questions := make([]Q, len(all))
-	for i, one := range all {
-		questions[i] = one.question
-	}
-	ctx := context.WithoutCancel(all[0].ctx)
-	if end, bounded := all[0].ctx.Deadline(); bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, end)
-		defer cancel()
-	}
-	answers, err := answer(ctx, questions)
-	for i, one := range all {
-		if one.err = err; err == nil {
-			one.answer = answers[i]
-		}
-		close(one.done)
-	}
 }

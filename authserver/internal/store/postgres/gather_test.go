@@ -62,37 +62,37 @@ func (d *doubler) begin(ctx context.Context, numbers ...int) []chan outcome {
 	return all
 }
 
-// busy keeps as many statements under way as may be.
-func (d *doubler) busy(ctx context.Context) []chan outcome {
-	numbers := make([]int, gatheringsAtOnce)
-	for i := range numbers {
-		numbers[i] = 1000 + i
-	}
-	return d.begin(ctx, numbers...)
+// statements are what was asked, together, so far.
+func (d *doubler) statements() [][]int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.asked)
+}
+
+func (d *doubler) last() []int {
+	all := d.statements()
+	return all[len(all)-1]
 }
 
 func TestWhatComesMeanwhileIsAskedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoubler()
-		first := d.busy(t.Context())
-		others := d.begin(t.Context(), 1, 2, 3)
-		if len(d.asked) != gatheringsAtOnce {
-			t.Fatalf("asked %v while %d may be under way", d.asked, gatheringsAtOnce)
+		all := slices.Concat(d.begin(t.Context(), 0), d.begin(t.Context(), 1, 2, 3))
+		if len(d.statements()) != 1 {
+			t.Fatalf("asked %v while one may be under way", d.statements())
 		}
 		d.let <- nil
 		synctest.Wait()
-		if last := d.asked[len(d.asked)-1]; !slices.Equal(last, []int{1, 2, 3}) {
-			t.Errorf("asked %v", d.asked)
+		if last := d.last(); !slices.Equal(last, []int{1, 2, 3}) {
+			t.Errorf("asked %v", d.statements())
 		}
-		for range gatheringsAtOnce {
-			d.let <- nil
-		}
-		for i, one := range slices.Concat(others, first) {
-			want := slices.Concat([]int{2, 4, 6}, []int{2000, 2002, 2004, 2006})[i]
-			if got := <-one; got.err != nil || got.answer != want {
-				t.Errorf("%d: %+v, want %d", i, got, want)
+		d.let <- nil
+		for i, one := range all {
+			if got := <-one; got.err != nil || got.answer != 2*i {
+				t.Errorf("%d: %+v", i, got)
 			}
 		}
+		synctest.Wait()
 		if d.underWay != 0 || len(d.waiting) != 0 {
 			t.Errorf("%d under way and %d waiting when all are answered", d.underWay, len(d.waiting))
 		}
@@ -104,16 +104,53 @@ func TestWhatComesMeanwhileIsAskedTogether(t *testing.T) {
 	})
 }
 
+// A statement that hangs holds up nobody who comes later for longer than their patience, until as many hang as may be.
+func TestAStatementThatHangsHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDoubler()
+		d.begin(t.Context(), 0)
+		for i := range mostAtOnce - 1 {
+			d.begin(t.Context(), 10*i+1, 10*i+2)
+			time.Sleep(patience - 1)
+			synctest.Wait()
+			if len(d.statements()) != i+1 {
+				t.Fatalf("asked %v before anybody was impatient", d.statements())
+			}
+			time.Sleep(1)
+			synctest.Wait()
+			if last := d.last(); !slices.Equal(last, []int{10*i + 1, 10*i + 2}) {
+				t.Fatalf("asked %v", d.statements())
+			}
+		}
+		late := d.begin(t.Context(), 7)[0]
+		time.Sleep(2 * patience)
+		synctest.Wait()
+		if len(d.statements()) != mostAtOnce {
+			t.Fatalf("asked %v, more at once than may be", d.statements())
+		}
+		d.let <- nil
+		synctest.Wait()
+		close(d.let)
+		if got := <-late; got.err != nil || got.answer != 14 {
+			t.Errorf("%+v", got)
+		}
+		synctest.Wait()
+		if d.underWay != 0 || len(d.waiting) != 0 {
+			t.Errorf("%d under way and %d waiting when all are answered", d.underWay, len(d.waiting))
+		}
+	})
+}
+
 func TestNoStatementIsAskedTooMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoubler()
-		d.busy(t.Context())
+		d.begin(t.Context(), 0)
 		numbers := make([]int, mostGathered+1)
 		d.begin(t.Context(), numbers...)
 		close(d.let)
 		synctest.Wait()
 		sizes := []int{}
-		for _, one := range d.asked[gatheringsAtOnce:] {
+		for _, one := range d.statements()[1:] {
 			sizes = append(sizes, len(one))
 		}
 		if !slices.Equal(sizes, []int{mostGathered, 1}) {
@@ -122,22 +159,21 @@ func TestNoStatementIsAskedTooMuch(t *testing.T) {
 	})
 }
 
-// Whoever hangs up before the question was asked takes it along; whoever hangs up afterwards hears what came of it.
+// Whoever hangs up before the question was asked takes it along; whoever hangs up afterwards hears what came of it, and so do the others.
 func TestWhoLeavesIsNotAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoubler()
-		d.busy(t.Context())
+		d.begin(t.Context(), 0)
 		ctx, cancel := context.WithCancel(t.Context())
-		leaving, staying := d.begin(ctx, 1)[0], d.begin(t.Context(), 2)[0]
+		soon, hangUp := context.WithCancel(t.Context())
+		leaving, asked, staying := d.begin(ctx, 1)[0], d.begin(soon, 3)[0], d.begin(t.Context(), 2)[0]
 		cancel()
 		if got := <-leaving; !errors.Is(got.err, errUnasked) || !errors.Is(got.err, context.Canceled) {
 			t.Errorf("%+v", got)
 		}
-		ctx, cancel = context.WithCancel(t.Context())
-		asked := d.begin(ctx, 3)[0]
 		d.let <- nil
-		synctest.Wait() // 2 and 3 were asked
-		cancel()
+		synctest.Wait() // 3 and 2 were asked
+		hangUp()
 		synctest.Wait()
 		close(d.let)
 		if got := <-asked; got.err != nil || got.answer != 6 {
@@ -146,9 +182,9 @@ func TestWhoLeavesIsNotAsked(t *testing.T) {
 		if got := <-staying; got.err != nil || got.answer != 4 {
 			t.Errorf("%+v", got)
 		}
-		for _, one := range d.asked {
+		for _, one := range d.statements() {
 			if slices.Contains(one, 1) {
-				t.Errorf("asked %v", d.asked)
+				t.Errorf("asked %v", d.statements())
 			}
 		}
 	})
@@ -157,11 +193,10 @@ func TestWhoLeavesIsNotAsked(t *testing.T) {
 func TestAnErrorIsEverybodys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, down := newDoubler(), errors.New("down")
-		d.busy(t.Context())
+		d.begin(t.Context(), 0)
 		all := d.begin(t.Context(), 1, 2)
-		for range gatheringsAtOnce + 1 {
-			d.let <- down
-		}
+		d.let <- down
+		d.let <- down
 		for _, one := range all {
 			if got := <-one; !errors.Is(got.err, down) {
 				t.Errorf("%+v", got)
@@ -174,14 +209,11 @@ func TestAnErrorIsEverybodys(t *testing.T) {
 func TestWhoWaitedLongestSaysUntilWhen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoubler()
-		d.busy(t.Context())
+		d.begin(t.Context(), 0)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		all := slices.Concat(d.begin(ctx, 1), d.begin(t.Context(), 2))
-		time.Sleep(time.Second / 2)
-		d.let <- nil
-		for _, one := range all {
+		for _, one := range slices.Concat(d.begin(ctx, 1), d.begin(t.Context(), 2)) {
 			if got := <-one; !errors.Is(got.err, context.DeadlineExceeded) || time.Since(began) != time.Second {
 				t.Errorf("%+v after %s", got, time.Since(began))
 			}
