@@ -111,12 +111,12 @@ func TestAStatementThatHangsHoldsUpNoOther(t *testing.T) {
 		d.begin(t.Context(), 0)
 		for i := range mostAtOnce - 1 {
 			d.begin(t.Context(), 10*i+1, 10*i+2)
-			time.Sleep(patience - 1)
+			time.Sleep(patience - time.Nanosecond)
 			synctest.Wait()
 			if len(d.statements()) != i+1 {
 				t.Fatalf("asked %v before anybody was impatient", d.statements())
 			}
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			synctest.Wait()
 			if last := d.last(); !slices.Equal(last, []int{10*i + 1, 10*i + 2}) {
 				t.Fatalf("asked %v", d.statements())
