@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -113,7 +114,7 @@ func Scan(rows pgx.Rows) (Standing, error) {
 // scan reads a row: what comes before the function's columns, and these.
 func scan(row pgx.CollectableRow, before ...any) (Standing, error) {
 	var s Standing
-	var granted, held []string
+	var granted, held pgtype.FlatArray[string] // and not []string, about which pgx finds out anew in each answer
 	err := row.Scan(append(before, &s.CredentialID, &s.Kind, &s.State, &s.UserID, &s.ClientID, &s.CredentialTenant, &granted,
 		&s.Resource, &s.EndsAt, &s.Member, &held, &s.LLMIntegration, &s.ModuleEnabled, &s.ModuleProvisioned)...)
 	s.CredentialPermissions, s.MemberPermissions = perm.FromStrings(granted), perm.FromStrings(held)

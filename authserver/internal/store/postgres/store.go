@@ -15,10 +15,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/multitracer"
 	"github.com/jackc/pgx/v5/pgxpool"
-	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
 
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/pguuid"
 )
 
 // Migrations are the schema, in goose's format.
@@ -76,7 +76,7 @@ func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer
 	config.ConnConfig.RuntimeParams["lock_timeout"] = lockTimeout
 	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "10s"
 	config.AfterConnect = func(_ context.Context, c *pgx.Conn) error {
-		pgxuuid.Register(c.TypeMap()) // 16 bytes in place of text, both ways
+		pguuid.Register(c.TypeMap())
 		return nil
 	}
 	config.ConnConfig.Tracer = watchedBy(tracers)

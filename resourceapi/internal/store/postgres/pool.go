@@ -9,7 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/multitracer"
 	"github.com/jackc/pgx/v5/pgxpool"
-	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
+
+	"github.com/almonerhq/almoner/shared/pguuid"
 )
 
 // Bounds of time. A statement that takes longer than patience is given up on both sides.
@@ -64,7 +65,7 @@ func Open(ctx context.Context, url string, connections int32, tracers ...pgx.Que
 		config.ConnConfig.RuntimeParams[name] = value
 	}
 	config.AfterConnect = func(_ context.Context, c *pgx.Conn) error {
-		pgxuuid.Register(c.TypeMap()) // 16 bytes in place of text, both ways
+		pguuid.Register(c.TypeMap())
 		return nil
 	}
 	config.ConnConfig.Tracer = watchedBy(tracers)

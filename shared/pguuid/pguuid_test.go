@@ -1,0 +1,95 @@
+package pguuid
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/almonerhq/almoner/shared/testkit"
+)
+
+func connected(t *testing.T) *pgx.Conn {
+	t.Helper()
+	connection, err := pgx.Connect(t.Context(), testkit.NewDatabase(t).Authserver)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connection.Close(context.WithoutCancel(t.Context())) })
+	Register(connection.TypeMap())
+	return connection
+}
+
+func TestIdentifiersComeBackAsTheyWere(t *testing.T) {
+	db, want := connected(t), uuid.New()
+	var value uuid.UUID
+	var pointer, none *uuid.UUID
+	var text string
+	err := db.QueryRow(t.Context(), `select $1::uuid, $2::uuid, $3::uuid, ($1::uuid)::text`, want, &want, (*uuid.UUID)(nil)).Scan(&value, &pointer, &none, &text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if value != want || pointer == nil || *pointer != want || none != nil || text != want.String() {
+		t.Errorf("got %s, %v, %v and %s", value, pointer, none, text)
+	}
+}
+
+func TestListsComeBackAsTheyWere(t *testing.T) {
+	db, want := connected(t), []uuid.UUID{uuid.New(), uuid.New()}
+	var values []uuid.UUID
+	var pointers []*uuid.UUID
+	err := db.QueryRow(t.Context(), `select $1::uuid[], $2::uuid[]`, want, []*uuid.UUID{&want[0], nil, &want[1]}).Scan(&values, &pointers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(values, want) {
+		t.Errorf("got %s", values)
+	}
+	if len(pointers) != 3 || *pointers[0] != want[0] || pointers[1] != nil || *pointers[2] != want[1] {
+		t.Errorf("got %v", pointers)
+	}
+}
+
+// What PostgreSQL is asked in the simple protocol, and what it is told as text, is as pgx has it.
+func TestTextIsAnIdentifierToo(t *testing.T) {
+	db, want := connected(t), uuid.New()
+	for name, args := range map[string][]any{
+		"simple protocol": {pgx.QueryExecModeSimpleProtocol, want},
+		"text":            {want.String()},
+		"pgx's own type":  {pgtype.UUID{Bytes: want, Valid: true}},
+	} {
+		var got uuid.UUID
+		if err := db.QueryRow(t.Context(), `select $1::uuid`, args...).Scan(&got); err != nil || got != want {
+			t.Errorf("%s: got %s, %v", name, got, err)
+		}
+	}
+}
+
+func TestNullIsNoIdentifier(t *testing.T) {
+	got := uuid.New()
+	kept := got
+	if err := connected(t).QueryRow(t.Context(), `select null::uuid`).Scan(&got); !errors.Is(err, errNull) || got != kept {
+		t.Errorf("got %s, %v", got, err)
+	}
+}
+
+// database/sql's way makes text of an identifier, which takes memory.
+func TestNothingIsMadeOnTheWay(t *testing.T) {
+	types, id := pgtype.NewMap(), uuid.New()
+	Register(types)
+	for name, value := range map[string]any{"value": id, "pointer": &id} {
+		plan := types.PlanEncode(pgtype.UUIDOID, pgtype.BinaryFormatCode, value)
+		out := make([]byte, 0, 16)
+		if made := testing.AllocsPerRun(100, func() { _, _ = plan.Encode(value, out) }); made > 0 {
+			t.Errorf("%s: %g allocations on its way there", name, made)
+		}
+	}
+	plan, in := types.PlanScan(pgtype.UUIDOID, pgtype.BinaryFormatCode, &id), uuid.New()
+	if made := testing.AllocsPerRun(100, func() { _ = plan.Scan(in[:], &id) }); made > 0 || id != in {
+		t.Errorf("%g allocations on its way back", made)
+	}
+}
