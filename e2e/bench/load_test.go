@@ -1,12 +1,13 @@
 package bench
 
 import (
-	"context"
+	"bufio"
 	"fmt"
 	"io"
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync"
 	"testing"
@@ -63,11 +64,6 @@ func (l load) try(t testing.TB, connections int, during time.Duration) (sample, 
 	if l.before != nil {
 		l.before(t, connections)
 	}
-	transport := &http.Transport{
-		MaxIdleConnsPerHost: connections, DisableCompression: true,
-		DialContext: l.dial,
-	}
-	defer transport.CloseIdleConnections()
 	type worker struct {
 		next  asking
 		heard hearing
@@ -84,7 +80,7 @@ func (l load) try(t testing.TB, connections int, during time.Duration) (sample, 
 	before, began := l.at.spent(), time.Now()
 	for _, w := range workers {
 		group.Go(func() {
-			mine, err := l.repeat(transport, w.next, w.heard, began.Add(during))
+			mine, err := l.repeat(w.next, w.heard, began.Add(during))
 			mu.Lock()
 			defer mu.Unlock()
 			all.latencies = append(all.latencies, mine...)
@@ -108,15 +104,19 @@ func (l load) try(t testing.TB, connections int, during time.Duration) (sample, 
 	return all, failed
 }
 
-func (l load) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	var dialer net.Dialer
-	if l.from != nil {
-		dialer.LocalAddr = l.from
+// repeat asks over a connection of its own, and in this goroutine alone: an http.Transport has two more for each connection, and what
+// they wait for each other would be measured as if it were the server's.
+func (l load) repeat(next asking, heard hearing, end time.Time) ([]time.Duration, error) {
+	at, err := url.Parse(l.at.url)
+	if err != nil {
+		return nil, err
 	}
-	return dialer.DialContext(ctx, network, address)
-}
-
-func (l load) repeat(transport *http.Transport, next asking, heard hearing, end time.Time) ([]time.Duration, error) {
+	connection, err := (&net.Dialer{LocalAddr: l.from}).Dial("tcp", at.Host)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = connection.Close() }()
+	answers := bufio.NewReader(connection)
 	var latencies []time.Duration
 	for time.Now().Before(end) {
 		request := next()
@@ -124,7 +124,7 @@ func (l load) repeat(transport *http.Transport, next asking, heard hearing, end 
 			break
 		}
 		sent := time.Now()
-		body, err := l.send(transport, request)
+		body, err := l.ask(connection, answers, request)
 		if err != nil {
 			return latencies, err
 		}
@@ -136,15 +136,27 @@ func (l load) repeat(transport *http.Transport, next asking, heard hearing, end 
 	return latencies, nil
 }
 
-func (l load) send(transport *http.Transport, request *http.Request) ([]byte, error) {
-	response, err := transport.RoundTrip(request)
+const answeredWithin = time.Minute
+
+func (l load) ask(connection net.Conn, answers *bufio.Reader, request *http.Request) ([]byte, error) {
+	if err := connection.SetDeadline(time.Now().Add(answeredWithin)); err != nil {
+		return nil, err
+	}
+	if err := request.Write(connection); err != nil {
+		return nil, err
+	}
+	response, err := http.ReadResponse(answers, request)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body)
-	if err == nil && !slices.Contains(l.statuses, response.StatusCode) {
+	switch {
+	case err != nil:
+	case !slices.Contains(l.statuses, response.StatusCode):
 		err = fmt.Errorf("%s of %s: status %d", l.what, l.at.name, response.StatusCode)
+	case response.Close:
+		err = fmt.Errorf("%s of %s: it closes the connection", l.what, l.at.name)
 	}
 	return body, err
 }

@@ -48,7 +48,7 @@ func listOf(at target, tenant, token, query string) func(int) (asking, hearing) 
 }
 
 // refusable is how many clients and grants share the refusals: none of them is refused so often that it is throttled.
-const refusable = 96
+const refusable = 256
 
 // wrong are credentials that are refused, each for another reason.
 func (b *bench) wrong(t *testing.T) []load {

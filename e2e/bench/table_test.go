@@ -7,6 +7,13 @@ import (
 	"strings"
 )
 
+// What the floor of shared/speed.md did for each refresh and each code exchange of the peer. Ours is leaner: it costs about half in its
+// process and a seventh in Redis. Both were measured beside the same peer, so that what is measured here can be put beside either.
+const (
+	documentedRefresh  = 4311. / 1538
+	documentedExchange = 3775. / 975
+)
+
 // speed writes the table of everything, and the goals of issue 7.
 func (r *report) speed(all results, order []key) {
 	r.line("%d rounds of %s each, in which everything takes its turn; generator and stores included. Figures are medians of the rounds, and ratios", *rounds, *each)
@@ -16,14 +23,20 @@ func (r *report) speed(all results, order []key) {
 	r.capacity(all)
 	at32 := func(what, of string) key { return key{what, of, 32} }
 	floor := at32(floorWork, "floor")
-	ratio := func(what, asked string, k, to key, least float64) {
-		measured := all.ratio(k, to)
+	of := func(what, asked string, measured, least float64) {
 		r.wants(what, asked, measured, "", measured >= least)
 	}
+	ratio := func(what, asked string, k, to key, least float64) { of(what, asked, all.ratio(k, to), least) }
 	ours := func(what string) key { return at32(what, ourselves) }
-	ratio("refresh, of the floor", "at least 0.60", ours(refreshing), floor, 0.6)
+	ratio("refresh, of our floor", "at least 0.60", ours(refreshing), floor, 0.6)
+	documented := func(what string, floor, least float64) {
+		of(fmt.Sprintf("%s, of the floor of shared/speed.md (%.2f of %s there)", what, floor, peerName), fmt.Sprintf("at least %.2f", least),
+			all.ratio(ours(what), at32(what, peerName))/floor, least)
+	}
+	documented(refreshing, documentedRefresh, 0.6)
 	ratio("refresh, of "+peerName+" (JWT)", "at least 1.5", ours(refreshing), at32(refreshing, peerName), 1.5)
-	ratio("code exchange, of the floor", "at least 0.55", ours(codeExchange), floor, 0.55)
+	ratio("code exchange, of our floor", "at least 0.55", ours(codeExchange), floor, 0.55)
+	documented(codeExchange, documentedExchange, 0.55)
 	ratio("code exchange, of "+peerName+" (JWT)", "at least 2", ours(codeExchange), at32(codeExchange, peerName), 2)
 	ratio("introspection, of "+peerName+" (opaque)", "at least 1.5", ours(introspection), at32(introspection, peerName), 1.5)
 	ratio("list with a connector's token, of the ungated", "at least 0.80", ours(listConnector), at32(listUngated, ungatedName), 0.8)
