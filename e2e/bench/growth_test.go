@@ -103,8 +103,8 @@ func (e *estate) walOfARefresh(t *testing.T) float64 {
 }
 
 func (r *report) growth(t *testing.T, all results, order []key, little, much *estate) {
-	r.line("Two installations, which take turns, %d rounds of %s each at 32 connections; generator and stores included. Postgres has 64 MB of", *rounds, *each)
-	r.line("shared buffers in both. A refresh is of any grant, by chance.\n")
+	r.line("Two installations, which take turns, %d rounds of %s each at 32 connections; generator and stores included. Postgres has 128 MB of", *rounds, *each)
+	r.line("shared buffers in both, as it has by itself. A refresh is of any grant, by chance.\n")
 	r.line("- little: %s\n- much: %s\n", little.scale, much.scale)
 	r.table(all, order)
 	for _, what := range []string{refreshing, listPAT, listByStatus} {

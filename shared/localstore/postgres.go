@@ -131,11 +131,11 @@ func (p *Postgres) start(ctx context.Context) error {
 func (p *Postgres) arguments() []string {
 	settings := []string{
 		"listen_addresses=127.0.0.1", "port=" + strconv.Itoa(p.port), "unix_socket_directories=",
-		"logging_collector=off", "log_destination=stderr", "max_connections=200", "shared_buffers=64MB",
+		"logging_collector=off", "log_destination=stderr", "max_connections=200",
 		"jit=off", // our queries are short: compiling them costs more than running them
 	}
 	if p.options.Volatile {
-		settings = append(settings, "fsync=off", "full_page_writes=off", "max_wal_size=4GB", "autovacuum_naptime=1h")
+		settings = append(settings, "shared_buffers=64MB", "fsync=off", "full_page_writes=off", "max_wal_size=4GB", "autovacuum_naptime=1h")
 	}
 	arguments := []string{"-D", p.data()}
 	for _, setting := range settings {
