@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -26,7 +27,7 @@ func (s *Store) Page(ctx context.Context, query programme.Query) (programme.Page
 // pageSQL builds the statement from fixed pieces, so that each combination of filters is one text with one plan; values
 // are parameters always. It asks for one row more than the page holds, to know whether more follow.
 func pageSQL(query programme.Query) (string, []any) {
-	args := []any{query.Tenant, query.Limit + 1}
+	args := []any{query.Tenant}
 	add := func(value any) string {
 		args = append(args, value)
 		return fmt.Sprintf("$%d", len(args))
@@ -44,8 +45,20 @@ func pageSQL(query programme.Query) (string, []any) {
 		pattern := add("%" + likeLiteral.Replace(query.Filter.Search) + "%")
 		fmt.Fprintf(&text, ` and (name ilike %[1]s collate resource.any_case or summary ilike %[1]s collate resource.any_case)`, pattern)
 	}
-	text.WriteString(" order by created_at desc, id desc limit $2")
-	return text.String(), args
+	const newestFirst = " order by created_at desc, id desc limit "
+	rows := add(query.Limit + 1)
+	if query.Filter.Search != "" {
+		return text.String() + newestFirst + rows, args // a search takes long anyway, and is better planned for what is searched for
+	}
+	// Postgres keeps one plan for all requests only where it does not suppose that a plan for one of them would be much better, and making
+	// one takes longer than the page. Of a limit that is a parameter it supposes a tenth of what is below: that may be a hundred thousand
+	// programmes. So the longest page, in the text, is below; and the limit stands twice, as a tenth of that is still too much where one
+	// workspace has most of the programmes.
+	page := text.String() + newestFirst + strconv.Itoa(programme.MaxLimit+1)
+	for range 2 {
+		page = "select * from (" + page + ") bounded" + newestFirst + rows
+	}
+	return page, args
 }
 
 // likeLiteral makes the characters that LIKE gives a meaning to stand for themselves.
