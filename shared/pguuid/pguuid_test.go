@@ -93,3 +93,24 @@ func TestNothingIsMadeOnTheWay(t *testing.T) {
 		t.Errorf("%g allocations on its way back", made)
 	}
 }
+
+func TestListsAreOfTheSame(t *testing.T) {
+	types := pgtype.NewMap()
+	Register(types)
+	list, _ := types.TypeForOID(pgtype.UUIDArrayOID)
+	if _, ours := list.Codec.(*pgtype.ArrayCodec).ElementType.Codec.(codec); !ours {
+		t.Error("the identifiers of a list travel as pgx has it")
+	}
+}
+
+// pgx asks for neither: it knows NULL before, and PostgreSQL sends 16 bytes. Both keep what pgtype wants of a plan.
+func TestPlansKeepTheirPromise(t *testing.T) {
+	if out, err := (fromPointer{}).Encode((*uuid.UUID)(nil), []byte("before")); out != nil || err != nil {
+		t.Errorf("a pointer to nothing is %q, %v, and not NULL", out, err)
+	}
+	got := uuid.New()
+	kept := got
+	if err := (toPointer{}).Scan(make([]byte, 15), &got); err == nil || got != kept {
+		t.Errorf("15 bytes: %s, %v", got, err)
+	}
+}
