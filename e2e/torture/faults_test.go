@@ -5,20 +5,20 @@ import "github.com/almonerhq/almoner/e2e/harness"
 // The protections that bites_test.go takes away.
 
 const (
-	stepsFile     = "authserver/internal/store/postgres/steps.go"
-	mintFile      = "authserver/internal/grant/tokens.go"
-	clientsFile   = "authserver/internal/store/postgres/clients.go"
-	keeperFile    = "authserver/internal/grant/keeper.go"
-	registerFile  = "authserver/internal/store/redis/grants.go"
-	writesFile    = "resourceapi/internal/store/postgres/writes.go"
-	serveFile     = "shared/web/serve.go"
-	scriptFile    = "authserver/internal/store/redis/script.go"
-	rotateFile    = "authserver/internal/store/redis/lua/rotate.lua"
-	exchangeFile  = "authserver/internal/store/redis/lua/exchange.lua"
-	standingsFile = "resourceapi/internal/store/postgres/standings.go"
-	accessFile    = "resourceapi/internal/gate/access.go"
-	tokenFile     = "authserver/internal/endpoint/token/handler.go"
-	refusalsFile  = "authserver/internal/engine/refusals.go"
+	stepsFile    = "authserver/internal/store/postgres/steps.go"
+	mintFile     = "authserver/internal/grant/tokens.go"
+	clientsFile  = "authserver/internal/store/postgres/clients.go"
+	keeperFile   = "authserver/internal/grant/keeper.go"
+	registerFile = "authserver/internal/store/redis/grants.go"
+	writesFile   = "resourceapi/internal/store/postgres/writes.go"
+	serveFile    = "shared/web/serve.go"
+	scriptFile   = "authserver/internal/store/redis/script.go"
+	rotateFile   = "authserver/internal/store/redis/lua/rotate.lua"
+	exchangeFile = "authserver/internal/store/redis/lua/exchange.lua"
+	tripsFile    = "resourceapi/internal/store/postgres/trips.go"
+	accessFile   = "resourceapi/internal/gate/access.go"
+	tokenFile    = "authserver/internal/endpoint/token/handler.go"
+	refusalsFile = "authserver/internal/engine/refusals.go"
 )
 
 // fenceOff lets every conditional update of a grant in Postgres pass.
@@ -41,19 +41,10 @@ var replayUnrevoked = harness.Fault{File: keeperFile,
 
 // membershipCached lets resourceapi go on with the first standing that it read of a grant.
 var membershipCached = []harness.Fault{
-	{File: standingsFile, Old: "import (\n", New: "import (\n\t\"sync\"\n"},
-	{File: standingsFile, Old: "// standingAnd reads", New: "var kept sync.Map\n\n// standingAnd reads"},
-	{File: standingsFile, Old: `	answer, err := standing.Scan(rows)
-	if err != nil {
-		return standing.Standing{}, outcome(err)
-	}
-`, New: `	answer, err := standing.Scan(rows)
-	if err != nil {
-		return standing.Standing{}, outcome(err)
-	}
-	if first, known := kept.LoadOrStore(q.GrantID, answer); known && err == nil {
-		answer = first.(standing.Standing)
-	}
+	{File: tripsFile, Old: "import (\n", New: "import (\n\t\"sync\"\n"},
+	{File: tripsFile, Old: "// travel makes", New: "var kept sync.Map\n\n// travel makes"},
+	{File: tripsFile, Old: "	return *answer, nil\n", New: `	first, _ := kept.LoadOrStore(one.question.GrantID, *answer)
+	return first.(standing.Standing), nil
 `},
 }
 

@@ -1,8 +1,8 @@
 // Package standing answers: what may this credential do in this workspace, at this moment?
 //
-// Both services ask it of Postgres for every request, by one call of the SQL function account.standing, and keep no
-// copy: what was true a second ago may not be any more (contract, section 6). The function's columns and this
-// struct are the two ends of one contract, so they are read here alone.
+// Both services ask it of Postgres for every request, by the SQL function account.standings, and keep no copy: what was
+// true a second ago may not be any more (contract, section 6). The function's columns and this struct are the two ends
+// of one contract, so they are read here alone.
 package standing
 
 import (
@@ -39,7 +39,7 @@ type Question struct {
 	Module  string    // "": none
 }
 
-// A Standing is the answer. Its fields are the columns of account.standing, in their order.
+// A Standing is the answer. Its fields are the columns of account.standings, in their order, after the question's place.
 type Standing struct {
 	CredentialID          uuid.UUID
 	Kind                  string
@@ -65,24 +65,23 @@ func (s Standing) Effective() perm.Set {
 	return s.CredentialPermissions.Intersect(s.MemberPermissions)
 }
 
-// SQL and Args are the query, for callers that put it in a batch with their own.
-const SQL = `select * from account.standing($1, $2, $3, $4)`
+// SQL asks several questions. Its answer has a row for each whose credential is known, with its place among them, from 1 on.
+const SQL = `select * from account.standings($1, $2, $3, $4)`
 
 // Args are the arguments of SQL.
-func (q Question) Args() []any {
-	grant, tenant := q.named()
-	return []any{q.PATHash, grant, tenant, q.Module}
-}
-
-// named are the grant and the workspace, each nil where the question names none.
-func (q Question) named() (grant, tenant *uuid.UUID) {
-	if q.PATHash == nil {
-		grant = &q.GrantID
+func Args(questions []Question) []any {
+	pats, modules := make([][]byte, len(questions)), make([]string, len(questions))
+	grants, tenants := make([]*uuid.UUID, len(questions)), make([]*uuid.UUID, len(questions))
+	for i, q := range questions {
+		pats[i], modules[i] = q.PATHash, q.Module
+		if q.PATHash == nil {
+			grants[i] = &q.GrantID
+		}
+		if q.Tenant != uuid.Nil {
+			tenants[i] = &q.Tenant
+		}
 	}
-	if q.Tenant != uuid.Nil {
-		tenant = &q.Tenant
-	}
-	return grant, tenant
+	return []any{pats, grants, tenants, modules}
 }
 
 // Querier is the part of a pgx pool that Read needs.
@@ -92,31 +91,36 @@ type Querier interface {
 
 // Read asks Postgres. It returns ErrUnknown when the credential does not exist.
 func Read(ctx context.Context, db Querier, q Question) (Standing, error) {
-	rows, err := db.Query(ctx, SQL, q.Args()...)
+	rows, err := db.Query(ctx, SQL, Args([]Question{q})...)
 	if err != nil {
 		return Standing{}, fmt.Errorf("read standing: %w", err)
 	}
-	return Scan(rows)
-}
-
-// Scan reads the answer of SQL and closes rows.
-func Scan(rows pgx.Rows) (Standing, error) {
-	s, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Standing, error) { return scan(row) })
-	if errors.Is(err, pgx.ErrNoRows) {
+	all, err := Scan(rows, 1)
+	if err != nil {
+		return Standing{}, err
+	}
+	if all[0] == nil {
 		return Standing{}, ErrUnknown
 	}
-	if err != nil {
-		return Standing{}, fmt.Errorf("read standing: %w", err)
-	}
-	return s, nil
+	return *all[0], nil
 }
 
-// scan reads a row: what comes before the function's columns, and these.
-func scan(row pgx.CollectableRow, before ...any) (Standing, error) {
-	var s Standing
-	var granted, held pgtype.FlatArray[string] // and not []string, about which pgx finds out anew in each answer
-	err := row.Scan(append(before, &s.CredentialID, &s.Kind, &s.State, &s.UserID, &s.ClientID, &s.CredentialTenant, &granted,
-		&s.Resource, &s.EndsAt, &s.Member, &held, &s.LLMIntegration, &s.ModuleEnabled, &s.ModuleProvisioned)...)
-	s.CredentialPermissions, s.MemberPermissions = perm.FromStrings(granted), perm.FromStrings(held)
-	return s, err
+// Scan reads the answer of SQL to as many questions, in their order, and closes rows. Of a credential that does not exist it is nil.
+func Scan(rows pgx.Rows, questions int) ([]*Standing, error) {
+	all := make([]*Standing, questions)
+	_, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (place int, err error) {
+		var s Standing
+		var granted, held pgtype.FlatArray[string] // and not []string, about which pgx finds out anew in each answer
+		if err = row.Scan(&place, &s.CredentialID, &s.Kind, &s.State, &s.UserID, &s.ClientID, &s.CredentialTenant, &granted,
+			&s.Resource, &s.EndsAt, &s.Member, &held, &s.LLMIntegration, &s.ModuleEnabled, &s.ModuleProvisioned); err != nil {
+			return 0, err
+		}
+		s.CredentialPermissions, s.MemberPermissions = perm.FromStrings(granted), perm.FromStrings(held)
+		all[place-1] = &s
+		return place, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read standing: %w", err)
+	}
+	return all, nil
 }

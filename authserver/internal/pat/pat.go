@@ -2,7 +2,7 @@
 //
 // A user makes one in the settings for one workspace, with a name, one of three lifetimes, and permissions that the user holds
 // there (spec 2.1). Its value is shown once; what is kept is its SHA-256. What it may do is decided at each request, as what
-// it was given and what its user holds then (account.standing).
+// it was given and what its user holds then (account.standings).
 //
 // Callers: endpoint/settings (make, list, revoke, replace). Listing and revoking one's own needs nothing but being signed in: who may
 // no longer make tokens must still be able to end them. The resource API reads tokens through shared/standing.

@@ -24,7 +24,7 @@ import (
 
 // A Need is what a route asks of its callers. The zero Need asks for membership and no more.
 type Need struct {
-	Module     string // as account.standing names it
+	Module     string // as account.standings names it
 	Permission perm.Permission
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/gather"
 )
 
 // unavailable wraps an error of a statement as grant.ErrUnavailable. pgx.ErrNoRows is an answer, and is returned as it is.
@@ -23,7 +24,7 @@ func unavailable(op string, err error) error {
 func uncommitted(op string, err error) error {
 	var refused *pgconn.PgError
 	// Class 57P: the server is going down and may have committed before it said so.
-	if errors.Is(err, errUnasked) || pgconn.SafeToRetry(err) || (errors.As(err, &refused) && refused.Code[:3] != "57P") {
+	if errors.Is(err, gather.ErrUnasked) || pgconn.SafeToRetry(err) || (errors.As(err, &refused) && refused.Code[:3] != "57P") {
 		return fmt.Errorf("%w: %w", grant.ErrNotCommitted, unavailable(op, err))
 	}
 	return unavailable(op, err)

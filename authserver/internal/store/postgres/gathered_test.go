@@ -218,20 +218,21 @@ func TestManyStandingsAreThoseOfEachAlone(t *testing.T) {
 	g := l.many(1)[0]
 	token := credential.Hash(l.world.Token(g.UserID, perm.ProgrammesRead).Reveal())
 	var questions []standing.Question
+	l.world.Exec(`insert into account.tenant_modules values ($1, 'programmes', true, true), ($1, 'engage', false, true)
+		on conflict (tenant_id, module) do update set enabled = excluded.enabled, provisioned = excluded.provisioned`, l.world.TenantID)
 	for _, tenant := range []uuid.UUID{uuid.Nil, l.world.TenantID, l.world.Tenant("another")} {
-		for _, module := range []string{"", "programmes"} {
+		for _, module := range []string{"", "programmes", "engage"} {
 			questions = append(questions, standing.Question{PATHash: token, Tenant: tenant, Module: module},
 				standing.Question{GrantID: uuid.New(), Tenant: tenant}, standing.Question{GrantID: g.ID, Tenant: tenant, Module: module})
 		}
 	}
 	many := func(questions []standing.Question) []*standing.Standing {
 		t.Helper()
-		sql, args := standing.Many(questions)
-		rows, err := l.world.Owner.Query(t.Context(), sql, args...)
+		rows, err := l.world.Owner.Query(t.Context(), standing.SQL, standing.Args(questions)...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, err := standing.ScanMany(rows, len(questions))
+		all, err := standing.Scan(rows, len(questions))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -239,18 +240,43 @@ func TestManyStandingsAreThoseOfEachAlone(t *testing.T) {
 	}
 	all := many(questions)
 	for i, q := range questions {
-		if one := many(questions[i : i+1]); !reflect.DeepEqual(one[0], all[i]) {
-			t.Errorf("%+v: %+v among others, and %+v as the only one", q, all[i], one[0])
+		if alone := many(questions[i : i+1])[0]; !reflect.DeepEqual(alone, all[i]) {
+			t.Errorf("%+v: %+v among others, and %+v alone", q, all[i], alone)
 		}
-		alone, err := standing.Read(t.Context(), l.world.Owner, q)
-		if errors.Is(err, standing.ErrUnknown) {
-			if all[i] != nil {
-				t.Errorf("%+v: %+v, and alone unknown", q, *all[i])
+		if s := all[i]; s != nil && s.Member && (s.ModuleEnabled != (q.Module == "programmes") || s.ModuleProvisioned != (q.Module != "")) {
+			t.Errorf("%+v: %+v", q, s)
+		}
+	}
+	if all[0] == nil || all[1] != nil || all[2] == nil {
+		t.Errorf("a token is %+v, a grant that is none %+v, a grant %+v", all[0], all[1], all[2])
+	}
+}
+
+// The programs that are older than account.standings ask account.standing, and are answered the same.
+func TestEarlierProgramsAreToldTheSameStanding(t *testing.T) {
+	l := newLedger(t)
+	g := l.many(1)[0]
+	hash := credential.Hash(l.world.Token(g.UserID, perm.ProgrammesRead).Reveal())
+	for name, change := range map[string]string{
+		"active": "select 1", "revoked": "update account.personal_access_tokens set revoked_at = now()",
+		"disabled": "update account.users set disabled_at = now()", "no member": "delete from account.memberships",
+	} {
+		l.world.Exec(change)
+		for _, c := range []struct {
+			pat  []byte
+			rows int
+		}{{hash, 1}, {nil, 1}, {[]byte("unknown"), 0}} { // the grant is asked for only where there is no token
+			for _, module := range []string{"", "programmes"} {
+				var rows, differ int
+				if err := l.world.Owner.QueryRow(t.Context(), `
+					with earlier as (select * from account.standing($1, $2, null, $3)),
+						now as (select * from account.standings(array[$1], array[$2], array[null::uuid], array[$3]))
+					select count(*), count(*) filter (where to_jsonb(earlier) is distinct from to_jsonb(now) - 'place')
+					from earlier full join now using (credential_id)`,
+					c.pat, g.ID, module).Scan(&rows, &differ); err != nil || rows != c.rows || differ != 0 {
+					t.Errorf("%s, token %x: %d answers, %d of them differ: %v", name, c.pat, rows, differ, err)
+				}
 			}
-			continue
-		}
-		if err != nil || all[i] == nil || !reflect.DeepEqual(*all[i], alone) {
-			t.Errorf("%+v: %+v, and alone %+v %v", q, all[i], alone, err)
 		}
 	}
 }

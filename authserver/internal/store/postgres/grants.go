@@ -42,7 +42,7 @@ type factsQuestion struct{ client, grant uuid.UUID }
 func (s *Store) Facts(ctx context.Context, clientID, grantID uuid.UUID) (grant.Facts, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	facts, err := s.facts.ask(ctx, factsQuestion{clientID, grantID})
+	facts, err := s.facts.Ask(ctx, factsQuestion{clientID, grantID})
 	if err != nil {
 		return grant.Facts{}, unavailable("read facts", err)
 	}

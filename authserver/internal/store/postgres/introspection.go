@@ -30,7 +30,7 @@ type introspected struct {
 func (s *Store) Introspection(ctx context.Context, caller uuid.UUID, q standing.Question) (*client.Client, *standing.Standing, time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	known, err := s.introspections.ask(ctx, introspection{caller, q})
+	known, err := s.introspections.Ask(ctx, introspection{caller, q})
 	if err != nil {
 		return nil, nil, time.Time{}, unavailable("introspect", err)
 	}
@@ -64,8 +64,7 @@ func (s *Store) readIntrospections(ctx context.Context, questions []introspectio
 	} else {
 		batch.Queue(callersSQL, callers)
 	}
-	sql, args := standing.Many(abouts)
-	batch.Queue(sql, args...)
+	batch.Queue(standing.SQL, standing.Args(abouts)...)
 	if personal {
 		batch.Queue(issuedSQL, hashes)
 	}
@@ -92,7 +91,7 @@ func scanIntrospections(results pgx.BatchResults, questions int, personal bool) 
 	if rows, err = results.Query(); err != nil {
 		return nil, err
 	}
-	standings, err := standing.ScanMany(rows, questions)
+	standings, err := standing.Scan(rows, questions)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/shared/gather"
 )
 
 // A step takes a grant to a generation.
@@ -52,14 +53,14 @@ type steps struct {
 	store           *Store
 	op              string
 	many, one, wait string // one waits for nobody either
-	gathering       gathering[step, bool]
+	gathering       gather.Gathering[step, bool]
 }
 
 func newSteps(store *Store, op, sql string) *steps {
 	s := &steps{store: store, op: op}
 	s.many, s.one = fmt.Sprintf(sql, stepsSQL, "skip locked"), fmt.Sprintf(sql, stepSQL, "skip locked")
 	s.wait = fmt.Sprintf(sql, stepSQL, "")
-	s.gathering.answer = s.takeTogether
+	s.gathering.Answer = s.takeTogether
 	return s
 }
 
@@ -77,7 +78,7 @@ func (s *Store) Advance(ctx context.Context, id uuid.UUID, generation uint32, ha
 func (s *steps) take(ctx context.Context, one step, before int32) (grant.Fence, error) {
 	waiting, stop := context.WithTimeout(ctx, acquireTimeout)
 	defer stop()
-	passed, err := s.gathering.ask(waiting, one)
+	passed, err := s.gathering.Ask(waiting, one)
 	if err != nil {
 		return grant.Refused, uncommitted(s.op, err)
 	}
@@ -91,7 +92,7 @@ func (s *steps) take(ctx context.Context, one step, before int32) (grant.Fence, 
 func (s *steps) takeTogether(ctx context.Context, all []step) ([]bool, error) {
 	connection, err := s.store.pool.Acquire(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errUnasked, err)
+		return nil, fmt.Errorf("%w: %w", gather.ErrUnasked, err)
 	}
 	defer connection.Release()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), acquireTimeout) // of its own, however long the connection took
@@ -117,11 +118,11 @@ func (s *steps) takeAlone(ctx context.Context, one step, before int32) (grant.Fe
 	defer stop()
 	connection, err := s.store.pool.Acquire(waiting)
 	if err != nil {
-		return grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", errUnasked, err))
+		return grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", gather.ErrUnasked, err))
 	}
 	defer connection.Release()
 	if end, bounded := ctx.Deadline(); bounded && time.Until(end) < acquireTimeout {
-		return grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", errUnasked, errLate))
+		return grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", gather.ErrUnasked, errLate))
 	}
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()

@@ -18,6 +18,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/gather"
 	"github.com/almonerhq/almoner/shared/pguuid"
 )
 
@@ -31,8 +32,8 @@ type Store struct {
 	pool   *pgxpool.Pool
 	recent recents
 
-	facts                 gathering[factsQuestion, grant.Facts]
-	introspections        gathering[introspection, introspected]
+	facts                 gather.Gathering[factsQuestion, grant.Facts]
+	introspections        gather.Gathering[introspection, introspected]
 	activations, advances *steps
 
 	migrated atomic.Bool // every migration that this program knows was seen to be there
@@ -85,7 +86,7 @@ func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	s := &Store{pool: pool}
-	s.facts.answer, s.introspections.answer = s.readFacts, s.readIntrospections
+	s.facts.Answer, s.introspections.Answer = s.readFacts, s.readIntrospections
 	s.activations, s.advances = newSteps(s, "activate grant", activateSQL), newSteps(s, "advance grant", advanceSQL)
 	return s, nil
 }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -10,7 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/multitracer"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/almonerhq/almoner/shared/gather"
 	"github.com/almonerhq/almoner/shared/pguuid"
+	"github.com/almonerhq/almoner/shared/standing"
 )
 
 // Bounds of time. A statement that takes longer than patience is given up on both sides.
@@ -22,7 +25,8 @@ const (
 
 // A Store is the service's database. It is safe for concurrent use.
 type Store struct {
-	pool *pgxpool.Pool
+	pool  *pgxpool.Pool
+	trips gather.Gathering[trip, *standing.Standing]
 
 	migrated atomic.Bool // every migration that this program knows was seen to be there
 }
@@ -73,7 +77,9 @@ func Open(ctx context.Context, url string, connections int32, tracers ...pgx.Que
 	if err != nil {
 		return nil, errors.New("the database pool cannot be made")
 	}
-	return &Store{pool: pool}, nil
+	s := &Store{pool: pool}
+	s.trips.Answer, s.trips.AtOnce = s.travelTogether, runtime.GOMAXPROCS(0)
+	return s, nil
 }
 
 // watchedBy lets tracers see what is asked of PostgreSQL.

@@ -1,4 +1,4 @@
-package postgres
+package gather
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 // A doubler answers each question with twice its number, once it is let. It notes what it was asked together.
 type doubler struct {
-	gathering[int, int]
+	Gathering[int, int]
 	let chan error
 
 	mu    sync.Mutex
@@ -21,7 +21,7 @@ type doubler struct {
 
 func newDoubler() *doubler {
 	d := &doubler{let: make(chan error)}
-	d.answer = func(ctx context.Context, questions []int) ([]int, error) {
+	d.Answer = func(ctx context.Context, questions []int) ([]int, error) {
 		d.mu.Lock()
 		d.asked = append(d.asked, slices.Clone(questions))
 		d.mu.Unlock()
@@ -54,7 +54,7 @@ func (d *doubler) begin(ctx context.Context, numbers ...int) []chan outcome {
 		one := make(chan outcome, 1)
 		all = append(all, one)
 		go func() {
-			answer, err := d.ask(ctx, number)
+			answer, err := d.Ask(ctx, number)
 			one <- outcome{answer, err}
 		}()
 		synctest.Wait()
@@ -104,12 +104,29 @@ func TestWhatComesMeanwhileIsAskedTogether(t *testing.T) {
 	})
 }
 
+func TestAsManyStatementsAsMayBeBeginAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDoubler()
+		d.AtOnce = 2
+		d.begin(t.Context(), 0, 1, 2, 3)
+		if all := d.statements(); !slices.EqualFunc(all, [][]int{{0}, {1}}, slices.Equal) {
+			t.Errorf("asked %v", all)
+		}
+		d.let <- nil
+		synctest.Wait()
+		if last := d.last(); !slices.Equal(last, []int{2, 3}) {
+			t.Errorf("asked %v", d.statements())
+		}
+		close(d.let)
+	})
+}
+
 // A statement that hangs holds up nobody who comes later for longer than their patience, until as many hang as may be.
 func TestAStatementThatHangsHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoubler()
 		d.begin(t.Context(), 0)
-		for i := range mostAtOnce - 1 {
+		for i := range mostHanging {
 			d.begin(t.Context(), 10*i+1, 10*i+2)
 			time.Sleep(patience - time.Nanosecond)
 			synctest.Wait()
@@ -125,7 +142,7 @@ func TestAStatementThatHangsHoldsUpNoOther(t *testing.T) {
 		late := d.begin(t.Context(), 7)[0]
 		time.Sleep(2 * patience)
 		synctest.Wait()
-		if len(d.statements()) != mostAtOnce {
+		if len(d.statements()) != 1+mostHanging {
 			t.Fatalf("asked %v, more at once than may be", d.statements())
 		}
 		d.let <- nil
@@ -168,7 +185,7 @@ func TestWhoLeavesIsNotAsked(t *testing.T) {
 		soon, hangUp := context.WithCancel(t.Context())
 		leaving, asked, staying := d.begin(ctx, 1)[0], d.begin(soon, 3)[0], d.begin(t.Context(), 2)[0]
 		cancel()
-		if got := <-leaving; !errors.Is(got.err, errUnasked) || !errors.Is(got.err, context.Canceled) {
+		if got := <-leaving; !errors.Is(got.err, ErrUnasked) || !errors.Is(got.err, context.Canceled) {
 			t.Errorf("%+v", got)
 		}
 		d.let <- nil

@@ -1,4 +1,5 @@
-package postgres
+// Package gather asks PostgreSQL together what concurrent requests ask it.
+package gather
 
 import (
 	"context"
@@ -11,17 +12,20 @@ import (
 
 const (
 	mostGathered = 64                    // questions that one statement asks at most
-	patience     = 10 * time.Millisecond // as long as a question waits behind one statement; then the next begins beside it
-	mostAtOnce   = 4                     // statements of one kind that are under way at once
+	patience     = 10 * time.Millisecond // as long as a question waits for a statement to end; then the next begins beside it
+	mostHanging  = 3                     // statements that begin so
 )
 
-// A gathering asks the questions of concurrent requests together: what comes while a statement is under way is asked by the next one,
+// A Gathering asks the questions of concurrent requests together: what comes while a statement is under way is asked by the next one,
 // and nobody waits for company. A statement costs Postgres and us many times what one more row in it does.
 // A question is asked after it has come, never answered by what was read before. A statement that hangs holds up what came with it alone.
-type gathering[Question, Answer any] struct {
-	// answer has an answer for each question, in their order, or an error. Its context is that of whoever has waited longest, who may hang up
+// It is safe for concurrent use once its exported fields are set.
+type Gathering[Question, Answer any] struct {
+	// Answer has an answer for each question, in their order, or an error. Its context is that of whoever has waited longest, who may hang up
 	// without harm to the others.
-	answer func(context.Context, []Question) ([]Answer, error)
+	Answer func(context.Context, []Question) ([]Answer, error)
+	// AtOnce is how many statements are under way at once where none hangs: one where it is 0.
+	AtOnce int
 
 	mu       sync.Mutex
 	underWay int
@@ -36,11 +40,11 @@ type asked[Question, Answer any] struct {
 	done     chan struct{}
 }
 
-// errUnasked says that a question was never asked, because its context ended before its turn came.
-var errUnasked = errors.New("not asked")
+// ErrUnasked says that a question was never asked, because its context ended before its turn came.
+var ErrUnasked = errors.New("not asked")
 
-// ask returns the answer, once it is known. The context bounds the wait for its turn alone, which ends in errUnasked.
-func (g *gathering[Q, A]) ask(ctx context.Context, question Q) (A, error) {
+// Ask returns the answer, once it is known. The context bounds the wait for its turn alone, which ends in ErrUnasked.
+func (g *Gathering[Q, A]) Ask(ctx context.Context, question Q) (A, error) {
 	mine := &asked[Q, A]{ctx: ctx, question: question, done: make(chan struct{})}
 	if g.enter(mine) {
 		g.settle([]*asked[Q, A]{mine})
@@ -62,7 +66,7 @@ func (g *gathering[Q, A]) ask(ctx context.Context, question Q) (A, error) {
 	case <-mine.done:
 	case <-ctx.Done():
 		if g.leave(mine) {
-			return mine.answer, fmt.Errorf("%w: %w", errUnasked, ctx.Err())
+			return mine.answer, fmt.Errorf("%w: %w", ErrUnasked, ctx.Err())
 		}
 		<-mine.done
 	}
@@ -70,10 +74,10 @@ func (g *gathering[Q, A]) ask(ctx context.Context, question Q) (A, error) {
 }
 
 // enter says whether mine may be asked at once. Otherwise it waits.
-func (g *gathering[Q, A]) enter(mine *asked[Q, A]) bool {
+func (g *Gathering[Q, A]) enter(mine *asked[Q, A]) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.underWay == 0 {
+	if g.underWay < max(g.AtOnce, 1) {
 		g.underWay++
 		return true
 	}
@@ -81,11 +85,11 @@ func (g *gathering[Q, A]) enter(mine *asked[Q, A]) bool {
 	return false
 }
 
-// insist takes who waits for one statement more, where mine is among them and that many are not under way.
-func (g *gathering[Q, A]) insist(mine *asked[Q, A]) []*asked[Q, A] {
+// insist takes who waits for one statement more, where mine is among them and not too many are under way.
+func (g *Gathering[Q, A]) insist(mine *asked[Q, A]) []*asked[Q, A] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.underWay == mostAtOnce || slices.Index(g.waiting[:min(len(g.waiting), mostGathered)], mine) < 0 {
+	if g.underWay >= max(g.AtOnce, 1)+mostHanging || slices.Index(g.waiting[:min(len(g.waiting), mostGathered)], mine) < 0 {
 		return nil
 	}
 	g.underWay++
@@ -93,7 +97,7 @@ func (g *gathering[Q, A]) insist(mine *asked[Q, A]) []*asked[Q, A] {
 }
 
 // leave says whether mine was still waiting. It does not any more.
-func (g *gathering[Q, A]) leave(mine *asked[Q, A]) bool {
+func (g *Gathering[Q, A]) leave(mine *asked[Q, A]) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	at := slices.Index(g.waiting, mine)
@@ -105,7 +109,7 @@ func (g *gathering[Q, A]) leave(mine *asked[Q, A]) bool {
 }
 
 // settle answers all of them. Those who wait by then come next.
-func (g *gathering[Q, A]) settle(all []*asked[Q, A]) {
+func (g *Gathering[Q, A]) settle(all []*asked[Q, A]) {
 	defer func() {
 		if next := g.next(); len(next) > 0 {
 			go g.settle(next)
@@ -121,7 +125,7 @@ func (g *gathering[Q, A]) settle(all []*asked[Q, A]) {
 		ctx, cancel = context.WithDeadline(ctx, end)
 		defer cancel()
 	}
-	answers, err := g.answer(ctx, questions)
+	answers, err := g.Answer(ctx, questions)
 	for i, one := range all {
 		if one.err = err; err == nil {
 			one.answer = answers[i]
@@ -131,7 +135,7 @@ func (g *gathering[Q, A]) settle(all []*asked[Q, A]) {
 }
 
 // next takes who waits. Where that is nobody, one statement less is under way.
-func (g *gathering[Q, A]) next() []*asked[Q, A] {
+func (g *Gathering[Q, A]) next() []*asked[Q, A] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.waiting) == 0 {
@@ -142,7 +146,7 @@ func (g *gathering[Q, A]) next() []*asked[Q, A] {
 }
 
 // take takes who waits. Its caller holds the lock.
-func (g *gathering[Q, A]) take() []*asked[Q, A] {
+func (g *Gathering[Q, A]) take() []*asked[Q, A] {
 	taken := slices.Clone(g.waiting[:min(len(g.waiting), mostGathered)])
 	g.waiting = slices.Delete(g.waiting, 0, len(taken))
 	return taken

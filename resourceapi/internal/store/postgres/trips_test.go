@@ -1,0 +1,113 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/standing"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+)
+
+// A batchCounter counts what is sent to PostgreSQL in batches.
+type batchCounter struct{ batches atomic.Int64 }
+
+func (c *batchCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+func (c *batchCounter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (c *batchCounter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	c.batches.Add(1)
+	return ctx
+}
+func (c *batchCounter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (c *batchCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+// However many ask at once, each has the standing of its own credential and the programmes of its own workspace.
+func TestWhoeverTravelsTogetherHasItsOwnAnswer(t *testing.T) {
+	w := postgrestest.New(t)
+	counter := &batchCounter{}
+	store, err := Open(t.Context(), w.Database.Resourceapi, 4, counter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	store.trips.AtOnce = 2 // whatever the machine
+	const travellers, times = 24, 30
+	var all sync.WaitGroup
+	for i := range travellers {
+		tenant, user, count := w.Tenant(), w.User(), 1+i%5
+		w.Member(tenant, user, perm.ProgrammesRead)
+		ids := w.Programmes(tenant, count)
+		question := standing.Question{PATHash: credential.Hash(w.PAT(tenant, user, perm.ProgrammesRead).Reveal()), Tenant: tenant, Module: "programmes"}
+		if i%2 == 0 {
+			question = standing.Question{GrantID: w.Grant(standing.Connector, tenant, user, "https://api.example/mcp", perm.ProgrammesRead).ID, Tenant: tenant}
+		}
+		all.Go(func() {
+			own := func(what string, s standing.Standing, err error) {
+				if err != nil || s.UserID != user || !s.Member || s.CredentialTenant != tenant || s.ModuleEnabled != (question.Module != "") {
+					t.Errorf("%s: %+v %v", what, s, err)
+				}
+			}
+			for range times {
+				s, page, err := store.StandingAndPage(t.Context(), question, programme.Query{Tenant: tenant, Limit: 2})
+				own("a page", s, err)
+				if len(page.Programmes) != min(count, 2) || page.More != (count > 2) ||
+					slices.ContainsFunc(page.Programmes, func(p programme.Programme) bool { return !slices.Contains(ids, p.ID) }) {
+					t.Errorf("of %v: %+v", ids, page)
+				}
+				s, found, err := store.StandingAndProgramme(t.Context(), question, tenant, ids[0])
+				if own("a programme", s, err); found == nil || found.ID != ids[0] {
+					t.Errorf("%+v in place of %s", found, ids[0])
+				}
+				if _, found, err = store.StandingAndProgramme(t.Context(), question, tenant, uuid.New()); found != nil || err != nil {
+					t.Errorf("%+v %v in place of nothing", found, err)
+				}
+				s, err = store.Standing(t.Context(), question)
+				own("a standing", s, err)
+				if _, page, err := store.StandingAndPage(t.Context(), standing.Question{GrantID: uuid.New()}, programme.Query{Tenant: tenant, Limit: 2}); !errors.Is(err, standing.ErrUnknown) || page.Programmes != nil {
+					t.Errorf("a stranger: %+v %v", page, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if sent, asked := counter.batches.Load(), int64(travellers*times*5); sent > asked/2 {
+		t.Errorf("%d trips for %d requests", sent, asked)
+	}
+}
+
+// What one of several who travel together breaks, it breaks for itself alone.
+func TestBadCompanySpoilsNoTrip(t *testing.T) {
+	w := postgrestest.New(t)
+	store := open(t, w)
+	tenant, user := w.Tenant(), w.User()
+	w.Member(tenant, user, perm.ProgrammesRead)
+	w.Programmes(tenant, 1)
+	question := standing.Question{PATHash: credential.Hash(w.PAT(tenant, user, perm.ProgrammesRead).Reveal())}
+	bad := trip{question: question, text: "select 1/0", read: func(rows pgx.Rows) error {
+		rows.Close()
+		return rows.Err()
+	}}
+	for _, company := range [][]trip{{bad}, nil} {
+		store.trips.Answer = func(ctx context.Context, all []trip) ([]*standing.Standing, error) {
+			return store.travelTogether(ctx, slices.Concat(company, all, company))
+		}
+		if s, page, err := store.StandingAndPage(t.Context(), question, programme.Query{Tenant: tenant, Limit: 5}); err != nil || s.UserID != user || len(page.Programmes) != 1 {
+			t.Errorf("beside %d that fail: %+v %+v %v", 2*len(company), s, page, err)
+		}
+		if s, err := store.travel(t.Context(), bad); err == nil || s.UserID != uuid.Nil {
+			t.Errorf("the bad one: %+v %v", s, err)
+		}
+	}
+}
