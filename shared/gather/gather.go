@@ -5,26 +5,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
 )
 
 const (
-	mostGathered = 64                    // questions that one statement asks at most
-	patience     = 10 * time.Millisecond // as long as a question waits for a statement to end; then the next begins beside it
-	mostHanging  = 3                     // statements that begin so
+	patience    = 10 * time.Millisecond // as long as a question waits for a statement to end; then the next begins beside it
+	mostHanging = 3                     // statements that begin so
 )
 
 // A Gathering asks the questions of concurrent requests together: what comes while a statement is under way is asked by the next one,
 // and nobody waits for company. A statement costs Postgres and us many times what one more row in it does.
 // A question is asked after it has come, never answered by what was read before. A statement that hangs holds up what came with it alone.
-// It is safe for concurrent use once its exported fields are set.
+// It is safe for concurrent use once its exported fields are set, each to something.
 type Gathering[Question, Answer any] struct {
 	// Answer has an answer for each question, in their order, or an error. Its context is that of whoever has waited longest, who may hang up
 	// without harm to the others.
 	Answer func(context.Context, []Question) ([]Answer, error)
-	// AtOnce is how many statements are under way at once where none hangs: one where it is 0.
+	// Most is how many questions one statement asks at most.
+	Most int
+	// AtOnce is how many statements are under way at once where none hangs.
 	AtOnce int
 
 	mu       sync.Mutex
@@ -50,34 +52,32 @@ func (g *Gathering[Q, A]) Ask(ctx context.Context, question Q) (A, error) {
 		g.settle([]*asked[Q, A]{mine})
 		return mine.answer, mine.err
 	}
-	impatient := time.NewTimer(patience)
+	impatient := time.NewTicker(patience)
 	defer impatient.Stop()
-	select {
-	case <-mine.done:
-		return mine.answer, mine.err
-	case <-ctx.Done():
-	case <-impatient.C:
-		if all := g.insist(mine); len(all) > 0 {
-			g.settle(all)
+	for {
+		select {
+		case <-mine.done:
+			return mine.answer, mine.err
+		case <-impatient.C:
+			if all := g.insist(mine); len(all) > 0 {
+				g.settle(all)
+				return mine.answer, mine.err
+			}
+		case <-ctx.Done():
+			if g.leave(mine) {
+				return mine.answer, fmt.Errorf("%w: %w", ErrUnasked, ctx.Err())
+			}
+			<-mine.done
 			return mine.answer, mine.err
 		}
 	}
-	select {
-	case <-mine.done:
-	case <-ctx.Done():
-		if g.leave(mine) {
-			return mine.answer, fmt.Errorf("%w: %w", ErrUnasked, ctx.Err())
-		}
-		<-mine.done
-	}
-	return mine.answer, mine.err
 }
 
 // enter says whether mine may be asked at once. Otherwise it waits.
 func (g *Gathering[Q, A]) enter(mine *asked[Q, A]) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.underWay < max(g.AtOnce, 1) {
+	if g.underWay < g.AtOnce {
 		g.underWay++
 		return true
 	}
@@ -89,7 +89,7 @@ func (g *Gathering[Q, A]) enter(mine *asked[Q, A]) bool {
 func (g *Gathering[Q, A]) insist(mine *asked[Q, A]) []*asked[Q, A] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.underWay >= max(g.AtOnce, 1)+mostHanging || slices.Index(g.waiting[:min(len(g.waiting), mostGathered)], mine) < 0 {
+	if g.underWay >= g.AtOnce+mostHanging || slices.Index(g.waiting[:min(len(g.waiting), g.Most)], mine) < 0 {
 		return nil
 	}
 	g.underWay++
@@ -125,13 +125,23 @@ func (g *Gathering[Q, A]) settle(all []*asked[Q, A]) {
 		ctx, cancel = context.WithDeadline(ctx, end)
 		defer cancel()
 	}
-	answers, err := g.Answer(ctx, questions)
+	answers, err := g.answer(ctx, questions)
 	for i, one := range all {
 		if one.err = err; err == nil {
 			one.answer = answers[i]
 		}
 		close(one.done)
 	}
+}
+
+// answer is Answer, whose panic is an error here: it would end the process, or leave waiting those who are in the same statement.
+func (g *Gathering[Q, A]) answer(ctx context.Context, questions []Q) (answers []A, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
+		}
+	}()
+	return g.Answer(ctx, questions)
 }
 
 // next takes who waits. Where that is nobody, one statement less is under way.
@@ -147,7 +157,7 @@ func (g *Gathering[Q, A]) next() []*asked[Q, A] {
 
 // take takes who waits. Its caller holds the lock.
 func (g *Gathering[Q, A]) take() []*asked[Q, A] {
-	taken := slices.Clone(g.waiting[:min(len(g.waiting), mostGathered)])
+	taken := slices.Clone(g.waiting[:min(len(g.waiting), g.Most)])
 	g.waiting = slices.Delete(g.waiting, 0, len(taken))
 	return taken
 }

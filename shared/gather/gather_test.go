@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -21,6 +22,7 @@ type doubler struct {
 
 func newDoubler() *doubler {
 	d := &doubler{let: make(chan error)}
+	d.Most, d.AtOnce = 64, 1
 	d.Answer = func(ctx context.Context, questions []int) ([]int, error) {
 		d.mu.Lock()
 		d.asked = append(d.asked, slices.Clone(questions))
@@ -162,7 +164,7 @@ func TestNoStatementIsAskedTooMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoubler()
 		d.begin(t.Context(), 0)
-		numbers := make([]int, mostGathered+1)
+		numbers := make([]int, d.Most+1)
 		d.begin(t.Context(), numbers...)
 		close(d.let)
 		synctest.Wait()
@@ -170,7 +172,7 @@ func TestNoStatementIsAskedTooMuch(t *testing.T) {
 		for _, one := range d.statements()[1:] {
 			sizes = append(sizes, len(one))
 		}
-		if !slices.Equal(sizes, []int{mostGathered, 1}) {
+		if !slices.Equal(sizes, []int{d.Most, 1}) {
 			t.Errorf("asked %v together", sizes)
 		}
 	})
@@ -218,6 +220,51 @@ func TestAnErrorIsEverybodys(t *testing.T) {
 			if got := <-one; !errors.Is(got.err, down) {
 				t.Errorf("%+v", got)
 			}
+		}
+	})
+}
+
+// Whoever was too far behind to insist at first does so later.
+func TestWhoeverWaitsGoesOnInsisting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDoubler()
+		d.Most = 1
+		d.begin(t.Context(), 0)
+		time.Sleep(patience / 2)
+		d.begin(t.Context(), 1, 2)
+		time.Sleep(3 * patience)
+		synctest.Wait()
+		if all := d.statements(); !slices.EqualFunc(all, [][]int{{0}, {1}, {2}}, slices.Equal) {
+			t.Errorf("asked %v", all)
+		}
+		close(d.let)
+	})
+}
+
+// Whatever goes wrong, everybody hears of it, and the next are asked for.
+func TestAPanicIsAnErrorOfThoseItConcerns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDoubler()
+		double := d.Answer
+		d.Answer = func(ctx context.Context, questions []int) ([]int, error) {
+			answers, err := double(ctx, questions)
+			if slices.Contains(questions, 13) {
+				panic("thirteen")
+			}
+			return answers, err
+		}
+		d.begin(t.Context(), 0)
+		unlucky := d.begin(t.Context(), 12, 13, 14)
+		time.Sleep(patience) // one of them asks for all
+		late := d.begin(t.Context(), 15, 13)
+		close(d.let)
+		for _, one := range append(unlucky, late...) {
+			if got := <-one; got.err == nil || !strings.Contains(got.err.Error(), "thirteen") {
+				t.Errorf("%+v", got)
+			}
+		}
+		if got := <-d.begin(t.Context(), 4)[0]; got.err != nil || got.answer != 8 {
+			t.Errorf("%+v", got)
 		}
 	})
 }

@@ -68,6 +68,9 @@ func (s Standing) Effective() perm.Set {
 // SQL asks several questions. Its answer has a row for each whose credential is known, with its place among them, from 1 on.
 const SQL = `select * from account.standings($1, $2, $3, $4)`
 
+// Function is what SQL calls, as to_regprocedure takes it. authserver's migrations bring it.
+const Function = `account.standings(bytea[], uuid[], uuid[], text[])`
+
 // Args are the arguments of SQL.
 func Args(questions []Question) []any {
 	pats, modules := make([][]byte, len(questions)), make([]string, len(questions))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
@@ -252,30 +254,64 @@ func TestManyStandingsAreThoseOfEachAlone(t *testing.T) {
 	}
 }
 
-// The programs that are older than account.standings ask account.standing, and are answered the same.
-func TestEarlierProgramsAreToldTheSameStanding(t *testing.T) {
+// Every standing is as the first text of the rules has it, which programs older than account.standings were written for: by the function
+// that they ask, and by the one that this one asks.
+func TestStandingsAreThoseOfTheFirstRules(t *testing.T) {
 	l := newLedger(t)
 	g := l.many(1)[0]
 	hash := credential.Hash(l.world.Token(g.UserID, perm.ProgrammesRead).Reveal())
-	for name, change := range map[string]string{
-		"active": "select 1", "revoked": "update account.personal_access_tokens set revoked_at = now()",
-		"disabled": "update account.users set disabled_at = now()", "no member": "delete from account.memberships",
-	} {
-		l.world.Exec(change)
-		for _, c := range []struct {
-			pat  []byte
-			rows int
-		}{{hash, 1}, {nil, 1}, {[]byte("unknown"), 0}} { // the grant is asked for only where there is no token
-			for _, module := range []string{"", "programmes"} {
-				var rows, differ int
-				if err := l.world.Owner.QueryRow(t.Context(), `
-					with earlier as (select * from account.standing($1, $2, null, $3)),
-						now as (select * from account.standings(array[$1], array[$2], array[null::uuid], array[$3]))
-					select count(*), count(*) filter (where to_jsonb(earlier) is distinct from to_jsonb(now) - 'place')
-					from earlier full join now using (credential_id)`,
-					c.pat, g.ID, module).Scan(&rows, &differ); err != nil || rows != c.rows || differ != 0 {
-					t.Errorf("%s, token %x: %d answers, %d of them differ: %v", name, c.pat, rows, differ, err)
-				}
+	first, err := postgres.Migrations.ReadFile("migrations/00001_account.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(first), "create function account.standing(")
+	text, _, found := strings.Cut(text, "\n$$;\n")
+	if !found {
+		t.Fatal("the first rules are not where they were")
+	}
+	l.world.Exec("create function account.first_standing(" + text + "\n$$")
+	l.world.Exec(`insert into account.tenant_modules values ($1, 'programmes', true, true), ($1, 'engage', false, true)
+		on conflict (tenant_id, module) do update set enabled = excluded.enabled`, l.world.TenantID)
+	other := l.world.Tenant("another")
+	const compare = `
+with asked as (
+  select pat, id, tenant, module
+  from unnest(array[$1::bytea, null, 'unknown']) pat, unnest(array[$2::uuid, null, gen_random_uuid()]) id, unnest(array[$3::uuid, null, $4, gen_random_uuid()]) tenant,
+    unnest(array['programmes', 'engage', '', null]) module
+), arrays as (
+  select array_agg(pat) pats, array_agg(id) ids, array_agg(tenant) tenants, array_agg(module) modules from asked
+), together as materialized (
+  select s.place, to_jsonb(s) - 'place' answer from arrays, account.standings(pats, ids, tenants, modules) s
+), answers as (
+  select (select to_jsonb(s) from account.first_standing(pat, id, tenant, module) s) first, (select to_jsonb(s) from account.standing(pat, id, tenant, module) s) earlier,
+    (select to_jsonb(s) - 'place' from account.standings(array[pat], array[id], array[tenant], array[module]) s) alone,
+    (select answer from together where together.place = asked.place) among
+  from arrays, unnest(pats, ids, tenants, modules) with ordinality asked (pat, id, tenant, module, place)
+)
+select count(first), coalesce(jsonb_agg(to_jsonb(answers)) filter (where (first, first, first) is distinct from (earlier, alone, among)), '[]')::text from answers`
+	states := []string{
+		"update account.grants set state = 'active', revoked_at = null, revoke_reason = null",
+		"update account.grants set state = 'pending'",
+		"update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'revoked'",
+	}
+	switches := [][2]string{
+		{"update account.personal_access_tokens set revoked_at = null", "update account.personal_access_tokens set revoked_at = now()"},
+		{"update account.personal_access_tokens set created_at = now(), expires_at = now() + interval '1 day'",
+			"update account.personal_access_tokens set created_at = now() - interval '2 days', expires_at = now() - interval '1 day'"},
+		{"update account.grants set ends_at = now() + interval '1 day'", "update account.grants set ends_at = now() - interval '1 day'"},
+		{"update account.users set disabled_at = null", "update account.users set disabled_at = now()"},
+		{"update account.memberships set permissions = '{programmes:read:programmes}'", "delete from account.memberships"},
+	}
+	for turned := range 1 << len(switches) { // the memberships end for good halfway
+		for i, way := range switches {
+			l.world.Exec(way[turned>>i&1])
+		}
+		for _, state := range states {
+			l.world.Exec(state)
+			var answers int
+			var differ string
+			if err := l.world.Owner.QueryRow(t.Context(), compare, hash, g.ID, l.world.TenantID, other).Scan(&answers, &differ); err != nil || answers != 64 || differ != "[]" {
+				t.Fatalf("%s, %b: of %d answers differ %s: %v", state, turned, answers, differ, err)
 			}
 		}
 	}

@@ -1,8 +1,8 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -50,7 +50,7 @@ from unnest((select $1::bytea[])) with ordinality asked (hash, place)
 join account.personal_access_tokens p on p.hash = asked.hash`
 )
 
-func (s *Store) readIntrospections(ctx context.Context, questions []introspection) ([]introspected, error) {
+func (s *Store) readIntrospections(ctx context.Context, questions []introspection) (all []introspected, err error) {
 	callers, hashes := make([]uuid.UUID, len(questions)), make([][]byte, len(questions))
 	abouts := make([]standing.Question, len(questions))
 	personal := false
@@ -69,8 +69,8 @@ func (s *Store) readIntrospections(ctx context.Context, questions []introspectio
 		batch.Queue(issuedSQL, hashes)
 	}
 	results := s.pool.SendBatch(ctx, batch)
-	all, err := scanIntrospections(results, len(questions), personal)
-	return all, errors.Join(err, results.Close())
+	defer func() { err = cmp.Or(err, results.Close()) }()
+	return scanIntrospections(results, len(questions), personal)
 }
 
 func scanIntrospections(results pgx.BatchResults, questions int, personal bool) ([]introspected, error) {

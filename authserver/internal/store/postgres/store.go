@@ -49,6 +49,7 @@ const (
 	// written, where a statement that we give up may have been. What lies between is for a machine that is busy.
 	lockTimeout    = "400ms"
 	maxConnections = 16
+	mostGathered   = 64
 )
 
 // errURL takes the place of the library's error, which quotes the URL.
@@ -86,7 +87,8 @@ func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	s := &Store{pool: pool}
-	s.facts.Answer, s.introspections.Answer = s.readFacts, s.readIntrospections
+	s.facts = gather.Gathering[factsQuestion, grant.Facts]{Answer: s.readFacts, Most: mostGathered, AtOnce: 1}
+	s.introspections = gather.Gathering[introspection, introspected]{Answer: s.readIntrospections, Most: mostGathered, AtOnce: 1}
 	s.activations, s.advances = newSteps(s, "activate grant", activateSQL), newSteps(s, "advance grant", advanceSQL)
 	return s, nil
 }

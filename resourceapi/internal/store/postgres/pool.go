@@ -78,7 +78,10 @@ func Open(ctx context.Context, url string, connections int32, tracers ...pgx.Que
 		return nil, errors.New("the database pool cannot be made")
 	}
 	s := &Store{pool: pool}
-	s.trips.Answer, s.trips.AtOnce = s.travelTogether, runtime.GOMAXPROCS(0)
+	s.trips = gather.Gathering[trip, *standing.Standing]{
+		Answer: s.travelTogether, Most: mostTogether,
+		AtOnce: min(runtime.GOMAXPROCS(0), max(1, int(connections)/2)), // as many as can be served, and connections for everything else
+	}
 	return s, nil
 }
 

@@ -11,10 +11,11 @@ import (
 
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/migrate"
+	"github.com/almonerhq/almoner/shared/standing"
 )
 
-// Ready says whether Postgres answers, within a second, and has every migration that this program knows. Once it had, it is not asked
-// again for them: migrations go forward only.
+// Ready says whether Postgres answers, within a second, and has every migration that this program knows, and of authserver's those that it
+// depends on. Once it had, it is not asked again for them: migrations go forward only.
 func (s *Store) Ready(ctx context.Context) error {
 	if s.migrated.Load() {
 		return s.Answers(ctx)
@@ -34,6 +35,13 @@ func (s *Store) Ready(ctx context.Context) error {
 		return unready(err)
 	}
 	missing = append(missing, queue...)
+	var asked bool
+	if err := s.pool.QueryRow(ctx, "select to_regprocedure($1) is not null", standing.Function).Scan(&asked); err != nil {
+		return unready(err)
+	}
+	if !asked {
+		missing = append(missing, "authserver's")
+	}
 	if len(missing) > 0 {
 		return unready(fmt.Errorf("migrations are missing: %s; run migrate", strings.Join(missing, ", ")))
 	}

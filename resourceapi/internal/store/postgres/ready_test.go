@@ -7,6 +7,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/standing"
 )
 
 func TestAServiceIsReadyOnceEveryMigrationIsThere(t *testing.T) {
@@ -36,6 +37,9 @@ func TestAServiceIsReadyOnceEveryMigrationIsThere(t *testing.T) {
 	if err := ready(); err != nil {
 		t.Errorf("not ready on a newer schema: %v", err)
 	}
+	w.Exec("alter function " + standing.Function + " rename to later")
+	waits("without authserver's migrations")
+	w.Exec("alter function account.later rename to standings")
 	w.Exec("delete from goose_resourceapi where version_id = 13")
 	waits("without a migration")
 	w.Exec("revoke select on goose_resourceapi from almoner_resourceapi")

@@ -1,8 +1,8 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
-	"errors"
 
 	"github.com/jackc/pgx/v5"
 
@@ -17,15 +17,20 @@ type trip struct {
 	read     func(pgx.Rows) error // of a credential that exists; may be called again, after a failure
 }
 
-// travel makes a trip, together with those of other requests. It returns standing.ErrUnknown.
+// mostTogether is how many trips are made together: more would gain little, as each reads up to a page of programmes, and the first waits
+// for the last.
+const mostTogether = 16
+
+// travel makes a trip, together with those of other requests. What fails may be the fault of one of them, so it is tried once more, alone.
+// It returns standing.ErrUnknown.
 func (s *Store) travel(ctx context.Context, one trip) (standing.Standing, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
 	answer, err := s.trips.Ask(ctx, one)
-	if _, together := errors.AsType[*togetherError](err); together {
-		var answers []*standing.Standing
-		if answers, err = s.travelTogether(ctx, []trip{one}); err == nil {
-			answer = answers[0]
+	if err != nil && ctx.Err() == nil {
+		var alone []*standing.Standing
+		if alone, err = s.travelTogether(ctx, []trip{one}); err == nil {
+			answer = alone[0]
 		}
 	}
 	switch {
@@ -37,13 +42,14 @@ func (s *Store) travel(ctx context.Context, one trip) (standing.Standing, error)
 	return *answer, nil
 }
 
-// A togetherError is the failure of a trip that several requests made together. It may be that of one of them: each may try alone.
-type togetherError struct{ error }
-
-func (e *togetherError) Unwrap() error { return e.error }
-
-// travelTogether reads what each of all asks for, in one batch. A standing is nil where there is no such credential.
-func (s *Store) travelTogether(ctx context.Context, all []trip) ([]*standing.Standing, error) {
+// travelTogether reads what each of all asks for, in one batch. A standing is nil where there is no such credential. Several leave each of
+// them time to try alone.
+func (s *Store) travelTogether(ctx context.Context, all []trip) (answers []*standing.Standing, err error) {
+	if len(all) > 1 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, patience/2)
+		defer cancel()
+	}
 	questions := make([]standing.Question, len(all))
 	for i, one := range all {
 		questions[i] = one.question
@@ -56,11 +62,8 @@ func (s *Store) travelTogether(ctx context.Context, all []trip) ([]*standing.Sta
 		}
 	}
 	results := s.pool.SendBatch(ctx, batch)
-	answers, err := readTogether(results, all)
-	if err = errors.Join(err, results.Close()); err != nil && len(all) > 1 {
-		return nil, &togetherError{err}
-	}
-	return answers, err
+	defer func() { err = cmp.Or(err, results.Close()) }() // whatever becomes of the reading
+	return readTogether(results, all)
 }
 
 func readTogether(results pgx.BatchResults, all []trip) ([]*standing.Standing, error) {

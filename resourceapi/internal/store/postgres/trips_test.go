@@ -87,7 +87,7 @@ func TestWhoeverTravelsTogetherHasItsOwnAnswer(t *testing.T) {
 	}
 }
 
-// What one of several who travel together breaks, it breaks for itself alone.
+// What one of several who travel together breaks or holds up, it does for itself alone.
 func TestBadCompanySpoilsNoTrip(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
@@ -95,19 +95,46 @@ func TestBadCompanySpoilsNoTrip(t *testing.T) {
 	w.Member(tenant, user, perm.ProgrammesRead)
 	w.Programmes(tenant, 1)
 	question := standing.Question{PATHash: credential.Hash(w.PAT(tenant, user, perm.ProgrammesRead).Reveal())}
-	bad := trip{question: question, text: "select 1/0", read: func(rows pgx.Rows) error {
+	bad := func(text string, read func(pgx.Rows) error) trip {
+		return trip{question: question, text: text, read: read}
+	}
+	closing := func(rows pgx.Rows) error {
 		rows.Close()
 		return rows.Err()
-	}}
-	for _, company := range [][]trip{{bad}, nil} {
-		store.trips.Answer = func(ctx context.Context, all []trip) ([]*standing.Standing, error) {
-			return store.travelTogether(ctx, slices.Concat(company, all, company))
-		}
-		if s, page, err := store.StandingAndPage(t.Context(), question, programme.Query{Tenant: tenant, Limit: 5}); err != nil || s.UserID != user || len(page.Programmes) != 1 {
-			t.Errorf("beside %d that fail: %+v %+v %v", 2*len(company), s, page, err)
-		}
-		if s, err := store.travel(t.Context(), bad); err == nil || s.UserID != uuid.Nil {
-			t.Errorf("the bad one: %+v %v", s, err)
-		}
+	}
+	for name, c := range map[string]struct {
+		company  trip
+		harmless bool
+	}{
+		"fails":  {company: bad("select 1/0", closing)},
+		"hangs":  {company: bad("select pg_sleep(3)", closing)},
+		"panics": {company: bad("select 1", func(pgx.Rows) error { panic("mine") })},
+		"alone":  {harmless: true, company: trip{question: question}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answer := store.travelTogether
+			met := false
+			store.trips.Answer = func(ctx context.Context, all []trip) ([]*standing.Standing, error) {
+				met = true
+				answers, err := answer(ctx, append(slices.Clone(all), c.company))
+				if err != nil {
+					return nil, err
+				}
+				return answers[:len(all)], nil
+			}
+			if s, page, err := store.StandingAndPage(t.Context(), question, programme.Query{Tenant: tenant, Limit: 5}); err != nil || s.UserID != user || len(page.Programmes) != 1 || !met {
+				t.Errorf("beside one that %s: %+v %+v %v", name, s, page, err)
+			}
+			if in := store.PoolStat().AcquiredConns(); in != 0 {
+				t.Errorf("%d connections are kept", in)
+			}
+			if c.harmless {
+				return
+			}
+			defer func() { _ = recover() }() // a panic of one's own is one's own
+			if s, err := store.travel(t.Context(), c.company); err == nil || s.UserID != uuid.Nil {
+				t.Errorf("the one that %s: %+v %v", name, s, err)
+			}
+		})
 	}
 }
