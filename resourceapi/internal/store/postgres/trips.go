@@ -42,8 +42,8 @@ func (s *Store) travel(ctx context.Context, one trip) (standing.Standing, error)
 	return *answer, nil
 }
 
-// travelTogether reads what each of all asks for, in one batch. A standing is nil where there is no such credential. Several leave each of
-// them time to try alone.
+// travelTogether reads what each of all asks for, in one batch. A standing is nil where there is no such credential. Where several ask, it
+// ends early enough for each to try alone.
 func (s *Store) travelTogether(ctx context.Context, all []trip) (answers []*standing.Standing, err error) {
 	if len(all) > 1 {
 		var cancel context.CancelFunc
