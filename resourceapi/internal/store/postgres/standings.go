@@ -21,7 +21,7 @@ func (s *Store) Standing(ctx context.Context, q standing.Question) (standing.Sta
 }
 
 // StandingAndPage is Standing and Page in one trip. The page is read before anybody has judged the standing, so it is
-// the caller's duty to look at the standing first.
+// the caller's duty to look at the standing first. The query is no search, which would hold up whoever travels with it.
 func (s *Store) StandingAndPage(ctx context.Context, q standing.Question, query programme.Query) (answer standing.Standing, page programme.Page, err error) {
 	text, args := pageSQL(query)
 	answer, err = s.travel(ctx, trip{q, text, args, func(rows pgx.Rows) (err error) {
