@@ -162,6 +162,8 @@ func TestToolsAnswerWhatTheRESTRoutesAnswer(t *testing.T) {
 	same("?status=active&limit=2", map[string]any{"status": "active", "limit": 2})
 	same("?q=CAKE", map[string]any{"q": "CAKE", "limit": "50"})
 	next := same("?limit=3", map[string]any{"limit": 3})
+	same("?limit=3", map[string]any{"limit": json.Number("3.0")})
+	same("?limit=20", map[string]any{"limit": json.Number("2e1")})
 	next = same("?limit=3&cursor="+next, map[string]any{"limit": 3, "cursor": next})
 	if last := same("?limit=3&cursor="+next, map[string]any{"limit": 3, "cursor": next}); last != "" {
 		t.Error("no end")
@@ -276,7 +278,10 @@ func TestTheToolsDescribeThemselves(t *testing.T) {
 		t.Errorf("%+v", hello)
 	}
 	s.post(assistant(token).with("Mcp-Protocol-Version", "1999-01-01"), request("ping", nil)).refusedByProtocol(t, 400)
-	s.post(assistant(token).with("Accept", "text/html"), request("ping", nil)).refusedByProtocol(t, 400)
+	unreadable := s.post(assistant(token).with("Accept", "text/html"), request("ping", nil))
+	if unreadable.refusedByProtocol(t, 400); !strings.Contains(unreadable.Body, `"id":7`) {
+		t.Errorf("%s", unreadable.Body)
+	}
 }
 
 // The newest revision knows no handshake: each request says its version itself.
@@ -298,7 +303,7 @@ func TestTheNewestProtocolNeedsNoHandshake(t *testing.T) {
 	// A subscription would be a stream without an end.
 	began := time.Now()
 	a = s.post(h.with("Mcp-Method", "subscriptions/listen"), request("subscriptions/listen", map[string]any{"_meta": meta, "notifications": map[string]any{"toolsListChanged": true}}))
-	if a.Status != 400 || !strings.Contains(a.Body, "-32601") || time.Since(began) > 5*time.Second {
+	if a.Status != 404 || !strings.Contains(a.Body, "-32601") || time.Since(began) > 5*time.Second {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 }
@@ -310,8 +315,8 @@ func TestWhatIsNoMessageIsRefusedAndNeverAFault(t *testing.T) {
 	for body, code := range map[string]string{
 		"": "-32700", "{": "-32700", "x": "-32700", `{}{}`: "-32700", "[": "-32700", "\xff": "-32700", "[]": "-32600", "null": "-32600", "7": "-32600", `"x"`: "-32600", "{}": "-32600", `[1]`: "-32600",
 		`{"jsonrpc":"1.0","id":1,"method":"ping"}`: "-32600", `{"id":1,"method":"ping"}`: "-32600", `{"jsonrpc":"2.0","id":1,"method":7}`: "-32600",
-		`{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call"}`: "-32600", `{"jsonrpc":"2.0","id":1,"method":"tools/call"}`: "-32600",
-		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":7}}`: "-32600", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":[]}`: "-32600",
+		`{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call"}`: "-32600", `{"jsonrpc":"2.0","id":1,"Method":"tools/call","params":{}}`: "-32600", `{"jsonrpc":"2.0","id":1}`: "-32600",
+		`{"jsonrpc":"2.0","id":1,"result":{},"error":{}}`: "-32600", `{"jsonrpc":"2.0","result":{}}`: "-32600",
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"whoami","name":"list_programmes"}}`: "-32600",
 	} {
 		a := s.post(assistant(token), body)
@@ -321,10 +326,8 @@ func TestWhatIsNoMessageIsRefusedAndNeverAFault(t *testing.T) {
 			t.Errorf("%q: %d %s", body, a.Status, a.Body)
 		}
 	}
-	for _, body := range []string{request("no/such/method", nil), request("resources/read", nil), `{"jsonrpc":"2.0","id":{},"method":"ping"}`, `{"jsonrpc":"2.0","id":1,"Method":"tools/call","params":{}}`} {
-		if a := s.post(assistant(token), body); a.Status >= 500 || a.Status == 200 && !strings.Contains(a.Body, `"error"`) {
-			t.Errorf("%s: %d %s", body, a.Status, a.Body)
-		}
+	for _, id := range []string{"{}", "[]", "true", "null", "1.5", "9007199254740993", "1e300"} {
+		s.post(assistant(token), `{"jsonrpc":"2.0","id":`+id+`,"method":"ping"}`).refusedByProtocol(t, 400)
 	}
 	if a := s.post(assistant(token), calling("drop_table", nil)); !strings.Contains(a.Body, "-32602") {
 		t.Errorf("%d %s", a.Status, a.Body)
@@ -335,6 +338,71 @@ func TestWhatIsNoMessageIsRefusedAndNeverAFault(t *testing.T) {
 	}
 	if strings.Contains(s.log.String(), `"level":"ERROR"`) {
 		t.Errorf("%s", s.log.String())
+	}
+}
+
+// A message that is one is answered under its id, by whatever is wrong with what it asks for.
+func TestARefusedMessageIsToldWhichAndWhy(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	_, _, token := s.assistedBy(perm.ProgrammesRead)
+	newest := assistant(token).with("Mcp-Protocol-Version", "2026-07-28")
+	for rest, code := range map[string]int{
+		`"no/such"`: -32601, `"tasks/list"`: -32601, `"resources/read","params":{"uri":"x:"}`: -32601, `"resources/subscribe","params":{"uri":"x:"}`: -32601,
+		`"subscriptions/listen"`: -32601, `"notifications/initialized"`: -32601, `"Ping"`: -32601,
+		`"tools/call"`: -32602, `"tools/call","params":null`: -32602, `"tools/call","params":[]`: -32602, `"tools/call","params":{}`: -32602, `"tools/call","params":{"name":5}`: -32602,
+		`"tools/call","params":{"name":""}`: -32602, `"tools/call","params":{"name":"drop_table"}`: -32602,
+		`"initialize"`: -32602, `"initialize","params":{"protocolVersion":5}`: -32602, `"initialize","params":{"capabilities":5}`: -32602, `"initialize","params":{"_meta":5}`: -32602,
+		`"ping","params":[]`: -32602, `"tools/list","params":"x"`: -32602, `"tools/list","params":{"cursor":5}`: -32602, `"logging/setLevel"`: -32602,
+	} {
+		for _, id := range []string{"7", `"seven"`, "-9007199254740991"} {
+			a := s.post(assistant(token), `{"jsonrpc":"2.0","id":`+id+`,"method":`+rest+`}`)
+			var refused struct {
+				ID    json.RawMessage
+				Error struct {
+					Code    int
+					Message string
+				}
+			}
+			a.decode(t, &refused)
+			if a.Status != 200 || refused.Error.Code != code || string(refused.ID) != id || a.Header.Get("Cache-Control") != "no-store" {
+				t.Errorf("%s: %d %s", rest, a.Status, a.Body)
+			}
+			for _, inside := range []string{"unmarshal", "mcp.", "Go "} {
+				if strings.Contains(refused.Error.Message, inside) || refused.Error.Message == "" {
+					t.Errorf("%s: %s", rest, a.Body)
+				}
+			}
+		}
+		if a := s.post(newest, `{"jsonrpc":"2.0","id":7,"method":`+rest+`}`); code == -32601 && (a.Status != 404 || !strings.Contains(a.Body, "-32601")) {
+			t.Errorf("%s: %d %s", rest, a.Status, a.Body)
+		}
+	}
+}
+
+func TestANotificationAsksForNoAnswer(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	_, _, token := s.assistedBy(perm.ProgrammesRead)
+	for _, method := range []string{"notifications/initialized", "notifications/cancelled", "notifications/progress", "notifications/message", "notifications/no/such"} {
+		if a := s.post(assistant(token), `{"jsonrpc":"2.0","method":"`+method+`"}`); a.Status != 202 || a.Body != "" {
+			t.Errorf("%s: %d %s", method, a.Status, a.Body)
+		}
+	}
+	s.post(assistant(token), `{"jsonrpc":"2.0","method":"ping"}`).refusedByProtocol(t, 400) // somebody forgot the id
+	if a := s.post(assistant(token), `{"jsonrpc":"2.0","id":1,"result":{}}`); a.Status != 202 {
+		t.Errorf("an answer: %d %s", a.Status, a.Body)
+	}
+}
+
+func TestAnAssistantMayAskForJSONAlone(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	_, _, token := s.assistedBy(perm.ProgrammesRead)
+	for _, accept := range []string{"application/json", "application/json;q=0.9, text/plain", "*/*", ""} {
+		if a := s.post(assistant(token).with("Accept", accept), calling("whoami", map[string]any{})); a.Status != 200 {
+			t.Errorf("%q: %d %s", accept, a.Status, a.Body)
+		}
 	}
 }
 
@@ -353,6 +421,10 @@ func TestABatchIsAdmittedWhole(t *testing.T) {
 	many := "[" + strings.TrimSuffix(strings.Repeat(request("ping", nil)+",", 11), ",") + "]"
 	if a := s.post(old, many); a.Status != 400 || !strings.Contains(a.Body, "-32600") {
 		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	who := s.post(old, "["+calling("whoami", map[string]any{})+","+batch[1:])
+	if who.Status != 200 || !strings.Contains(who.Body, tenant.String()) || strings.Contains(who.Body, "isError") || !strings.Contains(who.Body, "Programme 2") {
+		t.Errorf("%d %s", who.Status, who.Body)
 	}
 	s.Member(tenant, user)
 	s.post(old, batch).expect(t, 403, "FORBIDDEN", "")

@@ -5,6 +5,8 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/almonerhq/almoner/shared/standing"
+
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 )
 
@@ -34,6 +36,17 @@ func (b *batch) add(key string, prepare func() call) {
 		}
 	}
 	b.calls = append(b.calls, counted{prepare(), key, 1})
+}
+
+// ask is how one of the calls reads what it needs in the same trip as the standing, nil where none does: the only one, or else the first
+// that has no other way.
+func (b *batch) ask() func(context.Context, standing.Question) (standing.Standing, error) {
+	for _, c := range b.calls {
+		if c.travels || b.messages == 1 {
+			return c.ask
+		}
+	}
+	return nil
 }
 
 // answer answers the calls as long as there is room, and reads nothing for the others.

@@ -29,6 +29,8 @@ type tool struct {
 type call struct {
 	// ask reads the standing and what answer will need in the same trip (gate.Plan.Ask). Nil: the standing alone.
 	ask func(context.Context, standing.Question) (standing.Standing, error)
+	// travels: answer needs what ask reads, and cannot read it itself.
+	travels bool
 	// answer runs once the gate let the request pass. What a person can correct is a result; an error is the request's.
 	answer func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error)
 }
@@ -50,6 +52,9 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 		messages, faulty := readMessages(content)
 		if faulty != nil {
 			return faulty.plan(), nil
+		}
+		if len(messages) == 1 && messages[0].strange() {
+			return accepted, nil
 		}
 		b := &batch{messages: len(messages)}
 		var need gate.Need
@@ -73,19 +78,23 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 			}
 			r = r.WithContext(context.WithValue(r.Context(), answersKey{}, given))
 			r.Body = io.NopCloser(bytes.NewReader(content))
-			e.protocol.ServeHTTP(&reply{ResponseWriter: w}, r)
+			e.protocol.ServeHTTP(&reply{ResponseWriter: w, id: idOf(messages)}, r)
 			return nil
 		}}
-		if len(messages) == 1 && len(b.calls) == 1 {
-			plan.Ask = b.calls[0].ask
-		}
+		plan.Ask = b.ask()
 		return plan, nil
 	}
 }
 
+// accepted is for what is taken and has no effect.
+var accepted = gate.Plan{Serve: func(w http.ResponseWriter, _ *http.Request, _ gate.Caller) error {
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}}
+
 func (f *fault) plan() gate.Plan {
-	return gate.Plan{Serve: func(w http.ResponseWriter, _ *http.Request, _ gate.Caller) error {
-		f.serve(w)
+	return gate.Plan{Serve: func(w http.ResponseWriter, r *http.Request, _ gate.Caller) error {
+		f.serve(w, r)
 		return nil
 	}}
 }
@@ -94,7 +103,7 @@ func (f *fault) plan() gate.Plan {
 // an assistant reads results, and can correct itself.
 func (t tool) prepare(arguments json.RawMessage, tenant uuid.UUID) call {
 	c, err := t.readArguments(arguments, tenant)
-	return call{ask: c.ask, answer: func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error) {
+	return call{ask: c.ask, travels: c.travels, answer: func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error) {
 		switch {
 		case t.need.Module != "" && caller.Module != nil:
 			return failed(caller.Module.Message), nil

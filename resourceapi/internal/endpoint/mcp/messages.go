@@ -3,8 +3,12 @@ package mcp
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"net/http"
+	"slices"
 	"strings"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/body"
 )
@@ -20,6 +24,7 @@ const (
 	parseError     = -32700
 	invalidRequest = -32600
 	methodNotFound = -32601
+	invalidParams  = -32602
 )
 
 // A message is what is read of one JSON-RPC message: enough to know what it asks for.
@@ -30,8 +35,8 @@ type message struct {
 	arguments json.RawMessage // of tools/call; nil where there are none
 }
 
-// A fault is a request that is no JSON-RPC, or asks for what is not offered. It is answered with 400 and a JSON-RPC
-// error, and echoes nothing but the id.
+// A fault is a request that is no JSON-RPC, or asks for what is not offered. It is answered with a JSON-RPC error, and echoes nothing
+// but the id.
 type fault struct {
 	id      json.RawMessage
 	code    int
@@ -40,14 +45,24 @@ type fault struct {
 
 var (
 	notMessage = &fault{code: invalidRequest, message: "The body must be a JSON-RPC 2.0 message: one JSON object in UTF-8, with each key at most once, and \"jsonrpc\":\"2.0\"."}
+	notID      = &fault{code: invalidRequest, message: "The id of a message must be a string or a whole number, below 2^53."}
 	notJSON    = &fault{code: parseError, message: "The body is not JSON."}
 	overBatch  = &fault{code: invalidRequest, message: "A batch must hold 1 to 10 messages."}
 	mixedBatch = &fault{code: invalidRequest, message: "Send calls that need different permissions one by one."}
 )
 
-func (f *fault) serve(w http.ResponseWriter) {
+// serve answers 200 where the message was one, and says what is wrong with what it asks; 400 where it was none. Of the protocol's newest
+// revision, a method that there is not is 404.
+func (f *fault) serve(w http.ResponseWriter, r *http.Request) {
+	status := http.StatusBadRequest
+	switch {
+	case f.code == methodNotFound && r.Header.Get("Mcp-Protocol-Version") >= "2026-07-28":
+		status = http.StatusNotFound
+	case f.code == methodNotFound || f.code == invalidParams:
+		status = http.StatusOK
+	}
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusBadRequest)
+	w.WriteHeader(status)
 	_, _ = w.Write(f.body()) // a caller who has left is no error of ours
 }
 
@@ -97,30 +112,92 @@ func readMessage(content []byte) (message, *fault) {
 	}
 	m := message{id: object["id"]}
 	if !object.Has("method") {
+		if object.Has("result") == object.Has("error") || m.id == nil {
+			return message{}, notMessage // neither a request nor an answer
+		}
 		return m, nil
+	}
+	if object.Has("id") && !isID(m.id) {
+		return message{}, notID
 	}
 	method, ok := object.Text("method")
 	if !ok {
 		return message{}, notMessage
 	}
 	m.method = method
-	switch {
-	case method == "tools/call":
-		return m.readCall(object["params"])
-	case strings.HasPrefix(method, "subscriptions/"):
-		// The SDK would hold the answer open for as long as the client likes.
-		return message{}, &fault{m.id, methodNotFound, "There is nothing to subscribe to: what the tools are does not change, and what they answer is read at each call."}
+	if m.id == nil {
+		return m, nil // a notification asks for nothing
 	}
-	return m, nil
+	return m.readParams(object["params"])
 }
 
-func (m message) readCall(params json.RawMessage) (message, *fault) {
+// isID says whether this is an id that comes back as it was. Numbers are read as floats by the SDK, and by most clients.
+func isID(raw json.RawMessage) bool {
+	if raw[0] == '"' {
+		return true
+	}
+	const most = 1 << 53
+	var number float64
+	return raw[0] != 'n' && json.Unmarshal(raw, &number) == nil && number == math.Trunc(number) && math.Abs(number) < most
+}
+
+// strange says whether m is a notification that the SDK does not know, and refuses. Nobody waits for an answer to one.
+func (m message) strange() bool {
+	known := []string{"notifications/initialized", "notifications/cancelled", "notifications/roots/list_changed"}
+	return m.id == nil && strings.HasPrefix(m.method, "notifications/") && !slices.Contains(known, m.method)
+}
+
+// idOf is the id that a refusal of all the messages has.
+func idOf(messages []message) json.RawMessage {
+	if len(messages) != 1 {
+		return nil
+	}
+	return messages[0].id
+}
+
+// offered are the methods that may be asked for, with what their params are read into. Others are refused here: the SDK answers some that
+// there is nothing for, and would hold the answer to a subscription open for as long as the client likes.
+var offered = map[string]func() any{
+	"initialize":               func() any { return new(sdk.InitializeParams) },
+	"server/discover":          func() any { return new(sdk.DiscoverParams) },
+	"ping":                     func() any { return new(sdk.PingParams) },
+	"tools/list":               func() any { return new(sdk.ListToolsParams) },
+	callTool:                   func() any { return new(sdk.CallToolParamsRaw) },
+	"prompts/list":             func() any { return new(sdk.ListPromptsParams) },
+	"resources/list":           func() any { return new(sdk.ListResourcesParams) },
+	"resources/templates/list": func() any { return new(sdk.ListResourceTemplatesParams) },
+	"logging/setLevel":         func() any { return new(sdk.SetLoggingLevelParams) },
+}
+
+const callTool = "tools/call"
+
+// needsParams are the methods that mean nothing without.
+var needsParams = []string{"initialize", callTool, "logging/setLevel"}
+
+// readParams refuses what the SDK would, in words that name no type of it.
+func (m message) readParams(params json.RawMessage) (message, *fault) {
+	into, known := offered[m.method]
+	if !known {
+		return message{}, &fault{m.id, methodNotFound, "There is no such method here. tools/list says what may be called."}
+	}
+	if params == nil || string(params) == "null" {
+		if slices.Contains(needsParams, m.method) {
+			return message{}, &fault{m.id, invalidParams, "The params of " + m.method + " are missing."}
+		}
+		return m, nil
+	}
 	object, err := body.ReadObject(params)
 	if err != nil {
-		return message{}, notMessage
+		return message{}, &fault{m.id, invalidParams, "params must be one JSON object."}
+	}
+	if json.Unmarshal(params, into()) != nil {
+		return message{}, &fault{m.id, invalidParams, "The params of " + m.method + " are not as the protocol has them."}
+	}
+	if m.method != callTool {
+		return m, nil
 	}
 	if m.tool, _ = object.Text("name"); m.tool == "" {
-		return message{}, notMessage
+		return message{}, &fault{m.id, invalidParams, "The params of " + callTool + " must name a tool: \"name\":\"whoami\"."}
 	}
 	m.arguments = object["arguments"]
 	return m, nil

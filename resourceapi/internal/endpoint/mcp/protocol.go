@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -39,8 +40,10 @@ func newProtocol(tools map[string]tool) http.Handler {
 		DisableLocalhostProtection: true,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if len(r.Header.Values("Accept")) == 0 { // which means anything (RFC 9110, section 12.5.1)
-			r.Header.Set("Accept", "*/*")
+		// The SDK wants to read both of these, as the protocol does. Answers are always JSON, so clients that ask for nothing else, or for
+		// nothing in particular (RFC 9110, section 12.5.1), get them too.
+		if accept := strings.Join(r.Header.Values("Accept"), ","); accept == "" || strings.Contains(accept, "application/json") {
+			r.Header.Set("Accept", "application/json, text/event-stream")
 		}
 		handler.ServeHTTP(w, r)
 	})

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 )
@@ -9,6 +10,7 @@ import (
 // and what the SDK refuses in plain text is a JSON-RPC error like every other.
 type reply struct {
 	http.ResponseWriter
+	id    json.RawMessage // of the message that is answered
 	plain bool
 }
 
@@ -27,7 +29,7 @@ func (r *reply) Write(content []byte) (int, error) {
 	if !r.plain {
 		return r.ResponseWriter.Write(content)
 	}
-	refused := fault{code: invalidRequest, message: strings.TrimSpace(string(content))}
+	refused := fault{id: r.id, code: invalidRequest, message: strings.TrimSpace(string(content))}
 	if _, err := r.ResponseWriter.Write(refused.body()); err != nil {
 		return 0, err
 	}

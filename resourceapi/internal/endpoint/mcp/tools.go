@@ -2,7 +2,9 @@ package mcp
 
 import (
 	"encoding/json"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -48,7 +50,16 @@ func textOrNumber(arguments body.Object, key string) (text string, given bool, e
 	}
 	var number json.Number
 	if json.Unmarshal(arguments[key], &number) == nil {
-		return number.String(), true, nil
+		return plain(number), true, nil
 	}
 	return "", false, sentence(key + " must be a text or a number.")
+}
+
+// plain writes a whole number without a point or an exponent: 2.0 and 1e1, which are integers too, as 2 and 10.
+func plain(number json.Number) string {
+	value, err := number.Float64()
+	if err != nil || value != math.Trunc(value) || math.Abs(value) > 1<<53 {
+		return number.String()
+	}
+	return strconv.FormatFloat(value, 'f', -1, 64)
 }

@@ -66,6 +66,7 @@ const connectionSchema = `{"type":"object","properties":{
 func (e *Endpoint) callWhoami() call {
 	var names *standing.Names
 	return call{
+		travels: true,
 		ask: func(ctx context.Context, q standing.Question) (standing.Standing, error) {
 			s, found, err := e.store.StandingAndNames(ctx, q)
 			names = &found
@@ -73,7 +74,7 @@ func (e *Endpoint) callWhoami() call {
 		},
 		answer: func(_ context.Context, caller gate.Caller) (*sdk.CallToolResult, error) {
 			if names == nil {
-				return failed("Call this tool alone, not in a batch."), nil
+				return failed("Call this tool once in a batch."), nil
 			}
 			return succeeded(connection{
 				User: party{caller.User, names.User}, Workspace: party{caller.Tenant, names.Tenant}, Permissions: caller.Permissions.Strings(),
