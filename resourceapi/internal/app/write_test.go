@@ -72,9 +72,11 @@ func TestAProgrammeIsMadeReadAndChanged(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	before := s.get(path, h)
-	nothing := s.do("PATCH", path, h, `{}`)
-	if nothing.Status != 200 || nothing.Body != before.Body || nothing.Header.Get("ETag") != before.Header.Get("ETag") {
-		t.Errorf("%d %s %s", nothing.Status, nothing.Body, nothing.Header.Get("ETag"))
+	for _, same := range []string{`{}`, `{"startsOn":"2026-04-01","endsOn":null,"name":"Warm Homes"}`} {
+		nothing := s.do("PATCH", path, h, same)
+		if nothing.Status != 200 || nothing.Body != before.Body || nothing.Header.Get("ETag") != before.Header.Get("ETag") {
+			t.Errorf("%s: %d %s %s", same, nothing.Status, nothing.Body, nothing.Header.Get("ETag"))
+		}
 	}
 }
 
@@ -133,7 +135,7 @@ func TestIfMatchStopsAChangeOfAnotherVersion(t *testing.T) {
 	_, h := s.editor()
 	path := listPath + "/" + s.create(h, `{"name":"Warm Homes"}`).ID.String()
 	first := s.get(path, h).Header.Get("ETag")
-	for _, matching := range []string{first, "*", `"nothing", ` + first, ` ` + first + ` `} {
+	for _, matching := range []string{first, "*", `"nothing", ` + first, ` ` + first + ` `, first + ",", `,, "a,b" ,` + first} {
 		now := s.get(path, h).Header.Get("ETag")
 		value := strings.ReplaceAll(matching, first, now)
 		if a := s.do("PATCH", path, h.with("If-Match", value), `{"summary":"`+uuid.NewString()+`"}`); a.Status != 200 {
@@ -141,12 +143,12 @@ func TestIfMatchStopsAChangeOfAnotherVersion(t *testing.T) {
 		}
 	}
 	now := s.get(path, h)
-	for _, stale := range []string{first, `W/` + now.Header.Get("ETag"), `"x"`, `"a", "b"`} {
+	for _, stale := range []string{first, `W/` + now.Header.Get("ETag"), `"x"`, `"a", "b"`, `"a,b"`, `"a",`} {
 		if a := s.do("PATCH", path, h.with("If-Match", stale), `{"name":"Lost"}`); a.Status != 412 || a.code(t) != "PRECONDITION_FAILED" {
 			t.Errorf("%s: %d %s", stale, a.Status, a.Body)
 		}
 	}
-	for _, wrong := range []string{"", "3", `"`, `"a" "b"`, `"a",`, `*, "a"`} {
+	for _, wrong := range []string{"", "3", `"`, `"a" "b"`, `"a`, `,`, `*, "a"`} {
 		if a := s.do("PATCH", path, h.with("If-Match", wrong), `{"name":"Lost"}`); a.Status != 400 {
 			t.Errorf("%q: %d %s", wrong, a.Status, a.Body)
 		}
@@ -156,6 +158,45 @@ func TestIfMatchStopsAChangeOfAnotherVersion(t *testing.T) {
 	}
 	if after := s.get(path, h); after.Body != now.Body {
 		t.Errorf("%s", after.Body)
+	}
+}
+
+func TestARecordThatTheCallerHasIsNotSentAgain(t *testing.T) {
+	t.Parallel()
+	s := newEngageService(t)
+	_, h := s.workspace()
+	_, editor := s.editor()
+	for _, record := range []struct {
+		path   string
+		h      header
+		change string
+	}{
+		{formsPath + "/" + s.makeForm(h, allTypes).ID.String(), h, `{"title":"Another"}`},
+		{listPath + "/" + s.create(editor, `{"name":"Warm Homes"}`).ID.String(), editor, `{"name":"Another"}`},
+	} {
+		tag := s.get(record.path, record.h).Header.Get("ETag")
+		for _, seen := range []string{tag, "W/" + tag, "*", `"x", ` + tag} {
+			a := s.get(record.path, record.h.with("If-None-Match", seen))
+			if a.Status != 304 || a.Body != "" || a.Header.Get("ETag") != tag || a.Header.Get("Cache-Control") != "no-store" {
+				t.Errorf("%s: %d %s %v", seen, a.Status, a.Body, a.Header)
+			}
+			if a := s.do("PATCH", record.path, record.h.with("If-None-Match", seen), record.change); a.Status != 412 {
+				t.Errorf("%s: %d %s", seen, a.Status, a.Body)
+			}
+		}
+		for name, wants := range map[string]map[string]int{"If-None-Match": {`"x"`: 200, "x": 400}, "If-Match": {`"x"`: 412, tag: 200, "W/" + tag: 412, "x": 400}} {
+			for value, status := range wants {
+				if a := s.get(record.path, record.h.with(name, value)); a.Status != status || (status == 200) != strings.Contains(a.Body, `"createdAt"`) {
+					t.Errorf("%s: %s: %d %s", name, value, a.Status, a.Body)
+				}
+			}
+		}
+		if a := s.do("PATCH", record.path, record.h.with("If-Match", tag).with("If-None-Match", `"x"`), record.change); a.Status != 200 {
+			t.Errorf("%d %s", a.Status, a.Body)
+		}
+		if a := s.get(record.path, record.h.with("If-None-Match", tag)); a.Status != 200 {
+			t.Errorf("changed meanwhile: %d", a.Status)
+		}
 	}
 }
 

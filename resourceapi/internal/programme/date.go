@@ -34,5 +34,12 @@ func (d Date) Time() time.Time { return d.day }
 // Before says whether d is an earlier day than other.
 func (d Date) Before(other Date) bool { return d.day.Before(other.day) }
 
+func sameDay(a, b *Date) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.day.Equal(b.day)
+}
+
 // String is the day as YYYY-MM-DD.
 func (d Date) String() string { return d.day.Format(dateLayout) }

@@ -31,6 +31,15 @@ type Programme struct {
 	Version   int // counts the changes from 1; what an entity tag is made of
 }
 
+// Same says whether p and q are one version of one programme, with nothing changed in between.
+func (p Programme) Same(q Programme) bool {
+	if !sameDay(p.StartsOn, q.StartsOn) || !sameDay(p.EndsOn, q.EndsOn) {
+		return false
+	}
+	p.StartsOn, p.EndsOn = q.StartsOn, q.EndsOn
+	return p == q
+}
+
 // A Status is where a programme stands in its life.
 type Status string
 

@@ -61,11 +61,22 @@ func (e *Endpoint) Read() http.Handler {
 		if err != nil {
 			return refusal(err)
 		}
+		conditions, err := precondition.Read(r.Header)
+		if err != nil {
+			return err
+		}
 		form, err := e.store.Form(r.Context(), caller.Tenant, id)
 		if err != nil {
 			return refusal(err)
 		}
+		if !conditions.Holds(form.Version) {
+			return refusal(engage.ErrStale)
+		}
 		w.Header().Set("ETag", precondition.Tag(form.Version))
+		if conditions.Seen(form.Version) {
+			w.WriteHeader(http.StatusNotModified)
+			return nil
+		}
 		web.JSON(w, http.StatusOK, recordOf(form))
 		return nil
 	}))

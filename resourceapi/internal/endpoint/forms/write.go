@@ -94,7 +94,7 @@ func (e *Endpoint) decodeChange(r *http.Request, caller gate.Caller, content []b
 	if err != nil {
 		return nil, err
 	}
-	match, err := precondition.Read(r.Header)
+	conditions, err := precondition.Read(r.Header)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (e *Endpoint) decodeChange(r *http.Request, caller gate.Caller, content []b
 	}
 	return func(ctx context.Context, writer engage.Writer) (idempotency.Answer, error) {
 		form, err := writer.ReplaceForm(ctx, caller.Tenant, id, func(f engage.Form) (engage.Form, error) {
-			if !match.Holds(f.Version) {
+			if !conditions.Holds(f.Version) || conditions.Seen(f.Version) {
 				return f, engage.ErrStale
 			}
 			return change.Apply(f), nil

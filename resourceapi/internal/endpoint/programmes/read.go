@@ -86,6 +86,10 @@ func (e *Endpoint) prepareRead(r *http.Request, tenant uuid.UUID) (gate.Plan, er
 	if err != nil {
 		return gate.Plan{}, refusal(err)
 	}
+	conditions, err := precondition.Read(r.Header)
+	if err != nil {
+		return gate.Plan{}, err
+	}
 	var found *programme.Programme
 	return gate.Plan{
 		Ask: func(ctx context.Context, q standing.Question) (s standing.Standing, err error) {
@@ -96,7 +100,14 @@ func (e *Endpoint) prepareRead(r *http.Request, tenant uuid.UUID) (gate.Plan, er
 			if found == nil {
 				return refusal(programme.ErrNotFound)
 			}
+			if !conditions.Holds(found.Version) {
+				return refusal(programme.ErrStale)
+			}
 			w.Header().Set("ETag", precondition.Tag(found.Version))
+			if conditions.Seen(found.Version) {
+				w.WriteHeader(http.StatusNotModified)
+				return nil
+			}
 			writeJSON(w, http.StatusOK, appendRecord(nil, *found))
 			return nil
 		},

@@ -128,9 +128,9 @@ func (e *Endpoint) decodeMove(r *http.Request, caller gate.Caller, content []byt
 	})
 }
 
-// replacing edits the programme of the path, if it is the version that If-Match names.
+// replacing edits the programme of the path, if it is a version that the request means.
 func replacing(r *http.Request, tenant uuid.UUID, edit func(programme.Programme) (programme.Programme, error)) (effect, error) {
-	match, err := precondition.Read(r.Header)
+	conditions, err := precondition.Read(r.Header)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func replacing(r *http.Request, tenant uuid.UUID, edit func(programme.Programme)
 	}
 	return func(ctx context.Context, writer programme.Writer) (idempotency.Answer, error) {
 		p, err := writer.Replace(ctx, tenant, id, func(p programme.Programme) (programme.Programme, error) {
-			if !match.Holds(p.Version) {
+			if !conditions.Holds(p.Version) || conditions.Seen(p.Version) {
 				return p, programme.ErrStale
 			}
 			return edit(p)

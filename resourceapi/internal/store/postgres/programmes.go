@@ -85,7 +85,7 @@ func (w *writing) Replace(ctx context.Context, tenant, id uuid.UUID, edit func(p
 		return programme.Programme{}, err
 	}
 	after, err := edit(before)
-	if err != nil || after == before {
+	if err != nil || after.Same(before) {
 		return after, err
 	}
 	p, err := oneProgramme(ctx, w.tx, `
