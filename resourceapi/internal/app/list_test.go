@@ -152,16 +152,20 @@ func TestTheFilters(t *testing.T) {
 	s := newService(t)
 	tenant, pat := s.reader()
 	h := as(pat, tenant)
-	s.Programmes(tenant, 7)
+	s.Programmes(tenant, 8)
 	for i, p := range []struct{ name, summary, status string }{
 		{"Warm Homes", "Advice on heating", "active"}, {"Youth Café", "A place after school", "active"}, {"100% Fed", "Meals", "completed"},
-		{"Debt_advice", "One to one", "archived"}, {`Back\slash`, "", "draft"}, {"Школа", "Ukrainian lessons", "draft"}, {"Garden", "HOMES for bees", "draft"},
+		{"Debt_advice", "One to one", "archived"}, {`Back\slash`, "", "draft"}, {"Школа", "Ukrainian lessons", "draft"}, {"ΚΟΣΜΟΣ", "Straße", "completed"}, {"Garden", "HOMES for bees", "draft"},
 	} {
 		s.Exec("update resource.programmes set name = $2, summary = $3, status = $4 where name = $1", fmt.Sprintf("Programme %d", i+1), p.name, p.summary, p.status)
 	}
 	for query, want := range map[string][]string{
 		"status=active":        {"Youth Café", "Warm Homes"},
-		"status=completed":     {"100% Fed"},
+		"status=completed":     {"ΚΟΣΜΟΣ", "100% Fed"},
+		"q=ΚΟΣ":                {"ΚΟΣΜΟΣ"},
+		"q=κόσμος":             nil,
+		"q=κοσμος":             {"ΚΟΣΜΟΣ"},
+		"q=STRASSE":            {"ΚΟΣΜΟΣ"},
 		"q=homes":              {"Garden", "Warm Homes"},
 		"q=HOMES&status=draft": {"Garden"},
 		"q=CAFÉ":               {"Youth Café"},
@@ -172,7 +176,7 @@ func TestTheFilters(t *testing.T) {
 		"q=':select":           nil,
 		"q=100+percent":        nil,
 		"q=place after":        {"Youth Café"},
-		"q=":                   {"Garden", "Школа", `Back\slash`, "Debt_advice", "100% Fed", "Youth Café", "Warm Homes"},
+		"q=":                   {"Garden", "ΚΟΣΜΟΣ", "Школа", `Back\slash`, "Debt_advice", "100% Fed", "Youth Café", "Warm Homes"},
 	} {
 		query = strings.NewReplacer(" ", "%20", `\`, "%5C", "é", url.QueryEscape("é"), "É", url.QueryEscape("É")).Replace(query)
 		query = escapeNonASCII(query)

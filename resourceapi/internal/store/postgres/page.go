@@ -42,8 +42,9 @@ func pageSQL(query programme.Query) (string, []any) {
 		text.WriteString(" and (created_at, id) < (" + add(query.After.CreatedAt) + ", " + add(query.After.ID) + ")")
 	}
 	if query.Filter.Search != "" {
-		pattern := add("%" + likeLiteral.Replace(query.Filter.Search) + "%")
-		fmt.Fprintf(&text, ` and (name ilike %[1]s collate resource.any_case or summary ilike %[1]s collate resource.any_case)`, pattern)
+		// In capitals: what a small letter is depends on the letters around it (Σ is ς at the end of a word), and the pattern has none.
+		pattern := "upper(" + add("%"+likeLiteral.Replace(query.Filter.Search)+"%") + " collate resource.any_case)"
+		fmt.Fprintf(&text, ` and (upper(name collate resource.any_case) like %[1]s or upper(summary collate resource.any_case) like %[1]s)`, pattern)
 	}
 	const newestFirst = " order by created_at desc, id desc limit "
 	rows := add(query.Limit + 1)
