@@ -1,6 +1,7 @@
 package engage
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -13,6 +14,18 @@ type Given map[string]json.RawMessage
 // Answers are good answers by the names of their fields: a string, a json.Number, a []string or a bool. What was left
 // empty is not there.
 type Answers map[string]any
+
+// UnmarshalJSON reads answers that were kept, numbers to the last digit.
+func (a *Answers) UnmarshalJSON(content []byte) error {
+	decoder := json.NewDecoder(bytes.NewReader(content))
+	decoder.UseNumber()
+	var kept map[string]any
+	if err := decoder.Decode(&kept); err != nil {
+		return err
+	}
+	*a = kept
+	return nil
+}
 
 // A ConsentGiven is the answer to one consent.
 type ConsentGiven struct {
