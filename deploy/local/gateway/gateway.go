@@ -56,7 +56,7 @@ func New(backends Backends, traces *tracing.Tracing, log *slog.Logger) http.Hand
 		body := &incoming{ReadCloser: http.MaxBytesReader(w, r.Body, maxBody)}
 		r = r.WithContext(context.WithValue(r.Context(), incomingKey{}, body))
 		r.Body = body
-		if IsAccount(r.URL.Path) {
+		if IsAccount(r.URL.EscapedPath()) { // as it was sent, like the services: no other spelling is a path of theirs
 			account.ServeHTTP(w, r)
 			return
 		}
@@ -89,6 +89,7 @@ func proxy(processes *crew, shape apierr.Shape, log *slog.Logger) http.Handler {
 			p.Out.URL.RawQuery = p.In.URL.RawQuery // ReverseProxy drops what it cannot parse; the service decides
 			forgetHearsay(p.Out.Header)
 			p.SetXForwarded()
+			p.Out.Header.Del("Expect") // it is this server that says 100: a second one from behind would take the headers set here with it
 			p.Out.Header.Set(web.RequestIDHeader, web.RequestID(p.In.Context()))
 		},
 		ModifyResponse: func(response *http.Response) error {

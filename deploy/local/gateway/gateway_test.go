@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"testing"
@@ -103,6 +104,8 @@ func TestPathsGoWhereTheContractSays(t *testing.T) {
 		"/token/x":                                    "resource",
 		"/oauth/authorize":                            "resource",
 		"/healthz":                                    "resource",
+		"/tok%65n":                                    "resource",
+		"/v1%2Faccount/oauth/token":                   "resource",
 	} {
 		if got, _ := ask(t, get(t, base+path)); got.Name != want {
 			t.Errorf("%s went to %s, want %s", path, got.Name, want)
@@ -158,6 +161,22 @@ func TestPathAndQueryPassByteByByte(t *testing.T) {
 func TestTheRequestHasOneIDOnBothSides(t *testing.T) {
 	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: []*url.URL{echo(t, "resource")}})
 	got, response := ask(t, get(t, base+"/v1/programmes/programmes"))
+	oneID(t, got, response)
+
+	// A client that waits for leave to send its body is given it once.
+	patient := get(t, base+"/v1/programmes/programmes")
+	patient.Method, patient.Body, patient.ContentLength = http.MethodPost, io.NopCloser(strings.NewReader("body")), 4
+	patient.Header.Set("Expect", "100-continue")
+	leaves := 0
+	patient = patient.WithContext(httptrace.WithClientTrace(patient.Context(), &httptrace.ClientTrace{Got100Continue: func() { leaves++ }}))
+	got, response = ask(t, patient)
+	if oneID(t, got, response); leaves != 1 {
+		t.Errorf("100 Continue %d times", leaves)
+	}
+}
+
+func oneID(t *testing.T, got echoed, response *http.Response) {
+	t.Helper()
 	ids := response.Header.Values(web.RequestIDHeader)
 	if len(ids) != 1 || ids[0] == "" || got.Header.Get(web.RequestIDHeader) != ids[0] {
 		t.Errorf("the caller got %v, the service %v", ids, got.Header.Values(web.RequestIDHeader))
