@@ -81,8 +81,10 @@ func goneClient(r TokenRequest, g *grant.Grant, id uuid.UUID) *TokenError {
 func checkClient(r TokenRequest, c client.Client) error {
 	traits := c.Kind.Traits()
 	switch {
+	case !traits.Authorizes && !c.SecretMatches(r.ClientSecret):
+		return unknownClient(r)
 	case !traits.Authorizes:
-		return tokenError("unauthorized_client", "This client has no use for the token endpoint.")
+		return tokenError("unauthorized_client", "A service has no grants of its own: it introspects tokens, and neither exchanges nor revokes any.")
 	case r.Basic && c.AuthMethod != client.SecretBasic:
 		return tokenError("invalid_request", "This client is not registered for client_secret_basic: leave the Authorization header out.")
 	case traits.Public && r.Dialect == JSON:

@@ -118,7 +118,7 @@ func (e *Engine) try(ctx context.Context, request TokenRequest) (*exchange, erro
 // checkForm is what can be said without looking anything up.
 func checkForm(r *TokenRequest) error {
 	if r.OtherAuth {
-		return tokenError("invalid_request", "This endpoint takes no Authorization header but Basic, and that only from clients registered for client_secret_basic.")
+		return tokenError("invalid_request", "Authenticate in one way: by Authorization: Basic, if the client is registered for client_secret_basic, with the same client_id in the body or none and no client_secret there; or by the body alone.")
 	}
 	if r.GrantType == "" && r.Dialect == JSON {
 		r.GrantType = grantCode

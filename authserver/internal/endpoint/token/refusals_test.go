@@ -73,6 +73,8 @@ func TestEachErrorHasItsCode(t *testing.T) {
 		{"refresh in JSON", b.link("grant_type", "refresh_token", "refresh_token", "alm_rt_word"), "unauthorized_client"},
 		{"refresh in JSON without a token", b.link("grant_type", "refresh_token"), "unauthorized_client"},
 		{"a service", b.link("client_id", service.ID.String(), "client_secret", service.Secret.Reveal()), "unauthorized_client"},
+		{"a service with another secret", b.link("client_id", service.ID.String()), "invalid_client"},
+		{"a service without its secret", b.link("client_id", service.ID.String(), "client_secret", "-"), "invalid_client"},
 		{"a form from a JSON client", b.exchange("client_id", b.linked.ID.String(), "client_secret", b.secret.Reveal()), "invalid_request"},
 		{"JSON from a connector", b.link("client_id", b.app.ID.String(), "client_secret", ""), "invalid_request"},
 	} {
