@@ -25,6 +25,7 @@ type Ticket struct {
 	Permissions perm.Set  `json:"p"` // those that were to be granted
 	Resource    string    `json:"a"`
 	Challenge   string    `json:"h,omitempty"`
+	Request     string    `json:"q"` // the local path of the very request, to come back to
 	Issued      time.Time `json:"i"`
 }
 
@@ -61,22 +62,16 @@ func sealed(box *seal.Box, content any) (string, error) {
 	return box.Seal(text), nil
 }
 
-// Open returns the ticket that text holds, ErrStale, or seal.ErrForeign.
-func (t *Tickets) Open(text string, now time.Time) (Ticket, error) {
-	var ticket Ticket
-	if err := opened(t.tickets, text, &ticket, &ticket.Issued, now); err != nil {
-		return Ticket{}, err
-	}
-	return ticket, nil
+// Open returns the ticket that text holds, with ErrStale where it is too old. It returns seal.ErrForeign where text holds none.
+func (t *Tickets) Open(text string, now time.Time) (ticket Ticket, err error) {
+	err = opened(t.tickets, text, &ticket, &ticket.Issued, now)
+	return ticket, err
 }
 
-// OpenChoice returns the choice that text holds, ErrStale, or seal.ErrForeign.
-func (t *Tickets) OpenChoice(text string, now time.Time) (Choice, error) {
-	var choice Choice
-	if err := opened(t.choices, text, &choice, &choice.Issued, now); err != nil {
-		return Choice{}, err
-	}
-	return choice, nil
+// OpenChoice returns the choice that text holds, likewise.
+func (t *Tickets) OpenChoice(text string, now time.Time) (choice Choice, err error) {
+	err = opened(t.choices, text, &choice, &choice.Issued, now)
+	return choice, err
 }
 
 func opened(box *seal.Box, text string, into any, issued *time.Time, now time.Time) error {

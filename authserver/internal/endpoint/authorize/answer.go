@@ -25,7 +25,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ticket, err := h.Tickets.Open(form.ticket, h.Now())
-	visitor, refused := h.holder(w, r, ticket.SignInID, ticket.UserID, err)
+	visitor, refused := h.holder(w, r, shown{ticket.SignInID, ticket.UserID, ticket.Request}, err)
 	if refused {
 		return
 	}
@@ -52,19 +52,25 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// shown is to whom a page was shown, and for which request. It is empty where the ticket is none of ours.
+type shown struct {
+	signIn, user uuid.UUID
+	request      string
+}
+
 // holder returns who is at the browser, if the page that came back was shown to them, or answers itself. err is what opening its ticket
 // gave.
-func (h *Handler) holder(w http.ResponseWriter, r *http.Request, signIn, user uuid.UUID, err error) (session.Visitor, bool) {
+func (h *Handler) holder(w http.ResponseWriter, r *http.Request, to shown, err error) (session.Visitor, bool) {
 	visitor, signedIn, failure := h.Visitors.Visitor(r.Context())
 	switch {
 	case failure != nil:
 		h.fail(w, r, failure)
 	case !signedIn:
-		h.Pages.Fault(w, r, notYourPage(nil))
-	case errors.Is(err, consent.ErrStale):
-		h.Pages.Fault(w, r, tooLate())
-	case err != nil || signIn != visitor.SignInID || user != visitor.User.ID:
-		h.Pages.Fault(w, r, notYourPage(&visitor))
+		h.Pages.Fault(w, r, signedOut(to.request))
+	case (err != nil && !errors.Is(err, consent.ErrStale)) || to.signIn != visitor.SignInID || to.user != visitor.User.ID:
+		h.Pages.Fault(w, r, notYourPage(visitor, to.request))
+	case err != nil:
+		h.Pages.Fault(w, r, tooLate(to.request))
 	default:
 		return visitor, false
 	}

@@ -226,6 +226,49 @@ func TestABadFormApprovesNothing(t *testing.T) {
 	}
 }
 
+// Whoever was signed out, or waited too long, need not know where the application was.
+func TestARequestThatWasNotAnsweredInTimeIsOpenedAgain(t *testing.T) {
+	site := browsertest.Start(t)
+	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	user := site.Member(perm.ProgrammesRead)
+	asked := request(confidential(app), nil)
+	browser := site.SignedIn(user)
+	form := browser.Get(asked).Form("/oauth/authorize")
+	form.Set("decision", "approve")
+	again := func(answer *browsertest.Page) string {
+		t.Helper()
+		for _, link := range answer.Elements("a") {
+			if to := browsertest.Attribute(link, "href"); strings.HasPrefix(to, "/oauth/authorize?") {
+				return to
+			}
+		}
+		t.Fatalf("no way back: %d %s", answer.Status, answer.Text())
+		return ""
+	}
+	signedOut := site.Browser()
+	if answer := signedOut.Post("/oauth/authorize", form); !answer.Says("You are signed out") || !signedOut.Get(again(answer)).Says("Sign in") {
+		t.Errorf("signed out: %s", answer.Text())
+	}
+	elsewhere := site.SignedIn(user)
+	if answer := elsewhere.Post("/oauth/authorize", form); !answer.Says("another session") || !elsewhere.Get(again(answer)).Says(app.Name) {
+		t.Errorf("another session: %s", answer.Text())
+	}
+	site.Wait(consent.TicketLife + time.Second)
+	late := browser.Post("/oauth/authorize", form)
+	if !late.Says("open for too long") {
+		t.Errorf("late: %s", late.Text())
+	}
+	form = browser.Get(again(late)).Form("/oauth/authorize")
+	form.Set("decision", "approve")
+	if answer := browser.Post("/oauth/authorize", form); answer.Status != http.StatusSeeOther || !strings.Contains(answer.Location(), "state=") {
+		t.Errorf("%d %s", answer.Status, answer.Location())
+	}
+	stranger := site.SignedIn(site.Member(perm.ProgrammesRead))
+	if answer := stranger.Post("/oauth/authorize", url.Values{"ticket": {flip(form.Get("ticket"))}, "decision": {"approve"}}); !answer.Says("start again") || len(answer.Elements("form")) > 1 {
+		t.Errorf("a forged ticket: %s", answer.Text())
+	}
+}
+
 func TestWhatWasLostWhileThePageWasOpenIsNotGiven(t *testing.T) {
 	site := browsertest.Start(t)
 	both := []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite}

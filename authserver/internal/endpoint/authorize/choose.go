@@ -23,7 +23,7 @@ func (h *Handler) choose(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	choice, err := h.Tickets.OpenChoice(form.ticket, h.Now())
-	visitor, refused := h.holder(w, r, choice.SignInID, choice.UserID, err)
+	visitor, refused := h.holder(w, r, shown{choice.SignInID, choice.UserID, choice.Request}, err)
 	if refused {
 		return
 	}

@@ -83,23 +83,36 @@ func cannotGive(err error, visitor session.Visitor, c client.Client, in workspac
 	return m
 }
 
-func notYourPage(visitor *session.Visitor) *ui.Message {
-	m := &ui.Message{
-		Status: http.StatusForbidden, Heading: "This consent page is not yours to answer",
-		Text: "It was opened in another session: you may have signed in again, or as somebody else, since. Nothing was approved.",
-		Next: startAgain,
-	}
-	if visitor != nil {
-		m.Person = person(*visitor)
-	}
-	return m
+// The pages that follow were answered by nobody who may: the request is there to be opened again, where it is known.
+
+func signedOut(request string) *ui.Message {
+	return reopening(request, &ui.Message{
+		Status: http.StatusForbidden, Heading: "You are signed out", Text: "You were signed out while this page was open. Nothing was approved.",
+	})
 }
 
-func tooLate() *ui.Message {
-	return &ui.Message{
+func notYourPage(visitor session.Visitor, request string) *ui.Message {
+	return reopening(request, &ui.Message{
+		Frame: ui.Frame{Person: person(visitor)}, Status: http.StatusForbidden, Heading: "This consent page is not yours to answer",
+		Text: "It was opened in another session: you may have signed in again, or as somebody else, since. Nothing was approved.",
+	})
+}
+
+func tooLate(request string) *ui.Message {
+	return reopening(request, &ui.Message{
 		Status: http.StatusBadRequest, Heading: "This page was open for too long",
-		Text: "A consent page can be answered for one hour. Nothing was approved.", Next: startAgain,
+		Text: "A consent page can be answered for one hour. Nothing was approved.",
+	})
+}
+
+func reopening(request string, m *ui.Message) *ui.Message {
+	if request == "" {
+		m.Next = startAgain
+		return m
 	}
+	m.Next = "You can open the request again. If the application does not wait for it any more, start again from there."
+	m.Links = []ui.Link{{Href: request, Text: "Open the request again"}}
+	return m
 }
 
 func badForm() *ui.Message {
