@@ -115,6 +115,25 @@ func TestAFormIsClosedAndOpenedAgain(t *testing.T) {
 	s.acceptedAs(s.submit(f, nil, open))
 }
 
+func TestAFormMayBeMadeClosed(t *testing.T) {
+	t.Parallel()
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, strings.Replace(allTypes, "{", `{"enabled":false,`, 1))
+	if now, _ := s.formNow(f, h); now.Enabled || s.get(f.path(), nil).Status != 404 {
+		t.Error("open")
+	}
+	if a := s.patch(f, h, `{"enabled":true}`); a.Status != 200 || s.get(f.path(), nil).Status != 200 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	for _, wrong := range []string{"null", `"false"`, "0"} {
+		a := s.do("POST", formsPath, h, strings.Replace(allTypes, "{", `{"enabled":`+wrong+`,`, 1))
+		if a.Status != 400 || !strings.Contains(a.Body, `"enabled"`) {
+			t.Errorf("%s: %d %s", wrong, a.Status, a.Body)
+		}
+	}
+}
+
 func TestAFormIsChangedAsItWasRead(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)

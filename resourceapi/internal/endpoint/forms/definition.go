@@ -9,17 +9,35 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
 
-// readDefinition reads the body of POST: title, fields and allowedOrigins. It returns an *apierr.Error or
+// readForm reads the body of POST: title, fields, allowedOrigins and enabled, which is true without it. It returns an *apierr.Error or
 // engage.Problems.
-func readDefinition(h http.Header, content []byte) (engage.Definition, error) {
+func readForm(h http.Header, content []byte) (engage.Form, error) {
 	if err := body.CheckType(h, "application/json"); err != nil {
-		return engage.Definition{}, err
+		return engage.Form{}, err
 	}
 	object, err := body.ReadObject(content)
 	if err != nil {
-		return engage.Definition{}, err
+		return engage.Form{}, err
 	}
 	problems := engage.Problems{}
+	enabled := readEnabled(object, problems)
+	definition, err := readDefinition(object, problems)
+	return engage.Form{Definition: definition, Enabled: enabled == nil || *enabled}, err
+}
+
+// readEnabled returns nil where nothing is said of it.
+func readEnabled(object body.Object, problems engage.Problems) *bool {
+	if !object.Has("enabled") {
+		return nil
+	}
+	enabled := string(object["enabled"]) == "true"
+	if !enabled && string(object["enabled"]) != "false" {
+		problems["enabled"] = "Must be true or false."
+	}
+	return &enabled
+}
+
+func readDefinition(object body.Object, problems engage.Problems) (engage.Definition, error) {
 	d := engage.Definition{AllowedOrigins: []string{}}
 	title, isText := object.Text("title")
 	if d.Title = title; !isText {
@@ -69,12 +87,7 @@ func readChange(h http.Header, content []byte) (engage.Change, error) {
 			problems["allowedOrigins"] = "Must be a list of texts. An empty list keeps the form off other websites."
 		}
 	}
-	if object.Has("enabled") {
-		enabled := string(object["enabled"]) == "true"
-		if change.Enabled = &enabled; !enabled && string(object["enabled"]) != "false" {
-			problems["enabled"] = "Must be true or false."
-		}
-	}
+	change.Enabled = readEnabled(object, problems)
 	return change, joined(problems, change.Check())
 }
 

@@ -70,7 +70,7 @@ func writeAnswer(w http.ResponseWriter, answer idempotency.Answer) {
 }
 
 func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
-	definition, err := readDefinition(r.Header, content)
+	form, err := readForm(r.Header, content)
 	if err != nil {
 		return nil, err
 	}
@@ -79,12 +79,13 @@ func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []b
 		if err != nil {
 			return idempotency.Answer{}, err
 		}
-		form := engage.Form{Definition: definition, ID: identity.New(), Tenant: caller.Tenant, EmbedKey: embedKey.Reveal()}
-		if form, err = writer.CreateForm(ctx, form, caller.User); err != nil {
+		made := form
+		made.ID, made.Tenant, made.EmbedKey = identity.New(), caller.Tenant, embedKey.Reveal()
+		if made, err = writer.CreateForm(ctx, made, caller.User); err != nil {
 			return idempotency.Answer{}, err
 		}
-		answer, err := answerWith(http.StatusCreated, form)
-		answer.Location = e.collection + "/" + form.ID.String()
+		answer, err := answerWith(http.StatusCreated, made)
+		answer.Location = e.collection + "/" + made.ID.String()
 		return answer, err
 	}, nil
 }

@@ -1,10 +1,12 @@
 package publicforms
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/web"
 
@@ -47,6 +49,9 @@ type submissionState struct {
 func (e *Endpoint) Status() http.Handler {
 	return e.handle(func(w http.ResponseWriter, r *http.Request) error {
 		s, err := e.submission(r, r.PathValue("id"))
+		if errors.Is(err, engage.ErrNotFound) {
+			return apierr.New(apierr.NotFound, "There is no such submission, or the token in its address is not whole, or is older than a day.")
+		}
 		if err != nil {
 			return err
 		}
