@@ -90,7 +90,7 @@ const maxPower = 400
 
 // readNumber keeps the spelling, so that no digit is lost to rounding.
 func readNumber(raw json.RawMessage) (any, string) {
-	const message = "Please give a number."
+	const message = "Please give a number, such as 4 or 4.5."
 	var number json.Number
 	if raw[0] == '"' || len(raw) > maxNumber || json.Unmarshal(raw, &number) != nil {
 		return nil, message
