@@ -49,6 +49,7 @@ func TestBadRegistrationsAreRefusedWithTheRightCode(t *testing.T) {
 		"unknown permission":    {func(r *Registration) { r.Required = []string{"programmes:read:everything"} }, false},
 		"permission in capital": {func(r *Registration) { r.Required = []string{"Programmes:read:programmes"} }, false},
 		"unknown platform":      {func(r *Registration) { r.Platform, r.Resource = "netscape", resources[0] }, false},
+		"connector of nothing":  {func(r *Registration) { r.Connector = true }, false},
 		"platform, no resource": {func(r *Registration) { r.Platform = "claude" }, false},
 		"resource, no platform": {func(r *Registration) { r.Resource = resources[0] }, false},
 		"another resource":      {func(r *Registration) { r.Platform, r.Resource = "claude", resources[0]+"/" }, false},

@@ -17,6 +17,7 @@ type Registration struct {
 	Platform   string
 	Resource   string
 	AuthMethod string
+	Connector  bool // it is to be a connector. A Platform or a Resource says so too, since a body of the API has no kind
 }
 
 // A Refusal says why a registration is refused; Redirect tells which of the two error codes it is (RFC 7591, section 3.2.2).
@@ -38,7 +39,7 @@ func (r Registration) Accept(resources []string) (Client, error) {
 	if !label.Presentable(c.Name) {
 		return Client{}, &Refusal{Field: "name", Message: "Give the application a name of 1 to 100 printable characters."}
 	}
-	if r.Platform != "" || r.Resource != "" {
+	if r.Connector || r.Platform != "" || r.Resource != "" {
 		c.Kind = Connector
 	}
 	if err := checkRedirects(r.Redirects); err != nil {

@@ -10,7 +10,7 @@ func TokenField(name string) string {
 // AppField is TokenField of the form for a new application, by the names of client.Refusal.
 func AppField(name string) string {
 	return map[string]string{
-		"name": "app-name", "redirectUris": "app-redirects", "requiredPermissions": "app-permissions", "connectorPlatform": "app-platform",
+		"name": "app-name", "kind": "app-kind", "redirectUris": "app-redirects", "requiredPermissions": "app-permissions", "connectorPlatform": "app-platform",
 		"resource": "app-resource", "tokenEndpointAuthMethod": "app-method", "password": "password-app",
 	}[name]
 }

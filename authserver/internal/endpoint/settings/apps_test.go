@@ -107,6 +107,41 @@ func TestABadApplicationFormComesBackWithWhatWasTyped(t *testing.T) {
 	}
 }
 
+// Only the kind that was chosen is registered: whoever asks for a connector is never given a secret.
+func TestWhatIsNoKindOrHalfAConnectorIsRefusedAtItsField(t *testing.T) {
+	site := browsertest.Start(t)
+	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
+	mcp := []string{browsertest.Issuer + "/mcp"}
+	for name, c := range map[string]struct {
+		changes url.Values
+		field   string
+	}{
+		"no kind":                     {url.Values{"kind": nil}, "app-kind"},
+		"an empty kind":               {url.Values{"kind": {""}}, "app-kind"},
+		"a kind that there is not":    {url.Values{"kind": {"bogus"}}, "app-kind"},
+		"a service":                   {url.Values{"kind": {"service"}}, "app-kind"},
+		"a connector of nothing":      {url.Values{"kind": {"connector"}, "platform": {""}, "resource": {""}}, "app-platform"},
+		"a connector, fields missing": {url.Values{"kind": {"connector"}, "platform": nil, "resource": nil}, "app-platform"},
+		"without a platform":          {url.Values{"kind": {"connector"}, "platform": {""}, "resource": mcp}, "app-platform"},
+		"without a resource":          {url.Values{"kind": {"connector"}, "platform": {"claude"}, "resource": {""}}, "app-resource"},
+	} {
+		page := browser.Post(apps, appForm(browser.Get(developers), c.changes))
+		if page.Status != http.StatusBadRequest || secretPattern.MatchString(page.Body) {
+			t.Errorf("%s: %d %s", name, page.Status, page.Text())
+			continue
+		}
+		if !strings.Contains(page.Body, `id="`+c.field+`-note"`) || !strings.Contains(page.Body, `href="#`+c.field+`"`) {
+			t.Errorf("%s: the message is not at %s: %s", name, c.field, page.Text())
+		}
+		if kind := page.Form(apps).Get("kind"); c.field == "app-kind" && kind != "" {
+			t.Errorf("%s: %s is chosen instead", name, kind)
+		}
+	}
+	if n := site.Count(`select count(*) from account.oauth_clients`); n != 0 {
+		t.Errorf("%d clients", n)
+	}
+}
+
 func TestANewSecretLeavesTheOldOneADayUnlessItLeaked(t *testing.T) {
 	site := browsertest.Start(t)
 	app, old := site.World.Confidential(perm.ProgrammesRead)

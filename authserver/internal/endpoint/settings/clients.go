@@ -23,8 +23,7 @@ const overlap = 24 * time.Hour
 // RegisterApp serves POST /settings/developers/apps.
 func (h *Handler) RegisterApp() http.Handler {
 	return h.developer(func(v *visit, here place) error {
-		wish := registration(v)
-		c, err := wish.Accept(h.Resources)
+		c, err := h.wanted(v)
 		if err == nil && !here.Permissions.HasAll(c.Required) {
 			err = &client.Refusal{Field: "requiredPermissions", Message: "You can only require permissions that you hold yourself in this workspace."}
 		}
@@ -50,6 +49,16 @@ func (h *Handler) RegisterApp() http.Handler {
 	})
 }
 
+// wanted is the client that the form asks for, or a *client.Refusal. Its kind is the one that was chosen and nothing else: who asked for
+// a connector is never given a secret.
+func (h *Handler) wanted(v *visit) (client.Client, error) {
+	switch client.Kind(v.form.Get("kind")) {
+	case client.Confidential, client.Connector:
+		return registration(v).Accept(h.Resources)
+	}
+	return client.Client{}, &client.Refusal{Field: "kind", Message: "Choose whether it is a confidential application or a connector."}
+}
+
 func registration(v *visit) client.Registration {
 	out := client.Registration{Name: v.form.Get("name"), Required: v.form["permissions"]}
 	for _, line := range strings.Split(v.form.Get("redirect_uris"), "\n") {
@@ -58,7 +67,7 @@ func registration(v *visit) client.Registration {
 		}
 	}
 	if v.form.Get("kind") == string(client.Connector) {
-		out.Platform, out.Resource = v.form.Get("platform"), v.form.Get("resource")
+		out.Connector, out.Platform, out.Resource = true, v.form.Get("platform"), v.form.Get("resource")
 	} else {
 		out.AuthMethod = v.form.Get("method")
 	}
