@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"time"
 
@@ -28,7 +29,7 @@ type Client struct {
 
 // Clients keeps OAuth clients.
 type Clients interface {
-	SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) error
+	SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) (bool, error)
 	// EveryClient lists those of one workspace, or all, services included.
 	EveryClient(ctx context.Context, tenant *uuid.UUID) ([]Client, error)
 	// EndClient deletes a client of whatever kind and workspace, and revokes its grants, or nothing. It puts the client's workspace
@@ -48,6 +49,9 @@ func (c Client) cells() []string {
 	return []string{c.ID.String(), c.Kind, tenant, c.Name, c.AuthMethod, stamp(&c.Created), fmt.Sprint(c.Grants)}
 }
 
+// errTaken says that a client has the identifier that was drawn for another: no secret may be shown that belongs to none.
+var errTaken = errors.New("the identifier of the new client is taken")
+
 // AddService registers a client of kind service, which may introspect (contract, section 5). Its secret is in the result, and
 // nowhere else.
 func (d *Desk) AddService(ctx context.Context, name string) (Result, error) {
@@ -60,7 +64,11 @@ func (d *Desk) AddService(ctx context.Context, name string) (Result, error) {
 		return nil, fmt.Errorf("make client secret: %w", err)
 	}
 	c := client.Client{ID: uuid.New(), Kind: client.Service, Name: name, AuthMethod: client.SecretBasic, CreatedAt: time.Now().UTC()}
-	if err := d.Store.SaveClient(ctx, c, credential.Hash(secret.Reveal()), event("client.registered", "client", c.ID)); err != nil {
+	saved, err := d.Store.SaveClient(ctx, c, credential.Hash(secret.Reveal()), event("client.registered", "client", c.ID))
+	if err == nil && !saved {
+		err = errTaken
+	}
+	if err != nil {
 		return nil, err
 	}
 	return Outcome{

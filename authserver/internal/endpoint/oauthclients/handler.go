@@ -26,7 +26,7 @@ import (
 type Store interface {
 	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
 	Clients(ctx context.Context, tenant uuid.UUID) ([]client.Client, error)
-	SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) error
+	SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) (bool, error)
 	DeleteClient(ctx context.Context, tenant, id uuid.UUID, event audit.Event) ([]grant.Grant, error)
 	ReplaceSecret(ctx context.Context, tenant, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event) error
 }
@@ -111,7 +111,11 @@ func (h *Handler) Register() http.Handler {
 			}
 			hash = credential.Hash(secret.Reveal())
 		}
-		if err := h.Store.SaveClient(r.Context(), c, hash, event(r, caller, "client.registered", c.ID)); err != nil {
+		saved, err := h.Store.SaveClient(r.Context(), c, hash, event(r, caller, "client.registered", c.ID))
+		if err == nil && !saved {
+			err = errors.New("the identifier of the new client is taken") // no secret may be shown that belongs to none
+		}
+		if err != nil {
 			return err
 		}
 		w.Header().Set("Location", r.URL.Path+"/"+c.ID.String())

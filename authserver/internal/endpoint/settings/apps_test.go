@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -139,6 +140,35 @@ func TestWhatIsNoKindOrHalfAConnectorIsRefusedAtItsField(t *testing.T) {
 	}
 	if n := site.Count(`select count(*) from account.oauth_clients`); n != 0 {
 		t.Errorf("%d clients", n)
+	}
+}
+
+// A double click, or a browser that sends a form once more, is the same form several times at once.
+func TestOneFormSentSeveralTimesAtOnceMakesOneApplication(t *testing.T) {
+	site := browsertest.Start(t)
+	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
+	form := appForm(browser.Get(developers), nil)
+	answers := make([]*browsertest.Page, 8)
+	var all sync.WaitGroup
+	for i := range answers {
+		all.Go(func() { answers[i] = browser.Post(apps, form) })
+	}
+	all.Wait()
+	var secrets []string
+	for _, page := range answers {
+		secret := secretPattern.FindString(page.Body)
+		if page.Status != http.StatusOK || (secret == "") != page.Says("registered already") {
+			t.Errorf("%d %s", page.Status, page.Text())
+		}
+		if secret != "" {
+			secrets = append(secrets, secret)
+		}
+	}
+	if len(secrets) != 1 || site.Count(`select count(*) from account.client_secrets where hash = $1`, credential.Hash(secrets[0])) != 1 {
+		t.Errorf("%d secrets are shown, or one that is not good", len(secrets))
+	}
+	if site.Count(`select count(*) from account.client_secrets`) != 1 || site.Count(`select count(*) from account.audit_events where action = 'client.registered'`) != 1 {
+		t.Error("it is not one application with one event")
 	}
 }
 

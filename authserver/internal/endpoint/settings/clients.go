@@ -86,16 +86,6 @@ func typedApp(v *visit, notes map[string]string) ui.AppForm {
 // form sent again makes no other.
 func (h *Handler) saveApp(v *visit, here place, c client.Client) error {
 	c.ID, c.TenantID, c.CreatedBy, c.CreatedAt = v.key.Makes, here.Tenant.ID, &v.visitor.User.ID, h.Now().UTC().Truncate(time.Microsecond)
-	if _, err := h.Store.Client(v.r.Context(), c.ID); err == nil {
-		return h.showDevelopers(v, here, http.StatusOK, func(page *ui.Developers) {
-			page.Shown = &ui.Shown{
-				Heading: "This application was registered already", Client: c.ID.String(),
-				Text: "Its secret, if it has one, was shown once and cannot be shown again. If you do not have it, replace it.",
-			}
-		})
-	} else if !errors.Is(err, h.Unknown) {
-		return err
-	}
 	var secret credential.Secret
 	var hash []byte
 	if !c.Kind.Traits().Public {
@@ -105,7 +95,7 @@ func (h *Handler) saveApp(v *visit, here place, c client.Client) error {
 		}
 		hash = credential.Hash(secret.Reveal())
 	}
-	err := h.Store.SaveClient(v.r.Context(), c, hash, v.event(&here.Tenant.ID, "client.registered", "client:"+c.ID.String(), map[string]any{"name": c.Name}))
+	saved, err := h.Store.SaveClient(v.r.Context(), c, hash, v.event(&here.Tenant.ID, "client.registered", "client:"+c.ID.String(), map[string]any{"name": c.Name}))
 	if err != nil {
 		return err
 	}
@@ -113,6 +103,12 @@ func (h *Handler) saveApp(v *visit, here place, c client.Client) error {
 	shown.Text = "A connector has no secret: its client id is all that the platform needs."
 	if secret != "" {
 		shown.Text = "The secret is shown this once. Keep it where you keep passwords, and never in a repository."
+	}
+	if !saved {
+		shown = &ui.Shown{
+			Heading: "This application was registered already", Client: c.ID.String(),
+			Text: "Its secret, if it has one, was shown once and cannot be shown again. If you do not have it, replace it.",
+		}
 	}
 	return h.showDevelopers(v, here, http.StatusOK, func(page *ui.Developers) { page.Shown = shown })
 }

@@ -38,7 +38,7 @@ type Tokens interface {
 type Clients interface {
 	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
 	Clients(ctx context.Context, tenant uuid.UUID) ([]client.Client, error)
-	SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) error
+	SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) (bool, error)
 	DeleteClient(ctx context.Context, tenant, id uuid.UUID, event audit.Event) ([]grant.Grant, error)
 	ReplaceSecret(ctx context.Context, tenant, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event) error
 }

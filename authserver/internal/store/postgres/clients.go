@@ -96,19 +96,22 @@ func (s *Store) Clients(ctx context.Context, tenant uuid.UUID) ([]client.Client,
 	return clients, unavailable("list clients", err)
 }
 
-// SaveClient registers a client with the hash of its first secret (none for a connector) and the audit event, or nothing.
-func (s *Store) SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) error {
-	return s.atomically(ctx, "register client", func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `
+// SaveClient registers a client with the hash of its first secret (none for a connector) and the audit event, or nothing. false: one of
+// this identifier exists already.
+func (s *Store) SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) (bool, error) {
+	saved := false
+	err := s.atomically(ctx, "register client", func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `
 insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform, resource,
   token_endpoint_auth_method, created_by, created_at)
-values (@id, @kind, @tenant, @name, @redirects, @required, nullif(@platform, ''), nullif(@resource, ''), @auth, @by, @at)`,
+values (@id, @kind, @tenant, @name, @redirects, @required, nullif(@platform, ''), nullif(@resource, ''), @auth, @by, @at)
+on conflict (id) do nothing`,
 			pgx.NamedArgs{
 				"id": c.ID, "kind": c.Kind, "tenant": nullable(c.TenantID), "name": c.Name, "redirects": nonNil(c.Redirects),
 				"required": c.Required.Strings(), "platform": c.Platform, "resource": c.Resource, "auth": c.AuthMethod,
 				"by": c.CreatedBy, "at": c.CreatedAt,
 			})
-		if err != nil {
+		if saved = err == nil && tag.RowsAffected() == 1; !saved {
 			return err
 		}
 		if secretHash != nil {
@@ -118,6 +121,7 @@ values (@id, @kind, @tenant, @name, @redirects, @required, nullif(@platform, '')
 		}
 		return record(ctx, tx, event)
 	})
+	return saved && err == nil, err
 }
 
 // DeleteClient deletes a client of the workspace and revokes its grants, durably and in one transaction; the grants are
