@@ -3,8 +3,10 @@ package e2e
 import (
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
 )
@@ -62,6 +64,53 @@ func TestInARealBrowserAnApplicationIsRegisteredAndDeleted(t *testing.T) {
 	}
 	if complaints := browser.Complaints(); len(complaints) > 1 { // the 400 is one
 		t.Errorf("the browser complains: %v", complaints)
+	}
+}
+
+// The answer to the second click would say that the application was registered already, over the secret that is shown once.
+func TestInARealBrowserADoubleClickLosesNoSecret(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	browser := p.Browser(t, harness.Laptop)
+	browser.Open(p.AppURL + "/settings/developers?tenant=" + office.Tenant.ID)
+	browser.SignIn(office.Head.Email, office.Head.Password)
+	const form = `form[action="/settings/developers/apps"]`
+	browser.See(".new summary")
+	harness.Ask[bool](browser, `(document.querySelector('`+form+`').closest("details").open = true)`)
+	browser.Fill("#app-name", "Gift Aid export")
+	browser.Fill("#app-redirects", harness.RedirectURI)
+	browser.Click(form + ` input[name=permissions][value="` + harness.ReadProgrammes + `"]`)
+	browser.FarAway(2 * time.Second)
+	harness.Ask[bool](browser, `(button => { button.click(); setTimeout(() => button.click(), 1000); return true })(document.querySelector('`+form+` > button'))`)
+	browser.See("#shown-client")
+	if !harness.Ask[bool](browser, `document.getElementById("shown-value") !== null`) {
+		t.Fatalf("the secret is lost: %s", browser.Text())
+	}
+	met.NoteAll(harness.Ask[string](browser, `document.getElementById("shown-value").value`))
+	if n := p.World.Count(t, `select count(*) from account.oauth_clients where tenant_id = $1`, office.Tenant.ID); n != 1 {
+		t.Errorf("%d applications", n)
+	}
+}
+
+// What keeps a double click from sending twice lets go of the form once somebody has come back to it.
+func TestInARealBrowserAFormCanBeSentAgainByWhoeverComesBack(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	browser := p.Browser(t, harness.Laptop)
+	browser.Open(p.AppURL + "/settings/developers?tenant=" + office.Tenant.ID)
+	browser.SignIn(office.Head.Email, office.Head.Password)
+	browser.See(".new summary")
+	sent := harness.Ask[[]bool](browser, `(() => {
+		const [one, other] = ["tokens", "apps"].map(part => document.querySelector('form[action="/settings/developers/' + part + '"]'));
+		const sends = form => form.dispatchEvent(new Event("submit", {bubbles: true, cancelable: true}));
+		const before = [sends(one), sends(one), sends(other)];
+		dispatchEvent(new PageTransitionEvent("pageshow", {persisted: true}));
+		return [...before, sends(one)];
+	})()`)
+	if want := []bool{true, false, true, true}; !slices.Equal(sent, want) {
+		t.Errorf("sent %v, want %v", sent, want)
 	}
 }
 

@@ -129,6 +129,16 @@ func (b *Browser) WithoutScript() {
 	}
 }
 
+// FarAway lets every answer from now on come late, as over a slow line: the request itself is there at once.
+func (b *Browser) FarAway(late time.Duration) {
+	b.t.Helper()
+	slow := &network.Conditions{Latency: float64(late.Milliseconds()), DownloadThroughput: -1, UploadThroughput: -1}
+	parameters := network.EmulateNetworkConditionsByRuleParams{MatchedNetworkConditions: []*network.Conditions{slow}}
+	if _, err := chromedp.Call(b.window, network.EmulateNetworkConditionsByRule, parameters); err != nil {
+		b.t.Fatalf("make the line slow: %v", err)
+	}
+}
+
 // Open opens an address.
 func (b *Browser) Open(address string) { b.t.Helper(); b.do("open", chromedp.Navigate(address)) }
 

@@ -14,7 +14,7 @@ type Frame struct {
 	Notice      string   // of what was just done
 	Problem     string   // of what was just refused
 	ProblemAt   string   // the id of the field that it is about, or ""
-	Script      bool     // copy buttons; the page works without
+	Script      bool     // copy buttons, and no form sent twice by a double click; the page works without
 	AsksPasskey bool     // a form of this page asks for a passkey, by a script
 	Offer       Offer    // set by Show
 	FormTargets []string // origins that a form of this page ends at, besides this one (CSP form-action)

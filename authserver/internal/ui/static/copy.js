@@ -12,3 +12,14 @@ document.querySelectorAll("[data-copy]").forEach(function (button) {
     });
   });
 });
+
+// The second click of a double click sends nothing: its answer would take the place of the first one's, and of a secret that is shown
+// once. Whoever stopped the page from loading, or comes back to it, can send the form again.
+document.addEventListener("submit", function (event) {
+  var sent = Number(event.target.dataset.sent || 0);
+  if (Date.now() - sent < 15000) { event.preventDefault(); return; }
+  event.target.dataset.sent = Date.now();
+});
+window.addEventListener("pageshow", function () {
+  document.querySelectorAll("form[data-sent]").forEach(function (form) { delete form.dataset.sent; });
+});
