@@ -24,7 +24,7 @@ func limit(t *testing.T, p *harness.Product, o harness.Office, days string, plat
 		warned = answer.Text()
 		answer = head.Submit(t, answer.FormWith(t, "input[name=confirm]"))
 	}
-	head.Follow(t, answer).WantsText(t, "The policy is saved.")
+	head.Follow(t, answer).WantsText(t, "The policy of "+o.Tenant.Name+" is saved.")
 	return warned
 }
 

@@ -33,7 +33,7 @@ func (h *Handler) Audit() http.Handler {
 		if err != nil {
 			return err
 		}
-		frame, err := h.frame(v, "audit", "Audit log")
+		frame, err := h.frameAt(v, here, "audit", "Audit log")
 		if err != nil {
 			return err
 		}

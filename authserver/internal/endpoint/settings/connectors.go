@@ -41,7 +41,7 @@ func (h *Handler) Connectors() http.Handler {
 
 // showConnectors shows the page as it is now, with what adjust adds to it.
 func (h *Handler) showConnectors(v *visit, here place, status int, adjust func(*ui.Connectors)) error {
-	frame, err := h.frame(v, "connectors", "Connectors")
+	frame, err := h.frameAt(v, here, "connectors", "Connectors")
 	if err != nil {
 		return err
 	}
@@ -135,9 +135,9 @@ func (h *Handler) savePolicy(v *visit, here place, wanted policy.Policy) error {
 	for _, g := range change.Ended {
 		h.Grants.Forget(v.r.Context(), g.ID, g.Ends, grant.ByPolicy)
 	}
-	notice := "The policy is saved."
+	notice := "The policy of " + here.Tenant.Name + " is saved."
 	if change.Before.Equal(change.After) {
-		notice = "The policy is as it was: nothing was changed."
+		notice = "The policy of " + here.Tenant.Name + " is as it was: nothing was changed."
 	}
 	for _, words := range effectWords(change.Effect, "ended", "lost permissions", "got an earlier end") {
 		notice += " " + words

@@ -40,14 +40,14 @@ func TestThePolicyIsShownAndSaved(t *testing.T) {
 	}
 	saved := browser.Post(connectors+"/policy", policyForm(page, " 7 ", claudeAlone, readAndWrite...)).Follow()
 	form = saved.Form(connectors + "/policy")
-	if !saved.Says("The policy is saved.") || !slices.Equal(form["platforms"], claudeAlone) || len(form["permissions"]) != 2 || form.Get("days") != "7" {
+	if !saved.Says("The policy of Riverside Food Bank is saved.") || !slices.Equal(form["platforms"], claudeAlone) || len(form["permissions"]) != 2 || form.Get("days") != "7" {
 		t.Errorf("%v %s", form, saved.Text())
 	}
 	if again := browser.Post(connectors+"/policy", form).Follow(); !again.Says("nothing was changed") {
 		t.Errorf("%s", again.Text())
 	}
 	none := browser.Post(connectors+"/policy", policyForm(saved, "7", nil, readAndWrite...)).Follow()
-	if form := none.Form(connectors + "/policy"); len(form["platforms"]) != 0 || !none.Says("The policy is saved.") {
+	if form := none.Form(connectors + "/policy"); len(form["platforms"]) != 0 || !none.Says("The policy of Riverside Food Bank is saved.") {
 		t.Errorf("no platform: %v", form)
 	}
 	log := browser.Get("/settings/audit")
@@ -115,7 +115,7 @@ func TestLoweringAsksFirstAndThenNarrowsWhatIsConnected(t *testing.T) {
 		t.Fatalf("nothing to confirm: %v", form)
 	}
 	page := browser.Post(connectors+"/policy", form).Follow()
-	if !page.Says("The policy is saved. 1 connection ended. 2 connections lost permissions. 2 connections got an earlier end.") {
+	if !page.Says("The policy of Riverside Food Bank is saved. 1 connection ended. 2 connections lost permissions. 2 connections got an earlier end.") {
 		t.Errorf("%s", page.Text())
 	}
 	for _, g := range []grant.Grant{first, second} {

@@ -52,7 +52,7 @@ func (h *Handler) showDevelopers(v *visit, here place, status int, adjust func(*
 	if err != nil {
 		return err
 	}
-	frame, err := h.frame(v, "developers", "Developers")
+	frame, err := h.frameAt(v, here, "developers", "Developers")
 	if err != nil {
 		return err
 	}

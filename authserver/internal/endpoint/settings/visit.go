@@ -52,30 +52,39 @@ func (h *Handler) form(section string, serve func(*visit) error) http.Handler {
 			}
 			return
 		}
+		back := pageOf(section, r.PostForm)
 		visitor, signedIn, err := h.Sessions.Visitor(r.Context())
 		switch {
 		case err != nil:
 			h.finish(w, r, err)
 			return
 		case !signedIn:
-			goOn(w, "/login?return="+url.QueryEscape(section))
+			goOn(w, "/login?return="+url.QueryEscape(back))
 			return
 		}
 		key, ok := h.openKey(r.PostForm.Get("key"), visitor)
 		if !ok {
-			h.Pages.Fault(w, r, outdated(section))
+			h.Pages.Fault(w, r, outdated(back))
 			return
 		}
 		h.finish(w, r, serve(&visit{w: w, r: r, visitor: visitor, form: r.PostForm, key: key}))
 	}))
 }
 
-func outdated(section string) *ui.Message {
+// pageOf is the address of the page that a form is on, in the workspace that the form is about.
+func pageOf(section string, form url.Values) string {
+	if tenant, err := identity.Parse(form.Get("tenant")); err == nil {
+		return section + "?tenant=" + tenant.String()
+	}
+	return section
+}
+
+func outdated(page string) *ui.Message {
 	return &ui.Message{
 		Status: http.StatusForbidden, Heading: "This form is not yours to send, or is out of date",
 		Text:  "It was opened in another session: you may have signed in again since. Nothing was changed.",
 		Next:  "Open the page again and repeat what you did.",
-		Links: []ui.Link{{Href: section, Text: "Open the page again"}},
+		Links: []ui.Link{{Href: page, Text: "Open the page again"}},
 	}
 }
 
@@ -112,6 +121,13 @@ func (h *Handler) frame(v *visit, section, title string) (ui.Frame, error) {
 		Title: title, Section: section, Notice: notice, Script: true,
 		Person: &ui.Person{Name: v.visitor.User.Name, Email: v.visitor.User.Email},
 	}, nil
+}
+
+// frameAt is frame of a page of one workspace, from which the navigation leads to that workspace's other pages.
+func (h *Handler) frameAt(v *visit, here place, section, title string) (ui.Frame, error) {
+	frame, err := h.frame(v, section, title)
+	frame.Tenant = here.Tenant.ID.String()
+	return frame, err
 }
 
 // done goes back to a page, which will say notice.

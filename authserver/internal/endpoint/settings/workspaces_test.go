@@ -2,6 +2,8 @@ package settings_test
 
 import (
 	"net/http"
+	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/browsertest"
@@ -37,5 +39,67 @@ func TestTheWorkspaceIsChosenAtTheAddressOfThePage(t *testing.T) {
 		if choosers != 1 {
 			t.Errorf("%s: %d %d choosers", section, page.Status, choosers)
 		}
+	}
+}
+
+func TestTheNavigationStaysInTheWorkspace(t *testing.T) {
+	site := browsertest.Start(t)
+	ada, first := inTwo(site)
+	browser := site.SignedIn(ada)
+	ofWorkspace := []string{developers, connectors, "/settings/audit"}
+	for _, tenant := range []string{first, site.World.TenantID.String()} {
+		for _, from := range ofWorkspace {
+			page := browser.Get(from + "?tenant=" + tenant)
+			for _, to := range ofWorkspace {
+				if !strings.Contains(page.Body, `<a href="`+to+"?tenant="+tenant+`"`) {
+					t.Errorf("%s forgets the workspace on the way to %s", from, to)
+				}
+			}
+			if strings.Contains(page.Body, `"/settings/user?`) {
+				t.Errorf("%s: the workspace is added to a page that is of none", from)
+			}
+		}
+	}
+	if page := browser.Get("/settings/user"); !strings.Contains(page.Body, `<a href="/settings/connectors"`) {
+		t.Error("a page of no workspace leads to one")
+	}
+}
+
+func TestAnOutdatedFormLeadsBackToItsWorkspace(t *testing.T) {
+	site := browsertest.Start(t)
+	ada, _ := inTwo(site)
+	browser := site.SignedIn(ada)
+	tenant := site.World.TenantID.String()
+	for _, path := range posts {
+		section := strings.Join(strings.SplitN(path, "/", 4)[:3], "/")
+		if section != developers && section != connectors {
+			continue
+		}
+		page := section + "?tenant=" + tenant
+		outdated := browser.Post(path, url.Values{"key": {"x"}, "tenant": {tenant}})
+		if outdated.Status != http.StatusForbidden || !strings.Contains(outdated.Body, `href="`+page+`"`) {
+			t.Errorf("%s, outdated: %d %s", path, outdated.Status, outdated.Text())
+		}
+		if to := site.Browser().Post(path, url.Values{"tenant": {tenant}}).Location(); to != "/login?return="+url.QueryEscape(page) {
+			t.Errorf("%s, signed out: to %q", path, to)
+		}
+		if to := site.Browser().Post(path, url.Values{"tenant": {"//elsewhere.example"}}).Location(); to != "/login?return="+url.QueryEscape(section) {
+			t.Errorf("%s, about no workspace: to %q", path, to)
+		}
+	}
+}
+
+func TestThePolicyIsSavedAndWarnedOfByTheNameOfItsWorkspace(t *testing.T) {
+	site := browsertest.Start(t)
+	ada, _ := inTwo(site)
+	app := site.World.Connector(browsertest.Resource, perm.ProgrammesRead)
+	connect(t, site, ada, app)
+	browser := site.SignedIn(ada)
+	warning := browser.Post(connectors+"/policy", policyForm(browser.Get(connectors+"?tenant="+site.World.TenantID.String()), "7", anyPlatform, perm.ProgrammesRead))
+	if !warning.Says("connections that exist in Riverside Food Bank") {
+		t.Errorf("%s", warning.Text())
+	}
+	if saved := browser.Post(connectors+"/policy", warning.Form(connectors+"/policy")).Follow(); !saved.Says("The policy of Riverside Food Bank is saved.") {
+		t.Errorf("%s", saved.Text())
 	}
 }
