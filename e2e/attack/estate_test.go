@@ -22,6 +22,7 @@ type estate struct {
 	connector                                               harness.Connector
 	long, tokens                                            harness.Tokens // of the app and the connector
 	grant, personal, signIn, passkey                        string         // identifiers
+	policy                                                  string         // the connector policy's digest, as its page has it
 }
 
 const site = "https://www.canal-lane.example"
@@ -53,6 +54,7 @@ func newEstate(t *testing.T, p *harness.Product) *estate {
 	e.grant = harness.GrantOf(t, e.tokens.AccessToken)
 	e.personal = p.World.Text(t, `select id::text from account.personal_access_tokens where tenant_id = $1`, e.Tenant.ID)
 	e.signIn = p.World.Text(t, `select id::text from account.sign_ins where user_id = $1`, e.Head.ID)
+	e.policy = e.head.Open(t, p.AppURL+"/settings/connectors?tenant="+e.Tenant.ID).WantsPage(t, http.StatusOK).Find(`input[name=seen]`).First().AttrOr("value", "")
 	e.passkey = uuid.NewString()
 	p.World.Exec(t, `insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports, backup_eligible, backed_up)
 		values ($1::uuid, $2, 'Laptop', decode(md5($1::text), 'hex'), '\\x00', 0, '\\x00', '{}', false, false)`, e.passkey, e.Head.ID)

@@ -22,7 +22,7 @@ func fields(e *estate) map[string]url.Values {
 		"/settings/developers/apps":        {"name": {"Planted"}, "kind": {"confidential"}, "redirect_uris": {"https://evil.example/"}, "permissions": {harness.ReadProgrammes}, "method": {"client_secret_json"}},
 		"/settings/developers/apps/secret": {"id": {e.app.ClientID}, "expire_old": {"yes"}}, "/settings/developers/apps/delete": about(e.app.ClientID),
 		"/settings/apps/disconnect": about(e.grant), "/settings/security/sign-out": about(e.signIn), "/settings/security/sign-out-others": {},
-		"/settings/security/tokens/revoke": about(e.personal), "/settings/connectors/policy": {"platforms": {"other"}, "permissions": {harness.ReadForms}, "days": {"1"}, "confirm": {"yes"}},
+		"/settings/security/tokens/revoke": about(e.personal), "/settings/connectors/policy": {"platforms": {"other"}, "permissions": {harness.ReadForms}, "days": {"1"}, "confirm": {"yes"}, "seen": {e.policy}},
 		"/settings/passkeys/remove": about(e.passkey), "/settings/passkeys": {"name": {"Planted"}, "answer": {"{}"}}, "/settings/passkeys/options": {},
 		"/logout": {}, "/login": {"email": {e.Head.Email}, "password": {e.Head.Password}}, "/login/again": {"password": {e.Head.Password}},
 		"/login/passkey": {"answer": {"{}"}}, "/login/passkey/options": {}, "/login/again/passkey": {"answer": {"{}"}}, "/login/again/passkey/options": {},

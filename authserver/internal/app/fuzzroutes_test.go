@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/fixture"
+	"github.com/almonerhq/almoner/authserver/internal/policy"
 	"github.com/almonerhq/almoner/shared/fuzzkit"
 )
 
@@ -118,7 +119,8 @@ func settingsSeeds() []routeSeed {
 		post("/settings/developers/apps", "&kind=confidential&name=X&redirect_uris=https://a.example/cb&permissions=programmes:read:programmes&method=client_secret_json", 200),
 		post("/settings/developers/apps", "&kind=connector&name=&redirect_uris=%00%0ax&platform=x&resource=y", 400), post("/settings/developers/apps/secret", "&id=<linked>&expire_old=yes", 200),
 		post("/settings/developers/apps/delete", "&id=<linked>", 303), post("/settings/apps/disconnect", "&id=<linked>", 303), post("/settings/security/sign-out", "&id=<linked>", 303),
-		post("/settings/security/sign-out-others", "", 303), post("/settings/security/tokens/revoke", "&id=x", 303), post("/settings/connectors/policy", "&days=7&platforms=claude&permissions=programmes:read:programmes&confirm=yes", 303),
+		post("/settings/security/sign-out-others", "", 303), post("/settings/security/tokens/revoke", "&id=x", 303), post("/settings/connectors/policy", "&days=7&platforms=claude&permissions=programmes:read:programmes&confirm=yes&seen=x", 409),
+		post("/settings/connectors/policy", "&days=7&platforms=claude&permissions=programmes:read:programmes&confirm=yes&seen="+policy.Default().Digest(), 303),
 		post("/settings/connectors/policy", "&days=%ff", 400), {"POST", "/settings/connectors/policy", "", "", visiting + asForm, "key=x", 403},
 	}
 }

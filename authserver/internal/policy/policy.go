@@ -9,6 +9,10 @@
 package policy
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -72,6 +76,15 @@ func (p Policy) Life() time.Duration { return time.Duration(p.Days) * 24 * time.
 // Equal says whether both allow the same.
 func (p Policy) Equal(other Policy) bool {
 	return slices.Equal(p.Platforms, other.Platforms) && slices.Equal(p.Permissions, other.Permissions) && p.Days == other.Days
+}
+
+// ErrChanged says that a policy is no longer the one that somebody saw who wants another.
+var ErrChanged = errors.New("the connector policy is another one by now")
+
+// Digest tells policies apart: those that are Equal have one.
+func (p Policy) Digest() string {
+	sum := sha256.Sum256([]byte(fmt.Sprint(p.Platforms, p.Permissions.Strings(), p.Days)))
+	return hex.EncodeToString(sum[:])
 }
 
 // Narrow is a connector's grant, consented to at a moment, as the policy lets it be at most. false: nothing of it is left.

@@ -65,3 +65,20 @@ func TestP1_NarrowTakesAndNeverGives(t *testing.T) {
 		t.Error("a grant of nothing")
 	}
 }
+
+func TestPoliciesOfOneDigestAllowTheSame(t *testing.T) {
+	base := policy.Policy{Platforms: []policy.Platform{policy.Claude}, Permissions: perm.NewSet(perm.ProgrammesRead), Days: 7}
+	others := []policy.Policy{policy.Default(), base, base, base, base}
+	others[1].Days, others[2].Platforms, others[3].Permissions = 17, nil, perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite)
+	others[4].Platforms = []policy.Platform{policy.Claude, policy.ChatGPT}
+	for i, other := range others {
+		if other.Digest() == base.Digest() {
+			t.Errorf("%d: %+v has the digest of %+v", i, other, base)
+		}
+	}
+	none, empty := others[2], others[2]
+	empty.Platforms = []policy.Platform{}
+	if policy.Default().Digest() != policy.Default().Digest() || none.Digest() != empty.Digest() {
+		t.Error("equal policies have two digests")
+	}
+}

@@ -23,6 +23,7 @@ type PolicyForm struct {
 	Platforms []PlatformChoice
 	Chosen    perm.Set
 	Days      string
+	Seen      string // digest of the policy that was on the screen when it was typed over
 	MaxDays   int
 	Notes     map[string]string // field → what is wrong with it
 }

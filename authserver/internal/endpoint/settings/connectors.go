@@ -24,7 +24,7 @@ const connectorsPath = "/settings/connectors"
 // ConnectorPolicies keep what connectors may be given in a workspace; its reader is the membership (workspace.Tenant).
 type ConnectorPolicies interface {
 	ConnectorPolicyEffect(ctx context.Context, tenant uuid.UUID, p policy.Policy) (policy.Effect, error)
-	SetConnectorPolicy(ctx context.Context, tenant uuid.UUID, p policy.Policy, event audit.Event) (policy.Change, error)
+	ReplaceConnectorPolicy(ctx context.Context, tenant uuid.UUID, seen string, p policy.Policy, event audit.Event) (policy.Change, error)
 	Walks(ctx context.Context, tenant uuid.UUID, only *uuid.UUID, each int) ([]walk.Connector, error)
 }
 
@@ -68,7 +68,7 @@ func policyView(p policy.Policy) ui.PolicyForm {
 	for i, platform := range p.Platforms {
 		names[i] = string(platform)
 	}
-	return typedPolicy(policy.Request{Platforms: names, Permissions: p.Permissions.Strings()}, strconv.Itoa(p.Days), nil)
+	return typedPolicy(policy.Request{Platforms: names, Permissions: p.Permissions.Strings()}, strconv.Itoa(p.Days), p.Digest(), nil)
 }
 
 var platformSentences = map[policy.Platform]string{
@@ -77,8 +77,8 @@ var platformSentences = map[policy.Platform]string{
 	policy.Other:   "Every other assistant or editor that this deployment knows.",
 }
 
-func typedPolicy(wish policy.Request, days string, notes map[string]string) ui.PolicyForm {
-	form := ui.PolicyForm{Chosen: perm.FromStrings(wish.Permissions), Days: days, MaxDays: policy.MaxDays, Notes: notes}
+func typedPolicy(wish policy.Request, days, seen string, notes map[string]string) ui.PolicyForm {
+	form := ui.PolicyForm{Chosen: perm.FromStrings(wish.Permissions), Days: days, Seen: seen, MaxDays: policy.MaxDays, Notes: notes}
 	for _, platform := range policy.Platforms() {
 		form.Platforms = append(form.Platforms, ui.PlatformChoice{
 			ID: string(platform), Name: platform.Name(), Sentence: platformSentences[platform], Chosen: slices.Contains(wish.Platforms, string(platform)),
@@ -88,25 +88,29 @@ func typedPolicy(wish policy.Request, days string, notes map[string]string) ui.P
 }
 
 // SetConnectorPolicy serves POST /settings/connectors/policy: platforms, permissions, days. Where connections that exist would be
-// touched, the page says which first, and does it when it is sent again with confirm.
+// touched, the page says which first, and does it when it is sent again with confirm. Both are good for the policy that was on the
+// screen alone: where somebody has changed it since, nothing is saved.
 func (h *Handler) SetConnectorPolicy() http.Handler {
 	return h.form(connectorsPath, func(v *visit) error {
 		here, err := h.at(v, v.form.Get("tenant"), connectorsPath)
 		if err != nil {
 			return err
 		}
-		days := strings.TrimSpace(v.form.Get("days"))
+		days, seen := strings.TrimSpace(v.form.Get("days")), v.form.Get("seen")
 		wish := policy.Request{Platforms: v.form["platforms"], Permissions: v.form["permissions"]}
 		wish.Days, _ = strconv.Atoi(days) // what is no number is refused as none of 1 to 30
 		wanted, err := wish.Accept()
 		if refused, ok := errors.AsType[*policy.Refusal](err); ok {
 			return h.showConnectors(v, here, http.StatusBadRequest, func(page *ui.Connectors) {
-				page.Policy = typedPolicy(wish, days, map[string]string{refused.Field: refused.Message})
+				page.Policy = typedPolicy(wish, days, seen, map[string]string{refused.Field: refused.Message})
 				page.Problem, page.ProblemAt = "The policy was not saved. "+refused.Message, refused.Field // the fields are called so on the page
 			})
 		}
 		if err != nil {
 			return err
+		}
+		if now := here.Tenant.Connectors; now.Digest() != seen && !now.Equal(wanted) {
+			return h.overtaken(v, here)
 		}
 		if v.form.Get("confirm") != "yes" {
 			effect, err := h.Store.ConnectorPolicyEffect(v.r.Context(), here.Tenant.ID, wanted)
@@ -115,19 +119,32 @@ func (h *Handler) SetConnectorPolicy() http.Handler {
 			}
 			if !effect.None() {
 				return h.showConnectors(v, here, http.StatusOK, func(page *ui.Connectors) {
-					page.Policy = typedPolicy(wish, days, nil)
+					page.Policy = typedPolicy(wish, days, seen, nil)
 					page.Warning = &ui.PolicyWarning{
 						Effects: effectWords(effect, "will end at once", "will lose permissions", "will end sooner"), Policy: page.Policy,
 					}
 				})
 			}
 		}
-		return h.savePolicy(v, here, wanted)
+		err = h.savePolicy(v, here, seen, wanted)
+		if errors.Is(err, policy.ErrChanged) {
+			if here, err = h.at(v, here.Tenant.ID.String(), connectorsPath); err == nil {
+				err = h.overtaken(v, here)
+			}
+		}
+		return err
 	})
 }
 
-func (h *Handler) savePolicy(v *visit, here place, wanted policy.Policy) error {
-	change, err := h.Store.SetConnectorPolicy(v.r.Context(), here.Tenant.ID, wanted,
+// overtaken shows the policy as it is now to somebody who saw another one.
+func (h *Handler) overtaken(v *visit, here place) error {
+	return h.showConnectors(v, here, http.StatusConflict, func(page *ui.Connectors) {
+		page.Problem = "Somebody changed the policy since you opened this page. Nothing was saved."
+	})
+}
+
+func (h *Handler) savePolicy(v *visit, here place, seen string, wanted policy.Policy) error {
+	change, err := h.Store.ReplaceConnectorPolicy(v.r.Context(), here.Tenant.ID, seen, wanted,
 		v.event(&here.Tenant.ID, "connector_policy.changed", "tenant:"+here.Tenant.ID.String(), nil))
 	if err != nil {
 		return err

@@ -128,6 +128,16 @@ from (select `+policyEnds+` as ends, `+policyCuts+` as cut, `+policyHastens+` as
 // SetConnectorPolicy gives a workspace another policy and narrows the grants that exist, with an event each, in one transaction;
 // or returns admin.ErrNoTenant. The same policy again changes nothing and makes no event.
 func (s *Store) SetConnectorPolicy(ctx context.Context, tenant uuid.UUID, after policy.Policy, event audit.Event) (policy.Change, error) {
+	return s.changePolicy(ctx, tenant, after, event, func(policy.Policy) bool { return true })
+}
+
+// ReplaceConnectorPolicy is SetConnectorPolicy by somebody who saw the policy of this digest. Where it is another by now nothing is changed,
+// and the error is policy.ErrChanged: a change that was not seen would be lost.
+func (s *Store) ReplaceConnectorPolicy(ctx context.Context, tenant uuid.UUID, seen string, after policy.Policy, event audit.Event) (policy.Change, error) {
+	return s.changePolicy(ctx, tenant, after, event, func(before policy.Policy) bool { return before.Digest() == seen })
+}
+
+func (s *Store) changePolicy(ctx context.Context, tenant uuid.UUID, after policy.Policy, event audit.Event, expected func(policy.Policy) bool) (policy.Change, error) {
 	var change policy.Change
 	err := s.administer(ctx, "set connector policy", func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `select from account.tenants where id = $1 for no key update`, tenant); err != nil {
@@ -140,6 +150,9 @@ func (s *Store) SetConnectorPolicy(ctx context.Context, tenant uuid.UUID, after 
 		change = policy.Change{Before: before, After: after}
 		if before.Equal(after) {
 			return nil
+		}
+		if !expected(before) {
+			return policy.ErrChanged
 		}
 		if _, err := tx.Exec(ctx, `
 insert into account.connector_policies (tenant_id, platforms, permissions, days) values (@tenant, @platforms, @permissions, @days)

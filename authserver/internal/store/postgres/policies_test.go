@@ -170,6 +170,30 @@ func TestTheSamePolicyAgainIsNoEvent(t *testing.T) {
 	}
 }
 
+func TestAPolicyIsReplacedByWhoeverSawIt(t *testing.T) {
+	l := newLedger(t)
+	first, second := policyOf(3, []policy.Platform{policy.Claude}, both...), policyOf(5, []policy.Platform{policy.Claude}, both...)
+	replace := func(seen, wanted policy.Policy) error {
+		_, err := l.ReplaceConnectorPolicy(t.Context(), l.world.TenantID, seen.Digest(), wanted, audit.Event{
+			TenantID: &l.world.TenantID, Actor: "admin", Action: "connector_policy.changed", Subject: "tenant:" + l.world.TenantID.String(),
+		})
+		return err
+	}
+	if err := replace(policy.Default(), first); err != nil {
+		t.Errorf("over the default that nobody chose: %v", err)
+	}
+	if err := replace(policy.Default(), second); !errors.Is(err, policy.ErrChanged) {
+		t.Errorf("over a policy that is no more: %v", err)
+	}
+	if err := replace(policy.Default(), first); err != nil {
+		t.Errorf("what is so already loses nothing: %v", err)
+	}
+	if err := replace(first, second); err != nil {
+		t.Errorf("over the policy that there is: %v", err)
+	}
+	l.events("connector_policy.changed", 2)
+}
+
 // Approvals and a lowering at the same time: whatever comes first, no grant is wider than the policy afterwards.
 func TestP2_NoApprovalSlipsPastALowering(t *testing.T) {
 	l := newLedger(t)

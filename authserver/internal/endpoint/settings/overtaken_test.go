@@ -1,0 +1,108 @@
+package settings_test
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+const overtaken = "Somebody changed the policy since you opened this page. Nothing was saved."
+
+// Whoever changes the days on an older page must not allow again what somebody else has just forbidden.
+func TestAPolicyThatSomebodyElseChangedMeanwhileIsNotOverwritten(t *testing.T) {
+	site := browsertest.Start(t)
+	ada, eve := site.SignedIn(developer(site)), site.SignedIn(developer(site))
+	old := eve.Get(connectors).Form(connectors + "/policy")
+	ada.Post(connectors+"/policy", policyForm(ada.Get(connectors), "30", claudeAlone, perm.ProgrammesRead)).Follow()
+	const asAdaLeftIt = `select count(*) from account.connector_policies where platforms = '{claude}' and permissions = '{programmes:read:programmes}' and days = 30`
+	old.Set("days", "7")
+	page := eve.Post(connectors+"/policy", old)
+	if page.Status != http.StatusConflict || !page.Says(overtaken) || site.Count(asAdaLeftIt) != 1 {
+		t.Errorf("%d %s", page.Status, page.Text())
+	}
+	shown := page.Form(connectors + "/policy")
+	if !slices.Equal(shown["platforms"], claudeAlone) || len(shown["permissions"]) != 1 || shown.Get("days") != "30" {
+		t.Errorf("the form does not show the policy as it is now: %v", shown)
+	}
+	old.Set("days", "31") // comes back as it was typed, over the policy that was shown and not the one that there is
+	again := eve.Post(connectors+"/policy", old).Form(connectors + "/policy")
+	again.Set("days", "7")
+	for name, form := range map[string]url.Values{
+		"after a correction": again, "confirmed": with(old, "days", "7", "confirm", "yes"), "without what was seen": with(old, "days", "7", "seen", ""), "with rubbish": with(old, "days", "7", "seen", "x"),
+	} {
+		if page := eve.Post(connectors+"/policy", form); page.Status != http.StatusConflict || site.Count(asAdaLeftIt) != 1 {
+			t.Errorf("%s: %d %s", name, page.Status, page.Text())
+		}
+	}
+	shown.Set("days", "7")
+	if page := eve.Post(connectors+"/policy", shown).Follow(); !page.Says("is saved.") || site.Count(`select count(*) from account.connector_policies where platforms = '{claude}' and days = 7`) != 1 {
+		t.Errorf("over the current policy: %s", page.Text())
+	}
+}
+
+func with(form url.Values, pairs ...string) url.Values {
+	out := url.Values{}
+	for name, values := range form {
+		out[name] = values
+	}
+	for i := 0; i < len(pairs); i += 2 {
+		out.Set(pairs[i], pairs[i+1])
+	}
+	return out
+}
+
+// What was warned of is what is confirmed: a policy that was changed between the two is looked at again first.
+func TestAConfirmationIsGoodForThePolicyThatWasShown(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := developer(site, readAndWrite...)
+	connect(t, site, ada, site.World.Connector(browsertest.Resource, readAndWrite...))
+	browser, other := site.SignedIn(ada), site.SignedIn(developer(site))
+	warning := browser.Post(connectors+"/policy", policyForm(browser.Get(connectors), "7", anyPlatform, readAndWrite...))
+	confirm := warning.Form(connectors + "/policy")
+	if confirm.Get("confirm") != "yes" {
+		t.Fatalf("nothing to confirm: %s", warning.Text())
+	}
+	saved := other.Post(connectors+"/policy", policyForm(other.Get(connectors), "30", []string{"claude", "chatgpt"}, perm.ForConnectors()...))
+	if saved.Status != http.StatusSeeOther {
+		t.Fatalf("%d %s", saved.Status, saved.Text())
+	}
+	page := browser.Post(connectors+"/policy", confirm)
+	if page.Status != http.StatusConflict || !page.Says(overtaken) || page.Says("Lower the policy") {
+		t.Errorf("%d %s", page.Status, page.Text())
+	}
+	if n := site.Count(`select count(*) from account.grants where narrowed_at is not null or state <> 'active'`); n != 0 {
+		t.Error("a connection was touched")
+	}
+}
+
+func TestOfPoliciesSavedAtTheSameTimeOneStandsAndTheOthersAreTold(t *testing.T) {
+	site := browsertest.Start(t)
+	browser := site.SignedIn(developer(site))
+	form := browser.Get(connectors).Form(connectors + "/policy")
+	answers := make([]*browsertest.Page, 8)
+	var all sync.WaitGroup
+	for i := range answers {
+		all.Go(func() { answers[i] = browser.Post(connectors+"/policy", with(form, "days", strconv.Itoa(i+1))) })
+	}
+	all.Wait()
+	stands := 0
+	for i, page := range answers {
+		switch page.Status {
+		case http.StatusSeeOther:
+			stands = i + 1
+		case http.StatusConflict:
+		default:
+			t.Errorf("%d %s", page.Status, page.Text())
+		}
+	}
+	if site.Count(`select count(*) from account.connector_policies where days = $1`, stands) != 1 ||
+		site.Count(`select count(*) from account.audit_events where action = 'connector_policy.changed'`) != 1 {
+		t.Errorf("it is not one that stands, %d", stands)
+	}
+}
