@@ -143,6 +143,20 @@ func TestWhatIsNoKindOrHalfAConnectorIsRefusedAtItsField(t *testing.T) {
 	}
 }
 
+// Assistants use the MCP endpoint: the resource that nobody chose is its.
+func TestAConnectorIsForTheMCPEndpointUnlessAnotherResourceIsChosen(t *testing.T) {
+	site := browsertest.Start(t)
+	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
+	page := browser.Post(apps, appForm(browser.Get(developers), url.Values{"kind": {"connector"}}))
+	if page.Status != http.StatusOK || site.Count(`select count(*) from account.oauth_clients where kind = 'connector' and resource = $1`, browsertest.Issuer+"/mcp") != 1 {
+		t.Errorf("%d %s", page.Status, page.Text())
+	}
+	refused := browser.Post(apps, appForm(browser.Get(developers), url.Values{"kind": {"connector"}, "resource": {browsertest.Resource}, "name": {""}}))
+	if back := refused.Form(apps).Get("resource"); back != browsertest.Resource {
+		t.Errorf("what was chosen comes back as %q", back)
+	}
+}
+
 // A double click, or a browser that sends a form once more, is the same form several times at once.
 func TestOneFormSentSeveralTimesAtOnceMakesOneApplication(t *testing.T) {
 	site := browsertest.Start(t)

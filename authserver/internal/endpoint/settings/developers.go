@@ -59,7 +59,7 @@ func (h *Handler) showDevelopers(v *visit, here place, status int, adjust func(*
 	view := &ui.Developers{
 		Frame: frame, Key: h.newKey(v.visitor), Workspaces: workspaces(here.all, &here.Membership), Workspace: workspaceView(here.Membership),
 		BaseURL: h.BaseURL, Held: here.Permissions, Proof: proof, Resources: h.Resources,
-		NewToken: ui.TokenForm{Days: 30, Lifetime: pat.Lifetimes()}, NewApp: ui.AppForm{Kind: string(client.Confidential)},
+		NewToken: ui.TokenForm{Days: 30, Lifetime: pat.Lifetimes()}, NewApp: ui.AppForm{Kind: string(client.Confidential), Resource: h.BaseURL + "/mcp"}, // which assistants use
 	}
 	h.listTokens(view, tokens)
 	for _, c := range clients {
