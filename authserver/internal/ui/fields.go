@@ -7,6 +7,9 @@ func TokenField(name string) string {
 	}[name]
 }
 
+// ProofField is TokenField of the proof's note in the box of a token or an application of this identifier.
+func ProofField(id string) string { return "password-" + id }
+
 // AppField is TokenField of the form for a new application, by the names of client.Refusal.
 func AppField(name string) string {
 	return map[string]string{

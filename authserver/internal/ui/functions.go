@@ -21,6 +21,9 @@ func (p *Pages) functions() template.FuncMap {
 		"field":    func(id, label, value string) copyField { return copyField{id, label, value} },
 		"boxes":    boxes,
 		"again": func(d *Developers, id, note string) askAgain {
+			if id == d.Retry.ID {
+				note = d.Retry.Note
+			}
 			return askAgain{d.Proof == PasswordProof, d.Proof == OtherProof, id, note, d.Workspace.ID}
 		},
 	}

@@ -36,9 +36,17 @@ type Developers struct {
 	Apps       []App
 	NewApp     AppForm
 	Resources  []string
+	Retry      Retry
 }
 
 func (*Developers) page() string { return "developers" }
+
+// A Retry is the replacement of a token or a secret that was refused for want of a proof: its box is open again, as it was sent.
+type Retry struct {
+	ID        string // of the token or application, "" where nothing was refused
+	Note      string // what is wrong with the password, or is to be done instead
+	ExpireOld bool
+}
 
 // A Proof is what has to be given before anything is made.
 type Proof int

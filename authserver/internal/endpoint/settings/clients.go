@@ -139,15 +139,17 @@ func (h *Handler) ReplaceSecret() http.Handler {
 		if err != nil {
 			return err
 		}
+		if c.Kind.Traits().Public {
+			return h.showDevelopers(v, here, http.StatusBadRequest, func(page *ui.Developers) {
+				page.Problem = "Nothing was made. A connector is a public client: it has no secret."
+			})
+		}
 		status, note, err := h.prove(v)
 		if err != nil {
 			return err
 		}
-		if c.Kind.Traits().Public {
-			status, note = http.StatusBadRequest, "A connector is a public client: it has no secret."
-		}
 		if note != "" {
-			return h.showDevelopers(v, here, status, func(page *ui.Developers) { page.Problem = "Nothing was made. " + note })
+			return h.showRetry(v, here, c.ID, status, note)
 		}
 		secret, err := credential.ClientSecret.New(rand.Reader)
 		if err != nil {

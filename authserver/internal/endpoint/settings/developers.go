@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/authserver/internal/pat"
@@ -128,6 +130,14 @@ func (h *Handler) proof(v *visit) (ui.Proof, error) {
 		return ui.OtherProof, nil
 	}
 	return ui.PasswordProof, nil
+}
+
+// showRetry shows the page with the box of what was to be replaced open again, as it was sent: whoever misspelt a password loses nothing else.
+func (h *Handler) showRetry(v *visit, here place, id uuid.UUID, status int, note string) error {
+	return h.showDevelopers(v, here, status, func(page *ui.Developers) {
+		page.Retry = ui.Retry{ID: id.String(), Note: note, ExpireOld: v.form.Get("expire_old") == "yes"}
+		page.Problem, page.ProblemAt = "Nothing was made. "+note, ui.ProofField(page.Retry.ID)
+	})
 }
 
 // prove asks for a proof where there was none lately. It returns what is wrong with the password, or is to be done instead, or "".

@@ -57,7 +57,7 @@ func (h *Handler) ReplaceToken() http.Handler {
 			return err
 		}
 		if note != "" {
-			return h.showDevelopers(v, here, status, func(page *ui.Developers) { page.Problem = "Nothing was made. " + note })
+			return h.showRetry(v, here, former.ID, status, note)
 		}
 		permissions := former.Permissions.Intersect(here.Permissions)
 		wish := pat.Request{Name: former.Name, Days: former.Days(), Permissions: permissions.Strings()}
