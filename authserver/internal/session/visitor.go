@@ -31,6 +31,7 @@ type SignIn struct {
 type Visitor struct {
 	SignInID uuid.UUID
 	User     workspace.User
+	Manages  bool      // holds account:api:access in some workspace, without which no page about workspaces opens
 	ProvedAt time.Time // when the user last proved at this browser who they are
 }
 

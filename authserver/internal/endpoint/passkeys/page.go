@@ -33,7 +33,7 @@ func (h *Handler) show(w http.ResponseWriter, r *http.Request, visitor session.V
 	if err != nil {
 		return err
 	}
-	page.Title, page.Section, page.Notice, page.AsksPasskey = "Passkeys", "security", notice, true
+	page.Title, page.Section, page.Manages, page.Notice, page.AsksPasskey = "Passkeys", "security", visitor.Manages, notice, true
 	page.Person = &ui.Person{Name: visitor.User.Name, Email: visitor.User.Email}
 	page.Key, page.Fresh, page.MaxName = h.newKey(visitor), visitor.Fresh(h.Now()), passkey.MaxName
 	page.Full = len(has) >= passkey.AtMost

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/almonerhq/almoner/authserver/internal/ui"
 	"github.com/almonerhq/almoner/authserver/internal/workspace"
@@ -38,8 +39,12 @@ func (h *Handler) at(v *visit, tenant, section string) (place, error) {
 }
 
 func (h *Handler) noAccess(v *visit, section string, others []workspace.Membership) error {
+	frame, err := h.frame(v, strings.TrimPrefix(section, "/settings/"), "")
+	if err != nil {
+		return err
+	}
 	m := &ui.Message{
-		Frame:   ui.Frame{Person: &ui.Person{Name: v.visitor.User.Name, Email: v.visitor.User.Email}},
+		Frame:   frame,
 		Status:  http.StatusForbidden,
 		Heading: "You cannot manage API access here",
 		Text:    "This page needs a permission that you do not hold in this workspace:",

@@ -118,7 +118,7 @@ func (h *Handler) frame(v *visit, section, title string) (ui.Frame, error) {
 		return ui.Frame{}, err
 	}
 	return ui.Frame{
-		Title: title, Section: section, Notice: notice, Script: true,
+		Title: title, Section: section, Manages: v.visitor.Manages, Notice: notice, Script: true,
 		Person: &ui.Person{Name: v.visitor.User.Name, Email: v.visitor.User.Email},
 	}, nil
 }

@@ -75,7 +75,7 @@ func (h *Handler) show(w http.ResponseWriter, r *http.Request, visitor session.V
 	}
 	h.Pages.Show(w, r, status, &ui.Provider{
 		Frame: ui.Frame{
-			Title: "Sign-in with " + h.Name, Section: "security", Notice: notice, Problem: problem,
+			Title: "Sign-in with " + h.Name, Section: "security", Manages: visitor.Manages, Notice: notice, Problem: problem,
 			Person: &ui.Person{Name: visitor.User.Name, Email: visitor.User.Email},
 		},
 		Key: h.newKey(visitor), Name: h.Name, Linked: linked, Since: since, Fresh: visitor.Fresh(h.Now()),

@@ -10,6 +10,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/audit"
 	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/shared/perm"
 )
 
 var _ session.SignIns = (*Store)(nil)
@@ -29,7 +30,8 @@ func (s *Store) BeginSignIn(ctx context.Context, by session.SignIn, event audit.
 // signInCounts holds for a sign-in s that was neither ended nor forgotten (S1); $1 is session.IdleTimeout.
 const signInCounts = `s.ended_at is null and s.expires_at > now() and s.last_seen_at > now() - $1::interval`
 
-// SignIn reads a sign-in that still counts, with its user who is not disabled, and notes, to the minute, that it was seen.
+// SignIn reads a sign-in that still counts, with its user who is not disabled, and notes, to the minute, that it was seen. Whether the
+// user manages API access anywhere comes with it, since every page has a navigation.
 func (s *Store) SignIn(ctx context.Context, id uuid.UUID) (session.Visitor, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -43,7 +45,8 @@ with counting as (
   update account.sign_ins set last_seen_at = now()
   where id = (select id from counting where last_seen_at < now() - interval '1 minute')
 )
-select user_id, email, name from counting`, session.IdleTimeout, id).Scan(&v.User.ID, &v.User.Email, &v.User.Name)
+select user_id, email, name, exists (select from account.memberships m where m.user_id = counting.user_id and $3 = any(m.permissions))
+from counting`, session.IdleTimeout, id, string(perm.AccountAPIAccess)).Scan(&v.User.ID, &v.User.Email, &v.User.Name, &v.Manages)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return session.Visitor{}, false, nil
 	}

@@ -1,0 +1,74 @@
+package settings_test
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// navigation is where the links of the settings' navigation lead.
+func navigation(page *browsertest.Page) []string {
+	var out []string
+	for _, nav := range page.Elements("nav") {
+		for n := range nav.Descendants() {
+			if n.Data == "a" {
+				out = append(out, browsertest.Attribute(n, "href"))
+			}
+		}
+	}
+	return out
+}
+
+func TestTheNavigationLeadsToThePagesThatThePersonMayOpen(t *testing.T) {
+	site := browsertest.Start(t)
+	elsewhere := site.World.Tenant("Hillside Youth Club")
+	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
+	site.World.Join(elsewhere, mixed.ID, perm.ProgrammesRead, perm.AccountAPIAccess)
+	everybodys := []string{"/settings/user", "/settings/apps", "/settings/security"}
+	everything := []string{"/settings/user", developers, connectors, "/settings/apps", "/settings/security", "/settings/audit"}
+	for name, c := range map[string]struct {
+		who  browsertest.Person
+		want []string
+	}{
+		"manages nothing":            {reader, everybodys},
+		"is a member of nothing":     {site.Stranger(), everybodys},
+		"manages one of two":         {mixed, everything},
+		"manages the only workspace": {developer(site), everything},
+	} {
+		browser := site.SignedIn(c.who)
+		for _, at := range everybodys {
+			page := browser.Get(at)
+			if got := navigation(page); page.Status != http.StatusOK || !slices.Equal(got, c.want) {
+				t.Errorf("%s, at %s: %d %v", name, at, page.Status, got)
+			}
+		}
+	}
+	browser := site.SignedIn(mixed)
+	site.World.Exec(`update account.memberships set permissions = '{}' where user_id = $1`, mixed.ID)
+	if got := navigation(browser.Get("/settings/user")); !slices.Equal(got, everybodys) {
+		t.Errorf("once it is taken away: %v", got)
+	}
+}
+
+func TestWhoeverMayNotOpenAPageCanGoOnFromThere(t *testing.T) {
+	site := browsertest.Start(t)
+	elsewhere := site.World.Tenant("Hillside Youth Club")
+	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
+	site.World.Join(elsewhere, mixed.ID, perm.AccountAPIAccess)
+	for _, path := range []string{developers, connectors, "/settings/audit"} {
+		page := site.SignedIn(reader).Get(path)
+		if page.Status != http.StatusForbidden || !page.Says("You cannot manage API access here") || !page.Says("Manage API access") || len(page.Elements("h1")) != 1 || len(page.Elements("main")) != 1 {
+			t.Errorf("%s: %d %s", path, page.Status, page.Text())
+		}
+		if got := navigation(page); !slices.Equal(got, []string{"/settings/user", "/settings/apps", "/settings/security"}) {
+			t.Errorf("%s: the navigation is %v", path, got)
+		}
+		other := site.SignedIn(mixed).Get(path + "?tenant=" + site.World.TenantID.String())
+		if other.Status != http.StatusForbidden || !other.Says("Hillside Youth Club") || !slices.Contains(navigation(other), path) {
+			t.Errorf("%s, with another workspace to go to: %d %s", path, other.Status, other.Text())
+		}
+	}
+}
