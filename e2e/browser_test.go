@@ -255,7 +255,8 @@ func TestInARealBrowserEveryPageFitsAndCanBeReadOut(t *testing.T) {
 		browser.See(approveButton)
 		look("consent")
 		for _, page := range []string{
-			"/settings/user", "/settings/developers", "/settings/apps", "/settings/security", "/settings/connectors", "/settings/audit", "/oauth/authorize?client_id=x", "/nothing",
+			"/settings/user", "/settings/developers", "/settings/developers?tenant=x", "/settings/apps", "/settings/security", "/settings/connectors", "/settings/audit",
+			"/oauth/authorize?client_id=x", "/nothing",
 			"/login/again", "/settings/developers/tokens",
 		} {
 			browser.Open(p.AppURL + page)
