@@ -63,12 +63,19 @@ type View interface {
 	frame() *Frame
 }
 
+// Unsent is the query parameter by which the sign-in page knows that somebody comes from a form, which a session that had ended kept from
+// being served.
+const Unsent = "unsent"
+
 // Show answers with a page. retryAfter and such headers of the route are set before.
 func (p *Pages) Show(w http.ResponseWriter, r *http.Request, status int, view View) {
 	frame := view.frame()
 	frame.RequestID, frame.Offer = web.RequestID(r.Context()), p.offer
 	if _, signIn := view.(*Login); signIn {
 		frame.AsksPasskey = p.offer.Passkeys
+		if r.URL.Query().Has(Unsent) {
+			frame.Notice = "You were signed out meanwhile. Nothing was changed, and what you typed was not kept."
+		}
 	}
 	var page bytes.Buffer
 	if err := p.templates[view.page()].Execute(&page, view); err != nil {

@@ -72,6 +72,30 @@ func TestAFormOfAnotherSessionOrSiteChangesNothing(t *testing.T) {
 	}
 }
 
+// Whoever typed something and finds the sign-in page instead is told what became of it.
+func TestAFormSentAfterTheSessionEndedIsNotLostWithoutAWord(t *testing.T) {
+	site := browsertest.Start(t)
+	ada := developer(site, perm.ProgrammesRead)
+	browser := site.SignedIn(ada)
+	const words = "You were signed out meanwhile. Nothing was changed, and what you typed was not kept."
+	form := tokenForm(browser.Get(developers), "export", "7", perm.ProgrammesRead)
+	site.World.Exec(`update account.sign_ins set ended_at = now()`)
+	if page := browser.Get(developers).Follow(); page.Says(words) {
+		t.Error("whoever sent nothing is told that it was not kept")
+	}
+	signIn := browser.Post(tokens, form).Follow()
+	if signIn.Status != http.StatusOK || !signIn.Says(words) {
+		t.Errorf("%d %s", signIn.Status, signIn.Text())
+	}
+	back := signIn.Send("/login", browsertest.Fields{"email": ada.Email, "password": browsertest.Password})
+	if to := developers + "?tenant=" + site.World.TenantID.String(); back.Location() != to || back.Follow().Says(words) {
+		t.Errorf("from there to %q, want %q", back.Location(), to)
+	}
+	if site.Count(`select count(*) from account.personal_access_tokens`) != 0 {
+		t.Error("something was changed")
+	}
+}
+
 func TestDevelopersAndAuditNeedApiAccessInThatWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
 	elsewhere := site.World.Tenant("Hillside Youth Club")

@@ -59,7 +59,7 @@ func (h *Handler) form(section string, serve func(*visit) error) http.Handler {
 			h.finish(w, r, err)
 			return
 		case !signedIn:
-			goOn(w, "/login?return="+url.QueryEscape(back))
+			goOn(w, "/login?return="+url.QueryEscape(back)+"&"+ui.Unsent+"=1")
 			return
 		}
 		key, ok := h.openKey(r.PostForm.Get("key"), visitor)

@@ -80,10 +80,10 @@ func TestAnOutdatedFormLeadsBackToItsWorkspace(t *testing.T) {
 		if outdated.Status != http.StatusForbidden || !strings.Contains(outdated.Body, `href="`+page+`"`) {
 			t.Errorf("%s, outdated: %d %s", path, outdated.Status, outdated.Text())
 		}
-		if to := site.Browser().Post(path, url.Values{"tenant": {tenant}}).Location(); to != "/login?return="+url.QueryEscape(page) {
+		if to := site.Browser().Post(path, url.Values{"tenant": {tenant}}).Location(); to != "/login?return="+url.QueryEscape(page)+"&unsent=1" {
 			t.Errorf("%s, signed out: to %q", path, to)
 		}
-		if to := site.Browser().Post(path, url.Values{"tenant": {"//elsewhere.example"}}).Location(); to != "/login?return="+url.QueryEscape(section) {
+		if to := site.Browser().Post(path, url.Values{"tenant": {"//elsewhere.example"}}).Location(); to != "/login?return="+url.QueryEscape(section)+"&unsent=1" {
 			t.Errorf("%s, about no workspace: to %q", path, to)
 		}
 	}
