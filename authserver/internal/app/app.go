@@ -129,7 +129,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		}),
 		browser: b,
 		alive:   alive(),
-		ready:   ready(log, store.Ready, rdb, ring),
+		ready:   ready(log, partsOf(store, rdb, ring)),
 	}
 	return &App{
 		config: c, log: log, store: store, uses: uses, ring: ring, sessions: b.sessions, failed: failed, registry: watch.registry,

@@ -4,49 +4,81 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/almonerhq/almoner/authserver/internal/keyring"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
+// alive answers that the process runs, whatever becomes of its stores.
 func alive() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		web.JSON(w, http.StatusOK, map[string]string{"status": "alive"})
 	})
 }
 
+// probeTime is how long a part may take to say that it is well.
 const probeTime = time.Second
 
-// ready says whether this process can do its work. Redis is reported but not required: without it codes and refresh tokens
-// wait (503), while sign-in, settings and introspection go on.
-func ready(log *slog.Logger, postgres func(context.Context) error, rdb goredis.UniversalClient, ring *keyring.Ring) http.Handler {
+// A part is something that requests need.
+type part struct {
+	name    string
+	check   func(context.Context) error
+	decides bool // whether this process can do nothing of use without it
+}
+
+// partsOf are what answers take. Redis is reported but not required: without it codes and refresh tokens wait (503), while
+// sign-in, settings and introspection go on.
+func partsOf(store *postgres.Store, rdb goredis.UniversalClient, ring *keyring.Ring) []part {
+	return []part{
+		{"postgres", store.Ready, true},
+		{"redis", func(ctx context.Context) error { return rdb.Ping(ctx).Err() }, false},
+		{"keys", func(ctx context.Context) error { _, err := ring.Current(ctx); return err }, true},
+	}
+}
+
+// ready says whether this process can do its work.
+func ready(log *slog.Logger, parts []part) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if web.Leaving(r.Context()) {
 			web.JSON(w, http.StatusServiceUnavailable, map[string]string{"status": "leaving"})
 			return
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), probeTime)
-		defer cancel()
-		_, noKey := ring.Current(ctx)
-		checks := map[string]error{"postgres": postgres(ctx), "redis": rdb.Ping(ctx).Err(), "keys": noKey}
 		answer, status := map[string]string{}, http.StatusOK
-		for part, err := range checks {
-			answer[part] = "ok"
+		for i, err := range checkAll(r.Context(), parts) {
+			p := parts[i]
+			answer[p.name] = "ok"
 			if err == nil {
 				continue
 			}
-			answer[part] = "does not answer"
-			log.WarnContext(r.Context(), "not ready", "part", part, "error", err)
-			if part != "redis" {
+			answer[p.name] = "does not answer"
+			log.WarnContext(r.Context(), "not ready", "part", p.name, "error", err)
+			if p.decides {
 				status = http.StatusServiceUnavailable
 			}
 		}
 		web.JSON(w, status, answer)
 	})
+}
+
+// checkAll asks the parts all at once, each with its own time: one that hangs takes nothing from the others.
+func checkAll(ctx context.Context, parts []part) []error {
+	errs := make([]error, len(parts))
+	var group sync.WaitGroup
+	for i, p := range parts {
+		group.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, probeTime)
+			defer cancel()
+			errs[i] = p.check(ctx)
+		})
+	}
+	group.Wait()
+	return errs
 }
 
 func lastResort() http.Handler {
