@@ -83,6 +83,17 @@ func Of(err error) *Error {
 // Status is the HTTP status of the error.
 func (e *Error) Status() int { return kinds[e.Kind].status }
 
+// SayWhen sets Retry-After where coming back may help.
+func (e *Error) SayWhen(h http.Header) {
+	retry := e.RetryAfter
+	if retry == 0 && e.Kind == Unavailable {
+		retry = 2
+	}
+	if retry > 0 {
+		h.Set("Retry-After", strconv.Itoa(retry))
+	}
+}
+
 // A Shape writes an error's body (spec 7.1).
 type Shape func(*Error) any
 
@@ -117,13 +128,7 @@ func Gateway(e *Error) any { return map[string]string{"message": e.Message} }
 
 // Write answers with the error in the shape. Headers that the route needs (WWW-Authenticate, Allow) are set before.
 func Write(w http.ResponseWriter, shape Shape, e *Error) {
-	retry := e.RetryAfter
-	if retry == 0 && e.Kind == Unavailable {
-		retry = 2
-	}
-	if retry > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(retry))
-	}
+	e.SayWhen(w.Header())
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(e.Status())

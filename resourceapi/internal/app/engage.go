@@ -56,7 +56,7 @@ func newEngage(c Config, keys seal.Keys, guard *gate.Gate, store *postgres.Store
 		forms: forms.New(forms.Deps{BaseURL: c.BaseURL, Gate: guard, Store: kept, Cursors: cursors}),
 		public: publicforms.New(publicforms.Deps{
 			BaseURL: c.BaseURL, Store: kept, Tokens: tokens, Now: time.Now,
-			Address: proxies.ClientAddress, Count: limits.Count, Refuse: guard.Refuse,
+			Address: proxies.ClientAddress, Count: limits.Count, Refuse: guard.Refuse, Note: guard.Note,
 		}),
 		worker: processor, limits: limits,
 	}, nil

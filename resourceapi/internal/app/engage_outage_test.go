@@ -2,8 +2,11 @@ package app
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/chromedp/chromedp"
 
 	"github.com/almonerhq/almoner/shared/credential"
 )
@@ -51,7 +54,7 @@ func TestPublicFormsSay503WithoutPostgres(t *testing.T) {
 	w.freeze()
 	for _, call := range []func() answer{
 		func() answer { return s.get(f.path(), nil) }, func() answer { return s.submit(f, nil, body) },
-		func() answer { return s.get(path, nil) }, func() answer { return s.get(f.path()+"/embed", nil) },
+		func() answer { return s.get(path, nil) },
 		func() answer { return s.submit(f, header{"Idempotency-Key": "k"}, body) },
 	} {
 		if a := call(); a.Status != 503 || a.code(t) != "UNAVAILABLE" || a.Header.Get("Retry-After") == "" {
@@ -61,4 +64,63 @@ func TestPublicFormsSay503WithoutPostgres(t *testing.T) {
 	w.thaw()
 	w.cut()
 	s.acceptedAs(s.submit(f, nil, body))
+}
+
+// Whoever filled in a form during an outage reads a page, and sends what they typed with one click once it is over.
+func TestAFormThatCannotBeTakenNowIsKeptOnThePage(t *testing.T) {
+	t.Parallel()
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	w, through := newWire(t, s.Database.Resourceapi)
+	s.config.DatabaseURL = credential.Secret(through)
+	s.open(local(s.server)) // where a browser's Origin is the page's own
+	s.server.Config.Handler = s.app.Handler
+	tab, button := newBrowser(t), chromedp.CSS("button[type=submit]")
+	do := func(steps ...chromedp.Action[chromedp.Void]) {
+		t.Helper()
+		if err := chromedp.Do(tab, steps...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says := func(text string) {
+		t.Helper()
+		s.until("the page says: "+text, func() bool {
+			return strings.Contains(evaluate[string](tab, t, "document.body ? document.body.innerText : ''"), text)
+		})
+	}
+	do(
+		chromedp.Navigate(local(s.server)+f.path()+"/embed"),
+		chromedp.SendKeys(chromedp.CSS("#f0"), `Ada "Okafor" <a@b>`),
+		chromedp.SendKeys(chromedp.CSS("#f1"), "ada@example.org"),
+		chromedp.SendKeys(chromedp.CSS("#f7"), "One line.\nAnother line."),
+		chromedp.Click(chromedp.CSS("#f6-2")), chromedp.Click(chromedp.CSS("#f9")),
+		chromedp.Sleep(2*time.Second), // nobody is quicker than that
+	)
+
+	w.freeze()
+	opened := s.get(f.path()+"/embed", nil)
+	sent := s.send(f, nil, goodFields(s.filled(f)))
+	for page, heading := range map[*answer]string{&opened: "We cannot show this form at the moment", &sent: "We cannot take this at the moment"} {
+		if page.Status != 503 || page.Header.Get("Content-Type") != "text/html; charset=utf-8" || page.Header.Get("Retry-After") == "" || !strings.Contains(page.Body, "<h1>"+heading+"</h1>") {
+			t.Errorf("%d %v %s", page.Status, page.Header, page.Body)
+		}
+	}
+	if !strings.Contains(s.log.String(), `"msg":"request failed","status":503,"cause"`) {
+		t.Errorf("the log does not say why: %s", s.log)
+	}
+	if strings.Contains(opened.Body, "<form") || !strings.Contains(opened.Body, "Open the form again") {
+		t.Errorf("%s", opened.Body)
+	}
+	do(chromedp.Click(button))
+	says("What you typed is kept on this page")
+
+	w.thaw()
+	s.eventually(t, 200, func() answer { return s.get(f.path(), nil) })
+	do(chromedp.Click(button))
+	says("Your answers have arrived")
+	if n := s.Count(`select count(*) from resource.submissions
+		where answers @> '{"name":"Ada \"Okafor\" <a@b>","email":"ada@example.org","days":["Friday"],"about":"One line.\nAnother line.","privacy":true}'`); n != 1 {
+		t.Error("not what was typed is stored")
+	}
 }

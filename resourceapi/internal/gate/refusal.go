@@ -58,14 +58,19 @@ func (g *Gate) challenge(code string, scope perm.Set) string {
 	return fmt.Sprintf(`Bearer realm="almoner"%s, resource_metadata=%q, scope=%q`, named, g.metadata, scope.Scope())
 }
 
-// Refuse answers with err, once and for all: it is the one place that writes errors and logs those that are ours.
+// Refuse answers with err, once and for all: it is the one place that writes errors as JSON, and it logs those that are ours.
 func (g *Gate) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if c, ok := errors.AsType[challenged](err); ok {
 		w.Header().Set("WWW-Authenticate", c.challenge)
 	}
 	answer := apierr.Of(err)
+	g.Note(r, answer)
+	apierr.Write(w, apierr.Nested, answer)
+}
+
+// Note logs the cause of an error that is ours.
+func (g *Gate) Note(r *http.Request, answer *apierr.Error) {
 	if status := answer.Status(); status >= 500 && answer.Cause != nil {
 		g.log.ErrorContext(r.Context(), "request failed", "status", status, "cause", answer.Cause)
 	}
-	apierr.Write(w, apierr.Nested, answer)
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -86,8 +85,11 @@ func (e *Endpoint) Send() http.Handler {
 	})
 }
 
-// readForm reads a body of application/x-www-form-urlencoded.
+// readForm reads a body of application/x-www-form-urlencoded, once.
 func readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
+	if r.PostForm != nil {
+		return r.PostForm, nil
+	}
 	if err := body.CheckType(r.Header, "application/x-www-form-urlencoded"); err != nil {
 		return nil, err
 	}
@@ -99,54 +101,8 @@ func readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	if err != nil {
 		return nil, apierr.New(apierr.Invalid, "The form could not be read.")
 	}
+	r.PostForm = values
 	return values, nil
-}
-
-// page serves an open form, and turns errors into pages: a person is looking at them, in a frame.
-func (e *Endpoint) page(serve func(http.ResponseWriter, *http.Request, engage.Standing) error) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		origins := []string{"*"} // a page that tells nothing may be shown by anybody
-		form, err := e.find(r)
-		if err == nil {
-			err = checkOpen(form)
-		}
-		if err == nil {
-			origins = form.AllowedOrigins
-			err = serve(w, r, form)
-		}
-		if err != nil {
-			e.refusePage(w, r, origins, err)
-		}
-	})
-}
-
-// faults are the words for people, by kind of error.
-var faults = map[apierr.Kind]struct{ title, text string }{
-	apierr.NotFound:    {"This form is not available", "It may have been closed, or the address may be incomplete."},
-	apierr.Forbidden:   {"This form cannot be sent from here", "The website that shows it is not on the form's list. Please open the form itself and try again."},
-	apierr.Conflict:    {"This was sent already", "Your answers arrived the first time. Open the form again to send another one."},
-	apierr.RateLimited: {"One moment, please", "Too many forms were sent from your connection. Please go back, wait a minute and send yours again."},
-	apierr.TooLarge:    {"That was too long", "Please go back and shorten your answers."},
-	apierr.Invalid:     {"The form could not be read", "Please open it again."},
-}
-
-func (e *Endpoint) refusePage(w http.ResponseWriter, r *http.Request, origins []string, err error) {
-	answer := apierr.Of(refusal(err))
-	words, known := faults[answer.Kind]
-	if !known { // ours, and for the log
-		e.Refuse(w, r, err)
-		return
-	}
-	if answer.RetryAfter > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(answer.RetryAfter))
-	}
-	view := &view{Title: words.title, Fault: words.text, Framed: framed(r)}
-	if answer.Kind == apierr.Conflict || answer.Kind == apierr.Invalid {
-		view.Action = action(r.PathValue("embedKey"), view.Framed)
-	}
-	if err := e.render(w, answer.Status(), origins, view); err != nil {
-		e.Refuse(w, r, err)
-	}
 }
 
 func framed(r *http.Request) bool { return r.URL.Query().Get("frame") == "1" }

@@ -54,6 +54,8 @@ type Deps struct {
 	Count func(ctx context.Context, key string, most int) time.Duration
 	// Refuse answers with an error.
 	Refuse func(w http.ResponseWriter, r *http.Request, err error)
+	// Note logs the cause of an error that is answered with a page, where it is ours.
+	Note func(r *http.Request, err *apierr.Error)
 }
 
 // An Endpoint makes the handlers.

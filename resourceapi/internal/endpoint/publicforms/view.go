@@ -35,9 +35,10 @@ type view struct {
 	Framed  bool   // within another page
 	Action  string // address of the form's page; "": no way on
 	Token   string
-	Alert   string // about the whole form
-	Fault   string // instead of a form
-	Sent    string // the status of what was sent, instead of a form
+	Alert   string     // about the whole form
+	Fault   string     // instead of a form
+	Kept    url.Values // what was typed and could not be taken, to be sent again
+	Sent    string     // the status of what was sent, instead of a form
 	Reasons []string
 	Fields  []*fieldView
 	Wrong   []*fieldView // those with a Problem

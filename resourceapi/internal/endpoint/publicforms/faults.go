@@ -1,0 +1,77 @@
+package publicforms
+
+import (
+	"net/http"
+
+	"github.com/almonerhq/almoner/shared/apierr"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+)
+
+// page serves an open form, and turns errors into pages: a person is looking at them, in a frame.
+func (e *Endpoint) page(serve func(http.ResponseWriter, *http.Request, engage.Standing) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		origins := []string{"*"} // a page that tells nothing may be shown by anybody
+		form, err := e.find(r)
+		if err == nil {
+			err = checkOpen(form)
+		}
+		if err == nil {
+			origins = form.AllowedOrigins
+			err = serve(w, r, form)
+		}
+		if err != nil {
+			e.refusePage(w, r, origins, err)
+		}
+	})
+}
+
+// A fault is what a page says instead of the form.
+type fault struct {
+	title, text string
+	again       bool // whether opening the form once more may help
+}
+
+// faults are the words for people, by kind of error.
+var faults = map[apierr.Kind]fault{
+	apierr.NotFound:       {"This form is not available", "It may have been closed, or the address may be incomplete.", false},
+	apierr.Forbidden:      {"This form cannot be sent from here", "The website that shows it is not on the form's list. Please open the form itself and try again.", false},
+	apierr.Conflict:       {"This was sent already", "Your answers arrived the first time. Open the form again to send another one.", true},
+	apierr.RateLimited:    {"One moment, please", "Too many forms were sent from your connection. Please go back, wait a minute and send yours again.", false},
+	apierr.TooLarge:       {"That was too long", "Please go back and shorten your answers.", false},
+	apierr.Invalid:        {"The form could not be read", "Please open it again.", true},
+	apierr.NotProvisioned: {"This form is not set up yet", "Trying again will not help. Please ask the people whose form it is.", false},
+	apierr.Unavailable:    {"We cannot show this form at the moment", "Please try again in a few seconds.", true},
+	apierr.Internal:       {"Something went wrong on our side", "We have noted what happened. Please try again.", true},
+}
+
+// unsent are the words for somebody whose answers are not lost, by kind of error. They come back with the page, to be sent once
+// more: a browser may have forgotten them by the way back, since the form's page is not stored.
+var unsent = map[apierr.Kind]fault{
+	apierr.Unavailable: {"We cannot take this at the moment", "What you typed is kept on this page. Please wait a few seconds, then send it again.", true},
+	apierr.Internal:    {"Something went wrong on our side", "We have noted what happened. What you typed is kept on this page: please send it again.", true},
+}
+
+func (e *Endpoint) refusePage(w http.ResponseWriter, r *http.Request, origins []string, err error) {
+	answer := apierr.Of(refusal(err))
+	words, known := faults[answer.Kind]
+	if !known {
+		e.Refuse(w, r, answer)
+		return
+	}
+	view := &view{Framed: framed(r)}
+	if kept, keeps := unsent[answer.Kind]; keeps && r.Method == http.MethodPost {
+		if values, err := readForm(w, r); err == nil {
+			words, view.Kept = kept, values
+		}
+	}
+	view.Title, view.Fault = words.title, words.text
+	if words.again {
+		view.Action = action(r.PathValue("embedKey"), view.Framed)
+	}
+	e.Note(r, answer)
+	answer.SayWhen(w.Header())
+	if err := e.render(w, answer.Status(), origins, view); err != nil {
+		e.Refuse(w, r, err)
+	}
+}
