@@ -203,6 +203,8 @@ func TestInARealBrowserSignInWorksOverPlainHTTPOnALocalNetwork(t *testing.T) {
 const layoutFaults = `(() => {
 	const faults = [];
 	if (document.documentElement.scrollWidth > innerWidth) faults.push("it scrolls sideways: " + document.documentElement.scrollWidth);
+	for (const e of document.querySelectorAll(".scroll")) if (e.scrollWidth > e.clientWidth) faults.push("a table scrolls sideways: " + e.scrollWidth);
+	if (document.querySelector("td time") && !document.body.innerText.includes("UTC")) faults.push("it does not say of which zone its times are");
 	if (document.querySelectorAll("h1").length !== 1) faults.push("it has not one main heading");
 	if (!document.documentElement.lang) faults.push("its language is not said");
 	if (document.querySelectorAll("main").length !== 1) faults.push("it has not one main part");
@@ -237,6 +239,9 @@ func TestInARealBrowserEveryPageFitsAndCanBeReadOut(t *testing.T) {
 	p.World.Token(t, office.Tenant, reader, harness.ReadProgrammes)
 	office.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, reader))
 	office.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, reader))
+	long := harness.ConfidentialBody(harness.ReadProgrammes)
+	long["name"] = strings.Repeat("Wm", 34) // as one word
+	office.Register(t, long).Wants(t, http.StatusCreated)
 	for _, screen := range []harness.Screen{harness.Laptop, harness.Telephone, harness.Narrowest} {
 		browser := p.Browser(t, screen)
 		look := func(page string) {
