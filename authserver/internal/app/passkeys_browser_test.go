@@ -55,7 +55,7 @@ func TestPasskeysInChromium(t *testing.T) {
 	c.open("/settings/passkeys")
 	c.sees("p", "It may have been copied")
 	c.picture("passkeys-stopped")
-	c.press("summary", "Remove")
+	c.press("summary", "Remove Work laptop")
 	c.press("button", "Remove Work laptop")
 	c.sees("div", "The passkey is removed.")
 	if n := s.count(`select count(*) from account.passkeys`); n != 0 {
