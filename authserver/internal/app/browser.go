@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"log/slog"
 	"strings"
 	"time"
@@ -39,6 +40,8 @@ type browserDeps struct {
 	engine    *engine.Engine
 	keeper    *grant.Keeper
 	resources []string
+
+	application func(ctx context.Context, path string) string // names the one that sent the user to a local path, or says ""
 }
 
 func newBrowser(d browserDeps) (browser, error) {
@@ -67,19 +70,20 @@ func newBrowser(d browserDeps) (browser, error) {
 	if err != nil {
 		return browser{}, err
 	}
+	consents := authorize.New(authorize.Deps{
+		Requests: d.engine, Grants: d.keeper, Members: d.store, Visitors: sessions, Tickets: tickets, Stops: walk.NewNoter(d.store, time.Now, d.log), Pages: d.pages,
+		Issuer: d.config.BaseURL, Log: d.log, Now: time.Now,
+	})
+	d.application = consents.ApplicationAt
 	others, err := newWays(d, sessions, passwords, attempts, proxies)
 	if err != nil {
 		return browser{}, err
 	}
 	return browser{
-		pages: d.pages, sessions: sessions, settings: account, ways: others,
+		pages: d.pages, sessions: sessions, authorize: consents, settings: account, ways: others,
 		login: login.New(login.Deps{
 			Users: d.store, Passwords: passwords, Attempts: attempts, Sessions: sessions, Auditor: d.store, Pages: d.pages,
-			Proxies: proxies, Log: d.log,
-		}),
-		authorize: authorize.New(authorize.Deps{
-			Requests: d.engine, Grants: d.keeper, Members: d.store, Visitors: sessions, Tickets: tickets, Stops: walk.NewNoter(d.store, time.Now, d.log), Pages: d.pages,
-			Issuer: d.config.BaseURL, Log: d.log, Now: time.Now,
+			Proxies: proxies, Application: d.application, Log: d.log,
 		}),
 	}, nil
 }

@@ -48,7 +48,7 @@ func newWays(d browserDeps, sessions *session.Sessions, passwords *session.Passw
 		}
 		out.passkeys, err = passkeys.New(passkeys.Deps{
 			Store: d.store, Auditor: d.store, RelyingParty: party, Issuer: c.UpstreamIssuer, Ceremonies: ceremonies, Sessions: sessions, Attempts: attempts,
-			Pages: d.pages, Proxies: proxies, Keys: d.keys, Now: time.Now, Log: d.log,
+			Pages: d.pages, Proxies: proxies, Application: d.application, Keys: d.keys, Now: time.Now, Log: d.log,
 		})
 		if err != nil {
 			return ways{}, err

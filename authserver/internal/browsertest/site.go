@@ -123,10 +123,6 @@ func (s *Site) handler() http.Handler {
 	s.must(err)
 	sessions := session.New(session.Deps{Rows: s.Store.Sessions(), SignIns: s.Store, Log: log, Unavailable: pages.Unavailable})
 	attempts := session.NewAttempts(redis.NewTallies(rdb), log, s.Now)
-	signIn := login.New(login.Deps{
-		Users: s.Store, Passwords: passwords, Attempts: attempts,
-		Sessions: sessions, Auditor: s.Store, Pages: pages, Proxies: testProxies(s), Log: log,
-	})
 	oauth := engine.New(engine.Deps{
 		Issuer: Issuer, RESTResource: Resource, Resources: []string{Resource, Issuer + "/mcp"}, Clients: s.Store, Unknown: postgres.ErrNoClient,
 		Keeper: s.Keeper, Documents: clientdoc.New(clientdoc.Deps{
@@ -136,6 +132,10 @@ func (s *Site) handler() http.Handler {
 	consents := authorize.New(authorize.Deps{
 		Requests: oauth, Grants: s.Keeper, Members: s.Store, Visitors: sessions, Stops: walk.NewNoter(s.Store, s.Now, log), Tickets: s.Tickets, Pages: pages,
 		Issuer: Issuer, Log: log, Now: s.Now,
+	})
+	signIn := login.New(login.Deps{
+		Users: s.Store, Passwords: passwords, Attempts: attempts,
+		Sessions: sessions, Auditor: s.Store, Pages: pages, Proxies: testProxies(s), Application: consents.ApplicationAt, Log: log,
 	})
 	pagesOfSettings, err := settings.New(settings.Deps{
 		Store: s.Store, Unknown: postgres.ErrNoClient, Grants: s.Keeper, Sessions: sessions, Passwords: passwords,

@@ -53,7 +53,7 @@ func (p *Pages) Unavailable(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", "5")
 	p.Fault(w, r, &Message{
 		Status: http.StatusServiceUnavailable, Heading: "We cannot do this at the moment",
-		Text: "A part of this service does not answer. Nothing was changed, and you are still signed in.",
+		Text: "A part of this service does not answer. Nothing was changed, and nobody was signed out.",
 		Next: "Please try again in a few seconds.",
 	})
 }

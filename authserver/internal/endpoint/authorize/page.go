@@ -1,8 +1,10 @@
 package authorize
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -121,6 +123,20 @@ func spoken(c client.Client) string {
 		return c.Name + " (" + domain + ")"
 	}
 	return c.Name
+}
+
+// ApplicationAt names the application that sent the user to a path of ours, or says "". Where that cannot be learned, signing in
+// goes on without the name.
+func (h *Handler) ApplicationAt(ctx context.Context, path string) string {
+	query, asks := strings.CutPrefix(path, "/oauth/authorize?")
+	if !asks {
+		return ""
+	}
+	app, err := h.Requests.Identify(ctx, query)
+	if err != nil {
+		return ""
+	}
+	return spoken(app.Client)
 }
 
 func person(v session.Visitor) *ui.Person { return &ui.Person{Name: v.User.Name, Email: v.User.Email} }

@@ -1,6 +1,7 @@
 package login
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"math"
@@ -27,7 +28,9 @@ type Deps struct {
 	Auditor   session.Auditor
 	Pages     *ui.Pages
 	Proxies   web.Proxies
-	Log       *slog.Logger
+	// Application names the one that sent the user to a local path, or says "".
+	Application func(ctx context.Context, path string) string
+	Log         *slog.Logger
 }
 
 // A Handler serves sign-in and sign-out. It is safe for concurrent use.
@@ -63,7 +66,7 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 		goOn(w, ui.LocalPath(next, home))
 		return
 	}
-	h.Pages.Show(w, r, http.StatusOK, form(next, ""))
+	h.show(w, r, http.StatusOK, form(next, ""))
 }
 
 // SignIn serves POST /login, from this origin alone.
@@ -86,7 +89,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 		page.PasswordGap = "Enter your password."
 	}
 	if page.EmailNote != "" || page.PasswordGap != "" {
-		h.Pages.Show(w, r, http.StatusBadRequest, page)
+		h.show(w, r, http.StatusBadRequest, page)
 		return
 	}
 	user, verdict, err := h.verifier.Verify(r.Context(), email, password, h.Proxies.ClientAddress(r))
@@ -94,14 +97,14 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, session.ErrBusy):
 		w.Header().Set("Retry-After", "3")
 		page.Problem = "Many people are signing in at this moment. Please try again in a few seconds."
-		h.Pages.Show(w, r, http.StatusServiceUnavailable, page)
+		h.show(w, r, http.StatusServiceUnavailable, page)
 	case err != nil:
 		h.fail(w, r, err)
 	case verdict.Wait > 0:
 		h.tooMany(w, r, page, verdict.Wait)
 	case !verdict.Right:
 		page.Problem = "The e-mail address or the password is not right."
-		h.Pages.Show(w, r, http.StatusBadRequest, page)
+		h.show(w, r, http.StatusBadRequest, page)
 	default:
 		h.begin(w, r, user, page.Return)
 	}
@@ -156,7 +159,7 @@ func (h *Handler) tooMany(w http.ResponseWriter, r *http.Request, page *ui.Login
 	if minutes == 1 {
 		page.Problem = "Too many wrong passwords from your network. Please try again in a minute."
 	}
-	h.Pages.Show(w, r, http.StatusTooManyRequests, page)
+	h.show(w, r, http.StatusTooManyRequests, page)
 }
 
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
@@ -166,6 +169,12 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	h.Pages.Internal(w, r)
+}
+
+// show shows the form, with the name of the application that waits for the user.
+func (h *Handler) show(w http.ResponseWriter, r *http.Request, status int, page *ui.Login) {
+	page.Application = h.Application(r.Context(), page.Return)
+	h.Pages.Show(w, r, status, page)
 }
 
 func form(next, email string) *ui.Login {

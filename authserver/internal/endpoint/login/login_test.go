@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/shared/perm"
 )
 
 func TestSignInGivesACookieThatScriptsAndOtherSitesDoNotGet(t *testing.T) {
@@ -100,6 +101,27 @@ func TestAWrongPasswordAndAnUnknownAddressGetTheSameAnswer(t *testing.T) {
 	}
 	if wrong != http.StatusBadRequest {
 		t.Errorf("status %d", wrong)
+	}
+}
+
+func TestWhoMistypesIsStillToldForWhichApplication(t *testing.T) {
+	site := browsertest.Start(t)
+	app := site.World.Connector(browsertest.Resource, perm.ProgrammesRead)
+	request := "/oauth/authorize?" + url.Values{"client_id": {app.ID.String()}, "redirect_uri": {app.Redirects[0]}}.Encode()
+	for name, page := range map[string]*browsertest.Page{
+		"at first":          site.Browser().Get(request),
+		"a wrong password":  site.Browser().Get(request).Send("/login", browsertest.Fields{"email": "ada@example.org", "password": "wrong"}),
+		"a bad form":        site.Browser().Get(request).Send("/login", nil),
+		"another way to it": site.Browser().Get("/login?return=" + url.QueryEscape(request)),
+	} {
+		if !page.Says("to continue to "+app.Name) || page.Form("/login").Get("return") != request {
+			t.Errorf("%s: %s", name, page.Text())
+		}
+	}
+	for _, path := range []string{"/oauth/authorize?client_id=x", "/oauth/authorize?" + strings.Repeat("%", 9), "/settings/apps"} {
+		if page := site.Browser().Get("/login?return=" + url.QueryEscape(path)); page.Status != http.StatusOK || page.Says("to continue to ") {
+			t.Errorf("%s: %d %s", path, page.Status, page.Text())
+		}
 	}
 }
 

@@ -22,6 +22,9 @@ func TestAStoreThatDoesNotAnswerIsNeverASignedOutUser(t *testing.T) {
 		if page.Status != http.StatusServiceUnavailable || page.Header.Get("Retry-After") == "" {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
+		if page.Says("you are still signed in") {
+			t.Errorf("%s: nobody knows that", name)
+		}
 	}
 	restore()
 	if page := browser.Get("/login"); page.Status != http.StatusSeeOther {

@@ -32,6 +32,7 @@ type Deps struct {
 	Attempts     *session.Attempts
 	Pages        *ui.Pages
 	Proxies      web.Proxies
+	Application  func(ctx context.Context, path string) string // names the one that sent the user to a local path, or says ""
 	Keys         seal.Keys
 	Now          func() time.Time
 	Log          *slog.Logger

@@ -38,7 +38,7 @@ func (h *Handler) SignIn() http.Handler {
 		if errors.Is(err, errNotAccepted) {
 			h.Pages.Show(w, r, http.StatusBadRequest, &ui.Login{
 				Frame:  ui.Frame{Title: "Sign in", Problem: "That passkey is not accepted. Please try again, or sign in another way."},
-				Return: next,
+				Return: next, Application: h.Application(r.Context(), next),
 			})
 			return
 		}
