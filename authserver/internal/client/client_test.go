@@ -90,6 +90,7 @@ func TestRedirectURIs(t *testing.T) {
 	for _, good := range []string{
 		"https://app.example.org/callback", "https://app.example.org:8443/cb?tenant=1", "http://127.0.0.1:8090/callback",
 		"http://localhost/cb", "http://[::1]:9/cb", "https://app.example.org", "https://xn--bcher-kva.example/cb",
+		"https://app.example.org.:443/cb", "https://198.51.100.7/cb", "https://[2001:db8::1]:65535/cb", "http://localhost:1/cb",
 	} {
 		if reason := refuseRedirect(good); reason != "" {
 			t.Errorf("%s: %s", good, reason)
@@ -104,10 +105,42 @@ func TestRedirectURIs(t *testing.T) {
 		"https://app.example.org/cb?error_description=x", "https://app.example.org/cb?response=x", "https://app.example.org/cb?%63ode=1",
 		"https://app.example.org/c b", "https://app.example.org\\@evil.example/", "https://app.example.org/\u00e9", "https://app.example.org/cb\n",
 		"https://app.example.org/" + strings.Repeat("x", 2048), "https://app.example.org/cb?a=%zz",
+		"https://app.example.org:70000/cb", "https://app.example.org:65536/cb", "https://app.example.org:0/cb", "https://app.example.org:/cb",
+		`https://a"b.example/cb`, "https://a.example;b/cb", "https://a,b.example/cb", "https://a..example/cb", "https://.example/cb", "https://a'b.example/",
+		"https://a_b.example/cb", "https://[1.2.3.4]/cb", "https://[fe80::1%25eth0]/cb", "https://a!b.example/", "https://a(b).example/", "https://$.example/",
 	} {
 		if refuseRedirect(bad) == "" {
 			t.Errorf("%q: accepted", bad)
 		}
+	}
+}
+
+func TestWhatIsWrongWithARedirectURIIsSaid(t *testing.T) {
+	for uri, words := range map[string]string{
+		"https://u:p@a.example/":   "no user name or password",
+		"https://u@a.example/":     "no user name or password",
+		"https://a%C3%A9.example/": "without % escapes",
+		"https://*.example/":       "no wildcard",
+		"https://a.example:70000/": "port of 1 to 65535",
+		"https://a.example;b/":     "letters, digits, hyphens and dots",
+		"http://a.example/":        "uses https",
+	} {
+		if reason := refuseRedirect(uri); !strings.Contains(reason, words) {
+			t.Errorf("%s: %s", uri, reason)
+		}
+	}
+}
+
+func TestOfSeveralRedirectURIsTheBadOneIsPointedOut(t *testing.T) {
+	r := registration()
+	r.Redirects = []string{"https://a.example/cb", "https://b.example/cb", "https://user:pass-word@c.example/cb?token=s3cret"}
+	_, err := r.Accept(resources)
+	if err == nil || !strings.HasPrefix(err.Error(), "redirectUris[2]: A redirect URI has no user name") || strings.Contains(err.Error(), "c.example") {
+		t.Errorf("%v", err)
+	}
+	r.Redirects = r.Redirects[2:]
+	if _, err = r.Accept(resources); err == nil || !strings.HasPrefix(err.Error(), "A redirect URI") {
+		t.Errorf("of one: %v", err)
 	}
 }
 

@@ -3,7 +3,9 @@ package client
 import (
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -19,9 +21,13 @@ func checkRedirects(uris []string) error {
 	if len(uris) == 0 || len(uris) > maxRedirects {
 		return &Refusal{Redirect: true, Field: "redirectUris", Message: "Give 1 to 20 redirectUris."}
 	}
-	for _, uri := range uris {
+	for i, uri := range uris {
 		if reason := refuseRedirect(uri); reason != "" {
-			return &Refusal{Redirect: true, Field: "redirectUris", Message: reason}
+			refusal := &Refusal{Redirect: true, Field: "redirectUris", Message: reason}
+			if len(uris) > 1 {
+				refusal.Nth = i + 1
+			}
+			return refusal
 		}
 	}
 	return nil
@@ -41,16 +47,18 @@ func refuseRedirect(uri string) string {
 	switch {
 	case err != nil || !parsed.IsAbs() || parsed.Hostname() == "" || parsed.Opaque != "":
 		return "A redirect URI is absolute, like https://app.example.org/callback."
+	case parsed.User != nil || strings.Contains(parsed.Host, "@"): // before what looks for the host where it would be without them
+		return "A redirect URI has no user name or password."
 	case !strings.Contains(uri, "://"+parsed.Host): // net/url has taken escapes for the bytes that they stand for
 		return "A redirect URI's host is written as it is, without % escapes."
 	case parsed.Scheme != "https" && (parsed.Scheme != "http" || !loopback(parsed.Hostname())):
 		return "A redirect URI uses https; http is for localhost, 127.0.0.1 and [::1] alone."
 	case strings.Contains(uri, "#"):
 		return "A redirect URI has no fragment (#)."
-	case parsed.User != nil || strings.Contains(parsed.Host, "@"):
-		return "A redirect URI has no user name or password."
 	case strings.Contains(uri, "*"):
 		return "A redirect URI has no wildcard (*): register each one."
+	case !opens(parsed):
+		return "A redirect URI's host is a name of letters, digits, hyphens and dots (another one in its xn-- form), or an IP address, with a port of 1 to 65535 or none."
 	}
 	query, err := url.ParseQuery(parsed.RawQuery)
 	if err != nil {
@@ -62,6 +70,22 @@ func refuseRedirect(uri string) string {
 		}
 	}
 	return ""
+}
+
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\.?$`)
+
+// opens says whether browsers take the host and the port for such: net/url takes nearly everything.
+func opens(u *url.URL) bool {
+	if port := u.Port(); port != "" || strings.HasSuffix(u.Host, ":") {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return false
+		}
+	}
+	if strings.HasPrefix(u.Host, "[") {
+		address, err := netip.ParseAddr(u.Hostname())
+		return err == nil && address.Is6() && address.Zone() == ""
+	}
+	return namePattern.MatchString(u.Hostname())
 }
 
 func loopback(host string) bool {

@@ -24,10 +24,17 @@ type Registration struct {
 type Refusal struct {
 	Redirect bool
 	Field    string
+	Nth      int // of several values of the field, from 1; 0: it is about none of them alone
 	Message  string
 }
 
-func (r *Refusal) Error() string { return r.Message }
+// Error says it to a program, whose list begins with 0. No value is repeated: an address may hold what is secret.
+func (r *Refusal) Error() string {
+	if r.Nth > 0 {
+		return fmt.Sprintf("%s[%d]: %s", r.Field, r.Nth-1, r.Message)
+	}
+	return r.Message
+}
 
 // Platforms are the values of connectorPlatform.
 var platforms = []string{"claude", "chatgpt"}

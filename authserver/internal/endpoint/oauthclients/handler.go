@@ -71,7 +71,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		if refusal.Redirect {
 			code = "invalid_redirect_uri"
 		}
-		apierr.Write(w, apierr.Flat, &apierr.Error{Kind: apierr.Invalid, Code: code, Message: refusal.Message})
+		apierr.Write(w, apierr.Flat, &apierr.Error{Kind: apierr.Invalid, Code: code, Message: refusal.Error()})
 	case errors.As(err, &shaped) && shaped.Kind == apierr.Forbidden:
 		apierr.Write(w, apierr.Nested, shaped)
 	case errors.As(err, &shaped):

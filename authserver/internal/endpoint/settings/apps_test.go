@@ -74,21 +74,27 @@ func TestABadApplicationFormComesBackWithWhatWasTyped(t *testing.T) {
 		words   string
 	}{
 		"no name":             {url.Values{"name": {""}}, "Give the application a name"},
-		"no address":          {url.Values{"redirect_uris": {" \n "}}, "1 to 20 redirectUris"},
+		"no address":          {url.Values{"redirect_uris": {" \n "}}, "Give 1 to 20 redirect URIs, one a line."},
 		"plain http":          {url.Values{"redirect_uris": {"http://app.example.org/cb"}}, "uses https"},
+		"one of several":      {url.Values{"redirect_uris": {"https://a.example/cb\n\nhttps://me:secret@a.example/cb"}}, "Address 2 of 2: A redirect URI has no user name or password."},
 		"script":              {url.Values{"redirect_uris": {"javascript:alert(1)"}}, "absolute"},
-		"no permission":       {url.Values{"permissions": nil}, "at least one permission"},
+		"no permission":       {url.Values{"permissions": nil}, "Choose at least one permission."},
 		"not held":            {url.Values{"permissions": {string(perm.ProgrammesWrite)}}, "that you hold yourself"},
-		"for a connector":     {url.Values{"kind": {"connector"}, "platform": {"claude"}, "resource": {browsertest.Resource}, "permissions": {string(perm.AccountAPIAccess)}}, "never given to a connector"},
-		"another's resource":  {url.Values{"kind": {"connector"}, "platform": {"claude"}, "resource": {"https://elsewhere.example"}}, "resource is one of"},
-		"unknown platform":    {url.Values{"kind": {"connector"}, "platform": {"x"}, "resource": {browsertest.Resource}}, "connectorPlatform"},
-		"unknown auth method": {url.Values{"method": {"none"}}, "tokenEndpointAuthMethod"},
+		"for a connector":     {url.Values{"kind": {"connector"}, "platform": {"claude"}, "resource": {browsertest.Resource}, "permissions": {string(perm.AccountAPIAccess)}}, "is never given to a connector. Leave it out."},
+		"another's resource":  {url.Values{"kind": {"connector"}, "platform": {"claude"}, "resource": {"https://elsewhere.example"}}, "Choose one of the resources."},
+		"unknown platform":    {url.Values{"kind": {"connector"}, "platform": {"x"}, "resource": {browsertest.Resource}}, "Choose one of the platforms."},
+		"unknown auth method": {url.Values{"method": {"none"}}, "Choose one of the ways"},
 	} {
 		form := appForm(browser.Get(developers), c.changes)
 		page := browser.Post(apps, form)
 		if page.Status != http.StatusBadRequest || !page.Says(c.words) {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 			continue
+		}
+		for _, member := range []string{"redirectUris", "requiredPermissions", "connectorPlatform", "tokenEndpointAuthMethod", "account:api:access is"} {
+			if page.Says(member) {
+				t.Errorf("%s: it speaks of %s as to a program", name, member)
+			}
 		}
 		back := page.Form(apps)
 		for _, field := range []string{"name", "kind"} {

@@ -33,7 +33,7 @@ func (h *Handler) RegisterApp() http.Handler {
 		}
 		notes, status := map[string]string{}, http.StatusBadRequest
 		if refused {
-			notes[refusal.Field] = refusal.Message
+			notes[refusal.Field] = whyNotRegistered(refusal, wish)
 		} else if status, notes["password"], err = h.prove(v); err != nil {
 			return err
 		}

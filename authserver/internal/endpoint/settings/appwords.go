@@ -1,0 +1,52 @@
+package settings
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// whyNotRegistered tells whoever filled in the form what to change there. What client.Refusal says is for programs, and names the
+// members of a JSON document.
+func whyNotRegistered(r *client.Refusal, wish client.Registration) string {
+	switch r.Field {
+	case "redirectUris":
+		return aboutAddresses(r, wish)
+	case "requiredPermissions":
+		return aboutPermissions(r, wish)
+	case "connectorPlatform":
+		return "Choose one of the platforms."
+	case "resource":
+		return "Choose one of the resources."
+	case "tokenEndpointAuthMethod":
+		return "Choose one of the ways to say who it is."
+	}
+	return r.Message
+}
+
+func aboutAddresses(r *client.Refusal, wish client.Registration) string {
+	switch {
+	case r.Nth > 0: // empty lines do not count
+		return "Address " + strconv.Itoa(r.Nth) + " of " + strconv.Itoa(len(wish.Redirects)) + ": " + r.Message
+	case len(wish.Redirects) == 1:
+		return r.Message
+	}
+	return "Give 1 to 20 redirect URIs, one a line."
+}
+
+func aboutPermissions(r *client.Refusal, wish client.Registration) string {
+	inward := func(id string) bool {
+		entry, known := perm.Describe(perm.Permission(id))
+		return known && !entry.Connector
+	}
+	switch at := slices.IndexFunc(wish.Required, inward); {
+	case len(wish.Required) == 0:
+		return "Choose at least one permission."
+	case at >= 0 && wish.Resource != "": // a connector
+		entry, _ := perm.Describe(perm.Permission(wish.Required[at]))
+		return "“" + entry.Title + "” is never given to a connector. Leave it out."
+	}
+	return r.Message
+}
