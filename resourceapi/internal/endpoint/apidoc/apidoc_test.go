@@ -70,6 +70,14 @@ func TestPageLoadsNothing(t *testing.T) {
 	}
 }
 
+// What is wider than a telephone scrolls, with a keyboard too.
+func TestWhatScrollsTakesTheFocus(t *testing.T) {
+	page := get(served(t).Page()).Body.String()
+	if _, rest, found := strings.Cut(page, "<pre"); !found || strings.Contains(rest, "<pre>") || strings.HasPrefix(rest, ">") {
+		t.Error("a block of code takes no focus")
+	}
+}
+
 // Whoever reads the page misses nothing of the description: each operation, parameter and answer is on it.
 func TestPageShowsEverythingDescribed(t *testing.T) {
 	page := get(served(t).Page()).Body.String()

@@ -82,7 +82,8 @@ func prose(text string) template.HTML {
 	if err := markdown.Convert([]byte(text), &out); err != nil { // writing to memory cannot fail
 		return template.HTML(template.HTMLEscapeString(text))
 	}
-	return template.HTML(out.String()) // our own words, rendered without raw HTML
+	scrolling := strings.ReplaceAll(out.String(), "<pre>", `<pre tabindex="0">`) // a keyboard can scroll what it can reach
+	return template.HTML(scrolling)                                              // our own words, rendered without raw HTML
 }
 
 func anchor(title string) string {
