@@ -18,11 +18,15 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 // Read returns the body of r, at most limit bytes of it. It returns an *apierr.Error: TooLarge, or Invalid when the
-// body did not arrive whole.
+// body did not arrive whole or is encoded.
 func Read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	if web.Encoded(r.Header) {
+		return nil, apierr.New(apierr.Invalid, web.EncodedWords)
+	}
 	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		return nil, apierr.New(apierr.TooLarge, "The request body is too large.")

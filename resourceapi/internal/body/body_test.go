@@ -2,9 +2,13 @@ package body
 
 import (
 	"encoding/json"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 // What is accepted is a JSON object to encoding/json too, and says the same.
@@ -73,5 +77,19 @@ func TestADocumentThatSaysTwoThingsIsRefused(t *testing.T) {
 	}
 	if text, isText := object.Text("a"); !isText || text != "\U0001F600" || string(object["b"]) != `{"x":[1,"\u00e9"]}` {
 		t.Errorf("%q %s", text, object["b"])
+	}
+}
+
+func TestAnEncodedBodyIsRefusedByItsName(t *testing.T) {
+	for encoding, refused := range map[string]bool{"gzip": true, "br": true, "identity, gzip": true, "": false, "identity": false, " Identity ": false} {
+		r := httptest.NewRequest("POST", "/", strings.NewReader("{}"))
+		r.Header.Set("Content-Encoding", encoding)
+		content, err := Read(httptest.NewRecorder(), r, 10)
+		if !refused && (err != nil || string(content) != "{}") {
+			t.Errorf("%q: %q %v", encoding, content, err)
+		}
+		if problem := apierr.Of(err); refused && (problem.Kind != apierr.Invalid || problem.Message != web.EncodedWords) {
+			t.Errorf("%q: %v", encoding, err)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 const maxBody = 64 << 10
@@ -32,6 +33,9 @@ func readBody(w http.ResponseWriter, r *http.Request, into any) error {
 	}
 	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
 		return &client.Refusal{Message: "Content-Type must be application/json."}
+	}
+	if web.Encoded(r.Header) {
+		return &client.Refusal{Message: web.EncodedWords}
 	}
 	isObject := bytes.HasPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("{")) // null would leave everything as it is
 	if err := json.Unmarshal(raw, into); err != nil || !isObject {

@@ -128,6 +128,11 @@ func TestABadRegistrationIs400(t *testing.T) {
 		answer := b.Send("POST", b.path(), confidential(nil), append(accounttest.Bearer(b.token), "Content-Type", contentType)...)
 		b.refused("JSON that says it is "+contentType, answer, 400, metadata)
 	}
+	encoded := b.Send("POST", b.path(), confidential(nil), append(accounttest.Bearer(b.token), "Content-Type", "application/json", "Content-Encoding", "gzip")...)
+	b.refused("an encoded body", encoded, 400, metadata)
+	if !strings.Contains(encoded.Body, "Content-Encoding is not understood") {
+		t.Errorf("it does not say why: %s", encoded.Body)
+	}
 	if n := b.Count(`select count(*) from account.oauth_clients`); n != 0 {
 		t.Errorf("%d clients were registered", n)
 	}

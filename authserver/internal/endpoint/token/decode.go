@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 // MaxBody is the longest body that is read, in bytes.
@@ -39,6 +40,9 @@ func Decode(w http.ResponseWriter, r *http.Request, known ...string) (Parameters
 	}
 	if err != nil {
 		return Parameters{}, apierr.New(apierr.Invalid, "The body could not be read.")
+	}
+	if web.Encoded(r.Header) {
+		return Parameters{}, apierr.New(apierr.Invalid, web.EncodedWords)
 	}
 	switch mediaType {
 	case "application/json":

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 func decode(contentType, body string) (Parameters, error) {
@@ -50,6 +51,18 @@ func TestBadBodiesAreRefused(t *testing.T) {
 	} {
 		if p, err := decode(c.contentType, c.body); err == nil {
 			t.Errorf("%s %q: accepted as %v", c.contentType, c.body, p.Values)
+		}
+	}
+}
+
+func TestAnEncodedBodyIsRefusedByItsName(t *testing.T) {
+	for _, contentType := range []string{asJSON, asForm} {
+		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("\x1f\x8b\x08"))
+		r.Header.Set("Content-Type", contentType)
+		r.Header.Set("Content-Encoding", "gzip")
+		_, err := Decode(httptest.NewRecorder(), r, "client_id")
+		if problem := apierr.Of(err); problem.Kind != apierr.Invalid || problem.Message != web.EncodedWords {
+			t.Errorf("%s: %v", contentType, err)
 		}
 	}
 }
