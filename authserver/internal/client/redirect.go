@@ -58,7 +58,7 @@ func refuseRedirect(uri string) string {
 	case strings.Contains(uri, "*"):
 		return "A redirect URI has no wildcard (*): register each one."
 	case !opens(parsed):
-		return "A redirect URI's host is a name of letters, digits, hyphens and dots (another one in its xn-- form), or an IP address, with a port of 1 to 65535 or none."
+		return "A redirect URI's host is a name of letters, digits, hyphens, underscores and dots (another one in its xn-- form), or an IP address, with a port of 1 to 65535 or none."
 	}
 	query, err := url.ParseQuery(parsed.RawQuery)
 	if err != nil {
@@ -72,7 +72,7 @@ func refuseRedirect(uri string) string {
 	return ""
 }
 
-var namePattern = regexp.MustCompile(`^[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\.?$`)
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?$`)
 
 // opens says whether browsers take the host and the port for such: net/url takes nearly everything.
 func opens(u *url.URL) bool {

@@ -44,7 +44,7 @@ func aboutPermissions(r *client.Refusal, wish client.Registration) string {
 	switch at := slices.IndexFunc(wish.Required, inward); {
 	case len(wish.Required) == 0:
 		return "Choose at least one permission."
-	case at >= 0 && wish.Resource != "": // a connector
+	case at >= 0 && wish.Connector:
 		entry, _ := perm.Describe(perm.Permission(wish.Required[at]))
 		return "“" + entry.Title + "” is never given to a connector. Leave it out."
 	}

@@ -23,7 +23,8 @@ const overlap = 24 * time.Hour
 // RegisterApp serves POST /settings/developers/apps.
 func (h *Handler) RegisterApp() http.Handler {
 	return h.developer(func(v *visit, here place) error {
-		c, err := h.wanted(v)
+		wish := registration(v)
+		c, err := h.accept(client.Kind(v.form.Get("kind")), wish)
 		if err == nil && !here.Permissions.HasAll(c.Required) {
 			err = &client.Refusal{Field: "requiredPermissions", Message: "You can only require permissions that you hold yourself in this workspace."}
 		}
@@ -49,12 +50,11 @@ func (h *Handler) RegisterApp() http.Handler {
 	})
 }
 
-// wanted is the client that the form asks for, or a *client.Refusal. Its kind is the one that was chosen and nothing else: who asked for
-// a connector is never given a secret.
-func (h *Handler) wanted(v *visit) (client.Client, error) {
-	switch client.Kind(v.form.Get("kind")) {
-	case client.Confidential, client.Connector:
-		return registration(v).Accept(h.Resources)
+// accept returns the client that the form asks for, or a *client.Refusal. Its kind is the one that was chosen and nothing else: who asked
+// for a connector is never given a secret.
+func (h *Handler) accept(kind client.Kind, wish client.Registration) (client.Client, error) {
+	if kind == client.Confidential || kind == client.Connector {
+		return wish.Accept(h.Resources)
 	}
 	return client.Client{}, &client.Refusal{Field: "kind", Message: "Choose whether it is a confidential application or a connector."}
 }
