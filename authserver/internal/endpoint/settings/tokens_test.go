@@ -45,6 +45,9 @@ func TestATokenIsShownOnceAndKeptAsAHash(t *testing.T) {
 	if !page.Says("Nightly <b>export</b>") || len(page.Elements("b")) != 0 {
 		t.Error("the name is not shown as text")
 	}
+	if !strings.Contains(page.Body, `href="`+browsertest.Issuer+`/v1/docs"`) {
+		t.Error("what a token may ask for is nowhere to be found")
+	}
 	again := browser.Post(tokens, form)
 	if tokenPattern.MatchString(again.Body) || !again.Says("made already") {
 		t.Errorf("the same form again: %s", again.Text())
