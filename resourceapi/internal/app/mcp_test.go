@@ -353,7 +353,7 @@ func TestARefusedMessageIsToldWhichAndWhy(t *testing.T) {
 		`"tools/call"`: -32602, `"tools/call","params":null`: -32602, `"tools/call","params":[]`: -32602, `"tools/call","params":{}`: -32602, `"tools/call","params":{"name":5}`: -32602,
 		`"tools/call","params":{"name":""}`: -32602, `"tools/call","params":{"name":"drop_table"}`: -32602,
 		`"initialize"`: -32602, `"initialize","params":{"protocolVersion":5}`: -32602, `"initialize","params":{"capabilities":5}`: -32602, `"initialize","params":{"_meta":5}`: -32602,
-		`"ping","params":[]`: -32602, `"tools/list","params":"x"`: -32602, `"tools/list","params":{"cursor":5}`: -32602, `"logging/setLevel"`: -32602,
+		`"ping","params":[]`: -32602, `"tools/list","params":"x"`: -32602, `"tools/list","params":{"cursor":5}`: -32602, `"logging/setLevel","params":{"level":"debug"}`: -32601,
 	} {
 		for _, id := range []string{"7", `"seven"`, "-9007199254740991"} {
 			a := s.post(assistant(token), `{"jsonrpc":"2.0","id":`+id+`,"method":`+rest+`}`)

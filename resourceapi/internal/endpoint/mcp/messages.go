@@ -125,10 +125,13 @@ func readMessage(content []byte) (message, *fault) {
 		return message{}, notMessage
 	}
 	m.method = method
-	if m.id == nil {
-		return m, nil // a notification asks for nothing
+	if m.id != nil {
+		return m.readParams(object["params"])
 	}
-	return m.readParams(object["params"])
+	if _, isRequest := offered[method]; isRequest {
+		return message{}, &fault{code: invalidRequest, message: method + " is a request, and needs an id."}
+	}
+	return m, nil // a notification, which asks for nothing
 }
 
 // isID says whether this is an id that comes back as it was. Numbers are read as floats by the SDK, and by most clients.
@@ -166,13 +169,12 @@ var offered = map[string]func() any{
 	"prompts/list":             func() any { return new(sdk.ListPromptsParams) },
 	"resources/list":           func() any { return new(sdk.ListResourcesParams) },
 	"resources/templates/list": func() any { return new(sdk.ListResourceTemplatesParams) },
-	"logging/setLevel":         func() any { return new(sdk.SetLoggingLevelParams) },
 }
 
 const callTool = "tools/call"
 
 // needsParams are the methods that mean nothing without.
-var needsParams = []string{"initialize", callTool, "logging/setLevel"}
+var needsParams = []string{"initialize", callTool}
 
 // readParams refuses what the SDK would, in words that name no type of it.
 func (m message) readParams(params json.RawMessage) (message, *fault) {

@@ -13,7 +13,7 @@ import (
 func FuzzMessages(f *testing.F) {
 	for _, seed := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"whoami","arguments":{}}}`, `{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"list_programmes","arguments": { "limit" : 1 } }}`,
-		`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, `{"jsonrpc":"2.0","id":1,"result":{}}`, `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`,
+		`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","method":"tools/call","params":{"name":"whoami"}}`, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, `{"jsonrpc":"2.0","id":1,"result":{}}`, `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`,
 		`{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call"}`, `{"jsonrpc":"2.0","id":1,"Method":"tools/call"}`, `{"jsonrpc":"2.0","id":1,"method":"tools\u002fcall","params":{"name":"whoam\u0069"}}`,
 		`{}`, `[]`, `null`, "", " ", "\xef\xbb\xbf{}", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"Name":"whoami"}}`, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"\ud800"}}`,
 	} {
