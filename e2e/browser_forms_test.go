@@ -13,19 +13,31 @@ import (
 
 // The other forms of the settings (contract, section 7), as a person at a real browser fills them in.
 
-func TestInARealBrowserAnApplicationIsRegisteredAndDeleted(t *testing.T) {
-	t.Parallel()
+// atDevelopers is the head of an office at the page Developers of its workspace.
+func atDevelopers(t *testing.T, screen harness.Screen) (*harness.Product, harness.Office, *harness.Browser) {
+	t.Helper()
 	p := enter(t)
 	office := p.Office(t)
-	browser := p.Browser(t, harness.Telephone)
+	browser := p.Browser(t, screen)
 	browser.Open(p.AppURL + "/settings/developers?tenant=" + office.Tenant.ID)
 	browser.SignIn(office.Head.Email, office.Head.Password)
-	const form = `form[action="/settings/developers/apps"]`
-	open := `[...document.querySelectorAll(".new")].filter(d => d.querySelector('` + form + `')).forEach(d => { d.open = true }) || true`
+	return p, office, browser
+}
+
+// fillApplication fills in the form of a new application, but for its redirect URI, and returns what selects it.
+func fillApplication(browser *harness.Browser) (form string) {
+	form = `form[action="/settings/developers/apps"]`
 	browser.See(".new summary")
-	harness.Ask[bool](browser, open)
+	harness.Ask[bool](browser, `(document.querySelector('`+form+`').closest("details").open = true)`)
 	browser.Fill("#app-name", "Gift Aid export")
 	browser.Click(form + ` input[name=permissions][value="` + harness.ReadProgrammes + `"]`)
+	return form
+}
+
+func TestInARealBrowserAnApplicationIsRegisteredAndDeleted(t *testing.T) {
+	t.Parallel()
+	p, office, browser := atDevelopers(t, harness.Telephone)
+	form := fillApplication(browser)
 	browser.Click(form + " > button")
 	browser.See("#problem a")
 	if typed := harness.Ask[string](browser, `document.getElementById("app-name").value`); typed != "Gift Aid export" {
@@ -70,17 +82,9 @@ func TestInARealBrowserAnApplicationIsRegisteredAndDeleted(t *testing.T) {
 // The answer to the second click would say that the application was registered already, over the secret that is shown once.
 func TestInARealBrowserADoubleClickLosesNoSecret(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	office := p.Office(t)
-	browser := p.Browser(t, harness.Laptop)
-	browser.Open(p.AppURL + "/settings/developers?tenant=" + office.Tenant.ID)
-	browser.SignIn(office.Head.Email, office.Head.Password)
-	const form = `form[action="/settings/developers/apps"]`
-	browser.See(".new summary")
-	harness.Ask[bool](browser, `(document.querySelector('`+form+`').closest("details").open = true)`)
-	browser.Fill("#app-name", "Gift Aid export")
+	p, office, browser := atDevelopers(t, harness.Laptop)
+	form := fillApplication(browser)
 	browser.Fill("#app-redirects", harness.RedirectURI)
-	browser.Click(form + ` input[name=permissions][value="` + harness.ReadProgrammes + `"]`)
 	browser.FarAway(2 * time.Second)
 	harness.Ask[bool](browser, `(button => { button.click(); setTimeout(() => button.click(), 1000); return true })(document.querySelector('`+form+` > button'))`)
 	browser.See("#shown-client")
@@ -96,11 +100,7 @@ func TestInARealBrowserADoubleClickLosesNoSecret(t *testing.T) {
 // What keeps a double click from sending twice lets go of the form once somebody has come back to it.
 func TestInARealBrowserAFormCanBeSentAgainByWhoeverComesBack(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	office := p.Office(t)
-	browser := p.Browser(t, harness.Laptop)
-	browser.Open(p.AppURL + "/settings/developers?tenant=" + office.Tenant.ID)
-	browser.SignIn(office.Head.Email, office.Head.Password)
+	_, _, browser := atDevelopers(t, harness.Laptop)
 	browser.See(".new summary")
 	sent := harness.Ask[[]bool](browser, `(() => {
 		const [one, other] = ["tokens", "apps"].map(part => document.querySelector('form[action="/settings/developers/' + part + '"]'));

@@ -274,11 +274,7 @@ func TestInARealBrowserEveryPageFitsAndCanBeReadOut(t *testing.T) {
 
 func TestInARealBrowserATokenIsMadeUsedAndRevoked(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	office := p.Office(t)
-	browser := p.Browser(t, harness.Laptop)
-	browser.Open(p.AppURL + "/settings/developers?tenant=" + office.Tenant.ID)
-	browser.SignIn(office.Head.Email, office.Head.Password)
+	p, office, browser := atDevelopers(t, harness.Laptop)
 	browser.Click(".new summary")
 	browser.Fill("#token-name", "Quarterly figures")
 	browser.Click(`.new input[name=permissions][value="` + harness.ReadProgrammes + `"]`)
