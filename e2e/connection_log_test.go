@@ -26,7 +26,7 @@ func TestConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
 		page := log(c)
 		latest := page.Find("li.walk").First()
 		text := strings.Join(strings.Fields(latest.Text()), " ")
-		id := latest.Find("input[aria-label='Request id']").AttrOr("value", "")
+		id := latest.Find("input[aria-label^='Request id']").AttrOr("value", "")
 		for _, word := range words {
 			if !strings.Contains(text, word) {
 				t.Errorf("the latest attempt does not say %q: %s", word, text)
