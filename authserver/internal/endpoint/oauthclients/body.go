@@ -6,12 +6,9 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/shared/apierr"
@@ -21,9 +18,8 @@ import (
 
 const maxBody = 64 << 10
 
-// readBody reads a JSON object by the rules of JSON v2: names in their own case, none twice. Unknown names are ignored, unless they are one of
-// known in another case: left out silently, a connector's platform would make it another kind of client.
-func readBody(w http.ResponseWriter, r *http.Request, into any, known ...string) error {
+// readBody reads a JSON object by the rules of JSON v2: names in their own case, none twice. Unknown names are ignored.
+func readBody(w http.ResponseWriter, r *http.Request, into any) error {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
@@ -45,15 +41,6 @@ func readBody(w http.ResponseWriter, r *http.Request, into any, known ...string)
 	if err := json.Unmarshal(raw, into); err != nil || !isObject {
 		return &client.Refusal{Message: "The body is not one well-formed JSON object with the documented types, each key given once."}
 	}
-	var members map[string]jsontext.Value
-	if err := json.Unmarshal(raw, &members); err != nil {
-		return err // it was read before
-	}
-	for name := range members {
-		if i := slices.IndexFunc(known, func(k string) bool { return strings.EqualFold(k, name) }); i >= 0 && known[i] != name {
-			return &client.Refusal{Field: known[i], Message: known[i] + " is spelled in another case."}
-		}
-	}
 	return nil
 }
 
@@ -66,7 +53,7 @@ func readRegistration(w http.ResponseWriter, r *http.Request) (client.Registrati
 		Resource   *string  `json:"resource"`
 		AuthMethod *string  `json:"tokenEndpointAuthMethod"`
 	}
-	err := readBody(w, r, &body, "name", "redirectUris", "requiredPermissions", "connectorPlatform", "resource", "tokenEndpointAuthMethod")
+	err := readBody(w, r, &body)
 	if errors.Is(err, io.EOF) {
 		err = &client.Refusal{Message: "The body is empty."}
 	}
@@ -98,7 +85,7 @@ func readExpireOld(w http.ResponseWriter, r *http.Request) (bool, error) {
 	var body struct {
 		ExpireOld bool `json:"expireOld"`
 	}
-	if err := readBody(w, r, &body, "expireOld"); err != nil && !errors.Is(err, io.EOF) {
+	if err := readBody(w, r, &body); err != nil && !errors.Is(err, io.EOF) {
 		return false, err
 	}
 	return body.ExpireOld, nil

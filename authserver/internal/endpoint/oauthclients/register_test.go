@@ -119,7 +119,6 @@ func TestABadRegistrationIs400(t *testing.T) {
 		"an array":                   {"[]", metadata},
 		"null":                       {"null", metadata},
 		"a key twice":                {`{"name":"a","name":"b"}`, metadata},
-		"members in another case":    {confidential(fields{"ConnectorPlatform": "claude", "Resource": accounttest.MCP}), metadata},
 		"trailing data":              {confidential(nil) + "{}", metadata},
 	} {
 		b.refused(what, b.send("POST", b.path(), c.body), 400, c.code)
