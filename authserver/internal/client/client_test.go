@@ -90,7 +90,7 @@ func TestRedirectURIs(t *testing.T) {
 	for _, good := range []string{
 		"https://app.example.org/callback", "https://app.example.org:8443/cb?tenant=1", "http://127.0.0.1:8090/callback",
 		"http://localhost/cb", "http://[::1]:9/cb", "https://app.example.org", "https://xn--bcher-kva.example/cb",
-		"https://app.example.org.:443/cb", "https://198.51.100.7/cb", "https://[2001:db8::1]:65535/cb", "http://localhost:1/cb", "https://a_b.example/cb",
+		"https://app.example.org.:443/cb", "https://198.51.100.7/cb", "https://7.example/cb", "https://0x.example/cb", "https://[2001:db8::1]:65535/cb", "http://localhost:1/cb", "https://a_b.example/cb",
 	} {
 		if reason := refuseRedirect(good); reason != "" {
 			t.Errorf("%s: %s", good, reason)
@@ -107,7 +107,8 @@ func TestRedirectURIs(t *testing.T) {
 		"https://app.example.org/" + strings.Repeat("x", 2048), "https://app.example.org/cb?a=%zz",
 		"https://app.example.org:70000/cb", "https://app.example.org:65536/cb", "https://app.example.org:0/cb", "https://app.example.org:/cb",
 		`https://a"b.example/cb`, "https://a.example;b/cb", "https://a,b.example/cb", "https://a..example/cb", "https://.example/cb", "https://a'b.example/",
-		"https://[1.2.3.4]/cb", "https://[fe80::1%25eth0]/cb", "https://a!b.example/", "https://a(b).example/", "https://$.example/",
+		"https://[1.2.3.4]/cb", "https://256.1.1.1/cb", "https://1.2.3.4.5/cb", "https://example.org.1/cb", "https://2130706433/cb", "https://0x7f.1/cb", "https://0x7f000001/cb",
+		"https://010.1.1.1/cb", "https://198.51.100.7./cb", "https://xn--/cb", "https://[fe80::1%25eth0]/cb", "https://a!b.example/", "https://a(b).example/", "https://$.example/",
 	} {
 		if refuseRedirect(bad) == "" {
 			t.Errorf("%q: accepted", bad)

@@ -72,7 +72,10 @@ func refuseRedirect(uri string) string {
 	return ""
 }
 
-var namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?$`)
+var (
+	namePattern   = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?$`)
+	numberPattern = regexp.MustCompile(`^([0-9]+|0[xX][0-9A-Fa-f]*)$`)
+)
 
 // opens says whether browsers take the host and the port for such: net/url takes nearly everything.
 func opens(u *url.URL) bool {
@@ -85,7 +88,12 @@ func opens(u *url.URL) bool {
 		address, err := netip.ParseAddr(u.Hostname())
 		return err == nil && address.Is6() && address.Zone() == ""
 	}
-	return namePattern.MatchString(u.Hostname())
+	labels := strings.Split(strings.TrimSuffix(u.Hostname(), "."), ".")
+	if numberPattern.MatchString(labels[len(labels)-1]) { // browsers read an IPv4 address, in spellings that hide which
+		address, err := netip.ParseAddr(u.Hostname())
+		return err == nil && address.Is4()
+	}
+	return namePattern.MatchString(u.Hostname()) && !slices.Contains(labels, "xn--")
 }
 
 func loopback(host string) bool {

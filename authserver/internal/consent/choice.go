@@ -21,7 +21,7 @@ type Choice struct {
 	Permissions perm.Set  `json:"p"` // those that were asked for
 	Resource    string    `json:"a"`
 	Challenge   string    `json:"h,omitempty"`
-	Request     string    `json:"q"` // the local path of the very request, to come back to
+	Request     []byte    `json:"o"` // the local path of the very request, to come back to
 	Issued      time.Time `json:"i"`
 }
 

@@ -25,7 +25,7 @@ type Ticket struct {
 	Permissions perm.Set  `json:"p"` // those that were to be granted
 	Resource    string    `json:"a"`
 	Challenge   string    `json:"h,omitempty"`
-	Request     string    `json:"q"` // the local path of the very request, to come back to
+	Request     []byte    `json:"o"` // the local path of the very request, to come back to
 	Issued      time.Time `json:"i"`
 }
 

@@ -73,7 +73,7 @@ func (p *Pages) Show(w http.ResponseWriter, r *http.Request, status int, view Vi
 	frame.RequestID, frame.Offer = web.RequestID(r.Context()), p.offer
 	if _, signIn := view.(*Login); signIn {
 		frame.AsksPasskey = p.offer.Passkeys
-		if r.URL.Query().Has(Unsent) {
+		if r.URL.Path == "/login" && r.URL.Query().Has(Unsent) {
 			frame.Notice = "You were signed out meanwhile. Nothing was changed, and what you typed was not kept."
 		}
 	}

@@ -109,6 +109,15 @@ func TestAFormThatCannotBeTakenNowIsKeptOnThePage(t *testing.T) {
 	if !strings.Contains(s.log.String(), `"msg":"request failed","status":503,"cause"`) {
 		t.Errorf("the log does not say why: %s", s.log)
 	}
+	if elsewhere := s.send(f, header{"Origin": otherOrigin}, goodFields(s.filled(f))); elsewhere.Status != 503 || strings.Contains(elsewhere.Body, "<form") {
+		t.Errorf("what another website sends is kept: %d %s", elsewhere.Status, elsewhere.Body)
+	}
+	if empty := s.send(f, nil, nil); empty.Status != 503 || strings.Contains(empty.Body, "<form") {
+		t.Errorf("nothing is kept: %d %s", empty.Status, empty.Body)
+	}
+	if accepted := s.get(f.path()+"/embed?submission=x&token=y", nil); accepted.Status != 503 || !strings.Contains(accepted.Body, "Your answers have arrived") || strings.Contains(accepted.Body, "Open the form again") {
+		t.Errorf("somebody is led to send again what has arrived: %d %s", accepted.Status, accepted.Body)
+	}
 	if strings.Contains(opened.Body, "<form") || !strings.Contains(opened.Body, "Open the form again") {
 		t.Errorf("%s", opened.Body)
 	}

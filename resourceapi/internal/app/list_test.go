@@ -155,7 +155,7 @@ func TestTheFilters(t *testing.T) {
 	s.Programmes(tenant, 8)
 	for i, p := range []struct{ name, summary, status string }{
 		{"Warm Homes", "Advice on heating", "active"}, {"Youth Café", "A place after school", "active"}, {"100% Fed", "Meals", "completed"},
-		{"Debt_advice", "One to one", "archived"}, {`Back\slash`, "", "draft"}, {"Школа", "Ukrainian lessons", "draft"}, {"ΚΟΣΜΟΣ", "Straße", "completed"}, {"Garden", "HOMES for bees", "draft"},
+		{"Debt_advice", "One to one", "archived"}, {`Back\slash`, "", "draft"}, {"Школа", "Ukrainian lessons", "draft"}, {"ΚΟΣΜΟΣ", "Straße, STRAẞE 5 Å", "completed"}, {"Garden", "HOMES for bees", "draft"},
 	} {
 		s.Exec("update resource.programmes set name = $2, summary = $3, status = $4 where name = $1", fmt.Sprintf("Programme %d", i+1), p.name, p.summary, p.status)
 	}
@@ -166,6 +166,9 @@ func TestTheFilters(t *testing.T) {
 		"q=κόσμος":             nil,
 		"q=κοσμος":             {"ΚΟΣΜΟΣ"},
 		"q=STRASSE":            {"ΚΟΣΜΟΣ"},
+		"q=straße 5":           {"ΚΟΣΜΟΣ"},
+		"q=STRAẞE,":            {"ΚΟΣΜΟΣ"},
+		"q=å":                  {"ΚΟΣΜΟΣ"},
 		"q=homes":              {"Garden", "Warm Homes"},
 		"q=HOMES&status=draft": {"Garden"},
 		"q=CAFÉ":               {"Youth Café"},

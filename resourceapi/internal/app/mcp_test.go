@@ -374,7 +374,7 @@ func TestARefusedMessageIsToldWhichAndWhy(t *testing.T) {
 				}
 			}
 		}
-		if a := s.post(newest, `{"jsonrpc":"2.0","id":7,"method":`+rest+`}`); code == -32601 && (a.Status != 404 || !strings.Contains(a.Body, "-32601")) {
+		if a := s.post(newest, `{"jsonrpc":"2.0","id":7,"method":`+rest+`}`); a.Status != map[int]int{-32601: 404, -32602: 400}[code] || code == -32601 && !strings.Contains(a.Body, "-32601") {
 			t.Errorf("%s: %d %s", rest, a.Status, a.Body)
 		}
 	}
@@ -390,6 +390,19 @@ func TestANotificationAsksForNoAnswer(t *testing.T) {
 		}
 	}
 	s.post(assistant(token), `{"jsonrpc":"2.0","method":"ping"}`).refusedByProtocol(t, 400) // somebody forgot the id
+	for name, h := range map[string]header{"1999-01-01": assistant(token).with("Mcp-Protocol-Version", "1999-01-01"), "zzz": assistant(token).with("Mcp-Protocol-Version", "zzz")} {
+		for _, body := range []string{`{"jsonrpc":"2.0","method":"notifications/no/such"}`, request("no/such", nil), request("ping", nil), calling("whoami", map[string]any{})} {
+			if a := s.post(h, body); a.Status != 400 || !strings.Contains(a.Body, "2026-07-28") {
+				t.Errorf("%s: %s: %d %s", name, body, a.Status, a.Body)
+			}
+		}
+	}
+	for _, body := range []string{`{"jsonrpc":"2.0","method":"notifications/no/such"}`, request("no/such", nil), calling("whoami", map[string]any{})} {
+		s.post(assistant(token).with("Content-Type", "text/plain"), body).refusedByProtocol(t, 415)
+	}
+	if a := s.post(assistant(token).with("Content-Encoding", "gzip"), "\x1f\x8b"); a.Status != 400 || !strings.Contains(a.Body, "-32700") || !strings.Contains(a.Body, "Content-Encoding") {
+		t.Errorf("encoded: %d %s", a.Status, a.Body)
+	}
 	if a := s.post(assistant(token), `{"jsonrpc":"2.0","id":1,"result":{}}`); a.Status != 202 {
 		t.Errorf("an answer: %d %s", a.Status, a.Body)
 	}
@@ -399,7 +412,7 @@ func TestAnAssistantMayAskForJSONAlone(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
-	for _, accept := range []string{"application/json", "application/json;q=0.9, text/plain", "*/*", ""} {
+	for _, accept := range []string{"application/json", "application/json;q=0.9, text/plain", "Application/JSON", "application/*", "*/*", ""} {
 		if a := s.post(assistant(token).with("Accept", accept), calling("whoami", map[string]any{})); a.Status != 200 {
 			t.Errorf("%q: %d %s", accept, a.Status, a.Body)
 		}
@@ -422,6 +435,7 @@ func TestABatchIsAdmittedWhole(t *testing.T) {
 	if a := s.post(old, many); a.Status != 400 || !strings.Contains(a.Body, "-32600") {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
+	s.post(old, "["+request("no/such", nil)+","+batch[1:]).refusedByProtocol(t, 400) // nobody may take it for answered
 	who := s.post(old, "["+calling("whoami", map[string]any{})+","+batch[1:])
 	if who.Status != 200 || !strings.Contains(who.Body, tenant.String()) || strings.Contains(who.Body, "isError") || !strings.Contains(who.Body, "Programme 2") {
 		t.Errorf("%d %s", who.Status, who.Body)

@@ -29,16 +29,19 @@ type tags struct {
 // Read reads If-Match and If-None-Match. It returns an *apierr.Error.
 func Read(h http.Header) (Conditions, error) {
 	var c Conditions
-	for name, into := range map[string]**tags{"If-Match": &c.match, "If-None-Match": &c.noneMatch} {
-		values := h.Values(name)
+	for _, one := range []struct {
+		name string
+		into **tags
+	}{{"If-Match", &c.match}, {"If-None-Match", &c.noneMatch}} {
+		values := h.Values(one.name)
 		if len(values) == 0 {
 			continue
 		}
 		given, ok := readTags(strings.Join(values, ","))
 		if !ok {
-			return Conditions{}, apierr.New(apierr.Invalid, name+` must be * or entity tags in quotes, as ETag gave them: "3".`)
+			return Conditions{}, apierr.New(apierr.Invalid, one.name+` must be * or entity tags in quotes, as ETag gave them: "3".`)
 		}
-		*into = &given
+		*one.into = &given
 	}
 	return c, nil
 }

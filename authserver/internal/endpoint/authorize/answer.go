@@ -25,7 +25,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ticket, err := h.Tickets.Open(form.ticket, h.Now())
-	visitor, refused := h.holder(w, r, shown{ticket.SignInID, ticket.UserID, ticket.Request}, err)
+	visitor, refused := h.holder(w, r, shown{ticket.SignInID, ticket.UserID, string(ticket.Request)}, err)
 	if refused {
 		return
 	}

@@ -263,6 +263,12 @@ func TestARequestThatWasNotAnsweredInTimeIsOpenedAgain(t *testing.T) {
 	if answer := browser.Post("/oauth/authorize", form); answer.Status != http.StatusSeeOther || !strings.Contains(answer.Location(), "state=") {
 		t.Errorf("%d %s", answer.Status, answer.Location())
 	}
+	long := browser.Get(asked + strings.Repeat("&", 9_000)) // what a ticket holds of it is no longer than it has to be
+	form = long.Form("/oauth/authorize")
+	form.Set("decision", "approve")
+	if answer := browser.Post("/oauth/authorize", form); answer.Status != http.StatusSeeOther {
+		t.Errorf("a long request: %d", answer.Status)
+	}
 	stranger := site.SignedIn(site.Member(perm.ProgrammesRead))
 	if answer := stranger.Post("/oauth/authorize", url.Values{"ticket": {flip(form.Get("ticket"))}, "decision": {"approve"}}); !answer.Says("start again") || len(answer.Elements("form")) > 1 {
 		t.Errorf("a forged ticket: %s", answer.Text())

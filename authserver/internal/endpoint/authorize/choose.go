@@ -23,7 +23,7 @@ func (h *Handler) choose(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	choice, err := h.Tickets.OpenChoice(form.ticket, h.Now())
-	visitor, refused := h.holder(w, r, shown{choice.SignInID, choice.UserID, choice.Request}, err)
+	visitor, refused := h.holder(w, r, shown{choice.SignInID, choice.UserID, string(choice.Request)}, err)
 	if refused {
 		return
 	}
@@ -42,9 +42,9 @@ func (h *Handler) choose(w http.ResponseWriter, r *http.Request) {
 	case !form.chosen:
 		h.sendDenial(w, ask.RedirectURI, ask.State)
 	case err != nil:
-		h.offerWorkspaces(w, r, visitor, ask, choice.Request, "Choose a workspace.")
+		h.offerWorkspaces(w, r, visitor, ask, string(choice.Request), "Choose a workspace.")
 	default:
-		h.offer(w, r, visitor, ask, tenant, choice.Request)
+		h.offer(w, r, visitor, ask, tenant, string(choice.Request))
 	}
 }
 
@@ -83,7 +83,7 @@ func (h *Handler) offerWorkspaces(w http.ResponseWriter, r *http.Request, visito
 	}
 	ticket, err := h.Tickets.SealChoice(consent.Choice{
 		SignInID: visitor.SignInID, UserID: visitor.User.ID, ClientID: ask.Client.ID, RedirectURI: ask.RedirectURI, State: []byte(ask.State),
-		Permissions: ask.Permissions, Resource: ask.Resource, Challenge: ask.Challenge, Request: again, Issued: h.Now(),
+		Permissions: ask.Permissions, Resource: ask.Resource, Challenge: ask.Challenge, Request: []byte(again), Issued: h.Now(),
 	})
 	if err != nil {
 		h.fail(w, r, err)

@@ -90,7 +90,7 @@ func (h *Handler) offer(w http.ResponseWriter, r *http.Request, visitor session.
 	ticket, err := h.Tickets.Seal(consent.Ticket{
 		GrantID: identity.New(), SignInID: visitor.SignInID, UserID: visitor.User.ID, ClientID: ask.Client.ID,
 		TenantID: place.Tenant.ID, RedirectURI: ask.RedirectURI, State: []byte(ask.State), Permissions: granted,
-		Resource: ask.Resource, Challenge: ask.Challenge, Request: again, Issued: h.Now(),
+		Resource: ask.Resource, Challenge: ask.Challenge, Request: []byte(again), Issued: h.Now(),
 	})
 	if err != nil {
 		h.fail(w, r, err)

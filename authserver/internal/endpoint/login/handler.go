@@ -159,7 +159,7 @@ func (h *Handler) tooMany(w http.ResponseWriter, r *http.Request, page *ui.Login
 	if minutes == 1 {
 		page.Problem = "Too many wrong passwords from your network. Please try again in a minute."
 	}
-	h.show(w, r, http.StatusTooManyRequests, page)
+	h.Pages.Show(w, r, http.StatusTooManyRequests, page) // without the application's name: whoever is held off asks no store
 }
 
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {

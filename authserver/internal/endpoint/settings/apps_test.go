@@ -190,6 +190,10 @@ func TestOneFormSentSeveralTimesAtOnceMakesOneApplication(t *testing.T) {
 	if site.Count(`select count(*) from account.client_secrets`) != 1 || site.Count(`select count(*) from account.audit_events where action = 'client.registered'`) != 1 {
 		t.Error("it is not one application with one event")
 	}
+	site.World.Exec(`update account.oauth_clients set deleted_at = now()`)
+	if page := browser.Post(apps, form); !page.Says("This application was deleted") || page.Says("registered already") {
+		t.Errorf("once it is deleted: %d %s", page.Status, page.Text())
+	}
 }
 
 func TestANewSecretLeavesTheOldOneADayUnlessItLeaked(t *testing.T) {

@@ -99,16 +99,27 @@ func (h *Handler) saveApp(v *visit, here place, c client.Client) error {
 	if err != nil {
 		return err
 	}
+	if !saved {
+		return h.showRegisteredBefore(v, here, c.ID)
+	}
 	shown := &ui.Shown{Heading: c.Name + " is registered", Client: c.ID.String(), Label: "Client secret", Value: secret.Reveal()}
 	shown.Text = "A connector has no secret: its client id is all that the platform needs."
 	if secret != "" {
 		shown.Text = "The secret is shown this once. Keep it where you keep passwords, and never in a repository."
 	}
-	if !saved {
-		shown = &ui.Shown{
-			Heading: "This application was registered already", Client: c.ID.String(),
-			Text: "Its secret, if it has one, was shown once and cannot be shown again. If you do not have it, replace it.",
-		}
+	return h.showDevelopers(v, here, http.StatusOK, func(page *ui.Developers) { page.Shown = shown })
+}
+
+// showRegisteredBefore answers a form that was sent before, and whose application may have been deleted since.
+func (h *Handler) showRegisteredBefore(v *visit, here place, id uuid.UUID) error {
+	shown := &ui.Shown{
+		Heading: "This application was registered already", Client: id.String(),
+		Text: "Its secret, if it has one, was shown once and cannot be shown again. If you do not have it, replace it.",
+	}
+	if _, err := h.Store.Client(v.r.Context(), id); errors.Is(err, h.Unknown) {
+		shown = &ui.Shown{Heading: "This application was deleted", Text: "It was registered by the same form before. Open this page again to register another one."}
+	} else if err != nil {
+		return err
 	}
 	return h.showDevelopers(v, here, http.StatusOK, func(page *ui.Developers) { page.Shown = shown })
 }

@@ -15,11 +15,11 @@ document.querySelectorAll("[data-copy]").forEach(function (button) {
 });
 
 // The second click of a double click sends nothing: its answer would take the place of the first one's, and of a secret that is shown
-// once. Whoever stopped the page from loading, or comes back to it, can send the form again.
+// once. Whoever comes back to the page can send the form again, and whoever stopped it from loading after five seconds.
 document.addEventListener("submit", function (event) {
-  var sent = Number(event.target.dataset.sent || 0);
-  if (Date.now() - sent < 15000) { event.preventDefault(); return; }
-  event.target.dataset.sent = Date.now();
+  var sent = event.target.dataset.sent;
+  if (sent && performance.now() - sent < 5000) { event.preventDefault(); return; }
+  event.target.dataset.sent = performance.now();
 });
 window.addEventListener("pageshow", function () {
   document.querySelectorAll("form[data-sent]").forEach(function (form) { delete form.dataset.sent; });

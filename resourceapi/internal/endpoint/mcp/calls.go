@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/google/uuid"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/standing"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/body"
@@ -46,8 +49,17 @@ func called(tool string, arguments json.RawMessage) string { return tool + "\x00
 func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 	return func(r *http.Request, tenant uuid.UUID) (gate.Plan, error) {
 		content, err := body.Read(w, r, maxBody)
+		if problem, ok := errors.AsType[*apierr.Error](err); ok && problem.Kind == apierr.Invalid {
+			return (&fault{code: parseError, message: problem.Message}).plan(), nil
+		}
 		if err != nil {
 			return gate.Plan{}, err
+		}
+		if !isJSON(r.Header) {
+			return gate.Plan{Serve: e.protocolAlone(content)}, nil
+		}
+		if !slices.Contains(versions, r.Header.Get(versionHeader)) {
+			return otherVersion.plan(), nil
 		}
 		messages, faulty := readMessages(content)
 		if faulty != nil {
@@ -76,13 +88,26 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 			if err != nil {
 				return err
 			}
-			r = r.WithContext(context.WithValue(r.Context(), answersKey{}, given))
-			r.Body = io.NopCloser(bytes.NewReader(content))
-			e.protocol.ServeHTTP(&reply{ResponseWriter: w, id: idOf(messages)}, r)
+			e.hand(w, r, content, given, idOf(messages))
 			return nil
 		}}
 		plan.Ask = b.ask()
 		return plan, nil
+	}
+}
+
+// hand lets the SDK answer, which is given the answers of this request and the id that it refuses under.
+func (e *Endpoint) hand(w http.ResponseWriter, r *http.Request, content []byte, given answers, id json.RawMessage) {
+	r = r.WithContext(context.WithValue(r.Context(), answersKey{}, given))
+	r.Body = io.NopCloser(bytes.NewReader(content))
+	e.protocol.ServeHTTP(&reply{ResponseWriter: w, id: id}, r)
+}
+
+// protocolAlone is for what the SDK refuses by its Content-Type, whatever it says: no call is answered.
+func (e *Endpoint) protocolAlone(content []byte) func(http.ResponseWriter, *http.Request, gate.Caller) error {
+	return func(w http.ResponseWriter, r *http.Request, _ gate.Caller) error {
+		e.hand(w, r, content, nil, nil)
+		return nil
 	}
 }
 

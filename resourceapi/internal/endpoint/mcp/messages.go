@@ -3,6 +3,7 @@ package mcp
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math"
 	"net/http"
 	"slices"
@@ -44,21 +45,22 @@ type fault struct {
 }
 
 var (
-	notMessage = &fault{code: invalidRequest, message: "The body must be a JSON-RPC 2.0 message: one JSON object in UTF-8, with each key at most once, and \"jsonrpc\":\"2.0\"."}
-	notID      = &fault{code: invalidRequest, message: "The id of a message must be a string or a whole number, below 2^53."}
-	notJSON    = &fault{code: parseError, message: "The body is not JSON."}
-	overBatch  = &fault{code: invalidRequest, message: "A batch must hold 1 to 10 messages."}
-	mixedBatch = &fault{code: invalidRequest, message: "Send calls that need different permissions one by one."}
+	notMessage   = &fault{code: invalidRequest, message: "The body must be a JSON-RPC 2.0 message: one JSON object in UTF-8, with each key at most once, and \"jsonrpc\":\"2.0\"."}
+	notID        = &fault{code: invalidRequest, message: "The id of a message must be a string or a whole number, below 2^53."}
+	notJSON      = &fault{code: parseError, message: "The body is not JSON."}
+	overBatch    = &fault{code: invalidRequest, message: "A batch must hold 1 to 10 messages."}
+	otherVersion = &fault{code: invalidRequest, message: "MCP-Protocol-Version must be one of " + strings.Join(versions[1:], ", ") + ", or left out."}
+	mixedBatch   = &fault{code: invalidRequest, message: "Send calls that need different permissions one by one."}
 )
 
-// serve answers 200 where the message was one, and says what is wrong with what it asks; 400 where it was none. Of the protocol's newest
-// revision, a method that there is not is 404.
+// serve answers 200 where there was one message, and says what is wrong with what it asks; 400 where there was none. In the protocol's
+// newest revision what is wrong shows in the status, too.
 func (f *fault) serve(w http.ResponseWriter, r *http.Request) {
 	status := http.StatusBadRequest
-	switch {
-	case f.code == methodNotFound && r.Header.Get("Mcp-Protocol-Version") >= "2026-07-28":
+	switch newest := r.Header.Get(versionHeader) == newestVersion; {
+	case f.code == methodNotFound && newest:
 		status = http.StatusNotFound
-	case f.code == methodNotFound || f.code == invalidParams:
+	case f.code == methodNotFound || f.code == invalidParams && !newest:
 		status = http.StatusOK
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -96,7 +98,7 @@ func readMessages(content []byte) ([]message, *fault) {
 	for i, raw := range batch {
 		var f *fault
 		if messages[i], f = readMessage(raw); f != nil {
-			return nil, f
+			return nil, &fault{code: invalidRequest, message: fmt.Sprintf("Message %d of the batch: %s", i+1, f.message)} // nothing of it was done
 		}
 	}
 	return messages, nil

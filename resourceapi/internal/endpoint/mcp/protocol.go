@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"errors"
+	"mime"
 	"net/http"
 	"strings"
 
@@ -42,7 +43,7 @@ func newProtocol(tools map[string]tool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// The SDK wants to read both of these, as the protocol does. Answers are always JSON, so clients that ask for nothing else, or for
 		// nothing in particular (RFC 9110, section 12.5.1), get them too.
-		if accept := strings.Join(r.Header.Values("Accept"), ","); accept == "" || strings.Contains(accept, "application/json") {
+		if takesJSON(r.Header) {
 			r.Header.Set("Accept", "application/json, text/event-stream")
 		}
 		handler.ServeHTTP(w, r)
@@ -57,4 +58,31 @@ func prepared(ctx context.Context, request *sdk.CallToolRequest) (*sdk.CallToolR
 		return nil, errUnprepared
 	}
 	return result, nil
+}
+
+func takesJSON(h http.Header) bool {
+	accept := strings.Join(h.Values("Accept"), ",")
+	if accept == "" {
+		return true
+	}
+	for kind := range strings.SplitSeq(accept, ",") {
+		kind, _, _ = strings.Cut(kind, ";")
+		if kind = strings.ToLower(strings.TrimSpace(kind)); kind == "application/json" || kind == "application/*" || kind == "*/*" {
+			return true
+		}
+	}
+	return false
+}
+
+const (
+	versionHeader = "Mcp-Protocol-Version"
+	newestVersion = "2026-07-28"
+)
+
+// versions are those of the protocol that are spoken here. Before 2025-06-18 nobody named one.
+var versions = []string{"", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", newestVersion}
+
+func isJSON(h http.Header) bool {
+	mediaType, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	return err == nil && mediaType == "application/json"
 }

@@ -11,7 +11,7 @@ import (
 // page serves an open form, and turns errors into pages: a person is looking at them, in a frame.
 func (e *Endpoint) page(serve func(http.ResponseWriter, *http.Request, engage.Standing) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		origins := []string{"*"} // a page that tells nothing may be shown by anybody
+		origins := []string{"*"} // a page that tells nothing but what was sent to it may be shown by anybody
 		form, err := e.find(r)
 		if err == nil {
 			err = checkOpen(form)
@@ -52,6 +52,27 @@ var unsent = map[apierr.Kind]fault{
 	apierr.Internal:    {"Something went wrong on our side", "We have noted what happened. What you typed is kept on this page: please send it again.", true},
 }
 
+// mostKept is how many values are kept on the page: more than the longest form has.
+const mostKept = 500
+
+// comfort adds what somebody needs whose answers may seem to be lost by a fault of ours. Nobody knows here which websites the form allows, so
+// it is only the page's own form that is kept.
+func (e *Endpoint) comfort(w http.ResponseWriter, r *http.Request, view *view, kept fault) {
+	if r.Method != http.MethodPost {
+		if r.URL.Query().Has("submission") { // its answers were accepted before
+			view.Title, view.Fault = "Your answers have arrived", "We cannot show what became of them at the moment. You need not send them again."
+			view.Action, view.Sent = "", ""
+		}
+		return
+	}
+	if origins := r.Header.Values("Origin"); len(origins) > 1 || len(origins) == 1 && origins[0] != e.BaseURL {
+		return
+	}
+	if values, err := readForm(w, r); err == nil && len(values) > 0 && len(values) <= mostKept {
+		view.Title, view.Fault, view.Kept = kept.title, kept.text, values
+	}
+}
+
 func (e *Endpoint) refusePage(w http.ResponseWriter, r *http.Request, origins []string, err error) {
 	answer := apierr.Of(refusal(err))
 	words, known := faults[answer.Kind]
@@ -60,14 +81,12 @@ func (e *Endpoint) refusePage(w http.ResponseWriter, r *http.Request, origins []
 		return
 	}
 	view := &view{Framed: framed(r)}
-	if kept, keeps := unsent[answer.Kind]; keeps && r.Method == http.MethodPost {
-		if values, err := readForm(w, r); err == nil {
-			words, view.Kept = kept, values
-		}
-	}
 	view.Title, view.Fault = words.title, words.text
 	if words.again {
 		view.Action = action(r.PathValue("embedKey"), view.Framed)
+	}
+	if ours := answer.Kind == apierr.Unavailable || answer.Kind == apierr.Internal; ours {
+		e.comfort(w, r, view, unsent[answer.Kind])
 	}
 	e.Note(r, answer)
 	answer.SayWhen(w.Header())

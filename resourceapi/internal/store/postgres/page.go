@@ -42,9 +42,11 @@ func pageSQL(query programme.Query) (string, []any) {
 		text.WriteString(" and (created_at, id) < (" + add(query.After.CreatedAt) + ", " + add(query.After.ID) + ")")
 	}
 	if query.Filter.Search != "" {
-		// In capitals: what a small letter is depends on the letters around it (Σ is ς at the end of a word), and the pattern has none.
-		pattern := "upper(" + add("%"+likeLiteral.Replace(query.Filter.Search)+"%") + " collate resource.any_case)"
-		fmt.Fprintf(&text, ` and (upper(name collate resource.any_case) like %[1]s or upper(summary collate resource.any_case) like %[1]s)`, pattern)
+		// In capitals of small letters: what a small letter is depends on the letters around it (Σ is ς at the end of a word), and the pattern
+		// has none; and some capitals are not those of their own small letter (ẞ, whose ß is SS).
+		const folded = "upper(lower(%s collate resource.any_case) collate resource.any_case)"
+		pattern := fmt.Sprintf(folded, add("%"+likeLiteral.Replace(query.Filter.Search)+"%"))
+		fmt.Fprintf(&text, " and ("+folded+" like %s or "+folded+" like %s)", "name", pattern, "summary", pattern)
 	}
 	const newestFirst = " order by created_at desc, id desc limit "
 	rows := add(query.Limit + 1)
