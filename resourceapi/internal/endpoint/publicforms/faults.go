@@ -52,7 +52,7 @@ var unsent = map[apierr.Kind]fault{
 	apierr.Internal:    {"Something went wrong on our side", "We have noted what happened. What you typed is kept on this page: please send it again.", true},
 }
 
-// mostKept is how many values are kept on the page: more than the longest form has.
+// mostKept is how many fields are kept on the page: more than the longest form has.
 const mostKept = 500
 
 // comfort adds what somebody needs whose answers may seem to be lost by a fault of ours. Nobody knows here which websites the form allows, so
@@ -61,7 +61,7 @@ func (e *Endpoint) comfort(w http.ResponseWriter, r *http.Request, view *view, k
 	if r.Method != http.MethodPost {
 		if r.URL.Query().Has("submission") { // its answers were accepted before
 			view.Title, view.Fault = "Your answers have arrived", "We cannot show what became of them at the moment. You need not send them again."
-			view.Action, view.Sent = "", ""
+			view.Action = ""
 		}
 		return
 	}
