@@ -191,3 +191,31 @@ func TestTheRunningServiceDoesItsWorkUnaskedAndStops(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// F11: what one import costs in memory follows from its size, whatever its cells are.
+func TestImport_HostileHeaderIsA400AtOnce(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	_, h := s.editor()
+	h = h.with("Content-Type", "text/csv")
+	for name, content := range map[string]string{
+		"commas":        strings.Repeat(",", 2<<20-10),
+		"quoted lines":  "\"name" + strings.Repeat(",\n", 1<<20-10) + "\"\nx\n",
+		"an open quote": "name,\"" + strings.Repeat(",\n", 1<<20-10),
+	} {
+		if a := s.do("POST", listPath+"/imports", h, content); a.Status != 400 || !strings.Contains(a.Body, `"header"`) {
+			t.Errorf("%s: %d %s", name, a.Status, a.Body)
+		}
+	}
+}
+
+func TestImport_HostileRowRejectsIt(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	_, h := s.editor()
+	path := s.importCSV(h, "name\nGood\n"+strings.Repeat(",", 1<<20)+"\n")
+	s.process()
+	if state := s.importState(h, path); state.Status != "rejected" || len(state.Errors) != 1 || state.Errors[0].Row != 3 {
+		t.Errorf("%+v", state)
+	}
+}

@@ -52,13 +52,13 @@ func CheckImport(text string) error {
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 		return Problems{"file": "Must be text in UTF-8."}
 	}
-	_, _, err := openImport(text)
+	_, _, _, err := openImport(text)
 	return err
 }
 
 // ReadImport returns the programmes of the text's rows, or what is wrong with the rows, never both (P5).
 func ReadImport(text string) ([]Details, []RowError) {
-	reader, columns, err := openImport(text)
+	reader, columns, source, err := openImport(text)
 	if err != nil {
 		return nil, []RowError{{Row: 1, Message: "The header is not one of an import."}}
 	}
@@ -70,6 +70,11 @@ func ReadImport(text string) ([]Details, []RowError) {
 		record, err := reader.Read()
 		row := at.rowOf(reader, record, err)
 		if errors.Is(err, io.EOF) {
+			break
+		}
+		if message := tooLarge(err); message != "" {
+			row += source.line + 1 - at.line
+			wrong = append(wrong, RowError{Row: row, Message: message})
 			break
 		}
 		if len(rows) == MaxImportRows {
@@ -95,6 +100,17 @@ func ReadImport(text string) ([]Details, []RowError) {
 		return nil, wrong
 	}
 	return rows, nil
+}
+
+// tooLarge says which bound a row passed, or "".
+func tooLarge(err error) string {
+	switch {
+	case errors.Is(err, errTooManyCells):
+		return fmt.Sprintf("A row has at most %d values. The rest of the file was not read.", maxCells)
+	case errors.Is(err, errLongRow):
+		return fmt.Sprintf("A row has at most %d KiB: look at its quotes. The rest of the file was not read.", maxRow>>10)
+	}
+	return ""
 }
 
 // A place is how far a file was read.
@@ -125,25 +141,30 @@ func (p *place) rowOf(reader *csv.Reader, record []string, err error) int {
 	return row
 }
 
-// openImport reads the header and returns the field of each column.
-func openImport(text string) (*csv.Reader, []string, error) {
+// openImport reads the header and returns the field of each column, the reader of the rows, and what that reads from.
+func openImport(text string) (*csv.Reader, []string, *boundedRows, error) {
 	const byteOrderMark = "\ufeff" // spreadsheets put it before UTF-8
-	reader := csv.NewReader(strings.NewReader(strings.TrimPrefix(text, byteOrderMark)))
+	text = strings.TrimPrefix(text, byteOrderMark)
+	if header, _ := measureRow(strings.TrimLeft(text, "\r\n")); len(header) > MaxImportHeader {
+		return nil, nil, nil, Problems{"header": fmt.Sprintf("The header must be at most %d bytes.", MaxImportHeader)}
+	}
+	source := &boundedRows{rest: text}
+	reader := csv.NewReader(source)
 	reader.FieldsPerRecord = -1
 	columns, err := reader.Read()
 	if err != nil {
-		return nil, nil, Problems{"header": "The first line must name the columns: name,summary,status,startsOn,endsOn in any order."}
+		return nil, nil, nil, Problems{"header": "The first line must name the columns: name,summary,status,startsOn,endsOn in any order."}
 	}
 	known := []string{FieldName, FieldSummary, FieldStatus, FieldStartsOn, FieldEndsOn}
 	for i, column := range columns {
 		if !slices.Contains(known, column) || slices.Contains(columns[:i], column) {
-			return nil, nil, Problems{"header": "Columns are name,summary,status,startsOn,endsOn, each at most once, separated by commas."}
+			return nil, nil, nil, Problems{"header": "Columns are name,summary,status,startsOn,endsOn, each at most once, separated by commas."}
 		}
 	}
 	if !slices.Contains(columns, FieldName) {
-		return nil, nil, Problems{"header": "The column name is required."}
+		return nil, nil, nil, Problems{"header": "The column name is required."}
 	}
-	return reader, columns, nil
+	return reader, columns, source, nil
 }
 
 func readRow(record, columns []string) (Details, Problems) {

@@ -54,11 +54,18 @@ type Endpoint struct {
 	gate       *gate.Gate
 	store      Store
 	cursors    *programme.Cursors
+	imports    *slots // that are received at once
 }
 
 // New makes the endpoint.
 func New(d Deps) *Endpoint {
-	return &Endpoint{d.BaseURL + Path, d.Gate, d.Store, d.Cursors}
+	return &Endpoint{
+		collection: d.BaseURL + Path,
+		gate:       d.Gate,
+		store:      d.Store,
+		cursors:    d.Cursors,
+		imports:    newSlots(importsAtOnce, importsOfWorkspace, importPatience),
+	}
 }
 
 // pathID reads the id of the path. One that is no identifier names no record, so it is unknown rather than invalid.

@@ -27,21 +27,27 @@ type effect func(context.Context, programme.Writer) (idempotency.Answer, error)
 type decoder func(r *http.Request, caller gate.Caller, content []byte) (effect, error)
 
 // Create answers POST: 201 with the new programme.
-func (e *Endpoint) Create() http.Handler { return e.write(maxJSON, e.decodeCreate) }
+func (e *Endpoint) Create() http.Handler { return e.write(nil, maxJSON, e.decodeCreate) }
 
 // Change answers PATCH of one programme: 200, or 412 where If-Match names another version.
-func (e *Endpoint) Change() http.Handler { return e.write(maxJSON, e.decodeChange) }
+func (e *Endpoint) Change() http.Handler { return e.write(nil, maxJSON, e.decodeChange) }
 
 // Move answers POST …/transitions: 200 with the programme, or 409.
-func (e *Endpoint) Move() http.Handler { return e.write(maxJSON, e.decodeMove) }
+func (e *Endpoint) Move() http.Handler { return e.write(nil, maxJSON, e.decodeMove) }
 
 // Import answers POST …/imports: 202 with where to ask what became of it.
-func (e *Endpoint) Import() http.Handler { return e.write(maxCSV, e.decodeImport) }
+func (e *Endpoint) Import() http.Handler { return e.write(e.imports, maxCSV, e.decodeImport) }
 
 // write is the course of every write once the gate is passed: the body, the Idempotency-Key, then the rest. A request
-// that is no good may still repeat one that was answered, so its own mistakes wait until the key is looked up.
-func (e *Endpoint) write(limit int64, decode decoder) http.Handler {
+// that is no good may still repeat one that was answered, so its own mistakes wait until the key is looked up. The body
+// is read once atOnce, if it is not nil, has a slot for the workspace.
+func (e *Endpoint) write(atOnce *slots, limit int64, decode decoder) http.Handler {
 	return e.gate.Guard(toWrite, gate.Serving(func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
+		leave, err := atOnce.enter(r.Context(), caller.Tenant)
+		if err != nil {
+			return err
+		}
+		defer leave()
 		content, err := body.Read(w, r, limit)
 		if err != nil {
 			return err

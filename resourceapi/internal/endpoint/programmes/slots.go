@@ -1,0 +1,107 @@
+package programmes
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/apierr"
+)
+
+// Bounds of the imports that one process receives and accepts at the same time. Each takes about four times its file in
+// memory until Postgres has it.
+const (
+	importsAtOnce      = 6
+	importsOfWorkspace = 2
+	importPatience     = 5 * time.Second // for a slot, before the body is read
+)
+
+// slots bounds how many imports are in memory, in total and for each workspace. The others wait before their body is
+// read, in the order in which they came; a workspace at its own bound stops no other. It is safe for concurrent use.
+type slots struct {
+	total        int // at once
+	perWorkspace int
+	patience     time.Duration
+
+	mu      sync.Mutex
+	used    int
+	by      map[uuid.UUID]int
+	waiting []*waiter
+}
+
+type waiter struct {
+	workspace uuid.UUID
+	granted   chan struct{} // closed with mu held
+}
+
+func newSlots(total, perWorkspace int, patience time.Duration) *slots {
+	return &slots{total: total, perWorkspace: perWorkspace, patience: patience, by: map[uuid.UUID]int{}}
+}
+
+// enter waits for a slot of the workspace. The caller calls leave when it is done. The error is an *apierr.Error of kind
+// RateLimited where no slot became free in time, or before ctx ended. Nil slots are without a bound.
+func (s *slots) enter(ctx context.Context, workspace uuid.UUID) (leave func(), err error) {
+	if s == nil {
+		return func() {}, nil
+	}
+	w := &waiter{workspace, make(chan struct{})}
+	s.mu.Lock()
+	s.waiting = append(s.waiting, w)
+	s.grant()
+	s.mu.Unlock()
+	leave = sync.OnceFunc(func() { s.leave(workspace) })
+	late := time.NewTimer(s.patience)
+	defer late.Stop()
+	select {
+	case <-w.granted:
+		return leave, nil
+	case <-ctx.Done():
+	case <-late.C:
+	}
+	if s.withdraw(w) {
+		return nil, &apierr.Error{
+			Kind:       apierr.RateLimited,
+			RetryAfter: int(s.patience / time.Second),
+			Message:    "Too many imports are being received. Send this one again after the seconds that Retry-After says.",
+		}
+	}
+	return leave, nil // granted in the same moment
+}
+
+// withdraw says whether w was still waiting. It does not wait any more.
+func (s *slots) withdraw(w *waiter) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := slices.Index(s.waiting, w)
+	if at < 0 {
+		return false
+	}
+	s.waiting = slices.Delete(s.waiting, at, at+1)
+	return true
+}
+
+func (s *slots) leave(workspace uuid.UUID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used--
+	if s.by[workspace]--; s.by[workspace] == 0 {
+		delete(s.by, workspace)
+	}
+	s.grant()
+}
+
+// grant gives the free slots to the waiters that may have one. Its caller holds the lock.
+func (s *slots) grant() {
+	s.waiting = slices.DeleteFunc(s.waiting, func(w *waiter) bool {
+		if s.used >= s.total || s.by[w.workspace] >= s.perWorkspace {
+			return false
+		}
+		s.used++
+		s.by[w.workspace]++
+		close(w.granted)
+		return true
+	})
+}

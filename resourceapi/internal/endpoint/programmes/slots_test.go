@@ -1,0 +1,87 @@
+package programmes
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/apierr"
+)
+
+func TestSlots_OneWorkspaceLeavesSlotsToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlots(4, 2, 5*time.Second)
+		greedy, other, third := uuid.New(), uuid.New(), uuid.New()
+		enter := func(workspace uuid.UUID) func() {
+			t.Helper()
+			leave, err := s.enter(t.Context(), workspace)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return leave
+		}
+		first := enter(greedy)
+		enter(greedy)
+		var late []error
+		for range 10 {
+			go func() {
+				_, err := s.enter(t.Context(), greedy)
+				late = append(late, err)
+			}()
+		}
+		synctest.Wait()
+		began := time.Now()
+		enter(other)
+		leave := enter(other)
+		if time.Since(began) != 0 {
+			t.Error("another workspace waits for the greedy one")
+		}
+
+		got := make(chan struct{})
+		go func() { enter(third); close(got) }()
+		synctest.Wait()
+		leave() // the ten that came before are over their own bound
+		<-got
+		if time.Since(began) != 0 || len(late) != 0 {
+			t.Error("a free slot is not given to the workspace that is below its bound")
+		}
+		first()
+		synctest.Wait()
+		if len(late) != 1 || late[0] != nil {
+			t.Errorf("%v", late)
+		}
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		for _, err := range late[1:] {
+			if refusal := apierr.Of(err); refusal.Kind != apierr.RateLimited || refusal.RetryAfter != 5 {
+				t.Errorf("%v", err)
+			}
+		}
+		if len(late) != 10 || len(s.waiting) != 0 {
+			t.Errorf("%d of 10 ended, %d still wait", len(late), len(s.waiting))
+		}
+	})
+}
+
+func TestSlots_CallerWhoHangsUpTakesNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlots(1, 1, time.Hour)
+		leave, _ := s.enter(t.Context(), uuid.New())
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { _, err := s.enter(ctx, uuid.New()); ended <- err }()
+		synctest.Wait()
+		cancel()
+		if err := <-ended; err == nil {
+			t.Error("a slot for a caller who hung up")
+		}
+		leave()
+		leave() // a second call changes nothing
+		if s.used != 0 || len(s.by) != 0 || len(s.waiting) != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
