@@ -5,10 +5,11 @@
 package apierr
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
+
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 // A Kind is what went wrong, independent of the route; it fixes the HTTP status.
@@ -129,8 +130,5 @@ func Gateway(e *Error) any { return map[string]string{"message": e.Message} }
 // Write answers with the error in the shape. Headers that the route needs (WWW-Authenticate, Allow) are set before.
 func Write(w http.ResponseWriter, shape Shape, e *Error) {
 	e.SayWhen(w.Header())
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(e.Status())
-	_ = json.NewEncoder(w).Encode(shape(e)) // a caller who has left is no error of ours
+	web.JSON(w, e.Status(), shape(e))
 }

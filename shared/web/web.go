@@ -5,7 +5,9 @@
 package web
 
 import (
+	"bytes"
 	"encoding/json"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -16,7 +18,24 @@ func JSON(w http.ResponseWriter, status int, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(value) // a caller who has left is no error of ours
+	_ = NewEncoder(w).Encode(value) // a caller who has left is no error of ours
+}
+
+// EncodeJSON returns value as JSON, as NewEncoder writes it, without the line break at its end.
+func EncodeJSON(value any) ([]byte, error) {
+	var out bytes.Buffer
+	if err := NewEncoder(&out).Encode(value); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
+}
+
+// NewEncoder returns an encoder for answers to callers of the API, in which <, > and & stand for themselves. encoding/json
+// writes six bytes for each of them, for JSON within HTML; such JSON must be made by json.Marshal instead.
+func NewEncoder(out io.Writer) *json.Encoder {
+	e := json.NewEncoder(out)
+	e.SetEscapeHTML(false)
+	return e
 }
 
 // Methods serves each method by its handler (GET serves HEAD too) and leaves every other to refuse, with Allow set

@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/audit"
 	"github.com/almonerhq/almoner/authserver/internal/ui"
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 const (
@@ -108,7 +108,7 @@ func (h *Handler) Export() http.Handler {
 // export writes page after page. Once the answer has begun, a store that falls silent cannot be told by a status any more: the
 // connection is cut, so that nobody takes a part for the whole.
 func (h *Handler) export(v *visit, tenant uuid.UUID, entries []audit.Entry) {
-	encoder := json.NewEncoder(v.w)
+	encoder := web.NewEncoder(v.w)
 	for len(entries) > 0 {
 		for _, e := range entries {
 			err := encoder.Encode(line{e.ID, e.At.UTC(), e.TenantID, e.UserID, e.Actor, e.Action, e.Subject, e.Detail, e.RequestID})

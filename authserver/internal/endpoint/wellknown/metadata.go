@@ -5,13 +5,13 @@
 package wellknown
 
 import (
-	"encoding/json"
 	"net/http"
 
 	"github.com/almonerhq/almoner/authserver/internal/assertion"
 	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 // Metadata is the document of RFC 8414, section 2. issuer and appURL have no trailing slash; documents says whether clients may be known
@@ -43,7 +43,7 @@ func Metadata(issuer, appURL string, documents bool) ([]byte, error) {
 		}
 	}
 	document["token_endpoint_auth_methods_supported"], document["revocation_endpoint_auth_methods_supported"] = methods, methods
-	return json.Marshal(document)
+	return web.EncodeJSON(document)
 }
 
 // Document serves a JSON document that anyone may read, for five minutes from a cache.

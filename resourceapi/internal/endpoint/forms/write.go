@@ -3,11 +3,11 @@ package forms
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"net/http"
 
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/body"
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
@@ -118,6 +118,6 @@ func (e *Endpoint) decodeChange(r *http.Request, caller gate.Caller, content []b
 }
 
 func answerWith(status int, f engage.Form) (idempotency.Answer, error) {
-	content, err := json.Marshal(recordOf(f))
+	content, err := web.EncodeJSON(recordOf(f))
 	return idempotency.Answer{Status: status, ETag: precondition.Tag(f.Version), Body: content}, err
 }

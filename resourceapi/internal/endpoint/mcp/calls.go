@@ -14,6 +14,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/standing"
+	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/body"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
@@ -160,12 +161,9 @@ func failed(message string) *sdk.CallToolResult {
 
 // succeeded is a result: structured, and as text for clients that read nothing else.
 func succeeded(value any) (*sdk.CallToolResult, error) {
-	var content bytes.Buffer
-	encoder := json.NewEncoder(&content)
-	encoder.SetEscapeHTML(false) // the reader is no browser
-	if err := encoder.Encode(value); err != nil {
+	text, err := web.EncodeJSON(value)
+	if err != nil {
 		return nil, err
 	}
-	text := bytes.TrimSpace(content.Bytes())
 	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(text)}}, StructuredContent: json.RawMessage(text)}, nil
 }

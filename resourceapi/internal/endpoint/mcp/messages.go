@@ -11,6 +11,8 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/almonerhq/almoner/shared/web"
+
 	"github.com/almonerhq/almoner/resourceapi/internal/body"
 )
 
@@ -73,7 +75,7 @@ func (f *fault) body() []byte {
 	if id == nil {
 		id = json.RawMessage("null")
 	}
-	content, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": f.code, "message": f.message}}) // never fails
+	content, _ := web.EncodeJSON(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": f.code, "message": f.message}}) // never fails
 	return content
 }
 

@@ -1,8 +1,9 @@
 package programmes
 
 import (
-	"encoding/json"
 	"time"
+
+	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
@@ -44,11 +45,11 @@ func appendDay(b []byte, d *programme.Date) []byte {
 	return append(b, '"')
 }
 
-// appendText appends plain ASCII as it is, which most text is, and leaves all that needs care to encoding/json.
+// appendText appends plain ASCII as it is, which most text is, and leaves all that needs care to package web.
 func appendText(b []byte, text string) []byte {
 	for i := range len(text) {
-		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			encoded, _ := json.Marshal(text) // a string cannot fail
+		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			encoded, _ := web.EncodeJSON(text) // a string cannot fail
 			return append(b, encoded...)
 		}
 	}

@@ -1,16 +1,17 @@
 package programmes
 
 import (
-	"encoding/json"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/web"
+
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
-// What is written by hand is what encoding/json would write.
+// What is written by hand is what package web would write.
 func FuzzRecord(f *testing.F) {
 	f.Add("Warm Homes", "Advice", int64(1772355600123456), int64(20000), true)
 	f.Add("", "\x00\x1f\x7f\u2028<&>\"\\\xff", int64(-1), int64(-1), false)
@@ -27,7 +28,7 @@ func FuzzRecord(f *testing.F) {
 			text := d.String()
 			p.StartsOn, startsOn = &d, &text
 		}
-		want, err := json.Marshal(struct {
+		want, err := web.EncodeJSON(struct {
 			ID        uuid.UUID        `json:"id"`
 			Name      string           `json:"name"`
 			Summary   string           `json:"summary"`

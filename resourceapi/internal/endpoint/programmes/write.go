@@ -2,10 +2,11 @@ package programmes
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 
 	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/body"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
@@ -172,7 +173,7 @@ func (e *Endpoint) decodeImport(r *http.Request, caller gate.Caller, content []b
 			return idempotency.Answer{}, err
 		}
 		status := e.collection + "/imports/" + id.String()
-		content, err := json.Marshal(map[string]any{"id": id, "status": programme.ImportAccepted, "statusUrl": status})
+		content, err := web.EncodeJSON(map[string]any{"id": id, "status": programme.ImportAccepted, "statusUrl": status})
 		return idempotency.Answer{Status: http.StatusAccepted, Location: status, Body: content}, err
 	}, nil
 }

@@ -3,12 +3,12 @@ package publicforms
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"net/http"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/body"
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
@@ -117,7 +117,7 @@ func (e *Endpoint) accept(ctx context.Context, key idempotency.Key, s engage.Sub
 			return idempotency.Answer{}, err
 		}
 		token := e.Tokens.ForStatus(s.ID, e.Now())
-		content, err := json.Marshal(accepted{s.ID, engage.Accepted, e.BaseURL + SubmissionsPath + "/" + s.ID.String() + "?token=" + token})
+		content, err := web.EncodeJSON(accepted{s.ID, engage.Accepted, e.BaseURL + SubmissionsPath + "/" + s.ID.String() + "?token=" + token})
 		return idempotency.Answer{Status: http.StatusAccepted, Body: content}, err
 	})
 }

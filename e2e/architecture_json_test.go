@@ -1,0 +1,65 @@
+package e2e
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// otherEncoders are the files below the endpoints that encode JSON themselves, and where that JSON goes.
+func otherEncoders() map[string]string {
+	return map[string]string{
+		"shared/web/web.go": "it is the one writer",
+		"authserver/internal/endpoint/settings/visit.go":    "into a sealed form key",
+		"resourceapi/internal/endpoint/apidoc/operation.go": "into a page, by html/template",
+		"resourceapi/internal/endpoint/publicforms/view.go": "to the domain, as the answers that a script would send",
+	}
+}
+
+// json.Marshal and json.NewEncoder write six bytes for each <, > and &, so a caller could make an answer six times as long
+// as what it was made from. Package web writes JSON without that.
+func TestArchitecture_OneWriterOfJSONForCallers(t *testing.T) {
+	t.Parallel()
+	known := otherEncoders()
+	for _, one := range packages(t) {
+		if !strings.Contains(one.ImportPath, "/internal/endpoint") && one.ImportPath != "shared/web" && one.ImportPath != "shared/apierr" {
+			continue
+		}
+		for _, name := range one.GoFiles {
+			file := one.ImportPath + "/" + name
+			encodes := encodesJSON(t, filepath.Join(one.Dir, name))
+			if _, allowed := known[file]; encodes && !allowed {
+				t.Errorf("%s encodes JSON by encoding/json: use package web", file)
+			} else if allowed && !encodes {
+				t.Errorf("%s encodes no JSON any more", file)
+			}
+			delete(known, file)
+		}
+	}
+	for file := range known {
+		t.Errorf("there is no %s any more", file)
+	}
+}
+
+func encodesJSON(t *testing.T, path string) (found bool) {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(parsed, func(node ast.Node) bool {
+		if selector, ok := node.(*ast.SelectorExpr); ok {
+			if from, ok := selector.X.(*ast.Ident); ok && from.Name == "json" {
+				switch selector.Sel.Name {
+				case "Marshal", "MarshalIndent", "NewEncoder":
+					found = true
+				}
+			}
+		}
+		return true
+	})
+	return found
+}
