@@ -60,7 +60,13 @@ func newSteps(store *Store, op, sql string) *steps {
 	s := &steps{store: store, op: op}
 	s.many, s.one = fmt.Sprintf(sql, stepsSQL, "skip locked"), fmt.Sprintf(sql, stepSQL, "skip locked")
 	s.wait = fmt.Sprintf(sql, stepSQL, "")
-	s.gathering = gather.Gathering[step, bool]{Answer: s.takeTogether, Most: mostGathered, AtOnce: 1}
+	s.gathering = gather.Gathering[step, bool]{
+		Answer: s.takeTogether,
+		Most:   mostGathered,
+		AtOnce: 1,
+		Within: acquireTimeout,
+		Stay:   true,
+	}
 	return s
 }
 

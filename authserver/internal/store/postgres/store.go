@@ -87,8 +87,18 @@ func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	s := &Store{pool: pool}
-	s.facts = gather.Gathering[factsQuestion, grant.Facts]{Answer: s.readFacts, Most: mostGathered, AtOnce: 1}
-	s.introspections = gather.Gathering[introspection, introspected]{Answer: s.readIntrospections, Most: mostGathered, AtOnce: 1}
+	s.facts = gather.Gathering[factsQuestion, grant.Facts]{
+		Answer: s.readFacts,
+		Most:   mostGathered,
+		AtOnce: 1,
+		Within: acquireTimeout,
+	}
+	s.introspections = gather.Gathering[introspection, introspected]{
+		Answer: s.readIntrospections,
+		Most:   mostGathered,
+		AtOnce: 1,
+		Within: acquireTimeout,
+	}
 	s.activations, s.advances = newSteps(s, "activate grant", activateSQL), newSteps(s, "advance grant", advanceSQL)
 	return s, nil
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/almonerhq/almoner/shared/gather"
 	"github.com/almonerhq/almoner/shared/pguuid"
-	"github.com/almonerhq/almoner/shared/standing"
 )
 
 // Bounds of time. A statement that takes longer than patience is given up on both sides.
@@ -26,7 +25,7 @@ const (
 // A Store is the service's database. It is safe for concurrent use.
 type Store struct {
 	pool  *pgxpool.Pool
-	trips gather.Gathering[trip, *standing.Standing]
+	trips gather.Gathering[trip, travelled]
 
 	migrated atomic.Bool // every migration that this program knows was seen to be there
 }
@@ -78,9 +77,11 @@ func Open(ctx context.Context, url string, connections int32, tracers ...pgx.Que
 		return nil, errors.New("the database pool cannot be made")
 	}
 	s := &Store{pool: pool}
-	s.trips = gather.Gathering[trip, *standing.Standing]{
+	s.trips = gather.Gathering[trip, travelled]{
 		Answer: s.travelTogether, Most: mostTogether,
 		AtOnce: min(runtime.GOMAXPROCS(0), max(1, int(connections)/2)), // as many as can be served, and connections for everything else
+		Within: patience,
+		Alone:  patience / 2, MostAlone: max(1, int(connections)/4),
 	}
 	return s, nil
 }

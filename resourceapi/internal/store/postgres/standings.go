@@ -17,41 +17,44 @@ import (
 
 // Standing asks what a credential may do at this moment. It returns standing.ErrUnknown.
 func (s *Store) Standing(ctx context.Context, q standing.Question) (standing.Standing, error) {
-	return s.travel(ctx, trip{question: q})
+	answer, _, err := s.travel(ctx, trip{question: q})
+	return answer, err
 }
 
 // StandingAndPage is Standing and Page in one trip. The page is read before anybody has judged the standing, so it is
 // the caller's duty to look at the standing first. The query is no search, which would hold up whoever travels with it.
-func (s *Store) StandingAndPage(ctx context.Context, q standing.Question, query programme.Query) (answer standing.Standing, page programme.Page, err error) {
+func (s *Store) StandingAndPage(ctx context.Context, q standing.Question, query programme.Query) (standing.Standing, programme.Page, error) {
 	text, args := pageSQL(query)
-	answer, err = s.travel(ctx, trip{q, text, args, func(rows pgx.Rows) (err error) {
-		page, err = scanPage(rows, query.Limit)
-		return err
-	}})
-	return answer, page, err
+	return travelFor(ctx, s, q, text, args, func(rows pgx.Rows) (programme.Page, error) { return scanPage(rows, query.Limit) })
 }
 
 // StandingAndProgramme is Standing and Programme in one trip, likewise. There is no such programme where it is nil.
-func (s *Store) StandingAndProgramme(ctx context.Context, q standing.Question, tenant, id uuid.UUID) (answer standing.Standing, found *programme.Programme, err error) {
-	answer, err = s.travel(ctx, trip{q, programmeSQL, []any{tenant, id}, func(rows pgx.Rows) error {
+func (s *Store) StandingAndProgramme(ctx context.Context, q standing.Question, tenant, id uuid.UUID) (standing.Standing, *programme.Programme, error) {
+	return travelFor(ctx, s, q, programmeSQL, []any{tenant, id}, func(rows pgx.Rows) (*programme.Programme, error) {
 		p, err := pgx.CollectExactlyOneRow(rows, scanProgramme)
-		found = &p
 		if errors.Is(err, pgx.ErrNoRows) {
-			found, err = nil, nil
+			return nil, nil
 		}
-		return err
-	}})
-	return answer, found, err
+		return &p, err
+	})
 }
 
 // StandingAndNames is Standing and the names of who is connected, in one trip. As with StandingAndPage, the standing is
 // to be looked at first.
-func (s *Store) StandingAndNames(ctx context.Context, q standing.Question) (answer standing.Standing, names standing.Names, err error) {
-	answer, err = s.travel(ctx, trip{q, standing.NamesSQL, q.NamesArgs(), func(rows pgx.Rows) (err error) {
-		names, err = standing.ScanNames(rows)
-		return err
-	}})
-	return answer, names, err
+func (s *Store) StandingAndNames(ctx context.Context, q standing.Question) (standing.Standing, standing.Names, error) {
+	return travelFor(ctx, s, q, standing.NamesSQL, q.NamesArgs(), standing.ScanNames)
+}
+
+// travelFor is travel with the type of what the text answers with.
+func travelFor[T any](ctx context.Context, s *Store, q standing.Question, text string, args []any, read func(pgx.Rows) (T, error)) (standing.Standing, T, error) {
+	answer, found, err := s.travel(ctx, trip{
+		question: q,
+		text:     text,
+		args:     args,
+		read:     func(rows pgx.Rows) (any, error) { return read(rows) },
+	})
+	of, _ := found.(T)
+	return answer, of, err
 }
 
 // Askable is what the client of a grant could be given if it asked its user again: nothing where there is no such grant.

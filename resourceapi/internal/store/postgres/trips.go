@@ -14,7 +14,15 @@ type trip struct {
 	question standing.Question
 	text     string
 	args     []any
-	read     func(pgx.Rows) error // of a credential that exists; may be called again, after a failure
+	// read reads the answer to text, of a credential that exists. It may be called more than once, and at the same time: what it
+	// returns is the answer of that call alone.
+	read func(pgx.Rows) (any, error)
+}
+
+// travelled is the answer to a trip: nil where there is no such credential, and what its text answered with.
+type travelled struct {
+	standing *standing.Standing
+	found    any
 }
 
 // mostTogether is how many trips are made together: more would gain little, as each reads up to a page of programmes, and the first waits
@@ -23,33 +31,27 @@ const mostTogether = 16
 
 // travel makes a trip, together with those of other requests. What fails may be the fault of one of them, so it is tried once more, alone.
 // It returns standing.ErrUnknown.
-func (s *Store) travel(ctx context.Context, one trip) (standing.Standing, error) {
+func (s *Store) travel(ctx context.Context, one trip) (standing.Standing, any, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
 	answer, err := s.trips.Ask(ctx, one)
 	if err != nil && ctx.Err() == nil {
-		var alone []*standing.Standing
+		var alone []travelled
 		if alone, err = s.travelTogether(ctx, []trip{one}); err == nil {
 			answer = alone[0]
 		}
 	}
 	switch {
 	case err != nil:
-		return standing.Standing{}, outcome(err)
-	case answer == nil:
-		return standing.Standing{}, standing.ErrUnknown
+		return standing.Standing{}, nil, outcome(err)
+	case answer.standing == nil:
+		return standing.Standing{}, nil, standing.ErrUnknown
 	}
-	return *answer, nil
+	return *answer.standing, answer.found, nil
 }
 
-// travelTogether reads what each of all asks for, in one batch. A standing is nil where there is no such credential. Where several ask, it
-// ends early enough for each to try alone.
-func (s *Store) travelTogether(ctx context.Context, all []trip) (answers []*standing.Standing, err error) {
-	if len(all) > 1 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, patience/2)
-		defer cancel()
-	}
+// travelTogether reads what each of all asks for, in one batch. A standing is nil where there is no such credential.
+func (s *Store) travelTogether(ctx context.Context, all []trip) (answers []travelled, err error) {
 	questions := make([]standing.Question, len(all))
 	for i, one := range all {
 		questions[i] = one.question
@@ -66,27 +68,29 @@ func (s *Store) travelTogether(ctx context.Context, all []trip) (answers []*stan
 	return readTogether(results, all)
 }
 
-func readTogether(results pgx.BatchResults, all []trip) ([]*standing.Standing, error) {
+func readTogether(results pgx.BatchResults, all []trip) ([]travelled, error) {
 	rows, err := results.Query()
 	if err != nil {
 		return nil, err
 	}
-	answers, err := standing.Scan(rows, len(all))
+	standings, err := standing.Scan(rows, len(all))
 	if err != nil {
 		return nil, err
 	}
+	answers := make([]travelled, len(all))
 	for i, one := range all {
+		answers[i].standing = standings[i]
 		if one.text == "" {
 			continue
 		}
 		if rows, err = results.Query(); err != nil {
 			return nil, err
 		}
-		if answers[i] == nil {
+		if standings[i] == nil {
 			rows.Close()
 			continue
 		}
-		if err = one.read(rows); err != nil {
+		if answers[i].found, err = one.read(rows); err != nil {
 			return nil, err
 		}
 	}

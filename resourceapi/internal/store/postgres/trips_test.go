@@ -92,16 +92,17 @@ func TestWhoeverTravelsTogetherHasItsOwnAnswer(t *testing.T) {
 func TestBadCompanySpoilsNoTrip(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
+	store.trips.AtOnce = 0 // no trip begins at once, so that each has company
 	tenant, user := w.Tenant(), w.User()
 	w.Member(tenant, user, perm.ProgrammesRead)
 	w.Programmes(tenant, 1)
 	question := standing.Question{PATHash: credential.Hash(w.PAT(tenant, user, perm.ProgrammesRead).Reveal())}
-	bad := func(text string, read func(pgx.Rows) error) trip {
+	bad := func(text string, read func(pgx.Rows) (any, error)) trip {
 		return trip{question: question, text: text, read: read}
 	}
-	closing := func(rows pgx.Rows) error {
+	closing := func(rows pgx.Rows) (any, error) {
 		rows.Close()
-		return rows.Err()
+		return nil, rows.Err()
 	}
 	for name, c := range map[string]struct {
 		company  trip
@@ -109,21 +110,23 @@ func TestBadCompanySpoilsNoTrip(t *testing.T) {
 	}{
 		"fails":  {company: bad("select 1/0", closing)},
 		"hangs":  {company: bad("select pg_sleep(3)", closing)},
-		"panics": {company: bad("select 1", func(pgx.Rows) error { panic("mine") })},
+		"panics": {company: bad("select 1", func(pgx.Rows) (any, error) { panic("mine") })},
 		"alone":  {harmless: true, company: trip{question: question}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answer := store.travelTogether
-			met := false
-			store.trips.Answer = func(ctx context.Context, all []trip) ([]*standing.Standing, error) {
-				met = true
+			var met atomic.Bool
+			store.trips.Answer = func(ctx context.Context, all []trip) ([]travelled, error) {
+				if met.Swap(true) {
+					return answer(ctx, all)
+				}
 				answers, err := answer(ctx, append(slices.Clone(all), c.company))
 				if err != nil {
 					return nil, err
 				}
 				return answers[:len(all)], nil
 			}
-			if s, page, err := store.StandingAndPage(t.Context(), question, programme.Query{Tenant: tenant, Limit: 5}); err != nil || s.UserID != user || len(page.Programmes) != 1 || !met {
+			if s, page, err := store.StandingAndPage(t.Context(), question, programme.Query{Tenant: tenant, Limit: 5}); err != nil || s.UserID != user || len(page.Programmes) != 1 || !met.Load() {
 				t.Errorf("beside one that %s: %+v %+v %v", name, s, page, err)
 			}
 			for end := time.Now().Add(3 * time.Second); store.PoolStat().AcquiredConns() != 0; time.Sleep(10 * time.Millisecond) {
@@ -135,7 +138,7 @@ func TestBadCompanySpoilsNoTrip(t *testing.T) {
 				return
 			}
 			defer func() { _ = recover() }() // a panic of one's own is one's own
-			if s, err := store.travel(t.Context(), c.company); err == nil || s.UserID != uuid.Nil {
+			if s, _, err := store.travel(t.Context(), c.company); err == nil || s.UserID != uuid.Nil {
 				t.Errorf("the one that %s: %+v %v", name, s, err)
 			}
 		})
