@@ -114,6 +114,9 @@ func (d Deps) standing(r *http.Request, tenant uuid.UUID) (standing.Standing, er
 	if s.State != standing.Active || (claims != nil && !s.Backs(*claims)) {
 		return standing.Standing{}, errCredential
 	}
+	if claims != nil { // the grant may hold more than this token was given
+		s.CredentialPermissions = s.CredentialPermissions.Intersect(claims.Scope)
+	}
 	return s, nil
 }
 

@@ -173,6 +173,14 @@ func TestAnAccessTokenThatItsGrantDoesNotBackIs403Forbidden(t *testing.T) {
 	}
 }
 
+func TestAuthorizer_ATokenDoesNotGainWhatItsGrantGained(t *testing.T) {
+	b := newBench(t)
+	c, secret := b.World.Confidential(perm.ProgrammesRead)
+	held := b.Linked(c, secret, b.user)
+	b.World.Exec(`update account.grants set permissions = '{account:api:access,programmes:read:programmes}'`)
+	b.forbidden("a token made for reading", noPermission, b.with(held.Access))
+}
+
 func TestADisabledUserIs403Forbidden(t *testing.T) {
 	b := newBench(t)
 	token := b.World.Token(b.user, perm.AccountAPIAccess)

@@ -52,21 +52,32 @@ func (k *Keeper) ReadToken(kind TokenKind, text credential.Secret) (Token, error
 
 // Open makes the grant of a consent pending and returns its code. A second call with the same id replaces a code that is
 // still unused; after its redemption, ErrTaken. Where the policy of the workspace became narrower meanwhile, so is the grant, or ErrPolicy.
+//
+// The Register decides first whether the approval's code counts, and the Ledger stores what was approved only then. So an approval
+// that loses to the redemption of an earlier code changes nothing, and a code that can be redeemed always has its own approval's
+// permissions in the Ledger, as it is returned after they are committed (G12). A crash in between leaves a code that no one has.
 func (k *Keeper) Open(ctx context.Context, g Grant, terms CodeTerms) (credential.Secret, error) {
 	secret, code := k.mint.New(Code, g.ID, 0)
 	g.State, g.CodeBinding = Pending, Binding(code.Hash, terms.RedirectURI, terms.Challenge)
-	opened, err := k.ledger.Open(ctx, g)
+	approval, err := k.ledger.Approve(ctx, g.ID)
 	if err != nil {
 		return "", err
 	}
-	if opened.State != Pending {
+	if approval.State != Pending {
 		return "", ErrTaken
 	}
-	word, err := k.register.Issue(ctx, g.ID, opened.Approval, code.Hash, terms, g.Ends)
+	word, err := k.register.Issue(ctx, g.ID, approval.Number, code.Hash, terms, g.Ends)
 	if err != nil {
 		return "", err
 	}
 	if word != OK {
+		return "", ErrTaken
+	}
+	state, err := k.ledger.Open(ctx, g, approval.Number)
+	if err != nil {
+		return "", err
+	}
+	if state != Pending {
 		return "", ErrTaken
 	}
 	return secret, nil

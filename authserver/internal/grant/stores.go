@@ -26,10 +26,10 @@ const (
 	Overtaken
 )
 
-// Opened is what the Ledger made of an approval.
-type Opened struct {
-	State    State // other than Pending: the consent was used already
-	Approval int   // 1 for the first; a later one's code replaces an earlier one's
+// An Approval is the number of an approval, and the state in which it finds its grant.
+type Approval struct {
+	State  State // Pending for a grant that does not exist yet; another one: the consent was used already
+	Number int   // above that of every earlier approval of the grant
 }
 
 // An Attempt is one redemption. No two have the same Hash: that of the first refresh token, or, where there is none, of a nonce.
@@ -42,9 +42,12 @@ type Ledger interface {
 	// Facts reads, in one statement, the client, the grant and the standing of its user. A zero grant id reads the
 	// client alone. What does not exist is nil.
 	Facts(ctx context.Context, clientID, grantID uuid.UUID) (Facts, error)
+	// Approve numbers an approval of a grant that may not exist yet. It changes nothing of the grant.
+	Approve(ctx context.Context, id uuid.UUID) (Approval, error)
 	// Open inserts a pending grant, or gives the pending one of the same id a new code and what was approved with it, as far as
-	// the policy of the workspace allows it at that moment; or returns ErrPolicy.
-	Open(ctx context.Context, g Grant) (Opened, error)
+	// the policy of the workspace allows it at that moment; or returns ErrPolicy. A pending grant that a later approval has
+	// changed stays as it is. Open returns the grant's state.
+	Open(ctx context.Context, g Grant, approval int) (State, error)
 	// Activate moves a pending grant to generation 1. It is idempotent: the same attempt passes again.
 	Activate(ctx context.Context, id uuid.UUID, attempt Attempt) (Fence, error)
 	// Advance moves an active grant to generation with hash, from any smaller one. It is idempotent likewise.

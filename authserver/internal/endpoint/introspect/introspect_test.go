@@ -149,6 +149,17 @@ func TestAPersonalAccessTokenIsDescribed(t *testing.T) {
 	}
 }
 
+func TestIntrospection_ATokenDoesNotGainWhatItsGrantGained(t *testing.T) {
+	b := newBench(t)
+	c, secret := b.World.Confidential(perm.ProgrammesRead)
+	held := b.Linked(c, secret, b.user)
+	b.World.Exec(`update account.grants set permissions = '{programmes:read:programmes,programmes:write:programmes}'`)
+	got := b.active("the token from before", held.Access)
+	if got["scope"] != "programmes:read:programmes" || !reflect.DeepEqual(texts(got["permissions"]), []string{"programmes:read:programmes"}) {
+		t.Errorf("scope %v, permissions %v", got["scope"], got["permissions"])
+	}
+}
+
 func TestLostPermissionsLeaveATokenActiveAndEmpty(t *testing.T) {
 	b := newBench(t)
 	_, held := b.connector(accounttest.REST)

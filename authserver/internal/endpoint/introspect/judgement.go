@@ -73,7 +73,11 @@ func (d Deps) judge(p presented, s *standing.Standing, issued time.Time) answer 
 	if s == nil || !counts(*s) || (p.claims != nil && !s.Backs(*p.claims)) {
 		return answer{}
 	}
-	out := d.describe(*s)
+	what := *s
+	if p.claims != nil { // the grant may hold more than this token was given
+		what.CredentialPermissions = what.CredentialPermissions.Intersect(p.claims.Scope)
+	}
+	out := d.describe(what)
 	if p.claims == nil {
 		out.Audience, out.Expires, out.IssuedAt = d.Resource, s.EndsAt.Unix(), issued.Unix()
 		return out

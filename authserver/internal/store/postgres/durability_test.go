@@ -31,7 +31,7 @@ func TestOnlyAnAdvanceCommitsWithoutWaitingForTheDisk(t *testing.T) {
 		`create constraint trigger note_commit after insert or update on account.grants deferrable initially deferred
 			for each row execute function account.note_commit()`,
 	)
-	l.wantState(grant.Pending)(l.Open(t.Context(), l.grant))
+	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	l.wantFence(grant.Passed)(l.Activate(t.Context(), l.grant.ID, attempt(1)))
 	l.wantFence(grant.Passed)(l.Advance(t.Context(), l.grant.ID, 2, hash(2)))
 	if err := l.Revoke(t.Context(), l.grant.ID, grant.ByUser, "user"); err != nil {
@@ -85,7 +85,7 @@ func TestAnAdvanceIsAHeapOnlyUpdate(t *testing.T) {
 // growthOfManyAdvances refreshes one grant 300 times. It returns by how many bytes the indexes of the grants grew and how many pages they fill then.
 func growthOfManyAdvances(t *testing.T, l *ledger) (grew, pages int) {
 	t.Helper()
-	l.wantState(grant.Pending)(l.Open(t.Context(), l.grant))
+	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	l.wantFence(grant.Passed)(l.Activate(t.Context(), l.grant.ID, attempt(1)))
 	size := func() (indexes, pages int) {
 		t.Helper()

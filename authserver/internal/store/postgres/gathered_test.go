@@ -27,7 +27,7 @@ func (l *ledger) many(n int) []grant.Grant {
 		app := l.world.Connector(l.grant.Resource, perm.ProgrammesRead)
 		g := l.grant
 		g.ID, g.ClientID = uuid.New(), app.ID
-		l.wantState(grant.Pending)(l.Open(l.Context(), g))
+		l.wantState(grant.Pending)(l.approve(l.Context(), g))
 		l.wantFence(grant.Passed)(l.Activate(l.Context(), g.ID, attempt(11)))
 		all[i] = g
 	}

@@ -132,47 +132,57 @@ func (r *grantRow) grant() *grant.Grant {
 	return g
 }
 
+// approveSQL never gives two approvals of a grant one number, whichever release stored the last one.
+const approveSQL = `
+select coalesce(g.state, 'pending'), greatest(numbered.n, coalesce(g.approvals, 0) + 1)
+from (select nextval('account.approval_numbers')::int n) numbered left join account.grants g on g.id = $1`
+
+// Approve numbers an approval, without changing its grant.
+func (s *Store) Approve(ctx context.Context, id uuid.UUID) (grant.Approval, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	var approval grant.Approval
+	err := s.pool.QueryRow(ctx, approveSQL, id).Scan(&approval.State, &approval.Number)
+	return approval, unavailable("number approval", err)
+}
+
 const openSQL = `
 with opened as (
-  insert into account.grants as g (id, kind, client_id, user_id, tenant_id, permissions, resource, state, code_binding, ends_at)
-  values (@id, @kind, @client, @user, @tenant, @permissions, @resource, 'pending', @binding, @ends)
+  insert into account.grants as g (id, kind, client_id, user_id, tenant_id, permissions, resource, state, code_binding, ends_at, approvals)
+  values (@id, @kind, @client, @user, @tenant, @permissions, @resource, 'pending', @binding, @ends, @approval)
   on conflict (id) do update set code_binding = excluded.code_binding, permissions = excluded.permissions, ends_at = excluded.ends_at,
-    approvals = g.approvals + 1
-    where g.state = 'pending' and g.user_id = excluded.user_id and g.client_id = excluded.client_id
-  returning g.state, g.approvals
-), noted as (
-  insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
-  select gen_random_uuid(), @tenant, @user, 'user:' || @user, 'grant.consented', 'grant:' || @id,
-    jsonb_build_object('client_id', @client::text, 'permissions', to_jsonb(@permissions::text[])), @request
-  from opened
+    approvals = excluded.approvals
+    where g.state = 'pending' and g.user_id = excluded.user_id and g.client_id = excluded.client_id and g.approvals < excluded.approvals
+  returning g.id
 )
-select state, approvals from opened
-union all
-select state, approvals from account.grants where id = @id and not exists (select from opened)`
+insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
+select gen_random_uuid(), @tenant, @user, 'user:' || @user, 'grant.consented', 'grant:' || @id,
+  jsonb_build_object('client_id', @client::text, 'permissions', to_jsonb(@permissions::text[])), @request
+from opened`
 
-// Open inserts a pending grant with its audit event, or binds the pending one of the same id to a new code. A connector's is what
-// the workspace's policy allows at that moment, or grant.ErrPolicy.
-func (s *Store) Open(ctx context.Context, approved grant.Grant) (grant.Opened, error) {
-	var opened grant.Opened
+// Open inserts a pending grant with its audit event, or binds the pending one of the same id to a new code, unless a later approval
+// has. A connector's is what the workspace's policy allows at that moment, or grant.ErrPolicy. It returns the grant's state.
+func (s *Store) Open(ctx context.Context, approved grant.Grant, approval int) (grant.State, error) {
+	var state grant.State
 	err := s.atomically(ctx, "open grant", func(tx pgx.Tx) error {
 		g, err := underPolicy(ctx, tx, approved)
 		if err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, openSQL, pgx.NamedArgs{
+		if _, err := tx.Exec(ctx, openSQL, pgx.NamedArgs{
 			"id": g.ID, "kind": g.Kind, "client": g.ClientID, "user": g.UserID, "tenant": g.TenantID,
 			"permissions": g.Permissions.Strings(), "resource": g.Resource, "binding": g.CodeBinding, "ends": g.Ends,
-			"request": web.RequestID(ctx),
-		})
-		if err != nil {
+			"approval": approval, "request": web.RequestID(ctx),
+		}); err != nil {
 			return err
 		}
-		if opened, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[grant.Opened]); err != nil {
+		// In a statement of its own: the one above does not see a row that another approval inserted while it ran.
+		if err := tx.QueryRow(ctx, `select state from account.grants where id = $1`, g.ID).Scan(&state); err != nil {
 			return err
 		}
 		return answered(ctx, tx, g.TenantID, g.ClientID, g.UserID)
 	})
-	return opened, err
+	return state, err
 }
 
 const revokeSQL = `

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -42,13 +43,23 @@ func newLedger(t *testing.T) *ledger {
 
 func hash(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
 
-func attempt(b byte) grant.Attempt { return grant.Attempt{Hash: hash(b), Binding: hash(b + 1)} }
+// attempt redeems the code of the bench's grant.
+func attempt(b byte) grant.Attempt { return grant.Attempt{Hash: hash(b), Binding: hash(1)} }
 
-func (l *ledger) wantState(want grant.State) func(grant.Opened, error) {
-	return func(got grant.Opened, err error) {
+// approve opens a grant as the next approval of it.
+func (l *ledger) approve(ctx context.Context, g grant.Grant) (grant.State, error) {
+	approval, err := l.Approve(ctx, g.ID)
+	if err != nil {
+		return "", err
+	}
+	return l.Open(ctx, g, approval.Number)
+}
+
+func (l *ledger) wantState(want grant.State) func(grant.State, error) {
+	return func(got grant.State, err error) {
 		l.Helper()
-		if err != nil || got.State != want {
-			l.Errorf("got %q %v, want %q", got.State, err, want)
+		if err != nil || got != want {
+			l.Errorf("got %q %v, want %q", got, err, want)
 		}
 	}
 }
@@ -64,24 +75,38 @@ func (l *ledger) wantFence(want grant.Fence) func(grant.Fence, error) {
 
 func TestOpenIsOneGrantHoweverOften(t *testing.T) {
 	l := newLedger(t)
-	l.wantState(grant.Pending)(l.Open(t.Context(), l.grant))
+	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	again := l.grant
 	again.CodeBinding = hash(2)
 	again.Permissions = perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite)
 	again.Ends = again.Ends.Add(-time.Minute).Truncate(time.Second)
-	opened, err := l.Open(t.Context(), again)
-	if err != nil || opened.State != grant.Pending || opened.Approval != 2 {
-		t.Errorf("%+v %v", opened, err)
-	}
+	l.wantState(grant.Pending)(l.approve(t.Context(), again))
 	stored, err := l.Grant(t.Context(), l.grant.ID) // what was approved last, in every part
 	if err != nil || !bytes.Equal(stored.CodeBinding, hash(2)) || len(stored.Permissions) != 2 || !stored.Ends.Equal(again.Ends) {
 		t.Errorf("%+v %v", stored, err)
 	}
-	l.wantFence(grant.Passed)(l.Activate(t.Context(), l.grant.ID, attempt(11)))
-	l.wantState(grant.Active)(l.Open(t.Context(), again))
+	l.wantFence(grant.Refused)(l.Activate(t.Context(), l.grant.ID, attempt(11))) // the code of the approval before
+	l.wantFence(grant.Passed)(l.Activate(t.Context(), l.grant.ID, grant.Attempt{Hash: hash(11), Binding: hash(2)}))
+	l.wantState(grant.Active)(l.approve(t.Context(), again))
 	var events int
 	if err := l.world.Owner.QueryRow(t.Context(), `select count(*) from account.audit_events where action = 'grant.consented'`).Scan(&events); err != nil || events != 2 {
 		t.Errorf("%d events, %v", events, err)
+	}
+}
+
+func TestOpen_AnEarlierApprovalDoesNotOverwriteALaterOne(t *testing.T) {
+	l := newLedger(t)
+	early, err := l.Approve(t.Context(), l.grant.ID)
+	if err != nil || early.State != grant.Pending {
+		t.Fatalf("%+v %v", early, err)
+	}
+	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
+	wider := l.grant
+	wider.CodeBinding, wider.Permissions = hash(2), perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite)
+	l.wantState(grant.Pending)(l.Open(t.Context(), wider, early.Number))
+	stored, err := l.Grant(t.Context(), l.grant.ID)
+	if err != nil || !bytes.Equal(stored.CodeBinding, hash(1)) || len(stored.Permissions) != 1 {
+		t.Errorf("%+v %v", stored, err)
 	}
 }
 
@@ -89,7 +114,7 @@ func TestTheFenceLetsEachGenerationThroughOnce(t *testing.T) {
 	l := newLedger(t)
 	ctx, id := t.Context(), l.grant.ID
 	l.wantFence(grant.Refused)(l.Activate(ctx, uuid.New(), attempt(11)))
-	l.wantState(grant.Pending)(l.Open(ctx, l.grant))
+	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
 	l.wantFence(grant.Refused)(l.Advance(ctx, id, 2, hash(12)))
 	l.wantFence(grant.Passed)(l.Activate(ctx, id, attempt(11)))
 	l.wantFence(grant.Passed)(l.Activate(ctx, id, attempt(11)))  // G8: our own retry
@@ -109,7 +134,7 @@ func TestTheFenceLetsEachGenerationThroughOnce(t *testing.T) {
 func TestG7_NothingPassesARevocationAndItsFirstReasonStays(t *testing.T) {
 	l := newLedger(t)
 	ctx, id := t.Context(), l.grant.ID
-	l.wantState(grant.Pending)(l.Open(ctx, l.grant))
+	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
 	l.wantFence(grant.Passed)(l.Activate(ctx, id, attempt(11)))
 	for _, reason := range []grant.Reason{grant.Replayed, grant.ByUser} {
 		if err := l.Revoke(ctx, id, reason, "client:x"); err != nil {
@@ -119,7 +144,7 @@ func TestG7_NothingPassesARevocationAndItsFirstReasonStays(t *testing.T) {
 	l.wantFence(grant.Overtaken)(l.Advance(ctx, id, 2, hash(12))) // revoked while this step was under way
 	l.wantFence(grant.Refused)(l.Advance(ctx, id, 5, hash(15)))
 	l.wantFence(grant.Refused)(l.Activate(ctx, id, attempt(11)))
-	l.wantState(grant.Revoked)(l.Open(ctx, l.grant))
+	l.wantState(grant.Revoked)(l.approve(ctx, l.grant))
 	stored, err := l.Grant(ctx, id)
 	if err != nil || stored.State != grant.Revoked || stored.Reason != grant.Replayed || stored.Generation != 1 {
 		t.Errorf("%+v %v", stored, err)
@@ -132,7 +157,7 @@ func TestG7_NothingPassesARevocationAndItsFirstReasonStays(t *testing.T) {
 
 func TestFactsTellWhatIsThere(t *testing.T) {
 	l := newLedger(t)
-	l.wantState(grant.Pending)(l.Open(t.Context(), l.grant))
+	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	facts, err := l.Facts(t.Context(), l.grant.ClientID, l.grant.ID)
 	if err != nil || facts.Client == nil || facts.Grant == nil || !facts.Member || !facts.LLM || facts.UserDisabled || !facts.Held.Has(perm.ProgrammesRead) || facts.Now.IsZero() {
 		t.Errorf("%+v %v", facts, err)
@@ -149,7 +174,7 @@ func TestFactsTellWhatIsThere(t *testing.T) {
 
 func TestTheServiceMayAddToTheAuditLogAndNeverRewriteIt(t *testing.T) {
 	l := newLedger(t)
-	l.wantState(grant.Pending)(l.Open(t.Context(), l.grant))
+	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	for _, sql := range []string{`update account.audit_events set action = 'nothing'`, `delete from account.audit_events`, `truncate account.audit_events`, `drop table account.grants`} {
 		if err := l.Try(t.Context(), sql); err == nil {
 			t.Errorf("the service's role may: %s", sql)
@@ -161,7 +186,7 @@ func TestTheServiceMayAddToTheAuditLogAndNeverRewriteIt(t *testing.T) {
 func TestAnUpdateThatWaitsForALockIsCertainlyNotCommitted(t *testing.T) {
 	l := newLedger(t)
 	ctx, id := t.Context(), l.grant.ID
-	l.wantState(grant.Pending)(l.Open(ctx, l.grant))
+	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
 	l.wantFence(grant.Passed)(l.Activate(ctx, id, attempt(11)))
 	letGo := l.hold(id)
 	if _, err := l.Advance(ctx, id, 2, hash(12)); !errors.Is(err, grant.ErrUnavailable) || !errors.Is(err, grant.ErrNotCommitted) {

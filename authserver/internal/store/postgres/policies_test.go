@@ -30,7 +30,7 @@ func (l *ledger) consented(app client.Client, age time.Duration) grant.Grant {
 	l.Helper()
 	g := l.grant
 	g.ID, g.Kind, g.ClientID, g.Permissions, g.Ends = uuid.New(), app.Kind, app.ID, app.Required, time.Now().Add(app.Kind.Traits().GrantLife)
-	l.wantState(grant.Pending)(l.Open(l.Context(), g))
+	l.wantState(grant.Pending)(l.approve(l.Context(), g))
 	l.wantFence(grant.Passed)(l.Activate(l.Context(), g.ID, attempt(1)))
 	l.world.Exec(`update account.grants set created_at = created_at - $2::interval, ends_at = ends_at - $2::interval where id = $1`, g.ID, age)
 	return l.stored(g)
@@ -65,10 +65,10 @@ func TestP2_LoweringNarrowsTheGrantsThatExist(t *testing.T) {
 	other := l.consented(linked, 20*day)
 	pending := l.grant
 	pending.ID, pending.ClientID, pending.Permissions, pending.Ends = uuid.New(), app.ID, app.Required, time.Now().Add(30*day)
-	l.wantState(grant.Pending)(l.Open(t.Context(), pending))
+	l.wantState(grant.Pending)(l.approve(t.Context(), pending))
 	dead := pending
 	dead.ID = uuid.New()
-	l.wantState(grant.Pending)(l.Open(t.Context(), dead))
+	l.wantState(grant.Pending)(l.approve(t.Context(), dead))
 	l.world.Exec(`update account.grants set created_at = created_at - interval '3 hours' where id = $1`, dead.ID)
 	narrow := policyOf(7, policy.Platforms(), perm.ProgrammesRead)
 	effect, err := l.ConnectorPolicyEffect(t.Context(), l.world.TenantID, narrow)
@@ -141,11 +141,11 @@ func TestAPlatformThatIsNoLongerAllowedIsCutOff(t *testing.T) {
 	}
 	refused := l.grant
 	refused.ID, refused.ClientID = uuid.New(), app.ID
-	if _, err := l.Open(t.Context(), refused); !errors.Is(err, grant.ErrPolicy) {
+	if _, err := l.approve(t.Context(), refused); !errors.Is(err, grant.ErrPolicy) {
 		t.Errorf("a consent goes through: %v", err)
 	}
 	l.limit(policyOf(30, nil, perm.ForConnectors()...))
-	if _, err := l.Open(t.Context(), refused); !errors.Is(err, grant.ErrPolicy) {
+	if _, err := l.approve(t.Context(), refused); !errors.Is(err, grant.ErrPolicy) {
 		t.Errorf("no platform is allowed, and a consent goes through: %v", err)
 	}
 }
@@ -205,7 +205,7 @@ func TestP2_NoApprovalSlipsPastALowering(t *testing.T) {
 			group.Go(func() {
 				g := l.grant
 				g.ID, g.ClientID, g.Permissions, g.Ends = uuid.New(), app.ID, app.Required, time.Now().Add(30*day)
-				l.wantState(grant.Pending)(l.Open(t.Context(), g))
+				l.wantState(grant.Pending)(l.approve(t.Context(), g))
 			})
 		}
 		group.Go(func() { l.limit(narrow) })

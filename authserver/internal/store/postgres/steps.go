@@ -28,13 +28,14 @@ const (
 	lockedSQL = `with step as (select asked.* from %s join account.grants g using (id) for no key update of g %s)`
 )
 
-// Activations commit durably: the use of a code must outlive a crash (G1).
+// Activations commit durably: the use of a code must outlive a crash (G1). A pending grant holds what the approval of one code gave, and
+// is activated by that code alone (G12).
 const activateSQL = lockedSQL + `
 update account.grants g set state = 'active', generation = step.generation, refresh_hash = step.hash, code_binding = step.binding,
   last_used_at = now()
 from step
 where g.id = step.id
-  and (g.state = 'pending' or (g.state = 'active' and g.generation = step.generation and g.refresh_hash = step.hash))
+  and ((g.state = 'pending' and g.code_binding = step.binding) or (g.state = 'active' and g.generation = step.generation and g.refresh_hash = step.hash))
 returning step.place`
 
 // Advances do not wait for the disk: the Register holds the newer truth, and only if both lose it in the same fraction of a second is a
