@@ -40,6 +40,7 @@ type Claims struct {
 	Scope    perm.Set
 	TenantID uuid.UUID
 	GrantID  uuid.UUID
+	KeyID    string // of the key that signed it: Verify says it, Sign takes that of its key
 }
 
 const (
@@ -127,6 +128,7 @@ func Verify(text string, keys jwk.Set, issuer string, now time.Time) (Claims, er
 		return Claims{}, ErrInvalid
 	}
 	claims, err := readClaims(token)
+	claims.KeyID = header.KeyID
 	if err != nil || claims.Issuer != issuer {
 		return Claims{}, ErrInvalid
 	}

@@ -35,6 +35,7 @@ var ErrUnknown = errors.New("unknown credential")
 type Question struct {
 	PATHash []byte    // SHA-256 of a personal access token, or nil
 	GrantID uuid.UUID // the grant of an access token, where PATHash is nil
+	KeyID   string    // the key that signed this access token; one that is removed or not stored is refused
 	Tenant  uuid.UUID // zero: the credential's own workspace
 	Module  string    // "": none
 }
@@ -66,25 +67,26 @@ func (s Standing) Effective() perm.Set {
 }
 
 // SQL asks several questions. Its answer has a row for each whose credential is known, with its place among them, from 1 on.
-const SQL = `select * from account.standings($1, $2, $3, $4)`
+const SQL = `select * from account.standings($1, $2, $3, $4, $5)`
 
 // Function is what SQL calls, as to_regprocedure takes it. authserver's migrations bring it.
-const Function = `account.standings(bytea[], uuid[], uuid[], text[])`
+const Function = `account.standings(bytea[], uuid[], uuid[], text[], text[])`
 
 // Args are the arguments of SQL.
 func Args(questions []Question) []any {
 	pats, modules := make([][]byte, len(questions)), make([]string, len(questions))
 	grants, tenants := make([]*uuid.UUID, len(questions)), make([]*uuid.UUID, len(questions))
+	kids := make([]*string, len(questions))
 	for i, q := range questions {
 		pats[i], modules[i] = q.PATHash, q.Module
 		if q.PATHash == nil {
-			grants[i] = &q.GrantID
+			grants[i], kids[i] = &q.GrantID, &q.KeyID // a KeyID that was forgotten is "", which no key has
 		}
 		if q.Tenant != uuid.Nil {
 			tenants[i] = &q.Tenant
 		}
 	}
-	return []any{pats, grants, tenants, modules}
+	return []any{pats, grants, tenants, modules, kids}
 }
 
 // Querier is the part of a pgx pool that Read needs.

@@ -76,7 +76,7 @@ func (d *Desk) RemoveKey(ctx context.Context, kid string) (Result, error) {
 		return nil, err
 	}
 	return Outcome{
-		fmt.Sprintf("The key is removed; %s signs. This server refuses the removed key's tokens within 5 seconds; verifiers elsewhere may keep the key set for 5 minutes.", signing.KeyID()),
+		fmt.Sprintf("The key is removed; %s signs. Both services refuse the removed key's tokens from the next request on; programs that verify tokens themselves may keep the key set for 5 minutes.", signing.KeyID()),
 		map[string]any{"removed": kid, "signing": signing.KeyID()},
 	}, nil
 }

@@ -105,7 +105,7 @@ func (d Deps) standing(r *http.Request, tenant uuid.UUID) (standing.Standing, er
 			return standing.Standing{}, errCredential
 		}
 		web.NoteGrant(r.Context(), verified.GrantID)
-		claims, q.GrantID = &verified, verified.GrantID
+		claims, q.GrantID, q.KeyID = &verified, verified.GrantID, verified.KeyID
 	}
 	s, err := d.Standings.Standing(r.Context(), q)
 	if err != nil {

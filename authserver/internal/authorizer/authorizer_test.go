@@ -181,6 +181,17 @@ func TestAuthorizer_ATokenDoesNotGainWhatItsGrantGained(t *testing.T) {
 	b.forbidden("a token made for reading", noPermission, b.with(held.Access))
 }
 
+// This process still holds the removed key: Postgres says that it was removed.
+func TestAuthorizer_TokenOfARemovedKeyIs403(t *testing.T) {
+	b := newBench(t)
+	c, secret := b.World.Confidential(perm.AccountAPIAccess)
+	held := b.Linked(c, secret, b.user)
+	b.passes("before", b.with(held.Access))
+	b.World.Exec(`update account.signing_keys set state = 'removed' where state = 'current'`)
+	b.gateway("removed", b.with(held.Access), 403, "Forbidden")
+	b.passes("personal access token", b.with(b.World.Token(b.user, perm.AccountAPIAccess)))
+}
+
 func TestADisabledUserIs403Forbidden(t *testing.T) {
 	b := newBench(t)
 	token := b.World.Token(b.user, perm.AccountAPIAccess)

@@ -45,7 +45,7 @@ func (g *Gate) present(ctx context.Context, token credential.Secret) (presented,
 		return presented{}, g.unauthenticated("The access token was made for another resource than this API.")
 	}
 	web.NoteGrant(ctx, claims.GrantID)
-	return presented{question: standing.Question{GrantID: claims.GrantID}, claims: &claims}, nil
+	return presented{question: standing.Question{GrantID: claims.GrantID, KeyID: claims.KeyID}, claims: &claims}, nil
 }
 
 // judge says whether the credential counts at all, whatever it is used for. What a token says and what its grant says

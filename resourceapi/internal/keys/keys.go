@@ -6,6 +6,9 @@
 //   - The JWKS does not answer: the keys last seen serve on for a day.
 //   - A token of an unknown key: the keys are fetched again, but seldom, so that forged tokens cannot make us knock
 //     without end; keys are published before they sign, so an honest token hardly ever comes first.
+//
+// That a key signed a token does not mean that the key is still published: an administrator may have removed it since the
+// fetch. The token's key identifier goes into the question about its standing, and Postgres refuses removed keys.
 package keys
 
 import (

@@ -207,6 +207,19 @@ func TestWhatCountsNoLongerIsInactive(t *testing.T) {
 	}
 }
 
+// This process still holds the removed key: Postgres says that it was removed.
+func TestIntrospect_TokenOfARemovedKeyIsInactive(t *testing.T) {
+	b := newBench(t)
+	_, held := b.connector(accounttest.REST)
+	_, assistant := b.connector(accounttest.MCP)
+	b.active("before", held.Access)
+	b.active("before, of MCP", assistant.Access)
+	b.World.Exec(`update account.signing_keys set state = 'removed' where state = 'current'`)
+	b.inactive("removed", held.Access)
+	b.inactive("removed, of MCP", assistant.Access)
+	b.active("personal access token", b.World.Token(b.user, perm.ProgrammesRead))
+}
+
 func TestLLMIntegrationOffEndsConnectorsAlone(t *testing.T) {
 	b := newBench(t)
 	_, held := b.connector(accounttest.MCP)

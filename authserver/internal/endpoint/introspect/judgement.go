@@ -65,7 +65,7 @@ func (d Deps) readToken(w http.ResponseWriter, r *http.Request) (presented, erro
 		return presented{}, nil
 	}
 	web.NoteGrant(r.Context(), claims.GrantID)
-	return presented{counts: true, question: standing.Question{GrantID: claims.GrantID}, claims: &claims}, nil
+	return presented{counts: true, question: standing.Question{GrantID: claims.GrantID, KeyID: claims.KeyID}, claims: &claims}, nil
 }
 
 // judge says what the token is worth. s is nil where there is no such credential.

@@ -86,6 +86,7 @@ func TestIntrospectionsAreNeverThoseOfAnother(t *testing.T) {
 	for i := range tokens {
 		tokens[i] = credential.Hash(l.world.Token(l.world.Member(perm.ProgrammesRead), perm.ProgrammesRead).Reveal())
 	}
+	l.publish("signing")
 	owners := make([]uuid.UUID, len(tokens))
 	for i, token := range tokens {
 		_, known, _, err := l.Introspection(t.Context(), uuid.Nil, standing.Question{PATHash: token})
@@ -97,7 +98,7 @@ func TestIntrospectionsAreNeverThoseOfAnother(t *testing.T) {
 	together(len(grants)*4, func(i int) {
 		own, token, owner := grants[i%len(grants)], tokens[i%len(grants)], owners[i%len(grants)]
 		for round := range 20 {
-			q := standing.Question{GrantID: own.ID}
+			q := standing.Question{GrantID: own.ID, KeyID: "signing"}
 			switch round % 4 {
 			case 1:
 				q = standing.Question{PATHash: token}
@@ -220,12 +221,14 @@ func TestManyStandingsAreThoseOfEachAlone(t *testing.T) {
 	g := l.many(1)[0]
 	token := credential.Hash(l.world.Token(g.UserID, perm.ProgrammesRead).Reveal())
 	var questions []standing.Question
+	l.publish("signing")
 	l.world.Exec(`insert into account.tenant_modules values ($1, 'programmes', true, true), ($1, 'engage', false, true)
 		on conflict (tenant_id, module) do update set enabled = excluded.enabled, provisioned = excluded.provisioned`, l.world.TenantID)
 	for _, tenant := range []uuid.UUID{uuid.Nil, l.world.TenantID, l.world.Tenant("another")} {
 		for _, module := range []string{"", "programmes", "engage"} {
 			questions = append(questions, standing.Question{PATHash: token, Tenant: tenant, Module: module},
-				standing.Question{GrantID: uuid.New(), Tenant: tenant}, standing.Question{GrantID: g.ID, Tenant: tenant, Module: module})
+				standing.Question{GrantID: uuid.New(), Tenant: tenant}, standing.Question{GrantID: g.ID, Tenant: tenant, Module: module},
+				standing.Question{GrantID: g.ID, KeyID: "signing", Tenant: tenant, Module: module})
 		}
 	}
 	many := func(questions []standing.Question) []*standing.Standing {
@@ -272,6 +275,7 @@ func TestStandingsAreThoseOfTheFirstRules(t *testing.T) {
 	l.world.Exec("create function account.first_standing(" + text + "\n$$")
 	l.world.Exec(`insert into account.tenant_modules values ($1, 'programmes', true, true), ($1, 'engage', false, true)
 		on conflict (tenant_id, module) do update set enabled = excluded.enabled`, l.world.TenantID)
+	l.publish("signing")
 	other := l.world.Tenant("another")
 	const compare = `
 with asked as (
@@ -285,10 +289,12 @@ with asked as (
 ), answers as (
   select (select to_jsonb(s) from account.first_standing(pat, id, tenant, module) s) first, (select to_jsonb(s) from account.standing(pat, id, tenant, module) s) earlier,
     (select to_jsonb(s) - 'place' from account.standings(array[pat], array[id], array[tenant], array[module]) s) alone,
+    (select to_jsonb(s) - 'place' from account.standings(array[pat], array[id], array[tenant], array[module], array[null]) s) without_key,
+    (select to_jsonb(s) - 'place' from account.standings(array[pat], array[id], array[tenant], array[module], array['signing']) s) with_key,
     (select answer from together where together.place = asked.place) among
   from arrays, unnest(pats, ids, tenants, modules) with ordinality asked (pat, id, tenant, module, place)
 )
-select count(first), coalesce(jsonb_agg(to_jsonb(answers)) filter (where (first, first, first) is distinct from (earlier, alone, among)), '[]')::text from answers`
+select count(first), coalesce(jsonb_agg(to_jsonb(answers)) filter (where (first, first, first, first, first) is distinct from (earlier, alone, among, without_key, with_key)), '[]')::text from answers`
 	states := []string{
 		"update account.grants set state = 'active', revoked_at = null, revoke_reason = null",
 		"update account.grants set state = 'pending'",

@@ -52,7 +52,8 @@ func TestWhoeverTravelsTogetherHasItsOwnAnswer(t *testing.T) {
 		ids := w.Programmes(tenant, count)
 		question := standing.Question{PATHash: credential.Hash(w.PAT(tenant, user, perm.ProgrammesRead).Reveal()), Tenant: tenant, Module: "programmes"}
 		if i%2 == 0 {
-			question = standing.Question{GrantID: w.Grant(standing.Connector, tenant, user, "https://api.example/mcp", perm.ProgrammesRead).ID, Tenant: tenant}
+			grant := w.Grant(standing.Connector, tenant, user, "https://api.example/mcp", perm.ProgrammesRead)
+			question = standing.Question{GrantID: grant.ID, KeyID: postgrestest.KeyID, Tenant: tenant}
 		}
 		all.Go(func() {
 			own := func(what string, s standing.Standing, err error) {

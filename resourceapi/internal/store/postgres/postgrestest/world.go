@@ -28,7 +28,10 @@ type World struct {
 	org      uuid.UUID
 }
 
-// New makes a world with an organisation in it and nothing else.
+// KeyID identifies the signing key that a world has published.
+const KeyID = "key-1"
+
+// New makes a world with an organisation and a published signing key in it, and nothing else.
 func New(t testing.TB) *World {
 	t.Helper()
 	database := testkit.NewDatabase(t)
@@ -39,6 +42,7 @@ func New(t testing.TB) *World {
 	t.Cleanup(func() { _ = owner.Close(context.Background()) })
 	w := &World{Database: database, t: t, owner: owner, org: identity.New()}
 	w.Exec("insert into account.organisations (id, name) values ($1, 'Harbour Trust')", w.org)
+	w.Exec("insert into account.signing_keys (kid, public_jwk, private_sealed, state) values ($1, '{}', '', 'current')", KeyID)
 	return w
 }
 

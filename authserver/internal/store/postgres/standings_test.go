@@ -1,0 +1,53 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/standing"
+)
+
+// publish stores a signing key that is published.
+func (l *ledger) publish(kid string) {
+	l.Helper()
+	l.world.Exec(`insert into account.signing_keys (kid, public_jwk, private_sealed, state) values ($1, '{}', '', 'next')`, kid)
+}
+
+// A removed key, an unknown key and no key at all refuse an access token at once; other keys and personal access tokens go on.
+func TestStanding_RemovedKeyRefusesItsAccessTokens(t *testing.T) {
+	l := newLedger(t)
+	g := l.many(1)[0]
+	pat := standing.Question{PATHash: credential.Hash(l.world.Token(g.UserID, perm.ProgrammesRead).Reveal())}
+	l.publish("stolen")
+	l.publish("other")
+	state := func(q standing.Question) string {
+		t.Helper()
+		s, err := l.Standing(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.State
+	}
+	for _, published := range []string{"next", "current", "retired"} {
+		l.world.Exec(`update account.signing_keys set state = $1 where kid = 'stolen'`, published)
+		if got := state(standing.Question{GrantID: g.ID, KeyID: "stolen"}); got != standing.Active {
+			t.Errorf("a %s key: %s", published, got)
+		}
+	}
+	l.world.Exec(`update account.signing_keys set state = 'removed' where kid = 'stolen'`)
+	for _, kid := range []string{"stolen", "unknown", ""} {
+		if got := state(standing.Question{GrantID: g.ID, KeyID: kid}); got != "key_removed" {
+			t.Errorf("key %q: %s, want key_removed", kid, got)
+		}
+	}
+	for what, q := range map[string]standing.Question{"another key": {GrantID: g.ID, KeyID: "other"}, "personal access token": pat} {
+		if got := state(q); got != standing.Active {
+			t.Errorf("%s: %s, want active", what, got)
+		}
+	}
+	l.world.Exec(`update account.grants set state = 'revoked', revoked_at = now() where id = $1`, g.ID)
+	if got := state(standing.Question{GrantID: g.ID, KeyID: "stolen"}); got != "revoked" {
+		t.Errorf("a revoked grant under a removed key: %s, want revoked", got)
+	}
+}

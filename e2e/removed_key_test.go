@@ -1,0 +1,79 @@
+package e2e
+
+import (
+	"net/http"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// administer runs a command of `authserver admin` as an operator does.
+func administer(t *testing.T, s *stack.Stack, args ...string) {
+	t.Helper()
+	line := append([]string{"-c", `set -a; . "$0"; exec "$@"`, s.AdminFile(), s.Authserver(), "admin"}, args...)
+	if out, err := exec.CommandContext(t.Context(), "sh", line...).CombinedOutput(); err != nil {
+		t.Fatalf("admin %v: %v\n%s", args, err, out)
+	}
+}
+
+// Contract, section 6: a signing key that was removed is not believed by the next request on, wherever its token is presented.
+func TestRemovedSigningKeyIsRefusedByTheNextRequest(t *testing.T) {
+	t.Parallel()
+	running := harness.Private(t, harness.Options{})
+	p := harness.Enter(t, running, &met)
+	office, service := p.Office(t), p.DemoService()
+	head := p.Person(t, office.Head)
+	connector, assistant := office.Connector(t, harness.ReadProgrammes), office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
+	app := office.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes)
+	connected := connector.Connect(t, head)
+	stolen := held{connected.AccessToken, assistant.Connect(t, head).AccessToken, app.Connect(t, head).AccessToken}
+	kid := keyOf(t, stolen.rest)
+	works := func(what string, tokens held) {
+		t.Helper()
+		t.Log(what)
+		p.In(office.Tenant, tokens.rest).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+		rpc(t, mcp(p, tokens.mcp), "tools/list", nil).Wants(t, http.StatusOK)
+		p.As(tokens.account).Get(t, office.Clients()).Wants(t, http.StatusOK)
+		for _, token := range []string{tokens.rest, tokens.mcp, tokens.account} {
+			if active := service.Introspect(t, token).Wants(t, http.StatusOK).Object(t)["active"]; active != true {
+				t.Errorf("introspection answers active: %v", active)
+			}
+		}
+	}
+	works("before the rotation", stolen)
+
+	administer(t, running, "keys", "rotate")
+	other := held{connector.Connect(t, head).AccessToken, "", ""}
+	for began := time.Now(); keyOf(t, other.rest) == kid; other.rest = connector.Connect(t, head).AccessToken {
+		if time.Since(began) > 20*time.Second {
+			t.Fatal("the rotated key still signs")
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	other.mcp, other.account = assistant.Connect(t, head).AccessToken, app.Connect(t, head).AccessToken
+	works("under the next key", other)
+	works("under the retired key", stolen)
+
+	administer(t, running, "keys", "remove", "--", kid)
+	p.In(office.Tenant, stolen.rest).Get(t, harness.ListPath).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	wantsChallenge(t, p, rpc(t, mcp(p, stolen.mcp), "tools/list", nil), `error="invalid_token"`)
+	p.As(stolen.account).Get(t, office.Clients()).Wants(t, http.StatusForbidden)
+	for _, token := range []string{stolen.rest, stolen.mcp, stolen.account} {
+		wantsInactive(t, service.Introspect(t, token))
+	}
+	works("under the other key, after the removal", other)
+	// The grants go on: a refresh brings a token of the other key.
+	connector.List(t, connector.Refresh(t, connected.RefreshToken).Tokens(t)).Wants(t, http.StatusOK)
+}
+
+// held are access tokens of one signing key.
+type held struct{ rest, mcp, account string }
+
+func keyOf(t *testing.T, token string) string {
+	t.Helper()
+	kid, _ := harness.Decode(t, token).Header["kid"].(string)
+	return kid
+}
