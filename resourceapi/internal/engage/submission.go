@@ -2,6 +2,7 @@ package engage
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"time"
 
@@ -31,6 +32,7 @@ type Submission struct {
 	Tenant     uuid.UUID
 	Token      uuid.UUID // the identity of its submission token
 	Answers    Answers
+	Kept       json.RawMessage // the answers as they are stored; in a list, which only passes them on, instead of Answers
 	Consents   []ConsentGiven
 	Trapped    bool // a field that people do not see was filled in
 	Status     Status

@@ -24,6 +24,15 @@ type Query struct {
 	Filter Filter
 	After  *Position // nil: from the start
 	Limit  int       // 1 to MaxLimit
+	// Into makes the Sink of the page. It may be called more than once, and at the same time: one page is read twice where
+	// that may be faster. nil: Page.Programmes has the programmes.
+	Into func() Sink
+}
+
+// A Sink takes the programmes of a page while they are read.
+type Sink interface {
+	// Take reports whether there was room. A programme without room begins the next page.
+	Take(Programme) bool
 }
 
 // A Filter narrows the list. The zero value lets everything through.
@@ -40,8 +49,9 @@ type Position struct {
 
 // A Page is what a Query found.
 type Page struct {
-	Programmes []Programme
-	More       bool // more may follow
+	Programmes []Programme // where the Query makes no Sink
+	Sink       Sink        // which took the programmes, where the Query makes one
+	More       bool        // more may follow
 }
 
 // ReadQuery reads the query string of GET /v1/programmes/programmes: cursor, limit, status and q, each at most once;

@@ -15,7 +15,6 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
-	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
@@ -35,8 +34,9 @@ var (
 // Store keeps forms. Its errors are those of the domain, or *apierr.Error.
 type Store interface {
 	Form(ctx context.Context, tenant, id uuid.UUID) (engage.Form, error)
-	Forms(ctx context.Context, tenant uuid.UUID, r engage.Range) (page []engage.Form, more bool, err error)
-	Submissions(ctx context.Context, form uuid.UUID, r engage.Range) (page []engage.Submission, more bool, err error)
+	// Forms and Submissions hand a page over record by record, as long as take has room.
+	Forms(ctx context.Context, tenant uuid.UUID, r engage.Range, take func(engage.Form) bool) (more bool, err error)
+	Submissions(ctx context.Context, form uuid.UUID, r engage.Range, take func(engage.Submission) bool) (more bool, err error)
 	// Once runs effect in one transaction, or finds the answer that key already has.
 	Once(ctx context.Context, key idempotency.Key, effect func(context.Context, engage.Writer) (idempotency.Answer, error)) (idempotency.Answer, error)
 }
@@ -67,21 +67,6 @@ func pathID(r *http.Request) (uuid.UUID, error) {
 		return uuid.Nil, engage.ErrNotFound
 	}
 	return id, nil
-}
-
-type list[T any] struct {
-	Data []T  `json:"data"`
-	Meta meta `json:"meta"`
-}
-
-type meta struct {
-	Count      int    `json:"count"`
-	NextCursor string `json:"nextCursor,omitempty"`
-}
-
-// writeList answers with data and meta; meta.nextCursor is present only when more pages may follow (spec 2.4).
-func writeList[T any](w http.ResponseWriter, data []T, next string) {
-	web.JSON(w, http.StatusOK, list[T]{data, meta{len(data), next}})
 }
 
 // moment is how a time is written: RFC 3339, UTC.

@@ -1,6 +1,8 @@
 package forms
 
 import (
+	"cmp"
+	"encoding/json"
 	"net/http"
 
 	"github.com/google/uuid"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+	"github.com/almonerhq/almoner/resourceapi/internal/listpage"
 	"github.com/almonerhq/almoner/resourceapi/internal/precondition"
 )
 
@@ -36,19 +39,17 @@ func (e *Endpoint) List() http.Handler {
 			return gate.Plan{}, refusal(err)
 		}
 		return gate.Plan{Serve: func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
-			page, more, err := e.store.Forms(r.Context(), caller.Tenant, wanted)
-			if err != nil {
+			page := listpage.Encoded(recordOf)
+			more, err := e.store.Forms(r.Context(), caller.Tenant, wanted, page.Take)
+			if err := cmp.Or(err, page.Err()); err != nil {
 				return refusal(err)
 			}
-			records, next := make([]formRecord, len(page)), ""
-			for i, f := range page {
-				records[i] = recordOf(f)
-			}
+			next := ""
 			if more {
-				last := page[len(page)-1]
+				last := page.Last()
 				next = e.cursors.Seal(name, engage.Place{CreatedAt: last.CreatedAt, ID: last.ID})
 			}
-			writeList(w, records, next)
+			page.Write(w, next)
 			return nil
 		}}, nil
 	})
@@ -87,7 +88,7 @@ type submissionRecord struct {
 	ID          uuid.UUID             `json:"id"`
 	Status      engage.Status         `json:"status"`
 	Reasons     []string              `json:"reasons"`
-	Answers     engage.Answers        `json:"answers"`
+	Answers     json.RawMessage       `json:"answers"`
 	Consents    []engage.ConsentGiven `json:"consents"`
 	SupporterID *uuid.UUID            `json:"supporterId"`
 	CreatedAt   string                `json:"createdAt"`
@@ -95,7 +96,7 @@ type submissionRecord struct {
 }
 
 func submissionRecordOf(s engage.Submission) submissionRecord {
-	record := submissionRecord{s.ID, s.Status, s.Reasons, s.Answers, s.Consents, s.Supporter, moment(s.CreatedAt), nil}
+	record := submissionRecord{s.ID, s.Status, s.Reasons, s.Kept, s.Consents, s.Supporter, moment(s.CreatedAt), nil}
 	if s.FinishedAt != nil {
 		finished := moment(*s.FinishedAt)
 		record.FinishedAt = &finished
@@ -120,19 +121,17 @@ func (e *Endpoint) Submissions() http.Handler {
 			if _, err := e.store.Form(r.Context(), caller.Tenant, id); err != nil {
 				return refusal(err)
 			}
-			page, more, err := e.store.Submissions(r.Context(), id, wanted)
-			if err != nil {
+			page := listpage.Encoded(submissionRecordOf)
+			more, err := e.store.Submissions(r.Context(), id, wanted, page.Take)
+			if err := cmp.Or(err, page.Err()); err != nil {
 				return refusal(err)
 			}
-			records, next := make([]submissionRecord, len(page)), ""
-			for i, s := range page {
-				records[i] = submissionRecordOf(s)
-			}
+			next := ""
 			if more {
-				last := page[len(page)-1]
+				last := page.Last()
 				next = e.cursors.Seal(name, engage.Place{CreatedAt: last.CreatedAt, ID: last.ID})
 			}
-			writeList(w, records, next)
+			page.Write(w, next)
 			return nil
 		}}, nil
 	})

@@ -39,8 +39,8 @@ type record struct {
 
 // A page has the shape of the REST list too (spec 2.4).
 type page struct {
-	Data []record `json:"data"`
-	Meta meta     `json:"meta"`
+	Data []json.RawMessage `json:"data"`
+	Meta meta              `json:"meta"`
 }
 
 type meta struct {
@@ -118,6 +118,7 @@ func (e *Endpoint) readList(arguments body.Object, tenant uuid.UUID) (call, erro
 	if err != nil {
 		return call{}, inWords(err)
 	}
+	query.Into = func() programme.Sink { return &recordSink{} }
 	var asked *programme.Page
 	c := call{answer: func(ctx context.Context, _ gate.Caller) (*sdk.CallToolResult, error) {
 		if asked != nil {
@@ -153,12 +154,16 @@ func inWords(err error) error {
 }
 
 func (e *Endpoint) showPage(query programme.Query, found programme.Page) (*sdk.CallToolResult, error) {
-	p := page{Data: make([]record, len(found.Programmes)), Meta: meta{Count: len(found.Programmes)}}
-	for i, one := range found.Programmes {
-		p.Data[i] = recordOf(one)
+	records := found.Sink.(*recordSink) // by query.Into
+	if records.err != nil {
+		return nil, records.err
+	}
+	p := page{Data: records.data, Meta: meta{Count: len(records.data)}}
+	if p.Data == nil {
+		p.Data = []json.RawMessage{}
 	}
 	if found.More {
-		last := found.Programmes[len(found.Programmes)-1]
+		last := records.last
 		p.Meta.NextCursor = e.cursors.Seal(programme.Position{CreatedAt: last.CreatedAt, ID: last.ID}, query.Tenant, query.Filter)
 	}
 	return succeeded(p)

@@ -3,7 +3,6 @@ package programmes
 import (
 	"context"
 	"net/http"
-	"strconv"
 
 	"github.com/google/uuid"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+	"github.com/almonerhq/almoner/resourceapi/internal/listpage"
 	"github.com/almonerhq/almoner/resourceapi/internal/precondition"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
@@ -25,6 +25,7 @@ func (e *Endpoint) prepareList(r *http.Request, tenant uuid.UUID) (gate.Plan, er
 	if err != nil {
 		return gate.Plan{}, refusal(err)
 	}
+	query.Into = func() programme.Sink { return listpage.New(encodeRecord) }
 	if query.Filter.Search != "" {
 		return gate.Plan{Serve: func(w http.ResponseWriter, r *http.Request, _ gate.Caller) error {
 			page, err := e.store.Page(r.Context(), query)
@@ -50,26 +51,16 @@ func (e *Endpoint) prepareList(r *http.Request, tenant uuid.UUID) (gate.Plan, er
 
 // writePage answers with data and meta; meta.nextCursor is present only when more pages may follow (spec 2.4).
 func (e *Endpoint) writePage(w http.ResponseWriter, query programme.Query, page programme.Page) {
-	size := 512 // the cursor and the rest
-	for _, p := range page.Programmes {
-		size += recordOverhead + len(p.Name) + len(p.Summary)
-	}
-	b := append(make([]byte, 0, size), `{"data":[`...)
-	for i, p := range page.Programmes {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendRecord(b, p)
-	}
-	b = append(b, `],"meta":{"count":`...)
-	b = strconv.AppendInt(b, int64(len(page.Programmes)), 10)
+	records := page.Sink.(*listpage.Page[programme.Programme]) // by query.Into
+	next := ""
 	if page.More {
-		last := page.Programmes[len(page.Programmes)-1]
-		b = append(b, `,"nextCursor":`...)
-		b = appendText(b, e.cursors.Seal(programme.Position{CreatedAt: last.CreatedAt, ID: last.ID}, query.Tenant, query.Filter))
+		last := records.Last()
+		next = e.cursors.Seal(programme.Position{CreatedAt: last.CreatedAt, ID: last.ID}, query.Tenant, query.Filter)
 	}
-	writeJSON(w, http.StatusOK, append(b, "}}\n"...))
+	records.Write(w, next)
 }
+
+func encodeRecord(b []byte, p programme.Programme) ([]byte, error) { return appendRecord(b, p), nil }
 
 func writeJSON(w http.ResponseWriter, status int, content []byte) {
 	w.Header().Set("Content-Type", "application/json")

@@ -8,9 +8,6 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
-// recordOverhead is about what a record takes besides its texts, in bytes.
-const recordOverhead = 240
-
 // appendRecord appends a programme as callers see it (contract, section 6): id, name, summary, status, startsOn and
 // endsOn (YYYY-MM-DD or null), createdAt and updatedAt (RFC 3339, UTC, to the microsecond).
 //

@@ -152,15 +152,15 @@ func (e *Engage) Form(ctx context.Context, tenant, id uuid.UUID) (engage.Form, e
 	return f, outcome(err)
 }
 
-// Forms reads one page of the workspace's forms, newest first, and says whether more follow.
-func (e *Engage) Forms(ctx context.Context, tenant uuid.UUID, r engage.Range) (forms []engage.Form, more bool, err error) {
+// Forms hands over one page of the workspace's forms, newest first, until take has no room, and says whether more follow.
+func (e *Engage) Forms(ctx context.Context, tenant uuid.UUID, r engage.Range, take func(engage.Form) bool) (more bool, err error) {
 	text := "select " + formColumns + " from resource.forms f where f.tenant_id = $1"
-	return readRange(ctx, e.pool, text, "f", tenant, r, scanForm)
+	return readRange(ctx, e.pool, text, "f", tenant, r, scanForm, take)
 }
 
 // readRange completes a select of one list, whose first parameter is whose list it is, with the place and the limit. It
 // asks for one row more than the page holds, to know whether more follow.
-func readRange[T any](ctx context.Context, pool *pgxpool.Pool, text, table string, whose uuid.UUID, r engage.Range, scan pgx.RowToFunc[T]) (page []T, more bool, err error) {
+func readRange[T any](ctx context.Context, pool *pgxpool.Pool, text, table string, whose uuid.UUID, r engage.Range, scan pgx.RowToFunc[T], take func(T) bool) (more bool, err error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
 	args := []any{whose, r.Limit + 1}
@@ -171,14 +171,8 @@ func readRange[T any](ctx context.Context, pool *pgxpool.Pool, text, table strin
 	text += fmt.Sprintf(" order by %[1]s.created_at desc, %[1]s.id desc limit $2", table)
 	rows, err := pool.Query(ctx, text, args...)
 	if err != nil {
-		return nil, false, outcome(err)
+		return false, outcome(err)
 	}
-	page, err = pgx.AppendRows(make([]T, 0, r.Limit+1), rows, scan)
-	if err != nil {
-		return nil, false, outcome(err)
-	}
-	if len(page) > r.Limit {
-		return page[:r.Limit], true, nil
-	}
-	return page, false, nil
+	more, err = takeRows(rows, r.Limit, scan, take)
+	return more, outcome(err)
 }

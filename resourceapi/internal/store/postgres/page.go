@@ -20,7 +20,7 @@ func (s *Store) Page(ctx context.Context, query programme.Query) (programme.Page
 	if err != nil {
 		return programme.Page{}, outcome(err)
 	}
-	page, err := scanPage(rows, query.Limit)
+	page, err := scanPage(rows, query)
 	return page, outcome(err)
 }
 
@@ -67,13 +67,37 @@ func pageSQL(query programme.Query) (string, []any) {
 // likeLiteral makes the characters that LIKE gives a meaning to stand for themselves.
 var likeLiteral = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
 
-func scanPage(rows pgx.Rows, limit int) (programme.Page, error) {
-	found, err := pgx.AppendRows(make([]programme.Programme, 0, limit+1), rows, scanProgramme)
+func scanPage(rows pgx.Rows, query programme.Query) (page programme.Page, err error) {
+	take := func(p programme.Programme) bool {
+		page.Programmes = append(page.Programmes, p)
+		return true
+	}
+	if query.Into != nil {
+		page.Sink = query.Into()
+		take = page.Sink.Take
+	}
+	page.More, err = takeRows(rows, query.Limit, scanProgramme, take)
 	if err != nil {
 		return programme.Page{}, fmt.Errorf("read a page of programmes: %w", err)
 	}
-	if len(found) > limit {
-		return programme.Page{Programmes: found[:limit], More: true}, nil
+	return page, nil
+}
+
+// takeRows hands the rows over one by one until there are limit of them or take has no room for another. It reports
+// whether more follow, and closes rows. What fails after the last row of the page fails no page.
+func takeRows[T any](rows pgx.Rows, limit int, scan pgx.RowToFunc[T], take func(T) bool) (more bool, err error) {
+	defer rows.Close()
+	for taken := 0; rows.Next(); taken++ {
+		if taken == limit {
+			return true, nil
+		}
+		one, err := scan(rows)
+		if err != nil {
+			return false, err
+		}
+		if !take(one) {
+			return true, nil
+		}
 	}
-	return programme.Page{Programmes: found}, nil
+	return false, rows.Err()
 }

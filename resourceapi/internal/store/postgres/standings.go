@@ -25,7 +25,7 @@ func (s *Store) Standing(ctx context.Context, q standing.Question) (standing.Sta
 // the caller's duty to look at the standing first. The query is no search, which would hold up whoever travels with it.
 func (s *Store) StandingAndPage(ctx context.Context, q standing.Question, query programme.Query) (standing.Standing, programme.Page, error) {
 	text, args := pageSQL(query)
-	return travelFor(ctx, s, q, text, args, func(rows pgx.Rows) (programme.Page, error) { return scanPage(rows, query.Limit) })
+	return travelFor(ctx, s, q, text, args, func(rows pgx.Rows) (programme.Page, error) { return scanPage(rows, query) })
 }
 
 // StandingAndProgramme is Standing and Programme in one trip, likewise. There is no such programme where it is nil.

@@ -45,14 +45,14 @@ func (e *Engage) SubmissionStatus(ctx context.Context, id uuid.UUID) (engage.Sub
 	return s, outcome(err)
 }
 
-// Submissions reads one page of a form's submissions, newest first, and says whether more follow.
-func (e *Engage) Submissions(ctx context.Context, form uuid.UUID, r engage.Range) (page []engage.Submission, more bool, err error) {
+// Submissions hands over one page of a form's submissions, newest first, until take has no room, and says whether more follow.
+func (e *Engage) Submissions(ctx context.Context, form uuid.UUID, r engage.Range, take func(engage.Submission) bool) (more bool, err error) {
 	text := "select " + statusColumns + ", s.answers, s.consents, s.supporter_id, s.created_at, s.finished_at from resource.submissions s where s.form_id = $1"
 	return readRange(ctx, e.pool, text, "s", form, r, func(row pgx.CollectableRow) (engage.Submission, error) {
 		var s engage.Submission
-		err := row.Scan(&s.ID, &s.Form, &s.Status, &s.Reasons, &s.Answers, &s.Consents, &s.Supporter, &s.CreatedAt, &s.FinishedAt)
+		err := row.Scan(&s.ID, &s.Form, &s.Status, &s.Reasons, (*[]byte)(&s.Kept), &s.Consents, &s.Supporter, &s.CreatedAt, &s.FinishedAt)
 		return s, err
-	})
+	}, take)
 }
 
 // Process brings a submission to its end, in one transaction: whatever stops this process, either nothing has happened

@@ -1,0 +1,76 @@
+package listpage_test
+
+import (
+	"encoding/json"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/listpage"
+)
+
+type answer struct {
+	Data []string `json:"data"`
+	Meta struct {
+		Count      int    `json:"count"`
+		NextCursor string `json:"nextCursor"`
+	} `json:"meta"`
+}
+
+func written(t *testing.T, page *listpage.Page[string], next string) (a answer, length int) {
+	t.Helper()
+	recorder := httptest.NewRecorder()
+	page.Write(recorder, next)
+	if err := json.Unmarshal(recorder.Body.Bytes(), &a); err != nil {
+		t.Fatal(err)
+	}
+	if got := recorder.Result().ContentLength; got != int64(recorder.Body.Len()) {
+		t.Errorf("Content-Length %d of %d bytes", got, recorder.Body.Len())
+	}
+	return a, recorder.Body.Len()
+}
+
+func itself(text string) string { return text }
+
+func TestPage_EndsBeforeItIsTooLong(t *testing.T) {
+	for _, length := range []int{0, 1, 700, 32 << 10, 70_000, 1 << 20} {
+		record := strings.Repeat("<", length)
+		page, taken := listpage.Encoded(itself), 0
+		for taken < 10_000 && page.Take(record) {
+			taken++
+		}
+		if taken < 10_000 && taken != (listpage.MaxBytes-9-2048+1)/(length+3) {
+			t.Errorf("%d records of %d", taken, length)
+		}
+		a, size := written(t, page, "x")
+		if a.Meta.Count != taken || len(a.Data) != taken || a.Meta.NextCursor != "x" || size > listpage.MaxBytes {
+			t.Errorf("%d of %d records of %d bytes, %d bytes in all", len(a.Data), taken, length, size)
+		}
+		for _, one := range a.Data {
+			if one != record {
+				t.Fatal("a record is another")
+			}
+		}
+	}
+}
+
+func TestPage_MakesProgress(t *testing.T) {
+	page := listpage.Encoded(itself)
+	if !page.Take(strings.Repeat("x", listpage.MaxBytes+1)) {
+		t.Error("the first record has no room")
+	}
+	if page.Take("y") {
+		t.Error("there is room beyond the bound")
+	}
+	if a, _ := written(t, page, ""); len(a.Data) != 1 {
+		t.Errorf("%d records", len(a.Data))
+	}
+}
+
+func TestPage_WithoutRecordsIsAnEmptyList(t *testing.T) {
+	recorder := httptest.NewRecorder()
+	listpage.Encoded(itself).Write(recorder, "")
+	if got := recorder.Body.String(); got != `{"data":[],"meta":{"count":0}}`+"\n" {
+		t.Errorf("%s", got)
+	}
+}
