@@ -28,7 +28,7 @@ type Client struct {
 	AuthMethod AuthMethod
 	CreatedBy  *uuid.UUID
 	CreatedAt  time.Time
-	Secrets    [][]byte // SHA-256 of each live secret
+	Secrets    [][]byte // SHA-256 of live secrets: those that the store was asked for, which is at most two
 	Address    string   // of its metadata document, which is its client_id; "" for a registered client
 	Keys       []byte   // the JWK set that PrivateKeyJWT is verified by
 	KeysURL    string   // where that set is read, "" where the document holds it
@@ -56,7 +56,15 @@ func (c Client) MayRedirectTo(uri string) bool {
 	})
 }
 
-// SecretMatches compares with every live secret, in constant time.
+// SecretHash is the hash by which a store finds the secret that a caller presents, nil if the caller presents none.
+func SecretHash(secret credential.Secret) []byte {
+	if secret == "" {
+		return nil
+	}
+	return credential.Hash(secret.Reveal())
+}
+
+// SecretMatches compares with every secret that was read, in constant time.
 func (c Client) SecretMatches(secret credential.Secret) bool {
 	hash, match := credential.Hash(secret.Reveal()), 0
 	for _, stored := range c.Secrets {

@@ -55,7 +55,7 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 // it is told why by what was known of its client a moment ago, so that a flood of garbage is no flood of reads.
 func (e *Engine) factsFor(ctx context.Context, x *exchange, id uuid.UUID) (grant.Facts, error) {
 	if !x.forged {
-		return e.Keeper.Facts(ctx, id, x.token.GrantID)
+		return e.Keeper.FactsWithSecret(ctx, id, x.token.GrantID, client.SecretHash(x.request.ClientSecret))
 	}
 	c, err := e.Clients.RecentClient(ctx, id)
 	if errors.Is(err, e.Unknown) {

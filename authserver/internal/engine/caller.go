@@ -23,7 +23,7 @@ func (e *Engine) Authenticate(ctx context.Context, r TokenRequest) (client.Clien
 	if err != nil {
 		return client.Client{}, unknownClient(r)
 	}
-	c, err := e.Clients.Client(ctx, id)
+	c, err := e.Clients.ClientWithSecret(ctx, id, client.SecretHash(r.ClientSecret))
 	if errors.Is(err, e.Unknown) || (err == nil && !e.called(r.ClientID, &c)) {
 		return client.Client{}, unknownClient(r)
 	}

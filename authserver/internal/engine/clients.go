@@ -12,8 +12,11 @@ import (
 
 // Clients finds clients by the identifier under which they are kept. The error of an unknown one is Unknown of Deps.
 type Clients interface {
+	// Client has no secrets.
 	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
-	// RecentClient is Client as it was a moment ago, for requests that are refused in any case.
+	// ClientWithSecret has the live secret with this hash.
+	ClientWithSecret(ctx context.Context, id uuid.UUID, secretHash []byte) (client.Client, error)
+	// RecentClient is a client with its secrets as it was a moment ago, for requests that are refused in any case.
 	RecentClient(ctx context.Context, id uuid.UUID) (client.Client, error)
 }
 

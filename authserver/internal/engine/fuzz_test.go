@@ -26,6 +26,10 @@ func (c twoClients) Client(_ context.Context, id uuid.UUID) (client.Client, erro
 	return client.Client{}, errNone
 }
 
+func (c twoClients) ClientWithSecret(ctx context.Context, id uuid.UUID, _ []byte) (client.Client, error) {
+	return c.Client(ctx, id)
+}
+
 func (c twoClients) RecentClient(ctx context.Context, id uuid.UUID) (client.Client, error) {
 	return c.Client(ctx, id)
 }

@@ -45,6 +45,11 @@ func (k *Keeper) Facts(ctx context.Context, clientID, grantID uuid.UUID) (Facts,
 	return k.ledger.Facts(ctx, clientID, grantID)
 }
 
+// FactsWithSecret is Facts with the client's live secret of this hash, for callers that check who the client is.
+func (k *Keeper) FactsWithSecret(ctx context.Context, clientID, grantID uuid.UUID, secretHash []byte) (Facts, error) {
+	return k.ledger.FactsWithSecret(ctx, clientID, grantID, secretHash)
+}
+
 // ReadToken takes a token apart without I/O, or returns ErrForged.
 func (k *Keeper) ReadToken(kind TokenKind, text credential.Secret) (Token, error) {
 	return k.mint.Read(kind, text.Reveal())

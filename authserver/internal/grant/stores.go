@@ -39,9 +39,11 @@ type Attempt struct{ Hash, Binding []byte }
 // A Ledger is the truth about grants, in Postgres. Its errors wrap ErrUnavailable; those of Advance and Activate also
 // ErrNotCommitted where that is certain.
 type Ledger interface {
-	// Facts reads, in one statement, the client, the grant and the standing of its user. A zero grant id reads the
+	// Facts reads, in one statement, the client without its secrets, the grant and the standing of its user. A zero grant id reads the
 	// client alone. What does not exist is nil.
 	Facts(ctx context.Context, clientID, grantID uuid.UUID) (Facts, error)
+	// FactsWithSecret is Facts with, of the client's live secrets, the one with this hash.
+	FactsWithSecret(ctx context.Context, clientID, grantID uuid.UUID, secretHash []byte) (Facts, error)
 	// Approve numbers an approval of a grant that may not exist yet. It changes nothing of the grant.
 	Approve(ctx context.Context, id uuid.UUID) (Approval, error)
 	// Open inserts a pending grant, or gives the pending one of the same id a new code and what was approved with it, as far as

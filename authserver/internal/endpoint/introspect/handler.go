@@ -19,12 +19,13 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// A Store reads, in one trip, the client that asks and how the credential stands that it asks about, with the time when a personal
+// A Store reads, in one trip, the client that asks with its live secret of the hash, and how the credential stands that it asks about, with the time when a personal
 // access token was made. What does not exist is nil. Its errors wrap grant.ErrUnavailable.
 type Store interface {
-	Introspection(ctx context.Context, caller uuid.UUID, q standing.Question) (*client.Client, *standing.Standing, time.Time, error)
-	// Client finds a registered client. Its errors are Unknown of Deps, or wrap grant.ErrUnavailable.
-	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
+	Introspection(ctx context.Context, caller uuid.UUID, secretHash []byte, q standing.Question) (*client.Client, *standing.Standing, time.Time, error)
+	// ClientWithSecret finds a registered client with its live secret of this hash. Its errors are Unknown of Deps, or wrap
+	// grant.ErrUnavailable.
+	ClientWithSecret(ctx context.Context, id uuid.UUID, secretHash []byte) (client.Client, error)
 }
 
 // Uses notes that a credential was used, off the request's path.
@@ -66,7 +67,7 @@ func (d Deps) serve(w http.ResponseWriter, r *http.Request) (answer, error) {
 	}
 	asked, mistake := d.readToken(w, r)
 	if mistake != nil || !asked.counts {
-		c, err := d.Store.Client(r.Context(), caller)
+		c, err := d.Store.ClientWithSecret(r.Context(), caller, client.SecretHash(secret))
 		if errors.Is(err, d.Unknown) {
 			return answer{}, d.refused(r, notLetIn())
 		}
@@ -78,7 +79,7 @@ func (d Deps) serve(w http.ResponseWriter, r *http.Request) (answer, error) {
 		}
 		return answer{}, mistake
 	}
-	c, s, issued, err := d.Store.Introspection(r.Context(), caller, asked.question)
+	c, s, issued, err := d.Store.Introspection(r.Context(), caller, client.SecretHash(secret), asked.question)
 	if err != nil {
 		return answer{}, err
 	}

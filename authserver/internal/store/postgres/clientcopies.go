@@ -20,7 +20,7 @@ func (s *Store) ClientCopy(ctx context.Context, id uuid.UUID) (client.Copy, bool
 	var row clientRow
 	var copied client.Copy
 	var deleted bool
-	err := s.pool.QueryRow(ctx, `select c.document_read_at, c.document_fresh_until, c.deleted_at is not null, `+clientColumns+`
+	err := s.pool.QueryRow(ctx, `select c.document_read_at, c.document_fresh_until, c.deleted_at is not null, `+clientFields+noSecrets+`
 		from account.oauth_clients c where c.id = $1 and c.metadata_url is not null`, id).
 		Scan(append([]any{&copied.Read, &copied.Fresh, &deleted}, row.targets()...)...)
 	if errors.Is(err, pgx.ErrNoRows) {

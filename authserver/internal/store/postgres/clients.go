@@ -17,11 +17,22 @@ import (
 // ErrNoClient says that there is no such client, or that it was deleted.
 var ErrNoClient = errors.New("no such client")
 
-// clientColumns of account.oauth_clients c, with the hashes of its live secrets, which are looked for only where there can be any.
-const clientColumns = `c.id, c.kind, c.tenant_id, c.name, c.redirect_uris, c.required_permissions, c.connector_platform,
-  c.resource, c.token_endpoint_auth_method, c.created_by, c.created_at, c.metadata_url, c.keys, c.keys_url,
-  case when c.token_endpoint_auth_method <> 'none' then (select array_agg(s.hash order by s.created_at) from account.client_secrets s
-   where s.client_id = c.id and (s.expires_at is null or s.expires_at > now())) end`
+// clientFields are the columns of account.oauth_clients c. One of the expressions below follows them: which of the client's secrets to read.
+const clientFields = `c.id, c.kind, c.tenant_id, c.name, c.redirect_uris, c.required_permissions, c.connector_platform,
+  c.resource, c.token_endpoint_auth_method, c.created_by, c.created_at, c.metadata_url, c.keys, c.keys_url, `
+
+// Hashes of a client's live secrets. A statement that many callers share reads the one that was presented: one search of an index, however
+// many secrets the client has.
+const (
+	noSecrets       = `null::bytea[]`
+	presentedSecret = `(select array[s.hash] from account.client_secrets s
+   where s.client_id = c.id and s.hash = asked.secret and (s.expires_at is null or s.expires_at > now()))`
+	newestSecrets = `(select array_agg(newest.hash) from (select s.hash from account.client_secrets s
+   where s.client_id = c.id and (s.expires_at is null or s.expires_at > now()) order by ` + secretOrder + ` limit 2) newest)`
+
+	// secretOrder has the current secret first, which alone has no end, and then the one that it replaced.
+	secretOrder = `s.expires_at desc nulls first, s.created_at desc`
+)
 
 // A clientRow is a client that an outer join may have left out.
 type clientRow struct {
@@ -61,13 +72,28 @@ func text(column *string) string {
 	return *column
 }
 
-// Client reads a client, or returns ErrNoClient.
+const (
+	clientSQL         = `select ` + clientFields + noSecrets + ` from account.oauth_clients c where c.id = $1 and c.deleted_at is null`
+	recentClientSQL   = `select ` + clientFields + newestSecrets + ` from account.oauth_clients c where c.id = $1 and c.deleted_at is null`
+	presentingClients = `select ` + clientFields + presentedSecret + ` from (select $1::uuid id, $2::bytea secret) asked
+		join account.oauth_clients c on c.id = asked.id and c.deleted_at is null`
+)
+
+// Client reads a client without its secrets, or returns ErrNoClient.
 func (s *Store) Client(ctx context.Context, id uuid.UUID) (client.Client, error) {
+	return s.readClient(ctx, clientSQL, id)
+}
+
+// ClientWithSecret reads a client and, of its live secrets, the one with this hash; or it returns ErrNoClient.
+func (s *Store) ClientWithSecret(ctx context.Context, id uuid.UUID, secretHash []byte) (client.Client, error) {
+	return s.readClient(ctx, presentingClients, id, secretHash)
+}
+
+func (s *Store) readClient(ctx context.Context, sql string, args ...any) (client.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	var row clientRow
-	err := s.pool.QueryRow(ctx, `select `+clientColumns+` from account.oauth_clients c where c.id = $1 and c.deleted_at is null`, id).
-		Scan(row.targets()...)
+	err := s.pool.QueryRow(ctx, sql, args...).Scan(row.targets()...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return client.Client{}, ErrNoClient
 	}
@@ -77,11 +103,11 @@ func (s *Store) Client(ctx context.Context, id uuid.UUID) (client.Client, error)
 	return *row.client(), nil
 }
 
-// Clients lists the clients of a workspace, newest first.
+// Clients lists the clients of a workspace without their secrets, newest first.
 func (s *Store) Clients(ctx context.Context, tenant uuid.UUID) ([]client.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	rows, err := s.pool.Query(ctx, `select `+clientColumns+` from account.oauth_clients c
+	rows, err := s.pool.Query(ctx, `select `+clientFields+noSecrets+` from account.oauth_clients c
 		where c.tenant_id = $1 and c.deleted_at is null order by c.created_at desc, c.id desc`, tenant)
 	if err != nil {
 		return nil, unavailable("list clients", err)
@@ -144,8 +170,9 @@ func (s *Store) DeleteClient(ctx context.Context, tenant, id uuid.UUID, event au
 	return ended, err
 }
 
-// ReplaceSecret gives a confidential client of the workspace a new secret. The old ones work on until overlapEnds, never
-// longer than they would have.
+// ReplaceSecret gives a confidential client of the workspace a new secret. The one before it works for overlap more, and never longer than
+// it would have; older ones end at once, so that no client has more than two (contract, section 5). The client's row is locked from the
+// beginning, so that this holds for replacements at the same time too.
 func (s *Store) ReplaceSecret(ctx context.Context, tenant, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event) error {
 	return s.atomically(ctx, "replace secret", func(tx pgx.Tx) error {
 		var kind string
@@ -157,10 +184,11 @@ func (s *Store) ReplaceSecret(ctx context.Context, tenant, id uuid.UUID, hash []
 		if err != nil {
 			return err
 		}
-		if _, err = tx.Exec(ctx, `update account.client_secrets set expires_at = least(expires_at, now() + $2) where client_id = $1`, id, overlap); err != nil {
+		if _, err = tx.Exec(ctx, `delete from account.client_secrets where client_id = $1 and ($2::interval <= '0' or expires_at <= now()
+			or hash <> (select s.hash from account.client_secrets s where s.client_id = $1 order by `+secretOrder+` limit 1))`, id, overlap); err != nil {
 			return err
 		}
-		if _, err = tx.Exec(ctx, `delete from account.client_secrets where client_id = $1 and expires_at <= now()`, id); err != nil {
+		if _, err = tx.Exec(ctx, `update account.client_secrets set expires_at = least(expires_at, now() + $2) where client_id = $1`, id, overlap); err != nil {
 			return err
 		}
 		if _, err = tx.Exec(ctx, `insert into account.client_secrets (client_id, hash) values ($1, $2)`, id, hash); err != nil {

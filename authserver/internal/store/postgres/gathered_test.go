@@ -89,7 +89,7 @@ func TestIntrospectionsAreNeverThoseOfAnother(t *testing.T) {
 	l.publish("signing")
 	owners := make([]uuid.UUID, len(tokens))
 	for i, token := range tokens {
-		_, known, _, err := l.Introspection(t.Context(), uuid.Nil, standing.Question{PATHash: token})
+		_, known, _, err := l.Introspection(t.Context(), uuid.Nil, nil, standing.Question{PATHash: token})
 		if err != nil || known == nil {
 			t.Fatal(known, err)
 		}
@@ -105,7 +105,7 @@ func TestIntrospectionsAreNeverThoseOfAnother(t *testing.T) {
 			case 2:
 				q.GrantID = uuid.New()
 			}
-			caller, known, issued, err := l.Introspection(t.Context(), own.ClientID, q)
+			caller, known, issued, err := l.Introspection(t.Context(), own.ClientID, nil, q)
 			right := err == nil && caller != nil && caller.ID == own.ClientID
 			switch {
 			case q.PATHash != nil:
@@ -120,7 +120,7 @@ func TestIntrospectionsAreNeverThoseOfAnother(t *testing.T) {
 			}
 		}
 	})
-	if caller, known, _, err := l.Introspection(t.Context(), uuid.New(), standing.Question{GrantID: grants[0].ID}); err != nil || caller != nil || known == nil {
+	if caller, known, _, err := l.Introspection(t.Context(), uuid.New(), nil, standing.Question{GrantID: grants[0].ID}); err != nil || caller != nil || known == nil {
 		t.Errorf("a stranger: %+v %+v %v", caller, known, err)
 	}
 }

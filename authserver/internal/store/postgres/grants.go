@@ -21,11 +21,12 @@ var _ grant.Ledger = (*Store)(nil)
 // What exchanges and refreshes ask before they decide, all of it in one round trip: a row for each. The arrays come from subqueries so that
 // no plan is better for knowing them: else Postgres plans anew each time, which takes longer than the rest.
 const (
-	factsSQL     = factsColumns + `from (select $1::uuid client_id, $2::uuid grant_id, 1 place) asked` + factsJoins
-	manyFactsSQL = factsColumns + `from unnest((select $1::uuid[]), (select $2::uuid[])) with ordinality asked (client_id, grant_id, place)` + factsJoins
+	factsSQL     = factsColumns + `from (select $1::uuid client_id, $2::uuid grant_id, $3::bytea secret, 1 place) asked` + factsJoins
+	manyFactsSQL = factsColumns + `from unnest((select $1::uuid[]), (select $2::uuid[]), (select $3::bytea[]))
+  with ordinality asked (client_id, grant_id, secret, place)` + factsJoins
 
 	factsColumns = `
-select asked.place, now(), ` + clientColumns + `, ` + grantColumns + `,
+select asked.place, now(), ` + clientFields + presentedSecret + `, ` + grantColumns + `,
   u.disabled_at is not null, m.user_id is not null, coalesce(m.permissions, '{}'), coalesce(f.enabled, false)
 `
 	factsJoins = `
@@ -36,13 +37,22 @@ left join account.memberships m on m.tenant_id = g.tenant_id and m.user_id = g.u
 left join account.tenant_features f on f.tenant_id = g.tenant_id and f.feature = 'llm_integration'`
 )
 
-type factsQuestion struct{ client, grant uuid.UUID }
+type factsQuestion struct {
+	client, grant uuid.UUID
+	secretHash    []byte // nil: none was presented
+}
 
-// Facts reads the client, the grant and the standing of its user in one statement, together with those that others ask for.
+// Facts reads the client without its secrets, the grant and the standing of its user in one statement, together with those that others
+// ask for.
 func (s *Store) Facts(ctx context.Context, clientID, grantID uuid.UUID) (grant.Facts, error) {
+	return s.FactsWithSecret(ctx, clientID, grantID, nil)
+}
+
+// FactsWithSecret is Facts with, of the client's live secrets, the one with this hash.
+func (s *Store) FactsWithSecret(ctx context.Context, clientID, grantID uuid.UUID, secretHash []byte) (grant.Facts, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	facts, err := s.facts.Ask(ctx, factsQuestion{clientID, grantID})
+	facts, err := s.facts.Ask(ctx, factsQuestion{clientID, grantID, secretHash})
 	if err != nil {
 		return grant.Facts{}, unavailable("read facts", err)
 	}
@@ -51,12 +61,13 @@ func (s *Store) Facts(ctx context.Context, clientID, grantID uuid.UUID) (grant.F
 
 func (s *Store) readFacts(ctx context.Context, questions []factsQuestion) ([]grant.Facts, error) {
 	clients, grants := make([]uuid.UUID, len(questions)), make([]uuid.UUID, len(questions))
+	secrets := make([][]byte, len(questions))
 	for i, q := range questions {
-		clients[i], grants[i] = q.client, q.grant
+		clients[i], grants[i], secrets[i] = q.client, q.grant, q.secretHash
 	}
-	sql, args := manyFactsSQL, []any{clients, grants}
+	sql, args := manyFactsSQL, []any{clients, grants, secrets}
 	if len(questions) == 1 {
-		sql, args = factsSQL, []any{clients[0], grants[0]}
+		sql, args = factsSQL, []any{clients[0], grants[0], secrets[0]}
 	}
 	rows, err := s.pool.Query(ctx, sql, args...)
 	if err != nil {

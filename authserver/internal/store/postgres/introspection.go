@@ -14,8 +14,9 @@ import (
 
 // An introspection is what a service asks about a credential.
 type introspection struct {
-	caller uuid.UUID
-	about  standing.Question
+	caller     uuid.UUID
+	secretHash []byte
+	about      standing.Question
 }
 
 // What is known of the service that asks and of the credential. What does not exist is nil.
@@ -25,12 +26,12 @@ type introspected struct {
 	issued   time.Time
 }
 
-// Introspection reads, in one trip, the client that asks, the standing of the credential that it asks about and, of a personal access
+// Introspection reads, in one trip, the client that asks with its live secret of this hash, the standing of the credential that it asks about and, of a personal access
 // token, when it was made (which an access token says itself). What does not exist is nil. Its error wraps grant.ErrUnavailable.
-func (s *Store) Introspection(ctx context.Context, caller uuid.UUID, q standing.Question) (*client.Client, *standing.Standing, time.Time, error) {
+func (s *Store) Introspection(ctx context.Context, caller uuid.UUID, secretHash []byte, q standing.Question) (*client.Client, *standing.Standing, time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	known, err := s.introspections.Ask(ctx, introspection{caller, q})
+	known, err := s.introspections.Ask(ctx, introspection{caller, secretHash, q})
 	if err != nil {
 		return nil, nil, time.Time{}, unavailable("introspect", err)
 	}
@@ -39,10 +40,13 @@ func (s *Store) Introspection(ctx context.Context, caller uuid.UUID, q standing.
 
 // The arrays are in subqueries for the reason of manyFactsSQL.
 const (
-	callerSQL  = `select 1, ` + clientColumns + ` from account.oauth_clients c where c.id = $1 and c.deleted_at is null`
+	callerSQL = `
+select 1, ` + clientFields + presentedSecret + `
+from (select $1::uuid id, $2::bytea secret) asked
+join account.oauth_clients c on c.id = asked.id and c.deleted_at is null`
 	callersSQL = `
-select asked.place, ` + clientColumns + `
-from unnest((select $1::uuid[])) with ordinality asked (id, place)
+select asked.place, ` + clientFields + presentedSecret + `
+from unnest((select $1::uuid[]), (select $2::bytea[])) with ordinality asked (id, secret, place)
 join account.oauth_clients c on c.id = asked.id and c.deleted_at is null`
 	issuedSQL = `
 select asked.place, p.created_at
@@ -52,17 +56,18 @@ join account.personal_access_tokens p on p.hash = asked.hash`
 
 func (s *Store) readIntrospections(ctx context.Context, questions []introspection) (all []introspected, err error) {
 	callers, hashes := make([]uuid.UUID, len(questions)), make([][]byte, len(questions))
+	secrets := make([][]byte, len(questions))
 	abouts := make([]standing.Question, len(questions))
 	personal := false
 	for i, q := range questions {
-		callers[i], hashes[i], abouts[i] = q.caller, q.about.PATHash, q.about
+		callers[i], secrets[i], hashes[i], abouts[i] = q.caller, q.secretHash, q.about.PATHash, q.about
 		personal = personal || q.about.PATHash != nil
 	}
 	batch := &pgx.Batch{}
 	if len(questions) == 1 {
-		batch.Queue(callerSQL, callers[0])
+		batch.Queue(callerSQL, callers[0], secrets[0])
 	} else {
-		batch.Queue(callersSQL, callers)
+		batch.Queue(callersSQL, callers, secrets)
 	}
 	batch.Queue(standing.SQL, standing.Args(abouts)...)
 	if personal {
