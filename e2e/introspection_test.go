@@ -129,7 +129,7 @@ func TestIntrospectionOfEverythingElseIsInactive(t *testing.T) {
 	}
 }
 
-// "client credentials of a client of kind service, HTTP Basic, else 401; no user's token will do"
+// "client credentials of a client of kind service, HTTP Basic or client_secret_post, else 401; no user's token will do"
 func TestIntrospectionIsForServices(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -154,7 +154,14 @@ func TestIntrospectionIsForServices(t *testing.T) {
 		})
 	}
 	inBody := url.Values{"token": {office.Token}, "client_id": {service.ClientID}, "client_secret": {service.Secret}}
-	p.API().Form(t, harness.IntrospectPath, inBody).Wants(t, http.StatusUnauthorized)
+	if p.API().Form(t, harness.IntrospectPath, inBody).Wants(t, http.StatusOK).Object(t)["active"] != true {
+		t.Error("by client_secret_post the token is not active")
+	}
+	service.API().Form(t, harness.IntrospectPath, inBody).WantsFlat(t, http.StatusBadRequest, "invalid_request")
+	inBody.Set("client_secret", alterLast(service.Secret))
+	p.API().Form(t, harness.IntrospectPath, inBody).WantsFlat(t, http.StatusUnauthorized, "invalid_client")
+	inBody = url.Values{"token": {office.Token}, "client_id": {app.ClientID}, "client_secret": {app.Secret}}
+	p.API().Form(t, harness.IntrospectPath, inBody).WantsFlat(t, http.StatusUnauthorized, "invalid_client")
 	for _, wrong := range []url.Values{{}, {"token": {""}}, {"token": {"a", "b"}}} {
 		service.API().Form(t, harness.IntrospectPath, wrong).WantsFlat(t, http.StatusBadRequest, "invalid_request")
 	}

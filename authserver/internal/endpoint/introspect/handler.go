@@ -11,10 +11,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/token"
-	"github.com/almonerhq/almoner/authserver/internal/engine"
 	"github.com/almonerhq/almoner/shared/accesstoken"
-	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/standing"
 	"github.com/almonerhq/almoner/shared/web"
 )
@@ -61,61 +58,39 @@ func New(d Deps) http.Handler {
 // serve tells a caller who may not ask nothing but that. What the token's text alone tells is found out before, so that one trip
 // answers both questions.
 func (d Deps) serve(w http.ResponseWriter, r *http.Request) (answer, error) {
-	caller, secret, err := readCaller(r)
+	parameters, mistake := token.Decode(w, r)
+	asking, err := readCaller(r, parameters, mistake)
 	if err != nil {
-		return answer{}, d.refused(r, err)
+		return answer{}, d.refused(asking, err)
 	}
-	asked, mistake := d.readToken(w, r)
+	var asked presented
+	if mistake == nil {
+		asked, mistake = d.readToken(r, parameters)
+	}
 	if mistake != nil || !asked.counts {
-		c, err := d.Store.ClientWithSecret(r.Context(), caller, client.SecretHash(secret))
+		c, err := d.Store.ClientWithSecret(r.Context(), asking.id, client.SecretHash(asking.secret))
 		if errors.Is(err, d.Unknown) {
-			return answer{}, d.refused(r, notLetIn())
+			return answer{}, d.refused(asking, notLetIn())
 		}
 		if err != nil {
 			return answer{}, err
 		}
-		if err := letIn(&c, secret); err != nil {
-			return answer{}, d.refused(r, err)
+		if err := letIn(&c, asking.secret); err != nil {
+			return answer{}, d.refused(asking, err)
 		}
 		return answer{}, mistake
 	}
-	c, s, issued, err := d.Store.Introspection(r.Context(), caller, client.SecretHash(secret), asked.question)
+	c, s, issued, err := d.Store.Introspection(r.Context(), asking.id, client.SecretHash(asking.secret), asked.question)
 	if err != nil {
 		return answer{}, err
 	}
-	if err := letIn(c, secret); err != nil {
-		return answer{}, d.refused(r, err)
+	if err := letIn(c, asking.secret); err != nil {
+		return answer{}, d.refused(asking, err)
 	}
 	return d.judge(asked, s, issued), nil
 }
 
-func notLetIn() error {
-	return &engine.TokenError{
-		Code: "invalid_client", Description: "This endpoint is for services, with their client id and secret by HTTP Basic.", Challenge: true,
-	}
-}
-
 // refused counts that the caller was not believed, under the name it gave itself.
-func (d Deps) refused(r *http.Request, err error) error {
-	name, _, _ := token.BasicCredentials(r)
-	return token.LimitedClient(d.Failures, name, err)
-}
-
-// readCaller reads who says to be asking. A user's token is no answer to that question, and a secret that we never made is wrong
-// without being looked up.
-func readCaller(r *http.Request) (uuid.UUID, credential.Secret, error) {
-	name, secret, ok := token.BasicCredentials(r)
-	id, err := identity.ParseExact(name)
-	if !ok || err != nil || !credential.ClientSecret.Matches(secret.Reveal()) {
-		return uuid.Nil, "", notLetIn()
-	}
-	return id, secret, nil
-}
-
-// letIn lets a service in that is who it says it is. Why another was not is not said.
-func letIn(c *client.Client, secret credential.Secret) error {
-	if c == nil || c.Kind != client.Service || !c.SecretMatches(secret) {
-		return notLetIn()
-	}
-	return nil
+func (d Deps) refused(asking caller, err error) error {
+	return token.LimitedClient(d.Failures, asking.name, err)
 }

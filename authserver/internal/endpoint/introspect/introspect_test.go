@@ -312,10 +312,70 @@ func TestServicesAloneMayAsk(t *testing.T) {
 			t.Errorf("%s: %d %q %s", what, answer.Status, answer.Header.Get("WWW-Authenticate"), answer.Body)
 		}
 	}
-	inBody := b.Form(accounttest.IntrospectPath, "token", personal.Reveal(), "client_id", id, "client_secret", b.service.Secret.Reveal())
-	if inBody.Status != 401 {
-		t.Errorf("credentials in the body: %d %s", inBody.Status, inBody.Body)
+}
+
+func TestIntrospect_ServiceMaySendItsSecretInTheForm(t *testing.T) {
+	b := newBench(t)
+	confidential, secret := b.World.Confidential(perm.ProgrammesRead)
+	_, held := b.connector(accounttest.REST)
+	other := b.Service()
+	id, own, token := b.service.ID.String(), b.service.Secret.Reveal(), held.Access.Reveal()
+	basic := accounttest.Basic(id, b.service.Secret)
+	for _, c := range []struct {
+		what    string
+		status  int
+		headers []string
+		form    []string
+	}{
+		{"id and secret in the form", 200, nil, []string{"client_id", id, "client_secret", own}},
+		{"Basic, and the same id in the form", 200, basic, []string{"client_id", id}},
+		{"Basic, and the secret in the form", 400, basic, []string{"client_secret", own}},
+		{"Basic, and an empty secret in the form", 400, basic, []string{"client_secret", ""}},
+		{"both ways at once", 400, basic, []string{"client_id", id, "client_secret", own}},
+		{"Basic, and another id in the form", 400, basic, []string{"client_id", other.ID.String()}},
+		{"the id twice", 400, nil, []string{"client_id", id, "client_id", id, "client_secret", own}},
+		{"the id alone", 401, nil, []string{"client_id", id}},
+		{"the secret alone", 401, nil, []string{"client_secret", own}},
+		{"another service's secret", 401, nil, []string{"client_id", id, "client_secret", other.Secret.Reveal()}},
+		{"an unknown service", 401, nil, []string{"client_id", uuid.NewString(), "client_secret", own}},
+		{"no UUID", 401, nil, []string{"client_id", "service", "client_secret", own}},
+		{"a confidential client", 401, nil, []string{"client_id", confidential.ID.String(), "client_secret", secret.Reveal()}},
+		{"a user's access token beside them", 401, accounttest.Bearer(held.Access), []string{"client_id", id, "client_secret", own}},
+	} {
+		answer := b.FormWith(accounttest.IntrospectPath, c.headers, append([]string{"token", token}, c.form...)...)
+		challenged := strings.HasPrefix(answer.Header.Get("WWW-Authenticate"), "Basic ")
+		if answer.Status != c.status || challenged != (c.status == 401) {
+			t.Errorf("%s: %d %q %s, want %d", c.what, answer.Status, answer.Header.Get("WWW-Authenticate"), answer.Body, c.status)
+		}
+		want := map[int]string{400: "invalid_request", 401: "invalid_client"}[c.status]
+		if answer.Text("error") != want || (c.status == 200 && answer.JSON()["active"] != true) {
+			t.Errorf("%s: %s", c.what, answer.Body)
+		}
 	}
+	inQuery := accounttest.IntrospectPath + "?client_id=" + id + "&client_secret=" + own
+	if answer := b.Form(inQuery, "token", token); answer.Status != 401 {
+		t.Errorf("credentials in the query string: %d", answer.Status)
+	}
+	json := b.Send(http.MethodPost, accounttest.IntrospectPath,
+		`{"token":"`+token+`","client_id":"`+id+`","client_secret":"`+own+`"}`, "Content-Type", "application/json")
+	if json.Status != 401 {
+		t.Errorf("credentials in JSON: %d %s", json.Status, json.Body)
+	}
+	if strings.Contains(b.Log.String(), own) {
+		t.Error("a secret is in the log")
+	}
+}
+
+func TestIntrospect_WrongSecretsInTheFormAreThrottled(t *testing.T) {
+	b := newBench(t)
+	_, held := b.connector(accounttest.REST)
+	b.FailElsewhere(func(f *failures.Counter) time.Duration {
+		return f.OfClient(b.service.ID.String())
+	})
+	b.Limited(func() accounttest.Answer {
+		return b.Form(accounttest.IntrospectPath, "token", held.Access.Reveal(), "client_id", b.service.ID.String(), "client_secret", "alm_cs_wrong")
+	})
+	b.active("with the right one", held.Access)
 }
 
 func TestAMalformedRequestIs400(t *testing.T) {

@@ -41,11 +41,7 @@ type presented struct {
 
 // readToken reads which token is asked about, without asking Postgres. It looks at what the text is and at nothing that the caller
 // says of it: token_type_hint is a hint (RFC 7662, section 2.1).
-func (d Deps) readToken(w http.ResponseWriter, r *http.Request) (presented, error) {
-	parameters, err := token.Decode(w, r)
-	if err != nil {
-		return presented{}, err
-	}
+func (d Deps) readToken(r *http.Request, parameters token.Parameters) (presented, error) {
 	if parameters.JSON {
 		return presented{}, apierr.New(apierr.Invalid, "Content-Type must be application/x-www-form-urlencoded.")
 	}

@@ -30,6 +30,9 @@ func TestIntrospectionIsOneTrip(t *testing.T) {
 		{"an access token", 1, func() { b.active("an access token", held.Access) }},
 		{"a personal access token", 1, func() { b.active("a personal access token", personal) }},
 		{"garbage", 1, func() { b.inactive("garbage", "word") }},
+		{"a secret in the form", 1, func() {
+			b.Form(accounttest.IntrospectPath, "token", held.Access.Reveal(), "client_id", b.service.ID.String(), "client_secret", b.service.Secret.Reveal())
+		}},
 		{"an unknown service", 1, as(uuid.NewString(), b.service.Secret, held.Access)},
 		{"a service without a name", 0, as("service", b.service.Secret, held.Access)},
 		{"a secret that is none", 0, as(b.service.ID.String(), "alm_cs_wrong", held.Access)},

@@ -30,7 +30,7 @@ func Metadata(issuer, appURL string, documents bool) ([]byte, error) {
 		"response_modes_supported":                       []string{"query"},
 		"grant_types_supported":                          []string{"authorization_code", "refresh_token"},
 		"code_challenge_methods_supported":               []string{"S256"},
-		"introspection_endpoint_auth_methods_supported":  []string{"client_secret_basic"},
+		"introspection_endpoint_auth_methods_supported":  []string{"client_secret_basic", "client_secret_post"},
 		"scopes_supported":                               append(perm.ForConnectors().Strings(), "offline_access"),
 		"authorization_response_iss_parameter_supported": true,
 		"client_id_metadata_document_supported":          documents,

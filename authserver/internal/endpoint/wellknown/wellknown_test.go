@@ -67,7 +67,7 @@ func TestTheMetadataSaysWhatTheServerDoes(t *testing.T) {
 		"code_challenge_methods_supported":                 list("S256"),
 		"token_endpoint_auth_methods_supported":            list("none", "client_secret_post", "client_secret_basic", "private_key_jwt"),
 		"token_endpoint_auth_signing_alg_values_supported": list("ES256", "RS256", "PS256", "EdDSA"),
-		"introspection_endpoint_auth_methods_supported":    list("client_secret_basic"),
+		"introspection_endpoint_auth_methods_supported":    list("client_secret_basic", "client_secret_post"),
 		"authorization_response_iss_parameter_supported":   true, "client_id_metadata_document_supported": true,
 	} {
 		if !reflect.DeepEqual(got[name], value) {

@@ -138,7 +138,7 @@ func access(o openapi.Operation) string {
 			case "bearer", "assistant":
 				return "Bearer token"
 			case "service":
-				return "Service, by HTTP Basic"
+				return "Service, with its own credentials"
 			case "clientBasic":
 				return "The application's own credentials"
 			}
@@ -154,7 +154,7 @@ func (r reader) curl(o openapi.Operation, parameters []openapi.Object, bodies []
 	switch access(o) {
 	case "Bearer token":
 		lines = append(lines, `-H "Authorization: Bearer $TOKEN"`)
-	case "Service, by HTTP Basic":
+	case "Service, with its own credentials":
 		lines = append(lines, `-u "$CLIENT_ID:$CLIENT_SECRET"`)
 	}
 	for _, p := range parameters {

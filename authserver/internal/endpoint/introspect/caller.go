@@ -1,0 +1,81 @@
+package introspect
+
+import (
+	"mime"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/token"
+	"github.com/almonerhq/almoner/authserver/internal/engine"
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/identity"
+)
+
+// A caller is a service as it names itself. Nothing of it counts before letIn has compared the secret.
+type caller struct {
+	name   string // as it was sent
+	id     uuid.UUID
+	secret credential.Secret
+}
+
+// readCaller reads who asks: from the Authorization header where there is one, else from the form (RFC 6749, section
+// 2.3.1). unread is the error of reading the body, if there was one. A secret that was never issued is refused here,
+// without a look at the database. The caller's name is set with every error that the name belongs to.
+func readCaller(r *http.Request, p token.Parameters, unread error) (caller, error) {
+	var c caller
+	if len(r.Header.Values("Authorization")) > 0 {
+		var ok bool
+		if c.name, c.secret, ok = token.BasicCredentials(r); !ok {
+			return c, notLetIn()
+		}
+		if _, twice := p.Values["client_secret"]; twice {
+			return c, errTwoWays()
+		}
+		if name, named := p.Values["client_id"]; named && name != c.name {
+			return c, errTwoWays()
+		}
+	} else {
+		switch {
+		case !isForm(r) || p.JSON: // such a body names no caller
+			return c, notLetIn()
+		case unread != nil:
+			return c, unread
+		}
+		c.name, c.secret = p.Values["client_id"], credential.Secret(p.Values["client_secret"])
+	}
+	var err error
+	if c.id, err = identity.ParseExact(c.name); err != nil || !credential.ClientSecret.Matches(c.secret.Reveal()) {
+		return c, notLetIn()
+	}
+	return c, nil
+}
+
+func isForm(r *http.Request) bool {
+	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return err == nil && mediaType == "application/x-www-form-urlencoded"
+}
+
+func errTwoWays() error {
+	return apierr.New(apierr.Invalid,
+		"Authenticate in one way: by Authorization: Basic, or by client_id and client_secret in the form.")
+}
+
+// notLetIn does not say why: an unknown client, another kind of client and a wrong secret look the same.
+func notLetIn() error {
+	return &engine.TokenError{
+		Code:        "invalid_client",
+		Description: "This endpoint is for services. Send a service's client id and secret, by HTTP Basic or as client_id and client_secret in the form.",
+		Challenge:   true,
+	}
+}
+
+// letIn accepts a service whose secret this is.
+func letIn(c *client.Client, secret credential.Secret) error {
+	if c == nil || c.Kind != client.Service || !c.SecretMatches(secret) {
+		return notLetIn()
+	}
+	return nil
+}
