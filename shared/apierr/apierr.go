@@ -26,6 +26,7 @@ const (
 	Conflict
 	PreconditionFailed
 	TooLarge
+	TooExpensive
 	RateLimited
 	NotProvisioned
 	Unavailable
@@ -45,6 +46,7 @@ var kinds = map[Kind]struct {
 	Conflict:           {http.StatusConflict, "CONFLICT", "conflict"},
 	PreconditionFailed: {http.StatusPreconditionFailed, "PRECONDITION_FAILED", "precondition_failed"},
 	TooLarge:           {http.StatusRequestEntityTooLarge, "PAYLOAD_TOO_LARGE", "invalid_request"},
+	TooExpensive:       {http.StatusUnprocessableEntity, "QUERY_TOO_EXPENSIVE", "query_too_expensive"},
 	RateLimited:        {http.StatusTooManyRequests, "RATE_LIMITED", "rate_limited"},
 	NotProvisioned:     {http.StatusServiceUnavailable, "TENANT_NOT_PROVISIONED", "not_provisioned"},
 	Unavailable:        {http.StatusServiceUnavailable, "UNAVAILABLE", "temporarily_unavailable"},

@@ -25,6 +25,16 @@ func WatchPools(registry *Registry, postgres func() *pgxpool.Stat, redis func() 
 	})
 }
 
+// WatchSearches tells of the connections to PostgreSQL that are for searches alone.
+func WatchSearches(registry *Registry, searches func() *pgxpool.Stat) {
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "almoner_searches", Help: "Searches under way.",
+	}, func() float64 { return float64(searches().AcquiredConns()) }))
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "almoner_searches_max", Help: "Most searches that this process has under way at once.",
+	}, func() float64 { return float64(searches().MaxConns()) }))
+}
+
 // Describe is prometheus.Collector's.
 func (p *pools) Describe(to chan<- *prometheus.Desc) {
 	for _, one := range []*prometheus.Desc{p.connections, p.most, p.waited, p.waits} {

@@ -88,6 +88,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	worker := imports.NewWorker(store, log)
 	atGate := gate.Deps{
 		Resource: gate.API, BaseURL: c.BaseURL, Tokens: keys.NewVerifier(source, c.BaseURL), Standings: store, Used: noter.Note, Log: log,
+		Bounds: gate.NewBounds(store.SearchesOfOne()),
 	}
 	guard := gate.New(atGate)
 	assistants, err := newAssistants(c, atGate, store, cursors)
@@ -103,6 +104,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		return nil, err
 	}
 	metrics.WatchPools(watch.registry, store.PoolStat, engaged.limits.PoolStats)
+	metrics.WatchSearches(watch.registry, store.SearchPoolStat)
 	measure.WatchQueue(watch.registry, store, log)
 	docs, err := apidoc.New(c.BaseURL)
 	if err != nil {

@@ -25,7 +25,7 @@ type Config struct {
 	Listen       string            `env:"ALMONER_LISTEN" envDefault:"127.0.0.1:8082" doc:"Address and port to listen on."`
 	BaseURL      string            `env:"ALMONER_BASE_URL,required,notEmpty" doc:"Where callers reach the API: the issuer, without a trailing slash."`
 	DatabaseURL  credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty" doc:"PostgreSQL URL of a role that is a member of almoner_resourceapi."`
-	Connections  int32             `env:"ALMONER_DATABASE_CONNECTIONS" envDefault:"16" doc:"Most connections to PostgreSQL, 2 to 500."`
+	Connections  int32             `env:"ALMONER_DATABASE_CONNECTIONS" envDefault:"16" doc:"Most connections to PostgreSQL, 2 to 500. A quarter of them is for searches, and one for /readyz; of 2 and 3 those are two more."`
 	Keys         credential.Secret `env:"ALMONER_KEYS,required,notEmpty" doc:"Keys that cursors and the tokens of public forms are sealed with: 32 bytes in base64url each, separated by commas, newest first."`
 	RedisURL     credential.Secret `env:"ALMONER_REDIS_URL" doc:"Redis URL, for limits that all processes share; a Redis Cluster is named like redis://:password@host:6379?addr=second:6379&addr=third:6379, one with Sentinels like redis://:sentinelpassword@host:26379/0?master_name=almoner&password=password&addr=second:26379&addr=third:26379; rediss:// is with TLS. Without it each process counts for itself."`
 	Proxies      string            `env:"ALMONER_TRUSTED_PROXIES" doc:"Address ranges whose X-Forwarded-For is believed, separated by commas."`

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -28,6 +29,9 @@ func Migrate(ctx context.Context, c MigrateConfig, check bool, out io.Writer) er
 		if err := postgres.MigrateJobs(ctx, url); err != nil {
 			return err
 		}
+		if err := indexSearches(ctx, url, out); err != nil {
+			return err
+		}
 	}
 	for _, name := range applied {
 		if _, err := fmt.Fprintln(out, "applied "+name); err != nil {
@@ -35,5 +39,18 @@ func Migrate(ctx context.Context, c MigrateConfig, check bool, out io.Writer) er
 		}
 	}
 	_, err := fmt.Fprintln(out, "the resource schema is up to date")
+	return err
+}
+
+// indexSearches creates the index for searches where the database can have one.
+func indexSearches(ctx context.Context, url string, out io.Writer) error {
+	created, err := postgres.IndexSearches(ctx, url)
+	switch {
+	case errors.Is(err, postgres.ErrNoTrigrams):
+		_, err = fmt.Fprintln(out, "there is no index of searches: "+err.Error()+
+			"; let a superuser create it (create extension pg_trgm), then run migrate again")
+	case created:
+		_, err = fmt.Fprintln(out, "created the index of searches")
+	}
 	return err
 }

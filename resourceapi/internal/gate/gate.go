@@ -48,6 +48,8 @@ type Plan struct {
 	Need Need
 	// Ask reads the standing, and may fetch in the same trip what Serve will answer with. Nil: the standing alone.
 	Ask func(context.Context, standing.Question) (standing.Standing, error)
+	// Search says that Serve searches, of which a credential and a workspace have few at once.
+	Search bool
 	// Serve answers. It runs only once every step is passed; its error is step 6.
 	Serve func(w http.ResponseWriter, r *http.Request, caller Caller) error
 }
@@ -85,6 +87,7 @@ type Deps struct {
 	Tokens    Tokens
 	Standings Standings
 	Used      func(standing.Standing) // told of each valid credential; must not block
+	Bounds    *Bounds                 // one for all gates of a process
 	Log       *slog.Logger
 }
 
@@ -96,6 +99,7 @@ type Gate struct {
 	tokens    Tokens
 	standings Standings
 	used      func(standing.Standing)
+	bounds    *Bounds
 	log       *slog.Logger
 }
 
@@ -104,38 +108,58 @@ func New(d Deps) *Gate {
 	return &Gate{
 		resource: d.BaseURL + d.Resource.path, metadata: d.BaseURL + "/.well-known/oauth-protected-resource" + d.Resource.path,
 		assisting: d.Resource.forAssistants,
-		tokens:    d.Tokens, standings: d.Standings, used: d.Used, log: d.Log,
+		tokens:    d.Tokens, standings: d.Standings, used: d.Used, bounds: d.Bounds, log: d.Log,
 	}
 }
 
 // Guard serves the requests that pass, and refuses the others.
 func (g *Gate) Guard(need Need, prepare Prepare) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		plan, caller, err := g.admit(r, need, prepare)
-		if err == nil {
-			err = plan.Serve(w, r, caller)
-		}
-		if err != nil {
+		if err := g.serve(w, r, need, prepare); err != nil {
 			g.Refuse(w, r, err)
 		}
 	})
 }
 
-// admit asks the questions of the contract in their order, and returns the first refusal.
-func (g *Gate) admit(r *http.Request, need Need, prepare Prepare) (Plan, Caller, error) {
-	// 1. The credential, as far as its text tells.
+// serve answers within the bounds of the credential, or returns the first refusal.
+func (g *Gate) serve(w http.ResponseWriter, r *http.Request, need Need, prepare Prepare) (err error) {
+	held, err := g.identify(r)
+	if err != nil {
+		return err
+	}
+	turn, err := g.bounds.enter(w.Header(), r, held)
+	if err != nil {
+		return err
+	}
+	defer func() { endTurn(turn, err) }()
+	plan, caller, err := g.admit(r, held, need, prepare)
+	if err != nil {
+		return err
+	}
+	if plan.Search {
+		leave, refusal := g.bounds.enterSearch(w.Header(), r, held, turn, caller.Tenant)
+		if refusal != nil {
+			return refusal
+		}
+		defer func() { leave(err) }()
+	}
+	return plan.Serve(w, r, caller)
+}
+
+// identify is step 1 of admit as far as the text of the credential tells.
+func (g *Gate) identify(r *http.Request) (presented, error) {
 	token, err := readBearer(r.Header)
 	switch {
 	case errors.Is(err, errNoBearer):
-		return Plan{}, Caller{}, g.missing()
+		return presented{}, g.missing()
 	case err != nil:
-		return Plan{}, Caller{}, g.unauthenticated("Send one Authorization header with one bearer token.")
+		return presented{}, g.unauthenticated("Send one Authorization header with one bearer token.")
 	}
-	held, err := g.present(r.Context(), token)
-	if err != nil {
-		return Plan{}, Caller{}, err
-	}
+	return g.present(r.Context(), token)
+}
 
+// admit asks the questions of the contract in their order, and returns the first refusal. held is what identify returned.
+func (g *Gate) admit(r *http.Request, held presented, need Need, prepare Prepare) (Plan, Caller, error) {
 	// Prepared early, answered in their turn: 2 and 5.
 	tenant, tenantErr, err := g.workspace(r, held)
 	if err != nil {

@@ -75,6 +75,9 @@ var (
 	ErrNotFound   = errors.New("no such record in this workspace")
 	ErrStale      = errors.New("the programme was changed since it was read")
 	ErrTransition = errors.New("the programme's status cannot become that")
+
+	// ErrTooExpensive says that a search would take longer than it may.
+	ErrTooExpensive = errors.New("the search takes too long")
 )
 
 // Problems says what is wrong with which field, in words for a person: field → message.

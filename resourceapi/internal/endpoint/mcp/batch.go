@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"slices"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -47,6 +48,11 @@ func (b *batch) ask() func(context.Context, standing.Question) (standing.Standin
 		}
 	}
 	return nil
+}
+
+// searches says whether one of the calls searches.
+func (b *batch) searches() bool {
+	return slices.ContainsFunc(b.calls, func(c counted) bool { return c.searches })
 }
 
 // answer answers the calls as long as there is room, and reads nothing for the others.

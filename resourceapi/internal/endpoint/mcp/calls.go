@@ -35,6 +35,8 @@ type call struct {
 	ask func(context.Context, standing.Question) (standing.Standing, error)
 	// travels: answer needs what ask reads, and cannot read it itself.
 	travels bool
+	// searches: answer searches.
+	searches bool
 	// answer runs once the gate let the request pass. What a person can correct is a result; an error is the request's.
 	answer func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error)
 }
@@ -92,7 +94,7 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 			e.hand(w, r, content, given, idOf(messages))
 			return nil
 		}}
-		plan.Ask = b.ask()
+		plan.Ask, plan.Search = b.ask(), b.searches()
 		return plan, nil
 	}
 }
@@ -129,7 +131,7 @@ func (f *fault) plan() gate.Plan {
 // an assistant reads results, and can correct itself.
 func (t tool) prepare(arguments json.RawMessage, tenant uuid.UUID) call {
 	c, err := t.readArguments(arguments, tenant)
-	return call{ask: c.ask, travels: c.travels, answer: func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error) {
+	return call{ask: c.ask, travels: c.travels, searches: c.searches, answer: func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error) {
 		switch {
 		case t.need.Module != "" && caller.Module != nil:
 			return failed(caller.Module.Message), nil

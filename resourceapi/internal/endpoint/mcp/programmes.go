@@ -125,12 +125,16 @@ func (e *Endpoint) readList(arguments body.Object, tenant uuid.UUID) (call, erro
 			return e.showPage(query, *asked)
 		}
 		found, err := e.store.Page(ctx, query)
+		if errors.Is(err, programme.ErrTooExpensive) {
+			return failed(searchTooExpensive), nil
+		}
 		if err != nil {
 			return nil, err
 		}
 		return e.showPage(query, found)
 	}}
-	if query.Filter.Search == "" {
+	c.searches = query.Filter.Search != ""
+	if !c.searches {
 		c.ask = func(ctx context.Context, q standing.Question) (standing.Standing, error) {
 			s, found, err := e.store.StandingAndPage(ctx, q, query)
 			asked = &found
@@ -139,6 +143,8 @@ func (e *Endpoint) readList(arguments body.Object, tenant uuid.UUID) (call, erro
 	}
 	return c, nil
 }
+
+const searchTooExpensive = "This search takes too long. Search for a longer or a rarer text, or narrow it by status."
 
 // inWords is what is wrong with which argument, as one text.
 func inWords(err error) error {

@@ -85,6 +85,8 @@ func refusal(err error) error {
 	switch {
 	case errors.Is(err, programme.ErrNotFound):
 		return apierr.New(apierr.NotFound, "There is no such record in this workspace.")
+	case errors.Is(err, programme.ErrTooExpensive):
+		return apierr.New(apierr.TooExpensive, "This search takes too long. Search for a longer or a rarer text, or narrow it by status.")
 	case errors.Is(err, programme.ErrStale):
 		return apierr.New(apierr.PreconditionFailed, "The programme was changed since you read it. Read it again, then repeat your change.")
 	case errors.Is(err, programme.ErrTransition):

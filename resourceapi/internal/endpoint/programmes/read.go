@@ -27,10 +27,10 @@ func (e *Endpoint) prepareList(r *http.Request, tenant uuid.UUID) (gate.Plan, er
 	}
 	query.Into = func() programme.Sink { return listpage.New(encodeRecord) }
 	if query.Filter.Search != "" {
-		return gate.Plan{Serve: func(w http.ResponseWriter, r *http.Request, _ gate.Caller) error {
+		return gate.Plan{Search: true, Serve: func(w http.ResponseWriter, r *http.Request, _ gate.Caller) error {
 			page, err := e.store.Page(r.Context(), query)
 			if err != nil {
-				return err
+				return refusal(err)
 			}
 			e.writePage(w, query, page)
 			return nil

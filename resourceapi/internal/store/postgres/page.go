@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,19 +9,6 @@ import (
 
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
-
-// Page reads one page of a workspace's programmes.
-func (s *Store) Page(ctx context.Context, query programme.Query) (programme.Page, error) {
-	ctx, cancel := bounded(ctx, patience)
-	defer cancel()
-	text, args := pageSQL(query)
-	rows, err := s.pool.Query(ctx, text, args...)
-	if err != nil {
-		return programme.Page{}, outcome(err)
-	}
-	page, err := scanPage(rows, query)
-	return page, outcome(err)
-}
 
 // pageSQL builds the statement from fixed pieces, so that each combination of filters is one text with one plan; values
 // are parameters always. It asks for one row more than the page holds, to know whether more follow.
@@ -42,11 +28,8 @@ func pageSQL(query programme.Query) (string, []any) {
 		text.WriteString(" and (created_at, id) < (" + add(query.After.CreatedAt) + ", " + add(query.After.ID) + ")")
 	}
 	if query.Filter.Search != "" {
-		// In capitals of small letters: what a small letter is depends on the letters around it (Σ is ς at the end of a word), and the pattern
-		// has none; and some capitals are not those of their own small letter (ẞ, whose ß is SS).
-		const folded = "upper(lower(%s collate resource.any_case) collate resource.any_case)"
-		pattern := fmt.Sprintf(folded, add("%"+likeLiteral.Replace(query.Filter.Search)+"%"))
-		fmt.Fprintf(&text, " and ("+folded+" like %s or "+folded+" like %s)", "name", pattern, "summary", pattern)
+		pattern := folded(add("%" + likeLiteral.Replace(query.Filter.Search) + "%"))
+		fmt.Fprintf(&text, " and (%s like %s or %s like %s)", folded("name"), pattern, folded("summary"), pattern)
 	}
 	const newestFirst = " order by created_at desc, id desc limit "
 	rows := add(query.Limit + 1)

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"maps"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/multitracer"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/almonerhq/almoner/shared/gather"
 	"github.com/almonerhq/almoner/shared/pguuid"
@@ -24,7 +26,11 @@ const (
 
 // A Store is the service's database. It is safe for concurrent use.
 type Store struct {
-	pool  *pgxpool.Pool
+	pool     *pgxpool.Pool
+	searches *pgxpool.Pool // for searches alone, so that they never hold every connection
+	probe    *pgxpool.Pool // one connection for Ready, so that it does not wait for those of callers
+	pings    singleflight.Group
+
 	trips gather.Gathering[trip, travelled]
 
 	migrated atomic.Bool // every migration that this program knows was seen to be there
@@ -41,16 +47,54 @@ func CheckURL(url string) error {
 	return nil
 }
 
-// Open prepares a pool of at most connections for the database of url. It does not connect: the service starts without
-// its database and says so. Errors quote no part of url, which holds a password. Tracers see every
-// statement.
+// Open prepares pools of at most connections for the database of url (shares says how they are shared out). It does not
+// connect: the service starts without its database and says so. Errors quote no part of url, which holds a password.
+// Tracers see every statement.
 func Open(ctx context.Context, url string, connections int32, tracers ...pgx.QueryTracer) (*Store, error) {
+	general, searching := shares(connections)
+	s := &Store{}
+	for _, p := range []struct {
+		pool       **pgxpool.Pool
+		most, idle int32
+		parameters map[string]string
+	}{
+		{&s.pool, general, min(2, general), nil},
+		{&s.searches, searching, 0, searchParameters},
+		{&s.probe, 1, 0, nil},
+	} {
+		pool, err := openPool(ctx, url, p.most, p.idle, p.parameters, tracers)
+		if err != nil {
+			s.Close()
+			return nil, err
+		}
+		*p.pool = pool
+	}
+	s.trips = gather.Gathering[trip, travelled]{
+		Answer: s.travelTogether, Most: mostTogether,
+		AtOnce: min(runtime.GOMAXPROCS(0), max(1, int(general)/2)), // as many as can be served, and connections for everything else
+		Within: patience,
+		Alone:  patience / 2, MostAlone: max(1, int(general)/4),
+	}
+	return s, nil
+}
+
+// shares says how many connections are for searches, and how many for everything else. One is for Ready. Of two or three
+// connections in all, those two come on top.
+func shares(connections int32) (general, searching int32) {
+	if connections < 4 {
+		return connections, 1
+	}
+	searching = connections / 4
+	return connections - searching - 1, searching
+}
+
+func openPool(ctx context.Context, url string, most, idle int32, parameters map[string]string, tracers []pgx.QueryTracer) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, errURL
 	}
-	config.MaxConns = connections
-	config.MinIdleConns = min(2, connections)
+	config.MaxConns = most
+	config.MinIdleConns = idle
 	config.MaxConnLifetime = 30 * time.Minute
 	config.MaxConnLifetimeJitter = 5 * time.Minute
 	config.MaxConnIdleTime = 5 * time.Minute
@@ -67,6 +111,7 @@ func Open(ctx context.Context, url string, connections int32, tracers ...pgx.Que
 	} {
 		config.ConnConfig.RuntimeParams[name] = value
 	}
+	maps.Copy(config.ConnConfig.RuntimeParams, parameters)
 	config.AfterConnect = func(_ context.Context, c *pgx.Conn) error {
 		pguuid.Register(c.TypeMap())
 		return nil
@@ -76,14 +121,7 @@ func Open(ctx context.Context, url string, connections int32, tracers ...pgx.Que
 	if err != nil {
 		return nil, errors.New("the database pool cannot be made")
 	}
-	s := &Store{pool: pool}
-	s.trips = gather.Gathering[trip, travelled]{
-		Answer: s.travelTogether, Most: mostTogether,
-		AtOnce: min(runtime.GOMAXPROCS(0), max(1, int(connections)/2)), // as many as can be served, and connections for everything else
-		Within: patience,
-		Alone:  patience / 2, MostAlone: max(1, int(connections)/4),
-	}
-	return s, nil
+	return pool, nil
 }
 
 // watchedBy lets tracers see what is asked of PostgreSQL.
@@ -94,17 +132,29 @@ func watchedBy(tracers []pgx.QueryTracer) pgx.QueryTracer {
 	return multitracer.New(tracers...)
 }
 
-// PoolStat says how the connections are used.
+// PoolStat says how the connections are used that are for everything but searches and Ready.
 func (s *Store) PoolStat() *pgxpool.Stat { return s.pool.Stat() }
 
-// Close waits for the connections in use and closes all.
-func (s *Store) Close() { s.pool.Close() }
+// SearchPoolStat says how the connections for searches are used.
+func (s *Store) SearchPoolStat() *pgxpool.Stat { return s.searches.Stat() }
 
-// Answers says whether Postgres answers, within a second.
+// Close waits for the connections in use and closes all.
+func (s *Store) Close() {
+	for _, pool := range []*pgxpool.Pool{s.pool, s.searches, s.probe} {
+		if pool != nil {
+			pool.Close()
+		}
+	}
+}
+
+// Answers says whether Postgres answers, within a second. Concurrent calls share one question.
 func (s *Store) Answers(ctx context.Context) error {
-	ctx, cancel := bounded(ctx, patience)
-	defer cancel()
-	return outcome(s.pool.Ping(ctx))
+	_, err, _ := s.pings.Do("", func() (any, error) {
+		ctx, cancel := bounded(ctx, patience)
+		defer cancel()
+		return nil, s.probe.Ping(ctx)
+	})
+	return outcome(err)
 }
 
 // bounded gives a statement its time, whatever becomes of the caller.

@@ -26,7 +26,7 @@ func (s *Store) Ready(ctx context.Context) error {
 	}
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
-	missing, err := all.Missing(ctx, s.pool)
+	missing, err := all.Missing(ctx, s.probe)
 	if err != nil {
 		return unready(err)
 	}
@@ -36,7 +36,7 @@ func (s *Store) Ready(ctx context.Context) error {
 	}
 	missing = append(missing, queue...)
 	var asked bool
-	if err := s.pool.QueryRow(ctx, "select to_regprocedure($1) is not null", standing.Function).Scan(&asked); err != nil {
+	if err := s.probe.QueryRow(ctx, "select to_regprocedure($1) is not null", standing.Function).Scan(&asked); err != nil {
 		return unready(err)
 	}
 	if !asked {
@@ -65,7 +65,7 @@ func (s *Store) jobsMissing(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.pool.Query(ctx, "select version from river.river_migration where line = 'main'")
+	rows, err := s.probe.Query(ctx, "select version from river.river_migration where line = 'main'")
 	if err != nil {
 		return nil, err
 	}

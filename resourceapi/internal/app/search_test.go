@@ -1,0 +1,148 @@
+package app
+
+import (
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/perm"
+
+	store "github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
+)
+
+// longSearch takes much longer than a search may, in the workspace that slowWorkspace makes: it is too short for the index.
+const longSearch = listPath + "?q=%C3%9F%C3%9F"
+
+// slowWorkspace makes a workspace with so many long summaries that longSearch takes seconds, and several credentials in it.
+func (s *service) slowWorkspace(credentials int) (tenant uuid.UUID, all []header) {
+	s.t.Helper()
+	tenant, user := s.member(perm.ProgrammesRead)
+	s.Exec(`insert into resource.programmes (id, tenant_id, name, summary, status)
+		select gen_random_uuid(), $1, 'Programme ' || i, repeat('Support for families. ', 220), 'draft'
+		from generate_series(1, 6000) i`, tenant)
+	for range credentials {
+		all = append(all, as(s.PAT(tenant, user, perm.ProgrammesRead).Reveal(), tenant))
+	}
+	return tenant, all
+}
+
+// F13. Searches that take too long are told so, and take nothing from another workspace.
+func TestSearch_TakesNothingFromOtherWorkspaces(t *testing.T) {
+	s := newService(t)
+	if err := store.MigrateJobs(t.Context(), s.Database.Owner); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(t, 200, func() answer { return s.get("/readyz", nil) })
+	_, greedy := s.slowWorkspace(8)
+	tenant, pat := s.reader()
+	honest := as(pat, tenant)
+	s.Programmes(tenant, 3)
+
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	codes := map[int]int{}
+	stop := make(chan struct{})
+	for _, h := range greedy {
+		for range 8 {
+			group.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					a := s.get(longSearch, h)
+					mu.Lock()
+					codes[a.Status]++
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	for range 20 {
+		for _, path := range []string{listPath, listPath + "?q=" + url.QueryEscape("Programme 2"), "/readyz"} {
+			began := time.Now()
+			if a := s.get(path, honest); a.Status != 200 {
+				t.Errorf("%s: %d %s", path, a.Status, a.Body)
+			}
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("%s took %s", path, took)
+			}
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	close(stop)
+	group.Wait()
+	if codes[422] == 0 || codes[429] == 0 || len(codes) != 2 {
+		t.Errorf("the searches were answered with %v", codes)
+	}
+}
+
+func TestSearch_TooLongIs422AndSaysWhatToDo(t *testing.T) {
+	s := newService(t)
+	_, greedy := s.slowWorkspace(1)
+	began := time.Now()
+	a := s.get(longSearch, greedy[0])
+	if code := a.code(t); a.Status != 422 || code != "QUERY_TOO_EXPENSIVE" {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("took %s", took)
+	}
+	told := s.post(assistant(strings.TrimPrefix(greedy[0]["Authorization"], "Bearer ")), calling("list_programmes", map[string]any{"q": "ßß"})).result(t)
+	if !told.Result.IsError || !strings.Contains(told.Result.Content[0].Text, "takes too long") {
+		t.Errorf("the tool answers %+v", told)
+	}
+}
+
+// The contract's bounds of one credential, as the headers tell of them.
+func TestBounds_OneCredentialHas64InFlightAnd2Searches(t *testing.T) {
+	s := newService(t)
+	tenant, user := s.member(perm.ProgrammesRead)
+	credential := func() header { return as(s.PAT(tenant, user, perm.ProgrammesRead).Reveal(), tenant) }
+	h, searcher := credential(), credential()
+	a := s.get(listPath, h)
+	if a.Header.Get("RateLimit-Policy") != `"requests-in-flight";q=64;qu="concurrent-requests"` || a.Header.Get("RateLimit") != `"requests-in-flight";r=63` {
+		t.Errorf("%v", a.Header)
+	}
+
+	s.Exec("begin") // holds every request to programmes in its place
+	s.Exec("lock table resource.programmes in access exclusive mode")
+	for name, c := range map[string]struct {
+		path            string
+		h               header
+		allowed, beyond int
+		left            string
+	}{
+		"requests": {listPath, h, 64, 5, `"requests-in-flight";r=0`},
+		"searches": {listPath + "?q=Programme", searcher, 2, 1, `"searches-in-flight";r=0`},
+	} {
+		answers := make(chan answer, c.allowed+c.beyond)
+		for range c.allowed + c.beyond {
+			go func() { answers <- s.get(c.path, c.h) }()
+		}
+		refused := 0
+		for range c.allowed + c.beyond {
+			a := <-answers
+			if a.Status == 503 { // after its wait for the lock
+				continue
+			}
+			refused++
+			a.expect(t, 429, "RATE_LIMITED", "")
+			if a.Header.Get("Retry-After") != "1" || !strings.HasSuffix(a.Header.Get("RateLimit"), c.left) {
+				t.Errorf("%s: %v", name, a.Header)
+			}
+		}
+		if refused != c.beyond {
+			t.Errorf("%s: %d are refused, want %d", name, refused, c.beyond)
+		}
+	}
+	s.Exec("rollback")
+	if a := s.get(listPath, h); a.Status != 200 {
+		t.Errorf("afterwards: %d %s", a.Status, a.Body)
+	}
+}

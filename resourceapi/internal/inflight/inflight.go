@@ -1,0 +1,162 @@
+// Package inflight bounds how many requests of one key are in flight, and how many of these are worked on at once.
+//
+// Package gate uses it for credentials and for the searches of a workspace (contract, section 6). The bounds are those of
+// one process.
+package inflight
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+var (
+	// ErrTooMany says that the key has as many requests in flight as it may have.
+	ErrTooMany = errors.New("too many requests in flight")
+	// ErrWaited says that the turn of the request did not come in time.
+	ErrWaited = errors.New("waited too long for a turn")
+	// ErrFailing says that the requests ahead failed because a store does not answer, so that waiting longer is no use.
+	ErrFailing = errors.New("the requests ahead failed")
+)
+
+// hopeless is how long a request has waited at least when the failure of one ahead ends its wait.
+const hopeless = 500 * time.Millisecond
+
+// Bounds are the bounds of each key.
+type Bounds struct {
+	InFlight int           // requests at most
+	AtOnce   int           // of these are worked on at once; the others wait for their turn
+	Wait     time.Duration // how long one waits for its turn at most
+}
+
+// Requests are the requests in flight by key. It is safe for concurrent use.
+type Requests[Key comparable] struct {
+	bounds Bounds
+
+	mu    sync.Mutex
+	byKey map[Key]*requests
+}
+
+// requests are those of one key.
+type requests struct {
+	inFlight int
+	working  int
+	waiting  []*waiter // in the order of their arrival
+}
+
+type waiter struct {
+	since time.Time
+	turn  chan error // receives once: nil when the turn has come
+}
+
+// New makes a Requests.
+func New[Key comparable](bounds Bounds) *Requests[Key] {
+	return &Requests[Key]{bounds: bounds, byKey: map[Key]*requests{}}
+}
+
+// A Turn is a request that is worked on. Leave ends it.
+type Turn struct {
+	// Others is how many requests of the key were in flight when this one arrived.
+	Others int
+
+	leave func(failed bool)
+}
+
+// Leave says that the request has ended. failed says that a store did not answer: requests that have waited long for
+// their turn then fail as well.
+func (t Turn) Leave(failed bool) { t.leave(failed) }
+
+// Enter waits for the turn of a request. It returns ErrTooMany at once, ErrWaited, ErrFailing or the error of ctx.
+func (r *Requests[Key]) Enter(ctx context.Context, key Key) (Turn, error) {
+	others, mine, err := r.arrive(key)
+	if err != nil {
+		return Turn{Others: others}, err
+	}
+	turn := Turn{Others: others, leave: func(failed bool) { r.leave(key, failed) }}
+	if mine == nil {
+		return turn, nil
+	}
+	patience := time.NewTimer(r.bounds.Wait)
+	defer patience.Stop()
+	select {
+	case err = <-mine.turn:
+	case <-patience.C:
+		err = r.giveUp(key, mine, ErrWaited)
+	case <-ctx.Done():
+		err = r.giveUp(key, mine, context.Cause(ctx))
+	}
+	return turn, err
+}
+
+// arrive counts a request. The waiter is nil if it is its turn already.
+func (r *Requests[Key]) arrive(key Key) (others int, mine *waiter, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := r.byKey[key]
+	if all == nil {
+		all = &requests{}
+		r.byKey[key] = all
+	}
+	others = all.inFlight
+	if others >= r.bounds.InFlight {
+		return others, nil, ErrTooMany
+	}
+	all.inFlight++
+	if all.working < r.bounds.AtOnce {
+		all.working++
+		return others, nil, nil
+	}
+	mine = &waiter{since: time.Now(), turn: make(chan error, 1)}
+	all.waiting = append(all.waiting, mine)
+	return others, mine, nil
+}
+
+// giveUp ends a wait for the cause, unless it has ended in this moment.
+func (r *Requests[Key]) giveUp(key Key, mine *waiter, cause error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := r.byKey[key]
+	if all != nil {
+		if at := slices.Index(all.waiting, mine); at >= 0 {
+			all.waiting = slices.Delete(all.waiting, at, at+1)
+			r.forget(key, all, 1)
+			return cause
+		}
+	}
+	return <-mine.turn
+}
+
+func (r *Requests[Key]) leave(key Key, failed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := r.byKey[key]
+	ended := 1
+	for failed && len(all.waiting) > 0 && time.Since(all.waiting[0].since) >= hopeless {
+		all.waiting[0].turn <- ErrFailing
+		all.waiting = slices.Delete(all.waiting, 0, 1)
+		ended++
+	}
+	if len(all.waiting) > 0 {
+		all.waiting[0].turn <- nil // the place of the request that leaves is this one's now
+		all.waiting = slices.Delete(all.waiting, 0, 1)
+	} else {
+		all.working--
+	}
+	r.forget(key, all, ended)
+}
+
+// forget ends requests in flight, and drops a key without any.
+func (r *Requests[Key]) forget(key Key, all *requests, ended int) {
+	if all.inFlight -= ended; all.inFlight == 0 {
+		delete(r.byKey, key)
+	}
+}
+
+// Len is how many keys have requests in flight.
+func (r *Requests[Key]) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.byKey)
+}

@@ -1,0 +1,117 @@
+package inflight
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func mustEnter(t *testing.T, r *Requests[string], key string) Turn {
+	t.Helper()
+	turn, err := r.Enter(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return turn
+}
+
+func TestEnter_OneMoreThanInFlightIsRefusedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New[string](Bounds{InFlight: 3, AtOnce: 1, Wait: time.Hour})
+		working := mustEnter(t, r, "a")
+		done := make(chan Turn, 2)
+		for range 2 {
+			go func() { done <- mustEnter(t, r, "a") }()
+			synctest.Wait()
+		}
+		if turn, err := r.Enter(t.Context(), "a"); !errors.Is(err, ErrTooMany) || turn.Others != 3 {
+			t.Errorf("the fourth: %v beside %d others", err, turn.Others)
+		}
+		mustEnter(t, r, "b").Leave(false) // another key is not concerned
+		working.Leave(false)
+		(<-done).Leave(false)
+		(<-done).Leave(false)
+		if r.Len() != 0 {
+			t.Errorf("%d keys are kept", r.Len())
+		}
+	})
+}
+
+func TestEnter_TurnsComeInOrderAndNoMoreAtOnceThanAllowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New[string](Bounds{InFlight: 64, AtOnce: 8, Wait: time.Hour})
+		var mu sync.Mutex
+		var order []int
+		working, most := 0, 0
+		for i := range 64 {
+			go func() {
+				turn := mustEnter(t, r, "a")
+				mu.Lock()
+				working++
+				most = max(most, working)
+				order = append(order, i)
+				mu.Unlock()
+				time.Sleep(time.Second)
+				mu.Lock()
+				working--
+				mu.Unlock()
+				turn.Leave(false)
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(8 * time.Second)
+		synctest.Wait()
+		for i, who := range order {
+			if i/8 != who/8 {
+				t.Fatalf("order %v", order)
+			}
+		}
+		if len(order) != 64 || most != 8 || r.Len() != 0 {
+			t.Errorf("%d had a turn, %d at once, %d keys are kept", len(order), most, r.Len())
+		}
+	})
+}
+
+func TestEnter_WaitEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  func(cancel context.CancelFunc, working Turn)
+		want error
+	}{
+		"by time":                  {func(context.CancelFunc, Turn) { time.Sleep(5 * time.Second) }, ErrWaited},
+		"by the caller":            {func(cancel context.CancelFunc, _ Turn) { cancel() }, context.Canceled},
+		"by a failure ahead, late": {func(_ context.CancelFunc, w Turn) { time.Sleep(hopeless); w.Leave(true) }, ErrFailing},
+		"not by one at once":       {func(_ context.CancelFunc, w Turn) { w.Leave(true) }, nil},
+		"by its turn":              {func(_ context.CancelFunc, w Turn) { time.Sleep(time.Second); w.Leave(false) }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := New[string](Bounds{InFlight: 2, AtOnce: 1, Wait: 5 * time.Second})
+				working := mustEnter(t, r, "a")
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				ended := make(chan error, 1)
+				go func() {
+					turn, err := r.Enter(ctx, "a")
+					if err == nil {
+						turn.Leave(false)
+					}
+					ended <- err
+				}()
+				synctest.Wait()
+				c.end(cancel, working)
+				if err := <-ended; !errors.Is(err, c.want) {
+					t.Errorf("%v, want %v", err, c.want)
+				}
+				if name == "by time" || name == "by the caller" {
+					working.Leave(false)
+				}
+				if r.Len() != 0 {
+					t.Errorf("%d keys are kept", r.Len())
+				}
+			})
+		})
+	}
+}

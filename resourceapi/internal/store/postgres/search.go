@@ -1,0 +1,180 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/migrate"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+)
+
+// searchTime is how long a search may take (contract, section 6).
+const searchTime = 500 * time.Millisecond
+
+// searchParameters are those of the connections for searches. The best plan depends on the text that is searched for.
+var searchParameters = map[string]string{
+	"lock_timeout":      fmt.Sprint((searchTime - 100*time.Millisecond).Milliseconds()), // so that it is told from a long search
+	"statement_timeout": fmt.Sprint(searchTime.Milliseconds()),
+	"plan_cache_mode":   "force_custom_plan",
+}
+
+// SearchesOfOne is how many searches one workspace may have under way, so that another finds a connection too.
+func (s *Store) SearchesOfOne() int { return max(1, int(s.searches.Config().MaxConns)/2) }
+
+// Page reads one page of a workspace's programmes. It returns programme.ErrTooExpensive for a search that takes too long.
+func (s *Store) Page(ctx context.Context, query programme.Query) (programme.Page, error) {
+	text, args := pageSQL(query)
+	if query.Filter.Search != "" {
+		return s.search(ctx, query, text, args)
+	}
+	ctx, cancel := bounded(ctx, patience)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, text, args...)
+	if err != nil {
+		return programme.Page{}, outcome(err)
+	}
+	page, err := scanPage(rows, query)
+	return page, outcome(err)
+}
+
+// search reads a page on a connection for searches. PostgreSQL itself ends a search that takes too long.
+func (s *Store) search(ctx context.Context, query programme.Query, text string, args []any) (programme.Page, error) {
+	ctx, cancel := bounded(ctx, patience)
+	defer cancel()
+	connection, err := s.searches.Acquire(ctx)
+	if errors.Is(err, context.DeadlineExceeded) && s.searches.Stat().AcquiredConns() > 0 {
+		return programme.Page{}, &apierr.Error{Kind: apierr.Unavailable, Cause: err, Message: "Too many searches are under way. Try again in a few seconds."}
+	}
+	if err != nil {
+		return programme.Page{}, outcome(err)
+	}
+	defer connection.Release()
+	ctx, cancel = bounded(ctx, patience) // which is above searchTime
+	defer cancel()
+	rows, err := connection.Query(ctx, text, args...)
+	if err != nil {
+		return programme.Page{}, searchOutcome(err)
+	}
+	page, err := scanPage(rows, query)
+	return page, searchOutcome(err)
+}
+
+// queryCanceled is the SQLSTATE of a statement that took longer than statement_timeout.
+const queryCanceled = "57014"
+
+func searchOutcome(err error) error {
+	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.Code == queryCanceled {
+		return programme.ErrTooExpensive
+	}
+	return outcome(err)
+}
+
+// folded is an expression of SQL for a text without its case. It has capitals of small letters: what a small letter is
+// depends on the letters around it (Σ is ς at the end of a word), and the pattern has none; and some capitals are not
+// those of their own small letter (ẞ, whose ß is SS). The index makes small letters of these again, by the rules of the
+// database's locale. So those that some locale makes by the letters around them (Unicode, SpecialCasing.txt) are small
+// letters already.
+func folded(text string) string {
+	return "translate(upper(lower(" + text + " collate resource.any_case) collate resource.any_case), 'ΣIJĮ', 'σijį')"
+}
+
+// The index that searches use.
+const (
+	searchIndex = "resource.programmes_search"
+	// pendingLimit bounds, in KiB, what one insert may have to sort into the index for those before it.
+	pendingLimit = 512
+)
+
+// indexLock is any number that all migrating processes agree on.
+const indexLock = 0x73656172
+
+// ErrNoTrigrams says that the database has no extension pg_trgm and its owner may not create it. Searches work without,
+// but in a large workspace most take too long.
+var ErrNoTrigrams = errors.New("the extension pg_trgm is missing and could not be created")
+
+// IndexSearches creates the index that searches use, unless it is there. It follows Migrate, and is no migration because
+// it needs an extension that a database may get later. The service reads and writes meanwhile. Several processes may call
+// it at once; one does the work. url is that of the database's owner.
+func IndexSearches(ctx context.Context, url string) (created bool, err error) {
+	config, err := migrate.Config(url)
+	if err != nil {
+		return false, err
+	}
+	owner, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return false, fmt.Errorf("index searches: %w", err)
+	}
+	defer func() { _ = owner.Close(context.WithoutCancel(ctx)) }() // which lets go of the lock too
+	if err := lockIndex(ctx, owner); err != nil {
+		return false, fmt.Errorf("index searches: %w", err)
+	}
+	var valid bool
+	err = owner.QueryRow(ctx, "select indisvalid from pg_index where indexrelid = to_regclass($1)", searchIndex).Scan(&valid)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return false, fmt.Errorf("look for the index of searches: %w", err)
+	}
+	if valid {
+		return false, nil
+	}
+	operators, err := trigrams(ctx, owner)
+	if err != nil {
+		return false, err
+	}
+	for _, statement := range []string{
+		"set lock_timeout = '5min'",                        // what follows waits for old transactions and holds up none
+		"drop index concurrently if exists " + searchIndex, // what an interrupted try has left, which is not valid
+		"create index concurrently programmes_search on resource.programmes using gin ((" +
+			folded("name") + ") " + operators + ", (" + folded("summary") + ") " + operators +
+			fmt.Sprintf(") with (gin_pending_list_limit = %d)", pendingLimit),
+		"analyze resource.programmes", // what the index holds decides whether it is used
+	} {
+		if _, err := owner.Exec(ctx, statement); err != nil {
+			return false, fmt.Errorf("index searches: %w", migrate.Explain(err))
+		}
+	}
+	return true, nil
+}
+
+// lockIndex takes the lock by asking for it again and again: a statement that waits for it would hold up the creation of
+// the index, which waits for the end of every older statement.
+func lockIndex(ctx context.Context, owner *pgx.Conn) error {
+	for {
+		var taken bool
+		if err := owner.QueryRow(ctx, "select pg_try_advisory_lock($1)", indexLock).Scan(&taken); err != nil || taken {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// trigrams returns the operator class of pg_trgm, wherever the extension is, and creates the extension if it is missing.
+func trigrams(ctx context.Context, owner *pgx.Conn) (string, error) {
+	schema := func() (name string, err error) {
+		err = owner.QueryRow(ctx, `
+			select n.nspname from pg_extension e join pg_namespace n on n.oid = e.extnamespace
+			where e.extname = 'pg_trgm'`).Scan(&name)
+		return name, err
+	}
+	name, err := schema()
+	if errors.Is(err, pgx.ErrNoRows) {
+		if _, err = owner.Exec(ctx, "create extension pg_trgm with schema resource"); err != nil {
+			return "", fmt.Errorf("%w: %w", ErrNoTrigrams, err)
+		}
+		name, err = schema()
+	}
+	if err != nil {
+		return "", fmt.Errorf("look for pg_trgm: %w", err)
+	}
+	return pgx.Identifier{name, "gin_trgm_ops"}.Sanitize(), nil
+}

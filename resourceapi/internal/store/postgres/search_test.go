@@ -1,0 +1,96 @@
+package postgres
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+)
+
+// F13: a search reads from the index what it looks for, and not every programme of the workspace.
+func TestSearch_IsReadFromItsIndex(t *testing.T) {
+	w := postgrestest.New(t)
+	store := open(t, w)
+	tenant := w.Tenant()
+	w.Programmes(tenant, 20_000)
+	for i, want := range []bool{true, false} { // created once
+		if created, err := IndexSearches(t.Context(), w.Database.Owner); created != want || err != nil {
+			t.Fatalf("try %d: created %t, %v", i, created, err)
+		}
+	}
+	for _, text := range []string{"Walsall", "programme 19999", "100%"} {
+		query := programme.Query{Tenant: tenant, Limit: 50, Filter: programme.Filter{Search: text}}
+		sql, args := pageSQL(query)
+		if plan := explained(t, store.searches, sql, args); !strings.Contains(plan, "Bitmap Index Scan on programmes_search") {
+			t.Errorf("%s: %s", text, plan)
+		}
+	}
+	page, err := store.Page(t.Context(), programme.Query{Tenant: tenant, Limit: 50, Filter: programme.Filter{Search: "programme 19999"}})
+	if err != nil || len(page.Programmes) != 1 {
+		t.Errorf("%d programmes, %v", len(page.Programmes), err)
+	}
+}
+
+func TestIndexSearches_RepairsWhatAnInterruptedTryLeft(t *testing.T) {
+	w := postgrestest.New(t)
+	w.Exec("create index programmes_search on resource.programmes (name)")
+	superuser, err := pgx.Connect(t.Context(), w.Database.Superuser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = superuser.Close(t.Context()) }()
+	if _, err := superuser.Exec(t.Context(), "update pg_index set indisvalid = false where indexrelid = 'resource.programmes_search'::regclass"); err != nil {
+		t.Fatal(err)
+	}
+	if created, err := IndexSearches(t.Context(), w.Database.Owner); !created || err != nil {
+		t.Errorf("created %t, %v", created, err)
+	}
+	if n := w.Count("select count(*) from pg_index join pg_class c on c.oid = indexrelid where c.relname = 'programmes_search' and indisvalid and relam <> 403"); n != 1 {
+		t.Errorf("%d valid indexes", n)
+	}
+}
+
+// A database whose owner may not create extensions has no index, and searches work all the same.
+func TestIndexSearches_WithoutTrigramsIsNoFailureOfSearches(t *testing.T) {
+	w := postgrestest.New(t)
+	superuser, err := pgx.Connect(t.Context(), w.Database.Superuser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = superuser.Close(t.Context()) }()
+	_, err = superuser.Exec(t.Context(), "do $$ begin execute format('alter database %I owner to current_user', current_database()); end $$")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if created, err := IndexSearches(t.Context(), w.Database.Owner); created || !errors.Is(err, ErrNoTrigrams) {
+		t.Errorf("created %t, %v", created, err)
+	}
+	store := open(t, w)
+	tenant := w.Tenant()
+	w.Programmes(tenant, 3)
+	page, err := store.Page(t.Context(), programme.Query{Tenant: tenant, Limit: 50, Filter: programme.Filter{Search: "programme 2"}})
+	if err != nil || len(page.Programmes) != 1 {
+		t.Errorf("%d programmes, %v", len(page.Programmes), err)
+	}
+}
+
+// The index makes small letters of a text and of what is searched for, by the database's locale. A text with the pattern
+// in it must then have the small letters of the pattern in it, whatever stands around.
+func TestFolded_SmallLettersDoNotDependOnTheLettersAround(t *testing.T) {
+	w := postgrestest.New(t)
+	for _, locale := range []string{"el", "tr", "lt", "und"} {
+		for _, pattern := range []string{"ΟΔΟΣ", "I", "Į", "J", "ẞ", "İ", "straße"} {
+			for _, around := range [][2]string{{"", "α"}, {"α", ""}, {"α", "\u0307"}, {"", "\u0300"}, {"x ", " y"}} {
+				n := w.Count("select strpos(lower("+folded("$1::text")+` collate "`+locale+`-x-icu"), lower(`+folded("$2::text")+` collate "`+locale+`-x-icu"))`,
+					around[0]+pattern+around[1], pattern)
+				if n == 0 {
+					t.Errorf("%s: %q is not found in %q", locale, pattern, around[0]+pattern+around[1])
+				}
+			}
+		}
+	}
+}
