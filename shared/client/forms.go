@@ -80,6 +80,7 @@ type Submission struct {
 	Consents    []Consented    `json:"consents"`
 	SupporterID string         `json:"supporterId"` // "" until it is processed
 	CreatedAt   time.Time      `json:"createdAt"`
+	UpdatedAt   time.Time      `json:"updatedAt"` // when it was sent in, or processed or rejected
 	FinishedAt  *time.Time     `json:"finishedAt"`
 }
 
@@ -90,9 +91,19 @@ type Consented struct {
 	Given         bool   `json:"given"`
 }
 
-// Submissions goes through what was sent in to a form, newest first.
-func (f Forms) Submissions(ctx context.Context, form string) iter.Seq2[Submission, error] {
-	return list[Submission](ctx, f.c, f.c.get(f.path(form)+"/submissions", nil))
+// A SubmissionFilter narrows a list of submissions. The zero value lets everything through.
+type SubmissionFilter struct {
+	PageSize     int       // records fetched at a time, at most 200; 0: 50
+	UpdatedSince time.Time // as in ProgrammeFilter
+}
+
+// Submissions goes through what was sent in to a form, newest first. It takes one filter at most.
+func (f Forms) Submissions(ctx context.Context, form string, filter ...SubmissionFilter) iter.Seq2[Submission, error] {
+	query := url.Values{}
+	for _, one := range filter {
+		setPage(query, one.PageSize, one.UpdatedSince)
+	}
+	return list[Submission](ctx, f.c, f.c.get(f.path(form)+"/submissions", query))
 }
 
 func (Forms) path(id string) string { return formsPath + "/" + url.PathEscape(id) }

@@ -6,7 +6,19 @@ import (
 	"iter"
 	"maps"
 	"net/url"
+	"strconv"
+	"time"
 )
+
+// setPage says how many records a page has and since when they were updated. Zero values say nothing.
+func setPage(query url.Values, size int, updatedSince time.Time) {
+	if size != 0 {
+		query.Set("limit", strconv.Itoa(size))
+	}
+	if !updatedSince.IsZero() {
+		query.Set("updatedSince", updatedSince.UTC().Format(time.RFC3339Nano))
+	}
+}
 
 type page[T any] struct {
 	Data []T `json:"data"`

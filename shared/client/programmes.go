@@ -5,7 +5,6 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 )
 
@@ -41,6 +40,9 @@ type ProgrammeFilter struct {
 	Status   ProgrammeStatus
 	Search   string // a part of name or summary, in any case
 	PageSize int    // records fetched at a time, at most 200; 0: 50
+	// UpdatedSince leaves out what was neither created nor changed then or later. To follow the changes, ask again with the
+	// newest UpdatedAt of a list that was read to its end: no change is missed, and the newest record comes again.
+	UpdatedSince time.Time
 }
 
 const programmesPath = "/v1/programmes/programmes"
@@ -53,9 +55,7 @@ func (p Programmes) List(ctx context.Context, f ProgrammeFilter) iter.Seq2[Progr
 			query.Set(name, value)
 		}
 	}
-	if f.PageSize != 0 {
-		query.Set("limit", strconv.Itoa(f.PageSize))
-	}
+	setPage(query, f.PageSize, f.UpdatedSince)
 	return list[Programme](ctx, p.c, p.c.get(programmesPath, query))
 }
 

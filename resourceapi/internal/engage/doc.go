@@ -9,6 +9,8 @@
 //   - E4 A consent is stored with the version of the notice that was on screen.
 //   - E5 A submission is accepted, then processed or rejected, and that is its end.
 //   - E6 What a stranger sends in changes nothing that was known about a supporter.
+//   - E7 The forms of a workspace, and the submissions of a form, become visible in the order of their times: none appears
+//     with a createdAt or updatedAt that is not later than all that could be read before.
 package engage
 
 import "errors"

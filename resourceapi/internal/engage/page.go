@@ -4,11 +4,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/moment"
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
@@ -22,12 +24,15 @@ const (
 type Place struct {
 	CreatedAt time.Time
 	ID        uuid.UUID
+	Until     time.Time // in a list with UpdatedSince, what the store gave with the first page
 }
 
 // A Range asks for one page of a list.
 type Range struct {
-	After *Place // nil: from the start
-	Limit int    // 1 to MaxLimit
+	List         string    // names the list, its filter included; what Cursors.Seal takes
+	After        *Place    // nil: from the start
+	Limit        int       // 1 to MaxLimit
+	UpdatedSince time.Time // created or changed then or later; zero: at any time
 }
 
 var errCursor = errors.New("not a cursor of this list")
@@ -50,47 +55,76 @@ const placeLength = 8 + 16
 func (c *Cursors) Seal(list string, place Place) string {
 	content := binary.BigEndian.AppendUint64(nil, uint64(place.CreatedAt.UnixMicro()))
 	content = append(content, place.ID[:]...)
+	if !place.Until.IsZero() {
+		list = untilPrefix(place.Until) + list
+	}
 	return c.box.Seal(append(content, list...))
 }
 
-func (c *Cursors) open(list, text string) (Place, error) {
+// untilPrefix stands before the name of a list with UpdatedSince, in a cursor.
+func untilPrefix(until time.Time) string { return moment.Format(until) + " " }
+
+func (c *Cursors) open(r Range, text string) (Place, error) {
 	content, err := c.box.Open(text)
-	if err != nil || len(content) < placeLength || string(content[placeLength:]) != list {
+	if err != nil || len(content) < placeLength {
 		return Place{}, errCursor
 	}
 	micros := int64(binary.BigEndian.Uint64(content))
-	return Place{time.UnixMicro(micros).UTC(), uuid.UUID(content[8:placeLength])}, nil
+	place := Place{CreatedAt: time.UnixMicro(micros).UTC(), ID: uuid.UUID(content[8:placeLength])}
+	list := string(content[placeLength:])
+	if !r.UpdatedSince.IsZero() {
+		until, rest, _ := strings.Cut(list, " ")
+		if place.Until, err = time.Parse(moment.Layout, until); err != nil {
+			return Place{}, errCursor
+		}
+		list = rest
+	}
+	if list != r.List {
+		return Place{}, errCursor
+	}
+	return place, nil
 }
 
-// ReadRange reads cursor and limit from a query string, each at most once; others are ignored. It returns Problems.
-func ReadRange(raw, list string, cursors *Cursors) (Range, error) {
-	r, problems := Range{Limit: DefaultLimit}, Problems{}
-	seen := map[string]bool{}
+// ReadRange reads cursor and limit from a query string, and further parameters, which are updatedSince or none. Each is
+// given at most once; others are ignored. It returns Problems.
+func ReadRange(raw, list string, cursors *Cursors, further ...string) (Range, error) {
+	r, problems := Range{List: list, Limit: DefaultLimit}, Problems{}
+	known := append([]string{"cursor", "limit"}, further...)
+	values := map[string]string{}
 	for pair := range strings.SplitSeq(raw, "&") {
 		key, value, _ := strings.Cut(pair, "=")
 		name, keyErr := url.QueryUnescape(key)
-		if keyErr != nil || (name != "cursor" && name != "limit") {
+		if keyErr != nil || !slices.Contains(known, name) {
 			continue
 		}
 		text, err := url.QueryUnescape(value)
-		switch {
-		case err != nil:
+		if err != nil {
 			problems[name] = "Is not encoded as a query parameter must be."
-		case seen[name]:
-			problems[name] = "Must be given once."
-		case name == "limit":
-			r.Limit = readLimit(text)
-			if r.Limit == 0 {
-				problems[name] = "Must be a whole number from 1; more than 200 counts as 200."
-			}
-		default:
-			place, err := cursors.open(list, text)
-			if err != nil {
-				problems[name] = "Must be the meta.nextCursor of an answer to the same list."
-			}
-			r.After = &place
 		}
-		seen[name] = true
+		if _, twice := values[name]; twice {
+			problems[name] = "Must be given once."
+		}
+		values[name] = text
+	}
+	if text, given := values["limit"]; given {
+		if r.Limit = readLimit(text); r.Limit == 0 {
+			problems["limit"] = "Must be a whole number from 1; more than 200 counts as 200."
+		}
+	}
+	if text, given := values["updatedSince"]; given {
+		since, err := moment.Parse(text)
+		if err != nil {
+			problems["updatedSince"] = moment.Message
+		}
+		r.UpdatedSince, r.List = since, list+" since "+moment.Format(since)
+	}
+	// A cursor is judged by the filter that stands beside it, so only once that is known to be good.
+	if text, given := values["cursor"]; given && len(problems) == 0 {
+		place, err := cursors.open(r, text)
+		if err != nil {
+			problems["cursor"] = "Must be the meta.nextCursor of an answer to the same list."
+		}
+		r.After = &place
 	}
 	return r, problems.orNil()
 }

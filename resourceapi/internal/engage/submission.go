@@ -42,6 +42,22 @@ type Submission struct {
 	FinishedAt *time.Time
 }
 
+// UpdatedAt is when it was accepted, or came to its end (E5).
+func (s Submission) UpdatedAt() time.Time {
+	if s.FinishedAt != nil {
+		return *s.FinishedAt
+	}
+	return s.CreatedAt
+}
+
+// A SubmissionPage is what there is to say of one page of a form's submissions besides them.
+type SubmissionPage struct {
+	More bool // more may follow
+	// Until is the newest time that could be read with the first page of a list with UpdatedSince; zero in other lists. What
+	// changes later is left out of the pages that follow (E7).
+	Until time.Time
+}
+
 // Writer writes within one transaction.
 type Writer interface {
 	// CreateForm adds a form whose definition was checked.

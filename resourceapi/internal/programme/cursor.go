@@ -26,7 +26,8 @@ func NewCursors(keys seal.Keys) (*Cursors, error) {
 	return &Cursors{box}, nil
 }
 
-// cursorLength is that of the content: which list, then the moment in microseconds, then the id.
+// cursorLength is that of the content: which list, then the moment in microseconds, then the id. In a list with
+// UpdatedSince, Position.Until in microseconds follows.
 const (
 	listLength   = sha256.Size
 	cursorLength = listLength + 8 + 16
@@ -40,6 +41,9 @@ func (c *Cursors) Seal(position Position, tenant uuid.UUID, filter Filter) strin
 	content = append(content, list[:]...)
 	content = binary.BigEndian.AppendUint64(content, uint64(position.CreatedAt.UnixMicro()))
 	content = append(content, position.ID[:]...)
+	if !filter.UpdatedSince.IsZero() {
+		content = binary.BigEndian.AppendUint64(content, uint64(position.Until.UnixMicro()))
+	}
 	return c.box.Seal(content)
 }
 
@@ -48,18 +52,34 @@ func (c *Cursors) Open(text string, tenant uuid.UUID, filter Filter) (Position, 
 	if len(text) > maxCursor {
 		return Position{}, ErrCursor
 	}
+	length := cursorLength
+	if !filter.UpdatedSince.IsZero() {
+		length += 8
+	}
 	content, err := c.box.Open(text)
-	if err != nil || len(content) != cursorLength {
+	if err != nil || len(content) != length {
 		return Position{}, ErrCursor
 	}
 	if listOf(tenant, filter) != [listLength]byte(content[:listLength]) {
 		return Position{}, ErrCursor
 	}
-	micros := int64(binary.BigEndian.Uint64(content[listLength:]))
-	return Position{CreatedAt: time.UnixMicro(micros).UTC(), ID: uuid.UUID(content[listLength+8:])}, nil
+	position := Position{CreatedAt: timeAt(content[listLength:]), ID: uuid.UUID(content[listLength+8 : cursorLength])}
+	if length > cursorLength {
+		position.Until = timeAt(content[cursorLength:])
+	}
+	return position, nil
 }
 
-// listOf names a list by its workspace and filters. The status has no zero byte in it, so no two lists share a name.
+func timeAt(content []byte) time.Time {
+	return time.UnixMicro(int64(binary.BigEndian.Uint64(content))).UTC()
+}
+
+// listOf names a list by its workspace and filters. Neither the status nor a search has a zero byte in it, so no two lists
+// share a name.
 func listOf(tenant uuid.UUID, filter Filter) [listLength]byte {
-	return sha256.Sum256([]byte(string(tenant[:]) + string(filter.Status) + "\x00" + filter.Search))
+	name := string(tenant[:]) + string(filter.Status) + "\x00" + filter.Search
+	if !filter.UpdatedSince.IsZero() {
+		name += "\x00" + filter.UpdatedSince.UTC().Format(time.RFC3339Nano)
+	}
+	return sha256.Sum256([]byte(name))
 }

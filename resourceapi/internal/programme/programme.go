@@ -7,6 +7,9 @@
 //	P3  The list is in one order, created_at then id, newest first, whatever is inserted meanwhile.
 //	P4  A cursor continues the list that it came from (workspace and filters), and no other.
 //	P5  Of an import, all rows become programmes or none does.
+//	P6  Programmes become visible in the order of their times: none appears with a createdAt or updatedAt that is not later
+//	    than all that could be read before. So a client that stops at the newest programme it knows, or asks next with the
+//	    newest updatedAt that it has seen, misses none.
 package programme
 
 import (

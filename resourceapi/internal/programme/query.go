@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/moment"
 )
 
 // Page sizes (spec 8).
@@ -37,14 +39,16 @@ type Sink interface {
 
 // A Filter narrows the list. The zero value lets everything through.
 type Filter struct {
-	Status Status // "": any
-	Search string // a part of name or summary, in any case; "": any
+	Status       Status
+	Search       string    // a part of name or summary, in any case; "": any
+	UpdatedSince time.Time // created or changed then or later; zero: at any time
 }
 
 // A Position is the place of a programme in the order of the list (P3).
 type Position struct {
 	CreatedAt time.Time
 	ID        uuid.UUID
+	Until     time.Time // the Page.Until of the first page
 }
 
 // A Page is what a Query found.
@@ -52,12 +56,15 @@ type Page struct {
 	Programmes []Programme // where the Query makes no Sink
 	Sink       Sink        // which took the programmes, where the Query makes one
 	More       bool        // more may follow
+	// Until is the newest time that could be read with the first page of a list with UpdatedSince; zero in other lists. What
+	// changes later is left out of the pages that follow (P6).
+	Until time.Time
 }
 
-// ReadQuery reads the query string of GET /v1/programmes/programmes: cursor, limit, status and q, each at most once;
+// ReadQuery reads the query string of GET /v1/programmes/programmes: cursor, limit, status, q and updatedSince, each at most once;
 // others are ignored. It returns Problems (spec 4.1; contract, section 6).
 func ReadQuery(raw string, tenant uuid.UUID, cursors *Cursors) (Query, error) {
-	values, problems := readParameters(raw, "cursor", "limit", "status", "q")
+	values, problems := readParameters(raw, "cursor", "limit", "status", "q", "updatedSince")
 	query := Query{Tenant: tenant, Limit: DefaultLimit}
 	if text, given := values["limit"]; given {
 		limit, ok := readLimit(text)
@@ -77,6 +84,13 @@ func ReadQuery(raw string, tenant uuid.UUID, cursors *Cursors) (Query, error) {
 		problems["q"] = "Must be text of at most 400 bytes."
 	} else {
 		query.Filter.Search = text
+	}
+	if text, given := values["updatedSince"]; given {
+		since, err := moment.Parse(text)
+		if err != nil {
+			problems["updatedSince"] = moment.Message
+		}
+		query.Filter.UpdatedSince = since
 	}
 	// A cursor is judged by the filters that stand beside it, so only once those are known to be good.
 	if text, given := values["cursor"]; given && len(problems) == 0 {

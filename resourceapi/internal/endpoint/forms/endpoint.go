@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -36,7 +35,7 @@ type Store interface {
 	Form(ctx context.Context, tenant, id uuid.UUID) (engage.Form, error)
 	// Forms and Submissions hand a page over record by record, as long as take has room.
 	Forms(ctx context.Context, tenant uuid.UUID, r engage.Range, take func(engage.Form) bool) (more bool, err error)
-	Submissions(ctx context.Context, form uuid.UUID, r engage.Range, take func(engage.Submission) bool) (more bool, err error)
+	Submissions(ctx context.Context, form uuid.UUID, r engage.Range, take func(engage.Submission) bool) (engage.SubmissionPage, error)
 	// Once runs effect in one transaction, or finds the answer that key already has.
 	Once(ctx context.Context, key idempotency.Key, effect func(context.Context, engage.Writer) (idempotency.Answer, error)) (idempotency.Answer, error)
 }
@@ -68,9 +67,6 @@ func pathID(r *http.Request) (uuid.UUID, error) {
 	}
 	return id, nil
 }
-
-// moment is how a time is written: RFC 3339, UTC.
-func moment(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // refusal gives the domain's errors their kind and words; others pass.
 func refusal(err error) error {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/moment"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
@@ -23,11 +24,11 @@ type formRecord struct {
 	Fields         []engage.Field `json:"fields"`
 	AllowedOrigins []string       `json:"allowedOrigins"`
 	Enabled        bool           `json:"enabled"`
-	CreatedAt      string         `json:"createdAt"`
+	CreatedAt      moment.Time    `json:"createdAt"`
 }
 
 func recordOf(f engage.Form) formRecord {
-	return formRecord{f.ID, f.EmbedKey, f.Title, f.Fields, f.AllowedOrigins, f.Enabled, moment(f.CreatedAt)}
+	return formRecord{f.ID, f.EmbedKey, f.Title, f.Fields, f.AllowedOrigins, f.Enabled, moment.Time(f.CreatedAt)}
 }
 
 // List answers GET: one page of the workspace's forms, newest first.
@@ -91,25 +92,30 @@ type submissionRecord struct {
 	Answers     json.RawMessage       `json:"answers"`
 	Consents    []engage.ConsentGiven `json:"consents"`
 	SupporterID *uuid.UUID            `json:"supporterId"`
-	CreatedAt   string                `json:"createdAt"`
-	FinishedAt  *string               `json:"finishedAt"`
+	CreatedAt   moment.Time           `json:"createdAt"`
+	UpdatedAt   moment.Time           `json:"updatedAt"`
+	FinishedAt  *moment.Time          `json:"finishedAt"`
 }
 
 func submissionRecordOf(s engage.Submission) submissionRecord {
-	record := submissionRecord{s.ID, s.Status, s.Reasons, s.Kept, s.Consents, s.Supporter, moment(s.CreatedAt), nil}
-	if s.FinishedAt != nil {
-		finished := moment(*s.FinishedAt)
-		record.FinishedAt = &finished
+	return submissionRecord{
+		ID:          s.ID,
+		Status:      s.Status,
+		Reasons:     s.Reasons,
+		Answers:     s.Kept,
+		Consents:    s.Consents,
+		SupporterID: s.Supporter,
+		CreatedAt:   moment.Time(s.CreatedAt),
+		UpdatedAt:   moment.Time(s.UpdatedAt()),
+		FinishedAt:  moment.Pointer(s.FinishedAt),
 	}
-	return record
 }
 
 // Submissions answers GET of one form's submissions: one page, newest first.
 func (e *Endpoint) Submissions() http.Handler {
 	return e.gate.Guard(toReadSubmissions, func(r *http.Request, _ uuid.UUID) (gate.Plan, error) {
 		id, unknown := pathID(r)
-		name := "submissions of " + id.String()
-		wanted, err := engage.ReadRange(r.URL.RawQuery, name, e.cursors)
+		wanted, err := engage.ReadRange(r.URL.RawQuery, "submissions of "+id.String(), e.cursors, "updatedSince")
 		if err != nil {
 			return gate.Plan{}, refusal(err)
 		}
@@ -122,14 +128,14 @@ func (e *Endpoint) Submissions() http.Handler {
 				return refusal(err)
 			}
 			page := listpage.Encoded(submissionRecordOf)
-			more, err := e.store.Submissions(r.Context(), id, wanted, page.Take)
+			end, err := e.store.Submissions(r.Context(), id, wanted, page.Take)
 			if err := cmp.Or(err, page.Err()); err != nil {
 				return refusal(err)
 			}
 			next := ""
-			if more {
+			if end.More {
 				last := page.Last()
-				next = e.cursors.Seal(name, engage.Place{CreatedAt: last.CreatedAt, ID: last.ID})
+				next = e.cursors.Seal(wanted.List, engage.Place{CreatedAt: last.CreatedAt, ID: last.ID, Until: end.Until})
 			}
 			page.Write(w, next)
 			return nil

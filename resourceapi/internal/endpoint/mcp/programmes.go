@@ -8,12 +8,12 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/moment"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
 
@@ -33,8 +33,8 @@ type record struct {
 	Status    programme.Status `json:"status"`
 	StartsOn  *string          `json:"startsOn"`
 	EndsOn    *string          `json:"endsOn"`
-	CreatedAt time.Time        `json:"createdAt"`
-	UpdatedAt time.Time        `json:"updatedAt"`
+	CreatedAt moment.Time      `json:"createdAt"`
+	UpdatedAt moment.Time      `json:"updatedAt"`
 }
 
 // A page has the shape of the REST list too (spec 2.4).
@@ -214,7 +214,7 @@ func (e *Endpoint) readGet(arguments body.Object, tenant uuid.UUID) (call, error
 }
 
 func recordOf(p programme.Programme) record {
-	return record{p.ID, p.Name, p.Summary, p.Status, day(p.StartsOn), day(p.EndsOn), p.CreatedAt.UTC(), p.UpdatedAt.UTC()}
+	return record{p.ID, p.Name, p.Summary, p.Status, day(p.StartsOn), day(p.EndsOn), moment.Time(p.CreatedAt), moment.Time(p.UpdatedAt)}
 }
 
 func day(d *programme.Date) *string {

@@ -3,11 +3,11 @@ package mcp
 import (
 	"context"
 	"encoding/json"
-	"time"
 
 	"github.com/google/uuid"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/almonerhq/almoner/shared/moment"
 	"github.com/almonerhq/almoner/shared/standing"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/body"
@@ -28,11 +28,11 @@ type party struct {
 }
 
 type access struct {
-	Kind     string    `json:"kind"`
-	Name     string    `json:"name"`
-	ClientID string    `json:"clientId,omitempty"`
-	Since    time.Time `json:"since"`
-	EndsAt   time.Time `json:"endsAt"`
+	Kind     string      `json:"kind"`
+	Name     string      `json:"name"`
+	ClientID string      `json:"clientId,omitempty"`
+	Since    moment.Time `json:"since"`
+	EndsAt   moment.Time `json:"endsAt"`
 }
 
 // whoami needs no permission: whoever was refused everything else must be able to find out why.
@@ -78,7 +78,7 @@ func (e *Endpoint) callWhoami() call {
 			}
 			return succeeded(connection{
 				User: party{caller.User, names.User}, Workspace: party{caller.Tenant, names.Tenant}, Permissions: caller.Permissions.Strings(),
-				Connection: access{caller.Kind, names.Credential, caller.ClientID, names.CreatedAt.UTC(), caller.EndsAt.UTC()},
+				Connection: access{caller.Kind, names.Credential, caller.ClientID, moment.Time(names.CreatedAt), moment.Time(caller.EndsAt)},
 			})
 		},
 	}

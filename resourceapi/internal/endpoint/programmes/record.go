@@ -3,13 +3,14 @@ package programmes
 import (
 	"time"
 
+	"github.com/almonerhq/almoner/shared/moment"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
 // appendRecord appends a programme as callers see it (contract, section 6): id, name, summary, status, startsOn and
-// endsOn (YYYY-MM-DD or null), createdAt and updatedAt (RFC 3339, UTC, to the microsecond).
+// endsOn (YYYY-MM-DD or null), createdAt and updatedAt (RFC 3339, UTC, with six decimals).
 //
 // It is written by hand because a page has up to 200 of them: with encoding/json's reflection, encoding took a quarter of
 // the service's time in BenchmarkList, and 2.3 times as long as this. The test compares the two to the letter.
@@ -27,9 +28,9 @@ func appendRecord(b []byte, p programme.Programme) []byte {
 	b = append(b, `,"endsOn":`...)
 	b = appendDay(b, p.EndsOn)
 	b = append(b, `,"createdAt":"`...)
-	b = p.CreatedAt.UTC().AppendFormat(b, time.RFC3339Nano)
+	b = moment.Append(b, p.CreatedAt)
 	b = append(b, `","updatedAt":"`...)
-	b = p.UpdatedAt.UTC().AppendFormat(b, time.RFC3339Nano)
+	b = moment.Append(b, p.UpdatedAt)
 	return append(b, `"}`...)
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/moment"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
@@ -35,9 +36,9 @@ func FuzzRecord(f *testing.F) {
 			Status    programme.Status `json:"status"`
 			StartsOn  *string          `json:"startsOn"`
 			EndsOn    *string          `json:"endsOn"`
-			CreatedAt time.Time        `json:"createdAt"`
-			UpdatedAt time.Time        `json:"updatedAt"`
-		}{p.ID, name, summary, p.Status, startsOn, nil, p.CreatedAt.UTC(), p.UpdatedAt.UTC()})
+			CreatedAt moment.Time      `json:"createdAt"`
+			UpdatedAt moment.Time      `json:"updatedAt"`
+		}{p.ID, name, summary, p.Status, startsOn, nil, moment.Time(p.CreatedAt), moment.Time(p.UpdatedAt)})
 		if err != nil {
 			t.Fatal(err)
 		}

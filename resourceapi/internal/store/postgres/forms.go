@@ -73,9 +73,9 @@ func scanForm(row pgx.CollectableRow) (engage.Form, error) {
 // CreateForm is engage.Writer's.
 func (w *engageWriting) CreateForm(ctx context.Context, f engage.Form, by uuid.UUID) (engage.Form, error) {
 	f, err := oneForm(ctx, w.tx, `
-		insert into resource.forms as f (id, tenant_id, embed_key, title, fields, allowed_origins, created_by, disabled_at)
-		values ($1, $2, $3, $4, $5, $6, $7, case when $8 then null else now() end) returning `+formColumns,
-		f.ID, f.Tenant, f.EmbedKey, f.Title, f.Fields, f.AllowedOrigins, by, f.Enabled)
+		insert into resource.forms as f (id, tenant_id, embed_key, title, fields, allowed_origins, created_by, disabled_at, created_at)
+		select $1, $2, $3, $4, $5, $6, $7, case when $8 then null else now() end, resource.next_moment($2, $9) returning `+formColumns,
+		f.ID, f.Tenant, f.EmbedKey, f.Title, f.Fields, f.AllowedOrigins, by, f.Enabled, formsList)
 	if err != nil {
 		return engage.Form{}, fmt.Errorf("add a form: %w", err)
 	}

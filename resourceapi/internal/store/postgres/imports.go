@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -76,20 +77,41 @@ func processImport(ctx context.Context, tx pgx.Tx, id, tenant uuid.UUID, content
 	} else {
 		wrong = []programme.RowError{}
 	}
-	_, err := tx.CopyFrom(ctx, pgx.Identifier{"resource", "programmes"},
-		[]string{"id", "tenant_id", "name", "summary", "status", "starts_on", "ends_on"},
-		pgx.CopyFromSlice(len(rows), func(i int) ([]any, error) {
-			d := rows[i]
-			return []any{identity.New(), tenant, d.Name, d.Summary, string(d.Status), timeOf(d.StartsOn), timeOf(d.EndsOn)}, nil
-		}))
-	if err != nil {
+	if err := addProgrammes(ctx, tx, tenant, rows); err != nil {
 		return fmt.Errorf("add imported programmes: %w", err)
 	}
-	_, err = tx.Exec(ctx, `
+	_, err := tx.Exec(ctx, `
 		update resource.imports set status = $2, imported = $3, errors = $4, content = null, finished_at = now() where id = $1`,
 		id, string(status), len(rows), wrong)
 	if err != nil {
 		return fmt.Errorf("finish an import: %w", err)
 	}
 	return nil
+}
+
+// addProgrammes adds all in one statement, whose values have arrived before it begins: the list is locked for as short a
+// time as it takes to insert them. Each has a time of its own, the last row the newest.
+func addProgrammes(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, all []programme.Details) error {
+	if len(all) == 0 {
+		return nil
+	}
+	var (
+		ids                     = make([]uuid.UUID, len(all))
+		names, summaries, state = make([]string, len(all)), make([]string, len(all)), make([]string, len(all))
+		startsOn, endsOn        = make([]*time.Time, len(all)), make([]*time.Time, len(all))
+	)
+	for i, d := range all {
+		ids[i], names[i], summaries[i], state[i] = identity.New(), d.Name, d.Summary, string(d.Status)
+		startsOn[i], endsOn[i] = timeOf(d.StartsOn), timeOf(d.EndsOn)
+	}
+	_, err := tx.Exec(ctx, `
+		with moment as materialized (select resource.next_moment($1, $8, $9) as at)
+		insert into resource.programmes (id, tenant_id, name, summary, status, starts_on, ends_on, created_at, updated_at)
+		select r.id, $1, r.name, r.summary, r.status, r.starts_on, r.ends_on, r.at, r.at from (
+			select new.*, moment.at - ($9 - new.place) * interval '1 microsecond' as at
+			from moment, unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::date[], $7::date[])
+				with ordinality as new (id, name, summary, status, starts_on, ends_on, place)
+			order by new.place) r`,
+		tenant, ids, names, summaries, state, startsOn, endsOn, programmesList, len(all))
+	return err
 }

@@ -13,6 +13,9 @@ import (
 // pageSQL builds the statement from fixed pieces, so that each combination of filters is one text with one plan; values
 // are parameters always. It asks for one row more than the page holds, to know whether more follow.
 func pageSQL(query programme.Query) (string, []any) {
+	if !query.Filter.UpdatedSince.IsZero() {
+		return changedSQL(query)
+	}
 	args := []any{query.Tenant}
 	add := func(value any) string {
 		args = append(args, value)
@@ -28,8 +31,7 @@ func pageSQL(query programme.Query) (string, []any) {
 		text.WriteString(" and (created_at, id) < (" + add(query.After.CreatedAt) + ", " + add(query.After.ID) + ")")
 	}
 	if query.Filter.Search != "" {
-		pattern := folded(add("%" + likeLiteral.Replace(query.Filter.Search) + "%"))
-		fmt.Fprintf(&text, " and (%s like %s or %s like %s)", folded("name"), pattern, folded("summary"), pattern)
+		text.WriteString(searchSQL(query.Filter.Search, add))
 	}
 	const newestFirst = " order by created_at desc, id desc limit "
 	rows := add(query.Limit + 1)
@@ -47,6 +49,12 @@ func pageSQL(query programme.Query) (string, []any) {
 	return page, args
 }
 
+// searchSQL is the condition of a search.
+func searchSQL(search string, add func(any) string) string {
+	pattern := folded(add("%" + likeLiteral.Replace(search) + "%"))
+	return fmt.Sprintf(" and (%s like %s or %s like %s)", folded("name"), pattern, folded("summary"), pattern)
+}
+
 // likeLiteral makes the characters that LIKE gives a meaning to stand for themselves.
 var likeLiteral = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
 
@@ -59,7 +67,11 @@ func scanPage(rows pgx.Rows, query programme.Query) (page programme.Page, err er
 		page.Sink = query.Into()
 		take = page.Sink.Take
 	}
-	page.More, err = takeRows(rows, query.Limit, scanProgramme, take)
+	scan := scanProgramme
+	if !query.Filter.UpdatedSince.IsZero() {
+		scan = scanChanged(&page.Until)
+	}
+	page.More, err = takeRows(rows, query.Limit, scan, take)
 	if err != nil {
 		return programme.Page{}, fmt.Errorf("read a page of programmes: %w", err)
 	}

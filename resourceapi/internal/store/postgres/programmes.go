@@ -18,10 +18,14 @@ const programmeColumns = "id, name, summary, status, starts_on, ends_on, created
 
 const programmeSQL = "select " + programmeColumns + " from resource.programmes where tenant_id = $1 and id = $2"
 
-func scanProgramme(row pgx.CollectableRow) (programme.Programme, error) {
+func scanProgramme(row pgx.CollectableRow) (programme.Programme, error) { return programmeOf(row) }
+
+// programmeOf reads a row of programmeColumns and what follows them.
+func programmeOf(row pgx.CollectableRow, further ...any) (programme.Programme, error) {
 	var p programme.Programme
 	var startsOn, endsOn *time.Time
-	err := row.Scan(&p.ID, &p.Name, &p.Summary, &p.Status, &startsOn, &endsOn, &p.CreatedAt, &p.UpdatedAt, &p.Version)
+	columns := []any{&p.ID, &p.Name, &p.Summary, &p.Status, &startsOn, &endsOn, &p.CreatedAt, &p.UpdatedAt, &p.Version}
+	err := row.Scan(append(columns, further...)...)
 	p.StartsOn, p.EndsOn = dateOf(startsOn), dateOf(endsOn)
 	return p, err
 }
@@ -71,10 +75,11 @@ func (s *Store) Programme(ctx context.Context, tenant, id uuid.UUID) (programme.
 // Create adds a programme whose details were checked.
 func (w *writing) Create(ctx context.Context, tenant uuid.UUID, d programme.Details) (programme.Programme, error) {
 	return oneProgramme(ctx, w.tx, `
-		insert into resource.programmes (id, tenant_id, name, summary, status, starts_on, ends_on)
-		values ($1, $2, $3, $4, $5, $6, $7)
+		with moment as materialized (select resource.next_moment($2, $8) as at)
+		insert into resource.programmes (id, tenant_id, name, summary, status, starts_on, ends_on, created_at, updated_at)
+		select $1, $2, $3, $4, $5, $6, $7, at, at from moment
 		returning `+programmeColumns,
-		identity.New(), tenant, d.Name, d.Summary, string(d.Status), timeOf(d.StartsOn), timeOf(d.EndsOn))
+		identity.New(), tenant, d.Name, d.Summary, string(d.Status), timeOf(d.StartsOn), timeOf(d.EndsOn), programmesList)
 }
 
 // Replace reads a programme, lets edit say what it is to become, and writes that. The row is locked in between, so that
@@ -91,10 +96,10 @@ func (w *writing) Replace(ctx context.Context, tenant, id uuid.UUID, edit func(p
 	p, err := oneProgramme(ctx, w.tx, `
 		update resource.programmes
 		set name = $3, summary = $4, status = $5, starts_on = $6, ends_on = $7,
-			updated_at = greatest(now(), updated_at), version = version + 1
+			updated_at = resource.next_moment($1, $8), version = version + 1
 		where tenant_id = $1 and id = $2
 		returning `+programmeColumns,
-		tenant, id, after.Name, after.Summary, string(after.Status), timeOf(after.StartsOn), timeOf(after.EndsOn))
+		tenant, id, after.Name, after.Summary, string(after.Status), timeOf(after.StartsOn), timeOf(after.EndsOn), programmesList)
 	if err != nil {
 		return programme.Programme{}, fmt.Errorf("change a programme: %w", err)
 	}

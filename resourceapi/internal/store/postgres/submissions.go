@@ -15,9 +15,9 @@ import (
 // Accept is engage.Writer's: the submission and its job are there together, or neither is.
 func (w *engageWriting) Accept(ctx context.Context, s engage.Submission) error {
 	_, err := w.tx.Exec(ctx, `
-		insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped)
-		values ($1, $2, $3, $4, $5, $6, $7)`,
-		s.ID, s.Tenant, s.Form, s.Token, s.Answers, s.Consents, s.Trapped)
+		insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
+		select $1, $2, $3, $4, $5, $6, $7, resource.next_moment($2, $8)`,
+		s.ID, s.Tenant, s.Form, s.Token, s.Answers, s.Consents, s.Trapped, submissionsList(s.Form))
 	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.ConstraintName == "submissions_token" {
 		return engage.ErrTokenUsed
 	}
@@ -45,14 +45,25 @@ func (e *Engage) SubmissionStatus(ctx context.Context, id uuid.UUID) (engage.Sub
 	return s, outcome(err)
 }
 
-// Submissions hands over one page of a form's submissions, newest first, until take has no room, and says whether more follow.
-func (e *Engage) Submissions(ctx context.Context, form uuid.UUID, r engage.Range, take func(engage.Submission) bool) (more bool, err error) {
-	text := "select " + statusColumns + ", s.answers, s.consents, s.supporter_id, s.created_at, s.finished_at from resource.submissions s where s.form_id = $1"
-	return readRange(ctx, e.pool, text, "s", form, r, func(row pgx.CollectableRow) (engage.Submission, error) {
-		var s engage.Submission
-		err := row.Scan(&s.ID, &s.Form, &s.Status, &s.Reasons, (*[]byte)(&s.Kept), &s.Consents, &s.Supporter, &s.CreatedAt, &s.FinishedAt)
-		return s, err
+const submissionColumns = "id, form_id, status, reasons, answers, consents, supporter_id, created_at, finished_at"
+
+func submissionOf(row pgx.CollectableRow, further ...any) (engage.Submission, error) {
+	var s engage.Submission
+	columns := []any{&s.ID, &s.Form, &s.Status, &s.Reasons, (*[]byte)(&s.Kept), &s.Consents, &s.Supporter, &s.CreatedAt, &s.FinishedAt}
+	err := row.Scan(append(columns, further...)...)
+	return s, err
+}
+
+// Submissions hands over one page of a form's submissions, newest first, until take has no room.
+func (e *Engage) Submissions(ctx context.Context, form uuid.UUID, r engage.Range, take func(engage.Submission) bool) (page engage.SubmissionPage, err error) {
+	if !r.UpdatedSince.IsZero() {
+		return e.changedSubmissions(ctx, form, r, take)
+	}
+	text := "select " + submissionColumns + " from resource.submissions s where s.form_id = $1"
+	page.More, err = readRange(ctx, e.pool, text, "s", form, r, func(row pgx.CollectableRow) (engage.Submission, error) {
+		return submissionOf(row)
 	}, take)
+	return page, err
 }
 
 // Process brings a submission to its end, in one transaction: whatever stops this process, either nothing has happened
@@ -64,9 +75,9 @@ func (e *Engage) Process(ctx context.Context, id uuid.UUID) error {
 		s := engage.Submission{ID: id}
 		var fields []engage.Field
 		err := tx.QueryRow(ctx, `
-			select s.tenant_id, s.answers, s.trapped, f.fields
+			select s.tenant_id, s.form_id, s.answers, s.trapped, f.fields
 			from resource.submissions s join resource.forms f on f.id = s.form_id
-			where s.id = $1 and s.status = 'accepted' for update of s`, id).Scan(&s.Tenant, &s.Answers, &s.Trapped, &fields)
+			where s.id = $1 and s.status = 'accepted' for update of s`, id).Scan(&s.Tenant, &s.Form, &s.Answers, &s.Trapped, &fields)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil // another run was here before
 		}
@@ -80,7 +91,9 @@ func (e *Engage) Process(ctx context.Context, id uuid.UUID) error {
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, "update resource.submissions set status = 'processed', supporter_id = $2, finished_at = now() where id = $1", id, supporter)
+		_, err = tx.Exec(ctx, `
+			update resource.submissions set status = 'processed', supporter_id = $2, finished_at = resource.next_moment($3, $4)
+			where id = $1`, id, supporter, s.Tenant, submissionsList(s.Form))
 		if err != nil {
 			return fmt.Errorf("finish a submission: %w", err)
 		}
@@ -101,8 +114,10 @@ type executor interface {
 
 func reject(ctx context.Context, db executor, id uuid.UUID, reason string) error {
 	_, err := db.Exec(ctx, `
-		update resource.submissions set status = 'rejected', reasons = $2, finished_at = now()
-		where id = $1 and status = 'accepted'`, id, []string{reason})
+		with this as materialized (select id, tenant_id, form_id from resource.submissions where id = $1 and status = 'accepted' for update)
+		update resource.submissions s
+		set status = 'rejected', reasons = $2, finished_at = resource.next_moment(this.tenant_id, this.form_id::text)
+		from this where s.id = this.id`, id, []string{reason})
 	if err != nil {
 		return fmt.Errorf("reject a submission: %w", err)
 	}

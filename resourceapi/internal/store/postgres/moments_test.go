@@ -1,0 +1,209 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+)
+
+// create adds a programme.
+func create(ctx context.Context, store *Store, tenant uuid.UUID) (made programme.Programme, err error) {
+	_, err = store.Once(ctx, idempotency.Key{}, func(ctx context.Context, w programme.Writer) (idempotency.Answer, error) {
+		made, err = w.Create(ctx, tenant, programme.Details{Name: "Winter shelter", Status: programme.Draft})
+		return idempotency.Answer{}, err
+	})
+	return made, err
+}
+
+// P6: while a record is written that nobody can read yet, no other of the workspace gets a later time and becomes visible.
+func TestProgrammes_BecomeVisibleInOrderOfTime(t *testing.T) {
+	w := postgrestest.New(t)
+	store := open(t, w)
+	tenant := w.Tenant()
+	old := w.Programmes(tenant, 1)[0]
+	for name, write := range map[string]func() (programme.Programme, error){
+		"a creation": func() (programme.Programme, error) { return create(context.Background(), store, tenant) },
+		"a change": func() (p programme.Programme, err error) {
+			_, err = store.Once(context.Background(), idempotency.Key{}, func(ctx context.Context, w programme.Writer) (idempotency.Answer, error) {
+				p, err = w.Replace(ctx, tenant, old, func(p programme.Programme) (programme.Programme, error) {
+					p.Name += "!"
+					return p, nil
+				})
+				return idempotency.Answer{}, err
+			})
+			return p, err
+		},
+		"an import": func() (programme.Programme, error) {
+			err := pgx.BeginFunc(context.Background(), store.pool, func(tx pgx.Tx) error {
+				return addProgrammes(context.Background(), tx, tenant, []programme.Details{{Name: "Imported", Status: programme.Draft}})
+			})
+			page, _ := store.Page(context.Background(), programme.Query{Tenant: tenant, Limit: 1})
+			return page.Programmes[0], err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tx, err := store.pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+			first, err := (&writing{tx}).Create(t.Context(), tenant, programme.Details{Name: "Winter shelter", Status: programme.Draft})
+			if err != nil {
+				t.Fatal(err)
+			}
+			second := make(chan programme.Programme, 1)
+			go func() {
+				p, err := write()
+				if err != nil {
+					t.Error(err)
+				}
+				second <- p
+			}()
+			awaitLock(t, w)
+			if len(second) > 0 {
+				t.Error("a record is visible before one that got its time earlier")
+			}
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if p := <-second; !p.UpdatedAt.After(first.UpdatedAt) {
+				t.Errorf("%v is not after %v", p.UpdatedAt, first.UpdatedAt)
+			}
+		})
+	}
+}
+
+// awaitLock waits until a session of the database waits for a lock, or for half a second.
+func awaitLock(t *testing.T, w *postgrestest.World) {
+	t.Helper()
+	for range 100 {
+		if w.Count(`select count(*) from pg_locks where not granted
+			and pid in (select pid from pg_stat_activity where datname = current_database())`) > 0 {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func TestProgrammes_OtherWorkspacesDoNotWait(t *testing.T) {
+	w := postgrestest.New(t)
+	store := open(t, w)
+	tenant, other := w.Tenant(), w.Tenant()
+	tx, err := store.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := (&writing{tx}).Create(t.Context(), tenant, programme.Details{Name: "x", Status: programme.Draft}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := create(t.Context(), store, other); err != nil {
+		t.Error(err)
+	}
+}
+
+// A time is later than every time that is there, even where the clock of the server was set back.
+func TestProgrammes_TimesGrowWhenTheClockIsSetBack(t *testing.T) {
+	w := postgrestest.New(t)
+	store := open(t, w)
+	tenant := w.Tenant()
+	ids := w.Programmes(tenant, 2)
+	w.Exec("update resource.programmes set updated_at = now() + interval '1 hour' where id = $1", ids[0])
+	var last time.Time
+	for range 3 {
+		p, err := create(t.Context(), store, tenant)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ahead := time.Until(p.CreatedAt); !p.CreatedAt.After(last) || !p.CreatedAt.Equal(p.UpdatedAt) || ahead < 50*time.Minute {
+			t.Errorf("%v follows %v", p.CreatedAt, last)
+		}
+		last = p.CreatedAt
+	}
+}
+
+// The rows of an import have times of their own, in the order of the file: a client that asks next with the newest gets
+// one of them again, and not the whole import.
+func TestImport_RowsHaveTimesInTheirOrder(t *testing.T) {
+	w := postgrestest.New(t)
+	store := open(t, w)
+	tenant := w.Tenant()
+	before, err := create(t.Context(), store, tenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := make([]programme.Details, 150)
+	for i := range rows {
+		rows[i] = programme.Details{Name: fmt.Sprint(i), Status: programme.Draft}
+	}
+	day := programme.DateOf(time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC))
+	rows[7].StartsOn, rows[7].Summary = &day, "Summary"
+	if err := pgx.BeginFunc(t.Context(), store.pool, func(tx pgx.Tx) error { return addProgrammes(t.Context(), tx, tenant, rows) }); err != nil {
+		t.Fatal(err)
+	}
+	page, err := store.Page(t.Context(), programme.Query{Tenant: tenant, Limit: 200})
+	if err != nil || len(page.Programmes) != 151 || !page.Programmes[150].Same(before) {
+		t.Fatalf("%d %v", len(page.Programmes), err)
+	}
+	for i, p := range page.Programmes[:150] {
+		if p.Name != fmt.Sprint(149-i) || !p.CreatedAt.After(page.Programmes[i+1].CreatedAt) || !p.UpdatedAt.Equal(p.CreatedAt) {
+			t.Errorf("%d: %+v", i, p)
+		}
+	}
+	if p := page.Programmes[149-7]; p.StartsOn == nil || *p.StartsOn != day || p.EndsOn != nil || p.Summary != "Summary" {
+		t.Errorf("%+v", p)
+	}
+}
+
+// A poll costs what it finds, however many programmes there are, old ones that were changed among them.
+func TestUpdatedSince_IsReadFromItsIndexes(t *testing.T) {
+	w := postgrestest.New(t)
+	store := open(t, w)
+	tenant := w.Tenant()
+	w.Programmes(tenant, 20_000)
+	w.Exec("update resource.programmes set updated_at = created_at + interval '1 day' where created_at < '2026-03-01 09:05:00+00'") // 300
+	w.Exec("analyze resource.programmes")
+	at := func(text string) time.Time {
+		parsed, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return parsed
+	}
+	after := &programme.Position{CreatedAt: at("2026-03-01T09:04:00Z"), ID: uuid.New(), Until: at("2026-03-02T10:00:00Z")}
+	for name, c := range map[string]struct {
+		since string
+		after *programme.Position
+		found int
+		wants string // of the plan
+	}{
+		"everything":         {since: "2026-01-01T00:00:00Z", found: 50, wants: "never executed"},
+		"what was changed":   {since: "2026-03-02T09:00:00Z", found: 50, wants: "programmes_changed"},
+		"its next page":      {since: "2026-03-02T09:00:00Z", after: after, found: 50, wants: "programmes_changed"},
+		"the newest changes": {since: "2026-03-02T09:04:50Z", found: 10, wants: "programmes_changed"},
+		"nothing":            {since: "2026-03-03T00:00:00Z", wants: "programmes_changed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			query := programme.Query{Tenant: tenant, Limit: 50, After: c.after, Filter: programme.Filter{UpdatedSince: at(c.since)}}
+			page, err := store.Page(t.Context(), query)
+			if err != nil || len(page.Programmes) != c.found {
+				t.Errorf("%d programmes, %v", len(page.Programmes), err)
+			}
+			text, args := pageSQL(query)
+			for which, plan := range map[string]string{"now": explained(t, store.pool, text, args), "kept": keptPlan(t, store, text, args)} {
+				if plan != "" && (strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Rows Removed by Filter: ") || !strings.Contains(plan, c.wants)) {
+					t.Errorf("%s: %s", which, plan)
+				}
+			}
+		})
+	}
+}
