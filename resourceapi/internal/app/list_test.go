@@ -84,7 +84,7 @@ func TestARecordHasTheContractsFields(t *testing.T) {
 	id := s.Programmes(tenant, 1)[0]
 	s.Exec("update resource.programmes set summary = 'Food, <warmth> & company', starts_on = '2026-04-01', created_at = '2026-03-01 09:00:00.123456+00'")
 	want := `{"data":[{"id":"` + id.String() + `","name":"Programme 1","summary":"Food, <warmth> & company","status":"draft",` +
-		`"startsOn":"2026-04-01","endsOn":null,"createdAt":"2026-03-01T09:00:00.123456Z","updatedAt":"2026-03-01T09:00:00Z"}],"meta":{"count":1}}`
+		`"startsOn":"2026-04-01","endsOn":null,"createdAt":"2026-03-01T09:00:00.123456Z","updatedAt":"2026-03-01T09:00:00.000000Z"}],"meta":{"count":1}}`
 	if a := s.get(listPath, as(pat, tenant)); strings.TrimSpace(a.Body) != want {
 		t.Errorf("%s\nwant %s", a.Body, want)
 	}
