@@ -72,7 +72,7 @@ func jwxRooms() []string {
 // domain are the packages that are plain Go: no I/O, and of libraries uuid alone.
 func domain() []string {
 	return []string{
-		"authserver/internal/workspace", "authserver/internal/label", "authserver/internal/client", "authserver/internal/grant", "authserver/internal/pat", "authserver/internal/consent",
+		"authserver/internal/workspace", "authserver/internal/client", "authserver/internal/grant", "authserver/internal/pat", "authserver/internal/consent",
 		"authserver/internal/passkey", "authserver/internal/audit", "authserver/internal/policy", "authserver/internal/failures", "authserver/internal/walk", "resourceapi/internal/programme", "resourceapi/internal/engage",
 	}
 }

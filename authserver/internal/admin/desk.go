@@ -10,7 +10,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/audit"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/authserver/internal/keyring"
-	"github.com/almonerhq/almoner/authserver/internal/label"
+	"github.com/almonerhq/almoner/shared/displayname"
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
@@ -87,7 +87,7 @@ func parseOptional(what, text string) (*uuid.UUID, error) {
 
 func parseName(name string) (string, error) {
 	name = strings.TrimSpace(name)
-	if !label.Presentable(name) {
+	if displayname.Check(name, displayname.MaxLength) != "" {
 		return "", refuse("a name has 1 to 100 printable characters")
 	}
 	return name, nil

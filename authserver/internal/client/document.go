@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/almonerhq/almoner/authserver/internal/label"
+	"github.com/almonerhq/almoner/shared/displayname"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -109,8 +109,8 @@ func (d Document) Accept(address, platform string) (Client, error) {
 		ID: id, Kind: Connector, Name: strings.TrimSpace(d.Name), Redirects: usable, Required: perm.ForConnectors(),
 		Platform: platform, AuthMethod: method, Address: address,
 	}
-	if !label.Presentable(c.Name) {
-		c.Name = host
+	if displayname.CheckApplication(c.Name) != "" {
+		c.Name = host // which cannot pretend to be another
 	}
 	if method == PrivateKeyJWT {
 		c.Keys, c.KeysURL = d.Keys, d.KeysURL

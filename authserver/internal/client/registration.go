@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/almonerhq/almoner/authserver/internal/label"
+	"github.com/almonerhq/almoner/shared/displayname"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -43,8 +43,8 @@ var platforms = []string{"claude", "chatgpt"}
 // resources are the deployment's resource identifiers.
 func (r Registration) Accept(resources []string) (Client, error) {
 	c := Client{Kind: Confidential, Name: strings.TrimSpace(r.Name), Platform: r.Platform, Resource: r.Resource, Redirects: r.Redirects}
-	if !label.Presentable(c.Name) {
-		return Client{}, &Refusal{Field: "name", Message: "Give the application a name of 1 to 100 printable characters."}
+	if message := displayname.CheckApplication(c.Name); message != "" {
+		return Client{}, &Refusal{Field: "name", Message: "Give the application a name of 1 to 100 printable characters. " + message}
 	}
 	if r.Connector || r.Platform != "" || r.Resource != "" {
 		c.Kind = Connector

@@ -14,12 +14,12 @@ package passkey
 import (
 	"context"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/audit"
 	"github.com/almonerhq/almoner/authserver/internal/workspace"
+	"github.com/almonerhq/almoner/shared/displayname"
 )
 
 const (
@@ -80,15 +80,5 @@ type Store interface {
 	RemovePasskey(ctx context.Context, user, id uuid.UUID, issuer string, event audit.Event) (Removal, error)
 }
 
-// ValidName says whether text can be the name of a passkey: something that can be seen, in one line.
-func ValidName(text string) bool {
-	if text == "" || !utf8.ValidString(text) || utf8.RuneCountInString(text) > MaxName {
-		return false
-	}
-	for _, r := range text {
-		if r < ' ' || r == 0x7f {
-			return false
-		}
-	}
-	return true
-}
+// ValidName says whether text can be the name of a passkey.
+func ValidName(text string) bool { return displayname.Check(text, MaxName) == "" }

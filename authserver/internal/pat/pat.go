@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/label"
+	"github.com/almonerhq/almoner/shared/displayname"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -71,8 +71,8 @@ func (r *Refusal) Error() string { return r.Message }
 // holds in the workspace now.
 func (r Request) Accept(held perm.Set, now time.Time) (Token, error) {
 	name := strings.TrimSpace(r.Name)
-	if !label.Presentable(name) {
-		return Token{}, &Refusal{"name", "Give the token a name of 1 to 100 characters, such as the system that will use it."}
+	if message := displayname.Check(name, displayname.MaxLength); message != "" {
+		return Token{}, &Refusal{"name", "Give the token a name of 1 to 100 characters, such as the system that will use it. " + message}
 	}
 	if !slices.Contains(Lifetimes(), r.Days) {
 		return Token{}, &Refusal{"days", "Choose 7, 30 or 90 days."}

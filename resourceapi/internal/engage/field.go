@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/almonerhq/almoner/shared/displayname"
 )
 
 // A Type is what kind of answer a field takes.
@@ -103,6 +105,8 @@ func checkLine(text string, longest int) string {
 		return fmt.Sprintf("Must have at most %d characters.", longest)
 	case strings.ContainsFunc(text, unicode.IsControl):
 		return "Must be one line without control characters."
+	case !displayname.Visible(text):
+		return "Must have a character that is seen."
 	}
 	return ""
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/displayname"
 )
 
 // MaxTitle is the longest title, in characters.
@@ -75,7 +77,11 @@ func (d Definition) Check() error {
 }
 
 func checkTitle(title string, problems Problems) {
-	if message := checkLine(title, MaxTitle); message != "" {
+	message := checkLine(title, MaxTitle)
+	if message == "" {
+		message = displayname.Check(title, MaxTitle)
+	}
+	if message != "" {
 		problems["title"] = message
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/almonerhq/almoner/shared/displayname"
 )
 
 // Bounds of the texts, in characters.
@@ -43,10 +45,14 @@ func (d Details) Check() error {
 	if _, known := ParseStatus(string(d.Status)); !known {
 		problems[FieldStatus] = StatusMessage
 	}
-	if d.StartsOn != nil && d.EndsOn != nil && d.EndsOn.Before(*d.StartsOn) {
+	checkDays(d.StartsOn, d.EndsOn, problems)
+	return problems.orNil()
+}
+
+func checkDays(startsOn, endsOn *Date, problems Problems) {
+	if startsOn != nil && endsOn != nil && endsOn.Before(*startsOn) {
 		problems[FieldEndsOn] = "A programme cannot end before it starts."
 	}
-	return problems.orNil()
 }
 
 // Messages that several readers of fields share.
@@ -56,15 +62,10 @@ const (
 )
 
 func checkName(name string) string {
-	switch {
-	case strings.TrimSpace(name) == "":
+	if strings.TrimSpace(name) == "" {
 		return "A programme needs a name."
-	case utf8.RuneCountInString(name) > MaxName:
-		return fmt.Sprintf("Must have at most %d characters.", MaxName)
-	case strings.ContainsFunc(name, unicode.IsControl):
-		return "Must be one line without control characters."
 	}
-	return ""
+	return displayname.Check(name, MaxName)
 }
 
 func checkSummary(summary string) string {
@@ -90,7 +91,9 @@ type Change struct {
 type DateChange struct{ Day *Date }
 
 // Check returns the Problems that show without knowing the programme, or nil.
-func (c Change) Check() error {
+func (c Change) Check() error { return c.problems().orNil() }
+
+func (c Change) problems() Problems {
 	problems := Problems{}
 	if c.Name != nil {
 		if message := checkName(*c.Name); message != "" {
@@ -102,10 +105,11 @@ func (c Change) Check() error {
 			problems[FieldSummary] = message
 		}
 	}
-	return problems.orNil()
+	return problems
 }
 
-// Apply returns the programme as it would be, or Problems.
+// Apply returns the programme as it would be, or Problems. What the change does not name is not checked: an older release
+// may have stored a name that Check would refuse.
 func (c Change) Apply(p Programme) (Programme, error) {
 	if c.Name != nil {
 		p.Name = *c.Name
@@ -119,5 +123,7 @@ func (c Change) Apply(p Programme) (Programme, error) {
 	if c.EndsOn != nil {
 		p.EndsOn = c.EndsOn.Day
 	}
-	return p, Details{p.Name, p.Summary, p.Status, p.StartsOn, p.EndsOn}.Check()
+	problems := c.problems()
+	checkDays(p.StartsOn, p.EndsOn, problems)
+	return p, problems.orNil()
 }
