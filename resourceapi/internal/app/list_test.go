@@ -102,7 +102,7 @@ func TestThePagesHoldEveryProgrammeOnceNewestFirst(t *testing.T) {
 	for i := range want {
 		want[i] = fmt.Sprintf("Programme %d", 230-i)
 	}
-	for _, query := range []string{"?", "?limit=1000", "?limit=200", "?limit=7", "?limit=115", "?limit=1", "?unknown=1&unknown=2"} {
+	for _, query := range []string{"?", "?limit=1000", "?limit=200", "?limit=7", "?limit=115", "?limit=1", "?&"} {
 		if got := s.all(h, query); !slices.Equal(got, want) {
 			t.Errorf("%s: %d programmes, not all once in order", query, len(got))
 		}
@@ -266,6 +266,7 @@ func TestABadParameterOrCursorIs400(t *testing.T) {
 		"cursor=" + cursor[:len(cursor)-1], "cursor=%20" + cursor, "cursor=" + strings.Repeat("A", 5000), "cursor=MTIz",
 		"cursor=" + foreign, "cursor=" + cursor + "&status=draft", "cursor=" + cursor + "&q=prog", "cursor=" + filtered, "cursor=" + filtered + "&status=active",
 		"cursor=" + searched + "&q=pro", "cursor=" + cursor + "&limit=0",
+		"Limit=5", "limits=5", "%zz=1", "x=a;b", "x=1&x=2", "=",
 	} {
 		a := s.get(listPath+"?"+query, h)
 		if a.Status != 400 || a.code(t) != "VALIDATION_ERROR" {
@@ -274,7 +275,7 @@ func TestABadParameterOrCursorIs400(t *testing.T) {
 	}
 	for _, query := range []string{
 		"cursor=" + cursor, "cursor=" + cursor + "&limit=1", "cursor=" + filtered + "&status=draft", "cursor=" + searched + "&q=prog",
-		"Limit=0", "limits=0", "%zz=1", "x=a;b", "x=1&x=2", "&&", "=", "cursor=" + cursor + "&q=",
+		"&&", "cursor=" + cursor + "&q=",
 	} {
 		if a := s.get(listPath+"?"+query, h); a.Status != 200 {
 			t.Errorf("%.60s: %d %s", query, a.Status, a.Body)

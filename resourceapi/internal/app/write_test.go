@@ -42,7 +42,7 @@ func TestAProgrammeIsMadeReadAndChanged(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
-	a := s.do("POST", listPath, h, `{"name":"Warm Homes","summary":"Advice","startsOn":"2026-04-01","endsOn":null,"unknown":[1],"id":"x"}`)
+	a := s.do("POST", listPath, h, `{"name":"Warm Homes","summary":"Advice","startsOn":"2026-04-01","endsOn":null}`)
 	var p one
 	a.decode(t, &p)
 	if a.Status != 201 || p.Name != "Warm Homes" || p.Summary != "Advice" || p.Status != "draft" || p.StartsOn == nil || *p.StartsOn != "2026-04-01" || p.EndsOn != nil {
@@ -89,7 +89,7 @@ func TestABadBodyIs400AndSaysWhichField(t *testing.T) {
 	for _, c := range []struct{ method, path, body, field string }{
 		{"POST", listPath, `{}`, "name"}, {"POST", listPath, `{"name":""}`, "name"}, {"POST", listPath, `{"name":"  "}`, "name"},
 		{"POST", listPath, `{"name":7}`, "name"}, {"POST", listPath, `{"name":null}`, "name"}, {"POST", listPath, `{"name":["x"]}`, "name"},
-		{"POST", listPath, `{"Name":"x"}`, "name"}, {"POST", listPath, `{"name":"` + long + `"}`, "name"}, {"POST", listPath, `{"name":"a\nb"}`, "name"},
+		{"POST", listPath, `{"name":"x","Name":"x"}`, "Name"}, {"POST", listPath, `{"name":"` + long + `"}`, "name"}, {"POST", listPath, `{"name":"a\nb"}`, "name"},
 		{"POST", listPath, `{"name":"a\u0000b"}`, "name"}, {"POST", listPath, `{"name":"x","summary":"\u0000"}`, "summary"}, {"POST", listPath, `{"name":"x","summary":null}`, "summary"},
 		{"POST", listPath, `{"name":"x","status":"open"}`, "status"}, {"POST", listPath, `{"name":"x","status":null}`, "status"},
 		{"POST", listPath, `{"name":"x","startsOn":"1 April 2026"}`, "startsOn"}, {"POST", listPath, `{"name":"x","startsOn":"2026-02-30"}`, "startsOn"},

@@ -20,6 +20,8 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
 // A Need is what a route asks of its callers. The zero Need asks for membership and no more.
@@ -54,8 +56,18 @@ type Plan struct {
 	Serve func(w http.ResponseWriter, r *http.Request, caller Caller) error
 }
 
-// Serving is the Prepare of a route with nothing to prepare.
+// Serving is the Prepare of a route with nothing to prepare. It takes no query parameters.
 func Serving(serve func(http.ResponseWriter, *http.Request, Caller) error) Prepare {
+	return func(r *http.Request, _ uuid.UUID) (Plan, error) {
+		if err := unknown.Parameters(r.URL.RawQuery); err != nil {
+			return Plan{}, err
+		}
+		return Plan{Serve: serve}, nil
+	}
+}
+
+// ServingAnyQuery is Serving for a route that looks at the query parameters itself, or does not mind them.
+func ServingAnyQuery(serve func(http.ResponseWriter, *http.Request, Caller) error) Prepare {
 	return func(*http.Request, uuid.UUID) (Plan, error) { return Plan{Serve: serve}, nil }
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/almonerhq/almoner/resourceapi/internal/body"
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
 // readForm reads the body of POST: title, fields, allowedOrigins and enabled, which is true without it. It returns an *apierr.Error or
@@ -19,7 +20,7 @@ func readForm(h http.Header, content []byte) (engage.Form, error) {
 	if err != nil {
 		return engage.Form{}, err
 	}
-	problems := engage.Problems{}
+	problems := engage.Problems(unknown.Members(object, "title", "fields", "allowedOrigins", "enabled"))
 	enabled := readEnabled(object, problems)
 	definition, err := readDefinition(object, problems)
 	return engage.Form{Definition: definition, Enabled: enabled == nil || *enabled}, err
@@ -71,7 +72,7 @@ func readChange(h http.Header, content []byte) (engage.Change, error) {
 		return engage.Change{}, err
 	}
 	var change engage.Change
-	problems := engage.Problems{}
+	problems := engage.Problems(unknown.Members(object, "title", "fields", "allowedOrigins", "enabled"))
 	if object.Has("fields") {
 		problems["fields"] = "What a form asks does not change: people have answered it as it is. Make another form, and close this one with enabled: false."
 	}
@@ -112,6 +113,9 @@ func readField(at string, element json.RawMessage, problems engage.Problems) eng
 	if err != nil {
 		problems[at] = "Must be an object with name, label, type, required and, for select and multiselect, options."
 		return engage.Field{}
+	}
+	for name, message := range unknown.Members(object, "name", "label", "type", "required", "options") {
+		problems[at+"."+name] = message
 	}
 	var f engage.Field
 	text := func(key string) string {

@@ -14,6 +14,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 	"github.com/almonerhq/almoner/resourceapi/internal/listpage"
 	"github.com/almonerhq/almoner/resourceapi/internal/precondition"
+	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
 // formRecord is a form as the workspace sees it.
@@ -34,6 +35,9 @@ func recordOf(f engage.Form) formRecord {
 // List answers GET: one page of the workspace's forms, newest first.
 func (e *Endpoint) List() http.Handler {
 	return e.gate.Guard(toRead, func(r *http.Request, tenant uuid.UUID) (gate.Plan, error) {
+		if err := unknown.Parameters(r.URL.RawQuery, "cursor", "limit"); err != nil {
+			return gate.Plan{}, err
+		}
 		name := "forms of " + tenant.String()
 		wanted, err := engage.ReadRange(r.URL.RawQuery, name, e.cursors)
 		if err != nil {
@@ -114,14 +118,17 @@ func submissionRecordOf(s engage.Submission) submissionRecord {
 // Submissions answers GET of one form's submissions: one page, newest first.
 func (e *Endpoint) Submissions() http.Handler {
 	return e.gate.Guard(toReadSubmissions, func(r *http.Request, _ uuid.UUID) (gate.Plan, error) {
-		id, unknown := pathID(r)
+		if err := unknown.Parameters(r.URL.RawQuery, "cursor", "limit", "updatedSince"); err != nil {
+			return gate.Plan{}, err
+		}
+		id, badID := pathID(r)
 		wanted, err := engage.ReadRange(r.URL.RawQuery, "submissions of "+id.String(), e.cursors, "updatedSince")
 		if err != nil {
 			return gate.Plan{}, refusal(err)
 		}
 		return gate.Plan{Serve: func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
-			if unknown != nil {
-				return refusal(unknown)
+			if badID != nil {
+				return refusal(badID)
 			}
 			// The form is of the caller's workspace, so all that was sent in to it is.
 			if _, err := e.store.Form(r.Context(), caller.Tenant, id); err != nil {

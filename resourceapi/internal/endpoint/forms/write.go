@@ -1,6 +1,7 @@
 package forms
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/precondition"
+	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
 const maxBody = 64 << 10
@@ -30,7 +32,7 @@ func (e *Endpoint) Change() http.Handler { return e.write(e.decodeChange) }
 // write is the course of every write once the gate is passed: the body, the Idempotency-Key, then the rest. A request
 // that is no good may still repeat one that was answered, so its own mistakes wait until the key is looked up.
 func (e *Endpoint) write(decode func(r *http.Request, caller gate.Caller, content []byte) (effect, error)) http.Handler {
-	return e.gate.Guard(toWrite, gate.Serving(func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
+	return e.gate.Guard(toWrite, gate.ServingAnyQuery(func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
 		content, err := body.Read(w, r, maxBody)
 		if err != nil {
 			return err
@@ -41,6 +43,7 @@ func (e *Endpoint) write(decode func(r *http.Request, caller gate.Caller, conten
 			return err
 		}
 		do, mistake := decode(r, caller, content)
+		mistake = cmp.Or(unknown.Parameters(r.URL.RawQuery), mistake)
 		if mistake != nil && !key.Given() {
 			return refusal(mistake)
 		}

@@ -74,7 +74,7 @@ func (e *Endpoint) Post() http.Handler {
 // NoSession answers GET and DELETE, with which clients open a stream and end a session: there is neither. Only a caller
 // with a good credential is told so; anybody else is challenged, as some clients look here first.
 func (e *Endpoint) NoSession() http.Handler {
-	refuse := gate.Serving(func(w http.ResponseWriter, _ *http.Request, _ gate.Caller) error {
+	refuse := gate.ServingAnyQuery(func(w http.ResponseWriter, _ *http.Request, _ gate.Caller) error {
 		w.Header().Set("Allow", "OPTIONS, POST")
 		return apierr.New(apierr.MethodNotAllowed, "This server keeps no session and opens no stream. Send each message by POST.")
 	})

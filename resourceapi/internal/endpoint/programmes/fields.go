@@ -3,11 +3,12 @@ package programmes
 import (
 	"github.com/almonerhq/almoner/resourceapi/internal/body"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
 // readDetails reads the body of POST: name, and if given summary, status (draft without it), startsOn and endsOn.
 func readDetails(o body.Object) (programme.Details, error) {
-	problems := programme.Problems{}
+	problems := unknownMembers(o, programme.FieldName, programme.FieldSummary, programme.FieldStatus, programme.FieldStartsOn, programme.FieldEndsOn)
 	details := programme.Details{Status: programme.Draft}
 	if name := readText(o, programme.FieldName, problems); name != nil {
 		details.Name = *name
@@ -29,7 +30,7 @@ func readDetails(o body.Object) (programme.Details, error) {
 
 // readChange reads the body of PATCH. What it does not name stays as it is; null takes a date away.
 func readChange(o body.Object) (programme.Change, error) {
-	problems := programme.Problems{}
+	problems := unknownMembers(o, programme.FieldName, programme.FieldSummary, programme.FieldStatus, programme.FieldStartsOn, programme.FieldEndsOn)
 	if o.Has(programme.FieldStatus) {
 		problems[programme.FieldStatus] = "The status changes by transitions alone: POST to …/transitions."
 	}
@@ -44,12 +45,17 @@ func readChange(o body.Object) (programme.Change, error) {
 
 // readMove reads the body of POST …/transitions.
 func readMove(o body.Object) (programme.Status, error) {
+	problems := unknownMembers(o, "to")
 	text, isText := o.Text("to")
 	status, known := programme.ParseStatus(text)
 	if !isText || !known {
-		return "", programme.Problems{"to": programme.StatusMessage}
+		problems["to"] = programme.StatusMessage
 	}
-	return status, nil
+	return status, joined(problems, nil)
+}
+
+func unknownMembers(o body.Object, known ...string) programme.Problems {
+	return unknown.Members(o, known...)
 }
 
 func readText(o body.Object, field string, problems programme.Problems) *string {

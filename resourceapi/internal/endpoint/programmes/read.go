@@ -13,6 +13,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/listpage"
 	"github.com/almonerhq/almoner/resourceapi/internal/precondition"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
 // List answers GET: one page, newest first (spec 4.1).
@@ -21,6 +22,9 @@ func (e *Endpoint) List() http.Handler { return e.gate.Guard(toRead, e.prepareLi
 // prepareList lets the page travel with the standing, in one trip to Postgres. A search does not: it may have to look
 // at every programme of the workspace, which a stranger must not be able to ask for.
 func (e *Endpoint) prepareList(r *http.Request, tenant uuid.UUID) (gate.Plan, error) {
+	if err := unknown.Parameters(r.URL.RawQuery, "cursor", "limit", "status", "q", "updatedSince"); err != nil {
+		return gate.Plan{}, err
+	}
 	query, err := programme.ReadQuery(r.URL.RawQuery, tenant, e.cursors)
 	if err != nil {
 		return gate.Plan{}, refusal(err)
@@ -73,6 +77,9 @@ func (e *Endpoint) Read() http.Handler { return e.gate.Guard(toRead, e.prepareRe
 
 // prepareRead lets the programme travel with the standing, in one trip to Postgres.
 func (e *Endpoint) prepareRead(r *http.Request, tenant uuid.UUID) (gate.Plan, error) {
+	if err := unknown.Parameters(r.URL.RawQuery); err != nil {
+		return gate.Plan{}, err
+	}
 	id, err := pathID(r)
 	if err != nil {
 		return gate.Plan{}, refusal(err)

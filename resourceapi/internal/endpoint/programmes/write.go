@@ -1,6 +1,7 @@
 package programmes
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/precondition"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
 // Bounds of request bodies, in bytes.
@@ -43,7 +45,7 @@ func (e *Endpoint) Import() http.Handler { return e.write(e.imports, maxCSV, e.d
 // that is no good may still repeat one that was answered, so its own mistakes wait until the key is looked up. The body
 // is read once atOnce, if it is not nil, has a slot for the workspace.
 func (e *Endpoint) write(atOnce *slots, limit int64, decode decoder) http.Handler {
-	return e.gate.Guard(toWrite, gate.Serving(func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
+	return e.gate.Guard(toWrite, gate.ServingAnyQuery(func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
 		leave, err := atOnce.enter(r.Context(), caller.Tenant)
 		if err != nil {
 			return err
@@ -59,6 +61,7 @@ func (e *Endpoint) write(atOnce *slots, limit int64, decode decoder) http.Handle
 			return err
 		}
 		do, mistake := decode(r, caller, content)
+		mistake = cmp.Or(unknown.Parameters(r.URL.RawQuery), mistake)
 		if mistake != nil && !key.Given() {
 			return refusal(mistake)
 		}

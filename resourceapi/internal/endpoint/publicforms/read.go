@@ -11,6 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
 // publicForm is a form as the public sees it.
@@ -31,6 +32,9 @@ func (e *Endpoint) Definition() http.Handler {
 			return err
 		}
 		if err := share(w, r, form.Form); err != nil {
+			return err
+		}
+		if err := unknown.Parameters(r.URL.RawQuery); err != nil {
 			return err
 		}
 		web.JSON(w, http.StatusOK, publicForm{form.Title, form.Fields, e.Tokens.ForSubmission(form.ID, e.Now())})
@@ -60,6 +64,9 @@ func (e *Endpoint) Status() http.Handler {
 			return err
 		}
 		if err := share(w, r, form.Form); err != nil {
+			return err
+		}
+		if err := unknown.Parameters(r.URL.RawQuery, "token"); err != nil {
 			return err
 		}
 		web.JSON(w, http.StatusOK, submissionState{s.ID, s.Status, s.Reasons})

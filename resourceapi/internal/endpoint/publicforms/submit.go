@@ -13,6 +13,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/body"
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
 // maxBody is the largest body of a submission, in bytes.
@@ -49,7 +50,7 @@ func (e *Endpoint) Submit() http.Handler {
 			writeAnswer(w, first)
 			return nil
 		}
-		if err := cmp.Or(err, mistake, foreign); err != nil {
+		if err := cmp.Or(err, mistake, foreign, unknown.Parameters(r.URL.RawQuery)); err != nil {
 			return err
 		}
 		if err := e.checkRate(r, form); err != nil {
@@ -89,6 +90,9 @@ func (e *Endpoint) readSubmission(h http.Header, content []byte, form engage.For
 	object, err := body.ReadObject(content)
 	if err != nil {
 		return engage.Submission{}, err
+	}
+	if problems := unknown.Members(object, "submissionToken", "answers"); len(problems) > 0 {
+		return engage.Submission{}, engage.Problems(problems)
 	}
 	text, _ := object.Text("submissionToken")
 	token, err := e.Tokens.ReadSubmission(text, form.ID, e.Now())

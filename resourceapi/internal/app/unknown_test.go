@@ -1,0 +1,55 @@
+package app
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// What a caller spelled wrongly is told, rather than left out without a word (contract, section 6).
+func TestUnknownNames_AreRefusedAndNamed(t *testing.T) {
+	t.Parallel()
+	s := newEngageService(t)
+	tenant, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	sent := s.accepted(f)
+	user := s.User()
+	held := []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite}
+	s.Member(tenant, user, held...)
+	p := as(s.PAT(tenant, user, held...).Reveal(), tenant).json()
+	one := listPath + "/" + s.Programmes(tenant, 1)[0].String()
+	form, submissions := formsPath+"/"+f.ID.String(), f.path()+"/submissions"
+	asked := submissionOf(s.submissionToken(f), goodAnswers())
+	public := header{}.json()
+	const field = `{"title":"T","allowedOrigins":[],"fields":[{"name":"a","label":"A","type":"text","Required":true}]}`
+	for _, c := range []struct {
+		method, path string
+		h            header
+		body, name   string
+	}{
+		{"GET", listPath + "?sort=name", p, "", "sort"}, {"GET", listPath + "?Limit=5", p, "", "Limit"}, {"GET", one + "?fields=id", p, "", "fields"},
+		{"POST", listPath + "?dryRun=1", p, `{"name":"x"}`, "dryRun"}, {"PATCH", one + "?x", p, `{"name":"x"}`, "x"}, {"POST", one + "/transitions?x=", p, `{"to":"active"}`, "x"},
+		{"GET", formsPath + "?status=x", h, "", "status"}, {"GET", form + "?x=1", h, "", "x"}, {"GET", form + "/submissions?since=1", h, "", "since"}, {"POST", formsPath + "?x=1", h, allTypes, "x"},
+		{"GET", f.path() + "?x=1", public, "", "x"}, {"POST", submissions + "?x=1", public, asked, "x"}, {"GET", sent.StatusURL[len(base):] + "&x=1", public, "", "x"},
+		{"POST", listPath, p, `{"name":"x","endson":"2026-01-01"}`, "endson"}, {"POST", listPath, p, `{"name":"x","Name":"y"}`, "Name"}, {"PATCH", one, p, `{"id":"x"}`, "id"},
+		{"POST", one + "/transitions", p, `{"to":"active","reason":"x"}`, "reason"}, {"POST", formsPath, h, field, "fields[0].Required"},
+		{"POST", formsPath, h, strings.Replace(allTypes, `"title"`, `"Title":"x","title"`, 1), "Title"}, {"PATCH", form, h, `{"Enabled":false}`, "Enabled"},
+		{"POST", submissions, public, strings.Replace(asked, "{", `{"captcha":"x",`, 1), "captcha"},
+	} {
+		a := s.do(c.method, c.path, c.h, c.body)
+		if a.Status != 400 || a.code(t) != "VALIDATION_ERROR" || a.fields(t)[c.name] == "" {
+			t.Errorf("%s %s %s: %d %s", c.method, c.path, c.body, a.Status, a.Body)
+		}
+	}
+	if n := s.Count("select count(*) from resource.programmes where name = 'x'") + s.submissions() - 1; n != 0 {
+		t.Errorf("%d records of refused requests", n)
+	}
+	// People reach the page of a form by links to which others have added names of their own.
+	if a := s.get(f.path()+"/embed?utm_source=mail", header{}); a.Status != 200 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	if a := s.do("POST", submissions, public, asked); a.Status != 202 {
+		t.Errorf("what was refused used the token up: %d %s", a.Status, a.Body)
+	}
+}
