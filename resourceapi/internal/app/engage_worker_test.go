@@ -310,3 +310,22 @@ func TestAnAcceptedSubmissionAlwaysHasItsJob(t *testing.T) {
 	s.Exec("grant insert on river.river_job to almoner_resourceapi")
 	s.acceptedAs(s.submit(f, nil, submissionOf(token, goodAnswers())))
 }
+
+// F17: River works on priority 1 first. A workspace whose form is flooded waits behind one with few submissions.
+func TestSubmissions_FloodedWorkspaceWaitsBehindOthers(t *testing.T) {
+	s := newEngageService(t)
+	_, h := s.workspace()
+	flooded := s.makeForm(h, allTypes)
+	s.accepted(flooded)
+	s.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped)
+		select gen_random_uuid(), tenant_id, form_id, gen_random_uuid(), answers, consents, trapped
+		from resource.submissions cross join generate_series(1, 300)`)
+	s.accepted(flooded)
+	_, h = s.workspace()
+	s.accepted(s.makeForm(h, allTypes))
+	for place, want := range []int{1, 4, 1} {
+		if got := s.Count("select priority from river.river_job order by id offset $1 limit 1", place); got != want {
+			t.Errorf("job %d has priority %d, want %d", place, got, want)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -165,16 +166,17 @@ func TestPollers_MissNothingBesideWritersAndImports(t *testing.T) {
 	s := newService(t)
 	tenant, h := s.editor()
 	var rows strings.Builder
-	for i := range 400 {
+	for i := range 2000 {
 		fmt.Fprintf(&rows, "Imported %d\n", i)
 	}
 	for range 5 {
 		s.importCSV(h, "name\n"+rows.String())
 	}
+	var imported atomic.Bool
 	var writers, pollers sync.WaitGroup
 	for range 50 {
 		writers.Go(func() {
-			for range 3 {
+			for n := 0; n < 2 || !imported.Load(); n++ {
 				if a := s.insist("POST", listPath, h, `{"name":"Made"}`); a.Status == 201 {
 					var made one
 					a.decode(t, &made)
@@ -184,6 +186,7 @@ func TestPollers_MissNothingBesideWritersAndImports(t *testing.T) {
 		})
 	}
 	writers.Go(func() {
+		defer imported.Store(true)
 		for left := 5; left > 0; {
 			if found, err := s.app.store.ProcessImport(context.Background()); err != nil {
 				t.Error(err)
@@ -227,7 +230,7 @@ func TestPollers_MissNothingBesideWritersAndImports(t *testing.T) {
 		}
 		next = query + "&cursor=" + p.Meta.NextCursor
 	}
-	if made := s.Count("select count(*) from resource.programmes where tenant_id = $1", tenant); all != made || made < 2000+150 {
+	if made := s.Count("select count(*) from resource.programmes where tenant_id = $1", tenant); all != made || made < 10_000+100 {
 		t.Errorf("%d of %d are listed", all, made)
 	}
 }
@@ -277,7 +280,7 @@ func TestUpdatedSince_FiltersSubmissions(t *testing.T) {
 		}
 		return p
 	}
-	ids := make([]uuid.UUID, 4)
+	ids := make([]uuid.UUID, 5)
 	for i := range ids {
 		ids[i] = s.accepted(form).ID
 	}
@@ -298,24 +301,24 @@ func TestUpdatedSince_FiltersSubmissions(t *testing.T) {
 		return places
 	}
 	all := read("")
-	if got := order(all); !slices.Equal(got, []int{3, 2, 1, 0}) {
+	if got := order(all); !slices.Equal(got, []int{4, 3, 2, 1, 0}) {
 		t.Fatalf("%v", got)
 	}
-	since := all.Data[0].UpdatedAt // of 3
+	since := all.Data[0].UpdatedAt // of 4
 	finish(0)
-	finish(1)
+	finish(2)
 	p := read(updatedSince(since))
-	if got := order(p); !slices.Equal(got, []int{3, 1}) || p.Meta.NextCursor == "" {
+	if got := order(p); !slices.Equal(got, []int{4, 2}) || p.Meta.NextCursor == "" {
 		t.Fatalf("%v", got)
 	}
-	finish(3) // passed
-	finish(2) // still to come
+	finish(4) // passed
+	finish(1) // still to come
 	last := read(updatedSince(since) + "&cursor=" + p.Meta.NextCursor)
 	if got := order(last); !slices.Equal(got, []int{0}) || last.Meta.NextCursor != "" {
 		t.Errorf("%v", got)
 	}
 	newest := max(p.Data[0].UpdatedAt, p.Data[1].UpdatedAt, last.Data[0].UpdatedAt)
-	if got := order(read("?updatedSince=" + newest)); !slices.Equal(got, []int{3, 2, 1}) {
+	if got := order(read("?updatedSince=" + newest)); !slices.Equal(got, []int{4, 2, 1}) {
 		t.Errorf("%v", got)
 	}
 	for _, query := range []string{"?updatedSince=x", "?updatedSince=", updatedSince(since) + "&cursor=" + p.Meta.NextCursor + "x", "?cursor=" + p.Meta.NextCursor, updatedSince(newest) + "&cursor=" + p.Meta.NextCursor} {

@@ -1,7 +1,7 @@
 // Package imports answers: when does an accepted import become programmes?
 //
-// Soon, and once in effect: a worker takes one waiting import after the other (contract, section 6). What it takes and
-// what it makes of it is one transaction of the store's, so a worker that dies leaves the import waiting as it was.
+// Soon, and once in effect: a worker takes one waiting import after the other, of one workspace after the other
+// (contract, section 6). What it takes and what it makes of it is one transaction of the store's, so a worker that dies leaves the import waiting as it was.
 package imports
 
 import (
@@ -18,7 +18,7 @@ const restFor = 5 * time.Second
 
 // Store holds the imports that wait.
 type Store interface {
-	// ProcessImport processes the import that waits longest, and says whether there was one.
+	// ProcessImport processes an import of the workspace whose turn it is, and says whether there was one.
 	ProcessImport(ctx context.Context) (found bool, err error)
 }
 

@@ -81,6 +81,8 @@ var (
 
 	// ErrTooExpensive says that a search would take longer than it may.
 	ErrTooExpensive = errors.New("the search takes too long")
+	// ErrImportsWait says that too many imports of the workspace wait to be processed.
+	ErrImportsWait = errors.New("too many imports of the workspace wait")
 )
 
 // Problems says what is wrong with which field, in words for a person: field → message.

@@ -51,10 +51,24 @@ func NewQueue[Tx any](driver riverdriver.Driver[Tx], schema string) (*Queue[Tx],
 	return &Queue[Tx]{client}, nil
 }
 
-// Add puts the job of a submission into the transaction.
-func (q *Queue[Tx]) Add(ctx context.Context, tx Tx, submission uuid.UUID) error {
-	_, err := q.client.InsertTx(ctx, tx, job{submission}, &river.InsertOpts{MaxAttempts: neverDiscard})
+// Add puts the job of a submission into the transaction. waiting is how many submissions of its workspace wait already.
+func (q *Queue[Tx]) Add(ctx context.Context, tx Tx, submission uuid.UUID, waiting int) error {
+	_, err := q.client.InsertTx(ctx, tx, job{submission}, &river.InsertOpts{MaxAttempts: neverDiscard, Priority: priority(waiting)})
 	return err
+}
+
+// priority lets a workspace with few submissions go before one with many: River works on 1 first and on 4 last. So a form
+// that is flooded delays its own workspace.
+func priority(waiting int) int {
+	switch {
+	case waiting < 10:
+		return 1
+	case waiting < 50:
+		return 2
+	case waiting < 250:
+		return 3
+	}
+	return 4
 }
 
 // Submissions brings submissions to their end.

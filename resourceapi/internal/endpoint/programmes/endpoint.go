@@ -91,6 +91,12 @@ func refusal(err error) error {
 		return apierr.New(apierr.PreconditionFailed, "The programme was changed since you read it. Read it again, then repeat your change.")
 	case errors.Is(err, programme.ErrTransition):
 		return apierr.New(apierr.Conflict, "The programme cannot move to that status from the one it has. Allowed: draft to active to completed to archived, and draft to archived.")
+	case errors.Is(err, programme.ErrImportsWait):
+		return &apierr.Error{
+			Kind:       apierr.RateLimited,
+			RetryAfter: 10,
+			Message:    "Too many imports of this workspace wait to be processed. Send this one again after the seconds that Retry-After says.",
+		}
 	}
 	return err
 }

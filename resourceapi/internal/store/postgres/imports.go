@@ -14,12 +14,22 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
-// AcceptImport keeps a file until it is processed.
+// mostWaiting is how many imports of one workspace wait at most, about: of those that are accepted in the same moment, each
+// may be the last that fits. They take up to 2 MiB each.
+const mostWaiting = 100
+
+// AcceptImport keeps a file until it is processed. It returns programme.ErrImportsWait.
 func (w *writing) AcceptImport(ctx context.Context, tenant, user uuid.UUID, content string) (uuid.UUID, error) {
 	id := identity.New()
-	_, err := w.tx.Exec(ctx, "insert into resource.imports (id, tenant_id, user_id, content) values ($1, $2, $3, $4)", id, tenant, user, content)
+	tag, err := w.tx.Exec(ctx, `
+		insert into resource.imports (id, tenant_id, user_id, content) select $1, $2, $3, $4
+		where (select count(*) from (select from resource.imports where tenant_id = $2 and status = 'accepted' limit $5) w) < $5`,
+		id, tenant, user, content, mostWaiting)
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("keep an import: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return uuid.Nil, programme.ErrImportsWait
 	}
 	return id, nil
 }
@@ -37,37 +47,43 @@ func (s *Store) Import(ctx context.Context, tenant, id uuid.UUID) (programme.Imp
 	return i, outcome(err)
 }
 
-// ProcessImport takes the import that waits longest, if one does, and turns it into programmes or rejects it, in one
-// transaction: whatever stops this process, the import is done once or still waits. Other instances take others.
+// ProcessImport takes an import that waits, if one does, of the workspace whose turn it is, and turns it into programmes or
+// rejects it, in one transaction: whatever stops this process, the import is done once or still waits. Other instances
+// take those of other workspaces.
 func (s *Store) ProcessImport(ctx context.Context) (found bool, err error) {
 	ctx, cancel := bounded(ctx, workPatience)
 	defer cancel()
-	var id uuid.UUID
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		var tenant uuid.UUID
-		var content string
-		err := tx.QueryRow(ctx, `
-			select id, tenant_id, content from resource.imports where status = 'accepted' and try_at <= now()
-			order by try_at limit 1 for update skip locked`).Scan(&id, &tenant, &content)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("take an import: %w", err)
-		}
-		found = true
-		return processImport(ctx, tx, id, tenant, content)
-	})
-	if err != nil && found {
-		// It is tried again later, behind the others: one that fails each time must not stop them.
-		_, later := s.pool.Exec(ctx, "update resource.imports set try_at = now() + interval '30 seconds' where id = $1 and status = 'accepted'", id)
-		err = errors.Join(err, later)
+	workspaces, err := s.workspacesInTurn(ctx)
+	if err != nil {
+		return false, outcome(fmt.Errorf("find the workspaces whose imports wait: %w", err))
 	}
-	return found, outcome(err)
+	if len(workspaces) == 0 {
+		return false, nil
+	}
+	var taken *waitingImport
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) (err error) {
+		taken, err = takeImport(ctx, tx, workspaces)
+		if err != nil || taken == nil {
+			return err
+		}
+		return processImport(ctx, tx, taken.id, taken.tenant, taken.content)
+	})
+	if err != nil && taken != nil {
+		err = errors.Join(err, s.postpone(ctx, *taken))
+	}
+	return taken != nil, outcome(err)
+}
+
+// postpone lets an import that failed be tried again later, behind the others: one that fails each time must not stop them.
+func (s *Store) postpone(ctx context.Context, failed waitingImport) error {
+	_, err := s.pool.Exec(ctx, `
+		with turn as (update resource.import_turns set last_at = now() where tenant_id = $2)
+		update resource.imports set try_at = now() + interval '30 seconds' where id = $1 and status = 'accepted'`, failed.id, failed.tenant)
+	return err
 }
 
 func processImport(ctx context.Context, tx pgx.Tx, id, tenant uuid.UUID, content string) error {
-	if _, err := tx.Exec(ctx, "set local statement_timeout = '15s'"); err != nil {
+	if _, err := tx.Exec(ctx, "select set_config('statement_timeout', '15s', true), set_config('lock_timeout', '5s', true)"); err != nil {
 		return fmt.Errorf("give an import its time: %w", err)
 	}
 	rows, wrong := programme.ReadImport(content)

@@ -12,19 +12,25 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
 
+// mostCounted is how many submissions of a workspace that wait are counted: more make no difference to a Queue.
+const mostCounted = 500
+
 // Accept is engage.Writer's: the submission and its job are there together, or neither is.
 func (w *engageWriting) Accept(ctx context.Context, s engage.Submission) error {
-	_, err := w.tx.Exec(ctx, `
+	var waiting int
+	err := w.tx.QueryRow(ctx, `
 		insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
-		select $1, $2, $3, $4, $5, $6, $7, resource.next_moment($2, $8)`,
-		s.ID, s.Tenant, s.Form, s.Token, s.Answers, s.Consents, s.Trapped, submissionsList(s.Form))
+		select $1, $2, $3, $4, $5, $6, $7, resource.next_moment($2, $8)
+		returning (select count(*) from (
+			select from resource.submissions where tenant_id = $2 and status = 'accepted' limit $9) w)`,
+		s.ID, s.Tenant, s.Form, s.Token, s.Answers, s.Consents, s.Trapped, submissionsList(s.Form), mostCounted).Scan(&waiting)
 	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.ConstraintName == "submissions_token" {
 		return engage.ErrTokenUsed
 	}
 	if err != nil {
 		return fmt.Errorf("keep a submission: %w", err)
 	}
-	if err := w.queue.Add(ctx, w.tx, s.ID); err != nil {
+	if err := w.queue.Add(ctx, w.tx, s.ID, waiting); err != nil {
 		return fmt.Errorf("queue a submission: %w", err)
 	}
 	return nil

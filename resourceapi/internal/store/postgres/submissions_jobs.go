@@ -17,9 +17,10 @@ import (
 // JobSchema is where the job queue keeps its tables.
 const JobSchema = "river"
 
-// A Queue takes the job of a submission into a transaction.
+// A Queue takes the job of a submission into a transaction. waiting is how many submissions of the workspace wait already,
+// counted up to a bound.
 type Queue interface {
-	Add(ctx context.Context, tx pgx.Tx, submission uuid.UUID) error
+	Add(ctx context.Context, tx pgx.Tx, submission uuid.UUID, waiting int) error
 }
 
 // JobDriver lets the job queue use the store's connections.

@@ -1,0 +1,79 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// A waitingImport is one that was taken to be processed.
+type waitingImport struct {
+	id, tenant uuid.UUID
+	content    string
+}
+
+// takeImport locks an import of one of the workspaces, of the first that has one, until tx ends. It returns nil where there
+// is none that no other worker has.
+func takeImport(ctx context.Context, tx pgx.Tx, workspaces []uuid.UUID) (*waitingImport, error) {
+	for _, tenant := range workspaces {
+		free, err := takeTurn(ctx, tx, tenant)
+		if err != nil {
+			return nil, fmt.Errorf("take the turn of a workspace: %w", err)
+		}
+		if !free {
+			continue
+		}
+		taken := &waitingImport{tenant: tenant}
+		err = tx.QueryRow(ctx, `
+			select id, content from resource.imports where tenant_id = $1 and status = 'accepted' and try_at <= now()
+			order by try_at limit 1 for update skip locked`, tenant).Scan(&taken.id, &taken.content)
+		if errors.Is(err, pgx.ErrNoRows) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("take an import: %w", err)
+		}
+		return taken, nil
+	}
+	return nil, nil
+}
+
+// workspacesInTurn are some of those with an import that is due: first those that never had a turn, then those whose turn
+// is longest ago. So a workspace that has many imports delays another's by one import at most. It reads one entry of an
+// index for each workspace, however many imports one has.
+func (s *Store) workspacesInTurn(ctx context.Context) ([]uuid.UUID, error) {
+	ctx, cancel := bounded(ctx, patience)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, `
+		with recursive workspace (tenant_id) as (
+			(select tenant_id from resource.imports where status = 'accepted' order by tenant_id limit 1)
+			union all
+			select (select i.tenant_id from resource.imports i
+				where i.status = 'accepted' and i.tenant_id > w.tenant_id order by i.tenant_id limit 1)
+			from workspace w where w.tenant_id is not null
+		), waiting as (
+			select w.tenant_id, (select min(i.try_at) from resource.imports i
+				where i.tenant_id = w.tenant_id and i.status = 'accepted') as try_at
+			from workspace w where w.tenant_id is not null
+		), added as (
+			insert into resource.import_turns (tenant_id, last_at) select tenant_id, '-infinity' from waiting w
+			where not exists (select from resource.import_turns t where t.tenant_id = w.tenant_id) on conflict do nothing
+		)
+		select w.tenant_id from waiting w left join resource.import_turns t on t.tenant_id = w.tenant_id
+		where w.try_at <= now() order by t.last_at nulls first, w.try_at limit 32`)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+}
+
+// takeTurn says whether no other worker has an import of the workspace. Then it is the workspace's turn, until tx ends.
+func takeTurn(ctx context.Context, tx pgx.Tx, tenant uuid.UUID) (bool, error) {
+	tag, err := tx.Exec(ctx, `
+		update resource.import_turns set last_at = clock_timestamp()
+		where tenant_id = (select tenant_id from resource.import_turns where tenant_id = $1 for update skip locked)`, tenant)
+	return tag.RowsAffected() == 1, err
+}

@@ -1,0 +1,117 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+)
+
+func acceptImport(ctx context.Context, store *Store, tenant uuid.UUID) (id uuid.UUID, err error) {
+	_, err = store.Once(ctx, idempotency.Key{}, func(ctx context.Context, w programme.Writer) (a idempotency.Answer, err error) {
+		id, err = w.AcceptImport(ctx, tenant, uuid.New(), "name\nx\n")
+		return a, err
+	})
+	return id, err
+}
+
+// F17: a workspace's import waits for one of another's at most, however many the other has.
+func TestImports_WorkspacesTakeTurns(t *testing.T) {
+	w := postgrestest.New(t)
+	store := open(t, w)
+	greedy, second, third := w.Tenant(), w.Tenant(), w.Tenant()
+	of := map[uuid.UUID]uuid.UUID{}
+	add := func(tenant uuid.UUID) {
+		t.Helper()
+		id, err := acceptImport(t.Context(), store, tenant)
+		if err != nil {
+			t.Fatal(err)
+		}
+		of[id] = tenant
+	}
+	next := func() uuid.UUID {
+		t.Helper()
+		if found, err := store.ProcessImport(t.Context()); !found || err != nil {
+			t.Fatalf("%v %v", found, err)
+		}
+		for id, tenant := range of {
+			if i, err := store.Import(t.Context(), tenant, id); err != nil || i.Status == programme.ImportProcessed {
+				delete(of, id)
+				return tenant
+			}
+		}
+		return uuid.Nil
+	}
+	for range 6 {
+		add(greedy)
+	}
+	got := []uuid.UUID{next()}
+	add(second)
+	got = append(got, next(), next())
+	add(second)
+	add(third)
+	for range 4 {
+		got = append(got, next())
+	}
+	if want := []uuid.UUID{greedy, second, greedy, third, second, greedy, greedy}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestImports_OneWorkspaceHasOneWorker(t *testing.T) {
+	w := postgrestest.New(t)
+	store := open(t, w)
+	greedy, other := w.Tenant(), w.Tenant()
+	for _, tenant := range []uuid.UUID{greedy, greedy, greedy, other} {
+		if _, err := acceptImport(t.Context(), store, tenant); err != nil {
+			t.Fatal(err)
+		}
+	}
+	workspaces, err := store.workspacesInTurn(t.Context())
+	if err != nil || !slices.Equal(workspaces, []uuid.UUID{greedy, other}) {
+		t.Fatalf("%v %v", workspaces, err)
+	}
+	tx, err := store.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if taken, err := takeImport(t.Context(), tx, workspaces); err != nil || taken == nil || taken.tenant != greedy {
+		t.Fatalf("%+v %v", taken, err)
+	}
+	if found, err := store.ProcessImport(t.Context()); !found || err != nil || w.Count("select count(*) from resource.programmes where tenant_id = $1", other) != 1 {
+		t.Errorf("the other workspace's is not taken: %v %v", found, err)
+	}
+	if found, err := store.ProcessImport(t.Context()); found || err != nil {
+		t.Errorf("a second worker takes an import of the same workspace: %v %v", found, err)
+	}
+}
+
+func TestImports_SoManyOfAWorkspaceWait(t *testing.T) {
+	w := postgrestest.New(t)
+	store := open(t, w)
+	greedy := w.Tenant()
+	w.Exec(`insert into resource.imports (id, tenant_id, user_id, content)
+		select gen_random_uuid(), $1, gen_random_uuid(), 'name' from generate_series(1, $2::int)`, greedy, mostWaiting-1)
+	if _, err := acceptImport(t.Context(), store, greedy); err != nil {
+		t.Error(err)
+	}
+	if _, err := acceptImport(t.Context(), store, greedy); !errors.Is(err, programme.ErrImportsWait) {
+		t.Errorf("one more than may wait: %v", err)
+	}
+	if _, err := acceptImport(t.Context(), store, w.Tenant()); err != nil {
+		t.Errorf("another workspace's: %v", err)
+	}
+	if _, err := store.ProcessImport(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := acceptImport(t.Context(), store, greedy); err != nil && w.Count("select count(*) from resource.imports where tenant_id = $1 and status = 'accepted'", greedy) < mostWaiting {
+		t.Errorf("after one was processed: %v", err)
+	}
+}
