@@ -221,6 +221,59 @@ func TestAPostIsSentOnce(t *testing.T) {
 	})
 }
 
+// Between the end of one process and the moment when Caddy sees that another is back, a POST waits: nothing of it was sent.
+func TestCaddy_PostWaitsForAProcess(t *testing.T) {
+	t.Parallel()
+	var ready atomic.Bool
+	var posts atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/readyz" && !ready.Load():
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case r.Method == http.MethodPost:
+			posts.Add(1)
+		}
+	}))
+	t.Cleanup(server.Close)
+	both := [2]string{hostOf(server.URL), hostOf(server.URL)}
+	before(t, processes{both, both}, func(t *testing.T, f *front, base string) {
+		if f.name != "caddy" {
+			t.Skip("nginx asks no process whether it is ready")
+		}
+		client := &http.Client{Transport: f.transport()}
+		defer client.CloseIdleConnections()
+		post := func() (status int, took time.Duration) {
+			began := time.Now()
+			response, err := client.Post(base+harness.TokenPath, "application/x-www-form-urlencoded", strings.NewReader("a=b"))
+			must(t, err)
+			must(t, response.Body.Close())
+			return response.StatusCode, time.Since(began)
+		}
+		// Caddy takes a process for ready until it has asked it.
+		for end := time.Now().Add(backWithin); ; {
+			status, took := post()
+			if status == http.StatusServiceUnavailable {
+				if took < time.Second {
+					t.Fatalf("a POST waited %s for a process, want about 2s", took)
+				}
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatal("Caddy does not notice that no process is ready")
+			}
+		}
+		sent := posts.Load()
+		time.AfterFunc(200*time.Millisecond, func() { ready.Store(true) })
+		status, took := post()
+		for tries := 0; status != http.StatusOK && took > time.Second && tries < 5; tries++ { // the machine is busy
+			status, took = post()
+		}
+		if status != http.StatusOK || posts.Load() != sent+1 {
+			t.Errorf("status %d after %s, sent %d times", status, took, posts.Load()-sent)
+		}
+	})
+}
+
 func (b *breaking) times(method string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -38,7 +38,7 @@ var started = sync.OnceValues(func() (*site, error) {
 		Authservers: 2, BaseURL: ports.baseURL(), AppURL: ports.appURL(), Traced: true,
 		Settings: map[string]string{
 			"ALMONER_TRUSTED_PROXIES": "127.0.0.1", // where both connect from
-			"ALMONER_NOTICE":          "3s",        // longer than otherwise, for slow machines
+			"ALMONER_NOTICE":          defaultNotice,
 		},
 	})
 	if err != nil {

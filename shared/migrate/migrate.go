@@ -52,7 +52,7 @@ const (
 )
 
 // ErrURL takes the place of the library's error, which quotes the URL.
-var ErrURL = errors.New("the database URL cannot be read: it looks like postgres://user:password@host:5432/almoner")
+var ErrURL = errors.New("ALMONER_DATABASE_URL cannot be read: it looks like postgres://user:password@host:5432/almoner")
 
 // Migrations are those of one service.
 type Migrations struct {

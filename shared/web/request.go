@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -28,7 +29,7 @@ func Observe(next http.Handler, log *slog.Logger, lastResort http.Handler, watch
 		for _, watcher := range watchers {
 			watcher.Begins(r)
 		}
-		recorder := &statusRecorder{ResponseWriter: w}
+		recorder := &statusRecorder{ResponseWriter: w, leaving: leavingOf(r.Context())}
 		began := time.Now()
 		defer func() {
 			took := time.Since(began)
@@ -55,7 +56,7 @@ func Observe(next http.Handler, log *slog.Logger, lastResort http.Handler, watch
 		}()
 		next.ServeHTTP(recorder, r)
 		if recorder.status == 0 {
-			recorder.status = http.StatusOK // net/http's, for a handler that writes nothing
+			recorder.begin(http.StatusOK) // net/http's, for a handler that writes nothing
 		}
 	})
 }
@@ -75,21 +76,29 @@ type Outcome struct {
 
 type statusRecorder struct {
 	http.ResponseWriter
-	status int
-	bytes  int64
+	leaving *atomic.Bool
+	status  int
+	bytes   int64
+}
+
+// begin notes the status. A server that was told to end while the request was served closes the connection after it.
+func (s *statusRecorder) begin(status int) {
+	if s.status != 0 {
+		return
+	}
+	s.status = status
+	if s.leaving != nil && s.leaving.Load() {
+		s.Header().Set("Connection", "close")
+	}
 }
 
 func (s *statusRecorder) WriteHeader(status int) {
-	if s.status == 0 {
-		s.status = status
-	}
+	s.begin(status)
 	s.ResponseWriter.WriteHeader(status)
 }
 
 func (s *statusRecorder) Write(p []byte) (int, error) {
-	if s.status == 0 {
-		s.status = http.StatusOK
-	}
+	s.begin(http.StatusOK)
 	n, err := s.ResponseWriter.Write(p)
 	s.bytes += int64(n)
 	return n, err

@@ -21,18 +21,28 @@ const (
 	drainTimeout      = 20 * time.Second
 )
 
+// A process that starts listens once it is ready: a gateway that asks nobody whether a process is ready (nginx) sends requests as
+// soon as it can connect. After readyTimeout it listens all the same, and says itself what is wrong.
+const (
+	readyTimeout = 3 * time.Second
+	readyEvery   = 50 * time.Millisecond
+)
+
 // A Place is where a server listens and how it leaves.
 type Place struct {
 	Address string
 	// Notice is how long it still takes requests once it is told to end, while Leaving is true and every answer closes its
 	// connection: as long as whoever sends the requests needs to send them elsewhere.
 	Notice time.Duration
+	// Ready says whether requests can be served. Serve asks it before it listens; nil: they can.
+	Ready func(context.Context) error
 }
 
 // Serve listens and serves handler until ctx ends, then gives notice and lets requests in flight finish (20 seconds at most).
 // ready is called once the address is listened on.
 func Serve(ctx context.Context, place Place, handler http.Handler, log *slog.Logger, ready func(net.Addr)) error {
-	listener, err := net.Listen("tcp", place.Address)
+	place.waitReady(ctx, log)
+	listener, err := listen(ctx, place.Address)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
@@ -60,23 +70,58 @@ func Serve(ctx context.Context, place Place, handler http.Handler, log *slog.Log
 		return fmt.Errorf("serve: %w", err)
 	case <-time.After(place.Notice):
 	}
+	if place.Notice > 0 {
+		if err := listener.end(); err != nil {
+			return fmt.Errorf("end listening: %w", err)
+		}
+		if err := <-stopped; !errors.Is(err, net.ErrClosed) {
+			return fmt.Errorf("serve: %w", err)
+		}
+		close(stopped)
+	}
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()
 	if err := server.Shutdown(drain); err != nil {
 		return fmt.Errorf("requests in flight did not finish: %w", err)
 	}
-	if err := <-stopped; !errors.Is(err, http.ErrServerClosed) {
+	if err, more := <-stopped; more && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil
+}
+
+// waitReady returns once the process is ready, or has had readyTimeout to become so, or ctx has ended.
+func (p Place) waitReady(ctx context.Context, log *slog.Logger) {
+	if p.Ready == nil {
+		return
+	}
+	waiting, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	for {
+		err := p.Ready(waiting)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		select {
+		case <-waiting.Done():
+			log.Warn("listening although not ready", "address", p.Address, "cause", err)
+			return
+		case <-time.After(readyEvery):
+		}
+	}
 }
 
 type leavingKey struct{}
 
 // Leaving says whether the server that a request came to was told to end. It is not ready then, though it still answers.
 func Leaving(ctx context.Context) bool {
-	leaving, ok := ctx.Value(leavingKey{}).(*atomic.Bool)
-	return ok && leaving.Load()
+	leaving := leavingOf(ctx)
+	return leaving != nil && leaving.Load()
+}
+
+func leavingOf(ctx context.Context) *atomic.Bool {
+	leaving, _ := ctx.Value(leavingKey{}).(*atomic.Bool)
+	return leaving
 }
 
 // closing lets no connection outlive the notice: the next request on it would meet nobody.

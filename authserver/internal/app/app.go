@@ -36,6 +36,7 @@ import (
 // An App is authserver, wired and ready to serve.
 type App struct {
 	config   Config
+	place    web.Place
 	log      *slog.Logger
 	store    *postgres.Store
 	uses     *standing.Noter
@@ -110,6 +111,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	}
 	failed := failures.NewCounter(redis.NewRates(rdb), log, time.Now)
 	counted := watch.grants.Failures(failed)
+	parts := partsOf(store, rdb, ring)
 	h := handlers{
 		token:  token.New(token.Deps{Engine: watch.grants.Tokens(engine.NewNoter(oauth, store, time.Now, log)), Tokens: keeper, Failures: counted, Log: log}),
 		revoke: revoke.New(revoke.Deps{Issuer: c.BaseURL, Engine: oauth, Grants: keeper, Failures: counted, Keys: ring.Public, Now: time.Now, Log: log}),
@@ -127,11 +129,13 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 			Store: store, Unknown: postgres.ErrNoClient, Resources: resources, Forget: keeper.Forget, Variables: variables,
 			Now: time.Now, Log: log,
 		}),
-		browser: b,
-		alive:   alive(),
-		ready:   ready(log, partsOf(store, rdb, ring)),
+		browser:  b,
+		alive:    alive(),
+		ready:    ready(log, parts),
+		withKeys: func(next http.Handler) http.Handler { return withKeys(ring, log, next) },
 	}
 	return &App{
+		place:  web.Place{Address: c.Listen, Notice: c.Notice, Ready: firstCheck(parts)},
 		config: c, log: log, store: store, uses: uses, ring: ring, sessions: b.sessions, failed: failed, registry: watch.registry,
 		handler: watch.traces.Server(web.Observe(h.router(), log, lastResort(), watch.requests()...), proxies), traces: watch.traces,
 	}, nil
@@ -151,7 +155,7 @@ func (a *App) Serve(ctx context.Context) error {
 	go a.ring.Keep(ctx, a.log)
 	go a.sessions.Sweep(ctx)
 	go a.failed.Share(ctx)
-	return web.Serve(ctx, web.Place{Address: a.config.Listen, Notice: a.config.Notice}, a.handler, a.log, func(address net.Addr) {
+	return web.Serve(ctx, a.place, a.handler, a.log, func(address net.Addr) {
 		a.log.Info("authserver listens", "address", address.String(), "issuer", a.config.BaseURL)
 	})
 }

@@ -28,7 +28,7 @@ type Config struct {
 	Keys                 credential.Secret `env:"ALMONER_KEYS,required,notEmpty" doc:"Keys of 32 bytes in base64url, newest first, separated by commas. They protect codes, refresh tokens, tickets and signing keys."`
 	KeyMaxAge            time.Duration     `env:"ALMONER_KEY_MAX_AGE" envDefault:"720h" doc:"How long a key signs access tokens before the next one does: 1h or longer, or 0 for as long as nobody rotates it."`
 	TrustedProxies       string            `env:"ALMONER_TRUSTED_PROXIES" doc:"Address ranges whose X-Forwarded-For is believed, separated by commas."`
-	Notice               time.Duration     `env:"ALMONER_NOTICE" envDefault:"2s" doc:"How long requests are still taken after SIGTERM, while /readyz says 503 and every answer closes its connection: as long as load balancers need to notice, 10s at most."`
+	Notice               time.Duration     `env:"ALMONER_NOTICE" envDefault:"4s" doc:"How long requests are still taken after SIGTERM, while /readyz says 503 and every answer closes its connection: longer than load balancers need to notice, and longer than they keep an unused connection; 10s at most."`
 	Passkeys             bool              `env:"ALMONER_PASSKEYS" envDefault:"false" doc:"true: people may sign in by passkeys, on the host of ALMONER_APP_URL."`
 	UpstreamIssuer       string            `env:"ALMONER_UPSTREAM_ISSUER" doc:"Issuer of an OpenID Connect provider at which people may sign in, to the letter."`
 	UpstreamClientID     string            `env:"ALMONER_UPSTREAM_CLIENT_ID" doc:"Who we are there. Our redirect URI is ALMONER_APP_URL/login/upstream/callback."`

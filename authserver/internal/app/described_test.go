@@ -1,6 +1,7 @@
 package app
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -21,7 +22,10 @@ func TestO1_RoutesAreThoseDescribed(t *testing.T) {
 		t.Fatal(err)
 	}
 	router := mux.NewRouter().UseEncodedPath().SkipClean(true)
-	h := handlers{clients: oauthclients.New(oauthclients.Deps{})}
+	h := handlers{
+		clients:  oauthclients.New(oauthclients.Deps{}),
+		withKeys: func(next http.Handler) http.Handler { return next },
+	}
 	h.accountRoutes(router)
 	h.documentRoutes(router)
 

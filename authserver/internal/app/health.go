@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
@@ -37,7 +38,7 @@ func partsOf(store *postgres.Store, rdb goredis.UniversalClient, ring *keyring.R
 	return []part{
 		{"postgres", store.Ready, true},
 		{"redis", func(ctx context.Context) error { return rdb.Ping(ctx).Err() }, false},
-		{"keys", func(ctx context.Context) error { _, err := ring.Current(ctx); return err }, true},
+		{"keys", ring.Ready, true},
 	}
 }
 
@@ -64,6 +65,34 @@ func ready(log *slog.Logger, parts []part) http.Handler {
 			}
 		}
 		web.JSON(w, status, answer)
+	})
+}
+
+// firstCheck returns the check that web.Serve makes before it listens: it fails while a part that decides does not answer.
+func firstCheck(parts []part) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for _, p := range parts {
+			if !p.decides {
+				continue
+			}
+			if err := p.check(ctx); err != nil {
+				return fmt.Errorf("%s: %w", p.name, err)
+			}
+		}
+		return nil
+	}
+}
+
+// withKeys answers 503 while the signing keys were never loaded. Without them a token would be issued and not signed, and a valid
+// token would be taken for a forged one.
+func withKeys(ring *keyring.Ring, log *slog.Logger, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := ring.Ready(r.Context()); err != nil {
+			log.ErrorContext(r.Context(), "the signing keys are not loaded", "error", err)
+			apierr.Write(w, apierr.Flat, apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Try again."))
+			return
+		}
+		next.ServeHTTP(w, r)
 	})
 }
 

@@ -29,4 +29,14 @@ func TestReadinessNamesNoPartButTheOneThatHangs(t *testing.T) {
 	if response.StatusCode != http.StatusServiceUnavailable || string(body) != want {
 		t.Errorf("%d %s", response.StatusCode, body)
 	}
+	// Without keys nobody can say that a token is forged.
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/v1/account/tenants/x/oauth-clients", nil)
+	s.must(err)
+	request.Header.Set("Authorization", "Bearer a.b.c")
+	answer, err := http.DefaultClient.Do(request)
+	s.must(err)
+	s.must(answer.Body.Close())
+	if answer.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("a token without keys: %d", answer.StatusCode)
+	}
 }

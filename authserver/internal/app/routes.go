@@ -43,6 +43,7 @@ type handlers struct {
 	authorizeAlias, jwks, metadata http.Handler
 	alive, ready                   http.Handler
 	clients                        *oauthclients.Handler
+	withKeys                       func(http.Handler) http.Handler
 	browser                        browser
 }
 
@@ -74,15 +75,21 @@ func noteRoute(next http.Handler) http.Handler {
 func (h handlers) accountRoutes(router *mux.Router) {
 	route := func(path string, byMethod methods) { router.Handle(path, web.Methods(byMethod, wrongMethod())) }
 	// Clients that are web pages, as MCP inspectors are, exchange their codes themselves. No cookie counts here.
+	routeWithKeys := func(path string, byMethod methods) {
+		for method, handler := range byMethod {
+			byMethod[method] = h.withKeys(handler)
+		}
+		route(path, byMethod)
+	}
 	callableByPages := cors.New(cors.Options{AllowedOrigins: []string{"*"}, AllowedMethods: []string{"POST"}, AllowedHeaders: []string{"*"}, ExposedHeaders: []string{"Retry-After", "WWW-Authenticate", web.RequestIDHeader}})
 	for path, handler := range map[string]http.Handler{"/v1/account/oauth/token": h.token, "/token": h.token, "/v1/account/oauth/revoke": h.revoke} {
-		router.Handle(path, callableByPages.Handler(web.Methods(methods{"POST": handler}, wrongMethod())))
+		router.Handle(path, callableByPages.Handler(web.Methods(methods{"POST": h.withKeys(handler)}, wrongMethod())))
 	}
-	route("/v1/account/oauth/introspect", methods{"POST": h.introspect})
+	routeWithKeys("/v1/account/oauth/introspect", methods{"POST": h.introspect})
 	route("/authorize", methods{"GET": h.authorizeAlias})
-	route(clientsPath, methods{"POST": h.clients.Register(), "GET": h.clients.List()})
-	route(clientPath, methods{"GET": h.clients.Read(), "DELETE": h.clients.Delete()})
-	route(secretPath, methods{"POST": h.clients.ReplaceSecret()})
+	routeWithKeys(clientsPath, methods{"POST": h.clients.Register(), "GET": h.clients.List()})
+	routeWithKeys(clientPath, methods{"GET": h.clients.Read(), "DELETE": h.clients.Delete()})
+	routeWithKeys(secretPath, methods{"POST": h.clients.ReplaceSecret()})
 	route("/healthz", methods{"GET": h.alive})
 	route("/readyz", methods{"GET": h.ready})
 }
@@ -92,7 +99,7 @@ func (h handlers) documentRoutes(router *mux.Router) {
 	route := func(path string, handler http.Handler) {
 		router.Handle(path, readableByAll.Handler(web.Methods(methods{"GET": handler}, wrongMethod())))
 	}
-	route("/v1/account/oauth/jwks", h.jwks)
+	route("/v1/account/oauth/jwks", h.withKeys(h.jwks))
 	for _, path := range metadataPaths {
 		route(path, h.metadata)
 	}

@@ -76,7 +76,7 @@ func free(t *testing.T) string {
 
 func (s *site) awaitAlive() {
 	s.t.Helper()
-	for range 200 {
+	for range 1000 { // without its stores a process listens after three seconds
 		if response, err := http.Get(s.url + "/healthz"); err == nil {
 			_ = response.Body.Close()
 			return

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/lestrrat-go/jwx/v2/jwk"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/almonerhq/almoner/shared/accesstoken"
 	"github.com/almonerhq/almoner/shared/seal"
@@ -72,6 +73,7 @@ type Ring struct {
 	box    *seal.Box
 	maxAge time.Duration
 	loaded atomic.Pointer[snapshot]
+	first  singleflight.Group
 }
 
 // New makes a ring whose private keys are sealed under keys.
@@ -106,6 +108,25 @@ func (r *Ring) load(ctx context.Context) ([]StoredKey, error) {
 		}
 	}
 	return stored, r.adopt(stored)
+}
+
+// readyWithin bounds the load that Ready waits for. It outlives the request that began it, because others share it.
+const readyWithin = 2 * time.Second
+
+// Ready returns nil once the keys were loaded. Until then it loads them. Calls at the same time share one load.
+func (r *Ring) Ready(ctx context.Context) error {
+	if r.loaded.Load() != nil {
+		return nil
+	}
+	_, err, _ := r.first.Do("", func() (any, error) {
+		if r.loaded.Load() != nil {
+			return nil, nil
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyWithin)
+		defer cancel()
+		return nil, r.Load(ctx)
+	})
+	return err
 }
 
 // reloadEvery lets a process notice within five seconds what another did, with time for a slow answer.

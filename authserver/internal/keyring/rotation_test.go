@@ -308,3 +308,22 @@ func TestBeforeTheFirstLoadNothingSigns(t *testing.T) {
 		t.Error("keys out of nothing")
 	}
 }
+
+// The first request after a start finds the keys, whoever asks first.
+func TestReady_LoadsTheKeysOnce(t *testing.T) {
+	b := newBench(t)
+	late, never := b.ring(b.keys), b.ring(b.keys)
+	if err := late.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := late.Current(t.Context()); err != nil {
+		t.Error(err)
+	}
+	b.store.Close()
+	if err := late.Ready(t.Context()); err != nil {
+		t.Errorf("what was loaded is asked for again: %v", err)
+	}
+	if err := never.Ready(t.Context()); !errors.Is(err, grant.ErrUnavailable) {
+		t.Errorf("%v, want it unavailable", err)
+	}
+}

@@ -43,7 +43,11 @@ func run(ctx context.Context, root string) error {
 		return err
 	}
 	printGuide(os.Stdout, s, filepath.Join(home, "demo.json"))
+	watching, endWatch := context.WithCancel(ctx)
+	defer endWatch()
+	go s.Watch(watching)
 	ended := s.Wait(ctx)
+	endWatch()
 	fmt.Println()
 	options.Say("stopping")
 	s.Stop()

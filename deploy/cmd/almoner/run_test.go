@@ -216,3 +216,30 @@ func TestTheFirstProblemIsOneLine(t *testing.T) {
 		}
 	}
 }
+
+// F25: a URL that cannot be read is told by its setting and by what is expected, and is not quoted.
+func TestRun_MalformedStoreURLIsNamed(t *testing.T) {
+	home, err := localstore.TempDir("almoner-run-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	t.Setenv("ALMONER_HOME", home)
+	for _, c := range []struct{ setting, value, form string }{
+		{"ALMONER_DATABASE_URL", "hidden", "postgres://user:password@127.0.0.1:5432/name"},
+		{"ALMONER_DATABASE_URL", "host=127.0.0.1 password=hidden", "postgres://user:password@127.0.0.1:5432/name"},
+		{"ALMONER_DATABASE_URL", "postgres://u:hidden@127.0.0.1:port/x", "postgres://user:password@127.0.0.1:5432/name"},
+		{"ALMONER_REDIS_URL", "hidden", "redis://:password@127.0.0.1:6379/0"},
+		{"ALMONER_REDIS_URL", "http://:hidden@127.0.0.1:6379", "redis://:password@127.0.0.1:6379/0"},
+	} {
+		t.Run(c.setting, func(t *testing.T) {
+			t.Setenv("ALMONER_DATABASE_URL", "")
+			t.Setenv("ALMONER_REDIS_URL", "")
+			t.Setenv(c.setting, c.value)
+			err := run(t.Context(), "/nowhere")
+			if err == nil || err.Error() != c.setting+" looks like "+c.form {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}

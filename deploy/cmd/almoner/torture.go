@@ -30,6 +30,7 @@ func parts() map[string]suite {
 		"postgres": {"^TestPostgres", folder},
 		"flood":    {"^TestFlood", folder},
 		"restart":  {"^TestRestarts", folder},
+		"gateways": {"^TestRestarts", "./gateway"},
 		"time":     {"^TestNobodyLearnsWh", "./attack"},
 	}
 }

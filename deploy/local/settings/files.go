@@ -3,6 +3,7 @@ package settings
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/almonerhq/almoner/shared/envconf"
+	"github.com/almonerhq/almoner/shared/localstore/child"
 )
 
 // A program and what it reads.
@@ -24,6 +26,9 @@ func Files(ctx context.Context, root, binaries string) (map[string]string, error
 	var services []program
 	for _, name := range []string{"authserver", "resourceapi"} {
 		out, err := exec.CommandContext(ctx, filepath.Join(binaries, name), "settings", "--json").Output()
+		if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+			return nil, fmt.Errorf("%s settings: %w: %s", name, err, child.Cause(string(failed.Stderr)))
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s settings: %w", name, err)
 		}

@@ -7,8 +7,12 @@ package settings
 
 import (
 	"errors"
+	"net/url"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/redisurl"
 )
 
 // A Run is what `make run` is told.
@@ -19,10 +23,31 @@ type Run struct {
 	RedisURL    credential.Secret `env:"ALMONER_REDIS_URL" doc:"Use this Redis (7 or newer) and start none."`
 }
 
-// Check reports what the types alone cannot. envconf calls it.
+// Check reports what the types alone cannot. envconf calls it. It quotes no URL: they hold passwords.
 func (r *Run) Check() []error {
+	var mistakes []error
 	if r.Port < 1 {
-		return []error{errors.New("PORT is a number above 0, like PORT=9000")}
+		mistakes = append(mistakes, errors.New("PORT is a number above 0, like PORT=9000"))
 	}
-	return nil
+	if r.DatabaseURL != "" && !isPostgresURL(r.DatabaseURL.Reveal()) {
+		mistakes = append(mistakes, errors.New("ALMONER_DATABASE_URL looks like postgres://user:password@127.0.0.1:5432/name"))
+	}
+	if r.RedisURL != "" {
+		client, err := redisurl.Open(r.RedisURL, redisurl.Limits{Connections: 1})
+		if err != nil {
+			return append(mistakes, errors.New("ALMONER_REDIS_URL looks like redis://:password@127.0.0.1:6379/0"))
+		}
+		_ = client.Close() // it was never used
+	}
+	return mistakes
+}
+
+// isPostgresURL says whether text names a database by a URL, as the services are given it with another user.
+func isPostgresURL(text string) bool {
+	parsed, err := url.Parse(text)
+	if err != nil || parsed.Scheme != "postgres" && parsed.Scheme != "postgresql" {
+		return false
+	}
+	_, err = pgx.ParseConfig(text)
+	return err == nil
 }

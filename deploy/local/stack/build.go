@@ -37,7 +37,11 @@ func Build(ctx context.Context, root, into string, flags ...string) error {
 	command.Dir = root
 	command.Env = append(os.Environ(), "GOTOOLCHAIN=local", "CGO_ENABLED=0")
 	if out, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("the services do not build: %s", strings.TrimSpace(string(out)))
+		said := strings.TrimSpace(string(out))
+		if said == "" {
+			said = "go wrote nothing"
+		}
+		return fmt.Errorf("the services do not build (%w): %s", err, said)
 	}
 	return nil
 }

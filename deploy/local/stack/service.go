@@ -3,7 +3,6 @@ package stack
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -45,14 +44,15 @@ func (s *Service) waitReady(ctx context.Context, process *child.Child) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
 	for {
-		if answersOK(ctx, s.URL+"/readyz") {
+		r := ask(ctx, s.URL)
+		if r.ready {
 			return nil
 		}
 		select {
 		case <-process.Done():
 			return s.ended(process)
 		case <-ctx.Done():
-			return fmt.Errorf("%s does not become ready; its log is %s: %w", s.Name, s.spec.Log, ctx.Err())
+			return fmt.Errorf("%s does not become ready (%s); its log is %s: %w", s.Name, r.trouble, s.spec.Log, ctx.Err())
 		case <-time.After(30 * time.Millisecond):
 		}
 	}
@@ -76,21 +76,6 @@ func (s *Service) Setting(name string) string {
 func (s *Service) Set(name, value string) {
 	others := slices.DeleteFunc(slices.Clone(s.spec.Env), func(setting string) bool { return strings.HasPrefix(setting, name+"=") })
 	s.spec.Env = append(others, name+"="+value)
-}
-
-func answersOK(ctx context.Context, url string) bool {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return false
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return false
-	}
-	_ = response.Body.Close()
-	return response.StatusCode == http.StatusOK
 }
 
 func (s *Service) current() *child.Child {

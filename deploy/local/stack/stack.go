@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -93,7 +94,7 @@ func (s *Stack) bringUp(ctx context.Context) error {
 		return err
 	}
 	for _, address := range []string{ownBase, ownApp} {
-		if !answersOK(ctx, address+"/readyz") {
+		if !ask(ctx, address).ready {
 			return fmt.Errorf("%s does not answer although the services do: does localhost stand for 127.0.0.1 here (/etc/hosts)?", address)
 		}
 	}
@@ -107,7 +108,7 @@ func (s *Stack) bringUp(ctx context.Context) error {
 func (s *Stack) prepareDatabase(ctx context.Context) error {
 	owner, err := pgx.Connect(ctx, s.DatabaseURL)
 	if err != nil {
-		return fmt.Errorf("the database does not answer: %w", withoutURL(err))
+		return s.explainDatabase(withoutURL(err))
 	}
 	defer func() { _ = owner.Close(context.WithoutCancel(ctx)) }()
 	if err := checkRights(ctx, owner); err != nil {
@@ -128,6 +129,19 @@ func (s *Stack) prepareDatabase(ctx context.Context) error {
 		return err
 	}
 	return demo.Plant(ctx, owner, s.home.seed, &s.Demo, time.Now())
+}
+
+// explainDatabase says which setting named a database that cannot be used, and what to do.
+func (s *Stack) explainDatabase(cause error) error {
+	if s.options.DatabaseURL == "" {
+		return fmt.Errorf("the database does not answer: %w", cause)
+	}
+	where := ""
+	if config, err := pgx.ParseConfig(s.options.DatabaseURL); err == nil {
+		where = ", at " + net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port))) + ","
+	}
+	return fmt.Errorf("the database of ALMONER_DATABASE_URL%s does not let us in (%w): start it, correct the URL, or unset "+
+		"ALMONER_DATABASE_URL: then make run starts a PostgreSQL of its own", where, cause)
 }
 
 // database is a service's URL of Postgres, or of what stands before it.

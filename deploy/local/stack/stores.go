@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/deploy/local/seed"
+	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/localstore"
+	"github.com/almonerhq/almoner/shared/redisurl"
 )
 
 const (
@@ -20,6 +23,11 @@ const (
 // startStores starts the stores that the options do not name, and returns the URLs of the database's owner and of Redis.
 func (s *Stack) startStores(ctx context.Context) (owner, redis string, err error) {
 	owner, redis = s.options.DatabaseURL, s.options.RedisURL
+	if redis != "" {
+		if err := askRedis(ctx, redis); err != nil {
+			return "", "", err
+		}
+	}
 	if owner == "" {
 		s.options.say("starting PostgreSQL")
 		s.Postgres, err = localstore.StartPostgres(ctx, s.storeOptions("postgres"))
@@ -39,6 +47,28 @@ func (s *Stack) startStores(ctx context.Context) (owner, redis string, err error
 		redis = s.Redis.URL
 	}
 	return owner, redis, nil
+}
+
+// redisWithin is how long a Redis that was named may take to answer.
+const redisWithin = 5 * time.Second
+
+// askRedis says what is wrong with a Redis that does not answer. It names the setting and the address, and no password.
+func askRedis(ctx context.Context, address string) error {
+	client, err := redisurl.Open(credential.Secret(address), redisurl.Limits{
+		Dial:        redisWithin,
+		Call:        redisWithin,
+		Pool:        redisWithin,
+		Connections: 1,
+	})
+	if err != nil {
+		return fmt.Errorf("ALMONER_REDIS_URL: %w", err)
+	}
+	defer func() { _ = client.Close() }()
+	if err := client.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("the Redis of ALMONER_REDIS_URL does not answer (%w): nobody could connect an application or refresh a token. "+
+			"Start it, correct the URL, or unset ALMONER_REDIS_URL: then make run starts a Redis of its own", err)
+	}
+	return nil
 }
 
 func (s *Stack) storeOptions(name string) localstore.Options {
@@ -72,7 +102,7 @@ func ensureDatabase(ctx context.Context, superuser string, s seed.Seed) (string,
 func withLogin(base, role, password, database string) (string, error) {
 	parsed, err := url.Parse(base)
 	if err != nil || (parsed.Scheme != "postgres" && parsed.Scheme != "postgresql") {
-		return "", fmt.Errorf("the database must be named by a URL like postgres://user:password@127.0.0.1:5432/name")
+		return "", fmt.Errorf("ALMONER_DATABASE_URL must be a URL like postgres://user:password@127.0.0.1:5432/name")
 	}
 	parsed.User = url.UserPassword(role, password)
 	if database != "" {

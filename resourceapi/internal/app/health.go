@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
@@ -70,4 +71,19 @@ func ready(guard *gate.Gate, log *slog.Logger, parts []part) http.Handler {
 		}
 		web.JSON(w, http.StatusOK, answer)
 	})
+}
+
+// firstCheck returns the check that web.Serve makes before it listens: it fails while a part that decides does not answer.
+func firstCheck(parts []part) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for _, p := range parts {
+			if !p.decides {
+				continue
+			}
+			if err := p.check(ctx); err != nil {
+				return fmt.Errorf("%s: %w", p.name, err)
+			}
+		}
+		return nil
+	}
 }

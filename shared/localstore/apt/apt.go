@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/almonerhq/almoner/shared/localstore/child"
 )
 
 //go:embed install.sh
@@ -88,7 +90,7 @@ func unpack(ctx context.Context, tools string, packages []string) error {
 	return os.RemoveAll(filepath.Join(tools, "apt")) // the next call begins with fresh lists anyway
 }
 
-// run is bounded by ctx and reports a failure by the last line that the program wrote.
+// run is bounded by ctx and reports a failure by the line of the program's output that names its cause.
 func run(ctx context.Context, extra []string, program string, arguments ...string) error {
 	command := exec.CommandContext(ctx, program, arguments...)
 	command.Env = append(os.Environ(), extra...)
@@ -105,6 +107,5 @@ func run(ctx context.Context, extra []string, program string, arguments ...strin
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", filepath.Base(program), ctx.Err())
 	}
-	text := strings.TrimSpace(out.String())
-	return fmt.Errorf("%s: %w: %s", filepath.Base(program), err, text[strings.LastIndexByte(text, '\n')+1:])
+	return fmt.Errorf("%s: %w: %s", filepath.Base(program), err, child.Cause(out.String()))
 }

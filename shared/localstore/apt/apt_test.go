@@ -17,10 +17,15 @@ func TestWithoutAptThereIsNoWay(t *testing.T) {
 	}
 }
 
-func TestAFailureIsTheLastLineWritten(t *testing.T) {
-	err := run(t.Context(), nil, "/bin/sh", "-c", "echo first; echo the reason >&2; exit 4")
-	if err == nil || !strings.HasSuffix(err.Error(), ": the reason") {
-		t.Errorf("got %v", err)
+func TestRun_FailureQuotesItsCause(t *testing.T) {
+	for script, want := range map[string]string{
+		"echo first; echo the reason >&2; exit 4":                           ": the reason",
+		"echo first; echo 'E: Unable to fetch x' >&2; echo bye >&2; exit 4": ": E: Unable to fetch x",
+	} {
+		err := run(t.Context(), nil, "/bin/sh", "-c", script)
+		if err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: %v", script, err)
+		}
 	}
 }
 

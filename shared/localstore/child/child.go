@@ -8,10 +8,10 @@ package child
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -33,6 +33,7 @@ type Spec struct {
 type Child struct {
 	name string
 	log  string
+	from int64 // where this child's part of the log begins
 	pid  int
 	done chan struct{}
 	err  error // how it ended; read after done is closed
@@ -46,6 +47,9 @@ func Start(spec Spec) (*Child, error) {
 	}
 	started := make(chan error, 1)
 	c := &Child{name: spec.Name, log: spec.Log, done: make(chan struct{})}
+	if info, err := os.Stat(spec.Log); err == nil {
+		c.from = info.Size()
+	}
 	go func() {
 		// The kernel counts the death of the thread that forked as the death of the parent, so this thread is kept
 		// for as long as the child lives.
@@ -89,7 +93,7 @@ func (s Spec) command() (*exec.Cmd, error) {
 	return command, nil
 }
 
-// Run runs spec to its end. It is killed when ctx ends. A failure quotes the last lines of the log.
+// Run runs spec to its end. It is killed when ctx ends. A failure quotes the log's first line that names a cause.
 func Run(ctx context.Context, spec Spec) error {
 	c, err := Start(spec)
 	if err != nil {
@@ -113,14 +117,20 @@ func (c *Child) PID() int { return c.pid }
 // Done is closed when the child has ended.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// Outcome says in one line how the child ended and what it wrote last. Call it after Done.
+// Outcome says in one line how the child ended and why: by the Cause in its log, or, if it ended without an error, by the last line.
+// Call it after Done.
 func (c *Child) Outcome() string {
 	how := "ended"
 	if c.err != nil {
 		how = "ended with " + c.err.Error()
 	}
-	if last := lastLine(c.log); last != "" {
-		how += ": " + last
+	text := c.written()
+	why := lastLine(text)
+	if c.err != nil {
+		why = Cause(text)
+	}
+	if why != "" {
+		how += ": " + why
 	}
 	return c.name + " " + how
 }
@@ -182,14 +192,21 @@ func (c *Child) Resume() {
 	}
 }
 
-func lastLine(path string) string {
-	if path == "" {
-		return ""
-	}
-	content, err := os.ReadFile(path)
+// written returns what the child has written to its log, or the end of it.
+func (c *Child) written() string {
+	file, err := os.Open(c.log)
 	if err != nil {
 		return ""
 	}
-	text := strings.TrimSpace(string(content))
-	return text[strings.LastIndexByte(text, '\n')+1:]
+	defer func() { _ = file.Close() }()
+	const most = 64 << 10
+	begin := c.from
+	if info, err := file.Stat(); err == nil {
+		begin = max(begin, info.Size()-most)
+	}
+	content, err := io.ReadAll(io.NewSectionReader(file, begin, most))
+	if err != nil {
+		return ""
+	}
+	return string(content)
 }

@@ -1,0 +1,145 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// restartPause is the time between two restarts: Caddy needs up to a second to see that a process is back.
+const restartPause = 1500 * time.Millisecond
+
+// defaultNotice is the default of ALMONER_NOTICE, which deploy/README.md's advice relies on. Tests run with 0 otherwise.
+const defaultNotice = "4s"
+
+// TestRestarts_FailNoRequest restarts the processes one after the other while clients work through both gateways.
+func TestRestarts_FailNoRequest(t *testing.T) {
+	restarts := harness.Rounds(1, 20) // of each service
+	var answered atomic.Int64
+	harness.Note(t, "%d restarts of each service, one process at a time, behind Caddy and nginx at once; %s requests, none failed", restarts,
+		harness.Later[int64](answered.Load))
+	ports, err := findPorts()
+	must(t, err)
+	running := harness.Private(t, harness.Options{
+		Authservers: 2, Resources: 2, BaseURL: ports.baseURL(), AppURL: ports.appURL(),
+		Settings: map[string]string{"ALMONER_TRUSTED_PROXIES": "127.0.0.1", "ALMONER_NOTICE": defaultNotice},
+	})
+	fronts, err := startFronts(ports, processes{
+		authserver:  [2]string{hostOf(running.Authservers[0].URL), hostOf(running.Authservers[1].URL)},
+		resourceapi: [2]string{hostOf(running.Resources[0].URL), hostOf(running.Resources[1].URL)},
+	})
+	must(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	s := &site{stack: running, fronts: fronts}
+	for _, f := range fronts {
+		if f.missing != nil {
+			t.Logf("without %s: %v", f.name, f.missing)
+			continue
+		}
+		t.Cleanup(f.run.Kill)
+		for _, request := range s.requests(t, f) {
+			clients.Go(func() {
+				for ctx.Err() == nil {
+					if answer, err := request(); err != nil || answer.Status >= http.StatusBadRequest {
+						t.Errorf("a request through %s failed during a restart: %v\n%s%s", f.name, err, answer, s.logged(f, answer))
+						return
+					}
+					answered.Add(1)
+					time.Sleep(10 * time.Millisecond)
+				}
+			})
+		}
+	}
+	first := []*stack.Service{running.Authservers[0], running.Resources[0]}
+	second := []*stack.Service{running.Authservers[1], running.Resources[1]}
+	for round := range restarts {
+		switch round % 2 {
+		case 0:
+			restartTogether(t, second...)
+		case 1: // one by one: a new resourceapi reads the keys from the first authserver
+			restartTogether(t, first[0])
+			restartTogether(t, first[1])
+		}
+	}
+	stop()
+	clients.Wait()
+	t.Logf("%d requests answered", answered.Load())
+	if least := int64(100 * restarts); answered.Load() < least {
+		t.Errorf("%d requests answered during %d restarts of each service, want %d at least", answered.Load(), restarts, least)
+	}
+}
+
+// restartTogether restarts processes at the same moment and waits until both gateways know that they are back.
+func restartTogether(t *testing.T, services ...*stack.Service) {
+	t.Helper()
+	var restarting sync.WaitGroup
+	for _, service := range services {
+		restarting.Go(func() {
+			if err := service.Restart(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	restarting.Wait()
+	time.Sleep(restartPause)
+}
+
+// logged is what the gateway and the services have written of a request, and the gateway's errors.
+func (s *site) logged(f *front, answer harness.Answer) string {
+	files, _ := filepath.Glob(filepath.Join(s.stack.LogDir(), "*.log")) // the one error is a malformed pattern
+	id := answer.Header.Get("X-Request-Id")
+	var found strings.Builder
+	for _, file := range append(files, f.log) {
+		text, _ := os.ReadFile(file) // a hint, no more
+		for line := range strings.Lines(string(text)) {
+			if id != "" && strings.Contains(line, id) || strings.Contains(line, `"level":"error"`) {
+				found.WriteString("\n          " + filepath.Base(file) + ": " + strings.TrimSpace(line))
+			}
+		}
+	}
+	return found.String()
+}
+
+// requests are what the clients at a gateway send: with and without a body, to both services, by HTTP/1.1 and HTTP/2.
+func (s *site) requests(t *testing.T, f *front) []func() (harness.Answer, error) {
+	t.Helper()
+	var all []func() (harness.Answer, error)
+	for _, transport := range []*http.Transport{f.transport(), f.oldTransport("")} {
+		p := s.product(t, transport)
+		office := p.Office(t)
+		connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
+		api := p.In(office.Tenant, office.Token)
+		tokens, working := connector.Connect(t, head), connector.Connect(t, head).AccessToken
+		all = append(all,
+			func() (harness.Answer, error) {
+				answer, err := connector.TryPost(t, connector.RefreshForm(tokens.RefreshToken))
+				if err == nil && answer.Status == http.StatusOK {
+					tokens = answer.Tokens(t)
+				}
+				return answer, err
+			},
+			func() (harness.Answer, error) {
+				return p.As(office.Token).Try(t, http.MethodGet, office.Clients(), "", "")
+			},
+			func() (harness.Answer, error) { return p.App().Try(t, http.MethodGet, "/login", "", "") },
+			func() (harness.Answer, error) {
+				return p.In(office.Tenant, working).Try(t, http.MethodGet, harness.ListPath, "", "")
+			},
+			func() (harness.Answer, error) { return api.Try(t, http.MethodGet, harness.ListPath, "", "") },
+			func() (harness.Answer, error) {
+				return api.Try(t, http.MethodPost, harness.ListPath, "application/json", `{"name":"Winter meals"}`)
+			},
+		)
+	}
+	return all
+}

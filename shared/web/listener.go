@@ -1,0 +1,92 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A listener can be ended without losing a connection (end).
+type listener struct{ *net.TCPListener }
+
+func listen(ctx context.Context, address string) (listener, error) {
+	var settings net.ListenConfig
+	settings.SetMultipathTCP(false) // its sockets take no filter (refuseHandshakes)
+	listening, err := settings.Listen(context.WithoutCancel(ctx), "tcp", address)
+	if err != nil {
+		return listener{}, err
+	}
+	return listener{listening.(*net.TCPListener)}, nil // what Listen returns for "tcp"
+}
+
+// Accept is net.Listener's. It fails with net.ErrClosed once the listener is to end.
+func (l listener) Accept() (net.Conn, error) {
+	connection, err := l.TCPListener.Accept()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, net.ErrClosed
+	}
+	return connection, err
+}
+
+const (
+	handshakeTime = 50 * time.Millisecond // longer than a handshake takes between machines of one site
+	acceptEvery   = 5 * time.Millisecond
+	acceptTime    = 2 * time.Second // for a busy machine
+)
+
+// end makes Accept fail once every connection that the kernel has established was accepted. The caller of Accept closes the listener.
+//
+// Closing it alone would reset the connections that were not accepted yet, though their peers may have sent a request: a gateway
+// cannot send a POST again then. So no handshake begins any more, while those under way end and are accepted. A peer whose
+// handshake did not begin tries again by itself, a second later (RFC 6298), and is refused then: it knows that nothing of its
+// request was sent. Where the kernel does not take the filter, that second is spared and a connection may still be lost.
+func (l listener) end() error {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var unfiltered error
+	if err := raw.Control(func(fd uintptr) { unfiltered = refuseHandshakes(int(fd)) }); err != nil {
+		return err
+	}
+	if unfiltered == nil {
+		time.Sleep(handshakeTime)
+	}
+	for end := time.Now().Add(acceptTime); time.Now().Before(end) && waiting(raw.Control) > 0; {
+		time.Sleep(acceptEvery)
+	}
+	return l.SetDeadline(time.Unix(1, 0))
+}
+
+// waiting returns how many established connections nobody has accepted.
+func waiting(control func(func(fd uintptr)) error) uint32 {
+	var count uint32
+	err := control(func(fd uintptr) {
+		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			count = info.Unacked // of a listening socket: the length of its queue
+		}
+	})
+	if err != nil {
+		return 0
+	}
+	return count
+}
+
+// refuseHandshakes drops segments with SYN and without ACK, which begin a handshake. The filter sees a segment from its TCP header
+// on; byte 13 holds the flags.
+func refuseHandshakes(fd int) error {
+	const syn, ack, wholeSegment = 0x02, 0x10, 0xffff
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: 13},
+		{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: syn | ack},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: syn, Jt: 0, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+		{Code: unix.BPF_RET | unix.BPF_K, K: wholeSegment},
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program)
+}

@@ -1,0 +1,164 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A gateway cannot send a POST again once it has sent it on a connection that the kernel has established.
+func TestListener_EndAcceptsEveryEstablishedConnection(t *testing.T) {
+	t.Parallel()
+	l := anyListener(t)
+	const peers = 20
+	var connections []net.Conn
+	for range peers {
+		connection, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = connection.Close() }()
+		_, _ = io.WriteString(connection, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		connections = append(connections, connection)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- l.end() }()
+	server := &http.Server{Handler: http.NotFoundHandler()}
+	if err := server.Serve(l); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("serve: %v", err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("end: %v", err)
+	}
+	for _, connection := range connections {
+		_ = connection.SetReadDeadline(time.Now().Add(5 * time.Second))
+		if answer, err := io.ReadAll(connection); err != nil || len(answer) == 0 {
+			t.Errorf("a connection was lost: %q, %v", answer, err)
+		}
+	}
+}
+
+func TestListener_BeginsNoHandshakeBeforeItsEnd(t *testing.T) {
+	t.Parallel()
+	l := anyListener(t)
+	defer func() { _ = l.Close() }()
+	raw, err := l.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = before.Close() }()
+	if err := raw.Control(func(fd uintptr) { err = errors.Join(err, refuseHandshakes(int(fd))) }); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if late, err := net.DialTimeout("tcp", l.Addr().String(), 200*time.Millisecond); err == nil {
+		_ = late.Close()
+		t.Error("a handshake began")
+	}
+	if _, err := io.WriteString(before, "x"); err != nil {
+		t.Error(err)
+	}
+	accepted, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = accepted.Close() }()
+	_ = accepted.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if _, err := accepted.Read(make([]byte, 1)); err != nil {
+		t.Errorf("what an established connection sent did not arrive: %v", err)
+	}
+}
+
+func anyListener(t *testing.T) listener {
+	t.Helper()
+	l, err := listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// The answer of a request that began before the notice closes its connection too: otherwise the gateway would use it again.
+func TestServe_RequestInFlightClosesItsConnection(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	address, served := make(chan net.Addr, 1), make(chan error, 1)
+	begun := make(chan context.Context, 1)
+	log := slog.New(slog.DiscardHandler)
+	handler := Observe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		begun <- r.Context()
+		for !Leaving(r.Context()) {
+			time.Sleep(time.Millisecond)
+		}
+	}), log, http.NotFoundHandler())
+	go func() {
+		place := Place{Address: "127.0.0.1:0", Notice: 100 * time.Millisecond}
+		served <- Serve(ctx, place, handler, log, func(a net.Addr) { address <- a })
+	}()
+	go func() {
+		<-begun
+		stop()
+	}()
+	response, err := http.Get("http://" + (<-address).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if !response.Close {
+		t.Error("the connection may be used again")
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestServe_ListensOnceReady(t *testing.T) {
+	t.Parallel()
+	l := anyListener(t) // for an address where nothing listens
+	at := l.Addr().String()
+	_ = l.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	var asked atomic.Int64
+	ready := func(context.Context) error {
+		if connection, err := net.Dial("tcp", at); err == nil {
+			_ = connection.Close()
+			t.Error("it listens before it is ready")
+		}
+		if asked.Add(1) < 3 {
+			return errors.New("not yet")
+		}
+		return nil
+	}
+	go func() {
+		served <- Serve(ctx, Place{Address: at, Ready: ready}, http.NotFoundHandler(), slog.New(slog.DiscardHandler), func(net.Addr) { stop() })
+	}()
+	if err := <-served; err != nil || asked.Load() != 3 {
+		t.Errorf("%v after %d questions", err, asked.Load())
+	}
+}
+
+// Without its stores a process listens too, and says what is wrong.
+func TestServe_WaitsForReadinessAtMostThreeSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		never := Place{Ready: func(context.Context) error { return errors.New("no database") }}
+		never.waitReady(t.Context(), slog.New(slog.DiscardHandler))
+		if waited := time.Since(began); waited != readyTimeout {
+			t.Errorf("waited %s", waited)
+		}
+	})
+}
