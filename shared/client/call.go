@@ -16,7 +16,8 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// Bounds of what is read of an answer, in bytes. The longest answer is a page of 200 programmes with the longest summaries.
+// Bounds of what is read of an answer, in bytes. No page of a list passes 4 MB;
+// releases before had longer ones.
 const (
 	longestAnswer  = 16 << 20
 	longestRefusal = 64 << 10

@@ -34,9 +34,18 @@ type Field struct {
 
 const formsPath = "/v1/engage/forms"
 
-// List goes through the forms, newest first.
-func (f Forms) List(ctx context.Context) iter.Seq2[Form, error] {
-	return list[Form](ctx, f.c, f.c.get(formsPath, nil))
+// A FormFilter narrows a list of forms. The zero value lets everything through.
+type FormFilter struct {
+	PageSize int // records fetched at a time, at most 200; 0: 50
+}
+
+// List goes through the forms, newest first. It takes one filter at most.
+func (f Forms) List(ctx context.Context, filter ...FormFilter) iter.Seq2[Form, error] {
+	query := url.Values{}
+	for _, one := range filter {
+		setPage(query, one.PageSize, time.Time{})
+	}
+	return list[Form](ctx, f.c, f.c.get(formsPath, query))
 }
 
 // Get reads one.

@@ -17,8 +17,8 @@ const (
 	MaxLimit     = 200
 )
 
-// maxSearch bounds the text that is searched for, in bytes.
-const maxSearch = 400
+// MaxSearch bounds the text that is searched for, in characters.
+const MaxSearch = 400
 
 // A Query asks for one page of a workspace's programmes, newest first.
 type Query struct {
@@ -80,8 +80,8 @@ func ReadQuery(raw string, tenant uuid.UUID, cursors *Cursors) (Query, error) {
 		}
 		query.Filter.Status = status
 	}
-	if text := values["q"]; !utf8.ValidString(text) || strings.ContainsRune(text, 0) || len(text) > maxSearch {
-		problems["q"] = "Must be text of at most 400 bytes."
+	if text := values["q"]; !utf8.ValidString(text) || strings.ContainsRune(text, 0) || utf8.RuneCountInString(text) > MaxSearch {
+		problems["q"] = "Must be text of at most 400 characters."
 	} else {
 		query.Filter.Search = text
 	}
