@@ -98,7 +98,7 @@ func TestO3_ExamplesAreAsDescribed(t *testing.T) {
 }
 
 const (
-	record = `{"id":"0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f80","name":"Winter shelter","summary":"","status":"draft","startsOn":null,"endsOn":null,"createdAt":"2026-09-30T08:15:00Z","updatedAt":"2026-09-30T08:15:00Z"}`
+	record = `{"id":"0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f80","name":"Winter shelter","summary":"","status":"draft","startsOn":null,"endsOn":null,"createdAt":"2026-09-30T08:15:00.000000Z","updatedAt":"2026-09-30T08:15:00.000000Z"}`
 	tenant = "5e0c4b5a-6b1f-4f7e-9a53-0f7f3f1c2a10"
 )
 
