@@ -35,7 +35,8 @@ func TestEachSealedThingIsGoodInItsOwnPlaceAlone(t *testing.T) {
 		text, _ := meta["nextCursor"].(string)
 		return text
 	}
-	_, cookie, _ := strings.Cut(e.head.Cookies(), "=")
+	_, cookies, _ := strings.Cut(e.head.Cookies(), "=")
+	cookie, _, _ := strings.Cut(cookies, ";") // the session's, which comes first
 	things := map[string]string{
 		"personal access token": e.Token, "access token": e.long.AccessToken, "refresh token": e.tokens.RefreshToken, "code": other.Code(t, e.head), "client secret": e.app.Secret,
 		"consent ticket": consent.Fields.Get("ticket"), "form key": keyOf(t, p, e.head), "submission token": e.submissionToken(t), "status token": e.status,
@@ -63,7 +64,8 @@ func TestEachSealedThingIsGoodInItsOwnPlaceAlone(t *testing.T) {
 
 func placesOf(t *testing.T, p *harness.Product, e *estate, things map[string]string, other harness.Attempt, consent harness.Form) map[string]place {
 	ok := func(answer harness.Answer) bool { return answer.Status < 400 }
-	_, cookie, _ := strings.Cut(e.head.Cookies(), "=")
+	_, cookies, _ := strings.Cut(e.head.Cookies(), "=")
+	cookie, _, _ := strings.Cut(cookies, ";") // the session's, which comes first
 	secret := map[string]bool{e.Token: true, e.long.AccessToken: true, e.tokens.RefreshToken: true, e.app.Secret: true, cookie: true, consent.Fields.Get("ticket"): true, things["form key"]: true, things["code"]: true}
 	return map[string]place{
 		// The access token is a bearer as well: the two rows hold each other's right one.

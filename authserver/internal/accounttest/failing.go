@@ -3,6 +3,7 @@ package accounttest
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,6 +45,10 @@ func (s *Site) Limited(send func() Answer) Answer {
 	if answer.Status != 429 || answer.Text("error") != "rate_limited" || answer.Text("error_description") == "" || answer.Header.Get("Retry-After") == "" ||
 		answer.Header.Get("Retry-After") == "0" || answer.Header.Get("Cache-Control") != "no-store" {
 		s.t.Errorf("%d %s %v, want 429 with Retry-After", answer.Status, answer.Body, answer.Header)
+	}
+	if policy, state := answer.Header.Get("RateLimit-Policy"), answer.Header.Get("RateLimit"); !strings.HasPrefix(policy, `"refusals-per-`) ||
+		!strings.HasSuffix(policy, ";w=60") || !strings.HasSuffix(state, ";r=0;t="+answer.Header.Get("Retry-After")) {
+		s.t.Errorf("RateLimit-Policy: %s, RateLimit: %s", policy, state)
 	}
 	return answer
 }

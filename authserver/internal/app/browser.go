@@ -54,6 +54,10 @@ func newBrowser(d browserDeps) (browser, error) {
 	if err != nil {
 		return browser{}, err
 	}
+	devices, err := session.NewDevices(d.keys, strings.HasPrefix(d.config.AppURL, "https://"), time.Now)
+	if err != nil {
+		return browser{}, err
+	}
 	tickets, err := consent.NewTickets(d.keys)
 	if err != nil {
 		return browser{}, err
@@ -82,7 +86,7 @@ func newBrowser(d browserDeps) (browser, error) {
 	return browser{
 		pages: d.pages, sessions: sessions, authorize: consents, settings: account, ways: others,
 		login: login.New(login.Deps{
-			Users: d.store, Passwords: passwords, Attempts: attempts, Sessions: sessions, Auditor: d.store, Pages: d.pages,
+			Users: d.store, Passwords: passwords, Devices: devices, Attempts: attempts, Sessions: sessions, Auditor: d.store, Pages: d.pages,
 			Proxies: proxies, Application: d.application, Log: d.log,
 		}),
 	}, nil

@@ -81,7 +81,12 @@ func (h handlers) accountRoutes(router *mux.Router) {
 		}
 		route(path, byMethod)
 	}
-	callableByPages := cors.New(cors.Options{AllowedOrigins: []string{"*"}, AllowedMethods: []string{"POST"}, AllowedHeaders: []string{"*"}, ExposedHeaders: []string{"Retry-After", "WWW-Authenticate", web.RequestIDHeader}})
+	callableByPages := cors.New(cors.Options{
+		AllowedOrigins: []string{"*"},
+		AllowedMethods: []string{"POST"},
+		AllowedHeaders: []string{"*"},
+		ExposedHeaders: []string{"Retry-After", "RateLimit", "RateLimit-Policy", "WWW-Authenticate", web.RequestIDHeader},
+	})
 	for path, handler := range map[string]http.Handler{"/v1/account/oauth/token": h.token, "/token": h.token, "/v1/account/oauth/revoke": h.revoke} {
 		router.Handle(path, callableByPages.Handler(web.Methods(methods{"POST": h.withKeys(handler)}, wrongMethod())))
 	}

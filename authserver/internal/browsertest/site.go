@@ -50,17 +50,18 @@ const Password = "correct horse battery staple"
 
 // A Site is the pages over real stores.
 type Site struct {
-	t       testing.TB
-	World   *fixture.World
-	Redis   *localstore.Redis
-	Store   *postgres.Store
-	Keeper  *grant.Keeper
-	Tickets *consent.Tickets
-	URL     string
-	Log     *testkit.Log
-	Clients *publisher.Host // of clients that are known by their documents
-	server  *httptest.Server
-	hash    credential.Secret
+	Passwords *session.Passwords // what checks them, for tests that keep it busy
+	t         testing.TB
+	World     *fixture.World
+	Redis     *localstore.Redis
+	Store     *postgres.Store
+	Keeper    *grant.Keeper
+	Tickets   *consent.Tickets
+	URL       string
+	Log       *testkit.Log
+	Clients   *publisher.Host // of clients that are known by their documents
+	server    *httptest.Server
+	hash      credential.Secret
 
 	mu    sync.Mutex
 	shift time.Duration
@@ -121,6 +122,9 @@ func (s *Site) handler() http.Handler {
 	s.must(err)
 	passwords, err := session.NewPasswords()
 	s.must(err)
+	s.Passwords = passwords
+	devices, err := session.NewDevices(keys, false, s.Now)
+	s.must(err)
 	sessions := session.New(session.Deps{Rows: s.Store.Sessions(), SignIns: s.Store, Log: log, Unavailable: pages.Unavailable})
 	attempts := session.NewAttempts(redis.NewTallies(rdb), log, s.Now)
 	oauth := engine.New(engine.Deps{
@@ -134,7 +138,7 @@ func (s *Site) handler() http.Handler {
 		Issuer: Issuer, Log: log, Now: s.Now,
 	})
 	signIn := login.New(login.Deps{
-		Users: s.Store, Passwords: passwords, Attempts: attempts,
+		Users: s.Store, Passwords: passwords, Devices: devices, Attempts: attempts,
 		Sessions: sessions, Auditor: s.Store, Pages: pages, Proxies: testProxies(s), Application: consents.ApplicationAt, Log: log,
 	})
 	pagesOfSettings, err := settings.New(settings.Deps{

@@ -44,14 +44,50 @@ func NewAttempts(shared Tally, log *slog.Logger, now func() time.Time) *Attempts
 	return &Attempts{shared: shared, local: newLocalTally(now), log: log, now: now}
 }
 
-// Wait says how long the address has to wait before it may try this account, 0 for not at all.
-func (a *Attempts) Wait(ctx context.Context, email string, address netip.Addr) time.Duration {
+// Wait says how long the address has to wait before it may try this account, 0 for not at all, and because of which limit.
+func (a *Attempts) Wait(ctx context.Context, email string, address netip.Addr) (time.Duration, web.RateLimit) {
 	return a.count(ctx, email, address, false)
 }
 
 // Wrong counts a wrong password. It says how long the address has to wait, where this one was already beyond the limit.
-func (a *Attempts) Wrong(ctx context.Context, email string, address netip.Addr) time.Duration {
+func (a *Attempts) Wrong(ctx context.Context, email string, address netip.Addr) (time.Duration, web.RateLimit) {
 	return a.count(ctx, email, address, true)
+}
+
+// waitHere is Wait as far as this process knows, which asks no store.
+func (a *Attempts) waitHere(email string, address netip.Addr) (time.Duration, web.RateLimit) {
+	account, from := keysOfAttempt(email, address)
+	return longer(a.local.count(account, perAccount, attemptWindow, false), a.local.count(from, perAddress, attemptWindow, false))
+}
+
+// BegunLimit describes the limit of Begun to a caller who has to wait.
+func BegunLimit(wait time.Duration) web.RateLimit {
+	return exhausted("sign-ins-begun-per-address", begunPerAddress, wait)
+}
+
+// longer is the longer of two waits, for one account and for any accounts, with its limit.
+func longer(account, address time.Duration) (time.Duration, web.RateLimit) {
+	switch {
+	case account == 0 && address == 0:
+		return 0, web.RateLimit{}
+	case account >= address:
+		return account, exhausted("wrong-passwords-per-account", perAccount, account)
+	}
+	return address, exhausted("wrong-passwords-per-address", perAddress, address)
+}
+
+func exhausted(name string, quota int, wait time.Duration) web.RateLimit {
+	return web.RateLimit{
+		Name:   name,
+		Quota:  quota,
+		Window: attemptWindow,
+		Reset:  wait,
+	}
+}
+
+func keysOfAttempt(email string, address netip.Addr) (account, from string) {
+	network := web.Network(address)
+	return "account:" + digest(email+"\x00"+network), "address:" + digest(network)
 }
 
 // Begun counts a sign-in by passkey or at another provider that is begun from an address: each leaves a row until it is answered
@@ -60,12 +96,9 @@ func (a *Attempts) Begun(ctx context.Context, address netip.Addr) time.Duration 
 	return a.tally(ctx, "begun:"+digest(web.Network(address)), begunPerAddress, true)
 }
 
-func (a *Attempts) count(ctx context.Context, email string, address netip.Addr, add bool) time.Duration {
-	from := web.Network(address)
-	return max(
-		a.tally(ctx, "account:"+digest(email+"\x00"+from), perAccount, add),
-		a.tally(ctx, "address:"+digest(from), perAddress, add),
-	)
+func (a *Attempts) count(ctx context.Context, email string, address netip.Addr, add bool) (time.Duration, web.RateLimit) {
+	account, from := keysOfAttempt(email, address)
+	return longer(a.tally(ctx, account, perAccount, add), a.tally(ctx, from, perAddress, add))
 }
 
 // tally counts here as well as in the shared tally, so that a moment without Redis forgets nothing that this process has seen.

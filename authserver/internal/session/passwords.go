@@ -16,17 +16,12 @@ func cost() *argon2id.Params {
 	return &argon2id.Params{Memory: 19 * 1024, Iterations: 2, Parallelism: 1, SaltLength: 16, KeyLength: 32}
 }
 
-const (
-	atOnce      = 2 // hashes at a time: each takes a core and 19 MiB
-	longestWait = 3 * time.Second
-)
-
-// ErrBusy says that too many passwords are being checked. It is not the caller's fault (503).
+// ErrBusy says that too many passwords are being checked, and others were first (429).
 var ErrBusy = errors.New("too many passwords are being checked at this moment")
 
 // Passwords check passwords, a bounded number at a time. They are safe for concurrent use.
 type Passwords struct {
-	slots chan struct{}
+	turns *turns
 	dummy credential.Secret
 }
 
@@ -36,7 +31,7 @@ func NewPasswords() (*Passwords, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Passwords{slots: make(chan struct{}, atOnce), dummy: dummy}, nil
+	return &Passwords{turns: newTurns(time.Now), dummy: dummy}, nil
 }
 
 // HashPassword returns the argon2id hash of a password in PHC form.
@@ -48,18 +43,17 @@ func HashPassword(password string) (credential.Secret, error) {
 	return credential.Secret(hash), nil
 }
 
-// Slot waits for a free slot and runs do in it. It returns ErrBusy when none gets free in time.
-func (p *Passwords) Slot(ctx context.Context, do func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, longestWait)
-	defer cancel()
-	select {
-	case p.slots <- struct{}{}:
-	case <-ctx.Done():
-		return ErrBusy
+// Slot waits for the caller's turn and runs do in it. It returns ErrBusy when no turn comes in time.
+func (p *Passwords) Slot(ctx context.Context, c Caller, do func() error) error {
+	if err := p.turns.enter(ctx, c); err != nil {
+		return err
 	}
-	defer func() { <-p.slots }()
+	defer p.turns.leave()
 	return do()
 }
+
+// Wrong counts a wrong password against the next turns of its network and account.
+func (p *Passwords) Wrong(c Caller) { p.turns.wrong(c) }
 
 // Matches says whether hash is that of password. An empty hash, that of nobody, takes as long and never matches. Call it
 // within a Slot.

@@ -18,7 +18,7 @@ func TestNoMoreThanTwoPasswordsAreCheckedAtOnce(t *testing.T) {
 	finished := make(chan error, atOnce)
 	for range atOnce {
 		go func() {
-			finished <- passwords.Slot(context.Background(), func() error {
+			finished <- passwords.Slot(context.Background(), Caller{}, func() error {
 				inside <- struct{}{}
 				<-release
 				return nil
@@ -31,7 +31,7 @@ func TestNoMoreThanTwoPasswordsAreCheckedAtOnce(t *testing.T) {
 	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	ran := false
-	if err := passwords.Slot(soon, func() error { ran = true; return nil }); !errors.Is(err, ErrBusy) || ran {
+	if err := passwords.Slot(soon, Caller{}, func() error { ran = true; return nil }); !errors.Is(err, ErrBusy) || ran {
 		t.Errorf("the third one: %v, ran: %v", err, ran)
 	}
 	close(release)
@@ -40,7 +40,7 @@ func TestNoMoreThanTwoPasswordsAreCheckedAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := passwords.Slot(t.Context(), func() error { return nil }); err != nil {
+	if err := passwords.Slot(t.Context(), Caller{}, func() error { return nil }); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
 }

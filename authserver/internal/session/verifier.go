@@ -34,15 +34,20 @@ type Verifier struct {
 type Verdict struct {
 	Right bool
 	Wait  time.Duration // the address is beyond its limit, and nothing was checked
+	Limit web.RateLimit // the limit that it is beyond
 }
 
 // Verify checks a password. Beyond the limit a right password is refused like any other; an unknown address, a disabled user
-// and a wrong password cost the same work. It returns ErrBusy, or an error that wraps grant.ErrUnavailable.
-func (v *Verifier) Verify(ctx context.Context, email string, password credential.Secret, from netip.Addr) (workspace.User, Verdict, error) {
+// and a wrong password cost the same work. known: the browser has signed in to this account before. It returns ErrBusy, or an error that wraps grant.ErrUnavailable.
+func (v *Verifier) Verify(ctx context.Context, email string, password credential.Secret, from netip.Addr, known bool) (workspace.User, Verdict, error) {
 	var user workspace.User
 	var verdict Verdict
-	err := v.Passwords.Slot(ctx, func() error {
-		if verdict.Wait = v.Attempts.Wait(ctx, email, from); verdict.Wait > 0 {
+	if verdict.Wait, verdict.Limit = v.Attempts.waitHere(email, from); verdict.Wait > 0 {
+		return user, verdict, nil // without a turn: a flood from one address does not make others wait
+	}
+	caller := Caller{Email: email, Address: from, Known: known}
+	err := v.Passwords.Slot(ctx, caller, func() error {
+		if verdict.Wait, verdict.Limit = v.Attempts.Wait(ctx, email, from); verdict.Wait > 0 {
 			return nil
 		}
 		found, hash, known, err := v.Users.UserByEmail(ctx, email)
@@ -56,7 +61,8 @@ func (v *Verifier) Verify(ctx context.Context, email string, password credential
 		if verdict.Right, err = v.Passwords.Matches(hash, password); err != nil || verdict.Right {
 			return err
 		}
-		verdict.Wait = v.Attempts.Wrong(ctx, email, from)
+		v.Passwords.Wrong(caller)
+		verdict.Wait, verdict.Limit = v.Attempts.Wrong(ctx, email, from)
 		return v.Auditor.Record(ctx, wrong(ctx, found, known, from))
 	})
 	return user, verdict, err

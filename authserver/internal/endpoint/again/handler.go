@@ -108,16 +108,16 @@ func (h *Handler) confirm(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	from := h.Proxies.ClientAddress(r)
-	user, verdict, err := h.verifier.Verify(r.Context(), visitor.User.Email, password, from)
+	user, verdict, err := h.verifier.Verify(r.Context(), visitor.User.Email, password, from, true)
 	switch {
 	case errors.Is(err, session.ErrBusy):
-		w.Header().Set("Retry-After", "3")
+		web.SetRetryAfter(w.Header(), session.BusyFor)
 		page.Problem = "Many people are signing in at this moment. Please try again in a few seconds."
-		h.Pages.Show(w, r, http.StatusServiceUnavailable, page)
+		h.Pages.Show(w, r, http.StatusTooManyRequests, page)
 	case err != nil:
 		h.fail(w, r, err)
 	case verdict.Wait > 0:
-		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(verdict.Wait.Seconds()))))
+		web.SetRateLimited(w.Header(), verdict.Wait, verdict.Limit)
 		page.Problem = "Too many wrong passwords from your network. Please try again in " + minutes(verdict.Wait) + "."
 		h.Pages.Show(w, r, http.StatusTooManyRequests, page)
 	case !verdict.Right || user.ID != visitor.User.ID:

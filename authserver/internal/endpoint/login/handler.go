@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/almonerhq/almoner/authserver/internal/grant"
@@ -23,6 +22,7 @@ import (
 type Deps struct {
 	Users     session.Users
 	Passwords *session.Passwords
+	Devices   *session.Devices
 	Attempts  *session.Attempts
 	Sessions  *session.Sessions
 	Auditor   session.Auditor
@@ -92,16 +92,16 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 		h.show(w, r, http.StatusBadRequest, page)
 		return
 	}
-	user, verdict, err := h.verifier.Verify(r.Context(), email, password, h.Proxies.ClientAddress(r))
+	user, verdict, err := h.verifier.Verify(r.Context(), email, password, h.Proxies.ClientAddress(r), h.Devices.Knows(r, email))
 	switch {
 	case errors.Is(err, session.ErrBusy):
-		w.Header().Set("Retry-After", "3")
+		web.SetRetryAfter(w.Header(), session.BusyFor)
 		page.Problem = "Many people are signing in at this moment. Please try again in a few seconds."
-		h.show(w, r, http.StatusServiceUnavailable, page)
+		h.Pages.Show(w, r, http.StatusTooManyRequests, page) // without the application's name, which costs a read
 	case err != nil:
 		h.fail(w, r, err)
 	case verdict.Wait > 0:
-		h.tooMany(w, r, page, verdict.Wait)
+		h.tooMany(w, r, page, verdict)
 	case !verdict.Right:
 		page.Problem = "The e-mail address or the password is not right."
 		h.show(w, r, http.StatusBadRequest, page)
@@ -116,6 +116,7 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, user workspace.U
 		h.fail(w, r, err)
 		return
 	}
+	h.Devices.Remember(w, r, user.Email)
 	goOn(w, ui.LocalPath(next, home))
 }
 
@@ -152,9 +153,9 @@ func (h *Handler) readForm(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-func (h *Handler) tooMany(w http.ResponseWriter, r *http.Request, page *ui.Login, wait time.Duration) {
-	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-	minutes := int(math.Ceil(wait.Minutes()))
+func (h *Handler) tooMany(w http.ResponseWriter, r *http.Request, page *ui.Login, verdict session.Verdict) {
+	web.SetRateLimited(w.Header(), verdict.Wait, verdict.Limit)
+	minutes := int(math.Ceil(verdict.Wait.Minutes()))
 	page.Problem = "Too many wrong passwords from your network. Please try again in " + strconv.Itoa(minutes) + " minutes."
 	if minutes == 1 {
 		page.Problem = "Too many wrong passwords from your network. Please try again in a minute."

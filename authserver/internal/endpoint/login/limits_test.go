@@ -33,6 +33,13 @@ func TestTheEleventhWrongPasswordForAnAccountFromAnAddressIsRefused(t *testing.T
 			t.Errorf("%s password: %d, Retry-After %q", name, page.Status, page.Header.Get("Retry-After"))
 		}
 	}
+	held := attempt(site, thief, ada.Email, "wrong 12")
+	if policy := held.Header.Get("RateLimit-Policy"); policy != `"wrong-passwords-per-account";q=10;w=900` {
+		t.Errorf("RateLimit-Policy: %s", policy)
+	}
+	if state, want := held.Header.Get("RateLimit"), `"wrong-passwords-per-account";r=0;t=`+held.Header.Get("Retry-After"); state != want {
+		t.Errorf("RateLimit: %s, want %s", state, want)
+	}
 	for name, page := range map[string]*browsertest.Page{
 		"the owner elsewhere":           attempt(site, home, ada.Email, browsertest.Password),
 		"the owner with IPv6":           attempt(site, office, ada.Email, browsertest.Password),

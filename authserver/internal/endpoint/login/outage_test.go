@@ -69,7 +69,7 @@ func TestASignInEndsTheOneThatThisBrowserHadAndChangesTheCookie(t *testing.T) {
 	browser := site.SignedIn(ada)
 	before := browser.Cookies()
 	browser.Post("/login", map[string][]string{"email": {bob.Email}, "password": {browsertest.Password}})
-	if after := browser.Cookies(); len(after) != 1 || after[0].Value == before[0].Value {
+	if after := browser.Cookies(); len(after) != 2 || after[0].Value == before[0].Value {
 		t.Error("the session's identifier is the same after the sign-in")
 	}
 	if n := site.Count(`select count(*) from account.sign_ins where user_id = $1 and ended_at is not null`, ada.ID); n != 1 {

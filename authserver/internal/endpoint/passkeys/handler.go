@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"math"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/ceremony"
@@ -66,7 +64,7 @@ func signIn(next string) string { return "/login?return=" + url.QueryEscape(next
 // ask keeps a challenge for its answer and sends it to the script, unless the address has begun too much lately.
 func (h *Handler) ask(w http.ResponseWriter, r *http.Request, purpose ceremony.Purpose, by ceremony.Binding, asked webauthn.Asked) {
 	if wait := h.Attempts.Begun(r.Context(), h.Proxies.ClientAddress(r)); wait > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+		web.SetRateLimited(w.Header(), wait, session.BegunLimit(wait))
 		web.JSON(w, http.StatusTooManyRequests, refusal{Message: "Too many attempts from your network. Please try again in a few minutes."})
 		return
 	}

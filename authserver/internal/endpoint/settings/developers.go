@@ -1,9 +1,8 @@
 package settings
 
 import (
-	"math"
+	"errors"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,8 +11,10 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/authserver/internal/pat"
 	"github.com/almonerhq/almoner/authserver/internal/policy"
+	"github.com/almonerhq/almoner/authserver/internal/session"
 	"github.com/almonerhq/almoner/authserver/internal/ui"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 const developersPath = "/settings/developers"
@@ -155,12 +156,15 @@ func (h *Handler) prove(v *visit) (status int, note string, err error) {
 	if password == "" {
 		return http.StatusBadRequest, "Enter your password to go on.", nil
 	}
-	_, verdict, err := h.verifier.Verify(v.r.Context(), v.visitor.User.Email, password, h.Proxies.ClientAddress(v.r))
+	_, verdict, err := h.verifier.Verify(v.r.Context(), v.visitor.User.Email, password, h.Proxies.ClientAddress(v.r), true)
 	switch {
+	case errors.Is(err, session.ErrBusy):
+		web.SetRetryAfter(v.w.Header(), session.BusyFor)
+		return http.StatusTooManyRequests, "Many people are signing in at this moment. Please try again in a few seconds.", nil
 	case err != nil:
 		return 0, "", err
 	case verdict.Wait > 0:
-		v.w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(verdict.Wait.Seconds()))))
+		web.SetRateLimited(v.w.Header(), verdict.Wait, verdict.Limit)
 		return http.StatusTooManyRequests, "Too many wrong passwords. Please try again later.", nil
 	case !verdict.Right:
 		return http.StatusBadRequest, "The password is not right.", nil

@@ -130,7 +130,7 @@ func (h *Handler) finish(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	h.Deps.Log.ErrorContext(r.Context(), "settings", "error", err)
 	switch {
-	case errors.Is(err, grant.ErrUnavailable), errors.Is(err, session.ErrBusy):
+	case errors.Is(err, grant.ErrUnavailable):
 		h.Pages.Unavailable(w, r)
 	default:
 		h.Pages.Internal(w, r)

@@ -111,6 +111,9 @@ func Refuse(w http.ResponseWriter, r *http.Request, err error, log *slog.Logger)
 		}
 		apierr.Write(w, apierr.Flat, answer)
 	case errors.As(err, &shaped):
+		if limited, ok := errors.AsType[*limitedError](err); ok {
+			web.SetRateLimits(w.Header(), limited.limit)
+		}
 		apierr.Write(w, apierr.Flat, shaped)
 	case errors.Is(err, grant.ErrUnavailable):
 		log.ErrorContext(r.Context(), "a store does not answer", "error", err)

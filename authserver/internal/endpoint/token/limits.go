@@ -8,9 +8,11 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/engine"
+	"github.com/almonerhq/almoner/authserver/internal/failures"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 // Failures counts refusals (package failures), and says how long whoever caused one has to wait, 0 for not at all.
@@ -36,7 +38,7 @@ func (d Deps) limited(request engine.TokenRequest, err error) error {
 		return LimitedClient(d.Failures, request.ClientID, err)
 	case "invalid_grant", "invalid_target":
 		if presented, authentic := d.presented(request); authentic {
-			return after(d.Failures.OfGrant(presented.GrantID), err)
+			return afterGrant(d.Failures.OfGrant(presented.GrantID), err)
 		}
 		return LimitedClient(d.Failures, request.ClientID, err)
 	}
@@ -53,19 +55,42 @@ func (d Deps) presented(request engine.TokenRequest) (grant.Token, bool) {
 
 // LimitedClient counts err, a refusal to believe that the caller is the client it names; other errors are handed on. It is
 // 429 in its place where there were too many.
-func LimitedClient(failures Failures, name string, err error) error {
+func LimitedClient(counter Failures, name string, err error) error {
 	refused, isRefusal := errors.AsType[*engine.TokenError](err)
 	if !isRefusal || (refused.Code != "invalid_client" && refused.Code != "invalid_grant" && refused.Code != "invalid_target") {
 		return err
 	}
-	return after(failures.OfClient(name), err)
+	return after(counter.OfClient(name), "refusals-per-client", failures.PerClient, err)
 }
 
-func after(wait time.Duration, err error) error {
+func afterGrant(wait time.Duration, err error) error {
+	return after(wait, "refusals-per-grant", failures.PerGrant, err)
+}
+
+func after(wait time.Duration, name string, perMinute int, err error) error {
 	if wait <= 0 {
 		return err
 	}
 	tooMany := apierr.New(apierr.RateLimited, "Too many requests like this one were refused. Wait as long as Retry-After says. A request that is in order is answered at any time.")
 	tooMany.RetryAfter = int(math.Ceil(wait.Seconds()))
-	return tooMany
+	return &limitedError{
+		answer: tooMany,
+		limit: web.RateLimit{
+			Name:   name,
+			Quota:  perMinute,
+			Window: time.Minute,
+			Reset:  wait,
+		},
+	}
 }
+
+// A limitedError is an answer 429 with the limit that it is about.
+type limitedError struct {
+	answer *apierr.Error
+	limit  web.RateLimit
+}
+
+func (e *limitedError) Error() string { return e.answer.Error() }
+
+// Unwrap gives errors.As the answer.
+func (e *limitedError) Unwrap() error { return e.answer }

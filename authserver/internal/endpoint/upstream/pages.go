@@ -1,13 +1,13 @@
 package upstream
 
 import (
-	"math"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
+	"github.com/almonerhq/almoner/authserver/internal/session"
 	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 func backTo(b begun) []ui.Link {
@@ -29,7 +29,7 @@ func (h *Handler) unreachable(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) tooMany(w http.ResponseWriter, r *http.Request, b begun, wait time.Duration) {
-	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+	web.SetRateLimited(w.Header(), wait, session.BegunLimit(wait))
 	h.Pages.Fault(w, r, &ui.Message{
 		Status: http.StatusTooManyRequests, Heading: "Too many attempts from your network",
 		Text: "Nothing was changed.", Next: "Please try again in a few minutes, or sign in another way.", Links: backTo(b),

@@ -1,0 +1,96 @@
+package session
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/almonerhq/almoner/shared/seal"
+)
+
+const (
+	deviceCookie   = "almoner-device"
+	deviceLife     = 180 * 24 * time.Hour
+	mostOnDevice   = 4  // accounts of one browser
+	deviceHashSize = 16 // bytes of the e-mail address's hash
+	deviceEntry    = deviceHashSize + 8
+)
+
+// Devices remember at which browsers an account was signed in to, in a cookie that scripts cannot read and that is sealed, so that it cannot
+// be made up. It proves nothing about who is at the browser and gives no access: such a browser's passwords are checked before those of
+// browsers that have never signed in (turns). It is safe for concurrent use.
+type Devices struct {
+	box    *seal.Box
+	secure bool
+	now    func() time.Time
+}
+
+// NewDevices derives the key of the cookie from the master keys. secure: the pages are served over https.
+func NewDevices(keys seal.Keys, secure bool, now func() time.Time) (*Devices, error) {
+	box, err := seal.NewBox(keys, "device cookie")
+	if err != nil {
+		return nil, err
+	}
+	return &Devices{box: box, secure: secure, now: now}, nil
+}
+
+// Knows says whether the browser has signed in to the account of this e-mail address within deviceLife.
+func (d *Devices) Knows(r *http.Request, email string) bool {
+	wanted := deviceHash(email)
+	return slices.ContainsFunc(d.entries(r), func(entry []byte) bool {
+		return string(entry[:deviceHashSize]) == string(wanted)
+	})
+}
+
+// Remember tells the browser that it has signed in to the account of this e-mail address. The browser keeps the newest few accounts.
+func (d *Devices) Remember(w http.ResponseWriter, r *http.Request, email string) {
+	hash := deviceHash(email)
+	content := binary.BigEndian.AppendUint64(slices.Clone(hash), uint64(d.now().Unix()))
+	for _, entry := range d.entries(r) {
+		if len(content) < mostOnDevice*deviceEntry && string(entry[:deviceHashSize]) != string(hash) {
+			content = append(content, entry...)
+		}
+	}
+	http.SetCookie(w, &http.Cookie{
+		Name:     d.name(),
+		Value:    d.box.Seal(content),
+		Path:     "/",
+		MaxAge:   int(deviceLife.Seconds()),
+		HttpOnly: true,
+		Secure:   d.secure,
+		SameSite: http.SameSiteLaxMode,
+	})
+}
+
+// entries are what the browser's cookie holds and is not too old: the hash of an e-mail address and the time of the sign-in.
+func (d *Devices) entries(r *http.Request) (entries [][]byte) {
+	cookie, err := r.Cookie(d.name())
+	if err != nil {
+		return nil
+	}
+	content, err := d.box.Open(cookie.Value)
+	if err != nil || len(content)%deviceEntry != 0 {
+		return nil
+	}
+	for entry := range slices.Chunk(content, deviceEntry) {
+		signedIn := time.Unix(int64(binary.BigEndian.Uint64(entry[deviceHashSize:])), 0)
+		if d.now().Sub(signedIn) < deviceLife {
+			entries = append(entries, entry)
+		}
+	}
+	return entries
+}
+
+func (d *Devices) name() string {
+	if d.secure {
+		return "__Host-" + deviceCookie
+	}
+	return deviceCookie
+}
+
+func deviceHash(email string) []byte {
+	sum := sha256.Sum256([]byte("device\x00" + email))
+	return sum[:deviceHashSize]
+}

@@ -1,0 +1,279 @@
+package session
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/almonerhq/almoner/shared/seal"
+)
+
+// hashTime is what a hash takes where both cores hash.
+const hashTime = 40 * time.Millisecond
+
+// flood sends 120 wrong passwords a second from an address and for an account that from makes up, until the bubble's test ends.
+func flood(t *testing.T, q *turns, from func(i int) Caller) (refused *sync.Map) {
+	refused = &sync.Map{}
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	t.Cleanup(func() {
+		stop()
+		all.Wait()
+	})
+	all.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			all.Go(func() {
+				c := from(i)
+				if err := q.enter(ctx, c); err != nil {
+					refused.Store(i, err)
+					return
+				}
+				time.Sleep(hashTime)
+				q.wrong(c)
+				q.leave()
+			})
+			time.Sleep(time.Second / 120)
+		}
+	})
+	return refused
+}
+
+// anywhere is an address of all of IPv4, and never one of 198.51.0.0/16, where the honest users of these tests are.
+func anywhere(random *rand.Rand) netip.Addr {
+	for {
+		if a := netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, random.Uint32()))); !netip.MustParsePrefix("198.51.0.0/16").Contains(a) {
+			return a
+		}
+	}
+}
+
+// Sign-ins of other people stay fast under 120 wrong passwords a second, which is about twice as many as can be checked.
+func TestTurns_FloodOfWrongPasswordsDelaysNoHonestSignIn(t *testing.T) {
+	office := netip.MustParseAddr("198.51.100.7")
+	someone := func(i int) string { return "someone" + strconv.Itoa(i) + "@example.org" }
+	for name, c := range map[string]struct {
+		from   func(*rand.Rand, int) Caller
+		honest func(int) Caller
+	}{
+		"any address, any account; the browser is known": {
+			from:   func(r *rand.Rand, i int) Caller { return Caller{Email: someone(i), Address: anywhere(r)} },
+			honest: func(i int) Caller { return Caller{Email: someone(-i), Address: office, Known: true} },
+		},
+		"any address, the user's own account; the browser is known": {
+			from:   func(r *rand.Rand, _ int) Caller { return Caller{Email: "ana@example.org", Address: anywhere(r)} },
+			honest: func(int) Caller { return Caller{Email: "ana@example.org", Address: office, Known: true} },
+		},
+		"the user's own network; the browser is known": {
+			from:   func(_ *rand.Rand, i int) Caller { return Caller{Email: someone(i), Address: office} },
+			honest: func(i int) Caller { return Caller{Email: someone(-i), Address: office, Known: true} },
+		},
+		"any address, few accounts; a new browser": {
+			from:   func(r *rand.Rand, i int) Caller { return Caller{Email: someone(i % 5), Address: anywhere(r)} },
+			honest: func(i int) Caller { return Caller{Email: someone(-1 - i), Address: office} },
+		},
+		"a network of 65,536 addresses, any account; a new browser": {
+			from: func(r *rand.Rand, i int) Caller {
+				return Caller{Email: someone(i), Address: netip.AddrFrom4([4]byte{203, 0, byte(r.Uint32()), byte(r.Uint32())})}
+			},
+			honest: func(i int) Caller { return Caller{Email: someone(-i), Address: office} },
+		},
+		"a network of 16 million addresses, any account; a new browser": {
+			from: func(r *rand.Rand, i int) Caller {
+				return Caller{Email: someone(i), Address: netip.AddrFrom4([4]byte{10, byte(r.Uint32()), byte(r.Uint32()), byte(r.Uint32())})}
+			},
+			honest: func(i int) Caller { return Caller{Email: someone(-i), Address: office} },
+		},
+		"a /48 of IPv6, any account; a new browser": {
+			from: func(r *rand.Rand, i int) Caller {
+				a := [16]byte{0x20, 0x01, 0x0d, 0xb8, 0, 1}
+				binary.BigEndian.PutUint64(a[8:], r.Uint64())
+				a[6], a[7] = byte(r.Uint32()), byte(r.Uint32())
+				return Caller{Email: someone(i), Address: netip.AddrFrom16(a)}
+			},
+			honest: func(i int) Caller { return Caller{Email: someone(-i), Address: netip.MustParseAddr("2001:db8:2::7")} },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q, random := newTurns(time.Now), rand.New(rand.NewPCG(1, 2))
+				var mu sync.Mutex
+				refused := flood(t, q, func(i int) Caller {
+					mu.Lock()
+					defer mu.Unlock()
+					return c.from(random, i)
+				})
+				time.Sleep(10 * time.Second) // until the flood is known for what it is
+				var waits []time.Duration
+				const honest = 18 // no more than the lane of known browsers has for one account
+				for i := range honest {
+					began := time.Now()
+					if err := q.enter(t.Context(), c.honest(i)); err != nil {
+						t.Errorf("sign-in %d: %v", i, err)
+						continue
+					}
+					time.Sleep(hashTime)
+					q.leave()
+					waits = append(waits, time.Since(began))
+					time.Sleep(237 * time.Millisecond)
+				}
+				if slowest := slices.Max(waits); len(waits) < honest || slowest > 300*time.Millisecond {
+					t.Errorf("%d of %d sign-ins, the slowest in %v", len(waits), honest, slowest)
+				}
+				count := 0
+				refused.Range(func(any, any) bool { count++; return true })
+				if count == 0 {
+					t.Error("the flood was not refused: this test shows nothing")
+				}
+			})
+		})
+	}
+}
+
+// Where nothing tells the honest from the flood, the newest goes first: some are served at once, where in a queue in the order of coming all
+// of them would wait until they give up.
+func TestTurns_OfEqualsTheNewestIsServedSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, random := newTurns(time.Now), rand.New(rand.NewPCG(3, 4))
+		var mu sync.Mutex
+		flood(t, q, func(i int) Caller {
+			mu.Lock()
+			defer mu.Unlock()
+			return Caller{Email: strconv.Itoa(i), Address: anywhere(random)}
+		})
+		time.Sleep(10 * time.Second)
+		soon := 0
+		const tries = 100
+		for i := range tries {
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			err := q.enter(ctx, Caller{Email: "honest" + strconv.Itoa(i), Address: anywhere(random)})
+			cancel()
+			if err == nil {
+				soon++
+				time.Sleep(hashTime)
+				q.leave()
+			}
+			time.Sleep(time.Duration(random.IntN(100)) * time.Millisecond)
+		}
+		if soon < tries/10 {
+			t.Errorf("%d of %d were served within half a second", soon, tries)
+		}
+	})
+}
+
+// The attacker's own account, at a browser that has signed in to it, opens the lane of known browsers for a few checks alone.
+func TestTurns_LaneOfKnownBrowsersIsNoWayForAFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newTurns(time.Now)
+		own := Caller{Email: "mallory@example.org", Address: netip.MustParseAddr("203.0.113.9"), Known: true}
+		flood(t, q, func(int) Caller { return own })
+		time.Sleep(5 * time.Second)
+		for i := range 10 {
+			began := time.Now()
+			err := q.enter(t.Context(), Caller{Email: "new" + strconv.Itoa(i) + "@example.org", Address: netip.MustParseAddr("198.51.100.7")})
+			if took := time.Since(began); err != nil || took > 100*time.Millisecond {
+				t.Errorf("a new browser: %v after %v", err, took)
+				continue
+			}
+			q.leave()
+		}
+	})
+}
+
+func TestTurns_WaitIsBoundedInNumberAndTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newTurns(time.Now)
+		for range atOnce {
+			if err := q.enter(t.Context(), Caller{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		began, outcomes := time.Now(), make(chan error, mostWaiting+1)
+		for i := range mostWaiting + 1 {
+			go func() { outcomes <- q.enter(t.Context(), Caller{Email: strconv.Itoa(i)}) }()
+			synctest.Wait()
+		}
+		if err := <-outcomes; !errors.Is(err, ErrBusy) || time.Since(began) != 0 {
+			t.Errorf("one too many: %v after %v", err, time.Since(began))
+		}
+		for range mostWaiting {
+			if err := <-outcomes; !errors.Is(err, ErrBusy) || time.Since(began) != longestWait {
+				t.Fatalf("%v after %v", err, time.Since(began))
+			}
+		}
+		for range atOnce {
+			q.leave()
+		}
+		if q.free != atOnce || len(q.waiting) != 0 {
+			t.Errorf("%d free, %d waiting", q.free, len(q.waiting))
+		}
+	})
+}
+
+func TestLately_IsBoundedAndForgets(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	l := newLately(func() time.Time { return now })
+	for i := range 3 * mostRemember {
+		l.add(strconv.Itoa(i))
+	}
+	if n := len(l.current) + len(l.past); n > 2*mostRemember {
+		t.Errorf("%d keys", n)
+	}
+	l.add("k")
+	now = now.Add(recentFor)
+	if n := l.count("k"); n != 1 {
+		t.Errorf("%d after one period", n)
+	}
+	now = now.Add(recentFor)
+	if n := l.count("k"); n != 0 {
+		t.Errorf("%d after two periods", n)
+	}
+}
+
+func TestDevices_KnowTheirAccountsAlone(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	devices, err := NewDevices(seal.Keys{make([]byte, 32)}, true, func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := httptest.NewRequest("POST", "/login", nil)
+	signIn := func(email string) {
+		w := httptest.NewRecorder()
+		devices.Remember(w, browser, email)
+		cookie := w.Result().Cookies()[0]
+		if cookie.Name != "__Host-almoner-device" || !cookie.HttpOnly || !cookie.Secure || strings.Contains(cookie.Value, "@") {
+			t.Errorf("%+v", cookie)
+		}
+		browser = httptest.NewRequest("POST", "/login", nil)
+		browser.AddCookie(cookie)
+	}
+	for i := range mostOnDevice + 1 {
+		signIn(strconv.Itoa(i) + "@example.org")
+		signIn(strconv.Itoa(i) + "@example.org")
+	}
+	for i, want := range []bool{false, true, true, true, true, false} {
+		if got := devices.Knows(browser, strconv.Itoa(i)+"@example.org"); got != want {
+			t.Errorf("account %d: %v", i, got)
+		}
+	}
+	forged := httptest.NewRequest("POST", "/login", nil)
+	cookie, _ := browser.Cookie("__Host-almoner-device")
+	cookie.Value = "A" + cookie.Value[1:]
+	forged.AddCookie(cookie)
+	if devices.Knows(forged, "4@example.org") || devices.Knows(httptest.NewRequest("POST", "/login", nil), "4@example.org") {
+		t.Error("a cookie that was made up is believed")
+	}
+	now = now.Add(deviceLife)
+	if devices.Knows(browser, "4@example.org") {
+		t.Error("a sign-in of long ago still counts")
+	}
+}
