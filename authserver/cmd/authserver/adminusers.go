@@ -12,7 +12,10 @@ type userCommands struct {
 	List        usersList        `cmd:"" help:"List the users."`
 	Disable     usersDisable     `cmd:"" help:"Disable a user: nothing of theirs works, and they are signed out."`
 	Enable      usersEnable      `cmd:"" help:"Enable a user again."`
-	SetPassword usersSetPassword `cmd:"" help:"Set a user's password, read from standard input, and sign them out everywhere."`
+	SetPassword usersSetPassword `cmd:"" help:"Set a user's password, read from standard input, and sign them out everywhere. Passkeys and linked accounts stay, unless --remove-others is given."`
+
+	SignInMethods      usersSignInMethods      `cmd:"" help:"List a user's passkeys and linked accounts."`
+	RemoveSignInMethod usersRemoveSignInMethod `cmd:"" help:"Remove a passkey or a linked account of a user, even the last way to sign in, and sign them out everywhere."`
 }
 
 type usersAdd struct {
@@ -47,14 +50,34 @@ func (c usersEnable) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type usersSetPassword struct {
-	User string `arg:"" help:"Id or e-mail address."`
+	User         string `arg:"" help:"Id or e-mail address."`
+	RemoveOthers bool   `help:"Remove the user's passkeys and linked accounts too, so that the password is the only way to sign in."`
 }
 
 func (c usersSetPassword) Run(ctx context.Context, a *adminCommands) error {
 	if isTerminal(os.Stdin) {
 		return errTerminal
 	}
-	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.SetPassword(ctx, c.User, os.Stdin) })
+	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.SetPassword(ctx, c.User, os.Stdin, c.RemoveOthers) })
+}
+
+type usersSignInMethods struct {
+	User string `arg:"" help:"Id or e-mail address."`
+}
+
+func (c usersSignInMethods) Run(ctx context.Context, a *adminCommands) error {
+	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.SignInMethods(ctx, c.User) })
+}
+
+type usersRemoveSignInMethod struct {
+	User   string `arg:"" help:"Id or e-mail address."`
+	Method string `arg:"" help:"A passkey's id or a linked account's issuer, as sign-in-methods shows it."`
+}
+
+func (c usersRemoveSignInMethod) Run(ctx context.Context, a *adminCommands) error {
+	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) {
+		return d.RemoveSignInMethod(ctx, c.User, c.Method)
+	})
 }
 
 type memberCommands struct {

@@ -35,8 +35,13 @@ type Users interface {
 	FindUser(ctx context.Context, email string) (uuid.UUID, error)
 	// SetDisabled disables or enables; disabling ends the user's sign-ins. false: it was so already, and nothing changed.
 	SetDisabled(ctx context.Context, id uuid.UUID, disabled bool, event audit.Event) (bool, error)
-	// SetPassword replaces the hash of the password, and ends the user's sign-ins.
-	SetPassword(ctx context.Context, id uuid.UUID, hash credential.Secret, event audit.Event) error
+	// SetPassword replaces the hash of the password, ends the user's sign-ins, and returns the other ways to sign in. With
+	// alone it removes them.
+	SetPassword(ctx context.Context, id uuid.UUID, hash credential.Secret, alone bool, event audit.Event) ([]SignInMethod, error)
+	// SignInMethods lists the passkeys and linked accounts of a user.
+	SignInMethods(ctx context.Context, user uuid.UUID) ([]SignInMethod, error)
+	// RemoveSignInMethod removes a passkey or linked account, ends the user's sign-ins, and returns what it removed.
+	RemoveSignInMethod(ctx context.Context, user uuid.UUID, id string) (SignInMethod, error)
 }
 
 func (User) columns() []string {
@@ -124,8 +129,9 @@ const (
 	longestPassword  = 1024 // bytes
 )
 
-// SetPassword reads a password from in, to the end of its one line, and makes it the user's.
-func (d *Desk) SetPassword(ctx context.Context, user string, in io.Reader) (Result, error) {
+// SetPassword reads a password from in, to the end of its one line, and makes it the user's. With alone it removes the
+// user's passkeys and linked accounts; without it, the answer names them.
+func (d *Desk) SetPassword(ctx context.Context, user string, in io.Reader, alone bool) (Result, error) {
 	id, err := d.user(ctx, user)
 	if err != nil {
 		return nil, err
@@ -140,10 +146,11 @@ func (d *Desk) SetPassword(ctx context.Context, user string, in io.Reader) (Resu
 	}
 	noted := event("user.password_set", "user", id)
 	noted.UserID = &id
-	if err := d.Store.SetPassword(ctx, id, hash, noted); err != nil {
+	others, err := d.Store.SetPassword(ctx, id, hash, alone, noted)
+	if err != nil {
 		return nil, err
 	}
-	return Outcome{"The password is set, and the user is signed out everywhere.", map[string]any{"id": id}}, nil
+	return Outcome{afterPassword(others, alone), map[string]any{"id": id, "others": List[SignInMethod](others), "removed": alone}}, nil
 }
 
 func readPassword(in io.Reader) (string, error) {

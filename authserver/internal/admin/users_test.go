@@ -65,7 +65,7 @@ func TestAPasswordIsReadFromStandardInputAndEndsSessions(t *testing.T) {
 	const password = "correct horse battery staple"
 	for _, input := range []string{password, password + "\n", password + "\r\n"} {
 		b.signIn(id)
-		b.said(b.desk.SetPassword(t.Context(), "Ada@example.org", strings.NewReader(input)))
+		b.said(b.desk.SetPassword(t.Context(), "Ada@example.org", strings.NewReader(input), false))
 		if right, err := passwords.Matches(b.stored(id), password); err != nil || !right {
 			t.Errorf("%q: the login would not take it: %v", input, err)
 		}
@@ -82,16 +82,16 @@ func TestAPasswordIsReadFromStandardInputAndEndsSessions(t *testing.T) {
 		"nothing": "", "an empty line": "\n", "short": "elevenchars", "two lines": "correct horse\nbattery staple", "NUL": "correct horse\x00 battery",
 		"no text": "correct horse \xff battery", "long": strings.Repeat("x", 1025), "longer than is read": strings.Repeat("x", 5000),
 	} {
-		result, err := b.desk.SetPassword(t.Context(), id, strings.NewReader(input))
+		result, err := b.desk.SetPassword(t.Context(), id, strings.NewReader(input), false)
 		b.refused(what, result, err)
 	}
-	b.said(b.desk.SetPassword(t.Context(), id, strings.NewReader(strings.Repeat("x", 1024))))
+	b.said(b.desk.SetPassword(t.Context(), id, strings.NewReader(strings.Repeat("x", 1024)), false))
 	if b.stored(id) == before {
 		t.Error("the longest password is not taken")
 	}
-	result, err := b.desk.SetPassword(t.Context(), uuid.NewString(), strings.NewReader(password))
+	result, err := b.desk.SetPassword(t.Context(), uuid.NewString(), strings.NewReader(password), false)
 	b.refused("an unknown id", result, err)
-	result, err = b.desk.SetPassword(t.Context(), "nobody@example.org", strings.NewReader(password))
+	result, err = b.desk.SetPassword(t.Context(), "nobody@example.org", strings.NewReader(password), false)
 	b.refused("an unknown address", result, err)
 	if n := b.Count(`select count(*) from account.audit_events where detail::text like '%horse%' or detail::text like '%argon%'`); n != 0 {
 		t.Error("the password is in the audit log")

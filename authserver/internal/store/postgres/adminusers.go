@@ -68,9 +68,12 @@ func (s *Store) SetDisabled(ctx context.Context, id uuid.UUID, disabled bool, ev
 	return changed, err
 }
 
-// SetPassword replaces the hash of a user's password and ends the sign-ins, with the event.
-func (s *Store) SetPassword(ctx context.Context, id uuid.UUID, hash credential.Secret, event audit.Event) error {
-	return s.administer(ctx, "set password", func(tx pgx.Tx) error {
+// SetPassword replaces the hash of a user's password and ends the sign-ins, with the event. It returns the other ways to sign in,
+// which it removes if alone is set.
+func (s *Store) SetPassword(
+	ctx context.Context, id uuid.UUID, hash credential.Secret, alone bool, event audit.Event,
+) (others []admin.SignInMethod, err error) {
+	err = s.administer(ctx, "set password", func(tx pgx.Tx) error {
 		if err := holdUser(ctx, tx, id, new(bool)); err != nil {
 			return err
 		}
@@ -80,8 +83,16 @@ func (s *Store) SetPassword(ctx context.Context, id uuid.UUID, hash credential.S
 		if err := endSignIns(ctx, tx, id); err != nil {
 			return err
 		}
-		return record(ctx, tx, event)
+		if err := record(ctx, tx, event); err != nil {
+			return err
+		}
+		var err error
+		if others, err = readSignInMethods(ctx, tx, id); err != nil || !alone {
+			return err
+		}
+		return removeSignInMethods(ctx, tx, id, others)
 	})
+	return others, err
 }
 
 func holdUser(ctx context.Context, tx pgx.Tx, id uuid.UUID, disabled *bool) error {

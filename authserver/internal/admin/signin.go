@@ -1,0 +1,91 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+)
+
+// ErrNoSignInMethod says that the user has no passkey and no linked account of that identifier.
+var ErrNoSignInMethod = refuse("the user has no passkey and no linked account with that identifier: see users sign-in-methods")
+
+// The kinds of SignInMethod.
+const (
+	Passkey       = "passkey"
+	LinkedAccount = "linked account"
+)
+
+// A SignInMethod is a way to sign in besides the password.
+type SignInMethod struct {
+	Kind     string     `json:"kind"`
+	ID       string     `json:"id"` // of a passkey its UUID, of a linked account its issuer
+	Name     string     `json:"name"`
+	Created  time.Time  `json:"createdAt"`
+	LastUsed *time.Time `json:"lastUsedAt"` // null for a linked account
+}
+
+func (SignInMethod) columns() []string { return []string{"KIND", "ID", "NAME", "CREATED", "LAST USED"} }
+
+func (m SignInMethod) cells() []string {
+	return []string{m.Kind, m.ID, m.Name, stamp(&m.Created), stamp(m.LastUsed)}
+}
+
+// Event is the audit event of the method's removal by an administrator.
+func (m SignInMethod) Event(user uuid.UUID) audit.Event {
+	removed := event("identity.unlinked", "user", user)
+	if m.Kind == Passkey {
+		removed.Action, removed.Subject = "passkey.removed", "passkey:"+m.ID
+	} else {
+		removed.Detail = map[string]any{"issuer": m.ID}
+	}
+	removed.UserID = &user
+	return removed
+}
+
+// SignInMethods lists a user's passkeys and linked accounts.
+func (d *Desk) SignInMethods(ctx context.Context, user string) (Result, error) {
+	id, err := d.user(ctx, user)
+	if err != nil {
+		return nil, err
+	}
+	found, err := d.Store.SignInMethods(ctx, id)
+	return List[SignInMethod](found), err
+}
+
+// RemoveSignInMethod removes one passkey or linked account of a user, and signs the user out everywhere. It removes the
+// last way to sign in too.
+func (d *Desk) RemoveSignInMethod(ctx context.Context, user, method string) (Result, error) {
+	id, err := d.user(ctx, user)
+	if err != nil {
+		return nil, err
+	}
+	removed, err := d.Store.RemoveSignInMethod(ctx, id, method)
+	if err != nil {
+		return nil, err
+	}
+	return Outcome{fmt.Sprintf("The %s %s is removed, and the user is signed out everywhere.", removed.Kind, removed.ID),
+		map[string]any{"id": id, "removed": removed}}, nil
+}
+
+// afterPassword says what other ways to sign in there are after a new password, or were until now.
+func afterPassword(others []SignInMethod, removed bool) string {
+	const set = "The password is set, and the user is signed out everywhere."
+	if len(others) == 0 {
+		return set + " The user has no other way to sign in."
+	}
+	names := make([]string, len(others))
+	for i, m := range others {
+		names[i] = m.Kind + " " + m.ID
+	}
+	list := strings.Join(names, ", ")
+	if removed {
+		return set + " Removed: " + list + "."
+	}
+	return set + " The user can still sign in with: " + list +
+		". To remove them: users remove-sign-in-method, or set-password with --remove-others."
+}

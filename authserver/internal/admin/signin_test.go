@@ -1,0 +1,100 @@
+package admin_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/admin"
+)
+
+const upstream = "https://id.example.org"
+
+// withSignInMethods makes a user with a passkey and a linked account, signed in.
+func (b *bench) withSignInMethods(email string) (user, passkey string) {
+	b.t.Helper()
+	user, passkey = b.text(b.said(b.desk.AddUser(b.t.Context(), email, "Ada")), "id"), uuid.NewString()
+	b.World.Exec(`insert into account.passkeys
+		(id, user_id, name, credential_id, public_key, sign_count, aaguid, transports, backup_eligible, backed_up)
+		values ($1, $2, 'Laptop', $3, '\x01', 0, '\x01', '{}', false, false)`, passkey, user, []byte(passkey))
+	b.World.Exec(`insert into account.identities (issuer, subject, user_id) values ($1, $2, $3)`, upstream, "subject of "+user, user)
+	b.signIn(user)
+	return user, passkey
+}
+
+func (b *bench) methods(user string) []string {
+	b.t.Helper()
+	var ids []string
+	for _, one := range b.list(b.desk.SignInMethods(b.t.Context(), user)) {
+		ids = append(ids, one["id"].(string))
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func (b *bench) wantsMethods(what, user string, want ...string) {
+	b.t.Helper()
+	slices.Sort(want)
+	if got := b.methods(user); !slices.Equal(got, want) {
+		b.t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+func TestSetPassword_NamesTheOtherWaysToSignInAndRemovesThemOnRequest(t *testing.T) {
+	b := newBench(t)
+	user, passkey := b.withSignInMethods("ada@example.org")
+	other, otherPasskey := b.withSignInMethods("eve@example.org")
+	set := func(alone bool) string {
+		t.Helper()
+		result, err := b.desk.SetPassword(t.Context(), user, strings.NewReader("correct horse battery staple"), alone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result.(admin.Outcome).Sentence
+	}
+	for _, words := range []string{"passkey " + passkey, "linked account " + upstream, "still sign in", "--remove-others"} {
+		if said := set(false); !strings.Contains(said, words) {
+			t.Errorf("%q lacks %q", said, words)
+		}
+	}
+	b.wantsMethods("without the option", user, passkey, upstream)
+	if said := set(true); !strings.Contains(said, "Removed: ") || !strings.Contains(said, passkey) || !strings.Contains(said, upstream) {
+		t.Errorf("%q does not say what was removed", said)
+	}
+	b.wantsMethods("with the option", user)
+	b.wantsMethods("of another user", other, otherPasskey, upstream)
+	b.events("passkey.removed", "passkey:"+passkey, 1)
+	b.events("identity.unlinked", "user:"+user, 1)
+	if said := set(false); !strings.Contains(said, "no other way") {
+		t.Errorf("%q", said)
+	}
+}
+
+func TestRemoveSignInMethod_RemovesThatOneAndSignsOut(t *testing.T) {
+	b := newBench(t)
+	user, passkey := b.withSignInMethods("ada@example.org")
+	other, otherPasskey := b.withSignInMethods("eve@example.org")
+	for what, id := range map[string]string{"another user's": otherPasskey, "unknown": uuid.NewString(), "none": "", "issuer": "https://elsewhere.example"} {
+		result, err := b.desk.RemoveSignInMethod(t.Context(), user, id)
+		b.refused(what, result, err)
+	}
+	result, err := b.desk.RemoveSignInMethod(t.Context(), uuid.NewString(), passkey)
+	b.refused("an unknown user", result, err)
+	result, err = b.desk.SignInMethods(t.Context(), uuid.NewString())
+	b.refused("the list of an unknown user", result, err)
+	if b.signedIn(user) != 1 {
+		t.Error("a refusal signed the user out")
+	}
+	b.said(b.desk.RemoveSignInMethod(t.Context(), "ada@example.org", passkey))
+	b.wantsMethods("after the passkey", user, upstream)
+	if b.signedIn(user) != 0 || b.signedIn(other) != 1 {
+		t.Error("the user alone is signed out")
+	}
+	b.said(b.desk.RemoveSignInMethod(t.Context(), user, upstream))
+	b.wantsMethods("after both", user)
+	b.wantsMethods("of another user", other, otherPasskey, upstream)
+	b.events("passkey.removed", "passkey:"+passkey, 1)
+	b.events("identity.unlinked", "user:"+user, 1)
+}
