@@ -120,3 +120,12 @@ func (s *Site) Age(g grant.Grant, seconds int) {
 	defer func() { _ = rdb.Close() }()
 	s.must(rdb.HIncrBy(s.t.Context(), "g:{"+g.ID.String()+"}", "cx", -1000*int64(seconds)).Err())
 }
+
+// FlushRedis makes Redis forget everything.
+func (s *Site) FlushRedis() {
+	s.t.Helper()
+	rdb, err := redis.Connect(credential.Secret(s.Redis.URL))
+	s.must(err)
+	defer func() { _ = rdb.Close() }()
+	s.must(rdb.FlushAll(s.t.Context()).Err())
+}

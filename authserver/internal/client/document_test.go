@@ -161,7 +161,8 @@ func TestDomainsAreReadAndComparedToTheLetter(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{
-		"claude.ai", "claude.ai=", "claude.ai=netscape", "https://claude.ai=claude", "Claude.ai=claude", "*.claude.ai=claude", "claude.ai/x=claude",
+		"claude.ai", "claude.ai=", "claude.ai=netscape", "https://claude.ai=claude", "Claude.ai=claude", "*.claude.ai=claude", "claude.ai/=claude", "claude.ai/../x=claude", "claude.ai/x%2fy=claude",
+		"claude.ai/*=claude", "claude.ai/x?y=claude", "claude.ai/x/=claude,claude.ai/x/=other",
 		"=claude", "claude.ai=claude,", "claude.ai=claude,claude.ai=other", "a b=claude", "me@claude.ai=claude",
 	} {
 		if _, err := ParseDomains(bad); err == nil {
@@ -170,5 +171,37 @@ func TestDomainsAreReadAndComparedToTheLetter(t *testing.T) {
 	}
 	if none, err := ParseDomains("none"); err != nil || len(none) != 0 {
 		t.Error(none, err)
+	}
+}
+
+func TestDomains_APathNarrowsAHost(t *testing.T) {
+	domains, err := ParseDomains("pages.example/acme/=claude,pages.example/acme/beta/=other,one.example/oauth/client.json=chatgpt,claude.ai=claude,claude.ai/lab/=other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, want := range map[string]string{
+		"https://pages.example/acme/client.json": "claude",
+		"https://pages.example/acme/a/b":         "claude",
+		"https://pages.example/acme/beta/client": "",
+		"https://one.example/oauth/client.json":  "chatgpt",
+		"https://claude.ai/oauth/client":         "claude",
+		"https://claude.ai/lab/client":           "",
+	} {
+		if platform, ok := domains.Serve(at); !ok || platform != want {
+			t.Errorf("%s: %q %v, want %q", at, platform, ok, want)
+		}
+	}
+	for _, other := range []string{
+		"https://pages.example/eve/client.json", "https://pages.example/acme", "https://pages.example/acmeevil/x", "https://pages.example/Acme/x",
+		"https://pages.example//acme/x", "https://pages.example/eve/acme/x", "https://pages.example/acme/..%2feve/x", "https://pages.example/acme/%2e%2e/eve/x",
+		"https://pages.example/acme/../eve/x", "https://pages.example/acme/%5c../eve", "https://pages.example:8443/acme/x", "https://www.pages.example/acme/x",
+		"https://one.example/oauth/client.json/x", "https://one.example/oauth/client.jsonx", "https://one.example/oauth/", "https://one.example/oauth/client",
+	} {
+		if _, ok := domains.Serve(other); ok {
+			t.Errorf("%s is served", other)
+		}
+	}
+	if hosts := domains.Hosts(); len(hosts) != 3 {
+		t.Errorf("hosts %v", hosts)
 	}
 }

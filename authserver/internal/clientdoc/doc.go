@@ -1,7 +1,7 @@
 // Package clientdoc answers: what does a client say of itself at the address that is its client_id?
 //
 // A client that nobody has registered here may be known by its metadata document (OAuth Client ID Metadata Document, as MCP clients
-// have one), if the document's host is one that this deployment serves. Whoever is at a browser chooses the address, so:
+// have one), if the document's host, or its place on that host, is one that this deployment serves. Whoever is at a browser chooses the address, so:
 //
 //  1. an address of a host that is not served costs a comparison of strings, and nothing is dialled;
 //  2. only public addresses are dialled, which is decided about the address that the name led to, at the moment of dialling

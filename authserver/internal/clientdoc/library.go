@@ -51,7 +51,7 @@ type Library struct {
 func New(d Deps) *Library {
 	l := &Library{Deps: d, hosts: map[string]*host{}, misses: misses{now: d.Now}}
 	ports := []uint16{443}
-	for name := range d.Domains {
+	for _, name := range d.Domains.Hosts() {
 		l.hosts[name] = newHost()
 		if _, text, err := net.SplitHostPort(name); err == nil {
 			if port, err := strconv.ParseUint(text, 10, 16); err == nil {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -48,6 +49,27 @@ func (b *bench) held(h heldLedger) *bench {
 func both(g grant.Grant) grant.Grant {
 	g.Permissions = perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite)
 	return g
+}
+
+// G4: the store's clock decides. The process that approves may have any time.
+func TestG4_EndOfAGrantIsCountedFromTheStoresClock(t *testing.T) {
+	b := newBench(t)
+	g := b.pending(b.app)
+	g.Life, g.Ends = 30*24*time.Hour, time.Now().Add(-365*24*time.Hour)
+	code, err := b.keeper.Open(t.Context(), g, b.terms())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left time.Duration
+	if err := b.world.Owner.QueryRow(t.Context(), `select ends_at - now() from account.grants where id = $1`, g.ID).Scan(&left); err != nil {
+		t.Fatal(err)
+	}
+	if left > g.Life || left < g.Life-time.Minute {
+		t.Errorf("the grant ends in %s, want %s", left, g.Life)
+	}
+	if _, err := b.redeem(code, b.terms()); err != nil {
+		t.Errorf("Redis has another end: %v", err)
+	}
 }
 
 // stored is what both stores hold of a grant.

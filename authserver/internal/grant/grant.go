@@ -51,6 +51,7 @@ type Grant struct {
 	Created     time.Time
 	LastUsed    *time.Time
 	Ends        time.Time
+	Life        time.Duration // of a grant to be opened: Open counts Ends from the Ledger's clock (G4); 0 leaves Ends as it is
 	RevokedAt   *time.Time
 	Reason      Reason
 }

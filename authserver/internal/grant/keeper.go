@@ -71,6 +71,9 @@ func (k *Keeper) Open(ctx context.Context, g Grant, terms CodeTerms) (credential
 	if approval.State != Pending {
 		return "", ErrTaken
 	}
+	if g.Life > 0 {
+		g.Ends = approval.Now.Add(g.Life)
+	}
 	word, err := k.register.Issue(ctx, g.ID, approval.Number, code.Hash, terms, g.Ends)
 	if err != nil {
 		return "", err

@@ -28,8 +28,9 @@ const (
 
 // An Approval is the number of an approval, and the state in which it finds its grant.
 type Approval struct {
-	State  State // Pending for a grant that does not exist yet; another one: the consent was used already
-	Number int   // above that of every earlier approval of the grant
+	State  State     // Pending for a grant that does not exist yet; another one: the consent was used already
+	Number int       // above that of every earlier approval of the grant
+	Now    time.Time // the Ledger's clock
 }
 
 // An Attempt is one redemption. No two have the same Hash: that of the first refresh token, or, where there is none, of a nonce.

@@ -138,7 +138,7 @@ func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor sessio
 	web.NoteGrant(r.Context(), ticket.GrantID)
 	code, err := h.Grants.Open(r.Context(), grant.Grant{
 		ID: ticket.GrantID, Kind: c.Kind, ClientID: c.ID, UserID: visitor.User.ID, TenantID: ticket.TenantID,
-		Permissions: granted, Resource: ticket.Resource, Ends: h.Now().Add(consent.Life(c, place.Tenant)),
+		Permissions: granted, Resource: ticket.Resource, Life: consent.Life(c, place.Tenant),
 	}, grant.CodeTerms{
 		ClientID: c.ID, RedirectURI: ticket.RedirectURI, Resource: ticket.Resource, Challenge: ticket.Challenge,
 	})

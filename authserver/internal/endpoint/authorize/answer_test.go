@@ -406,3 +406,20 @@ func TestNoSecretIsLogged(t *testing.T) {
 		}
 	}
 }
+
+// The clock of the process that approves does not move the grant's end (grants.md, G4).
+func TestApproval_ProcessClockDoesNotMoveTheEndOfTheGrant(t *testing.T) {
+	for what, off := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
+		site := browsertest.Start(t)
+		ada := site.Member(perm.ProgrammesRead)
+		assistant := site.World.Connector(browsertest.Resource, perm.ProgrammesRead)
+		person := site.SignedIn(ada)
+		site.Wait(off)
+		callback(t, approve(person.Get(request(connector(assistant), nil))))
+		life := int(assistant.Kind.Traits().GrantLife.Seconds())
+		if n := site.Count(`select count(*) from account.grants
+			where ends_at between now() + make_interval(secs => $1 - 60) and now() + make_interval(secs => $1)`, life); n != 1 {
+			t.Errorf("a clock that is an hour %s: %d grants end in 30 days by the store's clock, want 1", what, n)
+		}
+	}
+}

@@ -269,6 +269,29 @@ func TestOneProofLetsOneRequestIn(t *testing.T) {
 	}
 }
 
+// Redis alone remembers which assertions were accepted. After it forgets, an assertion passes again until it ends; the code or
+// refresh token that was sent with it does not, because Postgres knows that it was used.
+func TestAssertion_RepeatedRequestGainsNothingAfterRedisForgets(t *testing.T) {
+	d := newSigner(t)
+	exchanged, code := d.code()
+	exchangeProof, refreshProof := d.proof(d.key), d.proof(d.key)
+	d.wants("exchange", d.exchange(code, exchangeProof...), 200, "")
+	refreshed, other := d.code()
+	first := d.exchange(other, d.proof(d.key)...)
+	second := d.refresh(first.Text("refresh_token"), refreshProof...)
+	d.wants("refresh", second, 200, "")
+
+	d.FlushRedis()
+	d.wants("the exchange again", d.exchange(code, exchangeProof...), 400, "invalid_grant")
+	d.wants("the refresh again", d.refresh(first.Text("refresh_token"), refreshProof...), 400, "invalid_grant")
+	for what, g := range map[string]grant.Grant{"exchanged": exchanged, "refreshed": refreshed} {
+		if d.Stored(g).State != grant.Revoked {
+			t.Errorf("%s: a repeated request did not end its grant", what)
+		}
+	}
+	d.wants("the newest token, after the repetition", d.refresh(second.Text("refresh_token"), d.proof(d.key)...), 400, "invalid_grant")
+}
+
 func TestKeysRotateWithoutAnybodyHere(t *testing.T) {
 	d := newSigner(t)
 	_, code := d.code()

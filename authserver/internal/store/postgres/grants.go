@@ -145,7 +145,7 @@ func (r *grantRow) grant() *grant.Grant {
 
 // approveSQL never gives two approvals of a grant one number, whichever release stored the last one.
 const approveSQL = `
-select coalesce(g.state, 'pending'), greatest(numbered.n, coalesce(g.approvals, 0) + 1)
+select coalesce(g.state, 'pending'), greatest(numbered.n, coalesce(g.approvals, 0) + 1), now()
 from (select nextval('account.approval_numbers')::int n) numbered left join account.grants g on g.id = $1`
 
 // Approve numbers an approval, without changing its grant.
@@ -153,7 +153,7 @@ func (s *Store) Approve(ctx context.Context, id uuid.UUID) (grant.Approval, erro
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	var approval grant.Approval
-	err := s.pool.QueryRow(ctx, approveSQL, id).Scan(&approval.State, &approval.Number)
+	err := s.pool.QueryRow(ctx, approveSQL, id).Scan(&approval.State, &approval.Number, &approval.Now)
 	return approval, unavailable("number approval", err)
 }
 
