@@ -21,7 +21,7 @@ func rooms() map[string][]string {
 		"github.com/ory/fosite":                 {"authserver/internal/engine"},
 		"github.com/gorilla/mux":                {"*/internal/app"},
 		"github.com/rs/cors":                    {"*/internal/app"},
-		"github.com/jackc/pgx":                  append(forTests, stores, "*/internal/app", "shared/standing", "shared/pguuid", "shared/migrate", "shared/metrics", "shared/tracing", "shared/testkit", "deploy/...", "e2e/..."),
+		"github.com/jackc/pgx":                  append(forTests, stores, "*/internal/app", "shared/standing", "shared/pgstale", "shared/pguuid", "shared/migrate", "shared/metrics", "shared/tracing", "shared/testkit", "deploy/...", "e2e/..."),
 		"github.com/pressly/goose":              {"shared/migrate", "shared/testkit"},
 		"github.com/riverqueue/river":           {stores, "resourceapi/internal/worker"},
 		"github.com/go-redis/redis_rate":        {"*/internal/store/redis"},

@@ -32,3 +32,19 @@ func (d Database) Cut(t testing.TB) (restore func()) {
 	allow("0")
 	return func() { allow("-1") }
 }
+
+// EndSessions ends every session of the database but its own, as a restart of PostgreSQL does, and returns once they are gone.
+func (d Database) EndSessions(t testing.TB) {
+	t.Helper()
+	admin, err := pgx.Connect(t.Context(), d.Superuser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = admin.Close(t.Context()) }()
+	var ended bool
+	err = admin.QueryRow(t.Context(), `select coalesce(bool_and(pg_terminate_backend(pid, 10000)), false) from pg_stat_activity
+		where datname = current_database() and pid <> pg_backend_pid()`).Scan(&ended)
+	if err != nil || !ended {
+		t.Fatalf("sessions ended: %t, %v", ended, err)
+	}
+}

@@ -46,7 +46,6 @@ func newFetcher(ports []uint16, trusted *x509.CertPool) *fetcher {
 	}
 	dialer := &net.Dialer{Timeout: dialPatience, Control: ssrf.New(options...).Safe}
 	return &fetcher{&http.Client{
-		Timeout:       patience,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
 			Proxy: nil, // a proxy would dial for us, and not ask whether it may
@@ -64,6 +63,8 @@ func newFetcher(ports []uint16, trusted *x509.CertPool) *fetcher {
 // get reads at most most bytes of JSON, and says for how long they are good. What comes back is bad: *client.DocumentError. Nothing
 // comes back, or something else than a document: client.ErrUnreachable, beside a *client.DocumentError where the host did answer.
 func (f *fetcher) get(ctx context.Context, address string, most int64) (body []byte, life time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w: %w", client.ErrUnreachable, err)
@@ -79,6 +80,11 @@ func (f *fetcher) get(ctx context.Context, address string, most int64) (body []b
 		return nil, 0, err
 	}
 	body, err = io.ReadAll(io.LimitReader(response.Body, most+1))
+	if err == nil {
+		// When time is up the connection is closed, the host notices, and the end of its answer may still arrive: a part of a document
+		// would be taken for the whole.
+		err = ctx.Err()
+	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w: %w", client.ErrUnreachable, err)
 	}

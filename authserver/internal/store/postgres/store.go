@@ -19,6 +19,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/gather"
+	"github.com/almonerhq/almoner/shared/pgstale"
 	"github.com/almonerhq/almoner/shared/pguuid"
 )
 
@@ -72,6 +73,7 @@ func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer
 	}
 	config.MaxConns = maxConnections
 	config.MaxConnIdleTime = 5 * time.Minute
+	config.ShouldPing = pgstale.ShouldPing
 	config.ConnConfig.ConnectTimeout = connectTimeout
 	config.ConnConfig.RuntimeParams["application_name"] = "almoner-authserver"
 	config.ConnConfig.RuntimeParams["statement_timeout"] = statementTimeout

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/almonerhq/almoner/shared/gather"
+	"github.com/almonerhq/almoner/shared/pgstale"
 	"github.com/almonerhq/almoner/shared/pguuid"
 )
 
@@ -100,6 +101,7 @@ func openPool(ctx context.Context, url string, most, idle int32, parameters map[
 	config.MaxConnIdleTime = 5 * time.Minute
 	config.HealthCheckPeriod = 15 * time.Second
 	config.PingTimeout = patience
+	config.ShouldPing = pgstale.ShouldPing
 	config.ConnConfig.ConnectTimeout = connectTimeout
 	// Never the simple protocol, whatever the URL asks for: it puts values into the text of a statement.
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
