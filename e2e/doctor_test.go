@@ -100,7 +100,7 @@ func (d *doctor) signedIn(user demo.User) []string {
 // doctorsClient registers a connector that every profile can go by.
 func doctorsClient(t *testing.T, p *harness.Product, office harness.Office) string {
 	t.Helper()
-	body := harness.ConnectorBody(p.BaseURL+"/mcp", harness.ReadProgrammes, harness.WriteProgrammes)
+	body := harness.ConnectorBody(p.BaseURL+"/mcp", harness.ReadProgrammes)
 	body["redirectUris"] = doctorsCallbacks
 	id, _ := office.Register(t, body).Wants(t, http.StatusCreated).Object(t)["clientId"].(string)
 	return id

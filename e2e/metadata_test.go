@@ -97,7 +97,11 @@ func TestProtectedResourceMetadata(t *testing.T) {
 		if document["resource"] != resource || !slices.Equal(texts(document["authorization_servers"]), []string{p.BaseURL}) {
 			t.Errorf("resource or authorization_servers:\n%s", answer)
 		}
-		if got := texts(document["scopes_supported"]); !slices.Equal(sorted(got), sorted(connectorScopes())) {
+		want := connectorScopes()
+		if resource == p.BaseURL+"/mcp" {
+			want = []string{harness.ReadProgrammes}
+		}
+		if got := texts(document["scopes_supported"]); !slices.Equal(sorted(got), sorted(want)) {
 			t.Errorf("scopes_supported is %v", got)
 		}
 		if !slices.Equal(texts(document["bearer_methods_supported"]), []string{"header"}) {

@@ -69,8 +69,10 @@ func TestRegisterConnectorHasNoSecret(t *testing.T) {
 	p := enter(t)
 	office := p.Office(t)
 	for _, platform := range []string{"claude", "chatgpt"} {
-		for _, resource := range []string{p.BaseURL + "/v1", p.BaseURL + "/mcp"} {
-			body := harness.ConnectorBody(resource, harness.ReadProgrammes, harness.WriteProgrammes)
+		for resource, permissions := range map[string][]string{
+			p.BaseURL + "/v1": {harness.ReadProgrammes, harness.WriteProgrammes}, p.BaseURL + "/mcp": {harness.ReadProgrammes},
+		} {
+			body := harness.ConnectorBody(resource, permissions...)
 			body["connectorPlatform"] = platform
 			answer := office.Register(t, body).Wants(t, http.StatusCreated)
 			object := answer.Object(t)

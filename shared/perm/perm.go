@@ -42,12 +42,13 @@ type Entry struct {
 	Sentence  string // what that means, as one sentence
 	Risk      Risk
 	Connector bool       // may be given to a connector (contract, section 5)
+	Tool      bool       // some tool of {base_url}/mcp needs it (contract, section 5)
 	Needs     Permission // the read that a write is useless without, or ""
 }
 
 var registry = []Entry{
 	{
-		ID: ProgrammesRead, Title: "See programmes", Risk: Low, Connector: true,
+		ID: ProgrammesRead, Title: "See programmes", Risk: Low, Connector: true, Tool: true,
 		Sentence: "Read the names, summaries, dates and status of this workspace's programmes.",
 	},
 	{
@@ -88,16 +89,8 @@ func Describe(p Permission) (Entry, bool) {
 // Known says whether p is in the registry, to the letter.
 func Known(p Permission) bool { _, ok := Describe(p); return ok }
 
-// ForConnectors is the set that a connector may be granted: the scopes_supported of the metadata.
-func ForConnectors() Set {
-	var out []Permission
-	for _, entry := range registry {
-		if entry.Connector {
-			out = append(out, entry.ID)
-		}
-	}
-	return NewSet(out...)
-}
+// ForConnectors is the set that a connector may be granted: the scopes_supported of the authorization server's metadata.
+func ForConnectors() Set { return slices.Clone(API.set()) }
 
 // A Set is a set of permissions: sorted in the registry's order, without duplicates. The zero value is empty.
 type Set []Permission

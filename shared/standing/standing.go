@@ -121,6 +121,9 @@ func Scan(rows pgx.Rows, questions int) ([]*Standing, error) {
 			return 0, err
 		}
 		s.CredentialPermissions, s.MemberPermissions = perm.FromStrings(granted), perm.FromStrings(held)
+		if s.Kind == Connector && s.Resource != nil {
+			s.CredentialPermissions = s.CredentialPermissions.Usable(*s.Resource)
+		}
 		all[place-1] = &s
 		return place, nil
 	})

@@ -26,6 +26,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/authserver/internal/ui"
 	"github.com/almonerhq/almoner/shared/metrics"
+	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/profile"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/standing"
@@ -88,7 +89,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		return nil, fmt.Errorf("metadata: %w", err)
 	}
 	keeper := grant.NewKeeper(store, watch.grants.Register(redis.NewGrants(rdb)), mint, log)
-	resources := []string{c.BaseURL + "/v1", c.BaseURL + "/mcp"}
+	resources := perm.Identifiers(c.BaseURL)
 	documents, err := newDocuments(c, store, log)
 	if err != nil {
 		return nil, err

@@ -75,12 +75,12 @@ func accountSeeds() []routeSeed {
 		{"POST", one + "/secret", "<linked>", "", pat + asObject, `{"expireOld":true}`, 200}, {"POST", one + "/secret", "<connector>", "", pat + asObject, `{}`, 400},
 		{"GET", "/authorize", "", "client_id=<connector>&state=x", "", "", 302}, {"GET", "/.well-known/oauth-authorization-server", "", "", "", "", 200}, {"HEAD", "/v1/account/oauth/jwks", "", "", "", "", 200},
 		{"GET", "/.well-known/{id}", "openid-configuration/v1", "", "", "", 200}, {"GET", "/v1/account/{id}", "x/../oauth/token", "", "", "", 404}, {"POST", "/register", "", "", asObject, "{}", 404},
-		{"POST", "/token", "", "", asForm, "grant_type=refresh_token&client_id=<connector>&resource=https://api.example.org/mcp&refresh_token=<refresh>", 200},
+		{"POST", "/token", "", "", asForm, "grant_type=refresh_token&client_id=<connector>&resource=https://api.example.org/v1&refresh_token=<refresh>", 200},
 	}
 }
 
 func pageSeeds() []routeSeed {
-	const ask = "response_type=code&client_id=<connector>&redirect_uri=" + fixture.Callback + "&state=s&resource=https://api.example.org/mcp" +
+	const ask = "response_type=code&client_id=<connector>&redirect_uri=" + fixture.Callback + "&state=s&resource=https://api.example.org/v1" +
 		"&code_challenge=E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM&code_challenge_method=S256"
 	const sent = `{"id":"AAAA","rawId":"AAAA","type":"public-key","response":{"clientDataJSON":"e30","attestationObject":"oA","authenticatorData":"AA","signature":"AA","userHandle":"AA"}}`
 	return []routeSeed{

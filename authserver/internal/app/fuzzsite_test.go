@@ -125,7 +125,7 @@ func (s *fuzzed) renew() {
 	c.user.ID = s.world.User(c.user.Email)
 	s.world.Exec(`update account.users set password_hash = $2 where id = $1`, c.user.ID, s.password.Reveal())
 	s.world.Join(s.world.TenantID, c.user.ID, everything()...)
-	c.connector = s.world.Connector(fuzzedBase+"/mcp", perm.ProgrammesRead, perm.ProgrammesWrite)
+	c.connector = s.world.Connector(fuzzedBase+"/v1", perm.ProgrammesRead, perm.ProgrammesWrite)
 	c.linked, c.linkedSecret = s.world.Confidential(perm.ProgrammesRead)
 	c.basic, c.basicSecret = s.world.Confidential(perm.ProgrammesRead)
 	s.world.Exec(`update account.oauth_clients set token_endpoint_auth_method = 'client_secret_basic' where id = $1`, c.basic.ID)

@@ -19,15 +19,15 @@ type tokenSeed struct {
 
 func tokenSeeds() []tokenSeed {
 	const form, object = "application/x-www-form-urlencoded", "application/json"
-	const exchange = "grant_type=authorization_code&client_id=<connector>&resource=https://api.example.org/mcp&code_verifier=" + verifier + "&redirect_uri=" + fixture.Callback
-	const refresh = "grant_type=refresh_token&client_id=<connector>&resource=https://api.example.org/mcp"
+	const exchange = "grant_type=authorization_code&client_id=<connector>&resource=https://api.example.org/v1&code_verifier=" + verifier + "&redirect_uri=" + fixture.Callback
+	const refresh = "grant_type=refresh_token&client_id=<connector>&resource=https://api.example.org/v1"
 	const link = `{"client_id":"<linked>","client_secret":"<secret>","code":"<linkedcode>","redirect_uri":"` + fixture.Callback + `"}`
 	return []tokenSeed{
 		{form, "", exchange + "&code=<code>", 200},
 		{form + "; charset=utf-8", "", exchange + "&code=%3ccode%3e", 400},
 		{form, "", exchange + "&code=<used>", 400},
 		{form, "", exchange + "&code=<code>&code=<code>", 400},
-		{form, "", strings.Replace(exchange, "/mcp", "/v1", 1) + "&code=<code>", 400},
+		{form, "", strings.Replace(exchange, "/v1", "/mcp", 1) + "&code=<code>", 400},
 		{form, "", strings.Replace(exchange, verifier, "short", 1) + "&code=<code>", 400},
 		{form, "", refresh + "&refresh_token=<refresh>", 200},
 		{form, "", refresh + "&refresh_token=<refresh>x", 400},

@@ -48,6 +48,15 @@ func (c Client) Domain() string {
 	return host
 }
 
+// At returns the client as it may ask for access to the resource with this identifier: a connector has no permission
+// there that the resource cannot use (contract, section 5).
+func (c Client) At(resource string) Client {
+	if c.Kind == Connector {
+		c.Required = c.Required.Usable(resource)
+	}
+	return c
+}
+
 // MayRedirectTo compares byte by byte: no case folding, no normalisation (contract, section 4). A client that is known by its document
 // has any port of the user's own computer where it lists one; a registered client has not.
 func (c Client) MayRedirectTo(uri string) bool {

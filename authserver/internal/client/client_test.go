@@ -18,7 +18,7 @@ func registration() Registration {
 
 func connectorRegistration() Registration {
 	r := registration()
-	r.Platform, r.Resource = "claude", resources[1]
+	r.Platform, r.Resource = "claude", resources[0]
 	return r
 }
 
@@ -28,7 +28,7 @@ func TestAcceptTellsTheKindsApart(t *testing.T) {
 		t.Errorf("confidential: %+v %v", c, err)
 	}
 	c, err = connectorRegistration().Accept(resources)
-	if err != nil || c.Kind != Connector || c.AuthMethod != AuthNone || c.Resource != resources[1] {
+	if err != nil || c.Kind != Connector || c.AuthMethod != AuthNone || c.Resource != resources[0] {
 		t.Errorf("connector: %+v %v", c, err)
 	}
 }
@@ -55,6 +55,9 @@ func TestBadRegistrationsAreRefusedWithTheRightCode(t *testing.T) {
 		"another resource":      {func(r *Registration) { r.Platform, r.Resource = "claude", resources[0]+"/" }, false},
 		"account for connector": {func(r *Registration) {
 			r.Platform, r.Resource, r.Required = "claude", resources[0], []string{"account:api:access"}
+		}, false},
+		"nothing uses it there": {func(r *Registration) {
+			r.Platform, r.Resource, r.Required = "claude", resources[1], []string{"programmes:read:programmes", "engage:read:forms"}
 		}, false},
 		"secret for connector": {func(r *Registration) {
 			r.Platform, r.Resource, r.AuthMethod = "claude", resources[0], "client_secret_post"

@@ -79,7 +79,7 @@ func (r Registration) permissions(c *Client, _ []string) error {
 	}
 	for i, text := range r.Required {
 		if !perm.Known(perm.Permission(text)) {
-			return &Refusal{Field: "requiredPermissions", Message: fmt.Sprintf("requiredPermissions[%d] is no permission. They are: %s.", i, c.Kind.grantable())}
+			return &Refusal{Field: "requiredPermissions", Message: fmt.Sprintf("requiredPermissions[%d] is no permission. They are: %s.", i, c.grantable())}
 		}
 	}
 	c.Required = perm.FromStrings(r.Required)
@@ -88,18 +88,23 @@ func (r Registration) permissions(c *Client, _ []string) error {
 			return &Refusal{Field: "requiredPermissions", Message: string(p) + " is never given to a connector."}
 		}
 	}
+	if surplus := c.Required.Without(c.At(c.Resource).Required); len(surplus) > 0 {
+		return &Refusal{
+			Field:   "requiredPermissions",
+			Message: fmt.Sprintf("Nothing at this resource uses %s. A connector for it requires some of: %s.", surplus[0], c.grantable()),
+		}
+	}
 	return nil
 }
 
-// grantable names the permissions that a client of this kind may require, for whoever misspelt one.
-func (k Kind) grantable() string {
-	var names []string
+// grantable names the permissions that a client of this kind and for this resource may require.
+func (c Client) grantable() string {
+	all := perm.Set{}
 	for _, entry := range perm.All() {
-		if k != Connector || entry.Connector {
-			names = append(names, string(entry.ID))
-		}
+		all = append(all, entry.ID)
 	}
-	return strings.Join(names, ", ")
+	c.Required = all
+	return strings.Join(c.At(c.Resource).Required.Strings(), ", ")
 }
 
 func (r Registration) authMethod(c *Client, _ []string) error {

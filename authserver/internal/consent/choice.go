@@ -28,7 +28,7 @@ type Choice struct {
 // Ask is the request again, of the client as it is now.
 func (c Choice) Ask(of client.Client) Ask {
 	return Ask{
-		Client: of, RedirectURI: c.RedirectURI, State: string(c.State), Permissions: c.Permissions, Resource: c.Resource, Challenge: c.Challenge,
+		Client: of.At(c.Resource), RedirectURI: c.RedirectURI, State: string(c.State), Permissions: c.Permissions, Resource: c.Resource, Challenge: c.Challenge,
 	}
 }
 

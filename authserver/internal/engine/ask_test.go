@@ -29,7 +29,7 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{Site: accounttest.Start(t), t: t}
-	b.app = b.World.Connector(accounttest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite)
+	b.app = b.World.Connector(accounttest.REST, perm.ProgrammesRead, perm.ProgrammesWrite)
 	b.linked, _ = b.World.Confidential(perm.ProgrammesRead, perm.EngageReadForms)
 	return b
 }
@@ -87,8 +87,26 @@ func TestAConnectorAsksForASubset(t *testing.T) {
 		b.granted(what, b.query(b.app, "scope", c.scope), c.granted)
 	}
 	asked := b.granted("good", b.query(b.app), both)
-	if asked.Resource != accounttest.MCP || asked.Challenge != challenge || asked.State != "s" || asked.RedirectURI != fixture.Callback || asked.Client.ID != b.app.ID {
+	if asked.Resource != accounttest.REST || asked.Challenge != challenge || asked.State != "s" || asked.RedirectURI != fixture.Callback || asked.Client.ID != b.app.ID {
 		t.Errorf("asked: %+v", asked)
+	}
+}
+
+// A connector that was registered before the resources had their sets may hold more than its resource can use.
+func TestAsk_NamesWhatTheResourceCanUseAlone(t *testing.T) {
+	b := newBench(t)
+	old := b.World.Connector(accounttest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms)
+	for _, scope := range []string{"-", "", "offline_access", both, "programmes:read:programmes engage:read:forms"} {
+		b.granted(scope, b.query(old, "scope", scope), "programmes:read:programmes")
+	}
+	useless := b.World.Connector(accounttest.MCP, perm.EngageReadForms)
+	for c, scopes := range map[*client.Client][]string{&old: {"programmes:write:programmes"}, &useless: {"-", "", "engage:read:forms"}} {
+		for _, scope := range scopes {
+			var refused *engine.RedirectError
+			if _, err := b.ask(b.query(*c, "scope", scope)); !errors.As(err, &refused) || refused.Code != "invalid_scope" {
+				t.Errorf("scope %q: %v, want invalid_scope", scope, err)
+			}
+		}
 	}
 }
 
@@ -133,8 +151,8 @@ func TestAFaultIsRedirectedWithItsCode(t *testing.T) {
 		{"a short challenge", b.app, []string{"code_challenge", challenge[1:]}, "invalid_request", "s"},
 		{"padding", b.app, []string{"code_challenge", challenge[1:] + "="}, "invalid_request", "s"},
 		{"no resource", b.app, []string{"resource", "-"}, "invalid_target", "s"},
-		{"the other resource", b.app, []string{"resource", accounttest.REST}, "invalid_target", "s"},
-		{"a resource with a slash", b.app, []string{"resource", accounttest.MCP + "/"}, "invalid_target", "s"},
+		{"the other resource", b.app, []string{"resource", accounttest.MCP}, "invalid_target", "s"},
+		{"a resource with a slash", b.app, []string{"resource", accounttest.REST + "/"}, "invalid_target", "s"},
 		{"a confidential client's other resource", b.linked, []string{"resource", accounttest.MCP}, "invalid_target", "s"},
 		{"an unknown permission", b.app, []string{"scope", "programmes:read:programmes nonsense"}, "invalid_scope", "s"},
 		{"a permission in upper case", b.app, []string{"scope", "Programmes:read:programmes"}, "invalid_scope", "s"},

@@ -93,6 +93,7 @@ func (e *Engine) Ask(ctx context.Context, app Application) (consent.Ask, error) 
 	if problem != "" {
 		return refuse("invalid_target", problem)
 	}
+	app.Client = app.Client.At(resource)
 	permissions, problem := readScope(app)
 	if problem != "" {
 		return refuse("invalid_scope", problem)
@@ -150,7 +151,7 @@ func readScope(app Application) (asked perm.Set, problem string) {
 		return app.Client.Required, ""
 	}
 	wanted := perm.ParseScope(app.query.Get("scope")).Without(perm.NewSet(offlineAccess))
-	if len(wanted) == 0 {
+	if len(wanted) == 0 && len(app.Client.Required) > 0 {
 		return app.Client.Required, ""
 	}
 	for _, p := range wanted {
@@ -159,7 +160,7 @@ func readScope(app Application) (asked perm.Set, problem string) {
 		}
 	}
 	if asked = wanted.Intersect(app.Client.Required); len(asked) == 0 {
-		return nil, "scope holds nothing that this client is registered for."
+		return nil, "scope holds nothing that this client may have at this resource."
 	}
 	return asked, ""
 }

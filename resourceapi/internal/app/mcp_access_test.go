@@ -20,7 +20,7 @@ func (a answer) wantsChallenge(t *testing.T, code string) {
 	t.Helper()
 	got := a.Header.Get("WWW-Authenticate")
 	if a.Status != 401 || a.code(t) != "UNAUTHENTICATED" || !strings.HasPrefix(got, "Bearer ") || !strings.Contains(got, `resource_metadata="`+mcpMetadata+`"`) ||
-		!strings.Contains(got, `scope="`+perm.ForConnectors().Scope()+`"`) || strings.Contains(got, "error=") != (code != "") || !strings.Contains(got, code) {
+		!strings.Contains(got, `scope="programmes:read:programmes"`) || strings.Contains(got, "error=") != (code != "") || !strings.Contains(got, code) {
 		t.Errorf("%d %s\n%s", a.Status, a.Body, got)
 	}
 }
@@ -148,7 +148,7 @@ func TestAnAssistantIsToldToAskAgainOnlyWhereThatHelps(t *testing.T) {
 		a := s.post(assistant(token), list)
 		got := a.Header.Get("WWW-Authenticate")
 		if a.Status != 403 || a.code(t) != "FORBIDDEN" || !strings.Contains(got, `error="insufficient_scope"`) || !strings.Contains(got, `resource_metadata="`+mcpMetadata+`"`) ||
-			!strings.Contains(got, `scope="programmes:read:programmes engage:read:forms"`) {
+			!strings.Contains(got, `scope="programmes:read:programmes"`) {
 			t.Errorf("%d %s\n%s", a.Status, a.Body, got)
 		}
 	}

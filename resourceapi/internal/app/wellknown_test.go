@@ -26,7 +26,11 @@ func TestTheResourcesDescribeThemselvesToEveryOrigin(t *testing.T) {
 			!slices.Equal(document.AuthorizationServers, []string{base}) || !slices.Equal(document.Methods, []string{"header"}) {
 			t.Errorf("%d %s", a.Status, a.Body)
 		}
-		if !slices.Equal(document.Scopes, perm.ForConnectors().Strings()) || slices.Contains(document.Scopes, "offline_access") || slices.Contains(document.Scopes, "account:api:access") {
+		want := perm.ForConnectors()
+		if resource == base+"/mcp" {
+			want = perm.NewSet(perm.ProgrammesRead)
+		}
+		if !slices.Equal(document.Scopes, want.Strings()) || slices.Contains(document.Scopes, "offline_access") || slices.Contains(document.Scopes, "account:api:access") {
 			t.Errorf("%v", document.Scopes)
 		}
 		preflight := s.do("OPTIONS", path, header{

@@ -80,7 +80,7 @@ type Standings interface {
 
 // A Resource is what a gate stands before (contract, section 1).
 type Resource struct {
-	path string // below the base address
+	path perm.Resource
 	// forAssistants: the workspace is the credential's own, as hosted connectors cannot send a header; the workspace's LLM
 	// integration must be on, whatever the credential; and a module that is off is for the tool to say (contract, section 7a).
 	forAssistants bool
@@ -88,8 +88,8 @@ type Resource struct {
 
 // The resources of this service.
 var (
-	API = Resource{path: "/v1"}
-	MCP = Resource{path: "/mcp", forAssistants: true}
+	API = Resource{path: perm.API}
+	MCP = Resource{path: perm.MCP, forAssistants: true}
 )
 
 // Deps are what a Gate is made of.
@@ -105,9 +105,10 @@ type Deps struct {
 
 // A Gate guards routes. It is safe for concurrent use.
 type Gate struct {
-	resource  string // what an access token must be made for
-	metadata  string // where the resource describes itself (RFC 9728)
-	assisting bool   // Resource.forAssistants
+	resource  string   // what an access token must be made for
+	metadata  string   // where the resource describes itself (RFC 9728)
+	useful    perm.Set // what a connector can be granted here
+	assisting bool     // Resource.forAssistants
 	tokens    Tokens
 	standings Standings
 	used      func(standing.Standing)
@@ -118,7 +119,8 @@ type Gate struct {
 // New makes the gate of one resource.
 func New(d Deps) *Gate {
 	return &Gate{
-		resource: d.BaseURL + d.Resource.path, metadata: d.BaseURL + "/.well-known/oauth-protected-resource" + d.Resource.path,
+		resource: d.BaseURL + string(d.Resource.path), metadata: d.BaseURL + "/.well-known/oauth-protected-resource" + string(d.Resource.path),
+		useful:    d.Resource.path.ForConnectors(),
 		assisting: d.Resource.forAssistants,
 		tokens:    d.Tokens, standings: d.Standings, used: d.Used, bounds: d.Bounds, log: d.Log,
 	}

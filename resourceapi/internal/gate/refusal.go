@@ -27,13 +27,13 @@ func (c challenged) Unwrap() error { return c.refusal }
 
 // unauthenticated refuses a token that was presented.
 func (g *Gate) unauthenticated(message string) error {
-	return challenged{apierr.New(apierr.Unauthenticated, message), g.challenge("invalid_token", perm.ForConnectors())}
+	return challenged{apierr.New(apierr.Unauthenticated, message), g.challenge("invalid_token", g.useful)}
 }
 
 // missing refuses a request without a token: the challenge names no error, as there was nothing wrong yet. Its scope is
-// all that a connector may have, because some clients never ask for more later.
+// all that is useful here, because some clients never ask for more later.
 func (g *Gate) missing() error {
-	return challenged{apierr.New(apierr.Unauthenticated, noCredential), g.challenge("", perm.ForConnectors())}
+	return challenged{apierr.New(apierr.Unauthenticated, noCredential), g.challenge("", g.useful)}
 }
 
 // insufficient refuses a token that lacks a permission which its user holds, so that asking the user again helps. The

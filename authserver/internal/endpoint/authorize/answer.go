@@ -123,7 +123,8 @@ func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor sessio
 		h.Pages.Fault(w, r, notMember(visitor, c, ""))
 		return
 	}
-	granted, _, err := consent.Weigh(c, ticket.Permissions, place)
+	c = c.At(ticket.Resource)
+	granted, _, err := consent.Weigh(c, ticket.Permissions.Intersect(c.Required), place)
 	if err != nil {
 		h.stop(r, c, ticket.TenantID, &visitor.User.ID, walk.Refused, stopWords(err))
 		h.Pages.Fault(w, r, cannotGive(err, visitor, c, place.Tenant, ""))

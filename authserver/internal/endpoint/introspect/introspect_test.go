@@ -105,7 +105,7 @@ func TestAnAccessTokenOfEitherResourceIsDescribed(t *testing.T) {
 	}{
 		{"confidential", accounttest.REST, confidential, b.Linked(confidential, secret, b.user).Access, "programmes:read:programmes"},
 		{"connector", accounttest.REST, rest, restHeld.Access, "programmes:read:programmes programmes:write:programmes"},
-		{"connector of MCP", accounttest.MCP, mcp, mcpHeld.Access, "programmes:read:programmes programmes:write:programmes"},
+		{"connector of MCP", accounttest.MCP, mcp, mcpHeld.Access, "programmes:read:programmes"},
 	} {
 		claims, err := b.Ring.Public().Verify(c.token.Reveal(), accounttest.Issuer, time.Now())
 		if err != nil {

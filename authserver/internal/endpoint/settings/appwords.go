@@ -48,5 +48,10 @@ func aboutPermissions(r *client.Refusal, wish client.Registration) string {
 		entry, _ := perm.Describe(perm.Permission(wish.Required[at]))
 		return "“" + entry.Title + "” is never given to a connector. Leave it out."
 	}
+	required := perm.FromStrings(wish.Required)
+	if surplus := required.Without(required.Usable(wish.Resource)); wish.Connector && len(surplus) > 0 {
+		entry, _ := perm.Describe(surplus[0])
+		return "“" + entry.Title + "” is of no use at " + wish.Resource + ". Leave it out, or choose another resource."
+	}
 	return r.Message
 }

@@ -29,7 +29,7 @@ func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{Site: accounttest.Start(t), t: t}
 	b.user = b.World.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
-	b.app = b.World.Connector(accounttest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite)
+	b.app = b.World.Connector(accounttest.REST, perm.ProgrammesRead, perm.ProgrammesWrite)
 	b.linked, b.secret = b.World.Confidential(perm.ProgrammesRead)
 	return b
 }

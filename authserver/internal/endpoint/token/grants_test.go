@@ -18,7 +18,7 @@ func TestASecondExchangeRevokesTheGrant(t *testing.T) {
 	first := b.exchangeCode(code)
 	b.given("first", first)
 	b.refused("with another verifier", b.exchangeCode(code, "code_verifier", strings.Repeat("a", 43)), 400, "invalid_grant")
-	b.refused("with another resource", b.exchangeCode(code, "resource", accounttest.REST), 400, "invalid_target")
+	b.refused("with another resource", b.exchangeCode(code, "resource", accounttest.MCP), 400, "invalid_target")
 	b.refused("by another client", b.exchangeCode(code, "client_id", b.World.Connector(accounttest.MCP, perm.ProgrammesRead).ID.String()), 400, "invalid_grant")
 	b.alive("after second exchanges that are not valid", g)
 	b.refused("second", b.exchangeCode(code), 400, "invalid_grant")
@@ -41,8 +41,8 @@ func TestTheFifthMismatchBurnsTheCode(t *testing.T) {
 	}
 	b.refused("1", b.exchangeCode(code, "redirect_uri", "https://example.org"), 400, "invalid_grant")
 	b.refused("2", b.exchangeCode(code, "code_verifier", "x"), 400, "invalid_grant")
-	b.refused("3", b.exchangeCode(code, "resource", accounttest.REST), 400, "invalid_target")
-	b.refused("4", b.exchangeCode(code, "resource", accounttest.REST), 400, "invalid_target")
+	b.refused("3", b.exchangeCode(code, "resource", accounttest.MCP), 400, "invalid_target")
+	b.refused("4", b.exchangeCode(code, "resource", accounttest.MCP), 400, "invalid_target")
 	b.alive("after four", g)
 	b.refused("5", b.exchangeCode(code, "code_verifier", "x"), 400, "invalid_grant")
 	b.dead("after five", g, grant.CodeGuessed)
@@ -55,7 +55,7 @@ func TestTheFifthMismatchBurnsTheCode(t *testing.T) {
 
 func TestASupersededRefreshTokenRevokesTheGrant(t *testing.T) {
 	b := newBench(t)
-	for what, changes := range map[string][]string{"as it was": nil, "with a wrong resource": {"resource", accounttest.REST}} {
+	for what, changes := range map[string][]string{"as it was": nil, "with a wrong resource": {"resource", accounttest.MCP}} {
 		held := b.Connected(b.app, b.user)
 		second := b.Refreshed(b.app, held)
 		b.refused(what, b.refresh(held.Refresh, changes...), 400, "invalid_grant")
@@ -72,7 +72,7 @@ func TestASupersededRefreshTokenRevokesTheGrant(t *testing.T) {
 func TestRefusalsConsumeNothing(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
-	b.refused("a wrong resource", b.refresh(held.Refresh, "resource", accounttest.REST), 400, "invalid_target")
+	b.refused("a wrong resource", b.refresh(held.Refresh, "resource", accounttest.MCP), 400, "invalid_target")
 	b.refused("another client", b.refresh(held.Refresh, "client_id", b.World.Connector(accounttest.MCP, perm.ProgrammesRead).ID.String()), 400, "invalid_grant")
 	b.World.SetLLM(false)
 	b.refused("LLM integration off", b.refresh(held.Refresh), 400, "invalid_grant")

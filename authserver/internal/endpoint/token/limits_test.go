@@ -33,13 +33,13 @@ func TestF2AThrottledReplayEndsItsGrantAllTheSame(t *testing.T) {
 	b := newBench(t)
 	first, other := b.Connected(b.app, b.user), b.Connected(b.app, b.user)
 	b.FailElsewhere(func(c *failures.Counter) time.Duration { return c.OfGrant(first.Grant.ID) })
-	b.Limited(func() accounttest.Answer { return b.refresh(first.Refresh, "resource", accounttest.REST) })
+	b.Limited(func() accounttest.Answer { return b.refresh(first.Refresh, "resource", accounttest.MCP) })
 	second := b.Refreshed(b.app, first)
 	b.Limited(func() accounttest.Answer { return b.refresh(first.Refresh) })
 	b.dead("replayed while its failures were throttled", first.Grant, grant.Replayed)
 	b.Limited(func() accounttest.Answer { return b.refresh(second.Refresh) })
 	other = b.Refreshed(b.app, other)
-	b.refused("another grant of the client", b.refresh(other.Refresh, "resource", accounttest.REST), 400, "invalid_target")
+	b.refused("another grant of the client", b.refresh(other.Refresh, "resource", accounttest.MCP), 400, "invalid_target")
 	b.refused("guesses of the client", b.refresh("alm_rt_forged"), 400, "invalid_grant")
 }
 

@@ -60,7 +60,7 @@ func TestEveryRefusalThatConcernsAGrantIsNotedWithItsReason(t *testing.T) {
 func TestARequestThatDoesNotMatchItsGrantIsNotedToo(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
-	b.noted("request_does_not_match", held.Grant, b.refresh(held.Refresh, "resource", accounttest.REST))
+	b.noted("request_does_not_match", held.Grant, b.refresh(held.Refresh, "resource", accounttest.MCP))
 	other := b.World.Connector(accounttest.MCP, perm.ProgrammesRead).ID.String()
 	b.noted("another_client", held.Grant, b.refresh(held.Refresh, "client_id", other))
 	g, code := b.Consent(b.linked, b.user)

@@ -11,6 +11,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/authserver/internal/fixture"
 	"github.com/almonerhq/almoner/shared/accesstoken"
+	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -58,7 +59,7 @@ func TestAConnectorGetsAnHourAndARefreshToken(t *testing.T) {
 	if month := float64(30 * 24 * 3600); left > month || left < month-60 {
 		t.Errorf("authorization_expires_in: %v", left)
 	}
-	if claims := b.claims(answer); claims.Audience != accounttest.MCP || claims.Expires.Sub(claims.IssuedAt) != time.Hour {
+	if claims := b.claims(answer); claims.Audience != accounttest.REST || claims.Expires.Sub(claims.IssuedAt) != time.Hour {
 		t.Errorf("claims: %+v", claims)
 	}
 }
@@ -87,6 +88,21 @@ func TestAPermissionLostMeanwhileIsStillInTheTokenButWithoutEffect(t *testing.T)
 	b.given("one permission left", answer)
 	if answer.Text("scope") != "programmes:read:programmes programmes:write:programmes" {
 		t.Errorf("scope: %s", answer.Text("scope"))
+	}
+}
+
+// A grant that is older than the sets of the resources may hold more than its resource can use.
+func TestToken_NamesWhatTheResourceCanUseAlone(t *testing.T) {
+	b := newBench(t)
+	b.app = b.World.Connector(accounttest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite)
+	first := b.exchange()
+	b.given("exchange", first)
+	second := b.refresh(credential.Secret(first.Text("refresh_token")))
+	b.given("refresh", second)
+	for name, answer := range map[string]accounttest.Answer{"exchange": first, "refresh": second} {
+		if claims := b.claims(answer); answer.Text("scope") != "programmes:read:programmes" || claims.Scope.Scope() != "programmes:read:programmes" {
+			t.Errorf("%s: scope %s, in the token %s", name, answer.Text("scope"), claims.Scope.Scope())
+		}
 	}
 }
 
@@ -152,7 +168,7 @@ func TestTheGoLibraryConnects(t *testing.T) {
 		Endpoint: oauth2.Endpoint{TokenURL: b.URL + path, AuthStyle: oauth2.AuthStyleInParams},
 	}
 	_, code := b.Consent(b.app, b.user)
-	token, err := config.Exchange(t.Context(), code.Reveal(), oauth2.VerifierOption(accounttest.Verifier), oauth2.SetAuthURLParam("resource", accounttest.MCP))
+	token, err := config.Exchange(t.Context(), code.Reveal(), oauth2.VerifierOption(accounttest.Verifier), oauth2.SetAuthURLParam("resource", accounttest.REST))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ func newCounted(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{Site: accounttest.StartCounted(t), t: t}
 	b.user = b.World.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
-	b.app = b.World.Connector(accounttest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite)
+	b.app = b.World.Connector(accounttest.REST, perm.ProgrammesRead, perm.ProgrammesWrite)
 	b.linked, b.secret = b.World.Confidential(perm.ProgrammesRead)
 	return b
 }

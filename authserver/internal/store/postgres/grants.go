@@ -137,6 +137,9 @@ func (r *grantRow) grant() *grant.Grant {
 		Generation: uint32(*r.generation), RefreshHash: r.refreshHash, CodeBinding: r.codeBinding,
 		Created: *r.created, LastUsed: r.lastUsed, Ends: *r.ends, RevokedAt: r.revoked,
 	}
+	if g.Kind == client.Connector {
+		g.Permissions = g.Permissions.Usable(g.Resource)
+	}
 	if r.reason != nil {
 		g.Reason = grant.Reason(*r.reason)
 	}

@@ -14,13 +14,16 @@ import (
 // Path is where RFC 9728, section 3.1, puts the document of a resource: the resource's own path follows.
 const Path = "/.well-known/oauth-protected-resource"
 
-// A Resource is what is protected: its path below the base address, and its name for people.
-type Resource struct{ Path, Name string }
+// A Resource is what is protected, with its name for people.
+type Resource struct {
+	Path perm.Resource
+	Name string
+}
 
 // The resources of this service (contract, section 1).
 var (
-	API = Resource{"/v1", "Almoner API"}
-	MCP = Resource{"/mcp", "Almoner for assistants"}
+	API = Resource{perm.API, "Almoner API"}
+	MCP = Resource{perm.MCP, "Almoner for assistants"}
 )
 
 type document struct {
@@ -34,8 +37,8 @@ type document struct {
 // Document serves the document of one resource. baseURL has no trailing slash and is the issuer too.
 func Document(baseURL string, resource Resource) http.Handler {
 	content := document{
-		Resource: baseURL + resource.Path, AuthorizationServers: []string{baseURL}, BearerMethods: []string{"header"},
-		ScopesSupported: perm.ForConnectors().Strings(), Name: resource.Name,
+		Resource: baseURL + string(resource.Path), AuthorizationServers: []string{baseURL}, BearerMethods: []string{"header"},
+		ScopesSupported: resource.Path.ForConnectors().Strings(), Name: resource.Name,
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		allowEveryOrigin(w.Header())
