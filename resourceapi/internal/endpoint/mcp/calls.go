@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"slices"
 
 	"github.com/google/uuid"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -61,10 +60,10 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 		if !isJSON(r.Header) {
 			return gate.Plan{Serve: e.protocolAlone(content)}, nil
 		}
-		if !slices.Contains(versions, r.Header.Get(versionHeader)) {
-			return otherVersion.plan(), nil
-		}
 		messages, faulty := readMessages(content)
+		if other := judgeVersion(r.Header, messages, faulty); other != nil {
+			return other.plan(), nil
+		}
 		if faulty != nil {
 			return faulty.plan(), nil
 		}
@@ -161,11 +160,14 @@ func failed(message string) *sdk.CallToolResult {
 	return &sdk.CallToolResult{IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: message}}}
 }
 
-// succeeded is a result: structured, and as text for clients that read nothing else.
+// succeeded is a result: structured, as text for clients that read nothing else, and with the notice that this is data.
+// What people wrote has gone through plainText.
 func succeeded(value any) (*sdk.CallToolResult, error) {
 	text, err := web.EncodeJSON(value)
 	if err != nil {
 		return nil, err
 	}
-	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(text)}}, StructuredContent: json.RawMessage(text)}, nil
+	return &sdk.CallToolResult{
+		Content: []sdk.Content{&sdk.TextContent{Text: string(text)}, noted()}, StructuredContent: json.RawMessage(text),
+	}, nil
 }

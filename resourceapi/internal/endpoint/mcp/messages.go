@@ -30,10 +30,14 @@ const (
 	invalidParams  = -32602
 )
 
+// unsupportedVersion is the protocol's own code for a revision that the server does not know (MCP 2026-07-28).
+const unsupportedVersion = -32022
+
 // A message is what is read of one JSON-RPC message: enough to know what it asks for.
 type message struct {
 	id        json.RawMessage // nil: a notification
 	method    string          // "": an answer of the client's
+	revision  string          // the protocol's revision that params._meta names, which only requests of the newest one do
 	tool      string          // of tools/call
 	arguments json.RawMessage // of tools/call; nil where there are none
 }
@@ -44,16 +48,37 @@ type fault struct {
 	id      json.RawMessage
 	code    int
 	message string
+	data    any // nil: none
 }
 
 var (
-	notMessage   = &fault{code: invalidRequest, message: "The body must be a JSON-RPC 2.0 message: one JSON object in UTF-8, with each key at most once, and \"jsonrpc\":\"2.0\"."}
-	notID        = &fault{code: invalidRequest, message: "The id of a message must be a string or a whole number, below 2^53."}
-	notJSON      = &fault{code: parseError, message: "The body is not JSON."}
-	overBatch    = &fault{code: invalidRequest, message: "A batch must hold 1 to 10 messages."}
-	otherVersion = &fault{code: invalidRequest, message: "MCP-Protocol-Version must be one of " + strings.Join(versions[1:], ", ") + ", or left out."}
-	mixedBatch   = &fault{code: invalidRequest, message: "Send calls that need different permissions one by one."}
+	notMessage = &fault{code: invalidRequest, message: "The body must be a JSON-RPC 2.0 message: one JSON object in UTF-8, with each key at most once, and \"jsonrpc\":\"2.0\"."}
+	notID      = &fault{code: invalidRequest, message: "The id of a message must be a string or a whole number, below 2^53."}
+	notJSON    = &fault{code: parseError, message: "The body is not JSON."}
+	overBatch  = &fault{code: invalidRequest, message: "A batch must hold 1 to 10 messages."}
+	sameID     = &fault{code: invalidRequest, message: "Two requests of the batch have the same id. Give each request an id of its own."}
+	mixedBatch = &fault{code: invalidRequest, message: "Send calls that need different permissions one by one."}
 )
+
+// otherVersion is the fault of a request that names a revision of the protocol which is not spoken here.
+func otherVersion(id json.RawMessage, requested string) *fault {
+	return &fault{
+		id:      id,
+		code:    unsupportedVersion,
+		message: "MCP-Protocol-Version must be one of " + strings.Join(versions[1:], ", ") + ", or left out.",
+		data:    sdk.UnsupportedProtocolVersionData{Supported: versions[1:], Requested: requested},
+	}
+}
+
+// under returns the fault with the id of the message that it is about, where the message has one that can be echoed.
+func (f *fault) under(object body.Object) *fault {
+	if id, has := object["id"]; has && isID(id) {
+		echoed := *f
+		echoed.id = id
+		return &echoed
+	}
+	return f
+}
 
 // serve answers 200 where there was one message, and says what is wrong with what it asks; 400 where there was none. In the protocol's
 // newest revision what is wrong shows in the status, too.
@@ -75,7 +100,11 @@ func (f *fault) body() []byte {
 	if id == nil {
 		id = json.RawMessage("null")
 	}
-	content, _ := web.EncodeJSON(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": f.code, "message": f.message}}) // never fails
+	problem := map[string]any{"code": f.code, "message": f.message}
+	if f.data != nil {
+		problem["data"] = f.data
+	}
+	content, _ := web.EncodeJSON(map[string]any{"jsonrpc": "2.0", "id": id, "error": problem}) // never fails
 	return content
 }
 
@@ -97,13 +126,28 @@ func readMessages(content []byte) ([]message, *fault) {
 		return nil, overBatch
 	}
 	messages := make([]message, len(batch))
+	seen := map[any]bool{}
 	for i, raw := range batch {
 		var f *fault
 		if messages[i], f = readMessage(raw); f != nil {
 			return nil, &fault{code: invalidRequest, message: fmt.Sprintf("Message %d of the batch: %s", i+1, f.message)} // nothing of it was done
 		}
+		if m := messages[i]; m.id != nil && m.method != "" {
+			id := valueOf(m.id)
+			if seen[id] {
+				return nil, sameID // the protocol forbids it, and the two answers could not be told apart
+			}
+			seen[id] = true
+		}
 	}
 	return messages, nil
+}
+
+// valueOf returns what an id stands for, however it is spelled: 1 and 1.0 are one id.
+func valueOf(id json.RawMessage) any {
+	var value any
+	_ = json.Unmarshal(id, &value) // isID has read it
+	return value
 }
 
 func readMessage(content []byte) (message, *fault) {
@@ -112,12 +156,12 @@ func readMessage(content []byte) (message, *fault) {
 		return message{}, notMessage
 	}
 	if version, _ := object.Text("jsonrpc"); version != "2.0" {
-		return message{}, notMessage
+		return message{}, notMessage.under(object)
 	}
 	m := message{id: object["id"]}
 	if !object.Has("method") {
 		if object.Has("result") == object.Has("error") || m.id == nil {
-			return message{}, notMessage // neither a request nor an answer
+			return message{}, notMessage.under(object) // neither a request nor an answer
 		}
 		return m, nil
 	}
@@ -126,7 +170,7 @@ func readMessage(content []byte) (message, *fault) {
 	}
 	method, ok := object.Text("method")
 	if !ok {
-		return message{}, notMessage
+		return message{}, notMessage.under(object)
 	}
 	m.method = method
 	if m.id != nil {
@@ -162,49 +206,61 @@ func idOf(messages []message) json.RawMessage {
 	return messages[0].id
 }
 
-// offered are the methods that may be asked for, with what their params are read into. Others are refused here: the SDK answers some that
-// there is nothing for, and would hold the answer to a subscription open for as long as the client likes.
+// offered are the methods that may be asked for, with what their params are read into: those of the capabilities that are declared, and
+// no others. Others are refused here: the SDK answers some that there is nothing for, and would hold the answer to a subscription open
+// for as long as the client likes.
 var offered = map[string]func() any{
-	"initialize":               func() any { return new(sdk.InitializeParams) },
-	"server/discover":          func() any { return new(sdk.DiscoverParams) },
-	"ping":                     func() any { return new(sdk.PingParams) },
-	"tools/list":               func() any { return new(sdk.ListToolsParams) },
-	callTool:                   func() any { return new(sdk.CallToolParamsRaw) },
-	"prompts/list":             func() any { return new(sdk.ListPromptsParams) },
-	"resources/list":           func() any { return new(sdk.ListResourcesParams) },
-	"resources/templates/list": func() any { return new(sdk.ListResourceTemplatesParams) },
+	handshake:         func() any { return new(sdk.InitializeParams) },
+	"server/discover": func() any { return new(sdk.DiscoverParams) },
+	"ping":            func() any { return new(sdk.PingParams) },
+	"tools/list":      func() any { return new(sdk.ListToolsParams) },
+	callTool:          func() any { return new(sdk.CallToolParamsRaw) },
 }
 
-const callTool = "tools/call"
+const (
+	handshake = "initialize"
+	callTool  = "tools/call"
+)
 
 // needsParams are the methods that mean nothing without.
-var needsParams = []string{"initialize", callTool}
+var needsParams = []string{handshake, callTool}
+
+// isHandshake says whether m begins a session of one of the older revisions. Its params name the revision that the client wants, so the
+// header says nothing: a client that speaks the newest one too may have set it already.
+func (m message) isHandshake() bool { return m.method == handshake && m.revision == "" }
 
 // readParams refuses what the SDK would, in words that name no type of it.
 func (m message) readParams(params json.RawMessage) (message, *fault) {
 	into, known := offered[m.method]
 	if !known {
-		return message{}, &fault{m.id, methodNotFound, "There is no such method here. tools/list says what may be called."}
+		return m, m.refuse(methodNotFound, "There is no such method here. tools/list says what may be called.")
 	}
 	if params == nil || string(params) == "null" {
 		if slices.Contains(needsParams, m.method) {
-			return message{}, &fault{m.id, invalidParams, "The params of " + m.method + " are missing."}
+			return m, m.refuse(invalidParams, "The params of "+m.method+" are missing.")
 		}
 		return m, nil
 	}
 	object, err := body.ReadObject(params)
 	if err != nil {
-		return message{}, &fault{m.id, invalidParams, "params must be one JSON object."}
+		return m, m.refuse(invalidParams, "params must be one JSON object.")
+	}
+	if meta, err := body.ReadObject(object["_meta"]); err == nil {
+		m.revision, _ = meta.Text(sdk.MetaKeyProtocolVersion)
 	}
 	if json.Unmarshal(params, into()) != nil {
-		return message{}, &fault{m.id, invalidParams, "The params of " + m.method + " are not as the protocol has them."}
+		return m, m.refuse(invalidParams, "The params of "+m.method+" are not as the protocol has them.")
 	}
 	if m.method != callTool {
 		return m, nil
 	}
 	if m.tool, _ = object.Text("name"); m.tool == "" {
-		return message{}, &fault{m.id, invalidParams, "The params of " + callTool + " must name a tool: \"name\":\"whoami\"."}
+		return m, m.refuse(invalidParams, "The params of "+callTool+" must name a tool: \"name\":\"whoami\".")
 	}
 	m.arguments = object["arguments"]
 	return m, nil
+}
+
+func (m message) refuse(code int, words string) *fault {
+	return &fault{id: m.id, code: code, message: words}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -81,6 +82,22 @@ const (
 
 // versions are those of the protocol that are spoken here. Before 2025-06-18 nobody named one.
 var versions = []string{"", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", newestVersion}
+
+// judgeVersion returns the fault of a request in a revision that is not spoken here. A handshake is negotiated by its params, and the SDK
+// is not told what the header says. What is no message at all is refused as that.
+func judgeVersion(h http.Header, messages []message, faulty *fault) *fault {
+	named := h.Get(versionHeader)
+	switch {
+	case faulty != nil && (faulty.code == parseError || faulty.code == invalidRequest):
+	case len(messages) == 1 && messages[0].isHandshake():
+		if faulty == nil && (!slices.Contains(versions, named) || named == newestVersion) {
+			h.Del(versionHeader)
+		}
+	case !slices.Contains(versions, named):
+		return otherVersion(idOf(messages), named)
+	}
+	return nil
+}
 
 func isJSON(h http.Header) bool {
 	mediaType, _, err := mime.ParseMediaType(h.Get("Content-Type"))
