@@ -97,9 +97,9 @@ func TestGoSDKClientWalksTheWholeFlow(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, landing := p.Office(t), newLanding(t)
-	connector := connectorAt(t, p, office, landing, harness.ReadProgrammes, harness.WriteProgrammes)
+	connector := connectorAt(t, p, office, landing, harness.ReadProgrammes)
 	connector.Resource = p.BaseURL + "/mcp"
-	body := harness.ConnectorBody(connector.Resource, harness.ReadProgrammes, harness.WriteProgrammes)
+	body := harness.ConnectorBody(connector.Resource, harness.ReadProgrammes)
 	body["redirectUris"] = []string{landing.uri}
 	connector.ClientID, _ = office.Register(t, body).Wants(t, http.StatusCreated).Object(t)["clientId"].(string)
 	for _, name := range []string{"Lunch club", "Debt advice", "Warm rooms"} {
@@ -177,7 +177,7 @@ func (w *walker) lookAround(session *sdk.ClientSession, office harness.Office) {
 	who := call("whoami", nil)
 	workspace, _ := who["workspace"].(map[string]any)
 	connection, _ := who["connection"].(map[string]any)
-	if workspace["name"] != office.Tenant.Name || connection["clientId"] != w.connector.ClientID || len(texts(who["permissions"])) != 2 {
+	if workspace["name"] != office.Tenant.Name || connection["clientId"] != w.connector.ClientID || len(texts(who["permissions"])) != 1 {
 		w.t.Errorf("whoami: %v", who)
 	}
 	var seen []string

@@ -41,7 +41,7 @@ func callTool(t *testing.T, api harness.API, name string, arguments any) (conten
 			IsError           bool
 		}
 	}
-	if err := json.Unmarshal(answer.Body, &reply); err != nil || len(reply.Result.Content) != 1 {
+	if err := json.Unmarshal(answer.Body, &reply); err != nil || len(reply.Result.Content) == 0 {
 		t.Fatalf("no result of a tool:\n%s", answer)
 	}
 	return reply.Result.StructuredContent, reply.Result.Content[0].Text, reply.Result.IsError
@@ -60,7 +60,7 @@ func wantsChallenge(t *testing.T, p *harness.Product, answer harness.Answer, cod
 	}
 	_, scope, _ := strings.Cut(challenge, `scope="`)
 	scope, _, _ = strings.Cut(scope, `"`)
-	if !slices.Equal(sorted(strings.Fields(scope)), sorted(connectorScopes())) {
+	if !slices.Equal(sorted(strings.Fields(scope)), []string{harness.ReadProgrammes}) {
 		t.Errorf("the challenge does not name the whole useful set: %s", challenge)
 	}
 }
@@ -118,7 +118,7 @@ func TestMCPKeepsTheRulesOfTheAPI(t *testing.T) {
 	p := enter(t)
 	office := p.Office(t)
 	member := office.Member(t, harness.ReadProgrammes, harness.ReadForms)
-	connector := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes, harness.ReadForms)
+	connector := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 	token := connector.Connect(t, p.Person(t, member)).AccessToken
 	personal := p.World.Token(t, office.Tenant, member, harness.ReadProgrammes)
 	for _, credential := range []string{token, personal} {
@@ -152,37 +152,35 @@ func TestMCPKeepsTheRulesOfTheAPI(t *testing.T) {
 	rpc(t, mcp(p, personal), "initialize", initialize).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 }
 
-// "403 for a missing permission carries insufficient_scope only when consenting again could help."
+// "403 for a missing permission carries insufficient_scope only when consenting again could help." A connector of /mcp whose token lacks
+// the one permission that tools need has no token at all.
 func TestInsufficientScopeIsSaidWhereConsentHelps(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
 	head := p.Person(t, office.Head)
-	for resource, ask := range map[string]func(token string) harness.Answer{
-		"/mcp": func(token string) harness.Answer {
-			return rpc(t, mcp(p, token), "tools/call", map[string]any{"name": "list_programmes"})
-		},
-		"/v1": func(token string) harness.Answer { return p.In(office.Tenant, token).Get(t, programmes) },
-	} {
-		attempt := office.ConnectorFor(t, p.BaseURL+resource, harness.ReadProgrammes, harness.ReadForms).Begin()
-		attempt.Query = change(attempt.Query, "scope", harness.ReadForms)
-		helps := attempt.Post(t, attempt.CodeForm(attempt.Code(t, head))).Tokens(t).AccessToken
-		refused := ask(helps)
-		refused.WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-		challenge := refused.Header.Get("WWW-Authenticate")
-		for _, part := range []string{`error="insufficient_scope"`, harness.ReadProgrammes, harness.ReadForms, "/.well-known/oauth-protected-resource" + resource + `"`} {
-			if !strings.Contains(challenge, part) {
-				t.Errorf("%s: the challenge %s lacks %s", resource, challenge, part)
-			}
+	ask := func(token string) harness.Answer { return p.In(office.Tenant, token).Get(t, programmes) }
+	attempt := office.Connector(t, harness.ReadProgrammes, harness.ReadForms).Begin()
+	attempt.Query = change(attempt.Query, "scope", harness.ReadForms)
+	helps := attempt.Post(t, attempt.CodeForm(attempt.Code(t, head))).Tokens(t).AccessToken
+	refused := ask(helps)
+	refused.WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+	challenge := refused.Header.Get("WWW-Authenticate")
+	for _, part := range []string{`error="insufficient_scope"`, harness.ReadProgrammes, harness.ReadForms, `/.well-known/oauth-protected-resource/v1"`} {
+		if !strings.Contains(challenge, part) {
+			t.Errorf("the challenge %s lacks %s", challenge, part)
 		}
-		// A client that may not ask for it, and a personal access token, would ask in vain.
-		other := office.ConnectorFor(t, p.BaseURL+resource, harness.ReadForms).Connect(t, head).AccessToken
-		personal := p.World.Token(t, office.Tenant, office.Head, harness.ReadForms)
-		for _, token := range []string{other, personal} {
-			message := ask(token).WantsHeader(t, "WWW-Authenticate", "").WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-			if !strings.Contains(message, "Settings, Developers") {
-				t.Errorf("does not say what helps: %s", message)
-			}
+	}
+	// A client that may not ask for it, and a personal access token, would ask in vain.
+	personal := p.World.Token(t, office.Tenant, office.Head, harness.ReadForms)
+	useless := []harness.Answer{
+		ask(office.Connector(t, harness.ReadForms).Connect(t, head).AccessToken), ask(personal),
+		rpc(t, mcp(p, personal), "tools/call", map[string]any{"name": "list_programmes"}),
+	}
+	for _, answer := range useless {
+		message := answer.WantsHeader(t, "WWW-Authenticate", "").WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+		if !strings.Contains(message, "Settings, Developers") {
+			t.Errorf("does not say what helps: %s", message)
 		}
 	}
 }
@@ -229,6 +227,32 @@ func TestMCPHasNoSession(t *testing.T) {
 	batch := `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"ping"}]`
 	api.Send(t, http.MethodPost, mcpPath, "application/json", batch).Wants(t, http.StatusBadRequest)
 	api.With("Mcp-Protocol-Version", "2025-03-26").Send(t, http.MethodPost, mcpPath, "application/json", batch).Wants(t, http.StatusOK)
+}
+
+// connectors.md, Protocol revisions.
+func TestMCPSpeaksOfItsRevisions(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	api := mcp(p, p.Demo.Tokens.Owner)
+	later := api.With("Mcp-Protocol-Version", "2027-01-01")
+	refused, _ := rpc(t, later, "tools/list", nil).Wants(t, http.StatusBadRequest).Object(t)["error"].(map[string]any)
+	data, _ := refused["data"].(map[string]any)
+	if refused["code"] != -32022.0 || data["requested"] != "2027-01-01" || !slices.Contains(texts(data["supported"]), "2026-07-28") {
+		t.Errorf("an unknown revision: %v", refused)
+	}
+	hello := rpc(t, later, "initialize", initialize).Wants(t, http.StatusOK).Object(t)
+	if result, _ := hello["result"].(map[string]any); result["protocolVersion"] != "2025-06-18" {
+		t.Errorf("a handshake beside a later revision: %v", hello)
+	}
+	undeclared := rpc(t, api, "prompts/list", nil).Wants(t, http.StatusOK).Object(t)
+	if problem, _ := undeclared["error"].(map[string]any); problem["code"] != -32601.0 || undeclared["id"] != 1.0 {
+		t.Errorf("what is not declared: %v", undeclared)
+	}
+	twice := `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":1,"method":"ping"}]`
+	old := api.With("Mcp-Protocol-Version", "2025-03-26").Send(t, http.MethodPost, mcpPath, "application/json", twice).Wants(t, http.StatusBadRequest)
+	if !strings.Contains(string(old.Body), "-32600") {
+		t.Errorf("two requests of one id: %s", old)
+	}
 }
 
 // "nothing on these paths redirects", and pages may read what is there, with the headers that MCP clients add.

@@ -1,0 +1,157 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// The public conformance suite of the Model Context Protocol (@modelcontextprotocol/conformance), against the real server.
+
+const (
+	conformanceFolder = "conformance"
+	conformanceNode   = 22 // the oldest major version that runs it
+	conformanceWithin = 3 * time.Minute
+)
+
+// revisions are those of the protocol that the suite is run for.
+var revisions = []string{"2025-11-25", "2026-07-28"}
+
+// conformance prepares a run of the suite. Where Node cannot run it, the test is skipped.
+func conformance(t *testing.T, arguments ...string) *exec.Cmd {
+	t.Helper()
+	node := nodeAtLeast(t, conformanceNode, filepath.Join(conformanceFolder, "node"))
+	program := filepath.Join(packagesOf(t, conformanceFolder), "node_modules", "@modelcontextprotocol", "conformance", "dist", "index.js")
+	ctx, cancel := context.WithTimeout(t.Context(), conformanceWithin)
+	t.Cleanup(cancel)
+	command := exec.CommandContext(ctx, node, append([]string{program}, arguments...)...)
+	command.Dir = t.TempDir()
+	command.WaitDelay = time.Second
+	return command
+}
+
+// withBearer is an address at which the MCP endpoint is reached with a credential, which the suite has no way to send.
+func withBearer(t *testing.T, p *harness.Product, token string) string {
+	t.Helper()
+	target, err := url.Parse(p.BaseURL)
+	must(t, err)
+	rewrite := func(r *httputil.ProxyRequest) {
+		r.SetURL(target)
+		r.Out.Host = r.In.Host // of which the suite makes up some
+		r.Out.Header.Set("Authorization", "Bearer "+token)
+	}
+	// The suite leaves some requests before they are answered, which is no news.
+	server := httptest.NewServer(&httputil.ReverseProxy{Rewrite: rewrite, ErrorLog: log.New(io.Discard, "", 0)})
+	t.Cleanup(server.Close)
+	return server.URL + mcpPath
+}
+
+// The file of expected failures holds fixtures of the suite that we do not have, and nothing else.
+func TestConformance_Server(t *testing.T) {
+	t.Parallel()
+	expected, err := filepath.Abs(filepath.Join(conformanceFolder, "expected-failures.yaml"))
+	must(t, err)
+	p := enter(t)
+	office := p.Office(t)
+	address := withBearer(t, p, office.Token)
+	for _, revision := range revisions {
+		t.Run(revision, func(t *testing.T) {
+			out, err := conformance(t, "server", "--url", address, "--suite", "all", "--spec-version", revision, "--expected-failures", expected).CombinedOutput()
+			if err != nil {
+				_, summary, _ := strings.Cut(string(out), "=== SUMMARY ===")
+				t.Errorf("%v\n%s", err, harness.Redact(summary))
+			}
+			if !bytes.Contains(out, []byte("tools-list: ")) {
+				t.Errorf("the suite tried nothing:\n%s", harness.Redact(string(out)))
+			}
+		})
+	}
+}
+
+func TestConformance_ExpectedFailuresNameTheirFixture(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile(filepath.Join(conformanceFolder, "expected-failures.yaml"))
+	must(t, err)
+	for line := range strings.Lines(string(content)) {
+		entry, isEntry := strings.CutPrefix(line, "  - ")
+		if !isEntry {
+			continue
+		}
+		_, fixture, named := strings.Cut(strings.TrimSpace(entry), " # ")
+		suites := strings.HasPrefix(fixture, "test_") || strings.HasPrefix(fixture, "test://") || strings.HasPrefix(fixture, "json_schema_") ||
+			strings.HasPrefix(fixture, "the capability ") || strings.HasPrefix(fixture, "a tool with x-mcp-header") || fixture == "a session"
+		if !named || !suites {
+			t.Errorf("names no fixture of the suite's: %s", entry)
+		}
+	}
+}
+
+// The part of the suite for authorization servers: the metadata, then a code grant with a person at the browser.
+func TestConformance_Authorization(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	person := p.Person(t, office.Head)
+	for _, revision := range revisions {
+		t.Run(revision, func(t *testing.T) {
+			port := freePort(t)
+			body := harness.ConnectorBody(p.BaseURL+"/mcp", harness.ReadProgrammes)
+			body["redirectUris"] = []string{"http://127.0.0.1:" + port + "/callback"}
+			id, _ := office.Register(t, body).Wants(t, http.StatusCreated).Object(t)["clientId"].(string)
+			command := conformance(t, "authorization", "--url", p.BaseURL, "--client-id", id, "--resource", p.BaseURL+"/mcp", "--port", port, "--spec-version", revision)
+			said, err := command.StdoutPipe()
+			must(t, err)
+			command.Stderr = os.Stderr
+			must(t, command.Start())
+			consented, summary := false, &strings.Builder{}
+			for lines := bufio.NewScanner(said); lines.Scan(); {
+				line := strings.TrimSpace(lines.Text())
+				if strings.HasPrefix(line, p.AppURL+"/oauth/authorize?") {
+					callback := person.Arrive(t, line).Press(t, "approve").Callback(t)
+					follow(t, callback.URI+"?"+callback.Raw)
+					consented = true
+				}
+				_, _ = summary.WriteString(line + "\n") // never fails
+			}
+			if err := command.Wait(); err != nil || !consented {
+				t.Errorf("consented: %t, %v\n%s", consented, err, harness.Redact(summary.String()))
+			}
+		})
+	}
+}
+
+// follow brings a browser to the callback of the suite, which listens on this machine.
+func follow(t *testing.T, address string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+	must(t, err)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal("the callback does not answer")
+	}
+	_ = response.Body.Close()
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	must(t, listener.Close())
+	return strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
+}

@@ -1,0 +1,96 @@
+package e2e
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// installWithin is how long packages of npm may take to come.
+const installWithin = 3 * time.Minute
+
+// nodeMajor is the installed Node's major version. Without Node and npm there is nothing to test with.
+func nodeMajor(t *testing.T) int {
+	t.Helper()
+	version, err := exec.CommandContext(t.Context(), "node", "--version").Output()
+	if err != nil {
+		t.Skip("Node is not installed")
+	}
+	if _, err := exec.LookPath("npm"); err != nil {
+		t.Skip("npm is not installed")
+	}
+	major, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(string(version)), "v"), ".")
+	n, err := strconv.Atoi(major)
+	if err != nil {
+		t.Skipf("this Node has no version: %s", version)
+	}
+	return n
+}
+
+// packagesOf installs the packages of a folder with a package.json and a lock file, and returns the directory that holds
+// node_modules. It is kept for the next time where there is a directory for tools.
+func packagesOf(t *testing.T, folder string) string {
+	t.Helper()
+	digest := sha256.New()
+	files := map[string][]byte{}
+	for _, name := range []string{"package.json", "package-lock.json"} {
+		content, err := os.ReadFile(filepath.Join(folder, name))
+		must(t, err)
+		files[name] = content
+		_, _ = digest.Write(content) // never fails
+	}
+	home := t.TempDir()
+	if tools := os.Getenv("ALMONER_TEST_TOOLS"); tools != "" {
+		home = filepath.Join(tools, "npm")
+		must(t, os.MkdirAll(home, 0o755))
+	}
+	kept := filepath.Join(home, hex.EncodeToString(digest.Sum(nil))[:16])
+	if _, err := os.Stat(kept); err == nil {
+		return kept
+	}
+	dir, err := os.MkdirTemp(home, "installing-")
+	must(t, err)
+	defer func() { _ = os.RemoveAll(dir) }()
+	for name, content := range files {
+		must(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), installWithin)
+	defer cancel()
+	command := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
+	command.Dir = dir
+	command.WaitDelay = time.Second
+	if out, err := command.CombinedOutput(); err != nil {
+		if strings.Contains(string(out), "can only install") || strings.Contains(string(out), "EINTEGRITY") {
+			t.Fatalf("the lock file of %s is not the package's:\n%s", folder, out)
+		}
+		t.Skipf("the packages of %s did not come (%v)", folder, err)
+	}
+	if err := os.Rename(dir, kept); err != nil {
+		if _, there := os.Stat(kept); there != nil { // nor has another test put it there meanwhile
+			t.Fatal(err)
+		}
+	}
+	return kept
+}
+
+// nodeAtLeast returns a Node of at least a major version: the installed one, or else one that comes as a package.
+func nodeAtLeast(t *testing.T, major int, folder string) string {
+	t.Helper()
+	if nodeMajor(t) >= major {
+		return "node"
+	}
+	architecture := map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
+	program := filepath.Join(packagesOf(t, folder), "node_modules", "node-linux-"+architecture, "bin", "node")
+	if _, err := os.Stat(program); err != nil {
+		t.Skipf("Node %d or newer is needed, and none comes for this machine", major)
+	}
+	return program
+}
