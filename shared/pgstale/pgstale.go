@@ -36,9 +36,9 @@ func readable(connection net.Conn) bool {
 		return true
 	}
 	var peeked error
-	err = raw.Read(func(fd uintptr) (done bool) {
+	// Not Read: it would wait for pgconn's own reader, which may still wait on a connection that was slow to write to.
+	err = raw.Control(func(fd uintptr) {
 		_, _, peeked = syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		return true
 	})
 	return err != nil || !errors.Is(peeked, syscall.EAGAIN)
 }

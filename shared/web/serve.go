@@ -90,24 +90,32 @@ func Serve(ctx context.Context, place Place, handler http.Handler, log *slog.Log
 	return nil
 }
 
-// waitReady returns once the process is ready, or has had readyTimeout to become so, or ctx has ended.
+// waitReady returns once the process is ready, or has had readyTimeout to become so, or ctx has ended. A question that hangs
+// keeps nothing from listening.
 func (p Place) waitReady(ctx context.Context, log *slog.Logger) {
 	if p.Ready == nil {
 		return
 	}
 	waiting, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	for {
-		err := p.Ready(waiting)
-		if err == nil || ctx.Err() != nil {
-			return
+	var cause error
+	for waiting.Err() == nil {
+		answer := make(chan error, 1)
+		go func() { answer <- p.Ready(waiting) }()
+		select {
+		case cause = <-answer:
+			if cause == nil {
+				return
+			}
+		case <-waiting.Done():
 		}
 		select {
-		case <-waiting.Done():
-			log.Warn("listening although not ready", "address", p.Address, "cause", err)
-			return
 		case <-time.After(readyEvery):
+		case <-waiting.Done():
 		}
+	}
+	if ctx.Err() == nil {
+		log.Warn("listening although not ready", "address", p.Address, "cause", cause)
 	}
 }
 

@@ -154,11 +154,17 @@ func TestServe_ListensOnceReady(t *testing.T) {
 // Without its stores a process listens too, and says what is wrong.
 func TestServe_WaitsForReadinessAtMostThreeSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		never := Place{Ready: func(context.Context) error { return errors.New("no database") }}
-		never.waitReady(t.Context(), slog.New(slog.DiscardHandler))
-		if waited := time.Since(began); waited != readyTimeout {
-			t.Errorf("waited %s", waited)
+		hangs := make(chan error)
+		defer close(hangs)
+		for name, ready := range map[string]func(context.Context) error{
+			"no":    func(context.Context) error { return errors.New("no database") },
+			"hangs": func(context.Context) error { return <-hangs },
+		} {
+			began := time.Now()
+			Place{Ready: ready}.waitReady(t.Context(), slog.New(slog.DiscardHandler))
+			if waited := time.Since(began); waited != readyTimeout {
+				t.Errorf("%s: waited %s", name, waited)
+			}
 		}
 	})
 }

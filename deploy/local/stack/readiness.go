@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	askWithin  = 3 * time.Second
+	askWithin  = 5 * time.Second // longer than a service waits for its stores one after the other
 	watchEvery = 5 * time.Second
 )
 
@@ -33,7 +33,7 @@ func ask(ctx context.Context, address string) readiness {
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return readiness{trouble: "it does not answer"}
+		return readiness{trouble: "it does not answer: " + withoutURL(err).Error()}
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, _ := io.ReadAll(io.LimitReader(response.Body, 1<<12)) // without it there is the status
