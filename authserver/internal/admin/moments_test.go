@@ -1,0 +1,25 @@
+package admin
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestPrint_CreatedAtHasSixDecimals(t *testing.T) {
+	at := time.Date(2026, 11, 1, 9, 0, 0, 0, time.FixedZone("", 3600))
+	for name, result := range map[string]Result{
+		"clients":       List[Client]{{Created: at}},
+		"grants":        List[Grant]{{Created: at}},
+		"keys":          List[Key]{{Created: at}},
+		"users":         List[User]{{Created: at}},
+		"organisations": List[Organisation]{{Created: at}},
+		"tenants":       List[Tenant]{{Created: at}},
+	} {
+		var out bytes.Buffer
+		if err := Print(&out, true, result); err != nil || strings.Count(out.String(), `"createdAt": "2026-11-01T08:00:00.000000Z"`) != 1 || strings.Count(out.String(), "createdAt") != 1 {
+			t.Errorf("%s: %v %s", name, err, out.String())
+		}
+	}
+}
