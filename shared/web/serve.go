@@ -48,14 +48,14 @@ func Serve(ctx context.Context, place Place, handler http.Handler, log *slog.Log
 	}
 	leaving := new(atomic.Bool)
 	server := &http.Server{
-		Handler: closing(endAfterChunks(handler)), ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
+		Handler: closing(endAfterChunks(pace{paceChunk, paceTime, writeTimeout}.keep(handler))), ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		BaseContext: func(net.Listener) context.Context {
 			return context.WithValue(context.Background(), leavingKey{}, leaving)
 		},
 	}
 	stopped := make(chan error, 1)
-	go func() { stopped <- server.Serve(listener) }()
+	go func() { stopped <- server.Serve(smallBuffers{listener}) }()
 	if ready != nil {
 		ready(listener.Addr())
 	}

@@ -3,7 +3,9 @@ package gate
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
+	"runtime/debug"
 	"time"
 
 	"github.com/google/uuid"
@@ -50,7 +52,8 @@ func (p presented) key() (key credentialKey) {
 type Bounds struct {
 	requests *inflight.Requests[credentialKey]
 	searches *inflight.Requests[credentialKey]
-	tenants  *inflight.Requests[uuid.UUID] // searches by workspace
+	tenants  *inflight.Requests[uuid.UUID]  // searches by workspace
+	bytes    *inflight.Bytes[credentialKey] // of answers
 }
 
 // NewBounds makes the bounds of a process. One workspace has at most searches searches at once, whatever the number of
@@ -60,7 +63,28 @@ func NewBounds(searches int) *Bounds {
 		requests: inflight.New[credentialKey](inflight.Bounds{InFlight: MaxInFlight, AtOnce: maxAtOnce, Wait: maxWait}),
 		searches: inflight.New[credentialKey](inflight.Bounds{InFlight: MaxSearches, AtOnce: MaxSearches}),
 		tenants:  inflight.New[uuid.UUID](inflight.Bounds{InFlight: MaxInFlight, AtOnce: searches, Wait: maxSearchWait}),
+		bytes:    inflight.NewBytes[credentialKey](answerBytes(), answerBytes()/3),
 	}
+}
+
+// answerBytes is how many bytes of answers the process holds for those who read them: a fifth of the memory that it may
+// use, or 64 MiB if it may use any.
+func answerBytes() int {
+	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
+		return int(limit / 5)
+	}
+	return 64 << 20
+}
+
+type roomKey struct{}
+
+// Room returns how a request that was let in takes bytes for its answer: false says that there is no room for more, and
+// the answer ends early.
+func Room(ctx context.Context) func(bytes int) bool {
+	if hold, ok := ctx.Value(roomKey{}).(*inflight.Hold[credentialKey]); ok {
+		return hold.Take
+	}
+	return func(int) bool { return true }
 }
 
 // enter waits for the turn of a request, and says in h what the credential has left. The caller ends the turn by leave.

@@ -146,6 +146,9 @@ func (g *Gate) serve(w http.ResponseWriter, r *http.Request, need Need, prepare 
 		return err
 	}
 	defer func() { endTurn(turn, err) }()
+	hold := g.bounds.bytes.Hold(held.key())
+	defer hold.Release()
+	r = r.WithContext(context.WithValue(r.Context(), roomKey{}, hold))
 	plan, caller, err := g.admit(r, held, need, prepare)
 	if err != nil {
 		return err

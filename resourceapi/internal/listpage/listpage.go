@@ -24,6 +24,9 @@ const (
 	fullChunk = chunkSize / 2
 )
 
+// freeBytes of each page take no room, so that pages of ordinary records are never cut short.
+const freeBytes = 2 * chunkSize
+
 var chunks = sync.Pool{New: func() any {
 	b := make([]byte, 0, chunkSize)
 	return &b
@@ -38,6 +41,9 @@ type Page[T any] struct {
 	count  int
 	last   T
 	err    error
+
+	room  func(bytes int) bool // nil: there is room
+	ended bool                 // for lack of room
 }
 
 // New makes an empty page whose records encode appends to b.
@@ -53,9 +59,18 @@ func Encoded[T, R any](of func(T) R) *Page[T] {
 	})
 }
 
+// Within lets the page take its bytes of room, but for the first freeBytes, and end early where there is none.
+func (p *Page[T]) Within(room func(bytes int) bool) *Page[T] {
+	p.room = room
+	return p
+}
+
 // Take adds a record, and reports whether it had room. A record without room begins the next page. The first record
 // always has room, so that every page makes progress.
 func (p *Page[T]) Take(record T) bool {
+	if p.ended {
+		return false
+	}
 	if p.chunk == nil {
 		p.chunk = chunks.Get().(*[]byte)
 		*p.chunk = append((*p.chunk)[:0], `{"data":[`...)
@@ -80,6 +95,7 @@ func (p *Page[T]) Take(record T) bool {
 		p.full, p.bytes = append(p.full, p.chunk), p.bytes+len(b)
 		p.chunk = chunks.Get().(*[]byte)
 		*p.chunk = (*p.chunk)[:0]
+		p.ended = p.room != nil && p.bytes > freeBytes && !p.room(len(b))
 	}
 	return true
 }

@@ -74,3 +74,25 @@ func TestPage_WithoutRecordsIsAnEmptyList(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
+
+func TestPage_EndsWhereThereIsNoRoom(t *testing.T) {
+	asked := 0
+	page := listpage.Encoded(itself).Within(func(bytes int) bool {
+		asked += bytes
+		return asked < 1<<20
+	})
+	taken := 0
+	for taken < 10_000 && page.Take(strings.Repeat("x", 1000)) {
+		taken++
+	}
+	a, size := written(t, page, "x")
+	if a.Meta.Count != taken || size < 1<<20 || size > 1<<20+256<<10 {
+		t.Errorf("%d records of %d, %d bytes", a.Meta.Count, taken, size)
+	}
+	page = listpage.Encoded(itself).Within(func(int) bool { return false })
+	for taken = 0; taken < 100 && page.Take(strings.Repeat("x", 1000)); taken++ {
+	}
+	if taken != 100 {
+		t.Errorf("an ordinary page is cut short after %d records", taken)
+	}
+}

@@ -44,7 +44,7 @@ func (e *Endpoint) List() http.Handler {
 			return gate.Plan{}, refusal(err)
 		}
 		return gate.Plan{Serve: func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
-			page := listpage.Encoded(recordOf)
+			page := listpage.Encoded(recordOf).Within(gate.Room(r.Context()))
 			more, err := e.store.Forms(r.Context(), caller.Tenant, wanted, page.Take)
 			if err := cmp.Or(err, page.Err()); err != nil {
 				return refusal(err)
@@ -134,7 +134,7 @@ func (e *Endpoint) Submissions() http.Handler {
 			if _, err := e.store.Form(r.Context(), caller.Tenant, id); err != nil {
 				return refusal(err)
 			}
-			page := listpage.Encoded(submissionRecordOf)
+			page := listpage.Encoded(submissionRecordOf).Within(gate.Room(r.Context()))
 			end, err := e.store.Submissions(r.Context(), id, wanted, page.Take)
 			if err := cmp.Or(err, page.Err()); err != nil {
 				return refusal(err)

@@ -118,13 +118,17 @@ func (e *Endpoint) readList(arguments body.Object, tenant uuid.UUID) (call, erro
 	if err != nil {
 		return call{}, inWords(err)
 	}
-	query.Into = func() programme.Sink { return &recordSink{} }
+	within := func(ctx context.Context) programme.Query {
+		bounded := query
+		bounded.Into = func() programme.Sink { return &recordSink{room: gate.Room(ctx)} }
+		return bounded
+	}
 	var asked *programme.Page
 	c := call{answer: func(ctx context.Context, _ gate.Caller) (*sdk.CallToolResult, error) {
 		if asked != nil {
 			return e.showPage(query, *asked)
 		}
-		found, err := e.store.Page(ctx, query)
+		found, err := e.store.Page(ctx, within(ctx))
 		if errors.Is(err, programme.ErrTooExpensive) {
 			return failed(searchTooExpensive), nil
 		}
@@ -136,7 +140,7 @@ func (e *Endpoint) readList(arguments body.Object, tenant uuid.UUID) (call, erro
 	c.searches = query.Filter.Search != ""
 	if !c.searches {
 		c.ask = func(ctx context.Context, q standing.Question) (standing.Standing, error) {
-			s, found, err := e.store.StandingAndPage(ctx, q, query)
+			s, found, err := e.store.StandingAndPage(ctx, q, within(ctx))
 			asked = &found
 			return s, err
 		}

@@ -12,13 +12,22 @@ import (
 // resultFrame is what the answer to one call needs besides its records.
 const resultFrame = 4096
 
+// freeBytes of each result take no room, so that pages of ordinary records are never cut short.
+const freeBytes = 128 << 10
+
 // A recordSink takes the programmes of a page as JSON, as long as the answer does not pass listpage.MaxBytes.
 type recordSink struct {
 	data  []json.RawMessage
 	bytes int
 	last  programme.Programme
 	err   error
+
+	room  func(bytes int) bool
+	ended bool // for lack of room
 }
+
+// copies is how often the SDK holds the records of a result on their way.
+const copies = 5
 
 // Take is programme.Sink's.
 func (s *recordSink) Take(p programme.Programme) bool {
@@ -28,10 +37,14 @@ func (s *recordSink) Take(p programme.Programme) bool {
 		return false
 	}
 	size := sizeInResult(encoded)
+	if s.ended {
+		return false
+	}
 	if len(s.data) > 0 && s.bytes+size+resultFrame > listpage.MaxBytes {
 		return false
 	}
 	s.data, s.bytes, s.last = append(s.data, encoded), s.bytes+size, p
+	s.ended = s.bytes > freeBytes && !s.room(copies*len(encoded))
 	return true
 }
 

@@ -29,7 +29,7 @@ func (e *Endpoint) prepareList(r *http.Request, tenant uuid.UUID) (gate.Plan, er
 	if err != nil {
 		return gate.Plan{}, refusal(err)
 	}
-	query.Into = func() programme.Sink { return listpage.New(encodeRecord) }
+	query.Into = func() programme.Sink { return listpage.New(encodeRecord).Within(gate.Room(r.Context())) }
 	if query.Filter.Search != "" {
 		return gate.Plan{Search: true, Serve: func(w http.ResponseWriter, r *http.Request, _ gate.Caller) error {
 			page, err := e.store.Page(r.Context(), query)

@@ -1,0 +1,97 @@
+package web
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+)
+
+// pacedServer serves an answer of length bytes, and tells how the writing of it ended.
+func pacedServer(t *testing.T, p pace, length int) (address string, ended <-chan error) {
+	t.Helper()
+	done := make(chan error, 1)
+	server := httptest.NewUnstartedServer(p.keep(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, err := w.Write(make([]byte, length))
+		done <- err
+	})))
+	server.Listener = smallBuffers{server.Listener}
+	server.Start()
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String(), done
+}
+
+func ask(t *testing.T, address string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if err := c.(*net.TCPConn).SetReadBuffer(16 << 10); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// F14: whoever does not read an answer, or reads a byte now and then, is cut off.
+func TestPace_SlowReadersAreCutOff(t *testing.T) {
+	for name, read := range map[string]func(c net.Conn){
+		"that read nothing": func(net.Conn) {},
+		"that trickle": func(c net.Conn) {
+			for _, err := c.Read(make([]byte, 1)); err == nil; _, err = c.Read(make([]byte, 1)) {
+				time.Sleep(10 * time.Millisecond)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			address, ended := pacedServer(t, pace{64 << 10, 300 * time.Millisecond, time.Minute}, 16<<20)
+			c := ask(t, address)
+			go read(c)
+			select {
+			case err := <-ended:
+				if err == nil {
+					t.Error("the answer was written whole")
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatal("the answer is held for a reader who does not read it")
+			}
+		})
+	}
+}
+
+func TestPace_WholeAnswerHasItsTime(t *testing.T) {
+	t.Parallel()
+	address, ended := pacedServer(t, pace{64 << 10, 10 * time.Second, 300 * time.Millisecond}, 16<<20)
+	ask(t, address)
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("the answer was written whole")
+		}
+	case <-time.After(8 * time.Second):
+		t.Fatal("the answer has more time than it should")
+	}
+}
+
+func TestPace_ReadersGetEveryByte(t *testing.T) {
+	t.Parallel()
+	address, ended := pacedServer(t, pace{64 << 10, 5 * time.Second, time.Minute}, 9<<20+1)
+	response, err := http.Get("http://" + address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if n, err := io.Copy(io.Discard, response.Body); n != 9<<20+1 || err != nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
