@@ -1,9 +1,12 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
+	"net/http"
+	"net/netip"
 	"sync/atomic"
 
 	"github.com/google/uuid"
@@ -15,6 +18,64 @@ type request struct {
 	id    string
 	grant atomic.Pointer[uuid.UUID]
 	route string
+
+	caller  atomic.Pointer[Caller]
+	address netip.Addr
+}
+
+// A Caller is who a request comes from, as ids for the access log. None of them is a secret. What is not known is zero.
+type Caller struct {
+	Credential uuid.UUID // the grant or the personal access token
+	Workspace  uuid.UUID
+	User       uuid.UUID
+	Client     uuid.UUID
+}
+
+// NoteCaller says who the request of ctx comes from. Fields that are zero leave what was noted before. Call it once the
+// credential is known to be authentic.
+func NoteCaller(ctx context.Context, c Caller) {
+	r := requestOf(ctx)
+	if r == nil {
+		return
+	}
+	if before := r.caller.Load(); before != nil {
+		c.Credential = cmp.Or(c.Credential, before.Credential)
+		c.Workspace = cmp.Or(c.Workspace, before.Workspace)
+		c.User = cmp.Or(c.User, before.User)
+		c.Client = cmp.Or(c.Client, before.Client)
+	}
+	r.caller.Store(&c)
+}
+
+// NoteAddress notes the address that each request to next comes from, for the access log. Observe is outside of it.
+func NoteAddress(next http.Handler, proxies Proxies) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if known := requestOf(r.Context()); known != nil {
+			known.address = proxies.ClientAddress(r)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// about are the attributes of the access log that say who a request comes from.
+func (r *request) about() []slog.Attr {
+	var all []slog.Attr
+	if c := r.caller.Load(); c != nil {
+		for _, one := range []struct {
+			name string
+			id   uuid.UUID
+		}{
+			{"credential_id", c.Credential}, {"workspace_id", c.Workspace}, {"user_id", c.User}, {"client_id", c.Client},
+		} {
+			if one.id != uuid.Nil {
+				all = append(all, slog.String(one.name, one.id.String()))
+			}
+		}
+	}
+	if r.address.IsValid() {
+		all = append(all, slog.String("remote_address", r.address.String()))
+	}
+	return all
 }
 
 type requestKey struct{}

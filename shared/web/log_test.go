@@ -72,3 +72,41 @@ func BenchmarkObserve(b *testing.B) {
 type discard struct{}
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
+// F18: the access log says whose credential a request used and where it came from, and no secret.
+func TestObserve_AccessLogNamesTheCaller(t *testing.T) {
+	var out bytes.Buffer
+	log := NewLogger(&out, slog.LevelInfo)
+	c := Caller{Credential: uuid.New(), Workspace: uuid.New(), User: uuid.New(), Client: uuid.New()}
+	proxies, err := ParseProxies("192.0.2.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := Observe(NoteAddress(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		NoteCaller(r.Context(), Caller{User: uuid.New(), Client: c.Client})
+		NoteCaller(r.Context(), Caller{Credential: c.Credential, Workspace: c.Workspace, User: c.User})
+	}), proxies), log, status(500))
+	request := httptest.NewRequest("GET", "/?token=secret", nil)
+	request.Header.Set("X-Forwarded-For", "198.51.100.7")
+	request.Header.Set("Authorization", "Bearer secret")
+	handler.ServeHTTP(httptest.NewRecorder(), request)
+	Observe(status(200), log, status(500)).ServeHTTP(httptest.NewRecorder(), request)
+	all := lines(t, out.String())
+	for name, want := range map[string]any{
+		"credential_id":  c.Credential.String(),
+		"workspace_id":   c.Workspace.String(),
+		"user_id":        c.User.String(),
+		"client_id":      c.Client.String(),
+		"remote_address": "198.51.100.7",
+	} {
+		if all[0][name] != want {
+			t.Errorf("%s is %v, want %v", name, all[0][name], want)
+		}
+		if _, named := all[1][name]; named {
+			t.Errorf("%s is named where it is not known", name)
+		}
+	}
+	if strings.Contains(out.String(), "secret") {
+		t.Error("a secret is in the log")
+	}
+}

@@ -51,8 +51,13 @@ func Observe(next http.Handler, log *slog.Logger, lastResort http.Handler, watch
 			if recorder.status >= 500 {
 				level = slog.LevelError
 			}
-			log.Log(r.Context(), level, "request", "method", r.Method, "path", r.URL.Path,
-				"status", recorder.status, "bytes", recorder.bytes, "ms", took.Milliseconds())
+			log.LogAttrs(r.Context(), level, "request", append([]slog.Attr{
+				slog.String("method", r.Method),
+				slog.String("path", r.URL.Path),
+				slog.Int("status", recorder.status),
+				slog.Int64("bytes", recorder.bytes),
+				slog.Int64("ms", took.Milliseconds()),
+			}, known.about()...)...)
 		}()
 		next.ServeHTTP(recorder, r)
 		if recorder.status == 0 {

@@ -138,7 +138,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	return &App{
 		place:  web.Place{Address: c.Listen, Notice: c.Notice, Ready: firstCheck(parts)},
 		config: c, log: log, store: store, uses: uses, ring: ring, sessions: b.sessions, failed: failed, registry: watch.registry,
-		handler: watch.traces.Server(web.Observe(h.router(), log, lastResort(), watch.requests()...), proxies), traces: watch.traces,
+		handler: watch.traces.Server(web.Observe(web.NoteAddress(h.router(), proxies), log, lastResort(), watch.requests()...), proxies), traces: watch.traces,
 	}, nil
 }
 

@@ -114,6 +114,11 @@ func (d Deps) standing(r *http.Request, tenant uuid.UUID) (standing.Standing, er
 	if s.State != standing.Active || (claims != nil && !s.Backs(*claims)) {
 		return standing.Standing{}, errCredential
 	}
+	noted := web.Caller{Credential: s.CredentialID, Workspace: s.CredentialTenant, User: s.UserID}
+	if s.ClientID != nil {
+		noted.Client = *s.ClientID
+	}
+	web.NoteCaller(r.Context(), noted)
 	if claims != nil { // the grant may hold more than this token was given
 		s.CredentialPermissions = s.CredentialPermissions.Intersect(claims.Scope)
 	}

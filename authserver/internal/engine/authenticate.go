@@ -48,6 +48,11 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 	if err := e.prove(ctx, r, *x.facts.Client); err != nil {
 		return nil, err
 	}
+	noted := web.Caller{Client: x.facts.Client.ID}
+	if g := x.facts.Grant; g != nil && g.ClientID == noted.Client {
+		noted.Credential, noted.Workspace, noted.User = g.ID, g.TenantID, g.UserID
+	}
+	web.NoteCaller(ctx, noted)
 	return fositeClient{*x.facts.Client}, nil
 }
 

@@ -25,6 +25,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/audit"
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 // Lifetimes of a sign-in (S1).
@@ -119,6 +120,7 @@ func (s *Sessions) Visitor(ctx context.Context) (Visitor, bool, error) {
 	if err != nil || !found {
 		return Visitor{}, false, err
 	}
+	web.NoteCaller(ctx, web.Caller{User: visitor.User.ID})
 	visitor.ProvedAt = time.Unix(s.manager.GetInt64(ctx, provedKey), 0)
 	return visitor, true, nil
 }

@@ -113,7 +113,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	parts := partsOfAPI(store, source, engaged.limits)
 	handler := routes(c.BaseURL, guard, module, engaged, assistants, docs, ready(guard, log, parts))
 	return &App{
-		Handler: watch.traces.Server(web.Observe(withSecurityHeaders(handler), log, lastResort(guard), watch.requests()...), proxies),
+		Handler: watch.traces.Server(web.Observe(web.NoteAddress(withSecurityHeaders(handler), proxies), log, lastResort(guard), watch.requests()...), proxies),
 		place:   web.Place{Address: c.Listen, Notice: c.Notice, Ready: firstCheck(parts)}, log: log, store: store, noter: noter, keys: source, worker: worker,
 		probes: workerProbes{c.WorkerListen, withSecurityHeaders(probes(ready(guard, log, partsOfWorker(store))))}, engage: engaged, profiles: c.Profiles, processes: c.Worker,
 		metrics: c.Metrics, registry: watch.registry, traces: watch.traces,

@@ -20,6 +20,7 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
+	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
@@ -196,6 +197,7 @@ func (g *Gate) admit(r *http.Request, held presented, need Need, prepare Prepare
 		return Plan{}, Caller{}, err
 	}
 	g.used(s)
+	noteCaller(r.Context(), s)
 
 	steps := []func() error{
 		func() error { return tenantErr },                                    // 2. the workspace is named
@@ -209,6 +211,15 @@ func (g *Gate) admit(r *http.Request, held presented, need Need, prepare Prepare
 		}
 	}
 	return plan, g.caller(held, s, tenant), nil
+}
+
+// noteCaller says in the access log whose credential was used.
+func noteCaller(ctx context.Context, s standing.Standing) {
+	c := web.Caller{Credential: s.CredentialID, Workspace: s.CredentialTenant, User: s.UserID}
+	if s.ClientID != nil {
+		c.Client = *s.ClientID
+	}
+	web.NoteCaller(ctx, c)
 }
 
 func (g *Gate) caller(held presented, s standing.Standing, tenant uuid.UUID) Caller {

@@ -87,6 +87,7 @@ func (d Deps) serve(w http.ResponseWriter, r *http.Request) (answer, error) {
 	if err := letIn(c, asking.secret); err != nil {
 		return answer{}, d.refused(asking, err)
 	}
+	web.NoteCaller(r.Context(), web.Caller{Client: c.ID})
 	return d.judge(asked, s, issued), nil
 }
 
