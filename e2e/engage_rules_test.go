@@ -193,6 +193,7 @@ func TestStatusOfASubmissionIsForWhoHasItsToken(t *testing.T) {
 		accepted[i] = strings.TrimPrefix(url, p.BaseURL)
 		p.API().Get(t, accepted[i]).Wants(t, http.StatusOK).WantsKeys(t, "id", "status", "reasons")
 	}
+	p.API().Get(t, accepted[0]+"&captcha=1").WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	one, token, _ := strings.Cut(accepted[0], "?token=")
 	two, _, _ := strings.Cut(accepted[1], "?token=")
 	for _, without := range []string{one, one + "?token=", one + "?token=" + alterLast(token), two + "?token=" + token, "/v1/engage/public/submissions/" + uuid.NewString() + "?token=" + token} {

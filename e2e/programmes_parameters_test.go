@@ -25,6 +25,24 @@ func TestListRefusesBadParameters(t *testing.T) {
 	}
 }
 
+// "Unknown query parameters and unknown JSON members are 400 VALIDATION_ERROR and named."
+func TestUnknownNamesAreRefusedAndNamed(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	owner := p.In(p.Demo.Tenants.Main, p.Demo.Tokens.Owner)
+	for name, answer := range map[string]harness.Answer{
+		"sort":     owner.Get(t, programmes+"?sort=name"),
+		"Limit":    owner.Get(t, programmes+"?Limit=5"),
+		"startson": owner.Send(t, http.MethodPost, programmes, "application/json", `{"name":"Never made","startson":"2026-11-01"}`),
+		"captcha":  p.API().Get(t, "/v1/engage/public/forms/"+p.Demo.Engage.EmbedKey+"?captcha=1"),
+	} {
+		answer.WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+		if !strings.Contains(string(answer.Body), `"`+name+`":`) {
+			t.Errorf("%s is not named:\n%s", name, answer)
+		}
+	}
+}
+
 func TestListTakesTheExtremesOfLimit(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
