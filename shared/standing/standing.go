@@ -56,6 +56,7 @@ type Standing struct {
 	LLMIntegration        bool
 	ModuleEnabled         bool
 	ModuleProvisioned     bool
+	Replaces              bool // the first use of this personal access token has to end those that it replaces: see EndReplaced
 }
 
 // Effective is what the credential may do: what it was given and what its user holds now, nothing else.
@@ -117,7 +118,8 @@ func Scan(rows pgx.Rows, questions int) ([]*Standing, error) {
 		var s Standing
 		var granted, held pgtype.FlatArray[string] // and not []string, about which pgx finds out anew in each answer
 		if err = row.Scan(&place, &s.CredentialID, &s.Kind, &s.State, &s.UserID, &s.ClientID, &s.CredentialTenant, &granted,
-			&s.Resource, &s.EndsAt, &s.Member, &held, &s.LLMIntegration, &s.ModuleEnabled, &s.ModuleProvisioned); err != nil {
+			&s.Resource, &s.EndsAt, &s.Member, &held, &s.LLMIntegration, &s.ModuleEnabled, &s.ModuleProvisioned,
+			&s.Replaces); err != nil {
 			return 0, err
 		}
 		s.CredentialPermissions, s.MemberPermissions = perm.FromStrings(granted), perm.FromStrings(held)

@@ -19,4 +19,5 @@ type Event struct {
 	Subject   string // grant:<id>, client:<id>, …
 	Detail    map[string]any
 	RequestID string
+	Allowed   *Allowed // what allowed a request that writes; not stored
 }

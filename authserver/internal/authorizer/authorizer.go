@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/audit"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/shared/accesstoken"
 	"github.com/almonerhq/almoner/shared/apierr"
@@ -27,6 +28,8 @@ import (
 // Standings reads the standing of a credential. Its errors are standing.ErrUnknown, or wrap grant.ErrUnavailable.
 type Standings interface {
 	Standing(ctx context.Context, q standing.Question) (standing.Standing, error)
+	// EndReplaced ends the tokens that a personal access token replaces.
+	EndReplaced(ctx context.Context, token uuid.UUID) error
 }
 
 // Uses notes that a credential was used, off the request's path.
@@ -51,6 +54,7 @@ type Caller struct {
 	UserID      uuid.UUID
 	Actor       string // for the audit log
 	Permissions perm.Set
+	Allowed     audit.Allowed // for the transaction that writes
 }
 
 var (
@@ -86,7 +90,13 @@ func (d Deps) For(w http.ResponseWriter, r *http.Request, tenantID string, permi
 		return Caller{}, false
 	}
 	d.Uses.Note(s)
-	return Caller{TenantID: tenant, UserID: s.UserID, Actor: "user:" + s.UserID.String(), Permissions: held}, true
+	allowed := audit.Allowed{UserID: s.UserID, TenantID: tenant, Permissions: perm.NewSet(permission)}
+	if s.Kind == standing.PersonalAccessToken {
+		allowed.TokenID = s.CredentialID
+	} else {
+		allowed.GrantID = s.CredentialID
+	}
+	return Caller{TenantID: tenant, UserID: s.UserID, Actor: "user:" + s.UserID.String(), Permissions: held, Allowed: allowed}, true
 }
 
 // standing finds the credential of the request and how it stands in the workspace.
@@ -119,6 +129,11 @@ func (d Deps) standing(r *http.Request, tenant uuid.UUID) (standing.Standing, er
 		noted.Client = *s.ClientID
 	}
 	web.NoteCaller(r.Context(), noted)
+	if s.Replaces {
+		if err := d.Standings.EndReplaced(r.Context(), s.CredentialID); err != nil {
+			return standing.Standing{}, err
+		}
+	}
 	if claims != nil { // the grant may hold more than this token was given
 		s.CredentialPermissions = s.CredentialPermissions.Intersect(claims.Scope)
 	}

@@ -54,6 +54,7 @@ type Grant struct {
 	Life        time.Duration // of a grant to be opened: Open counts Ends from the Ledger's clock (G4); 0 leaves Ends as it is
 	RevokedAt   *time.Time
 	Reason      Reason
+	SignInID    uuid.UUID // for Open: the sign-in in which the user approves, which must still count; not stored
 }
 
 // Facts are what one read of the Ledger tells before anything is decided.

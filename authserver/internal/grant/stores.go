@@ -48,7 +48,8 @@ type Ledger interface {
 	// Approve numbers an approval of a grant that may not exist yet. It changes nothing of the grant.
 	Approve(ctx context.Context, id uuid.UUID) (Approval, error)
 	// Open inserts a pending grant, or gives the pending one of the same id a new code and what was approved with it, as far as
-	// the policy of the workspace allows it at that moment; or returns ErrPolicy. A pending grant that a later approval has
+	// the policy of the workspace allows it at that moment; or returns ErrPolicy. Where what allowed the approval has ended
+	// since it was checked, it returns audit.ErrNotAllowed. A pending grant that a later approval has
 	// changed stays as it is. Open returns the grant's state.
 	Open(ctx context.Context, g Grant, approval int) (State, error)
 	// Activate moves a pending grant to generation 1. It is idempotent: the same attempt passes again.

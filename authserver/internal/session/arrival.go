@@ -19,13 +19,20 @@ const (
 
 const maxUserAgent = 300
 
-// Arrival is a sign-in of user at the browser of a request, by a method and proved just now, with its audit event: both are for
+// Arrival is a sign-in of user at the browser of a request, by a proof that was checked just now, with its audit event: both are for
 // Begin.
-func Arrival(r *http.Request, user workspace.User, method string, from netip.Addr) (SignIn, audit.Event) {
-	by := SignIn{UserID: user.ID, Method: method, Address: from.String(), UserAgent: userAgent(r), ProvedAt: time.Now()}
+func Arrival(r *http.Request, user workspace.User, proof Proof, from netip.Addr) (SignIn, audit.Event) {
+	by := SignIn{
+		UserID:    user.ID,
+		Method:    proof.Method,
+		Proof:     proof,
+		Address:   from.String(),
+		UserAgent: userAgent(r),
+		ProvedAt:  time.Now(),
+	}
 	return by, audit.Event{
 		UserID: &user.ID, Actor: "user:" + user.ID.String(), Action: "sign_in.succeeded", RequestID: web.RequestID(r.Context()),
-		Detail: map[string]any{"address": by.Address, "user_agent": by.UserAgent, "method": method},
+		Detail: map[string]any{"address": by.Address, "user_agent": by.UserAgent, "method": proof.Method},
 	}
 }
 

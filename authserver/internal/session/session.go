@@ -48,9 +48,12 @@ type Rows interface {
 	Sweep(ctx context.Context) (int64, error)
 }
 
-// SignIns keep the sign-ins. Their errors wrap grant.ErrUnavailable.
+// SignIns keep the sign-ins. Their errors are ErrProofGone and audit.ErrNotAllowed, or wrap grant.ErrUnavailable.
 type SignIns interface {
+	// BeginSignIn stores a sign-in whose proof still holds.
 	BeginSignIn(ctx context.Context, s SignIn, event audit.Event) error
+	// ProveSignIn stores the event of a new proof that still holds, by the user of a sign-in that still counts.
+	ProveSignIn(ctx context.Context, user uuid.UUID, proof Proof, event audit.Event) error
 	// SignIn reads a sign-in that still counts (S1, S2) with its user, and notes that it was seen.
 	SignIn(ctx context.Context, id uuid.UUID) (Visitor, bool, error)
 	// EndSignIn ends one sign-in of the user. One that has ended stays as it is.
@@ -125,7 +128,7 @@ func (s *Sessions) Visitor(ctx context.Context) (Visitor, bool, error) {
 	return visitor, true, nil
 }
 
-// Begin signs a user in at this browser. A sign-in that this browser had is ended first.
+// Begin signs a user in at this browser, or returns ErrProofGone. A sign-in that this browser had is ended first.
 func (s *Sessions) Begin(w http.ResponseWriter, r *http.Request, by SignIn, event audit.Event) error {
 	if err := s.endCurrent(r.Context()); err != nil {
 		return err
@@ -142,8 +145,12 @@ func (s *Sessions) Begin(w http.ResponseWriter, r *http.Request, by SignIn, even
 	return s.provedAt(w, r, by.ProvedAt)
 }
 
-// Proved notes that the visitor proved just now who they are (S3).
-func (s *Sessions) Proved(w http.ResponseWriter, r *http.Request) error {
+// Proved notes that the visitor proved just now who they are (S3), with the event. It returns ErrProofGone, or audit.ErrNotAllowed where
+// the visitor was signed out meanwhile.
+func (s *Sessions) Proved(w http.ResponseWriter, r *http.Request, visitor Visitor, proof Proof, event audit.Event) error {
+	if err := s.deps.SignIns.ProveSignIn(r.Context(), visitor.User.ID, proof, event); err != nil {
+		return err
+	}
 	return s.provedAt(w, r, time.Now())
 }
 

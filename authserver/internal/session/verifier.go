@@ -33,6 +33,7 @@ type Verifier struct {
 // A Verdict is what a Verifier found.
 type Verdict struct {
 	Right bool
+	Proof Proof         // where Right
 	Wait  time.Duration // the address is beyond its limit, and nothing was checked
 	Limit web.RateLimit // the limit that it is beyond
 }
@@ -58,8 +59,12 @@ func (v *Verifier) Verify(ctx context.Context, email string, password credential
 			hash = ""
 		}
 		user = found
-		if verdict.Right, err = v.Passwords.Matches(hash, password); err != nil || verdict.Right {
+		if verdict.Right, err = v.Passwords.Matches(hash, password); err != nil {
 			return err
+		}
+		if verdict.Right {
+			verdict.Proof = Proof{Method: Password, PasswordHash: hash}
+			return nil
 		}
 		v.Passwords.Wrong(caller)
 		verdict.Wait, verdict.Limit = v.Attempts.Wrong(ctx, email, from)

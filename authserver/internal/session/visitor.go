@@ -19,6 +19,7 @@ type SignIn struct {
 	ID        uuid.UUID
 	UserID    uuid.UUID
 	Method    string
+	Proof     Proof  // for Begin
 	Address   string // of the browser, as the deployment's proxies tell it
 	UserAgent string
 	Created   time.Time // set by the store
@@ -46,5 +47,12 @@ func (v Visitor) Actor() string { return "user:" + v.User.ID.String() }
 
 // Event is an audit event of something that the visitor did and that concerns the visitor.
 func (v Visitor) Event(ctx context.Context, action, subject string) audit.Event {
-	return audit.Event{UserID: &v.User.ID, Actor: v.Actor(), Action: action, Subject: subject, RequestID: web.RequestID(ctx)}
+	return audit.Event{
+		UserID:    &v.User.ID,
+		Actor:     v.Actor(),
+		Action:    action,
+		Subject:   subject,
+		RequestID: web.RequestID(ctx),
+		Allowed:   &audit.Allowed{UserID: v.User.ID, SignInID: v.SignInID},
+	}
 }

@@ -75,6 +75,8 @@ func ServingAnyQuery(serve func(http.ResponseWriter, *http.Request, Caller) erro
 // Standings reads standings. It returns standing.ErrUnknown where there is no such credential.
 type Standings interface {
 	Standing(ctx context.Context, q standing.Question) (standing.Standing, error)
+	// EndReplaced ends the tokens that a personal access token replaces.
+	EndReplaced(ctx context.Context, token uuid.UUID) error
 	// Askable is what the client of a grant may ask its user for.
 	Askable(ctx context.Context, grant uuid.UUID) (perm.Set, error)
 }
@@ -195,6 +197,11 @@ func (g *Gate) admit(r *http.Request, held presented, need Need, prepare Prepare
 	s, err := g.ask(r.Context(), held, tenant, need, plan)
 	if err != nil {
 		return Plan{}, Caller{}, err
+	}
+	if s.Replaces {
+		if err := g.standings.EndReplaced(r.Context(), s.CredentialID); err != nil {
+			return Plan{}, Caller{}, err
+		}
 	}
 	g.used(s)
 	noteCaller(r.Context(), s)

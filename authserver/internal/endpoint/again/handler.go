@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/audit"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/authserver/internal/session"
 	"github.com/almonerhq/almoner/authserver/internal/ui"
@@ -124,22 +125,25 @@ func (h *Handler) confirm(w http.ResponseWriter, r *http.Request) {
 		page.PasswordGap = "The password is not right."
 		h.Pages.Show(w, r, http.StatusBadRequest, page)
 	default:
-		h.proved(w, r, visitor, from.String(), next)
+		h.proved(w, r, visitor, verdict.Proof, page)
 	}
 }
 
-func (h *Handler) proved(w http.ResponseWriter, r *http.Request, visitor session.Visitor, from, next string) {
+func (h *Handler) proved(w http.ResponseWriter, r *http.Request, visitor session.Visitor, proof session.Proof, page *ui.Again) {
 	event := visitor.Event(r.Context(), "sign_in.proved", "sign_in:"+visitor.SignInID.String())
-	event.Detail = map[string]any{"method": session.Password, "address": from}
-	err := h.Auditor.Record(r.Context(), event)
-	if err == nil {
-		err = h.Sessions.Proved(w, r)
-	}
-	if err != nil {
+	event.Detail = map[string]any{"method": session.Password, "address": h.Proxies.ClientAddress(r).String()}
+	err := h.Sessions.Proved(w, r, visitor, proof, event)
+	switch {
+	case errors.Is(err, session.ErrProofGone):
+		page.PasswordGap = "The password is not right."
+		h.Pages.Show(w, r, http.StatusBadRequest, page)
+	case errors.Is(err, audit.ErrNotAllowed): // signed out meanwhile
+		goOn(w, "/login?return="+url.QueryEscape(page.Return))
+	case err != nil:
 		h.fail(w, r, err)
-		return
+	default:
+		goOn(w, page.Return)
 	}
-	goOn(w, next)
 }
 
 // visitor is who is signed in. It answers itself where nobody is.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/audit"
 	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/authserver/internal/consent"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
@@ -25,14 +26,27 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ticket, err := h.Tickets.Open(form.ticket, h.Now())
-	visitor, refused := h.holder(w, r, shown{ticket.SignInID, ticket.UserID, string(ticket.Request)}, err)
+	// What allowed an approval may end before it is stored. Then everything is asked anew, and the answer tells what has ended.
+	for range answerTries {
+		if h.answered(w, r, form, ticket, err) {
+			return
+		}
+	}
+	h.Pages.Unavailable(w, r)
+}
+
+const answerTries = 3
+
+// answered decides once. It says false, and has not answered, where something ended between its checks and the approval's write.
+func (h *Handler) answered(w http.ResponseWriter, r *http.Request, form decision, ticket consent.Ticket, opened error) bool {
+	visitor, refused := h.holder(w, r, shown{ticket.SignInID, ticket.UserID, string(ticket.Request)}, opened)
 	if refused {
-		return
+		return true
 	}
 	facts, err := h.Grants.Facts(r.Context(), ticket.ClientID, ticket.GrantID)
 	if err != nil {
 		h.fail(w, r, err)
-		return
+		return true
 	}
 	switch {
 	case facts.Client == nil || !h.Requests.Serves(*facts.Client) || !facts.Client.MayRedirectTo(ticket.RedirectURI):
@@ -45,11 +59,12 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) {
 		if form.readOnly {
 			ticket.Permissions = consent.ReadOnly(facts.Client.Kind, ticket.Permissions)
 		}
-		h.approve(w, r, visitor, ticket, *facts.Client)
+		return h.approve(w, r, visitor, ticket, *facts.Client)
 	default:
 		h.stop(r, *facts.Client, ticket.TenantID, &visitor.User.ID, walk.Denied, userSaid)
 		h.deny(w, r, visitor, ticket, facts.Grant)
 	}
+	return true
 }
 
 // shown is to whom a page was shown, and for which request. It is empty where the ticket is none of ours.
@@ -112,51 +127,57 @@ func (h *Handler) unreadable(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// approve makes the grant of what was on the page and is still the user's to give.
-func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor session.Visitor, ticket consent.Ticket, c client.Client) {
+// approve makes the grant of what was on the page and is still the user's to give. It says false, and has not answered, where that
+// changed before the grant was stored.
+func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor session.Visitor, ticket consent.Ticket, c client.Client) bool {
 	place, member, err := h.Members.Membership(r.Context(), visitor.User.ID, ticket.TenantID)
 	if err != nil {
 		h.fail(w, r, err)
-		return
+		return true
 	}
 	if !member {
 		h.Pages.Fault(w, r, notMember(visitor, c, ""))
-		return
+		return true
 	}
 	c = c.At(ticket.Resource)
 	granted, _, err := consent.Weigh(c, ticket.Permissions.Intersect(c.Required), place)
 	if err != nil {
 		h.stop(r, c, ticket.TenantID, &visitor.User.ID, walk.Refused, stopWords(err))
 		h.Pages.Fault(w, r, cannotGive(err, visitor, c, place.Tenant, ""))
-		return
+		return true
 	}
 	granted, _, err = consent.Limit(c, granted, place.Tenant)
 	if err != nil {
 		h.stop(r, c, ticket.TenantID, &visitor.User.ID, walk.Refused, stopWords(err))
 		h.Pages.Fault(w, r, notAllowed(err, visitor, c, place, ""))
-		return
+		return true
 	}
 	web.NoteGrant(r.Context(), ticket.GrantID)
 	code, err := h.Grants.Open(r.Context(), grant.Grant{
 		ID: ticket.GrantID, Kind: c.Kind, ClientID: c.ID, UserID: visitor.User.ID, TenantID: ticket.TenantID,
 		Permissions: granted, Resource: ticket.Resource, Life: consent.Life(c, place.Tenant),
+		SignInID: visitor.SignInID,
 	}, grant.CodeTerms{
 		ClientID: c.ID, RedirectURI: ticket.RedirectURI, Resource: ticket.Resource, Challenge: ticket.Challenge,
 	})
+	if errors.Is(err, audit.ErrNotAllowed) {
+		return false
+	}
 	if errors.Is(err, grant.ErrPolicy) { // it became narrower a moment ago
 		h.stop(r, c, ticket.TenantID, &visitor.User.ID, walk.Refused, stopWords(err))
 		h.Pages.Fault(w, r, notAllowed(err, visitor, c, place, ""))
-		return
+		return true
 	}
 	if errors.Is(err, grant.ErrTaken) {
 		h.Pages.Fault(w, r, usedAlready())
-		return
+		return true
 	}
 	if err != nil {
 		h.fail(w, r, err)
-		return
+		return true
 	}
 	sendBack(w, consent.Callback{URI: ticket.RedirectURI}.With("code", code.Reveal(), "state", string(ticket.State), "iss", h.Issuer))
+	return true
 }
 
 // deny sends the refusal back. Where the same page was approved before and its code is still unused, the last word counts.

@@ -20,6 +20,8 @@ import (
 // access token was made. What does not exist is nil. Its errors wrap grant.ErrUnavailable.
 type Store interface {
 	Introspection(ctx context.Context, caller uuid.UUID, secretHash []byte, q standing.Question) (*client.Client, *standing.Standing, time.Time, error)
+	// EndReplaced ends the tokens that a personal access token replaces.
+	EndReplaced(ctx context.Context, token uuid.UUID) error
 	// ClientWithSecret finds a registered client with its live secret of this hash. Its errors are Unknown of Deps, or wrap
 	// grant.ErrUnavailable.
 	ClientWithSecret(ctx context.Context, id uuid.UUID, secretHash []byte) (client.Client, error)
@@ -88,7 +90,13 @@ func (d Deps) serve(w http.ResponseWriter, r *http.Request) (answer, error) {
 		return answer{}, d.refused(asking, err)
 	}
 	web.NoteCaller(r.Context(), web.Caller{Client: c.ID})
-	return d.judge(asked, s, issued), nil
+	out := d.judge(asked, s, issued)
+	if out.Active && s.Replaces {
+		if err := d.Store.EndReplaced(r.Context(), s.CredentialID); err != nil {
+			return answer{}, err
+		}
+	}
+	return out, nil
 }
 
 // refused counts that the caller was not believed, under the name it gave itself.

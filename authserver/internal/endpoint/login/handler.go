@@ -103,21 +103,29 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 	case verdict.Wait > 0:
 		h.tooMany(w, r, page, verdict)
 	case !verdict.Right:
-		page.Problem = "The e-mail address or the password is not right."
-		h.show(w, r, http.StatusBadRequest, page)
+		h.wrong(w, r, page)
 	default:
-		h.begin(w, r, user, page.Return)
+		h.begin(w, r, user, verdict.Proof, page)
 	}
 }
 
-func (h *Handler) begin(w http.ResponseWriter, r *http.Request, user workspace.User, next string) {
-	by, event := session.Arrival(r, user, session.Password, h.Proxies.ClientAddress(r))
-	if err := h.Sessions.Begin(w, r, by, event); err != nil {
+func (h *Handler) begin(w http.ResponseWriter, r *http.Request, user workspace.User, proof session.Proof, page *ui.Login) {
+	by, event := session.Arrival(r, user, proof, h.Proxies.ClientAddress(r))
+	err := h.Sessions.Begin(w, r, by, event)
+	switch {
+	case errors.Is(err, session.ErrProofGone):
+		h.wrong(w, r, page)
+	case err != nil:
 		h.fail(w, r, err)
-		return
+	default:
+		h.Devices.Remember(w, r, user.Email)
+		goOn(w, ui.LocalPath(page.Return, home))
 	}
-	h.Devices.Remember(w, r, user.Email)
-	goOn(w, ui.LocalPath(next, home))
+}
+
+func (h *Handler) wrong(w http.ResponseWriter, r *http.Request, page *ui.Login) {
+	page.Problem = "The e-mail address or the password is not right."
+	h.show(w, r, http.StatusBadRequest, page)
 }
 
 func (h *Handler) signOut(w http.ResponseWriter, r *http.Request) {

@@ -34,17 +34,17 @@ func (h *Handler) SignIn() http.Handler {
 			return
 		}
 		next := ui.LocalPath(form.Get("return"), "")
-		user, err := h.signedBy(r, form.Get("credential"))
-		if errors.Is(err, errNotAccepted) {
+		user, proof, err := h.signedBy(r, form.Get("credential"))
+		if err == nil {
+			by, event := session.Arrival(r, user, proof, h.Proxies.ClientAddress(r))
+			err = h.Sessions.Begin(w, r, by, event)
+		}
+		if errors.Is(err, errNotAccepted) || errors.Is(err, session.ErrProofGone) {
 			h.Pages.Show(w, r, http.StatusBadRequest, &ui.Login{
 				Frame:  ui.Frame{Title: "Sign in", Problem: "That passkey is not accepted. Please try again, or sign in another way."},
 				Return: next, Application: h.Application(r.Context(), next),
 			})
 			return
-		}
-		if err == nil {
-			by, event := session.Arrival(r, user, session.Passkey, h.Proxies.ClientAddress(r))
-			err = h.Sessions.Begin(w, r, by, event)
 		}
 		if err != nil {
 			h.fail(w, r, err)
@@ -54,10 +54,10 @@ func (h *Handler) SignIn() http.Handler {
 	}))
 }
 
-func (h *Handler) signedBy(r *http.Request, credential string) (workspace.User, error) {
+func (h *Handler) signedBy(r *http.Request, credential string) (workspace.User, session.Proof, error) {
 	by, known := h.Ceremonies.OfBrowser(r)
 	if !known {
-		return workspace.User{}, errNotAccepted
+		return workspace.User{}, session.Proof{}, errNotAccepted
 	}
 	return h.check(r, ceremony.PasskeySignIn, by, credential)
 }
@@ -78,8 +78,16 @@ func (h *Handler) AgainOptions() http.Handler {
 func (h *Handler) Again() http.Handler {
 	return h.form(home, func(v visit) error {
 		next := ui.LocalPath(v.form.Get("return"), home)
-		user, err := h.check(v.r, ceremony.PasskeyAgain, ceremony.ToSignIn(v.visitor.SignInID), v.form.Get("credential"))
-		if errors.Is(err, errNotAccepted) || (err == nil && user.ID != v.visitor.User.ID) {
+		user, proof, err := h.check(v.r, ceremony.PasskeyAgain, ceremony.ToSignIn(v.visitor.SignInID), v.form.Get("credential"))
+		if err == nil && user.ID != v.visitor.User.ID {
+			err = errNotAccepted
+		}
+		if err == nil {
+			event := v.visitor.Event(v.r.Context(), "sign_in.proved", "sign_in:"+v.visitor.SignInID.String())
+			event.Detail = map[string]any{"method": session.Passkey, "address": h.Proxies.ClientAddress(v.r).String()}
+			err = h.Sessions.Proved(v.w, v.r, v.visitor, proof, event)
+		}
+		if errors.Is(err, errNotAccepted) || errors.Is(err, session.ErrProofGone) {
 			if err := h.Sessions.Say(v.w, v.r, "That passkey is not accepted. Please try again, or prove it another way."); err != nil {
 				return err
 			}
@@ -87,14 +95,6 @@ func (h *Handler) Again() http.Handler {
 			return nil
 		}
 		if err != nil {
-			return err
-		}
-		event := v.visitor.Event(v.r.Context(), "sign_in.proved", "sign_in:"+v.visitor.SignInID.String())
-		event.Detail = map[string]any{"method": session.Passkey, "address": h.Proxies.ClientAddress(v.r).String()}
-		if err := h.Auditor.Record(v.r.Context(), event); err != nil {
-			return err
-		}
-		if err := h.Sessions.Proved(v.w, v.r); err != nil {
 			return err
 		}
 		goOn(v.w, next)
@@ -107,34 +107,36 @@ var errNotAccepted = errors.New("the passkey is not accepted")
 
 // check returns the user whose passkey answered a challenge of ours. It returns errNotAccepted, or an error that is not the
 // caller's fault.
-func (h *Handler) check(r *http.Request, purpose ceremony.Purpose, by ceremony.Binding, credential string) (workspace.User, error) {
+func (h *Handler) check(
+	r *http.Request, purpose ceremony.Purpose, by ceremony.Binding, credential string,
+) (workspace.User, session.Proof, error) {
 	ctx := r.Context()
 	answer, err := webauthn.ParseSignature(credential)
 	if err != nil {
-		return workspace.User{}, h.notAccepted(ctx, err.Error())
+		return workspace.User{}, session.Proof{}, h.notAccepted(ctx, err.Error())
 	}
 	keep, found, err := h.take(ctx, purpose, by, answer.Challenge())
 	if err != nil {
-		return workspace.User{}, err
+		return workspace.User{}, session.Proof{}, err
 	}
 	if !found {
-		return workspace.User{}, h.notAccepted(ctx, "its challenge is not one that waits for an answer here")
+		return workspace.User{}, session.Proof{}, h.notAccepted(ctx, "its challenge is not one that waits for an answer here")
 	}
 	key, user, known, err := h.Store.PasskeyByCredential(ctx, answer.CredentialID())
 	switch {
 	case err != nil:
-		return workspace.User{}, err
+		return workspace.User{}, session.Proof{}, err
 	case !known:
-		return workspace.User{}, h.notAccepted(ctx, "the credential is not known")
+		return workspace.User{}, session.Proof{}, h.notAccepted(ctx, "the credential is not known")
 	case user.DisabledAt != nil:
-		return workspace.User{}, h.notAccepted(ctx, "the user is disabled")
+		return workspace.User{}, session.Proof{}, h.notAccepted(ctx, "the user is disabled")
 	}
 	use, err := h.RelyingParty.CheckSignature(user, key, keep, answer)
 	if errors.Is(err, webauthn.ErrRefused) {
-		return workspace.User{}, h.notAccepted(ctx, err.Error())
+		return workspace.User{}, session.Proof{}, h.notAccepted(ctx, err.Error())
 	}
 	if err != nil {
-		return workspace.User{}, err
+		return workspace.User{}, session.Proof{}, err
 	}
 	good, err := h.Store.UsePasskey(ctx, key.ID, use, audit.Event{
 		UserID: &user.ID, Actor: "anonymous", Action: "passkey.stopped", Subject: "passkey:" + key.ID.String(), RequestID: web.RequestID(ctx),
@@ -143,7 +145,7 @@ func (h *Handler) check(r *http.Request, purpose ceremony.Purpose, by ceremony.B
 	if err == nil && !good {
 		err = h.notAccepted(ctx, "its counter did not go up: it may be a copy")
 	}
-	return user, err
+	return user, session.Proof{Method: session.Passkey, PasskeyID: key.ID}, err
 }
 
 func (h *Handler) notAccepted(ctx context.Context, why string) error {

@@ -1,9 +1,11 @@
 package passkeys
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 
+	"github.com/almonerhq/almoner/authserver/internal/audit"
 	"github.com/almonerhq/almoner/authserver/internal/session"
 	"github.com/almonerhq/almoner/authserver/internal/ui"
 )
@@ -30,6 +32,10 @@ func (h *Handler) form(next string, serve func(visit) error) http.Handler {
 		}
 		if err == nil {
 			err = serve(visit{w, r, visitor, values})
+		}
+		if errors.Is(err, audit.ErrNotAllowed) { // signed out meanwhile
+			goOn(w, signIn(next))
+			return
 		}
 		if err != nil {
 			h.fail(w, r, err)

@@ -95,7 +95,8 @@ func (h *Handler) saveApp(v *visit, here place, c client.Client) error {
 		}
 		hash = credential.Hash(secret.Reveal())
 	}
-	saved, err := h.Store.SaveClient(v.r.Context(), c, hash, v.event(&here.Tenant.ID, "client.registered", "client:"+c.ID.String(), map[string]any{"name": c.Name}))
+	saved, err := h.Store.SaveClient(v.r.Context(), c, hash,
+		v.eventHere(here, "client.registered", "client:"+c.ID.String(), map[string]any{"name": c.Name}, c.Required...))
 	if err != nil {
 		return err
 	}
@@ -171,7 +172,7 @@ func (h *Handler) ReplaceSecret() http.Handler {
 			old = 0
 		}
 		err = h.Store.ReplaceSecret(v.r.Context(), here.Tenant.ID, c.ID, credential.Hash(secret.Reveal()), old,
-			v.event(&here.Tenant.ID, "client.secret_replaced", "client:"+c.ID.String(), map[string]any{"name": c.Name}))
+			v.eventHere(here, "client.secret_replaced", "client:"+c.ID.String(), map[string]any{"name": c.Name}))
 		if err != nil {
 			return err
 		}
@@ -193,7 +194,7 @@ func (h *Handler) DeleteApp() http.Handler {
 			return err
 		}
 		ended, err := h.Store.DeleteClient(v.r.Context(), here.Tenant.ID, c.ID,
-			v.event(&here.Tenant.ID, "client.deleted", "client:"+c.ID.String(), map[string]any{"name": c.Name}))
+			v.eventHere(here, "client.deleted", "client:"+c.ID.String(), map[string]any{"name": c.Name}))
 		if err != nil && !errors.Is(err, h.Unknown) {
 			return err
 		}

@@ -145,7 +145,7 @@ func (h *Handler) overtaken(v *visit, here place) error {
 
 func (h *Handler) savePolicy(v *visit, here place, seen string, wanted policy.Policy) error {
 	change, err := h.Store.ReplaceConnectorPolicy(v.r.Context(), here.Tenant.ID, seen, wanted,
-		v.event(&here.Tenant.ID, "connector_policy.changed", "tenant:"+here.Tenant.ID.String(), nil))
+		v.eventHere(here, "connector_policy.changed", "tenant:"+here.Tenant.ID.String(), nil))
 	if err != nil {
 		return err
 	}

@@ -170,5 +170,11 @@ func (h *Handler) prove(v *visit) (status int, note string, err error) {
 		return http.StatusBadRequest, "The password is not right.", nil
 	}
 	v.visitor.ProvedAt = h.Now()
-	return http.StatusOK, "", h.Sessions.Proved(v.w, v.r)
+	event := v.visitor.Event(v.r.Context(), "sign_in.proved", "sign_in:"+v.visitor.SignInID.String())
+	event.Detail = map[string]any{"method": session.Password, "address": h.Proxies.ClientAddress(v.r).String()}
+	err = h.Sessions.Proved(v.w, v.r, v.visitor, verdict.Proof, event)
+	if errors.Is(err, session.ErrProofGone) {
+		return http.StatusBadRequest, "The password is not right.", nil
+	}
+	return http.StatusOK, "", err
 }

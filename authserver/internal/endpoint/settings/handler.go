@@ -128,12 +128,25 @@ func (h *Handler) finish(w http.ResponseWriter, r *http.Request, err error) {
 	if err == nil || errors.Is(err, answered{}) {
 		return
 	}
+	if errors.Is(err, audit.ErrNotAllowed) {
+		h.Pages.Fault(w, r, noLongerAllowed())
+		return
+	}
 	h.Deps.Log.ErrorContext(r.Context(), "settings", "error", err)
 	switch {
 	case errors.Is(err, grant.ErrUnavailable):
 		h.Pages.Unavailable(w, r)
 	default:
 		h.Pages.Internal(w, r)
+	}
+}
+
+func noLongerAllowed() *ui.Message {
+	return &ui.Message{
+		Status:  http.StatusForbidden,
+		Heading: "You may no longer do this",
+		Text:    "You were signed out, or lost a permission, while we worked on your request. Nothing was changed.",
+		Links:   []ui.Link{{Href: "/settings/user", Text: "Back to your settings"}},
 	}
 }
 

@@ -88,7 +88,7 @@ func (h *Handler) saveToken(v *visit, here place, token pat.Token, former *pat.T
 		detail["replaces"] = former.ID.String()
 	}
 	saved, err := h.Store.SaveToken(v.r.Context(), token, credential.Hash(value.Reveal()),
-		v.event(&here.Tenant.ID, "token.created", "token:"+token.ID.String(), detail))
+		v.eventHere(here, "token.created", "token:"+token.ID.String(), detail, token.Permissions...))
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/session"
 	"github.com/almonerhq/almoner/authserver/internal/ui"
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // A visit is one request of somebody who is signed in.
@@ -143,6 +144,13 @@ func (h *Handler) done(v *visit, path, notice string) error {
 func (v *visit) event(tenant *uuid.UUID, action, subject string, detail map[string]any) audit.Event {
 	event := v.visitor.Event(v.r.Context(), action, subject)
 	event.TenantID, event.Detail = tenant, detail
+	return event
+}
+
+// eventHere is event for what needs account:api:access in a workspace, and perhaps more.
+func (v *visit) eventHere(here place, action, subject string, detail map[string]any, more ...perm.Permission) audit.Event {
+	event := v.event(&here.Tenant.ID, action, subject, detail)
+	event.Allowed.TenantID, event.Allowed.Permissions = here.Tenant.ID, perm.NewSet(append(more, perm.AccountAPIAccess)...)
 	return event
 }
 

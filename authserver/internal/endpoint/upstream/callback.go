@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/audit"
 	"github.com/almonerhq/almoner/authserver/internal/ceremony"
 	"github.com/almonerhq/almoner/authserver/internal/session"
 	"github.com/almonerhq/almoner/authserver/internal/upstream"
@@ -83,14 +84,22 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request, b begun, who up
 		h.turnAway(w, r, verdict)
 		return
 	}
-	by, event := session.Arrival(r, user, session.Upstream, h.Proxies.ClientAddress(r))
+	by, event := session.Arrival(r, user, proofOf(who), h.Proxies.ClientAddress(r))
 	by.ProvedAt = who.ProvedAt
 	event.Detail["issuer"] = who.Issuer
-	if err := h.Sessions.Begin(w, r, by, event); err != nil {
+	err = h.Sessions.Begin(w, r, by, event)
+	switch {
+	case errors.Is(err, session.ErrProofGone):
+		h.notOurs(w, r)
+	case err != nil:
 		h.fail(w, r, err)
-		return
+	default:
+		goOn(w, b.Return)
 	}
-	goOn(w, b.Return)
+}
+
+func proofOf(who upstream.Identity) session.Proof {
+	return session.Proof{Method: session.Upstream, Issuer: who.Issuer, Subject: who.Subject}
 }
 
 // prove notes a new proof by the very user who is signed in, whose account there is linked already.
@@ -114,13 +123,15 @@ func (h *Handler) prove(w http.ResponseWriter, r *http.Request, b begun, who ups
 	}
 	event := visitor.Event(r.Context(), "sign_in.proved", "sign_in:"+visitor.SignInID.String())
 	event.Detail = map[string]any{"method": session.Upstream, "issuer": who.Issuer, "address": h.Proxies.ClientAddress(r).String()}
-	err = h.Identities.Record(r.Context(), event)
-	if err == nil {
-		err = h.Sessions.Proved(w, r)
-	}
-	if err != nil {
+	err = h.Sessions.Proved(w, r, visitor, proofOf(who), event)
+	switch {
+	case errors.Is(err, session.ErrProofGone):
+		h.somebodyElse(w, r, b)
+	case errors.Is(err, audit.ErrNotAllowed): // signed out meanwhile
+		h.notOurs(w, r)
+	case err != nil:
 		h.fail(w, r, err)
-		return
+	default:
+		goOn(w, b.Return)
 	}
-	goOn(w, b.Return)
 }

@@ -1,9 +1,11 @@
 package upstream
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 
+	"github.com/almonerhq/almoner/authserver/internal/audit"
 	"github.com/almonerhq/almoner/authserver/internal/session"
 	"github.com/almonerhq/almoner/authserver/internal/ui"
 )
@@ -42,6 +44,10 @@ func (h *Handler) unlink(w http.ResponseWriter, r *http.Request, visitor session
 	event := visitor.Event(r.Context(), "identity.unlinked", "user:"+visitor.User.ID.String())
 	event.Detail = map[string]any{"issuer": h.Provider.Issuer(), "address": h.Proxies.ClientAddress(r).String()}
 	unlinked, needed, err := h.Identities.UnlinkIdentity(r.Context(), visitor.User.ID, h.Provider.Issuer(), h.Passkeys, event)
+	if errors.Is(err, audit.ErrNotAllowed) { // signed out meanwhile
+		goOn(w, "/login?return="+url.QueryEscape(pagePath))
+		return
+	}
 	if err != nil {
 		h.fail(w, r, err)
 		return

@@ -127,6 +127,10 @@ func (s *Store) Clients(ctx context.Context, tenant uuid.UUID) ([]client.Client,
 func (s *Store) SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) (bool, error) {
 	saved := false
 	err := s.atomically(ctx, "register client", func(tx pgx.Tx) error {
+		saved = false
+		if err := stillAllowed(ctx, tx, event.Allowed); err != nil {
+			return err
+		}
 		tag, err := tx.Exec(ctx, `
 insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform, resource,
   token_endpoint_auth_method, created_by, created_at)
@@ -155,6 +159,9 @@ on conflict (id) do nothing`,
 func (s *Store) DeleteClient(ctx context.Context, tenant, id uuid.UUID, event audit.Event) ([]grant.Grant, error) {
 	var ended []grant.Grant
 	err := s.atomically(ctx, "delete client", func(tx pgx.Tx) error {
+		if err := stillAllowed(ctx, tx, event.Allowed); err != nil {
+			return err
+		}
 		tag, err := tx.Exec(ctx, `update account.oauth_clients set deleted_at = now() where id = $1 and tenant_id = $2 and deleted_at is null`, id, tenant)
 		if err != nil {
 			return err
@@ -175,6 +182,9 @@ func (s *Store) DeleteClient(ctx context.Context, tenant, id uuid.UUID, event au
 // beginning, so that this holds for replacements at the same time too.
 func (s *Store) ReplaceSecret(ctx context.Context, tenant, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event) error {
 	return s.atomically(ctx, "replace secret", func(tx pgx.Tx) error {
+		if err := stillAllowed(ctx, tx, event.Allowed); err != nil {
+			return err
+		}
 		var kind string
 		err := tx.QueryRow(ctx, `select kind from account.oauth_clients where id = $1 and tenant_id is not distinct from $2
 			and deleted_at is null for update`, id, nullable(tenant)).Scan(&kind)

@@ -289,8 +289,8 @@ with asked as (
 ), answers as (
   select (select to_jsonb(s) from account.first_standing(pat, id, tenant, module) s) first, (select to_jsonb(s) from account.standing(pat, id, tenant, module) s) earlier,
     (select to_jsonb(s) - 'place' from account.standings(array[pat], array[id], array[tenant], array[module]) s) alone,
-    (select to_jsonb(s) - 'place' from account.standings(array[pat], array[id], array[tenant], array[module], array[null]) s) without_key,
-    (select to_jsonb(s) - 'place' from account.standings(array[pat], array[id], array[tenant], array[module], array['signing']) s) with_key,
+    (select to_jsonb(s) - 'place' - 'replaces' from account.standings(array[pat], array[id], array[tenant], array[module], array[null]) s) without_key,
+    (select to_jsonb(s) - 'place' - 'replaces' from account.standings(array[pat], array[id], array[tenant], array[module], array['signing']) s) with_key,
     (select answer from together where together.place = asked.place) among
   from arrays, unnest(pats, ids, tenants, modules) with ordinality asked (pat, id, tenant, module, place)
 )

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/authserver/internal/audit"
 	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -179,6 +180,9 @@ from opened`
 func (s *Store) Open(ctx context.Context, approved grant.Grant, approval int) (grant.State, error) {
 	var state grant.State
 	err := s.atomically(ctx, "open grant", func(tx pgx.Tx) error {
+		if err := stillApprovable(ctx, tx, approved); err != nil {
+			return err
+		}
 		g, err := underPolicy(ctx, tx, approved)
 		if err != nil {
 			return err
@@ -197,6 +201,30 @@ func (s *Store) Open(ctx context.Context, approved grant.Grant, approval int) (g
 		return answered(ctx, tx, g.TenantID, g.ClientID, g.UserID)
 	})
 	return state, err
+}
+
+// stillApprovable locks what an approval needs, or returns audit.ErrNotAllowed where some of it has ended: the sign-in, the membership
+// with the permissions, the client and, for a connector, the workspace's LLM integration.
+func stillApprovable(ctx context.Context, tx pgx.Tx, g grant.Grant) error {
+	if g.SignInID == uuid.Nil {
+		return nil
+	}
+	err := stillAllowed(ctx, tx, &audit.Allowed{UserID: g.UserID, SignInID: g.SignInID, TenantID: g.TenantID, Permissions: g.Permissions})
+	if err != nil {
+		return err
+	}
+	stands := true
+	if g.Kind.Traits().NeedsLLM {
+		stands, err = found(tx.QueryRow(ctx, `select true from account.tenant_features
+			where tenant_id = $1 and feature = 'llm_integration' and enabled for share`, g.TenantID))
+	}
+	if err == nil && stands {
+		stands, err = found(tx.QueryRow(ctx, `select true from account.oauth_clients where id = $1 and deleted_at is null for share`, g.ClientID))
+	}
+	if err == nil && !stands {
+		err = audit.ErrNotAllowed
+	}
+	return err
 }
 
 const revokeSQL = `

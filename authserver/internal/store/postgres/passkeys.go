@@ -63,6 +63,9 @@ func (s *Store) AddPasskey(ctx context.Context, p passkey.Passkey, event audit.E
 	added := false
 	err := s.atomically(ctx, "add passkey", func(tx pgx.Tx) error {
 		added = false
+		if err := stillAllowed(ctx, tx, event.Allowed); err != nil {
+			return err
+		}
 		if err := lockUser(ctx, tx, p.UserID); err != nil {
 			return err
 		}
@@ -111,6 +114,9 @@ func (s *Store) RemovePasskey(ctx context.Context, user, id uuid.UUID, issuer st
 	outcome := passkey.NoSuchPasskey
 	err := s.atomically(ctx, "remove passkey", func(tx pgx.Tx) error {
 		outcome = passkey.NoSuchPasskey
+		if err := stillAllowed(ctx, tx, event.Allowed); err != nil {
+			return err
+		}
 		if err := lockUser(ctx, tx, user); err != nil {
 			return err
 		}

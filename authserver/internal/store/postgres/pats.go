@@ -61,10 +61,18 @@ func scanTokenAfter(row pgx.CollectableRow, before ...any) (pat.Token, error) {
 	return t, err
 }
 
-// SaveToken stores a token with its audit event, or nothing. false: one of this identifier exists already.
+// SaveToken stores a token with its audit event, or nothing. false: one of this identifier exists already. The token that it is to
+// replace must be active still, else the error is audit.ErrNotAllowed.
 func (s *Store) SaveToken(ctx context.Context, t pat.Token, hash []byte, event audit.Event) (bool, error) {
 	saved := false
 	err := s.atomically(ctx, "save token", func(tx pgx.Tx) error {
+		saved = false
+		if err := stillAllowed(ctx, tx, event.Allowed); err != nil {
+			return err
+		}
+		if err := stillReplaceable(ctx, tx, t); err != nil {
+			return err
+		}
 		tag, err := tx.Exec(ctx, `
 insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, expires_at, replaces_id)
 values (@id, @hash, @user, @tenant, @name, @permissions, @expires, @replaces)
@@ -81,10 +89,27 @@ on conflict (id) do nothing`,
 	return saved, err
 }
 
+// stillReplaceable locks the token that t replaces, or returns audit.ErrNotAllowed where it has ended.
+func stillReplaceable(ctx context.Context, tx pgx.Tx, t pat.Token) error {
+	if t.ReplacesID == nil {
+		return nil
+	}
+	active, err := found(tx.QueryRow(ctx, `select true from account.personal_access_tokens
+		where id = $1 and user_id = $2 and tenant_id = $3 and revoked_at is null and expires_at > now() for share`,
+		*t.ReplacesID, t.UserID, t.TenantID))
+	if err == nil && !active {
+		err = audit.ErrNotAllowed
+	}
+	return err
+}
+
 // RevokeToken ends an active token of the user with its audit event. false: there is none.
 func (s *Store) RevokeToken(ctx context.Context, user, tenant, id uuid.UUID, reason string, event audit.Event) (bool, error) {
 	revoked := false
 	err := s.atomically(ctx, "revoke token", func(tx pgx.Tx) error {
+		if err := stillAllowed(ctx, tx, event.Allowed); err != nil {
+			return err
+		}
 		tag, err := tx.Exec(ctx, `update account.personal_access_tokens set revoked_at = now(), revoke_reason = $4
 			where id = $1 and user_id = $2 and tenant_id = $3 and revoked_at is null`, id, user, tenant, reason)
 		if revoked = err == nil && tag.RowsAffected() == 1; !revoked {

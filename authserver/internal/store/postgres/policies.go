@@ -140,6 +140,9 @@ func (s *Store) ReplaceConnectorPolicy(ctx context.Context, tenant uuid.UUID, se
 func (s *Store) changePolicy(ctx context.Context, tenant uuid.UUID, after policy.Policy, event audit.Event, expected func(policy.Policy) bool) (policy.Change, error) {
 	var change policy.Change
 	err := s.administer(ctx, "set connector policy", func(tx pgx.Tx) error {
+		if err := stillAllowed(ctx, tx, event.Allowed); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(ctx, `select from account.tenants where id = $1 for no key update`, tenant); err != nil {
 			return err
 		}

@@ -15,12 +15,30 @@ import (
 
 var _ session.SignIns = (*Store)(nil)
 
-// BeginSignIn inserts a sign-in with its audit event, or nothing.
+// BeginSignIn inserts a sign-in whose proof still holds, with its audit event, or returns session.ErrProofGone. The user's row is locked:
+// a change of the password that comes meanwhile ends this sign-in too.
 func (s *Store) BeginSignIn(ctx context.Context, by session.SignIn, event audit.Event) error {
 	return s.atomically(ctx, "begin sign-in", func(tx pgx.Tx) error {
+		if err := stillProved(ctx, tx, by.UserID, by.Proof); err != nil {
+			return err
+		}
 		_, err := tx.Exec(ctx, `insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent)
 			values ($1, $2, $3, $4, $5, $6)`, by.ID, by.UserID, by.Expires, by.Method, by.Address, by.UserAgent)
 		if err != nil {
+			return err
+		}
+		return record(ctx, tx, event)
+	})
+}
+
+// ProveSignIn stores the event of a new proof that still holds, by the user of a sign-in that still counts; or returns
+// session.ErrProofGone or audit.ErrNotAllowed.
+func (s *Store) ProveSignIn(ctx context.Context, user uuid.UUID, proof session.Proof, event audit.Event) error {
+	return s.atomically(ctx, "prove sign-in", func(tx pgx.Tx) error {
+		if err := stillAllowed(ctx, tx, event.Allowed); err != nil {
+			return err
+		}
+		if err := stillProved(ctx, tx, user, proof); err != nil {
 			return err
 		}
 		return record(ctx, tx, event)
@@ -56,9 +74,15 @@ from counting`, session.IdleTimeout, id, string(perm.AccountAPIAccess)).Scan(&v.
 	return v, true, nil
 }
 
-// EndSignIn ends a sign-in of the user with its audit event. One that has ended, or is another user's, is left alone.
+// EndSignIn ends a sign-in of the user with its audit event. One that has ended, or is another user's, is left alone. Only a sign-in that
+// still counts may end another one; it may end itself at any time.
 func (s *Store) EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.Event) error {
 	return s.atomically(ctx, "end sign-in", func(tx pgx.Tx) error {
+		if event.Allowed != nil && event.Allowed.SignInID != id {
+			if err := stillAllowed(ctx, tx, event.Allowed); err != nil {
+				return err
+			}
+		}
 		tag, err := tx.Exec(ctx, `update account.sign_ins set ended_at = now() where id = $1 and user_id = $2 and ended_at is null`, id, user)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
@@ -71,6 +95,9 @@ func (s *Store) EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.E
 func (s *Store) EndOtherSignIns(ctx context.Context, user, but uuid.UUID, event audit.Event) (int64, error) {
 	var ended int64
 	err := s.atomically(ctx, "end other sign-ins", func(tx pgx.Tx) error {
+		if err := stillAllowed(ctx, tx, event.Allowed); err != nil {
+			return err
+		}
 		tag, err := tx.Exec(ctx, `update account.sign_ins set ended_at = now()
 			where user_id = $1 and id <> $2 and ended_at is null and expires_at > now()`, user, but)
 		if err != nil || tag.RowsAffected() == 0 {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/shared/standing"
 )
 
@@ -17,6 +19,13 @@ func (s *Store) Standing(ctx context.Context, q standing.Question) (standing.Sta
 		return standing.Standing{}, unavailable("read standing", err)
 	}
 	return answer, err
+}
+
+// EndReplaced ends the tokens that a personal access token replaces. Its error wraps grant.ErrUnavailable.
+func (s *Store) EndReplaced(ctx context.Context, token uuid.UUID) error {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	return unavailable("end replaced tokens", standing.EndReplaced(ctx, s.pool, token))
 }
 
 // NewNoter starts a noter of uses over this store's connections; Close it before the store.

@@ -11,6 +11,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/audit"
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/authserver/internal/policy"
+	"github.com/almonerhq/almoner/authserver/internal/session"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -30,7 +31,7 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 			break
 		}
 	}
-	for _, own := range []error{ErrNoClient, ErrNoGrant, grant.ErrPolicy, policy.ErrChanged} {
+	for _, own := range []error{ErrNoClient, ErrNoGrant, grant.ErrPolicy, policy.ErrChanged, audit.ErrNotAllowed, session.ErrProofGone} {
 		if errors.Is(err, own) {
 			return own
 		}

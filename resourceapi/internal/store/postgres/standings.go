@@ -68,5 +68,12 @@ func (s *Store) Askable(ctx context.Context, grant uuid.UUID) (perm.Set, error) 
 	return perm.FromStrings(identifiers), nil
 }
 
+// EndReplaced ends the tokens that a personal access token replaces.
+func (s *Store) EndReplaced(ctx context.Context, token uuid.UUID) error {
+	ctx, cancel := bounded(ctx, patience)
+	defer cancel()
+	return outcome(standing.EndReplaced(ctx, s.pool, token))
+}
+
 // Noter notes the use of credentials. Whoever asks for it closes it, before the Store.
 func (s *Store) Noter(log *slog.Logger) *standing.Noter { return standing.NewNoter(s.pool, log) }

@@ -20,7 +20,8 @@ returns table (
   member_permissions text[],
   llm_integration boolean,
   module_enabled boolean,
-  module_provisioned boolean
+  module_provisioned boolean,
+  replaces boolean                -- a personal access token whose first use has to end those that it replaces (account.end_replaced)
 )
 language plpgsql stable parallel safe security definer
 set search_path = account, pg_temp
@@ -45,17 +46,18 @@ begin
         end,
         c.user_id, c.client_id, c.tenant_id, c.permissions, c.resource, c.ends_at,
         m.user_id is not null, coalesce(m.permissions, '{}'),
-        coalesce(f.enabled, false), coalesce(d.enabled, false), coalesce(d.provisioned, false)
+        coalesce(f.enabled, false), coalesce(d.enabled, false), coalesce(d.provisioned, false), c.replaces
       from (
         select p.id, 'personal_access_token'::text kind,
           case when p.revoked_at is not null then 'revoked' when p.expires_at <= now() then 'expired' else 'active' end state,
-          p.user_id, null::uuid client_id, p.tenant_id, p.permissions, null::text resource, p.expires_at ends_at
+          p.user_id, null::uuid client_id, p.tenant_id, p.permissions, null::text resource, p.expires_at ends_at,
+          p.replaces_id is not null and p.former_ended_at is null replaces
         from personal_access_tokens p
         where p.hash = asked.pat_hash
         union all
         select g.id, g.kind,
           case when g.state = 'active' and g.ends_at <= now() then 'expired' else g.state end,
-          g.user_id, g.client_id, g.tenant_id, g.permissions, g.resource, g.ends_at
+          g.user_id, g.client_id, g.tenant_id, g.permissions, g.resource, g.ends_at, false
         from grants g
         where g.id = asked.grant_id and asked.pat_hash is null
       ) c
@@ -90,7 +92,10 @@ language plpgsql stable parallel safe security definer
 set search_path = account, pg_temp
 as $$
 begin
-  return query select * from standings(pat_hashes, grant_ids, tenants, modules, null::text[]);
+  return query
+    select s.place, s.credential_id, s.kind, s.state, s.user_id, s.client_id, s.credential_tenant, s.credential_permissions, s.resource,
+      s.ends_at, s.member, s.member_permissions, s.llm_integration, s.module_enabled, s.module_provisioned
+    from standings(pat_hashes, grant_ids, tenants, modules, null::text[]) s;
 end
 $$;
 -- +goose StatementEnd

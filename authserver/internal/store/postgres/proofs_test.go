@@ -1,0 +1,159 @@
+package postgres_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/passkey"
+	"github.com/almonerhq/almoner/authserver/internal/session"
+)
+
+const issuer = "https://id.example.org"
+
+// proving is a user who has a password, a passkey and an account elsewhere, with the proof by each.
+func (l *ledger) proving() map[string]session.Proof {
+	l.Helper()
+	key, user := uuid.New(), l.grant.UserID
+	l.world.Exec(`update account.users set password_hash = 'hash' where id = $1`, user)
+	l.world.Exec(`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports, backup_eligible,
+		backed_up) values ($1, $2, 'Key', $3, '\x01', 0, '\x00', '{}', false, false)`, key, user, key[:])
+	l.world.Exec(`insert into account.identities (issuer, subject, user_id) values ($1, $2, $3)`, issuer, user.String(), user)
+	return map[string]session.Proof{
+		"password": {Method: session.Password, PasswordHash: "hash"},
+		"passkey":  {Method: session.Passkey, PasskeyID: key},
+		"upstream": {Method: session.Upstream, Issuer: issuer, Subject: user.String()},
+	}
+}
+
+// begin signs in by a proof, and proves it once more in that sign-in.
+func (l *ledger) begin(proof session.Proof) (uuid.UUID, error) {
+	by := session.SignIn{
+		ID:      uuid.New(),
+		UserID:  l.grant.UserID,
+		Method:  proof.Method,
+		Proof:   proof,
+		Expires: time.Now().Add(time.Hour),
+	}
+	return by.ID, l.BeginSignIn(l.Context(), by, audit.Event{Actor: "user:x", Action: "sign_in.succeeded", Subject: "sign_in:x"})
+}
+
+func (l *ledger) prove(signIn uuid.UUID, proof session.Proof) error {
+	return l.ProveSignIn(l.Context(), l.grant.UserID, proof, audit.Event{
+		Actor:   "user:x",
+		Action:  "sign_in.proved",
+		Subject: "sign_in:x",
+		Allowed: &audit.Allowed{UserID: l.grant.UserID, SignInID: signIn},
+	})
+}
+
+func TestSignIn_AProofThatWasTakenAwayMeanwhileGivesNothing(t *testing.T) {
+	for what, sql := range map[string]string{
+		"password": `update account.users set password_hash = 'another' where id = $1`,
+		"passkey":  `delete from account.passkeys where user_id = $1`,
+		"upstream": `delete from account.identities where user_id = $1`,
+	} {
+		t.Run(what, func(t *testing.T) {
+			l := newLedger(t)
+			proof := l.proving()[what]
+			signIn, err := l.begin(proof)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := l.prove(signIn, proof); err != nil {
+				t.Fatal(err)
+			}
+			change, err := l.world.Owner.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := change.Exec(t.Context(), sql, l.grant.UserID); err != nil {
+				t.Fatal(err)
+			}
+			begun, proved := make(chan error), make(chan error)
+			go func() { _, err := l.begin(proof); begun <- err }()
+			go func() { proved <- l.prove(signIn, proof) }()
+			for waiting := 0; waiting == 0; { // for the change
+				if err := change.QueryRow(t.Context(), `select count(*) from pg_locks where not granted`).Scan(&waiting); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := change.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-begun; !errors.Is(err, session.ErrProofGone) {
+				t.Errorf("the sign-in: %v", err)
+			}
+			if err := <-proved; !errors.Is(err, session.ErrProofGone) {
+				t.Errorf("the new proof: %v", err)
+			}
+		})
+	}
+}
+
+func TestSignIn_NoProofIsNone(t *testing.T) {
+	l := newLedger(t)
+	l.world.Exec(`update account.users set password_hash = null where id = $1`, l.grant.UserID)
+	for _, method := range []string{session.Password, session.Passkey, session.Upstream, ""} {
+		if _, err := l.begin(session.Proof{Method: method}); !errors.Is(err, session.ErrProofGone) {
+			t.Errorf("%q: %v", method, err)
+		}
+	}
+}
+
+func TestAllowed_WhatASignedOutBrowserAsksForIsNotWritten(t *testing.T) {
+	l := newLedger(t)
+	proofs := l.proving()
+	ended, err := l.begin(proofs["password"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := l.begin(proofs["password"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, user := t.Context(), l.grant.UserID
+	event := audit.Event{
+		UserID:  &user,
+		Actor:   "user:x",
+		Action:  "x.done",
+		Subject: "x",
+		Allowed: &audit.Allowed{UserID: user, SignInID: ended},
+	}
+	if err := l.EndSignIn(ctx, user, ended, event); err != nil {
+		t.Fatalf("a sign-in ends itself: %v", err)
+	}
+	for what, do := range map[string]func() error{
+		"add a passkey": func() error {
+			_, err := l.AddPasskey(ctx, passkey.Passkey{ID: uuid.New(), UserID: user, Name: "New", CredentialID: []byte{1}, PublicKey: []byte{1}}, event)
+			return err
+		},
+		"remove a passkey": func() error {
+			_, err := l.RemovePasskey(ctx, user, proofs["passkey"].PasskeyID, issuer, event)
+			return err
+		},
+		"unlink an account": func() error {
+			_, _, err := l.UnlinkIdentity(ctx, user, issuer, true, event)
+			return err
+		},
+		"end the other sign-ins": func() error {
+			_, err := l.EndOtherSignIns(ctx, user, ended, event)
+			return err
+		},
+		"end another sign-in": func() error { return l.EndSignIn(ctx, user, other, event) },
+		"prove again":         func() error { return l.prove(ended, proofs["password"]) },
+	} {
+		if err := do(); !errors.Is(err, audit.ErrNotAllowed) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	var left int
+	err = l.world.Owner.QueryRow(ctx, `select (select count(*) from account.passkeys) + (select count(*) from account.identities)
+		+ (select count(*) from account.sign_ins where ended_at is null)`).Scan(&left)
+	if err != nil || left != 3 {
+		t.Errorf("%d of the passkey, the account and the other sign-in are left, %v", left, err)
+	}
+}

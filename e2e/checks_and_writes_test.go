@@ -1,0 +1,317 @@
+package e2e
+
+import (
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// CHECKS_AND_WRITES.md lists every request that checks, may wait, and then writes. The tests here hold such a request between the two.
+
+const (
+	anotherHash = "$argon2id$v=19$m=1024,t=1,p=1$Q09GeGx1dWNyTEwwNjZoWg$0000000000000000000000000000000000000000000"
+	sqlSignOut  = `update account.sign_ins set ended_at = now() where user_id = $1 and ended_at is null`
+	sqlLeave    = `delete from account.memberships where tenant_id = $1 and user_id = $2`
+	sqlPermit   = `update account.memberships set permissions = $3 where tenant_id = $1 and user_id = $2`
+	sqlLLMOff   = `update account.tenant_features set enabled = false where tenant_id = $1 and feature = 'llm_integration'`
+	sqlDeleted  = `update account.oauth_clients set deleted_at = now() where id = $1`
+	sqlRevoked  = `update account.personal_access_tokens set revoked_at = now(), revoke_reason = 'revoked_by_user' where user_id = $1`
+)
+
+func ending(sql string, args ...any) harness.Change { return harness.Change{SQL: sql, Args: args} }
+
+func leaves(o harness.Office) harness.Change   { return ending(sqlLeave, o.Tenant.ID, o.Head.ID) }
+func signsOut(o harness.Office) harness.Change { return ending(sqlSignOut, o.Head.ID) }
+func losesAPIAccess(o harness.Office) harness.Change {
+	return ending(sqlPermit, o.Tenant.ID, o.Head.ID, []string{harness.ReadProgrammes})
+}
+
+func TestTie_ASignInWithTheOldPasswordDoesNotOutliveItsChange(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	for what, changes := range map[string]func(user string) []harness.Change{
+		"the password is changed": func(user string) []harness.Change {
+			return []harness.Change{ending(`update account.users set password_hash = $2 where id = $1`, user, anotherHash)}
+		},
+		"the user is disabled": func(user string) []harness.Change {
+			return []harness.Change{ending(`update account.users set disabled_at = now() where id = $1`, user)}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			user := p.World.User(t)
+			person := p.Person(t, user)
+			login := person.Open(t, p.AppURL+"/login")
+			var answer harness.Page
+			p.World.Between(t, func() { answer = person.SignIn(t, login) }, changes(user.ID)...)
+			live := p.World.Count(t, `select count(*) from account.sign_ins where user_id = $1 and ended_at is null`, user.ID)
+			if answer.Status != http.StatusBadRequest || live != 0 {
+				t.Errorf("%d sign-ins live; the answer is %d", live, answer.Status)
+			}
+		})
+	}
+}
+
+func TestTie_ANewProofWithTheOldPasswordIsRefused(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	user := p.World.User(t)
+	person := p.Person(t, user).SignedIn(t)
+	form := person.Open(t, p.AppURL+"/login/again").FormWith(t, "form input[name=password]")
+	form.Fields.Set("password", user.Password)
+	var answer harness.Page
+	p.World.Between(t, func() { answer = person.Submit(t, form) },
+		ending(`update account.users set password_hash = $2 where id = $1`, user.ID, anotherHash))
+	proofs := p.World.Count(t, `select count(*) from account.audit_events where user_id = $1 and action = 'sign_in.proved'`, user.ID)
+	if answer.Status != http.StatusBadRequest || proofs != 0 {
+		t.Errorf("%d, %d proofs", answer.Status, proofs)
+	}
+}
+
+// endings are what may end while a form of Settings, Developers is worked on.
+func endings() map[string]func(harness.Office) harness.Change {
+	return map[string]func(harness.Office) harness.Change{
+		"the membership ends": leaves, "the permission is lost": losesAPIAccess, "the sign-in ends": signsOut,
+	}
+}
+
+func TestTie_ATokenIsMadeByWhoMayStillMakeIt(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	for what, end := range endings() {
+		t.Run(what, func(t *testing.T) {
+			office := p.Office(t)
+			head := p.Person(t, office.Head)
+			page := head.Arrive(t, developersURL(p, office))
+			var answer harness.Page
+			p.World.Between(t, func() { answer = makeToken(t, head, page, "Held", "30", harness.ReadProgrammes) }, end(office))
+			made := p.World.Count(t, `select count(*) from account.personal_access_tokens where tenant_id = $1 and name = 'Held'`, office.Tenant.ID)
+			if answer.Status != http.StatusForbidden || made != 0 {
+				t.Errorf("%d, %d tokens made", answer.Status, made)
+			}
+		})
+	}
+}
+
+func TestTie_ATokenThatWasRevokedIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	head := p.Person(t, office.Head)
+	form := head.Arrive(t, developersURL(p, office)).FormWith(t, `form[action*="tokens/replace"] button[type=submit]`)
+	var answer harness.Page
+	p.World.Between(t, func() { answer = head.Submit(t, form) }, ending(sqlRevoked, office.Head.ID))
+	made := p.World.Count(t, `select count(*) from account.personal_access_tokens where tenant_id = $1 and replaces_id is not null`, office.Tenant.ID)
+	if answer.Status != http.StatusForbidden || made != 0 {
+		t.Errorf("%d, %d tokens made", answer.Status, made)
+	}
+}
+
+func TestTie_AnApplicationIsRegisteredByWhoMayStillRegisterIt(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	for what, end := range map[string]func(harness.Office) harness.Change{
+		"the membership ends": leaves, "the permission is lost": losesAPIAccess,
+		"the token is revoked": func(o harness.Office) harness.Change { return ending(sqlRevoked, o.Head.ID) },
+		"a permission that the application requires is lost": func(o harness.Office) harness.Change {
+			return ending(sqlPermit, o.Tenant.ID, o.Head.ID, []string{"account:api:access"})
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			office := p.Office(t)
+			var answer harness.Answer
+			p.World.Between(t, func() { answer = office.Register(t, harness.ConfidentialBody(harness.ReadProgrammes)) }, end(office))
+			made := p.World.Count(t, `select count(*) from account.oauth_clients where tenant_id = $1`, office.Tenant.ID)
+			if answer.Status != http.StatusForbidden || made != 0 {
+				t.Errorf("%d, %d applications registered", answer.Status, made)
+			}
+		})
+	}
+}
+
+func TestTie_AnApplicationIsChangedByWhoMayStillChangeIt(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	for what, end := range map[string]func(harness.Office) harness.Change{
+		"the membership ends":  leaves,
+		"the token is revoked": func(o harness.Office) harness.Change { return ending(sqlRevoked, o.Head.ID) },
+	} {
+		for _, request := range []struct{ method, path string }{{http.MethodDelete, ""}, {http.MethodPost, "/secret"}} {
+			t.Run(what+" "+request.method, func(t *testing.T) {
+				office := p.Office(t)
+				app := office.Confidential(t, "", harness.ReadProgrammes)
+				var answer harness.Answer
+				p.World.Between(t, func() {
+					answer = p.As(office.Token).Send(t, request.method, office.Clients()+"/"+app.ClientID+request.path, "application/json", "")
+				}, end(office))
+				same := p.World.Count(t, `select count(*) from account.oauth_clients c join account.client_secrets s on s.client_id = c.id
+					where c.id = $1 and c.deleted_at is null`, app.ClientID)
+				if answer.Status != http.StatusForbidden || same != 1 {
+					t.Errorf("%d, %d secrets of a live application", answer.Status, same)
+				}
+			})
+		}
+	}
+}
+
+func TestTie_AConnectorPolicyIsSavedByWhoMayStillSaveIt(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	for what, end := range endings() {
+		t.Run(what, func(t *testing.T) {
+			office := p.Office(t)
+			head := p.Person(t, office.Head)
+			form := head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Tenant.ID).FormWith(t, "form input[name=days]")
+			form.Fields.Set("days", "3")
+			var answer harness.Page
+			p.World.Between(t, func() { answer = head.Submit(t, form) }, end(office))
+			saved := p.World.Count(t, `select count(*) from account.connector_policies where tenant_id = $1`, office.Tenant.ID)
+			if answer.Status != http.StatusForbidden || saved != 0 {
+				t.Errorf("%d, %d policies saved", answer.Status, saved)
+			}
+		})
+	}
+}
+
+func TestTie_AnApprovalGivesWhatItsUserMayStillGive(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	for what, end := range map[string]func(harness.Office, string) harness.Change{
+		"the membership ends": func(o harness.Office, _ string) harness.Change { return leaves(o) },
+		"the sign-in ends":    func(o harness.Office, _ string) harness.Change { return signsOut(o) },
+		"the permissions are lost": func(o harness.Office, _ string) harness.Change {
+			return ending(sqlPermit, o.Tenant.ID, o.Head.ID, []string{"account:api:access"})
+		},
+		"LLM integration is switched off": func(o harness.Office, _ string) harness.Change { return ending(sqlLLMOff, o.Tenant.ID) },
+		"the application is deleted":      func(_ harness.Office, client string) harness.Change { return ending(sqlDeleted, client) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			office := p.Office(t)
+			connector := office.Connector(t, harness.ReadProgrammes)
+			page := p.Person(t, office.Head).Consent(t, connector.Begin().Query)
+			var answer harness.Page
+			p.World.Between(t, func() { answer = page.Press(t, "approve") }, end(office, connector.ClientID))
+			wantsNothingGiven(t, p, answer, connector.ClientID, http.StatusBadRequest, http.StatusForbidden)
+		})
+	}
+}
+
+// G12: the exchange has been decided in Redis and waits for Postgres when the user approves more.
+func TestTie_ARedeemedCodeHasThePermissionsOfItsOwnApproval(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	attempt := connector.Begin()
+	head := p.Person(t, office.Head)
+	page := head.Consent(t, attempt.Query)
+	reading := page.DecisionForm(t, "approve")
+	reading.Fields.Set("access", "read")
+	code := attempt.CodeForm(head.Submit(t, reading).Callback(t).Code())
+	grant := p.World.Text(t, `select id::text from account.grants where client_id = $1`, connector.ClientID)
+	var exchanged harness.Answer
+	p.World.While(t, func() { exchanged = attempt.Post(t, code) }, func() {
+		more := page.DecisionForm(t, "approve")
+		more.Fields.Set("access", "all")
+		if answer := head.Submit(t, more); answer.Status != http.StatusConflict {
+			t.Errorf("the second approval is answered %d", answer.Status)
+		}
+	}, `select from account.grants where id = $1 for update`, grant)
+	tokens := exchanged.Tokens(t)
+	refreshed := connector.Refresh(t, tokens.RefreshToken).Tokens(t)
+	stored := p.World.Text(t, `select array_to_string(permissions, ' ') from account.grants where id = $1`, grant)
+	if tokens.Scope != harness.ReadProgrammes || refreshed.Scope != harness.ReadProgrammes || stored != harness.ReadProgrammes {
+		t.Errorf("granted %q, after a refresh %q, stored %q", tokens.Scope, refreshed.Scope, stored)
+	}
+}
+
+// F8: A is replaced by B, which is never used, and B by C. The first use of C ends both before it is answered, wherever it is used.
+func TestTie_TheFirstUseOfATokenEndsThoseItReplaces(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	for what, use := range map[string]func(t *testing.T, o harness.Office, token string){
+		"REST": func(t *testing.T, o harness.Office, token string) {
+			p.In(o.Tenant, token).Get(t, programmes).Wants(t, http.StatusOK)
+		},
+		"account": func(t *testing.T, o harness.Office, token string) {
+			p.As(token).Get(t, o.Clients()).Wants(t, http.StatusOK)
+		},
+		"introspection": func(t *testing.T, o harness.Office, token string) {
+			if p.DemoService().Introspect(t, token).Wants(t, http.StatusOK).Object(t)["active"] != true {
+				t.Error("the token is not active")
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			office := p.Office(t)
+			chain := make([]string, 3)
+			for i := range chain {
+				chain[i] = p.World.Token(t, office.Tenant, office.Head, harness.Everything()...)
+				if i > 0 {
+					p.World.Replaces(t, chain[i], chain[i-1])
+				}
+			}
+			p.In(office.Tenant, chain[0]).Get(t, programmes).Wants(t, http.StatusOK)
+			use(t, office, chain[2])
+			for _, token := range chain[:2] {
+				refusedAsBearer(t, p, office, token)
+			}
+			p.In(office.Tenant, chain[2]).Get(t, programmes).Wants(t, http.StatusOK)
+		})
+	}
+}
+
+// The table names tests, each as package.Test or, in this package, as Test alone.
+func TestChecksAndWrites_EveryRowNamesATestThatExists(t *testing.T) {
+	t.Parallel()
+	table, err := os.ReadFile("CHECKS_AND_WRITES.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`(?:[a-z/]+\\.)?(Test[A-Za-z0-9_]+)`")
+	exists := testsEverywhere(t)
+	rows := 0
+	for line := range strings.Lines(string(table)) {
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| request") {
+			continue
+		}
+		rows++
+		tests := named.FindAllStringSubmatch(line, -1)
+		if len(tests) == 0 {
+			t.Errorf("names no test: %s", line)
+		}
+		for _, test := range tests {
+			if !exists[test[1]] {
+				t.Errorf("there is no %s: %s", test[1], line)
+			}
+		}
+	}
+	if rows < 20 {
+		t.Errorf("%d rows", rows)
+	}
+}
+
+// testsEverywhere are the tests of both services and of e2e, by name.
+func testsEverywhere(t *testing.T) map[string]bool {
+	t.Helper()
+	exists := map[string]bool{}
+	declared := regexp.MustCompile(`(?m)^func (Test[A-Za-z0-9_]+)\(`)
+	for _, module := range []string{"../authserver", "../resourceapi", "."} {
+		must(t, filepath.WalkDir(module, func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			content, err := os.ReadFile(path)
+			for _, found := range declared.FindAllSubmatch(content, -1) {
+				exists[string(found[1])] = true
+			}
+			return err
+		}))
+	}
+	return exists
+}

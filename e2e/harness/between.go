@@ -1,0 +1,87 @@
+package harness
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// A Change is a statement that ends what allows a request. It must touch a row.
+type Change struct {
+	SQL  string
+	Args []any
+}
+
+// Between makes changes while a request is held between its check and its write. The changes are made in a transaction that is open
+// when the request begins, so that the request's checks see the state before them, and is committed as soon as the request waits for
+// a row that they have locked. A request that ties its write to its check waits for them, and then finds that it is no longer
+// allowed. A request that does not waits for nothing and is over before the commit: what it wrote shows that.
+func (w *World) Between(t testing.TB, request func(), changes ...Change) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	tx, err := w.rows.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(ctx) }()
+	for _, change := range changes {
+		if tag, err := tx.Exec(ctx, change.SQL, change.Args...); err != nil || tag.RowsAffected() == 0 {
+			t.Fatalf("%s: %d rows, %v", change.SQL, tag.RowsAffected(), err)
+		}
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); request() }()
+	w.awaitWaiter(t, tx.Conn().PgConn().PID(), done)
+	if err := tx.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+}
+
+// While runs do while a request waits for a row that SQL has locked. The transaction of the SQL keeps nothing.
+func (w *World) While(t testing.TB, request, do func(), sql string, args ...any) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	tx, err := w.rows.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(ctx) }()
+	if _, err := tx.Exec(ctx, sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); request() }()
+	w.awaitWaiter(t, tx.Conn().PgConn().PID(), done)
+	do()
+	if err := tx.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+}
+
+// awaitWaiter returns once another session waits for a lock of the session pid, or done is closed.
+func (w *World) awaitWaiter(t testing.TB, pid uint32, done <-chan struct{}) {
+	t.Helper()
+	const longest = 20 * time.Second
+	for began := time.Now(); time.Since(began) < longest; time.Sleep(2 * time.Millisecond) {
+		select {
+		case <-done:
+			return
+		default:
+		}
+		if w.Count(t, `select count(*) from pg_stat_activity where $1::int = any (pg_blocking_pids(pid))`, int32(pid)) > 0 {
+			return
+		}
+	}
+	t.Errorf("the request neither waited for the change nor ended within %s", longest)
+}
+
+// Replaces makes a personal access token one that was made to replace another.
+func (w *World) Replaces(t testing.TB, token, former string) {
+	t.Helper()
+	w.Exec(t, `update account.personal_access_tokens new set replaces_id = old.id
+		from account.personal_access_tokens old where new.hash = $1 and old.hash = $2`, credential.Hash(token), credential.Hash(former))
+}
