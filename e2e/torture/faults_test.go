@@ -9,6 +9,7 @@ const (
 	mintFile     = "authserver/internal/grant/tokens.go"
 	clientsFile  = "authserver/internal/store/postgres/clients.go"
 	keeperFile   = "authserver/internal/grant/keeper.go"
+	decideFile   = "authserver/internal/grant/decide.go"
 	registerFile = "authserver/internal/store/redis/grants.go"
 	writesFile   = "resourceapi/internal/store/postgres/writes.go"
 	serveFile    = "shared/web/serve.go"
@@ -67,7 +68,7 @@ var postgresSilent = []harness.Fault{
 
 // repairOff leaves a Redis that has lost its memory as it is.
 var repairOff = harness.Fault{File: keeperFile,
-	Old: "	if err := k.register.Repair(ctx, g); err != nil {\n		return \"\", err\n	}\n",
+	Old: "	if err := k.repair(ctx, g); err != nil {\n		return \"\", err\n	}\n",
 	New: "",
 }
 
@@ -78,21 +79,32 @@ var redisBlamesTheCaller = harness.Fault{File: registerFile, Old: "	if err != ni
 var scriptsTakenForKnown = []harness.Fault{
 	{File: scriptFile, Old: "import (\n", New: "import (\n\t\"sync\"\n"},
 	{File: scriptFile, Old: "func newScript(", New: "var shown sync.Map\n\nfunc newScript("},
-	{File: scriptFile, Old: "	value, err := script.Run(ctx, ", New: `	run := script.Run
-	if _, known := shown.LoadOrStore(script.Hash(), true); known {
-		run = script.EvalSha
+	{File: scriptFile, Old: "	value, err := c.script.Run(ctx, ", New: `	run := c.script.Run
+	if _, known := shown.LoadOrStore(c.script.Hash(), true); known {
+		run = c.script.EvalSha
 	}
 	value, err := run(ctx, `},
 }
 
 // undoOff leaves in Redis what Postgres certainly did not commit.
-var undoOff = harness.Fault{File: keeperFile, Old: "	if !uncertain {\n", New: "	if false {\n"}
+var undoOff = harness.Fault{
+	File: decideFile,
+	Old:  "	if err != nil && (!k.undone(ctx, step) || uncertain) {\n",
+	New:  "	if err != nil && uncertain {\n",
+}
 
-// takeBackOff leaves to Redis what it was asked while it was silent.
-var takeBackOff = harness.Fault{File: keeperFile, Old: "	if uncertain || !errors.Is(err, ErrNotCommitted) {\n", New: "	if false && uncertain {\n"}
+// takeBackOff leaves in the stores what they decided without an answer.
+var takeBackOff = harness.Fault{
+	File: decideFile,
+	Old:  "	if uncertain {\n		k.givenUp.add(ctx, step)\n",
+	New:  "	if false && uncertain {\n		k.givenUp.add(ctx, step)\n",
+}
+
+// deadlinesOff lets scripts decide whenever Redis gets them.
+var deadlinesOff = harness.Fault{File: scriptFile, Old: "if deadline == 0 or now < deadline then", New: "if true then"}
 
 // askedOnce gives up an update of Postgres at the first lost answer.
-var askedOnce = harness.Fault{File: keeperFile, Old: "	commitTries = 4\n", New: "	commitTries = 1\n"}
+var askedOnce = harness.Fault{File: decideFile, Old: "	commitTries  = 4\n", New: "	commitTries  = 1\n"}
 
 // revokedLater acknowledges a revocation before Postgres has committed it.
 var revokedLater = harness.Fault{File: keeperFile, Old: "	return k.revoke(ctx, g.ID, g.Ends, reason, actor)\n", New: `	later := context.WithoutCancel(ctx)

@@ -15,9 +15,10 @@ type call struct {
 	forgotten bool
 }
 
-// What came of it. Unknown is a 503 or no answer: it happened, or it did not, or it is still to happen.
+// What came of it. Unknown is a 503 or no answer: it happened, or it did not, or it is still to happen. Unavailable is a 503 of a process
+// that lives on: an honest exchange or refresh did not happen (G10).
 type outcome struct {
-	is    string // ok, refused or unknown
+	is    string // ok, refused, unknown or unavailable
 	token int    // ok: the new refresh token
 }
 
@@ -25,6 +26,8 @@ const (
 	ok      = "ok"
 	refused = "refused"
 	unknown = "unknown"
+
+	unavailable = "unavailable"
 )
 
 // A life is all that matters of a grant. The current token is lost where its answer never came.
@@ -56,7 +59,7 @@ func grantModel() porcupine.Model {
 // livesAfter returns the lives that may follow; none means that this answer could not be given.
 func livesAfter(l life, c call, o outcome) []life {
 	var next []life
-	if o.is == unknown {
+	if o.is == unknown || o.is == unavailable {
 		next = append(next, l) // it did not happen
 	}
 	revoked := life{state: "revoked"}

@@ -59,8 +59,45 @@ func TestHistoriesOfGrantsAreLegal(t *testing.T) {
 	}
 }
 
+// Redis and Postgres freeze, and nothing else happens to anyone: every 503 to an honest client must have changed nothing, whichever of two
+// processes gets the retry, and a superseded token still ends its grant.
+func TestHistoriesOfStalledGrantsAreLegal(t *testing.T) {
+	batches := harness.Rounds(4, 100)
+	running := harness.Private(t, harness.Options{Authservers: 2})
+	p := harness.Enter(t, running, &met)
+	office := p.Office(t)
+	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
+	trouble := newTrouble(running)
+	operations := 0
+	harness.Note(t, "%d grants, %v calls, %v stalls", batches*storiesAtOnce,
+		harness.Later[int](func() int { return operations }), harness.Later[int](trouble.faults))
+	for range batches {
+		stories := make([]*story, storiesAtOnce)
+		for i := range stories {
+			stories[i] = newStory(t, connector, head)
+			stories[i].stalled = true
+		}
+		var group sync.WaitGroup
+		for _, s := range stories {
+			for first := range callersEach {
+				group.Go(func() { s.playOn(t, first == 0) })
+			}
+		}
+		group.Go(func() { trouble.stall(t) })
+		group.Wait()
+		for _, s := range stories {
+			operations += len(s.history)
+			s.check(t, trouble)
+		}
+		if t.Failed() {
+			return
+		}
+	}
+}
+
 // A story is one grant and what was done with it.
 type story struct {
+	stalled   bool // stores freeze, and nothing else: what is answered 503 did not happen
 	connector harness.Connector
 	attempt   harness.Attempt
 	code      string
@@ -110,6 +147,27 @@ func (s *story) play(t *testing.T, first bool) {
 	}
 }
 
+// playOn is play of a grant whose current token one caller alone presents, for as long as it is not refused: two who present it at once
+// are a race, which revokes the grant whatever either is told.
+func (s *story) playOn(t *testing.T, honest bool) {
+	for range callsEach {
+		time.Sleep(rand.N(160 * time.Millisecond))
+		known := s.known()
+		dice := rand.IntN(100)
+		switch {
+		case honest && len(known) == 0:
+			s.exchange(t)
+		case honest && dice < 80:
+			s.refresh(t, known, len(known)-1)
+		case len(known) == 0:
+		case !honest && dice < 3 && len(known) > 1:
+			s.refresh(t, known, rand.IntN(len(known)-1))
+		default:
+			s.use(t, known[rand.IntN(len(known))])
+		}
+	}
+}
+
 func (s *story) known() []token {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,6 +202,8 @@ func (s *story) record(t *testing.T, c call, generation int, send func() (harnes
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
+	case s.stalled && err == nil && answer.Status == http.StatusServiceUnavailable && generation > 0:
+		o.is = unavailable
 	case err != nil || answer.Status == http.StatusServiceUnavailable || answer.Status == http.StatusBadGateway:
 	case answer.Status == http.StatusOK:
 		o.is = ok
@@ -168,7 +228,7 @@ func (s *story) check(t *testing.T, trouble *trouble) {
 			c.forgotten = time.Unix(0, operation.Return).Sub(s.began) > codeLife || trouble.memoryLostBetween(s.began.UnixNano(), operation.Return)
 			operation.Input = c
 		}
-		if operation.Output.(outcome).is == unknown {
+		if is := operation.Output.(outcome).is; is == unknown || is == unavailable {
 			operation.Return = math.MaxInt64
 		}
 	}

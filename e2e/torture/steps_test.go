@@ -15,7 +15,7 @@ type step string
 
 const (
 	afterInsert            step = "after the grant's insert"
-	beforeRedirect         step = "after the code was issued"
+	afterIssue             step = "after the code was issued"
 	afterExchange          step = "after the exchange in Redis"
 	afterActivation        step = "after the exchange in Postgres"
 	afterRotation          step = "after the rotation in Redis"
@@ -27,7 +27,7 @@ const (
 	deathDefinition             = "\n\nfunc dieAt(step string) {\n\tif os.Remove(filepath.Join(os.Getenv(\"" + stepsVariable + "\"), step)) == nil {\n\t\t_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)\n\t\tselect {}\n\t}\n}\n"
 	checkedExchange             = "	if err := k.answerExchange(ctx, *g, word); err != nil {\n\t\treturn Issued{}, err\n\t}\n"
 	checkedRotation             = "	if err := k.answerRotation(ctx, *g, word); err != nil {\n\t\treturn Issued{}, err\n\t}\n"
-	openedAsPending             = "	if opened.State != Pending {\n\t\treturn \"\", ErrTaken\n\t}\n"
+	issuedInRedis               = "	if word != OK {\n\t\treturn \"\", ErrTaken\n\t}\n"
 	rotationIsAnswered          = "	return Issued{Grant: *g, Now: facts.Now, Refresh: secret}, nil\n"
 	ledgerHasRevoked            = "	k.Forget(ctx, id, ends, reason)\n\treturn nil\n"
 	definitionsOfTheKeeper      = "// A Keeper keeps grants in both stores"
@@ -45,7 +45,7 @@ func deaths() []harness.Fault {
 	return []harness.Fault{
 		{File: keeperFile, Old: "import (\n", New: deathImports},
 		{File: keeperFile, Old: definitionsOfTheKeeper, New: deathDefinition + definitionsOfTheKeeper},
-		behind(openedAsPending, afterInsert), before("	return secret, nil\n", beforeRedirect), behind(checkedExchange, afterExchange),
+		behind(issuedInRedis, afterIssue), before("	return secret, nil\n", afterInsert), behind(checkedExchange, afterExchange),
 		before("	return issued, nil\n", afterActivation), behind(checkedRotation, afterRotation), before(rotationIsAnswered, afterAdvance),
 		behind("	case Replay:\n", afterReplay), before(ledgerHasRevoked, afterRevocation),
 	}
@@ -107,7 +107,7 @@ func (s stage) dies(t *testing.T, at step, send func() (harness.Answer, error)) 
 
 // F1, F2: the user tries again, on the page that is still open.
 func (s stage) diesApproving(t *testing.T) {
-	for _, at := range []step{afterInsert, beforeRedirect} {
+	for _, at := range []step{afterIssue, afterInsert} {
 		attempt := s.connector.Begin()
 		page := s.head.Consent(t, attempt.Query)
 		s.dies(t, at, func() (harness.Answer, error) {

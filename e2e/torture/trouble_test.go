@@ -61,6 +61,29 @@ func (x *trouble) makeSome(t *testing.T) {
 	}
 }
 
+// stall freezes one store and then the other while others play.
+func (x *trouble) stall(t *testing.T) {
+	stores := []struct {
+		name   string
+		pause  func() error
+		resume func()
+	}{
+		{"redis: frozen", x.running.Redis.Pause, x.running.Redis.Resume},
+		{"postgres: frozen", x.running.Postgres.Pause, x.running.Postgres.Resume},
+	}
+	for _, store := range stores {
+		time.Sleep(50*time.Millisecond + rand.N(100*time.Millisecond))
+		made := fault{name: store.name, from: time.Now()}
+		if err := store.pause(); err != nil {
+			t.Errorf("%s: %v", store.name, err)
+		}
+		time.Sleep(stallDurations[rand.IntN(2)])
+		store.resume()
+		made.to = time.Now()
+		x.made = append(x.made, made)
+	}
+}
+
 type kind struct {
 	name       string
 	memoryLost bool

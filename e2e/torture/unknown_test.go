@@ -78,7 +78,7 @@ func (s *postgresStage) asksAgainTogether(t *testing.T, head *harness.Person, do
 	}
 }
 
-// givesUp: where no answer comes at all it is a 503, and the next presentation counts as a replay, as after any lost response.
+// givesUp: where no answer comes at all it is a 503, and the decision is taken back: the next presentation succeeds.
 func (s *postgresStage) givesUp(t *testing.T, head *harness.Person, done bool) {
 	t.Helper()
 	tokens := s.connector.Connect(t, head)
@@ -87,9 +87,10 @@ func (s *postgresStage) givesUp(t *testing.T, head *harness.Person, done bool) {
 	s.wantsCut(t, ofAdvance)
 	answer.WantsRetryAfter(t).WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable")
 	s.wantsNormalSoon(t)
-	s.connector.List(t, tokens).Wants(t, http.StatusOK)
+	next := s.connector.Refresh(t, tokens.RefreshToken).Tokens(t)
+	s.connector.WantsAlive(t, next)
 	s.connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-	s.connector.WantsDead(t, tokens)
+	s.connector.WantsDead(t, next)
 }
 
 // revokesUnknowing: a revocation that was not acknowledged is asked for again. One that was, holds.

@@ -23,11 +23,11 @@ type heldLedger struct {
 	beforeActivate, beforeOpen func()
 }
 
-func (h heldLedger) Activate(ctx context.Context, id uuid.UUID, attempt grant.Attempt) (grant.Fence, error) {
+func (h heldLedger) Activate(ctx context.Context, step grant.Step, binding []byte) (grant.Fence, error) {
 	if h.beforeActivate != nil {
 		h.beforeActivate()
 	}
-	return h.Ledger.Activate(ctx, id, attempt)
+	return h.Ledger.Activate(ctx, step, binding)
 }
 
 func (h heldLedger) Open(ctx context.Context, g grant.Grant, approval int) (grant.State, error) {

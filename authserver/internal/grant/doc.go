@@ -15,6 +15,8 @@
 //	G7 Revoked is final.
 //	G8 A retry of our own (a lost reply) is no replay: each call carries a nonce.
 //	G9 A revocation is answered only after the Ledger has committed it.
+//	G10 A client that was answered 503 can try again: a decision that was given up changes nothing later, and what it has
+//	   changed already is taken back before the grant's next decision.
 //
 // Callers: engine (redeem, rotate), endpoint/authorize (open), endpoint/revoke and settings (revoke).
 package grant

@@ -45,9 +45,10 @@ type Grant struct {
 	Permissions perm.Set
 	Resource    string
 	State       State
-	Generation  uint32 // of the current refresh token; 0 before the code is redeemed
-	RefreshHash []byte // of its random part
-	CodeBinding []byte // see Binding
+	Generation  uint32   // of the current refresh token; 0 before the code is redeemed
+	RefreshHash []byte   // of its random part
+	CodeBinding []byte   // see Binding
+	GivenUp     []string // nonces of steps that were answered with 503 (G10)
 	Created     time.Time
 	LastUsed    *time.Time
 	Ends        time.Time

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -20,14 +19,18 @@ type Keeper struct {
 	mint     *Mint
 	log      *slog.Logger
 
-	takingBack chan struct{} // bounds takeBack
+	givenUp *givenUp
 }
-
-const takeBackAtOnce = 256
 
 // NewKeeper makes a Keeper of the two stores.
 func NewKeeper(ledger Ledger, register Register, mint *Mint, log *slog.Logger) *Keeper {
-	return &Keeper{ledger: ledger, register: register, mint: mint, log: log, takingBack: make(chan struct{}, takeBackAtOnce)}
+	return &Keeper{
+		ledger:   ledger,
+		register: register,
+		mint:     mint,
+		log:      log,
+		givenUp:  newGivenUp(ledger, log),
+	}
 }
 
 // decisionTime bounds what follows once a script may have decided. The caller's own context no longer counts then: a
@@ -40,8 +43,12 @@ var ErrTaken = errors.New("this consent was used already")
 // ErrPolicy says that the workspace's connector policy allows nothing of what was approved.
 var ErrPolicy = errors.New("the workspace's connector policy does not allow this")
 
-// Facts reads what is known of a client and a grant; a zero grant id reads the client alone.
+// Facts reads what is known of a client and a grant; a zero grant id reads the client alone. It waits a moment for the Ledger to
+// take back a decision about the grant that was given up, and is ErrUnavailable if that takes longer.
 func (k *Keeper) Facts(ctx context.Context, clientID, grantID uuid.UUID) (Facts, error) {
+	if err := k.givenUp.wait(ctx, grantID); err != nil {
+		return Facts{}, err
+	}
 	return k.ledger.Facts(ctx, clientID, grantID)
 }
 
@@ -74,7 +81,7 @@ func (k *Keeper) Open(ctx context.Context, g Grant, terms CodeTerms) (credential
 	if g.Life > 0 {
 		g.Ends = approval.Now.Add(g.Life)
 	}
-	word, err := k.register.Issue(ctx, g.ID, approval.Number, code.Hash, terms, g.Ends)
+	word, err := k.issue(ctx, g, approval.Number, code, terms)
 	if err != nil {
 		return "", err
 	}
@@ -89,6 +96,15 @@ func (k *Keeper) Open(ctx context.Context, g Grant, terms CodeTerms) (credential
 		return "", ErrTaken
 	}
 	return secret, nil
+}
+
+// issue makes the code redeemable. A try that gets no answer may be sent again: the approval's number tells it from a later one.
+func (k *Keeper) issue(ctx context.Context, g Grant, approval int, code Token, terms CodeTerms) (Word, error) {
+	ask := func(ctx context.Context) (Word, error) {
+		return k.register.Issue(ctx, g.ID, approval, code.Hash, terms, g.Ends)
+	}
+	word, _, err := k.ask(ctx, g.ID, ask)
+	return word, err
 }
 
 // Issued is what a redemption or a rotation gave.
@@ -108,6 +124,13 @@ func (k *Keeper) Redeem(ctx context.Context, facts Facts, code Token, terms Code
 	case Revoked:
 		return Issued{}, refuse(g.Reason.Words(g.RevokedAt))
 	case Active:
+		again, back, err := k.takenBack(ctx, facts, 0, nil)
+		if err != nil {
+			return Issued{}, err
+		}
+		if back {
+			return k.Redeem(ctx, again, code, terms)
+		}
 		return Issued{}, k.redeemedAgain(ctx, *g, code, terms)
 	}
 	if err := facts.standingRefusal(); err != nil {
@@ -120,9 +143,9 @@ func (k *Keeper) Redeem(ctx context.Context, facts Facts, code Token, terms Code
 	if g.Kind.Traits().Refreshes {
 		issued.Refresh = secret
 	}
-	nonce := uuid.NewString()
-	word, err := k.decide(ctx, g.ID, nonce, func() (Word, error) {
-		return k.register.Exchange(ctx, g.ID, nonce, code.Hash, terms, next.Hash)
+	step := Step{GrantID: g.ID, Nonce: uuid.NewString(), Generation: 1, Hash: next.Hash}
+	word, err := k.decide(ctx, step, func(ctx context.Context) (Word, error) {
+		return k.register.Exchange(ctx, Try{g.ID, step.Nonce, g.GivenUp}, code.Hash, terms, next.Hash)
 	})
 	if err != nil {
 		return Issued{}, err
@@ -133,8 +156,8 @@ func (k *Keeper) Redeem(ctx context.Context, facts Facts, code Token, terms Code
 	if err := k.answerExchange(ctx, *g, word); err != nil {
 		return Issued{}, err
 	}
-	fence, err := k.commit(ctx, g.ID, nonce, func() (Fence, error) {
-		return k.ledger.Activate(ctx, g.ID, Attempt{next.Hash, Binding(code.Hash, terms.RedirectURI, terms.Challenge)})
+	fence, err := k.commit(ctx, step, facts, func() (Fence, error) {
+		return k.ledger.Activate(ctx, step, Binding(code.Hash, terms.RedirectURI, terms.Challenge))
 	})
 	if err != nil {
 		return Issued{}, err
@@ -187,8 +210,6 @@ func (k *Keeper) answerExchange(ctx context.Context, g Grant, word Word) error {
 		return refuse("redirect_uri is not, to the letter, the one that the code was sent to.")
 	case WrongPKC:
 		return refuse("code_verifier does not match the code_challenge of the authorization request.")
-	case Late:
-		return fmt.Errorf("%w: the decision was taken back", ErrUnavailable)
 	case Expired, Missing:
 		return refuse("The authorization code has expired: it is good for 60 seconds. Send the user to the consent page again.")
 	case Replaced:
@@ -211,23 +232,34 @@ func (k *Keeper) Rotate(ctx context.Context, facts Facts, old Token, clientID uu
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
 	defer cancel()
 	if old.Generation < g.Generation && facts.Now.Before(g.Ends) {
+		again, back, err := k.takenBack(ctx, facts, old.Generation, old.Hash)
+		if err != nil {
+			return Issued{}, err
+		}
+		if back {
+			return k.Rotate(ctx, again, old, clientID, resource)
+		}
 		return Issued{}, k.end(ctx, *g, Replayed)
 	}
 	if err := facts.standingRefusal(); err != nil {
 		return Issued{}, err
 	}
 	secret, next := k.mint.New(Refresh, g.ID, old.Generation+1)
-	nonce := uuid.NewString()
-	word, err := k.rotate(ctx, *g, nonce, old, resource, next.Hash)
+	step := Step{
+		GrantID:    g.ID,
+		Nonce:      uuid.NewString(),
+		Generation: next.Generation,
+		Hash:       next.Hash,
+		Former:     old.Hash,
+	}
+	word, err := k.rotate(ctx, *g, step, old, resource)
 	if err != nil {
 		return Issued{}, err
 	}
 	if err := k.answerRotation(ctx, *g, word); err != nil {
 		return Issued{}, err
 	}
-	fence, err := k.commit(ctx, g.ID, nonce, func() (Fence, error) {
-		return k.ledger.Advance(ctx, g.ID, next.Generation, next.Hash)
-	})
+	fence, err := k.commit(ctx, step, facts, func() (Fence, error) { return k.ledger.Advance(ctx, step) })
 	if err != nil {
 		return Issued{}, err
 	}
@@ -238,16 +270,24 @@ func (k *Keeper) Rotate(ctx context.Context, facts Facts, old Token, clientID uu
 }
 
 // rotate asks the Register, and brings it up to date from the Ledger, once, if it has lost what it knew.
-func (k *Keeper) rotate(ctx context.Context, g Grant, nonce string, old Token, resource string, next []byte) (Word, error) {
-	ask := func() (Word, error) { return k.register.Rotate(ctx, nonce, old, g.ClientID, resource, next) }
-	word, err := k.decide(ctx, g.ID, nonce, ask)
+func (k *Keeper) rotate(ctx context.Context, g Grant, step Step, old Token, resource string) (Word, error) {
+	ask := func(ctx context.Context) (Word, error) {
+		return k.register.Rotate(ctx, Try{g.ID, step.Nonce, g.GivenUp}, old, g.ClientID, resource, step.Hash)
+	}
+	word, err := k.decide(ctx, step, ask)
 	if err != nil || (word != Missing && word != Ahead) {
 		return word, err
 	}
-	if err := k.register.Repair(ctx, g); err != nil {
+	if err := k.repair(ctx, g); err != nil {
 		return "", err
 	}
-	return k.decide(ctx, g.ID, nonce, ask)
+	return k.decide(ctx, step, ask)
+}
+
+func (k *Keeper) repair(ctx context.Context, g Grant) error {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	return k.register.Repair(ctx, g)
 }
 
 func (k *Keeper) answerRotation(ctx context.Context, g Grant, word Word) error {
@@ -263,8 +303,6 @@ func (k *Keeper) answerRotation(ctx context.Context, g Grant, word Word) error {
 		return &Refusal{Target: true, Message: wrongTarget}
 	case Ended:
 		return refuse(over)
-	case Late:
-		return fmt.Errorf("%w: the decision was taken back", ErrUnavailable)
 	}
 	return refuse(unknownToken)
 }
@@ -300,83 +338,4 @@ func (k *Keeper) Forget(ctx context.Context, id uuid.UUID, ends time.Time, reaso
 		k.log.WarnContext(ctx, "the register was not told of a revocation; the ledger refuses the grant all the same",
 			"grant_id", id, "reason", reason, "error", err)
 	}
-}
-
-// decide asks the Register, a second time with the same nonce when an answer was lost (G8). Where no answer comes at all and the
-// question may still arrive, it is taken back as soon as the Register answers again: the caller was told 503, and its
-// credential is to work afterwards.
-func (k *Keeper) decide(ctx context.Context, id uuid.UUID, nonce string, ask func() (Word, error)) (Word, error) {
-	word, err := ask()
-	if err == nil {
-		return word, nil
-	}
-	uncertain, first := !errors.Is(err, ErrNotCommitted), err
-	if word, err = ask(); err == nil {
-		k.log.WarnContext(ctx, "the register was asked a second time", "grant_id", id, "error", first)
-		return word, nil
-	}
-	if uncertain || !errors.Is(err, ErrNotCommitted) {
-		k.takeBack(ctx, id, nonce)
-	}
-	return "", err
-}
-
-const (
-	takeBackWithin = 30 * time.Second
-	takeBackPause  = 100 * time.Millisecond
-)
-
-// takeBack undoes in the background, a bounded number at once and for a bounded time. What it cannot reach in time counts as
-// used, as after any lost response.
-func (k *Keeper) takeBack(ctx context.Context, id uuid.UUID, nonce string) {
-	select {
-	case k.takingBack <- struct{}{}:
-	default:
-		k.log.WarnContext(ctx, "too many decisions to take back: a credential will count as used", "grant_id", id)
-		return
-	}
-	go func() {
-		defer func() { <-k.takingBack }()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackWithin)
-		defer cancel()
-		for k.register.Undo(ctx, id, nonce) != nil {
-			select {
-			case <-ctx.Done():
-				k.log.WarnContext(ctx, "a decision could not be taken back: its credential will count as used", "grant_id", id)
-				return
-			case <-time.After(takeBackPause):
-			}
-		}
-	}()
-}
-
-const (
-	commitTries = 4
-	commitPause = 50 * time.Millisecond
-	commitTime  = 2 * time.Second // the longest that one update takes
-)
-
-// commit repeats an idempotent update of the Ledger until its outcome is known. One that certainly did not happen is
-// undone in the Register, so that the caller's credential works again after the 503. No update is begun that would be cut off
-// by the end of the decision: its outcome would be unknown.
-func (k *Keeper) commit(ctx context.Context, id uuid.UUID, nonce string, update func() (Fence, error)) (Fence, error) {
-	var err error
-	uncertain := false
-	for try := range commitTries {
-		var fence Fence
-		if fence, err = update(); err == nil {
-			return fence, nil
-		}
-		uncertain = uncertain || !errors.Is(err, ErrNotCommitted)
-		if end, bounded := ctx.Deadline(); bounded && time.Until(end) < commitTime+commitPause<<try {
-			break
-		}
-		time.Sleep(commitPause << try)
-	}
-	if !uncertain {
-		if undoErr := k.register.Undo(ctx, id, nonce); undoErr != nil {
-			k.log.WarnContext(ctx, "an uncommitted decision could not be undone: its credential will count as used", "grant_id", id, "error", undoErr)
-		}
-	}
-	return Refused, err
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -772,4 +774,118 @@ func TestG9_WhoIsToldOfARevocationFindsItCommitted(t *testing.T) {
 	_, err = b.redeem(code, b.terms())
 	b.refused("the code", err)
 	b.dead(guessed.ID, grant.CodeGuessed)
+}
+
+// swallow is a hook of go-redis that loses the answers of scripts while it is on, after Redis has run them.
+type swallow struct {
+	goredis.Hook
+	on atomic.Bool
+}
+
+func (s *swallow) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (s *swallow) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return next
+}
+
+func (s *swallow) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, command goredis.Cmder) error {
+		err := next(ctx, command)
+		if s.on.Load() && err == nil {
+			command.SetErr(io.EOF)
+			return io.EOF
+		}
+		return err
+	}
+}
+
+// anotherProcess is a Keeper over the same stores, which knows nothing of what the first one remembers.
+func (b *bench) anotherProcess() *bench {
+	b.Helper()
+	rdb, err := redis.Connect(credential.Secret(b.redis.URL))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = rdb.Close() })
+	other := *b
+	other.rdb = rdb
+	other.keeper = grant.NewKeeper(b.store, redis.NewGrants(rdb), b.mint, slog.New(slog.DiscardHandler))
+	return &other
+}
+
+// Redis decides each time, and no answer arrives. The retries go to another process.
+func TestG10_ADecisionWithoutAnAnswerIsTakenBackForEveryProcess(t *testing.T) {
+	b := newBench(t)
+	lost := &swallow{}
+	b.rdb.AddHook(lost)
+	other := b.anotherProcess()
+	g, code := b.consent()
+	for range 3 {
+		lost.on.Store(true)
+		_, err := b.redeem(code, b.terms())
+		unavailable(t, "exchange", err)
+		lost.on.Store(false)
+	}
+	issued, err := other.redeem(code, b.terms())
+	if err != nil {
+		t.Fatalf("the code is gone: %v", err)
+	}
+	refresh, first := issued.Refresh, issued.Refresh
+	for range 10 { // more often than nonces are kept
+		lost.on.Store(true)
+		_, err := b.rotate(refresh)
+		unavailable(t, "refresh", err)
+		lost.on.Store(false)
+		refresh = other.mustRotate(refresh)
+	}
+	b.alive(g.ID)
+	_, err = other.rotate(first)
+	b.refused("a superseded token", err)
+	b.dead(g.ID, grant.Replayed)
+}
+
+// A client is answered within 300 ms although Redis is silent, and its retry, sent at once and again and again, succeeds as soon as Redis
+// goes on. Some of the calls have reached Redis, and run then.
+func TestG10_RedisStallsAndEveryRetrySucceeds(t *testing.T) {
+	b := newBench(t)
+	other := b.anotherProcess()
+	const clients = 20
+	var group sync.WaitGroup
+	begin := make(chan struct{})
+	try := func(what string, send func(*bench) error) {
+		group.Go(func() {
+			<-begin
+			for n := range 100 {
+				began := time.Now()
+				err := send([]*bench{b, other}[n%2])
+				if took := time.Since(began); took > 300*time.Millisecond && errors.Is(err, grant.ErrUnavailable) {
+					t.Logf("%s: answered after %s", what, took)
+				}
+				if err == nil {
+					return
+				}
+				unavailable(t, what, err)
+			}
+			t.Errorf("%s: never succeeded", what)
+		})
+	}
+	replayed, superseded := b.active()
+	b.mustRotate(superseded)
+	for range clients {
+		_, refresh := b.active()
+		refresh = other.mustRotate(b.mustRotate(refresh))
+		try("refresh", func(by *bench) error { _, err := by.rotate(refresh); return err })
+		_, code := b.consent()
+		try("exchange", func(by *bench) error { _, err := by.redeem(code, b.terms()); return err })
+	}
+	if err := b.redis.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	close(begin)
+	_, err := b.rotate(superseded) // Postgres alone proves the replay
+	b.refused("a superseded token", err)
+	b.dead(replayed.ID, grant.Replayed)
+	time.Sleep(500 * time.Millisecond)
+	b.redis.Resume()
+	group.Wait()
 }

@@ -33,9 +33,21 @@ type Approval struct {
 	Now    time.Time // the Ledger's clock
 }
 
-// An Attempt is one redemption. No two have the same Hash: that of the first refresh token, or, where there is none, of a nonce.
-// Binding is that of the code which is redeemed, so that its reuse can be proven by the Ledger alone.
-type Attempt struct{ Hash, Binding []byte }
+// A Try is one exchange or rotation.
+type Try struct {
+	GrantID uuid.UUID
+	Nonce   string   // tells a retry of our own from a repetition (G8)
+	GivenUp []string // nonces of tries that were given up: the Register undoes the last decision if it was one of theirs (G10)
+}
+
+// A Step is what a try decides: the grant goes from one generation to the next.
+type Step struct {
+	GrantID    uuid.UUID
+	Nonce      string
+	Generation uint32 // of the next refresh token; 1 for an exchange
+	Hash       []byte // of its random part; of a nonce where the grant has no refresh tokens
+	Former     []byte // the hash before; nil for an exchange
+}
 
 // A Ledger is the truth about grants, in Postgres. Its errors wrap ErrUnavailable; those of Advance and Activate also
 // ErrNotCommitted where that is certain.
@@ -52,10 +64,13 @@ type Ledger interface {
 	// since it was checked, it returns audit.ErrNotAllowed. A pending grant that a later approval has
 	// changed stays as it is. Open returns the grant's state.
 	Open(ctx context.Context, g Grant, approval int) (State, error)
-	// Activate moves a pending grant to generation 1. It is idempotent: the same attempt passes again.
-	Activate(ctx context.Context, id uuid.UUID, attempt Attempt) (Fence, error)
-	// Advance moves an active grant to generation with hash, from any smaller one. It is idempotent likewise.
-	Advance(ctx context.Context, id uuid.UUID, generation uint32, hash []byte) (Fence, error)
+	// Activate moves a pending grant to generation 1, if its code has this binding: so the code's reuse can be proven by the Ledger
+	// alone. It is idempotent: the same step passes again. A step that was given up is refused.
+	Activate(ctx context.Context, step Step, binding []byte) (Fence, error)
+	// Advance moves an active grant to the step's generation, from any smaller one. It is idempotent likewise.
+	Advance(ctx context.Context, step Step) (Fence, error)
+	// GiveUp reverts a step that was answered with 503, if it was taken, and makes sure that it is not taken later (G10).
+	GiveUp(ctx context.Context, step Step) error
 	// Revoke ends the grant, durably, with its audit event; a grant that has ended keeps its first reason.
 	Revoke(ctx context.Context, id uuid.UUID, reason Reason, actor string) error
 }
@@ -79,7 +94,7 @@ const (
 	WrongURI Word = "redirect"
 	WrongPKC Word = "verifier"
 	WrongRes Word = "resource"
-	Late     Word = "late"  // undone before it arrived
+	Late     Word = "late"  // arrived after its deadline: nothing was changed
 	NotYours Word = "taken" // issue: the code was redeemed, or the grant has ended
 )
 
@@ -105,13 +120,16 @@ type CodeTerms struct {
 
 // A Register decides races over grants, in Redis, one script a decision. Its errors wrap ErrUnavailable. A call with
 // the nonce of an earlier one gets the earlier answer (G8). Where it is certain that nothing was sent, they also wrap
-// ErrNotCommitted.
+// ErrNotCommitted. Issue, Exchange, Rotate and Repair change nothing once the deadline of their context has passed by the
+// Register's clock, whenever they arrive: Issue, Exchange and Rotate answer Late then.
 type Register interface {
 	Issue(ctx context.Context, id uuid.UUID, approval int, codeHash []byte, terms CodeTerms, ends time.Time) (Word, error)
-	Exchange(ctx context.Context, id uuid.UUID, nonce string, codeHash []byte, terms CodeTerms, refreshHash []byte) (Word, error)
-	Rotate(ctx context.Context, nonce string, old Token, clientID uuid.UUID, resource string, next []byte) (Word, error)
-	// Undo takes back what the call with this nonce decided; one that arrives later decides nothing any more.
+	Exchange(ctx context.Context, try Try, codeHash []byte, terms CodeTerms, refreshHash []byte) (Word, error)
+	Rotate(ctx context.Context, try Try, old Token, clientID uuid.UUID, resource string, next []byte) (Word, error)
+	// Undo takes back what the call with this nonce decided, if nothing has happened since.
 	Undo(ctx context.Context, id uuid.UUID, nonce string) error
+	// Undone reports whether the decision whose hash this is was the last one that was undone: no client has its token.
+	Undone(ctx context.Context, id uuid.UUID, hash []byte) (bool, error)
 	Revoke(ctx context.Context, id uuid.UUID, reason Reason, ends time.Time) error
 	Repair(ctx context.Context, g Grant) error
 }

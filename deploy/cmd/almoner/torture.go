@@ -31,6 +31,7 @@ func parts() map[string]suite {
 		"flood":    {"^TestFlood", folder},
 		"restart":  {"^TestRestarts", folder},
 		"gateways": {"^TestRestarts", "./gateway"},
+		"stalls":   {"^TestStalls", folder},
 		"time":     {"^TestNobodyLearnsWh", "./attack"},
 	}
 }

@@ -28,7 +28,7 @@ func (l *ledger) many(n int) []grant.Grant {
 		g := l.grant
 		g.ID, g.ClientID = uuid.New(), app.ID
 		l.wantState(grant.Pending)(l.approve(l.Context(), g))
-		l.wantFence(grant.Passed)(l.Activate(l.Context(), g.ID, attempt(11)))
+		l.wantFence(grant.Passed)(l.activate(l.Context(), g.ID, 11))
 		all[i] = g
 	}
 	return all
@@ -132,14 +132,14 @@ func TestStepsAtTheSameTimeAreEachTheirOwn(t *testing.T) {
 	together(len(grants), func(i int) {
 		own := byte(100 + i)
 		for generation := uint32(2); generation <= last; generation++ {
-			switch fence, err := l.Advance(t.Context(), grants[i].ID, generation, hash(own)); {
+			switch fence, err := l.advance(t.Context(), grants[i].ID, generation, hash(own)); {
 			case err != nil || fence != grant.Passed:
 				t.Errorf("generation %d: %v %v", generation, fence, err)
 			case generation%5 == 0:
-				l.wantFence(grant.Refused)(l.Advance(t.Context(), grants[i].ID, generation, hash(own+100)))
-				l.wantFence(grant.Refused)(l.Advance(t.Context(), grants[i].ID, generation-1, hash(own)))
-				l.wantFence(grant.Refused)(l.Activate(t.Context(), grants[i].ID, attempt(own)))
-				l.wantFence(grant.Refused)(l.Advance(t.Context(), uuid.New(), generation, hash(own)))
+				l.wantFence(grant.Refused)(l.advance(t.Context(), grants[i].ID, generation, hash(own+100)))
+				l.wantFence(grant.Refused)(l.advance(t.Context(), grants[i].ID, generation-1, hash(own)))
+				l.wantFence(grant.Refused)(l.activate(t.Context(), grants[i].ID, own))
+				l.wantFence(grant.Refused)(l.advance(t.Context(), uuid.New(), generation, hash(own)))
 			}
 		}
 	})
@@ -159,7 +159,7 @@ func TestOfTwoStepsOfOneGrantTheFurtherStands(t *testing.T) {
 		fences := make([]grant.Fence, 4)
 		together(len(fences), func(i int) {
 			var err error
-			if fences[i], err = l.Advance(t.Context(), one.ID, generation+uint32(i), hash(byte(i))); err != nil {
+			if fences[i], err = l.advance(t.Context(), one.ID, generation+uint32(i), hash(byte(i))); err != nil {
 				t.Error(err)
 			}
 		})
@@ -177,17 +177,17 @@ func TestALockedGrantHoldsUpNoOther(t *testing.T) {
 	letGo := l.hold(held.ID)
 	together(len(grants), func(i int) {
 		if i == 0 {
-			if _, err := l.Advance(t.Context(), held.ID, 2, hash(2)); !errors.Is(err, grant.ErrNotCommitted) {
+			if _, err := l.advance(t.Context(), held.ID, 2, hash(2)); !errors.Is(err, grant.ErrNotCommitted) {
 				t.Errorf("the held one: %v", err)
 			}
 			return
 		}
 		for generation := uint32(2); generation < 40; generation++ {
-			l.wantFence(grant.Passed)(l.Advance(t.Context(), grants[i].ID, generation, hash(2)))
+			l.wantFence(grant.Passed)(l.advance(t.Context(), grants[i].ID, generation, hash(2)))
 		}
 	})
 	letGo()
-	l.wantFence(grant.Passed)(l.Advance(t.Context(), held.ID, 2, hash(2)))
+	l.wantFence(grant.Passed)(l.advance(t.Context(), held.ID, 2, hash(2)))
 }
 
 // What was never sent is certainly not committed, so that the rotation can be taken back (G8): neither where no connection came free, nor
@@ -200,7 +200,7 @@ func TestAStepThatWasNeverSentIsCertainlyNotCommitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	together(4, func(int) {
-		if _, err := l.Advance(t.Context(), one.ID, 2, hash(2)); !errors.Is(err, grant.ErrUnavailable) || !errors.Is(err, grant.ErrNotCommitted) {
+		if _, err := l.advance(t.Context(), one.ID, 2, hash(2)); !errors.Is(err, grant.ErrUnavailable) || !errors.Is(err, grant.ErrNotCommitted) {
 			t.Errorf("without a connection: %v", err)
 		}
 	})
@@ -208,11 +208,11 @@ func TestAStepThatWasNeverSentIsCertainlyNotCommitted(t *testing.T) {
 	letGo := l.hold(one.ID)
 	soon, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond) // less than Postgres waits for a lock
 	defer cancel()
-	if _, err := l.Advance(soon, one.ID, 2, hash(2)); !errors.Is(err, grant.ErrUnavailable) || !errors.Is(err, grant.ErrNotCommitted) {
+	if _, err := l.advance(soon, one.ID, 2, hash(2)); !errors.Is(err, grant.ErrUnavailable) || !errors.Is(err, grant.ErrNotCommitted) {
 		t.Errorf("with little time left: %v", err)
 	}
 	letGo()
-	l.wantFence(grant.Passed)(l.Advance(t.Context(), one.ID, 2, hash(2)))
+	l.wantFence(grant.Passed)(l.advance(t.Context(), one.ID, 2, hash(2)))
 }
 
 // Several questions at once are answered as each of them alone, whatever they ask.

@@ -113,7 +113,7 @@ func scanFacts(row pgx.Row) (place int, facts grant.Facts, err error) {
 type grantRow struct {
 	id, clientID, userID, tenantID   *uuid.UUID
 	kind, resource, state, reason    *string
-	permissions                      []string
+	permissions, givenUp             []string
 	generation                       *int32
 	refreshHash, codeBinding         []byte
 	created, lastUsed, ends, revoked *time.Time
@@ -121,11 +121,12 @@ type grantRow struct {
 }
 
 const grantColumns = `g.id, g.kind, g.client_id, g.user_id, g.tenant_id, g.permissions, g.resource, g.state, g.generation,
-  g.refresh_hash, g.code_binding, g.created_at, g.last_used_at, g.ends_at, g.revoked_at, g.revoke_reason`
+  g.refresh_hash, g.code_binding, g.created_at, g.last_used_at, g.ends_at, g.revoked_at, g.revoke_reason, g.given_up`
 
 func (r *grantRow) targets() []any {
 	return []any{&r.id, &r.kind, &r.clientID, &r.userID, &r.tenantID, &r.permissions, &r.resource, &r.state, &r.generation,
-		&r.refreshHash, &r.codeBinding, &r.created, &r.lastUsed, &r.ends, &r.revoked, &r.reason}
+		&r.refreshHash, &r.codeBinding, &r.created, &r.lastUsed, &r.ends, &r.revoked, &r.reason,
+		&r.givenUp}
 }
 
 func (r *grantRow) grant() *grant.Grant {
@@ -137,6 +138,7 @@ func (r *grantRow) grant() *grant.Grant {
 		Permissions: perm.FromStrings(r.permissions), Resource: *r.resource, State: grant.State(*r.state),
 		Generation: uint32(*r.generation), RefreshHash: r.refreshHash, CodeBinding: r.codeBinding,
 		Created: *r.created, LastUsed: r.lastUsed, Ends: *r.ends, RevokedAt: r.revoked,
+		GivenUp: r.givenUp,
 	}
 	if g.Kind == client.Connector {
 		g.Permissions = g.Permissions.Usable(g.Resource)

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"errors"
 	"testing"
 	"time"
@@ -43,8 +44,17 @@ func newLedger(t *testing.T) *ledger {
 
 func hash(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
 
-// attempt redeems the code of the bench's grant.
-func attempt(b byte) grant.Attempt { return grant.Attempt{Hash: hash(b), Binding: hash(1)} }
+// activate and advance take a step whose nonce is derived from its hash: the same step has the same nonce. activate redeems the code
+// of the ledger's grant.
+func (l *ledger) activate(ctx context.Context, id uuid.UUID, b byte) (grant.Fence, error) {
+	return l.Activate(ctx, grant.Step{GrantID: id, Nonce: nonce(hash(b)), Generation: 1, Hash: hash(b)}, hash(1))
+}
+
+func (l *ledger) advance(ctx context.Context, id uuid.UUID, generation uint32, hash []byte) (grant.Fence, error) {
+	return l.Advance(ctx, grant.Step{GrantID: id, Nonce: nonce(hash), Generation: generation, Hash: hash})
+}
+
+func nonce(hash []byte) string { return hex.EncodeToString(hash[:4]) }
 
 // approve opens a grant as the next approval of it.
 func (l *ledger) approve(ctx context.Context, g grant.Grant) (grant.State, error) {
@@ -85,8 +95,8 @@ func TestOpenIsOneGrantHoweverOften(t *testing.T) {
 	if err != nil || !bytes.Equal(stored.CodeBinding, hash(2)) || len(stored.Permissions) != 2 || !stored.Ends.Equal(again.Ends) {
 		t.Errorf("%+v %v", stored, err)
 	}
-	l.wantFence(grant.Refused)(l.Activate(t.Context(), l.grant.ID, attempt(11))) // the code of the approval before
-	l.wantFence(grant.Passed)(l.Activate(t.Context(), l.grant.ID, grant.Attempt{Hash: hash(11), Binding: hash(2)}))
+	l.wantFence(grant.Refused)(l.activate(t.Context(), l.grant.ID, 11)) // the code of the approval before
+	l.wantFence(grant.Passed)(l.Activate(t.Context(), grant.Step{GrantID: l.grant.ID, Nonce: "n", Generation: 1, Hash: hash(11)}, hash(2)))
 	l.wantState(grant.Active)(l.approve(t.Context(), again))
 	var events int
 	if err := l.world.Owner.QueryRow(t.Context(), `select count(*) from account.audit_events where action = 'grant.consented'`).Scan(&events); err != nil || events != 2 {
@@ -113,18 +123,18 @@ func TestOpen_AnEarlierApprovalDoesNotOverwriteALaterOne(t *testing.T) {
 func TestTheFenceLetsEachGenerationThroughOnce(t *testing.T) {
 	l := newLedger(t)
 	ctx, id := t.Context(), l.grant.ID
-	l.wantFence(grant.Refused)(l.Activate(ctx, uuid.New(), attempt(11)))
+	l.wantFence(grant.Refused)(l.activate(ctx, uuid.New(), 11))
 	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
-	l.wantFence(grant.Refused)(l.Advance(ctx, id, 2, hash(12)))
-	l.wantFence(grant.Passed)(l.Activate(ctx, id, attempt(11)))
-	l.wantFence(grant.Passed)(l.Activate(ctx, id, attempt(11)))  // G8: our own retry
-	l.wantFence(grant.Refused)(l.Activate(ctx, id, attempt(99))) // G1: the Register forgot
-	l.wantFence(grant.Passed)(l.Advance(ctx, id, 2, hash(12)))
-	l.wantFence(grant.Passed)(l.Advance(ctx, id, 2, hash(12)))
-	l.wantFence(grant.Refused)(l.Advance(ctx, id, 2, hash(99))) // G2
-	l.wantFence(grant.Refused)(l.Activate(ctx, id, attempt(11)))
-	l.wantFence(grant.Passed)(l.Advance(ctx, id, 5, hash(15)))
-	l.wantFence(grant.Refused)(l.Advance(ctx, id, 4, hash(14)))
+	l.wantFence(grant.Refused)(l.advance(ctx, id, 2, hash(12)))
+	l.wantFence(grant.Passed)(l.activate(ctx, id, 11))
+	l.wantFence(grant.Passed)(l.activate(ctx, id, 11))  // G8: our own retry
+	l.wantFence(grant.Refused)(l.activate(ctx, id, 99)) // G1: the Register forgot
+	l.wantFence(grant.Passed)(l.advance(ctx, id, 2, hash(12)))
+	l.wantFence(grant.Passed)(l.advance(ctx, id, 2, hash(12)))
+	l.wantFence(grant.Refused)(l.advance(ctx, id, 2, hash(99))) // G2
+	l.wantFence(grant.Refused)(l.activate(ctx, id, 11))
+	l.wantFence(grant.Passed)(l.advance(ctx, id, 5, hash(15)))
+	l.wantFence(grant.Refused)(l.advance(ctx, id, 4, hash(14)))
 	stored, err := l.Grant(ctx, id)
 	if err != nil || stored.Generation != 5 || !bytes.Equal(stored.RefreshHash, hash(15)) || stored.LastUsed == nil {
 		t.Errorf("%+v %v", stored, err)
@@ -135,15 +145,15 @@ func TestG7_NothingPassesARevocationAndItsFirstReasonStays(t *testing.T) {
 	l := newLedger(t)
 	ctx, id := t.Context(), l.grant.ID
 	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
-	l.wantFence(grant.Passed)(l.Activate(ctx, id, attempt(11)))
+	l.wantFence(grant.Passed)(l.activate(ctx, id, 11))
 	for _, reason := range []grant.Reason{grant.Replayed, grant.ByUser} {
 		if err := l.Revoke(ctx, id, reason, "client:x"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	l.wantFence(grant.Overtaken)(l.Advance(ctx, id, 2, hash(12))) // revoked while this step was under way
-	l.wantFence(grant.Refused)(l.Advance(ctx, id, 5, hash(15)))
-	l.wantFence(grant.Refused)(l.Activate(ctx, id, attempt(11)))
+	l.wantFence(grant.Overtaken)(l.advance(ctx, id, 2, hash(12))) // revoked while this step was under way
+	l.wantFence(grant.Refused)(l.advance(ctx, id, 5, hash(15)))
+	l.wantFence(grant.Refused)(l.activate(ctx, id, 11))
 	l.wantState(grant.Revoked)(l.approve(ctx, l.grant))
 	stored, err := l.Grant(ctx, id)
 	if err != nil || stored.State != grant.Revoked || stored.Reason != grant.Replayed || stored.Generation != 1 {
@@ -187,11 +197,11 @@ func TestAnUpdateThatWaitsForALockIsCertainlyNotCommitted(t *testing.T) {
 	l := newLedger(t)
 	ctx, id := t.Context(), l.grant.ID
 	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
-	l.wantFence(grant.Passed)(l.Activate(ctx, id, attempt(11)))
+	l.wantFence(grant.Passed)(l.activate(ctx, id, 11))
 	letGo := l.hold(id)
-	if _, err := l.Advance(ctx, id, 2, hash(12)); !errors.Is(err, grant.ErrUnavailable) || !errors.Is(err, grant.ErrNotCommitted) {
+	if _, err := l.advance(ctx, id, 2, hash(12)); !errors.Is(err, grant.ErrUnavailable) || !errors.Is(err, grant.ErrNotCommitted) {
 		t.Errorf("got %v, want that nothing was committed", err)
 	}
 	letGo()
-	l.wantFence(grant.Passed)(l.Advance(ctx, id, 2, hash(12)))
+	l.wantFence(grant.Passed)(l.advance(ctx, id, 2, hash(12)))
 }

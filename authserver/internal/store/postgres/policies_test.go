@@ -31,7 +31,7 @@ func (l *ledger) consented(app client.Client, age time.Duration) grant.Grant {
 	g := l.grant
 	g.ID, g.Kind, g.ClientID, g.Permissions, g.Ends = uuid.New(), app.Kind, app.ID, app.Required, time.Now().Add(app.Kind.Traits().GrantLife)
 	l.wantState(grant.Pending)(l.approve(l.Context(), g))
-	l.wantFence(grant.Passed)(l.Activate(l.Context(), g.ID, attempt(1)))
+	l.wantFence(grant.Passed)(l.activate(l.Context(), g.ID, 1))
 	l.world.Exec(`update account.grants set created_at = created_at - $2::interval, ends_at = ends_at - $2::interval where id = $1`, g.ID, age)
 	return l.stored(g)
 }

@@ -18,13 +18,15 @@ type step struct {
 	id            uuid.UUID
 	generation    int32
 	hash, binding []byte
+	nonce         string // of the try; one that was given up is not taken (grants.md, G10)
 }
 
 // The steps asked for whose grants are there, with their rows locked. The arrays are in subqueries for the reason of manyFactsSQL.
 const (
-	stepSQL  = `(select $1::uuid id, $2::int generation, $3::bytea hash, $4::bytea binding, 1 place) asked`
-	stepsSQL = `unnest((select $1::uuid[]), (select $2::int[]), (select $3::bytea[]), (select $4::bytea[]))
-  with ordinality asked (id, generation, hash, binding, place)`
+	stepSQL = `(select $1::uuid id, $2::int generation, $3::bytea hash, $4::bytea binding, $5::text nonce, 1 place)
+  asked`
+	stepsSQL = `unnest((select $1::uuid[]), (select $2::int[]), (select $3::bytea[]), (select $4::bytea[]), (select $5::text[]))
+  with ordinality asked (id, generation, hash, binding, nonce, place)`
 	lockedSQL = `with step as (select asked.* from %s join account.grants g using (id) for no key update of g %s)`
 )
 
@@ -34,8 +36,9 @@ const activateSQL = lockedSQL + `
 update account.grants g set state = 'active', generation = step.generation, refresh_hash = step.hash, code_binding = step.binding,
   last_used_at = now()
 from step
-where g.id = step.id
-  and ((g.state = 'pending' and g.code_binding = step.binding) or (g.state = 'active' and g.generation = step.generation and g.refresh_hash = step.hash))
+where g.id = step.id and not coalesce(step.nonce = any (g.given_up), false)
+  and ((g.state = 'pending' and g.code_binding = step.binding)
+    or (g.state = 'active' and g.generation = step.generation and g.refresh_hash = step.hash))
 returning step.place`
 
 // Advances do not wait for the disk: the Register holds the newer truth, and only if both lose it in the same fraction of a second is a
@@ -44,7 +47,7 @@ returning step.place`
 const advanceSQL = lockedSQL + `, hasty as materialized (select set_config('synchronous_commit', 'off', true))
 update account.grants g set generation = step.generation, refresh_hash = step.hash, last_used_at = now()
 from hasty, step
-where g.id = step.id and g.state = 'active'
+where g.id = step.id and g.state = 'active' and not coalesce(step.nonce = any (g.given_up), false)
   and (g.generation < step.generation or (g.generation = step.generation and g.refresh_hash = step.hash))
 returning step.place`
 
@@ -72,13 +75,37 @@ func newSteps(store *Store, op, sql string) *steps {
 }
 
 // Activate moves a pending grant to generation 1.
-func (s *Store) Activate(ctx context.Context, id uuid.UUID, attempt grant.Attempt) (grant.Fence, error) {
-	return s.activations.take(ctx, step{id, 1, attempt.Hash, attempt.Binding}, 0)
+func (s *Store) Activate(ctx context.Context, one grant.Step, binding []byte) (grant.Fence, error) {
+	return s.activations.take(ctx, step{one.GrantID, int32(one.Generation), one.Hash, binding, one.Nonce}, 0)
 }
 
-// Advance moves an active grant on to generation.
-func (s *Store) Advance(ctx context.Context, id uuid.UUID, generation uint32, hash []byte) (grant.Fence, error) {
-	return s.advances.take(ctx, step{id, int32(generation), hash, nil}, int32(generation)-1)
+// Advance moves an active grant on to a generation.
+func (s *Store) Advance(ctx context.Context, one grant.Step) (grant.Fence, error) {
+	return s.advances.take(ctx, step{one.GrantID, int32(one.Generation), one.Hash, nil, one.Nonce}, int32(one.Generation)-1)
+}
+
+// giveUpSQL remembers the nonces of the last eight tries that were given up: as many as can be on their way at once.
+const giveUpSQL = `
+with g as (
+  select id, coalesce(generation = $3 and refresh_hash = $4, false) taken, given_up || $2::text given_up
+  from account.grants
+  where id = $1 and state <> 'revoked'
+  for no key update
+)
+update account.grants set
+  given_up = g.given_up[greatest(cardinality(g.given_up) - 7, 1):],
+  state = case when g.taken and $3 = 1 then 'pending' else state end,
+  generation = case when g.taken then $3 - 1 else generation end,
+  refresh_hash = case when g.taken then $5 else refresh_hash end
+from g
+where grants.id = g.id`
+
+// GiveUp reverts a step if it was taken, and keeps it from being taken later.
+func (s *Store) GiveUp(ctx context.Context, one grant.Step) error {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	_, err := s.pool.Exec(ctx, giveUpSQL, one.GrantID, one.Nonce, int32(one.Generation), one.Hash, one.Former)
+	return unavailable("give up a step", err)
 }
 
 // take takes one step, which is to leave the generation before.
@@ -161,18 +188,18 @@ var errLate = errors.New("too late to begin")
 
 // run says whether sql took the step. Its arguments have no names, for those are looked for in the text each time.
 func run(ctx context.Context, connection *pgx.Conn, sql string, one step) (bool, error) {
-	tag, err := connection.Exec(ctx, sql, one.id, one.generation, one.hash, one.binding)
+	tag, err := connection.Exec(ctx, sql, one.id, one.generation, one.hash, one.binding, one.nonce)
 	return tag.RowsAffected() == 1, err
 }
 
 // runMany returns the places of the steps that sql took.
 func runMany(ctx context.Context, connection *pgx.Conn, sql string, all []step) ([]int, error) {
 	ids, generations := make([]uuid.UUID, len(all)), make([]int32, len(all))
-	hashes, bindings := make([][]byte, len(all)), make([][]byte, len(all))
+	hashes, bindings, nonces := make([][]byte, len(all)), make([][]byte, len(all)), make([]string, len(all))
 	for i, one := range all {
-		ids[i], generations[i], hashes[i], bindings[i] = one.id, one.generation, one.hash, one.binding
+		ids[i], generations[i], hashes[i], bindings[i], nonces[i] = one.id, one.generation, one.hash, one.binding, one.nonce
 	}
-	rows, err := connection.Query(ctx, sql, ids, generations, hashes, bindings)
+	rows, err := connection.Query(ctx, sql, ids, generations, hashes, bindings, nonces)
 	if err != nil {
 		return nil, err
 	}

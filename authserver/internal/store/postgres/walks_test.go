@@ -160,7 +160,7 @@ func TestTheFirstCallOfAGrantIsKept(t *testing.T) {
 	if now := l.stored(g); !first.Equal(kept) || time.Since(*now.LastUsed) > time.Minute {
 		t.Error("the first call moved, or the last did not")
 	}
-	l.wantFence(grant.Passed)(l.Advance(t.Context(), g.ID, 2, hash(9)))
+	l.wantFence(grant.Passed)(l.advance(t.Context(), g.ID, 2, hash(9)))
 	if w := l.walks(app, 1); !w[0].Taken[walk.Refreshed] {
 		t.Errorf("%+v", w)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -24,6 +25,8 @@ var (
 	rotateSource string
 	//go:embed lua/undo.lua
 	undoSource string
+	//go:embed lua/undone.lua
+	undoneSource string
 	//go:embed lua/revoke.lua
 	revokeSource string
 	//go:embed lua/repair.lua
@@ -32,8 +35,8 @@ var (
 
 // Grants is the grant.Register.
 type Grants struct {
-	rdb                                           goredis.UniversalClient
-	issue, exchange, rotate, undo, revoke, repair *goredis.Script
+	scripts                                               *scripts
+	issue, exchange, rotate, undo, undone, revoke, repair *goredis.Script
 }
 
 var _ grant.Register = (*Grants)(nil)
@@ -41,15 +44,29 @@ var _ grant.Register = (*Grants)(nil)
 // NewGrants keeps grants in rdb.
 func NewGrants(rdb goredis.UniversalClient) *Grants {
 	return &Grants{
-		rdb: rdb, issue: newScript(issueSource), exchange: newScript(exchangeSource),
-		rotate: newScript(rotateSource), undo: newScript(undoSource),
-		revoke: newScript(revokeSource), repair: newScript(repairSource),
+		scripts:  newScripts(rdb),
+		issue:    newScript(issueSource),
+		exchange: newScript(exchangeSource),
+		rotate:   newScript(rotateSource),
+		undo:     newScript(undoSource),
+		undone:   newScript(undoneSource),
+		revoke:   newScript(revokeSource),
+		repair:   newScript(repairSource),
 	}
 }
 
-// run asks one of the scripts. Every failure is grant.ErrUnavailable: whatever is wrong with Redis, it is not the caller.
+// urgent runs a script that changes nothing once ctx's deadline has passed (G10). Every failure is grant.ErrUnavailable.
+func (g *Grants) urgent(ctx context.Context, script *goredis.Script, id uuid.UUID, args ...any) (grant.Word, error) {
+	return g.ask(ctx, call{script: script, key: grantKey(id), args: args, urgent: true})
+}
+
+// run runs a script whenever Redis gets it.
 func (g *Grants) run(ctx context.Context, script *goredis.Script, id uuid.UUID, args ...any) (grant.Word, error) {
-	word, reached, err := ask(ctx, g.rdb, script, grantKey(id), args...)
+	return g.ask(ctx, call{script: script, key: grantKey(id), args: args})
+}
+
+func (g *Grants) ask(ctx context.Context, c call) (grant.Word, error) {
+	word, reached, err := g.scripts.ask(ctx, c)
 	if err != nil && !reached {
 		return "", fmt.Errorf("%w: %w: redis: %w", grant.ErrNotCommitted, grant.ErrUnavailable, err)
 	}
@@ -68,26 +85,39 @@ func neverSent(err error) bool {
 }
 
 // Issue makes the code of an approval redeemable. One that a later approval has overtaken changes nothing.
-func (g *Grants) Issue(ctx context.Context, id uuid.UUID, approval int, codeHash []byte, terms grant.CodeTerms, ends time.Time) (grant.Word, error) {
-	return g.run(ctx, g.issue, id, codeHash, client.CodeLife.Milliseconds(), terms.ClientID.String(), terms.RedirectURI,
+func (g *Grants) Issue(
+	ctx context.Context, id uuid.UUID, approval int, codeHash []byte, terms grant.CodeTerms, ends time.Time,
+) (grant.Word, error) {
+	return g.urgent(ctx, g.issue, id, codeHash, client.CodeLife.Milliseconds(), terms.ClientID.String(), terms.RedirectURI,
 		terms.Resource, terms.Challenge, ends.UnixMilli(), approval)
 }
 
 // Exchange redeems a code. terms.Challenge is that of the verifier presented.
-func (g *Grants) Exchange(ctx context.Context, id uuid.UUID, nonce string, codeHash []byte, terms grant.CodeTerms, refreshHash []byte) (grant.Word, error) {
-	return g.run(ctx, g.exchange, id, nonce, codeHash, terms.ClientID.String(), terms.RedirectURI, terms.Resource,
-		terms.Challenge, refreshHash)
+func (g *Grants) Exchange(
+	ctx context.Context, try grant.Try, codeHash []byte, terms grant.CodeTerms, refreshHash []byte,
+) (grant.Word, error) {
+	return g.urgent(ctx, g.exchange, try.GrantID, try.Nonce, codeHash, terms.ClientID.String(), terms.RedirectURI, terms.Resource,
+		terms.Challenge, refreshHash, strings.Join(try.GivenUp, " "))
 }
 
 // Rotate replaces the current refresh token.
-func (g *Grants) Rotate(ctx context.Context, nonce string, old grant.Token, clientID uuid.UUID, resource string, next []byte) (grant.Word, error) {
-	return g.run(ctx, g.rotate, old.GrantID, nonce, old.Generation, old.Hash, clientID.String(), resource, next)
+func (g *Grants) Rotate(
+	ctx context.Context, try grant.Try, old grant.Token, clientID uuid.UUID, resource string, next []byte,
+) (grant.Word, error) {
+	return g.urgent(ctx, g.rotate, try.GrantID, try.Nonce, old.Generation, old.Hash, clientID.String(), resource, next,
+		strings.Join(try.GivenUp, " "))
 }
 
-// Undo takes back what the call with this nonce decided, if nothing has happened since; one that is still to arrive is refused then.
+// Undo restores the state before the decision with this nonce, if nothing has happened since.
 func (g *Grants) Undo(ctx context.Context, id uuid.UUID, nonce string) error {
 	_, err := g.run(ctx, g.undo, id, nonce)
 	return err
+}
+
+// Undone reports whether the decision whose hash this is was the last one that was undone.
+func (g *Grants) Undone(ctx context.Context, id uuid.UUID, hash []byte) (bool, error) {
+	word, err := g.run(ctx, g.undone, id, hash)
+	return word == grant.OK, err
 }
 
 // Revoke leaves a tombstone.
@@ -98,6 +128,10 @@ func (g *Grants) Revoke(ctx context.Context, id uuid.UUID, reason grant.Reason, 
 
 // Repair brings an active grant up to what the Ledger knows.
 func (g *Grants) Repair(ctx context.Context, known grant.Grant) error {
-	_, err := g.run(ctx, g.repair, known.ID, known.Generation, known.RefreshHash, known.ClientID.String(), known.Resource, known.Ends.UnixMilli())
+	word, err := g.urgent(ctx, g.repair, known.ID, known.Generation, known.RefreshHash, known.ClientID.String(), known.Resource,
+		known.Ends.UnixMilli())
+	if err == nil && word == grant.Late {
+		return fmt.Errorf("%w: %w: redis: repair came too late", grant.ErrNotCommitted, grant.ErrUnavailable)
+	}
 	return err
 }

@@ -2,11 +2,14 @@ package redis
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/shared/credential"
@@ -18,9 +21,11 @@ import (
 type register struct {
 	*testing.T
 	*Grants
-	id    uuid.UUID
-	terms grant.CodeTerms
-	ends  time.Time
+	rdb     goredis.UniversalClient
+	id      uuid.UUID
+	terms   grant.CodeTerms
+	ends    time.Time
+	givenUp []string
 }
 
 func newRegister(t *testing.T) *register {
@@ -31,7 +36,7 @@ func newRegister(t *testing.T) *register {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = rdb.Close() })
-	return &register{T: t, Grants: NewGrants(rdb), ends: time.Now().Add(time.Hour)}
+	return &register{T: t, Grants: NewGrants(rdb), rdb: rdb, ends: time.Now().Add(time.Hour)}
 }
 
 func hash(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
@@ -60,11 +65,12 @@ func (r *register) want(want grant.Word) func(grant.Word, error) {
 }
 
 func (r *register) exchange(nonce string, code byte, terms grant.CodeTerms) (grant.Word, error) {
-	return r.Exchange(r.Context(), r.id, nonce, hash(code), terms, hash(11))
+	return r.Exchange(r.Context(), grant.Try{GrantID: r.id, Nonce: nonce, GivenUp: r.givenUp}, hash(code), terms, hash(11))
 }
 
 func (r *register) rotate(nonce string, generation uint32, presented, next byte) (grant.Word, error) {
-	return r.Rotate(r.Context(), nonce, grant.Token{GrantID: r.id, Generation: generation, Hash: hash(presented)}, r.terms.ClientID, r.terms.Resource, hash(next))
+	try := grant.Try{GrantID: r.id, Nonce: nonce, GivenUp: r.givenUp}
+	return r.Rotate(r.Context(), try, grant.Token{GrantID: r.id, Generation: generation, Hash: hash(presented)}, r.terms.ClientID, r.terms.Resource, hash(next))
 }
 
 func TestG1_ExchangeDecidesAlone(t *testing.T) {
@@ -167,25 +173,67 @@ func TestUndoTakesBackItsOwnDecisionAlone(t *testing.T) {
 	r.want(grant.OK)(r.exchange("g", 1, r.terms))
 }
 
-func TestACallThatIsUndoneBeforeItArrivesDecidesNothing(t *testing.T) {
+// A call that Redis gets after its deadline changes nothing, whatever it would have decided.
+func TestG10_ACallThatIsLateChangesNothing(t *testing.T) {
 	r := newRegister(t)
 	r.activate()
-	for _, nonce := range []string{"one-that-hung", "another"} {
-		if err := r.Undo(t.Context(), r.id, nonce); err != nil {
-			t.Fatal(err)
+	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(time.Hour))
+	defer cancel()
+	known := r.scripts.servers.of(late, r.rdb, "")
+	set := func(by time.Duration) {
+		known.clock.mu.Lock()
+		defer known.clock.mu.Unlock()
+		known.clock.sample.server += by.Milliseconds()
+	}
+	back := func(call func(context.Context) (grant.Word, error)) (grant.Word, error) {
+		set(-2 * time.Hour) // the deadline of an hour from now is an hour ago for Redis
+		return call(late)
+	}
+	rotate := func(presented, next byte) func(context.Context) (grant.Word, error) {
+		return func(ctx context.Context) (grant.Word, error) {
+			try := grant.Try{GrantID: r.id, Nonce: "late"}
+			old := grant.Token{GrantID: r.id, Generation: 1, Hash: hash(presented)}
+			return r.Rotate(ctx, try, old, r.terms.ClientID, r.terms.Resource, hash(next))
 		}
 	}
-	r.want(grant.Late)(r.rotate("one-that-hung", 1, 11, 12))
-	r.want(grant.Late)(r.rotate("another", 1, 11, 12))
-	r.want(grant.OK)(r.rotate("a retry", 1, 11, 13))
-	r.want(grant.Late)(r.rotate("another", 1, 11, 12)) // and it is no replay either
-	r.want(grant.OK)(r.rotate("next", 2, 13, 14))
+	r.want(grant.Late)(back(rotate(11, 12)))
+	r.want(grant.OK)(rotate(11, 12)(late)) // the answer told what the clock shows
+	r.want(grant.Late)(back(rotate(11, 13)))
+	r.want(grant.OK)(r.rotate("next", 2, 12, 14)) // a late replay revoked nothing
 	r.issue(1)
-	if err := r.Undo(t.Context(), r.id, "hung"); err != nil {
-		t.Fatal(err)
+	exchange := func(ctx context.Context) (grant.Word, error) {
+		return r.Exchange(ctx, grant.Try{GrantID: r.id, Nonce: "n"}, hash(1), r.terms, hash(11))
 	}
-	r.want(grant.Late)(r.exchange("hung", 1, r.terms))
-	r.want(grant.OK)(r.exchange("a retry", 1, r.terms))
+	r.want(grant.Late)(back(exchange))
+	r.want(grant.OK)(exchange(late))
+	issue := func(ctx context.Context) (grant.Word, error) {
+		return r.Issue(ctx, uuid.New(), 1, hash(1), r.terms, r.ends)
+	}
+	r.want(grant.Late)(back(issue))
+	set(-2 * time.Hour)
+	forward := grant.Grant{ID: r.id, Generation: 9, RefreshHash: hash(19), Ends: r.ends}
+	if err := r.Repair(late, forward); !errors.Is(err, grant.ErrNotCommitted) {
+		t.Errorf("a late repair: %v", err)
+	}
+	r.want(grant.OK)(r.rotate("first", 1, 11, 12))
+}
+
+// The last decision is undone before the next one, if its nonce was given up: whatever that nonce decided was told to no client.
+func TestG10_ADecisionThatWasGivenUpIsUndoneBeforeTheNextOne(t *testing.T) {
+	r := newRegister(t)
+	r.activate()
+	r.want(grant.OK)(r.rotate("given-up", 1, 11, 12))
+	r.givenUp = []string{"another", "given-up"}
+	r.want(grant.OK)(r.rotate("retry", 1, 11, 13))
+	r.want(grant.Replaced)(r.rotate("guess", 2, 12, 14)) // its successor was never given to anyone
+	r.want(grant.OK)(r.rotate("next", 2, 13, 14))
+	r.want(grant.Replay)(r.rotate("replay", 1, 11, 15)) // and a superseded token is still one
+	r.givenUp = nil
+	r.issue(1)
+	r.want(grant.OK)(r.exchange("given-up", 1, r.terms))
+	r.givenUp = []string{"given-up"}
+	r.want(grant.OK)(r.exchange("retry", 1, r.terms))
+	r.want(grant.Reused)(r.exchange("reuse", 1, r.terms))
 }
 
 func TestTheLastApprovalsCodeCountsInWhateverOrderTheyArrive(t *testing.T) {

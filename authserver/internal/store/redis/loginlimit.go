@@ -21,20 +21,21 @@ var tallyLua string
 // one of any window, wherever it begins (contract, section 7): a bucket that refills, as Rates has it (redis_rate), lets up to twice as
 // many through in the first one.
 type Tallies struct {
-	client goredis.UniversalClient
-	script *goredis.Script
+	scripts *scripts
+	script  *goredis.Script
 }
 
 var _ session.Tally = (*Tallies)(nil)
 
 // NewTallies makes Tallies.
 func NewTallies(client goredis.UniversalClient) *Tallies {
-	return &Tallies{client: client, script: newScript(tallyLua)}
+	return &Tallies{scripts: newScripts(client), script: newScript(tallyLua)}
 }
 
 // Count is session.Tally's.
 func (t *Tallies) Count(ctx context.Context, key string, limit int, window time.Duration, add bool) (time.Duration, error) {
-	answer, _, err := ask(ctx, t.client, t.script, tallyKey(key), limit, window.Milliseconds(), add)
+	args := []any{limit, window.Milliseconds(), add}
+	answer, _, err := t.scripts.ask(ctx, call{script: t.script, key: tallyKey(key), args: args})
 	if err != nil {
 		return 0, fmt.Errorf("%w: redis: count: %w", grant.ErrUnavailable, err)
 	}

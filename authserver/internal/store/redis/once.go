@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,17 +18,21 @@ var onceSource string
 
 // Once remembers what may be accepted one time, for every process that shares this Redis.
 type Once struct {
-	client goredis.UniversalClient
-	script *goredis.Script
+	scripts *scripts
+	script  *goredis.Script
 }
 
 // NewOnce makes a Once.
-func NewOnce(client goredis.UniversalClient) *Once { return &Once{client, newScript(onceSource)} }
+func NewOnce(client goredis.UniversalClient) *Once {
+	return &Once{newScripts(client), newScript(onceSource)}
+}
 
 // First says whether key was not met before, and remembers it for life. An answer that was lost is asked for again, with the same
 // nonce: our own retry is no repetition. Its error wraps grant.ErrUnavailable.
 func (o *Once) First(ctx context.Context, key string, life time.Duration) (bool, error) {
 	nonce := uuid.NewString()
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	first, err := o.try(ctx, key, nonce, life)
 	if err != nil {
 		first, err = o.try(ctx, key, nonce, life)
@@ -39,9 +44,16 @@ func (o *Once) First(ctx context.Context, key string, life time.Duration) (bool,
 }
 
 func (o *Once) try(ctx context.Context, key, nonce string, life time.Duration) (bool, error) {
-	answer, _, err := ask(ctx, o.client, o.script, onceKey(key), nonce, max(life, time.Second).Milliseconds())
+	args := []any{nonce, max(life, time.Second).Milliseconds()}
+	answer, _, err := o.scripts.ask(ctx, call{script: o.script, key: onceKey(key), args: args, urgent: true})
+	if err == nil && answer == late {
+		return false, errLate
+	}
 	return answer == "first", err
 }
+
+// errLate says that Redis got a call after its deadline, and changed nothing.
+var errLate = errors.New("redis got the call too late")
 
 // onceKey is the key of what was met once.
 func onceKey(key string) string { return "o:{" + key + "}" }

@@ -1,20 +1,18 @@
 -- exchange: redeem a code once (G1). All that the code is bound to is compared here, in one step with the decision.
 -- KEYS[1] g:{grant}
 -- ARGV 1 nonce, 2 code hash, 3 client, 4 redirect URI, 5 resource, 6 challenge of the verifier ('' for none),
---      7 hash of the first refresh token
--- Answers: ok | missing | late (undone before it came) | client | replaced | spent (used so long ago that nothing of it is left here) | revoked:reason | reused (revoked now) | expired | redirect, verifier, resource
+--      7 hash of the first refresh token, 8 nonces of decisions that were given up
+-- Answers: ok | late (nothing was looked at) | missing | client | replaced | spent (used so long ago that nothing of it is left here) | revoked:reason | reused (revoked now) | expired | redirect, verifier, resource
 --      (counted) | burned (the fifth: revoked now) | ended
-local g = redis.call('HMGET', KEYS[1], 'st', 'nn', 'cl', 'ch', 'ru', 'rs', 'cc', 'cx', 'en', 'xn', 'rr')
-local state, nonce, client, code, uri, resource, challenge, dies, ends, undone = unpack(g)
+undo_given_up(ARGV[8])
+local g = redis.call('HMGET', KEYS[1], 'st', 'nn', 'cl', 'ch', 'ru', 'rs', 'cc', 'cx', 'en', 'rr')
+local state, nonce, client, code, uri, resource, challenge, dies, ends, ended = unpack(g)
 if not state then return 'missing' end
 if nonce == ARGV[1] then return 'ok' end
-if undone and string.find(' ' .. undone, ' ' .. ARGV[1] .. ' ', 1, true) then return 'late' end
 if client ~= ARGV[3] then return 'client' end
-if state == 'revoked' then return 'revoked:' .. g[11] end
+if state == 'revoked' then return 'revoked:' .. ended end
 if not code then return 'spent' end
 if code ~= ARGV[2] then return 'replaced' end
-local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
 
 local function revoke(reason)
   redis.call('HSET', KEYS[1], 'st', 'revoked', 'rr', reason, 'rv', now)

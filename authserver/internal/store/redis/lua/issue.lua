@@ -4,8 +4,6 @@
 -- ARGV 1 code hash, 2 code life (ms), 3 client, 4 redirect URI, 5 resource, 6 challenge ('' for none), 7 end of grant (ms),
 --      8 number of the approval
 -- Answers: ok | taken (redeemed or revoked already) | ended
-local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local g = redis.call('HMGET', KEYS[1], 'st', 'ap')
 local state, approval = unpack(g)
 if state and state ~= 'pending' then return 'taken' end

@@ -2,9 +2,8 @@
 -- KEYS[1] g:{grant}
 -- ARGV 1 reason, 2 end of grant (ms)
 -- Answers: ok
-local t = redis.call('TIME')
 if redis.call('HGET', KEYS[1], 'st') ~= 'revoked' then
-  redis.call('HSET', KEYS[1], 'st', 'revoked', 'rr', ARGV[1], 'rv', t[1] * 1000 + math.floor(t[2] / 1000))
+  redis.call('HSET', KEYS[1], 'st', 'revoked', 'rr', ARGV[1], 'rv', now)
   redis.call('HDEL', KEYS[1], 'rh', 'ph', 'nn')
 end
 redis.call('PEXPIREAT', KEYS[1], tonumber(ARGV[2]) + 86400000)

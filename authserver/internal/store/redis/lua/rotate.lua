@@ -1,16 +1,15 @@
 -- rotate: exchange the current refresh token for the next (G2), or recognise a superseded one (G3).
 -- KEYS[1] g:{grant}
--- ARGV 1 nonce, 2 generation presented, 3 hash presented, 4 client, 5 resource, 6 hash of the next token
--- Answers, in this order of checks: missing | ok (own retry) | late (undone before it came) | revoked:reason | ended | client | replay (revoked now) |
+-- ARGV 1 nonce, 2 generation presented, 3 hash presented, 4 client, 5 resource, 6 hash of the next token,
+--      7 nonces of decisions that were given up
+-- Answers, in this order of checks: late (nothing was looked at) | missing | ok (own retry) | revoked:reason | ended | client | replay (revoked now) |
 --      ahead (newer than known here) | replaced (same generation, another token) | resource | ok
-local g = redis.call('HMGET', KEYS[1], 'st', 'nn', 'en', 'cl', 'gn', 'rh', 'rs', 'xn', 'rr')
-local state, nonce, ends, client, generation, hash, resource, undone = unpack(g)
+undo_given_up(ARGV[7])
+local g = redis.call('HMGET', KEYS[1], 'st', 'nn', 'en', 'cl', 'gn', 'rh', 'rs', 'rr')
+local state, nonce, ends, client, generation, hash, resource, reason = unpack(g)
 if not state then return 'missing' end
 if nonce == ARGV[1] then return 'ok' end
-if undone and string.find(' ' .. undone, ' ' .. ARGV[1] .. ' ', 1, true) then return 'late' end
-if state == 'revoked' then return 'revoked:' .. g[9] end
-local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
+if state == 'revoked' then return 'revoked:' .. reason end
 if now >= tonumber(ends) then return 'ended' end
 if client ~= ARGV[4] then return 'client' end
 if state == 'pending' then return 'ahead' end

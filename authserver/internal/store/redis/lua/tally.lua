@@ -3,8 +3,6 @@
 -- ARGV    limit, window in milliseconds, add (1: count one more event, unless the key has to wait)
 -- returns milliseconds until the key is below its limit again; 0 when it is below
 local limit, window, add = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3] == '1'
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - window)
 local count = redis.call('ZCARD', KEYS[1])
 if count >= limit then
@@ -12,7 +10,7 @@ if count >= limit then
   return math.max(1, oldest[2] + window - now)
 end
 if add then
-  redis.call('ZADD', KEYS[1], now, time[1] .. '.' .. time[2] .. '.' .. count)
+  redis.call('ZADD', KEYS[1], now, clock[1] .. '.' .. clock[2] .. '.' .. count)
   redis.call('PEXPIRE', KEYS[1], window)
 end
 return 0

@@ -1,0 +1,87 @@
+package grant_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store/redis"
+)
+
+// A stalledLedger is one whose answers are lost while it is stalled: it takes steps, and cannot be told to take them back.
+type stalledLedger struct {
+	grant.Ledger
+	stalled atomic.Bool
+}
+
+func (l *stalledLedger) Activate(ctx context.Context, step grant.Step, binding []byte) (grant.Fence, error) {
+	fence, err := l.Ledger.Activate(ctx, step, binding)
+	if l.stalled.Load() {
+		return grant.Refused, grant.ErrUnavailable
+	}
+	return fence, err
+}
+
+func (l *stalledLedger) Advance(ctx context.Context, step grant.Step) (grant.Fence, error) {
+	fence, err := l.Ledger.Advance(ctx, step)
+	if l.stalled.Load() {
+		return grant.Refused, grant.ErrUnavailable
+	}
+	return fence, err
+}
+
+func (l *stalledLedger) GiveUp(ctx context.Context, step grant.Step) error {
+	if l.stalled.Load() {
+		return grant.ErrUnavailable
+	}
+	return l.Ledger.GiveUp(ctx, step)
+}
+
+// Postgres commits, and its answer is lost together with the connection of the process that asked. The retry goes to another process
+// before the first one can take the step back.
+func TestG10_AStepThatPostgresTookWithoutAnAnswerIsTakenBackByTheNextProcess(t *testing.T) {
+	b := newBench(t)
+	ledger := &stalledLedger{Ledger: b.store}
+	stalled := *b
+	stalled.keeper = grant.NewKeeper(ledger, redis.NewGrants(b.rdb), b.mint, slog.New(slog.DiscardHandler))
+	other := b.anotherProcess()
+	g, code := b.consent()
+
+	ledger.stalled.Store(true)
+	_, err := stalled.redeem(code, b.terms())
+	unavailable(t, "exchange", err)
+	if got := b.state(g.ID); got.State != grant.Active {
+		t.Fatalf("Postgres has not taken the step: %s", got.State)
+	}
+	issued, err := other.redeem(code, b.terms())
+	if err != nil {
+		t.Fatalf("the code is gone: %v", err)
+	}
+
+	_, err = stalled.rotate(issued.Refresh)
+	unavailable(t, "refresh, while the exchange is still to be taken back", err)
+	ledger.stalled.Store(false)
+	for errors.Is(err, grant.ErrUnavailable) && t.Context().Err() == nil { // until it has taken the exchange back
+		_, err = stalled.keeper.Facts(t.Context(), b.app.ID, g.ID)
+	}
+	second := b.mustRotate(issued.Refresh)
+	ledger.stalled.Store(true)
+	_, err = stalled.rotate(second)
+	unavailable(t, "refresh", err)
+	if got := b.state(g.ID); got.Generation != 3 {
+		t.Fatalf("Postgres has not taken the step: generation %d", got.Generation)
+	}
+	third := other.mustRotate(second)
+	ledger.stalled.Store(false)
+	third = other.mustRotate(third)
+	b.alive(g.ID)
+
+	_, err = other.rotate(second)
+	b.refused("a superseded token", err)
+	b.dead(g.ID, grant.Replayed)
+	_, err = other.rotate(third)
+	b.refused("after the replay", err)
+}

@@ -1,0 +1,78 @@
+package postgres_test
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/almonerhq/almoner/authserver/internal/grant"
+)
+
+func (l *ledger) giveUp(step grant.Step) {
+	l.Helper()
+	if err := l.GiveUp(l.Context(), step); err != nil {
+		l.Error(err)
+	}
+}
+
+func (l *ledger) wantStored(state grant.State, generation uint32, hash []byte) grant.Grant {
+	l.Helper()
+	g, err := l.Grant(l.Context(), l.grant.ID)
+	if err != nil || g.State != state || g.Generation != generation || !bytes.Equal(g.RefreshHash, hash) {
+		l.Errorf("%s, generation %d, hash %x, %v", g.State, g.Generation, g.RefreshHash, err)
+	}
+	return g
+}
+
+func TestG10_AStepThatWasGivenUpIsRevertedOrNeverTaken(t *testing.T) {
+	l := newLedger(t)
+	ctx, id := t.Context(), l.grant.ID
+	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
+	binding := l.grant.CodeBinding
+	exchange := func(nonce string, b byte) grant.Step {
+		return grant.Step{GrantID: id, Nonce: nonce, Generation: 1, Hash: hash(b)}
+	}
+	l.giveUp(exchange("not taken", 10))
+	l.wantFence(grant.Refused)(l.Activate(ctx, exchange("not taken", 10), binding))
+	l.wantFence(grant.Passed)(l.Activate(ctx, exchange("taken", 11), binding))
+	l.giveUp(exchange("taken", 11))
+	l.wantStored(grant.Pending, 0, nil)
+	l.wantFence(grant.Refused)(l.Activate(ctx, exchange("taken", 11), binding))
+	l.wantFence(grant.Passed)(l.Activate(ctx, exchange("retry", 12), binding))
+
+	refresh := func(nonce string, b byte) grant.Step {
+		return grant.Step{GrantID: id, Nonce: nonce, Generation: 2, Hash: hash(b), Former: hash(12)}
+	}
+	l.giveUp(refresh("not taken 2", 20))
+	l.wantFence(grant.Refused)(l.Advance(ctx, refresh("not taken 2", 20)))
+	l.wantFence(grant.Passed)(l.Advance(ctx, refresh("taken 2", 21)))
+	l.giveUp(refresh("taken 2", 21))
+	l.wantStored(grant.Active, 1, hash(12))
+	l.wantFence(grant.Passed)(l.Advance(ctx, refresh("retry 2", 22)))
+	l.giveUp(refresh("taken 2", 21)) // told twice: something else has happened since
+	l.wantStored(grant.Active, 2, hash(22))
+}
+
+// Postgres keeps the nonces of the last eight, in the order in which they were given up, and a revoked grant stays as it is.
+func TestG10_NoncesOfStepsThatWereGivenUpAreBounded(t *testing.T) {
+	l := newLedger(t)
+	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
+	l.wantFence(grant.Passed)(l.activate(t.Context(), l.grant.ID, 11))
+	if g := l.wantStored(grant.Active, 1, hash(11)); g.GivenUp != nil {
+		t.Errorf("%q", g.GivenUp)
+	}
+	step := grant.Step{GrantID: l.grant.ID, Generation: 2, Hash: hash(20), Former: hash(11)}
+	for i := range 10 {
+		step.Nonce = fmt.Sprint(i)
+		l.giveUp(step)
+	}
+	if g := l.wantStored(grant.Active, 1, hash(11)); fmt.Sprint(g.GivenUp) != "[2 3 4 5 6 7 8 9]" {
+		t.Errorf("%q", g.GivenUp)
+	}
+	if err := l.Revoke(t.Context(), l.grant.ID, grant.ByUser, "user"); err != nil {
+		t.Fatal(err)
+	}
+	step.Generation, step.Hash = 1, hash(11)
+	l.giveUp(step)
+	l.wantStored(grant.Revoked, 1, hash(11))
+}

@@ -1,0 +1,55 @@
+package redis
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// A pulse remembers that a server has stopped answering, so that requests are refused early while it is silent and no calls are heaped upon
+// it. The zero value is of a server that answers. It is safe for concurrent use.
+type pulse struct {
+	mu      sync.Mutex
+	answers chan struct{} // closed once the server answers again; nil while it does
+}
+
+const probePause = 20 * time.Millisecond
+
+// beats reports whether the server answers. It waits for a silent one, no longer than within.
+func (p *pulse) beats(ctx context.Context, within time.Duration) bool {
+	p.mu.Lock()
+	answers := p.answers
+	p.mu.Unlock()
+	if answers == nil {
+		return true
+	}
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-answers:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// stopped notes that the server does not answer. It calls probe in the background until it reports true.
+func (p *pulse) stopped(probe func() bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.answers != nil {
+		return
+	}
+	answers := make(chan struct{})
+	p.answers = answers
+	go func() {
+		for !probe() {
+			time.Sleep(probePause)
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.answers = nil
+		close(answers)
+	}()
+}

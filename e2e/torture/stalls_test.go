@@ -1,0 +1,166 @@
+package torture
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// A store stops answering while clients refresh and exchange through two processes, and goes on later with what it had received. A client
+// that was answered 503 and tries again ends with a working grant (grants.md, G10).
+
+const (
+	stallRefreshers = 40
+	stallExchangers = 10
+	stallClients    = stallRefreshers + stallExchangers
+	beforeStall     = 100 * time.Millisecond
+	// stallTries bounds the requests of one client: those that are refused at once while the store is silent are many.
+	stallTries = 2000
+	// patience is how long a request waits for Postgres before it is answered 503.
+	patience = time.Second
+)
+
+var stallDurations = []time.Duration{
+	600 * time.Millisecond, 800 * time.Millisecond, 1600 * time.Millisecond, 3 * time.Second, 5500 * time.Millisecond,
+}
+
+func TestStallsOfRedisLoseNoGrant(t *testing.T) {
+	testStalls(t, func(s *stack.Stack) (func() error, func()) { return s.Redis.Pause, s.Redis.Resume })
+}
+
+func TestStallsOfPostgresLoseNoGrant(t *testing.T) {
+	testStalls(t, func(s *stack.Stack) (func() error, func()) { return s.Postgres.Pause, s.Postgres.Resume })
+}
+
+func testStalls(t *testing.T, store func(*stack.Stack) (pause func() error, resume func())) {
+	durations, rounds := stallDurations, harness.Rounds(1, 10)
+	if !harness.Long() {
+		durations = []time.Duration{800 * time.Millisecond, 1600 * time.Millisecond}
+	}
+	running := harness.Private(t, harness.Options{Authservers: 2})
+	p := harness.Enter(t, running, &met)
+	office := p.Office(t)
+	s := &stalling{
+		Product:   p,
+		connector: office.Connector(t, harness.ReadProgrammes),
+		head:      p.Person(t, office.Head),
+	}
+	s.pause, s.resume = store(running)
+	t.Cleanup(s.resume)
+	for _, duration := range durations {
+		s.refused = nil
+		for range rounds {
+			s.stall(t, duration)
+		}
+		slices.Sort(s.refused)
+		if len(s.refused) == 0 {
+			if duration > patience {
+				t.Errorf("%s: the stall was noticed by no client", duration)
+			}
+			harness.Note(t, "silent for %s: %d grants, 0 lost, 0 answers of 503", duration, rounds*stallClients)
+			continue
+		}
+		harness.Note(t, "silent for %s: %d grants, 0 lost; %d answers of 503, half of them within %s, 99 of 100 within %s", duration,
+			rounds*stallClients, len(s.refused), quantile(s.refused, 0.5), quantile(s.refused, 0.99))
+	}
+}
+
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	return sorted[int(q*float64(len(sorted)-1))].Round(time.Millisecond)
+}
+
+type stalling struct {
+	*harness.Product
+	connector harness.Connector
+	head      *harness.Person
+	pause     func() error
+	resume    func()
+
+	mu      sync.Mutex
+	refused []time.Duration // how long each 503 took
+}
+
+// stall lets the clients work, one of them with a superseded token, while the store is silent.
+func (s *stalling) stall(t *testing.T, silence time.Duration) {
+	t.Helper()
+	stop, end := context.WithCancel(t.Context())
+	defer end()
+	var group sync.WaitGroup
+	for i := range stallRefreshers {
+		tokens := s.connector.Connect(t, s.head)
+		group.Go(func() { s.refreshes(stop, t, tokens, i%2 == 0) })
+	}
+	codes := make([]func(), stallExchangers)
+	for i := range codes {
+		attempt := s.connector.Begin()
+		code := attempt.Code(t, s.head)
+		codes[i] = func() { s.exchanges(t, attempt, code, i%2 == 0) }
+	}
+	stolen := s.connector.Connect(t, s.head)
+	current := s.connector.Refresh(t, stolen.RefreshToken).Tokens(t)
+	time.Sleep(beforeStall) // so that requests of every kind are under way
+	must(t, s.pause())
+	defer s.resume()
+	for _, exchange := range codes {
+		group.Go(exchange)
+	}
+	group.Go(func() {
+		s.tries(t, true, func() harness.Answer { return s.connector.Refresh(t, stolen.RefreshToken) }).
+			WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	})
+	time.Sleep(silence)
+	s.resume()
+	time.Sleep(beforeStall)
+	end()
+	group.Wait()
+	s.connector.WantsDead(t, current)
+}
+
+// refreshes refreshes until ctx is over, and then once more.
+func (s *stalling) refreshes(ctx context.Context, t *testing.T, tokens harness.Tokens, atOnce bool) {
+	for more := true; more; {
+		more = ctx.Err() == nil
+		answer := s.tries(t, atOnce, func() harness.Answer { return s.connector.Refresh(t, tokens.RefreshToken) })
+		if answer.Status != http.StatusOK {
+			t.Errorf("a grant was lost:\n%s", answer)
+			return
+		}
+		tokens = answer.Tokens(t)
+	}
+	s.connector.WantsAlive(t, tokens)
+}
+
+func (s *stalling) exchanges(t *testing.T, attempt harness.Attempt, code string, atOnce bool) {
+	answer := s.tries(t, atOnce, func() harness.Answer { return attempt.Post(t, attempt.CodeForm(code)) })
+	if answer.Status != http.StatusOK {
+		t.Errorf("a code was lost:\n%s", answer)
+		return
+	}
+	s.connector.WantsAlive(t, answer.Tokens(t))
+}
+
+// tries sends a request until it is answered with something else than 503: at once, or as it is told.
+func (s *stalling) tries(t *testing.T, atOnce bool, send func() harness.Answer) harness.Answer {
+	var answer harness.Answer
+	for range stallTries {
+		began := time.Now()
+		if answer = send(); answer.Status != http.StatusServiceUnavailable {
+			return answer
+		}
+		answer.WantsRetryAfter(t)
+		s.mu.Lock()
+		s.refused = append(s.refused, time.Since(began))
+		s.mu.Unlock()
+		if !atOnce {
+			time.Sleep(asTold)
+		}
+	}
+	t.Errorf("no answer but 503 to %d requests", stallTries)
+	return answer
+}
