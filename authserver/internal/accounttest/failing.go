@@ -31,12 +31,15 @@ func (s *Site) FailElsewhere(count func(c *failures.Counter) time.Duration) {
 	<-full
 }
 
+const limitedWithin = 30 * time.Second
+
 // Limited sends a request that is refused until the refusal is 429, and returns that. Some are answered in full: what is over the limit
 // comes to rest all the time, and processes hear of one another a little later. They are too few to reach the limit by themselves.
 func (s *Site) Limited(send func() Answer) Answer {
 	s.t.Helper()
 	var answer Answer
-	for range 300 {
+	// One call that Redis answers too late makes a process count alone for 5 seconds.
+	for end := time.Now().Add(limitedWithin); time.Now().Before(end); {
 		if answer = send(); answer.Status != 400 && answer.Status != 401 {
 			break
 		}
