@@ -24,15 +24,18 @@ func (b *Bytes[Key]) Hold(key Key) *Hold[Key] { return &Hold[Key]{bytes: b, key:
 type Hold[Key comparable] struct {
 	bytes *Bytes[Key]
 	key   Key
-	held  int // guarded by bytes.mu
+
+	held     int  // guarded by bytes.mu
+	released bool // guarded by bytes.mu
 }
 
-// Take takes n bytes more, and reports whether there was room for them.
+// Take takes n bytes more, and reports whether there was room for them. After Release there is none: work that outlives
+// its request takes nothing.
 func (h *Hold[Key]) Take(n int) bool {
 	b := h.bytes
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.used+n > b.total || b.byKey[h.key]+n > b.share {
+	if h.released || b.used+n > b.total || b.byKey[h.key]+n > b.share {
 		return false
 	}
 	b.used += n
@@ -41,11 +44,12 @@ func (h *Hold[Key]) Take(n int) bool {
 	return true
 }
 
-// Release gives back what was taken.
+// Release gives back what was taken, for good.
 func (h *Hold[Key]) Release() {
 	b := h.bytes
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	h.released = true
 	if h.held == 0 {
 		return
 	}

@@ -27,3 +27,18 @@ func TestBytes_HaveABoundInAllAndByKey(t *testing.T) {
 		t.Errorf("%d bytes of %v are held by none", b.used, b.byKey)
 	}
 }
+
+func TestBytes_ReleasedHoldTakesNothing(t *testing.T) {
+	b := NewBytes[string](100, 60)
+	hold := b.Hold("a")
+	if !hold.Take(10) {
+		t.Fatal("10 bytes of 60 are refused")
+	}
+	hold.Release()
+	if hold.Take(30) {
+		t.Error("a released hold takes bytes, which no one gives back")
+	}
+	if b.used != 0 || len(b.byKey) != 0 {
+		t.Errorf("%d bytes of %v are held by none", b.used, b.byKey)
+	}
+}
