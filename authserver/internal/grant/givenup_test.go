@@ -71,6 +71,8 @@ func TestG10_AStepThatPostgresTookWithoutAnAnswerIsTakenBackByTheNextProcess(t *
 	ledger.stalled.Store(true)
 	_, err = stalled.rotate(second)
 	unavailable(t, "refresh", err)
+	_, err = stalled.rotate(second) // not a replay: the step is still to be taken back
+	unavailable(t, "a retry by the same process", err)
 	if got := b.state(g.ID); got.Generation != 3 {
 		t.Fatalf("Postgres has not taken the step: generation %d", got.Generation)
 	}
@@ -84,4 +86,31 @@ func TestG10_AStepThatPostgresTookWithoutAnAnswerIsTakenBackByTheNextProcess(t *
 	b.dead(g.ID, grant.Replayed)
 	_, err = other.rotate(third)
 	b.refused("after the replay", err)
+}
+
+// Redis has decided, its answer is lost, and Postgres cannot be told: until it was, the process answers 503 and does not ask Redis, which
+// would take the retry for a replay.
+func TestG10_ARetryIsNotJudgedWhileTheDecisionIsTakenBack(t *testing.T) {
+	b := newBench(t)
+	ledger := &stalledLedger{Ledger: b.store}
+	lost := &swallow{}
+	b.rdb.AddHook(lost)
+	b.keeper = grant.NewKeeper(ledger, redis.NewGrants(b.rdb), b.mint, slog.New(slog.DiscardHandler))
+	g, refresh := b.active()
+	ledger.stalled.Store(true)
+	lost.on.Store(true)
+	_, err := b.rotate(refresh)
+	unavailable(t, "refresh", err)
+	lost.on.Store(false)
+	_, err = b.rotate(refresh)
+	unavailable(t, "retry", err)
+	b.alive(g.ID)
+	ledger.stalled.Store(false)
+	for errors.Is(err, grant.ErrUnavailable) && t.Context().Err() == nil {
+		_, err = b.rotate(refresh)
+	}
+	if err != nil {
+		t.Errorf("the grant was lost: %v", err)
+	}
+	b.alive(g.ID)
 }

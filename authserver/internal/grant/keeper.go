@@ -54,6 +54,9 @@ func (k *Keeper) Facts(ctx context.Context, clientID, grantID uuid.UUID) (Facts,
 
 // FactsWithSecret is Facts with the client's live secret of this hash, for callers that check who the client is.
 func (k *Keeper) FactsWithSecret(ctx context.Context, clientID, grantID uuid.UUID, secretHash []byte) (Facts, error) {
+	if err := k.givenUp.wait(ctx, grantID); err != nil {
+		return Facts{}, err
+	}
 	return k.ledger.FactsWithSecret(ctx, clientID, grantID, secretHash)
 }
 

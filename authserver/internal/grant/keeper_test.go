@@ -94,7 +94,7 @@ func (b *bench) redeem(code credential.Secret, terms grant.CodeTerms) (grant.Iss
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	facts, err := b.keeper.Facts(context.Background(), terms.ClientID, token.GrantID)
+	facts, err := b.keeper.FactsWithSecret(context.Background(), terms.ClientID, token.GrantID, nil)
 	if err != nil {
 		return grant.Issued{}, err
 	}
@@ -110,7 +110,7 @@ func (b *bench) rotateAs(refresh credential.Secret, id uuid.UUID, target string)
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	facts, err := b.keeper.Facts(context.Background(), id, token.GrantID)
+	facts, err := b.keeper.FactsWithSecret(context.Background(), id, token.GrantID, nil)
 	if err != nil {
 		return grant.Issued{}, err
 	}
