@@ -56,7 +56,7 @@ func TestBothProgramsSayWhatTheyAreTold(t *testing.T) {
 		good := []string{"ALMONER_KEYS_FILE=" + key, "ALMONER_REDIS_URL=redis://:hush@localhost:6379"}
 		out, errs, code := said(good, "check-config", "--config", file)
 		for _, want := range []string{
-			`ALMONER_BASE_URL +https://api.example.org +config ` + file, `ALMONER_KEYS +\(set\) +file ` + key, `ALMONER_REDIS_URL +\(set\) +environment`, `ALMONER_NOTICE +2s +default`,
+			`ALMONER_BASE_URL +https://api.example.org +config ` + file, `ALMONER_KEYS +\(set\) +file ` + key, `ALMONER_REDIS_URL +\(set\) +environment`, `ALMONER_NOTICE +4s +default`,
 			`OTEL_EXPORTER_OTLP_HEADERS +\(set\) +config ` + file, `OTEL_TRACES_SAMPLER_ARG +1 +default`} {
 			if !regexp.MustCompile(`(?m)^` + want + `$`).MatchString(out) {
 				t.Errorf("%s does not say %s: %s", program, want, out)

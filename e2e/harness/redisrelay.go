@@ -71,6 +71,20 @@ func (r *RedisRelay) spoil(times int, word string) {
 	r.spoils, r.word = times, word
 }
 
+// EveryAnswer is more than are given while a request is served. Stop ends it.
+const EveryAnswer = 1 << 20
+
+// Stop lets answers through again, and checks that one was spoilt.
+func (r *RedisRelay) Stop(t testing.TB) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.spoils == EveryAnswer {
+		t.Error("no answer was spoilt")
+	}
+	r.spoils = 0
+}
+
 // WantsDone checks that all was done that the relay was told to do.
 func (r *RedisRelay) WantsDone(t testing.TB) {
 	t.Helper()
