@@ -143,7 +143,12 @@ func TestAWriteBehindALockIs503AndChangesNothing(t *testing.T) {
 	path := listPath + "/" + s.create(h, `{"name":"Warm Homes"}`).ID.String()
 	s.Exec("begin")
 	s.Exec("select 1 from resource.programmes for update")
-	s.unavailable(t, func() answer { return s.do("PATCH", path, h, `{"name":"Lost"}`) })
+	s.unavailable(t, func() (a answer) {
+		if a = s.do("PATCH", path, h, `{"name":"Lost"}`); !strings.Contains(a.Body, busyWords) {
+			t.Errorf("does not say what it waited for: %s", a.Body)
+		}
+		return a
+	})
 	if a := s.get(path, h); a.Status != 200 {
 		t.Errorf("a reader waits for a writer: %d", a.Status)
 	}

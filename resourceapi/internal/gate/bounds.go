@@ -130,10 +130,11 @@ func inFlight(turn inflight.Turn) web.RateLimit {
 	}
 }
 
-// endTurn ends a turn by the outcome of its request.
+// endTurn ends a turn by the outcome of its request. One that waited in vain for others of its workspace says nothing about
+// the stores.
 func endTurn(turn inflight.Turn, err error) {
 	refusal, ok := errors.AsType[*apierr.Error](err)
-	turn.Leave(ok && refusal.Kind == apierr.Unavailable)
+	turn.Leave(ok && refusal.Kind == apierr.Unavailable && !errors.Is(err, inflight.ErrWaited))
 }
 
 // tooMany is the refusal of a request whose turn has not come.

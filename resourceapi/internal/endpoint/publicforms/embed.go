@@ -71,8 +71,9 @@ func (e *Endpoint) Send() http.Handler {
 			view.Alert = "That was very quick. Please look over your answers and send them again."
 			return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
 		}
+		unnamed := idempotency.Key{Scope: idempotency.Scope{Tenant: form.Tenant}}
 		submission.Trapped = values.Get(trap) != ""
-		if _, err := e.accept(r.Context(), idempotency.Key{}, submission); err != nil {
+		if _, err := e.accept(r.Context(), unnamed, submission); err != nil {
 			return err
 		}
 		query := url.Values{"submission": {submission.ID.String()}, "token": {e.Tokens.ForStatus(submission.ID, e.Now())}}

@@ -12,16 +12,18 @@ import (
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/resourceapi/internal/inflight"
 )
 
 // Engage is the part of the Store that keeps forms, submissions and supporters.
 type Engage struct {
 	pool  *pgxpool.Pool
+	turns *inflight.Requests[uuid.UUID]
 	queue Queue
 }
 
 // Engage returns the part of Engage. queue is where the work that submissions make is put.
-func (s *Store) Engage(queue Queue) *Engage { return &Engage{s.pool, queue} }
+func (s *Store) Engage(queue Queue) *Engage { return &Engage{s.pool, s.turns, queue} }
 
 // engageWriting is engage.Writer within one transaction.
 type engageWriting struct {
@@ -31,7 +33,7 @@ type engageWriting struct {
 
 // Once is Store.Once for the writes of Engage.
 func (e *Engage) Once(ctx context.Context, key idempotency.Key, effect func(context.Context, engage.Writer) (idempotency.Answer, error)) (idempotency.Answer, error) {
-	return once(ctx, e.pool, key, func(ctx context.Context, tx pgx.Tx) (idempotency.Answer, error) {
+	return once(ctx, e.pool, e.turns, key, func(ctx context.Context, tx pgx.Tx) (idempotency.Answer, error) {
 		return effect(ctx, &engageWriting{tx, e.queue})
 	})
 }

@@ -3,11 +3,13 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"runtime"
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/multitracer"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -16,6 +18,8 @@ import (
 	"github.com/almonerhq/almoner/shared/gather"
 	"github.com/almonerhq/almoner/shared/pgstale"
 	"github.com/almonerhq/almoner/shared/pguuid"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/inflight"
 )
 
 // Bounds of time. A statement that takes longer than patience is given up on both sides.
@@ -31,6 +35,8 @@ type Store struct {
 	searches *pgxpool.Pool // for searches alone, so that they never hold every connection
 	probe    *pgxpool.Pool // one connection for Ready, so that it does not wait for those of callers
 	pings    singleflight.Group
+
+	turns *inflight.Requests[uuid.UUID] // of writes, by workspace
 
 	trips gather.Gathering[trip, travelled]
 
@@ -53,7 +59,7 @@ func CheckURL(url string) error {
 // Tracers see every statement.
 func Open(ctx context.Context, url string, connections int32, tracers ...pgx.QueryTracer) (*Store, error) {
 	general, searching := shares(connections)
-	s := &Store{}
+	s := &Store{turns: newTurns(general)}
 	for _, p := range []struct {
 		pool       **pgxpool.Pool
 		most, idle int32
@@ -108,7 +114,7 @@ func openPool(ctx context.Context, url string, most, idle int32, parameters map[
 	for name, value := range map[string]string{
 		"application_name":                    "almoner-resourceapi",
 		"statement_timeout":                   "1s",
-		"lock_timeout":                        "1s",
+		"lock_timeout":                        fmt.Sprint(lockWithin.Milliseconds()),
 		"idle_in_transaction_session_timeout": "5s",
 	} {
 		config.ConnConfig.RuntimeParams[name] = value

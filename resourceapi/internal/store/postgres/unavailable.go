@@ -11,6 +11,9 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 )
 
+// lockNotAvailable is the SQLSTATE of a lock not had in time.
+const lockNotAvailable = "55P03"
+
 // outcome turns a failure to get an answer from Postgres into one that the caller may try again after. Without this,
 // an outage would look like a refusal or a mistake.
 func outcome(err error) error {
@@ -50,7 +53,7 @@ func passing(code string) bool {
 	case "25006", // read-only: a standby that is not yet the primary
 		"25P03", "25P04", // idle too long, transaction too long
 		"40001", "40P01", // serialisation, deadlock
-		"55P03", // a lock not had in time
+		lockNotAvailable,
 		"0A000": // a cached plan after a migration: the next try plans anew
 		return true
 	}

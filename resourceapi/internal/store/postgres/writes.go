@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/resourceapi/internal/inflight"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
@@ -19,13 +21,27 @@ type writing struct{ tx pgx.Tx }
 // gets the first answer again, without the effect, or idempotency.ErrReused when the body was another. Of two requests
 // with one key at one time, the second waits for the first. An error of effect is returned as it is, and nothing is kept.
 func (s *Store) Once(ctx context.Context, key idempotency.Key, effect func(context.Context, programme.Writer) (idempotency.Answer, error)) (idempotency.Answer, error) {
-	return once(ctx, s.pool, key, func(ctx context.Context, tx pgx.Tx) (idempotency.Answer, error) {
+	return once(ctx, s.pool, s.turns, key, func(ctx context.Context, tx pgx.Tx) (idempotency.Answer, error) {
 		return effect(ctx, &writing{tx})
 	})
 }
 
-// once is Store.Once for an effect that is given the transaction.
-func once(ctx context.Context, pool *pgxpool.Pool, key idempotency.Key, effect func(context.Context, pgx.Tx) (idempotency.Answer, error)) (answer idempotency.Answer, err error) {
+// once is Store.Once for an effect that is given the transaction. It begins when it is the turn of the key's workspace.
+func once(
+	ctx context.Context, pool *pgxpool.Pool, turns *inflight.Requests[uuid.UUID], key idempotency.Key,
+	effect func(context.Context, pgx.Tx) (idempotency.Answer, error),
+) (answer idempotency.Answer, err error) {
+	err = inTurn(ctx, turns, key.Tenant, func() (err error) {
+		answer, err = onceNow(ctx, pool, key, effect)
+		return err
+	})
+	return answer, err
+}
+
+// onceNow is once without a wait for the turn. Its error is as Postgres or effect gave it.
+func onceNow(
+	ctx context.Context, pool *pgxpool.Pool, key idempotency.Key, effect func(context.Context, pgx.Tx) (idempotency.Answer, error),
+) (answer idempotency.Answer, err error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
@@ -41,7 +57,7 @@ func once(ctx context.Context, pool *pgxpool.Pool, key idempotency.Key, effect f
 		}
 		return remember(ctx, tx, key, answer)
 	})
-	return answer, outcome(err)
+	return answer, err
 }
 
 // claim makes the key's row, or finds the answer that is there. The insert waits for another transaction that is making

@@ -1,0 +1,76 @@
+package app
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+const busyWords = "Other writes or an import of this workspace are running"
+
+// TestWrites_OfOneWorkspaceLeaveConnectionsToOthers: writes that wait for an import of their workspace hold so few
+// connections that another workspace reads as ever.
+func TestWrites_OfOneWorkspaceLeaveConnectionsToOthers(t *testing.T) {
+	s := newEngageService(t)
+	tenant, editing := s.editor()
+	other, pat := s.reader()
+	formTenant, h := s.workspace()
+	form := s.makeForm(h, allTypes)
+	id := s.create(editing, `{"name":"Warm Homes"}`).ID.String()
+	var writers []header
+	for range 4 {
+		user := s.User()
+		s.Member(tenant, user, perm.ProgrammesRead, perm.ProgrammesWrite)
+		writers = append(writers, as(s.PAT(tenant, user, perm.ProgrammesRead, perm.ProgrammesWrite).Reveal(), tenant).json())
+	}
+	tokens := make(chan string, 20)
+	for range cap(tokens) {
+		tokens <- s.submissionToken(form)
+	}
+	for name, c := range map[string]struct {
+		workspace uuid.UUID
+		list      string
+		write     func(i int) answer
+	}{
+		"programmes": {tenant, "programmes", func(i int) answer {
+			if i%2 == 0 {
+				return s.do("PATCH", listPath+"/"+id, writers[i%4], fmt.Sprintf(`{"summary":"%d"}`, i))
+			}
+			return s.do("POST", listPath, writers[i%4], `{"name":"Late"}`)
+		}},
+		"submissions": {formTenant, form.ID.String(), func(int) answer {
+			return s.submit(form, nil, submissionOf(<-tokens, goodAnswers()))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.Exec("begin")
+			s.Exec("select resource.next_moment($1, $2)", c.workspace, c.list)
+			answers := make(chan answer, 20)
+			var group sync.WaitGroup
+			for i := range cap(answers) {
+				group.Go(func() { answers <- c.write(i) })
+			}
+			s.awaitLocks(1)
+			for range 12 {
+				began := time.Now()
+				if a := s.get(listPath, as(pat, other)); a.Status != 200 || time.Since(began) > 600*time.Millisecond {
+					t.Errorf("another workspace reads: %d after %s: %s", a.Status, time.Since(began), a.Body)
+				}
+			}
+			s.Exec("rollback")
+			group.Wait()
+			close(answers)
+			for a := range answers {
+				if a.Status == 503 && (!strings.Contains(a.Body, busyWords) || a.Header.Get("Retry-After") == "") || a.Status >= 400 && a.Status != 503 {
+					t.Errorf("%d %s", a.Status, a.Body)
+				}
+			}
+		})
+	}
+}
