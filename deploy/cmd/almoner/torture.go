@@ -32,6 +32,7 @@ func parts() map[string]suite {
 		"restart":  {"^TestRestarts", folder},
 		"gateways": {"^TestRestarts", "./gateway"},
 		"stalls":   {"^TestStalls", folder},
+		"greedy":   {"^TestGreedy", folder},
 		"time":     {"^TestNobodyLearnsWh", "./attack"},
 	}
 }

@@ -25,6 +25,9 @@ const (
 	maxWait = 10 * time.Second
 	// maxSearchWait bounds the wait for the searches of other credentials of the workspace.
 	maxSearchWait = 2 * time.Second
+	// maxReads is how many pages of one workspace's forms and submissions are read at once. Each holds a connection of
+	// Postgres, which are 11 for everybody, for the time that up to 4 MB take.
+	maxReads = 3
 	// retryAfter is when one of the requests in flight has ended.
 	retryAfter = 1
 )
@@ -53,6 +56,7 @@ type Bounds struct {
 	requests *inflight.Requests[credentialKey]
 	searches *inflight.Requests[credentialKey]
 	tenants  *inflight.Requests[uuid.UUID]  // searches by workspace
+	reads    *inflight.Requests[uuid.UUID]  // of long pages, by workspace
 	bytes    *inflight.Bytes[credentialKey] // of answers
 }
 
@@ -63,6 +67,7 @@ func NewBounds(searches int) *Bounds {
 		requests: inflight.New[credentialKey](inflight.Bounds{InFlight: MaxInFlight, AtOnce: maxAtOnce, Wait: maxWait}),
 		searches: inflight.New[credentialKey](inflight.Bounds{InFlight: MaxSearches, AtOnce: MaxSearches}),
 		tenants:  inflight.New[uuid.UUID](inflight.Bounds{InFlight: MaxInFlight, AtOnce: searches, Wait: maxSearchWait}),
+		reads:    inflight.New[uuid.UUID](inflight.Bounds{InFlight: math.MaxInt, AtOnce: maxReads, Wait: maxWait}),
 		bytes:    inflight.NewBytes[credentialKey](answerBytes(), answerBytes()/3),
 	}
 }
@@ -85,6 +90,29 @@ func Room(ctx context.Context) func(bytes int) bool {
 		return hold.Take
 	}
 	return func(int) bool { return true }
+}
+
+type readsKey struct{}
+
+// workspaceReads are the reads of the workspace that a request was let in to.
+type workspaceReads struct {
+	reads  *inflight.Requests[uuid.UUID]
+	tenant uuid.UUID
+}
+
+// ReadInTurn runs read, which reads a long page from Postgres and keeps it, when the workspace of the request has a turn
+// for it: many credentials of one workspace together do not hold every connection. read must not wait for the caller.
+func ReadInTurn(ctx context.Context, read func() error) (err error) {
+	w, ok := ctx.Value(readsKey{}).(workspaceReads)
+	if !ok {
+		return read()
+	}
+	turn, err := w.reads.Enter(ctx, w.tenant)
+	if err != nil {
+		return tooMany(err, "Too many pages of this workspace are being read. Wait for one to end.")
+	}
+	defer func() { endTurn(turn, err) }()
+	return read()
 }
 
 // enter waits for the turn of a request, and says in h what the credential has left. The caller ends the turn by leave.

@@ -163,7 +163,8 @@ func (g *Gate) serve(w http.ResponseWriter, r *http.Request, need Need, prepare 
 		}
 		defer func() { leave(err) }()
 	}
-	return plan.Serve(w, r, caller)
+	reads := workspaceReads{reads: g.bounds.reads, tenant: caller.Tenant}
+	return plan.Serve(w, r.WithContext(context.WithValue(r.Context(), readsKey{}, reads)), caller)
 }
 
 // identify is step 1 of admit as far as the text of the credential tells.

@@ -45,7 +45,11 @@ func (e *Endpoint) List() http.Handler {
 		}
 		return gate.Plan{Serve: func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
 			page := listpage.Encoded(recordOf).Within(gate.Room(r.Context()))
-			more, err := e.store.Forms(r.Context(), caller.Tenant, wanted, page.Take)
+			more := false
+			err := gate.ReadInTurn(r.Context(), func() (err error) {
+				more, err = e.store.Forms(r.Context(), caller.Tenant, wanted, page.Take)
+				return err
+			})
 			if err := cmp.Or(err, page.Err()); err != nil {
 				return refusal(err)
 			}
@@ -135,7 +139,11 @@ func (e *Endpoint) Submissions() http.Handler {
 				return refusal(err)
 			}
 			page := listpage.Encoded(submissionRecordOf).Within(gate.Room(r.Context()))
-			end, err := e.store.Submissions(r.Context(), id, wanted, page.Take)
+			var end engage.SubmissionPage
+			err := gate.ReadInTurn(r.Context(), func() (err error) {
+				end, err = e.store.Submissions(r.Context(), id, wanted, page.Take)
+				return err
+			})
 			if err := cmp.Or(err, page.Err()); err != nil {
 				return refusal(err)
 			}

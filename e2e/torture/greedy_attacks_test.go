@@ -1,0 +1,304 @@
+package torture
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/deploy/local/gateway"
+	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/client"
+)
+
+const (
+	greedyTokens   = 32
+	greedyWebsite  = "https://www.greedy.example"
+	bombFields     = 12
+	bombCharacters = 5000 // in each field: the most that is taken
+	importsPath    = harness.ListPath + "/imports"
+)
+
+// A greedyCaller has a workspace with many tokens, and speaks to the services from where the gateway does: what it says
+// of its address is believed.
+type greedyCaller struct {
+	p           *harness.Product
+	office      harness.Office
+	app         harness.ConfidentialApp
+	tokens      []string
+	client      *http.Client
+	account     string // authserver
+	resource    string // resourceapi
+	addresses   []string
+	submissions string // the path of those of its form
+
+	mu      sync.Mutex
+	answers map[int]int // status → how many in this round
+}
+
+func newGreedyCaller(t *testing.T, p *harness.Product, running *stack.Stack) *greedyCaller {
+	t.Helper()
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(gateway.SourceAddress)}, Timeout: 5 * time.Second}
+	transport := &http.Transport{
+		MaxIdleConnsPerHost: 256,
+		DisableCompression:  true,
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			_, port, err := net.SplitHostPort(address)
+			if err != nil {
+				return nil, err
+			}
+			return dialer.DialContext(ctx, "tcp4", net.JoinHostPort("127.0.0.1", port))
+		},
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+	g := &greedyCaller{
+		p:         p,
+		office:    p.Office(t),
+		client:    &http.Client{Transport: transport, Timeout: 20 * time.Second, CheckRedirect: redirectNowhere},
+		account:   running.Authservers[0].URL,
+		resource:  running.Resourceapi.URL,
+		addresses: addressesOf(t, running),
+	}
+	g.app = g.office.Confidential(t, "", harness.ReadProgrammes)
+	for range greedyTokens {
+		g.tokens = append(g.tokens, p.World.Token(t, g.office.Tenant, g.office.Head, harness.Everything()...))
+	}
+	g.fillProgrammes(t)
+	g.fillForm(t)
+	return g
+}
+
+// fillProgrammes makes so many that a text which none of them has is expensive to search for.
+func (g *greedyCaller) fillProgrammes(t *testing.T) {
+	t.Helper()
+	g.p.World.Exec(t, `insert into resource.programmes (id, tenant_id, name, summary, status, starts_on, created_at)
+		select gen_random_uuid(), $1::uuid, 'Lunch club ' || n, 'A hot meal and company every Thursday.', 'active',
+			current_date, now() - n * interval '1 second'
+		from generate_series(1, $2::int) n`, g.office.Tenant.ID, harness.Rounds(10_000, 200_000))
+}
+
+// fillForm sends in what takes six times its size where JSON is escaped for HTML, each from an address of its own.
+func (g *greedyCaller) fillForm(t *testing.T) {
+	t.Helper()
+	var fields []client.Field
+	var answers []string
+	for i := range bombFields {
+		name := fmt.Sprint("field", i)
+		fields = append(fields, client.Field{Name: name, Label: name, Type: "textarea"})
+		answers = append(answers, fmt.Sprintf("%q:%q", name, strings.Repeat("<", bombCharacters)))
+	}
+	form, err := g.p.Client(t, g.office.Tenant, harness.Bearer(g.office.Token)).Forms.Create(t.Context(), client.NewForm{
+		Title:          "Volunteer",
+		AllowedOrigins: []string{greedyWebsite},
+		Fields:         fields,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.submissions = "/v1/engage/forms/" + form.ID + "/submissions"
+	path := "/v1/engage/public/forms/" + form.EmbedKey
+	opened := g.p.API().With("Origin", greedyWebsite).Get(t, path).Wants(t, http.StatusOK).Object(t)
+	if opened["submissionToken"] == nil {
+		t.Fatal("a form without a token")
+	}
+	var senders sync.WaitGroup
+	const atOnce = 4
+	for range atOnce {
+		senders.Go(func() {
+			for range harness.Rounds(80, 205) / atOnce {
+				token, _ := g.p.API().With("Origin", greedyWebsite).Get(t, path).Object(t)["submissionToken"].(string)
+				body := fmt.Sprintf(`{"submissionToken":%q,"answers":{%s}}`, token, strings.Join(answers, ","))
+				if status := g.ask(t.Context(), http.MethodPost, g.resource+path+"/submissions", "", "application/json", body); status != http.StatusAccepted {
+					t.Errorf("a submission is answered with %d", status)
+					return
+				}
+			}
+		})
+	}
+	senders.Wait()
+}
+
+func redirectNowhere(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+func (g *greedyCaller) begin() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.answers = map[int]int{}
+}
+
+// outcomes are how many requests were answered with which status; 0 stands for no answer.
+func (g *greedyCaller) outcomes() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var said []string
+	for _, status := range slices.Sorted(maps.Keys(g.answers)) {
+		said = append(said, fmt.Sprintf("%d × %d", g.answers[status], status))
+	}
+	return strings.Join(said, ", ")
+}
+
+func (g *greedyCaller) count(status int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.answers != nil {
+		g.answers[status]++
+	}
+}
+
+// ask sends a request from an address that nothing else comes from, and returns the status. authorization may be "".
+func (g *greedyCaller) ask(ctx context.Context, method, address, authorization, contentType, body string) int {
+	request, err := http.NewRequestWithContext(ctx, method, address, strings.NewReader(body))
+	if err != nil {
+		return 0
+	}
+	request.Header.Set("X-Forwarded-For", fmt.Sprintf("%d.%d.%d.%d", 11+rand.IntN(100), rand.IntN(256), rand.IntN(256), 1+rand.IntN(250)))
+	request.Header.Set("X-Tenant-Id", g.office.Tenant.ID)
+	if authorization != "" {
+		request.Header.Set("Authorization", authorization)
+	}
+	if contentType != "" {
+		request.Header.Set("Content-Type", contentType)
+	}
+	response, err := g.client.Do(request)
+	if err != nil {
+		if ctx.Err() == nil {
+			g.count(0)
+		}
+		return 0
+	}
+	defer func() { _ = response.Body.Close() }()
+	_, _ = io.Copy(io.Discard, response.Body)
+	g.count(response.StatusCode)
+	return response.StatusCode
+}
+
+// bearer is one of the tokens.
+func (g *greedyCaller) bearer(i int) string { return "Bearer " + g.tokens[i%len(g.tokens)] }
+
+// repeat lets callers do the same again and again until ctx ends, with a pause after each.
+func repeat(ctx context.Context, callers int, pause time.Duration, do func(caller int)) {
+	var all sync.WaitGroup
+	for caller := range callers {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				do(caller)
+				select {
+				case <-ctx.Done():
+				case <-time.After(pause):
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// An attack goes on until ctx ends.
+type attack struct {
+	name string
+	run  func(ctx context.Context, g *greedyCaller)
+}
+
+// headerBomb is F11: imports whose header is a line of commas.
+var headerBomb = attack{"header bomb", func(ctx context.Context, g *greedyCaller) {
+	body := strings.Repeat(",", 2_097_142) + "\nx\n"
+	repeat(ctx, harness.Rounds(8, 40), time.Second, func(caller int) {
+		g.ask(ctx, http.MethodPost, g.resource+importsPath, g.bearer(caller), "text/csv", body)
+	})
+}}
+
+// escapeBomb is F12: pages of submissions that grow when they are escaped.
+var escapeBomb = attack{"escape bomb", func(ctx context.Context, g *greedyCaller) {
+	repeat(ctx, harness.Rounds(2, 16), 100*time.Millisecond, func(caller int) {
+		g.ask(ctx, http.MethodGet, g.resource+g.submissions+"?limit=200", g.bearer(caller), "", "")
+	})
+}}
+
+// searchBomb is F13: 64 searches in flight for a text that is in no index and in no programme.
+var searchBomb = attack{"search bomb", func(ctx context.Context, g *greedyCaller) {
+	repeat(ctx, harness.Rounds(8, 2*greedyTokens), 50*time.Millisecond, func(caller int) {
+		g.ask(ctx, http.MethodGet, g.resource+harness.ListPath+"?limit=200&q=zq", g.bearer(caller), "", "")
+	})
+}}
+
+// slowReaders is F14: connections that ask for the longest pages and do not read them.
+var slowReaders = attack{"slow readers", func(ctx context.Context, g *greedyCaller) {
+	address := strings.TrimPrefix(g.resource, "http://")
+	repeat(ctx, 64, 100*time.Millisecond, func(caller int) {
+		connection, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", address)
+		if err != nil {
+			g.count(0)
+			return
+		}
+		defer func() { _ = connection.Close() }()
+		if tcp, ok := connection.(*net.TCPConn); ok {
+			_ = tcp.SetReadBuffer(4 << 10)
+		}
+		_, _ = fmt.Fprintf(connection, "GET %s?limit=200 HTTP/1.1\r\nHost: localhost\r\nAuthorization: %s\r\nX-Tenant-Id: %s\r\n\r\n",
+			g.submissions, g.bearer(caller), g.office.Tenant.ID)
+		status := make([]byte, len("HTTP/1.1 200"))
+		_ = connection.SetReadDeadline(time.Now().Add(5 * time.Second))
+		if _, err := io.ReadFull(connection, status); err == nil && strings.HasSuffix(string(status), "200") {
+			g.count(http.StatusOK)
+		} else {
+			g.count(http.StatusTooManyRequests)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Second):
+		}
+	})
+}}
+
+// slowWriters are bodies that come a byte a second.
+var slowWriters = attack{"slow writers", func(ctx context.Context, g *greedyCaller) {
+	g.count(0)
+	repeat(ctx, 500, 100*time.Millisecond, func(caller int) {
+		beginning := slowRequests()[1]
+		if caller%2 == 0 {
+			beginning = "POST " + importsPath + " HTTP/1.1\r\nHost: localhost\r\nAuthorization: " + g.bearer(caller) + "\r\nX-Tenant-Id: " +
+				g.office.Tenant.ID + "\r\nContent-Type: text/csv\r\nContent-Length: 2000000\r\n\r\nname\n"
+		}
+		trickle(ctx, g.addresses[caller%len(g.addresses)], beginning)
+	})
+}}
+
+// manySecrets is F3: a client that is given a new secret all the time, and callers who name it with a wrong one.
+var manySecrets = attack{"many secrets", func(ctx context.Context, g *greedyCaller) {
+	var both sync.WaitGroup
+	both.Go(func() {
+		for range 200 {
+			g.ask(ctx, http.MethodPost, g.account+g.office.Clients()+"/"+g.app.ClientID+"/secret", g.bearer(0), "", "")
+		}
+	})
+	body, wrong := url.Values{"token": {"wrong"}}.Encode(), harness.Basic(g.app.ClientID, g.app.Secret[:len(g.app.Secret)-1]+"?")
+	repeat(ctx, 64, 50*time.Millisecond, func(int) {
+		g.ask(ctx, http.MethodPost, g.account+harness.IntrospectPath, wrong, "application/x-www-form-urlencoded", body)
+	})
+	both.Wait()
+}}
+
+// wrongPasswords is F5: 120 a second, each from another address and for another account.
+var wrongPasswords = attack{"wrong passwords", func(ctx context.Context, g *greedyCaller) {
+	repeat(ctx, 1, time.Second/120, func(int) {
+		form := url.Values{"email": {fmt.Sprintf("ada.%d@example.org", rand.Int())}, "password": {"a wrong password"}}.Encode()
+		go g.ask(ctx, http.MethodPost, g.account+"/login", "", "application/x-www-form-urlencoded", form)
+	})
+}}
+
+// manyImports is F17: imports of many rows, as fast as they are taken.
+var manyImports = attack{"imports", func(ctx context.Context, g *greedyCaller) {
+	body := "name\n" + strings.Repeat("Lunch club\n", 9_999)
+	repeat(ctx, 40, 250*time.Millisecond, func(caller int) {
+		g.ask(ctx, http.MethodPost, g.resource+importsPath, g.bearer(caller), "text/csv", body)
+	})
+}}

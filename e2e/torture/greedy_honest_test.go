@@ -1,0 +1,172 @@
+package torture
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// honestUsers are clients and people of one workspace who ask for a little at a time.
+type honestUsers struct {
+	p         *harness.Product
+	office    harness.Office
+	connector harness.Connector
+	known     *harness.Person // at a browser that has signed in before
+	tokens    harness.Tokens
+	kinds     []honestKind
+	judged    bool // whether times are
+
+	mu   sync.Mutex
+	took map[string][]time.Duration // by kind, of all rounds
+}
+
+// An honestKind is a request that is sent again and again, and the status that answers it.
+type honestKind struct {
+	name  string
+	want  int
+	pause time.Duration
+	ask   func(t *testing.T) (harness.Answer, error)
+}
+
+func newHonestUsers(t *testing.T, p *harness.Product) *honestUsers {
+	t.Helper()
+	h := &honestUsers{p: p, office: p.Office(t), took: map[string][]time.Duration{}}
+	h.connector = h.office.Connector(t, harness.ReadProgrammes)
+	h.known = p.Person(t, h.office.Head)
+	h.tokens = h.connector.Connect(t, h.known)
+	api := p.In(h.office.Tenant, h.office.Token)
+	form := url.Values{"token": {h.office.Token}}.Encode()
+	const soon = 50 * time.Millisecond
+	h.kinds = []honestKind{
+		{"refresh", http.StatusOK, soon, h.refresh},
+		{"list", http.StatusOK, soon, func(t *testing.T) (harness.Answer, error) {
+			return api.Try(t, http.MethodGet, harness.ListPath, "", "")
+		}},
+		{"write", http.StatusCreated, 2 * soon, func(t *testing.T) (harness.Answer, error) {
+			return api.Try(t, http.MethodPost, harness.ListPath, "application/json", `{"name":"Winter meals"}`)
+		}},
+		{"introspect", http.StatusOK, soon, func(t *testing.T) (harness.Answer, error) {
+			return p.DemoService().API().Try(t, http.MethodPost, harness.IntrospectPath, "application/x-www-form-urlencoded", form)
+		}},
+		{"sign in", http.StatusSeeOther, 10 * soon, func(t *testing.T) (harness.Answer, error) {
+			return h.signIn(t, h.known)
+		}},
+		{"sign in at a new browser", http.StatusSeeOther, 10 * soon, func(t *testing.T) (harness.Answer, error) {
+			return h.signIn(t, p.Person(t, h.office.Head))
+		}},
+	}
+	return h
+}
+
+func (h *honestUsers) refresh(t *testing.T) (harness.Answer, error) {
+	answer, err := h.connector.TryPost(t, h.connector.RefreshForm(h.tokens.RefreshToken))
+	if err == nil && answer.Status == http.StatusOK {
+		h.tokens = answer.Tokens(t)
+	}
+	return answer, err
+}
+
+func (h *honestUsers) signIn(t *testing.T, person *harness.Person) (harness.Answer, error) {
+	page, err := person.TrySubmit(t, harness.Form{
+		Action: h.p.AppURL + "/login",
+		Fields: url.Values{"email": {person.Email}, "password": {person.Password}},
+	})
+	return page.Answer, err
+}
+
+// work sends requests of each kind until ctx ends, judges the answers, and returns a summary.
+func (h *honestUsers) work(ctx context.Context, t *testing.T, during string) string {
+	t.Helper()
+	var users sync.WaitGroup
+	var mu sync.Mutex
+	var all []time.Duration
+	for _, kind := range h.kinds {
+		users.Go(func() {
+			took := h.send(ctx, t, during, kind)
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, took...)
+		})
+	}
+	users.Wait()
+	p99 := slowestOfAHundred(all)
+	if h.judged && p99 > honestAtMost {
+		t.Errorf("%s: of %d honest requests one in a hundred took longer than %s, want %s", during, len(all), p99, honestAtMost)
+	}
+	return fmt.Sprintf("%d honest requests, p99 %s", len(all), p99)
+}
+
+// send sends requests of one kind, and returns how long each took.
+func (h *honestUsers) send(ctx context.Context, t *testing.T, during string, kind honestKind) (took []time.Duration) {
+	failed := 0
+	for ctx.Err() == nil {
+		began := time.Now()
+		answer, err := kind.ask(t)
+		took = append(took, time.Since(began))
+		if err != nil {
+			answer.Body = []byte(err.Error())
+		}
+		if answer.Status != kind.want {
+			if failed++; failed == 1 {
+				t.Errorf("%s: an honest request (%s) failed after %s:\n%s", during, kind.name, took[len(took)-1], answer)
+			}
+		}
+		time.Sleep(kind.pause)
+	}
+	if failed > 1 {
+		t.Errorf("%s: %d of %d honest requests (%s) failed", during, failed, len(took), kind.name)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.took[kind.name] = append(h.took[kind.name], took...)
+	return took
+}
+
+// judgeTimes lets the times of what follows be judged, in the long form, if the machine is quiet: honest requests were
+// answered soon while they were alone.
+func (h *honestUsers) judgeTimes(t *testing.T) {
+	t.Helper()
+	var alone []time.Duration
+	for _, took := range h.took {
+		alone = append(alone, took...)
+	}
+	clear(h.took)
+	p99 := slowestOfAHundred(alone)
+	if h.judged = harness.Long() && p99 <= quietAtMost; harness.Long() && !h.judged {
+		t.Logf("times are not judged: without any attack one honest request in a hundred took %s", p99)
+	}
+}
+
+// byKind judges how long the requests of each kind took in all rounds, and returns a summary.
+func (h *honestUsers) byKind(t *testing.T) string {
+	t.Helper()
+	var said []string
+	if !h.judged {
+		said = append(said, "times not judged")
+	}
+	for _, kind := range slices.Sorted(maps.Keys(h.took)) {
+		p99 := slowestOfAHundred(h.took[kind])
+		said = append(said, fmt.Sprintf("%s %s of %d", kind, p99, len(h.took[kind])))
+		if h.judged && p99 > honestAtMost {
+			t.Errorf("of honest requests (%s) one in a hundred took longer than %s, want %s", kind, p99, honestAtMost)
+		}
+	}
+	return strings.Join(said, ", ")
+}
+
+func slowestOfAHundred(took []time.Duration) time.Duration {
+	if len(took) == 0 {
+		return 0
+	}
+	slices.Sort(took)
+	return took[len(took)*99/100].Round(time.Millisecond)
+}

@@ -1,0 +1,223 @@
+package torture
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// One workspace, and strangers, ask for as much as they can get, while users of another workspace work.
+
+const (
+	residentAtMost = 200 << 10 // KiB, of one service
+	honestAtMost   = 500 * time.Millisecond
+	quietAtMost    = 100 * time.Millisecond // of honest requests while nothing else happens
+)
+
+// TestGreedyCallersHarmNobodyElse runs the services in the memory that systemd gives them, puts one attack after the other
+// on them and then all at once, and wants that another workspace notices nothing and no process ends.
+func TestGreedyCallersHarmNobodyElse(t *testing.T) {
+	lasts, together := 1500*time.Millisecond, 2*time.Second
+	attacks := []attack{headerBomb, escapeBomb, searchBomb}
+	if harness.Long() {
+		lasts, together = 15*time.Second, time.Minute
+		attacks = append(attacks, slowReaders, slowWriters, manySecrets, wrongPasswords, manyImports)
+	}
+	s := newGreedySite(t)
+	var summary strings.Builder
+	_, _ = fmt.Fprint(&summary, " ", s.round(t, "no attack", lasts), ";") // a Builder does not fail
+	s.honest.judgeTimes(t)
+	harness.Note(t, "%d attacks for %s each, then all at once for %s;%v", len(attacks), lasts, together,
+		harness.Later[string](summary.String))
+	for _, one := range attacks {
+		_, _ = fmt.Fprint(&summary, " ", s.round(t, one.name, lasts, one), ";")
+	}
+	_, _ = fmt.Fprint(&summary, " ", s.round(t, "all at once", together, attacks...), ";")
+	_, _ = fmt.Fprint(&summary, " by kind: ", s.honest.byKind(t), "; ", s.memory, "; load average ", loadAverage())
+}
+
+// A greedySite is a product whose services have the memory that systemd gives them, a workspace that takes what it can
+// get, and users of another one.
+type greedySite struct {
+	running *stack.Stack
+	greedy  *greedyCaller
+	honest  *honestUsers
+	memory  string // how memory is bounded
+}
+
+func newGreedySite(t *testing.T) *greedySite {
+	t.Helper()
+	units := []string{"authserver", "resourceapi", "resourceapi-worker"}
+	var groups []*harness.MemoryGroup
+	var shipped []unit
+	for _, name := range units {
+		one := readUnit(t, name)
+		shipped, groups = append(shipped, one), append(groups, harness.NewMemoryGroup(t, one.memory))
+	}
+	s := &greedySite{running: harness.Private(t, harness.Options{Worker: true})}
+	s.memory = "each service in a control group as in deploy/systemd"
+	var starting sync.WaitGroup
+	for i, service := range s.services() {
+		for name, value := range shipped[i].settings {
+			service.Set(name, value)
+		}
+		if groups[i] != nil {
+			service.Through(groups[i].Through()...)
+		} else {
+			s.memory = "no control group could be made: resident memory alone was watched"
+		}
+		starting.Go(func() {
+			if err := service.Restart(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	starting.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	p := harness.Enter(t, s.running, &met)
+	s.greedy, s.honest = newGreedyCaller(t, p, s.running), newHonestUsers(t, p)
+	return s
+}
+
+func (s *greedySite) services() []*stack.Service {
+	return []*stack.Service{s.running.Authservers[0], s.running.Resourceapi, s.running.Worker}
+}
+
+// round puts the attacks on the services while honest users work, judges both, and returns a summary.
+func (s *greedySite) round(t *testing.T, name string, lasts time.Duration, attacks ...attack) string {
+	t.Helper()
+	for _, service := range s.services() {
+		if !harness.ResetPeakMemory(service.PID()) {
+			t.Log("the peak of memory is that since the start")
+		}
+	}
+	ctx, stop := context.WithTimeout(t.Context(), lasts)
+	defer stop()
+	var all sync.WaitGroup
+	s.greedy.begin()
+	for _, one := range attacks {
+		all.Go(func() { one.run(ctx, s.greedy) })
+	}
+	for _, service := range s.services() {
+		all.Go(func() { s.watchReady(ctx, t, name, service) })
+	}
+	said := s.honest.work(ctx, t, name)
+	all.Wait()
+	if t.Failed() {
+		s.showErrors(t)
+	}
+	for _, service := range s.services() {
+		select {
+		case <-service.Done():
+			t.Fatalf("%s: %s ended", name, service.Name)
+		default:
+		}
+		peak := harness.PeakMemory(t, service.PID())
+		said += fmt.Sprintf(", %s %d MiB", service.Name, peak>>10)
+		if peak > residentAtMost {
+			t.Errorf("%s: %s had %d MiB resident, want %d at most", name, service.Name, peak>>10, residentAtMost>>10)
+		}
+	}
+	outcomes := s.greedy.outcomes()
+	t.Logf("%s: %s; the greedy were answered %s", name, said, outcomes)
+	if outcomes == "" && len(attacks) > 0 {
+		t.Errorf("%s: no attack was answered", name)
+	}
+	return name + " " + said
+}
+
+// showErrors prints the newest errors that the services have logged, which are gone when the test ends.
+func (s *greedySite) showErrors(t *testing.T) {
+	t.Helper()
+	for _, service := range s.services() {
+		content, err := os.ReadFile(filepath.Join(s.running.LogDir(), service.Name+".log"))
+		if err != nil {
+			t.Log(err)
+		}
+		var errors []string
+		for line := range strings.Lines(string(content)) {
+			if strings.Contains(line, `"level":"ERROR"`) && !strings.Contains(line, `"msg":"request"`) {
+				errors = append(errors, harness.Redact(line))
+			}
+		}
+		t.Logf("%s has logged %d errors:\n%s", service.Name, len(errors), strings.Join(errors[max(0, len(errors)-5):], ""))
+	}
+}
+
+// watchReady asks a service whether it is ready, and in the long form wants yes throughout.
+func (s *greedySite) watchReady(ctx context.Context, t *testing.T, during string, service *stack.Service) {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	asked, refused := 0, 0
+	for ctx.Err() == nil {
+		response, err := client.Get(service.URL + "/readyz")
+		if asked++; err != nil || response.StatusCode != http.StatusOK {
+			refused++
+		}
+		if err == nil {
+			_ = response.Body.Close()
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	if refused > 0 {
+		t.Logf("%s: %s was not ready %d of %d times", during, service.Name, refused, asked)
+	}
+	if refused > 0 && harness.Long() {
+		t.Errorf("%s: /readyz of %s was not 200 throughout", during, service.Name)
+	}
+}
+
+// A unit is what a unit file of systemd gives a service: its memory in bytes, and the settings that say how much it takes.
+type unit struct {
+	memory   int
+	settings map[string]string
+}
+
+func readUnit(t *testing.T, name string) unit {
+	t.Helper()
+	content, err := os.ReadFile("../../deploy/systemd/" + name + ".service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := unit{settings: map[string]string{}}
+	for line := range strings.Lines(string(content)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		switch key {
+		case "MemoryMax":
+			mib, err := strconv.Atoi(strings.TrimSuffix(value, "M"))
+			if err != nil {
+				t.Fatalf("MemoryMax of %s: %v", name, err)
+			}
+			out.memory = mib << 20
+		case "Environment":
+			for pair := range strings.FieldsSeq(value) {
+				setting, value, _ := strings.Cut(pair, "=")
+				if setting == "GOMEMLIMIT" || setting == "ALMONER_DATABASE_CONNECTIONS" {
+					out.settings[setting] = value
+				}
+			}
+		}
+	}
+	if out.memory == 0 || out.settings["GOMEMLIMIT"] == "" {
+		t.Fatalf("%s.service bounds no memory: %+v", name, out)
+	}
+	return out
+}
+
+// loadAverage is how busy the machine was in the last minutes (proc(5)).
+func loadAverage() string {
+	content, _ := os.ReadFile("/proc/loadavg") // absent, it is not known
+	averages := strings.Fields(string(content))
+	return strings.Join(averages[:min(2, len(averages))], " ")
+}

@@ -1,0 +1,48 @@
+package gate
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/uuid"
+)
+
+// Three long pages of one workspace are read at once, whoever asks for them. Another workspace does not wait for them.
+func TestReadInTurn_OneWorkspaceDoesNotHoldEveryConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bounds := NewBounds(1)
+		in := func(tenant uuid.UUID) context.Context {
+			return context.WithValue(t.Context(), readsKey{}, workspaceReads{reads: bounds.reads, tenant: tenant})
+		}
+		greedy, other := in(uuid.New()), in(uuid.New())
+		reading, release := 0, make(chan struct{})
+		for range 10 {
+			go func() {
+				err := ReadInTurn(greedy, func() error {
+					reading++ // one goroutine at a time: each comes to its wait before the next
+					<-release
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}()
+			synctest.Wait()
+		}
+		if reading != maxReads {
+			t.Errorf("%d pages of one workspace are read at once, want %d", reading, maxReads)
+		}
+		read := false
+		if err := ReadInTurn(other, func() error { read = true; return nil }); err != nil || !read {
+			t.Errorf("another workspace waits for them: %v", err)
+		}
+		for range 10 {
+			release <- struct{}{}
+			synctest.Wait()
+		}
+		if reading != 10 || bounds.reads.Len() != 0 {
+			t.Errorf("%d of 10 pages were read, and %d workspaces are remembered", reading, bounds.reads.Len())
+		}
+	})
+}
