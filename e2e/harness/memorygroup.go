@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A MemoryGroup is a control group whose processes the kernel ends when they want more memory than the limit, as it does
-// under systemd and Kubernetes.
+// A MemoryGroup is a control group whose processes the kernel ends when they want more memory than the limit, as it
+// does under systemd and Kubernetes.
 type MemoryGroup struct{ dir string }
 
 // hierarchy is where control groups are made, and the files of a group that bound its memory and its swap.

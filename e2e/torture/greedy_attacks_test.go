@@ -118,7 +118,8 @@ func (g *greedyCaller) fillForm(t *testing.T) {
 			for range harness.Rounds(80, 205) / atOnce {
 				token, _ := g.p.API().With("Origin", greedyWebsite).Get(t, path).Object(t)["submissionToken"].(string)
 				body := fmt.Sprintf(`{"submissionToken":%q,"answers":{%s}}`, token, strings.Join(answers, ","))
-				if status := g.ask(t.Context(), http.MethodPost, g.resource+path+"/submissions", "", "application/json", body); status != http.StatusAccepted {
+				status := g.ask(t.Context(), http.MethodPost, g.resource+path+"/submissions", "", "application/json", body)
+				if status != http.StatusAccepted {
 					t.Errorf("a submission is answered with %d", status)
 					return
 				}
@@ -161,7 +162,8 @@ func (g *greedyCaller) ask(ctx context.Context, method, address, authorization, 
 	if err != nil {
 		return 0
 	}
-	request.Header.Set("X-Forwarded-For", fmt.Sprintf("%d.%d.%d.%d", 11+rand.IntN(100), rand.IntN(256), rand.IntN(256), 1+rand.IntN(250)))
+	from := fmt.Sprintf("%d.%d.%d.%d", 11+rand.IntN(100), rand.IntN(256), rand.IntN(256), 1+rand.IntN(250))
+	request.Header.Set("X-Forwarded-For", from)
 	request.Header.Set("X-Tenant-Id", g.office.Tenant.ID)
 	if authorization != "" {
 		request.Header.Set("Authorization", authorization)
@@ -184,6 +186,11 @@ func (g *greedyCaller) ask(ctx context.Context, method, address, authorization, 
 
 // bearer is one of the tokens.
 func (g *greedyCaller) bearer(i int) string { return "Bearer " + g.tokens[i%len(g.tokens)] }
+
+// head is the beginning of a request's header, for requests that are written by hand.
+func (g *greedyCaller) head(caller int) string {
+	return "Host: localhost\r\nAuthorization: " + g.bearer(caller) + "\r\nX-Tenant-Id: " + g.office.Tenant.ID + "\r\n"
+}
 
 // repeat lets callers do the same again and again until ctx ends, with a pause after each.
 func repeat(ctx context.Context, callers int, pause time.Duration, do func(caller int)) {
@@ -243,8 +250,7 @@ var slowReaders = attack{"slow readers", func(ctx context.Context, g *greedyCall
 		if tcp, ok := connection.(*net.TCPConn); ok {
 			_ = tcp.SetReadBuffer(4 << 10)
 		}
-		_, _ = fmt.Fprintf(connection, "GET %s?limit=200 HTTP/1.1\r\nHost: localhost\r\nAuthorization: %s\r\nX-Tenant-Id: %s\r\n\r\n",
-			g.submissions, g.bearer(caller), g.office.Tenant.ID)
+		_, _ = io.WriteString(connection, "GET "+g.submissions+"?limit=200 HTTP/1.1\r\n"+g.head(caller)+"\r\n")
 		status := make([]byte, len("HTTP/1.1 200"))
 		_ = connection.SetReadDeadline(time.Now().Add(5 * time.Second))
 		if _, err := io.ReadFull(connection, status); err == nil && strings.HasSuffix(string(status), "200") {
@@ -265,8 +271,8 @@ var slowWriters = attack{"slow writers", func(ctx context.Context, g *greedyCall
 	repeat(ctx, 500, 100*time.Millisecond, func(caller int) {
 		beginning := slowRequests()[1]
 		if caller%2 == 0 {
-			beginning = "POST " + importsPath + " HTTP/1.1\r\nHost: localhost\r\nAuthorization: " + g.bearer(caller) + "\r\nX-Tenant-Id: " +
-				g.office.Tenant.ID + "\r\nContent-Type: text/csv\r\nContent-Length: 2000000\r\n\r\nname\n"
+			beginning = "POST " + importsPath + " HTTP/1.1\r\n" + g.head(caller) +
+				"Content-Type: text/csv\r\nContent-Length: 2000000\r\n\r\nname\n"
 		}
 		trickle(ctx, g.addresses[caller%len(g.addresses)], beginning)
 	})
@@ -280,7 +286,8 @@ var manySecrets = attack{"many secrets", func(ctx context.Context, g *greedyCall
 			g.ask(ctx, http.MethodPost, g.account+g.office.Clients()+"/"+g.app.ClientID+"/secret", g.bearer(0), "", "")
 		}
 	})
-	body, wrong := url.Values{"token": {"wrong"}}.Encode(), harness.Basic(g.app.ClientID, g.app.Secret[:len(g.app.Secret)-1]+"?")
+	body := url.Values{"token": {"wrong"}}.Encode()
+	wrong := harness.Basic(g.app.ClientID, g.app.Secret[:len(g.app.Secret)-1]+"?")
 	repeat(ctx, 64, 50*time.Millisecond, func(int) {
 		g.ask(ctx, http.MethodPost, g.account+harness.IntrospectPath, wrong, "application/x-www-form-urlencoded", body)
 	})
@@ -290,7 +297,8 @@ var manySecrets = attack{"many secrets", func(ctx context.Context, g *greedyCall
 // wrongPasswords is F5: 120 a second, each from another address and for another account.
 var wrongPasswords = attack{"wrong passwords", func(ctx context.Context, g *greedyCaller) {
 	repeat(ctx, 1, time.Second/120, func(int) {
-		form := url.Values{"email": {fmt.Sprintf("ada.%d@example.org", rand.Int())}, "password": {"a wrong password"}}.Encode()
+		email := fmt.Sprintf("ada.%d@example.org", rand.Int())
+		form := url.Values{"email": {email}, "password": {"a wrong password"}}.Encode()
 		go g.ask(ctx, http.MethodPost, g.account+"/login", "", "application/x-www-form-urlencoded", form)
 	})
 }}

@@ -78,8 +78,8 @@ func (s *Service) Set(name, value string) {
 	s.spec.Env = append(others, name+"="+value)
 }
 
-// Through lets another program start the service, from the next start on: it is given the service's command line as its last arguments,
-// and must become that process (exec).
+// Through lets another program start the service, from the next start on: it is given the service's command line as its
+// last arguments, and must become that process (exec).
 func (s *Service) Through(command ...string) {
 	s.spec.Args = slices.Concat(command[1:], []string{s.spec.Path}, s.spec.Args)
 	s.spec.Path = command[0]

@@ -100,8 +100,8 @@ type workspaceReads struct {
 	tenant uuid.UUID
 }
 
-// ReadInTurn runs read, which reads a long page from Postgres and keeps it, when the workspace of the request has a turn
-// for it: many credentials of one workspace together do not hold every connection. read must not wait for the caller.
+// ReadInTurn runs read, which reads a long page from Postgres and keeps it, when the workspace of the request has a
+// turn for it: many credentials of one workspace together do not hold every connection. read must not wait for the caller.
 func ReadInTurn(ctx context.Context, read func() error) (err error) {
 	w, ok := ctx.Value(readsKey{}).(workspaceReads)
 	if !ok {
