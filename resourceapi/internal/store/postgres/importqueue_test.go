@@ -3,8 +3,10 @@ package postgres
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -113,5 +115,57 @@ func TestImports_SoManyOfAWorkspaceWait(t *testing.T) {
 	}
 	if _, err := acceptImport(t.Context(), store, greedy); err != nil && w.Count("select count(*) from resource.imports where tenant_id = $1 and status = 'accepted'", greedy) < mostWaiting {
 		t.Errorf("after one was processed: %v", err)
+	}
+}
+
+func TestImports_OneThatIsNeverWrittenIsRejected(t *testing.T) {
+	w := postgrestest.New(t)
+	store := open(t, w)
+	tenant := w.Tenant()
+	id, err := acceptImport(t.Context(), store, tenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range mostTries {
+		failed := waitingImport{id: id, tenant: tenant}
+		if err := store.postpone(t.Context(), failed, io.ErrUnexpectedEOF); err != nil { // counts as none
+			t.Fatal(err)
+		}
+		before, err := store.Import(t.Context(), tenant, id)
+		if err != nil || before.Status != programme.ImportAccepted {
+			t.Fatalf("after %d tries: %+v %v", i, before, err)
+		}
+		w.Exec("update resource.imports set try_at = now()")
+		w.Exec(`create or replace function resource.next_moment(workspace uuid, list_name text, records integer default 1)
+			returns timestamptz language plpgsql as $$ begin raise query_canceled; end $$`)
+		if found, err := store.ProcessImport(t.Context()); !found || err == nil {
+			t.Fatalf("the import is written: %v %v", found, err)
+		}
+	}
+	i, err := store.Import(t.Context(), tenant, id)
+	if err != nil || i.Status != programme.ImportRejected || len(i.Errors) != 1 || i.Errors[0].Message != notWritten {
+		t.Errorf("%+v %v", i, err)
+	}
+	if found, err := store.ProcessImport(t.Context()); found || err != nil {
+		t.Errorf("it is tried once more: %v %v", found, err)
+	}
+}
+
+// TestImports_OutOfTimeIsPostponed: the time of the import is over when it is postponed.
+func TestImports_OutOfTimeIsPostponed(t *testing.T) {
+	w := postgrestest.New(t)
+	store := open(t, w)
+	tenant := w.Tenant()
+	id, err := acceptImport(t.Context(), store, tenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	if err := store.postpone(ctx, waitingImport{id: id, tenant: tenant}, ctx.Err()); err != nil {
+		t.Fatal(err)
+	}
+	if w.Count("select tries from resource.imports where id = $1 and try_at > now()", id) != 1 {
+		t.Error("it is not counted")
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/almonerhq/almoner/shared/identity"
 
@@ -69,17 +70,47 @@ func (s *Store) ProcessImport(ctx context.Context) (found bool, err error) {
 		return processImport(ctx, tx, taken.id, taken.tenant, taken.content)
 	})
 	if err != nil && taken != nil {
-		err = errors.Join(err, s.postpone(ctx, *taken))
+		err = errors.Join(err, s.postpone(ctx, *taken, err))
 	}
 	return taken != nil, outcome(err)
 }
 
-// postpone lets an import that failed be tried again later, behind the others: one that fails each time must not stop them.
-func (s *Store) postpone(ctx context.Context, failed waitingImport) error {
+// mostTries is how often an import is tried that cannot be written.
+const mostTries = 5
+
+// postpone lets an import that failed be tried again later, behind the others: one that fails each time must not stop
+// them. After mostTries it is rejected. A failure that says nothing about the import, such as a lost connection, is no try.
+func (s *Store) postpone(ctx context.Context, failed waitingImport, cause error) error {
+	ctx, cancel := bounded(ctx, patience) // the time of the import may be over
+	defer cancel()
+	tries := 0
+	if itsOwn(cause) {
+		tries = 1
+	}
 	_, err := s.pool.Exec(ctx, `
-		with turn as (update resource.import_turns set last_at = now() where tenant_id = $2)
-		update resource.imports set try_at = now() + interval '30 seconds' where id = $1 and status = 'accepted'`, failed.id, failed.tenant)
+		with turn as (update resource.import_turns set last_at = now() where tenant_id = $2),
+		failed as (select id, tries + $3 as tries, tries + $3 >= $4 as ends from resource.imports
+			where id = $1 and status = 'accepted' for update)
+		update resource.imports i set tries = f.tries, try_at = now() + interval '30 seconds',
+			status = case when f.ends then 'rejected' else i.status end,
+			errors = case when f.ends then $5 else i.errors end,
+			content = case when f.ends then null else i.content end,
+			finished_at = case when f.ends then now() else i.finished_at end
+		from failed f where i.id = f.id`,
+		failed.id, failed.tenant, tries, mostTries, []programme.RowError{{Row: 1, Message: notWritten}})
 	return err
+}
+
+// notWritten is the error of an import that was tried mostTries times.
+const notWritten = "The import could not be written in time, and no row of it was. " +
+	"Send it again later, or as several smaller files."
+
+// itsOwn says whether the failure of an import may be the fault of the import: it took too long, or Postgres refused it.
+func itsOwn(cause error) bool {
+	if fault, ok := errors.AsType[*pgconn.PgError](cause); ok {
+		return fault.Code == queryCanceled || fault.Code == lockNotAvailable || !passing(fault.Code)
+	}
+	return errors.Is(cause, context.DeadlineExceeded)
 }
 
 func processImport(ctx context.Context, tx pgx.Tx, id, tenant uuid.UUID, content string) error {
