@@ -9,11 +9,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -31,8 +34,27 @@ func Read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		return nil, apierr.New(apierr.TooLarge, "The request body is too large.")
 	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, apierr.New(apierr.Invalid, "The request body did not arrive in time. Send it faster, or as several smaller ones.")
+	}
 	if err != nil {
 		return nil, apierr.New(apierr.Invalid, "The request body did not arrive whole.")
+	}
+	return content, nil
+}
+
+// ReadWithin is Read for a body that must arrive within the time, because what its reader holds is wanted by others.
+func ReadWithin(w http.ResponseWriter, r *http.Request, limit int64, within time.Duration) ([]byte, error) {
+	control := http.NewResponseController(w)
+	if err := control.SetReadDeadline(time.Now().Add(within)); err != nil {
+		return nil, fmt.Errorf("bound the time of a body: %w", err)
+	}
+	content, err := Read(w, r, limit)
+	if err != nil {
+		return nil, err // the deadline stays: what is left of the body is not waited for
+	}
+	if err := control.SetReadDeadline(time.Time{}); err != nil {
+		return nil, fmt.Errorf("end the time of a body: %w", err)
 	}
 	return content, nil
 }

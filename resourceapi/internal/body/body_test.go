@@ -2,9 +2,13 @@ package body
 
 import (
 	"encoding/json"
+	"io"
+	"net"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/almonerhq/almoner/shared/apierr"
@@ -91,5 +95,38 @@ func TestAnEncodedBodyIsRefusedByItsName(t *testing.T) {
 		if problem := apierr.Of(err); refused && (problem.Kind != apierr.Invalid || problem.Message != web.EncodedWords) {
 			t.Errorf("%q: %v", encoding, err)
 		}
+	}
+}
+
+// TestReadWithin_SlowBodyIsGivenUp: the sender says how long its body is, sends a part and waits.
+func TestReadWithin_SlowBodyIsGivenUp(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		content, err := ReadWithin(w, r, 100, 50*time.Millisecond)
+		if err != nil {
+			apierr.Write(w, apierr.Nested, apierr.Of(err))
+			return
+		}
+		_, _ = w.Write(content)
+	}))
+	defer server.Close()
+	send := func(sent string) string {
+		connection, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = connection.Close() }()
+		_ = connection.SetDeadline(time.Now().Add(5 * time.Second))
+		_, _ = io.WriteString(connection, "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 4\r\n\r\n"+sent)
+		answer, err := io.ReadAll(connection)
+		if err != nil {
+			t.Fatalf("it waits for the body: %v", err)
+		}
+		return string(answer)
+	}
+	if a := send("na"); !strings.HasPrefix(a, "HTTP/1.1 400") || !strings.Contains(a, "in time") {
+		t.Error(a)
+	}
+	if a := send("name"); !strings.HasPrefix(a, "HTTP/1.1 200") {
+		t.Error(a)
 	}
 }

@@ -2,6 +2,7 @@ package programmes
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -9,6 +10,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/apierr"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/body"
 )
 
 // Bounds of the imports that one process receives and accepts at the same time. Each takes about four times its file in
@@ -17,6 +20,7 @@ const (
 	importsAtOnce      = 6
 	importsOfWorkspace = 2
 	importPatience     = 5 * time.Second // for a slot, before the body is read
+	importWithin       = 5 * time.Second // the body arrives, once there is a slot
 )
 
 // slots bounds how many imports are in memory, in total and for each workspace. The others wait before their body is
@@ -69,6 +73,14 @@ func (s *slots) enter(ctx context.Context, workspace uuid.UUID) (leave func(), e
 		}
 	}
 	return leave, nil // granted in the same moment
+}
+
+// read reads the body of a request that has a slot, which a slow sender does not keep from others.
+func (s *slots) read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	if s == nil {
+		return body.Read(w, r, limit)
+	}
+	return body.ReadWithin(w, r, limit, importWithin)
 }
 
 // withdraw says whether w was still waiting. It does not wait any more.

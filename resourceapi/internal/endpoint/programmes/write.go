@@ -51,7 +51,7 @@ func (e *Endpoint) write(atOnce *slots, limit int64, decode decoder) http.Handle
 			return err
 		}
 		defer leave()
-		content, err := body.Read(w, r, limit)
+		content, err := atOnce.read(w, r, limit)
 		if err != nil {
 			return err
 		}
