@@ -46,7 +46,9 @@ func Read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 // ReadWithin is Read for a body that must arrive within the time, because what its reader holds is wanted by others.
 func ReadWithin(w http.ResponseWriter, r *http.Request, limit int64, within time.Duration) ([]byte, error) {
 	control := http.NewResponseController(w)
-	if err := control.SetReadDeadline(time.Now().Add(within)); err != nil {
+	if err := control.SetReadDeadline(time.Now().Add(within)); errors.Is(err, http.ErrNotSupported) {
+		return Read(w, r, limit) // there is no connection to wait for
+	} else if err != nil {
 		return nil, fmt.Errorf("bound the time of a body: %w", err)
 	}
 	content, err := Read(w, r, limit)
