@@ -44,8 +44,9 @@ var replayUnrevoked = harness.Fault{File: keeperFile,
 var membershipCached = []harness.Fault{
 	{File: tripsFile, Old: "import (\n", New: "import (\n\t\"sync\"\n"},
 	{File: tripsFile, Old: "// travel makes", New: "var kept sync.Map\n\n// travel makes"},
-	{File: tripsFile, Old: "	return *answer, nil\n", New: `	first, _ := kept.LoadOrStore(one.question.GrantID, *answer)
-	return first.(standing.Standing), nil
+	{File: tripsFile, Old: "	return *answer.standing, answer.found, nil\n",
+		New: `	first, _ := kept.LoadOrStore(one.question.GrantID, *answer.standing)
+	return first.(standing.Standing), answer.found, nil
 `},
 }
 
@@ -63,7 +64,7 @@ var tokenStored = harness.Fault{File: refusalsFile, Old: "	return n.noteOf(ctx, 
 var postgresSilent = []harness.Fault{
 	fenceOff,
 	{File: keeperFile, Old: "if old.Generation < g.Generation && ", New: "if false && "},
-	{File: keeperFile, Old: "	case Active:\n		return Issued{}, k.redeemedAgain(ctx, *g, code, terms)\n", New: ""},
+	{File: keeperFile, Old: "		return Issued{}, k.redeemedAgain(ctx, *g, code, terms)\n", New: ""},
 }
 
 // repairOff leaves a Redis that has lost its memory as it is.

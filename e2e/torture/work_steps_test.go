@@ -27,9 +27,9 @@ const (
 	definitionsOfSubmissions = "// statusColumns are"
 	beginOfProcess           = "	return outcome(pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {\n		s := engage.Submission{ID: id}\n"
 	submissionFinished       = "			return fmt.Errorf(\"finish a submission: %w\", err)\n		}\n"
-	importFound              = "		found = true\n"
+	importFound              = "		if err != nil || taken == nil {\n			return err\n		}\n"
 	importFinished           = "		return fmt.Errorf(\"finish an import: %w\", err)\n	}\n"
-	importTransactionEnded   = "	if err != nil && found {\n"
+	importTransactionEnded   = "	if err != nil && taken != nil {\n"
 )
 
 func deathsAtWork() []harness.Fault {
@@ -41,7 +41,7 @@ func deathsAtWork() []harness.Fault {
 		{File: submissionsFile, Old: submissionFinished, New: submissionFinished + die(submissionDone)},
 		{File: importsFile, Old: importFound, New: importFound + die(importTaken)},
 		{File: importsFile, Old: importFinished, New: importFinished + die(importDone)},
-		{File: importsFile, Old: importTransactionEnded, New: "if found && err == nil {\n" + die(importCommitted) + "}\n" + importTransactionEnded},
+		{File: importsFile, Old: importTransactionEnded, New: "if taken != nil && err == nil {\n" + die(importCommitted) + "}\n" + importTransactionEnded},
 	}
 }
 

@@ -155,14 +155,17 @@ func TestTurns_OfEqualsTheNewestIsServedSoon(t *testing.T) {
 		const tries = 100
 		for i := range tries {
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-			err := q.enter(ctx, Caller{Email: "honest" + strconv.Itoa(i), Address: anywhere(random)})
+			mu.Lock()
+			address, pause := anywhere(random), time.Duration(random.IntN(100))*time.Millisecond
+			mu.Unlock()
+			err := q.enter(ctx, Caller{Email: "honest" + strconv.Itoa(i), Address: address})
 			cancel()
 			if err == nil {
 				soon++
 				time.Sleep(hashTime)
 				q.leave()
 			}
-			time.Sleep(time.Duration(random.IntN(100)) * time.Millisecond)
+			time.Sleep(pause)
 		}
 		if soon < tries/10 {
 			t.Errorf("%d of %d were served within half a second", soon, tries)
