@@ -22,6 +22,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+const bounded = "TestBounds_OneCredentialHas64InFlightAnd2Searches in resourceapi/internal/app"
+
 // unreachable are answers that are described and that no request can provoke here. Each has a test closer to its cause.
 var unreachable = map[string]string{
 	// Keys are read at the start, which a database that is away delays.
@@ -29,6 +31,23 @@ var unreachable = map[string]string{
 	// It takes 6,000 wrong secrets of one client within a minute.
 	"POST /v1/account/oauth/revoke 429":     "TestTooManyWrongSecretsAreThrottledAndNothingElseIs in authserver/internal/endpoint/revoke",
 	"POST /v1/account/oauth/introspect 429": "TestTooManyWrongSecretsAreThrottledAndNothingElseIs in authserver/internal/endpoint/introspect",
+	// They take 65 requests of one credential at once, all of which wait for Postgres; or a search that takes half a second.
+	"GET /v1/programmes/programmes 429":                   bounded,
+	"POST /v1/programmes/programmes 429":                  bounded,
+	"GET /v1/programmes/programmes/{id} 429":              bounded,
+	"PATCH /v1/programmes/programmes/{id} 429":            bounded,
+	"POST /v1/programmes/programmes/{id}/transitions 429": bounded,
+	"GET /v1/programmes/programmes/imports/{id} 429":      bounded,
+	"GET /v1/engage/forms 429":                            bounded,
+	"POST /v1/engage/forms 429":                           bounded,
+	"GET /v1/engage/forms/{id} 429":                       bounded,
+	"PATCH /v1/engage/forms/{id} 429":                     bounded,
+	"GET /v1/engage/forms/{id}/submissions 429":           bounded,
+	"GET /mcp 429":                               bounded,
+	"POST /mcp 429":                              bounded,
+	"DELETE /mcp 429":                            bounded,
+	"GET /v1/programmes/programmes 422":          "TestSearch_TooLongIs422AndSaysWhatToDo in resourceapi/internal/app",
+	"POST /v1/programmes/programmes/imports 429": "TestImport_TooManyWaitingIsA429 in resourceapi/internal/app",
 }
 
 // lookForAnswersThatNeverCame holds the second half of invariant O2 of package openapi: what is described occurs.
