@@ -2,6 +2,7 @@ package programmes
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,12 +26,20 @@ func TestSlots_OneWorkspaceLeavesSlotsToOthers(t *testing.T) {
 		}
 		first := enter(greedy)
 		enter(greedy)
+		var mu sync.Mutex
 		var late []error
 		for range 10 {
 			go func() {
 				_, err := s.enter(t.Context(), greedy)
+				mu.Lock()
+				defer mu.Unlock()
 				late = append(late, err)
 			}()
+		}
+		ended := func() []error {
+			mu.Lock()
+			defer mu.Unlock()
+			return late
 		}
 		synctest.Wait()
 		began := time.Now()
@@ -45,23 +54,23 @@ func TestSlots_OneWorkspaceLeavesSlotsToOthers(t *testing.T) {
 		synctest.Wait()
 		leave() // the ten that came before are over their own bound
 		<-got
-		if time.Since(began) != 0 || len(late) != 0 {
+		if time.Since(began) != 0 || len(ended()) != 0 {
 			t.Error("a free slot is not given to the workspace that is below its bound")
 		}
 		first()
 		synctest.Wait()
-		if len(late) != 1 || late[0] != nil {
-			t.Errorf("%v", late)
+		if all := ended(); len(all) != 1 || all[0] != nil {
+			t.Errorf("%v", all)
 		}
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
-		for _, err := range late[1:] {
+		for _, err := range ended()[1:] {
 			if refusal := apierr.Of(err); refusal.Kind != apierr.RateLimited || refusal.RetryAfter != 5 {
 				t.Errorf("%v", err)
 			}
 		}
-		if len(late) != 10 || len(s.waiting) != 0 {
-			t.Errorf("%d of 10 ended, %d still wait", len(late), len(s.waiting))
+		if all := ended(); len(all) != 10 || len(s.waiting) != 0 {
+			t.Errorf("%d of 10 ended, %d still wait", len(all), len(s.waiting))
 		}
 	})
 }

@@ -94,6 +94,8 @@ func TestBadCompanySpoilsNoTrip(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
 	store.trips.AtOnce = 0 // no trip begins at once, so that each has company
+	var answering atomic.Pointer[func(context.Context, []trip) ([]travelled, error)]
+	store.trips.Answer = func(ctx context.Context, all []trip) ([]travelled, error) { return (*answering.Load())(ctx, all) }
 	tenant, user := w.Tenant(), w.User()
 	w.Member(tenant, user, perm.ProgrammesRead)
 	w.Programmes(tenant, 1)
@@ -117,7 +119,7 @@ func TestBadCompanySpoilsNoTrip(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			answer := store.travelTogether
 			var met atomic.Bool
-			store.trips.Answer = func(ctx context.Context, all []trip) ([]travelled, error) {
+			together := func(ctx context.Context, all []trip) ([]travelled, error) {
 				if met.Swap(true) {
 					return answer(ctx, all)
 				}
@@ -127,6 +129,7 @@ func TestBadCompanySpoilsNoTrip(t *testing.T) {
 				}
 				return answers[:len(all)], nil
 			}
+			answering.Store(&together)
 			if s, page, err := store.StandingAndPage(t.Context(), question, programme.Query{Tenant: tenant, Limit: 5}); err != nil || s.UserID != user || len(page.Programmes) != 1 || !met.Load() {
 				t.Errorf("beside one that %s: %+v %+v %v", name, s, page, err)
 			}
