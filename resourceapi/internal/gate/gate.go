@@ -51,8 +51,9 @@ type Plan struct {
 	Need Need
 	// Ask reads the standing, and may fetch in the same trip what Serve will answer with. Nil: the standing alone.
 	Ask func(context.Context, standing.Question) (standing.Standing, error)
-	// Search says that Serve searches, of which a credential and a workspace have few at once.
-	Search bool
+	// Search finds what Serve will answer with, by a search, of which a credential and a workspace have few at once. It
+	// runs before Serve, once every step is passed, and does not wait for the caller. Nil: there is nothing to search for.
+	Search func(ctx context.Context, caller Caller) error
 	// Serve answers. It runs only once every step is passed; its error is step 6.
 	Serve func(w http.ResponseWriter, r *http.Request, caller Caller) error
 }
@@ -156,15 +157,24 @@ func (g *Gate) serve(w http.ResponseWriter, r *http.Request, need Need, prepare 
 	if err != nil {
 		return err
 	}
-	if plan.Search {
-		leave, refusal := g.bounds.enterSearch(w.Header(), r, held, turn, caller.Tenant)
-		if refusal != nil {
-			return refusal
+	if plan.Search != nil {
+		leave, err := g.bounds.enterSearch(w.Header(), r, held, turn, caller.Tenant)
+		if err != nil {
+			return err
 		}
-		defer func() { leave(err) }()
+		if err := search(r.Context(), plan, caller, leave); err != nil {
+			return err
+		}
 	}
 	reads := workspaceReads{reads: g.bounds.reads, tenant: caller.Tenant}
 	return plan.Serve(w, r.WithContext(context.WithValue(r.Context(), readsKey{}, reads)), caller)
+}
+
+// search runs the search of a plan. Other searches may begin as soon as the store has answered: a caller who reads the
+// answer slowly does not keep them out.
+func search(ctx context.Context, plan Plan, caller Caller, leave func(error)) (err error) {
+	defer func() { leave(err) }()
+	return plan.Search(ctx, caller)
 }
 
 // identify is step 1 of admit as far as the text of the credential tells.

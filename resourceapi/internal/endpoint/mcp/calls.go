@@ -85,17 +85,31 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 			}
 			b.add(called(m.tool, m.arguments), func() call { return t.prepare(m.arguments, tenant) })
 		}
-		plan := gate.Plan{Need: need, Serve: func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
-			given, err := b.answer(r.Context(), caller)
-			if err != nil {
+		return e.plan(b, need, content, idOf(messages)), nil
+	}
+}
+
+// plan answers the calls, as searches where one of them is one, and then hands the answers to the SDK.
+func (e *Endpoint) plan(b *batch, need gate.Need, content []byte, id json.RawMessage) gate.Plan {
+	var given answers
+	answer := func(ctx context.Context, caller gate.Caller) (err error) {
+		given, err = b.answer(ctx, caller)
+		return err
+	}
+	plan := gate.Plan{Need: need, Ask: b.ask()}
+	if b.searches() {
+		plan.Search = answer
+	}
+	plan.Serve = func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
+		if plan.Search == nil {
+			if err := answer(r.Context(), caller); err != nil {
 				return err
 			}
-			e.hand(w, r, content, given, idOf(messages))
-			return nil
-		}}
-		plan.Ask, plan.Search = b.ask(), b.searches()
-		return plan, nil
+		}
+		e.hand(w, r, content, given, id)
+		return nil
 	}
+	return plan
 }
 
 // hand lets the SDK answer, which is given the answers of this request and the id that it refuses under.

@@ -30,27 +30,23 @@ func (e *Endpoint) prepareList(r *http.Request, tenant uuid.UUID) (gate.Plan, er
 		return gate.Plan{}, refusal(err)
 	}
 	query.Into = func() programme.Sink { return listpage.New(encodeRecord).Within(gate.Room(r.Context())) }
-	if query.Filter.Search != "" {
-		return gate.Plan{Search: true, Serve: func(w http.ResponseWriter, r *http.Request, _ gate.Caller) error {
-			page, err := e.store.Page(r.Context(), query)
-			if err != nil {
-				return refusal(err)
-			}
-			e.writePage(w, query, page)
-			return nil
-		}}, nil
-	}
 	var page programme.Page
-	return gate.Plan{
-		Ask: func(ctx context.Context, q standing.Question) (s standing.Standing, err error) {
-			s, page, err = e.store.StandingAndPage(ctx, q, query)
-			return s, err
-		},
-		Serve: func(w http.ResponseWriter, _ *http.Request, _ gate.Caller) error {
-			e.writePage(w, query, page)
-			return nil
-		},
-	}, nil
+	plan := gate.Plan{Serve: func(w http.ResponseWriter, _ *http.Request, _ gate.Caller) error {
+		e.writePage(w, query, page)
+		return nil
+	}}
+	if query.Filter.Search != "" {
+		plan.Search = func(ctx context.Context, _ gate.Caller) (err error) {
+			page, err = e.store.Page(ctx, query)
+			return refusal(err)
+		}
+		return plan, nil
+	}
+	plan.Ask = func(ctx context.Context, q standing.Question) (s standing.Standing, err error) {
+		s, page, err = e.store.StandingAndPage(ctx, q, query)
+		return s, err
+	}
+	return plan, nil
 }
 
 // writePage answers with data and meta; meta.nextCursor is present only when more pages may follow (spec 2.4).

@@ -1,0 +1,82 @@
+package app
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// A slowReader takes no byte of an answer before it is released.
+type slowReader struct {
+	header   http.Header
+	asked    chan<- struct{}
+	released <-chan struct{}
+}
+
+func (w *slowReader) Header() http.Header { return w.header }
+func (w *slowReader) WriteHeader(int)     {}
+
+func (w *slowReader) Write(b []byte) (int, error) {
+	select {
+	case w.asked <- struct{}{}:
+	default: // later writes of the same answer
+	}
+	<-w.released
+	return len(b), nil
+}
+
+// TestSearch_SlowReadersDoNotHoldSearches: two searches are answered and their answers are not read. Another search of the
+// same credential, and one of another credential of the workspace, run meanwhile (F13, F14).
+func TestSearch_SlowReadersDoNotHoldSearches(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	tenant, _, _ := s.assistedBy(perm.ProgrammesRead)
+	s.Programmes(tenant, 3)
+	credential := func() string {
+		user := s.User()
+		s.Member(tenant, user, perm.ProgrammesRead)
+		return s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
+	}
+	slow, other := credential(), credential()
+	const path = listPath + "?q=Programme"
+	ask := func(method, path, body string, h header) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) {
+			r := httptest.NewRequest(method, path, strings.NewReader(body))
+			for name, value := range h {
+				r.Header.Set(name, value)
+			}
+			s.app.Handler.ServeHTTP(w, r)
+		}
+	}
+	called := calling("list_programmes", map[string]any{"q": "Programme"})
+	searches := map[string]func(http.ResponseWriter){
+		"REST": ask("GET", path, "", as(slow, tenant)),
+		"MCP":  ask("POST", mcpPath, called, assistant(slow)),
+	}
+	for name, search := range searches {
+		t.Run(name, func(t *testing.T) {
+			asked, released := make(chan struct{}), make(chan struct{})
+			ended := make(chan struct{})
+			for range 2 {
+				go func() {
+					search(&slowReader{header: http.Header{}, asked: asked, released: released})
+					ended <- struct{}{}
+				}()
+				<-asked
+			}
+			for who, h := range map[string]header{"the credential": as(slow, tenant), "another": as(other, tenant)} {
+				began := time.Now()
+				if a := s.get(path, h); a.Status != 200 || !strings.Contains(a.Body, `"count":3`) || time.Since(began) > time.Second {
+					t.Errorf("%s searches: %d after %s: %s", who, a.Status, time.Since(began), a.Body)
+				}
+			}
+			close(released)
+			<-ended
+			<-ended
+		})
+	}
+}
