@@ -24,6 +24,8 @@ func TestMain(m *testing.M) {
 
 const bounded = "TestBounds_OneCredentialHas64InFlightAnd2Searches in resourceapi/internal/app"
 
+const boundedAccount = "TestBounds_OneCredentialHas64InFlightAnd8AreWorkedOn in authserver/internal/endpoint/oauthclients"
+
 // unreachable are answers that are described and that no request can provoke here. Each has a test closer to its cause.
 var unreachable = map[string]string{
 	// Keys are read at the start, which a database that is away delays.
@@ -43,11 +45,16 @@ var unreachable = map[string]string{
 	"GET /v1/engage/forms/{id} 429":                       bounded,
 	"PATCH /v1/engage/forms/{id} 429":                     bounded,
 	"GET /v1/engage/forms/{id}/submissions 429":           bounded,
-	"GET /mcp 429":                               bounded,
-	"POST /mcp 429":                              bounded,
-	"DELETE /mcp 429":                            bounded,
-	"GET /v1/programmes/programmes 422":          "TestSearch_TooLongIs422AndSaysWhatToDo in resourceapi/internal/app",
-	"POST /v1/programmes/programmes/imports 429": "TestImport_TooManyWaitingIsA429 in resourceapi/internal/app",
+	"GET /mcp 429":    bounded,
+	"POST /mcp 429":   bounded,
+	"DELETE /mcp 429": bounded,
+	"GET /v1/account/tenants/{tenantId}/oauth-clients 429":                    boundedAccount,
+	"POST /v1/account/tenants/{tenantId}/oauth-clients 429":                   boundedAccount,
+	"GET /v1/account/tenants/{tenantId}/oauth-clients/{clientId} 429":         boundedAccount,
+	"DELETE /v1/account/tenants/{tenantId}/oauth-clients/{clientId} 429":      boundedAccount,
+	"POST /v1/account/tenants/{tenantId}/oauth-clients/{clientId}/secret 429": boundedAccount,
+	"GET /v1/programmes/programmes 422":                                       "TestSearch_TooLongIs422AndSaysWhatToDo in resourceapi/internal/app",
+	"POST /v1/programmes/programmes/imports 429":                              "TestImport_TooManyWaitingIsA429 in resourceapi/internal/app",
 }
 
 // lookForAnswersThatNeverCame holds the second half of invariant O2 of package openapi: what is described occurs.

@@ -32,6 +32,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/inflight"
 	"github.com/almonerhq/almoner/shared/localstore"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/standing"
@@ -132,7 +133,14 @@ func (s *Site) handler() http.Handler {
 	})
 	clients := oauthclients.New(oauthclients.Deps{
 		Authorizer: authorizer.Deps{
-			Issuer: Issuer, Resource: REST, Keys: s.Ring.Public, Standings: s.Store, Uses: s.Uses, Now: s.Now, Log: log,
+			Issuer:    Issuer,
+			Resource:  REST,
+			Keys:      s.Ring.Public,
+			Standings: s.Store,
+			Uses:      s.Uses,
+			Bounds:    inflight.NewCredentials(),
+			Now:       s.Now,
+			Log:       log,
 		},
 		Store: s.Store, Unknown: postgres.ErrNoClient, Resources: resources, Forget: s.Keeper.Forget, Variables: variables,
 		Now: s.Now, Log: log,

@@ -25,6 +25,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/shared/inflight"
 	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/profile"
@@ -125,7 +126,14 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		metadata:       wellknown.Document(func() ([]byte, error) { return metadata, nil }),
 		clients: oauthclients.New(oauthclients.Deps{
 			Authorizer: authorizer.Deps{
-				Issuer: c.BaseURL, Resource: resources[0], Keys: ring.Public, Standings: store, Uses: uses, Now: time.Now, Log: log,
+				Issuer:    c.BaseURL,
+				Resource:  resources[0],
+				Keys:      ring.Public,
+				Standings: store,
+				Uses:      uses,
+				Bounds:    inflight.NewCredentials(),
+				Now:       time.Now,
+				Log:       log,
 			},
 			Store: store, Unknown: postgres.ErrNoClient, Resources: resources, Forget: keeper.Forget, Variables: variables,
 			Now: time.Now, Log: log,

@@ -20,6 +20,7 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/inflight"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
 	"github.com/almonerhq/almoner/shared/web"
@@ -44,6 +45,7 @@ type Deps struct {
 	Keys      func() *accesstoken.Keys
 	Standings Standings
 	Uses      Uses
+	Bounds    *inflight.Credentials // of the requests of one credential
 	Now       func() time.Time
 	Log       *slog.Logger
 }
@@ -62,32 +64,65 @@ var (
 	errCredential = errors.New("credential not valid")
 )
 
-// For returns the caller if the request's bearer holds permission in the workspace tenantID; else it answers, and ok is false.
-func (d Deps) For(w http.ResponseWriter, r *http.Request, tenantID string, permission perm.Permission) (caller Caller, ok bool) {
-	tenant, malformed := identity.Parse(tenantID)
-	s, err := d.standing(r, tenant)
+// Serve calls serve with the caller if the request's bearer holds permission in the workspace tenantID; else it answers
+// itself. One credential has a bounded number of requests in flight, which wait here for their turn: before Postgres is
+// asked, and until serve returns. serve answers, and returns the error that it answered with.
+func (d Deps) Serve(
+	w http.ResponseWriter, r *http.Request, tenantID string, permission perm.Permission, serve func(Caller) error,
+) {
+	held, err := d.identify(r)
+	if err != nil {
+		d.refuse(w, r, err)
+		return
+	}
+	turn, err := d.Bounds.Enter(r.Context(), w.Header(), inflight.CredentialOf(held.question))
+	if err != nil {
+		d.refuse(w, r, err)
+		return
+	}
+	defer func() { turn.Leave(errors.Is(err, grant.ErrUnavailable)) }()
+	caller, err := d.admit(r, held, tenantID, permission)
+	if err != nil {
+		d.refuse(w, r, err)
+		return
+	}
+	err = serve(caller)
+}
+
+// refuse answers a request that is not let in.
+func (d Deps) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	refusal, shaped := errors.AsType[*apierr.Error](err)
 	switch {
 	case errors.Is(err, errNoBearer):
 		w.Header().Set("WWW-Authenticate", `Bearer realm="almoner", resource_metadata="`+d.Issuer+`/.well-known/oauth-protected-resource/v1"`)
 		apierr.Write(w, apierr.Gateway, apierr.New(apierr.Unauthenticated, "Unauthorized"))
-		return Caller{}, false
+	case shaped && refusal.Kind == apierr.Unavailable:
+		apierr.Write(w, apierr.Flat, refusal)
+	case shaped:
+		apierr.Write(w, apierr.Nested, refusal)
 	case errors.Is(err, grant.ErrUnavailable):
 		d.Log.ErrorContext(r.Context(), "a store does not answer", "error", err)
 		apierr.Write(w, apierr.Flat, apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Try again."))
-		return Caller{}, false
-	case err != nil:
+	default:
 		apierr.Write(w, apierr.Gateway, apierr.New(apierr.Forbidden, "Forbidden"))
-		return Caller{}, false
+	}
+}
+
+// admit returns the caller if the credential holds permission in the workspace tenantID.
+func (d Deps) admit(r *http.Request, held presented, tenantID string, permission perm.Permission) (Caller, error) {
+	tenant, malformed := identity.Parse(tenantID)
+	held.question.Tenant = tenant
+	s, err := d.standing(r, held)
+	if err != nil {
+		return Caller{}, err
 	}
 	if malformed != nil || !s.Member || s.CredentialTenant != tenant || (s.Kind == standing.Connector && !s.LLMIntegration) {
-		apierr.Write(w, apierr.Nested, apierr.New(apierr.Forbidden, "This credential gives no access to that workspace."))
-		return Caller{}, false
+		return Caller{}, apierr.New(apierr.Forbidden, "This credential gives no access to that workspace.")
 	}
-	held := s.Effective()
-	if !held.Has(permission) {
-		apierr.Write(w, apierr.Nested, apierr.New(apierr.Forbidden, "This needs the permission "+string(permission)+
-			", held by the user and by the credential. An administrator of the workspace can grant it."))
-		return Caller{}, false
+	permissions := s.Effective()
+	if !permissions.Has(permission) {
+		return Caller{}, apierr.New(apierr.Forbidden, "This needs the permission "+string(permission)+
+			", held by the user and by the credential. An administrator of the workspace can grant it.")
 	}
 	d.Uses.Note(s)
 	allowed := audit.Allowed{UserID: s.UserID, TenantID: tenant, Permissions: perm.NewSet(permission)}
@@ -96,28 +131,45 @@ func (d Deps) For(w http.ResponseWriter, r *http.Request, tenantID string, permi
 	} else {
 		allowed.GrantID = s.CredentialID
 	}
-	return Caller{TenantID: tenant, UserID: s.UserID, Actor: "user:" + s.UserID.String(), Permissions: held, Allowed: allowed}, true
+	return Caller{
+		TenantID:    tenant,
+		UserID:      s.UserID,
+		Actor:       "user:" + s.UserID.String(),
+		Permissions: permissions,
+		Allowed:     allowed,
+	}, nil
 }
 
-// standing finds the credential of the request and how it stands in the workspace.
-func (d Deps) standing(r *http.Request, tenant uuid.UUID) (standing.Standing, error) {
+// A presented is the credential of a request as far as its text tells.
+type presented struct {
+	question standing.Question
+	claims   *accesstoken.Claims // nil for a personal access token
+}
+
+// identify reads the credential of the request. It asks no store.
+func (d Deps) identify(r *http.Request) (presented, error) {
 	text, err := bearer(r)
 	if err != nil {
-		return standing.Standing{}, err
+		return presented{}, err
 	}
-	q := standing.Question{Tenant: tenant}
-	var claims *accesstoken.Claims
 	if credential.PersonalAccessToken.Matches(text) {
-		q.PATHash = credential.Hash(text)
-	} else {
-		verified, err := d.Keys().Verify(text, d.Issuer, d.Now())
-		if err != nil || verified.Audience != d.Resource {
-			return standing.Standing{}, errCredential
-		}
-		web.NoteGrant(r.Context(), verified.GrantID)
-		claims, q.GrantID, q.KeyID = &verified, verified.GrantID, verified.KeyID
+		return presented{question: standing.Question{PATHash: credential.Hash(text)}}, nil
 	}
-	s, err := d.Standings.Standing(r.Context(), q)
+	claims, err := d.Keys().Verify(text, d.Issuer, d.Now())
+	if err != nil || claims.Audience != d.Resource {
+		return presented{}, errCredential
+	}
+	web.NoteGrant(r.Context(), claims.GrantID)
+	return presented{
+		question: standing.Question{GrantID: claims.GrantID, KeyID: claims.KeyID},
+		claims:   &claims,
+	}, nil
+}
+
+// standing is how the credential stands in the workspace of its question.
+func (d Deps) standing(r *http.Request, held presented) (standing.Standing, error) {
+	claims := held.claims
+	s, err := d.Standings.Standing(r.Context(), held.question)
 	if err != nil {
 		return standing.Standing{}, err
 	}

@@ -145,7 +145,7 @@ func (g *Gate) serve(w http.ResponseWriter, r *http.Request, need Need, prepare 
 	if err != nil {
 		return err
 	}
-	turn, err := g.bounds.enter(w.Header(), r, held)
+	turn, err := g.bounds.requests.Enter(r.Context(), w.Header(), held.key())
 	if err != nil {
 		return err
 	}

@@ -52,13 +52,13 @@ func New(d Deps) *Handler { return &Handler{d} }
 // guarded lets a caller in who holds account:api:access in the path's workspace.
 func (h *Handler) guarded(serve func(http.ResponseWriter, *http.Request, authorizer.Caller) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		caller, ok := h.Authorizer.For(w, r, h.Variables(r)["tenantId"], perm.AccountAPIAccess)
-		if !ok {
-			return
-		}
-		if err := serve(w, r, caller); err != nil {
-			h.refuse(w, r, err)
-		}
+		h.Authorizer.Serve(w, r, h.Variables(r)["tenantId"], perm.AccountAPIAccess, func(caller authorizer.Caller) error {
+			err := serve(w, r, caller)
+			if err != nil {
+				h.refuse(w, r, err)
+			}
+			return err
+		})
 	})
 }
 

@@ -12,7 +12,8 @@ import (
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
-	"github.com/almonerhq/almoner/resourceapi/internal/inflight"
+
+	"github.com/almonerhq/almoner/shared/inflight"
 )
 
 // Engage is the part of the Store that keeps forms, submissions and supporters.

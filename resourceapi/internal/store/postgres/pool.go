@@ -16,10 +16,9 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/almonerhq/almoner/shared/gather"
+	"github.com/almonerhq/almoner/shared/inflight"
 	"github.com/almonerhq/almoner/shared/pgstale"
 	"github.com/almonerhq/almoner/shared/pguuid"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/inflight"
 )
 
 // Bounds of time. A statement that takes longer than patience is given up on both sides.

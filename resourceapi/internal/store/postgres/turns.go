@@ -10,8 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/almonerhq/almoner/shared/apierr"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/inflight"
+	"github.com/almonerhq/almoner/shared/inflight"
 )
 
 // Writes of one workspace wait for each other in Postgres (moments.go), each with a connection. So a workspace has few

@@ -10,8 +10,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
-	"github.com/almonerhq/almoner/resourceapi/internal/inflight"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+
+	"github.com/almonerhq/almoner/shared/inflight"
 )
 
 // writing is programme.Writer within one transaction.

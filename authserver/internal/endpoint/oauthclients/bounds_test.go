@@ -1,0 +1,69 @@
+package oauthclients_test
+
+import (
+	"testing"
+
+	"github.com/almonerhq/almoner/authserver/internal/accounttest"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// The contract's bounds of one credential (section 6), at the real routes.
+func TestBounds_OneCredentialHas64InFlightAnd8AreWorkedOn(t *testing.T) {
+	b := newBenchOn(t, accounttest.Served(t))
+	first := b.send("GET", b.path(), "")
+	if first.Status != 200 || first.Header.Get("RateLimit") != `"requests-in-flight";r=63` ||
+		first.Header.Get("RateLimit-Policy") != `"requests-in-flight";q=64;qu="concurrent-requests"` {
+		t.Errorf("%d %v", first.Status, first.Header)
+	}
+	hold, err := b.World.Owner.Begin(t.Context()) // holds every request in its place
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = hold.Rollback(t.Context()) }()
+	if _, err := hold.Exec(t.Context(), "lock table account.oauth_clients in access exclusive mode"); err != nil {
+		t.Fatal(err)
+	}
+
+	const allowed, beyond = 64, 5
+	answers := make(chan accounttest.Answer, allowed+beyond)
+	for i := range allowed + beyond {
+		method, path, body := "GET", b.path(), ""
+		if i%2 == 0 {
+			method, body = "POST", confidential(nil)
+		}
+		go func() { answers <- b.send(method, path, body) }()
+	}
+	refused := 0
+	for i := range allowed + beyond {
+		answer := <-answers
+		if i == 0 {
+			const waiting = `select count(*) from pg_stat_activity where application_name = 'almoner-authserver'
+				and datname = current_database() and wait_event_type = 'Lock'`
+			if n := b.Count(waiting); n > 8 {
+				t.Errorf("%d requests of one credential are worked on at once, want 8", n)
+			}
+		}
+		if answer.Status == 503 { // after its wait for the lock
+			continue
+		}
+		refused++
+		nested, _ := answer.JSON()["error"].(map[string]any)
+		if answer.Status != 429 || nested["code"] != "RATE_LIMITED" || answer.Header.Get("Retry-After") != "1" ||
+			answer.Header.Get("RateLimit") != `"requests-in-flight";r=0` {
+			t.Errorf("%d %v %s", answer.Status, answer.Header, answer.Body)
+		}
+	}
+	if refused != beyond {
+		t.Errorf("%d are refused, want %d", refused, beyond)
+	}
+	if err := hold.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if after := b.send("GET", b.path(), ""); after.Status != 200 {
+		t.Errorf("afterwards: %d %s", after.Status, after.Body)
+	}
+	other := b.Send("GET", b.path(), "", accounttest.Bearer(b.World.Token(b.registrar, perm.AccountAPIAccess))...)
+	if other.Header.Get("RateLimit") != `"requests-in-flight";r=63` {
+		t.Errorf("another credential has %q left", other.Header.Get("RateLimit"))
+	}
+}
