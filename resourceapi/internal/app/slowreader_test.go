@@ -29,8 +29,8 @@ func (w *slowReader) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestSearch_SlowReadersDoNotHoldSearches: two searches are answered and their answers are not read. Another search of the
-// same credential, and one of another credential of the workspace, run meanwhile (F13, F14).
+// TestSearch_SlowReadersDoNotHoldSearches: two searches are answered and their answers are not read. Another search of
+// the same credential, and one of another credential of the workspace, run meanwhile (F13, F14).
 func TestSearch_SlowReadersDoNotHoldSearches(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -70,7 +70,8 @@ func TestSearch_SlowReadersDoNotHoldSearches(t *testing.T) {
 			}
 			for who, h := range map[string]header{"the credential": as(slow, tenant), "another": as(other, tenant)} {
 				began := time.Now()
-				if a := s.get(path, h); a.Status != 200 || !strings.Contains(a.Body, `"count":3`) || time.Since(began) > time.Second {
+				a := s.get(path, h)
+				if a.Status != 200 || !strings.Contains(a.Body, `"count":3`) || time.Since(began) > time.Second {
 					t.Errorf("%s searches: %d after %s: %s", who, a.Status, time.Since(began), a.Body)
 				}
 			}

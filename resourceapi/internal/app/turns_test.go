@@ -74,3 +74,48 @@ func TestWrites_OfOneWorkspaceLeaveConnectionsToOthers(t *testing.T) {
 		})
 	}
 }
+
+// TestJobs_TakeTurnsWithWritesOfTheirWorkspace: jobs that wait for a form's list hold no more connections than the writes
+// of the workspace may hold anyway.
+func TestJobs_TakeTurnsWithWritesOfTheirWorkspace(t *testing.T) {
+	t.Parallel()
+	s := newEngageService(t)
+	tenant, h := s.workspace()
+	form := s.makeForm(h, allTypes)
+	other, pat := s.reader()
+	jobs := s.app.store.Engage(nil)
+	for name, job := range map[string]func(id uuid.UUID) error{
+		"process": func(id uuid.UUID) error { return jobs.Process(t.Context(), id) },
+		"reject":  func(id uuid.UUID) error { return jobs.Reject(t.Context(), id, "late") },
+	} {
+		var all []sentSubmission
+		for range 4 {
+			all = append(all, s.accepted(form))
+		}
+		late := submissionOf(s.submissionToken(form), goodAnswers())
+		s.Exec("begin")
+		s.Exec("select resource.next_moment($1, $2)", tenant, form.ID.String())
+		var group sync.WaitGroup
+		group.Go(func() { s.submit(form, nil, late) })
+		for _, one := range all {
+			group.Go(func() { _ = job(one.ID) }) // some end, some have waited too long
+		}
+		s.awaitLocks(2)
+		for range 10 {
+			if a := s.get(listPath, as(pat, other)); a.Status != 200 {
+				t.Errorf("%s: another workspace reads: %d %s", name, a.Status, a.Body)
+			}
+			if n := s.locksAwaited(); n > 2 {
+				t.Errorf("%s: %d connections wait for one workspace", name, n)
+			}
+		}
+		s.Exec("rollback")
+		group.Wait()
+		if err := job(all[0].ID); err != nil {
+			t.Error(err)
+		}
+		if state := s.state(all[0]).Status; state == "accepted" {
+			t.Errorf("%s: afterwards the submission is %s", name, state)
+		}
+	}
+}

@@ -229,13 +229,19 @@ func TestOfManyChangesToOneVersionOneIsMade(t *testing.T) {
 func (s *service) awaitLocks(n int) {
 	s.t.Helper()
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		s.Exec("select pg_stat_clear_snapshot()")
-		if s.Count(`select count(distinct pid) from pg_locks where not granted
-			and pid in (select pid from pg_stat_activity where datname = current_database())`) >= n {
+		if s.locksAwaited() >= n {
 			return
 		}
 	}
 	s.t.Fatalf("there are no %d sessions that wait", n)
+}
+
+// locksAwaited counts the sessions of this database that wait for a lock.
+func (s *service) locksAwaited() int {
+	s.t.Helper()
+	s.Exec("select pg_stat_clear_snapshot()")
+	return s.Count(`select count(distinct pid) from pg_locks where not granted
+		and pid in (select pid from pg_stat_activity where datname = current_database())`)
 }
 
 func TestTheStatusChangesAlongItsArrows(t *testing.T) {

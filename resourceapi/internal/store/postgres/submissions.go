@@ -75,43 +75,60 @@ func (e *Engage) Submissions(ctx context.Context, form uuid.UUID, r engage.Range
 // Process brings a submission to its end, in one transaction: whatever stops this process, either nothing has happened
 // or all of it has, and a second run finds the end and leaves it (E5).
 func (e *Engage) Process(ctx context.Context, id uuid.UUID) error {
-	ctx, cancel := bounded(ctx, workPatience)
-	defer cancel()
-	return outcome(pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
-		s := engage.Submission{ID: id}
-		var fields []engage.Field
-		err := tx.QueryRow(ctx, `
-			select s.tenant_id, s.form_id, s.answers, s.trapped, f.fields
-			from resource.submissions s join resource.forms f on f.id = s.form_id
-			where s.id = $1 and s.status = 'accepted' for update of s`, id).Scan(&s.Tenant, &s.Form, &s.Answers, &s.Trapped, &fields)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil // another run was here before
-		}
-		if err != nil {
-			return fmt.Errorf("take a submission: %w", err)
-		}
-		if s.Trapped {
-			return reject(ctx, tx, id, engage.ReasonTrapped)
-		}
-		supporter, err := ensureSupporter(ctx, tx, s.Tenant, engage.SupporterOf(fields, s.Answers))
-		if err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, `
-			update resource.submissions set status = 'processed', supporter_id = $2, finished_at = resource.next_moment($3, $4)
-			where id = $1`, id, supporter, s.Tenant, submissionsList(s.Form))
-		if err != nil {
-			return fmt.Errorf("finish a submission: %w", err)
-		}
-		return nil
-	}))
+	return e.end(ctx, id, func(ctx context.Context) error {
+		return pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error { return process(ctx, tx, id) })
+	})
 }
 
 // Reject ends a submission that cannot be processed. One that has its end already is left alone.
 func (e *Engage) Reject(ctx context.Context, id uuid.UUID, reason string) error {
+	return e.end(ctx, id, func(ctx context.Context) error { return reject(ctx, e.pool, id, reason) })
+}
+
+// end runs work, which ends the submission, when it is the turn of the submission's workspace: the submissions of a
+// workspace wait for each other in Postgres as its writes do.
+func (e *Engage) end(ctx context.Context, id uuid.UUID, work func(context.Context) error) error {
 	ctx, cancel := bounded(ctx, workPatience)
 	defer cancel()
-	return outcome(reject(ctx, e.pool, id, reason))
+	var tenant uuid.UUID
+	err := e.pool.QueryRow(ctx, "select tenant_id from resource.submissions where id = $1 and status = 'accepted'", id).
+		Scan(&tenant)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil // another run was here before
+	case err != nil:
+		return outcome(fmt.Errorf("find the workspace of a submission: %w", err))
+	}
+	return inTurn(ctx, e.turns, tenant, func() error { return work(ctx) })
+}
+
+func process(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+	s := engage.Submission{ID: id}
+	var fields []engage.Field
+	err := tx.QueryRow(ctx, `
+		select s.tenant_id, s.form_id, s.answers, s.trapped, f.fields
+		from resource.submissions s join resource.forms f on f.id = s.form_id
+		where s.id = $1 and s.status = 'accepted' for update of s`, id).Scan(&s.Tenant, &s.Form, &s.Answers, &s.Trapped, &fields)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil // another run was here before
+	}
+	if err != nil {
+		return fmt.Errorf("take a submission: %w", err)
+	}
+	if s.Trapped {
+		return reject(ctx, tx, id, engage.ReasonTrapped)
+	}
+	supporter, err := ensureSupporter(ctx, tx, s.Tenant, engage.SupporterOf(fields, s.Answers))
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `
+		update resource.submissions set status = 'processed', supporter_id = $2, finished_at = resource.next_moment($3, $4)
+		where id = $1`, id, supporter, s.Tenant, submissionsList(s.Form))
+	if err != nil {
+		return fmt.Errorf("finish a submission: %w", err)
+	}
+	return nil
 }
 
 type executor interface {

@@ -15,7 +15,11 @@ import (
 
 // Writes of one workspace wait for each other in Postgres (moments.go), each with a connection. So a workspace has few
 // writes in Postgres at once, in one process; its others wait for their turn without a connection, and no workspace takes
-// the pool from another.
+// the pool from another. The jobs that end its submissions take turns with its writes.
+//
+// An import takes no turn, as it would keep one for seconds. It cannot take the pool either: a process works on one import
+// at a time, of whichever workspace, with one connection. So of the 11 general connections that the default of 16 leaves,
+// one workspace holds at most 6 at once: 2 for writes and jobs, 3 for long pages (package gate) and 1 for an import.
 const (
 	maxWrites    = 256             // of a workspace, that have or wait for their turn
 	maxWriteWait = 2 * time.Second // for the turn
