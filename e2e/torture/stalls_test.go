@@ -133,7 +133,6 @@ func (s *stalling) refreshes(ctx context.Context, t *testing.T, tokens harness.T
 		}
 		tokens = answer.Tokens(t)
 	}
-	s.connector.WantsAlive(t, tokens)
 }
 
 func (s *stalling) exchanges(t *testing.T, attempt harness.Attempt, code string, atOnce bool) {
@@ -142,7 +141,11 @@ func (s *stalling) exchanges(t *testing.T, attempt harness.Attempt, code string,
 		t.Errorf("a code was lost:\n%s", answer)
 		return
 	}
-	s.connector.WantsAlive(t, answer.Tokens(t))
+	tokens := answer.Tokens(t)
+	answer = s.tries(t, atOnce, func() harness.Answer { return s.connector.Refresh(t, tokens.RefreshToken) })
+	if answer.Status != http.StatusOK {
+		t.Errorf("a grant was lost:\n%s", answer)
+	}
 }
 
 // tries sends a request until it is answered with something else than 503: at once, or as it is told.

@@ -110,8 +110,8 @@ func (k *Keeper) undone(ctx context.Context, step Step) bool {
 
 // takenBack reverts the last step of a grant in the Ledger if the Register has undone it, and reads the facts again. Then the step was
 // given up by another process, which could not tell the Ledger yet, and what looks like the reuse of a code or of a superseded token is
-// the retry of a client that was answered 503 (G10). generation and former are those before the step. Where the Register does not
-// answer, what the Ledger says stands.
+// the retry of a client that was answered 503 (G10). generation and former are those before the step. Only the Register can tell the two
+// apart: err is ErrUnavailable if it does not answer. A token that is two generations old is a replay by the Ledger alone.
 func (k *Keeper) takenBack(ctx context.Context, facts Facts, generation uint32, former []byte) (again Facts, back bool, err error) {
 	g := facts.Grant
 	if g == nil || g.State != Active || g.Generation != generation+1 {
@@ -120,7 +120,7 @@ func (k *Keeper) takenBack(ctx context.Context, facts Facts, generation uint32, 
 	asking, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	if undone, err := k.register.Undone(asking, g.ID, g.RefreshHash); err != nil || !undone {
-		return Facts{}, false, nil
+		return Facts{}, false, err
 	}
 	step := Step{GrantID: g.ID, Nonce: uuid.NewString(), Generation: g.Generation, Hash: g.RefreshHash, Former: former}
 	if err := k.ledger.GiveUp(ctx, step); err != nil {

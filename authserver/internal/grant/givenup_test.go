@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 )
@@ -112,5 +114,60 @@ func TestG10_ARetryIsNotJudgedWhileTheDecisionIsTakenBack(t *testing.T) {
 	if err != nil {
 		t.Errorf("the grant was lost: %v", err)
 	}
+	b.alive(g.ID)
+}
+
+// silentRegister does not answer whether a decision was undone while it is silent.
+type silentRegister struct {
+	grant.Register
+	silent atomic.Bool
+}
+
+func (r *silentRegister) Undone(ctx context.Context, id uuid.UUID, hash []byte) (bool, error) {
+	if r.silent.Load() {
+		return false, grant.ErrUnavailable
+	}
+	return r.Register.Undone(ctx, id, hash)
+}
+
+// Postgres took a step whose answer was lost, and Redis, which undid it, does not answer the process that is asked next. That process
+// cannot tell the retry from a replay, and answers 503.
+func TestG10_RetryIsNotJudgedWhileRedisCannotTellItFromAReplay(t *testing.T) {
+	b := newBench(t)
+	ledger := &stalledLedger{Ledger: b.store}
+	stalled := *b
+	stalled.keeper = grant.NewKeeper(ledger, redis.NewGrants(b.rdb), b.mint, slog.New(slog.DiscardHandler))
+	register := &silentRegister{Register: redis.NewGrants(b.rdb)}
+	other := *b
+	other.keeper = grant.NewKeeper(b.store, register, b.mint, slog.New(slog.DiscardHandler))
+	g, code := b.consent()
+
+	ledger.stalled.Store(true)
+	register.silent.Store(true)
+	_, err := stalled.redeem(code, b.terms())
+	unavailable(t, "exchange", err)
+	_, err = other.redeem(code, b.terms())
+	unavailable(t, "exchange again", err)
+	b.alive(g.ID)
+	register.silent.Store(false)
+	issued, err := other.redeem(code, b.terms())
+	if err != nil {
+		t.Fatalf("the code is gone: %v", err)
+	}
+
+	ledger.stalled.Store(false)
+	for err = grant.ErrUnavailable; errors.Is(err, grant.ErrUnavailable) && t.Context().Err() == nil; {
+		_, err = stalled.keeper.Facts(t.Context(), b.app.ID, g.ID)
+	}
+	ledger.stalled.Store(true)
+	register.silent.Store(true)
+	_, err = stalled.rotate(issued.Refresh)
+	unavailable(t, "refresh", err)
+	_, err = other.rotate(issued.Refresh)
+	unavailable(t, "refresh again", err)
+	b.alive(g.ID)
+	register.silent.Store(false)
+	other.mustRotate(issued.Refresh)
+	ledger.stalled.Store(false)
 	b.alive(g.ID)
 }
