@@ -61,18 +61,36 @@ func (s *Store) ProcessImport(ctx context.Context) (found bool, err error) {
 	if len(workspaces) == 0 {
 		return false, nil
 	}
-	var taken *waitingImport
+	taken, err := s.processOne(ctx, workspaces, s.insertAhead)
+	for try := 1; errors.Is(err, errOvertaken); try++ {
+		insert := s.insertAhead
+		if try == triesAhead {
+			insert = insertLocked
+		}
+		var again context.CancelFunc
+		ctx, again = bounded(ctx, workPatience)
+		defer again()
+		taken, err = s.processOne(ctx, []uuid.UUID{taken.tenant}, insert)
+	}
+	if err != nil && taken != nil {
+		err = errors.Join(err, s.postpone(ctx, *taken, err))
+	}
+	return taken != nil, outcome(err)
+}
+
+// insertFunc adds programmes to a list.
+type insertFunc func(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, all []programme.Details) error
+
+// processOne processes an import of one of the workspaces. taken is nil where there is none.
+func (s *Store) processOne(ctx context.Context, workspaces []uuid.UUID, insertLong insertFunc) (taken *waitingImport, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) (err error) {
 		taken, err = takeImport(ctx, tx, workspaces)
 		if err != nil || taken == nil {
 			return err
 		}
-		return processImport(ctx, tx, taken.id, taken.tenant, taken.content)
+		return processImport(ctx, tx, *taken, insertLong)
 	})
-	if err != nil && taken != nil {
-		err = errors.Join(err, s.postpone(ctx, *taken, err))
-	}
-	return taken != nil, outcome(err)
+	return taken, err
 }
 
 // mostTries is how often an import is tried that cannot be written.
@@ -113,35 +131,47 @@ func itsOwn(cause error) bool {
 	return errors.Is(cause, context.DeadlineExceeded)
 }
 
-func processImport(ctx context.Context, tx pgx.Tx, id, tenant uuid.UUID, content string) error {
+func processImport(ctx context.Context, tx pgx.Tx, taken waitingImport, insertLong insertFunc) error {
 	if _, err := tx.Exec(ctx, "select set_config('statement_timeout', '15s', true), set_config('lock_timeout', '5s', true)"); err != nil {
 		return fmt.Errorf("give an import its time: %w", err)
 	}
-	rows, wrong := programme.ReadImport(content)
+	rows, wrong := programme.ReadImport(taken.content)
 	status := programme.ImportProcessed
 	if len(wrong) > 0 {
 		status = programme.ImportRejected
 	} else {
 		wrong = []programme.RowError{}
 	}
-	if err := addProgrammes(ctx, tx, tenant, rows); err != nil {
-		return fmt.Errorf("add imported programmes: %w", err)
-	}
 	_, err := tx.Exec(ctx, `
 		update resource.imports set status = $2, imported = $3, errors = $4, content = null, finished_at = now() where id = $1`,
-		id, string(status), len(rows), wrong)
+		taken.id, string(status), len(rows), wrong)
 	if err != nil {
 		return fmt.Errorf("finish an import: %w", err)
+	}
+	insert := insertLocked
+	if len(rows) > longImport {
+		insert = insertLong
+	}
+	if len(rows) > 0 {
+		err = insert(ctx, tx, taken.tenant, rows) // last, as it locks the list
+	}
+	if err != nil {
+		return fmt.Errorf("add imported programmes: %w", err)
 	}
 	return nil
 }
 
-// addProgrammes adds all in one statement, whose values have arrived before it begins: the list is locked for as short a
-// time as it takes to insert them. Each has a time of its own, the last row the newest.
-func addProgrammes(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, all []programme.Details) error {
-	if len(all) == 0 {
-		return nil
+// insertLocked locks the list and adds all.
+func insertLocked(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, all []programme.Details) error {
+	last, err := nextMoment(ctx, tx, tenant, len(all))
+	if err != nil {
+		return err
 	}
+	return insertProgrammes(ctx, tx, tenant, all, last)
+}
+
+// insertProgrammes adds all in one statement. Each has a time of its own, the last row the newest, which is last.
+func insertProgrammes(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, all []programme.Details, last time.Time) error {
 	var (
 		ids                     = make([]uuid.UUID, len(all))
 		names, summaries, state = make([]string, len(all)), make([]string, len(all)), make([]string, len(all))
@@ -152,13 +182,12 @@ func addProgrammes(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, all []progr
 		startsOn[i], endsOn[i] = timeOf(d.StartsOn), timeOf(d.EndsOn)
 	}
 	_, err := tx.Exec(ctx, `
-		with moment as materialized (select resource.next_moment($1, $8, $9) as at)
 		insert into resource.programmes (id, tenant_id, name, summary, status, starts_on, ends_on, created_at, updated_at)
 		select r.id, $1, r.name, r.summary, r.status, r.starts_on, r.ends_on, r.at, r.at from (
-			select new.*, moment.at - ($9 - new.place) * interval '1 microsecond' as at
-			from moment, unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::date[], $7::date[])
+			select new.*, $8::timestamptz - ($9 - new.place) * interval '1 microsecond' as at
+			from unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::date[], $7::date[])
 				with ordinality as new (id, name, summary, status, starts_on, ends_on, place)
 			order by new.place) r`,
-		tenant, ids, names, summaries, state, startsOn, endsOn, programmesList, len(all))
+		tenant, ids, names, summaries, state, startsOn, endsOn, last, len(all))
 	return err
 }

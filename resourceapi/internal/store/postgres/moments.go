@@ -6,6 +6,9 @@ import "github.com/google/uuid"
 // resource.next_moment locks the list until the transaction ends and returns a time that is later than every time in it.
 // So everything that may wait for another transaction (an idempotency key, the row that is changed, a unique value)
 // comes before it in a transaction, or two transactions may wait for each other.
+//
+// A long import chooses its times before it locks the list, and looks afterwards whether they are the latest
+// (importahead.go).
 
 // Lists as resource.next_moment names them. The submissions of a form are named by its id.
 const (

@@ -42,13 +42,8 @@ func TestProgrammes_BecomeVisibleInOrderOfTime(t *testing.T) {
 			})
 			return p, err
 		},
-		"an import": func() (programme.Programme, error) {
-			err := pgx.BeginFunc(context.Background(), store.pool, func(tx pgx.Tx) error {
-				return addProgrammes(context.Background(), tx, tenant, []programme.Details{{Name: "Imported", Status: programme.Draft}})
-			})
-			page, _ := store.Page(context.Background(), programme.Query{Tenant: tenant, Limit: 1})
-			return page.Programmes[0], err
-		},
+		"an import":     func() (programme.Programme, error) { return importOne(store, tenant, insertLocked) },
+		"a long import": func() (programme.Programme, error) { return importOne(store, tenant, store.insertAhead) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			tx, err := store.pool.Begin(t.Context())
@@ -80,6 +75,15 @@ func TestProgrammes_BecomeVisibleInOrderOfTime(t *testing.T) {
 			}
 		})
 	}
+}
+
+// importOne adds a programme as an import does.
+func importOne(store *Store, tenant uuid.UUID, insert insertFunc) (programme.Programme, error) {
+	err := pgx.BeginFunc(context.Background(), store.pool, func(tx pgx.Tx) error {
+		return insert(context.Background(), tx, tenant, []programme.Details{{Name: "Imported", Status: programme.Draft}})
+	})
+	page, _ := store.Page(context.Background(), programme.Query{Tenant: tenant, Limit: 1})
+	return page.Programmes[0], err
 }
 
 // awaitLock waits until a session of the database waits for a lock, or for half a second.
@@ -136,31 +140,38 @@ func TestProgrammes_TimesGrowWhenTheClockIsSetBack(t *testing.T) {
 func TestImport_RowsHaveTimesInTheirOrder(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
-	tenant := w.Tenant()
-	before, err := create(t.Context(), store, tenant)
-	if err != nil {
-		t.Fatal(err)
-	}
 	rows := make([]programme.Details, 150)
 	for i := range rows {
 		rows[i] = programme.Details{Name: fmt.Sprint(i), Status: programme.Draft}
 	}
 	day := programme.DateOf(time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC))
 	rows[7].StartsOn, rows[7].Summary = &day, "Summary"
-	if err := pgx.BeginFunc(t.Context(), store.pool, func(tx pgx.Tx) error { return addProgrammes(t.Context(), tx, tenant, rows) }); err != nil {
-		t.Fatal(err)
-	}
-	page, err := store.Page(t.Context(), programme.Query{Tenant: tenant, Limit: 200})
-	if err != nil || len(page.Programmes) != 151 || !page.Programmes[150].Same(before) {
-		t.Fatalf("%d %v", len(page.Programmes), err)
-	}
-	for i, p := range page.Programmes[:150] {
-		if p.Name != fmt.Sprint(149-i) || !p.CreatedAt.After(page.Programmes[i+1].CreatedAt) || !p.UpdatedAt.Equal(p.CreatedAt) {
-			t.Errorf("%d: %+v", i, p)
-		}
-	}
-	if p := page.Programmes[149-7]; p.StartsOn == nil || *p.StartsOn != day || p.EndsOn != nil || p.Summary != "Summary" {
-		t.Errorf("%+v", p)
+	for name, insert := range map[string]insertFunc{"short": insertLocked, "long": store.insertAhead} {
+		t.Run(name, func(t *testing.T) {
+			tenant := w.Tenant()
+			before, err := create(t.Context(), store, tenant)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = pgx.BeginFunc(t.Context(), store.pool, func(tx pgx.Tx) error {
+				return insert(t.Context(), tx, tenant, rows)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			page, err := store.Page(t.Context(), programme.Query{Tenant: tenant, Limit: 200})
+			if err != nil || len(page.Programmes) != 151 || !page.Programmes[150].Same(before) {
+				t.Fatalf("%d %v", len(page.Programmes), err)
+			}
+			for i, p := range page.Programmes[:150] {
+				if p.Name != fmt.Sprint(149-i) || !p.CreatedAt.After(page.Programmes[i+1].CreatedAt) || !p.UpdatedAt.Equal(p.CreatedAt) {
+					t.Errorf("%d: %+v", i, p)
+				}
+			}
+			if p := page.Programmes[149-7]; p.StartsOn == nil || *p.StartsOn != day || p.EndsOn != nil || p.Summary != "Summary" {
+				t.Errorf("%+v", p)
+			}
+		})
 	}
 }
 

@@ -39,6 +39,8 @@ type Store struct {
 
 	trips gather.Gathering[trip, travelled]
 
+	importPace atomic.Int64 // nanoseconds for each programme that the next import reckons with
+
 	migrated atomic.Bool // every migration that this program knows was seen to be there
 }
 

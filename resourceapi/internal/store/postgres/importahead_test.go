@@ -1,0 +1,124 @@
+package postgres
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+)
+
+// heldImport is an import of 600 programmes whose tries are held, each when most of its programmes are inserted.
+type heldImport struct {
+	t      *testing.T
+	world  *postgrestest.World
+	store  *Store
+	tenant uuid.UUID
+	tries  int
+	ended  chan error
+}
+
+func newHeldImport(t *testing.T) *heldImport {
+	t.Helper()
+	w := postgrestest.New(t)
+	i := &heldImport{t: t, world: w, store: open(t, w), tenant: w.Tenant(), ended: make(chan error, 1)}
+	w.Exec("create sequence resource.tries")
+	w.Exec(`create function resource.hold() returns trigger language plpgsql security definer as $$
+		begin perform pg_advisory_xact_lock(1000 + nextval('resource.tries')); return new; end $$`)
+	w.Exec("create trigger held before insert on resource.programmes for each row when (new.name = 'Held') execute function resource.hold()")
+	w.Exec("insert into resource.imports (id, tenant_id, user_id, content) values (gen_random_uuid(), $1, $1, $2)",
+		i.tenant, "name\n"+strings.Repeat("Row\n", 599)+"Held\n")
+	w.Exec("select pg_advisory_lock(1000 + n) from generate_series(1, 3) n")
+	go func() {
+		_, err := i.store.ProcessImport(t.Context())
+		i.ended <- err
+	}()
+	return i
+}
+
+// awaitTry waits until the next try is held.
+func (i *heldImport) awaitTry() {
+	i.t.Helper()
+	i.tries++
+	for range 1000 {
+		if i.world.Count("select count(*) from pg_locks where locktype = 'advisory' and not granted and objid = 1000 + $1::int", i.tries) > 0 {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	i.t.Fatalf("try %d did not begin", i.tries)
+}
+
+func (i *heldImport) release() { i.world.Exec("select pg_advisory_unlock(1000 + $1::int)", i.tries) }
+
+// create adds a programme, and returns its time.
+func (i *heldImport) create() time.Time {
+	i.t.Helper()
+	p, err := create(i.t.Context(), i.store, i.tenant)
+	if err != nil {
+		i.t.Fatalf("a write beside try %d of an import: %v", i.tries, err)
+	}
+	return p.CreatedAt
+}
+
+// createFor adds programmes for a while, and returns the last time.
+func (i *heldImport) createFor(while time.Duration) time.Time {
+	i.t.Helper()
+	for first := i.create(); ; time.Sleep(10 * time.Millisecond) {
+		if last := i.create(); last.Sub(first) > while {
+			return last
+		}
+	}
+}
+
+// expectAfter checks that the import was done once and has later times than what was there, and what follows later ones.
+func (i *heldImport) expectAfter(made time.Time) {
+	i.t.Helper()
+	if err := <-i.ended; err != nil {
+		i.t.Fatal(err)
+	}
+	const imported = "select count(*) from resource.programmes where name in ('Row', 'Held')"
+	if n := i.world.Count(imported+" and created_at > $1", made); n != 600 {
+		i.t.Errorf("%d of 600 programmes are later than what was there before", n)
+	}
+	if n := i.world.Count(imported+" and created_at > clock_timestamp() + $1::interval", leadTime); n > 0 {
+		i.t.Errorf("%d programmes are too far ahead of the clock", n)
+	}
+	if later := i.create(); i.world.Count(imported+" and created_at < $1", later) != 600 {
+		i.t.Error("a later write has an earlier time")
+	}
+}
+
+// TestImport_LongOneLetsWritesOfItsWorkspacePass: the list is not locked while an import inserts its programmes, and
+// records become visible in the order of their times all the same (F15).
+func TestImport_LongOneLetsWritesOfItsWorkspacePass(t *testing.T) {
+	i := newHeldImport(t)
+	i.awaitTry()
+	made := i.create()
+	i.release()
+	i.expectAfter(made)
+	if i.tries != 1 {
+		t.Errorf("%d tries", i.tries)
+	}
+}
+
+// TestImport_OvertakenOneBeginsAgain: an import that takes longer than it reckoned with is begun again when a write was
+// given a later time, and in the end is inserted with the list locked.
+func TestImport_OvertakenOneBeginsAgain(t *testing.T) {
+	i := newHeldImport(t)
+	i.awaitTry()
+	i.createFor(600*firstPace + leadTime)
+	i.release()
+	i.awaitTry()
+	while := 600 * time.Duration(i.store.importPace.Load())
+	made := i.createFor(while + leadTime)
+	i.release()
+	i.awaitTry()
+	if _, err := create(t.Context(), i.store, i.tenant); err == nil {
+		t.Error("the list is not locked")
+	}
+	i.release()
+	i.expectAfter(made)
+}
