@@ -33,7 +33,7 @@ func rooms() map[string][]string {
 		"github.com/coreos/go-oidc":             {"authserver/internal/upstream"},
 		"golang.org/x/oauth2":                   {"authserver/internal/upstream", "shared/client", "e2e/..."},
 		"golang.org/x/crypto/chacha20poly1305":  {"shared/seal"},
-		"golang.org/x/sync":                     {"authserver/internal/upstream", "authserver/internal/clientdoc", "authserver/internal/keyring", "resourceapi/internal/keys", "resourceapi/internal/store/postgres"},
+		"golang.org/x/sync":                     {"authserver/internal/upstream", "authserver/internal/clientdoc", "authserver/internal/keyring", "resourceapi/internal/keys", stores},
 		"golang.org/x/sys":                      {"shared/web"},
 		"code.dny.dev/ssrf":                     {"authserver/internal/clientdoc"},
 		"golang.org/x/time":                     {"resourceapi/internal/keys"},

@@ -72,6 +72,10 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
+	probe, err := redis.ConnectProbe(c.RedisURL)
+	if err != nil {
+		return nil, err
+	}
 	if err := watch.commands(rdb); err != nil {
 		return nil, err
 	}
@@ -113,7 +117,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	}
 	failed := failures.NewCounter(redis.NewRates(rdb), log, time.Now)
 	counted := watch.grants.Failures(failed)
-	parts := partsOf(store, rdb, ring)
+	parts := partsOf(store, probe, ring)
 	h := handlers{
 		token:  token.New(token.Deps{Engine: watch.grants.Tokens(engine.NewNoter(oauth, store, time.Now, log)), Tokens: keeper, Failures: counted, Log: log}),
 		revoke: revoke.New(revoke.Deps{Issuer: c.BaseURL, Engine: oauth, Grants: keeper, Failures: counted, Keys: ring.Public, Now: time.Now, Log: log}),

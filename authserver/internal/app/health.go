@@ -33,11 +33,12 @@ type part struct {
 }
 
 // partsOf are what answers take. Redis is reported but not required: without it codes and refresh tokens wait (503), while
-// sign-in, settings and introspection go on.
-func partsOf(store *postgres.Store, rdb goredis.UniversalClient, ring *keyring.Ring) []part {
+// sign-in, settings and introspection go on. probe and store.Ready have connections of their own, so that a flood of
+// requests neither delays the answer nor turns it into a no.
+func partsOf(store *postgres.Store, probe goredis.UniversalClient, ring *keyring.Ring) []part {
 	return []part{
 		{"postgres", store.Ready, true},
-		{"redis", func(ctx context.Context) error { return rdb.Ping(ctx).Err() }, false},
+		{"redis", func(ctx context.Context) error { return probe.Ping(ctx).Err() }, false},
 		{"keys", ring.Ready, true},
 	}
 }

@@ -1,10 +1,14 @@
 package app_test
 
 import (
+	"context"
+	"crypto/rand"
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/shared/credential"
@@ -38,5 +42,72 @@ func TestReadinessNamesNoPartButTheOneThatHangs(t *testing.T) {
 	s.must(answer.Body.Close())
 	if answer.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("a token without keys: %d", answer.StatusCode)
+	}
+}
+
+// A flood of requests that hold every connection to Postgres leaves the process ready, and the answer does not wait.
+func TestReadiness_DoesNotWaitBehindAFlood(t *testing.T) {
+	s := serve(t, func(*app.Config) {})
+	s.ready(t)
+	hold, err := s.world.Owner.Begin(t.Context())
+	s.must(err)
+	defer func() { _ = hold.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = hold.Exec(t.Context(), `lock table account.personal_access_tokens in access exclusive mode`)
+	s.must(err)
+	flooding, stop := context.WithCancel(t.Context())
+	var flood sync.WaitGroup
+	defer flood.Wait()
+	defer stop()
+	for range 64 {
+		flood.Go(func() {
+			for flooding.Err() == nil {
+				s.askWithUnknownToken(flooding)
+			}
+		})
+	}
+	const waiting = `select count(*) from pg_locks
+		where relation = 'account.personal_access_tokens'::regclass and not granted`
+	for tries := 0; s.count(waiting) < 15; tries++ {
+		if tries == 1000 {
+			t.Fatal("the flood does not hold every connection")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	for range 10 {
+		if took := s.ready(t); took > 500*time.Millisecond {
+			t.Errorf("ready after %s", took)
+		}
+	}
+}
+
+// ready asks for readiness, which must be there, and returns how long that took.
+func (s *site) ready(t *testing.T) time.Duration {
+	t.Helper()
+	began := time.Now()
+	response, err := http.Get(s.url + "/readyz")
+	s.must(err)
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	s.must(err)
+	if response.StatusCode != http.StatusOK || string(body) != `{"keys":"ok","postgres":"ok","redis":"ok"}`+"\n" {
+		t.Errorf("%d %s", response.StatusCode, body)
+	}
+	return time.Since(began)
+}
+
+// askWithUnknownToken sends a request with a personal access token of its own, for which Postgres has to be asked.
+func (s *site) askWithUnknownToken(ctx context.Context) {
+	token, err := credential.PersonalAccessToken.New(rand.Reader)
+	if err != nil {
+		return
+	}
+	path := "/v1/account/tenants/" + s.world.TenantID.String() + "/oauth-clients"
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
+	if err != nil {
+		return
+	}
+	request.Header.Set("Authorization", "Bearer "+token.Reveal())
+	if response, err := http.DefaultClient.Do(request); err == nil {
+		_ = response.Body.Close()
 	}
 }

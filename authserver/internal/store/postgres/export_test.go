@@ -12,7 +12,7 @@ func (s *Store) Try(ctx context.Context, sql string) error {
 	return err
 }
 
-// TakeAll takes every connection, until it is told to give them back.
+// TakeAll takes every connection that requests may use, until it is told to give them back.
 func (s *Store) TakeAll(ctx context.Context) (giveBack func(), err error) {
 	var all []*pgxpool.Conn
 	giveBack = func() {
@@ -20,7 +20,7 @@ func (s *Store) TakeAll(ctx context.Context) (giveBack func(), err error) {
 			one.Release()
 		}
 	}
-	for range maxConnections {
+	for range s.pool.Config().MaxConns {
 		one, err := s.pool.Acquire(ctx)
 		if err != nil {
 			giveBack()

@@ -31,3 +31,28 @@ func TestAServiceIsReadyOnceEveryMigrationIsThere(t *testing.T) {
 		t.Errorf("a migration is missing: %v", err)
 	}
 }
+
+func TestReady_DoesNotWaitForTheConnectionsOfCallers(t *testing.T) {
+	w := fixture.New(t)
+	store, err := postgres.Open(t.Context(), credential.Secret(w.Database.Authserver))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	giveBack, err := store.TakeAll(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer giveBack()
+	for _, when := range []string{"first, with the migrations", "later"} {
+		if err := store.Ready(t.Context()); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	var connections int
+	const ours = `select count(*) from pg_stat_activity
+		where application_name = 'almoner-authserver' and datname = current_database()`
+	if err := w.Owner.QueryRow(t.Context(), ours).Scan(&connections); err != nil || connections != 16 {
+		t.Errorf("a process has %d connections, want 16 (SCALING.md), %v", connections, err)
+	}
+}

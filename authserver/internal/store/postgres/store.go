@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/multitracer"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/almonerhq/almoner/authserver/internal/grant"
 	"github.com/almonerhq/almoner/shared/credential"
@@ -31,6 +32,8 @@ var Migrations embed.FS
 // A Store is safe for concurrent use.
 type Store struct {
 	pool   *pgxpool.Pool
+	probe  *pgxpool.Pool // one connection for Ready, so that it does not wait for those of callers
+	pings  singleflight.Group
 	recent recents
 
 	facts                 gather.Gathering[factsQuestion, grant.Facts]
@@ -49,7 +52,7 @@ const (
 	// Whoever waits for a lock is told so by Postgres itself, well before our own patience ends: then it is certain that nothing was
 	// written, where a statement that we give up may have been. What lies between is for a machine that is busy.
 	lockTimeout    = "400ms"
-	maxConnections = 16
+	maxConnections = 16 // of which one is for Ready
 	mostGathered   = 64
 )
 
@@ -67,28 +70,16 @@ func CheckURL(url credential.Secret) error {
 // Open makes a store. It does not wait for the server: a start before Postgres is up is no failure. Tracers see every
 // statement.
 func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer) (*Store, error) {
-	config, err := pgxpool.ParseConfig(url.Reveal())
+	pool, err := openPool(ctx, url, maxConnections-1, tracers)
 	if err != nil {
-		return nil, errURL
+		return nil, err
 	}
-	config.MaxConns = maxConnections
-	config.MaxConnIdleTime = 5 * time.Minute
-	config.ShouldPing = pgstale.ShouldPing
-	config.ConnConfig.ConnectTimeout = connectTimeout
-	config.ConnConfig.RuntimeParams["application_name"] = "almoner-authserver"
-	config.ConnConfig.RuntimeParams["statement_timeout"] = statementTimeout
-	config.ConnConfig.RuntimeParams["lock_timeout"] = lockTimeout
-	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "10s"
-	config.AfterConnect = func(_ context.Context, c *pgx.Conn) error {
-		pguuid.Register(c.TypeMap())
-		return nil
-	}
-	config.ConnConfig.Tracer = watchedBy(tracers)
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	probe, err := openPool(ctx, url, 1, tracers)
 	if err != nil {
-		return nil, fmt.Errorf("open database: %w", err)
+		pool.Close()
+		return nil, err
 	}
-	s := &Store{pool: pool}
+	s := &Store{pool: pool, probe: probe}
 	s.facts = gather.Gathering[factsQuestion, grant.Facts]{
 		Answer: s.readFacts,
 		Most:   mostGathered,
@@ -105,6 +96,31 @@ func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer
 	return s, nil
 }
 
+func openPool(ctx context.Context, url credential.Secret, most int32, tracers []pgx.QueryTracer) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(url.Reveal())
+	if err != nil {
+		return nil, errURL
+	}
+	config.MaxConns = most
+	config.MaxConnIdleTime = 5 * time.Minute
+	config.ShouldPing = pgstale.ShouldPing
+	config.ConnConfig.ConnectTimeout = connectTimeout
+	config.ConnConfig.RuntimeParams["application_name"] = "almoner-authserver"
+	config.ConnConfig.RuntimeParams["statement_timeout"] = statementTimeout
+	config.ConnConfig.RuntimeParams["lock_timeout"] = lockTimeout
+	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "10s"
+	config.AfterConnect = func(_ context.Context, c *pgx.Conn) error {
+		pguuid.Register(c.TypeMap())
+		return nil
+	}
+	config.ConnConfig.Tracer = watchedBy(tracers)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	return pool, nil
+}
+
 // watchedBy lets tracers see what is asked of PostgreSQL.
 func watchedBy(tracers []pgx.QueryTracer) pgx.QueryTracer {
 	if len(tracers) == 0 {
@@ -113,17 +129,23 @@ func watchedBy(tracers []pgx.QueryTracer) pgx.QueryTracer {
 	return multitracer.New(tracers...)
 }
 
-// PoolStat says how the connections are used.
+// PoolStat says how the connections are used that are for everything but Ready.
 func (s *Store) PoolStat() *pgxpool.Stat { return s.pool.Stat() }
 
 // Close waits for the connections in use.
-func (s *Store) Close() { s.pool.Close() }
+func (s *Store) Close() {
+	s.pool.Close()
+	s.probe.Close()
+}
 
-// Ping says whether Postgres answers.
+// Ping says whether Postgres answers, within acquireTimeout. Concurrent calls share one question.
 func (s *Store) Ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
-	defer cancel()
-	if err := s.pool.Ping(ctx); err != nil {
+	_, err, _ := s.pings.Do("", func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), acquireTimeout)
+		defer cancel()
+		return nil, s.probe.Ping(ctx)
+	})
+	if err != nil {
 		return unavailable("ping", err)
 	}
 	return nil

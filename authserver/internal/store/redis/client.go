@@ -22,5 +22,19 @@ const (
 // Keeper retries with a nonce. The client of a cluster must try again to follow the slots, so each try is witnessed. It does not dial.
 // The error is redisurl.ErrURL.
 func Connect(url credential.Secret) (goredis.UniversalClient, error) {
-	return redisurl.Open(url, redisurl.Limits{Dial: dialTimeout, Call: callTimeout, Pool: poolTimeout, Idle: idleLongest, Connections: connections}, new(witness))
+	return connect(url, connections)
+}
+
+// ConnectProbe makes a client with one connection that asks whether Redis answers, so that it does not wait for the
+// connections of callers.
+func ConnectProbe(url credential.Secret) (goredis.UniversalClient, error) { return connect(url, 1) }
+
+func connect(url credential.Secret, most int) (goredis.UniversalClient, error) {
+	return redisurl.Open(url, redisurl.Limits{
+		Dial:        dialTimeout,
+		Call:        callTimeout,
+		Pool:        poolTimeout,
+		Idle:        idleLongest,
+		Connections: most,
+	}, new(witness))
 }
