@@ -1,6 +1,7 @@
 package grant
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -59,6 +60,7 @@ const (
 	commitTries  = 4
 	commitPause  = 50 * time.Millisecond
 	commitWithin = time.Second // after which no other try begins
+	undoTries    = 4
 )
 
 // commit repeats an idempotent update of the Ledger until its outcome is known. A step that was not committed, or of which that is not
@@ -74,16 +76,28 @@ func (k *Keeper) commit(ctx context.Context, step Step, facts Facts, update func
 	return fence, err
 }
 
-// commitOver repeats an update that the Ledger has refused, if what it holds in its place was given up by another process.
+// commitOver repeats an update that the Ledger has refused, if what it held in its place was given up by another process: that process
+// has reverted it meanwhile, or it is reverted here.
 func (k *Keeper) commitOver(ctx context.Context, step Step, facts Facts, update func() (Fence, error)) (Fence, bool, error) {
 	now, err := k.ledger.Facts(ctx, facts.Grant.ClientID, step.GrantID)
 	if err != nil {
 		return Refused, false, err
 	}
-	if _, back, err := k.takenBack(ctx, now, step.Generation-1, step.Former); !back || err != nil {
-		return Refused, false, err
+	if !step.startsAt(now.Grant) {
+		_, back, err := k.takenBack(ctx, now, step.Generation-1, step.Former)
+		if !back || err != nil {
+			return Refused, false, err
+		}
 	}
 	return k.update(update)
+}
+
+// startsAt reports whether the Ledger has the grant as it was when the step was decided.
+func (s Step) startsAt(g *Grant) bool {
+	if s.Generation == 1 {
+		return g != nil && g.State == Pending
+	}
+	return g != nil && g.State == Active && g.Generation == s.Generation-1 && bytes.Equal(g.RefreshHash, s.Former)
 }
 
 func (k *Keeper) update(update func() (Fence, error)) (fence Fence, uncertain bool, err error) {
@@ -103,9 +117,18 @@ func (k *Keeper) update(update func() (Fence, error)) (fence Fence, uncertain bo
 
 // undone undoes a step in the Register, where other processes find that its token was given to no client.
 func (k *Keeper) undone(ctx context.Context, step Step) bool {
+	for range undoTries {
+		if k.undo(ctx, step) == nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (k *Keeper) undo(ctx context.Context, step Step) error {
 	ctx, cancel := context.WithTimeout(ctx, giveUpTime)
 	defer cancel()
-	return k.register.Undo(ctx, step.GrantID, step.Nonce) == nil
+	return k.register.Undo(ctx, step.GrantID, step.Nonce)
 }
 
 // takenBack reverts the last step of a grant in the Ledger if the Register has undone it, and reads the facts again. Then the step was

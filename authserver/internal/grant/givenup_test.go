@@ -171,3 +171,59 @@ func TestG10_RetryIsNotJudgedWhileRedisCannotTellItFromAReplay(t *testing.T) {
 	ledger.stalled.Store(false)
 	b.alive(g.ID)
 }
+
+// A lateLedger is Postgres to which the step of a request that was given up comes late: just before the first step that it is told to
+// take. The process that gave the late step up reverts it just afterwards.
+type lateLedger struct {
+	grant.Ledger
+	t    *testing.T
+	told int
+}
+
+func (l *lateLedger) Activate(ctx context.Context, step grant.Step, binding []byte) (grant.Fence, error) {
+	return l.take(ctx, step, func(step grant.Step) (grant.Fence, error) { return l.Ledger.Activate(ctx, step, binding) })
+}
+
+func (l *lateLedger) Advance(ctx context.Context, step grant.Step) (grant.Fence, error) {
+	return l.take(ctx, step, func(step grant.Step) (grant.Fence, error) { return l.Ledger.Advance(ctx, step) })
+}
+
+func (l *lateLedger) take(
+	ctx context.Context, step grant.Step, take func(grant.Step) (grant.Fence, error),
+) (grant.Fence, error) {
+	l.told++
+	if l.told > 1 {
+		return take(step)
+	}
+	late := step
+	late.Nonce, late.Hash = uuid.NewString(), grant.Binding(step.Hash, "late", "")
+	if fence, err := take(late); fence != grant.Passed || err != nil {
+		l.t.Errorf("the late step was not taken: %v, %v", fence, err)
+	}
+	fence, err := take(step)
+	if fence != grant.Refused || err != nil {
+		l.t.Errorf("the step after the late one: %v, %v; want it refused", fence, err)
+	}
+	if err := l.GiveUp(ctx, late); err != nil {
+		l.t.Error(err)
+	}
+	return fence, err
+}
+
+func TestG10_LateStepThatIsRevertedMeanwhileIsNoReplay(t *testing.T) {
+	b := newBench(t)
+	g, code := b.consent()
+	ledger := &lateLedger{Ledger: b.store, t: t}
+	b.keeper = grant.NewKeeper(ledger, redis.NewGrants(b.rdb), b.mint, slog.New(slog.DiscardHandler))
+	issued, err := b.redeem(code, b.terms())
+	if err != nil {
+		t.Fatalf("the code is gone: %v", err)
+	}
+	ledger.told = 0
+	next := b.mustRotate(issued.Refresh)
+	if ledger.told != 2 {
+		t.Errorf("Postgres was told %d times, want 2", ledger.told)
+	}
+	b.mustRotate(next)
+	b.alive(g.ID)
+}
