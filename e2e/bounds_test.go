@@ -1,0 +1,28 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// TestBounds_HeadersSayWhatACredentialHasLeft: of its 64 requests in flight at each service, and of its two searches. That
+// more are refused is shown by the tests that unreachable names.
+func TestBounds_HeadersSayWhatACredentialHasLeft(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	api := p.In(office.Tenant, office.Token)
+	for _, path := range []string{programmes, programmes + "?q=shelter", "/v1/engage/forms", office.Clients()} {
+		answer := api.Get(t, path).Wants(t, http.StatusOK)
+		policy, left := answer.Header.Get("RateLimit-Policy"), answer.Header.Get("RateLimit")
+		if !strings.Contains(policy, `"requests-in-flight";q=64;qu="concurrent-requests"`) ||
+			!strings.Contains(left, `"requests-in-flight";r=63`) {
+			t.Errorf("%s: %s, %s", path, policy, left)
+		}
+		searches := strings.Contains(policy, `"searches-in-flight";q=2;`) && strings.Contains(left, `"searches-in-flight";r=1`)
+		if searches != strings.Contains(path, "?q=") {
+			t.Errorf("%s: %s, %s", path, policy, left)
+		}
+	}
+}

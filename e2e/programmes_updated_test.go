@@ -1,0 +1,40 @@
+package e2e
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"testing"
+)
+
+// TestUpdatedSince_FindsWhatIsNewAndWhatWasChanged: a client that asks with the newest updatedAt that it has gets that
+// record again, what is new and what was changed since, and nothing else (contract, section 6).
+func TestUpdatedSince_FindsWhatIsNewAndWhatWasChanged(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	office := p.Office(t)
+	api := p.In(office.Tenant, office.Token)
+	changed := create(t, api, map[string]any{"name": "Changed later"})
+	untouched := create(t, api, map[string]any{"name": "Untouched"})
+	newest := create(t, api, map[string]any{"name": "Newest"})
+	since := url.Values{"updatedSince": {newest.UpdatedAt.Format("2006-01-02T15:04:05.000000Z07:00")}}
+	wantsNames(t, list(t, api, since).Data, "Newest")
+
+	api.JSON(t, http.MethodPatch, programmes+"/"+changed.ID, map[string]any{"name": "Changed"}).Wants(t, http.StatusOK)
+	create(t, api, map[string]any{"name": "Made later"})
+	wantsNames(t, list(t, api, since).Data, "Made later", "Newest", "Changed")
+
+	since.Set("updatedSince", untouched.UpdatedAt.Format("2006-01-02"))
+	api.Get(t, programmes+"?"+since.Encode()).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+}
+
+func wantsNames(t *testing.T, all []programme, want ...string) {
+	t.Helper()
+	var names []string
+	for _, one := range all {
+		names = append(names, one.Name)
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("the list has %v, want %v", names, want)
+	}
+}
