@@ -20,7 +20,7 @@ import (
 // A heldLedger runs a test's step between a decision in Redis and its commit in Postgres.
 type heldLedger struct {
 	grant.Ledger
-	beforeActivate, beforeOpen func()
+	beforeActivate, beforeOpen, beforeDeny func()
 }
 
 func (h heldLedger) Activate(ctx context.Context, step grant.Step, binding []byte) (grant.Fence, error) {
@@ -35,6 +35,13 @@ func (h heldLedger) Open(ctx context.Context, g grant.Grant, approval int) (gran
 		h.beforeOpen()
 	}
 	return h.Ledger.Open(ctx, g, approval)
+}
+
+func (h heldLedger) Deny(ctx context.Context, id uuid.UUID, actor string) error {
+	if h.beforeDeny != nil {
+		h.beforeDeny()
+	}
+	return h.Ledger.Deny(ctx, id, actor)
 }
 
 // held is a bench whose Keeper stops where h says. The bench's own keeper does not.

@@ -70,7 +70,8 @@ func (k *Keeper) ReadToken(kind TokenKind, text credential.Secret) (Token, error
 //
 // The Register decides first whether the approval's code counts, and the Ledger stores what was approved only then. So an approval
 // that loses to the redemption of an earlier code changes nothing, and a code that can be redeemed always has its own approval's
-// permissions in the Ledger, as it is returned after they are committed (G12). A crash in between leaves a code that no one has.
+// permissions in the Ledger, as it is returned after they are committed (G12). What the Ledger refuses is withdrawn from the Register, so
+// that the code before it counts again. A crash in between leaves a code that no one has.
 func (k *Keeper) Open(ctx context.Context, g Grant, terms CodeTerms) (credential.Secret, error) {
 	secret, code := k.mint.New(Code, g.ID, 0)
 	g.State, g.CodeBinding = Pending, Binding(code.Hash, terms.RedirectURI, terms.Challenge)
@@ -92,13 +93,39 @@ func (k *Keeper) Open(ctx context.Context, g Grant, terms CodeTerms) (credential
 		return "", ErrTaken
 	}
 	state, err := k.ledger.Open(ctx, g, approval.Number)
+	if err == nil && state != Pending {
+		err = ErrTaken
+	}
 	if err != nil {
+		if !errors.Is(err, ErrUnavailable) { // else the approval may have been stored
+			k.withdraw(ctx, g.ID, approval.Number)
+		}
 		return "", err
 	}
-	if state != Pending {
-		return "", ErrTaken
-	}
 	return secret, nil
+}
+
+// withdraw takes an approval that the Ledger has refused back from the Register, so that the code before it counts again
+// (G12). Where the Register does not answer, that code is lost, and nothing is granted.
+func (k *Keeper) withdraw(ctx context.Context, id uuid.UUID, approval int) {
+	ctx = context.WithoutCancel(ctx)
+	_, _, err := k.ask(ctx, id, func(ctx context.Context) (Word, error) { return k.register.Withdraw(ctx, id, approval) })
+	if err != nil {
+		k.log.WarnContext(ctx, "a refused approval is still in the register: the code before it does not count",
+			"grant_id", id, "error", err)
+	}
+}
+
+// Deny ends the pending grant of a consent that the user refuses after all, or returns ErrTaken: what was redeemed meanwhile
+// is the user's to disconnect, as it is when the code was redeemed before the refusal.
+func (k *Keeper) Deny(ctx context.Context, g Grant, actor string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
+	defer cancel()
+	if err := k.ledger.Deny(ctx, g.ID, actor); err != nil {
+		return err
+	}
+	k.Forget(ctx, g.ID, g.Ends, ByUser)
+	return nil
 }
 
 // issue makes the code redeemable. A try that gets no answer may be sent again: the approval's number tells it from a later one.

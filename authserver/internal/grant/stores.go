@@ -57,13 +57,7 @@ type Ledger interface {
 	Facts(ctx context.Context, clientID, grantID uuid.UUID) (Facts, error)
 	// FactsWithSecret is Facts with, of the client's live secrets, the one with this hash.
 	FactsWithSecret(ctx context.Context, clientID, grantID uuid.UUID, secretHash []byte) (Facts, error)
-	// Approve numbers an approval of a grant that may not exist yet. It changes nothing of the grant.
-	Approve(ctx context.Context, id uuid.UUID) (Approval, error)
-	// Open inserts a pending grant, or gives the pending one of the same id a new code and what was approved with it, as far as
-	// the policy of the workspace allows it at that moment; or returns ErrPolicy. Where what allowed the approval has ended
-	// since it was checked, it returns audit.ErrNotAllowed. A pending grant that a later approval has
-	// changed stays as it is. Open returns the grant's state.
-	Open(ctx context.Context, g Grant, approval int) (State, error)
+	Approvals
 	// Activate moves a pending grant to generation 1, if its code has this binding: so the code's reuse can be proven by the Ledger
 	// alone. It is idempotent: the same step passes again. A step that was given up is refused.
 	Activate(ctx context.Context, step Step, binding []byte) (Fence, error)
@@ -73,6 +67,19 @@ type Ledger interface {
 	GiveUp(ctx context.Context, step Step) error
 	// Revoke ends the grant, durably, with its audit event; a grant that has ended keeps its first reason.
 	Revoke(ctx context.Context, id uuid.UUID, reason Reason, actor string) error
+}
+
+// Approvals are the part of a Ledger that consent pages write. Their errors wrap ErrUnavailable.
+type Approvals interface {
+	// Approve numbers an approval of a grant that may not exist yet. It changes nothing of the grant.
+	Approve(ctx context.Context, id uuid.UUID) (Approval, error)
+	// Open inserts a pending grant, or gives the pending one of the same id a new code and what was approved with it, as far as
+	// the policy of the workspace allows it at that moment; or returns ErrPolicy. Where what allowed the approval has ended
+	// since it was checked, it returns audit.ErrNotAllowed. A pending grant that a later approval has
+	// changed stays as it is. Open returns the grant's state.
+	Open(ctx context.Context, g Grant, approval int) (State, error)
+	// Deny ends a pending grant, durably, with its audit event, and returns ErrTaken where it is not pending any more.
+	Deny(ctx context.Context, id uuid.UUID, actor string) error
 }
 
 // A Word is a script's answer.
@@ -124,6 +131,9 @@ type CodeTerms struct {
 // Register's clock, whenever they arrive: Issue, Exchange and Rotate answer Late then.
 type Register interface {
 	Issue(ctx context.Context, id uuid.UUID, approval int, codeHash []byte, terms CodeTerms, ends time.Time) (Word, error)
+	// Withdraw takes back what Issue did for an approval that the Ledger has refused: the code that it replaced counts again,
+	// unless the grant was redeemed or has ended (G12).
+	Withdraw(ctx context.Context, id uuid.UUID, approval int) (Word, error)
 	Exchange(ctx context.Context, try Try, codeHash []byte, terms CodeTerms, refreshHash []byte) (Word, error)
 	Rotate(ctx context.Context, try Try, old Token, clientID uuid.UUID, resource string, next []byte) (Word, error)
 	// Undo takes back what the call with this nonce decided, if nothing has happened since.

@@ -61,8 +61,7 @@ func (h *Handler) answered(w http.ResponseWriter, r *http.Request, form decision
 		}
 		return h.approve(w, r, visitor, ticket, *facts.Client)
 	default:
-		h.stop(r, *facts.Client, ticket.TenantID, &visitor.User.ID, walk.Denied, userSaid)
-		h.deny(w, r, visitor, ticket, facts.Grant)
+		h.deny(w, r, visitor, ticket, facts)
 	}
 	return true
 }
@@ -180,14 +179,21 @@ func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor sessio
 	return true
 }
 
-// deny sends the refusal back. Where the same page was approved before and its code is still unused, the last word counts.
-func (h *Handler) deny(w http.ResponseWriter, r *http.Request, visitor session.Visitor, ticket consent.Ticket, approved *grant.Grant) {
-	if approved != nil {
-		if err := h.Grants.Revoke(r.Context(), *approved, grant.ByUser, visitor.Actor()); err != nil {
+// deny sends the refusal back. Where the same page was approved before and its code is still unused, the last word counts. A code
+// that is redeemed meanwhile was redeemed before.
+func (h *Handler) deny(w http.ResponseWriter, r *http.Request, visitor session.Visitor, ticket consent.Ticket, facts grant.Facts) {
+	if approved := facts.Grant; approved != nil {
+		err := h.Grants.Deny(r.Context(), *approved, visitor.Actor())
+		if errors.Is(err, grant.ErrTaken) {
+			h.Pages.Fault(w, r, usedAlready())
+			return
+		}
+		if err != nil {
 			h.fail(w, r, err)
 			return
 		}
 	}
+	h.stop(r, *facts.Client, ticket.TenantID, &visitor.User.ID, walk.Denied, userSaid)
 	h.sendDenial(w, ticket.RedirectURI, string(ticket.State))
 }
 

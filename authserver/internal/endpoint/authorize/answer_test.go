@@ -147,6 +147,40 @@ func TestDenialAfterApprovalTakesTheUnusedCodeBack(t *testing.T) {
 	}
 }
 
+// The code is redeemed while a denial of the same page waits for the grant: the denial is told so, and ends nothing.
+func TestDenial_ThatLosesToARedemptionIsToldSo(t *testing.T) {
+	site := browsertest.Start(t)
+	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
+	approve(page)
+	redemption, err := site.World.Owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = redemption.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := redemption.Exec(t.Context(), `update account.grants set state = 'active', generation = 1`); err != nil {
+		t.Fatal(err)
+	}
+	answer := make(chan *browsertest.Page)
+	go func() { answer <- deny(page) }()
+	const waiting = `select count(*) from pg_stat_activity where $1 = any (pg_blocking_pids(pid))`
+	for tries := 0; site.Count(waiting, redemption.Conn().PgConn().PID()) == 0; tries++ {
+		if tries == 1000 {
+			t.Fatal("the denial does not wait")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := redemption.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if told := <-answer; told.Status != http.StatusConflict || told.Location() != "" {
+		t.Errorf("%d to %q", told.Status, told.Location())
+	}
+	if n := site.Count(`select count(*) from account.grants where state = 'active'`); n != 1 {
+		t.Error("the denial has ended the grant")
+	}
+}
+
 func TestAnApprovalCountsInItsOwnSessionAlone(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)

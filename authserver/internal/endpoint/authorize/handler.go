@@ -30,7 +30,7 @@ type Requests interface {
 type Grants interface {
 	Facts(ctx context.Context, clientID, grantID uuid.UUID) (grant.Facts, error)
 	Open(ctx context.Context, g grant.Grant, terms grant.CodeTerms) (credential.Secret, error)
-	Revoke(ctx context.Context, g grant.Grant, reason grant.Reason, actor string) error
+	Deny(ctx context.Context, g grant.Grant, actor string) error
 }
 
 // Members know who works where. false: not a member.

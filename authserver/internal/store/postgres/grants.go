@@ -229,16 +229,37 @@ func stillApprovable(ctx context.Context, tx pgx.Tx, g grant.Grant) error {
 	return err
 }
 
-const revokeSQL = `
+const (
+	revokeSQL = revokeFrom + `state <> 'revoked'` + revokeEvent
+	denySQL   = revokeFrom + `state = 'pending'` + revokeEvent
+
+	revokeFrom = `
 with ended as (
   update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = @reason
-  where id = @id and state <> 'revoked'
+  where id = @id and `
+	revokeEvent = `
   returning id, tenant_id, user_id, client_id
 )
 insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
 select gen_random_uuid(), tenant_id, user_id, @actor, 'grant.revoked', 'grant:' || id,
   jsonb_build_object('reason', @reason::text, 'client_id', client_id::text), @request
 from ended`
+)
+
+// Deny ends a pending grant and notes it, in one durable commit, or returns grant.ErrTaken.
+func (s *Store) Deny(ctx context.Context, id uuid.UUID, actor string) error {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	args := pgx.NamedArgs{"id": id, "reason": string(grant.ByUser), "actor": actor, "request": web.RequestID(ctx)}
+	tag, err := s.pool.Exec(ctx, denySQL, args)
+	if err != nil {
+		return unavailable("deny grant", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return grant.ErrTaken
+	}
+	return nil
+}
 
 // Revoke ends a grant and notes why, in one durable commit (G9). One that has ended keeps its first reason.
 func (s *Store) Revoke(ctx context.Context, id uuid.UUID, reason grant.Reason, actor string) error {

@@ -19,6 +19,8 @@ import (
 var (
 	//go:embed lua/issue.lua
 	issueSource string
+	//go:embed lua/withdraw.lua
+	withdrawSource string
 	//go:embed lua/exchange.lua
 	exchangeSource string
 	//go:embed lua/rotate.lua
@@ -35,8 +37,9 @@ var (
 
 // Grants is the grant.Register.
 type Grants struct {
-	scripts                                               *scripts
-	issue, exchange, rotate, undo, undone, revoke, repair *goredis.Script
+	scripts *scripts
+
+	issue, withdraw, exchange, rotate, undo, undone, revoke, repair *goredis.Script
 }
 
 var _ grant.Register = (*Grants)(nil)
@@ -46,6 +49,7 @@ func NewGrants(rdb goredis.UniversalClient) *Grants {
 	return &Grants{
 		scripts:  newScripts(rdb),
 		issue:    newScript(issueSource),
+		withdraw: newScript(withdrawSource),
 		exchange: newScript(exchangeSource),
 		rotate:   newScript(rotateSource),
 		undo:     newScript(undoSource),
@@ -84,12 +88,17 @@ func neverSent(err error) bool {
 		(errors.As(err, &network) && network.Op == "dial")
 }
 
-// Issue makes the code of an approval redeemable. One that a later approval has overtaken changes nothing.
+// Issue makes the code of an approval redeemable, unless a later approval has overtaken it.
 func (g *Grants) Issue(
 	ctx context.Context, id uuid.UUID, approval int, codeHash []byte, terms grant.CodeTerms, ends time.Time,
 ) (grant.Word, error) {
 	return g.urgent(ctx, g.issue, id, codeHash, client.CodeLife.Milliseconds(), terms.ClientID.String(), terms.RedirectURI,
 		terms.Resource, terms.Challenge, ends.UnixMilli(), approval)
+}
+
+// Withdraw takes back what Issue did for an approval.
+func (g *Grants) Withdraw(ctx context.Context, id uuid.UUID, approval int) (grant.Word, error) {
+	return g.run(ctx, g.withdraw, id, approval)
 }
 
 // Exchange redeems a code. terms.Challenge is that of the verifier presented.

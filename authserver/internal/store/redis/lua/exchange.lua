@@ -40,5 +40,6 @@ if wrong then
   return wrong
 end
 redis.call('HSET', KEYS[1], 'st', 'active', 'ua', now, 'gn', 1, 'rh', ARGV[7], 'nn', ARGV[1])
+redis.call('HDEL', KEYS[1], 'fo', 'wd')
 redis.call('PEXPIREAT', KEYS[1], tonumber(ends) + 86400000)
 return 'ok'

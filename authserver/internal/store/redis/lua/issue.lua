@@ -1,15 +1,36 @@
 -- issue: a consent was approved; its code is good for the given time. A second approval replaces a code still unused, with its
--- tries; an approval that a later one has overtaken on its way here changes nothing.
+-- tries. The replaced one is kept for the case that Postgres refuses the approval (withdraw). An approval that a later one has
+-- overtaken on its way here joins those that are kept.
 -- KEYS[1] g:{grant}
 -- ARGV 1 code hash, 2 code life (ms), 3 client, 4 redirect URI, 5 resource, 6 challenge ('' for none), 7 end of grant (ms),
 --      8 number of the approval
 -- Answers: ok | taken (redeemed or revoked already) | ended
-local g = redis.call('HMGET', KEYS[1], 'st', 'ap')
-local state, approval = unpack(g)
+local most = 4 -- approvals kept
+local g = redis.call('HMGET', KEYS[1], 'st', 'ap', 'fo', 'wd', 'ch', 'cx', 'en', 'ft')
+local state, approval, former, withdrawn, code, codeDies, ends, tries = unpack(g)
+local number, dies = tonumber(ARGV[8]), now + tonumber(ARGV[2])
 if state and state ~= 'pending' then return 'taken' end
 if now >= tonumber(ARGV[7]) then return 'ended' end
-if approval and tonumber(approval) >= tonumber(ARGV[8]) then return 'ok' end
-local dies = now + tonumber(ARGV[2])
+if withdrawn and tonumber(withdrawn) == number then return 'ok' end -- sent twice, and Postgres has refused the approval since
+local kept = former and cmsgpack.unpack(former) or {}
+
+-- keep puts a code in the order of its approval's number. The same approval again changes nothing.
+local function keep(one)
+  local place = 1
+  while kept[place] and kept[place][1] < one[1] do place = place + 1 end
+  if kept[place] and kept[place][1] == one[1] then return end
+  table.insert(kept, place, one)
+  if #kept > most then table.remove(kept, 1) end
+  redis.call('HSET', KEYS[1], 'fo', cmsgpack.pack(kept))
+end
+
+approval = tonumber(approval or nil)
+if approval and approval == number then return 'ok' end
+if approval and approval > number then
+  keep({number, ARGV[1], dies, ARGV[7], false})
+  return 'ok'
+end
+if approval then keep({approval, code, tonumber(codeDies), ends, tries}) end
 redis.call('HSET', KEYS[1], 'st', 'pending', 'ap', ARGV[8], 'ch', ARGV[1], 'cx', dies, 'cl', ARGV[3], 'ru', ARGV[4], 'rs', ARGV[5],
   'cc', ARGV[6], 'en', ARGV[7])
 redis.call('HDEL', KEYS[1], 'ft')

@@ -25,5 +25,5 @@ if hash ~= ARGV[3] then return 'replaced' end
 if resource ~= ARGV[5] then return 'resource' end
 redis.call('HSET', KEYS[1], 'gn', generation + 1, 'rh', ARGV[6], 'ph', hash, 'nn', ARGV[1])
 -- The exchange can no longer be undone, and the Ledger tells a reuse of the code by itself: a third of the memory is free again.
-if generation == 1 then redis.call('HDEL', KEYS[1], 'ch', 'cx', 'ru', 'cc', 'ua', 'ft') end
+if generation == 1 then redis.call('HDEL', KEYS[1], 'ch', 'cx', 'ru', 'cc', 'ua', 'ft', 'fo', 'wd') end
 return 'ok'
