@@ -30,6 +30,7 @@ require (
 
 require (
 	github.com/agnivade/levenshtein v1.2.2 // indirect
+	github.com/almonerhq/almoner/shared/devkit v0.0.0
 	github.com/asaskevich/govalidator v0.0.0-20230301143203-a9d515a09cc2 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/caarlos0/env/v11 v11.4.2 // indirect
@@ -134,3 +135,5 @@ require (
 )
 
 replace github.com/almonerhq/almoner/shared => ../shared
+
+replace github.com/almonerhq/almoner/shared/devkit => ../shared/devkit

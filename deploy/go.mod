@@ -11,6 +11,7 @@ require (
 
 require (
 	github.com/agnivade/levenshtein v1.2.2 // indirect
+	github.com/almonerhq/almoner/shared/devkit v0.0.0
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/caarlos0/env/v11 v11.4.2 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
@@ -68,3 +69,5 @@ require (
 )
 
 replace github.com/almonerhq/almoner/shared => ../shared
+
+replace github.com/almonerhq/almoner/shared/devkit => ../shared/devkit

@@ -5,49 +5,53 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// The table that architecture_test.go holds.
+// The rules that architecture_test.go checks.
 
 // rooms says where a library may be imported. A library that is not here has no room yet: find it one before you add it.
 func rooms() map[string][]string {
 	stores := "*/internal/store/postgres"
-	forTests := []string{"authserver/internal/fixture", "authserver/internal/accounttest", "authserver/internal/browsertest", stores + "/postgrestest"}
+	forTests := []string{"authserver/internal/testing/...", stores + "/postgrestest"}
 	return map[string][]string{
-		"github.com/ory/fosite":                 {"authserver/internal/engine"},
-		"github.com/gorilla/mux":                {"*/internal/app"},
-		"github.com/rs/cors":                    {"*/internal/app"},
-		"github.com/jackc/pgx":                  append(forTests, stores, "*/internal/app", "shared/standing", "shared/pgstale", "shared/pguuid", "shared/migrate", "shared/metrics", "shared/tracing", "shared/testkit", "deploy/...", "e2e/..."),
-		"github.com/pressly/goose":              {"shared/migrate", "shared/testkit"},
-		"github.com/riverqueue/river":           {stores, "resourceapi/internal/worker"},
-		"github.com/go-redis/redis_rate":        {"*/internal/store/redis"},
-		"github.com/redis/go-redis":             {"shared/redisurl", "*/internal/store/redis", "*/internal/app", "shared/metrics", "shared/tracing"},
-		"github.com/lestrrat-go/jwx":            jwxRooms(),
-		"github.com/alexedwards/argon2id":       {"authserver/internal/session", "deploy/local/demo"},
-		"github.com/alexedwards/scs":            {"authserver/internal/session"},
-		"github.com/go-webauthn/webauthn":       {"authserver/internal/webauthn"},
-		"github.com/coreos/go-oidc":             {"authserver/internal/upstream"},
-		"golang.org/x/oauth2":                   {"authserver/internal/upstream", "shared/client", "e2e/..."},
-		"golang.org/x/crypto/chacha20poly1305":  {"shared/seal"},
-		"golang.org/x/sync":                     {"authserver/internal/upstream", "authserver/internal/clientdoc", "authserver/internal/keyring", "resourceapi/internal/keys", stores},
+		"github.com/ory/fosite":                {"authserver/internal/oauth/engine"},
+		"github.com/gorilla/mux":               {"*/internal/app"},
+		"github.com/rs/cors":                   {"*/internal/app"},
+		"github.com/jackc/pgx":                 append(forTests, stores, "*/internal/app", "shared/standing", "shared/pgstale", "shared/pguuid", "shared/migrate", "shared/metrics", "shared/tracing", "shared/devkit/testkit", "deploy/...", "e2e/..."),
+		"github.com/pressly/goose":             {"shared/migrate", "shared/devkit/testkit"},
+		"github.com/riverqueue/river":          {stores, "resourceapi/internal/worker"},
+		"github.com/go-redis/redis_rate":       {"*/internal/store/redis"},
+		"github.com/redis/go-redis":            {"shared/redisurl", "*/internal/store/redis", "*/internal/app", "shared/metrics", "shared/tracing"},
+		"github.com/lestrrat-go/jwx":           jwxRooms(),
+		"github.com/alexedwards/argon2id":      {"authserver/internal/signin/session", "deploy/local/demo"},
+		"github.com/alexedwards/scs":           {"authserver/internal/signin/session"},
+		"github.com/go-webauthn/webauthn":      {"authserver/internal/signin/webauthn"},
+		"github.com/coreos/go-oidc":            {"authserver/internal/signin/oidc"},
+		"golang.org/x/oauth2":                  {"authserver/internal/signin/oidc", "shared/client", "e2e/..."},
+		"golang.org/x/crypto/chacha20poly1305": {"shared/seal"},
+		"golang.org/x/sync": {
+			"authserver/internal/signin/oidc", "authserver/internal/oauth/clientmetadata", "authserver/internal/oauth/keyring",
+			"resourceapi/internal/keys", stores,
+		},
 		"golang.org/x/sys":                      {"shared/web"},
-		"code.dny.dev/ssrf":                     {"authserver/internal/clientdoc"},
+		"code.dny.dev/ssrf":                     {"authserver/internal/oauth/clientmetadata"},
 		"golang.org/x/time":                     {"resourceapi/internal/keys"},
-		"golang.org/x/net/html":                 {"authserver/internal/browsertest", "authserver/internal/doctor"},
-		"github.com/go-json-experiment/json":    {"authserver/internal/endpoint/token", "authserver/internal/endpoint/oauthclients", "authserver/internal/clientdoc", "authserver/internal/assertion", "resourceapi/internal/body"},
+		"golang.org/x/net/html":                 {"authserver/internal/testing/browsertest", "authserver/internal/doctor"},
+		"github.com/go-json-experiment/json":    {"authserver/internal/endpoint/token", "authserver/internal/endpoint/oauthclients", "authserver/internal/oauth/clientmetadata", "authserver/internal/oauth/clientassertion", "resourceapi/internal/strictjson"},
 		"github.com/alecthomas/kong":            {"*/cmd/*"},
 		"github.com/caarlos0/env":               {"shared/envconf"},
 		"github.com/hashicorp/go-envparse":      {"shared/envconf"},
 		"github.com/agnivade/levenshtein":       {"shared/envconf"},
-		"github.com/santhosh-tekuri/jsonschema": {"e2e/described"},
-		"github.com/pb33f/libopenapi/datamodel": {"e2e/described"},
+		"github.com/santhosh-tekuri/jsonschema": {"e2e/openapicheck"},
+		"github.com/pb33f/libopenapi/datamodel": {"e2e/openapicheck"},
 		"github.com/goccy/go-yaml":              {"shared/openapi"},
 		"github.com/yuin/goldmark":              {"resourceapi/internal/endpoint/apidoc"},
-		"github.com/prometheus/client_golang":   {"shared/metrics", "*/internal/measure"},
+		"github.com/prometheus/client_golang":   {"shared/metrics", "*/internal/metrics"},
 		"github.com/go-logr/logr":               {"shared/tracing"},
 		"go.opentelemetry.io/otel":              {"shared/tracing", "shared/web"}, // of which web has the ids alone
 		"go.opentelemetry.io/contrib":           {"shared/tracing"},
@@ -65,24 +69,38 @@ func rooms() map[string][]string {
 // jwxRooms are where keys and tokens are at home, and where a set of keys passes through.
 func jwxRooms() []string {
 	return []string{
-		"shared/accesstoken", "authserver/internal/keyring", "resourceapi/internal/keys", "resourceapi/internal/keys/keystest",
-		"authserver/internal/authorizer", "authserver/internal/assertion", "authserver/internal/engine", "authserver/internal/endpoint/introspect", "authserver/internal/endpoint/revoke",
+		"shared/accesstoken", "authserver/internal/oauth/keyring", "resourceapi/internal/keys", "resourceapi/internal/keys/keystest",
+		"authserver/internal/account/authorizer", "authserver/internal/oauth/clientassertion", "authserver/internal/oauth/engine", "authserver/internal/endpoint/introspect", "authserver/internal/endpoint/revoke",
 	}
 }
 
 // domain are the packages that are plain Go: no I/O, and of libraries uuid alone.
 func domain() []string {
 	return []string{
-		"authserver/internal/workspace", "authserver/internal/client", "authserver/internal/grant", "authserver/internal/pat", "authserver/internal/consent",
-		"authserver/internal/passkey", "authserver/internal/audit", "authserver/internal/policy", "authserver/internal/failures", "authserver/internal/walk", "resourceapi/internal/programme", "resourceapi/internal/engage",
+		"authserver/internal/account/audit",
+		"authserver/internal/account/pat",
+		"authserver/internal/account/workspace",
+		"authserver/internal/oauth/client",
+		"authserver/internal/oauth/connectionlog",
+		"authserver/internal/oauth/consent",
+		"authserver/internal/oauth/grant",
+		"authserver/internal/oauth/policy",
+		"authserver/internal/ratelimit",
+		"authserver/internal/signin/passkey",
+		"authserver/internal/store",
+		"resourceapi/internal/engage",
+		"resourceapi/internal/programme",
 	}
 }
 
 // supportForTests is imported by tests alone.
 func supportForTests() []string {
 	return []string{
-		"shared/testkit", "shared/fuzzkit", "authserver/internal/fixture", "authserver/internal/accounttest", "authserver/internal/browsertest",
-		"authserver/internal/publisher", "resourceapi/internal/store/postgres/postgrestest", "resourceapi/internal/keys/keystest",
+		"authserver/internal/testing/...",
+		"resourceapi/internal/keys/keystest",
+		"resourceapi/internal/store/postgres/postgrestest",
+		"shared/devkit/fuzzkit",
+		"shared/devkit/testkit",
 	}
 }
 
@@ -93,7 +111,12 @@ func vagueNames() []string {
 // crossesModules: the services know each other by HTTP and the shared contracts, and shared knows nobody.
 func crossesModules(importer, imported string) string {
 	from, to := strings.SplitN(importer, "/", 2)[0], strings.SplitN(imported, "/", 2)[0]
-	if !isOurs(imported) || from == to || to == "shared" {
+	switch {
+	case !isOurs(imported):
+		return ""
+	case importer == "shared/client" && imported != importer:
+		return "the Go client has no dependencies of ours"
+	case from == to || to == "shared":
 		return ""
 	}
 	if from == "e2e" && to == "deploy" {
@@ -102,30 +125,62 @@ func crossesModules(importer, imported string) string {
 	return "the modules do not know each other"
 }
 
-// pointsUpOrSideways: cmd → app → endpoint → machinery → domain; stores are seen by app alone.
+// wings are the folders of authserver's domain, and which of the others each may import.
+func wings() map[string][]string {
+	return map[string][]string{
+		"authserver/internal/oauth":   {"authserver/internal/account"},
+		"authserver/internal/signin":  {"authserver/internal/account"},
+		"authserver/internal/account": nil,
+	}
+}
+
+func wingOf(importPath string) string {
+	for wing := range wings() {
+		if matches(importPath, []string{wing + "/..."}) {
+			return wing
+		}
+	}
+	return ""
+}
+
+// crossesWings: endpoints know the wings, oauth and signin know account, and account knows neither.
+func crossesWings(importer, imported string) string {
+	from, to := wingOf(importer), wingOf(imported)
+	if from == "" || to == "" || from == to || slices.Contains(wings()[from], to) {
+		return ""
+	}
+	return path.Base(from) + " may not import " + path.Base(to)
+}
+
+// pointsUpOrSideways: cmd → app → endpoint → domain → shared; stores are seen by app alone.
 func pointsUpOrSideways(importer, imported string) string {
-	ours := isOurs(imported)
-	isEndpoint, toEndpoint := matches(importer, []string{"*/internal/endpoint/..."}), matches(imported, []string{"*/internal/endpoint/..."})
+	endpoints := []string{"*/internal/endpoint/..."}
+	isEndpoint, toEndpoint := matches(importer, endpoints), matches(imported, endpoints)
 	fromApp, fromTests := matches(importer, []string{"*/internal/app"}), matches(importer, supportForTests())
+	// The pages' templates, and the reader of client credentials that three endpoints share.
+	sharedByEndpoints := []string{"authserver/internal/endpoint/ui", "authserver/internal/endpoint/token"}
+	// The doctor is no part of the service: it calls one from outside.
+	forCommands := []string{"*/internal/app", "authserver/internal/admin", "authserver/internal/doctor"}
+	stores := []string{"*/internal/store/postgres", "*/internal/store/redis"}
 	switch {
-	case !ours || fromTests:
+	case !isOurs(imported) || fromTests:
 		return ""
 	case matches(imported, supportForTests()) && !strings.HasPrefix(importer, "e2e"):
 		return "test support is for tests"
 	case matches(imported, []string{"*/internal/app"}) && !matches(importer, []string{"*/cmd/..."}):
-		return "app is for cmd alone"
-	case matches(importer, []string{"*/cmd/..."}) && matches(imported, []string{"*/internal/..."}) && !matches(imported, []string{"*/internal/app", "authserver/internal/admin", "authserver/internal/doctor"}):
-		return "cmd sees app alone" // the doctor is no part of the service: it calls one from outside
-	case matches(imported, []string{"*/internal/store/..."}) && !fromApp && !matches(importer, []string{"authserver/internal/admin"}):
-		return "stores are seen by app alone"
-	case isEndpoint && toEndpoint && imported != "authserver/internal/endpoint/token":
-		return "endpoints do not know each other" // but that the dialects of the token endpoint are also those of its neighbours
+		return "only cmd may import app"
+	case matches(importer, []string{"*/cmd/..."}) && matches(imported, []string{"*/internal/..."}) && !matches(imported, forCommands):
+		return "cmd may import app, admin and doctor only"
+	case matches(imported, stores) && !fromApp && !matches(importer, []string{"authserver/internal/admin"}):
+		return "only app may import stores"
+	case importer == "authserver/internal/endpoint/ui" && matches(imported, []string{"*/internal/..."}):
+		return "pages may import shared only"
+	case isEndpoint && toEndpoint && !slices.Contains(sharedByEndpoints, imported):
+		return "endpoints may not import each other"
 	case toEndpoint && !isEndpoint && !fromApp:
-		return "endpoints are seen by app alone"
+		return "only app may import endpoints"
 	case matches(importer, domain()) && matches(imported, []string{"*/internal/..."}) && !matches(imported, domain()):
-		return "the domain knows the domain and shared"
-	case matches(importer, []string{"authserver/internal/ui"}) && matches(imported, []string{"*/internal/..."}):
-		return "pages know shared alone"
+		return "the domain may import the domain and shared only"
 	}
 	return ""
 }
@@ -167,23 +222,27 @@ func leavesItsRoom(importer, imported string) string {
 func TestArchitectureRulesFindMistakes(t *testing.T) {
 	t.Parallel()
 	for importer, imports := range map[string][]string{
-		"authserver/internal/grant": {
-			"net/http", "os", "database/sql", "github.com/jackc/pgx/v5", "github.com/ory/fosite", "authserver/internal/engine", "authserver/internal/store/redis",
+		"authserver/internal/oauth/grant": {
+			"net/http", "os", "database/sql", "github.com/jackc/pgx/v5", "github.com/ory/fosite", "authserver/internal/oauth/engine", "authserver/internal/store/redis",
 			"golang.org/x/crypto/bcrypt",
 		},
 		"authserver/internal/endpoint/authorize": {
 			"authserver/internal/store/postgres", "authserver/internal/app", "authserver/internal/endpoint/login", "github.com/ory/fosite", "github.com/gorilla/mux",
-			"github.com/jackc/pgx/v5/pgxpool", "github.com/redis/go-redis/v9", "resourceapi/internal/gate", "authserver/internal/fixture",
+			"github.com/jackc/pgx/v5/pgxpool", "github.com/redis/go-redis/v9", "resourceapi/internal/gate", "authserver/internal/testing/fixture",
 		},
-		"authserver/internal/engine":         {"authserver/internal/store/redis", "authserver/internal/endpoint/token", "github.com/redis/go-redis/v9", "deploy/local/demo"},
-		"authserver/internal/store/postgres": {"authserver/internal/endpoint/token", "github.com/gorilla/mux", "github.com/redis/go-redis/v9"},
-		"authserver/internal/ui":             {"authserver/internal/grant"},
-		"authserver/cmd/authserver":          {"authserver/internal/store/postgres", "authserver/internal/engine", "shared/testkit"},
-		"resourceapi/internal/programme":     {"net", "github.com/jackc/pgx/v5", "resourceapi/internal/gate"},
-		"resourceapi/internal/gate":          {"resourceapi/internal/store/postgres", "authserver/internal/grant", "github.com/lestrrat-go/jwx/v2/jwk", "github.com/modelcontextprotocol/go-sdk/auth"},
-		"shared/web":                         {"authserver/internal/app", "github.com/gorilla/mux", "github.com/nobody/knows"},
-		"deploy/local/stack":                 {"authserver/internal/app", "e2e/harness"},
-		"e2e/harness":                        {"authserver/internal/grant"},
+		"authserver/internal/oauth/engine":      {"authserver/internal/store/redis", "authserver/internal/endpoint/token", "github.com/redis/go-redis/v9", "deploy/local/demo"},
+		"authserver/internal/store/postgres":    {"authserver/internal/endpoint/token", "github.com/gorilla/mux", "github.com/redis/go-redis/v9"},
+		"authserver/internal/endpoint/ui":       {"authserver/internal/oauth/grant"},
+		"authserver/cmd/authserver":             {"authserver/internal/store/postgres", "authserver/internal/oauth/engine", "shared/devkit/testkit"},
+		"resourceapi/internal/programme":        {"net", "github.com/jackc/pgx/v5", "resourceapi/internal/gate"},
+		"resourceapi/internal/gate":             {"resourceapi/internal/store/postgres", "authserver/internal/oauth/grant", "github.com/lestrrat-go/jwx/v2/jwk", "github.com/modelcontextprotocol/go-sdk/auth"},
+		"authserver/internal/account/workspace": {"authserver/internal/oauth/policy", "authserver/internal/signin/session"},
+		"authserver/internal/signin/session":    {"authserver/internal/oauth/grant"},
+		"authserver/internal/oauth/keyring":     {"authserver/internal/signin/session"},
+		"shared/client":                         {"shared/credential"},
+		"shared/web":                            {"authserver/internal/app", "github.com/gorilla/mux", "github.com/nobody/knows"},
+		"deploy/local/stack":                    {"authserver/internal/app", "e2e/harness"},
+		"e2e/harness":                           {"authserver/internal/oauth/grant"},
 	} {
 		for _, imported := range imports {
 			if forbidden(importer, imported) == "" {

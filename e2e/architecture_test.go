@@ -28,7 +28,12 @@ type goPackage struct {
 	GoFiles    []string
 }
 
-func modules() []string { return []string{"authserver", "resourceapi", "shared", "deploy", "e2e"} }
+func modules() []string {
+	return []string{"authserver", "resourceapi", "shared", "shared/client", "shared/devkit", "deploy", "e2e"}
+}
+
+// folders are the modules' top-level folders.
+func folders() []string { return []string{"authserver", "resourceapi", "shared", "deploy", "e2e"} }
 
 // packages lists every package of the repository.
 func packages(t *testing.T) []goPackage {
@@ -72,7 +77,7 @@ func shorten(paths []string) []string {
 
 // isOurs says whether a shortened path is a package of the repository.
 func isOurs(imported string) bool {
-	return slices.Contains(modules(), strings.SplitN(imported, "/", 2)[0])
+	return slices.Contains(folders(), strings.SplitN(imported, "/", 2)[0])
 }
 
 // isStandard says whether an import is of Go's standard library: its first element has no dot.
@@ -130,7 +135,7 @@ func inspect(all []goPackage) []string {
 }
 
 func forbidden(importer, imported string) string {
-	for _, rule := range []func(importer, imported string) string{crossesModules, pointsUpOrSideways, doesIO, leavesItsRoom} {
+	for _, rule := range []func(importer, imported string) string{crossesModules, crossesWings, pointsUpOrSideways, doesIO, leavesItsRoom} {
 		if why := rule(importer, imported); why != "" {
 			return why
 		}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/client"
-	"github.com/almonerhq/almoner/shared/credential"
 )
 
 // Package shared/client against the product: what a Go program is promised there.
@@ -294,7 +293,7 @@ func TestClientOfAConfidentialApplication(t *testing.T) {
 		t.Errorf("%d programmes", len(all))
 	}
 	demo := p.DemoService()
-	service := client.Service{BaseURL: p.BaseURL, ClientID: demo.ClientID, Secret: credential.Secret(demo.Secret), HTTPClient: p.HTTPClient()}
+	service := client.Service{BaseURL: p.BaseURL, ClientID: demo.ClientID, Secret: client.Secret(demo.Secret), HTTPClient: p.HTTPClient()}
 	about, err := service.Introspect(ctx, token.AccessToken)
 	if err != nil || !about.Active || about.ClientID != made.ClientID || about.Subject != office.Head.ID || len(about.Permissions) != 1 || about.Permissions[0] != harness.ReadProgrammes {
 		t.Errorf("%+v %v", about, err)

@@ -27,6 +27,8 @@ require (
 require (
 	github.com/agnivade/levenshtein v1.2.2 // indirect
 	github.com/alexedwards/argon2id v1.0.0 // indirect
+	github.com/almonerhq/almoner/shared/client v0.0.0
+	github.com/almonerhq/almoner/shared/devkit v0.0.0
 	github.com/andybalholm/cascadia v1.3.4 // indirect
 	github.com/bahlo/generic-list-go v0.2.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
@@ -91,3 +93,7 @@ require (
 )
 
 replace github.com/almonerhq/almoner/deploy => ../deploy
+
+replace github.com/almonerhq/almoner/shared/devkit => ../shared/devkit
+
+replace github.com/almonerhq/almoner/shared/client => ../shared/client

@@ -5,6 +5,7 @@ module github.com/almonerhq/almoner/deploy/checks
 go 1.26.0
 
 require (
+	github.com/almonerhq/almoner/shared/devkit v0.0.0
 	github.com/compose-spec/compose-go/v2 v2.16.2
 	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/hashicorp/go-envparse v0.1.0
@@ -122,3 +123,5 @@ require (
 replace github.com/almonerhq/almoner/shared => ../../shared
 
 replace github.com/almonerhq/almoner/deploy => ../
+
+replace github.com/almonerhq/almoner/shared/devkit => ../../shared/devkit

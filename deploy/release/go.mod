@@ -17,3 +17,5 @@ require (
 )
 
 replace github.com/almonerhq/almoner/shared => ../../shared
+
+replace github.com/almonerhq/almoner/shared/devkit => ../../shared/devkit

@@ -31,29 +31,29 @@ func bitesOfTokens() []bite {
 		}, forged, "claims: aud with a slash is taken by the API"},
 		{"what a token says not compared with its grant", []harness.Fault{{File: "shared/standing/backs.go", Old: `s.UserID == c.Subject`, New: `s.UserID != c.GrantID`}}, forged, "claims: sub of another is taken by the API"},
 		{"redirect URI compared in any case", []harness.Fault{
-			{File: "authserver/internal/client/client.go", Old: `listed == uri ||`, New: `strings.EqualFold(listed, uri) ||`}, {File: "authserver/internal/client/client.go", Old: "\t\"slices\"\n", New: "\t\"slices\"\n\t\"strings\"\n"},
+			{File: "authserver/internal/oauth/client/client.go", Old: `listed == uri ||`, New: `strings.EqualFold(listed, uri) ||`}, {File: "authserver/internal/oauth/client/client.go", Old: "\t\"slices\"\n", New: "\t\"slices\"\n\t\"strings\"\n"},
 		}, "TestCodeGoesToTheRegisteredURIAlone", `"https://APP.canal-lane.example/oauth/callback": want a page, 400`},
 		{"scope of the token's own choice", []harness.Fault{{File: "resourceapi/internal/gate/presented.go", Old: `return s.CredentialPermissions.Intersect(p.claims.Scope)`, New: `return p.claims.Scope`}}, "TestTokenThatClaimsMorePermissionsGetsNone", "a permission out of thin air"},
 		{"PKCE where the client feels like it", []harness.Fault{
-			{File: "authserver/internal/engine/handlers.go", Old: `traits.PKCERequired && x.request.Verifier == ""`, New: `traits.PKCERequired && x.request.Verifier == "?"`},
+			{File: "authserver/internal/oauth/engine/handlers.go", Old: `traits.PKCERequired && x.request.Verifier == ""`, New: `traits.PKCERequired && x.request.Verifier == "?"`},
 			{File: "authserver/internal/store/redis/lua/exchange.lua", Old: `elseif challenge ~= ARGV[6] then`, New: `elseif ARGV[6] ~= '' and challenge ~= ARGV[6] then`},
-			{File: "authserver/internal/grant/tokens.go", Old: "\th.Write([]byte(challenge))\n", New: "\t_ = challenge\n"},
+			{File: "authserver/internal/oauth/grant/tokens.go", Old: "\th.Write([]byte(challenge))\n", New: "\t_ = challenge\n"},
 		}, "TestVerifierIsWantedHoweverOftenItWasWrong", "a code without its verifier"},
 	}
 }
 
 func bitesOfThePages() []bite {
 	return []bite{
-		{"forms of other sites taken", []harness.Fault{{File: "authserver/internal/ui/faults.go", Old: `return protection.Handler(next)`, New: `return next`}}, "TestFormsOfOtherSitesDoNothing", "from another site"},
+		{"forms of other sites taken", []harness.Fault{{File: "authserver/internal/endpoint/ui/faults.go", Old: `return protection.Handler(next)`, New: `return next`}}, "TestFormsOfOtherSitesDoNothing", "from another site"},
 		{"forms of other sign-ins taken", []harness.Fault{{File: "authserver/internal/endpoint/settings/visit.go", Old: `key.SignIn == v.SignInID`, New: `key.SignIn != key.Makes`}}, "TestFormsWithoutTheSignInsKeyDoNothing", "with this key: another user's: want 403"},
-		{"session not renewed", []harness.Fault{{File: "authserver/internal/session/session.go", Old: `s.manager.RenewToken(r.Context())`, New: `r.Context().Err()`}}, "TestCopiedCookieDiesWithItsSession", "proved anew: the copied cookie is still signed in"},
+		{"session not renewed", []harness.Fault{{File: "authserver/internal/signin/session/session.go", Old: `s.manager.RenewToken(r.Context())`, New: `r.Context().Err()`}}, "TestCopiedCookieDiesWithItsSession", "proved anew: the copied cookie is still signed in"},
 		{"names not escaped", []harness.Fault{
-			{File: "authserver/internal/ui/render.go", Old: "\t\"html/template\"\n", New: "\t\"text/template\"\n"}, {File: "authserver/internal/ui/functions.go", Old: "\t\"html/template\"\n", New: "\t\"text/template\"\n"},
+			{File: "authserver/internal/endpoint/ui/render.go", Old: "\t\"html/template\"\n", New: "\t\"text/template\"\n"}, {File: "authserver/internal/endpoint/ui/functions.go", Old: "\t\"html/template\"\n", New: "\t\"text/template\"\n"},
 		}, "TestNamesAreTextOnEveryPage", "onerror"},
-		{"pages in frames", []harness.Fault{{File: "authserver/internal/ui/render.go", Old: `; frame-ancestors 'none'; base-uri 'none'`, New: `; base-uri 'none'`}}, "TestNoPageIsFramed", "the policy lacks frame-ancestors 'none'"},
-		{"return leads anywhere", []harness.Fault{{File: "authserver/internal/ui/localpath.go", Old: `if len(text) > 1 && text[1] == '/' {`, New: `if len(text) > 99 && text[1] == '/' {`}, {File: "authserver/internal/ui/localpath.go", Old: ` || parsed.Host != ""`, New: ``}}, "TestNoPageLeadsOutOfTheApp", `led to "//evil.example"`},
+		{"pages in frames", []harness.Fault{{File: "authserver/internal/endpoint/ui/render.go", Old: `; frame-ancestors 'none'; base-uri 'none'`, New: `; base-uri 'none'`}}, "TestNoPageIsFramed", "the policy lacks frame-ancestors 'none'"},
+		{"return leads anywhere", []harness.Fault{{File: "authserver/internal/endpoint/ui/localpath.go", Old: `if len(text) > 1 && text[1] == '/' {`, New: `if len(text) > 99 && text[1] == '/' {`}, {File: "authserver/internal/endpoint/ui/localpath.go", Old: ` || parsed.Host != ""`, New: ``}}, "TestNoPageLeadsOutOfTheApp", `led to "//evil.example"`},
 		{"other people's connections disconnected", []harness.Fault{{File: "authserver/internal/store/postgres/connectedapps.go", Old: `where g.user_id = $1 and`, New: `where $1::uuid is not null and`}}, "TestFormsReachNothingOfOthers", "changed something in the victim's workspace"},
-		{"nobody refused at once", []harness.Fault{{File: "authserver/internal/session/passwords.go", Old: "\tif nobody {\n", New: "\tif nobody {\n\t\treturn false, nil\n\t}\n\tif nobody {\n"}}, "TestNobodyLearnsWhoHasAnAccount", "time tells"},
+		{"nobody refused at once", []harness.Fault{{File: "authserver/internal/signin/session/passwords.go", Old: "\tif nobody {\n", New: "\tif nobody {\n\t\treturn false, nil\n\t}\n\tif nobody {\n"}}, "TestNobodyLearnsWhoHasAnAccount", "time tells"},
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
-	"github.com/almonerhq/almoner/shared/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 // TestCluster measures, behind the gateway, one of each service with one Redis beside two of each with a Redis Cluster of three.

@@ -17,8 +17,8 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/gateway"
 	"github.com/almonerhq/almoner/e2e/harness"
-	"github.com/almonerhq/almoner/shared/localstore"
-	"github.com/almonerhq/almoner/shared/localstore/child"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/localstore/child"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
-	"github.com/almonerhq/almoner/shared/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 // met are the secrets that the tests of this process have met.

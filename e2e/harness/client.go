@@ -11,7 +11,6 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
 	"github.com/almonerhq/almoner/shared/client"
-	"github.com/almonerhq/almoner/shared/credential"
 )
 
 // Client is the Go client of a program that acts in the workspace.
@@ -49,7 +48,7 @@ func (c Connector) Application() client.Connector {
 
 // Application is the application as the Go client knows it.
 func (a ConfidentialApp) Application() client.ConfidentialApp {
-	return client.ConfidentialApp{Application: a.product.application(a.ClientID, a.RedirectURI), Secret: credential.Secret(a.Secret)}
+	return client.ConfidentialApp{Application: a.product.application(a.ClientID, a.RedirectURI), Secret: client.Secret(a.Secret)}
 }
 
 func (p *Product) application(id, redirectURI string) client.Application {

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 // A RedisRelay stands between the services and a Redis of its own. It can lose the answers of scripts about grants after they have run,

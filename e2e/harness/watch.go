@@ -9,11 +9,11 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
-	"github.com/almonerhq/almoner/e2e/described"
+	"github.com/almonerhq/almoner/e2e/openapicheck"
 )
 
 // Book is the one of this process: what is described, and which answers have occurred, whatever test met them.
-var Book = sync.OnceValues(described.New)
+var Book = sync.OnceValues(openapicheck.New)
 
 // A watch lets no answer of the API pass that is not as described: it fails the test that met it. Pages, which are at the
 // app's address, are another matter. Of both it notes the faults.
@@ -22,7 +22,7 @@ type watch struct {
 	api  string // its host
 	app  string
 	met  *record
-	book *described.Book
+	book *openapicheck.Book
 	next http.RoundTripper
 }
 
@@ -58,7 +58,7 @@ func (w watch) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.URL.Host != w.api {
 		return response, nil
 	}
-	problems := w.book.Judge(described.Exchange{
+	problems := w.book.Judge(openapicheck.Exchange{
 		Method: request.Method, Path: request.URL.EscapedPath(), Query: request.URL.Query(), Header: request.Header, Body: sent,
 		Status: response.StatusCode, AnswerHeader: response.Header, Answer: answer,
 	})

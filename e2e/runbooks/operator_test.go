@@ -16,7 +16,7 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
-	"github.com/almonerhq/almoner/shared/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 // An operator has a running installation, the files that deploy/runbooks/README.md takes for granted, and a shell.

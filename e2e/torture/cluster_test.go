@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
-	"github.com/almonerhq/almoner/shared/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 // A Redis Cluster loses a master, and moves slots from one to another, while clients refresh and race: some 503, and then it is

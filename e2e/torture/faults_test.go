@@ -6,10 +6,10 @@ import "github.com/almonerhq/almoner/e2e/harness"
 
 const (
 	stepsFile    = "authserver/internal/store/postgres/steps.go"
-	mintFile     = "authserver/internal/grant/tokens.go"
+	mintFile     = "authserver/internal/oauth/grant/tokens.go"
 	clientsFile  = "authserver/internal/store/postgres/clients.go"
-	keeperFile   = "authserver/internal/grant/keeper.go"
-	decideFile   = "authserver/internal/grant/decide.go"
+	keeperFile   = "authserver/internal/oauth/grant/keeper.go"
+	decideFile   = "authserver/internal/oauth/grant/decide.go"
 	registerFile = "authserver/internal/store/redis/grants.go"
 	writesFile   = "resourceapi/internal/store/postgres/writes.go"
 	serveFile    = "shared/web/serve.go"
@@ -19,7 +19,7 @@ const (
 	tripsFile    = "resourceapi/internal/store/postgres/trips.go"
 	accessFile   = "resourceapi/internal/gate/access.go"
 	tokenFile    = "authserver/internal/endpoint/token/handler.go"
-	refusalsFile = "authserver/internal/engine/refusals.go"
+	refusalsFile = "authserver/internal/oauth/engine/refusals.go"
 )
 
 // fenceOff lets every conditional update of a grant in Postgres pass.

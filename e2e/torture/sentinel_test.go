@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
-	"github.com/almonerhq/almoner/shared/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 // A Redis that Sentinels watch over loses its master. The product finds the new one by itself; and if that one had stopped following, so that

@@ -11,8 +11,6 @@ import (
 	"strings"
 
 	"golang.org/x/oauth2"
-
-	"github.com/almonerhq/almoner/shared/credential"
 )
 
 // An Application is what is registered (spec 2.2), and where. It asks a user for consent and gets tokens in their name.
@@ -34,7 +32,7 @@ type Connector struct {
 // A ConfidentialApp is an application with a server, which keeps a secret (spec 5.2.2).
 type ConfidentialApp struct {
 	Application
-	Secret credential.Secret
+	Secret Secret
 }
 
 // A Question is one request for a user's consent: the address to send the browser to, and what to keep in the user's session

@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"time"
-
-	"github.com/almonerhq/almoner/shared/credential"
 )
 
 // OAuthClients are the applications that are registered in the workspace (spec 4.2; contract, section 5).
@@ -28,11 +26,11 @@ type Registration struct {
 // An OAuthClient is a registered application.
 type OAuthClient struct {
 	Registration
-	ClientID     string            `json:"clientId"`
-	ClientSecret credential.Secret `json:"clientSecret"` // of a confidential one, when it is made or replaced, and never again
-	Kind         string            `json:"kind"`         // confidential or connector
-	TenantID     string            `json:"tenantId"`
-	CreatedAt    time.Time         `json:"createdAt"`
+	ClientID     string    `json:"clientId"`
+	ClientSecret Secret    `json:"clientSecret"` // of a confidential one, when it is made or replaced, and never again
+	Kind         string    `json:"kind"`         // confidential or connector
+	TenantID     string    `json:"tenantId"`
+	CreatedAt    time.Time `json:"createdAt"`
 }
 
 func (o OAuthClients) path() string {
@@ -71,7 +69,7 @@ func (o OAuthClients) Delete(ctx context.Context, clientID string) error {
 }
 
 // ReplaceSecret makes a new secret. The old one works for 24 hours more, unless expireOld ends it at once.
-func (o OAuthClients) ReplaceSecret(ctx context.Context, clientID string, expireOld bool) (credential.Secret, error) {
+func (o OAuthClients) ReplaceSecret(ctx context.Context, clientID string, expireOld bool) (Secret, error) {
 	out, err := o.post(ctx, o.one(clientID)+"/secret", map[string]bool{"expireOld": expireOld})
 	return out.ClientSecret, err
 }

@@ -4,15 +4,13 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-
-	"github.com/almonerhq/almoner/shared/credential"
 )
 
 // A Service is an internal service, which may ask what a credential is good for (contract, section 5).
 type Service struct {
 	BaseURL    string
 	ClientID   string
-	Secret     credential.Secret
+	Secret     Secret
 	HTTPClient *http.Client // nil: one with a timeout of 30 seconds
 }
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/authserver/internal/fixture"
+	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 )
 
 func TestAConnectorPolicyIsShownAndSetFromTheCommandLine(t *testing.T) {

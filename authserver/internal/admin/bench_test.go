@@ -10,17 +10,17 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/accounttest"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/app"
-	"github.com/almonerhq/almoner/authserver/internal/client"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // A bench is the account API, and the desk as the command line wires it.
 type bench struct {
-	*accounttest.Site
+	*apitest.Site
 	t    *testing.T
 	desk *admin.Desk
 	user uuid.UUID
@@ -29,7 +29,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{Site: accounttest.Start(t), t: t}
+	b := &bench{Site: apitest.Start(t), t: t}
 	desk, done, err := app.Admin(t.Context(), []string{
 		"ALMONER_DATABASE_URL=" + b.World.Database.Authserver, "ALMONER_REDIS_URL=" + b.Redis.URL, "ALMONER_KEYS=" + b.Keys.Reveal(),
 	}, slog.New(slog.NewTextHandler(b.Log, nil)))
@@ -39,7 +39,7 @@ func newBench(t *testing.T) *bench {
 	t.Cleanup(done)
 	b.desk = desk
 	b.user = b.World.Member(perm.ProgrammesRead)
-	b.app = b.World.Connector(accounttest.MCP, perm.ProgrammesRead)
+	b.app = b.World.Connector(apitest.MCP, perm.ProgrammesRead)
 	return b
 }
 
@@ -86,7 +86,7 @@ func (b *bench) list(result admin.Result, err error) []map[string]any {
 func (b *bench) refused(what string, result admin.Result, err error) {
 	b.t.Helper()
 	var refusal *admin.Refusal
-	if !errors.As(err, &refusal) || errors.Is(err, grant.ErrUnavailable) || refusal.Message == "" || strings.Contains(refusal.Message, "\n") {
+	if !errors.As(err, &refusal) || errors.Is(err, store.ErrUnavailable) || refusal.Message == "" || strings.Contains(refusal.Message, "\n") {
 		b.t.Errorf("%s: %v, want a refusal in one line", what, err)
 	}
 }

@@ -5,8 +5,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/accounttest"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -20,7 +20,7 @@ func TestAServiceThatWasAddedIntrospectsUntilItIsDeleted(t *testing.T) {
 	}
 	token := b.World.Token(b.user, perm.ProgrammesRead)
 	introspect := func() int {
-		return b.FormWith(accounttest.IntrospectPath, accounttest.Basic(id, secret), "token", token.Reveal()).Status
+		return b.FormWith(apitest.IntrospectPath, apitest.Basic(id, secret), "token", token.Reveal()).Status
 	}
 	if status := introspect(); status != 200 {
 		t.Errorf("introspection: %d", status)
@@ -66,7 +66,7 @@ func TestClientsAreListedWithTheirGrants(t *testing.T) {
 func TestADeletedClientsGrantsAreRevoked(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
-	sibling := b.World.Connector(accounttest.MCP, perm.ProgrammesRead)
+	sibling := b.World.Connector(apitest.MCP, perm.ProgrammesRead)
 	kept := b.Connected(sibling, b.user)
 	if got := b.said(b.desk.DeleteClient(t.Context(), b.app.ID.String())); got["revokedGrants"] != float64(1) {
 		t.Errorf("%v", got)

@@ -7,9 +7,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/audit"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
-	"github.com/almonerhq/almoner/authserver/internal/keyring"
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
 	"github.com/almonerhq/almoner/shared/displayname"
 	"github.com/almonerhq/almoner/shared/identity"
 )
@@ -36,7 +36,7 @@ var (
 	ErrNoGrant        = refuse("there is no grant with that id")
 )
 
-// Store is everything that the commands change. Its errors are the refusals above, or wrap grant.ErrUnavailable.
+// Store is everything that the commands change. Its errors are the refusals above, or wrap store.ErrUnavailable.
 type Store interface {
 	Workspaces
 	Users

@@ -6,9 +6,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/accounttest"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -71,7 +71,7 @@ func TestOneGrantIsRevokedForGood(t *testing.T) {
 func TestRevokeAllEndsWhatItsOptionsName(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
-	otherUser, otherApp := b.World.Member(perm.ProgrammesRead), b.World.Connector(accounttest.MCP, perm.ProgrammesRead)
+	otherUser, otherApp := b.World.Member(perm.ProgrammesRead), b.World.Connector(apitest.MCP, perm.ProgrammesRead)
 	b.World.Exec(`update account.users set email = 'grace@example.org' where id = $1`, otherUser)
 	elsewhere := b.World.Tenant("Elsewhere")
 	for what, c := range map[string]struct {
@@ -89,7 +89,7 @@ func TestRevokeAllEndsWhatItsOptionsName(t *testing.T) {
 		"nobody there":    {admin.GrantQuery{Client: uuid.NewString()}, [4]bool{}},
 	} {
 		b.World.Exec(`delete from account.grants`)
-		grants := [4]accounttest.Held{b.Connected(b.app, b.user), b.Connected(b.app, otherUser), b.Connected(otherApp, b.user), b.Connected(b.app, b.user)}
+		grants := [4]apitest.Held{b.Connected(b.app, b.user), b.Connected(b.app, otherUser), b.Connected(otherApp, b.user), b.Connected(b.app, b.user)}
 		b.World.Exec(`update account.grants set tenant_id = $2 where id = $1`, grants[3].Grant.ID, elsewhere)
 		want := 0
 		for _, ended := range c.ended {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/almonerhq/almoner/authserver/internal/keyring"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
 )
 
 // A Key is a signing key without its halves.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/almonerhq/almoner/authserver/internal/accounttest"
 	"github.com/almonerhq/almoner/authserver/internal/app"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
@@ -27,7 +27,7 @@ func (b *bench) believed(token credential.Secret) bool {
 	if err := b.Ring.Load(b.t.Context()); err != nil {
 		b.t.Fatal(err)
 	}
-	_, err := b.Ring.Public().Verify(token.Reveal(), accounttest.Issuer, time.Now())
+	_, err := b.Ring.Public().Verify(token.Reveal(), apitest.Issuer, time.Now())
 	return err == nil
 }
 

@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/accounttest"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -111,8 +111,8 @@ func TestARemovedMembersGrantsAndTokensEndThereAlone(t *testing.T) {
 		t.Errorf("a refresh: %d", answer.Status)
 	}
 	b.World.Join(b.World.TenantID, b.user, perm.ProgrammesRead) // and back: what was ended stays so
-	answer := b.Form(accounttest.TokenPath, "grant_type", "authorization_code", "client_id", b.app.ID.String(), "resource", b.app.Resource,
-		"code", code.Reveal(), "code_verifier", accounttest.Verifier, "redirect_uri", "http://127.0.0.1:8090/callback")
+	answer := b.Form(apitest.TokenPath, "grant_type", "authorization_code", "client_id", b.app.ID.String(), "resource", b.app.Resource,
+		"code", code.Reveal(), "code_verifier", apitest.Verifier, "redirect_uri", "http://127.0.0.1:8090/callback")
 	if answer.Text("error") != "invalid_grant" {
 		t.Errorf("a code of before: %d %s", answer.Status, answer.Body)
 	}

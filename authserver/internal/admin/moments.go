@@ -3,7 +3,7 @@ package admin
 import (
 	"encoding/json"
 
-	"github.com/almonerhq/almoner/shared/moment"
+	"github.com/almonerhq/almoner/shared/jsontime"
 )
 
 // As JSON, createdAt has six decimals always (package moment). The types below are what the stores read into, so their
@@ -14,8 +14,8 @@ func (c Client) MarshalJSON() ([]byte, error) {
 	type plain Client
 	return json.Marshal(struct {
 		plain
-		Created moment.Time `json:"createdAt"`
-	}{plain(c), moment.Time(c.Created)})
+		Created jsontime.Time `json:"createdAt"`
+	}{plain(c), jsontime.Time(c.Created)})
 }
 
 // MarshalJSON is json.Marshaler's.
@@ -23,8 +23,8 @@ func (g Grant) MarshalJSON() ([]byte, error) {
 	type plain Grant
 	return json.Marshal(struct {
 		plain
-		Created moment.Time `json:"createdAt"`
-	}{plain(g), moment.Time(g.Created)})
+		Created jsontime.Time `json:"createdAt"`
+	}{plain(g), jsontime.Time(g.Created)})
 }
 
 // MarshalJSON is json.Marshaler's.
@@ -32,8 +32,8 @@ func (k Key) MarshalJSON() ([]byte, error) {
 	type plain Key
 	return json.Marshal(struct {
 		plain
-		Created moment.Time `json:"createdAt"`
-	}{plain(k), moment.Time(k.Created)})
+		Created jsontime.Time `json:"createdAt"`
+	}{plain(k), jsontime.Time(k.Created)})
 }
 
 // MarshalJSON is json.Marshaler's.
@@ -41,8 +41,8 @@ func (u User) MarshalJSON() ([]byte, error) {
 	type plain User
 	return json.Marshal(struct {
 		plain
-		Created moment.Time `json:"createdAt"`
-	}{plain(u), moment.Time(u.Created)})
+		Created jsontime.Time `json:"createdAt"`
+	}{plain(u), jsontime.Time(u.Created)})
 }
 
 // MarshalJSON is json.Marshaler's.
@@ -50,8 +50,8 @@ func (o Organisation) MarshalJSON() ([]byte, error) {
 	type plain Organisation
 	return json.Marshal(struct {
 		plain
-		Created moment.Time `json:"createdAt"`
-	}{plain(o), moment.Time(o.Created)})
+		Created jsontime.Time `json:"createdAt"`
+	}{plain(o), jsontime.Time(o.Created)})
 }
 
 // MarshalJSON is json.Marshaler's.
@@ -59,6 +59,6 @@ func (t Tenant) MarshalJSON() ([]byte, error) {
 	type plain Tenant
 	return json.Marshal(struct {
 		plain
-		Created moment.Time `json:"createdAt"`
-	}{plain(t), moment.Time(t.Created)})
+		Created jsontime.Time `json:"createdAt"`
+	}{plain(t), jsontime.Time(t.Created)})
 }

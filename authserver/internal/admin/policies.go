@@ -10,29 +10,30 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/audit"
-	"github.com/almonerhq/almoner/authserver/internal/policy"
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // Policies keeps what connectors may be given in a workspace.
 type Policies interface {
-	ConnectorPolicy(ctx context.Context, tenant uuid.UUID) (policy.Policy, error)
+	ConnectorPolicy(ctx context.Context, tenant uuid.UUID) (workspace.ConnectorPolicy, error)
 	// ConnectorPolicyEffect counts the connections that a policy would touch now.
-	ConnectorPolicyEffect(ctx context.Context, tenant uuid.UUID, p policy.Policy) (policy.Effect, error)
-	SetConnectorPolicy(ctx context.Context, tenant uuid.UUID, p policy.Policy, event audit.Event) (policy.Change, error)
+	ConnectorPolicyEffect(ctx context.Context, tenant uuid.UUID, p workspace.ConnectorPolicy) (policy.Effect, error)
+	SetConnectorPolicy(ctx context.Context, tenant uuid.UUID, p workspace.ConnectorPolicy, event audit.Event) (policy.Change, error)
 }
 
 // A ConnectorPolicy is the policy of one workspace.
 type ConnectorPolicy struct {
-	TenantID    uuid.UUID         `json:"tenantId"`
-	Platforms   []policy.Platform `json:"platforms"`
-	Permissions []string          `json:"permissions"`
-	Days        int               `json:"days"`
+	TenantID    uuid.UUID            `json:"tenantId"`
+	Platforms   []workspace.Platform `json:"platforms"`
+	Permissions []string             `json:"permissions"`
+	Days        int                  `json:"days"`
 }
 
-func policyResult(tenant uuid.UUID, p policy.Policy) ConnectorPolicy {
-	return ConnectorPolicy{tenant, append([]policy.Platform{}, p.Platforms...), p.Permissions.Strings(), p.Days}
+func policyResult(tenant uuid.UUID, p workspace.ConnectorPolicy) ConnectorPolicy {
+	return ConnectorPolicy{tenant, append([]workspace.Platform{}, p.Platforms...), p.Permissions.Strings(), p.Days}
 }
 
 // Text writes it for a person.
@@ -63,13 +64,13 @@ type PolicyChange struct {
 	Days                   *int
 }
 
-func (c PolicyChange) of(before policy.Policy) (policy.Policy, error) {
+func (c PolicyChange) of(before workspace.ConnectorPolicy) (workspace.ConnectorPolicy, error) {
 	wish := policy.Request{Platforms: c.Platforms, Permissions: c.Permissions, Days: before.Days}
 	switch {
 	case len(c.Platforms) == 0:
 		wish.Platforms = platformNames(before.Platforms)
 	case slices.Equal(c.Platforms, []string{"all"}):
-		wish.Platforms = platformNames(policy.Platforms())
+		wish.Platforms = platformNames(workspace.Platforms())
 	case slices.Equal(c.Platforms, []string{"none"}):
 		wish.Platforms = nil
 	}
@@ -84,12 +85,12 @@ func (c PolicyChange) of(before policy.Policy) (policy.Policy, error) {
 	}
 	out, err := wish.Accept()
 	if refused, ok := errors.AsType[*policy.Refusal](err); ok {
-		return policy.Policy{}, refuse(refused.Field + ": " + refused.Message)
+		return workspace.ConnectorPolicy{}, refuse(refused.Field + ": " + refused.Message)
 	}
 	return out, err
 }
 
-func platformNames(platforms []policy.Platform) []string {
+func platformNames(platforms []workspace.Platform) []string {
 	out := make([]string, len(platforms))
 	for i, p := range platforms {
 		out[i] = string(p)
@@ -128,7 +129,7 @@ func (d *Desk) SetConnectorPolicy(ctx context.Context, tenant string, change Pol
 	return policyOutcome("The policy is set: ", id, after, done.Effect, true), nil
 }
 
-func policyOutcome(begin string, tenant uuid.UUID, p policy.Policy, e policy.Effect, changed bool) Outcome {
+func policyOutcome(begin string, tenant uuid.UUID, p workspace.ConnectorPolicy, e policy.Effect, changed bool) Outcome {
 	now := policyResult(tenant, p)
 	sentence := fmt.Sprintf("%splatforms %s; permissions %s; %s. Connections: %d ended, %d with fewer permissions, %d ending sooner.", begin,
 		list(platformNames(now.Platforms)), strings.Join(now.Permissions, ", "), plural(p.Days, "day", "days"), e.End, e.Lose, e.Sooner)

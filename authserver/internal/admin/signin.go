@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 )
 
 // ErrNoSignInMethod says that the user has no passkey and no linked account of that identifier.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/accounttest"
-	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -115,7 +115,7 @@ func TestADisabledUserIsNobodyUntilEnabled(t *testing.T) {
 	}
 	service := b.Service()
 	introspect := func() bool {
-		answer := b.FormWith(accounttest.IntrospectPath, accounttest.Basic(service.ID.String(), service.Secret), "token", token.Reveal())
+		answer := b.FormWith(apitest.IntrospectPath, apitest.Basic(service.ID.String(), service.Secret), "token", token.Reveal())
 		return answer.JSON()["active"] == true
 	}
 	if introspect() {

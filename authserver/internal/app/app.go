@@ -11,20 +11,20 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/almonerhq/almoner/authserver/internal/authorizer"
+	"github.com/almonerhq/almoner/authserver/internal/account/authorizer"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/introspect"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/oauthclients"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/revoke"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/token"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/wellknown"
-	"github.com/almonerhq/almoner/authserver/internal/engine"
-	"github.com/almonerhq/almoner/authserver/internal/failures"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
-	"github.com/almonerhq/almoner/authserver/internal/keyring"
-	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
+	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
-	"github.com/almonerhq/almoner/authserver/internal/ui"
 	"github.com/almonerhq/almoner/shared/inflight"
 	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -44,7 +44,7 @@ type App struct {
 	uses     *standing.Noter
 	ring     *keyring.Ring
 	sessions *session.Sessions
-	failed   *failures.Counter
+	failed   *ratelimit.Counter
 	handler  http.Handler
 	registry *metrics.Registry
 	traces   *tracing.Tracing
@@ -115,7 +115,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	failed := failures.NewCounter(redis.NewRates(rdb), log, time.Now)
+	failed := ratelimit.NewCounter(redis.NewRates(rdb), log, time.Now)
 	counted := watch.grants.Failures(failed)
 	parts := partsOf(store, probe, ring)
 	h := handlers{

@@ -6,16 +6,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/almonerhq/almoner/authserver/internal/consent"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/authorize"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/login"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
-	"github.com/almonerhq/almoner/authserver/internal/engine"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
-	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
-	"github.com/almonerhq/almoner/authserver/internal/ui"
-	"github.com/almonerhq/almoner/authserver/internal/walk"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/web"
 )
@@ -75,7 +75,7 @@ func newBrowser(d browserDeps) (browser, error) {
 		return browser{}, err
 	}
 	consents := authorize.New(authorize.Deps{
-		Requests: d.engine, Grants: d.keeper, Members: d.store, Visitors: sessions, Tickets: tickets, Stops: walk.NewNoter(d.store, time.Now, d.log), Pages: d.pages,
+		Requests: d.engine, Grants: d.keeper, Members: d.store, Visitors: sessions, Tickets: tickets, Stops: connectionlog.NewNoter(d.store, time.Now, d.log), Pages: d.pages,
 		Issuer: d.config.BaseURL, Log: d.log, Now: time.Now,
 	})
 	d.application = consents.ApplicationAt

@@ -18,7 +18,7 @@ import (
 	"github.com/chromedp/cdproto/webauthn"
 	"github.com/chromedp/chromedp"
 
-	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
 // A chromium is a real browser, with a device in it that holds passkeys and verifies its user. It reaches this machine alone.

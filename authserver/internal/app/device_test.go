@@ -8,7 +8,7 @@ import (
 	"github.com/descope/virtualwebauthn"
 
 	"github.com/almonerhq/almoner/authserver/internal/app"
-	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
 func withPasskeys(c *app.Config) { c.Passkeys = true }

@@ -11,15 +11,15 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/almonerhq/almoner/authserver/internal/assertion"
-	"github.com/almonerhq/almoner/authserver/internal/client"
-	"github.com/almonerhq/almoner/authserver/internal/clientdoc"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/clientassertion"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/clientmetadata"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 )
 
 // newDocuments makes the library of clients that are known by their metadata documents; of none, where no domain is served.
-func newDocuments(c Config, store *postgres.Store, log *slog.Logger) (*clientdoc.Library, error) {
+func newDocuments(c Config, store *postgres.Store, log *slog.Logger) (*clientmetadata.Library, error) {
 	domains, err := client.ParseDomains(c.ClientDomains)
 	if err != nil {
 		return nil, fmt.Errorf("client domains: %w", err)
@@ -28,14 +28,14 @@ func newDocuments(c Config, store *postgres.Store, log *slog.Logger) (*clientdoc
 	if err != nil {
 		return nil, err
 	}
-	return clientdoc.New(clientdoc.Deps{
-		Domains: domains, Trusted: trusted, CheckKeys: assertion.CheckKeys, Copies: store, Now: time.Now, Log: log,
+	return clientmetadata.New(clientmetadata.Deps{
+		Domains: domains, Trusted: trusted, CheckKeys: clientassertion.CheckKeys, Copies: store, Now: time.Now, Log: log,
 	}), nil
 }
 
 // newProver judges what such clients sign.
-func newProver(c Config, documents *clientdoc.Library, rdb goredis.UniversalClient) *assertion.Judge {
-	return &assertion.Judge{
+func newProver(c Config, documents *clientmetadata.Library, rdb goredis.UniversalClient) *clientassertion.Judge {
+	return &clientassertion.Judge{
 		Documents: documents, Once: redis.NewOnce(rdb), Audiences: []string{c.BaseURL, c.BaseURL + "/v1/account/oauth/token"}, Now: time.Now,
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/authserver/internal/fixture"
-	"github.com/almonerhq/almoner/authserver/internal/policy"
-	"github.com/almonerhq/almoner/shared/fuzzkit"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
+	"github.com/almonerhq/almoner/shared/devkit/fuzzkit"
 )
 
 const clientsOf = "/v1/account/tenants/{id}/oauth-clients"
@@ -120,7 +120,7 @@ func settingsSeeds() []routeSeed {
 		post("/settings/developers/apps", "&kind=connector&name=&redirect_uris=%00%0ax&platform=x&resource=y", 400), post("/settings/developers/apps/secret", "&id=<linked>&expire_old=yes", 200),
 		post("/settings/developers/apps/delete", "&id=<linked>", 303), post("/settings/apps/disconnect", "&id=<linked>", 303), post("/settings/security/sign-out", "&id=<linked>", 303),
 		post("/settings/security/sign-out-others", "", 303), post("/settings/security/tokens/revoke", "&id=x", 303), post("/settings/connectors/policy", "&days=7&platforms=claude&permissions=programmes:read:programmes&confirm=yes&seen=x", 409),
-		post("/settings/connectors/policy", "&days=7&platforms=claude&permissions=programmes:read:programmes&confirm=yes&seen="+policy.Default().Digest(), 303),
+		post("/settings/connectors/policy", "&days=7&platforms=claude&permissions=programmes:read:programmes&confirm=yes&seen="+workspace.DefaultConnectorPolicy().Digest(), 303),
 		post("/settings/connectors/policy", "&days=%ff", 400), {"POST", "/settings/connectors/policy", "", "", visiting + asForm, "key=x", 403},
 	}
 }

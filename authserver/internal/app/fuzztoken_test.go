@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/authserver/internal/fixture"
-	"github.com/almonerhq/almoner/shared/fuzzkit"
+	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
+	"github.com/almonerhq/almoner/shared/devkit/fuzzkit"
 )
 
 // A tokenSeed is a request to the token endpoint and what it is answered with.

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/almonerhq/almoner/authserver/internal/measure"
+	grantmetrics "github.com/almonerhq/almoner/authserver/internal/metrics"
 	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/tracing"
 	"github.com/almonerhq/almoner/shared/web"
@@ -18,7 +18,7 @@ type instruments struct {
 	registry *metrics.Registry
 	http     *metrics.HTTP
 	stores   *metrics.Stores
-	grants   *measure.Metrics
+	grants   *grantmetrics.Metrics
 	traces   *tracing.Tracing
 }
 
@@ -26,7 +26,7 @@ func newInstruments(ctx context.Context, settings tracing.Settings, log *slog.Lo
 	traces, err := tracing.Start(ctx, tracing.Options{Settings: settings, Service: "authserver"}, log)
 	registry := metrics.NewRegistry()
 	return instruments{
-		registry: registry, http: metrics.NewHTTP(registry), stores: metrics.NewStores(registry), grants: measure.New(registry), traces: traces,
+		registry: registry, http: metrics.NewHTTP(registry), stores: metrics.NewStores(registry), grants: grantmetrics.New(registry), traces: traces,
 	}, err
 }
 

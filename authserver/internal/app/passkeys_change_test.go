@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/app"
-	"github.com/almonerhq/almoner/authserver/internal/browsertest"
-	"github.com/almonerhq/almoner/authserver/internal/passkey"
+	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
+	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
 func TestAddingAndRemovingNeedAFreshProof(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/descope/virtualwebauthn"
 
-	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
 func TestSomebodyAddsAPasskeyAndSignsInWithIt(t *testing.T) {

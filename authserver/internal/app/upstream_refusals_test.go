@@ -17,7 +17,7 @@ import (
 	"github.com/lestrrat-go/jwx/v2/jwa"
 	"github.com/lestrrat-go/jwx/v2/jws"
 
-	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
 func TestU1AnIDTokenThatIsNotQuiteRightIsRefused(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/app"
-	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
 // vouching makes the provider say this of whoever is there.

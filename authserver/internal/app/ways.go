@@ -6,21 +6,21 @@ import (
 	"strings"
 	"time"
 
-	"github.com/almonerhq/almoner/authserver/internal/ceremony"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/again"
+	upstreampages "github.com/almonerhq/almoner/authserver/internal/endpoint/oidclogin"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/passkeys"
-	upstreampages "github.com/almonerhq/almoner/authserver/internal/endpoint/upstream"
-	"github.com/almonerhq/almoner/authserver/internal/session"
-	"github.com/almonerhq/almoner/authserver/internal/ui"
-	"github.com/almonerhq/almoner/authserver/internal/upstream"
-	"github.com/almonerhq/almoner/authserver/internal/webauthn"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/reauth"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
+	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/authserver/internal/signin/webauthn"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
 // ways are how somebody signs in or proves anew who they are, besides the sign-in page's own form. What the deployment does not
 // offer is nil, and has no routes.
 type ways struct {
-	again    *again.Handler
+	again    *reauth.Handler
 	passkeys *passkeys.Handler
 	upstream *upstreampages.Handler
 }
@@ -36,8 +36,8 @@ func (c *Config) offer() ui.Offer {
 
 func newWays(d browserDeps, sessions *session.Sessions, passwords *session.Passwords, attempts *session.Attempts, proxies web.Proxies) (ways, error) {
 	c := d.config
-	ceremonies := ceremony.New(d.store, strings.HasPrefix(c.AppURL, "https://"))
-	out := ways{again: again.New(again.Deps{
+	ceremonies := loginstate.New(d.store, strings.HasPrefix(c.AppURL, "https://"))
+	out := ways{again: reauth.New(reauth.Deps{
 		Ways: d.store, Passkeys: c.Passkeys, Issuer: c.UpstreamIssuer, Passwords: passwords, Attempts: attempts, Sessions: sessions,
 		Auditor: d.store, Pages: d.pages, Proxies: proxies, Log: d.log,
 	})}
@@ -55,7 +55,7 @@ func newWays(d browserDeps, sessions *session.Sessions, passwords *session.Passw
 		}
 	}
 	if c.UpstreamIssuer != "" {
-		provider := upstream.New(upstream.Settings{
+		provider := oidc.New(oidc.Settings{
 			Issuer: c.UpstreamIssuer, ClientID: c.UpstreamClientID, ClientSecret: c.UpstreamClientSecret,
 			RedirectURL: c.AppURL + "/login/upstream/callback",
 		}, time.Now)
@@ -108,7 +108,7 @@ func (c *Config) checkWays() []error {
 	if c.UpstreamIssuer == "" || c.UpstreamClientID == "" || c.UpstreamClientSecret == "" {
 		mistakes = append(mistakes, errors.New("ALMONER_UPSTREAM_ISSUER, ALMONER_UPSTREAM_CLIENT_ID and ALMONER_UPSTREAM_CLIENT_SECRET are set together"))
 	}
-	if c.UpstreamIssuer != "" && !upstream.Allowed(c.UpstreamIssuer) {
+	if c.UpstreamIssuer != "" && !oidc.Allowed(c.UpstreamIssuer) {
 		mistakes = append(mistakes, errors.New("ALMONER_UPSTREAM_ISSUER is an https address"))
 	}
 	return mistakes

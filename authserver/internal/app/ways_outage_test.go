@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/app"
-	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
 func TestAStoreThatDoesNotAnswerRefusesNobodyAndUsesNothingUp(t *testing.T) {

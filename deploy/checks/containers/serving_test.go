@@ -20,7 +20,7 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/types"
 
-	"github.com/almonerhq/almoner/shared/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 const healthyWithin = 90 * time.Second

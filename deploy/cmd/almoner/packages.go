@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
-	"github.com/almonerhq/almoner/shared/localstore"
-	"github.com/almonerhq/almoner/shared/localstore/apt"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/localstore/apt"
 )
 
 // ensureStores gets the servers that are to be started and are not there.

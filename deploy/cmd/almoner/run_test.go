@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/almonerhq/almoner/shared/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 // running is `almoner run` in a process group of its own, as a terminal has it.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/gateway"
 	"github.com/almonerhq/almoner/deploy/local/stack"
-	"github.com/almonerhq/almoner/shared/localstore"
-	"github.com/almonerhq/almoner/shared/localstore/apt"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/localstore/apt"
 )
 
 // module is a part of the workspace, in the order in which it is tested: what others stand on first.
@@ -36,8 +36,15 @@ func (m module) workspace() []string {
 
 func modules() []module {
 	return []module{
-		{name: "shared", race: true}, {name: "deploy"}, {name: "deploy/checks", outside: true}, {name: "deploy/release", outside: true},
-		{name: "resourceapi", race: true}, {name: "authserver", race: true}, {name: "e2e", alone: true},
+		{name: "shared", race: true},
+		{name: "shared/client", race: true},
+		{name: "shared/devkit", race: true},
+		{name: "deploy"},
+		{name: "deploy/checks", outside: true},
+		{name: "deploy/release", outside: true},
+		{name: "resourceapi", race: true},
+		{name: "authserver", race: true},
+		{name: "e2e", alone: true},
 	}
 }
 

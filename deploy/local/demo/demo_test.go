@@ -15,9 +15,9 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/seed"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
-	"github.com/almonerhq/almoner/shared/testkit"
 )
 
 func newSeed(t *testing.T) seed.Seed {

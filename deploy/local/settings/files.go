@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/almonerhq/almoner/shared/devkit/localstore/child"
 	"github.com/almonerhq/almoner/shared/envconf"
-	"github.com/almonerhq/almoner/shared/localstore/child"
 )
 
 // A program and what it reads.

@@ -10,7 +10,7 @@ import (
 	"syscall"
 
 	"github.com/almonerhq/almoner/deploy/local/seed"
-	"github.com/almonerhq/almoner/shared/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 // home is the directory where an installation keeps what it must find again.

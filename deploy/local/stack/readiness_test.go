@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/localstore/child"
+	"github.com/almonerhq/almoner/shared/devkit/localstore/child"
 )
 
 func TestTroubleIn_NamesWhatDoesNotWork(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/almonerhq/almoner/shared/localstore/child"
+	"github.com/almonerhq/almoner/shared/devkit/localstore/child"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/seed"
 	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/redisurl"
 )
 

@@ -25,7 +25,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 	"github.com/almonerhq/almoner/resourceapi/internal/imports"
 	"github.com/almonerhq/almoner/resourceapi/internal/keys"
-	"github.com/almonerhq/almoner/resourceapi/internal/measure"
+	queuemetrics "github.com/almonerhq/almoner/resourceapi/internal/metrics"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 )
@@ -105,7 +105,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	}
 	metrics.WatchPools(watch.registry, store.PoolStat, engaged.limits.PoolStats)
 	metrics.WatchSearches(watch.registry, store.SearchPoolStat)
-	measure.WatchQueue(watch.registry, store, log)
+	queuemetrics.WatchQueue(watch.registry, store, log)
 	docs, err := apidoc.New(c.BaseURL)
 	if err != nil {
 		return nil, err

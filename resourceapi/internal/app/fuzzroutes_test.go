@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/fuzzkit"
+	"github.com/almonerhq/almoner/shared/devkit/fuzzkit"
 )
 
 func jsonInto(text string, into any) error { return json.Unmarshal([]byte(text), into) }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/moment"
+	"github.com/almonerhq/almoner/shared/jsontime"
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
@@ -62,7 +62,7 @@ func (c *Cursors) Seal(list string, place Place) string {
 }
 
 // untilPrefix stands before the name of a list with UpdatedSince, in a cursor.
-func untilPrefix(until time.Time) string { return moment.Format(until) + " " }
+func untilPrefix(until time.Time) string { return jsontime.Format(until) + " " }
 
 func (c *Cursors) open(r Range, text string) (Place, error) {
 	content, err := c.box.Open(text)
@@ -74,7 +74,7 @@ func (c *Cursors) open(r Range, text string) (Place, error) {
 	list := string(content[placeLength:])
 	if !r.UpdatedSince.IsZero() {
 		until, rest, _ := strings.Cut(list, " ")
-		if place.Until, err = time.Parse(moment.Layout, until); err != nil {
+		if place.Until, err = time.Parse(jsontime.Layout, until); err != nil {
 			return Place{}, errCursor
 		}
 		list = rest
@@ -112,11 +112,11 @@ func ReadRange(raw, list string, cursors *Cursors, further ...string) (Range, er
 		}
 	}
 	if text, given := values["updatedSince"]; given {
-		since, err := moment.Parse(text)
+		since, err := jsontime.Parse(text)
 		if err != nil {
-			problems["updatedSince"] = moment.Message
+			problems["updatedSince"] = jsontime.Message
 		}
-		r.UpdatedSince, r.List = since, list+" since "+moment.Format(since)
+		r.UpdatedSince, r.List = since, list+" since "+jsontime.Format(since)
 	}
 	// A cursor is judged by the filter that stands beside it, so only once that is known to be good.
 	if text, given := values["cursor"]; given && len(problems) == 0 {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/moment"
+	"github.com/almonerhq/almoner/shared/jsontime"
 )
 
 // Page sizes (spec 8).
@@ -86,9 +86,9 @@ func ReadQuery(raw string, tenant uuid.UUID, cursors *Cursors) (Query, error) {
 		query.Filter.Search = text
 	}
 	if text, given := values["updatedSince"]; given {
-		since, err := moment.Parse(text)
+		since, err := jsontime.Parse(text)
 		if err != nil {
-			problems["updatedSince"] = moment.Message
+			problems["updatedSince"] = jsontime.Message
 		}
 		query.Filter.UpdatedSince = since
 	}

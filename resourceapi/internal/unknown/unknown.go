@@ -14,7 +14,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/apierr"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/body"
+	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // Bounds of what an answer repeats of a request.
@@ -24,7 +24,7 @@ const (
 )
 
 // Members returns a message for each member that is not among known, by its name.
-func Members(object body.Object, known ...string) map[string]string {
+func Members(object strictjson.Object, known ...string) map[string]string {
 	return messages(slices.Collect(maps.Keys(object)), known, "There is no such member.")
 }
 

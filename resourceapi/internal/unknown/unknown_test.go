@@ -10,7 +10,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/apierr"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/body"
+	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
@@ -43,7 +43,7 @@ func TestParameters_UnknownOnesAreNamed(t *testing.T) {
 }
 
 func TestMembers_AnswersStayShort(t *testing.T) {
-	object := body.Object{"name": nil, "Name": nil}
+	object := strictjson.Object{"name": nil, "Name": nil}
 	if found := unknown.Members(object, "name"); len(found) != 1 || found["Name"] == "" {
 		t.Errorf("%v", found)
 	}

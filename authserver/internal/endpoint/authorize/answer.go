@@ -6,12 +6,12 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/audit"
-	"github.com/almonerhq/almoner/authserver/internal/client"
-	"github.com/almonerhq/almoner/authserver/internal/consent"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
-	"github.com/almonerhq/almoner/authserver/internal/session"
-	"github.com/almonerhq/almoner/authserver/internal/walk"
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -141,13 +141,13 @@ func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor sessio
 	c = c.At(ticket.Resource)
 	granted, _, err := consent.Weigh(c, ticket.Permissions.Intersect(c.Required), place)
 	if err != nil {
-		h.stop(r, c, ticket.TenantID, &visitor.User.ID, walk.Refused, stopWords(err))
+		h.stop(r, c, ticket.TenantID, &visitor.User.ID, connectionlog.Refused, stopWords(err))
 		h.Pages.Fault(w, r, cannotGive(err, visitor, c, place.Tenant, ""))
 		return true
 	}
 	granted, _, err = consent.Limit(c, granted, place.Tenant)
 	if err != nil {
-		h.stop(r, c, ticket.TenantID, &visitor.User.ID, walk.Refused, stopWords(err))
+		h.stop(r, c, ticket.TenantID, &visitor.User.ID, connectionlog.Refused, stopWords(err))
 		h.Pages.Fault(w, r, notAllowed(err, visitor, c, place, ""))
 		return true
 	}
@@ -163,7 +163,7 @@ func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor sessio
 		return false
 	}
 	if errors.Is(err, grant.ErrPolicy) { // it became narrower a moment ago
-		h.stop(r, c, ticket.TenantID, &visitor.User.ID, walk.Refused, stopWords(err))
+		h.stop(r, c, ticket.TenantID, &visitor.User.ID, connectionlog.Refused, stopWords(err))
 		h.Pages.Fault(w, r, notAllowed(err, visitor, c, place, ""))
 		return true
 	}
@@ -193,7 +193,7 @@ func (h *Handler) deny(w http.ResponseWriter, r *http.Request, visitor session.V
 			return
 		}
 	}
-	h.stop(r, *facts.Client, ticket.TenantID, &visitor.User.ID, walk.Denied, userSaid)
+	h.stop(r, *facts.Client, ticket.TenantID, &visitor.User.ID, connectionlog.Denied, userSaid)
 	h.sendDenial(w, ticket.RedirectURI, string(ticket.State))
 }
 

@@ -9,13 +9,13 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/client"
-	"github.com/almonerhq/almoner/authserver/internal/consent"
-	"github.com/almonerhq/almoner/authserver/internal/engine"
-	"github.com/almonerhq/almoner/authserver/internal/session"
-	"github.com/almonerhq/almoner/authserver/internal/ui"
-	"github.com/almonerhq/almoner/authserver/internal/walk"
-	"github.com/almonerhq/almoner/authserver/internal/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -24,7 +24,7 @@ import (
 func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 	app, err := h.Requests.Identify(r.Context(), r.URL.RawQuery)
 	if refused, ok := errors.AsType[*engine.PageError](err); ok {
-		h.stop(r, app.Client, app.Client.TenantID, nil, walk.Refused, refused.Message)
+		h.stop(r, app.Client, app.Client.TenantID, nil, connectionlog.Refused, refused.Message)
 		h.Pages.Fault(w, r, badRequest(refused.Message))
 		return
 	}
@@ -47,7 +47,7 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 	}
 	ask, err := h.Requests.Ask(r.Context(), app)
 	if refused, ok := errors.AsType[*engine.RedirectError](err); ok {
-		h.stop(r, app.Client, app.Client.TenantID, &visitor.User.ID, walk.Refused, refused.Description)
+		h.stop(r, app.Client, app.Client.TenantID, &visitor.User.ID, connectionlog.Refused, refused.Description)
 		sendBack(w, consent.Callback{URI: app.RedirectURI}.With("error", refused.Code,
 			"error_description", refused.Description, "state", refused.State, "iss", h.Issuer))
 		return
@@ -71,19 +71,19 @@ func (h *Handler) offer(w http.ResponseWriter, r *http.Request, visitor session.
 		return
 	}
 	if !member {
-		h.stop(r, ask.Client, ask.Client.TenantID, nil, walk.Refused, noMember)
+		h.stop(r, ask.Client, ask.Client.TenantID, nil, connectionlog.Refused, noMember)
 		h.Pages.Fault(w, r, notMember(visitor, ask.Client, again))
 		return
 	}
 	granted, leftOut, err := consent.Weigh(ask.Client, consent.Complete(ask.Client, ask.Permissions, place), place)
 	if err != nil {
-		h.stop(r, ask.Client, place.Tenant.ID, &visitor.User.ID, walk.Refused, stopWords(err))
+		h.stop(r, ask.Client, place.Tenant.ID, &visitor.User.ID, connectionlog.Refused, stopWords(err))
 		h.Pages.Fault(w, r, cannotGive(err, visitor, ask.Client, place.Tenant, again))
 		return
 	}
 	granted, withheld, err := consent.Limit(ask.Client, granted, place.Tenant)
 	if err != nil {
-		h.stop(r, ask.Client, place.Tenant.ID, &visitor.User.ID, walk.Refused, stopWords(err))
+		h.stop(r, ask.Client, place.Tenant.ID, &visitor.User.ID, connectionlog.Refused, stopWords(err))
 		h.Pages.Fault(w, r, notAllowed(err, visitor, ask.Client, place, again))
 		return
 	}
@@ -102,7 +102,7 @@ func (h *Handler) offer(w http.ResponseWriter, r *http.Request, visitor session.
 		FormTargets: []string{consent.Callback{URI: ask.RedirectURI}.FormTarget()},
 	}
 	view.Ticket, view.SwitchTo, view.Withheld = ticket, again, withheld
-	h.stop(r, ask.Client, place.Tenant.ID, &visitor.User.ID, walk.Waiting, pageWaits)
+	h.stop(r, ask.Client, place.Tenant.ID, &visitor.User.ID, connectionlog.Waiting, pageWaits)
 	h.Pages.Show(w, r, http.StatusOK, view)
 }
 

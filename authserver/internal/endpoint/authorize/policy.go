@@ -4,12 +4,11 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/almonerhq/almoner/authserver/internal/client"
-	"github.com/almonerhq/almoner/authserver/internal/consent"
-	"github.com/almonerhq/almoner/authserver/internal/policy"
-	"github.com/almonerhq/almoner/authserver/internal/session"
-	"github.com/almonerhq/almoner/authserver/internal/ui"
-	"github.com/almonerhq/almoner/authserver/internal/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -34,8 +33,8 @@ func notAllowed(err error, visitor session.Visitor, c client.Client, place works
 }
 
 func platformWords(c client.Client) string {
-	platform := policy.PlatformOf(c.Platform)
-	if platform == policy.Other {
+	platform := workspace.PlatformOf(c.Platform)
+	if platform == workspace.Other {
 		return c.Name + " is neither Claude nor ChatGPT, and the policy does not allow other applications."
 	}
 	return c.Name + " belongs to " + platform.Name() + ", which the policy does not allow."

@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/almonerhq/almoner/authserver/internal/audit"
-	"github.com/almonerhq/almoner/authserver/internal/browsertest"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
-	"github.com/almonerhq/almoner/authserver/internal/policy"
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func limit(t *testing.T, site *browsertest.Site, p policy.Policy) {
+func limit(t *testing.T, site *browsertest.Site, p workspace.ConnectorPolicy) {
 	t.Helper()
 	if _, err := site.Store.SetConnectorPolicy(t.Context(), site.World.TenantID, p, audit.Event{Actor: "admin", Action: "connector_policy.changed"}); err != nil {
 		t.Fatal(err)
@@ -24,7 +24,7 @@ func TestThePolicyCutsWhatAConnectorIsGiven(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.SignedIn(site.Member(perm.ProgrammesRead, perm.ProgrammesWrite))
 	assistant := site.World.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
-	limit(t, site, policy.Policy{Platforms: policy.Platforms(), Permissions: perm.NewSet(perm.ProgrammesRead), Days: 7})
+	limit(t, site, workspace.ConnectorPolicy{Platforms: workspace.Platforms(), Permissions: perm.NewSet(perm.ProgrammesRead), Days: 7})
 	page := ada.Get(request(connector(assistant), nil))
 	for _, words := range []string{"7 days", "Left out by the workspace's connector policy", "Add and change programmes", "Settings, Connectors"} {
 		if page.Status != http.StatusOK || !page.Says(words) {
@@ -53,15 +53,15 @@ func TestWhatThePolicyDoesNotAllowIsAPageThatSaysWhoCanChangeIt(t *testing.T) {
 	ada := site.SignedIn(site.Member(perm.ProgrammesRead))
 	keeper := site.SignedIn(site.Member(perm.ProgrammesRead, perm.AccountAPIAccess))
 	assistant := site.World.Connector(browsertest.Resource, perm.ProgrammesRead)
-	others := []policy.Platform{policy.ChatGPT, policy.Other}
+	others := []workspace.Platform{workspace.ChatGPT, workspace.Other}
 	for name, c := range map[string]struct {
-		policy policy.Policy
+		policy workspace.ConnectorPolicy
 		words  string
 	}{
-		"platform":   {policy.Policy{Platforms: others, Permissions: perm.ForConnectors(), Days: 30}, "belongs to Claude"},
-		"permission": {policy.Policy{Platforms: policy.Platforms(), Permissions: perm.NewSet(perm.EngageReadForms), Days: 30}, "gives to no connector"},
+		"platform":   {workspace.ConnectorPolicy{Platforms: others, Permissions: perm.ForConnectors(), Days: 30}, "belongs to Claude"},
+		"permission": {workspace.ConnectorPolicy{Platforms: workspace.Platforms(), Permissions: perm.NewSet(perm.EngageReadForms), Days: 30}, "gives to no connector"},
 	} {
-		limit(t, site, policy.Default())
+		limit(t, site, workspace.DefaultConnectorPolicy())
 		open := ada.Get(request(connector(assistant), nil))
 		if open.Status != http.StatusOK {
 			t.Fatalf("%s: %d %s", name, open.Status, open.Text())
@@ -80,7 +80,7 @@ func TestWhatThePolicyDoesNotAllowIsAPageThatSaysWhoCanChangeIt(t *testing.T) {
 		t.Errorf("%d grants", n)
 	}
 	site.World.Exec(`update account.oauth_clients set connector_platform = 'chatgpt'`)
-	limit(t, site, policy.Policy{Platforms: others, Permissions: perm.ForConnectors(), Days: 30})
+	limit(t, site, workspace.ConnectorPolicy{Platforms: others, Permissions: perm.ForConnectors(), Days: 30})
 	if page := ada.Get(request(connector(assistant), nil)); page.Status != http.StatusOK {
 		t.Errorf("the platform that is allowed: %d %s", page.Status, page.Text())
 	}
@@ -92,12 +92,12 @@ func TestAGrantNarrowedBeforeItsCodeIsUsedIsNarrowForItsTokensToo(t *testing.T) 
 	assistant := site.World.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 	code := callback(t, approve(ada.Get(request(connector(assistant), nil)))).Get("code")
 	second := callback(t, approve(ada.Get(request(connector(assistant), nil)))).Get("code")
-	limit(t, site, policy.Policy{Platforms: policy.Platforms(), Permissions: perm.NewSet(perm.ProgrammesRead), Days: 1})
+	limit(t, site, workspace.ConnectorPolicy{Platforms: workspace.Platforms(), Permissions: perm.NewSet(perm.ProgrammesRead), Days: 1})
 	issued, err := redeem(site, assistant, code, challenge)
 	if err != nil || !slices.Equal(issued.Grant.Permissions, perm.NewSet(perm.ProgrammesRead)) || time.Until(issued.Grant.Ends) > 24*time.Hour {
 		t.Errorf("%+v %v", issued.Grant, err)
 	}
-	limit(t, site, policy.Policy{Permissions: perm.ForConnectors(), Days: 1})
+	limit(t, site, workspace.ConnectorPolicy{Permissions: perm.ForConnectors(), Days: 1})
 	if _, err := redeem(site, assistant, second, challenge); err == nil || err.Error() == "" || site.Count(`select count(*) from account.grants where revoke_reason = $1`, grant.ByPolicy) != 2 {
 		t.Errorf("the platform is gone, and the code works: %v", err)
 	}

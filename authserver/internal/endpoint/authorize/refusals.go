@@ -5,11 +5,11 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/almonerhq/almoner/authserver/internal/client"
-	"github.com/almonerhq/almoner/authserver/internal/consent"
-	"github.com/almonerhq/almoner/authserver/internal/session"
-	"github.com/almonerhq/almoner/authserver/internal/ui"
-	"github.com/almonerhq/almoner/authserver/internal/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 )
 
 const startAgain = "Go back to the application and start again from there."

@@ -7,16 +7,16 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/client"
-	"github.com/almonerhq/almoner/authserver/internal/consent"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
-	"github.com/almonerhq/almoner/authserver/internal/walk"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // Stops note where a connector's way ended before there was a grant; it is walk.Noter.
 type Stops interface {
-	Note(ctx context.Context, s walk.Stop)
+	Note(ctx context.Context, s connectionlog.Stop)
 }
 
 // What the connection log says of a page that waits, and of one that was answered with no.
@@ -27,9 +27,9 @@ const (
 )
 
 // stop notes it in the workspace's connection log. Only connectors have one.
-func (h *Handler) stop(r *http.Request, c client.Client, tenant uuid.UUID, user *uuid.UUID, outcome walk.Outcome, reason string) {
+func (h *Handler) stop(r *http.Request, c client.Client, tenant uuid.UUID, user *uuid.UUID, outcome connectionlog.Outcome, reason string) {
 	if c.Kind == client.Connector {
-		h.Stops.Note(r.Context(), walk.Stop{TenantID: tenant, ClientID: c.ID, UserID: user, Outcome: outcome, Reason: reason})
+		h.Stops.Note(r.Context(), connectionlog.Stop{TenantID: tenant, ClientID: c.ID, UserID: user, Outcome: outcome, Reason: reason})
 	}
 }
 

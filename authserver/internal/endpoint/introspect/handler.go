@@ -9,21 +9,21 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/token"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/shared/accesstoken"
 	"github.com/almonerhq/almoner/shared/standing"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
 // A Store reads, in one trip, the client that asks with its live secret of the hash, and how the credential stands that it asks about, with the time when a personal
-// access token was made. What does not exist is nil. Its errors wrap grant.ErrUnavailable.
+// access token was made. What does not exist is nil. Its errors wrap store.ErrUnavailable.
 type Store interface {
 	Introspection(ctx context.Context, caller uuid.UUID, secretHash []byte, q standing.Question) (*client.Client, *standing.Standing, time.Time, error)
 	// EndReplaced ends the tokens that a personal access token replaces.
 	EndReplaced(ctx context.Context, token uuid.UUID) error
 	// ClientWithSecret finds a registered client with its live secret of this hash. Its errors are Unknown of Deps, or wrap
-	// grant.ErrUnavailable.
+	// store.ErrUnavailable.
 	ClientWithSecret(ctx context.Context, id uuid.UUID, secretHash []byte) (client.Client, error)
 }
 

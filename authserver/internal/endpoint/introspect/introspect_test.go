@@ -9,9 +9,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/accounttest"
-	"github.com/almonerhq/almoner/authserver/internal/client"
-	"github.com/almonerhq/almoner/authserver/internal/failures"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/accesstoken"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -19,23 +19,23 @@ import (
 
 // A bench is the site with a service that asks.
 type bench struct {
-	*accounttest.Site
+	*apitest.Site
 	t       *testing.T
-	service accounttest.Secreted
+	service apitest.Secreted
 	user    uuid.UUID
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{Site: accounttest.Start(t), t: t}
+	b := &bench{Site: apitest.Start(t), t: t}
 	b.service = b.Service()
 	b.user = b.World.Member(perm.ProgrammesRead, perm.ProgrammesWrite, perm.AccountAPIAccess)
 	return b
 }
 
-func (b *bench) ask(token credential.Secret) accounttest.Answer {
+func (b *bench) ask(token credential.Secret) apitest.Answer {
 	b.t.Helper()
-	return b.FormWith(accounttest.IntrospectPath, accounttest.Basic(b.service.ID.String(), b.service.Secret), "token", token.Reveal())
+	return b.FormWith(apitest.IntrospectPath, apitest.Basic(b.service.ID.String(), b.service.Secret), "token", token.Reveal())
 }
 
 func (b *bench) active(what string, token credential.Secret) map[string]any {
@@ -56,7 +56,7 @@ func (b *bench) inactive(what string, token credential.Secret) {
 	}
 }
 
-func (b *bench) connector(resource string) (client.Client, accounttest.Held) {
+func (b *bench) connector(resource string) (client.Client, apitest.Held) {
 	b.t.Helper()
 	c := b.World.Connector(resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 	return c, b.Connected(c, b.user)
@@ -95,25 +95,25 @@ func names(answer map[string]any) map[string]bool {
 func TestAnAccessTokenOfEitherResourceIsDescribed(t *testing.T) {
 	b := newBench(t)
 	confidential, secret := b.World.Confidential(perm.ProgrammesRead)
-	rest, restHeld := b.connector(accounttest.REST)
-	mcp, mcpHeld := b.connector(accounttest.MCP)
+	rest, restHeld := b.connector(apitest.REST)
+	mcp, mcpHeld := b.connector(apitest.MCP)
 	for _, c := range []struct {
 		what, resource string
 		client         client.Client
 		token          credential.Secret
 		scope          string
 	}{
-		{"confidential", accounttest.REST, confidential, b.Linked(confidential, secret, b.user).Access, "programmes:read:programmes"},
-		{"connector", accounttest.REST, rest, restHeld.Access, "programmes:read:programmes programmes:write:programmes"},
-		{"connector of MCP", accounttest.MCP, mcp, mcpHeld.Access, "programmes:read:programmes"},
+		{"confidential", apitest.REST, confidential, b.Linked(confidential, secret, b.user).Access, "programmes:read:programmes"},
+		{"connector", apitest.REST, rest, restHeld.Access, "programmes:read:programmes programmes:write:programmes"},
+		{"connector of MCP", apitest.MCP, mcp, mcpHeld.Access, "programmes:read:programmes"},
 	} {
-		claims, err := b.Ring.Public().Verify(c.token.Reveal(), accounttest.Issuer, time.Now())
+		claims, err := b.Ring.Public().Verify(c.token.Reveal(), apitest.Issuer, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := b.active(c.what, c.token)
 		b.same(c.what, got, map[string]any{
-			"scope": c.scope, "client_id": c.client.ID.String(), "sub": b.user.String(), "iss": accounttest.Issuer, "aud": c.resource,
+			"scope": c.scope, "client_id": c.client.ID.String(), "sub": b.user.String(), "iss": apitest.Issuer, "aud": c.resource,
 			"token_type": "Bearer", "tenant_id": b.World.TenantID.String(), "jti": claims.ID,
 			"exp": float64(claims.Expires.Unix()), "iat": float64(claims.IssuedAt.Unix()),
 		})
@@ -135,8 +135,8 @@ func TestAPersonalAccessTokenIsDescribed(t *testing.T) {
 	b.World.Exec(`update account.personal_access_tokens set created_at = '2026-01-02 03:04:05+00', expires_at = '2036-01-02 03:04:05+00'`)
 	got := b.active("personal access token", token)
 	b.same("personal access token", got, map[string]any{
-		"scope": "programmes:read:programmes engage:read:forms", "sub": b.user.String(), "iss": accounttest.Issuer,
-		"aud": accounttest.REST, "token_type": "Bearer", "tenant_id": b.World.TenantID.String(),
+		"scope": "programmes:read:programmes engage:read:forms", "sub": b.user.String(), "iss": apitest.Issuer,
+		"aud": apitest.REST, "token_type": "Bearer", "tenant_id": b.World.TenantID.String(),
 		"iat": float64(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Unix()), "exp": float64(time.Date(2036, 1, 2, 3, 4, 5, 0, time.UTC).Unix()),
 	})
 	if held := texts(got["permissions"]); !reflect.DeepEqual(held, []string{"programmes:read:programmes"}) {
@@ -162,7 +162,7 @@ func TestIntrospection_ATokenDoesNotGainWhatItsGrantGained(t *testing.T) {
 
 func TestLostPermissionsLeaveATokenActiveAndEmpty(t *testing.T) {
 	b := newBench(t)
-	_, held := b.connector(accounttest.REST)
+	_, held := b.connector(apitest.REST)
 	personal := b.World.Token(b.user, perm.ProgrammesRead)
 	b.World.Exec(`update account.memberships set permissions = '{engage:read:forms}' where user_id = $1`, b.user)
 	for what, token := range map[string]credential.Secret{"connector": held.Access, "personal": personal} {
@@ -196,7 +196,7 @@ func TestWhatCountsNoLongerIsInactive(t *testing.T) {
 	for what, happen := range cases {
 		t.Run(what, func(t *testing.T) {
 			b := newBench(t)
-			_, held := b.connector(accounttest.REST)
+			_, held := b.connector(apitest.REST)
 			personal := b.World.Token(b.user, perm.ProgrammesRead)
 			b.active("before", held.Access)
 			b.active("before", personal)
@@ -210,8 +210,8 @@ func TestWhatCountsNoLongerIsInactive(t *testing.T) {
 // This process still holds the removed key: Postgres says that it was removed.
 func TestIntrospect_TokenOfARemovedKeyIsInactive(t *testing.T) {
 	b := newBench(t)
-	_, held := b.connector(accounttest.REST)
-	_, assistant := b.connector(accounttest.MCP)
+	_, held := b.connector(apitest.REST)
+	_, assistant := b.connector(apitest.MCP)
 	b.active("before", held.Access)
 	b.active("before, of MCP", assistant.Access)
 	b.World.Exec(`update account.signing_keys set state = 'removed' where state = 'current'`)
@@ -222,7 +222,7 @@ func TestIntrospect_TokenOfARemovedKeyIsInactive(t *testing.T) {
 
 func TestLLMIntegrationOffEndsConnectorsAlone(t *testing.T) {
 	b := newBench(t)
-	_, held := b.connector(accounttest.MCP)
+	_, held := b.connector(apitest.MCP)
 	confidential, secret := b.World.Confidential(perm.ProgrammesRead)
 	linked := b.Linked(confidential, secret, b.user)
 	personal := b.World.Token(b.user, perm.ProgrammesRead)
@@ -234,7 +234,7 @@ func TestLLMIntegrationOffEndsConnectorsAlone(t *testing.T) {
 
 func TestAnExpiredAccessTokenIsInactiveToTheSecond(t *testing.T) {
 	b := newBench(t)
-	_, held := b.connector(accounttest.REST)
+	_, held := b.connector(apitest.REST)
 	b.Wait(time.Hour - 10*time.Second)
 	b.active("a moment before", held.Access)
 	b.Wait(11 * time.Second) // within the leeway that verifiers elsewhere have
@@ -243,10 +243,10 @@ func TestAnExpiredAccessTokenIsInactiveToTheSecond(t *testing.T) {
 
 func TestWhatIsNoBearerTokenIsInactive(t *testing.T) {
 	b := newBench(t)
-	c, held := b.connector(accounttest.REST)
+	c, held := b.connector(apitest.REST)
 	_, code := b.Consent(c, b.user)
-	foreign := accounttest.Start(t)
-	other := foreign.World.Connector(accounttest.REST, perm.ProgrammesRead)
+	foreign := apitest.Start(t)
+	other := foreign.World.Connector(apitest.REST, perm.ProgrammesRead)
 	stranger := foreign.Connected(other, foreign.World.Member(perm.ProgrammesRead)).Access
 	access, personal := held.Access.Reveal(), b.World.Token(b.user, perm.ProgrammesRead).Reveal()
 	for what, text := range map[string]string{
@@ -260,19 +260,19 @@ func TestWhatIsNoBearerTokenIsInactive(t *testing.T) {
 
 func TestATokenThatItsGrantDoesNotBackIsInactive(t *testing.T) {
 	b := newBench(t)
-	_, held := b.connector(accounttest.REST)
+	_, held := b.connector(apitest.REST)
 	key, err := b.Ring.Current(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	claims, err := b.Ring.Public().Verify(held.Access.Reveal(), accounttest.Issuer, time.Now())
+	claims, err := b.Ring.Public().Verify(held.Access.Reveal(), apitest.Issuer, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for what, alter := range map[string]func(*accesstoken.Claims){
 		"another user":     func(c *accesstoken.Claims) { c.Subject = uuid.New() },
 		"another client":   func(c *accesstoken.Claims) { c.ClientID = uuid.NewString() },
-		"another resource": func(c *accesstoken.Claims) { c.Audience = accounttest.MCP },
+		"another resource": func(c *accesstoken.Claims) { c.Audience = apitest.MCP },
 		"another tenant":   func(c *accesstoken.Claims) { c.TenantID = uuid.New() },
 	} {
 		altered := claims
@@ -288,26 +288,26 @@ func TestATokenThatItsGrantDoesNotBackIsInactive(t *testing.T) {
 func TestServicesAloneMayAsk(t *testing.T) {
 	b := newBench(t)
 	confidential, secret := b.World.Confidential(perm.ProgrammesRead)
-	connector, held := b.connector(accounttest.REST)
+	connector, held := b.connector(apitest.REST)
 	deleted := b.Service()
 	b.World.Exec(`update account.oauth_clients set deleted_at = now() where id = $1`, deleted.ID)
 	personal := b.World.Token(b.user, perm.ProgrammesRead)
 	id := b.service.ID.String()
 	for what, headers := range map[string][]string{
 		"nobody":                   nil,
-		"a user's access token":    accounttest.Bearer(held.Access),
-		"a personal access token":  accounttest.Bearer(personal),
-		"a confidential client":    accounttest.Basic(confidential.ID.String(), secret),
-		"a connector":              accounttest.Basic(connector.ID.String(), ""),
-		"a wrong secret":           accounttest.Basic(id, secret),
-		"no secret":                accounttest.Basic(id, ""),
-		"an unknown client":        accounttest.Basic(uuid.NewString(), b.service.Secret),
-		"no UUID":                  accounttest.Basic("service", b.service.Secret),
-		"a deleted service":        accounttest.Basic(deleted.ID.String(), deleted.Secret),
+		"a user's access token":    apitest.Bearer(held.Access),
+		"a personal access token":  apitest.Bearer(personal),
+		"a confidential client":    apitest.Basic(confidential.ID.String(), secret),
+		"a connector":              apitest.Basic(connector.ID.String(), ""),
+		"a wrong secret":           apitest.Basic(id, secret),
+		"no secret":                apitest.Basic(id, ""),
+		"an unknown client":        apitest.Basic(uuid.NewString(), b.service.Secret),
+		"no UUID":                  apitest.Basic("service", b.service.Secret),
+		"a deleted service":        apitest.Basic(deleted.ID.String(), deleted.Secret),
 		"a scheme without content": {"Authorization", "Basic"},
-		"two headers":              append(accounttest.Basic(id, b.service.Secret), accounttest.Basic(id, b.service.Secret)...),
+		"two headers":              append(apitest.Basic(id, b.service.Secret), apitest.Basic(id, b.service.Secret)...),
 	} {
-		answer := b.FormWith(accounttest.IntrospectPath, headers, "token", personal.Reveal())
+		answer := b.FormWith(apitest.IntrospectPath, headers, "token", personal.Reveal())
 		if answer.Status != 401 || answer.Text("error") != "invalid_client" || !strings.HasPrefix(answer.Header.Get("WWW-Authenticate"), "Basic ") {
 			t.Errorf("%s: %d %q %s", what, answer.Status, answer.Header.Get("WWW-Authenticate"), answer.Body)
 		}
@@ -317,10 +317,10 @@ func TestServicesAloneMayAsk(t *testing.T) {
 func TestIntrospect_ServiceMaySendItsSecretInTheForm(t *testing.T) {
 	b := newBench(t)
 	confidential, secret := b.World.Confidential(perm.ProgrammesRead)
-	_, held := b.connector(accounttest.REST)
+	_, held := b.connector(apitest.REST)
 	other := b.Service()
 	id, own, token := b.service.ID.String(), b.service.Secret.Reveal(), held.Access.Reveal()
-	basic := accounttest.Basic(id, b.service.Secret)
+	basic := apitest.Basic(id, b.service.Secret)
 	for _, c := range []struct {
 		what    string
 		status  int
@@ -340,9 +340,9 @@ func TestIntrospect_ServiceMaySendItsSecretInTheForm(t *testing.T) {
 		{"an unknown service", 401, nil, []string{"client_id", uuid.NewString(), "client_secret", own}},
 		{"no UUID", 401, nil, []string{"client_id", "service", "client_secret", own}},
 		{"a confidential client", 401, nil, []string{"client_id", confidential.ID.String(), "client_secret", secret.Reveal()}},
-		{"a user's access token beside them", 401, accounttest.Bearer(held.Access), []string{"client_id", id, "client_secret", own}},
+		{"a user's access token beside them", 401, apitest.Bearer(held.Access), []string{"client_id", id, "client_secret", own}},
 	} {
-		answer := b.FormWith(accounttest.IntrospectPath, c.headers, append([]string{"token", token}, c.form...)...)
+		answer := b.FormWith(apitest.IntrospectPath, c.headers, append([]string{"token", token}, c.form...)...)
 		challenged := strings.HasPrefix(answer.Header.Get("WWW-Authenticate"), "Basic ")
 		if answer.Status != c.status || challenged != (c.status == 401) {
 			t.Errorf("%s: %d %q %s, want %d", c.what, answer.Status, answer.Header.Get("WWW-Authenticate"), answer.Body, c.status)
@@ -352,11 +352,11 @@ func TestIntrospect_ServiceMaySendItsSecretInTheForm(t *testing.T) {
 			t.Errorf("%s: %s", c.what, answer.Body)
 		}
 	}
-	inQuery := accounttest.IntrospectPath + "?client_id=" + id + "&client_secret=" + own
+	inQuery := apitest.IntrospectPath + "?client_id=" + id + "&client_secret=" + own
 	if answer := b.Form(inQuery, "token", token); answer.Status != 401 {
 		t.Errorf("credentials in the query string: %d", answer.Status)
 	}
-	json := b.Send(http.MethodPost, accounttest.IntrospectPath,
+	json := b.Send(http.MethodPost, apitest.IntrospectPath,
 		`{"token":"`+token+`","client_id":"`+id+`","client_secret":"`+own+`"}`, "Content-Type", "application/json")
 	if json.Status != 401 {
 		t.Errorf("credentials in JSON: %d %s", json.Status, json.Body)
@@ -368,32 +368,32 @@ func TestIntrospect_ServiceMaySendItsSecretInTheForm(t *testing.T) {
 
 func TestIntrospect_WrongSecretsInTheFormAreThrottled(t *testing.T) {
 	b := newBench(t)
-	_, held := b.connector(accounttest.REST)
-	b.FailElsewhere(func(f *failures.Counter) time.Duration {
+	_, held := b.connector(apitest.REST)
+	b.FailElsewhere(func(f *ratelimit.Counter) time.Duration {
 		return f.OfClient(b.service.ID.String())
 	})
-	b.Limited(func() accounttest.Answer {
-		return b.Form(accounttest.IntrospectPath, "token", held.Access.Reveal(), "client_id", b.service.ID.String(), "client_secret", "alm_cs_wrong")
+	b.Limited(func() apitest.Answer {
+		return b.Form(apitest.IntrospectPath, "token", held.Access.Reveal(), "client_id", b.service.ID.String(), "client_secret", "alm_cs_wrong")
 	})
 	b.active("with the right one", held.Access)
 }
 
 func TestAMalformedRequestIs400(t *testing.T) {
 	b := newBench(t)
-	auth := accounttest.Basic(b.service.ID.String(), b.service.Secret)
+	auth := apitest.Basic(b.service.ID.String(), b.service.Secret)
 	personal := b.World.Token(b.user, perm.ProgrammesRead).Reveal()
-	post := func(contentType, body string) accounttest.Answer {
-		return b.Send(http.MethodPost, accounttest.IntrospectPath, body, append([]string{"Content-Type", contentType}, auth...)...)
+	post := func(contentType, body string) apitest.Answer {
+		return b.Send(http.MethodPost, apitest.IntrospectPath, body, append([]string{"Content-Type", contentType}, auth...)...)
 	}
 	const form = "application/x-www-form-urlencoded"
-	for what, answer := range map[string]accounttest.Answer{
+	for what, answer := range map[string]apitest.Answer{
 		"no token":           post(form, ""),
 		"an empty token":     post(form, "token="),
 		"two tokens":         post(form, "token="+personal+"&token="+personal),
 		"a broken form":      post(form, "token=%zz"),
 		"JSON":               post("application/json", `{"token":"`+personal+`"}`),
 		"no content type":    post("", "token="+personal),
-		"token in the query": b.Send(http.MethodPost, accounttest.IntrospectPath+"?token="+personal, "", append([]string{"Content-Type", form}, auth...)...),
+		"token in the query": b.Send(http.MethodPost, apitest.IntrospectPath+"?token="+personal, "", append([]string{"Content-Type", form}, auth...)...),
 	} {
 		if answer.Status != 400 || answer.Text("error") != "invalid_request" || answer.Text("error_description") == "" {
 			t.Errorf("%s: %d %s", what, answer.Status, answer.Body)
@@ -419,7 +419,7 @@ func TestNobodyKeepsTheAnswer(t *testing.T) {
 
 func TestAnOutageIsNeverInactive(t *testing.T) {
 	b := newBench(t)
-	_, held := b.connector(accounttest.REST)
+	_, held := b.connector(apitest.REST)
 	personal := b.World.Token(b.user, perm.ProgrammesRead)
 	restore := b.CutPostgres()
 	for what, token := range map[string]credential.Secret{"access token": held.Access, "personal access token": personal, "garbage": "word"} {
@@ -437,7 +437,7 @@ func TestAnOutageIsNeverInactive(t *testing.T) {
 
 func TestAnOutageOnceTheServiceIsKnownIsNeverInactive(t *testing.T) {
 	b := newBench(t)
-	_, held := b.connector(accounttest.REST)
+	_, held := b.connector(apitest.REST)
 	personal := b.World.Token(b.user, perm.ProgrammesRead)
 	lock, err := b.World.Owner.Begin(t.Context())
 	if err != nil {
@@ -455,8 +455,8 @@ func TestAnOutageOnceTheServiceIsKnownIsNeverInactive(t *testing.T) {
 }
 
 func TestWithoutKeysAnAccessTokenIsNotCalledInactive(t *testing.T) {
-	_, held := newBench(t).connector(accounttest.REST)
-	b := &bench{Site: accounttest.StartUnready(t), t: t}
+	_, held := newBench(t).connector(apitest.REST)
+	b := &bench{Site: apitest.StartUnready(t), t: t}
 	b.service = b.Service()
 	b.user = b.World.Member(perm.ProgrammesRead)
 	if answer := b.ask(held.Access); answer.Status != 503 {
@@ -468,19 +468,19 @@ func TestWithoutKeysAnAccessTokenIsNotCalledInactive(t *testing.T) {
 
 func TestRedisIsNotNeeded(t *testing.T) {
 	b := newBench(t)
-	_, held := b.connector(accounttest.REST)
+	_, held := b.connector(apitest.REST)
 	b.Redis.Kill()
 	b.active("access token", held.Access)
 }
 
 func TestTooManyWrongSecretsAreThrottledAndNothingElseIs(t *testing.T) {
 	b := newBench(t)
-	_, held := b.connector(accounttest.REST)
-	b.FailElsewhere(func(f *failures.Counter) time.Duration {
+	_, held := b.connector(apitest.REST)
+	b.FailElsewhere(func(f *ratelimit.Counter) time.Duration {
 		return f.OfClient(b.service.ID.String())
 	})
-	b.Limited(func() accounttest.Answer {
-		return b.FormWith(accounttest.IntrospectPath, accounttest.Basic(b.service.ID.String(), "alm_cs_wrong"), "token", held.Access.Reveal())
+	b.Limited(func() apitest.Answer {
+		return b.FormWith(apitest.IntrospectPath, apitest.Basic(b.service.ID.String(), "alm_cs_wrong"), "token", held.Access.Reveal())
 	})
 	for range 10 {
 		b.active("with the right one", held.Access)

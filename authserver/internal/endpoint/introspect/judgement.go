@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/token"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/accesstoken"
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/credential"
@@ -55,7 +55,7 @@ func (d Deps) readToken(r *http.Request, parameters token.Parameters) (presented
 	keys, now := d.Keys(), d.Now()
 	claims, err := keys.Verify(text, d.Issuer, now)
 	if errors.Is(err, accesstoken.ErrUnknownKey) && keys.Len() == 0 {
-		return presented{}, fmt.Errorf("%w: the keys of access tokens were not read yet", grant.ErrUnavailable)
+		return presented{}, fmt.Errorf("%w: the keys of access tokens were not read yet", store.ErrUnavailable)
 	}
 	if err != nil || !now.Before(claims.Expires) { // Verify has a leeway for clocks of other machines; this one signed
 		return presented{}, nil

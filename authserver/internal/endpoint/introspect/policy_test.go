@@ -5,24 +5,24 @@ import (
 	"testing"
 	"time"
 
-	"github.com/almonerhq/almoner/authserver/internal/accounttest"
-	"github.com/almonerhq/almoner/authserver/internal/audit"
-	"github.com/almonerhq/almoner/authserver/internal/policy"
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // A grant that a policy has narrowed is described as it is now, whatever its access token says.
 func TestANarrowedGrantIsDescribedAsItIsNow(t *testing.T) {
 	b := newBench(t)
-	_, held := b.connector(accounttest.REST)
-	limit := func(p policy.Policy) {
+	_, held := b.connector(apitest.REST)
+	limit := func(p workspace.ConnectorPolicy) {
 		t.Helper()
 		if _, err := b.Store.SetConnectorPolicy(t.Context(), b.World.TenantID, p, audit.Event{Actor: "admin", Action: "connector_policy.changed"}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	b.World.Exec(`update account.grants set created_at = now() - interval '1 day' + interval '10 minutes'`)
-	limit(policy.Policy{Platforms: policy.Platforms(), Permissions: perm.NewSet(perm.ProgrammesRead), Days: 1})
+	limit(workspace.ConnectorPolicy{Platforms: workspace.Platforms(), Permissions: perm.NewSet(perm.ProgrammesRead), Days: 1})
 	got := b.active("narrowed", held.Access)
 	if list := texts(got["permissions"]); len(list) != 1 || list[0] != string(perm.ProgrammesRead) || got["scope"] != string(perm.ProgrammesRead) {
 		t.Errorf("%v %v", got["permissions"], got["scope"])
@@ -30,13 +30,13 @@ func TestANarrowedGrantIsDescribedAsItIsNow(t *testing.T) {
 	if exp, _ := got["exp"].(float64); exp > float64(time.Now().Add(11*time.Minute).Unix()) {
 		t.Errorf("it is said to live beyond its grant: %v", got["exp"])
 	}
-	limit(policy.Default())
+	limit(workspace.DefaultConnectorPolicy())
 	if list := texts(b.active("raised", held.Access)["permissions"]); len(list) != 1 {
 		t.Errorf("raising gave %v", list)
 	}
-	limit(policy.Policy{Permissions: perm.ForConnectors(), Days: 30})
+	limit(workspace.ConnectorPolicy{Permissions: perm.ForConnectors(), Days: 30})
 	b.inactive("no platform is allowed", held.Access)
-	answer := b.Form(accounttest.TokenPath, "grant_type", "refresh_token", "client_id", held.Grant.ClientID.String(), "resource", accounttest.REST,
+	answer := b.Form(apitest.TokenPath, "grant_type", "refresh_token", "client_id", held.Grant.ClientID.String(), "resource", apitest.REST,
 		"refresh_token", held.Refresh.Reveal())
 	if answer.Status != 400 || answer.Text("error") != "invalid_grant" || !strings.HasPrefix(answer.Text("error_description"), "The workspace's connector policy ended this connection on ") {
 		t.Errorf("%d %s", answer.Status, answer.Body)

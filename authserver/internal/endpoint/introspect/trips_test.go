@@ -5,21 +5,21 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/accounttest"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // Who asks and how the credential stands is one question to Postgres. Redis is told later who was not let in (package failures).
 func TestIntrospectionIsOneTrip(t *testing.T) {
-	b := &bench{Site: accounttest.StartCounted(t), t: t}
+	b := &bench{Site: apitest.StartCounted(t), t: t}
 	b.service = b.Service()
 	b.user = b.World.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
-	_, held := b.connector(accounttest.REST)
+	_, held := b.connector(apitest.REST)
 	personal := b.World.Token(b.user, perm.ProgrammesRead)
 	as := func(id string, secret credential.Secret, token credential.Secret) func() {
 		return func() {
-			b.FormWith(accounttest.IntrospectPath, accounttest.Basic(id, secret), "token", token.Reveal())
+			b.FormWith(apitest.IntrospectPath, apitest.Basic(id, secret), "token", token.Reveal())
 		}
 	}
 	for _, c := range []struct {
@@ -31,12 +31,12 @@ func TestIntrospectionIsOneTrip(t *testing.T) {
 		{"a personal access token", 1, func() { b.active("a personal access token", personal) }},
 		{"garbage", 1, func() { b.inactive("garbage", "word") }},
 		{"a secret in the form", 1, func() {
-			b.Form(accounttest.IntrospectPath, "token", held.Access.Reveal(), "client_id", b.service.ID.String(), "client_secret", b.service.Secret.Reveal())
+			b.Form(apitest.IntrospectPath, "token", held.Access.Reveal(), "client_id", b.service.ID.String(), "client_secret", b.service.Secret.Reveal())
 		}},
 		{"an unknown service", 1, as(uuid.NewString(), b.service.Secret, held.Access)},
 		{"a service without a name", 0, as("service", b.service.Secret, held.Access)},
 		{"a secret that is none", 0, as(b.service.ID.String(), "alm_cs_wrong", held.Access)},
 	} {
-		b.CountTrips(c.what, accounttest.Trips{Postgres: c.postgres}, c.send)
+		b.CountTrips(c.what, apitest.Trips{Postgres: c.postgres}, c.send)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/authserver/internal/browsertest"
-	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
 // keepBusy holds every turn to check a password, with so many strangers waiting that one more is one too many. release lets go of one turn,

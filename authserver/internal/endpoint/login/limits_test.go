@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
 func attempt(site *browsertest.Site, from, email, password string) *browsertest.Page {

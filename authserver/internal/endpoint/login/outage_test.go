@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
 func TestAStoreThatDoesNotAnswerIsNeverASignedOutUser(t *testing.T) {

@@ -7,14 +7,14 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/accounttest"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // A bench is the site with a registrar, who holds account:api:access and may read programmes.
 type bench struct {
-	*accounttest.Site
+	*apitest.Site
 	t         *testing.T
 	registrar uuid.UUID
 	token     credential.Secret
@@ -22,10 +22,10 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	return newBenchOn(t, accounttest.Start(t))
+	return newBenchOn(t, apitest.Start(t))
 }
 
-func newBenchOn(t *testing.T, site *accounttest.Site) *bench {
+func newBenchOn(t *testing.T, site *apitest.Site) *bench {
 	t.Helper()
 	b := &bench{Site: site, t: t}
 	b.registrar = b.World.Member(perm.AccountAPIAccess, perm.ProgrammesRead)
@@ -40,9 +40,9 @@ func pathOf(tenant uuid.UUID) string {
 func (b *bench) path() string { return pathOf(b.World.TenantID) }
 
 // send sends a request as the registrar.
-func (b *bench) send(method, path, body string) accounttest.Answer {
+func (b *bench) send(method, path, body string) apitest.Answer {
 	b.t.Helper()
-	headers := accounttest.Bearer(b.token)
+	headers := apitest.Bearer(b.token)
 	if body != "" {
 		headers = append(headers, "Content-Type", "application/json")
 	}
@@ -59,7 +59,7 @@ func confidential(with fields) string {
 
 // connector is a connector's registration, changed likewise.
 func connector(with fields) string {
-	all := fields{"connectorPlatform": "claude", "resource": accounttest.MCP}
+	all := fields{"connectorPlatform": "claude", "resource": apitest.MCP}
 	maps.Copy(all, with)
 	return confidential(all)
 }
@@ -76,7 +76,7 @@ func object(base, with fields) string {
 }
 
 // registered is a registration that must succeed.
-func (b *bench) registered(body string) accounttest.Answer {
+func (b *bench) registered(body string) apitest.Answer {
 	b.t.Helper()
 	answer := b.send("POST", b.path(), body)
 	if answer.Status != 201 {
@@ -86,14 +86,14 @@ func (b *bench) registered(body string) accounttest.Answer {
 }
 
 // refused wants the flat shape of Account's errors.
-func (b *bench) refused(what string, answer accounttest.Answer, status int, code string) {
+func (b *bench) refused(what string, answer apitest.Answer, status int, code string) {
 	b.t.Helper()
 	if answer.Status != status || answer.Text("error") != code || answer.Text("error_description") == "" || len(answer.JSON()) != 2 {
 		b.t.Errorf("%s: %d %s, want %d %s", what, answer.Status, answer.Body, status, code)
 	}
 }
 
-func (b *bench) forbidden(what string, answer accounttest.Answer) {
+func (b *bench) forbidden(what string, answer apitest.Answer) {
 	b.t.Helper()
 	nested, _ := answer.JSON()["error"].(map[string]any)
 	if answer.Status != 403 || nested["code"] != "FORBIDDEN" {

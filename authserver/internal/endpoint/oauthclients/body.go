@@ -9,10 +9,10 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/moment"
+	"github.com/almonerhq/almoner/shared/jsontime"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -93,23 +93,23 @@ func readExpireOld(w http.ResponseWriter, r *http.Request) (bool, error) {
 
 // A clientBody is a client as it is shown: every field as stored, and the secret in the one answer that made it.
 type clientBody struct {
-	ClientID            string      `json:"clientId"`
-	ClientSecret        string      `json:"clientSecret,omitempty"`
-	Kind                string      `json:"kind"`
-	TenantID            string      `json:"tenantId"`
-	Name                string      `json:"name"`
-	RedirectURIs        []string    `json:"redirectUris"`
-	RequiredPermissions []string    `json:"requiredPermissions"`
-	ConnectorPlatform   string      `json:"connectorPlatform,omitempty"`
-	Resource            string      `json:"resource,omitempty"`
-	AuthMethod          string      `json:"tokenEndpointAuthMethod"`
-	CreatedAt           moment.Time `json:"createdAt"`
+	ClientID            string        `json:"clientId"`
+	ClientSecret        string        `json:"clientSecret,omitempty"`
+	Kind                string        `json:"kind"`
+	TenantID            string        `json:"tenantId"`
+	Name                string        `json:"name"`
+	RedirectURIs        []string      `json:"redirectUris"`
+	RequiredPermissions []string      `json:"requiredPermissions"`
+	ConnectorPlatform   string        `json:"connectorPlatform,omitempty"`
+	Resource            string        `json:"resource,omitempty"`
+	AuthMethod          string        `json:"tokenEndpointAuthMethod"`
+	CreatedAt           jsontime.Time `json:"createdAt"`
 }
 
 func show(c client.Client, secret credential.Secret) clientBody {
 	return clientBody{
 		ClientID: c.ID.String(), ClientSecret: secret.Reveal(), Kind: string(c.Kind), TenantID: c.TenantID.String(), Name: c.Name,
 		RedirectURIs: c.Redirects, RequiredPermissions: c.Required.Strings(), ConnectorPlatform: c.Platform, Resource: c.Resource,
-		AuthMethod: string(c.AuthMethod), CreatedAt: moment.Time(c.CreatedAt),
+		AuthMethod: string(c.AuthMethod), CreatedAt: jsontime.Time(c.CreatedAt),
 	}
 }

@@ -3,13 +3,13 @@ package oauthclients_test
 import (
 	"testing"
 
-	"github.com/almonerhq/almoner/authserver/internal/accounttest"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // The contract's bounds of one credential (section 6), at the real routes.
 func TestBounds_OneCredentialHas64InFlightAnd8AreWorkedOn(t *testing.T) {
-	b := newBenchOn(t, accounttest.Served(t))
+	b := newBenchOn(t, apitest.Served(t))
 	first := b.send("GET", b.path(), "")
 	if first.Status != 200 || first.Header.Get("RateLimit") != `"requests-in-flight";r=63` ||
 		first.Header.Get("RateLimit-Policy") != `"requests-in-flight";q=64;qu="concurrent-requests"` {
@@ -25,7 +25,7 @@ func TestBounds_OneCredentialHas64InFlightAnd8AreWorkedOn(t *testing.T) {
 	}
 
 	const allowed, beyond = 64, 5
-	answers := make(chan accounttest.Answer, allowed+beyond)
+	answers := make(chan apitest.Answer, allowed+beyond)
 	for i := range allowed + beyond {
 		method, path, body := "GET", b.path(), ""
 		if i%2 == 0 {
@@ -61,7 +61,7 @@ func TestBounds_OneCredentialHas64InFlightAnd8AreWorkedOn(t *testing.T) {
 	if after := b.send("GET", b.path(), ""); after.Status != 200 {
 		t.Errorf("afterwards: %d %s", after.Status, after.Body)
 	}
-	other := b.Send("GET", b.path(), "", accounttest.Bearer(b.World.Token(b.registrar, perm.AccountAPIAccess))...)
+	other := b.Send("GET", b.path(), "", apitest.Bearer(b.World.Token(b.registrar, perm.AccountAPIAccess))...)
 	if other.Header.Get("RateLimit") != `"requests-in-flight";r=63` {
 		t.Errorf("another credential has %q left", other.Header.Get("RateLimit"))
 	}

@@ -11,10 +11,11 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/audit"
-	"github.com/almonerhq/almoner/authserver/internal/authorizer"
-	"github.com/almonerhq/almoner/authserver/internal/client"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/authorizer"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/identity"
@@ -22,7 +23,7 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Store keeps clients. Its errors are Unknown of Deps, or wrap grant.ErrUnavailable.
+// Store keeps clients. Its errors are Unknown of Deps, or wrap store.ErrUnavailable.
 type Store interface {
 	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
 	Clients(ctx context.Context, tenant uuid.UUID) ([]client.Client, error)
@@ -81,7 +82,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 			"has ended since the request was received. Nothing was changed."))
 	case errors.Is(err, h.Unknown):
 		apierr.Write(w, apierr.Flat, apierr.New(apierr.NotFound, "There is no such client in this workspace."))
-	case errors.Is(err, grant.ErrUnavailable):
+	case errors.Is(err, store.ErrUnavailable):
 		h.Log.ErrorContext(r.Context(), "a store does not answer", "error", err)
 		apierr.Write(w, apierr.Flat, apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Try again."))
 	default:

@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/accounttest"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -68,7 +68,7 @@ func TestOneIsReadAsItIsStored(t *testing.T) {
 func TestAnUnknownClientIs404(t *testing.T) {
 	b := newBench(t)
 	_, other := b.elsewhere()
-	foreignConnector := b.World.Connector(accounttest.MCP, perm.ProgrammesRead).ID.String()
+	foreignConnector := b.World.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
 	b.World.Exec(`update account.oauth_clients set tenant_id = $2 where id = $1`, foreignConnector, b.World.Tenant("Elsewhere too"))
 	service := b.Service().ID.String()
 	deleted := b.registered(confidential(nil)).Text("clientId")
@@ -88,8 +88,8 @@ func TestAnUnknownClientIs404(t *testing.T) {
 
 func TestDeletingAClientRevokesItsGrants(t *testing.T) {
 	b := newBench(t)
-	app := b.World.Connector(accounttest.MCP, perm.ProgrammesRead)
-	kept := b.World.Connector(accounttest.MCP, perm.ProgrammesRead)
+	app := b.World.Connector(apitest.MCP, perm.ProgrammesRead)
+	kept := b.World.Connector(apitest.MCP, perm.ProgrammesRead)
 	held, other := b.Connected(app, b.registrar), b.Connected(kept, b.registrar)
 	id := app.ID.String()
 	answer := b.send("DELETE", b.path()+"/"+id, "")
@@ -113,7 +113,7 @@ func TestDeletingAClientRevokesItsGrants(t *testing.T) {
 
 func (b *bench) works(what string, id, secret string, works bool) {
 	b.t.Helper()
-	answer := b.PostJSON(accounttest.TokenPath, "client_id", id, "client_secret", secret, "code", "alm_ac_word", "redirect_uri", "https://x.example/")
+	answer := b.PostJSON(apitest.TokenPath, "client_id", id, "client_secret", secret, "code", "alm_ac_word", "redirect_uri", "https://x.example/")
 	if accepted := answer.Text("error") == "invalid_grant"; accepted != works {
 		b.t.Errorf("%s: %d %s, want it accepted: %v", what, answer.Status, answer.Text("error"), works)
 	}
@@ -183,10 +183,10 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 		if answer := b.Send(route.method, b.path()+route.path, ""); answer.Status != 401 || answer.Text("message") != "Unauthorized" {
 			t.Errorf("%s without bearer: %d %s", what, answer.Status, answer.Body)
 		}
-		if answer := b.Send(route.method, b.path()+route.path, "", accounttest.Bearer("word")...); answer.Status != 403 || answer.Text("message") != "Forbidden" {
+		if answer := b.Send(route.method, b.path()+route.path, "", apitest.Bearer("word")...); answer.Status != 403 || answer.Text("message") != "Forbidden" {
 			t.Errorf("%s with a bad bearer: %d %s", what, answer.Status, answer.Body)
 		}
-		b.forbidden(what+" without permission", b.Send(route.method, b.path()+route.path, "", accounttest.Bearer(reader)...))
+		b.forbidden(what+" without permission", b.Send(route.method, b.path()+route.path, "", apitest.Bearer(reader)...))
 		tenant, _ := b.elsewhere()
 		b.forbidden(what+" elsewhere", b.send(route.method, pathOf(tenant)+route.path, ""))
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/almonerhq/almoner/authserver/internal/accounttest"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -49,7 +49,7 @@ func TestAConfidentialRegistrationAnswersItselfAndItsSecret(t *testing.T) {
 func TestAConnectorRegistrationHasNoSecret(t *testing.T) {
 	b := newBench(t)
 	for _, platform := range []string{"claude", "chatgpt"} {
-		for _, resource := range []string{accounttest.REST, accounttest.MCP} {
+		for _, resource := range []string{apitest.REST, apitest.MCP} {
 			answer := b.registered(connector(fields{"connectorPlatform": platform, "resource": resource}))
 			body := answer.JSON()
 			if _, there := body["clientSecret"]; there {
@@ -97,7 +97,7 @@ func TestABadRegistrationIs400(t *testing.T) {
 		"a platform alone":           {connector(fields{"resource": nil}), metadata},
 		"a resource alone":           {connector(fields{"connectorPlatform": nil}), metadata},
 		"another resource":           {connector(fields{"resource": "https://api.example.org"}), metadata},
-		"a resource with a slash":    {connector(fields{"resource": accounttest.MCP + "/"}), metadata},
+		"a resource with a slash":    {connector(fields{"resource": apitest.MCP + "/"}), metadata},
 		"account:api:access":         {connector(fields{"requiredPermissions": []string{"account:api:access"}}), metadata},
 		"a connector's secret":       {connector(fields{"tokenEndpointAuthMethod": "client_secret_post"}), metadata},
 		"no secret for an app":       {confidential(fields{"tokenEndpointAuthMethod": "none"}), metadata},
@@ -125,10 +125,10 @@ func TestABadRegistrationIs400(t *testing.T) {
 	}
 	b.refused("no body", b.send("POST", b.path(), ""), 400, metadata)
 	for _, contentType := range []string{"application/x-www-form-urlencoded", "text/plain", ""} {
-		answer := b.Send("POST", b.path(), confidential(nil), append(accounttest.Bearer(b.token), "Content-Type", contentType)...)
+		answer := b.Send("POST", b.path(), confidential(nil), append(apitest.Bearer(b.token), "Content-Type", contentType)...)
 		b.refused("JSON that says it is "+contentType, answer, 400, metadata)
 	}
-	encoded := b.Send("POST", b.path(), confidential(nil), append(accounttest.Bearer(b.token), "Content-Type", "application/json", "Content-Encoding", "gzip")...)
+	encoded := b.Send("POST", b.path(), confidential(nil), append(apitest.Bearer(b.token), "Content-Type", "application/json", "Content-Encoding", "gzip")...)
 	b.refused("an encoded body", encoded, 400, metadata)
 	if !strings.Contains(encoded.Body, "Content-Encoding is not understood") {
 		t.Errorf("it does not say why: %s", encoded.Body)

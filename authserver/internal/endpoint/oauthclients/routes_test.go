@@ -5,12 +5,12 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/accounttest"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 )
 
 // The first row of the table of contract section 5, at the real routes.
 func TestUnknownPathsAndWrongMethodsComeBeforeAnyCredential(t *testing.T) {
-	b := newBenchOn(t, accounttest.Served(t))
+	b := newBenchOn(t, apitest.Served(t))
 	one := b.path() + "/" + uuid.NewString()
 	for _, c := range []struct {
 		method, path string
@@ -27,11 +27,11 @@ func TestUnknownPathsAndWrongMethodsComeBeforeAnyCredential(t *testing.T) {
 		{"POST", one, 405, "DELETE, GET, HEAD"},
 		{"PATCH", one, 405, "DELETE, GET, HEAD"},
 		{"GET", one + "/secret", 405, "POST"},
-		{"GET", accounttest.TokenPath, 405, "POST"},
-		{"PUT", accounttest.RevokePath, 405, "POST"},
-		{"GET", accounttest.IntrospectPath, 405, "POST"},
+		{"GET", apitest.TokenPath, 405, "POST"},
+		{"PUT", apitest.RevokePath, 405, "POST"},
+		{"GET", apitest.IntrospectPath, 405, "POST"},
 	} {
-		for what, headers := range map[string][]string{"no bearer": nil, "a bad one": accounttest.Bearer("word"), "a good one": accounttest.Bearer(b.token)} {
+		for what, headers := range map[string][]string{"no bearer": nil, "a bad one": apitest.Bearer("word"), "a good one": apitest.Bearer(b.token)} {
 			answer := b.Send(c.method, c.path, "", headers...)
 			if answer.Status != c.status || answer.Header.Get("Allow") != c.allow {
 				t.Errorf("%s %s, %s: %d, Allow %q; want %d, %q", c.method, c.path, what, answer.Status, answer.Header.Get("Allow"), c.status, c.allow)

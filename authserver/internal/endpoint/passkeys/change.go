@@ -6,11 +6,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/almonerhq/almoner/authserver/internal/ceremony"
-	"github.com/almonerhq/almoner/authserver/internal/passkey"
-	"github.com/almonerhq/almoner/authserver/internal/session"
-	"github.com/almonerhq/almoner/authserver/internal/ui"
-	"github.com/almonerhq/almoner/authserver/internal/webauthn"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
+	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/authserver/internal/signin/webauthn"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/web"
 )
@@ -30,7 +30,7 @@ func (h *Handler) AddOptions() http.Handler {
 		if err != nil {
 			return err
 		}
-		h.ask(w, r, ceremony.AddPasskey, ceremony.ToSignIn(visitor.SignInID), asked)
+		h.ask(w, r, loginstate.AddPasskey, loginstate.ToSignIn(visitor.SignInID), asked)
 		return nil
 	})
 }
@@ -87,7 +87,7 @@ func (h *Handler) made(v visit) (passkey.Passkey, error) {
 	if err != nil {
 		return passkey.Passkey{}, h.notAccepted(ctx, err.Error())
 	}
-	keep, found, err := h.take(ctx, ceremony.AddPasskey, ceremony.ToSignIn(v.visitor.SignInID), answer.Challenge())
+	keep, found, err := h.take(ctx, loginstate.AddPasskey, loginstate.ToSignIn(v.visitor.SignInID), answer.Challenge())
 	if err != nil {
 		return passkey.Passkey{}, err
 	}

@@ -9,12 +9,12 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/almonerhq/almoner/authserver/internal/ceremony"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
-	"github.com/almonerhq/almoner/authserver/internal/passkey"
-	"github.com/almonerhq/almoner/authserver/internal/session"
-	"github.com/almonerhq/almoner/authserver/internal/ui"
-	"github.com/almonerhq/almoner/authserver/internal/webauthn"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
+	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/authserver/internal/signin/webauthn"
+	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/web"
 )
@@ -25,7 +25,7 @@ type Deps struct {
 	Auditor      session.Auditor
 	RelyingParty *webauthn.RelyingParty
 	Issuer       string // of the deployment's upstream provider, or ""
-	Ceremonies   *ceremony.Ceremonies
+	Ceremonies   *loginstate.Ceremonies
 	Sessions     *session.Sessions
 	Attempts     *session.Attempts
 	Pages        *ui.Pages
@@ -62,7 +62,7 @@ func again(next string) string { return againPath + "?return=" + url.QueryEscape
 func signIn(next string) string { return "/login?return=" + url.QueryEscape(next) }
 
 // ask keeps a challenge for its answer and sends it to the script, unless the address has begun too much lately.
-func (h *Handler) ask(w http.ResponseWriter, r *http.Request, purpose ceremony.Purpose, by ceremony.Binding, asked webauthn.Asked) {
+func (h *Handler) ask(w http.ResponseWriter, r *http.Request, purpose loginstate.Purpose, by loginstate.Binding, asked webauthn.Asked) {
 	if wait := h.Attempts.Begun(r.Context(), h.Proxies.ClientAddress(r)); wait > 0 {
 		web.SetRateLimited(w.Header(), wait, session.BegunLimit(wait))
 		web.JSON(w, http.StatusTooManyRequests, refusal{Message: "Too many attempts from your network. Please try again in a few minutes."})
@@ -77,7 +77,7 @@ func (h *Handler) ask(w http.ResponseWriter, r *http.Request, purpose ceremony.P
 }
 
 // take finds what an answer's challenge was about (P1). false: there is none.
-func (h *Handler) take(ctx context.Context, purpose ceremony.Purpose, by ceremony.Binding, challenge string) (json.RawMessage, bool, error) {
+func (h *Handler) take(ctx context.Context, purpose loginstate.Purpose, by loginstate.Binding, challenge string) (json.RawMessage, bool, error) {
 	var keep json.RawMessage
 	found, err := h.Ceremonies.Take(ctx, purpose, by, challenge, &keep)
 	return keep, found, err
@@ -91,7 +91,7 @@ type refusal struct {
 
 func (h *Handler) failScript(w http.ResponseWriter, r *http.Request, err error) {
 	h.Log.ErrorContext(r.Context(), "passkeys", "error", err)
-	if errors.Is(err, grant.ErrUnavailable) {
+	if errors.Is(err, store.ErrUnavailable) {
 		w.Header().Set("Retry-After", "5")
 		web.JSON(w, http.StatusServiceUnavailable, refusal{Message: "We cannot do this at the moment. Please try again in a few seconds."})
 		return
@@ -101,7 +101,7 @@ func (h *Handler) failScript(w http.ResponseWriter, r *http.Request, err error) 
 
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	h.Log.ErrorContext(r.Context(), "passkeys", "error", err)
-	if errors.Is(err, grant.ErrUnavailable) {
+	if errors.Is(err, store.ErrUnavailable) {
 		h.Pages.Unavailable(w, r)
 		return
 	}

@@ -3,9 +3,9 @@ package passkeys
 import (
 	"net/http"
 
-	"github.com/almonerhq/almoner/authserver/internal/passkey"
-	"github.com/almonerhq/almoner/authserver/internal/session"
-	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 )
 
 // Page serves GET /settings/passkeys.

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/almonerhq/almoner/authserver/internal/audit"
-	"github.com/almonerhq/almoner/authserver/internal/ceremony"
-	"github.com/almonerhq/almoner/authserver/internal/session"
-	"github.com/almonerhq/almoner/authserver/internal/ui"
-	"github.com/almonerhq/almoner/authserver/internal/webauthn"
-	"github.com/almonerhq/almoner/authserver/internal/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/authserver/internal/signin/webauthn"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -22,7 +22,7 @@ func (h *Handler) SignInOptions() http.Handler {
 			h.failScript(w, r, err)
 			return
 		}
-		h.ask(w, r, ceremony.PasskeySignIn, h.Ceremonies.ToBrowser(w, r), asked)
+		h.ask(w, r, loginstate.PasskeySignIn, h.Ceremonies.ToBrowser(w, r), asked)
 	}))
 }
 
@@ -59,7 +59,7 @@ func (h *Handler) signedBy(r *http.Request, credential string) (workspace.User, 
 	if !known {
 		return workspace.User{}, session.Proof{}, errNotAccepted
 	}
-	return h.check(r, ceremony.PasskeySignIn, by, credential)
+	return h.check(r, loginstate.PasskeySignIn, by, credential)
 }
 
 // AgainOptions serves POST /login/again/passkey/options, from this origin alone.
@@ -69,7 +69,7 @@ func (h *Handler) AgainOptions() http.Handler {
 		if err != nil {
 			return err
 		}
-		h.ask(w, r, ceremony.PasskeyAgain, ceremony.ToSignIn(visitor.SignInID), asked)
+		h.ask(w, r, loginstate.PasskeyAgain, loginstate.ToSignIn(visitor.SignInID), asked)
 		return nil
 	})
 }
@@ -78,7 +78,7 @@ func (h *Handler) AgainOptions() http.Handler {
 func (h *Handler) Again() http.Handler {
 	return h.form(home, func(v visit) error {
 		next := ui.LocalPath(v.form.Get("return"), home)
-		user, proof, err := h.check(v.r, ceremony.PasskeyAgain, ceremony.ToSignIn(v.visitor.SignInID), v.form.Get("credential"))
+		user, proof, err := h.check(v.r, loginstate.PasskeyAgain, loginstate.ToSignIn(v.visitor.SignInID), v.form.Get("credential"))
 		if err == nil && user.ID != v.visitor.User.ID {
 			err = errNotAccepted
 		}
@@ -108,7 +108,7 @@ var errNotAccepted = errors.New("the passkey is not accepted")
 // check returns the user whose passkey answered a challenge of ours. It returns errNotAccepted, or an error that is not the
 // caller's fault.
 func (h *Handler) check(
-	r *http.Request, purpose ceremony.Purpose, by ceremony.Binding, credential string,
+	r *http.Request, purpose loginstate.Purpose, by loginstate.Binding, credential string,
 ) (workspace.User, session.Proof, error) {
 	ctx := r.Context()
 	answer, err := webauthn.ParseSignature(credential)

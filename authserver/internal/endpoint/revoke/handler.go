@@ -11,22 +11,23 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/client"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/token"
-	"github.com/almonerhq/almoner/authserver/internal/engine"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/accesstoken"
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Authenticator says which client sent a request. Its errors are *engine.TokenError, or wrap grant.ErrUnavailable.
+// Authenticator says which client sent a request. Its errors are *engine.TokenError, or wrap store.ErrUnavailable.
 type Authenticator interface {
 	Authenticate(ctx context.Context, request engine.TokenRequest) (client.Client, error)
 }
 
-// Grants reads and ends grants (grant.Keeper). Its errors wrap grant.ErrUnavailable; that of ReadToken is grant.ErrForged.
+// Grants reads and ends grants (grant.Keeper). Its errors wrap store.ErrUnavailable; that of ReadToken is grant.ErrForged.
 type Grants interface {
 	ReadToken(kind grant.TokenKind, text credential.Secret) (grant.Token, error)
 	Facts(ctx context.Context, clientID, grantID uuid.UUID) (grant.Facts, error)
@@ -96,7 +97,7 @@ func (d Deps) grantOf(text credential.Secret) (uuid.UUID, error) {
 	}
 	claims, err := d.Keys().Verify(text.Reveal(), d.Issuer, d.Now())
 	if errors.Is(err, accesstoken.ErrUnknownKey) && d.Keys().Len() == 0 {
-		return uuid.Nil, fmt.Errorf("%w: the keys of access tokens were not read yet", grant.ErrUnavailable)
+		return uuid.Nil, fmt.Errorf("%w: the keys of access tokens were not read yet", store.ErrUnavailable)
 	}
 	return claims.GrantID, nil
 }

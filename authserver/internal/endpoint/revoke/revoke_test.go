@@ -8,17 +8,17 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/accounttest"
-	"github.com/almonerhq/almoner/authserver/internal/client"
-	"github.com/almonerhq/almoner/authserver/internal/failures"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // A bench is the site with a user and a connector.
 type bench struct {
-	*accounttest.Site
+	*apitest.Site
 	t    *testing.T
 	user uuid.UUID
 	app  client.Client
@@ -26,26 +26,26 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{Site: accounttest.Start(t), t: t}
+	b := &bench{Site: apitest.Start(t), t: t}
 	b.user = b.World.Member(perm.ProgrammesRead)
-	b.app = b.World.Connector(accounttest.MCP, perm.ProgrammesRead)
+	b.app = b.World.Connector(apitest.MCP, perm.ProgrammesRead)
 	return b
 }
 
-func (b *bench) revoke(c client.Client, token credential.Secret) accounttest.Answer {
+func (b *bench) revoke(c client.Client, token credential.Secret) apitest.Answer {
 	b.t.Helper()
-	return b.Form(accounttest.RevokePath, "client_id", c.ID.String(), "token", token.Reveal())
+	return b.Form(apitest.RevokePath, "client_id", c.ID.String(), "token", token.Reveal())
 }
 
 // done wants the one answer of success (RFC 7009, section 2.2): 200 without a body.
-func (b *bench) done(what string, answer accounttest.Answer) {
+func (b *bench) done(what string, answer apitest.Answer) {
 	b.t.Helper()
 	if answer.Status != 200 || answer.Body != "" || answer.Header.Get("Cache-Control") != "no-store" {
 		b.t.Errorf("%s: %d %q, want 200 and no body", what, answer.Status, answer.Body)
 	}
 }
 
-func (b *bench) dead(what string, held accounttest.Held) {
+func (b *bench) dead(what string, held apitest.Held) {
 	b.t.Helper()
 	g := b.Stored(held.Grant)
 	if g.State != grant.Revoked || g.Reason != grant.ByClient {
@@ -64,7 +64,7 @@ func (b *bench) dead(what string, held accounttest.Held) {
 	}
 }
 
-func (b *bench) alive(what string, held accounttest.Held) {
+func (b *bench) alive(what string, held apitest.Held) {
 	b.t.Helper()
 	if g := b.Stored(held.Grant); g.State != grant.Active {
 		b.t.Errorf("%s: the grant is %s (%s), want it active", what, g.State, g.Reason)
@@ -73,11 +73,11 @@ func (b *bench) alive(what string, held accounttest.Held) {
 
 func TestEveryTokenOfAGrantRevokesIt(t *testing.T) {
 	b := newBench(t)
-	for what, choose := range map[string]func(first, second accounttest.Held) credential.Secret{
-		"refresh token":            func(_, second accounttest.Held) credential.Secret { return second.Refresh },
-		"superseded refresh token": func(first, _ accounttest.Held) credential.Secret { return first.Refresh },
-		"access token":             func(_, second accounttest.Held) credential.Secret { return second.Access },
-		"earlier access token":     func(first, _ accounttest.Held) credential.Secret { return first.Access },
+	for what, choose := range map[string]func(first, second apitest.Held) credential.Secret{
+		"refresh token":            func(_, second apitest.Held) credential.Secret { return second.Refresh },
+		"superseded refresh token": func(first, _ apitest.Held) credential.Secret { return first.Refresh },
+		"access token":             func(_, second apitest.Held) credential.Secret { return second.Access },
+		"earlier access token":     func(first, _ apitest.Held) credential.Secret { return first.Access },
 	} {
 		first := b.Connected(b.app, b.user)
 		second := b.Refreshed(b.app, first)
@@ -96,14 +96,14 @@ func TestAConfidentialClientRevokesInItsOwnDialect(t *testing.T) {
 		held := b.Linked(c, secret, b.user)
 		b.Authenticating(c, method)
 		id, token := c.ID.String(), held.Access.Reveal()
-		var answer accounttest.Answer
+		var answer apitest.Answer
 		switch method {
 		case client.SecretPost:
-			answer = b.Form(accounttest.RevokePath, "client_id", id, "client_secret", secret.Reveal(), "token", token)
+			answer = b.Form(apitest.RevokePath, "client_id", id, "client_secret", secret.Reveal(), "token", token)
 		case client.SecretBasic:
-			answer = b.FormWith(accounttest.RevokePath, accounttest.Basic(id, secret), "token", token)
+			answer = b.FormWith(apitest.RevokePath, apitest.Basic(id, secret), "token", token)
 		default:
-			answer = b.PostJSON(accounttest.RevokePath, "client_id", id, "client_secret", secret.Reveal(), "token", token)
+			answer = b.PostJSON(apitest.RevokePath, "client_id", id, "client_secret", secret.Reveal(), "token", token)
 		}
 		b.done(string(method), answer)
 		b.dead(string(method), held)
@@ -113,11 +113,11 @@ func TestAConfidentialClientRevokesInItsOwnDialect(t *testing.T) {
 func TestAnotherClientsTokenIsLeftAlone(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
-	other := b.World.Connector(accounttest.MCP, perm.ProgrammesRead)
+	other := b.World.Connector(apitest.MCP, perm.ProgrammesRead)
 	confidential, secret := b.World.Confidential(perm.ProgrammesRead)
 	b.done("refresh token", b.revoke(other, held.Refresh))
 	b.done("access token", b.revoke(other, held.Access))
-	b.done("a confidential client", b.PostJSON(accounttest.RevokePath, "client_id", confidential.ID.String(),
+	b.done("a confidential client", b.PostJSON(apitest.RevokePath, "client_id", confidential.ID.String(),
 		"client_secret", secret.Reveal(), "token", held.Refresh.Reveal()))
 	b.alive("after another client's attempts", held)
 	b.Refreshed(b.app, held)
@@ -167,7 +167,7 @@ func TestTheHintIsIgnored(t *testing.T) {
 	b := newBench(t)
 	for _, hint := range []string{"access_token", "refresh_token", "password", ""} {
 		held := b.Connected(b.app, b.user)
-		b.done("hint "+hint, b.Form(accounttest.RevokePath, "client_id", b.app.ID.String(), "token", held.Refresh.Reveal(), "token_type_hint", hint))
+		b.done("hint "+hint, b.Form(apitest.RevokePath, "client_id", b.app.ID.String(), "token", held.Refresh.Reveal(), "token_type_hint", hint))
 		b.dead("hint "+hint, held)
 	}
 }
@@ -182,10 +182,10 @@ func TestWhoIsNotTheClientIsRefusedAsAtTheTokenEndpoint(t *testing.T) {
 	b.Authenticating(post, client.SecretPost)
 	service := b.Service()
 	id, app, token := confidential.ID.String(), b.app.ID.String(), held.Access.Reveal()
-	path := accounttest.RevokePath
+	path := apitest.RevokePath
 	for _, c := range []struct {
 		what   string
-		answer accounttest.Answer
+		answer apitest.Answer
 		status int
 		code   string
 	}{
@@ -197,13 +197,13 @@ func TestWhoIsNotTheClientIsRefusedAsAtTheTokenEndpoint(t *testing.T) {
 		{"wrong secret", b.PostJSON(path, "client_id", id, "client_secret", basicSecret.Reveal(), "token", token), 400, "invalid_client"},
 		{"a form from a JSON client", b.Form(path, "client_id", id, "client_secret", secret.Reveal(), "token", token), 400, "invalid_request"},
 		{"JSON from a connector", b.PostJSON(path, "client_id", app, "token", token), 400, "invalid_request"},
-		{"Basic from a connector", b.FormWith(path, accounttest.Basic(app, ""), "token", token), 400, "invalid_request"},
-		{"a bearer", b.FormWith(path, accounttest.Bearer(held.Access), "client_id", app, "token", token), 400, "invalid_request"},
-		{"a failed Basic", b.FormWith(path, accounttest.Basic(basic.ID.String(), secret), "token", token), 401, "invalid_client"},
+		{"Basic from a connector", b.FormWith(path, apitest.Basic(app, ""), "token", token), 400, "invalid_request"},
+		{"a bearer", b.FormWith(path, apitest.Bearer(held.Access), "client_id", app, "token", token), 400, "invalid_request"},
+		{"a failed Basic", b.FormWith(path, apitest.Basic(basic.ID.String(), secret), "token", token), 401, "invalid_client"},
 		{"a Basic client without header", b.Form(path, "client_id", basic.ID.String(), "client_secret", basicSecret.Reveal(), "token", token), 400, "invalid_client"},
 		{"a wrong posted secret", b.Form(path, "client_id", post.ID.String(), "client_secret", secret.Reveal(), "token", token), 400, "invalid_client"},
-		{"Basic from a posting client", b.FormWith(path, accounttest.Basic(post.ID.String(), postSecret), "token", token), 400, "invalid_request"},
-		{"a service", b.FormWith(path, accounttest.Basic(service.ID.String(), service.Secret), "token", token), 400, "unauthorized_client"},
+		{"Basic from a posting client", b.FormWith(path, apitest.Basic(post.ID.String(), postSecret), "token", token), 400, "invalid_request"},
+		{"a service", b.FormWith(path, apitest.Basic(service.ID.String(), service.Secret), "token", token), 400, "unauthorized_client"},
 	} {
 		if c.answer.Status != c.status || c.answer.Text("error") != c.code || c.answer.Text("error_description") == "" {
 			t.Errorf("%s: %d %s, want %d %s", c.what, c.answer.Status, c.answer.Body, c.status, c.code)
@@ -218,11 +218,11 @@ func TestWhoIsNotTheClientIsRefusedAsAtTheTokenEndpoint(t *testing.T) {
 func TestAMalformedRequestIs400(t *testing.T) {
 	b := newBench(t)
 	id := b.app.ID.String()
-	post := func(contentType, body string) accounttest.Answer {
-		return b.Send(http.MethodPost, accounttest.RevokePath, body, "Content-Type", contentType)
+	post := func(contentType, body string) apitest.Answer {
+		return b.Send(http.MethodPost, apitest.RevokePath, body, "Content-Type", contentType)
 	}
 	const form = "application/x-www-form-urlencoded"
-	for what, answer := range map[string]accounttest.Answer{
+	for what, answer := range map[string]apitest.Answer{
 		"no token":        post(form, "client_id="+id),
 		"an empty token":  post(form, "client_id="+id+"&token="),
 		"a token twice":   post(form, "client_id="+id+"&token=a&token=a"),
@@ -230,7 +230,7 @@ func TestAMalformedRequestIs400(t *testing.T) {
 		"JSON token list": post("application/json", `{"client_id":"`+id+`","token":["a"]}`),
 		"JSON key case":   post("application/json", `{"client_id":"`+id+`","Token":"a"}`),
 		"JSON key twice":  post("application/json", `{"client_id":"`+id+`","token":"a","token":"a"}`),
-		"in the query":    b.Send(http.MethodPost, accounttest.RevokePath+"?token=a&client_id="+id, "", "Content-Type", form),
+		"in the query":    b.Send(http.MethodPost, apitest.RevokePath+"?token=a&client_id="+id, "", "Content-Type", form),
 	} {
 		if answer.Status != 400 || answer.Text("error") != "invalid_request" {
 			t.Errorf("%s: %d %s", what, answer.Status, answer.Body)
@@ -299,8 +299,8 @@ func TestARevocationThatIsNotCommittedIsNeverASuccess(t *testing.T) {
 func TestWithoutKeysAnAccessTokenIsNotCalledUnknown(t *testing.T) {
 	first := newBench(t)
 	held := first.Connected(first.app, first.user)
-	b := &bench{Site: accounttest.StartUnready(t), t: t}
-	c := b.World.Connector(accounttest.MCP, perm.ProgrammesRead)
+	b := &bench{Site: apitest.StartUnready(t), t: t}
+	c := b.World.Connector(apitest.MCP, perm.ProgrammesRead)
 	if answer := b.revoke(c, held.Access); answer.Status != 503 {
 		t.Errorf("%d %s", answer.Status, answer.Body)
 	}
@@ -323,11 +323,11 @@ func TestTooManyWrongSecretsAreThrottledAndNothingElseIs(t *testing.T) {
 	b := newBench(t)
 	c, secret := b.World.Confidential(perm.ProgrammesRead)
 	held := b.Linked(c, secret, b.user)
-	b.FailElsewhere(func(f *failures.Counter) time.Duration { return f.OfClient(c.ID.String()) })
-	b.Limited(func() accounttest.Answer {
-		return b.PostJSON(accounttest.RevokePath, "client_id", c.ID.String(), "client_secret", "alm_cs_wrong", "token", held.Access.Reveal())
+	b.FailElsewhere(func(f *ratelimit.Counter) time.Duration { return f.OfClient(c.ID.String()) })
+	b.Limited(func() apitest.Answer {
+		return b.PostJSON(apitest.RevokePath, "client_id", c.ID.String(), "client_secret", "alm_cs_wrong", "token", held.Access.Reveal())
 	})
 	b.alive("by a wrong secret", held)
-	b.done("the right one", b.PostJSON(accounttest.RevokePath, "client_id", c.ID.String(), "client_secret", secret.Reveal(), "token", held.Access.Reveal()))
+	b.done("the right one", b.PostJSON(apitest.RevokePath, "client_id", c.ID.String(), "client_secret", secret.Reveal(), "token", held.Access.Reveal()))
 	b.dead("by the right one", held)
 }

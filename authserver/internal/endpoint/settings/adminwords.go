@@ -3,7 +3,7 @@ package settings
 import (
 	"strings"
 
-	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 

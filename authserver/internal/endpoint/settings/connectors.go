@@ -11,11 +11,12 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/audit"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
-	"github.com/almonerhq/almoner/authserver/internal/policy"
-	"github.com/almonerhq/almoner/authserver/internal/ui"
-	"github.com/almonerhq/almoner/authserver/internal/walk"
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -23,9 +24,9 @@ const connectorsPath = "/settings/connectors"
 
 // ConnectorPolicies keep what connectors may be given in a workspace; its reader is the membership (workspace.Tenant).
 type ConnectorPolicies interface {
-	ConnectorPolicyEffect(ctx context.Context, tenant uuid.UUID, p policy.Policy) (policy.Effect, error)
-	ReplaceConnectorPolicy(ctx context.Context, tenant uuid.UUID, seen string, p policy.Policy, event audit.Event) (policy.Change, error)
-	Walks(ctx context.Context, tenant uuid.UUID, only *uuid.UUID, each int) ([]walk.Connector, error)
+	ConnectorPolicyEffect(ctx context.Context, tenant uuid.UUID, p workspace.ConnectorPolicy) (policy.Effect, error)
+	ReplaceConnectorPolicy(ctx context.Context, tenant uuid.UUID, seen string, p workspace.ConnectorPolicy, event audit.Event) (policy.Change, error)
+	Walks(ctx context.Context, tenant uuid.UUID, only *uuid.UUID, each int) ([]connectionlog.Connector, error)
 }
 
 // Connectors serves GET /settings/connectors.
@@ -63,7 +64,7 @@ func (h *Handler) showConnectors(v *visit, here place, status int, adjust func(*
 	return nil
 }
 
-func policyView(p policy.Policy) ui.PolicyForm {
+func policyView(p workspace.ConnectorPolicy) ui.PolicyForm {
 	names := make([]string, len(p.Platforms))
 	for i, platform := range p.Platforms {
 		names[i] = string(platform)
@@ -71,15 +72,15 @@ func policyView(p policy.Policy) ui.PolicyForm {
 	return typedPolicy(policy.Request{Platforms: names, Permissions: p.Permissions.Strings()}, strconv.Itoa(p.Days), p.Digest(), nil)
 }
 
-var platformSentences = map[policy.Platform]string{
-	policy.Claude:  "Connectors of Claude: web, desktop, mobile and Claude Code.",
-	policy.ChatGPT: "Connectors of ChatGPT.",
-	policy.Other:   "Every other assistant or editor that this deployment knows.",
+var platformSentences = map[workspace.Platform]string{
+	workspace.Claude:  "Connectors of Claude: web, desktop, mobile and Claude Code.",
+	workspace.ChatGPT: "Connectors of ChatGPT.",
+	workspace.Other:   "Every other assistant or editor that this deployment knows.",
 }
 
 func typedPolicy(wish policy.Request, days, seen string, notes map[string]string) ui.PolicyForm {
-	form := ui.PolicyForm{Chosen: perm.FromStrings(wish.Permissions), Days: days, Seen: seen, MaxDays: policy.MaxDays, Notes: notes}
-	for _, platform := range policy.Platforms() {
+	form := ui.PolicyForm{Chosen: perm.FromStrings(wish.Permissions), Days: days, Seen: seen, MaxDays: workspace.MaxDays, Notes: notes}
+	for _, platform := range workspace.Platforms() {
 		form.Platforms = append(form.Platforms, ui.PlatformChoice{
 			ID: string(platform), Name: platform.Name(), Sentence: platformSentences[platform], Chosen: slices.Contains(wish.Platforms, string(platform)),
 		})
@@ -143,7 +144,7 @@ func (h *Handler) overtaken(v *visit, here place) error {
 	})
 }
 
-func (h *Handler) savePolicy(v *visit, here place, seen string, wanted policy.Policy) error {
+func (h *Handler) savePolicy(v *visit, here place, seen string, wanted workspace.ConnectorPolicy) error {
 	change, err := h.Store.ReplaceConnectorPolicy(v.r.Context(), here.Tenant.ID, seen, wanted,
 		v.eventHere(here, "connector_policy.changed", "tenant:"+here.Tenant.ID.String(), nil))
 	if err != nil {

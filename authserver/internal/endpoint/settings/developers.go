@@ -7,12 +7,12 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/client"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
-	"github.com/almonerhq/almoner/authserver/internal/pat"
-	"github.com/almonerhq/almoner/authserver/internal/policy"
-	"github.com/almonerhq/almoner/authserver/internal/session"
-	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/authserver/internal/account/pat"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/web"
 )
@@ -67,7 +67,7 @@ func (h *Handler) showDevelopers(v *visit, here place, status int, adjust func(*
 	h.listTokens(view, tokens)
 	for _, c := range clients {
 		view.Apps = append(view.Apps, ui.App{
-			ID: c.ID.String(), Name: c.Name, Connector: c.Kind == client.Connector, Platform: policy.PlatformOf(c.Platform).Name(), Resource: c.Resource,
+			ID: c.ID.String(), Name: c.Name, Connector: c.Kind == client.Connector, Platform: workspace.PlatformOf(c.Platform).Name(), Resource: c.Resource,
 			Method: string(c.AuthMethod), Redirects: c.Redirects, Required: c.Required, Created: c.CreatedAt,
 		})
 	}

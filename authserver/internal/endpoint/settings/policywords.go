@@ -5,8 +5,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/almonerhq/almoner/authserver/internal/audit"
-	"github.com/almonerhq/almoner/authserver/internal/policy"
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -64,7 +65,7 @@ func platformList(names []string) string {
 		return "none"
 	}
 	for i, name := range names {
-		names[i] = policy.Platform(name).Name()
+		names[i] = workspace.Platform(name).Name()
 	}
 	return strings.Join(names, ", ")
 }

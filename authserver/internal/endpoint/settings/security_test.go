@@ -5,7 +5,7 @@ import (
 	"net/url"
 	"testing"
 
-	"github.com/almonerhq/almoner/authserver/internal/browsertest"
+	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 

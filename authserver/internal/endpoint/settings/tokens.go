@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/almonerhq/almoner/authserver/internal/pat"
-	"github.com/almonerhq/almoner/authserver/internal/ui"
+	"github.com/almonerhq/almoner/authserver/internal/account/pat"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 )

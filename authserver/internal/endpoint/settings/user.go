@@ -3,8 +3,8 @@ package settings
 import (
 	"net/http"
 
-	"github.com/almonerhq/almoner/authserver/internal/ui"
-	"github.com/almonerhq/almoner/authserver/internal/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 )
 
 // User serves GET /settings/user.

@@ -3,11 +3,11 @@ package settings
 import (
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/client"
-	"github.com/almonerhq/almoner/authserver/internal/consent"
-	"github.com/almonerhq/almoner/authserver/internal/policy"
-	"github.com/almonerhq/almoner/authserver/internal/ui"
-	"github.com/almonerhq/almoner/authserver/internal/walk"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
@@ -26,10 +26,10 @@ func (v *visit) onlyConnector() *uuid.UUID {
 	return &id
 }
 
-func logView(connectors []walk.Connector, shown int, here place) []ui.ConnectorLog {
+func logView(connectors []connectionlog.Connector, shown int, here place) []ui.ConnectorLog {
 	var out []ui.ConnectorLog
 	for _, c := range connectors {
-		one := ui.ConnectorLog{ID: c.ID.String(), Name: c.Name, Platform: policy.PlatformOf(c.Platform).Name(), Deleted: c.Deleted}
+		one := ui.ConnectorLog{ID: c.ID.String(), Name: c.Name, Platform: workspace.PlatformOf(c.Platform).Name(), Deleted: c.Deleted}
 		if one.Host = (client.Client{Address: c.Address}).Domain(); one.Host == "" && len(c.Redirects) > 0 {
 			one.Host = consent.Callback{URI: c.Redirects[0]}.Host()
 		}
@@ -48,14 +48,14 @@ func logView(connectors []walk.Connector, shown int, here place) []ui.ConnectorL
 }
 
 var stepNames = [...]string{
-	walk.Asked: "Asked", walk.Consented: "Approved", walk.Exchanged: "Code exchanged", walk.Called: "First call", walk.Refreshed: "Refreshed",
+	connectionlog.Asked: "Asked", connectionlog.Consented: "Approved", connectionlog.Exchanged: "Code exchanged", connectionlog.Called: "First call", connectionlog.Refreshed: "Refreshed",
 }
 
-var outcomeWords = map[walk.Outcome]string{
-	walk.Waiting: "Waiting", walk.Working: "Connected", walk.Refused: "Refused", walk.Denied: "Denied", walk.Ended: "Ended",
+var outcomeWords = map[connectionlog.Outcome]string{
+	connectionlog.Waiting: "Waiting", connectionlog.Working: "Connected", connectionlog.Refused: "Refused", connectionlog.Denied: "Denied", connectionlog.Ended: "Ended",
 }
 
-func walkView(w walk.Walk) ui.Walk {
+func walkView(w connectionlog.Walk) ui.Walk {
 	out := ui.Walk{
 		ID: w.ID.String(), At: w.At, Person: w.Person, Outcome: string(w.Outcome), Word: outcomeWords[w.Outcome], Reason: w.Reason, RequestID: w.RequestID,
 	}

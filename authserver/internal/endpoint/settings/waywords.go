@@ -1,6 +1,6 @@
 package settings
 
-import "github.com/almonerhq/almoner/authserver/internal/audit"
+import "github.com/almonerhq/almoner/authserver/internal/account/audit"
 
 // whatOfWays tells events of the ways to sign in, in words. An action that has none yet is shown as it is.
 func whatOfWays(e audit.Entry) string {

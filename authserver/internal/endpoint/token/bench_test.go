@@ -5,19 +5,19 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/accounttest"
-	"github.com/almonerhq/almoner/authserver/internal/client"
-	"github.com/almonerhq/almoner/authserver/internal/fixture"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
+	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-const path = accounttest.TokenPath
+const path = apitest.TokenPath
 
 // A bench is the site with a user, a connector and a confidential client.
 type bench struct {
-	*accounttest.Site
+	*apitest.Site
 	t      *testing.T
 	user   uuid.UUID
 	app    client.Client
@@ -27,43 +27,43 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{Site: accounttest.Start(t), t: t}
+	b := &bench{Site: apitest.Start(t), t: t}
 	b.user = b.World.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
-	b.app = b.World.Connector(accounttest.REST, perm.ProgrammesRead, perm.ProgrammesWrite)
+	b.app = b.World.Connector(apitest.REST, perm.ProgrammesRead, perm.ProgrammesWrite)
 	b.linked, b.secret = b.World.Confidential(perm.ProgrammesRead)
 	return b
 }
 
 // exchange is the connector's form with a fresh code, changed by pairs of name and value; the value - leaves a name out.
-func (b *bench) exchange(changes ...string) accounttest.Answer {
+func (b *bench) exchange(changes ...string) apitest.Answer {
 	b.t.Helper()
 	_, code := b.Consent(b.app, b.user)
 	return b.exchangeCode(code, changes...)
 }
 
-func (b *bench) exchangeCode(code credential.Secret, changes ...string) accounttest.Answer {
+func (b *bench) exchangeCode(code credential.Secret, changes ...string) apitest.Answer {
 	b.t.Helper()
 	return b.Form(path, changed([]string{
 		"grant_type", "authorization_code", "client_id", b.app.ID.String(), "resource", b.app.Resource, "code", code.Reveal(),
-		"code_verifier", accounttest.Verifier, "redirect_uri", fixture.Callback,
+		"code_verifier", apitest.Verifier, "redirect_uri", fixture.Callback,
 	}, changes)...)
 }
 
 // link is the confidential client's JSON with a fresh code, changed likewise.
-func (b *bench) link(changes ...string) accounttest.Answer {
+func (b *bench) link(changes ...string) apitest.Answer {
 	b.t.Helper()
 	_, code := b.Consent(b.linked, b.user)
 	return b.linkCode(code, changes...)
 }
 
-func (b *bench) linkCode(code credential.Secret, changes ...string) accounttest.Answer {
+func (b *bench) linkCode(code credential.Secret, changes ...string) apitest.Answer {
 	b.t.Helper()
 	return b.PostJSON(path, changed([]string{
 		"client_id", b.linked.ID.String(), "client_secret", b.secret.Reveal(), "code", code.Reveal(), "redirect_uri", fixture.Callback,
 	}, changes)...)
 }
 
-func (b *bench) refresh(token credential.Secret, changes ...string) accounttest.Answer {
+func (b *bench) refresh(token credential.Secret, changes ...string) apitest.Answer {
 	b.t.Helper()
 	return b.Form(path, changed([]string{
 		"grant_type", "refresh_token", "client_id", b.app.ID.String(), "resource", b.app.Resource, "refresh_token", token.Reveal(),
@@ -86,7 +86,7 @@ func changed(pairs, changes []string) []string {
 	return out
 }
 
-func (b *bench) given(what string, answer accounttest.Answer) {
+func (b *bench) given(what string, answer apitest.Answer) {
 	b.t.Helper()
 	if answer.Status != 200 || answer.Text("access_token") == "" {
 		b.t.Errorf("%s: %d %s, want tokens", what, answer.Status, answer.Text("error_description"))
@@ -94,7 +94,7 @@ func (b *bench) given(what string, answer accounttest.Answer) {
 }
 
 // refused wants an error in the shape of RFC 6749, section 5.2.
-func (b *bench) refused(what string, answer accounttest.Answer, status int, code string) {
+func (b *bench) refused(what string, answer apitest.Answer, status int, code string) {
 	b.t.Helper()
 	if answer.Status != status || answer.Text("error") != code || answer.Text("error_description") == "" || len(answer.JSON()) != 2 {
 		b.t.Errorf("%s: %d %s, want %d %s", what, answer.Status, answer.Body, status, code)

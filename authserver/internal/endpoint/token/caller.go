@@ -3,7 +3,7 @@ package token
 import (
 	"net/http"
 
-	"github.com/almonerhq/almoner/authserver/internal/engine"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 )
 
 // Caller reads who says to have sent a request, for the endpoints where a client names itself as it does here

@@ -16,16 +16,16 @@ import (
 	"github.com/lestrrat-go/jwx/v2/jwk"
 	"github.com/lestrrat-go/jwx/v2/jwt"
 
-	"github.com/almonerhq/almoner/authserver/internal/accounttest"
-	"github.com/almonerhq/almoner/authserver/internal/client"
-	"github.com/almonerhq/almoner/authserver/internal/fixture"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
+	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // described is the site with a client that is known by its document, and a user who consents in the world's workspace.
 type described struct {
-	*accounttest.Site
+	*apitest.Site
 	t       *testing.T
 	user    uuid.UUID
 	address string
@@ -34,7 +34,7 @@ type described struct {
 
 func newDescribed(t *testing.T, changes map[string]any) *described {
 	t.Helper()
-	d := &described{Site: accounttest.Start(t), t: t}
+	d := &described{Site: apitest.Start(t), t: t}
 	d.user = d.World.Member(perm.ProgrammesRead)
 	d.address = d.Clients.Client("/oauth/client", changes, fixture.Callback)
 	return d
@@ -89,10 +89,10 @@ func (d *described) code() (grant.Grant, string) {
 	}
 	g := grant.Grant{
 		ID: uuid.New(), Kind: c.Kind, ClientID: c.ID, UserID: d.user, TenantID: d.World.TenantID, Permissions: perm.NewSet(perm.ProgrammesRead),
-		Resource: accounttest.MCP, Ends: time.Now().Add(c.Kind.Traits().GrantLife),
+		Resource: apitest.MCP, Ends: time.Now().Add(c.Kind.Traits().GrantLife),
 	}
 	code, err := d.Keeper.Open(d.t.Context(), g, grant.CodeTerms{
-		ClientID: c.ID, RedirectURI: fixture.Callback, Resource: g.Resource, Challenge: grant.ChallengeOf(accounttest.Verifier),
+		ClientID: c.ID, RedirectURI: fixture.Callback, Resource: g.Resource, Challenge: grant.ChallengeOf(apitest.Verifier),
 	})
 	if err != nil {
 		d.t.Fatal(err)
@@ -100,17 +100,17 @@ func (d *described) code() (grant.Grant, string) {
 	return g, code.Reveal()
 }
 
-func (d *described) exchange(code string, more ...string) accounttest.Answer {
-	return d.Form(accounttest.TokenPath, append([]string{"grant_type", "authorization_code", "client_id", d.address, "resource", accounttest.MCP,
-		"code", code, "code_verifier", accounttest.Verifier, "redirect_uri", fixture.Callback}, more...)...)
+func (d *described) exchange(code string, more ...string) apitest.Answer {
+	return d.Form(apitest.TokenPath, append([]string{"grant_type", "authorization_code", "client_id", d.address, "resource", apitest.MCP,
+		"code", code, "code_verifier", apitest.Verifier, "redirect_uri", fixture.Callback}, more...)...)
 }
 
-func (d *described) refresh(token string, more ...string) accounttest.Answer {
-	return d.Form(accounttest.TokenPath, append([]string{"grant_type", "refresh_token", "client_id", d.address, "resource", accounttest.MCP,
+func (d *described) refresh(token string, more ...string) apitest.Answer {
+	return d.Form(apitest.TokenPath, append([]string{"grant_type", "refresh_token", "client_id", d.address, "resource", apitest.MCP,
 		"refresh_token", token}, more...)...)
 }
 
-func (d *described) wants(what string, answer accounttest.Answer, status int, code string) {
+func (d *described) wants(what string, answer apitest.Answer, status int, code string) {
 	d.t.Helper()
 	if answer.Status != status || answer.Text("error") != code {
 		d.t.Errorf("%s: %d %s, want %d %s", what, answer.Status, answer.Body, status, code)
@@ -129,17 +129,17 @@ func TestClientByDocumentIsCalledByItsAddressEverywhere(t *testing.T) {
 	d.wants("refresh", second, 200, "")
 	d.Wait(-48 * time.Hour)
 	claims := (&bench{Site: d.Site, t: t}).claims(second)
-	if claims.ClientID != d.address || claims.GrantID != g.ID || claims.TenantID != d.World.TenantID || claims.Audience != accounttest.MCP {
+	if claims.ClientID != d.address || claims.GrantID != g.ID || claims.TenantID != d.World.TenantID || claims.Audience != apitest.MCP {
 		t.Errorf("claims: %+v", claims)
 	}
-	introspected := d.FormWith(accounttest.IntrospectPath, accounttest.Basic(service.ID.String(), service.Secret), "token", second.Text("access_token"))
+	introspected := d.FormWith(apitest.IntrospectPath, apitest.Basic(service.ID.String(), service.Secret), "token", second.Text("access_token"))
 	if introspected.JSON()["active"] != true || introspected.Text("client_id") != d.address {
 		t.Errorf("introspection: %d %s", introspected.Status, introspected.Body)
 	}
 	if asked := d.Clients.Asked(); asked != 1 {
 		t.Errorf("the document's host was asked %d times", asked)
 	}
-	revoked := d.Form(accounttest.RevokePath, "client_id", d.address, "token", second.Text("refresh_token"))
+	revoked := d.Form(apitest.RevokePath, "client_id", d.address, "token", second.Text("refresh_token"))
 	if revoked.Status != 200 || d.Stored(g).State != grant.Revoked {
 		t.Errorf("revocation: %d %s", revoked.Status, d.Stored(g).State)
 	}
@@ -153,9 +153,9 @@ func TestClientByDocumentHasNoOtherName(t *testing.T) {
 	for _, name := range []string{
 		g.ClientID.String(), d.address + "/", strings.ToUpper(d.address), "https://claude.ai/oauth/other", "https://" + d.Clients.Name() + "/oauth/../oauth/client",
 	} {
-		d.wants(name, d.Form(accounttest.TokenPath, "grant_type", "refresh_token", "client_id", name, "resource", accounttest.MCP,
+		d.wants(name, d.Form(apitest.TokenPath, "grant_type", "refresh_token", "client_id", name, "resource", apitest.MCP,
 			"refresh_token", held.Text("refresh_token")), 400, "invalid_client")
-		d.wants(name, d.Form(accounttest.RevokePath, "client_id", name, "token", held.Text("refresh_token")), 400, "invalid_client")
+		d.wants(name, d.Form(apitest.RevokePath, "client_id", name, "token", held.Text("refresh_token")), 400, "invalid_client")
 	}
 	if d.Stored(g).State != grant.Active {
 		t.Error("a name that is nobody's has ended the grant")
@@ -176,10 +176,10 @@ func TestDomainThatIsServedNoMoreIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.World.Exec(`update account.grants set client_id = $2 where id = $1`, g.ID, moved.ID)
-	answer := d.Form(accounttest.TokenPath, "grant_type", "refresh_token", "client_id", elsewhere, "resource", accounttest.MCP,
+	answer := d.Form(apitest.TokenPath, "grant_type", "refresh_token", "client_id", elsewhere, "resource", apitest.MCP,
 		"refresh_token", held.Text("refresh_token"))
 	d.wants("refresh", answer, 400, "invalid_client")
-	d.wants("revoke", d.Form(accounttest.RevokePath, "client_id", elsewhere, "token", held.Text("refresh_token")), 400, "invalid_client")
+	d.wants("revoke", d.Form(apitest.RevokePath, "client_id", elsewhere, "token", held.Text("refresh_token")), 400, "invalid_client")
 }
 
 const bearer = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
@@ -187,7 +187,7 @@ const bearer = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 // proof is the two parameters by which the client proves itself, with changes to its claims.
 func (d *described) proof(key jwk.Key, changes ...any) []string {
 	d.t.Helper()
-	builder := jwt.NewBuilder().Issuer(d.address).Subject(d.address).Audience([]string{accounttest.Issuer}).JwtID(uuid.NewString()).
+	builder := jwt.NewBuilder().Issuer(d.address).Subject(d.address).Audience([]string{apitest.Issuer}).JwtID(uuid.NewString()).
 		IssuedAt(d.Now()).Expiration(d.Now().Add(time.Minute))
 	for i := 0; i+1 < len(changes); i += 2 {
 		builder = builder.Claim(changes[i].(string), changes[i+1])
@@ -228,17 +228,17 @@ func TestClientThatSignsProvesItselfAtEveryRequest(t *testing.T) {
 	d.wants("exchange", held, 200, "")
 	d.wants("the same proof again", d.refresh(held.Text("refresh_token"), proof...), 400, "invalid_client")
 	d.wants("without a proof", d.refresh(held.Text("refresh_token")), 400, "invalid_client")
-	held = d.refresh(held.Text("refresh_token"), d.proof(d.key, "aud", accounttest.Issuer+accounttest.TokenPath)...)
+	held = d.refresh(held.Text("refresh_token"), d.proof(d.key, "aud", apitest.Issuer+apitest.TokenPath)...)
 	d.wants("refresh", held, 200, "")
-	withoutID := append([]string{"grant_type", "refresh_token", "resource", accounttest.MCP, "refresh_token", held.Text("refresh_token")}, d.proof(d.key)...)
-	held = d.Form(accounttest.TokenPath, withoutID...)
+	withoutID := append([]string{"grant_type", "refresh_token", "resource", apitest.MCP, "refresh_token", held.Text("refresh_token")}, d.proof(d.key)...)
+	held = d.Form(apitest.TokenPath, withoutID...)
 	d.wants("without client_id", held, 200, "")
 	revoke := []string{"client_id", d.address, "token", held.Text("refresh_token")}
-	d.wants("revocation without a proof", d.Form(accounttest.RevokePath, revoke...), 400, "invalid_client")
+	d.wants("revocation without a proof", d.Form(apitest.RevokePath, revoke...), 400, "invalid_client")
 	if d.Stored(g).State != grant.Active {
 		t.Error("somebody without the key has ended the grant")
 	}
-	if answer := d.Form(accounttest.RevokePath, append(revoke, d.proof(d.key)...)...); answer.Status != 200 || d.Stored(g).State != grant.Revoked {
+	if answer := d.Form(apitest.RevokePath, append(revoke, d.proof(d.key)...)...); answer.Status != 200 || d.Stored(g).State != grant.Revoked {
 		t.Errorf("revocation: %d %s", answer.Status, answer.Body)
 	}
 	if strings.Contains(d.Log.String(), proof[3]) {
@@ -323,7 +323,7 @@ func TestSilentRedisLetsNoProofIn(t *testing.T) {
 	held := d.exchange(code, d.proof(d.key)...)
 	d.wants("exchange", held, 200, "")
 	d.Redis.Stop()
-	answer := d.Form(accounttest.RevokePath, append([]string{"client_id", d.address, "token", held.Text("refresh_token")}, d.proof(d.key)...)...)
+	answer := d.Form(apitest.RevokePath, append([]string{"client_id", d.address, "token", held.Text("refresh_token")}, d.proof(d.key)...)...)
 	d.wants("revocation", answer, 503, "temporarily_unavailable")
 	if answer.Header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")

@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/accounttest"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -18,8 +18,8 @@ func TestASecondExchangeRevokesTheGrant(t *testing.T) {
 	first := b.exchangeCode(code)
 	b.given("first", first)
 	b.refused("with another verifier", b.exchangeCode(code, "code_verifier", strings.Repeat("a", 43)), 400, "invalid_grant")
-	b.refused("with another resource", b.exchangeCode(code, "resource", accounttest.MCP), 400, "invalid_target")
-	b.refused("by another client", b.exchangeCode(code, "client_id", b.World.Connector(accounttest.MCP, perm.ProgrammesRead).ID.String()), 400, "invalid_grant")
+	b.refused("with another resource", b.exchangeCode(code, "resource", apitest.MCP), 400, "invalid_target")
+	b.refused("by another client", b.exchangeCode(code, "client_id", b.World.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()), 400, "invalid_grant")
 	b.alive("after second exchanges that are not valid", g)
 	b.refused("second", b.exchangeCode(code), 400, "invalid_grant")
 	b.dead("second", g, grant.CodeReused)
@@ -35,14 +35,14 @@ func TestASecondExchangeRevokesTheGrant(t *testing.T) {
 func TestTheFifthMismatchBurnsTheCode(t *testing.T) {
 	b := newBench(t)
 	g, code := b.Consent(b.app, b.user)
-	stranger := b.World.Connector(accounttest.MCP, perm.ProgrammesRead).ID.String()
+	stranger := b.World.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
 	for range 6 {
 		b.refused("another client does not count", b.exchangeCode(code, "client_id", stranger), 400, "invalid_grant")
 	}
 	b.refused("1", b.exchangeCode(code, "redirect_uri", "https://example.org"), 400, "invalid_grant")
 	b.refused("2", b.exchangeCode(code, "code_verifier", "x"), 400, "invalid_grant")
-	b.refused("3", b.exchangeCode(code, "resource", accounttest.MCP), 400, "invalid_target")
-	b.refused("4", b.exchangeCode(code, "resource", accounttest.MCP), 400, "invalid_target")
+	b.refused("3", b.exchangeCode(code, "resource", apitest.MCP), 400, "invalid_target")
+	b.refused("4", b.exchangeCode(code, "resource", apitest.MCP), 400, "invalid_target")
 	b.alive("after four", g)
 	b.refused("5", b.exchangeCode(code, "code_verifier", "x"), 400, "invalid_grant")
 	b.dead("after five", g, grant.CodeGuessed)
@@ -55,7 +55,7 @@ func TestTheFifthMismatchBurnsTheCode(t *testing.T) {
 
 func TestASupersededRefreshTokenRevokesTheGrant(t *testing.T) {
 	b := newBench(t)
-	for what, changes := range map[string][]string{"as it was": nil, "with a wrong resource": {"resource", accounttest.MCP}} {
+	for what, changes := range map[string][]string{"as it was": nil, "with a wrong resource": {"resource", apitest.MCP}} {
 		held := b.Connected(b.app, b.user)
 		second := b.Refreshed(b.app, held)
 		b.refused(what, b.refresh(held.Refresh, changes...), 400, "invalid_grant")
@@ -72,8 +72,8 @@ func TestASupersededRefreshTokenRevokesTheGrant(t *testing.T) {
 func TestRefusalsConsumeNothing(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
-	b.refused("a wrong resource", b.refresh(held.Refresh, "resource", accounttest.MCP), 400, "invalid_target")
-	b.refused("another client", b.refresh(held.Refresh, "client_id", b.World.Connector(accounttest.MCP, perm.ProgrammesRead).ID.String()), 400, "invalid_grant")
+	b.refused("a wrong resource", b.refresh(held.Refresh, "resource", apitest.MCP), 400, "invalid_target")
+	b.refused("another client", b.refresh(held.Refresh, "client_id", b.World.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()), 400, "invalid_grant")
 	b.World.SetLLM(false)
 	b.refused("LLM integration off", b.refresh(held.Refresh), 400, "invalid_grant")
 	b.World.SetLLM(true)
@@ -134,7 +134,7 @@ func TestARefusalSaysWhyInWords(t *testing.T) {
 
 func TestOneOfManyExchangesAndRefreshesWins(t *testing.T) {
 	b := newBench(t)
-	race := func(what string, g grant.Grant, reason grant.Reason, try func() accounttest.Answer) {
+	race := func(what string, g grant.Grant, reason grant.Reason, try func() apitest.Answer) {
 		statuses := make([]int, 8)
 		var group sync.WaitGroup
 		for i := range statuses {
@@ -156,9 +156,9 @@ func TestOneOfManyExchangesAndRefreshesWins(t *testing.T) {
 	}
 	for range 5 {
 		g, code := b.Consent(b.app, b.user)
-		race("exchange", g, grant.CodeReused, func() accounttest.Answer { return b.exchangeCode(code) })
+		race("exchange", g, grant.CodeReused, func() apitest.Answer { return b.exchangeCode(code) })
 		held := b.Connected(b.app, b.user)
-		race("refresh", held.Grant, grant.Replayed, func() accounttest.Answer { return b.refresh(held.Refresh) })
+		race("refresh", held.Grant, grant.Replayed, func() apitest.Answer { return b.refresh(held.Refresh) })
 	}
 }
 
@@ -169,7 +169,7 @@ func TestAnOutageIs503AndChangesNothing(t *testing.T) {
 	_, linked := b.Consent(b.linked, b.user)
 	attempt := func(what string) {
 		t.Helper()
-		for _, answer := range []accounttest.Answer{b.exchangeCode(code), b.linkCode(linked), b.refresh(held.Refresh)} {
+		for _, answer := range []apitest.Answer{b.exchangeCode(code), b.linkCode(linked), b.refresh(held.Refresh)} {
 			b.refused(what, answer, 503, "temporarily_unavailable")
 			if answer.Header.Get("Retry-After") == "" {
 				t.Errorf("%s: no Retry-After", what)
@@ -191,15 +191,15 @@ func TestAnOutageIs503AndChangesNothing(t *testing.T) {
 }
 
 // strangersExchange is an exchange of a code that was never issued by a client that was never registered.
-func (b *bench) strangersExchange() accounttest.Answer {
+func (b *bench) strangersExchange() apitest.Answer {
 	b.t.Helper()
 	return b.exchangeCode("alm_ac_word", "client_id", uuid.NewString())
 }
 
 func TestWithoutASigningKeyNothingIsConsumed(t *testing.T) {
-	b := &bench{Site: accounttest.StartUnready(t), t: t}
+	b := &bench{Site: apitest.StartUnready(t), t: t}
 	b.user = b.World.Member(perm.ProgrammesRead)
-	b.app = b.World.Connector(accounttest.MCP, perm.ProgrammesRead)
+	b.app = b.World.Connector(apitest.MCP, perm.ProgrammesRead)
 	_, code := b.Consent(b.app, b.user)
 	if answer := b.exchangeCode(code); answer.Status < 500 {
 		t.Errorf("without a key: %d %s", answer.Status, answer.Body)

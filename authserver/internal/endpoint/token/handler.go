@@ -7,14 +7,14 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/almonerhq/almoner/authserver/internal/engine"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
+	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Exchanger decides token requests. Its errors are *engine.TokenError, or wrap grant.ErrUnavailable.
+// Exchanger decides token requests. Its errors are *engine.TokenError, or wrap store.ErrUnavailable.
 type Exchanger interface {
 	Token(ctx context.Context, request engine.TokenRequest) (engine.Tokens, error)
 }
@@ -115,7 +115,7 @@ func Refuse(w http.ResponseWriter, r *http.Request, err error, log *slog.Logger)
 			web.SetRateLimits(w.Header(), limited.limit)
 		}
 		apierr.Write(w, apierr.Flat, shaped)
-	case errors.Is(err, grant.ErrUnavailable):
+	case errors.Is(err, store.ErrUnavailable):
 		log.ErrorContext(r.Context(), "a store does not answer", "error", err)
 		apierr.Write(w, apierr.Flat, apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Try again."))
 	default:

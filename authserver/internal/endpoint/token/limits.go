@@ -7,9 +7,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/engine"
-	"github.com/almonerhq/almoner/authserver/internal/failures"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/web"
@@ -60,11 +60,11 @@ func LimitedClient(counter Failures, name string, err error) error {
 	if !isRefusal || (refused.Code != "invalid_client" && refused.Code != "invalid_grant" && refused.Code != "invalid_target") {
 		return err
 	}
-	return after(counter.OfClient(name), "refusals-per-client", failures.PerClient, err)
+	return after(counter.OfClient(name), "refusals-per-client", ratelimit.PerClient, err)
 }
 
 func afterGrant(wait time.Duration, err error) error {
-	return after(wait, "refusals-per-grant", failures.PerGrant, err)
+	return after(wait, "refusals-per-grant", ratelimit.PerGrant, err)
 }
 
 func after(wait time.Duration, name string, perMinute int, err error) error {

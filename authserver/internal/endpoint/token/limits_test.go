@@ -4,22 +4,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/almonerhq/almoner/authserver/internal/accounttest"
-	"github.com/almonerhq/almoner/authserver/internal/failures"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 )
 
 func TestF1OnlyWhatIsRefusedIsThrottled(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	for _, id := range []string{b.app.ID.String(), b.linked.ID.String()} {
-		b.FailElsewhere(func(c *failures.Counter) time.Duration { return c.OfClient(id) })
+		b.FailElsewhere(func(c *ratelimit.Counter) time.Duration { return c.OfClient(id) })
 	}
 	_, code := b.Consent(b.linked, b.user)
-	b.Limited(func() accounttest.Answer { return b.linkCode(code, "client_secret", "alm_cs_wrong") })
-	b.Limited(func() accounttest.Answer { return b.linkCode("alm_ac_forged") })
-	b.Limited(func() accounttest.Answer { return b.refresh("alm_rt_forged") })
-	b.Limited(func() accounttest.Answer { return b.exchangeCode("alm_ac_forged") })
+	b.Limited(func() apitest.Answer { return b.linkCode(code, "client_secret", "alm_cs_wrong") })
+	b.Limited(func() apitest.Answer { return b.linkCode("alm_ac_forged") })
+	b.Limited(func() apitest.Answer { return b.refresh("alm_rt_forged") })
+	b.Limited(func() apitest.Answer { return b.exchangeCode("alm_ac_forged") })
 	for range 20 {
 		b.given("a code", b.exchange())
 		b.given("a code in JSON", b.link())
@@ -32,14 +32,14 @@ func TestF1OnlyWhatIsRefusedIsThrottled(t *testing.T) {
 func TestF2AThrottledReplayEndsItsGrantAllTheSame(t *testing.T) {
 	b := newBench(t)
 	first, other := b.Connected(b.app, b.user), b.Connected(b.app, b.user)
-	b.FailElsewhere(func(c *failures.Counter) time.Duration { return c.OfGrant(first.Grant.ID) })
-	b.Limited(func() accounttest.Answer { return b.refresh(first.Refresh, "resource", accounttest.MCP) })
+	b.FailElsewhere(func(c *ratelimit.Counter) time.Duration { return c.OfGrant(first.Grant.ID) })
+	b.Limited(func() apitest.Answer { return b.refresh(first.Refresh, "resource", apitest.MCP) })
 	second := b.Refreshed(b.app, first)
-	b.Limited(func() accounttest.Answer { return b.refresh(first.Refresh) })
+	b.Limited(func() apitest.Answer { return b.refresh(first.Refresh) })
 	b.dead("replayed while its failures were throttled", first.Grant, grant.Replayed)
-	b.Limited(func() accounttest.Answer { return b.refresh(second.Refresh) })
+	b.Limited(func() apitest.Answer { return b.refresh(second.Refresh) })
 	other = b.Refreshed(b.app, other)
-	b.refused("another grant of the client", b.refresh(other.Refresh, "resource", accounttest.MCP), 400, "invalid_target")
+	b.refused("another grant of the client", b.refresh(other.Refresh, "resource", apitest.MCP), 400, "invalid_target")
 	b.refused("guesses of the client", b.refresh("alm_rt_forged"), 400, "invalid_grant")
 }
 

@@ -10,14 +10,14 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/accounttest"
-	"github.com/almonerhq/almoner/authserver/internal/engine"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // noted wants one event of the grant's refusal, with the reason and with the words that the client was told.
-func (b *bench) noted(reason string, g grant.Grant, answer accounttest.Answer) {
+func (b *bench) noted(reason string, g grant.Grant, answer apitest.Answer) {
 	b.t.Helper()
 	if answer.Status < 400 || answer.Status >= 500 {
 		b.t.Fatalf("%s: %d, want a refusal", reason, answer.Status)
@@ -60,8 +60,8 @@ func TestEveryRefusalThatConcernsAGrantIsNotedWithItsReason(t *testing.T) {
 func TestARequestThatDoesNotMatchItsGrantIsNotedToo(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
-	b.noted("request_does_not_match", held.Grant, b.refresh(held.Refresh, "resource", accounttest.MCP))
-	other := b.World.Connector(accounttest.MCP, perm.ProgrammesRead).ID.String()
+	b.noted("request_does_not_match", held.Grant, b.refresh(held.Refresh, "resource", apitest.MCP))
+	other := b.World.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
 	b.noted("another_client", held.Grant, b.refresh(held.Refresh, "client_id", other))
 	g, code := b.Consent(b.linked, b.user)
 	b.noted("request_does_not_match", g, b.linkCode(code, "client_secret", "alm_cs_wrong"))

@@ -7,10 +7,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/accounttest"
-	"github.com/almonerhq/almoner/authserver/internal/client"
-	"github.com/almonerhq/almoner/authserver/internal/fixture"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
+	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -41,11 +41,11 @@ func TestAJSONBodyThatLacksSomethingIsRefused(t *testing.T) {
 func TestEachErrorHasItsCode(t *testing.T) {
 	b := newBench(t)
 	service := b.Service()
-	_, foreign := b.Consent(b.World.Connector(accounttest.MCP, perm.ProgrammesRead), b.user)
+	_, foreign := b.Consent(b.World.Connector(apitest.MCP, perm.ProgrammesRead), b.user)
 	const other = "http://127.0.0.1:8090/other"
 	for _, c := range []struct {
 		what   string
-		answer accounttest.Answer
+		answer apitest.Answer
 		code   string
 	}{
 		{"unknown connector", b.exchange("client_id", uuid.NewString()), "invalid_client"},
@@ -61,10 +61,10 @@ func TestEachErrorHasItsCode(t *testing.T) {
 		{"redirect URI in another spelling", b.exchange("redirect_uri", fixture.Callback+"/"), "invalid_grant"},
 		{"wrong verifier", b.exchange("code_verifier", strings.Repeat("a", 43)), "invalid_grant"},
 		{"malformed verifier", b.exchange("code_verifier", "short"), "invalid_grant"},
-		{"a verifier without a challenge", b.link("code_verifier", accounttest.Verifier), "invalid_grant"},
-		{"the other resource", b.exchange("resource", accounttest.MCP), "invalid_target"},
-		{"a resource with a slash", b.exchange("resource", accounttest.REST+"/"), "invalid_target"},
-		{"a confidential client's other resource", b.link("resource", accounttest.MCP), "invalid_target"},
+		{"a verifier without a challenge", b.link("code_verifier", apitest.Verifier), "invalid_grant"},
+		{"the other resource", b.exchange("resource", apitest.MCP), "invalid_target"},
+		{"a resource with a slash", b.exchange("resource", apitest.REST+"/"), "invalid_target"},
+		{"a confidential client's other resource", b.link("resource", apitest.MCP), "invalid_target"},
 		{"forged refresh token", b.refresh("alm_rt_word"), "invalid_grant"},
 		{"code as refresh token", b.refresh(foreign), "invalid_grant"},
 		{"client_credentials", b.exchange("grant_type", "client_credentials"), "unsupported_grant_type"},
@@ -87,20 +87,20 @@ func TestEachErrorHasItsCode(t *testing.T) {
 
 func TestAChallengeMakesTheVerifierRequired(t *testing.T) {
 	b := newBench(t)
-	ask := func(verifier string) accounttest.Answer {
+	ask := func(verifier string) apitest.Answer {
 		g := grant.Grant{
 			ID: uuid.New(), Kind: client.Confidential, ClientID: b.linked.ID, UserID: b.user, TenantID: b.World.TenantID,
-			Permissions: b.linked.Required, Resource: accounttest.REST, Ends: b.Now().Add(client.Confidential.Traits().GrantLife),
+			Permissions: b.linked.Required, Resource: apitest.REST, Ends: b.Now().Add(client.Confidential.Traits().GrantLife),
 		}
 		code, err := b.Keeper.Open(t.Context(), g, grant.CodeTerms{
-			ClientID: b.linked.ID, RedirectURI: fixture.Callback, Resource: accounttest.REST, Challenge: grant.ChallengeOf(accounttest.Verifier),
+			ClientID: b.linked.ID, RedirectURI: fixture.Callback, Resource: apitest.REST, Challenge: grant.ChallengeOf(apitest.Verifier),
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return b.linkCode(code, "code_verifier", verifier)
 	}
-	b.given("the right verifier", ask(accounttest.Verifier))
+	b.given("the right verifier", ask(apitest.Verifier))
 	b.refused("no verifier", ask("-"), 400, "invalid_grant")
 	b.refused("another verifier", ask(strings.Repeat("a", 43)), 400, "invalid_grant")
 }
@@ -110,7 +110,7 @@ func TestAConnectorNeverSendsJSON(t *testing.T) {
 	b := newBench(t)
 	_, code := b.Consent(b.app, b.user)
 	b.refused("exchange", b.PostJSON(path, "grant_type", "authorization_code", "client_id", b.app.ID.String(), "resource", b.app.Resource,
-		"code", code.Reveal(), "code_verifier", accounttest.Verifier, "redirect_uri", fixture.Callback), 400, "invalid_request")
+		"code", code.Reveal(), "code_verifier", apitest.Verifier, "redirect_uri", fixture.Callback), 400, "invalid_request")
 	held := b.Connected(b.app, b.user)
 	b.refused("refresh", b.PostJSON(path, "grant_type", "refresh_token", "client_id", b.app.ID.String(), "resource", b.app.Resource,
 		"refresh_token", held.Refresh.Reveal()), 400, "invalid_request")
@@ -166,22 +166,22 @@ func TestAnAuthorizationHeaderIsForBasicClientsAlone(t *testing.T) {
 	b.Authenticating(basic, client.SecretBasic)
 	post, postSecret := b.World.Confidential(perm.ProgrammesRead)
 	b.Authenticating(post, client.SecretPost)
-	send := func(headers []string, c client.Client, changes ...string) accounttest.Answer {
+	send := func(headers []string, c client.Client, changes ...string) apitest.Answer {
 		_, code := b.Consent(c, b.user)
 		return b.FormWith(path, headers, changed([]string{
 			"grant_type", "authorization_code", "code", code.Reveal(), "redirect_uri", fixture.Callback,
 		}, changes)...)
 	}
 	id := basic.ID.String()
-	b.given("Basic", send(accounttest.Basic(id, secret), basic))
-	b.given("Basic with the same client_id", send(accounttest.Basic(id, secret), basic, "client_id", id))
+	b.given("Basic", send(apitest.Basic(id, secret), basic))
+	b.given("Basic with the same client_id", send(apitest.Basic(id, secret), basic, "client_id", id))
 	b.given("client_secret_post", send(nil, post, "client_id", post.ID.String(), "client_secret", postSecret.Reveal()))
 
-	failed := map[string]accounttest.Answer{
-		"wrong secret":   send(accounttest.Basic(id, b.secret), basic),
-		"no secret":      send(accounttest.Basic(id, ""), basic),
-		"unknown client": send(accounttest.Basic(uuid.NewString(), secret), basic),
-		"no UUID":        send(accounttest.Basic("app", secret), basic),
+	failed := map[string]apitest.Answer{
+		"wrong secret":   send(apitest.Basic(id, b.secret), basic),
+		"no secret":      send(apitest.Basic(id, ""), basic),
+		"unknown client": send(apitest.Basic(uuid.NewString(), secret), basic),
+		"no UUID":        send(apitest.Basic("app", secret), basic),
 	}
 	for what, answer := range failed {
 		b.refused(what, answer, 401, "invalid_client")
@@ -189,17 +189,17 @@ func TestAnAuthorizationHeaderIsForBasicClientsAlone(t *testing.T) {
 			t.Errorf("%s: challenge %q", what, answer.Header.Get("WWW-Authenticate"))
 		}
 	}
-	for what, answer := range map[string]accounttest.Answer{
-		"Basic from a posting client":   send(accounttest.Basic(post.ID.String(), postSecret), post),
-		"Basic from a JSON client":      send(accounttest.Basic(b.linked.ID.String(), b.secret), b.linked),
-		"Basic from a connector":        send(accounttest.Basic(b.app.ID.String(), ""), b.app, "resource", b.app.Resource, "code_verifier", accounttest.Verifier),
-		"Basic and a posted secret":     send(accounttest.Basic(id, secret), basic, "client_secret", secret.Reveal()),
-		"Basic and another client_id":   send(accounttest.Basic(id, secret), basic, "client_id", post.ID.String()),
-		"a bearer":                      send(accounttest.Bearer("word"), basic, "client_id", id, "client_secret", secret.Reveal()),
+	for what, answer := range map[string]apitest.Answer{
+		"Basic from a posting client":   send(apitest.Basic(post.ID.String(), postSecret), post),
+		"Basic from a JSON client":      send(apitest.Basic(b.linked.ID.String(), b.secret), b.linked),
+		"Basic from a connector":        send(apitest.Basic(b.app.ID.String(), ""), b.app, "resource", b.app.Resource, "code_verifier", apitest.Verifier),
+		"Basic and a posted secret":     send(apitest.Basic(id, secret), basic, "client_secret", secret.Reveal()),
+		"Basic and another client_id":   send(apitest.Basic(id, secret), basic, "client_id", post.ID.String()),
+		"a bearer":                      send(apitest.Bearer("word"), basic, "client_id", id, "client_secret", secret.Reveal()),
 		"Basic that cannot be read":     send([]string{"Authorization", "Basic !"}, basic, "client_id", id),
 		"an empty header":               send([]string{"Authorization", ""}, basic, "client_id", id),
-		"two headers":                   send(append(accounttest.Basic(id, secret), accounttest.Basic(id, secret)...), basic),
-		"a bearer from a connector too": b.FormWith(path, accounttest.Bearer("word"), "grant_type", "refresh_token", "client_id", b.app.ID.String(), "refresh_token", "x", "resource", b.app.Resource),
+		"two headers":                   send(append(apitest.Basic(id, secret), apitest.Basic(id, secret)...), basic),
+		"a bearer from a connector too": b.FormWith(path, apitest.Bearer("word"), "grant_type", "refresh_token", "client_id", b.app.ID.String(), "refresh_token", "x", "resource", b.app.Resource),
 	} {
 		b.refused(what, answer, 400, "invalid_request")
 	}
@@ -235,7 +235,7 @@ func TestEverySecretStaysOutOfTheLog(t *testing.T) {
 	b.link("client_secret", "alm_cs_wrong")
 	for what, secret := range map[string]credential.Secret{
 		"code": code, "refresh token": held.Refresh, "access token": held.Access, "secret": b.secret, "wrong secret": "alm_cs_wrong",
-		"verifier": accounttest.Verifier,
+		"verifier": apitest.Verifier,
 	} {
 		if strings.Contains(b.Log.String(), secret.Reveal()) {
 			t.Errorf("the %s is in the log", what)

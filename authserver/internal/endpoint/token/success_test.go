@@ -7,17 +7,17 @@ import (
 
 	"golang.org/x/oauth2"
 
-	"github.com/almonerhq/almoner/authserver/internal/accounttest"
-	"github.com/almonerhq/almoner/authserver/internal/client"
-	"github.com/almonerhq/almoner/authserver/internal/fixture"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
+	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/accesstoken"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func (b *bench) claims(answer accounttest.Answer) accesstoken.Claims {
+func (b *bench) claims(answer apitest.Answer) accesstoken.Claims {
 	b.t.Helper()
-	claims, err := b.Ring.Public().Verify(answer.Text("access_token"), accounttest.Issuer, time.Now())
+	claims, err := b.Ring.Public().Verify(answer.Text("access_token"), apitest.Issuer, time.Now())
 	if err != nil {
 		b.t.Fatalf("the access token: %v", err)
 	}
@@ -39,7 +39,7 @@ func TestAConfidentialClientGetsATokenFor90Days(t *testing.T) {
 		t.Errorf("headers: %v", answer.Header)
 	}
 	claims := b.claims(answer)
-	if claims.Subject != b.user || claims.Audience != accounttest.REST || claims.ClientID != b.linked.ID.String() ||
+	if claims.Subject != b.user || claims.Audience != apitest.REST || claims.ClientID != b.linked.ID.String() ||
 		claims.Scope.Scope() != "programmes:read:programmes" || claims.TenantID != b.World.TenantID || claims.GrantID != g.ID ||
 		claims.Expires.Sub(claims.IssuedAt) != lifetime*time.Second {
 		t.Errorf("claims: %+v", claims)
@@ -59,7 +59,7 @@ func TestAConnectorGetsAnHourAndARefreshToken(t *testing.T) {
 	if month := float64(30 * 24 * 3600); left > month || left < month-60 {
 		t.Errorf("authorization_expires_in: %v", left)
 	}
-	if claims := b.claims(answer); claims.Audience != accounttest.REST || claims.Expires.Sub(claims.IssuedAt) != time.Hour {
+	if claims := b.claims(answer); claims.Audience != apitest.REST || claims.Expires.Sub(claims.IssuedAt) != time.Hour {
 		t.Errorf("claims: %+v", claims)
 	}
 }
@@ -94,12 +94,12 @@ func TestAPermissionLostMeanwhileIsStillInTheTokenButWithoutEffect(t *testing.T)
 // A grant that is older than the sets of the resources may hold more than its resource can use.
 func TestToken_NamesWhatTheResourceCanUseAlone(t *testing.T) {
 	b := newBench(t)
-	b.app = b.World.Connector(accounttest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite)
+	b.app = b.World.Connector(apitest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite)
 	first := b.exchange()
 	b.given("exchange", first)
 	second := b.refresh(credential.Secret(first.Text("refresh_token")))
 	b.given("refresh", second)
-	for name, answer := range map[string]accounttest.Answer{"exchange": first, "refresh": second} {
+	for name, answer := range map[string]apitest.Answer{"exchange": first, "refresh": second} {
 		if claims := b.claims(answer); answer.Text("scope") != "programmes:read:programmes" || claims.Scope.Scope() != "programmes:read:programmes" {
 			t.Errorf("%s: scope %s, in the token %s", name, answer.Text("scope"), claims.Scope.Scope())
 		}
@@ -109,7 +109,7 @@ func TestToken_NamesWhatTheResourceCanUseAlone(t *testing.T) {
 func TestWhatIsOptionalMayBeThereOrNot(t *testing.T) {
 	b := newBench(t)
 	b.given("grant_type", b.link("grant_type", "authorization_code"))
-	b.given("resource", b.link("resource", accounttest.REST))
+	b.given("resource", b.link("resource", apitest.REST))
 	b.given("unknown parameters", b.link("audience", "x", "scope", "y"))
 	b.given("empty is missing", b.link("grant_type", "", "resource", "", "code_verifier", "", "refresh_token", ""))
 	b.given("unknown parameters in a form", b.exchange("scope", "y", "audience", "x"))
@@ -168,7 +168,7 @@ func TestTheGoLibraryConnects(t *testing.T) {
 		Endpoint: oauth2.Endpoint{TokenURL: b.URL + path, AuthStyle: oauth2.AuthStyleInParams},
 	}
 	_, code := b.Consent(b.app, b.user)
-	token, err := config.Exchange(t.Context(), code.Reveal(), oauth2.VerifierOption(accounttest.Verifier), oauth2.SetAuthURLParam("resource", accounttest.REST))
+	token, err := config.Exchange(t.Context(), code.Reveal(), oauth2.VerifierOption(apitest.Verifier), oauth2.SetAuthURLParam("resource", apitest.REST))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,20 +6,20 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/accounttest"
-	"github.com/almonerhq/almoner/authserver/internal/audit"
-	"github.com/almonerhq/almoner/authserver/internal/client"
-	"github.com/almonerhq/almoner/authserver/internal/fixture"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
+	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
 func newCounted(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{Site: accounttest.StartCounted(t), t: t}
+	b := &bench{Site: apitest.StartCounted(t), t: t}
 	b.user = b.World.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
-	b.app = b.World.Connector(accounttest.REST, perm.ProgrammesRead, perm.ProgrammesWrite)
+	b.app = b.World.Connector(apitest.REST, perm.ProgrammesRead, perm.ProgrammesWrite)
 	b.linked, b.secret = b.World.Confidential(perm.ProgrammesRead)
 	return b
 }
@@ -27,16 +27,16 @@ func newCounted(t *testing.T) *bench {
 // A refresh and an exchange ask Postgres once, decide in one script and write once: nothing else may creep in.
 func TestWhatIsGivenCostsOneReadOneScriptAndOneWrite(t *testing.T) {
 	b := newCounted(t)
-	gives := accounttest.Trips{Postgres: 2, Redis: 1}
+	gives := apitest.Trips{Postgres: 2, Redis: 1}
 	held := b.Connected(b.app, b.user)
 	b.CountTrips("refresh", gives, func() { held = b.Refreshed(b.app, held) })
 	for _, c := range []struct {
 		what string
 		of   client.Client
-		send func(credential.Secret) accounttest.Answer
+		send func(credential.Secret) apitest.Answer
 	}{
-		{"exchange of a connector", b.app, func(code credential.Secret) accounttest.Answer { return b.exchangeCode(code) }},
-		{"exchange of a confidential client", b.linked, func(code credential.Secret) accounttest.Answer { return b.linkCode(code) }},
+		{"exchange of a connector", b.app, func(code credential.Secret) apitest.Answer { return b.exchangeCode(code) }},
+		{"exchange of a confidential client", b.linked, func(code credential.Secret) apitest.Answer { return b.linkCode(code) }},
 	} {
 		codes := make([]credential.Secret, 100)
 		for i := range codes {
@@ -59,7 +59,7 @@ func TestWhatIsRefusedCostsOneTripAtMost(t *testing.T) {
 	if flip == "" {
 		flip = "A"
 	}
-	other := b.World.Connector(accounttest.MCP, perm.ProgrammesRead).ID.String()
+	other := b.World.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
 	ended := b.Connected(b.app, b.user)
 	b.World.Exec(`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user' where id = $1`, ended.Grant.ID)
 	replayed := b.Connected(b.app, b.user)
@@ -68,22 +68,22 @@ func TestWhatIsRefusedCostsOneTripAtMost(t *testing.T) {
 	code := "alm_ac_" + strings.Repeat("x", 112)
 	for _, c := range []struct {
 		what, code string
-		each       accounttest.Trips
-		send       func() accounttest.Answer
+		each       apitest.Trips
+		send       func() apitest.Answer
 	}{
-		{"no refresh token", "invalid_grant", accounttest.Trips{}, func() accounttest.Answer { return b.refresh("alm_rt_word") }},
-		{"a bad MAC", "invalid_grant", accounttest.Trips{}, func() accounttest.Answer { return b.refresh(credential.Secret(refresh[:40] + flip + refresh[41:])) }},
-		{"a code of nobody", "invalid_grant", accounttest.Trips{}, func() accounttest.Answer { return b.exchangeCode(credential.Secret(code)) }},
-		{"a code of nobody, JSON", "invalid_grant", accounttest.Trips{}, func() accounttest.Answer { return b.linkCode(credential.Secret(code)) }},
-		{"no client", "invalid_client", accounttest.Trips{}, func() accounttest.Answer { return b.refresh(held.Refresh, "client_id", "app") }},
-		{"an unknown client", "invalid_client", accounttest.Trips{Postgres: 1}, func() accounttest.Answer { return b.refresh(held.Refresh, "client_id", uuid.NewString()) }},
-		{"an unknown client and garbage", "invalid_client", accounttest.Trips{}, func() accounttest.Answer {
+		{"no refresh token", "invalid_grant", apitest.Trips{}, func() apitest.Answer { return b.refresh("alm_rt_word") }},
+		{"a bad MAC", "invalid_grant", apitest.Trips{}, func() apitest.Answer { return b.refresh(credential.Secret(refresh[:40] + flip + refresh[41:])) }},
+		{"a code of nobody", "invalid_grant", apitest.Trips{}, func() apitest.Answer { return b.exchangeCode(credential.Secret(code)) }},
+		{"a code of nobody, JSON", "invalid_grant", apitest.Trips{}, func() apitest.Answer { return b.linkCode(credential.Secret(code)) }},
+		{"no client", "invalid_client", apitest.Trips{}, func() apitest.Answer { return b.refresh(held.Refresh, "client_id", "app") }},
+		{"an unknown client", "invalid_client", apitest.Trips{Postgres: 1}, func() apitest.Answer { return b.refresh(held.Refresh, "client_id", uuid.NewString()) }},
+		{"an unknown client and garbage", "invalid_client", apitest.Trips{}, func() apitest.Answer {
 			return b.refresh("alm_rt_word", "client_id", "00000000-0000-4000-8000-000000000000")
 		}},
-		{"another client's", "invalid_grant", accounttest.Trips{Postgres: 1}, func() accounttest.Answer { return b.refresh(held.Refresh, "client_id", other) }},
-		{"one that has ended", "invalid_grant", accounttest.Trips{Postgres: 1}, func() accounttest.Answer { return b.refresh(ended.Refresh) }},
-		{"one that was replayed", "invalid_grant", accounttest.Trips{Postgres: 1}, func() accounttest.Answer { return b.refresh(replayed.Refresh) }},
-		{"a parameter missing", "invalid_request", accounttest.Trips{}, func() accounttest.Answer {
+		{"another client's", "invalid_grant", apitest.Trips{Postgres: 1}, func() apitest.Answer { return b.refresh(held.Refresh, "client_id", other) }},
+		{"one that has ended", "invalid_grant", apitest.Trips{Postgres: 1}, func() apitest.Answer { return b.refresh(ended.Refresh) }},
+		{"one that was replayed", "invalid_grant", apitest.Trips{Postgres: 1}, func() apitest.Answer { return b.refresh(replayed.Refresh) }},
+		{"a parameter missing", "invalid_request", apitest.Trips{}, func() apitest.Answer {
 			return b.Form(path, "grant_type", "authorization_code", "refresh_token", refresh, "client_id", b.app.ID.String())
 		}},
 	} {
@@ -96,7 +96,7 @@ func TestWhatIsRefusedCostsOneTripAtMost(t *testing.T) {
 	b.alive("after all that", held.Grant)
 }
 
-func (b *bench) replay(held accounttest.Held) grant.Grant {
+func (b *bench) replay(held apitest.Held) grant.Grant {
 	b.t.Helper()
 	b.refused("a superseded token", b.refresh(held.Refresh), 400, "invalid_grant")
 	return held.Grant

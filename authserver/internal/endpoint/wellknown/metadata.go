@@ -7,8 +7,8 @@ package wellknown
 import (
 	"net/http"
 
-	"github.com/almonerhq/almoner/authserver/internal/assertion"
-	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/clientassertion"
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/web"
@@ -39,7 +39,7 @@ func Metadata(issuer, appURL string, documents bool) ([]byte, error) {
 	if documents { // a client that signs is known by its document
 		methods = append(methods, string(client.PrivateKeyJWT))
 		for _, endpoint := range []string{"token", "revocation"} {
-			document[endpoint+"_endpoint_auth_signing_alg_values_supported"] = assertion.Algorithms()
+			document[endpoint+"_endpoint_auth_signing_alg_values_supported"] = clientassertion.Algorithms()
 		}
 	}
 	document["token_endpoint_auth_methods_supported"], document["revocation_endpoint_auth_methods_supported"] = methods, methods

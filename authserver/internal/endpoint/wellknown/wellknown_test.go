@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/authserver/internal/accounttest"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/wellknown"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -22,7 +22,7 @@ var places = []string{
 }
 
 func TestTheMetadataIsTheSameAtEveryPlace(t *testing.T) {
-	s := accounttest.Served(t)
+	s := apitest.Served(t)
 	first := s.Send("GET", places[0], "").Body
 	for _, place := range places {
 		answer := s.Send("GET", place, "", "Origin", "https://inspector.example")
@@ -42,7 +42,7 @@ func TestTheMetadataIsTheSameAtEveryPlace(t *testing.T) {
 }
 
 func TestTheMetadataSaysWhatTheServerDoes(t *testing.T) {
-	document, err := wellknown.Metadata(accounttest.Issuer, accounttest.AppURL, true)
+	document, err := wellknown.Metadata(apitest.Issuer, apitest.AppURL, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestTheMetadataSaysWhatTheServerDoes(t *testing.T) {
 		return out
 	}
 	for name, value := range map[string]any{
-		"issuer": accounttest.Issuer, "authorization_endpoint": "https://app.example.org/oauth/authorize",
+		"issuer": apitest.Issuer, "authorization_endpoint": "https://app.example.org/oauth/authorize",
 		"token_endpoint":           "https://api.example.org/v1/account/oauth/token",
 		"revocation_endpoint":      "https://api.example.org/v1/account/oauth/revoke",
 		"introspection_endpoint":   "https://api.example.org/v1/account/oauth/introspect",
@@ -85,13 +85,13 @@ func TestTheMetadataSaysWhatTheServerDoes(t *testing.T) {
 
 // A client that follows the metadata finds something at every endpoint that it names.
 func TestEveryEndpointNamedIsThere(t *testing.T) {
-	s := accounttest.Served(t)
+	s := apitest.Served(t)
 	metadata := s.Send("GET", places[0], "").JSON()
 	for name, method := range map[string]string{
 		"token_endpoint": "POST", "revocation_endpoint": "POST", "introspection_endpoint": "POST", "jwks_uri": "GET", "authorization_endpoint": "GET",
 	} {
 		url, _ := metadata[name].(string)
-		path := strings.TrimPrefix(strings.TrimPrefix(url, accounttest.Issuer), accounttest.AppURL)
+		path := strings.TrimPrefix(strings.TrimPrefix(url, apitest.Issuer), apitest.AppURL)
 		if answer := s.Send(method, path, ""); path == url || answer.Status == 404 || answer.Status == 405 || answer.Status >= 500 {
 			t.Errorf("%s: %s %s is %d", name, method, path, answer.Status)
 		}
@@ -99,7 +99,7 @@ func TestEveryEndpointNamedIsThere(t *testing.T) {
 }
 
 func TestTheKeySetHoldsPublicHalvesAlone(t *testing.T) {
-	s := accounttest.Served(t)
+	s := apitest.Served(t)
 	answer := s.Send("GET", "/v1/account/oauth/jwks", "")
 	keys, _ := answer.JSON()["keys"].([]any)
 	if answer.Status != 200 || len(keys) != 2 || answer.Header.Get("Cache-Control") != "public, max-age=300" || answer.Header.Get("Access-Control-Allow-Origin") != "*" {

@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
-	"github.com/almonerhq/almoner/authserver/internal/audit"
 )
 
 var _ admin.Store = (*Store)(nil)

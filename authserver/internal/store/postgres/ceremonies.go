@@ -6,14 +6,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/almonerhq/almoner/authserver/internal/ceremony"
+	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
 )
 
-var _ ceremony.Store = (*Store)(nil)
+var _ loginstate.Store = (*Store)(nil)
 
 // BeginCeremony inserts a ceremony, and deletes some that nobody came back for: strangers may begin as many as they like, and
 // the table holds those of the last minutes.
-func (s *Store) BeginCeremony(ctx context.Context, c ceremony.Record) error {
+func (s *Store) BeginCeremony(ctx context.Context, c loginstate.Record) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	_, err := s.pool.Exec(ctx, `
@@ -29,7 +29,7 @@ values (@secret, @binding, @purpose, @data, now() + @life::interval)`, pgx.Named
 }
 
 // TakeCeremony deletes a ceremony that lives and returns its data: of two who ask at once, one gets it.
-func (s *Store) TakeCeremony(ctx context.Context, secretHash, bindingHash []byte, purpose ceremony.Purpose) ([]byte, bool, error) {
+func (s *Store) TakeCeremony(ctx context.Context, secretHash, bindingHash []byte, purpose loginstate.Purpose) ([]byte, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	var data []byte

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 )
 
 // ClientCopy reads what a client's document said when it was read last. false: it was never read. client.ErrNotServed: an operator has

@@ -12,7 +12,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -200,7 +201,7 @@ func TestAStepThatWasNeverSentIsCertainlyNotCommitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	together(4, func(int) {
-		if _, err := l.advance(t.Context(), one.ID, 2, hash(2)); !errors.Is(err, grant.ErrUnavailable) || !errors.Is(err, grant.ErrNotCommitted) {
+		if _, err := l.advance(t.Context(), one.ID, 2, hash(2)); !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, grant.ErrNotCommitted) {
 			t.Errorf("without a connection: %v", err)
 		}
 	})
@@ -208,7 +209,7 @@ func TestAStepThatWasNeverSentIsCertainlyNotCommitted(t *testing.T) {
 	letGo := l.hold(one.ID)
 	soon, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond) // less than Postgres waits for a lock
 	defer cancel()
-	if _, err := l.advance(soon, one.ID, 2, hash(2)); !errors.Is(err, grant.ErrUnavailable) || !errors.Is(err, grant.ErrNotCommitted) {
+	if _, err := l.advance(soon, one.ID, 2, hash(2)); !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, grant.ErrNotCommitted) {
 		t.Errorf("with little time left: %v", err)
 	}
 	letGo()

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 )
 
 func (l *ledger) giveUp(step grant.Step) {

@@ -10,9 +10,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/fixture"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -199,7 +200,7 @@ func TestAnUpdateThatWaitsForALockIsCertainlyNotCommitted(t *testing.T) {
 	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
 	l.wantFence(grant.Passed)(l.activate(ctx, id, 11))
 	letGo := l.hold(id)
-	if _, err := l.advance(ctx, id, 2, hash(12)); !errors.Is(err, grant.ErrUnavailable) || !errors.Is(err, grant.ErrNotCommitted) {
+	if _, err := l.advance(ctx, id, 2, hash(12)); !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, grant.ErrNotCommitted) {
 		t.Errorf("got %v, want that nothing was committed", err)
 	}
 	letGo()

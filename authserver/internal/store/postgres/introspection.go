@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/almonerhq/almoner/authserver/internal/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/shared/standing"
 )
 
@@ -27,7 +27,7 @@ type introspected struct {
 }
 
 // Introspection reads, in one trip, the client that asks with its live secret of this hash, the standing of the credential that it asks about and, of a personal access
-// token, when it was made (which an access token says itself). What does not exist is nil. Its error wraps grant.ErrUnavailable.
+// token, when it was made (which an access token says itself). What does not exist is nil. Its error wraps store.ErrUnavailable.
 func (s *Store) Introspection(ctx context.Context, caller uuid.UUID, secretHash []byte, q standing.Question) (*client.Client, *standing.Standing, time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/almonerhq/almoner/authserver/internal/keyring"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
 )
 
 // A private half is erased with the move that ends its signing.
@@ -17,7 +17,7 @@ const moveKey = `update account.signing_keys set state = @to,
 where kid = @kid`
 
 // ChangeSigningKeys lets one process at a time see the keys there are, decide, and change them with the events, or nothing. The
-// error of decide is returned as it is; all others wrap grant.ErrUnavailable.
+// error of decide is returned as it is; all others wrap store.ErrUnavailable.
 func (s *Store) ChangeSigningKeys(ctx context.Context, decide keyring.Decision) error {
 	var undecided error
 	err := s.atomically(ctx, "change signing keys", func(tx pgx.Tx) error {

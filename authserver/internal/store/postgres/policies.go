@@ -9,11 +9,12 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
-	"github.com/almonerhq/almoner/authserver/internal/audit"
-	"github.com/almonerhq/almoner/authserver/internal/client"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
-	"github.com/almonerhq/almoner/authserver/internal/policy"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -30,13 +31,13 @@ type policyRow struct {
 
 func (r *policyRow) targets() []any { return []any{&r.platforms, &r.permissions, &r.days} }
 
-func (r *policyRow) policy() policy.Policy {
+func (r *policyRow) policy() workspace.ConnectorPolicy {
 	if r.days == nil {
-		return policy.Default()
+		return workspace.DefaultConnectorPolicy()
 	}
-	out := policy.Policy{Permissions: perm.FromStrings(r.permissions), Days: *r.days}
+	out := workspace.ConnectorPolicy{Permissions: perm.FromStrings(r.permissions), Days: *r.days}
 	for _, platform := range r.platforms {
-		out.Platforms = append(out.Platforms, policy.Platform(platform))
+		out.Platforms = append(out.Platforms, workspace.Platform(platform))
 	}
 	return out
 }
@@ -46,22 +47,22 @@ type queryRow interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-func readPolicy(ctx context.Context, db queryRow, tenant uuid.UUID) (policy.Policy, error) {
+func readPolicy(ctx context.Context, db queryRow, tenant uuid.UUID) (workspace.ConnectorPolicy, error) {
 	var row policyRow
 	err := db.QueryRow(ctx, policySQL, tenant).Scan(row.targets()...)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return policy.Policy{}, admin.ErrNoTenant
+		return workspace.ConnectorPolicy{}, admin.ErrNoTenant
 	}
 	return row.policy(), err
 }
 
 // ConnectorPolicy reads the policy of a workspace, or returns admin.ErrNoTenant.
-func (s *Store) ConnectorPolicy(ctx context.Context, tenant uuid.UUID) (policy.Policy, error) {
+func (s *Store) ConnectorPolicy(ctx context.Context, tenant uuid.UUID) (workspace.ConnectorPolicy, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	found, err := readPolicy(ctx, s.pool, tenant)
 	if errors.Is(err, admin.ErrNoTenant) {
-		return policy.Policy{}, err
+		return workspace.ConnectorPolicy{}, err
 	}
 	return found, unavailable("read connector policy", err)
 }
@@ -87,7 +88,7 @@ func underPolicy(ctx context.Context, tx pgx.Tx, approved grant.Grant) (grant.Gr
 	if err != nil {
 		return grant.Grant{}, err
 	}
-	g, left := limit.Narrow(approved, policy.PlatformOf(platform), now)
+	g, left := policy.Narrow(limit, approved, workspace.PlatformOf(platform), now)
 	if !left {
 		return grant.Grant{}, grant.ErrPolicy
 	}
@@ -105,7 +106,7 @@ const (
 	policyHastens = `g.ends_at > g.created_at + @life`
 )
 
-func policyArgs(tenant uuid.UUID, p policy.Policy) pgx.NamedArgs {
+func policyArgs(tenant uuid.UUID, p workspace.ConnectorPolicy) pgx.NamedArgs {
 	platforms := []string{}
 	for _, platform := range p.Platforms {
 		platforms = append(platforms, string(platform))
@@ -114,7 +115,7 @@ func policyArgs(tenant uuid.UUID, p policy.Policy) pgx.NamedArgs {
 }
 
 // ConnectorPolicyEffect counts the grants that a policy would touch now.
-func (s *Store) ConnectorPolicyEffect(ctx context.Context, tenant uuid.UUID, p policy.Policy) (policy.Effect, error) {
+func (s *Store) ConnectorPolicyEffect(ctx context.Context, tenant uuid.UUID, p workspace.ConnectorPolicy) (policy.Effect, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*acquireTimeout)
 	defer cancel()
 	var e policy.Effect
@@ -127,17 +128,17 @@ from (select `+policyEnds+` as ends, `+policyCuts+` as cut, `+policyHastens+` as
 
 // SetConnectorPolicy gives a workspace another policy and narrows the grants that exist, with an event each, in one transaction;
 // or returns admin.ErrNoTenant. The same policy again changes nothing and makes no event.
-func (s *Store) SetConnectorPolicy(ctx context.Context, tenant uuid.UUID, after policy.Policy, event audit.Event) (policy.Change, error) {
-	return s.changePolicy(ctx, tenant, after, event, func(policy.Policy) bool { return true })
+func (s *Store) SetConnectorPolicy(ctx context.Context, tenant uuid.UUID, after workspace.ConnectorPolicy, event audit.Event) (policy.Change, error) {
+	return s.changePolicy(ctx, tenant, after, event, func(workspace.ConnectorPolicy) bool { return true })
 }
 
 // ReplaceConnectorPolicy is SetConnectorPolicy by somebody who saw the policy of this digest. Where it is another by now nothing is changed,
 // and the error is policy.ErrChanged: a change that was not seen would be lost.
-func (s *Store) ReplaceConnectorPolicy(ctx context.Context, tenant uuid.UUID, seen string, after policy.Policy, event audit.Event) (policy.Change, error) {
-	return s.changePolicy(ctx, tenant, after, event, func(before policy.Policy) bool { return before.Digest() == seen })
+func (s *Store) ReplaceConnectorPolicy(ctx context.Context, tenant uuid.UUID, seen string, after workspace.ConnectorPolicy, event audit.Event) (policy.Change, error) {
+	return s.changePolicy(ctx, tenant, after, event, func(before workspace.ConnectorPolicy) bool { return before.Digest() == seen })
 }
 
-func (s *Store) changePolicy(ctx context.Context, tenant uuid.UUID, after policy.Policy, event audit.Event, expected func(policy.Policy) bool) (policy.Change, error) {
+func (s *Store) changePolicy(ctx context.Context, tenant uuid.UUID, after workspace.ConnectorPolicy, event audit.Event, expected func(workspace.ConnectorPolicy) bool) (policy.Change, error) {
 	var change policy.Change
 	err := s.administer(ctx, "set connector policy", func(tx pgx.Tx) error {
 		if err := stillAllowed(ctx, tx, event.Allowed); err != nil {
@@ -175,7 +176,7 @@ on conflict (tenant_id) do update set platforms = @platforms, permissions = @per
 	return change, err
 }
 
-func policyDetail(p policy.Policy) map[string]any {
+func policyDetail(p workspace.ConnectorPolicy) map[string]any {
 	return map[string]any{"platforms": p.Platforms, "permissions": p.Permissions.Strings(), "days": p.Days}
 }
 

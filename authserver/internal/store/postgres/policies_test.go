@@ -9,18 +9,19 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
-	"github.com/almonerhq/almoner/authserver/internal/audit"
-	"github.com/almonerhq/almoner/authserver/internal/client"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
-	"github.com/almonerhq/almoner/authserver/internal/policy"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
 const day = 24 * time.Hour
 
-func policyOf(days int, platforms []policy.Platform, permissions ...perm.Permission) policy.Policy {
-	return policy.Policy{Platforms: platforms, Permissions: perm.NewSet(permissions...), Days: days}
+func policyOf(days int, platforms []workspace.Platform, permissions ...perm.Permission) workspace.ConnectorPolicy {
+	return workspace.ConnectorPolicy{Platforms: platforms, Permissions: perm.NewSet(permissions...), Days: days}
 }
 
 var both = []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite}
@@ -45,7 +46,7 @@ func (l *ledger) stored(g grant.Grant) grant.Grant {
 	return found
 }
 
-func (l *ledger) limit(p policy.Policy) policy.Change {
+func (l *ledger) limit(p workspace.ConnectorPolicy) policy.Change {
 	l.Helper()
 	change, err := l.SetConnectorPolicy(l.Context(), l.world.TenantID, p, audit.Event{
 		TenantID: &l.world.TenantID, Actor: "admin", Action: "connector_policy.changed", Subject: "tenant:" + l.world.TenantID.String(), RequestID: "r-1",
@@ -70,7 +71,7 @@ func TestP2_LoweringNarrowsTheGrantsThatExist(t *testing.T) {
 	dead.ID = uuid.New()
 	l.wantState(grant.Pending)(l.approve(t.Context(), dead))
 	l.world.Exec(`update account.grants set created_at = created_at - interval '3 hours' where id = $1`, dead.ID)
-	narrow := policyOf(7, policy.Platforms(), perm.ProgrammesRead)
+	narrow := policyOf(7, workspace.Platforms(), perm.ProgrammesRead)
 	effect, err := l.ConnectorPolicyEffect(t.Context(), l.world.TenantID, narrow)
 	if want := (policy.Effect{End: 2, Lose: 2, Sooner: 2}); err != nil || effect != want {
 		t.Errorf("foretold %+v %v, want %+v", effect, err, want)
@@ -114,10 +115,10 @@ func TestP3_RaisingWidensNoGrant(t *testing.T) {
 	l := newLedger(t)
 	app := l.world.Connector("https://api.example.org/v1", both...)
 	before := l.consented(app, 0)
-	l.limit(policyOf(7, policy.Platforms(), perm.ProgrammesRead))
+	l.limit(policyOf(7, workspace.Platforms(), perm.ProgrammesRead))
 	during := l.consented(app, 0)
 	lowered := l.stored(before)
-	if change := l.limit(policy.Default()); !change.Effect.None() {
+	if change := l.limit(workspace.DefaultConnectorPolicy()); !change.Effect.None() {
 		t.Errorf("raising touched grants: %+v", change.Effect)
 	}
 	for _, g := range []grant.Grant{lowered, during} {
@@ -135,7 +136,7 @@ func TestAPlatformThatIsNoLongerAllowedIsCutOff(t *testing.T) {
 	l := newLedger(t)
 	app := l.world.Connector("https://api.example.org/v1", both...)
 	held := l.consented(app, 0)
-	change := l.limit(policyOf(30, []policy.Platform{policy.ChatGPT, policy.Other}, perm.ForConnectors()...))
+	change := l.limit(policyOf(30, []workspace.Platform{workspace.ChatGPT, workspace.Other}, perm.ForConnectors()...))
 	if change.Effect != (policy.Effect{End: 1}) || l.stored(held).Reason != grant.ByPolicy {
 		t.Errorf("%+v", change.Effect)
 	}
@@ -152,9 +153,9 @@ func TestAPlatformThatIsNoLongerAllowedIsCutOff(t *testing.T) {
 
 func TestTheSamePolicyAgainIsNoEvent(t *testing.T) {
 	l := newLedger(t)
-	l.limit(policy.Default())
+	l.limit(workspace.DefaultConnectorPolicy())
 	l.events("connector_policy.changed", 0)
-	one := policyOf(3, []policy.Platform{policy.Claude}, both...)
+	one := policyOf(3, []workspace.Platform{workspace.Claude}, both...)
 	l.limit(one)
 	l.limit(one)
 	l.events("connector_policy.changed", 1)
@@ -162,7 +163,7 @@ func TestTheSamePolicyAgainIsNoEvent(t *testing.T) {
 	if err != nil || !found.Equal(one) {
 		t.Errorf("%+v %v", found, err)
 	}
-	if elsewhere, err := l.ConnectorPolicy(t.Context(), l.world.Tenant("Hillside Youth Club")); err != nil || !elsewhere.Equal(policy.Default()) {
+	if elsewhere, err := l.ConnectorPolicy(t.Context(), l.world.Tenant("Hillside Youth Club")); err != nil || !elsewhere.Equal(workspace.DefaultConnectorPolicy()) {
 		t.Errorf("elsewhere: %+v %v", elsewhere, err)
 	}
 	if _, err := l.SetConnectorPolicy(t.Context(), uuid.New(), one, audit.Event{}); !errors.Is(err, admin.ErrNoTenant) {
@@ -172,20 +173,20 @@ func TestTheSamePolicyAgainIsNoEvent(t *testing.T) {
 
 func TestAPolicyIsReplacedByWhoeverSawIt(t *testing.T) {
 	l := newLedger(t)
-	first, second := policyOf(3, []policy.Platform{policy.Claude}, both...), policyOf(5, []policy.Platform{policy.Claude}, both...)
-	replace := func(seen, wanted policy.Policy) error {
+	first, second := policyOf(3, []workspace.Platform{workspace.Claude}, both...), policyOf(5, []workspace.Platform{workspace.Claude}, both...)
+	replace := func(seen, wanted workspace.ConnectorPolicy) error {
 		_, err := l.ReplaceConnectorPolicy(t.Context(), l.world.TenantID, seen.Digest(), wanted, audit.Event{
 			TenantID: &l.world.TenantID, Actor: "admin", Action: "connector_policy.changed", Subject: "tenant:" + l.world.TenantID.String(),
 		})
 		return err
 	}
-	if err := replace(policy.Default(), first); err != nil {
+	if err := replace(workspace.DefaultConnectorPolicy(), first); err != nil {
 		t.Errorf("over the default that nobody chose: %v", err)
 	}
-	if err := replace(policy.Default(), second); !errors.Is(err, policy.ErrChanged) {
+	if err := replace(workspace.DefaultConnectorPolicy(), second); !errors.Is(err, policy.ErrChanged) {
 		t.Errorf("over a policy that is no more: %v", err)
 	}
-	if err := replace(policy.Default(), first); err != nil {
+	if err := replace(workspace.DefaultConnectorPolicy(), first); err != nil {
 		t.Errorf("what is so already loses nothing: %v", err)
 	}
 	if err := replace(first, second); err != nil {
@@ -198,7 +199,7 @@ func TestAPolicyIsReplacedByWhoeverSawIt(t *testing.T) {
 func TestP2_NoApprovalSlipsPastALowering(t *testing.T) {
 	l := newLedger(t)
 	app := l.world.Connector("https://api.example.org/v1", both...)
-	wide, narrow := policy.Default(), policyOf(1, policy.Platforms(), perm.ProgrammesRead)
+	wide, narrow := workspace.DefaultConnectorPolicy(), policyOf(1, workspace.Platforms(), perm.ProgrammesRead)
 	for range 30 {
 		var group sync.WaitGroup
 		for range 4 {

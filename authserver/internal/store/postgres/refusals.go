@@ -3,7 +3,7 @@ package postgres
 import (
 	"context"
 
-	"github.com/almonerhq/almoner/authserver/internal/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 )
 
 // NoteRefusal appends an event grant.refused, unless this clock hour has one of that grant and reason already.

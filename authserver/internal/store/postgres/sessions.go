@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 )
 
 // Sessions are the rows of browser sessions, as alexedwards/scs wants them kept. token is the hash of the cookie.

@@ -10,7 +10,7 @@ import (
 	"github.com/almonerhq/almoner/shared/standing"
 )
 
-// Standing reads the standing of a credential. Its error is standing.ErrUnknown, or wraps grant.ErrUnavailable.
+// Standing reads the standing of a credential. Its error is standing.ErrUnknown, or wraps store.ErrUnavailable.
 func (s *Store) Standing(ctx context.Context, q standing.Question) (standing.Standing, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -21,7 +21,7 @@ func (s *Store) Standing(ctx context.Context, q standing.Question) (standing.Sta
 	return answer, err
 }
 
-// EndReplaced ends the tokens that a personal access token replaces. Its error wraps grant.ErrUnavailable.
+// EndReplaced ends the tokens that a personal access token replaces. Its error wraps store.ErrUnavailable.
 func (s *Store) EndReplaced(ctx context.Context, token uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()

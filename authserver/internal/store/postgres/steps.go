@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/almonerhq/almoner/authserver/internal/grant"
-	"github.com/almonerhq/almoner/shared/gather"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/shared/batch"
 )
 
 // A step takes a grant to a generation.
@@ -57,14 +57,14 @@ type steps struct {
 	store           *Store
 	op              string
 	many, one, wait string // one waits for nobody either
-	gathering       gather.Gathering[step, bool]
+	gathering       batch.Gathering[step, bool]
 }
 
 func newSteps(store *Store, op, sql string) *steps {
 	s := &steps{store: store, op: op}
 	s.many, s.one = fmt.Sprintf(sql, stepsSQL, "skip locked"), fmt.Sprintf(sql, stepSQL, "skip locked")
 	s.wait = fmt.Sprintf(sql, stepSQL, "")
-	s.gathering = gather.Gathering[step, bool]{
+	s.gathering = batch.Gathering[step, bool]{
 		Answer: s.takeTogether,
 		Most:   mostGathered,
 		AtOnce: 1,
@@ -126,7 +126,7 @@ func (s *steps) take(ctx context.Context, one step, before int32) (grant.Fence, 
 func (s *steps) takeTogether(ctx context.Context, all []step) ([]bool, error) {
 	connection, err := s.store.pool.Acquire(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", gather.ErrUnasked, err)
+		return nil, fmt.Errorf("%w: %w", batch.ErrUnasked, err)
 	}
 	defer connection.Release()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), acquireTimeout) // of its own, however long the connection took
@@ -152,11 +152,11 @@ func (s *steps) takeAlone(ctx context.Context, one step, before int32) (grant.Fe
 	defer stop()
 	connection, err := s.store.pool.Acquire(waiting)
 	if err != nil {
-		return grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", gather.ErrUnasked, err))
+		return grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", batch.ErrUnasked, err))
 	}
 	defer connection.Release()
 	if end, bounded := ctx.Deadline(); bounded && time.Until(end) < acquireTimeout {
-		return grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", gather.ErrUnasked, errLate))
+		return grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", batch.ErrUnasked, errLate))
 	}
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()

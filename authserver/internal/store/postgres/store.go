@@ -17,9 +17,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/singleflight"
 
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/shared/batch"
 	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/gather"
 	"github.com/almonerhq/almoner/shared/pgstale"
 	"github.com/almonerhq/almoner/shared/pguuid"
 )
@@ -36,8 +36,8 @@ type Store struct {
 	pings  singleflight.Group
 	recent recents
 
-	facts                 gather.Gathering[factsQuestion, grant.Facts]
-	introspections        gather.Gathering[introspection, introspected]
+	facts                 batch.Gathering[factsQuestion, grant.Facts]
+	introspections        batch.Gathering[introspection, introspected]
 	activations, advances *steps
 
 	migrated atomic.Bool // every migration that this program knows was seen to be there
@@ -80,13 +80,13 @@ func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer
 		return nil, err
 	}
 	s := &Store{pool: pool, probe: probe}
-	s.facts = gather.Gathering[factsQuestion, grant.Facts]{
+	s.facts = batch.Gathering[factsQuestion, grant.Facts]{
 		Answer: s.readFacts,
 		Most:   mostGathered,
 		AtOnce: 1,
 		Within: acquireTimeout,
 	}
-	s.introspections = gather.Gathering[introspection, introspected]{
+	s.introspections = batch.Gathering[introspection, introspected]{
 		Answer: s.readIntrospections,
 		Most:   mostGathered,
 		AtOnce: 1,

@@ -7,18 +7,18 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/almonerhq/almoner/authserver/internal/walk"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
-var _ walk.Stops = (*Store)(nil)
+var _ connectionlog.Stops = (*Store)(nil)
 
 // keptStops is how many stops of a connector are kept: those of people, and as many of nobody known, so that strangers push out no one.
 const keptStops = 50
 
 // NoteStop writes a stop down, or brings that of this clock hour up to date. The page that waited for its answer has it now. Whoever is
 // no member of the workspace is nobody known there.
-func (s *Store) NoteStop(ctx context.Context, stop walk.Stop) error {
+func (s *Store) NoteStop(ctx context.Context, stop connectionlog.Stop) error {
 	return s.atomically(ctx, "note stop", func(tx pgx.Tx) error {
 		if stop.UserID != nil {
 			var member bool
@@ -34,7 +34,7 @@ func (s *Store) NoteStop(ctx context.Context, stop walk.Stop) error {
 			"id": identity.New(), "tenant": stop.TenantID, "client": stop.ClientID, "user": stop.UserID, "stray": stop.Stray,
 			"outcome": string(stop.Outcome), "reason": stop.Reason, "request": stop.RequestID, "keep": keptStops,
 		}
-		if stop.Outcome != walk.Waiting && stop.UserID != nil {
+		if stop.Outcome != connectionlog.Waiting && stop.UserID != nil {
 			if err := answered(ctx, tx, stop.TenantID, stop.ClientID, *stop.UserID); err != nil {
 				return err
 			}
@@ -96,7 +96,7 @@ order by max(w.at) over (partition by c.id) desc nulls last, c.name, c.id, w.at 
 
 type walkRow struct {
 	now                      time.Time
-	connector                walk.Connector
+	connector                connectionlog.Connector
 	id                       *uuid.UUID
 	at, firstUsed, refusedAt *time.Time
 	person, email, refusal   string
@@ -111,16 +111,16 @@ func (r *walkRow) targets() []any {
 		&r.reason, &r.request, &r.firstUsed, &r.refusedAt, &r.refusal}, r.grant.targets()...)
 }
 
-func (r *walkRow) walk() walk.Walk {
-	w := walk.Walk{ID: *r.id, At: *r.at, Outcome: walk.Outcome(*r.outcome), Reason: *r.reason}
+func (r *walkRow) walk() connectionlog.Walk {
+	w := connectionlog.Walk{ID: *r.id, At: *r.at, Outcome: connectionlog.Outcome(*r.outcome), Reason: *r.reason}
 	w.Stray = r.stray != nil && *r.stray
-	w.Taken[walk.Asked] = !w.Stray
+	w.Taken[connectionlog.Asked] = !w.Stray
 	if g := r.grant.grant(); g != nil {
-		var last *walk.Refusal
+		var last *connectionlog.Refusal
 		if r.refusedAt != nil {
-			last = &walk.Refusal{At: *r.refusedAt, Reason: r.refusal}
+			last = &connectionlog.Refusal{At: *r.refusedAt, Reason: r.refusal}
 		}
-		w = walk.OfGrant(*g, r.firstUsed, last, r.now)
+		w = connectionlog.OfGrant(*g, r.firstUsed, last, r.now)
 	}
 	w.Person, w.Email, w.RequestID = r.person, r.email, *r.request
 	return w
@@ -128,13 +128,13 @@ func (r *walkRow) walk() walk.Walk {
 
 // Walks reads the connectors of a workspace, or one of them, with at most each walks of every one: the connector that was busy
 // last comes first.
-func (s *Store) Walks(ctx context.Context, tenant uuid.UUID, only *uuid.UUID, each int) ([]walk.Connector, error) {
+func (s *Store) Walks(ctx context.Context, tenant uuid.UUID, only *uuid.UUID, each int) ([]connectionlog.Connector, error) {
 	rows, err := listed(ctx, s, "read walks", walksSQL, pgx.NamedArgs{"tenant": tenant, "client": only, "each": each},
 		func(row pgx.CollectableRow) (r walkRow, err error) { return r, row.Scan(r.targets()...) })
 	if err != nil {
 		return nil, err
 	}
-	var out []walk.Connector
+	var out []connectionlog.Connector
 	for _, r := range rows {
 		if len(out) == 0 || out[len(out)-1].ID != r.connector.ID {
 			out = append(out, r.connector)

@@ -8,22 +8,22 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/client"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
-	"github.com/almonerhq/almoner/authserver/internal/policy"
-	"github.com/almonerhq/almoner/authserver/internal/walk"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func (l *ledger) stop(c client.Client, user *uuid.UUID, outcome walk.Outcome, reason, request string) {
+func (l *ledger) stop(c client.Client, user *uuid.UUID, outcome connectionlog.Outcome, reason, request string) {
 	l.Helper()
-	err := l.NoteStop(l.Context(), walk.Stop{TenantID: l.world.TenantID, ClientID: c.ID, UserID: user, Outcome: outcome, Reason: reason, RequestID: request})
+	err := l.NoteStop(l.Context(), connectionlog.Stop{TenantID: l.world.TenantID, ClientID: c.ID, UserID: user, Outcome: outcome, Reason: reason, RequestID: request})
 	if err != nil {
 		l.Fatal(err)
 	}
 }
 
-func (l *ledger) walks(c client.Client, each int) []walk.Walk {
+func (l *ledger) walks(c client.Client, each int) []connectionlog.Walk {
 	l.Helper()
 	found, err := l.Walks(l.Context(), l.world.TenantID, &c.ID, each)
 	if err != nil || len(found) != 1 || found[0].ID != c.ID {
@@ -44,18 +44,18 @@ func (l *ledger) count(query string, args ...any) int {
 func TestAConnectorsWalksAreItsGrantsAndItsStops(t *testing.T) {
 	l := newLedger(t)
 	app, other := l.world.Connector("https://api.example.org/v1", both...), l.world.Connector("https://api.example.org/v1", both...)
-	l.stop(app, nil, walk.Refused, "a wrong address", "r-1")
-	l.stop(app, &l.grant.UserID, walk.Waiting, "waits", "r-2")
+	l.stop(app, nil, connectionlog.Refused, "a wrong address", "r-1")
+	l.stop(app, &l.grant.UserID, connectionlog.Waiting, "waits", "r-2")
 	g := l.consented(app, 0)
 	l.world.Exec(`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id, at)
 		values (gen_random_uuid(), $1, $2, 'client', 'grant.refused', 'grant:' || $3::uuid, '{"reason":"llm_integration_off","description":"It is off."}', 'r-3', now() + interval '1 minute')`,
 		l.world.TenantID, l.grant.UserID, g.ID)
 	walks := l.walks(app, 10)
-	if len(walks) != 2 || walks[0].ID != g.ID || walks[0].Outcome != walk.Refused || walks[0].Reason != "It is off." || walks[0].RequestID != "r-3" ||
-		walks[0].Person != "Ada Okafor" || !walks[0].Taken[walk.Exchanged] || walks[0].Taken[walk.Called] {
+	if len(walks) != 2 || walks[0].ID != g.ID || walks[0].Outcome != connectionlog.Refused || walks[0].Reason != "It is off." || walks[0].RequestID != "r-3" ||
+		walks[0].Person != "Ada Okafor" || !walks[0].Taken[connectionlog.Exchanged] || walks[0].Taken[connectionlog.Called] {
 		t.Errorf("%+v", walks)
 	}
-	if last := walks[len(walks)-1]; last.Outcome != walk.Refused || last.Reason != "a wrong address" || last.RequestID != "r-1" || last.Person != "" || last.Taken[walk.Consented] {
+	if last := walks[len(walks)-1]; last.Outcome != connectionlog.Refused || last.Reason != "a wrong address" || last.RequestID != "r-1" || last.Person != "" || last.Taken[connectionlog.Consented] {
 		t.Errorf("%+v", last)
 	}
 	if none := l.walks(other, 10); len(none) != 0 {
@@ -74,14 +74,14 @@ func TestAStopIsOneAnHourAndTheLatestOfThem(t *testing.T) {
 	l := newLedger(t)
 	app := l.world.Connector("https://api.example.org/v1", both...)
 	for i := range 20 {
-		l.stop(app, &l.grant.UserID, walk.Refused, "no", fmt.Sprint("r-", i))
+		l.stop(app, &l.grant.UserID, connectionlog.Refused, "no", fmt.Sprint("r-", i))
 	}
 	walks := l.walks(app, 50)
 	if len(walks) > 2 || walks[0].RequestID != "r-19" { // the clock hour may have turned meanwhile
 		t.Errorf("%+v", walks)
 	}
 	l.world.Exec(`update account.connection_stops set at = at - interval '3 hours'`)
-	l.stop(app, &l.grant.UserID, walk.Refused, "no", "r-20")
+	l.stop(app, &l.grant.UserID, connectionlog.Refused, "no", "r-20")
 	if now := l.walks(app, 50); len(now) != len(walks)+1 || now[0].RequestID != "r-20" {
 		t.Errorf("an hour later: %+v", now)
 	}
@@ -90,13 +90,13 @@ func TestAStopIsOneAnHourAndTheLatestOfThem(t *testing.T) {
 func TestAnAnswerTakesTheWaitingPageAway(t *testing.T) {
 	l := newLedger(t)
 	app := l.world.Connector("https://api.example.org/v1", both...)
-	l.stop(app, &l.grant.UserID, walk.Waiting, "waits", "r-1")
-	l.stop(app, nil, walk.Refused, "somebody else's trouble", "r-2")
+	l.stop(app, &l.grant.UserID, connectionlog.Waiting, "waits", "r-1")
+	l.stop(app, nil, connectionlog.Refused, "somebody else's trouble", "r-2")
 	if l.count(`select count(*) from account.connection_stops where outcome = 'waiting'`) != 1 {
 		t.Error("a stranger's trouble answered the page")
 	}
-	l.stop(app, &l.grant.UserID, walk.Denied, "no", "r-3")
-	l.stop(app, &l.grant.UserID, walk.Waiting, "waits", "r-4")
+	l.stop(app, &l.grant.UserID, connectionlog.Denied, "no", "r-3")
+	l.stop(app, &l.grant.UserID, connectionlog.Waiting, "waits", "r-4")
 	l.consented(app, 0)
 	if l.count(`select count(*) from account.connection_stops where outcome = 'waiting'`) != 0 || len(l.walks(app, 10)) != 3 {
 		t.Errorf("%+v", l.walks(app, 10))
@@ -106,9 +106,9 @@ func TestAnAnswerTakesTheWaitingPageAway(t *testing.T) {
 func TestStrangersPushNobodyOutOfTheLog(t *testing.T) {
 	l := newLedger(t)
 	app := l.world.Connector("https://api.example.org/v1", both...)
-	l.stop(app, &l.grant.UserID, walk.Refused, "of a person", "r")
+	l.stop(app, &l.grant.UserID, connectionlog.Refused, "of a person", "r")
 	for i := range 70 {
-		l.stop(app, nil, walk.Refused, fmt.Sprint("of nobody ", i), "r")
+		l.stop(app, nil, connectionlog.Refused, fmt.Sprint("of nobody ", i), "r")
 	}
 	if n := l.count(`select count(*) from account.connection_stops where user_id is null`); n != 50 {
 		t.Errorf("%d are kept of nobody", n)
@@ -122,7 +122,7 @@ func TestAStrangersNameIsNotInTheLog(t *testing.T) {
 	l := newLedger(t)
 	app := l.world.Connector("https://api.example.org/v1", both...)
 	stranger := l.world.User("stranger@example.org")
-	l.stop(app, &stranger, walk.Refused, "no", "r")
+	l.stop(app, &stranger, connectionlog.Refused, "no", "r")
 	if w := l.walks(app, 10); len(w) != 1 || w[0].Person != "" || w[0].Email != "" {
 		t.Errorf("%+v", w)
 	}
@@ -137,7 +137,7 @@ func TestTheFirstCallOfAGrantIsKept(t *testing.T) {
 		l.world.Exec(`select account.note_use('{}', $1)`, []uuid.UUID{g.ID})
 	}
 	note()
-	if w := l.walks(app, 1); !w[0].Taken[walk.Called] || w[0].Taken[walk.Refreshed] || w[0].Outcome != walk.Working {
+	if w := l.walks(app, 1); !w[0].Taken[connectionlog.Called] || w[0].Taken[connectionlog.Refreshed] || w[0].Outcome != connectionlog.Working {
 		t.Errorf("%+v", w)
 	}
 	var first time.Time
@@ -161,7 +161,7 @@ func TestTheFirstCallOfAGrantIsKept(t *testing.T) {
 		t.Error("the first call moved, or the last did not")
 	}
 	l.wantFence(grant.Passed)(l.advance(t.Context(), g.ID, 2, hash(9)))
-	if w := l.walks(app, 1); !w[0].Taken[walk.Refreshed] {
+	if w := l.walks(app, 1); !w[0].Taken[connectionlog.Refreshed] {
 		t.Errorf("%+v", w)
 	}
 }
@@ -180,7 +180,7 @@ func TestWhatThePolicyWithholdsCannotBeAskedForAgain(t *testing.T) {
 	if got := askable(); len(got) != 2 {
 		t.Errorf("%v", got)
 	}
-	l.limit(policyOf(30, policy.Platforms(), perm.ProgrammesRead))
+	l.limit(policyOf(30, workspace.Platforms(), perm.ProgrammesRead))
 	if got := askable(); !slices.Equal(got, []string{string(perm.ProgrammesRead)}) {
 		t.Errorf("%v", got)
 	}
@@ -190,12 +190,12 @@ func TestWhatThePolicyWithholdsCannotBeAskedForAgain(t *testing.T) {
 func TestStrangersWithAccountsPushNobodyOutOfTheLog(t *testing.T) {
 	l := newLedger(t)
 	app := l.world.Connector("https://api.example.org/v1", both...)
-	l.stop(app, &l.grant.UserID, walk.Refused, "of a person", "r")
+	l.stop(app, &l.grant.UserID, connectionlog.Refused, "of a person", "r")
 	stranger := l.world.User("eve@example.org")
 	for i := range 70 {
-		l.stop(app, &stranger, walk.Refused, fmt.Sprint("reason ", i), "s")
+		l.stop(app, &stranger, connectionlog.Refused, fmt.Sprint("reason ", i), "s")
 	}
-	if !slices.ContainsFunc(l.walks(app, 200), func(w walk.Walk) bool { return w.Reason == "of a person" }) {
+	if !slices.ContainsFunc(l.walks(app, 200), func(w connectionlog.Walk) bool { return w.Reason == "of a person" }) {
 		t.Error("a stranger pushed out what concerns a member")
 	}
 	if n := l.count(`select count(*) from account.connection_stops where user_id = $1`, stranger); n != 0 {

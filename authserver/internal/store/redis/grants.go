@@ -12,8 +12,9 @@ import (
 	"github.com/google/uuid"
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/almonerhq/almoner/authserver/internal/client"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store"
 )
 
 var (
@@ -59,7 +60,7 @@ func NewGrants(rdb goredis.UniversalClient) *Grants {
 	}
 }
 
-// urgent runs a script that changes nothing once ctx's deadline has passed (G10). Every failure is grant.ErrUnavailable.
+// urgent runs a script that changes nothing once ctx's deadline has passed (G10). Every failure is store.ErrUnavailable.
 func (g *Grants) urgent(ctx context.Context, script *goredis.Script, id uuid.UUID, args ...any) (grant.Word, error) {
 	return g.ask(ctx, call{script: script, key: grantKey(id), args: args, urgent: true})
 }
@@ -72,10 +73,10 @@ func (g *Grants) run(ctx context.Context, script *goredis.Script, id uuid.UUID, 
 func (g *Grants) ask(ctx context.Context, c call) (grant.Word, error) {
 	word, reached, err := g.scripts.ask(ctx, c)
 	if err != nil && !reached {
-		return "", fmt.Errorf("%w: %w: redis: %w", grant.ErrNotCommitted, grant.ErrUnavailable, err)
+		return "", fmt.Errorf("%w: %w: redis: %w", grant.ErrNotCommitted, store.ErrUnavailable, err)
 	}
 	if err != nil {
-		return "", fmt.Errorf("%w: redis: %w", grant.ErrUnavailable, err)
+		return "", fmt.Errorf("%w: redis: %w", store.ErrUnavailable, err)
 	}
 	return grant.Word(word), nil
 }
@@ -140,7 +141,7 @@ func (g *Grants) Repair(ctx context.Context, known grant.Grant) error {
 	word, err := g.urgent(ctx, g.repair, known.ID, known.Generation, known.RefreshHash, known.ClientID.String(), known.Resource,
 		known.Ends.UnixMilli())
 	if err == nil && word == grant.Late {
-		return fmt.Errorf("%w: %w: redis: repair came too late", grant.ErrNotCommitted, grant.ErrUnavailable)
+		return fmt.Errorf("%w: %w: redis: repair came too late", grant.ErrNotCommitted, store.ErrUnavailable)
 	}
 	return err
 }

@@ -9,8 +9,8 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/almonerhq/almoner/authserver/internal/grant"
-	"github.com/almonerhq/almoner/authserver/internal/session"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/authserver/internal/store"
 )
 
 //go:embed lua/tally.lua
@@ -37,11 +37,11 @@ func (t *Tallies) Count(ctx context.Context, key string, limit int, window time.
 	args := []any{limit, window.Milliseconds(), add}
 	answer, _, err := t.scripts.ask(ctx, call{script: t.script, key: tallyKey(key), args: args})
 	if err != nil {
-		return 0, fmt.Errorf("%w: redis: count: %w", grant.ErrUnavailable, err)
+		return 0, fmt.Errorf("%w: redis: count: %w", store.ErrUnavailable, err)
 	}
 	wait, err := strconv.ParseInt(answer, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%w: redis: count: %w", grant.ErrUnavailable, err)
+		return 0, fmt.Errorf("%w: redis: count: %w", store.ErrUnavailable, err)
 	}
 	return time.Duration(wait) * time.Millisecond, nil
 }

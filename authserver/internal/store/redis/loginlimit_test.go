@@ -8,7 +8,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/testkit"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 func newTallies(t *testing.T) *redis.Tallies {

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store"
 )
 
 //go:embed lua/once.lua
@@ -28,7 +28,7 @@ func NewOnce(client goredis.UniversalClient) *Once {
 }
 
 // First says whether key was not met before, and remembers it for life. An answer that was lost is asked for again, with the same
-// nonce: our own retry is no repetition. Its error wraps grant.ErrUnavailable.
+// nonce: our own retry is no repetition. Its error wraps store.ErrUnavailable.
 func (o *Once) First(ctx context.Context, key string, life time.Duration) (bool, error) {
 	nonce := uuid.NewString()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -38,7 +38,7 @@ func (o *Once) First(ctx context.Context, key string, life time.Duration) (bool,
 		first, err = o.try(ctx, key, nonce, life)
 	}
 	if err != nil {
-		return false, fmt.Errorf("%w: redis: once: %w", grant.ErrUnavailable, err)
+		return false, fmt.Errorf("%w: redis: once: %w", store.ErrUnavailable, err)
 	}
 	return first, nil
 }

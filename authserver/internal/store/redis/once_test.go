@@ -10,9 +10,9 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/testkit"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // loses is a hook that drops the first answer after Redis has done what was asked.
@@ -73,7 +73,7 @@ func TestOnceIsOnce(t *testing.T) {
 		t.Error("first twice")
 	}
 	server.Stop()
-	if first, err := once.First(ctx, "d", time.Minute); first || !errors.Is(err, grant.ErrUnavailable) {
+	if first, err := once.First(ctx, "d", time.Minute); first || !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("a silent Redis: %v %v", first, err)
 	}
 }

@@ -8,23 +8,23 @@ import (
 	"github.com/go-redis/redis_rate/v10"
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/almonerhq/almoner/authserver/internal/failures"
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
+	"github.com/almonerhq/almoner/authserver/internal/store"
 )
 
 // Rates count events by key, for every process that shares this Redis: one small string per key, gone once the key is at rest.
 type Rates struct{ limiter *redis_rate.Limiter }
 
-var _ failures.Rate = (*Rates)(nil)
+var _ ratelimit.Rate = (*Rates)(nil)
 
 // NewRates makes Rates.
 func NewRates(client goredis.UniversalClient) *Rates { return &Rates{redis_rate.NewLimiter(client)} }
 
-// Take is failures.Rate's. Its error wraps grant.ErrUnavailable.
+// Take is failures.Rate's. Its error wraps store.ErrUnavailable.
 func (r *Rates) Take(ctx context.Context, key string, perMinute, n int) (time.Duration, error) {
 	result, err := r.limiter.AllowAtMost(ctx, rateKey(key), redis_rate.PerMinute(perMinute), n)
 	if err != nil {
-		return 0, fmt.Errorf("%w: redis: rate: %w", grant.ErrUnavailable, err)
+		return 0, fmt.Errorf("%w: redis: rate: %w", store.ErrUnavailable, err)
 	}
 	missing := time.Duration(n - result.Allowed)
 	return max(0, result.RetryAfter, missing*(time.Minute/time.Duration(perMinute))), nil // RetryAfter is negative where there is none

@@ -8,8 +8,8 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/localstore"
-	"github.com/almonerhq/almoner/shared/testkit"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 func newRates(t *testing.T) (*redis.Rates, *localstore.Redis) {

@@ -14,7 +14,8 @@ import (
 	"github.com/google/uuid"
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/almonerhq/almoner/authserver/internal/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store"
 )
 
 // shifted is a hook that, once, gives a script the answer to another question. It sits between the witness and the connection.
@@ -52,7 +53,7 @@ func (s *shifted) next(foreign any) { s.foreign.Store(&foreign) }
 
 func outOfStep(t *testing.T, what string, err error) {
 	t.Helper()
-	if !errors.Is(err, grant.ErrUnavailable) || errors.Is(err, grant.ErrNotCommitted) {
+	if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, grant.ErrNotCommitted) {
 		t.Errorf("%s: %v, want an answer that was lost", what, err)
 	}
 }

@@ -23,9 +23,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/envconf"
-	"github.com/almonerhq/almoner/shared/localstore"
-	"github.com/almonerhq/almoner/shared/testkit"
 	"github.com/almonerhq/almoner/shared/version"
 )
 

@@ -5,18 +5,18 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/body"
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
 // readForm reads the body of POST: title, fields, allowedOrigins and enabled, which is true without it. It returns an *apierr.Error or
 // engage.Problems.
 func readForm(h http.Header, content []byte) (engage.Form, error) {
-	if err := body.CheckType(h, "application/json"); err != nil {
+	if err := strictjson.CheckType(h, "application/json"); err != nil {
 		return engage.Form{}, err
 	}
-	object, err := body.ReadObject(content)
+	object, err := strictjson.ReadObject(content)
 	if err != nil {
 		return engage.Form{}, err
 	}
@@ -27,7 +27,7 @@ func readForm(h http.Header, content []byte) (engage.Form, error) {
 }
 
 // readEnabled returns nil where nothing is said of it.
-func readEnabled(object body.Object, problems engage.Problems) *bool {
+func readEnabled(object strictjson.Object, problems engage.Problems) *bool {
 	if !object.Has("enabled") {
 		return nil
 	}
@@ -38,7 +38,7 @@ func readEnabled(object body.Object, problems engage.Problems) *bool {
 	return &enabled
 }
 
-func readDefinition(object body.Object, problems engage.Problems) (engage.Definition, error) {
+func readDefinition(object strictjson.Object, problems engage.Problems) (engage.Definition, error) {
 	d := engage.Definition{AllowedOrigins: []string{}}
 	title, isText := object.Text("title")
 	if d.Title = title; !isText {
@@ -64,10 +64,10 @@ func readDefinition(object body.Object, problems engage.Problems) (engage.Defini
 // readChange reads the body of PATCH: title, allowedOrigins and enabled, each if it is to change. It returns an
 // *apierr.Error or engage.Problems.
 func readChange(h http.Header, content []byte) (engage.Change, error) {
-	if err := body.CheckType(h, "application/json", "application/merge-patch+json"); err != nil {
+	if err := strictjson.CheckType(h, "application/json", "application/merge-patch+json"); err != nil {
 		return engage.Change{}, err
 	}
-	object, err := body.ReadObject(content)
+	object, err := strictjson.ReadObject(content)
 	if err != nil {
 		return engage.Change{}, err
 	}
@@ -109,7 +109,7 @@ func joined(problems engage.Problems, err error) error {
 
 // readField reads name, label, type, required (false without it) and options.
 func readField(at string, element json.RawMessage, problems engage.Problems) engage.Field {
-	object, err := body.ReadObject(element)
+	object, err := strictjson.ReadObject(element)
 	if err != nil {
 		problems[at] = "Must be an object with name, label, type, required and, for select and multiselect, options."
 		return engage.Field{}
@@ -142,7 +142,7 @@ func readField(at string, element json.RawMessage, problems engage.Problems) eng
 }
 
 // readTexts reads a list of strings. null is none.
-func readTexts(object body.Object, key string, into *[]string) bool {
+func readTexts(object strictjson.Object, key string, into *[]string) bool {
 	var elements []*string
 	if object.Null(key) || json.Unmarshal(object[key], &elements) != nil {
 		return false

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/moment"
+	"github.com/almonerhq/almoner/shared/jsontime"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
@@ -25,11 +25,11 @@ type formRecord struct {
 	Fields         []engage.Field `json:"fields"`
 	AllowedOrigins []string       `json:"allowedOrigins"`
 	Enabled        bool           `json:"enabled"`
-	CreatedAt      moment.Time    `json:"createdAt"`
+	CreatedAt      jsontime.Time  `json:"createdAt"`
 }
 
 func recordOf(f engage.Form) formRecord {
-	return formRecord{f.ID, f.EmbedKey, f.Title, f.Fields, f.AllowedOrigins, f.Enabled, moment.Time(f.CreatedAt)}
+	return formRecord{f.ID, f.EmbedKey, f.Title, f.Fields, f.AllowedOrigins, f.Enabled, jsontime.Time(f.CreatedAt)}
 }
 
 // List answers GET: one page of the workspace's forms, newest first.
@@ -100,9 +100,9 @@ type submissionRecord struct {
 	Answers     json.RawMessage       `json:"answers"`
 	Consents    []engage.ConsentGiven `json:"consents"`
 	SupporterID *uuid.UUID            `json:"supporterId"`
-	CreatedAt   moment.Time           `json:"createdAt"`
-	UpdatedAt   moment.Time           `json:"updatedAt"`
-	FinishedAt  *moment.Time          `json:"finishedAt"`
+	CreatedAt   jsontime.Time         `json:"createdAt"`
+	UpdatedAt   jsontime.Time         `json:"updatedAt"`
+	FinishedAt  *jsontime.Time        `json:"finishedAt"`
 }
 
 func submissionRecordOf(s engage.Submission) submissionRecord {
@@ -113,9 +113,9 @@ func submissionRecordOf(s engage.Submission) submissionRecord {
 		Answers:     s.Kept,
 		Consents:    s.Consents,
 		SupporterID: s.Supporter,
-		CreatedAt:   moment.Time(s.CreatedAt),
-		UpdatedAt:   moment.Time(s.UpdatedAt()),
-		FinishedAt:  moment.Pointer(s.FinishedAt),
+		CreatedAt:   jsontime.Time(s.CreatedAt),
+		UpdatedAt:   jsontime.Time(s.UpdatedAt()),
+		FinishedAt:  jsontime.Pointer(s.FinishedAt),
 	}
 }
 

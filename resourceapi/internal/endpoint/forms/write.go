@@ -10,11 +10,11 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/web"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/body"
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/precondition"
+	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
@@ -33,7 +33,7 @@ func (e *Endpoint) Change() http.Handler { return e.write(e.decodeChange) }
 // that is no good may still repeat one that was answered, so its own mistakes wait until the key is looked up.
 func (e *Endpoint) write(decode func(r *http.Request, caller gate.Caller, content []byte) (effect, error)) http.Handler {
 	return e.gate.Guard(toWrite, gate.ServingAnyQuery(func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
-		content, err := body.Read(w, r, maxBody)
+		content, err := strictjson.Read(w, r, maxBody)
 		if err != nil {
 			return err
 		}

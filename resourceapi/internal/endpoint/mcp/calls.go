@@ -15,8 +15,8 @@ import (
 	"github.com/almonerhq/almoner/shared/standing"
 	"github.com/almonerhq/almoner/shared/web"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/body"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // A tool is one thing that an assistant may call.
@@ -25,7 +25,7 @@ type tool struct {
 	need       gate.Need
 	arguments  []string // the names of all that it takes
 	// read reads the arguments as far as that takes no store. Its error is what the assistant is told.
-	read func(arguments body.Object, tenant uuid.UUID) (call, error)
+	read func(arguments strictjson.Object, tenant uuid.UUID) (call, error)
 }
 
 // A call is how a tool goes on.
@@ -50,7 +50,7 @@ func called(tool string, arguments json.RawMessage) string { return tool + "\x00
 // prepare reads the messages of a POST, and plans to answer the calls among them before the SDK answers the request.
 func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 	return func(r *http.Request, tenant uuid.UUID) (gate.Plan, error) {
-		content, err := body.Read(w, r, maxBody)
+		content, err := strictjson.Read(w, r, maxBody)
 		if problem, ok := errors.AsType[*apierr.Error](err); ok && problem.Kind == apierr.Invalid {
 			return (&fault{code: parseError, message: problem.Message}).plan(), nil
 		}
@@ -159,7 +159,7 @@ func (t tool) readArguments(arguments json.RawMessage, tenant uuid.UUID) (call, 
 	if arguments == nil || string(arguments) == "null" {
 		arguments = json.RawMessage("{}")
 	}
-	object, err := body.ReadObject(arguments)
+	object, err := strictjson.ReadObject(arguments)
 	if err != nil {
 		return call{}, notArguments
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/web"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/body"
+	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // Bounds of one request. Calls are small, and an answer holds up to 200 programmes a call.
@@ -71,7 +71,7 @@ func otherVersion(id json.RawMessage, requested string) *fault {
 }
 
 // under returns the fault with the id of the message that it is about, where the message has one that can be echoed.
-func (f *fault) under(object body.Object) *fault {
+func (f *fault) under(object strictjson.Object) *fault {
 	if id, has := object["id"]; has && isID(id) {
 		echoed := *f
 		echoed.id = id
@@ -151,7 +151,7 @@ func valueOf(id json.RawMessage) any {
 }
 
 func readMessage(content []byte) (message, *fault) {
-	object, err := body.ReadObject(content)
+	object, err := strictjson.ReadObject(content)
 	if err != nil {
 		return message{}, notMessage
 	}
@@ -241,11 +241,11 @@ func (m message) readParams(params json.RawMessage) (message, *fault) {
 		}
 		return m, nil
 	}
-	object, err := body.ReadObject(params)
+	object, err := strictjson.ReadObject(params)
 	if err != nil {
 		return m, m.refuse(invalidParams, "params must be one JSON object.")
 	}
-	if meta, err := body.ReadObject(object["_meta"]); err == nil {
+	if meta, err := strictjson.ReadObject(object["_meta"]); err == nil {
 		m.revision, _ = meta.Text(sdk.MetaKeyProtocolVersion)
 	}
 	if json.Unmarshal(params, into()) != nil {

@@ -13,13 +13,13 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/almonerhq/almoner/shared/identity"
-	"github.com/almonerhq/almoner/shared/moment"
+	"github.com/almonerhq/almoner/shared/jsontime"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/body"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // toRead is what the tools on programmes ask of their callers.
@@ -33,8 +33,8 @@ type record struct {
 	Status    programme.Status `json:"status"`
 	StartsOn  *string          `json:"startsOn"`
 	EndsOn    *string          `json:"endsOn"`
-	CreatedAt moment.Time      `json:"createdAt"`
-	UpdatedAt moment.Time      `json:"updatedAt"`
+	CreatedAt jsontime.Time    `json:"createdAt"`
+	UpdatedAt jsontime.Time    `json:"updatedAt"`
 }
 
 // A page has the shape of the REST list too (spec 2.4).
@@ -103,7 +103,7 @@ func (e *Endpoint) getProgramme() tool {
 
 // readList hands the arguments to the reader of the REST route's query string, so that the two have one set of rules. As
 // there, the page travels with the standing unless it has to be searched for.
-func (e *Endpoint) readList(arguments body.Object, tenant uuid.UUID) (call, error) {
+func (e *Endpoint) readList(arguments strictjson.Object, tenant uuid.UUID) (call, error) {
 	values := url.Values{}
 	for key := range arguments {
 		text, given, err := textOrNumber(arguments, key)
@@ -182,7 +182,7 @@ func (e *Endpoint) showPage(query programme.Query, found programme.Page) (*sdk.C
 // unknownProgramme is said of one of another workspace too.
 const unknownProgramme = "There is no programme with this id in this workspace. list_programmes gives the ids of those there are."
 
-func (e *Endpoint) readGet(arguments body.Object, tenant uuid.UUID) (call, error) {
+func (e *Endpoint) readGet(arguments strictjson.Object, tenant uuid.UUID) (call, error) {
 	text, ok := arguments.Text("id")
 	if !ok {
 		return call{}, sentence("id: Must be the id of a programme, as text.")
@@ -220,7 +220,7 @@ func (e *Endpoint) readGet(arguments body.Object, tenant uuid.UUID) (call, error
 func recordOf(p programme.Programme) record {
 	return record{
 		p.ID, plainText(p.Name), plainText(p.Summary), p.Status, day(p.StartsOn), day(p.EndsOn),
-		moment.Time(p.CreatedAt), moment.Time(p.UpdatedAt),
+		jsontime.Time(p.CreatedAt), jsontime.Time(p.UpdatedAt),
 	}
 }
 

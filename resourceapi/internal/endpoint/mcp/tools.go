@@ -9,7 +9,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/body"
+	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // readOnly is what every tool here says of itself, so that clients need not ask before they call it.
@@ -26,7 +26,7 @@ func (s sentence) Error() string { return string(s) }
 const notArguments = sentence("The arguments must be one JSON object, with each key at most once.")
 
 // knows refuses an argument that the tool does not take: left out silently, it would make the answer a wrong one.
-func (t tool) knows(arguments body.Object) error {
+func (t tool) knows(arguments strictjson.Object) error {
 	for key := range arguments {
 		if slices.Contains(t.arguments, key) {
 			continue
@@ -41,7 +41,7 @@ func (t tool) knows(arguments body.Object) error {
 
 // textOrNumber is an argument as it would stand in a query string. Assistants fill in optional arguments that they mean
 // to leave out with null or "", and some write numbers as text.
-func textOrNumber(arguments body.Object, key string) (text string, given bool, err error) {
+func textOrNumber(arguments strictjson.Object, key string) (text string, given bool, err error) {
 	if !arguments.Has(key) || arguments.Null(key) {
 		return "", false, nil
 	}

@@ -7,11 +7,11 @@ import (
 	"github.com/google/uuid"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/almonerhq/almoner/shared/moment"
+	"github.com/almonerhq/almoner/shared/jsontime"
 	"github.com/almonerhq/almoner/shared/standing"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/body"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // A connection is what whoami answers.
@@ -28,11 +28,11 @@ type party struct {
 }
 
 type access struct {
-	Kind     string      `json:"kind"`
-	Name     string      `json:"name"`
-	ClientID string      `json:"clientId,omitempty"`
-	Since    moment.Time `json:"since"`
-	EndsAt   moment.Time `json:"endsAt"`
+	Kind     string        `json:"kind"`
+	Name     string        `json:"name"`
+	ClientID string        `json:"clientId,omitempty"`
+	Since    jsontime.Time `json:"since"`
+	EndsAt   jsontime.Time `json:"endsAt"`
 }
 
 // whoami needs no permission: whoever was refused everything else must be able to find out why.
@@ -44,7 +44,7 @@ func (e *Endpoint) whoami() tool {
 				"Use it when it is unclear which organisation's data this is, or why something was refused. Takes no arguments.",
 			InputSchema: json.RawMessage(`{"type":"object","properties":{},"additionalProperties":false}`), OutputSchema: json.RawMessage(connectionSchema),
 		},
-		read: func(body.Object, uuid.UUID) (call, error) { return e.callWhoami(), nil },
+		read: func(strictjson.Object, uuid.UUID) (call, error) { return e.callWhoami(), nil },
 	}
 }
 
@@ -80,7 +80,7 @@ func (e *Endpoint) callWhoami() call {
 				User: party{caller.User, plainText(names.User)}, Workspace: party{caller.Tenant, plainText(names.Tenant)},
 				Permissions: caller.Permissions.Strings(),
 				Connection: access{
-					caller.Kind, plainText(names.Credential), caller.ClientID, moment.Time(names.CreatedAt), moment.Time(caller.EndsAt),
+					caller.Kind, plainText(names.Credential), caller.ClientID, jsontime.Time(names.CreatedAt), jsontime.Time(caller.EndsAt),
 				},
 			})
 		},

@@ -1,13 +1,13 @@
 package programmes
 
 import (
-	"github.com/almonerhq/almoner/resourceapi/internal/body"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
 // readDetails reads the body of POST: name, and if given summary, status (draft without it), startsOn and endsOn.
-func readDetails(o body.Object) (programme.Details, error) {
+func readDetails(o strictjson.Object) (programme.Details, error) {
 	problems := unknownMembers(o, programme.FieldName, programme.FieldSummary, programme.FieldStatus, programme.FieldStartsOn, programme.FieldEndsOn)
 	details := programme.Details{Status: programme.Draft}
 	if name := readText(o, programme.FieldName, problems); name != nil {
@@ -29,7 +29,7 @@ func readDetails(o body.Object) (programme.Details, error) {
 }
 
 // readChange reads the body of PATCH. What it does not name stays as it is; null takes a date away.
-func readChange(o body.Object) (programme.Change, error) {
+func readChange(o strictjson.Object) (programme.Change, error) {
 	problems := unknownMembers(o, programme.FieldName, programme.FieldSummary, programme.FieldStatus, programme.FieldStartsOn, programme.FieldEndsOn)
 	if o.Has(programme.FieldStatus) {
 		problems[programme.FieldStatus] = "The status changes by transitions alone: POST to …/transitions."
@@ -44,7 +44,7 @@ func readChange(o body.Object) (programme.Change, error) {
 }
 
 // readMove reads the body of POST …/transitions.
-func readMove(o body.Object) (programme.Status, error) {
+func readMove(o strictjson.Object) (programme.Status, error) {
 	problems := unknownMembers(o, "to")
 	text, isText := o.Text("to")
 	status, known := programme.ParseStatus(text)
@@ -54,11 +54,11 @@ func readMove(o body.Object) (programme.Status, error) {
 	return status, joined(problems, nil)
 }
 
-func unknownMembers(o body.Object, known ...string) programme.Problems {
+func unknownMembers(o strictjson.Object, known ...string) programme.Problems {
 	return unknown.Members(o, known...)
 }
 
-func readText(o body.Object, field string, problems programme.Problems) *string {
+func readText(o strictjson.Object, field string, problems programme.Problems) *string {
 	if !o.Has(field) {
 		return nil
 	}
@@ -70,7 +70,7 @@ func readText(o body.Object, field string, problems programme.Problems) *string 
 	return &text
 }
 
-func readDate(o body.Object, field string, problems programme.Problems) *programme.DateChange {
+func readDate(o strictjson.Object, field string, problems programme.Problems) *programme.DateChange {
 	if !o.Has(field) {
 		return nil
 	}

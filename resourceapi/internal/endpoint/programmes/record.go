@@ -3,7 +3,7 @@ package programmes
 import (
 	"time"
 
-	"github.com/almonerhq/almoner/shared/moment"
+	"github.com/almonerhq/almoner/shared/jsontime"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
@@ -28,9 +28,9 @@ func appendRecord(b []byte, p programme.Programme) []byte {
 	b = append(b, `,"endsOn":`...)
 	b = appendDay(b, p.EndsOn)
 	b = append(b, `,"createdAt":"`...)
-	b = moment.Append(b, p.CreatedAt)
+	b = jsontime.Append(b, p.CreatedAt)
 	b = append(b, `","updatedAt":"`...)
-	b = moment.Append(b, p.UpdatedAt)
+	b = jsontime.Append(b, p.UpdatedAt)
 	return append(b, `"}`...)
 }
 

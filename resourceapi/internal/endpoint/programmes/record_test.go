@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/moment"
+	"github.com/almonerhq/almoner/shared/jsontime"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
@@ -36,9 +36,9 @@ func FuzzRecord(f *testing.F) {
 			Status    programme.Status `json:"status"`
 			StartsOn  *string          `json:"startsOn"`
 			EndsOn    *string          `json:"endsOn"`
-			CreatedAt moment.Time      `json:"createdAt"`
-			UpdatedAt moment.Time      `json:"updatedAt"`
-		}{p.ID, name, summary, p.Status, startsOn, nil, moment.Time(p.CreatedAt), moment.Time(p.UpdatedAt)})
+			CreatedAt jsontime.Time    `json:"createdAt"`
+			UpdatedAt jsontime.Time    `json:"updatedAt"`
+		}{p.ID, name, summary, p.Status, startsOn, nil, jsontime.Time(p.CreatedAt), jsontime.Time(p.UpdatedAt)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/apierr"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/body"
+	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // Bounds of the imports that one process receives and accepts at the same time. Each takes about four times its file in
@@ -78,9 +78,9 @@ func (s *slots) enter(ctx context.Context, workspace uuid.UUID) (leave func(), e
 // read reads the body of a request that has a slot, which a slow sender does not keep from others.
 func (s *slots) read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if s == nil {
-		return body.Read(w, r, limit)
+		return strictjson.Read(w, r, limit)
 	}
-	return body.ReadWithin(w, r, limit, importWithin)
+	return strictjson.ReadWithin(w, r, limit, importWithin)
 }
 
 // withdraw says whether w was still waiting. It does not wait any more.

@@ -9,11 +9,11 @@ import (
 
 	"github.com/almonerhq/almoner/shared/web"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/body"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 	"github.com/almonerhq/almoner/resourceapi/internal/precondition"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
@@ -163,7 +163,7 @@ func replacing(r *http.Request, tenant uuid.UUID, edit func(programme.Programme)
 }
 
 func (e *Endpoint) decodeImport(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
-	if err := body.CheckType(r.Header, "text/csv"); err != nil {
+	if err := strictjson.CheckType(r.Header, "text/csv"); err != nil {
 		return nil, err
 	}
 	text := string(content)
@@ -181,11 +181,11 @@ func (e *Endpoint) decodeImport(r *http.Request, caller gate.Caller, content []b
 	}, nil
 }
 
-func readJSON(r *http.Request, content []byte) (body.Object, error) {
-	if err := body.CheckType(r.Header, "application/json", "application/merge-patch+json"); err != nil {
+func readJSON(r *http.Request, content []byte) (strictjson.Object, error) {
+	if err := strictjson.CheckType(r.Header, "application/json", "application/merge-patch+json"); err != nil {
 		return nil, err
 	}
-	return body.ReadObject(content)
+	return strictjson.ReadObject(content)
 }
 
 func answerWith(status int, p programme.Programme) idempotency.Answer {

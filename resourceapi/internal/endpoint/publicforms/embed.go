@@ -9,9 +9,9 @@ import (
 
 	"github.com/almonerhq/almoner/shared/apierr"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/body"
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // quickest is how soon after the page was made somebody can have filled it in, browsers' help included.
@@ -91,10 +91,10 @@ func readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	if r.PostForm != nil {
 		return r.PostForm, nil
 	}
-	if err := body.CheckType(r.Header, "application/x-www-form-urlencoded"); err != nil {
+	if err := strictjson.CheckType(r.Header, "application/x-www-form-urlencoded"); err != nil {
 		return nil, err
 	}
-	content, err := body.Read(w, r, maxBody)
+	content, err := strictjson.Read(w, r, maxBody)
 	if err != nil {
 		return nil, err
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/web"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/body"
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
+	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
@@ -31,7 +31,7 @@ type accepted struct {
 // used their key before is told the same of a closed form as of one that never was, to the letter, whatever they sent.
 func (e *Endpoint) Submit() http.Handler {
 	return e.handle(func(w http.ResponseWriter, r *http.Request) error {
-		content, mistake := body.Read(w, r, maxBody)
+		content, mistake := strictjson.Read(w, r, maxBody)
 		form, err := e.find(r)
 		if err != nil {
 			return err
@@ -84,10 +84,10 @@ func writeAnswer(w http.ResponseWriter, answer idempotency.Answer) {
 
 // readSubmission reads {submissionToken, answers} and judges both.
 func (e *Endpoint) readSubmission(h http.Header, content []byte, form engage.Form) (engage.Submission, error) {
-	if err := body.CheckType(h, "application/json"); err != nil {
+	if err := strictjson.CheckType(h, "application/json"); err != nil {
 		return engage.Submission{}, err
 	}
-	object, err := body.ReadObject(content)
+	object, err := strictjson.ReadObject(content)
 	if err != nil {
 		return engage.Submission{}, err
 	}
@@ -99,7 +99,7 @@ func (e *Endpoint) readSubmission(h http.Header, content []byte, form engage.For
 	if err != nil {
 		return engage.Submission{}, err
 	}
-	given, err := body.ReadObject(object["answers"])
+	given, err := strictjson.ReadObject(object["answers"])
 	if err != nil {
 		return engage.Submission{}, engage.Problems{"answers": "Must be an object: the name of each field, and its answer."}
 	}

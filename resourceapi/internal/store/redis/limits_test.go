@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/testkit"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // The window here is a minute of real time, so its end is brought about by making the events older.

@@ -1,0 +1,209 @@
+// Package authorizer answers: may the bearer of this request manage this workspace's account?
+//
+// It guards the tenant routes of the account API (contract, section 5). Each refusal has a shape of its own there, so an
+// answer is written here, in the one place that knows them all.
+package authorizer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/accesstoken"
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/inflight"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/standing"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// Standings reads the standing of a credential. Its errors are standing.ErrUnknown, or wrap store.ErrUnavailable.
+type Standings interface {
+	Standing(ctx context.Context, q standing.Question) (standing.Standing, error)
+	// EndReplaced ends the tokens that a personal access token replaces.
+	EndReplaced(ctx context.Context, token uuid.UUID) error
+}
+
+// Uses notes that a credential was used, off the request's path.
+type Uses interface {
+	Note(s standing.Standing)
+}
+
+// Deps are what the authorizer works with.
+type Deps struct {
+	Issuer    string
+	Resource  string // {base_url}/v1
+	Keys      func() *accesstoken.Keys
+	Standings Standings
+	Uses      Uses
+	Bounds    *inflight.Credentials // of the requests of one credential
+	Now       func() time.Time
+	Log       *slog.Logger
+}
+
+// A Caller is who passed, and what the caller's credential may do in the workspace right now.
+type Caller struct {
+	TenantID    uuid.UUID
+	UserID      uuid.UUID
+	Actor       string // for the audit log
+	Permissions perm.Set
+	Allowed     audit.Allowed // for the transaction that writes
+}
+
+var (
+	errNoBearer   = errors.New("no bearer")
+	errCredential = errors.New("credential not valid")
+)
+
+// Serve calls serve with the caller if the request's bearer holds permission in the workspace tenantID; else it answers
+// itself. One credential has a bounded number of requests in flight, which wait here for their turn: before Postgres is
+// asked, and until serve returns. serve answers, and returns the error that it answered with.
+func (d Deps) Serve(
+	w http.ResponseWriter, r *http.Request, tenantID string, permission perm.Permission, serve func(Caller) error,
+) {
+	held, err := d.identify(r)
+	if err != nil {
+		d.refuse(w, r, err)
+		return
+	}
+	turn, err := d.Bounds.Enter(r.Context(), w.Header(), inflight.CredentialOf(held.question))
+	if err != nil {
+		d.refuse(w, r, err)
+		return
+	}
+	defer func() { turn.Leave(errors.Is(err, store.ErrUnavailable)) }()
+	caller, err := d.admit(r, held, tenantID, permission)
+	if err != nil {
+		d.refuse(w, r, err)
+		return
+	}
+	err = serve(caller)
+}
+
+// refuse answers a request that is not let in.
+func (d Deps) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	refusal, shaped := errors.AsType[*apierr.Error](err)
+	switch {
+	case errors.Is(err, errNoBearer):
+		w.Header().Set("WWW-Authenticate", `Bearer realm="almoner", resource_metadata="`+d.Issuer+`/.well-known/oauth-protected-resource/v1"`)
+		apierr.Write(w, apierr.Gateway, apierr.New(apierr.Unauthenticated, "Unauthorized"))
+	case shaped && refusal.Kind == apierr.Unavailable:
+		apierr.Write(w, apierr.Flat, refusal)
+	case shaped:
+		apierr.Write(w, apierr.Nested, refusal)
+	case errors.Is(err, store.ErrUnavailable):
+		d.Log.ErrorContext(r.Context(), "a store does not answer", "error", err)
+		apierr.Write(w, apierr.Flat, apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Try again."))
+	default:
+		apierr.Write(w, apierr.Gateway, apierr.New(apierr.Forbidden, "Forbidden"))
+	}
+}
+
+// admit returns the caller if the credential holds permission in the workspace tenantID.
+func (d Deps) admit(r *http.Request, held presented, tenantID string, permission perm.Permission) (Caller, error) {
+	tenant, malformed := identity.Parse(tenantID)
+	held.question.Tenant = tenant
+	s, err := d.standing(r, held)
+	if err != nil {
+		return Caller{}, err
+	}
+	if malformed != nil || !s.Member || s.CredentialTenant != tenant || (s.Kind == standing.Connector && !s.LLMIntegration) {
+		return Caller{}, apierr.New(apierr.Forbidden, "This credential gives no access to that workspace.")
+	}
+	permissions := s.Effective()
+	if !permissions.Has(permission) {
+		return Caller{}, apierr.New(apierr.Forbidden, "This needs the permission "+string(permission)+
+			", held by the user and by the credential. An administrator of the workspace can grant it.")
+	}
+	d.Uses.Note(s)
+	allowed := audit.Allowed{UserID: s.UserID, TenantID: tenant, Permissions: perm.NewSet(permission)}
+	if s.Kind == standing.PersonalAccessToken {
+		allowed.TokenID = s.CredentialID
+	} else {
+		allowed.GrantID = s.CredentialID
+	}
+	return Caller{
+		TenantID:    tenant,
+		UserID:      s.UserID,
+		Actor:       "user:" + s.UserID.String(),
+		Permissions: permissions,
+		Allowed:     allowed,
+	}, nil
+}
+
+// A presented is the credential of a request as far as its text tells.
+type presented struct {
+	question standing.Question
+	claims   *accesstoken.Claims // nil for a personal access token
+}
+
+// identify reads the credential of the request. It asks no store.
+func (d Deps) identify(r *http.Request) (presented, error) {
+	text, err := bearer(r)
+	if err != nil {
+		return presented{}, err
+	}
+	if credential.PersonalAccessToken.Matches(text) {
+		return presented{question: standing.Question{PATHash: credential.Hash(text)}}, nil
+	}
+	claims, err := d.Keys().Verify(text, d.Issuer, d.Now())
+	if err != nil || claims.Audience != d.Resource {
+		return presented{}, errCredential
+	}
+	web.NoteGrant(r.Context(), claims.GrantID)
+	return presented{
+		question: standing.Question{GrantID: claims.GrantID, KeyID: claims.KeyID},
+		claims:   &claims,
+	}, nil
+}
+
+// standing is how the credential stands in the workspace of its question.
+func (d Deps) standing(r *http.Request, held presented) (standing.Standing, error) {
+	claims := held.claims
+	s, err := d.Standings.Standing(r.Context(), held.question)
+	if err != nil {
+		return standing.Standing{}, err
+	}
+	if s.State != standing.Active || (claims != nil && !s.Backs(*claims)) {
+		return standing.Standing{}, errCredential
+	}
+	noted := web.Caller{Credential: s.CredentialID, Workspace: s.CredentialTenant, User: s.UserID}
+	if s.ClientID != nil {
+		noted.Client = *s.ClientID
+	}
+	web.NoteCaller(r.Context(), noted)
+	if s.Replaces {
+		if err := d.Standings.EndReplaced(r.Context(), s.CredentialID); err != nil {
+			return standing.Standing{}, err
+		}
+	}
+	if claims != nil { // the grant may hold more than this token was given
+		s.CredentialPermissions = s.CredentialPermissions.Intersect(claims.Scope)
+	}
+	return s, nil
+}
+
+// bearer reads the one Authorization header (RFC 6750, section 2.1).
+func bearer(r *http.Request) (string, error) {
+	headers := r.Header.Values("Authorization")
+	if len(headers) == 0 {
+		return "", errNoBearer
+	}
+	scheme, text, found := strings.Cut(headers[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return "", errNoBearer
+	}
+	if len(headers) > 1 || !found {
+		return "", errCredential
+	}
+	return text, nil
+}

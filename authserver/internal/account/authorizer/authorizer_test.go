@@ -1,0 +1,249 @@
+package authorizer_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
+	"github.com/almonerhq/almoner/shared/accesstoken"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// A bench is the site with a user who may manage the workspace's account. The authorizer is asked through the list of clients.
+type bench struct {
+	*apitest.Site
+	t    *testing.T
+	user uuid.UUID
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{Site: apitest.Start(t), t: t}
+	b.user = b.World.Member(perm.AccountAPIAccess, perm.ProgrammesRead)
+	return b
+}
+
+func (b *bench) ask(tenant string, headers ...string) apitest.Answer {
+	b.t.Helper()
+	return b.Send("GET", "/v1/account/tenants/"+tenant+"/oauth-clients", "", headers...)
+}
+
+func (b *bench) with(token credential.Secret) apitest.Answer {
+	b.t.Helper()
+	return b.ask(b.World.TenantID.String(), apitest.Bearer(token)...)
+}
+
+func (b *bench) passes(what string, answer apitest.Answer) {
+	b.t.Helper()
+	if answer.Status != 200 {
+		b.t.Errorf("%s: %d %s, want 200", what, answer.Status, answer.Body)
+	}
+}
+
+// gateway wants the shape of the Account authorizer's failures (spec 7.1).
+func (b *bench) gateway(what string, answer apitest.Answer, status int, message string) {
+	b.t.Helper()
+	if answer.Status != status || strings.TrimSpace(answer.Body) != `{"message":"`+message+`"}` {
+		b.t.Errorf("%s: %d %s, want %d %s", what, answer.Status, answer.Body, status, message)
+	}
+}
+
+// What the message says.
+const (
+	noAccess     = "no access to that workspace"
+	noPermission = "needs the permission account:api:access"
+)
+
+// forbidden wants the nested shape, with words that say what to do.
+func (b *bench) forbidden(what, words string, answer apitest.Answer) {
+	b.t.Helper()
+	nested, _ := answer.JSON()["error"].(map[string]any)
+	message, _ := nested["message"].(string)
+	if answer.Status != 403 || nested["code"] != "FORBIDDEN" || !strings.Contains(message, words) || len(answer.JSON()) != 1 || len(nested) != 2 {
+		b.t.Errorf("%s: %d %s, want 403 FORBIDDEN", what, answer.Status, answer.Body)
+	}
+}
+
+func TestBothKindsOfBearerPass(t *testing.T) {
+	b := newBench(t)
+	c, secret := b.World.Confidential(perm.AccountAPIAccess)
+	access := b.Linked(c, secret, b.user).Access
+	b.passes("personal access token", b.with(b.World.Token(b.user, perm.AccountAPIAccess)))
+	b.passes("access token", b.with(access))
+	b.passes("scheme in another case", b.ask(b.World.TenantID.String(), "Authorization", "bEARER "+access.Reveal()))
+	b.passes("workspace in upper case", b.ask(strings.ToUpper(b.World.TenantID.String()), apitest.Bearer(access)...))
+	if b.Uses.Seen() != 4 {
+		t.Errorf("%d uses were noted, want 4", b.Uses.Seen())
+	}
+}
+
+func TestNoBearerIs401(t *testing.T) {
+	b := newBench(t)
+	tenant := b.World.TenantID.String()
+	for what, headers := range map[string][]string{
+		"no header": nil, "empty": {"Authorization", ""}, "Basic": {"Authorization", "Basic YTpi"}, "the token alone": {"Authorization", b.World.Token(b.user).Reveal()},
+	} {
+		answer := b.ask(tenant, headers...)
+		b.gateway(what, answer, 401, "Unauthorized")
+		challenge := answer.Header.Get("WWW-Authenticate")
+		if !strings.HasPrefix(challenge, "Bearer ") || !strings.Contains(challenge, `resource_metadata="https://api.example.org/.well-known/oauth-protected-resource/v1"`) {
+			t.Errorf("%s: challenge %q", what, challenge)
+		}
+	}
+	b.gateway("an unknown workspace without bearer", b.ask(uuid.NewString()), 401, "Unauthorized")
+}
+
+func TestABearerThatIsNotValidIs403Forbidden(t *testing.T) {
+	b := newBench(t)
+	c, secret := b.World.Confidential(perm.AccountAPIAccess)
+	held := b.Linked(c, secret, b.user)
+	revoked := b.Linked(c, secret, b.user)
+	b.World.Exec(`update account.grants set state = 'revoked', revoked_at = now() where id = $1`, revoked.Grant.ID)
+	mcp := b.World.Connector(apitest.MCP, perm.ProgrammesRead)
+	connected := b.Connected(mcp, b.user)
+	_, code := b.Consent(c, b.user)
+	expiredPAT, revokedPAT := b.World.Token(b.user, perm.AccountAPIAccess), b.World.Token(b.user, perm.AccountAPIAccess)
+	b.World.Exec(`update account.personal_access_tokens set expires_at = now() where hash = $1`, credential.Hash(expiredPAT.Reveal()))
+	b.World.Exec(`update account.personal_access_tokens set revoked_at = now() where hash = $1`, credential.Hash(revokedPAT.Reveal()))
+	unknownPAT := b.World.Token(b.user, perm.AccountAPIAccess)
+	b.World.Exec(`delete from account.personal_access_tokens where hash = $1`, credential.Hash(unknownPAT.Reveal()))
+	foreign := apitest.Start(t)
+	app, appSecret := foreign.World.Confidential(perm.AccountAPIAccess)
+	stranger := foreign.Linked(app, appSecret, foreign.World.Member(perm.AccountAPIAccess)).Access
+	good := b.World.Token(b.user, perm.AccountAPIAccess)
+	for what, token := range map[string]credential.Secret{
+		"garbage": "word", "empty": "", "expired PAT": expiredPAT, "revoked PAT": revokedPAT, "unknown PAT": unknownPAT, "cut PAT": good[:len(good)-1],
+		"spaces": " " + good, "two words": good + " x", "cut": held.Access[:len(held.Access)-2], "revoked": revoked.Access,
+		"for MCP": connected.Access, "refresh token": connected.Refresh, "code": code, "another server's": stranger,
+	} {
+		b.gateway(what, b.with(token), 403, "Forbidden")
+	}
+	two := append(apitest.Bearer(good), apitest.Bearer(good)...)
+	b.gateway("two headers", b.ask(b.World.TenantID.String(), two...), 403, "Forbidden")
+	b.gateway("an unknown workspace with a bad bearer", b.ask(uuid.NewString(), apitest.Bearer("word")...), 403, "Forbidden")
+	b.passes("the good one", b.with(good))
+}
+
+func TestAnExpiredAccessTokenIs403Forbidden(t *testing.T) {
+	b := newBench(t)
+	c, secret := b.World.Confidential(perm.AccountAPIAccess)
+	held := b.Linked(c, secret, b.user)
+	b.Wait(90*24*time.Hour - time.Minute)
+	b.passes("a minute before", b.with(held.Access))
+	b.Wait(2 * time.Minute)
+	b.gateway("a minute after", b.with(held.Access), 403, "Forbidden")
+}
+
+func TestAnEndedGrantIs403Forbidden(t *testing.T) {
+	b := newBench(t)
+	c, secret := b.World.Confidential(perm.AccountAPIAccess)
+	held := b.Linked(c, secret, b.user)
+	b.World.Exec(`update account.grants set ends_at = now()`)
+	b.gateway("ended", b.with(held.Access), 403, "Forbidden")
+}
+
+func TestAnAccessTokenThatItsGrantDoesNotBackIs403Forbidden(t *testing.T) {
+	b := newBench(t)
+	c, secret := b.World.Confidential(perm.AccountAPIAccess)
+	held := b.Linked(c, secret, b.user)
+	key, err := b.Ring.Current(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims, err := b.Ring.Public().Verify(held.Access.Reveal(), apitest.Issuer, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, alter := range map[string]func(*accesstoken.Claims){
+		"another user":   func(c *accesstoken.Claims) { c.Subject = uuid.New() },
+		"another issuer": func(c *accesstoken.Claims) { c.Issuer = "https://example.org" },
+		"another client": func(c *accesstoken.Claims) { c.ClientID = uuid.NewString() },
+	} {
+		altered := claims
+		alter(&altered)
+		token, err := accesstoken.Sign(key, altered)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.gateway(what, b.with(token), 403, "Forbidden")
+	}
+}
+
+func TestAuthorizer_ATokenDoesNotGainWhatItsGrantGained(t *testing.T) {
+	b := newBench(t)
+	c, secret := b.World.Confidential(perm.ProgrammesRead)
+	held := b.Linked(c, secret, b.user)
+	b.World.Exec(`update account.grants set permissions = '{account:api:access,programmes:read:programmes}'`)
+	b.forbidden("a token made for reading", noPermission, b.with(held.Access))
+}
+
+// This process still holds the removed key: Postgres says that it was removed.
+func TestAuthorizer_TokenOfARemovedKeyIs403(t *testing.T) {
+	b := newBench(t)
+	c, secret := b.World.Confidential(perm.AccountAPIAccess)
+	held := b.Linked(c, secret, b.user)
+	b.passes("before", b.with(held.Access))
+	b.World.Exec(`update account.signing_keys set state = 'removed' where state = 'current'`)
+	b.gateway("removed", b.with(held.Access), 403, "Forbidden")
+	b.passes("personal access token", b.with(b.World.Token(b.user, perm.AccountAPIAccess)))
+}
+
+func TestADisabledUserIs403Forbidden(t *testing.T) {
+	b := newBench(t)
+	token := b.World.Token(b.user, perm.AccountAPIAccess)
+	b.World.Exec(`update account.users set disabled_at = now() where id = $1`, b.user)
+	b.gateway("disabled", b.with(token), 403, "Forbidden")
+}
+
+func TestWhatTheBearerMayNotDoIsFORBIDDEN(t *testing.T) {
+	b := newBench(t)
+	token := b.World.Token(b.user, perm.AccountAPIAccess)
+	other := b.World.Tenant("Elsewhere")
+	bearer := apitest.Bearer(token)
+	b.forbidden("another workspace", noAccess, b.ask(other.String(), bearer...))
+	b.World.Join(other, b.user, perm.AccountAPIAccess)
+	b.forbidden("a token of another workspace, though the user is a member of both", noAccess, b.ask(other.String(), bearer...))
+	b.forbidden("unknown workspace", noAccess, b.ask(uuid.NewString(), bearer...))
+	b.forbidden("no UUID", noAccess, b.ask("main", bearer...))
+	b.forbidden("a UUID in another spelling", noAccess, b.ask(strings.ReplaceAll(b.World.TenantID.String(), "-", ""), bearer...))
+	b.forbidden("permission outside the token", noPermission, b.with(b.World.Token(b.user, perm.ProgrammesRead)))
+	reader := b.World.Member(perm.ProgrammesRead)
+	b.forbidden("permission that the user lacks", noPermission, b.with(b.World.Token(reader, perm.AccountAPIAccess)))
+	b.World.Exec(`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`, b.user)
+	b.forbidden("permission lost now", noPermission, b.with(token))
+	b.World.Exec(`delete from account.memberships where user_id = $1 and tenant_id = $2`, b.user, b.World.TenantID)
+	b.forbidden("no longer a member", noAccess, b.with(token))
+}
+
+func TestAConnectorNeverManagesTheAccount(t *testing.T) {
+	b := newBench(t)
+	held := b.Connected(b.World.Connector(apitest.REST, perm.AccountAPIAccess, perm.ProgrammesRead), b.user)
+	b.World.SetLLM(false)
+	b.forbidden("LLM integration off", noAccess, b.with(held.Access))
+}
+
+func TestAnOutageIs503(t *testing.T) {
+	b := newBench(t)
+	c, secret := b.World.Confidential(perm.AccountAPIAccess)
+	access, token := b.Linked(c, secret, b.user).Access, b.World.Token(b.user, perm.AccountAPIAccess)
+	restore := b.CutPostgres()
+	for what, bearer := range map[string]credential.Secret{"access token": access, "personal access token": token} {
+		answer := b.with(bearer)
+		if answer.Status != 503 || answer.Text("error") != "temporarily_unavailable" || answer.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: %d %s", what, answer.Status, answer.Body)
+		}
+	}
+	b.gateway("no bearer during an outage", b.ask(b.World.TenantID.String()), 401, "Unauthorized")
+	b.gateway("a forged access token during an outage", b.with("a.b.c"), 403, "Forbidden")
+	restore()
+	b.passes("afterwards", b.with(token))
+	for _, secret := range []credential.Secret{access, token} {
+		if strings.Contains(b.Log.String(), secret.Reveal()) {
+			t.Error("a token is in the log")
+		}
+	}
+}

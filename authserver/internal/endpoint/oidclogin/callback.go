@@ -1,0 +1,137 @@
+package oidclogin
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
+	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+)
+
+// Callback serves GET /login/upstream/callback.
+func (h *Handler) Callback(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet { // a HEAD would use the answer up
+		h.getAlone(w, r)
+		return
+	}
+	answer, ok := single(r.URL.RawQuery)
+	if !ok {
+		h.notOurs(w, r)
+		return
+	}
+	b, found, err := h.take(r, answer["state"])
+	switch {
+	case err != nil:
+		h.fail(w, r, err)
+		return
+	case !found:
+		h.notOurs(w, r)
+		return
+	case answer["error"] != "" || answer["code"] == "":
+		h.saidNo(w, r, b, answer["error"])
+		return
+	}
+	who, err := h.Provider.Identify(r.Context(), b.Attempt, oidc.Answer{Code: answer["code"], Issuer: answer["iss"]})
+	switch {
+	case errors.Is(err, oidc.ErrRefused):
+		h.Log.WarnContext(r.Context(), "upstream sign-in refused", "reason", err)
+		h.notBelieved(w, r, b)
+	case err != nil:
+		h.fail(w, r, err)
+	case b.SignIn != uuid.Nil:
+		h.prove(w, r, b, who)
+	default:
+		h.signIn(w, r, b, who)
+	}
+}
+
+// take finds the attempt that an answer is for, at the browser that began it.
+func (h *Handler) take(r *http.Request, state string) (begun, bool, error) {
+	var b begun
+	by, known := h.Ceremonies.OfBrowser(r)
+	if !known || state == "" {
+		return b, false, nil
+	}
+	found, err := h.Ceremonies.Take(r.Context(), loginstate.UpstreamSignIn, by, state, &b)
+	return b, found, err
+}
+
+// single reads a query in which no parameter stands twice.
+func single(query string) (map[string]string, bool) {
+	values, err := url.ParseQuery(query)
+	out := map[string]string{}
+	for name, given := range values {
+		if len(given) > 1 {
+			return nil, false
+		}
+		out[name] = given[0]
+	}
+	return out, err == nil
+}
+
+func (h *Handler) signIn(w http.ResponseWriter, r *http.Request, b begun, who oidc.Identity) {
+	user, verdict, err := h.decide(r, who)
+	switch {
+	case err != nil:
+		h.fail(w, r, err)
+		return
+	case verdict != welcome:
+		h.turnAway(w, r, verdict)
+		return
+	}
+	by, event := session.Arrival(r, user, proofOf(who), h.Proxies.ClientAddress(r))
+	by.ProvedAt = who.ProvedAt
+	event.Detail["issuer"] = who.Issuer
+	err = h.Sessions.Begin(w, r, by, event)
+	switch {
+	case errors.Is(err, session.ErrProofGone):
+		h.notOurs(w, r)
+	case err != nil:
+		h.fail(w, r, err)
+	default:
+		goOn(w, b.Return)
+	}
+}
+
+func proofOf(who oidc.Identity) session.Proof {
+	return session.Proof{Method: session.Upstream, Issuer: who.Issuer, Subject: who.Subject}
+}
+
+// prove notes a new proof by the very user who is signed in, whose account there is linked already.
+func (h *Handler) prove(w http.ResponseWriter, r *http.Request, b begun, who oidc.Identity) {
+	visitor, signedIn, err := h.Sessions.Visitor(r.Context())
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	user, linked, err := h.Identities.UserByIdentity(r.Context(), who.Issuer, who.Subject)
+	switch {
+	case err != nil:
+		h.fail(w, r, err)
+		return
+	case !signedIn || visitor.SignInID != b.SignIn:
+		h.notOurs(w, r)
+		return
+	case !linked || user.ID != visitor.User.ID:
+		h.somebodyElse(w, r, b)
+		return
+	}
+	event := visitor.Event(r.Context(), "sign_in.proved", "sign_in:"+visitor.SignInID.String())
+	event.Detail = map[string]any{"method": session.Upstream, "issuer": who.Issuer, "address": h.Proxies.ClientAddress(r).String()}
+	err = h.Sessions.Proved(w, r, visitor, proofOf(who), event)
+	switch {
+	case errors.Is(err, session.ErrProofGone):
+		h.somebodyElse(w, r, b)
+	case errors.Is(err, audit.ErrNotAllowed): // signed out meanwhile
+		h.notOurs(w, r)
+	case err != nil:
+		h.fail(w, r, err)
+	default:
+		goOn(w, b.Return)
+	}
+}

@@ -1,0 +1,66 @@
+package oidclogin
+
+import (
+	"net/http"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// A verdict is what is made of an identity.
+type verdict string
+
+const (
+	welcome  verdict = ""
+	unknown  verdict = "unknown"       // nobody here is known by it
+	taken    verdict = "other_account" // its user is linked to another account there: an address was given to somebody else
+	disabled verdict = "disabled"
+)
+
+// decide says which user an identity is, if any. It links what is not linked yet, where the provider has verified an address that is
+// a user's. Whoever is turned away is on record.
+func (h *Handler) decide(r *http.Request, who oidc.Identity) (workspace.User, verdict, error) {
+	ctx := r.Context()
+	user, known, err := h.Identities.UserByIdentity(ctx, who.Issuer, who.Subject)
+	if err != nil {
+		return user, unknown, err
+	}
+	linked := known
+	if !known && who.Email != "" {
+		if user, _, known, err = h.Identities.UserByEmail(ctx, who.Email); err != nil {
+			return user, unknown, err
+		}
+	}
+	switch {
+	case !known:
+		return user, unknown, h.record(r, user, unknown)
+	case user.DisabledAt != nil:
+		return user, disabled, h.record(r, user, disabled)
+	case linked:
+		return user, welcome, nil
+	}
+	made, err := h.Identities.LinkIdentity(ctx, user.ID, who.Issuer, who.Subject, audit.Event{
+		UserID: &user.ID, Actor: "user:" + user.ID.String(), Action: "identity.linked", Subject: "user:" + user.ID.String(),
+		RequestID: web.RequestID(ctx), Detail: map[string]any{"issuer": who.Issuer, "address": h.Proxies.ClientAddress(r).String()},
+	})
+	if err == nil && !made {
+		return user, taken, h.record(r, user, taken)
+	}
+	return user, welcome, err
+}
+
+func (h *Handler) record(r *http.Request, user workspace.User, why verdict) error {
+	event := audit.Event{
+		Actor: "anonymous", Action: "sign_in.refused", Subject: "user:unknown", RequestID: web.RequestID(r.Context()),
+		Detail: map[string]any{
+			"method": session.Upstream, "reason": string(why), "issuer": h.Provider.Issuer(), "address": h.Proxies.ClientAddress(r).String(),
+		},
+	}
+	if why != unknown {
+		event.UserID, event.Subject = &user.ID, "user:"+user.ID.String()
+	}
+	return h.Identities.Record(r.Context(), event)
+}

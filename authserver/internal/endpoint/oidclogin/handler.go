@@ -1,0 +1,150 @@
+package oidclogin
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
+	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// Identities know whose an account at the provider is. Their errors wrap store.ErrUnavailable.
+type Identities interface {
+	session.Users
+	session.Auditor
+	UserByIdentity(ctx context.Context, issuer, subject string) (workspace.User, bool, error)
+	LinkIdentity(ctx context.Context, user uuid.UUID, issuer, subject string, event audit.Event) (bool, error)
+	// IdentitySince says since when the user is linked to an account of an issuer. false: the user is not.
+	IdentitySince(ctx context.Context, user uuid.UUID, issuer string) (time.Time, bool, error)
+	// UnlinkIdentity removes a link, unless the user needs it to sign in. passkeys: the deployment offers them.
+	UnlinkIdentity(ctx context.Context, user uuid.UUID, issuer string, passkeys bool, event audit.Event) (unlinked, needed bool, err error)
+}
+
+// Deps are what a Handler needs.
+type Deps struct {
+	Identities Identities
+	Provider   *oidc.Provider
+	Name       string // of the provider, as people know it
+	Ceremonies *loginstate.Ceremonies
+	Sessions   *session.Sessions
+	Attempts   *session.Attempts
+	Pages      *ui.Pages
+	Proxies    web.Proxies
+	Passkeys   bool // the deployment offers them
+	Keys       seal.Keys
+	Now        func() time.Time
+	Log        *slog.Logger
+}
+
+// A Handler serves sign-in at the provider. It is safe for concurrent use.
+type Handler struct {
+	Deps
+	box *seal.Box
+}
+
+// New derives the key of the form from the master keys.
+func New(deps Deps) (*Handler, error) {
+	box, err := seal.NewBox(deps.Keys, "upstream form")
+	if err != nil {
+		return nil, err
+	}
+	return &Handler{deps, box}, nil
+}
+
+const (
+	home        = "/settings/user"
+	attemptLife = 10 * time.Minute
+)
+
+// begun is what is kept of an attempt.
+type begun struct {
+	Attempt oidc.Attempt
+	Return  string
+	SignIn  uuid.UUID // that is to be proved anew, or uuid.Nil for a new one
+}
+
+// Start serves GET /login/upstream.
+func (h *Handler) Start(w http.ResponseWriter, r *http.Request) {
+	next := ui.LocalPath(r.URL.Query().Get("return"), home)
+	_, signedIn, err := h.Sessions.Visitor(r.Context())
+	switch {
+	case err != nil:
+		h.fail(w, r, err)
+	case signedIn:
+		goOn(w, next)
+	default:
+		h.send(w, r, begun{Attempt: h.Provider.NewAttempt(false), Return: next})
+	}
+}
+
+// Again serves GET /login/again/upstream.
+func (h *Handler) Again(w http.ResponseWriter, r *http.Request) {
+	next := ui.LocalPath(r.URL.Query().Get("return"), home)
+	visitor, signedIn, err := h.Sessions.Visitor(r.Context())
+	switch {
+	case err != nil:
+		h.fail(w, r, err)
+	case !signedIn:
+		goOn(w, "/login?return="+url.QueryEscape(next))
+	default:
+		h.send(w, r, begun{Attempt: h.Provider.NewAttempt(true), Return: next, SignIn: visitor.SignInID})
+	}
+}
+
+// send sends the browser to the provider.
+func (h *Handler) send(w http.ResponseWriter, r *http.Request, b begun) {
+	if r.Method != http.MethodGet { // a HEAD would begin something that nobody finishes
+		h.getAlone(w, r)
+		return
+	}
+	if wait := h.Attempts.Begun(r.Context(), h.Proxies.ClientAddress(r)); wait > 0 {
+		h.tooMany(w, r, b, wait)
+		return
+	}
+	address, err := h.Provider.Address(r.Context(), b.Attempt)
+	if err == nil {
+		err = h.Ceremonies.Begin(r.Context(), loginstate.UpstreamSignIn, h.Ceremonies.ToBrowser(w, r), b.Attempt.State, attemptLife, b)
+	}
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	goOn(w, address)
+}
+
+// getAlone refuses HEAD, which the route lets through wherever it takes GET.
+func (h *Handler) getAlone(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Allow", http.MethodGet)
+	h.Pages.NotAllowed(w, r)
+}
+
+func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
+	h.Log.ErrorContext(r.Context(), "upstream sign-in", "error", err)
+	switch {
+	case errors.Is(err, oidc.ErrUnreachable):
+		h.unreachable(w, r)
+	case errors.Is(err, store.ErrUnavailable):
+		h.Pages.Unavailable(w, r)
+	default:
+		h.Pages.Internal(w, r)
+	}
+}
+
+func goOn(w http.ResponseWriter, address string) {
+	w.Header().Set("Location", address)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusSeeOther)
+}

@@ -1,0 +1,117 @@
+package oidclogin
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+)
+
+const pagePath = "/settings/provider"
+
+// Page serves GET /settings/provider.
+func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
+	if visitor, ok := h.visitor(w, r); ok {
+		h.show(w, r, visitor, http.StatusOK, "")
+	}
+}
+
+// Unlink serves POST /settings/provider/unlink, from this origin alone.
+func (h *Handler) Unlink() http.Handler {
+	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		form, ok := h.Pages.ReadForm(w, r)
+		if !ok {
+			return
+		}
+		if visitor, ok := h.visitor(w, r); ok {
+			h.unlink(w, r, visitor, form.Get("key"))
+		}
+	}))
+}
+
+func (h *Handler) unlink(w http.ResponseWriter, r *http.Request, visitor session.Visitor, key string) {
+	if !h.holds(key, visitor) {
+		h.outdated(w, r)
+		return
+	}
+	if !visitor.Fresh(h.Now()) {
+		goOn(w, "/login/again?return="+url.QueryEscape(pagePath))
+		return
+	}
+	event := visitor.Event(r.Context(), "identity.unlinked", "user:"+visitor.User.ID.String())
+	event.Detail = map[string]any{"issuer": h.Provider.Issuer(), "address": h.Proxies.ClientAddress(r).String()}
+	unlinked, needed, err := h.Identities.UnlinkIdentity(r.Context(), visitor.User.ID, h.Provider.Issuer(), h.Passkeys, event)
+	if errors.Is(err, audit.ErrNotAllowed) { // signed out meanwhile
+		goOn(w, "/login?return="+url.QueryEscape(pagePath))
+		return
+	}
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	if needed {
+		h.show(w, r, visitor, http.StatusConflict, "You could not sign in without "+h.Name+". Add a passkey first, or ask an administrator for a password.")
+		return
+	}
+	notice := "Your account with " + h.Name + " is no longer linked."
+	if !unlinked {
+		notice = "No account with " + h.Name + " was linked."
+	}
+	if err := h.Sessions.Say(w, r, notice); err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	goOn(w, pagePath)
+}
+
+// show shows whether the visitor's account is linked.
+func (h *Handler) show(w http.ResponseWriter, r *http.Request, visitor session.Visitor, status int, problem string) {
+	since, linked, err := h.Identities.IdentitySince(r.Context(), visitor.User.ID, h.Provider.Issuer())
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	notice, err := h.Sessions.Said(w, r)
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	h.Pages.Show(w, r, status, &ui.Provider{
+		Frame: ui.Frame{
+			Title: "Sign-in with " + h.Name, Section: "security", Manages: visitor.Manages, Notice: notice, Problem: problem,
+			Person: &ui.Person{Name: visitor.User.Name, Email: visitor.User.Email},
+		},
+		Key: h.newKey(visitor), Name: h.Name, Linked: linked, Since: since, Fresh: visitor.Fresh(h.Now()),
+	})
+}
+
+// visitor is who is signed in. It answers itself where nobody is.
+func (h *Handler) visitor(w http.ResponseWriter, r *http.Request) (session.Visitor, bool) {
+	visitor, signedIn, err := h.Sessions.Visitor(r.Context())
+	switch {
+	case err != nil:
+		h.fail(w, r, err)
+	case !signedIn:
+		goOn(w, "/login?return="+url.QueryEscape(pagePath))
+	}
+	return visitor, err == nil && signedIn
+}
+
+// newKey ties a form to the sign-in that saw it.
+func (h *Handler) newKey(v session.Visitor) string { return h.box.Seal(v.SignInID[:]) }
+
+func (h *Handler) holds(key string, v session.Visitor) bool {
+	content, err := h.box.Open(key)
+	return err == nil && string(content) == string(v.SignInID[:])
+}
+
+func (h *Handler) outdated(w http.ResponseWriter, r *http.Request) {
+	h.Pages.Fault(w, r, &ui.Message{
+		Status: http.StatusForbidden, Heading: "This form is not yours to send, or is out of date",
+		Text:  "It was opened in another session: you may have signed in again since. Nothing was changed.",
+		Links: []ui.Link{{Href: pagePath, Text: "Open the page again"}},
+	})
+}

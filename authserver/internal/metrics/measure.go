@@ -1,0 +1,193 @@
+// Package metrics answers: what happens to tokens and grants, in numbers?
+//
+// It stands before the parts that decide, passes everything on and counts what came back (M1 of package metrics holds: no id, no name).
+// It counts what this process did, since it started.
+package metrics
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/metrics"
+)
+
+// Metrics are those of tokens and grants.
+type Metrics struct {
+	requests    *prometheus.CounterVec
+	rotations   prometheus.Counter
+	replays     prometheus.Counter
+	revocations *prometheus.CounterVec
+	throttled   *prometheus.CounterVec
+}
+
+// New makes the metrics. Every value of a label that matters is there from the start, so that the first event is seen as one.
+func New(registry *metrics.Registry) *Metrics {
+	counter := func(name, help string) prometheus.CounterOpts {
+		return prometheus.CounterOpts{Name: "almoner_" + name, Help: help}
+	}
+	m := &Metrics{
+		requests: prometheus.NewCounterVec(counter("token_requests_total",
+			"Token requests that could be read, by grant type and outcome: ok, an error code of RFC 6749, unavailable or error."), []string{"grant_type", "outcome"}),
+		rotations: prometheus.NewCounter(counter("grant_rotations_total", "Refresh tokens that were replaced by the next.")),
+		replays:   prometheus.NewCounter(counter("grant_replays_total", "Grants that ended because a superseded refresh token was presented.")),
+		revocations: prometheus.NewCounterVec(counter("grant_revocations_total",
+			"Grants that ended before their time, by reason. A grant that several processes end at once counts at each."), []string{"reason"}),
+		throttled: prometheus.NewCounterVec(counter("refusals_throttled_total",
+			"Refusals that were answered with 429, by what was counted: those of a client or of a grant."), []string{"counted"}),
+	}
+	registry.MustRegister(m.requests, m.rotations, m.replays, m.revocations, m.throttled)
+	for _, grantType := range []string{"authorization_code", "refresh_token"} {
+		for _, outcome := range []string{ok, unavailable, failed, "invalid_request", "invalid_client", "invalid_grant", "invalid_target"} {
+			m.requests.WithLabelValues(grantType, outcome)
+		}
+	}
+	for _, reason := range []grant.Reason{
+		grant.Replayed, grant.CodeReused, grant.CodeGuessed, grant.ByUser, grant.ByClient, grant.ByAdmin, grant.MembershipOver, grant.ClientDeleted, grant.ByPolicy,
+	} {
+		m.revocations.WithLabelValues(string(reason))
+	}
+	for _, counted := range []string{ofClient, ofGrant} {
+		m.throttled.WithLabelValues(counted)
+	}
+	return m
+}
+
+// Outcomes that are no error codes.
+const (
+	ok          = "ok"
+	unavailable = "unavailable"
+	failed      = "error"
+)
+
+const (
+	ofClient = "client"
+	ofGrant  = "grant"
+)
+
+// An Exchanger decides token requests (endpoint/token).
+type Exchanger interface {
+	Token(ctx context.Context, request engine.TokenRequest) (engine.Tokens, error)
+}
+
+// Tokens counts what next decides.
+func (m *Metrics) Tokens(next Exchanger) Exchanger { return exchanger{m, next} }
+
+type exchanger struct {
+	*Metrics
+	next Exchanger
+}
+
+// Token is Exchanger's.
+func (e exchanger) Token(ctx context.Context, request engine.TokenRequest) (engine.Tokens, error) {
+	tokens, err := e.next.Token(ctx, request)
+	kind := grantType(request)
+	e.requests.WithLabelValues(kind, outcome(err)).Inc()
+	if err == nil && kind == "refresh_token" {
+		e.rotations.Inc()
+	}
+	return tokens, err
+}
+
+func grantType(r engine.TokenRequest) string {
+	switch {
+	case r.GrantType == "authorization_code", r.GrantType == "refresh_token":
+		return r.GrantType
+	case r.GrantType == "" && r.Dialect == engine.JSON: // whose default it is
+		return "authorization_code"
+	}
+	return "other"
+}
+
+func outcome(err error) string {
+	var refused *engine.TokenError
+	switch {
+	case err == nil:
+		return ok
+	case errors.As(err, &refused):
+		return refused.Code
+	case errors.Is(err, store.ErrUnavailable):
+		return unavailable
+	}
+	return failed
+}
+
+// Register counts the grants that next is told have ended: every revocation gets there, whatever its cause (grant.Keeper.Forget).
+func (m *Metrics) Register(next grant.Register) grant.Register {
+	return &register{Register: next, metrics: m}
+}
+
+// rememberedMost is how many ended grants are remembered, so that two requests which end one grant at once are not two endings.
+const rememberedMost = 1024
+
+type register struct {
+	grant.Register
+	metrics *Metrics
+
+	mu    sync.Mutex
+	ended [rememberedMost]uuid.UUID
+	seen  map[uuid.UUID]struct{}
+	next  int
+}
+
+// Revoke is grant.Register's.
+func (r *register) Revoke(ctx context.Context, id uuid.UUID, reason grant.Reason, ends time.Time) error {
+	if r.isNew(id) {
+		r.metrics.revocations.WithLabelValues(string(reason)).Inc()
+		if reason == grant.Replayed {
+			r.metrics.replays.Inc()
+		}
+	}
+	return r.Register.Revoke(ctx, id, reason, ends)
+}
+
+func (r *register) isNew(id uuid.UUID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, seen := r.seen[id]; seen {
+		return false
+	}
+	if r.seen == nil {
+		r.seen = map[uuid.UUID]struct{}{}
+	}
+	delete(r.seen, r.ended[r.next])
+	r.ended[r.next], r.seen[id] = id, struct{}{}
+	r.next = (r.next + 1) % rememberedMost
+	return true
+}
+
+// Failures counts refusals and says how long whoever caused one has to wait (package failures).
+type Failures interface {
+	OfClient(name string) time.Duration
+	OfGrant(id uuid.UUID) time.Duration
+}
+
+// Failures counts the refusals that next throttles.
+func (m *Metrics) Failures(next Failures) Failures { return throttle{m, next} }
+
+type throttle struct {
+	*Metrics
+	next Failures
+}
+
+// OfClient is Failures'.
+func (t throttle) OfClient(name string) time.Duration {
+	return t.count(t.next.OfClient(name), ofClient)
+}
+
+// OfGrant is Failures'.
+func (t throttle) OfGrant(id uuid.UUID) time.Duration { return t.count(t.next.OfGrant(id), ofGrant) }
+
+func (t throttle) count(wait time.Duration, counted string) time.Duration {
+	if wait > 0 {
+		t.throttled.WithLabelValues(counted).Inc()
+	}
+	return wait
+}

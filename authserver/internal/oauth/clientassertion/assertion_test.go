@@ -1,0 +1,274 @@
+package clientassertion
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lestrrat-go/jwx/v2/jwa"
+	"github.com/lestrrat-go/jwx/v2/jwk"
+	"github.com/lestrrat-go/jwx/v2/jws"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+)
+
+const (
+	who      = "https://chatgpt.com/oauth/client.json"
+	issuer   = "https://api.example.org"
+	endpoint = issuer + "/v1/account/oauth/token"
+)
+
+var now = time.Unix(1_800_000_000, 0)
+
+func made(t testing.TB, id string, raw any) jwk.Key {
+	t.Helper()
+	key, err := jwk.FromRaw(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id != "" {
+		_ = key.Set(jwk.KeyIDKey, id)
+	}
+	return key
+}
+
+func elliptical(t testing.TB, id string) jwk.Key {
+	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made(t, id, raw)
+}
+
+// set is the public set of the keys.
+func set(t testing.TB, keys ...jwk.Key) []byte {
+	t.Helper()
+	out := jwk.NewSet()
+	for _, key := range keys {
+		public, err := key.PublicKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = out.AddKey(public)
+	}
+	text, err := json.Marshal(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func good() map[string]any {
+	return map[string]any{
+		"iss": who, "sub": who, "aud": issuer, "exp": now.Add(5 * time.Minute).Unix(), "iat": now.Unix(), "jti": "one",
+	}
+}
+
+func with(changes map[string]any) map[string]any {
+	out := good()
+	maps.Copy(out, changes)
+	for name, value := range changes {
+		if value == nil {
+			delete(out, name)
+		}
+	}
+	return out
+}
+
+func sign(t testing.TB, key jwk.Key, algorithm jwa.SignatureAlgorithm, claims any, header map[string]any) string {
+	t.Helper()
+	payload, err := json.Marshal(claims)
+	if err != nil {
+		t.Fatal(err)
+	}
+	headers := jws.NewHeaders()
+	for name, value := range header {
+		if err := headers.Set(name, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signed, err := jws.Sign(payload, jws.WithKey(algorithm, key, jws.WithProtectedHeaders(headers)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(signed)
+}
+
+func judge(text string, keys []byte) error {
+	_, err := verify(text, who, []string{issuer, endpoint}, keys, now)
+	return err
+}
+
+func TestEachAlgorithmIsTakenWithItsKey(t *testing.T) {
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, edKey, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := map[jwa.SignatureAlgorithm]jwk.Key{
+		jwa.ES256: elliptical(t, "e"), jwa.RS256: made(t, "r", rsaKey), jwa.PS256: made(t, "r", rsaKey), jwa.EdDSA: made(t, "o", edKey),
+	}
+	public := set(t, keys[jwa.ES256], keys[jwa.RS256], keys[jwa.EdDSA])
+	if err := CheckKeys(public); err != nil {
+		t.Fatal(err)
+	}
+	for algorithm, key := range keys {
+		for _, header := range []map[string]any{nil, {"typ": "JWT"}, {"typ": "client-authentication+jwt"}} {
+			if err := judge(sign(t, key, algorithm, good(), header), public); err != nil {
+				t.Errorf("%s, %v: %v", algorithm, header, err)
+			}
+		}
+	}
+	if len(Algorithms()) != len(keys) {
+		t.Error("an algorithm is not tried")
+	}
+	small, err := rsa.GenerateKey(rand.Reader, 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckKeys(set(t, made(t, "s", small))); err == nil {
+		t.Error("an RSA key of 1,024 bits is taken")
+	}
+}
+
+func TestClaimsAreNarrow(t *testing.T) {
+	key := elliptical(t, "k")
+	public := set(t, key)
+	for name, claims := range map[string]map[string]any{
+		"as it is": good(), "the endpoint": with(map[string]any{"aud": endpoint}), "a list of one": with(map[string]any{"aud": []string{issuer}}),
+		"no iat": with(map[string]any{"iat": nil}), "fractions": with(map[string]any{"exp": float64(now.Unix()) + 60.5}),
+		"just over": with(map[string]any{"exp": now.Add(-29 * time.Second).Unix()}), "clock ahead": with(map[string]any{"iat": now.Add(29 * time.Second).Unix()}),
+	} {
+		if err := judge(sign(t, key, jwa.ES256, claims, nil), public); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, changes := range map[string]map[string]any{
+		"another issuer":  {"iss": "https://chatgpt.com/oauth/other.json"},
+		"another subject": {"sub": "https://chatgpt.com/oauth/other.json"},
+		"no issuer":       {"iss": nil},
+		"no subject":      {"sub": nil},
+		"no aud":          {"aud": nil},
+		"another aud":     {"aud": "https://evil.example"},
+		"aud with slash":  {"aud": issuer + "/"},
+		"aud and another": {"aud": []string{issuer, "https://evil.example"}},
+		"both of ours":    {"aud": []string{issuer, endpoint}},
+		"aud a number":    {"aud": 1},
+		"no exp":          {"exp": nil},
+		"exp as text":     {"exp": "1900000000"},
+		"over":            {"exp": now.Add(-31 * time.Second).Unix()},
+		"too long":        {"exp": now.Add(11 * time.Minute).Unix()},
+		"far too long":    {"exp": 1e300},
+		"negative":        {"exp": -1},
+		"from tomorrow":   {"iat": now.Add(24 * time.Hour).Unix()},
+		"not before":      {"nbf": now.Add(time.Minute).Unix()},
+		"no jti":          {"jti": nil},
+		"empty jti":       {"jti": ""},
+		"endless jti":     {"jti": strings.Repeat("x", 257)},
+		"jti a number":    {"jti": 7},
+	} {
+		err := judge(sign(t, key, jwa.ES256, with(changes), nil), public)
+		if refused, _ := errors.AsType[*client.AssertionError](err); refused == nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestForgeriesAreRefused(t *testing.T) {
+	key, other := elliptical(t, "k"), elliptical(t, "k")
+	public := set(t, key)
+	text := sign(t, key, jwa.ES256, good(), nil)
+	parts := strings.Split(text, ".")
+	encode := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
+	shared, err := jws.Sign([]byte(`{}`), jws.WithKey(jwa.HS256, public))
+	if err != nil {
+		t.Fatal(err)
+	}
+	twice := encode(`{"iss":"` + who + `","iss":"` + who + `"}`)
+	for name, forged := range map[string]string{
+		"nothing": "", "no JWT": "a.b", "four parts": text + ".x", "padded": text + "=", "white space": " " + text, "a line": parts[0] + ".\n" + parts[1] + "." + parts[2],
+		"cut": text[:len(text)-4], "none": encode(`{"alg":"none"}`) + "." + parts[1] + ".", "none, signed": encode(`{"alg":"none","kid":"k"}`) + "." + parts[1] + "." + parts[2],
+		"HMAC of the public key": string(shared), "another key of that name": sign(t, other, jwa.ES256, good(), nil),
+		"other claims": parts[0] + "." + encode(`{"iss":"`+who+`"}`) + "." + parts[2], "a member twice": parts[0] + "." + twice + "." + parts[2],
+		"header twice": encode(`{"alg":"ES256","alg":"ES256","kid":"k"}`) + "." + parts[1] + "." + parts[2],
+		"critical":     encode(`{"alg":"ES256","kid":"k","crit":["exp"]}`) + "." + parts[1] + "." + parts[2],
+		"access token": sign(t, key, jwa.ES256, good(), map[string]any{"typ": "at+jwt"}),
+		"endless":      sign(t, key, jwa.ES256, with(map[string]any{"x": strings.Repeat("x", maxLength)}), nil),
+		"JSON":         `{"protected":"` + parts[0] + `","payload":"` + parts[1] + `","signature":"` + parts[2] + `"}`,
+		"RS256 named":  encode(`{"alg":"RS256","kid":"k"}`) + "." + parts[1] + "." + parts[2],
+	} {
+		if judge(forged, public) == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+	if err := judge(sign(t, elliptical(t, "new"), jwa.ES256, good(), nil), public); !errors.Is(err, errUnknownKey) {
+		t.Errorf("an unknown key: %v", err)
+	}
+	if err := judge(text, public); err != nil {
+		t.Errorf("the unaltered one: %v", err)
+	}
+}
+
+func TestKeysWithoutAnIdentifierAreTriedOneAfterTheOther(t *testing.T) {
+	first, second := elliptical(t, ""), elliptical(t, "")
+	public := set(t, first, second)
+	if err := judge(sign(t, second, jwa.ES256, good(), nil), public); err != nil {
+		t.Error(err)
+	}
+	if err := judge(sign(t, elliptical(t, ""), jwa.ES256, good(), nil), public); !errors.Is(err, errUnknownKey) {
+		t.Error(err)
+	}
+}
+
+func TestSetsThatNoClientCanBeKnownBy(t *testing.T) {
+	key := elliptical(t, "k")
+	private, err := json.Marshal(map[string]any{"keys": []crypto.PrivateKey{key}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	public := strings.TrimSuffix(strings.TrimPrefix(string(set(t, key)), `{"keys":[`), `]}`)
+	for name, raw := range map[string]string{
+		"nothing": "", "no JSON": "x", "empty": `{"keys":[]}`, "a private key": string(private), "private beside public": `{"keys":[` + public + `,` +
+			strings.TrimPrefix(string(private), `{"keys":[`),
+		"a shared secret": `{"keys":[` + public + `,{"kty":"oct","k":"c2VjcmV0"}]}`, "for encryption": `{"keys":[` + strings.Replace(public, `{`, `{"use":"enc",`, 1) + `]}`,
+		"another curve": `{"keys":[` + strings.Replace(public, "P-256", "P-384", 1) + `]}`, "33 keys": `{"keys":[` + strings.Repeat(public+",", 32) + public + `]}`,
+		"another algorithm": `{"keys":[` + strings.Replace(public, `{`, `{"alg":"ES384",`, 1) + `]}`,
+	} {
+		if err := CheckKeys([]byte(raw)); err == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+	if err := CheckKeys([]byte(`{"keys":[{"kty":"of tomorrow"},` + public + `]}`)); err != nil {
+		t.Errorf("beside a key of another kind: %v", err)
+	}
+}
+
+func FuzzVerify(f *testing.F) {
+	key := elliptical(f, "k")
+	public := set(f, key)
+	text := sign(f, key, jwa.ES256, good(), nil)
+	f.Add(text)
+	f.Add("a.b.c")
+	f.Fuzz(func(t *testing.T, candidate string) {
+		if judge(candidate, public) != nil {
+			return
+		}
+		a, b := strings.Split(candidate, "."), strings.Split(text, ".")
+		if a[0] != b[0] || a[1] != b[1] {
+			t.Error("what was never signed is taken")
+		}
+	})
+}

@@ -1,0 +1,88 @@
+package clientassertion
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// Documents know the clients that have metadata documents; it is clientdoc.Library.
+type Documents interface {
+	Client(ctx context.Context, address string) (client.Client, error)
+	Renewed(ctx context.Context, address string) (client.Client, error)
+}
+
+// Once remembers what was accepted. Its errors wrap store.ErrUnavailable.
+type Once interface {
+	// First says whether key was not met before, and remembers it for life.
+	First(ctx context.Context, key string, life time.Duration) (bool, error)
+}
+
+// A Judge is safe for concurrent use.
+type Judge struct {
+	Documents Documents
+	Once      Once
+	Audiences []string // what aud may be: the issuer, and the token endpoint's address
+	Now       func() time.Time
+}
+
+// Claimed is the client that the assertion says to be of, "" where it says nothing. It is not verified.
+func (j *Judge) Claimed(assertion credential.Secret) string {
+	_, c, _ := read(assertion.Reveal())
+	return c.Subject
+}
+
+// Prove returns nil if c itself has signed the assertion, and it was not used before. Its errors are *client.AssertionError, or wrap
+// store.ErrUnavailable.
+func (j *Judge) Prove(ctx context.Context, c client.Client, assertion credential.Secret) error {
+	now := j.Now()
+	signed, err := j.verify(ctx, c, assertion.Reveal(), now, j.Documents.Client)
+	if errors.Is(err, errUnknownKey) {
+		signed, err = j.verify(ctx, c, assertion.Reveal(), now, j.Documents.Renewed)
+	}
+	if errors.Is(err, errUnknownKey) {
+		return refuse("client_assertion is signed by a key that the client's document does not name.")
+	}
+	if err != nil {
+		return err
+	}
+	first, err := j.Once.First(ctx, key(c.Address, signed.id), signed.ends.Sub(now))
+	if err != nil {
+		return err
+	}
+	if !first {
+		return refuse("client_assertion was used before: each request has one of its own.")
+	}
+	return nil
+}
+
+func (j *Judge) verify(ctx context.Context, c client.Client, text string, now time.Time, find func(context.Context, string) (client.Client, error)) (verified, error) {
+	known, err := find(ctx, c.Address)
+	bad, isBad := errors.AsType[*client.DocumentError](err)
+	switch {
+	case errors.Is(err, client.ErrNotServed):
+		return verified{}, refuse("The client is not served here any more.")
+	case errors.Is(err, client.ErrUnreachable):
+		return verified{}, fmt.Errorf("%w: the client's keys: %w", store.ErrUnavailable, err)
+	case isBad:
+		return verified{}, refuse("The client's document cannot be used. " + bad.Message)
+	case err != nil:
+		return verified{}, err
+	case known.AuthMethod != client.PrivateKeyJWT:
+		return verified{}, refuse("The client's document does not name keys any more: start again with the consent page.")
+	}
+	return verify(text, c.Address, j.Audiences, known.Keys, now)
+}
+
+// key is one name for what a client has called its assertion, of bounded length.
+func key(address, id string) string {
+	sum := sha256.Sum256([]byte(address + "\x00" + id))
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,81 @@
+package clientassertion
+
+import (
+	"crypto/rsa"
+	"errors"
+
+	"github.com/lestrrat-go/jwx/v2/jwa"
+	"github.com/lestrrat-go/jwx/v2/jwk"
+)
+
+// Algorithms are those that a client may sign by.
+func Algorithms() []string { return []string{"ES256", "RS256", "PS256", "EdDSA"} }
+
+const (
+	maxSet     = 32
+	minRSABits = 2048
+	maxRSABits = 8192
+)
+
+// CheckKeys says why a JWK set is none by which a client can be known, or nil. Keys of kinds that are not used here may be in it; a
+// private or a shared one may not.
+func CheckKeys(raw []byte) error {
+	set, err := jwk.Parse(raw, jwk.WithIgnoreParseError(true))
+	if err != nil || set.Len() > maxSet {
+		return errors.New("they are not a JWK set of at most 32 keys")
+	}
+	usable := false
+	for i := range set.Len() {
+		key, _ := set.Key(i)
+		switch key.(type) {
+		case jwk.RSAPrivateKey, jwk.ECDSAPrivateKey, jwk.OKPPrivateKey, jwk.SymmetricKey:
+			return errors.New("one of them is private, and everybody can read it")
+		}
+		for _, algorithm := range Algorithms() {
+			usable = usable || fits(key, jwa.SignatureAlgorithm(algorithm))
+		}
+	}
+	if !usable {
+		return errors.New("none is a signing key for ES256, RS256, PS256 or EdDSA")
+	}
+	return nil
+}
+
+// fits says whether the key is made for the algorithm.
+func fits(key jwk.Key, algorithm jwa.SignatureAlgorithm) bool {
+	if use := key.KeyUsage(); use != "" && use != string(jwk.ForSignature) {
+		return false
+	}
+	if named := key.Algorithm(); named != nil && named.String() != "" && named.String() != algorithm.String() {
+		return false
+	}
+	switch key := key.(type) {
+	case jwk.ECDSAPublicKey:
+		return algorithm == jwa.ES256 && key.Crv() == jwa.P256
+	case jwk.OKPPublicKey:
+		return algorithm == jwa.EdDSA && key.Crv() == jwa.Ed25519
+	case jwk.RSAPublicKey:
+		var public rsa.PublicKey
+		if key.Raw(&public) != nil {
+			return false
+		}
+		bits := public.N.BitLen()
+		return (algorithm == jwa.RS256 || algorithm == jwa.PS256) && bits >= minRSABits && bits <= maxRSABits
+	}
+	return false
+}
+
+// candidates are the keys that may have made a signature: those of the identifier, where one is named.
+func candidates(raw []byte, id string, algorithm jwa.SignatureAlgorithm) []jwk.Key {
+	set, err := jwk.Parse(raw, jwk.WithIgnoreParseError(true))
+	if err != nil {
+		return nil
+	}
+	var out []jwk.Key
+	for i := range set.Len() {
+		if key, _ := set.Key(i); fits(key, algorithm) && (id == "" || key.KeyID() == id) {
+			out = append(out, key)
+		}
+	}
+	return out
+}

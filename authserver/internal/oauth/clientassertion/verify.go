@@ -1,0 +1,132 @@
+package clientassertion
+
+import (
+	"encoding/base64"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/lestrrat-go/jwx/v2/jwa"
+	"github.com/lestrrat-go/jwx/v2/jws"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+)
+
+const (
+	maxLength = 8 << 10
+	maxID     = 256
+	maxTries  = 4                // keys without an identifier, tried one after the other
+	longest   = 10 * time.Minute // from now to exp
+	skew      = 30 * time.Second // what another organisation's clock may be off
+)
+
+// errUnknownKey says that none of the keys could have signed.
+var errUnknownKey = errors.New("the assertion is signed by a key that the client's document does not name")
+
+// A verified assertion says what is left to ask of it.
+type verified struct {
+	id   string
+	ends time.Time // after this, nobody would accept it anyway
+}
+
+func refuse(message string) error { return &client.AssertionError{Message: message} }
+
+type header struct {
+	Algorithm string         `json:"alg"`
+	Type      string         `json:"typ"`
+	KeyID     string         `json:"kid"`
+	Critical  jsontext.Value `json:"crit"`
+}
+
+type claims struct {
+	Issuer    string         `json:"iss"`
+	Subject   string         `json:"sub"`
+	Audience  jsontext.Value `json:"aud"`
+	Expires   float64        `json:"exp"`
+	NotBefore float64        `json:"nbf"`
+	IssuedAt  float64        `json:"iat"`
+	ID        string         `json:"jti"`
+}
+
+// read takes the text apart, and believes nothing of it yet. JSON is read by the rules of version 2: a member given twice is none.
+func read(text string) (h header, c claims, ok bool) {
+	parts := strings.Split(text, ".")
+	if len(text) > maxLength || len(parts) != 3 || strings.ContainsAny(text, "\r\n") {
+		return header{}, claims{}, false
+	}
+	for i, into := range []any{&h, &c, nil} {
+		raw, err := base64.RawURLEncoding.Strict().DecodeString(parts[i])
+		if err != nil || len(raw) == 0 || (into != nil && json.Unmarshal(raw, into) != nil) {
+			return header{}, claims{}, false
+		}
+	}
+	return h, c, true
+}
+
+// verify returns what a good assertion says, errUnknownKey, or a *client.AssertionError.
+func verify(text, clientID string, audiences []string, keys []byte, now time.Time) (verified, error) {
+	h, c, ok := read(text)
+	if !ok {
+		return verified{}, refuse("client_assertion is not a JWT in its compact form.")
+	}
+	if !slices.Contains(Algorithms(), h.Algorithm) || h.Critical != nil || !slices.Contains([]string{"", "jwt", "client-authentication+jwt"}, strings.ToLower(h.Type)) {
+		return verified{}, refuse("client_assertion is signed by ES256, RS256, PS256 or EdDSA, with no typ but JWT and nothing critical.")
+	}
+	if err := checkSignature(text, h, keys); err != nil {
+		return verified{}, err
+	}
+	expires := moment(c.Expires)
+	switch {
+	case c.Issuer != clientID || c.Subject != clientID:
+		return verified{}, refuse("iss and sub of client_assertion are the client_id.")
+	case !slices.Contains(audiences, audience(c.Audience)):
+		return verified{}, refuse("aud of client_assertion is the issuer or the token endpoint, to the letter, and nothing besides.")
+	case c.Expires <= 0 || !now.Before(expires.Add(skew)) || expires.After(now.Add(longest+skew)):
+		return verified{}, refuse("exp of client_assertion is required, not over and at most ten minutes ahead.")
+	case moment(c.NotBefore).After(now.Add(skew)) || moment(c.IssuedAt).After(now.Add(skew)):
+		return verified{}, refuse("iat or nbf of client_assertion is ahead of the time.")
+	case c.ID == "" || len(c.ID) > maxID:
+		return verified{}, refuse("jti of client_assertion is required, with at most 256 bytes.")
+	}
+	return verified{c.ID, expires.Add(skew)}, nil
+}
+
+func checkSignature(text string, h header, keys []byte) error {
+	algorithm := jwa.SignatureAlgorithm(h.Algorithm)
+	possible := candidates(keys, h.KeyID, algorithm)
+	if len(possible) == 0 {
+		return errUnknownKey
+	}
+	for _, key := range possible[:min(len(possible), maxTries)] {
+		if _, err := jws.Verify([]byte(text), jws.WithKey(algorithm, key)); err == nil {
+			return nil
+		}
+	}
+	if h.KeyID == "" {
+		return errUnknownKey
+	}
+	return refuse("The signature of client_assertion is not one of the client's keys.")
+}
+
+// audience is the one audience, "" where there are others: an assertion that is good elsewhere too could have been taken there.
+func audience(raw jsontext.Value) string {
+	var one string
+	if json.Unmarshal(raw, &one) == nil {
+		return one
+	}
+	var all []string
+	if json.Unmarshal(raw, &all) == nil && len(all) == 1 {
+		return all[0]
+	}
+	return ""
+}
+
+const maxSeconds = 1 << 40
+
+// moment is a NumericDate (RFC 7519, section 2), of whole seconds.
+func moment(seconds float64) time.Time {
+	return time.Unix(int64(min(max(seconds, 0), maxSeconds)), 0)
+}

@@ -1,0 +1,248 @@
+package clientmetadata
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"code.dny.dev/ssrf"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+)
+
+// A publisher is a host on this machine that publishes documents, by TLS as the rule is.
+type publisher struct {
+	*httptest.Server
+	Host  string // with its port
+	Roots *x509.CertPool
+	Asked atomic.Int32
+}
+
+func publish(t testing.TB, serve func(p *publisher, w http.ResponseWriter, r *http.Request)) *publisher {
+	t.Helper()
+	p := &publisher{Roots: x509.NewCertPool()}
+	p.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.Asked.Add(1)
+		serve(p, w, r)
+	}))
+	t.Cleanup(p.Close)
+	p.Roots.AddCert(p.Certificate())
+	p.Host = strings.TrimPrefix(p.URL, "https://")
+	return p
+}
+
+func (p *publisher) port(t testing.TB) uint16 {
+	t.Helper()
+	_, text, err := net.SplitHostPort(p.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return uint16(port)
+}
+
+func (p *publisher) fetcher(t testing.TB) *fetcher { return newFetcher([]uint16{p.port(t)}, p.Roots) }
+
+func says(body string) func(*publisher, http.ResponseWriter, *http.Request) {
+	return func(_ *publisher, w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json; charset=utf-8")
+		_, _ = w.Write([]byte(body))
+	}
+}
+
+func TestOnlyPublicAddressesAreDialled(t *testing.T) {
+	f := newFetcher([]uint16{443}, nil)
+	for _, address := range []string{
+		"https://127.0.0.1/x", "https://127.8.8.8/x", "https://[::1]/x", "https://[::ffff:127.0.0.1]/x", "https://[::ffff:10.0.0.1]/x", "https://0.0.0.0/x",
+		"https://[::]/x", "https://10.1.2.3/x", "https://172.16.0.1/x", "https://192.168.1.1/x", "https://169.254.169.254/latest/meta-data", "https://100.64.0.1/x",
+		"https://198.18.0.1/x", "https://224.0.0.1/x", "https://255.255.255.255/x", "https://[fc00::1]/x", "https://[fd12:3456::1]/x", "https://[fe80::1]/x",
+		"https://[64:ff9b::7f00:1]/x", "https://[64:ff9b::a00:1]/x", "https://[64:ff9b:1::1]/x", "https://[2002:7f00:1::]/x", "https://[ff02::1]/x",
+		"https://[::127.0.0.1]/x", "https://localhost/x", // a name that leads here: it is the address that counts, when it is dialled
+	} {
+		started := time.Now()
+		_, _, err := f.get(t.Context(), address, maxDocument)
+		if !errors.Is(err, client.ErrUnreachable) || !errors.Is(err, ssrf.ErrProhibitedIP) {
+			t.Errorf("%s: %v", address, err)
+		}
+		if time.Since(started) > 2*time.Second {
+			t.Errorf("%s: took %s", address, time.Since(started))
+		}
+	}
+	if _, _, err := f.get(t.Context(), "https://127.0.0.1:22/x", maxDocument); !errors.Is(err, ssrf.ErrProhibitedPort) {
+		t.Errorf("another port: %v", err)
+	}
+}
+
+func TestEvenATrustedHostOnThisMachineIsNotDialledInProduction(t *testing.T) {
+	p := publish(t, says(`{}`))
+	f := newFetcher([]uint16{p.port(t)}, nil)
+	if _, _, err := f.get(t.Context(), p.URL+"/doc", maxDocument); !errors.Is(err, ssrf.ErrProhibitedIP) || p.Asked.Load() != 0 {
+		t.Errorf("%v, asked %d times", err, p.Asked.Load())
+	}
+	if body, _, err := p.fetcher(t).get(t.Context(), p.URL+"/doc", maxDocument); err != nil || string(body) != "{}" {
+		t.Errorf("in development: %q %v", body, err)
+	}
+}
+
+func TestDevelopmentOpensThisMachineAndNothingElse(t *testing.T) {
+	p := publish(t, says(`{}`))
+	f := newFetcher([]uint16{443}, p.Roots)
+	for _, address := range []string{"https://10.0.0.1/x", "https://169.254.169.254/x", "https://[fd00::1]/x", "https://192.168.0.1/x"} {
+		if _, _, err := f.get(t.Context(), address, maxDocument); !errors.Is(err, ssrf.ErrProhibitedIP) {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}
+
+func TestCertificateIsVerified(t *testing.T) {
+	p := publish(t, says(`{}`))
+	other := x509.NewCertPool()
+	_, _, err := newFetcher([]uint16{p.port(t)}, other).get(t.Context(), p.URL+"/doc", maxDocument)
+	if !errors.Is(err, client.ErrUnreachable) || p.Asked.Load() != 0 {
+		t.Error(err)
+	}
+}
+
+func TestNoRedirectIsFollowed(t *testing.T) {
+	p := publish(t, func(p *publisher, w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/there" {
+			http.Redirect(w, r, "/there", http.StatusFound)
+			return
+		}
+		says(`{}`)(p, w, r)
+	})
+	_, _, err := p.fetcher(t).get(t.Context(), p.URL+"/here", maxDocument)
+	if refused, _ := errors.AsType[*client.DocumentError](err); refused == nil || p.Asked.Load() != 1 {
+		t.Errorf("%v, asked %d times", err, p.Asked.Load())
+	}
+}
+
+func TestAnswersThatAreNoDocument(t *testing.T) {
+	var bomb bytes.Buffer
+	zipped := gzip.NewWriter(&bomb)
+	_, _ = zipped.Write(make([]byte, 10<<20))
+	_ = zipped.Close()
+	for name, c := range map[string]struct {
+		serve       http.HandlerFunc
+		unreachable bool // a former copy may stand in
+		answered    bool // the page can say what is wrong
+	}{
+		"longer than 5 KB": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(bytes.Repeat([]byte(" "), 6<<10))
+		}, false, true},
+		"a page": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			_, _ = w.Write([]byte("{}"))
+		}, false, true},
+		"no type": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["Content-Type"] = nil
+			_, _ = w.Write([]byte("{}"))
+		}, false, true},
+		"gzip bomb": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Content-Encoding", "gzip")
+			_, _ = w.Write(bomb.Bytes())
+		}, false, true},
+		"not found":   {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, true, true},
+		"no content":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, true, true},
+		"failing":     {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }, true, false},
+		"overwhelmed": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) }, true, false},
+		"cut off": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Content-Length", "100")
+			_, _ = w.Write([]byte("{"))
+		}, true, false},
+		"endless header": {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Long", strings.Repeat("x", 64<<10)) }, true, false},
+	} {
+		p := publish(t, func(_ *publisher, w http.ResponseWriter, r *http.Request) { c.serve(w, r) })
+		_, _, err := p.fetcher(t).get(t.Context(), p.URL+"/doc", maxDocument)
+		refused, _ := errors.AsType[*client.DocumentError](err)
+		if err == nil || errors.Is(err, client.ErrUnreachable) != c.unreachable || (refused != nil) != c.answered {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestJSONOfAnotherNameIsTaken(t *testing.T) {
+	p := publish(t, func(_ *publisher, w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/oauth-client+json")
+		_, _ = w.Write([]byte("{}"))
+	})
+	if _, _, err := p.fetcher(t).get(t.Context(), p.URL+"/doc", maxDocument); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSlowHostIsGivenUpAfterFiveSeconds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes five seconds")
+	}
+	t.Parallel()
+	p := publish(t, func(_ *publisher, w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		for range 100 { // a byte now and then: no single pause is long
+			_, _ = w.Write([]byte(" "))
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-r.Context().Done():
+				return
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+	})
+	started := time.Now()
+	_, _, err := p.fetcher(t).get(t.Context(), p.URL+"/doc", maxDocument)
+	if !errors.Is(err, client.ErrUnreachable) || time.Since(started) > 7*time.Second {
+		t.Errorf("%v after %s", err, time.Since(started))
+	}
+}
+
+func TestLifeFollowsCacheControlWithinItsBounds(t *testing.T) {
+	for header, want := range map[string]time.Duration{
+		"":                               unspecifiedFor,
+		"max-age=600":                    10 * time.Minute,
+		"public, max-age=600":            10 * time.Minute,
+		"Max-Age=600":                    10 * time.Minute,
+		`max-age="600"`:                  10 * time.Minute,
+		"max-age=600, s-maxage=120":      2 * time.Minute,
+		"s-maxage=120, max-age=600":      2 * time.Minute,
+		"max-age=1":                      shortestLife,
+		"max-age=0":                      shortestLife,
+		"no-store":                       shortestLife,
+		"max-age=600, no-cache":          shortestLife,
+		"max-age=31536000":               longestLife,
+		"max-age=99999999999999999999":   unspecifiedFor,
+		"max-age=-1":                     unspecifiedFor,
+		"stale-while-revalidate=3000000": unspecifiedFor,
+	} {
+		if got := lifeOf(http.Header{"Cache-Control": {header}}); got != want {
+			t.Errorf("%q: %s, want %s", header, got, want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{"client_id":"https://a.example/x","redirect_uris":["https://a.example/cb"],"jwks":{"keys":[]}}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		d, err := parse(body)
+		if err != nil {
+			return
+		}
+		if c, err := d.Accept("https://a.example/x", ""); err == nil && (c.Address != d.ClientID || len(c.Redirects) == 0 || d.Secret) {
+			t.Errorf("%s: %+v", body, c)
+		}
+	})
+}

@@ -1,0 +1,382 @@
+package clientmetadata
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// A shelf is a library over a real store, with a host of documents on this machine.
+type shelf struct {
+	*Library
+	t     testing.TB
+	host  *publisher
+	world *fixture.World
+	store *postgres.Store
+	at    string // the address of a document
+	log   bytes.Buffer
+
+	mu     sync.Mutex
+	shift  time.Duration
+	status int
+	cache  string
+	body   func(address string) string
+	gate   chan struct{} // where not nil, an answer waits for it
+	open   bool          // the gate is for other documents than the one at the address
+}
+
+func newShelf(t testing.TB) *shelf {
+	t.Helper()
+	s := &shelf{t: t, status: http.StatusOK, cache: "max-age=600", world: fixture.New(t), body: func(address string) string {
+		return `{"client_id":"` + address + `","client_name":"Claude","redirect_uris":["https://claude.ai/cb"]}`
+	}}
+	s.host = publish(t, s.serve)
+	s.at = s.host.URL + "/oauth/client"
+	store, err := postgres.Open(context.Background(), credential.Secret(s.world.Database.Authserver))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	s.store = store
+	s.Library = s.another()
+	return s
+}
+
+// another is the library of another process.
+func (s *shelf) another() *Library {
+	return New(Deps{
+		Domains: client.Domains{s.host.Host: "claude"}, Trusted: s.host.Roots, Copies: s.store, Now: s.now,
+		CheckKeys: func([]byte) error { return nil }, Log: slog.New(slog.NewTextHandler(&s.log, nil)),
+	})
+}
+
+func (s *shelf) serve(p *publisher, w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	status, cache, body, gate, open := s.status, s.cache, s.body(p.URL+r.URL.Path), s.gate, s.open
+	s.mu.Unlock()
+	if gate != nil && !(open && p.URL+r.URL.Path == s.at) {
+		<-gate
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", cache)
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(body))
+}
+
+func (s *shelf) now() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Now().Add(s.shift)
+}
+
+func (s *shelf) wait(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shift += d
+}
+
+func (s *shelf) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+func (s *shelf) wants(l *Library, name string, asked int32) {
+	s.t.Helper()
+	c, err := l.Client(s.t.Context(), s.at)
+	if err != nil || c.Name != name || c.PublicID() != s.at {
+		s.t.Errorf("%+v %v", c, err)
+	}
+	if got := s.host.Asked.Load(); got != asked {
+		s.t.Errorf("the host was asked %d times, want %d", got, asked)
+	}
+}
+
+func TestDocumentIsReadOnceAndKeptForAllProcesses(t *testing.T) {
+	s := newShelf(t)
+	s.wants(s.Library, "Claude", 1)
+	s.wants(s.Library, "Claude", 1)
+	s.wants(s.another(), "Claude", 1)
+	s.wait(9 * time.Minute)
+	s.wants(s.Library, "Claude", 1)
+	s.set(func() { s.body = func(address string) string { return renamed(address) } })
+	s.wait(2 * time.Minute)
+	s.wants(s.Library, "Claude 2", 2)
+	s.wants(s.another(), "Claude 2", 2)
+}
+
+func renamed(address string) string {
+	return `{"client_id":"` + address + `","client_name":"Claude 2","redirect_uris":["https://claude.ai/cb2"]}`
+}
+
+func TestOldCopyStandsInWhileADocumentCannotBeRead(t *testing.T) {
+	s := newShelf(t)
+	s.wants(s.Library, "Claude", 1)
+	s.set(func() { s.status = http.StatusBadGateway })
+	s.wait(time.Hour)
+	s.wants(s.Library, "Claude", 2)
+	s.wants(s.Library, "Claude", 2) // a failure is remembered
+	s.wait(31 * time.Second)
+	s.wants(s.Library, "Claude", 3)
+	s.set(func() { s.status = http.StatusNotFound })
+	s.wait(31 * time.Second)
+	s.wants(s.Library, "Claude", 4)
+	s.host.Close()
+	s.wait(31 * time.Second)
+	s.wants(s.another(), "Claude", 4)
+	s.wait(client.CopyLife)
+	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, client.ErrUnreachable) {
+		t.Errorf("after a week: %v", err)
+	}
+}
+
+func TestDocumentThatTurnedBadIsRefused(t *testing.T) {
+	s := newShelf(t)
+	s.wants(s.Library, "Claude", 1)
+	s.set(func() {
+		s.body = func(address string) string {
+			return `{"client_id":"` + address + `","redirect_uris":["https://claude.ai/cb"],"client_secret":"x"}`
+		}
+	})
+	s.wait(time.Hour)
+	for range 2 {
+		_, err := s.Client(t.Context(), s.at)
+		if refused, _ := errors.AsType[*client.DocumentError](err); refused == nil {
+			t.Error(err)
+		}
+	}
+	if asked := s.host.Asked.Load(); asked != 2 {
+		t.Errorf("asked %d times", asked)
+	}
+}
+
+func TestWithoutACopyTheFailureIsTold(t *testing.T) {
+	s := newShelf(t)
+	s.set(func() { s.status = http.StatusInternalServerError })
+	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, client.ErrUnreachable) {
+		t.Error(err)
+	}
+	for name, body := range map[string]string{
+		"not JSON": "<html>", "two objects": "{}{}", "another's": `{"client_id":"https://claude.ai/x","redirect_uris":["https://claude.ai/cb"]}`,
+		"a key twice":     `{"client_id":"AT","client_id":"AT","redirect_uris":["https://claude.ai/cb"]}`,
+		"another case":    `{"Client_ID":"AT","redirect_uris":["https://claude.ai/cb"]}`,
+		"another type":    `{"client_id":"AT","redirect_uris":"https://claude.ai/cb"}`,
+		"a secret's end":  `{"client_id":"AT","redirect_uris":["https://claude.ai/cb"],"client_secret_expires_at":0}`,
+		"an empty secret": `{"client_id":"AT","redirect_uris":["https://claude.ai/cb"],"client_secret":null}`,
+	} {
+		s.set(func() {
+			s.status = http.StatusOK
+			s.body = func(address string) string {
+				return string(bytes.ReplaceAll([]byte(body), []byte("AT"), []byte(address)))
+			}
+		})
+		s.wait(time.Minute)
+		_, err := s.Client(t.Context(), s.at)
+		if refused, _ := errors.AsType[*client.DocumentError](err); refused == nil || errors.Is(err, client.ErrUnreachable) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n := s.count(); n != 0 {
+		t.Errorf("%d clients were kept", n)
+	}
+}
+
+func (s *shelf) count() (n int) {
+	s.t.Helper()
+	if err := s.world.Owner.QueryRow(s.t.Context(), `select count(*) from account.oauth_clients where metadata_url is not null`).Scan(&n); err != nil {
+		s.t.Fatal(err)
+	}
+	return n
+}
+
+func TestAddressThatIsNotServedCostsNothing(t *testing.T) {
+	s := newShelf(t)
+	for _, address := range []string{
+		"", "garbage", s.host.URL, s.host.URL + "/a/../b", s.at + "?x=1", s.at + "#x", "https://evil.example/oauth", "http" + s.at[5:],
+	} {
+		if _, err := s.Client(t.Context(), address); !errors.Is(err, client.ErrNotServed) || s.Serves(address) {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+	if !s.Serves(s.at) || s.host.Asked.Load() != 0 {
+		t.Error("asked")
+	}
+}
+
+func TestOneAddressIsReadOnceAtATimeAndOneHostAFewTimes(t *testing.T) {
+	s := newShelf(t)
+	gate := make(chan struct{})
+	s.set(func() { s.gate = gate })
+	var done sync.WaitGroup
+	var good atomic.Int32
+	ask := func(address string) {
+		done.Go(func() {
+			if _, err := s.Client(t.Context(), address); err == nil {
+				good.Add(1)
+			}
+		})
+	}
+	for range 50 {
+		ask(s.at)
+	}
+	for i := range 20 {
+		ask(fmt.Sprintf("%s/%d", s.at, i))
+	}
+	time.Sleep(500 * time.Millisecond)
+	if asked := s.host.Asked.Load(); asked > atOnce {
+		t.Errorf("%d documents are read at once", asked)
+	}
+	close(gate)
+	done.Wait()
+	if asked := s.host.Asked.Load(); asked != 21 || good.Load() != 70 {
+		t.Errorf("asked %d times, %d good answers", asked, good.Load())
+	}
+}
+
+// Addresses that somebody makes up, at a host that is slow to say so, hold up no client that is in use, and wait in a queue that ends.
+func TestAddressesThatSomebodyMakesUpHoldNobodyUp(t *testing.T) {
+	s := newShelf(t)
+	s.wants(s.Library, "Claude", 1)
+	s.wait(time.Hour)
+	gate := make(chan struct{})
+	s.set(func() { s.gate, s.open = gate, true })
+	var strangers sync.WaitGroup
+	for i := range 200 {
+		strangers.Go(func() { _, _ = s.Client(t.Context(), fmt.Sprintf("%s/%d", s.at, i)) })
+	}
+	for s.host.Asked.Load() < 1+atOnce {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(300 * time.Millisecond)
+	started := time.Now()
+	s.wants(s.Library, "Claude", 2+atOnce)
+	if _, err := s.Client(t.Context(), s.at+"/late"); !errors.Is(err, client.ErrUnreachable) {
+		t.Errorf("one more: %v", err)
+	}
+	if took := time.Since(started); took > 2*time.Second {
+		t.Errorf("held up for %s", took)
+	}
+	close(gate)
+	strangers.Wait()
+	if _, err := s.Client(t.Context(), s.at+"/late"); err != nil {
+		t.Errorf("it was no fault of the document's: %v", err)
+	}
+	if strings.Contains(s.log.String(), "/late") {
+		t.Error("a line in the log for each address that somebody makes up")
+	}
+}
+
+func TestPlatformIsWhatTheDeploymentSaysNow(t *testing.T) {
+	s := newShelf(t)
+	s.wants(s.Library, "Claude", 1)
+	s.host.Server.Close() // nobody needs to be asked
+	for _, platform := range []string{"", "chatgpt", "claude"} {
+		l := s.another()
+		l.Domains = client.Domains{s.host.Host: platform}
+		c, err := l.Client(t.Context(), s.at)
+		if err != nil || c.Platform != platform {
+			t.Errorf("%q %v, want %q", c.Platform, err, platform)
+		}
+		var kept string
+		if err := s.world.Owner.QueryRow(t.Context(), `select coalesce(connector_platform, '') from account.oauth_clients where metadata_url = $1`, s.at).Scan(&kept); err != nil || kept != platform {
+			t.Errorf("policies go by %q, %v, want %q", kept, err, platform)
+		}
+	}
+}
+
+func TestKeysThatNobodyCouldKeepAreTheDocumentsFault(t *testing.T) {
+	s := newShelf(t)
+	for _, key := range []string{`{"kty":"EC","kid":"\u0000"}`, `{"kty":"EC","n":1e999999}`} {
+		s.set(func() {
+			s.body = func(address string) string {
+				return `{"client_id":"` + address + `","redirect_uris":["https://claude.ai/cb"],"token_endpoint_auth_method":"private_key_jwt","jwks":{"keys":[` + key + `]}}`
+			}
+		})
+		s.wait(time.Minute)
+		_, err := s.Client(t.Context(), s.at)
+		if refused, _ := errors.AsType[*client.DocumentError](err); refused == nil || errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
+
+func TestWhoLeavesDoesNotSpoilItForTheOthers(t *testing.T) {
+	s := newShelf(t)
+	gate := make(chan struct{})
+	s.set(func() { s.gate = gate })
+	ctx, leave := context.WithCancel(t.Context())
+	first := make(chan error, 1)
+	go func() { _, err := s.Client(ctx, s.at); first <- err }()
+	for s.host.Asked.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	leave()
+	if err := <-first; !errors.Is(err, client.ErrUnreachable) {
+		t.Error(err)
+	}
+	close(gate)
+	s.wants(s.Library, "Claude", 1)
+}
+
+func TestClientThatAnOperatorDeletedIsServedNoMore(t *testing.T) {
+	s := newShelf(t)
+	s.wants(s.Library, "Claude", 1)
+	s.world.Exec(`update account.oauth_clients set deleted_at = now() where metadata_url = $1`, s.at)
+	s.wait(time.Hour)
+	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, client.ErrNotServed) || s.host.Asked.Load() != 1 {
+		t.Error(err)
+	}
+	copied := client.Copy{Client: client.Client{Kind: client.Connector, Name: "x", Address: s.at, AuthMethod: client.AuthNone}, Read: s.now(), Fresh: s.now()}
+	if err := s.world.Owner.QueryRow(t.Context(), `select id from account.oauth_clients where metadata_url = $1`, s.at).Scan(&copied.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.store.KeepClientCopy(t.Context(), copied); !errors.Is(err, client.ErrNotServed) {
+		t.Errorf("it comes back: %v", err)
+	}
+}
+
+func TestSilentStoreIsNobodysFault(t *testing.T) {
+	s := newShelf(t)
+	s.store.Close()
+	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, store.ErrUnavailable) || errors.Is(err, client.ErrNotServed) {
+		t.Error(err)
+	}
+}
+
+func TestRenewalReadsAgainButNotAllTheTime(t *testing.T) {
+	s := newShelf(t)
+	s.wants(s.Library, "Claude", 1)
+	for _, step := range []struct {
+		wait  time.Duration
+		asked int32
+	}{{0, 1}, {29 * time.Second, 1}, {2 * time.Second, 2}, {0, 2}} {
+		s.wait(step.wait)
+		if _, err := s.Renewed(t.Context(), s.at); err != nil || s.host.Asked.Load() != step.asked {
+			t.Errorf("%v: asked %d times, want %d", err, s.host.Asked.Load(), step.asked)
+		}
+	}
+}
+
+func TestMissesAreBounded(t *testing.T) {
+	m := misses{now: time.Now}
+	for i := range 3 * maxMisses {
+		m.note(fmt.Sprint(i), client.ErrUnreachable)
+	}
+	if len(m.known) > maxMisses || m.of(fmt.Sprint(3*maxMisses-1)) == nil {
+		t.Error(len(m.known))
+	}
+}

@@ -1,0 +1,112 @@
+package connectionlog_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+)
+
+func TestAWalkIsReadOffItsGrant(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	before, ago, later := now.Add(-time.Hour), now.Add(-time.Minute), now.Add(time.Hour)
+	live := func(state grant.State, generation uint32) grant.Grant {
+		return grant.Grant{State: state, Generation: generation, Created: before, LastUsed: &before, Ends: later}
+	}
+	fresh := live(grant.Pending, 0)
+	fresh.Created, fresh.LastUsed = now, nil
+	unused := live(grant.Pending, 0)
+	unused.LastUsed = nil
+	revoked := live(grant.Revoked, 3)
+	revoked.Reason, revoked.RevokedAt = grant.Replayed, &ago
+	over := live(grant.Active, 1)
+	over.Ends = ago
+	refused := &connectionlog.Refusal{At: ago, Reason: "code_verifier does not match"}
+	used := live(grant.Active, 2)
+	used.LastUsed = &now
+	for name, c := range map[string]struct {
+		g       grant.Grant
+		called  *time.Time
+		refusal *connectionlog.Refusal
+		taken   [5]bool
+		outcome connectionlog.Outcome
+		says    string
+	}{
+		"approved just now":    {fresh, nil, nil, [5]bool{true, true}, connectionlog.Waiting, "a minute"},
+		"never exchanged":      {unused, nil, nil, [5]bool{true, true}, connectionlog.Refused, "never exchanged"},
+		"wrong verifier":       {unused, nil, refused, [5]bool{true, true}, connectionlog.Refused, "code_verifier"},
+		"exchanged":            {live(grant.Active, 1), nil, nil, [5]bool{true, true, true}, connectionlog.Working, ""},
+		"called":               {live(grant.Active, 1), &ago, nil, [5]bool{true, true, true, true}, connectionlog.Working, ""},
+		"refreshed, no call":   {live(grant.Active, 2), nil, nil, [5]bool{true, true, true, false, true}, connectionlog.Working, ""},
+		"refused since":        {live(grant.Active, 2), &before, refused, [5]bool{true, true, true, true, true}, connectionlog.Refused, "code_verifier"},
+		"works again":          {used, &before, refused, [5]bool{true, true, true, true, true}, connectionlog.Working, ""},
+		"revoked":              {revoked, &before, refused, [5]bool{true, true, true, true, true}, connectionlog.Ended, "superseded refresh token"},
+		"its time is over":     {over, &before, nil, [5]bool{true, true, true, true}, connectionlog.Ended, "is over"},
+		"over and refused too": {over, &before, refused, [5]bool{true, true, true, true}, connectionlog.Ended, "is over"},
+	} {
+		w := connectionlog.OfGrant(c.g, c.called, c.refusal, now)
+		if w.Taken != c.taken || w.Outcome != c.outcome || !strings.Contains(w.Reason, c.says) || (c.says == "" && w.Reason != "") {
+			t.Errorf("%s: %v %s %q", name, w.Taken, w.Outcome, w.Reason)
+		}
+	}
+}
+
+// kept counts what is written.
+type kept struct {
+	written int
+	fails   error
+}
+
+func (k *kept) NoteStop(context.Context, connectionlog.Stop) error {
+	k.written++
+	return k.fails
+}
+
+func TestTheSameStopIsWrittenOnceAMinuteAndAFloodIsNot(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	store := &kept{}
+	var log strings.Builder
+	n := connectionlog.NewNoter(store, func() time.Time { return now }, slog.New(slog.NewTextHandler(&log, nil)))
+	stop := connectionlog.Stop{TenantID: uuid.New(), ClientID: uuid.New(), Outcome: connectionlog.Refused, Reason: "no"}
+	wants := func(what string, want int) {
+		t.Helper()
+		if store.written != want {
+			t.Errorf("%s: %d written, want %d", what, store.written, want)
+		}
+	}
+	for range 1000 {
+		n.Note(t.Context(), stop)
+	}
+	wants("the same", 1)
+	now = now.Add(time.Minute)
+	n.Note(t.Context(), stop)
+	wants("a minute later", 2)
+	for i := range 10_000 {
+		stop.Reason = fmt.Sprint(i)
+		n.Note(t.Context(), stop)
+	}
+	if store.written > 4200 {
+		t.Errorf("a flood of 10,000 different ones: %d written", store.written)
+	}
+	now = now.Add(time.Minute)
+	before := store.written
+	stop.Reason = "after the flood"
+	n.Note(t.Context(), stop)
+	wants("after the flood", before+1)
+	stop.TenantID = uuid.Nil
+	n.Note(t.Context(), stop)
+	wants("of no workspace", before+1)
+	stop.TenantID, store.fails = uuid.New(), errors.New("silent")
+	n.Note(t.Context(), stop)
+	if !strings.Contains(log.String(), "a stop was not noted") {
+		t.Error("a note that failed is not in the log")
+	}
+}

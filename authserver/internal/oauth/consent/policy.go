@@ -1,0 +1,41 @@
+package consent
+
+import (
+	"errors"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// What a workspace's policy refuses as a whole.
+var (
+	ErrPlatformNotAllowed = errors.New("the workspace's connector policy does not allow this platform")
+	ErrNothingAllowed     = errors.New("the workspace's connector policy allows none of the permissions")
+)
+
+// Limit splits what a user could give a client in a workspace into what the workspace's connector policy allows and what it
+// withholds. It returns ErrPlatformNotAllowed or ErrNothingAllowed. Only connectors have a policy.
+func Limit(c client.Client, could perm.Set, in workspace.Tenant) (granted, withheld perm.Set, err error) {
+	if c.Kind != client.Connector {
+		return could, nil, nil
+	}
+	granted, withheld = could.Intersect(in.Connectors.Permissions), could.Without(in.Connectors.Permissions)
+	switch {
+	case !in.Connectors.Allows(workspace.PlatformOf(c.Platform)):
+		return nil, nil, ErrPlatformNotAllowed
+	case len(granted) == 0:
+		return nil, withheld, ErrNothingAllowed
+	}
+	return granted, withheld, nil
+}
+
+// Life is how long a client's grant lasts in a workspace from consent.
+func Life(c client.Client, in workspace.Tenant) time.Duration {
+	life := c.Kind.Traits().GrantLife
+	if c.Kind == client.Connector {
+		life = min(life, in.Connectors.Life())
+	}
+	return life
+}

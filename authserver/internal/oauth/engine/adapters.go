@@ -1,0 +1,55 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/ory/fosite"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+)
+
+// fositeClient shows a client.Client to fosite. It holds no secret: fosite never compares one.
+type fositeClient struct{ client.Client }
+
+var _ fosite.Client = fositeClient{}
+
+func (c fositeClient) GetID() string                      { return c.PublicID() }
+func (c fositeClient) GetHashedSecret() []byte            { return nil }
+func (c fositeClient) GetRedirectURIs() []string          { return c.Redirects }
+func (c fositeClient) GetResponseTypes() fosite.Arguments { return fosite.Arguments{"code"} }
+func (c fositeClient) GetScopes() fosite.Arguments        { return c.Required.Strings() }
+func (c fositeClient) IsPublic() bool                     { return c.Kind.Traits().Public }
+func (c fositeClient) GetAudience() fosite.Arguments      { return nil }
+
+func (c fositeClient) GetGrantTypes() fosite.Arguments {
+	if c.Kind.Traits().Refreshes {
+		return fosite.Arguments{grantCode, grantRefresh}
+	}
+	return fosite.Arguments{grantCode}
+}
+
+// noStorage is the storage fosite is given. The client comes from the context, where Identify has put it after its
+// own checks; nothing else is stored through fosite.
+type noStorage struct{}
+
+var _ fosite.Storage = noStorage{}
+
+type clientKey struct{}
+
+func withClient(ctx context.Context, c client.Client) context.Context {
+	return context.WithValue(ctx, clientKey{}, fositeClient{c})
+}
+
+func (noStorage) GetClient(ctx context.Context, id string) (fosite.Client, error) {
+	if c, ok := ctx.Value(clientKey{}).(fositeClient); ok && c.GetID() == id {
+		return c, nil
+	}
+	return nil, fosite.ErrNotFound
+}
+
+func (noStorage) ClientAssertionJWTValid(context.Context, string) error { return fosite.ErrNotFound }
+
+func (noStorage) SetClientAssertionJWT(context.Context, string, time.Time) error {
+	return fosite.ErrNotFound
+}

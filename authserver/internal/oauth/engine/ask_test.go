@@ -1,0 +1,208 @@
+package engine_test
+
+import (
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
+	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
+	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+const challenge = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
+
+// A bench is the site with one application of each kind that may ask.
+type bench struct {
+	*apitest.Site
+	t           *testing.T
+	app, linked client.Client
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{Site: apitest.Start(t), t: t}
+	b.app = b.World.Connector(apitest.REST, perm.ProgrammesRead, perm.ProgrammesWrite)
+	b.linked, _ = b.World.Confidential(perm.ProgrammesRead, perm.EngageReadForms)
+	return b
+}
+
+// query is a good request of the application, changed by pairs of name and value; the value - leaves a name out.
+func (b *bench) query(c client.Client, changes ...string) string {
+	values := url.Values{"client_id": {c.ID.String()}, "redirect_uri": {fixture.Callback}, "state": {"s"}}
+	if c.Kind == client.Connector {
+		for name, value := range map[string]string{
+			"response_type": "code", "resource": c.Resource, "code_challenge": challenge, "code_challenge_method": "S256",
+		} {
+			values.Set(name, value)
+		}
+	}
+	for i := 0; i+1 < len(changes); i += 2 {
+		values.Set(changes[i], changes[i+1])
+		if changes[i+1] == "-" {
+			values.Del(changes[i])
+		}
+	}
+	return values.Encode()
+}
+
+func (b *bench) ask(query string) (consent.Ask, error) {
+	b.t.Helper()
+	app, err := b.Engine.Identify(b.t.Context(), query)
+	if err != nil {
+		return consent.Ask{}, err
+	}
+	return b.Engine.Ask(b.t.Context(), app)
+}
+
+func (b *bench) granted(what, query, scope string) consent.Ask {
+	b.t.Helper()
+	asked, err := b.ask(query)
+	if err != nil || asked.Permissions.Scope() != scope {
+		b.t.Errorf("%s: %q %v, want %q", what, asked.Permissions.Scope(), err, scope)
+	}
+	return asked
+}
+
+const both = "programmes:read:programmes programmes:write:programmes"
+
+func TestAConnectorAsksForASubset(t *testing.T) {
+	b := newBench(t)
+	for what, c := range map[string]struct{ scope, granted string }{
+		"no scope": {"-", both}, "an empty one": {"", both}, "spaces": {"  ", both}, "all": {both, both},
+		"one":                    {"programmes:read:programmes", "programmes:read:programmes"},
+		"surplus spaces":         {"  programmes:read:programmes  ", "programmes:read:programmes"},
+		"twice":                  {"programmes:read:programmes programmes:read:programmes", "programmes:read:programmes"},
+		"offline access":         {" offline_access", both},
+		"one and offline access": {"programmes:read:programmes offline_access", "programmes:read:programmes"},
+		"more than it may":       {"programmes:read:programmes engage:read:forms account:api:access", "programmes:read:programmes"},
+	} {
+		b.granted(what, b.query(b.app, "scope", c.scope), c.granted)
+	}
+	asked := b.granted("good", b.query(b.app), both)
+	if asked.Resource != apitest.REST || asked.Challenge != challenge || asked.State != "s" || asked.RedirectURI != fixture.Callback || asked.Client.ID != b.app.ID {
+		t.Errorf("asked: %+v", asked)
+	}
+}
+
+// A connector that was registered before the resources had their sets may hold more than its resource can use.
+func TestAsk_NamesWhatTheResourceCanUseAlone(t *testing.T) {
+	b := newBench(t)
+	old := b.World.Connector(apitest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms)
+	for _, scope := range []string{"-", "", "offline_access", both, "programmes:read:programmes engage:read:forms"} {
+		b.granted(scope, b.query(old, "scope", scope), "programmes:read:programmes")
+	}
+	useless := b.World.Connector(apitest.MCP, perm.EngageReadForms)
+	for c, scopes := range map[*client.Client][]string{&old: {"programmes:write:programmes"}, &useless: {"-", "", "engage:read:forms"}} {
+		for _, scope := range scopes {
+			var refused *engine.RedirectError
+			if _, err := b.ask(b.query(*c, "scope", scope)); !errors.As(err, &refused) || refused.Code != "invalid_scope" {
+				t.Errorf("scope %q: %v, want invalid_scope", scope, err)
+			}
+		}
+	}
+}
+
+func TestAConfidentialClientAlwaysAsksForAllThatItRequires(t *testing.T) {
+	b := newBench(t)
+	const all = "programmes:read:programmes engage:read:forms"
+	for _, changes := range [][]string{
+		nil, {"scope", "programmes:read:programmes"}, {"scope", "nonsense"}, {"response_type", "code"}, {"resource", apitest.REST},
+		{"code_challenge", challenge, "code_challenge_method", "S256"}, {"prompt", "consent", "request", "x", "response_mode", "fragment", "audience", "y"},
+	} {
+		asked := b.granted(strings.Join(changes, " "), b.query(b.linked, changes...), all)
+		if asked.Resource != apitest.REST {
+			t.Errorf("%v: resource %s", changes, asked.Resource)
+		}
+	}
+}
+
+func TestAFaultIsRedirectedWithItsCode(t *testing.T) {
+	b := newBench(t)
+	long := strings.Repeat("x", 2049)
+	for _, c := range []struct {
+		what  string
+		app   client.Client
+		query []string
+		code  string
+		state string
+	}{
+		{"no state", b.app, []string{"state", "-"}, "invalid_request", ""},
+		{"an empty state", b.linked, []string{"state", ""}, "invalid_request", ""},
+		{"a long state", b.linked, []string{"state", long}, "invalid_request", ""},
+		{"no response type", b.app, []string{"response_type", "-"}, "invalid_request", "s"},
+		{"token", b.app, []string{"response_type", "token"}, "unsupported_response_type", "s"},
+		{"token, confidential", b.linked, []string{"response_type", "token"}, "unsupported_response_type", "s"},
+		{"code and token", b.app, []string{"response_type", "code token"}, "unsupported_response_type", "s"},
+		{"Code", b.app, []string{"response_type", "CODE"}, "unsupported_response_type", "s"},
+		{"no challenge", b.app, []string{"code_challenge", "-"}, "invalid_request", "s"},
+		{"neither challenge nor method", b.app, []string{"code_challenge", "-", "code_challenge_method", "-"}, "invalid_request", "s"},
+		{"no method", b.app, []string{"code_challenge_method", "-"}, "invalid_request", "s"},
+		{"plain", b.app, []string{"code_challenge_method", "plain"}, "invalid_request", "s"},
+		{"plain, confidential", b.linked, []string{"code_challenge", challenge, "code_challenge_method", "plain"}, "invalid_request", "s"},
+		{"a method alone", b.linked, []string{"code_challenge_method", "S256"}, "invalid_request", "s"},
+		{"a short challenge", b.app, []string{"code_challenge", challenge[1:]}, "invalid_request", "s"},
+		{"padding", b.app, []string{"code_challenge", challenge[1:] + "="}, "invalid_request", "s"},
+		{"no resource", b.app, []string{"resource", "-"}, "invalid_target", "s"},
+		{"the other resource", b.app, []string{"resource", apitest.MCP}, "invalid_target", "s"},
+		{"a resource with a slash", b.app, []string{"resource", apitest.REST + "/"}, "invalid_target", "s"},
+		{"a confidential client's other resource", b.linked, []string{"resource", apitest.MCP}, "invalid_target", "s"},
+		{"an unknown permission", b.app, []string{"scope", "programmes:read:programmes nonsense"}, "invalid_scope", "s"},
+		{"a permission in upper case", b.app, []string{"scope", "Programmes:read:programmes"}, "invalid_scope", "s"},
+		{"nothing left", b.app, []string{"scope", "engage:read:forms"}, "invalid_scope", "s"},
+	} {
+		_, err := b.ask(b.query(c.app, c.query...))
+		var redirected *engine.RedirectError
+		if !errors.As(err, &redirected) || redirected.Code != c.code || redirected.State != c.state || redirected.Description == "" {
+			t.Errorf("%s: %v, want %s redirected with state %q", c.what, err, c.code, c.state)
+		}
+	}
+	b.granted("the longest state", b.query(b.linked, "state", long[1:]), "programmes:read:programmes engage:read:forms")
+}
+
+func TestAFaultOfClientOrAddressIsAPage(t *testing.T) {
+	b := newBench(t)
+	deleted := b.World.Connector(apitest.MCP, perm.ProgrammesRead)
+	b.World.Exec(`update account.oauth_clients set deleted_at = now() where id = $1`, deleted.ID)
+	service := b.Service()
+	b.World.Exec(`update account.oauth_clients set redirect_uris = array[$2] where id = $1`, service.ID, fixture.Callback)
+	for what, query := range map[string]string{
+		"unreadable":               "client_id=%zz",
+		"no client":                b.query(b.app, "client_id", "-"),
+		"unknown":                  b.query(b.app, "client_id", uuid.NewString()),
+		"a service":                b.query(service.Client),
+		"deleted":                  b.query(deleted),
+		"no redirect URI":          b.query(b.app, "redirect_uri", "-"),
+		"a longer one":             b.query(b.app, "redirect_uri", fixture.Callback+"/"),
+		"another port":             b.query(b.app, "redirect_uri", strings.Replace(fixture.Callback, "8090", "8091", 1)),
+		"another loopback":         b.query(b.app, "redirect_uri", strings.Replace(fixture.Callback, "127.0.0.1", "localhost", 1)),
+		"client twice":             b.query(b.app) + "&client_id=" + b.app.ID.String(),
+		"an unknown twice":         b.query(b.app) + "&x=1&x=2",
+		"state twice":              b.query(b.app) + "&state=s",
+		"scope twice":              b.query(b.app, "scope", both) + "&scope=x",
+		"resource twice":           b.query(b.app) + "&resource=" + url.QueryEscape(apitest.MCP),
+		"bad address and no state": b.query(b.app, "redirect_uri", "https://evil.example", "state", "-"),
+	} {
+		_, err := b.ask(query)
+		var page *engine.PageError
+		if !errors.As(err, &page) || page.Message == "" {
+			t.Errorf("%s: %v, want a page", what, err)
+		}
+	}
+}
+
+func TestAnOutageIsNeitherAPageNorARedirect(t *testing.T) {
+	b := newBench(t)
+	restore := b.CutPostgres()
+	defer restore()
+	if _, err := b.ask(b.query(b.app)); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("%v, want it unavailable", err)
+	}
+}

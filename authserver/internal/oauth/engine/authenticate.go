@@ -1,0 +1,107 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+
+	"github.com/google/uuid"
+	"github.com/ory/fosite"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// authenticate is fosite's client authentication. It reads, in one statement, all the facts that the rest of the request
+// needs. A store that does not answer is not a client that does not exist.
+func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values) (fosite.Client, error) {
+	x := exchangeOf(ctx)
+	r := x.request
+	kind, text := grant.Code, r.Code
+	if r.GrantType == grantRefresh {
+		kind, text = grant.Refresh, r.RefreshToken
+	}
+	var err error
+	if x.token, err = e.Keeper.ReadToken(kind, text); err != nil {
+		x.forged = true
+	}
+	web.NoteGrant(ctx, x.token.GrantID)
+	id, err := identity.OfClient(r.ClientID)
+	if err != nil {
+		return nil, unknownClient(r)
+	}
+	if x.facts, err = e.factsFor(ctx, x, id); err != nil {
+		return nil, err
+	}
+	if x.facts.Client == nil {
+		return nil, goneClient(r, x.facts.Grant, id)
+	}
+	if !e.called(r.ClientID, x.facts.Client) {
+		return nil, unknownClient(r)
+	}
+	if err := checkClient(r, *x.facts.Client); err != nil {
+		return nil, err
+	}
+	if err := e.prove(ctx, r, *x.facts.Client); err != nil {
+		return nil, err
+	}
+	noted := web.Caller{Client: x.facts.Client.ID}
+	if g := x.facts.Grant; g != nil && g.ClientID == noted.Client {
+		noted.Credential, noted.Workspace, noted.User = g.ID, g.TenantID, g.UserID
+	}
+	web.NoteCaller(ctx, noted)
+	return fositeClient{*x.facts.Client}, nil
+}
+
+// factsFor reads what the request is judged by. One whose code or token is forged is refused whatever the facts (respond sees to it):
+// it is told why by what was known of its client a moment ago, so that a flood of garbage is no flood of reads.
+func (e *Engine) factsFor(ctx context.Context, x *exchange, id uuid.UUID) (grant.Facts, error) {
+	if !x.forged {
+		return e.Keeper.FactsWithSecret(ctx, id, x.token.GrantID, client.SecretHash(x.request.ClientSecret))
+	}
+	c, err := e.Clients.RecentClient(ctx, id)
+	if errors.Is(err, e.Unknown) {
+		return grant.Facts{}, nil
+	}
+	return grant.Facts{Client: &c}, err
+}
+
+func unknownClient(r TokenRequest) *TokenError {
+	return &TokenError{Code: "invalid_client", Description: "The client is unknown, or its secret is wrong or missing.", Challenge: r.Basic}
+}
+
+// goneClient is unknownClient, in words of its own for whoever presents a token of a grant that ended with its client.
+func goneClient(r TokenRequest, g *grant.Grant, id uuid.UUID) *TokenError {
+	refused := unknownClient(r)
+	if g != nil && g.ClientID == id && g.Reason == grant.ClientDeleted {
+		refused.Description = g.Reason.Words(g.RevokedAt)
+	}
+	return refused
+}
+
+// checkClient says whether the request is spelled as its kind of client must, and whether the client is who it says it is.
+func checkClient(r TokenRequest, c client.Client) error {
+	traits := c.Kind.Traits()
+	switch {
+	case !traits.Authorizes && !c.SecretMatches(r.ClientSecret):
+		return unknownClient(r)
+	case !traits.Authorizes:
+		return tokenError("unauthorized_client", "A service has no grants of its own: it introspects tokens, and neither exchanges nor revokes any.")
+	case r.Basic && c.AuthMethod != client.SecretBasic:
+		return tokenError("invalid_request", "This client is not registered for client_secret_basic: leave the Authorization header out.")
+	case traits.Public && r.Dialect == JSON:
+		return tokenError("invalid_request", "A connector sends application/x-www-form-urlencoded.")
+	case traits.Public:
+		return nil
+	case r.Dialect == Form && c.AuthMethod == client.SecretJSON:
+		return tokenError("invalid_request", "This client sends application/json, or is to be registered for client_secret_post or client_secret_basic.")
+	case r.Dialect == Form && c.AuthMethod == client.SecretBasic && !r.Basic:
+		return unknownClient(r)
+	case !c.SecretMatches(r.ClientSecret):
+		return unknownClient(r)
+	}
+	return nil
+}

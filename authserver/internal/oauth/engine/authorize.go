@@ -1,0 +1,194 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ory/fosite"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// An Application is the part of an authorization request that is checked first: who asks, and where the answer goes. Until
+// both are known, nothing is redirected (RFC 6749, section 4.1.2.1).
+type Application struct {
+	Client      client.Client
+	RedirectURI string
+	query       url.Values
+}
+
+// A PageError is a fault of the authorization request that must not be redirected: it is shown to the user, with status 400.
+type PageError struct{ Message string }
+
+func (e *PageError) Error() string { return e.Message }
+
+// A RedirectError is a fault that is redirected to the callback (RFC 6749, section 4.1.2.1), with State when it can be.
+type RedirectError struct {
+	Code        string
+	Description string
+	State       string // "" when it was missing or too long
+}
+
+func (e *RedirectError) Error() string { return e.Code + ": " + e.Description }
+
+// Identify finds the client of an authorization request and checks its redirect URI, byte by byte, and that no parameter
+// stands twice. It returns a *PageError (with the client, where that is known), client.ErrUnreachable, or an error that wraps store.ErrUnavailable.
+func (e *Engine) Identify(ctx context.Context, rawQuery string) (Application, error) {
+	query, err := url.ParseQuery(rawQuery)
+	if err != nil {
+		return Application{}, &PageError{"The address that the application sent you to cannot be read."}
+	}
+	for _, values := range query {
+		if len(values) > 1 {
+			return Application{}, &PageError{"The application sent the same parameter twice."}
+		}
+	}
+	c, err := e.asking(ctx, query.Get("client_id"))
+	if err != nil {
+		return Application{}, err
+	}
+	uri := query.Get("redirect_uri")
+	if !c.MayRedirectTo(uri) {
+		return Application{Client: c}, &PageError{"The application wants the answer sent to an address that it has not registered. For your safety, nothing was sent there."}
+	}
+	return Application{Client: c, RedirectURI: uri, query: query}, nil
+}
+
+const maxState = 2048
+
+// An S256 challenge is 32 bytes in base64url (RFC 7636, section 4.2).
+var challengePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
+
+// Ask checks the rest of the request. It returns a *RedirectError where it is refused.
+func (e *Engine) Ask(ctx context.Context, app Application) (consent.Ask, error) {
+	query := app.query
+	refuse := func(code, description string) (consent.Ask, error) {
+		state := query.Get("state")
+		if len(state) > maxState {
+			state = ""
+		}
+		return consent.Ask{}, &RedirectError{Code: code, Description: description, State: state}
+	}
+	if state := query.Get("state"); state == "" || len(state) > maxState {
+		return refuse("invalid_request", "state is required, with 1 to 2,048 characters.")
+	}
+	challenge, problem := readChallenge(app)
+	if problem != "" {
+		return refuse("invalid_request", problem)
+	}
+	switch responseType := query.Get("response_type"); {
+	case responseType == "" && app.Client.Kind.Traits().PKCERequired:
+		return refuse("invalid_request", "response_type=code is required.")
+	case responseType != "" && responseType != "code": // fosite would take CODE for code
+		return refuse("unsupported_response_type", "response_type must be code.")
+	}
+	resource, problem := e.readResource(app)
+	if problem != "" {
+		return refuse("invalid_target", problem)
+	}
+	app.Client = app.Client.At(resource)
+	permissions, problem := readScope(app)
+	if problem != "" {
+		return refuse("invalid_scope", problem)
+	}
+	if err := e.fositeAccepts(ctx, app, permissions); err != nil {
+		return refuse(err.Code, err.Description)
+	}
+	return consent.Ask{
+		Client: app.Client, RedirectURI: app.RedirectURI, State: query.Get("state"),
+		Permissions: permissions, Resource: resource, Challenge: challenge,
+	}, nil
+}
+
+func readChallenge(app Application) (challenge, problem string) {
+	challenge, method := app.query.Get("code_challenge"), app.query.Get("code_challenge_method")
+	switch {
+	case challenge == "" && method == "" && !app.Client.Kind.Traits().PKCERequired:
+		return "", ""
+	case challenge == "":
+		return "", "code_challenge is required."
+	case method != "S256":
+		return "", "code_challenge_method must be S256."
+	case !challengePattern.MatchString(challenge):
+		return "", "code_challenge is not an S256 challenge: 43 characters of base64url."
+	}
+	return challenge, ""
+}
+
+func (e *Engine) readResource(app Application) (resource, problem string) {
+	offered := []string{app.Client.Resource}
+	if app.Client.Kind == client.Confidential {
+		offered = []string{e.RESTResource}
+	} else if app.Client.Address != "" {
+		offered = e.Resources
+	}
+	asked := app.query.Get("resource")
+	switch {
+	case asked == "" && !app.Client.Kind.Traits().ResourceNeeded:
+		return offered[0], ""
+	case asked == "":
+		return "", "resource is required: the resource indicator that this client may ask for."
+	case !slices.Contains(offered, asked):
+		return "", "resource is not, to the letter, one that this client may ask for."
+	}
+	return asked, ""
+}
+
+// offlineAccess is asked for by some platforms; it is accepted and grants nothing (contract, section 4).
+const offlineAccess = "offline_access"
+
+// readScope returns what is asked for. A confidential client always asks for all that it requires. What a connector asks
+// for beyond what it may have is left out, as long as it is a permission at all.
+func readScope(app Application) (asked perm.Set, problem string) {
+	if app.Client.Kind == client.Confidential {
+		return app.Client.Required, ""
+	}
+	wanted := perm.ParseScope(app.query.Get("scope")).Without(perm.NewSet(offlineAccess))
+	if len(wanted) == 0 && len(app.Client.Required) > 0 {
+		return app.Client.Required, ""
+	}
+	for _, p := range wanted {
+		if !perm.Known(p) {
+			return nil, "scope holds a value that is no permission."
+		}
+	}
+	if asked = wanted.Intersect(app.Client.Required); len(asked) == 0 {
+		return nil, "scope holds nothing that this client may have at this resource."
+	}
+	return asked, ""
+}
+
+// passedToFosite are the parameters that fosite judges. Others that it would know (request, request_uri, response_mode,
+// audience, prompt) are unknown here, and ignored as such.
+var passedToFosite = []string{"client_id", "redirect_uri", "response_type", "state"}
+
+func (e *Engine) fositeAccepts(ctx context.Context, app Application, permissions perm.Set) *RedirectError {
+	form := url.Values{"scope": {permissions.Scope()}}
+	for _, name := range passedToFosite {
+		form[name] = slices.Clone(app.query[name])
+	}
+	if form.Get("response_type") == "" {
+		form.Set("response_type", "code")
+	}
+	request := &http.Request{Method: http.MethodGet, Form: form, PostForm: url.Values{}, Header: http.Header{}}
+	judged := app.Client
+	judged.Redirects = []string{app.RedirectURI} // Identify's rules are stricter, and know which loopback ports are free
+	_, err := e.authorize.NewAuthorizeRequest(withClient(ctx, judged), request)
+	if err == nil {
+		return nil
+	}
+	var refused *fosite.RFC6749Error
+	errors.As(err, &refused)
+	code := "invalid_request"
+	if refused != nil && strings.HasPrefix(refused.ErrorField, "invalid_") {
+		code = refused.ErrorField
+	}
+	return &RedirectError{Code: code, Description: "The authorization request is not valid."}
+}

@@ -1,0 +1,40 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/shared/identity"
+)
+
+// Authenticate returns the client that sent a request to an endpoint beside the token endpoint, by the same rules. Of the
+// request it reads the dialect, the Authorization header, the client's id and its secret. It returns a *TokenError, or an
+// error that wraps store.ErrUnavailable.
+func (e *Engine) Authenticate(ctx context.Context, r TokenRequest) (client.Client, error) {
+	if r.OtherAuth {
+		return client.Client{}, checkForm(&r) // which says so first of all
+	}
+	e.nameFromAssertion(&r)
+	if r.ClientID == "" {
+		return client.Client{}, tokenError("invalid_request", "client_id is required.")
+	}
+	id, err := identity.OfClient(r.ClientID)
+	if err != nil {
+		return client.Client{}, unknownClient(r)
+	}
+	c, err := e.Clients.ClientWithSecret(ctx, id, client.SecretHash(r.ClientSecret))
+	if errors.Is(err, e.Unknown) || (err == nil && !e.called(r.ClientID, &c)) {
+		return client.Client{}, unknownClient(r)
+	}
+	if err != nil {
+		return client.Client{}, err
+	}
+	if err := checkClient(r, c); err != nil {
+		return client.Client{}, err
+	}
+	if err := e.prove(ctx, r, c); err != nil {
+		return client.Client{}, err
+	}
+	return c, nil
+}

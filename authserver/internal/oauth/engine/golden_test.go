@@ -1,0 +1,189 @@
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/ory/fosite"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/authserver/internal/store/redis"
+	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
+	"github.com/almonerhq/almoner/shared/accesstoken"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/seal"
+)
+
+// What fosite asks of us in each flow, in order. Another version of fosite that asks otherwise shows it here.
+func TestWhatFositeAsksOfUs(t *testing.T) {
+	e, connector, code := goldenEngine(t)
+	asked := &record{}
+	e.watch(asked)
+	asked.flow("authorize")
+	query := url.Values{
+		"client_id": {connector.ID.String()}, "redirect_uri": {fixture.Callback}, "response_type": {"code"}, "state": {"s"},
+		"resource": {connector.Resource}, "code_challenge": {goldenChallenge}, "code_challenge_method": {"S256"},
+	}
+	app, err := e.Identify(t.Context(), query.Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Ask(t.Context(), app); err != nil {
+		t.Fatal(err)
+	}
+	asked.flow("exchange")
+	tokens, err := e.Token(t.Context(), TokenRequest{
+		Dialect: Form, GrantType: grantCode, ClientID: connector.ID.String(), Code: code, RedirectURI: fixture.Callback,
+		Verifier: goldenVerifier, Resource: connector.Resource,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked.flow("refresh")
+	refresh := TokenRequest{Dialect: Form, GrantType: grantRefresh, ClientID: connector.ID.String(), RefreshToken: tokens.Refresh, Resource: connector.Resource}
+	if _, err := e.Token(t.Context(), refresh); err != nil {
+		t.Fatal(err)
+	}
+	asked.flow("replay")
+	if _, err := e.Token(t.Context(), refresh); err == nil {
+		t.Fatal("a replay succeeded")
+	}
+	golden, err := os.ReadFile("testdata/fosite.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := asked.String(); got != string(golden) {
+		t.Errorf("fosite asks otherwise than testdata/fosite.golden says:\n%s", got)
+	}
+}
+
+const (
+	goldenVerifier  = credential.Secret("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk") // RFC 7636, appendix B
+	goldenChallenge = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
+)
+
+// goldenEngine is an Engine over real stores, a connector, and a code of its.
+func goldenEngine(t *testing.T) (*Engine, client.Client, credential.Secret) {
+	t.Helper()
+	world := fixture.New(t)
+	store, err := postgres.Open(t.Context(), credential.Secret(world.Database.Authserver))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	rdb, err := redis.Connect(credential.Secret(testkit.NewRedis(t).URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = rdb.Close() })
+	key := make([]byte, 32)
+	_, _ = rand.Read(key)
+	mint, err := grant.NewMint(seal.Keys{key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring, err := keyring.New(store, seal.Keys{key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ring.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	keeper := grant.NewKeeper(store, redis.NewGrants(rdb), mint, slog.New(slog.DiscardHandler))
+	const issuer = "https://api.example.org"
+	e := New(Deps{Issuer: issuer, RESTResource: issuer + "/v1", Clients: store, Unknown: postgres.ErrNoClient, Keeper: keeper, Signer: ring})
+	connector := world.Connector(issuer+"/mcp", perm.ProgrammesRead)
+	code, err := keeper.Open(t.Context(), grant.Grant{
+		ID: uuid.New(), Kind: connector.Kind, ClientID: connector.ID, UserID: world.Member(perm.ProgrammesRead), TenantID: world.TenantID,
+		Permissions: connector.Required, Resource: connector.Resource, Ends: time.Now().Add(time.Hour),
+	}, grant.CodeTerms{ClientID: connector.ID, RedirectURI: fixture.Callback, Resource: connector.Resource, Challenge: goldenChallenge})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e, connector, code
+}
+
+type record struct{ strings.Builder }
+
+func (r *record) flow(name string) { r.WriteString(name + "\n") }
+func (r *record) asks(what string) { r.WriteString("  " + what + "\n") }
+
+// watch notes each question that fosite asks, and passes it on.
+func (e *Engine) watch(r *record) {
+	e.authorize.Store = watchedStorage{r}
+	e.token.Store = watchedStorage{r}
+	config := e.token.Config.(*fosite.Config)
+	authenticate := config.ClientAuthenticationStrategy
+	config.ClientAuthenticationStrategy = func(ctx context.Context, request *http.Request, form url.Values) (fosite.Client, error) {
+		r.asks("authenticate the client")
+		return authenticate(ctx, request, form)
+	}
+	config.TokenEndpointHandlers = fosite.TokenEndpointHandlers{
+		watchedHandler{"code", config.TokenEndpointHandlers[0], r}, watchedHandler{"refresh", config.TokenEndpointHandlers[1], r},
+	}
+	e.Signer = watchedSigner{e.Signer, r}
+}
+
+type watchedStorage struct{ *record }
+
+func (w watchedStorage) GetClient(ctx context.Context, id string) (fosite.Client, error) {
+	w.asks("GetClient")
+	return noStorage{}.GetClient(ctx, id)
+}
+
+func (w watchedStorage) ClientAssertionJWTValid(ctx context.Context, id string) error {
+	w.asks("ClientAssertionJWTValid")
+	return noStorage{}.ClientAssertionJWTValid(ctx, id)
+}
+
+func (w watchedStorage) SetClientAssertionJWT(ctx context.Context, id string, at time.Time) error {
+	w.asks("SetClientAssertionJWT")
+	return noStorage{}.SetClientAssertionJWT(ctx, id, at)
+}
+
+type watchedHandler struct {
+	name string
+	fosite.TokenEndpointHandler
+	*record
+}
+
+func (w watchedHandler) CanHandleTokenEndpointRequest(ctx context.Context, r fosite.AccessRequester) bool {
+	can := w.TokenEndpointHandler.CanHandleTokenEndpointRequest(ctx, r)
+	if can {
+		w.asks(w.name + ": can handle")
+	}
+	return can
+}
+
+func (w watchedHandler) HandleTokenEndpointRequest(ctx context.Context, r fosite.AccessRequester) error {
+	w.asks(w.name + ": handle")
+	return w.TokenEndpointHandler.HandleTokenEndpointRequest(ctx, r)
+}
+
+func (w watchedHandler) PopulateTokenEndpointResponse(ctx context.Context, r fosite.AccessRequester, response fosite.AccessResponder) error {
+	w.asks(w.name + ": respond")
+	return w.TokenEndpointHandler.PopulateTokenEndpointResponse(ctx, r, response)
+}
+
+type watchedSigner struct {
+	Signer
+	*record
+}
+
+func (w watchedSigner) Current(ctx context.Context) (accesstoken.SigningKey, error) {
+	w.asks("the current key")
+	return w.Signer.Current(ctx)
+}

@@ -1,0 +1,193 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/ory/fosite"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/shared/accesstoken"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// A Dialect is how a token request was spelled (contract, section 3).
+type Dialect int
+
+// The dialects.
+const (
+	JSON Dialect = iota // the spec's body
+	Form                // RFC 6749
+)
+
+// A TokenRequest is a token request, whatever its dialect. Empty means missing (RFC 6749, section 3.2).
+type TokenRequest struct {
+	Dialect      Dialect
+	Basic        bool // ClientID and ClientSecret came in an Authorization: Basic header
+	OtherAuth    bool // there was an Authorization header of another scheme, or one that cannot be read
+	GrantType    string
+	ClientID     string
+	ClientSecret credential.Secret
+	Code         credential.Secret
+	RedirectURI  string
+	Verifier     credential.Secret
+	Resource     string
+	RefreshToken credential.Secret
+
+	AssertionType string // of private_key_jwt (RFC 7523, section 2.2)
+	Assertion     credential.Secret
+}
+
+// Tokens is the answer.
+type Tokens struct {
+	Access    credential.Secret
+	ExpiresIn time.Duration // whole seconds
+	Scope     string
+	TenantID  uuid.UUID
+	Refresh   credential.Secret // connectors alone
+	Remaining time.Duration     // of the grant's life, connectors alone
+}
+
+// A TokenError is a refusal that the caller caused: 400, or 401 with a challenge where a Basic header failed.
+type TokenError struct {
+	Code        string
+	Description string
+	Challenge   bool
+}
+
+func (e *TokenError) Error() string { return e.Code + ": " + e.Description }
+
+func tokenError(code, description string) *TokenError {
+	return &TokenError{Code: code, Description: description}
+}
+
+const (
+	grantCode    = "authorization_code"
+	grantRefresh = "refresh_token"
+)
+
+// An exchange is one token request on its way through fosite.
+type exchange struct {
+	request TokenRequest
+	token   grant.Token // of the code or refresh token
+	forged  bool        // it is none of ours
+	facts   grant.Facts
+	ended   grant.Reason // why its grant ended by this request, or had ended already
+	answer  Tokens
+}
+
+type exchangeKey struct{}
+
+func exchangeOf(ctx context.Context) *exchange {
+	x, _ := ctx.Value(exchangeKey{}).(*exchange)
+	return x
+}
+
+// Token answers a token request. It returns a *TokenError, or an error that wraps store.ErrUnavailable.
+func (e *Engine) Token(ctx context.Context, request TokenRequest) (Tokens, error) {
+	x, err := e.try(ctx, request)
+	return x.answer, err
+}
+
+// try is Token, with what became known on the way.
+func (e *Engine) try(ctx context.Context, request TokenRequest) (*exchange, error) {
+	e.nameFromAssertion(&request)
+	err := checkForm(&request)
+	x := &exchange{request: request}
+	if err != nil {
+		return x, err
+	}
+	ctx = context.WithValue(ctx, exchangeKey{}, x)
+	form := url.Values{"grant_type": {request.GrantType}, "client_id": {request.ClientID}}
+	httpRequest := &http.Request{Method: http.MethodPost, Form: form, PostForm: form, Header: http.Header{}}
+	requester, err := e.token.NewAccessRequest(ctx, httpRequest, &fosite.DefaultSession{})
+	if err != nil {
+		return x, mapTokenError(err)
+	}
+	if _, err := e.token.NewAccessResponse(ctx, requester); err != nil {
+		return x, mapTokenError(err)
+	}
+	return x, nil
+}
+
+// checkForm is what can be said without looking anything up.
+func checkForm(r *TokenRequest) error {
+	if r.OtherAuth {
+		return tokenError("invalid_request", "Authenticate in one way: by Authorization: Basic, if the client is registered for client_secret_basic, with the same client_id in the body or none and no client_secret there; or by the body alone.")
+	}
+	if r.GrantType == "" && r.Dialect == JSON {
+		r.GrantType = grantCode
+	}
+	missing := ""
+	switch r.GrantType {
+	case "":
+		missing = "grant_type"
+	case grantCode:
+		if r.RedirectURI == "" {
+			missing = "redirect_uri"
+		}
+		if r.Code == "" {
+			missing = "code"
+		}
+	case grantRefresh:
+		if r.RefreshToken == "" && r.Dialect == Form {
+			missing = "refresh_token"
+		}
+	default:
+		return tokenError("unsupported_grant_type", "grant_type is authorization_code or refresh_token.")
+	}
+	if r.ClientID == "" {
+		missing = "client_id"
+	}
+	if missing != "" {
+		return tokenError("invalid_request", missing+" is required.")
+	}
+	return nil
+}
+
+// mapTokenError finds our own error in what fosite passes on, and gives fosite's own the contract's words.
+func mapTokenError(err error) error {
+	var own *TokenError
+	if errors.As(err, &own) {
+		return own
+	}
+	var refusal *grant.Refusal
+	if errors.As(err, &refusal) {
+		if refusal.Target {
+			return tokenError("invalid_target", refusal.Message)
+		}
+		return tokenError("invalid_grant", refusal.Message)
+	}
+	var refused *fosite.RFC6749Error
+	if errors.As(err, &refused) && refused.CodeField < http.StatusInternalServerError {
+		return tokenError("invalid_request", "The token request is not valid.")
+	}
+	return err
+}
+
+// issue signs the access token and fills in the answer. signer was asked for before anything was decided, so that nothing is
+// consumed when there is no key to sign with.
+func (e *Engine) issue(x *exchange, issued grant.Issued, sign func(accesstoken.Claims) (credential.Secret, error)) error {
+	g, now := issued.Grant, issued.Now.Truncate(time.Second)
+	expires := now.Add(g.Kind.Traits().AccessLife)
+	if ends := g.Ends.Truncate(time.Second); expires.After(ends) {
+		expires = ends // no access token outlives its grant (G4)
+	}
+	access, err := sign(accesstoken.Claims{
+		Issuer: e.Issuer, Subject: g.UserID, Audience: g.Resource, Expires: expires, IssuedAt: now, ID: uuid.NewString(),
+		ClientID: x.facts.Client.PublicID(), Scope: g.Permissions, TenantID: g.TenantID, GrantID: g.ID,
+	})
+	if err != nil {
+		return err
+	}
+	x.answer = Tokens{Access: access, ExpiresIn: expires.Sub(now), Scope: g.Permissions.Scope(), TenantID: g.TenantID, Refresh: issued.Refresh}
+	if g.Kind == client.Connector {
+		x.answer.Remaining = g.Ends.Sub(issued.Now).Truncate(time.Second)
+	}
+	return nil
+}

@@ -1,0 +1,372 @@
+package grant
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// A Keeper keeps grants in both stores, in the order that the invariants need. It is safe for concurrent use.
+type Keeper struct {
+	ledger   Ledger
+	register Register
+	mint     *Mint
+	log      *slog.Logger
+
+	givenUp *givenUp
+}
+
+// NewKeeper makes a Keeper of the two stores.
+func NewKeeper(ledger Ledger, register Register, mint *Mint, log *slog.Logger) *Keeper {
+	return &Keeper{
+		ledger:   ledger,
+		register: register,
+		mint:     mint,
+		log:      log,
+		givenUp:  newGivenUp(ledger, log),
+	}
+}
+
+// decisionTime bounds what follows once a script may have decided. The caller's own context no longer counts then: a
+// client that hangs up must not leave a decision half written.
+const decisionTime = 5 * time.Second
+
+// ErrTaken says that a consent cannot be given again: its code was redeemed, or the grant has ended.
+var ErrTaken = errors.New("this consent was used already")
+
+// ErrPolicy says that the workspace's connector policy allows nothing of what was approved.
+var ErrPolicy = errors.New("the workspace's connector policy does not allow this")
+
+// Facts reads what is known of a client and a grant; a zero grant id reads the client alone. It waits a moment for the Ledger to
+// take back a decision about the grant that was given up, and is store.ErrUnavailable if that takes longer.
+func (k *Keeper) Facts(ctx context.Context, clientID, grantID uuid.UUID) (Facts, error) {
+	if err := k.givenUp.wait(ctx, grantID); err != nil {
+		return Facts{}, err
+	}
+	return k.ledger.Facts(ctx, clientID, grantID)
+}
+
+// FactsWithSecret is Facts with the client's live secret of this hash, for callers that check who the client is.
+func (k *Keeper) FactsWithSecret(ctx context.Context, clientID, grantID uuid.UUID, secretHash []byte) (Facts, error) {
+	if err := k.givenUp.wait(ctx, grantID); err != nil {
+		return Facts{}, err
+	}
+	return k.ledger.FactsWithSecret(ctx, clientID, grantID, secretHash)
+}
+
+// ReadToken takes a token apart without I/O, or returns ErrForged.
+func (k *Keeper) ReadToken(kind TokenKind, text credential.Secret) (Token, error) {
+	return k.mint.Read(kind, text.Reveal())
+}
+
+// Open makes the grant of a consent pending and returns its code. A second call with the same id replaces a code that is
+// still unused; after its redemption, ErrTaken. Where the policy of the workspace became narrower meanwhile, so is the grant, or ErrPolicy.
+//
+// The Register decides first whether the approval's code counts, and the Ledger stores what was approved only then. So an approval
+// that loses to the redemption of an earlier code changes nothing, and a code that can be redeemed always has its own approval's
+// permissions in the Ledger, as it is returned after they are committed (G12). What the Ledger refuses is withdrawn from the Register, so
+// that the code before it counts again. A crash in between leaves a code that no one has.
+func (k *Keeper) Open(ctx context.Context, g Grant, terms CodeTerms) (credential.Secret, error) {
+	secret, code := k.mint.New(Code, g.ID, 0)
+	g.State, g.CodeBinding = Pending, Binding(code.Hash, terms.RedirectURI, terms.Challenge)
+	approval, err := k.ledger.Approve(ctx, g.ID)
+	if err != nil {
+		return "", err
+	}
+	if approval.State != Pending {
+		return "", ErrTaken
+	}
+	if g.Life > 0 {
+		g.Ends = approval.Now.Add(g.Life)
+	}
+	word, err := k.issue(ctx, g, approval.Number, code, terms)
+	if err != nil {
+		return "", err
+	}
+	if word != OK {
+		return "", ErrTaken
+	}
+	state, err := k.ledger.Open(ctx, g, approval.Number)
+	if err == nil && state != Pending {
+		err = ErrTaken
+	}
+	if err != nil {
+		if !errors.Is(err, store.ErrUnavailable) { // else the approval may have been stored
+			k.withdraw(ctx, g.ID, approval.Number)
+		}
+		return "", err
+	}
+	return secret, nil
+}
+
+// withdraw takes an approval that the Ledger has refused back from the Register, so that the code before it counts again
+// (G12). Where the Register does not answer, that code is lost, and nothing is granted.
+func (k *Keeper) withdraw(ctx context.Context, id uuid.UUID, approval int) {
+	ctx = context.WithoutCancel(ctx)
+	_, _, err := k.ask(ctx, id, func(ctx context.Context) (Word, error) { return k.register.Withdraw(ctx, id, approval) })
+	if err != nil {
+		k.log.WarnContext(ctx, "a refused approval is still in the register: the code before it does not count",
+			"grant_id", id, "error", err)
+	}
+}
+
+// Deny ends the pending grant of a consent that the user refuses after all, or returns ErrTaken: what was redeemed meanwhile
+// is the user's to disconnect, as it is when the code was redeemed before the refusal.
+func (k *Keeper) Deny(ctx context.Context, g Grant, actor string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
+	defer cancel()
+	if err := k.ledger.Deny(ctx, g.ID, actor); err != nil {
+		return err
+	}
+	k.Forget(ctx, g.ID, g.Ends, ByUser)
+	return nil
+}
+
+// issue makes the code redeemable. A try that gets no answer may be sent again: the approval's number tells it from a later one.
+func (k *Keeper) issue(ctx context.Context, g Grant, approval int, code Token, terms CodeTerms) (Word, error) {
+	ask := func(ctx context.Context) (Word, error) {
+		return k.register.Issue(ctx, g.ID, approval, code.Hash, terms, g.Ends)
+	}
+	word, _, err := k.ask(ctx, g.ID, ask)
+	return word, err
+}
+
+// Issued is what a redemption or a rotation gave.
+type Issued struct {
+	Grant   Grant
+	Now     time.Time         // the Ledger's clock, for the token's times
+	Refresh credential.Secret // empty for confidential grants (G5)
+}
+
+// Redeem exchanges a code once (G1).
+func (k *Keeper) Redeem(ctx context.Context, facts Facts, code Token, terms CodeTerms) (Issued, error) {
+	g := facts.Grant
+	if g == nil || g.ClientID != terms.ClientID {
+		return Issued{}, refuse(unknownCode)
+	}
+	switch g.State {
+	case Revoked:
+		return Issued{}, refuse(g.Reason.Words(g.RevokedAt))
+	case Active:
+		again, back, err := k.takenBack(ctx, facts, 0, nil)
+		if err != nil {
+			return Issued{}, err
+		}
+		if back {
+			return k.Redeem(ctx, again, code, terms)
+		}
+		return Issued{}, k.redeemedAgain(ctx, *g, code, terms)
+	}
+	if err := facts.standingRefusal(); err != nil {
+		return Issued{}, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
+	defer cancel()
+	issued := Issued{Grant: *g, Now: facts.Now}
+	secret, next := k.mint.New(Refresh, g.ID, 1)
+	if g.Kind.Traits().Refreshes {
+		issued.Refresh = secret
+	}
+	step := Step{GrantID: g.ID, Nonce: uuid.NewString(), Generation: 1, Hash: next.Hash}
+	word, err := k.decide(ctx, step, func(ctx context.Context) (Word, error) {
+		return k.register.Exchange(ctx, Try{g.ID, step.Nonce, g.GivenUp}, code.Hash, terms, next.Hash)
+	})
+	if err != nil {
+		return Issued{}, err
+	}
+	if word == Spent {
+		return Issued{}, k.redeemedMeanwhile(ctx, *g, code, terms)
+	}
+	if err := k.answerExchange(ctx, *g, word); err != nil {
+		return Issued{}, err
+	}
+	fence, err := k.commit(ctx, step, facts, func() (Fence, error) {
+		return k.ledger.Activate(ctx, step, Binding(code.Hash, terms.RedirectURI, terms.Challenge))
+	})
+	if err != nil {
+		return Issued{}, err
+	}
+	if fence == Refused { // the Register had forgotten that the code was used
+		return Issued{}, k.end(ctx, *g, CodeReused)
+	}
+	return issued, nil
+}
+
+// redeemedAgain judges a code whose grant is active: the Ledger alone proves the reuse (G1).
+func (k *Keeper) redeemedAgain(ctx context.Context, g Grant, code Token, terms CodeTerms) error {
+	if g.Resource != terms.Resource {
+		return &Refusal{Target: true, Message: wrongTarget}
+	}
+	if !bytes.Equal(g.CodeBinding, Binding(code.Hash, terms.RedirectURI, terms.Challenge)) {
+		return refuse("The authorization code was used already.")
+	}
+	return k.end(ctx, g, CodeReused)
+}
+
+// redeemedMeanwhile judges a code that was unused when the Ledger was asked, and had long been used when the Register was.
+func (k *Keeper) redeemedMeanwhile(ctx context.Context, g Grant, code Token, terms CodeTerms) error {
+	facts, err := k.ledger.Facts(ctx, terms.ClientID, g.ID)
+	switch now := facts.Grant; {
+	case err != nil:
+		return err
+	case now != nil && now.State == Revoked:
+		return refuse(now.Reason.Words(now.RevokedAt))
+	case now != nil && now.State == Active:
+		return k.redeemedAgain(ctx, *now, code, terms)
+	}
+	return refuse(unknownCode)
+}
+
+func (k *Keeper) answerExchange(ctx context.Context, g Grant, word Word) error {
+	if reason, gone := word.gone(); gone {
+		return k.end(ctx, g, reason)
+	}
+	switch word {
+	case OK:
+		return nil
+	case Reused:
+		return k.end(ctx, g, CodeReused)
+	case Burned:
+		return k.end(ctx, g, CodeGuessed)
+	case WrongRes:
+		return &Refusal{Target: true, Message: wrongTarget}
+	case WrongURI:
+		return refuse("redirect_uri is not, to the letter, the one that the code was sent to.")
+	case WrongPKC:
+		return refuse("code_verifier does not match the code_challenge of the authorization request.")
+	case Expired, Missing:
+		return refuse("The authorization code has expired: it is good for 60 seconds. Send the user to the consent page again.")
+	case Replaced:
+		return refuse("The authorization code was replaced by a newer one.")
+	case Ended:
+		return refuse(over)
+	}
+	return refuse(unknownCode)
+}
+
+// Rotate exchanges a refresh token for the next one (G2, G3). A replay is recognised before anything else is asked.
+func (k *Keeper) Rotate(ctx context.Context, facts Facts, old Token, clientID uuid.UUID, resource string) (Issued, error) {
+	g := facts.Grant
+	if g == nil || g.ClientID != clientID || !g.Kind.Traits().Refreshes || g.State == Pending {
+		return Issued{}, refuse(unknownToken)
+	}
+	if g.State == Revoked {
+		return Issued{}, refuse(g.Reason.Words(g.RevokedAt))
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
+	defer cancel()
+	if old.Generation < g.Generation && facts.Now.Before(g.Ends) {
+		again, back, err := k.takenBack(ctx, facts, old.Generation, old.Hash)
+		if err != nil {
+			return Issued{}, err
+		}
+		if back {
+			return k.Rotate(ctx, again, old, clientID, resource)
+		}
+		return Issued{}, k.end(ctx, *g, Replayed)
+	}
+	if err := facts.standingRefusal(); err != nil {
+		return Issued{}, err
+	}
+	secret, next := k.mint.New(Refresh, g.ID, old.Generation+1)
+	step := Step{
+		GrantID:    g.ID,
+		Nonce:      uuid.NewString(),
+		Generation: next.Generation,
+		Hash:       next.Hash,
+		Former:     old.Hash,
+	}
+	word, err := k.rotate(ctx, *g, step, old, resource)
+	if err != nil {
+		return Issued{}, err
+	}
+	if err := k.answerRotation(ctx, *g, word); err != nil {
+		return Issued{}, err
+	}
+	fence, err := k.commit(ctx, step, facts, func() (Fence, error) { return k.ledger.Advance(ctx, step) })
+	if err != nil {
+		return Issued{}, err
+	}
+	if fence == Refused { // the Ledger is further than the Register remembered: this token was superseded
+		return Issued{}, k.end(ctx, *g, Replayed)
+	}
+	return Issued{Grant: *g, Now: facts.Now, Refresh: secret}, nil
+}
+
+// rotate asks the Register, and brings it up to date from the Ledger, once, if it has lost what it knew.
+func (k *Keeper) rotate(ctx context.Context, g Grant, step Step, old Token, resource string) (Word, error) {
+	ask := func(ctx context.Context) (Word, error) {
+		return k.register.Rotate(ctx, Try{g.ID, step.Nonce, g.GivenUp}, old, g.ClientID, resource, step.Hash)
+	}
+	word, err := k.decide(ctx, step, ask)
+	if err != nil || (word != Missing && word != Ahead) {
+		return word, err
+	}
+	if err := k.repair(ctx, g); err != nil {
+		return "", err
+	}
+	return k.decide(ctx, step, ask)
+}
+
+func (k *Keeper) repair(ctx context.Context, g Grant) error {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	return k.register.Repair(ctx, g)
+}
+
+func (k *Keeper) answerRotation(ctx context.Context, g Grant, word Word) error {
+	if reason, gone := word.gone(); gone {
+		return k.end(ctx, g, reason)
+	}
+	switch word {
+	case OK:
+		return nil
+	case Replay:
+		return k.end(ctx, g, Replayed)
+	case WrongRes:
+		return &Refusal{Target: true, Message: wrongTarget}
+	case Ended:
+		return refuse(over)
+	}
+	return refuse(unknownToken)
+}
+
+// end revokes for a reason that the caller caused, and says so once the Ledger has committed it (G9). Where the Register has
+// revoked already, the Ledger may not know it yet, or never have got it: whoever hears of the revocation first sees to that.
+func (k *Keeper) end(ctx context.Context, g Grant, reason Reason) error {
+	if err := k.revoke(ctx, g.ID, g.Ends, reason, "client:"+g.ClientID.String()); err != nil {
+		return err
+	}
+	return &Refusal{Message: reason.Words(nil), Ended: reason}
+}
+
+// Revoke ends a grant for good (G7). It returns once the Ledger has committed; the Register follows as it can, which
+// nothing depends on.
+func (k *Keeper) Revoke(ctx context.Context, g Grant, reason Reason, actor string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
+	defer cancel()
+	return k.revoke(ctx, g.ID, g.Ends, reason, actor)
+}
+
+func (k *Keeper) revoke(ctx context.Context, id uuid.UUID, ends time.Time, reason Reason, actor string) error {
+	if err := k.ledger.Revoke(ctx, id, reason, actor); err != nil {
+		return err
+	}
+	k.Forget(ctx, id, ends, reason)
+	return nil
+}
+
+// Forget tells the Register of a revocation that the Ledger has committed in the transaction of its cause.
+func (k *Keeper) Forget(ctx context.Context, id uuid.UUID, ends time.Time, reason Reason) {
+	if err := k.register.Revoke(ctx, id, reason, ends); err != nil {
+		k.log.WarnContext(ctx, "the register was not told of a revocation; the ledger refuses the grant all the same",
+			"grant_id", id, "reason", reason, "error", err)
+	}
+}

@@ -1,0 +1,892 @@
+package grant_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/authserver/internal/store/redis"
+	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/seal"
+)
+
+const (
+	resource  = "https://api.example.org/v1"
+	challenge = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
+)
+
+// A bench is a Keeper over real stores, and everything that a test may break.
+type bench struct {
+	*testing.T
+	world  *fixture.World
+	store  *postgres.Store
+	redis  *localstore.Redis
+	rdb    goredis.UniversalClient
+	keeper *grant.Keeper
+	mint   *grant.Mint
+	user   uuid.UUID
+	app    client.Client // a connector
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{T: t, world: fixture.New(t), redis: testkit.NewRedis(t)}
+	var err error
+	if b.store, err = postgres.Open(t.Context(), credential.Secret(b.world.Database.Authserver)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.store.Close)
+	if b.rdb, err = redis.Connect(credential.Secret(b.redis.URL)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.rdb.Close() })
+	key := make([]byte, 32)
+	_, _ = rand.Read(key)
+	if b.mint, err = grant.NewMint(seal.Keys{key}); err != nil {
+		t.Fatal(err)
+	}
+	b.keeper = grant.NewKeeper(b.store, redis.NewGrants(b.rdb), b.mint, slog.New(slog.DiscardHandler))
+	b.user = b.world.Member(perm.ProgrammesRead)
+	b.app = b.world.Connector(resource, perm.ProgrammesRead)
+	return b
+}
+
+func (b *bench) terms() grant.CodeTerms {
+	return grant.CodeTerms{ClientID: b.app.ID, RedirectURI: fixture.Callback, Resource: resource, Challenge: challenge}
+}
+
+func (b *bench) pending(c client.Client) grant.Grant {
+	return grant.Grant{
+		ID: uuid.New(), Kind: c.Kind, ClientID: c.ID, UserID: b.user, TenantID: b.world.TenantID, Permissions: perm.NewSet(perm.ProgrammesRead),
+		Resource: resource, Ends: time.Now().Add(c.Kind.Traits().GrantLife),
+	}
+}
+
+// consent opens a grant and returns its code.
+func (b *bench) consent() (grant.Grant, credential.Secret) {
+	b.Helper()
+	g := b.pending(b.app)
+	code, err := b.keeper.Open(b.Context(), g, b.terms())
+	if err != nil {
+		b.Fatal(err)
+	}
+	return g, code
+}
+
+func (b *bench) redeem(code credential.Secret, terms grant.CodeTerms) (grant.Issued, error) {
+	token, err := b.keeper.ReadToken(grant.Code, code)
+	if err != nil {
+		return grant.Issued{}, err
+	}
+	facts, err := b.keeper.FactsWithSecret(context.Background(), terms.ClientID, token.GrantID, nil)
+	if err != nil {
+		return grant.Issued{}, err
+	}
+	return b.keeper.Redeem(context.Background(), facts, token, terms)
+}
+
+func (b *bench) rotate(refresh credential.Secret) (grant.Issued, error) {
+	return b.rotateAs(refresh, b.app.ID, resource)
+}
+
+func (b *bench) rotateAs(refresh credential.Secret, id uuid.UUID, target string) (grant.Issued, error) {
+	token, err := b.keeper.ReadToken(grant.Refresh, refresh)
+	if err != nil {
+		return grant.Issued{}, err
+	}
+	facts, err := b.keeper.FactsWithSecret(context.Background(), id, token.GrantID, nil)
+	if err != nil {
+		return grant.Issued{}, err
+	}
+	return b.keeper.Rotate(context.Background(), facts, token, id, target)
+}
+
+// active consents and redeems.
+func (b *bench) active() (grant.Grant, credential.Secret) {
+	b.Helper()
+	g, code := b.consent()
+	issued, err := b.redeem(code, b.terms())
+	if err != nil {
+		b.Fatal(err)
+	}
+	return g, issued.Refresh
+}
+
+func (b *bench) mustRotate(refresh credential.Secret) credential.Secret {
+	b.Helper()
+	issued, err := b.rotate(refresh)
+	if err != nil {
+		b.Fatalf("an honest refresh failed: %v", err)
+	}
+	return issued.Refresh
+}
+
+func (b *bench) refused(what string, err error) {
+	b.Helper()
+	var refusal *grant.Refusal
+	if !errors.As(err, &refusal) && !errors.Is(err, grant.ErrForged) {
+		b.Errorf("%s: want a refusal, got %v", what, err)
+	}
+}
+
+// state says what the Ledger holds.
+func (b *bench) state(id uuid.UUID) grant.Grant {
+	b.Helper()
+	g, err := b.store.Grant(context.Background(), id)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return g
+}
+
+func (b *bench) dead(id uuid.UUID, reason grant.Reason) {
+	b.Helper()
+	if g := b.state(id); g.State != grant.Revoked || g.Reason != reason || g.RevokedAt == nil {
+		b.Errorf("grant is %s (%s), want revoked (%s)", g.State, g.Reason, reason)
+	}
+}
+
+func (b *bench) alive(id uuid.UUID) {
+	b.Helper()
+	if g := b.state(id); g.State != grant.Active {
+		b.Errorf("grant is %s (%s), want active", g.State, g.Reason)
+	}
+}
+
+func TestG1_ACodeIsRedeemedOnceAndItsReuseRevokes(t *testing.T) {
+	b := newBench(t)
+	g, code := b.consent()
+	issued, err := b.redeem(code, b.terms())
+	if err != nil || issued.Refresh == "" {
+		t.Fatal(err)
+	}
+	b.alive(g.ID)
+	_, err = b.redeem(code, b.terms())
+	b.refused("second redemption", err)
+	b.dead(g.ID, grant.CodeReused)
+	_, err = b.rotate(issued.Refresh)
+	b.refused("refresh after reuse", err)
+}
+
+// Whoever reuses a code may have asked the Ledger before the code was used, and ask the Register long after.
+func TestG1_AReuseThatTookLongRevokesToo(t *testing.T) {
+	b := newBench(t)
+	g, code := b.consent()
+	token, err := b.keeper.ReadToken(grant.Code, code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := b.keeper.Facts(t.Context(), b.app.ID, g.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued, err := b.redeem(code, b.terms())
+	if err != nil {
+		t.Fatal(err)
+	}
+	refresh := b.mustRotate(issued.Refresh)
+	guess := b.terms()
+	guess.RedirectURI += "x"
+	_, err = b.keeper.Redeem(t.Context(), before, token, guess)
+	b.refused("a guess", err)
+	b.alive(g.ID)
+	_, err = b.keeper.Redeem(t.Context(), before, token, b.terms())
+	b.refused("a reuse", err)
+	b.dead(g.ID, grant.CodeReused)
+	_, err = b.keeper.Redeem(t.Context(), before, token, b.terms())
+	b.refused("another", err)
+	_, err = b.rotate(refresh)
+	b.refused("refresh after reuse", err)
+}
+
+func TestG1_AReuseThatIsNotOtherwiseValidChangesNothing(t *testing.T) {
+	b := newBench(t)
+	g, code := b.consent()
+	issued, err := b.redeem(code, b.terms())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := b.world.Connector(resource, perm.ProgrammesRead)
+	for name, change := range map[string]func(*grant.CodeTerms){
+		"client":   func(c *grant.CodeTerms) { c.ClientID = other.ID },
+		"redirect": func(c *grant.CodeTerms) { c.RedirectURI += "x" },
+		"verifier": func(c *grant.CodeTerms) { c.Challenge = "x" },
+		"resource": func(c *grant.CodeTerms) { c.Resource += "x" },
+	} {
+		terms := b.terms()
+		change(&terms)
+		_, err := b.redeem(code, terms)
+		b.refused(name, err)
+		b.alive(g.ID)
+	}
+	b.mustRotate(issued.Refresh)
+}
+
+func TestTheFifthMismatchBurnsTheCodeAndAnotherClientDoesNotCount(t *testing.T) {
+	b := newBench(t)
+	other := b.world.Connector(resource, perm.ProgrammesRead)
+	wrong := func(code credential.Secret, times int) {
+		for i := range times {
+			terms := b.terms()
+			switch i % 3 {
+			case 0:
+				terms.RedirectURI += "x"
+			case 1:
+				terms.Challenge = ""
+			case 2:
+				terms.Resource += "x"
+			}
+			_, err := b.redeem(code, terms)
+			b.refused("mismatch", err)
+		}
+	}
+	_, code := b.consent()
+	wrong(code, 4)
+	for range 6 {
+		terms := b.terms()
+		terms.ClientID = other.ID
+		_, err := b.redeem(code, terms)
+		b.refused("another client", err)
+	}
+	if _, err := b.redeem(code, b.terms()); err != nil {
+		t.Errorf("after four mismatches: %v", err)
+	}
+	g, code := b.consent()
+	wrong(code, 5)
+	_, err := b.redeem(code, b.terms())
+	b.refused("after five", err)
+	b.dead(g.ID, grant.CodeGuessed)
+}
+
+func TestASecondApprovalReplacesTheCodeAndNoneFollowsRedemption(t *testing.T) {
+	b := newBench(t)
+	g, first := b.consent()
+	second, err := b.keeper.Open(t.Context(), g, b.terms())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.redeem(first, b.terms())
+	b.refused("replaced code", err)
+	if _, err := b.redeem(second, b.terms()); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.redeem(first, b.terms())
+	b.refused("replaced code after redemption", err)
+	b.alive(g.ID)
+	if _, err := b.keeper.Open(t.Context(), g, b.terms()); !errors.Is(err, grant.ErrTaken) {
+		t.Errorf("approval after redemption: %v", err)
+	}
+	b.alive(g.ID)
+}
+
+func TestG3_AnySupersededTokenRevokesAndAForgedOneDoesNot(t *testing.T) {
+	b := newBench(t)
+	g, first := b.active()
+	refresh := first
+	for range 3 {
+		refresh = b.mustRotate(refresh)
+	}
+	forged, _ := newForeignMint(t).New(grant.Refresh, g.ID, 1)
+	_, err := b.rotate(forged)
+	b.refused("forged", err)
+	other := b.world.Connector(resource, perm.ProgrammesRead)
+	_, err = b.rotateAs(first, other.ID, resource)
+	b.refused("another client's", err)
+	b.alive(g.ID)
+	_, err = b.rotateAs(first, b.app.ID, resource+"x")
+	b.refused("superseded, with a wrong resource", err)
+	b.dead(g.ID, grant.Replayed)
+	_, err = b.rotate(refresh)
+	b.refused("current token of a revoked grant", err)
+}
+
+func newForeignMint(t *testing.T) *grant.Mint {
+	t.Helper()
+	m, err := grant.NewMint(seal.Keys{make([]byte, 32)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestAReplayIsRecognisedBeforeMembershipIsAsked(t *testing.T) {
+	b := newBench(t)
+	g, first := b.active()
+	b.mustRotate(first)
+	b.world.SetLLM(false)
+	_, err := b.rotate(first)
+	b.refused("replay with LLM integration off", err)
+	b.dead(g.ID, grant.Replayed)
+}
+
+func TestRefusalsByStandingConsumeNothing(t *testing.T) {
+	b := newBench(t)
+	g, refresh := b.active()
+	off := map[string][2]string{
+		"membership":   {`delete from account.memberships where user_id = $1`, `insert into account.memberships (tenant_id, user_id, permissions) select id, $1, '{programmes:read:programmes}' from account.tenants`},
+		"permissions":  {`update account.memberships set permissions = '{}' where user_id = $1`, `update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`},
+		"LLM":          {`update account.tenant_features set enabled = false where $1::uuid is not null`, `update account.tenant_features set enabled = true where $1::uuid is not null`},
+		"user enabled": {`update account.users set disabled_at = now() where id = $1`, `update account.users set disabled_at = null where id = $1`},
+	}
+	for name, sql := range off {
+		b.world.Exec(sql[0], b.user)
+		_, err := b.rotate(refresh)
+		b.refused(name, err)
+		_, code := b.consent()
+		_, err = b.redeem(code, b.terms())
+		b.refused(name+" at exchange", err)
+		b.world.Exec(sql[1], b.user)
+		if _, err := b.redeem(code, b.terms()); err != nil {
+			t.Errorf("%s: the code was consumed by a refusal: %v", name, err)
+		}
+		refresh = b.mustRotate(refresh)
+	}
+	_, err := b.rotateAs(refresh, b.app.ID, resource+"/")
+	var refusal *grant.Refusal
+	if !errors.As(err, &refusal) || !refusal.Target {
+		t.Errorf("wrong resource: %v", err)
+	}
+	b.mustRotate(refresh)
+	b.alive(g.ID)
+}
+
+func TestG4_NothingSucceedsAtTheEnd(t *testing.T) {
+	b := newBench(t)
+	g, refresh := b.active()
+	b.world.Exec(`update account.grants set ends_at = now() where id = $1`, g.ID)
+	_, err := b.rotate(refresh)
+	b.refused("after the end, by the Ledger's clock", err)
+	g, refresh = b.active()
+	if err := b.rdb.HSet(t.Context(), "g:{"+g.ID.String()+"}", "en", time.Now().UnixMilli()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.rotate(refresh)
+	b.refused("after the end, by the Register's clock", err)
+}
+
+func TestACodeExpires(t *testing.T) {
+	b := newBench(t)
+	g, code := b.consent()
+	if err := b.rdb.HSet(t.Context(), "g:{"+g.ID.String()+"}", "cx", time.Now().UnixMilli()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.redeem(code, b.terms())
+	b.refused("expired code", err)
+}
+
+func TestG5_AConfidentialGrantHasNoRefreshToken(t *testing.T) {
+	b := newBench(t)
+	b.app, _ = b.world.Confidential(perm.ProgrammesRead)
+	g, refresh := b.active()
+	if refresh != "" {
+		t.Error("a refresh token was issued")
+	}
+	forged, _ := b.mint.New(grant.Refresh, g.ID, 1)
+	_, err := b.rotate(forged)
+	b.refused("refresh of a confidential grant", err)
+}
+
+func TestG6_OnlyHashesAreStored(t *testing.T) {
+	b := newBench(t)
+	g, code := b.consent()
+	issued, err := b.redeem(code, b.terms())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields, err := b.rdb.HGetAll(t.Context(), "g:{"+g.ID.String()+"}").Result()
+	if err != nil || len(fields) == 0 {
+		t.Fatal(err)
+	}
+	for name, value := range fields {
+		if value != "" && len(value) > 8 && (contains(code, value) || contains(issued.Refresh, value)) {
+			t.Errorf("field %s holds a part of a token", name)
+		}
+	}
+}
+
+func contains(secret credential.Secret, value string) bool {
+	text := secret.Reveal()
+	for i := 0; i+8 <= len(value); i++ {
+		for j := 8; j+8 <= len(text); j++ {
+			if value[i:i+8] == text[j:j+8] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func TestG2_ManyRacersHaveOneWinnerAndTheGrantIsDead(t *testing.T) {
+	b := newBench(t)
+	for range 10 {
+		g, refresh := b.active()
+		race(t, 16, func() error { _, err := b.rotate(refresh); return err })
+		b.dead(g.ID, grant.Replayed)
+		g, code := b.consent()
+		race(t, 16, func() error { _, err := b.redeem(code, b.terms()); return err })
+		b.dead(g.ID, grant.CodeReused)
+	}
+}
+
+func race(t *testing.T, racers int, run func() error) {
+	t.Helper()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	winners := 0
+	for range racers {
+		wg.Go(func() {
+			err := run()
+			var refusal *grant.Refusal
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				winners++
+			} else if !errors.As(err, &refusal) {
+				t.Errorf("a loser got no refusal: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	if winners != 1 {
+		t.Errorf("%d winners", winners)
+	}
+}
+
+func TestG7_ARevokedGrantStaysRevoked(t *testing.T) {
+	b := newBench(t)
+	g, refresh := b.active()
+	if err := b.keeper.Revoke(t.Context(), b.state(g.ID), grant.ByUser, "user:x"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.rotate(refresh)
+	b.refused("refresh", err)
+	if err := b.rdb.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.rotate(refresh)
+	b.refused("refresh after FLUSHALL", err)
+	b.dead(g.ID, grant.ByUser)
+}
+
+func TestWhenRedisLosesItsMemory(t *testing.T) {
+	b := newBench(t)
+	g, code := b.consent()
+	issued, err := b.redeem(code, b.terms())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := issued.Refresh
+	current := b.mustRotate(first)
+	flush := func() {
+		if err := b.rdb.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flush()
+	current = b.mustRotate(current) // an honest client never notices
+	flush()
+	_, err = b.redeem(code, b.terms())
+	b.refused("used code", err)
+	b.dead(g.ID, grant.CodeReused)
+	_, err = b.rotate(current)
+	b.refused("after reuse", err)
+
+	g, first = b.active()
+	b.mustRotate(first)
+	flush()
+	_, err = b.rotate(first)
+	b.refused("superseded token", err)
+	b.dead(g.ID, grant.Replayed)
+}
+
+func TestWhenAnOlderCopyOfRedisIsPutBack(t *testing.T) {
+	b := newBench(t)
+	g, first := b.active()
+	key := "g:{" + g.ID.String() + "}"
+	older, err := b.rdb.Dump(t.Context(), key).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	current := b.mustRotate(b.mustRotate(first))
+	if err := b.rdb.RestoreReplace(t.Context(), key, 0, older).Err(); err != nil {
+		t.Fatal(err)
+	}
+	current = b.mustRotate(current)
+	if err := b.rdb.RestoreReplace(t.Context(), key, 0, older).Err(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.rotate(first) // current as far as the older copy knows
+	b.refused("superseded token", err)
+	b.dead(g.ID, grant.Replayed)
+	_, err = b.rotate(current)
+	b.refused("after the replay", err)
+}
+
+func TestAStoreThatDoesNotAnswerIsNeverARefusal(t *testing.T) {
+	b := newBench(t)
+	_, refresh := b.active()
+	_, code := b.consent()
+	b.redis.Pause()
+	_, err := b.rotate(refresh)
+	unavailable(t, "refresh, Redis hanging", err)
+	_, err = b.redeem(code, b.terms())
+	unavailable(t, "exchange, Redis hanging", err)
+	b.redis.Resume()
+}
+
+func unavailable(t *testing.T, what string, err error) {
+	t.Helper()
+	var refusal *grant.Refusal
+	if !errors.Is(err, store.ErrUnavailable) || errors.As(err, &refusal) {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+func TestWhenRedisIsDownTheCredentialsWorkAfterwards(t *testing.T) {
+	b := newBench(t)
+	_, refresh := b.active()
+	_, code := b.consent()
+	b.redis.Stop()
+	_, err := b.rotate(refresh)
+	unavailable(t, "refresh", err)
+	_, err = b.redeem(code, b.terms())
+	unavailable(t, "exchange", err)
+	_, err = b.keeper.Open(t.Context(), b.pending(b.app), b.terms())
+	unavailable(t, "consent", err)
+	if err := b.redis.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.mustRotate(refresh)
+	if _, err := b.redeem(code, b.terms()); err != nil {
+		t.Errorf("the code is gone: %v", err)
+	}
+}
+
+func TestG8_ALedgerThatDoesNotCommitUndoesTheRotation(t *testing.T) {
+	b := newBench(t)
+	g, refresh := b.active()
+	_, code := b.consent()
+	b.world.Exec(`create function account.no() returns trigger language plpgsql as $$ begin raise 'disk full'; end $$`)
+	b.world.Exec(`create trigger no before update on account.grants for each row execute function account.no()`)
+	_, err := b.rotate(refresh)
+	unavailable(t, "refresh", err)
+	_, err = b.redeem(code, b.terms())
+	unavailable(t, "exchange", err)
+	b.world.Exec(`drop trigger no on account.grants`)
+	b.mustRotate(refresh)
+	if _, err := b.redeem(code, b.terms()); err != nil {
+		t.Errorf("the code is gone: %v", err)
+	}
+	b.alive(g.ID)
+}
+
+// However long somebody holds the row, the decision ends in time to be taken back.
+func TestG8_ARowThatIsHeldHarmsNoHonestClient(t *testing.T) {
+	b := newBench(t)
+	g, refresh := b.active()
+	holder, err := b.world.Owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holder.Exec(t.Context(), `select id from account.grants where id = $1 for update`, g.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.rotate(refresh)
+	unavailable(t, "refresh", err)
+	if err := holder.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.mustRotate(refresh)
+	b.alive(g.ID)
+}
+
+func TestG8_ARedisThatHangsAndComesBackHarmsNoHonestClient(t *testing.T) {
+	b := newBench(t)
+	g, refresh := b.active()
+	refresh = b.mustRotate(refresh) // so that Redis knows the script: what hangs is its run
+	_, code := b.consent()
+	if err := b.redis.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.rotate(refresh)
+	unavailable(t, "refresh", err)
+	_, err = b.redeem(code, b.terms())
+	unavailable(t, "exchange", err)
+	b.redis.Resume()
+	time.Sleep(time.Second) // less than the Retry-After of the 503
+	b.mustRotate(refresh)
+	if _, err := b.redeem(code, b.terms()); err != nil {
+		t.Errorf("the code is gone: %v", err)
+	}
+	b.alive(g.ID)
+}
+
+func TestTheLastApprovalSaysWhatIsGranted(t *testing.T) {
+	b := newBench(t)
+	g := b.pending(b.app)
+	g.Permissions = perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite)
+	if _, err := b.keeper.Open(t.Context(), g, b.terms()); err != nil {
+		t.Fatal(err)
+	}
+	g.Permissions = perm.NewSet(perm.ProgrammesRead)
+	code, err := b.keeper.Open(t.Context(), g, b.terms())
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued, err := b.redeem(code, b.terms())
+	if err != nil || issued.Grant.Permissions.Scope() != "programmes:read:programmes" {
+		t.Errorf("granted %s %v", issued.Grant.Permissions.Scope(), err)
+	}
+}
+
+func TestG1_ApprovedTwiceAtOnceAReuseStillRevokes(t *testing.T) {
+	b := newBench(t)
+	for range 20 {
+		g := b.pending(b.app)
+		codes := make([]credential.Secret, 2)
+		var wg sync.WaitGroup
+		for i := range codes {
+			wg.Go(func() {
+				var err error
+				if codes[i], err = b.keeper.Open(context.Background(), g, b.terms()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		redeemed := 0
+		for _, code := range codes {
+			if _, err := b.redeem(code, b.terms()); err != nil {
+				continue
+			}
+			redeemed++
+			_, err := b.redeem(code, b.terms())
+			b.refused("reuse", err)
+			b.dead(g.ID, grant.CodeReused)
+		}
+		if redeemed != 1 {
+			t.Errorf("%d of two codes redeemed", redeemed)
+		}
+	}
+}
+
+// The window is opened by a lock that keeps the first redemption from committing while Redis goes back in time.
+func TestG1_AConfidentialCodeIsRedeemedOnceThoughRedisGoesBack(t *testing.T) {
+	b := newBench(t)
+	b.app, _ = b.world.Confidential(perm.ProgrammesRead)
+	g, code := b.consent()
+	key := "g:{" + g.ID.String() + "}"
+	older, err := b.rdb.Dump(t.Context(), key).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := b.world.Owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lock.Exec(t.Context(), `select from account.grants where id = $1 for update`, g.ID); err != nil {
+		t.Fatal(err)
+	}
+	outcomes := make(chan error, 2)
+	redeem := func() { _, err := b.redeem(code, b.terms()); outcomes <- err }
+	go redeem()
+	for b.rdb.HGet(t.Context(), key, "st").Val() != "active" {
+		time.Sleep(time.Millisecond)
+	}
+	if err := b.rdb.RestoreReplace(t.Context(), key, 0, older).Err(); err != nil {
+		t.Fatal(err)
+	}
+	go redeem()
+	for b.rdb.HGet(t.Context(), key, "st").Val() != "active" {
+		time.Sleep(time.Millisecond)
+	}
+	if err := lock.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	won := 0
+	for range 2 {
+		if <-outcomes == nil {
+			won++
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d redemptions", won)
+	}
+	b.dead(g.ID, grant.CodeReused)
+}
+
+func TestG9_ARevocationThatCannotBeCommittedIsNotAnswered(t *testing.T) {
+	b := newBench(t)
+	g, first := b.active()
+	b.mustRotate(first)
+	b.world.Exec(`create function account.no() returns trigger language plpgsql as $$ begin raise 'disk full'; end $$`)
+	b.world.Exec(`create trigger no before update on account.grants for each row execute function account.no()`)
+	_, err := b.rotate(first)
+	unavailable(t, "replay", err)
+	b.world.Exec(`drop trigger no on account.grants`)
+	_, err = b.rotate(first)
+	b.refused("next presentation", err)
+	b.dead(g.ID, grant.Replayed)
+}
+
+// The Register alone has revoked: whoever hears of it next, be it with an honest token, makes it true in the Ledger.
+func TestG9_WhoIsToldOfARevocationFindsItCommitted(t *testing.T) {
+	b := newBench(t)
+	replayed, first := b.active()
+	second := b.mustRotate(first)
+	guessed, code := b.consent()
+	wrong := b.terms()
+	wrong.Challenge = "another"
+	for range 4 {
+		_, err := b.redeem(code, wrong)
+		b.refused("a guess", err)
+	}
+	b.world.Exec(`create function account.no() returns trigger language plpgsql as $$ begin raise 'disk full'; end $$`)
+	b.world.Exec(`create trigger no before update on account.grants for each row execute function account.no()`)
+	_, err := b.redeem(code, wrong)
+	unavailable(t, "the fifth guess", err)
+	// A replay raced the rotation, and its process died before it could commit.
+	if err := redis.NewGrants(b.rdb).Revoke(t.Context(), replayed.ID, grant.Replayed, replayed.Ends); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.rotate(second)
+	unavailable(t, "the current token, while nothing can be committed", err)
+	b.world.Exec(`drop trigger no on account.grants`)
+	_, err = b.rotate(second)
+	b.refused("the current token", err)
+	b.dead(replayed.ID, grant.Replayed)
+	_, err = b.redeem(code, b.terms())
+	b.refused("the code", err)
+	b.dead(guessed.ID, grant.CodeGuessed)
+}
+
+// swallow is a hook of go-redis that loses the answers of scripts while it is on, after Redis has run them.
+type swallow struct {
+	goredis.Hook
+	on atomic.Bool
+}
+
+func (s *swallow) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (s *swallow) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return next
+}
+
+func (s *swallow) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, command goredis.Cmder) error {
+		err := next(ctx, command)
+		if s.on.Load() && err == nil {
+			command.SetErr(io.EOF)
+			return io.EOF
+		}
+		return err
+	}
+}
+
+// anotherProcess is a Keeper over the same stores, which knows nothing of what the first one remembers.
+func (b *bench) anotherProcess() *bench {
+	b.Helper()
+	rdb, err := redis.Connect(credential.Secret(b.redis.URL))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = rdb.Close() })
+	other := *b
+	other.rdb = rdb
+	other.keeper = grant.NewKeeper(b.store, redis.NewGrants(rdb), b.mint, slog.New(slog.DiscardHandler))
+	return &other
+}
+
+// Redis decides each time, and no answer arrives. The retries go to another process.
+func TestG10_ADecisionWithoutAnAnswerIsTakenBackForEveryProcess(t *testing.T) {
+	b := newBench(t)
+	lost := &swallow{}
+	b.rdb.AddHook(lost)
+	other := b.anotherProcess()
+	g, code := b.consent()
+	for range 3 {
+		lost.on.Store(true)
+		_, err := b.redeem(code, b.terms())
+		unavailable(t, "exchange", err)
+		lost.on.Store(false)
+	}
+	issued, err := other.redeem(code, b.terms())
+	if err != nil {
+		t.Fatalf("the code is gone: %v", err)
+	}
+	refresh, first := issued.Refresh, issued.Refresh
+	for range 10 { // more often than nonces are kept
+		lost.on.Store(true)
+		_, err := b.rotate(refresh)
+		unavailable(t, "refresh", err)
+		lost.on.Store(false)
+		refresh = other.mustRotate(refresh)
+	}
+	b.alive(g.ID)
+	_, err = other.rotate(first)
+	b.refused("a superseded token", err)
+	b.dead(g.ID, grant.Replayed)
+}
+
+// A client is answered within 300 ms although Redis is silent, and its retry, sent at once and again and again, succeeds as soon as Redis
+// goes on. Some of the calls have reached Redis, and run then.
+func TestG10_RedisStallsAndEveryRetrySucceeds(t *testing.T) {
+	b := newBench(t)
+	other := b.anotherProcess()
+	const clients = 20
+	var group sync.WaitGroup
+	begin := make(chan struct{})
+	try := func(what string, send func(*bench) error) {
+		group.Go(func() {
+			<-begin
+			for n := range 100 {
+				began := time.Now()
+				err := send([]*bench{b, other}[n%2])
+				if took := time.Since(began); took > 300*time.Millisecond && errors.Is(err, store.ErrUnavailable) {
+					t.Logf("%s: answered after %s", what, took)
+				}
+				if err == nil {
+					return
+				}
+				unavailable(t, what, err)
+			}
+			t.Errorf("%s: never succeeded", what)
+		})
+	}
+	replayed, superseded := b.active()
+	b.mustRotate(b.mustRotate(superseded))
+	for range clients {
+		_, refresh := b.active()
+		refresh = other.mustRotate(b.mustRotate(refresh))
+		try("refresh", func(by *bench) error { _, err := by.rotate(refresh); return err })
+		_, code := b.consent()
+		try("exchange", func(by *bench) error { _, err := by.redeem(code, b.terms()); return err })
+	}
+	if err := b.redis.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	close(begin)
+	_, err := b.rotate(superseded) // two generations old: Postgres alone proves the replay
+	b.refused("a superseded token", err)
+	b.dead(replayed.ID, grant.Replayed)
+	time.Sleep(500 * time.Millisecond)
+	b.redis.Resume()
+	group.Wait()
+}

@@ -1,0 +1,192 @@
+package grant_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"testing"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// connecting is a bench of a connector, with a grant of two permissions whose code is outstanding.
+func connecting(t *testing.T) (*bench, grant.Grant, credential.Secret) {
+	t.Helper()
+	b := newBench(t)
+	if b.app.Kind != client.Connector {
+		t.Fatalf("the client is %s", b.app.Kind)
+	}
+	g := both(b.pending(b.app))
+	code, err := b.keeper.Open(t.Context(), g, b.terms())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, g, code
+}
+
+// writing is g with the permission that readOnly forbids.
+func writing(g grant.Grant) grant.Grant {
+	g.Permissions = perm.NewSet(perm.ProgrammesWrite)
+	return g
+}
+
+// readOnly lowers the policy of the workspace, so that it forbids all of writing.
+func (b *bench) readOnly() {
+	b.Helper()
+	lowered := workspace.DefaultConnectorPolicy()
+	lowered.Permissions = perm.NewSet(perm.ProgrammesRead)
+	event := audit.Event{TenantID: &b.world.TenantID, Actor: "operator", Action: "connector_policy.changed"}
+	if _, err := b.store.SetConnectorPolicy(b.Context(), b.world.TenantID, lowered, event); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// withoutNumber is a hash without the number of the approval that was withdrawn last.
+func withoutNumber(key map[string]string) map[string]string {
+	key = maps.Clone(key)
+	delete(key, "wd")
+	return key
+}
+
+// The policy becomes narrower between the check of an approval and its write: the approval is refused, and the code of the one before
+// it works, with what is allowed of its own permissions.
+func TestG12_ARefusedApprovalLeavesTheCodeBeforeIt(t *testing.T) {
+	b, g, first := connecting(t)
+	_, before := b.stored(g.ID)
+	lowered := b.held(heldLedger{beforeOpen: b.readOnly})
+	if _, err := lowered.keeper.Open(t.Context(), writing(g), b.terms()); !errors.Is(err, grant.ErrPolicy) {
+		t.Fatalf("the approval of what is forbidden: %v", err)
+	}
+	if _, after := b.stored(g.ID); !maps.Equal(before, withoutNumber(after)) {
+		t.Errorf("Redis holds %q, want %q", after, before)
+	}
+	issued, err := b.redeem(first, b.terms())
+	if err != nil || issued.Grant.Permissions.Scope() != string(perm.ProgrammesRead) {
+		t.Fatalf("the code before: %s %v", issued.Grant.Permissions.Scope(), err)
+	}
+	if _, err := b.rotate(issued.Refresh); err != nil {
+		t.Errorf("its refresh: %v", err)
+	}
+}
+
+// Two approvals are refused while a third is under way, in each order; then each code before them works again. Wrong attempts at a code
+// still count when it is back.
+func TestG12_RefusedApprovalsThatCrossLeaveTheCodeBeforeThem(t *testing.T) {
+	for _, approvedBetween := range []bool{false, true} {
+		b, g, code := connecting(t)
+		wrong := b.terms()
+		wrong.Challenge = "another"
+		_, err := b.redeem(code, wrong)
+		b.refused("a wrong verifier", err)
+		_, before := b.stored(g.ID)
+
+		refusedInside := b.held(heldLedger{beforeOpen: func() {
+			b.readOnly()
+			if approvedBetween {
+				if code, err = b.keeper.Open(t.Context(), g, b.terms()); err != nil {
+					t.Fatal(err)
+				}
+				_, before = b.stored(g.ID)
+			}
+			if _, err := b.keeper.Open(t.Context(), writing(g), b.terms()); !errors.Is(err, grant.ErrPolicy) {
+				t.Errorf("the inner approval: %v", err)
+			}
+		}})
+		if _, err := refusedInside.keeper.Open(t.Context(), writing(g), b.terms()); !errors.Is(err, grant.ErrPolicy) {
+			t.Errorf("the outer approval: %v", err)
+		}
+		_, after := b.stored(g.ID)
+		for _, field := range []string{"st", "ap", "ch", "cx", "en", "ft"} {
+			if before[field] != after[field] {
+				t.Errorf("approved between %v: %s is %q, want %q", approvedBetween, field, after[field], before[field])
+			}
+		}
+		if _, err := b.redeem(code, b.terms()); err != nil {
+			t.Errorf("approved between %v: the code before: %v", approvedBetween, err)
+		}
+	}
+}
+
+// The earlier of two approvals is refused while the later one is between the stores, and the later one after it.
+func TestG12_AnApprovalRefusedAfterItWasReplacedDoesNotComeBack(t *testing.T) {
+	b, g, code := connecting(t)
+	_, before := b.stored(g.ID)
+	issued, refuse, ended := make(chan bool), make(chan bool), make(chan error)
+	earlier := b.held(heldLedger{beforeOpen: func() { close(issued); <-refuse }})
+	go func() {
+		_, err := earlier.keeper.Open(context.WithoutCancel(t.Context()), writing(g), b.terms())
+		ended <- err
+	}()
+	<-issued
+	later := b.held(heldLedger{beforeOpen: func() {
+		b.readOnly()
+		close(refuse)
+		if err := <-ended; !errors.Is(err, grant.ErrPolicy) {
+			t.Errorf("the earlier approval: %v", err)
+		}
+	}})
+	if _, err := later.keeper.Open(t.Context(), writing(g), b.terms()); !errors.Is(err, grant.ErrPolicy) {
+		t.Errorf("the later approval: %v", err)
+	}
+	if _, after := b.stored(g.ID); !maps.Equal(before, withoutNumber(after)) {
+		t.Errorf("Redis holds %q, want %q", after, before)
+	}
+	if _, err := b.redeem(code, b.terms()); err != nil {
+		t.Errorf("the code before: %v", err)
+	}
+}
+
+// The first approval of a grant is refused: nothing is left of it.
+func TestG12_ARefusedFirstApprovalLeavesNothing(t *testing.T) {
+	b := newBench(t)
+	g := writing(b.pending(b.app))
+	lowered := b.held(heldLedger{beforeOpen: b.readOnly})
+	if _, err := lowered.keeper.Open(t.Context(), g, b.terms()); !errors.Is(err, grant.ErrPolicy) {
+		t.Fatalf("the approval: %v", err)
+	}
+	if row, key := b.stored(g.ID); row != "0" || len(key) != 0 {
+		t.Errorf("Postgres holds %s, Redis %q", row, key)
+	}
+}
+
+// The code is redeemed between the check of a denial and its write: the denial is refused, and the grant is as its redemption left it.
+func TestG12_ADenialThatLosesToARedemptionChangesNothing(t *testing.T) {
+	b := newBench(t)
+	g, code := b.consent()
+	var issued grant.Issued
+	between := b.held(heldLedger{beforeDeny: func() {
+		var err error
+		if issued, err = b.redeem(code, b.terms()); err != nil {
+			t.Fatal(err)
+		}
+	}})
+	if err := between.keeper.Deny(t.Context(), g, "user"); !errors.Is(err, grant.ErrTaken) {
+		t.Errorf("the denial: %v", err)
+	}
+	b.alive(g.ID)
+	if _, err := b.rotate(issued.Refresh); err != nil {
+		t.Errorf("the grant does not work: %v", err)
+	}
+}
+
+// The denial comes between the two stores of a redemption: what was ended is ended. The client may get tokens, which are dead.
+func TestG12_ADenialBeforeARedemptionIsStoredEndsTheGrant(t *testing.T) {
+	b := newBench(t)
+	g, code := b.consent()
+	between := b.held(heldLedger{beforeActivate: func() {
+		if err := b.keeper.Deny(t.Context(), g, "user"); err != nil {
+			t.Errorf("the denial: %v", err)
+		}
+	}})
+	issued, err := between.redeem(code, b.terms())
+	if err == nil {
+		_, err = b.rotate(issued.Refresh)
+	}
+	b.refused("the grant", err)
+	b.dead(g.ID, grant.ByUser)
+}

@@ -1,0 +1,129 @@
+package keyring_test
+
+import (
+	"crypto/rand"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
+	"github.com/almonerhq/almoner/shared/accesstoken"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/seal"
+)
+
+const issuer = "https://api.example.org"
+
+// A bench is two processes over one database.
+type bench struct {
+	*testing.T
+	world  *fixture.World
+	store  *postgres.Store
+	keys   seal.Keys
+	first  *keyring.Ring
+	second *keyring.Ring
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{T: t, world: fixture.New(t), keys: seal.Keys{newKey()}}
+	var err error
+	b.store, err = postgres.Open(t.Context(), credential.Secret(b.world.Database.Authserver))
+	b.must(err)
+	t.Cleanup(b.store.Close)
+	b.first, b.second = b.ring(b.keys), b.ring(b.keys)
+	b.must(b.first.Load(t.Context()))
+	b.must(b.second.Load(t.Context()))
+	return b
+}
+
+func newKey() []byte {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails (crypto/rand)
+	return key
+}
+
+func (b *bench) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *bench) ring(keys seal.Keys) *keyring.Ring {
+	b.Helper()
+	r, err := keyring.New(b.store, keys)
+	b.must(err)
+	return r
+}
+
+// keep runs a ring's loop until the test ends.
+func (b *bench) keep(r *keyring.Ring) {
+	go r.Keep(b.Context(), slog.New(slog.DiscardHandler))
+}
+
+func (b *bench) kid(r *keyring.Ring) string {
+	b.Helper()
+	key, err := r.Current(b.Context())
+	b.must(err)
+	return key.KeyID()
+}
+
+func (b *bench) token(r *keyring.Ring) credential.Secret {
+	b.Helper()
+	key, err := r.Current(b.Context())
+	b.must(err)
+	token, err := accesstoken.Sign(key, accesstoken.Claims{
+		Issuer: issuer, Subject: uuid.New(), Audience: issuer + "/v1", Expires: time.Now().Add(time.Hour), IssuedAt: time.Now(), ID: uuid.NewString(),
+		ClientID: uuid.NewString(), Scope: perm.NewSet(perm.ProgrammesRead), TenantID: uuid.New(), GrantID: uuid.New(),
+	})
+	b.must(err)
+	return token
+}
+
+func (b *bench) believes(r *keyring.Ring, token credential.Secret) bool {
+	_, err := r.Public().Verify(token.Reveal(), issuer, time.Now())
+	return err == nil
+}
+
+func (b *bench) count(query string, args ...any) int {
+	b.Helper()
+	var n int
+	b.must(b.world.Owner.QueryRow(b.Context(), query, args...).Scan(&n))
+	return n
+}
+
+// states wants so many keys that are next, current and retired; and that only the first two have a private half.
+func (b *bench) states(what string, next, current, retired int) {
+	b.Helper()
+	for state, want := range map[string]int{"next": next, "current": current, "retired": retired} {
+		if n := b.count(`select count(*) from account.signing_keys where state = $1`, state); n != want {
+			b.Errorf("%s: %d keys are %s, want %d", what, n, state, want)
+		}
+	}
+	if n := b.count(`select count(*) from account.signing_keys where (private_sealed = '') <> (state in ('retired', 'removed'))`); n != 0 {
+		b.Errorf("%s: %d keys have a private half that they must not, or lack theirs", what, n)
+	}
+}
+
+func (b *bench) event(action, kid, actor string) {
+	b.Helper()
+	if n := b.count(`select count(*) from account.audit_events where action = $1 and subject = 'key:' || $2 and actor = $3`, action, kid, actor); n != 1 {
+		b.Errorf("%d events %s of %s", n, action, actor)
+	}
+}
+
+// within waits until done, as long as another process may take to notice.
+func (b *bench) within(limit time.Duration, what string, done func() bool) {
+	b.Helper()
+	for deadline := time.Now().Add(limit); !done(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.Fatalf("%s: not within %v", what, limit)
+		}
+	}
+}

@@ -1,0 +1,288 @@
+// Package keyring answers: which key signs access tokens now, and which are still believed?
+//
+// A key is next, then current, then retired, and at last removed. The next one is published before it signs, so that
+// every verifier knows it by then; a retired one is published until the last token that it signed has expired. Private halves
+// are stored sealed. Each process reads the keys again every few seconds, so a rotation needs no restart.
+package keyring
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/lestrrat-go/jwx/v2/jwk"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/almonerhq/almoner/shared/accesstoken"
+	"github.com/almonerhq/almoner/shared/seal"
+)
+
+// A State is where a key is in its life.
+type State string
+
+// The states.
+const (
+	Next    State = "next"
+	Current State = "current"
+	Retired State = "retired"
+	Removed State = "removed"
+)
+
+// A StoredKey is a key as Postgres keeps it.
+type StoredKey struct {
+	KID       string
+	Public    []byte // a JWK
+	Sealed    []byte // the private JWK, sealed
+	State     State
+	Created   time.Time
+	Activated *time.Time
+	Retired   *time.Time
+}
+
+// A Store keeps keys. Its errors wrap store.ErrUnavailable when it does not answer.
+type Store interface {
+	// SigningKeys returns every key that is not removed.
+	SigningKeys(ctx context.Context) ([]StoredKey, error)
+	// ChangeSigningKeys runs decide under a lock with every key that is not removed, and applies the change with its events, or
+	// nothing.
+	ChangeSigningKeys(ctx context.Context, decide Decision) error
+	// AddSigningKeys runs make under a lock with the keys that there are, and inserts what it returns.
+	AddSigningKeys(ctx context.Context, make func(have []StoredKey) ([]StoredKey, error)) error
+}
+
+// ErrNoKey says that there is no key to sign with yet.
+var ErrNoKey = errors.New("no signing key is loaded")
+
+type snapshot struct {
+	signing accesstoken.SigningKey
+	public  *accesstoken.Keys
+	json    []byte
+}
+
+// A Ring is safe for concurrent use.
+type Ring struct {
+	store  Store
+	box    *seal.Box
+	maxAge time.Duration
+	loaded atomic.Pointer[snapshot]
+	first  singleflight.Group
+}
+
+// New makes a ring whose private keys are sealed under keys.
+func New(store Store, keys seal.Keys) (*Ring, error) {
+	box, err := seal.NewBox(keys, "signing keys")
+	if err != nil {
+		return nil, err
+	}
+	return &Ring{store: store, box: box}, nil
+}
+
+// RotateAfter makes Keep rotate the current key once it has signed for age; 0, as at first, is never. Call it before Keep.
+func (r *Ring) RotateAfter(age time.Duration) { r.maxAge = age }
+
+// Load reads the keys, and makes the first ones where there are none.
+func (r *Ring) Load(ctx context.Context) error {
+	_, err := r.load(ctx)
+	return err
+}
+
+func (r *Ring) load(ctx context.Context) ([]StoredKey, error) {
+	stored, err := r.store.SigningKeys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !complete(stored) {
+		if err := r.store.AddSigningKeys(ctx, r.missing); err != nil {
+			return nil, err
+		}
+		if stored, err = r.store.SigningKeys(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return stored, r.adopt(stored)
+}
+
+// readyWithin bounds the load that Ready waits for. It outlives the request that began it, because others share it.
+const readyWithin = 2 * time.Second
+
+// Ready returns nil once the keys were loaded. Until then it loads them. Calls at the same time share one load.
+func (r *Ring) Ready(ctx context.Context) error {
+	if r.loaded.Load() != nil {
+		return nil
+	}
+	_, err, _ := r.first.Do("", func() (any, error) {
+		if r.loaded.Load() != nil {
+			return nil, nil
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyWithin)
+		defer cancel()
+		return nil, r.Load(ctx)
+	})
+	return err
+}
+
+// reloadEvery lets a process notice within five seconds what another did, with time for a slow answer.
+const reloadEvery = 3 * time.Second
+
+// Keep loads the keys again and again until ctx ends, and does what time asks for. What was loaded stays in use while the
+// store does not answer.
+func (r *Ring) Keep(ctx context.Context, log *slog.Logger) {
+	ticker := time.NewTicker(reloadEvery)
+	defer ticker.Stop()
+	for {
+		stored, err := r.load(ctx)
+		if err == nil && r.due(stored, time.Now()) {
+			err = r.tend(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			log.Warn("the signing keys could not be read again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// Current returns the private key that signs now.
+func (r *Ring) Current(context.Context) (accesstoken.SigningKey, error) {
+	if s := r.loaded.Load(); s != nil {
+		return s.signing, nil
+	}
+	return accesstoken.SigningKey{}, ErrNoKey
+}
+
+// Public returns the keys that tokens are verified with; none before the first Load.
+func (r *Ring) Public() *accesstoken.Keys {
+	if s := r.loaded.Load(); s != nil {
+		return s.public
+	}
+	return accesstoken.NewKeys(jwk.NewSet())
+}
+
+// JWKS is Public as a JSON document (RFC 7517, section 5).
+func (r *Ring) JWKS() ([]byte, error) {
+	if s := r.loaded.Load(); s != nil {
+		return s.json, nil
+	}
+	return nil, ErrNoKey
+}
+
+func (r *Ring) adopt(stored []StoredKey) error {
+	next, published := &snapshot{}, jwk.NewSet()
+	for _, k := range stored {
+		public, err := jwk.ParseKey(k.Public)
+		if err != nil {
+			return fmt.Errorf("public key %s: %w", k.KID, err)
+		}
+		if err := published.AddKey(public); err != nil {
+			return fmt.Errorf("public key %s: %w", k.KID, err)
+		}
+		if k.State != Current {
+			continue
+		}
+		raw, err := r.open(k)
+		if err != nil {
+			return err
+		}
+		private, err := jwk.ParseKey(raw)
+		if err == nil {
+			next.signing, err = accesstoken.NewSigningKey(private)
+		}
+		if err != nil {
+			return fmt.Errorf("signing key %s: %w", k.KID, err)
+		}
+	}
+	if next.signing.KeyID() == "" {
+		return ErrNoKey
+	}
+	var err error
+	if next.json, err = json.Marshal(published); err != nil {
+		return fmt.Errorf("encode JWKS: %w", err)
+	}
+	if last := r.loaded.Load(); last != nil && bytes.Equal(last.json, next.json) {
+		next.public = last.public // with what it has verified
+		if last.signing.KeyID() == next.signing.KeyID() {
+			next.signing = last.signing // with what crypto/ecdsa has worked out
+		}
+	} else {
+		next.public = accesstoken.NewKeys(published)
+	}
+	r.loaded.Store(next)
+	return nil
+}
+
+// open returns a key's private half.
+func (r *Ring) open(k StoredKey) ([]byte, error) {
+	raw, err := r.box.OpenBytes(k.Sealed)
+	if err != nil {
+		return nil, fmt.Errorf("signing key %s was sealed under a key that ALMONER_KEYS does not hold: %w", k.KID, err)
+	}
+	return raw, nil
+}
+
+func complete(keys []StoredKey) bool {
+	return count(keys, Current) == 1 && count(keys, Next) >= 1
+}
+
+func count(keys []StoredKey, state State) int {
+	n := 0
+	for _, k := range keys {
+		if k.State == state {
+			n++
+		}
+	}
+	return n
+}
+
+// missing makes what a ring of the keys lacks: a current key, a next one.
+func (r *Ring) missing(have []StoredKey) ([]StoredKey, error) {
+	var out []StoredKey
+	for _, state := range []State{Current, Next} {
+		if count(have, state) > 0 {
+			continue
+		}
+		k, err := r.generate(state)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, k)
+	}
+	return out, nil
+}
+
+func (r *Ring) generate(state State) (StoredKey, error) {
+	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return StoredKey{}, fmt.Errorf("generate signing key: %w", err)
+	}
+	private, err := jwk.FromRaw(raw)
+	if err != nil {
+		return StoredKey{}, fmt.Errorf("generate signing key: %w", err)
+	}
+	if err := jwk.AssignKeyID(private); err != nil { // the thumbprint of RFC 7638
+		return StoredKey{}, fmt.Errorf("name signing key: %w", err)
+	}
+	if err := errors.Join(private.Set(jwk.AlgorithmKey, accesstoken.Algorithm), private.Set(jwk.KeyUsageKey, jwk.ForSignature)); err != nil {
+		return StoredKey{}, fmt.Errorf("describe signing key: %w", err)
+	}
+	public, err := private.PublicKey()
+	if err != nil {
+		return StoredKey{}, fmt.Errorf("public half: %w", err)
+	}
+	publicJSON, err1 := json.Marshal(public)
+	privateJSON, err2 := json.Marshal(private)
+	if err := errors.Join(err1, err2); err != nil {
+		return StoredKey{}, fmt.Errorf("encode signing key: %w", err)
+	}
+	return StoredKey{KID: private.KeyID(), Public: publicJSON, Sealed: r.box.SealBytes(privateJSON), State: state}, nil
+}

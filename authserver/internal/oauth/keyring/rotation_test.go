@@ -1,0 +1,329 @@
+package keyring_test
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
+	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/seal"
+)
+
+func TestARotationMakesTheNextKeySignAndKeepsTheFormerBelieved(t *testing.T) {
+	b := newBench(t)
+	former, token := b.kid(b.first), b.token(b.first)
+	published, err := b.second.JWKS()
+	b.must(err)
+	kid, err := b.first.Rotate(t.Context(), "admin")
+	b.must(err)
+	if kid == former || b.kid(b.first) != kid {
+		t.Errorf("%s signs after %s, and the rotation said %s", b.kid(b.first), former, kid)
+	}
+	if !bytes.Contains(published, []byte(kid)) {
+		t.Error("the key that signs now was not published before")
+	}
+	b.states("rotated", 1, 1, 1)
+	b.event("key.rotated", kid, "admin")
+	if fresh := b.token(b.first); !b.believes(b.second, fresh) || !b.believes(b.first, token) {
+		t.Error("a process that has not noticed yet refuses the new key, or one that has refuses the old")
+	}
+	b.must(b.second.Load(t.Context()))
+	if b.kid(b.second) != kid || !b.believes(b.second, token) {
+		t.Error("the second process does not follow")
+	}
+}
+
+func TestAnotherProcessNoticesWithinFiveSeconds(t *testing.T) {
+	b := newBench(t)
+	b.keep(b.second)
+	time.Sleep(100 * time.Millisecond) // the loop has loaded once, and waits
+	kid, err := b.first.Rotate(t.Context(), "admin")
+	b.must(err)
+	b.within(5*time.Second, "the second process", func() bool { return b.kid(b.second) == kid })
+}
+
+func TestEveryEarlierKeyIsBelievedUntilItsLastTokenHasExpired(t *testing.T) {
+	b := newBench(t)
+	var tokens []credential.Secret
+	for range 4 {
+		tokens = append(tokens, b.token(b.first))
+		_, err := b.first.Rotate(t.Context(), "admin")
+		b.must(err)
+	}
+	b.states("four times", 1, 1, 4)
+	b.world.Exec(`update account.signing_keys set retired_at = now() - interval '90 days 23 hours' where state = 'retired'`)
+	b.keep(b.first)
+	time.Sleep(200 * time.Millisecond)
+	b.must(b.second.Load(t.Context()))
+	for i, token := range tokens {
+		if !b.believes(b.second, token) {
+			t.Errorf("token %d is refused though it may live still", i)
+		}
+	}
+	b.states("nearly over", 1, 1, 4)
+}
+
+func TestAKeyThatOutlivedItsTokensIsRemoved(t *testing.T) {
+	b := newBench(t)
+	former, token := b.kid(b.first), b.token(b.first)
+	_, err := b.first.Rotate(t.Context(), "admin")
+	b.must(err)
+	b.world.Exec(`update account.signing_keys set retired_at = now() - interval '91 days' where kid = $1`, former)
+	b.keep(b.first)
+	b.within(5*time.Second, "its removal", func() bool { return !b.believes(b.first, token) })
+	b.states("removed", 1, 1, 0)
+	b.event("key.removed", former, "system")
+	if published, _ := b.first.JWKS(); bytes.Contains(published, []byte(former)) {
+		t.Error("it is published still")
+	}
+}
+
+// age makes every key older.
+func (b *bench) age(by string) {
+	b.Helper()
+	b.world.Exec(`update account.signing_keys set created_at = created_at - $1::interval, activated_at = activated_at - $1::interval`, by)
+}
+
+func TestManyProcessesRotateAnAgedKeyOnce(t *testing.T) {
+	b := newBench(t)
+	former := b.kid(b.first)
+	b.age("721 hours")
+	// While this lock is held, all of them see that it is due and wait to decide.
+	lock, err := b.world.Owner.Begin(t.Context())
+	b.must(err)
+	_, err = lock.Exec(t.Context(), `lock table account.signing_keys in share row exclusive mode`)
+	b.must(err)
+	var rings [6]*keyring.Ring
+	var group sync.WaitGroup
+	for i := range rings {
+		rings[i] = b.ring(b.keys)
+		rings[i].RotateAfter(720 * time.Hour)
+		b.keep(rings[i])
+	}
+	b.within(5*time.Second, "their waiting", func() bool {
+		return b.count(`select count(*) from pg_locks where relation = 'account.signing_keys'::regclass and not granted`) == len(rings)
+	})
+	b.must(lock.Rollback(t.Context()))
+	for _, r := range rings {
+		group.Go(func() {
+			b.within(10*time.Second, "a process", func() bool {
+				key, err := r.Current(t.Context())
+				return err == nil && key.KeyID() != former
+			})
+		})
+	}
+	group.Wait()
+	b.states("aged", 1, 1, 1)
+	b.event("key.rotated", b.kid(rings[0]), "system")
+}
+
+func TestAYoungKeySignsOn(t *testing.T) {
+	for what, c := range map[string]struct {
+		maxAge time.Duration
+		sql    string
+	}{
+		"not old enough": {720 * time.Hour, `update account.signing_keys set created_at = now() - interval '719 hours', activated_at = now() - interval '719 hours'`},
+		"no age is set":  {0, `update account.signing_keys set created_at = now() - interval '9000 hours', activated_at = now() - interval '9000 hours'`},
+		"the next is not known yet": {720 * time.Hour, `update account.signing_keys set activated_at = now() - interval '900 hours',
+			created_at = now() - case state when 'next' then interval '9 minutes' else interval '900 hours' end`},
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := newBench(t)
+			former := b.kid(b.first)
+			b.world.Exec(c.sql)
+			b.first.RotateAfter(c.maxAge)
+			b.keep(b.first)
+			time.Sleep(300 * time.Millisecond)
+			if b.kid(b.first) != former {
+				t.Error("it was rotated")
+			}
+			b.states(what, 1, 1, 0)
+		})
+	}
+}
+
+func TestTheCurrentKeyCanBeRemovedAtOnce(t *testing.T) {
+	b := newBench(t)
+	leaked, token := b.kid(b.first), b.token(b.first)
+	b.must(b.first.Remove(t.Context(), leaked, "admin"))
+	b.must(b.second.Load(t.Context()))
+	for _, r := range []*keyring.Ring{b.first, b.second} {
+		if b.believes(r, token) || b.kid(r) == leaked {
+			t.Error("the removed key is believed, or signs")
+		}
+		if published, _ := r.JWKS(); bytes.Contains(published, []byte(leaked)) {
+			t.Error("the removed key is published")
+		}
+	}
+	if !b.believes(b.second, b.token(b.first)) {
+		t.Error("what the promoted key signs is refused")
+	}
+	b.states("removed", 1, 1, 0)
+	b.event("key.removed", leaked, "admin")
+	b.event("key.promoted", b.kid(b.first), "admin")
+}
+
+func TestANextOrRetiredKeyCanBeRemoved(t *testing.T) {
+	b := newBench(t)
+	retired, token := b.kid(b.first), b.token(b.first)
+	current, err := b.first.Rotate(t.Context(), "admin")
+	b.must(err)
+	b.must(b.first.Remove(t.Context(), retired, "admin"))
+	if b.believes(b.first, token) || b.kid(b.first) != current {
+		t.Error("the retired key is believed, or the current one changed")
+	}
+	b.states("retired removed", 1, 1, 0)
+	var next string
+	b.must(b.world.Owner.QueryRow(t.Context(), `select kid from account.signing_keys where state = 'next'`).Scan(&next))
+	b.must(b.first.Remove(t.Context(), next, "admin"))
+	b.states("next removed", 1, 1, 0)
+	if n := b.count(`select count(*) from account.signing_keys where state = 'next' and kid <> $1`, next); n != 1 || b.kid(b.first) != current {
+		t.Errorf("%d new next keys", n)
+	}
+}
+
+func TestAKeyThatIsNotPublishedCannotBeRemoved(t *testing.T) {
+	b := newBench(t)
+	gone := b.kid(b.first)
+	b.must(b.first.Remove(t.Context(), gone, "admin"))
+	for _, kid := range []string{gone, "unknown", ""} {
+		if err := b.first.Remove(t.Context(), kid, "admin"); !errors.Is(err, keyring.ErrUnknownKID) || errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("%q: %v", kid, err)
+		}
+	}
+	b.states("after refusals", 1, 1, 0)
+}
+
+func TestResealingLetsAnOldMasterKeyGo(t *testing.T) {
+	b := newBench(t)
+	token, fresh := b.token(b.first), newKey()
+	onlyNew := b.ring(seal.Keys{fresh})
+	if err := onlyNew.Load(t.Context()); err == nil || !strings.Contains(err.Error(), "ALMONER_KEYS") {
+		t.Fatalf("before: %v", err)
+	}
+	both := b.ring(seal.Keys{fresh, b.keys[0]})
+	b.must(both.Load(t.Context()))
+	resealed, err := both.Reseal(t.Context(), "admin")
+	b.must(err)
+	if resealed != 2 {
+		t.Errorf("%d keys were sealed anew, want the current and the next", resealed)
+	}
+	b.must(onlyNew.Load(t.Context()))
+	if !b.believes(onlyNew, token) || b.kid(onlyNew) != b.kid(b.first) {
+		t.Error("it is not the same key")
+	}
+	_, err = onlyNew.Rotate(t.Context(), "admin")
+	b.must(err)
+	b.event("key.resealed", b.kid(b.first), "admin")
+	if err := b.second.Load(t.Context()); err == nil {
+		t.Error("a process with the old master key alone opens what was sealed anew")
+	}
+	if !b.believes(b.second, token) {
+		t.Error("what it had loaded is lost")
+	}
+}
+
+func TestAProcessWithoutTheMasterKeyChangesNothing(t *testing.T) {
+	b := newBench(t)
+	foreign := b.ring(seal.Keys{newKey()})
+	current := b.kid(b.first)
+	if _, err := foreign.Rotate(t.Context(), "admin"); err == nil {
+		t.Error("it rotated")
+	}
+	if err := foreign.Remove(t.Context(), current, "admin"); err == nil {
+		t.Error("it removed")
+	}
+	if _, err := foreign.Reseal(t.Context(), "admin"); err == nil {
+		t.Error("it sealed anew")
+	}
+	b.states("after a stranger", 1, 1, 0)
+	if n := b.count(`select count(*) from account.audit_events`); n != 0 {
+		t.Errorf("%d events", n)
+	}
+	b.must(b.second.Load(t.Context()))
+	if b.kid(b.second) != current {
+		t.Error("another key signs")
+	}
+}
+
+func TestTheFirstKeysAreMadeOnce(t *testing.T) {
+	b := newBench(t)
+	b.world.Exec(`delete from account.signing_keys`)
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			if err := b.ring(b.keys).Load(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	b.states("at first", 1, 1, 0)
+}
+
+func TestRacingRotationsNeverLeaveTwoThatSign(t *testing.T) {
+	b := newBench(t)
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			if _, err := []*keyring.Ring{b.first, b.second}[i%2].Rotate(t.Context(), "admin"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	b.states("eight rotations", 1, 1, 8)
+}
+
+func TestWhatWasLoadedStaysInUseWhileTheStoreDoesNotAnswer(t *testing.T) {
+	b := newBench(t)
+	token := b.token(b.first)
+	b.store.Close()
+	if err := b.first.Load(t.Context()); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("%v, want it unavailable", err)
+	}
+	if _, err := b.first.Rotate(t.Context(), "admin"); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("%v, want it unavailable", err)
+	}
+	if !b.believes(b.first, token) || b.kid(b.first) == "" {
+		t.Error("the keys are gone")
+	}
+}
+
+func TestBeforeTheFirstLoadNothingSigns(t *testing.T) {
+	b := newBench(t)
+	r := b.ring(b.keys)
+	if _, err := r.Current(t.Context()); !errors.Is(err, keyring.ErrNoKey) {
+		t.Error(err)
+	}
+	if _, err := r.JWKS(); !errors.Is(err, keyring.ErrNoKey) {
+		t.Error(err)
+	}
+	if r.Public().Len() != 0 {
+		t.Error("keys out of nothing")
+	}
+}
+
+// The first request after a start finds the keys, whoever asks first.
+func TestReady_LoadsTheKeysOnce(t *testing.T) {
+	b := newBench(t)
+	late, never := b.ring(b.keys), b.ring(b.keys)
+	if err := late.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := late.Current(t.Context()); err != nil {
+		t.Error(err)
+	}
+	b.store.Close()
+	if err := late.Ready(t.Context()); err != nil {
+		t.Errorf("what was loaded is asked for again: %v", err)
+	}
+	if err := never.Ready(t.Context()); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("%v, want it unavailable", err)
+	}
+}

@@ -1,0 +1,62 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// A Request is a policy as it is typed.
+type Request struct {
+	Platforms   []string
+	Permissions []string
+	Days        int
+}
+
+// A Refusal says which part of a request cannot be meant, and why.
+type Refusal struct{ Field, Message string }
+
+func (r *Refusal) Error() string { return r.Message }
+
+// The fields that a Refusal names.
+const (
+	FieldPlatforms   = "platforms"
+	FieldPermissions = "permissions"
+	FieldDays        = "days"
+)
+
+// Accept returns the policy, or a *Refusal.
+func (r Request) Accept() (workspace.ConnectorPolicy, error) {
+	var out workspace.ConnectorPolicy
+	for _, platform := range workspace.Platforms() {
+		if slices.Contains(r.Platforms, string(platform)) {
+			out.Platforms = append(out.Platforms, platform)
+		}
+	}
+	for _, text := range r.Platforms {
+		if !slices.Contains(workspace.Platforms(), workspace.Platform(text)) {
+			return workspace.ConnectorPolicy{}, &Refusal{FieldPlatforms, "A platform is claude, chatgpt or other."}
+		}
+	}
+	out.Permissions = perm.FromStrings(r.Permissions)
+	if len(out.Permissions) == 0 {
+		return workspace.ConnectorPolicy{}, &Refusal{FieldPermissions, "Choose at least one permission. To let no connector in, choose no platform."}
+	}
+	for _, p := range out.Permissions {
+		entry, known := perm.Describe(p)
+		switch {
+		case !known || !entry.Connector:
+			return workspace.ConnectorPolicy{}, &Refusal{FieldPermissions, "That is no permission that a connector may have."}
+		case entry.Needs != "" && !out.Permissions.Has(entry.Needs):
+			needed, _ := perm.Describe(entry.Needs)
+			return workspace.ConnectorPolicy{}, &Refusal{FieldPermissions, fmt.Sprintf("“%s” is of no use without “%s”: choose both, or neither.", entry.Title, needed.Title)}
+		}
+	}
+	if r.Days < 1 || r.Days > workspace.MaxDays {
+		return workspace.ConnectorPolicy{}, &Refusal{FieldDays, fmt.Sprintf("Access lasts 1 to %d days.", workspace.MaxDays)}
+	}
+	out.Days = r.Days
+	return out, nil
+}

@@ -1,0 +1,117 @@
+package oidc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+)
+
+// discovered is what the provider says of itself (OpenID Connect Discovery 1.0, section 3).
+type discovered struct {
+	config   oauth2.Config
+	verifier *oidc.IDTokenVerifier
+	saysIss  bool // it puts iss on its answers (RFC 9207)
+}
+
+// discover asks the provider once, however many wait for it, and keeps the answer. A failure is not kept.
+func (p *Provider) discover(ctx context.Context) (*discovered, error) {
+	p.mu.Lock()
+	known := p.known
+	p.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	found := p.lookup.DoChan("discovery", func() (any, error) {
+		// Whoever asked first may leave; the others still wait.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Patience)
+		defer cancel()
+		made, err := p.ask(oidc.ClientContext(ctx, p.client))
+		if err != nil {
+			return nil, err
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.known = made
+		return made, nil
+	})
+	select {
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", ErrUnreachable, ctx.Err())
+	case outcome := <-found:
+		if outcome.Err != nil {
+			return nil, outcome.Err
+		}
+		return outcome.Val.(*discovered), nil
+	}
+}
+
+func (p *Provider) ask(ctx context.Context) (*discovered, error) {
+	provider, err := oidc.NewProvider(ctx, p.settings.Issuer)
+	if err != nil {
+		return nil, fmt.Errorf("%w: discovery: %w", ErrUnreachable, brief(err))
+	}
+	var more struct {
+		Keys    string   `json:"jwks_uri"`
+		Methods []string `json:"token_endpoint_auth_methods_supported"`
+		SaysIss bool     `json:"authorization_response_iss_parameter_supported"`
+		Signing []string `json:"id_token_signing_alg_values_supported"`
+	}
+	if err := provider.Claims(&more); err != nil {
+		return nil, fmt.Errorf("%w: discovery: %w", ErrUnreachable, err)
+	}
+	endpoint := provider.Endpoint()
+	for name, address := range map[string]string{"authorization": endpoint.AuthURL, "token": endpoint.TokenURL, "keys": more.Keys} {
+		if !Allowed(address) {
+			return nil, fmt.Errorf("%w: discovery: the address of %s is no https address", ErrUnreachable, name)
+		}
+	}
+	endpoint.AuthStyle = authStyle(more.Methods)
+	remote := oidc.NewRemoteKeySet(oidc.ClientContext(context.Background(), p.client), more.Keys)
+	return &discovered{
+		config: oauth2.Config{
+			ClientID: p.settings.ClientID, ClientSecret: p.settings.ClientSecret.Reveal(), Endpoint: endpoint,
+			RedirectURL: p.settings.RedirectURL, Scopes: []string{oidc.ScopeOpenID, "email"},
+		},
+		verifier: oidc.NewVerifier(p.settings.Issuer, keys{remote}, &oidc.Config{
+			ClientID: p.settings.ClientID, SupportedSigningAlgs: chosen(more.Signing), Now: p.now,
+		}),
+		saysIss: more.SaysIss,
+	}, nil
+}
+
+// authStyle is how we say who we are at the token endpoint: by Basic, which is the default where a provider does not say
+// (Discovery, section 3). Trying both would spend the code on the first try.
+func authStyle(methods []string) oauth2.AuthStyle {
+	if len(methods) > 0 && !slices.Contains(methods, "client_secret_basic") {
+		return oauth2.AuthStyleInParams
+	}
+	return oauth2.AuthStyleInHeader
+}
+
+// Allowed says whether text is an https address, or an http one of this very machine.
+func Allowed(text string) bool {
+	parsed, err := url.Parse(text)
+	if err != nil || parsed.Host == "" || parsed.User != nil {
+		return false
+	}
+	host := parsed.Hostname()
+	return parsed.Scheme == "https" || (parsed.Scheme == "http" && (host == "localhost" || host == "127.0.0.1" || host == "::1"))
+}
+
+// brief keeps what a provider wrote out of our log: it may be a page.
+func brief(err error) error {
+	var mismatch *oidc.IssuerMismatchError
+	var network *url.Error
+	switch {
+	case errors.As(err, &mismatch):
+		return errors.New("it says that its issuer is another one")
+	case errors.As(err, &network):
+		return network.Err
+	}
+	return errors.New("what it says cannot be read")
+}

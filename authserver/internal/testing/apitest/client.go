@@ -1,0 +1,90 @@
+package apitest
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/almonerhq/almoner/shared/credential"
+)
+
+// An Answer is what came back.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   string
+}
+
+// JSON is the body as an object; nil when it is none.
+func (a Answer) JSON() map[string]any {
+	var out map[string]any
+	if json.Unmarshal([]byte(a.Body), &out) != nil {
+		return nil
+	}
+	return out
+}
+
+// Text is a member of the body that is a string, or "".
+func (a Answer) Text(name string) string {
+	text, _ := a.JSON()[name].(string)
+	return text
+}
+
+// Send sends a request to a path of the site, and follows no redirect. Each header is a name and a value.
+func (s *Site) Send(method, path, body string, headers ...string) Answer {
+	s.t.Helper()
+	request, err := http.NewRequestWithContext(s.t.Context(), method, s.URL+path, strings.NewReader(body))
+	s.must(err)
+	for i := 0; i+1 < len(headers); i += 2 {
+		request.Header.Add(headers[i], headers[i+1])
+	}
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	response, err := client.Do(request)
+	s.must(err)
+	defer func() { _ = response.Body.Close() }()
+	content, err := io.ReadAll(response.Body)
+	s.must(err)
+	return Answer{Status: response.StatusCode, Header: response.Header, Body: string(content)}
+}
+
+// Form posts names and values, one after the other, as a form.
+func (s *Site) Form(path string, pairs ...string) Answer {
+	s.t.Helper()
+	return s.FormWith(path, nil, pairs...)
+}
+
+// FormWith is Form with headers.
+func (s *Site) FormWith(path string, headers []string, pairs ...string) Answer {
+	s.t.Helper()
+	form := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		form.Add(pairs[i], pairs[i+1])
+	}
+	return s.Send(http.MethodPost, path, form.Encode(), append([]string{"Content-Type", "application/x-www-form-urlencoded"}, headers...)...)
+}
+
+// PostJSON posts names and values, one after the other, as a JSON object.
+func (s *Site) PostJSON(path string, pairs ...string) Answer {
+	s.t.Helper()
+	members := map[string]string{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		members[pairs[i]] = pairs[i+1]
+	}
+	body, err := json.Marshal(members)
+	s.must(err)
+	return s.Send(http.MethodPost, path, string(body), "Content-Type", "application/json")
+}
+
+// Basic is the Authorization header of a client.
+func Basic(id string, secret credential.Secret) []string {
+	request := http.Request{Header: http.Header{}}
+	request.SetBasicAuth(url.QueryEscape(id), url.QueryEscape(secret.Reveal()))
+	return []string{"Authorization", request.Header.Get("Authorization")}
+}
+
+// Bearer is the Authorization header of a bearer token.
+func Bearer(token credential.Secret) []string {
+	return []string{"Authorization", "Bearer " + token.Reveal()}
+}

@@ -1,0 +1,249 @@
+// Package apitest answers: what does a client meet at the account API?
+//
+// For tests alone: the account endpoints of authserver on a real listener over a real Postgres and a real Redis (Site), and what
+// a client does with them (client.go, grants.go).
+package apitest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/authorizer"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/introspect"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/oauthclients"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/revoke"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/token"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/clientassertion"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/clientmetadata"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
+	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/authserver/internal/store/redis"
+	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
+	"github.com/almonerhq/almoner/authserver/internal/testing/metadatatest"
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
+	"github.com/almonerhq/almoner/shared/inflight"
+	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/standing"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// The deployment's addresses.
+const (
+	Issuer = "https://api.example.org"
+	REST   = Issuer + "/v1"
+	MCP    = Issuer + "/mcp"
+)
+
+// Paths of the endpoints.
+const (
+	TokenPath      = "/v1/account/oauth/token"
+	RevokePath     = "/v1/account/oauth/revoke"
+	IntrospectPath = "/v1/account/oauth/introspect"
+)
+
+// A Site is the account API over real stores.
+type Site struct {
+	t       testing.TB
+	World   *fixture.World
+	Redis   *localstore.Redis
+	Store   *postgres.Store
+	Ring    *keyring.Ring
+	Keeper  *grant.Keeper
+	Engine  *engine.Engine
+	URL     string
+	Log     *testkit.Log
+	Clients *metadatatest.Host // of clients that are known by their documents
+	Library *clientmetadata.Library
+	Uses    *Uses
+	Keys    credential.Secret // as ALMONER_KEYS has them
+
+	PostgresTrips, RedisTrips *testkit.Trips // of a site that StartCounted has started
+
+	once  *redis.Once
+	rates *redis.Rates
+	mu    sync.Mutex
+	shift time.Duration
+}
+
+// Start serves a site for the test.
+func Start(t testing.TB) *Site {
+	t.Helper()
+	s := StartUnready(t)
+	s.must(s.Ring.Load(t.Context()))
+	return s
+}
+
+// StartUnready is Start before the signing keys were read.
+func StartUnready(t testing.TB) *Site {
+	t.Helper()
+	s := newSite(t)
+	server := httptest.NewServer(s.handler())
+	t.Cleanup(server.Close)
+	s.URL = server.URL
+	return s
+}
+
+// StartCounted is Start with a counter before each store.
+func StartCounted(t testing.TB) *Site {
+	t.Helper()
+	s := newSite(t)
+	s.World.Database.Authserver, s.PostgresTrips = testkit.CountTrips(t, s.World.Database.Authserver)
+	s.Redis.URL, s.RedisTrips = testkit.CountTrips(t, s.Redis.URL)
+	server := httptest.NewServer(s.handler())
+	t.Cleanup(server.Close)
+	s.URL = server.URL
+	s.must(s.Ring.Load(t.Context()))
+	return s
+}
+
+func newSite(t testing.TB) *Site {
+	t.Helper()
+	return &Site{t: t, World: fixture.New(t), Redis: testkit.NewRedis(t), Log: &testkit.Log{}, Uses: &Uses{}, Clients: metadatatest.Start(t)}
+}
+
+func (s *Site) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *Site) handler() http.Handler {
+	log := slog.New(slog.NewTextHandler(s.Log, nil))
+	s.open(log)
+	resources := []string{REST, MCP}
+	s.Engine = engine.New(engine.Deps{
+		Issuer: Issuer, RESTResource: REST, Resources: resources, Clients: s.Store, Unknown: postgres.ErrNoClient,
+		Keeper: s.Keeper, Signer: s.Ring, Documents: s.Library, Prover: &clientassertion.Judge{
+			Documents: s.Library, Once: s.once, Audiences: []string{Issuer, Issuer + TokenPath}, Now: s.Now,
+		},
+	})
+	clients := oauthclients.New(oauthclients.Deps{
+		Authorizer: authorizer.Deps{
+			Issuer:    Issuer,
+			Resource:  REST,
+			Keys:      s.Ring.Public,
+			Standings: s.Store,
+			Uses:      s.Uses,
+			Bounds:    inflight.NewCredentials(),
+			Now:       s.Now,
+			Log:       log,
+		},
+		Store: s.Store, Unknown: postgres.ErrNoClient, Resources: resources, Forget: s.Keeper.Forget, Variables: variables,
+		Now: s.Now, Log: log,
+	})
+	const tenantClients = "/v1/account/tenants/{tenantId}/oauth-clients"
+	failed := ratelimit.NewCounter(s.rates, log, time.Now)
+	sharing, stop := context.WithCancel(context.Background())
+	s.t.Cleanup(stop)
+	go failed.Share(sharing)
+	mux := http.NewServeMux()
+	mux.Handle("POST "+TokenPath, token.New(token.Deps{Engine: engine.NewNoter(s.Engine, s.Store, s.Now, log), Tokens: s.Keeper, Failures: failed, Log: log}))
+	mux.Handle("POST "+RevokePath, revoke.New(revoke.Deps{
+		Issuer: Issuer, Engine: s.Engine, Grants: s.Keeper, Failures: failed, Keys: s.Ring.Public, Now: s.Now, Log: log,
+	}))
+	mux.Handle("POST "+IntrospectPath, introspect.New(introspect.Deps{
+		Issuer: Issuer, Resource: REST, Store: s.Store, Unknown: postgres.ErrNoClient, Keys: s.Ring.Public,
+		Uses: s.Uses, Failures: failed, Now: s.Now, Log: log,
+	}))
+	mux.Handle("POST "+tenantClients, clients.Register())
+	mux.Handle("GET "+tenantClients, clients.List())
+	mux.Handle("GET "+tenantClients+"/{clientId}", clients.Read())
+	mux.Handle("DELETE "+tenantClients+"/{clientId}", clients.Delete())
+	mux.Handle("POST "+tenantClients+"/{clientId}/secret", clients.ReplaceSecret())
+	return web.Observe(mux, log, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		apierr.Write(w, apierr.Flat, apierr.Of(nil))
+	}))
+}
+
+// open makes what works on the stores.
+func (s *Site) open(log *slog.Logger) {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails (crypto/rand)
+	keys := seal.Keys{key}
+	s.Keys = credential.Secret(base64.RawURLEncoding.EncodeToString(key))
+	rdb, err := redis.Connect(credential.Secret(s.Redis.URL))
+	s.must(err)
+	s.once, s.rates = redis.NewOnce(rdb), redis.NewRates(rdb)
+	s.t.Cleanup(func() { _ = rdb.Close() })
+	s.Store, err = postgres.Open(context.Background(), credential.Secret(s.World.Database.Authserver))
+	s.must(err)
+	s.t.Cleanup(s.Store.Close)
+	s.Library = clientmetadata.New(clientmetadata.Deps{
+		Domains: s.Clients.Domains(), Trusted: s.Clients.Roots(), CheckKeys: clientassertion.CheckKeys, Copies: s.Store, Now: s.Now, Log: log,
+	})
+	mint, err := grant.NewMint(keys)
+	s.must(err)
+	s.Keeper = grant.NewKeeper(s.Store, redis.NewGrants(rdb), mint, log)
+	s.Ring, err = keyring.New(s.Store, keys)
+	s.must(err)
+}
+
+func variables(r *http.Request) map[string]string {
+	return map[string]string{"tenantId": r.PathValue("tenantId"), "clientId": r.PathValue("clientId")}
+}
+
+// Now is the clock of the process under test.
+func (s *Site) Now() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Now().Add(s.shift)
+}
+
+// Wait moves the clock of the process under test. The stores' own clocks stay.
+func (s *Site) Wait(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shift += d
+}
+
+// CutPostgres takes the database away from everybody, until the returned function gives it back.
+func (s *Site) CutPostgres() (restore func()) {
+	s.t.Helper()
+	restoreDatabase := s.World.Database.Cut(s.t)
+	return func() {
+		restoreDatabase()
+		s.World.Owner.Reset()
+	}
+}
+
+// Count answers a query for one number, asked as the owner.
+func (s *Site) Count(query string, args ...any) int {
+	s.t.Helper()
+	var n int
+	s.must(s.World.Owner.QueryRow(s.t.Context(), query, args...).Scan(&n))
+	return n
+}
+
+// Uses remembers which credentials were noted as used.
+type Uses struct {
+	mu   sync.Mutex
+	seen []standing.Standing
+}
+
+// Note is what the endpoints call.
+func (u *Uses) Note(s standing.Standing) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.seen = append(u.seen, s)
+}
+
+// Seen is how many uses were noted.
+func (u *Uses) Seen() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.seen)
+}

@@ -1,0 +1,110 @@
+// Package metadatatest answers: what does a host of clients' metadata documents look like?
+//
+// For tests alone: it publishes documents by TLS, on this machine.
+package metadatatest
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+)
+
+// A Host publishes documents.
+type Host struct {
+	t      testing.TB
+	server *httptest.Server
+	asked  atomic.Int32
+
+	mu     sync.Mutex
+	bodies map[string]string
+	status int
+}
+
+// Start opens a host without documents.
+func Start(t testing.TB) *Host {
+	t.Helper()
+	h := &Host{t: t, bodies: map[string]string{}, status: http.StatusOK}
+	h.server = httptest.NewTLSServer(h)
+	t.Cleanup(h.server.Close)
+	return h
+}
+
+// Name is the host's name with its port.
+func (h *Host) Name() string { return strings.TrimPrefix(h.server.URL, "https://") }
+
+// Domains are what a deployment says that serves this host alone.
+func (h *Host) Domains() client.Domains { return client.Domains{h.Name(): "claude"} }
+
+// Roots are the certificates to trust.
+func (h *Host) Roots() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(h.server.Certificate())
+	return pool
+}
+
+// PEM is the certificate to trust, as settings have it.
+func (h *Host) PEM() string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.server.Certificate().Raw}))
+}
+
+// Asked is how many requests have come.
+func (h *Host) Asked() int { return int(h.asked.Load()) }
+
+// Put publishes an object, or changes it, and returns its address.
+func (h *Host) Put(path string, object map[string]any) string {
+	h.t.Helper()
+	body, err := json.Marshal(object)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.bodies[path] = string(body)
+	return h.server.URL + path
+}
+
+// Client publishes a good document of a client with these redirect URIs, with changes, and returns its address. A change to nil leaves a
+// member out.
+func (h *Host) Client(path string, changes map[string]any, redirects ...string) string {
+	h.t.Helper()
+	document := map[string]any{
+		"client_id": h.server.URL + path, "client_name": "Claude", "redirect_uris": redirects, "token_endpoint_auth_method": "none",
+		"grant_types": []string{"authorization_code", "refresh_token"}, "response_types": []string{"code"},
+	}
+	for name, value := range changes {
+		document[name] = value
+		if value == nil {
+			delete(document, name)
+		}
+	}
+	return h.Put(path, document)
+}
+
+// Fail lets every request be answered with a status; 200 ends that.
+func (h *Host) Fail(status int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.status = status
+}
+
+func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.asked.Add(1)
+	h.mu.Lock()
+	status := h.status
+	body, found := h.bodies[r.URL.Path]
+	h.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	if status == http.StatusOK && !found {
+		status = http.StatusNotFound
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(body))
+}

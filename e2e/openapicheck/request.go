@@ -1,0 +1,84 @@
+package openapicheck
+
+import (
+	"mime"
+	"net/url"
+	"strings"
+
+	"github.com/almonerhq/almoner/shared/openapi"
+)
+
+// judgeRequest judges a request that had success: whoever writes it by the description alone has success too. What the
+// description does not name is ignored, as the product ignores it.
+func (b *Book) judgeRequest(x Exchange, o openapi.Operation) []string {
+	var problems []string
+	for _, p := range b.Document.Parameters(o) {
+		var values []string
+		switch p.Text("in") {
+		case "query":
+			values = x.Query[p.Text("name")]
+		case "header":
+			values = x.Header.Values(p.Text("name"))
+		default: // the path matched
+			continue
+		}
+		what := p.Text("in") + " parameter " + p.Text("name")
+		switch {
+		case len(values) > 0:
+			problems = append(problems, b.judgeText(what, p.Map("schema"), values[0])...)
+		case p.Value("required") == true:
+			problems = append(problems, what+" is described as required, and the request had success without it")
+		}
+	}
+	if authorization := x.Header.Get("Authorization"); authorization == "" && needsCredential(o) {
+		problems = append(problems, "a credential is described as required, and the request had success without it")
+	}
+	body := b.Document.Resolve(o.Map("requestBody"))
+	switch {
+	case len(x.Body) > 0 && body != nil:
+		problems = append(problems, b.judgeBody("body of the request", body.Map("content"), x.Header.Get("Content-Type"), x.Body)...)
+	case len(x.Body) == 0 && body.Value("required") == true:
+		problems = append(problems, "a body is described as required, and the request had success without it")
+	}
+	return problems
+}
+
+// needsCredential says whether each way of calling the operation needs one.
+func needsCredential(o openapi.Operation) bool {
+	for _, one := range o.List("security") {
+		if scheme, _ := one.(openapi.Object); len(scheme) == 0 {
+			return false
+		}
+	}
+	return len(o.List("security")) > 0
+}
+
+func (b *Book) judgeBody(what string, content openapi.Object, contentType string, body []byte) []string {
+	mediaType, _, err := mime.ParseMediaType(contentType)
+	media, _ := content.Value(mediaType).(openapi.Object)
+	if err != nil || media == nil {
+		return []string{"the media type of the " + what + " is not described"}
+	}
+	schema := media.Map("schema")
+	if schema == nil {
+		return nil
+	}
+	var value any = string(body)
+	switch {
+	case strings.HasSuffix(mediaType, "json"):
+		if value, err = decode(body); err != nil {
+			return []string{what + " is no JSON"}
+		}
+	case mediaType == "application/x-www-form-urlencoded":
+		form, err := url.ParseQuery(string(body))
+		if err != nil {
+			return []string{what + " is no form"}
+		}
+		fields := map[string]any{}
+		for field, values := range form {
+			fields[field] = values[0]
+		}
+		value = fields
+	}
+	return b.schemas.judge(what, schema, value)
+}

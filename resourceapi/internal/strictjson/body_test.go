@@ -1,0 +1,132 @@
+package strictjson
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// What is accepted is a JSON object to encoding/json too, and says the same.
+func FuzzReadObject(f *testing.F) {
+	for _, seed := range []string{
+		`{}`, `{"a":1}`, `{"a":1,"a":2}`, `{"a":1,"A":2}`, `{"a":{"b":1,"b":2}}`, `[]`, `null`, `{"a":"\ud800"}`, `{"a":"\u0000"}`, `{"a":1}x`, `{"a":1} `, "{\"a\":\"\xff\"}", `{"a`, `{"a":1,}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		object, err := ReadObject(content)
+		var plain map[string]json.RawMessage
+		plainErr := json.Unmarshal(content, &plain)
+		if err != nil {
+			return
+		}
+		if plainErr != nil || len(plain) != len(object) || !utf8.Valid(content) {
+			t.Fatalf("%q: %d keys, plainly %d, %v", content, len(object), len(plain), plainErr)
+		}
+		for key, value := range object {
+			if string(plain[key]) != string(value) {
+				t.Errorf("%q: %q is %s, plainly %s", content, key, value, plain[key])
+			}
+			if text, isText := object.Text(key); isText {
+				var same string
+				if json.Unmarshal(value, &same) != nil || same != text {
+					t.Errorf("%q: %q", content, text)
+				}
+			}
+		}
+	})
+}
+
+func TestAKeyIsReadToTheLetter(t *testing.T) {
+	object, err := ReadObject([]byte(` {"Name":"x","name":null,"n":7} `))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, isText := object.Text("name"); isText || !object.Null("name") || !object.Has("n") || object.Has("N") {
+		t.Errorf("%v", object)
+	}
+	if _, isText := object.Text("n"); isText {
+		t.Error("a number is text")
+	}
+	if _, err := ReadObject([]byte(`{"name":"x","name":"x"}`)); err == nil {
+		t.Error("a key given twice is accepted")
+	}
+}
+
+func TestADocumentThatSaysTwoThingsIsRefused(t *testing.T) {
+	for name, content := range map[string]string{
+		"key twice": `{"a":1,"a":2}`, "key twice, spelt otherwise": `{"a":1,"\u0061":2}`, "deep key twice": `{"a":[{"b":1,"b":2}]}`,
+		"half a character": `{"a":"\ud800"}`, "the other half": `{"a":"\udc00x"}`, "halves the wrong way round": `{"a":"\udc00\ud800"}`,
+		"half a character in a key": `{"\ud800":1}`, "half a character below": `{"a":{"b":["\ud83d"]}}`,
+		"not UTF-8": "{\"a\":\"\xff\"}", "not UTF-8 below": "{\"a\":[\"\xc0\x80\"]}",
+		"trailing data": `{"a":1}{}`, "trailing comma": `{"a":1,}`, "no end": `{"a":1`, "a list": `[]`, "null": `null`, "nothing": ``,
+		"bare control character": "{\"a\":\"\n\"}", "very deep": `{"a":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}`,
+	} {
+		if object, err := ReadObject([]byte(content)); err == nil {
+			t.Errorf("%s: read as %d keys", name, len(object))
+		}
+	}
+	object, err := ReadObject([]byte(`{"a":"\ud83d\ude00","b":{"x":[1,"\u00e9"]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, isText := object.Text("a"); !isText || text != "\U0001F600" || string(object["b"]) != `{"x":[1,"\u00e9"]}` {
+		t.Errorf("%q %s", text, object["b"])
+	}
+}
+
+func TestAnEncodedBodyIsRefusedByItsName(t *testing.T) {
+	for encoding, refused := range map[string]bool{"gzip": true, "br": true, "identity, gzip": true, "": false, "identity": false, " Identity ": false} {
+		r := httptest.NewRequest("POST", "/", strings.NewReader("{}"))
+		r.Header.Set("Content-Encoding", encoding)
+		content, err := Read(httptest.NewRecorder(), r, 10)
+		if !refused && (err != nil || string(content) != "{}") {
+			t.Errorf("%q: %q %v", encoding, content, err)
+		}
+		if problem := apierr.Of(err); refused && (problem.Kind != apierr.Invalid || problem.Message != web.EncodedWords) {
+			t.Errorf("%q: %v", encoding, err)
+		}
+	}
+}
+
+// TestReadWithin_SlowBodyIsGivenUp: the sender says how long its body is, sends a part and waits.
+func TestReadWithin_SlowBodyIsGivenUp(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		content, err := ReadWithin(w, r, 100, 50*time.Millisecond)
+		if err != nil {
+			apierr.Write(w, apierr.Nested, apierr.Of(err))
+			return
+		}
+		_, _ = w.Write(content)
+	}))
+	defer server.Close()
+	send := func(sent string) string {
+		connection, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = connection.Close() }()
+		_ = connection.SetDeadline(time.Now().Add(5 * time.Second))
+		_, _ = io.WriteString(connection, "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 4\r\n\r\n"+sent)
+		answer, err := io.ReadAll(connection)
+		if err != nil {
+			t.Fatalf("it waits for the body: %v", err)
+		}
+		return string(answer)
+	}
+	if a := send("na"); !strings.HasPrefix(a, "HTTP/1.1 400") || !strings.Contains(a, "in time") {
+		t.Error(a)
+	}
+	if a := send("name"); !strings.HasPrefix(a, "HTTP/1.1 200") {
+		t.Error(a)
+	}
+}

@@ -1,0 +1,340 @@
+package localstore
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/shared/devkit/localstore/child"
+)
+
+func tempDir(t *testing.T) string {
+	t.Helper()
+	dir, err := TempDir("almoner-localstore-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func startPostgres(t *testing.T, dir string) *Postgres {
+	t.Helper()
+	server, err := StartPostgres(t.Context(), Options{Dir: dir, Volatile: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	return server
+}
+
+func query(t *testing.T, url, sql string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	connection, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = connection.Close(context.WithoutCancel(ctx)) }()
+	var out string
+	err = connection.QueryRow(ctx, sql).Scan(&out)
+	return out, err
+}
+
+func expect(t *testing.T, url, sql, want string) {
+	t.Helper()
+	if got, err := query(t, url, sql); err != nil || got != want {
+		t.Errorf("%s: %q, %v; want %q", sql, got, err, want)
+	}
+}
+
+func TestPostgresKeepsItsDataThroughStopKillAndAnotherStart(t *testing.T) {
+	dir := tempDir(t)
+	server := startPostgres(t, dir)
+	expect(t, server.URL, "show server_encoding", "UTF8")
+	expect(t, server.URL, "show synchronous_commit", "on")
+	if _, err := query(t, server.URL, "create table kept as select 'here' as word"); !errors.Is(err, pgx.ErrNoRows) {
+		t.Fatal(err)
+	}
+	server.Kill()
+	if _, err := query(t, server.URL, "select 'x'"); err == nil {
+		t.Fatal("a killed server answers")
+	}
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, server.URL, "select word from kept", "here")
+	server.Stop()
+	expect(t, startPostgres(t, dir).URL, "select word from kept", "here")
+}
+
+func TestPostgresWantsItsPassword(t *testing.T) {
+	server := startPostgres(t, tempDir(t))
+	_, err := query(t, strings.Replace(server.URL, superuser+":", superuser+":not", 1), "select 'x'")
+	if err == nil || !strings.Contains(err.Error(), "password") {
+		t.Errorf("a wrong password: %v", err)
+	}
+}
+
+func TestPausedPostgresIsSilentAndGoesOn(t *testing.T) {
+	server := startPostgres(t, tempDir(t))
+	connection, err := pgx.Connect(t.Context(), server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = connection.Close(context.Background()) }()
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan error, 1)
+	go func() { _, err := connection.Exec(context.Background(), "select 1"); answered <- err }()
+	select {
+	case err := <-answered:
+		t.Fatalf("an existing session was answered while paused: %v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	server.Resume()
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPostgresStartsOverAStaleLockFile(t *testing.T) {
+	dir := tempDir(t)
+	server := startPostgres(t, dir)
+	server.Stop()
+	// Our own process id: alive, and no PostgreSQL of this directory.
+	stale := strconv.Itoa(os.Getpid()) + "\n" + server.data() + "\n1\n1\n\n127.0.0.1\n1 1\nready\n"
+	if err := os.WriteFile(filepath.Join(server.data(), "postmaster.pid"), []byte(stale), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, startPostgres(t, dir).URL, "select 'up'", "up")
+}
+
+// A session that hangs when its server is killed keeps the next one from starting, unless it is ended first. One of another server is not.
+func TestPostgresStartsOverSessionsThatOutliveTheirServer(t *testing.T) {
+	dir := tempDir(t)
+	server, other := startPostgres(t, dir), startPostgres(t, tempDir(t))
+	session, bystander := connect(t, server.URL), connect(t, other.URL)
+	orphan := int(session.PgConn().PID())
+	if err := syscall.Kill(orphan, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(orphan, syscall.SIGKILL) })
+	if err := server.current().Signal(syscall.SIGKILL); err != nil { // the server alone
+		t.Fatal(err)
+	}
+	<-server.Done()
+	if !slices.Contains(child.WorkingIn(server.data()), orphan) {
+		t.Fatal("the session does not outlive its server")
+	}
+	expect(t, startPostgres(t, dir).URL, "select 'up'", "up")
+	if slices.Contains(child.WorkingIn(server.data()), orphan) {
+		t.Error("the session outlives the next start")
+	}
+	if _, err := bystander.Exec(t.Context(), "select 1"); err != nil {
+		t.Errorf("a session of another server: %v", err)
+	}
+}
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	connection, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connection.Close(context.Background()) })
+	return connection
+}
+
+func TestTwoPostgresDoNotShareADirectory(t *testing.T) {
+	dir := tempDir(t)
+	startPostgres(t, dir)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := StartPostgres(ctx, Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "another PostgreSQL") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestPostgresRefusesDataOfAnotherMajorVersion(t *testing.T) {
+	dir := tempDir(t)
+	startPostgres(t, dir).Stop()
+	if err := os.WriteFile(filepath.Join(dir, "data", "PG_VERSION"), []byte("9\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := StartPostgres(t.Context(), Options{Dir: dir})
+	if err == nil || !strings.Contains(err.Error(), "made by PostgreSQL 9, which is not installed") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestPostgresAfterAnInterruptedInitdb(t *testing.T) {
+	dir := tempDir(t)
+	if err := os.MkdirAll(filepath.Join(dir, "data.new", "base"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, startPostgres(t, dir).URL, "select 'up'", "up")
+}
+
+func TestServersOfRootNeedADirectoryThatOthersCanReach(t *testing.T) {
+	closed := t.TempDir()
+	inside := filepath.Join(closed, "inside")
+	if err := os.Chmod(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err := StartPostgres(t.Context(), Options{Dir: inside, Volatile: true})
+	switch {
+	case os.Geteuid() != 0 && err != nil:
+		t.Errorf("an ordinary user's own directory: %v", err)
+	case os.Geteuid() == 0 && (err == nil || !strings.Contains(err.Error(), "cannot be reached")):
+		t.Errorf("a root-only directory: %v", err)
+	}
+}
+
+func TestRedisKeepsItsDataThroughKillAndForgetsWhenTold(t *testing.T) {
+	server, err := StartRedis(t.Context(), Options{Dir: tempDir(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	ask := func(command, want string) {
+		t.Helper()
+		if got := redisAsk(t, server, command); got != want {
+			t.Errorf("%s: %q, want %q", command, got, want)
+		}
+	}
+	ask("CONFIG GET maxmemory-policy", "*2|$16|maxmemory-policy|$10|noeviction")
+	ask("CONFIG GET appendfsync", "*2|$11|appendfsync|$8|everysec")
+	ask("SET word here", "+OK")
+	server.Kill()
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ask("GET word", "$4|here")
+	server.Stop()
+	if err := server.Forget(); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ask("GET word", "$-1")
+}
+
+func TestRedisWantsItsPassword(t *testing.T) {
+	server, err := StartRedis(t.Context(), Options{Dir: tempDir(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	server.password = "another"
+	if server.ping() == nil {
+		t.Error("a wrong password is good enough")
+	}
+}
+
+func redisAsk(t *testing.T, server *Redis, command string) string {
+	t.Helper()
+	connection, err := net.Dial("tcp", server.address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = connection.Close() }()
+	if _, err := connection.Write([]byte("AUTH " + server.password + "\r\n" + command + "\r\nQUIT\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	var all []byte
+	buffer := make([]byte, 4096)
+	for {
+		n, err := connection.Read(buffer)
+		all = append(all, buffer[:n]...)
+		if err != nil {
+			break
+		}
+	}
+	answer := strings.TrimSuffix(strings.TrimPrefix(string(all), "+OK\r\n"), "+OK\r\n")
+	return strings.ReplaceAll(strings.TrimSuffix(answer, "\r\n"), "\r\n", "|")
+}
+
+func TestAMissingProgramIsSaidToBeMissing(t *testing.T) {
+	if _, err := findPostgres("", 9); !errors.Is(err, ErrMissing) {
+		t.Errorf("PostgreSQL 9: %v", err)
+	}
+	if err := FindPostgres(""); err != nil {
+		t.Errorf("PostgreSQL: %v", err)
+	}
+	if err := FindRedis(""); err != nil {
+		t.Errorf("Redis: %v", err)
+	}
+}
+
+func TestADirectoryIsRemovedWhenItsLifelineEnds(t *testing.T) {
+	dir := tempDir(t)
+	lifeline, err := RemoveAfterUs(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond)
+	if _, err := os.Stat(dir); err != nil {
+		t.Fatalf("it is gone too early: %v", err)
+	}
+	if err := lifeline.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Error("it is never removed")
+}
+
+func TestFreePortsAreNotThoseOfOutgoingConnections(t *testing.T) {
+	end := outgoingPorts()
+	if end < lowestPort+1000 {
+		t.Fatalf("this machine gives ports from %d on to outgoing connections: widen the gap for these tests", end)
+	}
+	for range 20 {
+		port, err := FreePort()
+		if err != nil || port < lowestPort || port >= end {
+			t.Fatalf("port %d, %v", port, err)
+		}
+	}
+	for _, host := range []string{"127.0.0.1", "0.0.0.0"} {
+		listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if isFree(listener.Addr().(*net.TCPAddr).Port) {
+			t.Errorf("a port in use on %s counts as free", host)
+		}
+		_ = listener.Close()
+	}
+}
+
+func TestAFreePortIsGivenOnce(t *testing.T) {
+	given := map[int]bool{}
+	for range 300 {
+		port, err := FreePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if given[port] {
+			t.Fatalf("port %d is given a second time", port)
+		}
+		given[port] = true
+	}
+}

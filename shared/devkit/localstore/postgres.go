@@ -1,0 +1,263 @@
+package localstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/almonerhq/almoner/shared/devkit/localstore/child"
+)
+
+const superuser = "almoner"
+
+// Postgres is a PostgreSQL server that this program started.
+type Postgres struct {
+	URL string // of the superuser, to the database postgres
+
+	options  Options
+	programs programs
+	account  *syscall.Credential
+	port     int
+
+	mu     sync.Mutex
+	server *child.Child
+}
+
+// StartPostgres starts the server whose data are in options.Dir, and makes them at the first start. It returns when the
+// server answers. Errors: ErrMissing; data of another major version; a directory that cannot be reached; whatever
+// the server itself says last.
+func StartPostgres(ctx context.Context, options Options) (*Postgres, error) {
+	p := &Postgres{options: options}
+	var err error
+	if p.account, err = serverAccount(); err != nil {
+		return nil, err
+	}
+	if err := settle(options.Dir, p.account); err != nil {
+		return nil, fmt.Errorf("PostgreSQL's directory: %w", err)
+	}
+	if err := p.choosePrograms(); err != nil {
+		return nil, err
+	}
+	password, err := keptSecret(filepath.Join(options.Dir, "superuser"))
+	if err != nil {
+		return nil, fmt.Errorf("PostgreSQL's password: %w", err)
+	}
+	if err := p.initialise(ctx); err != nil {
+		return nil, err
+	}
+	if err := onFreePort(ctx, func(ctx context.Context, port int) error { p.port = port; return p.start(ctx) }); err != nil {
+		return nil, err
+	}
+	p.URL = (&url.URL{
+		Scheme: "postgres", User: url.UserPassword(superuser, password), Host: fmt.Sprintf("127.0.0.1:%d", p.port),
+		Path: "/postgres", RawQuery: "sslmode=disable",
+	}).String()
+	return p, nil
+}
+
+func (p *Postgres) data() string { return filepath.Join(p.options.Dir, "data") }
+func (p *Postgres) log() string  { return filepath.Join(p.options.Dir, "postgres.log") }
+
+func (p *Postgres) choosePrograms() error {
+	major, err := dataVersion(p.data())
+	if err != nil {
+		return fmt.Errorf("PostgreSQL's data: %w", err)
+	}
+	p.programs, err = findPostgres(p.options.Tools, major)
+	if errors.Is(err, ErrMissing) && major != 0 {
+		return fmt.Errorf("the data in %s were made by PostgreSQL %d, which is not installed: install postgresql-%d, or move the directory away to begin afresh", p.data(), major, major)
+	}
+	return err
+}
+
+// initialise makes the data directory beside its place and moves it there when it is whole.
+func (p *Postgres) initialise(ctx context.Context) error {
+	if major, err := dataVersion(p.data()); err != nil || major != 0 {
+		return err
+	}
+	unfinished := p.data() + ".new"
+	if err := os.RemoveAll(unfinished); err != nil {
+		return err
+	}
+	if err := handOver(p.options.Dir, p.account); err != nil {
+		return err
+	}
+	err := child.Run(ctx, child.Spec{
+		Name: "initdb", Path: p.programs.path("initdb"), Dir: p.options.Dir, Env: environment(p.programs.libraries),
+		Log: p.log(), User: p.account,
+		Args: []string{"--pgdata=" + unfinished, "--username=" + superuser, "--pwfile=" + filepath.Join(p.options.Dir, "superuser"),
+			"--auth=scram-sha-256", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", "--no-instructions"},
+	})
+	if err != nil {
+		return fmt.Errorf("make the database: %w", err)
+	}
+	if err := os.Rename(unfinished, p.data()); err != nil {
+		return fmt.Errorf("make the database: %w", err)
+	}
+	return nil
+}
+
+func (p *Postgres) start(ctx context.Context) error {
+	if err := p.clearStalePID(ctx); err != nil {
+		return err
+	}
+	server, err := child.Start(child.Spec{
+		Name: "PostgreSQL", Path: p.programs.path("postgres"), Args: p.arguments(), Dir: p.options.Dir,
+		Env: environment(p.programs.libraries), Log: p.log(), User: p.account,
+		OnParentDeath: syscall.SIGQUIT, // immediate shutdown: it takes its backends along
+	})
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.server = server
+	p.mu.Unlock()
+	if err := p.waitReady(ctx, server); err != nil {
+		server.Stop(syscall.SIGQUIT, stopWithin)
+		return err
+	}
+	return nil
+}
+
+func (p *Postgres) arguments() []string {
+	settings := []string{
+		"listen_addresses=127.0.0.1", "port=" + strconv.Itoa(p.port), "unix_socket_directories=",
+		"logging_collector=off", "log_destination=stderr", "max_connections=200",
+		"jit=off", // our queries are short: compiling them costs more than running them
+	}
+	if p.options.Volatile {
+		settings = append(settings, "shared_buffers=64MB", "fsync=off", "full_page_writes=off", "max_wal_size=4GB", "autovacuum_naptime=1h")
+	}
+	arguments := []string{"-D", p.data()}
+	for _, setting := range settings {
+		arguments = append(arguments, "-c", setting)
+	}
+	return arguments
+}
+
+// clearStalePID deals with what a server that died has left: a lock file, and sessions that outlive it. PostgreSQL itself refuses to start
+// when the process id in its lock file belongs to any process of the same user by now, and while any session uses the old shared memory.
+func (p *Postgres) clearStalePID(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stopWithin)
+	defer cancel()
+	path := filepath.Join(p.data(), "postmaster.pid")
+	lines := readLines(path)
+	if len(lines) == 0 {
+		return p.endOrphans(ctx)
+	}
+	pid, err := strconv.Atoi(lines[0])
+	// A postmaster works in its data directory.
+	if err == nil && slices.Contains(child.WorkingIn(p.data()), pid) {
+		if !child.WaitGone(ctx, pid) {
+			return fmt.Errorf("another PostgreSQL (process %d) uses %s: stop it first", pid, p.data())
+		}
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return p.endOrphans(ctx)
+}
+
+// endOrphans kills the sessions of a server that is gone. Most notice by themselves; one that waits for a lock in shared memory whose holder
+// was killed waits for ever.
+func (p *Postgres) endOrphans(ctx context.Context) error {
+	for _, pid := range child.WorkingIn(p.data()) {
+		// A session says who it is. A server that starts at this moment does not: it is not ours to end.
+		title, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil || !strings.HasPrefix(string(title), "postgres: ") {
+			continue
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("end process %d of a PostgreSQL that is gone: %w", pid, err)
+		}
+		if !child.WaitGone(ctx, pid) {
+			return fmt.Errorf("process %d of a PostgreSQL that is gone does not end: %w", pid, ctx.Err())
+		}
+	}
+	return nil
+}
+
+// waitReady follows the lock file, in whose eighth line the server says "ready" when it accepts connections
+// (PostgreSQL's own pg_ctl waits in this way).
+func (p *Postgres) waitReady(ctx context.Context, server *child.Child) error {
+	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	path := filepath.Join(p.data(), "postmaster.pid")
+	for {
+		lines := readLines(path)
+		if len(lines) >= 8 && lines[0] == strconv.Itoa(server.PID()) && lines[7] == "ready" {
+			return nil
+		}
+		select {
+		case <-server.Done():
+			return p.explain(server)
+		case <-ctx.Done():
+			return fmt.Errorf("PostgreSQL does not answer; its log is %s: %w", p.log(), ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (p *Postgres) explain(server *child.Child) error {
+	// "Address already in use" comes some lines before the last one.
+	if lines := readLines(p.log()); len(lines) > 0 {
+		if strings.Contains(strings.Join(lines[max(0, len(lines)-6):], "\n"), "Address already in use") {
+			return fmt.Errorf("PostgreSQL: %w", errPortTaken)
+		}
+	}
+	return fmt.Errorf("%s; its log is %s", server.Outcome(), p.log())
+}
+
+func readLines(path string) []string {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return lines
+}
+
+func (p *Postgres) current() *child.Child {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.server
+}
+
+// PID is the process that runs now: the parent of those that serve connections.
+func (p *Postgres) PID() int { return p.current().PID() }
+
+// Done is closed when the server that runs now has ended, for whatever reason.
+func (p *Postgres) Done() <-chan struct{} { return p.current().Done() }
+
+// Outcome says in one line how the server ended. Call it after Done.
+func (p *Postgres) Outcome() string { return p.current().Outcome() }
+
+// Stop ends the server in order: sessions are cut, what was committed is on disk (a fast shutdown).
+func (p *Postgres) Stop() { p.current().Stop(syscall.SIGINT, stopWithin) }
+
+// Kill ends the server and its backends with SIGKILL, like a crash.
+func (p *Postgres) Kill() { p.current().Kill() }
+
+// Pause freezes the server and its backends (SIGSTOP): connections stay open, nothing answers.
+func (p *Postgres) Pause() error { return p.current().Pause() }
+
+// Resume lets a paused server go on.
+func (p *Postgres) Resume() { p.current().Resume() }
+
+// Restart starts the server again at the same address, after Stop or Kill, or in place of the one that runs.
+func (p *Postgres) Restart(ctx context.Context) error {
+	p.Stop()
+	return p.start(ctx)
+}

@@ -1,0 +1,102 @@
+package localstore
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/almonerhq/almoner/shared/devkit/localstore/child"
+)
+
+// masters is the fewest that a cluster can have. With a replica each they survive the loss of one.
+const masters = 3
+
+// RedisCluster is a Redis Cluster that this program started.
+type RedisCluster struct {
+	URL   string // with the address of every node
+	Nodes []*Redis
+	Dir   string // where the nodes' own are
+}
+
+// StartRedisCluster starts the nodes, below options.Dir, and joins them. It returns when all slots are served. After an error the nodes
+// that were started are stopped. Errors: those of StartRedis; what redis-cli says last.
+func StartRedisCluster(ctx context.Context, options Options) (*RedisCluster, error) {
+	return startCluster(ctx, options, 1)
+}
+
+// StartRedisMasters is StartRedisCluster without replicas: for measuring.
+func StartRedisMasters(ctx context.Context, options Options) (*RedisCluster, error) {
+	return startCluster(ctx, options, 0)
+}
+
+func startCluster(ctx context.Context, options Options, replicas int) (*RedisCluster, error) {
+	c := &RedisCluster{Dir: options.Dir}
+	if err := c.start(ctx, options, replicas); err != nil {
+		c.Stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *RedisCluster) start(ctx context.Context, options Options, replicas int) error {
+	programs, err := findRedis(options.Tools)
+	if err != nil {
+		return err
+	}
+	account, err := serverAccount()
+	if err != nil {
+		return err
+	}
+	if err := settle(options.Dir, account); err != nil {
+		return fmt.Errorf("the directory of the Redis Cluster: %w", err)
+	}
+	password, err := keptSecret(filepath.Join(options.Dir, "password"))
+	if err != nil {
+		return fmt.Errorf("the password of the Redis Cluster: %w", err)
+	}
+	arguments := []string{"create"}
+	query := url.Values{}
+	for i := range masters * (1 + replicas) {
+		node := &Redis{Dir: filepath.Join(options.Dir, strconv.Itoa(i+1)), programs: programs, account: account, password: password}
+		if err := settle(node.Dir, account); err != nil {
+			return fmt.Errorf("the directory of Redis: %w", err)
+		}
+		bus, err := FreePort()
+		if err != nil {
+			return err
+		}
+		node.further = []string{
+			"cluster-enabled yes", "cluster-config-file nodes.conf", "cluster-node-timeout 1000", "cluster-port " + strconv.Itoa(bus), "masterauth " + password,
+		}
+		if err := onFreePort(ctx, func(ctx context.Context, port int) error { node.port = port; return node.start(ctx) }); err != nil {
+			return err
+		}
+		node.URL = (&url.URL{Scheme: "redis", User: url.UserPassword("", password), Host: node.address(), Path: "/0"}).String()
+		c.Nodes = append(c.Nodes, node)
+		arguments = append(arguments, node.address())
+		if i > 0 {
+			query.Add("addr", node.address())
+		}
+	}
+	c.URL = (&url.URL{Scheme: "redis", User: url.UserPassword("", password), Host: c.Nodes[0].address(), RawQuery: query.Encode()}).String()
+	return c.Administer(ctx, append(arguments, "--cluster-replicas", strconv.Itoa(replicas))...)
+}
+
+// Administer runs redis-cli --cluster with the arguments, which begin with a command.
+func (c *RedisCluster) Administer(ctx context.Context, arguments ...string) error {
+	node := c.Nodes[0]
+	return child.Run(ctx, child.Spec{
+		Name: "redis-cli", Path: node.programs.path("redis-cli"), Args: append(append([]string{"--cluster"}, arguments...), "--cluster-yes"), Dir: "/",
+		Env: append(environment(node.programs.libraries), "REDISCLI_AUTH="+node.password, "HOME="+os.TempDir()), Log: filepath.Join(c.Dir, "redis-cli.log"),
+	})
+}
+
+// Stop ends every node.
+func (c *RedisCluster) Stop() {
+	for _, node := range c.Nodes {
+		node.Stop()
+	}
+}

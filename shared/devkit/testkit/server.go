@@ -1,0 +1,59 @@
+package testkit
+
+import (
+	"context"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
+)
+
+const (
+	// serverVariable names a server for all test processes, as a superuser's URL.
+	serverVariable = "ALMONER_TEST_POSTGRES_URL"
+	// toolsVariable names the directory where server programs were unpacked privately, if they are not installed.
+	toolsVariable = "ALMONER_TEST_TOOLS"
+)
+
+// server is the PostgreSQL server of the test process.
+type server struct {
+	url string
+	// lifeline is closed by the kernel when this process is gone; kept here so that nothing closes it before.
+	lifeline io.Closer
+}
+
+// sharedServer and sharedTemplate are the state of the test process: one server and one template for all its tests.
+var (
+	sharedServer   = sync.OnceValues(findServer)
+	sharedTemplate = sync.OnceValues(func() (template, error) {
+		s, err := sharedServer()
+		if err != nil {
+			return template{}, err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), makeWithin)
+		defer cancel()
+		return ensureTemplate(ctx, s.url)
+	})
+)
+
+func findServer() (server, error) {
+	if url := os.Getenv(serverVariable); url != "" {
+		return server{url: url}, nil
+	}
+	dir, err := localstore.TempDir("almoner-test-postgres-")
+	if err != nil {
+		return server{}, err
+	}
+	lifeline, err := localstore.RemoveAfterUs(dir)
+	if err != nil {
+		return server{}, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), makeWithin)
+	defer cancel()
+	started, err := localstore.StartPostgres(ctx, localstore.Options{Dir: dir, Tools: os.Getenv(toolsVariable), Volatile: true})
+	if err != nil {
+		return server{}, err
+	}
+	return server{url: started.URL, lifeline: lifeline}, nil
+}

@@ -1,0 +1,182 @@
+package testkit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
+)
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	connection, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connection.Close(context.Background()) })
+	return connection
+}
+
+const refused = "42501" // insufficient_privilege
+
+func codeOf(err error) string {
+	var fault *pgconn.PgError
+	if errors.As(err, &fault) {
+		return fault.Code
+	}
+	return ""
+}
+
+func TestEachRoleReachesItsOwnSchemaAlone(t *testing.T) {
+	db := NewDatabase(t)
+	for _, c := range []struct{ url, sql, code string }{
+		{db.Authserver, "select * from account.tenants", ""},
+		{db.Authserver, "select * from resource.programmes", refused},
+		{db.Authserver, "update account.audit_events set actor = ''", refused},
+		{db.Resourceapi, "select * from resource.programmes", ""},
+		{db.Resourceapi, "select * from account.tenants", refused},
+		{db.Resourceapi, "select * from account.standing('\\x00', null, null, '')", ""},
+		{db.Owner, "create table account.extra (id int)", ""},
+		{db.Owner, "alter system set work_mem = '1MB'", refused},
+		{db.Superuser, "select * from pg_authid", ""},
+	} {
+		if _, err := connect(t, c.url).Exec(t.Context(), c.sql); codeOf(err) != c.code || (c.code == "" && err != nil) {
+			t.Errorf("%s: %v, want code %q", c.sql, err, c.code)
+		}
+	}
+}
+
+func TestDatabasesAreApartAndDroppedAtTheEnd(t *testing.T) {
+	var first Database
+	t.Run("one", func(t *testing.T) {
+		first = NewDatabase(t)
+		other := NewDatabase(t)
+		const sql = "insert into account.organisations (id, name) values (gen_random_uuid(), 'Here')"
+		if _, err := connect(t, first.Authserver).Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+		var count int
+		if err := connect(t, other.Authserver).QueryRow(t.Context(), "select count(*) from account.organisations").Scan(&count); err != nil || count != 0 {
+			t.Errorf("%d rows of another test, %v", count, err)
+		}
+	})
+	_, err := pgx.Connect(t.Context(), first.Superuser)
+	if codeOf(err) != "3D000" { // invalid_catalog_name
+		t.Errorf("after the test: %v", err)
+	}
+}
+
+// ownServer is a server of the test's own: the shared template must not be touched while other tests copy it.
+func ownServer(t *testing.T) string {
+	t.Helper()
+	dir, err := localstore.TempDir("almoner-testkit-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	server, err := localstore.StartPostgres(t.Context(), localstore.Options{Dir: dir, Tools: os.Getenv(toolsVariable), Volatile: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	return server.URL
+}
+
+func TestProcessesThatStartTogetherMakeOneTemplate(t *testing.T) {
+	server := ownServer(t)
+	var group sync.WaitGroup
+	names := make([]string, 6)
+	for i := range names {
+		group.Go(func() {
+			made, err := ensureTemplate(t.Context(), server)
+			if err != nil {
+				t.Error(err)
+			}
+			names[i] = made.name
+		})
+	}
+	group.Wait()
+	for _, name := range names {
+		if name != names[0] {
+			t.Errorf("templates %v", names)
+		}
+	}
+	var count int
+	err := connect(t, server).QueryRow(t.Context(), "select count(*) from pg_database where datistemplate and datname = $1", names[0]).Scan(&count)
+	if err != nil || count != 1 {
+		t.Errorf("%d templates, %v", count, err)
+	}
+}
+
+func TestAnUnfinishedTemplateIsMadeAnew(t *testing.T) {
+	server := ownServer(t)
+	made, err := ensureTemplate(t.Context(), server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := connect(t, server)
+	// As if the process that made it had died before the last statement.
+	if _, err := admin.Exec(t.Context(), "alter database "+made.name+" with is_template false allow_connections true"); err != nil {
+		t.Fatal(err)
+	}
+	again, err := ensureTemplate(t.Context(), server)
+	if err != nil || again.name != made.name {
+		t.Fatalf("%v, %v", again.name, err)
+	}
+	var finished bool
+	if err := admin.QueryRow(t.Context(), "select datistemplate from pg_database where datname = $1", made.name).Scan(&finished); err != nil || !finished {
+		t.Errorf("finished: %v, %v", finished, err)
+	}
+}
+
+func TestRedisIsGoneAfterTheTest(t *testing.T) {
+	var dir, url string
+	t.Run("inner", func(t *testing.T) {
+		server := NewRedis(t)
+		dir, url = server.Dir, server.URL
+	})
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("its directory: %v", err)
+	}
+	address := strings.TrimSuffix(url[strings.LastIndexByte(url, '@')+1:], "/0")
+	if connection, err := net.Dial("tcp", address); err == nil {
+		_ = connection.Close()
+		t.Error("it still answers")
+	}
+}
+
+// A fuzz test's workers do not live to see their cleanups.
+func TestNothingIsLeftOfTheRedisOfAProcessThatIsKilled(t *testing.T) {
+	const victim = "ALMONER_TEST_KILLED"
+	if os.Getenv(victim) != "" {
+		fmt.Println(NewRedis(t).Dir)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	killed := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	killed.Env = append(os.Environ(), victim+"=1")
+	said, err := killed.Output()
+	dir, _, _ := strings.Cut(string(said), "\n")
+	if err == nil || !filepath.IsAbs(dir) {
+		t.Fatalf("it was not killed: %v %s", err, said)
+	}
+	for range 200 {
+		if _, err := os.Stat(dir); os.IsNotExist(err) {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Error("its files are still there")
+}
