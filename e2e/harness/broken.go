@@ -22,15 +22,14 @@ type Fault struct {
 	New  string
 }
 
-// Broken builds both services with faults and returns the directory of their binaries. A fault that no longer fits the source
+// Faulty returns the files that the faults change, by path, as they are with the faults in them. A fault that does not fit the source
 // fails the test: it would prove nothing.
-func Broken(t testing.TB, faults ...Fault) string {
+func Faulty(t testing.TB, faults ...Fault) map[string]string {
 	t.Helper()
 	root, err := repositoryRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
 	texts := map[string]string{}
 	for _, fault := range faults {
 		path := filepath.Join(root, fault.File)
@@ -42,10 +41,25 @@ func Broken(t testing.TB, faults ...Fault) string {
 			texts[path] = string(content)
 		}
 		if count := strings.Count(texts[path], fault.Old); count != 1 {
-			t.Fatalf("%s holds this %d times, want once: mend the fault:\n%s", fault.File, count, fault.Old)
+			t.Errorf("%s contains this %d times, want 1; update the fault:\n%s", fault.File, count, fault.Old)
 		}
 		texts[path] = strings.Replace(texts[path], fault.Old, fault.New, 1)
 	}
+	if t.Failed() {
+		t.FailNow()
+	}
+	return texts
+}
+
+// Broken builds both services with faults and returns the directory of their binaries.
+func Broken(t testing.TB, faults ...Fault) string {
+	t.Helper()
+	texts := Faulty(t, faults...)
+	root, err := repositoryRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
 	replace := map[string]string{}
 	for path, text := range texts {
 		replace[path] = filepath.Join(dir, fmt.Sprint(len(replace))+filepath.Ext(path))

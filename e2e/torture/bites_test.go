@@ -49,6 +49,18 @@ func bites() []bite {
 // tries is how often a suite may miss a protection whose absence shows by chance, as a race does.
 const tries = 3
 
+// Every fault fits the source, those of the slow builds too.
+func TestFaultsFitTheSource(t *testing.T) {
+	t.Parallel()
+	check := func(name string, faults []harness.Fault) {
+		t.Run(name, func(t *testing.T) { harness.Faulty(t, faults...) })
+	}
+	for _, b := range bites() {
+		check(b.name, b.faults)
+	}
+	check("named steps", append(deaths(), deathsAtWork()...))
+}
+
 func TestBrokenBuildsAreNoticed(t *testing.T) {
 	harness.Note(t, "%d builds without a protection, each noticed by its suite", len(bites()))
 	for _, b := range bites() {

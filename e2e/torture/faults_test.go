@@ -23,7 +23,7 @@ const (
 )
 
 // fenceOff lets every conditional update of a grant in Postgres pass.
-var fenceOff = harness.Fault{File: stepsFile, Old: "	if passed {\n		return grant.Passed, nil\n	}\n	return s.takeAlone(", New: "	if passed || err == nil {\n		return grant.Passed, nil\n	}\n	return s.takeAlone("}
+var fenceOff = harness.Fault{File: stepsFile, Old: "	if passed {\n		return grant.Updated, nil\n	}\n	return s.updateOne(", New: "	if passed || err == nil {\n		return grant.Updated, nil\n	}\n	return s.updateOne("}
 
 // rotateBlindly lets the script rotate whatever token is presented. The fence alone would still stop it.
 var rotateBlindly = []harness.Fault{
@@ -57,8 +57,8 @@ var tenantNotCompared = harness.Fault{File: accessFile, Old: "	case s.Credential
 var tokenLogged = harness.Fault{File: tokenFile, Old: "		asked := request(r, parameters)\n", New: "		asked := request(r, parameters)\n		d.Log.Info(\"asked\", \"parameters\", parameters)\n"}
 
 // tokenStored keeps what was refused beside the reason.
-var tokenStored = harness.Fault{File: refusalsFile, Old: "	return n.noteOf(ctx, facts, caller, x.ended, refused)\n",
-	New: "	return n.noteOf(ctx, facts, caller, x.ended, &TokenError{Description: refused.Description + x.request.RefreshToken.Reveal()})\n"}
+var tokenStored = harness.Fault{File: refusalsFile, Old: "	return n.recordFor(ctx, facts, caller, x.ended, refused)\n",
+	New: "	return n.recordFor(ctx, facts, caller, x.ended, &TokenError{Description: refused.Description + x.request.RefreshToken.Reveal()})\n"}
 
 // postgresSilent lets Redis alone decide: neither what Postgres knows before, nor what it says afterwards, stops anything.
 var postgresSilent = []harness.Fault{
@@ -90,15 +90,15 @@ var scriptsTakenForKnown = []harness.Fault{
 // undoOff leaves in Redis what Postgres certainly did not commit.
 var undoOff = harness.Fault{
 	File: decideFile,
-	Old:  "	if err != nil && (!k.undone(ctx, step) || uncertain) {\n",
+	Old:  "	if err != nil && (!k.undoRotation(ctx, step) || uncertain) {\n",
 	New:  "	if err != nil && uncertain {\n",
 }
 
 // takeBackOff leaves in the stores what they decided without an answer.
 var takeBackOff = harness.Fault{
 	File: decideFile,
-	Old:  "	if uncertain {\n		k.givenUp.add(ctx, step)\n",
-	New:  "	if false && uncertain {\n		k.givenUp.add(ctx, step)\n",
+	Old:  "	if uncertain {\n		k.undos.add(ctx, step)\n",
+	New:  "	if false && uncertain {\n		k.undos.add(ctx, step)\n",
 }
 
 // deadlinesOff lets scripts decide whenever Redis gets them.

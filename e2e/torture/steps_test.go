@@ -27,10 +27,10 @@ const (
 	deathDefinition             = "\n\nfunc dieAt(step string) {\n\tif os.Remove(filepath.Join(os.Getenv(\"" + stepsVariable + "\"), step)) == nil {\n\t\t_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)\n\t\tselect {}\n\t}\n}\n"
 	checkedExchange             = "	if err := k.answerExchange(ctx, *g, word); err != nil {\n\t\treturn Issued{}, err\n\t}\n"
 	checkedRotation             = "	if err := k.answerRotation(ctx, *g, word); err != nil {\n\t\treturn Issued{}, err\n\t}\n"
-	issuedInRedis               = "	if word != OK {\n\t\treturn \"\", ErrTaken\n\t}\n"
+	issuedInRedis               = "	if word != OK {\n\t\treturn \"\", ErrAlreadyUsed\n\t}\n"
 	rotationIsAnswered          = "	return Issued{Grant: *g, Now: facts.Now, Refresh: secret}, nil\n"
-	ledgerHasRevoked            = "	k.Forget(ctx, id, ends, reason)\n\treturn nil\n"
-	definitionsOfTheKeeper      = "// A Keeper keeps grants in both stores"
+	ledgerHasRevoked            = "	k.PropagateRevocation(ctx, id, ends, reason)\n\treturn nil\n"
+	definitionsOfTheService      = "// A Service keeps grants in both stores"
 )
 
 // deaths puts a point of death behind each step: who finds a file of its name dies at once.
@@ -44,7 +44,7 @@ func deaths() []harness.Fault {
 	}
 	return []harness.Fault{
 		{File: keeperFile, Old: "import (\n", New: deathImports},
-		{File: keeperFile, Old: definitionsOfTheKeeper, New: deathDefinition + definitionsOfTheKeeper},
+		{File: keeperFile, Old: definitionsOfTheService, New: deathDefinition + definitionsOfTheService},
 		behind(issuedInRedis, afterIssue), before("	return secret, nil\n", afterInsert), behind(checkedExchange, afterExchange),
 		before("	return issued, nil\n", afterActivation), behind(checkedRotation, afterRotation), before(rotationIsAnswered, afterAdvance),
 		behind("	case Replay:\n", afterReplay), before(ledgerHasRevoked, afterRevocation),

@@ -25,8 +25,8 @@ const (
 	importsFile     = "resourceapi/internal/store/postgres/imports.go"
 
 	definitionsOfSubmissions = "// statusColumns are"
-	beginOfProcess           = "	return outcome(pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {\n		s := engage.Submission{ID: id}\n"
-	submissionFinished       = "			return fmt.Errorf(\"finish a submission: %w\", err)\n		}\n"
+	beginOfProcess           = "	return e.end(ctx, id, func(ctx context.Context) error {\n		return pgx.BeginFunc("
+	submissionFinished       = "		return fmt.Errorf(\"finish a submission: %w\", err)\n	}\n"
 	importFound              = "		if err != nil || taken == nil {\n			return err\n		}\n"
 	importFinished           = "		return fmt.Errorf(\"finish an import: %w\", err)\n	}\n"
 	importTransactionEnded   = "	if err != nil && taken != nil {\n"

@@ -21,11 +21,11 @@ const (
 	tick        = 10 * time.Millisecond // how often a waiting asker looks whether it may do more than wait
 )
 
-// A Gathering asks the questions of concurrent requests together: what comes while a statement is under way is asked by the next one,
+// A Batcher asks the questions of concurrent requests together: what comes while a statement is under way is asked by the next one,
 // and nobody waits for company. A statement costs Postgres and us many times what one more row in it does.
 // A question is asked after it has come, never answered by what was read before. A statement that hangs holds up what came with it alone.
 // It is safe for concurrent use once its exported fields are set.
-type Gathering[Question, Answer any] struct {
+type Batcher[Question, Answer any] struct {
 	// Answer has an answer for each question, in their order, or an error. Its context ends after Within. A question that is read by itself
 	// has no more time than its asker. An asker who hangs up does no harm to the others.
 	Answer func(context.Context, []Question) ([]Answer, error)
@@ -60,8 +60,8 @@ type asked[Question, Answer any] struct {
 // ErrUnasked says that a question was never asked, because its context ended before its turn came.
 var ErrUnasked = errors.New("not asked")
 
-// Ask returns the answer once it is known. The context bounds the wait: an asker whose turn has not come by then gets ErrUnasked.
-func (g *Gathering[Q, A]) Ask(ctx context.Context, question Q) (A, error) {
+// Do returns the answer once it is known. The context bounds the wait: an asker whose turn has not come by then gets ErrUnasked.
+func (g *Batcher[Q, A]) Do(ctx context.Context, question Q) (A, error) {
 	mine := newAsked[Q, A](ctx, question)
 	if g.enter(mine) {
 		g.settle([]*asked[Q, A]{mine})
@@ -107,7 +107,7 @@ func newAsked[Q, A any](ctx context.Context, question Q) *asked[Q, A] {
 }
 
 // mayGoAlone says whether mine has waited long enough in company to be asked by itself, and makes room for that.
-func (g *Gathering[Q, A]) mayGoAlone(mine *asked[Q, A]) bool {
+func (g *Batcher[Q, A]) mayGoAlone(mine *asked[Q, A]) bool {
 	if g.Alone == 0 || time.Since(mine.came) < g.Alone {
 		return false
 	}
@@ -121,7 +121,7 @@ func (g *Gathering[Q, A]) mayGoAlone(mine *asked[Q, A]) bool {
 }
 
 // goAlone asks one question by itself. It is not cut off when the company answers first: that would cost a connection.
-func (g *Gathering[Q, A]) goAlone(one *asked[Q, A]) {
+func (g *Batcher[Q, A]) goAlone(one *asked[Q, A]) {
 	defer func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -131,7 +131,7 @@ func (g *Gathering[Q, A]) goAlone(one *asked[Q, A]) {
 }
 
 // enter says whether mine may be asked at once. Otherwise it waits.
-func (g *Gathering[Q, A]) enter(mine *asked[Q, A]) bool {
+func (g *Batcher[Q, A]) enter(mine *asked[Q, A]) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.underWay < g.AtOnce {
@@ -143,7 +143,7 @@ func (g *Gathering[Q, A]) enter(mine *asked[Q, A]) bool {
 }
 
 // insist takes who waits for one statement more, where mine is among them, has waited long enough, and not too many are under way.
-func (g *Gathering[Q, A]) insist(mine *asked[Q, A]) []*asked[Q, A] {
+func (g *Batcher[Q, A]) insist(mine *asked[Q, A]) []*asked[Q, A] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	beside := max(0, g.underWay-g.AtOnce)
@@ -156,7 +156,7 @@ func (g *Gathering[Q, A]) insist(mine *asked[Q, A]) []*asked[Q, A] {
 }
 
 // leave says whether mine was still waiting. It does not any more.
-func (g *Gathering[Q, A]) leave(mine *asked[Q, A]) bool {
+func (g *Batcher[Q, A]) leave(mine *asked[Q, A]) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	at := slices.Index(g.waiting, mine)
@@ -168,7 +168,7 @@ func (g *Gathering[Q, A]) leave(mine *asked[Q, A]) bool {
 }
 
 // settle answers all of them. Those who wait by then come next.
-func (g *Gathering[Q, A]) settle(all []*asked[Q, A]) {
+func (g *Batcher[Q, A]) settle(all []*asked[Q, A]) {
 	defer func() {
 		if next := g.next(); len(next) > 0 {
 			go g.settle(next)
@@ -178,7 +178,7 @@ func (g *Gathering[Q, A]) settle(all []*asked[Q, A]) {
 }
 
 // ask asks all of them in one statement.
-func (g *Gathering[Q, A]) ask(all []*asked[Q, A]) {
+func (g *Batcher[Q, A]) ask(all []*asked[Q, A]) {
 	questions := make([]Q, len(all))
 	for i, one := range all {
 		questions[i] = one.question
@@ -199,7 +199,7 @@ func (g *Gathering[Q, A]) ask(all []*asked[Q, A]) {
 }
 
 // answer is Answer, whose panic is an error here: it would end the process, or leave waiting those who are in the same statement.
-func (g *Gathering[Q, A]) answer(ctx context.Context, questions []Q) (answers []A, err error) {
+func (g *Batcher[Q, A]) answer(ctx context.Context, questions []Q) (answers []A, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
@@ -209,7 +209,7 @@ func (g *Gathering[Q, A]) answer(ctx context.Context, questions []Q) (answers []
 }
 
 // next takes who waits. Where that is nobody, one statement less is under way.
-func (g *Gathering[Q, A]) next() []*asked[Q, A] {
+func (g *Batcher[Q, A]) next() []*asked[Q, A] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.waiting) == 0 {
@@ -220,7 +220,7 @@ func (g *Gathering[Q, A]) next() []*asked[Q, A] {
 }
 
 // take takes who waits. Its caller holds the lock.
-func (g *Gathering[Q, A]) take() []*asked[Q, A] {
+func (g *Batcher[Q, A]) take() []*asked[Q, A] {
 	taken := slices.Clone(g.waiting[:min(len(g.waiting), g.Most)])
 	g.waiting = slices.Delete(g.waiting, 0, len(taken))
 	return taken

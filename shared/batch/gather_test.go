@@ -13,7 +13,7 @@ import (
 
 // A doubler answers each question with twice its number, once it is let. It notes what it was asked together.
 type doubler struct {
-	Gathering[int, int]
+	Batcher[int, int]
 	let chan error
 
 	mu    sync.Mutex
@@ -56,7 +56,7 @@ func (d *doubler) begin(ctx context.Context, numbers ...int) []chan outcome {
 		one := make(chan outcome, 1)
 		all = append(all, one)
 		go func() {
-			answer, err := d.Ask(ctx, number)
+			answer, err := d.Do(ctx, number)
 			one <- outcome{answer, err}
 		}()
 		synctest.Wait()
@@ -277,7 +277,7 @@ func TestAsk_SlowStatementFailsNoCallerBeforeItsOwnDeadline(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const callers, apart, own = 200, 20 * time.Millisecond, time.Second
-				g := Gathering[int, int]{Most: 64, AtOnce: 1, Within: own, Stay: stay}
+				g := Batcher[int, int]{Most: 64, AtOnce: 1, Within: own, Stay: stay}
 				g.Answer = func(ctx context.Context, questions []int) ([]int, error) {
 					select {
 					case <-time.After(600 * time.Millisecond):
@@ -292,7 +292,7 @@ func TestAsk_SlowStatementFailsNoCallerBeforeItsOwnDeadline(t *testing.T) {
 						ctx, cancel := context.WithTimeout(t.Context(), own)
 						defer cancel()
 						began := time.Now()
-						if answer, err := g.Ask(ctx, i); err != nil || answer != i {
+						if answer, err := g.Do(ctx, i); err != nil || answer != i {
 							t.Errorf("caller %d: %d, %v after %v of its second", i, answer, err, time.Since(began))
 						}
 					})

@@ -28,7 +28,7 @@ const credentialPolicy = "requests-in-flight"
 type Credential [32]byte
 
 // CredentialOf returns the credential that a question is about.
-func CredentialOf(q standing.Question) (c Credential) {
+func CredentialOf(q standing.Query) (c Credential) {
 	if q.PATHash != nil {
 		copy(c[:], q.PATHash)
 		return c

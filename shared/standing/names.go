@@ -20,7 +20,7 @@ type Names struct {
 const NamesSQL = `select * from account.names($1, $2)`
 
 // NamesArgs are the arguments of NamesSQL.
-func (q Question) NamesArgs() []any { return []any{q.PATHash, q.GrantID} }
+func (q Query) NamesArgs() []any { return []any{q.PATHash, q.GrantID} }
 
 // ScanNames reads the answer of NamesSQL and closes rows. It returns ErrUnknown when the credential does not exist.
 func ScanNames(rows pgx.Rows) (Names, error) {

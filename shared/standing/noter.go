@@ -26,8 +26,8 @@ type Execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// A Noter tells Postgres which credentials were used, in batches and off the request path. It is safe for concurrent use.
-type Noter struct {
+// An UsageRecorder tells Postgres which credentials were used, in batches and off the request path. It is safe for concurrent use.
+type UsageRecorder struct {
 	db  Execer
 	log *slog.Logger
 
@@ -38,19 +38,19 @@ type Noter struct {
 	stopped chan struct{}
 }
 
-// NewNoter starts a noter, which flushes every five seconds until Close.
-func NewNoter(db Execer, log *slog.Logger) *Noter {
+// NewUsageRecorder starts a noter, which flushes every five seconds until Close.
+func NewUsageRecorder(db Execer, log *slog.Logger) *UsageRecorder {
 	return startNoter(db, log, noteEvery)
 }
 
-func startNoter(db Execer, log *slog.Logger, every time.Duration) *Noter {
-	n := &Noter{db: db, log: log, pending: map[uuid.UUID]bool{}, stop: make(chan struct{}), stopped: make(chan struct{})}
+func startNoter(db Execer, log *slog.Logger, every time.Duration) *UsageRecorder {
+	n := &UsageRecorder{db: db, log: log, pending: map[uuid.UUID]bool{}, stop: make(chan struct{}), stopped: make(chan struct{})}
 	go n.run(every)
 	return n
 }
 
-// Note says that the credential was used. It does no I/O and waits for none.
-func (n *Noter) Note(s Standing) {
+// Record says that the credential was used. It does no I/O and waits for none.
+func (n *UsageRecorder) Record(s Standing) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.pending) < noteAtMost {
@@ -59,12 +59,12 @@ func (n *Noter) Note(s Standing) {
 }
 
 // Close flushes what is left (two seconds at most) and stops. Call it once, before the pool is closed.
-func (n *Noter) Close() {
+func (n *UsageRecorder) Close() {
 	close(n.stop)
 	<-n.stopped
 }
 
-func (n *Noter) run(every time.Duration) {
+func (n *UsageRecorder) run(every time.Duration) {
 	defer close(n.stopped)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -80,7 +80,7 @@ func (n *Noter) run(every time.Duration) {
 }
 
 // flush hands over what was gathered. What Postgres does not take is dropped rather than gathered without end.
-func (n *Noter) flush() {
+func (n *UsageRecorder) flush() {
 	n.mu.Lock()
 	used := n.pending
 	n.pending = map[uuid.UUID]bool{}

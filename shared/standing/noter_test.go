@@ -51,10 +51,10 @@ func TestTheUseOfCredentialsReachesTheirRows(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer pool.Close()
-			noter := NewNoter(pool, slog.New(slog.DiscardHandler))
+			noter := NewUsageRecorder(pool, slog.New(slog.DiscardHandler))
 			for range 3 {
-				noter.Note(Standing{CredentialID: pat, Kind: PersonalAccessToken})
-				noter.Note(Standing{CredentialID: grant, Kind: Connector})
+				noter.Record(Standing{CredentialID: pat, Kind: PersonalAccessToken})
+				noter.Record(Standing{CredentialID: grant, Kind: Connector})
 			}
 			noter.Close()
 			var used string
@@ -91,11 +91,11 @@ func (s *stuckStore) Exec(ctx context.Context, _ string, args ...any) (pgconn.Co
 func TestNotingNeitherWaitsNorGrowsWithoutEnd(t *testing.T) {
 	store := &stuckStore{release: make(chan struct{})}
 	noter := startNoter(store, slog.New(slog.DiscardHandler), time.Millisecond)
-	noter.Note(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken})
+	noter.Record(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken})
 	time.Sleep(20 * time.Millisecond) // the first flush hangs now
 	began := time.Now()
 	for range 2 * noteAtMost {
-		noter.Note(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken})
+		noter.Record(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken})
 	}
 	if took := time.Since(began); took > time.Second {
 		t.Errorf("took %s", took)

@@ -31,8 +31,8 @@ const Active = "active"
 // ErrUnknown says that there is no such credential.
 var ErrUnknown = errors.New("unknown credential")
 
-// A Question names a credential, the workspace it is to act in, and the module it wants.
-type Question struct {
+// A Query names a credential, the workspace it is to act in, and the module it wants.
+type Query struct {
 	PATHash []byte    // SHA-256 of a personal access token, or nil
 	GrantID uuid.UUID // the grant of an access token, where PATHash is nil
 	KeyID   string    // the key that signed this access token; one that is removed or not stored is refused
@@ -74,7 +74,7 @@ const SQL = `select * from account.standings($1, $2, $3, $4, $5)`
 const Function = `account.standings(bytea[], uuid[], uuid[], text[], text[])`
 
 // Args are the arguments of SQL.
-func Args(questions []Question) []any {
+func Args(questions []Query) []any {
 	pats, modules := make([][]byte, len(questions)), make([]string, len(questions))
 	grants, tenants := make([]*uuid.UUID, len(questions)), make([]*uuid.UUID, len(questions))
 	kids := make([]*string, len(questions))
@@ -96,8 +96,8 @@ type Querier interface {
 }
 
 // Read asks Postgres. It returns ErrUnknown when the credential does not exist.
-func Read(ctx context.Context, db Querier, q Question) (Standing, error) {
-	rows, err := db.Query(ctx, SQL, Args([]Question{q})...)
+func Read(ctx context.Context, db Querier, q Query) (Standing, error) {
+	rows, err := db.Query(ctx, SQL, Args([]Query{q})...)
 	if err != nil {
 		return Standing{}, fmt.Errorf("read standing: %w", err)
 	}

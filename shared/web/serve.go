@@ -28,8 +28,8 @@ const (
 	readyEvery   = 50 * time.Millisecond
 )
 
-// A Place is where a server listens and how it leaves.
-type Place struct {
+// A Server is where a server listens and how it leaves.
+type Server struct {
 	Address string
 	// Notice is how long it still takes requests once it is told to end, while Leaving is true and every answer closes its
 	// connection: as long as whoever sends the requests needs to send them elsewhere.
@@ -40,7 +40,7 @@ type Place struct {
 
 // Serve listens and serves handler until ctx ends, then gives notice and lets requests in flight finish (20 seconds at most).
 // ready is called once the address is listened on.
-func Serve(ctx context.Context, place Place, handler http.Handler, log *slog.Logger, ready func(net.Addr)) error {
+func Serve(ctx context.Context, place Server, handler http.Handler, log *slog.Logger, ready func(net.Addr)) error {
 	place.waitReady(ctx, log)
 	listener, err := listen(ctx, place.Address)
 	if err != nil {
@@ -92,7 +92,7 @@ func Serve(ctx context.Context, place Place, handler http.Handler, log *slog.Log
 
 // waitReady returns once the process is ready, or has had readyTimeout to become so, or ctx has ended. A question that hangs
 // keeps nothing from listening.
-func (p Place) waitReady(ctx context.Context, log *slog.Logger) {
+func (p Server) waitReady(ctx context.Context, log *slog.Logger) {
 	if p.Ready == nil {
 		return
 	}

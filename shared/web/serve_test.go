@@ -105,7 +105,7 @@ func TestServe_RequestInFlightClosesItsConnection(t *testing.T) {
 		}
 	}), log, http.NotFoundHandler())
 	go func() {
-		place := Place{Address: "127.0.0.1:0", Notice: 100 * time.Millisecond}
+		place := Server{Address: "127.0.0.1:0", Notice: 100 * time.Millisecond}
 		served <- Serve(ctx, place, handler, log, func(a net.Addr) { address <- a })
 	}()
 	go func() {
@@ -144,7 +144,7 @@ func TestServe_ListensOnceReady(t *testing.T) {
 		return nil
 	}
 	go func() {
-		served <- Serve(ctx, Place{Address: at, Ready: ready}, http.NotFoundHandler(), slog.New(slog.DiscardHandler), func(net.Addr) { stop() })
+		served <- Serve(ctx, Server{Address: at, Ready: ready}, http.NotFoundHandler(), slog.New(slog.DiscardHandler), func(net.Addr) { stop() })
 	}()
 	if err := <-served; err != nil || asked.Load() != 3 {
 		t.Errorf("%v after %d questions", err, asked.Load())
@@ -161,7 +161,7 @@ func TestServe_WaitsForReadinessAtMostThreeSeconds(t *testing.T) {
 			"hangs": func(context.Context) error { return <-hangs },
 		} {
 			began := time.Now()
-			Place{Ready: ready}.waitReady(t.Context(), slog.New(slog.DiscardHandler))
+			Server{Ready: ready}.waitReady(t.Context(), slog.New(slog.DiscardHandler))
 			if waited := time.Since(began); waited != readyTimeout {
 				t.Errorf("%s: waited %s", name, waited)
 			}

@@ -96,7 +96,7 @@ func TestServeFinishesWhatIsInFlight(t *testing.T) {
 	address := make(chan net.Addr, 1)
 	served := make(chan error, 1)
 	go func() {
-		served <- Serve(ctx, Place{Address: "127.0.0.1:0"}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		served <- Serve(ctx, Server{Address: "127.0.0.1:0"}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			close(entered)
 			time.Sleep(200 * time.Millisecond)
 			_, _ = io.WriteString(w, "done")
@@ -129,7 +129,7 @@ func TestServeAnswersNothingAfterChunks(t *testing.T) {
 	address, served := make(chan net.Addr, 1), make(chan error, 1)
 	var asked atomic.Int64
 	go func() {
-		served <- Serve(ctx, Place{Address: "127.0.0.1:0"}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }),
+		served <- Serve(ctx, Server{Address: "127.0.0.1:0"}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }),
 			slog.New(slog.DiscardHandler), func(a net.Addr) { address <- a })
 	}()
 	at := (<-address).String()
@@ -163,7 +163,7 @@ func TestServeGivesNotice(t *testing.T) {
 	address := make(chan net.Addr, 1)
 	served := make(chan error, 1)
 	go func() {
-		served <- Serve(ctx, Place{Address: "127.0.0.1:0", Notice: 500 * time.Millisecond}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		served <- Serve(ctx, Server{Address: "127.0.0.1:0", Notice: 500 * time.Millisecond}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = fmt.Fprint(w, Leaving(r.Context()))
 		}), slog.New(slog.DiscardHandler), func(a net.Addr) { address <- a })
 	}()

@@ -42,7 +42,7 @@ type adminCommands struct {
 }
 
 // carryOut runs one command at the desk, and prints what it says.
-func (a *adminCommands) carryOut(ctx context.Context, command func(*admin.Desk) (admin.Result, error)) error {
+func (a *adminCommands) carryOut(ctx context.Context, command func(*admin.Service) (admin.Result, error)) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	desk, done, err := app.Admin(ctx, os.Environ(), log)
 	if err != nil {
@@ -61,13 +61,13 @@ type organisationsAdd struct {
 }
 
 func (c organisationsAdd) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.AddOrganisation(ctx, c.Name) })
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.AddOrganisation(ctx, c.Name) })
 }
 
 type organisationsList struct{}
 
 func (organisationsList) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.Organisations(ctx) })
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.Organisations(ctx) })
 }
 
 type tenantsAdd struct {
@@ -76,7 +76,7 @@ type tenantsAdd struct {
 }
 
 func (c tenantsAdd) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.AddTenant(ctx, c.Organisation, c.Name) })
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.AddTenant(ctx, c.Organisation, c.Name) })
 }
 
 type tenantsList struct {
@@ -84,7 +84,7 @@ type tenantsList struct {
 }
 
 func (c tenantsList) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.Tenants(ctx, c.Organisation) })
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.Tenants(ctx, c.Organisation) })
 }
 
 type modulesSet struct {
@@ -94,7 +94,7 @@ type modulesSet struct {
 }
 
 func (c modulesSet) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.SetModule(ctx, c.Tenant, c.Module, c.Changes) })
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.SetModule(ctx, c.Tenant, c.Module, c.Changes) })
 }
 
 type featuresSet struct {
@@ -104,7 +104,7 @@ type featuresSet struct {
 }
 
 func (c featuresSet) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.SetFeature(ctx, c.Tenant, c.Feature, c.State) })
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.SetFeature(ctx, c.Tenant, c.Feature, c.State) })
 }
 
 type clientsAddService struct {
@@ -112,7 +112,7 @@ type clientsAddService struct {
 }
 
 func (c clientsAddService) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.AddService(ctx, c.Name) })
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.AddService(ctx, c.Name) })
 }
 
 type clientsList struct {
@@ -120,7 +120,7 @@ type clientsList struct {
 }
 
 func (c clientsList) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.Clients(ctx, c.Tenant) })
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.Clients(ctx, c.Tenant) })
 }
 
 type clientsDelete struct {
@@ -128,7 +128,7 @@ type clientsDelete struct {
 }
 
 func (c clientsDelete) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.DeleteClient(ctx, c.Client) })
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.DeleteClient(ctx, c.Client) })
 }
 
 // errTerminal keeps a password from being typed where everybody can read it.

@@ -17,13 +17,13 @@ type keyCommands struct {
 type keysList struct{}
 
 func (keysList) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.ListKeys(ctx) })
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.ListKeys(ctx) })
 }
 
 type keysRotate struct{}
 
 func (keysRotate) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.RotateKeys(ctx) })
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.RotateKeys(ctx) })
 }
 
 type keysRemove struct {
@@ -31,13 +31,13 @@ type keysRemove struct {
 }
 
 func (c keysRemove) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.RemoveKey(ctx, c.KID) })
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.RemoveKey(ctx, c.KID) })
 }
 
 type keysReseal struct{}
 
 func (keysReseal) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.ResealKeys(ctx) })
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.ResealKeys(ctx) })
 }
 
 type grantCommands struct {
@@ -77,7 +77,7 @@ type grantsList struct {
 }
 
 func (c grantsList) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.ListGrants(ctx, c.query(), c.Limit) })
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.ListGrants(ctx, c.query(), c.Limit) })
 }
 
 type grantsRevoke struct {
@@ -85,7 +85,7 @@ type grantsRevoke struct {
 }
 
 func (c grantsRevoke) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.RevokeGrant(ctx, c.Grant) })
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.RevokeGrant(ctx, c.Grant) })
 }
 
 var errWhoseGrants = errors.New("say whose grants: --user, --client, --tenant or --issued-before; or --all alone, for every grant there is")
@@ -100,5 +100,5 @@ func (c grantsRevokeAll) Run(ctx context.Context, a *adminCommands) error {
 	if named := c.grantOptions != (grantOptions{}); named == c.All {
 		return errWhoseGrants
 	}
-	return a.carryOut(ctx, func(d *admin.Desk) (admin.Result, error) { return d.RevokeGrants(ctx, c.query()) })
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.RevokeGrants(ctx, c.query()) })
 }

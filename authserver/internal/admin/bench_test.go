@@ -20,26 +20,26 @@ import (
 
 // A bench is the account API, and the desk as the command line wires it.
 type bench struct {
-	*apitest.Site
+	*apitest.Server
 	t    *testing.T
-	desk *admin.Desk
+	desk *admin.Service
 	user uuid.UUID
 	app  client.Client
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{Site: apitest.Start(t), t: t}
+	b := &bench{Server: apitest.Start(t), t: t}
 	desk, done, err := app.Admin(t.Context(), []string{
-		"ALMONER_DATABASE_URL=" + b.World.Database.Authserver, "ALMONER_REDIS_URL=" + b.Redis.URL, "ALMONER_KEYS=" + b.Keys.Reveal(),
+		"ALMONER_DATABASE_URL=" + b.Fixture.Database.Authserver, "ALMONER_REDIS_URL=" + b.Redis.URL, "ALMONER_KEYS=" + b.Keys.Reveal(),
 	}, slog.New(slog.NewTextHandler(b.Log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(done)
 	b.desk = desk
-	b.user = b.World.Member(perm.ProgrammesRead)
-	b.app = b.World.Connector(apitest.MCP, perm.ProgrammesRead)
+	b.user = b.Fixture.Member(perm.ProgrammesRead)
+	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	return b
 }
 

@@ -54,7 +54,7 @@ var errTaken = errors.New("the identifier of the new client is taken")
 
 // AddService registers a client of kind service, which may introspect (contract, section 5). Its secret is in the result, and
 // nowhere else.
-func (d *Desk) AddService(ctx context.Context, name string) (Result, error) {
+func (d *Service) AddService(ctx context.Context, name string) (Result, error) {
 	name, err := parseName(name)
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func (d *Desk) AddService(ctx context.Context, name string) (Result, error) {
 }
 
 // Clients lists the clients of a workspace, or, for "", all.
-func (d *Desk) Clients(ctx context.Context, tenant string) (Result, error) {
+func (d *Service) Clients(ctx context.Context, tenant string) (Result, error) {
 	id, err := parseOptional("tenant", tenant)
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (d *Desk) Clients(ctx context.Context, tenant string) (Result, error) {
 }
 
 // DeleteClient deletes a client and revokes its grants.
-func (d *Desk) DeleteClient(ctx context.Context, id string) (Result, error) {
+func (d *Service) DeleteClient(ctx context.Context, id string) (Result, error) {
 	parsed, err := parseID("client", id)
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (d *Desk) DeleteClient(ctx context.Context, id string) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.Forget(ctx, ended)
+	d.PropagateRevocation(ctx, ended)
 	return Outcome{"The client is deleted. Revoked: " + plural(len(ended), "grant", "grants") + ".",
 		map[string]any{"clientId": parsed, "revokedGrants": len(ended)}}, nil
 }

@@ -18,7 +18,7 @@ func TestAServiceThatWasAddedIntrospectsUntilItIsDeleted(t *testing.T) {
 	if !credential.ClientSecret.Matches(secret.Reveal()) {
 		t.Error("the secret is not spelled like one")
 	}
-	token := b.World.Token(b.user, perm.ProgrammesRead)
+	token := b.Fixture.Token(b.user, perm.ProgrammesRead)
 	introspect := func() int {
 		return b.FormWith(apitest.IntrospectPath, apitest.Basic(id, secret), "token", token.Reveal()).Status
 	}
@@ -42,14 +42,14 @@ func TestClientsAreListedWithTheirGrants(t *testing.T) {
 	b := newBench(t)
 	b.Connected(b.app, b.user)
 	b.said(b.desk.AddService(t.Context(), "Reporting"))
-	gone, _ := b.World.Confidential(perm.ProgrammesRead)
+	gone, _ := b.Fixture.Confidential(perm.ProgrammesRead)
 	b.said(b.desk.DeleteClient(t.Context(), gone.ID.String()))
 	all := b.list(b.desk.Clients(t.Context(), ""))
 	if len(all) != 2 || all[0]["kind"] != "service" || all[0]["tenantId"] != nil || all[1]["id"] != b.app.ID.String() ||
 		all[1]["activeGrants"] != float64(1) || all[1]["tenant"] != "Riverside Food Bank" {
 		t.Errorf("%v", all)
 	}
-	if own := b.list(b.desk.Clients(t.Context(), b.World.TenantID.String())); len(own) != 1 {
+	if own := b.list(b.desk.Clients(t.Context(), b.Fixture.TenantID.String())); len(own) != 1 {
 		t.Errorf("%v", own)
 	}
 	if none := b.list(b.desk.Clients(t.Context(), uuid.NewString())); len(none) != 0 {
@@ -66,7 +66,7 @@ func TestClientsAreListedWithTheirGrants(t *testing.T) {
 func TestADeletedClientsGrantsAreRevoked(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
-	sibling := b.World.Connector(apitest.MCP, perm.ProgrammesRead)
+	sibling := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	kept := b.Connected(sibling, b.user)
 	if got := b.said(b.desk.DeleteClient(t.Context(), b.app.ID.String())); got["revokedGrants"] != float64(1) {
 		t.Errorf("%v", got)
@@ -74,7 +74,7 @@ func TestADeletedClientsGrantsAreRevoked(t *testing.T) {
 	if g := b.Stored(held.Grant); g.State != grant.Revoked || g.Reason != grant.ClientDeleted {
 		t.Errorf("its grant is %s (%s)", g.State, g.Reason)
 	}
-	if n := b.Count(`select count(*) from account.audit_events where action = 'client.deleted' and tenant_id = $1`, b.World.TenantID); n != 1 {
+	if n := b.Count(`select count(*) from account.audit_events where action = 'client.deleted' and tenant_id = $1`, b.Fixture.TenantID); n != 1 {
 		t.Error("the event does not name the client's workspace")
 	}
 	b.Refreshed(sibling, kept)

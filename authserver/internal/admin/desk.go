@@ -49,20 +49,20 @@ type Store interface {
 // Deps are what a Desk works with.
 type Deps struct {
 	Store Store
-	// Ring is nil where ALMONER_KEYS is not set.
-	Ring *keyring.Ring
-	Keys interface {
+	// Keyring is nil where ALMONER_KEYS is not set.
+	Keyring *keyring.Keyring
+	Keys    interface {
 		SigningKeys(ctx context.Context) ([]keyring.StoredKey, error)
 	}
-	// Forget tells Redis of ended grants, best effort.
-	Forget func(ctx context.Context, ended []grant.Grant)
+	// PropagateRevocation tells Redis of ended grants, best effort.
+	PropagateRevocation func(ctx context.Context, ended []grant.Grant)
 }
 
-// A Desk carries the commands out.
-type Desk struct{ Deps }
+// A Service carries the commands out.
+type Service struct{ Deps }
 
 // New makes a Desk.
-func New(d Deps) *Desk { return &Desk{d} }
+func New(d Deps) *Service { return &Service{d} }
 
 func event(action, kind string, id uuid.UUID) audit.Event {
 	return audit.Event{Actor: Actor, Action: action, Subject: kind + ":" + id.String()}

@@ -61,7 +61,7 @@ type GrantQuery struct {
 	User, Client, Tenant, IssuedBefore string
 }
 
-func (d *Desk) filter(ctx context.Context, q GrantQuery) (GrantFilter, error) {
+func (d *Service) filter(ctx context.Context, q GrantQuery) (GrantFilter, error) {
 	var filter GrantFilter
 	var err error
 	if filter.Client, err = parseOptional("client", q.Client); err != nil {
@@ -90,7 +90,7 @@ func (d *Desk) filter(ctx context.Context, q GrantQuery) (GrantFilter, error) {
 const longestList = 10_000
 
 // ListGrants lists the latest grants that the query names.
-func (d *Desk) ListGrants(ctx context.Context, q GrantQuery, limit int) (Result, error) {
+func (d *Service) ListGrants(ctx context.Context, q GrantQuery, limit int) (Result, error) {
 	if limit < 1 || limit > longestList {
 		return nil, refuse("the limit is 1 to 10000")
 	}
@@ -103,7 +103,7 @@ func (d *Desk) ListGrants(ctx context.Context, q GrantQuery, limit int) (Result,
 }
 
 // RevokeGrant ends one grant for good.
-func (d *Desk) RevokeGrant(ctx context.Context, id string) (Result, error) {
+func (d *Service) RevokeGrant(ctx context.Context, id string) (Result, error) {
 	parsed, err := parseID("grant", id)
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (d *Desk) RevokeGrant(ctx context.Context, id string) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.Forget(ctx, []grant.Grant{g})
+	d.PropagateRevocation(ctx, []grant.Grant{g})
 	sentence := "The grant is revoked."
 	if !revoked {
 		sentence = "The grant was revoked already."
@@ -121,7 +121,7 @@ func (d *Desk) RevokeGrant(ctx context.Context, id string) (Result, error) {
 }
 
 // RevokeGrants ends every grant that the query names, some at a time. What was ended when an error comes stays ended.
-func (d *Desk) RevokeGrants(ctx context.Context, q GrantQuery) (Result, error) {
+func (d *Service) RevokeGrants(ctx context.Context, q GrantQuery) (Result, error) {
 	filter, err := d.filter(ctx, q)
 	if err != nil {
 		return nil, err
@@ -137,6 +137,6 @@ func (d *Desk) RevokeGrants(ctx context.Context, q GrantQuery) (Result, error) {
 		}
 		all = append(all, ended...)
 	}
-	d.Forget(ctx, all)
+	d.PropagateRevocation(ctx, all)
 	return Outcome{"Revoked: " + plural(len(all), "grant", "grants") + ".", map[string]any{"revokedGrants": len(all)}}, nil
 }

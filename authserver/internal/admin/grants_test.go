@@ -18,7 +18,7 @@ func TestGrantsAreListedAsTheyStand(t *testing.T) {
 	active, revoked, over := b.Connected(b.app, b.user), b.Connected(b.app, b.user), b.Connected(b.app, b.user)
 	pending, _ := b.Consent(b.app, b.user)
 	b.said(b.desk.RevokeGrant(ctx, revoked.Grant.ID.String()))
-	b.World.Exec(`update account.grants set ends_at = now() where id = $1`, over.Grant.ID)
+	b.Fixture.Exec(`update account.grants set ends_at = now() where id = $1`, over.Grant.ID)
 	want := map[string]string{
 		active.Grant.ID.String(): "active", revoked.Grant.ID.String(): "revoked", over.Grant.ID.String(): "ended by time", pending.ID.String(): "pending",
 	}
@@ -28,7 +28,7 @@ func TestGrantsAreListedAsTheyStand(t *testing.T) {
 	}
 	for _, g := range all {
 		id, _ := g["id"].(string)
-		if g["state"] != want[id] || g["client"] != "Claude" || g["userId"] != b.user.String() || g["tenantId"] != b.World.TenantID.String() {
+		if g["state"] != want[id] || g["client"] != "Claude" || g["userId"] != b.user.String() || g["tenantId"] != b.Fixture.TenantID.String() {
 			t.Errorf("%v, want it %s", g, want[id])
 		}
 		if (g["reason"] == "revoked_by_administrator") != (want[id] == "revoked") {
@@ -71,9 +71,9 @@ func TestOneGrantIsRevokedForGood(t *testing.T) {
 func TestRevokeAllEndsWhatItsOptionsName(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
-	otherUser, otherApp := b.World.Member(perm.ProgrammesRead), b.World.Connector(apitest.MCP, perm.ProgrammesRead)
-	b.World.Exec(`update account.users set email = 'grace@example.org' where id = $1`, otherUser)
-	elsewhere := b.World.Tenant("Elsewhere")
+	otherUser, otherApp := b.Fixture.Member(perm.ProgrammesRead), b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
+	b.Fixture.Exec(`update account.users set email = 'grace@example.org' where id = $1`, otherUser)
+	elsewhere := b.Fixture.Tenant("Elsewhere")
 	for what, c := range map[string]struct {
 		query admin.GrantQuery
 		ended [4]bool // of the first, the other user's, the other client's, the other workspace's
@@ -82,15 +82,15 @@ func TestRevokeAllEndsWhatItsOptionsName(t *testing.T) {
 		"address":         {admin.GrantQuery{User: "Grace@example.org"}, [4]bool{false, true, false, false}},
 		"client":          {admin.GrantQuery{Client: otherApp.ID.String()}, [4]bool{false, false, true, false}},
 		"tenant":          {admin.GrantQuery{Tenant: elsewhere.String()}, [4]bool{false, false, false, true}},
-		"user and tenant": {admin.GrantQuery{User: b.user.String(), Tenant: b.World.TenantID.String()}, [4]bool{true, false, true, false}},
+		"user and tenant": {admin.GrantQuery{User: b.user.String(), Tenant: b.Fixture.TenantID.String()}, [4]bool{true, false, true, false}},
 		"before now":      {admin.GrantQuery{IssuedBefore: time.Now().Add(time.Hour).Format(time.RFC3339)}, [4]bool{true, true, true, true}},
 		"before then":     {admin.GrantQuery{IssuedBefore: "2020-01-01T00:00:00Z"}, [4]bool{}},
 		"all":             {admin.GrantQuery{}, [4]bool{true, true, true, true}},
 		"nobody there":    {admin.GrantQuery{Client: uuid.NewString()}, [4]bool{}},
 	} {
-		b.World.Exec(`delete from account.grants`)
-		grants := [4]apitest.Held{b.Connected(b.app, b.user), b.Connected(b.app, otherUser), b.Connected(otherApp, b.user), b.Connected(b.app, b.user)}
-		b.World.Exec(`update account.grants set tenant_id = $2 where id = $1`, grants[3].Grant.ID, elsewhere)
+		b.Fixture.Exec(`delete from account.grants`)
+		grants := [4]apitest.Connection{b.Connected(b.app, b.user), b.Connected(b.app, otherUser), b.Connected(otherApp, b.user), b.Connected(b.app, b.user)}
+		b.Fixture.Exec(`update account.grants set tenant_id = $2 where id = $1`, grants[3].Grant.ID, elsewhere)
 		want := 0
 		for _, ended := range c.ended {
 			if ended {
@@ -111,8 +111,8 @@ func TestRevokeAllEndsWhatItsOptionsName(t *testing.T) {
 func TestIssuedBeforeIsTheTimeOfTheConsent(t *testing.T) {
 	b := newBench(t)
 	early, late := b.Connected(b.app, b.user), b.Connected(b.app, b.user)
-	b.World.Exec(`update account.grants set created_at = '2026-03-01T11:59:59Z' where id = $1`, early.Grant.ID)
-	b.World.Exec(`update account.grants set created_at = '2026-03-01T12:00:00Z' where id = $1`, late.Grant.ID)
+	b.Fixture.Exec(`update account.grants set created_at = '2026-03-01T11:59:59Z' where id = $1`, early.Grant.ID)
+	b.Fixture.Exec(`update account.grants set created_at = '2026-03-01T12:00:00Z' where id = $1`, late.Grant.ID)
 	b.said(b.desk.RevokeGrants(t.Context(), admin.GrantQuery{IssuedBefore: "2026-03-01T13:00:00+01:00"}))
 	if b.Stored(early.Grant).State != grant.Revoked || b.Stored(late.Grant).State != grant.Active {
 		t.Errorf("early: %s, late: %s", b.Stored(early.Grant).State, b.Stored(late.Grant).State)
@@ -121,9 +121,9 @@ func TestIssuedBeforeIsTheTimeOfTheConsent(t *testing.T) {
 
 func TestRevokeAllEndsThousandsAndLeavesWhatTimeHasEnded(t *testing.T) {
 	b := newBench(t)
-	b.World.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
+	b.Fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
 		select gen_random_uuid(), 'connector', $1, $2, $3, '{}', $4, 'active', now() + case when n > 1200 then interval '-1 day' else interval '1 day' end
-		from generate_series(1, 1210) n`, b.app.ID, b.user, b.World.TenantID, b.app.Resource)
+		from generate_series(1, 1210) n`, b.app.ID, b.user, b.Fixture.TenantID, b.app.Resource)
 	if got := b.said(b.desk.RevokeGrants(t.Context(), admin.GrantQuery{})); got["revokedGrants"] != float64(1200) {
 		t.Errorf("%v", got)
 	}

@@ -27,7 +27,7 @@ func (k Key) cells() []string {
 }
 
 // ListKeys lists the keys that are published, oldest first.
-func (d *Desk) ListKeys(ctx context.Context) (Result, error) {
+func (d *Service) ListKeys(ctx context.Context) (Result, error) {
 	stored, err := d.Keys.SigningKeys(ctx)
 	if err != nil {
 		return nil, err
@@ -40,15 +40,15 @@ func (d *Desk) ListKeys(ctx context.Context) (Result, error) {
 }
 
 // ring is the key ring with its first keys made.
-func (d *Desk) ring(ctx context.Context) (*keyring.Ring, error) {
-	if d.Ring == nil {
+func (d *Service) ring(ctx context.Context) (*keyring.Keyring, error) {
+	if d.Keyring == nil {
 		return nil, refuse("ALMONER_KEYS is not set: signing keys are sealed under it")
 	}
-	return d.Ring, d.Ring.Load(ctx)
+	return d.Keyring, d.Keyring.Load(ctx)
 }
 
 // RotateKeys makes the next key sign.
-func (d *Desk) RotateKeys(ctx context.Context) (Result, error) {
+func (d *Service) RotateKeys(ctx context.Context) (Result, error) {
 	ring, err := d.ring(ctx)
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (d *Desk) RotateKeys(ctx context.Context) (Result, error) {
 }
 
 // RemoveKey takes a key out at once, the current one too.
-func (d *Desk) RemoveKey(ctx context.Context, kid string) (Result, error) {
+func (d *Service) RemoveKey(ctx context.Context, kid string) (Result, error) {
 	ring, err := d.ring(ctx)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (d *Desk) RemoveKey(ctx context.Context, kid string) (Result, error) {
 }
 
 // ResealKeys seals the private halves under the newest key of ALMONER_KEYS.
-func (d *Desk) ResealKeys(ctx context.Context) (Result, error) {
+func (d *Service) ResealKeys(ctx context.Context) (Result, error) {
 	ring, err := d.ring(ctx)
 	if err != nil {
 		return nil, err

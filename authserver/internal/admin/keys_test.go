@@ -24,10 +24,10 @@ func (b *bench) kids(state string) []string {
 
 func (b *bench) believed(token credential.Secret) bool {
 	b.t.Helper()
-	if err := b.Ring.Load(b.t.Context()); err != nil {
+	if err := b.Keyring.Load(b.t.Context()); err != nil {
 		b.t.Fatal(err)
 	}
-	_, err := b.Ring.Public().Verify(token.Reveal(), apitest.Issuer, time.Now())
+	_, err := b.Keyring.Public().Verify(token.Reveal(), apitest.Issuer, time.Now())
 	return err == nil
 }
 
@@ -61,7 +61,7 @@ func TestKeysAreListedRotatedAndRemoved(t *testing.T) {
 
 func TestWithoutTheMasterKeysSigningKeysAreListedOnly(t *testing.T) {
 	b := newBench(t)
-	desk, done, err := app.Admin(t.Context(), []string{"ALMONER_DATABASE_URL=" + b.World.Database.Authserver}, slog.New(slog.DiscardHandler))
+	desk, done, err := app.Admin(t.Context(), []string{"ALMONER_DATABASE_URL=" + b.Fixture.Database.Authserver}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestWithoutTheMasterKeysSigningKeysAreListedOnly(t *testing.T) {
 	b.refused("remove", result, err)
 	result, err = desk.ResealKeys(t.Context())
 	b.refused("reseal", result, err)
-	if _, err := desk.RemoveMember(t.Context(), b.World.TenantID.String(), b.user.String()); err != nil {
+	if _, err := desk.RemoveMember(t.Context(), b.Fixture.TenantID.String(), b.user.String()); err != nil {
 		t.Errorf("what needs no keys and no Redis: %v", err)
 	}
 }

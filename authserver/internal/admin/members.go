@@ -49,7 +49,7 @@ func (m Member) cells() []string {
 }
 
 // membership finds which workspace and user are meant, and makes the event of what is done to them.
-func (d *Desk) membership(ctx context.Context, tenant, user, action string) (uuid.UUID, uuid.UUID, audit.Event, error) {
+func (d *Service) membership(ctx context.Context, tenant, user, action string) (uuid.UUID, uuid.UUID, audit.Event, error) {
 	tenantID, err := parseID("tenant", tenant)
 	if err != nil {
 		return uuid.Nil, uuid.Nil, audit.Event{}, err
@@ -96,7 +96,7 @@ func known() string {
 }
 
 // AddMember makes a user a member of a workspace.
-func (d *Desk) AddMember(ctx context.Context, tenant, user string, permissions []string) (Result, error) {
+func (d *Service) AddMember(ctx context.Context, tenant, user string, permissions []string) (Result, error) {
 	set, err := parsePermissions(permissions)
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (d *Desk) AddMember(ctx context.Context, tenant, user string, permissions [
 }
 
 // Members lists the members of a workspace, by e-mail address.
-func (d *Desk) Members(ctx context.Context, tenant string) (Result, error) {
+func (d *Service) Members(ctx context.Context, tenant string) (Result, error) {
 	id, err := parseID("tenant", tenant)
 	if err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (d *Desk) Members(ctx context.Context, tenant string) (Result, error) {
 }
 
 // SetPermissions replaces what a member holds. It counts from the next request on.
-func (d *Desk) SetPermissions(ctx context.Context, tenant, user string, permissions []string) (Result, error) {
+func (d *Service) SetPermissions(ctx context.Context, tenant, user string, permissions []string) (Result, error) {
 	set, err := parsePermissions(permissions)
 	if err != nil {
 		return nil, err
@@ -145,7 +145,7 @@ func (d *Desk) SetPermissions(ctx context.Context, tenant, user string, permissi
 }
 
 // RemoveMember ends a membership and everything that acted through it.
-func (d *Desk) RemoveMember(ctx context.Context, tenant, user string) (Result, error) {
+func (d *Service) RemoveMember(ctx context.Context, tenant, user string) (Result, error) {
 	tenantID, userID, noted, err := d.membership(ctx, tenant, user, "member.removed")
 	if err != nil {
 		return nil, err
@@ -154,7 +154,7 @@ func (d *Desk) RemoveMember(ctx context.Context, tenant, user string) (Result, e
 	if err != nil {
 		return nil, err
 	}
-	d.Forget(ctx, ended.Grants)
+	d.PropagateRevocation(ctx, ended.Grants)
 	return Outcome{
 		fmt.Sprintf("The user is no longer a member. Revoked: %s, %s.", plural(len(ended.Grants), "grant", "grants"),
 			plural(ended.Tokens, "personal access token", "personal access tokens")),

@@ -15,7 +15,7 @@ import (
 func TestAMemberHoldsWhatWasSet(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
-	tenant := b.World.TenantID.String()
+	tenant := b.Fixture.TenantID.String()
 	id := b.text(b.said(b.desk.AddUser(ctx, "ada@example.org", "Ada")), "id")
 	holds := func() any {
 		for _, one := range b.list(b.desk.Members(ctx, tenant)) {
@@ -50,8 +50,8 @@ func TestAMemberHoldsWhatWasSet(t *testing.T) {
 func TestMembershipsThatCannotBeMeantAreRefused(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
-	tenant, user, unknown := b.World.TenantID.String(), b.user.String(), uuid.NewString()
-	stranger := b.World.User("stranger@example.org").String()
+	tenant, user, unknown := b.Fixture.TenantID.String(), b.user.String(), uuid.NewString()
+	stranger := b.Fixture.User("stranger@example.org").String()
 	read := []string{"programmes:read:programmes"}
 	for what, try := range map[string]func() error{
 		"member already":     func() error { _, err := b.desk.AddMember(ctx, tenant, user, read); return err },
@@ -84,18 +84,18 @@ func TestARemovedMembersGrantsAndTokensEndThereAlone(t *testing.T) {
 	ctx := t.Context()
 	held := b.Connected(b.app, b.user)
 	_, code := b.Consent(b.app, b.user)
-	token := b.World.Token(b.user, perm.ProgrammesRead)
-	expired := b.World.Token(b.user, perm.ProgrammesRead)
-	b.World.Exec(`update account.personal_access_tokens set expires_at = now() where hash = sha256($1)`, []byte(expired.Reveal()))
-	other := b.World.Member(perm.ProgrammesRead)
+	token := b.Fixture.Token(b.user, perm.ProgrammesRead)
+	expired := b.Fixture.Token(b.user, perm.ProgrammesRead)
+	b.Fixture.Exec(`update account.personal_access_tokens set expires_at = now() where hash = sha256($1)`, []byte(expired.Reveal()))
+	other := b.Fixture.Member(perm.ProgrammesRead)
 	others := b.Connected(b.app, other)
-	b.World.Token(other, perm.ProgrammesRead)
-	elsewhere := b.World.Tenant("Elsewhere")
-	b.World.Join(elsewhere, b.user, perm.ProgrammesRead)
-	there := b.World.Token(b.user, perm.ProgrammesRead)
-	b.World.Exec(`update account.personal_access_tokens set tenant_id = $2 where hash = sha256($1)`, []byte(there.Reveal()), elsewhere)
+	b.Fixture.Token(other, perm.ProgrammesRead)
+	elsewhere := b.Fixture.Tenant("Elsewhere")
+	b.Fixture.Join(elsewhere, b.user, perm.ProgrammesRead)
+	there := b.Fixture.Token(b.user, perm.ProgrammesRead)
+	b.Fixture.Exec(`update account.personal_access_tokens set tenant_id = $2 where hash = sha256($1)`, []byte(there.Reveal()), elsewhere)
 
-	got := b.said(b.desk.RemoveMember(ctx, b.World.TenantID.String(), b.user.String()))
+	got := b.said(b.desk.RemoveMember(ctx, b.Fixture.TenantID.String(), b.user.String()))
 	if got["revokedGrants"] != float64(2) || got["revokedTokens"] != float64(1) {
 		t.Errorf("%v, want 2 grants and 1 token", got)
 	}
@@ -110,7 +110,7 @@ func TestARemovedMembersGrantsAndTokensEndThereAlone(t *testing.T) {
 	if answer := b.Refresh(b.app, held.Refresh); answer.Text("error") != "invalid_grant" {
 		t.Errorf("a refresh: %d", answer.Status)
 	}
-	b.World.Join(b.World.TenantID, b.user, perm.ProgrammesRead) // and back: what was ended stays so
+	b.Fixture.Join(b.Fixture.TenantID, b.user, perm.ProgrammesRead) // and back: what was ended stays so
 	answer := b.Form(apitest.TokenPath, "grant_type", "authorization_code", "client_id", b.app.ID.String(), "resource", b.app.Resource,
 		"code", code.Reveal(), "code_verifier", apitest.Verifier, "redirect_uri", "http://127.0.0.1:8090/callback")
 	if answer.Text("error") != "invalid_grant" {
@@ -128,10 +128,10 @@ func TestARemovedMembersGrantsAndTokensEndThereAlone(t *testing.T) {
 func TestARemovalIsToldToRedis(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
-	b.said(b.desk.RemoveMember(t.Context(), b.World.TenantID.String(), b.user.String()))
+	b.said(b.desk.RemoveMember(t.Context(), b.Fixture.TenantID.String(), b.user.String()))
 	// As if Postgres had not heard of it: Redis alone refuses.
-	b.World.Exec(`update account.grants set state = 'active', revoked_at = null, revoke_reason = null where id = $1`, held.Grant.ID)
-	b.World.Join(b.World.TenantID, b.user, perm.ProgrammesRead)
+	b.Fixture.Exec(`update account.grants set state = 'active', revoked_at = null, revoke_reason = null where id = $1`, held.Grant.ID)
+	b.Fixture.Join(b.Fixture.TenantID, b.user, perm.ProgrammesRead)
 	if answer := b.Refresh(b.app, held.Refresh); answer.Status != 400 {
 		t.Errorf("Redis was not told: %d", answer.Status)
 	}
@@ -141,7 +141,7 @@ func TestARemovalNeedsNoRedis(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.Redis.Kill()
-	b.said(b.desk.RemoveMember(t.Context(), b.World.TenantID.String(), b.user.String()))
+	b.said(b.desk.RemoveMember(t.Context(), b.Fixture.TenantID.String(), b.user.String()))
 	if g := b.Stored(held.Grant); g.State != grant.Revoked {
 		t.Errorf("the grant is %s", g.State)
 	}
@@ -151,15 +151,15 @@ func TestARemovalNeedsNoRedis(t *testing.T) {
 func TestARemovalIsAllOrNothing(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
-	b.World.Token(b.user, perm.ProgrammesRead)
-	lock, err := b.World.Owner.Begin(t.Context())
+	b.Fixture.Token(b.user, perm.ProgrammesRead)
+	lock, err := b.Fixture.Owner.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := lock.Exec(t.Context(), `lock table account.personal_access_tokens in access exclusive mode`); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.desk.RemoveMember(t.Context(), b.World.TenantID.String(), b.user.String()); err == nil {
+	if _, err := b.desk.RemoveMember(t.Context(), b.Fixture.TenantID.String(), b.user.String()); err == nil {
 		t.Error("it says that all was ended")
 	}
 	if err := lock.Rollback(t.Context()); err != nil {
@@ -177,13 +177,13 @@ func TestARemovalIsAllOrNothing(t *testing.T) {
 
 func TestOneOfManyRemovalsOfAMemberWithManyGrantsWins(t *testing.T) {
 	b := newBench(t)
-	b.World.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
+	b.Fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
 		select gen_random_uuid(), 'connector', $1, $2, $3, '{programmes:read:programmes}', $4, 'active', now() + interval '1 day' from generate_series(1, 1000)`,
-		b.app.ID, b.user, b.World.TenantID, b.app.Resource)
+		b.app.ID, b.user, b.Fixture.TenantID, b.app.Resource)
 	errs := make([]error, 4)
 	var group sync.WaitGroup
 	for i := range errs {
-		group.Go(func() { _, errs[i] = b.desk.RemoveMember(t.Context(), b.World.TenantID.String(), b.user.String()) })
+		group.Go(func() { _, errs[i] = b.desk.RemoveMember(t.Context(), b.Fixture.TenantID.String(), b.user.String()) })
 	}
 	group.Wait()
 	won := 0

@@ -45,7 +45,7 @@ func (c ConnectorPolicy) Text(out io.Writer) error {
 }
 
 // ConnectorPolicy shows the policy of a workspace.
-func (d *Desk) ConnectorPolicy(ctx context.Context, tenant string) (Result, error) {
+func (d *Service) ConnectorPolicy(ctx context.Context, tenant string) (Result, error) {
 	id, err := parseID("tenant", tenant)
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func platformNames(platforms []workspace.Platform) []string {
 }
 
 // SetConnectorPolicy changes the policy of a workspace and narrows the connections that exist, or, on a dry run, says what it would do.
-func (d *Desk) SetConnectorPolicy(ctx context.Context, tenant string, change PolicyChange, dryRun bool) (Result, error) {
+func (d *Service) SetConnectorPolicy(ctx context.Context, tenant string, change PolicyChange, dryRun bool) (Result, error) {
 	id, err := parseID("tenant", tenant)
 	if err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (d *Desk) SetConnectorPolicy(ctx context.Context, tenant string, change Pol
 	if err != nil {
 		return nil, err
 	}
-	d.Forget(ctx, done.Ended)
+	d.PropagateRevocation(ctx, done.EndedGrants)
 	return policyOutcome("The policy is set: ", id, after, done.Effect, true), nil
 }
 

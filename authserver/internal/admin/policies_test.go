@@ -14,7 +14,7 @@ import (
 
 func (b *bench) policy() map[string]any {
 	b.t.Helper()
-	return b.said(b.desk.ConnectorPolicy(b.t.Context(), b.World.TenantID.String()))
+	return b.said(b.desk.ConnectorPolicy(b.t.Context(), b.Fixture.TenantID.String()))
 }
 
 func names(values any) []string {
@@ -28,7 +28,7 @@ func names(values any) []string {
 
 func TestAPolicyIsChangedInWhatIsNamed(t *testing.T) {
 	b := newBench(t)
-	tenant, days := b.World.TenantID.String(), 7
+	tenant, days := b.Fixture.TenantID.String(), 7
 	if p := b.policy(); !slices.Equal(names(p["platforms"]), []string{"claude", "chatgpt", "other"}) || p["days"] != 30.0 ||
 		!slices.Equal(names(p["permissions"]), perm.ForConnectors().Strings()) {
 		t.Errorf("%v", p)
@@ -59,7 +59,7 @@ func TestAPolicyIsChangedInWhatIsNamed(t *testing.T) {
 
 func TestAPolicyThatCannotBeMeantIsRefused(t *testing.T) {
 	b := newBench(t)
-	tenant, none, many, ten := b.World.TenantID.String(), 0, 31, 10
+	tenant, none, many, ten := b.Fixture.TenantID.String(), 0, 31, 10
 	for what, change := range map[string]admin.PolicyChange{
 		"nothing":                  {},
 		"no days":                  {Days: &none},

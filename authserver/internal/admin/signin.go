@@ -48,7 +48,7 @@ func (m SignInMethod) Event(user uuid.UUID) audit.Event {
 }
 
 // SignInMethods lists a user's passkeys and linked accounts.
-func (d *Desk) SignInMethods(ctx context.Context, user string) (Result, error) {
+func (d *Service) SignInMethods(ctx context.Context, user string) (Result, error) {
 	id, err := d.user(ctx, user)
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (d *Desk) SignInMethods(ctx context.Context, user string) (Result, error) {
 
 // RemoveSignInMethod removes one passkey or linked account of a user, and signs the user out everywhere. It removes the
 // last way to sign in too.
-func (d *Desk) RemoveSignInMethod(ctx context.Context, user, method string) (Result, error) {
+func (d *Service) RemoveSignInMethod(ctx context.Context, user, method string) (Result, error) {
 	id, err := d.user(ctx, user)
 	if err != nil {
 		return nil, err

@@ -16,10 +16,10 @@ const upstream = "https://id.example.org"
 func (b *bench) withSignInMethods(email string) (user, passkey string) {
 	b.t.Helper()
 	user, passkey = b.text(b.said(b.desk.AddUser(b.t.Context(), email, "Ada")), "id"), uuid.NewString()
-	b.World.Exec(`insert into account.passkeys
+	b.Fixture.Exec(`insert into account.passkeys
 		(id, user_id, name, credential_id, public_key, sign_count, aaguid, transports, backup_eligible, backed_up)
 		values ($1, $2, 'Laptop', $3, '\x01', 0, '\x01', '{}', false, false)`, passkey, user, []byte(passkey))
-	b.World.Exec(`insert into account.identities (issuer, subject, user_id) values ($1, $2, $3)`, upstream, "subject of "+user, user)
+	b.Fixture.Exec(`insert into account.identities (issuer, subject, user_id) values ($1, $2, $3)`, upstream, "subject of "+user, user)
 	b.signIn(user)
 	return user, passkey
 }

@@ -57,7 +57,7 @@ func (u User) cells() []string {
 }
 
 // AddUser makes a user who has no password yet and is a member of nothing.
-func (d *Desk) AddUser(ctx context.Context, email, name string) (Result, error) {
+func (d *Service) AddUser(ctx context.Context, email, name string) (Result, error) {
 	email, err := parseEmail(email)
 	if err != nil {
 		return nil, err
@@ -87,13 +87,13 @@ func parseEmail(text string) (string, error) {
 }
 
 // Users lists everybody, by e-mail address.
-func (d *Desk) Users(ctx context.Context) (Result, error) {
+func (d *Service) Users(ctx context.Context) (Result, error) {
 	found, err := d.Store.Users(ctx)
 	return List[User](found), err
 }
 
 // user finds whom an id or an e-mail address means. That there is somebody with that id is for the store to say.
-func (d *Desk) user(ctx context.Context, text string) (uuid.UUID, error) {
+func (d *Service) user(ctx context.Context, text string) (uuid.UUID, error) {
 	if !strings.Contains(text, "@") {
 		return parseID("user", text)
 	}
@@ -101,7 +101,7 @@ func (d *Desk) user(ctx context.Context, text string) (uuid.UUID, error) {
 }
 
 // SetDisabled disables a user, who is nobody then, or enables one again.
-func (d *Desk) SetDisabled(ctx context.Context, user string, disabled bool) (Result, error) {
+func (d *Service) SetDisabled(ctx context.Context, user string, disabled bool) (Result, error) {
 	id, err := d.user(ctx, user)
 	if err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ const (
 
 // SetPassword reads a password from in, to the end of its one line, and makes it the user's. With alone it removes the
 // user's passkeys and linked accounts; without it, the answer names them.
-func (d *Desk) SetPassword(ctx context.Context, user string, in io.Reader, alone bool) (Result, error) {
+func (d *Service) SetPassword(ctx context.Context, user string, in io.Reader, alone bool) (Result, error) {
 	id, err := d.user(ctx, user)
 	if err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 func (b *bench) stored(id string) (hash credential.Secret) {
 	b.t.Helper()
 	var text string
-	if err := b.World.Owner.QueryRow(b.t.Context(), `select coalesce(password_hash, '') from account.users where id = $1`, id).Scan(&text); err != nil {
+	if err := b.Fixture.Owner.QueryRow(b.t.Context(), `select coalesce(password_hash, '') from account.users where id = $1`, id).Scan(&text); err != nil {
 		b.t.Fatal(err)
 	}
 	return credential.Secret(text)
@@ -23,7 +23,7 @@ func (b *bench) stored(id string) (hash credential.Secret) {
 
 func (b *bench) signIn(user string) {
 	b.t.Helper()
-	b.World.Exec(`insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent)
+	b.Fixture.Exec(`insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent)
 		values (gen_random_uuid(), $1, now() + interval '12 hours', 'password', '127.0.0.1', 'test')`, user)
 }
 
@@ -102,7 +102,7 @@ func TestADisabledUserIsNobodyUntilEnabled(t *testing.T) {
 	b := newBench(t)
 	id := b.user.String()
 	held := b.Connected(b.app, b.user)
-	token := b.World.Token(b.user, perm.ProgrammesRead)
+	token := b.Fixture.Token(b.user, perm.ProgrammesRead)
 	b.signIn(id)
 	if got := b.said(b.desk.SetDisabled(t.Context(), id, true)); got["changed"] != true || got["disabled"] != true {
 		t.Errorf("%v", got)

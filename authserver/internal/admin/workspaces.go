@@ -86,7 +86,7 @@ func list(texts []string) string {
 }
 
 // AddOrganisation makes an organisation.
-func (d *Desk) AddOrganisation(ctx context.Context, name string) (Result, error) {
+func (d *Service) AddOrganisation(ctx context.Context, name string) (Result, error) {
 	name, err := parseName(name)
 	if err != nil {
 		return nil, err
@@ -100,13 +100,13 @@ func (d *Desk) AddOrganisation(ctx context.Context, name string) (Result, error)
 }
 
 // Organisations lists them all.
-func (d *Desk) Organisations(ctx context.Context) (Result, error) {
+func (d *Service) Organisations(ctx context.Context) (Result, error) {
 	found, err := d.Store.Organisations(ctx)
 	return List[Organisation](found), err
 }
 
 // AddTenant makes a workspace of an organisation, in which nothing is enabled yet.
-func (d *Desk) AddTenant(ctx context.Context, organisation, name string) (Result, error) {
+func (d *Service) AddTenant(ctx context.Context, organisation, name string) (Result, error) {
 	owner, err := parseID("organisation", organisation)
 	if err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func (d *Desk) AddTenant(ctx context.Context, organisation, name string) (Result
 }
 
 // Tenants lists the workspaces of one organisation, or, for "", all.
-func (d *Desk) Tenants(ctx context.Context, organisation string) (Result, error) {
+func (d *Service) Tenants(ctx context.Context, organisation string) (Result, error) {
 	owner, err := parseOptional("organisation", organisation)
 	if err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func (d *Desk) Tenants(ctx context.Context, organisation string) (Result, error)
 }
 
 // SetModule changes the state of a module of a workspace, in the order of changes: enable, disable, provision, unprovision.
-func (d *Desk) SetModule(ctx context.Context, tenant, module string, changes []string) (Result, error) {
+func (d *Service) SetModule(ctx context.Context, tenant, module string, changes []string) (Result, error) {
 	id, err := parseID("tenant", tenant)
 	if err != nil {
 		return nil, err
@@ -181,7 +181,7 @@ func parseModuleChange(changes []string) (ModuleChange, error) {
 }
 
 // SetFeature switches a feature of a workspace on or off.
-func (d *Desk) SetFeature(ctx context.Context, tenant, feature, state string) (Result, error) {
+func (d *Service) SetFeature(ctx context.Context, tenant, feature, state string) (Result, error) {
 	id, err := parseID("tenant", tenant)
 	if err != nil {
 		return nil, err

@@ -34,8 +34,8 @@ func TestAnOrganisationHasWorkspaces(t *testing.T) {
 func TestModulesAndFeaturesAreSetOneByOne(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
-	tenant := b.World.TenantID.String()
-	b.World.Exec(`delete from account.tenant_modules`)
+	tenant := b.Fixture.TenantID.String()
+	b.Fixture.Exec(`delete from account.tenant_modules`)
 	for _, c := range []struct {
 		changes              []string
 		enabled, provisioned bool
@@ -65,7 +65,7 @@ func TestModulesAndFeaturesAreSetOneByOne(t *testing.T) {
 func TestWorkspacesThatCannotBeMeantAreRefused(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
-	tenant, unknown := b.World.TenantID.String(), uuid.NewString()
+	tenant, unknown := b.Fixture.TenantID.String(), uuid.NewString()
 	before := b.Count(`select count(*) from account.audit_events`)
 	for _, name := range []string{"", "   ", "a\nb", "\u202e"} {
 		result, err := b.desk.AddOrganisation(ctx, name)

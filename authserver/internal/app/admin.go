@@ -25,7 +25,7 @@ type adminConfig struct {
 }
 
 // Admin wires the administrator's desk. Call done when its work is over.
-func Admin(ctx context.Context, environ []string, log *slog.Logger) (desk *admin.Desk, done func(), err error) {
+func Admin(ctx context.Context, environ []string, log *slog.Logger) (desk *admin.Service, done func(), err error) {
 	var config adminConfig
 	reading, err := envconf.Load(&config, environ)
 	if err != nil {
@@ -53,10 +53,10 @@ func Admin(ctx context.Context, environ []string, log *slog.Logger) (desk *admin
 		done()
 		return nil, nil, err
 	}
-	return admin.New(admin.Deps{Store: store, Keys: store, Ring: ring, Forget: forget(rdb, log)}), done, nil
+	return admin.New(admin.Deps{Store: store, Keys: store, Keyring: ring, PropagateRevocation: propagateRevocation(rdb, log)}), done, nil
 }
 
-func adminRing(store *postgres.Store, text credential.Secret) (*keyring.Ring, error) {
+func adminRing(store *postgres.Store, text credential.Secret) (*keyring.Keyring, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -67,8 +67,8 @@ func adminRing(store *postgres.Store, text credential.Secret) (*keyring.Ring, er
 	return keyring.New(store, keys)
 }
 
-// forget tells Redis of ended grants, until it does not answer: Postgres refuses them all the same.
-func forget(rdb goredis.UniversalClient, log *slog.Logger) func(context.Context, []grant.Grant) {
+// propagateRevocation tells Redis of ended grants, until it does not answer: Postgres refuses them all the same.
+func propagateRevocation(rdb goredis.UniversalClient, log *slog.Logger) func(context.Context, []grant.Grant) {
 	return func(ctx context.Context, ended []grant.Grant) {
 		if rdb == nil {
 			return

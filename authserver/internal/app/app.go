@@ -38,13 +38,13 @@ import (
 // An App is authserver, wired and ready to serve.
 type App struct {
 	config   Config
-	place    web.Place
+	server   web.Server
 	log      *slog.Logger
 	store    *postgres.Store
-	uses     *standing.Noter
-	ring     *keyring.Ring
+	uses     *standing.UsageRecorder
+	ring     *keyring.Keyring
 	sessions *session.Sessions
-	failed   *ratelimit.Counter
+	failed   *ratelimit.Limiter
 	handler  http.Handler
 	registry *metrics.Registry
 	traces   *tracing.Tracing
@@ -85,7 +85,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		return nil, err
 	}
 	ring.RotateAfter(c.KeyMaxAge)
-	mint, err := grant.NewMint(keys)
+	mint, err := grant.NewTokenCodec(keys)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metadata: %w", err)
 	}
-	keeper := grant.NewKeeper(store, watch.grants.Register(redis.NewGrants(rdb)), mint, log)
+	keeper := grant.NewService(store, watch.grants.Rotations(redis.NewGrants(rdb)), mint, log)
 	resources := perm.Identifiers(c.BaseURL)
 	documents, err := newDocuments(c, store, log)
 	if err != nil {
@@ -101,25 +101,25 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	}
 	oauth := engine.New(engine.Deps{
 		Issuer: c.BaseURL, RESTResource: resources[0], Resources: resources, Clients: store, Unknown: postgres.ErrNoClient, Documents: documents,
-		Prover: newProver(c, documents, rdb), Keeper: keeper, Signer: ring,
+		Assertions: newAssertionVerifier(c, documents, rdb), Grants: keeper, Signer: ring,
 	})
-	uses := store.NewNoter(log)
+	uses := store.NewUsageRecorder(log)
 	pages, err := ui.New(log)
 	if err != nil {
 		return nil, err
 	}
 	b, err := newBrowser(browserDeps{
-		config: c, log: log, store: store, tallies: redis.NewTallies(rdb), keys: keys, pages: pages, engine: oauth, keeper: keeper,
+		config: c, log: log, store: store, tallies: redis.NewLoginCounters(rdb), keys: keys, pages: pages, engine: oauth, keeper: keeper,
 		resources: resources,
 	})
 	if err != nil {
 		return nil, err
 	}
-	failed := ratelimit.NewCounter(redis.NewRates(rdb), log, time.Now)
+	failed := ratelimit.NewLimiter(redis.NewRateLimits(rdb), log, time.Now)
 	counted := watch.grants.Failures(failed)
 	parts := partsOf(store, probe, ring)
 	h := handlers{
-		token:  token.New(token.Deps{Engine: watch.grants.Tokens(engine.NewNoter(oauth, store, time.Now, log)), Tokens: keeper, Failures: counted, Log: log}),
+		token:  token.New(token.Deps{Engine: watch.grants.Tokens(engine.NewRefusalRecorder(oauth, store, time.Now, log)), Tokens: keeper, Failures: counted, Log: log}),
 		revoke: revoke.New(revoke.Deps{Issuer: c.BaseURL, Engine: oauth, Grants: keeper, Failures: counted, Keys: ring.Public, Now: time.Now, Log: log}),
 		introspect: introspect.New(introspect.Deps{
 			Issuer: c.BaseURL, Resource: resources[0], Store: store, Unknown: postgres.ErrNoClient, Keys: ring.Public,
@@ -139,16 +139,16 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 				Now:       time.Now,
 				Log:       log,
 			},
-			Store: store, Unknown: postgres.ErrNoClient, Resources: resources, Forget: keeper.Forget, Variables: variables,
+			Store: store, Unknown: postgres.ErrNoClient, Resources: resources, Forget: keeper.PropagateRevocation, Variables: variables,
 			Now: time.Now, Log: log,
 		}),
 		browser:  b,
-		alive:    alive(),
+		alive:    live(),
 		ready:    ready(log, parts),
 		withKeys: func(next http.Handler) http.Handler { return withKeys(ring, log, next) },
 	}
 	return &App{
-		place:  web.Place{Address: c.Listen, Notice: c.Notice, Ready: firstCheck(parts)},
+		server: web.Server{Address: c.Listen, Notice: c.Notice, Ready: firstCheck(parts)},
 		config: c, log: log, store: store, uses: uses, ring: ring, sessions: b.sessions, failed: failed, registry: watch.registry,
 		handler: watch.traces.Server(web.Observe(web.NoteAddress(h.router(), proxies), log, lastResort(), watch.requests()...), proxies), traces: watch.traces,
 	}, nil
@@ -165,10 +165,10 @@ func (a *App) Serve(ctx context.Context) error {
 	}
 	defer endMetrics()
 	profile.OnSignal(ctx, a.config.Profiles, "authserver", a.log)
-	go a.ring.Keep(ctx, a.log)
+	go a.ring.Run(ctx, a.log)
 	go a.sessions.Sweep(ctx)
 	go a.failed.Share(ctx)
-	return web.Serve(ctx, a.place, a.handler, a.log, func(address net.Addr) {
+	return web.Serve(ctx, a.server, a.handler, a.log, func(address net.Addr) {
 		a.log.Info("authserver listens", "address", address.String(), "issuer", a.config.BaseURL)
 	})
 }

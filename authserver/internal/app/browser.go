@@ -27,7 +27,7 @@ type browser struct {
 	login     *login.Handler
 	authorize *authorize.Handler
 	settings  *settings.Handler
-	ways      ways
+	ways      signInMethods
 }
 
 type browserDeps struct {
@@ -38,7 +38,7 @@ type browserDeps struct {
 	keys      seal.Keys
 	pages     *ui.Pages
 	engine    *engine.Engine
-	keeper    *grant.Keeper
+	keeper    *grant.Service
 	resources []string
 
 	application func(ctx context.Context, path string) string // names the one that sent the user to a local path, or says ""
@@ -75,11 +75,11 @@ func newBrowser(d browserDeps) (browser, error) {
 		return browser{}, err
 	}
 	consents := authorize.New(authorize.Deps{
-		Requests: d.engine, Grants: d.keeper, Members: d.store, Visitors: sessions, Tickets: tickets, Stops: connectionlog.NewNoter(d.store, time.Now, d.log), Pages: d.pages,
+		Requests: d.engine, Grants: d.keeper, Members: d.store, Visitors: sessions, Tickets: tickets, Attempts: connectionlog.NewRecorder(d.store, time.Now, d.log), Pages: d.pages,
 		Issuer: d.config.BaseURL, Log: d.log, Now: time.Now,
 	})
 	d.application = consents.ApplicationAt
-	others, err := newWays(d, sessions, passwords, attempts, proxies)
+	others, err := newSignInMethods(d, sessions, passwords, attempts, proxies)
 	if err != nil {
 		return browser{}, err
 	}

@@ -81,7 +81,7 @@ func (c *Config) Check() []error {
 	}
 	mistakes = append(mistakes, c.Settings.Check()...)
 	mistakes = append(mistakes, c.checkDocuments()...)
-	return append(mistakes, c.checkWays()...)
+	return append(mistakes, c.checkSignInMethods()...)
 }
 
 // checkStores asks no store anything.

@@ -19,7 +19,7 @@ import (
 )
 
 // newDocuments makes the library of clients that are known by their metadata documents; of none, where no domain is served.
-func newDocuments(c Config, store *postgres.Store, log *slog.Logger) (*clientmetadata.Library, error) {
+func newDocuments(c Config, store *postgres.Store, log *slog.Logger) (*clientmetadata.Resolver, error) {
 	domains, err := client.ParseDomains(c.ClientDomains)
 	if err != nil {
 		return nil, fmt.Errorf("client domains: %w", err)
@@ -29,14 +29,14 @@ func newDocuments(c Config, store *postgres.Store, log *slog.Logger) (*clientmet
 		return nil, err
 	}
 	return clientmetadata.New(clientmetadata.Deps{
-		Domains: domains, Trusted: trusted, CheckKeys: clientassertion.CheckKeys, Copies: store, Now: time.Now, Log: log,
+		Domains: domains, Trusted: trusted, CheckKeys: clientassertion.CheckKeys, Cache: store, Now: time.Now, Log: log,
 	}), nil
 }
 
-// newProver judges what such clients sign.
-func newProver(c Config, documents *clientmetadata.Library, rdb goredis.UniversalClient) *clientassertion.Judge {
-	return &clientassertion.Judge{
-		Documents: documents, Once: redis.NewOnce(rdb), Audiences: []string{c.BaseURL, c.BaseURL + "/v1/account/oauth/token"}, Now: time.Now,
+// newAssertionVerifier judges what such clients sign.
+func newAssertionVerifier(c Config, documents *clientmetadata.Resolver, rdb goredis.UniversalClient) *clientassertion.Verifier {
+	return &clientassertion.Verifier{
+		Documents: documents, Replays: redis.NewReplayCache(rdb), Audiences: []string{c.BaseURL, c.BaseURL + "/v1/account/oauth/token"}, Now: time.Now,
 	}
 }
 

@@ -36,7 +36,7 @@ func TestU2ASignInAtTheProviderIsAsFreshAsTheProviderSays(t *testing.T) {
 		b := s.browser()
 		p.through(s, b)
 		page := b.Get("/settings/passkeys")
-		if page.Status != http.StatusOK || page.Says("confirm first that it is you") == c.fresh {
+		if page.Status != http.StatusOK || page.WantsText("confirm first that it is you") == c.fresh {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
 		if status := b.Post("/settings/passkeys/options", nil).Status; (status == http.StatusOK) != c.fresh {
@@ -107,7 +107,7 @@ func TestTheAddressOfAFormLeadsBackToItsPage(t *testing.T) {
 		"/settings/passkeys/remove": "/settings/passkeys", "/logout": "/settings/user", "/login/passkey": "/settings/user",
 	} {
 		page := b.Get(path)
-		if page.Status != http.StatusMethodNotAllowed || page.Header.Get("Allow") != "POST" || !page.Says("nothing was changed") {
+		if page.Status != http.StatusMethodNotAllowed || page.Header.Get("Allow") != "POST" || !page.WantsText("nothing was changed") {
 			t.Errorf("%s: %d %v %s", path, page.Status, page.Header, page.Text())
 		}
 		if !strings.Contains(page.Body, `href="`+back+`"`) {

@@ -42,9 +42,9 @@ const (
 // A fuzzed is all of authserver without a listener, over real stores, and somebody who has everything that inputs may name.
 type fuzzed struct {
 	t        testing.TB
-	world    *fixture.World
+	world    *fixture.Fixture
 	handler  http.Handler
-	keeper   *grant.Keeper
+	keeper   *grant.Service
 	sessions *session.Sessions
 	log      *testkit.Log
 	from     fuzzkit.Addresses
@@ -102,9 +102,9 @@ func (s *fuzzed) openStores(config app.Config, keys seal.Keys, log *slog.Logger)
 	rdb, err := redis.Connect(config.RedisURL)
 	s.must(err)
 	s.t.Cleanup(func() { _ = rdb.Close() })
-	mint, err := grant.NewMint(keys)
+	mint, err := grant.NewTokenCodec(keys)
 	s.must(err)
-	s.keeper = grant.NewKeeper(store, redis.NewGrants(rdb), mint, log)
+	s.keeper = grant.NewService(store, redis.NewGrants(rdb), mint, log)
 	s.sessions = session.New(session.Deps{Rows: store.Sessions(), SignIns: store, Log: log, Unavailable: http.NotFound})
 }
 

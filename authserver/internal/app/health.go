@@ -15,8 +15,8 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// alive answers that the process runs, whatever becomes of its stores.
-func alive() http.Handler {
+// live answers that the process runs, whatever becomes of its stores.
+func live() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		web.JSON(w, http.StatusOK, map[string]string{"status": "alive"})
 	})
@@ -35,7 +35,7 @@ type part struct {
 // partsOf are what answers take. Redis is reported but not required: without it codes and refresh tokens wait (503), while
 // sign-in, settings and introspection go on. probe and store.Ready have connections of their own, so that a flood of
 // requests neither delays the answer nor turns it into a no.
-func partsOf(store *postgres.Store, probe goredis.UniversalClient, ring *keyring.Ring) []part {
+func partsOf(store *postgres.Store, probe goredis.UniversalClient, ring *keyring.Keyring) []part {
 	return []part{
 		{"postgres", store.Ready, true},
 		{"redis", func(ctx context.Context) error { return probe.Ping(ctx).Err() }, false},
@@ -86,7 +86,7 @@ func firstCheck(parts []part) func(context.Context) error {
 
 // withKeys answers 503 while the signing keys were never loaded. Without them a token would be issued and not signed, and a valid
 // token would be taken for a forged one.
-func withKeys(ring *keyring.Ring, log *slog.Logger, next http.Handler) http.Handler {
+func withKeys(ring *keyring.Keyring, log *slog.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := ring.Ready(r.Context()); err != nil {
 			log.ErrorContext(r.Context(), "the signing keys are not loaded", "error", err)

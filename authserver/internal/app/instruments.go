@@ -18,7 +18,7 @@ type instruments struct {
 	registry *metrics.Registry
 	http     *metrics.HTTP
 	stores   *metrics.Stores
-	grants   *grantmetrics.Metrics
+	grants   *grantmetrics.OAuth
 	traces   *tracing.Tracing
 }
 

@@ -23,7 +23,7 @@ func Migrate(ctx context.Context, environ []string, check bool, out io.Writer) e
 	}
 	var applied []string
 	if check {
-		state, err := postgres.Look(ctx, config.DatabaseURL)
+		state, err := postgres.SchemaState(ctx, config.DatabaseURL)
 		if err == nil {
 			err = state.Err()
 		}

@@ -38,7 +38,7 @@ func TestAddingAndRemovingNeedAFreshProof(t *testing.T) {
 	if n := s.count(`select count(*) from account.passkeys`); n != 1 {
 		t.Errorf("%d passkeys", n)
 	}
-	if page := b.Get("/settings/passkeys"); !page.Says("confirm first that it is you") || page.Says("Remove Laptop") {
+	if page := b.Get("/settings/passkeys"); !page.WantsText("confirm first that it is you") || page.WantsText("Remove Laptop") {
 		t.Errorf("the page: %s", page.Text())
 	}
 	b.Get(ask).Send("/login/again", browsertest.Fields{"password": browsertest.Password})
@@ -57,7 +57,7 @@ func TestAPasskeyIsAddedByTheSignInThatAskedOnce(t *testing.T) {
 	d := newDevice(s)
 	fields := url.Values{"name": {"Laptop"}, "credential": {d.made(options(t, mine, "/settings/passkeys/options"))}}
 	for name, b := range map[string]*browsertest.Browser{"another session of hers": elsewhere, "somebody else": bobs} {
-		if page := b.Post("/settings/passkeys", fields); page.Status != http.StatusBadRequest || !page.Says("was not added") {
+		if page := b.Post("/settings/passkeys", fields); page.Status != http.StatusBadRequest || !page.WantsText("was not added") {
 			t.Errorf("%s: %d", name, page.Status)
 		}
 	}
@@ -93,7 +93,7 @@ func TestAPasskeyIsAddedByAVerifiedUserAtOurOriginWithAName(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"", "  ", strings.Repeat("é", passkey.MaxName+1), "two\nlines", "\xff"} {
-		if page := newDevice(s).addTo(b, name); page.Status != http.StatusBadRequest || !page.Says("Enter a name") {
+		if page := newDevice(s).addTo(b, name); page.Status != http.StatusBadRequest || !page.WantsText("Enter a name") {
 			t.Errorf("%q: %d", name, page.Status)
 		}
 	}
@@ -109,7 +109,7 @@ func TestP3TheOnlyWayInIsNotRemoved(t *testing.T) {
 	b := s.signedIn(ada)
 	s.world.Exec(`update account.users set password_hash = null where id = $1`, ada.ID)
 	page := b.Get("/settings/passkeys").Send("/settings/passkeys/remove", nil)
-	if page.Status != http.StatusConflict || !page.Says("You could not sign in without that passkey") {
+	if page.Status != http.StatusConflict || !page.WantsText("You could not sign in without that passkey") {
 		t.Errorf("the only one: %d %s", page.Status, page.Text())
 	}
 	// A link to a provider that the deployment no longer has lets nobody in.
@@ -152,10 +152,10 @@ func TestP4AUserHasTwentyPasskeysAtMost(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if statuses[http.StatusSeeOther] != 1 || s.count(`select count(*) from account.passkeys`) != passkey.AtMost {
+	if statuses[http.StatusSeeOther] != 1 || s.count(`select count(*) from account.passkeys`) != passkey.MaxPerUser {
 		t.Errorf("%v", statuses)
 	}
-	if !b.Get("/settings/passkeys").Says("as many passkeys as there may be") {
+	if !b.Get("/settings/passkeys").WantsText("as many passkeys as there may be") {
 		t.Error("the page offers another one")
 	}
 }
@@ -197,7 +197,7 @@ func TestPasskeysAreAnOption(t *testing.T) {
 	if strings.Contains(page.Body, "passkey") || strings.Contains(page.Header.Get("Content-Security-Policy"), "script-src") {
 		t.Error("the sign-in page speaks of passkeys where they are off")
 	}
-	if b.Get("/settings/security").Says("Passkeys") {
+	if b.Get("/settings/security").WantsText("Passkeys") {
 		t.Error("the settings speak of passkeys where they are off")
 	}
 	page = on.browser().Get("/login")
@@ -208,7 +208,7 @@ func TestPasskeysAreAnOption(t *testing.T) {
 	if policy := on.browser().Get("/nothing").Header.Get("Content-Security-Policy"); strings.Contains(policy, "script-src") {
 		t.Errorf("policy of another page: %s", policy)
 	}
-	if !on.signedIn(on.person()).Get("/settings/security").Says("Manage passkeys") {
+	if !on.signedIn(on.person()).Get("/settings/security").WantsText("Manage passkeys") {
 		t.Error("the settings do not lead to passkeys")
 	}
 }

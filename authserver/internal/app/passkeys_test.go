@@ -21,7 +21,7 @@ func TestSomebodyAddsAPasskeyAndSignsInWithIt(t *testing.T) {
 	if page := d.addTo(b, "  Work laptop "); page.Status != http.StatusSeeOther || page.Location() != "/settings/passkeys" {
 		t.Fatalf("adding: %d %q %s", page.Status, page.Location(), page.Text())
 	}
-	if page := b.Get("/settings/passkeys"); !page.Says("The passkey Work laptop is added.") || !page.Says("not used yet") {
+	if page := b.Get("/settings/passkeys"); !page.WantsText("The passkey Work laptop is added.") || !page.WantsText("not used yet") {
 		t.Errorf("the page does not show it: %s", page.Text())
 	}
 	other := s.browser()
@@ -33,7 +33,7 @@ func TestSomebodyAddsAPasskeyAndSignsInWithIt(t *testing.T) {
 	if before.Status != http.StatusOK || d.signIn(other).Status != http.StatusSeeOther {
 		t.Error("a second sign-in fails")
 	}
-	if !other.Get("/settings/passkeys").Says("last used") {
+	if !other.Get("/settings/passkeys").WantsText("last used") {
 		t.Error("its use is not shown")
 	}
 	if n := s.count(`select count(*) from account.sign_ins where user_id = $1 and method = 'passkey'`, ada.ID); n != 2 {
@@ -58,7 +58,7 @@ func TestASignInByPasskeyHasASessionOfItsOwn(t *testing.T) {
 	if inside(stolen) {
 		t.Error("the session from before the sign-in still counts")
 	}
-	if !b.Get("/settings/user").Says(ada.Email) {
+	if !b.Get("/settings/user").WantsText(ada.Email) {
 		t.Error("somebody else is signed in")
 	}
 }
@@ -195,7 +195,7 @@ func TestAnAnswerThatIsNotQuiteRightIsRefused(t *testing.T) {
 		spoil(d)
 		b := s.browser()
 		page := d.signIn(b)
-		if page.Status != http.StatusBadRequest || !page.Says("That passkey is not accepted") || inside(b) {
+		if page.Status != http.StatusBadRequest || !page.WantsText("That passkey is not accepted") || inside(b) {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
 	}
@@ -235,7 +235,7 @@ func TestP2ACopiedPasskeyIsRefusedFromThenOn(t *testing.T) {
 		t.Errorf("%d events say that it was stopped", n)
 	}
 	b := s.signedIn(ada)
-	if !b.Get("/settings/passkeys").Says("It may have been copied") || !b.Get("/settings/security").Says("The passkey Laptop was stopped") {
+	if !b.Get("/settings/passkeys").WantsText("It may have been copied") || !b.Get("/settings/security").WantsText("The passkey Laptop was stopped") {
 		t.Error("its owner is not told")
 	}
 }
@@ -310,10 +310,10 @@ func TestAPasskeyIsANewProofForItsUserAlone(t *testing.T) {
 		answer := d.signed(options(t, asker, "/login/again/passkey/options"))
 		return b.Post("/login/again/passkey", url.Values{"credential": {answer}, "return": {"/settings/passkeys"}}).Location()
 	}
-	fresh := func() bool { return !b.Get("/settings/passkeys").Says("confirm first") }
+	fresh := func() bool { return !b.Get("/settings/passkeys").WantsText("confirm first") }
 	s.stale()
 	at := prove(his, b)
-	if page := b.Get("/login/again?return=/settings/apps"); !page.Says("That passkey is not accepted") {
+	if page := b.Get("/login/again?return=/settings/apps"); !page.WantsText("That passkey is not accepted") {
 		t.Errorf("it does not say why: %s", page.Text())
 	}
 	if !strings.HasPrefix(at, "/login/again?") || fresh() {

@@ -26,7 +26,7 @@ import (
 // A site is authserver as it is served, on localhost, over real stores.
 type site struct {
 	t     *testing.T
-	world *fixture.World
+	world *fixture.Fixture
 	url   string
 	log   *log
 }

@@ -31,7 +31,7 @@ func TestAnAccountAtTheProviderIsUnlinked(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada, bob := s.person(), s.person()
-	if page := s.signedIn(bob).Get(linkPage); page.Status != http.StatusOK || !page.Says("Not linked") || page.Says("Unlink") {
+	if page := s.signedIn(bob).Get(linkPage); page.Status != http.StatusOK || !page.WantsText("Not linked") || page.WantsText("Unlink") {
 		t.Errorf("whoever is not linked reads: %s", page.Text())
 	}
 	b, bobs := p.linked(s, ada), p.linked(s, bob)
@@ -54,23 +54,23 @@ func TestAnAccountAtTheProviderIsUnlinked(t *testing.T) {
 	if page := b.Post(unlink, form); page.Location() != "/login/again?return="+url.QueryEscape(linkPage) {
 		t.Errorf("without a fresh proof: %d %q", page.Status, page.Location())
 	}
-	if page := b.Get(linkPage); !page.Says("confirm first that it is you") {
+	if page := b.Get(linkPage); !page.WantsText("confirm first that it is you") {
 		t.Errorf("without a fresh proof the page says: %s", page.Text())
 	}
 	if n := s.count(`select count(*) from account.identities`); n != 2 {
 		t.Fatalf("%d links", n)
 	}
 	b.Get("/login/again?return="+linkPage).Send("/login/again", browsertest.Fields{"password": browsertest.Password})
-	if page := b.Post(unlink, form).Follow(); !page.Says("is no longer linked") || !page.Says("Not linked") {
+	if page := b.Post(unlink, form).Follow(); !page.WantsText("is no longer linked") || !page.WantsText("Not linked") {
 		t.Errorf("%s", page.Text())
 	}
 	if s.count(`select count(*) from account.identities where user_id = $1`, ada.ID) != 0 || s.count(`select count(*) from account.identities`) != 1 {
 		t.Error("it should have unlinked hers alone")
 	}
-	if s.events(ada.ID, "identity.unlinked") != 1 || !b.Get("/settings/security").Says("Unlinked the account at another provider") {
+	if s.events(ada.ID, "identity.unlinked") != 1 || !b.Get("/settings/security").WantsText("Unlinked the account at another provider") {
 		t.Error("it is not on record")
 	}
-	if page := b.Post(unlink, form).Follow(); !page.Says("No account with Riverside was linked") || s.events(ada.ID, "identity.unlinked") != 1 {
+	if page := b.Post(unlink, form).Follow(); !page.WantsText("No account with Riverside was linked") || s.events(ada.ID, "identity.unlinked") != 1 {
 		t.Errorf("twice: %s", page.Text())
 	}
 }
@@ -88,7 +88,7 @@ func TestTheProviderIsNotUnlinkedWhereItIsTheOnlyWayIn(t *testing.T) {
 		refused := func(when string) {
 			t.Helper()
 			page := b.Get(linkPage).Send(unlink, nil)
-			if page.Status != http.StatusConflict || !page.Says("You could not sign in without Riverside") || s.count(`select count(*) from account.identities`) != 1 {
+			if page.Status != http.StatusConflict || !page.WantsText("You could not sign in without Riverside") || s.count(`select count(*) from account.identities`) != 1 {
 				t.Errorf("%s, %s: %d %s", name, when, page.Status, page.Text())
 			}
 		}

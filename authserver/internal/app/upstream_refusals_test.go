@@ -45,7 +45,7 @@ func TestU1AnIDTokenThatIsNotQuiteRightIsRefused(t *testing.T) {
 	}
 	check := func(name string) {
 		b := s.browser()
-		if page := p.through(s, b); page.Status != http.StatusBadRequest || !page.Says("We could not sign you in") || inside(b) {
+		if page := p.through(s, b); page.Status != http.StatusBadRequest || !page.WantsText("We could not sign you in") || inside(b) {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
 	}
@@ -76,7 +76,7 @@ func TestAnAnswerIsForTheAttemptThatWaitsForIt(t *testing.T) {
 	start(t, thief, "/login/upstream")
 	over := func(name string, page *browsertest.Page) {
 		t.Helper()
-		if page.Status != http.StatusBadRequest || !page.Says("This sign-in is over") {
+		if page.Status != http.StatusBadRequest || !page.WantsText("This sign-in is over") {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
 	}
@@ -119,10 +119,10 @@ func TestAnErrorOfTheProviderIsAPage(t *testing.T) {
 		s.must(err)
 		query := url.Values{"error": {code}, "error_description": {"call this number"}, "state": {parsed.Query().Get("state")}}.Encode()
 		page := b.Get("/login/upstream/callback?" + query)
-		if page.Status != want || page.Says("call this number") || page.Says("anything") {
+		if page.Status != want || page.WantsText("call this number") || page.WantsText("anything") {
 			t.Errorf("%q: %d %s", code, page.Status, page.Text())
 		}
-		if page := b.Get("/login/upstream/callback?" + query); page.Status != 400 || !page.Says("This sign-in is over") {
+		if page := b.Get("/login/upstream/callback?" + query); page.Status != 400 || !page.WantsText("This sign-in is over") {
 			t.Errorf("%q again: %d", code, page.Status)
 		}
 	}
@@ -154,7 +154,7 @@ func TestU4AProviderThatIsDownIsAPageAndIsAskedAgain(t *testing.T) {
 	p.vouching(map[string]any{"email": s.person().Email})
 	down := func(name string, page *browsertest.Page) {
 		t.Helper()
-		if page.Status != http.StatusServiceUnavailable || page.Header.Get("Retry-After") == "" || !page.Says("Riverside does not answer") {
+		if page.Status != http.StatusServiceUnavailable || page.Header.Get("Retry-After") == "" || !page.WantsText("Riverside does not answer") {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
 	}

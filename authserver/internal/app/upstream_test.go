@@ -45,22 +45,22 @@ func TestSomebodyWhoseVerifiedAddressIsAUsersIsLinkedOnceAndComesIn(t *testing.T
 	ada := s.person()
 	p.vouching(map[string]any{"email": strings.ToUpper(ada.Email)})
 	b := s.browser()
-	if !b.Get("/login").Says("Continue with Riverside") {
+	if !b.Get("/login").WantsText("Continue with Riverside") {
 		t.Error("the sign-in page does not offer it")
 	}
 	page := p.through(s, b)
-	if page.Status != http.StatusSeeOther || page.Location() != "/settings/apps" || !b.Get("/settings/user").Says(ada.Email) {
+	if page.Status != http.StatusSeeOther || page.Location() != "/settings/apps" || !b.Get("/settings/user").WantsText(ada.Email) {
 		t.Fatalf("%d %q %s", page.Status, page.Location(), page.Text())
 	}
 	if s.events(ada.ID, "identity.linked") != 1 || s.count(`select count(*) from account.sign_ins where method = 'upstream' and user_id = $1`, ada.ID) != 1 {
 		t.Error("the link or the sign-in is not on record")
 	}
-	if !b.Get("/settings/security").Says("Linked an account at another provider") {
+	if !b.Get("/settings/security").WantsText("Linked an account at another provider") {
 		t.Error("its user is not told of the link")
 	}
 	p.vouching(map[string]any{"email": "other@example.org", "email_verified": false})
 	again := s.browser()
-	if page := p.through(s, again); page.Status != http.StatusSeeOther || !again.Get("/settings/user").Says(ada.Email) {
+	if page := p.through(s, again); page.Status != http.StatusSeeOther || !again.Get("/settings/user").WantsText(ada.Email) {
 		t.Errorf("whoever is linked, by whatever address: %d", page.Status)
 	}
 	if s.events(ada.ID, "identity.linked") != 1 || s.count(`select count(*) from account.users`) != 1 || s.count(`select count(*) from account.memberships`) != 0 {
@@ -85,7 +85,7 @@ func TestASignInAtTheProviderHasASessionOfItsOwn(t *testing.T) {
 	}
 	stolen := s.browser()
 	stolen.SetCookies(before)
-	if inside(stolen) || !b.Get("/settings/user").Says(ada.Email) {
+	if inside(stolen) || !b.Get("/settings/user").WantsText(ada.Email) {
 		t.Error("the session from before the sign-in still counts")
 	}
 }
@@ -190,7 +190,7 @@ func TestU2TheProviderIsANewProofWhenItAsksAnew(t *testing.T) {
 	s := serve(t, p.of)
 	ada := s.person()
 	b := s.signedIn(ada)
-	if b.Get("/login/again").Says("Continue with Riverside") {
+	if b.Get("/login/again").WantsText("Continue with Riverside") {
 		t.Error("it is offered to somebody who is not linked")
 	}
 	p.vouching(map[string]any{"email": ada.Email})
@@ -199,7 +199,7 @@ func TestU2TheProviderIsANewProofWhenItAsksAnew(t *testing.T) {
 	s.world.Exec(`update account.users set password_hash = null where id = $1`, ada.ID)
 	s.stale()
 	question := b.Get("/login/again?return=/settings/developers")
-	if !question.Says("Continue with Riverside") || question.Says("Password") {
+	if !question.WantsText("Continue with Riverside") || question.WantsText("Password") {
 		t.Errorf("the question: %s", question.Text())
 	}
 	const again = "/login/again/upstream?return=/settings/apps"
@@ -245,7 +245,7 @@ func TestAnUpstreamProviderIsAnOption(t *testing.T) {
 			t.Errorf("%s: %d", path, page.Status)
 		}
 	}
-	if s.browser().Get("/login").Says("Continue with") {
+	if s.browser().Get("/login").WantsText("Continue with") {
 		t.Error("the sign-in page offers it")
 	}
 }

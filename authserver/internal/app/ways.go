@@ -17,9 +17,9 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// ways are how somebody signs in or proves anew who they are, besides the sign-in page's own form. What the deployment does not
+// signInMethods are how somebody signs in or proves anew who they are, besides the sign-in page's own form. What the deployment does not
 // offer is nil, and has no routes.
-type ways struct {
+type signInMethods struct {
 	again    *reauth.Handler
 	passkeys *passkeys.Handler
 	upstream *upstreampages.Handler
@@ -34,24 +34,24 @@ func (c *Config) offer() ui.Offer {
 	return offer
 }
 
-func newWays(d browserDeps, sessions *session.Sessions, passwords *session.Passwords, attempts *session.Attempts, proxies web.Proxies) (ways, error) {
+func newSignInMethods(d browserDeps, sessions *session.Sessions, passwords *session.Passwords, attempts *session.Attempts, proxies web.Proxies) (signInMethods, error) {
 	c := d.config
 	ceremonies := loginstate.New(d.store, strings.HasPrefix(c.AppURL, "https://"))
-	out := ways{again: reauth.New(reauth.Deps{
-		Ways: d.store, Passkeys: c.Passkeys, Issuer: c.UpstreamIssuer, Passwords: passwords, Attempts: attempts, Sessions: sessions,
+	out := signInMethods{again: reauth.New(reauth.Deps{
+		Methods: d.store, Passkeys: c.Passkeys, Issuer: c.UpstreamIssuer, Passwords: passwords, Attempts: attempts, Sessions: sessions,
 		Auditor: d.store, Pages: d.pages, Proxies: proxies, Log: d.log,
 	})}
 	if c.Passkeys {
 		party, err := webauthn.New(c.AppURL)
 		if err != nil {
-			return ways{}, err
+			return signInMethods{}, err
 		}
 		out.passkeys, err = passkeys.New(passkeys.Deps{
 			Store: d.store, Auditor: d.store, RelyingParty: party, Issuer: c.UpstreamIssuer, Ceremonies: ceremonies, Sessions: sessions, Attempts: attempts,
 			Pages: d.pages, Proxies: proxies, Application: d.application, Keys: d.keys, Now: time.Now, Log: d.log,
 		})
 		if err != nil {
-			return ways{}, err
+			return signInMethods{}, err
 		}
 	}
 	if c.UpstreamIssuer != "" {
@@ -65,14 +65,14 @@ func newWays(d browserDeps, sessions *session.Sessions, passwords *session.Passw
 			Attempts: attempts, Pages: d.pages, Proxies: proxies, Passkeys: c.Passkeys, Keys: d.keys, Now: time.Now, Log: d.log,
 		})
 		if err != nil {
-			return ways{}, err
+			return signInMethods{}, err
 		}
 	}
 	return out, nil
 }
 
 // routes mounts what is offered; page reads the session of a request.
-func (y ways) routes(route func(path string, byMethod methods), page func(http.Handler) http.Handler) {
+func (y signInMethods) routes(route func(path string, byMethod methods), page func(http.Handler) http.Handler) {
 	get := func(path string, handler http.HandlerFunc) { route(path, methods{"GET": page(handler)}) }
 	post := func(path string, handler http.Handler) { route(path, methods{"POST": page(handler)}) }
 	route("/login/again", methods{"GET": page(http.HandlerFunc(y.again.Page)), "POST": page(y.again.Confirm())})
@@ -94,8 +94,8 @@ func (y ways) routes(route func(path string, byMethod methods), page func(http.H
 	}
 }
 
-// checkWays reports mistakes in the settings of the ways to sign in.
-func (c *Config) checkWays() []error {
+// checkSignInMethods reports mistakes in the settings of the ways to sign in.
+func (c *Config) checkSignInMethods() []error {
 	var mistakes []error
 	if c.Passkeys {
 		if _, err := webauthn.New(c.AppURL); err != nil {

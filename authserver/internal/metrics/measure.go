@@ -19,8 +19,8 @@ import (
 	"github.com/almonerhq/almoner/shared/metrics"
 )
 
-// Metrics are those of tokens and grants.
-type Metrics struct {
+// OAuth are those of tokens and grants.
+type OAuth struct {
 	requests    *prometheus.CounterVec
 	rotations   prometheus.Counter
 	replays     prometheus.Counter
@@ -29,11 +29,11 @@ type Metrics struct {
 }
 
 // New makes the metrics. Every value of a label that matters is there from the start, so that the first event is seen as one.
-func New(registry *metrics.Registry) *Metrics {
+func New(registry *metrics.Registry) *OAuth {
 	counter := func(name, help string) prometheus.CounterOpts {
 		return prometheus.CounterOpts{Name: "almoner_" + name, Help: help}
 	}
-	m := &Metrics{
+	m := &OAuth{
 		requests: prometheus.NewCounterVec(counter("token_requests_total",
 			"Token requests that could be read, by grant type and outcome: ok, an error code of RFC 6749, unavailable or error."), []string{"grant_type", "outcome"}),
 		rotations: prometheus.NewCounter(counter("grant_rotations_total", "Refresh tokens that were replaced by the next.")),
@@ -78,10 +78,10 @@ type Exchanger interface {
 }
 
 // Tokens counts what next decides.
-func (m *Metrics) Tokens(next Exchanger) Exchanger { return exchanger{m, next} }
+func (m *OAuth) Tokens(next Exchanger) Exchanger { return exchanger{m, next} }
 
 type exchanger struct {
-	*Metrics
+	*OAuth
 	next Exchanger
 }
 
@@ -119,36 +119,36 @@ func outcome(err error) string {
 	return failed
 }
 
-// Register counts the grants that next is told have ended: every revocation gets there, whatever its cause (grant.Keeper.Forget).
-func (m *Metrics) Register(next grant.Register) grant.Register {
-	return &register{Register: next, metrics: m}
+// Rotations counts the grants that next is told have ended: every revocation gets there, whatever its cause (grant.Keeper.Forget).
+func (m *OAuth) Rotations(next grant.RotationStore) grant.RotationStore {
+	return &rotationStore{RotationStore: next, metrics: m}
 }
 
-// rememberedMost is how many ended grants are remembered, so that two requests which end one grant at once are not two endings.
-const rememberedMost = 1024
+// maxRemembered is how many ended grants are remembered, so that two requests which end one grant at once are not two endings.
+const maxRemembered = 1024
 
-type register struct {
-	grant.Register
-	metrics *Metrics
+type rotationStore struct {
+	grant.RotationStore
+	metrics *OAuth
 
 	mu    sync.Mutex
-	ended [rememberedMost]uuid.UUID
+	ended [maxRemembered]uuid.UUID
 	seen  map[uuid.UUID]struct{}
 	next  int
 }
 
 // Revoke is grant.Register's.
-func (r *register) Revoke(ctx context.Context, id uuid.UUID, reason grant.Reason, ends time.Time) error {
+func (r *rotationStore) Revoke(ctx context.Context, id uuid.UUID, reason grant.Reason, ends time.Time) error {
 	if r.isNew(id) {
 		r.metrics.revocations.WithLabelValues(string(reason)).Inc()
 		if reason == grant.Replayed {
 			r.metrics.replays.Inc()
 		}
 	}
-	return r.Register.Revoke(ctx, id, reason, ends)
+	return r.RotationStore.Revoke(ctx, id, reason, ends)
 }
 
-func (r *register) isNew(id uuid.UUID) bool {
+func (r *rotationStore) isNew(id uuid.UUID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, seen := r.seen[id]; seen {
@@ -159,31 +159,31 @@ func (r *register) isNew(id uuid.UUID) bool {
 	}
 	delete(r.seen, r.ended[r.next])
 	r.ended[r.next], r.seen[id] = id, struct{}{}
-	r.next = (r.next + 1) % rememberedMost
+	r.next = (r.next + 1) % maxRemembered
 	return true
 }
 
 // Failures counts refusals and says how long whoever caused one has to wait (package failures).
 type Failures interface {
-	OfClient(name string) time.Duration
-	OfGrant(id uuid.UUID) time.Duration
+	ForClient(name string) time.Duration
+	ForGrant(id uuid.UUID) time.Duration
 }
 
 // Failures counts the refusals that next throttles.
-func (m *Metrics) Failures(next Failures) Failures { return throttle{m, next} }
+func (m *OAuth) Failures(next Failures) Failures { return throttle{m, next} }
 
 type throttle struct {
-	*Metrics
+	*OAuth
 	next Failures
 }
 
-// OfClient is Failures'.
-func (t throttle) OfClient(name string) time.Duration {
-	return t.count(t.next.OfClient(name), ofClient)
+// ForClient is Failures'.
+func (t throttle) ForClient(name string) time.Duration {
+	return t.count(t.next.ForClient(name), ofClient)
 }
 
-// OfGrant is Failures'.
-func (t throttle) OfGrant(id uuid.UUID) time.Duration { return t.count(t.next.OfGrant(id), ofGrant) }
+// ForGrant is Failures'.
+func (t throttle) ForGrant(id uuid.UUID) time.Duration { return t.count(t.next.ForGrant(id), ofGrant) }
 
 func (t throttle) count(wait time.Duration, counted string) time.Duration {
 	if wait > 0 {

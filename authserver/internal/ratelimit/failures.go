@@ -36,35 +36,35 @@ type Rate interface {
 	Take(ctx context.Context, key string, perMinute, n int) (wait time.Duration, err error)
 }
 
-// A Counter counts failures. It is safe for concurrent use.
-type Counter struct {
+// A Limiter counts failures. It is safe for concurrent use.
+type Limiter struct {
 	shared Rate
 	local  *localRate
-	untold *untold
+	unsent *unsentCounts
 	log    *slog.Logger
 	now    func() time.Time
 }
 
-// NewCounter makes a Counter. Until Share runs, it counts for itself.
-func NewCounter(shared Rate, log *slog.Logger, now func() time.Time) *Counter {
-	return &Counter{shared: shared, local: newLocalRate(), untold: newUntold(), log: log, now: now}
+// NewLimiter makes a Counter. Until Share runs, it counts for itself.
+func NewLimiter(shared Rate, log *slog.Logger, now func() time.Time) *Limiter {
+	return &Limiter{shared: shared, local: newLocalRate(), unsent: newUnsentCounts(), log: log, now: now}
 }
 
-// OfClient counts a failure of whoever named this client, registered or not. It says how long to wait, 0 for not at all.
-func (c *Counter) OfClient(name string) time.Duration {
+// ForClient counts a failure of whoever named this client, registered or not. It says how long to wait, 0 for not at all.
+func (c *Limiter) ForClient(name string) time.Duration {
 	sum := sha256.Sum256([]byte(name))
 	return c.take("client:"+hex.EncodeToString(sum[:2]), PerClient)
 }
 
-// OfGrant counts a failure with a code or token that was minted for this grant.
-func (c *Counter) OfGrant(id uuid.UUID) time.Duration {
+// ForGrant counts a failure with a code or token that was minted for this grant.
+func (c *Limiter) ForGrant(id uuid.UUID) time.Duration {
 	return c.take("grant:"+id.String(), PerGrant)
 }
 
-func (c *Counter) take(key string, perMinute int) time.Duration {
+func (c *Limiter) take(key string, perMinute int) time.Duration {
 	wait := c.local.take(key, perMinute, c.now())
 	if wait == 0 {
-		c.untold.add(key, perMinute)
+		c.unsent.add(key, perMinute)
 	}
 	return wait
 }

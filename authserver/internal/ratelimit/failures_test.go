@@ -59,21 +59,21 @@ func TestF3WithoutTheSharedCountEachProcessCountsForItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		shared := &brokenRate{}
-		c := NewCounter(shared, slog.New(slog.NewTextHandler(&log, nil)), time.Now)
+		c := NewLimiter(shared, slog.New(slog.NewTextHandler(&log, nil)), time.Now)
 		go c.Share(t.Context())
 		grant := uuid.New()
 		for i := range PerGrant {
-			if wait := c.OfGrant(grant); wait != 0 {
+			if wait := c.ForGrant(grant); wait != 0 {
 				t.Fatalf("failure %d waits %v", i, wait)
 			}
 		}
 		time.Sleep(shareEvery + time.Millisecond)
-		if wait := c.OfGrant(grant); wait != 0 { // it came to rest a little
+		if wait := c.ForGrant(grant); wait != 0 { // it came to rest a little
 			t.Errorf("a little later: wait %v", wait)
 		}
-		for c.OfGrant(grant) == 0 {
+		for c.ForGrant(grant) == 0 {
 		}
-		if wait := c.OfGrant(grant); wait <= 0 || wait > time.Minute {
+		if wait := c.ForGrant(grant); wait <= 0 || wait > time.Minute {
 			t.Errorf("beyond the limit: wait %v", wait)
 		}
 		time.Sleep(distrustAfterFail / 2)
@@ -112,15 +112,15 @@ func (m *memory) Take(_ context.Context, key string, perMinute, n int) (time.Dur
 func TestF3ProcessesHoldBackTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := &memory{of: newLocalRate(), told: map[string]int{}}
-		processes := make([]*Counter, 10)
+		processes := make([]*Limiter, 10)
 		for i := range processes {
-			processes[i] = NewCounter(shared, slog.New(slog.DiscardHandler), time.Now)
+			processes[i] = NewLimiter(shared, slog.New(slog.DiscardHandler), time.Now)
 			go processes[i].Share(t.Context())
 		}
 		grant, answered := uuid.New(), 0
 		for range 10_000 { // within 10 s, in which one process lets 600 + 100 through
 			for _, c := range processes {
-				if c.OfGrant(grant) == 0 {
+				if c.ForGrant(grant) == 0 {
 					answered++
 				}
 			}
@@ -141,26 +141,26 @@ func TestF3ProcessesHoldBackTogether(t *testing.T) {
 // Whoever makes names up does not keep the count of a client under attack from being shared.
 func TestTheBusiestAreToldFirst(t *testing.T) {
 	shared := &memory{of: newLocalRate(), told: map[string]int{}}
-	c := NewCounter(shared, slog.New(slog.DiscardHandler), time.Now)
-	for range 10 * toldAtOnce {
-		c.OfGrant(uuid.New())
+	c := NewLimiter(shared, slog.New(slog.DiscardHandler), time.Now)
+	for range 10 * maxPerShare {
+		c.ForGrant(uuid.New())
 	}
 	busy := uuid.New()
 	for range 3 {
-		c.OfGrant(busy)
+		c.ForGrant(busy)
 	}
-	if err := c.tell(t.Context()); err != nil || shared.told["grant:"+busy.String()] != 3 || len(shared.told) != toldAtOnce {
+	if err := c.send(t.Context()); err != nil || shared.told["grant:"+busy.String()] != 3 || len(shared.told) != maxPerShare {
 		t.Errorf("%v: of %d keys told, the busiest %d times", err, len(shared.told), shared.told["grant:"+busy.String()])
 	}
 }
 
 func TestF4MadeUpClientsShareSlots(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
-	c := NewCounter(&brokenRate{}, slog.New(slog.DiscardHandler), func() time.Time { return now })
+	c := NewLimiter(&brokenRate{}, slog.New(slog.DiscardHandler), func() time.Time { return now })
 	for range 200_000 {
-		c.OfClient(uuid.NewString())
+		c.ForClient(uuid.NewString())
 	}
-	if len(c.local.rest) > 1<<16 || len(c.untold.keys) > 1<<16 {
+	if len(c.local.rest) > 1<<16 || len(c.unsent.keys) > 1<<16 {
 		t.Errorf("%d keys", len(c.local.rest))
 	}
 }

@@ -12,15 +12,15 @@ const (
 	// shareEvery is how long processes may not know of one another: together they let through what each does in this time, beyond the limit.
 	shareEvery = 200 * time.Millisecond
 
-	// toldAtOnce bounds what a flood of made-up names costs: the busiest keys come first, the others are counted by this process alone.
-	toldAtOnce = 200
+	// maxPerShare bounds what a flood of made-up names costs: the busiest keys come first, the others are counted by this process alone.
+	maxPerShare = 200
 
 	shareWithin       = time.Second
 	distrustAfterFail = 5 * time.Second
 )
 
-// untold are the failures that the shared count does not know of yet.
-type untold struct {
+// unsentCounts are the failures that the shared count does not know of yet.
+type unsentCounts struct {
 	mu   sync.Mutex
 	keys map[string]tally
 	some chan struct{} // holds one while there may be any
@@ -28,9 +28,11 @@ type untold struct {
 
 type tally struct{ perMinute, n int }
 
-func newUntold() *untold { return &untold{keys: map[string]tally{}, some: make(chan struct{}, 1)} }
+func newUnsentCounts() *unsentCounts {
+	return &unsentCounts{keys: map[string]tally{}, some: make(chan struct{}, 1)}
+}
 
-func (u *untold) add(key string, perMinute int) {
+func (u *unsentCounts) add(key string, perMinute int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if _, known := u.keys[key]; !known && len(u.keys) >= maxLocalKeys {
@@ -43,7 +45,7 @@ func (u *untold) add(key string, perMinute int) {
 	}
 }
 
-func (u *untold) takeAll() map[string]tally {
+func (u *unsentCounts) takeAll() map[string]tally {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	all := u.keys
@@ -52,12 +54,12 @@ func (u *untold) takeAll() map[string]tally {
 }
 
 // Share tells the shared count of this process's failures until ctx ends.
-func (c *Counter) Share(ctx context.Context) {
+func (c *Limiter) Share(ctx context.Context) {
 	for pause := shareEvery; ; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.untold.some:
+		case <-c.unsent.some:
 		}
 		select {
 		case <-ctx.Done():
@@ -65,17 +67,17 @@ func (c *Counter) Share(ctx context.Context) {
 		case <-time.After(pause):
 		}
 		pause = shareEvery
-		if err := c.tell(ctx); err != nil && ctx.Err() == nil {
+		if err := c.send(ctx); err != nil && ctx.Err() == nil {
 			pause = distrustAfterFail
 			c.log.WarnContext(ctx, "failures are counted in this process alone for now", "error", err)
 		}
 	}
 }
 
-// tell tells the shared count what it does not know, and holds back the keys for which there was no room. An error ends it: what it had
+// send tells the shared count what it does not know, and holds back the keys for which there was no room. An error ends it: what it had
 // not told yet is counted by this process alone.
-func (c *Counter) tell(ctx context.Context) error {
-	all := c.untold.takeAll()
+func (c *Limiter) send(ctx context.Context) error {
+	all := c.unsent.takeAll()
 	busiest := make([]string, 0, len(all))
 	for key := range all {
 		busiest = append(busiest, key)
@@ -83,7 +85,7 @@ func (c *Counter) tell(ctx context.Context) error {
 	slices.SortFunc(busiest, func(a, b string) int { return cmp.Compare(all[b].n, all[a].n) })
 	ctx, cancel := context.WithTimeout(ctx, shareWithin)
 	defer cancel()
-	for _, key := range busiest[:min(len(busiest), toldAtOnce)] {
+	for _, key := range busiest[:min(len(busiest), maxPerShare)] {
 		of := all[key]
 		wait, err := c.shared.Take(ctx, key, of.perMinute, of.n)
 		if err != nil {

@@ -97,7 +97,7 @@ func TestEveryTokenMayDoWhatTheContractSays(t *testing.T) {
 		{"unprovisioned", d.Tokens.OwnerIn.Unprovisioned, d.Tenants.Unprovisioned.ID, everyPermission(), true, false, true},
 		{"llmDisabled", d.Tokens.OwnerIn.LLMDisabled, d.Tenants.LLMDisabled.ID, everyPermission(), true, true, false},
 	} {
-		got, err := standing.Read(t.Context(), db, standing.Question{PATHash: credential.Hash(c.token), Module: "programmes"})
+		got, err := standing.Read(t.Context(), db, standing.Query{PATHash: credential.Hash(c.token), Module: "programmes"})
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}

@@ -44,7 +44,7 @@ func openEdge(port int, backends gateway.Backends, settings tracing.Settings, lo
 	listening := make(chan net.Addr, 1)
 	ready := func(address net.Addr) { listening <- address }
 	e.both.Go(func() {
-		e.err = web.Serve(ctx, web.Place{Address: loopback(port)}, handler, log, ready)
+		e.err = web.Serve(ctx, web.Server{Address: loopback(port)}, handler, log, ready)
 		close(e.done)
 	})
 	select {
@@ -54,7 +54,7 @@ func openEdge(port int, backends gateway.Backends, settings tracing.Settings, lo
 		return nil, e.err
 	}
 	e.both.Go(func() {
-		if err := web.Serve(ctx, web.Place{Address: net.JoinHostPort("::1", strconv.Itoa(port))}, handler, log, nil); err != nil {
+		if err := web.Serve(ctx, web.Server{Address: net.JoinHostPort("::1", strconv.Itoa(port))}, handler, log, nil); err != nil {
 			log.Warn("the gateway does not serve on ::1", "cause", err.Error())
 		}
 	})

@@ -38,11 +38,11 @@ type App struct {
 	// Handler answers every request.
 	Handler http.Handler
 
-	place  web.Place
+	place  web.Server
 	probes workerProbes
 	log    *slog.Logger
 	store  *postgres.Store
-	noter  *standing.Noter
+	noter  *standing.UsageRecorder
 	keys   *keys.Source
 	worker *imports.Worker
 	engage *engageModule
@@ -87,7 +87,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	source := keys.NewSource(c.JWKSURL, log, time.Now)
 	worker := imports.NewWorker(store, log)
 	atGate := gate.Deps{
-		Resource: gate.API, BaseURL: c.BaseURL, Tokens: keys.NewVerifier(source, c.BaseURL), Standings: store, Used: noter.Note, Log: log,
+		Resource: gate.API, BaseURL: c.BaseURL, Tokens: keys.NewVerifier(source, c.BaseURL), Standings: store, Used: noter.Record, Log: log,
 		Bounds: gate.NewBounds(store.SearchesOfOne()),
 	}
 	guard := gate.New(atGate)
@@ -114,7 +114,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	handler := routes(c.BaseURL, guard, module, engaged, assistants, docs, ready(guard, log, parts))
 	return &App{
 		Handler: watch.traces.Server(web.Observe(web.NoteAddress(withSecurityHeaders(handler), proxies), log, lastResort(guard), watch.requests()...), proxies),
-		place:   web.Place{Address: c.Listen, Notice: c.Notice, Ready: firstCheck(parts)}, log: log, store: store, noter: noter, keys: source, worker: worker,
+		place:   web.Server{Address: c.Listen, Notice: c.Notice, Ready: firstCheck(parts)}, log: log, store: store, noter: noter, keys: source, worker: worker,
 		probes: workerProbes{c.WorkerListen, withSecurityHeaders(probes(ready(guard, log, partsOfWorker(store))))}, engage: engaged, profiles: c.Profiles, processes: c.Worker,
 		metrics: c.Metrics, registry: watch.registry, traces: watch.traces,
 	}, nil
@@ -168,7 +168,7 @@ func (a *App) Work(ctx context.Context, ready func(net.Addr)) error {
 	defer stop()
 	var group sync.WaitGroup
 	group.Go(func() { a.engage.worker.Run(working) })
-	err = web.Serve(ctx, web.Place{Address: a.probes.listen}, a.probes.handler, a.log, ready)
+	err = web.Serve(ctx, web.Server{Address: a.probes.listen}, a.probes.handler, a.log, ready)
 	stop()
 	group.Wait()
 	return err

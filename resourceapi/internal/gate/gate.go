@@ -50,7 +50,7 @@ type Plan struct {
 	// Need stands in for the route's, where the request says what it is about. The zero Need leaves the route's.
 	Need Need
 	// Ask reads the standing, and may fetch in the same trip what Serve will answer with. Nil: the standing alone.
-	Ask func(context.Context, standing.Question) (standing.Standing, error)
+	Ask func(context.Context, standing.Query) (standing.Standing, error)
 	// Search finds what Serve will answer with, by a search, of which a credential and a workspace have few at once. It
 	// runs before Serve, once every step is passed, and does not wait for the caller. Nil: there is nothing to search for.
 	Search func(ctx context.Context, caller Caller) error
@@ -75,7 +75,7 @@ func ServingAnyQuery(serve func(http.ResponseWriter, *http.Request, Caller) erro
 
 // Standings reads standings. It returns standing.ErrUnknown where there is no such credential.
 type Standings interface {
-	Standing(ctx context.Context, q standing.Question) (standing.Standing, error)
+	Standing(ctx context.Context, q standing.Query) (standing.Standing, error)
 	// EndReplaced ends the tokens that a personal access token replaces.
 	EndReplaced(ctx context.Context, token uuid.UUID) error
 	// Askable is what the client of a grant may ask its user for.

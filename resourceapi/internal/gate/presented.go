@@ -20,7 +20,7 @@ type Tokens interface {
 
 // presented is a credential as far as its text alone tells. Nothing of it counts before judge has seen its standing.
 type presented struct {
-	question standing.Question
+	question standing.Query
 	claims   *accesstoken.Claims // nil for a personal access token
 }
 
@@ -31,7 +31,7 @@ func (g *Gate) present(ctx context.Context, token credential.Secret) (presented,
 		if !credential.PersonalAccessToken.Matches(text) {
 			return presented{}, g.unauthenticated(badCredential)
 		}
-		return presented{question: standing.Question{PATHash: credential.Hash(text)}}, nil
+		return presented{question: standing.Query{PATHash: credential.Hash(text)}}, nil
 	}
 	claims, err := g.tokens.Verify(ctx, text)
 	switch {
@@ -45,7 +45,7 @@ func (g *Gate) present(ctx context.Context, token credential.Secret) (presented,
 		return presented{}, g.unauthenticated("The access token was made for another resource than this API.")
 	}
 	web.NoteGrant(ctx, claims.GrantID)
-	return presented{question: standing.Question{GrantID: claims.GrantID, KeyID: claims.KeyID}, claims: &claims}, nil
+	return presented{question: standing.Query{GrantID: claims.GrantID, KeyID: claims.KeyID}, claims: &claims}, nil
 }
 
 // judge says whether the credential counts at all, whatever it is used for. What a token says and what its grant says

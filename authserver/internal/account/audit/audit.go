@@ -11,13 +11,13 @@ import (
 
 // An Event is one thing that happened. Action is <noun>.<past participle>, as in grant.revoked.
 type Event struct {
-	At        time.Time // set by the store
-	TenantID  *uuid.UUID
-	UserID    *uuid.UUID // whom it concerns
-	Actor     string     // user:<id>, client:<id>, admin, system
-	Action    string
-	Subject   string // grant:<id>, client:<id>, …
-	Detail    map[string]any
-	RequestID string
-	Allowed   *Allowed // what allowed a request that writes; not stored
+	At            time.Time // set by the store
+	TenantID      *uuid.UUID
+	UserID        *uuid.UUID // whom it concerns
+	Actor         string     // user:<id>, client:<id>, admin, system
+	Action        string
+	Subject       string // grant:<id>, client:<id>, …
+	Detail        map[string]any
+	RequestID     string
+	Authorization *Authorization // what allowed a request that writes; not stored
 }

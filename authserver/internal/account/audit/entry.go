@@ -15,12 +15,12 @@ type Entry struct {
 	ActorName   string // name of the user who did it, or ""
 }
 
-// A Mark is a place in a log that is read from the latest entry back: what comes after it is older. The zero Mark is the
+// A Cursor is a place in a log that is read from the latest entry back: what comes after it is older. The zero Cursor is the
 // beginning.
-type Mark struct {
+type Cursor struct {
 	At time.Time
 	ID uuid.UUID
 }
 
-// Mark is the place of the entry.
-func (e Entry) Mark() Mark { return Mark{e.At, e.ID} }
+// Cursor is the place of the entry.
+func (e Entry) Cursor() Cursor { return Cursor{e.At, e.ID} }

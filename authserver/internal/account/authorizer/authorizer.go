@@ -28,14 +28,14 @@ import (
 
 // Standings reads the standing of a credential. Its errors are standing.ErrUnknown, or wrap store.ErrUnavailable.
 type Standings interface {
-	Standing(ctx context.Context, q standing.Question) (standing.Standing, error)
+	Standing(ctx context.Context, q standing.Query) (standing.Standing, error)
 	// EndReplaced ends the tokens that a personal access token replaces.
 	EndReplaced(ctx context.Context, token uuid.UUID) error
 }
 
-// Uses notes that a credential was used, off the request's path.
-type Uses interface {
-	Note(s standing.Standing)
+// UsageRecorder notes that a credential was used, off the request's path.
+type UsageRecorder interface {
+	Record(s standing.Standing)
 }
 
 // Deps are what the authorizer works with.
@@ -44,7 +44,7 @@ type Deps struct {
 	Resource  string // {base_url}/v1
 	Keys      func() *accesstoken.Keys
 	Standings Standings
-	Uses      Uses
+	Uses      UsageRecorder
 	Bounds    *inflight.Credentials // of the requests of one credential
 	Now       func() time.Time
 	Log       *slog.Logger
@@ -56,7 +56,7 @@ type Caller struct {
 	UserID      uuid.UUID
 	Actor       string // for the audit log
 	Permissions perm.Set
-	Allowed     audit.Allowed // for the transaction that writes
+	Allowed     audit.Authorization // for the transaction that writes
 }
 
 var (
@@ -124,8 +124,8 @@ func (d Deps) admit(r *http.Request, held presented, tenantID string, permission
 		return Caller{}, apierr.New(apierr.Forbidden, "This needs the permission "+string(permission)+
 			", held by the user and by the credential. An administrator of the workspace can grant it.")
 	}
-	d.Uses.Note(s)
-	allowed := audit.Allowed{UserID: s.UserID, TenantID: tenant, Permissions: perm.NewSet(permission)}
+	d.Uses.Record(s)
+	allowed := audit.Authorization{UserID: s.UserID, TenantID: tenant, Permissions: perm.NewSet(permission)}
 	if s.Kind == standing.PersonalAccessToken {
 		allowed.TokenID = s.CredentialID
 	} else {
@@ -142,7 +142,7 @@ func (d Deps) admit(r *http.Request, held presented, tenantID string, permission
 
 // A presented is the credential of a request as far as its text tells.
 type presented struct {
-	question standing.Question
+	question standing.Query
 	claims   *accesstoken.Claims // nil for a personal access token
 }
 
@@ -153,7 +153,7 @@ func (d Deps) identify(r *http.Request) (presented, error) {
 		return presented{}, err
 	}
 	if credential.PersonalAccessToken.Matches(text) {
-		return presented{question: standing.Question{PATHash: credential.Hash(text)}}, nil
+		return presented{question: standing.Query{PATHash: credential.Hash(text)}}, nil
 	}
 	claims, err := d.Keys().Verify(text, d.Issuer, d.Now())
 	if err != nil || claims.Audience != d.Resource {
@@ -161,7 +161,7 @@ func (d Deps) identify(r *http.Request) (presented, error) {
 	}
 	web.NoteGrant(r.Context(), claims.GrantID)
 	return presented{
-		question: standing.Question{GrantID: claims.GrantID, KeyID: claims.KeyID},
+		question: standing.Query{GrantID: claims.GrantID, KeyID: claims.KeyID},
 		claims:   &claims,
 	}, nil
 }

@@ -15,15 +15,15 @@ import (
 
 // A bench is the site with a user who may manage the workspace's account. The authorizer is asked through the list of clients.
 type bench struct {
-	*apitest.Site
+	*apitest.Server
 	t    *testing.T
 	user uuid.UUID
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{Site: apitest.Start(t), t: t}
-	b.user = b.World.Member(perm.AccountAPIAccess, perm.ProgrammesRead)
+	b := &bench{Server: apitest.Start(t), t: t}
+	b.user = b.Fixture.Member(perm.AccountAPIAccess, perm.ProgrammesRead)
 	return b
 }
 
@@ -34,7 +34,7 @@ func (b *bench) ask(tenant string, headers ...string) apitest.Answer {
 
 func (b *bench) with(token credential.Secret) apitest.Answer {
 	b.t.Helper()
-	return b.ask(b.World.TenantID.String(), apitest.Bearer(token)...)
+	return b.ask(b.Fixture.TenantID.String(), apitest.Bearer(token)...)
 }
 
 func (b *bench) passes(what string, answer apitest.Answer) {
@@ -70,12 +70,12 @@ func (b *bench) forbidden(what, words string, answer apitest.Answer) {
 
 func TestBothKindsOfBearerPass(t *testing.T) {
 	b := newBench(t)
-	c, secret := b.World.Confidential(perm.AccountAPIAccess)
+	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	access := b.Linked(c, secret, b.user).Access
-	b.passes("personal access token", b.with(b.World.Token(b.user, perm.AccountAPIAccess)))
+	b.passes("personal access token", b.with(b.Fixture.Token(b.user, perm.AccountAPIAccess)))
 	b.passes("access token", b.with(access))
-	b.passes("scheme in another case", b.ask(b.World.TenantID.String(), "Authorization", "bEARER "+access.Reveal()))
-	b.passes("workspace in upper case", b.ask(strings.ToUpper(b.World.TenantID.String()), apitest.Bearer(access)...))
+	b.passes("scheme in another case", b.ask(b.Fixture.TenantID.String(), "Authorization", "bEARER "+access.Reveal()))
+	b.passes("workspace in upper case", b.ask(strings.ToUpper(b.Fixture.TenantID.String()), apitest.Bearer(access)...))
 	if b.Uses.Seen() != 4 {
 		t.Errorf("%d uses were noted, want 4", b.Uses.Seen())
 	}
@@ -83,9 +83,9 @@ func TestBothKindsOfBearerPass(t *testing.T) {
 
 func TestNoBearerIs401(t *testing.T) {
 	b := newBench(t)
-	tenant := b.World.TenantID.String()
+	tenant := b.Fixture.TenantID.String()
 	for what, headers := range map[string][]string{
-		"no header": nil, "empty": {"Authorization", ""}, "Basic": {"Authorization", "Basic YTpi"}, "the token alone": {"Authorization", b.World.Token(b.user).Reveal()},
+		"no header": nil, "empty": {"Authorization", ""}, "Basic": {"Authorization", "Basic YTpi"}, "the token alone": {"Authorization", b.Fixture.Token(b.user).Reveal()},
 	} {
 		answer := b.ask(tenant, headers...)
 		b.gateway(what, answer, 401, "Unauthorized")
@@ -99,22 +99,22 @@ func TestNoBearerIs401(t *testing.T) {
 
 func TestABearerThatIsNotValidIs403Forbidden(t *testing.T) {
 	b := newBench(t)
-	c, secret := b.World.Confidential(perm.AccountAPIAccess)
+	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	held := b.Linked(c, secret, b.user)
 	revoked := b.Linked(c, secret, b.user)
-	b.World.Exec(`update account.grants set state = 'revoked', revoked_at = now() where id = $1`, revoked.Grant.ID)
-	mcp := b.World.Connector(apitest.MCP, perm.ProgrammesRead)
+	b.Fixture.Exec(`update account.grants set state = 'revoked', revoked_at = now() where id = $1`, revoked.Grant.ID)
+	mcp := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	connected := b.Connected(mcp, b.user)
 	_, code := b.Consent(c, b.user)
-	expiredPAT, revokedPAT := b.World.Token(b.user, perm.AccountAPIAccess), b.World.Token(b.user, perm.AccountAPIAccess)
-	b.World.Exec(`update account.personal_access_tokens set expires_at = now() where hash = $1`, credential.Hash(expiredPAT.Reveal()))
-	b.World.Exec(`update account.personal_access_tokens set revoked_at = now() where hash = $1`, credential.Hash(revokedPAT.Reveal()))
-	unknownPAT := b.World.Token(b.user, perm.AccountAPIAccess)
-	b.World.Exec(`delete from account.personal_access_tokens where hash = $1`, credential.Hash(unknownPAT.Reveal()))
+	expiredPAT, revokedPAT := b.Fixture.Token(b.user, perm.AccountAPIAccess), b.Fixture.Token(b.user, perm.AccountAPIAccess)
+	b.Fixture.Exec(`update account.personal_access_tokens set expires_at = now() where hash = $1`, credential.Hash(expiredPAT.Reveal()))
+	b.Fixture.Exec(`update account.personal_access_tokens set revoked_at = now() where hash = $1`, credential.Hash(revokedPAT.Reveal()))
+	unknownPAT := b.Fixture.Token(b.user, perm.AccountAPIAccess)
+	b.Fixture.Exec(`delete from account.personal_access_tokens where hash = $1`, credential.Hash(unknownPAT.Reveal()))
 	foreign := apitest.Start(t)
-	app, appSecret := foreign.World.Confidential(perm.AccountAPIAccess)
-	stranger := foreign.Linked(app, appSecret, foreign.World.Member(perm.AccountAPIAccess)).Access
-	good := b.World.Token(b.user, perm.AccountAPIAccess)
+	app, appSecret := foreign.Fixture.Confidential(perm.AccountAPIAccess)
+	stranger := foreign.Linked(app, appSecret, foreign.Fixture.Member(perm.AccountAPIAccess)).Access
+	good := b.Fixture.Token(b.user, perm.AccountAPIAccess)
 	for what, token := range map[string]credential.Secret{
 		"garbage": "word", "empty": "", "expired PAT": expiredPAT, "revoked PAT": revokedPAT, "unknown PAT": unknownPAT, "cut PAT": good[:len(good)-1],
 		"spaces": " " + good, "two words": good + " x", "cut": held.Access[:len(held.Access)-2], "revoked": revoked.Access,
@@ -123,14 +123,14 @@ func TestABearerThatIsNotValidIs403Forbidden(t *testing.T) {
 		b.gateway(what, b.with(token), 403, "Forbidden")
 	}
 	two := append(apitest.Bearer(good), apitest.Bearer(good)...)
-	b.gateway("two headers", b.ask(b.World.TenantID.String(), two...), 403, "Forbidden")
+	b.gateway("two headers", b.ask(b.Fixture.TenantID.String(), two...), 403, "Forbidden")
 	b.gateway("an unknown workspace with a bad bearer", b.ask(uuid.NewString(), apitest.Bearer("word")...), 403, "Forbidden")
 	b.passes("the good one", b.with(good))
 }
 
 func TestAnExpiredAccessTokenIs403Forbidden(t *testing.T) {
 	b := newBench(t)
-	c, secret := b.World.Confidential(perm.AccountAPIAccess)
+	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	held := b.Linked(c, secret, b.user)
 	b.Wait(90*24*time.Hour - time.Minute)
 	b.passes("a minute before", b.with(held.Access))
@@ -140,21 +140,21 @@ func TestAnExpiredAccessTokenIs403Forbidden(t *testing.T) {
 
 func TestAnEndedGrantIs403Forbidden(t *testing.T) {
 	b := newBench(t)
-	c, secret := b.World.Confidential(perm.AccountAPIAccess)
+	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	held := b.Linked(c, secret, b.user)
-	b.World.Exec(`update account.grants set ends_at = now()`)
+	b.Fixture.Exec(`update account.grants set ends_at = now()`)
 	b.gateway("ended", b.with(held.Access), 403, "Forbidden")
 }
 
 func TestAnAccessTokenThatItsGrantDoesNotBackIs403Forbidden(t *testing.T) {
 	b := newBench(t)
-	c, secret := b.World.Confidential(perm.AccountAPIAccess)
+	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	held := b.Linked(c, secret, b.user)
-	key, err := b.Ring.Current(t.Context())
+	key, err := b.Keyring.Current(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	claims, err := b.Ring.Public().Verify(held.Access.Reveal(), apitest.Issuer, time.Now())
+	claims, err := b.Keyring.Public().Verify(held.Access.Reveal(), apitest.Issuer, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,61 +175,61 @@ func TestAnAccessTokenThatItsGrantDoesNotBackIs403Forbidden(t *testing.T) {
 
 func TestAuthorizer_ATokenDoesNotGainWhatItsGrantGained(t *testing.T) {
 	b := newBench(t)
-	c, secret := b.World.Confidential(perm.ProgrammesRead)
+	c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	held := b.Linked(c, secret, b.user)
-	b.World.Exec(`update account.grants set permissions = '{account:api:access,programmes:read:programmes}'`)
+	b.Fixture.Exec(`update account.grants set permissions = '{account:api:access,programmes:read:programmes}'`)
 	b.forbidden("a token made for reading", noPermission, b.with(held.Access))
 }
 
 // This process still holds the removed key: Postgres says that it was removed.
 func TestAuthorizer_TokenOfARemovedKeyIs403(t *testing.T) {
 	b := newBench(t)
-	c, secret := b.World.Confidential(perm.AccountAPIAccess)
+	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	held := b.Linked(c, secret, b.user)
 	b.passes("before", b.with(held.Access))
-	b.World.Exec(`update account.signing_keys set state = 'removed' where state = 'current'`)
+	b.Fixture.Exec(`update account.signing_keys set state = 'removed' where state = 'current'`)
 	b.gateway("removed", b.with(held.Access), 403, "Forbidden")
-	b.passes("personal access token", b.with(b.World.Token(b.user, perm.AccountAPIAccess)))
+	b.passes("personal access token", b.with(b.Fixture.Token(b.user, perm.AccountAPIAccess)))
 }
 
 func TestADisabledUserIs403Forbidden(t *testing.T) {
 	b := newBench(t)
-	token := b.World.Token(b.user, perm.AccountAPIAccess)
-	b.World.Exec(`update account.users set disabled_at = now() where id = $1`, b.user)
+	token := b.Fixture.Token(b.user, perm.AccountAPIAccess)
+	b.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, b.user)
 	b.gateway("disabled", b.with(token), 403, "Forbidden")
 }
 
 func TestWhatTheBearerMayNotDoIsFORBIDDEN(t *testing.T) {
 	b := newBench(t)
-	token := b.World.Token(b.user, perm.AccountAPIAccess)
-	other := b.World.Tenant("Elsewhere")
+	token := b.Fixture.Token(b.user, perm.AccountAPIAccess)
+	other := b.Fixture.Tenant("Elsewhere")
 	bearer := apitest.Bearer(token)
 	b.forbidden("another workspace", noAccess, b.ask(other.String(), bearer...))
-	b.World.Join(other, b.user, perm.AccountAPIAccess)
+	b.Fixture.Join(other, b.user, perm.AccountAPIAccess)
 	b.forbidden("a token of another workspace, though the user is a member of both", noAccess, b.ask(other.String(), bearer...))
 	b.forbidden("unknown workspace", noAccess, b.ask(uuid.NewString(), bearer...))
 	b.forbidden("no UUID", noAccess, b.ask("main", bearer...))
-	b.forbidden("a UUID in another spelling", noAccess, b.ask(strings.ReplaceAll(b.World.TenantID.String(), "-", ""), bearer...))
-	b.forbidden("permission outside the token", noPermission, b.with(b.World.Token(b.user, perm.ProgrammesRead)))
-	reader := b.World.Member(perm.ProgrammesRead)
-	b.forbidden("permission that the user lacks", noPermission, b.with(b.World.Token(reader, perm.AccountAPIAccess)))
-	b.World.Exec(`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`, b.user)
+	b.forbidden("a UUID in another spelling", noAccess, b.ask(strings.ReplaceAll(b.Fixture.TenantID.String(), "-", ""), bearer...))
+	b.forbidden("permission outside the token", noPermission, b.with(b.Fixture.Token(b.user, perm.ProgrammesRead)))
+	reader := b.Fixture.Member(perm.ProgrammesRead)
+	b.forbidden("permission that the user lacks", noPermission, b.with(b.Fixture.Token(reader, perm.AccountAPIAccess)))
+	b.Fixture.Exec(`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`, b.user)
 	b.forbidden("permission lost now", noPermission, b.with(token))
-	b.World.Exec(`delete from account.memberships where user_id = $1 and tenant_id = $2`, b.user, b.World.TenantID)
+	b.Fixture.Exec(`delete from account.memberships where user_id = $1 and tenant_id = $2`, b.user, b.Fixture.TenantID)
 	b.forbidden("no longer a member", noAccess, b.with(token))
 }
 
 func TestAConnectorNeverManagesTheAccount(t *testing.T) {
 	b := newBench(t)
-	held := b.Connected(b.World.Connector(apitest.REST, perm.AccountAPIAccess, perm.ProgrammesRead), b.user)
-	b.World.SetLLM(false)
+	held := b.Connected(b.Fixture.Connector(apitest.REST, perm.AccountAPIAccess, perm.ProgrammesRead), b.user)
+	b.Fixture.SetLLM(false)
 	b.forbidden("LLM integration off", noAccess, b.with(held.Access))
 }
 
 func TestAnOutageIs503(t *testing.T) {
 	b := newBench(t)
-	c, secret := b.World.Confidential(perm.AccountAPIAccess)
-	access, token := b.Linked(c, secret, b.user).Access, b.World.Token(b.user, perm.AccountAPIAccess)
+	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
+	access, token := b.Linked(c, secret, b.user).Access, b.Fixture.Token(b.user, perm.AccountAPIAccess)
 	restore := b.CutPostgres()
 	for what, bearer := range map[string]credential.Secret{"access token": access, "personal access token": token} {
 		answer := b.with(bearer)
@@ -237,7 +237,7 @@ func TestAnOutageIs503(t *testing.T) {
 			t.Errorf("%s: %d %s", what, answer.Status, answer.Body)
 		}
 	}
-	b.gateway("no bearer during an outage", b.ask(b.World.TenantID.String()), 401, "Unauthorized")
+	b.gateway("no bearer during an outage", b.ask(b.Fixture.TenantID.String()), 401, "Unauthorized")
 	b.gateway("a forged access token during an outage", b.with("a.b.c"), 403, "Forbidden")
 	restore()
 	b.passes("afterwards", b.with(token))

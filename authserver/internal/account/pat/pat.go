@@ -34,8 +34,8 @@ type Token struct {
 	ReplacesID  *uuid.UUID // the token that this one takes the place of; it is revoked at this one's first use
 }
 
-// A Placed token is one with the name of its workspace.
-type Placed struct {
+// A TokenInWorkspace token is one with the name of its workspace.
+type TokenInWorkspace struct {
 	Token
 	Workspace string
 }

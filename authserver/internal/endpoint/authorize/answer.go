@@ -43,7 +43,7 @@ func (h *Handler) answered(w http.ResponseWriter, r *http.Request, form decision
 	if refused {
 		return true
 	}
-	facts, err := h.Grants.Facts(r.Context(), ticket.ClientID, ticket.GrantID)
+	facts, err := h.Grants.Snapshot(r.Context(), ticket.ClientID, ticket.GrantID)
 	if err != nil {
 		h.fail(w, r, err)
 		return true
@@ -74,8 +74,8 @@ type shown struct {
 
 // holder returns who is at the browser, if the page that came back was shown to them, or answers itself. err is what opening its ticket
 // gave.
-func (h *Handler) holder(w http.ResponseWriter, r *http.Request, to shown, err error) (session.Visitor, bool) {
-	visitor, signedIn, failure := h.Visitors.Visitor(r.Context())
+func (h *Handler) holder(w http.ResponseWriter, r *http.Request, to shown, err error) (session.CurrentUser, bool) {
+	visitor, signedIn, failure := h.Visitors.CurrentUser(r.Context())
 	switch {
 	case failure != nil:
 		h.fail(w, r, failure)
@@ -88,7 +88,7 @@ func (h *Handler) holder(w http.ResponseWriter, r *http.Request, to shown, err e
 	default:
 		return visitor, false
 	}
-	return session.Visitor{}, true
+	return session.CurrentUser{}, true
 }
 
 type decision struct {
@@ -128,7 +128,7 @@ func (h *Handler) unreadable(w http.ResponseWriter, r *http.Request) bool {
 
 // approve makes the grant of what was on the page and is still the user's to give. It says false, and has not answered, where that
 // changed before the grant was stored.
-func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor session.Visitor, ticket consent.Ticket, c client.Client) bool {
+func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor session.CurrentUser, ticket consent.Ticket, c client.Client) bool {
 	place, member, err := h.Members.Membership(r.Context(), visitor.User.ID, ticket.TenantID)
 	if err != nil {
 		h.fail(w, r, err)
@@ -139,15 +139,15 @@ func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor sessio
 		return true
 	}
 	c = c.At(ticket.Resource)
-	granted, _, err := consent.Weigh(c, ticket.Permissions.Intersect(c.Required), place)
+	granted, _, err := consent.Evaluate(c, ticket.Permissions.Intersect(c.Required), place)
 	if err != nil {
-		h.stop(r, c, ticket.TenantID, &visitor.User.ID, connectionlog.Refused, stopWords(err))
+		h.recordStopped(r, c, ticket.TenantID, &visitor.User.ID, connectionlog.Refused, stoppedWords(err))
 		h.Pages.Fault(w, r, cannotGive(err, visitor, c, place.Tenant, ""))
 		return true
 	}
-	granted, _, err = consent.Limit(c, granted, place.Tenant)
+	granted, _, err = consent.ApplyPolicy(c, granted, place.Tenant)
 	if err != nil {
-		h.stop(r, c, ticket.TenantID, &visitor.User.ID, connectionlog.Refused, stopWords(err))
+		h.recordStopped(r, c, ticket.TenantID, &visitor.User.ID, connectionlog.Refused, stoppedWords(err))
 		h.Pages.Fault(w, r, notAllowed(err, visitor, c, place, ""))
 		return true
 	}
@@ -159,15 +159,15 @@ func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor sessio
 	}, grant.CodeTerms{
 		ClientID: c.ID, RedirectURI: ticket.RedirectURI, Resource: ticket.Resource, Challenge: ticket.Challenge,
 	})
-	if errors.Is(err, audit.ErrNotAllowed) {
+	if errors.Is(err, audit.ErrNotAuthorized) {
 		return false
 	}
 	if errors.Is(err, grant.ErrPolicy) { // it became narrower a moment ago
-		h.stop(r, c, ticket.TenantID, &visitor.User.ID, connectionlog.Refused, stopWords(err))
+		h.recordStopped(r, c, ticket.TenantID, &visitor.User.ID, connectionlog.Refused, stoppedWords(err))
 		h.Pages.Fault(w, r, notAllowed(err, visitor, c, place, ""))
 		return true
 	}
-	if errors.Is(err, grant.ErrTaken) {
+	if errors.Is(err, grant.ErrAlreadyUsed) {
 		h.Pages.Fault(w, r, usedAlready())
 		return true
 	}
@@ -181,10 +181,10 @@ func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor sessio
 
 // deny sends the refusal back. Where the same page was approved before and its code is still unused, the last word counts. A code
 // that is redeemed meanwhile was redeemed before.
-func (h *Handler) deny(w http.ResponseWriter, r *http.Request, visitor session.Visitor, ticket consent.Ticket, facts grant.Facts) {
+func (h *Handler) deny(w http.ResponseWriter, r *http.Request, visitor session.CurrentUser, ticket consent.Ticket, facts grant.Snapshot) {
 	if approved := facts.Grant; approved != nil {
 		err := h.Grants.Deny(r.Context(), *approved, visitor.Actor())
-		if errors.Is(err, grant.ErrTaken) {
+		if errors.Is(err, grant.ErrAlreadyUsed) {
 			h.Pages.Fault(w, r, usedAlready())
 			return
 		}
@@ -193,7 +193,7 @@ func (h *Handler) deny(w http.ResponseWriter, r *http.Request, visitor session.V
 			return
 		}
 	}
-	h.stop(r, *facts.Client, ticket.TenantID, &visitor.User.ID, connectionlog.Denied, userSaid)
+	h.recordStopped(r, *facts.Client, ticket.TenantID, &visitor.User.ID, connectionlog.Denied, userSaid)
 	h.sendDenial(w, ticket.RedirectURI, string(ticket.State))
 }
 

@@ -42,17 +42,17 @@ func callback(t *testing.T, page *browsertest.Page) url.Values {
 }
 
 // redeem exchanges a code as the token endpoint would.
-func redeem(site *browsertest.Site, c client.Client, code, codeChallenge string) (grant.Issued, error) {
+func redeem(site *browsertest.Server, c client.Client, code, codeChallenge string) (grant.Issued, error) {
 	ctx := context.Background()
-	token, err := site.Keeper.ReadToken(grant.Code, credential.Secret(code))
+	token, err := site.Grants.ReadToken(grant.Code, credential.Secret(code))
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	facts, err := site.Keeper.Facts(ctx, c.ID, token.GrantID)
+	facts, err := site.Grants.Snapshot(ctx, c.ID, token.GrantID)
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	return site.Keeper.Redeem(ctx, facts, token, grant.CodeTerms{
+	return site.Grants.Redeem(ctx, facts, token, grant.CodeTerms{
 		ClientID: c.ID, RedirectURI: c.Redirects[0], Resource: browsertest.Resource, Challenge: codeChallenge,
 	})
 }
@@ -60,7 +60,7 @@ func redeem(site *browsertest.Site, c client.Client, code, codeChallenge string)
 func TestApprovalSendsACodeThatIsWorthWhatWasOnThePage(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead, perm.EngageReadForms)
-	assistant := site.World.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
+	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 	answer := approve(site.SignedIn(ada).Get(request(connector(assistant), nil)))
 	query := callback(t, answer)
 	if !strings.HasPrefix(answer.Location(), fixture.Callback+"?code=") || query.Get("state") != state || query.Get("iss") != browsertest.Issuer || len(query) != 3 {
@@ -77,7 +77,7 @@ func TestApprovalSendsACodeThatIsWorthWhatWasOnThePage(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := issued.Grant
-	if g.Permissions.Scope() != "programmes:read:programmes" || g.UserID != ada.ID || g.TenantID != site.World.TenantID || g.Resource != browsertest.Resource {
+	if g.Permissions.Scope() != "programmes:read:programmes" || g.UserID != ada.ID || g.TenantID != site.Fixture.TenantID || g.Resource != browsertest.Resource {
 		t.Errorf("grant: %+v", g)
 	}
 	if life := time.Until(g.Ends); life < 30*24*time.Hour-time.Minute || life > 30*24*time.Hour {
@@ -87,9 +87,9 @@ func TestApprovalSendsACodeThatIsWorthWhatWasOnThePage(t *testing.T) {
 
 func TestTheCallbacksOwnQueryStaysByteForByte(t *testing.T) {
 	site := browsertest.Start(t)
-	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	const uri = "https://app.example.org/cb?b=%7e&a=1+2&&c"
-	site.World.Exec(`update account.oauth_clients set redirect_uris = $2 where id = $1`, app.ID, []string{uri})
+	site.Fixture.Exec(`update account.oauth_clients set redirect_uris = $2 where id = $1`, app.ID, []string{uri})
 	app.Redirects = []string{uri}
 	answer := approve(site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil)))
 	if !strings.HasPrefix(answer.Location(), uri+"&code=") {
@@ -99,7 +99,7 @@ func TestTheCallbacksOwnQueryStaysByteForByte(t *testing.T) {
 
 func TestDenialSendsAccessDenied(t *testing.T) {
 	site := browsertest.Start(t)
-	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	query := callback(t, deny(site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))))
 	if query.Get("error") != "access_denied" || query.Get("state") != state || query.Get("iss") != browsertest.Issuer || query.Has("code") {
 		t.Errorf("%v", query)
@@ -111,7 +111,7 @@ func TestDenialSendsAccessDenied(t *testing.T) {
 
 func TestApprovalTwiceIsOneGrantWithTheLatestCode(t *testing.T) {
 	site := browsertest.Start(t)
-	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
 	first, second := callback(t, approve(page)), callback(t, approve(page))
 	if n := site.Count(`select count(*) from account.grants`); n != 1 {
@@ -136,7 +136,7 @@ func TestApprovalTwiceIsOneGrantWithTheLatestCode(t *testing.T) {
 
 func TestDenialAfterApprovalTakesTheUnusedCodeBack(t *testing.T) {
 	site := browsertest.Start(t)
-	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
 	code := callback(t, approve(page)).Get("code")
 	if callback(t, deny(page)).Get("error") != "access_denied" {
@@ -150,10 +150,10 @@ func TestDenialAfterApprovalTakesTheUnusedCodeBack(t *testing.T) {
 // The code is redeemed while a denial of the same page waits for the grant: the denial is told so, and ends nothing.
 func TestDenial_ThatLosesToARedemptionIsToldSo(t *testing.T) {
 	site := browsertest.Start(t)
-	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
 	approve(page)
-	redemption, err := site.World.Owner.Begin(t.Context())
+	redemption, err := site.Fixture.Owner.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestDenial_ThatLosesToARedemptionIsToldSo(t *testing.T) {
 func TestAnApprovalCountsInItsOwnSessionAlone(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
-	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	path := request(confidential(app), nil)
 	browser := site.SignedIn(ada)
 	form := browser.Get(path).Form("/oauth/authorize")
@@ -228,7 +228,7 @@ func flip(text string) string {
 
 func TestABadFormApprovesNothing(t *testing.T) {
 	site := browsertest.Start(t)
-	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
 	ticket := browser.Get(request(confidential(app), nil)).Form("/oauth/authorize").Get("ticket")
 	for name, form := range map[string]url.Values{
@@ -263,7 +263,7 @@ func TestABadFormApprovesNothing(t *testing.T) {
 // Whoever was signed out, or waited too long, need not know where the application was.
 func TestARequestThatWasNotAnsweredInTimeIsOpenedAgain(t *testing.T) {
 	site := browsertest.Start(t)
-	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	user := site.Member(perm.ProgrammesRead)
 	asked := request(confidential(app), nil)
 	browser := site.SignedIn(user)
@@ -280,16 +280,16 @@ func TestARequestThatWasNotAnsweredInTimeIsOpenedAgain(t *testing.T) {
 		return ""
 	}
 	signedOut := site.Browser()
-	if answer := signedOut.Post("/oauth/authorize", form); !answer.Says("You are signed out") || !signedOut.Get(again(answer)).Says("Sign in") {
+	if answer := signedOut.Post("/oauth/authorize", form); !answer.WantsText("You are signed out") || !signedOut.Get(again(answer)).WantsText("Sign in") {
 		t.Errorf("signed out: %s", answer.Text())
 	}
 	elsewhere := site.SignedIn(user)
-	if answer := elsewhere.Post("/oauth/authorize", form); !answer.Says("another session") || !elsewhere.Get(again(answer)).Says(app.Name) {
+	if answer := elsewhere.Post("/oauth/authorize", form); !answer.WantsText("another session") || !elsewhere.Get(again(answer)).WantsText(app.Name) {
 		t.Errorf("another session: %s", answer.Text())
 	}
 	site.Wait(consent.TicketLife + time.Second)
 	late := browser.Post("/oauth/authorize", form)
-	if !late.Says("open for too long") {
+	if !late.WantsText("open for too long") {
 		t.Errorf("late: %s", late.Text())
 	}
 	form = browser.Get(again(late)).Form("/oauth/authorize")
@@ -304,7 +304,7 @@ func TestARequestThatWasNotAnsweredInTimeIsOpenedAgain(t *testing.T) {
 		t.Errorf("a long request: %d", answer.Status)
 	}
 	stranger := site.SignedIn(site.Member(perm.ProgrammesRead))
-	if answer := stranger.Post("/oauth/authorize", url.Values{"ticket": {flip(form.Get("ticket"))}, "decision": {"approve"}}); !answer.Says("start again") || len(answer.Elements("form")) > 1 {
+	if answer := stranger.Post("/oauth/authorize", url.Values{"ticket": {flip(form.Get("ticket"))}, "decision": {"approve"}}); !answer.WantsText("start again") || len(answer.Elements("form")) > 1 {
 		t.Errorf("a forged ticket: %s", answer.Text())
 	}
 }
@@ -318,27 +318,27 @@ func TestWhatWasLostWhileThePageWasOpenIsNotGiven(t *testing.T) {
 		status int
 	}{
 		"membership": {client.Connector, func(user, _ uuid.UUID) {
-			site.World.Exec(`delete from account.memberships where user_id = $1`, user)
+			site.Fixture.Exec(`delete from account.memberships where user_id = $1`, user)
 		}, 403},
 		"every permission": {client.Connector, func(user, _ uuid.UUID) {
-			site.World.Exec(`update account.memberships set permissions = '{engage:read:forms}' where user_id = $1`, user)
+			site.Fixture.Exec(`update account.memberships set permissions = '{engage:read:forms}' where user_id = $1`, user)
 		}, 403},
 		"one that a confidential client requires": {client.Confidential, func(user, _ uuid.UUID) {
-			site.World.Exec(`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`, user)
+			site.Fixture.Exec(`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`, user)
 		}, 403},
-		"LLM integration": {client.Connector, func(uuid.UUID, uuid.UUID) { site.World.SetLLM(false) }, 403},
+		"LLM integration": {client.Connector, func(uuid.UUID, uuid.UUID) { site.Fixture.SetLLM(false) }, 403},
 		"the application": {client.Confidential, func(_, app uuid.UUID) {
-			site.World.Exec(`update account.oauth_clients set deleted_at = now() where id = $1`, app)
+			site.Fixture.Exec(`update account.oauth_clients set deleted_at = now() where id = $1`, app)
 		}, 400},
 		"its address": {client.Confidential, func(_, app uuid.UUID) {
-			site.World.Exec(`update account.oauth_clients set redirect_uris = '{https://elsewhere.example/cb}' where id = $1`, app)
+			site.Fixture.Exec(`update account.oauth_clients set redirect_uris = '{https://elsewhere.example/cb}' where id = $1`, app)
 		}, 400},
 	} {
 		ada := site.Member(both...)
-		app, _ := site.World.Confidential(both...)
+		app, _ := site.Fixture.Confidential(both...)
 		path := request(confidential(app), nil)
 		if c.kind == client.Connector {
-			app = site.World.Connector(browsertest.Resource, both...)
+			app = site.Fixture.Connector(browsertest.Resource, both...)
 			path = request(connector(app), nil)
 		}
 		page := site.SignedIn(ada).Get(path)
@@ -350,7 +350,7 @@ func TestWhatWasLostWhileThePageWasOpenIsNotGiven(t *testing.T) {
 		if n := site.Count(`select count(*) from account.grants where client_id = $1`, app.ID); n != 0 {
 			t.Errorf("%s lost: %d grants", name, n)
 		}
-		site.World.SetLLM(true)
+		site.Fixture.SetLLM(true)
 	}
 }
 
@@ -358,9 +358,9 @@ func TestAConnectorGetsWhatIsLeftAndNeverMoreThanWasOnThePage(t *testing.T) {
 	site := browsertest.Start(t)
 	asked := []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms}
 	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
-	assistant := site.World.Connector(browsertest.Resource, asked...)
+	assistant := site.Fixture.Connector(browsertest.Resource, asked...)
 	page := site.SignedIn(ada).Get(request(connector(assistant), nil))
-	site.World.Exec(`update account.memberships set permissions = '{programmes:read:programmes,engage:read:forms}' where user_id = $1`, ada.ID)
+	site.Fixture.Exec(`update account.memberships set permissions = '{programmes:read:programmes,engage:read:forms}' where user_id = $1`, ada.ID)
 	issued, err := redeem(site, assistant, callback(t, approve(page)).Get("code"), challenge)
 	if err != nil {
 		t.Fatal(err)
@@ -373,7 +373,7 @@ func TestAConnectorGetsWhatIsLeftAndNeverMoreThanWasOnThePage(t *testing.T) {
 func TestAConnectorMayBeGivenTheReadingPartAlone(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms)
-	assistant := site.World.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms)
+	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms)
 	browser := site.SignedIn(ada)
 	page := browser.Get(request(connector(assistant), nil))
 	if access := page.Form("/oauth/authorize")["access"]; len(access) != 1 || access[0] != "all" {
@@ -391,7 +391,7 @@ func TestAConnectorMayBeGivenTheReadingPartAlone(t *testing.T) {
 	if reading.Form("/oauth/authorize").Has("access") {
 		t.Error("a choice is offered where there is none")
 	}
-	app, _ := site.World.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
 	whole := browser.Get(request(confidential(app), nil))
 	if whole.Form("/oauth/authorize").Has("access") {
 		t.Error("a choice is offered for a confidential client, which needs all that it requires")
@@ -405,7 +405,7 @@ func TestAConnectorMayBeGivenTheReadingPartAlone(t *testing.T) {
 
 func TestWithoutAStoreThereIsNoConsentAndLaterThereIs(t *testing.T) {
 	site := browsertest.Start(t)
-	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
 	path := request(confidential(app), nil)
 	page := browser.Get(path)
@@ -428,7 +428,7 @@ func TestWithoutAStoreThereIsNoConsentAndLaterThereIs(t *testing.T) {
 
 func TestNoSecretIsLogged(t *testing.T) {
 	site := browsertest.Start(t)
-	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
 	page := browser.Get(request(confidential(app), nil))
 	code := callback(t, approve(page)).Get("code")
@@ -446,7 +446,7 @@ func TestApproval_ProcessClockDoesNotMoveTheEndOfTheGrant(t *testing.T) {
 	for what, off := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
 		site := browsertest.Start(t)
 		ada := site.Member(perm.ProgrammesRead)
-		assistant := site.World.Connector(browsertest.Resource, perm.ProgrammesRead)
+		assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 		person := site.SignedIn(ada)
 		site.Wait(off)
 		callback(t, approve(person.Get(request(connector(assistant), nil))))

@@ -27,7 +27,7 @@ func (h *Handler) choose(w http.ResponseWriter, r *http.Request) {
 	if refused {
 		return
 	}
-	facts, err := h.Grants.Facts(r.Context(), choice.ClientID, uuid.Nil)
+	facts, err := h.Grants.Snapshot(r.Context(), choice.ClientID, uuid.Nil)
 	if err != nil {
 		h.fail(w, r, err)
 		return
@@ -36,7 +36,7 @@ func (h *Handler) choose(w http.ResponseWriter, r *http.Request) {
 		h.Pages.Fault(w, r, clientGone())
 		return
 	}
-	ask := choice.Ask(*facts.Client)
+	ask := choice.AuthorizationRequest(*facts.Client)
 	tenant, err := identity.Parse(form.workspace)
 	switch {
 	case !form.chosen:
@@ -70,13 +70,13 @@ func (h *Handler) readChoice(w http.ResponseWriter, r *http.Request) (chosen, bo
 
 // offerWorkspaces asks which workspace the client may work in, or says why there is none. Nothing is chosen beforehand, not even where
 // there is one alone. A problem is what was wrong with the answer before.
-func (h *Handler) offerWorkspaces(w http.ResponseWriter, r *http.Request, visitor session.Visitor, ask consent.Ask, again, problem string) {
+func (h *Handler) offerWorkspaces(w http.ResponseWriter, r *http.Request, visitor session.CurrentUser, ask consent.Request, again, problem string) {
 	places, err := h.Members.Memberships(r.Context(), visitor.User.ID)
 	if err != nil {
 		h.fail(w, r, err)
 		return
 	}
-	open, closed := consent.Choosable(ask.Client.Kind, places)
+	open, closed := consent.SelectableWorkspaces(ask.Client.Kind, places)
 	if len(open) == 0 {
 		h.Pages.Fault(w, r, noWorkspace(visitor, ask.Client, closed, again))
 		return

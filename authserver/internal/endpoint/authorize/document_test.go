@@ -37,16 +37,16 @@ func choose(page *browsertest.Page, workspace uuid.UUID) *browsertest.Page {
 func TestClientByDocumentIsGivenTheWorkspaceThatWasChosen(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
-	second := site.World.Tenant("Harbour Advice")
-	site.World.Join(second, ada.ID, perm.ProgrammesRead, perm.ProgrammesWrite)
+	second := site.Fixture.Tenant("Harbour Advice")
+	site.Fixture.Join(second, ada.ID, perm.ProgrammesRead, perm.ProgrammesWrite)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	page := site.SignedIn(ada).Get(request(described(address, web), nil))
-	if page.Status != http.StatusOK || !page.Says("Riverside Food Bank") || !page.Says("Harbour Advice Trust") || !page.Says("From "+site.Clients.Name()) {
+	if page.Status != http.StatusOK || !page.WantsText("Riverside Food Bank") || !page.WantsText("Harbour Advice Trust") || !page.WantsText("From "+site.Clients.Name()) {
 		t.Fatalf("%d %s", page.Status, page.Text())
 	}
 	consentPage := choose(page, second)
 	for _, words := range []string{"Claude asks for access to Harbour Advice", "From " + site.Clients.Name(), "claude.ai", "Add and change programmes", "Choose another workspace"} {
-		if !consentPage.Says(words) {
+		if !consentPage.WantsText(words) {
 			t.Errorf("the consent page does not say %q: %d %s", words, consentPage.Status, consentPage.Text())
 		}
 	}
@@ -60,21 +60,21 @@ func TestClientByDocumentIsGivenTheWorkspaceThatWasChosen(t *testing.T) {
 	}
 }
 
-func redeemedBy(t *testing.T, site *browsertest.Site, address, code, redirectURI, resource string) grant.Grant {
+func redeemedBy(t *testing.T, site *browsertest.Server, address, code, redirectURI, resource string) grant.Grant {
 	t.Helper()
 	id, err := identity.OfClient(address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := site.Keeper.ReadToken(grant.Code, credential.Secret(code))
+	token, err := site.Grants.ReadToken(grant.Code, credential.Secret(code))
 	if err != nil {
 		t.Fatal(err)
 	}
-	facts, err := site.Keeper.Facts(t.Context(), id, token.GrantID)
+	facts, err := site.Grants.Snapshot(t.Context(), id, token.GrantID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	issued, err := site.Keeper.Redeem(t.Context(), facts, token, grant.CodeTerms{ClientID: id, RedirectURI: redirectURI, Resource: resource, Challenge: challenge})
+	issued, err := site.Grants.Redeem(t.Context(), facts, token, grant.CodeTerms{ClientID: id, RedirectURI: redirectURI, Resource: resource, Challenge: challenge})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,20 +86,20 @@ func TestNothingIsChosenBeforehand(t *testing.T) {
 	ada := site.Member(perm.ProgrammesRead)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(ada)
-	tenant := site.World.TenantID.String()
+	tenant := site.Fixture.TenantID.String()
 	// One workspace alone, and a link that would choose it.
 	for _, more := range []string{"", "&workspace=" + tenant, "&tenant=" + tenant, "&tenant_id=" + tenant, "&decision=choose&workspace=" + tenant} {
 		page := b.Get(request(described(address, web), nil) + more)
 		form := page.Form(choosing)
-		if page.Status != http.StatusOK || form.Has("workspace") || page.Says("Approve") {
+		if page.Status != http.StatusOK || form.Has("workspace") || page.WantsText("Approve") {
 			t.Errorf("%s: %d %v", more, page.Status, form)
 		}
 	}
 	page := b.Get(request(described(address, web), nil)).Send(choosing, browsertest.Fields{"decision": "choose"})
-	if page.Status != http.StatusBadRequest || !page.Says("Choose a workspace.") || page.Form(choosing).Has("workspace") {
+	if page.Status != http.StatusBadRequest || !page.WantsText("Choose a workspace.") || page.Form(choosing).Has("workspace") {
 		t.Errorf("no choice: %d %s", page.Status, page.Text())
 	}
-	if page := choose(page, site.World.TenantID); page.Status != http.StatusOK || !page.Says("Approve") {
+	if page := choose(page, site.Fixture.TenantID); page.Status != http.StatusOK || !page.WantsText("Approve") {
 		t.Errorf("after that: %d %s", page.Status, page.Text())
 	}
 	if page := b.Get(choosing); page.Status == http.StatusOK {
@@ -110,28 +110,28 @@ func TestNothingIsChosenBeforehand(t *testing.T) {
 func TestOnlyWorkspacesWithLLMIntegrationCanBeChosen(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
-	off := site.World.Tenant("Harbour Advice")
-	site.World.Join(off, ada.ID, perm.ProgrammesRead)
-	site.World.Exec(`update account.tenant_features set enabled = false where tenant_id = $1`, off)
+	off := site.Fixture.Tenant("Harbour Advice")
+	site.Fixture.Join(off, ada.ID, perm.ProgrammesRead)
+	site.Fixture.Exec(`update account.tenant_features set enabled = false where tenant_id = $1`, off)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(ada)
 	page := b.Get(request(described(address, web), nil))
-	if !page.Says("Connectors are switched off in Harbour Advice") || strings.Contains(page.Body, off.String()) {
+	if !page.WantsText("Connectors are switched off in Harbour Advice") || strings.Contains(page.Body, off.String()) {
 		t.Error(page.Text())
 	}
-	if answer := choose(page, off); answer.Status != http.StatusForbidden || !answer.Says("can switch the LLM integration on") {
+	if answer := choose(page, off); answer.Status != http.StatusForbidden || !answer.WantsText("can switch the LLM integration on") {
 		t.Errorf("chosen all the same: %d %s", answer.Status, answer.Text())
 	}
-	site.World.SetLLM(false)
-	if answer := choose(page, site.World.TenantID); answer.Status != http.StatusForbidden {
+	site.Fixture.SetLLM(false)
+	if answer := choose(page, site.Fixture.TenantID); answer.Status != http.StatusForbidden {
 		t.Errorf("switched off meanwhile: %d", answer.Status)
 	}
 	page = b.Get(request(described(address, web), nil))
-	if page.Status != http.StatusForbidden || !page.Says("An administrator of a workspace can switch its LLM integration on") {
+	if page.Status != http.StatusForbidden || !page.WantsText("An administrator of a workspace can switch its LLM integration on") {
 		t.Errorf("nowhere on: %d %s", page.Status, page.Text())
 	}
 	page = site.SignedIn(site.Stranger()).Get(request(described(address, web), nil))
-	if page.Status != http.StatusForbidden || !page.Says("You are not a member of any workspace") {
+	if page.Status != http.StatusForbidden || !page.WantsText("You are not a member of any workspace") {
 		t.Errorf("nowhere a member: %d %s", page.Status, page.Text())
 	}
 }
@@ -139,22 +139,22 @@ func TestOnlyWorkspacesWithLLMIntegrationCanBeChosen(t *testing.T) {
 func TestWorkspaceIsTheUsersToChoose(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, grace := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
-	elsewhere := site.World.Tenant("Harbour Advice")
-	poor := site.World.Tenant("Hill Chapel")
-	site.World.Join(poor, ada.ID, perm.AccountAPIAccess)
+	elsewhere := site.Fixture.Tenant("Harbour Advice")
+	poor := site.Fixture.Tenant("Hill Chapel")
+	site.Fixture.Join(poor, ada.ID, perm.AccountAPIAccess)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(ada)
 	page := b.Get(request(described(address, web), nil))
-	if answer := choose(page, elsewhere); answer.Status != http.StatusForbidden || !answer.Says("You are not a member of this workspace") {
+	if answer := choose(page, elsewhere); answer.Status != http.StatusForbidden || !answer.WantsText("You are not a member of this workspace") {
 		t.Errorf("another's: %d %s", answer.Status, answer.Text())
 	}
-	if answer := choose(page, poor); answer.Status != http.StatusForbidden || !answer.Says("You cannot give Claude what it needs") {
+	if answer := choose(page, poor); answer.Status != http.StatusForbidden || !answer.WantsText("You cannot give Claude what it needs") {
 		t.Errorf("where nothing is held: %d %s", answer.Status, answer.Text())
 	}
 	values := page.Form(choosing)
-	values.Set("workspace", site.World.TenantID.String())
+	values.Set("workspace", site.Fixture.TenantID.String())
 	values.Set("decision", "choose")
-	if answer := site.SignedIn(grace).Post(choosing, values); answer.Status != http.StatusForbidden || !answer.Says("not yours to answer") {
+	if answer := site.SignedIn(grace).Post(choosing, values); answer.Status != http.StatusForbidden || !answer.WantsText("not yours to answer") {
 		t.Errorf("another user: %d", answer.Status)
 	}
 	if answer := site.SignedIn(ada).Post(choosing, values); answer.Status != http.StatusForbidden {
@@ -186,7 +186,7 @@ func TestWorkspaceIsTheUsersToChoose(t *testing.T) {
 		t.Errorf("a consent chosen: %d", answer.Status)
 	}
 	site.Wait(61 * 60e9)
-	if answer := b.Post(choosing, values); answer.Status != http.StatusBadRequest || !answer.Says("open for too long") {
+	if answer := b.Post(choosing, values); answer.Status != http.StatusBadRequest || !answer.WantsText("open for too long") {
 		t.Errorf("after an hour: %d", answer.Status)
 	}
 	if n := site.Count(`select count(*) from account.grants`); n != 0 {
@@ -197,11 +197,11 @@ func TestWorkspaceIsTheUsersToChoose(t *testing.T) {
 func TestTwoChoicesAreTwoGrants(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
-	second := site.World.Tenant("Harbour Advice")
-	site.World.Join(second, ada.ID, perm.ProgrammesRead)
+	second := site.Fixture.Tenant("Harbour Advice")
+	site.Fixture.Join(second, ada.ID, perm.ProgrammesRead)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	page := site.SignedIn(ada).Get(request(described(address, web), nil))
-	for _, tenant := range []uuid.UUID{site.World.TenantID, second} { // back, and the other one
+	for _, tenant := range []uuid.UUID{site.Fixture.TenantID, second} { // back, and the other one
 		code := callback(t, approve(choose(page, tenant))).Get("code")
 		if g := redeemedBy(t, site, address, code, web, browsertest.Resource); g.TenantID != tenant {
 			t.Errorf("granted in %s, want %s", g.TenantID, tenant)
@@ -228,8 +228,8 @@ func TestLoopbackPortIsFreeForClientsByDocumentAlone(t *testing.T) {
 	address := site.Clients.Client("/oauth/native", map[string]any{"client_name": "Claude Code"}, "http://localhost/callback", "http://127.0.0.1/callback")
 	b := site.SignedIn(site.Member(perm.ProgrammesRead))
 	for _, uri := range []string{"http://localhost:54321/callback", "http://127.0.0.1:1/callback", "http://localhost/callback"} {
-		page := choose(b.Get(request(described(address, uri), nil)), site.World.TenantID)
-		if page.Status != http.StatusOK || !page.Says("on your own computer") {
+		page := choose(b.Get(request(described(address, uri), nil)), site.Fixture.TenantID)
+		if page.Status != http.StatusOK || !page.WantsText("on your own computer") {
 			t.Fatalf("%s: %d %s", uri, page.Status, page.Text())
 		}
 		answer := approve(page)
@@ -242,7 +242,7 @@ func TestLoopbackPortIsFreeForClientsByDocumentAlone(t *testing.T) {
 			t.Errorf("%s: %d %s", uri, page.Status, page.Location())
 		}
 	}
-	registered := site.World.Connector(browsertest.Resource, perm.ProgrammesRead)
+	registered := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	moved := request(connector(registered), map[string]string{"redirect_uri": strings.Replace(fixture.Callback, "8090", "8091", 1)})
 	if page := b.Get(moved); page.Status != http.StatusBadRequest {
 		t.Errorf("a registered client has any port: %d", page.Status)
@@ -254,7 +254,7 @@ func TestClientByDocumentMayAskForEitherResource(t *testing.T) {
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(site.Member(perm.ProgrammesRead, perm.AccountAPIAccess))
 	for _, resource := range []string{browsertest.Resource, browsertest.Issuer + "/mcp"} {
-		page := choose(b.Get(request(described(address, web), map[string]string{"resource": resource, "scope": " offline_access account:api:access programmes:read:programmes"})), site.World.TenantID)
+		page := choose(b.Get(request(described(address, web), map[string]string{"resource": resource, "scope": " offline_access account:api:access programmes:read:programmes"})), site.Fixture.TenantID)
 		g := redeemedBy(t, site, address, callback(t, approve(page)).Get("code"), web, resource)
 		if g.Resource != resource || g.Permissions.Scope() != "programmes:read:programmes" {
 			t.Errorf("%s: %+v", resource, g)
@@ -284,14 +284,14 @@ func TestBadDocumentIsAPageAndNeverARedirect(t *testing.T) {
 	} {
 		for who, b := range map[string]*browsertest.Browser{"stranger": site.Browser(), "member": site.SignedIn(site.Member(perm.ProgrammesRead))} {
 			page := b.Get(request(described(c.address, web), nil))
-			if page.Status != c.status || page.Location() != "" || !page.Says(c.words) {
+			if page.Status != c.status || page.Location() != "" || !page.WantsText(c.words) {
 				t.Errorf("%s, %s: %d %s", name, who, page.Status, page.Text())
 			}
 		}
 	}
 	site.Clients.Fail(http.StatusBadGateway)
 	page := site.Browser().Get(request(described(good, web), nil))
-	if page.Status != http.StatusServiceUnavailable || page.Location() != "" || page.Header.Get("Retry-After") == "" || !page.Says("website does not answer us") {
+	if page.Status != http.StatusServiceUnavailable || page.Location() != "" || page.Header.Get("Retry-After") == "" || !page.WantsText("website does not answer us") {
 		t.Errorf("silent: %d %s", page.Status, page.Text())
 	}
 	if !strings.Contains(site.Log.String(), "it answers 502") {
@@ -309,12 +309,12 @@ func TestNameInADocumentIsItsOwnWord(t *testing.T) {
 		"/none":   {"", "Which workspace may " + site.Clients.Name() + " work in?"},
 	} {
 		address := site.Clients.Client(path, map[string]any{"client_name": c.name}, web)
-		if page := b.Get(request(described(address, web), nil)); !page.Says(c.says) || !page.Says("From "+site.Clients.Name()) {
+		if page := b.Get(request(described(address, web), nil)); !page.WantsText(c.says) || !page.WantsText("From "+site.Clients.Name()) {
 			t.Errorf("%s: %s", path, page.Text())
 		}
 	}
 	address := site.Clients.Client("/plain", nil, web)
-	if page := site.Browser().Get(request(described(address, web), nil)); !page.Says("to continue to Claude (" + site.Clients.Name() + ")") {
+	if page := site.Browser().Get(request(described(address, web), nil)); !page.WantsText("to continue to Claude (" + site.Clients.Name() + ")") {
 		t.Errorf("sign-in page: %s", page.Text())
 	}
 }
@@ -341,9 +341,9 @@ func TestClientDeletedWhileThePageIsOpen(t *testing.T) {
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(site.Member(perm.ProgrammesRead))
 	page := b.Get(request(described(address, web), nil))
-	last := choose(page, site.World.TenantID)
-	site.World.Exec(`update account.oauth_clients set deleted_at = now() where metadata_url = $1`, address)
-	for _, answer := range []*browsertest.Page{choose(page, site.World.TenantID), approve(last), b.Get(request(described(address, web), nil))} {
+	last := choose(page, site.Fixture.TenantID)
+	site.Fixture.Exec(`update account.oauth_clients set deleted_at = now() where metadata_url = $1`, address)
+	for _, answer := range []*browsertest.Page{choose(page, site.Fixture.TenantID), approve(last), b.Get(request(described(address, web), nil))} {
 		if answer.Status != http.StatusBadRequest || answer.Location() != "" {
 			t.Errorf("%d %s", answer.Status, answer.Text())
 		}

@@ -23,13 +23,13 @@ import (
 // Requests read authorization requests; it is engine.Engine.
 type Requests interface {
 	Identify(ctx context.Context, rawQuery string) (engine.Application, error)
-	Ask(ctx context.Context, app engine.Application) (consent.Ask, error)
+	ParseAuthorization(ctx context.Context, app engine.Application) (consent.Request, error)
 	Serves(c client.Client) bool
 }
 
 // Grants make grants; it is grant.Keeper.
 type Grants interface {
-	Facts(ctx context.Context, clientID, grantID uuid.UUID) (grant.Facts, error)
+	Snapshot(ctx context.Context, clientID, grantID uuid.UUID) (grant.Snapshot, error)
 	Open(ctx context.Context, g grant.Grant, terms grant.CodeTerms) (credential.Secret, error)
 	Deny(ctx context.Context, g grant.Grant, actor string) error
 }
@@ -42,7 +42,7 @@ type Members interface {
 
 // Visitors know who is at the browser; it is session.Sessions. false: nobody.
 type Visitors interface {
-	Visitor(ctx context.Context) (session.Visitor, bool, error)
+	CurrentUser(ctx context.Context) (session.CurrentUser, bool, error)
 }
 
 // Deps are what a Handler needs.
@@ -51,7 +51,7 @@ type Deps struct {
 	Grants   Grants
 	Members  Members
 	Visitors Visitors
-	Stops    Stops
+	Attempts StoppedAttempts
 	Tickets  *consent.Tickets
 	Pages    *ui.Pages
 	Issuer   string // of this server, without a trailing slash (RFC 9207)

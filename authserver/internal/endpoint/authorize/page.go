@@ -24,7 +24,7 @@ import (
 func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 	app, err := h.Requests.Identify(r.Context(), r.URL.RawQuery)
 	if refused, ok := errors.AsType[*engine.PageError](err); ok {
-		h.stop(r, app.Client, app.Client.TenantID, nil, connectionlog.Refused, refused.Message)
+		h.recordStopped(r, app.Client, app.Client.TenantID, nil, connectionlog.Refused, refused.Message)
 		h.Pages.Fault(w, r, badRequest(refused.Message))
 		return
 	}
@@ -33,7 +33,7 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	again := "/oauth/authorize?" + r.URL.RawQuery
-	visitor, signedIn, err := h.Visitors.Visitor(r.Context())
+	visitor, signedIn, err := h.Visitors.CurrentUser(r.Context())
 	if err != nil {
 		h.fail(w, r, err)
 		return
@@ -45,9 +45,9 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
-	ask, err := h.Requests.Ask(r.Context(), app)
+	ask, err := h.Requests.ParseAuthorization(r.Context(), app)
 	if refused, ok := errors.AsType[*engine.RedirectError](err); ok {
-		h.stop(r, app.Client, app.Client.TenantID, &visitor.User.ID, connectionlog.Refused, refused.Description)
+		h.recordStopped(r, app.Client, app.Client.TenantID, &visitor.User.ID, connectionlog.Refused, refused.Description)
 		sendBack(w, consent.Callback{URI: app.RedirectURI}.With("error", refused.Code,
 			"error_description", refused.Description, "state", refused.State, "iss", h.Issuer))
 		return
@@ -64,26 +64,26 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 }
 
 // offer shows the consent page, or why this user cannot consent.
-func (h *Handler) offer(w http.ResponseWriter, r *http.Request, visitor session.Visitor, ask consent.Ask, tenant uuid.UUID, again string) {
+func (h *Handler) offer(w http.ResponseWriter, r *http.Request, visitor session.CurrentUser, ask consent.Request, tenant uuid.UUID, again string) {
 	place, member, err := h.Members.Membership(r.Context(), visitor.User.ID, tenant)
 	if err != nil {
 		h.fail(w, r, err)
 		return
 	}
 	if !member {
-		h.stop(r, ask.Client, ask.Client.TenantID, nil, connectionlog.Refused, noMember)
+		h.recordStopped(r, ask.Client, ask.Client.TenantID, nil, connectionlog.Refused, noMember)
 		h.Pages.Fault(w, r, notMember(visitor, ask.Client, again))
 		return
 	}
-	granted, leftOut, err := consent.Weigh(ask.Client, consent.Complete(ask.Client, ask.Permissions, place), place)
+	granted, leftOut, err := consent.Evaluate(ask.Client, consent.AddRequiredReads(ask.Client, ask.Permissions, place), place)
 	if err != nil {
-		h.stop(r, ask.Client, place.Tenant.ID, &visitor.User.ID, connectionlog.Refused, stopWords(err))
+		h.recordStopped(r, ask.Client, place.Tenant.ID, &visitor.User.ID, connectionlog.Refused, stoppedWords(err))
 		h.Pages.Fault(w, r, cannotGive(err, visitor, ask.Client, place.Tenant, again))
 		return
 	}
-	granted, withheld, err := consent.Limit(ask.Client, granted, place.Tenant)
+	granted, withheld, err := consent.ApplyPolicy(ask.Client, granted, place.Tenant)
 	if err != nil {
-		h.stop(r, ask.Client, place.Tenant.ID, &visitor.User.ID, connectionlog.Refused, stopWords(err))
+		h.recordStopped(r, ask.Client, place.Tenant.ID, &visitor.User.ID, connectionlog.Refused, stoppedWords(err))
 		h.Pages.Fault(w, r, notAllowed(err, visitor, ask.Client, place, again))
 		return
 	}
@@ -102,11 +102,11 @@ func (h *Handler) offer(w http.ResponseWriter, r *http.Request, visitor session.
 		FormTargets: []string{consent.Callback{URI: ask.RedirectURI}.FormTarget()},
 	}
 	view.Ticket, view.SwitchTo, view.Withheld = ticket, again, withheld
-	h.stop(r, ask.Client, place.Tenant.ID, &visitor.User.ID, connectionlog.Waiting, pageWaits)
+	h.recordStopped(r, ask.Client, place.Tenant.ID, &visitor.User.ID, connectionlog.Waiting, pageWaits)
 	h.Pages.Show(w, r, http.StatusOK, view)
 }
 
-func (h *Handler) consentView(ask consent.Ask, place workspace.Membership, granted, leftOut perm.Set) *ui.Consent {
+func (h *Handler) consentView(ask consent.Request, place workspace.Membership, granted, leftOut perm.Set) *ui.Consent {
 	callback := consent.Callback{URI: ask.RedirectURI}
 	life := consent.Life(ask.Client, place.Tenant)
 	return &ui.Consent{
@@ -139,4 +139,6 @@ func (h *Handler) ApplicationAt(ctx context.Context, path string) string {
 	return spoken(app.Client)
 }
 
-func person(v session.Visitor) *ui.Person { return &ui.Person{Name: v.User.Name, Email: v.User.Email} }
+func person(v session.CurrentUser) *ui.Person {
+	return &ui.Person{Name: v.User.Name, Email: v.User.Email}
+}

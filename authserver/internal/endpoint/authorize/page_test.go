@@ -43,7 +43,7 @@ func connector(c client.Client) map[string]string {
 
 func TestWithoutAKnownClientAndItsExactAddressNothingIsRedirected(t *testing.T) {
 	site := browsertest.Start(t)
-	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	good := confidential(app)
 	for name, path := range map[string]string{
 		"no client":            request(good, map[string]string{"client_id": ""}),
@@ -70,7 +70,7 @@ func TestWithoutAKnownClientAndItsExactAddressNothingIsRedirected(t *testing.T) 
 func TestSignInComesBeforeAnythingIsRedirectedAndLeadsBackToTheSameRequest(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
-	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	good := request(confidential(app), nil)
 	for name, path := range map[string]string{
 		"good":     good,
@@ -79,7 +79,7 @@ func TestSignInComesBeforeAnythingIsRedirectedAndLeadsBackToTheSameRequest(t *te
 	} {
 		browser := site.Browser()
 		page := browser.Get(path)
-		if page.Status != http.StatusOK || page.Location() != "" || !page.Says("Sign in") || !page.Says(app.Name) {
+		if page.Status != http.StatusOK || page.Location() != "" || !page.WantsText("Sign in") || !page.WantsText(app.Name) {
 			t.Fatalf("%s: %d to %q: %s", name, page.Status, page.Location(), page.Text())
 		}
 		wrong := page.Send("/login", browsertest.Fields{"email": ada.Email, "password": "wrong"})
@@ -93,8 +93,8 @@ func TestSignInComesBeforeAnythingIsRedirectedAndLeadsBackToTheSameRequest(t *te
 func TestOtherFaultsAreRedirectedWithCodeStateAndIssuer(t *testing.T) {
 	site := browsertest.Start(t)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
-	app, _ := site.World.Confidential(perm.ProgrammesRead)
-	assistant := site.World.Connector(browsertest.Resource, perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
+	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	for name, c := range map[string]struct {
 		path, code string
 		stateless  bool
@@ -132,7 +132,7 @@ func TestTheConsentPageSaysWhoWhatWhereAndHowLong(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)
 	browser := site.SignedIn(ada)
-	assistant := site.World.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
+	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 	page := browser.Get(request(connector(assistant), nil))
 	if page.Status != http.StatusOK {
 		t.Fatalf("%d %s", page.Status, page.Text())
@@ -141,42 +141,42 @@ func TestTheConsentPageSaysWhoWhatWhereAndHowLong(t *testing.T) {
 		"Claude", "Riverside Food Bank", "Riverside Food Bank Trust", ada.Email, "See programmes", "Read the names, summaries",
 		"Left out", "Add and change programmes", "An administrator of Riverside Food Bank", "30 days", "127.0.0.1:8090", "your own computer",
 	} {
-		if !page.Says(words) {
+		if !page.WantsText(words) {
 			t.Errorf("the page does not say %q", words)
 		}
 	}
-	app, _ := site.World.Confidential(perm.ProgrammesRead)
-	if page := browser.Get(request(confidential(app), nil)); !page.Says("90 days") || page.Says("Left out") {
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
+	if page := browser.Get(request(confidential(app), nil)); !page.WantsText("90 days") || page.WantsText("Left out") {
 		t.Errorf("confidential: %s", page.Text())
 	}
 }
 
 func TestAnOrganisationCalledLikeItsWorkspaceIsNotSaidTwice(t *testing.T) {
 	site := browsertest.Start(t)
-	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	ada := site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)
 	browser := site.SignedIn(ada)
 	consent, settings := request(confidential(app), nil), "/settings/developers"
 	for _, path := range []string{consent, settings} {
-		if page := browser.Get(path); !page.Says("workspace of Riverside Food Bank Trust") {
+		if page := browser.Get(path); !page.WantsText("workspace of Riverside Food Bank Trust") {
 			t.Errorf("%s: %s", path, page.Text())
 		}
 	}
-	site.World.Exec(`update account.organisations set name = 'Riverside Food Bank'`)
+	site.Fixture.Exec(`update account.organisations set name = 'Riverside Food Bank'`)
 	for _, path := range []string{consent, settings} {
-		if page := browser.Get(path); page.Status != http.StatusOK || page.Says("workspace of Riverside") {
+		if page := browser.Get(path); page.Status != http.StatusOK || page.WantsText("workspace of Riverside") {
 			t.Errorf("%s: %s", path, page.Text())
 		}
 	}
-	site.World.Join(site.World.Tenant("Elsewhere"), ada.ID, perm.AccountAPIAccess)
-	if page := browser.Get(settings); !page.Says("Elsewhere (Elsewhere Trust)") || page.Says("Riverside Food Bank (") {
+	site.Fixture.Join(site.Fixture.Tenant("Elsewhere"), ada.ID, perm.AccountAPIAccess)
+	if page := browser.Get(settings); !page.WantsText("Elsewhere (Elsewhere Trust)") || page.WantsText("Riverside Food Bank (") {
 		t.Errorf("the choice: %s", page.Text())
 	}
 }
 
 func TestThePageGuardsItself(t *testing.T) {
 	site := browsertest.Start(t)
-	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
 	for name, want := range map[string]string{
 		"Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self' http://127.0.0.1:8090; frame-ancestors 'none'; base-uri 'none'",
@@ -199,7 +199,7 @@ func TestThePageGuardsItself(t *testing.T) {
 
 func TestHeadShowsAndDoesNothingThatGetDoesNot(t *testing.T) {
 	site := browsertest.Start(t)
-	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
 	form := browser.Get(request(confidential(app), nil)).Form("/oauth/authorize")
 	form.Set("decision", "approve")
@@ -217,8 +217,8 @@ func TestHeadShowsAndDoesNothingThatGetDoesNot(t *testing.T) {
 func TestWhoCannotConsentReadsWhy(t *testing.T) {
 	site := browsertest.Start(t)
 	reader, outsider, writer := site.Member(perm.ProgrammesRead), site.Stranger(), site.Member(perm.EngageReadForms)
-	app, _ := site.World.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
-	assistant := site.World.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
+	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 	check := func(name string, who browsertest.Person, path string, words ...string) {
 		t.Helper()
 		page := site.SignedIn(who).Get(path)
@@ -226,7 +226,7 @@ func TestWhoCannotConsentReadsWhy(t *testing.T) {
 			t.Errorf("%s: %d to %q", name, page.Status, page.Location())
 		}
 		for _, w := range append(words, who.Email) {
-			if !page.Says(w) {
+			if !page.WantsText(w) {
 				t.Errorf("%s: does not say %q: %s", name, w, page.Text())
 			}
 		}
@@ -238,9 +238,9 @@ func TestWhoCannotConsentReadsWhy(t *testing.T) {
 	check("not a member, connector", outsider, request(connector(assistant), nil), "not a member")
 	check("a required permission missing", reader, request(confidential(app), nil), "Add and change programmes", "administrator")
 	check("nothing left for a connector", writer, request(connector(assistant), nil), "See programmes", "Add and change programmes")
-	site.World.SetLLM(false)
+	site.Fixture.SetLLM(false)
 	check("connectors switched off", reader, request(connector(assistant), nil), "switched off", "administrator")
-	lone, _ := site.World.Confidential(perm.ProgrammesRead)
+	lone, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	if page := site.SignedIn(reader).Get(request(confidential(lone), nil)); page.Status != http.StatusOK {
 		t.Errorf("confidential while connectors are off: %d", page.Status)
 	}
@@ -248,17 +248,17 @@ func TestWhoCannotConsentReadsWhy(t *testing.T) {
 
 func TestWhatAUserHoldsElsewhereCountsForNothingHere(t *testing.T) {
 	site := browsertest.Start(t)
-	elsewhere := site.World.Tenant("Hillside Youth Club")
+	elsewhere := site.Fixture.Tenant("Hillside Youth Club")
 	outsider, reader := site.Stranger(), site.Member(perm.ProgrammesRead)
 	for _, person := range []browsertest.Person{outsider, reader} {
-		site.World.Join(elsewhere, person.ID, perm.ProgrammesRead, perm.ProgrammesWrite)
+		site.Fixture.Join(elsewhere, person.ID, perm.ProgrammesRead, perm.ProgrammesWrite)
 	}
-	assistant := site.World.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
-	if page := site.SignedIn(outsider).Get(request(connector(assistant), nil)); page.Status != http.StatusForbidden || !page.Says("not a member") {
+	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
+	if page := site.SignedIn(outsider).Get(request(connector(assistant), nil)); page.Status != http.StatusForbidden || !page.WantsText("not a member") {
 		t.Errorf("a member of another workspace: %d", page.Status)
 	}
 	page := site.SignedIn(reader).Get(request(connector(assistant), nil))
-	if page.Status != http.StatusOK || !page.Says("Left out") || page.Says("Hillside Youth Club") {
+	if page.Status != http.StatusOK || !page.WantsText("Left out") || page.WantsText("Hillside Youth Club") {
 		t.Errorf("a member of both: %d %s", page.Status, page.Text())
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func limit(t *testing.T, site *browsertest.Site, p workspace.ConnectorPolicy) {
+func limit(t *testing.T, site *browsertest.Server, p workspace.ConnectorPolicy) {
 	t.Helper()
-	if _, err := site.Store.SetConnectorPolicy(t.Context(), site.World.TenantID, p, audit.Event{Actor: "admin", Action: "connector_policy.changed"}); err != nil {
+	if _, err := site.Store.SetConnectorPolicy(t.Context(), site.Fixture.TenantID, p, audit.Event{Actor: "admin", Action: "connector_policy.changed"}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -23,15 +23,15 @@ func limit(t *testing.T, site *browsertest.Site, p workspace.ConnectorPolicy) {
 func TestThePolicyCutsWhatAConnectorIsGiven(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.SignedIn(site.Member(perm.ProgrammesRead, perm.ProgrammesWrite))
-	assistant := site.World.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
+	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 	limit(t, site, workspace.ConnectorPolicy{Platforms: workspace.Platforms(), Permissions: perm.NewSet(perm.ProgrammesRead), Days: 7})
 	page := ada.Get(request(connector(assistant), nil))
 	for _, words := range []string{"7 days", "Left out by the workspace's connector policy", "Add and change programmes", "Settings, Connectors"} {
-		if page.Status != http.StatusOK || !page.Says(words) {
+		if page.Status != http.StatusOK || !page.WantsText(words) {
 			t.Errorf("%d, without %q: %s", page.Status, words, page.Text())
 		}
 	}
-	if page.Says("As it asks") {
+	if page.WantsText("As it asks") {
 		t.Error("two presets for one permission")
 	}
 	code := callback(t, approve(page)).Get("code")
@@ -42,8 +42,8 @@ func TestThePolicyCutsWhatAConnectorIsGiven(t *testing.T) {
 	if life := time.Until(issued.Grant.Ends); !slices.Equal(issued.Grant.Permissions, perm.NewSet(perm.ProgrammesRead)) || life > 7*24*time.Hour || life < 7*24*time.Hour-time.Minute {
 		t.Errorf("%v for %s", issued.Grant.Permissions, life)
 	}
-	app, _ := site.World.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
-	if page := ada.Get(request(confidential(app), nil)); page.Status != http.StatusOK || page.Says("policy") || !page.Says("90 days") {
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
+	if page := ada.Get(request(confidential(app), nil)); page.Status != http.StatusOK || page.WantsText("policy") || !page.WantsText("90 days") {
 		t.Errorf("the policy concerns a confidential application: %s", page.Text())
 	}
 }
@@ -52,7 +52,7 @@ func TestWhatThePolicyDoesNotAllowIsAPageThatSaysWhoCanChangeIt(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.SignedIn(site.Member(perm.ProgrammesRead))
 	keeper := site.SignedIn(site.Member(perm.ProgrammesRead, perm.AccountAPIAccess))
-	assistant := site.World.Connector(browsertest.Resource, perm.ProgrammesRead)
+	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	others := []workspace.Platform{workspace.ChatGPT, workspace.Other}
 	for name, c := range map[string]struct {
 		policy workspace.ConnectorPolicy
@@ -68,18 +68,18 @@ func TestWhatThePolicyDoesNotAllowIsAPageThatSaysWhoCanChangeIt(t *testing.T) {
 		}
 		limit(t, site, c.policy)
 		for when, page := range map[string]*browsertest.Page{"before the page": ada.Get(request(connector(assistant), nil)), "after the page": approve(open)} {
-			if page.Status != http.StatusForbidden || page.Location() != "" || !page.Says(c.words) || !page.Says("Whoever may manage API access") {
+			if page.Status != http.StatusForbidden || page.Location() != "" || !page.WantsText(c.words) || !page.WantsText("Whoever may manage API access") {
 				t.Errorf("%s, %s: %d %s", name, when, page.Status, page.Text())
 			}
 		}
-		if page := keeper.Get(request(connector(assistant), nil)); page.Status != http.StatusForbidden || !page.Says("Open the policy") {
+		if page := keeper.Get(request(connector(assistant), nil)); page.Status != http.StatusForbidden || !page.WantsText("Open the policy") {
 			t.Errorf("%s: who may change it: %s", name, page.Text())
 		}
 	}
 	if n := site.Count(`select count(*) from account.grants`); n != 0 {
 		t.Errorf("%d grants", n)
 	}
-	site.World.Exec(`update account.oauth_clients set connector_platform = 'chatgpt'`)
+	site.Fixture.Exec(`update account.oauth_clients set connector_platform = 'chatgpt'`)
 	limit(t, site, workspace.ConnectorPolicy{Platforms: others, Permissions: perm.ForConnectors(), Days: 30})
 	if page := ada.Get(request(connector(assistant), nil)); page.Status != http.StatusOK {
 		t.Errorf("the platform that is allowed: %d %s", page.Status, page.Text())
@@ -89,7 +89,7 @@ func TestWhatThePolicyDoesNotAllowIsAPageThatSaysWhoCanChangeIt(t *testing.T) {
 func TestAGrantNarrowedBeforeItsCodeIsUsedIsNarrowForItsTokensToo(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.SignedIn(site.Member(perm.ProgrammesRead, perm.ProgrammesWrite))
-	assistant := site.World.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
+	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 	code := callback(t, approve(ada.Get(request(connector(assistant), nil)))).Get("code")
 	second := callback(t, approve(ada.Get(request(connector(assistant), nil)))).Get("code")
 	limit(t, site, workspace.ConnectorPolicy{Platforms: workspace.Platforms(), Permissions: perm.NewSet(perm.ProgrammesRead), Days: 1})

@@ -30,7 +30,7 @@ func silentDomain() *ui.Message {
 }
 
 // noWorkspace says that a client which belongs to no workspace could be given none of this user's.
-func noWorkspace(visitor session.Visitor, c client.Client, closed []workspace.Membership, again string) *ui.Message {
+func noWorkspace(visitor session.CurrentUser, c client.Client, closed []workspace.Membership, again string) *ui.Message {
 	m := &ui.Message{Frame: ui.Frame{Person: person(visitor)}, Status: http.StatusForbidden, Switch: again}
 	if len(closed) == 0 {
 		m.Heading = "You are not a member of any workspace"
@@ -52,7 +52,7 @@ func names(places []workspace.Membership) string {
 	return strings.Join(out, ", ")
 }
 
-func notMember(visitor session.Visitor, c client.Client, again string) *ui.Message {
+func notMember(visitor session.CurrentUser, c client.Client, again string) *ui.Message {
 	text := c.Name + " belongs to a workspace that you are not a member of, so you cannot give it access."
 	if c.Address != "" {
 		text = "You are not a member of the workspace that was chosen, so you cannot give " + c.Name + " access to it."
@@ -67,9 +67,9 @@ func notMember(visitor session.Visitor, c client.Client, again string) *ui.Messa
 }
 
 // cannotGive says why a member cannot give a client what it asks for: err is one of consent.Weigh.
-func cannotGive(err error, visitor session.Visitor, c client.Client, in workspace.Tenant, again string) *ui.Message {
+func cannotGive(err error, visitor session.CurrentUser, c client.Client, in workspace.Tenant, again string) *ui.Message {
 	m := &ui.Message{Frame: ui.Frame{Person: person(visitor)}, Status: http.StatusForbidden, Switch: again}
-	lack, lacking := errors.AsType[*consent.LackError](err)
+	lack, lacking := errors.AsType[*consent.MissingPermissionsError](err)
 	if !lacking {
 		m.Heading = "Connectors are switched off in " + in.Name
 		m.Text = c.Name + " is a connector, and this workspace does not let connectors act in it."
@@ -91,7 +91,7 @@ func signedOut(request string) *ui.Message {
 	})
 }
 
-func notYourPage(visitor session.Visitor, request string) *ui.Message {
+func notYourPage(visitor session.CurrentUser, request string) *ui.Message {
 	return reopening(request, &ui.Message{
 		Frame: ui.Frame{Person: person(visitor)}, Status: http.StatusForbidden, Heading: "This consent page is not yours to answer",
 		Text: "It was opened in another session: you may have signed in again, or as somebody else, since. Nothing was approved.",

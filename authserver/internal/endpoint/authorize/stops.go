@@ -14,9 +14,9 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// Stops note where a connector's way ended before there was a grant; it is walk.Noter.
-type Stops interface {
-	Note(ctx context.Context, s connectionlog.Stop)
+// StoppedAttempts note where a connector's way ended before there was a grant; it is walk.Noter.
+type StoppedAttempts interface {
+	Record(ctx context.Context, s connectionlog.StoppedAttempt)
 }
 
 // What the connection log says of a page that waits, and of one that was answered with no.
@@ -26,16 +26,16 @@ const (
 	noMember  = "The user who was signed in is not a member of the workspace."
 )
 
-// stop notes it in the workspace's connection log. Only connectors have one.
-func (h *Handler) stop(r *http.Request, c client.Client, tenant uuid.UUID, user *uuid.UUID, outcome connectionlog.Outcome, reason string) {
+// recordStopped notes it in the workspace's connection log. Only connectors have one.
+func (h *Handler) recordStopped(r *http.Request, c client.Client, tenant uuid.UUID, user *uuid.UUID, outcome connectionlog.Outcome, reason string) {
 	if c.Kind == client.Connector {
-		h.Stops.Note(r.Context(), connectionlog.Stop{TenantID: tenant, ClientID: c.ID, UserID: user, Outcome: outcome, Reason: reason})
+		h.Attempts.Record(r.Context(), connectionlog.StoppedAttempt{TenantID: tenant, ClientID: c.ID, UserID: user, Outcome: outcome, Reason: reason})
 	}
 }
 
-// stopWords tell an error of consent.Weigh or consent.Limit to whoever reads the log.
-func stopWords(err error) string {
-	lack, lacking := errors.AsType[*consent.LackError](err)
+// stoppedWords tell an error of consent.Weigh or consent.Limit to whoever reads the log.
+func stoppedWords(err error) string {
+	lack, lacking := errors.AsType[*consent.MissingPermissionsError](err)
 	switch {
 	case lacking:
 		return "The user does not hold what it asks for: " + titles(lack.Missing) + "."

@@ -29,7 +29,7 @@ func readCaller(r *http.Request, p token.Parameters, unread error) (caller, erro
 	if len(r.Header.Values("Authorization")) > 0 {
 		var ok bool
 		if c.name, c.secret, ok = token.BasicCredentials(r); !ok {
-			return c, notLetIn()
+			return c, unauthenticated()
 		}
 		if _, twice := p.Values["client_secret"]; twice {
 			return c, errTwoWays()
@@ -40,7 +40,7 @@ func readCaller(r *http.Request, p token.Parameters, unread error) (caller, erro
 	} else {
 		switch {
 		case !isForm(r) || p.JSON: // such a body names no caller
-			return c, notLetIn()
+			return c, unauthenticated()
 		case unread != nil:
 			return c, unread
 		}
@@ -48,7 +48,7 @@ func readCaller(r *http.Request, p token.Parameters, unread error) (caller, erro
 	}
 	var err error
 	if c.id, err = identity.ParseExact(c.name); err != nil || !credential.ClientSecret.Matches(c.secret.Reveal()) {
-		return c, notLetIn()
+		return c, unauthenticated()
 	}
 	return c, nil
 }
@@ -63,8 +63,8 @@ func errTwoWays() error {
 		"Authenticate in one way: by Authorization: Basic, or by client_id and client_secret in the form.")
 }
 
-// notLetIn does not say why: an unknown client, another kind of client and a wrong secret look the same.
-func notLetIn() error {
+// unauthenticated does not say why: an unknown client, another kind of client and a wrong secret look the same.
+func unauthenticated() error {
 	return &engine.TokenError{
 		Code:        "invalid_client",
 		Description: "This endpoint is for services. Send a service's client id and secret, by HTTP Basic or as client_id and client_secret in the form.",
@@ -72,10 +72,10 @@ func notLetIn() error {
 	}
 }
 
-// letIn accepts a service whose secret this is.
-func letIn(c *client.Client, secret credential.Secret) error {
+// authenticated accepts a service whose secret this is.
+func authenticated(c *client.Client, secret credential.Secret) error {
 	if c == nil || c.Kind != client.Service || !c.SecretMatches(secret) {
-		return notLetIn()
+		return unauthenticated()
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 // A Store reads, in one trip, the client that asks with its live secret of the hash, and how the credential stands that it asks about, with the time when a personal
 // access token was made. What does not exist is nil. Its errors wrap store.ErrUnavailable.
 type Store interface {
-	Introspection(ctx context.Context, caller uuid.UUID, secretHash []byte, q standing.Question) (*client.Client, *standing.Standing, time.Time, error)
+	Introspection(ctx context.Context, caller uuid.UUID, secretHash []byte, q standing.Query) (*client.Client, *standing.Standing, time.Time, error)
 	// EndReplaced ends the tokens that a personal access token replaces.
 	EndReplaced(ctx context.Context, token uuid.UUID) error
 	// ClientWithSecret finds a registered client with its live secret of this hash. Its errors are Unknown of Deps, or wrap
@@ -29,7 +29,7 @@ type Store interface {
 
 // Uses notes that a credential was used, off the request's path.
 type Uses interface {
-	Note(s standing.Standing)
+	Record(s standing.Standing)
 }
 
 // Deps are what the endpoint works with.
@@ -72,12 +72,12 @@ func (d Deps) serve(w http.ResponseWriter, r *http.Request) (answer, error) {
 	if mistake != nil || !asked.counts {
 		c, err := d.Store.ClientWithSecret(r.Context(), asking.id, client.SecretHash(asking.secret))
 		if errors.Is(err, d.Unknown) {
-			return answer{}, d.refused(asking, notLetIn())
+			return answer{}, d.refused(asking, unauthenticated())
 		}
 		if err != nil {
 			return answer{}, err
 		}
-		if err := letIn(&c, asking.secret); err != nil {
+		if err := authenticated(&c, asking.secret); err != nil {
 			return answer{}, d.refused(asking, err)
 		}
 		return answer{}, mistake
@@ -86,7 +86,7 @@ func (d Deps) serve(w http.ResponseWriter, r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if err := letIn(c, asking.secret); err != nil {
+	if err := authenticated(c, asking.secret); err != nil {
 		return answer{}, d.refused(asking, err)
 	}
 	web.NoteCaller(r.Context(), web.Caller{Client: c.ID})

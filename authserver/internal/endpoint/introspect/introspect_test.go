@@ -19,17 +19,17 @@ import (
 
 // A bench is the site with a service that asks.
 type bench struct {
-	*apitest.Site
+	*apitest.Server
 	t       *testing.T
-	service apitest.Secreted
+	service apitest.ClientWithSecret
 	user    uuid.UUID
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{Site: apitest.Start(t), t: t}
+	b := &bench{Server: apitest.Start(t), t: t}
 	b.service = b.Service()
-	b.user = b.World.Member(perm.ProgrammesRead, perm.ProgrammesWrite, perm.AccountAPIAccess)
+	b.user = b.Fixture.Member(perm.ProgrammesRead, perm.ProgrammesWrite, perm.AccountAPIAccess)
 	return b
 }
 
@@ -56,9 +56,9 @@ func (b *bench) inactive(what string, token credential.Secret) {
 	}
 }
 
-func (b *bench) connector(resource string) (client.Client, apitest.Held) {
+func (b *bench) connector(resource string) (client.Client, apitest.Connection) {
 	b.t.Helper()
-	c := b.World.Connector(resource, perm.ProgrammesRead, perm.ProgrammesWrite)
+	c := b.Fixture.Connector(resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 	return c, b.Connected(c, b.user)
 }
 
@@ -94,7 +94,7 @@ func names(answer map[string]any) map[string]bool {
 
 func TestAnAccessTokenOfEitherResourceIsDescribed(t *testing.T) {
 	b := newBench(t)
-	confidential, secret := b.World.Confidential(perm.ProgrammesRead)
+	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	rest, restHeld := b.connector(apitest.REST)
 	mcp, mcpHeld := b.connector(apitest.MCP)
 	for _, c := range []struct {
@@ -107,14 +107,14 @@ func TestAnAccessTokenOfEitherResourceIsDescribed(t *testing.T) {
 		{"connector", apitest.REST, rest, restHeld.Access, "programmes:read:programmes programmes:write:programmes"},
 		{"connector of MCP", apitest.MCP, mcp, mcpHeld.Access, "programmes:read:programmes"},
 	} {
-		claims, err := b.Ring.Public().Verify(c.token.Reveal(), apitest.Issuer, time.Now())
+		claims, err := b.Keyring.Public().Verify(c.token.Reveal(), apitest.Issuer, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := b.active(c.what, c.token)
 		b.same(c.what, got, map[string]any{
 			"scope": c.scope, "client_id": c.client.ID.String(), "sub": b.user.String(), "iss": apitest.Issuer, "aud": c.resource,
-			"token_type": "Bearer", "tenant_id": b.World.TenantID.String(), "jti": claims.ID,
+			"token_type": "Bearer", "tenant_id": b.Fixture.TenantID.String(), "jti": claims.ID,
 			"exp": float64(claims.Expires.Unix()), "iat": float64(claims.IssuedAt.Unix()),
 		})
 		if held := texts(got["permissions"]); strings.Join(held, " ") != c.scope {
@@ -131,12 +131,12 @@ func TestAnAccessTokenOfEitherResourceIsDescribed(t *testing.T) {
 
 func TestAPersonalAccessTokenIsDescribed(t *testing.T) {
 	b := newBench(t)
-	token := b.World.Token(b.user, perm.ProgrammesRead, perm.EngageReadForms)
-	b.World.Exec(`update account.personal_access_tokens set created_at = '2026-01-02 03:04:05+00', expires_at = '2036-01-02 03:04:05+00'`)
+	token := b.Fixture.Token(b.user, perm.ProgrammesRead, perm.EngageReadForms)
+	b.Fixture.Exec(`update account.personal_access_tokens set created_at = '2026-01-02 03:04:05+00', expires_at = '2036-01-02 03:04:05+00'`)
 	got := b.active("personal access token", token)
 	b.same("personal access token", got, map[string]any{
 		"scope": "programmes:read:programmes engage:read:forms", "sub": b.user.String(), "iss": apitest.Issuer,
-		"aud": apitest.REST, "token_type": "Bearer", "tenant_id": b.World.TenantID.String(),
+		"aud": apitest.REST, "token_type": "Bearer", "tenant_id": b.Fixture.TenantID.String(),
 		"iat": float64(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Unix()), "exp": float64(time.Date(2036, 1, 2, 3, 4, 5, 0, time.UTC).Unix()),
 	})
 	if held := texts(got["permissions"]); !reflect.DeepEqual(held, []string{"programmes:read:programmes"}) {
@@ -151,9 +151,9 @@ func TestAPersonalAccessTokenIsDescribed(t *testing.T) {
 
 func TestIntrospection_ATokenDoesNotGainWhatItsGrantGained(t *testing.T) {
 	b := newBench(t)
-	c, secret := b.World.Confidential(perm.ProgrammesRead)
+	c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	held := b.Linked(c, secret, b.user)
-	b.World.Exec(`update account.grants set permissions = '{programmes:read:programmes,programmes:write:programmes}'`)
+	b.Fixture.Exec(`update account.grants set permissions = '{programmes:read:programmes,programmes:write:programmes}'`)
 	got := b.active("the token from before", held.Access)
 	if got["scope"] != "programmes:read:programmes" || !reflect.DeepEqual(texts(got["permissions"]), []string{"programmes:read:programmes"}) {
 		t.Errorf("scope %v, permissions %v", got["scope"], got["permissions"])
@@ -163,8 +163,8 @@ func TestIntrospection_ATokenDoesNotGainWhatItsGrantGained(t *testing.T) {
 func TestLostPermissionsLeaveATokenActiveAndEmpty(t *testing.T) {
 	b := newBench(t)
 	_, held := b.connector(apitest.REST)
-	personal := b.World.Token(b.user, perm.ProgrammesRead)
-	b.World.Exec(`update account.memberships set permissions = '{engage:read:forms}' where user_id = $1`, b.user)
+	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
+	b.Fixture.Exec(`update account.memberships set permissions = '{engage:read:forms}' where user_id = $1`, b.user)
 	for what, token := range map[string]credential.Secret{"connector": held.Access, "personal": personal} {
 		got := b.active(what, token)
 		if list := texts(got["permissions"]); list == nil || len(list) != 0 {
@@ -178,26 +178,26 @@ func TestLostPermissionsLeaveATokenActiveAndEmpty(t *testing.T) {
 
 func TestWhatCountsNoLongerIsInactive(t *testing.T) {
 	cases := map[string]func(*bench){
-		"membership ended": func(b *bench) { b.World.Exec(`delete from account.memberships where user_id = $1`, b.user) },
-		"user disabled":    func(b *bench) { b.World.Exec(`update account.users set disabled_at = now() where id = $1`, b.user) },
+		"membership ended": func(b *bench) { b.Fixture.Exec(`delete from account.memberships where user_id = $1`, b.user) },
+		"user disabled":    func(b *bench) { b.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, b.user) },
 		"revoked": func(b *bench) {
-			b.World.Exec(`update account.grants set state = 'revoked', revoked_at = now()`)
-			b.World.Exec(`update account.personal_access_tokens set revoked_at = now()`)
+			b.Fixture.Exec(`update account.grants set state = 'revoked', revoked_at = now()`)
+			b.Fixture.Exec(`update account.personal_access_tokens set revoked_at = now()`)
 		},
 		"over": func(b *bench) {
-			b.World.Exec(`update account.grants set ends_at = now()`)
-			b.World.Exec(`update account.personal_access_tokens set expires_at = now()`)
+			b.Fixture.Exec(`update account.grants set ends_at = now()`)
+			b.Fixture.Exec(`update account.personal_access_tokens set expires_at = now()`)
 		},
 		"unknown": func(b *bench) {
-			b.World.Exec(`delete from account.grants`)
-			b.World.Exec(`delete from account.personal_access_tokens`)
+			b.Fixture.Exec(`delete from account.grants`)
+			b.Fixture.Exec(`delete from account.personal_access_tokens`)
 		},
 	}
 	for what, happen := range cases {
 		t.Run(what, func(t *testing.T) {
 			b := newBench(t)
 			_, held := b.connector(apitest.REST)
-			personal := b.World.Token(b.user, perm.ProgrammesRead)
+			personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
 			b.active("before", held.Access)
 			b.active("before", personal)
 			happen(b)
@@ -214,19 +214,19 @@ func TestIntrospect_TokenOfARemovedKeyIsInactive(t *testing.T) {
 	_, assistant := b.connector(apitest.MCP)
 	b.active("before", held.Access)
 	b.active("before, of MCP", assistant.Access)
-	b.World.Exec(`update account.signing_keys set state = 'removed' where state = 'current'`)
+	b.Fixture.Exec(`update account.signing_keys set state = 'removed' where state = 'current'`)
 	b.inactive("removed", held.Access)
 	b.inactive("removed, of MCP", assistant.Access)
-	b.active("personal access token", b.World.Token(b.user, perm.ProgrammesRead))
+	b.active("personal access token", b.Fixture.Token(b.user, perm.ProgrammesRead))
 }
 
 func TestLLMIntegrationOffEndsConnectorsAlone(t *testing.T) {
 	b := newBench(t)
 	_, held := b.connector(apitest.MCP)
-	confidential, secret := b.World.Confidential(perm.ProgrammesRead)
+	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	linked := b.Linked(confidential, secret, b.user)
-	personal := b.World.Token(b.user, perm.ProgrammesRead)
-	b.World.SetLLM(false)
+	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
+	b.Fixture.SetLLM(false)
 	b.inactive("connector", held.Access)
 	b.active("confidential", linked.Access)
 	b.active("personal access token", personal)
@@ -246,9 +246,9 @@ func TestWhatIsNoBearerTokenIsInactive(t *testing.T) {
 	c, held := b.connector(apitest.REST)
 	_, code := b.Consent(c, b.user)
 	foreign := apitest.Start(t)
-	other := foreign.World.Connector(apitest.REST, perm.ProgrammesRead)
-	stranger := foreign.Connected(other, foreign.World.Member(perm.ProgrammesRead)).Access
-	access, personal := held.Access.Reveal(), b.World.Token(b.user, perm.ProgrammesRead).Reveal()
+	other := foreign.Fixture.Connector(apitest.REST, perm.ProgrammesRead)
+	stranger := foreign.Connected(other, foreign.Fixture.Member(perm.ProgrammesRead)).Access
+	access, personal := held.Access.Reveal(), b.Fixture.Token(b.user, perm.ProgrammesRead).Reveal()
 	for what, text := range map[string]string{
 		"refresh token": held.Refresh.Reveal(), "authorization code": code.Reveal(), "client secret": b.service.Secret.Reveal(),
 		"another server's token": stranger.Reveal(), "cut": access[:len(access)-1], "longer": access + "A", "a space": " " + personal,
@@ -261,11 +261,11 @@ func TestWhatIsNoBearerTokenIsInactive(t *testing.T) {
 func TestATokenThatItsGrantDoesNotBackIsInactive(t *testing.T) {
 	b := newBench(t)
 	_, held := b.connector(apitest.REST)
-	key, err := b.Ring.Current(t.Context())
+	key, err := b.Keyring.Current(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	claims, err := b.Ring.Public().Verify(held.Access.Reveal(), apitest.Issuer, time.Now())
+	claims, err := b.Keyring.Public().Verify(held.Access.Reveal(), apitest.Issuer, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,11 +287,11 @@ func TestATokenThatItsGrantDoesNotBackIsInactive(t *testing.T) {
 
 func TestServicesAloneMayAsk(t *testing.T) {
 	b := newBench(t)
-	confidential, secret := b.World.Confidential(perm.ProgrammesRead)
+	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	connector, held := b.connector(apitest.REST)
 	deleted := b.Service()
-	b.World.Exec(`update account.oauth_clients set deleted_at = now() where id = $1`, deleted.ID)
-	personal := b.World.Token(b.user, perm.ProgrammesRead)
+	b.Fixture.Exec(`update account.oauth_clients set deleted_at = now() where id = $1`, deleted.ID)
+	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
 	id := b.service.ID.String()
 	for what, headers := range map[string][]string{
 		"nobody":                   nil,
@@ -316,7 +316,7 @@ func TestServicesAloneMayAsk(t *testing.T) {
 
 func TestIntrospect_ServiceMaySendItsSecretInTheForm(t *testing.T) {
 	b := newBench(t)
-	confidential, secret := b.World.Confidential(perm.ProgrammesRead)
+	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	_, held := b.connector(apitest.REST)
 	other := b.Service()
 	id, own, token := b.service.ID.String(), b.service.Secret.Reveal(), held.Access.Reveal()
@@ -369,8 +369,8 @@ func TestIntrospect_ServiceMaySendItsSecretInTheForm(t *testing.T) {
 func TestIntrospect_WrongSecretsInTheFormAreThrottled(t *testing.T) {
 	b := newBench(t)
 	_, held := b.connector(apitest.REST)
-	b.FailElsewhere(func(f *ratelimit.Counter) time.Duration {
-		return f.OfClient(b.service.ID.String())
+	b.FailElsewhere(func(f *ratelimit.Limiter) time.Duration {
+		return f.ForClient(b.service.ID.String())
 	})
 	b.Limited(func() apitest.Answer {
 		return b.Form(apitest.IntrospectPath, "token", held.Access.Reveal(), "client_id", b.service.ID.String(), "client_secret", "alm_cs_wrong")
@@ -381,7 +381,7 @@ func TestIntrospect_WrongSecretsInTheFormAreThrottled(t *testing.T) {
 func TestAMalformedRequestIs400(t *testing.T) {
 	b := newBench(t)
 	auth := apitest.Basic(b.service.ID.String(), b.service.Secret)
-	personal := b.World.Token(b.user, perm.ProgrammesRead).Reveal()
+	personal := b.Fixture.Token(b.user, perm.ProgrammesRead).Reveal()
 	post := func(contentType, body string) apitest.Answer {
 		return b.Send(http.MethodPost, apitest.IntrospectPath, body, append([]string{"Content-Type", contentType}, auth...)...)
 	}
@@ -420,7 +420,7 @@ func TestNobodyKeepsTheAnswer(t *testing.T) {
 func TestAnOutageIsNeverInactive(t *testing.T) {
 	b := newBench(t)
 	_, held := b.connector(apitest.REST)
-	personal := b.World.Token(b.user, perm.ProgrammesRead)
+	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
 	restore := b.CutPostgres()
 	for what, token := range map[string]credential.Secret{"access token": held.Access, "personal access token": personal, "garbage": "word"} {
 		answer := b.ask(token)
@@ -438,8 +438,8 @@ func TestAnOutageIsNeverInactive(t *testing.T) {
 func TestAnOutageOnceTheServiceIsKnownIsNeverInactive(t *testing.T) {
 	b := newBench(t)
 	_, held := b.connector(apitest.REST)
-	personal := b.World.Token(b.user, perm.ProgrammesRead)
-	lock, err := b.World.Owner.Begin(t.Context())
+	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
+	lock, err := b.Fixture.Owner.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -456,14 +456,14 @@ func TestAnOutageOnceTheServiceIsKnownIsNeverInactive(t *testing.T) {
 
 func TestWithoutKeysAnAccessTokenIsNotCalledInactive(t *testing.T) {
 	_, held := newBench(t).connector(apitest.REST)
-	b := &bench{Site: apitest.StartUnready(t), t: t}
+	b := &bench{Server: apitest.StartUnready(t), t: t}
 	b.service = b.Service()
-	b.user = b.World.Member(perm.ProgrammesRead)
+	b.user = b.Fixture.Member(perm.ProgrammesRead)
 	if answer := b.ask(held.Access); answer.Status != 503 {
 		t.Errorf("%d %s", answer.Status, answer.Body)
 	}
 	b.inactive("what is no access token with any key", "a.b.c")
-	b.active("personal access token", b.World.Token(b.user, perm.ProgrammesRead))
+	b.active("personal access token", b.Fixture.Token(b.user, perm.ProgrammesRead))
 }
 
 func TestRedisIsNotNeeded(t *testing.T) {
@@ -476,8 +476,8 @@ func TestRedisIsNotNeeded(t *testing.T) {
 func TestTooManyWrongSecretsAreThrottledAndNothingElseIs(t *testing.T) {
 	b := newBench(t)
 	_, held := b.connector(apitest.REST)
-	b.FailElsewhere(func(f *ratelimit.Counter) time.Duration {
-		return f.OfClient(b.service.ID.String())
+	b.FailElsewhere(func(f *ratelimit.Limiter) time.Duration {
+		return f.ForClient(b.service.ID.String())
 	})
 	b.Limited(func() apitest.Answer {
 		return b.FormWith(apitest.IntrospectPath, apitest.Basic(b.service.ID.String(), "alm_cs_wrong"), "token", held.Access.Reveal())

@@ -35,7 +35,7 @@ type answer struct {
 // presented is the token as far as its text alone tells.
 type presented struct {
 	counts   bool // whether it may be one that is good: whether to ask
-	question standing.Question
+	question standing.Query
 	claims   *accesstoken.Claims // nil for a personal access token
 }
 
@@ -50,7 +50,7 @@ func (d Deps) readToken(r *http.Request, parameters token.Parameters) (presented
 	case text == "":
 		return presented{}, apierr.New(apierr.Invalid, "token is required.")
 	case credential.PersonalAccessToken.Matches(text):
-		return presented{counts: true, question: standing.Question{PATHash: credential.Hash(text)}}, nil
+		return presented{counts: true, question: standing.Query{PATHash: credential.Hash(text)}}, nil
 	}
 	keys, now := d.Keys(), d.Now()
 	claims, err := keys.Verify(text, d.Issuer, now)
@@ -61,7 +61,7 @@ func (d Deps) readToken(r *http.Request, parameters token.Parameters) (presented
 		return presented{}, nil
 	}
 	web.NoteGrant(r.Context(), claims.GrantID)
-	return presented{counts: true, question: standing.Question{GrantID: claims.GrantID, KeyID: claims.KeyID}, claims: &claims}, nil
+	return presented{counts: true, question: standing.Query{GrantID: claims.GrantID, KeyID: claims.KeyID}, claims: &claims}, nil
 }
 
 // judge says what the token is worth. s is nil where there is no such credential.
@@ -91,7 +91,7 @@ func counts(s standing.Standing) bool {
 
 // describe says what both kinds of token have in common, and notes the use.
 func (d Deps) describe(s standing.Standing) answer {
-	d.Uses.Note(s)
+	d.Uses.Record(s)
 	permissions := s.Effective().Strings()
 	return answer{
 		Active: true, Scope: s.CredentialPermissions.Scope(), Subject: s.UserID.String(), Issuer: d.Issuer, TokenType: "Bearer",

@@ -17,11 +17,11 @@ func TestANarrowedGrantIsDescribedAsItIsNow(t *testing.T) {
 	_, held := b.connector(apitest.REST)
 	limit := func(p workspace.ConnectorPolicy) {
 		t.Helper()
-		if _, err := b.Store.SetConnectorPolicy(t.Context(), b.World.TenantID, p, audit.Event{Actor: "admin", Action: "connector_policy.changed"}); err != nil {
+		if _, err := b.Store.SetConnectorPolicy(t.Context(), b.Fixture.TenantID, p, audit.Event{Actor: "admin", Action: "connector_policy.changed"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b.World.Exec(`update account.grants set created_at = now() - interval '1 day' + interval '10 minutes'`)
+	b.Fixture.Exec(`update account.grants set created_at = now() - interval '1 day' + interval '10 minutes'`)
 	limit(workspace.ConnectorPolicy{Platforms: workspace.Platforms(), Permissions: perm.NewSet(perm.ProgrammesRead), Days: 1})
 	got := b.active("narrowed", held.Access)
 	if list := texts(got["permissions"]); len(list) != 1 || list[0] != string(perm.ProgrammesRead) || got["scope"] != string(perm.ProgrammesRead) {

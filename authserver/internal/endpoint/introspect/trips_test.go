@@ -12,11 +12,11 @@ import (
 
 // Who asks and how the credential stands is one question to Postgres. Redis is told later who was not let in (package failures).
 func TestIntrospectionIsOneTrip(t *testing.T) {
-	b := &bench{Site: apitest.StartCounted(t), t: t}
+	b := &bench{Server: apitest.StartCounted(t), t: t}
 	b.service = b.Service()
-	b.user = b.World.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
+	b.user = b.Fixture.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	_, held := b.connector(apitest.REST)
-	personal := b.World.Token(b.user, perm.ProgrammesRead)
+	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
 	as := func(id string, secret credential.Secret, token credential.Secret) func() {
 		return func() {
 			b.FormWith(apitest.IntrospectPath, apitest.Basic(id, secret), "token", token.Reveal())

@@ -15,7 +15,7 @@ import (
 
 // keepBusy holds every turn to check a password, with so many strangers waiting that one more is one too many. release lets go of one turn,
 // strangers says how many of those who waited had theirs since, and refused tells of each that was sent away for another.
-func keepBusy(t *testing.T, site *browsertest.Site) (release func(), strangers func() int, refused chan struct{}) {
+func keepBusy(t *testing.T, site *browsertest.Server) (release func(), strangers func() int, refused chan struct{}) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	held, letGo, served := make(chan struct{}), make(chan struct{}), make(chan struct{}, 1000)
@@ -60,7 +60,7 @@ func TestSignIn_FloodIsToldToWait(t *testing.T) {
 	}
 	keepBusy(t, site)
 	page := attempt(site, "192.0.2.77", "guess@example.org", "wrong") // another address of the same network
-	if page.Status != http.StatusTooManyRequests || page.Header.Get("Retry-After") != "3" || !page.Says("Many people are signing in") {
+	if page.Status != http.StatusTooManyRequests || page.Header.Get("Retry-After") != "3" || !page.WantsText("Many people are signing in") {
 		t.Errorf("%d, Retry-After %q", page.Status, page.Header.Get("Retry-After"))
 	}
 }

@@ -57,7 +57,7 @@ const (
 // Page serves GET /login.
 func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 	next := ui.LocalPath(r.URL.Query().Get("return"), "")
-	_, signedIn, err := h.Sessions.Visitor(r.Context())
+	_, signedIn, err := h.Sessions.CurrentUser(r.Context())
 	if err != nil {
 		h.fail(w, r, err)
 		return
@@ -102,7 +102,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, err)
 	case verdict.Wait > 0:
 		h.tooMany(w, r, page, verdict)
-	case !verdict.Right:
+	case !verdict.OK:
 		h.wrong(w, r, page)
 	default:
 		h.begin(w, r, user, verdict.Proof, page)
@@ -113,7 +113,7 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, user workspace.U
 	by, event := session.Arrival(r, user, proof, h.Proxies.ClientAddress(r))
 	err := h.Sessions.Begin(w, r, by, event)
 	switch {
-	case errors.Is(err, session.ErrProofGone):
+	case errors.Is(err, session.ErrProofInvalid):
 		h.wrong(w, r, page)
 	case err != nil:
 		h.fail(w, r, err)
@@ -161,7 +161,7 @@ func (h *Handler) readForm(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-func (h *Handler) tooMany(w http.ResponseWriter, r *http.Request, page *ui.Login, verdict session.Verdict) {
+func (h *Handler) tooMany(w http.ResponseWriter, r *http.Request, page *ui.Login, verdict session.Result) {
 	web.SetRateLimited(w.Header(), verdict.Wait, verdict.Limit)
 	minutes := int(math.Ceil(verdict.Wait.Minutes()))
 	page.Problem = "Too many wrong passwords from your network. Please try again in " + strconv.Itoa(minutes) + " minutes."

@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
-func attempt(site *browsertest.Site, from, email, password string) *browsertest.Page {
+func attempt(site *browsertest.Server, from, email, password string) *browsertest.Page {
 	browser := site.Browser()
 	browser.Headers.Set("X-Forwarded-For", from)
 	return browser.Post("/login", map[string][]string{"email": {email}, "password": {password}})

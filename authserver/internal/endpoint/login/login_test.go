@@ -80,7 +80,7 @@ func TestSignInLeadsToLocalPathsAlone(t *testing.T) {
 func TestAWrongPasswordAndAnUnknownAddressGetTheSameAnswer(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, gone := site.Member(), site.Member()
-	site.World.Exec(`update account.users set disabled_at = now() where id = $1`, gone.ID)
+	site.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, gone.ID)
 	attempt := func(email, password string) (int, string) {
 		page := site.Browser().Get("/login").Send("/login", browsertest.Fields{"email": email, "password": password})
 		if strings.Contains(page.Body, password) {
@@ -106,7 +106,7 @@ func TestAWrongPasswordAndAnUnknownAddressGetTheSameAnswer(t *testing.T) {
 
 func TestWhoMistypesIsStillToldForWhichApplication(t *testing.T) {
 	site := browsertest.Start(t)
-	app := site.World.Connector(browsertest.Resource, perm.ProgrammesRead)
+	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	request := "/oauth/authorize?" + url.Values{"client_id": {app.ID.String()}, "redirect_uri": {app.Redirects[0]}}.Encode()
 	for name, page := range map[string]*browsertest.Page{
 		"at first":          site.Browser().Get(request),
@@ -114,12 +114,12 @@ func TestWhoMistypesIsStillToldForWhichApplication(t *testing.T) {
 		"a bad form":        site.Browser().Get(request).Send("/login", nil),
 		"another way to it": site.Browser().Get("/login?return=" + url.QueryEscape(request)),
 	} {
-		if !page.Says("to continue to "+app.Name) || page.Form("/login").Get("return") != request {
+		if !page.WantsText("to continue to "+app.Name) || page.Form("/login").Get("return") != request {
 			t.Errorf("%s: %s", name, page.Text())
 		}
 	}
 	for _, path := range []string{"/oauth/authorize?client_id=x", "/oauth/authorize?" + strings.Repeat("%", 9), "/settings/apps"} {
-		if page := site.Browser().Get("/login?return=" + url.QueryEscape(path)); page.Status != http.StatusOK || page.Says("to continue to ") {
+		if page := site.Browser().Get("/login?return=" + url.QueryEscape(path)); page.Status != http.StatusOK || page.WantsText("to continue to ") {
 			t.Errorf("%s: %d %s", path, page.Status, page.Text())
 		}
 	}

@@ -22,7 +22,7 @@ func TestAStoreThatDoesNotAnswerIsNeverASignedOutUser(t *testing.T) {
 		if page.Status != http.StatusServiceUnavailable || page.Header.Get("Retry-After") == "" {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
-		if page.Says("you are still signed in") {
+		if page.WantsText("you are still signed in") {
 			t.Errorf("%s: nobody knows that", name)
 		}
 	}
@@ -45,7 +45,7 @@ func TestASignInIsOverWhenItEndsExpiresIdlesOrItsUserIsDisabled(t *testing.T) {
 		if page := browser.Get("/login"); page.Status != http.StatusSeeOther {
 			t.Fatalf("%s: not signed in to begin with", name)
 		}
-		site.World.Exec(sql, ada.ID)
+		site.Fixture.Exec(sql, ada.ID)
 		if page := browser.Get("/login"); page.Status != http.StatusOK {
 			t.Errorf("%s: still signed in", name)
 		}
@@ -56,7 +56,7 @@ func TestASignInThatIsUsedDoesNotIdle(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member()
 	browser := site.SignedIn(ada)
-	site.World.Exec(`update account.sign_ins set last_seen_at = now() - interval '1 hour 59 minutes' where user_id = $1`, ada.ID)
+	site.Fixture.Exec(`update account.sign_ins set last_seen_at = now() - interval '1 hour 59 minutes' where user_id = $1`, ada.ID)
 	browser.Get("/login")
 	if n := site.Count(`select count(*) from account.sign_ins where user_id = $1 and last_seen_at > now() - interval '1 minute'`, ada.ID); n != 1 {
 		t.Error("it was not noted that the sign-in was used")

@@ -14,7 +14,7 @@ import (
 
 // A bench is the site with a registrar, who holds account:api:access and may read programmes.
 type bench struct {
-	*apitest.Site
+	*apitest.Server
 	t         *testing.T
 	registrar uuid.UUID
 	token     credential.Secret
@@ -25,11 +25,11 @@ func newBench(t *testing.T) *bench {
 	return newBenchOn(t, apitest.Start(t))
 }
 
-func newBenchOn(t *testing.T, site *apitest.Site) *bench {
+func newBenchOn(t *testing.T, site *apitest.Server) *bench {
 	t.Helper()
-	b := &bench{Site: site, t: t}
-	b.registrar = b.World.Member(perm.AccountAPIAccess, perm.ProgrammesRead)
-	b.token = b.World.Token(b.registrar, perm.AccountAPIAccess, perm.ProgrammesRead)
+	b := &bench{Server: site, t: t}
+	b.registrar = b.Fixture.Member(perm.AccountAPIAccess, perm.ProgrammesRead)
+	b.token = b.Fixture.Token(b.registrar, perm.AccountAPIAccess, perm.ProgrammesRead)
 	return b
 }
 
@@ -37,7 +37,7 @@ func pathOf(tenant uuid.UUID) string {
 	return "/v1/account/tenants/" + tenant.String() + "/oauth-clients"
 }
 
-func (b *bench) path() string { return pathOf(b.World.TenantID) }
+func (b *bench) path() string { return pathOf(b.Fixture.TenantID) }
 
 // send sends a request as the registrar.
 func (b *bench) send(method, path, body string) apitest.Answer {
@@ -104,5 +104,5 @@ func (b *bench) forbidden(what string, answer apitest.Answer) {
 func (b *bench) events(action, client string) int {
 	b.t.Helper()
 	return b.Count(`select count(*) from account.audit_events where action = $1 and subject = 'client:' || $2 and actor = 'user:' || $3
-		and tenant_id = $4 and request_id <> ''`, action, client, b.registrar.String(), b.World.TenantID)
+		and tenant_id = $4 and request_id <> ''`, action, client, b.registrar.String(), b.Fixture.TenantID)
 }

@@ -15,7 +15,7 @@ func TestBounds_OneCredentialHas64InFlightAnd8AreWorkedOn(t *testing.T) {
 		first.Header.Get("RateLimit-Policy") != `"requests-in-flight";q=64;qu="concurrent-requests"` {
 		t.Errorf("%d %v", first.Status, first.Header)
 	}
-	hold, err := b.World.Owner.Begin(t.Context()) // holds every request in its place
+	hold, err := b.Fixture.Owner.Begin(t.Context()) // holds every request in its place
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestBounds_OneCredentialHas64InFlightAnd8AreWorkedOn(t *testing.T) {
 	if after := b.send("GET", b.path(), ""); after.Status != 200 {
 		t.Errorf("afterwards: %d %s", after.Status, after.Body)
 	}
-	other := b.Send("GET", b.path(), "", apitest.Bearer(b.World.Token(b.registrar, perm.AccountAPIAccess))...)
+	other := b.Send("GET", b.path(), "", apitest.Bearer(b.Fixture.Token(b.registrar, perm.AccountAPIAccess))...)
 	if other.Header.Get("RateLimit") != `"requests-in-flight";r=63` {
 		t.Errorf("another credential has %q left", other.Header.Get("RateLimit"))
 	}

@@ -77,7 +77,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		apierr.Write(w, apierr.Nested, shaped)
 	case errors.As(err, &shaped):
 		apierr.Write(w, apierr.Flat, shaped)
-	case errors.Is(err, audit.ErrNotAllowed):
+	case errors.Is(err, audit.ErrNotAuthorized):
 		apierr.Write(w, apierr.Nested, apierr.New(apierr.Forbidden, "This credential, or what its user may do in this workspace, "+
 			"has ended since the request was received. Nothing was changed."))
 	case errors.Is(err, h.Unknown):
@@ -116,7 +116,7 @@ func (h *Handler) Register() http.Handler {
 			hash = credential.Hash(secret.Reveal())
 		}
 		registered := event(r, caller, "client.registered", c.ID)
-		registered.Allowed.Permissions = registered.Allowed.Permissions.Union(c.Required)
+		registered.Authorization.Permissions = registered.Authorization.Permissions.Union(c.Required)
 		saved, err := h.Store.SaveClient(r.Context(), c, hash, registered)
 		if err == nil && !saved {
 			err = errors.New("the identifier of the new client is taken") // no secret may be shown that belongs to none
@@ -235,6 +235,6 @@ func (h *Handler) clientID(r *http.Request) (uuid.UUID, error) {
 func event(r *http.Request, caller authorizer.Caller, action string, id uuid.UUID) audit.Event {
 	return audit.Event{
 		TenantID: &caller.TenantID, UserID: &caller.UserID, Actor: caller.Actor, Action: action,
-		Subject: "client:" + id.String(), RequestID: web.RequestID(r.Context()), Allowed: &caller.Allowed,
+		Subject: "client:" + id.String(), RequestID: web.RequestID(r.Context()), Authorization: &caller.Allowed,
 	}
 }

@@ -45,9 +45,9 @@ func TestTheListIsNewestFirstAndWithoutSecrets(t *testing.T) {
 // elsewhere registers a client in another workspace, by its own registrar.
 func (b *bench) elsewhere() (tenant uuid.UUID, client string) {
 	b.t.Helper()
-	tenant = b.World.Tenant("Elsewhere")
-	c, _ := b.World.Confidential(perm.ProgrammesRead)
-	b.World.Exec(`update account.oauth_clients set tenant_id = $2 where id = $1`, c.ID, tenant)
+	tenant = b.Fixture.Tenant("Elsewhere")
+	c, _ := b.Fixture.Confidential(perm.ProgrammesRead)
+	b.Fixture.Exec(`update account.oauth_clients set tenant_id = $2 where id = $1`, c.ID, tenant)
 	return tenant, c.ID.String()
 }
 
@@ -68,8 +68,8 @@ func TestOneIsReadAsItIsStored(t *testing.T) {
 func TestAnUnknownClientIs404(t *testing.T) {
 	b := newBench(t)
 	_, other := b.elsewhere()
-	foreignConnector := b.World.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
-	b.World.Exec(`update account.oauth_clients set tenant_id = $2 where id = $1`, foreignConnector, b.World.Tenant("Elsewhere too"))
+	foreignConnector := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
+	b.Fixture.Exec(`update account.oauth_clients set tenant_id = $2 where id = $1`, foreignConnector, b.Fixture.Tenant("Elsewhere too"))
 	service := b.Service().ID.String()
 	deleted := b.registered(confidential(nil)).Text("clientId")
 	b.send("DELETE", b.path()+"/"+deleted, "")
@@ -88,8 +88,8 @@ func TestAnUnknownClientIs404(t *testing.T) {
 
 func TestDeletingAClientRevokesItsGrants(t *testing.T) {
 	b := newBench(t)
-	app := b.World.Connector(apitest.MCP, perm.ProgrammesRead)
-	kept := b.World.Connector(apitest.MCP, perm.ProgrammesRead)
+	app := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
+	kept := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	held, other := b.Connected(app, b.registrar), b.Connected(kept, b.registrar)
 	id := app.ID.String()
 	answer := b.send("DELETE", b.path()+"/"+id, "")
@@ -138,7 +138,7 @@ func TestAReplacedSecretWorks24HoursMore(t *testing.T) {
 		older, old = old, answer.Text("clientSecret")
 	}
 	var expires time.Time
-	err := b.World.Owner.QueryRow(t.Context(), `select min(expires_at) from account.client_secrets where client_id = $1`, id).Scan(&expires)
+	err := b.Fixture.Owner.QueryRow(t.Context(), `select min(expires_at) from account.client_secrets where client_id = $1`, id).Scan(&expires)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestAConnectorHasNoSecretToReplace(t *testing.T) {
 func TestEveryRouteIsGuarded(t *testing.T) {
 	b := newBench(t)
 	id := b.registered(confidential(nil)).Text("clientId")
-	reader := b.World.Token(b.registrar, perm.ProgrammesRead)
+	reader := b.Fixture.Token(b.registrar, perm.ProgrammesRead)
 	for _, route := range []struct{ method, path string }{
 		{"POST", ""}, {"GET", ""}, {"GET", "/" + id}, {"DELETE", "/" + id}, {"POST", "/" + id + "/secret"},
 	} {
@@ -198,7 +198,7 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 func TestAnOutageIs503OnEveryRoute(t *testing.T) {
 	b := newBench(t)
 	id := b.registered(confidential(nil)).Text("clientId")
-	lock, err := b.World.Owner.Begin(t.Context())
+	lock, err := b.Fixture.Owner.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

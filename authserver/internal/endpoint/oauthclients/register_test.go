@@ -17,7 +17,7 @@ func TestAConfidentialRegistrationAnswersItselfAndItsSecret(t *testing.T) {
 	answer := b.registered(confidential(fields{"unknownKey": 1}))
 	body := answer.JSON()
 	want := map[string]any{
-		"kind": "confidential", "tenantId": b.World.TenantID.String(), "name": "Donor sync", "redirectUris": []any{"https://sync.example.org/callback"},
+		"kind": "confidential", "tenantId": b.Fixture.TenantID.String(), "name": "Donor sync", "redirectUris": []any{"https://sync.example.org/callback"},
 		"requiredPermissions": []any{"programmes:read:programmes"}, "tokenEndpointAuthMethod": "client_secret_json",
 	}
 	for name, value := range want {
@@ -169,7 +169,7 @@ func TestLoopbackRedirectsAndTheLimitsAreAccepted(t *testing.T) {
 func TestARegistrarCannotRequireMoreThanTheCredentialHolds(t *testing.T) {
 	b := newBench(t)
 	b.forbidden("the user lacks it", b.send("POST", b.path(), confidential(fields{"requiredPermissions": []string{"programmes:read:programmes", "programmes:write:programmes"}})))
-	b.token = b.World.Token(b.registrar, perm.AccountAPIAccess)
+	b.token = b.Fixture.Token(b.registrar, perm.AccountAPIAccess)
 	b.forbidden("the token lacks it", b.send("POST", b.path(), confidential(nil)))
 	b.registered(confidential(fields{"requiredPermissions": []string{"account:api:access"}}))
 	if n := b.Count(`select count(*) from account.oauth_clients`); n != 1 {
@@ -179,7 +179,7 @@ func TestARegistrarCannotRequireMoreThanTheCredentialHolds(t *testing.T) {
 
 func TestWhoMayNotIsRefusedBeforeTheBodyIsRead(t *testing.T) {
 	b := newBench(t)
-	b.token = b.World.Token(b.registrar, perm.ProgrammesRead)
+	b.token = b.Fixture.Token(b.registrar, perm.ProgrammesRead)
 	b.forbidden("permission missing and a bad body", b.send("POST", b.path(), "{"))
 	if answer := b.Send(http.MethodPost, b.path(), "{"); answer.Status != 401 {
 		t.Errorf("no bearer and a bad body: %d", answer.Status)

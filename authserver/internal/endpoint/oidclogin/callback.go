@@ -53,11 +53,11 @@ func (h *Handler) Callback(w http.ResponseWriter, r *http.Request) {
 // take finds the attempt that an answer is for, at the browser that began it.
 func (h *Handler) take(r *http.Request, state string) (begun, bool, error) {
 	var b begun
-	by, known := h.Ceremonies.OfBrowser(r)
+	by, known := h.Ceremonies.BoundToBrowser(r)
 	if !known || state == "" {
 		return b, false, nil
 	}
-	found, err := h.Ceremonies.Take(r.Context(), loginstate.UpstreamSignIn, by, state, &b)
+	found, err := h.Ceremonies.Take(r.Context(), loginstate.OIDCSignIn, by, state, &b)
 	return b, found, err
 }
 
@@ -85,11 +85,11 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request, b begun, who oi
 		return
 	}
 	by, event := session.Arrival(r, user, proofOf(who), h.Proxies.ClientAddress(r))
-	by.ProvedAt = who.ProvedAt
+	by.AuthenticatedAt = who.ProvedAt
 	event.Detail["issuer"] = who.Issuer
 	err = h.Sessions.Begin(w, r, by, event)
 	switch {
-	case errors.Is(err, session.ErrProofGone):
+	case errors.Is(err, session.ErrProofInvalid):
 		h.notOurs(w, r)
 	case err != nil:
 		h.fail(w, r, err)
@@ -99,12 +99,12 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request, b begun, who oi
 }
 
 func proofOf(who oidc.Identity) session.Proof {
-	return session.Proof{Method: session.Upstream, Issuer: who.Issuer, Subject: who.Subject}
+	return session.Proof{Method: session.OIDC, Issuer: who.Issuer, Subject: who.Subject}
 }
 
 // prove notes a new proof by the very user who is signed in, whose account there is linked already.
 func (h *Handler) prove(w http.ResponseWriter, r *http.Request, b begun, who oidc.Identity) {
-	visitor, signedIn, err := h.Sessions.Visitor(r.Context())
+	visitor, signedIn, err := h.Sessions.CurrentUser(r.Context())
 	if err != nil {
 		h.fail(w, r, err)
 		return
@@ -122,12 +122,12 @@ func (h *Handler) prove(w http.ResponseWriter, r *http.Request, b begun, who oid
 		return
 	}
 	event := visitor.Event(r.Context(), "sign_in.proved", "sign_in:"+visitor.SignInID.String())
-	event.Detail = map[string]any{"method": session.Upstream, "issuer": who.Issuer, "address": h.Proxies.ClientAddress(r).String()}
-	err = h.Sessions.Proved(w, r, visitor, proofOf(who), event)
+	event.Detail = map[string]any{"method": session.OIDC, "issuer": who.Issuer, "address": h.Proxies.ClientAddress(r).String()}
+	err = h.Sessions.Reauthenticated(w, r, visitor, proofOf(who), event)
 	switch {
-	case errors.Is(err, session.ErrProofGone):
+	case errors.Is(err, session.ErrProofInvalid):
 		h.somebodyElse(w, r, b)
-	case errors.Is(err, audit.ErrNotAllowed): // signed out meanwhile
+	case errors.Is(err, audit.ErrNotAuthorized): // signed out meanwhile
 		h.notOurs(w, r)
 	case err != nil:
 		h.fail(w, r, err)

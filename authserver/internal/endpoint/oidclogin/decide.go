@@ -56,7 +56,7 @@ func (h *Handler) record(r *http.Request, user workspace.User, why verdict) erro
 	event := audit.Event{
 		Actor: "anonymous", Action: "sign_in.refused", Subject: "user:unknown", RequestID: web.RequestID(r.Context()),
 		Detail: map[string]any{
-			"method": session.Upstream, "reason": string(why), "issuer": h.Provider.Issuer(), "address": h.Proxies.ClientAddress(r).String(),
+			"method": session.OIDC, "reason": string(why), "issuer": h.Provider.Issuer(), "address": h.Proxies.ClientAddress(r).String(),
 		},
 	}
 	if why != unknown {

@@ -38,7 +38,7 @@ type Deps struct {
 	Identities Identities
 	Provider   *oidc.Provider
 	Name       string // of the provider, as people know it
-	Ceremonies *loginstate.Ceremonies
+	Ceremonies *loginstate.States
 	Sessions   *session.Sessions
 	Attempts   *session.Attempts
 	Pages      *ui.Pages
@@ -79,7 +79,7 @@ type begun struct {
 // Start serves GET /login/upstream.
 func (h *Handler) Start(w http.ResponseWriter, r *http.Request) {
 	next := ui.LocalPath(r.URL.Query().Get("return"), home)
-	_, signedIn, err := h.Sessions.Visitor(r.Context())
+	_, signedIn, err := h.Sessions.CurrentUser(r.Context())
 	switch {
 	case err != nil:
 		h.fail(w, r, err)
@@ -93,7 +93,7 @@ func (h *Handler) Start(w http.ResponseWriter, r *http.Request) {
 // Again serves GET /login/again/upstream.
 func (h *Handler) Again(w http.ResponseWriter, r *http.Request) {
 	next := ui.LocalPath(r.URL.Query().Get("return"), home)
-	visitor, signedIn, err := h.Sessions.Visitor(r.Context())
+	visitor, signedIn, err := h.Sessions.CurrentUser(r.Context())
 	switch {
 	case err != nil:
 		h.fail(w, r, err)
@@ -116,7 +116,7 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, b begun) {
 	}
 	address, err := h.Provider.Address(r.Context(), b.Attempt)
 	if err == nil {
-		err = h.Ceremonies.Begin(r.Context(), loginstate.UpstreamSignIn, h.Ceremonies.ToBrowser(w, r), b.Attempt.State, attemptLife, b)
+		err = h.Ceremonies.Begin(r.Context(), loginstate.OIDCSignIn, h.Ceremonies.BindToBrowser(w, r), b.Attempt.State, attemptLife, b)
 	}
 	if err != nil {
 		h.fail(w, r, err)

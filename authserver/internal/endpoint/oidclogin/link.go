@@ -32,7 +32,7 @@ func (h *Handler) Unlink() http.Handler {
 	}))
 }
 
-func (h *Handler) unlink(w http.ResponseWriter, r *http.Request, visitor session.Visitor, key string) {
+func (h *Handler) unlink(w http.ResponseWriter, r *http.Request, visitor session.CurrentUser, key string) {
 	if !h.holds(key, visitor) {
 		h.outdated(w, r)
 		return
@@ -44,7 +44,7 @@ func (h *Handler) unlink(w http.ResponseWriter, r *http.Request, visitor session
 	event := visitor.Event(r.Context(), "identity.unlinked", "user:"+visitor.User.ID.String())
 	event.Detail = map[string]any{"issuer": h.Provider.Issuer(), "address": h.Proxies.ClientAddress(r).String()}
 	unlinked, needed, err := h.Identities.UnlinkIdentity(r.Context(), visitor.User.ID, h.Provider.Issuer(), h.Passkeys, event)
-	if errors.Is(err, audit.ErrNotAllowed) { // signed out meanwhile
+	if errors.Is(err, audit.ErrNotAuthorized) { // signed out meanwhile
 		goOn(w, "/login?return="+url.QueryEscape(pagePath))
 		return
 	}
@@ -60,7 +60,7 @@ func (h *Handler) unlink(w http.ResponseWriter, r *http.Request, visitor session
 	if !unlinked {
 		notice = "No account with " + h.Name + " was linked."
 	}
-	if err := h.Sessions.Say(w, r, notice); err != nil {
+	if err := h.Sessions.Flash(w, r, notice); err != nil {
 		h.fail(w, r, err)
 		return
 	}
@@ -68,13 +68,13 @@ func (h *Handler) unlink(w http.ResponseWriter, r *http.Request, visitor session
 }
 
 // show shows whether the visitor's account is linked.
-func (h *Handler) show(w http.ResponseWriter, r *http.Request, visitor session.Visitor, status int, problem string) {
+func (h *Handler) show(w http.ResponseWriter, r *http.Request, visitor session.CurrentUser, status int, problem string) {
 	since, linked, err := h.Identities.IdentitySince(r.Context(), visitor.User.ID, h.Provider.Issuer())
 	if err != nil {
 		h.fail(w, r, err)
 		return
 	}
-	notice, err := h.Sessions.Said(w, r)
+	notice, err := h.Sessions.TakeFlash(w, r)
 	if err != nil {
 		h.fail(w, r, err)
 		return
@@ -89,8 +89,8 @@ func (h *Handler) show(w http.ResponseWriter, r *http.Request, visitor session.V
 }
 
 // visitor is who is signed in. It answers itself where nobody is.
-func (h *Handler) visitor(w http.ResponseWriter, r *http.Request) (session.Visitor, bool) {
-	visitor, signedIn, err := h.Sessions.Visitor(r.Context())
+func (h *Handler) visitor(w http.ResponseWriter, r *http.Request) (session.CurrentUser, bool) {
+	visitor, signedIn, err := h.Sessions.CurrentUser(r.Context())
 	switch {
 	case err != nil:
 		h.fail(w, r, err)
@@ -101,9 +101,9 @@ func (h *Handler) visitor(w http.ResponseWriter, r *http.Request) (session.Visit
 }
 
 // newKey ties a form to the sign-in that saw it.
-func (h *Handler) newKey(v session.Visitor) string { return h.box.Seal(v.SignInID[:]) }
+func (h *Handler) newKey(v session.CurrentUser) string { return h.box.Seal(v.SignInID[:]) }
 
-func (h *Handler) holds(key string, v session.Visitor) bool {
+func (h *Handler) holds(key string, v session.CurrentUser) bool {
 	content, err := h.box.Open(key)
 	return err == nil && string(content) == string(v.SignInID[:])
 }

@@ -17,7 +17,7 @@ import (
 
 // AddOptions serves POST /settings/passkeys/options, from this origin alone.
 func (h *Handler) AddOptions() http.Handler {
-	return h.script(pagePath, func(w http.ResponseWriter, r *http.Request, visitor session.Visitor) error {
+	return h.script(pagePath, func(w http.ResponseWriter, r *http.Request, visitor session.CurrentUser) error {
 		if !visitor.Fresh(h.Now()) {
 			sendOn(w, again(pagePath))
 			return nil
@@ -26,11 +26,11 @@ func (h *Handler) AddOptions() http.Handler {
 		if err != nil {
 			return err
 		}
-		asked, err := h.RelyingParty.AskNew(visitor.User, has)
+		asked, err := h.RelyingParty.BeginRegistration(visitor.User, has)
 		if err != nil {
 			return err
 		}
-		h.ask(w, r, loginstate.AddPasskey, loginstate.ToSignIn(visitor.SignInID), asked)
+		h.ask(w, r, loginstate.AddPasskey, loginstate.BindToSignIn(visitor.SignInID), asked)
 		return nil
 	})
 }
@@ -42,7 +42,7 @@ func sendOn(w http.ResponseWriter, path string) {
 
 // Add serves POST /settings/passkeys, from this origin alone. The challenge is the proof that the page was this sign-in's.
 func (h *Handler) Add() http.Handler {
-	return h.form(pagePath, func(v visit) error {
+	return h.form(pagePath, func(v request) error {
 		if !v.visitor.Fresh(h.Now()) {
 			goOn(v.w, again(pagePath))
 			return nil
@@ -74,27 +74,27 @@ func (h *Handler) Add() http.Handler {
 	})
 }
 
-func (h *Handler) refuseAdding(v visit, name string) error {
+func (h *Handler) refuseAdding(v request, name string) error {
 	page := ui.Passkeys{Name: name}
 	page.Problem = "That passkey was not added. Please try again."
 	return h.show(v.w, v.r, v.visitor, http.StatusBadRequest, page)
 }
 
 // made is the passkey that an answer to our challenge makes. It returns errNotAccepted.
-func (h *Handler) made(v visit) (passkey.Passkey, error) {
+func (h *Handler) made(v request) (passkey.Passkey, error) {
 	ctx := v.r.Context()
 	answer, err := webauthn.ParseCreation(v.form.Get("credential"))
 	if err != nil {
 		return passkey.Passkey{}, h.notAccepted(ctx, err.Error())
 	}
-	keep, found, err := h.take(ctx, loginstate.AddPasskey, loginstate.ToSignIn(v.visitor.SignInID), answer.Challenge())
+	keep, found, err := h.take(ctx, loginstate.AddPasskey, loginstate.BindToSignIn(v.visitor.SignInID), answer.Challenge())
 	if err != nil {
 		return passkey.Passkey{}, err
 	}
 	if !found {
 		return passkey.Passkey{}, h.notAccepted(ctx, "its challenge is not one that waits for an answer here")
 	}
-	made, err := h.RelyingParty.CheckCreation(v.visitor.User, keep, answer)
+	made, err := h.RelyingParty.FinishRegistration(v.visitor.User, keep, answer)
 	if errors.Is(err, webauthn.ErrRefused) {
 		return passkey.Passkey{}, h.notAccepted(ctx, err.Error())
 	}
@@ -103,7 +103,7 @@ func (h *Handler) made(v visit) (passkey.Passkey, error) {
 
 // Remove serves POST /settings/passkeys/remove, from this origin alone.
 func (h *Handler) Remove() http.Handler {
-	return h.form(pagePath, func(v visit) error {
+	return h.form(pagePath, func(v request) error {
 		if !h.holds(v.form.Get("key"), v.visitor) {
 			h.Pages.Fault(v.w, v.r, outdated())
 			return nil
@@ -134,8 +134,8 @@ func (h *Handler) Remove() http.Handler {
 }
 
 // done goes back to the page, which will say notice.
-func (h *Handler) done(v visit, notice string) error {
-	if err := h.Sessions.Say(v.w, v.r, notice); err != nil {
+func (h *Handler) done(v request, notice string) error {
+	if err := h.Sessions.Flash(v.w, v.r, notice); err != nil {
 		return err
 	}
 	goOn(v.w, pagePath)

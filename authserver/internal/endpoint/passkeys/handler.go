@@ -25,7 +25,7 @@ type Deps struct {
 	Auditor      session.Auditor
 	RelyingParty *webauthn.RelyingParty
 	Issuer       string // of the deployment's upstream provider, or ""
-	Ceremonies   *loginstate.Ceremonies
+	Ceremonies   *loginstate.States
 	Sessions     *session.Sessions
 	Attempts     *session.Attempts
 	Pages        *ui.Pages
@@ -62,7 +62,7 @@ func again(next string) string { return againPath + "?return=" + url.QueryEscape
 func signIn(next string) string { return "/login?return=" + url.QueryEscape(next) }
 
 // ask keeps a challenge for its answer and sends it to the script, unless the address has begun too much lately.
-func (h *Handler) ask(w http.ResponseWriter, r *http.Request, purpose loginstate.Purpose, by loginstate.Binding, asked webauthn.Asked) {
+func (h *Handler) ask(w http.ResponseWriter, r *http.Request, purpose loginstate.Purpose, by loginstate.Binding, asked webauthn.Challenge) {
 	if wait := h.Attempts.Begun(r.Context(), h.Proxies.ClientAddress(r)); wait > 0 {
 		web.SetRateLimited(w.Header(), wait, session.BegunLimit(wait))
 		web.JSON(w, http.StatusTooManyRequests, refusal{Message: "Too many attempts from your network. Please try again in a few minutes."})

@@ -10,7 +10,7 @@ import (
 
 // Page serves GET /settings/passkeys.
 func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
-	visitor, signedIn, err := h.Sessions.Visitor(r.Context())
+	visitor, signedIn, err := h.Sessions.CurrentUser(r.Context())
 	if err == nil && !signedIn {
 		goOn(w, signIn(pagePath))
 		return
@@ -24,19 +24,19 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 }
 
 // show fills in what of the page is about the user, and answers.
-func (h *Handler) show(w http.ResponseWriter, r *http.Request, visitor session.Visitor, status int, page ui.Passkeys) error {
+func (h *Handler) show(w http.ResponseWriter, r *http.Request, visitor session.CurrentUser, status int, page ui.Passkeys) error {
 	has, err := h.Store.Passkeys(r.Context(), visitor.User.ID)
 	if err != nil {
 		return err
 	}
-	notice, err := h.Sessions.Said(w, r)
+	notice, err := h.Sessions.TakeFlash(w, r)
 	if err != nil {
 		return err
 	}
 	page.Title, page.Section, page.Manages, page.Notice, page.AsksPasskey = "Passkeys", "security", visitor.Manages, notice, true
 	page.Person = &ui.Person{Name: visitor.User.Name, Email: visitor.User.Email}
 	page.Key, page.Fresh, page.MaxName = h.newKey(visitor), visitor.Fresh(h.Now()), passkey.MaxName
-	page.Full = len(has) >= passkey.AtMost
+	page.Full = len(has) >= passkey.MaxPerUser
 	for _, p := range has {
 		page.Passkeys = append(page.Passkeys, ui.Passkey{
 			ID: p.ID.String(), Name: p.Name, Synced: p.BackedUp, Copied: p.CopiedAt != nil, Created: p.Created, LastUsed: p.LastUsed,

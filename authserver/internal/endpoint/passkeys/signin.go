@@ -17,12 +17,12 @@ import (
 // SignInOptions serves POST /login/passkey/options, from this origin alone.
 func (h *Handler) SignInOptions() http.Handler {
 	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked, err := h.RelyingParty.AskAny()
+		asked, err := h.RelyingParty.BeginLogin()
 		if err != nil {
 			h.failScript(w, r, err)
 			return
 		}
-		h.ask(w, r, loginstate.PasskeySignIn, h.Ceremonies.ToBrowser(w, r), asked)
+		h.ask(w, r, loginstate.PasskeySignIn, h.Ceremonies.BindToBrowser(w, r), asked)
 	}))
 }
 
@@ -39,7 +39,7 @@ func (h *Handler) SignIn() http.Handler {
 			by, event := session.Arrival(r, user, proof, h.Proxies.ClientAddress(r))
 			err = h.Sessions.Begin(w, r, by, event)
 		}
-		if errors.Is(err, errNotAccepted) || errors.Is(err, session.ErrProofGone) {
+		if errors.Is(err, errNotAccepted) || errors.Is(err, session.ErrProofInvalid) {
 			h.Pages.Show(w, r, http.StatusBadRequest, &ui.Login{
 				Frame:  ui.Frame{Title: "Sign in", Problem: "That passkey is not accepted. Please try again, or sign in another way."},
 				Return: next, Application: h.Application(r.Context(), next),
@@ -55,7 +55,7 @@ func (h *Handler) SignIn() http.Handler {
 }
 
 func (h *Handler) signedBy(r *http.Request, credential string) (workspace.User, session.Proof, error) {
-	by, known := h.Ceremonies.OfBrowser(r)
+	by, known := h.Ceremonies.BoundToBrowser(r)
 	if !known {
 		return workspace.User{}, session.Proof{}, errNotAccepted
 	}
@@ -64,31 +64,31 @@ func (h *Handler) signedBy(r *http.Request, credential string) (workspace.User, 
 
 // AgainOptions serves POST /login/again/passkey/options, from this origin alone.
 func (h *Handler) AgainOptions() http.Handler {
-	return h.script(home, func(w http.ResponseWriter, r *http.Request, visitor session.Visitor) error {
-		asked, err := h.RelyingParty.AskAny()
+	return h.script(home, func(w http.ResponseWriter, r *http.Request, visitor session.CurrentUser) error {
+		asked, err := h.RelyingParty.BeginLogin()
 		if err != nil {
 			return err
 		}
-		h.ask(w, r, loginstate.PasskeyAgain, loginstate.ToSignIn(visitor.SignInID), asked)
+		h.ask(w, r, loginstate.PasskeyReauth, loginstate.BindToSignIn(visitor.SignInID), asked)
 		return nil
 	})
 }
 
 // Again serves POST /login/again/passkey, from this origin alone: a passkey of the very user who is signed in.
 func (h *Handler) Again() http.Handler {
-	return h.form(home, func(v visit) error {
+	return h.form(home, func(v request) error {
 		next := ui.LocalPath(v.form.Get("return"), home)
-		user, proof, err := h.check(v.r, loginstate.PasskeyAgain, loginstate.ToSignIn(v.visitor.SignInID), v.form.Get("credential"))
+		user, proof, err := h.check(v.r, loginstate.PasskeyReauth, loginstate.BindToSignIn(v.visitor.SignInID), v.form.Get("credential"))
 		if err == nil && user.ID != v.visitor.User.ID {
 			err = errNotAccepted
 		}
 		if err == nil {
 			event := v.visitor.Event(v.r.Context(), "sign_in.proved", "sign_in:"+v.visitor.SignInID.String())
 			event.Detail = map[string]any{"method": session.Passkey, "address": h.Proxies.ClientAddress(v.r).String()}
-			err = h.Sessions.Proved(v.w, v.r, v.visitor, proof, event)
+			err = h.Sessions.Reauthenticated(v.w, v.r, v.visitor, proof, event)
 		}
-		if errors.Is(err, errNotAccepted) || errors.Is(err, session.ErrProofGone) {
-			if err := h.Sessions.Say(v.w, v.r, "That passkey is not accepted. Please try again, or prove it another way."); err != nil {
+		if errors.Is(err, errNotAccepted) || errors.Is(err, session.ErrProofInvalid) {
+			if err := h.Sessions.Flash(v.w, v.r, "That passkey is not accepted. Please try again, or prove it another way."); err != nil {
 				return err
 			}
 			goOn(v.w, again(next))
@@ -131,7 +131,7 @@ func (h *Handler) check(
 	case user.DisabledAt != nil:
 		return workspace.User{}, session.Proof{}, h.notAccepted(ctx, "the user is disabled")
 	}
-	use, err := h.RelyingParty.CheckSignature(user, key, keep, answer)
+	use, err := h.RelyingParty.FinishLogin(user, key, keep, answer)
 	if errors.Is(err, webauthn.ErrRefused) {
 		return workspace.User{}, session.Proof{}, h.notAccepted(ctx, err.Error())
 	}

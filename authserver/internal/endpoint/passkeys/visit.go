@@ -11,29 +11,29 @@ import (
 )
 
 // A visit is one form sent by somebody who is signed in.
-type visit struct {
+type request struct {
 	w       http.ResponseWriter
 	r       *http.Request
-	visitor session.Visitor
+	visitor session.CurrentUser
 	form    url.Values
 }
 
 // form serves a POST of this origin by somebody who is signed in. Whoever is not goes to the sign-in page, and from there to next.
-func (h *Handler) form(next string, serve func(visit) error) http.Handler {
+func (h *Handler) form(next string, serve func(request) error) http.Handler {
 	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		values, ok := h.Pages.ReadForm(w, r)
 		if !ok {
 			return
 		}
-		visitor, signedIn, err := h.Sessions.Visitor(r.Context())
+		visitor, signedIn, err := h.Sessions.CurrentUser(r.Context())
 		if err == nil && !signedIn {
 			goOn(w, signIn(next))
 			return
 		}
 		if err == nil {
-			err = serve(visit{w, r, visitor, values})
+			err = serve(request{w, r, visitor, values})
 		}
-		if errors.Is(err, audit.ErrNotAllowed) { // signed out meanwhile
+		if errors.Is(err, audit.ErrNotAuthorized) { // signed out meanwhile
 			goOn(w, signIn(next))
 			return
 		}
@@ -44,9 +44,9 @@ func (h *Handler) form(next string, serve func(visit) error) http.Handler {
 }
 
 // script serves a request of a page's script, by somebody who is signed in.
-func (h *Handler) script(next string, serve func(http.ResponseWriter, *http.Request, session.Visitor) error) http.Handler {
+func (h *Handler) script(next string, serve func(http.ResponseWriter, *http.Request, session.CurrentUser) error) http.Handler {
 	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		visitor, signedIn, err := h.Sessions.Visitor(r.Context())
+		visitor, signedIn, err := h.Sessions.CurrentUser(r.Context())
 		if err == nil && !signedIn {
 			sendOn(w, signIn(next))
 			return
@@ -61,9 +61,9 @@ func (h *Handler) script(next string, serve func(http.ResponseWriter, *http.Requ
 }
 
 // newKey ties a form to the sign-in that saw it.
-func (h *Handler) newKey(v session.Visitor) string { return h.box.Seal(v.SignInID[:]) }
+func (h *Handler) newKey(v session.CurrentUser) string { return h.box.Seal(v.SignInID[:]) }
 
-func (h *Handler) holds(key string, v session.Visitor) bool {
+func (h *Handler) holds(key string, v session.CurrentUser) bool {
 	content, err := h.box.Open(key)
 	return err == nil && string(content) == string(v.SignInID[:])
 }

@@ -28,8 +28,8 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Ways know in which ways a user can answer.
-type Ways interface {
+// Methods know in which ways a user can answer.
+type Methods interface {
 	session.Users
 	UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error)
 	// HasPasskey says whether one of the user's passkeys is good.
@@ -39,7 +39,7 @@ type Ways interface {
 
 // Deps are what a Handler needs.
 type Deps struct {
-	Ways      Ways
+	Methods   Methods
 	Passkeys  bool   // the deployment offers them
 	Issuer    string // of the deployment's upstream provider, or ""
 	Passwords *session.Passwords
@@ -60,7 +60,7 @@ type Handler struct {
 // New makes a Handler.
 func New(deps Deps) *Handler {
 	return &Handler{deps, session.Verifier{
-		Users: deps.Ways, Passwords: deps.Passwords, Attempts: deps.Attempts, Auditor: deps.Auditor,
+		Users: deps.Methods, Passwords: deps.Passwords, Attempts: deps.Attempts, Auditor: deps.Auditor,
 	}}
 }
 
@@ -75,7 +75,7 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 	}
 	page, err := h.question(r.Context(), visitor, next)
 	if err == nil {
-		page.Problem, err = h.Sessions.Said(w, r) // what a way that was tried has left
+		page.Problem, err = h.Sessions.TakeFlash(w, r) // what a way that was tried has left
 	}
 	if err != nil {
 		h.fail(w, r, err)
@@ -121,7 +121,7 @@ func (h *Handler) confirm(w http.ResponseWriter, r *http.Request) {
 		web.SetRateLimited(w.Header(), verdict.Wait, verdict.Limit)
 		page.Problem = "Too many wrong passwords from your network. Please try again in " + minutes(verdict.Wait) + "."
 		h.Pages.Show(w, r, http.StatusTooManyRequests, page)
-	case !verdict.Right || user.ID != visitor.User.ID:
+	case !verdict.OK || user.ID != visitor.User.ID:
 		page.PasswordGap = "The password is not right."
 		h.Pages.Show(w, r, http.StatusBadRequest, page)
 	default:
@@ -129,15 +129,15 @@ func (h *Handler) confirm(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (h *Handler) proved(w http.ResponseWriter, r *http.Request, visitor session.Visitor, proof session.Proof, page *ui.Again) {
+func (h *Handler) proved(w http.ResponseWriter, r *http.Request, visitor session.CurrentUser, proof session.Proof, page *ui.Again) {
 	event := visitor.Event(r.Context(), "sign_in.proved", "sign_in:"+visitor.SignInID.String())
 	event.Detail = map[string]any{"method": session.Password, "address": h.Proxies.ClientAddress(r).String()}
-	err := h.Sessions.Proved(w, r, visitor, proof, event)
+	err := h.Sessions.Reauthenticated(w, r, visitor, proof, event)
 	switch {
-	case errors.Is(err, session.ErrProofGone):
+	case errors.Is(err, session.ErrProofInvalid):
 		page.PasswordGap = "The password is not right."
 		h.Pages.Show(w, r, http.StatusBadRequest, page)
-	case errors.Is(err, audit.ErrNotAllowed): // signed out meanwhile
+	case errors.Is(err, audit.ErrNotAuthorized): // signed out meanwhile
 		goOn(w, "/login?return="+url.QueryEscape(page.Return))
 	case err != nil:
 		h.fail(w, r, err)
@@ -147,8 +147,8 @@ func (h *Handler) proved(w http.ResponseWriter, r *http.Request, visitor session
 }
 
 // visitor is who is signed in. It answers itself where nobody is.
-func (h *Handler) visitor(w http.ResponseWriter, r *http.Request, next string) (session.Visitor, bool) {
-	visitor, signedIn, err := h.Sessions.Visitor(r.Context())
+func (h *Handler) visitor(w http.ResponseWriter, r *http.Request, next string) (session.CurrentUser, bool) {
+	visitor, signedIn, err := h.Sessions.CurrentUser(r.Context())
 	switch {
 	case err != nil:
 		h.fail(w, r, err)
@@ -159,17 +159,17 @@ func (h *Handler) visitor(w http.ResponseWriter, r *http.Request, next string) (
 }
 
 // question is the page with the ways that are open to the visitor.
-func (h *Handler) question(ctx context.Context, visitor session.Visitor, next string) (*ui.Again, error) {
+func (h *Handler) question(ctx context.Context, visitor session.CurrentUser, next string) (*ui.Again, error) {
 	page := &ui.Again{Return: next}
 	page.Title, page.AsksPasskey = "Confirm that it is you", h.Passkeys
 	page.Person = &ui.Person{Name: visitor.User.Name, Email: visitor.User.Email}
-	_, hash, _, err := h.Ways.UserByID(ctx, visitor.User.ID)
+	_, hash, _, err := h.Methods.UserByID(ctx, visitor.User.ID)
 	page.HasPassword = hash != ""
 	if err == nil && h.Passkeys {
-		page.HasPasskey, err = h.Ways.HasPasskey(ctx, visitor.User.ID)
+		page.HasPasskey, err = h.Methods.HasPasskey(ctx, visitor.User.ID)
 	}
 	if err == nil && h.Issuer != "" {
-		page.Linked, err = h.Ways.HasIdentity(ctx, visitor.User.ID, h.Issuer)
+		page.Linked, err = h.Methods.HasIdentity(ctx, visitor.User.ID, h.Issuer)
 	}
 	return page, err
 }

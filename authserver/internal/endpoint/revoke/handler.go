@@ -30,7 +30,7 @@ type Authenticator interface {
 // Grants reads and ends grants (grant.Keeper). Its errors wrap store.ErrUnavailable; that of ReadToken is grant.ErrForged.
 type Grants interface {
 	ReadToken(kind grant.TokenKind, text credential.Secret) (grant.Token, error)
-	Facts(ctx context.Context, clientID, grantID uuid.UUID) (grant.Facts, error)
+	Snapshot(ctx context.Context, clientID, grantID uuid.UUID) (grant.Snapshot, error)
 	Revoke(ctx context.Context, g grant.Grant, reason grant.Reason, actor string) error
 }
 
@@ -76,7 +76,7 @@ func (d Deps) serve(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	web.NoteGrant(r.Context(), id)
-	facts, err := d.Grants.Facts(r.Context(), caller.ID, id)
+	facts, err := d.Grants.Snapshot(r.Context(), caller.ID, id)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 
 // A bench is the site with a user and a connector.
 type bench struct {
-	*apitest.Site
+	*apitest.Server
 	t    *testing.T
 	user uuid.UUID
 	app  client.Client
@@ -26,9 +26,9 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{Site: apitest.Start(t), t: t}
-	b.user = b.World.Member(perm.ProgrammesRead)
-	b.app = b.World.Connector(apitest.MCP, perm.ProgrammesRead)
+	b := &bench{Server: apitest.Start(t), t: t}
+	b.user = b.Fixture.Member(perm.ProgrammesRead)
+	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	return b
 }
 
@@ -45,7 +45,7 @@ func (b *bench) done(what string, answer apitest.Answer) {
 	}
 }
 
-func (b *bench) dead(what string, held apitest.Held) {
+func (b *bench) dead(what string, held apitest.Connection) {
 	b.t.Helper()
 	g := b.Stored(held.Grant)
 	if g.State != grant.Revoked || g.Reason != grant.ByClient {
@@ -64,7 +64,7 @@ func (b *bench) dead(what string, held apitest.Held) {
 	}
 }
 
-func (b *bench) alive(what string, held apitest.Held) {
+func (b *bench) alive(what string, held apitest.Connection) {
 	b.t.Helper()
 	if g := b.Stored(held.Grant); g.State != grant.Active {
 		b.t.Errorf("%s: the grant is %s (%s), want it active", what, g.State, g.Reason)
@@ -73,11 +73,11 @@ func (b *bench) alive(what string, held apitest.Held) {
 
 func TestEveryTokenOfAGrantRevokesIt(t *testing.T) {
 	b := newBench(t)
-	for what, choose := range map[string]func(first, second apitest.Held) credential.Secret{
-		"refresh token":            func(_, second apitest.Held) credential.Secret { return second.Refresh },
-		"superseded refresh token": func(first, _ apitest.Held) credential.Secret { return first.Refresh },
-		"access token":             func(_, second apitest.Held) credential.Secret { return second.Access },
-		"earlier access token":     func(first, _ apitest.Held) credential.Secret { return first.Access },
+	for what, choose := range map[string]func(first, second apitest.Connection) credential.Secret{
+		"refresh token":            func(_, second apitest.Connection) credential.Secret { return second.Refresh },
+		"superseded refresh token": func(first, _ apitest.Connection) credential.Secret { return first.Refresh },
+		"access token":             func(_, second apitest.Connection) credential.Secret { return second.Access },
+		"earlier access token":     func(first, _ apitest.Connection) credential.Secret { return first.Access },
 	} {
 		first := b.Connected(b.app, b.user)
 		second := b.Refreshed(b.app, first)
@@ -92,7 +92,7 @@ func TestEveryTokenOfAGrantRevokesIt(t *testing.T) {
 func TestAConfidentialClientRevokesInItsOwnDialect(t *testing.T) {
 	b := newBench(t)
 	for _, method := range []client.AuthMethod{client.SecretJSON, client.SecretPost, client.SecretBasic} {
-		c, secret := b.World.Confidential(perm.ProgrammesRead)
+		c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 		held := b.Linked(c, secret, b.user)
 		b.Authenticating(c, method)
 		id, token := c.ID.String(), held.Access.Reveal()
@@ -113,8 +113,8 @@ func TestAConfidentialClientRevokesInItsOwnDialect(t *testing.T) {
 func TestAnotherClientsTokenIsLeftAlone(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
-	other := b.World.Connector(apitest.MCP, perm.ProgrammesRead)
-	confidential, secret := b.World.Confidential(perm.ProgrammesRead)
+	other := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
+	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	b.done("refresh token", b.revoke(other, held.Refresh))
 	b.done("access token", b.revoke(other, held.Access))
 	b.done("a confidential client", b.PostJSON(apitest.RevokePath, "client_id", confidential.ID.String(),
@@ -127,7 +127,7 @@ func TestWhatIsNoTokenOfAGrantChangesNothing(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	_, code := b.Consent(b.app, b.user)
-	personal := b.World.Token(b.user, perm.ProgrammesRead)
+	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
 	refresh, access := held.Refresh.Reveal(), held.Access.Reveal()
 	for what, text := range map[string]string{
 		"garbage": "word", "cut": refresh[:len(refresh)-1], "longer": refresh + "A", "cut access token": access[:len(access)-3],
@@ -151,12 +151,12 @@ func TestAnExpiredAccessTokenAndAnEndedGrantStayAsTheyAre(t *testing.T) {
 	b.Wait(time.Hour + 10*time.Second)
 	b.done("expired access token", b.revoke(b.app, expired.Access))
 	b.alive("after an expired access token", expired)
-	b.World.Exec(`update account.grants set ends_at = now() where id = $1`, expired.Grant.ID)
+	b.Fixture.Exec(`update account.grants set ends_at = now() where id = $1`, expired.Grant.ID)
 	b.done("refresh token of an ended grant", b.revoke(b.app, expired.Refresh))
 	b.alive("ended by time, not by the client", expired)
 
 	byUser := b.Connected(b.app, b.user)
-	b.World.Exec(`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user' where id = $1`, byUser.Grant.ID)
+	b.Fixture.Exec(`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user' where id = $1`, byUser.Grant.ID)
 	b.done("revoked already", b.revoke(b.app, byUser.Refresh))
 	if g := b.Stored(byUser.Grant); g.Reason != grant.ByUser {
 		t.Errorf("the first reason was lost: %s", g.Reason)
@@ -174,11 +174,11 @@ func TestTheHintIsIgnored(t *testing.T) {
 
 func TestWhoIsNotTheClientIsRefusedAsAtTheTokenEndpoint(t *testing.T) {
 	b := newBench(t)
-	confidential, secret := b.World.Confidential(perm.ProgrammesRead)
+	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	held := b.Linked(confidential, secret, b.user)
-	basic, basicSecret := b.World.Confidential(perm.ProgrammesRead)
+	basic, basicSecret := b.Fixture.Confidential(perm.ProgrammesRead)
 	b.Authenticating(basic, client.SecretBasic)
-	post, postSecret := b.World.Confidential(perm.ProgrammesRead)
+	post, postSecret := b.Fixture.Confidential(perm.ProgrammesRead)
 	b.Authenticating(post, client.SecretPost)
 	service := b.Service()
 	id, app, token := confidential.ID.String(), b.app.ID.String(), held.Access.Reveal()
@@ -260,7 +260,7 @@ func TestAnOutageIsNeverASuccess(t *testing.T) {
 func TestAGrantThatCannotBeReadIsNotCalledUnknown(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
-	lock, err := b.World.Owner.Begin(t.Context())
+	lock, err := b.Fixture.Owner.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +279,7 @@ func TestAGrantThatCannotBeReadIsNotCalledUnknown(t *testing.T) {
 func TestARevocationThatIsNotCommittedIsNeverASuccess(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
-	lock, err := b.World.Owner.Begin(t.Context())
+	lock, err := b.Fixture.Owner.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,8 +299,8 @@ func TestARevocationThatIsNotCommittedIsNeverASuccess(t *testing.T) {
 func TestWithoutKeysAnAccessTokenIsNotCalledUnknown(t *testing.T) {
 	first := newBench(t)
 	held := first.Connected(first.app, first.user)
-	b := &bench{Site: apitest.StartUnready(t), t: t}
-	c := b.World.Connector(apitest.MCP, perm.ProgrammesRead)
+	b := &bench{Server: apitest.StartUnready(t), t: t}
+	c := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	if answer := b.revoke(c, held.Access); answer.Status != 503 {
 		t.Errorf("%d %s", answer.Status, answer.Body)
 	}
@@ -321,9 +321,9 @@ func TestRedisIsNotNeeded(t *testing.T) {
 
 func TestTooManyWrongSecretsAreThrottledAndNothingElseIs(t *testing.T) {
 	b := newBench(t)
-	c, secret := b.World.Confidential(perm.ProgrammesRead)
+	c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	held := b.Linked(c, secret, b.user)
-	b.FailElsewhere(func(f *ratelimit.Counter) time.Duration { return f.OfClient(c.ID.String()) })
+	b.FailElsewhere(func(f *ratelimit.Limiter) time.Duration { return f.ForClient(c.ID.String()) })
 	b.Limited(func() apitest.Answer {
 		return b.PostJSON(apitest.RevokePath, "client_id", c.ID.String(), "client_secret", "alm_cs_wrong", "token", held.Access.Reveal())
 	})

@@ -28,7 +28,7 @@ var (
 	}
 )
 
-func developer(site *browsertest.Site, more ...perm.Permission) browsertest.Person {
+func developer(site *browsertest.Server, more ...perm.Permission) browsertest.Person {
 	return site.Member(append(more, perm.AccountAPIAccess)...)
 }
 
@@ -57,12 +57,12 @@ func TestAFormOfAnotherSessionOrSiteChangesNothing(t *testing.T) {
 	foreign := site.SignedIn(ada).Get(developers).Form(tokens).Get("key")
 	for _, path := range posts {
 		for name, key := range map[string]string{"no key": "", "rubbish": "x", "another session's": foreign} {
-			if page := browser.Post(path, url.Values{"key": {key}, "tenant": {site.World.TenantID.String()}}); page.Status != http.StatusForbidden {
+			if page := browser.Post(path, url.Values{"key": {key}, "tenant": {site.Fixture.TenantID.String()}}); page.Status != http.StatusForbidden {
 				t.Errorf("POST %s, %s: %d", path, name, page.Status)
 			}
 		}
 		browser.Headers = http.Header{"Sec-Fetch-Site": {"cross-site"}}
-		if page := browser.Post(path, url.Values{"key": {own}, "tenant": {site.World.TenantID.String()}}); page.Status != http.StatusForbidden {
+		if page := browser.Post(path, url.Values{"key": {own}, "tenant": {site.Fixture.TenantID.String()}}); page.Status != http.StatusForbidden {
 			t.Errorf("POST %s from another site: %d", path, page.Status)
 		}
 		browser.Headers = http.Header{}
@@ -79,16 +79,16 @@ func TestAFormSentAfterTheSessionEndedIsNotLostWithoutAWord(t *testing.T) {
 	browser := site.SignedIn(ada)
 	const words = "You were signed out meanwhile. Nothing was changed, and what you typed was not kept."
 	form := tokenForm(browser.Get(developers), "export", "7", perm.ProgrammesRead)
-	site.World.Exec(`update account.sign_ins set ended_at = now()`)
-	if page := browser.Get(developers).Follow(); page.Says(words) {
+	site.Fixture.Exec(`update account.sign_ins set ended_at = now()`)
+	if page := browser.Get(developers).Follow(); page.WantsText(words) {
 		t.Error("whoever sent nothing is told that it was not kept")
 	}
 	signIn := browser.Post(tokens, form).Follow()
-	if signIn.Status != http.StatusOK || !signIn.Says(words) {
+	if signIn.Status != http.StatusOK || !signIn.WantsText(words) {
 		t.Errorf("%d %s", signIn.Status, signIn.Text())
 	}
 	back := signIn.Send("/login", browsertest.Fields{"email": ada.Email, "password": browsertest.Password})
-	if to := developers + "?tenant=" + site.World.TenantID.String(); back.Location() != to || back.Follow().Says(words) {
+	if to := developers + "?tenant=" + site.Fixture.TenantID.String(); back.Location() != to || back.Follow().WantsText(words) {
 		t.Errorf("from there to %q, want %q", back.Location(), to)
 	}
 	if site.Count(`select count(*) from account.personal_access_tokens`) != 0 {
@@ -98,9 +98,9 @@ func TestAFormSentAfterTheSessionEndedIsNotLostWithoutAWord(t *testing.T) {
 
 func TestDevelopersAndAuditNeedApiAccessInThatWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
-	elsewhere := site.World.Tenant("Hillside Youth Club")
+	elsewhere := site.Fixture.Tenant("Hillside Youth Club")
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
-	site.World.Join(elsewhere, mixed.ID, perm.AccountAPIAccess)
+	site.Fixture.Join(elsewhere, mixed.ID, perm.AccountAPIAccess)
 	for _, path := range []string{developers, "/settings/audit", "/settings/audit.jsonl", connectors} {
 		for name, c := range map[string]struct {
 			who    browsertest.Person
@@ -108,7 +108,7 @@ func TestDevelopersAndAuditNeedApiAccessInThatWorkspace(t *testing.T) {
 			status int
 		}{
 			"no access anywhere":    {reader, "", 403},
-			"no access here":        {mixed, site.World.TenantID.String(), 403},
+			"no access here":        {mixed, site.Fixture.TenantID.String(), 403},
 			"unknown workspace":     {mixed, uuid.NewString(), 403},
 			"no identifier":         {mixed, "x", 403},
 			"not a member":          {reader, elsewhere.String(), 403},
@@ -127,7 +127,7 @@ func TestDevelopersAndAuditNeedApiAccessInThatWorkspace(t *testing.T) {
 	browser := site.SignedIn(mixed)
 	key := browser.Get(developers).Form(tokens).Get("key")
 	for _, path := range posts[:6] {
-		page := browser.Post(path, url.Values{"key": {key}, "tenant": {site.World.TenantID.String()}, "id": {uuid.NewString()}})
+		page := browser.Post(path, url.Values{"key": {key}, "tenant": {site.Fixture.TenantID.String()}, "id": {uuid.NewString()}})
 		if page.Status != http.StatusForbidden {
 			t.Errorf("POST %s without access: %d", path, page.Status)
 		}
@@ -137,11 +137,11 @@ func TestDevelopersAndAuditNeedApiAccessInThatWorkspace(t *testing.T) {
 func TestUserShowsWhoAndTheTenantIdentifiers(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
-	elsewhere := site.World.Tenant("Hillside Youth Club")
-	site.World.Join(elsewhere, ada.ID, perm.ProgrammesRead)
+	elsewhere := site.Fixture.Tenant("Hillside Youth Club")
+	site.Fixture.Join(elsewhere, ada.ID, perm.ProgrammesRead)
 	page := site.SignedIn(ada).Get("/settings/user")
 	for _, words := range []string{"Ada Okafor", ada.Email, "Riverside Food Bank", "Hillside Youth Club"} {
-		if !page.Says(words) {
+		if !page.WantsText(words) {
 			t.Errorf("does not say %q", words)
 		}
 	}
@@ -149,10 +149,10 @@ func TestUserShowsWhoAndTheTenantIdentifiers(t *testing.T) {
 	for _, input := range page.Elements("input") {
 		shown[browsertest.Attribute(input, "value")] = true
 	}
-	if !shown[site.World.TenantID.String()] || !shown[elsewhere.String()] {
+	if !shown[site.Fixture.TenantID.String()] || !shown[elsewhere.String()] {
 		t.Errorf("identifiers shown: %v", shown)
 	}
-	if alone := site.SignedIn(site.Stranger()).Get("/settings/user"); !alone.Says("not a member of any workspace") {
+	if alone := site.SignedIn(site.Stranger()).Get("/settings/user"); !alone.WantsText("not a member of any workspace") {
 		t.Errorf("a user without a workspace reads: %s", alone.Text())
 	}
 }

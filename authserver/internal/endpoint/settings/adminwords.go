@@ -7,8 +7,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// whatOfAdministration tells in words what an administrator of the deployment did (package admin), or says "".
-func whatOfAdministration(e audit.Entry) string {
+// administrationWords tells in words what an administrator of the deployment did (package admin), or says "".
+func administrationWords(e audit.Entry) string {
 	switch e.Action {
 	case "tenant.added":
 		return "Made the workspace"

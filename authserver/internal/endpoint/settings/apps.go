@@ -13,7 +13,7 @@ const appsPath = "/settings/apps"
 
 // Apps serves GET /settings/apps.
 func (h *Handler) Apps() http.Handler {
-	return h.page(func(v *visit) error {
+	return h.page(func(v *request) error {
 		connections, err := h.Store.ConnectedApps(v.r.Context(), v.visitor.User.ID)
 		if err != nil {
 			return err
@@ -77,7 +77,7 @@ func endedGrant(g grant.Grant) string {
 
 // Disconnect serves POST /settings/apps/disconnect.
 func (h *Handler) Disconnect() http.Handler {
-	return h.form(appsPath, func(v *visit) error {
+	return h.form(appsPath, func(v *request) error {
 		id, ok := v.id()
 		connections, err := h.Store.ConnectedApps(v.r.Context(), v.visitor.User.ID)
 		if err != nil {

@@ -45,20 +45,20 @@ func TestAnApplicationIsRegisteredAndItsSecretShownOnce(t *testing.T) {
 	if n := site.Count(`select count(*) from account.oauth_clients c join account.client_secrets s on s.client_id = c.id
 		where s.hash = $1 and c.kind = 'confidential' and c.tenant_id = $2 and c.created_by = $3 and c.name = 'Donor sync'
 		and c.redirect_uris = '{https://app.example.org/cb,http://localhost:9/cb}' and c.token_endpoint_auth_method = 'client_secret_json'`,
-		credential.Hash(secret), site.World.TenantID, ada.ID); n != 1 {
+		credential.Hash(secret), site.Fixture.TenantID, ada.ID); n != 1 {
 		t.Errorf("%d such clients", n)
 	}
-	if again := browser.Post(apps, form); secretPattern.MatchString(again.Body) || !again.Says("registered already") {
+	if again := browser.Post(apps, form); secretPattern.MatchString(again.Body) || !again.WantsText("registered already") {
 		t.Errorf("the same form again: %s", again.Text())
 	}
 	if secretPattern.MatchString(browser.Get(developers).Body) {
 		t.Error("the secret is shown again")
 	}
 	connector := browser.Post(apps, appForm(browser.Get(developers), url.Values{"kind": {"connector"}, "platform": {"chatgpt"}, "resource": {browsertest.Issuer + "/mcp"}}))
-	if connector.Status != http.StatusOK || secretPattern.MatchString(connector.Body) || !connector.Says("no secret") {
+	if connector.Status != http.StatusOK || secretPattern.MatchString(connector.Body) || !connector.WantsText("no secret") {
 		t.Errorf("connector: %d %s", connector.Status, connector.Text())
 	}
-	if page := browser.Get(developers); !page.Says("for ChatGPT") || !page.Says("authenticates by client_secret_json") {
+	if page := browser.Get(developers); !page.WantsText("for ChatGPT") || !page.WantsText("authenticates by client_secret_json") {
 		t.Errorf("listed: %s", page.Text())
 	}
 	if n := site.Count(`select count(*) from account.oauth_clients`); n != 2 {
@@ -87,12 +87,12 @@ func TestABadApplicationFormComesBackWithWhatWasTyped(t *testing.T) {
 	} {
 		form := appForm(browser.Get(developers), c.changes)
 		page := browser.Post(apps, form)
-		if page.Status != http.StatusBadRequest || !page.Says(c.words) {
+		if page.Status != http.StatusBadRequest || !page.WantsText(c.words) {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 			continue
 		}
 		for _, member := range []string{"redirectUris", "requiredPermissions", "connectorPlatform", "tokenEndpointAuthMethod", "account:api:access is"} {
-			if page.Says(member) {
+			if page.WantsText(member) {
 				t.Errorf("%s: it speaks of %s as to a program", name, member)
 			}
 		}
@@ -177,7 +177,7 @@ func TestOneFormSentSeveralTimesAtOnceMakesOneApplication(t *testing.T) {
 	var secrets []string
 	for _, page := range answers {
 		secret := secretPattern.FindString(page.Body)
-		if page.Status != http.StatusOK || (secret == "") != page.Says("registered already") {
+		if page.Status != http.StatusOK || (secret == "") != page.WantsText("registered already") {
 			t.Errorf("%d %s", page.Status, page.Text())
 		}
 		if secret != "" {
@@ -190,15 +190,15 @@ func TestOneFormSentSeveralTimesAtOnceMakesOneApplication(t *testing.T) {
 	if site.Count(`select count(*) from account.client_secrets`) != 1 || site.Count(`select count(*) from account.audit_events where action = 'client.registered'`) != 1 {
 		t.Error("it is not one application with one event")
 	}
-	site.World.Exec(`update account.oauth_clients set deleted_at = now()`)
-	if page := browser.Post(apps, form); !page.Says("This application was deleted") || page.Says("registered already") {
+	site.Fixture.Exec(`update account.oauth_clients set deleted_at = now()`)
+	if page := browser.Post(apps, form); !page.WantsText("This application was deleted") || page.WantsText("registered already") {
 		t.Errorf("once it is deleted: %d %s", page.Status, page.Text())
 	}
 }
 
 func TestANewSecretLeavesTheOldOneADayUnlessItLeaked(t *testing.T) {
 	site := browsertest.Start(t)
-	app, old := site.World.Confidential(perm.ProgrammesRead)
+	app, old := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(developer(site))
 	const good = `select count(*) from account.client_secrets where client_id = $1 and hash = $2 and (expires_at is null or expires_at > now() + interval '23 hours')`
 	page := browser.Post(apps+"/secret", browser.Get(developers).Form(apps+"/secret"))
@@ -217,27 +217,27 @@ func TestANewSecretLeavesTheOldOneADayUnlessItLeaked(t *testing.T) {
 func TestDeletingAnApplicationDisconnectsEverybody(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
-	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	connect(t, site, ada, app)
 	browser := site.SignedIn(ada)
 	page := browser.Post(apps+"/delete", browser.Get(developers).Form(apps+"/delete")).Follow()
-	if !page.Says("Donor sync is deleted") || !page.Says("No applications") {
+	if !page.WantsText("Donor sync is deleted") || !page.WantsText("No applications") {
 		t.Errorf("%s", page.Text())
 	}
 	if site.Count(`select count(*) from account.grants where state = 'revoked' and revoke_reason = 'client_deleted'`) != 1 {
 		t.Error("the grant lives on")
 	}
-	if page := browser.Get("/settings/apps"); !page.Says("The application was deleted") {
+	if page := browser.Get("/settings/apps"); !page.WantsText("The application was deleted") {
 		t.Errorf("%s", page.Text())
 	}
 }
 
 func TestAnotherWorkspacesApplicationsAreOutOfReach(t *testing.T) {
 	site := browsertest.Start(t)
-	app, _ := site.World.Confidential(perm.ProgrammesRead)
-	elsewhere := site.World.Tenant("Hillside Youth Club")
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
+	elsewhere := site.Fixture.Tenant("Hillside Youth Club")
 	eve := site.Stranger()
-	site.World.Join(elsewhere, eve.ID, perm.AccountAPIAccess)
+	site.Fixture.Join(elsewhere, eve.ID, perm.AccountAPIAccess)
 	browser := site.SignedIn(eve)
 	form := browser.Get(developers).Form(tokens)
 	for _, path := range []string{apps + "/secret", apps + "/delete"} {
@@ -253,26 +253,26 @@ func TestAnotherWorkspacesApplicationsAreOutOfReach(t *testing.T) {
 }
 
 // connect makes an active grant, as a consent and a redeemed code do.
-func connect(t *testing.T, site *browsertest.Site, who browsertest.Person, app client.Client) grant.Grant {
+func connect(t *testing.T, site *browsertest.Server, who browsertest.Person, app client.Client) grant.Grant {
 	t.Helper()
 	terms := grant.CodeTerms{ClientID: app.ID, RedirectURI: app.Redirects[0], Resource: browsertest.Resource}
 	g := grant.Grant{
-		ID: uuid.New(), Kind: app.Kind, ClientID: app.ID, UserID: who.ID, TenantID: site.World.TenantID, Permissions: app.Required,
+		ID: uuid.New(), Kind: app.Kind, ClientID: app.ID, UserID: who.ID, TenantID: site.Fixture.TenantID, Permissions: app.Required,
 		Resource: browsertest.Resource, Ends: time.Now().Add(app.Kind.Traits().GrantLife),
 	}
-	code, err := site.Keeper.Open(t.Context(), g, terms)
+	code, err := site.Grants.Open(t.Context(), g, terms)
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := site.Keeper.ReadToken(grant.Code, code)
+	token, err := site.Grants.ReadToken(grant.Code, code)
 	if err != nil {
 		t.Fatal(err)
 	}
-	facts, err := site.Keeper.Facts(t.Context(), app.ID, g.ID)
+	facts, err := site.Grants.Snapshot(t.Context(), app.ID, g.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	issued, err := site.Keeper.Redeem(t.Context(), facts, token, terms)
+	issued, err := site.Grants.Redeem(t.Context(), facts, token, terms)
 	if err != nil {
 		t.Fatal(err)
 	}

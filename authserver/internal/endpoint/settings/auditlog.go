@@ -23,7 +23,7 @@ const (
 
 // Audit serves GET /settings/audit.
 func (h *Handler) Audit() http.Handler {
-	return h.page(func(v *visit) error {
+	return h.page(func(v *request) error {
 		here, err := h.at(v, v.r.URL.Query().Get("tenant"), auditPath)
 		if err != nil {
 			return err
@@ -38,11 +38,11 @@ func (h *Handler) Audit() http.Handler {
 			return err
 		}
 		view := &ui.Audit{
-			Frame: frame, Workspaces: workspaces(here.all, &here.Membership), Workspace: workspaceView(here.Membership), Later: from != audit.Mark{},
+			Frame: frame, Workspaces: workspaces(here.all, &here.Membership), Workspace: workspaceView(here.Membership), Later: from != audit.Cursor{},
 		}
 		if len(entries) > auditPage {
 			entries = entries[:auditPage]
-			view.Older = here.path(auditPath) + "&before=" + url.QueryEscape(writeMark(entries[auditPage-1].Mark()))
+			view.Older = here.path(auditPath) + "&before=" + url.QueryEscape(writeMark(entries[auditPage-1].Cursor()))
 		}
 		for _, e := range entries {
 			view.Events = append(view.Events, eventView(e, nil))
@@ -52,17 +52,19 @@ func (h *Handler) Audit() http.Handler {
 	})
 }
 
-func writeMark(m audit.Mark) string { return m.At.UTC().Format(time.RFC3339Nano) + "~" + m.ID.String() }
+func writeMark(m audit.Cursor) string {
+	return m.At.UTC().Format(time.RFC3339Nano) + "~" + m.ID.String()
+}
 
 // readMark reads what writeMark wrote; anything else is the beginning.
-func readMark(text string) audit.Mark {
+func readMark(text string) audit.Cursor {
 	at, id, _ := strings.Cut(text, "~")
 	moment, atErr := time.Parse(time.RFC3339Nano, at)
 	entry, idErr := identity.Parse(id)
 	if atErr != nil || idErr != nil {
-		return audit.Mark{}
+		return audit.Cursor{}
 	}
-	return audit.Mark{At: moment, ID: entry}
+	return audit.Cursor{At: moment, ID: entry}
 }
 
 // A line is one event as it is exported.
@@ -80,7 +82,7 @@ type line struct {
 
 // Export serves GET /settings/audit.jsonl, the latest event first.
 func (h *Handler) Export() http.Handler {
-	return h.page(func(v *visit) error {
+	return h.page(func(v *request) error {
 		here, err := h.at(v, v.r.URL.Query().Get("tenant"), auditPath)
 		if err != nil {
 			return err
@@ -91,7 +93,7 @@ func (h *Handler) Export() http.Handler {
 				return err
 			}
 		}
-		entries, err := h.Store.EventsOfTenant(v.r.Context(), tenant, audit.Mark{}, exportPage)
+		entries, err := h.Store.EventsOfTenant(v.r.Context(), tenant, audit.Cursor{}, exportPage)
 		if err != nil {
 			return err
 		}
@@ -107,7 +109,7 @@ func (h *Handler) Export() http.Handler {
 
 // export writes page after page. Once the answer has begun, a store that falls silent cannot be told by a status any more: the
 // connection is cut, so that nobody takes a part for the whole.
-func (h *Handler) export(v *visit, tenant uuid.UUID, entries []audit.Entry) {
+func (h *Handler) export(v *request, tenant uuid.UUID, entries []audit.Entry) {
 	encoder := web.NewEncoder(v.w)
 	for len(entries) > 0 {
 		for _, e := range entries {
@@ -120,7 +122,7 @@ func (h *Handler) export(v *visit, tenant uuid.UUID, entries []audit.Entry) {
 			return
 		}
 		var err error
-		if entries, err = h.Store.EventsOfTenant(v.r.Context(), tenant, entries[len(entries)-1].Mark(), exportPage); err != nil {
+		if entries, err = h.Store.EventsOfTenant(v.r.Context(), tenant, entries[len(entries)-1].Cursor(), exportPage); err != nil {
 			h.Deps.Log.ErrorContext(v.r.Context(), "audit export broke off", "error", err)
 			panic(http.ErrAbortHandler)
 		}

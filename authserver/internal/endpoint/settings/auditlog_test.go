@@ -13,14 +13,14 @@ import (
 func TestTheAuditLogIsPagedAndExportedWholeForItsWorkspaceAlone(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
-	elsewhere := site.World.Tenant("Hillside Youth Club")
+	elsewhere := site.Fixture.Tenant("Hillside Youth Club")
 	const events = 1234
-	site.World.Exec(`insert into account.audit_events (id, at, tenant_id, user_id, actor, action, subject, detail)
+	site.Fixture.Exec(`insert into account.audit_events (id, at, tenant_id, user_id, actor, action, subject, detail)
 		select gen_random_uuid(), now() - (n / 7) * interval '1 minute', $1, $2::uuid, 'user:' || $2::uuid, 'test.happened', 'n:' || n, jsonb_build_object('n', n)
-		from generate_series(1, $3::int) n`, site.World.TenantID, ada.ID, events)
-	site.World.Exec(`insert into account.audit_events (id, tenant_id, actor, action, subject) values (gen_random_uuid(), $1, 'admin', 'secret.happened', 'x')`, elsewhere)
+		from generate_series(1, $3::int) n`, site.Fixture.TenantID, ada.ID, events)
+	site.Fixture.Exec(`insert into account.audit_events (id, tenant_id, actor, action, subject) values (gen_random_uuid(), $1, 'admin', 'secret.happened', 'x')`, elsewhere)
 	browser := site.SignedIn(ada)
-	export := browser.Get("/settings/audit.jsonl?tenant=" + site.World.TenantID.String())
+	export := browser.Get("/settings/audit.jsonl?tenant=" + site.Fixture.TenantID.String())
 	if export.Status != http.StatusOK || !strings.HasPrefix(export.Header.Get("Content-Disposition"), "attachment") {
 		t.Fatalf("%d %v", export.Status, export.Header)
 	}
@@ -30,7 +30,7 @@ func TestTheAuditLogIsPagedAndExportedWholeForItsWorkspaceAlone(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &line); err != nil {
 			t.Fatalf("%q: %v", text, err)
 		}
-		if line.TenantID != site.World.TenantID.String() || seen[line.ID] || line.At > previous+"~" && len(line.At) == len(previous) {
+		if line.TenantID != site.Fixture.TenantID.String() || seen[line.ID] || line.At > previous+"~" && len(line.At) == len(previous) {
 			t.Fatalf("another workspace's, twice, or out of order: %s", text)
 		}
 		seen[line.ID], previous = true, line.At
@@ -45,7 +45,7 @@ func TestTheAuditLogIsPagedAndExportedWholeForItsWorkspaceAlone(t *testing.T) {
 		}
 		rows := len(page.Elements("tr")) - 1
 		shown += rows
-		if page.Says("secret.happened") {
+		if page.WantsText("secret.happened") {
 			t.Fatal("another workspace's event is shown")
 		}
 		older := ""
@@ -62,7 +62,7 @@ func TestTheAuditLogIsPagedAndExportedWholeForItsWorkspaceAlone(t *testing.T) {
 	if shown != events+1 {
 		t.Errorf("%d events on all pages", shown)
 	}
-	if page := browser.Get("/settings/audit?before=rubbish"); page.Status != http.StatusOK || !page.Says("Exported the audit log") {
+	if page := browser.Get("/settings/audit?before=rubbish"); page.Status != http.StatusOK || !page.WantsText("Exported the audit log") {
 		t.Errorf("a bad mark: %d", page.Status)
 	}
 }

@@ -15,9 +15,9 @@ import (
 func TestNoTwoButtonsOfAPageSoundTheSame(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
-	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	first := connect(t, site, ada, app)
-	site.World.Exec(`update account.grants set created_at = created_at - interval '2 minutes' where id = $1`, first.ID)
+	site.Fixture.Exec(`update account.grants set created_at = created_at - interval '2 minutes' where id = $1`, first.ID)
 	connect(t, site, ada, app) // on the same day, or a little after midnight
 	browser := site.SignedIn(ada)
 	for _, name := range []string{"Night", "Day"} {

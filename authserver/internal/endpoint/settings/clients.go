@@ -22,7 +22,7 @@ const overlap = 24 * time.Hour
 
 // RegisterApp serves POST /settings/developers/apps.
 func (h *Handler) RegisterApp() http.Handler {
-	return h.developer(func(v *visit, here place) error {
+	return h.developer(func(v *request, here workspaceScope) error {
 		wish := registration(v)
 		c, err := h.accept(client.Kind(v.form.Get("kind")), wish)
 		if err == nil && !here.Permissions.HasAll(c.Required) {
@@ -59,7 +59,7 @@ func (h *Handler) accept(kind client.Kind, wish client.Registration) (client.Cli
 	return client.Client{}, &client.Refusal{Field: "kind", Message: "Choose whether it is a confidential application or a connector."}
 }
 
-func registration(v *visit) client.Registration {
+func registration(v *request) client.Registration {
 	out := client.Registration{Name: v.form.Get("name"), Required: v.form["permissions"]}
 	for _, line := range strings.Split(v.form.Get("redirect_uris"), "\n") {
 		if uri := strings.TrimSpace(line); uri != "" {
@@ -74,7 +74,7 @@ func registration(v *visit) client.Registration {
 	return out
 }
 
-func typedApp(v *visit, notes map[string]string) ui.AppForm {
+func typedApp(v *request, notes map[string]string) ui.AppForm {
 	return ui.AppForm{
 		Open: true, Kind: v.form.Get("kind"), Name: v.form.Get("name"), Redirects: v.form.Get("redirect_uris"),
 		Chosen: perm.FromStrings(v.form["permissions"]), Platform: v.form.Get("platform"), Resource: v.form.Get("resource"),
@@ -84,7 +84,7 @@ func typedApp(v *visit, notes map[string]string) ui.AppForm {
 
 // saveApp stores a client and shows its identifier, and its secret this once. The form's key names the client, so that the same
 // form sent again makes no other.
-func (h *Handler) saveApp(v *visit, here place, c client.Client) error {
+func (h *Handler) saveApp(v *request, here workspaceScope, c client.Client) error {
 	c.ID, c.TenantID, c.CreatedBy, c.CreatedAt = v.key.Makes, here.Tenant.ID, &v.visitor.User.ID, h.Now().UTC().Truncate(time.Microsecond)
 	var secret credential.Secret
 	var hash []byte
@@ -112,7 +112,7 @@ func (h *Handler) saveApp(v *visit, here place, c client.Client) error {
 }
 
 // showRegisteredBefore answers a form that was sent before, and whose application may have been deleted since.
-func (h *Handler) showRegisteredBefore(v *visit, here place, id uuid.UUID) error {
+func (h *Handler) showRegisteredBefore(v *request, here workspaceScope, id uuid.UUID) error {
 	shown := &ui.Shown{
 		Heading: "This application was registered already", Client: id.String(),
 		Text: "Its secret, if it has one, was shown once and cannot be shown again. If you do not have it, replace it.",
@@ -126,7 +126,7 @@ func (h *Handler) showRegisteredBefore(v *visit, here place, id uuid.UUID) error
 }
 
 // ownApp finds the client of the workspace that the form is about. It answers itself where there is none.
-func (h *Handler) ownApp(v *visit, here place) (client.Client, error) {
+func (h *Handler) ownApp(v *request, here workspaceScope) (client.Client, error) {
 	id, ok := v.id()
 	if !ok {
 		id = uuid.Nil
@@ -146,7 +146,7 @@ func (h *Handler) ownApp(v *visit, here place) (client.Client, error) {
 
 // ReplaceSecret serves POST /settings/developers/apps/secret.
 func (h *Handler) ReplaceSecret() http.Handler {
-	return h.developer(func(v *visit, here place) error {
+	return h.developer(func(v *request, here workspaceScope) error {
 		c, err := h.ownApp(v, here)
 		if err != nil {
 			return err
@@ -188,7 +188,7 @@ func (h *Handler) ReplaceSecret() http.Handler {
 
 // DeleteApp serves POST /settings/developers/apps/delete.
 func (h *Handler) DeleteApp() http.Handler {
-	return h.developer(func(v *visit, here place) error {
+	return h.developer(func(v *request, here workspaceScope) error {
 		c, err := h.ownApp(v, here)
 		if err != nil {
 			return err
@@ -199,7 +199,7 @@ func (h *Handler) DeleteApp() http.Handler {
 			return err
 		}
 		for _, g := range ended {
-			h.Grants.Forget(v.r.Context(), g.ID, g.Ends, grant.ClientDeleted)
+			h.Grants.PropagateRevocation(v.r.Context(), g.ID, g.Ends, grant.ClientDeleted)
 		}
 		return h.done(v, here.path(developersPath), c.Name+" is deleted, and everybody who connected it is disconnected.")
 	})

@@ -12,13 +12,13 @@ import (
 func TestConnectedAppsListsEveryGrantAndEndsOneAtATime(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
-	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	first, second := connect(t, site, ada, app), connect(t, site, ada, app)
 	hers := connect(t, site, eve, app)
 	browser := site.SignedIn(ada)
 	page := browser.Get("/settings/apps")
 	for _, words := range []string{"Donor sync", "Riverside Food Bank", "See programmes", "Read the names, summaries", "Since", "last used on", "ends on"} {
-		if !page.Says(words) {
+		if !page.WantsText(words) {
 			t.Errorf("does not say %q", words)
 		}
 	}
@@ -29,7 +29,7 @@ func TestConnectedAppsListsEveryGrantAndEndsOneAtATime(t *testing.T) {
 		t.Fatal("somebody else's grant was ended")
 	}
 	form.Set("id", first.ID.String())
-	if after := browser.Post("/settings/apps/disconnect", form).Follow(); !after.Says("is disconnected") || !after.Says("You disconnected this application on") {
+	if after := browser.Post("/settings/apps/disconnect", form).Follow(); !after.WantsText("is disconnected") || !after.WantsText("You disconnected this application on") {
 		t.Errorf("%s", after.Text())
 	}
 	if site.Count(active, first.ID) != 0 || site.Count(active, second.ID) != 1 {
@@ -38,7 +38,7 @@ func TestConnectedAppsListsEveryGrantAndEndsOneAtATime(t *testing.T) {
 	if site.Count(`select count(*) from account.grants where id = $1 and revoke_reason = 'disconnected_by_user'`, first.ID) != 1 {
 		t.Error("the reason is not kept")
 	}
-	if again := browser.Post("/settings/apps/disconnect", form).Follow(); !again.Says("no longer connected") {
+	if again := browser.Post("/settings/apps/disconnect", form).Follow(); !again.WantsText("no longer connected") {
 		t.Errorf("twice: %s", again.Text())
 	}
 }
@@ -46,16 +46,16 @@ func TestConnectedAppsListsEveryGrantAndEndsOneAtATime(t *testing.T) {
 func TestAGrantThatAReplayEndedSaysSo(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
-	app := site.World.Connector(browsertest.Resource, perm.ProgrammesRead)
+	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	g := connect(t, site, ada, app)
-	if err := site.Keeper.Revoke(t.Context(), g, grant.Replayed, "client:"+app.ID.String()); err != nil {
+	if err := site.Grants.Revoke(t.Context(), g, grant.Replayed, "client:"+app.ID.String()); err != nil {
 		t.Fatal(err)
 	}
 	browser := site.SignedIn(ada)
-	if page := browser.Get("/settings/apps"); !page.Says("superseded refresh token was presented on") || !page.Says("Nothing is connected") {
+	if page := browser.Get("/settings/apps"); !page.WantsText("superseded refresh token was presented on") || !page.WantsText("Nothing is connected") {
 		t.Errorf("connected apps: %s", page.Text())
 	}
-	if page := browser.Get("/settings/security"); !page.Says("The access of Claude ended.") || !page.Says("superseded refresh token") {
+	if page := browser.Get("/settings/security"); !page.WantsText("The access of Claude ended.") || !page.WantsText("superseded refresh token") {
 		t.Errorf("security: %s", page.Text())
 	}
 }
@@ -63,10 +63,10 @@ func TestAGrantThatAReplayEndedSaysSo(t *testing.T) {
 func TestAGrantWhoseTimeIsOverIsListedAsEnded(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
-	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	g := connect(t, site, ada, app)
-	site.World.Exec(`update account.grants set ends_at = now() - interval '1 hour' where id = $1`, g.ID)
-	if page := site.SignedIn(ada).Get("/settings/apps"); !page.Says("Its time was over on") || !page.Says("Nothing is connected") {
+	site.Fixture.Exec(`update account.grants set ends_at = now() - interval '1 hour' where id = $1`, g.ID)
+	if page := site.SignedIn(ada).Get("/settings/apps"); !page.WantsText("Its time was over on") || !page.WantsText("Nothing is connected") {
 		t.Errorf("%s", page.Text())
 	}
 }

@@ -26,12 +26,12 @@ const connectorsPath = "/settings/connectors"
 type ConnectorPolicies interface {
 	ConnectorPolicyEffect(ctx context.Context, tenant uuid.UUID, p workspace.ConnectorPolicy) (policy.Effect, error)
 	ReplaceConnectorPolicy(ctx context.Context, tenant uuid.UUID, seen string, p workspace.ConnectorPolicy, event audit.Event) (policy.Change, error)
-	Walks(ctx context.Context, tenant uuid.UUID, only *uuid.UUID, each int) ([]connectionlog.Connector, error)
+	ConnectionAttempts(ctx context.Context, tenant uuid.UUID, only *uuid.UUID, each int) ([]connectionlog.Connector, error)
 }
 
 // Connectors serves GET /settings/connectors.
 func (h *Handler) Connectors() http.Handler {
-	return h.page(func(v *visit) error {
+	return h.page(func(v *request) error {
 		here, err := h.at(v, v.r.URL.Query().Get("tenant"), connectorsPath)
 		if err != nil {
 			return err
@@ -41,16 +41,16 @@ func (h *Handler) Connectors() http.Handler {
 }
 
 // showConnectors shows the page as it is now, with what adjust adds to it.
-func (h *Handler) showConnectors(v *visit, here place, status int, adjust func(*ui.Connectors)) error {
+func (h *Handler) showConnectors(v *request, here workspaceScope, status int, adjust func(*ui.Connectors)) error {
 	frame, err := h.frameAt(v, here, "connectors", "Connectors")
 	if err != nil {
 		return err
 	}
-	only, shown := v.onlyConnector(), walksShown
+	only, shown := v.onlyConnector(), attemptsShown
 	if only != nil {
-		shown = walksOfOne
+		shown = attemptsOfOne
 	}
-	log, err := h.Store.Walks(v.r.Context(), here.Tenant.ID, only, shown+1)
+	log, err := h.Store.ConnectionAttempts(v.r.Context(), here.Tenant.ID, only, shown+1)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func typedPolicy(wish policy.Request, days, seen string, notes map[string]string
 // touched, the page says which first, and does it when it is sent again with confirm. Both are good for the policy that was on the
 // screen alone: where somebody has changed it since, nothing is saved.
 func (h *Handler) SetConnectorPolicy() http.Handler {
-	return h.form(connectorsPath, func(v *visit) error {
+	return h.form(connectorsPath, func(v *request) error {
 		here, err := h.at(v, v.form.Get("tenant"), connectorsPath)
 		if err != nil {
 			return err
@@ -138,20 +138,20 @@ func (h *Handler) SetConnectorPolicy() http.Handler {
 }
 
 // overtaken shows the policy as it is now to somebody who saw another one.
-func (h *Handler) overtaken(v *visit, here place) error {
+func (h *Handler) overtaken(v *request, here workspaceScope) error {
 	return h.showConnectors(v, here, http.StatusConflict, func(page *ui.Connectors) {
 		page.Problem = "Somebody changed the policy since you opened this page. Nothing was saved."
 	})
 }
 
-func (h *Handler) savePolicy(v *visit, here place, seen string, wanted workspace.ConnectorPolicy) error {
+func (h *Handler) savePolicy(v *request, here workspaceScope, seen string, wanted workspace.ConnectorPolicy) error {
 	change, err := h.Store.ReplaceConnectorPolicy(v.r.Context(), here.Tenant.ID, seen, wanted,
 		v.eventHere(here, "connector_policy.changed", "tenant:"+here.Tenant.ID.String(), nil))
 	if err != nil {
 		return err
 	}
-	for _, g := range change.Ended {
-		h.Grants.Forget(v.r.Context(), g.ID, g.Ends, grant.ByPolicy)
+	for _, g := range change.EndedGrants {
+		h.Grants.PropagateRevocation(v.r.Context(), g.ID, g.Ends, grant.ByPolicy)
 	}
 	notice := "The policy of " + here.Tenant.Name + " is saved."
 	if change.Before.Equal(change.After) {

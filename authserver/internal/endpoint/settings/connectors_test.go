@@ -34,25 +34,25 @@ func TestThePolicyIsShownAndSaved(t *testing.T) {
 		t.Fatalf("%d %v", page.Status, form)
 	}
 	for _, words := range []string{"Riverside Food Bank", "Claude", "ChatGPT", "Other applications", "Read what people sent in", "Personal data", "Makes changes"} {
-		if !page.Says(words) {
+		if !page.WantsText(words) {
 			t.Errorf("does not say %q", words)
 		}
 	}
 	saved := browser.Post(connectors+"/policy", policyForm(page, " 7 ", claudeAlone, readAndWrite...)).Follow()
 	form = saved.Form(connectors + "/policy")
-	if !saved.Says("The policy of Riverside Food Bank is saved.") || !slices.Equal(form["platforms"], claudeAlone) || len(form["permissions"]) != 2 || form.Get("days") != "7" {
+	if !saved.WantsText("The policy of Riverside Food Bank is saved.") || !slices.Equal(form["platforms"], claudeAlone) || len(form["permissions"]) != 2 || form.Get("days") != "7" {
 		t.Errorf("%v %s", form, saved.Text())
 	}
-	if again := browser.Post(connectors+"/policy", form).Follow(); !again.Says("nothing was changed") {
+	if again := browser.Post(connectors+"/policy", form).Follow(); !again.WantsText("nothing was changed") {
 		t.Errorf("%s", again.Text())
 	}
 	none := browser.Post(connectors+"/policy", policyForm(saved, "7", nil, readAndWrite...)).Follow()
-	if form := none.Form(connectors + "/policy"); len(form["platforms"]) != 0 || !none.Says("The policy of Riverside Food Bank is saved.") {
+	if form := none.Form(connectors + "/policy"); len(form["platforms"]) != 0 || !none.WantsText("The policy of Riverside Food Bank is saved.") {
 		t.Errorf("no platform: %v", form)
 	}
 	log := browser.Get("/settings/audit")
 	for _, words := range []string{"Changed the connector policy", "access lasts 7 days instead of 30", "no longer allowed: See public forms", "platforms allowed are now Claude", "platforms allowed are now none"} {
-		if !log.Says(words) {
+		if !log.WantsText(words) {
 			t.Errorf("the audit log does not say %q: %s", words, log.Text())
 		}
 	}
@@ -78,11 +78,11 @@ func TestABadPolicyComesBackWithWhatWasTypedAndTheMessageBesideTheField(t *testi
 		"what looks like HTML": {`"><b>7`, claudeAlone, readAndWrite, "Access lasts 1 to 30 days"},
 	} {
 		page := browser.Post(connectors+"/policy", policyForm(browser.Get(connectors), c.days, c.platforms, c.permissions...))
-		if page.Status != http.StatusBadRequest || !page.Says(c.words) {
+		if page.Status != http.StatusBadRequest || !page.WantsText(c.words) {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 			continue
 		}
-		if !page.Says("The policy was not saved.") || !page.Says("Go to the field") {
+		if !page.WantsText("The policy was not saved.") || !page.WantsText("Go to the field") {
 			t.Errorf("%s: no way to the field: %s", name, page.Text())
 		}
 		if back := page.Form(connectors + "/policy"); back.Get("days") != c.days || !slices.Contains(back["platforms"], "claude") {
@@ -97,13 +97,13 @@ func TestABadPolicyComesBackWithWhatWasTypedAndTheMessageBesideTheField(t *testi
 func TestLoweringAsksFirstAndThenNarrowsWhatIsConnected(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, readAndWrite...)
-	app := site.World.Connector(browsertest.Resource, readAndWrite...)
-	writer := site.World.Connector(browsertest.Resource, perm.ProgrammesWrite)
+	app := site.Fixture.Connector(browsertest.Resource, readAndWrite...)
+	writer := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesWrite)
 	first, second, third := connect(t, site, ada, app), connect(t, site, ada, app), connect(t, site, ada, writer)
 	browser := site.SignedIn(ada)
 	warning := browser.Post(connectors+"/policy", policyForm(browser.Get(connectors), "7", anyPlatform, perm.ProgrammesRead))
 	for _, words := range []string{"1 connection will end at once.", "2 connections will lose permissions.", "2 connections will end sooner."} {
-		if warning.Status != http.StatusOK || !warning.Says(words) {
+		if warning.Status != http.StatusOK || !warning.WantsText(words) {
 			t.Errorf("%d, without %q: %s", warning.Status, words, warning.Text())
 		}
 	}
@@ -115,7 +115,7 @@ func TestLoweringAsksFirstAndThenNarrowsWhatIsConnected(t *testing.T) {
 		t.Fatalf("nothing to confirm: %v", form)
 	}
 	page := browser.Post(connectors+"/policy", form).Follow()
-	if !page.Says("The policy of Riverside Food Bank is saved. 1 connection ended. 2 connections lost permissions. 2 connections got an earlier end.") {
+	if !page.WantsText("The policy of Riverside Food Bank is saved. 1 connection ended. 2 connections lost permissions. 2 connections got an earlier end.") {
 		t.Errorf("%s", page.Text())
 	}
 	for _, g := range []grant.Grant{first, second} {
@@ -128,13 +128,13 @@ func TestLoweringAsksFirstAndThenNarrowsWhatIsConnected(t *testing.T) {
 	}
 	mine := browser.Get("/settings/apps")
 	for _, words := range []string{"narrowed this connection on", "The workspace's connector policy ended this connection on"} {
-		if !mine.Says(words) {
+		if !mine.WantsText(words) {
 			t.Errorf("Connected apps does not say %q: %s", words, mine.Text())
 		}
 	}
 	log := browser.Get("/settings/audit")
 	for _, words := range []string{"The connector policy narrowed the access of Claude", "It lost: Add and change programmes", "It ends on", "1 connection ended"} {
-		if !log.Says(words) {
+		if !log.WantsText(words) {
 			t.Errorf("the audit log does not say %q: %s", words, log.Text())
 		}
 	}
@@ -146,13 +146,13 @@ func TestLoweringAsksFirstAndThenNarrowsWhatIsConnected(t *testing.T) {
 
 func TestAnotherWorkspacesPolicyIsOutOfReach(t *testing.T) {
 	site := browsertest.Start(t)
-	elsewhere := site.World.Tenant("Hillside Youth Club")
+	elsewhere := site.Fixture.Tenant("Hillside Youth Club")
 	eve := site.Stranger()
-	site.World.Join(elsewhere, eve.ID, perm.AccountAPIAccess)
-	site.World.Join(site.World.TenantID, eve.ID, perm.ProgrammesRead)
+	site.Fixture.Join(elsewhere, eve.ID, perm.AccountAPIAccess)
+	site.Fixture.Join(site.Fixture.TenantID, eve.ID, perm.ProgrammesRead)
 	browser := site.SignedIn(eve)
 	form := policyForm(browser.Get(connectors), "1", claudeAlone, perm.ProgrammesRead)
-	form.Set("tenant", site.World.TenantID.String())
+	form.Set("tenant", site.Fixture.TenantID.String())
 	if page := browser.Post(connectors+"/policy", form); page.Status != http.StatusForbidden {
 		t.Errorf("%d", page.Status)
 	}

@@ -21,7 +21,7 @@ const developersPath = "/settings/developers"
 
 // Developers serves GET /settings/developers.
 func (h *Handler) Developers() http.Handler {
-	return h.page(func(v *visit) error {
+	return h.page(func(v *request) error {
 		here, err := h.at(v, v.r.URL.Query().Get("tenant"), developersPath)
 		if err != nil {
 			return err
@@ -31,8 +31,8 @@ func (h *Handler) Developers() http.Handler {
 }
 
 // developer serves a POST that is about one workspace of the visitor's.
-func (h *Handler) developer(serve func(*visit, place) error) http.Handler {
-	return h.form(developersPath, func(v *visit) error {
+func (h *Handler) developer(serve func(*request, workspaceScope) error) http.Handler {
+	return h.form(developersPath, func(v *request) error {
 		here, err := h.at(v, v.form.Get("tenant"), developersPath)
 		if err != nil {
 			return err
@@ -42,7 +42,7 @@ func (h *Handler) developer(serve func(*visit, place) error) http.Handler {
 }
 
 // showDevelopers shows the page as it is now, with what adjust adds to it.
-func (h *Handler) showDevelopers(v *visit, here place, status int, adjust func(*ui.Developers)) error {
+func (h *Handler) showDevelopers(v *request, here workspaceScope, status int, adjust func(*ui.Developers)) error {
 	tokens, err := h.Store.Tokens(v.r.Context(), v.visitor.User.ID, here.Tenant.ID)
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func endedToken(t pat.Token) string {
 }
 
 // proof is what the visitor has to give before anything is made.
-func (h *Handler) proof(v *visit) (ui.Proof, error) {
+func (h *Handler) proof(v *request) (ui.Proof, error) {
 	if v.visitor.Fresh(h.Now()) {
 		return ui.NoProof, nil
 	}
@@ -134,7 +134,7 @@ func (h *Handler) proof(v *visit) (ui.Proof, error) {
 }
 
 // showRetry shows the page with the box of what was to be replaced open again, as it was sent: whoever misspelt a password loses nothing else.
-func (h *Handler) showRetry(v *visit, here place, id uuid.UUID, status int, note string) error {
+func (h *Handler) showRetry(v *request, here workspaceScope, id uuid.UUID, status int, note string) error {
 	return h.showDevelopers(v, here, status, func(page *ui.Developers) {
 		page.Retry = ui.Retry{ID: id.String(), Note: note, ExpireOld: v.form.Get("expire_old") == "yes"}
 		page.Problem, page.ProblemAt = "Nothing was made. "+note, ui.ProofField(page.Retry.ID)
@@ -142,7 +142,7 @@ func (h *Handler) showRetry(v *visit, here place, id uuid.UUID, status int, note
 }
 
 // prove asks for a proof where there was none lately. It returns what is wrong with the password, or is to be done instead, or "".
-func (h *Handler) prove(v *visit) (status int, note string, err error) {
+func (h *Handler) prove(v *request) (status int, note string, err error) {
 	proof, err := h.proof(v)
 	switch {
 	case err != nil:
@@ -166,14 +166,14 @@ func (h *Handler) prove(v *visit) (status int, note string, err error) {
 	case verdict.Wait > 0:
 		web.SetRateLimited(v.w.Header(), verdict.Wait, verdict.Limit)
 		return http.StatusTooManyRequests, "Too many wrong passwords. Please try again later.", nil
-	case !verdict.Right:
+	case !verdict.OK:
 		return http.StatusBadRequest, "The password is not right.", nil
 	}
-	v.visitor.ProvedAt = h.Now()
+	v.visitor.AuthenticatedAt = h.Now()
 	event := v.visitor.Event(v.r.Context(), "sign_in.proved", "sign_in:"+v.visitor.SignInID.String())
 	event.Detail = map[string]any{"method": session.Password, "address": h.Proxies.ClientAddress(v.r).String()}
-	err = h.Sessions.Proved(v.w, v.r, v.visitor, verdict.Proof, event)
-	if errors.Is(err, session.ErrProofGone) {
+	err = h.Sessions.Reauthenticated(v.w, v.r, v.visitor, verdict.Proof, event)
+	if errors.Is(err, session.ErrProofInvalid) {
 		return http.StatusBadRequest, "The password is not right.", nil
 	}
 	return http.StatusOK, "", err

@@ -30,7 +30,7 @@ type Members interface {
 // Tokens keep personal access tokens.
 type Tokens interface {
 	Tokens(ctx context.Context, user, tenant uuid.UUID) ([]pat.Token, error)
-	ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.Placed, error)
+	ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.TokenInWorkspace, error)
 	SaveToken(ctx context.Context, t pat.Token, hash []byte, event audit.Event) (bool, error)
 	RevokeToken(ctx context.Context, user, tenant, id uuid.UUID, reason string, event audit.Event) (bool, error)
 }
@@ -52,7 +52,7 @@ type Connections interface {
 // Grants end grants; it is grant.Keeper.
 type Grants interface {
 	Revoke(ctx context.Context, g grant.Grant, reason grant.Reason, actor string) error
-	Forget(ctx context.Context, id uuid.UUID, ends time.Time, reason grant.Reason)
+	PropagateRevocation(ctx context.Context, id uuid.UUID, ends time.Time, reason grant.Reason)
 }
 
 // SignIns keep sign-ins.
@@ -65,7 +65,7 @@ type SignIns interface {
 // Log is the audit log.
 type Log interface {
 	session.Auditor
-	EventsOfTenant(ctx context.Context, tenant uuid.UUID, from audit.Mark, limit int) ([]audit.Entry, error)
+	EventsOfTenant(ctx context.Context, tenant uuid.UUID, from audit.Cursor, limit int) ([]audit.Entry, error)
 	EventsOfUser(ctx context.Context, user uuid.UUID, limit int) ([]audit.Entry, error)
 }
 
@@ -129,7 +129,7 @@ func (h *Handler) finish(w http.ResponseWriter, r *http.Request, err error) {
 	if err == nil || errors.Is(err, answered{}) {
 		return
 	}
-	if errors.Is(err, audit.ErrNotAllowed) {
+	if errors.Is(err, audit.ErrNotAuthorized) {
 		h.Pages.Fault(w, r, noLongerAllowed())
 		return
 	}

@@ -24,9 +24,9 @@ func navigation(page *browsertest.Page) []string {
 
 func TestTheNavigationLeadsToThePagesThatThePersonMayOpen(t *testing.T) {
 	site := browsertest.Start(t)
-	elsewhere := site.World.Tenant("Hillside Youth Club")
+	elsewhere := site.Fixture.Tenant("Hillside Youth Club")
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
-	site.World.Join(elsewhere, mixed.ID, perm.ProgrammesRead, perm.AccountAPIAccess)
+	site.Fixture.Join(elsewhere, mixed.ID, perm.ProgrammesRead, perm.AccountAPIAccess)
 	everybodys := []string{"/settings/user", "/settings/apps", "/settings/security"}
 	everything := []string{"/settings/user", developers, connectors, "/settings/apps", "/settings/security", "/settings/audit"}
 	for name, c := range map[string]struct {
@@ -47,7 +47,7 @@ func TestTheNavigationLeadsToThePagesThatThePersonMayOpen(t *testing.T) {
 		}
 	}
 	browser := site.SignedIn(mixed)
-	site.World.Exec(`update account.memberships set permissions = '{}' where user_id = $1`, mixed.ID)
+	site.Fixture.Exec(`update account.memberships set permissions = '{}' where user_id = $1`, mixed.ID)
 	if got := navigation(browser.Get("/settings/user")); !slices.Equal(got, everybodys) {
 		t.Errorf("once it is taken away: %v", got)
 	}
@@ -55,19 +55,19 @@ func TestTheNavigationLeadsToThePagesThatThePersonMayOpen(t *testing.T) {
 
 func TestWhoeverMayNotOpenAPageCanGoOnFromThere(t *testing.T) {
 	site := browsertest.Start(t)
-	elsewhere := site.World.Tenant("Hillside Youth Club")
+	elsewhere := site.Fixture.Tenant("Hillside Youth Club")
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
-	site.World.Join(elsewhere, mixed.ID, perm.AccountAPIAccess)
+	site.Fixture.Join(elsewhere, mixed.ID, perm.AccountAPIAccess)
 	for _, path := range []string{developers, connectors, "/settings/audit"} {
 		page := site.SignedIn(reader).Get(path)
-		if page.Status != http.StatusForbidden || !page.Says("You cannot manage API access here") || !page.Says("Manage API access") || len(page.Elements("h1")) != 1 || len(page.Elements("main")) != 1 {
+		if page.Status != http.StatusForbidden || !page.WantsText("You cannot manage API access here") || !page.WantsText("Manage API access") || len(page.Elements("h1")) != 1 || len(page.Elements("main")) != 1 {
 			t.Errorf("%s: %d %s", path, page.Status, page.Text())
 		}
 		if got := navigation(page); !slices.Equal(got, []string{"/settings/user", "/settings/apps", "/settings/security"}) {
 			t.Errorf("%s: the navigation is %v", path, got)
 		}
-		other := site.SignedIn(mixed).Get(path + "?tenant=" + site.World.TenantID.String())
-		if other.Status != http.StatusForbidden || !other.Says("Hillside Youth Club") || !slices.Contains(navigation(other), path) {
+		other := site.SignedIn(mixed).Get(path + "?tenant=" + site.Fixture.TenantID.String())
+		if other.Status != http.StatusForbidden || !other.WantsText("Hillside Youth Club") || !slices.Contains(navigation(other), path) {
 			t.Errorf("%s, with another workspace to go to: %d %s", path, other.Status, other.Text())
 		}
 	}

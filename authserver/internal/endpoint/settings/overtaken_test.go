@@ -23,7 +23,7 @@ func TestAPolicyThatSomebodyElseChangedMeanwhileIsNotOverwritten(t *testing.T) {
 	const asAdaLeftIt = `select count(*) from account.connector_policies where platforms = '{claude}' and permissions = '{programmes:read:programmes}' and days = 30`
 	old.Set("days", "7")
 	page := eve.Post(connectors+"/policy", old)
-	if page.Status != http.StatusConflict || !page.Says(overtaken) || site.Count(asAdaLeftIt) != 1 {
+	if page.Status != http.StatusConflict || !page.WantsText(overtaken) || site.Count(asAdaLeftIt) != 1 {
 		t.Errorf("%d %s", page.Status, page.Text())
 	}
 	shown := page.Form(connectors + "/policy")
@@ -41,7 +41,7 @@ func TestAPolicyThatSomebodyElseChangedMeanwhileIsNotOverwritten(t *testing.T) {
 		}
 	}
 	shown.Set("days", "7")
-	if page := eve.Post(connectors+"/policy", shown).Follow(); !page.Says("is saved.") || site.Count(`select count(*) from account.connector_policies where platforms = '{claude}' and days = 7`) != 1 {
+	if page := eve.Post(connectors+"/policy", shown).Follow(); !page.WantsText("is saved.") || site.Count(`select count(*) from account.connector_policies where platforms = '{claude}' and days = 7`) != 1 {
 		t.Errorf("over the current policy: %s", page.Text())
 	}
 }
@@ -61,7 +61,7 @@ func with(form url.Values, pairs ...string) url.Values {
 func TestAConfirmationIsGoodForThePolicyThatWasShown(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, readAndWrite...)
-	connect(t, site, ada, site.World.Connector(browsertest.Resource, readAndWrite...))
+	connect(t, site, ada, site.Fixture.Connector(browsertest.Resource, readAndWrite...))
 	browser, other := site.SignedIn(ada), site.SignedIn(developer(site))
 	warning := browser.Post(connectors+"/policy", policyForm(browser.Get(connectors), "7", anyPlatform, readAndWrite...))
 	confirm := warning.Form(connectors + "/policy")
@@ -73,7 +73,7 @@ func TestAConfirmationIsGoodForThePolicyThatWasShown(t *testing.T) {
 		t.Fatalf("%d %s", saved.Status, saved.Text())
 	}
 	page := browser.Post(connectors+"/policy", confirm)
-	if page.Status != http.StatusConflict || !page.Says(overtaken) || page.Says("Lower the policy") {
+	if page.Status != http.StatusConflict || !page.WantsText(overtaken) || page.WantsText("Lower the policy") {
 		t.Errorf("%d %s", page.Status, page.Text())
 	}
 	if n := site.Count(`select count(*) from account.grants where narrowed_at is not null or state <> 'active'`); n != 0 {

@@ -17,22 +17,22 @@ const ownRevoke = "/settings/security/tokens/revoke"
 func TestOwnTokensOfEveryWorkspaceAreRevokedInSecurity(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
-	elsewhere := site.World.Tenant("Hillside Youth Club")
-	site.World.Join(elsewhere, ada.ID)
-	site.World.Token(ada.ID, perm.ProgrammesRead)
-	site.World.Exec(`update account.personal_access_tokens set name = 'Payroll bridge', tenant_id = $1`, elsewhere)
-	site.World.Token(ada.ID, perm.ProgrammesRead)
+	elsewhere := site.Fixture.Tenant("Hillside Youth Club")
+	site.Fixture.Join(elsewhere, ada.ID)
+	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
+	site.Fixture.Exec(`update account.personal_access_tokens set name = 'Payroll bridge', tenant_id = $1`, elsewhere)
+	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
 	if page := browser.Get(developers); page.Status != http.StatusForbidden {
 		t.Fatalf("Developers: %d", page.Status)
 	}
 	page := browser.Get("/settings/security")
 	for _, words := range []string{"Payroll bridge", "Hillside Youth Club", "a token", "Riverside Food Bank", "See programmes"} {
-		if !page.Says(words) {
+		if !page.WantsText(words) {
 			t.Errorf("does not say %q: %s", words, page.Text())
 		}
 	}
-	if hers := site.SignedIn(eve).Get("/settings/security"); hers.Says("Payroll bridge") || !hers.Says("No active tokens") {
+	if hers := site.SignedIn(eve).Get("/settings/security"); hers.WantsText("Payroll bridge") || !hers.WantsText("No active tokens") {
 		t.Errorf("somebody else reads: %s", hers.Text())
 	}
 	const active = `select count(*) from account.personal_access_tokens where revoked_at is null and user_id = $1`
@@ -46,18 +46,18 @@ func TestOwnTokensOfEveryWorkspaceAreRevokedInSecurity(t *testing.T) {
 		if site.Count(active, ada.ID) != left+1 {
 			t.Fatal("somebody else revoked it")
 		}
-		if after := browser.Post(ownRevoke, form).Follow(); !after.Says("is revoked") || site.Count(active, ada.ID) != left {
+		if after := browser.Post(ownRevoke, form).Follow(); !after.WantsText("is revoked") || site.Count(active, ada.ID) != left {
 			t.Errorf("%d left: %s", site.Count(active, ada.ID), after.Text())
 		}
-		if after := browser.Post(ownRevoke, form).Follow(); !after.Says("no longer active") {
+		if after := browser.Post(ownRevoke, form).Follow(); !after.WantsText("no longer active") {
 			t.Errorf("twice: %s", after.Text())
 		}
 	}
 	if n := site.Count(`select count(*) from account.audit_events where action = 'token.revoked' and user_id = $1
-		and detail->>'reason' = 'revoked_by_user' and tenant_id = any ($2)`, ada.ID, []string{elsewhere.String(), site.World.TenantID.String()}); n != 2 {
+		and detail->>'reason' = 'revoked_by_user' and tenant_id = any ($2)`, ada.ID, []string{elsewhere.String(), site.Fixture.TenantID.String()}); n != 2 {
 		t.Errorf("%d events", n)
 	}
-	if page := browser.Get("/settings/security"); !page.Says("No active tokens") || !page.Says("Revoked the personal access token Payroll bridge") {
+	if page := browser.Get("/settings/security"); !page.WantsText("No active tokens") || !page.WantsText("Revoked the personal access token Payroll bridge") {
 		t.Errorf("afterwards: %s", page.Text())
 	}
 }
@@ -65,9 +65,9 @@ func TestOwnTokensOfEveryWorkspaceAreRevokedInSecurity(t *testing.T) {
 func TestATokenThatEndedIsNotListedAsActive(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
-	site.World.Token(ada.ID, perm.ProgrammesRead)
-	site.World.Exec(`update account.personal_access_tokens set expires_at = now()`)
-	if page := site.SignedIn(ada).Get("/settings/security"); !page.Says("No active tokens") {
+	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
+	site.Fixture.Exec(`update account.personal_access_tokens set expires_at = now()`)
+	if page := site.SignedIn(ada).Get("/settings/security"); !page.WantsText("No active tokens") {
 		t.Errorf("%s", page.Text())
 	}
 }
@@ -77,21 +77,21 @@ func TestWhoeverHasNoPasswordConfirmsElsewhere(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
-	site.World.Token(ada.ID, perm.ProgrammesRead)
-	app, _ := site.World.Confidential(perm.ProgrammesRead)
-	site.World.Exec(`update account.users set password_hash = null where id = $1`, ada.ID)
-	if page := browser.Get(developers); page.Says("confirm that it is you") {
+	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
+	site.Fixture.Exec(`update account.users set password_hash = null where id = $1`, ada.ID)
+	if page := browser.Get(developers); page.WantsText("confirm that it is you") {
 		t.Error("a fresh proof is asked for once more")
 	}
 	site.Wait(session.Freshness + time.Second)
 	page := browser.Get(developers)
-	if !page.Says("confirm that it is you") || page.Says("Your password") {
+	if !page.WantsText("confirm that it is you") || page.WantsText("Your password") {
 		t.Errorf("the page: %s", page.Text())
 	}
 	links := 0
 	for _, a := range page.Elements("a") {
 		to, _ := url.Parse(browsertest.Attribute(a, "href"))
-		if to.Path == "/login/again" && to.Query().Get("return") == developers+"?tenant="+site.World.TenantID.String() {
+		if to.Path == "/login/again" && to.Query().Get("return") == developers+"?tenant="+site.Fixture.TenantID.String() {
 			links++
 		}
 	}
@@ -104,7 +104,7 @@ func TestWhoeverHasNoPasswordConfirmsElsewhere(t *testing.T) {
 	} {
 		form.Set("password", "")
 		answer := browser.Post(path, form)
-		if answer.Status != http.StatusBadRequest || !answer.Says("Confirm first that it is you") {
+		if answer.Status != http.StatusBadRequest || !answer.WantsText("Confirm first that it is you") {
 			t.Errorf("%s: %d %s", path, answer.Status, answer.Text())
 		}
 	}

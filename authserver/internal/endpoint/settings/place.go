@@ -11,18 +11,18 @@ import (
 )
 
 // A place is the workspace that a visit is about, where the visitor holds account:api:access.
-type place struct {
+type workspaceScope struct {
 	workspace.Membership
 	all []workspace.Membership // every such workspace
 }
 
 // at finds the workspace named by tenant, or the first one where it is "". It answers 403 itself where there is none.
-func (h *Handler) at(v *visit, tenant, section string) (place, error) {
+func (h *Handler) at(v *request, tenant, section string) (workspaceScope, error) {
 	memberships, err := h.Store.Memberships(v.r.Context(), v.visitor.User.ID)
 	if err != nil {
-		return place{}, err
+		return workspaceScope{}, err
 	}
-	var here place
+	var here workspaceScope
 	for _, m := range memberships {
 		if m.Permissions.Has(perm.AccountAPIAccess) {
 			here.all = append(here.all, m)
@@ -35,10 +35,10 @@ func (h *Handler) at(v *visit, tenant, section string) (place, error) {
 			return here, nil
 		}
 	}
-	return place{}, h.noAccess(v, section, here.all)
+	return workspaceScope{}, h.noAccess(v, section, here.all)
 }
 
-func (h *Handler) noAccess(v *visit, section string, others []workspace.Membership) error {
+func (h *Handler) noAccess(v *request, section string, others []workspace.Membership) error {
 	frame, err := h.frame(v, strings.TrimPrefix(section, "/settings/"), "")
 	if err != nil {
 		return err
@@ -59,4 +59,6 @@ func (h *Handler) noAccess(v *visit, section string, others []workspace.Membersh
 	return answered{}
 }
 
-func (p place) path(section string) string { return section + "?tenant=" + p.Tenant.ID.String() }
+func (p workspaceScope) path(section string) string {
+	return section + "?tenant=" + p.Tenant.ID.String()
+}

@@ -14,7 +14,7 @@ import (
 func TestEveryEventOfABrowserNamesItsRequest(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
-	app, _ := site.World.Confidential(perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
 	ids := map[string]bool{}
 	do := func(page *browsertest.Page, status int) *browsertest.Page {
@@ -32,7 +32,7 @@ func TestEveryEventOfABrowserNamesItsRequest(t *testing.T) {
 	connect(t, site, ada, app)
 	do(browser.Get(developers).Send(apps+"/delete", nil), http.StatusSeeOther)
 	do(browser.Post(tokens, tokenForm(browser.Get(developers), "export", "7", perm.ProgrammesRead)), http.StatusOK)
-	rows, err := site.World.Owner.Query(t.Context(), `select action, request_id from account.audit_events where action <> 'sign_in.succeeded'`)
+	rows, err := site.Fixture.Owner.Query(t.Context(), `select action, request_id from account.audit_events where action <> 'sign_in.succeeded'`)
 	if err != nil {
 		t.Fatal(err)
 	}

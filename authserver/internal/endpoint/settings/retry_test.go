@@ -33,9 +33,9 @@ func opened(page *browsertest.Page) []map[string]bool {
 func TestAReplacementRefusedForItsPasswordComesBackAsItWas(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
-	site.World.Token(ada.ID, perm.ProgrammesRead)
-	site.World.Confidential(perm.ProgrammesRead)
-	site.World.Confidential(perm.ProgrammesRead)
+	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
+	site.Fixture.Confidential(perm.ProgrammesRead)
+	site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
 	site.Wait(session.Freshness + time.Second)
 	for _, path := range []string{apps + "/secret", tokens + "/replace"} {
@@ -49,7 +49,7 @@ func TestAReplacementRefusedForItsPasswordComesBackAsItWas(t *testing.T) {
 			if page.Status != http.StatusBadRequest || len(boxes) != 1 || !boxes[0][field] || !boxes[0]["password-note-"+form.Get("id")] {
 				t.Fatalf("%s, %q: %d, %d boxes are open: %s", path, password, page.Status, len(boxes), page.Text())
 			}
-			if !page.Says("Nothing was made. "+words) || !page.Says("Go to the field") || !strings.Contains(page.Body, `href="#`+field+`"`) {
+			if !page.WantsText("Nothing was made. "+words) || !page.WantsText("Go to the field") || !strings.Contains(page.Body, `href="#`+field+`"`) {
 				t.Errorf("%s, %q: no way to the field: %s", path, password, page.Text())
 			}
 			back := page.Form(path)
@@ -66,7 +66,7 @@ func TestAReplacementRefusedForItsPasswordComesBackAsItWas(t *testing.T) {
 	form.Set("password", "wrong")
 	retry := browser.Post(apps+"/secret", form).Form(apps + "/secret")
 	retry.Set("password", browsertest.Password)
-	if page := browser.Post(apps+"/secret", retry); page.Status != http.StatusOK || !page.Says("The old one no longer works.") {
+	if page := browser.Post(apps+"/secret", retry); page.Status != http.StatusOK || !page.WantsText("The old one no longer works.") {
 		t.Errorf("%d %s", page.Status, page.Text())
 	}
 	if n := site.Count(`select count(*) from account.client_secrets where client_id = $1`, form.Get("id")); n != 1 {
@@ -78,9 +78,9 @@ func TestAReplacementRefusedForItsPasswordComesBackAsItWas(t *testing.T) {
 func TestAReplacementThatWantsAnotherProofComesBackAsItWas(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
-	site.World.Confidential(perm.ProgrammesRead)
+	site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
-	site.World.Exec(`update account.users set password_hash = null where id = $1`, ada.ID)
+	site.Fixture.Exec(`update account.users set password_hash = null where id = $1`, ada.ID)
 	site.Wait(session.Freshness + time.Second)
 	form := browser.Get(developers).Form(apps + "/secret")
 	form.Set("expire_old", "yes")

@@ -14,7 +14,7 @@ const (
 
 // Security serves GET /settings/security.
 func (h *Handler) Security() http.Handler {
-	return h.page(func(v *visit) error {
+	return h.page(func(v *request) error {
 		signIns, err := h.Store.SignInsOf(v.r.Context(), v.visitor.User.ID)
 		if err != nil {
 			return err
@@ -54,7 +54,7 @@ func (h *Handler) Security() http.Handler {
 
 // SignOut serves POST /settings/security/sign-out: one other sign-in of the user.
 func (h *Handler) SignOut() http.Handler {
-	return h.form(securityPath, func(v *visit) error {
+	return h.form(securityPath, func(v *request) error {
 		id, ok := v.id()
 		if !ok {
 			return h.done(v, securityPath, "That browser is no longer signed in.")
@@ -69,7 +69,7 @@ func (h *Handler) SignOut() http.Handler {
 
 // SignOutOthers serves POST /settings/security/sign-out-others.
 func (h *Handler) SignOutOthers() http.Handler {
-	return h.form(securityPath, func(v *visit) error {
+	return h.form(securityPath, func(v *request) error {
 		ended, err := h.Store.EndOtherSignIns(v.r.Context(), v.visitor.User.ID, v.visitor.SignInID,
 			v.event(nil, "sign_in.others_ended", "user:"+v.visitor.User.ID.String(), nil))
 		if err != nil {

@@ -20,13 +20,13 @@ func TestSecurityListsBrowsersAndSignsOthersOut(t *testing.T) {
 	there.SignIn(ada)
 	page := here.Get("/settings/security")
 	for _, words := range []string{"This browser", "Safari on an iPhone", "192.0.2.9", "Signed in with Safari on an iPhone"} {
-		if !page.Says(words) {
+		if !page.WantsText(words) {
 			t.Errorf("does not say %q: %s", words, page.Text())
 		}
 	}
 	form := page.Form("/settings/security/sign-out")
 	var theirs string
-	if err := site.World.Owner.QueryRow(t.Context(), `select id::text from account.sign_ins where user_id = $1`, eve.ID).Scan(&theirs); err != nil {
+	if err := site.Fixture.Owner.QueryRow(t.Context(), `select id::text from account.sign_ins where user_id = $1`, eve.ID).Scan(&theirs); err != nil {
 		t.Fatal(err)
 	}
 	here.Post("/settings/security/sign-out", url.Values{"key": form["key"], "id": {theirs}})
@@ -37,7 +37,7 @@ func TestSecurityListsBrowsersAndSignsOthersOut(t *testing.T) {
 	if signedIn(there) == signedIn(third) {
 		t.Error("it should have signed out the one browser alone")
 	}
-	if after := here.Post("/settings/security/sign-out-others", form).Follow(); !after.Says("One other browser is signed out") {
+	if after := here.Post("/settings/security/sign-out-others", form).Follow(); !after.WantsText("One other browser is signed out") {
 		t.Errorf("%s", after.Text())
 	}
 	if signedIn(there) || signedIn(third) || !signedIn(here) || !signedIn(hers) {
@@ -52,7 +52,7 @@ func TestSecurityShowsWrongPasswords(t *testing.T) {
 	thief.Headers.Set("X-Forwarded-For", "192.0.2.66")
 	thief.Post("/login", url.Values{"email": {ada.Email}, "password": {"wrong"}})
 	page := site.SignedIn(ada).Get("/settings/security")
-	if !page.Says("A wrong password was given") || !page.Says("192.0.2.66") {
+	if !page.WantsText("A wrong password was given") || !page.WantsText("192.0.2.66") {
 		t.Errorf("%s", page.Text())
 	}
 }
@@ -63,10 +63,10 @@ func TestANoticeIsSaidOnce(t *testing.T) {
 	here := site.SignedIn(ada)
 	site.SignedIn(ada)
 	form := here.Get("/settings/security").Form("/settings/security/sign-out-others")
-	if !here.Post("/settings/security/sign-out-others", form).Follow().Says("One other browser is signed out") {
+	if !here.Post("/settings/security/sign-out-others", form).Follow().WantsText("One other browser is signed out") {
 		t.Error("it is not said")
 	}
-	if here.Get("/settings/security").Says("One other browser is signed out") {
+	if here.Get("/settings/security").WantsText("One other browser is signed out") {
 		t.Error("it is said twice")
 	}
 }

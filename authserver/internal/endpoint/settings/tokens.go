@@ -16,7 +16,7 @@ import (
 
 // MakeToken serves POST /settings/developers/tokens: name, days, permissions.
 func (h *Handler) MakeToken() http.Handler {
-	return h.developer(func(v *visit, here place) error {
+	return h.developer(func(v *request, here workspaceScope) error {
 		days, _ := strconv.Atoi(v.form.Get("days")) // what is no number is none of the choices
 		wish := pat.Request{Name: v.form.Get("name"), Days: days, Permissions: v.form["permissions"]}
 		token, err := wish.Accept(here.Permissions, h.Now())
@@ -47,7 +47,7 @@ func (h *Handler) MakeToken() http.Handler {
 // ReplaceToken serves POST /settings/developers/tokens/replace: a token with the name, lifetime and permissions of another, as far as
 // the user still holds them. The other one ends at the new one's first use.
 func (h *Handler) ReplaceToken() http.Handler {
-	return h.developer(func(v *visit, here place) error {
+	return h.developer(func(v *request, here workspaceScope) error {
 		former, err := h.ownToken(v, here)
 		if err != nil {
 			return err
@@ -77,7 +77,7 @@ func (h *Handler) ReplaceToken() http.Handler {
 
 // saveToken stores a token and shows its value, this once. The form's key names the token, so that the same form sent again
 // makes no other.
-func (h *Handler) saveToken(v *visit, here place, token pat.Token, former *pat.Token) error {
+func (h *Handler) saveToken(v *request, here workspaceScope, token pat.Token, former *pat.Token) error {
 	value, err := credential.PersonalAccessToken.New(rand.Reader)
 	if err != nil {
 		return fmt.Errorf("make token: %w", err)
@@ -106,7 +106,7 @@ func (h *Handler) saveToken(v *visit, here place, token pat.Token, former *pat.T
 }
 
 // ownToken finds the active token that the form is about. It answers itself where there is none.
-func (h *Handler) ownToken(v *visit, here place) (pat.Token, error) {
+func (h *Handler) ownToken(v *request, here workspaceScope) (pat.Token, error) {
 	id, ok := v.id()
 	tokens, err := h.Store.Tokens(v.r.Context(), v.visitor.User.ID, here.Tenant.ID)
 	if err != nil {
@@ -125,7 +125,7 @@ func (h *Handler) ownToken(v *visit, here place) (pat.Token, error) {
 
 // RevokeToken serves POST /settings/developers/tokens/revoke.
 func (h *Handler) RevokeToken() http.Handler {
-	return h.developer(func(v *visit, here place) error {
+	return h.developer(func(v *request, here workspaceScope) error {
 		token, err := h.ownToken(v, here)
 		if err != nil {
 			return err
@@ -137,7 +137,7 @@ func (h *Handler) RevokeToken() http.Handler {
 // RevokeAnyToken serves POST /settings/security/tokens/revoke: a token of the user's in whatever workspace, whether or not the user
 // may still make any there.
 func (h *Handler) RevokeAnyToken() http.Handler {
-	return h.form(securityPath, func(v *visit) error {
+	return h.form(securityPath, func(v *request) error {
 		id, ok := v.id()
 		tokens, err := h.Store.ActiveTokens(v.r.Context(), v.visitor.User.ID)
 		if err != nil {
@@ -152,7 +152,7 @@ func (h *Handler) RevokeAnyToken() http.Handler {
 	})
 }
 
-func (h *Handler) revokeToken(v *visit, token pat.Token, back string) error {
+func (h *Handler) revokeToken(v *request, token pat.Token, back string) error {
 	revoked, err := h.Store.RevokeToken(v.r.Context(), v.visitor.User.ID, token.TenantID, token.ID, pat.ByUser,
 		v.event(&token.TenantID, "token.revoked", "token:"+token.ID.String(), map[string]any{"name": token.Name, "reason": pat.ByUser}))
 	if err != nil {

@@ -39,17 +39,17 @@ func TestATokenIsShownOnceAndKeptAsAHash(t *testing.T) {
 	if n := site.Count(`select count(*) from account.personal_access_tokens where hash = $1 and user_id = $2 and tenant_id = $3
 		and name = 'Nightly <b>export</b>' and permissions = '{programmes:read:programmes}'
 		and expires_at between now() + interval '7 days' - interval '1 minute' and now() + interval '7 days'`,
-		credential.Hash(value), ada.ID, site.World.TenantID); n != 1 {
+		credential.Hash(value), ada.ID, site.Fixture.TenantID); n != 1 {
 		t.Errorf("%d such tokens are kept", n)
 	}
-	if !page.Says("Nightly <b>export</b>") || len(page.Elements("b")) != 0 {
+	if !page.WantsText("Nightly <b>export</b>") || len(page.Elements("b")) != 0 {
 		t.Error("the name is not shown as text")
 	}
 	if !strings.Contains(page.Body, `href="`+browsertest.Issuer+`/v1/docs"`) {
 		t.Error("what a token may ask for is nowhere to be found")
 	}
 	again := browser.Post(tokens, form)
-	if tokenPattern.MatchString(again.Body) || !again.Says("made already") {
+	if tokenPattern.MatchString(again.Body) || !again.WantsText("made already") {
 		t.Errorf("the same form again: %s", again.Text())
 	}
 	if tokenPattern.MatchString(browser.Get(developers).Body) {
@@ -58,7 +58,7 @@ func TestATokenIsShownOnceAndKeptAsAHash(t *testing.T) {
 	if n := site.Count(`select count(*) from account.personal_access_tokens`); n != 1 {
 		t.Errorf("%d tokens", n)
 	}
-	if n := site.Count(`select count(*) from account.audit_events where action = 'token.created' and tenant_id = $1 and user_id = $2`, site.World.TenantID, ada.ID); n != 1 {
+	if n := site.Count(`select count(*) from account.audit_events where action = 'token.created' and tenant_id = $1 and user_id = $2`, site.Fixture.TenantID, ada.ID); n != 1 {
 		t.Errorf("%d audit events", n)
 	}
 	if strings.Contains(site.Log.String(), value) || site.Count(`select count(*) from account.audit_events where detail::text like '%' || $1 || '%'`, value) != 0 {
@@ -84,7 +84,7 @@ func TestABadTokenFormComesBackWithWhatWasTyped(t *testing.T) {
 		"unknown":          {"export", "7", []perm.Permission{"sudo"}, "permissions that you hold"},
 	} {
 		page := browser.Post(tokens, tokenForm(browser.Get(developers), c.name, c.days, c.permissions...))
-		if page.Status != http.StatusBadRequest || !page.Says(c.words) {
+		if page.Status != http.StatusBadRequest || !page.WantsText(c.words) {
 			t.Errorf("%s: %d", name, page.Status)
 		}
 		form := page.Form(tokens)
@@ -117,7 +117,7 @@ func TestAfterTenMinutesThePasswordIsAskedForAgain(t *testing.T) {
 	}
 	form.Set("password", "wrong")
 	wrong := browser.Post(tokens, form)
-	if wrong.Status != http.StatusBadRequest || !wrong.Says("The password is not right") || wrong.Form(tokens).Get("name") != "export" {
+	if wrong.Status != http.StatusBadRequest || !wrong.WantsText("The password is not right") || wrong.Form(tokens).Get("name") != "export" {
 		t.Errorf("with a wrong password: %d %s", wrong.Status, wrong.Text())
 	}
 	for range 9 {
@@ -140,7 +140,7 @@ func TestAfterTenMinutesThePasswordIsAskedForAgain(t *testing.T) {
 func TestRevokeEndsOwnTokensAlone(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, eve := developer(site, perm.ProgrammesRead), developer(site, perm.ProgrammesRead)
-	site.World.Token(ada.ID, perm.ProgrammesRead)
+	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
 	mine, hers := site.SignedIn(ada), site.SignedIn(eve)
 	form := mine.Get(developers).Form(tokens + "/revoke")
 	stolen := hers.Get(developers).Form(tokens)
@@ -149,13 +149,13 @@ func TestRevokeEndsOwnTokensAlone(t *testing.T) {
 	if site.Count(active) != 1 {
 		t.Fatal("somebody else revoked the token")
 	}
-	if page := mine.Post(tokens+"/revoke", form).Follow(); !page.Says("is revoked") || !page.Says("No active tokens") || !page.Says("Revoked on") {
+	if page := mine.Post(tokens+"/revoke", form).Follow(); !page.WantsText("is revoked") || !page.WantsText("No active tokens") || !page.WantsText("Revoked on") {
 		t.Errorf("%s", page.Text())
 	}
 	if site.Count(active) != 0 || site.Count(`select count(*) from account.audit_events where action = 'token.revoked'`) != 1 {
 		t.Error("it is not revoked, with an event")
 	}
-	if page := mine.Post(tokens+"/revoke", form).Follow(); !page.Says("no longer active") {
+	if page := mine.Post(tokens+"/revoke", form).Follow(); !page.WantsText("no longer active") {
 		t.Errorf("twice: %s", page.Text())
 	}
 }
@@ -163,11 +163,11 @@ func TestRevokeEndsOwnTokensAlone(t *testing.T) {
 func TestAReplacementEndsTheOldTokenAtItsFirstUse(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
-	old := site.World.Token(ada.ID, perm.ProgrammesRead, perm.ProgrammesWrite)
+	old := site.Fixture.Token(ada.ID, perm.ProgrammesRead, perm.ProgrammesWrite)
 	browser := site.SignedIn(ada)
 	page := browser.Post(tokens+"/replace", browser.Get(developers).Form(tokens+"/replace"))
 	value := tokenPattern.FindString(page.Body)
-	if page.Status != http.StatusOK || value == "" || !page.Says("ends when this one is first used") {
+	if page.Status != http.StatusOK || value == "" || !page.WantsText("ends when this one is first used") {
 		t.Fatalf("%d %s", page.Status, page.Text())
 	}
 	const active = `select count(*) from account.personal_access_tokens where revoked_at is null and hash = $1`
@@ -178,11 +178,11 @@ func TestAReplacementEndsTheOldTokenAtItsFirstUse(t *testing.T) {
 		and permissions = '{programmes:read:programmes}' and expires_at > now() + interval '6 days'`, credential.Hash(value)); n != 1 {
 		t.Error("the new token has not the old one's name and lifetime, and what is still held of its permissions")
 	}
-	site.World.Exec(`select account.note_use(array(select id from account.personal_access_tokens where hash = $1), '{}')`, credential.Hash(value))
+	site.Fixture.Exec(`select account.note_use(array(select id from account.personal_access_tokens where hash = $1), '{}')`, credential.Hash(value))
 	if site.Count(active, credential.Hash(old.Reveal())) != 0 || site.Count(active, credential.Hash(value)) != 1 {
 		t.Error("the first use did not end the old token, and it alone")
 	}
-	if page := browser.Get(developers); !page.Says("Replaced on " + time.Now().UTC().Format("2 January 2006")) {
+	if page := browser.Get(developers); !page.WantsText("Replaced on " + time.Now().UTC().Format("2 January 2006")) {
 		t.Errorf("%s", page.Text())
 	}
 }

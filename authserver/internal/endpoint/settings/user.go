@@ -9,7 +9,7 @@ import (
 
 // User serves GET /settings/user.
 func (h *Handler) User() http.Handler {
-	return h.page(func(v *visit) error {
+	return h.page(func(v *request) error {
 		places, err := h.Store.Memberships(v.r.Context(), v.visitor.User.ID)
 		if err != nil {
 			return err

@@ -16,10 +16,10 @@ import (
 )
 
 // A visit is one request of somebody who is signed in.
-type visit struct {
+type request struct {
 	w       http.ResponseWriter
 	r       *http.Request
-	visitor session.Visitor
+	visitor session.CurrentUser
 	form    url.Values // of a POST
 	key     formKey    // of a POST: that of the page that the form was on
 }
@@ -27,22 +27,22 @@ type visit struct {
 const maxForm = 64 << 10
 
 // page serves a GET: nobody is sent to the sign-in page and back.
-func (h *Handler) page(serve func(*visit) error) http.Handler {
+func (h *Handler) page(serve func(*request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		visitor, signedIn, err := h.Sessions.Visitor(r.Context())
+		visitor, signedIn, err := h.Sessions.CurrentUser(r.Context())
 		if err == nil && !signedIn {
 			goOn(w, "/login?return="+url.QueryEscape(r.URL.RequestURI()))
 			return
 		}
 		if err == nil {
-			err = serve(&visit{w: w, r: r, visitor: visitor})
+			err = serve(&request{w: w, r: r, visitor: visitor})
 		}
 		h.finish(w, r, err)
 	})
 }
 
 // form serves a POST of this origin, in this order: the size, the sign-in, the key. section is the page that the form is on.
-func (h *Handler) form(section string, serve func(*visit) error) http.Handler {
+func (h *Handler) form(section string, serve func(*request) error) http.Handler {
 	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		if err := r.ParseForm(); err != nil {
@@ -54,7 +54,7 @@ func (h *Handler) form(section string, serve func(*visit) error) http.Handler {
 			return
 		}
 		back := pageOf(section, r.PostForm)
-		visitor, signedIn, err := h.Sessions.Visitor(r.Context())
+		visitor, signedIn, err := h.Sessions.CurrentUser(r.Context())
 		switch {
 		case err != nil:
 			h.finish(w, r, err)
@@ -68,7 +68,7 @@ func (h *Handler) form(section string, serve func(*visit) error) http.Handler {
 			h.Pages.Fault(w, r, outdated(back))
 			return
 		}
-		h.finish(w, r, serve(&visit{w: w, r: r, visitor: visitor, form: r.PostForm, key: key}))
+		h.finish(w, r, serve(&request{w: w, r: r, visitor: visitor, form: r.PostForm, key: key}))
 	}))
 }
 
@@ -95,12 +95,12 @@ type formKey struct {
 	Makes  uuid.UUID `json:"m"`
 }
 
-func (h *Handler) newKey(v session.Visitor) string {
+func (h *Handler) newKey(v session.CurrentUser) string {
 	content, _ := json.Marshal(formKey{SignIn: v.SignInID, Makes: identity.New()}) // two UUIDs always marshal
 	return h.box.Seal(content)
 }
 
-func (h *Handler) openKey(text string, v session.Visitor) (formKey, bool) {
+func (h *Handler) openKey(text string, v session.CurrentUser) (formKey, bool) {
 	content, err := h.box.Open(text)
 	if err != nil {
 		return formKey{}, false
@@ -113,8 +113,8 @@ func (h *Handler) openKey(text string, v session.Visitor) (formKey, bool) {
 }
 
 // frame is what is around every page of the settings, with the notice that was left for it.
-func (h *Handler) frame(v *visit, section, title string) (ui.Frame, error) {
-	notice, err := h.Sessions.Said(v.w, v.r)
+func (h *Handler) frame(v *request, section, title string) (ui.Frame, error) {
+	notice, err := h.Sessions.TakeFlash(v.w, v.r)
 	if err != nil {
 		return ui.Frame{}, err
 	}
@@ -125,15 +125,15 @@ func (h *Handler) frame(v *visit, section, title string) (ui.Frame, error) {
 }
 
 // frameAt is frame of a page of one workspace, from which the navigation leads to that workspace's other pages.
-func (h *Handler) frameAt(v *visit, here place, section, title string) (ui.Frame, error) {
+func (h *Handler) frameAt(v *request, here workspaceScope, section, title string) (ui.Frame, error) {
 	frame, err := h.frame(v, section, title)
 	frame.Tenant = here.Tenant.ID.String()
 	return frame, err
 }
 
 // done goes back to a page, which will say notice.
-func (h *Handler) done(v *visit, path, notice string) error {
-	if err := h.Sessions.Say(v.w, v.r, notice); err != nil {
+func (h *Handler) done(v *request, path, notice string) error {
+	if err := h.Sessions.Flash(v.w, v.r, notice); err != nil {
 		return err
 	}
 	goOn(v.w, path)
@@ -141,21 +141,21 @@ func (h *Handler) done(v *visit, path, notice string) error {
 }
 
 // event is an audit event of what the visitor did in a workspace.
-func (v *visit) event(tenant *uuid.UUID, action, subject string, detail map[string]any) audit.Event {
+func (v *request) event(tenant *uuid.UUID, action, subject string, detail map[string]any) audit.Event {
 	event := v.visitor.Event(v.r.Context(), action, subject)
 	event.TenantID, event.Detail = tenant, detail
 	return event
 }
 
 // eventHere is event for what needs account:api:access in a workspace, and perhaps more.
-func (v *visit) eventHere(here place, action, subject string, detail map[string]any, more ...perm.Permission) audit.Event {
+func (v *request) eventHere(here workspaceScope, action, subject string, detail map[string]any, more ...perm.Permission) audit.Event {
 	event := v.event(&here.Tenant.ID, action, subject, detail)
-	event.Allowed.TenantID, event.Allowed.Permissions = here.Tenant.ID, perm.NewSet(append(more, perm.AccountAPIAccess)...)
+	event.Authorization.TenantID, event.Authorization.Permissions = here.Tenant.ID, perm.NewSet(append(more, perm.AccountAPIAccess)...)
 	return event
 }
 
 // id reads the identifier of what a form is about.
-func (v *visit) id() (uuid.UUID, bool) {
+func (v *request) id() (uuid.UUID, bool) {
 	id, err := identity.Parse(v.form.Get("id"))
 	return id, err == nil
 }

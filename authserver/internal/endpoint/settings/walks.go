@@ -13,12 +13,12 @@ import (
 
 // How many attempts of each connector are on the page, and how many of one that was asked for.
 const (
-	walksShown = 5
-	walksOfOne = 50
+	attemptsShown = 5
+	attemptsOfOne = 50
 )
 
 // onlyConnector is the one that the address asks for, or nil.
-func (v *visit) onlyConnector() *uuid.UUID {
+func (v *request) onlyConnector() *uuid.UUID {
 	id, err := identity.Parse(v.r.URL.Query().Get("client"))
 	if err != nil {
 		return nil
@@ -26,21 +26,21 @@ func (v *visit) onlyConnector() *uuid.UUID {
 	return &id
 }
 
-func logView(connectors []connectionlog.Connector, shown int, here place) []ui.ConnectorLog {
+func logView(connectors []connectionlog.Connector, shown int, here workspaceScope) []ui.ConnectorLog {
 	var out []ui.ConnectorLog
 	for _, c := range connectors {
 		one := ui.ConnectorLog{ID: c.ID.String(), Name: c.Name, Platform: workspace.PlatformOf(c.Platform).Name(), Deleted: c.Deleted}
 		if one.Host = (client.Client{Address: c.Address}).Domain(); one.Host == "" && len(c.Redirects) > 0 {
 			one.Host = consent.Callback{URI: c.Redirects[0]}.Host()
 		}
-		for i, w := range c.Walks {
+		for i, w := range c.Attempts {
 			if i == shown {
-				if shown < walksOfOne {
+				if shown < attemptsOfOne {
 					one.More = here.path(connectorsPath) + "&client=" + c.ID.String() + "#log"
 				}
 				break
 			}
-			one.Walks = append(one.Walks, walkView(w))
+			one.Attempts = append(one.Attempts, attemptView(w))
 		}
 		out = append(out, one)
 	}
@@ -48,18 +48,18 @@ func logView(connectors []connectionlog.Connector, shown int, here place) []ui.C
 }
 
 var stepNames = [...]string{
-	connectionlog.Asked: "Asked", connectionlog.Consented: "Approved", connectionlog.Exchanged: "Code exchanged", connectionlog.Called: "First call", connectionlog.Refreshed: "Refreshed",
+	connectionlog.Requested: "Asked", connectionlog.Consented: "Approved", connectionlog.Exchanged: "Code exchanged", connectionlog.Called: "First call", connectionlog.Refreshed: "Refreshed",
 }
 
 var outcomeWords = map[connectionlog.Outcome]string{
 	connectionlog.Waiting: "Waiting", connectionlog.Working: "Connected", connectionlog.Refused: "Refused", connectionlog.Denied: "Denied", connectionlog.Ended: "Ended",
 }
 
-func walkView(w connectionlog.Walk) ui.Walk {
-	out := ui.Walk{
+func attemptView(w connectionlog.Attempt) ui.ConnectionAttempt {
+	out := ui.ConnectionAttempt{
 		ID: w.ID.String(), At: w.At, Person: w.Person, Outcome: string(w.Outcome), Word: outcomeWords[w.Outcome], Reason: w.Reason, RequestID: w.RequestID,
 	}
-	if w.Stray {
+	if w.Orphan {
 		out.Reason = "A token request that belongs to no approval known here. " + w.Reason
 		return out
 	}

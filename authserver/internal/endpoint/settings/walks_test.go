@@ -26,10 +26,10 @@ func walkTo(browser *browsertest.Browser, c client.Client, changes ...string) *b
 func TestTheConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
-	app := site.World.Connector(browsertest.Resource, perm.ProgrammesRead)
+	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
 	log := func() *browsertest.Page { return browser.Get(connectors) }
-	if page := log(); !page.Says("Nobody has tried to connect it yet.") {
+	if page := log(); !page.WantsText("Nobody has tried to connect it yet.") {
 		t.Errorf("%s", page.Text())
 	}
 	for _, c := range []struct {
@@ -51,7 +51,7 @@ func TestTheConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
 		}
 	}
 	denied := walkTo(browser, app).Send("/oauth/authorize", browsertest.Fields{"decision": "deny"})
-	if page := log(); denied.Status != http.StatusSeeOther || !page.Says("Denied") || page.Says("Waiting") || !page.Says("did not approve") {
+	if page := log(); denied.Status != http.StatusSeeOther || !page.WantsText("Denied") || page.WantsText("Waiting") || !page.WantsText("did not approve") {
 		t.Errorf("denied: %s", page.Text())
 	}
 	approved := walkTo(browser, app).Send("/oauth/authorize", browsertest.Fields{"decision": "approve"})
@@ -64,25 +64,25 @@ func TestTheConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
 	if strings.Contains(page.Body, "alm_") || site.Count(`select count(*) from account.connection_stops s where s::text like '%alm\_%'`) != 0 {
 		t.Error("a secret is in the log")
 	}
-	if n := len(log().Elements("li")); n == 0 || log().Says("Earlier attempts") != (site.Count(`select (select count(*) from account.connection_stops) + (select count(*) from account.grants)`) > 5) {
+	if n := len(log().Elements("li")); n == 0 || log().WantsText("Earlier attempts") != (site.Count(`select (select count(*) from account.connection_stops) + (select count(*) from account.grants)`) > 5) {
 		t.Errorf("%d items: %s", n, log().Text())
 	}
 }
 
 func TestTheConnectionLogIsOfOneWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
-	app := site.World.Connector(browsertest.Resource, perm.ProgrammesRead)
+	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	walkTo(site.Browser(), app, "redirect_uri", "https://evil.example/cb")
-	elsewhere := site.World.Tenant("Hillside Youth Club")
+	elsewhere := site.Fixture.Tenant("Hillside Youth Club")
 	eve := site.Stranger()
-	site.World.Join(elsewhere, eve.ID, perm.AccountAPIAccess)
+	site.Fixture.Join(elsewhere, eve.ID, perm.AccountAPIAccess)
 	browser := site.SignedIn(eve)
 	for _, path := range []string{connectors, connectors + "?client=" + app.ID.String()} {
-		if page := browser.Get(path); page.Status != http.StatusOK || page.Says("Claude 127") || page.Says("evil") || !page.Says("No connectors") {
+		if page := browser.Get(path); page.Status != http.StatusOK || page.WantsText("Claude 127") || page.WantsText("evil") || !page.WantsText("No connectors") {
 			t.Errorf("%s: %s", path, page.Text())
 		}
 	}
-	linked, _ := site.World.Confidential(perm.ProgrammesRead)
+	linked, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser.Get("/oauth/authorize?client_id=" + linked.ID.String() + "&state=s&redirect_uri=https://evil.example/cb")
 	if n := site.Count(`select count(*) from account.connection_stops where client_id = $1`, linked.ID); n != 0 {
 		t.Error("a confidential application is in the log of the connectors")

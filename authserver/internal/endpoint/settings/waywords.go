@@ -2,8 +2,8 @@ package settings
 
 import "github.com/almonerhq/almoner/authserver/internal/account/audit"
 
-// whatOfWays tells events of the ways to sign in, in words. An action that has none yet is shown as it is.
-func whatOfWays(e audit.Entry) string {
+// signInMethodWords tells events of the ways to sign in, in words. An action that has none yet is shown as it is.
+func signInMethodWords(e audit.Entry) string {
 	name, _ := e.Detail["name"].(string)
 	switch e.Action {
 	case "sign_in.proved":

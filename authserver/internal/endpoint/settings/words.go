@@ -83,10 +83,10 @@ func what(e audit.Entry) string {
 	case "audit.exported":
 		return "Exported the audit log"
 	}
-	if words := whatOfAdministration(e); words != "" {
+	if words := administrationWords(e); words != "" {
 		return words
 	}
-	return whatOfWays(e)
+	return signInMethodWords(e)
 }
 
 func onDevice(e audit.Entry) string {

@@ -49,14 +49,14 @@ func TestEveryEventIsToldInWords(t *testing.T) {
 		t.Fatalf("only %d actions found: %v", len(all), all)
 	}
 	for _, action := range all {
-		site.World.Exec(`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)
+		site.Fixture.Exec(`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)
 			values ($1, $2, $3, 'admin', $4, 'x', '{"permissions": ["programmes:read:programmes"], "changes": ["enable"]}')`,
-			uuid.New(), site.World.TenantID, ada.ID, action)
+			uuid.New(), site.Fixture.TenantID, ada.ID, action)
 	}
 	browser := site.SignedIn(ada)
 	log := browser.Get("/settings/audit")
 	for _, action := range all {
-		if log.Says(action) {
+		if log.WantsText(action) {
 			t.Errorf("the event %s has no words", action)
 		}
 	}
@@ -64,7 +64,7 @@ func TestEveryEventIsToldInWords(t *testing.T) {
 		t.Errorf("%d rows for %d events", rows, len(all))
 	}
 	for _, words := range []string{"who now holds “See programmes”", "an administrator of the deployment"} {
-		if !log.Says(words) {
+		if !log.WantsText(words) {
 			t.Errorf("does not say %q", words)
 		}
 	}
@@ -73,17 +73,17 @@ func TestEveryEventIsToldInWords(t *testing.T) {
 func TestAConnectionThatCanDoNothingSaysWhy(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
-	app, _ := site.World.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
 	connect(t, site, ada, app)
 	browser := site.SignedIn(ada)
 	const lost, without = "You no longer hold any of these permissions", "Without effect while you do not hold it yourself: "
 	wants := func(holds []string, words string) {
 		t.Helper()
-		site.World.Exec(`update account.memberships set permissions = $2 where user_id = $1`, ada.ID, holds)
+		site.Fixture.Exec(`update account.memberships set permissions = $2 where user_id = $1`, ada.ID, holds)
 		page := browser.Get("/settings/apps")
 		for _, one := range []string{lost, without, "You are no longer a member of"} {
-			if page.Says(one) != (one == words) {
-				t.Errorf("holding %v, says %q: %v", holds, one, page.Says(one))
+			if page.WantsText(one) != (one == words) {
+				t.Errorf("holding %v, says %q: %v", holds, one, page.WantsText(one))
 			}
 		}
 	}
@@ -91,8 +91,8 @@ func TestAConnectionThatCanDoNothingSaysWhy(t *testing.T) {
 	wants([]string{read, write}, "")
 	wants([]string{read}, without)
 	wants([]string{}, lost)
-	site.World.Exec(`delete from account.memberships where user_id = $1`, ada.ID)
-	if page := browser.Get("/settings/apps"); !page.Says("You are no longer a member of Riverside Food Bank, so Donor sync can do nothing there") || page.Says(lost) {
+	site.Fixture.Exec(`delete from account.memberships where user_id = $1`, ada.ID)
+	if page := browser.Get("/settings/apps"); !page.WantsText("You are no longer a member of Riverside Food Bank, so Donor sync can do nothing there") || page.WantsText(lost) {
 		t.Errorf("%s", page.Text())
 	}
 }

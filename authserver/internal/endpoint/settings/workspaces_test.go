@@ -11,9 +11,9 @@ import (
 )
 
 // inTwo is somebody who manages API access in the world's workspace and in a second one, whose name comes first.
-func inTwo(site *browsertest.Site) (browsertest.Person, string) {
-	ada, first := developer(site, perm.ProgrammesRead), site.World.Tenant("Abbey Lane Larder")
-	site.World.Join(first, ada.ID, perm.AccountAPIAccess)
+func inTwo(site *browsertest.Server) (browsertest.Person, string) {
+	ada, first := developer(site, perm.ProgrammesRead), site.Fixture.Tenant("Abbey Lane Larder")
+	site.Fixture.Join(first, ada.ID, perm.AccountAPIAccess)
 	return ada, first.String()
 }
 
@@ -47,7 +47,7 @@ func TestTheNavigationStaysInTheWorkspace(t *testing.T) {
 	ada, first := inTwo(site)
 	browser := site.SignedIn(ada)
 	ofWorkspace := []string{developers, connectors, "/settings/audit"}
-	for _, tenant := range []string{first, site.World.TenantID.String()} {
+	for _, tenant := range []string{first, site.Fixture.TenantID.String()} {
 		for _, from := range ofWorkspace {
 			page := browser.Get(from + "?tenant=" + tenant)
 			for _, to := range ofWorkspace {
@@ -69,7 +69,7 @@ func TestAnOutdatedFormLeadsBackToItsWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, _ := inTwo(site)
 	browser := site.SignedIn(ada)
-	tenant := site.World.TenantID.String()
+	tenant := site.Fixture.TenantID.String()
 	for _, path := range posts {
 		section := strings.Join(strings.SplitN(path, "/", 4)[:3], "/")
 		if section != developers && section != connectors {
@@ -92,14 +92,14 @@ func TestAnOutdatedFormLeadsBackToItsWorkspace(t *testing.T) {
 func TestThePolicyIsSavedAndWarnedOfByTheNameOfItsWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, _ := inTwo(site)
-	app := site.World.Connector(browsertest.Resource, perm.ProgrammesRead)
+	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	connect(t, site, ada, app)
 	browser := site.SignedIn(ada)
-	warning := browser.Post(connectors+"/policy", policyForm(browser.Get(connectors+"?tenant="+site.World.TenantID.String()), "7", anyPlatform, perm.ProgrammesRead))
-	if !warning.Says("connections that exist in Riverside Food Bank") {
+	warning := browser.Post(connectors+"/policy", policyForm(browser.Get(connectors+"?tenant="+site.Fixture.TenantID.String()), "7", anyPlatform, perm.ProgrammesRead))
+	if !warning.WantsText("connections that exist in Riverside Food Bank") {
 		t.Errorf("%s", warning.Text())
 	}
-	if saved := browser.Post(connectors+"/policy", warning.Form(connectors+"/policy")).Follow(); !saved.Says("The policy of Riverside Food Bank is saved.") {
+	if saved := browser.Post(connectors+"/policy", warning.Form(connectors+"/policy")).Follow(); !saved.WantsText("The policy of Riverside Food Bank is saved.") {
 		t.Errorf("%s", saved.Text())
 	}
 }

@@ -17,7 +17,7 @@ const path = apitest.TokenPath
 
 // A bench is the site with a user, a connector and a confidential client.
 type bench struct {
-	*apitest.Site
+	*apitest.Server
 	t      *testing.T
 	user   uuid.UUID
 	app    client.Client
@@ -27,10 +27,10 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{Site: apitest.Start(t), t: t}
-	b.user = b.World.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
-	b.app = b.World.Connector(apitest.REST, perm.ProgrammesRead, perm.ProgrammesWrite)
-	b.linked, b.secret = b.World.Confidential(perm.ProgrammesRead)
+	b := &bench{Server: apitest.Start(t), t: t}
+	b.user = b.Fixture.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
+	b.app = b.Fixture.Connector(apitest.REST, perm.ProgrammesRead, perm.ProgrammesWrite)
+	b.linked, b.secret = b.Fixture.Confidential(perm.ProgrammesRead)
 	return b
 }
 

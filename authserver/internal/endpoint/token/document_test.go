@@ -25,7 +25,7 @@ import (
 
 // described is the site with a client that is known by its document, and a user who consents in the world's workspace.
 type described struct {
-	*apitest.Site
+	*apitest.Server
 	t       *testing.T
 	user    uuid.UUID
 	address string
@@ -34,8 +34,8 @@ type described struct {
 
 func newDescribed(t *testing.T, changes map[string]any) *described {
 	t.Helper()
-	d := &described{Site: apitest.Start(t), t: t}
-	d.user = d.World.Member(perm.ProgrammesRead)
+	d := &described{Server: apitest.Start(t), t: t}
+	d.user = d.Fixture.Member(perm.ProgrammesRead)
 	d.address = d.Clients.Client("/oauth/client", changes, fixture.Callback)
 	return d
 }
@@ -83,15 +83,15 @@ func (d *described) publish(keys ...jwk.Key) { d.Clients.Put("/oauth/jwks.json",
 // code is what the user's consent gives.
 func (d *described) code() (grant.Grant, string) {
 	d.t.Helper()
-	c, err := d.Library.Client(d.t.Context(), d.address)
+	c, err := d.Resolver.Client(d.t.Context(), d.address)
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	g := grant.Grant{
-		ID: uuid.New(), Kind: c.Kind, ClientID: c.ID, UserID: d.user, TenantID: d.World.TenantID, Permissions: perm.NewSet(perm.ProgrammesRead),
+		ID: uuid.New(), Kind: c.Kind, ClientID: c.ID, UserID: d.user, TenantID: d.Fixture.TenantID, Permissions: perm.NewSet(perm.ProgrammesRead),
 		Resource: apitest.MCP, Ends: time.Now().Add(c.Kind.Traits().GrantLife),
 	}
-	code, err := d.Keeper.Open(d.t.Context(), g, grant.CodeTerms{
+	code, err := d.Grants.Open(d.t.Context(), g, grant.CodeTerms{
 		ClientID: c.ID, RedirectURI: fixture.Callback, Resource: g.Resource, Challenge: grant.ChallengeOf(apitest.Verifier),
 	})
 	if err != nil {
@@ -128,8 +128,8 @@ func TestClientByDocumentIsCalledByItsAddressEverywhere(t *testing.T) {
 	second := d.refresh(first.Text("refresh_token"))
 	d.wants("refresh", second, 200, "")
 	d.Wait(-48 * time.Hour)
-	claims := (&bench{Site: d.Site, t: t}).claims(second)
-	if claims.ClientID != d.address || claims.GrantID != g.ID || claims.TenantID != d.World.TenantID || claims.Audience != apitest.MCP {
+	claims := (&bench{Server: d.Server, t: t}).claims(second)
+	if claims.ClientID != d.address || claims.GrantID != g.ID || claims.TenantID != d.Fixture.TenantID || claims.Audience != apitest.MCP {
 		t.Errorf("claims: %+v", claims)
 	}
 	introspected := d.FormWith(apitest.IntrospectPath, apitest.Basic(service.ID.String(), service.Secret), "token", second.Text("access_token"))
@@ -172,10 +172,10 @@ func TestDomainThatIsServedNoMoreIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Store.KeepClientCopy(t.Context(), client.Copy{Client: moved, Read: d.Now(), Fresh: d.Now().Add(time.Hour)}); err != nil {
+	if err := d.Store.KeepClientCopy(t.Context(), client.CachedClient{Client: moved, FetchedAt: d.Now(), FreshUntil: d.Now().Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
-	d.World.Exec(`update account.grants set client_id = $2 where id = $1`, g.ID, moved.ID)
+	d.Fixture.Exec(`update account.grants set client_id = $2 where id = $1`, g.ID, moved.ID)
 	answer := d.Form(apitest.TokenPath, "grant_type", "refresh_token", "client_id", elsewhere, "resource", apitest.MCP,
 		"refresh_token", held.Text("refresh_token"))
 	d.wants("refresh", answer, 400, "invalid_client")
@@ -309,7 +309,7 @@ func TestKeysRotateWithoutAnybodyHere(t *testing.T) {
 	d.Wait(25 * time.Hour)
 	held = d.refresh(held.Text("refresh_token"), d.proof(next)...)
 	d.wants("while the document cannot be read", held, 200, "")
-	d.Wait(client.CopyLife)
+	d.Wait(client.CacheLife)
 	answer := d.refresh(held.Text("refresh_token"), d.proof(next)...)
 	d.wants("after a week of that", answer, 503, "temporarily_unavailable")
 	d.Clients.Fail(http.StatusOK)

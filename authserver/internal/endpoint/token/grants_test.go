@@ -19,7 +19,7 @@ func TestASecondExchangeRevokesTheGrant(t *testing.T) {
 	b.given("first", first)
 	b.refused("with another verifier", b.exchangeCode(code, "code_verifier", strings.Repeat("a", 43)), 400, "invalid_grant")
 	b.refused("with another resource", b.exchangeCode(code, "resource", apitest.MCP), 400, "invalid_target")
-	b.refused("by another client", b.exchangeCode(code, "client_id", b.World.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()), 400, "invalid_grant")
+	b.refused("by another client", b.exchangeCode(code, "client_id", b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()), 400, "invalid_grant")
 	b.alive("after second exchanges that are not valid", g)
 	b.refused("second", b.exchangeCode(code), 400, "invalid_grant")
 	b.dead("second", g, grant.CodeReused)
@@ -35,7 +35,7 @@ func TestASecondExchangeRevokesTheGrant(t *testing.T) {
 func TestTheFifthMismatchBurnsTheCode(t *testing.T) {
 	b := newBench(t)
 	g, code := b.Consent(b.app, b.user)
-	stranger := b.World.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
+	stranger := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
 	for range 6 {
 		b.refused("another client does not count", b.exchangeCode(code, "client_id", stranger), 400, "invalid_grant")
 	}
@@ -64,7 +64,7 @@ func TestASupersededRefreshTokenRevokesTheGrant(t *testing.T) {
 	}
 	held := b.Connected(b.app, b.user)
 	second := b.Refreshed(b.app, held)
-	b.World.Exec(`delete from account.memberships where user_id = $1`, b.user)
+	b.Fixture.Exec(`delete from account.memberships where user_id = $1`, b.user)
 	b.refused("comes before membership", b.refresh(held.Refresh), 400, "invalid_grant")
 	b.dead("comes before membership", second.Grant, grant.Replayed)
 }
@@ -73,19 +73,19 @@ func TestRefusalsConsumeNothing(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.refused("a wrong resource", b.refresh(held.Refresh, "resource", apitest.MCP), 400, "invalid_target")
-	b.refused("another client", b.refresh(held.Refresh, "client_id", b.World.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()), 400, "invalid_grant")
-	b.World.SetLLM(false)
+	b.refused("another client", b.refresh(held.Refresh, "client_id", b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()), 400, "invalid_grant")
+	b.Fixture.SetLLM(false)
 	b.refused("LLM integration off", b.refresh(held.Refresh), 400, "invalid_grant")
-	b.World.SetLLM(true)
-	b.World.Exec(`update account.memberships set permissions = '{engage:read:forms}' where user_id = $1`, b.user)
+	b.Fixture.SetLLM(true)
+	b.Fixture.Exec(`update account.memberships set permissions = '{engage:read:forms}' where user_id = $1`, b.user)
 	b.refused("no permission left", b.refresh(held.Refresh), 400, "invalid_grant")
-	b.World.Exec(`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`, b.user)
-	b.World.Exec(`update account.users set disabled_at = now() where id = $1`, b.user)
+	b.Fixture.Exec(`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`, b.user)
+	b.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, b.user)
 	b.refused("a disabled user", b.refresh(held.Refresh), 400, "invalid_grant")
-	b.World.Exec(`update account.users set disabled_at = null where id = $1`, b.user)
-	b.World.Exec(`delete from account.memberships where user_id = $1`, b.user)
+	b.Fixture.Exec(`update account.users set disabled_at = null where id = $1`, b.user)
+	b.Fixture.Exec(`delete from account.memberships where user_id = $1`, b.user)
 	b.refused("no member", b.refresh(held.Refresh), 400, "invalid_grant")
-	b.World.Join(b.World.TenantID, b.user, perm.ProgrammesRead)
+	b.Fixture.Join(b.Fixture.TenantID, b.user, perm.ProgrammesRead)
 	b.given("the same token afterwards", b.refresh(held.Refresh))
 }
 
@@ -93,18 +93,18 @@ func TestTheSameHoldsAtTheExchange(t *testing.T) {
 	b := newBench(t)
 	_, code := b.Consent(b.app, b.user)
 	_, linked := b.Consent(b.linked, b.user)
-	b.World.SetLLM(false)
+	b.Fixture.SetLLM(false)
 	b.refused("LLM integration off", b.exchangeCode(code), 400, "invalid_grant")
 	_, other := b.Consent(b.linked, b.user)
 	b.given("which is nothing to a confidential client", b.linkCode(other))
-	b.World.SetLLM(true)
-	b.World.Exec(`update account.memberships set permissions = '{}' where user_id = $1`, b.user)
+	b.Fixture.SetLLM(true)
+	b.Fixture.Exec(`update account.memberships set permissions = '{}' where user_id = $1`, b.user)
 	b.refused("no permission left", b.exchangeCode(code), 400, "invalid_grant")
 	b.refused("no permission left in JSON", b.linkCode(linked), 400, "invalid_grant")
-	b.World.Exec(`delete from account.memberships where user_id = $1`, b.user)
+	b.Fixture.Exec(`delete from account.memberships where user_id = $1`, b.user)
 	b.refused("no member", b.exchangeCode(code), 400, "invalid_grant")
 	b.refused("no member in JSON", b.linkCode(linked), 400, "invalid_grant")
-	b.World.Join(b.World.TenantID, b.user, perm.ProgrammesRead)
+	b.Fixture.Join(b.Fixture.TenantID, b.user, perm.ProgrammesRead)
 	b.given("the same code afterwards", b.exchangeCode(code))
 	b.given("the same code in JSON afterwards", b.linkCode(linked))
 }
@@ -120,14 +120,14 @@ func TestARefusalSaysWhyInWords(t *testing.T) {
 		{`delete from account.memberships`, ``, "no longer a member"},
 		{`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user'`, ``, "The user disconnected this application on "},
 	} {
-		b.World.Exec(c.sql)
+		b.Fixture.Exec(c.sql)
 		answer := b.refresh(held.Refresh)
 		b.refused(c.words, answer, 400, "invalid_grant")
 		if !strings.Contains(answer.Text("error_description"), c.words) {
 			t.Errorf("%q does not say %q", answer.Text("error_description"), c.words)
 		}
 		if c.undo != "" {
-			b.World.Exec(c.undo)
+			b.Fixture.Exec(c.undo)
 		}
 	}
 }
@@ -197,14 +197,14 @@ func (b *bench) strangersExchange() apitest.Answer {
 }
 
 func TestWithoutASigningKeyNothingIsConsumed(t *testing.T) {
-	b := &bench{Site: apitest.StartUnready(t), t: t}
-	b.user = b.World.Member(perm.ProgrammesRead)
-	b.app = b.World.Connector(apitest.MCP, perm.ProgrammesRead)
+	b := &bench{Server: apitest.StartUnready(t), t: t}
+	b.user = b.Fixture.Member(perm.ProgrammesRead)
+	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	_, code := b.Consent(b.app, b.user)
 	if answer := b.exchangeCode(code); answer.Status < 500 {
 		t.Errorf("without a key: %d %s", answer.Status, answer.Body)
 	}
-	if err := b.Ring.Load(t.Context()); err != nil {
+	if err := b.Keyring.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	b.given("with a key", b.exchangeCode(code))

@@ -17,8 +17,8 @@ import (
 
 // Failures counts refusals (package failures), and says how long whoever caused one has to wait, 0 for not at all.
 type Failures interface {
-	OfClient(name string) time.Duration
-	OfGrant(id uuid.UUID) time.Duration
+	ForClient(name string) time.Duration
+	ForGrant(id uuid.UUID) time.Duration
 }
 
 // Tokens tells what we minted from what we did not, without asking any store.
@@ -38,7 +38,7 @@ func (d Deps) limited(request engine.TokenRequest, err error) error {
 		return LimitedClient(d.Failures, request.ClientID, err)
 	case "invalid_grant", "invalid_target":
 		if presented, authentic := d.presented(request); authentic {
-			return afterGrant(d.Failures.OfGrant(presented.GrantID), err)
+			return afterGrant(d.Failures.ForGrant(presented.GrantID), err)
 		}
 		return LimitedClient(d.Failures, request.ClientID, err)
 	}
@@ -60,7 +60,7 @@ func LimitedClient(counter Failures, name string, err error) error {
 	if !isRefusal || (refused.Code != "invalid_client" && refused.Code != "invalid_grant" && refused.Code != "invalid_target") {
 		return err
 	}
-	return after(counter.OfClient(name), "refusals-per-client", ratelimit.PerClient, err)
+	return after(counter.ForClient(name), "refusals-per-client", ratelimit.PerClient, err)
 }
 
 func afterGrant(wait time.Duration, err error) error {

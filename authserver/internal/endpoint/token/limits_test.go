@@ -13,7 +13,7 @@ func TestF1OnlyWhatIsRefusedIsThrottled(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	for _, id := range []string{b.app.ID.String(), b.linked.ID.String()} {
-		b.FailElsewhere(func(c *ratelimit.Counter) time.Duration { return c.OfClient(id) })
+		b.FailElsewhere(func(c *ratelimit.Limiter) time.Duration { return c.ForClient(id) })
 	}
 	_, code := b.Consent(b.linked, b.user)
 	b.Limited(func() apitest.Answer { return b.linkCode(code, "client_secret", "alm_cs_wrong") })
@@ -32,7 +32,7 @@ func TestF1OnlyWhatIsRefusedIsThrottled(t *testing.T) {
 func TestF2AThrottledReplayEndsItsGrantAllTheSame(t *testing.T) {
 	b := newBench(t)
 	first, other := b.Connected(b.app, b.user), b.Connected(b.app, b.user)
-	b.FailElsewhere(func(c *ratelimit.Counter) time.Duration { return c.OfGrant(first.Grant.ID) })
+	b.FailElsewhere(func(c *ratelimit.Limiter) time.Duration { return c.ForGrant(first.Grant.ID) })
 	b.Limited(func() apitest.Answer { return b.refresh(first.Refresh, "resource", apitest.MCP) })
 	second := b.Refreshed(b.app, first)
 	b.Limited(func() apitest.Answer { return b.refresh(first.Refresh) })

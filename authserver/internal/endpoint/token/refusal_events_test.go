@@ -50,7 +50,7 @@ func TestEveryRefusalThatConcernsAGrantIsNotedWithItsReason(t *testing.T) {
 			b := newBench(t)
 			held := b.Connected(b.app, b.user)
 			pending, code := b.Consent(b.app, b.user)
-			b.World.Exec(c.sql)
+			b.Fixture.Exec(c.sql)
 			b.noted(c.reason, held.Grant, b.refresh(held.Refresh))
 			b.noted(c.reason, pending, b.exchangeCode(code))
 		})
@@ -61,7 +61,7 @@ func TestARequestThatDoesNotMatchItsGrantIsNotedToo(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.noted("request_does_not_match", held.Grant, b.refresh(held.Refresh, "resource", apitest.MCP))
-	other := b.World.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
+	other := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
 	b.noted("another_client", held.Grant, b.refresh(held.Refresh, "client_id", other))
 	g, code := b.Consent(b.linked, b.user)
 	b.noted("request_does_not_match", g, b.linkCode(code, "client_secret", "alm_cs_wrong"))
@@ -75,7 +75,7 @@ func TestARequestThatDoesNotMatchItsGrantIsNotedToo(t *testing.T) {
 func TestAStuckClientIsNotedOnceAnHour(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
-	b.World.SetLLM(false)
+	b.Fixture.SetLLM(false)
 	var group sync.WaitGroup
 	for range 12 {
 		group.Go(func() { b.refresh(held.Refresh) })
@@ -88,14 +88,14 @@ func TestAStuckClientIsNotedOnceAnHour(t *testing.T) {
 	if strings.Contains(b.Log.String(), "was not noted") {
 		t.Error("what is noted already is called a failure")
 	}
-	b.World.Exec(`update account.audit_events set at = at - interval '1 hour' where action = 'grant.refused'`)
+	b.Fixture.Exec(`update account.audit_events set at = at - interval '1 hour' where action = 'grant.refused'`)
 	b.Wait(time.Hour)
 	before := b.refusals()
 	b.refresh(held.Refresh)
 	if n := b.refusals(); n != before+1 {
 		t.Errorf("an hour later: %d events, then %d", before, n)
 	}
-	b.World.Exec(`delete from account.memberships`)
+	b.Fixture.Exec(`delete from account.memberships`)
 	before = b.refusals()
 	b.refresh(held.Refresh)
 	if n := b.refusals(); n != before+1 {
@@ -120,8 +120,8 @@ func TestSuccessAndForgeryLeaveNoNote(t *testing.T) {
 func TestANoteThatFailsChangesNoAnswer(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
-	b.World.SetLLM(false)
-	lock, err := b.World.Owner.Begin(t.Context())
+	b.Fixture.SetLLM(false)
+	lock, err := b.Fixture.Owner.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestANoteThatFailsChangesNoAnswer(t *testing.T) {
 func TestAGrantThatIsGoneLeavesNoNote(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
-	b.World.Exec(`delete from account.grants`)
+	b.Fixture.Exec(`delete from account.grants`)
 	b.refused("gone", b.refresh(held.Refresh), 400, "invalid_grant")
 	b.refused("gone, by nobody", b.refresh(held.Refresh, "client_id", uuid.NewString()), 400, "invalid_client")
 	if n := b.refusals(); n != 0 {
@@ -149,7 +149,7 @@ func TestAGrantThatIsGoneLeavesNoNote(t *testing.T) {
 // Whoever makes names of clients up must not use up what the log remembers, or it would be silent about everybody.
 func TestNamesThatSomebodyMakesUpDoNotSilenceTheConnectionLog(t *testing.T) {
 	b := newBench(t)
-	noter := engine.NewNoter(b.Engine, b.Store, b.Now, slog.New(slog.DiscardHandler))
+	noter := engine.NewRefusalRecorder(b.Engine, b.Store, b.Now, slog.New(slog.DiscardHandler))
 	asks := func(name string) {
 		_, err := noter.Token(t.Context(), engine.TokenRequest{
 			Dialect: engine.Form, GrantType: "refresh_token", ClientID: name, RefreshToken: "made up", Resource: b.app.Resource,

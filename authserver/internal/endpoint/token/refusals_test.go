@@ -41,7 +41,7 @@ func TestAJSONBodyThatLacksSomethingIsRefused(t *testing.T) {
 func TestEachErrorHasItsCode(t *testing.T) {
 	b := newBench(t)
 	service := b.Service()
-	_, foreign := b.Consent(b.World.Connector(apitest.MCP, perm.ProgrammesRead), b.user)
+	_, foreign := b.Consent(b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead), b.user)
 	const other = "http://127.0.0.1:8090/other"
 	for _, c := range []struct {
 		what   string
@@ -89,10 +89,10 @@ func TestAChallengeMakesTheVerifierRequired(t *testing.T) {
 	b := newBench(t)
 	ask := func(verifier string) apitest.Answer {
 		g := grant.Grant{
-			ID: uuid.New(), Kind: client.Confidential, ClientID: b.linked.ID, UserID: b.user, TenantID: b.World.TenantID,
+			ID: uuid.New(), Kind: client.Confidential, ClientID: b.linked.ID, UserID: b.user, TenantID: b.Fixture.TenantID,
 			Permissions: b.linked.Required, Resource: apitest.REST, Ends: b.Now().Add(client.Confidential.Traits().GrantLife),
 		}
-		code, err := b.Keeper.Open(t.Context(), g, grant.CodeTerms{
+		code, err := b.Grants.Open(t.Context(), g, grant.CodeTerms{
 			ClientID: b.linked.ID, RedirectURI: fixture.Callback, Resource: apitest.REST, Challenge: grant.ChallengeOf(apitest.Verifier),
 		})
 		if err != nil {
@@ -121,7 +121,7 @@ func TestAShortVerifierIsRefusedThoughItMatches(t *testing.T) {
 	b := newBench(t)
 	g, _ := b.Consent(b.app, b.user)
 	g.ID = uuid.New()
-	code, err := b.Keeper.Open(t.Context(), g, grant.CodeTerms{
+	code, err := b.Grants.Open(t.Context(), g, grant.CodeTerms{
 		ClientID: b.app.ID, RedirectURI: fixture.Callback, Resource: b.app.Resource, Challenge: grant.ChallengeOf("short"),
 	})
 	if err != nil {
@@ -162,9 +162,9 @@ func TestABodyOver64KiBIs413(t *testing.T) {
 
 func TestAnAuthorizationHeaderIsForBasicClientsAlone(t *testing.T) {
 	b := newBench(t)
-	basic, secret := b.World.Confidential(perm.ProgrammesRead)
+	basic, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	b.Authenticating(basic, client.SecretBasic)
-	post, postSecret := b.World.Confidential(perm.ProgrammesRead)
+	post, postSecret := b.Fixture.Confidential(perm.ProgrammesRead)
 	b.Authenticating(post, client.SecretPost)
 	send := func(headers []string, c client.Client, changes ...string) apitest.Answer {
 		_, code := b.Consent(c, b.user)
@@ -209,16 +209,16 @@ func TestAnAuthorizationHeaderIsForBasicClientsAlone(t *testing.T) {
 
 func TestAReplacedSecretWorksWhileItOverlaps(t *testing.T) {
 	b := newBench(t)
-	b.World.Exec(`update account.client_secrets set expires_at = now() + interval '1 minute' where client_id = $1`, b.linked.ID)
+	b.Fixture.Exec(`update account.client_secrets set expires_at = now() + interval '1 minute' where client_id = $1`, b.linked.ID)
 	b.given("while it overlaps", b.link())
-	b.World.Exec(`update account.client_secrets set expires_at = now() where client_id = $1`, b.linked.ID)
+	b.Fixture.Exec(`update account.client_secrets set expires_at = now() where client_id = $1`, b.linked.ID)
 	b.refused("afterwards", b.link(), 400, "invalid_client")
 }
 
 func TestADeletedClientIsUnknown(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
-	b.World.Exec(`update account.oauth_clients set deleted_at = now()`)
+	b.Fixture.Exec(`update account.oauth_clients set deleted_at = now()`)
 	b.refused("refresh", b.refresh(held.Refresh), 400, "invalid_client")
 	b.refused("exchange", b.link(), 400, "invalid_client")
 }

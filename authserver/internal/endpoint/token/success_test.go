@@ -17,7 +17,7 @@ import (
 
 func (b *bench) claims(answer apitest.Answer) accesstoken.Claims {
 	b.t.Helper()
-	claims, err := b.Ring.Public().Verify(answer.Text("access_token"), apitest.Issuer, time.Now())
+	claims, err := b.Keyring.Public().Verify(answer.Text("access_token"), apitest.Issuer, time.Now())
 	if err != nil {
 		b.t.Fatalf("the access token: %v", err)
 	}
@@ -32,7 +32,7 @@ func TestAConfidentialClientGetsATokenFor90Days(t *testing.T) {
 	body := answer.JSON()
 	const lifetime = 90 * 24 * 60 * 60
 	if body["token_type"] != "Bearer" || body["expires_in"] != float64(lifetime) || body["scope"] != "programmes:read:programmes" ||
-		body["tenant_id"] != b.World.TenantID.String() || len(body) != 5 {
+		body["tenant_id"] != b.Fixture.TenantID.String() || len(body) != 5 {
 		t.Errorf("the answer: %d members, type %v, expires %v, scope %v", len(body), body["token_type"], body["expires_in"], body["scope"])
 	}
 	if answer.Header.Get("Cache-Control") != "no-store" || answer.Header.Get("Pragma") != "no-cache" {
@@ -40,7 +40,7 @@ func TestAConfidentialClientGetsATokenFor90Days(t *testing.T) {
 	}
 	claims := b.claims(answer)
 	if claims.Subject != b.user || claims.Audience != apitest.REST || claims.ClientID != b.linked.ID.String() ||
-		claims.Scope.Scope() != "programmes:read:programmes" || claims.TenantID != b.World.TenantID || claims.GrantID != g.ID ||
+		claims.Scope.Scope() != "programmes:read:programmes" || claims.TenantID != b.Fixture.TenantID || claims.GrantID != g.ID ||
 		claims.Expires.Sub(claims.IssuedAt) != lifetime*time.Second {
 		t.Errorf("claims: %+v", claims)
 	}
@@ -53,7 +53,7 @@ func TestAConnectorGetsAnHourAndARefreshToken(t *testing.T) {
 	body := answer.JSON()
 	left, _ := body["authorization_expires_in"].(float64)
 	if body["expires_in"] != float64(3600) || body["token_type"] != "Bearer" || body["scope"] != "programmes:read:programmes programmes:write:programmes" ||
-		body["tenant_id"] != b.World.TenantID.String() || !strings.HasPrefix(answer.Text("refresh_token"), "alm_rt_") || len(body) != 7 {
+		body["tenant_id"] != b.Fixture.TenantID.String() || !strings.HasPrefix(answer.Text("refresh_token"), "alm_rt_") || len(body) != 7 {
 		t.Errorf("the answer: %d members, expires %v, scope %v", len(body), body["expires_in"], body["scope"])
 	}
 	if month := float64(30 * 24 * 3600); left > month || left < month-60 {
@@ -67,7 +67,7 @@ func TestAConnectorGetsAnHourAndARefreshToken(t *testing.T) {
 func TestARefreshRotatesAndNeverExtends(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
-	b.World.Exec(`update account.grants set ends_at = now() + interval '20 minutes' where id = $1`, held.Grant.ID)
+	b.Fixture.Exec(`update account.grants set ends_at = now() + interval '20 minutes' where id = $1`, held.Grant.ID)
 	answer := b.refresh(held.Refresh)
 	b.given("refresh", answer)
 	if next := answer.Text("refresh_token"); next == "" || next == held.Refresh.Reveal() {
@@ -83,7 +83,7 @@ func TestARefreshRotatesAndNeverExtends(t *testing.T) {
 func TestAPermissionLostMeanwhileIsStillInTheTokenButWithoutEffect(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
-	b.World.Exec(`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`, b.user)
+	b.Fixture.Exec(`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`, b.user)
 	answer := b.refresh(held.Refresh)
 	b.given("one permission left", answer)
 	if answer.Text("scope") != "programmes:read:programmes programmes:write:programmes" {
@@ -94,7 +94,7 @@ func TestAPermissionLostMeanwhileIsStillInTheTokenButWithoutEffect(t *testing.T)
 // A grant that is older than the sets of the resources may hold more than its resource can use.
 func TestToken_NamesWhatTheResourceCanUseAlone(t *testing.T) {
 	b := newBench(t)
-	b.app = b.World.Connector(apitest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite)
+	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite)
 	first := b.exchange()
 	b.given("exchange", first)
 	second := b.refresh(credential.Secret(first.Text("refresh_token")))
@@ -135,7 +135,7 @@ func TestTheGoLibraryExchangesACode(t *testing.T) {
 	for method, style := range map[client.AuthMethod]oauth2.AuthStyle{
 		client.SecretPost: oauth2.AuthStyleInParams, client.SecretBasic: oauth2.AuthStyleInHeader,
 	} {
-		c, secret := b.World.Confidential(perm.ProgrammesRead)
+		c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 		b.Authenticating(c, method)
 		config := oauth2.Config{
 			ClientID: c.ID.String(), ClientSecret: secret.Reveal(), RedirectURL: fixture.Callback,
@@ -146,7 +146,7 @@ func TestTheGoLibraryExchangesACode(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", method, err)
 		}
-		if !token.Valid() || token.Type() != "Bearer" || token.RefreshToken != "" || token.Extra("tenant_id") != b.World.TenantID.String() {
+		if !token.Valid() || token.Type() != "Bearer" || token.RefreshToken != "" || token.Extra("tenant_id") != b.Fixture.TenantID.String() {
 			t.Errorf("%s: type %s, expiry %v", method, token.Type(), token.Expiry)
 		}
 		if _, err := config.Exchange(t.Context(), code.Reveal()); err == nil || !strings.Contains(err.Error(), "invalid_grant") {

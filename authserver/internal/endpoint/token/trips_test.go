@@ -17,10 +17,10 @@ import (
 
 func newCounted(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{Site: apitest.StartCounted(t), t: t}
-	b.user = b.World.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
-	b.app = b.World.Connector(apitest.REST, perm.ProgrammesRead, perm.ProgrammesWrite)
-	b.linked, b.secret = b.World.Confidential(perm.ProgrammesRead)
+	b := &bench{Server: apitest.StartCounted(t), t: t}
+	b.user = b.Fixture.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
+	b.app = b.Fixture.Connector(apitest.REST, perm.ProgrammesRead, perm.ProgrammesWrite)
+	b.linked, b.secret = b.Fixture.Confidential(perm.ProgrammesRead)
 	return b
 }
 
@@ -59,9 +59,9 @@ func TestWhatIsRefusedCostsOneTripAtMost(t *testing.T) {
 	if flip == "" {
 		flip = "A"
 	}
-	other := b.World.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
+	other := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
 	ended := b.Connected(b.app, b.user)
-	b.World.Exec(`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user' where id = $1`, ended.Grant.ID)
+	b.Fixture.Exec(`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user' where id = $1`, ended.Grant.ID)
 	replayed := b.Connected(b.app, b.user)
 	b.Refreshed(b.app, replayed)
 	b.dead("replayed", b.replay(replayed), grant.Replayed)
@@ -96,7 +96,7 @@ func TestWhatIsRefusedCostsOneTripAtMost(t *testing.T) {
 	b.alive("after all that", held.Grant)
 }
 
-func (b *bench) replay(held apitest.Held) grant.Grant {
+func (b *bench) replay(held apitest.Connection) grant.Grant {
 	b.t.Helper()
 	b.refused("a superseded token", b.refresh(held.Refresh), 400, "invalid_grant")
 	return held.Grant
@@ -115,13 +115,13 @@ func TestWhatIsRememberedOfAClientEndsWithAChangeOfIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Store.ReplaceSecret(t.Context(), b.World.TenantID, b.linked.ID, credential.Hash(next.Reveal()), 0, audit.Event{Actor: "admin", Action: "client.changed"}); err != nil {
+	if err := b.Store.ReplaceSecret(t.Context(), b.Fixture.TenantID, b.linked.ID, credential.Hash(next.Reveal()), 0, audit.Event{Actor: "admin", Action: "client.changed"}); err != nil {
 		t.Fatal(err)
 	}
 	if before, after := probe(b.secret), probe(next); before != "invalid_client" || after != "invalid_grant" {
 		t.Errorf("with a new secret: %s by the old one, %s by the new", before, after)
 	}
-	if _, err := b.Store.DeleteClient(t.Context(), b.World.TenantID, b.linked.ID, audit.Event{Actor: "admin", Action: "client.changed"}); err != nil {
+	if _, err := b.Store.DeleteClient(t.Context(), b.Fixture.TenantID, b.linked.ID, audit.Event{Actor: "admin", Action: "client.changed"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := probe(next); got != "invalid_client" {

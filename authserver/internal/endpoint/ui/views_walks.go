@@ -8,12 +8,12 @@ type ConnectorLog struct {
 	Platform string
 	Host     string // where its answers go, or whose document it is
 	Deleted  bool
-	Walks    []Walk
+	Attempts []ConnectionAttempt
 	More     string // path to the rest, or ""
 }
 
-// A Walk is one attempt to connect.
-type Walk struct {
+// A ConnectionAttempt is one attempt to connect.
+type ConnectionAttempt struct {
 	ID        string
 	At        time.Time
 	Person    string // "" where nobody is known

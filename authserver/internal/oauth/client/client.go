@@ -44,7 +44,7 @@ func (c Client) PublicID() string {
 
 // Domain is the host of the client's document, "" for a registered client.
 func (c Client) Domain() string {
-	host, _ := ReadAddress(c.Address)
+	host, _ := ParseAddress(c.Address)
 	return host
 }
 

@@ -26,15 +26,15 @@ type Document struct {
 	Secret        bool   // the document brings a secret along, which everybody can read
 }
 
-// A Copy is a client as its document said when it was read last.
-type Copy struct {
+// A CachedClient is a client as its document said when it was read last.
+type CachedClient struct {
 	Client
-	Read  time.Time
-	Fresh time.Time // until then the document need not be read again
+	FetchedAt  time.Time
+	FreshUntil time.Time // until then the document need not be read again
 }
 
-// CopyLife is how long after it was read a copy may stand in for a document that cannot be read.
-const CopyLife = 7 * 24 * time.Hour
+// CacheLife is how long after it was read a copy may stand in for a document that cannot be read.
+const CacheLife = 7 * 24 * time.Hour
 
 // Refusals of a client that is known by its document, besides *DocumentError.
 var (
@@ -52,9 +52,9 @@ func wrong(message string) (Client, error) { return Client{}, &DocumentError{Mes
 // maxAddress bounds the address of a document, in bytes.
 const maxAddress = 512
 
-// ReadAddress takes the address of a document apart, or says that it cannot be one: https, a host, a path, and no query, fragment,
+// ParseAddress takes the address of a document apart, or says that it cannot be one: https, a host, a path, and no query, fragment,
 // user name or dot segment, in the one spelling that needs no interpretation. host has the port, where one is named.
-func ReadAddress(text string) (host string, ok bool) {
+func ParseAddress(text string) (host string, ok bool) {
 	rest, https := strings.CutPrefix(text, "https://")
 	if !https || len(text) > maxAddress || strings.ContainsFunc(text, unprintable) || strings.ContainsAny(text, `?#@\`) {
 		return "", false
@@ -77,7 +77,7 @@ func unprintable(r rune) bool { return r <= ' ' || r >= 0x7f }
 // Accept returns the client that is described by the document at address, or a *DocumentError. Of its redirect URIs it keeps those
 // that could be registered here.
 func (d Document) Accept(address, platform string) (Client, error) {
-	host, ok := ReadAddress(address)
+	host, ok := ParseAddress(address)
 	id, err := identity.OfClient(address)
 	if !ok || err != nil {
 		return wrong("The address is not one that a client's document may have.")
@@ -119,7 +119,7 @@ func (d Document) Accept(address, platform string) (Client, error) {
 }
 
 func sameHost(address, host string) bool {
-	other, ok := ReadAddress(address)
+	other, ok := ParseAddress(address)
 	return ok && other == host
 }
 

@@ -23,7 +23,7 @@ func TestAddressOfADocumentHasOneSpelling(t *testing.T) {
 		address: "claude.ai", "https://chatgpt.com/oauth/client.json": "chatgpt.com", "https://localhost:8443/a": "localhost:8443",
 		"https://a.example/a%20b": "a.example", "https://a.example/..a/b..": "a.example",
 	} {
-		if got, ok := ReadAddress(good); !ok || got != host {
+		if got, ok := ParseAddress(good); !ok || got != host {
 			t.Errorf("%s: %q %v", good, got, ok)
 		}
 	}
@@ -35,7 +35,7 @@ func TestAddressOfADocumentHasOneSpelling(t *testing.T) {
 		"https://claude.ai/\u00e9", "https://claude.ai/a\n", "https://claude.ai/%zz", "https://claude.ai:x/a", "https://" + strings.Repeat("a", 600) + "/b",
 		" https://claude.ai/oauth", "ftp://claude.ai/oauth", "https://[::1/a",
 	} {
-		if _, ok := ReadAddress(bad); ok {
+		if _, ok := ParseAddress(bad); ok {
 			t.Errorf("%q is taken for the address of a document", bad)
 		}
 	}

@@ -25,7 +25,7 @@ func ParseDomains(text string) (Domains, error) {
 	for _, entry := range strings.Split(text, ",") {
 		place, platform, ok := strings.Cut(strings.TrimSpace(entry), "=")
 		switch {
-		case !ok || !plainPlace(place):
+		case !ok || !plainHost(place):
 			return nil, errors.New("a domain is written like claude.ai=claude or claude.ai/oauth/=claude, in lower case and without https://")
 		case platform != OtherPlatform && !slices.Contains(platforms, platform):
 			return nil, fmt.Errorf("a domain's platform is %s or %s", strings.Join(platforms, ", "), OtherPlatform)
@@ -41,13 +41,13 @@ func ParseDomains(text string) (Domains, error) {
 	return domains, nil
 }
 
-// plainPlace says whether place is a host, perhaps with a port and a path, as it stands in the address of a document.
-func plainPlace(place string) bool {
+// plainHost says whether place is a host, perhaps with a port and a path, as it stands in the address of a document.
+func plainHost(place string) bool {
 	name, path, hasPath := strings.Cut(place, "/")
 	if strings.HasSuffix(name, ":") || strings.Contains(place, "//") || (hasPath && (path == "" || strings.ContainsAny(path, "%*"))) {
 		return false
 	}
-	_, ok := ReadAddress("https://" + name + "/" + path + "x")
+	_, ok := ParseAddress("https://" + name + "/" + path + "x")
 	parsed, err := url.Parse("https://" + name)
 	return ok && err == nil && parsed.Host == name && !strings.Contains(name, "*")
 }
@@ -67,7 +67,7 @@ func (d Domains) Hosts() []string {
 // match exactly: a subdomain is another host. The longest place that holds the address counts. Below a path, an address with
 // a percent sign is not served: servers differ in what an encoded slash means.
 func (d Domains) Serve(address string) (platform string, ok bool) {
-	host, ok := ReadAddress(address)
+	host, ok := ParseAddress(address)
 	if !ok {
 		return "", false
 	}

@@ -16,36 +16,36 @@ import (
 // Documents know the clients that have metadata documents; it is clientdoc.Library.
 type Documents interface {
 	Client(ctx context.Context, address string) (client.Client, error)
-	Renewed(ctx context.Context, address string) (client.Client, error)
+	Refreshed(ctx context.Context, address string) (client.Client, error)
 }
 
-// Once remembers what was accepted. Its errors wrap store.ErrUnavailable.
-type Once interface {
+// ReplayCache remembers what was accepted. Its errors wrap store.ErrUnavailable.
+type ReplayCache interface {
 	// First says whether key was not met before, and remembers it for life.
 	First(ctx context.Context, key string, life time.Duration) (bool, error)
 }
 
-// A Judge is safe for concurrent use.
-type Judge struct {
+// A Verifier is safe for concurrent use.
+type Verifier struct {
 	Documents Documents
-	Once      Once
+	Replays   ReplayCache
 	Audiences []string // what aud may be: the issuer, and the token endpoint's address
 	Now       func() time.Time
 }
 
-// Claimed is the client that the assertion says to be of, "" where it says nothing. It is not verified.
-func (j *Judge) Claimed(assertion credential.Secret) string {
+// ClaimedClient is the client that the assertion says to be of, "" where it says nothing. It is not verified.
+func (j *Verifier) ClaimedClient(assertion credential.Secret) string {
 	_, c, _ := read(assertion.Reveal())
 	return c.Subject
 }
 
-// Prove returns nil if c itself has signed the assertion, and it was not used before. Its errors are *client.AssertionError, or wrap
+// Verify returns nil if c itself has signed the assertion, and it was not used before. Its errors are *client.AssertionError, or wrap
 // store.ErrUnavailable.
-func (j *Judge) Prove(ctx context.Context, c client.Client, assertion credential.Secret) error {
+func (j *Verifier) Verify(ctx context.Context, c client.Client, assertion credential.Secret) error {
 	now := j.Now()
 	signed, err := j.verify(ctx, c, assertion.Reveal(), now, j.Documents.Client)
 	if errors.Is(err, errUnknownKey) {
-		signed, err = j.verify(ctx, c, assertion.Reveal(), now, j.Documents.Renewed)
+		signed, err = j.verify(ctx, c, assertion.Reveal(), now, j.Documents.Refreshed)
 	}
 	if errors.Is(err, errUnknownKey) {
 		return refuse("client_assertion is signed by a key that the client's document does not name.")
@@ -53,7 +53,7 @@ func (j *Judge) Prove(ctx context.Context, c client.Client, assertion credential
 	if err != nil {
 		return err
 	}
-	first, err := j.Once.First(ctx, key(c.Address, signed.id), signed.ends.Sub(now))
+	first, err := j.Replays.First(ctx, key(c.Address, signed.id), signed.ends.Sub(now))
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (j *Judge) Prove(ctx context.Context, c client.Client, assertion credential
 	return nil
 }
 
-func (j *Judge) verify(ctx context.Context, c client.Client, text string, now time.Time, find func(context.Context, string) (client.Client, error)) (verified, error) {
+func (j *Verifier) verify(ctx context.Context, c client.Client, text string, now time.Time, find func(context.Context, string) (client.Client, error)) (verified, error) {
 	known, err := find(ctx, c.Address)
 	bad, isBad := errors.AsType[*client.DocumentError](err)
 	switch {

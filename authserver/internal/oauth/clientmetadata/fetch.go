@@ -25,9 +25,9 @@ const (
 	maxDocument    = 5 << 10
 	maxKeys        = 32 << 10
 	maxHeader      = 16 << 10
-	patience       = 5 * time.Second // from the name's resolution to the last byte
-	keysPatience   = 3 * time.Second
-	dialPatience   = 3 * time.Second
+	fetchTimeout   = 5 * time.Second // from the name's resolution to the last byte
+	keysTimeout    = 3 * time.Second
+	dialTimeout    = 3 * time.Second
 	shortestLife   = 30 * time.Second
 	longestLife    = 24 * time.Hour
 	unspecifiedFor = 5 * time.Minute // the life of what comes without Cache-Control
@@ -44,7 +44,7 @@ func newFetcher(ports []uint16, trusted *x509.CertPool) *fetcher {
 		options = append(options, ssrf.WithAllowedV4Prefixes(netip.MustParsePrefix("127.0.0.0/8")),
 			ssrf.WithAllowedV6Prefixes(netip.MustParsePrefix("::1/128")))
 	}
-	dialer := &net.Dialer{Timeout: dialPatience, Control: ssrf.New(options...).Safe}
+	dialer := &net.Dialer{Timeout: dialTimeout, Control: ssrf.New(options...).Safe}
 	return &fetcher{&http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
@@ -63,7 +63,7 @@ func newFetcher(ports []uint16, trusted *x509.CertPool) *fetcher {
 // get reads at most most bytes of JSON, and says for how long they are good. What comes back is bad: *client.DocumentError. Nothing
 // comes back, or something else than a document: client.ErrUnreachable, beside a *client.DocumentError where the host did answer.
 func (f *fetcher) get(ctx context.Context, address string, most int64) (body []byte, life time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {

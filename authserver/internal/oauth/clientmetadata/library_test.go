@@ -22,10 +22,10 @@ import (
 
 // A shelf is a library over a real store, with a host of documents on this machine.
 type shelf struct {
-	*Library
+	*Resolver
 	t     testing.TB
 	host  *publisher
-	world *fixture.World
+	world *fixture.Fixture
 	store *postgres.Store
 	at    string // the address of a document
 	log   bytes.Buffer
@@ -52,14 +52,14 @@ func newShelf(t testing.TB) *shelf {
 	}
 	t.Cleanup(store.Close)
 	s.store = store
-	s.Library = s.another()
+	s.Resolver = s.another()
 	return s
 }
 
 // another is the library of another process.
-func (s *shelf) another() *Library {
+func (s *shelf) another() *Resolver {
 	return New(Deps{
-		Domains: client.Domains{s.host.Host: "claude"}, Trusted: s.host.Roots, Copies: s.store, Now: s.now,
+		Domains: client.Domains{s.host.Host: "claude"}, Trusted: s.host.Roots, Cache: s.store, Now: s.now,
 		CheckKeys: func([]byte) error { return nil }, Log: slog.New(slog.NewTextHandler(&s.log, nil)),
 	})
 }
@@ -95,7 +95,7 @@ func (s *shelf) set(change func()) {
 	change()
 }
 
-func (s *shelf) wants(l *Library, name string, asked int32) {
+func (s *shelf) wants(l *Resolver, name string, asked int32) {
 	s.t.Helper()
 	c, err := l.Client(s.t.Context(), s.at)
 	if err != nil || c.Name != name || c.PublicID() != s.at {
@@ -108,14 +108,14 @@ func (s *shelf) wants(l *Library, name string, asked int32) {
 
 func TestDocumentIsReadOnceAndKeptForAllProcesses(t *testing.T) {
 	s := newShelf(t)
-	s.wants(s.Library, "Claude", 1)
-	s.wants(s.Library, "Claude", 1)
+	s.wants(s.Resolver, "Claude", 1)
+	s.wants(s.Resolver, "Claude", 1)
 	s.wants(s.another(), "Claude", 1)
 	s.wait(9 * time.Minute)
-	s.wants(s.Library, "Claude", 1)
+	s.wants(s.Resolver, "Claude", 1)
 	s.set(func() { s.body = func(address string) string { return renamed(address) } })
 	s.wait(2 * time.Minute)
-	s.wants(s.Library, "Claude 2", 2)
+	s.wants(s.Resolver, "Claude 2", 2)
 	s.wants(s.another(), "Claude 2", 2)
 }
 
@@ -125,20 +125,20 @@ func renamed(address string) string {
 
 func TestOldCopyStandsInWhileADocumentCannotBeRead(t *testing.T) {
 	s := newShelf(t)
-	s.wants(s.Library, "Claude", 1)
+	s.wants(s.Resolver, "Claude", 1)
 	s.set(func() { s.status = http.StatusBadGateway })
 	s.wait(time.Hour)
-	s.wants(s.Library, "Claude", 2)
-	s.wants(s.Library, "Claude", 2) // a failure is remembered
+	s.wants(s.Resolver, "Claude", 2)
+	s.wants(s.Resolver, "Claude", 2) // a failure is remembered
 	s.wait(31 * time.Second)
-	s.wants(s.Library, "Claude", 3)
+	s.wants(s.Resolver, "Claude", 3)
 	s.set(func() { s.status = http.StatusNotFound })
 	s.wait(31 * time.Second)
-	s.wants(s.Library, "Claude", 4)
+	s.wants(s.Resolver, "Claude", 4)
 	s.host.Close()
 	s.wait(31 * time.Second)
 	s.wants(s.another(), "Claude", 4)
-	s.wait(client.CopyLife)
+	s.wait(client.CacheLife)
 	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, client.ErrUnreachable) {
 		t.Errorf("after a week: %v", err)
 	}
@@ -146,7 +146,7 @@ func TestOldCopyStandsInWhileADocumentCannotBeRead(t *testing.T) {
 
 func TestDocumentThatTurnedBadIsRefused(t *testing.T) {
 	s := newShelf(t)
-	s.wants(s.Library, "Claude", 1)
+	s.wants(s.Resolver, "Claude", 1)
 	s.set(func() {
 		s.body = func(address string) string {
 			return `{"client_id":"` + address + `","redirect_uris":["https://claude.ai/cb"],"client_secret":"x"}`
@@ -250,7 +250,7 @@ func TestOneAddressIsReadOnceAtATimeAndOneHostAFewTimes(t *testing.T) {
 // Addresses that somebody makes up, at a host that is slow to say so, hold up no client that is in use, and wait in a queue that ends.
 func TestAddressesThatSomebodyMakesUpHoldNobodyUp(t *testing.T) {
 	s := newShelf(t)
-	s.wants(s.Library, "Claude", 1)
+	s.wants(s.Resolver, "Claude", 1)
 	s.wait(time.Hour)
 	gate := make(chan struct{})
 	s.set(func() { s.gate, s.open = gate, true })
@@ -263,7 +263,7 @@ func TestAddressesThatSomebodyMakesUpHoldNobodyUp(t *testing.T) {
 	}
 	time.Sleep(300 * time.Millisecond)
 	started := time.Now()
-	s.wants(s.Library, "Claude", 2+atOnce)
+	s.wants(s.Resolver, "Claude", 2+atOnce)
 	if _, err := s.Client(t.Context(), s.at+"/late"); !errors.Is(err, client.ErrUnreachable) {
 		t.Errorf("one more: %v", err)
 	}
@@ -282,7 +282,7 @@ func TestAddressesThatSomebodyMakesUpHoldNobodyUp(t *testing.T) {
 
 func TestPlatformIsWhatTheDeploymentSaysNow(t *testing.T) {
 	s := newShelf(t)
-	s.wants(s.Library, "Claude", 1)
+	s.wants(s.Resolver, "Claude", 1)
 	s.host.Server.Close() // nobody needs to be asked
 	for _, platform := range []string{"", "chatgpt", "claude"} {
 		l := s.another()
@@ -329,18 +329,18 @@ func TestWhoLeavesDoesNotSpoilItForTheOthers(t *testing.T) {
 		t.Error(err)
 	}
 	close(gate)
-	s.wants(s.Library, "Claude", 1)
+	s.wants(s.Resolver, "Claude", 1)
 }
 
 func TestClientThatAnOperatorDeletedIsServedNoMore(t *testing.T) {
 	s := newShelf(t)
-	s.wants(s.Library, "Claude", 1)
+	s.wants(s.Resolver, "Claude", 1)
 	s.world.Exec(`update account.oauth_clients set deleted_at = now() where metadata_url = $1`, s.at)
 	s.wait(time.Hour)
 	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, client.ErrNotServed) || s.host.Asked.Load() != 1 {
 		t.Error(err)
 	}
-	copied := client.Copy{Client: client.Client{Kind: client.Connector, Name: "x", Address: s.at, AuthMethod: client.AuthNone}, Read: s.now(), Fresh: s.now()}
+	copied := client.CachedClient{Client: client.Client{Kind: client.Connector, Name: "x", Address: s.at, AuthMethod: client.AuthNone}, FetchedAt: s.now(), FreshUntil: s.now()}
 	if err := s.world.Owner.QueryRow(t.Context(), `select id from account.oauth_clients where metadata_url = $1`, s.at).Scan(&copied.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -359,24 +359,24 @@ func TestSilentStoreIsNobodysFault(t *testing.T) {
 
 func TestRenewalReadsAgainButNotAllTheTime(t *testing.T) {
 	s := newShelf(t)
-	s.wants(s.Library, "Claude", 1)
+	s.wants(s.Resolver, "Claude", 1)
 	for _, step := range []struct {
 		wait  time.Duration
 		asked int32
 	}{{0, 1}, {29 * time.Second, 1}, {2 * time.Second, 2}, {0, 2}} {
 		s.wait(step.wait)
-		if _, err := s.Renewed(t.Context(), s.at); err != nil || s.host.Asked.Load() != step.asked {
+		if _, err := s.Refreshed(t.Context(), s.at); err != nil || s.host.Asked.Load() != step.asked {
 			t.Errorf("%v: asked %d times, want %d", err, s.host.Asked.Load(), step.asked)
 		}
 	}
 }
 
 func TestMissesAreBounded(t *testing.T) {
-	m := misses{now: time.Now}
-	for i := range 3 * maxMisses {
-		m.note(fmt.Sprint(i), client.ErrUnreachable)
+	m := failureCache{now: time.Now}
+	for i := range 3 * maxFailures {
+		m.add(fmt.Sprint(i), client.ErrUnreachable)
 	}
-	if len(m.known) > maxMisses || m.of(fmt.Sprint(3*maxMisses-1)) == nil {
+	if len(m.known) > maxFailures || m.find(fmt.Sprint(3*maxFailures-1)) == nil {
 		t.Error(len(m.known))
 	}
 }

@@ -6,25 +6,25 @@ import (
 )
 
 const (
-	missLife  = 30 * time.Second
-	maxMisses = 1024
+	failureLife = 30 * time.Second
+	maxFailures = 1024
 )
 
-// misses remember for a moment which documents could not be used. Their number is bounded: an address costs nothing to make up.
-type misses struct {
+// failureCache remember for a moment which documents could not be used. Their number is bounded: an address costs nothing to make up.
+type failureCache struct {
 	now func() time.Time
 
 	mu    sync.Mutex
-	known map[string]miss
+	known map[string]failure
 }
 
-type miss struct {
+type failure struct {
 	err  error
 	ends time.Time
 }
 
-// of returns why the document was no use a moment ago, or nil.
-func (m *misses) of(address string) error {
+// find returns why the document was no use a moment ago, or nil.
+func (m *failureCache) find(address string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if found, ok := m.known[address]; ok && m.now().Before(found.ends) {
@@ -33,11 +33,11 @@ func (m *misses) of(address string) error {
 	return nil
 }
 
-func (m *misses) note(address string, err error) {
+func (m *failureCache) add(address string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.known == nil || len(m.known) >= maxMisses { // to forget them all is to read a few once more
-		m.known = map[string]miss{}
+	if m.known == nil || len(m.known) >= maxFailures { // to forget them all is to read a few once more
+		m.known = map[string]failure{}
 	}
-	m.known[address] = miss{err, m.now().Add(missLife)}
+	m.known[address] = failure{err, m.now().Add(failureLife)}
 }

@@ -13,17 +13,17 @@ const (
 	inLine = 32 // how many more may wait for that
 )
 
-// errCrowded is no fault of the document's, and no reason to keep away from it.
-var errCrowded = fmt.Errorf("%w: too many documents of its host are being read", client.ErrUnreachable)
+// errQueueFull is no fault of the document's, and no reason to keep away from it.
+var errQueueFull = fmt.Errorf("%w: too many documents of its host are being read", client.ErrUnreachable)
 
 // A host has two lines: an address costs nothing to make up, and whoever makes them up must hold up no client that is in use.
-type host struct{ known, new line }
+type host struct{ known, new fetchQueue }
 
 func newHost() *host {
-	return &host{line{slots: make(chan struct{}, atOnce)}, line{slots: make(chan struct{}, atOnce)}}
+	return &host{fetchQueue{slots: make(chan struct{}, atOnce)}, fetchQueue{slots: make(chan struct{}, atOnce)}}
 }
 
-func (h *host) line(known bool) *line {
+func (h *host) line(known bool) *fetchQueue {
 	if known {
 		return &h.known
 	}
@@ -31,22 +31,22 @@ func (h *host) line(known bool) *line {
 }
 
 // A line lets a few read at once, and a few more wait for them.
-type line struct {
+type fetchQueue struct {
 	slots   chan struct{}
 	waiting atomic.Int32
 }
 
 // enter waits for its turn. It returns errCrowded, or leave, to be called afterwards.
-func (l *line) enter(ctx context.Context) (leave func(), err error) {
+func (l *fetchQueue) enter(ctx context.Context) (leave func(), err error) {
 	if l.waiting.Add(1) > inLine {
 		l.waiting.Add(-1)
-		return nil, errCrowded
+		return nil, errQueueFull
 	}
 	defer l.waiting.Add(-1)
 	select {
 	case l.slots <- struct{}{}:
 		return func() { <-l.slots }, nil
 	case <-ctx.Done():
-		return nil, errCrowded
+		return nil, errQueueFull
 	}
 }

@@ -21,7 +21,7 @@ type Step int
 
 // The steps, in their order.
 const (
-	Asked     Step = iota // the authorization request came in
+	Requested Step = iota // the authorization request came in
 	Consented             // the user approved
 	Exchanged             // the code was exchanged for tokens
 	Called                // the first call with an access token
@@ -40,14 +40,14 @@ const (
 	Ended   Outcome = "ended"  // it worked, and is over
 )
 
-// A Walk is one attempt, as it is shown.
-type Walk struct {
+// An Attempt is one attempt, as it is shown.
+type Attempt struct {
 	ID        uuid.UUID
 	At        time.Time // when it began, or, of a Stop, when it stopped last
 	Person    string    // name of the user, "" while nobody was signed in
 	Email     string
 	Taken     [Refreshed + 1]bool // which steps
-	Stray     bool                // a token request that belongs to no approval known here: it took none of them
+	Orphan    bool                // a token request that belongs to no approval known here: it took none of them
 	Outcome   Outcome
 	Reason    string // in plain words, "" where there is nothing to say
 	RequestID string // of the last request that is known, or ""
@@ -61,7 +61,7 @@ type Connector struct {
 	Address   string   // of its metadata document, or ""
 	Redirects []string // where answers go
 	Deleted   bool
-	Walks     []Walk
+	Attempts  []Attempt
 }
 
 // A Refusal is the last one that a grant's token request met.
@@ -71,9 +71,9 @@ type Refusal struct {
 }
 
 // OfGrant reads a walk off a grant: firstUsed is when it was first used to call, nil for never.
-func OfGrant(g grant.Grant, firstUsed *time.Time, last *Refusal, now time.Time) Walk {
-	w := Walk{ID: g.ID, At: g.Created}
-	w.Taken = [...]bool{Asked: true, Consented: true, Exchanged: g.Generation > 0, Called: firstUsed != nil, Refreshed: g.Generation > 1}
+func OfGrant(g grant.Grant, firstUsed *time.Time, last *Refusal, now time.Time) Attempt {
+	w := Attempt{ID: g.ID, At: g.Created}
+	w.Taken = [...]bool{Requested: true, Consented: true, Exchanged: g.Generation > 0, Called: firstUsed != nil, Refreshed: g.Generation > 1}
 	switch {
 	case g.State == grant.Revoked:
 		w.Outcome, w.Reason = Ended, g.Reason.Words(g.RevokedAt)

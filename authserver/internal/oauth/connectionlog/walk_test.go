@@ -65,7 +65,7 @@ type kept struct {
 	fails   error
 }
 
-func (k *kept) NoteStop(context.Context, connectionlog.Stop) error {
+func (k *kept) RecordStopped(context.Context, connectionlog.StoppedAttempt) error {
 	k.written++
 	return k.fails
 }
@@ -74,8 +74,8 @@ func TestTheSameStopIsWrittenOnceAMinuteAndAFloodIsNot(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	store := &kept{}
 	var log strings.Builder
-	n := connectionlog.NewNoter(store, func() time.Time { return now }, slog.New(slog.NewTextHandler(&log, nil)))
-	stop := connectionlog.Stop{TenantID: uuid.New(), ClientID: uuid.New(), Outcome: connectionlog.Refused, Reason: "no"}
+	n := connectionlog.NewRecorder(store, func() time.Time { return now }, slog.New(slog.NewTextHandler(&log, nil)))
+	stop := connectionlog.StoppedAttempt{TenantID: uuid.New(), ClientID: uuid.New(), Outcome: connectionlog.Refused, Reason: "no"}
 	wants := func(what string, want int) {
 		t.Helper()
 		if store.written != want {
@@ -83,15 +83,15 @@ func TestTheSameStopIsWrittenOnceAMinuteAndAFloodIsNot(t *testing.T) {
 		}
 	}
 	for range 1000 {
-		n.Note(t.Context(), stop)
+		n.Record(t.Context(), stop)
 	}
 	wants("the same", 1)
 	now = now.Add(time.Minute)
-	n.Note(t.Context(), stop)
+	n.Record(t.Context(), stop)
 	wants("a minute later", 2)
 	for i := range 10_000 {
 		stop.Reason = fmt.Sprint(i)
-		n.Note(t.Context(), stop)
+		n.Record(t.Context(), stop)
 	}
 	if store.written > 4200 {
 		t.Errorf("a flood of 10,000 different ones: %d written", store.written)
@@ -99,13 +99,13 @@ func TestTheSameStopIsWrittenOnceAMinuteAndAFloodIsNot(t *testing.T) {
 	now = now.Add(time.Minute)
 	before := store.written
 	stop.Reason = "after the flood"
-	n.Note(t.Context(), stop)
+	n.Record(t.Context(), stop)
 	wants("after the flood", before+1)
 	stop.TenantID = uuid.Nil
-	n.Note(t.Context(), stop)
+	n.Record(t.Context(), stop)
 	wants("of no workspace", before+1)
 	stop.TenantID, store.fails = uuid.New(), errors.New("silent")
-	n.Note(t.Context(), stop)
+	n.Record(t.Context(), stop)
 	if !strings.Contains(log.String(), "a stop was not noted") {
 		t.Error("a note that failed is not in the log")
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// An Ask is an authorization request that has passed every check of its form (contract, section 4).
-type Ask struct {
+// An Request is an authorization request that has passed every check of its form (contract, section 4).
+type Request struct {
 	Client      client.Client
 	RedirectURI string // as it was sent, which is as it is registered, byte for byte
 	State       string // byte for byte

@@ -25,15 +25,15 @@ type Choice struct {
 	Issued      time.Time `json:"i"`
 }
 
-// Ask is the request again, of the client as it is now.
-func (c Choice) Ask(of client.Client) Ask {
-	return Ask{
+// AuthorizationRequest is the request again, of the client as it is now.
+func (c Choice) AuthorizationRequest(of client.Client) Request {
+	return Request{
 		Client: of.At(c.Resource), RedirectURI: c.RedirectURI, State: string(c.State), Permissions: c.Permissions, Resource: c.Resource, Challenge: c.Challenge,
 	}
 }
 
-// Choosable splits a user's workspaces into those that a kind of client may be given and those that are closed to it.
-func Choosable(kind client.Kind, places []workspace.Membership) (open, closed []workspace.Membership) {
+// SelectableWorkspaces splits a user's workspaces into those that a kind of client may be given and those that are closed to it.
+func SelectableWorkspaces(kind client.Kind, places []workspace.Membership) (open, closed []workspace.Membership) {
 	for _, place := range places {
 		if kind.Traits().NeedsLLM && !place.Tenant.LLMIntegration {
 			closed = append(closed, place)

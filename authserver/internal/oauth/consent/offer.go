@@ -12,24 +12,24 @@ import (
 // ErrLLMOff says that connectors may not act in the workspace (spec 4.4).
 var ErrLLMOff = errors.New("the workspace has its LLM integration switched off")
 
-// A LackError says that the user does not hold what the client needs.
-type LackError struct{ Missing perm.Set }
+// A MissingPermissionsError says that the user does not hold what the client needs.
+type MissingPermissionsError struct{ Missing perm.Set }
 
-func (e *LackError) Error() string { return "the user lacks: " + e.Missing.Scope() }
+func (e *MissingPermissionsError) Error() string { return "the user lacks: " + e.Missing.Scope() }
 
-// Complete adds to what a connector asks for the reads without which its writes are of no use, where it may have them and the user
+// AddRequiredReads adds to what a connector asks for the reads without which its writes are of no use, where it may have them and the user
 // holds both: platforms warn their users of a write that comes without its read.
-func Complete(c client.Client, asked perm.Set, in workspace.Membership) perm.Set {
+func AddRequiredReads(c client.Client, asked perm.Set, in workspace.Membership) perm.Set {
 	if c.Kind.Traits().AllOrNothing {
 		return asked
 	}
 	return asked.Union(asked.Intersect(in.Permissions).Needs().Intersect(c.Required).Intersect(in.Permissions))
 }
 
-// Weigh splits what is asked into what the user may give in this workspace and what is left out, because the user does not
+// Evaluate splits what is asked into what the user may give in this workspace and what is left out, because the user does not
 // hold it (contract, section 4), or not the read that goes with it. A kind that is all or nothing leaves nothing out. It returns
 // ErrLLMOff or a *LackError.
-func Weigh(c client.Client, asked perm.Set, in workspace.Membership) (granted, leftOut perm.Set, err error) {
+func Evaluate(c client.Client, asked perm.Set, in workspace.Membership) (granted, leftOut perm.Set, err error) {
 	traits := c.Kind.Traits()
 	if traits.NeedsLLM && !in.Tenant.LLMIntegration {
 		return nil, nil, ErrLLMOff
@@ -43,7 +43,7 @@ func Weigh(c client.Client, asked perm.Set, in workspace.Membership) (granted, l
 		}
 	}
 	if len(granted) == 0 || (traits.AllOrNothing && len(leftOut) > 0) {
-		return nil, nil, &LackError{Missing: leftOut}
+		return nil, nil, &MissingPermissionsError{Missing: leftOut}
 	}
 	return granted, leftOut, nil
 }

@@ -15,9 +15,9 @@ var (
 	ErrNothingAllowed     = errors.New("the workspace's connector policy allows none of the permissions")
 )
 
-// Limit splits what a user could give a client in a workspace into what the workspace's connector policy allows and what it
+// ApplyPolicy splits what a user could give a client in a workspace into what the workspace's connector policy allows and what it
 // withholds. It returns ErrPlatformNotAllowed or ErrNothingAllowed. Only connectors have a policy.
-func Limit(c client.Client, could perm.Set, in workspace.Tenant) (granted, withheld perm.Set, err error) {
+func ApplyPolicy(c client.Client, could perm.Set, in workspace.Tenant) (granted, withheld perm.Set, err error) {
 	if c.Kind != client.Connector {
 		return could, nil, nil
 	}

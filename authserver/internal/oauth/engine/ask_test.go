@@ -21,16 +21,16 @@ const challenge = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 
 // A bench is the site with one application of each kind that may ask.
 type bench struct {
-	*apitest.Site
+	*apitest.Server
 	t           *testing.T
 	app, linked client.Client
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{Site: apitest.Start(t), t: t}
-	b.app = b.World.Connector(apitest.REST, perm.ProgrammesRead, perm.ProgrammesWrite)
-	b.linked, _ = b.World.Confidential(perm.ProgrammesRead, perm.EngageReadForms)
+	b := &bench{Server: apitest.Start(t), t: t}
+	b.app = b.Fixture.Connector(apitest.REST, perm.ProgrammesRead, perm.ProgrammesWrite)
+	b.linked, _ = b.Fixture.Confidential(perm.ProgrammesRead, perm.EngageReadForms)
 	return b
 }
 
@@ -53,16 +53,16 @@ func (b *bench) query(c client.Client, changes ...string) string {
 	return values.Encode()
 }
 
-func (b *bench) ask(query string) (consent.Ask, error) {
+func (b *bench) ask(query string) (consent.Request, error) {
 	b.t.Helper()
 	app, err := b.Engine.Identify(b.t.Context(), query)
 	if err != nil {
-		return consent.Ask{}, err
+		return consent.Request{}, err
 	}
-	return b.Engine.Ask(b.t.Context(), app)
+	return b.Engine.ParseAuthorization(b.t.Context(), app)
 }
 
-func (b *bench) granted(what, query, scope string) consent.Ask {
+func (b *bench) granted(what, query, scope string) consent.Request {
 	b.t.Helper()
 	asked, err := b.ask(query)
 	if err != nil || asked.Permissions.Scope() != scope {
@@ -95,11 +95,11 @@ func TestAConnectorAsksForASubset(t *testing.T) {
 // A connector that was registered before the resources had their sets may hold more than its resource can use.
 func TestAsk_NamesWhatTheResourceCanUseAlone(t *testing.T) {
 	b := newBench(t)
-	old := b.World.Connector(apitest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms)
+	old := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms)
 	for _, scope := range []string{"-", "", "offline_access", both, "programmes:read:programmes engage:read:forms"} {
 		b.granted(scope, b.query(old, "scope", scope), "programmes:read:programmes")
 	}
-	useless := b.World.Connector(apitest.MCP, perm.EngageReadForms)
+	useless := b.Fixture.Connector(apitest.MCP, perm.EngageReadForms)
 	for c, scopes := range map[*client.Client][]string{&old: {"programmes:write:programmes"}, &useless: {"-", "", "engage:read:forms"}} {
 		for _, scope := range scopes {
 			var refused *engine.RedirectError
@@ -169,10 +169,10 @@ func TestAFaultIsRedirectedWithItsCode(t *testing.T) {
 
 func TestAFaultOfClientOrAddressIsAPage(t *testing.T) {
 	b := newBench(t)
-	deleted := b.World.Connector(apitest.MCP, perm.ProgrammesRead)
-	b.World.Exec(`update account.oauth_clients set deleted_at = now() where id = $1`, deleted.ID)
+	deleted := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
+	b.Fixture.Exec(`update account.oauth_clients set deleted_at = now() where id = $1`, deleted.ID)
 	service := b.Service()
-	b.World.Exec(`update account.oauth_clients set redirect_uris = array[$2] where id = $1`, service.ID, fixture.Callback)
+	b.Fixture.Exec(`update account.oauth_clients set redirect_uris = array[$2] where id = $1`, service.ID, fixture.Callback)
 	for what, query := range map[string]string{
 		"unreadable":               "client_id=%zz",
 		"no client":                b.query(b.app, "client_id", "-"),

@@ -25,7 +25,7 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 		kind, text = grant.Refresh, r.RefreshToken
 	}
 	var err error
-	if x.token, err = e.Keeper.ReadToken(kind, text); err != nil {
+	if x.token, err = e.Grants.ReadToken(kind, text); err != nil {
 		x.forged = true
 	}
 	web.NoteGrant(ctx, x.token.GrantID)
@@ -45,7 +45,7 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 	if err := checkClient(r, *x.facts.Client); err != nil {
 		return nil, err
 	}
-	if err := e.prove(ctx, r, *x.facts.Client); err != nil {
+	if err := e.verifyAssertion(ctx, r, *x.facts.Client); err != nil {
 		return nil, err
 	}
 	noted := web.Caller{Client: x.facts.Client.ID}
@@ -58,15 +58,15 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 
 // factsFor reads what the request is judged by. One whose code or token is forged is refused whatever the facts (respond sees to it):
 // it is told why by what was known of its client a moment ago, so that a flood of garbage is no flood of reads.
-func (e *Engine) factsFor(ctx context.Context, x *exchange, id uuid.UUID) (grant.Facts, error) {
+func (e *Engine) factsFor(ctx context.Context, x *exchange, id uuid.UUID) (grant.Snapshot, error) {
 	if !x.forged {
-		return e.Keeper.FactsWithSecret(ctx, id, x.token.GrantID, client.SecretHash(x.request.ClientSecret))
+		return e.Grants.SnapshotWithSecret(ctx, id, x.token.GrantID, client.SecretHash(x.request.ClientSecret))
 	}
 	c, err := e.Clients.RecentClient(ctx, id)
 	if errors.Is(err, e.Unknown) {
-		return grant.Facts{}, nil
+		return grant.Snapshot{}, nil
 	}
-	return grant.Facts{Client: &c}, err
+	return grant.Snapshot{Client: &c}, err
 }
 
 func unknownClient(r TokenRequest) *TokenError {

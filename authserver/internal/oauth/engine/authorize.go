@@ -50,7 +50,7 @@ func (e *Engine) Identify(ctx context.Context, rawQuery string) (Application, er
 			return Application{}, &PageError{"The application sent the same parameter twice."}
 		}
 	}
-	c, err := e.asking(ctx, query.Get("client_id"))
+	c, err := e.lookUpRedirect(ctx, query.Get("client_id"))
 	if err != nil {
 		return Application{}, err
 	}
@@ -66,15 +66,15 @@ const maxState = 2048
 // An S256 challenge is 32 bytes in base64url (RFC 7636, section 4.2).
 var challengePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
 
-// Ask checks the rest of the request. It returns a *RedirectError where it is refused.
-func (e *Engine) Ask(ctx context.Context, app Application) (consent.Ask, error) {
+// ParseAuthorization checks the rest of the request. It returns a *RedirectError where it is refused.
+func (e *Engine) ParseAuthorization(ctx context.Context, app Application) (consent.Request, error) {
 	query := app.query
-	refuse := func(code, description string) (consent.Ask, error) {
+	refuse := func(code, description string) (consent.Request, error) {
 		state := query.Get("state")
 		if len(state) > maxState {
 			state = ""
 		}
-		return consent.Ask{}, &RedirectError{Code: code, Description: description, State: state}
+		return consent.Request{}, &RedirectError{Code: code, Description: description, State: state}
 	}
 	if state := query.Get("state"); state == "" || len(state) > maxState {
 		return refuse("invalid_request", "state is required, with 1 to 2,048 characters.")
@@ -101,7 +101,7 @@ func (e *Engine) Ask(ctx context.Context, app Application) (consent.Ask, error) 
 	if err := e.fositeAccepts(ctx, app, permissions); err != nil {
 		return refuse(err.Code, err.Description)
 	}
-	return consent.Ask{
+	return consent.Request{
 		Client: app.Client, RedirectURI: app.RedirectURI, State: query.Get("state"),
 		Permissions: permissions, Resource: resource, Challenge: challenge,
 	}, nil

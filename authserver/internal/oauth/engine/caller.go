@@ -33,7 +33,7 @@ func (e *Engine) Authenticate(ctx context.Context, r TokenRequest) (client.Clien
 	if err := checkClient(r, c); err != nil {
 		return client.Client{}, err
 	}
-	if err := e.prove(ctx, r, c); err != nil {
+	if err := e.verifyAssertion(ctx, r, c); err != nil {
 		return client.Client{}, err
 	}
 	return c, nil

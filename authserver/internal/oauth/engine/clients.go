@@ -51,11 +51,11 @@ func (e *Engine) called(name string, c *client.Client) bool {
 
 const unknownApplication = "The application did not say who it is, or is not registered here."
 
-// asking returns the client of an authorization request. It returns a *PageError, client.ErrUnreachable, or an error that wraps
+// lookUpRedirect returns the client of an authorization request. It returns a *PageError, client.ErrUnreachable, or an error that wraps
 // store.ErrUnavailable.
-func (e *Engine) asking(ctx context.Context, name string) (client.Client, error) {
+func (e *Engine) lookUpRedirect(ctx context.Context, name string) (client.Client, error) {
 	if identity.IsAddress(name) {
-		return e.describing(ctx, name)
+		return e.lookUpDocument(ctx, name)
 	}
 	id, err := identity.OfClient(name)
 	if err != nil {
@@ -68,8 +68,8 @@ func (e *Engine) asking(ctx context.Context, name string) (client.Client, error)
 	return c, err
 }
 
-// describing returns the client that describes itself at address.
-func (e *Engine) describing(ctx context.Context, address string) (client.Client, error) {
+// lookUpDocument returns the client that describes itself at address.
+func (e *Engine) lookUpDocument(ctx context.Context, address string) (client.Client, error) {
 	c, err := e.Documents.Client(ctx, address)
 	if errors.Is(err, client.ErrNotServed) {
 		return client.Client{}, &PageError{"The application is not registered here, and its domain is not one of those that this service knows."}

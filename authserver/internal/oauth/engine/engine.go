@@ -22,10 +22,10 @@ type Deps struct {
 	RESTResource string   // {base_url}/v1, that of confidential clients
 	Resources    []string // those that a client known by its document may ask for
 	Clients      Clients
-	Unknown      error     // the error by which Clients says that there is no such client
-	Documents    Documents // nil: no client is known by a document
-	Prover       Prover    // nil: no client signs
-	Keeper       *grant.Keeper
+	Unknown      error             // the error by which Clients says that there is no such client
+	Documents    Documents         // nil: no client is known by a document
+	Assertions   AssertionVerifier // nil: no client signs
+	Grants       *grant.Service
 	Signer       Signer
 }
 
@@ -42,8 +42,8 @@ func New(d Deps) *Engine {
 	if d.Documents == nil {
 		d.Documents = noDocuments{}
 	}
-	if d.Prover == nil {
-		d.Prover = noProver{}
+	if d.Assertions == nil {
+		d.Assertions = noAssertions{}
 	}
 	e := &Engine{Deps: d}
 	config := func() *fosite.Config {

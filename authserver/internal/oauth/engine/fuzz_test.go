@@ -63,7 +63,7 @@ func FuzzAuthorizeQuery(f *testing.F) {
 		if app.RedirectURI != callback || query.Get("redirect_uri") != callback || query.Get("client_id") != app.Client.ID.String() || len(query["state"]) > 1 {
 			t.Fatalf("%q was identified", raw)
 		}
-		ask, err := e.Ask(t.Context(), app)
+		ask, err := e.ParseAuthorization(t.Context(), app)
 		if err != nil {
 			refused, isRedirect := errors.AsType[*RedirectError](err)
 			known := []string{"invalid_request", "unsupported_response_type", "invalid_target", "invalid_scope"}

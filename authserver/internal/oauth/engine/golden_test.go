@@ -41,7 +41,7 @@ func TestWhatFositeAsksOfUs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Ask(t.Context(), app); err != nil {
+	if _, err := e.ParseAuthorization(t.Context(), app); err != nil {
 		t.Fatal(err)
 	}
 	asked.flow("exchange")
@@ -91,7 +91,7 @@ func goldenEngine(t *testing.T) (*Engine, client.Client, credential.Secret) {
 	t.Cleanup(func() { _ = rdb.Close() })
 	key := make([]byte, 32)
 	_, _ = rand.Read(key)
-	mint, err := grant.NewMint(seal.Keys{key})
+	mint, err := grant.NewTokenCodec(seal.Keys{key})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,9 +102,9 @@ func goldenEngine(t *testing.T) (*Engine, client.Client, credential.Secret) {
 	if err := ring.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	keeper := grant.NewKeeper(store, redis.NewGrants(rdb), mint, slog.New(slog.DiscardHandler))
+	keeper := grant.NewService(store, redis.NewGrants(rdb), mint, slog.New(slog.DiscardHandler))
 	const issuer = "https://api.example.org"
-	e := New(Deps{Issuer: issuer, RESTResource: issuer + "/v1", Clients: store, Unknown: postgres.ErrNoClient, Keeper: keeper, Signer: ring})
+	e := New(Deps{Issuer: issuer, RESTResource: issuer + "/v1", Clients: store, Unknown: postgres.ErrNoClient, Grants: keeper, Signer: ring})
 	connector := world.Connector(issuer+"/mcp", perm.ProgrammesRead)
 	code, err := keeper.Open(t.Context(), grant.Grant{
 		ID: uuid.New(), Kind: connector.Kind, ClientID: connector.ID, UserID: world.Member(perm.ProgrammesRead), TenantID: world.TenantID,

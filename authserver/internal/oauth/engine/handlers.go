@@ -60,7 +60,7 @@ func (h *codeHandler) PopulateTokenEndpointResponse(ctx context.Context, r fosit
 		if x.request.Verifier != "" && !verifierPattern.MatchString(x.request.Verifier.Reveal()) {
 			challenge = "malformed" // matches no challenge, and counts as an attempt like any other
 		}
-		return h.Keeper.Redeem(ctx, x.facts, x.token, grant.CodeTerms{
+		return h.Grants.Redeem(ctx, x.facts, x.token, grant.CodeTerms{
 			ClientID: x.facts.Client.ID, RedirectURI: x.request.RedirectURI, Resource: resource, Challenge: challenge,
 		})
 	})
@@ -96,7 +96,7 @@ func (h *refreshHandler) PopulateTokenEndpointResponse(ctx context.Context, r fo
 		return fosite.ErrUnknownRequest
 	}
 	return h.respond(ctx, w, func(x *exchange) (grant.Issued, error) {
-		return h.Keeper.Rotate(ctx, x.facts, x.token, x.facts.Client.ID, x.request.Resource)
+		return h.Grants.Rotate(ctx, x.facts, x.token, x.facts.Client.ID, x.request.Resource)
 	})
 }
 

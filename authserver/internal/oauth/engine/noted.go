@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// notedMost is how many refusals are remembered.
-const notedMost = 8192
+// maxRecent is how many refusals are remembered.
+const maxRecent = 8192
 
 // A refusal is of a grant, for a reason.
 type refusal struct {
@@ -16,9 +16,9 @@ type refusal struct {
 	why   string
 }
 
-// noted remembers what the audit log has of this clock hour, where a refusal is noted once (migration 50). What it forgets, because
+// recentCache remembers what the audit log has of this clock hour, where a refusal is noted once (migration 50). What it forgets, because
 // there is too much of it or the process starts anew, is written again and changes nothing there.
-type noted struct {
+type recentCache struct {
 	now func() time.Time
 
 	mu   sync.Mutex
@@ -26,7 +26,7 @@ type noted struct {
 	seen map[refusal]struct{}
 }
 
-func (n *noted) has(r refusal) bool {
+func (n *recentCache) has(r refusal) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.turn()
@@ -34,7 +34,7 @@ func (n *noted) has(r refusal) bool {
 	return seen
 }
 
-func (n *noted) add(r refusal) {
+func (n *recentCache) add(r refusal) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.turn()
@@ -42,8 +42,8 @@ func (n *noted) add(r refusal) {
 }
 
 // turn forgets the hour that is over, and everything when there is no more room.
-func (n *noted) turn() {
-	if hour := n.now().Truncate(time.Hour); !hour.Equal(n.hour) || len(n.seen) >= notedMost {
+func (n *recentCache) turn() {
+	if hour := n.now().Truncate(time.Hour); !hour.Equal(n.hour) || len(n.seen) >= maxRecent {
 		n.hour, n.seen = hour, map[refusal]struct{}{}
 	}
 }

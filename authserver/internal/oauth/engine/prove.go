@@ -8,20 +8,20 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// A Prover knows whether a client has signed that it is itself (package assertion).
-type Prover interface {
-	// Claimed is the client that an assertion says to be of, unverified.
-	Claimed(assertion credential.Secret) string
-	// Prove verifies it. Its errors are *client.AssertionError, or wrap store.ErrUnavailable.
-	Prove(ctx context.Context, c client.Client, assertion credential.Secret) error
+// An AssertionVerifier knows whether a client has signed that it is itself (package assertion).
+type AssertionVerifier interface {
+	// ClaimedClient is the client that an assertion says to be of, unverified.
+	ClaimedClient(assertion credential.Secret) string
+	// Verify verifies it. Its errors are *client.AssertionError, or wrap store.ErrUnavailable.
+	Verify(ctx context.Context, c client.Client, assertion credential.Secret) error
 }
 
-// noProver is that of a deployment where no client signs.
-type noProver struct{}
+// noAssertions is that of a deployment where no client signs.
+type noAssertions struct{}
 
-func (noProver) Claimed(credential.Secret) string { return "" }
+func (noAssertions) ClaimedClient(credential.Secret) string { return "" }
 
-func (noProver) Prove(context.Context, client.Client, credential.Secret) error {
+func (noAssertions) Verify(context.Context, client.Client, credential.Secret) error {
 	return &client.AssertionError{Message: "private_key_jwt is not offered here."}
 }
 
@@ -31,20 +31,20 @@ const jwtBearer = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 // nameFromAssertion fills in the client_id, which a client that signs may leave out (RFC 7521, section 4.2).
 func (e *Engine) nameFromAssertion(r *TokenRequest) {
 	if r.ClientID == "" && r.Assertion != "" && r.Dialect == Form {
-		r.ClientID = e.Prover.Claimed(r.Assertion)
+		r.ClientID = e.Assertions.ClaimedClient(r.Assertion)
 	}
 }
 
-// prove asks a client that signs for its proof; others have none to give, and an assertion of theirs is an unknown parameter. Every
+// verifyAssertion asks a client that signs for its proof; others have none to give, and an assertion of theirs is an unknown parameter. Every
 // failure that the client caused is invalid_client.
-func (e *Engine) prove(ctx context.Context, r TokenRequest, c client.Client) error {
+func (e *Engine) verifyAssertion(ctx context.Context, r TokenRequest, c client.Client) error {
 	if c.AuthMethod != client.PrivateKeyJWT {
 		return nil
 	}
 	if r.Assertion == "" || r.AssertionType != jwtBearer {
 		return tokenError("invalid_client", "This client proves itself by client_assertion, with client_assertion_type "+jwtBearer+".")
 	}
-	err := e.Prover.Prove(ctx, c, r.Assertion)
+	err := e.Assertions.Verify(ctx, c, r.Assertion)
 	if refused, ok := errors.AsType[*client.AssertionError](err); ok {
 		return tokenError("invalid_client", refused.Message)
 	}

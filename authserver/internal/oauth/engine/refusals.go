@@ -15,45 +15,45 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Refusals notes events of refusals, few of the same. Its errors wrap store.ErrUnavailable.
-type Refusals interface {
-	NoteRefusal(ctx context.Context, e audit.Event) error
-	connectionlog.Stops
+// RefusalStore notes events of refusals, few of the same. Its errors wrap store.ErrUnavailable.
+type RefusalStore interface {
+	RecordRefusal(ctx context.Context, e audit.Event) error
+	connectionlog.StoppedAttempts
 }
 
-// A Noter answers token requests like its Engine, and notes why it refused one that concerns a grant: whoever asks later why an
+// A RefusalRecorder answers token requests like its Engine, and notes why it refused one that concerns a grant: whoever asks later why an
 // application stopped working finds the reason in the audit log. A request that succeeds costs nothing more, one that is refused again
 // and again costs no more than its refusal, and nothing is kept of a code or token that is forged but that its client was refused
 // (strays.go); a note that fails changes no answer.
-type Noter struct {
+type RefusalRecorder struct {
 	*Engine
-	refusals Refusals
-	noted    *noted
-	strays   *connectionlog.Noter
+	refusals RefusalStore
+	recent   *recentCache
+	orphans  *connectionlog.Recorder
 	log      *slog.Logger
 }
 
-// NewNoter makes a Noter. now is the clock by which an hour is over.
-func NewNoter(e *Engine, refusals Refusals, now func() time.Time, log *slog.Logger) *Noter {
-	return &Noter{Engine: e, refusals: refusals, noted: &noted{now: now}, strays: connectionlog.NewNoter(refusals, now, log), log: log}
+// NewRefusalRecorder makes a Noter. now is the clock by which an hour is over.
+func NewRefusalRecorder(e *Engine, refusals RefusalStore, now func() time.Time, log *slog.Logger) *RefusalRecorder {
+	return &RefusalRecorder{Engine: e, refusals: refusals, recent: &recentCache{now: now}, orphans: connectionlog.NewRecorder(refusals, now, log), log: log}
 }
 
 // Token is Engine.Token.
-func (n *Noter) Token(ctx context.Context, request TokenRequest) (Tokens, error) {
+func (n *RefusalRecorder) Token(ctx context.Context, request TokenRequest) (Tokens, error) {
 	x, err := n.try(ctx, request)
 	var refused *TokenError
 	if errors.As(err, &refused) {
-		if noteErr := n.note(context.WithoutCancel(ctx), x, refused); noteErr != nil {
+		if noteErr := n.record(context.WithoutCancel(ctx), x, refused); noteErr != nil {
 			n.log.WarnContext(ctx, "a refusal was not noted", "error", noteErr)
 		}
 	}
 	return x.answer, err
 }
 
-func (n *Noter) note(ctx context.Context, x *exchange, refused *TokenError) error {
+func (n *RefusalRecorder) record(ctx context.Context, x *exchange, refused *TokenError) error {
 	presented, authentic := n.presented(x.request)
 	if !authentic {
-		return n.stray(ctx, x, refused)
+		return n.recordOrphan(ctx, x, refused)
 	}
 	caller, err := identity.OfClient(x.request.ClientID)
 	if err != nil {
@@ -62,21 +62,21 @@ func (n *Noter) note(ctx context.Context, x *exchange, refused *TokenError) erro
 	facts := x.facts
 	if facts.Now.IsZero() || x.token.GrantID != presented.GrantID { // refused before anything was read
 		key := refusal{presented.GrantID, caller.String() + refused.Description}
-		if n.noted.has(key) {
+		if n.recent.has(key) {
 			return nil
 		}
-		if facts, err = n.Keeper.Facts(ctx, caller, presented.GrantID); err != nil {
+		if facts, err = n.Grants.Snapshot(ctx, caller, presented.GrantID); err != nil {
 			return err
 		}
-		defer n.noted.add(key)
+		defer n.recent.add(key)
 	}
 	if facts.Grant == nil {
 		return nil
 	}
-	return n.noteOf(ctx, facts, caller, x.ended, refused)
+	return n.recordFor(ctx, facts, caller, x.ended, refused)
 }
 
-func (n *Noter) noteOf(ctx context.Context, facts grant.Facts, caller uuid.UUID, ended grant.Reason, refused *TokenError) error {
+func (n *RefusalRecorder) recordFor(ctx context.Context, facts grant.Snapshot, caller uuid.UUID, ended grant.Reason, refused *TokenError) error {
 	g := *facts.Grant
 	if ended != "" {
 		g.State, g.Reason = grant.Revoked, ended // which the facts are too old to know
@@ -84,27 +84,27 @@ func (n *Noter) noteOf(ctx context.Context, facts grant.Facts, caller uuid.UUID,
 	facts.Grant = &g
 	reason := why(facts, caller)
 	key := refusal{g.ID, reason}
-	if n.noted.has(key) {
+	if n.recent.has(key) {
 		return nil
 	}
-	err := n.refusals.NoteRefusal(ctx, audit.Event{
+	err := n.refusals.RecordRefusal(ctx, audit.Event{
 		TenantID: &g.TenantID, UserID: &g.UserID, Actor: "client:" + caller.String(), Action: "grant.refused",
 		Subject: "grant:" + g.ID.String(), RequestID: web.RequestID(ctx), Detail: map[string]any{
 			"reason": reason, "client_id": g.ClientID.String(), "error": refused.Code, "description": refused.Description,
 		},
 	})
 	if err == nil {
-		n.noted.add(key)
+		n.recent.add(key)
 	}
 	return err
 }
 
 // presented is the code or refresh token of the request, if we minted it.
-func (n *Noter) presented(request TokenRequest) (grant.Token, bool) {
-	if token, err := n.Keeper.ReadToken(grant.Refresh, request.RefreshToken); err == nil {
+func (n *RefusalRecorder) presented(request TokenRequest) (grant.Token, bool) {
+	if token, err := n.Grants.ReadToken(grant.Refresh, request.RefreshToken); err == nil {
 		return token, true
 	}
-	token, err := n.Keeper.ReadToken(grant.Code, request.Code)
+	token, err := n.Grants.ReadToken(grant.Code, request.Code)
 	return token, err == nil
 }
 
@@ -119,7 +119,7 @@ const (
 )
 
 // why names the reason in the order in which Keeper asks.
-func why(f grant.Facts, caller uuid.UUID) string {
+func why(f grant.Snapshot, caller uuid.UUID) string {
 	g := f.Grant
 	switch {
 	case g.ClientID != caller:

@@ -11,12 +11,12 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
-// stray notes a refused request of a connector that presented no code or token of ours. What was noted a moment ago costs nothing.
+// recordOrphan notes a refused request of a connector that presented no code or token of ours. What was noted a moment ago costs nothing.
 // Only what is to be written is remembered, or names that somebody makes up would use up what there is room for.
-func (n *Noter) stray(ctx context.Context, x *exchange, refused *TokenError) error {
+func (n *RefusalRecorder) recordOrphan(ctx context.Context, x *exchange, refused *TokenError) error {
 	caller, err := identity.OfClient(x.request.ClientID)
-	stop := connectionlog.Stop{ClientID: caller, Stray: true, Outcome: connectionlog.Refused, Reason: refused.Description}
-	if err != nil || n.strays.Noted(stop) {
+	stop := connectionlog.StoppedAttempt{ClientID: caller, Orphan: true, Outcome: connectionlog.Refused, Reason: refused.Description}
+	if err != nil || n.orphans.Recorded(stop) {
 		return nil
 	}
 	c := x.facts.Client
@@ -30,9 +30,9 @@ func (n *Noter) stray(ctx context.Context, x *exchange, refused *TokenError) err
 		}
 		c = &known
 	}
-	if c.Kind != client.Connector || c.TenantID == uuid.Nil || !n.strays.IsNew(stop) {
+	if c.Kind != client.Connector || c.TenantID == uuid.Nil || !n.orphans.IsNew(stop) {
 		return nil
 	}
 	stop.TenantID = c.TenantID
-	return n.strays.Write(ctx, stop)
+	return n.orphans.Write(ctx, stop)
 }

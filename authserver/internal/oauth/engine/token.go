@@ -76,7 +76,7 @@ type exchange struct {
 	request TokenRequest
 	token   grant.Token // of the code or refresh token
 	forged  bool        // it is none of ours
-	facts   grant.Facts
+	facts   grant.Snapshot
 	ended   grant.Reason // why its grant ended by this request, or had ended already
 	answer  Tokens
 }

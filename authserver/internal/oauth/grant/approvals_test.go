@@ -19,36 +19,36 @@ import (
 
 // A heldLedger runs a test's step between a decision in Redis and its commit in Postgres.
 type heldLedger struct {
-	grant.Ledger
+	grant.GrantStore
 	beforeActivate, beforeOpen, beforeDeny func()
 }
 
-func (h heldLedger) Activate(ctx context.Context, step grant.Step, binding []byte) (grant.Fence, error) {
+func (h heldLedger) Activate(ctx context.Context, step grant.Step, binding []byte) (grant.UpdateResult, error) {
 	if h.beforeActivate != nil {
 		h.beforeActivate()
 	}
-	return h.Ledger.Activate(ctx, step, binding)
+	return h.GrantStore.Activate(ctx, step, binding)
 }
 
 func (h heldLedger) Open(ctx context.Context, g grant.Grant, approval int) (grant.State, error) {
 	if h.beforeOpen != nil {
 		h.beforeOpen()
 	}
-	return h.Ledger.Open(ctx, g, approval)
+	return h.GrantStore.Open(ctx, g, approval)
 }
 
 func (h heldLedger) Deny(ctx context.Context, id uuid.UUID, actor string) error {
 	if h.beforeDeny != nil {
 		h.beforeDeny()
 	}
-	return h.Ledger.Deny(ctx, id, actor)
+	return h.GrantStore.Deny(ctx, id, actor)
 }
 
 // held is a bench whose Keeper stops where h says. The bench's own keeper does not.
 func (b *bench) held(h heldLedger) *bench {
-	h.Ledger = b.store
+	h.GrantStore = b.store
 	out := *b
-	out.keeper = grant.NewKeeper(h, redis.NewGrants(b.rdb), b.mint, slog.New(slog.DiscardHandler))
+	out.keeper = grant.NewService(h, redis.NewGrants(b.rdb), b.mint, slog.New(slog.DiscardHandler))
 	return &out
 }
 
@@ -98,7 +98,7 @@ func TestG12_AnApprovalThatLosesToARedemptionChangesNothing(t *testing.T) {
 	g, code := b.consent()
 	between := b.held(heldLedger{beforeActivate: func() {
 		row, key := b.stored(g.ID)
-		if _, err := b.keeper.Open(t.Context(), both(g), b.terms()); !errors.Is(err, grant.ErrTaken) {
+		if _, err := b.keeper.Open(t.Context(), both(g), b.terms()); !errors.Is(err, grant.ErrAlreadyUsed) {
 			t.Errorf("the approval of more: %v", err)
 		}
 		rowAfter, keyAfter := b.stored(g.ID)

@@ -13,26 +13,26 @@ import (
 )
 
 const (
-	// askTime bounds one decision of the Register, retries included: a client is answered 503 within 300 ms.
+	// askTime bounds one decision of Redis, retries included: a client is answered 503 within 300 ms.
 	askTime  = 175 * time.Millisecond
 	askPause = 10 * time.Millisecond
 )
 
-// ask asks the Register until it answers or askTime is over, with the same nonce each time (G8). uncertain says, beside an error, that the
+// ask asks Redis until it answers or askTime is over, with the same nonce each time (G8). uncertain says, beside an error, that the
 // Register may have decided. It is asked again until the end then: only after that can no call of this decision arrive in time.
-func (k *Keeper) ask(
-	ctx context.Context, id uuid.UUID, try func(context.Context) (Word, error),
-) (word Word, uncertain bool, err error) {
+func (k *Service) ask(
+	ctx context.Context, id uuid.UUID, try func(context.Context) (ScriptResult, error),
+) (word ScriptResult, uncertain bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	for tries := 1; ; tries++ {
 		word, failed := try(ctx)
-		if failed == nil && word == Late { // the estimate of the Register's clock was wrong, and is right now
-			failed = fmt.Errorf("%w: %w: the register got a call too late", ErrNotCommitted, store.ErrUnavailable)
+		if failed == nil && word == Late { // the estimate of Redis's clock was wrong, and is right now
+			failed = fmt.Errorf("%w: %w: Redis got a call too late", ErrNotCommitted, store.ErrUnavailable)
 		}
 		if failed == nil {
 			if err != nil {
-				k.log.WarnContext(ctx, "the register was asked again", "grant_id", id, "tries", tries, "error", err)
+				k.log.WarnContext(ctx, "Redis script retried", "grant_id", id, "tries", tries, "error", err)
 			}
 			return word, false, nil
 		}
@@ -48,12 +48,12 @@ func (k *Keeper) ask(
 	}
 }
 
-// decide asks the Register for a decision. One that gets no answer is given up: the client is told 503, and its credential is to work
+// decide asks Redis for a decision. One that gets no answer is given up: the client is told 503, and its credential is to work
 // afterwards (G10).
-func (k *Keeper) decide(ctx context.Context, step Step, try func(context.Context) (Word, error)) (Word, error) {
+func (k *Service) decide(ctx context.Context, step Step, try func(context.Context) (ScriptResult, error)) (ScriptResult, error) {
 	word, uncertain, err := k.ask(ctx, step.GrantID, try)
 	if uncertain {
-		k.givenUp.add(ctx, step)
+		k.undos.add(ctx, step)
 	}
 	return word, err
 }
@@ -65,28 +65,28 @@ const (
 	undoTries    = 4
 )
 
-// commit repeats an idempotent update of the Ledger until its outcome is known. A step that was not committed, or of which that is not
+// commit repeats an idempotent update of Postgres until its outcome is known. A step that was not committed, or of which that is not
 // known, is taken back, so that the caller's credential works again after the 503.
-func (k *Keeper) commit(ctx context.Context, step Step, facts Facts, update func() (Fence, error)) (Fence, error) {
+func (k *Service) commit(ctx context.Context, step Step, facts Snapshot, update func() (UpdateResult, error)) (UpdateResult, error) {
 	fence, uncertain, err := k.update(update)
 	if err == nil && fence == Refused {
-		fence, uncertain, err = k.commitOver(ctx, step, facts, update)
+		fence, uncertain, err = k.commitAfterUndo(ctx, step, facts, update)
 	}
-	if err != nil && (!k.undone(ctx, step) || uncertain) {
-		k.givenUp.add(ctx, step)
+	if err != nil && (!k.undoRotation(ctx, step) || uncertain) {
+		k.undos.add(ctx, step)
 	}
 	return fence, err
 }
 
-// commitOver repeats an update that the Ledger has refused, if what it held in its place was given up by another process: that process
+// commitAfterUndo repeats an update that Postgres has refused, if what it held in its place was given up by another process: that process
 // has reverted it meanwhile, or it is reverted here.
-func (k *Keeper) commitOver(ctx context.Context, step Step, facts Facts, update func() (Fence, error)) (Fence, bool, error) {
-	now, err := k.ledger.Facts(ctx, facts.Grant.ClientID, step.GrantID)
+func (k *Service) commitAfterUndo(ctx context.Context, step Step, facts Snapshot, update func() (UpdateResult, error)) (UpdateResult, bool, error) {
+	now, err := k.store.Facts(ctx, facts.Grant.ClientID, step.GrantID)
 	if err != nil {
 		return Refused, false, err
 	}
 	if !step.startsAt(now.Grant) {
-		_, back, err := k.takenBack(ctx, now, step.Generation-1, step.Former)
+		_, back, err := k.undoneElsewhere(ctx, now, step.Generation-1, step.Former)
 		if !back || err != nil {
 			return Refused, false, err
 		}
@@ -94,7 +94,7 @@ func (k *Keeper) commitOver(ctx context.Context, step Step, facts Facts, update 
 	return k.update(update)
 }
 
-// startsAt reports whether the Ledger has the grant as it was when the step was decided.
+// startsAt reports whether Postgres has the grant as it was when the step was decided.
 func (s Step) startsAt(g *Grant) bool {
 	if s.Generation == 1 {
 		return g != nil && g.State == Pending
@@ -102,7 +102,7 @@ func (s Step) startsAt(g *Grant) bool {
 	return g != nil && g.State == Active && g.Generation == s.Generation-1 && bytes.Equal(g.RefreshHash, s.Former)
 }
 
-func (k *Keeper) update(update func() (Fence, error)) (fence Fence, uncertain bool, err error) {
+func (k *Service) update(update func() (UpdateResult, error)) (fence UpdateResult, uncertain bool, err error) {
 	began := time.Now()
 	for try := range commitTries {
 		if fence, err = update(); err == nil {
@@ -117,8 +117,8 @@ func (k *Keeper) update(update func() (Fence, error)) (fence Fence, uncertain bo
 	return Refused, uncertain, err
 }
 
-// undone undoes a step in the Register, where other processes find that its token was given to no client.
-func (k *Keeper) undone(ctx context.Context, step Step) bool {
+// undoRotation undoes a step in Redis, where other processes find that its token was given to no client.
+func (k *Service) undoRotation(ctx context.Context, step Step) bool {
 	for range undoTries {
 		if k.undo(ctx, step) == nil {
 			return true
@@ -127,30 +127,30 @@ func (k *Keeper) undone(ctx context.Context, step Step) bool {
 	return false
 }
 
-func (k *Keeper) undo(ctx context.Context, step Step) error {
+func (k *Service) undo(ctx context.Context, step Step) error {
 	ctx, cancel := context.WithTimeout(ctx, giveUpTime)
 	defer cancel()
-	return k.register.Undo(ctx, step.GrantID, step.Nonce)
+	return k.rotations.Undo(ctx, step.GrantID, step.Nonce)
 }
 
-// takenBack reverts the last step of a grant in the Ledger if the Register has undone it, and reads the facts again. Then the step was
-// given up by another process, which could not tell the Ledger yet, and what looks like the reuse of a code or of a superseded token is
-// the retry of a client that was answered 503 (G10). generation and former are those before the step. Only the Register can tell the two
-// apart: err is store.ErrUnavailable if it does not answer. A token that is two generations old is a replay by the Ledger alone.
-func (k *Keeper) takenBack(ctx context.Context, facts Facts, generation uint32, former []byte) (again Facts, back bool, err error) {
+// undoneElsewhere reverts the last step of a grant in Postgres if Redis has undone it, and reads the facts again. Then the step was
+// given up by another process, which could not tell Postgres yet, and what looks like the reuse of a code or of a superseded token is
+// the retry of a client that was answered 503 (G10). generation and former are those before the step. Only Redis can tell the two
+// apart: err is store.ErrUnavailable if it does not answer. A token that is two generations old is a replay by Postgres alone.
+func (k *Service) undoneElsewhere(ctx context.Context, facts Snapshot, generation uint32, former []byte) (again Snapshot, back bool, err error) {
 	g := facts.Grant
 	if g == nil || g.State != Active || g.Generation != generation+1 {
-		return Facts{}, false, nil
+		return Snapshot{}, false, nil
 	}
 	asking, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	if undone, err := k.register.Undone(asking, g.ID, g.RefreshHash); err != nil || !undone {
-		return Facts{}, false, err
+	if undone, err := k.rotations.Undone(asking, g.ID, g.RefreshHash); err != nil || !undone {
+		return Snapshot{}, false, err
 	}
 	step := Step{GrantID: g.ID, Nonce: uuid.NewString(), Generation: g.Generation, Hash: g.RefreshHash, Former: former}
-	if err := k.ledger.GiveUp(ctx, step); err != nil {
-		return Facts{}, false, err
+	if err := k.store.GiveUp(ctx, step); err != nil {
+		return Snapshot{}, false, err
 	}
-	again, err = k.ledger.Facts(ctx, g.ClientID, g.ID)
+	again, err = k.store.Facts(ctx, g.ClientID, g.ID)
 	return again, err == nil, err
 }

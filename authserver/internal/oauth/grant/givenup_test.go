@@ -16,20 +16,20 @@ import (
 
 // A stalledLedger is one whose answers are lost while it is stalled: it takes steps, and cannot be told to take them back.
 type stalledLedger struct {
-	grant.Ledger
+	grant.GrantStore
 	stalled atomic.Bool
 }
 
-func (l *stalledLedger) Activate(ctx context.Context, step grant.Step, binding []byte) (grant.Fence, error) {
-	fence, err := l.Ledger.Activate(ctx, step, binding)
+func (l *stalledLedger) Activate(ctx context.Context, step grant.Step, binding []byte) (grant.UpdateResult, error) {
+	fence, err := l.GrantStore.Activate(ctx, step, binding)
 	if l.stalled.Load() {
 		return grant.Refused, store.ErrUnavailable
 	}
 	return fence, err
 }
 
-func (l *stalledLedger) Advance(ctx context.Context, step grant.Step) (grant.Fence, error) {
-	fence, err := l.Ledger.Advance(ctx, step)
+func (l *stalledLedger) Advance(ctx context.Context, step grant.Step) (grant.UpdateResult, error) {
+	fence, err := l.GrantStore.Advance(ctx, step)
 	if l.stalled.Load() {
 		return grant.Refused, store.ErrUnavailable
 	}
@@ -40,16 +40,16 @@ func (l *stalledLedger) GiveUp(ctx context.Context, step grant.Step) error {
 	if l.stalled.Load() {
 		return store.ErrUnavailable
 	}
-	return l.Ledger.GiveUp(ctx, step)
+	return l.GrantStore.GiveUp(ctx, step)
 }
 
 // Postgres commits, and its answer is lost together with the connection of the process that asked. The retry goes to another process
 // before the first one can take the step back.
 func TestG10_AStepThatPostgresTookWithoutAnAnswerIsTakenBackByTheNextProcess(t *testing.T) {
 	b := newBench(t)
-	ledger := &stalledLedger{Ledger: b.store}
+	ledger := &stalledLedger{GrantStore: b.store}
 	stalled := *b
-	stalled.keeper = grant.NewKeeper(ledger, redis.NewGrants(b.rdb), b.mint, slog.New(slog.DiscardHandler))
+	stalled.keeper = grant.NewService(ledger, redis.NewGrants(b.rdb), b.mint, slog.New(slog.DiscardHandler))
 	other := b.anotherProcess()
 	g, code := b.consent()
 
@@ -68,7 +68,7 @@ func TestG10_AStepThatPostgresTookWithoutAnAnswerIsTakenBackByTheNextProcess(t *
 	unavailable(t, "refresh, while the exchange is still to be taken back", err)
 	ledger.stalled.Store(false)
 	for errors.Is(err, store.ErrUnavailable) && t.Context().Err() == nil { // until it has taken the exchange back
-		_, err = stalled.keeper.Facts(t.Context(), b.app.ID, g.ID)
+		_, err = stalled.keeper.Snapshot(t.Context(), b.app.ID, g.ID)
 	}
 	second := b.mustRotate(issued.Refresh)
 	ledger.stalled.Store(true)
@@ -95,10 +95,10 @@ func TestG10_AStepThatPostgresTookWithoutAnAnswerIsTakenBackByTheNextProcess(t *
 // would take the retry for a replay.
 func TestG10_ARetryIsNotJudgedWhileTheDecisionIsTakenBack(t *testing.T) {
 	b := newBench(t)
-	ledger := &stalledLedger{Ledger: b.store}
+	ledger := &stalledLedger{GrantStore: b.store}
 	lost := &swallow{}
 	b.rdb.AddHook(lost)
-	b.keeper = grant.NewKeeper(ledger, redis.NewGrants(b.rdb), b.mint, slog.New(slog.DiscardHandler))
+	b.keeper = grant.NewService(ledger, redis.NewGrants(b.rdb), b.mint, slog.New(slog.DiscardHandler))
 	g, refresh := b.active()
 	ledger.stalled.Store(true)
 	lost.on.Store(true)
@@ -120,7 +120,7 @@ func TestG10_ARetryIsNotJudgedWhileTheDecisionIsTakenBack(t *testing.T) {
 
 // silentRegister does not answer whether a decision was undone while it is silent.
 type silentRegister struct {
-	grant.Register
+	grant.RotationStore
 	silent atomic.Bool
 }
 
@@ -128,19 +128,19 @@ func (r *silentRegister) Undone(ctx context.Context, id uuid.UUID, hash []byte) 
 	if r.silent.Load() {
 		return false, store.ErrUnavailable
 	}
-	return r.Register.Undone(ctx, id, hash)
+	return r.RotationStore.Undone(ctx, id, hash)
 }
 
 // Postgres took a step whose answer was lost, and Redis, which undid it, does not answer the process that is asked next. That process
 // cannot tell the retry from a replay, and answers 503.
 func TestG10_RetryIsNotJudgedWhileRedisCannotTellItFromAReplay(t *testing.T) {
 	b := newBench(t)
-	ledger := &stalledLedger{Ledger: b.store}
+	ledger := &stalledLedger{GrantStore: b.store}
 	stalled := *b
-	stalled.keeper = grant.NewKeeper(ledger, redis.NewGrants(b.rdb), b.mint, slog.New(slog.DiscardHandler))
-	register := &silentRegister{Register: redis.NewGrants(b.rdb)}
+	stalled.keeper = grant.NewService(ledger, redis.NewGrants(b.rdb), b.mint, slog.New(slog.DiscardHandler))
+	register := &silentRegister{RotationStore: redis.NewGrants(b.rdb)}
 	other := *b
-	other.keeper = grant.NewKeeper(b.store, register, b.mint, slog.New(slog.DiscardHandler))
+	other.keeper = grant.NewService(b.store, register, b.mint, slog.New(slog.DiscardHandler))
 	g, code := b.consent()
 
 	ledger.stalled.Store(true)
@@ -158,7 +158,7 @@ func TestG10_RetryIsNotJudgedWhileRedisCannotTellItFromAReplay(t *testing.T) {
 
 	ledger.stalled.Store(false)
 	for err = store.ErrUnavailable; errors.Is(err, store.ErrUnavailable) && t.Context().Err() == nil; {
-		_, err = stalled.keeper.Facts(t.Context(), b.app.ID, g.ID)
+		_, err = stalled.keeper.Snapshot(t.Context(), b.app.ID, g.ID)
 	}
 	ledger.stalled.Store(true)
 	register.silent.Store(true)
@@ -176,29 +176,29 @@ func TestG10_RetryIsNotJudgedWhileRedisCannotTellItFromAReplay(t *testing.T) {
 // A lateLedger is Postgres to which the step of a request that was given up comes late: just before the first step that it is told to
 // take. The process that gave the late step up reverts it just afterwards.
 type lateLedger struct {
-	grant.Ledger
+	grant.GrantStore
 	t    *testing.T
 	told int
 }
 
-func (l *lateLedger) Activate(ctx context.Context, step grant.Step, binding []byte) (grant.Fence, error) {
-	return l.take(ctx, step, func(step grant.Step) (grant.Fence, error) { return l.Ledger.Activate(ctx, step, binding) })
+func (l *lateLedger) Activate(ctx context.Context, step grant.Step, binding []byte) (grant.UpdateResult, error) {
+	return l.take(ctx, step, func(step grant.Step) (grant.UpdateResult, error) { return l.GrantStore.Activate(ctx, step, binding) })
 }
 
-func (l *lateLedger) Advance(ctx context.Context, step grant.Step) (grant.Fence, error) {
-	return l.take(ctx, step, func(step grant.Step) (grant.Fence, error) { return l.Ledger.Advance(ctx, step) })
+func (l *lateLedger) Advance(ctx context.Context, step grant.Step) (grant.UpdateResult, error) {
+	return l.take(ctx, step, func(step grant.Step) (grant.UpdateResult, error) { return l.GrantStore.Advance(ctx, step) })
 }
 
 func (l *lateLedger) take(
-	ctx context.Context, step grant.Step, take func(grant.Step) (grant.Fence, error),
-) (grant.Fence, error) {
+	ctx context.Context, step grant.Step, take func(grant.Step) (grant.UpdateResult, error),
+) (grant.UpdateResult, error) {
 	l.told++
 	if l.told > 1 {
 		return take(step)
 	}
 	late := step
 	late.Nonce, late.Hash = uuid.NewString(), grant.Binding(step.Hash, "late", "")
-	if fence, err := take(late); fence != grant.Passed || err != nil {
+	if fence, err := take(late); fence != grant.Updated || err != nil {
 		l.t.Errorf("the late step was not taken: %v, %v", fence, err)
 	}
 	fence, err := take(step)
@@ -214,8 +214,8 @@ func (l *lateLedger) take(
 func TestG10_LateStepThatIsRevertedMeanwhileIsNoReplay(t *testing.T) {
 	b := newBench(t)
 	g, code := b.consent()
-	ledger := &lateLedger{Ledger: b.store, t: t}
-	b.keeper = grant.NewKeeper(ledger, redis.NewGrants(b.rdb), b.mint, slog.New(slog.DiscardHandler))
+	ledger := &lateLedger{GrantStore: b.store, t: t}
+	b.keeper = grant.NewService(ledger, redis.NewGrants(b.rdb), b.mint, slog.New(slog.DiscardHandler))
 	issued, err := b.redeem(code, b.terms())
 	if err != nil {
 		t.Fatalf("the code is gone: %v", err)

@@ -52,15 +52,15 @@ type Grant struct {
 	Created     time.Time
 	LastUsed    *time.Time
 	Ends        time.Time
-	Life        time.Duration // of a grant to be opened: Open counts Ends from the Ledger's clock (G4); 0 leaves Ends as it is
+	Life        time.Duration // of a grant to be opened: Open counts Ends from Postgres's clock (G4); 0 leaves Ends as it is
 	RevokedAt   *time.Time
 	Reason      Reason
 	SignInID    uuid.UUID // for Open: the sign-in in which the user approves, which must still count; not stored
 }
 
-// Facts are what one read of the Ledger tells before anything is decided.
-type Facts struct {
-	Now          time.Time // the Ledger's clock
+// Snapshot are what one read of Postgres tells before anything is decided.
+type Snapshot struct {
+	Now          time.Time // Postgres's clock
 	Client       *client.Client
 	Grant        *Grant
 	UserDisabled bool

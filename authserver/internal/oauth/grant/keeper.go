@@ -13,24 +13,24 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// A Keeper keeps grants in both stores, in the order that the invariants need. It is safe for concurrent use.
-type Keeper struct {
-	ledger   Ledger
-	register Register
-	mint     *Mint
-	log      *slog.Logger
+// A Service keeps grants in both stores, in the order that the invariants need. It is safe for concurrent use.
+type Service struct {
+	store     GrantStore
+	rotations RotationStore
+	tokens    *TokenCodec
+	log       *slog.Logger
 
-	givenUp *givenUp
+	undos *undoQueue
 }
 
-// NewKeeper makes a Keeper of the two stores.
-func NewKeeper(ledger Ledger, register Register, mint *Mint, log *slog.Logger) *Keeper {
-	return &Keeper{
-		ledger:   ledger,
-		register: register,
-		mint:     mint,
-		log:      log,
-		givenUp:  newGivenUp(ledger, log),
+// NewService makes a Keeper of the two stores.
+func NewService(ledger GrantStore, register RotationStore, mint *TokenCodec, log *slog.Logger) *Service {
+	return &Service{
+		store:     ledger,
+		rotations: register,
+		tokens:    mint,
+		log:       log,
+		undos:     newUndoQueue(ledger, log),
 	}
 }
 
@@ -38,50 +38,50 @@ func NewKeeper(ledger Ledger, register Register, mint *Mint, log *slog.Logger) *
 // client that hangs up must not leave a decision half written.
 const decisionTime = 5 * time.Second
 
-// ErrTaken says that a consent cannot be given again: its code was redeemed, or the grant has ended.
-var ErrTaken = errors.New("this consent was used already")
+// ErrAlreadyUsed says that a consent cannot be given again: its code was redeemed, or the grant has ended.
+var ErrAlreadyUsed = errors.New("this consent was used already")
 
 // ErrPolicy says that the workspace's connector policy allows nothing of what was approved.
 var ErrPolicy = errors.New("the workspace's connector policy does not allow this")
 
-// Facts reads what is known of a client and a grant; a zero grant id reads the client alone. It waits a moment for the Ledger to
+// Snapshot reads what is known of a client and a grant; a zero grant id reads the client alone. It waits a moment for Postgres to
 // take back a decision about the grant that was given up, and is store.ErrUnavailable if that takes longer.
-func (k *Keeper) Facts(ctx context.Context, clientID, grantID uuid.UUID) (Facts, error) {
-	if err := k.givenUp.wait(ctx, grantID); err != nil {
-		return Facts{}, err
+func (k *Service) Snapshot(ctx context.Context, clientID, grantID uuid.UUID) (Snapshot, error) {
+	if err := k.undos.wait(ctx, grantID); err != nil {
+		return Snapshot{}, err
 	}
-	return k.ledger.Facts(ctx, clientID, grantID)
+	return k.store.Facts(ctx, clientID, grantID)
 }
 
-// FactsWithSecret is Facts with the client's live secret of this hash, for callers that check who the client is.
-func (k *Keeper) FactsWithSecret(ctx context.Context, clientID, grantID uuid.UUID, secretHash []byte) (Facts, error) {
-	if err := k.givenUp.wait(ctx, grantID); err != nil {
-		return Facts{}, err
+// SnapshotWithSecret is Facts with the client's live secret of this hash, for callers that check who the client is.
+func (k *Service) SnapshotWithSecret(ctx context.Context, clientID, grantID uuid.UUID, secretHash []byte) (Snapshot, error) {
+	if err := k.undos.wait(ctx, grantID); err != nil {
+		return Snapshot{}, err
 	}
-	return k.ledger.FactsWithSecret(ctx, clientID, grantID, secretHash)
+	return k.store.FactsWithSecret(ctx, clientID, grantID, secretHash)
 }
 
 // ReadToken takes a token apart without I/O, or returns ErrForged.
-func (k *Keeper) ReadToken(kind TokenKind, text credential.Secret) (Token, error) {
-	return k.mint.Read(kind, text.Reveal())
+func (k *Service) ReadToken(kind TokenKind, text credential.Secret) (Token, error) {
+	return k.tokens.Read(kind, text.Reveal())
 }
 
 // Open makes the grant of a consent pending and returns its code. A second call with the same id replaces a code that is
 // still unused; after its redemption, ErrTaken. Where the policy of the workspace became narrower meanwhile, so is the grant, or ErrPolicy.
 //
-// The Register decides first whether the approval's code counts, and the Ledger stores what was approved only then. So an approval
+// Redis decides first whether the approval's code counts, and Postgres stores what was approved only then. So an approval
 // that loses to the redemption of an earlier code changes nothing, and a code that can be redeemed always has its own approval's
-// permissions in the Ledger, as it is returned after they are committed (G12). What the Ledger refuses is withdrawn from the Register, so
+// permissions in Postgres, as it is returned after they are committed (G12). What Postgres refuses is withdrawn from Redis, so
 // that the code before it counts again. A crash in between leaves a code that no one has.
-func (k *Keeper) Open(ctx context.Context, g Grant, terms CodeTerms) (credential.Secret, error) {
-	secret, code := k.mint.New(Code, g.ID, 0)
+func (k *Service) Open(ctx context.Context, g Grant, terms CodeTerms) (credential.Secret, error) {
+	secret, code := k.tokens.New(Code, g.ID, 0)
 	g.State, g.CodeBinding = Pending, Binding(code.Hash, terms.RedirectURI, terms.Challenge)
-	approval, err := k.ledger.Approve(ctx, g.ID)
+	approval, err := k.store.Approve(ctx, g.ID)
 	if err != nil {
 		return "", err
 	}
 	if approval.State != Pending {
-		return "", ErrTaken
+		return "", ErrAlreadyUsed
 	}
 	if g.Life > 0 {
 		g.Ends = approval.Now.Add(g.Life)
@@ -91,11 +91,11 @@ func (k *Keeper) Open(ctx context.Context, g Grant, terms CodeTerms) (credential
 		return "", err
 	}
 	if word != OK {
-		return "", ErrTaken
+		return "", ErrAlreadyUsed
 	}
-	state, err := k.ledger.Open(ctx, g, approval.Number)
+	state, err := k.store.Open(ctx, g, approval.Number)
 	if err == nil && state != Pending {
-		err = ErrTaken
+		err = ErrAlreadyUsed
 	}
 	if err != nil {
 		if !errors.Is(err, store.ErrUnavailable) { // else the approval may have been stored
@@ -106,33 +106,33 @@ func (k *Keeper) Open(ctx context.Context, g Grant, terms CodeTerms) (credential
 	return secret, nil
 }
 
-// withdraw takes an approval that the Ledger has refused back from the Register, so that the code before it counts again
-// (G12). Where the Register does not answer, that code is lost, and nothing is granted.
-func (k *Keeper) withdraw(ctx context.Context, id uuid.UUID, approval int) {
+// withdraw takes an approval that Postgres has refused back from Redis, so that the code before it counts again
+// (G12). Where Redis does not answer, that code is lost, and nothing is granted.
+func (k *Service) withdraw(ctx context.Context, id uuid.UUID, approval int) {
 	ctx = context.WithoutCancel(ctx)
-	_, _, err := k.ask(ctx, id, func(ctx context.Context) (Word, error) { return k.register.Withdraw(ctx, id, approval) })
+	_, _, err := k.ask(ctx, id, func(ctx context.Context) (ScriptResult, error) { return k.rotations.Withdraw(ctx, id, approval) })
 	if err != nil {
-		k.log.WarnContext(ctx, "a refused approval is still in the register: the code before it does not count",
+		k.log.WarnContext(ctx, "a refused approval is still in Redis: the code before it does not count",
 			"grant_id", id, "error", err)
 	}
 }
 
 // Deny ends the pending grant of a consent that the user refuses after all, or returns ErrTaken: what was redeemed meanwhile
 // is the user's to disconnect, as it is when the code was redeemed before the refusal.
-func (k *Keeper) Deny(ctx context.Context, g Grant, actor string) error {
+func (k *Service) Deny(ctx context.Context, g Grant, actor string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
 	defer cancel()
-	if err := k.ledger.Deny(ctx, g.ID, actor); err != nil {
+	if err := k.store.Deny(ctx, g.ID, actor); err != nil {
 		return err
 	}
-	k.Forget(ctx, g.ID, g.Ends, ByUser)
+	k.PropagateRevocation(ctx, g.ID, g.Ends, ByUser)
 	return nil
 }
 
 // issue makes the code redeemable. A try that gets no answer may be sent again: the approval's number tells it from a later one.
-func (k *Keeper) issue(ctx context.Context, g Grant, approval int, code Token, terms CodeTerms) (Word, error) {
-	ask := func(ctx context.Context) (Word, error) {
-		return k.register.Issue(ctx, g.ID, approval, code.Hash, terms, g.Ends)
+func (k *Service) issue(ctx context.Context, g Grant, approval int, code Token, terms CodeTerms) (ScriptResult, error) {
+	ask := func(ctx context.Context) (ScriptResult, error) {
+		return k.rotations.Issue(ctx, g.ID, approval, code.Hash, terms, g.Ends)
 	}
 	word, _, err := k.ask(ctx, g.ID, ask)
 	return word, err
@@ -141,12 +141,12 @@ func (k *Keeper) issue(ctx context.Context, g Grant, approval int, code Token, t
 // Issued is what a redemption or a rotation gave.
 type Issued struct {
 	Grant   Grant
-	Now     time.Time         // the Ledger's clock, for the token's times
+	Now     time.Time         // Postgres's clock, for the token's times
 	Refresh credential.Secret // empty for confidential grants (G5)
 }
 
 // Redeem exchanges a code once (G1).
-func (k *Keeper) Redeem(ctx context.Context, facts Facts, code Token, terms CodeTerms) (Issued, error) {
+func (k *Service) Redeem(ctx context.Context, facts Snapshot, code Token, terms CodeTerms) (Issued, error) {
 	g := facts.Grant
 	if g == nil || g.ClientID != terms.ClientID {
 		return Issued{}, refuse(unknownCode)
@@ -155,7 +155,7 @@ func (k *Keeper) Redeem(ctx context.Context, facts Facts, code Token, terms Code
 	case Revoked:
 		return Issued{}, refuse(g.Reason.Words(g.RevokedAt))
 	case Active:
-		again, back, err := k.takenBack(ctx, facts, 0, nil)
+		again, back, err := k.undoneElsewhere(ctx, facts, 0, nil)
 		if err != nil {
 			return Issued{}, err
 		}
@@ -170,37 +170,37 @@ func (k *Keeper) Redeem(ctx context.Context, facts Facts, code Token, terms Code
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
 	defer cancel()
 	issued := Issued{Grant: *g, Now: facts.Now}
-	secret, next := k.mint.New(Refresh, g.ID, 1)
+	secret, next := k.tokens.New(Refresh, g.ID, 1)
 	if g.Kind.Traits().Refreshes {
 		issued.Refresh = secret
 	}
 	step := Step{GrantID: g.ID, Nonce: uuid.NewString(), Generation: 1, Hash: next.Hash}
-	word, err := k.decide(ctx, step, func(ctx context.Context) (Word, error) {
-		return k.register.Exchange(ctx, Try{g.ID, step.Nonce, g.GivenUp}, code.Hash, terms, next.Hash)
+	word, err := k.decide(ctx, step, func(ctx context.Context) (ScriptResult, error) {
+		return k.rotations.Exchange(ctx, Try{g.ID, step.Nonce, g.GivenUp}, code.Hash, terms, next.Hash)
 	})
 	if err != nil {
 		return Issued{}, err
 	}
-	if word == Spent {
+	if word == CodeSpent {
 		return Issued{}, k.redeemedMeanwhile(ctx, *g, code, terms)
 	}
 	if err := k.answerExchange(ctx, *g, word); err != nil {
 		return Issued{}, err
 	}
-	fence, err := k.commit(ctx, step, facts, func() (Fence, error) {
-		return k.ledger.Activate(ctx, step, Binding(code.Hash, terms.RedirectURI, terms.Challenge))
+	fence, err := k.commit(ctx, step, facts, func() (UpdateResult, error) {
+		return k.store.Activate(ctx, step, Binding(code.Hash, terms.RedirectURI, terms.Challenge))
 	})
 	if err != nil {
 		return Issued{}, err
 	}
-	if fence == Refused { // the Register had forgotten that the code was used
+	if fence == Refused { // Redis had forgotten that the code was used
 		return Issued{}, k.end(ctx, *g, CodeReused)
 	}
 	return issued, nil
 }
 
-// redeemedAgain judges a code whose grant is active: the Ledger alone proves the reuse (G1).
-func (k *Keeper) redeemedAgain(ctx context.Context, g Grant, code Token, terms CodeTerms) error {
+// redeemedAgain judges a code whose grant is active: Postgres alone proves the reuse (G1).
+func (k *Service) redeemedAgain(ctx context.Context, g Grant, code Token, terms CodeTerms) error {
 	if g.Resource != terms.Resource {
 		return &Refusal{Target: true, Message: wrongTarget}
 	}
@@ -210,9 +210,9 @@ func (k *Keeper) redeemedAgain(ctx context.Context, g Grant, code Token, terms C
 	return k.end(ctx, g, CodeReused)
 }
 
-// redeemedMeanwhile judges a code that was unused when the Ledger was asked, and had long been used when the Register was.
-func (k *Keeper) redeemedMeanwhile(ctx context.Context, g Grant, code Token, terms CodeTerms) error {
-	facts, err := k.ledger.Facts(ctx, terms.ClientID, g.ID)
+// redeemedMeanwhile judges a code that was unused when Postgres was asked, and had long been used when Redis was.
+func (k *Service) redeemedMeanwhile(ctx context.Context, g Grant, code Token, terms CodeTerms) error {
+	facts, err := k.store.Facts(ctx, terms.ClientID, g.ID)
 	switch now := facts.Grant; {
 	case err != nil:
 		return err
@@ -224,8 +224,8 @@ func (k *Keeper) redeemedMeanwhile(ctx context.Context, g Grant, code Token, ter
 	return refuse(unknownCode)
 }
 
-func (k *Keeper) answerExchange(ctx context.Context, g Grant, word Word) error {
-	if reason, gone := word.gone(); gone {
+func (k *Service) answerExchange(ctx context.Context, g Grant, word ScriptResult) error {
+	if reason, gone := word.revokedReason(); gone {
 		return k.end(ctx, g, reason)
 	}
 	switch word {
@@ -233,13 +233,13 @@ func (k *Keeper) answerExchange(ctx context.Context, g Grant, word Word) error {
 		return nil
 	case Reused:
 		return k.end(ctx, g, CodeReused)
-	case Burned:
+	case TooManyTries:
 		return k.end(ctx, g, CodeGuessed)
-	case WrongRes:
+	case WrongResource:
 		return &Refusal{Target: true, Message: wrongTarget}
-	case WrongURI:
+	case WrongRedirectURI:
 		return refuse("redirect_uri is not, to the letter, the one that the code was sent to.")
-	case WrongPKC:
+	case WrongVerifier:
 		return refuse("code_verifier does not match the code_challenge of the authorization request.")
 	case Expired, Missing:
 		return refuse("The authorization code has expired: it is good for 60 seconds. Send the user to the consent page again.")
@@ -252,7 +252,7 @@ func (k *Keeper) answerExchange(ctx context.Context, g Grant, word Word) error {
 }
 
 // Rotate exchanges a refresh token for the next one (G2, G3). A replay is recognised before anything else is asked.
-func (k *Keeper) Rotate(ctx context.Context, facts Facts, old Token, clientID uuid.UUID, resource string) (Issued, error) {
+func (k *Service) Rotate(ctx context.Context, facts Snapshot, old Token, clientID uuid.UUID, resource string) (Issued, error) {
 	g := facts.Grant
 	if g == nil || g.ClientID != clientID || !g.Kind.Traits().Refreshes || g.State == Pending {
 		return Issued{}, refuse(unknownToken)
@@ -263,7 +263,7 @@ func (k *Keeper) Rotate(ctx context.Context, facts Facts, old Token, clientID uu
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
 	defer cancel()
 	if old.Generation < g.Generation && facts.Now.Before(g.Ends) {
-		again, back, err := k.takenBack(ctx, facts, old.Generation, old.Hash)
+		again, back, err := k.undoneElsewhere(ctx, facts, old.Generation, old.Hash)
 		if err != nil {
 			return Issued{}, err
 		}
@@ -275,7 +275,7 @@ func (k *Keeper) Rotate(ctx context.Context, facts Facts, old Token, clientID uu
 	if err := facts.standingRefusal(); err != nil {
 		return Issued{}, err
 	}
-	secret, next := k.mint.New(Refresh, g.ID, old.Generation+1)
+	secret, next := k.tokens.New(Refresh, g.ID, old.Generation+1)
 	step := Step{
 		GrantID:    g.ID,
 		Nonce:      uuid.NewString(),
@@ -290,20 +290,20 @@ func (k *Keeper) Rotate(ctx context.Context, facts Facts, old Token, clientID uu
 	if err := k.answerRotation(ctx, *g, word); err != nil {
 		return Issued{}, err
 	}
-	fence, err := k.commit(ctx, step, facts, func() (Fence, error) { return k.ledger.Advance(ctx, step) })
+	fence, err := k.commit(ctx, step, facts, func() (UpdateResult, error) { return k.store.Advance(ctx, step) })
 	if err != nil {
 		return Issued{}, err
 	}
-	if fence == Refused { // the Ledger is further than the Register remembered: this token was superseded
+	if fence == Refused { // Postgres is further than Redis remembered: this token was superseded
 		return Issued{}, k.end(ctx, *g, Replayed)
 	}
 	return Issued{Grant: *g, Now: facts.Now, Refresh: secret}, nil
 }
 
-// rotate asks the Register, and brings it up to date from the Ledger, once, if it has lost what it knew.
-func (k *Keeper) rotate(ctx context.Context, g Grant, step Step, old Token, resource string) (Word, error) {
-	ask := func(ctx context.Context) (Word, error) {
-		return k.register.Rotate(ctx, Try{g.ID, step.Nonce, g.GivenUp}, old, g.ClientID, resource, step.Hash)
+// rotate asks Redis, and brings it up to date from Postgres, once, if it has lost what it knew.
+func (k *Service) rotate(ctx context.Context, g Grant, step Step, old Token, resource string) (ScriptResult, error) {
+	ask := func(ctx context.Context) (ScriptResult, error) {
+		return k.rotations.Rotate(ctx, Try{g.ID, step.Nonce, g.GivenUp}, old, g.ClientID, resource, step.Hash)
 	}
 	word, err := k.decide(ctx, step, ask)
 	if err != nil || (word != Missing && word != Ahead) {
@@ -315,14 +315,14 @@ func (k *Keeper) rotate(ctx context.Context, g Grant, step Step, old Token, reso
 	return k.decide(ctx, step, ask)
 }
 
-func (k *Keeper) repair(ctx context.Context, g Grant) error {
+func (k *Service) repair(ctx context.Context, g Grant) error {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	return k.register.Repair(ctx, g)
+	return k.rotations.Repair(ctx, g)
 }
 
-func (k *Keeper) answerRotation(ctx context.Context, g Grant, word Word) error {
-	if reason, gone := word.gone(); gone {
+func (k *Service) answerRotation(ctx context.Context, g Grant, word ScriptResult) error {
+	if reason, gone := word.revokedReason(); gone {
 		return k.end(ctx, g, reason)
 	}
 	switch word {
@@ -330,7 +330,7 @@ func (k *Keeper) answerRotation(ctx context.Context, g Grant, word Word) error {
 		return nil
 	case Replay:
 		return k.end(ctx, g, Replayed)
-	case WrongRes:
+	case WrongResource:
 		return &Refusal{Target: true, Message: wrongTarget}
 	case Ended:
 		return refuse(over)
@@ -338,35 +338,35 @@ func (k *Keeper) answerRotation(ctx context.Context, g Grant, word Word) error {
 	return refuse(unknownToken)
 }
 
-// end revokes for a reason that the caller caused, and says so once the Ledger has committed it (G9). Where the Register has
-// revoked already, the Ledger may not know it yet, or never have got it: whoever hears of the revocation first sees to that.
-func (k *Keeper) end(ctx context.Context, g Grant, reason Reason) error {
+// end revokes for a reason that the caller caused, and says so once Postgres has committed it (G9). Where Redis has
+// revoked already, Postgres may not know it yet, or never have got it: whoever hears of the revocation first sees to that.
+func (k *Service) end(ctx context.Context, g Grant, reason Reason) error {
 	if err := k.revoke(ctx, g.ID, g.Ends, reason, "client:"+g.ClientID.String()); err != nil {
 		return err
 	}
 	return &Refusal{Message: reason.Words(nil), Ended: reason}
 }
 
-// Revoke ends a grant for good (G7). It returns once the Ledger has committed; the Register follows as it can, which
+// Revoke ends a grant for good (G7). It returns once Postgres has committed; Redis follows as it can, which
 // nothing depends on.
-func (k *Keeper) Revoke(ctx context.Context, g Grant, reason Reason, actor string) error {
+func (k *Service) Revoke(ctx context.Context, g Grant, reason Reason, actor string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
 	defer cancel()
 	return k.revoke(ctx, g.ID, g.Ends, reason, actor)
 }
 
-func (k *Keeper) revoke(ctx context.Context, id uuid.UUID, ends time.Time, reason Reason, actor string) error {
-	if err := k.ledger.Revoke(ctx, id, reason, actor); err != nil {
+func (k *Service) revoke(ctx context.Context, id uuid.UUID, ends time.Time, reason Reason, actor string) error {
+	if err := k.store.Revoke(ctx, id, reason, actor); err != nil {
 		return err
 	}
-	k.Forget(ctx, id, ends, reason)
+	k.PropagateRevocation(ctx, id, ends, reason)
 	return nil
 }
 
-// Forget tells the Register of a revocation that the Ledger has committed in the transaction of its cause.
-func (k *Keeper) Forget(ctx context.Context, id uuid.UUID, ends time.Time, reason Reason) {
-	if err := k.register.Revoke(ctx, id, reason, ends); err != nil {
-		k.log.WarnContext(ctx, "the register was not told of a revocation; the ledger refuses the grant all the same",
+// PropagateRevocation tells Redis of a revocation that Postgres has committed in the transaction of its cause.
+func (k *Service) PropagateRevocation(ctx context.Context, id uuid.UUID, ends time.Time, reason Reason) {
+	if err := k.rotations.Revoke(ctx, id, reason, ends); err != nil {
+		k.log.WarnContext(ctx, "Redis was not told of a revocation; Postgres refuses the grant all the same",
 			"grant_id", id, "reason", reason, "error", err)
 	}
 }

@@ -35,12 +35,12 @@ const (
 // A bench is a Keeper over real stores, and everything that a test may break.
 type bench struct {
 	*testing.T
-	world  *fixture.World
+	world  *fixture.Fixture
 	store  *postgres.Store
 	redis  *localstore.Redis
 	rdb    goredis.UniversalClient
-	keeper *grant.Keeper
-	mint   *grant.Mint
+	keeper *grant.Service
+	mint   *grant.TokenCodec
 	user   uuid.UUID
 	app    client.Client // a connector
 }
@@ -59,10 +59,10 @@ func newBench(t *testing.T) *bench {
 	t.Cleanup(func() { _ = b.rdb.Close() })
 	key := make([]byte, 32)
 	_, _ = rand.Read(key)
-	if b.mint, err = grant.NewMint(seal.Keys{key}); err != nil {
+	if b.mint, err = grant.NewTokenCodec(seal.Keys{key}); err != nil {
 		t.Fatal(err)
 	}
-	b.keeper = grant.NewKeeper(b.store, redis.NewGrants(b.rdb), b.mint, slog.New(slog.DiscardHandler))
+	b.keeper = grant.NewService(b.store, redis.NewGrants(b.rdb), b.mint, slog.New(slog.DiscardHandler))
 	b.user = b.world.Member(perm.ProgrammesRead)
 	b.app = b.world.Connector(resource, perm.ProgrammesRead)
 	return b
@@ -95,7 +95,7 @@ func (b *bench) redeem(code credential.Secret, terms grant.CodeTerms) (grant.Iss
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	facts, err := b.keeper.FactsWithSecret(context.Background(), terms.ClientID, token.GrantID, nil)
+	facts, err := b.keeper.SnapshotWithSecret(context.Background(), terms.ClientID, token.GrantID, nil)
 	if err != nil {
 		return grant.Issued{}, err
 	}
@@ -111,7 +111,7 @@ func (b *bench) rotateAs(refresh credential.Secret, id uuid.UUID, target string)
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	facts, err := b.keeper.FactsWithSecret(context.Background(), id, token.GrantID, nil)
+	facts, err := b.keeper.SnapshotWithSecret(context.Background(), id, token.GrantID, nil)
 	if err != nil {
 		return grant.Issued{}, err
 	}
@@ -146,7 +146,7 @@ func (b *bench) refused(what string, err error) {
 	}
 }
 
-// state says what the Ledger holds.
+// state says what Postgres holds.
 func (b *bench) state(id uuid.UUID) grant.Grant {
 	b.Helper()
 	g, err := b.store.Grant(context.Background(), id)
@@ -185,7 +185,7 @@ func TestG1_ACodeIsRedeemedOnceAndItsReuseRevokes(t *testing.T) {
 	b.refused("refresh after reuse", err)
 }
 
-// Whoever reuses a code may have asked the Ledger before the code was used, and ask the Register long after.
+// Whoever reuses a code may have asked Postgres before the code was used, and ask Redis long after.
 func TestG1_AReuseThatTookLongRevokesToo(t *testing.T) {
 	b := newBench(t)
 	g, code := b.consent()
@@ -193,7 +193,7 @@ func TestG1_AReuseThatTookLongRevokesToo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := b.keeper.Facts(t.Context(), b.app.ID, g.ID)
+	before, err := b.keeper.Snapshot(t.Context(), b.app.ID, g.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +290,7 @@ func TestASecondApprovalReplacesTheCodeAndNoneFollowsRedemption(t *testing.T) {
 	_, err = b.redeem(first, b.terms())
 	b.refused("replaced code after redemption", err)
 	b.alive(g.ID)
-	if _, err := b.keeper.Open(t.Context(), g, b.terms()); !errors.Is(err, grant.ErrTaken) {
+	if _, err := b.keeper.Open(t.Context(), g, b.terms()); !errors.Is(err, grant.ErrAlreadyUsed) {
 		t.Errorf("approval after redemption: %v", err)
 	}
 	b.alive(g.ID)
@@ -317,9 +317,9 @@ func TestG3_AnySupersededTokenRevokesAndAForgedOneDoesNot(t *testing.T) {
 	b.refused("current token of a revoked grant", err)
 }
 
-func newForeignMint(t *testing.T) *grant.Mint {
+func newForeignMint(t *testing.T) *grant.TokenCodec {
 	t.Helper()
-	m, err := grant.NewMint(seal.Keys{make([]byte, 32)})
+	m, err := grant.NewTokenCodec(seal.Keys{make([]byte, 32)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -746,7 +746,7 @@ func TestG9_ARevocationThatCannotBeCommittedIsNotAnswered(t *testing.T) {
 	b.dead(g.ID, grant.Replayed)
 }
 
-// The Register alone has revoked: whoever hears of it next, be it with an honest token, makes it true in the Ledger.
+// Redis alone has revoked: whoever hears of it next, be it with an honest token, makes it true in Postgres.
 func TestG9_WhoIsToldOfARevocationFindsItCommitted(t *testing.T) {
 	b := newBench(t)
 	replayed, first := b.active()
@@ -810,7 +810,7 @@ func (b *bench) anotherProcess() *bench {
 	b.Cleanup(func() { _ = rdb.Close() })
 	other := *b
 	other.rdb = rdb
-	other.keeper = grant.NewKeeper(b.store, redis.NewGrants(rdb), b.mint, slog.New(slog.DiscardHandler))
+	other.keeper = grant.NewService(b.store, redis.NewGrants(rdb), b.mint, slog.New(slog.DiscardHandler))
 	return &other
 }
 

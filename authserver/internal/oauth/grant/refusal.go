@@ -53,7 +53,7 @@ func (r Reason) Words(at *time.Time) string {
 }
 
 // standingRefusal says why the grant's user may not act through it at this moment, or nil (contract, section 3).
-func (f Facts) standingRefusal() error {
+func (f Snapshot) standingRefusal() error {
 	g := f.Grant
 	switch {
 	case g.Ends.Sub(f.Now) < time.Second: // an answer tells its times in whole seconds, and none of them is 0

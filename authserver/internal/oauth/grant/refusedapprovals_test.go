@@ -165,7 +165,7 @@ func TestG12_ADenialThatLosesToARedemptionChangesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}})
-	if err := between.keeper.Deny(t.Context(), g, "user"); !errors.Is(err, grant.ErrTaken) {
+	if err := between.keeper.Deny(t.Context(), g, "user"); !errors.Is(err, grant.ErrAlreadyUsed) {
 		t.Errorf("the denial: %v", err)
 	}
 	b.alive(g.ID)

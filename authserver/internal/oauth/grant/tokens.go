@@ -44,22 +44,22 @@ const (
 	tokenSize  = bodySize + sha256.Size
 )
 
-// A Mint makes and reads tokens: prefix, then base64url of grant id, generation, 32 random bytes and an HMAC-SHA256 over
+// A TokenCodec makes and reads tokens: prefix, then base64url of grant id, generation, 32 random bytes and an HMAC-SHA256 over
 // the kind and all of that. The MAC is what lets garbage be refused for microseconds, and a superseded token be
 // believed without a row for it. It is safe for concurrent use.
-type Mint struct{ keys [][]byte }
+type TokenCodec struct{ keys [][]byte }
 
-// NewMint derives its keys from the master keys: the first mints, all are believed.
-func NewMint(keys seal.Keys) (*Mint, error) {
+// NewTokenCodec derives its keys from the master keys: the first mints, all are believed.
+func NewTokenCodec(keys seal.Keys) (*TokenCodec, error) {
 	derived, err := keys.Derive("grant tokens")
 	if err != nil || len(derived) == 0 {
 		return nil, fmt.Errorf("keys of the grant tokens: %w", errors.Join(err, errors.New("at least one is needed")))
 	}
-	return &Mint{keys: derived}, nil
+	return &TokenCodec{keys: derived}, nil
 }
 
 // New mints a token and returns it with what the stores are to keep of it.
-func (m *Mint) New(kind TokenKind, id uuid.UUID, generation uint32) (credential.Secret, Token) {
+func (m *TokenCodec) New(kind TokenKind, id uuid.UUID, generation uint32) (credential.Secret, Token) {
 	raw := make([]byte, bodySize, tokenSize)
 	copy(raw, id[:])
 	binary.BigEndian.PutUint32(raw[idSize:], generation)
@@ -70,7 +70,7 @@ func (m *Mint) New(kind TokenKind, id uuid.UUID, generation uint32) (credential.
 }
 
 // Read takes a token apart, or returns ErrForged.
-func (m *Mint) Read(kind TokenKind, text string) (Token, error) {
+func (m *TokenCodec) Read(kind TokenKind, text string) (Token, error) {
 	encoded, ok := strings.CutPrefix(text, string(kind))
 	if !ok || len(encoded) != base64.RawURLEncoding.EncodedLen(tokenSize) {
 		return Token{}, ErrForged
@@ -103,8 +103,8 @@ func hashRandom(body []byte) []byte {
 	return sum[:]
 }
 
-// Binding is what the Ledger keeps of a code: one hash over the code, where it goes and the PKCE challenge ("" for none).
-// With it a second redemption is told from a clumsy guess even when the Register has lost its memory (G1).
+// Binding is what Postgres keeps of a code: one hash over the code, where it goes and the PKCE challenge ("" for none).
+// With it a second redemption is told from a clumsy guess even when Redis has lost its memory (G1).
 func Binding(codeHash []byte, redirectURI, challenge string) []byte {
 	h := sha256.New()
 	h.Write(codeHash)

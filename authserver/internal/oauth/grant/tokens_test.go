@@ -12,12 +12,12 @@ import (
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
-func newMint(t testing.TB, keys ...[]byte) *Mint {
+func newMint(t testing.TB, keys ...[]byte) *TokenCodec {
 	t.Helper()
 	if len(keys) == 0 {
 		keys = [][]byte{freshKey()}
 	}
-	m, err := NewMint(seal.Keys(keys))
+	m, err := NewTokenCodec(seal.Keys(keys))
 	if err != nil {
 		t.Fatal(err)
 	}

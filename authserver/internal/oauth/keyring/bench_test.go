@@ -22,11 +22,11 @@ const issuer = "https://api.example.org"
 // A bench is two processes over one database.
 type bench struct {
 	*testing.T
-	world  *fixture.World
+	world  *fixture.Fixture
 	store  *postgres.Store
 	keys   seal.Keys
-	first  *keyring.Ring
-	second *keyring.Ring
+	first  *keyring.Keyring
+	second *keyring.Keyring
 }
 
 func newBench(t *testing.T) *bench {
@@ -55,7 +55,7 @@ func (b *bench) must(err error) {
 	}
 }
 
-func (b *bench) ring(keys seal.Keys) *keyring.Ring {
+func (b *bench) ring(keys seal.Keys) *keyring.Keyring {
 	b.Helper()
 	r, err := keyring.New(b.store, keys)
 	b.must(err)
@@ -63,18 +63,18 @@ func (b *bench) ring(keys seal.Keys) *keyring.Ring {
 }
 
 // keep runs a ring's loop until the test ends.
-func (b *bench) keep(r *keyring.Ring) {
-	go r.Keep(b.Context(), slog.New(slog.DiscardHandler))
+func (b *bench) keep(r *keyring.Keyring) {
+	go r.Run(b.Context(), slog.New(slog.DiscardHandler))
 }
 
-func (b *bench) kid(r *keyring.Ring) string {
+func (b *bench) kid(r *keyring.Keyring) string {
 	b.Helper()
 	key, err := r.Current(b.Context())
 	b.must(err)
 	return key.KeyID()
 }
 
-func (b *bench) token(r *keyring.Ring) credential.Secret {
+func (b *bench) token(r *keyring.Keyring) credential.Secret {
 	b.Helper()
 	key, err := r.Current(b.Context())
 	b.must(err)
@@ -86,7 +86,7 @@ func (b *bench) token(r *keyring.Ring) credential.Secret {
 	return token
 }
 
-func (b *bench) believes(r *keyring.Ring, token credential.Secret) bool {
+func (b *bench) believes(r *keyring.Keyring, token credential.Secret) bool {
 	_, err := r.Public().Verify(token.Reveal(), issuer, time.Now())
 	return err == nil
 }

@@ -44,7 +44,7 @@ const knownBefore = 10 * time.Minute
 
 // Rotate makes the next key sign from now on. The one that signed until now is still believed for as long as a token of its may live.
 // It returns the identifier of the key that signs.
-func (r *Ring) Rotate(ctx context.Context, actor string) (kid string, err error) {
+func (r *Keyring) Rotate(ctx context.Context, actor string) (kid string, err error) {
 	err = r.change(ctx, func(_ time.Time, have []StoredKey) (Change, error) {
 		var change Change
 		next, err := r.succeed(&change, have, Retired, actor, "key.rotated")
@@ -56,7 +56,7 @@ func (r *Ring) Rotate(ctx context.Context, actor string) (kid string, err error)
 
 // Remove takes a key out at once, whatever its state: no token that it signed is believed any more. Where it was the current
 // one, the next signs. It returns ErrUnknownKID where there is none to remove.
-func (r *Ring) Remove(ctx context.Context, kid, actor string) error {
+func (r *Keyring) Remove(ctx context.Context, kid, actor string) error {
 	return r.change(ctx, func(_ time.Time, have []StoredKey) (Change, error) {
 		key, found := find(have, func(k StoredKey) bool { return k.KID == kid })
 		if !found {
@@ -73,7 +73,7 @@ func (r *Ring) Remove(ctx context.Context, kid, actor string) error {
 }
 
 // Reseal seals every private half anew, under the newest of the keys that the ring was made with, and says how many.
-func (r *Ring) Reseal(ctx context.Context, actor string) (resealed int, err error) {
+func (r *Keyring) Reseal(ctx context.Context, actor string) (resealed int, err error) {
 	err = r.change(ctx, func(_ time.Time, have []StoredKey) (Change, error) {
 		var change Change
 		for _, k := range have {
@@ -94,8 +94,8 @@ func (r *Ring) Reseal(ctx context.Context, actor string) (resealed int, err erro
 	return resealed, err
 }
 
-// tend does what time asks for: a current key that is old enough is rotated, and what has been retired for long is removed.
-func (r *Ring) tend(ctx context.Context) error {
+// maintain does what time asks for: a current key that is old enough is rotated, and what has been retired for long is removed.
+func (r *Keyring) maintain(ctx context.Context) error {
 	return r.change(ctx, func(now time.Time, have []StoredKey) (Change, error) {
 		var change Change
 		for _, k := range have {
@@ -115,7 +115,7 @@ func (r *Ring) tend(ctx context.Context) error {
 const system = "system" // the actor of what nobody asked for
 
 // due says whether tend would find something to do.
-func (r *Ring) due(have []StoredKey, now time.Time) bool {
+func (r *Keyring) due(have []StoredKey, now time.Time) bool {
 	_, found := find(have, func(k StoredKey) bool { return outlived(k, now) })
 	return found || r.aged(have, now)
 }
@@ -125,7 +125,7 @@ func outlived(k StoredKey, now time.Time) bool {
 }
 
 // aged says whether the current key has signed long enough, and the next was published long enough.
-func (r *Ring) aged(have []StoredKey, now time.Time) bool {
+func (r *Keyring) aged(have []StoredKey, now time.Time) bool {
 	current, signing := find(have, func(k StoredKey) bool { return k.State == Current })
 	next, ready := find(have, func(k StoredKey) bool { return k.State == Next })
 	return r.maxAge > 0 && signing && current.Activated != nil && !now.Before(current.Activated.Add(r.maxAge)) &&
@@ -133,7 +133,7 @@ func (r *Ring) aged(have []StoredKey, now time.Time) bool {
 }
 
 // succeed puts the current key in the state former and the oldest next one in its place.
-func (r *Ring) succeed(change *Change, have []StoredKey, former State, actor, action string) (kid string, err error) {
+func (r *Keyring) succeed(change *Change, have []StoredKey, former State, actor, action string) (kid string, err error) {
 	next, found := find(have, func(k StoredKey) bool { return k.State == Next })
 	if !found {
 		return "", fmt.Errorf("no key is next: %w", ErrNoKey)
@@ -152,7 +152,7 @@ func (r *Ring) succeed(change *Change, have []StoredKey, former State, actor, ac
 }
 
 // change has the store apply what decide says, with a new next key where it leaves none, and loads what came of it.
-func (r *Ring) change(ctx context.Context, decide Decision) error {
+func (r *Keyring) change(ctx context.Context, decide Decision) error {
 	err := r.store.ChangeSigningKeys(ctx, func(now time.Time, have []StoredKey) (Change, error) {
 		change, err := decide(now, have)
 		if err != nil {

@@ -67,8 +67,8 @@ type snapshot struct {
 	json    []byte
 }
 
-// A Ring is safe for concurrent use.
-type Ring struct {
+// A Keyring is safe for concurrent use.
+type Keyring struct {
 	store  Store
 	box    *seal.Box
 	maxAge time.Duration
@@ -77,24 +77,24 @@ type Ring struct {
 }
 
 // New makes a ring whose private keys are sealed under keys.
-func New(store Store, keys seal.Keys) (*Ring, error) {
+func New(store Store, keys seal.Keys) (*Keyring, error) {
 	box, err := seal.NewBox(keys, "signing keys")
 	if err != nil {
 		return nil, err
 	}
-	return &Ring{store: store, box: box}, nil
+	return &Keyring{store: store, box: box}, nil
 }
 
 // RotateAfter makes Keep rotate the current key once it has signed for age; 0, as at first, is never. Call it before Keep.
-func (r *Ring) RotateAfter(age time.Duration) { r.maxAge = age }
+func (r *Keyring) RotateAfter(age time.Duration) { r.maxAge = age }
 
 // Load reads the keys, and makes the first ones where there are none.
-func (r *Ring) Load(ctx context.Context) error {
+func (r *Keyring) Load(ctx context.Context) error {
 	_, err := r.load(ctx)
 	return err
 }
 
-func (r *Ring) load(ctx context.Context) ([]StoredKey, error) {
+func (r *Keyring) load(ctx context.Context) ([]StoredKey, error) {
 	stored, err := r.store.SigningKeys(ctx)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func (r *Ring) load(ctx context.Context) ([]StoredKey, error) {
 const readyWithin = 2 * time.Second
 
 // Ready returns nil once the keys were loaded. Until then it loads them. Calls at the same time share one load.
-func (r *Ring) Ready(ctx context.Context) error {
+func (r *Keyring) Ready(ctx context.Context) error {
 	if r.loaded.Load() != nil {
 		return nil
 	}
@@ -132,15 +132,15 @@ func (r *Ring) Ready(ctx context.Context) error {
 // reloadEvery lets a process notice within five seconds what another did, with time for a slow answer.
 const reloadEvery = 3 * time.Second
 
-// Keep loads the keys again and again until ctx ends, and does what time asks for. What was loaded stays in use while the
+// Run loads the keys again and again until ctx ends, and does what time asks for. What was loaded stays in use while the
 // store does not answer.
-func (r *Ring) Keep(ctx context.Context, log *slog.Logger) {
+func (r *Keyring) Run(ctx context.Context, log *slog.Logger) {
 	ticker := time.NewTicker(reloadEvery)
 	defer ticker.Stop()
 	for {
 		stored, err := r.load(ctx)
 		if err == nil && r.due(stored, time.Now()) {
-			err = r.tend(ctx)
+			err = r.maintain(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
 			log.Warn("the signing keys could not be read again", "error", err)
@@ -154,7 +154,7 @@ func (r *Ring) Keep(ctx context.Context, log *slog.Logger) {
 }
 
 // Current returns the private key that signs now.
-func (r *Ring) Current(context.Context) (accesstoken.SigningKey, error) {
+func (r *Keyring) Current(context.Context) (accesstoken.SigningKey, error) {
 	if s := r.loaded.Load(); s != nil {
 		return s.signing, nil
 	}
@@ -162,7 +162,7 @@ func (r *Ring) Current(context.Context) (accesstoken.SigningKey, error) {
 }
 
 // Public returns the keys that tokens are verified with; none before the first Load.
-func (r *Ring) Public() *accesstoken.Keys {
+func (r *Keyring) Public() *accesstoken.Keys {
 	if s := r.loaded.Load(); s != nil {
 		return s.public
 	}
@@ -170,14 +170,14 @@ func (r *Ring) Public() *accesstoken.Keys {
 }
 
 // JWKS is Public as a JSON document (RFC 7517, section 5).
-func (r *Ring) JWKS() ([]byte, error) {
+func (r *Keyring) JWKS() ([]byte, error) {
 	if s := r.loaded.Load(); s != nil {
 		return s.json, nil
 	}
 	return nil, ErrNoKey
 }
 
-func (r *Ring) adopt(stored []StoredKey) error {
+func (r *Keyring) adopt(stored []StoredKey) error {
 	next, published := &snapshot{}, jwk.NewSet()
 	for _, k := range stored {
 		public, err := jwk.ParseKey(k.Public)
@@ -222,7 +222,7 @@ func (r *Ring) adopt(stored []StoredKey) error {
 }
 
 // open returns a key's private half.
-func (r *Ring) open(k StoredKey) ([]byte, error) {
+func (r *Keyring) open(k StoredKey) ([]byte, error) {
 	raw, err := r.box.OpenBytes(k.Sealed)
 	if err != nil {
 		return nil, fmt.Errorf("signing key %s was sealed under a key that ALMONER_KEYS does not hold: %w", k.KID, err)
@@ -245,7 +245,7 @@ func count(keys []StoredKey, state State) int {
 }
 
 // missing makes what a ring of the keys lacks: a current key, a next one.
-func (r *Ring) missing(have []StoredKey) ([]StoredKey, error) {
+func (r *Keyring) missing(have []StoredKey) ([]StoredKey, error) {
 	var out []StoredKey
 	for _, state := range []State{Current, Next} {
 		if count(have, state) > 0 {
@@ -260,7 +260,7 @@ func (r *Ring) missing(have []StoredKey) ([]StoredKey, error) {
 	return out, nil
 }
 
-func (r *Ring) generate(state State) (StoredKey, error) {
+func (r *Keyring) generate(state State) (StoredKey, error) {
 	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return StoredKey{}, fmt.Errorf("generate signing key: %w", err)

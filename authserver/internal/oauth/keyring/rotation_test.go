@@ -98,7 +98,7 @@ func TestManyProcessesRotateAnAgedKeyOnce(t *testing.T) {
 	b.must(err)
 	_, err = lock.Exec(t.Context(), `lock table account.signing_keys in share row exclusive mode`)
 	b.must(err)
-	var rings [6]*keyring.Ring
+	var rings [6]*keyring.Keyring
 	var group sync.WaitGroup
 	for i := range rings {
 		rings[i] = b.ring(b.keys)
@@ -152,7 +152,7 @@ func TestTheCurrentKeyCanBeRemovedAtOnce(t *testing.T) {
 	leaked, token := b.kid(b.first), b.token(b.first)
 	b.must(b.first.Remove(t.Context(), leaked, "admin"))
 	b.must(b.second.Load(t.Context()))
-	for _, r := range []*keyring.Ring{b.first, b.second} {
+	for _, r := range []*keyring.Keyring{b.first, b.second} {
 		if b.believes(r, token) || b.kid(r) == leaked {
 			t.Error("the removed key is believed, or signs")
 		}
@@ -271,7 +271,7 @@ func TestRacingRotationsNeverLeaveTwoThatSign(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range 8 {
 		group.Go(func() {
-			if _, err := []*keyring.Ring{b.first, b.second}[i%2].Rotate(t.Context(), "admin"); err != nil {
+			if _, err := []*keyring.Keyring{b.first, b.second}[i%2].Rotate(t.Context(), "admin"); err != nil {
 				t.Error(err)
 			}
 		})

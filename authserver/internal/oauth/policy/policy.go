@@ -42,5 +42,5 @@ func (e Effect) None() bool { return e == Effect{} }
 type Change struct {
 	Before, After workspace.ConnectorPolicy
 	Effect        Effect
-	Ended         []grant.Grant // for the Register
+	EndedGrants   []grant.Grant // for Redis
 }

@@ -26,10 +26,10 @@ type Purpose string
 
 // The purposes.
 const (
-	AddPasskey     Purpose = "add_passkey"
-	PasskeySignIn  Purpose = "passkey_sign_in"
-	PasskeyAgain   Purpose = "passkey_again"
-	UpstreamSignIn Purpose = "upstream_sign_in"
+	AddPasskey    Purpose = "add_passkey"
+	PasskeySignIn Purpose = "passkey_sign_in"
+	PasskeyReauth Purpose = "passkey_again"
+	OIDCSignIn    Purpose = "upstream_sign_in"
 )
 
 // A Record is a ceremony as it is stored: no secret in the clear.
@@ -43,40 +43,40 @@ type Record struct {
 
 // A Store keeps ceremonies. Its errors wrap store.ErrUnavailable.
 type Store interface {
-	BeginCeremony(ctx context.Context, c Record) error
-	// TakeCeremony removes the ceremony and returns its data; false: there is none that lives (C1 to C4).
-	TakeCeremony(ctx context.Context, secretHash, bindingHash []byte, purpose Purpose) ([]byte, bool, error)
+	SaveLoginState(ctx context.Context, c Record) error
+	// TakeLoginState removes the ceremony and returns its data; false: there is none that lives (C1 to C4).
+	TakeLoginState(ctx context.Context, secretHash, bindingHash []byte, purpose Purpose) ([]byte, bool, error)
 }
 
 // A Binding says where a ceremony may be finished.
 type Binding struct{ of string }
 
-// ToSignIn binds to one sign-in of a user.
-func ToSignIn(id uuid.UUID) Binding { return Binding{"sign_in:" + id.String()} }
+// BindToSignIn binds to one sign-in of a user.
+func BindToSignIn(id uuid.UUID) Binding { return Binding{"sign_in:" + id.String()} }
 
-// Ceremonies begin and finish ceremonies. They are safe for concurrent use.
-type Ceremonies struct {
+// States begin and finish ceremonies. They are safe for concurrent use.
+type States struct {
 	store  Store
 	secure bool
 }
 
 // New makes Ceremonies. secure: the pages are served over https.
-func New(store Store, secure bool) *Ceremonies { return &Ceremonies{store, secure} }
+func New(store Store, secure bool) *States { return &States{store, secure} }
 
 // Begin keeps data for life, to be found by secret.
-func (c *Ceremonies) Begin(ctx context.Context, purpose Purpose, by Binding, secret string, life time.Duration, data any) error {
+func (c *States) Begin(ctx context.Context, purpose Purpose, by Binding, secret string, life time.Duration, data any) error {
 	content, err := json.Marshal(data)
 	if err != nil {
 		return fmt.Errorf("keep a ceremony: %w", err)
 	}
-	return c.store.BeginCeremony(ctx, Record{
+	return c.store.SaveLoginState(ctx, Record{
 		SecretHash: hash(secret), BindingHash: hash(by.of), Purpose: purpose, Data: content, Life: life,
 	})
 }
 
 // Take finishes a ceremony and fills data, a pointer, with what was kept; false: there is none.
-func (c *Ceremonies) Take(ctx context.Context, purpose Purpose, by Binding, secret string, data any) (bool, error) {
-	content, found, err := c.store.TakeCeremony(ctx, hash(secret), hash(by.of), purpose)
+func (c *States) Take(ctx context.Context, purpose Purpose, by Binding, secret string, data any) (bool, error) {
+	content, found, err := c.store.TakeLoginState(ctx, hash(secret), hash(by.of), purpose)
 	if err != nil || !found {
 		return false, err
 	}

@@ -15,9 +15,9 @@ const (
 	tokenSize  = len("ABCDEFGHIJKLMNOPQRSTUVWXYZ") // of rand.Text: 26 letters and digits, 130 bits
 )
 
-// ToBrowser binds to the browser, which gets a cookie if it has none.
-func (c *Ceremonies) ToBrowser(w http.ResponseWriter, r *http.Request) Binding {
-	if by, known := c.OfBrowser(r); known {
+// BindToBrowser binds to the browser, which gets a cookie if it has none.
+func (c *States) BindToBrowser(w http.ResponseWriter, r *http.Request) Binding {
+	if by, known := c.BoundToBrowser(r); known {
 		return by
 	}
 	token := rand.Text()
@@ -28,8 +28,8 @@ func (c *Ceremonies) ToBrowser(w http.ResponseWriter, r *http.Request) Binding {
 	return Binding{"browser:" + token}
 }
 
-// OfBrowser is the binding to a browser that has begun something; false: it has not.
-func (c *Ceremonies) OfBrowser(r *http.Request) (Binding, bool) {
+// BoundToBrowser is the binding to a browser that has begun something; false: it has not.
+func (c *States) BoundToBrowser(r *http.Request) (Binding, bool) {
 	cookie, err := r.Cookie(c.name())
 	if err != nil || len(cookie.Value) != tokenSize {
 		return Binding{}, false
@@ -37,7 +37,7 @@ func (c *Ceremonies) OfBrowser(r *http.Request) (Binding, bool) {
 	return Binding{"browser:" + cookie.Value}, true
 }
 
-func (c *Ceremonies) name() string {
+func (c *States) name() string {
 	if c.secure {
 		return "__Host-" + cookieName
 	}

@@ -12,7 +12,7 @@ const maxAnswer = 1 << 20
 // own document names or nowhere.
 func newClient() *http.Client {
 	return &http.Client{
-		Timeout:       Patience,
+		Timeout:       RequestTimeout,
 		Transport:     bounded{http.DefaultTransport.(*http.Transport).Clone()},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

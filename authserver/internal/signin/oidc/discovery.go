@@ -28,9 +28,9 @@ func (p *Provider) discover(ctx context.Context) (*discovered, error) {
 	}
 	found := p.lookup.DoChan("discovery", func() (any, error) {
 		// Whoever asked first may leave; the others still wait.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RequestTimeout)
 		defer cancel()
-		made, err := p.ask(oidc.ClientContext(ctx, p.client))
+		made, err := p.discoverOnce(oidc.ClientContext(ctx, p.client))
 		if err != nil {
 			return nil, err
 		}
@@ -50,7 +50,7 @@ func (p *Provider) discover(ctx context.Context) (*discovered, error) {
 	}
 }
 
-func (p *Provider) ask(ctx context.Context) (*discovered, error) {
+func (p *Provider) discoverOnce(ctx context.Context) (*discovered, error) {
 	provider, err := oidc.NewProvider(ctx, p.settings.Issuer)
 	if err != nil {
 		return nil, fmt.Errorf("%w: discovery: %w", ErrUnreachable, brief(err))

@@ -33,8 +33,8 @@ var (
 	ErrRefused     = errors.New("the upstream provider's answer is refused")
 )
 
-// Patience is how long one request to the provider may take.
-const Patience = 5 * time.Second
+// RequestTimeout is how long one request to the provider may take.
+const RequestTimeout = 5 * time.Second
 
 // Settings say who the provider is, and who we are there.
 type Settings struct {

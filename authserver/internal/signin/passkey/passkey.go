@@ -25,8 +25,8 @@ import (
 const (
 	// ChallengeLife is how long an answer to a challenge is waited for.
 	ChallengeLife = 5 * time.Minute
-	// AtMost is how many passkeys a user may have.
-	AtMost = 20
+	// MaxPerUser is how many passkeys a user may have.
+	MaxPerUser = 20
 	// MaxName is the longest name of a passkey, in characters.
 	MaxName = 60
 )

@@ -13,8 +13,8 @@ import (
 
 // Methods of a sign-in besides Password.
 const (
-	Passkey  = "passkey"
-	Upstream = "upstream" // an account at the deployment's OpenID Connect provider
+	Passkey = "passkey"
+	OIDC    = "upstream" // an account at the deployment's OpenID Connect provider
 )
 
 const maxUserAgent = 300
@@ -23,12 +23,12 @@ const maxUserAgent = 300
 // Begin.
 func Arrival(r *http.Request, user workspace.User, proof Proof, from netip.Addr) (SignIn, audit.Event) {
 	by := SignIn{
-		UserID:    user.ID,
-		Method:    proof.Method,
-		Proof:     proof,
-		Address:   from.String(),
-		UserAgent: userAgent(r),
-		ProvedAt:  time.Now(),
+		UserID:          user.ID,
+		Method:          proof.Method,
+		Proof:           proof,
+		Address:         from.String(),
+		UserAgent:       userAgent(r),
+		AuthenticatedAt: time.Now(),
 	}
 	return by, audit.Event{
 		UserID: &user.ID, Actor: "user:" + user.ID.String(), Action: "sign_in.succeeded", RequestID: web.RequestID(r.Context()),

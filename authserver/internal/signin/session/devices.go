@@ -13,7 +13,7 @@ import (
 const (
 	deviceCookie   = "almoner-device"
 	deviceLife     = 180 * 24 * time.Hour
-	mostOnDevice   = 4  // accounts of one browser
+	maxOnDevice    = 4  // accounts of one browser
 	deviceHashSize = 16 // bytes of the e-mail address's hash
 	deviceEntry    = deviceHashSize + 8
 )
@@ -49,7 +49,7 @@ func (d *Devices) Remember(w http.ResponseWriter, r *http.Request, email string)
 	hash := deviceHash(email)
 	content := binary.BigEndian.AppendUint64(slices.Clone(hash), uint64(d.now().Unix()))
 	for _, entry := range d.entries(r) {
-		if len(content) < mostOnDevice*deviceEntry && string(entry[:deviceHashSize]) != string(hash) {
+		if len(content) < maxOnDevice*deviceEntry && string(entry[:deviceHashSize]) != string(hash) {
 			content = append(content, entry...)
 		}
 	}

@@ -18,5 +18,5 @@ type Proof struct {
 	Subject      string            // of Upstream
 }
 
-// ErrProofGone says that a proof no longer holds: what it was made with was replaced or removed since. Nothing was written.
-var ErrProofGone = errors.New("what proved who this is was replaced or removed since")
+// ErrProofInvalid says that a proof no longer holds: what it was made with was replaced or removed since. Nothing was written.
+var ErrProofInvalid = errors.New("what proved who this is was replaced or removed since")

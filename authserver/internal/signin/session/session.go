@@ -36,9 +36,9 @@ const (
 
 // What the session row holds.
 const (
-	signInKey = "sign_in"
-	provedKey = "proved_at"
-	noticeKey = "notice"
+	signInKey        = "sign_in"
+	authenticatedKey = "proved_at"
+	flashKey         = "notice"
 )
 
 // Rows keep the session rows; token is the hash of the cookie. Its errors wrap store.ErrUnavailable.
@@ -52,10 +52,10 @@ type Rows interface {
 type SignIns interface {
 	// BeginSignIn stores a sign-in whose proof still holds.
 	BeginSignIn(ctx context.Context, s SignIn, event audit.Event) error
-	// ProveSignIn stores the event of a new proof that still holds, by the user of a sign-in that still counts.
-	ProveSignIn(ctx context.Context, user uuid.UUID, proof Proof, event audit.Event) error
+	// ReauthenticateSignIn stores the event of a new proof that still holds, by the user of a sign-in that still counts.
+	ReauthenticateSignIn(ctx context.Context, user uuid.UUID, proof Proof, event audit.Event) error
 	// SignIn reads a sign-in that still counts (S1, S2) with its user, and notes that it was seen.
-	SignIn(ctx context.Context, id uuid.UUID) (Visitor, bool, error)
+	SignIn(ctx context.Context, id uuid.UUID) (CurrentUser, bool, error)
 	// EndSignIn ends one sign-in of the user. One that has ended stays as it is.
 	EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.Event) error
 	// SweepSignIns deletes sign-ins that were over long ago, a bounded number of them, and says how many.
@@ -113,18 +113,18 @@ func (s *Sessions) Load(next http.Handler) http.Handler {
 	})
 }
 
-// Visitor returns who is at the browser; false: nobody is signed in.
-func (s *Sessions) Visitor(ctx context.Context) (Visitor, bool, error) {
+// CurrentUser returns who is at the browser; false: nobody is signed in.
+func (s *Sessions) CurrentUser(ctx context.Context) (CurrentUser, bool, error) {
 	id, err := identity.Parse(s.manager.GetString(ctx, signInKey))
 	if err != nil {
-		return Visitor{}, false, nil
+		return CurrentUser{}, false, nil
 	}
 	visitor, found, err := s.deps.SignIns.SignIn(ctx, id)
 	if err != nil || !found {
-		return Visitor{}, false, err
+		return CurrentUser{}, false, err
 	}
 	web.NoteCaller(ctx, web.Caller{User: visitor.User.ID})
-	visitor.ProvedAt = time.Unix(s.manager.GetInt64(ctx, provedKey), 0)
+	visitor.AuthenticatedAt = time.Unix(s.manager.GetInt64(ctx, authenticatedKey), 0)
 	return visitor, true, nil
 }
 
@@ -142,20 +142,20 @@ func (s *Sessions) Begin(w http.ResponseWriter, r *http.Request, by SignIn, even
 		return fmt.Errorf("clear session: %w", err)
 	}
 	s.manager.Put(r.Context(), signInKey, by.ID.String())
-	return s.provedAt(w, r, by.ProvedAt)
+	return s.authenticatedAt(w, r, by.AuthenticatedAt)
 }
 
-// Proved notes that the visitor proved just now who they are (S3), with the event. It returns ErrProofGone, or audit.ErrNotAllowed where
+// Reauthenticated notes that the visitor proved just now who they are (S3), with the event. It returns ErrProofGone, or audit.ErrNotAllowed where
 // the visitor was signed out meanwhile.
-func (s *Sessions) Proved(w http.ResponseWriter, r *http.Request, visitor Visitor, proof Proof, event audit.Event) error {
-	if err := s.deps.SignIns.ProveSignIn(r.Context(), visitor.User.ID, proof, event); err != nil {
+func (s *Sessions) Reauthenticated(w http.ResponseWriter, r *http.Request, visitor CurrentUser, proof Proof, event audit.Event) error {
+	if err := s.deps.SignIns.ReauthenticateSignIn(r.Context(), visitor.User.ID, proof, event); err != nil {
 		return err
 	}
-	return s.provedAt(w, r, time.Now())
+	return s.authenticatedAt(w, r, time.Now())
 }
 
-func (s *Sessions) provedAt(w http.ResponseWriter, r *http.Request, at time.Time) error {
-	s.manager.Put(r.Context(), provedKey, at.Unix())
+func (s *Sessions) authenticatedAt(w http.ResponseWriter, r *http.Request, at time.Time) error {
+	s.manager.Put(r.Context(), authenticatedKey, at.Unix())
 	if err := s.manager.RenewToken(r.Context()); err != nil {
 		return fmt.Errorf("renew session: %w", err)
 	}
@@ -175,25 +175,25 @@ func (s *Sessions) End(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Sessions) endCurrent(ctx context.Context) error {
-	visitor, found, err := s.Visitor(ctx)
+	visitor, found, err := s.CurrentUser(ctx)
 	if err != nil || !found {
 		return err
 	}
 	return s.deps.SignIns.EndSignIn(ctx, visitor.User.ID, visitor.SignInID, visitor.Event(ctx, "sign_in.ended", "sign_in:"+visitor.SignInID.String()))
 }
 
-// Say leaves a notice for the next page of this browser.
-func (s *Sessions) Say(w http.ResponseWriter, r *http.Request, notice string) error {
-	s.manager.Put(r.Context(), noticeKey, notice)
+// Flash leaves a notice for the next page of this browser.
+func (s *Sessions) Flash(w http.ResponseWriter, r *http.Request, notice string) error {
+	s.manager.Put(r.Context(), flashKey, notice)
 	return s.commit(w, r)
 }
 
-// Said takes the notice that was left, or "".
-func (s *Sessions) Said(w http.ResponseWriter, r *http.Request) (string, error) {
-	if !s.manager.Exists(r.Context(), noticeKey) {
+// TakeFlash takes the notice that was left, or "".
+func (s *Sessions) TakeFlash(w http.ResponseWriter, r *http.Request) (string, error) {
+	if !s.manager.Exists(r.Context(), flashKey) {
 		return "", nil
 	}
-	notice := s.manager.PopString(r.Context(), noticeKey)
+	notice := s.manager.PopString(r.Context(), flashKey)
 	return notice, s.commit(w, r)
 }
 

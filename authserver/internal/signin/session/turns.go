@@ -10,7 +10,7 @@ import (
 
 const (
 	atOnce      = 2 // hashes at a time: each takes a core and 19 MiB
-	mostWaiting = 128
+	maxWaiting  = 128
 	mistyped    = 2 // wrong passwords that change nobody's rank
 	longestWait = 3 * time.Second
 
@@ -43,22 +43,22 @@ type turns struct {
 	mu      sync.Mutex
 	free    int
 	waiting []*turn // in the order of their coming
-	lately  *lately
+	lately  *recentCounter
 }
 
 type turn struct {
-	keys  []weighed // nil: a known browser
-	ready chan bool // gets one value: whether it is this one's turn
+	keys  []candidate // nil: a known browser
+	ready chan bool   // gets one value: whether it is this one's turn
 }
 
-// weighed is a key of lately. The first spare ones count for nothing, for people mistype; the others half as much for each bit of shift.
-type weighed struct {
+// candidate is a key of lately. The first spare ones count for nothing, for people mistype; the others half as much for each bit of shift.
+type candidate struct {
 	key          string
 	spare, shift int
 }
 
 func newTurns(now func() time.Time) *turns {
-	return &turns{free: atOnce, lately: newLately(now)}
+	return &turns{free: atOnce, lately: newRecentCounter(now)}
 }
 
 // enter waits for a turn, which leave ends. It returns ErrBusy.
@@ -97,7 +97,7 @@ func (q *turns) queue(c Caller) (mine *turn, now bool) {
 		q.free--
 		return mine, true
 	}
-	if q.waiting = append(q.waiting, mine); len(q.waiting) > mostWaiting {
+	if q.waiting = append(q.waiting, mine); len(q.waiting) > maxWaiting {
 		last := q.last()
 		q.take(last).ready <- false
 	}
@@ -177,8 +177,8 @@ func (q *turns) rank(t *turn) int {
 }
 
 // keysOf are what a caller's wrong passwords are counted by: the account, and the networks around the address.
-func keysOf(c Caller) []weighed {
-	keys := []weighed{{key: "account:" + digest(c.Email), spare: mistyped}}
+func keysOf(c Caller) []candidate {
+	keys := []candidate{{key: "account:" + digest(c.Email), spare: mistyped}}
 	address := c.Address.Unmap().WithZone("")
 	lengths := [...]int{24, 16, 8}
 	if address.Is6() {
@@ -186,7 +186,7 @@ func keysOf(c Caller) []weighed {
 	}
 	for i, length := range lengths {
 		if network, err := address.Prefix(length); err == nil {
-			keys = append(keys, weighed{key: "network:" + network.String(), spare: mistyped, shift: 4 * i})
+			keys = append(keys, candidate{key: "network:" + network.String(), spare: mistyped, shift: 4 * i})
 		}
 	}
 	return keys

@@ -200,15 +200,15 @@ func TestTurns_WaitIsBoundedInNumberAndTime(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		began, outcomes := time.Now(), make(chan error, mostWaiting+1)
-		for i := range mostWaiting + 1 {
+		began, outcomes := time.Now(), make(chan error, maxWaiting+1)
+		for i := range maxWaiting + 1 {
 			go func() { outcomes <- q.enter(t.Context(), Caller{Email: strconv.Itoa(i)}) }()
 			synctest.Wait()
 		}
 		if err := <-outcomes; !errors.Is(err, ErrBusy) || time.Since(began) != 0 {
 			t.Errorf("one too many: %v after %v", err, time.Since(began))
 		}
-		for range mostWaiting {
+		for range maxWaiting {
 			if err := <-outcomes; !errors.Is(err, ErrBusy) || time.Since(began) != longestWait {
 				t.Fatalf("%v after %v", err, time.Since(began))
 			}
@@ -224,11 +224,11 @@ func TestTurns_WaitIsBoundedInNumberAndTime(t *testing.T) {
 
 func TestLately_IsBoundedAndForgets(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
-	l := newLately(func() time.Time { return now })
-	for i := range 3 * mostRemember {
+	l := newRecentCounter(func() time.Time { return now })
+	for i := range 3 * maxRemembered {
 		l.add(strconv.Itoa(i))
 	}
-	if n := len(l.current) + len(l.past); n > 2*mostRemember {
+	if n := len(l.current) + len(l.past); n > 2*maxRemembered {
 		t.Errorf("%d keys", n)
 	}
 	l.add("k")
@@ -259,7 +259,7 @@ func TestDevices_KnowTheirAccountsAlone(t *testing.T) {
 		browser = httptest.NewRequest("POST", "/login", nil)
 		browser.AddCookie(cookie)
 	}
-	for i := range mostOnDevice + 1 {
+	for i := range maxOnDevice + 1 {
 		signIn(strconv.Itoa(i) + "@example.org")
 		signIn(strconv.Itoa(i) + "@example.org")
 	}

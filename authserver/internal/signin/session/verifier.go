@@ -30,9 +30,9 @@ type Verifier struct {
 	Auditor   Auditor
 }
 
-// A Verdict is what a Verifier found.
-type Verdict struct {
-	Right bool
+// A Result is what a Verifier found.
+type Result struct {
+	OK    bool
 	Proof Proof         // where Right
 	Wait  time.Duration // the address is beyond its limit, and nothing was checked
 	Limit web.RateLimit // the limit that it is beyond
@@ -40,9 +40,9 @@ type Verdict struct {
 
 // Verify checks a password. Beyond the limit a right password is refused like any other; an unknown address, a disabled user
 // and a wrong password cost the same work. known: the browser has signed in to this account before. It returns ErrBusy, or an error that wraps store.ErrUnavailable.
-func (v *Verifier) Verify(ctx context.Context, email string, password credential.Secret, from netip.Addr, known bool) (workspace.User, Verdict, error) {
+func (v *Verifier) Verify(ctx context.Context, email string, password credential.Secret, from netip.Addr, known bool) (workspace.User, Result, error) {
 	var user workspace.User
-	var verdict Verdict
+	var verdict Result
 	if verdict.Wait, verdict.Limit = v.Attempts.waitHere(email, from); verdict.Wait > 0 {
 		return user, verdict, nil // without a turn: a flood from one address does not make others wait
 	}
@@ -59,10 +59,10 @@ func (v *Verifier) Verify(ctx context.Context, email string, password credential
 			hash = ""
 		}
 		user = found
-		if verdict.Right, err = v.Passwords.Matches(hash, password); err != nil {
+		if verdict.OK, err = v.Passwords.Matches(hash, password); err != nil {
 			return err
 		}
-		if verdict.Right {
+		if verdict.OK {
 			verdict.Proof = Proof{Method: Password, PasswordHash: hash}
 			return nil
 		}

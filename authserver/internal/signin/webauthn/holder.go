@@ -9,19 +9,19 @@ import (
 )
 
 // A holder is a user with passkeys, as the library wants to see one.
-type holder struct {
+type libraryUser struct {
 	user workspace.User
 	has  []passkey.Passkey
 }
 
-var _ library.User = holder{}
+var _ library.User = libraryUser{}
 
 // WebAuthnID is the user handle: the identifier, which says nothing about the person.
-func (h holder) WebAuthnID() []byte          { return h.user.ID[:] }
-func (h holder) WebAuthnName() string        { return h.user.Email }
-func (h holder) WebAuthnDisplayName() string { return h.user.Name }
+func (h libraryUser) WebAuthnID() []byte          { return h.user.ID[:] }
+func (h libraryUser) WebAuthnName() string        { return h.user.Email }
+func (h libraryUser) WebAuthnDisplayName() string { return h.user.Name }
 
-func (h holder) WebAuthnCredentials() []library.Credential {
+func (h libraryUser) WebAuthnCredentials() []library.Credential {
 	out := make([]library.Credential, len(h.has))
 	for i, p := range h.has {
 		out[i] = library.Credential{

@@ -50,43 +50,43 @@ func New(appURL string) (*RelyingParty, error) {
 	return &RelyingParty{made}, nil
 }
 
-// An Asked is a challenge that was made.
-type Asked struct {
+// A Challenge is a challenge that was made.
+type Challenge struct {
 	Challenge string
 	Options   json.RawMessage // for the browser, in the form of PublicKeyCredential.parse…OptionsFromJSON
 	Keep      json.RawMessage // for the check of the answer
 }
 
-func asked(options any, kept *library.SessionData) (Asked, error) {
+func newChallenge(options any, kept *library.SessionData) (Challenge, error) {
 	text, err := json.Marshal(options)
 	if err != nil {
-		return Asked{}, fmt.Errorf("write options: %w", err)
+		return Challenge{}, fmt.Errorf("write options: %w", err)
 	}
 	keep, err := json.Marshal(kept)
 	if err != nil {
-		return Asked{}, fmt.Errorf("write ceremony: %w", err)
+		return Challenge{}, fmt.Errorf("write ceremony: %w", err)
 	}
-	return Asked{kept.Challenge, text, keep}, nil
+	return Challenge{kept.Challenge, text, keep}, nil
 }
 
-// AskNew asks for a new passkey of user, on a device that holds none of those that the user has.
-func (rp *RelyingParty) AskNew(user workspace.User, has []passkey.Passkey) (Asked, error) {
-	holder := holder{user, has}
+// BeginRegistration asks for a new passkey of user, on a device that holds none of those that the user has.
+func (rp *RelyingParty) BeginRegistration(user workspace.User, has []passkey.Passkey) (Challenge, error) {
+	holder := libraryUser{user, has}
 	options, kept, err := rp.library.BeginRegistration(holder,
 		library.WithExclusions(library.Credentials(holder.WebAuthnCredentials()).CredentialDescriptors()))
 	if err != nil {
-		return Asked{}, fmt.Errorf("ask for a new passkey: %w", err)
+		return Challenge{}, fmt.Errorf("ask for a new passkey: %w", err)
 	}
-	return asked(options.Response, kept)
+	return newChallenge(options.Response, kept)
 }
 
-// AskAny asks for a signature by any passkey of ours that the device holds.
-func (rp *RelyingParty) AskAny() (Asked, error) {
+// BeginLogin asks for a signature by any passkey of ours that the device holds.
+func (rp *RelyingParty) BeginLogin() (Challenge, error) {
 	options, kept, err := rp.library.BeginDiscoverableLogin()
 	if err != nil {
-		return Asked{}, fmt.Errorf("ask for a passkey: %w", err)
+		return Challenge{}, fmt.Errorf("ask for a passkey: %w", err)
 	}
-	return asked(options.Response, kept)
+	return newChallenge(options.Response, kept)
 }
 
 // refused hides what the library says from the caller and keeps it for the log.
@@ -123,13 +123,13 @@ func ParseCreation(text string) (Creation, error) {
 // Challenge is what the answer says it answers.
 func (c Creation) Challenge() string { return c.parsed.Response.CollectedClientData.Challenge }
 
-// CheckCreation returns the passkey that an answer makes, without its name. It returns ErrRefused.
-func (rp *RelyingParty) CheckCreation(user workspace.User, keep json.RawMessage, answer Creation) (passkey.Passkey, error) {
+// FinishRegistration returns the passkey that an answer makes, without its name. It returns ErrRefused.
+func (rp *RelyingParty) FinishRegistration(user workspace.User, keep json.RawMessage, answer Creation) (passkey.Passkey, error) {
 	kept, err := read(keep)
 	if err != nil {
 		return passkey.Passkey{}, err
 	}
-	made, err := rp.library.CreateCredential(holder{user: user}, kept, answer.parsed)
+	made, err := rp.library.CreateCredential(libraryUser{user: user}, kept, answer.parsed)
 	if err != nil {
 		return passkey.Passkey{}, refused(err)
 	}
@@ -175,14 +175,14 @@ func (s Signature) Challenge() string { return s.parsed.Response.CollectedClient
 // CredentialID is by which credential the answer says it was made.
 func (s Signature) CredentialID() []byte { return s.parsed.RawID }
 
-// CheckSignature checks a signature by a passkey of user. Whether its counter went up is for the store to say (P2). It returns
+// FinishLogin checks a signature by a passkey of user. Whether its counter went up is for the store to say (P2). It returns
 // ErrRefused.
-func (rp *RelyingParty) CheckSignature(user workspace.User, by passkey.Passkey, keep json.RawMessage, answer Signature) (passkey.Use, error) {
+func (rp *RelyingParty) FinishLogin(user workspace.User, by passkey.Passkey, keep json.RawMessage, answer Signature) (passkey.Use, error) {
 	kept, err := read(keep)
 	if err != nil {
 		return passkey.Use{}, err
 	}
-	find := func(_, _ []byte) (library.User, error) { return holder{user, []passkey.Passkey{by}}, nil }
+	find := func(_, _ []byte) (library.User, error) { return libraryUser{user, []passkey.Passkey{by}}, nil }
 	_, used, err := rp.library.ValidatePasskeyLogin(find, kept, answer.parsed)
 	if err != nil {
 		return passkey.Use{}, refused(err)

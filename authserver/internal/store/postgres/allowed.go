@@ -26,7 +26,7 @@ const (
 
 // stillAllowed locks what allowed a request until the end of the transaction, or returns audit.ErrNotAllowed where it has ended since
 // it was checked. Whoever ends it meanwhile waits, and then meets what the transaction has written.
-func stillAllowed(ctx context.Context, tx pgx.Tx, a *audit.Allowed) error {
+func stillAllowed(ctx context.Context, tx pgx.Tx, a *audit.Authorization) error {
 	if a == nil {
 		return nil
 	}
@@ -57,7 +57,7 @@ func stillAllowed(ctx context.Context, tx pgx.Tx, a *audit.Allowed) error {
 		return err
 	}
 	if !allowed {
-		return audit.ErrNotAllowed
+		return audit.ErrNotAuthorized
 	}
 	return nil
 }
@@ -69,7 +69,7 @@ func stillProved(ctx context.Context, tx pgx.Tx, user uuid.UUID, proof session.P
 	err := tx.QueryRow(ctx, `select coalesce(password_hash, '') from account.users where id = $1 and disabled_at is null for no key update`,
 		user).Scan(&hash)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return session.ErrProofGone
+		return session.ErrProofInvalid
 	}
 	if err != nil {
 		return err
@@ -81,12 +81,12 @@ func stillProved(ctx context.Context, tx pgx.Tx, user uuid.UUID, proof session.P
 	case session.Passkey:
 		holds, err = found(tx.QueryRow(ctx, `select true from account.passkeys where id = $1 and user_id = $2 and copied_at is null for share`,
 			proof.PasskeyID, user))
-	case session.Upstream:
+	case session.OIDC:
 		holds, err = found(tx.QueryRow(ctx, `select true from account.identities where issuer = $1 and subject = $2 and user_id = $3 for share`,
 			proof.Issuer, proof.Subject, user))
 	}
 	if err == nil && !holds {
-		err = session.ErrProofGone
+		err = session.ErrProofInvalid
 	}
 	return err
 }

@@ -28,16 +28,16 @@ where `
 const newestFirst = ` and (@at::timestamptz is null or (e.at, e.id) < (@at, @id)) order by e.at desc, e.id desc limit @limit`
 
 // EventsOfTenant reads the audit log of a workspace from a mark back.
-func (s *Store) EventsOfTenant(ctx context.Context, tenant uuid.UUID, from audit.Mark, limit int) ([]audit.Entry, error) {
+func (s *Store) EventsOfTenant(ctx context.Context, tenant uuid.UUID, from audit.Cursor, limit int) ([]audit.Entry, error) {
 	return s.entries(ctx, `e.tenant_id = @of`, tenant, from, limit)
 }
 
 // EventsOfUser reads the latest events that concern a user, in every workspace and in none.
 func (s *Store) EventsOfUser(ctx context.Context, user uuid.UUID, limit int) ([]audit.Entry, error) {
-	return s.entries(ctx, `e.user_id = @of`, user, audit.Mark{}, limit)
+	return s.entries(ctx, `e.user_id = @of`, user, audit.Cursor{}, limit)
 }
 
-func (s *Store) entries(ctx context.Context, of string, id uuid.UUID, from audit.Mark, limit int) ([]audit.Entry, error) {
+func (s *Store) entries(ctx context.Context, of string, id uuid.UUID, from audit.Cursor, limit int) ([]audit.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	args := pgx.NamedArgs{"of": id, "at": nil, "id": from.ID, "limit": limit}

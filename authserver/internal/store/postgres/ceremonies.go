@@ -11,9 +11,9 @@ import (
 
 var _ loginstate.Store = (*Store)(nil)
 
-// BeginCeremony inserts a ceremony, and deletes some that nobody came back for: strangers may begin as many as they like, and
+// SaveLoginState inserts a ceremony, and deletes some that nobody came back for: strangers may begin as many as they like, and
 // the table holds those of the last minutes.
-func (s *Store) BeginCeremony(ctx context.Context, c loginstate.Record) error {
+func (s *Store) SaveLoginState(ctx context.Context, c loginstate.Record) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	_, err := s.pool.Exec(ctx, `
@@ -28,8 +28,8 @@ values (@secret, @binding, @purpose, @data, now() + @life::interval)`, pgx.Named
 	return unavailable("begin ceremony", err)
 }
 
-// TakeCeremony deletes a ceremony that lives and returns its data: of two who ask at once, one gets it.
-func (s *Store) TakeCeremony(ctx context.Context, secretHash, bindingHash []byte, purpose loginstate.Purpose) ([]byte, bool, error) {
+// TakeLoginState deletes a ceremony that lives and returns its data: of two who ask at once, one gets it.
+func (s *Store) TakeLoginState(ctx context.Context, secretHash, bindingHash []byte, purpose loginstate.Purpose) ([]byte, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	var data []byte

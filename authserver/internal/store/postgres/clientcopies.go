@@ -14,23 +14,23 @@ import (
 
 // ClientCopy reads what a client's document said when it was read last. false: it was never read. client.ErrNotServed: an operator has
 // deleted the client, which is for good.
-func (s *Store) ClientCopy(ctx context.Context, id uuid.UUID) (client.Copy, bool, error) {
+func (s *Store) ClientCopy(ctx context.Context, id uuid.UUID) (client.CachedClient, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	var row clientRow
-	var copied client.Copy
+	var copied client.CachedClient
 	var deleted bool
 	err := s.pool.QueryRow(ctx, `select c.document_read_at, c.document_fresh_until, c.deleted_at is not null, `+clientFields+noSecrets+`
 		from account.oauth_clients c where c.id = $1 and c.metadata_url is not null`, id).
-		Scan(append([]any{&copied.Read, &copied.Fresh, &deleted}, row.targets()...)...)
+		Scan(append([]any{&copied.FetchedAt, &copied.FreshUntil, &deleted}, row.targets()...)...)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return client.Copy{}, false, nil
+		return client.CachedClient{}, false, nil
 	}
 	if err != nil {
-		return client.Copy{}, false, unavailable("read client copy", err)
+		return client.CachedClient{}, false, unavailable("read client copy", err)
 	}
 	if deleted {
-		return client.Copy{}, false, client.ErrNotServed
+		return client.CachedClient{}, false, client.ErrNotServed
 	}
 	copied.Client = *row.client()
 	return copied, true, nil
@@ -38,7 +38,7 @@ func (s *Store) ClientCopy(ctx context.Context, id uuid.UUID) (client.Copy, bool
 
 // KeepClientCopy puts what a document says now in the place of what it said before, or returns client.ErrNotServed where an operator
 // has deleted the client, or a *client.DocumentError where its keys hold what Postgres takes for no JSON.
-func (s *Store) KeepClientCopy(ctx context.Context, c client.Copy) error {
+func (s *Store) KeepClientCopy(ctx context.Context, c client.CachedClient) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	defer s.recent.forget()
@@ -53,7 +53,7 @@ where c.deleted_at is null and c.metadata_url = excluded.metadata_url`,
 		pgx.NamedArgs{
 			"id": c.ID, "kind": c.Kind, "name": c.Name, "redirects": nonNil(c.Redirects), "required": c.Required.Strings(),
 			"platform": c.Platform, "auth": c.AuthMethod, "address": c.Address, "keys": c.Keys, "keys_url": c.KeysURL,
-			"read": c.Read, "fresh": c.Fresh,
+			"read": c.FetchedAt, "fresh": c.FreshUntil,
 		})
 	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && strings.HasPrefix(refused.Code, "22") { // class 22: data exception
 		return &client.DocumentError{Message: "Its keys cannot be used: they hold a character or a number that no key needs."}

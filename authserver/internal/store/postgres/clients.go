@@ -128,7 +128,7 @@ func (s *Store) SaveClient(ctx context.Context, c client.Client, secretHash []by
 	saved := false
 	err := s.atomically(ctx, "register client", func(tx pgx.Tx) error {
 		saved = false
-		if err := stillAllowed(ctx, tx, event.Allowed); err != nil {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, `
@@ -155,11 +155,11 @@ on conflict (id) do nothing`,
 }
 
 // DeleteClient deletes a client of the workspace and revokes its grants, durably and in one transaction; the grants are
-// returned for the Register.
+// returned for Redis.
 func (s *Store) DeleteClient(ctx context.Context, tenant, id uuid.UUID, event audit.Event) ([]grant.Grant, error) {
 	var ended []grant.Grant
 	err := s.atomically(ctx, "delete client", func(tx pgx.Tx) error {
-		if err := stillAllowed(ctx, tx, event.Allowed); err != nil {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, `update account.oauth_clients set deleted_at = now() where id = $1 and tenant_id = $2 and deleted_at is null`, id, tenant)
@@ -182,7 +182,7 @@ func (s *Store) DeleteClient(ctx context.Context, tenant, id uuid.UUID, event au
 // beginning, so that this holds for replacements at the same time too.
 func (s *Store) ReplaceSecret(ctx context.Context, tenant, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event) error {
 	return s.atomically(ctx, "replace secret", func(tx pgx.Tx) error {
-		if err := stillAllowed(ctx, tx, event.Allowed); err != nil {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
 		var kind string

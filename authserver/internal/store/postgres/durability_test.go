@@ -32,8 +32,8 @@ func TestOnlyAnAdvanceCommitsWithoutWaitingForTheDisk(t *testing.T) {
 			for each row execute function account.note_commit()`,
 	)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
-	l.wantFence(grant.Passed)(l.activate(t.Context(), l.grant.ID, 1))
-	l.wantFence(grant.Passed)(l.advance(t.Context(), l.grant.ID, 2, hash(2)))
+	l.wantFence(grant.Updated)(l.activate(t.Context(), l.grant.ID, 1))
+	l.wantFence(grant.Updated)(l.advance(t.Context(), l.grant.ID, 2, hash(2)))
 	if err := l.Revoke(t.Context(), l.grant.ID, grant.ByUser, "user"); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestAnAdvanceIsAHeapOnlyUpdate(t *testing.T) {
 func growthOfManyAdvances(t *testing.T, l *ledger) (grew, pages int) {
 	t.Helper()
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
-	l.wantFence(grant.Passed)(l.activate(t.Context(), l.grant.ID, 1))
+	l.wantFence(grant.Updated)(l.activate(t.Context(), l.grant.ID, 1))
 	size := func() (indexes, pages int) {
 		t.Helper()
 		if err := l.world.Owner.QueryRow(t.Context(),
@@ -97,7 +97,7 @@ func growthOfManyAdvances(t *testing.T, l *ledger) (grew, pages int) {
 	}
 	before, _ := size()
 	for generation := range uint32(300) {
-		l.wantFence(grant.Passed)(l.advance(t.Context(), l.grant.ID, generation+2, hash(byte(generation))))
+		l.wantFence(grant.Updated)(l.advance(t.Context(), l.grant.ID, generation+2, hash(byte(generation))))
 	}
 	after, pages := size()
 	return after - before, pages

@@ -29,7 +29,7 @@ func (l *ledger) many(n int) []grant.Grant {
 		g := l.grant
 		g.ID, g.ClientID = uuid.New(), app.ID
 		l.wantState(grant.Pending)(l.approve(l.Context(), g))
-		l.wantFence(grant.Passed)(l.activate(l.Context(), g.ID, 11))
+		l.wantFence(grant.Updated)(l.activate(l.Context(), g.ID, 11))
 		all[i] = g
 	}
 	return all
@@ -90,7 +90,7 @@ func TestIntrospectionsAreNeverThoseOfAnother(t *testing.T) {
 	l.publish("signing")
 	owners := make([]uuid.UUID, len(tokens))
 	for i, token := range tokens {
-		_, known, _, err := l.Introspection(t.Context(), uuid.Nil, nil, standing.Question{PATHash: token})
+		_, known, _, err := l.Introspection(t.Context(), uuid.Nil, nil, standing.Query{PATHash: token})
 		if err != nil || known == nil {
 			t.Fatal(known, err)
 		}
@@ -99,10 +99,10 @@ func TestIntrospectionsAreNeverThoseOfAnother(t *testing.T) {
 	together(len(grants)*4, func(i int) {
 		own, token, owner := grants[i%len(grants)], tokens[i%len(grants)], owners[i%len(grants)]
 		for round := range 20 {
-			q := standing.Question{GrantID: own.ID, KeyID: "signing"}
+			q := standing.Query{GrantID: own.ID, KeyID: "signing"}
 			switch round % 4 {
 			case 1:
-				q = standing.Question{PATHash: token}
+				q = standing.Query{PATHash: token}
 			case 2:
 				q.GrantID = uuid.New()
 			}
@@ -121,7 +121,7 @@ func TestIntrospectionsAreNeverThoseOfAnother(t *testing.T) {
 			}
 		}
 	})
-	if caller, known, _, err := l.Introspection(t.Context(), uuid.New(), nil, standing.Question{GrantID: grants[0].ID}); err != nil || caller != nil || known == nil {
+	if caller, known, _, err := l.Introspection(t.Context(), uuid.New(), nil, standing.Query{GrantID: grants[0].ID}); err != nil || caller != nil || known == nil {
 		t.Errorf("a stranger: %+v %+v %v", caller, known, err)
 	}
 }
@@ -134,7 +134,7 @@ func TestStepsAtTheSameTimeAreEachTheirOwn(t *testing.T) {
 		own := byte(100 + i)
 		for generation := uint32(2); generation <= last; generation++ {
 			switch fence, err := l.advance(t.Context(), grants[i].ID, generation, hash(own)); {
-			case err != nil || fence != grant.Passed:
+			case err != nil || fence != grant.Updated:
 				t.Errorf("generation %d: %v %v", generation, fence, err)
 			case generation%5 == 0:
 				l.wantFence(grant.Refused)(l.advance(t.Context(), grants[i].ID, generation, hash(own+100)))
@@ -157,7 +157,7 @@ func TestOfTwoStepsOfOneGrantTheFurtherStands(t *testing.T) {
 	l := newLedger(t)
 	one := l.many(1)[0]
 	for generation := uint32(2); generation < 200; generation += 4 {
-		fences := make([]grant.Fence, 4)
+		fences := make([]grant.UpdateResult, 4)
 		together(len(fences), func(i int) {
 			var err error
 			if fences[i], err = l.advance(t.Context(), one.ID, generation+uint32(i), hash(byte(i))); err != nil {
@@ -165,7 +165,7 @@ func TestOfTwoStepsOfOneGrantTheFurtherStands(t *testing.T) {
 			}
 		})
 		stored, err := l.Grant(t.Context(), one.ID)
-		if err != nil || fences[3] != grant.Passed || stored.Generation != generation+3 || !bytes.Equal(stored.RefreshHash, hash(3)) {
+		if err != nil || fences[3] != grant.Updated || stored.Generation != generation+3 || !bytes.Equal(stored.RefreshHash, hash(3)) {
 			t.Errorf("%v, and %d of %d stands %v", fences, stored.Generation, generation+3, err)
 		}
 	}
@@ -184,11 +184,11 @@ func TestALockedGrantHoldsUpNoOther(t *testing.T) {
 			return
 		}
 		for generation := uint32(2); generation < 40; generation++ {
-			l.wantFence(grant.Passed)(l.advance(t.Context(), grants[i].ID, generation, hash(2)))
+			l.wantFence(grant.Updated)(l.advance(t.Context(), grants[i].ID, generation, hash(2)))
 		}
 	})
 	letGo()
-	l.wantFence(grant.Passed)(l.advance(t.Context(), held.ID, 2, hash(2)))
+	l.wantFence(grant.Updated)(l.advance(t.Context(), held.ID, 2, hash(2)))
 }
 
 // What was never sent is certainly not committed, so that the rotation can be taken back (G8): neither where no connection came free, nor
@@ -213,7 +213,7 @@ func TestAStepThatWasNeverSentIsCertainlyNotCommitted(t *testing.T) {
 		t.Errorf("with little time left: %v", err)
 	}
 	letGo()
-	l.wantFence(grant.Passed)(l.advance(t.Context(), one.ID, 2, hash(2)))
+	l.wantFence(grant.Updated)(l.advance(t.Context(), one.ID, 2, hash(2)))
 }
 
 // Several questions at once are answered as each of them alone, whatever they ask.
@@ -221,18 +221,18 @@ func TestManyStandingsAreThoseOfEachAlone(t *testing.T) {
 	l := newLedger(t)
 	g := l.many(1)[0]
 	token := credential.Hash(l.world.Token(g.UserID, perm.ProgrammesRead).Reveal())
-	var questions []standing.Question
+	var questions []standing.Query
 	l.publish("signing")
 	l.world.Exec(`insert into account.tenant_modules values ($1, 'programmes', true, true), ($1, 'engage', false, true)
 		on conflict (tenant_id, module) do update set enabled = excluded.enabled, provisioned = excluded.provisioned`, l.world.TenantID)
 	for _, tenant := range []uuid.UUID{uuid.Nil, l.world.TenantID, l.world.Tenant("another")} {
 		for _, module := range []string{"", "programmes", "engage"} {
-			questions = append(questions, standing.Question{PATHash: token, Tenant: tenant, Module: module},
-				standing.Question{GrantID: uuid.New(), Tenant: tenant}, standing.Question{GrantID: g.ID, Tenant: tenant, Module: module},
-				standing.Question{GrantID: g.ID, KeyID: "signing", Tenant: tenant, Module: module})
+			questions = append(questions, standing.Query{PATHash: token, Tenant: tenant, Module: module},
+				standing.Query{GrantID: uuid.New(), Tenant: tenant}, standing.Query{GrantID: g.ID, Tenant: tenant, Module: module},
+				standing.Query{GrantID: g.ID, KeyID: "signing", Tenant: tenant, Module: module})
 		}
 	}
-	many := func(questions []standing.Question) []*standing.Standing {
+	many := func(questions []standing.Query) []*standing.Standing {
 		t.Helper()
 		rows, err := l.world.Owner.Query(t.Context(), standing.SQL, standing.Args(questions)...)
 		if err != nil {

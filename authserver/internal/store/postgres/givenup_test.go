@@ -34,21 +34,21 @@ func TestG10_AStepThatWasGivenUpIsRevertedOrNeverTaken(t *testing.T) {
 	}
 	l.giveUp(exchange("not taken", 10))
 	l.wantFence(grant.Refused)(l.Activate(ctx, exchange("not taken", 10), binding))
-	l.wantFence(grant.Passed)(l.Activate(ctx, exchange("taken", 11), binding))
+	l.wantFence(grant.Updated)(l.Activate(ctx, exchange("taken", 11), binding))
 	l.giveUp(exchange("taken", 11))
 	l.wantStored(grant.Pending, 0, nil)
 	l.wantFence(grant.Refused)(l.Activate(ctx, exchange("taken", 11), binding))
-	l.wantFence(grant.Passed)(l.Activate(ctx, exchange("retry", 12), binding))
+	l.wantFence(grant.Updated)(l.Activate(ctx, exchange("retry", 12), binding))
 
 	refresh := func(nonce string, b byte) grant.Step {
 		return grant.Step{GrantID: id, Nonce: nonce, Generation: 2, Hash: hash(b), Former: hash(12)}
 	}
 	l.giveUp(refresh("not taken 2", 20))
 	l.wantFence(grant.Refused)(l.Advance(ctx, refresh("not taken 2", 20)))
-	l.wantFence(grant.Passed)(l.Advance(ctx, refresh("taken 2", 21)))
+	l.wantFence(grant.Updated)(l.Advance(ctx, refresh("taken 2", 21)))
 	l.giveUp(refresh("taken 2", 21))
 	l.wantStored(grant.Active, 1, hash(12))
-	l.wantFence(grant.Passed)(l.Advance(ctx, refresh("retry 2", 22)))
+	l.wantFence(grant.Updated)(l.Advance(ctx, refresh("retry 2", 22)))
 	l.giveUp(refresh("taken 2", 21)) // told twice: something else has happened since
 	l.wantStored(grant.Active, 2, hash(22))
 }
@@ -57,7 +57,7 @@ func TestG10_AStepThatWasGivenUpIsRevertedOrNeverTaken(t *testing.T) {
 func TestG10_NoncesOfStepsThatWereGivenUpAreBounded(t *testing.T) {
 	l := newLedger(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
-	l.wantFence(grant.Passed)(l.activate(t.Context(), l.grant.ID, 11))
+	l.wantFence(grant.Updated)(l.activate(t.Context(), l.grant.ID, 11))
 	if g := l.wantStored(grant.Active, 1, hash(11)); g.GivenUp != nil {
 		t.Errorf("%q", g.GivenUp)
 	}

@@ -17,13 +17,13 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-var _ grant.Ledger = (*Store)(nil)
+var _ grant.GrantStore = (*Store)(nil)
 
 // What exchanges and refreshes ask before they decide, all of it in one round trip: a row for each. The arrays come from subqueries so that
 // no plan is better for knowing them: else Postgres plans anew each time, which takes longer than the rest.
 const (
-	factsSQL     = factsColumns + `from (select $1::uuid client_id, $2::uuid grant_id, $3::bytea secret, 1 place) asked` + factsJoins
-	manyFactsSQL = factsColumns + `from unnest((select $1::uuid[]), (select $2::uuid[]), (select $3::bytea[]))
+	snapshotSQL  = factsColumns + `from (select $1::uuid client_id, $2::uuid grant_id, $3::bytea secret, 1 place) asked` + factsJoins
+	snapshotsSQL = factsColumns + `from unnest((select $1::uuid[]), (select $2::uuid[]), (select $3::bytea[]))
   with ordinality asked (client_id, grant_id, secret, place)` + factsJoins
 
 	factsColumns = `
@@ -38,44 +38,44 @@ left join account.memberships m on m.tenant_id = g.tenant_id and m.user_id = g.u
 left join account.tenant_features f on f.tenant_id = g.tenant_id and f.feature = 'llm_integration'`
 )
 
-type factsQuestion struct {
+type snapshotQuery struct {
 	client, grant uuid.UUID
 	secretHash    []byte // nil: none was presented
 }
 
 // Facts reads the client without its secrets, the grant and the standing of its user in one statement, together with those that others
 // ask for.
-func (s *Store) Facts(ctx context.Context, clientID, grantID uuid.UUID) (grant.Facts, error) {
+func (s *Store) Facts(ctx context.Context, clientID, grantID uuid.UUID) (grant.Snapshot, error) {
 	return s.FactsWithSecret(ctx, clientID, grantID, nil)
 }
 
 // FactsWithSecret is Facts with, of the client's live secrets, the one with this hash.
-func (s *Store) FactsWithSecret(ctx context.Context, clientID, grantID uuid.UUID, secretHash []byte) (grant.Facts, error) {
+func (s *Store) FactsWithSecret(ctx context.Context, clientID, grantID uuid.UUID, secretHash []byte) (grant.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	facts, err := s.facts.Ask(ctx, factsQuestion{clientID, grantID, secretHash})
+	facts, err := s.snapshots.Do(ctx, snapshotQuery{clientID, grantID, secretHash})
 	if err != nil {
-		return grant.Facts{}, unavailable("read facts", err)
+		return grant.Snapshot{}, unavailable("read facts", err)
 	}
 	return facts, nil
 }
 
-func (s *Store) readFacts(ctx context.Context, questions []factsQuestion) ([]grant.Facts, error) {
+func (s *Store) readSnapshots(ctx context.Context, questions []snapshotQuery) ([]grant.Snapshot, error) {
 	clients, grants := make([]uuid.UUID, len(questions)), make([]uuid.UUID, len(questions))
 	secrets := make([][]byte, len(questions))
 	for i, q := range questions {
 		clients[i], grants[i], secrets[i] = q.client, q.grant, q.secretHash
 	}
-	sql, args := manyFactsSQL, []any{clients, grants, secrets}
+	sql, args := snapshotsSQL, []any{clients, grants, secrets}
 	if len(questions) == 1 {
-		sql, args = factsSQL, []any{clients[0], grants[0], secrets[0]}
+		sql, args = snapshotSQL, []any{clients[0], grants[0], secrets[0]}
 	}
 	rows, err := s.pool.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	all := make([]grant.Facts, len(questions))
+	all := make([]grant.Snapshot, len(questions))
 	for range questions {
 		if !rows.Next() {
 			return nil, cmp.Or(rows.Err(), errShort)
@@ -93,7 +93,7 @@ func (s *Store) readFacts(ctx context.Context, questions []factsQuestion) ([]gra
 // errShort says that Postgres did not answer every question, which none of our statements leaves it room for.
 var errShort = errors.New("fewer rows than questions")
 
-func scanFacts(row pgx.Row) (place int, facts grant.Facts, err error) {
+func scanFacts(row pgx.Row) (place int, facts grant.Snapshot, err error) {
 	var c clientRow
 	var g grantRow
 	var held []string
@@ -101,7 +101,7 @@ func scanFacts(row pgx.Row) (place int, facts grant.Facts, err error) {
 	targets = append(targets, g.targets()...)
 	targets = append(targets, &g.userDisabled, &facts.Member, &held, &facts.LLM)
 	if err := row.Scan(targets...); err != nil {
-		return 0, grant.Facts{}, err
+		return 0, grant.Snapshot{}, err
 	}
 	facts.Client, facts.Grant = c.client(), g.grant()
 	facts.UserDisabled = g.userDisabled != nil && *g.userDisabled
@@ -211,7 +211,7 @@ func stillApprovable(ctx context.Context, tx pgx.Tx, g grant.Grant) error {
 	if g.SignInID == uuid.Nil {
 		return nil
 	}
-	err := stillAllowed(ctx, tx, &audit.Allowed{UserID: g.UserID, SignInID: g.SignInID, TenantID: g.TenantID, Permissions: g.Permissions})
+	err := stillAllowed(ctx, tx, &audit.Authorization{UserID: g.UserID, SignInID: g.SignInID, TenantID: g.TenantID, Permissions: g.Permissions})
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func stillApprovable(ctx context.Context, tx pgx.Tx, g grant.Grant) error {
 		stands, err = found(tx.QueryRow(ctx, `select true from account.oauth_clients where id = $1 and deleted_at is null for share`, g.ClientID))
 	}
 	if err == nil && !stands {
-		err = audit.ErrNotAllowed
+		err = audit.ErrNotAuthorized
 	}
 	return err
 }
@@ -256,7 +256,7 @@ func (s *Store) Deny(ctx context.Context, id uuid.UUID, actor string) error {
 		return unavailable("deny grant", err)
 	}
 	if tag.RowsAffected() == 0 {
-		return grant.ErrTaken
+		return grant.ErrAlreadyUsed
 	}
 	return nil
 }

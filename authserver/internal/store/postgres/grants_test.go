@@ -18,12 +18,12 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// The fence is tested here without the Register before it, which would hide a fault of the fence.
+// The fence is tested here without Redis before it, which would hide a fault of the fence.
 
 type ledger struct {
 	*testing.T
 	*postgres.Store
-	world *fixture.World
+	world *fixture.Fixture
 	grant grant.Grant
 }
 
@@ -47,11 +47,11 @@ func hash(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
 
 // activate and advance take a step whose nonce is derived from its hash: the same step has the same nonce. activate redeems the code
 // of the ledger's grant.
-func (l *ledger) activate(ctx context.Context, id uuid.UUID, b byte) (grant.Fence, error) {
+func (l *ledger) activate(ctx context.Context, id uuid.UUID, b byte) (grant.UpdateResult, error) {
 	return l.Activate(ctx, grant.Step{GrantID: id, Nonce: nonce(hash(b)), Generation: 1, Hash: hash(b)}, hash(1))
 }
 
-func (l *ledger) advance(ctx context.Context, id uuid.UUID, generation uint32, hash []byte) (grant.Fence, error) {
+func (l *ledger) advance(ctx context.Context, id uuid.UUID, generation uint32, hash []byte) (grant.UpdateResult, error) {
 	return l.Advance(ctx, grant.Step{GrantID: id, Nonce: nonce(hash), Generation: generation, Hash: hash})
 }
 
@@ -75,8 +75,8 @@ func (l *ledger) wantState(want grant.State) func(grant.State, error) {
 	}
 }
 
-func (l *ledger) wantFence(want grant.Fence) func(grant.Fence, error) {
-	return func(got grant.Fence, err error) {
+func (l *ledger) wantFence(want grant.UpdateResult) func(grant.UpdateResult, error) {
+	return func(got grant.UpdateResult, err error) {
 		l.Helper()
 		if err != nil || got != want {
 			l.Errorf("got %v %v, want %v", got, err, want)
@@ -97,7 +97,7 @@ func TestOpenIsOneGrantHoweverOften(t *testing.T) {
 		t.Errorf("%+v %v", stored, err)
 	}
 	l.wantFence(grant.Refused)(l.activate(t.Context(), l.grant.ID, 11)) // the code of the approval before
-	l.wantFence(grant.Passed)(l.Activate(t.Context(), grant.Step{GrantID: l.grant.ID, Nonce: "n", Generation: 1, Hash: hash(11)}, hash(2)))
+	l.wantFence(grant.Updated)(l.Activate(t.Context(), grant.Step{GrantID: l.grant.ID, Nonce: "n", Generation: 1, Hash: hash(11)}, hash(2)))
 	l.wantState(grant.Active)(l.approve(t.Context(), again))
 	var events int
 	if err := l.world.Owner.QueryRow(t.Context(), `select count(*) from account.audit_events where action = 'grant.consented'`).Scan(&events); err != nil || events != 2 {
@@ -127,14 +127,14 @@ func TestTheFenceLetsEachGenerationThroughOnce(t *testing.T) {
 	l.wantFence(grant.Refused)(l.activate(ctx, uuid.New(), 11))
 	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
 	l.wantFence(grant.Refused)(l.advance(ctx, id, 2, hash(12)))
-	l.wantFence(grant.Passed)(l.activate(ctx, id, 11))
-	l.wantFence(grant.Passed)(l.activate(ctx, id, 11))  // G8: our own retry
-	l.wantFence(grant.Refused)(l.activate(ctx, id, 99)) // G1: the Register forgot
-	l.wantFence(grant.Passed)(l.advance(ctx, id, 2, hash(12)))
-	l.wantFence(grant.Passed)(l.advance(ctx, id, 2, hash(12)))
+	l.wantFence(grant.Updated)(l.activate(ctx, id, 11))
+	l.wantFence(grant.Updated)(l.activate(ctx, id, 11)) // G8: our own retry
+	l.wantFence(grant.Refused)(l.activate(ctx, id, 99)) // G1: Redis forgot
+	l.wantFence(grant.Updated)(l.advance(ctx, id, 2, hash(12)))
+	l.wantFence(grant.Updated)(l.advance(ctx, id, 2, hash(12)))
 	l.wantFence(grant.Refused)(l.advance(ctx, id, 2, hash(99))) // G2
 	l.wantFence(grant.Refused)(l.activate(ctx, id, 11))
-	l.wantFence(grant.Passed)(l.advance(ctx, id, 5, hash(15)))
+	l.wantFence(grant.Updated)(l.advance(ctx, id, 5, hash(15)))
 	l.wantFence(grant.Refused)(l.advance(ctx, id, 4, hash(14)))
 	stored, err := l.Grant(ctx, id)
 	if err != nil || stored.Generation != 5 || !bytes.Equal(stored.RefreshHash, hash(15)) || stored.LastUsed == nil {
@@ -146,7 +146,7 @@ func TestG7_NothingPassesARevocationAndItsFirstReasonStays(t *testing.T) {
 	l := newLedger(t)
 	ctx, id := t.Context(), l.grant.ID
 	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
-	l.wantFence(grant.Passed)(l.activate(ctx, id, 11))
+	l.wantFence(grant.Updated)(l.activate(ctx, id, 11))
 	for _, reason := range []grant.Reason{grant.Replayed, grant.ByUser} {
 		if err := l.Revoke(ctx, id, reason, "client:x"); err != nil {
 			t.Fatal(err)
@@ -198,11 +198,11 @@ func TestAnUpdateThatWaitsForALockIsCertainlyNotCommitted(t *testing.T) {
 	l := newLedger(t)
 	ctx, id := t.Context(), l.grant.ID
 	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
-	l.wantFence(grant.Passed)(l.activate(ctx, id, 11))
+	l.wantFence(grant.Updated)(l.activate(ctx, id, 11))
 	letGo := l.hold(id)
 	if _, err := l.advance(ctx, id, 2, hash(12)); !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, grant.ErrNotCommitted) {
 		t.Errorf("got %v, want that nothing was committed", err)
 	}
 	letGo()
-	l.wantFence(grant.Passed)(l.advance(ctx, id, 2, hash(12)))
+	l.wantFence(grant.Updated)(l.advance(ctx, id, 2, hash(12)))
 }

@@ -46,7 +46,7 @@ func (s *Store) IdentitySince(ctx context.Context, user uuid.UUID, issuer string
 func (s *Store) UnlinkIdentity(ctx context.Context, user uuid.UUID, issuer string, passkeys bool, event audit.Event) (unlinked, needed bool, err error) {
 	err = s.atomically(ctx, "unlink identity", func(tx pgx.Tx) error {
 		unlinked, needed = false, false
-		if err := stillAllowed(ctx, tx, event.Allowed); err != nil {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
 		if err := lockUser(ctx, tx, user); err != nil {

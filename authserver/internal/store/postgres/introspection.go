@@ -16,7 +16,7 @@ import (
 type introspection struct {
 	caller     uuid.UUID
 	secretHash []byte
-	about      standing.Question
+	about      standing.Query
 }
 
 // What is known of the service that asks and of the credential. What does not exist is nil.
@@ -28,10 +28,10 @@ type introspected struct {
 
 // Introspection reads, in one trip, the client that asks with its live secret of this hash, the standing of the credential that it asks about and, of a personal access
 // token, when it was made (which an access token says itself). What does not exist is nil. Its error wraps store.ErrUnavailable.
-func (s *Store) Introspection(ctx context.Context, caller uuid.UUID, secretHash []byte, q standing.Question) (*client.Client, *standing.Standing, time.Time, error) {
+func (s *Store) Introspection(ctx context.Context, caller uuid.UUID, secretHash []byte, q standing.Query) (*client.Client, *standing.Standing, time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	known, err := s.introspections.Ask(ctx, introspection{caller, secretHash, q})
+	known, err := s.introspections.Do(ctx, introspection{caller, secretHash, q})
 	if err != nil {
 		return nil, nil, time.Time{}, unavailable("introspect", err)
 	}
@@ -57,7 +57,7 @@ join account.personal_access_tokens p on p.hash = asked.hash`
 func (s *Store) readIntrospections(ctx context.Context, questions []introspection) (all []introspected, err error) {
 	callers, hashes := make([]uuid.UUID, len(questions)), make([][]byte, len(questions))
 	secrets := make([][]byte, len(questions))
-	abouts := make([]standing.Question, len(questions))
+	abouts := make([]standing.Query, len(questions))
 	personal := false
 	for i, q := range questions {
 		callers[i], secrets[i], hashes[i], abouts[i] = q.caller, q.secretHash, q.about.PATHash, q.about

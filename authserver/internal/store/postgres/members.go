@@ -70,7 +70,7 @@ func (s *Store) SetPermissions(ctx context.Context, tenant, user uuid.UUID, perm
 }
 
 // RemoveMember ends a membership, and with it the user's grants and personal access tokens of that workspace, in one transaction;
-// or returns admin.ErrNoMember. The grants are returned for the Register.
+// or returns admin.ErrNoMember. The grants are returned for Redis.
 func (s *Store) RemoveMember(ctx context.Context, tenant, user uuid.UUID, event audit.Event) (admin.Removal, error) {
 	var ended admin.Removal
 	err := s.administer(ctx, "remove member", func(tx pgx.Tx) error {

@@ -22,8 +22,8 @@ func Migrate(ctx context.Context, url credential.Secret) ([]string, error) {
 	return applied, nil
 }
 
-// Look says how the schema differs from what this program needs.
-func Look(ctx context.Context, url credential.Secret) (migrate.State, error) {
+// SchemaState says how the schema differs from what this program needs.
+func SchemaState(ctx context.Context, url credential.Secret) (migrate.State, error) {
 	all, err := schema()
 	if err != nil {
 		return migrate.State{}, err

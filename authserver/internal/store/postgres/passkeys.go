@@ -63,7 +63,7 @@ func (s *Store) AddPasskey(ctx context.Context, p passkey.Passkey, event audit.E
 	added := false
 	err := s.atomically(ctx, "add passkey", func(tx pgx.Tx) error {
 		added = false
-		if err := stillAllowed(ctx, tx, event.Allowed); err != nil {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
 		if err := lockUser(ctx, tx, p.UserID); err != nil {
@@ -76,7 +76,7 @@ where (select count(*) from account.passkeys where user_id = @user) < @most
 on conflict (credential_id) do nothing`, pgx.NamedArgs{
 			"id": p.ID, "user": p.UserID, "name": p.Name, "credential": p.CredentialID, "key": p.PublicKey,
 			"count": int64(p.SignCount), "aaguid": p.AAGUID, "transports": p.Transports, "eligible": p.BackupEligible,
-			"backed": p.BackedUp, "most": passkey.AtMost,
+			"backed": p.BackedUp, "most": passkey.MaxPerUser,
 		})
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
@@ -114,7 +114,7 @@ func (s *Store) RemovePasskey(ctx context.Context, user, id uuid.UUID, issuer st
 	outcome := passkey.NoSuchPasskey
 	err := s.atomically(ctx, "remove passkey", func(tx pgx.Tx) error {
 		outcome = passkey.NoSuchPasskey
-		if err := stillAllowed(ctx, tx, event.Allowed); err != nil {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
 		if err := lockUser(ctx, tx, user); err != nil {

@@ -30,7 +30,7 @@ func (s *Store) Tokens(ctx context.Context, user, tenant uuid.UUID) ([]pat.Token
 }
 
 // ActiveTokens lists a user's personal access tokens that still count, newest first, in every workspace.
-func (s *Store) ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.Placed, error) {
+func (s *Store) ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.TokenInWorkspace, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	rows, err := s.pool.Query(ctx, `select t.name, `+tokenColumns+` from account.personal_access_tokens p
@@ -40,8 +40,8 @@ func (s *Store) ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.Placed,
 	if err != nil {
 		return nil, unavailable("list active tokens", err)
 	}
-	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (pat.Placed, error) {
-		var t pat.Placed
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (pat.TokenInWorkspace, error) {
+		var t pat.TokenInWorkspace
 		token, err := scanTokenAfter(row, &t.Workspace)
 		t.Token = token
 		return t, err
@@ -67,7 +67,7 @@ func (s *Store) SaveToken(ctx context.Context, t pat.Token, hash []byte, event a
 	saved := false
 	err := s.atomically(ctx, "save token", func(tx pgx.Tx) error {
 		saved = false
-		if err := stillAllowed(ctx, tx, event.Allowed); err != nil {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
 		if err := stillReplaceable(ctx, tx, t); err != nil {
@@ -98,7 +98,7 @@ func stillReplaceable(ctx context.Context, tx pgx.Tx, t pat.Token) error {
 		where id = $1 and user_id = $2 and tenant_id = $3 and revoked_at is null and expires_at > now() for share`,
 		*t.ReplacesID, t.UserID, t.TenantID))
 	if err == nil && !active {
-		err = audit.ErrNotAllowed
+		err = audit.ErrNotAuthorized
 	}
 	return err
 }
@@ -107,7 +107,7 @@ func stillReplaceable(ctx context.Context, tx pgx.Tx, t pat.Token) error {
 func (s *Store) RevokeToken(ctx context.Context, user, tenant, id uuid.UUID, reason string, event audit.Event) (bool, error) {
 	revoked := false
 	err := s.atomically(ctx, "revoke token", func(tx pgx.Tx) error {
-		if err := stillAllowed(ctx, tx, event.Allowed); err != nil {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, `update account.personal_access_tokens set revoked_at = now(), revoke_reason = $4

@@ -141,7 +141,7 @@ func (s *Store) ReplaceConnectorPolicy(ctx context.Context, tenant uuid.UUID, se
 func (s *Store) changePolicy(ctx context.Context, tenant uuid.UUID, after workspace.ConnectorPolicy, event audit.Event, expected func(workspace.ConnectorPolicy) bool) (policy.Change, error) {
 	var change policy.Change
 	err := s.administer(ctx, "set connector policy", func(tx pgx.Tx) error {
-		if err := stillAllowed(ctx, tx, event.Allowed); err != nil {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, `select from account.tenants where id = $1 for no key update`, tenant); err != nil {
@@ -203,12 +203,12 @@ select count(*) filter (where former <> permissions), count(*) filter (where for
 func enforce(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, change *policy.Change, event audit.Event) error {
 	args := policyArgs(tenant, change.After)
 	var err error
-	change.Ended, err = revokeWhere(ctx, tx, policyConcerns+` and `+policyEnds, args, grant.ByPolicy, event.Actor)
+	change.EndedGrants, err = revokeWhere(ctx, tx, policyConcerns+` and `+policyEnds, args, grant.ByPolicy, event.Actor)
 	if err != nil {
 		return err
 	}
 	args["reason"], args["actor"], args["request"] = string(grant.ByPolicy), event.Actor, event.RequestID
-	change.Effect.End = len(change.Ended)
+	change.Effect.End = len(change.EndedGrants)
 	if err := tx.QueryRow(ctx, narrowSQL, args).Scan(&change.Effect.Lose, &change.Effect.Sooner); err != nil {
 		return fmt.Errorf("narrow grants: %w", err)
 	}

@@ -32,7 +32,7 @@ func (l *ledger) consented(app client.Client, age time.Duration) grant.Grant {
 	g := l.grant
 	g.ID, g.Kind, g.ClientID, g.Permissions, g.Ends = uuid.New(), app.Kind, app.ID, app.Required, time.Now().Add(app.Kind.Traits().GrantLife)
 	l.wantState(grant.Pending)(l.approve(l.Context(), g))
-	l.wantFence(grant.Passed)(l.activate(l.Context(), g.ID, 1))
+	l.wantFence(grant.Updated)(l.activate(l.Context(), g.ID, 1))
 	l.world.Exec(`update account.grants set created_at = created_at - $2::interval, ends_at = ends_at - $2::interval where id = $1`, g.ID, age)
 	return l.stored(g)
 }
@@ -80,7 +80,7 @@ func TestP2_LoweringNarrowsTheGrantsThatExist(t *testing.T) {
 		t.Error("foretelling changed a grant")
 	}
 	change := l.limit(narrow)
-	if change.Effect != effect || len(change.Ended) != 2 {
+	if change.Effect != effect || len(change.EndedGrants) != 2 {
 		t.Errorf("%+v, foretold %+v", change.Effect, effect)
 	}
 	for name, g := range map[string]grant.Grant{"too old": old, "nothing left": writer} {

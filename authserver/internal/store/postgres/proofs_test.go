@@ -25,7 +25,7 @@ func (l *ledger) proving() map[string]session.Proof {
 	return map[string]session.Proof{
 		"password": {Method: session.Password, PasswordHash: "hash"},
 		"passkey":  {Method: session.Passkey, PasskeyID: key},
-		"upstream": {Method: session.Upstream, Issuer: issuer, Subject: user.String()},
+		"upstream": {Method: session.OIDC, Issuer: issuer, Subject: user.String()},
 	}
 }
 
@@ -42,11 +42,11 @@ func (l *ledger) begin(proof session.Proof) (uuid.UUID, error) {
 }
 
 func (l *ledger) prove(signIn uuid.UUID, proof session.Proof) error {
-	return l.ProveSignIn(l.Context(), l.grant.UserID, proof, audit.Event{
-		Actor:   "user:x",
-		Action:  "sign_in.proved",
-		Subject: "sign_in:x",
-		Allowed: &audit.Allowed{UserID: l.grant.UserID, SignInID: signIn},
+	return l.ReauthenticateSignIn(l.Context(), l.grant.UserID, proof, audit.Event{
+		Actor:         "user:x",
+		Action:        "sign_in.proved",
+		Subject:       "sign_in:x",
+		Authorization: &audit.Authorization{UserID: l.grant.UserID, SignInID: signIn},
 	})
 }
 
@@ -84,10 +84,10 @@ func TestSignIn_AProofThatWasTakenAwayMeanwhileGivesNothing(t *testing.T) {
 			if err := change.Commit(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if err := <-begun; !errors.Is(err, session.ErrProofGone) {
+			if err := <-begun; !errors.Is(err, session.ErrProofInvalid) {
 				t.Errorf("the sign-in: %v", err)
 			}
-			if err := <-proved; !errors.Is(err, session.ErrProofGone) {
+			if err := <-proved; !errors.Is(err, session.ErrProofInvalid) {
 				t.Errorf("the new proof: %v", err)
 			}
 		})
@@ -97,8 +97,8 @@ func TestSignIn_AProofThatWasTakenAwayMeanwhileGivesNothing(t *testing.T) {
 func TestSignIn_NoProofIsNone(t *testing.T) {
 	l := newLedger(t)
 	l.world.Exec(`update account.users set password_hash = null where id = $1`, l.grant.UserID)
-	for _, method := range []string{session.Password, session.Passkey, session.Upstream, ""} {
-		if _, err := l.begin(session.Proof{Method: method}); !errors.Is(err, session.ErrProofGone) {
+	for _, method := range []string{session.Password, session.Passkey, session.OIDC, ""} {
+		if _, err := l.begin(session.Proof{Method: method}); !errors.Is(err, session.ErrProofInvalid) {
 			t.Errorf("%q: %v", method, err)
 		}
 	}
@@ -117,11 +117,11 @@ func TestAllowed_WhatASignedOutBrowserAsksForIsNotWritten(t *testing.T) {
 	}
 	ctx, user := t.Context(), l.grant.UserID
 	event := audit.Event{
-		UserID:  &user,
-		Actor:   "user:x",
-		Action:  "x.done",
-		Subject: "x",
-		Allowed: &audit.Allowed{UserID: user, SignInID: ended},
+		UserID:        &user,
+		Actor:         "user:x",
+		Action:        "x.done",
+		Subject:       "x",
+		Authorization: &audit.Authorization{UserID: user, SignInID: ended},
 	}
 	if err := l.EndSignIn(ctx, user, ended, event); err != nil {
 		t.Fatalf("a sign-in ends itself: %v", err)
@@ -146,7 +146,7 @@ func TestAllowed_WhatASignedOutBrowserAsksForIsNotWritten(t *testing.T) {
 		"end another sign-in": func() error { return l.EndSignIn(ctx, user, other, event) },
 		"prove again":         func() error { return l.prove(ended, proofs["password"]) },
 	} {
-		if err := do(); !errors.Is(err, audit.ErrNotAllowed) {
+		if err := do(); !errors.Is(err, audit.ErrNotAuthorized) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -13,13 +13,13 @@ import (
 
 // How long a client counts as known, and how many are remembered at most.
 const (
-	recentFor  = time.Second
-	recentMost = 1024
+	recentFor = time.Second
+	maxRecent = 1024
 )
 
-// recents are clients, and identifiers that are no client's, as they were a moment ago. Every transaction of this process may change
+// recentClients are clients, and identifiers that are no client's, as they were a moment ago. Every transaction of this process may change
 // one and makes all forgotten; what another process changes is noticed within recentFor.
-type recents struct {
+type recentClients struct {
 	mu   sync.Mutex
 	kept map[uuid.UUID]recent
 }
@@ -29,23 +29,23 @@ type recent struct {
 	at     time.Time
 }
 
-func (r *recents) find(id uuid.UUID, now time.Time) (*client.Client, bool) {
+func (r *recentClients) find(id uuid.UUID, now time.Time) (*client.Client, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	one, found := r.kept[id]
 	return one.client, found && now.Sub(one.at) < recentFor
 }
 
-func (r *recents) put(id uuid.UUID, c *client.Client, now time.Time) {
+func (r *recentClients) put(id uuid.UUID, c *client.Client, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.kept == nil || len(r.kept) >= recentMost {
+	if r.kept == nil || len(r.kept) >= maxRecent {
 		r.kept = map[uuid.UUID]recent{}
 	}
 	r.kept[id] = recent{c, now}
 }
 
-func (r *recents) forget() {
+func (r *recentClients) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.kept)

@@ -90,7 +90,7 @@ func TestSharedStatements_ReadThePresentedSecretAlone(t *testing.T) {
 		}
 		facts, err := l.FactsWithSecret(t.Context(), app.ID, l.grant.ID, asked)
 		check("facts", facts.Client.Secrets, err)
-		caller, _, _, err := l.Introspection(t.Context(), app.ID, asked, standing.Question{GrantID: l.grant.ID})
+		caller, _, _, err := l.Introspection(t.Context(), app.ID, asked, standing.Query{GrantID: l.grant.ID})
 		check("introspection", caller.Secrets, err)
 		c, err := l.ClientWithSecret(t.Context(), app.ID, asked)
 		check("client", c.Secrets, err)

@@ -31,11 +31,11 @@ func (s *Store) BeginSignIn(ctx context.Context, by session.SignIn, event audit.
 	})
 }
 
-// ProveSignIn stores the event of a new proof that still holds, by the user of a sign-in that still counts; or returns
+// ReauthenticateSignIn stores the event of a new proof that still holds, by the user of a sign-in that still counts; or returns
 // session.ErrProofGone or audit.ErrNotAllowed.
-func (s *Store) ProveSignIn(ctx context.Context, user uuid.UUID, proof session.Proof, event audit.Event) error {
+func (s *Store) ReauthenticateSignIn(ctx context.Context, user uuid.UUID, proof session.Proof, event audit.Event) error {
 	return s.atomically(ctx, "prove sign-in", func(tx pgx.Tx) error {
-		if err := stillAllowed(ctx, tx, event.Allowed); err != nil {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
 		if err := stillProved(ctx, tx, user, proof); err != nil {
@@ -50,10 +50,10 @@ const signInCounts = `s.ended_at is null and s.expires_at > now() and s.last_see
 
 // SignIn reads a sign-in that still counts, with its user who is not disabled, and notes, to the minute, that it was seen. Whether the
 // user manages API access anywhere comes with it, since every page has a navigation.
-func (s *Store) SignIn(ctx context.Context, id uuid.UUID) (session.Visitor, bool, error) {
+func (s *Store) SignIn(ctx context.Context, id uuid.UUID) (session.CurrentUser, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	v := session.Visitor{SignInID: id}
+	v := session.CurrentUser{SignInID: id}
 	err := s.pool.QueryRow(ctx, `
 with counting as (
   select s.id, s.last_seen_at, u.id as user_id, u.email, u.name
@@ -66,10 +66,10 @@ with counting as (
 select user_id, email, name, exists (select from account.memberships m where m.user_id = counting.user_id and $3 = any(m.permissions))
 from counting`, session.IdleTimeout, id, string(perm.AccountAPIAccess)).Scan(&v.User.ID, &v.User.Email, &v.User.Name, &v.Manages)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return session.Visitor{}, false, nil
+		return session.CurrentUser{}, false, nil
 	}
 	if err != nil {
-		return session.Visitor{}, false, unavailable("read sign-in", err)
+		return session.CurrentUser{}, false, unavailable("read sign-in", err)
 	}
 	return v, true, nil
 }
@@ -78,8 +78,8 @@ from counting`, session.IdleTimeout, id, string(perm.AccountAPIAccess)).Scan(&v.
 // still counts may end another one; it may end itself at any time.
 func (s *Store) EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.Event) error {
 	return s.atomically(ctx, "end sign-in", func(tx pgx.Tx) error {
-		if event.Allowed != nil && event.Allowed.SignInID != id {
-			if err := stillAllowed(ctx, tx, event.Allowed); err != nil {
+		if event.Authorization != nil && event.Authorization.SignInID != id {
+			if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 				return err
 			}
 		}
@@ -95,7 +95,7 @@ func (s *Store) EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.E
 func (s *Store) EndOtherSignIns(ctx context.Context, user, but uuid.UUID, event audit.Event) (int64, error) {
 	var ended int64
 	err := s.atomically(ctx, "end other sign-ins", func(tx pgx.Tx) error {
-		if err := stillAllowed(ctx, tx, event.Allowed); err != nil {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, `update account.sign_ins set ended_at = now()

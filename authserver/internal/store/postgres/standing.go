@@ -11,7 +11,7 @@ import (
 )
 
 // Standing reads the standing of a credential. Its error is standing.ErrUnknown, or wraps store.ErrUnavailable.
-func (s *Store) Standing(ctx context.Context, q standing.Question) (standing.Standing, error) {
+func (s *Store) Standing(ctx context.Context, q standing.Query) (standing.Standing, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	answer, err := standing.Read(ctx, s.pool, q)
@@ -28,5 +28,7 @@ func (s *Store) EndReplaced(ctx context.Context, token uuid.UUID) error {
 	return unavailable("end replaced tokens", standing.EndReplaced(ctx, s.pool, token))
 }
 
-// NewNoter starts a noter of uses over this store's connections; Close it before the store.
-func (s *Store) NewNoter(log *slog.Logger) *standing.Noter { return standing.NewNoter(s.pool, log) }
+// NewUsageRecorder starts a noter of uses over this store's connections; Close it before the store.
+func (s *Store) NewUsageRecorder(log *slog.Logger) *standing.UsageRecorder {
+	return standing.NewUsageRecorder(s.pool, log)
+}

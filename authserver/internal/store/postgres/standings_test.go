@@ -18,10 +18,10 @@ func (l *ledger) publish(kid string) {
 func TestStanding_RemovedKeyRefusesItsAccessTokens(t *testing.T) {
 	l := newLedger(t)
 	g := l.many(1)[0]
-	pat := standing.Question{PATHash: credential.Hash(l.world.Token(g.UserID, perm.ProgrammesRead).Reveal())}
+	pat := standing.Query{PATHash: credential.Hash(l.world.Token(g.UserID, perm.ProgrammesRead).Reveal())}
 	l.publish("stolen")
 	l.publish("other")
-	state := func(q standing.Question) string {
+	state := func(q standing.Query) string {
 		t.Helper()
 		s, err := l.Standing(t.Context(), q)
 		if err != nil {
@@ -31,23 +31,23 @@ func TestStanding_RemovedKeyRefusesItsAccessTokens(t *testing.T) {
 	}
 	for _, published := range []string{"next", "current", "retired"} {
 		l.world.Exec(`update account.signing_keys set state = $1 where kid = 'stolen'`, published)
-		if got := state(standing.Question{GrantID: g.ID, KeyID: "stolen"}); got != standing.Active {
+		if got := state(standing.Query{GrantID: g.ID, KeyID: "stolen"}); got != standing.Active {
 			t.Errorf("a %s key: %s", published, got)
 		}
 	}
 	l.world.Exec(`update account.signing_keys set state = 'removed' where kid = 'stolen'`)
 	for _, kid := range []string{"stolen", "unknown", ""} {
-		if got := state(standing.Question{GrantID: g.ID, KeyID: kid}); got != "key_removed" {
+		if got := state(standing.Query{GrantID: g.ID, KeyID: kid}); got != "key_removed" {
 			t.Errorf("key %q: %s, want key_removed", kid, got)
 		}
 	}
-	for what, q := range map[string]standing.Question{"another key": {GrantID: g.ID, KeyID: "other"}, "personal access token": pat} {
+	for what, q := range map[string]standing.Query{"another key": {GrantID: g.ID, KeyID: "other"}, "personal access token": pat} {
 		if got := state(q); got != standing.Active {
 			t.Errorf("%s: %s, want active", what, got)
 		}
 	}
 	l.world.Exec(`update account.grants set state = 'revoked', revoked_at = now() where id = $1`, g.ID)
-	if got := state(standing.Question{GrantID: g.ID, KeyID: "stolen"}); got != "revoked" {
+	if got := state(standing.Query{GrantID: g.ID, KeyID: "stolen"}); got != "revoked" {
 		t.Errorf("a revoked grant under a removed key: %s, want revoked", got)
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // A step takes a grant to a generation.
-type step struct {
+type updateStep struct {
 	id            uuid.UUID
 	generation    int32
 	hash, binding []byte
@@ -41,7 +41,7 @@ where g.id = step.id and not coalesce(step.nonce = any (g.given_up), false)
     or (g.state = 'active' and g.generation = step.generation and g.refresh_hash = step.hash))
 returning step.place`
 
-// Advances do not wait for the disk: the Register holds the newer truth, and only if both lose it in the same fraction of a second is a
+// Advances do not wait for the disk: Redis holds the newer truth, and only if both lose it in the same fraction of a second is a
 // superseded token the current one again. The setting is the transaction's own, and the transaction is this statement, so it costs no
 // trip; with commits that matter it has nothing to do.
 const advanceSQL = lockedSQL + `, hasty as materialized (select set_config('synchronous_commit', 'off', true))
@@ -51,22 +51,22 @@ where g.id = step.id and g.state = 'active' and not coalesce(step.nonce = any (g
   and (g.generation < step.generation or (g.generation = step.generation and g.refresh_hash = step.hash))
 returning step.place`
 
-// steps are those of one kind. Whose grants nobody else is changing go together, in one transaction. Those that were not taken so go alone:
+// stepBatcher are those of one kind. Whose grants nobody else is changing go together, in one transaction. Those that were not taken so go alone:
 // for them to wait until the grant is free, or to learn why.
-type steps struct {
+type stepBatcher struct {
 	store           *Store
 	op              string
 	many, one, wait string // one waits for nobody either
-	gathering       batch.Gathering[step, bool]
+	batches         batch.Batcher[updateStep, bool]
 }
 
-func newSteps(store *Store, op, sql string) *steps {
-	s := &steps{store: store, op: op}
+func newStepBatcher(store *Store, op, sql string) *stepBatcher {
+	s := &stepBatcher{store: store, op: op}
 	s.many, s.one = fmt.Sprintf(sql, stepsSQL, "skip locked"), fmt.Sprintf(sql, stepSQL, "skip locked")
 	s.wait = fmt.Sprintf(sql, stepSQL, "")
-	s.gathering = batch.Gathering[step, bool]{
-		Answer: s.takeTogether,
-		Most:   mostGathered,
+	s.batches = batch.Batcher[updateStep, bool]{
+		Answer: s.updateBatch,
+		Most:   maxBatch,
 		AtOnce: 1,
 		Within: acquireTimeout,
 		Stay:   true,
@@ -75,13 +75,13 @@ func newSteps(store *Store, op, sql string) *steps {
 }
 
 // Activate moves a pending grant to generation 1.
-func (s *Store) Activate(ctx context.Context, one grant.Step, binding []byte) (grant.Fence, error) {
-	return s.activations.take(ctx, step{one.GrantID, int32(one.Generation), one.Hash, binding, one.Nonce}, 0)
+func (s *Store) Activate(ctx context.Context, one grant.Step, binding []byte) (grant.UpdateResult, error) {
+	return s.activations.update(ctx, updateStep{one.GrantID, int32(one.Generation), one.Hash, binding, one.Nonce}, 0)
 }
 
 // Advance moves an active grant on to a generation.
-func (s *Store) Advance(ctx context.Context, one grant.Step) (grant.Fence, error) {
-	return s.advances.take(ctx, step{one.GrantID, int32(one.Generation), one.Hash, nil, one.Nonce}, int32(one.Generation)-1)
+func (s *Store) Advance(ctx context.Context, one grant.Step) (grant.UpdateResult, error) {
+	return s.advances.update(ctx, updateStep{one.GrantID, int32(one.Generation), one.Hash, nil, one.Nonce}, int32(one.Generation)-1)
 }
 
 // giveUpSQL remembers the nonces of the last eight tries that were given up: as many as can be on their way at once.
@@ -108,22 +108,22 @@ func (s *Store) GiveUp(ctx context.Context, one grant.Step) error {
 	return unavailable("give up a step", err)
 }
 
-// take takes one step, which is to leave the generation before.
-func (s *steps) take(ctx context.Context, one step, before int32) (grant.Fence, error) {
+// update takes one step, which is to leave the generation before.
+func (s *stepBatcher) update(ctx context.Context, one updateStep, before int32) (grant.UpdateResult, error) {
 	waiting, stop := context.WithTimeout(ctx, acquireTimeout)
 	defer stop()
-	passed, err := s.gathering.Ask(waiting, one)
+	passed, err := s.batches.Do(waiting, one)
 	if err != nil {
 		return grant.Refused, uncommitted(s.op, err)
 	}
 	if passed {
-		return grant.Passed, nil
+		return grant.Updated, nil
 	}
-	return s.takeAlone(ctx, one, before)
+	return s.updateOne(ctx, one, before)
 }
 
-// takeTogether says which of the steps were taken. Nothing that somebody else locks holds them up.
-func (s *steps) takeTogether(ctx context.Context, all []step) ([]bool, error) {
+// updateBatch says which of the steps were taken. Nothing that somebody else locks holds them up.
+func (s *stepBatcher) updateBatch(ctx context.Context, all []updateStep) ([]bool, error) {
 	connection, err := s.store.pool.Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", batch.ErrUnasked, err)
@@ -146,8 +146,8 @@ func (s *steps) takeTogether(ctx context.Context, all []step) ([]bool, error) {
 	return passed, nil
 }
 
-// takeAlone takes a step once nobody else changes its grant. Where it cannot be taken, it reads why.
-func (s *steps) takeAlone(ctx context.Context, one step, before int32) (grant.Fence, error) {
+// updateOne takes a step once nobody else changes its grant. Where it cannot be taken, it reads why.
+func (s *stepBatcher) updateOne(ctx context.Context, one updateStep, before int32) (grant.UpdateResult, error) {
 	waiting, stop := context.WithTimeout(ctx, acquireTimeout)
 	defer stop()
 	connection, err := s.store.pool.Acquire(waiting)
@@ -165,7 +165,7 @@ func (s *steps) takeAlone(ctx context.Context, one step, before int32) (grant.Fe
 		return grant.Refused, uncommitted(s.op, err)
 	}
 	if passed {
-		return grant.Passed, nil
+		return grant.Updated, nil
 	}
 	var state string
 	var generation int32
@@ -187,13 +187,13 @@ func (s *steps) takeAlone(ctx context.Context, one step, before int32) (grant.Fe
 var errLate = errors.New("too late to begin")
 
 // run says whether sql took the step. Its arguments have no names, for those are looked for in the text each time.
-func run(ctx context.Context, connection *pgx.Conn, sql string, one step) (bool, error) {
+func run(ctx context.Context, connection *pgx.Conn, sql string, one updateStep) (bool, error) {
 	tag, err := connection.Exec(ctx, sql, one.id, one.generation, one.hash, one.binding, one.nonce)
 	return tag.RowsAffected() == 1, err
 }
 
 // runMany returns the places of the steps that sql took.
-func runMany(ctx context.Context, connection *pgx.Conn, sql string, all []step) ([]int, error) {
+func runMany(ctx context.Context, connection *pgx.Conn, sql string, all []updateStep) ([]int, error) {
 	ids, generations := make([]uuid.UUID, len(all)), make([]int32, len(all))
 	hashes, bindings, nonces := make([][]byte, len(all)), make([][]byte, len(all)), make([]string, len(all))
 	for i, one := range all {

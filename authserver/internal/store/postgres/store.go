@@ -34,11 +34,11 @@ type Store struct {
 	pool   *pgxpool.Pool
 	probe  *pgxpool.Pool // one connection for Ready, so that it does not wait for those of callers
 	pings  singleflight.Group
-	recent recents
+	recent recentClients
 
-	facts                 batch.Gathering[factsQuestion, grant.Facts]
-	introspections        batch.Gathering[introspection, introspected]
-	activations, advances *steps
+	snapshots             batch.Batcher[snapshotQuery, grant.Snapshot]
+	introspections        batch.Batcher[introspection, introspected]
+	activations, advances *stepBatcher
 
 	migrated atomic.Bool // every migration that this program knows was seen to be there
 }
@@ -53,7 +53,7 @@ const (
 	// written, where a statement that we give up may have been. What lies between is for a machine that is busy.
 	lockTimeout    = "400ms"
 	maxConnections = 16 // of which one is for Ready
-	mostGathered   = 64
+	maxBatch       = 64
 )
 
 // errURL takes the place of the library's error, which quotes the URL.
@@ -80,19 +80,19 @@ func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer
 		return nil, err
 	}
 	s := &Store{pool: pool, probe: probe}
-	s.facts = batch.Gathering[factsQuestion, grant.Facts]{
-		Answer: s.readFacts,
-		Most:   mostGathered,
+	s.snapshots = batch.Batcher[snapshotQuery, grant.Snapshot]{
+		Answer: s.readSnapshots,
+		Most:   maxBatch,
 		AtOnce: 1,
 		Within: acquireTimeout,
 	}
-	s.introspections = batch.Gathering[introspection, introspected]{
+	s.introspections = batch.Batcher[introspection, introspected]{
 		Answer: s.readIntrospections,
-		Most:   mostGathered,
+		Most:   maxBatch,
 		AtOnce: 1,
 		Within: acquireTimeout,
 	}
-	s.activations, s.advances = newSteps(s, "activate grant", activateSQL), newSteps(s, "advance grant", advanceSQL)
+	s.activations, s.advances = newStepBatcher(s, "activate grant", activateSQL), newStepBatcher(s, "advance grant", advanceSQL)
 	return s, nil
 }
 

@@ -31,7 +31,7 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 			break
 		}
 	}
-	for _, own := range []error{ErrNoClient, ErrNoGrant, grant.ErrPolicy, policy.ErrChanged, audit.ErrNotAllowed, session.ErrProofGone} {
+	for _, own := range []error{ErrNoClient, ErrNoGrant, grant.ErrPolicy, policy.ErrChanged, audit.ErrNotAuthorized, session.ErrProofInvalid} {
 		if errors.Is(err, own) {
 			return own
 		}

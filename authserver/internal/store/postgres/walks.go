@@ -11,14 +11,14 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
-var _ connectionlog.Stops = (*Store)(nil)
+var _ connectionlog.StoppedAttempts = (*Store)(nil)
 
-// keptStops is how many stops of a connector are kept: those of people, and as many of nobody known, so that strangers push out no one.
-const keptStops = 50
+// keptAttempts is how many stops of a connector are kept: those of people, and as many of nobody known, so that strangers push out no one.
+const keptAttempts = 50
 
-// NoteStop writes a stop down, or brings that of this clock hour up to date. The page that waited for its answer has it now. Whoever is
+// RecordStopped writes a stop down, or brings that of this clock hour up to date. The page that waited for its answer has it now. Whoever is
 // no member of the workspace is nobody known there.
-func (s *Store) NoteStop(ctx context.Context, stop connectionlog.Stop) error {
+func (s *Store) RecordStopped(ctx context.Context, stop connectionlog.StoppedAttempt) error {
 	return s.atomically(ctx, "note stop", func(tx pgx.Tx) error {
 		if stop.UserID != nil {
 			var member bool
@@ -31,8 +31,8 @@ func (s *Store) NoteStop(ctx context.Context, stop connectionlog.Stop) error {
 			}
 		}
 		args := pgx.NamedArgs{
-			"id": identity.New(), "tenant": stop.TenantID, "client": stop.ClientID, "user": stop.UserID, "stray": stop.Stray,
-			"outcome": string(stop.Outcome), "reason": stop.Reason, "request": stop.RequestID, "keep": keptStops,
+			"id": identity.New(), "tenant": stop.TenantID, "client": stop.ClientID, "user": stop.UserID, "stray": stop.Orphan,
+			"outcome": string(stop.Outcome), "reason": stop.Reason, "request": stop.RequestID, "keep": keptAttempts,
 		}
 		if stop.Outcome != connectionlog.Waiting && stop.UserID != nil {
 			if err := answered(ctx, tx, stop.TenantID, stop.ClientID, *stop.UserID); err != nil {
@@ -61,9 +61,9 @@ func answered(ctx context.Context, tx pgx.Tx, tenant, client, user uuid.UUID) er
 	return err
 }
 
-// walksSQL reads the latest walks of each connector: what stopped early, and the grants with their last refusal and the last request
+// attemptsSQL reads the latest walks of each connector: what stopped early, and the grants with their last refusal and the last request
 // that is known of them.
-const walksSQL = `
+const attemptsSQL = `
 with connectors as (
   select c.id, c.name, coalesce(c.connector_platform, '') as platform, coalesce(c.metadata_url, '') as address, c.redirect_uris, c.deleted_at is not null as deleted
   from account.oauth_clients c
@@ -94,7 +94,7 @@ left join lateral (select e.request_id from account.audit_events e
   where e.subject = 'grant:' || g.id and e.request_id <> '' order by e.at desc limit 1) r on true
 order by max(w.at) over (partition by c.id) desc nulls last, c.name, c.id, w.at desc`
 
-type walkRow struct {
+type attemptRow struct {
 	now                      time.Time
 	connector                connectionlog.Connector
 	id                       *uuid.UUID
@@ -105,16 +105,16 @@ type walkRow struct {
 	grant                    grantRow
 }
 
-func (r *walkRow) targets() []any {
+func (r *attemptRow) targets() []any {
 	c := &r.connector
 	return append([]any{&r.now, &c.ID, &c.Name, &c.Platform, &c.Address, &c.Redirects, &c.Deleted, &r.id, &r.at, &r.person, &r.email, &r.stray, &r.outcome,
 		&r.reason, &r.request, &r.firstUsed, &r.refusedAt, &r.refusal}, r.grant.targets()...)
 }
 
-func (r *walkRow) walk() connectionlog.Walk {
-	w := connectionlog.Walk{ID: *r.id, At: *r.at, Outcome: connectionlog.Outcome(*r.outcome), Reason: *r.reason}
-	w.Stray = r.stray != nil && *r.stray
-	w.Taken[connectionlog.Asked] = !w.Stray
+func (r *attemptRow) walk() connectionlog.Attempt {
+	w := connectionlog.Attempt{ID: *r.id, At: *r.at, Outcome: connectionlog.Outcome(*r.outcome), Reason: *r.reason}
+	w.Orphan = r.stray != nil && *r.stray
+	w.Taken[connectionlog.Requested] = !w.Orphan
 	if g := r.grant.grant(); g != nil {
 		var last *connectionlog.Refusal
 		if r.refusedAt != nil {
@@ -126,11 +126,11 @@ func (r *walkRow) walk() connectionlog.Walk {
 	return w
 }
 
-// Walks reads the connectors of a workspace, or one of them, with at most each walks of every one: the connector that was busy
+// ConnectionAttempts reads the connectors of a workspace, or one of them, with at most each walks of every one: the connector that was busy
 // last comes first.
-func (s *Store) Walks(ctx context.Context, tenant uuid.UUID, only *uuid.UUID, each int) ([]connectionlog.Connector, error) {
-	rows, err := listed(ctx, s, "read walks", walksSQL, pgx.NamedArgs{"tenant": tenant, "client": only, "each": each},
-		func(row pgx.CollectableRow) (r walkRow, err error) { return r, row.Scan(r.targets()...) })
+func (s *Store) ConnectionAttempts(ctx context.Context, tenant uuid.UUID, only *uuid.UUID, each int) ([]connectionlog.Connector, error) {
+	rows, err := listed(ctx, s, "read walks", attemptsSQL, pgx.NamedArgs{"tenant": tenant, "client": only, "each": each},
+		func(row pgx.CollectableRow) (r attemptRow, err error) { return r, row.Scan(r.targets()...) })
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func (s *Store) Walks(ctx context.Context, tenant uuid.UUID, only *uuid.UUID, ea
 		}
 		if r.id != nil {
 			last := &out[len(out)-1]
-			last.Walks = append(last.Walks, r.walk())
+			last.Attempts = append(last.Attempts, r.walk())
 		}
 	}
 	return out, nil

@@ -17,19 +17,19 @@ import (
 
 func (l *ledger) stop(c client.Client, user *uuid.UUID, outcome connectionlog.Outcome, reason, request string) {
 	l.Helper()
-	err := l.NoteStop(l.Context(), connectionlog.Stop{TenantID: l.world.TenantID, ClientID: c.ID, UserID: user, Outcome: outcome, Reason: reason, RequestID: request})
+	err := l.RecordStopped(l.Context(), connectionlog.StoppedAttempt{TenantID: l.world.TenantID, ClientID: c.ID, UserID: user, Outcome: outcome, Reason: reason, RequestID: request})
 	if err != nil {
 		l.Fatal(err)
 	}
 }
 
-func (l *ledger) walks(c client.Client, each int) []connectionlog.Walk {
+func (l *ledger) walks(c client.Client, each int) []connectionlog.Attempt {
 	l.Helper()
-	found, err := l.Walks(l.Context(), l.world.TenantID, &c.ID, each)
+	found, err := l.ConnectionAttempts(l.Context(), l.world.TenantID, &c.ID, each)
 	if err != nil || len(found) != 1 || found[0].ID != c.ID {
 		l.Fatalf("%+v %v", found, err)
 	}
-	return found[0].Walks
+	return found[0].Attempts
 }
 
 func (l *ledger) count(query string, args ...any) int {
@@ -61,11 +61,11 @@ func TestAConnectorsWalksAreItsGrantsAndItsStops(t *testing.T) {
 	if none := l.walks(other, 10); len(none) != 0 {
 		t.Errorf("of another connector: %+v", none)
 	}
-	all, err := l.Walks(t.Context(), l.world.TenantID, nil, 1)
-	if err != nil || len(all) != 3 || all[0].ID != app.ID || len(all[0].Walks) != 1 || all[0].Walks[0].ID != g.ID {
+	all, err := l.ConnectionAttempts(t.Context(), l.world.TenantID, nil, 1)
+	if err != nil || len(all) != 3 || all[0].ID != app.ID || len(all[0].Attempts) != 1 || all[0].Attempts[0].ID != g.ID {
 		t.Errorf("the busy one first, its latest walk alone: %+v %v", all, err)
 	}
-	if elsewhere, err := l.Walks(t.Context(), l.world.Tenant("Hillside Youth Club"), nil, 10); err != nil || len(elsewhere) != 0 {
+	if elsewhere, err := l.ConnectionAttempts(t.Context(), l.world.Tenant("Hillside Youth Club"), nil, 10); err != nil || len(elsewhere) != 0 {
 		t.Errorf("elsewhere: %+v %v", elsewhere, err)
 	}
 }
@@ -160,7 +160,7 @@ func TestTheFirstCallOfAGrantIsKept(t *testing.T) {
 	if now := l.stored(g); !first.Equal(kept) || time.Since(*now.LastUsed) > time.Minute {
 		t.Error("the first call moved, or the last did not")
 	}
-	l.wantFence(grant.Passed)(l.advance(t.Context(), g.ID, 2, hash(9)))
+	l.wantFence(grant.Updated)(l.advance(t.Context(), g.ID, 2, hash(9)))
 	if w := l.walks(app, 1); !w[0].Taken[connectionlog.Refreshed] {
 		t.Errorf("%+v", w)
 	}
@@ -195,7 +195,7 @@ func TestStrangersWithAccountsPushNobodyOutOfTheLog(t *testing.T) {
 	for i := range 70 {
 		l.stop(app, &stranger, connectionlog.Refused, fmt.Sprint("reason ", i), "s")
 	}
-	if !slices.ContainsFunc(l.walks(app, 200), func(w connectionlog.Walk) bool { return w.Reason == "of a person" }) {
+	if !slices.ContainsFunc(l.walks(app, 200), func(w connectionlog.Attempt) bool { return w.Reason == "of a person" }) {
 		t.Error("a stranger pushed out what concerns a member")
 	}
 	if n := l.count(`select count(*) from account.connection_stops where user_id = $1`, stranger); n != 0 {

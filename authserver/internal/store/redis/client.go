@@ -36,5 +36,5 @@ func connect(url credential.Secret, most int) (goredis.UniversalClient, error) {
 		Pool:        poolTimeout,
 		Idle:        idleLongest,
 		Connections: most,
-	}, new(witness))
+	}, new(connectionGuard))
 }

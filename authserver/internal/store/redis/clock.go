@@ -9,11 +9,11 @@ import (
 // deadline made from it is never later, by the server's clock, than the moment that was meant (grants.md, G10).
 type clock struct {
 	mu     sync.Mutex
-	sample sample
+	sample clockSample
 }
 
 // A sample is one answer that carried the server's time.
-type sample struct {
+type clockSample struct {
 	server         int64     // milliseconds; the server read its clock between sent and received
 	sent, received time.Time // with the monotonic clock
 }
@@ -26,20 +26,20 @@ func drift(d time.Duration) time.Duration {
 }
 
 // lower is the lowest time that the server's clock can show at the moment at.
-func (s sample) lower(at time.Time) int64 {
+func (s clockSample) lower(at time.Time) int64 {
 	since := at.Sub(s.received)
 	return s.server + (since - drift(since)).Milliseconds()
 }
 
 // upper is the highest one.
-func (s sample) upper(at time.Time) int64 {
+func (s clockSample) upper(at time.Time) int64 {
 	since := at.Sub(s.sent)
 	return s.server + 1 + (since + drift(since)).Milliseconds()
 }
 
 // observe takes an answer into account: one that contradicts the sample, because a clock was set, replaces it; so does one that
 // bounds the server's clock more narrowly by now.
-func (c *clock) observe(answer sample) {
+func (c *clock) observe(answer clockSample) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known := c.sample

@@ -11,15 +11,15 @@ import (
 var errOutOfStep = errors.New("the connection is out of step: it gave the answer to another question")
 
 // A connection is good until its era is over. Nothing that is read from it then is believed, and go-redis does not use it again.
-type connection struct {
+type guardedConnection struct {
 	net.Conn
 	born int64
 	era  *atomic.Int64
 }
 
-func (c *connection) isOver() bool { return c.era.Load() != c.born }
+func (c *guardedConnection) isOver() bool { return c.era.Load() != c.born }
 
-func (c *connection) Read(p []byte) (int, error) {
+func (c *guardedConnection) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if c.isOver() {
 		return 0, errOutOfStep
@@ -27,7 +27,7 @@ func (c *connection) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (c *connection) Write(p []byte) (int, error) {
+func (c *guardedConnection) Write(p []byte) (int, error) {
 	if c.isOver() {
 		return 0, errOutOfStep
 	}
@@ -35,7 +35,7 @@ func (c *connection) Write(p []byte) (int, error) {
 }
 
 // SyscallConn is what go-redis looks into before it takes a connection out of its pool: one with an error is closed.
-func (c *connection) SyscallConn() (syscall.RawConn, error) {
+func (c *guardedConnection) SyscallConn() (syscall.RawConn, error) {
 	if c.isOver() {
 		return nil, errOutOfStep
 	}

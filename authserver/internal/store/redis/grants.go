@@ -43,7 +43,7 @@ type Grants struct {
 	issue, withdraw, exchange, rotate, undo, undone, revoke, repair *goredis.Script
 }
 
-var _ grant.Register = (*Grants)(nil)
+var _ grant.RotationStore = (*Grants)(nil)
 
 // NewGrants keeps grants in rdb.
 func NewGrants(rdb goredis.UniversalClient) *Grants {
@@ -61,16 +61,16 @@ func NewGrants(rdb goredis.UniversalClient) *Grants {
 }
 
 // urgent runs a script that changes nothing once ctx's deadline has passed (G10). Every failure is store.ErrUnavailable.
-func (g *Grants) urgent(ctx context.Context, script *goredis.Script, id uuid.UUID, args ...any) (grant.Word, error) {
+func (g *Grants) urgent(ctx context.Context, script *goredis.Script, id uuid.UUID, args ...any) (grant.ScriptResult, error) {
 	return g.ask(ctx, call{script: script, key: grantKey(id), args: args, urgent: true})
 }
 
 // run runs a script whenever Redis gets it.
-func (g *Grants) run(ctx context.Context, script *goredis.Script, id uuid.UUID, args ...any) (grant.Word, error) {
+func (g *Grants) run(ctx context.Context, script *goredis.Script, id uuid.UUID, args ...any) (grant.ScriptResult, error) {
 	return g.ask(ctx, call{script: script, key: grantKey(id), args: args})
 }
 
-func (g *Grants) ask(ctx context.Context, c call) (grant.Word, error) {
+func (g *Grants) ask(ctx context.Context, c call) (grant.ScriptResult, error) {
 	word, reached, err := g.scripts.ask(ctx, c)
 	if err != nil && !reached {
 		return "", fmt.Errorf("%w: %w: redis: %w", grant.ErrNotCommitted, store.ErrUnavailable, err)
@@ -78,7 +78,7 @@ func (g *Grants) ask(ctx context.Context, c call) (grant.Word, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: redis: %w", store.ErrUnavailable, err)
 	}
-	return grant.Word(word), nil
+	return grant.ScriptResult(word), nil
 }
 
 // neverSent says whether it is certain that Redis did not get the command, or refused to run it.
@@ -92,20 +92,20 @@ func neverSent(err error) bool {
 // Issue makes the code of an approval redeemable, unless a later approval has overtaken it.
 func (g *Grants) Issue(
 	ctx context.Context, id uuid.UUID, approval int, codeHash []byte, terms grant.CodeTerms, ends time.Time,
-) (grant.Word, error) {
+) (grant.ScriptResult, error) {
 	return g.urgent(ctx, g.issue, id, codeHash, client.CodeLife.Milliseconds(), terms.ClientID.String(), terms.RedirectURI,
 		terms.Resource, terms.Challenge, ends.UnixMilli(), approval)
 }
 
 // Withdraw takes back what Issue did for an approval.
-func (g *Grants) Withdraw(ctx context.Context, id uuid.UUID, approval int) (grant.Word, error) {
+func (g *Grants) Withdraw(ctx context.Context, id uuid.UUID, approval int) (grant.ScriptResult, error) {
 	return g.run(ctx, g.withdraw, id, approval)
 }
 
 // Exchange redeems a code. terms.Challenge is that of the verifier presented.
 func (g *Grants) Exchange(
 	ctx context.Context, try grant.Try, codeHash []byte, terms grant.CodeTerms, refreshHash []byte,
-) (grant.Word, error) {
+) (grant.ScriptResult, error) {
 	return g.urgent(ctx, g.exchange, try.GrantID, try.Nonce, codeHash, terms.ClientID.String(), terms.RedirectURI, terms.Resource,
 		terms.Challenge, refreshHash, strings.Join(try.GivenUp, " "))
 }
@@ -113,7 +113,7 @@ func (g *Grants) Exchange(
 // Rotate replaces the current refresh token.
 func (g *Grants) Rotate(
 	ctx context.Context, try grant.Try, old grant.Token, clientID uuid.UUID, resource string, next []byte,
-) (grant.Word, error) {
+) (grant.ScriptResult, error) {
 	return g.urgent(ctx, g.rotate, try.GrantID, try.Nonce, old.Generation, old.Hash, clientID.String(), resource, next,
 		strings.Join(try.GivenUp, " "))
 }
@@ -136,7 +136,7 @@ func (g *Grants) Revoke(ctx context.Context, id uuid.UUID, reason grant.Reason, 
 	return err
 }
 
-// Repair brings an active grant up to what the Ledger knows.
+// Repair brings an active grant up to what Postgres knows.
 func (g *Grants) Repair(ctx context.Context, known grant.Grant) error {
 	word, err := g.urgent(ctx, g.repair, known.ID, known.Generation, known.RefreshHash, known.ClientID.String(), known.Resource,
 		known.Ends.UnixMilli())

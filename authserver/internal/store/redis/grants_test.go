@@ -16,7 +16,7 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-// The scripts are tested here without the Ledger behind them, which would hide a fault of theirs.
+// The scripts are tested here without Postgres behind them, which would hide a fault of theirs.
 
 type register struct {
 	*testing.T
@@ -54,9 +54,9 @@ func (r *register) activate() {
 	r.want(grant.OK)(r.exchange("first", 1, r.terms))
 }
 
-func (r *register) want(want grant.Word) func(grant.Word, error) {
+func (r *register) want(want grant.ScriptResult) func(grant.ScriptResult, error) {
 	r.Helper()
-	return func(got grant.Word, err error) {
+	return func(got grant.ScriptResult, err error) {
 		r.Helper()
 		if err != nil || got != want {
 			r.Errorf("got %q %v, want %q", got, err, want)
@@ -64,11 +64,11 @@ func (r *register) want(want grant.Word) func(grant.Word, error) {
 	}
 }
 
-func (r *register) exchange(nonce string, code byte, terms grant.CodeTerms) (grant.Word, error) {
+func (r *register) exchange(nonce string, code byte, terms grant.CodeTerms) (grant.ScriptResult, error) {
 	return r.Exchange(r.Context(), grant.Try{GrantID: r.id, Nonce: nonce, GivenUp: r.givenUp}, hash(code), terms, hash(11))
 }
 
-func (r *register) rotate(nonce string, generation uint32, presented, next byte) (grant.Word, error) {
+func (r *register) rotate(nonce string, generation uint32, presented, next byte) (grant.ScriptResult, error) {
 	try := grant.Try{GrantID: r.id, Nonce: nonce, GivenUp: r.givenUp}
 	return r.Rotate(r.Context(), try, grant.Token{GrantID: r.id, Generation: generation, Hash: hash(presented)}, r.terms.ClientID, r.terms.Resource, hash(next))
 }
@@ -79,22 +79,22 @@ func TestG1_ExchangeDecidesAlone(t *testing.T) {
 	r.issue(1)
 	other := r.terms
 	other.ClientID = uuid.New()
-	r.want(grant.Stranger)(r.exchange("a", 1, other))
+	r.want(grant.WrongClient)(r.exchange("a", 1, other))
 	r.want(grant.Replaced)(r.exchange("b", 2, r.terms))
 	r.want(grant.OK)(r.exchange("c", 1, r.terms))
 	r.want(grant.OK)(r.exchange("c", 1, r.terms)) // G8: our own retry
-	r.want(grant.Stranger)(r.exchange("d", 1, other))
+	r.want(grant.WrongClient)(r.exchange("d", 1, other))
 	wrong := r.terms
 	wrong.Challenge = ""
-	r.want(grant.WrongPKC)(r.exchange("e", 1, wrong))
-	r.want(grant.OK)(r.rotate("f", 1, 11, 12))       // none of these ended it
-	r.want(grant.Spent)(r.exchange("g", 1, r.terms)) // the Ledger knows the rest
+	r.want(grant.WrongVerifier)(r.exchange("e", 1, wrong))
+	r.want(grant.OK)(r.rotate("f", 1, 11, 12))           // none of these ended it
+	r.want(grant.CodeSpent)(r.exchange("g", 1, r.terms)) // Postgres knows the rest
 	r.want(grant.OK)(r.rotate("h", 2, 12, 13))
 	r.activate()
 	r.want(grant.Reused)(r.exchange("g", 1, r.terms))
-	r.want(grant.Gone(grant.CodeReused))(r.rotate("h", 1, 11, 12))
-	r.want(grant.Gone(grant.CodeReused))(r.exchange("i", 1, r.terms))
-	r.want(grant.NotYours)(r.Issue(t.Context(), r.id, 2, hash(3), r.terms, r.ends))
+	r.want(grant.RevokedResult(grant.CodeReused))(r.rotate("h", 1, 11, 12))
+	r.want(grant.RevokedResult(grant.CodeReused))(r.exchange("i", 1, r.terms))
+	r.want(grant.AlreadyUsed)(r.Issue(t.Context(), r.id, 2, hash(3), r.terms, r.ends))
 }
 
 func TestG2_G3_RotateDecidesAlone(t *testing.T) {
@@ -105,11 +105,11 @@ func TestG2_G3_RotateDecidesAlone(t *testing.T) {
 	r.want(grant.Replaced)(r.rotate("b", 1, 99, 12))
 	client := r.terms.ClientID
 	r.terms.ClientID = uuid.New()
-	r.want(grant.Stranger)(r.rotate("c", 1, 11, 12))
+	r.want(grant.WrongClient)(r.rotate("c", 1, 11, 12))
 	r.terms.ClientID = client
 	resource := r.terms.Resource
 	r.terms.Resource += "/"
-	r.want(grant.WrongRes)(r.rotate("d", 1, 11, 12))
+	r.want(grant.WrongResource)(r.rotate("d", 1, 11, 12))
 	r.terms.Resource = resource
 	r.want(grant.OK)(r.rotate("e", 1, 11, 12))
 	r.want(grant.OK)(r.rotate("e", 1, 11, 12)) // G8
@@ -117,7 +117,7 @@ func TestG2_G3_RotateDecidesAlone(t *testing.T) {
 	r.terms.Resource += "/" // a wrong resource does not hide a replay
 	r.want(grant.Replay)(r.rotate("g", 1, 11, 12))
 	r.terms.Resource = resource
-	r.want(grant.Gone(grant.Replayed))(r.rotate("h", 3, 13, 14))
+	r.want(grant.RevokedResult(grant.Replayed))(r.rotate("h", 3, 13, 14))
 }
 
 func TestG4_TheEndIsJudgedByRedisClock(t *testing.T) {
@@ -136,14 +136,14 @@ func TestG7_ATombstoneOutlivesEveryOtherCall(t *testing.T) {
 		if err := r.Revoke(t.Context(), r.id, grant.ByUser, r.ends); err != nil {
 			t.Fatal(err)
 		}
-		r.want(grant.Gone(grant.ByUser))(r.rotate("a", 1, 11, 12))
+		r.want(grant.RevokedResult(grant.ByUser))(r.rotate("a", 1, 11, 12))
 		if err := r.Repair(t.Context(), grant.Grant{ID: r.id, Generation: 9, RefreshHash: hash(19), ClientID: r.terms.ClientID, Resource: r.terms.Resource, Ends: r.ends}); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.Undo(t.Context(), r.id, "first"); err != nil {
 			t.Fatal(err)
 		}
-		r.want(grant.Gone(grant.ByUser))(r.rotate("b", 9, 19, 20))
+		r.want(grant.RevokedResult(grant.ByUser))(r.rotate("b", 9, 19, 20))
 		if err := r.rdb.Del(t.Context(), grantKey(r.id)).Err(); err != nil { // and where the key is missing
 			t.Fatal(err)
 		}
@@ -185,12 +185,12 @@ func TestG10_ACallThatIsLateChangesNothing(t *testing.T) {
 		defer known.clock.mu.Unlock()
 		known.clock.sample.server += by.Milliseconds()
 	}
-	back := func(call func(context.Context) (grant.Word, error)) (grant.Word, error) {
+	back := func(call func(context.Context) (grant.ScriptResult, error)) (grant.ScriptResult, error) {
 		set(-2 * time.Hour) // the deadline of an hour from now is an hour ago for Redis
 		return call(late)
 	}
-	rotate := func(presented, next byte) func(context.Context) (grant.Word, error) {
-		return func(ctx context.Context) (grant.Word, error) {
+	rotate := func(presented, next byte) func(context.Context) (grant.ScriptResult, error) {
+		return func(ctx context.Context) (grant.ScriptResult, error) {
 			try := grant.Try{GrantID: r.id, Nonce: "late"}
 			old := grant.Token{GrantID: r.id, Generation: 1, Hash: hash(presented)}
 			return r.Rotate(ctx, try, old, r.terms.ClientID, r.terms.Resource, hash(next))
@@ -201,12 +201,12 @@ func TestG10_ACallThatIsLateChangesNothing(t *testing.T) {
 	r.want(grant.Late)(back(rotate(11, 13)))
 	r.want(grant.OK)(r.rotate("next", 2, 12, 14)) // a late replay revoked nothing
 	r.issue(1)
-	exchange := func(ctx context.Context) (grant.Word, error) {
+	exchange := func(ctx context.Context) (grant.ScriptResult, error) {
 		return r.Exchange(ctx, grant.Try{GrantID: r.id, Nonce: "n"}, hash(1), r.terms, hash(11))
 	}
 	r.want(grant.Late)(back(exchange))
 	r.want(grant.OK)(exchange(late))
-	issue := func(ctx context.Context) (grant.Word, error) {
+	issue := func(ctx context.Context) (grant.ScriptResult, error) {
 		return r.Issue(ctx, uuid.New(), 1, hash(1), r.terms, r.ends)
 	}
 	r.want(grant.Late)(back(issue))
@@ -245,10 +245,10 @@ func TestTheLastApprovalsCodeCountsInWhateverOrderTheyArrive(t *testing.T) {
 	wrong := r.terms
 	wrong.RedirectURI += "x"
 	for range 4 {
-		r.want(grant.WrongURI)(r.exchange("b", 3, wrong))
+		r.want(grant.WrongRedirectURI)(r.exchange("b", 3, wrong))
 	}
 	r.want(grant.OK)(r.Issue(t.Context(), r.id, 4, hash(4), r.terms, r.ends))
-	r.want(grant.WrongURI)(r.exchange("c", 4, wrong)) // the tries were those of another code
+	r.want(grant.WrongRedirectURI)(r.exchange("c", 4, wrong)) // the tries were those of another code
 	r.want(grant.OK)(r.exchange("d", 4, r.terms))
 }
 
@@ -319,7 +319,7 @@ func TestG2_OneOfAHundredRacersWins(t *testing.T) {
 		r.activate()
 		var wg sync.WaitGroup
 		var mu sync.Mutex
-		words := map[grant.Word]int{}
+		words := map[grant.ScriptResult]int{}
 		for i := range 100 {
 			wg.Go(func() {
 				word, err := r.rotate(uuid.NewString(), 1, 11, byte(100+i))
@@ -332,7 +332,7 @@ func TestG2_OneOfAHundredRacersWins(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if words[grant.OK] != 1 || words[grant.Replay] != 1 || words[grant.Gone(grant.Replayed)] != 98 {
+		if words[grant.OK] != 1 || words[grant.Replay] != 1 || words[grant.RevokedResult(grant.Replayed)] != 98 {
 			t.Errorf("%v", words)
 		}
 	}

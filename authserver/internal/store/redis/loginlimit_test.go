@@ -11,14 +11,14 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-func newTallies(t *testing.T) *redis.Tallies {
+func newTallies(t *testing.T) *redis.LoginCounters {
 	t.Helper()
 	rdb, err := redis.Connect(credential.Secret(testkit.NewRedis(t).URL))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = rdb.Close() })
-	return redis.NewTallies(rdb)
+	return redis.NewLoginCounters(rdb)
 }
 
 func TestATallyCountsToItsLimitHoweverManyCountAtOnce(t *testing.T) {

@@ -16,20 +16,20 @@ import (
 //go:embed lua/once.lua
 var onceSource string
 
-// Once remembers what may be accepted one time, for every process that shares this Redis.
-type Once struct {
+// ReplayCache remembers what may be accepted one time, for every process that shares this Redis.
+type ReplayCache struct {
 	scripts *scripts
 	script  *goredis.Script
 }
 
-// NewOnce makes a Once.
-func NewOnce(client goredis.UniversalClient) *Once {
-	return &Once{newScripts(client), newScript(onceSource)}
+// NewReplayCache makes a Once.
+func NewReplayCache(client goredis.UniversalClient) *ReplayCache {
+	return &ReplayCache{newScripts(client), newScript(onceSource)}
 }
 
 // First says whether key was not met before, and remembers it for life. An answer that was lost is asked for again, with the same
 // nonce: our own retry is no repetition. Its error wraps store.ErrUnavailable.
-func (o *Once) First(ctx context.Context, key string, life time.Duration) (bool, error) {
+func (o *ReplayCache) First(ctx context.Context, key string, life time.Duration) (bool, error) {
 	nonce := uuid.NewString()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -43,7 +43,7 @@ func (o *Once) First(ctx context.Context, key string, life time.Duration) (bool,
 	return first, nil
 }
 
-func (o *Once) try(ctx context.Context, key, nonce string, life time.Duration) (bool, error) {
+func (o *ReplayCache) try(ctx context.Context, key, nonce string, life time.Duration) (bool, error) {
 	args := []any{nonce, max(life, time.Second).Milliseconds()}
 	answer, _, err := o.scripts.ask(ctx, call{script: o.script, key: onceKey(key), args: args, urgent: true})
 	if err == nil && answer == late {

@@ -45,7 +45,7 @@ func TestOnceIsOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = client.Close() }()
-	once, ctx := NewOnce(client), t.Context()
+	once, ctx := NewReplayCache(client), t.Context()
 	var winners atomic.Int32
 	var group sync.WaitGroup
 	for range 50 {

@@ -8,7 +8,7 @@ import (
 
 // A pulse remembers that a server has stopped answering, so that requests are refused early while it is silent and no calls are heaped upon
 // it. The zero value is of a server that answers. It is safe for concurrent use.
-type pulse struct {
+type healthGate struct {
 	mu      sync.Mutex
 	answers chan struct{} // closed once the server answers again; nil while it does
 }
@@ -16,7 +16,7 @@ type pulse struct {
 const probePause = 20 * time.Millisecond
 
 // beats reports whether the server answers. It waits for a silent one, no longer than within.
-func (p *pulse) beats(ctx context.Context, within time.Duration) bool {
+func (p *healthGate) beats(ctx context.Context, within time.Duration) bool {
 	p.mu.Lock()
 	answers := p.answers
 	p.mu.Unlock()
@@ -35,7 +35,7 @@ func (p *pulse) beats(ctx context.Context, within time.Duration) bool {
 }
 
 // stopped notes that the server does not answer. It calls probe in the background until it reports true.
-func (p *pulse) stopped(probe func() bool) {
+func (p *healthGate) stopped(probe func() bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.answers != nil {

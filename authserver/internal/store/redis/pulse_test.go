@@ -9,7 +9,7 @@ import (
 
 func TestPulse_WaitsForASilentServerAndNoLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p pulse
+		var p healthGate
 		answers := func(within time.Duration) bool { return p.beats(t.Context(), within) }
 		if !answers(0) {
 			t.Error("a server of which nothing is known counts as silent")

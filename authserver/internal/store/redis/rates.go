@@ -12,16 +12,18 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store"
 )
 
-// Rates count events by key, for every process that shares this Redis: one small string per key, gone once the key is at rest.
-type Rates struct{ limiter *redis_rate.Limiter }
+// RateLimits count events by key, for every process that shares this Redis: one small string per key, gone once the key is at rest.
+type RateLimits struct{ limiter *redis_rate.Limiter }
 
-var _ ratelimit.Rate = (*Rates)(nil)
+var _ ratelimit.Rate = (*RateLimits)(nil)
 
-// NewRates makes Rates.
-func NewRates(client goredis.UniversalClient) *Rates { return &Rates{redis_rate.NewLimiter(client)} }
+// NewRateLimits makes Rates.
+func NewRateLimits(client goredis.UniversalClient) *RateLimits {
+	return &RateLimits{redis_rate.NewLimiter(client)}
+}
 
 // Take is failures.Rate's. Its error wraps store.ErrUnavailable.
-func (r *Rates) Take(ctx context.Context, key string, perMinute, n int) (time.Duration, error) {
+func (r *RateLimits) Take(ctx context.Context, key string, perMinute, n int) (time.Duration, error) {
 	result, err := r.limiter.AllowAtMost(ctx, rateKey(key), redis_rate.PerMinute(perMinute), n)
 	if err != nil {
 		return 0, fmt.Errorf("%w: redis: rate: %w", store.ErrUnavailable, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-func newRates(t *testing.T) (*redis.Rates, *localstore.Redis) {
+func newRates(t *testing.T) (*redis.RateLimits, *localstore.Redis) {
 	t.Helper()
 	server := testkit.NewRedis(t)
 	rdb, err := redis.Connect(credential.Secret(server.URL))
@@ -20,7 +20,7 @@ func newRates(t *testing.T) (*redis.Rates, *localstore.Redis) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = rdb.Close() })
-	return redis.NewRates(rdb), server
+	return redis.NewRateLimits(rdb), server
 }
 
 func TestARateCountsToItsLimitHoweverManyCountAtOnce(t *testing.T) {

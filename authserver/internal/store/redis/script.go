@@ -128,7 +128,7 @@ func (s *scripts) run(ctx context.Context, one *server, c call, deadline int64) 
 		return "", true, errOutOfStep
 	}
 	if now, err := strconv.ParseInt(rest[at+1:], 10, 64); err == nil {
-		one.clock.observe(sample{server: now, sent: sent, received: time.Now()})
+		one.clock.observe(clockSample{server: now, sent: sent, received: time.Now()})
 	}
 	return rest[:at], true, nil
 }

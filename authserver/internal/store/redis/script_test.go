@@ -62,7 +62,7 @@ func outOfStep(t *testing.T, what string, err error) {
 func TestTheAnswerToAnotherQuestionIsALostOne(t *testing.T) {
 	r := newRegister(t)
 	r.activate()
-	s, once, tallies := r.shift(), NewOnce(r.rdb), NewTallies(r.rdb)
+	s, once, tallies := r.shift(), NewReplayCache(r.rdb), NewLoginCounters(r.rdb)
 	ctx := t.Context()
 	for _, foreign := range []any{"ok", "replay", "ok 1z2y", "burned 1z2y", "0 1z2y", "", int64(0), []any{int64(1), int64(0)}, nil} {
 		next := func() { s.next(foreign) }
@@ -184,7 +184,7 @@ func (r *register) connections() []int64 {
 // With TLS there is nothing to look into below, and who waits for an answer at that moment does not get it.
 func TestAConnectionIsOverWithItsEra(t *testing.T) {
 	below, far := net.Pipe()
-	w := new(witness)
+	w := new(connectionGuard)
 	dial := w.DialHook(func(context.Context, string, string) (net.Conn, error) { return below, nil })
 	c, err := dial(t.Context(), "tcp", "")
 	if err != nil {
@@ -205,7 +205,7 @@ func TestAConnectionIsOverWithItsEra(t *testing.T) {
 		t.Error(err)
 	}
 	<-said
-	looked := c.(*connection)
+	looked := c.(*guardedConnection)
 	raw, err := looked.SyscallConn()
 	if err != nil || raw.Read(func(uintptr) bool { t.Error("looked below"); return true }) != nil {
 		t.Errorf("a good one: %v", err)

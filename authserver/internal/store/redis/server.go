@@ -10,7 +10,7 @@ import (
 // A server is what is known of one Redis server: what its clock shows, and whether it answers.
 type server struct {
 	clock clock
-	pulse pulse
+	pulse healthGate
 }
 
 // servers are those of one client, by their addresses. The zero value is ready.

@@ -10,12 +10,12 @@ import (
 
 // A witness notes on the way to a node that a command may have got there though no answer came. The last try of several may well be
 // one that certainly did not, and says nothing about those before it. All connections of a client are its own.
-type witness struct{ era atomic.Int64 }
+type connectionGuard struct{ era atomic.Int64 }
 
 // A question is what a witness knows of one, tries included.
 type question struct {
 	doubt   atomic.Bool // a try may have been more than a try
-	witness atomic.Pointer[witness]
+	witness atomic.Pointer[connectionGuard]
 }
 
 type questionKey struct{}
@@ -33,7 +33,7 @@ func (q *question) outOfStep() {
 	}
 }
 
-func (w *witness) note(ctx context.Context, err error) {
+func (w *connectionGuard) note(ctx context.Context, err error) {
 	q, asked := ctx.Value(questionKey{}).(*question)
 	if !asked {
 		return
@@ -45,19 +45,19 @@ func (w *witness) note(ctx context.Context, err error) {
 }
 
 // DialHook is goredis.Hook's.
-func (w *witness) DialHook(next goredis.DialHook) goredis.DialHook {
+func (w *connectionGuard) DialHook(next goredis.DialHook) goredis.DialHook {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		born := w.era.Load()
 		dialled, err := next(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		return &connection{Conn: dialled, born: born, era: &w.era}, nil
+		return &guardedConnection{Conn: dialled, born: born, era: &w.era}, nil
 	}
 }
 
 // ProcessHook is goredis.Hook's.
-func (w *witness) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+func (w *connectionGuard) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	return func(ctx context.Context, command goredis.Cmder) error {
 		err := next(ctx, command)
 		w.note(ctx, err)
@@ -66,7 +66,7 @@ func (w *witness) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 }
 
 // ProcessPipelineHook is goredis.Hook's: a command for a slot that moves is sent together with ASKING.
-func (w *witness) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+func (w *connectionGuard) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
 	return func(ctx context.Context, commands []goredis.Cmder) error {
 		err := next(ctx, commands)
 		w.note(ctx, err)

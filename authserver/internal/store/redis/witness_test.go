@@ -13,7 +13,7 @@ import (
 func TestAWitnessRemembersTheTryThatMayHaveArrived(t *testing.T) {
 	ctx, question := witnessed(t.Context())
 	dial := &net.OpError{Op: "dial", Err: io.EOF}
-	w := new(witness)
+	w := new(connectionGuard)
 	try := func(err error) {
 		_ = w.ProcessHook(func(context.Context, goredis.Cmder) error { return err })(ctx, goredis.NewCmd(ctx, "ping"))
 	}

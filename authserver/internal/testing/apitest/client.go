@@ -33,7 +33,7 @@ func (a Answer) Text(name string) string {
 }
 
 // Send sends a request to a path of the site, and follows no redirect. Each header is a name and a value.
-func (s *Site) Send(method, path, body string, headers ...string) Answer {
+func (s *Server) Send(method, path, body string, headers ...string) Answer {
 	s.t.Helper()
 	request, err := http.NewRequestWithContext(s.t.Context(), method, s.URL+path, strings.NewReader(body))
 	s.must(err)
@@ -50,13 +50,13 @@ func (s *Site) Send(method, path, body string, headers ...string) Answer {
 }
 
 // Form posts names and values, one after the other, as a form.
-func (s *Site) Form(path string, pairs ...string) Answer {
+func (s *Server) Form(path string, pairs ...string) Answer {
 	s.t.Helper()
 	return s.FormWith(path, nil, pairs...)
 }
 
 // FormWith is Form with headers.
-func (s *Site) FormWith(path string, headers []string, pairs ...string) Answer {
+func (s *Server) FormWith(path string, headers []string, pairs ...string) Answer {
 	s.t.Helper()
 	form := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -66,7 +66,7 @@ func (s *Site) FormWith(path string, headers []string, pairs ...string) Answer {
 }
 
 // PostJSON posts names and values, one after the other, as a JSON object.
-func (s *Site) PostJSON(path string, pairs ...string) Answer {
+func (s *Server) PostJSON(path string, pairs ...string) Answer {
 	s.t.Helper()
 	members := map[string]string{}
 	for i := 0; i+1 < len(pairs); i += 2 {

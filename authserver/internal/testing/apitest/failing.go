@@ -12,11 +12,11 @@ import (
 
 // FailElsewhere lets another process of authserver see failures, which count counts, without end until the test ends. It
 // returns once there were too many.
-func (s *Site) FailElsewhere(count func(c *ratelimit.Counter) time.Duration) {
+func (s *Server) FailElsewhere(count func(c *ratelimit.Limiter) time.Duration) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(s.t.Context()))
 	full, ended := make(chan struct{}), sync.WaitGroup{}
 	fill := sync.OnceFunc(func() { close(full) })
-	elsewhere := ratelimit.NewCounter(s.rates, slog.New(slog.DiscardHandler), time.Now)
+	elsewhere := ratelimit.NewLimiter(s.rates, slog.New(slog.DiscardHandler), time.Now)
 	ended.Go(func() { elsewhere.Share(ctx) })
 	ended.Go(func() {
 		defer fill()
@@ -35,7 +35,7 @@ const limitedWithin = 30 * time.Second
 
 // Limited sends a request that is refused until the refusal is 429, and returns that. Some are answered in full: what is over the limit
 // comes to rest all the time, and processes hear of one another a little later. They are too few to reach the limit by themselves.
-func (s *Site) Limited(send func() Answer) Answer {
+func (s *Server) Limited(send func() Answer) Answer {
 	s.t.Helper()
 	var answer Answer
 	// One call that Redis answers too late makes a process count alone for 5 seconds.

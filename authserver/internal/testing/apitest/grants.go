@@ -16,35 +16,35 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// A Secreted is a client with its secret; "" for a connector.
-type Secreted struct {
+// A ClientWithSecret is a client with its secret; "" for a connector.
+type ClientWithSecret struct {
 	client.Client
 	Secret credential.Secret
 }
 
 // Service registers a client of kind service.
-func (s *Site) Service() Secreted {
+func (s *Server) Service() ClientWithSecret {
 	s.t.Helper()
 	secret, err := credential.ClientSecret.New(rand.Reader)
 	s.must(err)
-	c := Secreted{client.Client{ID: uuid.New(), Kind: client.Service}, secret}
-	s.World.Exec(`insert into account.oauth_clients (id, kind, name, redirect_uris, required_permissions, token_endpoint_auth_method)
+	c := ClientWithSecret{client.Client{ID: uuid.New(), Kind: client.Service}, secret}
+	s.Fixture.Exec(`insert into account.oauth_clients (id, kind, name, redirect_uris, required_permissions, token_endpoint_auth_method)
 		values ($1, 'service', 'Reporting', '{}', '{}', 'client_secret_basic')`, c.ID)
-	s.World.Exec(`insert into account.client_secrets (client_id, hash) values ($1, $2)`, c.ID, credential.Hash(secret.Reveal()))
+	s.Fixture.Exec(`insert into account.client_secrets (client_id, hash) values ($1, $2)`, c.ID, credential.Hash(secret.Reveal()))
 	return c
 }
 
 // Authenticating makes a confidential client use another method at the token endpoint.
-func (s *Site) Authenticating(c client.Client, method client.AuthMethod) {
+func (s *Server) Authenticating(c client.Client, method client.AuthMethod) {
 	s.t.Helper()
-	s.World.Exec(`update account.oauth_clients set token_endpoint_auth_method = $2 where id = $1`, c.ID, method)
+	s.Fixture.Exec(`update account.oauth_clients set token_endpoint_auth_method = $2 where id = $1`, c.ID, method)
 }
 
 // Verifier is what Consent's challenge is of.
 const Verifier = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
 
 // Consent is what a user's yes gives: a grant and its code.
-func (s *Site) Consent(c client.Client, user uuid.UUID) (grant.Grant, credential.Secret) {
+func (s *Server) Consent(c client.Client, user uuid.UUID) (grant.Grant, credential.Secret) {
 	s.t.Helper()
 	resource, challenge := REST, ""
 	if c.Kind == client.Connector {
@@ -56,7 +56,7 @@ func (s *Site) Consent(c client.Client, user uuid.UUID) (grant.Grant, credential
 	}
 	terms := grant.CodeTerms{ClientID: c.ID, RedirectURI: fixture.Callback, Resource: resource, Challenge: challenge}
 	for end := time.Now().Add(arrangeWithin); ; {
-		code, err := s.Keeper.Open(s.t.Context(), g, terms)
+		code, err := s.Grants.Open(s.t.Context(), g, terms)
 		if errors.Is(err, store.ErrUnavailable) && time.Now().Before(end) {
 			g.ID = uuid.New()
 			continue
@@ -79,15 +79,15 @@ func arranged(send func() Answer) Answer {
 	}
 }
 
-// Held is what a client holds of a grant.
-type Held struct {
+// Connection is what a client holds of a grant.
+type Connection struct {
 	Grant   grant.Grant
 	Access  credential.Secret
 	Refresh credential.Secret // of connectors alone
 }
 
 // Connected consents and exchanges the code of a connector.
-func (s *Site) Connected(c client.Client, user uuid.UUID) Held {
+func (s *Server) Connected(c client.Client, user uuid.UUID) Connection {
 	s.t.Helper()
 	g, code := s.Consent(c, user)
 	return s.held(g, arranged(func() Answer {
@@ -97,7 +97,7 @@ func (s *Site) Connected(c client.Client, user uuid.UUID) Held {
 }
 
 // Linked consents and exchanges the code of a confidential client that sends the spec's JSON.
-func (s *Site) Linked(c client.Client, secret credential.Secret, user uuid.UUID) Held {
+func (s *Server) Linked(c client.Client, secret credential.Secret, user uuid.UUID) Connection {
 	s.t.Helper()
 	g, code := s.Consent(c, user)
 	return s.held(g, arranged(func() Answer {
@@ -107,28 +107,28 @@ func (s *Site) Linked(c client.Client, secret credential.Secret, user uuid.UUID)
 }
 
 // Refresh exchanges the refresh token of a connector.
-func (s *Site) Refresh(c client.Client, refresh credential.Secret) Answer {
+func (s *Server) Refresh(c client.Client, refresh credential.Secret) Answer {
 	s.t.Helper()
 	return s.Form(TokenPath, "grant_type", "refresh_token", "client_id", c.ID.String(), "resource", c.Resource,
 		"refresh_token", refresh.Reveal())
 }
 
 // Refreshed is Refresh where it must succeed.
-func (s *Site) Refreshed(c client.Client, held Held) Held {
+func (s *Server) Refreshed(c client.Client, held Connection) Connection {
 	s.t.Helper()
 	return s.held(held.Grant, s.Refresh(c, held.Refresh))
 }
 
-func (s *Site) held(g grant.Grant, answer Answer) Held {
+func (s *Server) held(g grant.Grant, answer Answer) Connection {
 	s.t.Helper()
 	if answer.Status != 200 {
 		s.t.Fatalf("no tokens: %d %s", answer.Status, answer.Body)
 	}
-	return Held{g, credential.Secret(answer.Text("access_token")), credential.Secret(answer.Text("refresh_token"))}
+	return Connection{g, credential.Secret(answer.Text("access_token")), credential.Secret(answer.Text("refresh_token"))}
 }
 
 // Stored is what the Ledger holds of a grant.
-func (s *Site) Stored(g grant.Grant) grant.Grant {
+func (s *Server) Stored(g grant.Grant) grant.Grant {
 	s.t.Helper()
 	found, err := s.Store.Grant(s.t.Context(), g.ID)
 	s.must(err)
@@ -136,7 +136,7 @@ func (s *Site) Stored(g grant.Grant) grant.Grant {
 }
 
 // Age makes the code of a pending grant older by seconds, where its life is kept.
-func (s *Site) Age(g grant.Grant, seconds int) {
+func (s *Server) Age(g grant.Grant, seconds int) {
 	s.t.Helper()
 	rdb, err := redis.Connect(credential.Secret(s.Redis.URL))
 	s.must(err)
@@ -145,7 +145,7 @@ func (s *Site) Age(g grant.Grant, seconds int) {
 }
 
 // FlushRedis makes Redis forget everything.
-func (s *Site) FlushRedis() {
+func (s *Server) FlushRedis() {
 	s.t.Helper()
 	rdb, err := redis.Connect(credential.Secret(s.Redis.URL))
 	s.must(err)

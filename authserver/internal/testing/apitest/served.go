@@ -21,16 +21,16 @@ import (
 const AppURL = "https://app.example.org"
 
 // Served serves the whole of authserver, routes included. Of the Site only the world and what sends requests are there.
-func Served(t testing.TB) *Site {
+func Served(t testing.TB) *Server {
 	t.Helper()
-	s := &Site{t: t, World: fixture.New(t), Redis: testkit.NewRedis(t), Log: &testkit.Log{}, Uses: &Uses{}}
+	s := &Server{t: t, Fixture: fixture.New(t), Redis: testkit.NewRedis(t), Log: &testkit.Log{}, Uses: &Uses{}}
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails (crypto/rand)
 	reserved := httptest.NewServer(nil)
 	address := reserved.Listener.Addr().(*net.TCPAddr).String()
 	reserved.Close()
 	made, err := app.New(t.Context(), app.Config{
-		Listen: address, BaseURL: Issuer, AppURL: AppURL, DatabaseURL: credential.Secret(s.World.Database.Authserver),
+		Listen: address, BaseURL: Issuer, AppURL: AppURL, DatabaseURL: credential.Secret(s.Fixture.Database.Authserver),
 		RedisURL: credential.Secret(s.Redis.URL), Keys: credential.Secret(base64.RawURLEncoding.EncodeToString(key)),
 	}, slog.New(slog.NewTextHandler(s.Log, nil)))
 	s.must(err)
@@ -46,7 +46,7 @@ func Served(t testing.TB) *Site {
 	return s
 }
 
-func (s *Site) await() {
+func (s *Server) await() {
 	s.t.Helper()
 	for range 400 {
 		if response, err := http.Get(s.URL + "/readyz"); err == nil {

@@ -54,40 +54,40 @@ const (
 	IntrospectPath = "/v1/account/oauth/introspect"
 )
 
-// A Site is the account API over real stores.
-type Site struct {
-	t       testing.TB
-	World   *fixture.World
-	Redis   *localstore.Redis
-	Store   *postgres.Store
-	Ring    *keyring.Ring
-	Keeper  *grant.Keeper
-	Engine  *engine.Engine
-	URL     string
-	Log     *testkit.Log
-	Clients *metadatatest.Host // of clients that are known by their documents
-	Library *clientmetadata.Library
-	Uses    *Uses
-	Keys    credential.Secret // as ALMONER_KEYS has them
+// A Server is the account API over real stores.
+type Server struct {
+	t        testing.TB
+	Fixture  *fixture.Fixture
+	Redis    *localstore.Redis
+	Store    *postgres.Store
+	Keyring  *keyring.Keyring
+	Grants   *grant.Service
+	Engine   *engine.Engine
+	URL      string
+	Log      *testkit.Log
+	Clients  *metadatatest.Host // of clients that are known by their documents
+	Resolver *clientmetadata.Resolver
+	Uses     *Uses
+	Keys     credential.Secret // as ALMONER_KEYS has them
 
 	PostgresTrips, RedisTrips *testkit.Trips // of a site that StartCounted has started
 
-	once  *redis.Once
-	rates *redis.Rates
+	once  *redis.ReplayCache
+	rates *redis.RateLimits
 	mu    sync.Mutex
 	shift time.Duration
 }
 
 // Start serves a site for the test.
-func Start(t testing.TB) *Site {
+func Start(t testing.TB) *Server {
 	t.Helper()
 	s := StartUnready(t)
-	s.must(s.Ring.Load(t.Context()))
+	s.must(s.Keyring.Load(t.Context()))
 	return s
 }
 
 // StartUnready is Start before the signing keys were read.
-func StartUnready(t testing.TB) *Site {
+func StartUnready(t testing.TB) *Server {
 	t.Helper()
 	s := newSite(t)
 	server := httptest.NewServer(s.handler())
@@ -97,66 +97,66 @@ func StartUnready(t testing.TB) *Site {
 }
 
 // StartCounted is Start with a counter before each store.
-func StartCounted(t testing.TB) *Site {
+func StartCounted(t testing.TB) *Server {
 	t.Helper()
 	s := newSite(t)
-	s.World.Database.Authserver, s.PostgresTrips = testkit.CountTrips(t, s.World.Database.Authserver)
+	s.Fixture.Database.Authserver, s.PostgresTrips = testkit.CountTrips(t, s.Fixture.Database.Authserver)
 	s.Redis.URL, s.RedisTrips = testkit.CountTrips(t, s.Redis.URL)
 	server := httptest.NewServer(s.handler())
 	t.Cleanup(server.Close)
 	s.URL = server.URL
-	s.must(s.Ring.Load(t.Context()))
+	s.must(s.Keyring.Load(t.Context()))
 	return s
 }
 
-func newSite(t testing.TB) *Site {
+func newSite(t testing.TB) *Server {
 	t.Helper()
-	return &Site{t: t, World: fixture.New(t), Redis: testkit.NewRedis(t), Log: &testkit.Log{}, Uses: &Uses{}, Clients: metadatatest.Start(t)}
+	return &Server{t: t, Fixture: fixture.New(t), Redis: testkit.NewRedis(t), Log: &testkit.Log{}, Uses: &Uses{}, Clients: metadatatest.Start(t)}
 }
 
-func (s *Site) must(err error) {
+func (s *Server) must(err error) {
 	s.t.Helper()
 	if err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-func (s *Site) handler() http.Handler {
+func (s *Server) handler() http.Handler {
 	log := slog.New(slog.NewTextHandler(s.Log, nil))
 	s.open(log)
 	resources := []string{REST, MCP}
 	s.Engine = engine.New(engine.Deps{
 		Issuer: Issuer, RESTResource: REST, Resources: resources, Clients: s.Store, Unknown: postgres.ErrNoClient,
-		Keeper: s.Keeper, Signer: s.Ring, Documents: s.Library, Prover: &clientassertion.Judge{
-			Documents: s.Library, Once: s.once, Audiences: []string{Issuer, Issuer + TokenPath}, Now: s.Now,
+		Grants: s.Grants, Signer: s.Keyring, Documents: s.Resolver, Assertions: &clientassertion.Verifier{
+			Documents: s.Resolver, Replays: s.once, Audiences: []string{Issuer, Issuer + TokenPath}, Now: s.Now,
 		},
 	})
 	clients := oauthclients.New(oauthclients.Deps{
 		Authorizer: authorizer.Deps{
 			Issuer:    Issuer,
 			Resource:  REST,
-			Keys:      s.Ring.Public,
+			Keys:      s.Keyring.Public,
 			Standings: s.Store,
 			Uses:      s.Uses,
 			Bounds:    inflight.NewCredentials(),
 			Now:       s.Now,
 			Log:       log,
 		},
-		Store: s.Store, Unknown: postgres.ErrNoClient, Resources: resources, Forget: s.Keeper.Forget, Variables: variables,
+		Store: s.Store, Unknown: postgres.ErrNoClient, Resources: resources, Forget: s.Grants.PropagateRevocation, Variables: variables,
 		Now: s.Now, Log: log,
 	})
 	const tenantClients = "/v1/account/tenants/{tenantId}/oauth-clients"
-	failed := ratelimit.NewCounter(s.rates, log, time.Now)
+	failed := ratelimit.NewLimiter(s.rates, log, time.Now)
 	sharing, stop := context.WithCancel(context.Background())
 	s.t.Cleanup(stop)
 	go failed.Share(sharing)
 	mux := http.NewServeMux()
-	mux.Handle("POST "+TokenPath, token.New(token.Deps{Engine: engine.NewNoter(s.Engine, s.Store, s.Now, log), Tokens: s.Keeper, Failures: failed, Log: log}))
+	mux.Handle("POST "+TokenPath, token.New(token.Deps{Engine: engine.NewRefusalRecorder(s.Engine, s.Store, s.Now, log), Tokens: s.Grants, Failures: failed, Log: log}))
 	mux.Handle("POST "+RevokePath, revoke.New(revoke.Deps{
-		Issuer: Issuer, Engine: s.Engine, Grants: s.Keeper, Failures: failed, Keys: s.Ring.Public, Now: s.Now, Log: log,
+		Issuer: Issuer, Engine: s.Engine, Grants: s.Grants, Failures: failed, Keys: s.Keyring.Public, Now: s.Now, Log: log,
 	}))
 	mux.Handle("POST "+IntrospectPath, introspect.New(introspect.Deps{
-		Issuer: Issuer, Resource: REST, Store: s.Store, Unknown: postgres.ErrNoClient, Keys: s.Ring.Public,
+		Issuer: Issuer, Resource: REST, Store: s.Store, Unknown: postgres.ErrNoClient, Keys: s.Keyring.Public,
 		Uses: s.Uses, Failures: failed, Now: s.Now, Log: log,
 	}))
 	mux.Handle("POST "+tenantClients, clients.Register())
@@ -170,25 +170,25 @@ func (s *Site) handler() http.Handler {
 }
 
 // open makes what works on the stores.
-func (s *Site) open(log *slog.Logger) {
+func (s *Server) open(log *slog.Logger) {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails (crypto/rand)
 	keys := seal.Keys{key}
 	s.Keys = credential.Secret(base64.RawURLEncoding.EncodeToString(key))
 	rdb, err := redis.Connect(credential.Secret(s.Redis.URL))
 	s.must(err)
-	s.once, s.rates = redis.NewOnce(rdb), redis.NewRates(rdb)
+	s.once, s.rates = redis.NewReplayCache(rdb), redis.NewRateLimits(rdb)
 	s.t.Cleanup(func() { _ = rdb.Close() })
-	s.Store, err = postgres.Open(context.Background(), credential.Secret(s.World.Database.Authserver))
+	s.Store, err = postgres.Open(context.Background(), credential.Secret(s.Fixture.Database.Authserver))
 	s.must(err)
 	s.t.Cleanup(s.Store.Close)
-	s.Library = clientmetadata.New(clientmetadata.Deps{
-		Domains: s.Clients.Domains(), Trusted: s.Clients.Roots(), CheckKeys: clientassertion.CheckKeys, Copies: s.Store, Now: s.Now, Log: log,
+	s.Resolver = clientmetadata.New(clientmetadata.Deps{
+		Domains: s.Clients.Domains(), Trusted: s.Clients.Roots(), CheckKeys: clientassertion.CheckKeys, Cache: s.Store, Now: s.Now, Log: log,
 	})
-	mint, err := grant.NewMint(keys)
+	mint, err := grant.NewTokenCodec(keys)
 	s.must(err)
-	s.Keeper = grant.NewKeeper(s.Store, redis.NewGrants(rdb), mint, log)
-	s.Ring, err = keyring.New(s.Store, keys)
+	s.Grants = grant.NewService(s.Store, redis.NewGrants(rdb), mint, log)
+	s.Keyring, err = keyring.New(s.Store, keys)
 	s.must(err)
 }
 
@@ -197,34 +197,34 @@ func variables(r *http.Request) map[string]string {
 }
 
 // Now is the clock of the process under test.
-func (s *Site) Now() time.Time {
+func (s *Server) Now() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Now().Add(s.shift)
 }
 
 // Wait moves the clock of the process under test. The stores' own clocks stay.
-func (s *Site) Wait(d time.Duration) {
+func (s *Server) Wait(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.shift += d
 }
 
 // CutPostgres takes the database away from everybody, until the returned function gives it back.
-func (s *Site) CutPostgres() (restore func()) {
+func (s *Server) CutPostgres() (restore func()) {
 	s.t.Helper()
-	restoreDatabase := s.World.Database.Cut(s.t)
+	restoreDatabase := s.Fixture.Database.Cut(s.t)
 	return func() {
 		restoreDatabase()
-		s.World.Owner.Reset()
+		s.Fixture.Owner.Reset()
 	}
 }
 
 // Count answers a query for one number, asked as the owner.
-func (s *Site) Count(query string, args ...any) int {
+func (s *Server) Count(query string, args ...any) int {
 	s.t.Helper()
 	var n int
-	s.must(s.World.Owner.QueryRow(s.t.Context(), query, args...).Scan(&n))
+	s.must(s.Fixture.Owner.QueryRow(s.t.Context(), query, args...).Scan(&n))
 	return n
 }
 
@@ -234,8 +234,8 @@ type Uses struct {
 	seen []standing.Standing
 }
 
-// Note is what the endpoints call.
-func (u *Uses) Note(s standing.Standing) {
+// Record is what the endpoints call.
+func (u *Uses) Record(s standing.Standing) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.seen = append(u.seen, s)

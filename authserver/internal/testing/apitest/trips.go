@@ -10,7 +10,7 @@ const (
 )
 
 // CountTrips warms the stores' connections up, sends the request many times and compares.
-func (s *Site) CountTrips(what string, each Trips, send func()) {
+func (s *Server) CountTrips(what string, each Trips, send func()) {
 	s.t.Helper()
 	send()
 	for try := 1; ; try++ {

@@ -13,13 +13,13 @@ import (
 // A Browser keeps cookies and follows redirects only when told to.
 type Browser struct {
 	t       testing.TB
-	site    *Site
+	site    *Server
 	client  *http.Client
 	Headers http.Header // of every request
 }
 
 // Browser opens a browser that has never been here.
-func (s *Site) Browser() *Browser {
+func (s *Server) Browser() *Browser {
 	s.t.Helper()
 	jar, err := cookiejar.New(nil)
 	s.must(err)
@@ -29,7 +29,7 @@ func (s *Site) Browser() *Browser {
 }
 
 // SignedIn opens a browser at which person has signed in.
-func (s *Site) SignedIn(person Person) *Browser {
+func (s *Server) SignedIn(person Person) *Browser {
 	s.t.Helper()
 	b := s.Browser()
 	b.SignIn(person)

@@ -1,7 +1,7 @@
 package browsertest
 
 // CutPostgres takes the database away from everybody, until the returned function gives it back.
-func (s *Site) CutPostgres() (restore func()) {
+func (s *Server) CutPostgres() (restore func()) {
 	s.t.Helper()
-	return s.World.Database.Cut(s.t)
+	return s.Fixture.Database.Cut(s.t)
 }

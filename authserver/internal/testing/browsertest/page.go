@@ -52,8 +52,8 @@ func (p *Page) Text() string {
 	return strings.Join(strings.Fields(out.String()), " ")
 }
 
-// Says reports whether a person reads the words.
-func (p *Page) Says(words string) bool { return strings.Contains(p.Text(), words) }
+// WantsText reports whether a person reads the words.
+func (p *Page) WantsText(words string) bool { return strings.Contains(p.Text(), words) }
 
 // Elements are all elements of a name.
 func (p *Page) Elements(name string) []*html.Node {

@@ -48,14 +48,14 @@ const Resource = Issuer + "/v1"
 // Password is that of every user made by Site.
 const Password = "correct horse battery staple"
 
-// A Site is the pages over real stores.
-type Site struct {
+// A Server is the pages over real stores.
+type Server struct {
 	Passwords *session.Passwords // what checks them, for tests that keep it busy
 	t         testing.TB
-	World     *fixture.World
+	Fixture   *fixture.Fixture
 	Redis     *localstore.Redis
 	Store     *postgres.Store
-	Keeper    *grant.Keeper
+	Grants    *grant.Service
 	Tickets   *consent.Tickets
 	URL       string
 	Log       *testkit.Log
@@ -68,9 +68,9 @@ type Site struct {
 }
 
 // Start serves a site for the test.
-func Start(t testing.TB) *Site {
+func Start(t testing.TB) *Server {
 	t.Helper()
-	s := &Site{t: t, World: fixture.New(t), Redis: testkit.NewRedis(t), Log: &testkit.Log{}, Clients: metadatatest.Start(t)}
+	s := &Server{t: t, Fixture: fixture.New(t), Redis: testkit.NewRedis(t), Log: &testkit.Log{}, Clients: metadatatest.Start(t)}
 	hash, err := session.HashPassword(Password)
 	s.must(err)
 	s.hash = hash
@@ -80,7 +80,7 @@ func Start(t testing.TB) *Site {
 	return s
 }
 
-func (s *Site) must(err error) {
+func (s *Server) must(err error) {
 	s.t.Helper()
 	if err != nil {
 		s.t.Fatal(err)
@@ -88,34 +88,34 @@ func (s *Site) must(err error) {
 }
 
 // Now is the clock of the process under test.
-func (s *Site) Now() time.Time {
+func (s *Server) Now() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Now().Add(s.shift)
 }
 
 // Wait moves the clock of the process under test. The stores' own clocks stay.
-func (s *Site) Wait(d time.Duration) {
+func (s *Server) Wait(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.shift += d
 }
 
-func (s *Site) handler() http.Handler {
+func (s *Server) handler() http.Handler {
 	log := slog.New(slog.NewTextHandler(s.Log, nil))
 	key := make([]byte, 32)
 	_, _ = rand.Read(key)
 	keys := seal.Keys{key}
 	var err error
-	s.Store, err = postgres.Open(s.t.Context(), credential.Secret(s.World.Database.Authserver))
+	s.Store, err = postgres.Open(s.t.Context(), credential.Secret(s.Fixture.Database.Authserver))
 	s.must(err)
 	s.t.Cleanup(s.Store.Close)
 	rdb, err := redis.Connect(credential.Secret(s.Redis.URL))
 	s.must(err)
 	s.t.Cleanup(func() { _ = rdb.Close() })
-	mint, err := grant.NewMint(keys)
+	mint, err := grant.NewTokenCodec(keys)
 	s.must(err)
-	s.Keeper = grant.NewKeeper(s.Store, redis.NewGrants(rdb), mint, log)
+	s.Grants = grant.NewService(s.Store, redis.NewGrants(rdb), mint, log)
 	s.Tickets, err = consent.NewTickets(keys)
 	s.must(err)
 	pages, err := ui.New(log)
@@ -126,15 +126,15 @@ func (s *Site) handler() http.Handler {
 	devices, err := session.NewDevices(keys, false, s.Now)
 	s.must(err)
 	sessions := session.New(session.Deps{Rows: s.Store.Sessions(), SignIns: s.Store, Log: log, Unavailable: pages.Unavailable})
-	attempts := session.NewAttempts(redis.NewTallies(rdb), log, s.Now)
+	attempts := session.NewAttempts(redis.NewLoginCounters(rdb), log, s.Now)
 	oauth := engine.New(engine.Deps{
 		Issuer: Issuer, RESTResource: Resource, Resources: []string{Resource, Issuer + "/mcp"}, Clients: s.Store, Unknown: postgres.ErrNoClient,
-		Keeper: s.Keeper, Documents: clientmetadata.New(clientmetadata.Deps{
-			Domains: s.Clients.Domains(), Trusted: s.Clients.Roots(), CheckKeys: clientassertion.CheckKeys, Copies: s.Store, Now: s.Now, Log: log,
+		Grants: s.Grants, Documents: clientmetadata.New(clientmetadata.Deps{
+			Domains: s.Clients.Domains(), Trusted: s.Clients.Roots(), CheckKeys: clientassertion.CheckKeys, Cache: s.Store, Now: s.Now, Log: log,
 		}),
 	})
 	consents := authorize.New(authorize.Deps{
-		Requests: oauth, Grants: s.Keeper, Members: s.Store, Visitors: sessions, Stops: connectionlog.NewNoter(s.Store, s.Now, log), Tickets: s.Tickets, Pages: pages,
+		Requests: oauth, Grants: s.Grants, Members: s.Store, Visitors: sessions, Attempts: connectionlog.NewRecorder(s.Store, s.Now, log), Tickets: s.Tickets, Pages: pages,
 		Issuer: Issuer, Log: log, Now: s.Now,
 	})
 	signIn := login.New(login.Deps{
@@ -142,7 +142,7 @@ func (s *Site) handler() http.Handler {
 		Sessions: sessions, Auditor: s.Store, Pages: pages, Proxies: testProxies(s), Application: consents.ApplicationAt, Log: log,
 	})
 	pagesOfSettings, err := settings.New(settings.Deps{
-		Store: s.Store, Unknown: postgres.ErrNoClient, Grants: s.Keeper, Sessions: sessions, Passwords: passwords,
+		Store: s.Store, Unknown: postgres.ErrNoClient, Grants: s.Grants, Sessions: sessions, Passwords: passwords,
 		Attempts: attempts, Pages: pages, Proxies: testProxies(s), Keys: keys, BaseURL: Issuer,
 		Resources: []string{Resource, Issuer + "/mcp"}, Now: s.Now, Log: log,
 	})
@@ -187,7 +187,7 @@ func mountSettings(mux *http.ServeMux, h *settings.Handler) {
 }
 
 // testProxies trusts the loopback address, so that a test may come from any address.
-func testProxies(s *Site) web.Proxies {
+func testProxies(s *Server) web.Proxies {
 	proxies, err := web.ParseProxies("127.0.0.1,::1")
 	s.must(err)
 	return proxies
@@ -200,26 +200,26 @@ type Person struct {
 }
 
 // Stranger makes a user who can sign in and is a member of no workspace.
-func (s *Site) Stranger() Person {
+func (s *Server) Stranger() Person {
 	s.t.Helper()
 	email := "person-" + uuid.NewString()[:8] + "@example.org"
-	id := s.World.User(email)
-	s.World.Exec(`update account.users set password_hash = $2 where id = $1`, id, s.hash.Reveal())
+	id := s.Fixture.User(email)
+	s.Fixture.Exec(`update account.users set password_hash = $2 where id = $1`, id, s.hash.Reveal())
 	return Person{id, email}
 }
 
 // Member makes a user who can sign in and holds permissions in the world's workspace.
-func (s *Site) Member(permissions ...perm.Permission) Person {
+func (s *Server) Member(permissions ...perm.Permission) Person {
 	s.t.Helper()
 	person := s.Stranger()
-	s.World.Join(s.World.TenantID, person.ID, permissions...)
+	s.Fixture.Join(s.Fixture.TenantID, person.ID, permissions...)
 	return person
 }
 
 // Count answers a query for one number, asked as the owner.
-func (s *Site) Count(query string, args ...any) int {
+func (s *Server) Count(query string, args ...any) int {
 	s.t.Helper()
 	var n int
-	s.must(s.World.Owner.QueryRow(s.t.Context(), query, args...).Scan(&n))
+	s.must(s.Fixture.Owner.QueryRow(s.t.Context(), query, args...).Scan(&n))
 	return n
 }

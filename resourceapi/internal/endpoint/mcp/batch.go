@@ -41,7 +41,7 @@ func (b *batch) add(key string, prepare func() call) {
 
 // ask is how one of the calls reads what it needs in the same trip as the standing, nil where none does: the only one, or else the first
 // that has no other way.
-func (b *batch) ask() func(context.Context, standing.Question) (standing.Standing, error) {
+func (b *batch) ask() func(context.Context, standing.Query) (standing.Standing, error) {
 	for _, c := range b.calls {
 		if c.travels || b.messages == 1 {
 			return c.ask

@@ -31,7 +31,7 @@ type tool struct {
 // A call is how a tool goes on.
 type call struct {
 	// ask reads the standing and what answer will need in the same trip (gate.Plan.Ask). Nil: the standing alone.
-	ask func(context.Context, standing.Question) (standing.Standing, error)
+	ask func(context.Context, standing.Query) (standing.Standing, error)
 	// travels: answer needs what ask reads, and cannot read it itself.
 	travels bool
 	// searches: answer searches.

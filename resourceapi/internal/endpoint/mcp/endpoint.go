@@ -28,10 +28,10 @@ const Path = "/mcp"
 
 // Store keeps what the tools read. Its errors are those of the domain, or *apierr.Error.
 type Store interface {
-	StandingAndPage(ctx context.Context, q standing.Question, query programme.Query) (standing.Standing, programme.Page, error)
-	StandingAndNames(ctx context.Context, q standing.Question) (standing.Standing, standing.Names, error)
+	StandingAndPage(ctx context.Context, q standing.Query, query programme.Query) (standing.Standing, programme.Page, error)
+	StandingAndNames(ctx context.Context, q standing.Query) (standing.Standing, standing.Names, error)
 	Page(ctx context.Context, query programme.Query) (programme.Page, error)
-	StandingAndProgramme(ctx context.Context, q standing.Question, tenant, id uuid.UUID) (standing.Standing, *programme.Programme, error)
+	StandingAndProgramme(ctx context.Context, q standing.Query, tenant, id uuid.UUID) (standing.Standing, *programme.Programme, error)
 	Programme(ctx context.Context, tenant, id uuid.UUID) (programme.Programme, error)
 }
 

@@ -139,7 +139,7 @@ func (e *Endpoint) readList(arguments strictjson.Object, tenant uuid.UUID) (call
 	}}
 	c.searches = query.Filter.Search != ""
 	if !c.searches {
-		c.ask = func(ctx context.Context, q standing.Question) (standing.Standing, error) {
+		c.ask = func(ctx context.Context, q standing.Query) (standing.Standing, error) {
 			s, found, err := e.store.StandingAndPage(ctx, q, within(ctx))
 			asked = &found
 			return s, err
@@ -194,7 +194,7 @@ func (e *Endpoint) readGet(arguments strictjson.Object, tenant uuid.UUID) (call,
 	var asked bool
 	var found *programme.Programme
 	return call{
-		ask: func(ctx context.Context, q standing.Question) (s standing.Standing, err error) {
+		ask: func(ctx context.Context, q standing.Query) (s standing.Standing, err error) {
 			s, found, err = e.store.StandingAndProgramme(ctx, q, tenant, id)
 			asked = true
 			return s, err

@@ -67,7 +67,7 @@ func (e *Endpoint) callWhoami() call {
 	var names *standing.Names
 	return call{
 		travels: true,
-		ask: func(ctx context.Context, q standing.Question) (standing.Standing, error) {
+		ask: func(ctx context.Context, q standing.Query) (standing.Standing, error) {
 			s, found, err := e.store.StandingAndNames(ctx, q)
 			names = &found
 			return s, err

@@ -42,7 +42,7 @@ func (e *Endpoint) prepareList(r *http.Request, tenant uuid.UUID) (gate.Plan, er
 		}
 		return plan, nil
 	}
-	plan.Ask = func(ctx context.Context, q standing.Question) (s standing.Standing, err error) {
+	plan.Ask = func(ctx context.Context, q standing.Query) (s standing.Standing, err error) {
 		s, page, err = e.store.StandingAndPage(ctx, q, query)
 		return s, err
 	}
@@ -86,7 +86,7 @@ func (e *Endpoint) prepareRead(r *http.Request, tenant uuid.UUID) (gate.Plan, er
 	}
 	var found *programme.Programme
 	return gate.Plan{
-		Ask: func(ctx context.Context, q standing.Question) (s standing.Standing, err error) {
+		Ask: func(ctx context.Context, q standing.Query) (s standing.Standing, err error) {
 			s, found, err = e.store.StandingAndProgramme(ctx, q, tenant, id)
 			return s, err
 		},

@@ -37,7 +37,7 @@ type Store struct {
 
 	turns *inflight.Requests[uuid.UUID] // of writes, by workspace
 
-	trips batch.Gathering[trip, travelled]
+	trips batch.Batcher[trip, travelled]
 
 	importPace atomic.Int64 // nanoseconds for each programme that the next import reckons with
 
@@ -77,7 +77,7 @@ func Open(ctx context.Context, url string, connections int32, tracers ...pgx.Que
 		}
 		*p.pool = pool
 	}
-	s.trips = batch.Gathering[trip, travelled]{
+	s.trips = batch.Batcher[trip, travelled]{
 		Answer: s.travelTogether, Most: mostTogether,
 		AtOnce: min(runtime.GOMAXPROCS(0), max(1, int(general)/2)), // as many as can be served, and connections for everything else
 		Within: patience,

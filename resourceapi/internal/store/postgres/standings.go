@@ -16,20 +16,20 @@ import (
 )
 
 // Standing asks what a credential may do at this moment. It returns standing.ErrUnknown.
-func (s *Store) Standing(ctx context.Context, q standing.Question) (standing.Standing, error) {
+func (s *Store) Standing(ctx context.Context, q standing.Query) (standing.Standing, error) {
 	answer, _, err := s.travel(ctx, trip{question: q})
 	return answer, err
 }
 
 // StandingAndPage is Standing and Page in one trip. The page is read before anybody has judged the standing, so it is
 // the caller's duty to look at the standing first. The query is no search, which would hold up whoever travels with it.
-func (s *Store) StandingAndPage(ctx context.Context, q standing.Question, query programme.Query) (standing.Standing, programme.Page, error) {
+func (s *Store) StandingAndPage(ctx context.Context, q standing.Query, query programme.Query) (standing.Standing, programme.Page, error) {
 	text, args := pageSQL(query)
 	return travelFor(ctx, s, q, text, args, func(rows pgx.Rows) (programme.Page, error) { return scanPage(rows, query) })
 }
 
 // StandingAndProgramme is Standing and Programme in one trip, likewise. There is no such programme where it is nil.
-func (s *Store) StandingAndProgramme(ctx context.Context, q standing.Question, tenant, id uuid.UUID) (standing.Standing, *programme.Programme, error) {
+func (s *Store) StandingAndProgramme(ctx context.Context, q standing.Query, tenant, id uuid.UUID) (standing.Standing, *programme.Programme, error) {
 	return travelFor(ctx, s, q, programmeSQL, []any{tenant, id}, func(rows pgx.Rows) (*programme.Programme, error) {
 		p, err := pgx.CollectExactlyOneRow(rows, scanProgramme)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -41,12 +41,12 @@ func (s *Store) StandingAndProgramme(ctx context.Context, q standing.Question, t
 
 // StandingAndNames is Standing and the names of who is connected, in one trip. As with StandingAndPage, the standing is
 // to be looked at first.
-func (s *Store) StandingAndNames(ctx context.Context, q standing.Question) (standing.Standing, standing.Names, error) {
+func (s *Store) StandingAndNames(ctx context.Context, q standing.Query) (standing.Standing, standing.Names, error) {
 	return travelFor(ctx, s, q, standing.NamesSQL, q.NamesArgs(), standing.ScanNames)
 }
 
 // travelFor is travel with the type of what the text answers with.
-func travelFor[T any](ctx context.Context, s *Store, q standing.Question, text string, args []any, read func(pgx.Rows) (T, error)) (standing.Standing, T, error) {
+func travelFor[T any](ctx context.Context, s *Store, q standing.Query, text string, args []any, read func(pgx.Rows) (T, error)) (standing.Standing, T, error) {
 	answer, found, err := s.travel(ctx, trip{
 		question: q,
 		text:     text,
@@ -76,4 +76,6 @@ func (s *Store) EndReplaced(ctx context.Context, token uuid.UUID) error {
 }
 
 // Noter notes the use of credentials. Whoever asks for it closes it, before the Store.
-func (s *Store) Noter(log *slog.Logger) *standing.Noter { return standing.NewNoter(s.pool, log) }
+func (s *Store) Noter(log *slog.Logger) *standing.UsageRecorder {
+	return standing.NewUsageRecorder(s.pool, log)
+}

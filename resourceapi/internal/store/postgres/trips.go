@@ -11,7 +11,7 @@ import (
 
 // A trip is what a request asks of Postgres: the standing of its credential and, where there is a text, what else it will answer with.
 type trip struct {
-	question standing.Question
+	question standing.Query
 	text     string
 	args     []any
 	// read reads the answer to text, of a credential that exists. It may be called more than once, and at the same time: what it
@@ -34,7 +34,7 @@ const mostTogether = 16
 func (s *Store) travel(ctx context.Context, one trip) (standing.Standing, any, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
-	answer, err := s.trips.Ask(ctx, one)
+	answer, err := s.trips.Do(ctx, one)
 	if err != nil && ctx.Err() == nil {
 		var alone []travelled
 		if alone, err = s.travelTogether(ctx, []trip{one}); err == nil {
@@ -52,7 +52,7 @@ func (s *Store) travel(ctx context.Context, one trip) (standing.Standing, any, e
 
 // travelTogether reads what each of all asks for, in one batch. A standing is nil where there is no such credential.
 func (s *Store) travelTogether(ctx context.Context, all []trip) (answers []travelled, err error) {
-	questions := make([]standing.Question, len(all))
+	questions := make([]standing.Query, len(all))
 	for i, one := range all {
 		questions[i] = one.question
 	}

@@ -50,10 +50,10 @@ func TestWhoeverTravelsTogetherHasItsOwnAnswer(t *testing.T) {
 		tenant, user, count := w.Tenant(), w.User(), 1+i%5
 		w.Member(tenant, user, perm.ProgrammesRead)
 		ids := w.Programmes(tenant, count)
-		question := standing.Question{PATHash: credential.Hash(w.PAT(tenant, user, perm.ProgrammesRead).Reveal()), Tenant: tenant, Module: "programmes"}
+		question := standing.Query{PATHash: credential.Hash(w.PAT(tenant, user, perm.ProgrammesRead).Reveal()), Tenant: tenant, Module: "programmes"}
 		if i%2 == 0 {
 			grant := w.Grant(standing.Connector, tenant, user, "https://api.example/mcp", perm.ProgrammesRead)
-			question = standing.Question{GrantID: grant.ID, KeyID: postgrestest.KeyID, Tenant: tenant}
+			question = standing.Query{GrantID: grant.ID, KeyID: postgrestest.KeyID, Tenant: tenant}
 		}
 		all.Go(func() {
 			own := func(what string, s standing.Standing, err error) {
@@ -77,7 +77,7 @@ func TestWhoeverTravelsTogetherHasItsOwnAnswer(t *testing.T) {
 				}
 				s, err = store.Standing(t.Context(), question)
 				own("a standing", s, err)
-				if _, page, err := store.StandingAndPage(t.Context(), standing.Question{GrantID: uuid.New()}, programme.Query{Tenant: tenant, Limit: 2}); !errors.Is(err, standing.ErrUnknown) || page.Programmes != nil {
+				if _, page, err := store.StandingAndPage(t.Context(), standing.Query{GrantID: uuid.New()}, programme.Query{Tenant: tenant, Limit: 2}); !errors.Is(err, standing.ErrUnknown) || page.Programmes != nil {
 					t.Errorf("a stranger: %+v %v", page, err)
 				}
 			}
@@ -99,7 +99,7 @@ func TestBadCompanySpoilsNoTrip(t *testing.T) {
 	tenant, user := w.Tenant(), w.User()
 	w.Member(tenant, user, perm.ProgrammesRead)
 	w.Programmes(tenant, 1)
-	question := standing.Question{PATHash: credential.Hash(w.PAT(tenant, user, perm.ProgrammesRead).Reveal())}
+	question := standing.Query{PATHash: credential.Hash(w.PAT(tenant, user, perm.ProgrammesRead).Reveal())}
 	bad := func(text string, read func(pgx.Rows) (any, error)) trip {
 		return trip{question: question, text: text, read: read}
 	}
