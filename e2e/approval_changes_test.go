@@ -16,9 +16,9 @@ func TestWhatIsLostSinceThePageIsNotGiven(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(t *testing.T, office harness.Office)
 	}{
-		"membership":      {func(t *testing.T, o harness.Office) { p.World.Leave(t, o.Tenant, o.Head) }},
-		"LLM integration": {func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Tenant, false) }},
-		"all permissions": {func(t *testing.T, o harness.Office) { p.World.Permit(t, o.Tenant, o.Head) }},
+		"membership":      {func(t *testing.T, o harness.Office) { p.World.Leave(t, o.Workspace, o.Head) }},
+		"LLM integration": {func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Workspace, false) }},
+		"all permissions": {func(t *testing.T, o harness.Office) { p.World.Permit(t, o.Workspace, o.Head) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			office := p.Office(t)
@@ -33,7 +33,7 @@ func TestWhatIsLostSinceThePageIsNotGiven(t *testing.T) {
 		connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
 		attempt := connector.Begin()
 		page := p.Person(t, office.Head).Consent(t, attempt.Query)
-		p.World.Permit(t, office.Tenant, office.Head, harness.ReadProgrammes)
+		p.World.Permit(t, office.Workspace, office.Head, harness.ReadProgrammes)
 		if tokens := attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t); tokens.Scope != harness.ReadProgrammes {
 			t.Errorf("granted %q", tokens.Scope)
 		}
@@ -42,7 +42,7 @@ func TestWhatIsLostSinceThePageIsNotGiven(t *testing.T) {
 		office := p.Office(t)
 		app := office.Confidential(t, "", harness.ReadProgrammes, harness.WriteProgrammes)
 		page := p.Person(t, office.Head).Consent(t, app.Request())
-		p.World.Permit(t, office.Tenant, office.Head, harness.ReadProgrammes)
+		p.World.Permit(t, office.Workspace, office.Head, harness.ReadProgrammes)
 		wantsNothingGiven(t, p, page.Press(t, "approve"), app.ClientID, http.StatusForbidden)
 	})
 	t.Run("the application", func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestWhatIsGainedSinceThePageIsNotGiven(t *testing.T) {
 	reader := office.Member(t, harness.ReadProgrammes)
 	attempt := connector.Begin()
 	page := p.Person(t, reader).Consent(t, attempt.Query)
-	p.World.Permit(t, office.Tenant, reader, harness.ReadProgrammes, harness.WriteProgrammes)
+	p.World.Permit(t, office.Workspace, reader, harness.ReadProgrammes, harness.WriteProgrammes)
 	tokens := attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t)
 	if tokens.Scope != harness.ReadProgrammes {
 		t.Errorf("granted %q, but the page asked for reading alone", tokens.Scope)

@@ -177,7 +177,7 @@ func TestSecondApprovalReplacesTheUnusedCode(t *testing.T) {
 			t.Errorf("approved a third time, after the code was redeemed:\n%s", late)
 		}
 	}
-	p.In(office.Tenant, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(office.Workspace, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 	if count := grantsOf(t, p, connector.ClientID); count != 1 {
 		t.Errorf("%d grants for one page", count)

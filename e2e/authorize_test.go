@@ -184,7 +184,7 @@ func TestParametersAreJudgedBeforeMembership(t *testing.T) {
 	stranger.Open(t, p.AuthorizeURL(change(q, "scope", "nonsense"))).Callback(t).
 		WantsError(t, connector.RedirectURI, q.Get("state"), p.BaseURL, "invalid_scope")
 	stranger.Open(t, p.AuthorizeURL(q)).WantsPage(t, http.StatusForbidden)
-	p.World.SetLLM(t, office.Tenant, false)
+	p.World.SetLLM(t, office.Workspace, false)
 	head := p.Person(t, office.Head).SignedIn(t)
 	head.Open(t, p.AuthorizeURL(change(q, "resource", "https://x.example"))).Callback(t).
 		WantsError(t, connector.RedirectURI, q.Get("state"), p.BaseURL, "invalid_target")

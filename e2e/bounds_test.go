@@ -12,7 +12,7 @@ func TestBounds_HeadersSayWhatACredentialHasLeft(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	api := p.In(office.Tenant, office.Token)
+	api := p.In(office.Workspace, office.Token)
 	for _, path := range []string{programmes, programmes + "?q=shelter", "/v1/engage/forms", office.Clients()} {
 		answer := api.Get(t, path).Wants(t, http.StatusOK)
 		policy, left := answer.Header.Get("RateLimit-Policy"), answer.Header.Get("RateLimit")

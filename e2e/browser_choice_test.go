@@ -30,17 +30,17 @@ func TestInARealBrowserAWorkspaceIsChosen(t *testing.T) {
 			}
 		}
 		look("choice")
-		browser.Click(`input[name=workspace][value="` + p.Demo.Tenants.Empty.ID + `"]`)
+		browser.Click(`input[name=workspace][value="` + p.Demo.Workspaces.Empty.ID + `"]`)
 		browser.Press(harness.EnterKey)
 		browser.See(approveButton)
 		look("consent")
-		if text := browser.Text(); !strings.Contains(text, p.Demo.Tenants.Empty.Name) {
+		if text := browser.Text(); !strings.Contains(text, p.Demo.Workspaces.Empty.Name) {
 			t.Errorf("the consent page does not name the workspace: %s", text)
 		}
 		browser.Click(approveButton)
 		tokens := attempt.Post(t, attempt.CodeForm(landing.wait(t).Get("code"))).Tokens(t)
-		if tokens.TenantID != p.Demo.Tenants.Empty.ID {
-			t.Errorf("the token is for %s", tokens.TenantID)
+		if tokens.WorkspaceID != p.Demo.Workspaces.Empty.ID {
+			t.Errorf("the token is for %s", tokens.WorkspaceID)
 		}
 		if complaints := browser.Complaints(); len(complaints) > 0 {
 			t.Errorf("the browser complains: %v", complaints)

@@ -19,7 +19,7 @@ func atDevelopers(t *testing.T, screen harness.Screen) (*harness.Product, harnes
 	p := enter(t)
 	office := p.Office(t)
 	browser := p.Browser(t, screen)
-	browser.Open(p.AppURL + "/settings/developers?tenant=" + office.Tenant.ID)
+	browser.Open(p.AppURL + "/settings/developers?tenant=" + office.Workspace.ID)
 	browser.SignIn(office.Head.Email, office.Head.Password)
 	return p, office, browser
 }
@@ -59,11 +59,13 @@ func TestInARealBrowserAnApplicationIsRegisteredAndDeleted(t *testing.T) {
 	app := p.DemoConfidential()
 	app.ClientID, app.Secret, app.RedirectURI = id, secret, harness.RedirectURI
 	tokens := app.Connect(t, p.Person(t, office.Head))
-	programmes := func() int { return p.In(office.Tenant, tokens.AccessToken).Get(t, "/v1/programmes/programmes").Status }
+	programmes := func() int {
+		return p.In(office.Workspace, tokens.AccessToken).Get(t, "/v1/programmes/programmes").Status
+	}
 	if status := programmes(); status != http.StatusOK {
 		t.Errorf("its token is answered %d", status)
 	}
-	browser.Open(p.AppURL + "/settings/developers?tenant=" + office.Tenant.ID)
+	browser.Open(p.AppURL + "/settings/developers?tenant=" + office.Workspace.ID)
 	harness.Ask[bool](browser, `[...document.querySelectorAll(".row")].filter(r => r.textContent.includes("Gift Aid export"))
 		.forEach(r => r.querySelector(".button-bad").click()) || true`)
 	browser.Click(`details[open] form[action="/settings/developers/apps/delete"] button`)
@@ -92,7 +94,7 @@ func TestInARealBrowserADoubleClickLosesNoSecret(t *testing.T) {
 		t.Fatalf("the secret is lost: %s", browser.Text())
 	}
 	met.NoteAll(harness.Ask[string](browser, `document.getElementById("shown-value").value`))
-	if n := p.World.Count(t, `select count(*) from account.oauth_clients where tenant_id = $1`, office.Tenant.ID); n != 1 {
+	if n := p.World.Count(t, `select count(*) from account.oauth_clients where tenant_id = $1`, office.Workspace.ID); n != 1 {
 		t.Errorf("%d applications", n)
 	}
 }
@@ -119,11 +121,11 @@ func TestInARealBrowserAccessIsEndedByWhoeverGaveIt(t *testing.T) {
 	p := enter(t)
 	office := p.Office(t)
 	ada := office.Member(t, harness.ReadProgrammes) // without API access: no Developers tab
-	token := p.World.Token(t, office.Tenant, ada, harness.ReadProgrammes)
+	token := p.World.Token(t, office.Workspace, ada, harness.ReadProgrammes)
 	elsewhere := p.Person(t, ada)
 	tokens := office.Connector(t, harness.ReadProgrammes).Connect(t, elsewhere)
 	status := func(credential string) int {
-		return p.In(office.Tenant, credential).Get(t, "/v1/programmes/programmes").Status
+		return p.In(office.Workspace, credential).Get(t, "/v1/programmes/programmes").Status
 	}
 	if status(token) != http.StatusOK || status(tokens.AccessToken) != http.StatusOK {
 		t.Fatal("not good to begin with")

@@ -79,7 +79,7 @@ func TestInARealBrowserAConnectorIsLetIn(t *testing.T) {
 		}
 		browser.SignIn(office.Head.Email, office.Head.Password)
 		browser.See(approveButton)
-		for _, words := range []string{office.Tenant.Name, "See programmes", "Add and change programmes", "30 days", strings.TrimPrefix(landing.uri[:len(landing.uri)-len("/callback")], "http://")} {
+		for _, words := range []string{office.Workspace.Name, "See programmes", "Add and change programmes", "30 days", strings.TrimPrefix(landing.uri[:len(landing.uri)-len("/callback")], "http://")} {
 			if text := browser.Text(); !strings.Contains(text, words) {
 				t.Errorf("%s: the consent page does not say %q", name, words)
 			}
@@ -236,7 +236,7 @@ func TestInARealBrowserEveryPageFitsAndCanBeReadOut(t *testing.T) {
 	office := p.Office(t)
 	attempt := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes).Begin()
 	reader := office.Member(t, harness.ReadProgrammes, harness.APIAccess)
-	p.World.Token(t, office.Tenant, reader, harness.ReadProgrammes)
+	p.World.Token(t, office.Workspace, reader, harness.ReadProgrammes)
 	office.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, reader))
 	office.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, reader))
 	long := harness.ConfidentialBody(harness.ReadProgrammes)
@@ -282,14 +282,14 @@ func TestInARealBrowserATokenIsMadeUsedAndRevoked(t *testing.T) {
 	browser.See("#shown-value")
 	token := harness.Ask[string](browser, `document.getElementById("shown-value").value`)
 	met.NoteAll(token)
-	programmes := func() int { return p.In(office.Tenant, token).Get(t, "/v1/programmes/programmes").Status }
+	programmes := func() int { return p.In(office.Workspace, token).Get(t, "/v1/programmes/programmes").Status }
 	if status := programmes(); status != http.StatusOK {
 		t.Errorf("the token is answered %d", status)
 	}
 	if !harness.Ask[bool](browser, `document.querySelector("[data-copy=shown-value]").checkVisibility()`) {
 		t.Error("there is no button to copy it")
 	}
-	browser.Open(p.AppURL + "/settings/developers?tenant=" + office.Tenant.ID)
+	browser.Open(p.AppURL + "/settings/developers?tenant=" + office.Workspace.ID)
 	if strings.Contains(harness.Ask[string](browser, `document.documentElement.outerHTML`), token) {
 		t.Error("the value is shown a second time")
 	}

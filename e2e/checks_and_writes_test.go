@@ -26,10 +26,10 @@ const (
 
 func ending(sql string, args ...any) harness.Change { return harness.Change{SQL: sql, Args: args} }
 
-func leaves(o harness.Office) harness.Change   { return ending(sqlLeave, o.Tenant.ID, o.Head.ID) }
+func leaves(o harness.Office) harness.Change   { return ending(sqlLeave, o.Workspace.ID, o.Head.ID) }
 func signsOut(o harness.Office) harness.Change { return ending(sqlSignOut, o.Head.ID) }
 func losesAPIAccess(o harness.Office) harness.Change {
-	return ending(sqlPermit, o.Tenant.ID, o.Head.ID, []string{harness.ReadProgrammes})
+	return ending(sqlPermit, o.Workspace.ID, o.Head.ID, []string{harness.ReadProgrammes})
 }
 
 func TestTie_ASignInWithTheOldPasswordDoesNotOutliveItsChange(t *testing.T) {
@@ -90,7 +90,7 @@ func TestTie_ATokenIsMadeByWhoMayStillMakeIt(t *testing.T) {
 			page := head.Arrive(t, developersURL(p, office))
 			var answer harness.Page
 			p.World.Between(t, func() { answer = makeToken(t, head, page, "Held", "30", harness.ReadProgrammes) }, end(office))
-			made := p.World.Count(t, `select count(*) from account.personal_access_tokens where tenant_id = $1 and name = 'Held'`, office.Tenant.ID)
+			made := p.World.Count(t, `select count(*) from account.personal_access_tokens where tenant_id = $1 and name = 'Held'`, office.Workspace.ID)
 			if answer.Status != http.StatusForbidden || made != 0 {
 				t.Errorf("%d, %d tokens made", answer.Status, made)
 			}
@@ -106,7 +106,7 @@ func TestTie_ATokenThatWasRevokedIsNotReplaced(t *testing.T) {
 	form := head.Arrive(t, developersURL(p, office)).FormWith(t, `form[action*="tokens/replace"] button[type=submit]`)
 	var answer harness.Page
 	p.World.Between(t, func() { answer = head.Submit(t, form) }, ending(sqlRevoked, office.Head.ID))
-	made := p.World.Count(t, `select count(*) from account.personal_access_tokens where tenant_id = $1 and replaces_id is not null`, office.Tenant.ID)
+	made := p.World.Count(t, `select count(*) from account.personal_access_tokens where tenant_id = $1 and replaces_id is not null`, office.Workspace.ID)
 	if answer.Status != http.StatusForbidden || made != 0 {
 		t.Errorf("%d, %d tokens made", answer.Status, made)
 	}
@@ -119,14 +119,14 @@ func TestTie_AnApplicationIsRegisteredByWhoMayStillRegisterIt(t *testing.T) {
 		"the membership ends": leaves, "the permission is lost": losesAPIAccess,
 		"the token is revoked": func(o harness.Office) harness.Change { return ending(sqlRevoked, o.Head.ID) },
 		"a permission that the application requires is lost": func(o harness.Office) harness.Change {
-			return ending(sqlPermit, o.Tenant.ID, o.Head.ID, []string{"account:api:access"})
+			return ending(sqlPermit, o.Workspace.ID, o.Head.ID, []string{"account:api:access"})
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			office := p.Office(t)
 			var answer harness.Answer
 			p.World.Between(t, func() { answer = office.Register(t, harness.ConfidentialBody(harness.ReadProgrammes)) }, end(office))
-			made := p.World.Count(t, `select count(*) from account.oauth_clients where tenant_id = $1`, office.Tenant.ID)
+			made := p.World.Count(t, `select count(*) from account.oauth_clients where tenant_id = $1`, office.Workspace.ID)
 			if answer.Status != http.StatusForbidden || made != 0 {
 				t.Errorf("%d, %d applications registered", answer.Status, made)
 			}
@@ -166,11 +166,11 @@ func TestTie_AConnectorPolicyIsSavedByWhoMayStillSaveIt(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			office := p.Office(t)
 			head := p.Person(t, office.Head)
-			form := head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Tenant.ID).FormWith(t, "form input[name=days]")
+			form := head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Workspace.ID).FormWith(t, "form input[name=days]")
 			form.Fields.Set("days", "3")
 			var answer harness.Page
 			p.World.Between(t, func() { answer = head.Submit(t, form) }, end(office))
-			saved := p.World.Count(t, `select count(*) from account.connector_policies where tenant_id = $1`, office.Tenant.ID)
+			saved := p.World.Count(t, `select count(*) from account.connector_policies where tenant_id = $1`, office.Workspace.ID)
 			if answer.Status != http.StatusForbidden || saved != 0 {
 				t.Errorf("%d, %d policies saved", answer.Status, saved)
 			}
@@ -185,9 +185,9 @@ func TestTie_AnApprovalGivesWhatItsUserMayStillGive(t *testing.T) {
 		"the membership ends": func(o harness.Office, _ string) harness.Change { return leaves(o) },
 		"the sign-in ends":    func(o harness.Office, _ string) harness.Change { return signsOut(o) },
 		"the permissions are lost": func(o harness.Office, _ string) harness.Change {
-			return ending(sqlPermit, o.Tenant.ID, o.Head.ID, []string{"account:api:access"})
+			return ending(sqlPermit, o.Workspace.ID, o.Head.ID, []string{"account:api:access"})
 		},
-		"LLM integration is switched off": func(o harness.Office, _ string) harness.Change { return ending(sqlLLMOff, o.Tenant.ID) },
+		"LLM integration is switched off": func(o harness.Office, _ string) harness.Change { return ending(sqlLLMOff, o.Workspace.ID) },
 		"the application is deleted":      func(_ harness.Office, client string) harness.Change { return ending(sqlDeleted, client) },
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -236,7 +236,7 @@ func TestTie_TheFirstUseOfATokenEndsThoseItReplaces(t *testing.T) {
 	p := enter(t)
 	for what, use := range map[string]func(t *testing.T, o harness.Office, token string){
 		"REST": func(t *testing.T, o harness.Office, token string) {
-			p.In(o.Tenant, token).Get(t, programmes).Wants(t, http.StatusOK)
+			p.In(o.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 		},
 		"account": func(t *testing.T, o harness.Office, token string) {
 			p.As(token).Get(t, o.Clients()).Wants(t, http.StatusOK)
@@ -251,17 +251,17 @@ func TestTie_TheFirstUseOfATokenEndsThoseItReplaces(t *testing.T) {
 			office := p.Office(t)
 			chain := make([]string, 3)
 			for i := range chain {
-				chain[i] = p.World.Token(t, office.Tenant, office.Head, harness.Everything()...)
+				chain[i] = p.World.Token(t, office.Workspace, office.Head, harness.Everything()...)
 				if i > 0 {
 					p.World.Replaces(t, chain[i], chain[i-1])
 				}
 			}
-			p.In(office.Tenant, chain[0]).Get(t, programmes).Wants(t, http.StatusOK)
+			p.In(office.Workspace, chain[0]).Get(t, programmes).Wants(t, http.StatusOK)
 			use(t, office, chain[2])
 			for _, token := range chain[:2] {
 				refusedAsBearer(t, p, office, token)
 			}
-			p.In(office.Tenant, chain[2]).Get(t, programmes).Wants(t, http.StatusOK)
+			p.In(office.Workspace, chain[2]).Get(t, programmes).Wants(t, http.StatusOK)
 		})
 	}
 }

@@ -51,7 +51,7 @@ func refused(t *testing.T, err error, status int, shape client.Shape, code strin
 func TestClientGoesThroughEveryProgramme(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	c := p.Client(t, p.Demo.Tenants.Main, harness.Bearer(p.Demo.Tokens.Reader))
+	c := p.Client(t, p.Demo.Workspaces.Main, harness.Bearer(p.Demo.Tokens.Reader))
 	for _, size := range []int{0, 1000, 115, 46, 7} { // 46 and 115 divide 230: the last page is full
 		all := collect(t, c, client.ProgrammeFilter{PageSize: size})
 		seen := map[string]bool{}
@@ -94,7 +94,7 @@ func TestClientWritesProgrammes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	c := p.Client(t, office.Tenant, harness.Bearer(office.Token))
+	c := p.Client(t, office.Workspace, harness.Bearer(office.Token))
 	ctx := t.Context()
 	key := client.IdempotencyKey("order-1")
 	made, err := c.Programmes.Create(ctx, client.NewProgramme{Name: "Tool bank", StartsOn: "2026-03-01", EndsOn: "2026-09-30"}, key)
@@ -135,7 +135,7 @@ func TestClientTellsTheShapesApart(t *testing.T) {
 	p := enter(t)
 	office := p.Office(t)
 	ctx := t.Context()
-	c := p.Client(t, office.Tenant, harness.Bearer(office.Token))
+	c := p.Client(t, office.Workspace, harness.Bearer(office.Token))
 	_, err := c.Programmes.Get(ctx, uuid.NewString())
 	refused(t, err, http.StatusNotFound, client.Nested, client.CodeNotFound)
 	_, err = c.OAuthClients.Get(ctx, uuid.NewString())
@@ -143,23 +143,23 @@ func TestClientTellsTheShapesApart(t *testing.T) {
 	_, err = c.OAuthClients.Register(ctx, client.Registration{Name: "x", RedirectURIs: []string{"https://a.example/#x"}, RequiredPermissions: []string{harness.ReadProgrammes}})
 	refused(t, err, http.StatusBadRequest, client.Flat, "invalid_redirect_uri")
 
-	nobody := p.Client(t, office.Tenant, harness.Bearer("alm_pat_nobodys"))
+	nobody := p.Client(t, office.Workspace, harness.Bearer("alm_pat_nobodys"))
 	_, err = nobody.Programmes.Get(ctx, uuid.NewString())
 	refused(t, err, http.StatusUnauthorized, client.Nested, client.CodeUnauthenticated)
 	_, err = nobody.OAuthClients.Get(ctx, uuid.NewString())
 	if refusal := refused(t, err, http.StatusForbidden, client.Gateway, ""); refusal.Message != "Forbidden" {
 		t.Errorf("%+v", refusal)
 	}
-	for _, err := range p.Client(t, p.Office(t).Tenant, harness.Bearer(office.Token)).Programmes.List(ctx, client.ProgrammeFilter{}) {
+	for _, err := range p.Client(t, p.Office(t).Workspace, harness.Bearer(office.Token)).Programmes.List(ctx, client.ProgrammeFilter{}) {
 		refused(t, err, http.StatusForbidden, client.Nested, client.CodeForbidden)
 	}
-	for _, err := range p.Client(t, p.Demo.Tenants.Unprovisioned, harness.Bearer(p.Demo.Tokens.OwnerIn.Unprovisioned)).Programmes.List(ctx, client.ProgrammeFilter{}) {
+	for _, err := range p.Client(t, p.Demo.Workspaces.Unprovisioned, harness.Bearer(p.Demo.Tokens.OwnerIn.Unprovisioned)).Programmes.List(ctx, client.ProgrammeFilter{}) {
 		if refused(t, err, http.StatusServiceUnavailable, client.Nested, client.CodeNotProvisioned).Temporary() {
 			t.Error("what an administrator has to mend is called temporary")
 		}
 	}
 	// The wrong one of the two addresses.
-	astray, err := client.New(p.AppURL, office.Tenant.ID, harness.Bearer(office.Token), client.WithHTTPClient(p.HTTPClient()))
+	astray, err := client.New(p.AppURL, office.Workspace.ID, harness.Bearer(office.Token), client.WithHTTPClient(p.HTTPClient()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,8 +179,8 @@ func TestClientRefreshesOnceForEverybody(t *testing.T) {
 	connector := office.Connector(t, harness.ReadProgrammes).Application()
 	ctx := t.Context()
 	first := connect(t, p.Person(t, office.Head), connector)
-	if client.Tenant(first) != office.Tenant.ID || client.Scope(first) != harness.ReadProgrammes || (time.Until(client.GrantEnds(first))-30*24*time.Hour).Abs() > time.Minute {
-		t.Errorf("workspace %s, scope %s, ends %s", client.Tenant(first), client.Scope(first), client.GrantEnds(first))
+	if client.Workspace(first) != office.Workspace.ID || client.Scope(first) != harness.ReadProgrammes || (time.Until(client.GrantEnds(first))-30*24*time.Hour).Abs() > time.Minute {
+		t.Errorf("workspace %s, scope %s, ends %s", client.Workspace(first), client.Scope(first), client.GrantEnds(first))
 	}
 	var kept []*oauth2.Token
 	runOut := *first
@@ -189,7 +189,7 @@ func TestClientRefreshesOnceForEverybody(t *testing.T) {
 		kept = append(kept, t)
 		return nil
 	})
-	c := p.Client(t, office.Tenant, source)
+	c := p.Client(t, office.Workspace, source)
 	var group sync.WaitGroup
 	for range 16 {
 		group.Go(func() {
@@ -219,7 +219,7 @@ func TestClientRefreshesOnceForEverybody(t *testing.T) {
 	if !errors.Is(err, client.ErrConsentAgain) {
 		t.Errorf("%v", err)
 	}
-	for _, err := range p.Client(t, office.Tenant, restarted).Programmes.List(ctx, client.ProgrammeFilter{}) {
+	for _, err := range p.Client(t, office.Workspace, restarted).Programmes.List(ctx, client.ProgrammeFilter{}) {
 		refused(t, err, http.StatusUnauthorized, client.Nested, client.CodeUnauthenticated)
 	}
 	ended := *token
@@ -258,11 +258,11 @@ func TestClientOfAConfidentialApplication(t *testing.T) {
 	p := enter(t)
 	office := p.Office(t)
 	ctx := t.Context()
-	admin := p.Client(t, office.Tenant, harness.Bearer(office.Token)).OAuthClients
+	admin := p.Client(t, office.Workspace, harness.Bearer(office.Token)).OAuthClients
 	made, err := admin.Register(ctx, client.Registration{
 		Name: "Gift Aid export", RedirectURIs: []string{harness.RedirectURI}, RequiredPermissions: []string{harness.ReadProgrammes},
 	})
-	if err != nil || made.ClientSecret == "" || made.Kind != "confidential" || made.TenantID != office.Tenant.ID {
+	if err != nil || made.ClientSecret == "" || made.Kind != "confidential" || made.WorkspaceID != office.Workspace.ID {
 		t.Fatalf("%+v %v", made, err)
 	}
 	var listed []client.OAuthClient
@@ -288,7 +288,7 @@ func TestClientOfAConfidentialApplication(t *testing.T) {
 	if token.RefreshToken != "" || (time.Until(token.Expiry)-90*24*time.Hour).Abs() > time.Minute {
 		t.Errorf("expires %s", token.Expiry)
 	}
-	c := p.Client(t, office.Tenant, oauth2.StaticTokenSource(token))
+	c := p.Client(t, office.Workspace, oauth2.StaticTokenSource(token))
 	if all := collect(t, c, client.ProgrammeFilter{}); len(all) != 0 {
 		t.Errorf("%d programmes", len(all))
 	}
@@ -318,7 +318,7 @@ func TestClientOfForms(t *testing.T) {
 	p := enter(t)
 	office := p.Office(t)
 	ctx := t.Context()
-	forms := p.Client(t, office.Tenant, harness.Bearer(office.Token)).Forms
+	forms := p.Client(t, office.Workspace, harness.Bearer(office.Token)).Forms
 	form, err := forms.Create(ctx, client.NewForm{Title: "Volunteer", Fields: []client.Field{
 		{Name: "email", Label: "E-mail", Type: "email", Required: true}, {Name: "hours", Label: "Hours", Type: "number"},
 		{Name: "days", Label: "Days", Type: "multiselect", Options: []string{"Monday", "Friday"}}, {Name: "news", Label: "Send me news.", Type: "consent"},

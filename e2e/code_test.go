@@ -16,7 +16,7 @@ func TestSecondExchangeFailsAndEndsTheGrant(t *testing.T) {
 	p := enter(t)
 	office := p.Office(t)
 	head := p.Person(t, office.Head)
-	api := func(token string) harness.Answer { return p.In(office.Tenant, token).Get(t, programmes) }
+	api := func(token string) harness.Answer { return p.In(office.Workspace, token).Get(t, programmes) }
 	t.Run("confidential", func(t *testing.T) {
 		app := office.Confidential(t, "", harness.ReadProgrammes)
 		code := app.Code(t, head)
@@ -64,7 +64,7 @@ func TestSecondExchangeThatIsNotValidEndsNothing(t *testing.T) {
 		app.Exchange(t, body).WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_client")
 	}
 	for _, token := range []string{tokens.AccessToken, long.AccessToken} {
-		p.In(office.Tenant, token).Get(t, programmes).Wants(t, http.StatusOK)
+		p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 	}
 	attempt.Refresh(t, tokens.RefreshToken).Tokens(t)
 }
@@ -169,16 +169,16 @@ func TestExchangeChecksTheUserAndConsumesNothing(t *testing.T) {
 		away, back func(*testing.T, harness.Office)
 	}{
 		"membership": {
-			func(t *testing.T, o harness.Office) { p.World.Leave(t, o.Tenant, o.Head) },
-			func(t *testing.T, o harness.Office) { p.World.Join(t, o.Tenant, o.Head, all...) },
+			func(t *testing.T, o harness.Office) { p.World.Leave(t, o.Workspace, o.Head) },
+			func(t *testing.T, o harness.Office) { p.World.Join(t, o.Workspace, o.Head, all...) },
 		},
 		"permissions": {
-			func(t *testing.T, o harness.Office) { p.World.Permit(t, o.Tenant, o.Head, harness.ReadForms) },
-			func(t *testing.T, o harness.Office) { p.World.Permit(t, o.Tenant, o.Head, all...) },
+			func(t *testing.T, o harness.Office) { p.World.Permit(t, o.Workspace, o.Head, harness.ReadForms) },
+			func(t *testing.T, o harness.Office) { p.World.Permit(t, o.Workspace, o.Head, all...) },
 		},
 		"LLM integration": {
-			func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Tenant, false) },
-			func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Tenant, true) },
+			func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Workspace, false) },
+			func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Workspace, true) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -18,7 +18,7 @@ func TestConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
 	head := p.Person(t, office.Head).SignedIn(t)
 	log := func(c harness.Connector) harness.Page {
 		t.Helper()
-		return head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Tenant.ID+"&client="+c.ClientID).WantsPage(t, http.StatusOK)
+		return head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Workspace.ID+"&client="+c.ClientID).WantsPage(t, http.StatusOK)
 	}
 	// says wants the latest attempt of the connector to say the words, and to name the request of the answer.
 	says := func(c harness.Connector, answer harness.Answer, words ...string) {
@@ -57,7 +57,7 @@ func TestConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
 
 	replayed := register()
 	tokens := replayed.Connect(t, head)
-	p.In(office.Tenant, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(office.Workspace, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	replayed.Refresh(t, tokens.RefreshToken).Tokens(t)
 	for range 60 { // uses are noted in batches
 		if strings.Contains(log(replayed).Text(), "First call: done") {
@@ -70,12 +70,12 @@ func TestConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
 
 	off := register()
 	tokens = off.Connect(t, head)
-	p.World.SetLLM(t, office.Tenant, false)
+	p.World.SetLLM(t, office.Workspace, false)
 	says(off, off.Refresh(t, tokens.RefreshToken), "Refused", "LLM integration off")
 	says(off, head.Arrive(t, p.AuthorizeURL(off.Begin().Query)).WantsPage(t, http.StatusForbidden).Answer, "Refused", "LLM integration off")
 	log(off).WantsText(t, "is switched off.")
 
-	page := head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Tenant.ID)
+	page := head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Workspace.ID)
 	if strings.Contains(string(page.Body), "alm_") {
 		t.Error("a secret is on the page")
 	}
@@ -83,7 +83,7 @@ func TestConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
 		t.Error("a secret is in the table")
 	}
 	other := p.Office(t)
-	if text := p.Person(t, other.Head).Arrive(t, p.AppURL+"/settings/connectors?tenant="+other.Tenant.ID).Text(); !strings.Contains(text, "No connectors") {
+	if text := p.Person(t, other.Head).Arrive(t, p.AppURL+"/settings/connectors?tenant="+other.Workspace.ID).Text(); !strings.Contains(text, "No connectors") {
 		t.Errorf("another workspace sees %s", text)
 	}
 }

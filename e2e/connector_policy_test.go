@@ -15,7 +15,7 @@ import (
 func limit(t *testing.T, p *harness.Product, o harness.Office, days string, platforms, permissions []string) string {
 	t.Helper()
 	head := p.Person(t, o.Head)
-	page := head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+o.Tenant.ID)
+	page := head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+o.Workspace.ID)
 	form := page.FormWith(t, "input#days")
 	form.Fields["platforms"], form.Fields["permissions"] = platforms, permissions
 	form.Fields.Set("days", days)
@@ -24,7 +24,7 @@ func limit(t *testing.T, p *harness.Product, o harness.Office, days string, plat
 		warned = answer.Text()
 		answer = head.Submit(t, answer.FormWith(t, "input[name=confirm]"))
 	}
-	head.Follow(t, answer).WantsText(t, "The policy of "+o.Tenant.Name+" is saved.")
+	head.Follow(t, answer).WantsText(t, "The policy of "+o.Workspace.Name+" is saved.")
 	return warned
 }
 
@@ -42,7 +42,7 @@ func TestLoweringThePolicyNarrowsConnectionsAtTheirNextRequest(t *testing.T) {
 	grant := harness.GrantOf(t, tokens.AccessToken)
 	write := func(token string) harness.Answer {
 		t.Helper()
-		return p.In(office.Tenant, token).JSON(t, http.MethodPost, programmes, map[string]any{"name": "Warm rooms", "summary": "Open on Sundays"})
+		return p.In(office.Workspace, token).JSON(t, http.MethodPost, programmes, map[string]any{"name": "Warm rooms", "summary": "Open on Sundays"})
 	}
 	write(tokens.AccessToken).Wants(t, http.StatusCreated)
 	warned := limit(t, p, office, "7", everyPlatform, []string{harness.ReadProgrammes})
@@ -55,7 +55,7 @@ func TestLoweringThePolicyNarrowsConnectionsAtTheirNextRequest(t *testing.T) {
 		t.Helper()
 		answer := write(token)
 		answer.WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-		p.In(office.Tenant, token).Get(t, programmes).Wants(t, http.StatusOK)
+		p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 		seen := p.DemoService().Introspect(t, token).Object(t)
 		if permissions, _ := seen["permissions"].([]any); !slices.Equal(permissions, []any{harness.ReadProgrammes}) || seen["active"] != true {
 			t.Errorf("%s: introspection says %v", when, seen["permissions"])
@@ -82,7 +82,7 @@ func TestLoweringThePolicyNarrowsConnectionsAtTheirNextRequest(t *testing.T) {
 	// A token of an hour ends with its grant, although it says that it lives.
 	p.World.Exec(t, `update account.grants set created_at = created_at - interval '2 days' where id = $1`, grant)
 	limit(t, p, office, "1", everyPlatform, everyPermission)
-	p.In(office.Tenant, last.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p.In(office.Workspace, last.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	if seen := p.DemoService().Introspect(t, last.AccessToken).Object(t); seen["active"] != false {
 		t.Errorf("introspection says %v", seen)
 	}
@@ -124,7 +124,7 @@ func TestAPlatformThatThePolicyDoesNotAllowIsCutOff(t *testing.T) {
 	if warned := limit(t, p, office, "30", []string{"chatgpt", "other"}, everyPermission); !strings.Contains(warned, "1 connection will end at once.") {
 		t.Errorf("the page did not warn: %s", warned)
 	}
-	p.In(office.Tenant, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p.In(office.Workspace, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	why := connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	if !strings.Contains(why, "The workspace's connector policy ended this connection") {
 		t.Errorf("the client is told %q", why)
@@ -133,9 +133,9 @@ func TestAPlatformThatThePolicyDoesNotAllowIsCutOff(t *testing.T) {
 	p.Person(t, member).Arrive(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden).
 		WantsText(t, "belongs to Claude", "Whoever may manage API access")
 	p.Person(t, office.Head).Arrive(t, p.AppURL+"/settings/apps").WantsText(t, "The workspace's connector policy ended this connection on")
-	p.Person(t, office.Head).Arrive(t, p.AppURL+"/settings/audit?tenant="+office.Tenant.ID).
+	p.Person(t, office.Head).Arrive(t, p.AppURL+"/settings/audit?tenant="+office.Workspace.ID).
 		WantsText(t, "Changed the connector policy", "platforms allowed are now ChatGPT, Other applications")
-	p.In(office.Tenant, other.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(office.Workspace, other.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	colleague := office.Member(t, harness.ReadProgrammes)
-	p.Person(t, colleague).Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Tenant.ID).WantsPage(t, http.StatusForbidden)
+	p.Person(t, colleague).Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Workspace.ID).WantsPage(t, http.StatusForbidden)
 }

@@ -19,10 +19,10 @@ func TestConsentPageNamesWhatIsAsked(t *testing.T) {
 	page := head.Consent(t, connector.Begin().Query)
 	page.WantsPage(t, http.StatusOK)
 	// The permissions in plain words: those of the registry's titles, not their identifiers.
-	page.WantsText(t, "Assistant of the office", office.Tenant.Name, "See programmes", "Add and change programmes", "30 days", "app.canal-lane.example")
+	page.WantsText(t, "Assistant of the office", office.Workspace.Name, "See programmes", "Add and change programmes", "30 days", "app.canal-lane.example")
 	app := office.Confidential(t, "", harness.ReadProgrammes)
 	page = head.Consent(t, app.Request())
-	page.WantsText(t, "Gift Aid export", office.Tenant.Name, "See programmes", "90 days", "app.canal-lane.example")
+	page.WantsText(t, "Gift Aid export", office.Workspace.Name, "See programmes", "90 days", "app.canal-lane.example")
 	if strings.Contains(page.Text(), "Add and change programmes") {
 		t.Error("the page names a permission that is not asked for")
 	}
@@ -115,12 +115,12 @@ func TestConnectorConsentNeedsLLMIntegration(t *testing.T) {
 	office := p.Office(t)
 	app, connector := office.Confidential(t, "", harness.ReadProgrammes), office.Connector(t, harness.ReadProgrammes)
 	head := p.Person(t, office.Head).SignedIn(t)
-	p.World.SetLLM(t, office.Tenant, false)
+	p.World.SetLLM(t, office.Workspace, false)
 	head.Open(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden)
 	app.Connect(t, head)
-	p.World.Exec(t, `delete from account.tenant_features where tenant_id = $1`, office.Tenant.ID)
+	p.World.Exec(t, `delete from account.tenant_features where tenant_id = $1`, office.Workspace.ID)
 	head.Open(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden)
-	p.World.Exec(t, `insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)`, office.Tenant.ID)
+	p.World.Exec(t, `insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)`, office.Workspace.ID)
 	connector.Connect(t, head)
 }
 
@@ -131,7 +131,7 @@ func TestConfidentialConsentNeedsEveryRequiredPermission(t *testing.T) {
 	app := office.Confidential(t, "", harness.ReadProgrammes, harness.WriteProgrammes)
 	reader := p.Person(t, office.Member(t, harness.ReadProgrammes)).SignedIn(t)
 	reader.Open(t, p.AuthorizeURL(app.Request())).WantsPage(t, http.StatusForbidden)
-	p.World.Permit(t, office.Tenant, reader.User, harness.ReadProgrammes, harness.WriteProgrammes)
+	p.World.Permit(t, office.Workspace, reader.User, harness.ReadProgrammes, harness.WriteProgrammes)
 	reader.Consent(t, app.Request())
 }
 
@@ -182,9 +182,9 @@ func TestApplicationBelongsToOneWorkspace(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	tokens := p.DemoConfidential().Connect(t, p.Person(t, p.Demo.Users.Owner))
-	if tokens.TenantID != p.Demo.Tenants.Main.ID {
+	if tokens.WorkspaceID != p.Demo.Workspaces.Main.ID {
 		t.Error("the token is not for the workspace of the application")
 	}
-	p.In(p.Demo.Tenants.Main, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
-	p.In(p.Demo.Tenants.Empty, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+	p.In(p.Demo.Workspaces.Main, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(p.Demo.Workspaces.Empty, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 }

@@ -20,8 +20,8 @@ func TestEachKindOfCredentialListsProgrammes(t *testing.T) {
 		"connector": p.DemoConnector().Connect(t, owner).AccessToken,
 	} {
 		t.Run(name, func(t *testing.T) {
-			p.In(p.Demo.Tenants.Main, token).Get(t, programmes).Wants(t, http.StatusOK)
-			p.In(p.Demo.Tenants.Empty, token).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+			p.In(p.Demo.Workspaces.Main, token).Get(t, programmes).Wants(t, http.StatusOK)
+			p.In(p.Demo.Workspaces.Empty, token).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 		})
 	}
 }
@@ -62,7 +62,7 @@ func wantsClaims(t *testing.T, p *harness.Product, tokens harness.Tokens, client
 	}
 	for name, want := range map[string]any{
 		"iss": p.BaseURL, "sub": p.Demo.Users.Owner.ID, "aud": p.BaseURL + "/v1", "client_id": client, "scope": scope,
-		"tenant_id": p.Demo.Tenants.Main.ID,
+		"tenant_id": p.Demo.Workspaces.Main.ID,
 	} {
 		if token.Claims[name] != want {
 			t.Errorf("claim %s is %v, want %v", name, token.Claims[name], want)
@@ -93,7 +93,7 @@ func wantsClaims(t *testing.T, p *harness.Product, tokens harness.Tokens, client
 // refusedAsBearer checks that both services refuse a bearer, each in its own words.
 func refusedAsBearer(t *testing.T, p *harness.Product, office harness.Office, bearer string) {
 	t.Helper()
-	p.In(office.Tenant, bearer).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p.In(office.Workspace, bearer).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	p.As(bearer).Get(t, office.Clients()).WantsGateway(t, http.StatusForbidden, "Forbidden")
 }
 
@@ -101,10 +101,10 @@ func TestRevokedAndExpiredPersonalAccessTokensAreNotAccepted(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	revoked := p.World.Token(t, office.Tenant, office.Head, harness.Everything()...)
-	expired := p.World.Token(t, office.Tenant, office.Head, harness.Everything()...)
+	revoked := p.World.Token(t, office.Workspace, office.Head, harness.Everything()...)
+	expired := p.World.Token(t, office.Workspace, office.Head, harness.Everything()...)
 	for _, token := range []string{revoked, expired} {
-		p.In(office.Tenant, token).Get(t, programmes).Wants(t, http.StatusOK)
+		p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 		p.As(token).Get(t, office.Clients()).Wants(t, http.StatusOK)
 	}
 	p.World.RevokeToken(t, revoked)
@@ -114,7 +114,7 @@ func TestRevokedAndExpiredPersonalAccessTokensAreNotAccepted(t *testing.T) {
 			refusedAsBearer(t, p, office, token)
 		}
 	}
-	p.In(office.Tenant, office.Token).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(office.Workspace, office.Token).Get(t, programmes).Wants(t, http.StatusOK)
 }
 
 func TestForgedBearersAreNotAccepted(t *testing.T) {
@@ -123,7 +123,7 @@ func TestForgedBearersAreNotAccepted(t *testing.T) {
 	office := p.Office(t)
 	app := office.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes)
 	token := app.Connect(t, p.Person(t, office.Head)).AccessToken
-	p.In(office.Tenant, token).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 	p.As(token).Get(t, office.Clients()).Wants(t, http.StatusOK)
 	bearers := forgeries(t, p, token)
 	bearers["PAT never issued"], bearers["PAT altered"] = tamperedPAT(office.Token), alterLast(office.Token)
@@ -133,7 +133,7 @@ func TestForgedBearersAreNotAccepted(t *testing.T) {
 	for name, bearer := range bearers {
 		t.Run(name, func(t *testing.T) { refusedAsBearer(t, p, office, bearer) })
 	}
-	p.In(office.Tenant, token).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 }
 
 // One thing in the place of another.
@@ -204,10 +204,10 @@ func TestCredentialNeverDoesMoreThanWasConsentedTo(t *testing.T) {
 	attempt := office.Connector(t, harness.ReadForms, harness.ReadProgrammes).Begin()
 	attempt.Query = change(attempt.Query, "scope", harness.ReadForms)
 	forms := attempt.Post(t, attempt.CodeForm(attempt.Code(t, head))).Tokens(t)
-	p.In(office.Tenant, forms.AccessToken).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-	narrow := p.World.Token(t, office.Tenant, office.Head, harness.ReadForms)
-	p.In(office.Tenant, narrow).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-	p.In(office.Tenant, office.Token).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(office.Workspace, forms.AccessToken).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+	narrow := p.World.Token(t, office.Workspace, office.Head, harness.ReadForms)
+	p.In(office.Workspace, narrow).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+	p.In(office.Workspace, office.Token).Get(t, programmes).Wants(t, http.StatusOK)
 }
 
 // A connector's token is refused while LLM integration is off; others go on.
@@ -218,10 +218,10 @@ func TestLLMIntegrationOffStopsConnectorsAlone(t *testing.T) {
 	head := p.Person(t, office.Head)
 	connector := office.Connector(t, harness.ReadProgrammes).Connect(t, head).AccessToken
 	confidential := office.Confidential(t, "", harness.ReadProgrammes).Connect(t, head).AccessToken
-	p.World.SetLLM(t, office.Tenant, false)
-	p.In(office.Tenant, connector).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-	p.In(office.Tenant, confidential).Get(t, programmes).Wants(t, http.StatusOK)
-	p.In(office.Tenant, office.Token).Get(t, programmes).Wants(t, http.StatusOK)
-	p.World.SetLLM(t, office.Tenant, true)
-	p.In(office.Tenant, connector).Get(t, programmes).Wants(t, http.StatusOK)
+	p.World.SetLLM(t, office.Workspace, false)
+	p.In(office.Workspace, connector).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+	p.In(office.Workspace, confidential).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(office.Workspace, office.Token).Get(t, programmes).Wants(t, http.StatusOK)
+	p.World.SetLLM(t, office.Workspace, true)
+	p.In(office.Workspace, connector).Get(t, programmes).Wants(t, http.StatusOK)
 }

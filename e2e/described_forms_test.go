@@ -31,7 +31,7 @@ func madeForm(t *testing.T, api harness.API) (id, public string) {
 func TestFormsOfAWorkspaceAnswerAsDescribed(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	api := tenantOf(p, p.Office(t))
+	api := workspaceOf(p, p.Office(t))
 	keyed := api.With("Idempotency-Key", "form-1")
 	made := keyed.JSON(t, http.MethodPost, forms, volunteerForm()).Wants(t, http.StatusCreated)
 	if again := keyed.JSON(t, http.MethodPost, forms, volunteerForm()).Wants(t, http.StatusCreated); string(again.Body) != string(made.Body) {
@@ -59,7 +59,7 @@ func TestFormsOfAWorkspaceAnswerAsDescribed(t *testing.T) {
 func TestSubmissionsAnswerAsDescribed(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	office := tenantOf(p, p.Office(t))
+	office := workspaceOf(p, p.Office(t))
 	id, form := madeForm(t, office)
 	page := p.API().With("Origin", "https://www.example.org")
 	for _, path := range []string{form, form + "/submissions"} {
@@ -81,7 +81,7 @@ func TestSubmissionsAnswerAsDescribed(t *testing.T) {
 func TestFormPageAnswersAsDescribed(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	_, form := madeForm(t, tenantOf(p, p.Office(t)))
+	_, form := madeForm(t, workspaceOf(p, p.Office(t)))
 	api := p.API()
 	token, _ := api.Get(t, form).Wants(t, http.StatusOK).Object(t)["submissionToken"].(string)
 	filled := url.Values{"submissionToken": {token}, "a.email": {"ada@example.org"}}

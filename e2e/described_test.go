@@ -88,7 +88,7 @@ func (s sampler) caller(o openapi.Operation) harness.API {
 		api = s.DemoService().API()
 	}
 	if s.takes(o, "X-Tenant-Id") {
-		api = api.With("X-Tenant-Id", s.office.Tenant.ID)
+		api = api.With("X-Tenant-Id", s.office.Workspace.ID)
 	}
 	return api
 }
@@ -126,12 +126,12 @@ func describes(o openapi.Operation, status string) bool {
 func TestEachOperationRefusesStrangersAsDescribed(t *testing.T) {
 	t.Parallel()
 	s := newSampler(t, enter(t))
-	here := map[string]string{"tenantId": s.office.Tenant.ID}
+	here := map[string]string{"tenantId": s.office.Workspace.ID}
 	for _, o := range s.book.Operations() {
 		path := s.path(o, here)
 		switch scheme(o) {
 		case "bearer":
-			stranger := s.As(s.Demo.Tokens.Reader).With("X-Tenant-Id", s.office.Tenant.ID)
+			stranger := s.As(s.Demo.Tokens.Reader).With("X-Tenant-Id", s.office.Workspace.ID)
 			s.send(t, s.caller(o).Without("Authorization"), o, path).Wants(t, http.StatusUnauthorized)
 			s.send(t, stranger, o, path).Wants(t, http.StatusForbidden)
 			if s.takes(o, "X-Tenant-Id") {
@@ -154,8 +154,8 @@ func TestEachOperationRefusesStrangersAsDescribed(t *testing.T) {
 func TestEachOperationRefusesTheUnknownAndTheHugeAsDescribed(t *testing.T) {
 	t.Parallel()
 	s := newSampler(t, enter(t))
-	here := map[string]string{"tenantId": s.office.Tenant.ID}
-	there := map[string]string{"tenantId": s.office.Tenant.ID, "embedKey": s.Demo.Engage.EmbedKey}
+	here := map[string]string{"tenantId": s.office.Workspace.ID}
+	there := map[string]string{"tenantId": s.office.Workspace.ID, "embedKey": s.Demo.Engage.EmbedKey}
 	for _, o := range s.book.Operations() {
 		if describes(o, "404") && o.Path != "/mcp" { // where it is a method of the protocol that is unknown
 			s.send(t, s.caller(o), o, s.path(o, here)).Wants(t, http.StatusNotFound)
@@ -190,7 +190,7 @@ func TestEachOperationRefusesForeignPagesAsDescribed(t *testing.T) {
 func TestWhatIsUnchangedIsNotSentAgainAsDescribed(t *testing.T) {
 	t.Parallel()
 	s := newSampler(t, enter(t))
-	api := tenantOf(s.Product, s.office)
+	api := workspaceOf(s.Product, s.office)
 	form, _ := madeForm(t, api)
 	made := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Night Shelter"}).Wants(t, http.StatusCreated).Object(t)
 	there := map[string]map[string]string{forms + "/{id}": {"id": form}, programmes + "/{id}": {"id": made["id"].(string)}}
@@ -236,7 +236,7 @@ func TestEachOperationSaysThatAStoreIsAway(t *testing.T) {
 	status, err := url.Parse(formOf(p).accepted(t))
 	must(t, err)
 	there := map[string]string{
-		"tenantId": s.office.Tenant.ID, "embedKey": s.Demo.Engage.EmbedKey,
+		"tenantId": s.office.Workspace.ID, "embedKey": s.Demo.Engage.EmbedKey,
 		"id": status.Path[strings.LastIndex(status.Path, "/")+1:], "token": status.Query().Get("token"),
 	}
 	running.Postgres.Stop()
@@ -277,7 +277,7 @@ func TestWhatIsLeftAnswersAsDescribed(t *testing.T) {
 		WantsFlat(t, http.StatusBadRequest, "invalid_client_metadata")
 	connector.Revoke(t, "").WantsFlat(t, http.StatusBadRequest, "invalid_request")
 
-	api := tenantOf(p, office).With("Idempotency-Key", "once")
+	api := workspaceOf(p, office).With("Idempotency-Key", "once")
 	made := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Winter shelter"}).Wants(t, http.StatusCreated).Object(t)
 	one := programmes + "/" + made["id"].(string)
 	api.JSON(t, http.MethodPatch, one, map[string]any{"summary": "Beds"}).Wants(t, http.StatusOK)
@@ -286,5 +286,5 @@ func TestWhatIsLeftAnswersAsDescribed(t *testing.T) {
 	api.Send(t, http.MethodPost, programmes+"/imports", "text/csv", "name\nSwimming\n").WantsNested(t, http.StatusConflict, "CONFLICT")
 }
 
-// tenantOf is the head's API in the office.
-func tenantOf(p *harness.Product, o harness.Office) harness.API { return p.In(o.Tenant, o.Token) }
+// workspaceOf is the head's API in the office.
+func workspaceOf(p *harness.Product, o harness.Office) harness.API { return p.In(o.Workspace, o.Token) }

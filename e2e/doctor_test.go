@@ -119,7 +119,7 @@ func TestDoctorFindsNothingWrong(t *testing.T) {
 		if status != 0 || found.Stopped != "" || len(bad) != 0 {
 			t.Errorf("as %s: status %d, %v; %s", as, status, bad, found.Stopped)
 		}
-		if place, _ := found.code("workspace_told"); !strings.Contains(place, office.Tenant.Name) {
+		if place, _ := found.code("workspace_told"); !strings.Contains(place, office.Workspace.Name) {
 			t.Errorf("as %s: the workspace is not told: %q", as, place)
 		}
 		for _, code := range []string{"server_ok", "form_action_ok", "callback_ok", "refresh_ok", "replay_ok", "revoked", "signed_out"} {
@@ -165,12 +165,12 @@ func TestDoctorGoesByAMetadataDocument(t *testing.T) {
 	p := harness.Enter(t, stack, &met)
 	d := doctor{t: t, url: p.BaseURL + "/mcp"}
 	asOwner := append(d.signedIn(p.Demo.Users.Owner), "--client-id", host.URL+"/oauth/client", "--replay")
-	found, status := d.diagnose(append(asOwner, "--workspace", p.Demo.Tenants.Main.ID)...)
-	if place, _ := found.code("workspace_told"); status != 0 || len(found.bad()) != 0 || !strings.Contains(place, p.Demo.Tenants.Main.Name) {
+	found, status := d.diagnose(append(asOwner, "--workspace", p.Demo.Workspaces.Main.ID)...)
+	if place, _ := found.code("workspace_told"); status != 0 || len(found.bad()) != 0 || !strings.Contains(place, p.Demo.Workspaces.Main.Name) {
 		t.Errorf("status %d, %v, in %s; %s", status, found.bad(), place, found.Stopped)
 	}
 	found, status = d.diagnose(asOwner...)
-	if offered, asked := found.code("workspace_not_chosen"); status != 1 || !asked || !strings.Contains(offered, p.Demo.Tenants.Main.Name) {
+	if offered, asked := found.code("workspace_not_chosen"); status != 1 || !asked || !strings.Contains(offered, p.Demo.Workspaces.Main.Name) {
 		t.Errorf("status %d: it chose a workspace by itself: %v", status, found.bad())
 	}
 	found, status = d.diagnose("--client-id", host.URL+"/oauth/client", "--redirect-uri", "http://127.0.0.1:33420/elsewhere")
@@ -202,7 +202,7 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 	p := enter(t)
 	office, quiet := p.Office(t), p.Office(t)
 	client, silenced := doctorsClient(t, p, office), doctorsClient(t, p, quiet)
-	p.World.SetLLM(t, quiet.Tenant, false)
+	p.World.SetLLM(t, quiet.Workspace, false)
 	stranger := p.World.User(t)
 	wrong := office.Head
 	wrong.Password = "not the password at all"

@@ -58,16 +58,16 @@ func nativeClientWalks(t *testing.T, p *harness.Product, site *harness.Publisher
 	client := p.DescribedBy(address, nativeCallback, p.BaseURL+"/v1")
 	attempt := client.Begin()
 	page := p.Person(t, p.Demo.Users.Owner).Arrive(t, p.AuthorizeURL(attempt.Query))
-	page.WantsText(t, "Claude Code", "From "+site.Host(), p.Demo.Tenants.Main.Name, p.Demo.Tenants.Empty.Name, "switched off in "+p.Demo.Tenants.LLMDisabled.Name)
-	consent := page.Choose(t, p.Demo.Tenants.Empty)
-	consent.WantsText(t, "Claude Code asks for access to "+p.Demo.Tenants.Empty.Name, "From "+site.Host(), "localhost:54321", "on your own computer")
+	page.WantsText(t, "Claude Code", "From "+site.Host(), p.Demo.Workspaces.Main.Name, p.Demo.Workspaces.Empty.Name, "switched off in "+p.Demo.Workspaces.LLMDisabled.Name)
+	consent := page.Choose(t, p.Demo.Workspaces.Empty)
+	consent.WantsText(t, "Claude Code asks for access to "+p.Demo.Workspaces.Empty.Name, "From "+site.Host(), "localhost:54321", "on your own computer")
 	callback := consent.Press(t, "approve").Callback(t)
 	if callback.URI != nativeCallback || callback.Values.Get("iss") != p.BaseURL || callback.Values.Get("state") != attempt.Query.Get("state") {
 		t.Fatalf("sent to %s", callback.URI)
 	}
 	tokens := attempt.Post(t, attempt.CodeForm(callback.Code())).Tokens(t)
-	p.In(p.Demo.Tenants.Empty, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
-	p.In(p.Demo.Tenants.Main, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusForbidden)
+	p.In(p.Demo.Workspaces.Empty, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(p.Demo.Workspaces.Main, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusForbidden)
 	if id := claimOf(t, tokens.AccessToken, "client_id"); id != address {
 		t.Errorf("client_id is %v", id)
 	}
@@ -77,7 +77,7 @@ func nativeClientWalks(t *testing.T, p *harness.Product, site *harness.Publisher
 		t.Error("a refresh asked the document's host")
 	}
 	client.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-	p.In(p.Demo.Tenants.Empty, refreshed.AccessToken).Get(t, programmes).Wants(t, http.StatusUnauthorized)
+	p.In(p.Demo.Workspaces.Empty, refreshed.AccessToken).Get(t, programmes).Wants(t, http.StatusUnauthorized)
 	for _, elsewhere := range []string{"http://localhost:54321/other", "http://[::1]:54321/callback", "https://localhost:54321/callback"} {
 		moved := p.DescribedBy(address, elsewhere, p.BaseURL+"/v1").Begin()
 		p.Person(t, p.Demo.Users.Owner).Open(t, p.AuthorizeURL(moved.Query)).WantsPage(t, http.StatusBadRequest)
@@ -97,17 +97,17 @@ func claimOf(t *testing.T, token, name string) any {
 func nothingIsChosenBeforehand(t *testing.T, p *harness.Product, site *harness.Publisher) {
 	address := site.Client("/oauth/chosen", []string{nativeCallback}, nil)
 	attempt := p.DescribedBy(address, nativeCallback, p.BaseURL+"/v1").Begin()
-	attempt.Query.Set("workspace", p.Demo.Tenants.Main.ID)
+	attempt.Query.Set("workspace", p.Demo.Workspaces.Main.ID)
 	person := p.Person(t, p.Demo.Users.Reader) // a member of one workspace alone
 	page := person.Arrive(t, p.AuthorizeURL(attempt.Query))
 	if page.IsConsent() || page.Find("input[name=workspace]").Length() != 1 || page.Find("input[name=workspace][checked]").Length() != 0 {
 		t.Errorf("a workspace is chosen:\n%s", page)
 	}
 	page.Press(t, "choose").WantsPage(t, http.StatusBadRequest).WantsText(t, "Choose a workspace.")
-	page.Choose(t, p.Demo.Tenants.Empty).WantsPage(t, http.StatusForbidden)
-	p.World.SetLLM(t, p.Demo.Tenants.Main, false)
+	page.Choose(t, p.Demo.Workspaces.Empty).WantsPage(t, http.StatusForbidden)
+	p.World.SetLLM(t, p.Demo.Workspaces.Main, false)
 	person.Open(t, p.AuthorizeURL(attempt.Query)).WantsPage(t, http.StatusForbidden).WantsText(t, "can switch its LLM integration on")
-	p.World.SetLLM(t, p.Demo.Tenants.Main, true)
+	p.World.SetLLM(t, p.Demo.Workspaces.Main, true)
 	if callback := page.Press(t, "deny").Callback(t); callback.Values.Get("error") != "access_denied" {
 		t.Errorf("denied: %v", callback.Values)
 	}
@@ -167,7 +167,7 @@ func clientSignsForItself(t *testing.T, p *harness.Product, site *harness.Publis
 		return form
 	}
 	attempt := client.Begin()
-	page := p.Person(t, p.Demo.Users.Owner).Arrive(t, p.AuthorizeURL(attempt.Query)).Choose(t, p.Demo.Tenants.Main)
+	page := p.Person(t, p.Demo.Users.Owner).Arrive(t, p.AuthorizeURL(attempt.Query)).Choose(t, p.Demo.Workspaces.Main)
 	code := page.Approve(t)
 	attempt.Post(t, attempt.CodeForm(code)).WantsFlat(t, http.StatusBadRequest, "invalid_client")
 	attempt.Post(t, signed(attempt.CodeForm(code), "https://evil.example")).WantsFlat(t, http.StatusBadRequest, "invalid_client")
@@ -187,7 +187,7 @@ func goSDKWalksByItsDocument(t *testing.T, p *harness.Product, site *harness.Pub
 	person := p.Person(t, p.Demo.Users.Reader)
 	w := &walker{t: t, connector: connector}
 	w.decide = func(address string) url.Values {
-		return person.Arrive(t, address).Choose(t, p.Demo.Tenants.Main).Press(t, "approve").Callback(t).Values
+		return person.Arrive(t, address).Choose(t, p.Demo.Workspaces.Main).Press(t, "approve").Callback(t).Values
 	}
 	session, err := sdk.NewClient(&sdk.Implementation{Name: "e2e", Version: "1"}, nil).
 		Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: p.BaseURL + "/mcp", OAuthHandler: w.handler(p.BaseURL)}, nil)
@@ -202,7 +202,7 @@ func goSDKWalksByItsDocument(t *testing.T, p *harness.Product, site *harness.Pub
 		}
 		who, err := json.Marshal(result.StructuredContent)
 		must(t, err)
-		if result.IsError || !bytes.Contains(who, []byte(p.Demo.Tenants.Main.Name)) || !bytes.Contains(who, []byte(connector.ClientID)) {
+		if result.IsError || !bytes.Contains(who, []byte(p.Demo.Workspaces.Main.Name)) || !bytes.Contains(who, []byte(connector.ClientID)) {
 			t.Errorf("whoami: %s", who)
 		}
 		w.source.expire()

@@ -19,7 +19,7 @@ const website = "https://www.canal-lane.example"
 // newForm makes a form of the office's own that one website may use.
 func newForm(t *testing.T, p *harness.Product, office harness.Office) (client.Form, string) {
 	t.Helper()
-	form, err := p.Client(t, office.Tenant, harness.Bearer(office.Token)).Forms.Create(t.Context(), client.NewForm{
+	form, err := p.Client(t, office.Workspace, harness.Bearer(office.Token)).Forms.Create(t.Context(), client.NewForm{
 		Title: "Volunteer", AllowedOrigins: []string{website}, Fields: []client.Field{
 			{Name: "name", Label: "Your name", Type: "text", Required: true}, {Name: "email", Label: "E-mail", Type: "email", Required: true},
 			{Name: "area", Label: "Where", Type: "select", Options: []string{"Kitchen", "Garden"}},
@@ -116,7 +116,7 @@ func TestSubmissionSentAgainWithItsKeyIsOne(t *testing.T) {
 	body := map[string]any{"submissionToken": p.API().Get(t, path).Object(t)["submissionToken"], "answers": helper()}
 	api := p.API().With("Idempotency-Key", uuid.NewString())
 	first := api.JSON(t, http.MethodPost, path+"/submissions", body).Wants(t, http.StatusAccepted)
-	forms := p.Client(t, office.Tenant, harness.Bearer(office.Token)).Forms
+	forms := p.Client(t, office.Workspace, harness.Bearer(office.Token)).Forms
 	again := func(when string) {
 		t.Helper()
 		if answer := api.JSON(t, http.MethodPost, path+"/submissions", body); answer.Status != http.StatusAccepted || string(answer.Body) != string(first.Body) {
@@ -152,7 +152,7 @@ func TestFormThatIsNotOpenIsNotThere(t *testing.T) {
 		p.API().Get(t, path+"/embed").Wants(t, http.StatusNotFound)
 	}
 	gone("/v1/engage/public/forms/alm_embed_unknown")
-	forms := p.Client(t, office.Tenant, harness.Bearer(office.Token)).Forms
+	forms := p.Client(t, office.Workspace, harness.Bearer(office.Token)).Forms
 	for _, enabled := range []bool{false, true} {
 		if _, err := forms.Update(t.Context(), form.ID, client.FormChange{Enabled: &enabled}); err != nil {
 			t.Fatal(redactError(err))
@@ -162,7 +162,7 @@ func TestFormThatIsNotOpenIsNotThere(t *testing.T) {
 		}
 	}
 	p.API().Get(t, path).Wants(t, http.StatusOK)
-	p.World.Exec(t, `update account.tenant_modules set enabled = false where tenant_id = $1 and module = 'engage'`, office.Tenant.ID)
+	p.World.Exec(t, `update account.tenant_modules set enabled = false where tenant_id = $1 and module = 'engage'`, office.Workspace.ID)
 	gone(path)
 	_, err := forms.Get(t.Context(), form.ID)
 	refused(t, err, http.StatusForbidden, client.Nested, client.CodeModuleNotEnabled)
@@ -235,7 +235,7 @@ func TestFormsNeedTheirPermissions(t *testing.T) {
 		}},
 	}
 	for _, held := range []string{harness.ReadForms, harness.WriteForms, harness.ReadSubmissions} {
-		forms := p.Client(t, office.Tenant, harness.Bearer(p.World.Token(t, office.Tenant, office.Head, held))).Forms
+		forms := p.Client(t, office.Workspace, harness.Bearer(p.World.Token(t, office.Workspace, office.Head, held))).Forms
 		for i, route := range routes {
 			err := route.call(forms)
 			if route.needs != held {
@@ -246,7 +246,7 @@ func TestFormsNeedTheirPermissions(t *testing.T) {
 		}
 	}
 	other := p.Office(t)
-	_, err := p.Client(t, other.Tenant, harness.Bearer(other.Token)).Forms.Get(ctx, form.ID)
+	_, err := p.Client(t, other.Workspace, harness.Bearer(other.Token)).Forms.Get(ctx, form.ID)
 	refused(t, err, http.StatusNotFound, client.Nested, client.CodeNotFound)
 }
 

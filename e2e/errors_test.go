@@ -14,7 +14,7 @@ import (
 
 // The routes of the API, with the methods that each takes.
 func routes(p *harness.Product) (account, module map[string][]string) {
-	clients := harness.ClientsPath(p.Demo.Tenants.Main)
+	clients := harness.ClientsPath(p.Demo.Workspaces.Main)
 	one := programmes + "/" + uuid.NewString()
 	account = map[string][]string{
 		harness.TokenPath: {"POST"}, "/token": {"POST"}, "/v1/account/oauth/revoke": {"POST"}, "/v1/account/oauth/introspect": {"POST"},
@@ -32,7 +32,7 @@ func routes(p *harness.Product) (account, module map[string][]string) {
 func callers(p *harness.Product) map[string]harness.API {
 	return map[string]harness.API{
 		"nobody": p.API(), "a bad credential": p.As("nonsense").With("X-Tenant-Id", "nonsense"),
-		"a good one": p.In(p.Demo.Tenants.Main, p.Demo.Tokens.Owner),
+		"a good one": p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.Owner),
 	}
 }
 
@@ -70,7 +70,7 @@ func TestUnknownPathIs404BeforeCredentials(t *testing.T) {
 	}
 	account := []string{
 		"/v1/account/", "/v1/account", "/v1/account/unknown", "/v1/account/oauth", "/v1/account/oauth/token/", "/v1/account/oauth//token",
-		"/v1/account/oauth/Token", "/v1/account/tenants", "/v1/account/tenants/" + p.Demo.Tenants.Main.ID, "/v1/account/oauth-clients",
+		"/v1/account/oauth/Token", "/v1/account/tenants", "/v1/account/tenants/" + p.Demo.Workspaces.Main.ID, "/v1/account/oauth-clients",
 		"/v1/account/oauth/authorize", "/.well-known/oauth-authorization-server/unknown",
 	}
 	for who, api := range callers(p) {
@@ -93,9 +93,9 @@ func TestUnknownPathIs404BeforeCredentials(t *testing.T) {
 func TestUnprefixedPathsDoNotExist(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	for _, path := range []string{"/programmes/programmes", "/account/oauth/token", "/account/tenants/" + p.Demo.Tenants.Main.ID + "/oauth-clients"} {
+	for _, path := range []string{"/programmes/programmes", "/account/oauth/token", "/account/tenants/" + p.Demo.Workspaces.Main.ID + "/oauth-clients"} {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
-			p.In(p.Demo.Tenants.Main, p.Demo.Tokens.Owner).Send(t, method, path, "", "").WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+			p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.Owner).Send(t, method, path, "", "").WantsNested(t, http.StatusNotFound, "NOT_FOUND")
 		}
 	}
 }
@@ -115,7 +115,7 @@ func TestUnknownPagesArePages(t *testing.T) {
 func TestHeadAnswersLikeGet(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	for _, path := range []string{programmes, "/v1/account/oauth/jwks", "/.well-known/oauth-authorization-server", harness.ClientsPath(p.Demo.Tenants.Main)} {
+	for _, path := range []string{programmes, "/v1/account/oauth/jwks", "/.well-known/oauth-authorization-server", harness.ClientsPath(p.Demo.Workspaces.Main)} {
 		for who, api := range callers(p) {
 			get, head := api.Get(t, path), api.Send(t, http.MethodHead, path, "", "")
 			if head.Status != get.Status || len(head.Body) != 0 {
@@ -129,10 +129,10 @@ func TestHeadAnswersLikeGet(t *testing.T) {
 func TestForbiddenHasTheShapeOfWhoSaysIt(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	main := harness.ClientsPath(p.Demo.Tenants.Main)
+	main := harness.ClientsPath(p.Demo.Workspaces.Main)
 	p.As("nonsense").Get(t, main).WantsGateway(t, http.StatusForbidden, "Forbidden")
 	p.As(p.Demo.Tokens.Reader).Get(t, main).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-	p.In(p.Demo.Tenants.ProgrammesDisabled, p.Demo.Tokens.OwnerIn.ProgrammesDisabled).Get(t, programmes).WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
+	p.In(p.Demo.Workspaces.ProgrammesDisabled, p.Demo.Tokens.OwnerIn.ProgrammesDisabled).Get(t, programmes).WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
 	p.As(p.Demo.Tokens.Owner).JSON(t, http.MethodPost, main, `{`).WantsFlat(t, http.StatusBadRequest, "invalid_client_metadata")
 }
 
@@ -141,7 +141,7 @@ func TestAnswersAreNotKept(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for who, api := range callers(p) {
-		for _, path := range []string{programmes, harness.ClientsPath(p.Demo.Tenants.Main), "/v1/nothing", "/v1/account/nothing"} {
+		for _, path := range []string{programmes, harness.ClientsPath(p.Demo.Workspaces.Main), "/v1/nothing", "/v1/account/nothing"} {
 			if got := api.Get(t, path).Header.Get("Cache-Control"); got != "no-store" {
 				t.Errorf("%s, %s: Cache-Control is %q", who, path, got)
 			}

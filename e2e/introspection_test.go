@@ -27,7 +27,7 @@ func TestIntrospectionTellsWhatATokenMayDoRightNow(t *testing.T) {
 	head := p.Person(t, office.Head)
 	connector, mcp := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes), office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 	app := office.Confidential(t, "", harness.ReadProgrammes)
-	pat := p.World.Token(t, office.Tenant, office.Head, harness.ReadProgrammes, harness.WriteProgrammes)
+	pat := p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes, harness.WriteProgrammes)
 	both := harness.ReadProgrammes + " " + harness.WriteProgrammes
 	for name, c := range map[string]struct{ token, client, scope, aud string }{
 		"connector":             {connector.Connect(t, head).AccessToken, connector.ClientID, both, p.BaseURL + "/v1"},
@@ -39,7 +39,7 @@ func TestIntrospectionTellsWhatATokenMayDoRightNow(t *testing.T) {
 			answer := service.Introspect(t, c.token).Wants(t, http.StatusOK)
 			object := answer.Object(t)
 			for key, want := range map[string]any{
-				"active": true, "scope": c.scope, "sub": office.Head.ID, "iss": p.BaseURL, "aud": c.aud, "token_type": "Bearer", "tenant_id": office.Tenant.ID,
+				"active": true, "scope": c.scope, "sub": office.Head.ID, "iss": p.BaseURL, "aud": c.aud, "token_type": "Bearer", "tenant_id": office.Workspace.ID,
 			} {
 				if object[key] != want {
 					t.Errorf("%s is %v, want %v", key, object[key], want)
@@ -77,23 +77,23 @@ func TestIntrospectionInTheGrey(t *testing.T) {
 		return sorted(texts(object["permissions"]))
 	}
 	all := []string{connector, app, office.Token}
-	p.World.Permit(t, office.Tenant, office.Head, harness.ReadProgrammes)
+	p.World.Permit(t, office.Workspace, office.Head, harness.ReadProgrammes)
 	if got := permissions(connector); !slices.Equal(got, []string{harness.ReadProgrammes}) {
 		t.Errorf("with one permission lost: %v", got)
 	}
-	p.World.Permit(t, office.Tenant, office.Head)
+	p.World.Permit(t, office.Workspace, office.Head)
 	for _, token := range all {
 		if got := permissions(token); len(got) != 0 {
 			t.Errorf("with all permissions lost: %v", got)
 		}
 	}
-	p.World.Permit(t, office.Tenant, office.Head, harness.Everything()...)
-	p.World.SetLLM(t, office.Tenant, false)
+	p.World.Permit(t, office.Workspace, office.Head, harness.Everything()...)
+	p.World.SetLLM(t, office.Workspace, false)
 	wantsInactive(t, service.Introspect(t, connector))
 	permissions(app)
 	permissions(office.Token)
-	p.World.SetLLM(t, office.Tenant, true)
-	p.World.Leave(t, office.Tenant, office.Head)
+	p.World.SetLLM(t, office.Workspace, true)
+	p.World.Leave(t, office.Workspace, office.Head)
 	for _, token := range all {
 		wantsInactive(t, service.Introspect(t, token))
 	}
@@ -107,7 +107,7 @@ func TestIntrospectionOfEverythingElseIsInactive(t *testing.T) {
 	connector := office.Connector(t, harness.ReadProgrammes)
 	app := office.Confidential(t, "", harness.ReadProgrammes)
 	tokens := connector.Connect(t, head)
-	revoked, expired := p.World.Token(t, office.Tenant, office.Head, harness.ReadProgrammes), p.World.Token(t, office.Tenant, office.Head, harness.ReadProgrammes)
+	revoked, expired := p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes), p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes)
 	p.World.RevokeToken(t, revoked)
 	p.World.ExpireToken(t, expired)
 	dead := connector.Connect(t, head)
@@ -171,7 +171,7 @@ func TestIntrospectionIsForServices(t *testing.T) {
 func TestServiceCanDoNothingElse(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	service, main := p.DemoService(), p.Demo.Tenants.Main
+	service, main := p.DemoService(), p.Demo.Workspaces.Main
 	for _, bearer := range []string{service.Secret, service.ClientID} {
 		p.In(main, bearer).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	}

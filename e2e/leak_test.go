@@ -22,16 +22,16 @@ func TestNoSecretIsLoggedOrStored(t *testing.T) {
 	office := p.Office(t)
 	head := p.Person(t, office.Head)
 	misuse(t, p, office, head)
-	wantsNoSecret(t, &secrets, "Postgres", p.World.Everything(t), office.Tenant.ID)
+	wantsNoSecret(t, &secrets, "Postgres", p.World.Everything(t), office.Workspace.ID)
 	running.Redis.Stop() // which writes out what it held
 	wantsNoSecret(t, &secrets, "Redis", readAll(t, filepath.Join(running.StoreDir(), "redis", "appendonlydir", "*")), "g:{")
-	tokens := p.World.Token(t, office.Tenant, office.Head, harness.ReadProgrammes)
-	p.In(office.Tenant, tokens).Get(t, programmes).Wants(t, http.StatusOK)
+	tokens := p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes)
+	p.In(office.Workspace, tokens).Get(t, programmes).Wants(t, http.StatusOK)
 	p.DemoConnector().Refresh(t, "alm_rt_"+rand.Text()+rand.Text())
 	must(t, running.Redis.Restart(t.Context()))
 	running.Postgres.Stop()
 	for _, token := range []string{office.Token, tokens} {
-		p.In(office.Tenant, token).Get(t, programmes).Wants(t, http.StatusServiceUnavailable)
+		p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusServiceUnavailable)
 	}
 	head.Open(t, p.AuthorizeURL(p.DemoConfidential().Request()))
 	must(t, running.Postgres.Restart(t.Context()))
@@ -97,7 +97,7 @@ func misuse(t *testing.T, p *harness.Product, office harness.Office, head *harne
 	tokens, long := attempt.Post(t, attempt.CodeForm(code)).Tokens(t), app.Connect(t, head)
 	unused := app.Code(t, head)
 	for _, secret := range []string{office.Token, tokens.AccessToken, long.AccessToken, tokens.RefreshToken, code, unused, app.Secret, ticket, office.Head.Password} {
-		for _, api := range []harness.API{p.In(office.Tenant, secret), p.As(secret), p.API().With("Authorization", secret), p.API().With("X-Tenant-Id", secret),
+		for _, api := range []harness.API{p.In(office.Workspace, secret), p.As(secret), p.API().With("Authorization", secret), p.API().With("X-Tenant-Id", secret),
 			p.API().With("X-Request-Id", secret), p.API().With("Authorization", harness.Basic(secret, secret)), p.API().With("Cookie", "almoner="+secret)} {
 			api.Get(t, programmes+"?"+url.Values{"cursor": {secret}, "access_token": {secret}}.Encode())
 			api.Get(t, office.Clients())

@@ -51,7 +51,7 @@ func TestRefreshNeverExtendsTheThirtyDays(t *testing.T) {
 	}
 	p.World.EndGrantIn(t, grant, -time.Second)
 	connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-	p.In(office.Tenant, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p.In(office.Workspace, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 }
 
 // The last seconds of the 30 days are no fault of ours: a whole answer, or a refusal.
@@ -87,9 +87,9 @@ func TestConfidentialTokenEndsWithItsGrant(t *testing.T) {
 	p := enter(t)
 	office := p.Office(t)
 	tokens := office.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, office.Head))
-	p.In(office.Tenant, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(office.Workspace, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	p.World.EndGrantIn(t, harness.GrantOf(t, tokens.AccessToken), -time.Second)
-	p.In(office.Tenant, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p.In(office.Workspace, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	p.As(tokens.AccessToken).Get(t, office.Clients()).WantsGateway(t, http.StatusForbidden, "Forbidden")
 }
 
@@ -102,22 +102,22 @@ func TestRefreshChecksTheUserAndConsumesNothing(t *testing.T) {
 		away, back func(*testing.T, harness.Office)
 	}{
 		"membership": {
-			func(t *testing.T, o harness.Office) { p.World.Leave(t, o.Tenant, o.Head) },
+			func(t *testing.T, o harness.Office) { p.World.Leave(t, o.Workspace, o.Head) },
 			func(t *testing.T, o harness.Office) {
-				p.World.Join(t, o.Tenant, o.Head, harness.Everything()...)
+				p.World.Join(t, o.Workspace, o.Head, harness.Everything()...)
 			},
 		},
 		"permissions": {
 			func(t *testing.T, o harness.Office) {
-				p.World.Permit(t, o.Tenant, o.Head, harness.ReadForms, harness.APIAccess)
+				p.World.Permit(t, o.Workspace, o.Head, harness.ReadForms, harness.APIAccess)
 			},
 			func(t *testing.T, o harness.Office) {
-				p.World.Permit(t, o.Tenant, o.Head, harness.Everything()...)
+				p.World.Permit(t, o.Workspace, o.Head, harness.Everything()...)
 			},
 		},
 		"LLM integration": {
-			func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Tenant, false) },
-			func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Tenant, true) },
+			func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Workspace, false) },
+			func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Workspace, true) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestRefreshChecksTheUserAndConsumesNothing(t *testing.T) {
 			for range 3 {
 				connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 			}
-			p.In(office.Tenant, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+			p.In(office.Workspace, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 			c.back(t, office)
 			wantsAlive(t, p, connector, tokens)
 		})
@@ -143,15 +143,15 @@ func TestLostPermissionIsWithoutEffectUntilItIsBack(t *testing.T) {
 	connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
 	tokens := connector.Connect(t, p.Person(t, office.Head))
 	create := func() harness.Answer {
-		return p.In(office.Tenant, tokens.AccessToken).JSON(t, http.MethodPost, programmes, map[string]any{"name": "Warm room"})
+		return p.In(office.Workspace, tokens.AccessToken).JSON(t, http.MethodPost, programmes, map[string]any{"name": "Warm room"})
 	}
 	create().Wants(t, http.StatusCreated)
-	p.World.Permit(t, office.Tenant, office.Head, harness.ReadProgrammes)
+	p.World.Permit(t, office.Workspace, office.Head, harness.ReadProgrammes)
 	create().WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-	p.In(office.Tenant, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(office.Workspace, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	tokens = connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 	create().WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-	p.World.Permit(t, office.Tenant, office.Head, harness.Everything()...)
+	p.World.Permit(t, office.Workspace, office.Head, harness.Everything()...)
 	create().Wants(t, http.StatusCreated)
 	tokens = connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 	if !strings.Contains(tokens.Scope, harness.WriteProgrammes) {

@@ -103,7 +103,7 @@ func TestGoSDKClientWalksTheWholeFlow(t *testing.T) {
 	body["redirectUris"] = []string{landing.uri}
 	connector.ClientID, _ = office.Register(t, body).Wants(t, http.StatusCreated).Object(t)["clientId"].(string)
 	for _, name := range []string{"Lunch club", "Debt advice", "Warm rooms"} {
-		p.In(office.Tenant, office.Token).JSON(t, http.MethodPost, programmes, map[string]any{"name": name}).Wants(t, http.StatusCreated)
+		p.In(office.Workspace, office.Token).JSON(t, http.MethodPost, programmes, map[string]any{"name": name}).Wants(t, http.StatusCreated)
 	}
 
 	browser := p.Browser(t, harness.Laptop)
@@ -177,7 +177,7 @@ func (w *walker) lookAround(session *sdk.ClientSession, office harness.Office) {
 	who := call("whoami", nil)
 	workspace, _ := who["workspace"].(map[string]any)
 	connection, _ := who["connection"].(map[string]any)
-	if workspace["name"] != office.Tenant.Name || connection["clientId"] != w.connector.ClientID || len(texts(who["permissions"])) != 1 {
+	if workspace["name"] != office.Workspace.Name || connection["clientId"] != w.connector.ClientID || len(texts(who["permissions"])) != 1 {
 		w.t.Errorf("whoami: %v", who)
 	}
 	var seen []string

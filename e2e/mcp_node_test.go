@@ -90,7 +90,7 @@ func TestTypeScriptSDKClientWalksTheWholeFlow(t *testing.T) {
 	person := p.Person(t, office.Head)
 	connector := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 	for _, name := range []string{"Lunch club", "Debt advice", "Warm rooms"} {
-		p.In(office.Tenant, office.Token).JSON(t, http.MethodPost, programmes, map[string]any{"name": name}).Wants(t, http.StatusCreated)
+		p.In(office.Workspace, office.Token).JSON(t, http.MethodPost, programmes, map[string]any{"name": name}).Wants(t, http.StatusCreated)
 	}
 	client := startNode(t, dir, p.BaseURL+"/mcp", connector.ClientID, connector.RedirectURI, p.BaseURL)
 
@@ -113,7 +113,7 @@ func TestTypeScriptSDKClientWalksTheWholeFlow(t *testing.T) {
 			Refreshed         bool
 		}
 		client.sees(&seen)
-		if !slices.Equal(seen.Tools, []string{"get_programme", "list_programmes", "whoami"}) || seen.Workspace != office.Tenant.Name ||
+		if !slices.Equal(seen.Tools, []string{"get_programme", "list_programmes", "whoami"}) || seen.Workspace != office.Workspace.Name ||
 			!slices.Equal(seen.Programmes, []string{"Warm rooms", "Debt advice", "Lunch club"}) || seen.Refreshed != refreshed {
 			t.Errorf("it sees %+v", seen)
 		}

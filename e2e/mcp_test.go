@@ -100,9 +100,9 @@ func TestMCPTakesTokensOfItsOwnResourceAlone(t *testing.T) {
 	}
 	for _, token := range []string{tokens.AccessToken, office.Token} { // the personal access token is good here too
 		rpc(t, mcp(p, token), "initialize", initialize).Wants(t, http.StatusOK)
-		who, _, _ := callTool(t, mcp(p, token).With("X-Tenant-Id", p.Demo.Tenants.Empty.ID), "whoami", nil)
+		who, _, _ := callTool(t, mcp(p, token).With("X-Tenant-Id", p.Demo.Workspaces.Empty.ID), "whoami", nil)
 		workspace, _ := who["workspace"].(map[string]any)
-		if workspace["id"] != office.Tenant.ID || workspace["name"] != office.Tenant.Name {
+		if workspace["id"] != office.Workspace.ID || workspace["name"] != office.Workspace.Name {
 			t.Errorf("in another workspace: %v", workspace)
 		}
 	}
@@ -120,35 +120,35 @@ func TestMCPKeepsTheRulesOfTheAPI(t *testing.T) {
 	member := office.Member(t, harness.ReadProgrammes, harness.ReadForms)
 	connector := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 	token := connector.Connect(t, p.Person(t, member)).AccessToken
-	personal := p.World.Token(t, office.Tenant, member, harness.ReadProgrammes)
+	personal := p.World.Token(t, office.Workspace, member, harness.ReadProgrammes)
 	for _, credential := range []string{token, personal} {
 		list := func() harness.Answer {
 			return rpc(t, mcp(p, credential), "tools/call", map[string]any{"name": "list_programmes", "arguments": map[string]any{}})
 		}
 		list().Wants(t, http.StatusOK)
-		p.World.Permit(t, office.Tenant, member, harness.ReadForms)
+		p.World.Permit(t, office.Workspace, member, harness.ReadForms)
 		message := list().WantsHeader(t, "WWW-Authenticate", "").WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 		if !strings.Contains(message, "administrator") {
 			t.Errorf("does not say who could grant it: %s", message)
 		}
 		rpc(t, mcp(p, credential), "tools/list", nil).Wants(t, http.StatusOK)
-		p.World.Permit(t, office.Tenant, member, harness.ReadProgrammes, harness.ReadForms)
+		p.World.Permit(t, office.Workspace, member, harness.ReadProgrammes, harness.ReadForms)
 
-		p.World.SetLLM(t, office.Tenant, false)
+		p.World.SetLLM(t, office.Workspace, false)
 		list().WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 		rpc(t, mcp(p, credential), "initialize", initialize).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-		p.World.SetLLM(t, office.Tenant, true)
+		p.World.SetLLM(t, office.Workspace, true)
 
 		for _, works := range []struct{ enabled, provisioned bool }{{false, true}, {true, false}} {
-			p.World.SetModule(t, office.Tenant, works.enabled, works.provisioned)
+			p.World.SetModule(t, office.Workspace, works.enabled, works.provisioned)
 			if _, text, failed := callTool(t, mcp(p, credential), "list_programmes", nil); !failed || !strings.Contains(text, "administrator") {
 				t.Errorf("a module that is off: %v %s", failed, text)
 			}
 		}
-		p.World.SetModule(t, office.Tenant, true, true)
+		p.World.SetModule(t, office.Workspace, true, true)
 		list().Wants(t, http.StatusOK)
 	}
-	p.World.Leave(t, office.Tenant, member)
+	p.World.Leave(t, office.Workspace, member)
 	rpc(t, mcp(p, personal), "initialize", initialize).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 }
 
@@ -159,7 +159,7 @@ func TestInsufficientScopeIsSaidWhereConsentHelps(t *testing.T) {
 	p := enter(t)
 	office := p.Office(t)
 	head := p.Person(t, office.Head)
-	ask := func(token string) harness.Answer { return p.In(office.Tenant, token).Get(t, programmes) }
+	ask := func(token string) harness.Answer { return p.In(office.Workspace, token).Get(t, programmes) }
 	attempt := office.Connector(t, harness.ReadProgrammes, harness.ReadForms).Begin()
 	attempt.Query = change(attempt.Query, "scope", harness.ReadForms)
 	helps := attempt.Post(t, attempt.CodeForm(attempt.Code(t, head))).Tokens(t).AccessToken
@@ -172,7 +172,7 @@ func TestInsufficientScopeIsSaidWhereConsentHelps(t *testing.T) {
 		}
 	}
 	// A client that may not ask for it, and a personal access token, would ask in vain.
-	personal := p.World.Token(t, office.Tenant, office.Head, harness.ReadForms)
+	personal := p.World.Token(t, office.Workspace, office.Head, harness.ReadForms)
 	useless := []harness.Answer{
 		ask(office.Connector(t, harness.ReadForms).Connect(t, head).AccessToken), ask(personal),
 		rpc(t, mcp(p, personal), "tools/call", map[string]any{"name": "list_programmes"}),

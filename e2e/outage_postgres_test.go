@@ -34,7 +34,7 @@ func TestPostgresOutage(t *testing.T) {
 		s := prepare(t, p)
 		must(t, running.Postgres.Pause())
 		defer running.Postgres.Resume()
-		answer := soon(t, func() harness.Answer { return p.In(s.office.Tenant, s.office.Token).Get(t, programmes) })
+		answer := soon(t, func() harness.Answer { return p.In(s.office.Workspace, s.office.Token).Get(t, programmes) })
 		answer.WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
 		answer.WantsRetryAfter(t)
 		s.wantsTokensUnavailable(t)
@@ -51,7 +51,7 @@ func (s scene) wantsEverythingUnavailable(t *testing.T, p *harness.Product) {
 	t.Helper()
 	s.wantsTokensUnavailable(t)
 	for _, token := range []string{s.office.Token, s.tokens.AccessToken, s.long.AccessToken} {
-		answer := soon(t, func() harness.Answer { return p.In(s.office.Tenant, token).Get(t, programmes) })
+		answer := soon(t, func() harness.Answer { return p.In(s.office.Workspace, token).Get(t, programmes) })
 		answer.WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
 		answer.WantsRetryAfter(t)
 	}
@@ -68,7 +68,7 @@ func (s scene) wantsEverythingUnavailable(t *testing.T, p *harness.Product) {
 	s.page.Press(t, "approve").WantsPage(t, http.StatusServiceUnavailable).WantsRetryAfter(t)
 	s.head.Open(t, p.AuthorizeURL(s.app.Request())).WantsPage(t, http.StatusServiceUnavailable).WantsRetryAfter(t)
 
-	p.In(s.office.Tenant, "nonsense").Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p.In(s.office.Workspace, "nonsense").Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	p.API().Get(t, s.office.Clients()).WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
 	p.API().Get(t, "/v1/nothing").WantsNested(t, http.StatusNotFound, "NOT_FOUND")
 	p.API().Get(t, harness.TokenPath).Wants(t, http.StatusMethodNotAllowed)
@@ -108,7 +108,7 @@ func killServices(t *testing.T, p *harness.Product, running *stack.Stack) {
 	s.wantsEverythingAgain(t, p) // sessions, codes, keys and the open page outlive the process
 
 	running.Resourceapi.Kill()
-	answer := p.In(s.office.Tenant, s.office.Token).Get(t, programmes)
+	answer := p.In(s.office.Workspace, s.office.Token).Get(t, programmes)
 	answer.WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
 	answer.WantsRetryAfter(t)
 	s.connector.Connect(t, s.head)

@@ -39,7 +39,7 @@ func TestRedisOutage(t *testing.T) {
 		s := prepare(t, p)
 		running.Redis.Stop()
 		s.connector.Revoke(t, s.tokens.RefreshToken).Wants(t, http.StatusOK)
-		p.In(s.office.Tenant, s.tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+		p.In(s.office.Workspace, s.tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 		must(t, running.Redis.Restart(t.Context()))
 		wantsDead(t, p, s.connector, s.tokens)
 	})
@@ -78,7 +78,7 @@ func robRedis(t *testing.T, p *harness.Product, running *stack.Stack) {
 	must(t, running.Redis.Forget())
 	must(t, running.Redis.Restart(t.Context()))
 
-	p.In(office.Tenant, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(office.Workspace, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	wantsDead(t, p, connector, revoked)
 	connector.Refresh(t, old.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	wantsDead(t, p, connector, replayed)

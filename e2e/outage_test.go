@@ -69,7 +69,7 @@ func (s scene) wantsTokensUnavailable(t *testing.T) {
 func (s scene) wantsAPI(t *testing.T, p *harness.Product) {
 	t.Helper()
 	for _, token := range []string{s.office.Token, s.tokens.AccessToken, s.long.AccessToken} {
-		p.In(s.office.Tenant, token).Get(t, programmes).Wants(t, http.StatusOK)
+		p.In(s.office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 	}
 }
 

@@ -29,7 +29,7 @@ func wants401(t *testing.T, p *harness.Product, answer harness.Answer) {
 func TestFirstComesTheBearer(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	main := p.Demo.Tenants.Main.ID
+	main := p.Demo.Workspaces.Main.ID
 	good := "Bearer " + p.Demo.Tokens.Reader
 	for name, api := range map[string]harness.API{
 		"none":                  p.API(),
@@ -46,8 +46,8 @@ func TestFirstComesTheBearer(t *testing.T) {
 		"two in one":            p.API().With("X-Tenant-Id", main).With("Authorization", good+", "+good),
 		"token and more":        p.API().With("X-Tenant-Id", main).With("Authorization", good+" x"),
 		"tab for the space":     p.API().With("X-Tenant-Id", main).With("Authorization", "Bearer\t"+p.Demo.Tokens.Reader),
-		"disabled module":       p.As("nonsense").With("X-Tenant-Id", p.Demo.Tenants.ProgrammesDisabled.ID),
-		"unprovisioned":         p.As("nonsense").With("X-Tenant-Id", p.Demo.Tenants.Unprovisioned.ID),
+		"disabled module":       p.As("nonsense").With("X-Tenant-Id", p.Demo.Workspaces.ProgrammesDisabled.ID),
+		"unprovisioned":         p.As("nonsense").With("X-Tenant-Id", p.Demo.Workspaces.Unprovisioned.ID),
 		"in a cookie":           p.API().With("X-Tenant-Id", main).With("Cookie", "access_token="+p.Demo.Tokens.Reader),
 		"in X-Authorization":    p.API().With("X-Tenant-Id", main).With("X-Authorization", good),
 		"proxy's authorization": p.API().With("X-Tenant-Id", main).With("Proxy-Authorization", good),
@@ -65,16 +65,16 @@ func TestFirstComesTheBearer(t *testing.T) {
 	}
 }
 
-func TestSecondComesTheTenantHeader(t *testing.T) {
+func TestSecondComesTheWorkspaceHeader(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	reader := p.As(p.Demo.Tokens.Reader)
-	main := p.Demo.Tenants.Main.ID
+	main := p.Demo.Workspaces.Main.ID
 	for name, api := range map[string]harness.API{
 		"missing": reader, "empty": reader.With("X-Tenant-Id", ""), "a name": reader.With("X-Tenant-Id", "Tideway Community Trust"),
 		"cut": reader.With("X-Tenant-Id", main[:35]), "longer": reader.With("X-Tenant-Id", main+"0"), "no digit": reader.With("X-Tenant-Id", "g"+main[1:]),
 		"braces": reader.With("X-Tenant-Id", "{"+main+"}"), "urn": reader.With("X-Tenant-Id", "urn:uuid:"+main),
-		"no hyphens": reader.With("X-Tenant-Id", strings.ReplaceAll(main, "-", "")), "two": reader.With("X-Tenant-Id", main, p.Demo.Tenants.Empty.ID),
+		"no hyphens": reader.With("X-Tenant-Id", strings.ReplaceAll(main, "-", "")), "two": reader.With("X-Tenant-Id", main, p.Demo.Workspaces.Empty.ID),
 		"two in one": reader.With("X-Tenant-Id", main+", "+main), "query only": reader.Without("X-Tenant-Id"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -94,28 +94,28 @@ func TestThirdComesAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	w, tenant := p.World, office.Tenant
-	token := func(user demo.User, permissions ...string) string { return w.Token(t, tenant, user, permissions...) }
+	w, workspace := p.World, office.Workspace
+	token := func(user demo.User, permissions ...string) string { return w.Token(t, workspace, user, permissions...) }
 	left := office.Member(t, harness.ReadProgrammes)
 	leftToken := token(left, harness.ReadProgrammes)
-	w.Leave(t, tenant, left)
+	w.Leave(t, workspace, left)
 	off := p.Office(t)
 	connector := off.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, off.Head)).AccessToken
-	w.SetLLM(t, off.Tenant, false)
-	w.SetModule(t, off.Tenant, false, true)
+	w.SetLLM(t, off.Workspace, false)
+	w.SetModule(t, off.Workspace, false, true)
 	for name, api := range map[string]harness.API{
-		"unknown workspace":                p.In(demo.Tenant{ID: uuid.NewString()}, office.Token),
-		"not a member":                     p.In(p.Demo.Tenants.Main, office.Token),
-		"no longer a member":               p.In(tenant, leftToken),
-		"token of another workspace":       p.In(p.Demo.Tenants.Empty, p.Demo.Tokens.Owner), // the owner is a member there
-		"permission outside the token":     p.In(tenant, token(office.Head, harness.ReadForms)),
-		"permission missing now":           p.In(tenant, token(office.Member(t, harness.ReadForms), harness.ReadProgrammes)),
-		"write is not read":                p.In(tenant, token(office.Head, harness.WriteProgrammes)),
-		"no member, module disabled":       p.In(p.Demo.Tenants.ProgrammesDisabled, office.Token),
-		"no member, not provisioned":       p.In(p.Demo.Tenants.Unprovisioned, office.Token),
-		"connector, LLM off, module off":   p.In(off.Tenant, connector),
-		"outsider in main (demo)":          p.In(p.Demo.Tenants.Main, p.Demo.Tokens.OwnerIn.Empty),
-		"permission missing, disabled too": p.In(off.Tenant, w.Token(t, off.Tenant, off.Head, harness.ReadForms)),
+		"unknown workspace":                p.In(demo.Workspace{ID: uuid.NewString()}, office.Token),
+		"not a member":                     p.In(p.Demo.Workspaces.Main, office.Token),
+		"no longer a member":               p.In(workspace, leftToken),
+		"token of another workspace":       p.In(p.Demo.Workspaces.Empty, p.Demo.Tokens.Owner), // the owner is a member there
+		"permission outside the token":     p.In(workspace, token(office.Head, harness.ReadForms)),
+		"permission missing now":           p.In(workspace, token(office.Member(t, harness.ReadForms), harness.ReadProgrammes)),
+		"write is not read":                p.In(workspace, token(office.Head, harness.WriteProgrammes)),
+		"no member, module disabled":       p.In(p.Demo.Workspaces.ProgrammesDisabled, office.Token),
+		"no member, not provisioned":       p.In(p.Demo.Workspaces.Unprovisioned, office.Token),
+		"connector, LLM off, module off":   p.In(off.Workspace, connector),
+		"outsider in main (demo)":          p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.OwnerIn.Empty),
+		"permission missing, disabled too": p.In(off.Workspace, w.Token(t, off.Workspace, off.Head, harness.ReadForms)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			api.Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
@@ -129,10 +129,10 @@ func TestFourthComesTheModule(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	both := p.In(office.Tenant, office.Token)
-	p.World.SetModule(t, office.Tenant, false, false)
-	disabled := p.In(p.Demo.Tenants.ProgrammesDisabled, p.Demo.Tokens.OwnerIn.ProgrammesDisabled)
-	unprovisioned := p.In(p.Demo.Tenants.Unprovisioned, p.Demo.Tokens.OwnerIn.Unprovisioned)
+	both := p.In(office.Workspace, office.Token)
+	p.World.SetModule(t, office.Workspace, false, false)
+	disabled := p.In(p.Demo.Workspaces.ProgrammesDisabled, p.Demo.Tokens.OwnerIn.ProgrammesDisabled)
+	unprovisioned := p.In(p.Demo.Workspaces.Unprovisioned, p.Demo.Tokens.OwnerIn.Unprovisioned)
 	for _, path := range []string{programmes, programmes + badQuery, programmes + "/" + uuid.NewString()} {
 		disabled.Get(t, path).WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
 		both.Get(t, path).WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
@@ -141,14 +141,14 @@ func TestFourthComesTheModule(t *testing.T) {
 	disabled.JSON(t, http.MethodPost, programmes, `{`).WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
 	unprovisioned.JSON(t, http.MethodPost, programmes, `{`).WantsNested(t, http.StatusServiceUnavailable, "TENANT_NOT_PROVISIONED")
 	// No row at all means neither (spec 1: "must be enabled in the workspace").
-	p.World.Exec(t, `delete from account.tenant_modules where tenant_id = $1`, office.Tenant.ID)
+	p.World.Exec(t, `delete from account.tenant_modules where tenant_id = $1`, office.Workspace.ID)
 	both.Get(t, programmes).WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
 }
 
 func TestFifthComeParametersAndSixthTheRecord(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	owner := p.In(p.Demo.Tenants.Main, p.Demo.Tokens.Owner)
+	owner := p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.Owner)
 	owner.Get(t, programmes+badQuery).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	unknown := programmes + "/" + uuid.NewString()
 	owner.Get(t, unknown).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
@@ -165,9 +165,9 @@ func TestAccessIsReadAtEachRequest(t *testing.T) {
 	office := p.Office(t)
 	head, w := p.Person(t, office.Head), p.World
 	apis := []harness.API{
-		p.In(office.Tenant, office.Token),
-		p.In(office.Tenant, office.Confidential(t, "", harness.ReadProgrammes).Connect(t, head).AccessToken),
-		p.In(office.Tenant, office.Connector(t, harness.ReadProgrammes).Connect(t, head).AccessToken),
+		p.In(office.Workspace, office.Token),
+		p.In(office.Workspace, office.Confidential(t, "", harness.ReadProgrammes).Connect(t, head).AccessToken),
+		p.In(office.Workspace, office.Connector(t, harness.ReadProgrammes).Connect(t, head).AccessToken),
 	}
 	all := func(status int, code string) {
 		t.Helper()
@@ -181,18 +181,18 @@ func TestAccessIsReadAtEachRequest(t *testing.T) {
 	}
 	for range 2 {
 		all(http.StatusOK, "")
-		w.Permit(t, office.Tenant, office.Head, harness.ReadForms)
+		w.Permit(t, office.Workspace, office.Head, harness.ReadForms)
 		all(http.StatusForbidden, "FORBIDDEN")
-		w.Permit(t, office.Tenant, office.Head, harness.Everything()...)
+		w.Permit(t, office.Workspace, office.Head, harness.Everything()...)
 		all(http.StatusOK, "")
-		w.Leave(t, office.Tenant, office.Head)
+		w.Leave(t, office.Workspace, office.Head)
 		all(http.StatusForbidden, "FORBIDDEN")
-		w.Join(t, office.Tenant, office.Head, harness.Everything()...)
+		w.Join(t, office.Workspace, office.Head, harness.Everything()...)
 		all(http.StatusOK, "")
-		w.SetModule(t, office.Tenant, false, true)
+		w.SetModule(t, office.Workspace, false, true)
 		all(http.StatusForbidden, "MODULE_NOT_ENABLED")
-		w.SetModule(t, office.Tenant, true, false)
+		w.SetModule(t, office.Workspace, true, false)
 		all(http.StatusServiceUnavailable, "TENANT_NOT_PROVISIONED")
-		w.SetModule(t, office.Tenant, true, true)
+		w.SetModule(t, office.Workspace, true, true)
 	}
 }

@@ -35,7 +35,7 @@ func TestAcceptedImportSaysWhereItsStatusIs(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	api := p.In(office.Tenant, office.Token)
+	api := p.In(office.Workspace, office.Token)
 	for csv, want := range map[string]string{"name\nPantry\n": "processed", "name,status\nPantry,gone\n": "rejected"} {
 		accepted := api.Send(t, http.MethodPost, programmes+"/imports", "text/csv", csv).Wants(t, http.StatusAccepted)
 		object := accepted.WantsKeys(t, "id", "status", "statusUrl")
@@ -67,7 +67,7 @@ func TestImportIsProcessed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			office := p.Office(t)
-			api := p.In(office.Tenant, office.Token)
+			api := p.In(office.Workspace, office.Token)
 			done := imports(t, api, csv)
 			if done.Status != "processed" || done.Imported != 2 || len(done.Errors) != 0 {
 				t.Errorf("import ended as %+v", done)
@@ -81,7 +81,7 @@ func TestImportIsProcessed(t *testing.T) {
 	}
 	t.Run("name alone", func(t *testing.T) {
 		office := p.Office(t)
-		api := p.In(office.Tenant, office.Token)
+		api := p.In(office.Workspace, office.Token)
 		if done := imports(t, api, "name\nGarden\n"); done.Status != "processed" || done.Imported != 1 {
 			t.Errorf("import ended as %+v", done)
 		}
@@ -95,7 +95,7 @@ func TestImportWithABadHeaderIs400(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	api := p.In(office.Tenant, office.Token)
+	api := p.In(office.Workspace, office.Token)
 	for name, csv := range map[string]string{
 		"empty": "", "no name": "summary,status\nx,draft\n", "unknown column": "name,colour\nx,red\n", "column twice": "name,name\nx,y\n",
 		"no header": "Pantry,Food\n", "another case": "Name\nx\n", "semicolons": "name;summary\nx;y\n",
@@ -112,7 +112,7 @@ func TestImportWithOneBadRowImportsNothing(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	api := p.In(office.Tenant, office.Token)
+	api := p.In(office.Workspace, office.Token)
 	csv := "name,status,startsOn\nGood,draft,2026-01-01\n,draft,2026-01-01\nBad,gone,not a day\nAlso good,active,\n"
 	done := imports(t, api, csv)
 	if done.Status != "rejected" || done.Imported != 0 {

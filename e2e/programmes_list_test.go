@@ -72,7 +72,7 @@ func walk(t *testing.T, api harness.API, query url.Values) (all []programme, siz
 }
 
 func mainReader(p *harness.Product) harness.API {
-	return p.In(p.Demo.Tenants.Main, p.Demo.Tokens.Reader)
+	return p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.Reader)
 }
 
 func TestListPagesThroughEveryProgramme(t *testing.T) {
@@ -130,9 +130,9 @@ func TestListOfOneByOneKeepsTies(t *testing.T) {
 	office := p.Office(t)
 	for i := range 7 { // all created at the same moment
 		p.World.Exec(t, `insert into resource.programmes (id, tenant_id, name, status, created_at) values ($1, $2, $3, 'active', '2026-03-01T10:00:00Z')`,
-			uuid.New(), office.Tenant.ID, fmt.Sprint("Tied ", i))
+			uuid.New(), office.Workspace.ID, fmt.Sprint("Tied ", i))
 	}
-	all, _ := walk(t, p.In(office.Tenant, office.Token), url.Values{"limit": {"1"}})
+	all, _ := walk(t, p.In(office.Workspace, office.Token), url.Values{"limit": {"1"}})
 	if len(all) != 7 {
 		t.Errorf("%d programmes, want 7", len(all))
 	}
@@ -171,7 +171,7 @@ func TestProgrammeRecordHasTheContractsFields(t *testing.T) {
 func TestEmptyWorkspaceHasAnEmptyList(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	answer := p.In(p.Demo.Tenants.Empty, p.Demo.Tokens.OwnerIn.Empty).Get(t, programmes).Wants(t, http.StatusOK)
+	answer := p.In(p.Demo.Workspaces.Empty, p.Demo.Tokens.OwnerIn.Empty).Get(t, programmes).Wants(t, http.StatusOK)
 	if got := strings.TrimSpace(string(answer.Body)); got != `{"data":[],"meta":{"count":0}}` {
 		t.Errorf("the list of an empty workspace is %s", got)
 	}
@@ -181,15 +181,15 @@ func TestListShowsOneWorkspaceAlone(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	created := p.In(office.Tenant, office.Token).JSON(t, http.MethodPost, programmes, map[string]any{"name": "Only here"}).Wants(t, http.StatusCreated)
-	all, _ := walk(t, p.In(office.Tenant, office.Token), nil)
+	created := p.In(office.Workspace, office.Token).JSON(t, http.MethodPost, programmes, map[string]any{"name": "Only here"}).Wants(t, http.StatusCreated)
+	all, _ := walk(t, p.In(office.Workspace, office.Token), nil)
 	if len(all) != 1 || all[0].ID != created.Object(t)["id"] {
 		t.Error("the workspace's list is not its one programme")
 	}
-	for tenant, token := range map[demo.Tenant]string{
-		p.Demo.Tenants.Main: p.Demo.Tokens.OwnerIn.Main, p.Demo.Tenants.LLMDisabled: p.Demo.Tokens.OwnerIn.LLMDisabled,
+	for workspace, token := range map[demo.Workspace]string{
+		p.Demo.Workspaces.Main: p.Demo.Tokens.OwnerIn.Main, p.Demo.Workspaces.LLMDisabled: p.Demo.Tokens.OwnerIn.LLMDisabled,
 	} {
-		others, _ := walk(t, p.In(tenant, token), url.Values{"limit": {"200"}})
+		others, _ := walk(t, p.In(workspace, token), url.Values{"limit": {"200"}})
 		for _, other := range others {
 			if other.ID == all[0].ID {
 				t.Error("a programme is in another workspace's list")
@@ -202,13 +202,13 @@ func TestListFilters(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	api := p.In(office.Tenant, office.Token)
+	api := p.In(office.Workspace, office.Token)
 	for i, c := range []struct{ name, summary, status string }{
 		{"Café Llandudno", "Warm drinks", "active"}, {"Boat repairs", "at the CAFÉ dock", "draft"}, {"Choir", "sings 100% of the time_s", "active"},
 		{"Straße", "", "archived"}, {"Garden", "a_b", "completed"},
 	} {
 		p.World.Exec(t, `insert into resource.programmes (id, tenant_id, name, summary, status, created_at) values ($1, $2, $3, $4, $5, now() - make_interval(hours => $6))`,
-			uuid.New(), office.Tenant.ID, c.name, c.summary, c.status, i)
+			uuid.New(), office.Workspace.ID, c.name, c.summary, c.status, i)
 	}
 	for query, want := range map[string]string{
 		"status=active": "Café Llandudno, Choir", "status=draft": "Boat repairs", "status=completed": "Garden", "status=archived": "Straße",

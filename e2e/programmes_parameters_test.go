@@ -29,7 +29,7 @@ func TestListRefusesBadParameters(t *testing.T) {
 func TestUnknownNamesAreRefusedAndNamed(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	owner := p.In(p.Demo.Tenants.Main, p.Demo.Tokens.Owner)
+	owner := p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.Owner)
 	for name, answer := range map[string]harness.Answer{
 		"sort":     owner.Get(t, programmes+"?sort=name"),
 		"Limit":    owner.Get(t, programmes+"?Limit=5"),
@@ -86,7 +86,7 @@ func TestCursorIsAuthenticated(t *testing.T) {
 func TestCursorIsBoundToWorkspaceAndFilters(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	owner := p.In(p.Demo.Tenants.Main, p.Demo.Tokens.Owner)
+	owner := p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.Owner)
 	plain := cursorOf(t, owner, url.Values{"limit": {"5"}})
 	active := cursorOf(t, owner, url.Values{"limit": {"5"}, "status": {"active"}})
 	search := cursorOf(t, owner, url.Values{"limit": {"5"}, "q": {"a"}})
@@ -94,8 +94,8 @@ func TestCursorIsBoundToWorkspaceAndFilters(t *testing.T) {
 		api   harness.API
 		query url.Values
 	}{
-		"another workspace":  {p.In(p.Demo.Tenants.Empty, p.Demo.Tokens.OwnerIn.Empty), url.Values{"cursor": {plain}}},
-		"another with rows":  {p.In(p.Demo.Tenants.LLMDisabled, p.Demo.Tokens.OwnerIn.LLMDisabled), url.Values{"cursor": {plain}}},
+		"another workspace":  {p.In(p.Demo.Workspaces.Empty, p.Demo.Tokens.OwnerIn.Empty), url.Values{"cursor": {plain}}},
+		"another with rows":  {p.In(p.Demo.Workspaces.LLMDisabled, p.Demo.Tokens.OwnerIn.LLMDisabled), url.Values{"cursor": {plain}}},
 		"a filter more":      {owner, url.Values{"cursor": {plain}, "status": {"active"}}},
 		"a search more":      {owner, url.Values{"cursor": {plain}, "q": {"a"}}},
 		"a filter less":      {owner, url.Values{"cursor": {active}}},
@@ -123,7 +123,7 @@ func TestPagingIsSteadyWhileProgrammesComeIn(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	api := p.In(office.Tenant, office.Token)
+	api := p.In(office.Workspace, office.Token)
 	add := func(name string) string {
 		id, _ := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": name}).Wants(t, http.StatusCreated).Object(t)["id"].(string)
 		return id

@@ -13,7 +13,7 @@ func TestStaleIfMatchIsRefused(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	api := p.In(office.Tenant, office.Token)
+	api := p.In(office.Workspace, office.Token)
 	one := programmes + "/" + create(t, api, map[string]any{"name": "Tool bank"}).ID
 	first := api.Get(t, one).Wants(t, http.StatusOK).Header.Get("ETag")
 	if first == "" {
@@ -38,7 +38,7 @@ func TestIdempotencyKeyGivesTheFirstAnswerAgain(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	api := p.In(office.Tenant, office.Token).With("Idempotency-Key", "order-1")
+	api := p.In(office.Workspace, office.Token).With("Idempotency-Key", "order-1")
 	first := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Repair café"}).Wants(t, http.StatusCreated)
 	for range 3 {
 		again := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Repair café"}).Wants(t, http.StatusCreated)
@@ -63,13 +63,13 @@ func TestIdempotencyKeyIsOfOneWorkspaceUserAndRoute(t *testing.T) {
 	office, other := p.Office(t), p.Office(t)
 	colleague := office.Member(t, harness.Everything()...)
 	head := p.World.User(t)
-	p.World.Join(t, office.Tenant, head, harness.Everything()...)
-	p.World.Join(t, other.Tenant, head, harness.Everything()...)
+	p.World.Join(t, office.Workspace, head, harness.Everything()...)
+	p.World.Join(t, other.Workspace, head, harness.Everything()...)
 	ids := map[any]bool{}
 	for _, api := range []harness.API{
-		p.In(office.Tenant, p.World.Token(t, office.Tenant, head, harness.Everything()...)),
-		p.In(other.Tenant, p.World.Token(t, other.Tenant, head, harness.Everything()...)),
-		p.In(office.Tenant, p.World.Token(t, office.Tenant, colleague, harness.Everything()...)),
+		p.In(office.Workspace, p.World.Token(t, office.Workspace, head, harness.Everything()...)),
+		p.In(other.Workspace, p.World.Token(t, other.Workspace, head, harness.Everything()...)),
+		p.In(office.Workspace, p.World.Token(t, office.Workspace, colleague, harness.Everything()...)),
 	} {
 		api = api.With("Idempotency-Key", "same")
 		made := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Swap shop"}).Wants(t, http.StatusCreated).Object(t)
@@ -87,19 +87,19 @@ func TestIdempotencyKeyComesAfterAccessAndKeepsSuccessesAlone(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	plain := p.In(office.Tenant, office.Token)
+	plain := p.In(office.Workspace, office.Token)
 	api := plain.With("Idempotency-Key", "k")
 	api.JSON(t, http.MethodPost, programmes, map[string]any{"name": ""}).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	body := map[string]any{"name": "Job club"}
 	api.JSON(t, http.MethodPost, programmes, body).Wants(t, http.StatusCreated)
 	api.Without("Authorization").JSON(t, http.MethodPost, programmes, body).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	api.Without("X-Tenant-Id").JSON(t, http.MethodPost, programmes, body).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
-	p.World.Permit(t, office.Tenant, office.Head, harness.ReadProgrammes)
+	p.World.Permit(t, office.Workspace, office.Head, harness.ReadProgrammes)
 	api.JSON(t, http.MethodPost, programmes, body).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-	p.World.Permit(t, office.Tenant, office.Head, harness.Everything()...)
-	p.World.SetModule(t, office.Tenant, false, true)
+	p.World.Permit(t, office.Workspace, office.Head, harness.Everything()...)
+	p.World.SetModule(t, office.Workspace, false, true)
 	api.JSON(t, http.MethodPost, programmes, body).WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
-	p.World.SetModule(t, office.Tenant, true, true)
+	p.World.SetModule(t, office.Workspace, true, true)
 	api.JSON(t, http.MethodPost, programmes, body).Wants(t, http.StatusCreated)
 	// The contract does not say what the key with another body gets; it must not be a second effect, nor the first answer.
 	if other := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Another"}); other.Status != http.StatusConflict {
@@ -109,7 +109,7 @@ func TestIdempotencyKeyComesAfterAccessAndKeepsSuccessesAlone(t *testing.T) {
 		t.Errorf("%d programmes were made", len(all))
 	}
 	// 24 hours later the key is forgotten.
-	p.World.Exec(t, `update resource.idempotency_keys set created_at = created_at - interval '24 hours 1 second' where tenant_id = $1`, office.Tenant.ID)
+	p.World.Exec(t, `update resource.idempotency_keys set created_at = created_at - interval '24 hours 1 second' where tenant_id = $1`, office.Workspace.ID)
 	api.JSON(t, http.MethodPost, programmes, body).Wants(t, http.StatusCreated)
 	if all := every(t, plain); len(all) != 2 {
 		t.Errorf("%d programmes after the key was forgotten", len(all))
@@ -120,7 +120,7 @@ func TestIdempotentRequestsAtOnceHaveOneEffect(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	api := p.In(office.Tenant, office.Token)
+	api := p.In(office.Workspace, office.Token)
 	answers := make(chan harness.Answer, 8)
 	for range cap(answers) {
 		go func() {

@@ -13,7 +13,7 @@ func TestUpdatedSince_FindsWhatIsNewAndWhatWasChanged(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	api := p.In(office.Tenant, office.Token)
+	api := p.In(office.Workspace, office.Token)
 	changed := create(t, api, map[string]any{"name": "Changed later"})
 	untouched := create(t, api, map[string]any{"name": "Untouched"})
 	newest := create(t, api, map[string]any{"name": "Newest"})

@@ -35,7 +35,7 @@ func TestCreateAnswersTheProgramme(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	api := p.In(office.Tenant, office.Token)
+	api := p.In(office.Workspace, office.Token)
 	made := create(t, api, map[string]any{"name": "Night shelter", "summary": "Beds from November", "startsOn": "2026-11-01", "endsOn": "2027-03-31"})
 	if made.Name != "Night shelter" || made.Summary != "Beds from November" || *made.StartsOn != "2026-11-01" || *made.EndsOn != "2027-03-31" {
 		t.Errorf("not as sent: %+v", made)
@@ -60,7 +60,7 @@ func TestWritesNeedTheWritePermission(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	made := create(t, p.In(office.Tenant, office.Token), map[string]any{"name": "Toy library"})
+	made := create(t, p.In(office.Workspace, office.Token), map[string]any{"name": "Toy library"})
 	one := programmes + "/" + made.ID
 	reader := office.Member(t, harness.ReadProgrammes)
 	head := p.Person(t, office.Head)
@@ -68,13 +68,13 @@ func TestWritesNeedTheWritePermission(t *testing.T) {
 	attempt.Query = change(attempt.Query, "scope", harness.ReadProgrammes)
 	consented := attempt.Post(t, attempt.CodeForm(attempt.Code(t, head))).Tokens(t)
 	for name, token := range map[string]string{
-		"token without it":    p.World.Token(t, office.Tenant, office.Head, harness.ReadProgrammes),
-		"user without it":     p.World.Token(t, office.Tenant, reader, harness.ReadProgrammes, harness.WriteProgrammes),
+		"token without it":    p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes),
+		"user without it":     p.World.Token(t, office.Workspace, reader, harness.ReadProgrammes, harness.WriteProgrammes),
 		"application without": office.Confidential(t, "", harness.ReadProgrammes).Connect(t, head).AccessToken,
 		"not consented to":    consented.AccessToken,
 	} {
 		t.Run(name, func(t *testing.T) {
-			api := p.In(office.Tenant, token)
+			api := p.In(office.Workspace, token)
 			api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "x"}).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 			api.JSON(t, http.MethodPatch, one, map[string]any{"name": "x"}).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 			api.JSON(t, http.MethodPost, one+"/transitions", map[string]any{"to": "active"}).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
@@ -82,7 +82,7 @@ func TestWritesNeedTheWritePermission(t *testing.T) {
 			read(t, api, made.ID)
 		})
 	}
-	if all := every(t, p.In(office.Tenant, office.Token)); len(all) != 1 || all[0].Name != "Toy library" {
+	if all := every(t, p.In(office.Workspace, office.Token)); len(all) != 1 || all[0].Name != "Toy library" {
 		t.Error("a refused write had an effect")
 	}
 }
@@ -91,7 +91,7 @@ func TestWritesRefuseInvalidBodies(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	api := p.In(office.Tenant, office.Token)
+	api := p.In(office.Workspace, office.Token)
 	made := create(t, api, map[string]any{"name": "Bike kitchen"})
 	for name, body := range map[string]any{
 		"malformed": `{"name":`, "a list": `[]`, "empty": ``, "two objects": `{"name":"x"}{}`, "name empty": map[string]any{"name": ""},
@@ -115,7 +115,7 @@ func TestPatchChangesWhatItNames(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	api := p.In(office.Tenant, office.Token)
+	api := p.In(office.Workspace, office.Token)
 	made := create(t, api, map[string]any{"name": "Lunch club", "summary": "Tuesdays", "startsOn": "2026-01-06"})
 	var after programme
 	api.JSON(t, http.MethodPatch, programmes+"/"+made.ID, map[string]any{"summary": "Thursdays", "startsOn": nil}).Wants(t, http.StatusOK).Into(t, &after)
@@ -136,13 +136,13 @@ func TestTransitionsAreThoseAllowed(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	api := p.In(office.Tenant, office.Token)
+	api := p.In(office.Workspace, office.Token)
 	allowed := map[string]bool{"draft active": true, "draft archived": true, "active completed": true, "completed archived": true}
 	states := []string{"draft", "active", "completed", "archived"}
 	for _, from := range states {
 		for _, to := range states {
 			id := uuid.NewString()
-			p.World.Exec(t, `insert into resource.programmes (id, tenant_id, name, status) values ($1, $2, 'Any', $3)`, id, office.Tenant.ID, from)
+			p.World.Exec(t, `insert into resource.programmes (id, tenant_id, name, status) values ($1, $2, 'Any', $3)`, id, office.Workspace.ID, from)
 			answer := api.JSON(t, http.MethodPost, programmes+"/"+id+"/transitions", map[string]any{"to": to})
 			want := client.ProgrammeStatus(from)
 			if allowed[from+" "+to] {
@@ -170,7 +170,7 @@ func TestRecordOfAnotherWorkspaceIsNotFound(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, other := p.Office(t), p.Office(t)
-	mine, theirs := p.In(office.Tenant, office.Token), p.In(other.Tenant, other.Token)
+	mine, theirs := p.In(office.Workspace, office.Token), p.In(other.Workspace, other.Token)
 	foreign := create(t, theirs, map[string]any{"name": "Secret garden"}).ID
 	var accepted struct{ ID, Status, StatusURL string }
 	theirs.Send(t, http.MethodPost, programmes+"/imports", "text/csv", "name\nx\n").Wants(t, http.StatusAccepted).Into(t, &accepted)

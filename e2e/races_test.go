@@ -75,7 +75,7 @@ func TestRacesHaveOneWinnerAndEndTheGrant(t *testing.T) {
 			if len(winners) != 1 {
 				t.Fatalf("%d of 4 exchanges won", len(winners))
 			}
-			p.In(office.Tenant, winners[0].Tokens(t).AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+			p.In(office.Workspace, winners[0].Tokens(t).AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 		}
 	})
 }

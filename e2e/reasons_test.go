@@ -47,13 +47,13 @@ func causes() map[string]cause {
 			c.person.Submit(t, page.FormWith(t, `form[action="/settings/apps/disconnect"] input[name=id]`)).Wants(t, http.StatusSeeOther)
 		}, "invalid_grant", "The user disconnected this application", "You disconnected this application on ", "disconnected_by_user"},
 		"the membership over": {func(t *testing.T, p *harness.Product, o harness.Office, c *connection) {
-			p.World.Leave(t, o.Tenant, c.person.User)
+			p.World.Leave(t, o.Workspace, c.person.User)
 		}, "invalid_grant", "no longer a member of the workspace", "You are no longer a member of ", "membership_ended"},
 		"the permissions lost": {func(t *testing.T, p *harness.Product, o harness.Office, c *connection) {
-			p.World.Permit(t, o.Tenant, c.person.User, harness.ReadForms)
+			p.World.Permit(t, o.Workspace, c.person.User, harness.ReadForms)
 		}, "invalid_grant", "no longer holds any of the permissions", "You no longer hold any of these permissions", "permissions_lost"},
 		"the LLM integration off": {func(t *testing.T, p *harness.Product, o harness.Office, _ *connection) {
-			p.World.SetLLM(t, o.Tenant, false)
+			p.World.SetLLM(t, o.Workspace, false)
 		}, "invalid_grant", "has switched its LLM integration off", "has switched its LLM integration off", "llm_integration_off"},
 		"the 30 days over": {func(t *testing.T, p *harness.Product, _ harness.Office, c *connection) {
 			p.World.EndGrantIn(t, harness.GrantOf(t, c.tokens.AccessToken), -time.Second)
@@ -85,10 +85,10 @@ func TestEveryEndAndEveryRefusalHasItsReason(t *testing.T) {
 				t.Errorf("Connected apps does not say %q: %s", c.shown, page.Text())
 			}
 			head := p.Person(t, office.Head)
-			if log := head.Arrive(t, p.AppURL+"/settings/audit?tenant="+office.Tenant.ID); !strings.Contains(log.Text(), c.told) {
+			if log := head.Arrive(t, p.AppURL+"/settings/audit?tenant="+office.Workspace.ID); !strings.Contains(log.Text(), c.told) {
 				t.Errorf("the audit log does not say %q: %s", c.told, log.Text())
 			}
-			export := string(head.Open(t, p.AppURL+"/settings/audit.jsonl?tenant="+office.Tenant.ID).Body)
+			export := string(head.Open(t, p.AppURL+"/settings/audit.jsonl?tenant="+office.Workspace.ID).Body)
 			if !strings.Contains(export, `"reason":"`+c.reason+`"`) || strings.Contains(export, held.presents) {
 				t.Errorf("the export does not hold the reason %s, or holds a token", c.reason)
 			}

@@ -56,7 +56,7 @@ func TestUnknownClientIsNotFound(t *testing.T) {
 		"a service": p.Demo.Clients.Service.ClientID,
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, route := range clientRoutes(office.Tenant, client)[2:] {
+			for _, route := range clientRoutes(office.Workspace, client)[2:] {
 				route.call(t, p.As(office.Token)).WantsFlat(t, http.StatusNotFound, "not_found")
 			}
 		})
@@ -74,7 +74,7 @@ func TestDeletingAClientEndsItsGrants(t *testing.T) {
 	attempt := connector.Begin()
 	unused := attempt.Code(t, head)
 	for _, token := range []string{long.AccessToken, short.AccessToken} {
-		p.In(office.Tenant, token).Get(t, programmes).Wants(t, http.StatusOK)
+		p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 	}
 	for _, client := range []string{app.ClientID, connector.ClientID} {
 		answer := p.As(office.Token).Send(t, http.MethodDelete, office.Clients()+"/"+client, "", "").Wants(t, http.StatusNoContent)
@@ -83,7 +83,7 @@ func TestDeletingAClientEndsItsGrants(t *testing.T) {
 		}
 	}
 	for _, token := range []string{long.AccessToken, short.AccessToken} {
-		p.In(office.Tenant, token).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+		p.In(office.Workspace, token).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	}
 	connector.Refresh(t, short.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_client", "invalid_grant")
 	connector.Post(t, attempt.CodeForm(unused)).WantsFlat(t, http.StatusBadRequest, "invalid_client", "invalid_grant")
@@ -134,7 +134,7 @@ func TestRegistrationAloneAuthorisesNothing(t *testing.T) {
 	office := p.Office(t)
 	app := office.Confidential(t, "", harness.ReadProgrammes)
 	for _, bearer := range []string{app.Secret, app.ClientID, app.ClientID + ":" + app.Secret} {
-		p.In(office.Tenant, bearer).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+		p.In(office.Workspace, bearer).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	}
 	body := map[string]any{"grant_type": "client_credentials", "client_id": app.ClientID, "client_secret": app.Secret}
 	app.Exchange(t, body).WantsFlat(t, http.StatusBadRequest, "unsupported_grant_type")

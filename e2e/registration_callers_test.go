@@ -20,8 +20,8 @@ type clientRoute struct {
 }
 
 // clientRoutes are the tenant routes for an application that exists; the one that deletes it comes last.
-func clientRoutes(tenant demo.Tenant, client string) []clientRoute {
-	all := harness.ClientsPath(tenant)
+func clientRoutes(workspace demo.Workspace, client string) []clientRoute {
+	all := harness.ClientsPath(workspace)
 	return []clientRoute{
 		{http.MethodPost, all, harness.ConfidentialBody(harness.ReadProgrammes), http.StatusCreated},
 		{http.MethodGet, all, "", http.StatusOK},
@@ -39,24 +39,24 @@ func (r clientRoute) call(t *testing.T, api harness.API) harness.Answer {
 	return api.JSON(t, r.method, r.path, r.body)
 }
 
-func TestTenantRoutesWantABearer(t *testing.T) {
+func TestWorkspaceRoutesWantABearer(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	for _, route := range clientRoutes(office.Tenant, office.Confidential(t, "", harness.ReadProgrammes).ClientID) {
+	for _, route := range clientRoutes(office.Workspace, office.Confidential(t, "", harness.ReadProgrammes).ClientID) {
 		route.call(t, p.API()).WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
-		route.call(t, p.API().With("X-Tenant-Id", office.Tenant.ID)).WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
+		route.call(t, p.API().With("X-Tenant-Id", office.Workspace.ID)).WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
 		route.call(t, p.API().With("Authorization", "Basic b3duZXI6cHc=")).WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
 	}
 }
 
-func TestTenantRoutesRefuseABearerThatDoesNotCount(t *testing.T) {
+func TestWorkspaceRoutesRefuseABearerThatDoesNotCount(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	revoked := p.World.Token(t, office.Tenant, office.Head, harness.Everything()...)
+	revoked := p.World.Token(t, office.Workspace, office.Head, harness.Everything()...)
 	p.World.RevokeToken(t, revoked)
-	expired := p.World.Token(t, office.Tenant, office.Head, harness.Everything()...)
+	expired := p.World.Token(t, office.Workspace, office.Head, harness.Everything()...)
 	p.World.ExpireToken(t, expired)
 	// A connector for the MCP endpoint, whose token is a good one made for another resource.
 	mcp := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes).Connect(t, p.Person(t, office.Head))
@@ -66,45 +66,45 @@ func TestTenantRoutesRefuseABearerThatDoesNotCount(t *testing.T) {
 		"altered": alterLast(mcp.AccessToken),
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, route := range clientRoutes(office.Tenant, client) {
+			for _, route := range clientRoutes(office.Workspace, client) {
 				route.call(t, p.As(token)).WantsGateway(t, http.StatusForbidden, "Forbidden")
 			}
 		})
 	}
 }
 
-func TestTenantRoutesWantPermissionInTheWorkspaceOfTheURL(t *testing.T) {
+func TestWorkspaceRoutesWantPermissionInTheWorkspaceOfTheURL(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, other := p.Office(t), p.Office(t)
 	client := office.Confidential(t, "", harness.ReadProgrammes).ClientID
 	reader := office.Member(t, harness.ReadProgrammes)
 	left := office.Member(t, harness.Everything()...)
-	leftToken := p.World.Token(t, office.Tenant, left, harness.Everything()...)
-	p.World.Leave(t, office.Tenant, left)
+	leftToken := p.World.Token(t, office.Workspace, left, harness.Everything()...)
+	p.World.Leave(t, office.Workspace, left)
 	demoted := office.Member(t, harness.Everything()...)
-	demotedToken := p.World.Token(t, office.Tenant, demoted, harness.Everything()...)
-	p.World.Permit(t, office.Tenant, demoted, harness.ReadProgrammes)
+	demotedToken := p.World.Token(t, office.Workspace, demoted, harness.Everything()...)
+	p.World.Permit(t, office.Workspace, demoted, harness.ReadProgrammes)
 	both := p.World.User(t)
-	p.World.Join(t, office.Tenant, both, harness.Everything()...)
-	p.World.Join(t, other.Tenant, both, harness.Everything()...)
+	p.World.Join(t, office.Workspace, both, harness.Everything()...)
+	p.World.Join(t, other.Workspace, both, harness.Everything()...)
 	for name, token := range map[string]string{
-		"permission not in the token":   p.World.Token(t, office.Tenant, office.Head, harness.ReadProgrammes),
-		"permission not the user's":     p.World.Token(t, office.Tenant, reader, harness.Everything()...),
+		"permission not in the token":   p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes),
+		"permission not the user's":     p.World.Token(t, office.Workspace, reader, harness.Everything()...),
 		"permission lost since":         demotedToken,
 		"no longer a member":            leftToken,
 		"not a member":                  other.Token,
-		"a token for another workspace": p.World.Token(t, other.Tenant, both, harness.Everything()...),
+		"a token for another workspace": p.World.Token(t, other.Workspace, both, harness.Everything()...),
 		"connector":                     office.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, office.Head)).AccessToken,
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, route := range clientRoutes(office.Tenant, client) {
+			for _, route := range clientRoutes(office.Workspace, client) {
 				route.call(t, p.As(token)).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 			}
 		})
 	}
 	t.Run("unknown workspace", func(t *testing.T) {
-		for _, route := range clientRoutes(demo.Tenant{ID: uuid.NewString()}, client) {
+		for _, route := range clientRoutes(demo.Workspace{ID: uuid.NewString()}, client) {
 			route.call(t, p.As(office.Token)).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 		}
 	})
@@ -114,7 +114,7 @@ func TestTenantRoutesWantPermissionInTheWorkspaceOfTheURL(t *testing.T) {
 	})
 }
 
-func TestTenantRoutesTakePersonalAndOAuthTokens(t *testing.T) {
+func TestWorkspaceRoutesTakePersonalAndOAuthTokens(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
@@ -123,7 +123,7 @@ func TestTenantRoutesTakePersonalAndOAuthTokens(t *testing.T) {
 	for name, token := range map[string]string{"personal access token": office.Token, "access token": oauth} {
 		t.Run(name, func(t *testing.T) {
 			client := office.Confidential(t, "", harness.ReadProgrammes).ClientID
-			for _, route := range clientRoutes(office.Tenant, client) {
+			for _, route := range clientRoutes(office.Workspace, client) {
 				route.call(t, p.As(token)).Wants(t, route.success)
 			}
 		})
@@ -138,8 +138,8 @@ func TestRegistrarCannotGiveWhatTheyDoNotHold(t *testing.T) {
 	registrar := office.Member(t, harness.APIAccess, harness.ReadProgrammes)
 	body := harness.ConfidentialBody(harness.ReadProgrammes, harness.WriteProgrammes)
 	for name, token := range map[string]string{
-		"user lacks it":  p.World.Token(t, office.Tenant, registrar, harness.Everything()...),
-		"token lacks it": p.World.Token(t, office.Tenant, office.Head, harness.APIAccess, harness.ReadProgrammes),
+		"user lacks it":  p.World.Token(t, office.Workspace, registrar, harness.Everything()...),
+		"token lacks it": p.World.Token(t, office.Workspace, office.Head, harness.APIAccess, harness.ReadProgrammes),
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.As(token).JSON(t, http.MethodPost, office.Clients(), body).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
@@ -147,7 +147,7 @@ func TestRegistrarCannotGiveWhatTheyDoNotHold(t *testing.T) {
 		})
 	}
 	t.Run("the demo's registrar", func(t *testing.T) {
-		main := p.Demo.Tenants.Main
+		main := p.Demo.Workspaces.Main
 		p.As(p.Demo.Tokens.Registrar).JSON(t, http.MethodPost, harness.ClientsPath(main), body).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 		p.As(p.Demo.Tokens.Reader).Get(t, harness.ClientsPath(main)).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 		p.As(p.Demo.Tokens.Registrar).Get(t, harness.ClientsPath(main)).Wants(t, http.StatusOK)

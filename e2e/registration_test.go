@@ -84,11 +84,11 @@ func TestRegisterConnectorHasNoSecret(t *testing.T) {
 	}
 }
 
-func TestRegisterTakesTheTenantFromTheURLAlone(t *testing.T) {
+func TestRegisterTakesTheWorkspaceFromTheURLAlone(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, other := p.Office(t), p.Office(t)
-	caller := p.As(office.Token).With("X-Tenant-Id", other.Tenant.ID)
+	caller := p.As(office.Token).With("X-Tenant-Id", other.Workspace.ID)
 	caller.JSON(t, http.MethodPost, office.Clients(), harness.ConfidentialBody(harness.ReadProgrammes)).Wants(t, http.StatusCreated)
 	if list := p.As(other.Token).Get(t, other.Clients()).Object(t)["data"].([]any); len(list) != 0 {
 		t.Error("the tenant header had an effect on an account route")

@@ -34,7 +34,7 @@ func TestRemovedSigningKeyIsRefusedByTheNextRequest(t *testing.T) {
 	works := func(what string, tokens held) {
 		t.Helper()
 		t.Log(what)
-		p.In(office.Tenant, tokens.rest).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+		p.In(office.Workspace, tokens.rest).Get(t, harness.ListPath).Wants(t, http.StatusOK)
 		rpc(t, mcp(p, tokens.mcp), "tools/list", nil).Wants(t, http.StatusOK)
 		p.As(tokens.account).Get(t, office.Clients()).Wants(t, http.StatusOK)
 		for _, token := range []string{tokens.rest, tokens.mcp, tokens.account} {
@@ -58,7 +58,7 @@ func TestRemovedSigningKeyIsRefusedByTheNextRequest(t *testing.T) {
 	works("under the retired key", stolen)
 
 	administer(t, running, "keys", "remove", "--", kid)
-	p.In(office.Tenant, stolen.rest).Get(t, harness.ListPath).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p.In(office.Workspace, stolen.rest).Get(t, harness.ListPath).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	wantsChallenge(t, p, rpc(t, mcp(p, stolen.mcp), "tools/list", nil), `error="invalid_token"`)
 	p.As(stolen.account).Get(t, office.Clients()).Wants(t, http.StatusForbidden)
 	for _, token := range []string{stolen.rest, stolen.mcp, stolen.account} {

@@ -37,7 +37,7 @@ func operationsUse(t *testing.T) []string {
 // toolsUse asks each tool that is listed what it needs, by a credential that holds nothing.
 func toolsUse(t *testing.T, p *harness.Product, office harness.Office) []string {
 	t.Helper()
-	nothing := mcp(p, p.World.Token(t, office.Tenant, office.Head, harness.APIAccess))
+	nothing := mcp(p, p.World.Token(t, office.Workspace, office.Head, harness.APIAccess))
 	var out []string
 	tools, _ := rpc(t, nothing, "tools/list", nil).Wants(t, http.StatusOK).Object(t)["result"].(map[string]any)
 	list, _ := tools["tools"].([]any)

@@ -34,14 +34,14 @@ func TestRevokingATokenEndsItsGrant(t *testing.T) {
 			}
 			wantsDead(t, p, connector, current, old)
 			other := old.AccessToken[:strings.LastIndex(old.AccessToken, ".")+1] + otherForm(t, old.AccessToken[strings.LastIndex(old.AccessToken, ".")+1:])
-			p.In(office.Tenant, other).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+			p.In(office.Workspace, other).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 			wantsAlive(t, p, connector, sibling)
 		})
 	}
 	t.Run("confidential", func(t *testing.T) {
 		long := app.Connect(t, head)
 		app.Revoke(t, long.AccessToken).Wants(t, http.StatusOK)
-		p.In(office.Tenant, long.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+		p.In(office.Workspace, long.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	})
 }
 
@@ -62,8 +62,8 @@ func TestRevokingWhatIsNotTheClientsChangesNothing(t *testing.T) {
 		other.Revoke(t, token).Wants(t, http.StatusOK)
 	}
 	app.Revoke(t, tokens.AccessToken).Wants(t, http.StatusOK)
-	p.In(office.Tenant, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
-	p.In(office.Tenant, office.Token).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(office.Workspace, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(office.Workspace, office.Token).Get(t, programmes).Wants(t, http.StatusOK)
 	wantsAlive(t, p, connector, tokens)
 }
 
@@ -86,7 +86,7 @@ func TestRevocationWantsToKnowTheClient(t *testing.T) {
 	answer := p.API().With("Authorization", harness.Basic(basic.ClientID, alterLast(basic.Secret))).Form(t, harness.RevokePath, url.Values{"token": {"x"}})
 	answer.WantsFlat(t, http.StatusUnauthorized, "invalid_client")
 	p.API().With("Authorization", harness.Basic(basic.ClientID, basic.Secret)).Form(t, harness.RevokePath, url.Values{"token": {"x"}}).Wants(t, http.StatusOK)
-	p.In(office.Tenant, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(office.Workspace, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	form(url.Values{"client_id": {connector.ClientID}, "token": {tokens.RefreshToken}, "token_type_hint": {"access_token"}}).Wants(t, http.StatusOK)
 	wantsDead(t, p, connector, tokens)
 }

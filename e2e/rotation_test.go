@@ -14,7 +14,7 @@ import (
 func wantsDead(t *testing.T, p *harness.Product, c harness.Connector, tokens ...harness.Tokens) {
 	t.Helper()
 	for _, token := range tokens {
-		p.API().With("X-Tenant-Id", token.TenantID).With("Authorization", "Bearer "+token.AccessToken).Get(t, programmes).
+		p.API().With("X-Tenant-Id", token.WorkspaceID).With("Authorization", "Bearer "+token.AccessToken).Get(t, programmes).
 			WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	}
 	for _, token := range tokens {
@@ -25,7 +25,7 @@ func wantsDead(t *testing.T, p *harness.Product, c harness.Connector, tokens ...
 // wantsAlive checks that a grant works, and returns its newest tokens.
 func wantsAlive(t *testing.T, p *harness.Product, c harness.Connector, tokens harness.Tokens) harness.Tokens {
 	t.Helper()
-	p.API().With("X-Tenant-Id", tokens.TenantID).With("Authorization", "Bearer "+tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.API().With("X-Tenant-Id", tokens.WorkspaceID).With("Authorization", "Bearer "+tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	return c.Refresh(t, tokens.RefreshToken).Tokens(t)
 }
 
@@ -61,20 +61,20 @@ func TestReplayIsSeenBeforeAnythingElseIsJudged(t *testing.T) {
 	}{
 		"wrong resource": {resource: p.BaseURL + "/mcp"},
 		"no member": {
-			away: func(t *testing.T, o harness.Office) { p.World.Leave(t, o.Tenant, o.Head) },
+			away: func(t *testing.T, o harness.Office) { p.World.Leave(t, o.Workspace, o.Head) },
 			back: func(t *testing.T, o harness.Office) {
-				p.World.Join(t, o.Tenant, o.Head, harness.Everything()...)
+				p.World.Join(t, o.Workspace, o.Head, harness.Everything()...)
 			},
 		},
 		"no permission": {
-			away: func(t *testing.T, o harness.Office) { p.World.Permit(t, o.Tenant, o.Head) },
+			away: func(t *testing.T, o harness.Office) { p.World.Permit(t, o.Workspace, o.Head) },
 			back: func(t *testing.T, o harness.Office) {
-				p.World.Permit(t, o.Tenant, o.Head, harness.Everything()...)
+				p.World.Permit(t, o.Workspace, o.Head, harness.Everything()...)
 			},
 		},
 		"LLM integration off": {
-			away: func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Tenant, false) },
-			back: func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Tenant, true) },
+			away: func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Workspace, false) },
+			back: func(t *testing.T, o harness.Office) { p.World.SetLLM(t, o.Workspace, true) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -19,7 +19,7 @@ var patPattern = regexp.MustCompile(`alm_pat_[0-9A-Za-z]+`)
 const tokenForm = `form:has(input[name=days]) `
 
 func developersURL(p *harness.Product, o harness.Office) string {
-	return p.AppURL + "/settings/developers?tenant=" + o.Tenant.ID
+	return p.AppURL + "/settings/developers?tenant=" + o.Workspace.ID
 }
 
 // makeToken fills in the form for a new token as it stands on the page.
@@ -51,8 +51,8 @@ func TestTokenIsShownOnceUsedAndRevoked(t *testing.T) {
 		t.Errorf("the page with the token may be kept: %q", made.Header.Get("Cache-Control"))
 	}
 	token := shown[0]
-	p.In(office.Tenant, token).Get(t, programmes).Wants(t, http.StatusOK)
-	p.In(office.Tenant, token).JSON(t, http.MethodPost, programmes, map[string]any{"name": "x"}).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+	p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(office.Workspace, token).JSON(t, http.MethodPost, programmes, map[string]any{"name": "x"}).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 
 	again := head.Arrive(t, developersURL(p, office))
 	again.WantsText(t, "Payroll bridge")
@@ -62,7 +62,7 @@ func TestTokenIsShownOnceUsedAndRevoked(t *testing.T) {
 	revoke := again.FormWith(t, `li:has(h3:contains("Payroll bridge")) form:contains("Revoke") button:contains("Revoke")`)
 	head.Submit(t, revoke)
 	refusedAsBearer(t, p, office, token)
-	p.In(office.Tenant, office.Token).Get(t, programmes).Wants(t, http.StatusOK) // the head's other token
+	p.In(office.Workspace, office.Token).Get(t, programmes).Wants(t, http.StatusOK) // the head's other token
 	if gone := head.Arrive(t, developersURL(p, office)); gone.Find(`li:has(h3:contains("Payroll bridge")) form`).Length() != 0 {
 		t.Error("the revoked token is still among the active ones")
 	}
@@ -82,7 +82,7 @@ func TestTokenLastsSevenThirtyOrNinetyDays(t *testing.T) {
 		if !patPattern.Match(made.Body) {
 			t.Fatalf("no token for %s days", days)
 		}
-		lasts := p.World.Count(t, `select extract(epoch from expires_at - created_at)::int from account.personal_access_tokens where tenant_id = $1 and name = $2`, office.Tenant.ID, "For "+days)
+		lasts := p.World.Count(t, `select extract(epoch from expires_at - created_at)::int from account.personal_access_tokens where tenant_id = $1 and name = $2`, office.Workspace.ID, "For "+days)
 		wantsSeconds(t, "the token's life", lasts, want*24*3600)
 	}
 	for _, days := range []string{"1", "8", "91", "365", "0", "-7", "", "7.0", "30 ", "forever"} {
@@ -131,7 +131,7 @@ func TestDevelopersNeedsAPIAccess(t *testing.T) {
 	stranger := p.Person(t, p.World.User(t)).SignedIn(t)
 	stranger.Open(t, developersURL(p, office)).WantsPage(t, http.StatusForbidden)
 	page := head.Arrive(t, developersURL(p, office)).WantsPage(t, http.StatusOK)
-	p.World.Permit(t, office.Tenant, office.Head, harness.ReadProgrammes)
+	p.World.Permit(t, office.Workspace, office.Head, harness.ReadProgrammes)
 	refused := makeToken(t, head, page, "Late", "7", harness.ReadProgrammes)
 	if refused.Status != http.StatusForbidden || patPattern.Match(refused.Body) {
 		t.Errorf("want 403:\n%s", refused)
@@ -146,8 +146,8 @@ func TestIntegrationIsSetUpFromSettingsAlone(t *testing.T) {
 	office := p.Office(t)
 	head := p.Person(t, office.Head)
 	user := head.Arrive(t, p.AppURL+"/settings/user").WantsPage(t, http.StatusOK)
-	user.WantsText(t, office.Tenant.Name, office.Head.Email)
-	if !slices.Contains(values(user.Find("input[readonly]")), office.Tenant.ID) {
+	user.WantsText(t, office.Workspace.Name, office.Head.Email)
+	if !slices.Contains(values(user.Find("input[readonly]")), office.Workspace.ID) {
 		t.Error("the tenant identifier is not there to be copied")
 	}
 	newToken := func(name string) string {
@@ -157,12 +157,12 @@ func TestIntegrationIsSetUpFromSettingsAlone(t *testing.T) {
 	old := newToken("Old one")
 	next := newToken("New one")
 	for _, token := range []string{old, next} { // while the integration is updated both work
-		p.In(office.Tenant, token).Get(t, programmes).Wants(t, http.StatusOK)
+		p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 	}
 	page := head.Arrive(t, developersURL(p, office))
 	head.Submit(t, page.FormWith(t, `li:has(h3:contains("Old one")) form:contains("Revoke") button:contains("Revoke")`))
 	refusedAsBearer(t, p, office, old)
-	p.In(office.Tenant, next).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(office.Workspace, next).Get(t, programmes).Wants(t, http.StatusOK)
 }
 
 // Contract, section 7: Connected apps lists every grant, and Disconnect revokes it.
@@ -174,10 +174,10 @@ func TestDisconnectingRevokesOneGrant(t *testing.T) {
 	connector, app := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
 	tokens, long := connector.Connect(t, head), app.Connect(t, head)
 	page := head.Arrive(t, p.AppURL+"/settings/apps").WantsPage(t, http.StatusOK)
-	page.WantsText(t, "Assistant of the office", "Gift Aid export", office.Tenant.Name)
+	page.WantsText(t, "Assistant of the office", "Gift Aid export", office.Workspace.Name)
 	head.Submit(t, page.FormWith(t, `li:has(h3:contains("Assistant of the office")) form button`))
 	wantsDead(t, p, connector, tokens)
-	p.In(office.Tenant, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.In(office.Workspace, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	replayed := connector.Connect(t, head)
 	connector.Refresh(t, replayed.RefreshToken).Tokens(t)
 	connector.Refresh(t, replayed.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")

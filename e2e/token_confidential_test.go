@@ -33,10 +33,10 @@ func TestConfidentialExchangeAnswersAToken(t *testing.T) {
 			answer.WantsHeader(t, "Cache-Control", "no-store")
 			tokens := answer.Tokens(t)
 			wantsSeconds(t, "expires_in", tokens.ExpiresIn, 90*24*3600)
-			if tokens.TokenType != "Bearer" || tokens.Scope != harness.ReadProgrammes || tokens.TenantID != p.Demo.Tenants.Main.ID {
+			if tokens.TokenType != "Bearer" || tokens.Scope != harness.ReadProgrammes || tokens.WorkspaceID != p.Demo.Workspaces.Main.ID {
 				t.Errorf("not what was granted:\n%s", answer)
 			}
-			p.In(p.Demo.Tenants.Main, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+			p.In(p.Demo.Workspaces.Main, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 		})
 	}
 }

@@ -37,11 +37,11 @@ func TestConnectorExchangeAndRefreshAnswerTokens(t *testing.T) {
 		}
 		wantsSeconds(t, "expires_in", next.ExpiresIn, 3600)
 		wantsSeconds(t, "authorization_expires_in", next.AuthorizationEnd, 30*24*3600)
-		if next.Scope != connector.Scope || next.TenantID != p.Demo.Tenants.Main.ID || next.TokenType != "Bearer" {
+		if next.Scope != connector.Scope || next.WorkspaceID != p.Demo.Workspaces.Main.ID || next.TokenType != "Bearer" {
 			t.Errorf("not what was granted:\n%s", answer)
 		}
 		for _, token := range []string{tokens.AccessToken, next.AccessToken} { // an earlier one is good until it expires
-			p.In(p.Demo.Tenants.Main, token).Get(t, programmes).Wants(t, http.StatusOK)
+			p.In(p.Demo.Workspaces.Main, token).Get(t, programmes).Wants(t, http.StatusOK)
 		}
 		tokens = next
 	}
@@ -165,6 +165,6 @@ func TestConnectorWorksWithAnOffTheShelfLibrary(t *testing.T) {
 			t.Fatal("the refresh token was not replaced")
 		}
 		seen[token.RefreshToken] = true
-		p.In(p.Demo.Tenants.Main, token.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+		p.In(p.Demo.Workspaces.Main, token.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	}
 }

@@ -47,8 +47,8 @@ func TestOffTheShelfLibraryWorksForConfidentialApplications(t *testing.T) {
 			if err != nil {
 				t.Fatal(redactError(err))
 			}
-			p.In(office.Tenant, token.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
-			if token.RefreshToken != "" || token.Extra("tenant_id") != office.Tenant.ID {
+			p.In(office.Workspace, token.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+			if token.RefreshToken != "" || token.Extra("tenant_id") != office.Workspace.ID {
 				t.Error("a refresh token, or no tenant")
 			}
 		})

@@ -71,7 +71,7 @@ func TestTheNewestMigrationsAreLaterThanTheEarlierPrograms(t *testing.T) {
 
 func readsProgrammes(t *testing.T, p *harness.Product, tokens harness.Tokens) {
 	t.Helper()
-	p.API().With("X-Tenant-Id", tokens.TenantID).With("Authorization", "Bearer "+tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.API().With("X-Tenant-Id", tokens.WorkspaceID).With("Authorization", "Bearer "+tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	if active := p.DemoService().Introspect(t, tokens.AccessToken).Wants(t, http.StatusOK).Object(t)["active"]; active != true {
 		t.Errorf("active: %v", active)
 	}

@@ -23,15 +23,15 @@ func TestEachSealedThingIsGoodInItsOwnPlaceAlone(t *testing.T) {
 	p := enter(t)
 	e := newEstate(t, p)
 	for range 2 { // a second page of programmes, for a cursor
-		p.In(e.Tenant, e.Token).JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Pantry"}).Wants(t, http.StatusCreated)
+		p.In(e.Workspace, e.Token).JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Pantry"}).Wants(t, http.StatusCreated)
 	}
-	p.In(e.Tenant, e.Token).JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
+	p.In(e.Workspace, e.Token).JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
 		"title": "Second", "allowedOrigins": []string{site}, "fields": []map[string]any{{"name": "a", "label": "a", "type": "text", "required": false}}}).Wants(t, http.StatusCreated)
 	attempt := e.connector.Begin()
 	consent := e.head.Consent(t, attempt.Query).DecisionForm(t, "approve")
 	other := e.connector.Begin()
 	cursor := func(path string) string {
-		meta, _ := p.In(e.Tenant, e.Token).Get(t, path+"?limit=1").Wants(t, http.StatusOK).Object(t)["meta"].(map[string]any)
+		meta, _ := p.In(e.Workspace, e.Token).Get(t, path+"?limit=1").Wants(t, http.StatusOK).Object(t)["meta"].(map[string]any)
 		text, _ := meta["nextCursor"].(string)
 		return text
 	}
@@ -69,8 +69,10 @@ func placesOf(t *testing.T, p *harness.Product, e *estate, things map[string]str
 	secret := map[string]bool{e.Token: true, e.long.AccessToken: true, e.tokens.RefreshToken: true, e.app.Secret: true, cookie: true, consent.Fields.Get("ticket"): true, things["form key"]: true, things["code"]: true}
 	return map[string]place{
 		// The access token is a bearer as well: the two rows hold each other's right one.
-		"as bearer of the API":        {"personal access token", func(v string) bool { return v != e.long.AccessToken && ok(p.In(e.Tenant, v).Get(t, harness.ListPath)) }},
-		"as access token of the API":  {"access token", func(v string) bool { return v != e.Token && ok(p.In(e.Tenant, v).Get(t, harness.ListPath)) }},
+		"as bearer of the API": {"personal access token", func(v string) bool {
+			return v != e.long.AccessToken && ok(p.In(e.Workspace, v).Get(t, harness.ListPath))
+		}},
+		"as access token of the API":  {"access token", func(v string) bool { return v != e.Token && ok(p.In(e.Workspace, v).Get(t, harness.ListPath)) }},
 		"as bearer of account routes": {"personal access token", func(v string) bool { return ok(p.As(v).Get(t, e.Clients())) }},
 		"as bearer of MCP": {"personal access token", func(v string) bool {
 			return ok(p.As(v).JSON(t, http.MethodPost, "/mcp", `{"jsonrpc":"2.0","id":1,"method":"ping"}`))
@@ -90,10 +92,10 @@ func placesOf(t *testing.T, p *harness.Product, e *estate, things map[string]str
 			if v == consent.Fields.Get("ticket") {
 				return true
 			}
-			return ok(e.head.Submit(t, harness.Form{Action: p.AppURL + "/oauth/authorize/workspace", Fields: url.Values{"ticket": {v}, "decision": {"choose"}, "workspace": {e.Tenant.ID}}}).Answer)
+			return ok(e.head.Submit(t, harness.Form{Action: p.AppURL + "/oauth/authorize/workspace", Fields: url.Values{"ticket": {v}, "decision": {"choose"}, "workspace": {e.Workspace.ID}}}).Answer)
 		}},
 		"as key of a form": {"form key", func(v string) bool {
-			return ok(e.head.Submit(t, sent(t, p, "/settings/developers/tokens/revoke", e.Tenant.ID, v, url.Values{"id": {e.grant}})).Answer)
+			return ok(e.head.Submit(t, sent(t, p, "/settings/developers/tokens/revoke", e.Workspace.ID, v, url.Values{"id": {e.grant}})).Answer)
 		}},
 		"as submission token": {"submission token", func(v string) bool {
 			return ok(p.API().With("Origin", site).JSON(t, http.MethodPost, e.publicForm()+"/submissions", map[string]any{"submissionToken": v, "answers": map[string]any{"email": "a@example.org"}}))
@@ -102,10 +104,10 @@ func placesOf(t *testing.T, p *harness.Product, e *estate, things map[string]str
 			return ok(p.API().Get(t, "/v1/engage/public/submissions/"+e.submission+"?token="+url.QueryEscape(v)))
 		}},
 		"as cursor of programmes": {"cursor of programmes", func(v string) bool {
-			return ok(p.In(e.Tenant, e.Token).Get(t, harness.ListPath+"?cursor="+url.QueryEscape(v)))
+			return ok(p.In(e.Workspace, e.Token).Get(t, harness.ListPath+"?cursor="+url.QueryEscape(v)))
 		}},
 		"as cursor of forms": {"cursor of forms", func(v string) bool {
-			return ok(p.In(e.Tenant, e.Token).Get(t, "/v1/engage/forms?cursor="+url.QueryEscape(v)))
+			return ok(p.In(e.Workspace, e.Token).Get(t, "/v1/engage/forms?cursor="+url.QueryEscape(v)))
 		}},
 		"as embed key": {"embed key", func(v string) bool {
 			if v == "" || secret[v] {
@@ -143,7 +145,7 @@ func TestServicesAndUsersAreNotEachOther(t *testing.T) {
 		}
 	}
 	for _, bearer := range []string{service.ClientSecret, service.ClientID} {
-		p.In(e.Tenant, bearer).Get(t, harness.ListPath).Wants(t, http.StatusUnauthorized)
+		p.In(e.Workspace, bearer).Get(t, harness.ListPath).Wants(t, http.StatusUnauthorized)
 		p.As(bearer).Get(t, e.Clients()).Wants(t, http.StatusForbidden)
 	}
 	e.app.Exchange(t, map[string]any{"client_id": service.ClientID, "client_secret": service.ClientSecret, "code": "alm_ac_x", "redirect_uri": e.app.RedirectURI}).Wants(t, http.StatusBadRequest)

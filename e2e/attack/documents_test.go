@@ -62,17 +62,17 @@ func (d documented) tickets(t *testing.T) {
 	client := d.DescribedBy(address, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1")
 	owner, outsider := d.Person(t, d.Demo.Users.Owner).SignedIn(t), d.Person(t, d.Demo.Users.Outsider).SignedIn(t)
 	choice := owner.Open(t, d.AuthorizeURL(client.Begin().Query)).DecisionForm(t, "choose")
-	choice.Fields.Set("workspace", d.Demo.Tenants.Main.ID)
+	choice.Fields.Set("workspace", d.Demo.Workspaces.Main.ID)
 	consent := owner.Submit(t, choice).DecisionForm(t, "approve")
 	form := func(path, ticket, decision, workspace string) harness.Form {
 		return harness.Form{Action: d.AppURL + path, Fields: url.Values{"ticket": {ticket}, "decision": {decision}, "workspace": {workspace}}}
 	}
 	first, second := choice.Fields.Get("ticket"), consent.Fields.Get("ticket")
 	for name, answer := range map[string]harness.Page{
-		"a choice as a consent": owner.Submit(t, form("/oauth/authorize", first, "approve", "")), "a consent as a choice": owner.Submit(t, form("/oauth/authorize/workspace", second, "choose", d.Demo.Tenants.Empty.ID)),
-		"another user's choice": outsider.Submit(t, form("/oauth/authorize/workspace", first, "choose", d.Demo.Tenants.Empty.ID)), "another user's consent": outsider.Submit(t, form("/oauth/authorize", second, "approve", "")),
-		"another sign-in's choice": d.Person(t, d.Demo.Users.Owner).SignedIn(t).Submit(t, form("/oauth/authorize/workspace", first, "choose", d.Demo.Tenants.Main.ID)),
-		"a workspace of others":    d.Person(t, d.Demo.Users.Reader).SignedIn(t).Open(t, d.AuthorizeURL(client.Begin().Query)).Choose(t, d.Demo.Tenants.Empty),
+		"a choice as a consent": owner.Submit(t, form("/oauth/authorize", first, "approve", "")), "a consent as a choice": owner.Submit(t, form("/oauth/authorize/workspace", second, "choose", d.Demo.Workspaces.Empty.ID)),
+		"another user's choice": outsider.Submit(t, form("/oauth/authorize/workspace", first, "choose", d.Demo.Workspaces.Empty.ID)), "another user's consent": outsider.Submit(t, form("/oauth/authorize", second, "approve", "")),
+		"another sign-in's choice": d.Person(t, d.Demo.Users.Owner).SignedIn(t).Submit(t, form("/oauth/authorize/workspace", first, "choose", d.Demo.Workspaces.Main.ID)),
+		"a workspace of others":    d.Person(t, d.Demo.Users.Reader).SignedIn(t).Open(t, d.AuthorizeURL(client.Begin().Query)).Choose(t, d.Demo.Workspaces.Empty),
 		"no such workspace":        owner.Submit(t, form("/oauth/authorize/workspace", first, "choose", uuid.NewString())),
 	} {
 		if answer.Status != http.StatusForbidden || answer.Header.Get("Location") != "" {
@@ -123,7 +123,7 @@ func (d documented) assertions(t *testing.T) {
 	sibling := d.site.Client("/oauth/sibling", []string{"https://claude.example/callback"}, nil)
 	client := d.DescribedBy(address, "https://claude.example/callback", d.BaseURL+"/v1")
 	attempt := client.Begin()
-	code := d.Person(t, d.Demo.Users.Owner).Arrive(t, d.AuthorizeURL(attempt.Query)).Choose(t, d.Demo.Tenants.Main).Approve(t)
+	code := d.Person(t, d.Demo.Users.Owner).Arrive(t, d.AuthorizeURL(attempt.Query)).Choose(t, d.Demo.Workspaces.Main).Approve(t)
 
 	now := time.Now().Unix()
 	is := func(name, value string) story {
@@ -170,7 +170,7 @@ func (d documented) assertions(t *testing.T) {
 			t.Errorf("the same proof, twice:\n%s", answer)
 		}
 	}
-	d.As(once).With("X-Tenant-Id", tokens.TenantID).Get(t, harness.ListPath).Wants(t, http.StatusUnauthorized)
+	d.As(once).With("X-Tenant-Id", tokens.WorkspaceID).Get(t, harness.ListPath).Wants(t, http.StatusUnauthorized)
 	form.Set("client_assertion", good())
 	client.Post(t, form).Tokens(t)
 }

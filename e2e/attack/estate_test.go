@@ -31,7 +31,7 @@ func newEstate(t *testing.T, p *harness.Product) *estate {
 	t.Helper()
 	e := &estate{Office: p.Office(t), product: p}
 	e.head = p.Person(t, e.Head).SignedIn(t)
-	api := p.In(e.Tenant, e.Token)
+	api := p.In(e.Workspace, e.Token)
 	text := func(answer harness.Answer, key string) string {
 		value, _ := answer.Object(t)[key].(string)
 		if value == "" {
@@ -52,9 +52,9 @@ func newEstate(t *testing.T, p *harness.Product) *estate {
 	e.app, e.connector = e.Confidential(t, "", harness.ReadProgrammes), e.Connector(t, harness.ReadProgrammes)
 	e.long, e.tokens = e.app.Connect(t, e.head), e.connector.Connect(t, e.head)
 	e.grant = harness.GrantOf(t, e.tokens.AccessToken)
-	e.personal = p.World.Text(t, `select id::text from account.personal_access_tokens where tenant_id = $1`, e.Tenant.ID)
+	e.personal = p.World.Text(t, `select id::text from account.personal_access_tokens where tenant_id = $1`, e.Workspace.ID)
 	e.signIn = p.World.Text(t, `select id::text from account.sign_ins where user_id = $1`, e.Head.ID)
-	e.policy = e.head.Open(t, p.AppURL+"/settings/connectors?tenant="+e.Tenant.ID).WantsPage(t, http.StatusOK).Find(`input[name=seen]`).First().AttrOr("value", "")
+	e.policy = e.head.Open(t, p.AppURL+"/settings/connectors?tenant="+e.Workspace.ID).WantsPage(t, http.StatusOK).Find(`input[name=seen]`).First().AttrOr("value", "")
 	e.passkey = uuid.NewString()
 	p.World.Exec(t, `insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports, backup_eligible, backed_up)
 		values ($1::uuid, $2, 'Laptop', decode(md5($1::text), 'hex'), '\\x00', 0, '\\x00', '{}', false, false)`, e.passkey, e.Head.ID)
@@ -101,7 +101,7 @@ func (e *estate) inventory(t *testing.T) string {
 		rows("account.sign_ins", "user_id = $2", "last_seen_at"), rows("account.tenants", "id = $1"), rows("account.tenant_features", "tenant_id = $1"),
 		rows("account.connector_policies", "tenant_id = $1"), rows("resource.supporters", "tenant_id = $1"),
 	}
-	return e.product.World.Text(t, `select string_agg(t, E'\n') from (`+strings.Join(parts, " union all ")+`) x where $1::uuid is not null and $2::uuid is not null`, e.Tenant.ID, e.Head.ID)
+	return e.product.World.Text(t, `select string_agg(t, E'\n') from (`+strings.Join(parts, " union all ")+`) x where $1::uuid is not null and $2::uuid is not null`, e.Workspace.ID, e.Head.ID)
 }
 
 // untouched ends the test unless the estate is what it was.

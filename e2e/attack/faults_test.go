@@ -18,9 +18,9 @@ const canary = "canary in account.secret_relation, value of a stranger"
 // breakStore lets every insert and update of the workspace's rows in these tables fail, as a full disk would.
 func breakStore(t *testing.T, p *harness.Product, e *estate, tables ...string) {
 	t.Helper()
-	name := "fault_" + strings.ReplaceAll(e.Tenant.ID, "-", "")
+	name := "fault_" + strings.ReplaceAll(e.Workspace.ID, "-", "")
 	p.World.Define(t, `create function public.`+name+`() returns trigger language plpgsql as $$ begin
-		if new.tenant_id = '`+e.Tenant.ID+`' then raise exception '`+canary+`' using errcode = 'disk_full', detail = '`+canary+`', hint = '`+canary+`'; end if; return new; end $$`)
+		if new.tenant_id = '`+e.Workspace.ID+`' then raise exception '`+canary+`' using errcode = 'disk_full', detail = '`+canary+`', hint = '`+canary+`'; end if; return new; end $$`)
 	for _, table := range tables {
 		p.World.Define(t, `create trigger `+name+` before insert or update on `+table+` for each row execute function public.`+name+`()`)
 	}
@@ -34,8 +34,8 @@ func TestErrorsOfTheStoresAreForTheLogAlone(t *testing.T) {
 	code, page := attempt.Code(t, e.head), e.head.Consent(t, waiting.Query)
 	key, token := keyOf(t, p, e.head), e.submissionToken(t)
 	breakStore(t, p, e, "resource.programmes", "resource.imports", "resource.forms", "resource.submissions", "account.oauth_clients", "account.grants", "account.personal_access_tokens", "account.connector_policies")
-	api, settings := p.In(e.Tenant, e.Token), func(path string, values url.Values) harness.Answer {
-		return e.head.Submit(t, sent(t, p, path, e.Tenant.ID, key, values)).Answer
+	api, settings := p.In(e.Workspace, e.Token), func(path string, values url.Values) harness.Answer {
+		return e.head.Submit(t, sent(t, p, path, e.Workspace.ID, key, values)).Answer
 	}
 	answers := map[string]harness.Answer{
 		"create": api.JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Pantry"}), "change": api.JSON(t, http.MethodPatch, harness.ListPath+"/"+e.programme, map[string]any{"name": "Pantry"}),

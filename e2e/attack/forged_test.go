@@ -169,7 +169,7 @@ func TestForgedAccessTokensAreRefusedEverywhere(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office, elsewhere := p.Office(t), p.Office(t)
-	p.World.Join(t, elsewhere.Tenant, office.Head, harness.Everything()...)
+	p.World.Join(t, elsewhere.Workspace, office.Head, harness.Everything()...)
 	app := office.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes)
 	token := app.Connect(t, p.Person(t, office.Head)).AccessToken
 	other := elsewhere.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, elsewhere.Head)).AccessToken
@@ -179,7 +179,7 @@ func TestForgedAccessTokensAreRefusedEverywhere(t *testing.T) {
 
 	// The control: signed by the believed key and right in everything, the token is taken. All that follows differs in one thing.
 	control := s.sign(t, header, good.text())
-	for began := time.Now(); p.In(office.Tenant, control).Get(t, harness.ListPath).Status != http.StatusOK; time.Sleep(500 * time.Millisecond) {
+	for began := time.Now(); p.In(office.Workspace, control).Get(t, harness.ListPath).Status != http.StatusOK; time.Sleep(500 * time.Millisecond) {
 		if time.Since(began) > 40*time.Second { // the resource API asks for new keys twice a minute
 			t.Fatal("the believed key is not believed")
 		}
@@ -207,7 +207,7 @@ func TestForgedAccessTokensAreRefusedEverywhere(t *testing.T) {
 	}
 	for name, forged := range tokens {
 		met.NoteAll(forged)
-		if answer := p.In(office.Tenant, forged).Get(t, harness.ListPath); answer.Status != http.StatusUnauthorized {
+		if answer := p.In(office.Workspace, forged).Get(t, harness.ListPath); answer.Status != http.StatusUnauthorized {
 			t.Errorf("%s is taken by the API:\n%s", name, answer)
 		}
 		if answer := p.As(forged).Get(t, office.Clients()); answer.Status != http.StatusForbidden || !strings.Contains(string(answer.Body), `"message":"Forbidden"`) {
@@ -221,8 +221,8 @@ func TestForgedAccessTokensAreRefusedEverywhere(t *testing.T) {
 		}
 		wantsActive(t, p, forged, false)
 	}
-	p.In(office.Tenant, token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
-	p.In(office.Tenant, control).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+	p.In(office.Workspace, token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+	p.In(office.Workspace, control).Get(t, harness.ListPath).Wants(t, http.StatusOK)
 }
 
 func wantsActive(t *testing.T, p *harness.Product, token string, active bool) {
@@ -242,12 +242,12 @@ func TestTokenThatClaimsMorePermissionsGetsNone(t *testing.T) {
 	wide := s.sign(t, object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", quoted(s.kid)),
 		storyOf(t, token).with("scope", quoted(strings.Join(harness.Everything(), " "))).text())
 	met.NoteAll(wide)
-	answer := p.In(office.Tenant, wide).JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Mine now"})
+	answer := p.In(office.Workspace, wide).JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Mine now"})
 	if answer.Status != http.StatusUnauthorized && answer.Status != http.StatusForbidden {
 		t.Errorf("a permission out of thin air:\n%s", answer)
 	}
 	p.As(wide).Get(t, office.Clients()).Wants(t, http.StatusForbidden)
-	if n := p.World.Count(t, `select count(*) from resource.programmes where tenant_id = $1`, office.Tenant.ID); n != 0 {
+	if n := p.World.Count(t, `select count(*) from resource.programmes where tenant_id = $1`, office.Workspace.ID); n != 0 {
 		t.Errorf("%d programmes were made", n)
 	}
 }

@@ -26,7 +26,7 @@ func fields(e *estate) map[string]url.Values {
 		"/settings/passkeys/remove": about(e.passkey), "/settings/passkeys": {"name": {"Planted"}, "answer": {"{}"}}, "/settings/passkeys/options": {},
 		"/logout": {}, "/login": {"email": {e.Head.Email}, "password": {e.Head.Password}}, "/login/again": {"password": {e.Head.Password}},
 		"/login/passkey": {"answer": {"{}"}}, "/login/passkey/options": {}, "/login/again/passkey": {"answer": {"{}"}}, "/login/again/passkey/options": {},
-		"/oauth/authorize": {"decision": {"approve"}}, "/oauth/authorize/workspace": {"decision": {"choose"}, "workspace": {e.Tenant.ID}},
+		"/oauth/authorize": {"decision": {"approve"}}, "/oauth/authorize/workspace": {"decision": {"choose"}, "workspace": {e.Workspace.ID}},
 	}
 }
 
@@ -52,9 +52,9 @@ func TestEveryFormIsTried(t *testing.T) {
 }
 
 // sent is a form as a page of the product would send it: with the key that who's own page holds.
-func sent(t *testing.T, p *harness.Product, path, tenant, key string, values url.Values) harness.Form {
+func sent(t *testing.T, p *harness.Product, path, workspace, key string, values url.Values) harness.Form {
 	t.Helper()
-	all := url.Values{"tenant": {tenant}, "key": {key}}
+	all := url.Values{"tenant": {workspace}, "key": {key}}
 	for name, value := range values {
 		all[name] = value
 	}
@@ -75,7 +75,7 @@ func keyOf(t *testing.T, p *harness.Product, who *harness.Person) string {
 func signedInMember(t *testing.T, p *harness.Product, victim *estate, permissions ...string) *harness.Person {
 	t.Helper()
 	user := victim.Member(t, permissions...)
-	p.World.Token(t, victim.Tenant, user, harness.ReadProgrammes)
+	p.World.Token(t, victim.Workspace, user, harness.ReadProgrammes)
 	return p.Person(t, user).SignedIn(t)
 }
 
@@ -89,7 +89,7 @@ func TestFormsOfOtherSitesDoNothing(t *testing.T) {
 		if path == "/oauth/authorize" {
 			values = approve
 		}
-		form := sent(t, p, path, victim.Tenant.ID, key, values)
+		form := sent(t, p, path, victim.Workspace.ID, key, values)
 		for name, header := range map[string]http.Header{
 			"Origin": {"Origin": {"https://evil.example"}}, "null": {"Origin": {"null"}}, "the API": {"Origin": {p.BaseURL}}, "cross-site": {"Sec-Fetch-Site": {"cross-site"}},
 			"same-site": {"Sec-Fetch-Site": {"same-site"}}, "lookalike": {"Origin": {p.AppURL + ".evil.example"}}, "both": {"Origin": {p.AppURL}, "Sec-Fetch-Site": {"cross-site"}},
@@ -132,7 +132,7 @@ func TestFormsWithoutTheSignInsKeyDoNothing(t *testing.T) {
 			continue // these have other keys: the session, a challenge, a ticket, a password
 		}
 		for name, key := range keys {
-			if answer := victim.head.Submit(t, sent(t, p, path, victim.Tenant.ID, key, values)); answer.Status != http.StatusForbidden {
+			if answer := victim.head.Submit(t, sent(t, p, path, victim.Workspace.ID, key, values)); answer.Status != http.StatusForbidden {
 				t.Errorf("%s with this key: %s: want 403:\n%s", path, name, answer)
 			}
 		}
@@ -155,12 +155,12 @@ func TestFormsReachNothingOfOthers(t *testing.T) {
 			if !strings.HasPrefix(path, "/settings/") || path == "/settings/passkeys" || path == "/settings/passkeys/options" || (who == colleague && slices.Contains(manages, path)) {
 				continue
 			}
-			places := []string{victim.Tenant.ID, "", stranger.Tenant.ID}
+			places := []string{victim.Workspace.ID, "", stranger.Workspace.ID}
 			if slices.Contains([]string{"/settings/developers/tokens", "/settings/developers/apps", "/settings/connectors/policy"}, path) {
 				places = places[:1] // without an identifier these are about one's own
 			}
-			for _, tenant := range places {
-				answer := who.Submit(t, sent(t, p, path, tenant, keyOf(t, p, who), values))
+			for _, workspace := range places {
+				answer := who.Submit(t, sent(t, p, path, workspace, keyOf(t, p, who), values))
 				if answer.Status >= http.StatusInternalServerError {
 					t.Errorf("%s by %s:\n%s", path, name, answer)
 				}
@@ -173,14 +173,14 @@ func TestFormsReachNothingOfOthers(t *testing.T) {
 	}
 	for _, path := range []string{"/settings/developers", "/settings/audit", "/settings/audit.jsonl", "/settings/connectors"} {
 		for name, who := range map[string]*harness.Person{"the head of another workspace": stranger.head, "a member without permissions": plain} {
-			page := who.Open(t, p.AppURL+path+"?tenant="+victim.Tenant.ID)
+			page := who.Open(t, p.AppURL+path+"?tenant="+victim.Workspace.ID)
 			if page.Status != http.StatusForbidden || strings.Contains(string(page.Body), victim.app.ClientID) {
 				t.Errorf("%s opens %s:\n%s", name, path, page)
 			}
 		}
 	}
 	// The same by whoever may: it would have worked.
-	if answer := victim.head.Submit(t, sent(t, p, "/settings/apps/disconnect", victim.Tenant.ID, keyOf(t, p, victim.head), url.Values{"id": {victim.grant}})); answer.Status != http.StatusSeeOther {
+	if answer := victim.head.Submit(t, sent(t, p, "/settings/apps/disconnect", victim.Workspace.ID, keyOf(t, p, victim.head), url.Values{"id": {victim.grant}})); answer.Status != http.StatusSeeOther {
 		t.Errorf("the victim's own form: %s", answer)
 	}
 	if victim.inventory(t) == was {
@@ -194,9 +194,9 @@ func TestPagesShowOnesOwnAlone(t *testing.T) {
 	p := enter(t)
 	victim, stranger := newEstate(t, p), newEstate(t, p)
 	for _, path := range []string{"/settings/user", "/settings/apps", "/settings/security", "/settings/passkeys", "/settings/developers", "/settings/audit", "/settings/connectors"} {
-		for _, query := range []string{"", "?user=" + victim.Head.ID, "?id=" + victim.grant, "?tenant=" + victim.Tenant.ID, "?tenant=" + stranger.Tenant.ID + "&tenant=" + victim.Tenant.ID} {
+		for _, query := range []string{"", "?user=" + victim.Head.ID, "?id=" + victim.grant, "?tenant=" + victim.Workspace.ID, "?tenant=" + stranger.Workspace.ID + "&tenant=" + victim.Workspace.ID} {
 			page := stranger.head.Open(t, p.AppURL+path+query)
-			for _, theirs := range []string{victim.Tenant.Name, victim.Head.Email, victim.app.ClientID, victim.personal, victim.signIn, victim.grant} {
+			for _, theirs := range []string{victim.Workspace.Name, victim.Head.Email, victim.app.ClientID, victim.personal, victim.signIn, victim.grant} {
 				if strings.Contains(page.Text(), theirs) || (query == "" && strings.Contains(string(page.Body), theirs)) {
 					t.Errorf("%s%s shows a stranger's: %s", path, query, theirs)
 				}

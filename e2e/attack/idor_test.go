@@ -69,22 +69,22 @@ func intruders(t *testing.T, p *harness.Product, victim *estate) []intruder {
 	t.Helper()
 	stranger, second := p.Office(t), p.Office(t)
 	plain := victim.Member(t)
-	p.World.Join(t, second.Tenant, victim.Head, harness.Everything()...) // the victim's head works in two workspaces
+	p.World.Join(t, second.Workspace, victim.Head, harness.Everything()...) // the victim's head works in two workspaces
 	elsewhere := second.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes, harness.WriteProgrammes)
 	return []intruder{
-		{"the head of another workspace", stranger.Token, stranger.Tenant.ID},
-		{"a member without permissions", p.World.Token(t, victim.Tenant, plain, harness.Everything()...), victim.Tenant.ID},
-		{"the victim's token of another workspace", p.World.Token(t, second.Tenant, victim.Head, harness.Everything()...), second.Tenant.ID},
-		{"the victim's application of another workspace", elsewhere.Connect(t, p.Person(t, victim.Head)).AccessToken, second.Tenant.ID},
-		{"somebody who left", leaver(t, p, victim), victim.Tenant.ID},
+		{"the head of another workspace", stranger.Token, stranger.Workspace.ID},
+		{"a member without permissions", p.World.Token(t, victim.Workspace, plain, harness.Everything()...), victim.Workspace.ID},
+		{"the victim's token of another workspace", p.World.Token(t, second.Workspace, victim.Head, harness.Everything()...), second.Workspace.ID},
+		{"the victim's application of another workspace", elsewhere.Connect(t, p.Person(t, victim.Head)).AccessToken, second.Workspace.ID},
+		{"somebody who left", leaver(t, p, victim), victim.Workspace.ID},
 	}
 }
 
 func leaver(t *testing.T, p *harness.Product, victim *estate) string {
 	t.Helper()
 	gone := victim.Member(t, harness.Everything()...)
-	token := p.World.Token(t, victim.Tenant, gone, harness.Everything()...)
-	p.World.Leave(t, victim.Tenant, gone)
+	token := p.World.Token(t, victim.Workspace, gone, harness.Everything()...)
+	p.World.Leave(t, victim.Workspace, gone)
 	return token
 }
 
@@ -125,14 +125,14 @@ func TestNobodyReachesThingsOfAnotherWorkspace(t *testing.T) {
 	was := victim.inventory(t)
 	for _, who := range attackers {
 		for op, row := range rows {
-			places := []string{victim.Tenant.ID}
-			if row.id != nil && who.own != victim.Tenant.ID {
+			places := []string{victim.Workspace.ID}
+			if row.id != nil && who.own != victim.Workspace.ID {
 				places = append(places, who.own) // the victim's thing, in the intruder's own workspace
 			}
 			for _, in := range places {
 				answer := who.try(t, p, op, row, victim, in)
 				if answer.Status != http.StatusForbidden && answer.Status != http.StatusNotFound {
-					t.Errorf("%s, in %s workspace: want 403 or 404:\n%s", who.name, map[bool]string{true: "the victim's", false: "their own"}[in == victim.Tenant.ID], answer)
+					t.Errorf("%s, in %s workspace: want 403 or 404:\n%s", who.name, map[bool]string{true: "the victim's", false: "their own"}[in == victim.Workspace.ID], answer)
 				}
 				for _, secret := range []string{victim.app.Secret, "Winter pantry", "Gift Aid export", "ada@example.org"} {
 					if strings.Contains(string(answer.Body), secret) {
@@ -147,7 +147,7 @@ func TestNobodyReachesThingsOfAnotherWorkspace(t *testing.T) {
 	owner := intruder{token: victim.Token}
 	for op, row := range rows {
 		if op.method == http.MethodGet {
-			owner.try(t, p, op, row, victim, victim.Tenant.ID).Wants(t, http.StatusOK)
+			owner.try(t, p, op, row, victim, victim.Workspace.ID).Wants(t, http.StatusOK)
 		}
 	}
 }
@@ -164,8 +164,8 @@ func TestThingsOfOthersLookLikeThoseThatNeverWere(t *testing.T) {
 	rows, _ := things()
 	who := intruder{token: stranger.Token}
 	for op, row := range rows {
-		for _, in := range []string{stranger.Tenant.ID, victim.Tenant.ID, uuid.NewString()} {
-			if row.id == nil && in == stranger.Tenant.ID {
+		for _, in := range []string{stranger.Workspace.ID, victim.Workspace.ID, uuid.NewString()} {
+			if row.id == nil && in == stranger.Workspace.ID {
 				continue
 			}
 			theirs, none := who.try(t, p, op, row, victim, in), who.try(t, p, op, row, &nothing, in)
@@ -174,7 +174,7 @@ func TestThingsOfOthersLookLikeThoseThatNeverWere(t *testing.T) {
 			}
 		}
 		// Nor is a workspace that exists told from one that does not.
-		known, unknown := who.try(t, p, op, row, victim, victim.Tenant.ID), who.try(t, p, op, row, victim, uuid.NewString())
+		known, unknown := who.try(t, p, op, row, victim, victim.Workspace.ID), who.try(t, p, op, row, victim, uuid.NewString())
 		if known.Status != unknown.Status || string(known.Body) != string(unknown.Body) {
 			t.Errorf("a workspace is told apart:\n%s\n%s", known, unknown)
 		}
@@ -220,7 +220,7 @@ func TestToolsReachNothingOfAnotherWorkspace(t *testing.T) {
 	victim, stranger := newEstate(t, p), p.Office(t)
 	api := p.As(stranger.Token).With("Accept", "application/json, text/event-stream")
 	call := func(method string, params any) harness.Answer {
-		return api.With("X-Tenant-Id", victim.Tenant.ID).JSON(t, http.MethodPost, "/mcp", map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+		return api.With("X-Tenant-Id", victim.Workspace.ID).JSON(t, http.MethodPost, "/mcp", map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
 	}
 	list, _ := call("tools/list", nil).Wants(t, http.StatusOK).Object(t)["result"].(map[string]any)
 	tools, _ := list["tools"].([]any)
@@ -230,8 +230,8 @@ func TestToolsReachNothingOfAnotherWorkspace(t *testing.T) {
 	for _, tool := range tools {
 		described, _ := tool.(map[string]any)
 		name, _ := described["name"].(string)
-		answer := call("tools/call", map[string]any{"name": name, "arguments": map[string]any{"id": victim.programme, "tenantId": victim.Tenant.ID, "tenant_id": victim.Tenant.ID}})
-		for _, theirs := range []string{"Winter pantry", victim.Tenant.Name, victim.Tenant.ID} {
+		answer := call("tools/call", map[string]any{"name": name, "arguments": map[string]any{"id": victim.programme, "tenantId": victim.Workspace.ID, "tenant_id": victim.Workspace.ID}})
+		for _, theirs := range []string{"Winter pantry", victim.Workspace.Name, victim.Workspace.ID} {
 			if strings.Contains(string(answer.Body), theirs) {
 				t.Errorf("%s tells of the victim's workspace:\n%s", name, answer)
 			}

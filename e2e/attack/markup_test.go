@@ -42,7 +42,7 @@ func markEstate(t *testing.T, p *harness.Product) *estate {
 		{`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
 			select gen_random_uuid(), $1, user_id, 'user:' || user_id, 'token.created', 'token:x', jsonb_build_object('name', $2::text, 'address', $2::text), '' from account.memberships where tenant_id = $1`, markedName("event of a token")},
 	} {
-		p.World.Exec(t, change.sql, e.Tenant.ID, change.name)
+		p.World.Exec(t, change.sql, e.Workspace.ID, change.name)
 	}
 	e.head.Email = e.Head.Email
 	return e
@@ -50,7 +50,7 @@ func markEstate(t *testing.T, p *harness.Product) *estate {
 
 // pagesOf are the addresses that show what was planted, and the words that have to be readable there.
 func pagesOf(p *harness.Product, e *estate) map[string][]string {
-	in := "?tenant=" + e.Tenant.ID
+	in := "?tenant=" + e.Workspace.ID
 	return map[string][]string{
 		p.AppURL + "/settings/user": {"person", "workspace", "organisation"}, p.AppURL + "/settings/developers" + in: {"token", "application", "workspace"},
 		p.AppURL + "/settings/apps": {"application", "workspace"}, p.AppURL + "/settings/security": {"token", "event of a token"}, p.AppURL + "/settings/audit" + in: {"event", "workspace"},
@@ -100,7 +100,7 @@ func TestNamesAreTextOnEveryPage(t *testing.T) {
 	wantsInert(t, refusal, "refusal")
 	refusal.WantsText(t, markedName("application"))
 	// What a form did is said in words with the name in them.
-	done := e.head.Submit(t, sent(t, p, "/settings/apps/disconnect", e.Tenant.ID, keyOf(t, p, e.head), url.Values{"id": {e.grant}}))
+	done := e.head.Submit(t, sent(t, p, "/settings/apps/disconnect", e.Workspace.ID, keyOf(t, p, e.head), url.Values{"id": {e.grant}}))
 	after := e.head.Follow(t, done)
 	wantsInert(t, after, "notice")
 	after.WantsText(t, markedName("application")+" is disconnected")
@@ -139,7 +139,7 @@ func TestNothingOfARequestIsMarkup(t *testing.T) {
 		"/settings/developers/apps":   {"name": {markup}, "redirect_uris": {markup}, "kind": {markup}, "platform": {markup}, "method": {markup}, "resource": {markup}, "permissions": {markup}},
 		"/settings/connectors/policy": {"platforms": {markup}, "days": {markup}, "permissions": {markup}}, "/settings/passkeys": {"name": {strings.Repeat(markup, 4)}, "answer": {markup}}, "/oauth/authorize": {"ticket": {markup}, "decision": {markup}},
 	} {
-		page := e.head.Submit(t, sent(t, p, path, e.Tenant.ID, keyOf(t, p, e.head), values))
+		page := e.head.Submit(t, sent(t, p, path, e.Workspace.ID, keyOf(t, p, e.head), values))
 		wantsInert(t, page, "POST "+path)
 		if page.Status < 400 {
 			t.Errorf("POST %s: %s", path, page)
@@ -171,7 +171,7 @@ func TestPoliciesTakeNothingFromNames(t *testing.T) {
 		}
 	}
 	for _, origin := range []string{"https://a.example; script-src *", "https://a.example;script-src", "*", "https://*", "https://*.example", "null", "https://a.example/path", "https://a.example\r\nX: y", "'unsafe-inline'", "javascript:", "https://a.example,https://b.example", "data:"} {
-		answer := p.In(office.Tenant, office.Token).JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
+		answer := p.In(office.Workspace, office.Token).JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
 			"title": "Volunteer", "allowedOrigins": []string{origin}, "fields": []map[string]any{{"name": "a", "label": "a", "type": "text", "required": false}}})
 		if answer.Status != http.StatusBadRequest {
 			t.Errorf("%q may frame a form:\n%s", origin, answer)

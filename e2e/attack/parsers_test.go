@@ -36,7 +36,7 @@ func TestNoTextIsAFaultOfOurs(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	e := newEstate(t, p)
-	api, account := p.In(e.Tenant, e.Token), p.As(e.Token)
+	api, account := p.In(e.Workspace, e.Token), p.As(e.Token)
 	connect, confidential := e.connector.Begin().Query, e.app.Request()
 	for _, text := range stumbling() {
 		escaped, path := url.QueryEscape(text), url.PathEscape(text)
@@ -65,7 +65,7 @@ func TestNoTextIsAFaultOfOurs(t *testing.T) {
 				continue
 			}
 			for name := range values {
-				answers = append(answers, e.head.Submit(t, sent(t, p, path, e.Tenant.ID, text, copied(values, name, text))).Answer)
+				answers = append(answers, e.head.Submit(t, sent(t, p, path, e.Workspace.ID, text, copied(values, name, text))).Answer)
 			}
 		}
 		if !strings.ContainsAny(text, "\x00\r\n") { // which a client cannot send in a header; smuggling_test.go does
@@ -77,7 +77,7 @@ func TestNoTextIsAFaultOfOurs(t *testing.T) {
 			wantsNoFault(t, answer, text)
 		}
 	}
-	p.In(e.Tenant, e.Token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+	p.In(e.Workspace, e.Token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
 }
 
 // Bodies that are not what they say, or are two things at once, at every address that takes one.
@@ -93,7 +93,7 @@ func TestNoBodyIsAFaultOfOurs(t *testing.T) {
 	kinds := []string{"application/json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "multipart/form-data", "text/csv", "text/plain", "application/json; charset=utf-16", "application/json, text/plain", ";", "/", "application/", "application/json;;;=", "application/xml", ""}
 	paths := []string{harness.TokenPath, "/token", "/v1/account/oauth/revoke", harness.IntrospectPath, e.Clients(), e.Clients() + "/" + e.app.ClientID + "/secret", harness.ListPath, harness.ListPath + "/imports", harness.ListPath + "/" + e.programme + "/transitions", "/v1/engage/forms", e.publicForm() + "/submissions", e.publicForm() + "/embed", "/mcp"}
 	for _, path := range paths {
-		api := p.In(e.Tenant, e.Token)
+		api := p.In(e.Workspace, e.Token)
 		if strings.HasPrefix(path, "/v1/account/oauth") || path == "/token" {
 			api = p.API()
 		}
@@ -115,7 +115,7 @@ func TestKeysAreReadToTheLetter(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	e := newEstate(t, p)
-	api, mcp := p.In(e.Tenant, e.Token), p.As(e.Token)
+	api, mcp := p.In(e.Workspace, e.Token), p.As(e.Token)
 	for _, body := range []string{`{"Name":"x"}`, `{"NAME":"x"}`, `{"name\u0000":"x"}`, `{"ｎame":"x"}`, `{"name":"x","name":"y"}`, `{"name":"x"} {"name":"y"}`} {
 		if answer := api.JSON(t, http.MethodPost, harness.ListPath, body); answer.Status != http.StatusBadRequest {
 			t.Errorf("%s:\n%s", body, answer)
@@ -131,7 +131,7 @@ func TestKeysAreReadToTheLetter(t *testing.T) {
 		`{"jsonrpc":"2.0","id":1,"Method":"tools/list"}`, `{"jsonrpc":"2.0","id":1,"method\u0000":"tools/list"}`, `{"JSONRPC":"2.0","id":1,"method":"tools/list"}`, `{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/list"}`, `{"jsonrpc":"2.0","id":1,"method":"ping","Method":"tools/list"}`,
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"Name":"whoami"}}`, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"list_programmes","name":"whoami"}}`, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get_programme","arguments":{"ID":"` + e.programme + `"}}}`,
 	} {
-		if answer := mcp.JSON(t, http.MethodPost, "/mcp", body); strings.Contains(string(answer.Body), `"tools":`) || strings.Contains(string(answer.Body), e.Tenant.ID) || strings.Contains(string(answer.Body), "Winter pantry") {
+		if answer := mcp.JSON(t, http.MethodPost, "/mcp", body); strings.Contains(string(answer.Body), `"tools":`) || strings.Contains(string(answer.Body), e.Workspace.ID) || strings.Contains(string(answer.Body), "Winter pantry") {
 			t.Errorf("%s is read as something else:\n%s", body, answer)
 		}
 	}

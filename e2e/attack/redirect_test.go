@@ -139,14 +139,14 @@ func TestDangerousRedirectURIsAreNotRegistered(t *testing.T) {
 		if strings.ContainsAny(wrong, "\n") || wrong == "" {
 			continue // a line of the form is one URI
 		}
-		answer := head.Submit(t, sent(t, p, "/settings/developers/apps", office.Tenant.ID, key, url.Values{
+		answer := head.Submit(t, sent(t, p, "/settings/developers/apps", office.Workspace.ID, key, url.Values{
 			"name": {"Export"}, "kind": {"confidential"}, "redirect_uris": {wrong}, "permissions": {harness.ReadProgrammes}, "method": {"client_secret_json"},
 		}))
 		if answer.Status != http.StatusBadRequest {
 			t.Errorf("%q is registered in Settings:\n%s", wrong, answer)
 		}
 	}
-	if n := p.World.Count(t, `select count(*) from account.oauth_clients where tenant_id = $1`, office.Tenant.ID); n != 0 {
+	if n := p.World.Count(t, `select count(*) from account.oauth_clients where tenant_id = $1`, office.Workspace.ID); n != 0 {
 		t.Errorf("%d applications were registered", n)
 	}
 }

@@ -107,7 +107,7 @@ func TestDisabledUserHasNothingLeft(t *testing.T) {
 	open := e.head.Consent(t, e.connector.Begin().Query)
 	p.World.Exec(t, `update account.users set disabled_at = now() where id = $1`, e.Head.ID)
 	for name, token := range map[string]string{"personal": e.Token, "confidential": e.long.AccessToken, "connector": e.tokens.AccessToken} {
-		if answer := p.In(e.Tenant, token).Get(t, harness.ListPath); answer.Status != http.StatusUnauthorized && answer.Status != http.StatusForbidden {
+		if answer := p.In(e.Workspace, token).Get(t, harness.ListPath); answer.Status != http.StatusUnauthorized && answer.Status != http.StatusForbidden {
 			t.Errorf("%s token:\n%s", name, answer)
 		}
 		p.As(token).Get(t, e.Clients()).Wants(t, http.StatusForbidden)

@@ -73,7 +73,7 @@ func TestNothingIsSmuggledThroughTheGateway(t *testing.T) {
 	}
 	// And whoever comes next on the gateway's connections to the services gets their own answer.
 	for range 20 {
-		p.In(e.Tenant, e.Token).Get(t, harness.ListPath+"/"+e.programme).Wants(t, http.StatusOK)
+		p.In(e.Workspace, e.Token).Get(t, harness.ListPath+"/"+e.programme).Wants(t, http.StatusOK)
 		p.API().Get(t, "/v1/account/oauth/jwks").Wants(t, http.StatusOK)
 	}
 }
@@ -84,14 +84,14 @@ func TestOtherSpellingsOfAPathLeadNowhere(t *testing.T) {
 	p := enter(t)
 	e := newEstate(t, p)
 	list, clients := harness.ListPath, e.Clients()
-	auth := "Authorization: Bearer " + e.Token + "\r\nX-Tenant-Id: " + e.Tenant.ID + "\r\n"
+	auth := "Authorization: Bearer " + e.Token + "\r\nX-Tenant-Id: " + e.Workspace.ID + "\r\n"
 	for _, target := range []string{
 		"//v1/programmes/programmes", "/v1//programmes/programmes", "/v1/./programmes/programmes", "/v1/x/../programmes/programmes", "/./v1/programmes/programmes", "/v1/programmes/programmes/", "/v1/programmes/programmes/.",
 		"/v1/programmes/programmes/..", "/v1/programmes%2Fprogrammes", "/v1/%70rogrammes/programmes", "/V1/programmes/programmes", "/v1/programmes/programmes%00", "/v1/programmes/programmes;x=1", "/v1/programmes/programmes/..;/programmes",
 		"/v1/programmes/programmes%20", "/v1/programmes/programmes%0d%0a", `/v1\programmes\programmes`, "/v1/programmes/programmes%3Flimit=1", "/v1/programmes/programmes%23", "/programmes/programmes", "/v1/account/../programmes/programmes",
 		"/v1/account/..%2fprogrammes/programmes", "/v1/account%2f..%2fprogrammes/programmes", "/v1/account/..;/programmes/programmes", "/v1/engage/../programmes/programmes", "/v1/engage/public/../../programmes/programmes",
 		strings.Replace(clients, "/v1/account", "/v1/programmes/../account", 1), strings.Replace(clients, "/account/", "/%61ccount/", 1), strings.Replace(clients, "/account/", "/account//", 1), clients + "/", clients + "/.",
-		clients + "/" + e.app.ClientID + "/", clients + "%2F" + e.app.ClientID, clients + "/..%2f" + e.app.ClientID, strings.ToUpper(clients), "/v1/account/tenants/" + e.Tenant.ID + "/x/../oauth-clients",
+		clients + "/" + e.app.ClientID + "/", clients + "%2F" + e.app.ClientID, clients + "/..%2f" + e.app.ClientID, strings.ToUpper(clients), "/v1/account/tenants/" + e.Workspace.ID + "/x/../oauth-clients",
 		"/mcp/../v1/programmes/programmes", "/mcp/", "/.well-known/../v1/programmes/programmes", "/.well-known/oauth-authorization-server/../../v1/programmes/programmes",
 	} {
 		for _, response := range speak(t, p.BaseURL, "GET "+target+" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"+auth+"\r\n") {
@@ -124,5 +124,5 @@ func TestOtherSpellingsOfAPathLeadNowhere(t *testing.T) {
 			}
 		}
 	}
-	p.In(e.Tenant, e.Token).Get(t, list).Wants(t, http.StatusOK)
+	p.In(e.Workspace, e.Token).Get(t, list).Wants(t, http.StatusOK)
 }

@@ -46,7 +46,7 @@ func TestPasswordsAreLimitedWhereverTheyAreAsked(t *testing.T) {
 	p := enter(t)
 	office := p.Office(t)
 	member := p.Person(t, office.Head).SignedIn(t)
-	p.World.Token(t, office.Tenant, office.Head, harness.ReadProgrammes)
+	p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes)
 	again := func() harness.Page {
 		return member.Submit(t, harness.Form{Action: p.AppURL + "/login/again", Fields: url.Values{"password": {"wrong"}}})
 	}
@@ -88,7 +88,7 @@ func TestNoAnswerNamesAHostThatTheCallerNamed(t *testing.T) {
 		{"Forwarded": "for=1.2.3.4;host=evil.example;proto=https"}, {"X-Original-Host": "evil.example"}, {"X-Host": "evil.example"}, {"Host": "evil.example:80@localhost"}, {"Origin": "https://evil.example", "Referer": "https://evil.example/"},
 		{"X-Original-Url": "https://evil.example/"}, {"X-Rewrite-Url": "https://evil.example/"},
 	} {
-		api, app, stranger := p.In(e.Tenant, e.Token), p.App(), p.API()
+		api, app, stranger := p.In(e.Workspace, e.Token), p.App(), p.API()
 		for name, value := range header {
 			api, app, stranger = api.With(name, value), app.With(name, value), stranger.With(name, value)
 		}
@@ -122,9 +122,9 @@ func TestWorkspaceIsNamedOnceAndPlainly(t *testing.T) {
 	p := enter(t)
 	e, other := newEstate(t, p), p.Office(t)
 	api := p.As(e.Token)
-	mine := e.Tenant.ID
+	mine := e.Workspace.ID
 	for name, values := range map[string][]string{
-		"twice the same": {mine, mine}, "twice": {mine, other.Tenant.ID}, "joined": {mine + "," + other.Tenant.ID}, "joined, same": {mine + ", " + mine}, "braces": {"{" + mine + "}"}, "urn": {"urn:uuid:" + mine},
+		"twice the same": {mine, mine}, "twice": {mine, other.Workspace.ID}, "joined": {mine + "," + other.Workspace.ID}, "joined, same": {mine + ", " + mine}, "braces": {"{" + mine + "}"}, "urn": {"urn:uuid:" + mine},
 		"no hyphens": {strings.ReplaceAll(mine, "-", "")}, "empty": {""}, "nil": {"00000000-0000-0000-0000-000000000000x"}, "star": {"*"}, "SQL": {mine + "' or '1'='1"}, "none": nil, "inner space": {mine[:8] + " " + mine[8:]},
 	} {
 		caller := api
@@ -146,7 +146,7 @@ func TestWorkspaceIsNamedOnceAndPlainly(t *testing.T) {
 		}
 	}
 	// A header of the account routes is not looked at: the workspace is that of the address.
-	api.With("X-Tenant-Id", other.Tenant.ID).Get(t, e.Clients()).Wants(t, http.StatusOK)
+	api.With("X-Tenant-Id", other.Workspace.ID).Get(t, e.Clients()).Wants(t, http.StatusOK)
 	api.With("X-Tenant-Id", mine).Get(t, other.Clients()).Wants(t, http.StatusForbidden)
 	api.With("X-Tenant-Id", mine).Get(t, harness.ListPath).Wants(t, http.StatusOK)
 }
@@ -155,7 +155,7 @@ func TestBearerIsSentOnceAndInItsHeader(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	e := newEstate(t, p)
-	in := p.API().With("X-Tenant-Id", e.Tenant.ID)
+	in := p.API().With("X-Tenant-Id", e.Workspace.ID)
 	for name, caller := range map[string]harness.API{
 		"twice": in.With("Authorization", "Bearer "+e.Token, "Bearer "+e.Token), "joined": in.With("Authorization", "Bearer "+e.Token+", Bearer "+e.Token), "basic first": in.With("Authorization", "Basic x", "Bearer "+e.Token),
 		"no scheme": in.With("Authorization", e.Token), "as Basic": in.With("Authorization", harness.Basic("", e.Token)), "as token": in.With("Authorization", "Token "+e.Token), "another header": in.With("X-Authorization", "Bearer "+e.Token),

@@ -24,7 +24,7 @@ func TestFormulasStayText(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	e := newEstate(t, p)
-	api := p.In(e.Tenant, e.Token)
+	api := p.In(e.Workspace, e.Token)
 	csv := "name,summary\n"
 	for _, formula := range formulas {
 		cell := `"` + strings.ReplaceAll(formula, `"`, `""`) + `"`
@@ -72,9 +72,9 @@ func TestFormulasStayText(t *testing.T) {
 		}
 	}
 	for _, formula := range formulas {
-		p.World.Exec(t, `insert into account.audit_events (id, tenant_id, actor, action, subject, detail, request_id) values (gen_random_uuid(), $1, 'admin', 'token.created', 'token:x', jsonb_build_object('name', $2::text || E'\n{"action":"forged"}'), '')`, e.Tenant.ID, formula)
+		p.World.Exec(t, `insert into account.audit_events (id, tenant_id, actor, action, subject, detail, request_id) values (gen_random_uuid(), $1, 'admin', 'token.created', 'token:x', jsonb_build_object('name', $2::text || E'\n{"action":"forged"}'), '')`, e.Workspace.ID, formula)
 	}
-	export := e.head.Open(t, p.AppURL+"/settings/audit.jsonl?tenant="+e.Tenant.ID)
+	export := e.head.Open(t, p.AppURL+"/settings/audit.jsonl?tenant="+e.Workspace.ID)
 	export.Wants(t, http.StatusOK).WantsHeader(t, "X-Content-Type-Options", "nosniff")
 	if !strings.HasPrefix(export.Header.Get("Content-Disposition"), "attachment; ") || !strings.HasPrefix(export.Header.Get("Content-Type"), "application/jsonl") {
 		t.Errorf("the export may be opened as something else: %v", export.Header)

@@ -51,7 +51,7 @@ func behindGateway(t *testing.T, name string, running *stack.Stack, cluster *loc
 	b.account, b.lists = of(running.Authservers), of(running.Resources)
 	b.owner = b.product.Person(t, b.product.Demo.Users.Owner).SignedIn(t)
 	b.connector = b.product.DemoConnector()
-	b.tenants = map[string]string{b.lists.url: running.Demo.Tenants.Main.ID}
+	b.demoWorkspaces = map[string]string{b.lists.url: running.Demo.Workspaces.Main.ID}
 	tokens := b.connector.Connect(t, b.owner)
 	ok := []int{http.StatusOK}
 	return []load{

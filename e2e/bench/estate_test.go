@@ -53,7 +53,7 @@ func id(kind string, number int) uuid.UUID {
 	return made
 }
 
-func (e *estate) tenant(grant int) int { return grant % e.workspaces }
+func (e *estate) workspace(grant int) int { return grant % e.workspaces }
 
 func (e *estate) resource() string { return e.running.BaseURL + "/v1" }
 
@@ -96,7 +96,7 @@ func newEstate(t *testing.T, b *bench, running *stack.Stack, s scale) *estate {
 		t.Fatal(err)
 	}
 	defer func() { _ = redis.connection.Close() }()
-	must(t, e.plantTenants(ctx, db))
+	must(t, e.plantWorkspaces(ctx, db))
 	before := e.size(ctx, t, db, "account.grants")
 	var group sync.WaitGroup
 	var inRedis error
@@ -158,13 +158,13 @@ func settle(ctx context.Context, db *pgx.Conn, running *stack.Stack) error {
 	return err
 }
 
-// plantTenants makes workspaces, each with a member who has approved a connector.
-func (e *estate) plantTenants(ctx context.Context, db *pgx.Conn) error {
-	var tenants, users, clients []uuid.UUID
+// plantWorkspaces makes workspaces, each with a member who has approved a connector.
+func (e *estate) plantWorkspaces(ctx context.Context, db *pgx.Conn) error {
+	var workspaces, users, clients []uuid.UUID
 	for i := range e.workspaces {
-		tenants, users, clients = append(tenants, id("tenant", i)), append(users, id("user", i)), append(clients, id("client", i))
+		workspaces, users, clients = append(workspaces, id("tenant", i)), append(users, id("user", i)), append(clients, id("client", i))
 	}
-	all := pgx.NamedArgs{"tenants": tenants, "users": users, "clients": clients, "organisation": id("organisation", 0), "callback": callback, "resource": e.resource()}
+	all := pgx.NamedArgs{"tenants": workspaces, "users": users, "clients": clients, "organisation": id("organisation", 0), "callback": callback, "resource": e.resource()}
 	for _, sql := range []string{
 		`insert into account.organisations (id, name) values (@organisation, 'Canal Lane Trust')`,
 		`insert into account.tenants (id, organisation_id, name) select t, @organisation, 'Canal Lane Pantry ' || t from unnest(@tenants::uuid[]) t`,
@@ -186,9 +186,9 @@ func (e *estate) plantTenants(ctx context.Context, db *pgx.Conn) error {
 func (e *estate) plantGrants(ctx context.Context, db *pgx.Conn) error {
 	now := time.Now()
 	rows := pgx.CopyFromSlice(e.grants, func(i int) ([]any, error) {
-		tenant := e.tenant(i)
+		workspace := e.workspace(i)
 		return []any{
-			id("grant", i), "connector", id("client", tenant), id("user", tenant), id("tenant", tenant), []string{"programmes:read:programmes"}, e.resource(),
+			id("grant", i), "connector", id("client", workspace), id("user", workspace), id("tenant", workspace), []string{"programmes:read:programmes"}, e.resource(),
 			"active", seededGeneration, []byte(hash(i, seededGeneration)), []byte(hash(i, 0)), now.Add(-time.Hour), now.Add(-time.Minute), now.Add(29 * 24 * time.Hour),
 		}, nil
 	})
@@ -204,7 +204,7 @@ func (e *estate) plantProgrammes(ctx context.Context, db *pgx.Conn) error {
 	_, err := db.Exec(ctx, `insert into resource.programmes (id, tenant_id, name, summary, status, starts_on, created_at)
 		select gen_random_uuid(), $1::uuid, 'Lunch club ' || n, 'A hot meal and company every Thursday, for whoever comes.',
 			(array['draft', 'active', 'active', 'completed', 'archived'])[1 + n % 5], current_date, now() - n * interval '1 minute'
-		from generate_series(1, $2::int) n`, e.product.Demo.Tenants.Main.ID, e.programmes)
+		from generate_series(1, $2::int) n`, e.product.Demo.Workspaces.Main.ID, e.programmes)
 	return err
 }
 
@@ -248,7 +248,7 @@ func (e *estate) plantRedis(redis *redisLine) error {
 	for first := 0; first < e.grants; first += grantsAtOnce {
 		last := min(first+grantsAtOnce, e.grants)
 		for i := first; i < last; i++ {
-			key, client := "g:{"+id("grant", i).String()+"}", id("client", e.tenant(i)).String()
+			key, client := "g:{"+id("grant", i).String()+"}", id("client", e.workspace(i)).String()
 			redis.say("EVALSHA", scripts["issue"], "1", key, hash(i, 0), "60000", client, callback, e.resource(), challenge, ends, "1")
 			redis.say("EVALSHA", scripts["exchange"], "1", key, uuid.NewString(), hash(i, 0), client, callback, e.resource(), challenge, hash(i, 1))
 			redis.say("EVALSHA", scripts["rotate"], "1", key, uuid.NewString(), "1", hash(i, 1), client, e.resource(), hash(i, seededGeneration))

@@ -133,7 +133,7 @@ func (f *floor) answer(w http.ResponseWriter, r *http.Request) error {
 	now := time.Now()
 	access, err := accesstoken.Sign(f.key, accesstoken.Claims{
 		Issuer: "http://localhost", Subject: uuid.New(), Audience: r.PostForm.Get("resource"), Expires: now.Add(time.Hour), IssuedAt: now,
-		ID: uuid.NewString(), ClientID: r.PostForm.Get("client_id"), Scope: perm.NewSet(perm.ProgrammesRead), TenantID: uuid.New(), GrantID: uuid.New(),
+		ID: uuid.NewString(), ClientID: r.PostForm.Get("client_id"), Scope: perm.NewSet(perm.ProgrammesRead), WorkspaceID: uuid.New(), GrantID: uuid.New(),
 	})
 	if err != nil {
 		return err

@@ -40,7 +40,7 @@ func enterQuietly(t *testing.T, running *stack.Stack, name string) *bench {
 	t.Helper()
 	b := &bench{product: harness.Enter(t, running, &harness.Secrets{}), account: accountOf(running, name), lists: resourcesOf(running, name)}
 	b.connector = b.product.DemoConnector()
-	b.tenants = map[string]string{b.lists.url: running.Demo.Tenants.Main.ID}
+	b.demoWorkspaces = map[string]string{b.lists.url: running.Demo.Workspaces.Main.ID}
 	return b
 }
 
@@ -52,7 +52,7 @@ func (e *estate) loads() []load {
 	return []load{
 		{what: refreshing, at: e.account, worker: e.refreshAny, statuses: ok},
 		{what: listPAT, at: e.lists, worker: e.list(e.lists, pat), statuses: ok},
-		{what: listByStatus, at: e.lists, worker: listOf(e.lists, e.tenants[e.lists.url], pat, "?status=active"), statuses: ok},
+		{what: listByStatus, at: e.lists, worker: listOf(e.lists, e.demoWorkspaces[e.lists.url], pat, "?status=active"), statuses: ok},
 	}
 }
 
@@ -69,7 +69,7 @@ func (e *estate) refreshAny(connection int) (asking, hearing) {
 				token = e.refreshToken(grant)
 			}
 			form := e.connector.RefreshForm(token)
-			form.Set("client_id", id("client", e.tenant(grant)).String())
+			form.Set("client_id", id("client", e.workspace(grant)).String())
 			return e.token(e.account, form)
 		}, func(body []byte) error {
 			e.of.Lock()

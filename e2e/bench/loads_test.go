@@ -31,11 +31,11 @@ const (
 	submission  = "embedded form submission"
 )
 
-func listOf(at target, tenant, token, query string) func(int) (asking, hearing) {
+func listOf(at target, workspace, token, query string) func(int) (asking, hearing) {
 	return func(int) (asking, hearing) {
 		return func() *http.Request {
 				request, _ := http.NewRequest(http.MethodGet, at.url+harness.ListPath+query, nil) // a fixed method, and addresses of ours
-				request.Header.Set("X-Tenant-Id", tenant)
+				request.Header.Set("X-Tenant-Id", workspace)
 				request.Header.Set("Authorization", "Bearer "+token)
 				return request
 			}, func(body []byte) error {

@@ -79,7 +79,7 @@ type bench struct {
 	connector      harness.Connector
 	account, lists target
 	ungated, floor target
-	tenants        map[string]string // by the target's address: each stack has a demo of its own
+	demoWorkspaces map[string]string // by the target's address: each stack has a demo of its own
 	codes          chan [2]string    // a code and its verifier
 	openForms      chan string       // the tokens of public forms that were opened
 	profiles       string            // where the services leave theirs
@@ -128,7 +128,7 @@ func newBench(t *testing.T) *bench {
 	b.profiles = dir
 	b.ungated = resourcesOf(open, ungatedName)
 	b.floor = startFloor(t, running.Redis)
-	b.tenants[b.ungated.url] = open.Demo.Tenants.Main.ID
+	b.demoWorkspaces[b.ungated.url] = open.Demo.Workspaces.Main.ID
 	return b
 }
 
@@ -141,7 +141,7 @@ func enter(t *testing.T, running *stack.Stack) *bench {
 	}
 	b.owner = b.product.Person(t, b.product.Demo.Users.Owner).SignedIn(t)
 	b.connector = b.product.DemoConnector()
-	b.tenants = map[string]string{b.lists.url: running.Demo.Tenants.Main.ID}
+	b.demoWorkspaces = map[string]string{b.lists.url: running.Demo.Workspaces.Main.ID}
 	return b
 }
 
@@ -249,7 +249,7 @@ func (b *bench) introspect(token string) func(int) (asking, hearing) {
 
 // list asks for a page of programmes, which is to be a full one.
 func (b *bench) list(at target, token string) func(int) (asking, hearing) {
-	return listOf(at, b.tenants[at.url], token, "")
+	return listOf(at, b.demoWorkspaces[at.url], token, "")
 }
 
 func (b *bench) loads(t *testing.T) []load {

@@ -15,7 +15,7 @@ func TestBodiesHaveLimits(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		p := s.product(t, f.transport())
 		office := p.Office(t)
-		list := p.In(office.Tenant, office.Token)
+		list := p.In(office.Workspace, office.Token)
 		const kib, mib = 1 << 10, 1 << 20
 		for name, size := range map[string]int{"beyond the route": 65*kib + 1, "beyond the gateway": 5 * mib} {
 			body := strings.Repeat("x", size)
@@ -35,7 +35,7 @@ func TestBodiesHaveLimits(t *testing.T) {
 				must(t, err)
 				request.Header.Set("Content-Type", "application/json")
 				request.Header.Set("Authorization", "Bearer "+office.Token)
-				request.Header.Set("X-Tenant-Id", office.Tenant.ID)
+				request.Header.Set("X-Tenant-Id", office.Workspace.ID)
 				response, err := transport.RoundTrip(request)
 				if err != nil && !transport.ForceAttemptHTTP2 {
 					continue // by HTTP/1.1 the answer may be lost to a caller who is still sending: the connection is cut

@@ -22,7 +22,7 @@ func TestTheWholeFlowGoesThrough(t *testing.T) {
 		call := func(token string) harness.Answer {
 			return p.As(token).With("Accept", "application/json, text/event-stream").JSON(t, http.MethodPost, "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"whoami"}}`)
 		}
-		if answer := call(first.AccessToken).Wants(t, http.StatusOK); !strings.Contains(string(answer.Body), office.Tenant.Name) {
+		if answer := call(first.AccessToken).Wants(t, http.StatusOK); !strings.Contains(string(answer.Body), office.Workspace.Name) {
 			t.Errorf("whoami does not name the workspace:\n%s", answer)
 		}
 		second := connector.Refresh(t, first.RefreshToken).Tokens(t)

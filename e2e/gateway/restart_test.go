@@ -119,7 +119,7 @@ func (s *site) requests(t *testing.T, f *front) []func() (harness.Answer, error)
 		p := s.product(t, transport)
 		office := p.Office(t)
 		connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
-		api := p.In(office.Tenant, office.Token)
+		api := p.In(office.Workspace, office.Token)
 		tokens, working := connector.Connect(t, head), connector.Connect(t, head).AccessToken
 		all = append(all,
 			func() (harness.Answer, error) {
@@ -134,7 +134,7 @@ func (s *site) requests(t *testing.T, f *front) []func() (harness.Answer, error)
 			},
 			func() (harness.Answer, error) { return p.App().Try(t, http.MethodGet, "/login", "", "") },
 			func() (harness.Answer, error) {
-				return p.In(office.Tenant, working).Try(t, http.MethodGet, harness.ListPath, "", "")
+				return p.In(office.Workspace, working).Try(t, http.MethodGet, harness.ListPath, "", "")
 			},
 			func() (harness.Answer, error) { return api.Try(t, http.MethodGet, harness.ListPath, "", "") },
 			func() (harness.Answer, error) {

@@ -14,14 +14,14 @@ import (
 )
 
 // Client is the Go client of a program that acts in the workspace.
-func (p *Product) Client(t testing.TB, tenant demo.Tenant, tokens oauth2.TokenSource, options ...client.Option) *client.Client {
+func (p *Product) Client(t testing.TB, workspace demo.Workspace, tokens oauth2.TokenSource, options ...client.Option) *client.Client {
 	t.Helper()
-	return p.clientAt(t, p.BaseURL, tenant.ID, tokens, options...)
+	return p.clientAt(t, p.BaseURL, workspace.ID, tokens, options...)
 }
 
-func (p *Product) clientAt(t testing.TB, base, tenant string, tokens oauth2.TokenSource, options ...client.Option) *client.Client {
+func (p *Product) clientAt(t testing.TB, base, workspace string, tokens oauth2.TokenSource, options ...client.Option) *client.Client {
 	t.Helper()
-	c, err := client.New(base, tenant, tokens, append([]client.Option{client.WithHTTPClient(p.HTTPClient())}, options...)...)
+	c, err := client.New(base, workspace, tokens, append([]client.Option{client.WithHTTPClient(p.HTTPClient())}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

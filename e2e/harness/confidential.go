@@ -66,7 +66,7 @@ type Tokens struct {
 	TokenType        string `json:"token_type"`
 	ExpiresIn        int    `json:"expires_in"` // seconds
 	Scope            string `json:"scope"`
-	TenantID         string `json:"tenant_id"`
+	WorkspaceID      string `json:"tenant_id"`
 	RefreshToken     string `json:"refresh_token"`
 	AuthorizationEnd int    `json:"authorization_expires_in"` // seconds
 }

@@ -31,7 +31,7 @@ func (c Connector) WantsAlive(t testing.TB, tokens Tokens) Tokens {
 // List lists programmes with an access token, in the workspace that it is for.
 func (c Connector) List(t testing.TB, tokens Tokens) Answer {
 	t.Helper()
-	return c.product.As(tokens.AccessToken).With("X-Tenant-Id", tokens.TenantID).Get(t, ListPath)
+	return c.product.As(tokens.AccessToken).With("X-Tenant-Id", tokens.WorkspaceID).Get(t, ListPath)
 }
 
 // TryPost is Post for requests that may get no answer at all.
@@ -43,7 +43,7 @@ func (c Connector) TryPost(t testing.TB, form url.Values) (Answer, error) {
 // TryList is List likewise.
 func (c Connector) TryList(t testing.TB, tokens Tokens) (Answer, error) {
 	t.Helper()
-	return c.product.As(tokens.AccessToken).With("X-Tenant-Id", tokens.TenantID).Try(t, http.MethodGet, ListPath, "", "")
+	return c.product.As(tokens.AccessToken).With("X-Tenant-Id", tokens.WorkspaceID).Try(t, http.MethodGet, ListPath, "", "")
 }
 
 // TryRevoke is Revoke likewise.

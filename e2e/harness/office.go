@@ -28,9 +28,9 @@ const RedirectURI = "https://app.canal-lane.example/oauth/callback"
 // An Office is a workspace of the test's own, run by somebody who holds every permission in it: what a test does there
 // disturbs no other.
 type Office struct {
-	Tenant demo.Tenant
-	Head   demo.User
-	Token  string // the head's personal access token, with everything
+	Workspace demo.Workspace
+	Head      demo.User
+	Token     string // the head's personal access token, with everything
 
 	product *Product
 }
@@ -38,9 +38,9 @@ type Office struct {
 // Office makes a workspace with its head.
 func (p *Product) Office(t testing.TB) Office {
 	t.Helper()
-	o := Office{Tenant: p.World.Workspace(t), Head: p.World.User(t), product: p}
-	p.World.Join(t, o.Tenant, o.Head, Everything()...)
-	o.Token = p.World.Token(t, o.Tenant, o.Head, Everything()...)
+	o := Office{Workspace: p.World.Workspace(t), Head: p.World.User(t), product: p}
+	p.World.Join(t, o.Workspace, o.Head, Everything()...)
+	o.Token = p.World.Token(t, o.Workspace, o.Head, Everything()...)
 	return o
 }
 
@@ -48,16 +48,16 @@ func (p *Product) Office(t testing.TB) Office {
 func (o Office) Member(t testing.TB, permissions ...string) demo.User {
 	t.Helper()
 	user := o.product.World.User(t)
-	o.product.World.Join(t, o.Tenant, user, permissions...)
+	o.product.World.Join(t, o.Workspace, user, permissions...)
 	return user
 }
 
 // Clients is where the workspace's applications are registered (spec 4.2).
-func (o Office) Clients() string { return ClientsPath(o.Tenant) }
+func (o Office) Clients() string { return ClientsPath(o.Workspace) }
 
 // ClientsPath is where a workspace's applications are registered (spec 4.2).
-func ClientsPath(tenant demo.Tenant) string {
-	return "/v1/account/tenants/" + tenant.ID + "/oauth-clients"
+func ClientsPath(workspace demo.Workspace) string {
+	return "/v1/account/tenants/" + workspace.ID + "/oauth-clients"
 }
 
 // Register registers an application by the API.

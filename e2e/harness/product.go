@@ -66,8 +66,8 @@ func (p *Product) App() API { return API{product: p, base: p.AppURL, header: htt
 func (p *Product) As(token string) API { return p.API().With("Authorization", "Bearer "+token) }
 
 // In is the API with a bearer token and the tenant header.
-func (p *Product) In(tenant demo.Tenant, token string) API {
-	return p.As(token).With("X-Tenant-Id", tenant.ID)
+func (p *Product) In(workspace demo.Workspace, token string) API {
+	return p.As(token).With("X-Tenant-Id", workspace.ID)
 }
 
 // roundTrip sends one request and reads the whole answer. Secrets in either are noted.

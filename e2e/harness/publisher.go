@@ -98,7 +98,7 @@ func (p *Product) DescribedBy(address, redirectURI, resource string) Connector {
 }
 
 // Choose chooses the workspace that a client may work in which belongs to none, and returns what comes back.
-func (p Page) Choose(t testing.TB, workspace demo.Tenant) Page {
+func (p Page) Choose(t testing.TB, workspace demo.Workspace) Page {
 	t.Helper()
 	form := p.DecisionForm(t, "choose")
 	form.Fields.Set("workspace", workspace.ID)

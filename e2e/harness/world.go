@@ -96,16 +96,16 @@ func (w *World) Everything(t testing.TB) []byte {
 }
 
 // Workspace makes one where every module is enabled and provisioned and LLM integration is on, in an organisation of its own.
-func (w *World) Workspace(t testing.TB) demo.Tenant {
+func (w *World) Workspace(t testing.TB) demo.Workspace {
 	t.Helper()
-	tenant := demo.Tenant{ID: uuid.NewString(), Name: "Canal Lane Pantry " + rand.Text()[:6]}
+	workspace := demo.Workspace{ID: uuid.NewString(), Name: "Canal Lane Pantry " + rand.Text()[:6]}
 	organisation := uuid.New()
 	w.Exec(t, `insert into account.organisations (id, name) values ($1, 'Canal Lane Trust')`, organisation)
-	w.Exec(t, `insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)`, tenant.ID, organisation, tenant.Name)
+	w.Exec(t, `insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)`, workspace.ID, organisation, workspace.Name)
 	w.Exec(t, `insert into account.tenant_modules (tenant_id, module, enabled, provisioned)
-		values ($1, 'programmes', true, true), ($1, 'engage', true, true)`, tenant.ID)
-	w.Exec(t, `insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)`, tenant.ID)
-	return tenant
+		values ($1, 'programmes', true, true), ($1, 'engage', true, true)`, workspace.ID)
+	w.Exec(t, `insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)`, workspace.ID)
+	return workspace
 }
 
 // User makes somebody who can sign in and is a member of no workspace.
@@ -119,37 +119,37 @@ func (w *World) User(t testing.TB) demo.User {
 }
 
 // Join makes a user a member who holds the permissions.
-func (w *World) Join(t testing.TB, tenant demo.Tenant, user demo.User, permissions ...string) {
+func (w *World) Join(t testing.TB, workspace demo.Workspace, user demo.User, permissions ...string) {
 	t.Helper()
-	w.Exec(t, `insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, coalesce($3, '{}'::text[]))`, tenant.ID, user.ID, permissions)
+	w.Exec(t, `insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, coalesce($3, '{}'::text[]))`, workspace.ID, user.ID, permissions)
 }
 
 // Permit changes what a member holds.
-func (w *World) Permit(t testing.TB, tenant demo.Tenant, user demo.User, permissions ...string) {
+func (w *World) Permit(t testing.TB, workspace demo.Workspace, user demo.User, permissions ...string) {
 	t.Helper()
-	w.Exec(t, `update account.memberships set permissions = coalesce($3, '{}'::text[]) where tenant_id = $1 and user_id = $2`, tenant.ID, user.ID, permissions)
+	w.Exec(t, `update account.memberships set permissions = coalesce($3, '{}'::text[]) where tenant_id = $1 and user_id = $2`, workspace.ID, user.ID, permissions)
 }
 
 // Leave ends a membership and nothing else.
-func (w *World) Leave(t testing.TB, tenant demo.Tenant, user demo.User) {
+func (w *World) Leave(t testing.TB, workspace demo.Workspace, user demo.User) {
 	t.Helper()
-	w.Exec(t, `delete from account.memberships where tenant_id = $1 and user_id = $2`, tenant.ID, user.ID)
+	w.Exec(t, `delete from account.memberships where tenant_id = $1 and user_id = $2`, workspace.ID, user.ID)
 }
 
 // SetLLM switches the workspace's LLM integration.
-func (w *World) SetLLM(t testing.TB, tenant demo.Tenant, on bool) {
+func (w *World) SetLLM(t testing.TB, workspace demo.Workspace, on bool) {
 	t.Helper()
-	w.Exec(t, `update account.tenant_features set enabled = $2 where tenant_id = $1 and feature = 'llm_integration'`, tenant.ID, on)
+	w.Exec(t, `update account.tenant_features set enabled = $2 where tenant_id = $1 and feature = 'llm_integration'`, workspace.ID, on)
 }
 
 // SetModule switches the Programmes module of the workspace.
-func (w *World) SetModule(t testing.TB, tenant demo.Tenant, enabled, provisioned bool) {
+func (w *World) SetModule(t testing.TB, workspace demo.Workspace, enabled, provisioned bool) {
 	t.Helper()
-	w.Exec(t, `update account.tenant_modules set enabled = $2, provisioned = $3 where tenant_id = $1 and module = 'programmes'`, tenant.ID, enabled, provisioned)
+	w.Exec(t, `update account.tenant_modules set enabled = $2, provisioned = $3 where tenant_id = $1 and module = 'programmes'`, workspace.ID, enabled, provisioned)
 }
 
 // Token makes a personal access token, as Settings would.
-func (w *World) Token(t testing.TB, tenant demo.Tenant, user demo.User, permissions ...string) string {
+func (w *World) Token(t testing.TB, workspace demo.Workspace, user demo.User, permissions ...string) string {
 	t.Helper()
 	secret, err := credential.PersonalAccessToken.New(rand.Reader)
 	if err != nil {
@@ -158,7 +158,7 @@ func (w *World) Token(t testing.TB, tenant demo.Tenant, user demo.User, permissi
 	w.secrets.NoteAll(secret.Reveal())
 	w.Exec(t, `insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, expires_at)
 		values ($1, $2, $3, $4, 'Nightly report', $5, now() + interval '7 days')`,
-		uuid.New(), credential.Hash(secret.Reveal()), user.ID, tenant.ID, permissions)
+		uuid.New(), credential.Hash(secret.Reveal()), user.ID, workspace.ID, permissions)
 	return secret.Reveal()
 }
 

@@ -98,15 +98,15 @@ func TestO3_ExamplesAreAsDescribed(t *testing.T) {
 }
 
 const (
-	record = `{"id":"0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f80","name":"Winter shelter","summary":"","status":"draft","startsOn":null,"endsOn":null,"createdAt":"2026-09-30T08:15:00.000000Z","updatedAt":"2026-09-30T08:15:00.000000Z"}`
-	tenant = "5e0c4b5a-6b1f-4f7e-9a53-0f7f3f1c2a10"
+	record    = `{"id":"0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f80","name":"Winter shelter","summary":"","status":"draft","startsOn":null,"endsOn":null,"createdAt":"2026-09-30T08:15:00.000000Z","updatedAt":"2026-09-30T08:15:00.000000Z"}`
+	workspace = "5e0c4b5a-6b1f-4f7e-9a53-0f7f3f1c2a10"
 )
 
 // created is an exchange that is as described.
 func created() Exchange {
 	return Exchange{
 		Method: "POST", Path: "/v1/programmes/programmes", Body: []byte(`{"name":"Winter shelter"}`), Status: 201, Answer: []byte(record),
-		Header:       http.Header{"Authorization": {"Bearer x"}, "X-Tenant-Id": {tenant}, "Content-Type": {"application/json"}},
+		Header:       http.Header{"Authorization": {"Bearer x"}, "X-Tenant-Id": {workspace}, "Content-Type": {"application/json"}},
 		AnswerHeader: http.Header{"Content-Type": {"application/json"}, "Etag": {`"1"`}, "Location": {"/somewhere"}},
 	}
 }
@@ -140,7 +140,7 @@ func TestJudgeFindsWhatIsNotAsDescribed(t *testing.T) {
 			x.AnswerHeader.Set("Allow", "GET")
 		},
 		"there is a body, and none is described": func(x *Exchange) {
-			x.Method, x.Path, x.Status = "DELETE", "/v1/account/tenants/"+tenant+"/oauth-clients/"+tenant, 204
+			x.Method, x.Path, x.Status = "DELETE", "/v1/account/tenants/"+workspace+"/oauth-clients/"+workspace, 204
 		},
 	} {
 		x := created()

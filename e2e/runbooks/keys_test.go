@@ -65,7 +65,7 @@ func TestEveryKeyIsReplaced(t *testing.T) {
 	t.Run("a client's secret", func(t *testing.T) {
 		app := office.Confidential(t, "", harness.ReadProgrammes)
 		must(t, os.WriteFile(filepath.Join(o.secrets, "token"), []byte(office.Token+"\n"), 0o600))
-		o.run(t, "keys.md", "client-secret", "TENANT="+office.Tenant.ID, "CLIENT="+app.ClientID)
+		o.run(t, "keys.md", "client-secret", "WORKSPACE="+office.Workspace.ID, "CLIENT="+app.ClientID)
 		content, err := os.ReadFile(filepath.Join(o.secrets, "client-secret.json"))
 		must(t, err)
 		var answer map[string]any

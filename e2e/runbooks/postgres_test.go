@@ -21,7 +21,7 @@ func TestPostgresMoves(t *testing.T) {
 	connector, head := office.Connector(t, harness.ReadProgrammes), o.Person(t, office.Head)
 	tokens, revoked := connector.Connect(t, head), connector.Connect(t, head)
 	connector.Revoke(t, revoked.RefreshToken)
-	token := o.World.Token(t, office.Tenant, office.Head, harness.ReadProgrammes)
+	token := o.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes)
 
 	o.stopServices()
 	o.run(t, "backup.md", "dump")
@@ -36,7 +36,7 @@ func TestPostgresMoves(t *testing.T) {
 	o.run(t, "postgres-move.md", "moved")
 	connector.WantsAlive(t, tokens)
 	connector.WantsDead(t, revoked)
-	o.In(office.Tenant, token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+	o.In(office.Workspace, token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
 }
 
 // buy is what one does in a provider's console: a server with an empty database, and an owner who may create roles. It goes into the files.

@@ -19,7 +19,7 @@ import (
 type ended struct {
 	connector      harness.Connector
 	head           *harness.Person // signed in
-	tenant         demo.Tenant
+	workspace      demo.Workspace
 	revoked, alive harness.Tokens  // the second one was not revoked: it ends with the restore
 	since          harness.Tokens  // of a grant that the restored past does not know
 	attempt        harness.Attempt // redeemed, after the moment that is restored
@@ -33,8 +33,8 @@ func (o *operator) prepare(t *testing.T) *ended {
 	t.Helper()
 	office := o.Office(t)
 	connector := office.Connector(t, harness.ReadProgrammes)
-	e := &ended{connector: connector, head: o.Person(t, office.Head), tenant: office.Tenant, attempt: connector.Begin()}
-	e.token = o.World.Token(t, office.Tenant, office.Head, harness.ReadProgrammes)
+	e := &ended{connector: connector, head: o.Person(t, office.Head), workspace: office.Workspace, attempt: connector.Begin()}
+	e.token = o.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes)
 	e.revoked, e.alive = connector.Connect(t, e.head), connector.Connect(t, e.head)
 	e.code = e.attempt.Code(t, e.head)
 	if page := e.head.Open(t, o.AppURL+"/settings/user"); page.Status != http.StatusOK {
@@ -57,7 +57,7 @@ func (o *operator) happen(t *testing.T, e *ended) {
 // wantsNothing checks that the restored database gives nothing to anybody who had something before, and everything to who begins again.
 func (o *operator) wantsNothing(t *testing.T, e *ended) {
 	t.Helper()
-	o.In(e.tenant, e.token).Get(t, harness.ListPath).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	o.In(e.workspace, e.token).Get(t, harness.ListPath).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	for _, tokens := range []harness.Tokens{e.revoked, e.alive, e.since} {
 		e.connector.WantsDead(t, tokens)
 	}

@@ -40,7 +40,7 @@ func bites() []bite {
 		{"Idempotency-Key apart", keyApart, "TestKilledAtRandom", "programmes of one order", true},
 		{"no draining", drainOff, "TestRestartsFailNoRequest", "a request failed during a restart", true},
 		{"membership cached, as the model sees it", membershipCached, "TestTheSystemIsAsItsModel", "the model says", true},
-		{"tenant comparison off", []harness.Fault{tenantNotCompared}, "TestTheSystemIsAsItsModel", "the model says 403 FORBIDDEN", true},
+		{"tenant comparison off", []harness.Fault{workspaceNotCompared}, "TestTheSystemIsAsItsModel", "the model says 403 FORBIDDEN", true},
 		{"a token is logged", []harness.Fault{tokenLogged}, "TestRefreshRacesTwoWays", "secrets of this run are in the services' logs", true},
 		{"a token is stored in the clear", []harness.Fault{tokenStored}, "TestRefreshRacesTwoWays", "secrets of this run are in Postgres", true},
 	}

@@ -50,7 +50,7 @@ func newWorkplace(t *testing.T, p *harness.Product) *workplace {
 		connector: office.Connector(t, harness.ReadProgrammes), app: office.Confidential(t, "", harness.ReadProgrammes),
 		personal: map[string]string{}, programmes: map[string]string{}, submissions: map[string]string{}, imports: map[string]string{},
 	}
-	form := p.In(office.Tenant, office.Token).JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
+	form := p.In(office.Workspace, office.Token).JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
 		"title": "Lend a hand", "allowedOrigins": []string{submissionsOrigin},
 		"fields": []map[string]any{{"name": "email", "label": "E-mail", "type": "email", "required": true}},
 	}).Wants(t, http.StatusCreated).Object(t)
@@ -95,7 +95,7 @@ func (w *workplace) work(ctx context.Context, t *testing.T, s stock) *sync.WaitG
 	clerks.Go(func() { oneByOne(ctx, s.revoked, func(tokens harness.Tokens) { w.revokes(t, tokens) }) })
 	clerks.Go(func() { oneByOne(ctx, s.consents, func(c approved) { w.connects(t, c) }) })
 	clerks.Go(func() { oneByOne(ctx, s.appCodes, func(code string) { w.connectsApp(t, code) }) })
-	developers := w.head.Arrive(t, w.AppURL+"/settings/developers?tenant="+w.Tenant.ID)
+	developers := w.head.Arrive(t, w.AppURL+"/settings/developers?tenant="+w.Workspace.ID)
 	clerks.Go(func() { w.makesTokens(ctx, t, developers) })
 	for _, clerk := range []func(*testing.T) bool{w.registers, w.writes, w.submits, w.orders} {
 		clerks.Go(func() {
@@ -212,7 +212,7 @@ func (w *workplace) registers(t *testing.T) bool {
 // writes a programme, and asks again with the same key until it is told that it was made.
 func (w *workplace) writes(t *testing.T) bool {
 	name := "Programme " + uuid.NewString()
-	api := w.In(w.Tenant, w.Token).With("Idempotency-Key", uuid.NewString())
+	api := w.In(w.Workspace, w.Token).With("Idempotency-Key", uuid.NewString())
 	answer, acknowledged := w.insist(func() (harness.Answer, error) {
 		return api.Try(t, http.MethodPost, harness.ListPath, "application/json", fmt.Sprintf(`{"name":%q}`, name))
 	}, http.StatusCreated)
@@ -253,7 +253,7 @@ func (w *workplace) submits(t *testing.T) bool {
 // orders an import, likewise.
 func (w *workplace) orders(t *testing.T) bool {
 	name := "Import " + uuid.NewString()
-	api := w.In(w.Tenant, w.Token).With("Idempotency-Key", uuid.NewString())
+	api := w.In(w.Workspace, w.Token).With("Idempotency-Key", uuid.NewString())
 	rows := rowsOf(name)
 	answer, acknowledged := w.insist(func() (harness.Answer, error) {
 		return api.Try(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", "name\n"+rows[0]+"\n"+rows[1]+"\n")

@@ -47,7 +47,7 @@ func newDeposit(t *testing.T, p *harness.Product, office harness.Office, connect
 func (d *deposit) wantsUnnoticed(t *testing.T) {
 	t.Helper()
 	for _, token := range []string{d.Token, d.long.AccessToken, d.honest.AccessToken} {
-		d.In(d.Tenant, token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+		d.In(d.Workspace, token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
 	}
 }
 

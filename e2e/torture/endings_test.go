@@ -28,7 +28,9 @@ func TestRefreshAgainstRevocation(t *testing.T) {
 }
 
 func TestRefreshAgainstRemovalOfTheMembership(t *testing.T) {
-	refreshAgainst(t, func(t *testing.T, p *harness.Product, c connection) { p.World.Leave(t, c.office.Tenant, c.member.User) })
+	refreshAgainst(t, func(t *testing.T, p *harness.Product, c connection) {
+		p.World.Leave(t, c.office.Workspace, c.member.User)
+	})
 }
 
 func TestRefreshAgainstDeletionOfTheClient(t *testing.T) {

@@ -50,8 +50,8 @@ var membershipCached = []harness.Fault{
 `},
 }
 
-// tenantNotCompared lets a credential of one workspace in where its user is a member of another.
-var tenantNotCompared = harness.Fault{File: accessFile, Old: "	case s.CredentialTenant != tenant:\n", New: "	case false:\n"}
+// workspaceNotCompared lets a credential of one workspace in where its user is a member of another.
+var workspaceNotCompared = harness.Fault{File: accessFile, Old: "	case s.CredentialTenant != tenant:\n", New: "	case false:\n"}
 
 // tokenLogged writes a line for each token request, as one does while looking for something.
 var tokenLogged = harness.Fault{File: tokenFile, Old: "		asked := request(r, parameters)\n", New: "		asked := request(r, parameters)\n		d.Log.Info(\"asked\", \"parameters\", parameters)\n"}

@@ -87,7 +87,7 @@ type goodTraffic struct {
 func (g *goodTraffic) flows(ctx context.Context, t *testing.T) {
 	for ctx.Err() == nil {
 		g.ask(t, func() (harness.Answer, error) {
-			return g.p.In(g.office.Tenant, g.office.Token).Try(t, http.MethodGet, harness.ListPath, "", "")
+			return g.p.In(g.office.Workspace, g.office.Token).Try(t, http.MethodGet, harness.ListPath, "", "")
 		})
 		answer := g.ask(t, func() (harness.Answer, error) {
 			return g.connector.TryPost(t, g.connector.RefreshForm(g.tokens.RefreshToken))
@@ -130,7 +130,7 @@ func (g *goodTraffic) judge(t *testing.T) {
 func (g *goodTraffic) wantsRecovery(t *testing.T) {
 	t.Helper()
 	began := time.Now()
-	g.p.In(g.office.Tenant, g.office.Token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+	g.p.In(g.office.Workspace, g.office.Token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
 	g.tokens = g.connector.Refresh(t, g.tokens.RefreshToken).Tokens(t)
 	if took := time.Since(began); took > recoveredWithin {
 		t.Errorf("after the flood two answers took %s", took)

@@ -71,7 +71,7 @@ func newGreedyCaller(t *testing.T, p *harness.Product, running *stack.Stack) *gr
 	}
 	g.app = g.office.Confidential(t, "", harness.ReadProgrammes)
 	for range greedyTokens {
-		g.tokens = append(g.tokens, p.World.Token(t, g.office.Tenant, g.office.Head, harness.Everything()...))
+		g.tokens = append(g.tokens, p.World.Token(t, g.office.Workspace, g.office.Head, harness.Everything()...))
 	}
 	g.fillProgrammes(t)
 	g.fillForm(t)
@@ -84,7 +84,7 @@ func (g *greedyCaller) fillProgrammes(t *testing.T) {
 	g.p.World.Exec(t, `insert into resource.programmes (id, tenant_id, name, summary, status, starts_on, created_at)
 		select gen_random_uuid(), $1::uuid, 'Lunch club ' || n, 'A hot meal and company every Thursday.', 'active',
 			current_date, now() - n * interval '1 second'
-		from generate_series(1, $2::int) n`, g.office.Tenant.ID, harness.Rounds(10_000, 200_000))
+		from generate_series(1, $2::int) n`, g.office.Workspace.ID, harness.Rounds(10_000, 200_000))
 }
 
 // fillForm sends in what takes six times its size where JSON is escaped for HTML, each from an address of its own.
@@ -97,7 +97,7 @@ func (g *greedyCaller) fillForm(t *testing.T) {
 		fields = append(fields, client.Field{Name: name, Label: name, Type: "textarea"})
 		answers = append(answers, fmt.Sprintf("%q:%q", name, strings.Repeat("<", bombCharacters)))
 	}
-	form, err := g.p.Client(t, g.office.Tenant, harness.Bearer(g.office.Token)).Forms.Create(t.Context(), client.NewForm{
+	form, err := g.p.Client(t, g.office.Workspace, harness.Bearer(g.office.Token)).Forms.Create(t.Context(), client.NewForm{
 		Title:          "Volunteer",
 		AllowedOrigins: []string{greedyWebsite},
 		Fields:         fields,
@@ -164,7 +164,7 @@ func (g *greedyCaller) ask(ctx context.Context, method, address, authorization, 
 	}
 	from := fmt.Sprintf("%d.%d.%d.%d", 11+rand.IntN(100), rand.IntN(256), rand.IntN(256), 1+rand.IntN(250))
 	request.Header.Set("X-Forwarded-For", from)
-	request.Header.Set("X-Tenant-Id", g.office.Tenant.ID)
+	request.Header.Set("X-Tenant-Id", g.office.Workspace.ID)
 	if authorization != "" {
 		request.Header.Set("Authorization", authorization)
 	}
@@ -189,7 +189,7 @@ func (g *greedyCaller) bearer(i int) string { return "Bearer " + g.tokens[i%len(
 
 // head is the beginning of a request's header, for requests that are written by hand.
 func (g *greedyCaller) head(caller int) string {
-	return "Host: localhost\r\nAuthorization: " + g.bearer(caller) + "\r\nX-Tenant-Id: " + g.office.Tenant.ID + "\r\n"
+	return "Host: localhost\r\nAuthorization: " + g.bearer(caller) + "\r\nX-Tenant-Id: " + g.office.Workspace.ID + "\r\n"
 }
 
 // repeat lets callers do the same again and again until ctx ends, with a pause after each.

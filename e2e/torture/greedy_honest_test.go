@@ -48,7 +48,7 @@ func newHonestUsers(t *testing.T, p *harness.Product) *honestUsers {
 	for range harness.Rounds(4, 40) {
 		h.known = append(h.known, p.Person(t, h.office.Member(t, harness.ReadProgrammes)).SignedIn(t))
 	}
-	api := p.In(h.office.Tenant, h.office.Token)
+	api := p.In(h.office.Workspace, h.office.Token)
 	form := url.Values{"token": {h.office.Token}}.Encode()
 	h.kinds = []honestKind{
 		{name: "refresh", want: http.StatusOK, ask: h.refresh},

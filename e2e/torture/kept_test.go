@@ -36,11 +36,11 @@ func (w *workplace) wantsAllKept(t *testing.T) {
 		w.connector.WantsAlive(t, tokens)
 	}
 	for _, tokens := range w.confidential {
-		w.In(w.Tenant, tokens.AccessToken).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+		w.In(w.Workspace, tokens.AccessToken).Get(t, harness.ListPath).Wants(t, http.StatusOK)
 	}
 	for name, token := range w.personal {
 		if token != "" {
-			w.In(w.Tenant, token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+			w.In(w.Workspace, token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
 		}
 		w.wantsOne(t, "personal access tokens of one form", `select count(*) from account.personal_access_tokens where tenant_id = $1 and name = $2`, name)
 	}
@@ -48,7 +48,7 @@ func (w *workplace) wantsAllKept(t *testing.T) {
 		w.As(w.Token).Get(t, w.Clients()+"/"+id).Wants(t, http.StatusOK)
 	}
 	for name, id := range w.programmes {
-		w.In(w.Tenant, w.Token).Get(t, harness.ListPath+"/"+id).Wants(t, http.StatusOK)
+		w.In(w.Workspace, w.Token).Get(t, harness.ListPath+"/"+id).Wants(t, http.StatusOK)
 		w.wantsOne(t, "programmes of one order", programmesOfName, name)
 	}
 }
@@ -58,7 +58,7 @@ const programmesOfName = `select count(*) from resource.programmes where tenant_
 // wantsOne counts the workspace's rows of a name.
 func (w *workplace) wantsOne(t *testing.T, what, sql, name string) {
 	t.Helper()
-	if count := w.World.Count(t, sql, w.Tenant.ID, name); count != 1 {
+	if count := w.World.Count(t, sql, w.Workspace.ID, name); count != 1 {
 		t.Errorf("%d %s", count, what)
 	}
 }
@@ -72,7 +72,7 @@ func (w *workplace) wantsCommands(t *testing.T) {
 		w.wantsOne(t, "submissions of one", `select count(*) from resource.submissions where tenant_id = $1 and answers->>'email' = $2`, email)
 	}
 	for name, path := range w.imports {
-		wantsProcessed(t, "an import", w.In(w.Tenant, w.Token), path)
+		wantsProcessed(t, "an import", w.In(w.Workspace, w.Token), path)
 		for _, row := range rowsOf(name) {
 			w.wantsOne(t, "programmes of one imported row", programmesOfName, row)
 		}

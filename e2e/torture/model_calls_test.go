@@ -38,7 +38,7 @@ func (m *model) elsewhere(rt *rapid.T, b *bearer) *workspace {
 func (m *model) lists(rt *rapid.T) {
 	b := one(rt, "credential", m.credentials)
 	asked := m.elsewhere(rt, b)
-	answer := m.p.In(asked.Tenant, b.text).Get(m.t, harness.ListPath+"?limit=200")
+	answer := m.p.In(asked.Workspace, b.text).Get(m.t, harness.ListPath+"?limit=200")
 	if status, code := b.answer(asked, harness.ReadProgrammes); status != 0 {
 		wants(rt, answer, status, code)
 		return
@@ -64,7 +64,7 @@ func (m *model) reads(rt *rapid.T) {
 		return
 	}
 	asked, id := m.elsewhere(rt, b), one(rt, "programme", slices.Sorted(maps.Keys(owner.programmes)))
-	answer := m.p.In(asked.Tenant, b.text).Get(m.t, harness.ListPath+"/"+id)
+	answer := m.p.In(asked.Workspace, b.text).Get(m.t, harness.ListPath+"/"+id)
 	status, code := b.answer(asked, harness.ReadProgrammes)
 	switch {
 	case status != 0:
@@ -80,7 +80,7 @@ func (m *model) writes(rt *rapid.T) {
 	b := one(rt, "credential", m.credentials)
 	asked := m.elsewhere(rt, b)
 	name := fmt.Sprintf("Programme %d of %s", len(asked.programmes), asked.ID)
-	answer := m.p.In(asked.Tenant, b.text).JSON(m.t, http.MethodPost, harness.ListPath, map[string]any{"name": name})
+	answer := m.p.In(asked.Workspace, b.text).JSON(m.t, http.MethodPost, harness.ListPath, map[string]any{"name": name})
 	if status, code := b.answer(asked, harness.WriteProgrammes); status != 0 {
 		wants(rt, answer, status, code)
 		return
@@ -97,20 +97,20 @@ func (m *model) introspects(rt *rapid.T) {
 	var said struct {
 		Active      bool
 		Permissions []string
-		Tenant      string `json:"tenant_id"`
+		Workspace   string `json:"tenant_id"`
 	}
 	_ = json.Unmarshal(answer.Body, &said)
 	permissions, active := b.may()
 	slices.Sort(said.Permissions)
 	slices.Sort(permissions)
-	if said.Active != active || !slices.Equal(said.Permissions, permissions) || (active && said.Tenant != b.home.ID) {
+	if said.Active != active || !slices.Equal(said.Permissions, permissions) || (active && said.Workspace != b.home.ID) {
 		rt.Fatalf("the model says active %t, permissions %v:\n%s", active, permissions, answer)
 	}
 }
 
 // register is what an application's registration with this bearer gives: true if it is let in.
 func (m *model) register(b *bearer, w *workspace, required []string) harness.Answer {
-	answer := m.p.As(b.text).JSON(m.t, http.MethodPost, harness.ClientsPath(w.Tenant), harness.ConnectorBody(m.p.BaseURL+"/v1", required...))
+	answer := m.p.As(b.text).JSON(m.t, http.MethodPost, harness.ClientsPath(w.Workspace), harness.ConnectorBody(m.p.BaseURL+"/v1", required...))
 	if answer.Status == http.StatusCreated {
 		id, _ := answer.Object(m.t)["clientId"].(string)
 		connector := harness.Connector{ClientID: id, RedirectURI: harness.RedirectURI, Resource: m.p.BaseURL + "/v1", Scope: strings.Join(required, " ")}
@@ -138,7 +138,7 @@ func (m *model) registers(rt *rapid.T) {
 func (m *model) deletesClient(rt *rapid.T) {
 	b, c := one(rt, "credential", m.credentials), one(rt, "client", m.clients)
 	w := m.elsewhere(rt, b)
-	answer := m.p.As(b.text).Send(m.t, http.MethodDelete, harness.ClientsPath(w.Tenant)+"/"+c.ClientID, "", "")
+	answer := m.p.As(b.text).Send(m.t, http.MethodDelete, harness.ClientsPath(w.Workspace)+"/"+c.ClientID, "", "")
 	switch {
 	case !b.manages(w):
 		wants(rt, answer, http.StatusForbidden, "")

@@ -29,7 +29,7 @@ type user struct {
 }
 
 type workspace struct {
-	demo.Tenant
+	demo.Workspace
 	llm, enabled, provisioned bool
 	members                   map[*user][]string
 	programmes                map[string]string // id → name

@@ -10,7 +10,7 @@ func (m *model) opensWorkspace(*rapid.T) {
 	if len(m.workspaces) == 4 {
 		return
 	}
-	m.workspaces = append(m.workspaces, &workspace{Tenant: m.p.World.Workspace(m.t), llm: true, enabled: true, provisioned: true,
+	m.workspaces = append(m.workspaces, &workspace{Workspace: m.p.World.Workspace(m.t), llm: true, enabled: true, provisioned: true,
 		members: map[*user][]string{}, programmes: map[string]string{}})
 }
 
@@ -23,7 +23,7 @@ func (m *model) hasUser(*rapid.T) {
 }
 
 func (m *model) join(w *workspace, u *user, permissions []string) {
-	m.p.World.Join(m.t, w.Tenant, u.User, permissions...)
+	m.p.World.Join(m.t, w.Workspace, u.User, permissions...)
 	w.members[u] = permissions
 }
 
@@ -37,7 +37,7 @@ func (m *model) joins(rt *rapid.T) {
 func (m *model) leaves(rt *rapid.T) {
 	w, u := one(rt, "workspace", m.workspaces), one(rt, "user", m.users)
 	if _, member := w.members[u]; member {
-		m.p.World.Leave(m.t, w.Tenant, u.User)
+		m.p.World.Leave(m.t, w.Workspace, u.User)
 		delete(w.members, u)
 	}
 }
@@ -46,7 +46,7 @@ func (m *model) permits(rt *rapid.T) {
 	w, u := one(rt, "workspace", m.workspaces), one(rt, "user", m.users)
 	permissions := some(rt, "permissions", choices(), 0)
 	if _, member := w.members[u]; member {
-		m.p.World.Permit(m.t, w.Tenant, u.User, permissions...)
+		m.p.World.Permit(m.t, w.Workspace, u.User, permissions...)
 		w.members[u] = permissions
 	}
 }
@@ -54,7 +54,7 @@ func (m *model) permits(rt *rapid.T) {
 func (m *model) switchesLLM(rt *rapid.T) {
 	w := one(rt, "workspace", m.workspaces)
 	w.llm = !w.llm
-	m.p.World.SetLLM(m.t, w.Tenant, w.llm)
+	m.p.World.SetLLM(m.t, w.Workspace, w.llm)
 }
 
 func (m *model) switchesModule(rt *rapid.T) {
@@ -64,11 +64,11 @@ func (m *model) switchesModule(rt *rapid.T) {
 	} else {
 		w.provisioned = !w.provisioned
 	}
-	m.p.World.SetModule(m.t, w.Tenant, w.enabled, w.provisioned)
+	m.p.World.SetModule(m.t, w.Workspace, w.enabled, w.provisioned)
 }
 
 func (m *model) token(w *workspace, u *user, permissions []string) {
-	text := m.p.World.Token(m.t, w.Tenant, u.User, permissions...)
+	text := m.p.World.Token(m.t, w.Workspace, u.User, permissions...)
 	m.credentials = append(m.credentials, &bearer{text: text, owner: u, home: w, permissions: permissions})
 }
 

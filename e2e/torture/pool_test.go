@@ -25,7 +25,7 @@ func TestPostgresPoolExhausted(t *testing.T) {
 		held[i] = s.connector.Connect(t, head)
 	}
 	for range times {
-		release := s.World.Hold(t, `select id from account.grants where tenant_id = $1 for update`, s.office.Tenant.ID)
+		release := s.World.Hold(t, `select id from account.grants where tenant_id = $1 for update`, s.office.Workspace.ID)
 		answers := harness.Together(heldGrants+2, func(racer int) harness.Answer {
 			began := time.Now()
 			defer func() {
@@ -39,7 +39,7 @@ func TestPostgresPoolExhausted(t *testing.T) {
 				return s.As(s.office.Token).Get(t, s.office.Clients())
 			case heldGrants + 1:
 				time.Sleep(time.Second)
-				return s.In(s.office.Tenant, s.office.Token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+				return s.In(s.office.Workspace, s.office.Token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
 			}
 			return s.connector.Refresh(t, held[racer].RefreshToken)
 		})

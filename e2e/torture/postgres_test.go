@@ -55,7 +55,7 @@ func TestPostgresIsAway(t *testing.T) {
 				busy := s.refreshing(t, 4)
 				away.end()
 				d.wantsUnavailable(t)
-				d.In(d.Tenant, d.Token).Get(t, harness.ListPath).WantsRetryAfter(t).WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
+				d.In(d.Workspace, d.Token).Get(t, harness.ListPath).WantsRetryAfter(t).WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
 				must(t, s.running.Postgres.Restart(context.WithoutCancel(t.Context())))
 				s.wantsNormalSoon(t)
 				busy()
@@ -115,7 +115,7 @@ func (s *postgresStage) wantsNormalSoon(t *testing.T) {
 	s.World.Reconnect()
 	began, good := time.Now(), 0
 	for good < 4 {
-		list := s.In(s.office.Tenant, s.office.Token).Get(t, harness.ListPath)
+		list := s.In(s.office.Workspace, s.office.Token).Get(t, harness.ListPath)
 		clients := s.As(s.office.Token).Get(t, s.office.Clients())
 		if good++; list.Status != http.StatusOK || clients.Status != http.StatusOK {
 			good = 0

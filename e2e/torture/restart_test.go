@@ -61,7 +61,7 @@ func TestRestartsFailNoRequest(t *testing.T) {
 		work(func() harness.Answer {
 			return wanted(p.As(office.Token).Try(t, http.MethodGet, office.Clients(), "", ""))
 		})
-		api := p.In(office.Tenant, office.Token)
+		api := p.In(office.Workspace, office.Token)
 		work(func() harness.Answer { return wanted(api.Try(t, http.MethodGet, harness.ListPath, "", "")) })
 		work(func() harness.Answer {
 			return wanted(api.Try(t, http.MethodPost, harness.ListPath, "application/json", `{"name":"Winter meals"}`))

@@ -30,24 +30,24 @@ const Algorithm = jwa.ES256
 
 // Claims are what a token says (contract, section 2). Times are whole seconds.
 type Claims struct {
-	Issuer   string
-	Subject  uuid.UUID // the user
-	Audience string    // the resource indicator, exactly one
-	Expires  time.Time
-	IssuedAt time.Time
-	ID       string
-	ClientID string
-	Scope    perm.Set
-	TenantID uuid.UUID
-	GrantID  uuid.UUID
-	KeyID    string // of the key that signed it: Verify says it, Sign takes that of its key
+	Issuer      string
+	Subject     uuid.UUID // the user
+	Audience    string    // the resource indicator, exactly one
+	Expires     time.Time
+	IssuedAt    time.Time
+	ID          string
+	ClientID    string
+	Scope       perm.Set
+	WorkspaceID uuid.UUID
+	GrantID     uuid.UUID
+	KeyID       string // of the key that signed it: Verify says it, Sign takes that of its key
 }
 
 const (
-	claimClient = "client_id"
-	claimScope  = "scope"
-	claimTenant = "tenant_id"
-	claimGrant  = "grant_id"
+	claimClient    = "client_id"
+	claimScope     = "scope"
+	claimWorkspace = "tenant_id"
+	claimGrant     = "grant_id"
 )
 
 // A SigningKey signs access tokens.
@@ -78,19 +78,19 @@ func (k SigningKey) KeyID() string { return k.id }
 // Sign makes the token.
 func Sign(key SigningKey, c Claims) (credential.Secret, error) {
 	payload, err := json.Marshal(struct {
-		Issuer   string `json:"iss"`
-		Subject  string `json:"sub"`
-		Audience string `json:"aud"`
-		Expires  int64  `json:"exp"`
-		IssuedAt int64  `json:"iat"`
-		ID       string `json:"jti"`
-		ClientID string `json:"client_id"`
-		Scope    string `json:"scope"`
-		TenantID string `json:"tenant_id"`
-		GrantID  string `json:"grant_id"`
+		Issuer      string `json:"iss"`
+		Subject     string `json:"sub"`
+		Audience    string `json:"aud"`
+		Expires     int64  `json:"exp"`
+		IssuedAt    int64  `json:"iat"`
+		ID          string `json:"jti"`
+		ClientID    string `json:"client_id"`
+		Scope       string `json:"scope"`
+		WorkspaceID string `json:"tenant_id"`
+		GrantID     string `json:"grant_id"`
 	}{
 		c.Issuer, c.Subject.String(), c.Audience, c.Expires.Unix(), c.IssuedAt.Unix(), c.ID, c.ClientID, c.Scope.Scope(),
-		c.TenantID.String(), c.GrantID.String(),
+		c.WorkspaceID.String(), c.GrantID.String(),
 	})
 	if err != nil {
 		return "", fmt.Errorf("build access token: %w", err)
@@ -148,14 +148,14 @@ func readClaims(token jwt.Token) (Claims, error) {
 		return s
 	}
 	subject, err1 := uuid.Parse(token.Subject())
-	tenant, err2 := uuid.Parse(text(claimTenant))
+	workspaceID, err2 := uuid.Parse(text(claimWorkspace))
 	grant, err3 := uuid.Parse(text(claimGrant))
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return Claims{}, err
 	}
 	c := Claims{
 		Issuer: token.Issuer(), Subject: subject, Expires: token.Expiration(), IssuedAt: token.IssuedAt(), ID: token.JwtID(),
-		ClientID: text(claimClient), Scope: perm.ParseScope(text(claimScope)), TenantID: tenant, GrantID: grant,
+		ClientID: text(claimClient), Scope: perm.ParseScope(text(claimScope)), WorkspaceID: workspaceID, GrantID: grant,
 	}
 	if len(token.Audience()) != 1 || c.Expires.IsZero() || c.IssuedAt.IsZero() || c.ID == "" || c.ClientID == "" {
 		return Claims{}, ErrInvalid

@@ -60,7 +60,7 @@ func newKey(t testing.TB, kid string) (private jwk.Key, public jwk.Set) {
 func claims() Claims {
 	return Claims{
 		Issuer: issuer, Subject: uuid.New(), Audience: issuer + "/v1", Expires: now.Add(time.Hour), IssuedAt: now,
-		ID: "id", ClientID: uuid.NewString(), Scope: perm.NewSet(perm.ProgrammesRead), TenantID: uuid.New(), GrantID: uuid.New(),
+		ID: "id", ClientID: uuid.NewString(), Scope: perm.NewSet(perm.ProgrammesRead), WorkspaceID: uuid.New(), GrantID: uuid.New(),
 	}
 }
 
@@ -109,7 +109,7 @@ func forge(t *testing.T, key jwk.Key, typ string, extra map[string]any, change f
 	c := claims()
 	payload := map[string]any{
 		"iss": c.Issuer, "sub": c.Subject.String(), "aud": c.Audience, "exp": c.Expires.Unix(), "iat": c.IssuedAt.Unix(),
-		"jti": "id", "client_id": c.ClientID, "scope": c.Scope.Scope(), "tenant_id": c.TenantID.String(), "grant_id": c.GrantID.String(),
+		"jti": "id", "client_id": c.ClientID, "scope": c.Scope.Scope(), "tenant_id": c.WorkspaceID.String(), "grant_id": c.GrantID.String(),
 	}
 	if change != nil {
 		change(payload)

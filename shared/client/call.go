@@ -25,12 +25,12 @@ const (
 
 // caller sends requests to one deployment.
 type caller struct {
-	base    string
-	tenant  string // "" for requests that are of no workspace
-	tokens  oauth2.TokenSource
-	http    *http.Client
-	agent   string
-	retries Retries
+	base      string
+	workspace string // "" for requests that are of no workspace
+	tokens    oauth2.TokenSource
+	http      *http.Client
+	agent     string
+	retries   Retries
 }
 
 // A request is one call of the API.

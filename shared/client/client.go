@@ -47,15 +47,15 @@ func WithRetries(r Retries) Option { return func(c *caller) { c.retries = r } }
 
 // New makes a client for the API at baseURL ("https://api.example.org"), which is the issuer of its tokens too. tenant is the
 // workspace's identifier, as Settings → User shows it.
-func New(baseURL, tenant string, tokens oauth2.TokenSource, options ...Option) (*Client, error) {
+func New(baseURL, workspace string, tokens oauth2.TokenSource, options ...Option) (*Client, error) {
 	base, err := address(baseURL)
 	if err != nil {
 		return nil, err
 	}
-	if tenant == "" || tokens == nil {
+	if workspace == "" || tokens == nil {
 		return nil, errors.New("almoner: a client needs a workspace and a source of tokens")
 	}
-	c := &caller{base: base, tenant: tenant, tokens: tokens, http: faithful(nil), agent: DefaultUserAgent}
+	c := &caller{base: base, workspace: workspace, tokens: tokens, http: faithful(nil), agent: DefaultUserAgent}
 	for _, option := range options {
 		option(c)
 	}

@@ -98,7 +98,7 @@ func ExampleConnector_Source() {
 	source := connector.Source(ctx, token, func(_ context.Context, t *oauth2.Token) error {
 		return nil // store t where the program finds it after a restart
 	})
-	c, err := client.New(api.URL, client.Tenant(token), source)
+	c, err := client.New(api.URL, client.Workspace(token), source)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -29,12 +29,12 @@ type OAuthClient struct {
 	ClientID     string    `json:"clientId"`
 	ClientSecret Secret    `json:"clientSecret"` // of a confidential one, when it is made or replaced, and never again
 	Kind         string    `json:"kind"`         // confidential or connector
-	TenantID     string    `json:"tenantId"`
+	WorkspaceID  string    `json:"tenantId"`
 	CreatedAt    time.Time `json:"createdAt"`
 }
 
 func (o OAuthClients) path() string {
-	return "/v1/account/tenants/" + url.PathEscape(o.c.tenant) + "/oauth-clients"
+	return "/v1/account/tenants/" + url.PathEscape(o.c.workspace) + "/oauth-clients"
 }
 
 func (o OAuthClients) one(clientID string) string { return o.path() + "/" + url.PathEscape(clientID) }

@@ -25,7 +25,7 @@ type Introspection struct {
 	Issuer      string   `json:"iss"`
 	Audience    string   `json:"aud"`
 	TokenType   string   `json:"token_type"`
-	TenantID    string   `json:"tenant_id"`
+	WorkspaceID string   `json:"tenant_id"`
 	Permissions []string `json:"permissions"` // what it may do in the workspace at this moment
 }
 

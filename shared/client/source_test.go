@@ -65,7 +65,7 @@ func TestManyCallersShareOneRefresh(t *testing.T) {
 	var group sync.WaitGroup
 	for range 32 {
 		group.Go(func() {
-			if token, err := source.Token(); err != nil || token.AccessToken != "a2" || client.Tenant(token) != "t" || client.Scope(token) != "s" ||
+			if token, err := source.Token(); err != nil || token.AccessToken != "a2" || client.Workspace(token) != "t" || client.Scope(token) != "s" ||
 				(time.Until(client.GrantEnds(token))-time.Minute).Abs() > 5*time.Second {
 				t.Errorf("%v", err)
 			}

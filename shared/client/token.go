@@ -24,20 +24,20 @@ type granted struct {
 	TokenType    string `json:"token_type"`
 	ExpiresIn    int64  `json:"expires_in"` // seconds
 	Scope        string `json:"scope"`
-	TenantID     string `json:"tenant_id"`
+	WorkspaceID  string `json:"tenant_id"`
 	RefreshToken string `json:"refresh_token"`
 	GrantEndsIn  int64  `json:"authorization_expires_in"` // seconds
 }
 
 const (
 	extraScope     = "scope"
-	extraTenant    = "tenant_id"
+	extraWorkspace = "tenant_id"
 	extraGrantEnds = "almoner_grant_ends"
 )
 
-// Tenant is the workspace that a fresh token acts in. It is not part of a token's JSON.
-func Tenant(t *oauth2.Token) string {
-	id, _ := t.Extra(extraTenant).(string)
+// Workspace is the workspace that a fresh token acts in. It is not part of a token's JSON.
+func Workspace(t *oauth2.Token) string {
+	id, _ := t.Extra(extraWorkspace).(string)
 	return id
 }
 
@@ -60,7 +60,7 @@ func (g granted) token(asked time.Time) (*oauth2.Token, error) {
 	if g.AccessToken == "" {
 		return nil, errNoToken
 	}
-	extra := map[string]any{extraScope: g.Scope, extraTenant: g.TenantID}
+	extra := map[string]any{extraScope: g.Scope, extraWorkspace: g.WorkspaceID}
 	if g.GrantEndsIn > 0 {
 		extra[extraGrantEnds] = asked.Add(time.Duration(g.GrantEndsIn) * time.Second)
 	}

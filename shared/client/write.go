@@ -27,17 +27,17 @@ func IdempotencyKey(key string) WriteOption {
 	return func(h http.Header) { h.Set("Idempotency-Key", key) }
 }
 
-// tenanted are the headers of a request within the workspace (spec 5.1).
-func (c *caller) tenanted() http.Header { return http.Header{"X-Tenant-Id": {c.tenant}} }
+// workspaceed are the headers of a request within the workspace (spec 5.1).
+func (c *caller) workspaceed() http.Header { return http.Header{"X-Tenant-Id": {c.workspace}} }
 
 // get is a read within the workspace.
 func (c *caller) get(path string, query url.Values) request {
-	return request{method: http.MethodGet, path: path, query: query, header: c.tenanted(), again: true}
+	return request{method: http.MethodGet, path: path, query: query, header: c.workspaceed(), again: true}
 }
 
 // write is a write within the workspace (C3).
 func (c *caller) write(method, path, contentType string, body []byte, options []WriteOption) request {
-	header := c.tenanted()
+	header := c.workspaceed()
 	header.Set("Content-Type", contentType)
 	header.Set("Idempotency-Key", rand.Text())
 	for _, option := range options {

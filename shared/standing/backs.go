@@ -9,6 +9,6 @@ import (
 // own, in every part.
 func (s Standing) Backs(c accesstoken.Claims) bool {
 	client, err := identity.OfClient(c.ClientID)
-	return err == nil && s.ClientID != nil && *s.ClientID == client && s.UserID == c.Subject && s.CredentialTenant == c.TenantID &&
+	return err == nil && s.ClientID != nil && *s.ClientID == client && s.UserID == c.Subject && s.CredentialWorkspace == c.WorkspaceID &&
 		s.Resource != nil && *s.Resource == c.Audience && s.CredentialID == c.GrantID
 }

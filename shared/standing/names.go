@@ -11,7 +11,7 @@ import (
 // Names are what people call the parties to a credential. The fields are the columns of account.names, in their order.
 type Names struct {
 	User       string
-	Tenant     string
+	Workspace  string
 	Credential string // the client's name, or what the personal access token was called
 	CreatedAt  time.Time
 }

@@ -33,11 +33,11 @@ var ErrUnknown = errors.New("unknown credential")
 
 // A Query names a credential, the workspace it is to act in, and the module it wants.
 type Query struct {
-	PATHash []byte    // SHA-256 of a personal access token, or nil
-	GrantID uuid.UUID // the grant of an access token, where PATHash is nil
-	KeyID   string    // the key that signed this access token; one that is removed or not stored is refused
-	Tenant  uuid.UUID // zero: the credential's own workspace
-	Module  string    // "": none
+	PATHash     []byte    // SHA-256 of a personal access token, or nil
+	GrantID     uuid.UUID // the grant of an access token, where PATHash is nil
+	KeyID       string    // the key that signed this access token; one that is removed or not stored is refused
+	WorkspaceID uuid.UUID // zero: the credential's own workspace
+	Module      string    // "": none
 }
 
 // A Standing is the answer. Its fields are the columns of account.standings, in their order, after the question's place.
@@ -47,7 +47,7 @@ type Standing struct {
 	State                 string
 	UserID                uuid.UUID
 	ClientID              *uuid.UUID
-	CredentialTenant      uuid.UUID
+	CredentialWorkspace   uuid.UUID
 	CredentialPermissions perm.Set
 	Resource              *string
 	EndsAt                time.Time
@@ -76,18 +76,18 @@ const Function = `account.standings(bytea[], uuid[], uuid[], text[], text[])`
 // Args are the arguments of SQL.
 func Args(questions []Query) []any {
 	pats, modules := make([][]byte, len(questions)), make([]string, len(questions))
-	grants, tenants := make([]*uuid.UUID, len(questions)), make([]*uuid.UUID, len(questions))
+	grants, workspaces := make([]*uuid.UUID, len(questions)), make([]*uuid.UUID, len(questions))
 	kids := make([]*string, len(questions))
 	for i, q := range questions {
 		pats[i], modules[i] = q.PATHash, q.Module
 		if q.PATHash == nil {
 			grants[i], kids[i] = &q.GrantID, &q.KeyID // a KeyID that was forgotten is "", which no key has
 		}
-		if q.Tenant != uuid.Nil {
-			tenants[i] = &q.Tenant
+		if q.WorkspaceID != uuid.Nil {
+			workspaces[i] = &q.WorkspaceID
 		}
 	}
-	return []any{pats, grants, tenants, modules, kids}
+	return []any{pats, grants, workspaces, modules, kids}
 }
 
 // Querier is the part of a pgx pool that Read needs.
@@ -117,7 +117,7 @@ func Scan(rows pgx.Rows, questions int) ([]*Standing, error) {
 	_, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (place int, err error) {
 		var s Standing
 		var granted, held pgtype.FlatArray[string] // and not []string, about which pgx finds out anew in each answer
-		if err = row.Scan(&place, &s.CredentialID, &s.Kind, &s.State, &s.UserID, &s.ClientID, &s.CredentialTenant, &granted,
+		if err = row.Scan(&place, &s.CredentialID, &s.Kind, &s.State, &s.UserID, &s.ClientID, &s.CredentialWorkspace, &granted,
 			&s.Resource, &s.EndsAt, &s.Member, &held, &s.LLMIntegration, &s.ModuleEnabled, &s.ModuleProvisioned,
 			&s.Replaces); err != nil {
 			return 0, err

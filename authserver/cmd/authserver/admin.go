@@ -19,10 +19,10 @@ type adminCommands struct {
 		Add  organisationsAdd  `cmd:"" help:"Add an organisation."`
 		List organisationsList `cmd:"" help:"List the organisations."`
 	} `cmd:"" help:"Organisations."`
-	Tenants struct {
-		Add  tenantsAdd  `cmd:"" help:"Add a workspace to an organisation."`
-		List tenantsList `cmd:"" help:"List the workspaces, their modules and features."`
-	} `cmd:"" help:"Tenants: the workspaces of organisations."`
+	Workspaces struct {
+		Add  workspacesAdd  `cmd:"" help:"Add a workspace to an organisation."`
+		List workspacesList `cmd:"" help:"List the workspaces, their modules and features."`
+	} `cmd:"" aliases:"tenants" help:"Workspaces of organisations."`
 	Modules struct {
 		Set modulesSet `cmd:"" help:"Enable, disable, provision or unprovision a module of a workspace."`
 	} `cmd:"" help:"Modules of a workspace."`
@@ -70,41 +70,45 @@ func (organisationsList) Run(ctx context.Context, a *adminCommands) error {
 	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.Organisations(ctx) })
 }
 
-type tenantsAdd struct {
+type workspacesAdd struct {
 	Organisation string `required:"" placeholder:"ID" help:"Whose workspace it is."`
 	Name         string `arg:"" help:"Its name."`
 }
 
-func (c tenantsAdd) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.AddTenant(ctx, c.Organisation, c.Name) })
+func (c workspacesAdd) Run(ctx context.Context, a *adminCommands) error {
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.AddWorkspace(ctx, c.Organisation, c.Name) })
 }
 
-type tenantsList struct {
+type workspacesList struct {
 	Organisation string `placeholder:"ID" help:"Those of one organisation."`
 }
 
-func (c tenantsList) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.Tenants(ctx, c.Organisation) })
+func (c workspacesList) Run(ctx context.Context, a *adminCommands) error {
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.Workspaces(ctx, c.Organisation) })
 }
 
 type modulesSet struct {
-	Tenant  string   `arg:"" help:"The workspace's id."`
-	Module  string   `arg:"" help:"programmes or engage."`
-	Changes []string `arg:"" help:"enable, disable, provision, unprovision: one or several."`
+	Workspace string   `arg:"" help:"The workspace's id."`
+	Module    string   `arg:"" help:"programmes or engage."`
+	Changes   []string `arg:"" help:"enable, disable, provision, unprovision: one or several."`
 }
 
 func (c modulesSet) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.SetModule(ctx, c.Tenant, c.Module, c.Changes) })
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) {
+		return d.SetModule(ctx, c.Workspace, c.Module, c.Changes)
+	})
 }
 
 type featuresSet struct {
-	Tenant  string `arg:"" help:"The workspace's id."`
-	Feature string `arg:"" help:"llm_integration."`
-	State   string `arg:"" help:"on or off."`
+	Workspace string `arg:"" help:"The workspace's id."`
+	Feature   string `arg:"" help:"llm_integration."`
+	State     string `arg:"" help:"on or off."`
 }
 
 func (c featuresSet) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.SetFeature(ctx, c.Tenant, c.Feature, c.State) })
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) {
+		return d.SetFeature(ctx, c.Workspace, c.Feature, c.State)
+	})
 }
 
 type clientsAddService struct {
@@ -116,11 +120,11 @@ func (c clientsAddService) Run(ctx context.Context, a *adminCommands) error {
 }
 
 type clientsList struct {
-	Tenant string `placeholder:"ID" help:"Those of one workspace."`
+	Workspace string `placeholder:"ID" aliases:"tenant" help:"Only the clients of one workspace."`
 }
 
 func (c clientsList) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.Clients(ctx, c.Tenant) })
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.Clients(ctx, c.Workspace) })
 }
 
 type clientsDelete struct {

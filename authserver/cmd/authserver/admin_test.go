@@ -68,12 +68,12 @@ func TestAWorkspaceIsSetUpFromTheCommandLine(t *testing.T) {
 	world := fixture.New(t)
 	w := open(t, "ALMONER_DATABASE_URL="+world.Database.Authserver)
 	organisation := w.value("id", "organisations", "add", "Harbour Trust")
-	tenant := w.value("id", "tenants", "add", "--organisation", organisation, "Harbour Kitchen")
+	workspace := w.value("id", "tenants", "add", "--organisation", organisation, "Harbour Kitchen")
 	user := w.value("id", "users", "add", "--email", "ada@example.org", "--name", "Ada Okafor")
 	for _, args := range [][]string{
-		{"modules", "set", tenant, "programmes", "enable", "provision"}, {"features", "set", tenant, "llm_integration", "on"},
-		{"members", "add", tenant, "ada@example.org", string(perm.ProgrammesRead), string(perm.AccountAPIAccess)},
-		{"members", "set-permissions", tenant, user, string(perm.ProgrammesRead)},
+		{"modules", "set", workspace, "programmes", "enable", "provision"}, {"features", "set", workspace, "llm_integration", "on"},
+		{"members", "add", workspace, "ada@example.org", string(perm.ProgrammesRead), string(perm.AccountAPIAccess)},
+		{"members", "set-permissions", workspace, user, string(perm.ProgrammesRead)},
 	} {
 		if got := w.run("", args...); got.code != 0 || got.out == "" || got.errors != "" {
 			t.Errorf("%v: %d %s%s", args, got.code, got.out, got.errors)
@@ -90,7 +90,7 @@ func TestAWorkspaceIsSetUpFromTheCommandLine(t *testing.T) {
 		{[]string{"organisations", "list"}, []string{"NAME", "Harbour Trust"}},
 		{[]string{"tenants", "list"}, []string{"Harbour Kitchen", "programmes", "llm_integration"}},
 		{[]string{"users", "list"}, []string{"ada@example.org", "set"}},
-		{[]string{"members", "list", tenant}, []string{"ada@example.org", "programmes:read:programmes"}},
+		{[]string{"members", "list", workspace}, []string{"ada@example.org", "programmes:read:programmes"}},
 		{[]string{"clients", "list"}, []string{"KIND"}},
 		{[]string{"grants", "list"}, []string{"STATE"}},
 		{[]string{"keys", "list"}, []string{"KID"}},
@@ -107,7 +107,7 @@ func TestAWorkspaceIsSetUpFromTheCommandLine(t *testing.T) {
 			t.Errorf("%v --json: %v: %s", c.args, err, asJSON.out)
 		}
 	}
-	if got := w.run("", "members", "remove", tenant, user); got.code != 0 || !strings.Contains(got.out, "0 grants, 0 personal access tokens") {
+	if got := w.run("", "members", "remove", workspace, user); got.code != 0 || !strings.Contains(got.out, "0 grants, 0 personal access tokens") {
 		t.Errorf("remove: %d %s%s", got.code, got.out, got.errors)
 	}
 }
@@ -127,19 +127,19 @@ func TestASecretIsPrintedOnceToStandardOutput(t *testing.T) {
 func TestBadInputIsOneClearLineAndNoSuccess(t *testing.T) {
 	world := fixture.New(t)
 	w := open(t, "ALMONER_DATABASE_URL="+world.Database.Authserver)
-	tenant := world.TenantID.String()
+	workspace := world.WorkspaceID.String()
 	for _, c := range []struct{ args, says string }{
 		{"organisations add ''", "a name has"},
 		{"tenants add --organisation trust Kitchen", "the organisation is a UUID"},
-		{"modules set " + tenant + " engage on", "enable, disable, provision or unprovision"},
-		{"features set " + tenant + " llm_integration yes", "on or off"},
+		{"modules set " + workspace + " engage on", "enable, disable, provision or unprovision"},
+		{"features set " + workspace + " llm_integration yes", "on or off"},
 		{"users add --email ada --name Ada", "e-mail address"},
 		{"users disable nobody@example.org", "no user"},
 		{"users set-password nobody@example.org", "no user"},
-		{"members add " + tenant + " nobody@example.org all", "no user"},
+		{"members add " + workspace + " nobody@example.org all", "no user"},
 		{"grants revoke-all --issued-before yesterday", "a time looks like"},
 		{"grants revoke-all", "say whose grants"},
-		{"grants revoke-all --all --tenant " + tenant, "say whose grants"},
+		{"grants revoke-all --all --tenant " + workspace, "say whose grants"},
 		{"grants revoke x", "the grant is a UUID"},
 		{"clients delete x", "the client is a UUID"},
 		{"keys rotate", "ALMONER_KEYS is not set"},

@@ -50,12 +50,12 @@ type grantCommands struct {
 type grantOptions struct {
 	User         named `placeholder:"USER" help:"Of one user: id or e-mail address."`
 	Client       named `placeholder:"ID" help:"Of one client."`
-	Tenant       named `placeholder:"ID" help:"Of one workspace."`
+	Workspace    named `placeholder:"ID" aliases:"tenant" help:"Only the grants in one workspace."`
 	IssuedBefore named `placeholder:"TIME" help:"Consented to before a time such as 2026-03-01T12:00:00Z."`
 }
 
-// A named is the value of an option that narrows a command. One that is given is never empty: --tenant "$TENANT", where the
-// shell does not know TENANT, must not widen the command to every workspace.
+// A named is the value of an option that narrows a command. One that is given is never empty: --workspace "$WORKSPACE", where the
+// shell does not know WORKSPACE, must not widen the command to every workspace.
 type named string
 
 // UnmarshalText takes the value from the command line.
@@ -68,7 +68,7 @@ func (n *named) UnmarshalText(text []byte) error {
 }
 
 func (o grantOptions) query() admin.GrantQuery {
-	return admin.GrantQuery{User: string(o.User), Client: string(o.Client), Tenant: string(o.Tenant), IssuedBefore: string(o.IssuedBefore)}
+	return admin.GrantQuery{User: string(o.User), Client: string(o.Client), Workspace: string(o.Workspace), IssuedBefore: string(o.IssuedBefore)}
 }
 
 type grantsList struct {
@@ -88,7 +88,7 @@ func (c grantsRevoke) Run(ctx context.Context, a *adminCommands) error {
 	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.RevokeGrant(ctx, c.Grant) })
 }
 
-var errWhoseGrants = errors.New("say whose grants: --user, --client, --tenant or --issued-before; or --all alone, for every grant there is")
+var errWhoseGrants = errors.New("say whose grants: --user, --client, --workspace or --issued-before; or --all alone, for every grant there is")
 
 type grantsRevokeAll struct {
 	grantOptions

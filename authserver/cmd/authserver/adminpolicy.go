@@ -12,15 +12,15 @@ type policyCommands struct {
 }
 
 type policyShow struct {
-	Tenant string `arg:"" help:"The workspace's id."`
+	Workspace string `arg:"" help:"The workspace's id."`
 }
 
 func (c policyShow) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.ConnectorPolicy(ctx, c.Tenant) })
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.ConnectorPolicy(ctx, c.Workspace) })
 }
 
 type policySet struct {
-	Tenant      string   `arg:"" help:"The workspace's id."`
+	Workspace   string   `arg:"" help:"The workspace's id."`
 	Platforms   []string `placeholder:"NAMES" help:"Those allowed, separated by commas: claude, chatgpt, other; or all, or none."`
 	Permissions []string `placeholder:"NAMES" help:"Those allowed at most, separated by commas; or all."`
 	Days        *int     `help:"How long access lasts at most: 1 to 30."`
@@ -30,6 +30,6 @@ type policySet struct {
 func (c policySet) Run(ctx context.Context, a *adminCommands) error {
 	change := admin.PolicyChange{Platforms: c.Platforms, Permissions: c.Permissions, Days: c.Days}
 	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) {
-		return d.SetConnectorPolicy(ctx, c.Tenant, change, c.DryRun)
+		return d.SetConnectorPolicy(ctx, c.Workspace, change, c.DryRun)
 	})
 }

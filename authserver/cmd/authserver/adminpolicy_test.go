@@ -11,13 +11,13 @@ import (
 func TestAConnectorPolicyIsShownAndSetFromTheCommandLine(t *testing.T) {
 	world := fixture.New(t)
 	w := open(t, "ALMONER_DATABASE_URL="+world.Database.Authserver)
-	tenant := world.TenantID.String()
-	if got := w.run("", "connector-policy", "show", tenant); got.code != 0 || !strings.Contains(got.out, "claude, chatgpt, other") || !strings.Contains(got.out, "30") {
+	workspace := world.WorkspaceID.String()
+	if got := w.run("", "connector-policy", "show", workspace); got.code != 0 || !strings.Contains(got.out, "claude, chatgpt, other") || !strings.Contains(got.out, "30") {
 		t.Errorf("%d %s%s", got.code, got.out, got.errors)
 	}
 	set := func(options ...string) output {
 		t.Helper()
-		return w.run("", append([]string{"connector-policy", "set", tenant}, options...)...)
+		return w.run("", append([]string{"connector-policy", "set", workspace}, options...)...)
 	}
 	if got := set("--platforms", "claude,other", "--days=7", "--dry-run"); got.code != 0 || !strings.Contains(got.out, "Nothing was changed.") {
 		t.Errorf("%d %s%s", got.code, got.out, got.errors)
@@ -25,7 +25,7 @@ func TestAConnectorPolicyIsShownAndSetFromTheCommandLine(t *testing.T) {
 	if got := set("--platforms", "claude,other", "--days=7"); got.code != 0 || !strings.Contains(got.out, "The policy is set: platforms claude, other;") {
 		t.Errorf("%d %s%s", got.code, got.out, got.errors)
 	}
-	got := w.run("", "connector-policy", "show", tenant, "--json")
+	got := w.run("", "connector-policy", "show", workspace, "--json")
 	var shown struct {
 		Platforms, Permissions []string
 		Days                   int

@@ -90,40 +90,42 @@ type memberCommands struct {
 }
 
 type membersAdd struct {
-	Tenant      string   `arg:"" help:"The workspace's id."`
+	Workspace   string   `arg:"" help:"The workspace's id."`
 	User        string   `arg:"" help:"Id or e-mail address."`
 	Permissions []string `arg:"" help:"Permissions, or the word all or none."`
 }
 
 func (c membersAdd) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.AddMember(ctx, c.Tenant, c.User, c.Permissions) })
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) {
+		return d.AddMember(ctx, c.Workspace, c.User, c.Permissions)
+	})
 }
 
 type membersList struct {
-	Tenant string `arg:"" help:"The workspace's id."`
+	Workspace string `arg:"" help:"The workspace's id."`
 }
 
 func (c membersList) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.Members(ctx, c.Tenant) })
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.Members(ctx, c.Workspace) })
 }
 
 type membersSetPermissions struct {
-	Tenant      string   `arg:"" help:"The workspace's id."`
+	Workspace   string   `arg:"" help:"The workspace's id."`
 	User        string   `arg:"" help:"Id or e-mail address."`
 	Permissions []string `arg:"" help:"Permissions, or the word all or none."`
 }
 
 func (c membersSetPermissions) Run(ctx context.Context, a *adminCommands) error {
 	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) {
-		return d.SetPermissions(ctx, c.Tenant, c.User, c.Permissions)
+		return d.SetPermissions(ctx, c.Workspace, c.User, c.Permissions)
 	})
 }
 
 type membersRemove struct {
-	Tenant string `arg:"" help:"The workspace's id."`
-	User   string `arg:"" help:"Id or e-mail address."`
+	Workspace string `arg:"" help:"The workspace's id."`
+	User      string `arg:"" help:"Id or e-mail address."`
 }
 
 func (c membersRemove) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.RemoveMember(ctx, c.Tenant, c.User) })
+	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.RemoveMember(ctx, c.Workspace, c.User) })
 }

@@ -17,36 +17,36 @@ import (
 
 // A Client is an OAuth client as the operator sees it.
 type Client struct {
-	ID         uuid.UUID  `json:"id"`
-	Kind       string     `json:"kind"`
-	TenantID   *uuid.UUID `json:"tenantId"` // null for services
-	Tenant     string     `json:"tenant"`   // its name
-	Name       string     `json:"name"`
-	AuthMethod string     `json:"tokenEndpointAuthMethod"`
-	Created    time.Time  `json:"createdAt"`
-	Grants     int        `json:"activeGrants"`
+	ID          uuid.UUID  `json:"id"`
+	Kind        string     `json:"kind"`
+	WorkspaceID *uuid.UUID `json:"tenantId"` // null for services
+	Workspace   string     `json:"tenant"`   // its name
+	Name        string     `json:"name"`
+	AuthMethod  string     `json:"tokenEndpointAuthMethod"`
+	Created     time.Time  `json:"createdAt"`
+	Grants      int        `json:"activeGrants"`
 }
 
 // Clients keeps OAuth clients.
 type Clients interface {
 	SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) (bool, error)
 	// EveryClient lists those of one workspace, or all, services included.
-	EveryClient(ctx context.Context, tenant *uuid.UUID) ([]Client, error)
+	EveryClient(ctx context.Context, workspaceID *uuid.UUID) ([]Client, error)
 	// EndClient deletes a client of whatever kind and workspace, and revokes its grants, or nothing. It puts the client's workspace
 	// into the event.
 	EndClient(ctx context.Context, id uuid.UUID, event audit.Event) ([]grant.Grant, error)
 }
 
 func (Client) columns() []string {
-	return []string{"ID", "KIND", "TENANT", "NAME", "AUTHENTICATION", "CREATED", "ACTIVE GRANTS"}
+	return []string{"ID", "KIND", "WORKSPACE", "NAME", "AUTHENTICATION", "CREATED", "ACTIVE GRANTS"}
 }
 
 func (c Client) cells() []string {
-	tenant := "-"
-	if c.TenantID != nil {
-		tenant = c.Tenant
+	workspace := "-"
+	if c.WorkspaceID != nil {
+		workspace = c.Workspace
 	}
-	return []string{c.ID.String(), c.Kind, tenant, c.Name, c.AuthMethod, stamp(&c.Created), fmt.Sprint(c.Grants)}
+	return []string{c.ID.String(), c.Kind, workspace, c.Name, c.AuthMethod, stamp(&c.Created), fmt.Sprint(c.Grants)}
 }
 
 // errTaken says that a client has the identifier that was drawn for another: no secret may be shown that belongs to none.
@@ -78,8 +78,8 @@ func (d *Service) AddService(ctx context.Context, name string) (Result, error) {
 }
 
 // Clients lists the clients of a workspace, or, for "", all.
-func (d *Service) Clients(ctx context.Context, tenant string) (Result, error) {
-	id, err := parseOptional("tenant", tenant)
+func (d *Service) Clients(ctx context.Context, workspace string) (Result, error) {
+	id, err := parseOptional("tenant", workspace)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func TestClientsAreListedWithTheirGrants(t *testing.T) {
 		all[1]["activeGrants"] != float64(1) || all[1]["tenant"] != "Riverside Food Bank" {
 		t.Errorf("%v", all)
 	}
-	if own := b.list(b.desk.Clients(t.Context(), b.Fixture.TenantID.String())); len(own) != 1 {
+	if own := b.list(b.desk.Clients(t.Context(), b.Fixture.WorkspaceID.String())); len(own) != 1 {
 		t.Errorf("%v", own)
 	}
 	if none := b.list(b.desk.Clients(t.Context(), uuid.NewString())); len(none) != 0 {
@@ -74,7 +74,7 @@ func TestADeletedClientsGrantsAreRevoked(t *testing.T) {
 	if g := b.Stored(held.Grant); g.State != grant.Revoked || g.Reason != grant.ClientDeleted {
 		t.Errorf("its grant is %s (%s)", g.State, g.Reason)
 	}
-	if n := b.Count(`select count(*) from account.audit_events where action = 'client.deleted' and tenant_id = $1`, b.Fixture.TenantID); n != 1 {
+	if n := b.Count(`select count(*) from account.audit_events where action = 'client.deleted' and tenant_id = $1`, b.Fixture.WorkspaceID); n != 1 {
 		t.Error("the event does not name the client's workspace")
 	}
 	b.Refreshed(sibling, kept)

@@ -27,7 +27,7 @@ func refuse(message string) error { return &Refusal{message} }
 // What the stores refuse.
 var (
 	ErrNoOrganisation = refuse("there is no organisation with that id")
-	ErrNoTenant       = refuse("there is no tenant with that id")
+	ErrNoWorkspace    = refuse("there is no tenant with that id")
 	ErrNoUser         = refuse("there is no user with that id or e-mail address")
 	ErrNoMember       = refuse("that user is no member of that tenant")
 	ErrMember         = refuse("that user is a member already: change what they may do with set-permissions")

@@ -18,7 +18,7 @@ type Grant struct {
 	Client      string     `json:"client"` // its name
 	UserID      uuid.UUID  `json:"userId"`
 	Email       string     `json:"email"`
-	TenantID    uuid.UUID  `json:"tenantId"`
+	WorkspaceID uuid.UUID  `json:"tenantId"`
 	Permissions []string   `json:"permissions"`
 	State       string     `json:"state"` // pending, active, ended by time, revoked
 	Created     time.Time  `json:"createdAt"`
@@ -30,8 +30,8 @@ type Grant struct {
 
 // A GrantFilter names grants; what is nil names all.
 type GrantFilter struct {
-	User, Client, Tenant *uuid.UUID
-	IssuedBefore         *time.Time // consented to
+	User, Client, WorkspaceID *uuid.UUID
+	IssuedBefore              *time.Time // consented to
 }
 
 // Grants reads and ends grants.
@@ -45,7 +45,7 @@ type Grants interface {
 }
 
 func (Grant) columns() []string {
-	return []string{"ID", "CLIENT", "USER", "TENANT", "STATE", "CREATED", "LAST USED", "ENDS", "PERMISSIONS"}
+	return []string{"ID", "CLIENT", "USER", "WORKSPACE", "STATE", "CREATED", "LAST USED", "ENDS", "PERMISSIONS"}
 }
 
 func (g Grant) cells() []string {
@@ -53,12 +53,12 @@ func (g Grant) cells() []string {
 	if g.Reason != "" {
 		state += " (" + g.Reason + ")"
 	}
-	return []string{g.ID.String(), g.Client, g.Email, g.TenantID.String(), state, stamp(&g.Created), stamp(g.LastUsed), stamp(&g.Ends), list(g.Permissions)}
+	return []string{g.ID.String(), g.Client, g.Email, g.WorkspaceID.String(), state, stamp(&g.Created), stamp(g.LastUsed), stamp(&g.Ends), list(g.Permissions)}
 }
 
 // A GrantQuery is a GrantFilter as it is typed; "" names all.
 type GrantQuery struct {
-	User, Client, Tenant, IssuedBefore string
+	User, Client, Workspace, IssuedBefore string
 }
 
 func (d *Service) filter(ctx context.Context, q GrantQuery) (GrantFilter, error) {
@@ -67,7 +67,7 @@ func (d *Service) filter(ctx context.Context, q GrantQuery) (GrantFilter, error)
 	if filter.Client, err = parseOptional("client", q.Client); err != nil {
 		return GrantFilter{}, err
 	}
-	if filter.Tenant, err = parseOptional("tenant", q.Tenant); err != nil {
+	if filter.WorkspaceID, err = parseOptional("tenant", q.Workspace); err != nil {
 		return GrantFilter{}, err
 	}
 	if q.User != "" {

@@ -28,7 +28,7 @@ func TestGrantsAreListedAsTheyStand(t *testing.T) {
 	}
 	for _, g := range all {
 		id, _ := g["id"].(string)
-		if g["state"] != want[id] || g["client"] != "Claude" || g["userId"] != b.user.String() || g["tenantId"] != b.Fixture.TenantID.String() {
+		if g["state"] != want[id] || g["client"] != "Claude" || g["userId"] != b.user.String() || g["tenantId"] != b.Fixture.WorkspaceID.String() {
 			t.Errorf("%v, want it %s", g, want[id])
 		}
 		if (g["reason"] == "revoked_by_administrator") != (want[id] == "revoked") {
@@ -73,7 +73,7 @@ func TestRevokeAllEndsWhatItsOptionsName(t *testing.T) {
 	ctx := t.Context()
 	otherUser, otherApp := b.Fixture.Member(perm.ProgrammesRead), b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	b.Fixture.Exec(`update account.users set email = 'grace@example.org' where id = $1`, otherUser)
-	elsewhere := b.Fixture.Tenant("Elsewhere")
+	elsewhere := b.Fixture.Workspace("Elsewhere")
 	for what, c := range map[string]struct {
 		query admin.GrantQuery
 		ended [4]bool // of the first, the other user's, the other client's, the other workspace's
@@ -81,8 +81,8 @@ func TestRevokeAllEndsWhatItsOptionsName(t *testing.T) {
 		"user":            {admin.GrantQuery{User: b.user.String()}, [4]bool{true, false, true, true}},
 		"address":         {admin.GrantQuery{User: "Grace@example.org"}, [4]bool{false, true, false, false}},
 		"client":          {admin.GrantQuery{Client: otherApp.ID.String()}, [4]bool{false, false, true, false}},
-		"tenant":          {admin.GrantQuery{Tenant: elsewhere.String()}, [4]bool{false, false, false, true}},
-		"user and tenant": {admin.GrantQuery{User: b.user.String(), Tenant: b.Fixture.TenantID.String()}, [4]bool{true, false, true, false}},
+		"tenant":          {admin.GrantQuery{Workspace: elsewhere.String()}, [4]bool{false, false, false, true}},
+		"user and tenant": {admin.GrantQuery{User: b.user.String(), Workspace: b.Fixture.WorkspaceID.String()}, [4]bool{true, false, true, false}},
 		"before now":      {admin.GrantQuery{IssuedBefore: time.Now().Add(time.Hour).Format(time.RFC3339)}, [4]bool{true, true, true, true}},
 		"before then":     {admin.GrantQuery{IssuedBefore: "2020-01-01T00:00:00Z"}, [4]bool{}},
 		"all":             {admin.GrantQuery{}, [4]bool{true, true, true, true}},
@@ -123,7 +123,7 @@ func TestRevokeAllEndsThousandsAndLeavesWhatTimeHasEnded(t *testing.T) {
 	b := newBench(t)
 	b.Fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
 		select gen_random_uuid(), 'connector', $1, $2, $3, '{}', $4, 'active', now() + case when n > 1200 then interval '-1 day' else interval '1 day' end
-		from generate_series(1, 1210) n`, b.app.ID, b.user, b.Fixture.TenantID, b.app.Resource)
+		from generate_series(1, 1210) n`, b.app.ID, b.user, b.Fixture.WorkspaceID, b.app.Resource)
 	if got := b.said(b.desk.RevokeGrants(t.Context(), admin.GrantQuery{})); got["revokedGrants"] != float64(1200) {
 		t.Errorf("%v", got)
 	}
@@ -140,7 +140,7 @@ func TestGrantsThatCannotBeMeantAreRefused(t *testing.T) {
 	held := b.Connected(b.app, b.user)
 	for what, query := range map[string]admin.GrantQuery{
 		"a user of no shape": {User: "ada"}, "an unknown address": {User: "x@example.org"}, "a client of no shape": {Client: "app"},
-		"a tenant of no shape": {Tenant: "main"}, "a day": {IssuedBefore: "2026-03-01"}, "no time": {IssuedBefore: "yesterday"},
+		"a tenant of no shape": {Workspace: "main"}, "a day": {IssuedBefore: "2026-03-01"}, "no time": {IssuedBefore: "yesterday"},
 	} {
 		result, err := b.desk.RevokeGrants(t.Context(), query)
 		b.refused(what, result, err)

@@ -75,7 +75,7 @@ func TestWithoutTheMasterKeysSigningKeysAreListedOnly(t *testing.T) {
 	b.refused("remove", result, err)
 	result, err = desk.ResealKeys(t.Context())
 	b.refused("reseal", result, err)
-	if _, err := desk.RemoveMember(t.Context(), b.Fixture.TenantID.String(), b.user.String()); err != nil {
+	if _, err := desk.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()); err != nil {
 		t.Errorf("what needs no keys and no Redis: %v", err)
 	}
 }

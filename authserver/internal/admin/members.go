@@ -30,12 +30,12 @@ type Removal struct {
 
 // Members keeps memberships.
 type Members interface {
-	AddMember(ctx context.Context, tenant, user uuid.UUID, permissions perm.Set, event audit.Event) error
-	Members(ctx context.Context, tenant uuid.UUID) ([]Member, error)
+	AddMember(ctx context.Context, workspaceID, user uuid.UUID, permissions perm.Set, event audit.Event) error
+	Members(ctx context.Context, workspaceID uuid.UUID) ([]Member, error)
 	// SetPermissions replaces what a member holds, and returns what it was.
-	SetPermissions(ctx context.Context, tenant, user uuid.UUID, permissions perm.Set, event audit.Event) (former perm.Set, err error)
+	SetPermissions(ctx context.Context, workspaceID, user uuid.UUID, permissions perm.Set, event audit.Event) (former perm.Set, err error)
 	// RemoveMember ends a membership and revokes the user's grants and personal access tokens of that workspace, or nothing.
-	RemoveMember(ctx context.Context, tenant, user uuid.UUID, event audit.Event) (Removal, error)
+	RemoveMember(ctx context.Context, workspaceID, user uuid.UUID, event audit.Event) (Removal, error)
 }
 
 func (Member) columns() []string { return []string{"USER", "E-MAIL", "NAME", "SINCE", "PERMISSIONS"} }
@@ -49,8 +49,8 @@ func (m Member) cells() []string {
 }
 
 // membership finds which workspace and user are meant, and makes the event of what is done to them.
-func (d *Service) membership(ctx context.Context, tenant, user, action string) (uuid.UUID, uuid.UUID, audit.Event, error) {
-	tenantID, err := parseID("tenant", tenant)
+func (d *Service) membership(ctx context.Context, workspace, user, action string) (uuid.UUID, uuid.UUID, audit.Event, error) {
+	workspaceID, err := parseID("tenant", workspace)
 	if err != nil {
 		return uuid.Nil, uuid.Nil, audit.Event{}, err
 	}
@@ -59,8 +59,8 @@ func (d *Service) membership(ctx context.Context, tenant, user, action string) (
 		return uuid.Nil, uuid.Nil, audit.Event{}, err
 	}
 	noted := event(action, "user", userID)
-	noted.TenantID, noted.UserID = &tenantID, &userID
-	return tenantID, userID, noted, nil
+	noted.WorkspaceID, noted.UserID = &workspaceID, &userID
+	return workspaceID, userID, noted, nil
 }
 
 // parsePermissions reads identifiers, or one of the words all and none.
@@ -96,27 +96,27 @@ func known() string {
 }
 
 // AddMember makes a user a member of a workspace.
-func (d *Service) AddMember(ctx context.Context, tenant, user string, permissions []string) (Result, error) {
+func (d *Service) AddMember(ctx context.Context, workspace, user string, permissions []string) (Result, error) {
 	set, err := parsePermissions(permissions)
 	if err != nil {
 		return nil, err
 	}
-	tenantID, userID, noted, err := d.membership(ctx, tenant, user, "member.added")
+	workspaceID, userID, noted, err := d.membership(ctx, workspace, user, "member.added")
 	if err != nil {
 		return nil, err
 	}
 	noted.Detail = map[string]any{"permissions": set.Strings()}
-	if err := d.Store.AddMember(ctx, tenantID, userID, set, noted); err != nil {
+	if err := d.Store.AddMember(ctx, workspaceID, userID, set, noted); err != nil {
 		return nil, err
 	}
 	return Outcome{"The user is now a member, with: " + list(set.Strings()) + ".", map[string]any{
-		"tenantId": tenantID, "userId": userID, "permissions": set.Strings(),
+		"tenantId": workspaceID, "userId": userID, "permissions": set.Strings(),
 	}}, nil
 }
 
 // Members lists the members of a workspace, by e-mail address.
-func (d *Service) Members(ctx context.Context, tenant string) (Result, error) {
-	id, err := parseID("tenant", tenant)
+func (d *Service) Members(ctx context.Context, workspace string) (Result, error) {
+	id, err := parseID("tenant", workspace)
 	if err != nil {
 		return nil, err
 	}
@@ -125,32 +125,32 @@ func (d *Service) Members(ctx context.Context, tenant string) (Result, error) {
 }
 
 // SetPermissions replaces what a member holds. It counts from the next request on.
-func (d *Service) SetPermissions(ctx context.Context, tenant, user string, permissions []string) (Result, error) {
+func (d *Service) SetPermissions(ctx context.Context, workspace, user string, permissions []string) (Result, error) {
 	set, err := parsePermissions(permissions)
 	if err != nil {
 		return nil, err
 	}
-	tenantID, userID, noted, err := d.membership(ctx, tenant, user, "member.permissions_changed")
+	workspaceID, userID, noted, err := d.membership(ctx, workspace, user, "member.permissions_changed")
 	if err != nil {
 		return nil, err
 	}
 	noted.Detail = map[string]any{"permissions": set.Strings()}
-	former, err := d.Store.SetPermissions(ctx, tenantID, userID, set, noted)
+	former, err := d.Store.SetPermissions(ctx, workspaceID, userID, set, noted)
 	if err != nil {
 		return nil, err
 	}
 	return Outcome{"The member now holds: " + list(set.Strings()) + ".", map[string]any{
-		"tenantId": tenantID, "userId": userID, "permissions": set.Strings(), "former": former.Strings(),
+		"tenantId": workspaceID, "userId": userID, "permissions": set.Strings(), "former": former.Strings(),
 	}}, nil
 }
 
 // RemoveMember ends a membership and everything that acted through it.
-func (d *Service) RemoveMember(ctx context.Context, tenant, user string) (Result, error) {
-	tenantID, userID, noted, err := d.membership(ctx, tenant, user, "member.removed")
+func (d *Service) RemoveMember(ctx context.Context, workspace, user string) (Result, error) {
+	workspaceID, userID, noted, err := d.membership(ctx, workspace, user, "member.removed")
 	if err != nil {
 		return nil, err
 	}
-	ended, err := d.Store.RemoveMember(ctx, tenantID, userID, noted)
+	ended, err := d.Store.RemoveMember(ctx, workspaceID, userID, noted)
 	if err != nil {
 		return nil, err
 	}
@@ -158,6 +158,6 @@ func (d *Service) RemoveMember(ctx context.Context, tenant, user string) (Result
 	return Outcome{
 		fmt.Sprintf("The user is no longer a member. Revoked: %s, %s.", plural(len(ended.Grants), "grant", "grants"),
 			plural(ended.Tokens, "personal access token", "personal access tokens")),
-		map[string]any{"tenantId": tenantID, "userId": userID, "revokedGrants": len(ended.Grants), "revokedTokens": ended.Tokens},
+		map[string]any{"tenantId": workspaceID, "userId": userID, "revokedGrants": len(ended.Grants), "revokedTokens": ended.Tokens},
 	}, nil
 }

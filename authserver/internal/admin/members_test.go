@@ -15,31 +15,31 @@ import (
 func TestAMemberHoldsWhatWasSet(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
-	tenant := b.Fixture.TenantID.String()
+	workspace := b.Fixture.WorkspaceID.String()
 	id := b.text(b.said(b.desk.AddUser(ctx, "ada@example.org", "Ada")), "id")
 	holds := func() any {
-		for _, one := range b.list(b.desk.Members(ctx, tenant)) {
+		for _, one := range b.list(b.desk.Members(ctx, workspace)) {
 			if one["userId"] == id {
 				return one["permissions"]
 			}
 		}
 		return "no member"
 	}
-	b.said(b.desk.AddMember(ctx, tenant, "ada@example.org", []string{"programmes:write:programmes", "programmes:read:programmes"}))
+	b.said(b.desk.AddMember(ctx, workspace, "ada@example.org", []string{"programmes:write:programmes", "programmes:read:programmes"}))
 	if got := holds(); !reflect.DeepEqual(got, []any{"programmes:read:programmes", "programmes:write:programmes"}) {
 		t.Errorf("holds %v", got)
 	}
-	changed := b.said(b.desk.SetPermissions(ctx, tenant, id, []string{"none"}))
+	changed := b.said(b.desk.SetPermissions(ctx, workspace, id, []string{"none"}))
 	if !reflect.DeepEqual(changed["former"], []any{"programmes:read:programmes", "programmes:write:programmes"}) || !reflect.DeepEqual(holds(), []any{}) {
 		t.Errorf("%v, holds %v", changed, holds())
 	}
-	b.said(b.desk.SetPermissions(ctx, tenant, id, []string{"all"}))
+	b.said(b.desk.SetPermissions(ctx, workspace, id, []string{"all"}))
 	if got, _ := holds().([]any); len(got) != len(perm.All()) {
 		t.Errorf("holds %v", got)
 	}
 	b.events("member.added", "user:"+id, 1)
 	b.events("member.permissions_changed", "user:"+id, 2)
-	if n := b.Count(`select count(*) from account.audit_events where action like 'member.%' and tenant_id = $1 and user_id = $2`, tenant, id); n != 3 {
+	if n := b.Count(`select count(*) from account.audit_events where action like 'member.%' and tenant_id = $1 and user_id = $2`, workspace, id); n != 3 {
 		t.Errorf("%d events name workspace and user", n)
 	}
 	if n := b.Count(`select count(*) from account.audit_events where detail->'former' = '["programmes:read:programmes", "programmes:write:programmes"]'`); n != 1 {
@@ -50,23 +50,23 @@ func TestAMemberHoldsWhatWasSet(t *testing.T) {
 func TestMembershipsThatCannotBeMeantAreRefused(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
-	tenant, user, unknown := b.Fixture.TenantID.String(), b.user.String(), uuid.NewString()
+	workspace, user, unknown := b.Fixture.WorkspaceID.String(), b.user.String(), uuid.NewString()
 	stranger := b.Fixture.User("stranger@example.org").String()
 	read := []string{"programmes:read:programmes"}
 	for what, try := range map[string]func() error{
-		"member already":     func() error { _, err := b.desk.AddMember(ctx, tenant, user, read); return err },
+		"member already":     func() error { _, err := b.desk.AddMember(ctx, workspace, user, read); return err },
 		"unknown tenant":     func() error { _, err := b.desk.AddMember(ctx, unknown, user, read); return err },
-		"unknown user":       func() error { _, err := b.desk.AddMember(ctx, tenant, unknown, read); return err },
-		"unknown address":    func() error { _, err := b.desk.AddMember(ctx, tenant, "x@example.org", read); return err },
+		"unknown user":       func() error { _, err := b.desk.AddMember(ctx, workspace, unknown, read); return err },
+		"unknown address":    func() error { _, err := b.desk.AddMember(ctx, workspace, "x@example.org", read); return err },
 		"tenant of no shape": func() error { _, err := b.desk.AddMember(ctx, "main", stranger, read); return err },
 		"unknown permission": func() error {
-			_, err := b.desk.AddMember(ctx, tenant, stranger, []string{"programmes:read"})
+			_, err := b.desk.AddMember(ctx, workspace, stranger, []string{"programmes:read"})
 			return err
 		},
-		"no permission":      func() error { _, err := b.desk.AddMember(ctx, tenant, stranger, nil); return err },
-		"none and one":       func() error { _, err := b.desk.SetPermissions(ctx, tenant, user, append(read, "none")); return err },
-		"set for a stranger": func() error { _, err := b.desk.SetPermissions(ctx, tenant, stranger, read); return err },
-		"remove a stranger":  func() error { _, err := b.desk.RemoveMember(ctx, tenant, stranger); return err },
+		"no permission":      func() error { _, err := b.desk.AddMember(ctx, workspace, stranger, nil); return err },
+		"none and one":       func() error { _, err := b.desk.SetPermissions(ctx, workspace, user, append(read, "none")); return err },
+		"set for a stranger": func() error { _, err := b.desk.SetPermissions(ctx, workspace, stranger, read); return err },
+		"remove a stranger":  func() error { _, err := b.desk.RemoveMember(ctx, workspace, stranger); return err },
 		"list of no tenant":  func() error { _, err := b.desk.Members(ctx, unknown); return err },
 	} {
 		b.refused(what, nil, try())
@@ -90,12 +90,12 @@ func TestARemovedMembersGrantsAndTokensEndThereAlone(t *testing.T) {
 	other := b.Fixture.Member(perm.ProgrammesRead)
 	others := b.Connected(b.app, other)
 	b.Fixture.Token(other, perm.ProgrammesRead)
-	elsewhere := b.Fixture.Tenant("Elsewhere")
+	elsewhere := b.Fixture.Workspace("Elsewhere")
 	b.Fixture.Join(elsewhere, b.user, perm.ProgrammesRead)
 	there := b.Fixture.Token(b.user, perm.ProgrammesRead)
 	b.Fixture.Exec(`update account.personal_access_tokens set tenant_id = $2 where hash = sha256($1)`, []byte(there.Reveal()), elsewhere)
 
-	got := b.said(b.desk.RemoveMember(ctx, b.Fixture.TenantID.String(), b.user.String()))
+	got := b.said(b.desk.RemoveMember(ctx, b.Fixture.WorkspaceID.String(), b.user.String()))
 	if got["revokedGrants"] != float64(2) || got["revokedTokens"] != float64(1) {
 		t.Errorf("%v, want 2 grants and 1 token", got)
 	}
@@ -110,7 +110,7 @@ func TestARemovedMembersGrantsAndTokensEndThereAlone(t *testing.T) {
 	if answer := b.Refresh(b.app, held.Refresh); answer.Text("error") != "invalid_grant" {
 		t.Errorf("a refresh: %d", answer.Status)
 	}
-	b.Fixture.Join(b.Fixture.TenantID, b.user, perm.ProgrammesRead) // and back: what was ended stays so
+	b.Fixture.Join(b.Fixture.WorkspaceID, b.user, perm.ProgrammesRead) // and back: what was ended stays so
 	answer := b.Form(apitest.TokenPath, "grant_type", "authorization_code", "client_id", b.app.ID.String(), "resource", b.app.Resource,
 		"code", code.Reveal(), "code_verifier", apitest.Verifier, "redirect_uri", "http://127.0.0.1:8090/callback")
 	if answer.Text("error") != "invalid_grant" {
@@ -128,10 +128,10 @@ func TestARemovedMembersGrantsAndTokensEndThereAlone(t *testing.T) {
 func TestARemovalIsToldToRedis(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
-	b.said(b.desk.RemoveMember(t.Context(), b.Fixture.TenantID.String(), b.user.String()))
+	b.said(b.desk.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()))
 	// As if Postgres had not heard of it: Redis alone refuses.
 	b.Fixture.Exec(`update account.grants set state = 'active', revoked_at = null, revoke_reason = null where id = $1`, held.Grant.ID)
-	b.Fixture.Join(b.Fixture.TenantID, b.user, perm.ProgrammesRead)
+	b.Fixture.Join(b.Fixture.WorkspaceID, b.user, perm.ProgrammesRead)
 	if answer := b.Refresh(b.app, held.Refresh); answer.Status != 400 {
 		t.Errorf("Redis was not told: %d", answer.Status)
 	}
@@ -141,7 +141,7 @@ func TestARemovalNeedsNoRedis(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.Redis.Kill()
-	b.said(b.desk.RemoveMember(t.Context(), b.Fixture.TenantID.String(), b.user.String()))
+	b.said(b.desk.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()))
 	if g := b.Stored(held.Grant); g.State != grant.Revoked {
 		t.Errorf("the grant is %s", g.State)
 	}
@@ -159,7 +159,7 @@ func TestARemovalIsAllOrNothing(t *testing.T) {
 	if _, err := lock.Exec(t.Context(), `lock table account.personal_access_tokens in access exclusive mode`); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.desk.RemoveMember(t.Context(), b.Fixture.TenantID.String(), b.user.String()); err == nil {
+	if _, err := b.desk.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()); err == nil {
 		t.Error("it says that all was ended")
 	}
 	if err := lock.Rollback(t.Context()); err != nil {
@@ -179,11 +179,11 @@ func TestOneOfManyRemovalsOfAMemberWithManyGrantsWins(t *testing.T) {
 	b := newBench(t)
 	b.Fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
 		select gen_random_uuid(), 'connector', $1, $2, $3, '{programmes:read:programmes}', $4, 'active', now() + interval '1 day' from generate_series(1, 1000)`,
-		b.app.ID, b.user, b.Fixture.TenantID, b.app.Resource)
+		b.app.ID, b.user, b.Fixture.WorkspaceID, b.app.Resource)
 	errs := make([]error, 4)
 	var group sync.WaitGroup
 	for i := range errs {
-		group.Go(func() { _, errs[i] = b.desk.RemoveMember(t.Context(), b.Fixture.TenantID.String(), b.user.String()) })
+		group.Go(func() { _, errs[i] = b.desk.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()) })
 	}
 	group.Wait()
 	won := 0

@@ -55,8 +55,8 @@ func (o Organisation) MarshalJSON() ([]byte, error) {
 }
 
 // MarshalJSON is json.Marshaler's.
-func (t Tenant) MarshalJSON() ([]byte, error) {
-	type plain Tenant
+func (t Workspace) MarshalJSON() ([]byte, error) {
+	type plain Workspace
 	return json.Marshal(struct {
 		plain
 		Created jsontime.Time `json:"createdAt"`

@@ -15,7 +15,7 @@ func TestPrint_CreatedAtHasSixDecimals(t *testing.T) {
 		"keys":          List[Key]{{Created: at}},
 		"users":         List[User]{{Created: at}},
 		"organisations": List[Organisation]{{Created: at}},
-		"tenants":       List[Tenant]{{Created: at}},
+		"tenants":       List[Workspace]{{Created: at}},
 	} {
 		var out bytes.Buffer
 		if err := Print(&out, true, result); err != nil || strings.Count(out.String(), `"createdAt": "2026-11-01T08:00:00.000000Z"`) != 1 || strings.Count(out.String(), "createdAt") != 1 {

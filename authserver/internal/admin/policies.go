@@ -18,22 +18,22 @@ import (
 
 // Policies keeps what connectors may be given in a workspace.
 type Policies interface {
-	ConnectorPolicy(ctx context.Context, tenant uuid.UUID) (workspace.ConnectorPolicy, error)
+	ConnectorPolicy(ctx context.Context, workspaceID uuid.UUID) (workspace.ConnectorPolicy, error)
 	// ConnectorPolicyEffect counts the connections that a policy would touch now.
-	ConnectorPolicyEffect(ctx context.Context, tenant uuid.UUID, p workspace.ConnectorPolicy) (policy.Effect, error)
-	SetConnectorPolicy(ctx context.Context, tenant uuid.UUID, p workspace.ConnectorPolicy, event audit.Event) (policy.Change, error)
+	ConnectorPolicyEffect(ctx context.Context, workspaceID uuid.UUID, p workspace.ConnectorPolicy) (policy.Effect, error)
+	SetConnectorPolicy(ctx context.Context, workspaceID uuid.UUID, p workspace.ConnectorPolicy, event audit.Event) (policy.Change, error)
 }
 
 // A ConnectorPolicy is the policy of one workspace.
 type ConnectorPolicy struct {
-	TenantID    uuid.UUID            `json:"tenantId"`
+	WorkspaceID uuid.UUID            `json:"tenantId"`
 	Platforms   []workspace.Platform `json:"platforms"`
 	Permissions []string             `json:"permissions"`
 	Days        int                  `json:"days"`
 }
 
-func policyResult(tenant uuid.UUID, p workspace.ConnectorPolicy) ConnectorPolicy {
-	return ConnectorPolicy{tenant, append([]workspace.Platform{}, p.Platforms...), p.Permissions.Strings(), p.Days}
+func policyResult(workspaceID uuid.UUID, p workspace.ConnectorPolicy) ConnectorPolicy {
+	return ConnectorPolicy{workspaceID, append([]workspace.Platform{}, p.Platforms...), p.Permissions.Strings(), p.Days}
 }
 
 // Text writes it for a person.
@@ -45,8 +45,8 @@ func (c ConnectorPolicy) Text(out io.Writer) error {
 }
 
 // ConnectorPolicy shows the policy of a workspace.
-func (d *Service) ConnectorPolicy(ctx context.Context, tenant string) (Result, error) {
-	id, err := parseID("tenant", tenant)
+func (d *Service) ConnectorPolicy(ctx context.Context, workspace string) (Result, error) {
+	id, err := parseID("tenant", workspace)
 	if err != nil {
 		return nil, err
 	}
@@ -99,8 +99,8 @@ func platformNames(platforms []workspace.Platform) []string {
 }
 
 // SetConnectorPolicy changes the policy of a workspace and narrows the connections that exist, or, on a dry run, says what it would do.
-func (d *Service) SetConnectorPolicy(ctx context.Context, tenant string, change PolicyChange, dryRun bool) (Result, error) {
-	id, err := parseID("tenant", tenant)
+func (d *Service) SetConnectorPolicy(ctx context.Context, workspace string, change PolicyChange, dryRun bool) (Result, error) {
+	id, err := parseID("tenant", workspace)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (d *Service) SetConnectorPolicy(ctx context.Context, tenant string, change 
 		return policyOutcome("Nothing was changed. It would be so: ", id, after, effect, false), err
 	}
 	noted := event("connector_policy.changed", "tenant", id)
-	noted.TenantID = &id
+	noted.WorkspaceID = &id
 	done, err := d.Store.SetConnectorPolicy(ctx, id, after, noted)
 	if err != nil {
 		return nil, err
@@ -129,12 +129,12 @@ func (d *Service) SetConnectorPolicy(ctx context.Context, tenant string, change 
 	return policyOutcome("The policy is set: ", id, after, done.Effect, true), nil
 }
 
-func policyOutcome(begin string, tenant uuid.UUID, p workspace.ConnectorPolicy, e policy.Effect, changed bool) Outcome {
-	now := policyResult(tenant, p)
+func policyOutcome(begin string, workspaceID uuid.UUID, p workspace.ConnectorPolicy, e policy.Effect, changed bool) Outcome {
+	now := policyResult(workspaceID, p)
 	sentence := fmt.Sprintf("%splatforms %s; permissions %s; %s. Connections: %d ended, %d with fewer permissions, %d ending sooner.", begin,
 		list(platformNames(now.Platforms)), strings.Join(now.Permissions, ", "), plural(p.Days, "day", "days"), e.End, e.Lose, e.Sooner)
 	return Outcome{sentence, map[string]any{
-		"tenantId": tenant, "platforms": now.Platforms, "permissions": now.Permissions, "days": now.Days, "changed": changed,
+		"tenantId": workspaceID, "platforms": now.Platforms, "permissions": now.Permissions, "days": now.Days, "changed": changed,
 		"ended": e.End, "lostPermissions": e.Lose, "endSooner": e.Sooner,
 	}}
 }

@@ -14,7 +14,7 @@ import (
 
 func (b *bench) policy() map[string]any {
 	b.t.Helper()
-	return b.said(b.desk.ConnectorPolicy(b.t.Context(), b.Fixture.TenantID.String()))
+	return b.said(b.desk.ConnectorPolicy(b.t.Context(), b.Fixture.WorkspaceID.String()))
 }
 
 func names(values any) []string {
@@ -28,38 +28,38 @@ func names(values any) []string {
 
 func TestAPolicyIsChangedInWhatIsNamed(t *testing.T) {
 	b := newBench(t)
-	tenant, days := b.Fixture.TenantID.String(), 7
+	workspace, days := b.Fixture.WorkspaceID.String(), 7
 	if p := b.policy(); !slices.Equal(names(p["platforms"]), []string{"claude", "chatgpt", "other"}) || p["days"] != 30.0 ||
 		!slices.Equal(names(p["permissions"]), perm.ForConnectors().Strings()) {
 		t.Errorf("%v", p)
 	}
 	held := b.Connected(b.app, b.user)
-	foretold := b.said(b.desk.SetConnectorPolicy(t.Context(), tenant, admin.PolicyChange{Days: &days}, true))
+	foretold := b.said(b.desk.SetConnectorPolicy(t.Context(), workspace, admin.PolicyChange{Days: &days}, true))
 	if foretold["endSooner"] != 1.0 || foretold["changed"] != false || b.policy()["days"] != 30.0 || !b.Stored(held.Grant).Ends.After(time.Now().AddDate(0, 0, 8)) {
 		t.Errorf("a dry run: %v", foretold)
 	}
-	if got := b.said(b.desk.SetConnectorPolicy(t.Context(), tenant, admin.PolicyChange{Days: &days}, false)); got["endSooner"] != 1.0 || got["ended"] != 0.0 {
+	if got := b.said(b.desk.SetConnectorPolicy(t.Context(), workspace, admin.PolicyChange{Days: &days}, false)); got["endSooner"] != 1.0 || got["ended"] != 0.0 {
 		t.Errorf("%v", got)
 	}
 	if p := b.policy(); p["days"] != 7.0 || len(names(p["platforms"])) != 3 {
 		t.Errorf("%v", p)
 	}
-	if got := b.said(b.desk.SetConnectorPolicy(t.Context(), tenant, admin.PolicyChange{Platforms: []string{"none"}}, false)); got["ended"] != 1.0 {
+	if got := b.said(b.desk.SetConnectorPolicy(t.Context(), workspace, admin.PolicyChange{Platforms: []string{"none"}}, false)); got["ended"] != 1.0 {
 		t.Errorf("%v", got)
 	}
 	if g := b.Stored(held.Grant); g.State != grant.Revoked || g.Reason != grant.ByPolicy {
 		t.Errorf("%s %s", g.State, g.Reason)
 	}
-	b.said(b.desk.SetConnectorPolicy(t.Context(), tenant, admin.PolicyChange{Platforms: []string{"all"}, Permissions: []string{"all"}}, false))
+	b.said(b.desk.SetConnectorPolicy(t.Context(), workspace, admin.PolicyChange{Platforms: []string{"all"}, Permissions: []string{"all"}}, false))
 	if p := b.policy(); p["days"] != 7.0 || len(names(p["platforms"])) != 3 || len(names(p["permissions"])) != len(perm.ForConnectors()) {
 		t.Errorf("%v", p)
 	}
-	b.events("connector_policy.changed", "tenant:"+tenant, 3)
+	b.events("connector_policy.changed", "tenant:"+workspace, 3)
 }
 
 func TestAPolicyThatCannotBeMeantIsRefused(t *testing.T) {
 	b := newBench(t)
-	tenant, none, many, ten := b.Fixture.TenantID.String(), 0, 31, 10
+	workspace, none, many, ten := b.Fixture.WorkspaceID.String(), 0, 31, 10
 	for what, change := range map[string]admin.PolicyChange{
 		"nothing":                  {},
 		"no days":                  {Days: &none},
@@ -70,7 +70,7 @@ func TestAPolicyThatCannotBeMeantIsRefused(t *testing.T) {
 		"not for connectors":       {Permissions: []string{string(perm.AccountAPIAccess)}},
 		"a write without its read": {Permissions: []string{string(perm.ProgrammesWrite)}},
 	} {
-		result, err := b.desk.SetConnectorPolicy(t.Context(), tenant, change, false)
+		result, err := b.desk.SetConnectorPolicy(t.Context(), workspace, change, false)
 		b.refused(what, result, err)
 	}
 	for _, id := range []string{"main", uuid.NewString()} {
@@ -79,5 +79,5 @@ func TestAPolicyThatCannotBeMeantIsRefused(t *testing.T) {
 		result, err = b.desk.SetConnectorPolicy(t.Context(), id, admin.PolicyChange{Days: &ten}, false)
 		b.refused("set "+id, result, err)
 	}
-	b.events("connector_policy.changed", "tenant:"+tenant, 0)
+	b.events("connector_policy.changed", "tenant:"+workspace, 0)
 }

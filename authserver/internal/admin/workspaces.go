@@ -27,8 +27,8 @@ type Module struct {
 	Provisioned bool   `json:"provisioned"`
 }
 
-// A Tenant is a workspace of an organisation.
-type Tenant struct {
+// A Workspace is a workspace of an organisation.
+type Workspace struct {
 	ID             uuid.UUID `json:"id"`
 	OrganisationID uuid.UUID `json:"organisationId"`
 	Organisation   string    `json:"organisation"` // its name
@@ -45,21 +45,21 @@ type ModuleChange struct{ Enabled, Provisioned *bool }
 type Workspaces interface {
 	AddOrganisation(ctx context.Context, id uuid.UUID, name string, event audit.Event) (Organisation, error)
 	Organisations(ctx context.Context) ([]Organisation, error)
-	AddTenant(ctx context.Context, id, organisation uuid.UUID, name string, event audit.Event) error
-	// Tenants lists those of one organisation, or all.
-	Tenants(ctx context.Context, organisation *uuid.UUID) ([]Tenant, error)
-	SetModule(ctx context.Context, tenant uuid.UUID, module string, change ModuleChange, event audit.Event) (Module, error)
-	SetFeature(ctx context.Context, tenant uuid.UUID, feature string, on bool, event audit.Event) error
+	AddWorkspace(ctx context.Context, id, organisation uuid.UUID, name string, event audit.Event) error
+	// Workspaces lists those of one organisation, or all.
+	Workspaces(ctx context.Context, organisation *uuid.UUID) ([]Workspace, error)
+	SetModule(ctx context.Context, workspaceID uuid.UUID, module string, change ModuleChange, event audit.Event) (Module, error)
+	SetFeature(ctx context.Context, workspaceID uuid.UUID, feature string, on bool, event audit.Event) error
 }
 
 func (Organisation) columns() []string { return []string{"ID", "NAME", "CREATED"} }
 func (o Organisation) cells() []string { return []string{o.ID.String(), o.Name, stamp(&o.Created)} }
 
-func (Tenant) columns() []string {
+func (Workspace) columns() []string {
 	return []string{"ID", "ORGANISATION", "NAME", "CREATED", "MODULES", "FEATURES"}
 }
 
-func (t Tenant) cells() []string {
+func (t Workspace) cells() []string {
 	modules := make([]string, len(t.Modules))
 	for i, m := range t.Modules {
 		modules[i] = m.words()
@@ -105,8 +105,8 @@ func (d *Service) Organisations(ctx context.Context) (Result, error) {
 	return List[Organisation](found), err
 }
 
-// AddTenant makes a workspace of an organisation, in which nothing is enabled yet.
-func (d *Service) AddTenant(ctx context.Context, organisation, name string) (Result, error) {
+// AddWorkspace makes a workspace of an organisation, in which nothing is enabled yet.
+func (d *Service) AddWorkspace(ctx context.Context, organisation, name string) (Result, error) {
 	owner, err := parseID("organisation", organisation)
 	if err != nil {
 		return nil, err
@@ -116,26 +116,26 @@ func (d *Service) AddTenant(ctx context.Context, organisation, name string) (Res
 	}
 	id := identity.New()
 	noted := event("tenant.added", "tenant", id)
-	noted.TenantID = &id
-	if err := d.Store.AddTenant(ctx, id, owner, name, noted); err != nil {
+	noted.WorkspaceID = &id
+	if err := d.Store.AddWorkspace(ctx, id, owner, name, noted); err != nil {
 		return nil, err
 	}
 	return Outcome{fmt.Sprintf("Added the tenant %s.", id), map[string]any{"id": id, "organisationId": owner, "name": name}}, nil
 }
 
-// Tenants lists the workspaces of one organisation, or, for "", all.
-func (d *Service) Tenants(ctx context.Context, organisation string) (Result, error) {
+// Workspaces lists the workspaces of one organisation, or, for "", all.
+func (d *Service) Workspaces(ctx context.Context, organisation string) (Result, error) {
 	owner, err := parseOptional("organisation", organisation)
 	if err != nil {
 		return nil, err
 	}
-	found, err := d.Store.Tenants(ctx, owner)
-	return List[Tenant](found), err
+	found, err := d.Store.Workspaces(ctx, owner)
+	return List[Workspace](found), err
 }
 
 // SetModule changes the state of a module of a workspace, in the order of changes: enable, disable, provision, unprovision.
-func (d *Service) SetModule(ctx context.Context, tenant, module string, changes []string) (Result, error) {
-	id, err := parseID("tenant", tenant)
+func (d *Service) SetModule(ctx context.Context, workspace, module string, changes []string) (Result, error) {
+	id, err := parseID("tenant", workspace)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func (d *Service) SetModule(ctx context.Context, tenant, module string, changes 
 		return nil, err
 	}
 	noted := event("module.changed", "tenant", id)
-	noted.TenantID = &id
+	noted.WorkspaceID = &id
 	noted.Detail = map[string]any{"module": module, "changes": changes}
 	after, err := d.Store.SetModule(ctx, id, module, change, noted)
 	if err != nil {
@@ -181,8 +181,8 @@ func parseModuleChange(changes []string) (ModuleChange, error) {
 }
 
 // SetFeature switches a feature of a workspace on or off.
-func (d *Service) SetFeature(ctx context.Context, tenant, feature, state string) (Result, error) {
-	id, err := parseID("tenant", tenant)
+func (d *Service) SetFeature(ctx context.Context, workspace, feature, state string) (Result, error) {
+	id, err := parseID("tenant", workspace)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +193,7 @@ func (d *Service) SetFeature(ctx context.Context, tenant, feature, state string)
 		return nil, refuse("a feature is on or off")
 	}
 	noted := event("feature.changed", "tenant", id)
-	noted.TenantID = &id
+	noted.WorkspaceID = &id
 	noted.Detail = map[string]any{"feature": feature, "state": state}
 	if err := d.Store.SetFeature(ctx, id, feature, state == "on", noted); err != nil {
 		return nil, err

@@ -12,20 +12,20 @@ func TestAnOrganisationHasWorkspaces(t *testing.T) {
 	ctx := t.Context()
 	organisation := b.text(b.said(b.desk.AddOrganisation(ctx, " Harbour Trust ")), "id")
 	b.events("organisation.added", "organisation:"+organisation, 1)
-	tenant := b.text(b.said(b.desk.AddTenant(ctx, organisation, "Harbour Kitchen")), "id")
-	b.events("tenant.added", "tenant:"+tenant, 1)
-	if n := b.Count(`select count(*) from account.audit_events where action = 'tenant.added' and tenant_id = $1`, tenant); n != 1 {
+	workspace := b.text(b.said(b.desk.AddWorkspace(ctx, organisation, "Harbour Kitchen")), "id")
+	b.events("tenant.added", "tenant:"+workspace, 1)
+	if n := b.Count(`select count(*) from account.audit_events where action = 'tenant.added' and tenant_id = $1`, workspace); n != 1 {
 		t.Error("the event does not name its workspace")
 	}
 	all := b.list(b.desk.Organisations(ctx))
 	if len(all) != 2 || all[0]["name"] != "Harbour Trust" || all[0]["id"] != organisation {
 		t.Errorf("organisations: %v", all)
 	}
-	if every := b.list(b.desk.Tenants(ctx, "")); len(every) != 2 {
+	if every := b.list(b.desk.Workspaces(ctx, "")); len(every) != 2 {
 		t.Errorf("tenants: %v", every)
 	}
-	own := b.list(b.desk.Tenants(ctx, organisation))
-	if len(own) != 1 || own[0]["id"] != tenant || own[0]["name"] != "Harbour Kitchen" || own[0]["organisation"] != "Harbour Trust" ||
+	own := b.list(b.desk.Workspaces(ctx, organisation))
+	if len(own) != 1 || own[0]["id"] != workspace || own[0]["name"] != "Harbour Kitchen" || own[0]["organisation"] != "Harbour Trust" ||
 		len(own[0]["modules"].([]any)) != 0 || len(own[0]["features"].([]any)) != 0 {
 		t.Errorf("its tenants: %v", own)
 	}
@@ -34,7 +34,7 @@ func TestAnOrganisationHasWorkspaces(t *testing.T) {
 func TestModulesAndFeaturesAreSetOneByOne(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
-	tenant := b.Fixture.TenantID.String()
+	workspace := b.Fixture.WorkspaceID.String()
 	b.Fixture.Exec(`delete from account.tenant_modules`)
 	for _, c := range []struct {
 		changes              []string
@@ -43,19 +43,19 @@ func TestModulesAndFeaturesAreSetOneByOne(t *testing.T) {
 		{[]string{"enable"}, true, false}, {[]string{"provision"}, true, true}, {[]string{"disable"}, false, true},
 		{[]string{"enable", "unprovision"}, true, false}, {[]string{"provision", "enable"}, true, true},
 	} {
-		got := b.said(b.desk.SetModule(ctx, tenant, "programmes", c.changes))
+		got := b.said(b.desk.SetModule(ctx, workspace, "programmes", c.changes))
 		if got["enabled"] != c.enabled || got["provisioned"] != c.provisioned {
 			t.Errorf("%v: %v", c.changes, got)
 		}
 	}
-	b.events("module.changed", "tenant:"+tenant, 5)
-	b.said(b.desk.SetFeature(ctx, tenant, "llm_integration", "off"))
+	b.events("module.changed", "tenant:"+workspace, 5)
+	b.said(b.desk.SetFeature(ctx, workspace, "llm_integration", "off"))
 	if n := b.Count(`select count(*) from account.tenant_features where not enabled`); n != 1 {
 		t.Error("the feature is on still")
 	}
-	b.said(b.desk.SetFeature(ctx, tenant, "llm_integration", "on"))
-	b.events("feature.changed", "tenant:"+tenant, 2)
-	listed := b.list(b.desk.Tenants(ctx, ""))[0]
+	b.said(b.desk.SetFeature(ctx, workspace, "llm_integration", "on"))
+	b.events("feature.changed", "tenant:"+workspace, 2)
+	listed := b.list(b.desk.Workspaces(ctx, ""))[0]
 	if !reflect.DeepEqual(listed["features"], []any{"llm_integration"}) ||
 		!reflect.DeepEqual(listed["modules"], []any{map[string]any{"name": "programmes", "enabled": true, "provisioned": true}}) {
 		t.Errorf("listed as %v", listed)
@@ -65,30 +65,30 @@ func TestModulesAndFeaturesAreSetOneByOne(t *testing.T) {
 func TestWorkspacesThatCannotBeMeantAreRefused(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
-	tenant, unknown := b.Fixture.TenantID.String(), uuid.NewString()
+	workspace, unknown := b.Fixture.WorkspaceID.String(), uuid.NewString()
 	before := b.Count(`select count(*) from account.audit_events`)
 	for _, name := range []string{"", "   ", "a\nb", "\u202e"} {
 		result, err := b.desk.AddOrganisation(ctx, name)
 		b.refused("organisation "+name, result, err)
-		result, err = b.desk.AddTenant(ctx, unknown, name)
+		result, err = b.desk.AddWorkspace(ctx, unknown, name)
 		b.refused("tenant "+name, result, err)
 	}
 	for what, try := range map[string]func() error{
-		"unknown organisation":      func() error { _, err := b.desk.AddTenant(ctx, unknown, "Kitchen"); return err },
-		"organisation that is none": func() error { _, err := b.desk.AddTenant(ctx, "trust", "Kitchen"); return err },
-		"list of no organisation":   func() error { _, err := b.desk.Tenants(ctx, "trust"); return err },
+		"unknown organisation":      func() error { _, err := b.desk.AddWorkspace(ctx, unknown, "Kitchen"); return err },
+		"organisation that is none": func() error { _, err := b.desk.AddWorkspace(ctx, "trust", "Kitchen"); return err },
+		"list of no organisation":   func() error { _, err := b.desk.Workspaces(ctx, "trust"); return err },
 		"module of unknown tenant":  func() error { _, err := b.desk.SetModule(ctx, unknown, "engage", []string{"enable"}); return err },
 		"module of no tenant":       func() error { _, err := b.desk.SetModule(ctx, "x", "engage", []string{"enable"}); return err },
-		"unknown module":            func() error { _, err := b.desk.SetModule(ctx, tenant, "account", []string{"enable"}); return err },
-		"no change":                 func() error { _, err := b.desk.SetModule(ctx, tenant, "engage", nil); return err },
-		"unknown change":            func() error { _, err := b.desk.SetModule(ctx, tenant, "engage", []string{"on"}); return err },
+		"unknown module":            func() error { _, err := b.desk.SetModule(ctx, workspace, "account", []string{"enable"}); return err },
+		"no change":                 func() error { _, err := b.desk.SetModule(ctx, workspace, "engage", nil); return err },
+		"unknown change":            func() error { _, err := b.desk.SetModule(ctx, workspace, "engage", []string{"on"}); return err },
 		"contradiction": func() error {
-			_, err := b.desk.SetModule(ctx, tenant, "engage", []string{"enable", "disable"})
+			_, err := b.desk.SetModule(ctx, workspace, "engage", []string{"enable", "disable"})
 			return err
 		},
 		"feature of unknown tenant":   func() error { _, err := b.desk.SetFeature(ctx, unknown, "llm_integration", "on"); return err },
-		"unknown feature":             func() error { _, err := b.desk.SetFeature(ctx, tenant, "llm", "on"); return err },
-		"a feature neither on or off": func() error { _, err := b.desk.SetFeature(ctx, tenant, "llm_integration", "maybe"); return err },
+		"unknown feature":             func() error { _, err := b.desk.SetFeature(ctx, workspace, "llm", "on"); return err },
+		"a feature neither on or off": func() error { _, err := b.desk.SetFeature(ctx, workspace, "llm_integration", "maybe"); return err },
 	} {
 		b.refused(what, nil, try())
 	}

@@ -120,11 +120,11 @@ func (s *fuzzed) renew() {
 		return
 	}
 	s.left = inputsPerCast
-	s.world.TenantID = s.world.Tenant("Riverside Food Bank")
+	s.world.WorkspaceID = s.world.Workspace("Riverside Food Bank")
 	c := cast{user: workspace.User{Email: "person-" + uuid.NewString() + "@example.org"}, service: uuid.New()}
 	c.user.ID = s.world.User(c.user.Email)
 	s.world.Exec(`update account.users set password_hash = $2 where id = $1`, c.user.ID, s.password.Reveal())
-	s.world.Join(s.world.TenantID, c.user.ID, everything()...)
+	s.world.Join(s.world.WorkspaceID, c.user.ID, everything()...)
 	c.connector = s.world.Connector(fuzzedBase+"/v1", perm.ProgrammesRead, perm.ProgrammesWrite)
 	c.linked, c.linkedSecret = s.world.Confidential(perm.ProgrammesRead)
 	c.basic, c.basicSecret = s.world.Confidential(perm.ProgrammesRead)
@@ -149,7 +149,7 @@ func (s *fuzzed) stock() fuzzkit.Stock {
 	}
 	return fuzzkit.Stock{
 		Public: map[string]func() string{
-			"tenant": s.world.TenantID.String, "connector": s.cast.connector.ID.String, "linked": s.cast.linked.ID.String,
+			"tenant": s.world.WorkspaceID.String, "connector": s.cast.connector.ID.String, "linked": s.cast.linked.ID.String,
 			"email": func() string { return s.cast.user.Email },
 		},
 		Secret: map[string]func() string{
@@ -161,7 +161,7 @@ func (s *fuzzed) stock() fuzzkit.Stock {
 			"refresh": func() string { return s.exchanged(s.code(s.cast.connector)).Text("refresh_token") },
 			"old":     s.superseded, "access": func() string { return s.exchanged(s.code(s.cast.connector)).Text("access_token") },
 			"restaccess": s.restAccess, "password": func() string { return browsertest.Password },
-			"session": s.signIn, "key": func() string { return s.hiddenIn("/settings/developers?tenant=" + s.world.TenantID.String()) },
+			"session": s.signIn, "key": func() string { return s.hiddenIn("/settings/developers?tenant=" + s.world.WorkspaceID.String()) },
 			"ticket": func() string { return s.hiddenIn("/oauth/authorize?" + s.asking().Encode()) },
 		},
 	}
@@ -174,7 +174,7 @@ func (s *fuzzed) code(c client.Client) string {
 		resource, challenge = c.Resource, grant.ChallengeOf(verifier)
 	}
 	code, err := s.keeper.Open(context.Background(), grant.Grant{
-		ID: uuid.New(), Kind: c.Kind, ClientID: c.ID, UserID: s.cast.user.ID, TenantID: c.TenantID, Permissions: c.Required,
+		ID: uuid.New(), Kind: c.Kind, ClientID: c.ID, UserID: s.cast.user.ID, WorkspaceID: c.WorkspaceID, Permissions: c.Required,
 		Resource: resource, Ends: time.Now().Add(c.Kind.Traits().GrantLife),
 	}, grant.CodeTerms{ClientID: c.ID, RedirectURI: fixture.Callback, Resource: resource, Challenge: challenge})
 	s.must(err)

@@ -101,7 +101,7 @@ func (s *site) askWithUnknownToken(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	path := "/v1/account/tenants/" + s.world.TenantID.String() + "/oauth-clients"
+	path := "/v1/account/tenants/" + s.world.WorkspaceID.String() + "/oauth-clients"
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
 	if err != nil {
 		return

@@ -17,7 +17,7 @@ func TestTheNavigationOfEveryWayToSignInIsThatOfTheOtherSettings(t *testing.T) {
 		c.Passkeys = true
 	})
 	reader, manager := s.person(), s.person()
-	s.world.Join(s.world.TenantID, manager.ID, perm.AccountAPIAccess)
+	s.world.Join(s.world.WorkspaceID, manager.ID, perm.AccountAPIAccess)
 	for _, path := range []string{"/settings/user", "/settings/passkeys", linkPage} {
 		for _, section := range []string{"developers", "connectors", "audit"} {
 			link := `<a href="/settings/` + section + `"`

@@ -26,15 +26,15 @@ func printGuide(out io.Writer, s *stack.Stack, file string) {
 		what string
 	}{
 		{d.Users.Owner, "every permission in all five workspaces"},
-		{d.Users.Reader, "reads programmes in " + d.Tenants.Main.Name},
+		{d.Users.Reader, "reads programmes in " + d.Workspaces.Main.Name},
 		{d.Users.Registrar, "manages API access there, and reads programmes"},
-		{d.Users.Outsider, "a member of " + d.Tenants.Empty.Name + " alone"},
+		{d.Users.Outsider, "a member of " + d.Workspaces.Empty.Name + " alone"},
 	} {
 		line("  %-34s %s   %s", user.Email, user.Password, user.what)
 	}
 	line("")
 	line("List programmes with the reader's personal access token:")
-	line("  curl -H 'Authorization: Bearer %s' -H 'X-Tenant-Id: %s' '%s/v1/programmes/programmes?limit=3'", d.Tokens.Reader, d.Tenants.Main.ID, d.BaseURL)
+	line("  curl -H 'Authorization: Bearer %s' -H 'X-Tenant-Id: %s' '%s/v1/programmes/programmes?limit=3'", d.Tokens.Reader, d.Workspaces.Main.ID, d.BaseURL)
 	line("")
 	line("What an OAuth client reads first:")
 	line("  curl %s/.well-known/oauth-authorization-server", d.BaseURL)

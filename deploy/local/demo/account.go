@@ -33,23 +33,23 @@ func queueWorkspaces(batch *pgx.Batch, s seed.Seed, d Demo) {
 		batch.Queue("insert into account.organisations (id, name) values ($1, $2)", s.UUID(fmt.Sprint("organisation ", i)), name)
 	}
 	for _, w := range []struct {
-		tenant                  Tenant
+		workspace               Workspace
 		organisation            int
 		programmes, provisioned bool // the Programmes module is enabled, is provisioned
 		llm                     bool
 	}{
-		{d.Tenants.Main, 0, true, true, true},
-		{d.Tenants.Empty, 1, true, true, true},
-		{d.Tenants.ProgrammesDisabled, 1, false, true, true},
-		{d.Tenants.Unprovisioned, 1, true, false, true},
-		{d.Tenants.LLMDisabled, 0, true, true, false},
+		{d.Workspaces.Main, 0, true, true, true},
+		{d.Workspaces.Empty, 1, true, true, true},
+		{d.Workspaces.ProgrammesDisabled, 1, false, true, true},
+		{d.Workspaces.Unprovisioned, 1, true, false, true},
+		{d.Workspaces.LLMDisabled, 0, true, true, false},
 	} {
 		batch.Queue("insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)",
-			w.tenant.ID, s.UUID(fmt.Sprint("organisation ", w.organisation)), w.tenant.Name)
+			w.workspace.ID, s.UUID(fmt.Sprint("organisation ", w.organisation)), w.workspace.Name)
 		batch.Queue(`insert into account.tenant_modules (tenant_id, module, enabled, provisioned)
-			values ($1, 'programmes', $2, $3), ($1, 'engage', true, true)`, w.tenant.ID, w.programmes, w.provisioned)
+			values ($1, 'programmes', $2, $3), ($1, 'engage', true, true)`, w.workspace.ID, w.programmes, w.provisioned)
 		batch.Queue("insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', $2)",
-			w.tenant.ID, w.llm)
+			w.workspace.ID, w.llm)
 	}
 }
 
@@ -65,21 +65,21 @@ func readerPermissions() perm.Set { return perm.NewSet(perm.ProgrammesRead) }
 
 func registrarPermissions() perm.Set { return perm.NewSet(perm.AccountAPIAccess, perm.ProgrammesRead) }
 
-func (t Tenants) all() []Tenant {
-	return []Tenant{t.Main, t.Empty, t.ProgrammesDisabled, t.Unprovisioned, t.LLMDisabled}
+func (t Workspaces) all() []Workspace {
+	return []Workspace{t.Main, t.Empty, t.ProgrammesDisabled, t.Unprovisioned, t.LLMDisabled}
 }
 
 func queuePeople(batch *pgx.Batch, d Demo) error {
 	for _, person := range []struct {
-		user    User
-		name    string
-		may     perm.Set
-		tenants []Tenant
+		user       User
+		name       string
+		may        perm.Set
+		workspaces []Workspace
 	}{
-		{d.Users.Owner, "Oluwaseun Adeyemi", everyPermission(), d.Tenants.all()},
-		{d.Users.Reader, "Rhiannon Pritchard", readerPermissions(), []Tenant{d.Tenants.Main}},
-		{d.Users.Registrar, "Callum MacAskill", registrarPermissions(), []Tenant{d.Tenants.Main}},
-		{d.Users.Outsider, "Priya Raghunathan", everyPermission(), []Tenant{d.Tenants.Empty}},
+		{d.Users.Owner, "Oluwaseun Adeyemi", everyPermission(), d.Workspaces.all()},
+		{d.Users.Reader, "Rhiannon Pritchard", readerPermissions(), []Workspace{d.Workspaces.Main}},
+		{d.Users.Registrar, "Callum MacAskill", registrarPermissions(), []Workspace{d.Workspaces.Main}},
+		{d.Users.Outsider, "Priya Raghunathan", everyPermission(), []Workspace{d.Workspaces.Empty}},
 	} {
 		hash, err := argon2id.CreateHash(person.user.Password, passwordCost())
 		if err != nil {
@@ -87,9 +87,9 @@ func queuePeople(batch *pgx.Batch, d Demo) error {
 		}
 		batch.Queue("insert into account.users (id, email, name, password_hash) values ($1, $2, $3, $4)",
 			person.user.ID, person.user.Email, person.name, hash)
-		for _, tenant := range person.tenants {
+		for _, workspace := range person.workspaces {
 			batch.Queue("insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, $3)",
-				tenant.ID, person.user.ID, person.may.Strings())
+				workspace.ID, person.user.ID, person.may.Strings())
 		}
 	}
 	return nil
@@ -102,11 +102,11 @@ const insertClient = `insert into account.oauth_clients
 func queueClients(batch *pgx.Batch, d Demo) {
 	redirect, connectors := []string{RedirectURI}, connectorPermissions().Strings()
 	owner, c := d.Users.Owner.ID, d.Clients
-	batch.Queue(insertClient, c.Confidential.ClientID, "confidential", c.Confidential.TenantID, "Trustee dashboard", redirect,
+	batch.Queue(insertClient, c.Confidential.ClientID, "confidential", c.Confidential.WorkspaceID, "Trustee dashboard", redirect,
 		readerPermissions().Strings(), nil, nil, "client_secret_json", owner)
-	batch.Queue(insertClient, c.Connector.ClientID, "connector", c.Connector.TenantID, "ChatGPT for Tideway", redirect,
+	batch.Queue(insertClient, c.Connector.ClientID, "connector", c.Connector.WorkspaceID, "ChatGPT for Tideway", redirect,
 		connectors, "chatgpt", c.Connector.Resource, "none", owner)
-	batch.Queue(insertClient, c.MCP.ClientID, "connector", c.MCP.TenantID, "Claude for Tideway", redirect,
+	batch.Queue(insertClient, c.MCP.ClientID, "connector", c.MCP.WorkspaceID, "Claude for Tideway", redirect,
 		connectors, "claude", c.MCP.Resource, "none", owner)
 	batch.Queue(insertClient, c.Service.ClientID, "service", nil, "Case work sync", []string{}, []string{}, nil, nil,
 		"client_secret_basic", nil)

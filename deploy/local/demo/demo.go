@@ -19,27 +19,27 @@ const RedirectURI = "http://127.0.0.1:8090/callback"
 
 // A Demo is the content of demo.json.
 type Demo struct {
-	BaseURL  string  `json:"baseUrl"`
-	AppURL   string  `json:"appUrl"`
-	Resource string  `json:"resource"` // the REST API's identifier: {base_url}/v1
-	Tenants  Tenants `json:"tenants"`
-	Users    Users   `json:"users"`
-	Tokens   Tokens  `json:"personalAccessTokens"`
-	Clients  Clients `json:"clients"`
-	Engage   Engage  `json:"engage"`
+	BaseURL    string     `json:"baseUrl"`
+	AppURL     string     `json:"appUrl"`
+	Resource   string     `json:"resource"` // the REST API's identifier: {base_url}/v1
+	Workspaces Workspaces `json:"tenants"`
+	Users      Users      `json:"users"`
+	Tokens     Tokens     `json:"personalAccessTokens"`
+	Clients    Clients    `json:"clients"`
+	Engage     Engage     `json:"engage"`
 }
 
-// Tenants are the workspaces; the field says what is special about each.
-type Tenants struct {
-	Main               Tenant `json:"main"`
-	Empty              Tenant `json:"empty"`
-	ProgrammesDisabled Tenant `json:"programmesDisabled"`
-	Unprovisioned      Tenant `json:"unprovisioned"`
-	LLMDisabled        Tenant `json:"llmDisabled"`
+// Workspaces are the workspaces; the field says what is special about each.
+type Workspaces struct {
+	Main               Workspace `json:"main"`
+	Empty              Workspace `json:"empty"`
+	ProgrammesDisabled Workspace `json:"programmesDisabled"`
+	Unprovisioned      Workspace `json:"unprovisioned"`
+	LLMDisabled        Workspace `json:"llmDisabled"`
 }
 
-// A Tenant is a workspace.
-type Tenant struct {
+// A Workspace is a workspace.
+type Workspace struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 }
@@ -89,14 +89,14 @@ type Confidential struct {
 	ClientID     string `json:"clientId"`
 	ClientSecret string `json:"clientSecret"`
 	RedirectURI  string `json:"redirectUri"`
-	TenantID     string `json:"tenantId"`
+	WorkspaceID  string `json:"tenantId"`
 }
 
 // A Connector is a public client with PKCE.
 type Connector struct {
 	ClientID    string `json:"clientId"`
 	RedirectURI string `json:"redirectUri"`
-	TenantID    string `json:"tenantId"`
+	WorkspaceID string `json:"tenantId"`
 	Resource    string `json:"resource"`
 	Scope       string `json:"scope"`
 }
@@ -123,25 +123,25 @@ func Describe(s seed.Seed, baseURL, appURL string) (Demo, error) {
 		}
 		secrets[name] = secret.Reveal()
 	}
-	tenant := func(key, name string) Tenant { return Tenant{ID: s.UUID("tenant " + key).String(), Name: name} }
+	workspace := func(key, name string) Workspace { return Workspace{ID: s.UUID("tenant " + key).String(), Name: name} }
 	user := func(key string) User {
 		return User{ID: s.UUID("user " + key).String(), Email: key + "@demo.almoner.example", Password: s.Password(key)}
 	}
 	d := Demo{
 		BaseURL: baseURL, AppURL: appURL, Resource: baseURL + "/v1",
-		Tenants: Tenants{
-			Main:               tenant("main", "Tideway Community Trust"),
-			Empty:              tenant("empty", "Fellside Young Carers"),
-			ProgrammesDisabled: tenant("programmesDisabled", "Brook Street Advice"),
-			Unprovisioned:      tenant("unprovisioned", "Friends of Lantern Hospice"),
-			LLMDisabled:        tenant("llmDisabled", "Quayside Debt Support"),
+		Workspaces: Workspaces{
+			Main:               workspace("main", "Tideway Community Trust"),
+			Empty:              workspace("empty", "Fellside Young Carers"),
+			ProgrammesDisabled: workspace("programmesDisabled", "Brook Street Advice"),
+			Unprovisioned:      workspace("unprovisioned", "Friends of Lantern Hospice"),
+			LLMDisabled:        workspace("llmDisabled", "Quayside Debt Support"),
 		},
 		Users: Users{Owner: user("owner"), Reader: user("reader"), Registrar: user("registrar"), Outsider: user("outsider")},
 	}
-	main := d.Tenants.Main.ID
+	main := d.Workspaces.Main.ID
 	connector := func(key, resource string) Connector {
 		return Connector{
-			ClientID: s.UUID("client " + key).String(), RedirectURI: RedirectURI, TenantID: main, Resource: resource,
+			ClientID: s.UUID("client " + key).String(), RedirectURI: RedirectURI, WorkspaceID: main, Resource: resource,
 			Scope: connectorPermissions().Scope(),
 		}
 	}

@@ -84,24 +84,24 @@ func TestEveryTokenMayDoWhatTheContractSays(t *testing.T) {
 	db := marked(t, s)
 	d := plant(t, db, s, base, time.Now())
 	for _, c := range []struct {
-		name, token, tenant         string
+		name, token, workspace      string
 		may                         perm.Set
 		enabled, provisioned, llmOn bool
 	}{
-		{"owner", d.Tokens.Owner, d.Tenants.Main.ID, everyPermission(), true, true, true},
-		{"reader", d.Tokens.Reader, d.Tenants.Main.ID, perm.NewSet(perm.ProgrammesRead), true, true, true},
-		{"registrar", d.Tokens.Registrar, d.Tenants.Main.ID, perm.NewSet(perm.AccountAPIAccess, perm.ProgrammesRead), true, true, true},
-		{"main", d.Tokens.OwnerIn.Main, d.Tenants.Main.ID, everyPermission(), true, true, true},
-		{"empty", d.Tokens.OwnerIn.Empty, d.Tenants.Empty.ID, everyPermission(), true, true, true},
-		{"programmesDisabled", d.Tokens.OwnerIn.ProgrammesDisabled, d.Tenants.ProgrammesDisabled.ID, everyPermission(), false, true, true},
-		{"unprovisioned", d.Tokens.OwnerIn.Unprovisioned, d.Tenants.Unprovisioned.ID, everyPermission(), true, false, true},
-		{"llmDisabled", d.Tokens.OwnerIn.LLMDisabled, d.Tenants.LLMDisabled.ID, everyPermission(), true, true, false},
+		{"owner", d.Tokens.Owner, d.Workspaces.Main.ID, everyPermission(), true, true, true},
+		{"reader", d.Tokens.Reader, d.Workspaces.Main.ID, perm.NewSet(perm.ProgrammesRead), true, true, true},
+		{"registrar", d.Tokens.Registrar, d.Workspaces.Main.ID, perm.NewSet(perm.AccountAPIAccess, perm.ProgrammesRead), true, true, true},
+		{"main", d.Tokens.OwnerIn.Main, d.Workspaces.Main.ID, everyPermission(), true, true, true},
+		{"empty", d.Tokens.OwnerIn.Empty, d.Workspaces.Empty.ID, everyPermission(), true, true, true},
+		{"programmesDisabled", d.Tokens.OwnerIn.ProgrammesDisabled, d.Workspaces.ProgrammesDisabled.ID, everyPermission(), false, true, true},
+		{"unprovisioned", d.Tokens.OwnerIn.Unprovisioned, d.Workspaces.Unprovisioned.ID, everyPermission(), true, false, true},
+		{"llmDisabled", d.Tokens.OwnerIn.LLMDisabled, d.Workspaces.LLMDisabled.ID, everyPermission(), true, true, false},
 	} {
 		got, err := standing.Read(t.Context(), db, standing.Query{PATHash: credential.Hash(c.token), Module: "programmes"})
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
-		if got.CredentialTenant.String() != c.tenant || got.Effective().Scope() != c.may.Scope() ||
+		if got.CredentialWorkspace.String() != c.workspace || got.Effective().Scope() != c.may.Scope() ||
 			got.ModuleEnabled != c.enabled || got.ModuleProvisioned != c.provisioned || got.LLMIntegration != c.llmOn {
 			t.Errorf("%s: %+v", c.name, got)
 		}
@@ -124,9 +124,9 @@ func TestPeopleCanSignInAndTheOutsiderIsOutside(t *testing.T) {
 			t.Errorf("%s: %v, %v", user.Email, match, err)
 		}
 	}
-	tenants := value[[]uuid.UUID](t, db, "select array_agg(tenant_id) from account.memberships where user_id = $1", d.Users.Outsider.ID)
-	if len(tenants) != 1 || tenants[0].String() != d.Tenants.Empty.ID {
-		t.Errorf("the outsider is a member of %v", tenants)
+	workspaces := value[[]uuid.UUID](t, db, "select array_agg(tenant_id) from account.memberships where user_id = $1", d.Users.Outsider.ID)
+	if len(workspaces) != 1 || workspaces[0].String() != d.Workspaces.Empty.ID {
+		t.Errorf("the outsider is a member of %v", workspaces)
 	}
 }
 
@@ -137,7 +137,7 @@ func TestASecondPlantingChangesNothingTheUserDid(t *testing.T) {
 	execute(t, db, "update account.users set name = 'Changed' where id = $1", first.Users.Owner.ID)
 	execute(t, db, "delete from account.memberships where user_id = $1", first.Users.Reader.ID)
 	execute(t, db, "delete from resource.programmes where id = $1", s.UUID("programme 7"))
-	execute(t, db, "insert into resource.programmes (id, tenant_id, name, status) values (gen_random_uuid(), $1, 'Mine', 'draft')", first.Tenants.Main.ID)
+	execute(t, db, "insert into resource.programmes (id, tenant_id, name, status) values (gen_random_uuid(), $1, 'Mine', 'draft')", first.Workspaces.Main.ID)
 
 	second := plant(t, db, s, base, time.Now())
 	if first != second {
@@ -269,7 +269,7 @@ func TestTheFileHasTheKeysOfTheContract(t *testing.T) {
 	}
 	var keys struct {
 		BaseURL, AppURL, Resource string
-		Tenants, Users            map[string]map[string]string
+		Workspaces, Users         map[string]map[string]string
 		PersonalAccessTokens      struct {
 			Owner, Reader, Registrar string
 			OwnerIn                  map[string]string
@@ -292,7 +292,7 @@ func TestTheFileHasTheKeysOfTheContract(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"main", "empty", "programmesDisabled", "unprovisioned", "llmDisabled"} {
-		check("tenant "+name, keys.Tenants[name], "id", "name")
+		check("tenant "+name, keys.Workspaces[name], "id", "name")
 	}
 	for _, name := range []string{"owner", "reader", "registrar", "outsider"} {
 		check("user "+name, keys.Users[name], "id", "email", "password")

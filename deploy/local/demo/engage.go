@@ -41,13 +41,13 @@ func describeEngage(s seed.Seed) (Engage, error) {
 }
 
 func plantEngage(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo) error {
-	tenant, err := uuid.Parse(d.Tenants.Main.ID)
+	workspaceID, err := uuid.Parse(d.Workspaces.Main.ID)
 	if err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, `
 		insert into resource.forms (id, tenant_id, embed_key, title, fields, allowed_origins, created_by)
 		values ($1, $2, $3, 'Volunteer with us', $4, $5, $6)`,
-		s.UUID("form"), tenant, d.Engage.EmbedKey, questions, []string{d.Engage.AllowedOrigin}, d.Users.Owner.ID)
+		s.UUID("form"), workspaceID, d.Engage.EmbedKey, questions, []string{d.Engage.AllowedOrigin}, d.Users.Owner.ID)
 	return err
 }

@@ -27,7 +27,7 @@ type programme struct {
 }
 
 func plantProgrammes(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo, now time.Time) error {
-	tenant, err := uuid.Parse(d.Tenants.Main.ID)
+	workspaceID, err := uuid.Parse(d.Workspaces.Main.ID)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func plantProgrammes(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo, now ti
 		[]string{"id", "tenant_id", "name", "summary", "status", "starts_on", "ends_on", "created_at", "updated_at"},
 		pgx.CopyFromSlice(len(programmes), func(i int) ([]any, error) {
 			p := programmes[i]
-			return []any{p.ID, tenant, p.Name, p.Summary, p.Status, p.StartsOn, p.EndsOn, p.Created, p.Updated}, nil
+			return []any{p.ID, workspaceID, p.Name, p.Summary, p.Status, p.StartsOn, p.EndsOn, p.Created, p.Updated}, nil
 		}))
 	return err
 }

@@ -21,15 +21,15 @@ const (
 
 // token is a personal access token that the demo must have.
 type token struct {
-	label  string // of the seed; its successors are numbered
-	user   User
-	tenant Tenant
-	may    perm.Set
-	value  *string // where the text goes
+	label     string // of the seed; its successors are numbered
+	user      User
+	workspace Workspace
+	may       perm.Set
+	value     *string // where the text goes
 }
 
 func (d *Demo) tokens() []token {
-	t, users, out := d.Tenants, d.Users, &d.Tokens
+	t, users, out := d.Workspaces, d.Users, &d.Tokens
 	all := everyPermission()
 	return []token{
 		{"owner", users.Owner, t.Main, all, &out.Owner},
@@ -68,7 +68,7 @@ func ensureToken(ctx context.Context, db *pgx.Conn, s seed.Seed, wanted token, n
 		if errors.Is(err, pgx.ErrNoRows) {
 			_, err = db.Exec(ctx, `insert into account.personal_access_tokens
 				(id, hash, user_id, tenant_id, name, permissions, created_at, expires_at) values ($1, $2, $3, $4, $5, $6, $7, $8)`,
-				s.UUID(id), credential.Hash(secret.Reveal()), wanted.user.ID, wanted.tenant.ID, "Demo: "+wanted.label,
+				s.UUID(id), credential.Hash(secret.Reveal()), wanted.user.ID, wanted.workspace.ID, "Demo: "+wanted.label,
 				wanted.may.Strings(), now, now.Add(tokenLife))
 			return secret.Reveal(), err
 		}

@@ -105,7 +105,7 @@ func listProgrammes(t *testing.T, s *Stack) (int, string) {
 		t.Fatal(err)
 	}
 	request.Header.Set("Authorization", "Bearer "+s.Demo.Tokens.Reader)
-	request.Header.Set("X-Tenant-Id", s.Demo.Tenants.Main.ID)
+	request.Header.Set("X-Tenant-Id", s.Demo.Workspaces.Main.ID)
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func TestASecondStartFindsWhatTheFirstOneStored(t *testing.T) {
 		t.Fatal(err)
 	}
 	execute(t, first.DatabaseURL, fmt.Sprintf(
-		"insert into resource.programmes (id, tenant_id, name, status) values (gen_random_uuid(), '%s', 'Put in between', 'draft')", first.Demo.Tenants.Main.ID))
+		"insert into resource.programmes (id, tenant_id, name, status) values (gen_random_uuid(), '%s', 'Put in between', 'draft')", first.Demo.Workspaces.Main.ID))
 	first.Stop()
 	if left := leftIn(options.Home); len(left) > 0 {
 		t.Fatalf("left running: %q", left)

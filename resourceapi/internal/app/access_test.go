@@ -49,8 +49,8 @@ const metadata = base + "/.well-known/oauth-protected-resource/v1"
 func TestWithoutOneValidBearerTheAnswerIs401(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, user := s.member(perm.ProgrammesRead)
-	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
+	workspaceID, user := s.member(perm.ProgrammesRead)
+	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 	flipped := pat[:20] + string('A'+(pat[20]-'A'+1)%26) + pat[21:]
 	cases := []struct {
 		name      string
@@ -74,7 +74,7 @@ func TestWithoutOneValidBearerTheAnswerIs401(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			h := http.Header{"X-Tenant-Id": {tenant.String()}}
+			h := http.Header{"X-Tenant-Id": {workspaceID.String()}}
 			if c.values != nil {
 				h["Authorization"] = c.values
 			}
@@ -82,20 +82,20 @@ func TestWithoutOneValidBearerTheAnswerIs401(t *testing.T) {
 		})
 	}
 	for _, spelled := range []string{"Bearer ", "bearer ", "BEARER ", "Bearer   "} {
-		if a := s.get(listPath, as(pat, tenant).with("Authorization", spelled+pat)); a.Status != 200 {
+		if a := s.get(listPath, as(pat, workspaceID).with("Authorization", spelled+pat)); a.Status != 200 {
 			t.Errorf("%q: %d %s", spelled, a.Status, a.Body)
 		}
 	}
 	t.Run("in the query or body", func(t *testing.T) {
-		s.get(listPath+"?access_token="+pat, header{"X-Tenant-Id": tenant.String()}).expect(t, 401, "UNAUTHENTICATED", "none")
-		s.do("POST", listPath, header{"X-Tenant-Id": tenant.String(), "Content-Type": "application/x-www-form-urlencoded"},
+		s.get(listPath+"?access_token="+pat, header{"X-Tenant-Id": workspaceID.String()}).expect(t, 401, "UNAUTHENTICATED", "none")
+		s.do("POST", listPath, header{"X-Tenant-Id": workspaceID.String(), "Content-Type": "application/x-www-form-urlencoded"},
 			"access_token="+pat).expect(t, 401, "UNAUTHENTICATED", "none")
 	})
 }
 
 func (s *service) unknownPAT() string {
-	tenant, user := s.member()
-	token := s.PAT(tenant, user).Reveal()
+	workspaceID, user := s.member()
+	token := s.PAT(workspaceID, user).Reveal()
 	s.Exec("delete from account.personal_access_tokens where user_id = $1", user)
 	return token
 }
@@ -109,12 +109,12 @@ func TestACredentialThatHasEndedIs401(t *testing.T) {
 	} {
 		t.Run("personal access token "+name, func(t *testing.T) {
 			s := newService(t)
-			tenant, pat := s.reader()
-			if a := s.get(listPath, as(pat, tenant)); a.Status != 200 {
+			workspaceID, pat := s.reader()
+			if a := s.get(listPath, as(pat, workspaceID)); a.Status != 200 {
 				t.Fatalf("before: %d %s", a.Status, a.Body)
 			}
 			s.Exec(end)
-			s.get(listPath, as(pat, tenant)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+			s.get(listPath, as(pat, workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
 		})
 	}
 	for name, end := range map[string]string{
@@ -126,13 +126,13 @@ func TestACredentialThatHasEndedIs401(t *testing.T) {
 	} {
 		t.Run("access token of a grant "+name, func(t *testing.T) {
 			s := newService(t)
-			tenant, user := s.member(perm.ProgrammesRead)
-			token := s.token(claims(s.Grant(standing.Confidential, tenant, user, resource, perm.ProgrammesRead)))
-			if a := s.get(listPath, as(token, tenant)); a.Status != 200 {
+			workspaceID, user := s.member(perm.ProgrammesRead)
+			token := s.token(claims(s.Grant(standing.Confidential, workspaceID, user, resource, perm.ProgrammesRead)))
+			if a := s.get(listPath, as(token, workspaceID)); a.Status != 200 {
 				t.Fatalf("before: %d %s", a.Status, a.Body)
 			}
 			s.Exec(end)
-			s.get(listPath, as(token, tenant)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+			s.get(listPath, as(token, workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
 		})
 	}
 }
@@ -140,9 +140,9 @@ func TestACredentialThatHasEndedIs401(t *testing.T) {
 func TestAnAccessTokenThatDoesNotTellTheStoryOfItsGrantIs401(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, user := s.member(perm.ProgrammesRead)
-	g := s.Grant(standing.Confidential, tenant, user, resource, perm.ProgrammesRead)
-	other := s.Tenant()
+	workspaceID, user := s.member(perm.ProgrammesRead)
+	g := s.Grant(standing.Confidential, workspaceID, user, resource, perm.ProgrammesRead)
+	other := s.Workspace()
 	for name, change := range map[string]func(*accesstoken.Claims){
 		"another issuer":            func(c *accesstoken.Claims) { c.Issuer = "https://elsewhere.example" },
 		"issuer with a slash":       func(c *accesstoken.Claims) { c.Issuer = base + "/" },
@@ -154,40 +154,40 @@ func TestAnAccessTokenThatDoesNotTellTheStoryOfItsGrantIs401(t *testing.T) {
 		"another user":              func(c *accesstoken.Claims) { c.Subject = uuid.New() },
 		"another client":            func(c *accesstoken.Claims) { c.ClientID = uuid.NewString() },
 		"a client that is no id":    func(c *accesstoken.Claims) { c.ClientID = "https://app.example" },
-		"another workspace":         func(c *accesstoken.Claims) { c.TenantID = other },
+		"another workspace":         func(c *accesstoken.Claims) { c.WorkspaceID = other },
 		"an unknown grant":          func(c *accesstoken.Claims) { c.GrantID = uuid.New() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := claims(g)
 			change(&c)
-			s.get(listPath, as(s.token(c), tenant)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+			s.get(listPath, as(s.token(c), workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
 		})
 	}
 	t.Run("another key of the same name", func(t *testing.T) {
-		s.get(listPath, as(keystest.NewKey(t, "key-1").Sign(t, claims(g)), tenant)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+		s.get(listPath, as(keystest.NewKey(t, "key-1").Sign(t, claims(g)), workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
 	})
 	t.Run("a grant for the connector's resource, a token for this one", func(t *testing.T) {
-		mcp := s.Grant(standing.Connector, tenant, user, base+"/mcp", perm.ProgrammesRead)
+		mcp := s.Grant(standing.Connector, workspaceID, user, base+"/mcp", perm.ProgrammesRead)
 		c := claims(mcp)
 		c.Audience = resource
-		s.get(listPath, as(s.token(c), tenant)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
-		s.get(listPath, as(s.token(claims(mcp)), tenant)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+		s.get(listPath, as(s.token(c), workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+		s.get(listPath, as(s.token(claims(mcp)), workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
 	})
 }
 
 func TestEveryKindOfCredentialIsServed(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, user := s.member(perm.ProgrammesRead)
-	s.Programmes(tenant, 3)
+	workspaceID, user := s.member(perm.ProgrammesRead)
+	s.Programmes(workspaceID, 3)
 	for name, token := range map[string]string{
-		"personal access token": s.PAT(tenant, user, perm.ProgrammesRead).Reveal(),
-		"confidential":          s.token(claims(s.Grant(standing.Confidential, tenant, user, resource, perm.ProgrammesRead))),
-		"connector":             s.token(claims(s.Grant(standing.Connector, tenant, user, resource, perm.ProgrammesRead))),
+		"personal access token": s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal(),
+		"confidential":          s.token(claims(s.Grant(standing.Confidential, workspaceID, user, resource, perm.ProgrammesRead))),
+		"connector":             s.token(claims(s.Grant(standing.Connector, workspaceID, user, resource, perm.ProgrammesRead))),
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 2 { // the second time the signature is known
-				if a := s.get(listPath, as(token, tenant)); a.Status != 200 || strings.Count(a.Body, `"id"`) != 3 {
+				if a := s.get(listPath, as(token, workspaceID)); a.Status != 200 || strings.Count(a.Body, `"id"`) != 3 {
 					t.Errorf("%d %s", a.Status, a.Body)
 				}
 			}
@@ -203,9 +203,9 @@ func TestTheUseOfACredentialIsNoted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tenant, user := w.Tenant(), w.User()
-	w.Member(tenant, user)
-	used, unused := w.PAT(tenant, user), w.PAT(tenant, user)
+	workspaceID, user := w.Workspace(), w.User()
+	w.Member(workspaceID, user)
+	used, unused := w.PAT(workspaceID, user), w.PAT(workspaceID, user)
 	for _, token := range []string{used.Reveal(), unused.Reveal() + "x"} {
 		request := httptest.NewRequest("GET", listPath, nil)
 		request.Header.Set("Authorization", "Bearer "+token)
@@ -221,11 +221,11 @@ func TestTheUseOfACredentialIsNoted(t *testing.T) {
 }
 
 // Step 2: the workspace is named, which matters only once the credential is good.
-func TestTheTenantHeaderIsRequired(t *testing.T) {
+func TestTheWorkspaceHeaderIsRequired(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, pat := s.reader()
-	good := tenant.String()
+	workspaceID, pat := s.reader()
+	good := workspaceID.String()
 	for name, values := range map[string][]string{
 		"none": nil, "empty": {""}, "no UUID": {"main"}, "braces": {"{" + good + "}"}, "no hyphens": {strings.ReplaceAll(good, "-", "")},
 		"urn": {"urn:uuid:" + good}, "twice": {good, good}, "a list": {good + "," + good},
@@ -244,7 +244,7 @@ func TestTheTenantHeaderIsRequired(t *testing.T) {
 			s.send("GET", listPath, h, "").expect(t, 401, "UNAUTHENTICATED", "invalid_token")
 		})
 	}
-	if a := s.get(listPath, as(pat, tenant).with("X-Tenant-Id", strings.ToUpper(good))); a.Status != 200 {
+	if a := s.get(listPath, as(pat, workspaceID).with("X-Tenant-Id", strings.ToUpper(good))); a.Status != 200 {
 		t.Errorf("upper case: %d %s", a.Status, a.Body)
 	}
 }
@@ -253,14 +253,14 @@ func TestTheTenantHeaderIsRequired(t *testing.T) {
 func TestWhatTheCallerMayNotDoIs403(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, user := s.member(perm.ProgrammesRead, perm.ProgrammesWrite)
-	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
-	elsewhere := s.Tenant()
+	workspaceID, user := s.member(perm.ProgrammesRead, perm.ProgrammesWrite)
+	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
+	elsewhere := s.Workspace()
 	s.Member(elsewhere, user, perm.ProgrammesRead)
 
 	t.Run("another workspace, member there or not, existing or not", func(t *testing.T) {
 		bodies := map[string]bool{}
-		for _, other := range []uuid.UUID{elsewhere, s.Tenant(), uuid.New(), uuid.Nil} {
+		for _, other := range []uuid.UUID{elsewhere, s.Workspace(), uuid.New(), uuid.Nil} {
 			a := s.get(listPath, as(pat, other))
 			a.expect(t, 403, "FORBIDDEN", "")
 			bodies[a.Body] = true
@@ -271,20 +271,20 @@ func TestWhatTheCallerMayNotDoIs403(t *testing.T) {
 	})
 	t.Run("the token lacks it, its user does not", func(t *testing.T) {
 		// A personal access token cannot be consented to again: its owner is told what to do instead.
-		a := s.do("POST", listPath, as(pat, tenant).json(), `{"name":"x"}`)
+		a := s.do("POST", listPath, as(pat, workspaceID).json(), `{"name":"x"}`)
 		a.expect(t, 403, "FORBIDDEN", "")
 		if !strings.Contains(a.Body, "Make a new token") {
 			t.Errorf("does not say what would help: %s", a.Body)
 		}
 	})
 	t.Run("the grant lacks it, its user does not", func(t *testing.T) {
-		g := s.Grant(standing.Connector, tenant, user, resource, perm.EngageReadForms)
+		g := s.Grant(standing.Connector, workspaceID, user, resource, perm.EngageReadForms)
 		token := s.token(claims(g))
 		registered := func(permissions ...string) {
 			s.Exec("update account.oauth_clients set required_permissions = $2 where id = $1", g.Client, permissions)
 		}
 		registered("engage:read:forms", "programmes:read:programmes", "programmes:write:programmes")
-		a := s.do("POST", listPath, as(token, tenant).json(), `{"name":"x"}`)
+		a := s.do("POST", listPath, as(token, workspaceID).json(), `{"name":"x"}`)
 		a.expect(t, 403, "FORBIDDEN", "insufficient_scope")
 		// What the token has, what it lacks, and the read that goes with the write.
 		if !strings.Contains(a.Header.Get("WWW-Authenticate"), `scope="programmes:read:programmes programmes:write:programmes engage:read:forms"`) {
@@ -292,43 +292,43 @@ func TestWhatTheCallerMayNotDoIs403(t *testing.T) {
 		}
 		// What the client cannot ask for, it is not told to ask for.
 		registered("engage:read:forms", "programmes:write:programmes")
-		a = s.do("POST", listPath, as(token, tenant).json(), `{"name":"x"}`)
+		a = s.do("POST", listPath, as(token, workspaceID).json(), `{"name":"x"}`)
 		if a.expect(t, 403, "FORBIDDEN", "insufficient_scope"); !strings.Contains(a.Header.Get("WWW-Authenticate"), `scope="programmes:write:programmes engage:read:forms"`) {
 			t.Error(a.Header.Get("WWW-Authenticate"))
 		}
 		registered("engage:read:forms")
-		a = s.do("POST", listPath, as(token, tenant).json(), `{"name":"x"}`)
+		a = s.do("POST", listPath, as(token, workspaceID).json(), `{"name":"x"}`)
 		if a.expect(t, 403, "FORBIDDEN", ""); !strings.Contains(a.Body, "connecting again will not help") {
 			t.Errorf("does not say what would help: %s", a.Body)
 		}
 	})
 	t.Run("the access token's scope is less than its grant", func(t *testing.T) {
-		g := s.Grant(standing.Connector, tenant, user, resource, perm.ProgrammesRead, perm.ProgrammesWrite)
+		g := s.Grant(standing.Connector, workspaceID, user, resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 		c := claims(g)
 		c.Scope = perm.NewSet(perm.ProgrammesWrite)
-		s.get(listPath, as(s.token(c), tenant)).expect(t, 403, "FORBIDDEN", "insufficient_scope")
+		s.get(listPath, as(s.token(c), workspaceID)).expect(t, 403, "FORBIDDEN", "insufficient_scope")
 	})
 	t.Run("the user lost it, and has it back", func(t *testing.T) {
-		s.Member(tenant, user)
-		a := s.get(listPath, as(pat, tenant))
+		s.Member(workspaceID, user)
+		a := s.get(listPath, as(pat, workspaceID))
 		a.expect(t, 403, "FORBIDDEN", "")
 		if !strings.Contains(a.Body, "administrator") {
 			t.Errorf("does not say who could help: %s", a.Body)
 		}
-		s.Member(tenant, user, perm.ProgrammesRead)
-		if a := s.get(listPath, as(pat, tenant)); a.Status != 200 {
+		s.Member(workspaceID, user, perm.ProgrammesRead)
+		if a := s.get(listPath, as(pat, workspaceID)); a.Status != 200 {
 			t.Errorf("%d %s", a.Status, a.Body)
 		}
 	})
 	t.Run("neither has it", func(t *testing.T) {
-		s.Member(tenant, user, perm.EngageReadForms)
-		other := s.PAT(tenant, user, perm.EngageReadForms).Reveal()
-		s.get(listPath, as(other, tenant)).expect(t, 403, "FORBIDDEN", "")
-		s.Member(tenant, user, perm.ProgrammesRead)
+		s.Member(workspaceID, user, perm.EngageReadForms)
+		other := s.PAT(workspaceID, user, perm.EngageReadForms).Reveal()
+		s.get(listPath, as(other, workspaceID)).expect(t, 403, "FORBIDDEN", "")
+		s.Member(workspaceID, user, perm.ProgrammesRead)
 	})
 	t.Run("no member any more", func(t *testing.T) {
-		s.Leave(tenant, user)
-		a := s.get(listPath, as(pat, tenant))
+		s.Leave(workspaceID, user)
+		a := s.get(listPath, as(pat, workspaceID))
 		a.expect(t, 403, "FORBIDDEN", "")
 		if !strings.Contains(a.Body, "not a member") {
 			t.Errorf("does not say why: %s", a.Body)
@@ -339,15 +339,15 @@ func TestWhatTheCallerMayNotDoIs403(t *testing.T) {
 func TestLLMIntegrationOffStopsConnectorsAlone(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, user := s.member(perm.ProgrammesRead)
-	connector := s.token(claims(s.Grant(standing.Connector, tenant, user, resource, perm.ProgrammesRead)))
-	confidential := s.token(claims(s.Grant(standing.Confidential, tenant, user, resource, perm.ProgrammesRead)))
-	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
+	workspaceID, user := s.member(perm.ProgrammesRead)
+	connector := s.token(claims(s.Grant(standing.Connector, workspaceID, user, resource, perm.ProgrammesRead)))
+	confidential := s.token(claims(s.Grant(standing.Confidential, workspaceID, user, resource, perm.ProgrammesRead)))
+	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 	for _, off := range []string{"update account.tenant_features set enabled = false", "delete from account.tenant_features"} {
 		s.Exec(off)
-		s.get(listPath, as(connector, tenant)).expect(t, 403, "FORBIDDEN", "")
+		s.get(listPath, as(connector, workspaceID)).expect(t, 403, "FORBIDDEN", "")
 		for _, token := range []string{confidential, pat} {
-			if a := s.get(listPath, as(token, tenant)); a.Status != 200 {
+			if a := s.get(listPath, as(token, workspaceID)); a.Status != 200 {
 				t.Errorf("%d %s", a.Status, a.Body)
 			}
 		}
@@ -358,9 +358,9 @@ func TestLLMIntegrationOffStopsConnectorsAlone(t *testing.T) {
 func TestTheModuleMustBeEnabledAndProvisioned(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, user := s.member(perm.ProgrammesRead, perm.EngageReadForms)
-	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
-	without := s.PAT(tenant, user, perm.EngageReadForms).Reveal()
+	workspaceID, user := s.member(perm.ProgrammesRead, perm.EngageReadForms)
+	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
+	without := s.PAT(workspaceID, user, perm.EngageReadForms).Reveal()
 	for _, c := range []struct {
 		set    string
 		status int
@@ -373,13 +373,13 @@ func TestTheModuleMustBeEnabledAndProvisioned(t *testing.T) {
 	} {
 		s.Exec(c.set)
 		for _, path := range []string{listPath, listPath + "?limit=0", listPath + "/" + uuid.NewString()} {
-			a := s.get(path, as(pat, tenant))
+			a := s.get(path, as(pat, workspaceID))
 			a.expect(t, c.status, c.code, "")
 			if a.Header.Get("Retry-After") != "" {
 				t.Error("asks to try again, which cannot help")
 			}
 		}
-		s.get(listPath, as(without, tenant)).expect(t, 403, "FORBIDDEN", "")
+		s.get(listPath, as(without, workspaceID)).expect(t, 403, "FORBIDDEN", "")
 	}
 }
 

@@ -184,7 +184,7 @@ func TestAFormIsChangedAsItWasRead(t *testing.T) {
 func TestAChangeThatMakesNoSenseIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
-	tenant, h := s.workspace()
+	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	for body, wrong := range map[string]string{
 		`{"title":""}`: "title", `{"title":null}`: "title", `{"title":7}`: "title", `{"title":"a\nb"}`: "title",
@@ -215,9 +215,9 @@ func TestAChangeThatMakesNoSenseIsRefused(t *testing.T) {
 		}
 	}
 	reader, writer := s.User(), s.User()
-	s.Member(tenant, reader, perm.EngageReadForms)
-	s.Member(tenant, writer, perm.EngageWriteForms)
-	reads, writes := as(s.PAT(tenant, reader, perm.EngageReadForms).Reveal(), tenant).json(), as(s.PAT(tenant, writer, perm.EngageWriteForms).Reveal(), tenant).json()
+	s.Member(workspaceID, reader, perm.EngageReadForms)
+	s.Member(workspaceID, writer, perm.EngageWriteForms)
+	reads, writes := as(s.PAT(workspaceID, reader, perm.EngageReadForms).Reveal(), workspaceID).json(), as(s.PAT(workspaceID, writer, perm.EngageWriteForms).Reveal(), workspaceID).json()
 	for _, c := range []struct {
 		name string
 		got  answer

@@ -15,7 +15,7 @@ import (
 func TestAClosedFormIsAnsweredLikeOneThatNeverWas(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
-	tenant, h := s.workspace()
+	workspaceID, h := s.workspace()
 	closed := s.makeForm(h, allTypes)
 	good := submissionOf(s.submissionToken(closed), goodAnswers())
 	keyed := header{"Origin": goodOrigin, "Idempotency-Key": "first"}
@@ -77,10 +77,10 @@ func TestAClosedFormIsAnsweredLikeOneThatNeverWas(t *testing.T) {
 	}
 	s.Exec("update resource.forms set disabled_at = now()")
 	compare("disabled")
-	s.Exec("update account.tenant_modules set provisioned = false where module = 'engage' and tenant_id = $1", tenant)
+	s.Exec("update account.tenant_modules set provisioned = false where module = 'engage' and tenant_id = $1", workspaceID)
 	compare("disabled and not provisioned")
 	s.Exec("update resource.forms set disabled_at = null")
-	s.Exec("update account.tenant_modules set enabled = false where module = 'engage' and tenant_id = $1", tenant)
+	s.Exec("update account.tenant_modules set enabled = false where module = 'engage' and tenant_id = $1", workspaceID)
 	compare("Engage off")
 	if again := s.submit(closed, keyed, good); again.Body != first.Body || again.Status != 202 || again.Header.Get("Access-Control-Allow-Origin") != goodOrigin {
 		t.Errorf("whoever lost the first answer does not get it again: %d %v %s", again.Status, again.Header, again.Body)

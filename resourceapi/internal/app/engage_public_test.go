@@ -43,7 +43,7 @@ func TestAFormIsShownToThePublic(t *testing.T) {
 func TestAClosedFormIsNotThere(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
-	tenant, h := s.workspace()
+	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	good := submissionOf(s.submissionToken(f), goodAnswers())
 	gone := func(f formRecord, why string) {
@@ -68,11 +68,11 @@ func TestAClosedFormIsNotThere(t *testing.T) {
 		"delete from account.tenant_modules where module = 'engage' and tenant_id = $1":                                     "no Engage",
 		"update account.tenant_modules set enabled = false, provisioned = false where module = 'engage' and tenant_id = $1": "neither",
 	} {
-		s.Exec(state, tenant)
+		s.Exec(state, workspaceID)
 		gone(f, why)
 		s.Exec("update resource.forms set disabled_at = null")
 		s.Exec(`insert into account.tenant_modules (tenant_id, module, enabled, provisioned) values ($1, 'engage', true, true)
-			on conflict (tenant_id, module) do update set enabled = true, provisioned = true`, tenant)
+			on conflict (tenant_id, module) do update set enabled = true, provisioned = true`, workspaceID)
 	}
 	s.Exec("update account.tenant_modules set provisioned = false where module = 'engage'")
 	if a := s.get(f.path(), nil); a.Status != 503 || a.code(t) != "TENANT_NOT_PROVISIONED" || a.Header.Get("Retry-After") != "" {
@@ -247,7 +247,7 @@ func TestE3_ASubmissionTokenIsGoodForOneSubmissionToOneForm(t *testing.T) {
 func TestARepeatedKeyGivesTheFirstAnswerBeforeAnyOtherCheck(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
-	tenant, h := s.workspace()
+	workspaceID, h := s.workspace()
 	f, other := s.makeForm(h, allTypes), s.makeForm(h, allTypes)
 	keyed := header{"Idempotency-Key": "once"}
 	if a := s.submit(f, keyed, submissionOf(s.submissionToken(f), map[string]any{})); a.Status != 400 {
@@ -267,12 +267,12 @@ func TestARepeatedKeyGivesTheFirstAnswerBeforeAnyOtherCheck(t *testing.T) {
 	s.Exec("update resource.forms set disabled_at = now()")
 	same("closed", keyed)
 	s.Exec("update resource.forms set disabled_at = null")
-	s.Exec("update account.tenant_modules set enabled = false where tenant_id = $1 and module = 'engage'", tenant)
+	s.Exec("update account.tenant_modules set enabled = false where tenant_id = $1 and module = 'engage'", workspaceID)
 	same("Engage off", keyed)
 	if a := s.submit(f, keyed, body+" "); a.Status != 409 || a.code(t) != "CONFLICT" {
 		t.Errorf("another body: %d %s", a.Status, a.Body)
 	}
-	s.Exec("update account.tenant_modules set enabled = true where tenant_id = $1 and module = 'engage'", tenant)
+	s.Exec("update account.tenant_modules set enabled = true where tenant_id = $1 and module = 'engage'", workspaceID)
 	s.acceptedAs(s.submit(other, keyed, submissionOf(s.submissionToken(other), goodAnswers())))
 	if a := s.submit(f, header{"Idempotency-Key": "two words"}, body); a.Status != 400 {
 		t.Errorf("%d", a.Status)

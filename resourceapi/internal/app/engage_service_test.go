@@ -80,9 +80,9 @@ func (s *engageService) open(baseURL string) {
 func (s *engageService) workspace() (uuid.UUID, header) {
 	s.t.Helper()
 	held := []perm.Permission{perm.EngageReadForms, perm.EngageWriteForms, perm.EngageReadSubmissions}
-	tenant, user := s.member(held...)
-	s.Exec("insert into account.tenant_modules (tenant_id, module, enabled, provisioned) values ($1, 'engage', true, true)", tenant)
-	return tenant, as(s.PAT(tenant, user, held...).Reveal(), tenant).json()
+	workspaceID, user := s.member(held...)
+	s.Exec("insert into account.tenant_modules (tenant_id, module, enabled, provisioned) values ($1, 'engage', true, true)", workspaceID)
+	return workspaceID, as(s.PAT(workspaceID, user, held...).Reveal(), workspaceID).json()
 }
 
 const allTypes = `{"title":"Volunteer with us","allowedOrigins":["` + goodOrigin + `"],"fields":[

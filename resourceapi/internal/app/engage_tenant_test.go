@@ -82,7 +82,7 @@ func TestFormsAreMadeAndListedNewestFirst(t *testing.T) {
 func TestEachRouteOfEngageAsksForItsPermission(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
-	tenant, h := s.workspace()
+	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	routes := map[perm.Permission]func(header) answer{
 		perm.EngageReadForms:       func(h header) answer { return s.get(formsPath, h) },
@@ -91,8 +91,8 @@ func TestEachRouteOfEngageAsksForItsPermission(t *testing.T) {
 	}
 	for held := range routes {
 		user := s.User()
-		s.Member(tenant, user, held)
-		h := as(s.PAT(tenant, user, held).Reveal(), tenant)
+		s.Member(workspaceID, user, held)
+		h := as(s.PAT(workspaceID, user, held).Reveal(), workspaceID)
 		for needed, call := range routes {
 			a := call(h)
 			if allowed := a.Status < 300; allowed != (needed == held) || (!allowed && a.Status != 403) {

@@ -41,7 +41,7 @@ type fuzzed struct {
 
 // A cast is a workspace, with a member of it who holds every permission.
 type cast struct {
-	tenant, programme      uuid.UUID
+	workspaceID, programme uuid.UUID
 	pat, access, assistant string
 	form                   formRecord
 	submission             sentSubmission
@@ -82,14 +82,14 @@ func (s *fuzzed) renew() {
 	}
 	s.left = inputsPerCast
 	everything := perm.ForConnectors()
-	c := cast{tenant: s.Tenant()}
-	s.Exec("insert into account.tenant_modules (tenant_id, module, enabled, provisioned) values ($1, 'engage', true, true)", c.tenant)
+	c := cast{workspaceID: s.Workspace()}
+	s.Exec("insert into account.tenant_modules (tenant_id, module, enabled, provisioned) values ($1, 'engage', true, true)", c.workspaceID)
 	user := s.User()
-	s.Member(c.tenant, user, everything...)
-	c.programme = s.Programmes(c.tenant, 3)[0]
-	c.pat = s.PAT(c.tenant, user, everything...).Reveal()
-	c.access = s.key.Sign(s.t, claims(s.Grant(standing.Confidential, c.tenant, user, resource, everything...)))
-	c.assistant = s.key.Sign(s.t, claims(s.Grant(standing.Connector, c.tenant, user, mcpResource, everything...)))
+	s.Member(c.workspaceID, user, everything...)
+	c.programme = s.Programmes(c.workspaceID, 3)[0]
+	c.pat = s.PAT(c.workspaceID, user, everything...).Reveal()
+	c.access = s.key.Sign(s.t, claims(s.Grant(standing.Confidential, c.workspaceID, user, resource, everything...)))
+	c.assistant = s.key.Sign(s.t, claims(s.Grant(standing.Connector, c.workspaceID, user, mcpResource, everything...)))
 	s.cast = c
 	s.get(listPath, "Bearer "+c.access, 200) // the keys of access tokens are read now
 	s.post(formsPath, "application/json", allTypes, 201, &s.cast.form)
@@ -116,7 +116,7 @@ func (s *fuzzed) post(target, contentType, body string, status int, into any) {
 // send is a request of the test itself, which must be answered with status.
 func (s *fuzzed) send(method, target, authorization, contentType, body string, status int) answer {
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
-	for name, value := range map[string]string{"Authorization": authorization, "X-Tenant-Id": s.cast.tenant.String(), "Content-Type": contentType} {
+	for name, value := range map[string]string{"Authorization": authorization, "X-Tenant-Id": s.cast.workspaceID.String(), "Content-Type": contentType} {
 		if value != "" {
 			r.Header.Set(name, value)
 		}
@@ -142,7 +142,7 @@ func (s *fuzzed) stock() fuzzkit.Stock {
 	say := func(text string) func() string { return func() string { return text } }
 	return fuzzkit.Stock{
 		Public: map[string]func() string{
-			"tenant": s.cast.tenant.String, "programme": s.cast.programme.String, "form": s.cast.form.ID.String, "embed": say(s.cast.form.path()),
+			"tenant": s.cast.workspaceID.String, "programme": s.cast.programme.String, "form": s.cast.form.ID.String, "embed": say(s.cast.form.path()),
 			"import": say(s.cast.importPath), "submission": say(submission), "cursor": say(s.cast.cursor), "fresh": uuid.NewString,
 		},
 		Secret: map[string]func() string{

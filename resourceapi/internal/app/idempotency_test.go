@@ -46,24 +46,24 @@ func TestTheSameKeyGivesTheFirstAnswerAgain(t *testing.T) {
 func TestAKeyIsTheUsersForOneRouteOfOneWorkspace(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, user := s.member(perm.ProgrammesWrite)
-	elsewhere := s.Tenant()
+	workspaceID, user := s.member(perm.ProgrammesWrite)
+	elsewhere := s.Workspace()
 	s.Member(elsewhere, user, perm.ProgrammesWrite)
 	colleague := s.User()
-	s.Member(tenant, colleague, perm.ProgrammesWrite)
+	s.Member(workspaceID, colleague, perm.ProgrammesWrite)
 	key := uuid.NewString()
-	headers := func(tenant, user uuid.UUID) header {
-		return as(s.PAT(tenant, user, perm.ProgrammesWrite).Reveal(), tenant).json().with("Idempotency-Key", key)
+	headers := func(workspaceID, user uuid.UUID) header {
+		return as(s.PAT(workspaceID, user, perm.ProgrammesWrite).Reveal(), workspaceID).json().with("Idempotency-Key", key)
 	}
 	seen := map[string]bool{}
-	for _, h := range []header{headers(tenant, user), headers(elsewhere, user), headers(tenant, colleague)} {
+	for _, h := range []header{headers(workspaceID, user), headers(elsewhere, user), headers(workspaceID, colleague)} {
 		a := s.do("POST", listPath, h, `{"name":"x"}`)
 		if a.Status != 201 || seen[a.Body] {
 			t.Errorf("%d %s", a.Status, a.Body)
 		}
 		seen[a.Body] = true
 	}
-	another := s.do("POST", listPath, headers(tenant, user), `{"name":"x"}`)
+	another := s.do("POST", listPath, headers(workspaceID, user), `{"name":"x"}`)
 	if another.Status != 201 || !seen[another.Body] {
 		t.Errorf("another token of the same user: %d %s", another.Status, another.Body)
 	}
@@ -71,7 +71,7 @@ func TestAKeyIsTheUsersForOneRouteOfOneWorkspace(t *testing.T) {
 	another.decode(t, &p)
 	for _, route := range []string{"PATCH " + listPath + "/" + p.ID.String(), "POST " + listPath + "/imports"} {
 		method, path, _ := strings.Cut(route, " ")
-		if a := s.do(method, path, headers(tenant, user), `{"name":"x"}`); a.Status == 409 || a.Status == 201 {
+		if a := s.do(method, path, headers(workspaceID, user), `{"name":"x"}`); a.Status == 409 || a.Status == 201 {
 			t.Errorf("%s: %d %s", route, a.Status, a.Body)
 		}
 	}
@@ -80,8 +80,8 @@ func TestAKeyIsTheUsersForOneRouteOfOneWorkspace(t *testing.T) {
 func TestAKeyIsLookedUpAfterTheGateAndRemembersSuccessAlone(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, user := s.member(perm.ProgrammesWrite)
-	h := as(s.PAT(tenant, user, perm.ProgrammesWrite).Reveal(), tenant).json().with("Idempotency-Key", "one")
+	workspaceID, user := s.member(perm.ProgrammesWrite)
+	h := as(s.PAT(workspaceID, user, perm.ProgrammesWrite).Reveal(), workspaceID).json().with("Idempotency-Key", "one")
 	if a := s.do("POST", listPath, h, `{"name":""}`); a.Status != 400 {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
@@ -89,9 +89,9 @@ func TestAKeyIsLookedUpAfterTheGateAndRemembersSuccessAlone(t *testing.T) {
 	if first.Status != 201 {
 		t.Fatalf("a failure was remembered: %d %s", first.Status, first.Body)
 	}
-	s.Member(tenant, user)
+	s.Member(workspaceID, user)
 	s.do("POST", listPath, h, `{"name":"x"}`).expect(t, 403, "FORBIDDEN", "")
-	s.Member(tenant, user, perm.ProgrammesWrite)
+	s.Member(workspaceID, user, perm.ProgrammesWrite)
 
 	s.Exec("update resource.idempotency_keys set created_at = now() - interval '23 hours 59 minutes'")
 	if a := s.do("POST", listPath, h, `{"name":"x"}`); a.Body != first.Body {

@@ -223,9 +223,9 @@ func TestImport_HostileRowRejectsIt(t *testing.T) {
 func TestImport_TooManyWaitingIsA429(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, h := s.editor()
+	workspaceID, h := s.editor()
 	s.Exec(`insert into resource.imports (id, tenant_id, user_id, content)
-		select gen_random_uuid(), $1, gen_random_uuid(), 'name' from generate_series(1, 100)`, tenant)
+		select gen_random_uuid(), $1, gen_random_uuid(), 'name' from generate_series(1, 100)`, workspaceID)
 	a := s.do("POST", listPath+"/imports", h.with("Content-Type", "text/csv"), "name\nx\n")
 	if a.Status != 429 || a.code(t) != "RATE_LIMITED" || a.Header.Get("Retry-After") == "" {
 		t.Errorf("%d %s %v", a.Status, a.Body, a.Header)

@@ -17,9 +17,9 @@ import (
 // BenchmarkList measures a page of 50 through the whole service, network and Postgres included, at 32 connections.
 func BenchmarkList(b *testing.B) {
 	w := postgrestest.New(b)
-	tenant, user := w.Tenant(), w.User()
-	w.Member(tenant, user, perm.ProgrammesRead)
-	w.Programmes(tenant, 230)
+	workspaceID, user := w.Workspace(), w.User()
+	w.Member(workspaceID, user, perm.ProgrammesRead)
+	w.Programmes(workspaceID, 230)
 	w.Exec("update resource.programmes set summary = 'Advice on heating, insulation and bills for people who rent in the harbour wards.', starts_on = '2026-04-01'")
 	w.Exec("analyze")
 	key := keystest.NewKey(b, "key-1")
@@ -29,15 +29,15 @@ func BenchmarkList(b *testing.B) {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 	b.Cleanup(client.CloseIdleConnections)
 	for name, token := range map[string]string{
-		"personal access token": w.PAT(tenant, user, perm.ProgrammesRead).Reveal(),
-		"access token":          key.Sign(b, claims(w.Grant(standing.Confidential, tenant, user, resource, perm.ProgrammesRead))),
+		"personal access token": w.PAT(workspaceID, user, perm.ProgrammesRead).Reveal(),
+		"access token":          key.Sign(b, claims(w.Grant(standing.Confidential, workspaceID, user, resource, perm.ProgrammesRead))),
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.SetParallelism(16) // times GOMAXPROCS
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
 					request, _ := http.NewRequest("GET", server.URL+listPath, nil)
-					request.Header = http.Header{"Authorization": {"Bearer " + token}, "X-Tenant-Id": {tenant.String()}}
+					request.Header = http.Header{"Authorization": {"Bearer " + token}, "X-Tenant-Id": {workspaceID.String()}}
 					response, err := client.Do(request)
 					if err != nil {
 						b.Error(err)

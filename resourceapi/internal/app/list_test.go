@@ -63,8 +63,8 @@ func (s *service) all(h header, query string) []string {
 func TestAnEmptyWorkspaceHasAnEmptyList(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, pat := s.reader()
-	a := s.get(listPath, as(pat, tenant))
+	workspaceID, pat := s.reader()
+	a := s.get(listPath, as(pat, workspaceID))
 	if strings.TrimSpace(a.Body) != `{"data":[],"meta":{"count":0}}` || a.Status != 200 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
@@ -72,7 +72,7 @@ func TestAnEmptyWorkspaceHasAnEmptyList(t *testing.T) {
 		a.Header.Get("X-Content-Type-Options") != "nosniff" || a.Header.Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("%v", a.Header)
 	}
-	if head := s.do("HEAD", listPath, as(pat, tenant), ""); head.Status != 200 || head.Body != "" {
+	if head := s.do("HEAD", listPath, as(pat, workspaceID), ""); head.Status != 200 || head.Body != "" {
 		t.Errorf("HEAD: %d %s", head.Status, head.Body)
 	}
 }
@@ -80,12 +80,12 @@ func TestAnEmptyWorkspaceHasAnEmptyList(t *testing.T) {
 func TestARecordHasTheContractsFields(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, pat := s.reader()
-	id := s.Programmes(tenant, 1)[0]
+	workspaceID, pat := s.reader()
+	id := s.Programmes(workspaceID, 1)[0]
 	s.Exec("update resource.programmes set summary = 'Food, <warmth> & company', starts_on = '2026-04-01', created_at = '2026-03-01 09:00:00.123456+00'")
 	want := `{"data":[{"id":"` + id.String() + `","name":"Programme 1","summary":"Food, <warmth> & company","status":"draft",` +
 		`"startsOn":"2026-04-01","endsOn":null,"createdAt":"2026-03-01T09:00:00.123456Z","updatedAt":"2026-03-01T09:00:00.000000Z"}],"meta":{"count":1}}`
-	if a := s.get(listPath, as(pat, tenant)); strings.TrimSpace(a.Body) != want {
+	if a := s.get(listPath, as(pat, workspaceID)); strings.TrimSpace(a.Body) != want {
 		t.Errorf("%s\nwant %s", a.Body, want)
 	}
 }
@@ -93,11 +93,11 @@ func TestARecordHasTheContractsFields(t *testing.T) {
 func TestThePagesHoldEveryProgrammeOnceNewestFirst(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, pat := s.reader()
+	workspaceID, pat := s.reader()
 	other, _ := s.reader()
-	s.Programmes(tenant, 230)
+	s.Programmes(workspaceID, 230)
 	s.Programmes(other, 40)
-	h := as(pat, tenant)
+	h := as(pat, workspaceID)
 	want := make([]string, 230)
 	for i := range want {
 		want[i] = fmt.Sprintf("Programme %d", 230-i)
@@ -112,7 +112,7 @@ func TestThePagesHoldEveryProgrammeOnceNewestFirst(t *testing.T) {
 			t.Errorf("%s: %d", query, p.Meta.Count)
 		}
 	}
-	s.Exec("delete from resource.programmes where tenant_id = $1 and name not in ('Programme 1', 'Programme 2')", tenant)
+	s.Exec("delete from resource.programmes where tenant_id = $1 and name not in ('Programme 1', 'Programme 2')", workspaceID)
 	if p := s.page(h, "?limit=2"); p.Meta.Count != 2 || p.Meta.NextCursor != "" {
 		t.Errorf("a full last page promises another: %+v", p.Meta)
 	}
@@ -121,9 +121,9 @@ func TestThePagesHoldEveryProgrammeOnceNewestFirst(t *testing.T) {
 func TestPagesStayInPlaceWhateverIsInsertedMeanwhile(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, pat := s.reader()
-	h := as(pat, tenant)
-	s.Programmes(tenant, 10)
+	workspaceID, pat := s.reader()
+	h := as(pat, workspaceID)
+	s.Programmes(workspaceID, 10)
 	// Ties in time, told apart by id; and moments that differ by a microsecond alone.
 	s.Exec("update resource.programmes set created_at = '2026-03-01 09:00:00.000001+00' where name in ('Programme 4', 'Programme 5', 'Programme 6')")
 	s.Exec("update resource.programmes set created_at = '2026-03-01 09:00:00.000002+00' where name = 'Programme 7'")
@@ -142,7 +142,7 @@ func TestPagesStayInPlaceWhateverIsInsertedMeanwhile(t *testing.T) {
 			break
 		}
 		cursor = "&cursor=" + p.Meta.NextCursor
-		s.Exec("insert into resource.programmes (id, tenant_id, name, status) values (gen_random_uuid(), $1, 'New', 'draft')", tenant)
+		s.Exec("insert into resource.programmes (id, tenant_id, name, status) values (gen_random_uuid(), $1, 'New', 'draft')", workspaceID)
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v\nwant %v", got, want)
@@ -171,9 +171,9 @@ func (s *service) indexSearches() {
 }
 
 func checkFilters(t *testing.T, s *service) {
-	tenant, pat := s.reader()
-	h := as(pat, tenant)
-	s.Programmes(tenant, 8)
+	workspaceID, pat := s.reader()
+	h := as(pat, workspaceID)
+	s.Programmes(workspaceID, 8)
 	for i, p := range []struct{ name, summary, status string }{
 		{"Warm Homes", "Advice on heating", "active"}, {"Youth Café", "A place after school", "active"}, {"100% Fed", "Meals", "completed"},
 		{"Debt_advice", "One to one", "archived"}, {`Back\slash`, "", "draft"}, {"Школа", "Ukrainian lessons", "draft"}, {"ΚΟΣΜΟΣ", "Straße, STRAẞE 5 Å", "completed"}, {"Garden", "HOMES for bees", "draft"},
@@ -216,15 +216,15 @@ func checkFilters(t *testing.T, s *service) {
 func TestASearchIsMadeForThoseAloneWhoMayRead(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, pat := s.reader()
+	workspaceID, pat := s.reader()
 	other, stranger := s.reader()
 	unknown := s.unknownPAT()
 	s.Exec("begin")
 	s.Exec("lock table resource.programmes in access exclusive mode")
-	s.get(listPath+"?q=a", as(unknown, tenant)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
-	s.get(listPath+"?q=a", as(stranger, tenant)).expect(t, 403, "FORBIDDEN", "")
+	s.get(listPath+"?q=a", as(unknown, workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+	s.get(listPath+"?q=a", as(stranger, workspaceID)).expect(t, 403, "FORBIDDEN", "")
 	s.get(listPath+"?q=a", as(pat, other)).expect(t, 403, "FORBIDDEN", "")
-	s.get(listPath+"?q=a", as(pat, tenant)).expect(t, 503, "UNAVAILABLE", "")
+	s.get(listPath+"?q=a", as(pat, workspaceID)).expect(t, 503, "UNAVAILABLE", "")
 	s.Exec("rollback")
 }
 
@@ -244,10 +244,10 @@ func escapeNonASCII(text string) string {
 func TestABadParameterOrCursorIs400(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, user := s.member(perm.ProgrammesRead)
-	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
-	h := as(pat, tenant)
-	s.Programmes(tenant, 9)
+	workspaceID, user := s.member(perm.ProgrammesRead)
+	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
+	h := as(pat, workspaceID)
+	s.Programmes(workspaceID, 9)
 	cursor := s.page(h, "?limit=2").Meta.NextCursor
 	filtered := s.page(h, "?limit=2&status=draft").Meta.NextCursor
 	searched := s.page(h, "?limit=2&q=prog").Meta.NextCursor

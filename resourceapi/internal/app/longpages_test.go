@@ -60,19 +60,19 @@ func follow(t *testing.T, want int, read func(cursor string) (content string)) i
 func TestSubmissions_LongAnswersEndAPageEarly(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
-	tenant, h := s.workspace()
+	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	s.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
 		select gen_random_uuid(), $1, $2, gen_random_uuid(),
 			(select jsonb_object_agg('field' || k, repeat('<', 5000)) from generate_series(1, 12) k), '[]', false, now() + n * interval '1 ms'
-		from generate_series(1, 205) n`, tenant, f.ID)
+		from generate_series(1, 205) n`, workspaceID, f.ID)
 	pages := follow(t, 205, func(cursor string) string { return s.list(h, formsPath+"/"+f.ID.String()+"/submissions", cursor) })
 	if pages != 4 { // 205 submissions of 60 kB are 12.4 MB
 		t.Errorf("%d pages", pages)
 	}
 	s.Exec(`insert into resource.forms (id, tenant_id, embed_key, title, fields, allowed_origins, created_by)
 		select gen_random_uuid(), $1, 'alm_embed_' || n, 'Form', jsonb_build_array(jsonb_build_object('label', repeat('&', 60000))), '{}', $1
-		from generate_series(1, 100) n`, tenant)
+		from generate_series(1, 100) n`, workspaceID)
 	if pages := follow(t, 101, func(cursor string) string { return s.list(h, formsPath, cursor) }); pages != 2 {
 		t.Errorf("%d pages of forms", pages)
 	}
@@ -100,12 +100,12 @@ func (s *service) list(h header, path, cursor string) string {
 func TestProgrammes_LongSummariesEndAPageEarly(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, pat := s.reader()
-	s.Programmes(tenant, 210)
+	workspaceID, pat := s.reader()
+	s.Programmes(workspaceID, 210)
 	s.Exec("update resource.programmes set summary = repeat('🜚', 5000)")
 	for _, query := range []string{"", "?q=Programme&"} { // with the standing, and by itself
 		pages := follow(t, 210, func(cursor string) string {
-			return s.list(as(pat, tenant), listPath+query, cursor)
+			return s.list(as(pat, workspaceID), listPath+query, cursor)
 		})
 		if pages != 2 {
 			t.Errorf("%s: %d pages", query, pages)
@@ -117,8 +117,8 @@ func TestProgrammes_LongSummariesEndAPageEarly(t *testing.T) {
 func TestListProgrammes_AnswersOfTheToolAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, _, token := s.assistedBy(perm.ProgrammesRead)
-	s.Programmes(tenant, 210)
+	workspaceID, _, token := s.assistedBy(perm.ProgrammesRead)
+	s.Programmes(workspaceID, 210)
 	for summary, want := range map[string]int{`"`: 2, "<": 4, "🜚": 3} {
 		s.Exec("update resource.programmes set summary = repeat($1, 5000)", summary)
 		pages := 0

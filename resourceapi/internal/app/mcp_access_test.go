@@ -28,12 +28,12 @@ func (a answer) wantsChallenge(t *testing.T, code string) {
 func TestEveryRequestOfAnAssistantIsVerified(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, user, token := s.assistedBy(perm.ProgrammesRead)
-	rest := s.token(claims(s.Grant(standing.Connector, tenant, user, resource, perm.ProgrammesRead)))
-	confidential := s.token(claims(s.Grant(standing.Confidential, tenant, user, resource, perm.ProgrammesRead)))
-	ended := s.Grant(standing.Connector, tenant, user, mcpResource, perm.ProgrammesRead)
+	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead)
+	rest := s.token(claims(s.Grant(standing.Connector, workspaceID, user, resource, perm.ProgrammesRead)))
+	confidential := s.token(claims(s.Grant(standing.Confidential, workspaceID, user, resource, perm.ProgrammesRead)))
+	ended := s.Grant(standing.Connector, workspaceID, user, mcpResource, perm.ProgrammesRead)
 	s.Exec("update account.grants set state = 'revoked', revoked_at = now() where id = $1", ended.ID)
-	expired := claims(s.Grant(standing.Connector, tenant, user, mcpResource, perm.ProgrammesRead))
+	expired := claims(s.Grant(standing.Connector, workspaceID, user, mcpResource, perm.ProgrammesRead))
 	expired.Expires = time.Now().Add(-time.Minute)
 	bodies := everyMessage()
 	for name, credential := range map[string]string{
@@ -70,13 +70,13 @@ func TestEveryRequestOfAnAssistantIsVerified(t *testing.T) {
 func TestAPersonalAccessTokenWorksInItsOwnWorkspace(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, user := s.member(perm.ProgrammesRead)
-	elsewhere := s.Tenant()
+	workspaceID, user := s.member(perm.ProgrammesRead)
+	elsewhere := s.Workspace()
 	s.Member(elsewhere, user, perm.ProgrammesRead)
-	s.Programmes(tenant, 2)
+	s.Programmes(workspaceID, 2)
 	s.Programmes(elsewhere, 5)
-	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
-	token := s.token(claims(s.Grant(standing.Connector, tenant, user, mcpResource, perm.ProgrammesRead)))
+	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
+	token := s.token(claims(s.Grant(standing.Connector, workspaceID, user, mcpResource, perm.ProgrammesRead)))
 	for _, credential := range []string{pat, token} {
 		// A tenant header, of whatever workspace, says nothing here.
 		for _, h := range []header{assistant(credential), assistant(credential).with("X-Tenant-Id", elsewhere.String()), assistant(credential).with("X-Tenant-Id", "rubbish")} {
@@ -97,8 +97,8 @@ func TestAPersonalAccessTokenWorksInItsOwnWorkspace(t *testing.T) {
 func TestAnAssistantsAccessIsReadAtEachRequest(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, user, token := s.assistedBy(perm.ProgrammesRead, perm.EngageReadForms)
-	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
+	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead, perm.EngageReadForms)
+	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 	list, who := calling("list_programmes", nil), calling("whoami", nil)
 	for _, credential := range []string{token, pat} {
 		works := func() {
@@ -110,13 +110,13 @@ func TestAnAssistantsAccessIsReadAtEachRequest(t *testing.T) {
 			}
 		}
 		works()
-		s.Member(tenant, user, perm.EngageReadForms)
+		s.Member(workspaceID, user, perm.EngageReadForms)
 		a := s.post(assistant(credential), list)
 		if a.expect(t, 403, "FORBIDDEN", ""); !strings.Contains(a.Body, "administrator") {
 			t.Errorf("does not say who could help: %s", a.Body)
 		}
 		s.post(assistant(credential), who).result(t)
-		s.Member(tenant, user, perm.ProgrammesRead, perm.EngageReadForms)
+		s.Member(workspaceID, user, perm.ProgrammesRead, perm.EngageReadForms)
 		works()
 		for _, off := range []string{"update account.tenant_features set enabled = false", "delete from account.tenant_features"} {
 			s.Exec(off)
@@ -125,13 +125,13 @@ func TestAnAssistantsAccessIsReadAtEachRequest(t *testing.T) {
 			}
 			s.do("GET", mcpPath, assistant(credential), "").expect(t, 403, "FORBIDDEN", "")
 		}
-		s.Exec("insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)", tenant)
+		s.Exec("insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)", workspaceID)
 		works()
-		s.Leave(tenant, user)
+		s.Leave(workspaceID, user)
 		for _, body := range everyMessage() {
 			s.post(assistant(credential), body).expect(t, 403, "FORBIDDEN", "")
 		}
-		s.Member(tenant, user, perm.ProgrammesRead, perm.EngageReadForms)
+		s.Member(workspaceID, user, perm.ProgrammesRead, perm.EngageReadForms)
 	}
 }
 
@@ -139,8 +139,8 @@ func TestAnAssistantsAccessIsReadAtEachRequest(t *testing.T) {
 func TestAnAssistantIsToldToAskAgainOnlyWhereThatHelps(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, user := s.member(perm.ProgrammesRead, perm.EngageReadForms)
-	g := s.Grant(standing.Connector, tenant, user, mcpResource, perm.EngageReadForms)
+	workspaceID, user := s.member(perm.ProgrammesRead, perm.EngageReadForms)
+	g := s.Grant(standing.Connector, workspaceID, user, mcpResource, perm.EngageReadForms)
 	token := s.token(claims(g))
 	list := calling("list_programmes", nil)
 	insufficient := func() {
@@ -155,18 +155,18 @@ func TestAnAssistantIsToldToAskAgainOnlyWhereThatHelps(t *testing.T) {
 	s.post(assistant(token), list).expect(t, 403, "FORBIDDEN", "") // its client may not ask for it
 	s.Exec("update account.oauth_clients set required_permissions = '{programmes:read:programmes,engage:read:forms}' where id = $1", g.Client)
 	insufficient()
-	s.Exec("insert into account.connector_policies (tenant_id, platforms, permissions, days) values ($1, '{claude}', '{engage:read:forms}', 30)", tenant)
+	s.Exec("insert into account.connector_policies (tenant_id, platforms, permissions, days) values ($1, '{claude}', '{engage:read:forms}', 30)", workspaceID)
 	s.post(assistant(token), list).expect(t, 403, "FORBIDDEN", "") // the workspace gives it to no connector
 	s.Exec("update account.connector_policies set permissions = '{engage:read:forms,programmes:read:programmes}'")
 	insufficient()
 	s.Exec("update account.connector_policies set platforms = '{chatgpt}'")
 	s.post(assistant(token), list).expect(t, 403, "FORBIDDEN", "")
 	s.Exec("delete from account.connector_policies")
-	s.Member(tenant, user, perm.EngageReadForms) // now the user lacks it too
+	s.Member(workspaceID, user, perm.EngageReadForms) // now the user lacks it too
 	s.post(assistant(token), list).expect(t, 403, "FORBIDDEN", "")
-	s.Member(tenant, user, perm.ProgrammesRead, perm.EngageReadForms)
+	s.Member(workspaceID, user, perm.ProgrammesRead, perm.EngageReadForms)
 	insufficient()
-	pat := s.PAT(tenant, user, perm.EngageReadForms).Reveal()
+	pat := s.PAT(workspaceID, user, perm.EngageReadForms).Reveal()
 	if a := s.post(assistant(pat), list); !strings.Contains(a.Body, "Make a new token") {
 		t.Errorf("%s", a.Body)
 	} else {
@@ -177,13 +177,13 @@ func TestAnAssistantIsToldToAskAgainOnlyWhereThatHelps(t *testing.T) {
 func TestAnAssistantsTokenTellsTheStoryOfItsGrant(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, user := s.member(perm.ProgrammesRead)
-	g := s.Grant(standing.Connector, tenant, user, mcpResource, perm.ProgrammesRead)
-	elsewhere := s.Tenant()
+	workspaceID, user := s.member(perm.ProgrammesRead)
+	g := s.Grant(standing.Connector, workspaceID, user, mcpResource, perm.ProgrammesRead)
+	elsewhere := s.Workspace()
 	s.Member(elsewhere, user, perm.ProgrammesRead)
 	s.Programmes(elsewhere, 1)
 	for name, change := range map[string]func(*accesstoken.Claims){
-		"another workspace": func(c *accesstoken.Claims) { c.TenantID = elsewhere }, "another user": func(c *accesstoken.Claims) { c.Subject = uuid.New() },
+		"another workspace": func(c *accesstoken.Claims) { c.WorkspaceID = elsewhere }, "another user": func(c *accesstoken.Claims) { c.Subject = uuid.New() },
 		"audience with a slash": func(c *accesstoken.Claims) { c.Audience = mcpResource + "/" }, "another issuer": func(c *accesstoken.Claims) { c.Issuer = "https://elsewhere.example" },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -202,9 +202,9 @@ func TestAnAssistantIsAnswered503WithoutPostgres(t *testing.T) {
 	s := &service{World: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
 	postgres, database := newWire(t, s.Database.Resourceapi)
 	s.start(database, keystest.NewAuthserver(t, s.key).URL)
-	tenant, user, token := s.assistedBy(perm.ProgrammesRead)
-	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
-	id := s.Programmes(tenant, 1)[0].String()
+	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead)
+	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
+	id := s.Programmes(workspaceID, 1)[0].String()
 	for _, credential := range []string{token, pat} { // the keys are known now
 		s.post(assistant(credential), calling("whoami", nil)).result(t)
 	}

@@ -92,10 +92,10 @@ func (a answer) refusedByProtocol(t *testing.T, status int) {
 }
 
 // assistedBy makes a workspace and the token of a connector in it for the MCP endpoint.
-func (s *service) assistedBy(given ...perm.Permission) (tenant, user uuid.UUID, token string) {
+func (s *service) assistedBy(given ...perm.Permission) (workspaceID, user uuid.UUID, token string) {
 	s.t.Helper()
-	tenant, user = s.member(given...)
-	return tenant, user, s.token(claims(s.Grant(standing.Connector, tenant, user, mcpResource, given...)))
+	workspaceID, user = s.member(given...)
+	return workspaceID, user, s.token(claims(s.Grant(standing.Connector, workspaceID, user, mcpResource, given...)))
 }
 
 func (s *service) post(h header, body string) answer {
@@ -106,10 +106,10 @@ func (s *service) post(h header, body string) answer {
 func TestAnAssistantIsToldWhoItWorksFor(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, user, token := s.assistedBy(perm.ProgrammesRead, perm.ProgrammesWrite)
-	s.Member(tenant, user, perm.ProgrammesRead, perm.EngageReadForms) // one permission is lost, another was never given
-	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
-	s.Exec("update account.tenants set name = 'Harbour & Sons' where id = $1", tenant)
+	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead, perm.ProgrammesWrite)
+	s.Member(workspaceID, user, perm.ProgrammesRead, perm.EngageReadForms) // one permission is lost, another was never given
+	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
+	s.Exec("update account.tenants set name = 'Harbour & Sons' where id = $1", workspaceID)
 	for kind, credential := range map[string]string{"connector": token, "personal_access_token": pat} {
 		var who struct {
 			User, Workspace struct{ ID, Name string }
@@ -123,7 +123,7 @@ func TestAnAssistantIsToldWhoItWorksFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		left := time.Until(who.Connection.EndsAt)
-		if who.User.ID != user.String() || who.User.Name != "A Person" || who.Workspace.ID != tenant.String() || who.Workspace.Name != "Harbour & Sons" ||
+		if who.User.ID != user.String() || who.User.Name != "A Person" || who.Workspace.ID != workspaceID.String() || who.Workspace.Name != "Harbour & Sons" ||
 			!slices.Equal(who.Permissions, []string{"programmes:read:programmes"}) || who.Connection.Kind != kind ||
 			left < 29*24*time.Hour || left > 31*24*time.Hour || time.Since(who.Connection.Since) > time.Hour {
 			t.Errorf("%s: %+v", kind, who)
@@ -138,10 +138,10 @@ func TestAnAssistantIsToldWhoItWorksFor(t *testing.T) {
 func TestToolsAnswerWhatTheRESTRoutesAnswer(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, user, token := s.assistedBy(perm.ProgrammesRead)
-	s.Programmes(tenant, 7)
+	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead)
+	s.Programmes(workspaceID, 7)
 	s.Exec("update resource.programmes set status = 'active', starts_on = '2026-04-01', summary = 'Tea & <b>cake</b>' where name in ('Programme 2', 'Programme 5', 'Programme 6')")
-	rest := as(s.PAT(tenant, user, perm.ProgrammesRead).Reveal(), tenant)
+	rest := as(s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal(), workspaceID)
 	same := func(query string, arguments any) (next string) {
 		t.Helper()
 		var want, got any
@@ -173,7 +173,7 @@ func TestToolsAnswerWhatTheRESTRoutesAnswer(t *testing.T) {
 		t.Error("no end")
 	}
 
-	id := s.Programmes(tenant, 1)[0].String()
+	id := s.Programmes(workspaceID, 1)[0].String()
 	want := s.get(listPath+"/"+id, rest).Body
 	if got := s.post(assistant(token), calling("get_programme", map[string]any{"id": id})).result(t); string(got.Result.Structured) != want {
 		t.Errorf("%s\n%s", got.Result.Structured, want)
@@ -183,9 +183,9 @@ func TestToolsAnswerWhatTheRESTRoutesAnswer(t *testing.T) {
 func TestWhatAnAssistantCanCorrectIsAResult(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, _, token := s.assistedBy(perm.ProgrammesRead)
-	s.Programmes(tenant, 3)
-	elsewhere := s.Programmes(s.Tenant(), 1)[0].String()
+	workspaceID, _, token := s.assistedBy(perm.ProgrammesRead)
+	s.Programmes(workspaceID, 3)
+	elsewhere := s.Programmes(s.Workspace(), 1)[0].String()
 	for _, c := range []struct {
 		tool      string
 		arguments any
@@ -213,9 +213,9 @@ func TestWhatAnAssistantCanCorrectIsAResult(t *testing.T) {
 func TestAModuleThatIsOffIsAResultOfTheTool(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, user, token := s.assistedBy(perm.ProgrammesRead)
-	id := s.Programmes(tenant, 1)[0]
-	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
+	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead)
+	id := s.Programmes(workspaceID, 1)[0]
+	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 	for set, says := range map[string]string{
 		"update account.tenant_modules set enabled = true, provisioned = false": "not set up yet", "update account.tenant_modules set enabled = false": "not enabled",
 	} {
@@ -291,8 +291,8 @@ func TestTheToolsDescribeThemselves(t *testing.T) {
 func TestTheNewestProtocolNeedsNoHandshake(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, _, token := s.assistedBy(perm.ProgrammesRead)
-	s.Programmes(tenant, 2)
+	workspaceID, _, token := s.assistedBy(perm.ProgrammesRead)
+	s.Programmes(workspaceID, 2)
 	const version = "2026-07-28"
 	meta := map[string]any{"io.modelcontextprotocol/protocolVersion": version, "io.modelcontextprotocol/clientInfo": map[string]any{"name": "test", "version": "1"}, "io.modelcontextprotocol/clientCapabilities": map[string]any{}}
 	h := assistant(token).with("Mcp-Protocol-Version", version).with("Mcp-Method", "tools/call").with("Mcp-Name", "list_programmes")
@@ -426,8 +426,8 @@ func TestAnAssistantMayAskForJSONAlone(t *testing.T) {
 func TestABatchIsAdmittedWhole(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, user, token := s.assistedBy(perm.ProgrammesRead)
-	s.Programmes(tenant, 2)
+	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead)
+	s.Programmes(workspaceID, 2)
 	batch := "[" + request("ping", nil) + "," + strings.Replace(calling("list_programmes", map[string]any{"limit": 1}), `"id":7`, `"id":8`, 1) + "]"
 	old := assistant(token).with("Mcp-Protocol-Version", "2025-03-26")
 	if a := s.post(old, batch); a.Status != 200 || !strings.Contains(a.Body, "Programme 2") || strings.Contains(a.Body, "Programme 1") {
@@ -440,10 +440,10 @@ func TestABatchIsAdmittedWhole(t *testing.T) {
 	}
 	s.post(old, "["+request("no/such", nil)+","+batch[1:]).refusedByProtocol(t, 400) // nobody may take it for answered
 	who := s.post(old, "["+strings.Replace(calling("whoami", map[string]any{}), `"id":7`, `"id":9`, 1)+","+batch[1:])
-	if who.Status != 200 || !strings.Contains(who.Body, tenant.String()) || strings.Contains(who.Body, "isError") || !strings.Contains(who.Body, "Programme 2") {
+	if who.Status != 200 || !strings.Contains(who.Body, workspaceID.String()) || strings.Contains(who.Body, "isError") || !strings.Contains(who.Body, "Programme 2") {
 		t.Errorf("%d %s", who.Status, who.Body)
 	}
-	s.Member(tenant, user)
+	s.Member(workspaceID, user)
 	s.post(old, batch).expect(t, 403, "FORBIDDEN", "")
 }
 
@@ -451,8 +451,8 @@ func TestABatchIsAdmittedWhole(t *testing.T) {
 func TestABatchIsAnsweredWithNoMoreThanOneAnswerHolds(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, _, token := s.assistedBy(perm.ProgrammesRead)
-	s.Programmes(tenant, 200)
+	workspaceID, _, token := s.assistedBy(perm.ProgrammesRead)
+	s.Programmes(workspaceID, 200)
 	s.Exec("update resource.programmes set summary = repeat('x', 5000)")
 	old := assistant(token).with("Mcp-Protocol-Version", "2025-03-26")
 	one := func(id int, limit int) string {

@@ -51,12 +51,12 @@ func TestWhilePostgresDoesNotAnswerTheAnswerIs503(t *testing.T) {
 	}
 	postgres, database := newWire(t, s.Database.Resourceapi)
 	s.start(database, keystest.NewAuthserver(t, s.key).URL)
-	tenant, h := s.editor()
+	workspaceID, h := s.editor()
 	user := s.User()
-	s.Member(tenant, user, perm.ProgrammesRead)
-	connector := as(s.token(claims(s.Grant(standing.Connector, tenant, user, resource, perm.ProgrammesRead))), tenant)
-	unknown := as(s.unknownPAT(), tenant)
-	id := s.Programmes(tenant, 3)[0].String()
+	s.Member(workspaceID, user, perm.ProgrammesRead)
+	connector := as(s.token(claims(s.Grant(standing.Connector, workspaceID, user, resource, perm.ProgrammesRead))), workspaceID)
+	unknown := as(s.unknownPAT(), workspaceID)
+	id := s.Programmes(workspaceID, 3)[0].String()
 	list := func() answer { return s.get(listPath, h) }
 	s.eventually(t, 200, list)
 
@@ -85,7 +85,7 @@ func TestWhilePostgresDoesNotAnswerTheAnswerIs503(t *testing.T) {
 		})
 		// What needs no database is answered as ever.
 		s.get(listPath, nil).expect(t, 401, "UNAUTHENTICATED", "none")
-		s.get(listPath, as("alm_pat_x", tenant)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+		s.get(listPath, as("alm_pat_x", workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
 		if a := s.get("/healthz", nil); a.Status != 200 {
 			t.Errorf("%d %s", a.Status, a.Body)
 		}
@@ -125,8 +125,8 @@ func password(t *testing.T, database string) string {
 
 func TestAServerThatEndsOurConnectionsIsAskedAgain(t *testing.T) {
 	s := newService(t)
-	tenant, pat := s.reader()
-	list := func() answer { return s.get(listPath, as(pat, tenant)) }
+	workspaceID, pat := s.reader()
+	list := func() answer { return s.get(listPath, as(pat, workspaceID)) }
 	s.eventually(t, 200, list)
 	s.EndSessions("almoner-resourceapi")
 	for range 8 {
@@ -163,22 +163,22 @@ func TestAWriteBehindALockIs503AndChangesNothing(t *testing.T) {
 
 func TestWithoutTheSigningKeysAccessTokensAre503AndPersonalOnesAreServed(t *testing.T) {
 	s := &service{World: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
-	tenant, user := s.member(perm.ProgrammesRead)
-	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
-	token := s.token(claims(s.Grant(standing.Confidential, tenant, user, resource, perm.ProgrammesRead)))
+	workspaceID, user := s.member(perm.ProgrammesRead)
+	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
+	token := s.token(claims(s.Grant(standing.Confidential, workspaceID, user, resource, perm.ProgrammesRead)))
 	authserver := keystest.NewAuthserver(t)
 	authserver.Answer(502, "")
 	s.start(s.Database.Resourceapi, authserver.URL)
 
-	s.unavailable(t, func() answer { return s.get(listPath, as(token, tenant)) })
-	s.get(listPath, as("a.b.c", tenant)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
-	if a := s.get(listPath, as(pat, tenant)); a.Status != 200 {
+	s.unavailable(t, func() answer { return s.get(listPath, as(token, workspaceID)) })
+	s.get(listPath, as("a.b.c", workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+	if a := s.get(listPath, as(pat, workspaceID)); a.Status != 200 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	authserver.Publish(s.key)
-	s.eventually(t, 200, func() answer { return s.get(listPath, as(token, tenant)) })
+	s.eventually(t, 200, func() answer { return s.get(listPath, as(token, workspaceID)) })
 	authserver.Answer(502, "")
-	if a := s.get(listPath, as(token, tenant)); a.Status != 200 {
+	if a := s.get(listPath, as(token, workspaceID)); a.Status != 200 {
 		t.Errorf("the keys are not kept: %d %s", a.Status, a.Body)
 	}
 }

@@ -13,26 +13,26 @@ import (
 func TestRemovedKey_IsRefusedWhileTheKeySetNamesIt(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, user, assisted := s.assistedBy(perm.ProgrammesRead)
-	rest := s.token(claims(s.Grant(standing.Connector, tenant, user, resource, perm.ProgrammesRead)))
-	pat := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
+	workspaceID, user, assisted := s.assistedBy(perm.ProgrammesRead)
+	rest := s.token(claims(s.Grant(standing.Connector, workspaceID, user, resource, perm.ProgrammesRead)))
+	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 	wants := func(what string, status int, a answer) {
 		t.Helper()
 		if a.Status != status {
 			t.Errorf("%s: %d %s, want %d", what, a.Status, a.Body, status)
 		}
 	}
-	wants("REST", 200, s.get(listPath, as(rest, tenant)))
+	wants("REST", 200, s.get(listPath, as(rest, workspaceID)))
 	wants("MCP", 200, s.post(assistant(assisted), initialize))
 
 	s.Exec(`update account.signing_keys set state = 'removed' where kid = $1`, postgrestest.KeyID)
-	s.get(listPath, as(rest, tenant)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+	s.get(listPath, as(rest, workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
 	for _, body := range everyMessage() {
 		s.post(assistant(assisted), body).wantsChallenge(t, `error="invalid_token"`)
 	}
-	wants("a personal access token", 200, s.get(listPath, as(pat, tenant)))
+	wants("a personal access token", 200, s.get(listPath, as(pat, workspaceID)))
 	wants("a personal access token at MCP", 200, s.post(assistant(pat), initialize))
 
 	s.Exec(`delete from account.signing_keys`)
-	s.get(listPath, as(rest, tenant)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+	s.get(listPath, as(rest, workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
 }

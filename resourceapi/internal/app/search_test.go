@@ -18,16 +18,16 @@ import (
 const longSearch = listPath + "?q=%C3%9F%C3%9F"
 
 // slowWorkspace makes a workspace with so many long summaries that longSearch takes seconds, and several credentials in it.
-func (s *service) slowWorkspace(credentials int) (tenant uuid.UUID, all []header) {
+func (s *service) slowWorkspace(credentials int) (workspaceID uuid.UUID, all []header) {
 	s.t.Helper()
-	tenant, user := s.member(perm.ProgrammesRead)
+	workspaceID, user := s.member(perm.ProgrammesRead)
 	s.Exec(`insert into resource.programmes (id, tenant_id, name, summary, status)
 		select gen_random_uuid(), $1, 'Programme ' || i, repeat('Support for families. ', 220), 'draft'
-		from generate_series(1, 6000) i`, tenant)
+		from generate_series(1, 6000) i`, workspaceID)
 	for range credentials {
-		all = append(all, as(s.PAT(tenant, user, perm.ProgrammesRead).Reveal(), tenant))
+		all = append(all, as(s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal(), workspaceID))
 	}
-	return tenant, all
+	return workspaceID, all
 }
 
 // F13. Searches that take too long are told so, and take nothing from another workspace.
@@ -38,9 +38,9 @@ func TestSearch_TakesNothingFromOtherWorkspaces(t *testing.T) {
 	}
 	s.eventually(t, 200, func() answer { return s.get("/readyz", nil) })
 	_, greedy := s.slowWorkspace(8)
-	tenant, pat := s.reader()
-	honest := as(pat, tenant)
-	s.Programmes(tenant, 3)
+	workspaceID, pat := s.reader()
+	honest := as(pat, workspaceID)
+	s.Programmes(workspaceID, 3)
 
 	var group sync.WaitGroup
 	var mu sync.Mutex
@@ -102,8 +102,8 @@ func TestSearch_TooLongIs422AndSaysWhatToDo(t *testing.T) {
 // The contract's bounds of one credential, as the headers tell of them.
 func TestBounds_OneCredentialHas64InFlightAnd2Searches(t *testing.T) {
 	s := newService(t)
-	tenant, user := s.member(perm.ProgrammesRead)
-	credential := func() header { return as(s.PAT(tenant, user, perm.ProgrammesRead).Reveal(), tenant) }
+	workspaceID, user := s.member(perm.ProgrammesRead)
+	credential := func() header { return as(s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal(), workspaceID) }
 	h, searcher := credential(), credential()
 	a := s.get(listPath, h)
 	if a.Header.Get("RateLimit-Policy") != `"requests-in-flight";q=64;qu="concurrent-requests"` || a.Header.Get("RateLimit") != `"requests-in-flight";r=63` {

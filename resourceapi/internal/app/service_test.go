@@ -77,25 +77,25 @@ func configFor(database, jwks string) Config {
 func claims(g postgrestest.Grant) accesstoken.Claims {
 	return accesstoken.Claims{
 		Issuer: base, Subject: g.User, Audience: g.Resource, Expires: time.Now().Add(time.Hour), IssuedAt: time.Now(),
-		ID: uuid.NewString(), ClientID: g.Client.String(), Scope: g.Given, TenantID: g.Tenant, GrantID: g.ID,
+		ID: uuid.NewString(), ClientID: g.Client.String(), Scope: g.Given, WorkspaceID: g.WorkspaceID, GrantID: g.ID,
 	}
 }
 
 func (s *service) token(c accesstoken.Claims) string { s.t.Helper(); return s.key.Sign(s.t, c) }
 
 // member makes a workspace with a member in it who holds the permissions.
-func (s *service) member(held ...perm.Permission) (tenant, user uuid.UUID) {
+func (s *service) member(held ...perm.Permission) (workspaceID, user uuid.UUID) {
 	s.t.Helper()
-	tenant, user = s.Tenant(), s.User()
-	s.Member(tenant, user, held...)
-	return tenant, user
+	workspaceID, user = s.Workspace(), s.User()
+	s.Member(workspaceID, user, held...)
+	return workspaceID, user
 }
 
 // reader makes a workspace, a member who may read its programmes, and a personal access token of theirs.
-func (s *service) reader() (tenant uuid.UUID, token string) {
+func (s *service) reader() (workspaceID uuid.UUID, token string) {
 	s.t.Helper()
-	tenant, user := s.member(perm.ProgrammesRead)
-	return tenant, s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
+	workspaceID, user := s.member(perm.ProgrammesRead)
+	return workspaceID, s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 }
 
 // An answer is what came back.
@@ -126,8 +126,8 @@ func (a answer) decode(t *testing.T, into any) {
 
 type header map[string]string
 
-func as(token string, tenant uuid.UUID) header {
-	return header{"Authorization": "Bearer " + token, "X-Tenant-Id": tenant.String()}
+func as(token string, workspaceID uuid.UUID) header {
+	return header{"Authorization": "Bearer " + token, "X-Tenant-Id": workspaceID.String()}
 }
 
 func (h header) with(name, value string) header {

@@ -12,7 +12,7 @@ import (
 func TestImport_SlowUploadLosesItsSlot(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, h := s.editor()
+	workspaceID, h := s.editor()
 	connection, err := net.Dial("tcp", s.server.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -20,7 +20,7 @@ func TestImport_SlowUploadLosesItsSlot(t *testing.T) {
 	defer func() { _ = connection.Close() }()
 	_ = connection.SetDeadline(time.Now().Add(15 * time.Second))
 	_, _ = io.WriteString(connection, "POST "+listPath+"/imports HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: text/csv\r\n"+
-		"Authorization: "+h["Authorization"]+"\r\nX-Tenant-Id: "+tenant.String()+"\r\nContent-Length: 100\r\n\r\nname\n")
+		"Authorization: "+h["Authorization"]+"\r\nX-Tenant-Id: "+workspaceID.String()+"\r\nContent-Length: 100\r\n\r\nname\n")
 	answer, err := io.ReadAll(connection)
 	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 400") || !strings.Contains(string(answer), "in time") {
 		t.Errorf("%v %s", err, answer)

@@ -34,12 +34,12 @@ func (w *slowReader) Write(b []byte) (int, error) {
 func TestSearch_SlowReadersDoNotHoldSearches(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, _, _ := s.assistedBy(perm.ProgrammesRead)
-	s.Programmes(tenant, 3)
+	workspaceID, _, _ := s.assistedBy(perm.ProgrammesRead)
+	s.Programmes(workspaceID, 3)
 	credential := func() string {
 		user := s.User()
-		s.Member(tenant, user, perm.ProgrammesRead)
-		return s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
+		s.Member(workspaceID, user, perm.ProgrammesRead)
+		return s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 	}
 	slow, other := credential(), credential()
 	const path = listPath + "?q=Programme"
@@ -54,7 +54,7 @@ func TestSearch_SlowReadersDoNotHoldSearches(t *testing.T) {
 	}
 	called := calling("list_programmes", map[string]any{"q": "Programme"})
 	searches := map[string]func(http.ResponseWriter){
-		"REST": ask("GET", path, "", as(slow, tenant)),
+		"REST": ask("GET", path, "", as(slow, workspaceID)),
 		"MCP":  ask("POST", mcpPath, called, assistant(slow)),
 	}
 	for name, search := range searches {
@@ -68,7 +68,7 @@ func TestSearch_SlowReadersDoNotHoldSearches(t *testing.T) {
 				}()
 				<-asked
 			}
-			for who, h := range map[string]header{"the credential": as(slow, tenant), "another": as(other, tenant)} {
+			for who, h := range map[string]header{"the credential": as(slow, workspaceID), "another": as(other, workspaceID)} {
 				began := time.Now()
 				a := s.get(path, h)
 				if a.Status != 200 || !strings.Contains(a.Body, `"count":3`) || time.Since(began) > time.Second {

@@ -21,10 +21,10 @@ func TestAReadIsOneTrip(t *testing.T) {
 	s := &service{World: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
 	through, trips := testkit.CountTrips(t, s.Database.Resourceapi)
 	s.start(through, keystest.NewAuthserver(t, s.key).URL)
-	tenant, user := s.member(perm.ProgrammesRead)
-	one := s.Programmes(tenant, 60)[7].String()
-	personal := s.PAT(tenant, user, perm.ProgrammesRead).Reveal()
-	grant := s.Grant(standing.Connector, tenant, user, resource, perm.ProgrammesRead)
+	workspaceID, user := s.member(perm.ProgrammesRead)
+	one := s.Programmes(workspaceID, 60)[7].String()
+	personal := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
+	grant := s.Grant(standing.Connector, workspaceID, user, resource, perm.ProgrammesRead)
 	access := s.token(claims(grant))
 	unknown := claims(grant)
 	unknown.GrantID = uuid.New()
@@ -34,23 +34,23 @@ func TestAReadIsOneTrip(t *testing.T) {
 	}
 	for _, c := range []struct {
 		what, path, token string
-		tenant            uuid.UUID
+		workspaceID       uuid.UUID
 		status, each      int
 	}{
-		{"a list by access token", listPath, access, tenant, 200, 1},
-		{"a list by personal access token", listPath, personal, tenant, 200, 1},
-		{"a programme by access token", listPath + "/" + one, access, tenant, 200, 1},
-		{"a programme by personal access token", listPath + "/" + one, personal, tenant, 200, 1},
-		{"a programme that is none", listPath + "/" + uuid.NewString(), personal, tenant, 404, 1},
+		{"a list by access token", listPath, access, workspaceID, 200, 1},
+		{"a list by personal access token", listPath, personal, workspaceID, 200, 1},
+		{"a programme by access token", listPath + "/" + one, access, workspaceID, 200, 1},
+		{"a programme by personal access token", listPath + "/" + one, personal, workspaceID, 200, 1},
+		{"a programme that is none", listPath + "/" + uuid.NewString(), personal, workspaceID, 404, 1},
 		{"another workspace", listPath, personal, uuid.New(), 403, 1},
-		{"a personal access token of nobody", listPath, stranger.Reveal(), tenant, 401, 1},
-		{"an access token of no grant", listPath, s.token(unknown), tenant, 401, 1},
-		{"a personal access token with a typing error", listPath, personal[:len(personal)-1] + "_", tenant, 401, 0},
-		{"an access token with a bad signature", listPath, access[:len(access)-10] + "AAAAAAAAAA", tenant, 401, 0},
-		{"a word", listPath, "word", tenant, 401, 0},
+		{"a personal access token of nobody", listPath, stranger.Reveal(), workspaceID, 401, 1},
+		{"an access token of no grant", listPath, s.token(unknown), workspaceID, 401, 1},
+		{"a personal access token with a typing error", listPath, personal[:len(personal)-1] + "_", workspaceID, 401, 0},
+		{"an access token with a bad signature", listPath, access[:len(access)-10] + "AAAAAAAAAA", workspaceID, 401, 0},
+		{"a word", listPath, "word", workspaceID, 401, 0},
 	} {
 		send := func() {
-			if got := s.get(c.path, as(c.token, c.tenant)); got.Status != c.status {
+			if got := s.get(c.path, as(c.token, c.workspaceID)); got.Status != c.status {
 				t.Fatalf("%s: %d %s", c.what, got.Status, got.Body)
 			}
 		}

@@ -18,16 +18,16 @@ const busyWords = "Other writes or an import of this workspace are running"
 // connections that another workspace reads as ever.
 func TestWrites_OfOneWorkspaceLeaveConnectionsToOthers(t *testing.T) {
 	s := newEngageService(t)
-	tenant, editing := s.editor()
+	workspaceID, editing := s.editor()
 	other, pat := s.reader()
-	formTenant, h := s.workspace()
+	formWorkspace, h := s.workspace()
 	form := s.makeForm(h, allTypes)
 	id := s.create(editing, `{"name":"Warm Homes"}`).ID.String()
 	var writers []header
 	for range 4 {
 		user := s.User()
-		s.Member(tenant, user, perm.ProgrammesRead, perm.ProgrammesWrite)
-		writers = append(writers, as(s.PAT(tenant, user, perm.ProgrammesRead, perm.ProgrammesWrite).Reveal(), tenant).json())
+		s.Member(workspaceID, user, perm.ProgrammesRead, perm.ProgrammesWrite)
+		writers = append(writers, as(s.PAT(workspaceID, user, perm.ProgrammesRead, perm.ProgrammesWrite).Reveal(), workspaceID).json())
 	}
 	tokens := make(chan string, 20)
 	for range cap(tokens) {
@@ -38,13 +38,13 @@ func TestWrites_OfOneWorkspaceLeaveConnectionsToOthers(t *testing.T) {
 		list      string
 		write     func(i int) answer
 	}{
-		"programmes": {tenant, "programmes", func(i int) answer {
+		"programmes": {workspaceID, "programmes", func(i int) answer {
 			if i%2 == 0 {
 				return s.do("PATCH", listPath+"/"+id, writers[i%4], fmt.Sprintf(`{"summary":"%d"}`, i))
 			}
 			return s.do("POST", listPath, writers[i%4], `{"name":"Late"}`)
 		}},
-		"submissions": {formTenant, form.ID.String(), func(int) answer {
+		"submissions": {formWorkspace, form.ID.String(), func(int) answer {
 			return s.submit(form, nil, submissionOf(<-tokens, goodAnswers()))
 		}},
 	} {
@@ -80,7 +80,7 @@ func TestWrites_OfOneWorkspaceLeaveConnectionsToOthers(t *testing.T) {
 func TestJobs_TakeTurnsWithWritesOfTheirWorkspace(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
-	tenant, h := s.workspace()
+	workspaceID, h := s.workspace()
 	form := s.makeForm(h, allTypes)
 	other, pat := s.reader()
 	jobs := s.app.store.Engage(nil)
@@ -94,7 +94,7 @@ func TestJobs_TakeTurnsWithWritesOfTheirWorkspace(t *testing.T) {
 		}
 		late := submissionOf(s.submissionToken(form), goodAnswers())
 		s.Exec("begin")
-		s.Exec("select resource.next_moment($1, $2)", tenant, form.ID.String())
+		s.Exec("select resource.next_moment($1, $2)", workspaceID, form.ID.String())
 		var group sync.WaitGroup
 		group.Go(func() { s.submit(form, nil, late) })
 		for _, one := range all {

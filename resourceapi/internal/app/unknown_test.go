@@ -11,14 +11,14 @@ import (
 func TestUnknownNames_AreRefusedAndNamed(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
-	tenant, h := s.workspace()
+	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	sent := s.accepted(f)
 	user := s.User()
 	held := []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite}
-	s.Member(tenant, user, held...)
-	p := as(s.PAT(tenant, user, held...).Reveal(), tenant).json()
-	one := listPath + "/" + s.Programmes(tenant, 1)[0].String()
+	s.Member(workspaceID, user, held...)
+	p := as(s.PAT(workspaceID, user, held...).Reveal(), workspaceID).json()
+	one := listPath + "/" + s.Programmes(workspaceID, 1)[0].String()
 	form, submissions := formsPath+"/"+f.ID.String(), f.path()+"/submissions"
 	asked := submissionOf(s.submissionToken(f), goodAnswers())
 	public := header{}.json()

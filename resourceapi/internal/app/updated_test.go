@@ -30,8 +30,8 @@ func (p page) names() string {
 func TestUpdatedSince_FiltersProgrammes(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, h := s.editor()
-	s.Programmes(tenant, 3) // of March
+	workspaceID, h := s.editor()
+	s.Programmes(workspaceID, 3) // of March
 	made := make([]one, 4)
 	for i := range made {
 		made[i] = s.create(h, fmt.Sprintf(`{"name":"%c"}`, 'A'+i))
@@ -164,7 +164,7 @@ func (p *poller) pollNewest(s *service, h header) {
 func TestPollers_MissNothingBesideWritersAndImports(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, h := s.editor()
+	workspaceID, h := s.editor()
 	var rows strings.Builder
 	for i := range 2000 {
 		fmt.Fprintf(&rows, "Imported %d\n", i)
@@ -230,7 +230,7 @@ func TestPollers_MissNothingBesideWritersAndImports(t *testing.T) {
 		}
 		next = query + "&cursor=" + p.Meta.NextCursor
 	}
-	if made := s.Count("select count(*) from resource.programmes where tenant_id = $1", tenant); all != made || made < 10_000+100 {
+	if made := s.Count("select count(*) from resource.programmes where tenant_id = $1", workspaceID); all != made || made < 10_000+100 {
 		t.Errorf("%d of %d are listed", all, made)
 	}
 }

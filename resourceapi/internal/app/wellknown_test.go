@@ -45,8 +45,8 @@ func TestTheResourcesDescribeThemselvesToEveryOrigin(t *testing.T) {
 			t.Errorf("%d %v", preflight.Status, preflight.Header)
 		}
 	}
-	tenant, pat := s.reader()
-	if a := s.get(listPath, as(pat, tenant).with("Origin", "https://elsewhere.example")); a.Header.Get("Access-Control-Allow-Origin") != "" {
+	workspaceID, pat := s.reader()
+	if a := s.get(listPath, as(pat, workspaceID).with("Origin", "https://elsewhere.example")); a.Header.Get("Access-Control-Allow-Origin") != "" {
 		t.Error("the workspace API opens itself to browsers")
 	}
 }

@@ -16,8 +16,8 @@ import (
 // editor makes a workspace and the headers of a member who may read and write its programmes.
 func (s *service) editor() (uuid.UUID, header) {
 	s.t.Helper()
-	tenant, user := s.member(perm.ProgrammesRead, perm.ProgrammesWrite)
-	return tenant, as(s.PAT(tenant, user, perm.ProgrammesRead, perm.ProgrammesWrite).Reveal(), tenant).json()
+	workspaceID, user := s.member(perm.ProgrammesRead, perm.ProgrammesWrite)
+	return workspaceID, as(s.PAT(workspaceID, user, perm.ProgrammesRead, perm.ProgrammesWrite).Reveal(), workspaceID).json()
 }
 
 type one struct {
@@ -300,9 +300,9 @@ func TestWhatIsNotInThisWorkspaceIs404(t *testing.T) {
 func TestWritesNeedTheirPermissionAndReadsTheirs(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	tenant, user := s.member(perm.ProgrammesRead, perm.ProgrammesWrite)
-	reader := as(s.PAT(tenant, user, perm.ProgrammesRead).Reveal(), tenant).json()
-	writer := as(s.PAT(tenant, user, perm.ProgrammesWrite).Reveal(), tenant).json()
+	workspaceID, user := s.member(perm.ProgrammesRead, perm.ProgrammesWrite)
+	reader := as(s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal(), workspaceID).json()
+	writer := as(s.PAT(workspaceID, user, perm.ProgrammesWrite).Reveal(), workspaceID).json()
 	path := listPath + "/" + s.create(writer, `{"name":"x"}`).ID.String()
 	for _, c := range []struct {
 		method, path string

@@ -34,12 +34,12 @@ type Definition struct {
 // be told from it; who wants to ask something else makes another form and closes this one.
 type Form struct {
 	Definition
-	ID        uuid.UUID
-	Tenant    uuid.UUID
-	EmbedKey  string
-	Enabled   bool
-	CreatedAt time.Time
-	Version   int // counts changes, from 1
+	ID          uuid.UUID
+	WorkspaceID uuid.UUID
+	EmbedKey    string
+	Enabled     bool
+	CreatedAt   time.Time
+	Version     int // counts changes, from 1
 }
 
 // A Standing is a form with the state of the Engage module in its workspace.

@@ -27,19 +27,19 @@ const (
 
 // A Submission is what somebody sent in.
 type Submission struct {
-	ID         uuid.UUID
-	Form       uuid.UUID
-	Tenant     uuid.UUID
-	Token      uuid.UUID // the identity of its submission token
-	Answers    Answers
-	Kept       json.RawMessage // the answers as they are stored; in a list, which only passes them on, instead of Answers
-	Consents   []ConsentGiven
-	Trapped    bool // a field that people do not see was filled in
-	Status     Status
-	Reasons    []string
-	Supporter  *uuid.UUID
-	CreatedAt  time.Time
-	FinishedAt *time.Time
+	ID          uuid.UUID
+	Form        uuid.UUID
+	WorkspaceID uuid.UUID
+	Token       uuid.UUID // the identity of its submission token
+	Answers     Answers
+	Kept        json.RawMessage // the answers as they are stored; in a list, which only passes them on, instead of Answers
+	Consents    []ConsentGiven
+	Trapped     bool // a field that people do not see was filled in
+	Status      Status
+	Reasons     []string
+	Supporter   *uuid.UUID
+	CreatedAt   time.Time
+	FinishedAt  *time.Time
 }
 
 // UpdatedAt is when it was accepted, or came to its end (E5).
@@ -64,7 +64,7 @@ type Writer interface {
 	CreateForm(ctx context.Context, f Form, by uuid.UUID) (Form, error)
 	// ReplaceForm lets edit say what a form of the workspace is to become, while nobody else changes it. What the form asks
 	// stays. An edit that changes nothing makes no new version. It returns ErrNotFound, or the error of edit.
-	ReplaceForm(ctx context.Context, tenant, id uuid.UUID, edit func(Form) (Form, error)) (Form, error)
+	ReplaceForm(ctx context.Context, workspaceID, id uuid.UUID, edit func(Form) (Form, error)) (Form, error)
 	// Accept keeps a submission together with the job that will process it. It returns ErrTokenUsed.
 	Accept(ctx context.Context, s Submission) error
 }

@@ -12,10 +12,10 @@ import (
 
 // access is step 3: may the credential do this in the workspace, at this moment? A workspace that does not exist and
 // one that is merely not the caller's get the same answer.
-func (g *Gate) access(ctx context.Context, held presented, s standing.Standing, tenant uuid.UUID, need Need) error {
+func (g *Gate) access(ctx context.Context, held presented, s standing.Standing, workspaceID uuid.UUID, need Need) error {
 	granted := held.granted(s)
 	switch {
-	case s.CredentialTenant != tenant:
+	case s.CredentialWorkspace != workspaceID:
 		return apierr.New(apierr.Forbidden, "This credential is not for the workspace that X-Tenant-Id names. Use one that was made in that workspace.")
 	case !s.Member:
 		return apierr.New(apierr.Forbidden, "You are not a member of this workspace any more. An administrator of the workspace can add you.")

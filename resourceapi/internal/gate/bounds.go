@@ -37,22 +37,22 @@ func (p presented) key() inflight.Credential { return inflight.CredentialOf(p.qu
 // Bounds limit what one credential, and the searches of one workspace, take of the process, so that no workspace takes
 // the service from another. All gates of a process share one.
 type Bounds struct {
-	requests *inflight.Credentials
-	searches *inflight.Requests[inflight.Credential]
-	tenants  *inflight.Requests[uuid.UUID]        // searches by workspace
-	reads    *inflight.Requests[uuid.UUID]        // of long pages, by workspace
-	bytes    *inflight.Bytes[inflight.Credential] // of answers
+	requests   *inflight.Credentials
+	searches   *inflight.Requests[inflight.Credential]
+	workspaces *inflight.Requests[uuid.UUID]        // searches by workspace
+	reads      *inflight.Requests[uuid.UUID]        // of long pages, by workspace
+	bytes      *inflight.Bytes[inflight.Credential] // of answers
 }
 
 // NewBounds makes the bounds of a process. One workspace has at most searches searches at once, whatever the number of
 // its credentials; those beyond wait.
 func NewBounds(searches int) *Bounds {
 	return &Bounds{
-		requests: inflight.NewCredentials(),
-		searches: inflight.New[inflight.Credential](inflight.Bounds{InFlight: MaxSearches, AtOnce: MaxSearches}),
-		tenants:  inflight.New[uuid.UUID](inflight.Bounds{InFlight: MaxInFlight, AtOnce: searches, Wait: maxSearchWait}),
-		reads:    inflight.New[uuid.UUID](inflight.Bounds{InFlight: math.MaxInt, AtOnce: maxReads, Wait: maxWait}),
-		bytes:    inflight.NewBytes[inflight.Credential](answerBytes(), answerBytes()/3),
+		requests:   inflight.NewCredentials(),
+		searches:   inflight.New[inflight.Credential](inflight.Bounds{InFlight: MaxSearches, AtOnce: MaxSearches}),
+		workspaces: inflight.New[uuid.UUID](inflight.Bounds{InFlight: MaxInFlight, AtOnce: searches, Wait: maxSearchWait}),
+		reads:      inflight.New[uuid.UUID](inflight.Bounds{InFlight: math.MaxInt, AtOnce: maxReads, Wait: maxWait}),
+		bytes:      inflight.NewBytes[inflight.Credential](answerBytes(), answerBytes()/3),
 	}
 }
 
@@ -80,8 +80,8 @@ type readsKey struct{}
 
 // workspaceReads are the reads of the workspace that a request was let in to.
 type workspaceReads struct {
-	reads  *inflight.Requests[uuid.UUID]
-	tenant uuid.UUID
+	reads       *inflight.Requests[uuid.UUID]
+	workspaceID uuid.UUID
 }
 
 // ReadInTurn runs read, which reads a long page from Postgres and keeps it, when the workspace of the request has a
@@ -91,7 +91,7 @@ func ReadInTurn(ctx context.Context, read func() error) (err error) {
 	if !ok {
 		return read()
 	}
-	turn, err := w.reads.Enter(ctx, w.tenant)
+	turn, err := w.reads.Enter(ctx, w.workspaceID)
 	if err != nil {
 		return inflight.Refusal(err, "Too many pages of this workspace are being read. Wait for one to end.")
 	}
@@ -101,7 +101,7 @@ func ReadInTurn(ctx context.Context, read func() error) (err error) {
 
 // enterSearch waits for the turn of a search, which the credential and then the workspace must have room for. turn is that
 // of the request.
-func (b *Bounds) enterSearch(h http.Header, r *http.Request, held presented, turn inflight.Turn, tenant uuid.UUID) (leave func(error), err error) {
+func (b *Bounds) enterSearch(h http.Header, r *http.Request, held presented, turn inflight.Turn, workspaceID uuid.UUID) (leave func(error), err error) {
 	own, err := b.searches.Enter(r.Context(), held.key())
 	web.SetRateLimits(h, turn.RateLimit(), web.RateLimit{
 		Name:      searchPolicy,
@@ -112,7 +112,7 @@ func (b *Bounds) enterSearch(h http.Header, r *http.Request, held presented, tur
 	if err != nil {
 		return nil, inflight.Refusal(err, "This credential has two searches in flight, which is the most at once. Wait for one to end.")
 	}
-	shared, err := b.tenants.Enter(r.Context(), tenant)
+	shared, err := b.workspaces.Enter(r.Context(), workspaceID)
 	if err != nil {
 		own.Leave(false)
 		return nil, inflight.Refusal(err, "Too many searches of this workspace are in flight. Wait for one to end.")

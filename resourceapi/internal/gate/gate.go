@@ -33,7 +33,7 @@ type Need struct {
 
 // A Caller is who may proceed, and where.
 type Caller struct {
-	Tenant      uuid.UUID
+	WorkspaceID uuid.UUID
 	User        uuid.UUID
 	ClientID    string        // as the client knows itself; "" where the credential is a personal access token
 	Kind        string        // of the credential, as package standing names it
@@ -43,7 +43,7 @@ type Caller struct {
 }
 
 // A Prepare reads a request as far as that takes no store. Its error is step 5, and waits for its turn.
-type Prepare func(r *http.Request, tenant uuid.UUID) (Plan, error)
+type Prepare func(r *http.Request, workspaceID uuid.UUID) (Plan, error)
 
 // A Plan is how a route goes on.
 type Plan struct {
@@ -158,7 +158,7 @@ func (g *Gate) serve(w http.ResponseWriter, r *http.Request, need Need, prepare 
 		return err
 	}
 	if plan.Search != nil {
-		leave, err := g.bounds.enterSearch(w.Header(), r, held, turn, caller.Tenant)
+		leave, err := g.bounds.enterSearch(w.Header(), r, held, turn, caller.WorkspaceID)
 		if err != nil {
 			return err
 		}
@@ -166,7 +166,7 @@ func (g *Gate) serve(w http.ResponseWriter, r *http.Request, need Need, prepare 
 			return err
 		}
 	}
-	reads := workspaceReads{reads: g.bounds.reads, tenant: caller.Tenant}
+	reads := workspaceReads{reads: g.bounds.reads, workspaceID: caller.WorkspaceID}
 	return plan.Serve(w, r.WithContext(context.WithValue(r.Context(), readsKey{}, reads)), caller)
 }
 
@@ -192,20 +192,20 @@ func (g *Gate) identify(r *http.Request) (presented, error) {
 // admit asks the questions of the contract in their order, and returns the first refusal. held is what identify returned.
 func (g *Gate) admit(r *http.Request, held presented, need Need, prepare Prepare) (Plan, Caller, error) {
 	// Prepared early, answered in their turn: 2 and 5.
-	tenant, tenantErr, err := g.workspace(r, held)
+	workspaceID, workspaceErr, err := g.workspace(r, held)
 	if err != nil {
 		return Plan{}, Caller{}, err
 	}
 	plan, planErr := Plan{}, error(nil)
-	if tenantErr == nil {
-		plan, planErr = prepare(r, tenant)
+	if workspaceErr == nil {
+		plan, planErr = prepare(r, workspaceID)
 	}
 	if plan.Need != (Need{}) {
 		need = plan.Need
 	}
 
 	// 1. The credential, as Postgres knows it.
-	s, err := g.ask(r.Context(), held, tenant, need, plan)
+	s, err := g.ask(r.Context(), held, workspaceID, need, plan)
 	if err != nil {
 		return Plan{}, Caller{}, err
 	}
@@ -218,31 +218,31 @@ func (g *Gate) admit(r *http.Request, held presented, need Need, prepare Prepare
 	noteCaller(r.Context(), s)
 
 	steps := []func() error{
-		func() error { return tenantErr },                                    // 2. the workspace is named
-		func() error { return g.access(r.Context(), held, s, tenant, need) }, // 3. the caller may do this there
-		func() error { return g.refuseModule(s) },                            // 4. the module works there
-		func() error { return planErr },                                      // 5. the parameters make sense
+		func() error { return workspaceErr },                                      // 2. the workspace is named
+		func() error { return g.access(r.Context(), held, s, workspaceID, need) }, // 3. the caller may do this there
+		func() error { return g.refuseModule(s) },                                 // 4. the module works there
+		func() error { return planErr },                                           // 5. the parameters make sense
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return Plan{}, Caller{}, err
 		}
 	}
-	return plan, g.caller(held, s, tenant), nil
+	return plan, g.caller(held, s, workspaceID), nil
 }
 
 // noteCaller says in the access log whose credential was used.
 func noteCaller(ctx context.Context, s standing.Standing) {
-	c := web.Caller{Credential: s.CredentialID, Workspace: s.CredentialTenant, User: s.UserID}
+	c := web.Caller{Credential: s.CredentialID, Workspace: s.CredentialWorkspace, User: s.UserID}
 	if s.ClientID != nil {
 		c.Client = *s.ClientID
 	}
 	web.NoteCaller(ctx, c)
 }
 
-func (g *Gate) caller(held presented, s standing.Standing, tenant uuid.UUID) Caller {
+func (g *Gate) caller(held presented, s standing.Standing, workspaceID uuid.UUID) Caller {
 	c := Caller{
-		Tenant: tenant, User: s.UserID, Kind: s.Kind, EndsAt: s.EndsAt,
+		WorkspaceID: workspaceID, User: s.UserID, Kind: s.Kind, EndsAt: s.EndsAt,
 		Permissions: held.granted(s).Intersect(s.MemberPermissions),
 	}
 	if held.claims != nil {
@@ -256,21 +256,21 @@ func (g *Gate) caller(held presented, s standing.Standing, tenant uuid.UUID) Cal
 
 // workspace is where the request acts: what the header names, or the credential's own workspace. A token names that; a
 // personal access token's is known to Postgres alone. The first error is step 2, the second ends the questions here.
-func (g *Gate) workspace(r *http.Request, held presented) (tenant uuid.UUID, unnamed, failed error) {
+func (g *Gate) workspace(r *http.Request, held presented) (workspaceID uuid.UUID, unnamed, failed error) {
 	switch {
 	case !g.assisting:
-		tenant, unnamed = readTenant(r.Header)
-		return tenant, unnamed, nil
+		workspaceID, unnamed = readWorkspace(r.Header)
+		return workspaceID, unnamed, nil
 	case held.claims != nil:
-		return held.claims.TenantID, nil, nil
+		return held.claims.WorkspaceID, nil, nil
 	}
 	s, err := g.ask(r.Context(), held, uuid.Nil, Need{}, Plan{})
-	return s.CredentialTenant, nil, err
+	return s.CredentialWorkspace, nil, err
 }
 
-func (g *Gate) ask(ctx context.Context, held presented, tenant uuid.UUID, need Need, plan Plan) (standing.Standing, error) {
+func (g *Gate) ask(ctx context.Context, held presented, workspaceID uuid.UUID, need Need, plan Plan) (standing.Standing, error) {
 	question := held.question
-	question.Tenant, question.Module = tenant, need.Module
+	question.WorkspaceID, question.Module = workspaceID, need.Module
 	ask := plan.Ask
 	if ask == nil {
 		ask = g.standings.Standing

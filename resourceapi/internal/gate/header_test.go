@@ -45,7 +45,7 @@ func FuzzBearer(f *testing.F) {
 }
 
 // A workspace has the one spelling of RFC 9562 in either case, in the one header.
-func FuzzTenant(f *testing.F) {
+func FuzzWorkspace(f *testing.F) {
 	for _, seed := range []string{
 		"", "0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e6f", "0190C5D2-7F3A-7C11-9D0E-1A2B3C4D5E6F", "{0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e6f}",
 		"0190c5d27f3a7c119d0e1a2b3c4d5e6f", "urn:uuid:0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e6f", "0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e6f ",
@@ -57,9 +57,9 @@ func FuzzTenant(f *testing.F) {
 		if twice {
 			h.Add("X-Tenant-Id", text)
 		}
-		tenant, err := readTenant(h)
-		if (err == nil) != (!twice && strings.EqualFold(tenant.String(), text) && (tenant != uuid.Nil || text == uuid.Nil.String())) {
-			t.Errorf("%q gave %s, %v", text, tenant, err)
+		workspaceID, err := readWorkspace(h)
+		if (err == nil) != (!twice && strings.EqualFold(workspaceID.String(), text) && (workspaceID != uuid.Nil || text == uuid.Nil.String())) {
+			t.Errorf("%q gave %s, %v", text, workspaceID, err)
 		}
 		if err != nil && apierr.Of(err).Status() != http.StatusBadRequest {
 			t.Errorf("%q is answered with %d", text, apierr.Of(err).Status())

@@ -12,8 +12,8 @@ import (
 func TestReadInTurn_OneWorkspaceDoesNotHoldEveryConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bounds := NewBounds(1)
-		in := func(tenant uuid.UUID) context.Context {
-			return context.WithValue(t.Context(), readsKey{}, workspaceReads{reads: bounds.reads, tenant: tenant})
+		in := func(workspaceID uuid.UUID) context.Context {
+			return context.WithValue(t.Context(), readsKey{}, workspaceReads{reads: bounds.reads, workspaceID: workspaceID})
 		}
 		greedy, other := in(uuid.New()), in(uuid.New())
 		reading, release := 0, make(chan struct{})

@@ -9,15 +9,15 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
-// TenantHeader names the workspace that a request acts in (spec 5.1).
-const TenantHeader = "X-Tenant-Id"
+// WorkspaceHeader names the workspace that a request acts in (spec 5.1).
+const WorkspaceHeader = "X-Tenant-Id"
 
-// readTenant returns the workspace of the one header. It returns an *apierr.Error.
-func readTenant(h http.Header) (uuid.UUID, error) {
-	values := h.Values(TenantHeader)
+// readWorkspace returns the workspace of the one header. It returns an *apierr.Error.
+func readWorkspace(h http.Header) (uuid.UUID, error) {
+	values := h.Values(WorkspaceHeader)
 	if len(values) == 1 {
-		if tenant, err := identity.Parse(values[0]); err == nil {
-			return tenant, nil
+		if workspaceID, err := identity.Parse(values[0]); err == nil {
+			return workspaceID, nil
 		}
 	}
 	return uuid.Nil, apierr.New(apierr.Invalid, "Name the workspace: the tenant header is required, X-Tenant-Id, once, as the identifier shown in Settings, User.")

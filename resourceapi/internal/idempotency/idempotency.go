@@ -25,9 +25,9 @@ const maxKey = 255
 
 // A Scope says whose keys, and for what: the same key elsewhere is another key.
 type Scope struct {
-	Tenant uuid.UUID
-	User   uuid.UUID
-	Route  string // method and path, the ids in it included
+	WorkspaceID uuid.UUID
+	User        uuid.UUID
+	Route       string // method and path, the ids in it included
 }
 
 // A Key is one caller's name for one write. Without a Text it is none: nothing is remembered. Its Scope is known all the

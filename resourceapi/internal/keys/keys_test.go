@@ -52,7 +52,7 @@ func (s scene) token(key keystest.Key) string {
 	s.t.Helper()
 	return key.Sign(s.t, accesstoken.Claims{
 		Issuer: issuer, Subject: uuid.New(), Audience: issuer + "/v1", Expires: s.now().Add(48 * time.Hour), IssuedAt: s.now(),
-		ID: uuid.NewString(), ClientID: uuid.NewString(), TenantID: uuid.New(), GrantID: uuid.New(),
+		ID: uuid.NewString(), ClientID: uuid.NewString(), WorkspaceID: uuid.New(), GrantID: uuid.New(),
 	})
 }
 

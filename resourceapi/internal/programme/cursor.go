@@ -35,9 +35,9 @@ const (
 )
 
 // Seal returns the cursor that continues the list behind position.
-func (c *Cursors) Seal(position Position, tenant uuid.UUID, filter Filter) string {
+func (c *Cursors) Seal(position Position, workspaceID uuid.UUID, filter Filter) string {
 	content := make([]byte, 0, cursorLength)
-	list := listOf(tenant, filter)
+	list := listOf(workspaceID, filter)
 	content = append(content, list[:]...)
 	content = binary.BigEndian.AppendUint64(content, uint64(position.CreatedAt.UnixMicro()))
 	content = append(content, position.ID[:]...)
@@ -48,7 +48,7 @@ func (c *Cursors) Seal(position Position, tenant uuid.UUID, filter Filter) strin
 }
 
 // Open returns the position, or ErrCursor when the text was not made here for this very list (P4).
-func (c *Cursors) Open(text string, tenant uuid.UUID, filter Filter) (Position, error) {
+func (c *Cursors) Open(text string, workspaceID uuid.UUID, filter Filter) (Position, error) {
 	if len(text) > maxCursor {
 		return Position{}, ErrCursor
 	}
@@ -60,7 +60,7 @@ func (c *Cursors) Open(text string, tenant uuid.UUID, filter Filter) (Position, 
 	if err != nil || len(content) != length {
 		return Position{}, ErrCursor
 	}
-	if listOf(tenant, filter) != [listLength]byte(content[:listLength]) {
+	if listOf(workspaceID, filter) != [listLength]byte(content[:listLength]) {
 		return Position{}, ErrCursor
 	}
 	position := Position{CreatedAt: timeAt(content[listLength:]), ID: uuid.UUID(content[listLength+8 : cursorLength])}
@@ -76,8 +76,8 @@ func timeAt(content []byte) time.Time {
 
 // listOf names a list by its workspace and filters. Neither the status nor a search has a zero byte in it, so no two lists
 // share a name.
-func listOf(tenant uuid.UUID, filter Filter) [listLength]byte {
-	name := string(tenant[:]) + string(filter.Status) + "\x00" + filter.Search
+func listOf(workspaceID uuid.UUID, filter Filter) [listLength]byte {
+	name := string(workspaceID[:]) + string(filter.Status) + "\x00" + filter.Search
 	if !filter.UpdatedSince.IsZero() {
 		name += "\x00" + filter.UpdatedSince.UTC().Format(time.RFC3339Nano)
 	}

@@ -100,9 +100,9 @@ func (p Problems) orNil() error {
 
 // A Writer changes what a workspace has, within one transaction.
 type Writer interface {
-	Create(ctx context.Context, tenant uuid.UUID, d Details) (Programme, error)
+	Create(ctx context.Context, workspaceID uuid.UUID, d Details) (Programme, error)
 	// Replace writes what edit makes of the programme. It returns ErrNotFound, or the error of edit.
-	Replace(ctx context.Context, tenant, id uuid.UUID, edit func(Programme) (Programme, error)) (Programme, error)
+	Replace(ctx context.Context, workspaceID, id uuid.UUID, edit func(Programme) (Programme, error)) (Programme, error)
 	// AcceptImport keeps a file that CheckImport found good, to be processed later, and returns its id.
-	AcceptImport(ctx context.Context, tenant, user uuid.UUID, content string) (uuid.UUID, error)
+	AcceptImport(ctx context.Context, workspaceID, user uuid.UUID, content string) (uuid.UUID, error)
 }

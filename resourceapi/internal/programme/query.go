@@ -22,10 +22,10 @@ const MaxSearch = 400
 
 // A Query asks for one page of a workspace's programmes, newest first.
 type Query struct {
-	Tenant uuid.UUID
-	Filter Filter
-	After  *Position // nil: from the start
-	Limit  int       // 1 to MaxLimit
+	WorkspaceID uuid.UUID
+	Filter      Filter
+	After       *Position // nil: from the start
+	Limit       int       // 1 to MaxLimit
 	// Into makes the Sink of the page. It may be called more than once, and at the same time: one page is read twice where
 	// that may be faster. nil: Page.Programmes has the programmes.
 	Into func() Sink
@@ -63,9 +63,9 @@ type Page struct {
 
 // ReadQuery reads the query string of GET /v1/programmes/programmes: cursor, limit, status, q and updatedSince, each at most once;
 // others are ignored. It returns Problems (spec 4.1; contract, section 6).
-func ReadQuery(raw string, tenant uuid.UUID, cursors *Cursors) (Query, error) {
+func ReadQuery(raw string, workspaceID uuid.UUID, cursors *Cursors) (Query, error) {
 	values, problems := readParameters(raw, "cursor", "limit", "status", "q", "updatedSince")
-	query := Query{Tenant: tenant, Limit: DefaultLimit}
+	query := Query{WorkspaceID: workspaceID, Limit: DefaultLimit}
 	if text, given := values["limit"]; given {
 		limit, ok := readLimit(text)
 		if !ok {
@@ -94,7 +94,7 @@ func ReadQuery(raw string, tenant uuid.UUID, cursors *Cursors) (Query, error) {
 	}
 	// A cursor is judged by the filters that stand beside it, so only once those are known to be good.
 	if text, given := values["cursor"]; given && len(problems) == 0 {
-		position, err := cursors.Open(text, tenant, query.Filter)
+		position, err := cursors.Open(text, workspaceID, query.Filter)
 		if err != nil {
 			problems["cursor"] = "Must be the meta.nextCursor of an answer to the same list: same workspace, same filters."
 		}

@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	tenant = uuid.MustParse("0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e6f")
-	other  = uuid.MustParse("0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e70")
+	workspaceID = uuid.MustParse("0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e6f")
+	other       = uuid.MustParse("0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e70")
 )
 
 func newCursors(t testing.TB, fill byte) *Cursors {
@@ -30,26 +30,30 @@ func TestACursorContinuesItsOwnListAlone(t *testing.T) { // P4
 	cursors := newCursors(t, 'a')
 	filter := Filter{Status: Active, Search: "homes"}
 	want := Position{CreatedAt: time.Date(2026, 3, 1, 9, 0, 0, 123456000, time.UTC), ID: other}
-	text := cursors.Seal(want, tenant, filter)
-	if got, err := cursors.Open(text, tenant, filter); err != nil || got != want {
+	text := cursors.Seal(want, workspaceID, filter)
+	if got, err := cursors.Open(text, workspaceID, filter); err != nil || got != want {
 		t.Errorf("%v, %v", got, err)
 	}
 	before := Position{CreatedAt: time.Date(1969, 12, 31, 23, 59, 59, 999999000, time.UTC), ID: other}
-	if got, err := cursors.Open(cursors.Seal(before, tenant, filter), tenant, filter); err != nil || got != before {
+	if got, err := cursors.Open(cursors.Seal(before, workspaceID, filter), workspaceID, filter); err != nil || got != before {
 		t.Errorf("before 1970: %v, %v", got, err)
 	}
 	for name, open := range map[string]func() (Position, error){
 		"another workspace": func() (Position, error) { return cursors.Open(text, other, filter) },
-		"another status":    func() (Position, error) { return cursors.Open(text, tenant, Filter{Status: Draft, Search: "homes"}) },
-		"another search":    func() (Position, error) { return cursors.Open(text, tenant, Filter{Status: Active, Search: "home"}) },
-		"no filter":         func() (Position, error) { return cursors.Open(text, tenant, Filter{}) },
-		"another key":       func() (Position, error) { return newCursors(t, 'b').Open(text, tenant, filter) },
+		"another status": func() (Position, error) {
+			return cursors.Open(text, workspaceID, Filter{Status: Draft, Search: "homes"})
+		},
+		"another search": func() (Position, error) {
+			return cursors.Open(text, workspaceID, Filter{Status: Active, Search: "home"})
+		},
+		"no filter":   func() (Position, error) { return cursors.Open(text, workspaceID, Filter{}) },
+		"another key": func() (Position, error) { return newCursors(t, 'b').Open(text, workspaceID, filter) },
 	} {
 		if _, err := open(); err == nil {
 			t.Errorf("%s: opened", name)
 		}
 	}
-	if text == cursors.Seal(want, tenant, filter) {
+	if text == cursors.Seal(want, workspaceID, filter) {
 		t.Error("two cursors of one place are alike, so they tell that they are")
 	}
 }
@@ -57,7 +61,7 @@ func TestACursorContinuesItsOwnListAlone(t *testing.T) { // P4
 // Whatever a stranger sends is either refused or the query that a plain reading of it gives.
 func FuzzQuery(f *testing.F) {
 	cursors := newCursors(f, 'a')
-	good := cursors.Seal(Position{CreatedAt: time.UnixMicro(1), ID: other}, tenant, Filter{})
+	good := cursors.Seal(Position{CreatedAt: time.UnixMicro(1), ID: other}, workspaceID, Filter{})
 	for _, seed := range []string{
 		"", "limit=5", "limit=0", "limit=201", "limit=5&limit=6", "limit=%zz", "status=active", "status=x", "q=homes", "q=%ff", "q=%00", "cursor=", "cursor=x",
 		"cursor=" + good, "cursor=" + good + "&q=x", "a;b", "&&=&", "LIMIT=0", "li%6dit=7", "limit=99999999999999999999", "q=+a+", "q=a%26b",
@@ -65,7 +69,7 @@ func FuzzQuery(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
-		query, err := ReadQuery(raw, tenant, cursors)
+		query, err := ReadQuery(raw, workspaceID, cursors)
 		values, plainErr := url.ParseQuery(raw)
 		if err != nil {
 			if _, blames := errors.AsType[Problems](err); !blames {
@@ -73,7 +77,7 @@ func FuzzQuery(f *testing.F) {
 			}
 			return
 		}
-		if query.Limit < 1 || query.Limit > MaxLimit || query.Tenant != tenant {
+		if query.Limit < 1 || query.Limit > MaxLimit || query.WorkspaceID != workspaceID {
 			t.Errorf("%q: %+v", raw, query)
 		}
 		if plainErr != nil { // net/url refuses more, in what is ignored here
@@ -97,12 +101,12 @@ func FuzzQuery(f *testing.F) {
 func FuzzCursor(f *testing.F) {
 	cursors := newCursors(f, 'a')
 	sealed := Position{CreatedAt: time.UnixMicro(1).UTC(), ID: other}
-	good := cursors.Seal(sealed, tenant, Filter{})
+	good := cursors.Seal(sealed, workspaceID, Filter{})
 	for _, seed := range []string{"", "x", good, good[1:], good + "=", good + "\n", strings.ToUpper(good)} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if got, err := cursors.Open(text, tenant, Filter{}); err == nil && got != sealed || err != nil && !errors.Is(err, ErrCursor) {
+		if got, err := cursors.Open(text, workspaceID, Filter{}); err == nil && got != sealed || err != nil && !errors.Is(err, ErrCursor) {
 			t.Errorf("%q opened: %v, %v", text, got, err)
 		}
 		if got, err := cursors.Open(text, other, Filter{}); !errors.Is(err, ErrCursor) {

@@ -16,7 +16,7 @@ type Authorization struct {
 	SignInID    uuid.UUID // of a browser: it still counts
 	TokenID     uuid.UUID // the personal access token of a request: it is active and has Permissions
 	GrantID     uuid.UUID // the grant of an access token, likewise
-	TenantID    uuid.UUID // the user is a member of it and holds Permissions there
+	WorkspaceID uuid.UUID // the user is a member of it and holds Permissions there
 	Permissions perm.Set
 }
 

@@ -12,7 +12,7 @@ import (
 // An Event is one thing that happened. Action is <noun>.<past participle>, as in grant.revoked.
 type Event struct {
 	At            time.Time // set by the store
-	TenantID      *uuid.UUID
+	WorkspaceID   *uuid.UUID
 	UserID        *uuid.UUID // whom it concerns
 	Actor         string     // user:<id>, client:<id>, admin, system
 	Action        string

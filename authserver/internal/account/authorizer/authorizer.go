@@ -52,7 +52,7 @@ type Deps struct {
 
 // A Caller is who passed, and what the caller's credential may do in the workspace right now.
 type Caller struct {
-	TenantID    uuid.UUID
+	WorkspaceID uuid.UUID
 	UserID      uuid.UUID
 	Actor       string // for the audit log
 	Permissions perm.Set
@@ -68,7 +68,7 @@ var (
 // itself. One credential has a bounded number of requests in flight, which wait here for their turn: before Postgres is
 // asked, and until serve returns. serve answers, and returns the error that it answered with.
 func (d Deps) Serve(
-	w http.ResponseWriter, r *http.Request, tenantID string, permission perm.Permission, serve func(Caller) error,
+	w http.ResponseWriter, r *http.Request, workspaceID string, permission perm.Permission, serve func(Caller) error,
 ) {
 	held, err := d.identify(r)
 	if err != nil {
@@ -81,7 +81,7 @@ func (d Deps) Serve(
 		return
 	}
 	defer func() { turn.Leave(errors.Is(err, store.ErrUnavailable)) }()
-	caller, err := d.admit(r, held, tenantID, permission)
+	caller, err := d.admit(r, held, workspaceID, permission)
 	if err != nil {
 		d.refuse(w, r, err)
 		return
@@ -108,15 +108,15 @@ func (d Deps) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// admit returns the caller if the credential holds permission in the workspace tenantID.
-func (d Deps) admit(r *http.Request, held presented, tenantID string, permission perm.Permission) (Caller, error) {
-	tenant, malformed := identity.Parse(tenantID)
-	held.question.Tenant = tenant
+// admit returns the caller if the credential holds permission in the workspace named in the path.
+func (d Deps) admit(r *http.Request, held presented, named string, permission perm.Permission) (Caller, error) {
+	workspaceID, malformed := identity.Parse(named)
+	held.question.WorkspaceID = workspaceID
 	s, err := d.standing(r, held)
 	if err != nil {
 		return Caller{}, err
 	}
-	if malformed != nil || !s.Member || s.CredentialTenant != tenant || (s.Kind == standing.Connector && !s.LLMIntegration) {
+	if malformed != nil || !s.Member || s.CredentialWorkspace != workspaceID || (s.Kind == standing.Connector && !s.LLMIntegration) {
 		return Caller{}, apierr.New(apierr.Forbidden, "This credential gives no access to that workspace.")
 	}
 	permissions := s.Effective()
@@ -125,14 +125,14 @@ func (d Deps) admit(r *http.Request, held presented, tenantID string, permission
 			", held by the user and by the credential. An administrator of the workspace can grant it.")
 	}
 	d.Uses.Record(s)
-	allowed := audit.Authorization{UserID: s.UserID, TenantID: tenant, Permissions: perm.NewSet(permission)}
+	allowed := audit.Authorization{UserID: s.UserID, WorkspaceID: workspaceID, Permissions: perm.NewSet(permission)}
 	if s.Kind == standing.PersonalAccessToken {
 		allowed.TokenID = s.CredentialID
 	} else {
 		allowed.GrantID = s.CredentialID
 	}
 	return Caller{
-		TenantID:    tenant,
+		WorkspaceID: workspaceID,
 		UserID:      s.UserID,
 		Actor:       "user:" + s.UserID.String(),
 		Permissions: permissions,
@@ -176,7 +176,7 @@ func (d Deps) standing(r *http.Request, held presented) (standing.Standing, erro
 	if s.State != standing.Active || (claims != nil && !s.Backs(*claims)) {
 		return standing.Standing{}, errCredential
 	}
-	noted := web.Caller{Credential: s.CredentialID, Workspace: s.CredentialTenant, User: s.UserID}
+	noted := web.Caller{Credential: s.CredentialID, Workspace: s.CredentialWorkspace, User: s.UserID}
 	if s.ClientID != nil {
 		noted.Client = *s.ClientID
 	}

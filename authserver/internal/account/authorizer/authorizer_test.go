@@ -27,14 +27,14 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-func (b *bench) ask(tenant string, headers ...string) apitest.Answer {
+func (b *bench) ask(workspace string, headers ...string) apitest.Answer {
 	b.t.Helper()
-	return b.Send("GET", "/v1/account/tenants/"+tenant+"/oauth-clients", "", headers...)
+	return b.Send("GET", "/v1/account/tenants/"+workspace+"/oauth-clients", "", headers...)
 }
 
 func (b *bench) with(token credential.Secret) apitest.Answer {
 	b.t.Helper()
-	return b.ask(b.Fixture.TenantID.String(), apitest.Bearer(token)...)
+	return b.ask(b.Fixture.WorkspaceID.String(), apitest.Bearer(token)...)
 }
 
 func (b *bench) passes(what string, answer apitest.Answer) {
@@ -74,8 +74,8 @@ func TestBothKindsOfBearerPass(t *testing.T) {
 	access := b.Linked(c, secret, b.user).Access
 	b.passes("personal access token", b.with(b.Fixture.Token(b.user, perm.AccountAPIAccess)))
 	b.passes("access token", b.with(access))
-	b.passes("scheme in another case", b.ask(b.Fixture.TenantID.String(), "Authorization", "bEARER "+access.Reveal()))
-	b.passes("workspace in upper case", b.ask(strings.ToUpper(b.Fixture.TenantID.String()), apitest.Bearer(access)...))
+	b.passes("scheme in another case", b.ask(b.Fixture.WorkspaceID.String(), "Authorization", "bEARER "+access.Reveal()))
+	b.passes("workspace in upper case", b.ask(strings.ToUpper(b.Fixture.WorkspaceID.String()), apitest.Bearer(access)...))
 	if b.Uses.Seen() != 4 {
 		t.Errorf("%d uses were noted, want 4", b.Uses.Seen())
 	}
@@ -83,11 +83,11 @@ func TestBothKindsOfBearerPass(t *testing.T) {
 
 func TestNoBearerIs401(t *testing.T) {
 	b := newBench(t)
-	tenant := b.Fixture.TenantID.String()
+	workspace := b.Fixture.WorkspaceID.String()
 	for what, headers := range map[string][]string{
 		"no header": nil, "empty": {"Authorization", ""}, "Basic": {"Authorization", "Basic YTpi"}, "the token alone": {"Authorization", b.Fixture.Token(b.user).Reveal()},
 	} {
-		answer := b.ask(tenant, headers...)
+		answer := b.ask(workspace, headers...)
 		b.gateway(what, answer, 401, "Unauthorized")
 		challenge := answer.Header.Get("WWW-Authenticate")
 		if !strings.HasPrefix(challenge, "Bearer ") || !strings.Contains(challenge, `resource_metadata="https://api.example.org/.well-known/oauth-protected-resource/v1"`) {
@@ -123,7 +123,7 @@ func TestABearerThatIsNotValidIs403Forbidden(t *testing.T) {
 		b.gateway(what, b.with(token), 403, "Forbidden")
 	}
 	two := append(apitest.Bearer(good), apitest.Bearer(good)...)
-	b.gateway("two headers", b.ask(b.Fixture.TenantID.String(), two...), 403, "Forbidden")
+	b.gateway("two headers", b.ask(b.Fixture.WorkspaceID.String(), two...), 403, "Forbidden")
 	b.gateway("an unknown workspace with a bad bearer", b.ask(uuid.NewString(), apitest.Bearer("word")...), 403, "Forbidden")
 	b.passes("the good one", b.with(good))
 }
@@ -202,20 +202,20 @@ func TestADisabledUserIs403Forbidden(t *testing.T) {
 func TestWhatTheBearerMayNotDoIsFORBIDDEN(t *testing.T) {
 	b := newBench(t)
 	token := b.Fixture.Token(b.user, perm.AccountAPIAccess)
-	other := b.Fixture.Tenant("Elsewhere")
+	other := b.Fixture.Workspace("Elsewhere")
 	bearer := apitest.Bearer(token)
 	b.forbidden("another workspace", noAccess, b.ask(other.String(), bearer...))
 	b.Fixture.Join(other, b.user, perm.AccountAPIAccess)
 	b.forbidden("a token of another workspace, though the user is a member of both", noAccess, b.ask(other.String(), bearer...))
 	b.forbidden("unknown workspace", noAccess, b.ask(uuid.NewString(), bearer...))
 	b.forbidden("no UUID", noAccess, b.ask("main", bearer...))
-	b.forbidden("a UUID in another spelling", noAccess, b.ask(strings.ReplaceAll(b.Fixture.TenantID.String(), "-", ""), bearer...))
+	b.forbidden("a UUID in another spelling", noAccess, b.ask(strings.ReplaceAll(b.Fixture.WorkspaceID.String(), "-", ""), bearer...))
 	b.forbidden("permission outside the token", noPermission, b.with(b.Fixture.Token(b.user, perm.ProgrammesRead)))
 	reader := b.Fixture.Member(perm.ProgrammesRead)
 	b.forbidden("permission that the user lacks", noPermission, b.with(b.Fixture.Token(reader, perm.AccountAPIAccess)))
 	b.Fixture.Exec(`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`, b.user)
 	b.forbidden("permission lost now", noPermission, b.with(token))
-	b.Fixture.Exec(`delete from account.memberships where user_id = $1 and tenant_id = $2`, b.user, b.Fixture.TenantID)
+	b.Fixture.Exec(`delete from account.memberships where user_id = $1 and tenant_id = $2`, b.user, b.Fixture.WorkspaceID)
 	b.forbidden("no longer a member", noAccess, b.with(token))
 }
 
@@ -237,7 +237,7 @@ func TestAnOutageIs503(t *testing.T) {
 			t.Errorf("%s: %d %s", what, answer.Status, answer.Body)
 		}
 	}
-	b.gateway("no bearer during an outage", b.ask(b.Fixture.TenantID.String()), 401, "Unauthorized")
+	b.gateway("no bearer during an outage", b.ask(b.Fixture.WorkspaceID.String()), 401, "Unauthorized")
 	b.gateway("a forged access token during an outage", b.with("a.b.c"), 403, "Forbidden")
 	restore()
 	b.passes("afterwards", b.with(token))

@@ -23,7 +23,7 @@ import (
 type Token struct {
 	ID          uuid.UUID
 	UserID      uuid.UUID
-	TenantID    uuid.UUID
+	WorkspaceID uuid.UUID
 	Name        string
 	Permissions perm.Set
 	Created     time.Time // set by the store

@@ -9,8 +9,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A Tenant is a workspace of an organisation (spec 1).
-type Tenant struct {
+// A Workspace is a workspace of an organisation (spec 1).
+type Workspace struct {
 	ID             uuid.UUID
 	Name           string
 	Organisation   string
@@ -28,6 +28,6 @@ type User struct {
 
 // A Membership is a user's place in one workspace. No membership, no access (spec 5.3).
 type Membership struct {
-	Tenant      Tenant
+	Workspace   Workspace
 	Permissions perm.Set
 }

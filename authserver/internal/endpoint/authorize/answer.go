@@ -129,7 +129,7 @@ func (h *Handler) unreadable(w http.ResponseWriter, r *http.Request) bool {
 // approve makes the grant of what was on the page and is still the user's to give. It says false, and has not answered, where that
 // changed before the grant was stored.
 func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor session.CurrentUser, ticket consent.Ticket, c client.Client) bool {
-	place, member, err := h.Members.Membership(r.Context(), visitor.User.ID, ticket.TenantID)
+	place, member, err := h.Members.Membership(r.Context(), visitor.User.ID, ticket.WorkspaceID)
 	if err != nil {
 		h.fail(w, r, err)
 		return true
@@ -141,20 +141,20 @@ func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor sessio
 	c = c.At(ticket.Resource)
 	granted, _, err := consent.Evaluate(c, ticket.Permissions.Intersect(c.Required), place)
 	if err != nil {
-		h.recordStopped(r, c, ticket.TenantID, &visitor.User.ID, connectionlog.Refused, stoppedWords(err))
-		h.Pages.Fault(w, r, cannotGive(err, visitor, c, place.Tenant, ""))
+		h.recordStopped(r, c, ticket.WorkspaceID, &visitor.User.ID, connectionlog.Refused, stoppedWords(err))
+		h.Pages.Fault(w, r, cannotGive(err, visitor, c, place.Workspace, ""))
 		return true
 	}
-	granted, _, err = consent.ApplyPolicy(c, granted, place.Tenant)
+	granted, _, err = consent.ApplyPolicy(c, granted, place.Workspace)
 	if err != nil {
-		h.recordStopped(r, c, ticket.TenantID, &visitor.User.ID, connectionlog.Refused, stoppedWords(err))
+		h.recordStopped(r, c, ticket.WorkspaceID, &visitor.User.ID, connectionlog.Refused, stoppedWords(err))
 		h.Pages.Fault(w, r, notAllowed(err, visitor, c, place, ""))
 		return true
 	}
 	web.NoteGrant(r.Context(), ticket.GrantID)
 	code, err := h.Grants.Open(r.Context(), grant.Grant{
-		ID: ticket.GrantID, Kind: c.Kind, ClientID: c.ID, UserID: visitor.User.ID, TenantID: ticket.TenantID,
-		Permissions: granted, Resource: ticket.Resource, Life: consent.Life(c, place.Tenant),
+		ID: ticket.GrantID, Kind: c.Kind, ClientID: c.ID, UserID: visitor.User.ID, WorkspaceID: ticket.WorkspaceID,
+		Permissions: granted, Resource: ticket.Resource, Life: consent.Life(c, place.Workspace),
 		SignInID: visitor.SignInID,
 	}, grant.CodeTerms{
 		ClientID: c.ID, RedirectURI: ticket.RedirectURI, Resource: ticket.Resource, Challenge: ticket.Challenge,
@@ -163,7 +163,7 @@ func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor sessio
 		return false
 	}
 	if errors.Is(err, grant.ErrPolicy) { // it became narrower a moment ago
-		h.recordStopped(r, c, ticket.TenantID, &visitor.User.ID, connectionlog.Refused, stoppedWords(err))
+		h.recordStopped(r, c, ticket.WorkspaceID, &visitor.User.ID, connectionlog.Refused, stoppedWords(err))
 		h.Pages.Fault(w, r, notAllowed(err, visitor, c, place, ""))
 		return true
 	}
@@ -193,7 +193,7 @@ func (h *Handler) deny(w http.ResponseWriter, r *http.Request, visitor session.C
 			return
 		}
 	}
-	h.recordStopped(r, *facts.Client, ticket.TenantID, &visitor.User.ID, connectionlog.Denied, userSaid)
+	h.recordStopped(r, *facts.Client, ticket.WorkspaceID, &visitor.User.ID, connectionlog.Denied, userSaid)
 	h.sendDenial(w, ticket.RedirectURI, string(ticket.State))
 }
 

@@ -77,7 +77,7 @@ func TestApprovalSendsACodeThatIsWorthWhatWasOnThePage(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := issued.Grant
-	if g.Permissions.Scope() != "programmes:read:programmes" || g.UserID != ada.ID || g.TenantID != site.Fixture.TenantID || g.Resource != browsertest.Resource {
+	if g.Permissions.Scope() != "programmes:read:programmes" || g.UserID != ada.ID || g.WorkspaceID != site.Fixture.WorkspaceID || g.Resource != browsertest.Resource {
 		t.Errorf("grant: %+v", g)
 	}
 	if life := time.Until(g.Ends); life < 30*24*time.Hour-time.Minute || life > 30*24*time.Hour {

@@ -37,14 +37,14 @@ func (h *Handler) choose(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ask := choice.AuthorizationRequest(*facts.Client)
-	tenant, err := identity.Parse(form.workspace)
+	workspaceID, err := identity.Parse(form.workspace)
 	switch {
 	case !form.chosen:
 		h.sendDenial(w, ask.RedirectURI, ask.State)
 	case err != nil:
 		h.offerWorkspaces(w, r, visitor, ask, string(choice.Request), "Choose a workspace.")
 	default:
-		h.offer(w, r, visitor, ask, tenant, string(choice.Request))
+		h.offer(w, r, visitor, ask, workspaceID, string(choice.Request))
 	}
 }
 
@@ -105,7 +105,7 @@ func (h *Handler) offerWorkspaces(w http.ResponseWriter, r *http.Request, visito
 func listed(places []workspace.Membership) []ui.Workspace {
 	out := make([]ui.Workspace, len(places))
 	for i, place := range places {
-		out[i] = ui.Workspace{ID: place.Tenant.ID.String(), Name: place.Tenant.Name, Organisation: place.Tenant.Organisation}
+		out[i] = ui.Workspace{ID: place.Workspace.ID.String(), Name: place.Workspace.Name, Organisation: place.Workspace.Organisation}
 	}
 	return out
 }

@@ -37,7 +37,7 @@ func choose(page *browsertest.Page, workspace uuid.UUID) *browsertest.Page {
 func TestClientByDocumentIsGivenTheWorkspaceThatWasChosen(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
-	second := site.Fixture.Tenant("Harbour Advice")
+	second := site.Fixture.Workspace("Harbour Advice")
 	site.Fixture.Join(second, ada.ID, perm.ProgrammesRead, perm.ProgrammesWrite)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	page := site.SignedIn(ada).Get(request(described(address, web), nil))
@@ -55,7 +55,7 @@ func TestClientByDocumentIsGivenTheWorkspaceThatWasChosen(t *testing.T) {
 		t.Fatal(query)
 	}
 	g := redeemedBy(t, site, address, query.Get("code"), web, browsertest.Resource)
-	if g.TenantID != second || g.UserID != ada.ID || g.Kind != client.Connector || g.Permissions.Scope() != "programmes:read:programmes programmes:write:programmes" {
+	if g.WorkspaceID != second || g.UserID != ada.ID || g.Kind != client.Connector || g.Permissions.Scope() != "programmes:read:programmes programmes:write:programmes" {
 		t.Errorf("%+v", g)
 	}
 }
@@ -86,9 +86,9 @@ func TestNothingIsChosenBeforehand(t *testing.T) {
 	ada := site.Member(perm.ProgrammesRead)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(ada)
-	tenant := site.Fixture.TenantID.String()
+	workspace := site.Fixture.WorkspaceID.String()
 	// One workspace alone, and a link that would choose it.
-	for _, more := range []string{"", "&workspace=" + tenant, "&tenant=" + tenant, "&tenant_id=" + tenant, "&decision=choose&workspace=" + tenant} {
+	for _, more := range []string{"", "&workspace=" + workspace, "&tenant=" + workspace, "&tenant_id=" + workspace, "&decision=choose&workspace=" + workspace} {
 		page := b.Get(request(described(address, web), nil) + more)
 		form := page.Form(choosing)
 		if page.Status != http.StatusOK || form.Has("workspace") || page.WantsText("Approve") {
@@ -99,7 +99,7 @@ func TestNothingIsChosenBeforehand(t *testing.T) {
 	if page.Status != http.StatusBadRequest || !page.WantsText("Choose a workspace.") || page.Form(choosing).Has("workspace") {
 		t.Errorf("no choice: %d %s", page.Status, page.Text())
 	}
-	if page := choose(page, site.Fixture.TenantID); page.Status != http.StatusOK || !page.WantsText("Approve") {
+	if page := choose(page, site.Fixture.WorkspaceID); page.Status != http.StatusOK || !page.WantsText("Approve") {
 		t.Errorf("after that: %d %s", page.Status, page.Text())
 	}
 	if page := b.Get(choosing); page.Status == http.StatusOK {
@@ -110,7 +110,7 @@ func TestNothingIsChosenBeforehand(t *testing.T) {
 func TestOnlyWorkspacesWithLLMIntegrationCanBeChosen(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
-	off := site.Fixture.Tenant("Harbour Advice")
+	off := site.Fixture.Workspace("Harbour Advice")
 	site.Fixture.Join(off, ada.ID, perm.ProgrammesRead)
 	site.Fixture.Exec(`update account.tenant_features set enabled = false where tenant_id = $1`, off)
 	address := site.Clients.Client("/oauth/client", nil, web)
@@ -123,7 +123,7 @@ func TestOnlyWorkspacesWithLLMIntegrationCanBeChosen(t *testing.T) {
 		t.Errorf("chosen all the same: %d %s", answer.Status, answer.Text())
 	}
 	site.Fixture.SetLLM(false)
-	if answer := choose(page, site.Fixture.TenantID); answer.Status != http.StatusForbidden {
+	if answer := choose(page, site.Fixture.WorkspaceID); answer.Status != http.StatusForbidden {
 		t.Errorf("switched off meanwhile: %d", answer.Status)
 	}
 	page = b.Get(request(described(address, web), nil))
@@ -139,8 +139,8 @@ func TestOnlyWorkspacesWithLLMIntegrationCanBeChosen(t *testing.T) {
 func TestWorkspaceIsTheUsersToChoose(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, grace := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
-	elsewhere := site.Fixture.Tenant("Harbour Advice")
-	poor := site.Fixture.Tenant("Hill Chapel")
+	elsewhere := site.Fixture.Workspace("Harbour Advice")
+	poor := site.Fixture.Workspace("Hill Chapel")
 	site.Fixture.Join(poor, ada.ID, perm.AccountAPIAccess)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(ada)
@@ -152,7 +152,7 @@ func TestWorkspaceIsTheUsersToChoose(t *testing.T) {
 		t.Errorf("where nothing is held: %d %s", answer.Status, answer.Text())
 	}
 	values := page.Form(choosing)
-	values.Set("workspace", site.Fixture.TenantID.String())
+	values.Set("workspace", site.Fixture.WorkspaceID.String())
 	values.Set("decision", "choose")
 	if answer := site.SignedIn(grace).Post(choosing, values); answer.Status != http.StatusForbidden || !answer.WantsText("not yours to answer") {
 		t.Errorf("another user: %d", answer.Status)
@@ -197,14 +197,14 @@ func TestWorkspaceIsTheUsersToChoose(t *testing.T) {
 func TestTwoChoicesAreTwoGrants(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
-	second := site.Fixture.Tenant("Harbour Advice")
+	second := site.Fixture.Workspace("Harbour Advice")
 	site.Fixture.Join(second, ada.ID, perm.ProgrammesRead)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	page := site.SignedIn(ada).Get(request(described(address, web), nil))
-	for _, tenant := range []uuid.UUID{site.Fixture.TenantID, second} { // back, and the other one
-		code := callback(t, approve(choose(page, tenant))).Get("code")
-		if g := redeemedBy(t, site, address, code, web, browsertest.Resource); g.TenantID != tenant {
-			t.Errorf("granted in %s, want %s", g.TenantID, tenant)
+	for _, workspaceID := range []uuid.UUID{site.Fixture.WorkspaceID, second} { // back, and the other one
+		code := callback(t, approve(choose(page, workspaceID))).Get("code")
+		if g := redeemedBy(t, site, address, code, web, browsertest.Resource); g.WorkspaceID != workspaceID {
+			t.Errorf("granted in %s, want %s", g.WorkspaceID, workspaceID)
 		}
 	}
 }
@@ -228,7 +228,7 @@ func TestLoopbackPortIsFreeForClientsByDocumentAlone(t *testing.T) {
 	address := site.Clients.Client("/oauth/native", map[string]any{"client_name": "Claude Code"}, "http://localhost/callback", "http://127.0.0.1/callback")
 	b := site.SignedIn(site.Member(perm.ProgrammesRead))
 	for _, uri := range []string{"http://localhost:54321/callback", "http://127.0.0.1:1/callback", "http://localhost/callback"} {
-		page := choose(b.Get(request(described(address, uri), nil)), site.Fixture.TenantID)
+		page := choose(b.Get(request(described(address, uri), nil)), site.Fixture.WorkspaceID)
 		if page.Status != http.StatusOK || !page.WantsText("on your own computer") {
 			t.Fatalf("%s: %d %s", uri, page.Status, page.Text())
 		}
@@ -254,7 +254,7 @@ func TestClientByDocumentMayAskForEitherResource(t *testing.T) {
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(site.Member(perm.ProgrammesRead, perm.AccountAPIAccess))
 	for _, resource := range []string{browsertest.Resource, browsertest.Issuer + "/mcp"} {
-		page := choose(b.Get(request(described(address, web), map[string]string{"resource": resource, "scope": " offline_access account:api:access programmes:read:programmes"})), site.Fixture.TenantID)
+		page := choose(b.Get(request(described(address, web), map[string]string{"resource": resource, "scope": " offline_access account:api:access programmes:read:programmes"})), site.Fixture.WorkspaceID)
 		g := redeemedBy(t, site, address, callback(t, approve(page)).Get("code"), web, resource)
 		if g.Resource != resource || g.Permissions.Scope() != "programmes:read:programmes" {
 			t.Errorf("%s: %+v", resource, g)
@@ -341,9 +341,9 @@ func TestClientDeletedWhileThePageIsOpen(t *testing.T) {
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(site.Member(perm.ProgrammesRead))
 	page := b.Get(request(described(address, web), nil))
-	last := choose(page, site.Fixture.TenantID)
+	last := choose(page, site.Fixture.WorkspaceID)
 	site.Fixture.Exec(`update account.oauth_clients set deleted_at = now() where metadata_url = $1`, address)
-	for _, answer := range []*browsertest.Page{choose(page, site.Fixture.TenantID), approve(last), b.Get(request(described(address, web), nil))} {
+	for _, answer := range []*browsertest.Page{choose(page, site.Fixture.WorkspaceID), approve(last), b.Get(request(described(address, web), nil))} {
 		if answer.Status != http.StatusBadRequest || answer.Location() != "" {
 			t.Errorf("%d %s", answer.Status, answer.Text())
 		}

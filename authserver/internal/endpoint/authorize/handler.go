@@ -36,7 +36,7 @@ type Grants interface {
 
 // Members know who works where. false: not a member.
 type Members interface {
-	Membership(ctx context.Context, user, tenant uuid.UUID) (workspace.Membership, bool, error)
+	Membership(ctx context.Context, user, workspaceID uuid.UUID) (workspace.Membership, bool, error)
 	Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Membership, error)
 }
 

@@ -24,7 +24,7 @@ import (
 func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 	app, err := h.Requests.Identify(r.Context(), r.URL.RawQuery)
 	if refused, ok := errors.AsType[*engine.PageError](err); ok {
-		h.recordStopped(r, app.Client, app.Client.TenantID, nil, connectionlog.Refused, refused.Message)
+		h.recordStopped(r, app.Client, app.Client.WorkspaceID, nil, connectionlog.Refused, refused.Message)
 		h.Pages.Fault(w, r, badRequest(refused.Message))
 		return
 	}
@@ -47,7 +47,7 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 	}
 	ask, err := h.Requests.ParseAuthorization(r.Context(), app)
 	if refused, ok := errors.AsType[*engine.RedirectError](err); ok {
-		h.recordStopped(r, app.Client, app.Client.TenantID, &visitor.User.ID, connectionlog.Refused, refused.Description)
+		h.recordStopped(r, app.Client, app.Client.WorkspaceID, &visitor.User.ID, connectionlog.Refused, refused.Description)
 		sendBack(w, consent.Callback{URI: app.RedirectURI}.With("error", refused.Code,
 			"error_description", refused.Description, "state", refused.State, "iss", h.Issuer))
 		return
@@ -60,36 +60,36 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 		h.offerWorkspaces(w, r, visitor, ask, again, "")
 		return
 	}
-	h.offer(w, r, visitor, ask, ask.Client.TenantID, again)
+	h.offer(w, r, visitor, ask, ask.Client.WorkspaceID, again)
 }
 
 // offer shows the consent page, or why this user cannot consent.
-func (h *Handler) offer(w http.ResponseWriter, r *http.Request, visitor session.CurrentUser, ask consent.Request, tenant uuid.UUID, again string) {
-	place, member, err := h.Members.Membership(r.Context(), visitor.User.ID, tenant)
+func (h *Handler) offer(w http.ResponseWriter, r *http.Request, visitor session.CurrentUser, ask consent.Request, workspaceID uuid.UUID, again string) {
+	place, member, err := h.Members.Membership(r.Context(), visitor.User.ID, workspaceID)
 	if err != nil {
 		h.fail(w, r, err)
 		return
 	}
 	if !member {
-		h.recordStopped(r, ask.Client, ask.Client.TenantID, nil, connectionlog.Refused, noMember)
+		h.recordStopped(r, ask.Client, ask.Client.WorkspaceID, nil, connectionlog.Refused, noMember)
 		h.Pages.Fault(w, r, notMember(visitor, ask.Client, again))
 		return
 	}
 	granted, leftOut, err := consent.Evaluate(ask.Client, consent.AddRequiredReads(ask.Client, ask.Permissions, place), place)
 	if err != nil {
-		h.recordStopped(r, ask.Client, place.Tenant.ID, &visitor.User.ID, connectionlog.Refused, stoppedWords(err))
-		h.Pages.Fault(w, r, cannotGive(err, visitor, ask.Client, place.Tenant, again))
+		h.recordStopped(r, ask.Client, place.Workspace.ID, &visitor.User.ID, connectionlog.Refused, stoppedWords(err))
+		h.Pages.Fault(w, r, cannotGive(err, visitor, ask.Client, place.Workspace, again))
 		return
 	}
-	granted, withheld, err := consent.ApplyPolicy(ask.Client, granted, place.Tenant)
+	granted, withheld, err := consent.ApplyPolicy(ask.Client, granted, place.Workspace)
 	if err != nil {
-		h.recordStopped(r, ask.Client, place.Tenant.ID, &visitor.User.ID, connectionlog.Refused, stoppedWords(err))
+		h.recordStopped(r, ask.Client, place.Workspace.ID, &visitor.User.ID, connectionlog.Refused, stoppedWords(err))
 		h.Pages.Fault(w, r, notAllowed(err, visitor, ask.Client, place, again))
 		return
 	}
 	ticket, err := h.Tickets.Seal(consent.Ticket{
 		GrantID: identity.New(), SignInID: visitor.SignInID, UserID: visitor.User.ID, ClientID: ask.Client.ID,
-		TenantID: place.Tenant.ID, RedirectURI: ask.RedirectURI, State: []byte(ask.State), Permissions: granted,
+		WorkspaceID: place.Workspace.ID, RedirectURI: ask.RedirectURI, State: []byte(ask.State), Permissions: granted,
 		Resource: ask.Resource, Challenge: ask.Challenge, Request: []byte(again), Issued: h.Now(),
 	})
 	if err != nil {
@@ -102,15 +102,15 @@ func (h *Handler) offer(w http.ResponseWriter, r *http.Request, visitor session.
 		FormTargets: []string{consent.Callback{URI: ask.RedirectURI}.FormTarget()},
 	}
 	view.Ticket, view.SwitchTo, view.Withheld = ticket, again, withheld
-	h.recordStopped(r, ask.Client, place.Tenant.ID, &visitor.User.ID, connectionlog.Waiting, pageWaits)
+	h.recordStopped(r, ask.Client, place.Workspace.ID, &visitor.User.ID, connectionlog.Waiting, pageWaits)
 	h.Pages.Show(w, r, http.StatusOK, view)
 }
 
 func (h *Handler) consentView(ask consent.Request, place workspace.Membership, granted, leftOut perm.Set) *ui.Consent {
 	callback := consent.Callback{URI: ask.RedirectURI}
-	life := consent.Life(ask.Client, place.Tenant)
+	life := consent.Life(ask.Client, place.Workspace)
 	return &ui.Consent{
-		Application: ask.Client.Name, Domain: ask.Client.Domain(), Workspace: place.Tenant.Name, Organisation: place.Tenant.Organisation,
+		Application: ask.Client.Name, Domain: ask.Client.Domain(), Workspace: place.Workspace.Name, Organisation: place.Workspace.Organisation,
 		Granted: granted, LeftOut: leftOut, Presets: consent.ReadOnly(ask.Client.Kind, granted) != nil,
 		Days: int(life / (24 * time.Hour)), Until: h.Now().Add(life),
 		Destination: callback.Host(), Loopback: callback.Loopback(), Lookalike: callback.Lookalike(),

@@ -168,7 +168,7 @@ func TestAnOrganisationCalledLikeItsWorkspaceIsNotSaidTwice(t *testing.T) {
 			t.Errorf("%s: %s", path, page.Text())
 		}
 	}
-	site.Fixture.Join(site.Fixture.Tenant("Elsewhere"), ada.ID, perm.AccountAPIAccess)
+	site.Fixture.Join(site.Fixture.Workspace("Elsewhere"), ada.ID, perm.AccountAPIAccess)
 	if page := browser.Get(settings); !page.WantsText("Elsewhere (Elsewhere Trust)") || page.WantsText("Riverside Food Bank (") {
 		t.Errorf("the choice: %s", page.Text())
 	}
@@ -248,7 +248,7 @@ func TestWhoCannotConsentReadsWhy(t *testing.T) {
 
 func TestWhatAUserHoldsElsewhereCountsForNothingHere(t *testing.T) {
 	site := browsertest.Start(t)
-	elsewhere := site.Fixture.Tenant("Hillside Youth Club")
+	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	outsider, reader := site.Stranger(), site.Member(perm.ProgrammesRead)
 	for _, person := range []browsertest.Person{outsider, reader} {
 		site.Fixture.Join(elsewhere, person.ID, perm.ProgrammesRead, perm.ProgrammesWrite)

@@ -14,7 +14,7 @@ import (
 
 // notAllowed says what the workspace's connector policy refuses, and who can change it: err is one of consent.Limit or grant.ErrPolicy.
 func notAllowed(err error, visitor session.CurrentUser, c client.Client, place workspace.Membership, again string) *ui.Message {
-	in := place.Tenant
+	in := place.Workspace
 	m := &ui.Message{
 		Frame: ui.Frame{Person: person(visitor)}, Status: http.StatusForbidden, Switch: again,
 		Heading: "The connector policy of " + in.Name + " does not allow this",

@@ -15,7 +15,7 @@ import (
 
 func limit(t *testing.T, site *browsertest.Server, p workspace.ConnectorPolicy) {
 	t.Helper()
-	if _, err := site.Store.SetConnectorPolicy(t.Context(), site.Fixture.TenantID, p, audit.Event{Actor: "admin", Action: "connector_policy.changed"}); err != nil {
+	if _, err := site.Store.SetConnectorPolicy(t.Context(), site.Fixture.WorkspaceID, p, audit.Event{Actor: "admin", Action: "connector_policy.changed"}); err != nil {
 		t.Fatal(err)
 	}
 }

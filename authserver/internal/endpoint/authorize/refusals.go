@@ -47,7 +47,7 @@ func noWorkspace(visitor session.CurrentUser, c client.Client, closed []workspac
 func names(places []workspace.Membership) string {
 	out := make([]string, len(places))
 	for i, place := range places {
-		out[i] = place.Tenant.Name
+		out[i] = place.Workspace.Name
 	}
 	return strings.Join(out, ", ")
 }
@@ -67,7 +67,7 @@ func notMember(visitor session.CurrentUser, c client.Client, again string) *ui.M
 }
 
 // cannotGive says why a member cannot give a client what it asks for: err is one of consent.Weigh.
-func cannotGive(err error, visitor session.CurrentUser, c client.Client, in workspace.Tenant, again string) *ui.Message {
+func cannotGive(err error, visitor session.CurrentUser, c client.Client, in workspace.Workspace, again string) *ui.Message {
 	m := &ui.Message{Frame: ui.Frame{Person: person(visitor)}, Status: http.StatusForbidden, Switch: again}
 	lack, lacking := errors.AsType[*consent.MissingPermissionsError](err)
 	if !lacking {

@@ -114,7 +114,7 @@ func TestAnAccessTokenOfEitherResourceIsDescribed(t *testing.T) {
 		got := b.active(c.what, c.token)
 		b.same(c.what, got, map[string]any{
 			"scope": c.scope, "client_id": c.client.ID.String(), "sub": b.user.String(), "iss": apitest.Issuer, "aud": c.resource,
-			"token_type": "Bearer", "tenant_id": b.Fixture.TenantID.String(), "jti": claims.ID,
+			"token_type": "Bearer", "tenant_id": b.Fixture.WorkspaceID.String(), "jti": claims.ID,
 			"exp": float64(claims.Expires.Unix()), "iat": float64(claims.IssuedAt.Unix()),
 		})
 		if held := texts(got["permissions"]); strings.Join(held, " ") != c.scope {
@@ -136,7 +136,7 @@ func TestAPersonalAccessTokenIsDescribed(t *testing.T) {
 	got := b.active("personal access token", token)
 	b.same("personal access token", got, map[string]any{
 		"scope": "programmes:read:programmes engage:read:forms", "sub": b.user.String(), "iss": apitest.Issuer,
-		"aud": apitest.REST, "token_type": "Bearer", "tenant_id": b.Fixture.TenantID.String(),
+		"aud": apitest.REST, "token_type": "Bearer", "tenant_id": b.Fixture.WorkspaceID.String(),
 		"iat": float64(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Unix()), "exp": float64(time.Date(2036, 1, 2, 3, 4, 5, 0, time.UTC).Unix()),
 	})
 	if held := texts(got["permissions"]); !reflect.DeepEqual(held, []string{"programmes:read:programmes"}) {
@@ -273,7 +273,7 @@ func TestATokenThatItsGrantDoesNotBackIsInactive(t *testing.T) {
 		"another user":     func(c *accesstoken.Claims) { c.Subject = uuid.New() },
 		"another client":   func(c *accesstoken.Claims) { c.ClientID = uuid.NewString() },
 		"another resource": func(c *accesstoken.Claims) { c.Audience = apitest.MCP },
-		"another tenant":   func(c *accesstoken.Claims) { c.TenantID = uuid.New() },
+		"another tenant":   func(c *accesstoken.Claims) { c.WorkspaceID = uuid.New() },
 	} {
 		altered := claims
 		alter(&altered)

@@ -28,7 +28,7 @@ type answer struct {
 	Audience    string    `json:"aud,omitzero"`
 	TokenType   string    `json:"token_type,omitzero"`
 	ID          string    `json:"jti,omitzero"`
-	TenantID    string    `json:"tenant_id,omitzero"`
+	WorkspaceID string    `json:"tenant_id,omitzero"`
 	Permissions *[]string `json:"permissions,omitzero"` // what it may do now: empty when active, absent when not
 }
 
@@ -95,6 +95,6 @@ func (d Deps) describe(s standing.Standing) answer {
 	permissions := s.Effective().Strings()
 	return answer{
 		Active: true, Scope: s.CredentialPermissions.Scope(), Subject: s.UserID.String(), Issuer: d.Issuer, TokenType: "Bearer",
-		TenantID: s.CredentialTenant.String(), Permissions: &permissions,
+		WorkspaceID: s.CredentialWorkspace.String(), Permissions: &permissions,
 	}
 }

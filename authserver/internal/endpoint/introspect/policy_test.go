@@ -17,7 +17,7 @@ func TestANarrowedGrantIsDescribedAsItIsNow(t *testing.T) {
 	_, held := b.connector(apitest.REST)
 	limit := func(p workspace.ConnectorPolicy) {
 		t.Helper()
-		if _, err := b.Store.SetConnectorPolicy(t.Context(), b.Fixture.TenantID, p, audit.Event{Actor: "admin", Action: "connector_policy.changed"}); err != nil {
+		if _, err := b.Store.SetConnectorPolicy(t.Context(), b.Fixture.WorkspaceID, p, audit.Event{Actor: "admin", Action: "connector_policy.changed"}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -33,11 +33,11 @@ func newBenchOn(t *testing.T, site *apitest.Server) *bench {
 	return b
 }
 
-func pathOf(tenant uuid.UUID) string {
-	return "/v1/account/tenants/" + tenant.String() + "/oauth-clients"
+func pathOf(workspaceID uuid.UUID) string {
+	return "/v1/account/tenants/" + workspaceID.String() + "/oauth-clients"
 }
 
-func (b *bench) path() string { return pathOf(b.Fixture.TenantID) }
+func (b *bench) path() string { return pathOf(b.Fixture.WorkspaceID) }
 
 // send sends a request as the registrar.
 func (b *bench) send(method, path, body string) apitest.Answer {
@@ -104,5 +104,5 @@ func (b *bench) forbidden(what string, answer apitest.Answer) {
 func (b *bench) events(action, client string) int {
 	b.t.Helper()
 	return b.Count(`select count(*) from account.audit_events where action = $1 and subject = 'client:' || $2 and actor = 'user:' || $3
-		and tenant_id = $4 and request_id <> ''`, action, client, b.registrar.String(), b.Fixture.TenantID)
+		and tenant_id = $4 and request_id <> ''`, action, client, b.registrar.String(), b.Fixture.WorkspaceID)
 }

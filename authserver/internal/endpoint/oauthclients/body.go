@@ -96,7 +96,7 @@ type clientBody struct {
 	ClientID            string        `json:"clientId"`
 	ClientSecret        string        `json:"clientSecret,omitempty"`
 	Kind                string        `json:"kind"`
-	TenantID            string        `json:"tenantId"`
+	WorkspaceID         string        `json:"tenantId"`
 	Name                string        `json:"name"`
 	RedirectURIs        []string      `json:"redirectUris"`
 	RequiredPermissions []string      `json:"requiredPermissions"`
@@ -108,7 +108,7 @@ type clientBody struct {
 
 func show(c client.Client, secret credential.Secret) clientBody {
 	return clientBody{
-		ClientID: c.ID.String(), ClientSecret: secret.Reveal(), Kind: string(c.Kind), TenantID: c.TenantID.String(), Name: c.Name,
+		ClientID: c.ID.String(), ClientSecret: secret.Reveal(), Kind: string(c.Kind), WorkspaceID: c.WorkspaceID.String(), Name: c.Name,
 		RedirectURIs: c.Redirects, RequiredPermissions: c.Required.Strings(), ConnectorPlatform: c.Platform, Resource: c.Resource,
 		AuthMethod: string(c.AuthMethod), CreatedAt: jsontime.Time(c.CreatedAt),
 	}

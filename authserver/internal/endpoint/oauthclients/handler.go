@@ -26,10 +26,10 @@ import (
 // Store keeps clients. Its errors are Unknown of Deps, or wrap store.ErrUnavailable.
 type Store interface {
 	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
-	Clients(ctx context.Context, tenant uuid.UUID) ([]client.Client, error)
+	Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Client, error)
 	SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) (bool, error)
-	DeleteClient(ctx context.Context, tenant, id uuid.UUID, event audit.Event) ([]grant.Grant, error)
-	ReplaceSecret(ctx context.Context, tenant, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event) error
+	DeleteClient(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) ([]grant.Grant, error)
+	ReplaceSecret(ctx context.Context, workspaceID, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event) error
 }
 
 // Deps are what the endpoint works with.
@@ -106,7 +106,7 @@ func (h *Handler) Register() http.Handler {
 			return apierr.New(apierr.Forbidden, "You can only require permissions that you and your credential hold: "+
 				c.Required.Without(caller.Permissions).Scope()+" is missing.")
 		}
-		c.ID, c.TenantID, c.CreatedBy, c.CreatedAt = uuid.New(), caller.TenantID, &caller.UserID, h.Now().UTC().Truncate(time.Microsecond)
+		c.ID, c.WorkspaceID, c.CreatedBy, c.CreatedAt = uuid.New(), caller.WorkspaceID, &caller.UserID, h.Now().UTC().Truncate(time.Microsecond)
 		var secret credential.Secret
 		var hash []byte
 		if !c.Kind.Traits().Public {
@@ -133,7 +133,7 @@ func (h *Handler) Register() http.Handler {
 // List serves GET …/oauth-clients.
 func (h *Handler) List() http.Handler {
 	return h.guarded(func(w http.ResponseWriter, r *http.Request, caller authorizer.Caller) error {
-		clients, err := h.Store.Clients(r.Context(), caller.TenantID)
+		clients, err := h.Store.Clients(r.Context(), caller.WorkspaceID)
 		if err != nil {
 			return err
 		}
@@ -157,7 +157,7 @@ func (h *Handler) Read() http.Handler {
 		if err != nil {
 			return err
 		}
-		if c.TenantID != caller.TenantID {
+		if c.WorkspaceID != caller.WorkspaceID {
 			return h.Unknown
 		}
 		web.JSON(w, http.StatusOK, show(c, ""))
@@ -172,7 +172,7 @@ func (h *Handler) Delete() http.Handler {
 		if err != nil {
 			return err
 		}
-		ended, err := h.Store.DeleteClient(r.Context(), caller.TenantID, id, event(r, caller, "client.deleted", id))
+		ended, err := h.Store.DeleteClient(r.Context(), caller.WorkspaceID, id, event(r, caller, "client.deleted", id))
 		if err != nil {
 			return err
 		}
@@ -202,7 +202,7 @@ func (h *Handler) ReplaceSecret() http.Handler {
 		if err != nil {
 			return err
 		}
-		if c.TenantID != caller.TenantID {
+		if c.WorkspaceID != caller.WorkspaceID {
 			return h.Unknown
 		}
 		if c.Kind.Traits().Public {
@@ -216,7 +216,7 @@ func (h *Handler) ReplaceSecret() http.Handler {
 		if expireOld {
 			old = 0
 		}
-		if err := h.Store.ReplaceSecret(r.Context(), caller.TenantID, id, credential.Hash(secret.Reveal()), old, event(r, caller, "client.secret_replaced", id)); err != nil {
+		if err := h.Store.ReplaceSecret(r.Context(), caller.WorkspaceID, id, credential.Hash(secret.Reveal()), old, event(r, caller, "client.secret_replaced", id)); err != nil {
 			return err
 		}
 		web.JSON(w, http.StatusOK, show(c, secret))
@@ -234,7 +234,7 @@ func (h *Handler) clientID(r *http.Request) (uuid.UUID, error) {
 
 func event(r *http.Request, caller authorizer.Caller, action string, id uuid.UUID) audit.Event {
 	return audit.Event{
-		TenantID: &caller.TenantID, UserID: &caller.UserID, Actor: caller.Actor, Action: action,
+		WorkspaceID: &caller.WorkspaceID, UserID: &caller.UserID, Actor: caller.Actor, Action: action,
 		Subject: "client:" + id.String(), RequestID: web.RequestID(r.Context()), Authorization: &caller.Allowed,
 	}
 }

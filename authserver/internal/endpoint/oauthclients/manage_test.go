@@ -43,12 +43,12 @@ func TestTheListIsNewestFirstAndWithoutSecrets(t *testing.T) {
 }
 
 // elsewhere registers a client in another workspace, by its own registrar.
-func (b *bench) elsewhere() (tenant uuid.UUID, client string) {
+func (b *bench) elsewhere() (workspaceID uuid.UUID, client string) {
 	b.t.Helper()
-	tenant = b.Fixture.Tenant("Elsewhere")
+	workspaceID = b.Fixture.Workspace("Elsewhere")
 	c, _ := b.Fixture.Confidential(perm.ProgrammesRead)
-	b.Fixture.Exec(`update account.oauth_clients set tenant_id = $2 where id = $1`, c.ID, tenant)
-	return tenant, c.ID.String()
+	b.Fixture.Exec(`update account.oauth_clients set tenant_id = $2 where id = $1`, c.ID, workspaceID)
+	return workspaceID, c.ID.String()
 }
 
 func TestOneIsReadAsItIsStored(t *testing.T) {
@@ -69,7 +69,7 @@ func TestAnUnknownClientIs404(t *testing.T) {
 	b := newBench(t)
 	_, other := b.elsewhere()
 	foreignConnector := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
-	b.Fixture.Exec(`update account.oauth_clients set tenant_id = $2 where id = $1`, foreignConnector, b.Fixture.Tenant("Elsewhere too"))
+	b.Fixture.Exec(`update account.oauth_clients set tenant_id = $2 where id = $1`, foreignConnector, b.Fixture.Workspace("Elsewhere too"))
 	service := b.Service().ID.String()
 	deleted := b.registered(confidential(nil)).Text("clientId")
 	b.send("DELETE", b.path()+"/"+deleted, "")
@@ -187,8 +187,8 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 			t.Errorf("%s with a bad bearer: %d %s", what, answer.Status, answer.Body)
 		}
 		b.forbidden(what+" without permission", b.Send(route.method, b.path()+route.path, "", apitest.Bearer(reader)...))
-		tenant, _ := b.elsewhere()
-		b.forbidden(what+" elsewhere", b.send(route.method, pathOf(tenant)+route.path, ""))
+		workspaceID, _ := b.elsewhere()
+		b.forbidden(what+" elsewhere", b.send(route.method, pathOf(workspaceID)+route.path, ""))
 	}
 	if answer := b.send("GET", b.path()+"/"+id, ""); answer.Status != 200 {
 		t.Errorf("the client afterwards: %d", answer.Status)

@@ -17,7 +17,7 @@ func TestAConfidentialRegistrationAnswersItselfAndItsSecret(t *testing.T) {
 	answer := b.registered(confidential(fields{"unknownKey": 1}))
 	body := answer.JSON()
 	want := map[string]any{
-		"kind": "confidential", "tenantId": b.Fixture.TenantID.String(), "name": "Donor sync", "redirectUris": []any{"https://sync.example.org/callback"},
+		"kind": "confidential", "tenantId": b.Fixture.WorkspaceID.String(), "name": "Donor sync", "redirectUris": []any{"https://sync.example.org/callback"},
 		"requiredPermissions": []any{"programmes:read:programmes"}, "tokenEndpointAuthMethod": "client_secret_json",
 	}
 	for name, value := range want {

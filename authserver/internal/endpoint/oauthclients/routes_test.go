@@ -19,9 +19,9 @@ func TestUnknownPathsAndWrongMethodsComeBeforeAnyCredential(t *testing.T) {
 	}{
 		{"GET", b.path() + "/", 404, ""},
 		{"POST", one + "/secrets", 404, ""},
-		{"GET", "/v1/account/tenants/" + b.Fixture.TenantID.String(), 404, ""},
+		{"GET", "/v1/account/tenants/" + b.Fixture.WorkspaceID.String(), 404, ""},
 		{"GET", "/v1/account/tenants//oauth-clients", 404, ""},
-		{"GET", "/V1/account/tenants/" + b.Fixture.TenantID.String() + "/oauth-clients", 404, ""},
+		{"GET", "/V1/account/tenants/" + b.Fixture.WorkspaceID.String() + "/oauth-clients", 404, ""},
 		{"PUT", b.path(), 405, "GET, HEAD, POST"},
 		{"DELETE", b.path(), 405, "GET, HEAD, POST"},
 		{"POST", one, 405, "DELETE, GET, HEAD"},

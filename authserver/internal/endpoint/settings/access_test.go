@@ -57,12 +57,12 @@ func TestAFormOfAnotherSessionOrSiteChangesNothing(t *testing.T) {
 	foreign := site.SignedIn(ada).Get(developers).Form(tokens).Get("key")
 	for _, path := range posts {
 		for name, key := range map[string]string{"no key": "", "rubbish": "x", "another session's": foreign} {
-			if page := browser.Post(path, url.Values{"key": {key}, "tenant": {site.Fixture.TenantID.String()}}); page.Status != http.StatusForbidden {
+			if page := browser.Post(path, url.Values{"key": {key}, "tenant": {site.Fixture.WorkspaceID.String()}}); page.Status != http.StatusForbidden {
 				t.Errorf("POST %s, %s: %d", path, name, page.Status)
 			}
 		}
 		browser.Headers = http.Header{"Sec-Fetch-Site": {"cross-site"}}
-		if page := browser.Post(path, url.Values{"key": {own}, "tenant": {site.Fixture.TenantID.String()}}); page.Status != http.StatusForbidden {
+		if page := browser.Post(path, url.Values{"key": {own}, "tenant": {site.Fixture.WorkspaceID.String()}}); page.Status != http.StatusForbidden {
 			t.Errorf("POST %s from another site: %d", path, page.Status)
 		}
 		browser.Headers = http.Header{}
@@ -88,7 +88,7 @@ func TestAFormSentAfterTheSessionEndedIsNotLostWithoutAWord(t *testing.T) {
 		t.Errorf("%d %s", signIn.Status, signIn.Text())
 	}
 	back := signIn.Send("/login", browsertest.Fields{"email": ada.Email, "password": browsertest.Password})
-	if to := developers + "?tenant=" + site.Fixture.TenantID.String(); back.Location() != to || back.Follow().WantsText(words) {
+	if to := developers + "?tenant=" + site.Fixture.WorkspaceID.String(); back.Location() != to || back.Follow().WantsText(words) {
 		t.Errorf("from there to %q, want %q", back.Location(), to)
 	}
 	if site.Count(`select count(*) from account.personal_access_tokens`) != 0 {
@@ -98,17 +98,17 @@ func TestAFormSentAfterTheSessionEndedIsNotLostWithoutAWord(t *testing.T) {
 
 func TestDevelopersAndAuditNeedApiAccessInThatWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
-	elsewhere := site.Fixture.Tenant("Hillside Youth Club")
+	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	site.Fixture.Join(elsewhere, mixed.ID, perm.AccountAPIAccess)
 	for _, path := range []string{developers, "/settings/audit", "/settings/audit.jsonl", connectors} {
 		for name, c := range map[string]struct {
-			who    browsertest.Person
-			tenant string
-			status int
+			who       browsertest.Person
+			workspace string
+			status    int
 		}{
 			"no access anywhere":    {reader, "", 403},
-			"no access here":        {mixed, site.Fixture.TenantID.String(), 403},
+			"no access here":        {mixed, site.Fixture.WorkspaceID.String(), 403},
 			"unknown workspace":     {mixed, uuid.NewString(), 403},
 			"no identifier":         {mixed, "x", 403},
 			"not a member":          {reader, elsewhere.String(), 403},
@@ -116,8 +116,8 @@ func TestDevelopersAndAuditNeedApiAccessInThatWorkspace(t *testing.T) {
 			"the first with access": {mixed, "", 200},
 		} {
 			to := path
-			if c.tenant != "" {
-				to += "?tenant=" + url.QueryEscape(c.tenant)
+			if c.workspace != "" {
+				to += "?tenant=" + url.QueryEscape(c.workspace)
 			}
 			if page := site.SignedIn(c.who).Get(to); page.Status != c.status {
 				t.Errorf("%s, %s: %d %s", path, name, page.Status, page.Text())
@@ -127,17 +127,17 @@ func TestDevelopersAndAuditNeedApiAccessInThatWorkspace(t *testing.T) {
 	browser := site.SignedIn(mixed)
 	key := browser.Get(developers).Form(tokens).Get("key")
 	for _, path := range posts[:6] {
-		page := browser.Post(path, url.Values{"key": {key}, "tenant": {site.Fixture.TenantID.String()}, "id": {uuid.NewString()}})
+		page := browser.Post(path, url.Values{"key": {key}, "tenant": {site.Fixture.WorkspaceID.String()}, "id": {uuid.NewString()}})
 		if page.Status != http.StatusForbidden {
 			t.Errorf("POST %s without access: %d", path, page.Status)
 		}
 	}
 }
 
-func TestUserShowsWhoAndTheTenantIdentifiers(t *testing.T) {
+func TestUserShowsWhoAndTheWorkspaceIdentifiers(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead)
-	elsewhere := site.Fixture.Tenant("Hillside Youth Club")
+	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	site.Fixture.Join(elsewhere, ada.ID, perm.ProgrammesRead)
 	page := site.SignedIn(ada).Get("/settings/user")
 	for _, words := range []string{"Ada Okafor", ada.Email, "Riverside Food Bank", "Hillside Youth Club"} {
@@ -149,7 +149,7 @@ func TestUserShowsWhoAndTheTenantIdentifiers(t *testing.T) {
 	for _, input := range page.Elements("input") {
 		shown[browsertest.Attribute(input, "value")] = true
 	}
-	if !shown[site.Fixture.TenantID.String()] || !shown[elsewhere.String()] {
+	if !shown[site.Fixture.WorkspaceID.String()] || !shown[elsewhere.String()] {
 		t.Errorf("identifiers shown: %v", shown)
 	}
 	if alone := site.SignedIn(site.Stranger()).Get("/settings/user"); !alone.WantsText("not a member of any workspace") {

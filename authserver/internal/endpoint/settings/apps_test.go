@@ -45,7 +45,7 @@ func TestAnApplicationIsRegisteredAndItsSecretShownOnce(t *testing.T) {
 	if n := site.Count(`select count(*) from account.oauth_clients c join account.client_secrets s on s.client_id = c.id
 		where s.hash = $1 and c.kind = 'confidential' and c.tenant_id = $2 and c.created_by = $3 and c.name = 'Donor sync'
 		and c.redirect_uris = '{https://app.example.org/cb,http://localhost:9/cb}' and c.token_endpoint_auth_method = 'client_secret_json'`,
-		credential.Hash(secret), site.Fixture.TenantID, ada.ID); n != 1 {
+		credential.Hash(secret), site.Fixture.WorkspaceID, ada.ID); n != 1 {
 		t.Errorf("%d such clients", n)
 	}
 	if again := browser.Post(apps, form); secretPattern.MatchString(again.Body) || !again.WantsText("registered already") {
@@ -235,7 +235,7 @@ func TestDeletingAnApplicationDisconnectsEverybody(t *testing.T) {
 func TestAnotherWorkspacesApplicationsAreOutOfReach(t *testing.T) {
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	elsewhere := site.Fixture.Tenant("Hillside Youth Club")
+	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	eve := site.Stranger()
 	site.Fixture.Join(elsewhere, eve.ID, perm.AccountAPIAccess)
 	browser := site.SignedIn(eve)
@@ -257,7 +257,7 @@ func connect(t *testing.T, site *browsertest.Server, who browsertest.Person, app
 	t.Helper()
 	terms := grant.CodeTerms{ClientID: app.ID, RedirectURI: app.Redirects[0], Resource: browsertest.Resource}
 	g := grant.Grant{
-		ID: uuid.New(), Kind: app.Kind, ClientID: app.ID, UserID: who.ID, TenantID: site.Fixture.TenantID, Permissions: app.Required,
+		ID: uuid.New(), Kind: app.Kind, ClientID: app.ID, UserID: who.ID, WorkspaceID: site.Fixture.WorkspaceID, Permissions: app.Required,
 		Resource: browsertest.Resource, Ends: time.Now().Add(app.Kind.Traits().GrantLife),
 	}
 	code, err := site.Grants.Open(t.Context(), g, terms)

@@ -29,7 +29,7 @@ func (h *Handler) Audit() http.Handler {
 			return err
 		}
 		from := readMark(v.r.URL.Query().Get("before"))
-		entries, err := h.Store.EventsOfTenant(v.r.Context(), here.Tenant.ID, from, auditPage+1)
+		entries, err := h.Store.EventsOfWorkspace(v.r.Context(), here.Workspace.ID, from, auditPage+1)
 		if err != nil {
 			return err
 		}
@@ -69,15 +69,15 @@ func readMark(text string) audit.Cursor {
 
 // A line is one event as it is exported.
 type line struct {
-	ID        uuid.UUID      `json:"id"`
-	At        time.Time      `json:"at"`
-	TenantID  *uuid.UUID     `json:"tenantId"`
-	UserID    *uuid.UUID     `json:"userId"`
-	Actor     string         `json:"actor"`
-	Action    string         `json:"action"`
-	Subject   string         `json:"subject"`
-	Detail    map[string]any `json:"detail"`
-	RequestID string         `json:"requestId"`
+	ID          uuid.UUID      `json:"id"`
+	At          time.Time      `json:"at"`
+	WorkspaceID *uuid.UUID     `json:"tenantId"`
+	UserID      *uuid.UUID     `json:"userId"`
+	Actor       string         `json:"actor"`
+	Action      string         `json:"action"`
+	Subject     string         `json:"subject"`
+	Detail      map[string]any `json:"detail"`
+	RequestID   string         `json:"requestId"`
 }
 
 // Export serves GET /settings/audit.jsonl, the latest event first.
@@ -87,33 +87,33 @@ func (h *Handler) Export() http.Handler {
 		if err != nil {
 			return err
 		}
-		tenant := here.Tenant.ID
+		workspaceID := here.Workspace.ID
 		if v.r.Method == http.MethodGet {
-			if err := h.Store.Record(v.r.Context(), v.event(&tenant, "audit.exported", "tenant:"+tenant.String(), nil)); err != nil {
+			if err := h.Store.Record(v.r.Context(), v.event(&workspaceID, "audit.exported", "tenant:"+workspaceID.String(), nil)); err != nil {
 				return err
 			}
 		}
-		entries, err := h.Store.EventsOfTenant(v.r.Context(), tenant, audit.Cursor{}, exportPage)
+		entries, err := h.Store.EventsOfWorkspace(v.r.Context(), workspaceID, audit.Cursor{}, exportPage)
 		if err != nil {
 			return err
 		}
 		v.w.Header().Set("Content-Type", "application/jsonl; charset=utf-8")
-		v.w.Header().Set("Content-Disposition", `attachment; filename="audit-`+tenant.String()+`.jsonl"`)
+		v.w.Header().Set("Content-Disposition", `attachment; filename="audit-`+workspaceID.String()+`.jsonl"`)
 		v.w.Header().Set("X-Content-Type-Options", "nosniff")
 		v.w.Header().Set("Cache-Control", "no-store")
 		_ = http.NewResponseController(v.w).SetWriteDeadline(time.Now().Add(exportTime)) // a writer without deadlines has none to extend
-		h.export(v, tenant, entries)
+		h.export(v, workspaceID, entries)
 		return nil
 	})
 }
 
 // export writes page after page. Once the answer has begun, a store that falls silent cannot be told by a status any more: the
 // connection is cut, so that nobody takes a part for the whole.
-func (h *Handler) export(v *request, tenant uuid.UUID, entries []audit.Entry) {
+func (h *Handler) export(v *request, workspaceID uuid.UUID, entries []audit.Entry) {
 	encoder := web.NewEncoder(v.w)
 	for len(entries) > 0 {
 		for _, e := range entries {
-			err := encoder.Encode(line{e.ID, e.At.UTC(), e.TenantID, e.UserID, e.Actor, e.Action, e.Subject, e.Detail, e.RequestID})
+			err := encoder.Encode(line{e.ID, e.At.UTC(), e.WorkspaceID, e.UserID, e.Actor, e.Action, e.Subject, e.Detail, e.RequestID})
 			if err != nil {
 				return // the reader has left
 			}
@@ -122,7 +122,7 @@ func (h *Handler) export(v *request, tenant uuid.UUID, entries []audit.Entry) {
 			return
 		}
 		var err error
-		if entries, err = h.Store.EventsOfTenant(v.r.Context(), tenant, entries[len(entries)-1].Cursor(), exportPage); err != nil {
+		if entries, err = h.Store.EventsOfWorkspace(v.r.Context(), workspaceID, entries[len(entries)-1].Cursor(), exportPage); err != nil {
 			h.Deps.Log.ErrorContext(v.r.Context(), "audit export broke off", "error", err)
 			panic(http.ErrAbortHandler)
 		}

@@ -85,7 +85,7 @@ func typedApp(v *request, notes map[string]string) ui.AppForm {
 // saveApp stores a client and shows its identifier, and its secret this once. The form's key names the client, so that the same
 // form sent again makes no other.
 func (h *Handler) saveApp(v *request, here workspaceScope, c client.Client) error {
-	c.ID, c.TenantID, c.CreatedBy, c.CreatedAt = v.key.Makes, here.Tenant.ID, &v.visitor.User.ID, h.Now().UTC().Truncate(time.Microsecond)
+	c.ID, c.WorkspaceID, c.CreatedBy, c.CreatedAt = v.key.Makes, here.Workspace.ID, &v.visitor.User.ID, h.Now().UTC().Truncate(time.Microsecond)
 	var secret credential.Secret
 	var hash []byte
 	if !c.Kind.Traits().Public {
@@ -132,7 +132,7 @@ func (h *Handler) ownApp(v *request, here workspaceScope) (client.Client, error)
 		id = uuid.Nil
 	}
 	c, err := h.Store.Client(v.r.Context(), id)
-	if err == nil && c.TenantID == here.Tenant.ID {
+	if err == nil && c.WorkspaceID == here.Workspace.ID {
 		return c, nil
 	}
 	if err != nil && !errors.Is(err, h.Unknown) {
@@ -171,7 +171,7 @@ func (h *Handler) ReplaceSecret() http.Handler {
 		if v.form.Get("expire_old") == "yes" {
 			old = 0
 		}
-		err = h.Store.ReplaceSecret(v.r.Context(), here.Tenant.ID, c.ID, credential.Hash(secret.Reveal()), old,
+		err = h.Store.ReplaceSecret(v.r.Context(), here.Workspace.ID, c.ID, credential.Hash(secret.Reveal()), old,
 			v.eventHere(here, "client.secret_replaced", "client:"+c.ID.String(), map[string]any{"name": c.Name}))
 		if err != nil {
 			return err
@@ -193,7 +193,7 @@ func (h *Handler) DeleteApp() http.Handler {
 		if err != nil {
 			return err
 		}
-		ended, err := h.Store.DeleteClient(v.r.Context(), here.Tenant.ID, c.ID,
+		ended, err := h.Store.DeleteClient(v.r.Context(), here.Workspace.ID, c.ID,
 			v.eventHere(here, "client.deleted", "client:"+c.ID.String(), map[string]any{"name": c.Name}))
 		if err != nil && !errors.Is(err, h.Unknown) {
 			return err

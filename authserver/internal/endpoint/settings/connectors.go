@@ -24,9 +24,9 @@ const connectorsPath = "/settings/connectors"
 
 // ConnectorPolicies keep what connectors may be given in a workspace; its reader is the membership (workspace.Tenant).
 type ConnectorPolicies interface {
-	ConnectorPolicyEffect(ctx context.Context, tenant uuid.UUID, p workspace.ConnectorPolicy) (policy.Effect, error)
-	ReplaceConnectorPolicy(ctx context.Context, tenant uuid.UUID, seen string, p workspace.ConnectorPolicy, event audit.Event) (policy.Change, error)
-	ConnectionAttempts(ctx context.Context, tenant uuid.UUID, only *uuid.UUID, each int) ([]connectionlog.Connector, error)
+	ConnectorPolicyEffect(ctx context.Context, workspaceID uuid.UUID, p workspace.ConnectorPolicy) (policy.Effect, error)
+	ReplaceConnectorPolicy(ctx context.Context, workspaceID uuid.UUID, seen string, p workspace.ConnectorPolicy, event audit.Event) (policy.Change, error)
+	ConnectionAttempts(ctx context.Context, workspaceID uuid.UUID, only *uuid.UUID, each int) ([]connectionlog.Connector, error)
 }
 
 // Connectors serves GET /settings/connectors.
@@ -50,14 +50,14 @@ func (h *Handler) showConnectors(v *request, here workspaceScope, status int, ad
 	if only != nil {
 		shown = attemptsOfOne
 	}
-	log, err := h.Store.ConnectionAttempts(v.r.Context(), here.Tenant.ID, only, shown+1)
+	log, err := h.Store.ConnectionAttempts(v.r.Context(), here.Workspace.ID, only, shown+1)
 	if err != nil {
 		return err
 	}
 	view := &ui.Connectors{
 		Only: only != nil, Log: logView(log, shown, here),
 		Frame: frame, Key: h.newKey(v.visitor), Workspaces: workspaces(here.all, &here.Membership), Workspace: workspaceView(here.Membership),
-		Off: !here.Tenant.LLMIntegration, Policy: policyView(here.Tenant.Connectors), Grantable: perm.ForConnectors(),
+		Off: !here.Workspace.LLMIntegration, Policy: policyView(here.Workspace.Connectors), Grantable: perm.ForConnectors(),
 	}
 	adjust(view)
 	h.Pages.Show(v.w, v.r, status, view)
@@ -110,11 +110,11 @@ func (h *Handler) SetConnectorPolicy() http.Handler {
 		if err != nil {
 			return err
 		}
-		if now := here.Tenant.Connectors; now.Digest() != seen && !now.Equal(wanted) {
+		if now := here.Workspace.Connectors; now.Digest() != seen && !now.Equal(wanted) {
 			return h.overtaken(v, here)
 		}
 		if v.form.Get("confirm") != "yes" {
-			effect, err := h.Store.ConnectorPolicyEffect(v.r.Context(), here.Tenant.ID, wanted)
+			effect, err := h.Store.ConnectorPolicyEffect(v.r.Context(), here.Workspace.ID, wanted)
 			if err != nil {
 				return err
 			}
@@ -129,7 +129,7 @@ func (h *Handler) SetConnectorPolicy() http.Handler {
 		}
 		err = h.savePolicy(v, here, seen, wanted)
 		if errors.Is(err, policy.ErrChanged) {
-			if here, err = h.at(v, here.Tenant.ID.String(), connectorsPath); err == nil {
+			if here, err = h.at(v, here.Workspace.ID.String(), connectorsPath); err == nil {
 				err = h.overtaken(v, here)
 			}
 		}
@@ -145,17 +145,17 @@ func (h *Handler) overtaken(v *request, here workspaceScope) error {
 }
 
 func (h *Handler) savePolicy(v *request, here workspaceScope, seen string, wanted workspace.ConnectorPolicy) error {
-	change, err := h.Store.ReplaceConnectorPolicy(v.r.Context(), here.Tenant.ID, seen, wanted,
-		v.eventHere(here, "connector_policy.changed", "tenant:"+here.Tenant.ID.String(), nil))
+	change, err := h.Store.ReplaceConnectorPolicy(v.r.Context(), here.Workspace.ID, seen, wanted,
+		v.eventHere(here, "connector_policy.changed", "tenant:"+here.Workspace.ID.String(), nil))
 	if err != nil {
 		return err
 	}
 	for _, g := range change.EndedGrants {
 		h.Grants.PropagateRevocation(v.r.Context(), g.ID, g.Ends, grant.ByPolicy)
 	}
-	notice := "The policy of " + here.Tenant.Name + " is saved."
+	notice := "The policy of " + here.Workspace.Name + " is saved."
 	if change.Before.Equal(change.After) {
-		notice = "The policy of " + here.Tenant.Name + " is as it was: nothing was changed."
+		notice = "The policy of " + here.Workspace.Name + " is as it was: nothing was changed."
 	}
 	for _, words := range effectWords(change.Effect, "ended", "lost permissions", "got an earlier end") {
 		notice += " " + words

@@ -146,13 +146,13 @@ func TestLoweringAsksFirstAndThenNarrowsWhatIsConnected(t *testing.T) {
 
 func TestAnotherWorkspacesPolicyIsOutOfReach(t *testing.T) {
 	site := browsertest.Start(t)
-	elsewhere := site.Fixture.Tenant("Hillside Youth Club")
+	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	eve := site.Stranger()
 	site.Fixture.Join(elsewhere, eve.ID, perm.AccountAPIAccess)
-	site.Fixture.Join(site.Fixture.TenantID, eve.ID, perm.ProgrammesRead)
+	site.Fixture.Join(site.Fixture.WorkspaceID, eve.ID, perm.ProgrammesRead)
 	browser := site.SignedIn(eve)
 	form := policyForm(browser.Get(connectors), "1", claudeAlone, perm.ProgrammesRead)
-	form.Set("tenant", site.Fixture.TenantID.String())
+	form.Set("tenant", site.Fixture.WorkspaceID.String())
 	if page := browser.Post(connectors+"/policy", form); page.Status != http.StatusForbidden {
 		t.Errorf("%d", page.Status)
 	}

@@ -43,11 +43,11 @@ func (h *Handler) developer(serve func(*request, workspaceScope) error) http.Han
 
 // showDevelopers shows the page as it is now, with what adjust adds to it.
 func (h *Handler) showDevelopers(v *request, here workspaceScope, status int, adjust func(*ui.Developers)) error {
-	tokens, err := h.Store.Tokens(v.r.Context(), v.visitor.User.ID, here.Tenant.ID)
+	tokens, err := h.Store.Tokens(v.r.Context(), v.visitor.User.ID, here.Workspace.ID)
 	if err != nil {
 		return err
 	}
-	clients, err := h.Store.Clients(v.r.Context(), here.Tenant.ID)
+	clients, err := h.Store.Clients(v.r.Context(), here.Workspace.ID)
 	if err != nil {
 		return err
 	}

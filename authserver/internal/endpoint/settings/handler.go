@@ -29,19 +29,19 @@ type Members interface {
 
 // Tokens keep personal access tokens.
 type Tokens interface {
-	Tokens(ctx context.Context, user, tenant uuid.UUID) ([]pat.Token, error)
+	Tokens(ctx context.Context, user, workspaceID uuid.UUID) ([]pat.Token, error)
 	ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.TokenInWorkspace, error)
 	SaveToken(ctx context.Context, t pat.Token, hash []byte, event audit.Event) (bool, error)
-	RevokeToken(ctx context.Context, user, tenant, id uuid.UUID, reason string, event audit.Event) (bool, error)
+	RevokeToken(ctx context.Context, user, workspaceID, id uuid.UUID, reason string, event audit.Event) (bool, error)
 }
 
 // Clients keep OAuth clients. The error of an unknown one is Unknown of Deps.
 type Clients interface {
 	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
-	Clients(ctx context.Context, tenant uuid.UUID) ([]client.Client, error)
+	Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Client, error)
 	SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) (bool, error)
-	DeleteClient(ctx context.Context, tenant, id uuid.UUID, event audit.Event) ([]grant.Grant, error)
-	ReplaceSecret(ctx context.Context, tenant, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event) error
+	DeleteClient(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) ([]grant.Grant, error)
+	ReplaceSecret(ctx context.Context, workspaceID, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event) error
 }
 
 // Connections know what a user has approved.
@@ -65,7 +65,7 @@ type SignIns interface {
 // Log is the audit log.
 type Log interface {
 	session.Auditor
-	EventsOfTenant(ctx context.Context, tenant uuid.UUID, from audit.Cursor, limit int) ([]audit.Entry, error)
+	EventsOfWorkspace(ctx context.Context, workspaceID uuid.UUID, from audit.Cursor, limit int) ([]audit.Entry, error)
 	EventsOfUser(ctx context.Context, user uuid.UUID, limit int) ([]audit.Entry, error)
 }
 

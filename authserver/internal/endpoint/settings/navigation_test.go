@@ -24,7 +24,7 @@ func navigation(page *browsertest.Page) []string {
 
 func TestTheNavigationLeadsToThePagesThatThePersonMayOpen(t *testing.T) {
 	site := browsertest.Start(t)
-	elsewhere := site.Fixture.Tenant("Hillside Youth Club")
+	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	site.Fixture.Join(elsewhere, mixed.ID, perm.ProgrammesRead, perm.AccountAPIAccess)
 	everybodys := []string{"/settings/user", "/settings/apps", "/settings/security"}
@@ -55,7 +55,7 @@ func TestTheNavigationLeadsToThePagesThatThePersonMayOpen(t *testing.T) {
 
 func TestWhoeverMayNotOpenAPageCanGoOnFromThere(t *testing.T) {
 	site := browsertest.Start(t)
-	elsewhere := site.Fixture.Tenant("Hillside Youth Club")
+	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	site.Fixture.Join(elsewhere, mixed.ID, perm.AccountAPIAccess)
 	for _, path := range []string{developers, connectors, "/settings/audit"} {
@@ -66,7 +66,7 @@ func TestWhoeverMayNotOpenAPageCanGoOnFromThere(t *testing.T) {
 		if got := navigation(page); !slices.Equal(got, []string{"/settings/user", "/settings/apps", "/settings/security"}) {
 			t.Errorf("%s: the navigation is %v", path, got)
 		}
-		other := site.SignedIn(mixed).Get(path + "?tenant=" + site.Fixture.TenantID.String())
+		other := site.SignedIn(mixed).Get(path + "?tenant=" + site.Fixture.WorkspaceID.String())
 		if other.Status != http.StatusForbidden || !other.WantsText("Hillside Youth Club") || !slices.Contains(navigation(other), path) {
 			t.Errorf("%s, with another workspace to go to: %d %s", path, other.Status, other.Text())
 		}

@@ -17,7 +17,7 @@ const ownRevoke = "/settings/security/tokens/revoke"
 func TestOwnTokensOfEveryWorkspaceAreRevokedInSecurity(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
-	elsewhere := site.Fixture.Tenant("Hillside Youth Club")
+	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	site.Fixture.Join(elsewhere, ada.ID)
 	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
 	site.Fixture.Exec(`update account.personal_access_tokens set name = 'Payroll bridge', tenant_id = $1`, elsewhere)
@@ -54,7 +54,7 @@ func TestOwnTokensOfEveryWorkspaceAreRevokedInSecurity(t *testing.T) {
 		}
 	}
 	if n := site.Count(`select count(*) from account.audit_events where action = 'token.revoked' and user_id = $1
-		and detail->>'reason' = 'revoked_by_user' and tenant_id = any ($2)`, ada.ID, []string{elsewhere.String(), site.Fixture.TenantID.String()}); n != 2 {
+		and detail->>'reason' = 'revoked_by_user' and tenant_id = any ($2)`, ada.ID, []string{elsewhere.String(), site.Fixture.WorkspaceID.String()}); n != 2 {
 		t.Errorf("%d events", n)
 	}
 	if page := browser.Get("/settings/security"); !page.WantsText("No active tokens") || !page.WantsText("Revoked the personal access token Payroll bridge") {
@@ -91,7 +91,7 @@ func TestWhoeverHasNoPasswordConfirmsElsewhere(t *testing.T) {
 	links := 0
 	for _, a := range page.Elements("a") {
 		to, _ := url.Parse(browsertest.Attribute(a, "href"))
-		if to.Path == "/login/again" && to.Query().Get("return") == developers+"?tenant="+site.Fixture.TenantID.String() {
+		if to.Path == "/login/again" && to.Query().Get("return") == developers+"?tenant="+site.Fixture.WorkspaceID.String() {
 			links++
 		}
 	}

@@ -17,7 +17,7 @@ type workspaceScope struct {
 }
 
 // at finds the workspace named by tenant, or the first one where it is "". It answers 403 itself where there is none.
-func (h *Handler) at(v *request, tenant, section string) (workspaceScope, error) {
+func (h *Handler) at(v *request, workspace, section string) (workspaceScope, error) {
 	memberships, err := h.Store.Memberships(v.r.Context(), v.visitor.User.ID)
 	if err != nil {
 		return workspaceScope{}, err
@@ -28,9 +28,9 @@ func (h *Handler) at(v *request, tenant, section string) (workspaceScope, error)
 			here.all = append(here.all, m)
 		}
 	}
-	wanted, malformed := identity.Parse(tenant)
+	wanted, malformed := identity.Parse(workspace)
 	for _, m := range here.all {
-		if tenant == "" || (malformed == nil && m.Tenant.ID == wanted) {
+		if workspace == "" || (malformed == nil && m.Workspace.ID == wanted) {
 			here.Membership = m
 			return here, nil
 		}
@@ -53,12 +53,12 @@ func (h *Handler) noAccess(v *request, section string, others []workspace.Member
 		Links:   []ui.Link{{Href: "/settings/user", Text: "Back to your settings"}},
 	}
 	for _, other := range others {
-		m.Links = append(m.Links, ui.Link{Href: section + "?tenant=" + other.Tenant.ID.String(), Text: other.Tenant.Name})
+		m.Links = append(m.Links, ui.Link{Href: section + "?tenant=" + other.Workspace.ID.String(), Text: other.Workspace.Name})
 	}
 	h.Pages.Fault(v.w, v.r, m)
 	return answered{}
 }
 
 func (p workspaceScope) path(section string) string {
-	return section + "?tenant=" + p.Tenant.ID.String()
+	return section + "?tenant=" + p.Workspace.ID.String()
 }

@@ -82,7 +82,7 @@ func (h *Handler) saveToken(v *request, here workspaceScope, token pat.Token, fo
 	if err != nil {
 		return fmt.Errorf("make token: %w", err)
 	}
-	token.ID, token.UserID, token.TenantID = v.key.Makes, v.visitor.User.ID, here.Tenant.ID
+	token.ID, token.UserID, token.WorkspaceID = v.key.Makes, v.visitor.User.ID, here.Workspace.ID
 	detail := map[string]any{"name": token.Name, "permissions": token.Permissions.Strings(), "expires": token.Expires.UTC().Format(time.RFC3339)}
 	if former != nil {
 		detail["replaces"] = former.ID.String()
@@ -108,7 +108,7 @@ func (h *Handler) saveToken(v *request, here workspaceScope, token pat.Token, fo
 // ownToken finds the active token that the form is about. It answers itself where there is none.
 func (h *Handler) ownToken(v *request, here workspaceScope) (pat.Token, error) {
 	id, ok := v.id()
-	tokens, err := h.Store.Tokens(v.r.Context(), v.visitor.User.ID, here.Tenant.ID)
+	tokens, err := h.Store.Tokens(v.r.Context(), v.visitor.User.ID, here.Workspace.ID)
 	if err != nil {
 		return pat.Token{}, err
 	}
@@ -153,8 +153,8 @@ func (h *Handler) RevokeAnyToken() http.Handler {
 }
 
 func (h *Handler) revokeToken(v *request, token pat.Token, back string) error {
-	revoked, err := h.Store.RevokeToken(v.r.Context(), v.visitor.User.ID, token.TenantID, token.ID, pat.ByUser,
-		v.event(&token.TenantID, "token.revoked", "token:"+token.ID.String(), map[string]any{"name": token.Name, "reason": pat.ByUser}))
+	revoked, err := h.Store.RevokeToken(v.r.Context(), v.visitor.User.ID, token.WorkspaceID, token.ID, pat.ByUser,
+		v.event(&token.WorkspaceID, "token.revoked", "token:"+token.ID.String(), map[string]any{"name": token.Name, "reason": pat.ByUser}))
 	if err != nil {
 		return err
 	}

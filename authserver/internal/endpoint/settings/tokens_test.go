@@ -39,7 +39,7 @@ func TestATokenIsShownOnceAndKeptAsAHash(t *testing.T) {
 	if n := site.Count(`select count(*) from account.personal_access_tokens where hash = $1 and user_id = $2 and tenant_id = $3
 		and name = 'Nightly <b>export</b>' and permissions = '{programmes:read:programmes}'
 		and expires_at between now() + interval '7 days' - interval '1 minute' and now() + interval '7 days'`,
-		credential.Hash(value), ada.ID, site.Fixture.TenantID); n != 1 {
+		credential.Hash(value), ada.ID, site.Fixture.WorkspaceID); n != 1 {
 		t.Errorf("%d such tokens are kept", n)
 	}
 	if !page.WantsText("Nightly <b>export</b>") || len(page.Elements("b")) != 0 {
@@ -58,7 +58,7 @@ func TestATokenIsShownOnceAndKeptAsAHash(t *testing.T) {
 	if n := site.Count(`select count(*) from account.personal_access_tokens`); n != 1 {
 		t.Errorf("%d tokens", n)
 	}
-	if n := site.Count(`select count(*) from account.audit_events where action = 'token.created' and tenant_id = $1 and user_id = $2`, site.Fixture.TenantID, ada.ID); n != 1 {
+	if n := site.Count(`select count(*) from account.audit_events where action = 'token.created' and tenant_id = $1 and user_id = $2`, site.Fixture.WorkspaceID, ada.ID); n != 1 {
 		t.Errorf("%d audit events", n)
 	}
 	if strings.Contains(site.Log.String(), value) || site.Count(`select count(*) from account.audit_events where detail::text like '%' || $1 || '%'`, value) != 0 {

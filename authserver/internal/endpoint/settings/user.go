@@ -27,12 +27,12 @@ func workspaces(places []workspace.Membership, chosen *workspace.Membership) []u
 	var out []ui.Workspace
 	for _, place := range places {
 		one := workspaceView(place)
-		one.Chosen = chosen != nil && chosen.Tenant.ID == place.Tenant.ID
+		one.Chosen = chosen != nil && chosen.Workspace.ID == place.Workspace.ID
 		out = append(out, one)
 	}
 	return out
 }
 
 func workspaceView(place workspace.Membership) ui.Workspace {
-	return ui.Workspace{ID: place.Tenant.ID.String(), Name: place.Tenant.Name, Organisation: place.Tenant.Organisation}
+	return ui.Workspace{ID: place.Workspace.ID.String(), Name: place.Workspace.Name, Organisation: place.Workspace.Organisation}
 }

@@ -74,8 +74,8 @@ func (h *Handler) form(section string, serve func(*request) error) http.Handler 
 
 // pageOf is the address of the page that a form is on, in the workspace that the form is about.
 func pageOf(section string, form url.Values) string {
-	if tenant, err := identity.Parse(form.Get("tenant")); err == nil {
-		return section + "?tenant=" + tenant.String()
+	if workspaceID, err := identity.Parse(form.Get("tenant")); err == nil {
+		return section + "?tenant=" + workspaceID.String()
 	}
 	return section
 }
@@ -127,7 +127,7 @@ func (h *Handler) frame(v *request, section, title string) (ui.Frame, error) {
 // frameAt is frame of a page of one workspace, from which the navigation leads to that workspace's other pages.
 func (h *Handler) frameAt(v *request, here workspaceScope, section, title string) (ui.Frame, error) {
 	frame, err := h.frame(v, section, title)
-	frame.Tenant = here.Tenant.ID.String()
+	frame.WorkspaceID = here.Workspace.ID.String()
 	return frame, err
 }
 
@@ -141,16 +141,16 @@ func (h *Handler) done(v *request, path, notice string) error {
 }
 
 // event is an audit event of what the visitor did in a workspace.
-func (v *request) event(tenant *uuid.UUID, action, subject string, detail map[string]any) audit.Event {
+func (v *request) event(workspaceID *uuid.UUID, action, subject string, detail map[string]any) audit.Event {
 	event := v.visitor.Event(v.r.Context(), action, subject)
-	event.TenantID, event.Detail = tenant, detail
+	event.WorkspaceID, event.Detail = workspaceID, detail
 	return event
 }
 
 // eventHere is event for what needs account:api:access in a workspace, and perhaps more.
 func (v *request) eventHere(here workspaceScope, action, subject string, detail map[string]any, more ...perm.Permission) audit.Event {
-	event := v.event(&here.Tenant.ID, action, subject, detail)
-	event.Authorization.TenantID, event.Authorization.Permissions = here.Tenant.ID, perm.NewSet(append(more, perm.AccountAPIAccess)...)
+	event := v.event(&here.Workspace.ID, action, subject, detail)
+	event.Authorization.WorkspaceID, event.Authorization.Permissions = here.Workspace.ID, perm.NewSet(append(more, perm.AccountAPIAccess)...)
 	return event
 }
 

@@ -73,7 +73,7 @@ func TestTheConnectionLogIsOfOneWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	walkTo(site.Browser(), app, "redirect_uri", "https://evil.example/cb")
-	elsewhere := site.Fixture.Tenant("Hillside Youth Club")
+	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	eve := site.Stranger()
 	site.Fixture.Join(elsewhere, eve.ID, perm.AccountAPIAccess)
 	browser := site.SignedIn(eve)

@@ -12,7 +12,7 @@ import (
 
 // inTwo is somebody who manages API access in the world's workspace and in a second one, whose name comes first.
 func inTwo(site *browsertest.Server) (browsertest.Person, string) {
-	ada, first := developer(site, perm.ProgrammesRead), site.Fixture.Tenant("Abbey Lane Larder")
+	ada, first := developer(site, perm.ProgrammesRead), site.Fixture.Workspace("Abbey Lane Larder")
 	site.Fixture.Join(first, ada.ID, perm.AccountAPIAccess)
 	return ada, first.String()
 }
@@ -47,11 +47,11 @@ func TestTheNavigationStaysInTheWorkspace(t *testing.T) {
 	ada, first := inTwo(site)
 	browser := site.SignedIn(ada)
 	ofWorkspace := []string{developers, connectors, "/settings/audit"}
-	for _, tenant := range []string{first, site.Fixture.TenantID.String()} {
+	for _, workspace := range []string{first, site.Fixture.WorkspaceID.String()} {
 		for _, from := range ofWorkspace {
-			page := browser.Get(from + "?tenant=" + tenant)
+			page := browser.Get(from + "?tenant=" + workspace)
 			for _, to := range ofWorkspace {
-				if !strings.Contains(page.Body, `<a href="`+to+"?tenant="+tenant+`"`) {
+				if !strings.Contains(page.Body, `<a href="`+to+"?tenant="+workspace+`"`) {
 					t.Errorf("%s forgets the workspace on the way to %s", from, to)
 				}
 			}
@@ -69,18 +69,18 @@ func TestAnOutdatedFormLeadsBackToItsWorkspace(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, _ := inTwo(site)
 	browser := site.SignedIn(ada)
-	tenant := site.Fixture.TenantID.String()
+	workspace := site.Fixture.WorkspaceID.String()
 	for _, path := range posts {
 		section := strings.Join(strings.SplitN(path, "/", 4)[:3], "/")
 		if section != developers && section != connectors {
 			continue
 		}
-		page := section + "?tenant=" + tenant
-		outdated := browser.Post(path, url.Values{"key": {"x"}, "tenant": {tenant}})
+		page := section + "?tenant=" + workspace
+		outdated := browser.Post(path, url.Values{"key": {"x"}, "tenant": {workspace}})
 		if outdated.Status != http.StatusForbidden || !strings.Contains(outdated.Body, `href="`+page+`"`) {
 			t.Errorf("%s, outdated: %d %s", path, outdated.Status, outdated.Text())
 		}
-		if to := site.Browser().Post(path, url.Values{"tenant": {tenant}}).Location(); to != "/login?return="+url.QueryEscape(page)+"&unsent=1" {
+		if to := site.Browser().Post(path, url.Values{"tenant": {workspace}}).Location(); to != "/login?return="+url.QueryEscape(page)+"&unsent=1" {
 			t.Errorf("%s, signed out: to %q", path, to)
 		}
 		if to := site.Browser().Post(path, url.Values{"tenant": {"//elsewhere.example"}}).Location(); to != "/login?return="+url.QueryEscape(section)+"&unsent=1" {
@@ -95,7 +95,7 @@ func TestThePolicyIsSavedAndWarnedOfByTheNameOfItsWorkspace(t *testing.T) {
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	connect(t, site, ada, app)
 	browser := site.SignedIn(ada)
-	warning := browser.Post(connectors+"/policy", policyForm(browser.Get(connectors+"?tenant="+site.Fixture.TenantID.String()), "7", anyPlatform, perm.ProgrammesRead))
+	warning := browser.Post(connectors+"/policy", policyForm(browser.Get(connectors+"?tenant="+site.Fixture.WorkspaceID.String()), "7", anyPlatform, perm.ProgrammesRead))
 	if !warning.WantsText("connections that exist in Riverside Food Bank") {
 		t.Errorf("%s", warning.Text())
 	}

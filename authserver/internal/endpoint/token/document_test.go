@@ -88,7 +88,7 @@ func (d *described) code() (grant.Grant, string) {
 		d.t.Fatal(err)
 	}
 	g := grant.Grant{
-		ID: uuid.New(), Kind: c.Kind, ClientID: c.ID, UserID: d.user, TenantID: d.Fixture.TenantID, Permissions: perm.NewSet(perm.ProgrammesRead),
+		ID: uuid.New(), Kind: c.Kind, ClientID: c.ID, UserID: d.user, WorkspaceID: d.Fixture.WorkspaceID, Permissions: perm.NewSet(perm.ProgrammesRead),
 		Resource: apitest.MCP, Ends: time.Now().Add(c.Kind.Traits().GrantLife),
 	}
 	code, err := d.Grants.Open(d.t.Context(), g, grant.CodeTerms{
@@ -129,7 +129,7 @@ func TestClientByDocumentIsCalledByItsAddressEverywhere(t *testing.T) {
 	d.wants("refresh", second, 200, "")
 	d.Wait(-48 * time.Hour)
 	claims := (&bench{Server: d.Server, t: t}).claims(second)
-	if claims.ClientID != d.address || claims.GrantID != g.ID || claims.TenantID != d.Fixture.TenantID || claims.Audience != apitest.MCP {
+	if claims.ClientID != d.address || claims.GrantID != g.ID || claims.WorkspaceID != d.Fixture.WorkspaceID || claims.Audience != apitest.MCP {
 		t.Errorf("claims: %+v", claims)
 	}
 	introspected := d.FormWith(apitest.IntrospectPath, apitest.Basic(service.ID.String(), service.Secret), "token", second.Text("access_token"))

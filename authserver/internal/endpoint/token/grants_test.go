@@ -85,7 +85,7 @@ func TestRefusalsConsumeNothing(t *testing.T) {
 	b.Fixture.Exec(`update account.users set disabled_at = null where id = $1`, b.user)
 	b.Fixture.Exec(`delete from account.memberships where user_id = $1`, b.user)
 	b.refused("no member", b.refresh(held.Refresh), 400, "invalid_grant")
-	b.Fixture.Join(b.Fixture.TenantID, b.user, perm.ProgrammesRead)
+	b.Fixture.Join(b.Fixture.WorkspaceID, b.user, perm.ProgrammesRead)
 	b.given("the same token afterwards", b.refresh(held.Refresh))
 }
 
@@ -104,7 +104,7 @@ func TestTheSameHoldsAtTheExchange(t *testing.T) {
 	b.Fixture.Exec(`delete from account.memberships where user_id = $1`, b.user)
 	b.refused("no member", b.exchangeCode(code), 400, "invalid_grant")
 	b.refused("no member in JSON", b.linkCode(linked), 400, "invalid_grant")
-	b.Fixture.Join(b.Fixture.TenantID, b.user, perm.ProgrammesRead)
+	b.Fixture.Join(b.Fixture.WorkspaceID, b.user, perm.ProgrammesRead)
 	b.given("the same code afterwards", b.exchangeCode(code))
 	b.given("the same code in JSON afterwards", b.linkCode(linked))
 }

@@ -85,7 +85,7 @@ type tokenResponse struct {
 	TokenType              string `json:"token_type"`
 	ExpiresIn              int64  `json:"expires_in"`
 	Scope                  string `json:"scope"`
-	TenantID               string `json:"tenant_id"`
+	WorkspaceID            string `json:"tenant_id"`
 	RefreshToken           string `json:"refresh_token,omitempty"`
 	AuthorizationExpiresIn int64  `json:"authorization_expires_in,omitempty"`
 }
@@ -93,7 +93,7 @@ type tokenResponse struct {
 func response(t engine.Tokens) tokenResponse {
 	return tokenResponse{
 		AccessToken: t.Access.Reveal(), TokenType: "Bearer", ExpiresIn: int64(t.ExpiresIn.Seconds()), Scope: t.Scope,
-		TenantID: t.TenantID.String(), RefreshToken: t.Refresh.Reveal(), AuthorizationExpiresIn: int64(t.Remaining.Seconds()),
+		WorkspaceID: t.WorkspaceID.String(), RefreshToken: t.Refresh.Reveal(), AuthorizationExpiresIn: int64(t.Remaining.Seconds()),
 	}
 }
 

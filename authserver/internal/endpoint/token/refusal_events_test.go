@@ -25,7 +25,7 @@ func (b *bench) noted(reason string, g grant.Grant, answer apitest.Answer) {
 	n := b.Count(`select count(*) from account.audit_events where action = 'grant.refused' and subject = 'grant:' || $1 and detail->>'reason' = $2
 		and detail->>'description' = $3 and detail->>'error' = $4 and tenant_id = $5 and user_id = $6 and request_id = $7
 		and actor like 'client:%' and detail->>'client_id' = $8`,
-		g.ID.String(), reason, answer.Text("error_description"), answer.Text("error"), g.TenantID, g.UserID, answer.Header.Get("X-Request-Id"), g.ClientID.String())
+		g.ID.String(), reason, answer.Text("error_description"), answer.Text("error"), g.WorkspaceID, g.UserID, answer.Header.Get("X-Request-Id"), g.ClientID.String())
 	if n != 1 {
 		b.t.Errorf("%s: %d events, want 1 (%s)", reason, n, answer.Body)
 	}

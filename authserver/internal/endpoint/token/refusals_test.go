@@ -89,7 +89,7 @@ func TestAChallengeMakesTheVerifierRequired(t *testing.T) {
 	b := newBench(t)
 	ask := func(verifier string) apitest.Answer {
 		g := grant.Grant{
-			ID: uuid.New(), Kind: client.Confidential, ClientID: b.linked.ID, UserID: b.user, TenantID: b.Fixture.TenantID,
+			ID: uuid.New(), Kind: client.Confidential, ClientID: b.linked.ID, UserID: b.user, WorkspaceID: b.Fixture.WorkspaceID,
 			Permissions: b.linked.Required, Resource: apitest.REST, Ends: b.Now().Add(client.Confidential.Traits().GrantLife),
 		}
 		code, err := b.Grants.Open(t.Context(), g, grant.CodeTerms{

@@ -32,7 +32,7 @@ func TestAConfidentialClientGetsATokenFor90Days(t *testing.T) {
 	body := answer.JSON()
 	const lifetime = 90 * 24 * 60 * 60
 	if body["token_type"] != "Bearer" || body["expires_in"] != float64(lifetime) || body["scope"] != "programmes:read:programmes" ||
-		body["tenant_id"] != b.Fixture.TenantID.String() || len(body) != 5 {
+		body["tenant_id"] != b.Fixture.WorkspaceID.String() || len(body) != 5 {
 		t.Errorf("the answer: %d members, type %v, expires %v, scope %v", len(body), body["token_type"], body["expires_in"], body["scope"])
 	}
 	if answer.Header.Get("Cache-Control") != "no-store" || answer.Header.Get("Pragma") != "no-cache" {
@@ -40,7 +40,7 @@ func TestAConfidentialClientGetsATokenFor90Days(t *testing.T) {
 	}
 	claims := b.claims(answer)
 	if claims.Subject != b.user || claims.Audience != apitest.REST || claims.ClientID != b.linked.ID.String() ||
-		claims.Scope.Scope() != "programmes:read:programmes" || claims.TenantID != b.Fixture.TenantID || claims.GrantID != g.ID ||
+		claims.Scope.Scope() != "programmes:read:programmes" || claims.WorkspaceID != b.Fixture.WorkspaceID || claims.GrantID != g.ID ||
 		claims.Expires.Sub(claims.IssuedAt) != lifetime*time.Second {
 		t.Errorf("claims: %+v", claims)
 	}
@@ -53,7 +53,7 @@ func TestAConnectorGetsAnHourAndARefreshToken(t *testing.T) {
 	body := answer.JSON()
 	left, _ := body["authorization_expires_in"].(float64)
 	if body["expires_in"] != float64(3600) || body["token_type"] != "Bearer" || body["scope"] != "programmes:read:programmes programmes:write:programmes" ||
-		body["tenant_id"] != b.Fixture.TenantID.String() || !strings.HasPrefix(answer.Text("refresh_token"), "alm_rt_") || len(body) != 7 {
+		body["tenant_id"] != b.Fixture.WorkspaceID.String() || !strings.HasPrefix(answer.Text("refresh_token"), "alm_rt_") || len(body) != 7 {
 		t.Errorf("the answer: %d members, expires %v, scope %v", len(body), body["expires_in"], body["scope"])
 	}
 	if month := float64(30 * 24 * 3600); left > month || left < month-60 {
@@ -146,7 +146,7 @@ func TestTheGoLibraryExchangesACode(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", method, err)
 		}
-		if !token.Valid() || token.Type() != "Bearer" || token.RefreshToken != "" || token.Extra("tenant_id") != b.Fixture.TenantID.String() {
+		if !token.Valid() || token.Type() != "Bearer" || token.RefreshToken != "" || token.Extra("tenant_id") != b.Fixture.WorkspaceID.String() {
 			t.Errorf("%s: type %s, expiry %v", method, token.Type(), token.Expiry)
 		}
 		if _, err := config.Exchange(t.Context(), code.Reveal()); err == nil || !strings.Contains(err.Error(), "invalid_grant") {

@@ -115,13 +115,13 @@ func TestWhatIsRememberedOfAClientEndsWithAChangeOfIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Store.ReplaceSecret(t.Context(), b.Fixture.TenantID, b.linked.ID, credential.Hash(next.Reveal()), 0, audit.Event{Actor: "admin", Action: "client.changed"}); err != nil {
+	if err := b.Store.ReplaceSecret(t.Context(), b.Fixture.WorkspaceID, b.linked.ID, credential.Hash(next.Reveal()), 0, audit.Event{Actor: "admin", Action: "client.changed"}); err != nil {
 		t.Fatal(err)
 	}
 	if before, after := probe(b.secret), probe(next); before != "invalid_client" || after != "invalid_grant" {
 		t.Errorf("with a new secret: %s by the old one, %s by the new", before, after)
 	}
-	if _, err := b.Store.DeleteClient(t.Context(), b.Fixture.TenantID, b.linked.ID, audit.Event{Actor: "admin", Action: "client.changed"}); err != nil {
+	if _, err := b.Store.DeleteClient(t.Context(), b.Fixture.WorkspaceID, b.linked.ID, audit.Event{Actor: "admin", Action: "client.changed"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := probe(next); got != "invalid_client" {

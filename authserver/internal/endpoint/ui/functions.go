@@ -82,7 +82,7 @@ type copyField struct{ ID, Label, Value string }
 // askAgain is the field for the password, or the way to another proof, where one has to be given.
 type askAgain struct {
 	Password, Elsewhere bool
-	ID, Note, Tenant    string
+	ID, Note, WorkspaceID string
 }
 
 // A box is a permission that can be chosen.

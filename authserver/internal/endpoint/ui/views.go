@@ -12,7 +12,7 @@ type Frame struct {
 	Person      *Person  // who is signed in; nil: nobody, or not known
 	Section     string   // the part of the settings that is open
 	Manages     bool     // the person may open the pages about workspaces: Developers, Connectors, Audit log
-	Tenant      string   // the workspace that the page is of, for the links to its other pages; "" where it is of none
+	WorkspaceID   string   // the workspace that the page is of, for the links to its other pages; "" where it is of none
 	Notice      string   // of what was just done
 	Problem     string   // of what was just refused
 	ProblemAt   string   // the id of the field that it is about, or ""

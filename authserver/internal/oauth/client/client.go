@@ -17,21 +17,21 @@ import (
 // A Client is an OAuth client application (spec 2.2): one that a workspace has registered, or one that is known by its metadata
 // document (document.go) and belongs to no workspace.
 type Client struct {
-	ID         uuid.UUID
-	Kind       Kind
-	TenantID   uuid.UUID // the workspace that registered it; zero for a service, and for a client known by its document
-	Name       string
-	Redirects  []string // exact redirect URIs
-	Required   perm.Set // requiredPermissions
-	Platform   string   // connectors: claude or chatgpt
-	Resource   string   // connectors: the one resource indicator (RFC 8707) it may ask for; "": any of this deployment's
-	AuthMethod AuthMethod
-	CreatedBy  *uuid.UUID
-	CreatedAt  time.Time
-	Secrets    [][]byte // SHA-256 of live secrets: those that the store was asked for, which is at most two
-	Address    string   // of its metadata document, which is its client_id; "" for a registered client
-	Keys       []byte   // the JWK set that PrivateKeyJWT is verified by
-	KeysURL    string   // where that set is read, "" where the document holds it
+	ID          uuid.UUID
+	Kind        Kind
+	WorkspaceID uuid.UUID // the workspace that registered it; zero for a service, and for a client known by its document
+	Name        string
+	Redirects   []string // exact redirect URIs
+	Required    perm.Set // requiredPermissions
+	Platform    string   // connectors: claude or chatgpt
+	Resource    string   // connectors: the one resource indicator (RFC 8707) it may ask for; "": any of this deployment's
+	AuthMethod  AuthMethod
+	CreatedBy   *uuid.UUID
+	CreatedAt   time.Time
+	Secrets     [][]byte // SHA-256 of live secrets: those that the store was asked for, which is at most two
+	Address     string   // of its metadata document, which is its client_id; "" for a registered client
+	Keys        []byte   // the JWK set that PrivateKeyJWT is verified by
+	KeysURL     string   // where that set is read, "" where the document holds it
 }
 
 // PublicID is what the client is called wherever client_id is said.

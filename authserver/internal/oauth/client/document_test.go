@@ -52,7 +52,7 @@ func TestDocumentBecomesAConnectorOfNoWorkspace(t *testing.T) {
 	if c.Kind != Connector || c.PublicID() != address || c.Domain() != "claude.ai" || c.Platform != "claude" || c.AuthMethod != AuthNone {
 		t.Errorf("%+v", c)
 	}
-	if c.TenantID != [16]byte{} || c.Resource != "" || c.Required.Scope() != perm.ForConnectors().Scope() || c.Name != "Claude Code" {
+	if c.WorkspaceID != [16]byte{} || c.Resource != "" || c.Required.Scope() != perm.ForConnectors().Scope() || c.Name != "Claude Code" {
 		t.Errorf("%+v", c)
 	}
 	if !slices.Equal(c.Redirects, []string{"http://localhost/callback", "http://127.0.0.1/callback"}) {

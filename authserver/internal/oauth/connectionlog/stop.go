@@ -13,13 +13,13 @@ import (
 
 // A StoppedAttempt is where a walk stopped before there was a grant. A page that waits for its answer is one, until it has it.
 type StoppedAttempt struct {
-	TenantID  uuid.UUID
-	ClientID  uuid.UUID
-	UserID    *uuid.UUID // nil: nobody was signed in, or it cannot be known
-	Orphan    bool       // a token request that belongs to no approval known here; otherwise an authorization request
-	Outcome   Outcome    // Waiting, Refused or Denied
-	Reason    string     // in plain words, one of a few
-	RequestID string
+	WorkspaceID uuid.UUID
+	ClientID    uuid.UUID
+	UserID      *uuid.UUID // nil: nobody was signed in, or it cannot be known
+	Orphan      bool       // a token request that belongs to no approval known here; otherwise an authorization request
+	Outcome     Outcome    // Waiting, Refused or Denied
+	Reason      string     // in plain words, one of a few
+	RequestID   string
 }
 
 // StoppedAttempts keeps stops. Its errors wrap store.ErrUnavailable.
@@ -35,13 +35,13 @@ const (
 )
 
 type attemptKey struct {
-	tenant, client, user uuid.UUID
-	stray                bool
-	reason               string
+	workspaceID, client, user uuid.UUID
+	stray                     bool
+	reason                    string
 }
 
 func (s StoppedAttempt) key() attemptKey {
-	key := attemptKey{tenant: s.TenantID, client: s.ClientID, stray: s.Orphan, reason: s.Reason}
+	key := attemptKey{workspaceID: s.WorkspaceID, client: s.ClientID, stray: s.Orphan, reason: s.Reason}
 	if s.UserID != nil {
 		key.user = *s.UserID
 	}
@@ -65,7 +65,7 @@ func NewRecorder(stops StoppedAttempts, now func() time.Time, log *slog.Logger) 
 
 // Record notes a stop of a workspace. A note that fails changes nothing for whoever made the request.
 func (n *Recorder) Record(ctx context.Context, s StoppedAttempt) {
-	if s.TenantID == uuid.Nil || !n.IsNew(s) {
+	if s.WorkspaceID == uuid.Nil || !n.IsNew(s) {
 		return
 	}
 	if err := n.Write(ctx, s); err != nil {

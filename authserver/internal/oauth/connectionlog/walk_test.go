@@ -75,7 +75,7 @@ func TestTheSameStopIsWrittenOnceAMinuteAndAFloodIsNot(t *testing.T) {
 	store := &kept{}
 	var log strings.Builder
 	n := connectionlog.NewRecorder(store, func() time.Time { return now }, slog.New(slog.NewTextHandler(&log, nil)))
-	stop := connectionlog.StoppedAttempt{TenantID: uuid.New(), ClientID: uuid.New(), Outcome: connectionlog.Refused, Reason: "no"}
+	stop := connectionlog.StoppedAttempt{WorkspaceID: uuid.New(), ClientID: uuid.New(), Outcome: connectionlog.Refused, Reason: "no"}
 	wants := func(what string, want int) {
 		t.Helper()
 		if store.written != want {
@@ -101,10 +101,10 @@ func TestTheSameStopIsWrittenOnceAMinuteAndAFloodIsNot(t *testing.T) {
 	stop.Reason = "after the flood"
 	n.Record(t.Context(), stop)
 	wants("after the flood", before+1)
-	stop.TenantID = uuid.Nil
+	stop.WorkspaceID = uuid.Nil
 	n.Record(t.Context(), stop)
 	wants("of no workspace", before+1)
-	stop.TenantID, store.fails = uuid.New(), errors.New("silent")
+	stop.WorkspaceID, store.fails = uuid.New(), errors.New("silent")
 	n.Record(t.Context(), stop)
 	if !strings.Contains(log.String(), "a stop was not noted") {
 		t.Error("a note that failed is not in the log")

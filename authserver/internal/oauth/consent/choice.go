@@ -35,7 +35,7 @@ func (c Choice) AuthorizationRequest(of client.Client) Request {
 // SelectableWorkspaces splits a user's workspaces into those that a kind of client may be given and those that are closed to it.
 func SelectableWorkspaces(kind client.Kind, places []workspace.Membership) (open, closed []workspace.Membership) {
 	for _, place := range places {
-		if kind.Traits().NeedsLLM && !place.Tenant.LLMIntegration {
+		if kind.Traits().NeedsLLM && !place.Workspace.LLMIntegration {
 			closed = append(closed, place)
 			continue
 		}

@@ -31,7 +31,7 @@ func AddRequiredReads(c client.Client, asked perm.Set, in workspace.Membership) 
 // ErrLLMOff or a *LackError.
 func Evaluate(c client.Client, asked perm.Set, in workspace.Membership) (granted, leftOut perm.Set, err error) {
 	traits := c.Kind.Traits()
-	if traits.NeedsLLM && !in.Tenant.LLMIntegration {
+	if traits.NeedsLLM && !in.Workspace.LLMIntegration {
 		return nil, nil, ErrLLMOff
 	}
 	granted, leftOut = asked.Intersect(in.Permissions), asked.Without(in.Permissions)

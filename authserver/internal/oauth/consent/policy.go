@@ -17,7 +17,7 @@ var (
 
 // ApplyPolicy splits what a user could give a client in a workspace into what the workspace's connector policy allows and what it
 // withholds. It returns ErrPlatformNotAllowed or ErrNothingAllowed. Only connectors have a policy.
-func ApplyPolicy(c client.Client, could perm.Set, in workspace.Tenant) (granted, withheld perm.Set, err error) {
+func ApplyPolicy(c client.Client, could perm.Set, in workspace.Workspace) (granted, withheld perm.Set, err error) {
 	if c.Kind != client.Connector {
 		return could, nil, nil
 	}
@@ -32,7 +32,7 @@ func ApplyPolicy(c client.Client, could perm.Set, in workspace.Tenant) (granted,
 }
 
 // Life is how long a client's grant lasts in a workspace from consent.
-func Life(c client.Client, in workspace.Tenant) time.Duration {
+func Life(c client.Client, in workspace.Workspace) time.Duration {
 	life := c.Kind.Traits().GrantLife
 	if c.Kind == client.Connector {
 		life = min(life, in.Connectors.Life())

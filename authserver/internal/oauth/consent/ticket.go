@@ -19,7 +19,7 @@ type Ticket struct {
 	SignInID    uuid.UUID `json:"s"`
 	UserID      uuid.UUID `json:"u"`
 	ClientID    uuid.UUID `json:"c"`
-	TenantID    uuid.UUID `json:"w"`
+	WorkspaceID uuid.UUID `json:"w"`
 	RedirectURI string    `json:"r"`
 	State       []byte    `json:"t"` // bytes: it comes back as it was, even where it is no UTF-8
 	Permissions perm.Set  `json:"p"` // those that were to be granted

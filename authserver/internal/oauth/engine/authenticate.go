@@ -50,7 +50,7 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 	}
 	noted := web.Caller{Client: x.facts.Client.ID}
 	if g := x.facts.Grant; g != nil && g.ClientID == noted.Client {
-		noted.Credential, noted.Workspace, noted.User = g.ID, g.TenantID, g.UserID
+		noted.Credential, noted.Workspace, noted.User = g.ID, g.WorkspaceID, g.UserID
 	}
 	web.NoteCaller(ctx, noted)
 	return fositeClient{*x.facts.Client}, nil

@@ -107,7 +107,7 @@ func goldenEngine(t *testing.T) (*Engine, client.Client, credential.Secret) {
 	e := New(Deps{Issuer: issuer, RESTResource: issuer + "/v1", Clients: store, Unknown: postgres.ErrNoClient, Grants: keeper, Signer: ring})
 	connector := world.Connector(issuer+"/mcp", perm.ProgrammesRead)
 	code, err := keeper.Open(t.Context(), grant.Grant{
-		ID: uuid.New(), Kind: connector.Kind, ClientID: connector.ID, UserID: world.Member(perm.ProgrammesRead), TenantID: world.TenantID,
+		ID: uuid.New(), Kind: connector.Kind, ClientID: connector.ID, UserID: world.Member(perm.ProgrammesRead), WorkspaceID: world.WorkspaceID,
 		Permissions: connector.Required, Resource: connector.Resource, Ends: time.Now().Add(time.Hour),
 	}, grant.CodeTerms{ClientID: connector.ID, RedirectURI: fixture.Callback, Resource: connector.Resource, Challenge: goldenChallenge})
 	if err != nil {

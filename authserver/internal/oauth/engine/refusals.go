@@ -88,7 +88,7 @@ func (n *RefusalRecorder) recordFor(ctx context.Context, facts grant.Snapshot, c
 		return nil
 	}
 	err := n.refusals.RecordRefusal(ctx, audit.Event{
-		TenantID: &g.TenantID, UserID: &g.UserID, Actor: "client:" + caller.String(), Action: "grant.refused",
+		WorkspaceID: &g.WorkspaceID, UserID: &g.UserID, Actor: "client:" + caller.String(), Action: "grant.refused",
 		Subject: "grant:" + g.ID.String(), RequestID: web.RequestID(ctx), Detail: map[string]any{
 			"reason": reason, "client_id": g.ClientID.String(), "error": refused.Code, "description": refused.Description,
 		},

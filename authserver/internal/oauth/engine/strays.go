@@ -30,9 +30,9 @@ func (n *RefusalRecorder) recordOrphan(ctx context.Context, x *exchange, refused
 		}
 		c = &known
 	}
-	if c.Kind != client.Connector || c.TenantID == uuid.Nil || !n.orphans.IsNew(stop) {
+	if c.Kind != client.Connector || c.WorkspaceID == uuid.Nil || !n.orphans.IsNew(stop) {
 		return nil
 	}
-	stop.TenantID = c.TenantID
+	stop.WorkspaceID = c.WorkspaceID
 	return n.orphans.Write(ctx, stop)
 }

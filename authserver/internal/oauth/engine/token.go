@@ -45,12 +45,12 @@ type TokenRequest struct {
 
 // Tokens is the answer.
 type Tokens struct {
-	Access    credential.Secret
-	ExpiresIn time.Duration // whole seconds
-	Scope     string
-	TenantID  uuid.UUID
-	Refresh   credential.Secret // connectors alone
-	Remaining time.Duration     // of the grant's life, connectors alone
+	Access      credential.Secret
+	ExpiresIn   time.Duration // whole seconds
+	Scope       string
+	WorkspaceID uuid.UUID
+	Refresh     credential.Secret // connectors alone
+	Remaining   time.Duration     // of the grant's life, connectors alone
 }
 
 // A TokenError is a refusal that the caller caused: 400, or 401 with a challenge where a Basic header failed.
@@ -180,12 +180,12 @@ func (e *Engine) issue(x *exchange, issued grant.Issued, sign func(accesstoken.C
 	}
 	access, err := sign(accesstoken.Claims{
 		Issuer: e.Issuer, Subject: g.UserID, Audience: g.Resource, Expires: expires, IssuedAt: now, ID: uuid.NewString(),
-		ClientID: x.facts.Client.PublicID(), Scope: g.Permissions, TenantID: g.TenantID, GrantID: g.ID,
+		ClientID: x.facts.Client.PublicID(), Scope: g.Permissions, WorkspaceID: g.WorkspaceID, GrantID: g.ID,
 	})
 	if err != nil {
 		return err
 	}
-	x.answer = Tokens{Access: access, ExpiresIn: expires.Sub(now), Scope: g.Permissions.Scope(), TenantID: g.TenantID, Refresh: issued.Refresh}
+	x.answer = Tokens{Access: access, ExpiresIn: expires.Sub(now), Scope: g.Permissions.Scope(), WorkspaceID: g.WorkspaceID, Refresh: issued.Refresh}
 	if g.Kind == client.Connector {
 		x.answer.Remaining = g.Ends.Sub(issued.Now).Truncate(time.Second)
 	}

@@ -41,7 +41,7 @@ type Grant struct {
 	Kind        client.Kind
 	ClientID    uuid.UUID
 	UserID      uuid.UUID
-	TenantID    uuid.UUID
+	WorkspaceID uuid.UUID
 	Permissions perm.Set
 	Resource    string
 	State       State

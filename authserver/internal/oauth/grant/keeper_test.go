@@ -74,7 +74,7 @@ func (b *bench) terms() grant.CodeTerms {
 
 func (b *bench) pending(c client.Client) grant.Grant {
 	return grant.Grant{
-		ID: uuid.New(), Kind: c.Kind, ClientID: c.ID, UserID: b.user, TenantID: b.world.TenantID, Permissions: perm.NewSet(perm.ProgrammesRead),
+		ID: uuid.New(), Kind: c.Kind, ClientID: c.ID, UserID: b.user, WorkspaceID: b.world.WorkspaceID, Permissions: perm.NewSet(perm.ProgrammesRead),
 		Resource: resource, Ends: time.Now().Add(c.Kind.Traits().GrantLife),
 	}
 }

@@ -40,8 +40,8 @@ func (b *bench) readOnly() {
 	b.Helper()
 	lowered := workspace.DefaultConnectorPolicy()
 	lowered.Permissions = perm.NewSet(perm.ProgrammesRead)
-	event := audit.Event{TenantID: &b.world.TenantID, Actor: "operator", Action: "connector_policy.changed"}
-	if _, err := b.store.SetConnectorPolicy(b.Context(), b.world.TenantID, lowered, event); err != nil {
+	event := audit.Event{WorkspaceID: &b.world.WorkspaceID, Actor: "operator", Action: "connector_policy.changed"}
+	if _, err := b.store.SetConnectorPolicy(b.Context(), b.world.WorkspaceID, lowered, event); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -56,8 +56,8 @@ func (s *Store) Organisations(ctx context.Context) ([]admin.Organisation, error)
 		})
 }
 
-// AddTenant inserts a workspace with its event, or returns admin.ErrNoOrganisation.
-func (s *Store) AddTenant(ctx context.Context, id, organisation uuid.UUID, name string, event audit.Event) error {
+// AddWorkspace inserts a workspace with its event, or returns admin.ErrNoOrganisation.
+func (s *Store) AddWorkspace(ctx context.Context, id, organisation uuid.UUID, name string, event audit.Event) error {
 	return s.administer(ctx, "add tenant", func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)`, id, organisation, name)
 		if violates(err, "tenants_organisation_id_fkey") {
@@ -70,7 +70,7 @@ func (s *Store) AddTenant(ctx context.Context, id, organisation uuid.UUID, name 
 	})
 }
 
-const tenantsSQL = `
+const workspacesSQL = `
 select t.id, t.organisation_id, o.name, t.name, t.created_at,
   coalesce((select jsonb_agg(jsonb_build_object('name', m.module, 'enabled', m.enabled, 'provisioned', m.provisioned) order by m.module)
     from account.tenant_modules m where m.tenant_id = t.id), '[]'),
@@ -79,16 +79,16 @@ from account.tenants t join account.organisations o on o.id = t.organisation_id
 where @organisation::uuid is null or t.organisation_id = @organisation
 order by o.name, t.name, t.id`
 
-// Tenants lists the workspaces of one organisation, or all, by organisation and name.
-func (s *Store) Tenants(ctx context.Context, organisation *uuid.UUID) ([]admin.Tenant, error) {
-	return listed(ctx, s, "list tenants", tenantsSQL, pgx.NamedArgs{"organisation": organisation},
-		func(row pgx.CollectableRow) (t admin.Tenant, err error) {
+// Workspaces lists the workspaces of one organisation, or all, by organisation and name.
+func (s *Store) Workspaces(ctx context.Context, organisation *uuid.UUID) ([]admin.Workspace, error) {
+	return listed(ctx, s, "list tenants", workspacesSQL, pgx.NamedArgs{"organisation": organisation},
+		func(row pgx.CollectableRow) (t admin.Workspace, err error) {
 			return t, row.Scan(&t.ID, &t.OrganisationID, &t.Organisation, &t.Name, &t.Created, &t.Modules, &t.Features)
 		})
 }
 
 // SetModule changes a module of a workspace with the event, or returns admin.ErrNoTenant.
-func (s *Store) SetModule(ctx context.Context, tenant uuid.UUID, module string, change admin.ModuleChange, event audit.Event) (admin.Module, error) {
+func (s *Store) SetModule(ctx context.Context, workspaceID uuid.UUID, module string, change admin.ModuleChange, event audit.Event) (admin.Module, error) {
 	after := admin.Module{Name: module}
 	err := s.administer(ctx, "set module", func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `
@@ -96,10 +96,10 @@ insert into account.tenant_modules as m (tenant_id, module, enabled, provisioned
 values (@tenant, @module, coalesce(@enabled, false), coalesce(@provisioned, false))
 on conflict (tenant_id, module) do update set enabled = coalesce(@enabled, m.enabled), provisioned = coalesce(@provisioned, m.provisioned)
 returning enabled, provisioned`,
-			pgx.NamedArgs{"tenant": tenant, "module": module, "enabled": change.Enabled, "provisioned": change.Provisioned}).
+			pgx.NamedArgs{"tenant": workspaceID, "module": module, "enabled": change.Enabled, "provisioned": change.Provisioned}).
 			Scan(&after.Enabled, &after.Provisioned)
 		if violates(err, "tenant_modules_tenant_id_fkey") {
-			return admin.ErrNoTenant
+			return admin.ErrNoWorkspace
 		}
 		if err != nil {
 			return err
@@ -110,12 +110,12 @@ returning enabled, provisioned`,
 }
 
 // SetFeature switches a feature of a workspace with the event, or returns admin.ErrNoTenant.
-func (s *Store) SetFeature(ctx context.Context, tenant uuid.UUID, feature string, on bool, event audit.Event) error {
+func (s *Store) SetFeature(ctx context.Context, workspaceID uuid.UUID, feature string, on bool, event audit.Event) error {
 	return s.administer(ctx, "set feature", func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `insert into account.tenant_features (tenant_id, feature, enabled) values ($1, $2, $3)
-			on conflict (tenant_id, feature) do update set enabled = excluded.enabled`, tenant, feature, on)
+			on conflict (tenant_id, feature) do update set enabled = excluded.enabled`, workspaceID, feature, on)
 		if violates(err, "tenant_features_tenant_id_fkey") {
-			return admin.ErrNoTenant
+			return admin.ErrNoWorkspace
 		}
 		if err != nil {
 			return err

@@ -13,15 +13,15 @@ import (
 )
 
 // EveryClient lists the clients of one workspace, or all, services included, newest first.
-func (s *Store) EveryClient(ctx context.Context, tenant *uuid.UUID) ([]admin.Client, error) {
+func (s *Store) EveryClient(ctx context.Context, workspaceID *uuid.UUID) ([]admin.Client, error) {
 	return listed(ctx, s, "list clients", `
 select c.id, c.kind, c.tenant_id, coalesce(t.name, ''), c.name, c.token_endpoint_auth_method, c.created_at,
   (select count(*) from account.grants g where g.client_id = c.id and g.state = 'active' and g.ends_at > now())
 from account.oauth_clients c left join account.tenants t on t.id = c.tenant_id
 where c.deleted_at is null and (@tenant::uuid is null or c.tenant_id = @tenant)
 order by c.created_at desc, c.id desc`,
-		pgx.NamedArgs{"tenant": tenant}, func(row pgx.CollectableRow) (c admin.Client, err error) {
-			return c, row.Scan(&c.ID, &c.Kind, &c.TenantID, &c.Tenant, &c.Name, &c.AuthMethod, &c.Created, &c.Grants)
+		pgx.NamedArgs{"tenant": workspaceID}, func(row pgx.CollectableRow) (c admin.Client, err error) {
+			return c, row.Scan(&c.ID, &c.Kind, &c.WorkspaceID, &c.Workspace, &c.Name, &c.AuthMethod, &c.Created, &c.Grants)
 		})
 }
 
@@ -31,7 +31,7 @@ func (s *Store) EndClient(ctx context.Context, id uuid.UUID, event audit.Event) 
 	var ended []grant.Grant
 	err := s.administer(ctx, "end client", func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `update account.oauth_clients set deleted_at = now() where id = $1 and deleted_at is null returning tenant_id`, id).
-			Scan(&event.TenantID)
+			Scan(&event.WorkspaceID)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return admin.ErrNoClient
 		}
@@ -51,7 +51,7 @@ const grantFilter = `(@user::uuid is null or g.user_id = @user) and (@client::uu
   and (@tenant::uuid is null or g.tenant_id = @tenant) and (@before::timestamptz is null or g.created_at < @before)`
 
 func grantFilterArgs(f admin.GrantFilter) pgx.NamedArgs {
-	return pgx.NamedArgs{"user": f.User, "client": f.Client, "tenant": f.Tenant, "before": f.IssuedBefore}
+	return pgx.NamedArgs{"user": f.User, "client": f.Client, "tenant": f.WorkspaceID, "before": f.IssuedBefore}
 }
 
 // EveryGrant lists the latest grants that the filter names, at most limit of them.
@@ -65,7 +65,7 @@ select g.id, g.kind, g.client_id, c.name, g.user_id, u.email, g.tenant_id, g.per
 from account.grants g join account.oauth_clients c on c.id = g.client_id join account.users u on u.id = g.user_id
 where `+grantFilter+` order by g.created_at desc, g.id desc limit @limit`,
 		args, func(row pgx.CollectableRow) (g admin.Grant, err error) {
-			return g, row.Scan(&g.ID, &g.Kind, &g.ClientID, &g.Client, &g.UserID, &g.Email, &g.TenantID, &g.Permissions, &g.State,
+			return g, row.Scan(&g.ID, &g.Kind, &g.ClientID, &g.Client, &g.UserID, &g.Email, &g.WorkspaceID, &g.Permissions, &g.State,
 				&g.Created, &g.LastUsed, &g.Ends, &g.RevokedAt, &g.Reason)
 		})
 }

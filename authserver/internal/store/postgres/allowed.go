@@ -38,7 +38,7 @@ func stillAllowed(ctx context.Context, tx pgx.Tx, a *audit.Authorization) error 
 			needed = append(needed, needs)
 		}
 	}
-	ask(a.TenantID != uuid.Nil, a.Permissions, allowedMemberSQL, a.UserID, a.TenantID)
+	ask(a.WorkspaceID != uuid.Nil, a.Permissions, allowedMemberSQL, a.UserID, a.WorkspaceID)
 	ask(a.SignInID != uuid.Nil, nil, allowedSignInSQL, session.IdleTimeout, a.UserID, a.SignInID)
 	ask(a.TokenID != uuid.Nil, a.Permissions, allowedTokenSQL, a.UserID, a.TokenID)
 	ask(a.GrantID != uuid.Nil, a.Permissions, allowedGrantSQL, a.UserID, a.GrantID)

@@ -19,7 +19,7 @@ func eventArgs(e audit.Event) pgx.NamedArgs {
 		detail = map[string]any{}
 	}
 	return pgx.NamedArgs{
-		"id": identity.New(), "tenant": e.TenantID, "user": e.UserID, "actor": e.Actor, "action": e.Action,
+		"id": identity.New(), "tenant": e.WorkspaceID, "user": e.UserID, "actor": e.Actor, "action": e.Action,
 		"subject": e.Subject, "detail": detail, "request": e.RequestID,
 	}
 }

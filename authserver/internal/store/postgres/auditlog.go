@@ -27,9 +27,9 @@ where `
 
 const newestFirst = ` and (@at::timestamptz is null or (e.at, e.id) < (@at, @id)) order by e.at desc, e.id desc limit @limit`
 
-// EventsOfTenant reads the audit log of a workspace from a mark back.
-func (s *Store) EventsOfTenant(ctx context.Context, tenant uuid.UUID, from audit.Cursor, limit int) ([]audit.Entry, error) {
-	return s.entries(ctx, `e.tenant_id = @of`, tenant, from, limit)
+// EventsOfWorkspace reads the audit log of a workspace from a mark back.
+func (s *Store) EventsOfWorkspace(ctx context.Context, workspaceID uuid.UUID, from audit.Cursor, limit int) ([]audit.Entry, error) {
+	return s.entries(ctx, `e.tenant_id = @of`, workspaceID, from, limit)
 }
 
 // EventsOfUser reads the latest events that concern a user, in every workspace and in none.
@@ -50,7 +50,7 @@ func (s *Store) entries(ctx context.Context, of string, id uuid.UUID, from audit
 	}
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (audit.Entry, error) {
 		var e audit.Entry
-		err := row.Scan(&e.ID, &e.At, &e.TenantID, &e.UserID, &e.Actor, &e.Action, &e.Subject, &e.Detail, &e.RequestID,
+		err := row.Scan(&e.ID, &e.At, &e.WorkspaceID, &e.UserID, &e.Actor, &e.Action, &e.Subject, &e.Detail, &e.RequestID,
 			&e.Person, &e.Application, &e.ActorName)
 		return e, err
 	})

@@ -36,7 +36,7 @@ const (
 
 // A clientRow is a client that an outer join may have left out.
 type clientRow struct {
-	id, tenantID, createdBy              *uuid.UUID
+	id, workspaceID, createdBy           *uuid.UUID
 	kind, name, platform, resource, auth *string
 	redirects, required                  []string
 	created                              *time.Time
@@ -46,7 +46,7 @@ type clientRow struct {
 }
 
 func (r *clientRow) targets() []any {
-	return []any{&r.id, &r.kind, &r.tenantID, &r.name, &r.redirects, &r.required, &r.platform, &r.resource, &r.auth,
+	return []any{&r.id, &r.kind, &r.workspaceID, &r.name, &r.redirects, &r.required, &r.platform, &r.resource, &r.auth,
 		&r.createdBy, &r.created, &r.address, &r.keys, &r.keysURL, &r.secrets}
 }
 
@@ -59,8 +59,8 @@ func (r *clientRow) client() *client.Client {
 		AuthMethod: client.AuthMethod(*r.auth), CreatedBy: r.createdBy, CreatedAt: *r.created, Secrets: r.secrets,
 		Platform: text(r.platform), Resource: text(r.resource), Address: text(r.address), Keys: r.keys, KeysURL: text(r.keysURL),
 	}
-	if r.tenantID != nil {
-		c.TenantID = *r.tenantID
+	if r.workspaceID != nil {
+		c.WorkspaceID = *r.workspaceID
 	}
 	return c
 }
@@ -104,11 +104,11 @@ func (s *Store) readClient(ctx context.Context, sql string, args ...any) (client
 }
 
 // Clients lists the clients of a workspace without their secrets, newest first.
-func (s *Store) Clients(ctx context.Context, tenant uuid.UUID) ([]client.Client, error) {
+func (s *Store) Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	rows, err := s.pool.Query(ctx, `select `+clientFields+noSecrets+` from account.oauth_clients c
-		where c.tenant_id = $1 and c.deleted_at is null order by c.created_at desc, c.id desc`, tenant)
+		where c.tenant_id = $1 and c.deleted_at is null order by c.created_at desc, c.id desc`, workspaceID)
 	if err != nil {
 		return nil, unavailable("list clients", err)
 	}
@@ -137,7 +137,7 @@ insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, req
 values (@id, @kind, @tenant, @name, @redirects, @required, nullif(@platform, ''), nullif(@resource, ''), @auth, @by, @at)
 on conflict (id) do nothing`,
 			pgx.NamedArgs{
-				"id": c.ID, "kind": c.Kind, "tenant": nullable(c.TenantID), "name": c.Name, "redirects": nonNil(c.Redirects),
+				"id": c.ID, "kind": c.Kind, "tenant": nullable(c.WorkspaceID), "name": c.Name, "redirects": nonNil(c.Redirects),
 				"required": c.Required.Strings(), "platform": c.Platform, "resource": c.Resource, "auth": c.AuthMethod,
 				"by": c.CreatedBy, "at": c.CreatedAt,
 			})
@@ -156,13 +156,13 @@ on conflict (id) do nothing`,
 
 // DeleteClient deletes a client of the workspace and revokes its grants, durably and in one transaction; the grants are
 // returned for Redis.
-func (s *Store) DeleteClient(ctx context.Context, tenant, id uuid.UUID, event audit.Event) ([]grant.Grant, error) {
+func (s *Store) DeleteClient(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) ([]grant.Grant, error) {
 	var ended []grant.Grant
 	err := s.atomically(ctx, "delete client", func(tx pgx.Tx) error {
 		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, `update account.oauth_clients set deleted_at = now() where id = $1 and tenant_id = $2 and deleted_at is null`, id, tenant)
+		tag, err := tx.Exec(ctx, `update account.oauth_clients set deleted_at = now() where id = $1 and tenant_id = $2 and deleted_at is null`, id, workspaceID)
 		if err != nil {
 			return err
 		}
@@ -180,14 +180,14 @@ func (s *Store) DeleteClient(ctx context.Context, tenant, id uuid.UUID, event au
 // ReplaceSecret gives a confidential client of the workspace a new secret. The one before it works for overlap more, and never longer than
 // it would have; older ones end at once, so that no client has more than two (contract, section 5). The client's row is locked from the
 // beginning, so that this holds for replacements at the same time too.
-func (s *Store) ReplaceSecret(ctx context.Context, tenant, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event) error {
+func (s *Store) ReplaceSecret(ctx context.Context, workspaceID, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event) error {
 	return s.atomically(ctx, "replace secret", func(tx pgx.Tx) error {
 		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
 		var kind string
 		err := tx.QueryRow(ctx, `select kind from account.oauth_clients where id = $1 and tenant_id is not distinct from $2
-			and deleted_at is null for update`, id, nullable(tenant)).Scan(&kind)
+			and deleted_at is null for update`, id, nullable(workspaceID)).Scan(&kind)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return ErrNoClient
 		}

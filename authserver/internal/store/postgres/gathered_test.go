@@ -224,12 +224,12 @@ func TestManyStandingsAreThoseOfEachAlone(t *testing.T) {
 	var questions []standing.Query
 	l.publish("signing")
 	l.world.Exec(`insert into account.tenant_modules values ($1, 'programmes', true, true), ($1, 'engage', false, true)
-		on conflict (tenant_id, module) do update set enabled = excluded.enabled, provisioned = excluded.provisioned`, l.world.TenantID)
-	for _, tenant := range []uuid.UUID{uuid.Nil, l.world.TenantID, l.world.Tenant("another")} {
+		on conflict (tenant_id, module) do update set enabled = excluded.enabled, provisioned = excluded.provisioned`, l.world.WorkspaceID)
+	for _, workspaceID := range []uuid.UUID{uuid.Nil, l.world.WorkspaceID, l.world.Workspace("another")} {
 		for _, module := range []string{"", "programmes", "engage"} {
-			questions = append(questions, standing.Query{PATHash: token, Tenant: tenant, Module: module},
-				standing.Query{GrantID: uuid.New(), Tenant: tenant}, standing.Query{GrantID: g.ID, Tenant: tenant, Module: module},
-				standing.Query{GrantID: g.ID, KeyID: "signing", Tenant: tenant, Module: module})
+			questions = append(questions, standing.Query{PATHash: token, WorkspaceID: workspaceID, Module: module},
+				standing.Query{GrantID: uuid.New(), WorkspaceID: workspaceID}, standing.Query{GrantID: g.ID, WorkspaceID: workspaceID, Module: module},
+				standing.Query{GrantID: g.ID, KeyID: "signing", WorkspaceID: workspaceID, Module: module})
 		}
 	}
 	many := func(questions []standing.Query) []*standing.Standing {
@@ -275,9 +275,9 @@ func TestStandingsAreThoseOfTheFirstRules(t *testing.T) {
 	}
 	l.world.Exec("create function account.first_standing(" + text + "\n$$")
 	l.world.Exec(`insert into account.tenant_modules values ($1, 'programmes', true, true), ($1, 'engage', false, true)
-		on conflict (tenant_id, module) do update set enabled = excluded.enabled`, l.world.TenantID)
+		on conflict (tenant_id, module) do update set enabled = excluded.enabled`, l.world.WorkspaceID)
 	l.publish("signing")
-	other := l.world.Tenant("another")
+	other := l.world.Workspace("another")
 	const compare = `
 with asked as (
   select pat, id, tenant, module
@@ -317,7 +317,7 @@ select count(first), coalesce(jsonb_agg(to_jsonb(answers)) filter (where (first,
 			l.world.Exec(state)
 			var answers int
 			var differ string
-			if err := l.world.Owner.QueryRow(t.Context(), compare, hash, g.ID, l.world.TenantID, other).Scan(&answers, &differ); err != nil || answers != 64 || differ != "[]" {
+			if err := l.world.Owner.QueryRow(t.Context(), compare, hash, g.ID, l.world.WorkspaceID, other).Scan(&answers, &differ); err != nil || answers != 64 || differ != "[]" {
 				t.Fatalf("%s, %b: of %d answers differ %s: %v", state, turned, answers, differ, err)
 			}
 		}

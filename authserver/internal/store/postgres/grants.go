@@ -111,20 +111,20 @@ func scanFacts(row pgx.Row) (place int, facts grant.Snapshot, err error) {
 
 // A grantRow is a grant that an outer join may have left out.
 type grantRow struct {
-	id, clientID, userID, tenantID   *uuid.UUID
-	kind, resource, state, reason    *string
-	permissions, givenUp             []string
-	generation                       *int32
-	refreshHash, codeBinding         []byte
-	created, lastUsed, ends, revoked *time.Time
-	userDisabled                     *bool
+	id, clientID, userID, workspaceID *uuid.UUID
+	kind, resource, state, reason     *string
+	permissions, givenUp              []string
+	generation                        *int32
+	refreshHash, codeBinding          []byte
+	created, lastUsed, ends, revoked  *time.Time
+	userDisabled                      *bool
 }
 
 const grantColumns = `g.id, g.kind, g.client_id, g.user_id, g.tenant_id, g.permissions, g.resource, g.state, g.generation,
   g.refresh_hash, g.code_binding, g.created_at, g.last_used_at, g.ends_at, g.revoked_at, g.revoke_reason, g.given_up`
 
 func (r *grantRow) targets() []any {
-	return []any{&r.id, &r.kind, &r.clientID, &r.userID, &r.tenantID, &r.permissions, &r.resource, &r.state, &r.generation,
+	return []any{&r.id, &r.kind, &r.clientID, &r.userID, &r.workspaceID, &r.permissions, &r.resource, &r.state, &r.generation,
 		&r.refreshHash, &r.codeBinding, &r.created, &r.lastUsed, &r.ends, &r.revoked, &r.reason,
 		&r.givenUp}
 }
@@ -134,7 +134,7 @@ func (r *grantRow) grant() *grant.Grant {
 		return nil
 	}
 	g := &grant.Grant{
-		ID: *r.id, Kind: client.Kind(*r.kind), ClientID: *r.clientID, UserID: *r.userID, TenantID: *r.tenantID,
+		ID: *r.id, Kind: client.Kind(*r.kind), ClientID: *r.clientID, UserID: *r.userID, WorkspaceID: *r.workspaceID,
 		Permissions: perm.FromStrings(r.permissions), Resource: *r.resource, State: grant.State(*r.state),
 		Generation: uint32(*r.generation), RefreshHash: r.refreshHash, CodeBinding: r.codeBinding,
 		Created: *r.created, LastUsed: r.lastUsed, Ends: *r.ends, RevokedAt: r.revoked,
@@ -190,7 +190,7 @@ func (s *Store) Open(ctx context.Context, approved grant.Grant, approval int) (g
 			return err
 		}
 		if _, err := tx.Exec(ctx, openSQL, pgx.NamedArgs{
-			"id": g.ID, "kind": g.Kind, "client": g.ClientID, "user": g.UserID, "tenant": g.TenantID,
+			"id": g.ID, "kind": g.Kind, "client": g.ClientID, "user": g.UserID, "tenant": g.WorkspaceID,
 			"permissions": g.Permissions.Strings(), "resource": g.Resource, "binding": g.CodeBinding, "ends": g.Ends,
 			"approval": approval, "request": web.RequestID(ctx),
 		}); err != nil {
@@ -200,7 +200,7 @@ func (s *Store) Open(ctx context.Context, approved grant.Grant, approval int) (g
 		if err := tx.QueryRow(ctx, `select state from account.grants where id = $1`, g.ID).Scan(&state); err != nil {
 			return err
 		}
-		return answered(ctx, tx, g.TenantID, g.ClientID, g.UserID)
+		return answered(ctx, tx, g.WorkspaceID, g.ClientID, g.UserID)
 	})
 	return state, err
 }
@@ -211,14 +211,14 @@ func stillApprovable(ctx context.Context, tx pgx.Tx, g grant.Grant) error {
 	if g.SignInID == uuid.Nil {
 		return nil
 	}
-	err := stillAllowed(ctx, tx, &audit.Authorization{UserID: g.UserID, SignInID: g.SignInID, TenantID: g.TenantID, Permissions: g.Permissions})
+	err := stillAllowed(ctx, tx, &audit.Authorization{UserID: g.UserID, SignInID: g.SignInID, WorkspaceID: g.WorkspaceID, Permissions: g.Permissions})
 	if err != nil {
 		return err
 	}
 	stands := true
 	if g.Kind.Traits().NeedsLLM {
 		stands, err = found(tx.QueryRow(ctx, `select true from account.tenant_features
-			where tenant_id = $1 and feature = 'llm_integration' and enabled for share`, g.TenantID))
+			where tenant_id = $1 and feature = 'llm_integration' and enabled for share`, g.WorkspaceID))
 	}
 	if err == nil && stands {
 		stands, err = found(tx.QueryRow(ctx, `select true from account.oauth_clients where id = $1 and deleted_at is null for share`, g.ClientID))

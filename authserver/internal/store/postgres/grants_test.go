@@ -37,7 +37,7 @@ func newLedger(t *testing.T) *ledger {
 	t.Cleanup(l.Close)
 	app := l.world.Connector("https://api.example.org/v1", perm.ProgrammesRead)
 	l.grant = grant.Grant{
-		ID: uuid.New(), Kind: app.Kind, ClientID: app.ID, UserID: l.world.Member(perm.ProgrammesRead), TenantID: l.world.TenantID,
+		ID: uuid.New(), Kind: app.Kind, ClientID: app.ID, UserID: l.world.Member(perm.ProgrammesRead), WorkspaceID: l.world.WorkspaceID,
 		Permissions: perm.NewSet(perm.ProgrammesRead), Resource: app.Resource, CodeBinding: bytes.Repeat([]byte{1}, 32), Ends: time.Now().Add(time.Hour),
 	}
 	return l

@@ -14,12 +14,12 @@ import (
 )
 
 // AddMember inserts a membership with the event, or returns admin.ErrNoTenant, admin.ErrNoUser or admin.ErrMember.
-func (s *Store) AddMember(ctx context.Context, tenant, user uuid.UUID, permissions perm.Set, event audit.Event) error {
+func (s *Store) AddMember(ctx context.Context, workspaceID, user uuid.UUID, permissions perm.Set, event audit.Event) error {
 	return s.administer(ctx, "add member", func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, $3)`,
-			tenant, user, permissions.Strings())
+			workspaceID, user, permissions.Strings())
 		for constraint, refusal := range map[string]error{
-			"memberships_pkey": admin.ErrMember, "memberships_tenant_id_fkey": admin.ErrNoTenant, "memberships_user_id_fkey": admin.ErrNoUser,
+			"memberships_pkey": admin.ErrMember, "memberships_tenant_id_fkey": admin.ErrNoWorkspace, "memberships_user_id_fkey": admin.ErrNoUser,
 		} {
 			if violates(err, constraint) {
 				return refusal
@@ -33,11 +33,11 @@ func (s *Store) AddMember(ctx context.Context, tenant, user uuid.UUID, permissio
 }
 
 // Members lists the members of a workspace, by e-mail address, or returns admin.ErrNoTenant.
-func (s *Store) Members(ctx context.Context, tenant uuid.UUID) ([]admin.Member, error) {
+func (s *Store) Members(ctx context.Context, workspaceID uuid.UUID) ([]admin.Member, error) {
 	exists, err := listed(ctx, s, "find tenant", `select id from account.tenants where id = @tenant`,
-		pgx.NamedArgs{"tenant": tenant}, pgx.RowTo[uuid.UUID])
+		pgx.NamedArgs{"tenant": workspaceID}, pgx.RowTo[uuid.UUID])
 	if err == nil && len(exists) == 0 {
-		err = admin.ErrNoTenant
+		err = admin.ErrNoWorkspace
 	}
 	if err != nil {
 		return nil, err
@@ -45,21 +45,21 @@ func (s *Store) Members(ctx context.Context, tenant uuid.UUID) ([]admin.Member, 
 	return listed(ctx, s, "list members", `
 select u.id, u.email, u.name, m.permissions, m.created_at, u.disabled_at is not null
 from account.memberships m join account.users u on u.id = m.user_id where m.tenant_id = @tenant order by u.email`,
-		pgx.NamedArgs{"tenant": tenant}, func(row pgx.CollectableRow) (m admin.Member, err error) {
+		pgx.NamedArgs{"tenant": workspaceID}, func(row pgx.CollectableRow) (m admin.Member, err error) {
 			return m, row.Scan(&m.UserID, &m.Email, &m.Name, &m.Permissions, &m.Since, &m.Disabled)
 		})
 }
 
 // SetPermissions replaces what a member holds with the event, or returns admin.ErrNoMember.
-func (s *Store) SetPermissions(ctx context.Context, tenant, user uuid.UUID, permissions perm.Set, event audit.Event) (former perm.Set, err error) {
+func (s *Store) SetPermissions(ctx context.Context, workspaceID, user uuid.UUID, permissions perm.Set, event audit.Event) (former perm.Set, err error) {
 	err = s.administer(ctx, "set permissions", func(tx pgx.Tx) error {
-		held, err := lockMember(ctx, tx, tenant, user)
+		held, err := lockMember(ctx, tx, workspaceID, user)
 		if err != nil {
 			return err
 		}
 		former = held
 		_, err = tx.Exec(ctx, `update account.memberships set permissions = $3 where tenant_id = $1 and user_id = $2`,
-			tenant, user, permissions.Strings())
+			workspaceID, user, permissions.Strings())
 		if err != nil {
 			return err
 		}
@@ -71,23 +71,23 @@ func (s *Store) SetPermissions(ctx context.Context, tenant, user uuid.UUID, perm
 
 // RemoveMember ends a membership, and with it the user's grants and personal access tokens of that workspace, in one transaction;
 // or returns admin.ErrNoMember. The grants are returned for Redis.
-func (s *Store) RemoveMember(ctx context.Context, tenant, user uuid.UUID, event audit.Event) (admin.Removal, error) {
+func (s *Store) RemoveMember(ctx context.Context, workspaceID, user uuid.UUID, event audit.Event) (admin.Removal, error) {
 	var ended admin.Removal
 	err := s.administer(ctx, "remove member", func(tx pgx.Tx) error {
 		ended = admin.Removal{}
-		if _, err := lockMember(ctx, tx, tenant, user); err != nil {
+		if _, err := lockMember(ctx, tx, workspaceID, user); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `delete from account.memberships where tenant_id = $1 and user_id = $2`, tenant, user); err != nil {
+		if _, err := tx.Exec(ctx, `delete from account.memberships where tenant_id = $1 and user_id = $2`, workspaceID, user); err != nil {
 			return err
 		}
 		var err error
 		ended.Grants, err = revokeWhere(ctx, tx, `g.tenant_id = @tenant and g.user_id = @user`,
-			pgx.NamedArgs{"tenant": tenant, "user": user}, grant.MembershipOver, event.Actor)
+			pgx.NamedArgs{"tenant": workspaceID, "user": user}, grant.MembershipOver, event.Actor)
 		if err != nil {
 			return err
 		}
-		if ended.Tokens, err = revokeTokens(ctx, tx, tenant, user, event.Actor); err != nil {
+		if ended.Tokens, err = revokeTokens(ctx, tx, workspaceID, user, event.Actor); err != nil {
 			return err
 		}
 		return record(ctx, tx, event)
@@ -95,9 +95,9 @@ func (s *Store) RemoveMember(ctx context.Context, tenant, user uuid.UUID, event 
 	return ended, err
 }
 
-func lockMember(ctx context.Context, tx pgx.Tx, tenant, user uuid.UUID) (perm.Set, error) {
+func lockMember(ctx context.Context, tx pgx.Tx, workspaceID, user uuid.UUID) (perm.Set, error) {
 	var held []string
-	err := tx.QueryRow(ctx, `select permissions from account.memberships where tenant_id = $1 and user_id = $2 for update`, tenant, user).Scan(&held)
+	err := tx.QueryRow(ctx, `select permissions from account.memberships where tenant_id = $1 and user_id = $2 for update`, workspaceID, user).Scan(&held)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, admin.ErrNoMember
 	}
@@ -105,7 +105,7 @@ func lockMember(ctx context.Context, tx pgx.Tx, tenant, user uuid.UUID) (perm.Se
 }
 
 // revokeTokens ends a user's personal access tokens of a workspace, with an event each, and says how many.
-func revokeTokens(ctx context.Context, tx pgx.Tx, tenant, user uuid.UUID, actor string) (int, error) {
+func revokeTokens(ctx context.Context, tx pgx.Tx, workspaceID, user uuid.UUID, actor string) (int, error) {
 	tag, err := tx.Exec(ctx, `
 with ended as (
   update account.personal_access_tokens set revoked_at = now(), revoke_reason = @reason
@@ -113,6 +113,6 @@ with ended as (
 )
 insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)
 select gen_random_uuid(), @tenant, @user, @actor, 'token.revoked', 'token:' || id, jsonb_build_object('reason', @reason::text, 'name', name) from ended`,
-		pgx.NamedArgs{"tenant": tenant, "user": user, "actor": actor, "reason": string(grant.MembershipOver)})
+		pgx.NamedArgs{"tenant": workspaceID, "user": user, "actor": actor, "reason": string(grant.MembershipOver)})
 	return int(tag.RowsAffected()), err
 }

@@ -16,12 +16,12 @@ const tokenColumns = `p.id, p.user_id, p.tenant_id, p.name, p.permissions, p.cre
 
 // Tokens lists a user's personal access tokens of one workspace, newest first: all that are active, and those that ended within
 // the last 30 days.
-func (s *Store) Tokens(ctx context.Context, user, tenant uuid.UUID) ([]pat.Token, error) {
+func (s *Store) Tokens(ctx context.Context, user, workspaceID uuid.UUID) ([]pat.Token, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	rows, err := s.pool.Query(ctx, `select `+tokenColumns+` from account.personal_access_tokens p
 		where p.user_id = $1 and p.tenant_id = $2 and least(p.revoked_at, p.expires_at) > now() - interval '30 days'
-		order by p.created_at desc, p.id desc limit 500`, user, tenant)
+		order by p.created_at desc, p.id desc limit 500`, user, workspaceID)
 	if err != nil {
 		return nil, unavailable("list tokens", err)
 	}
@@ -55,7 +55,7 @@ func scanToken(row pgx.CollectableRow) (pat.Token, error) { return scanTokenAfte
 func scanTokenAfter(row pgx.CollectableRow, before ...any) (pat.Token, error) {
 	var t pat.Token
 	var permissions []string
-	err := row.Scan(append(before, &t.ID, &t.UserID, &t.TenantID, &t.Name, &permissions, &t.Created, &t.Expires, &t.RevokedAt, &t.Reason,
+	err := row.Scan(append(before, &t.ID, &t.UserID, &t.WorkspaceID, &t.Name, &permissions, &t.Created, &t.Expires, &t.RevokedAt, &t.Reason,
 		&t.LastUsed, &t.ReplacesID)...)
 	t.Permissions = perm.FromStrings(permissions)
 	return t, err
@@ -78,7 +78,7 @@ insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, 
 values (@id, @hash, @user, @tenant, @name, @permissions, @expires, @replaces)
 on conflict (id) do nothing`,
 			pgx.NamedArgs{
-				"id": t.ID, "hash": hash, "user": t.UserID, "tenant": t.TenantID, "name": t.Name,
+				"id": t.ID, "hash": hash, "user": t.UserID, "tenant": t.WorkspaceID, "name": t.Name,
 				"permissions": t.Permissions.Strings(), "expires": t.Expires, "replaces": t.ReplacesID,
 			})
 		if saved = err == nil && tag.RowsAffected() == 1; !saved {
@@ -96,7 +96,7 @@ func stillReplaceable(ctx context.Context, tx pgx.Tx, t pat.Token) error {
 	}
 	active, err := found(tx.QueryRow(ctx, `select true from account.personal_access_tokens
 		where id = $1 and user_id = $2 and tenant_id = $3 and revoked_at is null and expires_at > now() for share`,
-		*t.ReplacesID, t.UserID, t.TenantID))
+		*t.ReplacesID, t.UserID, t.WorkspaceID))
 	if err == nil && !active {
 		err = audit.ErrNotAuthorized
 	}
@@ -104,14 +104,14 @@ func stillReplaceable(ctx context.Context, tx pgx.Tx, t pat.Token) error {
 }
 
 // RevokeToken ends an active token of the user with its audit event. false: there is none.
-func (s *Store) RevokeToken(ctx context.Context, user, tenant, id uuid.UUID, reason string, event audit.Event) (bool, error) {
+func (s *Store) RevokeToken(ctx context.Context, user, workspaceID, id uuid.UUID, reason string, event audit.Event) (bool, error) {
 	revoked := false
 	err := s.atomically(ctx, "revoke token", func(tx pgx.Tx) error {
 		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, `update account.personal_access_tokens set revoked_at = now(), revoke_reason = $4
-			where id = $1 and user_id = $2 and tenant_id = $3 and revoked_at is null`, id, user, tenant, reason)
+			where id = $1 and user_id = $2 and tenant_id = $3 and revoked_at is null`, id, user, workspaceID, reason)
 		if revoked = err == nil && tag.RowsAffected() == 1; !revoked {
 			return err
 		}

@@ -47,21 +47,21 @@ type queryRow interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-func readPolicy(ctx context.Context, db queryRow, tenant uuid.UUID) (workspace.ConnectorPolicy, error) {
+func readPolicy(ctx context.Context, db queryRow, workspaceID uuid.UUID) (workspace.ConnectorPolicy, error) {
 	var row policyRow
-	err := db.QueryRow(ctx, policySQL, tenant).Scan(row.targets()...)
+	err := db.QueryRow(ctx, policySQL, workspaceID).Scan(row.targets()...)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return workspace.ConnectorPolicy{}, admin.ErrNoTenant
+		return workspace.ConnectorPolicy{}, admin.ErrNoWorkspace
 	}
 	return row.policy(), err
 }
 
 // ConnectorPolicy reads the policy of a workspace, or returns admin.ErrNoTenant.
-func (s *Store) ConnectorPolicy(ctx context.Context, tenant uuid.UUID) (workspace.ConnectorPolicy, error) {
+func (s *Store) ConnectorPolicy(ctx context.Context, workspaceID uuid.UUID) (workspace.ConnectorPolicy, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	found, err := readPolicy(ctx, s.pool, tenant)
-	if errors.Is(err, admin.ErrNoTenant) {
+	found, err := readPolicy(ctx, s.pool, workspaceID)
+	if errors.Is(err, admin.ErrNoWorkspace) {
 		return workspace.ConnectorPolicy{}, err
 	}
 	return found, unavailable("read connector policy", err)
@@ -74,7 +74,7 @@ func underPolicy(ctx context.Context, tx pgx.Tx, approved grant.Grant) (grant.Gr
 	if approved.Kind != client.Connector {
 		return approved, nil
 	}
-	if _, err := tx.Exec(ctx, `select from account.tenants where id = $1 for share`, approved.TenantID); err != nil {
+	if _, err := tx.Exec(ctx, `select from account.tenants where id = $1 for share`, approved.WorkspaceID); err != nil {
 		return grant.Grant{}, err
 	}
 	var now time.Time
@@ -84,7 +84,7 @@ func underPolicy(ctx context.Context, tx pgx.Tx, approved grant.Grant) (grant.Gr
 	if err != nil {
 		return grant.Grant{}, err
 	}
-	limit, err := readPolicy(ctx, tx, approved.TenantID)
+	limit, err := readPolicy(ctx, tx, approved.WorkspaceID)
 	if err != nil {
 		return grant.Grant{}, err
 	}
@@ -106,48 +106,48 @@ const (
 	policyHastens = `g.ends_at > g.created_at + @life`
 )
 
-func policyArgs(tenant uuid.UUID, p workspace.ConnectorPolicy) pgx.NamedArgs {
+func policyArgs(workspaceID uuid.UUID, p workspace.ConnectorPolicy) pgx.NamedArgs {
 	platforms := []string{}
 	for _, platform := range p.Platforms {
 		platforms = append(platforms, string(platform))
 	}
-	return pgx.NamedArgs{"tenant": tenant, "platforms": platforms, "permissions": p.Permissions.Strings(), "days": p.Days, "life": p.Life()}
+	return pgx.NamedArgs{"tenant": workspaceID, "platforms": platforms, "permissions": p.Permissions.Strings(), "days": p.Days, "life": p.Life()}
 }
 
 // ConnectorPolicyEffect counts the grants that a policy would touch now.
-func (s *Store) ConnectorPolicyEffect(ctx context.Context, tenant uuid.UUID, p workspace.ConnectorPolicy) (policy.Effect, error) {
+func (s *Store) ConnectorPolicyEffect(ctx context.Context, workspaceID uuid.UUID, p workspace.ConnectorPolicy) (policy.Effect, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*acquireTimeout)
 	defer cancel()
 	var e policy.Effect
 	err := s.pool.QueryRow(ctx, `
 select count(*) filter (where ends), count(*) filter (where cut and not ends), count(*) filter (where hastened and not ends)
 from (select `+policyEnds+` as ends, `+policyCuts+` as cut, `+policyHastens+` as hastened from account.grants g where `+policyConcerns+`) g`,
-		policyArgs(tenant, p)).Scan(&e.End, &e.Lose, &e.Sooner)
+		policyArgs(workspaceID, p)).Scan(&e.End, &e.Lose, &e.Sooner)
 	return e, unavailable("weigh connector policy", err)
 }
 
 // SetConnectorPolicy gives a workspace another policy and narrows the grants that exist, with an event each, in one transaction;
 // or returns admin.ErrNoTenant. The same policy again changes nothing and makes no event.
-func (s *Store) SetConnectorPolicy(ctx context.Context, tenant uuid.UUID, after workspace.ConnectorPolicy, event audit.Event) (policy.Change, error) {
-	return s.changePolicy(ctx, tenant, after, event, func(workspace.ConnectorPolicy) bool { return true })
+func (s *Store) SetConnectorPolicy(ctx context.Context, workspaceID uuid.UUID, after workspace.ConnectorPolicy, event audit.Event) (policy.Change, error) {
+	return s.changePolicy(ctx, workspaceID, after, event, func(workspace.ConnectorPolicy) bool { return true })
 }
 
 // ReplaceConnectorPolicy is SetConnectorPolicy by somebody who saw the policy of this digest. Where it is another by now nothing is changed,
 // and the error is policy.ErrChanged: a change that was not seen would be lost.
-func (s *Store) ReplaceConnectorPolicy(ctx context.Context, tenant uuid.UUID, seen string, after workspace.ConnectorPolicy, event audit.Event) (policy.Change, error) {
-	return s.changePolicy(ctx, tenant, after, event, func(before workspace.ConnectorPolicy) bool { return before.Digest() == seen })
+func (s *Store) ReplaceConnectorPolicy(ctx context.Context, workspaceID uuid.UUID, seen string, after workspace.ConnectorPolicy, event audit.Event) (policy.Change, error) {
+	return s.changePolicy(ctx, workspaceID, after, event, func(before workspace.ConnectorPolicy) bool { return before.Digest() == seen })
 }
 
-func (s *Store) changePolicy(ctx context.Context, tenant uuid.UUID, after workspace.ConnectorPolicy, event audit.Event, expected func(workspace.ConnectorPolicy) bool) (policy.Change, error) {
+func (s *Store) changePolicy(ctx context.Context, workspaceID uuid.UUID, after workspace.ConnectorPolicy, event audit.Event, expected func(workspace.ConnectorPolicy) bool) (policy.Change, error) {
 	var change policy.Change
 	err := s.administer(ctx, "set connector policy", func(tx pgx.Tx) error {
 		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `select from account.tenants where id = $1 for no key update`, tenant); err != nil {
+		if _, err := tx.Exec(ctx, `select from account.tenants where id = $1 for no key update`, workspaceID); err != nil {
 			return err
 		}
-		before, err := readPolicy(ctx, tx, tenant)
+		before, err := readPolicy(ctx, tx, workspaceID)
 		if err != nil {
 			return err
 		}
@@ -161,10 +161,10 @@ func (s *Store) changePolicy(ctx context.Context, tenant uuid.UUID, after worksp
 		if _, err := tx.Exec(ctx, `
 insert into account.connector_policies (tenant_id, platforms, permissions, days) values (@tenant, @platforms, @permissions, @days)
 on conflict (tenant_id) do update set platforms = @platforms, permissions = @permissions, days = @days, changed_at = now()`,
-			policyArgs(tenant, after)); err != nil {
+			policyArgs(workspaceID, after)); err != nil {
 			return err
 		}
-		if err := enforce(ctx, tx, tenant, &change, event); err != nil {
+		if err := enforce(ctx, tx, workspaceID, &change, event); err != nil {
 			return err
 		}
 		event.Detail = map[string]any{
@@ -200,8 +200,8 @@ with chosen as (
 select count(*) filter (where former <> permissions), count(*) filter (where formerly <> ends_at) from g`
 
 // enforce ends and narrows the grants that go beyond the policy (P2). One that raises a limit finds none.
-func enforce(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, change *policy.Change, event audit.Event) error {
-	args := policyArgs(tenant, change.After)
+func enforce(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, change *policy.Change, event audit.Event) error {
+	args := policyArgs(workspaceID, change.After)
 	var err error
 	change.EndedGrants, err = revokeWhere(ctx, tx, policyConcerns+` and `+policyEnds, args, grant.ByPolicy, event.Actor)
 	if err != nil {

@@ -48,8 +48,8 @@ func (l *ledger) stored(g grant.Grant) grant.Grant {
 
 func (l *ledger) limit(p workspace.ConnectorPolicy) policy.Change {
 	l.Helper()
-	change, err := l.SetConnectorPolicy(l.Context(), l.world.TenantID, p, audit.Event{
-		TenantID: &l.world.TenantID, Actor: "admin", Action: "connector_policy.changed", Subject: "tenant:" + l.world.TenantID.String(), RequestID: "r-1",
+	change, err := l.SetConnectorPolicy(l.Context(), l.world.WorkspaceID, p, audit.Event{
+		WorkspaceID: &l.world.WorkspaceID, Actor: "admin", Action: "connector_policy.changed", Subject: "tenant:" + l.world.WorkspaceID.String(), RequestID: "r-1",
 	})
 	if err != nil {
 		l.Fatal(err)
@@ -72,7 +72,7 @@ func TestP2_LoweringNarrowsTheGrantsThatExist(t *testing.T) {
 	l.wantState(grant.Pending)(l.approve(t.Context(), dead))
 	l.world.Exec(`update account.grants set created_at = created_at - interval '3 hours' where id = $1`, dead.ID)
 	narrow := policyOf(7, workspace.Platforms(), perm.ProgrammesRead)
-	effect, err := l.ConnectorPolicyEffect(t.Context(), l.world.TenantID, narrow)
+	effect, err := l.ConnectorPolicyEffect(t.Context(), l.world.WorkspaceID, narrow)
 	if want := (policy.Effect{End: 2, Lose: 2, Sooner: 2}); err != nil || effect != want {
 		t.Errorf("foretold %+v %v, want %+v", effect, err, want)
 	}
@@ -105,7 +105,7 @@ func TestP2_LoweringNarrowsTheGrantsThatExist(t *testing.T) {
 func (l *ledger) events(action string, want int) {
 	l.Helper()
 	var n int
-	err := l.world.Owner.QueryRow(l.Context(), `select count(*) from account.audit_events where action = $1 and tenant_id = $2`, action, l.world.TenantID).Scan(&n)
+	err := l.world.Owner.QueryRow(l.Context(), `select count(*) from account.audit_events where action = $1 and tenant_id = $2`, action, l.world.WorkspaceID).Scan(&n)
 	if err != nil || n != want {
 		l.Errorf("%s: %d events %v, want %d", action, n, err, want)
 	}
@@ -159,14 +159,14 @@ func TestTheSamePolicyAgainIsNoEvent(t *testing.T) {
 	l.limit(one)
 	l.limit(one)
 	l.events("connector_policy.changed", 1)
-	found, err := l.ConnectorPolicy(t.Context(), l.world.TenantID)
+	found, err := l.ConnectorPolicy(t.Context(), l.world.WorkspaceID)
 	if err != nil || !found.Equal(one) {
 		t.Errorf("%+v %v", found, err)
 	}
-	if elsewhere, err := l.ConnectorPolicy(t.Context(), l.world.Tenant("Hillside Youth Club")); err != nil || !elsewhere.Equal(workspace.DefaultConnectorPolicy()) {
+	if elsewhere, err := l.ConnectorPolicy(t.Context(), l.world.Workspace("Hillside Youth Club")); err != nil || !elsewhere.Equal(workspace.DefaultConnectorPolicy()) {
 		t.Errorf("elsewhere: %+v %v", elsewhere, err)
 	}
-	if _, err := l.SetConnectorPolicy(t.Context(), uuid.New(), one, audit.Event{}); !errors.Is(err, admin.ErrNoTenant) {
+	if _, err := l.SetConnectorPolicy(t.Context(), uuid.New(), one, audit.Event{}); !errors.Is(err, admin.ErrNoWorkspace) {
 		t.Errorf("a workspace that is not there: %v", err)
 	}
 }
@@ -175,8 +175,8 @@ func TestAPolicyIsReplacedByWhoeverSawIt(t *testing.T) {
 	l := newLedger(t)
 	first, second := policyOf(3, []workspace.Platform{workspace.Claude}, both...), policyOf(5, []workspace.Platform{workspace.Claude}, both...)
 	replace := func(seen, wanted workspace.ConnectorPolicy) error {
-		_, err := l.ReplaceConnectorPolicy(t.Context(), l.world.TenantID, seen.Digest(), wanted, audit.Event{
-			TenantID: &l.world.TenantID, Actor: "admin", Action: "connector_policy.changed", Subject: "tenant:" + l.world.TenantID.String(),
+		_, err := l.ReplaceConnectorPolicy(t.Context(), l.world.WorkspaceID, seen.Digest(), wanted, audit.Event{
+			WorkspaceID: &l.world.WorkspaceID, Actor: "admin", Action: "connector_policy.changed", Subject: "tenant:" + l.world.WorkspaceID.String(),
 		})
 		return err
 	}

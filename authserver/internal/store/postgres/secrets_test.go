@@ -46,7 +46,7 @@ func TestReplaceSecret_LeavesTwoHoweverManyReplaceAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 12 {
 		all.Go(func() {
-			if err := l.ReplaceSecret(t.Context(), l.world.TenantID, app.ID, secretHash(i), 24*time.Hour, replaced(app.ID)); err != nil {
+			if err := l.ReplaceSecret(t.Context(), l.world.WorkspaceID, app.ID, secretHash(i), 24*time.Hour, replaced(app.ID)); err != nil {
 				t.Error(err)
 			}
 			if n := l.liveSecrets(app.ID); n > 2 {
@@ -56,7 +56,7 @@ func TestReplaceSecret_LeavesTwoHoweverManyReplaceAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	for i, overlap := range []time.Duration{24 * time.Hour, 24 * time.Hour, 0} {
-		if err := l.ReplaceSecret(t.Context(), l.world.TenantID, app.ID, secretHash(50+i), overlap, replaced(app.ID)); err != nil {
+		if err := l.ReplaceSecret(t.Context(), l.world.WorkspaceID, app.ID, secretHash(50+i), overlap, replaced(app.ID)); err != nil {
 			t.Fatal(err)
 		}
 		for hash, lives := range map[int]bool{50 + i: true, 49 + i: i > 0 && overlap > 0, 48 + i: false} {
@@ -102,7 +102,7 @@ func TestSharedStatements_ReadThePresentedSecretAlone(t *testing.T) {
 	if c, err := l.RecentClient(t.Context(), app.ID); err != nil || len(c.Secrets) != 2 {
 		t.Errorf("a recent client: %d hashes, %v", len(c.Secrets), err)
 	}
-	all, err := l.Clients(t.Context(), l.world.TenantID)
+	all, err := l.Clients(t.Context(), l.world.WorkspaceID)
 	if err != nil {
 		t.Fatal(err)
 	}

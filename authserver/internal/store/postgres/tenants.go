@@ -27,18 +27,18 @@ func (s *Store) Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Me
 }
 
 // Membership reads a user's place in one workspace as of now. false: not a member, or no such workspace.
-func (s *Store) Membership(ctx context.Context, user, tenant uuid.UUID) (workspace.Membership, bool, error) {
-	found, err := s.memberships(ctx, user, &tenant)
+func (s *Store) Membership(ctx context.Context, user, workspaceID uuid.UUID) (workspace.Membership, bool, error) {
+	found, err := s.memberships(ctx, user, &workspaceID)
 	if err != nil || len(found) == 0 {
 		return workspace.Membership{}, false, err
 	}
 	return found[0], true, nil
 }
 
-func (s *Store) memberships(ctx context.Context, user uuid.UUID, tenant *uuid.UUID) ([]workspace.Membership, error) {
+func (s *Store) memberships(ctx context.Context, user uuid.UUID, workspaceID *uuid.UUID) ([]workspace.Membership, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	rows, err := s.pool.Query(ctx, membershipsSQL, user, tenant)
+	rows, err := s.pool.Query(ctx, membershipsSQL, user, workspaceID)
 	if err != nil {
 		return nil, unavailable("read memberships", err)
 	}
@@ -46,8 +46,8 @@ func (s *Store) memberships(ctx context.Context, user uuid.UUID, tenant *uuid.UU
 		var m workspace.Membership
 		var held []string
 		var limit policyRow
-		err := row.Scan(append([]any{&m.Tenant.ID, &m.Tenant.Name, &m.Tenant.Organisation, &m.Tenant.LLMIntegration, &held}, limit.targets()...)...)
-		m.Permissions, m.Tenant.Connectors = perm.FromStrings(held), limit.policy()
+		err := row.Scan(append([]any{&m.Workspace.ID, &m.Workspace.Name, &m.Workspace.Organisation, &m.Workspace.LLMIntegration, &held}, limit.targets()...)...)
+		m.Permissions, m.Workspace.Connectors = perm.FromStrings(held), limit.policy()
 		return m, err
 	})
 	return found, unavailable("read memberships", err)

@@ -22,7 +22,7 @@ func (s *Store) RecordStopped(ctx context.Context, stop connectionlog.StoppedAtt
 	return s.atomically(ctx, "note stop", func(tx pgx.Tx) error {
 		if stop.UserID != nil {
 			var member bool
-			err := tx.QueryRow(ctx, `select exists (select from account.memberships where tenant_id = $1 and user_id = $2)`, stop.TenantID, *stop.UserID).Scan(&member)
+			err := tx.QueryRow(ctx, `select exists (select from account.memberships where tenant_id = $1 and user_id = $2)`, stop.WorkspaceID, *stop.UserID).Scan(&member)
 			if err != nil {
 				return err
 			}
@@ -31,11 +31,11 @@ func (s *Store) RecordStopped(ctx context.Context, stop connectionlog.StoppedAtt
 			}
 		}
 		args := pgx.NamedArgs{
-			"id": identity.New(), "tenant": stop.TenantID, "client": stop.ClientID, "user": stop.UserID, "stray": stop.Orphan,
+			"id": identity.New(), "tenant": stop.WorkspaceID, "client": stop.ClientID, "user": stop.UserID, "stray": stop.Orphan,
 			"outcome": string(stop.Outcome), "reason": stop.Reason, "request": stop.RequestID, "keep": keptAttempts,
 		}
 		if stop.Outcome != connectionlog.Waiting && stop.UserID != nil {
-			if err := answered(ctx, tx, stop.TenantID, stop.ClientID, *stop.UserID); err != nil {
+			if err := answered(ctx, tx, stop.WorkspaceID, stop.ClientID, *stop.UserID); err != nil {
 				return err
 			}
 		}
@@ -55,9 +55,9 @@ delete from account.connection_stops where id in (select id from account.connect
 }
 
 // answered takes away that a page waits for the user's answer.
-func answered(ctx context.Context, tx pgx.Tx, tenant, client, user uuid.UUID) error {
+func answered(ctx context.Context, tx pgx.Tx, workspaceID, client, user uuid.UUID) error {
 	_, err := tx.Exec(ctx, `delete from account.connection_stops where tenant_id = $1 and client_id = $2 and user_id = $3 and outcome = 'waiting'`,
-		tenant, client, user)
+		workspaceID, client, user)
 	return err
 }
 
@@ -128,8 +128,8 @@ func (r *attemptRow) walk() connectionlog.Attempt {
 
 // ConnectionAttempts reads the connectors of a workspace, or one of them, with at most each walks of every one: the connector that was busy
 // last comes first.
-func (s *Store) ConnectionAttempts(ctx context.Context, tenant uuid.UUID, only *uuid.UUID, each int) ([]connectionlog.Connector, error) {
-	rows, err := listed(ctx, s, "read walks", attemptsSQL, pgx.NamedArgs{"tenant": tenant, "client": only, "each": each},
+func (s *Store) ConnectionAttempts(ctx context.Context, workspaceID uuid.UUID, only *uuid.UUID, each int) ([]connectionlog.Connector, error) {
+	rows, err := listed(ctx, s, "read walks", attemptsSQL, pgx.NamedArgs{"tenant": workspaceID, "client": only, "each": each},
 		func(row pgx.CollectableRow) (r attemptRow, err error) { return r, row.Scan(r.targets()...) })
 	if err != nil {
 		return nil, err

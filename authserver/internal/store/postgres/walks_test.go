@@ -17,7 +17,7 @@ import (
 
 func (l *ledger) stop(c client.Client, user *uuid.UUID, outcome connectionlog.Outcome, reason, request string) {
 	l.Helper()
-	err := l.RecordStopped(l.Context(), connectionlog.StoppedAttempt{TenantID: l.world.TenantID, ClientID: c.ID, UserID: user, Outcome: outcome, Reason: reason, RequestID: request})
+	err := l.RecordStopped(l.Context(), connectionlog.StoppedAttempt{WorkspaceID: l.world.WorkspaceID, ClientID: c.ID, UserID: user, Outcome: outcome, Reason: reason, RequestID: request})
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func (l *ledger) stop(c client.Client, user *uuid.UUID, outcome connectionlog.Ou
 
 func (l *ledger) walks(c client.Client, each int) []connectionlog.Attempt {
 	l.Helper()
-	found, err := l.ConnectionAttempts(l.Context(), l.world.TenantID, &c.ID, each)
+	found, err := l.ConnectionAttempts(l.Context(), l.world.WorkspaceID, &c.ID, each)
 	if err != nil || len(found) != 1 || found[0].ID != c.ID {
 		l.Fatalf("%+v %v", found, err)
 	}
@@ -49,7 +49,7 @@ func TestAConnectorsWalksAreItsGrantsAndItsStops(t *testing.T) {
 	g := l.consented(app, 0)
 	l.world.Exec(`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id, at)
 		values (gen_random_uuid(), $1, $2, 'client', 'grant.refused', 'grant:' || $3::uuid, '{"reason":"llm_integration_off","description":"It is off."}', 'r-3', now() + interval '1 minute')`,
-		l.world.TenantID, l.grant.UserID, g.ID)
+		l.world.WorkspaceID, l.grant.UserID, g.ID)
 	walks := l.walks(app, 10)
 	if len(walks) != 2 || walks[0].ID != g.ID || walks[0].Outcome != connectionlog.Refused || walks[0].Reason != "It is off." || walks[0].RequestID != "r-3" ||
 		walks[0].Person != "Ada Okafor" || !walks[0].Taken[connectionlog.Exchanged] || walks[0].Taken[connectionlog.Called] {
@@ -61,11 +61,11 @@ func TestAConnectorsWalksAreItsGrantsAndItsStops(t *testing.T) {
 	if none := l.walks(other, 10); len(none) != 0 {
 		t.Errorf("of another connector: %+v", none)
 	}
-	all, err := l.ConnectionAttempts(t.Context(), l.world.TenantID, nil, 1)
+	all, err := l.ConnectionAttempts(t.Context(), l.world.WorkspaceID, nil, 1)
 	if err != nil || len(all) != 3 || all[0].ID != app.ID || len(all[0].Attempts) != 1 || all[0].Attempts[0].ID != g.ID {
 		t.Errorf("the busy one first, its latest walk alone: %+v %v", all, err)
 	}
-	if elsewhere, err := l.ConnectionAttempts(t.Context(), l.world.Tenant("Hillside Youth Club"), nil, 10); err != nil || len(elsewhere) != 0 {
+	if elsewhere, err := l.ConnectionAttempts(t.Context(), l.world.Workspace("Hillside Youth Club"), nil, 10); err != nil || len(elsewhere) != 0 {
 		t.Errorf("elsewhere: %+v %v", elsewhere, err)
 	}
 }

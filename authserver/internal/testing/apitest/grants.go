@@ -51,7 +51,7 @@ func (s *Server) Consent(c client.Client, user uuid.UUID) (grant.Grant, credenti
 		resource, challenge = c.Resource, grant.ChallengeOf(Verifier)
 	}
 	g := grant.Grant{
-		ID: uuid.New(), Kind: c.Kind, ClientID: c.ID, UserID: user, TenantID: c.TenantID, Permissions: c.Required,
+		ID: uuid.New(), Kind: c.Kind, ClientID: c.ID, UserID: user, WorkspaceID: c.WorkspaceID, Permissions: c.Required,
 		Resource: resource, Ends: time.Now().Add(c.Kind.Traits().GrantLife),
 	}
 	terms := grant.CodeTerms{ClientID: c.ID, RedirectURI: fixture.Callback, Resource: resource, Challenge: challenge}

@@ -145,7 +145,7 @@ func (s *Server) handler() http.Handler {
 		Store: s.Store, Unknown: postgres.ErrNoClient, Resources: resources, Forget: s.Grants.PropagateRevocation, Variables: variables,
 		Now: s.Now, Log: log,
 	})
-	const tenantClients = "/v1/account/tenants/{tenantId}/oauth-clients"
+	const workspaceClients = "/v1/account/tenants/{tenantId}/oauth-clients"
 	failed := ratelimit.NewLimiter(s.rates, log, time.Now)
 	sharing, stop := context.WithCancel(context.Background())
 	s.t.Cleanup(stop)
@@ -159,11 +159,11 @@ func (s *Server) handler() http.Handler {
 		Issuer: Issuer, Resource: REST, Store: s.Store, Unknown: postgres.ErrNoClient, Keys: s.Keyring.Public,
 		Uses: s.Uses, Failures: failed, Now: s.Now, Log: log,
 	}))
-	mux.Handle("POST "+tenantClients, clients.Register())
-	mux.Handle("GET "+tenantClients, clients.List())
-	mux.Handle("GET "+tenantClients+"/{clientId}", clients.Read())
-	mux.Handle("DELETE "+tenantClients+"/{clientId}", clients.Delete())
-	mux.Handle("POST "+tenantClients+"/{clientId}/secret", clients.ReplaceSecret())
+	mux.Handle("POST "+workspaceClients, clients.Register())
+	mux.Handle("GET "+workspaceClients, clients.List())
+	mux.Handle("GET "+workspaceClients+"/{clientId}", clients.Read())
+	mux.Handle("DELETE "+workspaceClients+"/{clientId}", clients.Delete())
+	mux.Handle("POST "+workspaceClients+"/{clientId}/secret", clients.ReplaceSecret())
 	return web.Observe(mux, log, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		apierr.Write(w, apierr.Flat, apierr.Of(nil))
 	}))

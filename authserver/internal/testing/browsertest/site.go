@@ -212,7 +212,7 @@ func (s *Server) Stranger() Person {
 func (s *Server) Member(permissions ...perm.Permission) Person {
 	s.t.Helper()
 	person := s.Stranger()
-	s.Fixture.Join(s.Fixture.TenantID, person.ID, permissions...)
+	s.Fixture.Join(s.Fixture.WorkspaceID, person.ID, permissions...)
 	return person
 }
 

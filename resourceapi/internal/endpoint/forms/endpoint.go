@@ -32,9 +32,9 @@ var (
 
 // Store keeps forms. Its errors are those of the domain, or *apierr.Error.
 type Store interface {
-	Form(ctx context.Context, tenant, id uuid.UUID) (engage.Form, error)
+	Form(ctx context.Context, workspaceID, id uuid.UUID) (engage.Form, error)
 	// Forms and Submissions hand a page over record by record, as long as take has room.
-	Forms(ctx context.Context, tenant uuid.UUID, r engage.Range, take func(engage.Form) bool) (more bool, err error)
+	Forms(ctx context.Context, workspaceID uuid.UUID, r engage.Range, take func(engage.Form) bool) (more bool, err error)
 	Submissions(ctx context.Context, form uuid.UUID, r engage.Range, take func(engage.Submission) bool) (engage.SubmissionPage, error)
 	// Once runs effect in one transaction, or finds the answer that key already has.
 	Once(ctx context.Context, key idempotency.Key, effect func(context.Context, engage.Writer) (idempotency.Answer, error)) (idempotency.Answer, error)

@@ -34,11 +34,11 @@ func recordOf(f engage.Form) formRecord {
 
 // List answers GET: one page of the workspace's forms, newest first.
 func (e *Endpoint) List() http.Handler {
-	return e.gate.Guard(toRead, func(r *http.Request, tenant uuid.UUID) (gate.Plan, error) {
+	return e.gate.Guard(toRead, func(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
 		if err := unknown.Parameters(r.URL.RawQuery, "cursor", "limit"); err != nil {
 			return gate.Plan{}, err
 		}
-		name := "forms of " + tenant.String()
+		name := "forms of " + workspaceID.String()
 		wanted, err := engage.ReadRange(r.URL.RawQuery, name, e.cursors)
 		if err != nil {
 			return gate.Plan{}, refusal(err)
@@ -47,7 +47,7 @@ func (e *Endpoint) List() http.Handler {
 			page := listpage.Encoded(recordOf).Within(gate.Room(r.Context()))
 			more := false
 			err := gate.ReadInTurn(r.Context(), func() (err error) {
-				more, err = e.store.Forms(r.Context(), caller.Tenant, wanted, page.Take)
+				more, err = e.store.Forms(r.Context(), caller.WorkspaceID, wanted, page.Take)
 				return err
 			})
 			if err := cmp.Or(err, page.Err()); err != nil {
@@ -75,7 +75,7 @@ func (e *Endpoint) Read() http.Handler {
 		if err != nil {
 			return err
 		}
-		form, err := e.store.Form(r.Context(), caller.Tenant, id)
+		form, err := e.store.Form(r.Context(), caller.WorkspaceID, id)
 		if err != nil {
 			return refusal(err)
 		}
@@ -135,7 +135,7 @@ func (e *Endpoint) Submissions() http.Handler {
 				return refusal(badID)
 			}
 			// The form is of the caller's workspace, so all that was sent in to it is.
-			if _, err := e.store.Form(r.Context(), caller.Tenant, id); err != nil {
+			if _, err := e.store.Form(r.Context(), caller.WorkspaceID, id); err != nil {
 				return refusal(err)
 			}
 			page := listpage.Encoded(submissionRecordOf).Within(gate.Room(r.Context()))

@@ -37,7 +37,7 @@ func (e *Endpoint) write(decode func(r *http.Request, caller gate.Caller, conten
 		if err != nil {
 			return err
 		}
-		scope := idempotency.Scope{Tenant: caller.Tenant, User: caller.User, Route: r.Method + " " + r.URL.EscapedPath()}
+		scope := idempotency.Scope{WorkspaceID: caller.WorkspaceID, User: caller.User, Route: r.Method + " " + r.URL.EscapedPath()}
 		key, err := idempotency.ReadKey(r.Header, scope, content)
 		if err != nil {
 			return err
@@ -83,7 +83,7 @@ func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []b
 			return idempotency.Answer{}, err
 		}
 		made := form
-		made.ID, made.Tenant, made.EmbedKey = identity.New(), caller.Tenant, embedKey.Reveal()
+		made.ID, made.WorkspaceID, made.EmbedKey = identity.New(), caller.WorkspaceID, embedKey.Reveal()
 		if made, err = writer.CreateForm(ctx, made, caller.User); err != nil {
 			return idempotency.Answer{}, err
 		}
@@ -107,7 +107,7 @@ func (e *Endpoint) decodeChange(r *http.Request, caller gate.Caller, content []b
 		return nil, err
 	}
 	return func(ctx context.Context, writer engage.Writer) (idempotency.Answer, error) {
-		form, err := writer.ReplaceForm(ctx, caller.Tenant, id, func(f engage.Form) (engage.Form, error) {
+		form, err := writer.ReplaceForm(ctx, caller.WorkspaceID, id, func(f engage.Form) (engage.Form, error) {
 			if !conditions.Holds(f.Version) || conditions.Seen(f.Version) {
 				return f, engage.ErrStale
 			}

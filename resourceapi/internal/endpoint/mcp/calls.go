@@ -25,7 +25,7 @@ type tool struct {
 	need       gate.Need
 	arguments  []string // the names of all that it takes
 	// read reads the arguments as far as that takes no store. Its error is what the assistant is told.
-	read func(arguments strictjson.Object, tenant uuid.UUID) (call, error)
+	read func(arguments strictjson.Object, workspaceID uuid.UUID) (call, error)
 }
 
 // A call is how a tool goes on.
@@ -49,7 +49,7 @@ func called(tool string, arguments json.RawMessage) string { return tool + "\x00
 
 // prepare reads the messages of a POST, and plans to answer the calls among them before the SDK answers the request.
 func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
-	return func(r *http.Request, tenant uuid.UUID) (gate.Plan, error) {
+	return func(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
 		content, err := strictjson.Read(w, r, maxBody)
 		if problem, ok := errors.AsType[*apierr.Error](err); ok && problem.Kind == apierr.Invalid {
 			return (&fault{code: parseError, message: problem.Message}).plan(), nil
@@ -83,7 +83,7 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 			if t.need != (gate.Need{}) {
 				need = t.need
 			}
-			b.add(called(m.tool, m.arguments), func() call { return t.prepare(m.arguments, tenant) })
+			b.add(called(m.tool, m.arguments), func() call { return t.prepare(m.arguments, workspaceID) })
 		}
 		return e.plan(b, need, content, idOf(messages)), nil
 	}
@@ -142,8 +142,8 @@ func (f *fault) plan() gate.Plan {
 
 // prepare reads the arguments. A module that is off is told by the result, and so is what is wrong with an argument:
 // an assistant reads results, and can correct itself.
-func (t tool) prepare(arguments json.RawMessage, tenant uuid.UUID) call {
-	c, err := t.readArguments(arguments, tenant)
+func (t tool) prepare(arguments json.RawMessage, workspaceID uuid.UUID) call {
+	c, err := t.readArguments(arguments, workspaceID)
 	return call{ask: c.ask, travels: c.travels, searches: c.searches, answer: func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error) {
 		switch {
 		case t.need.Module != "" && caller.Module != nil:
@@ -155,7 +155,7 @@ func (t tool) prepare(arguments json.RawMessage, tenant uuid.UUID) call {
 	}}
 }
 
-func (t tool) readArguments(arguments json.RawMessage, tenant uuid.UUID) (call, error) {
+func (t tool) readArguments(arguments json.RawMessage, workspaceID uuid.UUID) (call, error) {
 	if arguments == nil || string(arguments) == "null" {
 		arguments = json.RawMessage("{}")
 	}
@@ -166,7 +166,7 @@ func (t tool) readArguments(arguments json.RawMessage, tenant uuid.UUID) (call, 
 	if err := t.knows(object); err != nil {
 		return call{}, err
 	}
-	return t.read(object, tenant)
+	return t.read(object, workspaceID)
 }
 
 // failed is a result that tells an assistant what went wrong.

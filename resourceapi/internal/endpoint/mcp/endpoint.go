@@ -31,8 +31,8 @@ type Store interface {
 	StandingAndPage(ctx context.Context, q standing.Query, query programme.Query) (standing.Standing, programme.Page, error)
 	StandingAndNames(ctx context.Context, q standing.Query) (standing.Standing, standing.Names, error)
 	Page(ctx context.Context, query programme.Query) (programme.Page, error)
-	StandingAndProgramme(ctx context.Context, q standing.Query, tenant, id uuid.UUID) (standing.Standing, *programme.Programme, error)
-	Programme(ctx context.Context, tenant, id uuid.UUID) (programme.Programme, error)
+	StandingAndProgramme(ctx context.Context, q standing.Query, workspaceID, id uuid.UUID) (standing.Standing, *programme.Programme, error)
+	Programme(ctx context.Context, workspaceID, id uuid.UUID) (programme.Programme, error)
 }
 
 // Deps are what an Endpoint is made of.

@@ -103,7 +103,7 @@ func (e *Endpoint) getProgramme() tool {
 
 // readList hands the arguments to the reader of the REST route's query string, so that the two have one set of rules. As
 // there, the page travels with the standing unless it has to be searched for.
-func (e *Endpoint) readList(arguments strictjson.Object, tenant uuid.UUID) (call, error) {
+func (e *Endpoint) readList(arguments strictjson.Object, workspaceID uuid.UUID) (call, error) {
 	values := url.Values{}
 	for key := range arguments {
 		text, given, err := textOrNumber(arguments, key)
@@ -114,7 +114,7 @@ func (e *Endpoint) readList(arguments strictjson.Object, tenant uuid.UUID) (call
 			values.Set(key, text)
 		}
 	}
-	query, err := programme.ReadQuery(values.Encode(), tenant, e.cursors)
+	query, err := programme.ReadQuery(values.Encode(), workspaceID, e.cursors)
 	if err != nil {
 		return call{}, inWords(err)
 	}
@@ -174,7 +174,7 @@ func (e *Endpoint) showPage(query programme.Query, found programme.Page) (*sdk.C
 	}
 	if found.More {
 		last := records.last
-		p.Meta.NextCursor = e.cursors.Seal(programme.Position{CreatedAt: last.CreatedAt, ID: last.ID}, query.Tenant, query.Filter)
+		p.Meta.NextCursor = e.cursors.Seal(programme.Position{CreatedAt: last.CreatedAt, ID: last.ID}, query.WorkspaceID, query.Filter)
 	}
 	return succeeded(p)
 }
@@ -182,7 +182,7 @@ func (e *Endpoint) showPage(query programme.Query, found programme.Page) (*sdk.C
 // unknownProgramme is said of one of another workspace too.
 const unknownProgramme = "There is no programme with this id in this workspace. list_programmes gives the ids of those there are."
 
-func (e *Endpoint) readGet(arguments strictjson.Object, tenant uuid.UUID) (call, error) {
+func (e *Endpoint) readGet(arguments strictjson.Object, workspaceID uuid.UUID) (call, error) {
 	text, ok := arguments.Text("id")
 	if !ok {
 		return call{}, sentence("id: Must be the id of a programme, as text.")
@@ -195,13 +195,13 @@ func (e *Endpoint) readGet(arguments strictjson.Object, tenant uuid.UUID) (call,
 	var found *programme.Programme
 	return call{
 		ask: func(ctx context.Context, q standing.Query) (s standing.Standing, err error) {
-			s, found, err = e.store.StandingAndProgramme(ctx, q, tenant, id)
+			s, found, err = e.store.StandingAndProgramme(ctx, q, workspaceID, id)
 			asked = true
 			return s, err
 		},
 		answer: func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error) {
 			if !asked {
-				p, err := e.store.Programme(ctx, caller.Tenant, id)
+				p, err := e.store.Programme(ctx, caller.WorkspaceID, id)
 				if err != nil && !errors.Is(err, programme.ErrNotFound) {
 					return nil, err
 				}

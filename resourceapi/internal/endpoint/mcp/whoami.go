@@ -77,7 +77,7 @@ func (e *Endpoint) callWhoami() call {
 				return failed("Call this tool once in a batch."), nil
 			}
 			return succeeded(connection{
-				User: party{caller.User, plainText(names.User)}, Workspace: party{caller.Tenant, plainText(names.Tenant)},
+				User: party{caller.User, plainText(names.User)}, Workspace: party{caller.WorkspaceID, plainText(names.Workspace)},
 				Permissions: caller.Permissions.Strings(),
 				Connection: access{
 					caller.Kind, plainText(names.Credential), caller.ClientID, jsontime.Time(names.CreatedAt), jsontime.Time(caller.EndsAt),

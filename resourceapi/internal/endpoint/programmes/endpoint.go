@@ -34,8 +34,8 @@ var (
 type Store interface {
 	StandingAndPage(ctx context.Context, q standing.Query, query programme.Query) (standing.Standing, programme.Page, error)
 	Page(ctx context.Context, query programme.Query) (programme.Page, error)
-	StandingAndProgramme(ctx context.Context, q standing.Query, tenant, id uuid.UUID) (standing.Standing, *programme.Programme, error)
-	Import(ctx context.Context, tenant, id uuid.UUID) (programme.Import, error)
+	StandingAndProgramme(ctx context.Context, q standing.Query, workspaceID, id uuid.UUID) (standing.Standing, *programme.Programme, error)
+	Import(ctx context.Context, workspaceID, id uuid.UUID) (programme.Import, error)
 	// Once runs effect in one transaction, or finds the answer that key already has.
 	Once(ctx context.Context, key idempotency.Key, effect func(context.Context, programme.Writer) (idempotency.Answer, error)) (idempotency.Answer, error)
 }

@@ -21,11 +21,11 @@ func (e *Endpoint) List() http.Handler { return e.gate.Guard(toRead, e.prepareLi
 
 // prepareList lets the page travel with the standing, in one trip to Postgres. A search does not: it may have to look
 // at every programme of the workspace, which a stranger must not be able to ask for.
-func (e *Endpoint) prepareList(r *http.Request, tenant uuid.UUID) (gate.Plan, error) {
+func (e *Endpoint) prepareList(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
 	if err := unknown.Parameters(r.URL.RawQuery, "cursor", "limit", "status", "q", "updatedSince"); err != nil {
 		return gate.Plan{}, err
 	}
-	query, err := programme.ReadQuery(r.URL.RawQuery, tenant, e.cursors)
+	query, err := programme.ReadQuery(r.URL.RawQuery, workspaceID, e.cursors)
 	if err != nil {
 		return gate.Plan{}, refusal(err)
 	}
@@ -55,7 +55,7 @@ func (e *Endpoint) writePage(w http.ResponseWriter, query programme.Query, page 
 	next := ""
 	if page.More {
 		last := records.Last()
-		next = e.cursors.Seal(programme.Position{CreatedAt: last.CreatedAt, ID: last.ID, Until: page.Until}, query.Tenant, query.Filter)
+		next = e.cursors.Seal(programme.Position{CreatedAt: last.CreatedAt, ID: last.ID, Until: page.Until}, query.WorkspaceID, query.Filter)
 	}
 	records.Write(w, next)
 }
@@ -72,7 +72,7 @@ func writeJSON(w http.ResponseWriter, status int, content []byte) {
 func (e *Endpoint) Read() http.Handler { return e.gate.Guard(toRead, e.prepareRead) }
 
 // prepareRead lets the programme travel with the standing, in one trip to Postgres.
-func (e *Endpoint) prepareRead(r *http.Request, tenant uuid.UUID) (gate.Plan, error) {
+func (e *Endpoint) prepareRead(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
 	if err := unknown.Parameters(r.URL.RawQuery); err != nil {
 		return gate.Plan{}, err
 	}
@@ -87,7 +87,7 @@ func (e *Endpoint) prepareRead(r *http.Request, tenant uuid.UUID) (gate.Plan, er
 	var found *programme.Programme
 	return gate.Plan{
 		Ask: func(ctx context.Context, q standing.Query) (s standing.Standing, err error) {
-			s, found, err = e.store.StandingAndProgramme(ctx, q, tenant, id)
+			s, found, err = e.store.StandingAndProgramme(ctx, q, workspaceID, id)
 			return s, err
 		},
 		Serve: func(w http.ResponseWriter, _ *http.Request, _ gate.Caller) error {
@@ -122,7 +122,7 @@ func (e *Endpoint) ReadImport() http.Handler {
 		if err != nil {
 			return refusal(err)
 		}
-		i, err := e.store.Import(r.Context(), caller.Tenant, id)
+		i, err := e.store.Import(r.Context(), caller.WorkspaceID, id)
 		if err != nil {
 			return refusal(err)
 		}

@@ -46,7 +46,7 @@ func (e *Endpoint) Import() http.Handler { return e.write(e.imports, maxCSV, e.d
 // is read once atOnce, if it is not nil, has a slot for the workspace.
 func (e *Endpoint) write(atOnce *slots, limit int64, decode decoder) http.Handler {
 	return e.gate.Guard(toWrite, gate.ServingAnyQuery(func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
-		leave, err := atOnce.enter(r.Context(), caller.Tenant)
+		leave, err := atOnce.enter(r.Context(), caller.WorkspaceID)
 		if err != nil {
 			return err
 		}
@@ -55,7 +55,7 @@ func (e *Endpoint) write(atOnce *slots, limit int64, decode decoder) http.Handle
 		if err != nil {
 			return err
 		}
-		scope := idempotency.Scope{Tenant: caller.Tenant, User: caller.User, Route: r.Method + " " + r.URL.EscapedPath()}
+		scope := idempotency.Scope{WorkspaceID: caller.WorkspaceID, User: caller.User, Route: r.Method + " " + r.URL.EscapedPath()}
 		key, err := idempotency.ReadKey(r.Header, scope, content)
 		if err != nil {
 			return err
@@ -98,7 +98,7 @@ func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []b
 		return nil, err
 	}
 	return func(ctx context.Context, writer programme.Writer) (idempotency.Answer, error) {
-		p, err := writer.Create(ctx, caller.Tenant, details)
+		p, err := writer.Create(ctx, caller.WorkspaceID, details)
 		if err != nil {
 			return idempotency.Answer{}, err
 		}
@@ -117,7 +117,7 @@ func (e *Endpoint) decodeChange(r *http.Request, caller gate.Caller, content []b
 	if err != nil {
 		return nil, err
 	}
-	return replacing(r, caller.Tenant, change.Apply)
+	return replacing(r, caller.WorkspaceID, change.Apply)
 }
 
 func (e *Endpoint) decodeMove(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
@@ -129,7 +129,7 @@ func (e *Endpoint) decodeMove(r *http.Request, caller gate.Caller, content []byt
 	if err != nil {
 		return nil, err
 	}
-	return replacing(r, caller.Tenant, func(p programme.Programme) (programme.Programme, error) {
+	return replacing(r, caller.WorkspaceID, func(p programme.Programme) (programme.Programme, error) {
 		if !p.Status.CanBecome(to) {
 			return p, programme.ErrTransition
 		}
@@ -139,7 +139,7 @@ func (e *Endpoint) decodeMove(r *http.Request, caller gate.Caller, content []byt
 }
 
 // replacing edits the programme of the path, if it is a version that the request means.
-func replacing(r *http.Request, tenant uuid.UUID, edit func(programme.Programme) (programme.Programme, error)) (effect, error) {
+func replacing(r *http.Request, workspaceID uuid.UUID, edit func(programme.Programme) (programme.Programme, error)) (effect, error) {
 	conditions, err := precondition.Read(r.Header)
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func replacing(r *http.Request, tenant uuid.UUID, edit func(programme.Programme)
 		return nil, err
 	}
 	return func(ctx context.Context, writer programme.Writer) (idempotency.Answer, error) {
-		p, err := writer.Replace(ctx, tenant, id, func(p programme.Programme) (programme.Programme, error) {
+		p, err := writer.Replace(ctx, workspaceID, id, func(p programme.Programme) (programme.Programme, error) {
 			if !conditions.Holds(p.Version) || conditions.Seen(p.Version) {
 				return p, programme.ErrStale
 			}
@@ -171,7 +171,7 @@ func (e *Endpoint) decodeImport(r *http.Request, caller gate.Caller, content []b
 		return nil, err
 	}
 	return func(ctx context.Context, writer programme.Writer) (idempotency.Answer, error) {
-		id, err := writer.AcceptImport(ctx, caller.Tenant, caller.User, text)
+		id, err := writer.AcceptImport(ctx, caller.WorkspaceID, caller.User, text)
 		if err != nil {
 			return idempotency.Answer{}, err
 		}

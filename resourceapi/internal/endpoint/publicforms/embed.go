@@ -71,7 +71,7 @@ func (e *Endpoint) Send() http.Handler {
 			view.Alert = "That was very quick. Please look over your answers and send them again."
 			return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
 		}
-		unnamed := idempotency.Key{Scope: idempotency.Scope{Tenant: form.Tenant}}
+		unnamed := idempotency.Key{Scope: idempotency.Scope{WorkspaceID: form.WorkspaceID}}
 		submission.Trapped = values.Get(trap) != ""
 		if _, err := e.accept(r.Context(), unnamed, submission); err != nil {
 			return err

@@ -38,7 +38,7 @@ func (e *Endpoint) Submit() http.Handler {
 		}
 		key := idempotency.Key{}
 		if mistake == nil {
-			key, mistake = idempotency.ReadKey(r.Header, idempotency.Scope{Tenant: form.Tenant, Route: "submit to " + form.ID.String()}, content)
+			key, mistake = idempotency.ReadKey(r.Header, idempotency.Scope{WorkspaceID: form.WorkspaceID, Route: "submit to " + form.ID.String()}, content)
 		}
 		closed := checkOpen(form)
 		first, known, err := e.firstAnswer(r.Context(), key)
@@ -110,7 +110,7 @@ func (e *Endpoint) readSubmission(h http.Header, content []byte, form engage.For
 func newSubmission(form engage.Form, token engage.SubmissionToken, given engage.Given) (engage.Submission, error) {
 	answers, consents, err := form.Read(given)
 	return engage.Submission{
-		ID: identity.New(), Form: form.ID, Tenant: form.Tenant, Token: token.ID, Answers: answers, Consents: consents,
+		ID: identity.New(), Form: form.ID, WorkspaceID: form.WorkspaceID, Token: token.ID, Answers: answers, Consents: consents,
 	}, err
 }
 

@@ -73,7 +73,7 @@ func (c changesSQL) String() string {
 
 // changedSQL is pageSQL for a list with UpdatedSince. scanChanged reads its rows.
 func changedSQL(query programme.Query) (string, []any) {
-	args := []any{query.Tenant}
+	args := []any{query.WorkspaceID}
 	add := func(value any) string {
 		args = append(args, value)
 		return fmt.Sprintf("$%d", len(args))

@@ -48,7 +48,7 @@ func (e *Engage) FirstAnswer(ctx context.Context, key idempotency.Key) (answer i
 		select body_hash = $5, status, coalesce(etag, ''), coalesce(location, ''), body
 		from resource.idempotency_keys
 		where tenant_id = $1 and user_id = $2 and route = $3 and key = $4 and created_at > now() - make_interval(secs => $6)`,
-		key.Tenant, key.User, key.Route, key.Text, key.Body[:], idempotency.Life.Seconds()).
+		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:], idempotency.Life.Seconds()).
 		Scan(&same, &answer.Status, &answer.ETag, &answer.Location, &answer.Body)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -64,7 +64,7 @@ func (e *Engage) FirstAnswer(ctx context.Context, key idempotency.Key) (answer i
 const formColumns = "f.id, f.tenant_id, f.embed_key, f.title, f.fields, f.allowed_origins, f.disabled_at is null, f.created_at, f.version"
 
 func formFields(f *engage.Form) []any {
-	return []any{&f.ID, &f.Tenant, &f.EmbedKey, &f.Title, &f.Fields, &f.AllowedOrigins, &f.Enabled, &f.CreatedAt, &f.Version}
+	return []any{&f.ID, &f.WorkspaceID, &f.EmbedKey, &f.Title, &f.Fields, &f.AllowedOrigins, &f.Enabled, &f.CreatedAt, &f.Version}
 }
 
 func scanForm(row pgx.CollectableRow) (engage.Form, error) {
@@ -78,7 +78,7 @@ func (w *engageWriting) CreateForm(ctx context.Context, f engage.Form, by uuid.U
 	f, err := oneForm(ctx, w.tx, `
 		insert into resource.forms as f (id, tenant_id, embed_key, title, fields, allowed_origins, created_by, disabled_at, created_at)
 		select $1, $2, $3, $4, $5, $6, $7, case when $8 then null else now() end, resource.next_moment($2, $9) returning `+formColumns,
-		f.ID, f.Tenant, f.EmbedKey, f.Title, f.Fields, f.AllowedOrigins, by, f.Enabled, formsList)
+		f.ID, f.WorkspaceID, f.EmbedKey, f.Title, f.Fields, f.AllowedOrigins, by, f.Enabled, formsList)
 	if err != nil {
 		return engage.Form{}, fmt.Errorf("add a form: %w", err)
 	}
@@ -86,8 +86,8 @@ func (w *engageWriting) CreateForm(ctx context.Context, f engage.Form, by uuid.U
 }
 
 // ReplaceForm is engage.Writer's. The row is locked in between, so that of two edits of one version one is stale.
-func (w *engageWriting) ReplaceForm(ctx context.Context, tenant, id uuid.UUID, edit func(engage.Form) (engage.Form, error)) (engage.Form, error) {
-	before, err := oneForm(ctx, w.tx, "select "+formColumns+" from resource.forms f where f.tenant_id = $1 and f.id = $2 for update", tenant, id)
+func (w *engageWriting) ReplaceForm(ctx context.Context, workspaceID, id uuid.UUID, edit func(engage.Form) (engage.Form, error)) (engage.Form, error) {
+	before, err := oneForm(ctx, w.tx, "select "+formColumns+" from resource.forms f where f.tenant_id = $1 and f.id = $2 for update", workspaceID, id)
 	if err != nil {
 		return engage.Form{}, err
 	}
@@ -102,7 +102,7 @@ func (w *engageWriting) ReplaceForm(ctx context.Context, tenant, id uuid.UUID, e
 		update resource.forms f
 		set title = $3, allowed_origins = $4, disabled_at = case when $5 then null else coalesce(disabled_at, now()) end, version = version + 1
 		where f.tenant_id = $1 and f.id = $2 returning `+formColumns,
-		tenant, id, after.Title, after.AllowedOrigins, after.Enabled)
+		workspaceID, id, after.Title, after.AllowedOrigins, after.Enabled)
 	if err != nil {
 		return engage.Form{}, fmt.Errorf("change a form: %w", err)
 	}
@@ -148,17 +148,17 @@ func (e *Engage) standing(ctx context.Context, which string, value any) (engage.
 }
 
 // Form reads a form of the workspace. It returns engage.ErrNotFound, for one of another workspace too.
-func (e *Engage) Form(ctx context.Context, tenant, id uuid.UUID) (engage.Form, error) {
+func (e *Engage) Form(ctx context.Context, workspaceID, id uuid.UUID) (engage.Form, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
-	f, err := oneForm(ctx, e.pool, "select "+formColumns+" from resource.forms f where f.tenant_id = $1 and f.id = $2", tenant, id)
+	f, err := oneForm(ctx, e.pool, "select "+formColumns+" from resource.forms f where f.tenant_id = $1 and f.id = $2", workspaceID, id)
 	return f, outcome(err)
 }
 
 // Forms hands over one page of the workspace's forms, newest first, until take has no room, and says whether more follow.
-func (e *Engage) Forms(ctx context.Context, tenant uuid.UUID, r engage.Range, take func(engage.Form) bool) (more bool, err error) {
+func (e *Engage) Forms(ctx context.Context, workspaceID uuid.UUID, r engage.Range, take func(engage.Form) bool) (more bool, err error) {
 	text := "select " + formColumns + " from resource.forms f where f.tenant_id = $1"
-	return readRange(ctx, e.pool, text, "f", tenant, r, scanForm, take)
+	return readRange(ctx, e.pool, text, "f", workspaceID, r, scanForm, take)
 }
 
 // readRange completes a select of one list, whose first parameter is whose list it is, with the place and the limit. It

@@ -30,15 +30,15 @@ const (
 var errOvertaken = errors.New("a write has overtaken the import")
 
 // insertAhead adds all and locks the list afterwards. It returns errOvertaken.
-func (s *Store) insertAhead(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, all []programme.Details) error {
+func (s *Store) insertAhead(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []programme.Details) error {
 	rows := time.Duration(len(all))
 	while := min(max(firstPace, time.Duration(s.importPace.Load()))*rows, mostAhead)
 	began := time.Now()
-	first, err := timeAhead(ctx, tx, tenant, while+leadTime)
+	first, err := timeAhead(ctx, tx, workspaceID, while+leadTime)
 	if err != nil {
 		return fmt.Errorf("choose the times of an import: %w", err)
 	}
-	if err := insertProgrammes(ctx, tx, tenant, all, first.Add((rows-1)*time.Microsecond)); err != nil {
+	if err := insertProgrammes(ctx, tx, workspaceID, all, first.Add((rows-1)*time.Microsecond)); err != nil {
 		return err
 	}
 	took := time.Since(began)
@@ -46,14 +46,14 @@ func (s *Store) insertAhead(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, al
 	if _, err := tx.Exec(ctx, "select pg_sleep($1)", max(0, while-took).Seconds()); err != nil {
 		return fmt.Errorf("wait for the times of an import: %w", err)
 	}
-	if _, err := nextMoment(ctx, tx, tenant, 1); err != nil {
+	if _, err := nextMoment(ctx, tx, workspaceID, 1); err != nil {
 		return err
 	}
 	var overtaken bool
 	err = tx.QueryRow(ctx, `
 		select (select count(*) from resource.programmes where tenant_id = $1 and created_at >= $2) > $3
 			or exists (select from resource.programmes where tenant_id = $1 and updated_at > created_at and updated_at >= $2)`,
-		tenant, first, len(all)).Scan(&overtaken)
+		workspaceID, first, len(all)).Scan(&overtaken)
 	if err == nil && overtaken {
 		err = errOvertaken
 	}
@@ -62,18 +62,18 @@ func (s *Store) insertAhead(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, al
 
 // timeAhead is a time that writes of the next while are not given. Where the newest time in the list is ahead of the
 // clock, each write is given the microsecond that follows the one before.
-func timeAhead(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, while time.Duration) (at time.Time, err error) {
+func timeAhead(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, while time.Duration) (at time.Time, err error) {
 	err = tx.QueryRow(ctx, `
 		select greatest(clock_timestamp() + $2::interval, interval '100 ms' + greatest(
 			(select max(created_at) from resource.programmes where tenant_id = $1),
 			(select max(updated_at) from resource.programmes where tenant_id = $1 and updated_at > created_at)))`,
-		tenant, while).Scan(&at)
+		workspaceID, while).Scan(&at)
 	return at, err
 }
 
 // nextMoment locks the list of programmes and returns the time of the last of so many that are added.
-func nextMoment(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, records int) (at time.Time, err error) {
-	err = tx.QueryRow(ctx, "select resource.next_moment($1, $2, $3)", tenant, programmesList, records).Scan(&at)
+func nextMoment(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, records int) (at time.Time, err error) {
+	err = tx.QueryRow(ctx, "select resource.next_moment($1, $2, $3)", workspaceID, programmesList, records).Scan(&at)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("lock the list of programmes: %w", err)
 	}

@@ -12,24 +12,24 @@ import (
 
 // heldImport is an import of 600 programmes whose tries are held, each when most of its programmes are inserted.
 type heldImport struct {
-	t      *testing.T
-	world  *postgrestest.World
-	store  *Store
-	tenant uuid.UUID
-	tries  int
-	ended  chan error
+	t           *testing.T
+	world       *postgrestest.World
+	store       *Store
+	workspaceID uuid.UUID
+	tries       int
+	ended       chan error
 }
 
 func newHeldImport(t *testing.T) *heldImport {
 	t.Helper()
 	w := postgrestest.New(t)
-	i := &heldImport{t: t, world: w, store: open(t, w), tenant: w.Tenant(), ended: make(chan error, 1)}
+	i := &heldImport{t: t, world: w, store: open(t, w), workspaceID: w.Workspace(), ended: make(chan error, 1)}
 	w.Exec("create sequence resource.tries")
 	w.Exec(`create function resource.hold() returns trigger language plpgsql security definer as $$
 		begin perform pg_advisory_xact_lock(1000 + nextval('resource.tries')); return new; end $$`)
 	w.Exec("create trigger held before insert on resource.programmes for each row when (new.name = 'Held') execute function resource.hold()")
 	w.Exec("insert into resource.imports (id, tenant_id, user_id, content) values (gen_random_uuid(), $1, $1, $2)",
-		i.tenant, "name\n"+strings.Repeat("Row\n", 599)+"Held\n")
+		i.workspaceID, "name\n"+strings.Repeat("Row\n", 599)+"Held\n")
 	w.Exec("select pg_advisory_lock(1000 + n) from generate_series(1, 3) n")
 	go func() {
 		_, err := i.store.ProcessImport(t.Context())
@@ -56,7 +56,7 @@ func (i *heldImport) release() { i.world.Exec("select pg_advisory_unlock(1000 + 
 // create adds a programme, and returns its time.
 func (i *heldImport) create() time.Time {
 	i.t.Helper()
-	p, err := create(i.t.Context(), i.store, i.tenant)
+	p, err := create(i.t.Context(), i.store, i.workspaceID)
 	if err != nil {
 		i.t.Fatalf("a write beside try %d of an import: %v", i.tries, err)
 	}
@@ -116,7 +116,7 @@ func TestImport_OvertakenOneBeginsAgain(t *testing.T) {
 	made := i.createFor(while + leadTime)
 	i.release()
 	i.awaitTry()
-	if _, err := create(t.Context(), i.store, i.tenant); err == nil {
+	if _, err := create(t.Context(), i.store, i.workspaceID); err == nil {
 		t.Error("the list is not locked")
 	}
 	i.release()

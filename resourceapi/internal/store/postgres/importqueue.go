@@ -11,25 +11,25 @@ import (
 
 // A waitingImport is one that was taken to be processed.
 type waitingImport struct {
-	id, tenant uuid.UUID
-	content    string
+	id, workspaceID uuid.UUID
+	content         string
 }
 
 // takeImport locks an import of one of the workspaces, of the first that has one, until tx ends. It returns nil where there
 // is none that no other worker has.
 func takeImport(ctx context.Context, tx pgx.Tx, workspaces []uuid.UUID) (*waitingImport, error) {
-	for _, tenant := range workspaces {
-		free, err := takeTurn(ctx, tx, tenant)
+	for _, workspaceID := range workspaces {
+		free, err := takeTurn(ctx, tx, workspaceID)
 		if err != nil {
 			return nil, fmt.Errorf("take the turn of a workspace: %w", err)
 		}
 		if !free {
 			continue
 		}
-		taken := &waitingImport{tenant: tenant}
+		taken := &waitingImport{workspaceID: workspaceID}
 		err = tx.QueryRow(ctx, `
 			select id, content from resource.imports where tenant_id = $1 and status = 'accepted' and try_at <= now()
-			order by try_at limit 1 for update skip locked`, tenant).Scan(&taken.id, &taken.content)
+			order by try_at limit 1 for update skip locked`, workspaceID).Scan(&taken.id, &taken.content)
 		if errors.Is(err, pgx.ErrNoRows) {
 			continue
 		}
@@ -71,9 +71,9 @@ func (s *Store) workspacesInTurn(ctx context.Context) ([]uuid.UUID, error) {
 }
 
 // takeTurn says whether no other worker has an import of the workspace. Then it is the workspace's turn, until tx ends.
-func takeTurn(ctx context.Context, tx pgx.Tx, tenant uuid.UUID) (bool, error) {
+func takeTurn(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) (bool, error) {
 	tag, err := tx.Exec(ctx, `
 		update resource.import_turns set last_at = clock_timestamp()
-		where tenant_id = (select tenant_id from resource.import_turns where tenant_id = $1 for update skip locked)`, tenant)
+		where tenant_id = (select tenant_id from resource.import_turns where tenant_id = $1 for update skip locked)`, workspaceID)
 	return tag.RowsAffected() == 1, err
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-func acceptImport(ctx context.Context, store *Store, tenant uuid.UUID) (id uuid.UUID, err error) {
+func acceptImport(ctx context.Context, store *Store, workspaceID uuid.UUID) (id uuid.UUID, err error) {
 	_, err = store.Once(ctx, idempotency.Key{}, func(ctx context.Context, w programme.Writer) (a idempotency.Answer, err error) {
-		id, err = w.AcceptImport(ctx, tenant, uuid.New(), "name\nx\n")
+		id, err = w.AcceptImport(ctx, workspaceID, uuid.New(), "name\nx\n")
 		return a, err
 	})
 	return id, err
@@ -27,25 +27,25 @@ func acceptImport(ctx context.Context, store *Store, tenant uuid.UUID) (id uuid.
 func TestImports_WorkspacesTakeTurns(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
-	greedy, second, third := w.Tenant(), w.Tenant(), w.Tenant()
+	greedy, second, third := w.Workspace(), w.Workspace(), w.Workspace()
 	of := map[uuid.UUID]uuid.UUID{}
-	add := func(tenant uuid.UUID) {
+	add := func(workspaceID uuid.UUID) {
 		t.Helper()
-		id, err := acceptImport(t.Context(), store, tenant)
+		id, err := acceptImport(t.Context(), store, workspaceID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		of[id] = tenant
+		of[id] = workspaceID
 	}
 	next := func() uuid.UUID {
 		t.Helper()
 		if found, err := store.ProcessImport(t.Context()); !found || err != nil {
 			t.Fatalf("%v %v", found, err)
 		}
-		for id, tenant := range of {
-			if i, err := store.Import(t.Context(), tenant, id); err != nil || i.Status == programme.ImportProcessed {
+		for id, workspaceID := range of {
+			if i, err := store.Import(t.Context(), workspaceID, id); err != nil || i.Status == programme.ImportProcessed {
 				delete(of, id)
-				return tenant
+				return workspaceID
 			}
 		}
 		return uuid.Nil
@@ -69,9 +69,9 @@ func TestImports_WorkspacesTakeTurns(t *testing.T) {
 func TestImports_OneWorkspaceHasOneWorker(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
-	greedy, other := w.Tenant(), w.Tenant()
-	for _, tenant := range []uuid.UUID{greedy, greedy, greedy, other} {
-		if _, err := acceptImport(t.Context(), store, tenant); err != nil {
+	greedy, other := w.Workspace(), w.Workspace()
+	for _, workspaceID := range []uuid.UUID{greedy, greedy, greedy, other} {
+		if _, err := acceptImport(t.Context(), store, workspaceID); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -84,7 +84,7 @@ func TestImports_OneWorkspaceHasOneWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if taken, err := takeImport(t.Context(), tx, workspaces); err != nil || taken == nil || taken.tenant != greedy {
+	if taken, err := takeImport(t.Context(), tx, workspaces); err != nil || taken == nil || taken.workspaceID != greedy {
 		t.Fatalf("%+v %v", taken, err)
 	}
 	if found, err := store.ProcessImport(t.Context()); !found || err != nil || w.Count("select count(*) from resource.programmes where tenant_id = $1", other) != 1 {
@@ -98,7 +98,7 @@ func TestImports_OneWorkspaceHasOneWorker(t *testing.T) {
 func TestImports_SoManyOfAWorkspaceWait(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
-	greedy := w.Tenant()
+	greedy := w.Workspace()
 	w.Exec(`insert into resource.imports (id, tenant_id, user_id, content)
 		select gen_random_uuid(), $1, gen_random_uuid(), 'name' from generate_series(1, $2::int)`, greedy, mostWaiting-1)
 	if _, err := acceptImport(t.Context(), store, greedy); err != nil {
@@ -107,7 +107,7 @@ func TestImports_SoManyOfAWorkspaceWait(t *testing.T) {
 	if _, err := acceptImport(t.Context(), store, greedy); !errors.Is(err, programme.ErrImportsWait) {
 		t.Errorf("one more than may wait: %v", err)
 	}
-	if _, err := acceptImport(t.Context(), store, w.Tenant()); err != nil {
+	if _, err := acceptImport(t.Context(), store, w.Workspace()); err != nil {
 		t.Errorf("another workspace's: %v", err)
 	}
 	if _, err := store.ProcessImport(t.Context()); err != nil {
@@ -121,17 +121,17 @@ func TestImports_SoManyOfAWorkspaceWait(t *testing.T) {
 func TestImports_OneThatIsNeverWrittenIsRejected(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
-	tenant := w.Tenant()
-	id, err := acceptImport(t.Context(), store, tenant)
+	workspaceID := w.Workspace()
+	id, err := acceptImport(t.Context(), store, workspaceID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range mostTries {
-		failed := waitingImport{id: id, tenant: tenant}
+		failed := waitingImport{id: id, workspaceID: workspaceID}
 		if err := store.postpone(t.Context(), failed, io.ErrUnexpectedEOF); err != nil { // counts as none
 			t.Fatal(err)
 		}
-		before, err := store.Import(t.Context(), tenant, id)
+		before, err := store.Import(t.Context(), workspaceID, id)
 		if err != nil || before.Status != programme.ImportAccepted {
 			t.Fatalf("after %d tries: %+v %v", i, before, err)
 		}
@@ -142,7 +142,7 @@ func TestImports_OneThatIsNeverWrittenIsRejected(t *testing.T) {
 			t.Fatalf("the import is written: %v %v", found, err)
 		}
 	}
-	i, err := store.Import(t.Context(), tenant, id)
+	i, err := store.Import(t.Context(), workspaceID, id)
 	if err != nil || i.Status != programme.ImportRejected || len(i.Errors) != 1 || i.Errors[0].Message != notWritten {
 		t.Errorf("%+v %v", i, err)
 	}
@@ -155,14 +155,14 @@ func TestImports_OneThatIsNeverWrittenIsRejected(t *testing.T) {
 func TestImports_OutOfTimeIsPostponed(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
-	tenant := w.Tenant()
-	id, err := acceptImport(t.Context(), store, tenant)
+	workspaceID := w.Workspace()
+	id, err := acceptImport(t.Context(), store, workspaceID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
-	if err := store.postpone(ctx, waitingImport{id: id, tenant: tenant}, ctx.Err()); err != nil {
+	if err := store.postpone(ctx, waitingImport{id: id, workspaceID: workspaceID}, ctx.Err()); err != nil {
 		t.Fatal(err)
 	}
 	if w.Count("select tries from resource.imports where id = $1 and try_at > now()", id) != 1 {

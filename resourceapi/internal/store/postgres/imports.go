@@ -20,12 +20,12 @@ import (
 const mostWaiting = 100
 
 // AcceptImport keeps a file until it is processed. It returns programme.ErrImportsWait.
-func (w *writing) AcceptImport(ctx context.Context, tenant, user uuid.UUID, content string) (uuid.UUID, error) {
+func (w *writing) AcceptImport(ctx context.Context, workspaceID, user uuid.UUID, content string) (uuid.UUID, error) {
 	id := identity.New()
 	tag, err := w.tx.Exec(ctx, `
 		insert into resource.imports (id, tenant_id, user_id, content) select $1, $2, $3, $4
 		where (select count(*) from (select from resource.imports where tenant_id = $2 and status = 'accepted' limit $5) w) < $5`,
-		id, tenant, user, content, mostWaiting)
+		id, workspaceID, user, content, mostWaiting)
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("keep an import: %w", err)
 	}
@@ -36,11 +36,11 @@ func (w *writing) AcceptImport(ctx context.Context, tenant, user uuid.UUID, cont
 }
 
 // Import reads where an import stands. It returns programme.ErrNotFound, for one of another workspace too.
-func (s *Store) Import(ctx context.Context, tenant, id uuid.UUID) (programme.Import, error) {
+func (s *Store) Import(ctx context.Context, workspaceID, id uuid.UUID) (programme.Import, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
 	i := programme.Import{ID: id}
-	err := s.pool.QueryRow(ctx, "select status, imported, errors from resource.imports where tenant_id = $1 and id = $2", tenant, id).
+	err := s.pool.QueryRow(ctx, "select status, imported, errors from resource.imports where tenant_id = $1 and id = $2", workspaceID, id).
 		Scan(&i.Status, &i.Imported, &i.Errors)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return programme.Import{}, programme.ErrNotFound
@@ -70,7 +70,7 @@ func (s *Store) ProcessImport(ctx context.Context) (found bool, err error) {
 		var again context.CancelFunc
 		ctx, again = bounded(ctx, workPatience)
 		defer again()
-		taken, err = s.processOne(ctx, []uuid.UUID{taken.tenant}, insert)
+		taken, err = s.processOne(ctx, []uuid.UUID{taken.workspaceID}, insert)
 	}
 	if err != nil && taken != nil {
 		err = errors.Join(err, s.postpone(ctx, *taken, err))
@@ -79,7 +79,7 @@ func (s *Store) ProcessImport(ctx context.Context) (found bool, err error) {
 }
 
 // insertFunc adds programmes to a list.
-type insertFunc func(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, all []programme.Details) error
+type insertFunc func(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []programme.Details) error
 
 // processOne processes an import of one of the workspaces. taken is nil where there is none.
 func (s *Store) processOne(ctx context.Context, workspaces []uuid.UUID, insertLong insertFunc) (taken *waitingImport, err error) {
@@ -115,7 +115,7 @@ func (s *Store) postpone(ctx context.Context, failed waitingImport, cause error)
 			content = case when f.ends then null else i.content end,
 			finished_at = case when f.ends then now() else i.finished_at end
 		from failed f where i.id = f.id`,
-		failed.id, failed.tenant, tries, mostTries, []programme.RowError{{Row: 1, Message: notWritten}})
+		failed.id, failed.workspaceID, tries, mostTries, []programme.RowError{{Row: 1, Message: notWritten}})
 	return err
 }
 
@@ -153,7 +153,7 @@ func processImport(ctx context.Context, tx pgx.Tx, taken waitingImport, insertLo
 		insert = insertLong
 	}
 	if len(rows) > 0 {
-		err = insert(ctx, tx, taken.tenant, rows) // last, as it locks the list
+		err = insert(ctx, tx, taken.workspaceID, rows) // last, as it locks the list
 	}
 	if err != nil {
 		return fmt.Errorf("add imported programmes: %w", err)
@@ -162,16 +162,16 @@ func processImport(ctx context.Context, tx pgx.Tx, taken waitingImport, insertLo
 }
 
 // insertLocked locks the list and adds all.
-func insertLocked(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, all []programme.Details) error {
-	last, err := nextMoment(ctx, tx, tenant, len(all))
+func insertLocked(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []programme.Details) error {
+	last, err := nextMoment(ctx, tx, workspaceID, len(all))
 	if err != nil {
 		return err
 	}
-	return insertProgrammes(ctx, tx, tenant, all, last)
+	return insertProgrammes(ctx, tx, workspaceID, all, last)
 }
 
 // insertProgrammes adds all in one statement. Each has a time of its own, the last row the newest, which is last.
-func insertProgrammes(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, all []programme.Details, last time.Time) error {
+func insertProgrammes(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []programme.Details, last time.Time) error {
 	var (
 		ids                     = make([]uuid.UUID, len(all))
 		names, summaries, state = make([]string, len(all)), make([]string, len(all)), make([]string, len(all))
@@ -188,6 +188,6 @@ func insertProgrammes(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, all []pr
 			from unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::date[], $7::date[])
 				with ordinality as new (id, name, summary, status, starts_on, ends_on, place)
 			order by new.place) r`,
-		tenant, ids, names, summaries, state, startsOn, endsOn, last, len(all))
+		workspaceID, ids, names, summaries, state, startsOn, endsOn, last, len(all))
 	return err
 }

@@ -16,9 +16,9 @@ import (
 )
 
 // create adds a programme.
-func create(ctx context.Context, store *Store, tenant uuid.UUID) (made programme.Programme, err error) {
+func create(ctx context.Context, store *Store, workspaceID uuid.UUID) (made programme.Programme, err error) {
 	_, err = store.Once(ctx, idempotency.Key{}, func(ctx context.Context, w programme.Writer) (idempotency.Answer, error) {
-		made, err = w.Create(ctx, tenant, programme.Details{Name: "Winter shelter", Status: programme.Draft})
+		made, err = w.Create(ctx, workspaceID, programme.Details{Name: "Winter shelter", Status: programme.Draft})
 		return idempotency.Answer{}, err
 	})
 	return made, err
@@ -28,13 +28,13 @@ func create(ctx context.Context, store *Store, tenant uuid.UUID) (made programme
 func TestProgrammes_BecomeVisibleInOrderOfTime(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
-	tenant := w.Tenant()
-	old := w.Programmes(tenant, 1)[0]
+	workspaceID := w.Workspace()
+	old := w.Programmes(workspaceID, 1)[0]
 	for name, write := range map[string]func() (programme.Programme, error){
-		"a creation": func() (programme.Programme, error) { return create(context.Background(), store, tenant) },
+		"a creation": func() (programme.Programme, error) { return create(context.Background(), store, workspaceID) },
 		"a change": func() (p programme.Programme, err error) {
 			_, err = store.Once(context.Background(), idempotency.Key{}, func(ctx context.Context, w programme.Writer) (idempotency.Answer, error) {
-				p, err = w.Replace(ctx, tenant, old, func(p programme.Programme) (programme.Programme, error) {
+				p, err = w.Replace(ctx, workspaceID, old, func(p programme.Programme) (programme.Programme, error) {
 					p.Name += "!"
 					return p, nil
 				})
@@ -42,8 +42,8 @@ func TestProgrammes_BecomeVisibleInOrderOfTime(t *testing.T) {
 			})
 			return p, err
 		},
-		"an import":     func() (programme.Programme, error) { return importOne(store, tenant, insertLocked) },
-		"a long import": func() (programme.Programme, error) { return importOne(store, tenant, store.insertAhead) },
+		"an import":     func() (programme.Programme, error) { return importOne(store, workspaceID, insertLocked) },
+		"a long import": func() (programme.Programme, error) { return importOne(store, workspaceID, store.insertAhead) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			tx, err := store.pool.Begin(t.Context())
@@ -51,7 +51,7 @@ func TestProgrammes_BecomeVisibleInOrderOfTime(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-			first, err := (&writing{tx}).Create(t.Context(), tenant, programme.Details{Name: "Winter shelter", Status: programme.Draft})
+			first, err := (&writing{tx}).Create(t.Context(), workspaceID, programme.Details{Name: "Winter shelter", Status: programme.Draft})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,11 +78,11 @@ func TestProgrammes_BecomeVisibleInOrderOfTime(t *testing.T) {
 }
 
 // importOne adds a programme as an import does.
-func importOne(store *Store, tenant uuid.UUID, insert insertFunc) (programme.Programme, error) {
+func importOne(store *Store, workspaceID uuid.UUID, insert insertFunc) (programme.Programme, error) {
 	err := pgx.BeginFunc(context.Background(), store.pool, func(tx pgx.Tx) error {
-		return insert(context.Background(), tx, tenant, []programme.Details{{Name: "Imported", Status: programme.Draft}})
+		return insert(context.Background(), tx, workspaceID, []programme.Details{{Name: "Imported", Status: programme.Draft}})
 	})
-	page, _ := store.Page(context.Background(), programme.Query{Tenant: tenant, Limit: 1})
+	page, _ := store.Page(context.Background(), programme.Query{WorkspaceID: workspaceID, Limit: 1})
 	return page.Programmes[0], err
 }
 
@@ -101,13 +101,13 @@ func awaitLock(t *testing.T, w *postgrestest.World) {
 func TestProgrammes_OtherWorkspacesDoNotWait(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
-	tenant, other := w.Tenant(), w.Tenant()
+	workspaceID, other := w.Workspace(), w.Workspace()
 	tx, err := store.pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := (&writing{tx}).Create(t.Context(), tenant, programme.Details{Name: "x", Status: programme.Draft}); err != nil {
+	if _, err := (&writing{tx}).Create(t.Context(), workspaceID, programme.Details{Name: "x", Status: programme.Draft}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := create(t.Context(), store, other); err != nil {
@@ -119,12 +119,12 @@ func TestProgrammes_OtherWorkspacesDoNotWait(t *testing.T) {
 func TestProgrammes_TimesGrowWhenTheClockIsSetBack(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
-	tenant := w.Tenant()
-	ids := w.Programmes(tenant, 2)
+	workspaceID := w.Workspace()
+	ids := w.Programmes(workspaceID, 2)
 	w.Exec("update resource.programmes set updated_at = now() + interval '1 hour' where id = $1", ids[0])
 	var last time.Time
 	for range 3 {
-		p, err := create(t.Context(), store, tenant)
+		p, err := create(t.Context(), store, workspaceID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,18 +148,18 @@ func TestImport_RowsHaveTimesInTheirOrder(t *testing.T) {
 	rows[7].StartsOn, rows[7].Summary = &day, "Summary"
 	for name, insert := range map[string]insertFunc{"short": insertLocked, "long": store.insertAhead} {
 		t.Run(name, func(t *testing.T) {
-			tenant := w.Tenant()
-			before, err := create(t.Context(), store, tenant)
+			workspaceID := w.Workspace()
+			before, err := create(t.Context(), store, workspaceID)
 			if err != nil {
 				t.Fatal(err)
 			}
 			err = pgx.BeginFunc(t.Context(), store.pool, func(tx pgx.Tx) error {
-				return insert(t.Context(), tx, tenant, rows)
+				return insert(t.Context(), tx, workspaceID, rows)
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			page, err := store.Page(t.Context(), programme.Query{Tenant: tenant, Limit: 200})
+			page, err := store.Page(t.Context(), programme.Query{WorkspaceID: workspaceID, Limit: 200})
 			if err != nil || len(page.Programmes) != 151 || !page.Programmes[150].Same(before) {
 				t.Fatalf("%d %v", len(page.Programmes), err)
 			}
@@ -179,8 +179,8 @@ func TestImport_RowsHaveTimesInTheirOrder(t *testing.T) {
 func TestUpdatedSince_IsReadFromItsIndexes(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
-	tenant := w.Tenant()
-	w.Programmes(tenant, 20_000)
+	workspaceID := w.Workspace()
+	w.Programmes(workspaceID, 20_000)
 	w.Exec("update resource.programmes set updated_at = created_at + interval '1 day' where created_at < '2026-03-01 09:05:00+00'") // 300
 	w.Exec("analyze resource.programmes")
 	at := func(text string) time.Time {
@@ -204,7 +204,7 @@ func TestUpdatedSince_IsReadFromItsIndexes(t *testing.T) {
 		"nothing":            {since: "2026-03-03T00:00:00Z", wants: "programmes_changed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			query := programme.Query{Tenant: tenant, Limit: 50, After: c.after, Filter: programme.Filter{UpdatedSince: at(c.since)}}
+			query := programme.Query{WorkspaceID: workspaceID, Limit: 50, After: c.after, Filter: programme.Filter{UpdatedSince: at(c.since)}}
 			page, err := store.Page(t.Context(), query)
 			if err != nil || len(page.Programmes) != c.found {
 				t.Errorf("%d programmes, %v", len(page.Programmes), err)

@@ -16,7 +16,7 @@ func pageSQL(query programme.Query) (string, []any) {
 	if !query.Filter.UpdatedSince.IsZero() {
 		return changedSQL(query)
 	}
-	args := []any{query.Tenant}
+	args := []any{query.WorkspaceID}
 	add := func(value any) string {
 		args = append(args, value)
 		return fmt.Sprintf("$%d", len(args))

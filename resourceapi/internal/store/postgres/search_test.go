@@ -15,21 +15,21 @@ import (
 func TestSearch_IsReadFromItsIndex(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
-	tenant := w.Tenant()
-	w.Programmes(tenant, 20_000)
+	workspaceID := w.Workspace()
+	w.Programmes(workspaceID, 20_000)
 	for i, want := range []bool{true, false} { // created once
 		if created, err := IndexSearches(t.Context(), w.Database.Owner); created != want || err != nil {
 			t.Fatalf("try %d: created %t, %v", i, created, err)
 		}
 	}
 	for _, text := range []string{"Walsall", "programme 19999", "100%"} {
-		query := programme.Query{Tenant: tenant, Limit: 50, Filter: programme.Filter{Search: text}}
+		query := programme.Query{WorkspaceID: workspaceID, Limit: 50, Filter: programme.Filter{Search: text}}
 		sql, args := pageSQL(query)
 		if plan := explained(t, store.searches, sql, args); !strings.Contains(plan, "Bitmap Index Scan on programmes_search") {
 			t.Errorf("%s: %s", text, plan)
 		}
 	}
-	page, err := store.Page(t.Context(), programme.Query{Tenant: tenant, Limit: 50, Filter: programme.Filter{Search: "programme 19999"}})
+	page, err := store.Page(t.Context(), programme.Query{WorkspaceID: workspaceID, Limit: 50, Filter: programme.Filter{Search: "programme 19999"}})
 	if err != nil || len(page.Programmes) != 1 {
 		t.Errorf("%d programmes, %v", len(page.Programmes), err)
 	}
@@ -70,9 +70,9 @@ func TestIndexSearches_WithoutTrigramsIsNoFailureOfSearches(t *testing.T) {
 		t.Errorf("created %t, %v", created, err)
 	}
 	store := open(t, w)
-	tenant := w.Tenant()
-	w.Programmes(tenant, 3)
-	page, err := store.Page(t.Context(), programme.Query{Tenant: tenant, Limit: 50, Filter: programme.Filter{Search: "programme 2"}})
+	workspaceID := w.Workspace()
+	w.Programmes(workspaceID, 3)
+	page, err := store.Page(t.Context(), programme.Query{WorkspaceID: workspaceID, Limit: 50, Filter: programme.Filter{Search: "programme 2"}})
 	if err != nil || len(page.Programmes) != 1 {
 		t.Errorf("%d programmes, %v", len(page.Programmes), err)
 	}

@@ -29,8 +29,8 @@ func (s *Store) StandingAndPage(ctx context.Context, q standing.Query, query pro
 }
 
 // StandingAndProgramme is Standing and Programme in one trip, likewise. There is no such programme where it is nil.
-func (s *Store) StandingAndProgramme(ctx context.Context, q standing.Query, tenant, id uuid.UUID) (standing.Standing, *programme.Programme, error) {
-	return travelFor(ctx, s, q, programmeSQL, []any{tenant, id}, func(rows pgx.Rows) (*programme.Programme, error) {
+func (s *Store) StandingAndProgramme(ctx context.Context, q standing.Query, workspaceID, id uuid.UUID) (standing.Standing, *programme.Programme, error) {
+	return travelFor(ctx, s, q, programmeSQL, []any{workspaceID, id}, func(rows pgx.Rows) (*programme.Programme, error) {
 		p, err := pgx.CollectExactlyOneRow(rows, scanProgramme)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil, nil

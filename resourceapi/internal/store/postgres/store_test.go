@@ -29,11 +29,11 @@ func open(t *testing.T, w *postgrestest.World) *Store {
 func TestAPageIsReadFromItsIndexWithoutSorting(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
-	tenant := w.Tenant()
+	workspaceID := w.Workspace()
 	for range 4 {
-		w.Programmes(w.Tenant(), 3000)
+		w.Programmes(w.Workspace(), 3000)
 	}
-	w.Programmes(tenant, 20_000)
+	w.Programmes(workspaceID, 20_000)
 	// The oldest are archived: a list of them that began at the newest would read all the others first.
 	w.Exec("update resource.programmes set status = 'archived' where created_at < '2026-03-01 09:30:00+00'")
 	w.Exec("analyze resource.programmes")
@@ -42,10 +42,10 @@ func TestAPageIsReadFromItsIndexWithoutSorting(t *testing.T) {
 		query programme.Query
 		index string
 	}{
-		"first page":           {programme.Query{Tenant: tenant, Limit: 200}, "programmes_page"},
-		"a page in the middle": {programme.Query{Tenant: tenant, Limit: 50, After: middle}, "programmes_page"},
-		"a status":             {programme.Query{Tenant: tenant, Limit: 50, Filter: programme.Filter{Status: programme.Archived}}, "programmes_page_by_status"},
-		"and its next page":    {programme.Query{Tenant: tenant, Limit: 50, After: middle, Filter: programme.Filter{Status: programme.Archived}}, "programmes_page_by_status"},
+		"first page":           {programme.Query{WorkspaceID: workspaceID, Limit: 200}, "programmes_page"},
+		"a page in the middle": {programme.Query{WorkspaceID: workspaceID, Limit: 50, After: middle}, "programmes_page"},
+		"a status":             {programme.Query{WorkspaceID: workspaceID, Limit: 50, Filter: programme.Filter{Status: programme.Archived}}, "programmes_page_by_status"},
+		"and its next page":    {programme.Query{WorkspaceID: workspaceID, Limit: 50, After: middle, Filter: programme.Filter{Status: programme.Archived}}, "programmes_page_by_status"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, args := pageSQL(c.query)
@@ -155,10 +155,10 @@ func TestAMistakenURLIsNotQuoted(t *testing.T) {
 func TestAnImportIsDoneOnceWhateverHappensToItsWorkers(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
-	tenant := w.Tenant()
+	workspaceID := w.Workspace()
 	var id uuid.UUID
 	_, err := store.Once(t.Context(), idempotency.Key{}, func(ctx context.Context, writer programme.Writer) (a idempotency.Answer, err error) {
-		id, err = writer.AcceptImport(ctx, tenant, w.User(), "name\n"+strings.Repeat("x\n", 500))
+		id, err = writer.AcceptImport(ctx, workspaceID, w.User(), "name\n"+strings.Repeat("x\n", 500))
 		return a, err
 	})
 	if err != nil {
@@ -176,7 +176,7 @@ func TestAnImportIsDoneOnceWhateverHappensToItsWorkers(t *testing.T) {
 	if n := w.Count("select count(*) from resource.programmes"); n != 0 {
 		t.Errorf("%d programmes of an import that failed", n)
 	}
-	if i, err := store.Import(t.Context(), tenant, id); err != nil || i.Status != programme.ImportAccepted {
+	if i, err := store.Import(t.Context(), workspaceID, id); err != nil || i.Status != programme.ImportAccepted {
 		t.Errorf("%+v, %v", i, err)
 	}
 	if found, err := store.ProcessImport(t.Context()); found || err != nil {
@@ -201,7 +201,7 @@ func TestAnImportIsDoneOnceWhateverHappensToItsWorkers(t *testing.T) {
 			times++
 		}
 	}
-	i, err := store.Import(t.Context(), tenant, id)
+	i, err := store.Import(t.Context(), workspaceID, id)
 	if n := w.Count("select count(*) from resource.programmes"); times != 1 || n != 500 || err != nil || i.Imported != 500 || i.Status != programme.ImportProcessed {
 		t.Errorf("%d workers did it, %d programmes, %+v, %v", times, n, i, err)
 	}
@@ -255,9 +255,9 @@ func TestMigrateMakesTheSchemaAndThenHasNothingToDo(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	tenant := w.Tenant()
-	w.Programmes(tenant, 1)
-	page, err := open(t, w).Page(t.Context(), programme.Query{Tenant: tenant, Limit: 5})
+	workspaceID := w.Workspace()
+	w.Programmes(workspaceID, 1)
+	page, err := open(t, w).Page(t.Context(), programme.Query{WorkspaceID: workspaceID, Limit: 5})
 	if err != nil || len(page.Programmes) != 1 || page.Programmes[0].Version != 1 {
 		t.Errorf("%+v, %v", page, err)
 	}

@@ -23,7 +23,7 @@ func (w *engageWriting) Accept(ctx context.Context, s engage.Submission) error {
 		select $1, $2, $3, $4, $5, $6, $7, resource.next_moment($2, $8)
 		returning (select count(*) from (
 			select from resource.submissions where tenant_id = $2 and status = 'accepted' limit $9) w)`,
-		s.ID, s.Tenant, s.Form, s.Token, s.Answers, s.Consents, s.Trapped, submissionsList(s.Form), mostCounted).Scan(&waiting)
+		s.ID, s.WorkspaceID, s.Form, s.Token, s.Answers, s.Consents, s.Trapped, submissionsList(s.Form), mostCounted).Scan(&waiting)
 	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.ConstraintName == "submissions_token" {
 		return engage.ErrTokenUsed
 	}
@@ -90,16 +90,16 @@ func (e *Engage) Reject(ctx context.Context, id uuid.UUID, reason string) error 
 func (e *Engage) end(ctx context.Context, id uuid.UUID, work func(context.Context) error) error {
 	ctx, cancel := bounded(ctx, workPatience)
 	defer cancel()
-	var tenant uuid.UUID
+	var workspaceID uuid.UUID
 	err := e.pool.QueryRow(ctx, "select tenant_id from resource.submissions where id = $1 and status = 'accepted'", id).
-		Scan(&tenant)
+		Scan(&workspaceID)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil // another run was here before
 	case err != nil:
 		return outcome(fmt.Errorf("find the workspace of a submission: %w", err))
 	}
-	return inTurn(ctx, e.turns, tenant, func() error { return work(ctx) })
+	return inTurn(ctx, e.turns, workspaceID, func() error { return work(ctx) })
 }
 
 func process(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
@@ -108,7 +108,7 @@ func process(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	err := tx.QueryRow(ctx, `
 		select s.tenant_id, s.form_id, s.answers, s.trapped, f.fields
 		from resource.submissions s join resource.forms f on f.id = s.form_id
-		where s.id = $1 and s.status = 'accepted' for update of s`, id).Scan(&s.Tenant, &s.Form, &s.Answers, &s.Trapped, &fields)
+		where s.id = $1 and s.status = 'accepted' for update of s`, id).Scan(&s.WorkspaceID, &s.Form, &s.Answers, &s.Trapped, &fields)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil // another run was here before
 	}
@@ -118,13 +118,13 @@ func process(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	if s.Trapped {
 		return reject(ctx, tx, id, engage.ReasonTrapped)
 	}
-	supporter, err := ensureSupporter(ctx, tx, s.Tenant, engage.SupporterOf(fields, s.Answers))
+	supporter, err := ensureSupporter(ctx, tx, s.WorkspaceID, engage.SupporterOf(fields, s.Answers))
 	if err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, `
 		update resource.submissions set status = 'processed', supporter_id = $2, finished_at = resource.next_moment($3, $4)
-		where id = $1`, id, supporter, s.Tenant, submissionsList(s.Form))
+		where id = $1`, id, supporter, s.WorkspaceID, submissionsList(s.Form))
 	if err != nil {
 		return fmt.Errorf("finish a submission: %w", err)
 	}

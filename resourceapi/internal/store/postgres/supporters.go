@@ -14,20 +14,20 @@ import (
 
 // ensureSupporter returns the supporter that a submission is from. An e-mail address that is known already leads to the
 // supporter who has it, and nothing about them is changed: nobody has shown that the sender is that person (E6).
-func ensureSupporter(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, s engage.Supporter) (uuid.UUID, error) {
+func ensureSupporter(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, s engage.Supporter) (uuid.UUID, error) {
 	id := identity.New()
 	tag, err := tx.Exec(ctx, `
 		insert into resource.supporters (id, tenant_id, email, phone, name)
 		values ($1, $2, nullif($3, ''), nullif($4, ''), nullif($5, ''))
 		on conflict (tenant_id, email) do nothing`,
-		id, tenant, s.Email, s.Phone, s.Name)
+		id, workspaceID, s.Email, s.Phone, s.Name)
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("add a supporter: %w", err)
 	}
 	if tag.RowsAffected() == 1 {
 		return id, nil
 	}
-	err = tx.QueryRow(ctx, "select id from resource.supporters where tenant_id = $1 and email = $2", tenant, s.Email).Scan(&id)
+	err = tx.QueryRow(ctx, "select id from resource.supporters where tenant_id = $1 and email = $2", workspaceID, s.Email).Scan(&id)
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("find a supporter: %w", err)
 	}

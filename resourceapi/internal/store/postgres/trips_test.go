@@ -47,37 +47,37 @@ func TestWhoeverTravelsTogetherHasItsOwnAnswer(t *testing.T) {
 	const travellers, times = 24, 30
 	var all sync.WaitGroup
 	for i := range travellers {
-		tenant, user, count := w.Tenant(), w.User(), 1+i%5
-		w.Member(tenant, user, perm.ProgrammesRead)
-		ids := w.Programmes(tenant, count)
-		question := standing.Query{PATHash: credential.Hash(w.PAT(tenant, user, perm.ProgrammesRead).Reveal()), Tenant: tenant, Module: "programmes"}
+		workspaceID, user, count := w.Workspace(), w.User(), 1+i%5
+		w.Member(workspaceID, user, perm.ProgrammesRead)
+		ids := w.Programmes(workspaceID, count)
+		question := standing.Query{PATHash: credential.Hash(w.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()), WorkspaceID: workspaceID, Module: "programmes"}
 		if i%2 == 0 {
-			grant := w.Grant(standing.Connector, tenant, user, "https://api.example/mcp", perm.ProgrammesRead)
-			question = standing.Query{GrantID: grant.ID, KeyID: postgrestest.KeyID, Tenant: tenant}
+			grant := w.Grant(standing.Connector, workspaceID, user, "https://api.example/mcp", perm.ProgrammesRead)
+			question = standing.Query{GrantID: grant.ID, KeyID: postgrestest.KeyID, WorkspaceID: workspaceID}
 		}
 		all.Go(func() {
 			own := func(what string, s standing.Standing, err error) {
-				if err != nil || s.UserID != user || !s.Member || s.CredentialTenant != tenant || s.ModuleEnabled != (question.Module != "") {
+				if err != nil || s.UserID != user || !s.Member || s.CredentialWorkspace != workspaceID || s.ModuleEnabled != (question.Module != "") {
 					t.Errorf("%s: %+v %v", what, s, err)
 				}
 			}
 			for range times {
-				s, page, err := store.StandingAndPage(t.Context(), question, programme.Query{Tenant: tenant, Limit: 2})
+				s, page, err := store.StandingAndPage(t.Context(), question, programme.Query{WorkspaceID: workspaceID, Limit: 2})
 				own("a page", s, err)
 				if len(page.Programmes) != min(count, 2) || page.More != (count > 2) ||
 					slices.ContainsFunc(page.Programmes, func(p programme.Programme) bool { return !slices.Contains(ids, p.ID) }) {
 					t.Errorf("of %v: %+v", ids, page)
 				}
-				s, found, err := store.StandingAndProgramme(t.Context(), question, tenant, ids[0])
+				s, found, err := store.StandingAndProgramme(t.Context(), question, workspaceID, ids[0])
 				if own("a programme", s, err); found == nil || found.ID != ids[0] {
 					t.Errorf("%+v in place of %s", found, ids[0])
 				}
-				if _, found, err = store.StandingAndProgramme(t.Context(), question, tenant, uuid.New()); found != nil || err != nil {
+				if _, found, err = store.StandingAndProgramme(t.Context(), question, workspaceID, uuid.New()); found != nil || err != nil {
 					t.Errorf("%+v %v in place of nothing", found, err)
 				}
 				s, err = store.Standing(t.Context(), question)
 				own("a standing", s, err)
-				if _, page, err := store.StandingAndPage(t.Context(), standing.Query{GrantID: uuid.New()}, programme.Query{Tenant: tenant, Limit: 2}); !errors.Is(err, standing.ErrUnknown) || page.Programmes != nil {
+				if _, page, err := store.StandingAndPage(t.Context(), standing.Query{GrantID: uuid.New()}, programme.Query{WorkspaceID: workspaceID, Limit: 2}); !errors.Is(err, standing.ErrUnknown) || page.Programmes != nil {
 					t.Errorf("a stranger: %+v %v", page, err)
 				}
 			}
@@ -96,10 +96,10 @@ func TestBadCompanySpoilsNoTrip(t *testing.T) {
 	store.trips.AtOnce = 0 // no trip begins at once, so that each has company
 	var answering atomic.Pointer[func(context.Context, []trip) ([]travelled, error)]
 	store.trips.Answer = func(ctx context.Context, all []trip) ([]travelled, error) { return (*answering.Load())(ctx, all) }
-	tenant, user := w.Tenant(), w.User()
-	w.Member(tenant, user, perm.ProgrammesRead)
-	w.Programmes(tenant, 1)
-	question := standing.Query{PATHash: credential.Hash(w.PAT(tenant, user, perm.ProgrammesRead).Reveal())}
+	workspaceID, user := w.Workspace(), w.User()
+	w.Member(workspaceID, user, perm.ProgrammesRead)
+	w.Programmes(workspaceID, 1)
+	question := standing.Query{PATHash: credential.Hash(w.PAT(workspaceID, user, perm.ProgrammesRead).Reveal())}
 	bad := func(text string, read func(pgx.Rows) (any, error)) trip {
 		return trip{question: question, text: text, read: read}
 	}
@@ -130,7 +130,7 @@ func TestBadCompanySpoilsNoTrip(t *testing.T) {
 				return answers[:len(all)], nil
 			}
 			answering.Store(&together)
-			if s, page, err := store.StandingAndPage(t.Context(), question, programme.Query{Tenant: tenant, Limit: 5}); err != nil || s.UserID != user || len(page.Programmes) != 1 || !met.Load() {
+			if s, page, err := store.StandingAndPage(t.Context(), question, programme.Query{WorkspaceID: workspaceID, Limit: 5}); err != nil || s.UserID != user || len(page.Programmes) != 1 || !met.Load() {
 				t.Errorf("beside one that %s: %+v %+v %v", name, s, page, err)
 			}
 			for end := time.Now().Add(3 * time.Second); store.PoolStat().AcquiredConns() != 0; time.Sleep(10 * time.Millisecond) {

@@ -32,7 +32,7 @@ func once(
 	ctx context.Context, pool *pgxpool.Pool, turns *inflight.Requests[uuid.UUID], key idempotency.Key,
 	effect func(context.Context, pgx.Tx) (idempotency.Answer, error),
 ) (answer idempotency.Answer, err error) {
-	err = inTurn(ctx, turns, key.Tenant, func() (err error) {
+	err = inTurn(ctx, turns, key.WorkspaceID, func() (err error) {
 		answer, err = onceNow(ctx, pool, key, effect)
 		return err
 	})
@@ -70,7 +70,7 @@ func claim(ctx context.Context, tx pgx.Tx, key idempotency.Key) (first idempoten
 		on conflict (tenant_id, user_id, route, key) do update
 			set body_hash = excluded.body_hash, created_at = now(), status = null
 			where k.created_at <= now() - make_interval(secs => $6)`,
-		key.Tenant, key.User, key.Route, key.Text, key.Body[:], idempotency.Life.Seconds())
+		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:], idempotency.Life.Seconds())
 	if err != nil {
 		return idempotency.Answer{}, false, fmt.Errorf("claim an idempotency key: %w", err)
 	}
@@ -81,7 +81,7 @@ func claim(ctx context.Context, tx pgx.Tx, key idempotency.Key) (first idempoten
 	err = tx.QueryRow(ctx, `
 		select body_hash = $5, status, coalesce(etag, ''), coalesce(location, ''), body
 		from resource.idempotency_keys where tenant_id = $1 and user_id = $2 and route = $3 and key = $4`,
-		key.Tenant, key.User, key.Route, key.Text, key.Body[:]).Scan(&same, &first.Status, &first.ETag, &first.Location, &first.Body)
+		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:]).Scan(&same, &first.Status, &first.ETag, &first.Location, &first.Body)
 	if err != nil {
 		return idempotency.Answer{}, false, fmt.Errorf("read the answer of an idempotency key: %w", err)
 	}
@@ -95,7 +95,7 @@ func remember(ctx context.Context, tx pgx.Tx, key idempotency.Key, answer idempo
 	tag, err := tx.Exec(ctx, `
 		update resource.idempotency_keys set status = $5, etag = $6, location = $7, body = $8
 		where tenant_id = $1 and user_id = $2 and route = $3 and key = $4`,
-		key.Tenant, key.User, key.Route, key.Text, answer.Status, answer.ETag, answer.Location, answer.Body)
+		key.WorkspaceID, key.User, key.Route, key.Text, answer.Status, answer.ETag, answer.Location, answer.Body)
 	if err != nil {
 		return fmt.Errorf("keep the answer of an idempotency key: %w", err)
 	}

@@ -79,8 +79,8 @@ func (w *World) EndSessions(application string) {
 	}
 }
 
-// Tenant makes a workspace with Programmes enabled and provisioned, and LLM integration on.
-func (w *World) Tenant() uuid.UUID {
+// Workspace makes a workspace with Programmes enabled and provisioned, and LLM integration on.
+func (w *World) Workspace() uuid.UUID {
 	w.t.Helper()
 	id := identity.New()
 	w.Exec("insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)", id, w.org, "Workspace "+id.String())
@@ -98,20 +98,20 @@ func (w *World) User() uuid.UUID {
 }
 
 // Member makes the user a member of the workspace who holds the permissions, and no others.
-func (w *World) Member(tenant, user uuid.UUID, held ...perm.Permission) {
+func (w *World) Member(workspaceID, user uuid.UUID, held ...perm.Permission) {
 	w.t.Helper()
 	w.Exec(`insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, $3)
-		on conflict (tenant_id, user_id) do update set permissions = excluded.permissions`, tenant, user, perm.NewSet(held...).Strings())
+		on conflict (tenant_id, user_id) do update set permissions = excluded.permissions`, workspaceID, user, perm.NewSet(held...).Strings())
 }
 
 // Leave ends the membership.
-func (w *World) Leave(tenant, user uuid.UUID) {
+func (w *World) Leave(workspaceID, user uuid.UUID) {
 	w.t.Helper()
-	w.Exec("delete from account.memberships where tenant_id = $1 and user_id = $2", tenant, user)
+	w.Exec("delete from account.memberships where tenant_id = $1 and user_id = $2", workspaceID, user)
 }
 
 // PAT makes a personal access token of 30 days.
-func (w *World) PAT(tenant, user uuid.UUID, given ...perm.Permission) credential.Secret {
+func (w *World) PAT(workspaceID, user uuid.UUID, given ...perm.Permission) credential.Secret {
 	w.t.Helper()
 	secret, err := credential.PersonalAccessToken.New(rand.Reader)
 	if err != nil {
@@ -119,25 +119,25 @@ func (w *World) PAT(tenant, user uuid.UUID, given ...perm.Permission) credential
 	}
 	w.Exec(`insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, expires_at)
 		values ($1, $2, $3, $4, 'test', $5, now() + interval '30 days')`,
-		identity.New(), credential.Hash(secret.Reveal()), user, tenant, perm.NewSet(given...).Strings())
+		identity.New(), credential.Hash(secret.Reveal()), user, workspaceID, perm.NewSet(given...).Strings())
 	return secret
 }
 
 // A Grant is a consent, for tests to make tokens of.
 type Grant struct {
-	ID       uuid.UUID
-	Kind     string // confidential, connector
-	Client   uuid.UUID
-	User     uuid.UUID
-	Tenant   uuid.UUID
-	Resource string
-	Given    perm.Set
+	ID          uuid.UUID
+	Kind        string // confidential, connector
+	Client      uuid.UUID
+	User        uuid.UUID
+	WorkspaceID uuid.UUID
+	Resource    string
+	Given       perm.Set
 }
 
 // Grant makes a client of the kind and an active grant of 30 days for it.
-func (w *World) Grant(kind string, tenant, user uuid.UUID, resource string, given ...perm.Permission) Grant {
+func (w *World) Grant(kind string, workspaceID, user uuid.UUID, resource string, given ...perm.Permission) Grant {
 	w.t.Helper()
-	g := Grant{ID: identity.New(), Kind: kind, Client: identity.New(), User: user, Tenant: tenant, Resource: resource, Given: perm.NewSet(given...)}
+	g := Grant{ID: identity.New(), Kind: kind, Client: identity.New(), User: user, WorkspaceID: workspaceID, Resource: resource, Given: perm.NewSet(given...)}
 	platform, clientResource, method := (*string)(nil), (*string)(nil), "client_secret_json"
 	if kind == "connector" {
 		claude := "claude"
@@ -145,15 +145,15 @@ func (w *World) Grant(kind string, tenant, user uuid.UUID, resource string, give
 	}
 	w.Exec(`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform, resource, token_endpoint_auth_method)
 		values ($1, $2, $3, 'An application', '{https://app.example/callback}', $4, $5, $6, $7)`,
-		g.Client, kind, tenant, g.Given.Strings(), platform, clientResource, method)
+		g.Client, kind, workspaceID, g.Given.Strings(), platform, clientResource, method)
 	w.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
 		values ($1, $2, $3, $4, $5, $6, $7, 'active', now() + interval '30 days')`,
-		g.ID, kind, g.Client, user, tenant, g.Given.Strings(), resource)
+		g.ID, kind, g.Client, user, workspaceID, g.Given.Strings(), resource)
 	return g
 }
 
 // Programmes makes n programmes, a second apart, the last one newest. Their names are "Programme 1" to "Programme n".
-func (w *World) Programmes(tenant uuid.UUID, n int) []uuid.UUID {
+func (w *World) Programmes(workspaceID uuid.UUID, n int) []uuid.UUID {
 	w.t.Helper()
 	began := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 	ids := make([]uuid.UUID, n)
@@ -161,7 +161,7 @@ func (w *World) Programmes(tenant uuid.UUID, n int) []uuid.UUID {
 	for i := range rows {
 		ids[i] = identity.New()
 		at := began.Add(time.Duration(i) * time.Second)
-		rows[i] = []any{ids[i], tenant, fmt.Sprintf("Programme %d", i+1), "", "draft", at, at}
+		rows[i] = []any{ids[i], workspaceID, fmt.Sprintf("Programme %d", i+1), "", "draft", at, at}
 	}
 	_, err := w.owner.CopyFrom(context.Background(), pgx.Identifier{"resource", "programmes"},
 		[]string{"id", "tenant_id", "name", "summary", "status", "created_at", "updated_at"}, pgx.CopyFromRows(rows))
