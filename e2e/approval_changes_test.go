@@ -49,8 +49,17 @@ func TestWhatIsLostSinceThePageIsNotGiven(t *testing.T) {
 		office := p.Office(t)
 		connector := office.Connector(t, harness.ReadProgrammes)
 		page := p.Person(t, office.Head).Consent(t, connector.Begin().Query)
-		p.As(office.Token).Send(t, http.MethodDelete, office.Clients()+"/"+connector.ClientID, "", "").Wants(t, http.StatusNoContent)
-		wantsNothingGiven(t, p, page.Press(t, "approve"), connector.ClientID, http.StatusBadRequest, http.StatusForbidden)
+		p.As(office.Token).
+			Send(t, http.MethodDelete, office.Clients()+"/"+connector.ClientID, "", "").
+			Wants(t, http.StatusNoContent)
+		wantsNothingGiven(
+			t,
+			p,
+			page.Press(t, "approve"),
+			connector.ClientID,
+			http.StatusBadRequest,
+			http.StatusForbidden,
+		)
 	})
 }
 

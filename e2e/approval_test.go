@@ -58,7 +58,10 @@ func TestApprovalFromTheOwnPageIsTaken(t *testing.T) {
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
 	for _, header := range []http.Header{
-		{}, {"Origin": {p.AppURL}}, {"Sec-Fetch-Site": {"same-origin"}, "Origin": {p.AppURL}}, {"Sec-Fetch-Site": {"same-origin"}},
+		{},
+		{"Origin": {p.AppURL}},
+		{"Sec-Fetch-Site": {"same-origin"}, "Origin": {p.AppURL}},
+		{"Sec-Fetch-Site": {"same-origin"}},
 	} {
 		owner.Header = header
 		owner.Consent(t, p.DemoConnector().Begin().Query).Approve(t)
@@ -72,11 +75,21 @@ func TestApprovalFromAnotherSessionIsRefused(t *testing.T) {
 	victim, colleague := p.Person(t, office.Head), p.Person(t, office.Member(t, harness.Everything()...)).SignedIn(t)
 	again := p.Person(t, office.Head).SignedIn(t) // the same person at another browser
 	nobody := p.Person(t, office.Head)
-	for name, other := range map[string]*harness.Person{"another user": colleague, "another session of the user": again, "not signed in": nobody} {
+	for name, other := range map[string]*harness.Person{
+		"another user":                colleague,
+		"another session of the user": again,
+		"not signed in":               nobody,
+	} {
 		t.Run(name, func(t *testing.T) {
 			connector := office.Connector(t, harness.ReadProgrammes)
 			page := victim.Consent(t, connector.Begin().Query)
-			wantsNothingGiven(t, p, other.Submit(t, page.DecisionForm(t, "approve")), connector.ClientID, http.StatusForbidden)
+			wantsNothingGiven(
+				t,
+				p,
+				other.Submit(t, page.DecisionForm(t, "approve")),
+				connector.ClientID,
+				http.StatusForbidden,
+			)
 			page.Approve(t)
 		})
 	}
@@ -91,9 +104,24 @@ func TestApprovalTrustsNothingButTheTicket(t *testing.T) {
 		connector := office.Connector(t, harness.ReadProgrammes)
 		form := head.Consent(t, connector.Begin().Query).DecisionForm(t, "approve")
 		ticket := form.Fields.Get("ticket")
-		for _, tickets := range [][]string{{alterLast(ticket)}, {ticket[:len(ticket)-4]}, {""}, nil, {ticket, ticket}, {"nonsense"}, {ticket + "="}} {
+		for _, tickets := range [][]string{
+			{alterLast(ticket)},
+			{ticket[:len(ticket)-4]},
+			{""},
+			nil,
+			{ticket, ticket},
+			{"nonsense"},
+			{ticket + "="},
+		} {
 			form.Fields["ticket"] = tickets
-			wantsNothingGiven(t, p, head.Submit(t, form), connector.ClientID, http.StatusForbidden, http.StatusBadRequest)
+			wantsNothingGiven(
+				t,
+				p,
+				head.Submit(t, form),
+				connector.ClientID,
+				http.StatusForbidden,
+				http.StatusBadRequest,
+			)
 		}
 	})
 	t.Run("fields that the page does not have", func(t *testing.T) {
@@ -102,8 +130,12 @@ func TestApprovalTrustsNothingButTheTicket(t *testing.T) {
 		attempt.Query = change(attempt.Query, "scope", harness.ReadProgrammes)
 		form := head.Consent(t, attempt.Query).DecisionForm(t, "approve")
 		for name, value := range map[string]string{
-			"redirect_uri": "https://evil.example/", "scope": harness.WriteProgrammes, "state": "x", "client_id": p.DemoConnector().ClientID,
-			"user": p.Demo.Users.Owner.ID, "permissions": harness.WriteProgrammes,
+			"redirect_uri": "https://evil.example/",
+			"scope":        harness.WriteProgrammes,
+			"state":        "x",
+			"client_id":    p.DemoConnector().ClientID,
+			"user":         p.Demo.Users.Owner.ID,
+			"permissions":  harness.WriteProgrammes,
 		} {
 			form.Fields.Set(name, value)
 		}
@@ -118,7 +150,14 @@ func TestApprovalTrustsNothingButTheTicket(t *testing.T) {
 	t.Run("no decision", func(t *testing.T) {
 		connector := office.Connector(t, harness.ReadProgrammes)
 		form := head.Consent(t, connector.Begin().Query).DecisionForm(t, "approve")
-		for _, decisions := range [][]string{nil, {""}, {"Approve"}, {"yes"}, {"approve", "deny"}, {"deny", "approve"}} {
+		for _, decisions := range [][]string{
+			nil,
+			{""},
+			{"Approve"},
+			{"yes"},
+			{"approve", "deny"},
+			{"deny", "approve"},
+		} {
 			form.Fields["decision"] = decisions
 			wantsNothingGiven(t, p, head.Submit(t, form), connector.ClientID, http.StatusBadRequest)
 		}

@@ -19,13 +19,14 @@ func otherEncoders() map[string]string {
 	}
 }
 
-// json.Marshal and json.NewEncoder write six bytes for each <, > and &, so a caller could make an answer six times as long
-// as what it was made from. Package web writes JSON without that.
+// json.Marshal and json.NewEncoder write six bytes for each <, > and &, so a caller could make an answer six times as
+// long as what it was made from. Package web writes JSON without that.
 func TestArchitecture_OneWriterOfJSONForCallers(t *testing.T) {
 	t.Parallel()
 	known := otherEncoders()
 	for _, one := range packages(t) {
-		if !strings.Contains(one.ImportPath, "/internal/endpoint") && one.ImportPath != "shared/web" && one.ImportPath != "shared/apierr" {
+		if !strings.Contains(one.ImportPath, "/internal/endpoint") && one.ImportPath != "shared/web" &&
+			one.ImportPath != "shared/apierr" {
 			continue
 		}
 		for _, name := range one.GoFiles {

@@ -14,19 +14,39 @@ import (
 
 // The rules that architecture_test.go checks.
 
-// rooms says where a library may be imported. A library that is not here has no room yet: find it one before you add it.
+// rooms says where a library may be imported. A library that is not here has no room yet: find it one before you add
+// it.
 func rooms() map[string][]string {
 	stores := "*/internal/store/postgres"
 	forTests := []string{"authserver/internal/testing/...", stores + "/postgrestest"}
 	return map[string][]string{
-		"github.com/ory/fosite":                {"authserver/internal/oauth/engine"},
-		"github.com/gorilla/mux":               {"*/internal/app"},
-		"github.com/rs/cors":                   {"*/internal/app"},
-		"github.com/jackc/pgx":                 append(forTests, stores, "*/internal/app", "shared/standing", "shared/pgstale", "shared/pguuid", "shared/migrate", "shared/metrics", "shared/tracing", "shared/devkit/testkit", "deploy/...", "e2e/..."),
-		"github.com/pressly/goose":             {"shared/migrate", "shared/devkit/testkit"},
-		"github.com/riverqueue/river":          {stores, "resourceapi/internal/worker"},
-		"github.com/go-redis/redis_rate":       {"*/internal/store/redis"},
-		"github.com/redis/go-redis":            {"shared/redisurl", "*/internal/store/redis", "*/internal/app", "shared/metrics", "shared/tracing"},
+		"github.com/ory/fosite":  {"authserver/internal/oauth/engine"},
+		"github.com/gorilla/mux": {"*/internal/app"},
+		"github.com/rs/cors":     {"*/internal/app"},
+		"github.com/jackc/pgx": append(
+			forTests,
+			stores,
+			"*/internal/app",
+			"shared/standing",
+			"shared/pgstale",
+			"shared/pguuid",
+			"shared/migrate",
+			"shared/metrics",
+			"shared/tracing",
+			"shared/devkit/testkit",
+			"deploy/...",
+			"e2e/...",
+		),
+		"github.com/pressly/goose":       {"shared/migrate", "shared/devkit/testkit"},
+		"github.com/riverqueue/river":    {stores, "resourceapi/internal/worker"},
+		"github.com/go-redis/redis_rate": {"*/internal/store/redis"},
+		"github.com/redis/go-redis": {
+			"shared/redisurl",
+			"*/internal/store/redis",
+			"*/internal/app",
+			"shared/metrics",
+			"shared/tracing",
+		},
 		"github.com/lestrrat-go/jwx":           jwxRooms(),
 		"github.com/alexedwards/argon2id":      {"authserver/internal/signin/session", "deploy/local/demo"},
 		"github.com/alexedwards/scs":           {"authserver/internal/signin/session"},
@@ -35,14 +55,26 @@ func rooms() map[string][]string {
 		"golang.org/x/oauth2":                  {"authserver/internal/signin/oidc", "shared/client", "e2e/..."},
 		"golang.org/x/crypto/chacha20poly1305": {"shared/seal"},
 		"golang.org/x/sync": {
-			"authserver/internal/signin/oidc", "authserver/internal/oauth/clientmetadata", "authserver/internal/oauth/keyring",
-			"resourceapi/internal/keys", stores,
+			"authserver/internal/signin/oidc",
+			"authserver/internal/oauth/clientmetadata",
+			"authserver/internal/oauth/keyring",
+			"resourceapi/internal/keys",
+			stores,
 		},
-		"golang.org/x/sys":                      {"shared/web"},
-		"code.dny.dev/ssrf":                     {"authserver/internal/oauth/clientmetadata"},
-		"golang.org/x/time":                     {"resourceapi/internal/keys"},
-		"golang.org/x/net/html":                 {"authserver/internal/testing/browsertest", "authserver/internal/doctor"},
-		"github.com/go-json-experiment/json":    {"authserver/internal/endpoint/token", "authserver/internal/endpoint/oauthclients", "authserver/internal/oauth/clientmetadata", "authserver/internal/oauth/clientassertion", "resourceapi/internal/strictjson"},
+		"golang.org/x/sys":  {"shared/web"},
+		"code.dny.dev/ssrf": {"authserver/internal/oauth/clientmetadata"},
+		"golang.org/x/time": {"resourceapi/internal/keys"},
+		"golang.org/x/net/html": {
+			"authserver/internal/testing/browsertest",
+			"authserver/internal/doctor",
+		},
+		"github.com/go-json-experiment/json": {
+			"authserver/internal/endpoint/token",
+			"authserver/internal/endpoint/oauthclients",
+			"authserver/internal/oauth/clientmetadata",
+			"authserver/internal/oauth/clientassertion",
+			"resourceapi/internal/strictjson",
+		},
 		"github.com/alecthomas/kong":            {"*/cmd/*"},
 		"github.com/caarlos0/env":               {"shared/envconf"},
 		"github.com/hashicorp/go-envparse":      {"shared/envconf"},
@@ -62,15 +94,28 @@ func rooms() map[string][]string {
 		"github.com/chromedp":                   {"e2e/..."},
 		"pgregory.net/rapid":                    {"e2e/..."},
 		"github.com/modelcontextprotocol":       {"resourceapi/internal/endpoint/mcp", "e2e/..."},
-		"github.com/google/uuid":                {"authserver/...", "resourceapi/...", "shared/...", "deploy/...", "e2e/..."},
+		"github.com/google/uuid": {
+			"authserver/...",
+			"resourceapi/...",
+			"shared/...",
+			"deploy/...",
+			"e2e/...",
+		},
 	}
 }
 
 // jwxRooms are where keys and tokens are at home, and where a set of keys passes through.
 func jwxRooms() []string {
 	return []string{
-		"shared/accesstoken", "authserver/internal/oauth/keyring", "resourceapi/internal/keys", "resourceapi/internal/keys/keystest",
-		"authserver/internal/account/authorizer", "authserver/internal/oauth/clientassertion", "authserver/internal/oauth/engine", "authserver/internal/endpoint/introspect", "authserver/internal/endpoint/revoke",
+		"shared/accesstoken",
+		"authserver/internal/oauth/keyring",
+		"resourceapi/internal/keys",
+		"resourceapi/internal/keys/keystest",
+		"authserver/internal/account/authorizer",
+		"authserver/internal/oauth/clientassertion",
+		"authserver/internal/oauth/engine",
+		"authserver/internal/endpoint/introspect",
+		"authserver/internal/endpoint/revoke",
 	}
 }
 
@@ -169,7 +214,9 @@ func pointsUpOrSideways(importer, imported string) string {
 		return "test support is for tests"
 	case matches(imported, []string{"*/internal/app"}) && !matches(importer, []string{"*/cmd/..."}):
 		return "only cmd may import app"
-	case matches(importer, []string{"*/cmd/..."}) && matches(imported, []string{"*/internal/..."}) && !matches(imported, forCommands):
+	case matches(importer, []string{
+		"*/cmd/...",
+	}) && matches(imported, []string{"*/internal/..."}) && !matches(imported, forCommands):
 		return "cmd may import app, admin and doctor only"
 	case matches(imported, stores) && !fromApp && !matches(importer, []string{"authserver/internal/admin"}):
 		return "only app may import stores"
@@ -191,8 +238,18 @@ func doesIO(importer, imported string) string {
 		return ""
 	}
 	parsers := []string{"net/url", "net/netip", "net/mail"} // which open nothing
-	for _, outside := range []string{"net", "os", "io/fs", "io/ioutil", "database/sql", "syscall", "html/template", "embed"} {
-		if imported == outside || (isStandard(imported) && strings.HasPrefix(imported, outside+"/") && !slices.Contains(parsers, imported)) {
+	for _, outside := range []string{
+		"net",
+		"os",
+		"io/fs",
+		"io/ioutil",
+		"database/sql",
+		"syscall",
+		"html/template",
+		"embed",
+	} {
+		if imported == outside ||
+			(isStandard(imported) && strings.HasPrefix(imported, outside+"/") && !slices.Contains(parsers, imported)) {
 			return "the domain does no I/O"
 		}
 	}
@@ -223,26 +280,64 @@ func TestArchitectureRulesFindMistakes(t *testing.T) {
 	t.Parallel()
 	for importer, imports := range map[string][]string{
 		"authserver/internal/oauth/grant": {
-			"net/http", "os", "database/sql", "github.com/jackc/pgx/v5", "github.com/ory/fosite", "authserver/internal/oauth/engine", "authserver/internal/store/redis",
+			"net/http",
+			"os",
+			"database/sql",
+			"github.com/jackc/pgx/v5",
+			"github.com/ory/fosite",
+			"authserver/internal/oauth/engine",
+			"authserver/internal/store/redis",
 			"golang.org/x/crypto/bcrypt",
 		},
 		"authserver/internal/endpoint/authorize": {
-			"authserver/internal/store/postgres", "authserver/internal/app", "authserver/internal/endpoint/login", "github.com/ory/fosite", "github.com/gorilla/mux",
-			"github.com/jackc/pgx/v5/pgxpool", "github.com/redis/go-redis/v9", "resourceapi/internal/gate", "authserver/internal/testing/fixture",
+			"authserver/internal/store/postgres",
+			"authserver/internal/app",
+			"authserver/internal/endpoint/login",
+			"github.com/ory/fosite",
+			"github.com/gorilla/mux",
+			"github.com/jackc/pgx/v5/pgxpool",
+			"github.com/redis/go-redis/v9",
+			"resourceapi/internal/gate",
+			"authserver/internal/testing/fixture",
 		},
-		"authserver/internal/oauth/engine":      {"authserver/internal/store/redis", "authserver/internal/endpoint/token", "github.com/redis/go-redis/v9", "deploy/local/demo"},
-		"authserver/internal/store/postgres":    {"authserver/internal/endpoint/token", "github.com/gorilla/mux", "github.com/redis/go-redis/v9"},
-		"authserver/internal/endpoint/ui":       {"authserver/internal/oauth/grant"},
-		"authserver/cmd/authserver":             {"authserver/internal/store/postgres", "authserver/internal/oauth/engine", "shared/devkit/testkit"},
-		"resourceapi/internal/programme":        {"net", "github.com/jackc/pgx/v5", "resourceapi/internal/gate"},
-		"resourceapi/internal/gate":             {"resourceapi/internal/store/postgres", "authserver/internal/oauth/grant", "github.com/lestrrat-go/jwx/v2/jwk", "github.com/modelcontextprotocol/go-sdk/auth"},
-		"authserver/internal/account/workspace": {"authserver/internal/oauth/policy", "authserver/internal/signin/session"},
-		"authserver/internal/signin/session":    {"authserver/internal/oauth/grant"},
-		"authserver/internal/oauth/keyring":     {"authserver/internal/signin/session"},
-		"shared/client":                         {"shared/credential"},
-		"shared/web":                            {"authserver/internal/app", "github.com/gorilla/mux", "github.com/nobody/knows"},
-		"deploy/local/stack":                    {"authserver/internal/app", "e2e/harness"},
-		"e2e/harness":                           {"authserver/internal/oauth/grant"},
+		"authserver/internal/oauth/engine": {
+			"authserver/internal/store/redis",
+			"authserver/internal/endpoint/token",
+			"github.com/redis/go-redis/v9",
+			"deploy/local/demo",
+		},
+		"authserver/internal/store/postgres": {
+			"authserver/internal/endpoint/token",
+			"github.com/gorilla/mux",
+			"github.com/redis/go-redis/v9",
+		},
+		"authserver/internal/endpoint/ui": {"authserver/internal/oauth/grant"},
+		"authserver/cmd/authserver": {
+			"authserver/internal/store/postgres",
+			"authserver/internal/oauth/engine",
+			"shared/devkit/testkit",
+		},
+		"resourceapi/internal/programme": {"net", "github.com/jackc/pgx/v5", "resourceapi/internal/gate"},
+		"resourceapi/internal/gate": {
+			"resourceapi/internal/store/postgres",
+			"authserver/internal/oauth/grant",
+			"github.com/lestrrat-go/jwx/v2/jwk",
+			"github.com/modelcontextprotocol/go-sdk/auth",
+		},
+		"authserver/internal/account/workspace": {
+			"authserver/internal/oauth/policy",
+			"authserver/internal/signin/session",
+		},
+		"authserver/internal/signin/session": {"authserver/internal/oauth/grant"},
+		"authserver/internal/oauth/keyring":  {"authserver/internal/signin/session"},
+		"shared/client":                      {"shared/credential"},
+		"shared/web": {
+			"authserver/internal/app",
+			"github.com/gorilla/mux",
+			"github.com/nobody/knows",
+		},
+		"deploy/local/stack": {"authserver/internal/app", "e2e/harness"},
+		"e2e/harness":        {"authserver/internal/oauth/grant"},
 	} {
 		for _, imported := range imports {
 			if forbidden(importer, imported) == "" {
@@ -260,7 +355,12 @@ func TestNoPackageHasAnInit(t *testing.T) {
 	t.Parallel()
 	for _, p := range packages(t) {
 		for _, name := range p.GoFiles {
-			file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+			file, err := parser.ParseFile(
+				token.NewFileSet(),
+				filepath.Join(p.Dir, name),
+				nil,
+				parser.SkipObjectResolution,
+			)
 			if err != nil {
 				t.Fatal(err)
 			}

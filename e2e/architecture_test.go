@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// How the code is laid out: arrows point down and never sideways, each library has one room, and the domain does no I/O.
-// The table is in architecture_rules_test.go.
+// How the code is laid out: arrows point down and never sideways, each library has one room, and the domain does no
+// I/O. The table is in architecture_rules_test.go.
 
 const repository = "github.com/almonerhq/almoner/"
 
@@ -40,7 +40,13 @@ func packages(t *testing.T) []goPackage {
 	t.Helper()
 	var all []goPackage
 	for _, module := range modules() {
-		command := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Dir,Imports,TestImports,XTestImports,GoFiles", "./...")
+		command := exec.CommandContext(
+			t.Context(),
+			"go",
+			"list",
+			"-json=ImportPath,Dir,Imports,TestImports,XTestImports,GoFiles",
+			"./...",
+		)
 		command.Dir = filepath.Join("..", module)
 		out, err := command.Output()
 		if err != nil {
@@ -135,7 +141,13 @@ func inspect(all []goPackage) []string {
 }
 
 func forbidden(importer, imported string) string {
-	for _, rule := range []func(importer, imported string) string{crossesModules, crossesWings, pointsUpOrSideways, doesIO, leavesItsRoom} {
+	for _, rule := range []func(importer, imported string) string{
+		crossesModules,
+		crossesWings,
+		pointsUpOrSideways,
+		doesIO,
+		leavesItsRoom,
+	} {
 		if why := rule(importer, imported); why != "" {
 			return why
 		}

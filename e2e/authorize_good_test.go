@@ -61,7 +61,14 @@ func TestUnknownParametersAreIgnored(t *testing.T) {
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
 	for _, request := range []url.Values{p.DemoConfidential().Request(), p.DemoConnector().Begin().Query} {
-		for name, value := range map[string]string{"prompt": "consent", "nonce": "n", "audience": "x", "request_id": "1", "Scope": "nonsense", "response_mode": "query"} {
+		for name, value := range map[string]string{
+			"prompt":        "consent",
+			"nonce":         "n",
+			"audience":      "x",
+			"request_id":    "1",
+			"Scope":         "nonsense",
+			"response_mode": "query",
+		} {
 			request = change(request, name, value)
 		}
 		owner.Consent(t, request)
@@ -74,12 +81,19 @@ func TestStateComesBackByteForByte(t *testing.T) {
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
 	for name, state := range map[string]string{
-		"one character": "x", "longest": strings.Repeat("s", 2048), "signs": ` +&=%2B%25;,/?#"<>'\|^~` + "`{}[]", "beyond ASCII": "café ☕ \u202e", "like JSON": `{"a":"b"}`,
-		"line breaks": "a\r\nLocation: https://evil.example", "not UTF-8": "\xff\xfe",
+		"one character": "x",
+		"longest":       strings.Repeat("s", 2048),
+		"signs":         ` +&=%2B%25;,/?#"<>'\|^~` + "`{}[]",
+		"beyond ASCII":  "café ☕ \u202e",
+		"like JSON":     `{"a":"b"}`,
+		"line breaks":   "a\r\nLocation: https://evil.example",
+		"not UTF-8":     "\xff\xfe",
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, button := range []string{"approve", "deny"} {
-				callback := owner.Consent(t, change(p.DemoConfidential().Request(), "state", state)).Press(t, button).Callback(t)
+				callback := owner.Consent(t, change(p.DemoConfidential().Request(), "state", state)).
+					Press(t, button).
+					Callback(t)
 				if got := callback.Values.Get("state"); got != state {
 					t.Errorf("%s: the state came back as %q", button, got)
 				}
@@ -108,13 +122,19 @@ func TestHeadDoesWhatGetDoes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
-	for _, address := range []string{p.AuthorizeURL(p.DemoConfidential().Request()), p.AppURL + "/oauth/authorize", p.AppURL + "/login"} {
+	for _, address := range []string{
+		p.AuthorizeURL(p.DemoConfidential().Request()),
+		p.AppURL + "/oauth/authorize",
+		p.AppURL + "/login",
+	} {
 		get, head := owner.Open(t, address), owner.Request(t, http.MethodHead, address, "", "")
 		if get.Status != head.Status || len(head.Body) != 0 {
 			t.Errorf("%s: GET %d, HEAD %d with %d bytes", get.Request, get.Status, head.Status, len(head.Body))
 		}
 	}
 	for _, method := range []string{http.MethodPut, http.MethodDelete, http.MethodPatch} {
-		owner.Request(t, method, p.AppURL+"/oauth/authorize", "", "").Wants(t, http.StatusMethodNotAllowed).WantsAllow(t, "GET", "POST")
+		owner.Request(t, method, p.AppURL+"/oauth/authorize", "", "").
+			Wants(t, http.StatusMethodNotAllowed).
+			WantsAllow(t, "GET", "POST")
 	}
 }

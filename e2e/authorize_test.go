@@ -47,8 +47,16 @@ func TestBadClientOrCallbackIsAPage(t *testing.T) {
 		"callback, loopback port": change(app, "redirect_uri", strings.Replace(callback, ":8090", ":8091", 1)),
 		"callback, loopback name": change(app, "redirect_uri", strings.Replace(callback, "127.0.0.1", "localhost", 1)),
 		"callback, capitals":      change(app, "redirect_uri", strings.ToUpper(callback)),
-		"callback, path up":       change(app, "redirect_uri", strings.Replace(callback, "/callback", "/x/../callback", 1)),
-		"callback, user":          change(app, "redirect_uri", strings.Replace(callback, "127.0.0.1", "127.0.0.1@evil.example", 1)),
+		"callback, path up": change(
+			app,
+			"redirect_uri",
+			strings.Replace(callback, "/callback", "/x/../callback", 1),
+		),
+		"callback, user": change(
+			app,
+			"redirect_uri",
+			strings.Replace(callback, "127.0.0.1", "127.0.0.1@evil.example", 1),
+		),
 		"callback, prefix":        change(app, "redirect_uri", strings.TrimSuffix(callback, "k")),
 		"connector, port":         change(connector, "redirect_uri", strings.Replace(callback, ":8090", ":8091", 1)),
 		"client twice":            change(app, "client_id", app.Get("client_id"), app.Get("client_id")),
@@ -105,12 +113,15 @@ func connectorMistakes(q url.Values, otherResource string) map[string]mistake {
 		"resource below":        is(change(q, "resource", q.Get("resource")+"/programmes"), "invalid_target"),
 		"resource capitals":     is(change(q, "resource", strings.ToUpper(q.Get("resource"))), "invalid_target"),
 		// "required", and RFC 8707 calls a missing resource invalid_target: open too.
-		"resource missing":     is(change(q, "resource"), "invalid_request", "invalid_target"),
-		"scope unknown":        is(change(q, "scope", "programmes:delete:programmes"), "invalid_scope"),
-		"scope one unknown":    is(change(q, "scope", harness.ReadProgrammes+" nonsense"), "invalid_scope"),
-		"scope capitals":       is(change(q, "scope", "Programmes:Read:Programmes"), "invalid_scope"),
-		"scope wildcard":       is(change(q, "scope", "programmes:*:programmes"), "invalid_scope"),
-		"scope, tab":           is(change(q, "scope", harness.ReadProgrammes+"\t"+harness.WriteProgrammes), "invalid_scope"),
+		"resource missing":  is(change(q, "resource"), "invalid_request", "invalid_target"),
+		"scope unknown":     is(change(q, "scope", "programmes:delete:programmes"), "invalid_scope"),
+		"scope one unknown": is(change(q, "scope", harness.ReadProgrammes+" nonsense"), "invalid_scope"),
+		"scope capitals":    is(change(q, "scope", "Programmes:Read:Programmes"), "invalid_scope"),
+		"scope wildcard":    is(change(q, "scope", "programmes:*:programmes"), "invalid_scope"),
+		"scope, tab": is(
+			change(q, "scope", harness.ReadProgrammes+"\t"+harness.WriteProgrammes),
+			"invalid_scope",
+		),
 		"scope, only surplus":  is(change(q, "scope", harness.ReadForms+" "+harness.WriteForms), "invalid_scope"),
 		"scope, API access":    is(change(q, "scope", harness.APIAccess), "invalid_scope"),
 		"state missing":        is(change(q, "state"), "invalid_request"),
@@ -122,11 +133,20 @@ func connectorMistakes(q url.Values, otherResource string) map[string]mistake {
 func confidentialMistakes(q url.Values) map[string]mistake {
 	pkce := change(q, "code_challenge", harness.Challenge(strings.Repeat("v", 43)))
 	return map[string]mistake{
-		"confidential, response_type token":  {change(q, "response_type", "token"), []string{"unsupported_response_type"}},
-		"confidential, state missing":        {change(q, "state"), []string{"invalid_request"}},
-		"confidential, state empty":          {change(q, "state", ""), []string{"invalid_request"}},
-		"confidential, state over the limit": {change(q, "state", strings.Repeat("é", 1025)), []string{"invalid_request"}},
-		"confidential, challenge plain":      {change(pkce, "code_challenge_method", "plain"), []string{"invalid_request"}},
+		"confidential, response_type token": {
+			change(q, "response_type", "token"),
+			[]string{"unsupported_response_type"},
+		},
+		"confidential, state missing": {change(q, "state"), []string{"invalid_request"}},
+		"confidential, state empty":   {change(q, "state", ""), []string{"invalid_request"}},
+		"confidential, state over the limit": {
+			change(q, "state", strings.Repeat("é", 1025)),
+			[]string{"invalid_request"},
+		},
+		"confidential, challenge plain": {
+			change(pkce, "code_challenge_method", "plain"),
+			[]string{"invalid_request"},
+		},
 		"confidential, challenge, no method": {pkce, []string{"invalid_request"}},
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestBounds_HeadersSayWhatACredentialHasLeft: of its 64 requests in flight at each service, and of its two searches. That
-// more are refused is shown by the tests that unreachable names.
+// TestBounds_HeadersSayWhatACredentialHasLeft: of its 64 requests in flight at each service, and of its two searches.
+// That more are refused is shown by the tests that unreachable names.
 func TestBounds_HeadersSayWhatACredentialHasLeft(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -20,7 +20,8 @@ func TestBounds_HeadersSayWhatACredentialHasLeft(t *testing.T) {
 			!strings.Contains(left, `"requests-in-flight";r=63`) {
 			t.Errorf("%s: %s, %s", path, policy, left)
 		}
-		searches := strings.Contains(policy, `"searches-in-flight";q=2;`) && strings.Contains(left, `"searches-in-flight";r=1`)
+		searches := strings.Contains(policy, `"searches-in-flight";q=2;`) &&
+			strings.Contains(left, `"searches-in-flight";r=1`)
 		if searches != strings.Contains(path, "?q=") {
 			t.Errorf("%s: %s, %s", path, policy, left)
 		}

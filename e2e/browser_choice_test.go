@@ -15,7 +15,11 @@ func TestInARealBrowserAWorkspaceIsChosen(t *testing.T) {
 	owner := p.Demo.Users.Owner
 	for _, screen := range []harness.Screen{harness.Laptop, harness.Telephone, harness.Narrowest} {
 		landing := newLanding(t)
-		client := p.DescribedBy(site.Client("/oauth/browser", []string{"http://127.0.0.1/callback"}, nil), landing.uri, p.BaseURL+"/mcp")
+		client := p.DescribedBy(
+			site.Client("/oauth/browser", []string{"http://127.0.0.1/callback"}, nil),
+			landing.uri,
+			p.BaseURL+"/mcp",
+		)
 		attempt := client.Begin()
 		browser := p.Browser(t, screen)
 		browser.Open(p.AuthorizeURL(attempt.Query))

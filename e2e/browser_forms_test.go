@@ -66,8 +66,11 @@ func TestInARealBrowserAnApplicationIsRegisteredAndDeleted(t *testing.T) {
 		t.Errorf("its token is answered %d", status)
 	}
 	browser.Open(p.AppURL + "/settings/developers?tenant=" + office.Workspace.ID)
-	harness.Ask[bool](browser, `[...document.querySelectorAll(".row")].filter(r => r.textContent.includes("Gift Aid export"))
-		.forEach(r => r.querySelector(".button-bad").click()) || true`)
+	harness.Ask[bool](
+		browser,
+		`[...document.querySelectorAll(".row")].filter(r => r.textContent.includes("Gift Aid export"))
+		.forEach(r => r.querySelector(".button-bad").click()) || true`,
+	)
 	browser.Click(`details[open] form[action="/settings/developers/apps/delete"] button`)
 	browser.See("[role=status]")
 	if text := browser.Text(); !strings.Contains(text, "Gift Aid export is deleted") {
@@ -81,14 +84,18 @@ func TestInARealBrowserAnApplicationIsRegisteredAndDeleted(t *testing.T) {
 	}
 }
 
-// The answer to the second click would say that the application was registered already, over the secret that is shown once.
+// The answer to the second click would say that the application was registered already, over the secret that is shown
+// once.
 func TestInARealBrowserADoubleClickLosesNoSecret(t *testing.T) {
 	t.Parallel()
 	p, office, browser := atDevelopers(t, harness.Laptop)
 	form := fillApplication(browser)
 	browser.Fill("#app-redirects", harness.RedirectURI)
 	browser.FarAway(2 * time.Second)
-	harness.Ask[bool](browser, `(button => { button.click(); setTimeout(() => button.click(), 1000); return true })(document.querySelector('`+form+` > button'))`)
+	harness.Ask[bool](
+		browser,
+		`(button => { button.click(); setTimeout(() => button.click(), 1000); return true })(document.querySelector('`+form+` > button'))`,
+	)
 	browser.See("#shown-client")
 	if !harness.Ask[bool](browser, `document.getElementById("shown-value") !== null`) {
 		t.Fatalf("the secret is lost: %s", browser.Text())
@@ -137,7 +144,8 @@ func TestInARealBrowserAccessIsEndedByWhoeverGaveIt(t *testing.T) {
 	browser.Click(".rows summary.button-bad")
 	browser.Click(`details[open] form[action="/settings/apps/disconnect"] button`)
 	browser.See("[role=status]")
-	if text := browser.Text(); !strings.Contains(text, "You disconnected this application on") || status(tokens.AccessToken) != http.StatusUnauthorized {
+	if text := browser.Text(); !strings.Contains(text, "You disconnected this application on") ||
+		status(tokens.AccessToken) != http.StatusUnauthorized {
 		t.Errorf("after disconnecting: %d %s", status(tokens.AccessToken), text)
 	}
 	browser.Open(p.AppURL + "/settings/security")

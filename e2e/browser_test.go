@@ -35,7 +35,11 @@ func newLanding(t *testing.T) *landing {
 		}
 		l.brought <- r.URL.Query()
 		w.Header().Set("Content-Type", "text/html")
-		_, _ = w.Write([]byte(`<!doctype html><title>Back</title><link rel="icon" href="data:,"><p id="landed">Back at the application</p>`))
+		_, _ = w.Write(
+			[]byte(
+				`<!doctype html><title>Back</title><link rel="icon" href="data:,"><p id="landed">Back at the application</p>`,
+			),
+		)
 	}))
 	t.Cleanup(server.Close)
 	l.uri = server.URL + "/callback"
@@ -54,7 +58,13 @@ func (l *landing) wait(t *testing.T) url.Values {
 }
 
 // connectorAt registers a connector whose callback is the landing.
-func connectorAt(t *testing.T, p *harness.Product, o harness.Office, l *landing, permissions ...string) harness.Connector {
+func connectorAt(
+	t *testing.T,
+	p *harness.Product,
+	o harness.Office,
+	l *landing,
+	permissions ...string,
+) harness.Connector {
 	t.Helper()
 	body := harness.ConnectorBody(p.BaseURL+"/v1", permissions...)
 	body["redirectUris"] = []string{l.uri}
@@ -79,7 +89,13 @@ func TestInARealBrowserAConnectorIsLetIn(t *testing.T) {
 		}
 		browser.SignIn(office.Head.Email, office.Head.Password)
 		browser.See(approveButton)
-		for _, words := range []string{office.Workspace.Name, "See programmes", "Add and change programmes", "30 days", strings.TrimPrefix(landing.uri[:len(landing.uri)-len("/callback")], "http://")} {
+		for _, words := range []string{
+			office.Workspace.Name,
+			"See programmes",
+			"Add and change programmes",
+			"30 days",
+			strings.TrimPrefix(landing.uri[:len(landing.uri)-len("/callback")], "http://"),
+		} {
 			if text := browser.Text(); !strings.Contains(text, words) {
 				t.Errorf("%s: the consent page does not say %q", name, words)
 			}
@@ -114,7 +130,9 @@ func TestInARealBrowserWithoutScriptDenialIsSentBack(t *testing.T) {
 	browser.Open(p.AuthorizeURL(attempt.Query))
 	browser.SignIn(office.Head.Email, office.Head.Password)
 	browser.Click(denyButton)
-	if brought := landing.wait(t); brought.Get("error") != "access_denied" || brought.Get("state") != attempt.Query.Get("state") || brought.Has("code") {
+	if brought := landing.wait(t); brought.Get("error") != "access_denied" ||
+		brought.Get("state") != attempt.Query.Get("state") ||
+		brought.Has("code") {
 		t.Errorf("brought back: %v", brought)
 	}
 }
@@ -182,8 +200,8 @@ func TestInARealBrowserADoubleClickIsOneGrantWithAGoodCode(t *testing.T) {
 	}
 }
 
-// A browser tells a site where a form came from by Sec-Fetch-Site, but not over plain http to a host that is not this machine.
-// There the Origin header alone speaks, and it must not be null.
+// A browser tells a site where a form came from by Sec-Fetch-Site, but not over plain http to a host that is not this
+// machine. There the Origin header alone speaks, and it must not be null.
 func TestInARealBrowserSignInWorksOverPlainHTTPOnALocalNetwork(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -260,9 +278,17 @@ func TestInARealBrowserEveryPageFitsAndCanBeReadOut(t *testing.T) {
 		browser.See(approveButton)
 		look("consent")
 		for _, page := range []string{
-			"/settings/user", "/settings/developers", "/settings/developers?tenant=x", "/settings/apps", "/settings/security", "/settings/connectors", "/settings/audit",
-			"/oauth/authorize?client_id=x", "/nothing",
-			"/login/again", "/settings/developers/tokens",
+			"/settings/user",
+			"/settings/developers",
+			"/settings/developers?tenant=x",
+			"/settings/apps",
+			"/settings/security",
+			"/settings/connectors",
+			"/settings/audit",
+			"/oauth/authorize?client_id=x",
+			"/nothing",
+			"/login/again",
+			"/settings/developers/tokens",
 		} {
 			browser.Open(p.AppURL + page)
 			look(page)
@@ -293,8 +319,11 @@ func TestInARealBrowserATokenIsMadeUsedAndRevoked(t *testing.T) {
 	if strings.Contains(harness.Ask[string](browser, `document.documentElement.outerHTML`), token) {
 		t.Error("the value is shown a second time")
 	}
-	harness.Ask[bool](browser, `[...document.querySelectorAll(".row")].filter(r => r.textContent.includes("Quarterly figures"))
-		.forEach(r => r.querySelector(".button-bad").click()) || true`)
+	harness.Ask[bool](
+		browser,
+		`[...document.querySelectorAll(".row")].filter(r => r.textContent.includes("Quarterly figures"))
+		.forEach(r => r.querySelector(".button-bad").click()) || true`,
+	)
 	browser.Click(`details[open] form[action="/settings/developers/tokens/revoke"] button`)
 	browser.See("[role=status]")
 	if text := browser.Text(); !strings.Contains(text, "The token Quarterly figures is revoked") {

@@ -12,7 +12,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// CHECKS_AND_WRITES.md lists every request that checks, may wait, and then writes. The tests here hold such a request between the two.
+// CHECKS_AND_WRITES.md lists every request that checks, may wait, and then writes. The tests here hold such a request
+// between the two.
 
 const (
 	anotherHash = "$argon2id$v=19$m=1024,t=1,p=1$Q09GeGx1dWNyTEwwNjZoWg$0000000000000000000000000000000000000000000"
@@ -37,7 +38,9 @@ func TestTie_ASignInWithTheOldPasswordDoesNotOutliveItsChange(t *testing.T) {
 	p := enter(t)
 	for what, changes := range map[string]func(user string) []harness.Change{
 		"the password is changed": func(user string) []harness.Change {
-			return []harness.Change{ending(`update account.users set password_hash = $2 where id = $1`, user, anotherHash)}
+			return []harness.Change{
+				ending(`update account.users set password_hash = $2 where id = $1`, user, anotherHash),
+			}
 		},
 		"the user is disabled": func(user string) []harness.Change {
 			return []harness.Change{ending(`update account.users set disabled_at = now() where id = $1`, user)}
@@ -49,7 +52,11 @@ func TestTie_ASignInWithTheOldPasswordDoesNotOutliveItsChange(t *testing.T) {
 			login := person.Open(t, p.AppURL+"/login")
 			var answer harness.Page
 			p.World.Between(t, func() { answer = person.SignIn(t, login) }, changes(user.ID)...)
-			live := p.World.Count(t, `select count(*) from account.sign_ins where user_id = $1 and ended_at is null`, user.ID)
+			live := p.World.Count(
+				t,
+				`select count(*) from account.sign_ins where user_id = $1 and ended_at is null`,
+				user.ID,
+			)
 			if answer.Status != http.StatusBadRequest || live != 0 {
 				t.Errorf("%d sign-ins live; the answer is %d", live, answer.Status)
 			}
@@ -67,7 +74,11 @@ func TestTie_ANewProofWithTheOldPasswordIsRefused(t *testing.T) {
 	var answer harness.Page
 	p.World.Between(t, func() { answer = person.Submit(t, form) },
 		ending(`update account.users set password_hash = $2 where id = $1`, user.ID, anotherHash))
-	proofs := p.World.Count(t, `select count(*) from account.audit_events where user_id = $1 and action = 'sign_in.proved'`, user.ID)
+	proofs := p.World.Count(
+		t,
+		`select count(*) from account.audit_events where user_id = $1 and action = 'sign_in.proved'`,
+		user.ID,
+	)
 	if answer.Status != http.StatusBadRequest || proofs != 0 {
 		t.Errorf("%d, %d proofs", answer.Status, proofs)
 	}
@@ -89,8 +100,16 @@ func TestTie_ATokenIsMadeByWhoMayStillMakeIt(t *testing.T) {
 			head := p.Person(t, office.Head)
 			page := head.Arrive(t, developersURL(p, office))
 			var answer harness.Page
-			p.World.Between(t, func() { answer = makeToken(t, head, page, "Held", "30", harness.ReadProgrammes) }, end(office))
-			made := p.World.Count(t, `select count(*) from account.personal_access_tokens where tenant_id = $1 and name = 'Held'`, office.Workspace.ID)
+			p.World.Between(
+				t,
+				func() { answer = makeToken(t, head, page, "Held", "30", harness.ReadProgrammes) },
+				end(office),
+			)
+			made := p.World.Count(
+				t,
+				`select count(*) from account.personal_access_tokens where tenant_id = $1 and name = 'Held'`,
+				office.Workspace.ID,
+			)
 			if answer.Status != http.StatusForbidden || made != 0 {
 				t.Errorf("%d, %d tokens made", answer.Status, made)
 			}
@@ -106,7 +125,11 @@ func TestTie_ATokenThatWasRevokedIsNotReplaced(t *testing.T) {
 	form := head.Arrive(t, developersURL(p, office)).FormWith(t, `form[action*="tokens/replace"] button[type=submit]`)
 	var answer harness.Page
 	p.World.Between(t, func() { answer = head.Submit(t, form) }, ending(sqlRevoked, office.Head.ID))
-	made := p.World.Count(t, `select count(*) from account.personal_access_tokens where tenant_id = $1 and replaces_id is not null`, office.Workspace.ID)
+	made := p.World.Count(
+		t,
+		`select count(*) from account.personal_access_tokens where tenant_id = $1 and replaces_id is not null`,
+		office.Workspace.ID,
+	)
 	if answer.Status != http.StatusForbidden || made != 0 {
 		t.Errorf("%d, %d tokens made", answer.Status, made)
 	}
@@ -125,8 +148,16 @@ func TestTie_AnApplicationIsRegisteredByWhoMayStillRegisterIt(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			office := p.Office(t)
 			var answer harness.Answer
-			p.World.Between(t, func() { answer = office.Register(t, harness.ConfidentialBody(harness.ReadProgrammes)) }, end(office))
-			made := p.World.Count(t, `select count(*) from account.oauth_clients where tenant_id = $1`, office.Workspace.ID)
+			p.World.Between(
+				t,
+				func() { answer = office.Register(t, harness.ConfidentialBody(harness.ReadProgrammes)) },
+				end(office),
+			)
+			made := p.World.Count(
+				t,
+				`select count(*) from account.oauth_clients where tenant_id = $1`,
+				office.Workspace.ID,
+			)
 			if answer.Status != http.StatusForbidden || made != 0 {
 				t.Errorf("%d, %d applications registered", answer.Status, made)
 			}
@@ -147,10 +178,15 @@ func TestTie_AnApplicationIsChangedByWhoMayStillChangeIt(t *testing.T) {
 				app := office.Confidential(t, "", harness.ReadProgrammes)
 				var answer harness.Answer
 				p.World.Between(t, func() {
-					answer = p.As(office.Token).Send(t, request.method, office.Clients()+"/"+app.ClientID+request.path, "application/json", "")
+					answer = p.As(office.Token).
+						Send(t, request.method, office.Clients()+"/"+app.ClientID+request.path, "application/json", "")
 				}, end(office))
-				same := p.World.Count(t, `select count(*) from account.oauth_clients c join account.client_secrets s on s.client_id = c.id
-					where c.id = $1 and c.deleted_at is null`, app.ClientID)
+				same := p.World.Count(
+					t,
+					`select count(*) from account.oauth_clients c join account.client_secrets s on s.client_id = c.id
+					where c.id = $1 and c.deleted_at is null`,
+					app.ClientID,
+				)
 				if answer.Status != http.StatusForbidden || same != 1 {
 					t.Errorf("%d, %d secrets of a live application", answer.Status, same)
 				}
@@ -166,11 +202,16 @@ func TestTie_AConnectorPolicyIsSavedByWhoMayStillSaveIt(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			office := p.Office(t)
 			head := p.Person(t, office.Head)
-			form := head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Workspace.ID).FormWith(t, "form input[name=days]")
+			form := head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Workspace.ID).
+				FormWith(t, "form input[name=days]")
 			form.Fields.Set("days", "3")
 			var answer harness.Page
 			p.World.Between(t, func() { answer = head.Submit(t, form) }, end(office))
-			saved := p.World.Count(t, `select count(*) from account.connector_policies where tenant_id = $1`, office.Workspace.ID)
+			saved := p.World.Count(
+				t,
+				`select count(*) from account.connector_policies where tenant_id = $1`,
+				office.Workspace.ID,
+			)
 			if answer.Status != http.StatusForbidden || saved != 0 {
 				t.Errorf("%d, %d policies saved", answer.Status, saved)
 			}
@@ -225,12 +266,14 @@ func TestTie_ARedeemedCodeHasThePermissionsOfItsOwnApproval(t *testing.T) {
 	tokens := exchanged.Tokens(t)
 	refreshed := connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 	stored := p.World.Text(t, `select array_to_string(permissions, ' ') from account.grants where id = $1`, grant)
-	if tokens.Scope != harness.ReadProgrammes || refreshed.Scope != harness.ReadProgrammes || stored != harness.ReadProgrammes {
+	if tokens.Scope != harness.ReadProgrammes || refreshed.Scope != harness.ReadProgrammes ||
+		stored != harness.ReadProgrammes {
 		t.Errorf("granted %q, after a refresh %q, stored %q", tokens.Scope, refreshed.Scope, stored)
 	}
 }
 
-// F8: A is replaced by B, which is never used, and B by C. The first use of C ends both before it is answered, wherever it is used.
+// F8: A is replaced by B, which is never used, and B by C. The first use of C ends both before it is answered, wherever
+// it is used.
 func TestTie_TheFirstUseOfATokenEndsThoseItReplaces(t *testing.T) {
 	t.Parallel()
 	p := enter(t)

@@ -42,7 +42,8 @@ func refused(t *testing.T, err error, status int, shape client.Shape, code strin
 	if !ok {
 		t.Fatalf("%v is no refusal", err)
 	}
-	if refusal.Status != status || refusal.Shape != shape || refusal.Code != code || refusal.Message == "" || refusal.RequestID == "" {
+	if refusal.Status != status || refusal.Shape != shape || refusal.Code != code || refusal.Message == "" ||
+		refusal.RequestID == "" {
 		t.Errorf("want %d, %s, %s: %+v", status, shape, code, refusal)
 	}
 	return refusal
@@ -97,17 +98,32 @@ func TestClientWritesProgrammes(t *testing.T) {
 	c := p.Client(t, office.Workspace, harness.Bearer(office.Token))
 	ctx := t.Context()
 	key := client.IdempotencyKey("order-1")
-	made, err := c.Programmes.Create(ctx, client.NewProgramme{Name: "Tool bank", StartsOn: "2026-03-01", EndsOn: "2026-09-30"}, key)
+	made, err := c.Programmes.Create(
+		ctx,
+		client.NewProgramme{Name: "Tool bank", StartsOn: "2026-03-01", EndsOn: "2026-09-30"},
+		key,
+	)
 	if err != nil || made.Status != client.Draft || made.StartsOn != "2026-03-01" || made.ETag == "" {
 		t.Fatalf("%+v %v", made, err)
 	}
-	if again, err := c.Programmes.Create(ctx, client.NewProgramme{Name: "Tool bank", StartsOn: "2026-03-01", EndsOn: "2026-09-30"}, key); err != nil || again != made {
+	if again, err := c.Programmes.Create(ctx, client.NewProgramme{
+		Name:     "Tool bank",
+		StartsOn: "2026-03-01",
+		EndsOn:   "2026-09-30",
+	}, key); err != nil ||
+		again != made {
 		t.Errorf("%+v %v", again, err)
 	}
 	_, err = c.Programmes.Create(ctx, client.NewProgramme{Name: "Another"}, key)
 	refused(t, err, http.StatusConflict, client.Nested, client.CodeConflict)
-	changed, err := c.Programmes.Update(ctx, made.ID, client.ProgrammeChange{Summary: new("Borrow a drill"), EndsOn: new(client.Date(""))}, client.IfMatch(made.ETag))
-	if err != nil || changed.Summary != "Borrow a drill" || changed.EndsOn != "" || changed.Name != "Tool bank" || changed.ETag == made.ETag {
+	changed, err := c.Programmes.Update(
+		ctx,
+		made.ID,
+		client.ProgrammeChange{Summary: new("Borrow a drill"), EndsOn: new(client.Date(""))},
+		client.IfMatch(made.ETag),
+	)
+	if err != nil || changed.Summary != "Borrow a drill" || changed.EndsOn != "" || changed.Name != "Tool bank" ||
+		changed.ETag == made.ETag {
 		t.Errorf("%+v %v", changed, err)
 	}
 	_, err = c.Programmes.Update(ctx, made.ID, client.ProgrammeChange{Name: new("Theirs")}, client.IfMatch(made.ETag))
@@ -116,12 +132,14 @@ func TestClientWritesProgrammes(t *testing.T) {
 	if refusal := refused(t, err, http.StatusBadRequest, client.Nested, client.CodeInvalid); refusal.Fields["name"] == "" {
 		t.Errorf("%+v", refusal)
 	}
-	if moved, err := c.Programmes.Move(ctx, made.ID, client.Active, client.IfMatch(changed.ETag)); err != nil || moved.Status != client.Active {
+	if moved, err := c.Programmes.Move(ctx, made.ID, client.Active, client.IfMatch(changed.ETag)); err != nil ||
+		moved.Status != client.Active {
 		t.Errorf("%+v %v", moved, err)
 	}
 	_, err = c.Programmes.Move(ctx, made.ID, client.Draft)
 	refused(t, err, http.StatusConflict, client.Nested, client.CodeConflict)
-	if now, err := c.Programmes.Get(ctx, made.ID); err != nil || now.Status != client.Active || now.Name != "Tool bank" {
+	if now, err := c.Programmes.Get(ctx, made.ID); err != nil || now.Status != client.Active ||
+		now.Name != "Tool bank" {
 		t.Errorf("%+v %v", now, err)
 	}
 	if all := collect(t, c, client.ProgrammeFilter{}); len(all) != 1 {
@@ -129,7 +147,8 @@ func TestClientWritesProgrammes(t *testing.T) {
 	}
 }
 
-// "It tells apart": whoever reads an Error knows which of the three shapes it came in (spec 7.1), and whether to try again.
+// "It tells apart": whoever reads an Error knows which of the three shapes it came in (spec 7.1), and whether to try
+// again.
 func TestClientTellsTheShapesApart(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -140,7 +159,14 @@ func TestClientTellsTheShapesApart(t *testing.T) {
 	refused(t, err, http.StatusNotFound, client.Nested, client.CodeNotFound)
 	_, err = c.OAuthClients.Get(ctx, uuid.NewString())
 	refused(t, err, http.StatusNotFound, client.Flat, "not_found")
-	_, err = c.OAuthClients.Register(ctx, client.Registration{Name: "x", RedirectURIs: []string{"https://a.example/#x"}, RequiredPermissions: []string{harness.ReadProgrammes}})
+	_, err = c.OAuthClients.Register(
+		ctx,
+		client.Registration{
+			Name:                "x",
+			RedirectURIs:        []string{"https://a.example/#x"},
+			RequiredPermissions: []string{harness.ReadProgrammes},
+		},
+	)
 	refused(t, err, http.StatusBadRequest, client.Flat, "invalid_redirect_uri")
 
 	nobody := p.Client(t, office.Workspace, harness.Bearer("alm_pat_nobodys"))
@@ -159,7 +185,12 @@ func TestClientTellsTheShapesApart(t *testing.T) {
 		}
 	}
 	// The wrong one of the two addresses.
-	astray, err := client.New(p.AppURL, office.Workspace.ID, harness.Bearer(office.Token), client.WithHTTPClient(p.HTTPClient()))
+	astray, err := client.New(
+		p.AppURL,
+		office.Workspace.ID,
+		harness.Bearer(office.Token),
+		client.WithHTTPClient(p.HTTPClient()),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,8 +201,8 @@ func TestClientTellsTheShapesApart(t *testing.T) {
 	}
 }
 
-// A connector as a Go program: consent, then sixteen at once find the access token run out, and one refresh serves them all. A
-// second one with the same token would have ended the grant.
+// A connector as a Go program: consent, then sixteen at once find the access token run out, and one refresh serves them
+// all. A second one with the same token would have ended the grant.
 func TestClientRefreshesOnceForEverybody(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -179,8 +210,14 @@ func TestClientRefreshesOnceForEverybody(t *testing.T) {
 	connector := office.Connector(t, harness.ReadProgrammes).Application()
 	ctx := t.Context()
 	first := connect(t, p.Person(t, office.Head), connector)
-	if client.Workspace(first) != office.Workspace.ID || client.Scope(first) != harness.ReadProgrammes || (time.Until(client.GrantEnds(first))-30*24*time.Hour).Abs() > time.Minute {
-		t.Errorf("workspace %s, scope %s, ends %s", client.Workspace(first), client.Scope(first), client.GrantEnds(first))
+	if client.Workspace(first) != office.Workspace.ID || client.Scope(first) != harness.ReadProgrammes ||
+		(time.Until(client.GrantEnds(first))-30*24*time.Hour).Abs() > time.Minute {
+		t.Errorf(
+			"workspace %s, scope %s, ends %s",
+			client.Workspace(first),
+			client.Scope(first),
+			client.GrantEnds(first),
+		)
 	}
 	var kept []*oauth2.Token
 	runOut := *first
@@ -233,7 +270,11 @@ func TestClientRefreshesOnceForEverybody(t *testing.T) {
 func connect(t *testing.T, person *harness.Person, connector client.Connector) *oauth2.Token {
 	t.Helper()
 	question := connector.Ask()
-	token, err := connector.Finish(t.Context(), question, person.Arrive(t, question.URL).Press(t, "approve").Callback(t).Values)
+	token, err := connector.Finish(
+		t.Context(),
+		question,
+		person.Arrive(t, question.URL).Press(t, "approve").Callback(t).Values,
+	)
 	if err != nil {
 		t.Fatal(redactError(err))
 	}
@@ -246,13 +287,18 @@ func TestClientIsToldOfADenial(t *testing.T) {
 	office := p.Office(t)
 	connector := office.Connector(t, harness.ReadProgrammes).Application()
 	question := connector.Ask()
-	_, err := connector.Finish(t.Context(), question, p.Person(t, office.Head).Arrive(t, question.URL).Press(t, "deny").Callback(t).Values)
+	_, err := connector.Finish(
+		t.Context(),
+		question,
+		p.Person(t, office.Head).Arrive(t, question.URL).Press(t, "deny").Callback(t).Values,
+	)
 	if refusal, ok := errors.AsType[*client.Error](err); !ok || refusal.Code != "access_denied" {
 		t.Errorf("%v", err)
 	}
 }
 
-// A confidential application is registered, let in, looked at by a service, gives its grant back, and is deleted: all by the client.
+// A confidential application is registered, let in, looked at by a service, gives its grant back, and is deleted: all
+// by the client.
 func TestClientOfAConfidentialApplication(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -260,7 +306,9 @@ func TestClientOfAConfidentialApplication(t *testing.T) {
 	ctx := t.Context()
 	admin := p.Client(t, office.Workspace, harness.Bearer(office.Token)).OAuthClients
 	made, err := admin.Register(ctx, client.Registration{
-		Name: "Gift Aid export", RedirectURIs: []string{harness.RedirectURI}, RequiredPermissions: []string{harness.ReadProgrammes},
+		Name:                "Gift Aid export",
+		RedirectURIs:        []string{harness.RedirectURI},
+		RequiredPermissions: []string{harness.ReadProgrammes},
 	})
 	if err != nil || made.ClientSecret == "" || made.Kind != "confidential" || made.WorkspaceID != office.Workspace.ID {
 		t.Fatalf("%+v %v", made, err)
@@ -272,16 +320,28 @@ func TestClientOfAConfidentialApplication(t *testing.T) {
 		}
 		listed = append(listed, one)
 	}
-	if one, err := admin.Get(ctx, made.ClientID); err != nil || len(listed) != 1 || listed[0].ClientID != one.ClientID || one.ClientSecret != "" || one.Name != made.Name {
+	if one, err := admin.Get(ctx, made.ClientID); err != nil || len(listed) != 1 ||
+		listed[0].ClientID != one.ClientID ||
+		one.ClientSecret != "" ||
+		one.Name != made.Name {
 		t.Errorf("%+v %+v %v", listed, one, err)
 	}
 	secret, err := admin.ReplaceSecret(ctx, made.ClientID, true)
 	if err != nil || secret == "" || secret == made.ClientSecret {
 		t.Fatal("no new secret", err)
 	}
-	app := harness.ConfidentialApp{ClientID: made.ClientID, Secret: secret.Reveal(), RedirectURI: harness.RedirectURI}.At(p).Application()
+	app := harness.ConfidentialApp{
+		ClientID:    made.ClientID,
+		Secret:      secret.Reveal(),
+		RedirectURI: harness.RedirectURI,
+	}.At(p).
+		Application()
 	question := app.Ask()
-	token, err := app.Finish(ctx, question, p.Person(t, office.Head).Arrive(t, question.URL).Press(t, "approve").Callback(t).Values)
+	token, err := app.Finish(
+		ctx,
+		question,
+		p.Person(t, office.Head).Arrive(t, question.URL).Press(t, "approve").Callback(t).Values,
+	)
 	if err != nil {
 		t.Fatal(redactError(err))
 	}
@@ -293,9 +353,16 @@ func TestClientOfAConfidentialApplication(t *testing.T) {
 		t.Errorf("%d programmes", len(all))
 	}
 	demo := p.DemoService()
-	service := client.Service{BaseURL: p.BaseURL, ClientID: demo.ClientID, Secret: client.Secret(demo.Secret), HTTPClient: p.HTTPClient()}
+	service := client.Service{
+		BaseURL:    p.BaseURL,
+		ClientID:   demo.ClientID,
+		Secret:     client.Secret(demo.Secret),
+		HTTPClient: p.HTTPClient(),
+	}
 	about, err := service.Introspect(ctx, token.AccessToken)
-	if err != nil || !about.Active || about.ClientID != made.ClientID || about.Subject != office.Head.ID || len(about.Permissions) != 1 || about.Permissions[0] != harness.ReadProgrammes {
+	if err != nil || !about.Active || about.ClientID != made.ClientID || about.Subject != office.Head.ID ||
+		len(about.Permissions) != 1 ||
+		about.Permissions[0] != harness.ReadProgrammes {
 		t.Errorf("%+v %v", about, err)
 	}
 	if err := app.Revoke(ctx, token.AccessToken); err != nil {
@@ -320,15 +387,30 @@ func TestClientOfForms(t *testing.T) {
 	ctx := t.Context()
 	forms := p.Client(t, office.Workspace, harness.Bearer(office.Token)).Forms
 	form, err := forms.Create(ctx, client.NewForm{Title: "Volunteer", Fields: []client.Field{
-		{Name: "email", Label: "E-mail", Type: "email", Required: true}, {Name: "hours", Label: "Hours", Type: "number"},
-		{Name: "days", Label: "Days", Type: "multiselect", Options: []string{"Monday", "Friday"}}, {Name: "news", Label: "Send me news.", Type: "consent"},
+		{
+			Name:     "email",
+			Label:    "E-mail",
+			Type:     "email",
+			Required: true,
+		}, {Name: "hours", Label: "Hours", Type: "number"},
+		{
+			Name:    "days",
+			Label:   "Days",
+			Type:    "multiselect",
+			Options: []string{"Monday", "Friday"},
+		}, {Name: "news", Label: "Send me news.", Type: "consent"},
 	}})
 	if err != nil || !form.Enabled || form.EmbedKey == "" || form.ETag == "" {
 		t.Fatalf("%+v %v", form, err)
 	}
 	public := publicForm{p, "/v1/engage/public/forms/" + form.EmbedKey}
 	for range 3 {
-		submit(t, p.API(), public.path, map[string]any{"email": "ada@example.org", "hours": 3.50, "days": []string{"Friday"}, "news": true}).Wants(t, http.StatusAccepted)
+		submit(
+			t,
+			p.API(),
+			public.path,
+			map[string]any{"email": "ada@example.org", "hours": 3.50, "days": []string{"Friday"}, "news": true},
+		).Wants(t, http.StatusAccepted)
 	}
 	var sent []client.Submission
 	for one, err := range forms.Submissions(ctx, form.ID) {
@@ -337,10 +419,16 @@ func TestClientOfForms(t *testing.T) {
 		}
 		sent = append(sent, one)
 	}
-	if len(sent) != 3 || sent[0].Answers["email"] != "ada@example.org" || len(sent[0].Consents) != 1 || !sent[0].Consents[0].Given {
+	if len(sent) != 3 || sent[0].Answers["email"] != "ada@example.org" || len(sent[0].Consents) != 1 ||
+		!sent[0].Consents[0].Given {
 		t.Errorf("%+v", sent)
 	}
-	closed, err := forms.Update(ctx, form.ID, client.FormChange{Title: new("Closed for now"), Enabled: new(false)}, client.IfMatch(form.ETag))
+	closed, err := forms.Update(
+		ctx,
+		form.ID,
+		client.FormChange{Title: new("Closed for now"), Enabled: new(false)},
+		client.IfMatch(form.ETag),
+	)
 	if err != nil || closed.Enabled || closed.Title != "Closed for now" || closed.ETag == form.ETag {
 		t.Errorf("%+v %v", closed, err)
 	}

@@ -39,7 +39,8 @@ func TestSecondExchangeFailsAndEndsTheGrant(t *testing.T) {
 	})
 }
 
-// "if it is otherwise valid (client, redirect URI, resource, verifier)": who only found a used code ends nobody's access.
+// "if it is otherwise valid (client, redirect URI, resource, verifier)": who only found a used code ends nobody's
+// access.
 func TestSecondExchangeThatIsNotValidEndsNothing(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -50,15 +51,22 @@ func TestSecondExchangeThatIsNotValidEndsNothing(t *testing.T) {
 	code := attempt.Code(t, head)
 	tokens := attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
 	for name, value := range map[string]string{
-		"code_verifier": strings.Repeat("w", 52), "redirect_uri": attempt.RedirectURI + "/", "resource": p.BaseURL + "/mcp", "client_id": other.ClientID,
-		"code": alterLast(code),
+		"code_verifier": strings.Repeat("w", 52),
+		"redirect_uri":  attempt.RedirectURI + "/",
+		"resource":      p.BaseURL + "/mcp",
+		"client_id":     other.ClientID,
+		"code":          alterLast(code),
 	} {
-		attempt.Post(t, change(attempt.CodeForm(code), name, value)).WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_target")
+		attempt.Post(t, change(attempt.CodeForm(code), name, value)).
+			WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_target")
 	}
 	app := office.Confidential(t, "", harness.ReadProgrammes)
 	appCode := app.Code(t, head)
 	long := app.Exchange(t, app.Body(appCode)).Tokens(t)
-	for name, value := range map[string]string{"client_secret": alterLast(app.Secret), "redirect_uri": app.RedirectURI + "/"} {
+	for name, value := range map[string]string{
+		"client_secret": alterLast(app.Secret),
+		"redirect_uri":  app.RedirectURI + "/",
+	} {
 		body := app.Body(appCode)
 		body[name] = value
 		app.Exchange(t, body).WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_client")
@@ -77,7 +85,11 @@ func TestFifthMistakeBurnsTheCode(t *testing.T) {
 	head := p.Person(t, office.Head)
 	connector := office.Connector(t, harness.ReadProgrammes)
 	mistakes := []struct{ name, value, code string }{
-		{"code_verifier", strings.Repeat("w", 52), "invalid_grant"}, {"redirect_uri", connector.RedirectURI + "/", "invalid_grant"},
+		{
+			"code_verifier",
+			strings.Repeat("w", 52),
+			"invalid_grant",
+		}, {"redirect_uri", connector.RedirectURI + "/", "invalid_grant"},
 		{"resource", p.BaseURL + "/mcp", "invalid_target"},
 	}
 	for kind := range mistakes {
@@ -86,7 +98,8 @@ func TestFifthMistakeBurnsTheCode(t *testing.T) {
 			code := attempt.Code(t, head)
 			err := func(i int, more ...string) {
 				m := mistakes[(kind+i)%len(mistakes)]
-				attempt.Post(t, change(attempt.CodeForm(code), m.name, m.value)).WantsFlat(t, http.StatusBadRequest, append(more, m.code)...)
+				attempt.Post(t, change(attempt.CodeForm(code), m.name, m.value)).
+					WantsFlat(t, http.StatusBadRequest, append(more, m.code)...)
 			}
 			for i := range 4 {
 				err(i)
@@ -110,7 +123,15 @@ func TestMistakesOfStrangersDoNotBurnTheCode(t *testing.T) {
 	p := enter(t)
 	office := p.Office(t)
 	head := p.Person(t, office.Head)
-	app, stranger := office.Confidential(t, "", harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
+	app, stranger := office.Confidential(
+		t,
+		"",
+		harness.ReadProgrammes,
+	), office.Confidential(
+		t,
+		"",
+		harness.ReadProgrammes,
+	)
 	code := app.Code(t, head)
 	for range 6 {
 		stranger.Exchange(t, stranger.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
@@ -124,7 +145,8 @@ func TestMistakesOfStrangersDoNotBurnTheCode(t *testing.T) {
 	attempt := connector.Begin()
 	code = attempt.Code(t, head)
 	for range 6 {
-		other.Post(t, change(attempt.CodeForm(code), "client_id", other.ClientID)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+		other.Post(t, change(attempt.CodeForm(code), "client_id", other.ClientID)).
+			WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	}
 	attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
 }
@@ -136,7 +158,8 @@ func TestMisspelledCodeIsRefusedAndHarmsNothing(t *testing.T) {
 	code := attempt.Code(t, p.Person(t, p.Demo.Users.Owner))
 	for name, wrong := range misspellings(code) {
 		t.Run(name, func(t *testing.T) {
-			attempt.Post(t, change(attempt.CodeForm(code), "code", wrong)).WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_request")
+			attempt.Post(t, change(attempt.CodeForm(code), "code", wrong)).
+				WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_request")
 		})
 	}
 	attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
@@ -159,8 +182,8 @@ func TestCodeIsGoodForAMinute(t *testing.T) {
 	app.Exchange(t, app.Body(appCode)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 }
 
-// "At exchange … the user must still be a member … and hold at least one of the granted permissions, and (connector) the
-// workspace's LLM integration must still be on"; "a refusal by those … consumes nothing".
+// "At exchange … the user must still be a member … and hold at least one of the granted permissions, and (connector)
+// the workspace's LLM integration must still be on"; "a refusal by those … consumes nothing".
 func TestExchangeChecksTheUserAndConsumesNothing(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -184,7 +207,13 @@ func TestExchangeChecksTheUserAndConsumesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			office := p.Office(t)
 			head := p.Person(t, office.Head)
-			attempt, app := office.Connector(t, harness.ReadProgrammes).Begin(), office.Confidential(t, "", harness.ReadProgrammes)
+			attempt, app := office.Connector(t, harness.ReadProgrammes).
+				Begin(),
+				office.Confidential(
+					t,
+					"",
+					harness.ReadProgrammes,
+				)
 			code, appCode := attempt.Code(t, head), app.Code(t, head)
 			c.away(t, office)
 			for range 6 {

@@ -22,7 +22,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// The public conformance suite of the Model Context Protocol (@modelcontextprotocol/conformance), against the real server.
+// The public conformance suite of the Model Context Protocol (@modelcontextprotocol/conformance), against the real
+// server.
 
 const (
 	conformanceFolder = "conformance"
@@ -37,7 +38,14 @@ var revisions = []string{"2025-11-25", "2026-07-28"}
 func conformance(t *testing.T, arguments ...string) *exec.Cmd {
 	t.Helper()
 	node := nodeAtLeast(t, conformanceNode, filepath.Join(conformanceFolder, "node"))
-	program := filepath.Join(packagesOf(t, conformanceFolder), "node_modules", "@modelcontextprotocol", "conformance", "dist", "index.js")
+	program := filepath.Join(
+		packagesOf(t, conformanceFolder),
+		"node_modules",
+		"@modelcontextprotocol",
+		"conformance",
+		"dist",
+		"index.js",
+	)
 	ctx, cancel := context.WithTimeout(t.Context(), conformanceWithin)
 	t.Cleanup(cancel)
 	command := exec.CommandContext(ctx, node, append([]string{program}, arguments...)...)
@@ -72,7 +80,18 @@ func TestConformance_Server(t *testing.T) {
 	address := withBearer(t, p, office.Token)
 	for _, revision := range revisions {
 		t.Run(revision, func(t *testing.T) {
-			out, err := conformance(t, "server", "--url", address, "--suite", "all", "--spec-version", revision, "--expected-failures", expected).CombinedOutput()
+			out, err := conformance(
+				t,
+				"server",
+				"--url",
+				address,
+				"--suite",
+				"all",
+				"--spec-version",
+				revision,
+				"--expected-failures",
+				expected,
+			).CombinedOutput()
 			if err != nil {
 				_, summary, _ := strings.Cut(string(out), "=== SUMMARY ===")
 				t.Errorf("%v\n%s", err, harness.Redact(summary))
@@ -95,7 +114,8 @@ func TestConformance_ExpectedFailuresNameTheirFixture(t *testing.T) {
 		}
 		_, fixture, named := strings.Cut(strings.TrimSpace(entry), " # ")
 		suites := strings.HasPrefix(fixture, "test_") || strings.HasPrefix(fixture, "test://") || strings.HasPrefix(fixture, "json_schema_") ||
-			strings.HasPrefix(fixture, "the capability ") || strings.HasPrefix(fixture, "a tool with x-mcp-header") || fixture == "a session"
+			strings.HasPrefix(fixture, "the capability ") || strings.HasPrefix(fixture, "a tool with x-mcp-header") ||
+			fixture == "a session"
 		if !named || !suites {
 			t.Errorf("names no fixture of the suite's: %s", entry)
 		}
@@ -114,7 +134,20 @@ func TestConformance_Authorization(t *testing.T) {
 			body := harness.ConnectorBody(p.BaseURL+"/mcp", harness.ReadProgrammes)
 			body["redirectUris"] = []string{"http://127.0.0.1:" + port + "/callback"}
 			id, _ := office.Register(t, body).Wants(t, http.StatusCreated).Object(t)["clientId"].(string)
-			command := conformance(t, "authorization", "--url", p.BaseURL, "--client-id", id, "--resource", p.BaseURL+"/mcp", "--port", port, "--spec-version", revision)
+			command := conformance(
+				t,
+				"authorization",
+				"--url",
+				p.BaseURL,
+				"--client-id",
+				id,
+				"--resource",
+				p.BaseURL+"/mcp",
+				"--port",
+				port,
+				"--spec-version",
+				revision,
+			)
 			said, err := command.StdoutPipe()
 			must(t, err)
 			command.Stderr = os.Stderr

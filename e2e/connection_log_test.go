@@ -9,7 +9,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// The connection log of a workspace: each attempt, how far it got, why no further, and by which request id it can be found.
+// The connection log of a workspace: each attempt, how far it got, why no further, and by which request id it can be
+// found.
 
 func TestConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
 	t.Parallel()
@@ -18,7 +19,8 @@ func TestConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
 	head := p.Person(t, office.Head).SignedIn(t)
 	log := func(c harness.Connector) harness.Page {
 		t.Helper()
-		return head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Workspace.ID+"&client="+c.ClientID).WantsPage(t, http.StatusOK)
+		return head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Workspace.ID+"&client="+c.ClientID).
+			WantsPage(t, http.StatusOK)
 	}
 	// says wants the latest attempt of the connector to say the words, and to name the request of the answer.
 	says := func(c harness.Connector, answer harness.Answer, words ...string) {
@@ -41,19 +43,40 @@ func TestConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
 	wrong := register()
 	query := wrong.Begin().Query
 	query.Set("redirect_uri", "https://elsewhere.example/callback")
-	says(wrong, p.Person(t, office.Head).Open(t, p.AuthorizeURL(query)).Answer, "Refused", "not registered", "Asked: done", "Approved: not reached")
+	says(
+		wrong,
+		p.Person(t, office.Head).Open(t, p.AuthorizeURL(query)).Answer,
+		"Refused",
+		"not registered",
+		"Asked: done",
+		"Approved: not reached",
+	)
 
 	verifier := register()
 	attempt := verifier.Begin()
 	form := attempt.CodeForm(attempt.Code(t, head))
 	form.Set("code_verifier", strings.Repeat("w", 43))
-	says(verifier, verifier.Post(t, form), "Refused", "code_verifier does not match", "Approved: done", "Code exchanged: not reached", "Ada Okafor")
+	says(
+		verifier,
+		verifier.Post(t, form),
+		"Refused",
+		"code_verifier does not match",
+		"Approved: done",
+		"Code exchanged: not reached",
+		"Ada Okafor",
+	)
 
 	denied := register()
 	says(denied, head.Consent(t, denied.Begin().Query).Press(t, "deny").Answer, "Denied", "did not approve")
 
 	stray := register()
-	says(stray, stray.Refresh(t, "alm_rt_never_issued"), "Refused", "belongs to no approval known here", "The refresh token is not known")
+	says(
+		stray,
+		stray.Refresh(t, "alm_rt_never_issued"),
+		"Refused",
+		"belongs to no approval known here",
+		"The refresh token is not known",
+	)
 
 	replayed := register()
 	tokens := replayed.Connect(t, head)
@@ -72,7 +95,12 @@ func TestConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
 	tokens = off.Connect(t, head)
 	p.World.SetLLM(t, office.Workspace, false)
 	says(off, off.Refresh(t, tokens.RefreshToken), "Refused", "LLM integration off")
-	says(off, head.Arrive(t, p.AuthorizeURL(off.Begin().Query)).WantsPage(t, http.StatusForbidden).Answer, "Refused", "LLM integration off")
+	says(
+		off,
+		head.Arrive(t, p.AuthorizeURL(off.Begin().Query)).WantsPage(t, http.StatusForbidden).Answer,
+		"Refused",
+		"LLM integration off",
+	)
 	log(off).WantsText(t, "is switched off.")
 
 	page := head.Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Workspace.ID)
@@ -83,7 +111,10 @@ func TestConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
 		t.Error("a secret is in the table")
 	}
 	other := p.Office(t)
-	if text := p.Person(t, other.Head).Arrive(t, p.AppURL+"/settings/connectors?tenant="+other.Workspace.ID).Text(); !strings.Contains(text, "No connectors") {
+	if text := p.Person(t, other.Head).Arrive(t, p.AppURL+"/settings/connectors?tenant="+other.Workspace.ID).Text(); !strings.Contains(
+		text,
+		"No connectors",
+	) {
 		t.Errorf("another workspace sees %s", text)
 	}
 }

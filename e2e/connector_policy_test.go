@@ -9,9 +9,11 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// The connector policy of a workspace: lowering it narrows the connections that exist at their next request, raising it widens none.
+// The connector policy of a workspace: lowering it narrows the connections that exist at their next request, raising it
+// widens none.
 
-// limit sets the policy of the office in the settings, and confirms what the page warns of. It returns what the page warned of.
+// limit sets the policy of the office in the settings, and confirms what the page warns of. It returns what the page
+// warned of.
 func limit(t *testing.T, p *harness.Product, o harness.Office, days string, platforms, permissions []string) string {
 	t.Helper()
 	head := p.Person(t, o.Head)
@@ -30,7 +32,13 @@ func limit(t *testing.T, p *harness.Product, o harness.Office, days string, plat
 
 var (
 	everyPlatform   = []string{"claude", "chatgpt", "other"}
-	everyPermission = []string{harness.ReadProgrammes, harness.WriteProgrammes, harness.ReadForms, harness.WriteForms, harness.ReadSubmissions}
+	everyPermission = []string{
+		harness.ReadProgrammes,
+		harness.WriteProgrammes,
+		harness.ReadForms,
+		harness.WriteForms,
+		harness.ReadSubmissions,
+	}
 )
 
 func TestLoweringThePolicyNarrowsConnectionsAtTheirNextRequest(t *testing.T) {
@@ -42,7 +50,8 @@ func TestLoweringThePolicyNarrowsConnectionsAtTheirNextRequest(t *testing.T) {
 	grant := harness.GrantOf(t, tokens.AccessToken)
 	write := func(token string) harness.Answer {
 		t.Helper()
-		return p.In(office.Workspace, token).JSON(t, http.MethodPost, programmes, map[string]any{"name": "Warm rooms", "summary": "Open on Sundays"})
+		return p.In(office.Workspace, token).
+			JSON(t, http.MethodPost, programmes, map[string]any{"name": "Warm rooms", "summary": "Open on Sundays"})
 	}
 	write(tokens.AccessToken).Wants(t, http.StatusCreated)
 	warned := limit(t, p, office, "7", everyPlatform, []string{harness.ReadProgrammes})
@@ -57,12 +66,16 @@ func TestLoweringThePolicyNarrowsConnectionsAtTheirNextRequest(t *testing.T) {
 		answer.WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 		p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 		seen := p.DemoService().Introspect(t, token).Object(t)
-		if permissions, _ := seen["permissions"].([]any); !slices.Equal(permissions, []any{harness.ReadProgrammes}) || seen["active"] != true {
+		if permissions, _ := seen["permissions"].([]any); !slices.Equal(permissions, []any{harness.ReadProgrammes}) ||
+			seen["active"] != true {
 			t.Errorf("%s: introspection says %v", when, seen["permissions"])
 		}
 	}
 	narrowed("the token of before", tokens.AccessToken)
-	if challenge := write(tokens.AccessToken).Header.Get("WWW-Authenticate"); strings.Contains(challenge, "insufficient_scope") {
+	if challenge := write(tokens.AccessToken).Header.Get("WWW-Authenticate"); strings.Contains(
+		challenge,
+		"insufficient_scope",
+	) {
 		t.Errorf("asking again is said to help: %s", challenge)
 	}
 	next := connector.Refresh(t, tokens.RefreshToken).Tokens(t)
@@ -82,7 +95,9 @@ func TestLoweringThePolicyNarrowsConnectionsAtTheirNextRequest(t *testing.T) {
 	// A token of an hour ends with its grant, although it says that it lives.
 	p.World.Exec(t, `update account.grants set created_at = created_at - interval '2 days' where id = $1`, grant)
 	limit(t, p, office, "1", everyPlatform, everyPermission)
-	p.In(office.Workspace, last.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p.In(office.Workspace, last.AccessToken).
+		Get(t, programmes).
+		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	if seen := p.DemoService().Introspect(t, last.AccessToken).Object(t); seen["active"] != false {
 		t.Errorf("introspection says %v", seen)
 	}
@@ -121,10 +136,15 @@ func TestAPlatformThatThePolicyDoesNotAllowIsCutOff(t *testing.T) {
 	office := p.Office(t)
 	connector, linked := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
 	tokens, other := connector.Connect(t, p.Person(t, office.Head)), linked.Connect(t, p.Person(t, office.Head))
-	if warned := limit(t, p, office, "30", []string{"chatgpt", "other"}, everyPermission); !strings.Contains(warned, "1 connection will end at once.") {
+	if warned := limit(t, p, office, "30", []string{"chatgpt", "other"}, everyPermission); !strings.Contains(
+		warned,
+		"1 connection will end at once.",
+	) {
 		t.Errorf("the page did not warn: %s", warned)
 	}
-	p.In(office.Workspace, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p.In(office.Workspace, tokens.AccessToken).
+		Get(t, programmes).
+		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	why := connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	if !strings.Contains(why, "The workspace's connector policy ended this connection") {
 		t.Errorf("the client is told %q", why)
@@ -132,10 +152,14 @@ func TestAPlatformThatThePolicyDoesNotAllowIsCutOff(t *testing.T) {
 	member := office.Member(t, harness.ReadProgrammes)
 	p.Person(t, member).Arrive(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden).
 		WantsText(t, "belongs to Claude", "Whoever may manage API access")
-	p.Person(t, office.Head).Arrive(t, p.AppURL+"/settings/apps").WantsText(t, "The workspace's connector policy ended this connection on")
+	p.Person(t, office.Head).
+		Arrive(t, p.AppURL+"/settings/apps").
+		WantsText(t, "The workspace's connector policy ended this connection on")
 	p.Person(t, office.Head).Arrive(t, p.AppURL+"/settings/audit?tenant="+office.Workspace.ID).
 		WantsText(t, "Changed the connector policy", "platforms allowed are now ChatGPT, Other applications")
 	p.In(office.Workspace, other.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	colleague := office.Member(t, harness.ReadProgrammes)
-	p.Person(t, colleague).Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Workspace.ID).WantsPage(t, http.StatusForbidden)
+	p.Person(t, colleague).
+		Arrive(t, p.AppURL+"/settings/connectors?tenant="+office.Workspace.ID).
+		WantsPage(t, http.StatusForbidden)
 }

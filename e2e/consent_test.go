@@ -19,7 +19,15 @@ func TestConsentPageNamesWhatIsAsked(t *testing.T) {
 	page := head.Consent(t, connector.Begin().Query)
 	page.WantsPage(t, http.StatusOK)
 	// The permissions in plain words: those of the registry's titles, not their identifiers.
-	page.WantsText(t, "Assistant of the office", office.Workspace.Name, "See programmes", "Add and change programmes", "30 days", "app.canal-lane.example")
+	page.WantsText(
+		t,
+		"Assistant of the office",
+		office.Workspace.Name,
+		"See programmes",
+		"Add and change programmes",
+		"30 days",
+		"app.canal-lane.example",
+	)
 	app := office.Confidential(t, "", harness.ReadProgrammes)
 	page = head.Consent(t, app.Request())
 	page.WantsText(t, "Gift Aid export", office.Workspace.Name, "See programmes", "90 days", "app.canal-lane.example")
@@ -63,7 +71,8 @@ func TestApprovalRedirectsWithCodeStateAndIssuer(t *testing.T) {
 			page := owner.Consent(t, request).Press(t, "approve")
 			page.Wants(t, http.StatusSeeOther)
 			callback := page.Callback(t)
-			if got := strings.Join(callback.Names(), " "); got != "code iss state" || callback.URI != request["redirect_uri"][0] {
+			if got := strings.Join(callback.Names(), " "); got != "code iss state" ||
+				callback.URI != request["redirect_uri"][0] {
 				t.Errorf("redirected to %s with %s", callback.URI, got)
 			}
 			if callback.Values.Get("state") != request["state"][0] || callback.Values.Get("iss") != p.BaseURL {
@@ -101,14 +110,17 @@ func TestNonMemberIsToldSo(t *testing.T) {
 	p := enter(t)
 	office := p.Office(t)
 	stranger := p.Person(t, p.World.User(t)).SignedIn(t)
-	stranger.Open(t, p.AuthorizeURL(office.Confidential(t, "", harness.ReadProgrammes).Request())).WantsPage(t, http.StatusForbidden)
-	stranger.Open(t, p.AuthorizeURL(office.Connector(t, harness.ReadProgrammes).Begin().Query)).WantsPage(t, http.StatusForbidden)
+	stranger.Open(t, p.AuthorizeURL(office.Confidential(t, "", harness.ReadProgrammes).Request())).
+		WantsPage(t, http.StatusForbidden)
+	stranger.Open(t, p.AuthorizeURL(office.Connector(t, harness.ReadProgrammes).Begin().Query)).
+		WantsPage(t, http.StatusForbidden)
 	outsider := p.Person(t, p.Demo.Users.Outsider).SignedIn(t)
 	page := outsider.Open(t, p.AuthorizeURL(p.DemoConnector().Begin().Query)).WantsPage(t, http.StatusForbidden)
 	page.WantsText(t, "member")
 }
 
-// "Connector consent requires the workspace's LLM integration feature to be enabled" (spec 4.4); a confidential one does not.
+// "Connector consent requires the workspace's LLM integration feature to be enabled" (spec 4.4); a confidential one
+// does not.
 func TestConnectorConsentNeedsLLMIntegration(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -120,7 +132,11 @@ func TestConnectorConsentNeedsLLMIntegration(t *testing.T) {
 	app.Connect(t, head)
 	p.World.Exec(t, `delete from account.tenant_features where tenant_id = $1`, office.Workspace.ID)
 	head.Open(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden)
-	p.World.Exec(t, `insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)`, office.Workspace.ID)
+	p.World.Exec(
+		t,
+		`insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)`,
+		office.Workspace.ID,
+	)
 	connector.Connect(t, head)
 }
 
@@ -135,7 +151,8 @@ func TestConfidentialConsentNeedsEveryRequiredPermission(t *testing.T) {
 	reader.Consent(t, app.Request())
 }
 
-// "For a connector, what the user does not hold is left out and named on the page, with who could grant it; if nothing is left: 403."
+// "For a connector, what the user does not hold is left out and named on the page, with who could grant it; if nothing
+// is left: 403."
 func TestConnectorConsentLeavesOutWhatTheUserLacks(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -151,10 +168,12 @@ func TestConnectorConsentLeavesOutWhatTheUserLacks(t *testing.T) {
 	}
 	formsOnly := p.Person(t, office.Member(t, harness.ReadForms)).SignedIn(t)
 	formsOnly.Open(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden)
-	reader.Open(t, p.AuthorizeURL(change(connector.Begin().Query, "scope", harness.WriteProgrammes))).WantsPage(t, http.StatusForbidden)
+	reader.Open(t, p.AuthorizeURL(change(connector.Begin().Query, "scope", harness.WriteProgrammes))).
+		WantsPage(t, http.StatusForbidden)
 }
 
-// A write never comes without its read: who asks for the write alone is given both, and nobody the write where the read cannot be had.
+// A write never comes without its read: who asks for the write alone is given both, and nobody the write where the read
+// cannot be had.
 func TestConnectorIsGivenNoWriteWithoutItsRead(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -168,7 +187,9 @@ func TestConnectorIsGivenNoWriteWithoutItsRead(t *testing.T) {
 		t.Errorf("granted %q", tokens.Scope)
 	}
 	writer := p.Person(t, office.Member(t, harness.WriteProgrammes)).SignedIn(t)
-	writer.Open(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden).WantsText(t, "See programmes")
+	writer.Open(t, p.AuthorizeURL(connector.Begin().Query)).
+		WantsPage(t, http.StatusForbidden).
+		WantsText(t, "See programmes")
 
 	// One that was never to read does what it was registered for.
 	drop := office.Connector(t, harness.WriteProgrammes)
@@ -186,5 +207,7 @@ func TestApplicationBelongsToOneWorkspace(t *testing.T) {
 		t.Error("the token is not for the workspace of the application")
 	}
 	p.In(p.Demo.Workspaces.Main, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
-	p.In(p.Demo.Workspaces.Empty, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+	p.In(p.Demo.Workspaces.Empty, tokens.AccessToken).
+		Get(t, programmes).
+		WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 }

@@ -16,8 +16,9 @@ func TestEachKindOfCredentialListsProgrammes(t *testing.T) {
 	p := enter(t)
 	owner := p.Person(t, p.Demo.Users.Owner)
 	for name, token := range map[string]string{
-		"personal access token": p.Demo.Tokens.Reader, "confidential": p.DemoConfidential().Connect(t, owner).AccessToken,
-		"connector": p.DemoConnector().Connect(t, owner).AccessToken,
+		"personal access token": p.Demo.Tokens.Reader,
+		"confidential":          p.DemoConfidential().Connect(t, owner).AccessToken,
+		"connector":             p.DemoConnector().Connect(t, owner).AccessToken,
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.In(p.Demo.Workspaces.Main, token).Get(t, programmes).Wants(t, http.StatusOK)
@@ -147,23 +148,37 @@ func TestOneCredentialIsNoOther(t *testing.T) {
 	attempt := connector.Begin()
 	code, appCode := attempt.Code(t, head), app.Code(t, head)
 	for name, wrong := range map[string]string{
-		"code": code, "confidential code": appCode, "refresh token": tokens.RefreshToken, "client secret": app.Secret, "client id": app.ClientID,
-		"password": office.Head.Password, "grant id": harness.GrantOf(t, tokens.AccessToken),
+		"code":              code,
+		"confidential code": appCode,
+		"refresh token":     tokens.RefreshToken,
+		"client secret":     app.Secret,
+		"client id":         app.ClientID,
+		"password":          office.Head.Password,
+		"grant id":          harness.GrantOf(t, tokens.AccessToken),
 	} {
 		t.Run(name+" as bearer", func(t *testing.T) { refusedAsBearer(t, p, office, wrong) })
 	}
 	for name, wrong := range map[string]string{
-		"PAT": office.Token, "access token": tokens.AccessToken, "refresh token": tokens.RefreshToken, "client secret": app.Secret, "another client's code": appCode,
+		"PAT":                   office.Token,
+		"access token":          tokens.AccessToken,
+		"refresh token":         tokens.RefreshToken,
+		"client secret":         app.Secret,
+		"another client's code": appCode,
 	} {
 		t.Run(name+" as code", func(t *testing.T) {
-			attempt.Post(t, change(attempt.CodeForm(code), "code", wrong)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+			attempt.Post(t, change(attempt.CodeForm(code), "code", wrong)).
+				WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 			if name != "another client's code" {
 				app.Exchange(t, app.Body(wrong)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 			}
 		})
 	}
 	for name, wrong := range map[string]string{
-		"PAT": office.Token, "access token": tokens.AccessToken, "code": code, "client secret": app.Secret, "confidential token": long.AccessToken,
+		"PAT":                office.Token,
+		"access token":       tokens.AccessToken,
+		"code":               code,
+		"client secret":      app.Secret,
+		"confidential token": long.AccessToken,
 	} {
 		t.Run(name+" as refresh token", func(t *testing.T) {
 			connector.Refresh(t, wrong).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
@@ -195,7 +210,8 @@ func TestTokenOfAnotherResourceIsRefused(t *testing.T) {
 	refusedAsBearer(t, p, office, mcp.Refresh(t, tokens.RefreshToken).Tokens(t).AccessToken)
 }
 
-// "Credentials issued through connector consent are restricted further by the permissions the user consented to." (spec 1)
+// "Credentials issued through connector consent are restricted further by the permissions the user consented to." (spec
+// 1)
 func TestCredentialNeverDoesMoreThanWasConsentedTo(t *testing.T) {
 	t.Parallel()
 	p := enter(t)

@@ -16,7 +16,9 @@ const forms = "/v1/engage/forms"
 func volunteerForm() map[string]any {
 	return map[string]any{
 		"title": "Volunteer with us", "allowedOrigins": []string{"https://www.example.org"},
-		"fields": []map[string]any{{"name": "email", "label": "Your e-mail address", "type": "email", "required": true}},
+		"fields": []map[string]any{
+			{"name": "email", "label": "Your e-mail address", "type": "email", "required": true},
+		},
 	}
 }
 
@@ -34,20 +36,30 @@ func TestFormsOfAWorkspaceAnswerAsDescribed(t *testing.T) {
 	api := workspaceOf(p, p.Office(t))
 	keyed := api.With("Idempotency-Key", "form-1")
 	made := keyed.JSON(t, http.MethodPost, forms, volunteerForm()).Wants(t, http.StatusCreated)
-	if again := keyed.JSON(t, http.MethodPost, forms, volunteerForm()).Wants(t, http.StatusCreated); string(again.Body) != string(made.Body) {
+	if again := keyed.JSON(t, http.MethodPost, forms, volunteerForm()).Wants(t, http.StatusCreated); string(
+		again.Body,
+	) != string(
+		made.Body,
+	) {
 		t.Errorf("the same key gave another form:\n%s", again)
 	}
-	keyed.JSON(t, http.MethodPost, forms, map[string]any{"title": "Another"}).WantsNested(t, http.StatusConflict, "CONFLICT")
-	api.JSON(t, http.MethodPost, forms, map[string]any{"title": ""}).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+	keyed.JSON(t, http.MethodPost, forms, map[string]any{"title": "Another"}).
+		WantsNested(t, http.StatusConflict, "CONFLICT")
+	api.JSON(t, http.MethodPost, forms, map[string]any{"title": ""}).
+		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 
 	form := forms + "/" + made.Object(t)["id"].(string)
 	tag := api.Get(t, form).Wants(t, http.StatusOK).Header.Get("ETag")
 	closed := map[string]any{"enabled": false}
 	changing := api.With("If-Match", tag).With("Idempotency-Key", "close")
 	changing.JSON(t, http.MethodPatch, form, closed).Wants(t, http.StatusOK)
-	changing.JSON(t, http.MethodPatch, form, map[string]any{"enabled": true}).WantsNested(t, http.StatusConflict, "CONFLICT")
-	api.With("If-Match", tag).JSON(t, http.MethodPatch, form, closed).WantsNested(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
-	api.JSON(t, http.MethodPatch, form, map[string]any{"fields": []any{}}).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+	changing.JSON(t, http.MethodPatch, form, map[string]any{"enabled": true}).
+		WantsNested(t, http.StatusConflict, "CONFLICT")
+	api.With("If-Match", tag).
+		JSON(t, http.MethodPatch, form, closed).
+		WantsNested(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
+	api.JSON(t, http.MethodPatch, form, map[string]any{"fields": []any{}}).
+		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 
 	api.Get(t, forms+"?limit=1").Wants(t, http.StatusOK)
 	api.Get(t, forms+"?limit=0").WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
@@ -63,16 +75,23 @@ func TestSubmissionsAnswerAsDescribed(t *testing.T) {
 	id, form := madeForm(t, office)
 	page := p.API().With("Origin", "https://www.example.org")
 	for _, path := range []string{form, form + "/submissions"} {
-		page.With("Access-Control-Request-Method", "POST").Send(t, http.MethodOptions, path, "", "").Wants(t, http.StatusNoContent)
+		page.With("Access-Control-Request-Method", "POST").
+			Send(t, http.MethodOptions, path, "", "").
+			Wants(t, http.StatusNoContent)
 	}
 	token := page.Get(t, form).Wants(t, http.StatusOK).Object(t)["submissionToken"]
 	submission := map[string]any{"submissionToken": token, "answers": map[string]any{"email": "ada@example.org"}}
-	page.JSON(t, http.MethodPost, form+"/submissions", map[string]any{"submissionToken": token, "answers": map[string]any{}}).
+	page.JSON(t, http.MethodPost, form+"/submissions", map[string]any{
+		"submissionToken": token,
+		"answers":         map[string]any{},
+	}).
 		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	accepted := page.JSON(t, http.MethodPost, form+"/submissions", submission).Wants(t, http.StatusAccepted).Object(t)
 	page.JSON(t, http.MethodPost, form+"/submissions", submission).WantsNested(t, http.StatusConflict, "CONFLICT")
 	page.Get(t, accepted["statusUrl"].(string)[len(p.BaseURL):]).Wants(t, http.StatusOK)
-	if sent := office.Get(t, forms+"/"+id+"/submissions").Wants(t, http.StatusOK).Object(t); len(sent["data"].([]any)) != 1 {
+	if sent := office.Get(t, forms+"/"+id+"/submissions").Wants(t, http.StatusOK).Object(t); len(
+		sent["data"].([]any),
+	) != 1 {
 		t.Errorf("%v", sent)
 	}
 }
@@ -101,6 +120,8 @@ func TestFormPageAnswersAsDescribed(t *testing.T) {
 		})
 	}
 	senders.Wait()
-	api.JSON(t, http.MethodPost, form+"/submissions", "{}").WantsRetryAfter(t).WantsNested(t, http.StatusTooManyRequests, "RATE_LIMITED")
+	api.JSON(t, http.MethodPost, form+"/submissions", "{}").
+		WantsRetryAfter(t).
+		WantsNested(t, http.StatusTooManyRequests, "RATE_LIMITED")
 	api.Form(t, form+"/embed", filled).WantsRetryAfter(t).Wants(t, http.StatusTooManyRequests)
 }

@@ -26,7 +26,8 @@ func TestDocumentationIsOnePageThatFits(t *testing.T) {
 		if wide := harness.Ask[int](browser, `document.documentElement.scrollWidth`); int64(wide) > screen.Width {
 			t.Errorf("%d pixels wide on a screen of %d", wide, screen.Width)
 		}
-		if top := harness.Ask[float64](browser, `document.querySelector("#changeProgramme").getBoundingClientRect().top`); top < 0 || top > 200 {
+		if top := harness.Ask[float64](browser, `document.querySelector("#changeProgramme").getBoundingClientRect().top`); top < 0 ||
+			top > 200 {
 			t.Errorf("the link led %f pixels beside it", top)
 		}
 		if styled := harness.Ask[string](browser, `getComputedStyle(document.querySelector("pre")).backgroundColor`); styled == "rgba(0, 0, 0, 0)" {

@@ -176,7 +176,9 @@ func TestEachOperationRefusesForeignPagesAsDescribed(t *testing.T) {
 	status, err := url.Parse(formOf(p).accepted(t))
 	must(t, err)
 	there := map[string]string{
-		"embedKey": s.Demo.Engage.EmbedKey, "id": status.Path[strings.LastIndex(status.Path, "/")+1:], "token": status.Query().Get("token"),
+		"embedKey": s.Demo.Engage.EmbedKey,
+		"id":       status.Path[strings.LastIndex(status.Path, "/")+1:],
+		"token":    status.Query().Get("token"),
 	}
 	for _, o := range s.book.Operations() {
 		foreign := s.caller(o).With("Origin", "https://elsewhere.example").With("Access-Control-Request-Method", "POST")
@@ -192,8 +194,13 @@ func TestWhatIsUnchangedIsNotSentAgainAsDescribed(t *testing.T) {
 	s := newSampler(t, enter(t))
 	api := workspaceOf(s.Product, s.office)
 	form, _ := madeForm(t, api)
-	made := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Night Shelter"}).Wants(t, http.StatusCreated).Object(t)
-	there := map[string]map[string]string{forms + "/{id}": {"id": form}, programmes + "/{id}": {"id": made["id"].(string)}}
+	made := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Night Shelter"}).
+		Wants(t, http.StatusCreated).
+		Object(t)
+	there := map[string]map[string]string{
+		forms + "/{id}":      {"id": form},
+		programmes + "/{id}": {"id": made["id"].(string)},
+	}
 	for _, o := range s.book.Operations() {
 		if !describes(o, "304") {
 			continue
@@ -250,7 +257,9 @@ func TestEachOperationSaysThatAStoreIsAway(t *testing.T) {
 // message sends a message to the MCP endpoint.
 func message(t *testing.T, api harness.API, status int, body string) {
 	t.Helper()
-	api.With("Accept", "application/json, text/event-stream").Send(t, http.MethodPost, "/mcp", "application/json", body).Wants(t, status)
+	api.With("Accept", "application/json, text/event-stream").
+		Send(t, http.MethodPost, "/mcp", "application/json", body).
+		Wants(t, status)
 }
 
 func TestAssistantsEndpointAnswersAsDescribed(t *testing.T) {
@@ -260,8 +269,14 @@ func TestAssistantsEndpointAnswersAsDescribed(t *testing.T) {
 	message(t, api, http.StatusOK, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
 	message(t, api, http.StatusAccepted, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	message(t, api, http.StatusBadRequest, `not JSON`)
-	message(t, api.With("Mcp-Protocol-Version", "2026-07-28"), http.StatusNotFound, `{"jsonrpc":"2.0","id":1,"method":"unheard/of"}`)
-	api.Send(t, http.MethodPost, "/mcp", "text/plain", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`).Wants(t, http.StatusUnsupportedMediaType)
+	message(
+		t,
+		api.With("Mcp-Protocol-Version", "2026-07-28"),
+		http.StatusNotFound,
+		`{"jsonrpc":"2.0","id":1,"method":"unheard/of"}`,
+	)
+	api.Send(t, http.MethodPost, "/mcp", "text/plain", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`).
+		Wants(t, http.StatusUnsupportedMediaType)
 	api.Get(t, "/mcp").WantsNested(t, http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED")
 	api.Send(t, http.MethodDelete, "/mcp", "", "").Wants(t, http.StatusMethodNotAllowed)
 	p.API().With("Origin", p.AppURL).Send(t, http.MethodOptions, "/mcp", "", "").Wants(t, http.StatusNoContent)
@@ -278,12 +293,16 @@ func TestWhatIsLeftAnswersAsDescribed(t *testing.T) {
 	connector.Revoke(t, "").WantsFlat(t, http.StatusBadRequest, "invalid_request")
 
 	api := workspaceOf(p, office).With("Idempotency-Key", "once")
-	made := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Winter shelter"}).Wants(t, http.StatusCreated).Object(t)
+	made := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Winter shelter"}).
+		Wants(t, http.StatusCreated).
+		Object(t)
 	one := programmes + "/" + made["id"].(string)
 	api.JSON(t, http.MethodPatch, one, map[string]any{"summary": "Beds"}).Wants(t, http.StatusOK)
-	api.JSON(t, http.MethodPatch, one, map[string]any{"summary": "More beds"}).WantsNested(t, http.StatusConflict, "CONFLICT")
+	api.JSON(t, http.MethodPatch, one, map[string]any{"summary": "More beds"}).
+		WantsNested(t, http.StatusConflict, "CONFLICT")
 	api.Send(t, http.MethodPost, programmes+"/imports", "text/csv", "name\nBook club\n").Wants(t, http.StatusAccepted)
-	api.Send(t, http.MethodPost, programmes+"/imports", "text/csv", "name\nSwimming\n").WantsNested(t, http.StatusConflict, "CONFLICT")
+	api.Send(t, http.MethodPost, programmes+"/imports", "text/csv", "name\nSwimming\n").
+		WantsNested(t, http.StatusConflict, "CONFLICT")
 }
 
 // workspaceOf is the head's API in the office.

@@ -20,8 +20,11 @@ import (
 
 // The redirect URIs of the clients that the doctor plays (connectors.md, Clients).
 var doctorsCallbacks = []string{
-	"https://claude.ai/api/mcp/auth_callback", "http://localhost:33419/callback", "https://chatgpt.com/connector_platform_oauth_redirect",
-	"http://127.0.0.1:33418/", "http://127.0.0.1:33420/callback",
+	"https://claude.ai/api/mcp/auth_callback",
+	"http://localhost:33419/callback",
+	"https://chatgpt.com/connector_platform_oauth_redirect",
+	"http://127.0.0.1:33418/",
+	"http://127.0.0.1:33420/callback",
 }
 
 // A doctor is the command, run against the product.
@@ -60,7 +63,10 @@ func (d diagnosis) bad() []string {
 // run runs the command and returns its output and status. Whatever it prints, nothing of it is secret.
 func (d doctor) run(args ...string) (string, int) {
 	d.t.Helper()
-	command := exec.CommandContext(d.t.Context(), harness.Program(d.t, "authserver"), append(append([]string{"doctor"}, args...), d.url)...)
+	command := exec.CommandContext(
+		d.t.Context(),
+		harness.Program(d.t, "authserver"),
+		append(append([]string{"doctor"}, args...), d.url)...)
 	command.Env = []string{"PATH=" + os.Getenv("PATH")} // no configuration
 	var out, complaints bytes.Buffer
 	command.Stdout, command.Stderr = &out, &complaints
@@ -106,7 +112,8 @@ func doctorsClient(t *testing.T, p *harness.Product, office harness.Office) stri
 	return id
 }
 
-// As each client, from the first call to the refresh and a replay, there is nothing to find, and nothing is left behind.
+// As each client, from the first call to the refresh and a replay, there is nothing to find, and nothing is left
+// behind.
 func TestDoctorFindsNothingWrong(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -122,7 +129,15 @@ func TestDoctorFindsNothingWrong(t *testing.T) {
 		if place, _ := found.code("workspace_told"); !strings.Contains(place, office.Workspace.Name) {
 			t.Errorf("as %s: the workspace is not told: %q", as, place)
 		}
-		for _, code := range []string{"server_ok", "form_action_ok", "callback_ok", "refresh_ok", "replay_ok", "revoked", "signed_out"} {
+		for _, code := range []string{
+			"server_ok",
+			"form_action_ok",
+			"callback_ok",
+			"refresh_ok",
+			"replay_ok",
+			"revoked",
+			"signed_out",
+		} {
 			if _, ok := found.code(code); !ok {
 				t.Errorf("as %s: no %s", as, code)
 			}
@@ -140,40 +155,56 @@ func TestDoctorSaysInWordsThatAllIsWell(t *testing.T) {
 	p := enter(t)
 	mcp := p.Demo.Clients.MCP
 	d := doctor{t: t, url: mcp.Resource}
-	out, status := d.run(append(d.signedIn(p.Demo.Users.Owner), "--client-id", mcp.ClientID, "--redirect-uri", mcp.RedirectURI)...)
-	if status != 0 || !strings.Contains(out, "All is well: ") || strings.Contains(out, "  warn ") || strings.Contains(out, "FAIL  ") {
+	out, status := d.run(
+		append(d.signedIn(p.Demo.Users.Owner), "--client-id", mcp.ClientID, "--redirect-uri", mcp.RedirectURI)...)
+	if status != 0 || !strings.Contains(out, "All is well: ") || strings.Contains(out, "  warn ") ||
+		strings.Contains(out, "FAIL  ") {
 		t.Errorf("status %d:\n%s", status, out)
 	}
 }
 
-// A client that is known by its metadata document, on a port that its document does not name, in the workspace that was named.
+// A client that is known by its metadata document, on a port that its document does not name, in the workspace that was
+// named.
 func TestDoctorGoesByAMetadataDocument(t *testing.T) {
 	t.Parallel()
 	var host *httptest.Server
 	host = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]any{
-			"client_id": host.URL + "/oauth/client", "client_name": "Claude Code", "redirect_uris": []string{"http://127.0.0.1/callback"},
-			"token_endpoint_auth_method": "none", "grant_types": []string{"authorization_code", "refresh_token"}, "response_types": []string{"code"},
+			"client_id":                  host.URL + "/oauth/client",
+			"client_name":                "Claude Code",
+			"redirect_uris":              []string{"http://127.0.0.1/callback"},
+			"token_endpoint_auth_method": "none",
+			"grant_types":                []string{"authorization_code", "refresh_token"},
+			"response_types":             []string{"code"},
 		})
 	}))
 	t.Cleanup(host.Close)
 	stack := harness.Private(t, harness.Options{Settings: map[string]string{
-		"ALMONER_CLIENT_DOMAINS":     strings.TrimPrefix(host.URL, "https://") + "=claude",
-		"ALMONER_CLIENT_DOCUMENT_CA": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: host.Certificate().Raw})),
+		"ALMONER_CLIENT_DOMAINS": strings.TrimPrefix(host.URL, "https://") + "=claude",
+		"ALMONER_CLIENT_DOCUMENT_CA": string(
+			pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: host.Certificate().Raw}),
+		),
 	}})
 	p := harness.Enter(t, stack, &met)
 	d := doctor{t: t, url: p.BaseURL + "/mcp"}
 	asOwner := append(d.signedIn(p.Demo.Users.Owner), "--client-id", host.URL+"/oauth/client", "--replay")
 	found, status := d.diagnose(append(asOwner, "--workspace", p.Demo.Workspaces.Main.ID)...)
-	if place, _ := found.code("workspace_told"); status != 0 || len(found.bad()) != 0 || !strings.Contains(place, p.Demo.Workspaces.Main.Name) {
+	if place, _ := found.code("workspace_told"); status != 0 || len(found.bad()) != 0 ||
+		!strings.Contains(place, p.Demo.Workspaces.Main.Name) {
 		t.Errorf("status %d, %v, in %s; %s", status, found.bad(), place, found.Stopped)
 	}
 	found, status = d.diagnose(asOwner...)
-	if offered, asked := found.code("workspace_not_chosen"); status != 1 || !asked || !strings.Contains(offered, p.Demo.Workspaces.Main.Name) {
+	if offered, asked := found.code("workspace_not_chosen"); status != 1 || !asked ||
+		!strings.Contains(offered, p.Demo.Workspaces.Main.Name) {
 		t.Errorf("status %d: it chose a workspace by itself: %v", status, found.bad())
 	}
-	found, status = d.diagnose("--client-id", host.URL+"/oauth/client", "--redirect-uri", "http://127.0.0.1:33420/elsewhere")
+	found, status = d.diagnose(
+		"--client-id",
+		host.URL+"/oauth/client",
+		"--redirect-uri",
+		"http://127.0.0.1:33420/elsewhere",
+	)
 	if _, refused := found.code("document_not_taken"); status != 1 || !refused {
 		t.Errorf("status %d: %v", status, found.bad())
 	}
@@ -190,7 +221,8 @@ func TestDoctorStopsBeforeSignIn(t *testing.T) {
 	for _, as := range []string{"claude", "chatgpt", "vscode", "generic"} {
 		d := doctor{t: t, url: p.BaseURL + "/mcp"}
 		found, status := d.diagnose("--as", as, "--client-id", client)
-		if _, probed := found.code("authorize_ok"); status != 0 || !probed || !strings.Contains(found.Stopped, "Nobody signed in") {
+		if _, probed := found.code("authorize_ok"); status != 0 || !probed ||
+			!strings.Contains(found.Stopped, "Nobody signed in") {
 			t.Errorf("as %s: status %d, %v; %s", as, status, found.bad(), found.Stopped)
 		}
 	}
@@ -217,9 +249,21 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 		{url: strings.Replace(p.BaseURL, "localhost", "127.0.0.1", 1) + "/mcp", code: "resource_differs"},
 		{url: strings.Replace(p.BaseURL, "http:", "https:", 1) + "/mcp", code: "no_tls"},
 		{url: "http://127.0.0.1:1/mcp", code: "connection_refused"},
-		{url: p.BaseURL + "/mcp", code: "authorize_refused", args: []string{"--client-id", client, "--redirect-uri", "http://127.0.0.1:33420/elsewhere"}},
-		{url: p.BaseURL + "/mcp", code: "authorize_refused", args: []string{"--client-id", "11111111-2222-4333-8444-555555555555"}},
-		{url: p.BaseURL + "/mcp", code: "token_unknown_client", args: []string{"--client-id", "11111111-2222-4333-8444-555555555555"}},
+		{
+			url:  p.BaseURL + "/mcp",
+			code: "authorize_refused",
+			args: []string{"--client-id", client, "--redirect-uri", "http://127.0.0.1:33420/elsewhere"},
+		},
+		{
+			url:  p.BaseURL + "/mcp",
+			code: "authorize_refused",
+			args: []string{"--client-id", "11111111-2222-4333-8444-555555555555"},
+		},
+		{
+			url:  p.BaseURL + "/mcp",
+			code: "token_unknown_client",
+			args: []string{"--client-id", "11111111-2222-4333-8444-555555555555"},
+		},
 		{url: p.BaseURL + "/mcp", code: "sign_in_failed", user: &wrong, args: []string{"--client-id", client}},
 		{url: p.BaseURL + "/mcp", code: "consent_refused", user: &stranger, args: []string{"--client-id", client}},
 		{url: p.BaseURL + "/mcp", code: "consent_refused", user: &quiet.Head, args: []string{"--client-id", silenced}},
@@ -245,15 +289,24 @@ func TestDoctorRefusesWhatCannotBeMeant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for _, args := range [][]string{
-		{"--as", "nobody"}, {"--email", "ada@example.org"}, {"--password-file", "no/such/file", "--email", "ada@example.org"},
-		{"--as", "claude", "--browser"}, {"--password", "secret"}, {"--redirect-uri", "callback"},
+		{"--as", "nobody"},
+		{"--email", "ada@example.org"},
+		{"--password-file", "no/such/file", "--email", "ada@example.org"},
+		{"--as", "claude", "--browser"},
+		{"--password", "secret"},
+		{"--redirect-uri", "callback"},
 	} {
 		d := doctor{t: t, url: p.BaseURL + "/mcp"}
 		if out, status := d.run(args...); status != 2 || strings.Contains(out, "1 Reach") {
 			t.Errorf("%v: status %d", args, status)
 		}
 	}
-	for _, url := range []string{"localhost", "ftp://localhost/mcp", "http://ada:secret@localhost/mcp", p.BaseURL + "/mcp?key=secret"} {
+	for _, url := range []string{
+		"localhost",
+		"ftp://localhost/mcp",
+		"http://ada:secret@localhost/mcp",
+		p.BaseURL + "/mcp?key=secret",
+	} {
 		d := doctor{t: t, url: url, secret: "secret"}
 		if _, status := d.run(); status != 2 {
 			t.Errorf("%s: status %d", url, status)

@@ -47,7 +47,8 @@ func TestClientsAreKnownByTheirMetadataDocuments(t *testing.T) {
 
 func metadataSaysThatDocumentsAreRead(t *testing.T, p *harness.Product) {
 	document := p.API().Get(t, "/.well-known/oauth-authorization-server").Wants(t, http.StatusOK).Object(t)
-	if document["client_id_metadata_document_supported"] != true || !slices.Contains(texts(document["token_endpoint_auth_methods_supported"]), "private_key_jwt") ||
+	if document["client_id_metadata_document_supported"] != true ||
+		!slices.Contains(texts(document["token_endpoint_auth_methods_supported"]), "private_key_jwt") ||
 		!slices.Contains(texts(document["token_endpoint_auth_signing_alg_values_supported"]), "ES256") {
 		t.Errorf("the metadata: %v", document)
 	}
@@ -58,11 +59,25 @@ func nativeClientWalks(t *testing.T, p *harness.Product, site *harness.Publisher
 	client := p.DescribedBy(address, nativeCallback, p.BaseURL+"/v1")
 	attempt := client.Begin()
 	page := p.Person(t, p.Demo.Users.Owner).Arrive(t, p.AuthorizeURL(attempt.Query))
-	page.WantsText(t, "Claude Code", "From "+site.Host(), p.Demo.Workspaces.Main.Name, p.Demo.Workspaces.Empty.Name, "switched off in "+p.Demo.Workspaces.LLMDisabled.Name)
+	page.WantsText(
+		t,
+		"Claude Code",
+		"From "+site.Host(),
+		p.Demo.Workspaces.Main.Name,
+		p.Demo.Workspaces.Empty.Name,
+		"switched off in "+p.Demo.Workspaces.LLMDisabled.Name,
+	)
 	consent := page.Choose(t, p.Demo.Workspaces.Empty)
-	consent.WantsText(t, "Claude Code asks for access to "+p.Demo.Workspaces.Empty.Name, "From "+site.Host(), "localhost:54321", "on your own computer")
+	consent.WantsText(
+		t,
+		"Claude Code asks for access to "+p.Demo.Workspaces.Empty.Name,
+		"From "+site.Host(),
+		"localhost:54321",
+		"on your own computer",
+	)
 	callback := consent.Press(t, "approve").Callback(t)
-	if callback.URI != nativeCallback || callback.Values.Get("iss") != p.BaseURL || callback.Values.Get("state") != attempt.Query.Get("state") {
+	if callback.URI != nativeCallback || callback.Values.Get("iss") != p.BaseURL ||
+		callback.Values.Get("state") != attempt.Query.Get("state") {
 		t.Fatalf("sent to %s", callback.URI)
 	}
 	tokens := attempt.Post(t, attempt.CodeForm(callback.Code())).Tokens(t)
@@ -78,7 +93,11 @@ func nativeClientWalks(t *testing.T, p *harness.Product, site *harness.Publisher
 	}
 	client.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	p.In(p.Demo.Workspaces.Empty, refreshed.AccessToken).Get(t, programmes).Wants(t, http.StatusUnauthorized)
-	for _, elsewhere := range []string{"http://localhost:54321/other", "http://[::1]:54321/callback", "https://localhost:54321/callback"} {
+	for _, elsewhere := range []string{
+		"http://localhost:54321/other",
+		"http://[::1]:54321/callback",
+		"https://localhost:54321/callback",
+	} {
 		moved := p.DescribedBy(address, elsewhere, p.BaseURL+"/v1").Begin()
 		p.Person(t, p.Demo.Users.Owner).Open(t, p.AuthorizeURL(moved.Query)).WantsPage(t, http.StatusBadRequest)
 	}
@@ -100,13 +119,16 @@ func nothingIsChosenBeforehand(t *testing.T, p *harness.Product, site *harness.P
 	attempt.Query.Set("workspace", p.Demo.Workspaces.Main.ID)
 	person := p.Person(t, p.Demo.Users.Reader) // a member of one workspace alone
 	page := person.Arrive(t, p.AuthorizeURL(attempt.Query))
-	if page.IsConsent() || page.Find("input[name=workspace]").Length() != 1 || page.Find("input[name=workspace][checked]").Length() != 0 {
+	if page.IsConsent() || page.Find("input[name=workspace]").Length() != 1 ||
+		page.Find("input[name=workspace][checked]").Length() != 0 {
 		t.Errorf("a workspace is chosen:\n%s", page)
 	}
 	page.Press(t, "choose").WantsPage(t, http.StatusBadRequest).WantsText(t, "Choose a workspace.")
 	page.Choose(t, p.Demo.Workspaces.Empty).WantsPage(t, http.StatusForbidden)
 	p.World.SetLLM(t, p.Demo.Workspaces.Main, false)
-	person.Open(t, p.AuthorizeURL(attempt.Query)).WantsPage(t, http.StatusForbidden).WantsText(t, "can switch its LLM integration on")
+	person.Open(t, p.AuthorizeURL(attempt.Query)).
+		WantsPage(t, http.StatusForbidden).
+		WantsText(t, "can switch its LLM integration on")
 	p.World.SetLLM(t, p.Demo.Workspaces.Main, true)
 	if callback := page.Press(t, "deny").Callback(t); callback.Values.Get("error") != "access_denied" {
 		t.Errorf("denied: %v", callback.Values)
@@ -117,27 +139,41 @@ func badDocumentsArePages(t *testing.T, p *harness.Product, site *harness.Publis
 	good := site.Client("/oauth/good", []string{nativeCallback}, nil)
 	person := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
 	for name, address := range map[string]string{
-		"secret":         site.Client("/oauth/secret", []string{nativeCallback}, map[string]any{"client_secret": "x"}),
-		"end of secret":  site.Client("/oauth/ends", []string{nativeCallback}, map[string]any{"client_secret_expires_at": 0}),
-		"shared secret":  site.Client("/oauth/post", []string{nativeCallback}, map[string]any{"token_endpoint_auth_method": "client_secret_post"}),
+		"secret": site.Client("/oauth/secret", []string{nativeCallback}, map[string]any{"client_secret": "x"}),
+		"end of secret": site.Client("/oauth/ends", []string{
+			nativeCallback,
+		}, map[string]any{"client_secret_expires_at": 0}),
+		"shared secret": site.Client("/oauth/post", []string{
+			nativeCallback,
+		}, map[string]any{"token_endpoint_auth_method": "client_secret_post"}),
 		"another's name": site.Client("/oauth/other", []string{nativeCallback}, map[string]any{"client_id": good}),
-		"too long":       site.Client("/oauth/long", []string{nativeCallback}, map[string]any{"x": strings.Repeat("x", 6<<10)}),
+		"too long": site.Client("/oauth/long", []string{
+			nativeCallback,
+		}, map[string]any{"x": strings.Repeat("x", 6<<10)}),
 		"redirect": site.Answer("/oauth/moved", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/oauth/good", http.StatusFound)
 		}),
-		"a page": site.Answer("/oauth/page", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }),
-		"query":  good + "?x=1", "fragment": good + "#x", "dots": site.URL + "/oauth/./good", "user": strings.Replace(good, "https://", "https://me@", 1),
-		"http": strings.Replace(good, "https://", "http://", 1), "no path": site.URL, "not listed": "https://claude.ai/oauth/claude-code-client-metadata",
+		"a page":     site.Answer("/oauth/page", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }),
+		"query":      good + "?x=1",
+		"fragment":   good + "#x",
+		"dots":       site.URL + "/oauth/./good",
+		"user":       strings.Replace(good, "https://", "https://me@", 1),
+		"http":       strings.Replace(good, "https://", "http://", 1),
+		"no path":    site.URL,
+		"not listed": "https://claude.ai/oauth/claude-code-client-metadata",
 	} {
 		attempt := p.DescribedBy(address, nativeCallback, p.BaseURL+"/v1").Begin()
-		if page := person.Open(t, p.AuthorizeURL(attempt.Query)); page.Status != http.StatusBadRequest || page.Header.Get("Location") != "" {
+		if page := person.Open(t, p.AuthorizeURL(attempt.Query)); page.Status != http.StatusBadRequest ||
+			page.Header.Get("Location") != "" {
 			t.Errorf("%s:\n%s", name, page)
 		}
 	}
 	slow := site.Answer("/oauth/slow", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	started := time.Now()
 	attempt := p.DescribedBy(slow, nativeCallback, p.BaseURL+"/v1").Begin()
-	person.Open(t, p.AuthorizeURL(attempt.Query)).WantsPage(t, http.StatusServiceUnavailable).WantsText(t, "does not answer us")
+	person.Open(t, p.AuthorizeURL(attempt.Query)).
+		WantsPage(t, http.StatusServiceUnavailable).
+		WantsText(t, "does not answer us")
 	if took := time.Since(started); took > 10*time.Second {
 		t.Errorf("a slow website is waited for %s", took)
 	}
@@ -153,12 +189,20 @@ func clientSignsForItself(t *testing.T, p *harness.Product, site *harness.Publis
 	must(t, err)
 	const callback = "https://chatgpt.com/connector_platform_oauth_redirect"
 	address := site.Client("/oauth/client.json", []string{callback}, map[string]any{
-		"client_name": "ChatGPT", "token_endpoint_auth_method": "private_key_jwt", "jwks_uri": site.Publish("/oauth/jwks.json", map[string]any{"keys": []any{public}}),
+		"client_name":                "ChatGPT",
+		"token_endpoint_auth_method": "private_key_jwt",
+		"jwks_uri":                   site.Publish("/oauth/jwks.json", map[string]any{"keys": []any{public}}),
 	})
 	client := p.DescribedBy(address, callback, p.BaseURL+"/mcp")
 	signed := func(form url.Values, audience string) url.Values {
-		token, err := jwt.NewBuilder().Issuer(address).Subject(address).Audience([]string{audience}).JwtID(uuid.NewString()).
-			IssuedAt(time.Now()).Expiration(time.Now().Add(time.Minute)).Build()
+		token, err := jwt.NewBuilder().
+			Issuer(address).
+			Subject(address).
+			Audience([]string{audience}).
+			JwtID(uuid.NewString()).
+			IssuedAt(time.Now()).
+			Expiration(time.Now().Add(time.Minute)).
+			Build()
 		must(t, err)
 		text, err := jwt.Sign(token, jwt.WithKey(jwa.ES256, key))
 		must(t, err)
@@ -170,7 +214,8 @@ func clientSignsForItself(t *testing.T, p *harness.Product, site *harness.Publis
 	page := p.Person(t, p.Demo.Users.Owner).Arrive(t, p.AuthorizeURL(attempt.Query)).Choose(t, p.Demo.Workspaces.Main)
 	code := page.Approve(t)
 	attempt.Post(t, attempt.CodeForm(code)).WantsFlat(t, http.StatusBadRequest, "invalid_client")
-	attempt.Post(t, signed(attempt.CodeForm(code), "https://evil.example")).WantsFlat(t, http.StatusBadRequest, "invalid_client")
+	attempt.Post(t, signed(attempt.CodeForm(code), "https://evil.example")).
+		WantsFlat(t, http.StatusBadRequest, "invalid_client")
 	once := signed(attempt.CodeForm(code), p.BaseURL)
 	tokens := attempt.Post(t, once).Tokens(t)
 	again := client.RefreshForm(tokens.RefreshToken)
@@ -183,14 +228,21 @@ func clientSignsForItself(t *testing.T, p *harness.Product, site *harness.Publis
 }
 
 func goSDKWalksByItsDocument(t *testing.T, p *harness.Product, site *harness.Publisher) {
-	connector := p.DescribedBy(site.Client("/oauth/sdk", []string{"http://127.0.0.1/callback"}, nil), "http://127.0.0.1:41234/callback", p.BaseURL+"/mcp")
+	connector := p.DescribedBy(
+		site.Client("/oauth/sdk", []string{"http://127.0.0.1/callback"}, nil),
+		"http://127.0.0.1:41234/callback",
+		p.BaseURL+"/mcp",
+	)
 	person := p.Person(t, p.Demo.Users.Reader)
 	w := &walker{t: t, connector: connector}
 	w.decide = func(address string) url.Values {
 		return person.Arrive(t, address).Choose(t, p.Demo.Workspaces.Main).Press(t, "approve").Callback(t).Values
 	}
 	session, err := sdk.NewClient(&sdk.Implementation{Name: "e2e", Version: "1"}, nil).
-		Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: p.BaseURL + "/mcp", OAuthHandler: w.handler(p.BaseURL)}, nil)
+		Connect(t.Context(), &sdk.StreamableClientTransport{
+			Endpoint:     p.BaseURL + "/mcp",
+			OAuthHandler: w.handler(p.BaseURL),
+		}, nil)
 	if err != nil {
 		t.Fatal(redactError(err))
 	}
@@ -202,7 +254,8 @@ func goSDKWalksByItsDocument(t *testing.T, p *harness.Product, site *harness.Pub
 		}
 		who, err := json.Marshal(result.StructuredContent)
 		must(t, err)
-		if result.IsError || !bytes.Contains(who, []byte(p.Demo.Workspaces.Main.Name)) || !bytes.Contains(who, []byte(connector.ClientID)) {
+		if result.IsError || !bytes.Contains(who, []byte(p.Demo.Workspaces.Main.Name)) ||
+			!bytes.Contains(who, []byte(connector.ClientID)) {
 			t.Errorf("whoami: %s", who)
 		}
 		w.source.expire()
@@ -217,13 +270,32 @@ func TestDocumentsAreReadFromPublicAddressesAlone(t *testing.T) {
 	t.Parallel()
 	site := harness.NewPublisher(t)
 	port := site.Host()[strings.LastIndex(site.Host(), ":"):]
-	hosts := []string{site.Host(), "localhost" + port, "10.0.0.1" + port, "169.254.169.254" + port, "[::1]" + port, "[::ffff:127.0.0.1]" + port, "[64:ff9b::7f00:1]" + port}
-	p := harness.Enter(t, harness.Private(t, harness.Options{Settings: map[string]string{"ALMONER_CLIENT_DOMAINS": strings.Join(hosts, "=other,") + "=other"}}), &met)
+	hosts := []string{
+		site.Host(),
+		"localhost" + port,
+		"10.0.0.1" + port,
+		"169.254.169.254" + port,
+		"[::1]" + port,
+		"[::ffff:127.0.0.1]" + port,
+		"[64:ff9b::7f00:1]" + port,
+	}
+	p := harness.Enter(
+		t,
+		harness.Private(
+			t,
+			harness.Options{
+				Settings: map[string]string{"ALMONER_CLIENT_DOMAINS": strings.Join(hosts, "=other,") + "=other"},
+			},
+		),
+		&met,
+	)
 	site.Client("/oauth/client", []string{nativeCallback}, nil)
 	for _, host := range hosts {
 		started := time.Now()
 		attempt := p.DescribedBy("https://"+host+"/oauth/client", nativeCallback, p.BaseURL+"/v1").Begin()
-		p.Person(t, p.Demo.Users.Owner).Open(t, p.AuthorizeURL(attempt.Query)).WantsPage(t, http.StatusServiceUnavailable)
+		p.Person(t, p.Demo.Users.Owner).
+			Open(t, p.AuthorizeURL(attempt.Query)).
+			WantsPage(t, http.StatusServiceUnavailable)
 		if took := time.Since(started); took > 4*time.Second {
 			t.Errorf("%s: it was dialled, for %s", host, took)
 		}

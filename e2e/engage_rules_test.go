@@ -21,7 +21,12 @@ func newForm(t *testing.T, p *harness.Product, office harness.Office) (client.Fo
 	t.Helper()
 	form, err := p.Client(t, office.Workspace, harness.Bearer(office.Token)).Forms.Create(t.Context(), client.NewForm{
 		Title: "Volunteer", AllowedOrigins: []string{website}, Fields: []client.Field{
-			{Name: "name", Label: "Your name", Type: "text", Required: true}, {Name: "email", Label: "E-mail", Type: "email", Required: true},
+			{
+				Name:     "name",
+				Label:    "Your name",
+				Type:     "text",
+				Required: true,
+			}, {Name: "email", Label: "E-mail", Type: "email", Required: true},
 			{Name: "area", Label: "Where", Type: "select", Options: []string{"Kitchen", "Garden"}},
 			{Name: "privacy", Label: "I agree that my answers are kept for a year.", Type: "consent", Required: true},
 		},
@@ -46,18 +51,32 @@ func TestPublicFormIsForItsWebsitesAlone(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	form, path := newForm(t, p, p.Office(t))
-	for _, origin := range []string{"https://elsewhere.example", "null", website + ":8443", "http://www.canal-lane.example", p.BaseURL} {
+	for _, origin := range []string{
+		"https://elsewhere.example",
+		"null",
+		website + ":8443",
+		"http://www.canal-lane.example",
+		p.BaseURL,
+	} {
 		api := p.API().With("Origin", origin)
 		for _, refusal := range []harness.Answer{
-			api.Get(t, path), api.Send(t, http.MethodOptions, path+"/submissions", "", ""), api.JSON(t, http.MethodPost, path+"/submissions", map[string]any{}),
+			api.Get(t, path),
+			api.Send(t, http.MethodOptions, path+"/submissions", "", ""),
+			api.JSON(t, http.MethodPost, path+"/submissions", map[string]any{}),
 		} {
 			refusal.WantsHeader(t, "Access-Control-Allow-Origin", "").WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 		}
 	}
 	api := p.API().With("Origin", website)
-	api.Get(t, path).Wants(t, http.StatusOK).WantsHeader(t, "Access-Control-Allow-Origin", website).WantsKeys(t, "title", "fields", "submissionToken")
-	preflight := api.With("Access-Control-Request-Method", "POST").Send(t, http.MethodOptions, path+"/submissions", "", "").Wants(t, http.StatusNoContent)
-	preflight.WantsHeader(t, "Access-Control-Allow-Origin", website).WantsHeader(t, "Access-Control-Allow-Headers", "Content-Type, Idempotency-Key")
+	api.Get(t, path).
+		Wants(t, http.StatusOK).
+		WantsHeader(t, "Access-Control-Allow-Origin", website).
+		WantsKeys(t, "title", "fields", "submissionToken")
+	preflight := api.With("Access-Control-Request-Method", "POST").
+		Send(t, http.MethodOptions, path+"/submissions", "", "").
+		Wants(t, http.StatusNoContent)
+	preflight.WantsHeader(t, "Access-Control-Allow-Origin", website).
+		WantsHeader(t, "Access-Control-Allow-Headers", "Content-Type, Idempotency-Key")
 	page := p.API().Get(t, path+"/embed").Wants(t, http.StatusOK)
 	if policy := page.Header.Get("Content-Security-Policy"); !strings.HasSuffix(policy, "frame-ancestors "+website) {
 		t.Errorf("the page may be framed by %q", policy)
@@ -72,7 +91,12 @@ func TestBadAnswersAreRefusedFieldByField(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	form, path := newForm(t, p, p.Office(t))
-	bad := submit(t, p.API(), path, map[string]any{"name": "", "email": "ada", "area": "Roof", "privacy": false, "extra": "x"})
+	bad := submit(
+		t,
+		p.API(),
+		path,
+		map[string]any{"name": "", "email": "ada", "area": "Roof", "privacy": false, "extra": "x"},
+	)
 	bad.WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	fields, _ := bad.Object(t)["error"].(map[string]any)["fields"].(map[string]any)
 	for _, name := range []string{"name", "email", "area", "privacy", "extra"} {
@@ -94,7 +118,8 @@ func TestSubmissionTokenIsForOneSubmissionToOneForm(t *testing.T) {
 	_, other := newForm(t, p, office)
 	token, _ := p.API().Get(t, path).Object(t)["submissionToken"].(string)
 	send := func(path string, token any) harness.Answer {
-		return p.API().JSON(t, http.MethodPost, path+"/submissions", map[string]any{"submissionToken": token, "answers": helper()})
+		return p.API().
+			JSON(t, http.MethodPost, path+"/submissions", map[string]any{"submissionToken": token, "answers": helper()})
 	}
 	for _, forged := range []any{"", nil, 7, "x", token[:len(token)-1], alterLast(token), strings.Repeat("x", 5000)} {
 		send(path, forged).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
@@ -107,7 +132,8 @@ func TestSubmissionTokenIsForOneSubmissionToOneForm(t *testing.T) {
 	}
 }
 
-// "The same Idempotency-Key with the same body gives the first answer again, before any other check; with another body: 409."
+// "The same Idempotency-Key with the same body gives the first answer again, before any other check; with another body:
+// 409."
 func TestSubmissionSentAgainWithItsKeyIsOne(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -119,7 +145,8 @@ func TestSubmissionSentAgainWithItsKeyIsOne(t *testing.T) {
 	forms := p.Client(t, office.Workspace, harness.Bearer(office.Token)).Forms
 	again := func(when string) {
 		t.Helper()
-		if answer := api.JSON(t, http.MethodPost, path+"/submissions", body); answer.Status != http.StatusAccepted || string(answer.Body) != string(first.Body) {
+		if answer := api.JSON(t, http.MethodPost, path+"/submissions", body); answer.Status != http.StatusAccepted ||
+			string(answer.Body) != string(first.Body) {
 			t.Errorf("%s:\n%s", when, answer)
 		}
 	}
@@ -162,7 +189,11 @@ func TestFormThatIsNotOpenIsNotThere(t *testing.T) {
 		}
 	}
 	p.API().Get(t, path).Wants(t, http.StatusOK)
-	p.World.Exec(t, `update account.tenant_modules set enabled = false where tenant_id = $1 and module = 'engage'`, office.Workspace.ID)
+	p.World.Exec(
+		t,
+		`update account.tenant_modules set enabled = false where tenant_id = $1 and module = 'engage'`,
+		office.Workspace.ID,
+	)
 	gone(path)
 	_, err := forms.Get(t.Context(), form.ID)
 	refused(t, err, http.StatusForbidden, client.Nested, client.CodeModuleNotEnabled)
@@ -176,10 +207,17 @@ func TestOneAddressIsLimitedForOneForm(t *testing.T) {
 	_, path := newForm(t, p, office)
 	_, other := newForm(t, p, office)
 	for range 120 {
-		p.API().JSON(t, http.MethodPost, path+"/submissions", map[string]any{}).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+		p.API().
+			JSON(t, http.MethodPost, path+"/submissions", map[string]any{}).
+			WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	}
-	p.API().JSON(t, http.MethodPost, path+"/submissions", map[string]any{}).WantsRetryAfter(t).WantsNested(t, http.StatusTooManyRequests, "RATE_LIMITED")
-	p.API().JSON(t, http.MethodPost, other+"/submissions", map[string]any{}).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+	p.API().
+		JSON(t, http.MethodPost, path+"/submissions", map[string]any{}).
+		WantsRetryAfter(t).
+		WantsNested(t, http.StatusTooManyRequests, "RATE_LIMITED")
+	p.API().
+		JSON(t, http.MethodPost, other+"/submissions", map[string]any{}).
+		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 }
 
 // "token is a read-only capability for this one status"
@@ -196,7 +234,13 @@ func TestStatusOfASubmissionIsForWhoHasItsToken(t *testing.T) {
 	p.API().Get(t, accepted[0]+"&captcha=1").WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	one, token, _ := strings.Cut(accepted[0], "?token=")
 	two, _, _ := strings.Cut(accepted[1], "?token=")
-	for _, without := range []string{one, one + "?token=", one + "?token=" + alterLast(token), two + "?token=" + token, "/v1/engage/public/submissions/" + uuid.NewString() + "?token=" + token} {
+	for _, without := range []string{
+		one,
+		one + "?token=",
+		one + "?token=" + alterLast(token),
+		two + "?token=" + token,
+		"/v1/engage/public/submissions/" + uuid.NewString() + "?token=" + token,
+	} {
 		p.API().Get(t, without).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
 	}
 }
@@ -224,7 +268,10 @@ func TestFormsNeedTheirPermissions(t *testing.T) {
 			return err
 		}},
 		{harness.WriteForms, func(f client.Forms) error {
-			_, err := f.Create(ctx, client.NewForm{Title: "x", Fields: []client.Field{{Name: "a", Label: "A", Type: "text"}}})
+			_, err := f.Create(
+				ctx,
+				client.NewForm{Title: "x", Fields: []client.Field{{Name: "a", Label: "A", Type: "text"}}},
+			)
 			return err
 		}},
 		{harness.ReadSubmissions, func(f client.Forms) error {
@@ -235,7 +282,11 @@ func TestFormsNeedTheirPermissions(t *testing.T) {
 		}},
 	}
 	for _, held := range []string{harness.ReadForms, harness.WriteForms, harness.ReadSubmissions} {
-		forms := p.Client(t, office.Workspace, harness.Bearer(p.World.Token(t, office.Workspace, office.Head, held))).Forms
+		forms := p.Client(
+			t,
+			office.Workspace,
+			harness.Bearer(p.World.Token(t, office.Workspace, office.Head, held)),
+		).Forms
 		for i, route := range routes {
 			err := route.call(forms)
 			if route.needs != held {

@@ -10,20 +10,33 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Spec 7.1 and 9, contract sections 5 and 6: unknown paths and wrong methods, "before any credential is looked at (everywhere)".
+// Spec 7.1 and 9, contract sections 5 and 6: unknown paths and wrong methods, "before any credential is looked at
+// (everywhere)".
 
 // The routes of the API, with the methods that each takes.
 func routes(p *harness.Product) (account, module map[string][]string) {
 	clients := harness.ClientsPath(p.Demo.Workspaces.Main)
 	one := programmes + "/" + uuid.NewString()
 	account = map[string][]string{
-		harness.TokenPath: {"POST"}, "/token": {"POST"}, "/v1/account/oauth/revoke": {"POST"}, "/v1/account/oauth/introspect": {"POST"},
-		"/v1/account/oauth/jwks": {"GET"}, "/.well-known/oauth-authorization-server": {"GET"}, "/.well-known/openid-configuration": {"GET"},
-		clients: {"GET", "POST"}, clients + "/" + uuid.NewString(): {"DELETE", "GET"}, clients + "/" + uuid.NewString() + "/secret": {"POST"},
+		harness.TokenPath: {
+			"POST",
+		}, "/token": {"POST"}, "/v1/account/oauth/revoke": {"POST"}, "/v1/account/oauth/introspect": {"POST"},
+		"/v1/account/oauth/jwks": {
+			"GET",
+		}, "/.well-known/oauth-authorization-server": {"GET"}, "/.well-known/openid-configuration": {"GET"},
+		clients: {
+			"GET",
+			"POST",
+		}, clients + "/" + uuid.NewString(): {"DELETE", "GET"}, clients + "/" + uuid.NewString() + "/secret": {"POST"},
 	}
 	module = map[string][]string{
-		programmes: {"GET", "POST"}, one: {"GET", "PATCH"}, one + "/transitions": {"POST"}, programmes + "/imports": {"POST"},
-		programmes + "/imports/" + uuid.NewString(): {"GET"}, "/.well-known/oauth-protected-resource": {"GET"}, "/.well-known/oauth-protected-resource/v1": {"GET"},
+		programmes: {
+			"GET",
+			"POST",
+		}, one: {"GET", "PATCH"}, one + "/transitions": {"POST"}, programmes + "/imports": {"POST"},
+		programmes + "/imports/" + uuid.NewString(): {
+			"GET",
+		}, "/.well-known/oauth-protected-resource": {"GET"}, "/.well-known/oauth-protected-resource/v1": {"GET"},
 	}
 	return account, module
 }
@@ -48,7 +61,9 @@ func TestWrongMethodIs405WithAllowBeforeCredentials(t *testing.T) {
 						continue
 					}
 					t.Run(who+" "+method+" "+path, func(t *testing.T) {
-						answer := api.Send(t, method, path, "", "").Wants(t, http.StatusMethodNotAllowed).WantsAllow(t, allowed...)
+						answer := api.Send(t, method, path, "", "").
+							Wants(t, http.StatusMethodNotAllowed).
+							WantsAllow(t, allowed...)
 						if object := answer.Object(t); object["error"] == nil {
 							t.Errorf("no error in the body:\n%s", answer)
 						}
@@ -63,15 +78,40 @@ func TestUnknownPathIs404BeforeCredentials(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	module := []string{
-		"/", "/v1", "/v1/", "/v2/programmes/programmes", "/v1/programmes", "/v1/programmes/", "/v1/programmes/programmes/", "/v1/Programmes/programmes",
-		"//v1/programmes/programmes", "/v1//programmes/programmes", "/v1/programmes/./programmes", "/v1/x/../programmes/programmes",
-		"/v1/programmes%2Fprogrammes", "/v1/programmes/programmes;x=1", "/programmes/programmes", "/v1/programmes/projects", "/v1/unknown",
-		"/.well-known/unknown", "/v1/programmes/programmes/" + uuid.NewString() + "/unknown", "/v1/programmes/%70rogrammes",
+		"/",
+		"/v1",
+		"/v1/",
+		"/v2/programmes/programmes",
+		"/v1/programmes",
+		"/v1/programmes/",
+		"/v1/programmes/programmes/",
+		"/v1/Programmes/programmes",
+		"//v1/programmes/programmes",
+		"/v1//programmes/programmes",
+		"/v1/programmes/./programmes",
+		"/v1/x/../programmes/programmes",
+		"/v1/programmes%2Fprogrammes",
+		"/v1/programmes/programmes;x=1",
+		"/programmes/programmes",
+		"/v1/programmes/projects",
+		"/v1/unknown",
+		"/.well-known/unknown",
+		"/v1/programmes/programmes/" + uuid.NewString() + "/unknown",
+		"/v1/programmes/%70rogrammes",
 	}
 	account := []string{
-		"/v1/account/", "/v1/account", "/v1/account/unknown", "/v1/account/oauth", "/v1/account/oauth/token/", "/v1/account/oauth//token",
-		"/v1/account/oauth/Token", "/v1/account/tenants", "/v1/account/tenants/" + p.Demo.Workspaces.Main.ID, "/v1/account/oauth-clients",
-		"/v1/account/oauth/authorize", "/.well-known/oauth-authorization-server/unknown",
+		"/v1/account/",
+		"/v1/account",
+		"/v1/account/unknown",
+		"/v1/account/oauth",
+		"/v1/account/oauth/token/",
+		"/v1/account/oauth//token",
+		"/v1/account/oauth/Token",
+		"/v1/account/tenants",
+		"/v1/account/tenants/" + p.Demo.Workspaces.Main.ID,
+		"/v1/account/oauth-clients",
+		"/v1/account/oauth/authorize",
+		"/.well-known/oauth-authorization-server/unknown",
 	}
 	for who, api := range callers(p) {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -93,9 +133,15 @@ func TestUnknownPathIs404BeforeCredentials(t *testing.T) {
 func TestUnprefixedPathsDoNotExist(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	for _, path := range []string{"/programmes/programmes", "/account/oauth/token", "/account/tenants/" + p.Demo.Workspaces.Main.ID + "/oauth-clients"} {
+	for _, path := range []string{
+		"/programmes/programmes",
+		"/account/oauth/token",
+		"/account/tenants/" + p.Demo.Workspaces.Main.ID + "/oauth-clients",
+	} {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
-			p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.Owner).Send(t, method, path, "", "").WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+			p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.Owner).
+				Send(t, method, path, "", "").
+				WantsNested(t, http.StatusNotFound, "NOT_FOUND")
 		}
 	}
 }
@@ -107,15 +153,24 @@ func TestUnknownPagesArePages(t *testing.T) {
 	for _, path := range []string{"/nothing", "/oauth", "/oauth/authorize/", "/settings/unknown"} {
 		visitor.Open(t, p.AppURL+path).WantsPage(t, http.StatusNotFound)
 	}
-	visitor.Request(t, http.MethodDelete, p.AppURL+"/login", "", "").WantsPage(t, http.StatusMethodNotAllowed).WantsAllow(t, "GET", "POST")
-	visitor.Request(t, http.MethodGet, p.AppURL+"/logout", "", "").WantsPage(t, http.StatusMethodNotAllowed).WantsAllow(t, "POST")
+	visitor.Request(t, http.MethodDelete, p.AppURL+"/login", "", "").
+		WantsPage(t, http.StatusMethodNotAllowed).
+		WantsAllow(t, "GET", "POST")
+	visitor.Request(t, http.MethodGet, p.AppURL+"/logout", "", "").
+		WantsPage(t, http.StatusMethodNotAllowed).
+		WantsAllow(t, "POST")
 }
 
 // HEAD is GET without a body.
 func TestHeadAnswersLikeGet(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	for _, path := range []string{programmes, "/v1/account/oauth/jwks", "/.well-known/oauth-authorization-server", harness.ClientsPath(p.Demo.Workspaces.Main)} {
+	for _, path := range []string{
+		programmes,
+		"/v1/account/oauth/jwks",
+		"/.well-known/oauth-authorization-server",
+		harness.ClientsPath(p.Demo.Workspaces.Main),
+	} {
 		for who, api := range callers(p) {
 			get, head := api.Get(t, path), api.Send(t, http.MethodHead, path, "", "")
 			if head.Status != get.Status || len(head.Body) != 0 {
@@ -132,8 +187,12 @@ func TestForbiddenHasTheShapeOfWhoSaysIt(t *testing.T) {
 	main := harness.ClientsPath(p.Demo.Workspaces.Main)
 	p.As("nonsense").Get(t, main).WantsGateway(t, http.StatusForbidden, "Forbidden")
 	p.As(p.Demo.Tokens.Reader).Get(t, main).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-	p.In(p.Demo.Workspaces.ProgrammesDisabled, p.Demo.Tokens.OwnerIn.ProgrammesDisabled).Get(t, programmes).WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
-	p.As(p.Demo.Tokens.Owner).JSON(t, http.MethodPost, main, `{`).WantsFlat(t, http.StatusBadRequest, "invalid_client_metadata")
+	p.In(p.Demo.Workspaces.ProgrammesDisabled, p.Demo.Tokens.OwnerIn.ProgrammesDisabled).
+		Get(t, programmes).
+		WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
+	p.As(p.Demo.Tokens.Owner).
+		JSON(t, http.MethodPost, main, `{`).
+		WantsFlat(t, http.StatusBadRequest, "invalid_client_metadata")
 }
 
 // Nobody may keep what was answered to somebody.
@@ -141,7 +200,12 @@ func TestAnswersAreNotKept(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for who, api := range callers(p) {
-		for _, path := range []string{programmes, harness.ClientsPath(p.Demo.Workspaces.Main), "/v1/nothing", "/v1/account/nothing"} {
+		for _, path := range []string{
+			programmes,
+			harness.ClientsPath(p.Demo.Workspaces.Main),
+			"/v1/nothing",
+			"/v1/account/nothing",
+		} {
 			if got := api.Get(t, path).Header.Get("Cache-Control"); got != "no-store" {
 				t.Errorf("%s, %s: Cache-Control is %q", who, path, got)
 			}

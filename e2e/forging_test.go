@@ -26,7 +26,8 @@ func encodePart(t *testing.T, value any) string {
 	return base64.RawURLEncoding.EncodeToString(content)
 }
 
-// resigned is a token of our own making: header and claims of a good one, changed, and signed with a key that nobody trusts.
+// resigned is a token of our own making: header and claims of a good one, changed, and signed with a key that nobody
+// trusts.
 func resigned(t *testing.T, good harness.JWT, header, claims map[string]any) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

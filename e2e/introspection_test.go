@@ -25,21 +25,45 @@ func TestIntrospectionTellsWhatATokenMayDoRightNow(t *testing.T) {
 	p := enter(t)
 	office, service := p.Office(t), p.DemoService()
 	head := p.Person(t, office.Head)
-	connector, mcp := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes), office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
+	connector, mcp := office.Connector(
+		t,
+		harness.ReadProgrammes,
+		harness.WriteProgrammes,
+	), office.ConnectorFor(
+		t,
+		p.BaseURL+"/mcp",
+		harness.ReadProgrammes,
+	)
 	app := office.Confidential(t, "", harness.ReadProgrammes)
 	pat := p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes, harness.WriteProgrammes)
 	both := harness.ReadProgrammes + " " + harness.WriteProgrammes
 	for name, c := range map[string]struct{ token, client, scope, aud string }{
-		"connector":             {connector.Connect(t, head).AccessToken, connector.ClientID, both, p.BaseURL + "/v1"},
-		"connector for MCP":     {mcp.Connect(t, head).AccessToken, mcp.ClientID, harness.ReadProgrammes, p.BaseURL + "/mcp"},
-		"confidential":          {app.Connect(t, head).AccessToken, app.ClientID, harness.ReadProgrammes, p.BaseURL + "/v1"},
+		"connector": {connector.Connect(t, head).AccessToken, connector.ClientID, both, p.BaseURL + "/v1"},
+		"connector for MCP": {
+			mcp.Connect(t, head).AccessToken,
+			mcp.ClientID,
+			harness.ReadProgrammes,
+			p.BaseURL + "/mcp",
+		},
+		"confidential": {
+			app.Connect(t, head).AccessToken,
+			app.ClientID,
+			harness.ReadProgrammes,
+			p.BaseURL + "/v1",
+		},
 		"personal access token": {pat, "", both, p.BaseURL + "/v1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answer := service.Introspect(t, c.token).Wants(t, http.StatusOK)
 			object := answer.Object(t)
 			for key, want := range map[string]any{
-				"active": true, "scope": c.scope, "sub": office.Head.ID, "iss": p.BaseURL, "aud": c.aud, "token_type": "Bearer", "tenant_id": office.Workspace.ID,
+				"active":     true,
+				"scope":      c.scope,
+				"sub":        office.Head.ID,
+				"iss":        p.BaseURL,
+				"aud":        c.aud,
+				"token_type": "Bearer",
+				"tenant_id":  office.Workspace.ID,
 			} {
 				if object[key] != want {
 					t.Errorf("%s is %v, want %v", key, object[key], want)
@@ -60,7 +84,8 @@ func TestIntrospectionTellsWhatATokenMayDoRightNow(t *testing.T) {
 	}
 }
 
-// "no longer a member, or a connector with LLM integration off: {"active":false}; only permissions lost: active, permissions empty"
+// "no longer a member, or a connector with LLM integration off: {"active":false}; only permissions lost: active,
+// permissions empty"
 func TestIntrospectionInTheGrey(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -107,7 +132,17 @@ func TestIntrospectionOfEverythingElseIsInactive(t *testing.T) {
 	connector := office.Connector(t, harness.ReadProgrammes)
 	app := office.Confidential(t, "", harness.ReadProgrammes)
 	tokens := connector.Connect(t, head)
-	revoked, expired := p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes), p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes)
+	revoked, expired := p.World.Token(
+		t,
+		office.Workspace,
+		office.Head,
+		harness.ReadProgrammes,
+	), p.World.Token(
+		t,
+		office.Workspace,
+		office.Head,
+		harness.ReadProgrammes,
+	)
 	p.World.RevokeToken(t, revoked)
 	p.World.ExpireToken(t, expired)
 	dead := connector.Connect(t, head)
@@ -116,8 +151,15 @@ func TestIntrospectionOfEverythingElseIsInactive(t *testing.T) {
 	p.World.EndGrantIn(t, harness.GrantOf(t, ended), -time.Second)
 	others := forgeries(t, p, tokens.AccessToken)
 	for name, token := range map[string]string{
-		"refresh token": tokens.RefreshToken, "code": app.Code(t, head), "secret": app.Secret, "nonsense": "nonsense", "revoked PAT": revoked, "expired PAT": expired,
-		"unknown PAT": tamperedPAT(office.Token), "revoked grant": dead.AccessToken, "ended grant": ended,
+		"refresh token": tokens.RefreshToken,
+		"code":          app.Code(t, head),
+		"secret":        app.Secret,
+		"nonsense":      "nonsense",
+		"revoked PAT":   revoked,
+		"expired PAT":   expired,
+		"unknown PAT":   tamperedPAT(office.Token),
+		"revoked grant": dead.AccessToken,
+		"ended grant":   ended,
 	} {
 		others[name] = token
 	}
@@ -137,9 +179,13 @@ func TestIntrospectionIsForServices(t *testing.T) {
 	app := office.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
 	form := url.Values{"token": {office.Token}}
 	for name, value := range map[string]string{
-		"nobody": "", "personal access token": "Bearer " + p.Demo.Tokens.Owner, "a confidential application": harness.Basic(app.ClientID, app.Secret),
-		"wrong secret": harness.Basic(service.ClientID, alterLast(service.Secret)), "unknown": harness.Basic("nonsense", service.Secret),
-		"connector": harness.Basic(office.Connector(t, harness.ReadProgrammes).ClientID, ""), "no Basic": "Basic nonsense",
+		"nobody":                     "",
+		"personal access token":      "Bearer " + p.Demo.Tokens.Owner,
+		"a confidential application": harness.Basic(app.ClientID, app.Secret),
+		"wrong secret":               harness.Basic(service.ClientID, alterLast(service.Secret)),
+		"unknown":                    harness.Basic("nonsense", service.Secret),
+		"connector":                  harness.Basic(office.Connector(t, harness.ReadProgrammes).ClientID, ""),
+		"no Basic":                   "Basic nonsense",
 	} {
 		t.Run(name, func(t *testing.T) {
 			api := p.API()
@@ -177,11 +223,20 @@ func TestServiceCanDoNothingElse(t *testing.T) {
 	}
 	service.API().Get(t, harness.ClientsPath(main)).WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
 	p.API().JSON(t, http.MethodPost, harness.TokenPath, map[string]any{
-		"client_id": service.ClientID, "client_secret": service.Secret, "code": "x", "redirect_uri": "https://x.example/",
+		"client_id":     service.ClientID,
+		"client_secret": service.Secret,
+		"code":          "x",
+		"redirect_uri":  "https://x.example/",
 	}).WantsFlat(t, http.StatusBadRequest, "invalid_client", "unauthorized_client", "invalid_grant", "invalid_request")
 	for _, grant := range []string{"client_credentials", "authorization_code", "refresh_token"} {
-		form := url.Values{"grant_type": {grant}, "code": {"x"}, "redirect_uri": {"https://x.example/"}, "refresh_token": {"x"}}
-		if answer := service.API().Form(t, harness.TokenPath, form); answer.Status != http.StatusBadRequest && answer.Status != http.StatusUnauthorized {
+		form := url.Values{
+			"grant_type":    {grant},
+			"code":          {"x"},
+			"redirect_uri":  {"https://x.example/"},
+			"refresh_token": {"x"},
+		}
+		if answer := service.API().Form(t, harness.TokenPath, form); answer.Status != http.StatusBadRequest &&
+			answer.Status != http.StatusUnauthorized {
 			t.Errorf("a service at the token endpoint:\n%s", answer)
 		}
 	}

@@ -12,11 +12,15 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// No secret in a log, and none at rest in the clear (contract, section 2). This test plays every kind of secret to every kind of
-// handler, in order and out of it, and looks; TestMain reads the logs once more at the end, for whatever any test has met.
+// No secret in a log, and none at rest in the clear (contract, section 2). This test plays every kind of secret to
+// every kind of handler, in order and out of it, and looks; TestMain reads the logs once more at the end, for whatever
+// any test has met.
 
 func TestNoSecretIsLoggedOrStored(t *testing.T) {
-	running := harness.Private(t, harness.Options{Traced: true, Settings: map[string]string{"ALMONER_LOG_LEVEL": "debug"}})
+	running := harness.Private(
+		t,
+		harness.Options{Traced: true, Settings: map[string]string{"ALMONER_LOG_LEVEL": "debug"}},
+	)
 	var secrets harness.Secrets
 	p := harness.Enter(t, running, &secrets)
 	office := p.Office(t)
@@ -24,7 +28,13 @@ func TestNoSecretIsLoggedOrStored(t *testing.T) {
 	misuse(t, p, office, head)
 	wantsNoSecret(t, &secrets, "Postgres", p.World.Everything(t), office.Workspace.ID)
 	running.Redis.Stop() // which writes out what it held
-	wantsNoSecret(t, &secrets, "Redis", readAll(t, filepath.Join(running.StoreDir(), "redis", "appendonlydir", "*")), "g:{")
+	wantsNoSecret(
+		t,
+		&secrets,
+		"Redis",
+		readAll(t, filepath.Join(running.StoreDir(), "redis", "appendonlydir", "*")),
+		"g:{",
+	)
 	tokens := p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes)
 	p.In(office.Workspace, tokens).Get(t, programmes).Wants(t, http.StatusOK)
 	p.DemoConnector().Refresh(t, "alm_rt_"+rand.Text()+rand.Text())
@@ -45,16 +55,37 @@ func TestNoSecretIsLoggedOrStored(t *testing.T) {
 	if count := strings.Count(string(logs), marker); count < 4 { // the gateway's twice, authserver's, resourceapi's
 		t.Fatalf("the marker is in the logs %d times: they are not the ones to look into", count)
 	}
-	for _, kind := range []string{"access token", "password", "consent ticket", "credential alm_ac", "credential alm_rt", "credential alm_cs", "credential alm_pa", "cookie almoner"} {
+	for _, kind := range []string{
+		"access token",
+		"password",
+		"consent ticket",
+		"credential alm_ac",
+		"credential alm_rt",
+		"credential alm_cs",
+		"credential alm_pa",
+		"cookie almoner",
+	} {
 		if secrets.Count()[kind] == 0 {
 			t.Errorf("no %s was met: the test says nothing about it (met: %v)", kind, secrets.Count())
 		}
 	}
 	wantsNoSecret(t, &secrets, "the services' logs", logs, marker)
 	wantsObjects(t, logs)
-	wantsNoSecret(t, &secrets, "the traces", readAll(t, filepath.Join(filepath.Dir(running.LogDir()), "traces.otlp")), "almoner.request_id")
+	wantsNoSecret(
+		t,
+		&secrets,
+		"the traces",
+		readAll(t, filepath.Join(filepath.Dir(running.LogDir()), "traces.otlp")),
+		"almoner.request_id",
+	)
 	wantsNoSecret(t, &secrets, "the metrics", []byte(harness.Metrics(t, running)), "almoner_token_requests_total")
-	wantsNoSecret(t, &secrets, "the stores' logs", readAll(t, filepath.Join(running.StoreDir(), "*", "*.log")), "ready to accept connections")
+	wantsNoSecret(
+		t,
+		&secrets,
+		"the stores' logs",
+		readAll(t, filepath.Join(running.StoreDir(), "*", "*.log")),
+		"ready to accept connections",
+	)
 	if found := secrets.FoundIn([]byte("level=info bearer=" + office.Token)); len(found) == 0 {
 		t.Error("the search would not find a token")
 	}
@@ -96,21 +127,54 @@ func misuse(t *testing.T, p *harness.Product, office harness.Office, head *harne
 	code := attempt.Code(t, head)
 	tokens, long := attempt.Post(t, attempt.CodeForm(code)).Tokens(t), app.Connect(t, head)
 	unused := app.Code(t, head)
-	for _, secret := range []string{office.Token, tokens.AccessToken, long.AccessToken, tokens.RefreshToken, code, unused, app.Secret, ticket, office.Head.Password} {
-		for _, api := range []harness.API{p.In(office.Workspace, secret), p.As(secret), p.API().With("Authorization", secret), p.API().With("X-Tenant-Id", secret),
-			p.API().With("X-Request-Id", secret), p.API().With("Authorization", harness.Basic(secret, secret)), p.API().With("Cookie", "almoner="+secret)} {
+	for _, secret := range []string{
+		office.Token,
+		tokens.AccessToken,
+		long.AccessToken,
+		tokens.RefreshToken,
+		code,
+		unused,
+		app.Secret,
+		ticket,
+		office.Head.Password,
+	} {
+		for _, api := range []harness.API{
+			p.In(office.Workspace, secret),
+			p.As(secret),
+			p.API().With("Authorization", secret),
+			p.API().With("X-Tenant-Id", secret),
+			p.API().With("X-Request-Id", secret),
+			p.API().With("Authorization", harness.Basic(secret, secret)),
+			p.API().With("Cookie", "almoner="+secret),
+		} {
 			api.Get(t, programmes+"?"+url.Values{"cursor": {secret}, "access_token": {secret}}.Encode())
 			api.Get(t, office.Clients())
 			api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "", "summary": secret})
 			api.Form(t, harness.TokenPath, url.Values{"grant_type": {secret}, "client_id": {secret}, "code": {secret}})
-			api.JSON(t, http.MethodPost, harness.TokenPath, map[string]any{"client_id": app.ClientID, "client_secret": secret, "code": secret, "redirect_uri": secret})
+			api.JSON(
+				t,
+				http.MethodPost,
+				harness.TokenPath,
+				map[string]any{
+					"client_id":     app.ClientID,
+					"client_secret": secret,
+					"code":          secret,
+					"redirect_uri":  secret,
+				},
+			)
 			api.Form(t, harness.IntrospectPath, url.Values{"token": {secret}})
 			api.Form(t, harness.RevokePath, url.Values{"client_id": {connector.ClientID}, "token": {alterLast(secret)}})
 		}
 		connector.Refresh(t, secret)
 		attempt.Post(t, change(attempt.CodeForm(code), "code", secret))
 		head.Open(t, p.AuthorizeURL(url.Values{"client_id": {secret}, "state": {secret}, "redirect_uri": {secret}}))
-		head.Request(t, http.MethodPost, p.AppURL+"/oauth/authorize", "application/x-www-form-urlencoded", url.Values{"ticket": {secret}}.Encode())
+		head.Request(
+			t,
+			http.MethodPost,
+			p.AppURL+"/oauth/authorize",
+			"application/x-www-form-urlencoded",
+			url.Values{"ticket": {secret}}.Encode(),
+		)
 		stranger := p.Person(t, office.Head)
 		stranger.Email, stranger.Password = "x@example.org", alterLast(office.Head.Password)
 		stranger.Open(t, p.AppURL+"/login?return="+url.QueryEscape("/settings/user?x="+secret))
@@ -119,7 +183,9 @@ func misuse(t *testing.T, p *harness.Product, office harness.Office, head *harne
 	stranger.Email = office.Head.Password // typed into the wrong field
 	stranger.SignIn(t, stranger.Open(t, p.AppURL+"/login"))
 	p.DemoService().Introspect(t, long.AccessToken)
-	p.API().With("Authorization", harness.Basic(basic.ClientID, basic.Secret)).Form(t, harness.TokenPath, url.Values{"grant_type": {"authorization_code"}})
+	p.API().
+		With("Authorization", harness.Basic(basic.ClientID, basic.Secret)).
+		Form(t, harness.TokenPath, url.Values{"grant_type": {"authorization_code"}})
 	app.Exchange(t, app.Body(unused))
 	app.Exchange(t, app.Body(unused)) // a replay
 	connector.Refresh(t, connector.Refresh(t, connector.Connect(t, head).RefreshToken).Tokens(t).RefreshToken)

@@ -25,11 +25,16 @@ func TestAccessTokensLastAsLongAsTheLimitsSay(t *testing.T) {
 		expires, _ := claims["exp"].(float64)
 		issued, _ := claims["iat"].(float64)
 		wantsSeconds(t, c.name+": exp - iat", int(expires-issued), c.seconds)
-		if left := int(time.Until(time.Unix(int64(expires), 0)).Seconds()); left > c.seconds || left < c.tokens.ExpiresIn-30 {
+		if left := int(time.Until(time.Unix(int64(expires), 0)).Seconds()); left > c.seconds ||
+			left < c.tokens.ExpiresIn-30 {
 			t.Errorf("%s: the token itself lasts %d seconds more, expires_in says %d", c.name, left, c.tokens.ExpiresIn)
 		}
 	}
-	ends := p.World.Count(t, `select extract(epoch from ends_at - created_at)::int from account.grants where id = $1`, harness.GrantOf(t, short.AccessToken))
+	ends := p.World.Count(
+		t,
+		`select extract(epoch from ends_at - created_at)::int from account.grants where id = $1`,
+		harness.GrantOf(t, short.AccessToken),
+	)
 	wantsSeconds(t, "the connector's grant", ends, 30*24*3600)
 }
 
@@ -51,7 +56,9 @@ func TestRefreshNeverExtendsTheThirtyDays(t *testing.T) {
 	}
 	p.World.EndGrantIn(t, grant, -time.Second)
 	connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-	p.In(office.Workspace, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p.In(office.Workspace, tokens.AccessToken).
+		Get(t, programmes).
+		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 }
 
 // The last seconds of the 30 days are no fault of ours: a whole answer, or a refusal.
@@ -76,7 +83,11 @@ func TestTheLastSecondsOfAGrantAreAnAnswerOrARefusal(t *testing.T) {
 		wantsEither(connector.Refresh(t, tokens.RefreshToken), left)
 		attempt := connector.Begin()
 		form := attempt.CodeForm(attempt.Code(t, head))
-		pending := p.World.Text(t, `select id::text from account.grants where client_id = $1 and state = 'pending' order by created_at desc limit 1`, connector.ClientID)
+		pending := p.World.Text(
+			t,
+			`select id::text from account.grants where client_id = $1 and state = 'pending' order by created_at desc limit 1`,
+			connector.ClientID,
+		)
 		p.World.EndGrantIn(t, pending, left)
 		wantsEither(attempt.Post(t, form), left)
 	}
@@ -89,12 +100,14 @@ func TestConfidentialTokenEndsWithItsGrant(t *testing.T) {
 	tokens := office.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, office.Head))
 	p.In(office.Workspace, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	p.World.EndGrantIn(t, harness.GrantOf(t, tokens.AccessToken), -time.Second)
-	p.In(office.Workspace, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p.In(office.Workspace, tokens.AccessToken).
+		Get(t, programmes).
+		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	p.As(tokens.AccessToken).Get(t, office.Clients()).WantsGateway(t, http.StatusForbidden, "Forbidden")
 }
 
-// "At exchange and at refresh the user must still be a member …, hold at least one of the granted permissions, and (connector)
-// … LLM integration must still be on: else 400 invalid_grant"; "a refusal by those … consumes nothing".
+// "At exchange and at refresh the user must still be a member …, hold at least one of the granted permissions, and
+// (connector) … LLM integration must still be on: else 400 invalid_grant"; "a refusal by those … consumes nothing".
 func TestRefreshChecksTheUserAndConsumesNothing(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -128,7 +141,9 @@ func TestRefreshChecksTheUserAndConsumesNothing(t *testing.T) {
 			for range 3 {
 				connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 			}
-			p.In(office.Workspace, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+			p.In(office.Workspace, tokens.AccessToken).
+				Get(t, programmes).
+				WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 			c.back(t, office)
 			wantsAlive(t, p, connector, tokens)
 		})
@@ -143,7 +158,8 @@ func TestLostPermissionIsWithoutEffectUntilItIsBack(t *testing.T) {
 	connector := office.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
 	tokens := connector.Connect(t, p.Person(t, office.Head))
 	create := func() harness.Answer {
-		return p.In(office.Workspace, tokens.AccessToken).JSON(t, http.MethodPost, programmes, map[string]any{"name": "Warm room"})
+		return p.In(office.Workspace, tokens.AccessToken).
+			JSON(t, http.MethodPost, programmes, map[string]any{"name": "Warm room"})
 	}
 	create().Wants(t, http.StatusCreated)
 	p.World.Permit(t, office.Workspace, office.Head, harness.ReadProgrammes)

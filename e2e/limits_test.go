@@ -8,16 +8,22 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Whoever insists on a token that is good for nothing is told to wait. Nobody else notices: neither the client's other users, nor
-// who guesses, nor the grant's own end. That guesses are throttled too is shown in authserver/internal/endpoint/token: it
-// takes 6,000.
+// Whoever insists on a token that is good for nothing is told to wait. Nobody else notices: neither the client's other
+// users, nor who guesses, nor the grant's own end. That guesses are throttled too is shown in
+// authserver/internal/endpoint/token: it takes 6,000.
 func TestInsistingOnADeadTokenIsThrottledAndNothingElseIs(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
 	connector := office.Connector(t, harness.ReadProgrammes)
 	head := p.Person(t, office.Head)
-	dead, alive := connector.Connect(t, head), connector.Connect(t, p.Person(t, office.Member(t, harness.ReadProgrammes)))
+	dead, alive := connector.Connect(
+		t,
+		head,
+	), connector.Connect(
+		t,
+		p.Person(t, office.Member(t, harness.ReadProgrammes)),
+	)
 	connector.Revoke(t, dead.RefreshToken).Wants(t, http.StatusOK)
 	for _, path := range []string{harness.TokenPath, "/token"} {
 		var throttled atomic.Bool

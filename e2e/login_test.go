@@ -73,7 +73,11 @@ func TestFailedLoginIsA400Page(t *testing.T) {
 	}
 	// Neither words nor status tell whether somebody has an account.
 	known, unknown := attempt(user.Email, "not the password"), attempt("nobody."+user.Email, "not the password")
-	if words := strings.ReplaceAll(unknown.Text(), "nobody.", ""); stripRequestID(known.Text()) != stripRequestID(words) {
+	if words := strings.ReplaceAll(unknown.Text(), "nobody.", ""); stripRequestID(
+		known.Text(),
+	) != stripRequestID(
+		words,
+	) {
 		t.Error("the page of an unknown e-mail differs from that of a wrong password")
 	}
 }
@@ -88,10 +92,13 @@ func TestBadLoginFormIsA400Page(t *testing.T) {
 	p := enter(t)
 	visitor := p.Person(t, p.Demo.Users.Owner)
 	for name, body := range map[string]string{
-		"empty": "", "bad escape": "email=%zz&password=x", "e-mail twice": "email=a%40b.example&email=c%40d.example&password=x",
+		"empty":        "",
+		"bad escape":   "email=%zz&password=x",
+		"e-mail twice": "email=a%40b.example&email=c%40d.example&password=x",
 	} {
 		t.Run(name, func(t *testing.T) {
-			visitor.Request(t, http.MethodPost, p.AppURL+"/login", "application/x-www-form-urlencoded", body).WantsPage(t, http.StatusBadRequest)
+			visitor.Request(t, http.MethodPost, p.AppURL+"/login", "application/x-www-form-urlencoded", body).
+				WantsPage(t, http.StatusBadRequest)
 		})
 	}
 }
@@ -114,8 +121,15 @@ func TestLoginLeadsNowhereElse(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for _, elsewhere := range []string{
-		"https://evil.example/", "//evil.example/", `/\evil.example/`, `\\evil.example`, "/\t/evil.example", "javascript:alert(1)", "/%2F/evil.example",
-		"/%5Cevil.example", "/x\r\nLocation: https://evil.example",
+		"https://evil.example/",
+		"//evil.example/",
+		`/\evil.example/`,
+		`\\evil.example`,
+		"/\t/evil.example",
+		"javascript:alert(1)",
+		"/%2F/evil.example",
+		"/%5Cevil.example",
+		"/x\r\nLocation: https://evil.example",
 	} {
 		visitor := p.Person(t, p.Demo.Users.Reader)
 		page := visitor.SignIn(t, visitor.Open(t, p.AppURL+"/login?"+url.Values{"return": {elsewhere}}.Encode()))
@@ -140,8 +154,8 @@ func TestForeignSiteCannotSignAnybodyIn(t *testing.T) {
 	visitor.SignIn(t, login).WantsPage(t, http.StatusForbidden)
 }
 
-// A session id that somebody knew before the login is worth nothing after it: not that of a visitor, and not that of a session
-// which an attacker has planted.
+// A session id that somebody knew before the login is worth nothing after it: not that of a visitor, and not that of a
+// session which an attacker has planted.
 func TestLoginRenewsTheSession(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -155,7 +169,8 @@ func TestLoginRenewsTheSession(t *testing.T) {
 	form := login.FormWith(t, "form input[name=password]")
 	form.Fields.Set("email", p.Demo.Users.Reader.Email)
 	form.Fields.Set("password", p.Demo.Users.Reader.Password)
-	if answer := attacker.Submit(t, form); answer.Status != http.StatusSeeOther { // the victim, at the browser that was prepared
+	// the victim, at the browser that was prepared
+	if answer := attacker.Submit(t, form); answer.Status != http.StatusSeeOther {
 		t.Fatalf("sign-in failed:\n%s", answer)
 	}
 	if attacker.Cookies() == planted {

@@ -9,8 +9,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// What an operator finds in the logs by the request id of an answer: the same request at the gateway and at the service, and the grant
-// that it was about.
+// What an operator finds in the logs by the request id of an answer: the same request at the gateway and at the
+// service, and the grant that it was about.
 func TestLogLinesNameTheRequestAndItsGrant(t *testing.T) {
 	t.Parallel()
 	running := harness.Shared(t)
@@ -51,19 +51,25 @@ func TestLogLinesNameTheRequestAndItsGrant(t *testing.T) {
 			}
 		}
 		if seen != 2 || named != 1 {
-			t.Errorf("%s: %d lines name the path and %d the grant, want the gateway's and the service's, and the service's", c.service, seen, named)
+			t.Errorf(
+				"%s: %d lines name the path and %d the grant, want the gateway's and the service's, and the service's",
+				c.service,
+				seen,
+				named,
+			)
 		}
 	}
 }
 
-// wantsObjects says whether every line of the services' logs is a JSON object: also what libraries say of a store that is away. The
-// programs' own words to whoever runs migrations are not the log.
+// wantsObjects says whether every line of the services' logs is a JSON object: also what libraries say of a store that
+// is away. The programs' own words to whoever runs migrations are not the log.
 func wantsObjects(t *testing.T, logs []byte) {
 	t.Helper()
 	for text := range strings.Lines(string(logs)) {
 		var line map[string]any
 		text = strings.TrimSpace(text)
-		if text == "" || strings.HasPrefix(text, "applied ") || strings.Contains(text, "index of searches") || strings.HasSuffix(text, "schema is up to date") {
+		if text == "" || strings.HasPrefix(text, "applied ") || strings.Contains(text, "index of searches") ||
+			strings.HasSuffix(text, "schema is up to date") {
 			continue
 		}
 		if json.Unmarshal([]byte(text), &line) != nil {

@@ -1,6 +1,7 @@
 // Package e2e answers: does the product, as two real binaries behind one address, do what the specification says?
 //
-// SPEC.md names a test for each sentence. A test that is red while the sentence is clear means that the product is wrong.
+// SPEC.md names a test for each sentence. A test that is red while the sentence is clear means that the product is
+// wrong.
 package e2e
 
 import (
@@ -11,7 +12,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// met are the secrets that the tests of this process have met. In the end, TestMain looks for them wherever they must not be.
+// met are the secrets that the tests of this process have met. In the end, TestMain looks for them wherever they must
+// not be.
 var met harness.Secrets
 
 func TestMain(m *testing.M) {
@@ -24,16 +26,20 @@ func TestMain(m *testing.M) {
 
 const bounded = "TestBounds_OneCredentialHas64InFlightAnd2Searches in resourceapi/internal/app"
 
-const boundedAccount = "TestBounds_OneCredentialHas64InFlightAnd8AreWorkedOn in authserver/internal/endpoint/oauthclients"
+const boundedAccount = "TestBounds_OneCredentialHas64InFlightAnd8AreWorkedOn in " +
+	"authserver/internal/endpoint/oauthclients"
 
 // unreachable are answers that are described and that no request can provoke here. Each has a test closer to its cause.
 var unreachable = map[string]string{
 	// Keys are read at the start, which a database that is away delays.
 	"GET /v1/account/oauth/jwks 503": "TestADocumentThatCannotBeMadeIs503 in authserver/internal/endpoint/wellknown",
 	// It takes 6,000 wrong secrets of one client within a minute.
-	"POST /v1/account/oauth/revoke 429":     "TestTooManyWrongSecretsAreThrottledAndNothingElseIs in authserver/internal/endpoint/revoke",
-	"POST /v1/account/oauth/introspect 429": "TestTooManyWrongSecretsAreThrottledAndNothingElseIs in authserver/internal/endpoint/introspect",
-	// They take 65 requests of one credential at once, all of which wait for Postgres; or a search that takes half a second.
+	"POST /v1/account/oauth/revoke 429": "TestTooManyWrongSecretsAreThrottledAndNothingElseIs in " +
+		"authserver/internal/endpoint/revoke",
+	"POST /v1/account/oauth/introspect 429": "TestTooManyWrongSecretsAreThrottledAndNothingElseIs in " +
+		"authserver/internal/endpoint/introspect",
+	// They take 65 requests of one credential at once, all of which wait for Postgres; or a search that takes half a
+	// second.
 	"GET /v1/programmes/programmes 429":                   bounded,
 	"POST /v1/programmes/programmes 429":                  bounded,
 	"GET /v1/programmes/programmes/{id} 429":              bounded,
@@ -54,7 +60,8 @@ var unreachable = map[string]string{
 	"DELETE /v1/account/tenants/{tenantId}/oauth-clients/{clientId} 429":      boundedAccount,
 	"POST /v1/account/tenants/{tenantId}/oauth-clients/{clientId}/secret 429": boundedAccount,
 	"GET /v1/programmes/programmes 422":                                       "TestSearch_TooLongIs422AndSaysWhatToDo in resourceapi/internal/app",
-	"POST /v1/programmes/programmes/imports 429":                              "TestImport_TooManyWaitingIsA429 in resourceapi/internal/app",
+	"POST /v1/programmes/programmes/imports 429": "TestImport_TooManyWaitingIsA429 in " +
+		"resourceapi/internal/app",
 }
 
 // lookForAnswersThatNeverCame holds the second half of invariant O2 of package openapi: what is described occurs.

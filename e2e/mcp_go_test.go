@@ -74,7 +74,11 @@ func (w *walker) handler(issuer string) auth.OAuthHandler {
 			}
 			w.consents++
 			brought := w.decide(asked.URL)
-			return &auth.AuthorizationResult{Code: brought.Get("code"), State: brought.Get("state"), Iss: brought.Get("iss")}, nil
+			return &auth.AuthorizationResult{
+				Code:  brought.Get("code"),
+				State: brought.Get("state"),
+				Iss:   brought.Get("iss"),
+			}, nil
 		},
 		// The SDK's own source sends no resource when it refreshes, which the MCP specification requires of clients.
 		NewTokenSource: func(_ context.Context, config *oauth2.Config, token *oauth2.Token) (oauth2.TokenSource, error) {
@@ -92,7 +96,8 @@ func (w *walker) handler(issuer string) auth.OAuthHandler {
 	return handler
 }
 
-// From the address alone: 401, discovery, consent in a real browser, token, tools, refresh, replay, a new consent, the end.
+// From the address alone: 401, discovery, consent in a real browser, token, tools, refresh, replay, a new consent, the
+// end.
 func TestGoSDKClientWalksTheWholeFlow(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -103,7 +108,9 @@ func TestGoSDKClientWalksTheWholeFlow(t *testing.T) {
 	body["redirectUris"] = []string{landing.uri}
 	connector.ClientID, _ = office.Register(t, body).Wants(t, http.StatusCreated).Object(t)["clientId"].(string)
 	for _, name := range []string{"Lunch club", "Debt advice", "Warm rooms"} {
-		p.In(office.Workspace, office.Token).JSON(t, http.MethodPost, programmes, map[string]any{"name": name}).Wants(t, http.StatusCreated)
+		p.In(office.Workspace, office.Token).
+			JSON(t, http.MethodPost, programmes, map[string]any{"name": name}).
+			Wants(t, http.StatusCreated)
 	}
 
 	browser := p.Browser(t, harness.Laptop)
@@ -118,7 +125,10 @@ func TestGoSDKClientWalksTheWholeFlow(t *testing.T) {
 		return landing.wait(t)
 	}
 	session, err := sdk.NewClient(&sdk.Implementation{Name: "e2e", Version: "1"}, nil).
-		Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: p.BaseURL + "/mcp", OAuthHandler: w.handler(p.BaseURL)}, nil)
+		Connect(t.Context(), &sdk.StreamableClientTransport{
+			Endpoint:     p.BaseURL + "/mcp",
+			OAuthHandler: w.handler(p.BaseURL),
+		}, nil)
 	if err != nil {
 		t.Fatal(redactError(err))
 	}
@@ -142,7 +152,12 @@ func TestGoSDKClientWalksTheWholeFlow(t *testing.T) {
 	// The person disconnects, and does not come back.
 	w.decide = nil
 	ended := w.source.token
-	p.API().Form(t, "/v1/account/oauth/revoke", url.Values{"client_id": {connector.ClientID}, "token": {ended.RefreshToken}}).Wants(t, http.StatusOK)
+	p.API().
+		Form(t, "/v1/account/oauth/revoke", url.Values{
+			"client_id": {connector.ClientID},
+			"token":     {ended.RefreshToken},
+		}).
+		Wants(t, http.StatusOK)
 	if _, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: "whoami"}); !errors.Is(err, errDenied) {
 		t.Errorf("after the end: %v", err)
 	}
@@ -177,7 +192,8 @@ func (w *walker) lookAround(session *sdk.ClientSession, office harness.Office) {
 	who := call("whoami", nil)
 	workspace, _ := who["workspace"].(map[string]any)
 	connection, _ := who["connection"].(map[string]any)
-	if workspace["name"] != office.Workspace.Name || connection["clientId"] != w.connector.ClientID || len(texts(who["permissions"])) != 1 {
+	if workspace["name"] != office.Workspace.Name || connection["clientId"] != w.connector.ClientID ||
+		len(texts(who["permissions"])) != 1 {
 		w.t.Errorf("whoami: %v", who)
 	}
 	var seen []string
@@ -209,7 +225,11 @@ func TestMCPWorksWithAnOffTheShelfOAuthLibrary(t *testing.T) {
 	p := enter(t)
 	connector := p.DemoMCP()
 	config, ctx, verifier := connector.OAuth2(), connector.WithResource(t.Context()), oauth2.GenerateVerifier()
-	address := config.AuthCodeURL("state", oauth2.S256ChallengeOption(verifier), oauth2.SetAuthURLParam("resource", connector.Resource))
+	address := config.AuthCodeURL(
+		"state",
+		oauth2.S256ChallengeOption(verifier),
+		oauth2.SetAuthURLParam("resource", connector.Resource),
+	)
 	code := p.Person(t, p.Demo.Users.Owner).Arrive(t, address).Approve(t)
 	token, err := config.Exchange(ctx, code, oauth2.VerifierOption(verifier))
 	if err != nil {

@@ -28,8 +28,8 @@ type nodeClient struct {
 	wrong *strings.Builder
 }
 
-// installed brings the SDK into a directory, with the client beside it. Where Node is not, or its packages do not come, there is
-// nothing to test with.
+// installed brings the SDK into a directory, with the client beside it. Where Node is not, or its packages do not come,
+// there is nothing to test with.
 func installed(t *testing.T) string {
 	t.Helper()
 	if major := nodeMajor(t); major < 18 {
@@ -90,7 +90,9 @@ func TestTypeScriptSDKClientWalksTheWholeFlow(t *testing.T) {
 	person := p.Person(t, office.Head)
 	connector := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 	for _, name := range []string{"Lunch club", "Debt advice", "Warm rooms"} {
-		p.In(office.Workspace, office.Token).JSON(t, http.MethodPost, programmes, map[string]any{"name": name}).Wants(t, http.StatusCreated)
+		p.In(office.Workspace, office.Token).
+			JSON(t, http.MethodPost, programmes, map[string]any{"name": name}).
+			Wants(t, http.StatusCreated)
 	}
 	client := startNode(t, dir, p.BaseURL+"/mcp", connector.ClientID, connector.RedirectURI, p.BaseURL)
 
@@ -113,8 +115,10 @@ func TestTypeScriptSDKClientWalksTheWholeFlow(t *testing.T) {
 			Refreshed         bool
 		}
 		client.sees(&seen)
-		if !slices.Equal(seen.Tools, []string{"get_programme", "list_programmes", "whoami"}) || seen.Workspace != office.Workspace.Name ||
-			!slices.Equal(seen.Programmes, []string{"Warm rooms", "Debt advice", "Lunch club"}) || seen.Refreshed != refreshed {
+		if !slices.Equal(seen.Tools, []string{"get_programme", "list_programmes", "whoami"}) ||
+			seen.Workspace != office.Workspace.Name ||
+			!slices.Equal(seen.Programmes, []string{"Warm rooms", "Debt advice", "Lunch club"}) ||
+			seen.Refreshed != refreshed {
 			t.Errorf("it sees %+v", seen)
 		}
 	}
@@ -125,7 +129,11 @@ func TestTypeScriptSDKClientWalksTheWholeFlow(t *testing.T) {
 	sees(true)
 
 	// The person disconnects. The client's refresh is refused, it drops its tokens, and would ask again.
-	p.World.Exec(t, `update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'revoked_by_user' where client_id = $1`, connector.ClientID)
+	p.World.Exec(
+		t,
+		`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'revoked_by_user' where client_id = $1`,
+		connector.ClientID,
+	)
 	client.tell("again")
 	client.sees(&asked)
 	if asked.Authorize == "" || asked.Kept {

@@ -27,11 +27,21 @@ func mcp(p *harness.Product, token string) harness.API {
 
 func rpc(t *testing.T, api harness.API, method string, params any) harness.Answer {
 	t.Helper()
-	return api.JSON(t, http.MethodPost, mcpPath, map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+	return api.JSON(
+		t,
+		http.MethodPost,
+		mcpPath,
+		map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params},
+	)
 }
 
 // callTool calls a tool and returns its structured content and its text.
-func callTool(t *testing.T, api harness.API, name string, arguments any) (content map[string]any, text string, failed bool) {
+func callTool(
+	t *testing.T,
+	api harness.API,
+	name string,
+	arguments any,
+) (content map[string]any, text string, failed bool) {
 	t.Helper()
 	answer := rpc(t, api, "tools/call", map[string]any{"name": name, "arguments": arguments}).Wants(t, http.StatusOK)
 	var reply struct {
@@ -47,15 +57,21 @@ func callTool(t *testing.T, api harness.API, name string, arguments any) (conten
 	return reply.Result.StructuredContent, reply.Result.Content[0].Text, reply.Result.IsError
 }
 
-var initialize = map[string]any{"protocolVersion": "2025-06-18", "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "e2e", "version": "1"}}
+var initialize = map[string]any{
+	"protocolVersion": "2025-06-18",
+	"capabilities":    map[string]any{},
+	"clientInfo":      map[string]any{"name": "e2e", "version": "1"},
+}
 
 // wantsChallenge checks the 401 that every connector begins with.
 func wantsChallenge(t *testing.T, p *harness.Product, answer harness.Answer, code string) {
 	t.Helper()
 	answer.WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	challenge := answer.Header.Get("WWW-Authenticate")
-	if !strings.HasPrefix(challenge, "Bearer ") || !strings.Contains(challenge, `resource_metadata="`+p.BaseURL+`/.well-known/oauth-protected-resource/mcp"`) ||
-		strings.Contains(challenge, "error=") != (code != "") || !strings.Contains(challenge, code) {
+	if !strings.HasPrefix(challenge, "Bearer ") ||
+		!strings.Contains(challenge, `resource_metadata="`+p.BaseURL+`/.well-known/oauth-protected-resource/mcp"`) ||
+		strings.Contains(challenge, "error=") != (code != "") ||
+		!strings.Contains(challenge, code) {
 		t.Errorf("the challenge is %s", challenge)
 	}
 	_, scope, _ := strings.Cut(challenge, `scope="`)
@@ -91,11 +107,20 @@ func TestMCPTakesTokensOfItsOwnResourceAlone(t *testing.T) {
 	rest := office.Connector(t, harness.ReadProgrammes).Connect(t, head)
 	confidential := office.Confidential(t, "", harness.ReadProgrammes).Connect(t, head)
 	for name, token := range map[string]string{
-		"REST": rest.AccessToken, "confidential": confidential.AccessToken, "refresh token": tokens.RefreshToken, "altered": alterLast(tokens.AccessToken), "nonsense": "nonsense",
+		"REST":          rest.AccessToken,
+		"confidential":  confidential.AccessToken,
+		"refresh token": tokens.RefreshToken,
+		"altered":       alterLast(tokens.AccessToken),
+		"nonsense":      "nonsense",
 	} {
 		t.Run(name, func(t *testing.T) {
 			wantsChallenge(t, p, rpc(t, mcp(p, token), "initialize", initialize), `error="invalid_token"`)
-			wantsChallenge(t, p, rpc(t, mcp(p, token), "tools/call", map[string]any{"name": "whoami"}), `error="invalid_token"`)
+			wantsChallenge(
+				t,
+				p,
+				rpc(t, mcp(p, token), "tools/call", map[string]any{"name": "whoami"}),
+				`error="invalid_token"`,
+			)
 		})
 	}
 	for _, token := range []string{tokens.AccessToken, office.Token} { // the personal access token is good here too
@@ -123,7 +148,12 @@ func TestMCPKeepsTheRulesOfTheAPI(t *testing.T) {
 	personal := p.World.Token(t, office.Workspace, member, harness.ReadProgrammes)
 	for _, credential := range []string{token, personal} {
 		list := func() harness.Answer {
-			return rpc(t, mcp(p, credential), "tools/call", map[string]any{"name": "list_programmes", "arguments": map[string]any{}})
+			return rpc(
+				t,
+				mcp(p, credential),
+				"tools/call",
+				map[string]any{"name": "list_programmes", "arguments": map[string]any{}},
+			)
 		}
 		list().Wants(t, http.StatusOK)
 		p.World.Permit(t, office.Workspace, member, harness.ReadForms)
@@ -141,7 +171,8 @@ func TestMCPKeepsTheRulesOfTheAPI(t *testing.T) {
 
 		for _, works := range []struct{ enabled, provisioned bool }{{false, true}, {true, false}} {
 			p.World.SetModule(t, office.Workspace, works.enabled, works.provisioned)
-			if _, text, failed := callTool(t, mcp(p, credential), "list_programmes", nil); !failed || !strings.Contains(text, "administrator") {
+			if _, text, failed := callTool(t, mcp(p, credential), "list_programmes", nil); !failed ||
+				!strings.Contains(text, "administrator") {
 				t.Errorf("a module that is off: %v %s", failed, text)
 			}
 		}
@@ -152,8 +183,8 @@ func TestMCPKeepsTheRulesOfTheAPI(t *testing.T) {
 	rpc(t, mcp(p, personal), "initialize", initialize).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 }
 
-// "403 for a missing permission carries insufficient_scope only when consenting again could help." A connector of /mcp whose token lacks
-// the one permission that tools need has no token at all.
+// "403 for a missing permission carries insufficient_scope only when consenting again could help." A connector of /mcp
+// whose token lacks the one permission that tools need has no token at all.
 func TestInsufficientScopeIsSaidWhereConsentHelps(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -166,7 +197,12 @@ func TestInsufficientScopeIsSaidWhereConsentHelps(t *testing.T) {
 	refused := ask(helps)
 	refused.WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 	challenge := refused.Header.Get("WWW-Authenticate")
-	for _, part := range []string{`error="insufficient_scope"`, harness.ReadProgrammes, harness.ReadForms, `/.well-known/oauth-protected-resource/v1"`} {
+	for _, part := range []string{
+		`error="insufficient_scope"`,
+		harness.ReadProgrammes,
+		harness.ReadForms,
+		`/.well-known/oauth-protected-resource/v1"`,
+	} {
 		if !strings.Contains(challenge, part) {
 			t.Errorf("the challenge %s lacks %s", challenge, part)
 		}
@@ -189,19 +225,46 @@ func TestMCPPagesOfOtherOriginsAreRefused(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for origin, allowed := range map[string]bool{
-		"https://claude.ai": true, "https://claude.com": true, "https://chatgpt.com": true, "https://vscode.dev": true, p.AppURL: true, "http://localhost:6274": true, "http://127.0.0.1:1": true,
-		"https://evil.example": false, "null": false, "https://claude.ai.evil.example": false, "http://claude.ai": false,
+		"https://claude.ai":              true,
+		"https://claude.com":             true,
+		"https://chatgpt.com":            true,
+		"https://vscode.dev":             true,
+		p.AppURL:                         true,
+		"http://localhost:6274":          true,
+		"http://127.0.0.1:1":             true,
+		"https://evil.example":           false,
+		"null":                           false,
+		"https://claude.ai.evil.example": false,
+		"http://claude.ai":               false,
 	} {
 		page := mcp(p, p.Demo.Tokens.Owner).With("Origin", origin)
-		preflight := p.API().With("Origin", origin).With("Access-Control-Request-Method", "POST").With("Access-Control-Request-Headers", "authorization,mcp-protocol-version").
+		preflight := p.API().
+			With("Origin", origin).
+			With("Access-Control-Request-Method", "POST").
+			With("Access-Control-Request-Headers", "authorization,mcp-protocol-version").
 			Send(t, http.MethodOptions, mcpPath, "", "")
 		if !allowed {
-			rpc(t, page, "initialize", initialize).WantsHeader(t, "Access-Control-Allow-Origin", "").WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+			rpc(
+				t,
+				page,
+				"initialize",
+				initialize,
+			).WantsHeader(t, "Access-Control-Allow-Origin", "").
+				WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 			preflight.Wants(t, http.StatusForbidden)
 			continue
 		}
-		rpc(t, page, "initialize", initialize).Wants(t, http.StatusOK).WantsHeader(t, "Access-Control-Allow-Origin", origin)
-		if preflight.Wants(t, http.StatusNoContent); !strings.Contains(preflight.Header.Get("Access-Control-Allow-Headers"), "Authorization") {
+		rpc(
+			t,
+			page,
+			"initialize",
+			initialize,
+		).Wants(t, http.StatusOK).
+			WantsHeader(t, "Access-Control-Allow-Origin", origin)
+		if preflight.Wants(t, http.StatusNoContent); !strings.Contains(
+			preflight.Header.Get("Access-Control-Allow-Headers"),
+			"Authorization",
+		) {
 			t.Errorf("%v", preflight.Header)
 		}
 	}
@@ -212,21 +275,44 @@ func TestMCPHasNoSession(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	api := mcp(p, p.Demo.Tokens.Owner)
-	rpc(t, api, "initialize", initialize).Wants(t, http.StatusOK).WantsHeader(t, "Mcp-Session-Id", "").WantsHeader(t, "Cache-Control", "no-store")
+	rpc(
+		t,
+		api,
+		"initialize",
+		initialize,
+	).Wants(t, http.StatusOK).
+		WantsHeader(t, "Mcp-Session-Id", "").
+		WantsHeader(t, "Cache-Control", "no-store")
 	rpc(t, api.With("Mcp-Session-Id", "of another process"), "tools/list", nil).Wants(t, http.StatusOK)
 	api.Get(t, mcpPath).Wants(t, http.StatusMethodNotAllowed).WantsAllow(t, "POST")
-	p.API().Send(t, http.MethodPut, mcpPath, "", "").Wants(t, http.StatusMethodNotAllowed).WantsAllow(t, "DELETE", "GET", "POST")
+	p.API().
+		Send(t, http.MethodPut, mcpPath, "", "").
+		Wants(t, http.StatusMethodNotAllowed).
+		WantsAllow(t, "DELETE", "GET", "POST")
 	for body, code := range map[string]string{"{": "-32700", "{}": "-32600", `[]`: "-32600"} {
-		if answer := api.Send(t, http.MethodPost, mcpPath, "application/json", body).Wants(t, http.StatusBadRequest); !strings.Contains(string(answer.Body), code) {
+		if answer := api.Send(t, http.MethodPost, mcpPath, "application/json", body).Wants(t, http.StatusBadRequest); !strings.Contains(
+			string(answer.Body),
+			code,
+		) {
 			t.Errorf("%s", answer)
 		}
 	}
-	api.Send(t, http.MethodPost, mcpPath, "text/plain", `{"jsonrpc":"2.0","id":1,"method":"ping"}`).Wants(t, http.StatusUnsupportedMediaType).Object(t)
+	api.Send(t, http.MethodPost, mcpPath, "text/plain", `{"jsonrpc":"2.0","id":1,"method":"ping"}`).
+		Wants(t, http.StatusUnsupportedMediaType).
+		Object(t)
 	newest := api.With("Mcp-Protocol-Version", "2026-07-28").With("Mcp-Method", "no/such")
-	rpc(t, newest, "no/such", map[string]any{"_meta": map[string]any{"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}).Wants(t, http.StatusNotFound).Object(t)
+	rpc(
+		t,
+		newest,
+		"no/such",
+		map[string]any{"_meta": map[string]any{"io.modelcontextprotocol/protocolVersion": "2026-07-28"}},
+	).Wants(t, http.StatusNotFound).
+		Object(t)
 	batch := `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"ping"}]`
 	api.Send(t, http.MethodPost, mcpPath, "application/json", batch).Wants(t, http.StatusBadRequest)
-	api.With("Mcp-Protocol-Version", "2025-03-26").Send(t, http.MethodPost, mcpPath, "application/json", batch).Wants(t, http.StatusOK)
+	api.With("Mcp-Protocol-Version", "2025-03-26").
+		Send(t, http.MethodPost, mcpPath, "application/json", batch).
+		Wants(t, http.StatusOK)
 }
 
 // connectors.md, Protocol revisions.
@@ -237,7 +323,8 @@ func TestMCPSpeaksOfItsRevisions(t *testing.T) {
 	later := api.With("Mcp-Protocol-Version", "2027-01-01")
 	refused, _ := rpc(t, later, "tools/list", nil).Wants(t, http.StatusBadRequest).Object(t)["error"].(map[string]any)
 	data, _ := refused["data"].(map[string]any)
-	if refused["code"] != -32022.0 || data["requested"] != "2027-01-01" || !slices.Contains(texts(data["supported"]), "2026-07-28") {
+	if refused["code"] != -32022.0 || data["requested"] != "2027-01-01" ||
+		!slices.Contains(texts(data["supported"]), "2026-07-28") {
 		t.Errorf("an unknown revision: %v", refused)
 	}
 	hello := rpc(t, later, "initialize", initialize).Wants(t, http.StatusOK).Object(t)
@@ -249,7 +336,9 @@ func TestMCPSpeaksOfItsRevisions(t *testing.T) {
 		t.Errorf("what is not declared: %v", undeclared)
 	}
 	twice := `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":1,"method":"ping"}]`
-	old := api.With("Mcp-Protocol-Version", "2025-03-26").Send(t, http.MethodPost, mcpPath, "application/json", twice).Wants(t, http.StatusBadRequest)
+	old := api.With("Mcp-Protocol-Version", "2025-03-26").
+		Send(t, http.MethodPost, mcpPath, "application/json", twice).
+		Wants(t, http.StatusBadRequest)
 	if !strings.Contains(string(old.Body), "-32600") {
 		t.Errorf("two requests of one id: %s", old)
 	}
@@ -261,21 +350,40 @@ func TestDiscoveryIsOpenToPagesAndNeverRedirects(t *testing.T) {
 	p := enter(t)
 	page := p.API().With("Origin", "https://inspector.example")
 	for _, path := range []string{
-		"/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp", "/.well-known/oauth-protected-resource/v1", "/mcp/.well-known/oauth-protected-resource",
-		"/.well-known/oauth-authorization-server", "/.well-known/oauth-authorization-server/mcp", "/.well-known/openid-configuration", "/.well-known/openid-configuration/mcp",
-		"/mcp/.well-known/oauth-authorization-server", "/mcp/.well-known/openid-configuration", "/v1/account/oauth/jwks",
+		"/.well-known/oauth-protected-resource",
+		"/.well-known/oauth-protected-resource/mcp",
+		"/.well-known/oauth-protected-resource/v1",
+		"/mcp/.well-known/oauth-protected-resource",
+		"/.well-known/oauth-authorization-server",
+		"/.well-known/oauth-authorization-server/mcp",
+		"/.well-known/openid-configuration",
+		"/.well-known/openid-configuration/mcp",
+		"/mcp/.well-known/oauth-authorization-server",
+		"/mcp/.well-known/openid-configuration",
+		"/v1/account/oauth/jwks",
 	} {
-		page.Get(t, path).Wants(t, http.StatusOK).WantsHeader(t, "Access-Control-Allow-Origin", "*").WantsHeader(t, "Location", "")
-		preflight := page.With("Access-Control-Request-Method", "GET").With("Access-Control-Request-Headers", "mcp-protocol-version").Send(t, http.MethodOptions, path, "", "")
-		if preflight.Status != http.StatusNoContent && preflight.Status != http.StatusOK || preflight.Header.Get("Access-Control-Allow-Origin") != "*" ||
+		page.Get(t, path).
+			Wants(t, http.StatusOK).
+			WantsHeader(t, "Access-Control-Allow-Origin", "*").
+			WantsHeader(t, "Location", "")
+		preflight := page.With("Access-Control-Request-Method", "GET").
+			With("Access-Control-Request-Headers", "mcp-protocol-version").
+			Send(t, http.MethodOptions, path, "", "")
+		if preflight.Status != http.StatusNoContent && preflight.Status != http.StatusOK ||
+			preflight.Header.Get("Access-Control-Allow-Origin") != "*" ||
 			preflight.Header.Get("Access-Control-Allow-Headers") == "" {
 			t.Errorf("%s %v", preflight, preflight.Header)
 		}
 	}
 	// A client that is a page exchanges its code itself.
 	for _, path := range []string{harness.TokenPath, "/token", "/v1/account/oauth/revoke"} {
-		page.Form(t, path, url.Values{"grant_type": {"refresh_token"}}).Wants(t, http.StatusBadRequest).WantsHeader(t, "Access-Control-Allow-Origin", "*").WantsHeader(t, "Access-Control-Allow-Credentials", "")
-		preflight := page.With("Access-Control-Request-Method", "POST").With("Access-Control-Request-Headers", "content-type").Send(t, http.MethodOptions, path, "", "")
+		page.Form(t, path, url.Values{"grant_type": {"refresh_token"}}).
+			Wants(t, http.StatusBadRequest).
+			WantsHeader(t, "Access-Control-Allow-Origin", "*").
+			WantsHeader(t, "Access-Control-Allow-Credentials", "")
+		preflight := page.With("Access-Control-Request-Method", "POST").
+			With("Access-Control-Request-Headers", "content-type").
+			Send(t, http.MethodOptions, path, "", "")
 		if preflight.Status != http.StatusNoContent || preflight.Header.Get("Access-Control-Allow-Origin") != "*" {
 			t.Errorf("%s %v", preflight, preflight.Header)
 		}

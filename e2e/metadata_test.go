@@ -24,7 +24,13 @@ func texts(value any) []string {
 
 // connectorScopes are what a connector may be granted.
 func connectorScopes() []string {
-	return []string{harness.ReadProgrammes, harness.WriteProgrammes, harness.ReadForms, harness.WriteForms, harness.ReadSubmissions}
+	return []string{
+		harness.ReadProgrammes,
+		harness.WriteProgrammes,
+		harness.ReadForms,
+		harness.WriteForms,
+		harness.ReadSubmissions,
+	}
 }
 
 func TestAuthorizationServerMetadata(t *testing.T) {
@@ -33,9 +39,13 @@ func TestAuthorizationServerMetadata(t *testing.T) {
 	answer := p.API().Get(t, "/.well-known/oauth-authorization-server").Wants(t, http.StatusOK)
 	document := answer.Object(t)
 	for name, want := range map[string]any{
-		"issuer": p.BaseURL, "authorization_endpoint": p.AppURL + "/oauth/authorize", "token_endpoint": p.BaseURL + harness.TokenPath,
-		"jwks_uri": p.BaseURL + "/v1/account/oauth/jwks", "revocation_endpoint": p.BaseURL + "/v1/account/oauth/revoke",
-		"introspection_endpoint": p.BaseURL + "/v1/account/oauth/introspect", "authorization_response_iss_parameter_supported": true,
+		"issuer":                 p.BaseURL,
+		"authorization_endpoint": p.AppURL + "/oauth/authorize",
+		"token_endpoint":         p.BaseURL + harness.TokenPath,
+		"jwks_uri":               p.BaseURL + "/v1/account/oauth/jwks",
+		"revocation_endpoint":    p.BaseURL + "/v1/account/oauth/revoke",
+		"introspection_endpoint": p.BaseURL + "/v1/account/oauth/introspect",
+		"authorization_response_iss_parameter_supported": true,
 	} {
 		if document[name] != want {
 			t.Errorf("%s is %v, want %v", name, document[name], want)
@@ -55,7 +65,13 @@ func TestAuthorizationServerMetadata(t *testing.T) {
 	if _, there := document["registration_endpoint"]; there {
 		t.Error("a registration_endpoint is promised that does not exist")
 	}
-	for _, name := range []string{"token_endpoint", "jwks_uri", "revocation_endpoint", "introspection_endpoint", "authorization_endpoint"} {
+	for _, name := range []string{
+		"token_endpoint",
+		"jwks_uri",
+		"revocation_endpoint",
+		"introspection_endpoint",
+		"authorization_endpoint",
+	} {
 		address, _ := document[name].(string)
 		path := strings.TrimPrefix(strings.TrimPrefix(address, p.BaseURL), p.AppURL)
 		api := p.API()
@@ -74,8 +90,12 @@ func TestMetadataIsTheSameWhereverClientsLook(t *testing.T) {
 	p := enter(t)
 	want := p.API().Get(t, "/.well-known/oauth-authorization-server").Wants(t, http.StatusOK)
 	for _, path := range []string{
-		"/.well-known/oauth-authorization-server/mcp", "/.well-known/oauth-authorization-server/v1", "/.well-known/openid-configuration",
-		"/.well-known/openid-configuration/mcp", "/.well-known/openid-configuration/v1", "/mcp/.well-known/oauth-authorization-server",
+		"/.well-known/oauth-authorization-server/mcp",
+		"/.well-known/oauth-authorization-server/v1",
+		"/.well-known/openid-configuration",
+		"/.well-known/openid-configuration/mcp",
+		"/.well-known/openid-configuration/v1",
+		"/mcp/.well-known/oauth-authorization-server",
 		"/mcp/.well-known/openid-configuration",
 	} {
 		got := p.API().Get(t, path).Wants(t, http.StatusOK).WantsHeader(t, "Access-Control-Allow-Origin", "*")
@@ -89,12 +109,14 @@ func TestProtectedResourceMetadata(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for path, resource := range map[string]string{
-		"/.well-known/oauth-protected-resource/v1": p.BaseURL + "/v1", "/.well-known/oauth-protected-resource/mcp": p.BaseURL + "/mcp",
-		"/.well-known/oauth-protected-resource": p.BaseURL + "/mcp",
+		"/.well-known/oauth-protected-resource/v1":  p.BaseURL + "/v1",
+		"/.well-known/oauth-protected-resource/mcp": p.BaseURL + "/mcp",
+		"/.well-known/oauth-protected-resource":     p.BaseURL + "/mcp",
 	} {
 		answer := p.API().Get(t, path).Wants(t, http.StatusOK).WantsHeader(t, "Access-Control-Allow-Origin", "*")
 		document := answer.Object(t)
-		if document["resource"] != resource || !slices.Equal(texts(document["authorization_servers"]), []string{p.BaseURL}) {
+		if document["resource"] != resource ||
+			!slices.Equal(texts(document["authorization_servers"]), []string{p.BaseURL}) {
 			t.Errorf("resource or authorization_servers:\n%s", answer)
 		}
 		want := connectorScopes()
@@ -114,7 +136,10 @@ func TestProtectedResourceMetadata(t *testing.T) {
 func TestPublishedKeysArePublic(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	answer := p.API().Get(t, "/v1/account/oauth/jwks").Wants(t, http.StatusOK).WantsHeader(t, "Access-Control-Allow-Origin", "*")
+	answer := p.API().
+		Get(t, "/v1/account/oauth/jwks").
+		Wants(t, http.StatusOK).
+		WantsHeader(t, "Access-Control-Allow-Origin", "*")
 	keys, _ := answer.Object(t)["keys"].([]any)
 	if len(keys) == 0 {
 		t.Fatal("no keys")
@@ -122,7 +147,9 @@ func TestPublishedKeysArePublic(t *testing.T) {
 	ids := map[any]bool{}
 	for _, entry := range keys {
 		key := entry.(map[string]any)
-		if key["kty"] != "EC" || key["crv"] != "P-256" || key["alg"] != "ES256" || key["use"] != "sig" || key["kid"] == nil || ids[key["kid"]] {
+		if key["kty"] != "EC" || key["crv"] != "P-256" || key["alg"] != "ES256" || key["use"] != "sig" ||
+			key["kid"] == nil ||
+			ids[key["kid"]] {
 			t.Errorf("a key is not as it should be:\n%s", answer)
 		}
 		ids[key["kid"]] = true
@@ -146,16 +173,22 @@ func TestChallengeLeadsToTheConsentPage(t *testing.T) {
 	}
 	resource := p.API().Get(t, strings.TrimPrefix(address, p.BaseURL)).Wants(t, http.StatusOK).Object(t)
 	server := texts(resource["authorization_servers"])[0]
-	metadata := p.API().Get(t, strings.TrimPrefix(server, p.BaseURL)+"/.well-known/oauth-authorization-server").Wants(t, http.StatusOK).Object(t)
+	metadata := p.API().
+		Get(t, strings.TrimPrefix(server, p.BaseURL)+"/.well-known/oauth-authorization-server").
+		Wants(t, http.StatusOK).
+		Object(t)
 	connector := p.DemoConnector()
 	connector.Resource, _ = resource["resource"].(string)
 	attempt := connector.Begin()
-	page := p.Person(t, p.Demo.Users.Owner).Arrive(t, metadata["authorization_endpoint"].(string)+"?"+attempt.Query.Encode())
+	page := p.Person(t, p.Demo.Users.Owner).
+		Arrive(t, metadata["authorization_endpoint"].(string)+"?"+attempt.Query.Encode())
 	callback := page.Press(t, "approve").Callback(t)
 	if callback.Values.Get("iss") != metadata["issuer"] {
 		t.Error("the callback's iss is not the issuer of the metadata")
 	}
-	p.API().Form(t, strings.TrimPrefix(metadata["token_endpoint"].(string), p.BaseURL), attempt.CodeForm(callback.Code())).Tokens(t)
+	p.API().
+		Form(t, strings.TrimPrefix(metadata["token_endpoint"].(string), p.BaseURL), attempt.CodeForm(callback.Code())).
+		Tokens(t)
 }
 
 // What clients guess when discovery misses (contract, section 1).

@@ -26,7 +26,9 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 	connector.List(t, next).Wants(t, http.StatusOK)
 	connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant") // a replay
 	other := connector.Connect(t, head)
-	p.API().Form(t, harness.RevokePath, url.Values{"client_id": {connector.ClientID}, "token": {other.RefreshToken}}).Wants(t, http.StatusOK)
+	p.API().
+		Form(t, harness.RevokePath, url.Values{"client_id": {connector.ClientID}, "token": {other.RefreshToken}}).
+		Wants(t, http.StatusOK)
 	p.API().Form(t, harness.TokenPath, url.Values{"grant_type": {"password"}, "client_id": {connector.ClientID}})
 	p.API().Get(t, "/v1/nothing-of-the-sort")
 
@@ -56,7 +58,10 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 		{0, "almoner_refusals_throttled_total", []string{`counted="grant"`}},
 	} {
 		past := 0.0
-		if c.more > 0 && before.Has(c.name, c.labels...) { // of the others it counts that they are there: what they measure comes and goes
+		if c.more > 0 &&
+			before.Has(
+				c.name,
+				c.labels...) { // of the others it counts that they are there: what they measure comes and goes
 			past = before.Sum(t, c.name, c.labels...)
 		}
 		if now := after.Sum(t, c.name, c.labels...); now < past+c.more { // other tests count as well
@@ -75,7 +80,9 @@ func TestMetricsAreNotOnAPublicPort(t *testing.T) {
 	p := harness.Enter(t, running, &met)
 	p.API().Get(t, "/metrics").Wants(t, http.StatusNotFound)
 	p.App().Get(t, "/metrics").Wants(t, http.StatusNotFound)
-	response, err := http.Get(running.Authservers[0].Metrics[:len(running.Authservers[0].Metrics)-len("/metrics")] + "/healthz")
+	response, err := http.Get(
+		running.Authservers[0].Metrics[:len(running.Authservers[0].Metrics)-len("/metrics")] + "/healthz",
+	)
 	must(t, err)
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusNotFound {
@@ -121,7 +128,8 @@ func TestMetricsOfTheDocumentsExist(t *testing.T) {
 	alerts, err := os.ReadFile(filepath.Join("..", "deploy", "observability", "alerts.yaml"))
 	must(t, err)
 	for _, alert := range regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(string(alerts), -1) {
-		if !strings.Contains(section, "\n### "+alert[1]+"\n") || !strings.Contains(string(alerts), "runbook_url: deploy/README.md#"+strings.ToLower(alert[1])+"\n") {
+		if !strings.Contains(section, "\n### "+alert[1]+"\n") ||
+			!strings.Contains(string(alerts), "runbook_url: deploy/README.md#"+strings.ToLower(alert[1])+"\n") {
 			t.Errorf("nobody is told what to do about %s", alert[1])
 		}
 	}

@@ -43,8 +43,10 @@ func emptyDatabase(t *testing.T) (address string, connection *pgx.Conn) {
 func content(t *testing.T, connection *pgx.Conn, versions ...string) string {
 	t.Helper()
 	asked := []string{
-		"select c.oid::regclass::text || ' ' || c.relfilenode from pg_class c where c.relnamespace::regnamespace::text not in ('pg_catalog', 'pg_toast', 'information_schema') order by 1",
-		"select p.oid::regprocedure::text from pg_proc p where p.pronamespace::regnamespace::text not in ('pg_catalog', 'information_schema') order by 1",
+		"select c.oid::regclass::text || ' ' || c.relfilenode from pg_class c where " +
+			"c.relnamespace::regnamespace::text not in ('pg_catalog', 'pg_toast', 'information_schema') order by 1",
+		"select p.oid::regprocedure::text from pg_proc p where p.pronamespace::regnamespace::text not in " +
+			"('pg_catalog', 'information_schema') order by 1",
 	}
 	for _, table := range versions {
 		asked = append(asked, "select v::text from "+table+" v order by 1")
@@ -59,7 +61,8 @@ func content(t *testing.T, connection *pgx.Conn, versions ...string) string {
 	return strings.Join(all, "\n")
 }
 
-// Deployments ask by `migrate --check` whether the schema is the program's, and by its exit status (deploy/README.md, Upgrading).
+// Deployments ask by `migrate --check` whether the schema is the program's, and by its exit status (deploy/README.md,
+// Upgrading).
 func TestMigrateCheckTellsTheStateByItsStatusAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	address, connection := emptyDatabase(t)
@@ -91,7 +94,10 @@ func TestMigrateCheckTellsTheStateByItsStatusAndChangesNothing(t *testing.T) {
 		}
 		versions = append(versions, "goose_"+program)
 		check(0, "up to date")
-		_, err := connection.Exec(t.Context(), fmt.Sprintf("insert into goose_%s (version_id, is_applied) values (99999, true)", program))
+		_, err := connection.Exec(
+			t.Context(),
+			fmt.Sprintf("insert into goose_%s (version_id, is_applied) values (99999, true)", program),
+		)
 		must(t, err)
 		check(4, "99999")
 	}

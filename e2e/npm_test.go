@@ -35,8 +35,8 @@ func nodeMajor(t *testing.T) int {
 	return n
 }
 
-// packagesOf installs the packages of a folder with a package.json and a lock file, and returns the directory that holds
-// node_modules. It is kept for the next time where there is a directory for tools.
+// packagesOf installs the packages of a folder with a package.json and a lock file, and returns the directory that
+// holds node_modules. It is kept for the next time where there is a directory for tools.
 func packagesOf(t *testing.T, folder string) string {
 	t.Helper()
 	digest := sha256.New()

@@ -39,7 +39,9 @@ func TestRedisOutage(t *testing.T) {
 		s := prepare(t, p)
 		running.Redis.Stop()
 		s.connector.Revoke(t, s.tokens.RefreshToken).Wants(t, http.StatusOK)
-		p.In(s.office.Workspace, s.tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+		p.In(s.office.Workspace, s.tokens.AccessToken).
+			Get(t, programmes).
+			WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 		must(t, running.Redis.Restart(t.Context()))
 		wantsDead(t, p, s.connector, s.tokens)
 	})
@@ -54,7 +56,11 @@ func freezeRedis(t *testing.T, p *harness.Product, running *stack.Stack) {
 	defer running.Redis.Resume()
 	s.wantsTokensUnavailable(t)
 	s.wantsAPI(t, p)
-	soon(t, func() harness.Answer { return s.page.Press(t, "approve").Answer }).Wants(t, http.StatusServiceUnavailable).WantsRetryAfter(t)
+	soon(
+		t,
+		func() harness.Answer { return s.page.Press(t, "approve").Answer },
+	).Wants(t, http.StatusServiceUnavailable).
+		WantsRetryAfter(t)
 	running.Redis.Resume()
 	s.wantsEverythingAgain(t, p)
 }

@@ -8,10 +8,11 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Contract, section 3 ("A store that does not answer: 503 temporarily_unavailable, Retry-After, and no state half changed"),
-// sections 5 and 6, on stacks of their own, whose stores are stopped, frozen and robbed of their memory.
+// Contract, section 3 ("A store that does not answer: 503 temporarily_unavailable, Retry-After, and no state half
+// changed"), sections 5 and 6, on stacks of their own, whose stores are stopped, frozen and robbed of their memory.
 
-// promptly is how long an answer may take while a store is silent. The contract names no bound; clients give up after 30 s.
+// promptly is how long an answer may take while a store is silent. The contract names no bound; clients give up after
+// 30 s.
 const promptly = 8 * time.Second
 
 // A scene is what stands ready when the lights go out: unused codes, live tokens, an open consent page.
@@ -31,7 +32,12 @@ type scene struct {
 func prepare(t *testing.T, p *harness.Product) scene {
 	t.Helper()
 	office := p.Office(t)
-	s := scene{office: office, head: p.Person(t, office.Head), app: office.Confidential(t, "", harness.ReadProgrammes), connector: office.Connector(t, harness.ReadProgrammes)}
+	s := scene{
+		office:    office,
+		head:      p.Person(t, office.Head),
+		app:       office.Confidential(t, "", harness.ReadProgrammes),
+		connector: office.Connector(t, harness.ReadProgrammes),
+	}
 	s.attempt = s.connector.Begin()
 	s.tokens, s.long = s.connector.Connect(t, s.head), s.app.Connect(t, s.head)
 	other := office.Connector(t, harness.ReadProgrammes)
@@ -51,7 +57,8 @@ func soon(t *testing.T, send func() harness.Answer) harness.Answer {
 	return answer
 }
 
-// wantsTokensUnavailable checks that the token endpoint says 503 to all who are in order, and never that they are at fault.
+// wantsTokensUnavailable checks that the token endpoint says 503 to all who are in order, and never that they are at
+// fault.
 func (s scene) wantsTokensUnavailable(t *testing.T) {
 	t.Helper()
 	for _, send := range []func() harness.Answer{

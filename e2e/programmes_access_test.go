@@ -61,7 +61,11 @@ func TestFirstComesTheBearer(t *testing.T) {
 		})
 	}
 	for _, scheme := range []string{"Bearer ", "bearer ", "BEARER "} { // RFC 9110, section 11.1: in any case
-		p.API().With("X-Tenant-Id", main).With("Authorization", scheme+p.Demo.Tokens.Reader).Get(t, programmes).Wants(t, http.StatusOK)
+		p.API().
+			With("X-Tenant-Id", main).
+			With("Authorization", scheme+p.Demo.Tokens.Reader).
+			Get(t, programmes).
+			Wants(t, http.StatusOK)
 	}
 }
 
@@ -71,11 +75,18 @@ func TestSecondComesTheWorkspaceHeader(t *testing.T) {
 	reader := p.As(p.Demo.Tokens.Reader)
 	main := p.Demo.Workspaces.Main.ID
 	for name, api := range map[string]harness.API{
-		"missing": reader, "empty": reader.With("X-Tenant-Id", ""), "a name": reader.With("X-Tenant-Id", "Tideway Community Trust"),
-		"cut": reader.With("X-Tenant-Id", main[:35]), "longer": reader.With("X-Tenant-Id", main+"0"), "no digit": reader.With("X-Tenant-Id", "g"+main[1:]),
-		"braces": reader.With("X-Tenant-Id", "{"+main+"}"), "urn": reader.With("X-Tenant-Id", "urn:uuid:"+main),
-		"no hyphens": reader.With("X-Tenant-Id", strings.ReplaceAll(main, "-", "")), "two": reader.With("X-Tenant-Id", main, p.Demo.Workspaces.Empty.ID),
-		"two in one": reader.With("X-Tenant-Id", main+", "+main), "query only": reader.Without("X-Tenant-Id"),
+		"missing":    reader,
+		"empty":      reader.With("X-Tenant-Id", ""),
+		"a name":     reader.With("X-Tenant-Id", "Tideway Community Trust"),
+		"cut":        reader.With("X-Tenant-Id", main[:35]),
+		"longer":     reader.With("X-Tenant-Id", main+"0"),
+		"no digit":   reader.With("X-Tenant-Id", "g"+main[1:]),
+		"braces":     reader.With("X-Tenant-Id", "{"+main+"}"),
+		"urn":        reader.With("X-Tenant-Id", "urn:uuid:"+main),
+		"no hyphens": reader.With("X-Tenant-Id", strings.ReplaceAll(main, "-", "")),
+		"two":        reader.With("X-Tenant-Id", main, p.Demo.Workspaces.Empty.ID),
+		"two in one": reader.With("X-Tenant-Id", main+", "+main),
+		"query only": reader.Without("X-Tenant-Id"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, query := range []string{"", badQuery, "?tenant_id=" + main + "&X-Tenant-Id=" + main} {
@@ -104,10 +115,11 @@ func TestThirdComesAccess(t *testing.T) {
 	w.SetLLM(t, off.Workspace, false)
 	w.SetModule(t, off.Workspace, false, true)
 	for name, api := range map[string]harness.API{
-		"unknown workspace":                p.In(demo.Workspace{ID: uuid.NewString()}, office.Token),
-		"not a member":                     p.In(p.Demo.Workspaces.Main, office.Token),
-		"no longer a member":               p.In(workspace, leftToken),
-		"token of another workspace":       p.In(p.Demo.Workspaces.Empty, p.Demo.Tokens.Owner), // the owner is a member there
+		"unknown workspace":  p.In(demo.Workspace{ID: uuid.NewString()}, office.Token),
+		"not a member":       p.In(p.Demo.Workspaces.Main, office.Token),
+		"no longer a member": p.In(workspace, leftToken),
+		// the owner is a member there
+		"token of another workspace":       p.In(p.Demo.Workspaces.Empty, p.Demo.Tokens.Owner),
 		"permission outside the token":     p.In(workspace, token(office.Head, harness.ReadForms)),
 		"permission missing now":           p.In(workspace, token(office.Member(t, harness.ReadForms), harness.ReadProgrammes)),
 		"write is not read":                p.In(workspace, token(office.Head, harness.WriteProgrammes)),
@@ -139,7 +151,8 @@ func TestFourthComesTheModule(t *testing.T) {
 		unprovisioned.Get(t, path).WantsNested(t, http.StatusServiceUnavailable, "TENANT_NOT_PROVISIONED")
 	}
 	disabled.JSON(t, http.MethodPost, programmes, `{`).WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
-	unprovisioned.JSON(t, http.MethodPost, programmes, `{`).WantsNested(t, http.StatusServiceUnavailable, "TENANT_NOT_PROVISIONED")
+	unprovisioned.JSON(t, http.MethodPost, programmes, `{`).
+		WantsNested(t, http.StatusServiceUnavailable, "TENANT_NOT_PROVISIONED")
 	// No row at all means neither (spec 1: "must be enabled in the workspace").
 	p.World.Exec(t, `delete from account.tenant_modules where tenant_id = $1`, office.Workspace.ID)
 	both.Get(t, programmes).WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
@@ -152,10 +165,14 @@ func TestFifthComeParametersAndSixthTheRecord(t *testing.T) {
 	owner.Get(t, programmes+badQuery).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	unknown := programmes + "/" + uuid.NewString()
 	owner.Get(t, unknown).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
-	owner.JSON(t, http.MethodPatch, unknown, map[string]any{"name": ""}).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
-	owner.JSON(t, http.MethodPatch, unknown, map[string]any{"name": "x"}).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
-	owner.JSON(t, http.MethodPost, unknown+"/transitions", map[string]any{"to": "gone"}).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
-	owner.JSON(t, http.MethodPost, unknown+"/transitions", map[string]any{"to": "active"}).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+	owner.JSON(t, http.MethodPatch, unknown, map[string]any{"name": ""}).
+		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+	owner.JSON(t, http.MethodPatch, unknown, map[string]any{"name": "x"}).
+		WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+	owner.JSON(t, http.MethodPost, unknown+"/transitions", map[string]any{"to": "gone"}).
+		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+	owner.JSON(t, http.MethodPost, unknown+"/transitions", map[string]any{"to": "active"}).
+		WantsNested(t, http.StatusNotFound, "NOT_FOUND")
 }
 
 // "read at each request, never from a cache that can be stale": the next request after a change already sees it.

@@ -49,7 +49,9 @@ func TestAcceptedImportSaysWhereItsStatusIs(t *testing.T) {
 			answer := api.Get(t, path).Wants(t, http.StatusOK)
 			now := answer.WantsKeys(t, "id", "status", "imported", "errors")
 			status, _ = now["status"].(string)
-			if _, isList := now["errors"].([]any); !isList || now["id"] != object["id"] || (status != "accepted" && status != want) || time.Now().After(deadline) {
+			if _, isList := now["errors"].([]any); !isList || now["id"] != object["id"] ||
+				(status != "accepted" && status != want) ||
+				time.Now().After(deadline) {
 				t.Fatalf("not the status of this import, or no end, want %s:\n%s", want, answer)
 			}
 		}
@@ -74,7 +76,8 @@ func TestImportIsProcessed(t *testing.T) {
 			}
 			all := every(t, api)
 			i := slices.IndexFunc(all, func(one client.Programme) bool { return one.Name == "Pantry" })
-			if len(all) != 2 || i < 0 || all[i].Status != "active" || all[i].Summary != "Food" || all[i].EndsOn != "2026-12-31" {
+			if len(all) != 2 || i < 0 || all[i].Status != "active" || all[i].Summary != "Food" ||
+				all[i].EndsOn != "2026-12-31" {
 				t.Errorf("imported %+v", all)
 			}
 		})
@@ -97,14 +100,21 @@ func TestImportWithABadHeaderIs400(t *testing.T) {
 	office := p.Office(t)
 	api := p.In(office.Workspace, office.Token)
 	for name, csv := range map[string]string{
-		"empty": "", "no name": "summary,status\nx,draft\n", "unknown column": "name,colour\nx,red\n", "column twice": "name,name\nx,y\n",
-		"no header": "Pantry,Food\n", "another case": "Name\nx\n", "semicolons": "name;summary\nx;y\n",
+		"empty":          "",
+		"no name":        "summary,status\nx,draft\n",
+		"unknown column": "name,colour\nx,red\n",
+		"column twice":   "name,name\nx,y\n",
+		"no header":      "Pantry,Food\n",
+		"another case":   "Name\nx\n",
+		"semicolons":     "name;summary\nx;y\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			api.Send(t, http.MethodPost, programmes+"/imports", "text/csv", csv).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+			api.Send(t, http.MethodPost, programmes+"/imports", "text/csv", csv).
+				WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 		})
 	}
-	api.JSON(t, http.MethodPost, programmes+"/imports", `{"name":"x"}`).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+	api.JSON(t, http.MethodPost, programmes+"/imports", `{"name":"x"}`).
+		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 }
 
 // "one bad row rejects all"

@@ -129,8 +129,13 @@ func TestListOfOneByOneKeepsTies(t *testing.T) {
 	p := enter(t)
 	office := p.Office(t)
 	for i := range 7 { // all created at the same moment
-		p.World.Exec(t, `insert into resource.programmes (id, tenant_id, name, status, created_at) values ($1, $2, $3, 'active', '2026-03-01T10:00:00Z')`,
-			uuid.New(), office.Workspace.ID, fmt.Sprint("Tied ", i))
+		p.World.Exec(
+			t,
+			`insert into resource.programmes (id, tenant_id, name, status, created_at) values ($1, $2, $3, 'active', '2026-03-01T10:00:00Z')`,
+			uuid.New(),
+			office.Workspace.ID,
+			fmt.Sprint("Tied ", i),
+		)
 	}
 	all, _ := walk(t, p.In(office.Workspace, office.Token), url.Values{"limit": {"1"}})
 	if len(all) != 7 {
@@ -181,13 +186,16 @@ func TestListShowsOneWorkspaceAlone(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
-	created := p.In(office.Workspace, office.Token).JSON(t, http.MethodPost, programmes, map[string]any{"name": "Only here"}).Wants(t, http.StatusCreated)
+	created := p.In(office.Workspace, office.Token).
+		JSON(t, http.MethodPost, programmes, map[string]any{"name": "Only here"}).
+		Wants(t, http.StatusCreated)
 	all, _ := walk(t, p.In(office.Workspace, office.Token), nil)
 	if len(all) != 1 || all[0].ID != created.Object(t)["id"] {
 		t.Error("the workspace's list is not its one programme")
 	}
 	for workspace, token := range map[demo.Workspace]string{
-		p.Demo.Workspaces.Main: p.Demo.Tokens.OwnerIn.Main, p.Demo.Workspaces.LLMDisabled: p.Demo.Tokens.OwnerIn.LLMDisabled,
+		p.Demo.Workspaces.Main:        p.Demo.Tokens.OwnerIn.Main,
+		p.Demo.Workspaces.LLMDisabled: p.Demo.Tokens.OwnerIn.LLMDisabled,
 	} {
 		others, _ := walk(t, p.In(workspace, token), url.Values{"limit": {"200"}})
 		for _, other := range others {
@@ -204,16 +212,38 @@ func TestListFilters(t *testing.T) {
 	office := p.Office(t)
 	api := p.In(office.Workspace, office.Token)
 	for i, c := range []struct{ name, summary, status string }{
-		{"Café Llandudno", "Warm drinks", "active"}, {"Boat repairs", "at the CAFÉ dock", "draft"}, {"Choir", "sings 100% of the time_s", "active"},
-		{"Straße", "", "archived"}, {"Garden", "a_b", "completed"},
+		{"Café Llandudno", "Warm drinks", "active"},
+		{"Boat repairs", "at the CAFÉ dock", "draft"},
+		{"Choir", "sings 100% of the time_s", "active"},
+		{"Straße", "", "archived"},
+		{"Garden", "a_b", "completed"},
 	} {
-		p.World.Exec(t, `insert into resource.programmes (id, tenant_id, name, summary, status, created_at) values ($1, $2, $3, $4, $5, now() - make_interval(hours => $6))`,
-			uuid.New(), office.Workspace.ID, c.name, c.summary, c.status, i)
+		p.World.Exec(
+			t,
+			`insert into resource.programmes (id, tenant_id, name, summary, status, created_at) values ($1, $2, $3, $4, $5, now() - make_interval(hours => $6))`,
+			uuid.New(),
+			office.Workspace.ID,
+			c.name,
+			c.summary,
+			c.status,
+			i,
+		)
 	}
 	for query, want := range map[string]string{
-		"status=active": "Café Llandudno, Choir", "status=draft": "Boat repairs", "status=completed": "Garden", "status=archived": "Straße",
-		"q=café": "Café Llandudno, Boat repairs", "q=CAFÉ": "Café Llandudno, Boat repairs", "q=dock": "Boat repairs", "q=cHoIr": "Choir",
-		"q=café&status=draft": "Boat repairs", "q=nothing+like+this": "", "q=100%25": "Choir", "q=%25": "Choir", "q=_": "Choir, Garden", "q=a_b": "Garden",
+		"status=active":       "Café Llandudno, Choir",
+		"status=draft":        "Boat repairs",
+		"status=completed":    "Garden",
+		"status=archived":     "Straße",
+		"q=café":              "Café Llandudno, Boat repairs",
+		"q=CAFÉ":              "Café Llandudno, Boat repairs",
+		"q=dock":              "Boat repairs",
+		"q=cHoIr":             "Choir",
+		"q=café&status=draft": "Boat repairs",
+		"q=nothing+like+this": "",
+		"q=100%25":            "Choir",
+		"q=%25":               "Choir",
+		"q=_":                 "Choir, Garden",
+		"q=a_b":               "Garden",
 	} {
 		t.Run(query, func(t *testing.T) {
 			values, err := url.ParseQuery(query)

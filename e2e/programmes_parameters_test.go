@@ -15,8 +15,24 @@ func TestListRefusesBadParameters(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for _, query := range []string{
-		"limit=0", "limit=-1", "limit=", "limit=ten", "limit=1.5", "limit=1e2", "limit=0x10", "limit=%201", "limit=-99999999999999999999",
-		"limit=NaN", "limit=1%00", "cursor=", "cursor=nonsense", "cursor=%00", "cursor=bnVsbA", "status=", "status=Active", "status=deleted",
+		"limit=0",
+		"limit=-1",
+		"limit=",
+		"limit=ten",
+		"limit=1.5",
+		"limit=1e2",
+		"limit=0x10",
+		"limit=%201",
+		"limit=-99999999999999999999",
+		"limit=NaN",
+		"limit=1%00",
+		"cursor=",
+		"cursor=nonsense",
+		"cursor=%00",
+		"cursor=bnVsbA",
+		"status=",
+		"status=Active",
+		"status=deleted",
 		"status=active'--",
 	} {
 		t.Run(query, func(t *testing.T) {
@@ -46,7 +62,14 @@ func TestUnknownNamesAreRefusedAndNamed(t *testing.T) {
 func TestListTakesTheExtremesOfLimit(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	for limit, want := range map[string]int{"1": 1, "199": 199, "200": 200, "201": 200, "1000000": 200, "99999999999999999999": 200} {
+	for limit, want := range map[string]int{
+		"1":                    1,
+		"199":                  199,
+		"200":                  200,
+		"201":                  200,
+		"1000000":              200,
+		"99999999999999999999": 200,
+	} {
 		if got := len(list(t, mainReader(p), url.Values{"limit": {limit}}).Data); got != want {
 			t.Errorf("limit %s: %d programmes, want %d", limit, got, want)
 		}
@@ -71,12 +94,23 @@ func TestCursorIsAuthenticated(t *testing.T) {
 	p := enter(t)
 	cursor := cursorOf(t, mainReader(p), nil)
 	for name, wrong := range map[string]string{
-		"altered at the end": alterLast(cursor), "altered at the start": alterAt(cursor, 0), "altered within": alterAt(cursor, len(cursor)/2), "cut": cursor[:len(cursor)-1],
-		"longer": cursor + "A", "twice": cursor + cursor, "padded": cursor + "=", "line break": cursor + "\n", "capitals": strings.ToUpper(cursor),
-		"space": " " + cursor, "trailing bits": lastBitFlipped(cursor),
+		"altered at the end":   alterLast(cursor),
+		"altered at the start": alterAt(cursor, 0),
+		"altered within":       alterAt(cursor, len(cursor)/2),
+		"cut":                  cursor[:len(cursor)-1],
+		"longer":               cursor + "A",
+		"twice":                cursor + cursor,
+		"padded":               cursor + "=",
+		"line break":           cursor + "\n",
+		"capitals":             strings.ToUpper(cursor),
+		"space":                " " + cursor,
+		"trailing bits":        lastBitFlipped(cursor),
 	} {
 		t.Run(name, func(t *testing.T) {
-			mainReader(p).Get(t, programmes+"?"+url.Values{"cursor": {wrong}}.Encode()).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+			mainReader(
+				p,
+			).Get(t, programmes+"?"+url.Values{"cursor": {wrong}}.Encode()).
+				WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 		})
 	}
 	list(t, mainReader(p), url.Values{"cursor": {cursor}})
@@ -94,8 +128,14 @@ func TestCursorIsBoundToWorkspaceAndFilters(t *testing.T) {
 		api   harness.API
 		query url.Values
 	}{
-		"another workspace":  {p.In(p.Demo.Workspaces.Empty, p.Demo.Tokens.OwnerIn.Empty), url.Values{"cursor": {plain}}},
-		"another with rows":  {p.In(p.Demo.Workspaces.LLMDisabled, p.Demo.Tokens.OwnerIn.LLMDisabled), url.Values{"cursor": {plain}}},
+		"another workspace": {
+			p.In(p.Demo.Workspaces.Empty, p.Demo.Tokens.OwnerIn.Empty),
+			url.Values{"cursor": {plain}},
+		},
+		"another with rows": {
+			p.In(p.Demo.Workspaces.LLMDisabled, p.Demo.Tokens.OwnerIn.LLMDisabled),
+			url.Values{"cursor": {plain}},
+		},
 		"a filter more":      {owner, url.Values{"cursor": {plain}, "status": {"active"}}},
 		"a search more":      {owner, url.Values{"cursor": {plain}, "q": {"a"}}},
 		"a filter less":      {owner, url.Values{"cursor": {active}}},
@@ -125,7 +165,9 @@ func TestPagingIsSteadyWhileProgrammesComeIn(t *testing.T) {
 	office := p.Office(t)
 	api := p.In(office.Workspace, office.Token)
 	add := func(name string) string {
-		id, _ := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": name}).Wants(t, http.StatusCreated).Object(t)["id"].(string)
+		id, _ := api.JSON(t, http.MethodPost, programmes, map[string]any{
+			"name": name,
+		}).Wants(t, http.StatusCreated).Object(t)["id"].(string)
 		return id
 	}
 	var ids []string

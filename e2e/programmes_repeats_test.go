@@ -19,18 +19,24 @@ func TestStaleIfMatchIsRefused(t *testing.T) {
 	if first == "" {
 		t.Fatal("a programme without ETag: nobody can know what to send in If-Match")
 	}
-	changed := api.With("If-Match", first).JSON(t, http.MethodPatch, one, map[string]any{"summary": "mine"}).Wants(t, http.StatusOK)
+	changed := api.With("If-Match", first).
+		JSON(t, http.MethodPatch, one, map[string]any{"summary": "mine"}).
+		Wants(t, http.StatusOK)
 	second := changed.Header.Get("ETag")
 	if second == "" || second == first {
 		t.Errorf("after the change the ETag is %q, was %q", second, first)
 	}
 	stale := api.With("If-Match", first)
-	stale.JSON(t, http.MethodPatch, one, map[string]any{"summary": "theirs"}).WantsNested(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
-	stale.JSON(t, http.MethodPost, one+"/transitions", map[string]any{"to": "active"}).WantsNested(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
+	stale.JSON(t, http.MethodPatch, one, map[string]any{"summary": "theirs"}).
+		WantsNested(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
+	stale.JSON(t, http.MethodPost, one+"/transitions", map[string]any{"to": "active"}).
+		WantsNested(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
 	if now := read(t, api, one[len(programmes)+1:]); now.Summary != "mine" || now.Status != "draft" {
 		t.Errorf("a stale write had an effect: %+v", now)
 	}
-	api.With("If-Match", second).JSON(t, http.MethodPost, one+"/transitions", map[string]any{"to": "active"}).Wants(t, http.StatusOK)
+	api.With("If-Match", second).
+		JSON(t, http.MethodPost, one+"/transitions", map[string]any{"to": "active"}).
+		Wants(t, http.StatusOK)
 	api.With("If-Match", "*").JSON(t, http.MethodPatch, one, map[string]any{"summary": "any"}).Wants(t, http.StatusOK)
 }
 
@@ -39,9 +45,11 @@ func TestIdempotencyKeyGivesTheFirstAnswerAgain(t *testing.T) {
 	p := enter(t)
 	office := p.Office(t)
 	api := p.In(office.Workspace, office.Token).With("Idempotency-Key", "order-1")
-	first := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Repair café"}).Wants(t, http.StatusCreated)
+	first := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Repair café"}).
+		Wants(t, http.StatusCreated)
 	for range 3 {
-		again := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Repair café"}).Wants(t, http.StatusCreated)
+		again := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Repair café"}).
+			Wants(t, http.StatusCreated)
 		if string(again.Body) != string(first.Body) {
 			t.Errorf("another answer to the same key:\n%s", again)
 		}
@@ -50,10 +58,13 @@ func TestIdempotencyKeyGivesTheFirstAnswerAgain(t *testing.T) {
 		t.Errorf("%d programmes were made", len(all))
 	}
 	// Another key, another programme; a transition that could not happen twice is answered twice.
-	api.With("Idempotency-Key", "order-2").JSON(t, http.MethodPost, programmes, map[string]any{"name": "Repair café"}).Wants(t, http.StatusCreated)
+	api.With("Idempotency-Key", "order-2").
+		JSON(t, http.MethodPost, programmes, map[string]any{"name": "Repair café"}).
+		Wants(t, http.StatusCreated)
 	id, _ := first.Object(t)["id"].(string)
 	for range 2 {
-		api.JSON(t, http.MethodPost, programmes+"/"+id+"/transitions", map[string]any{"to": "active"}).Wants(t, http.StatusOK)
+		api.JSON(t, http.MethodPost, programmes+"/"+id+"/transitions", map[string]any{"to": "active"}).
+			Wants(t, http.StatusOK)
 	}
 }
 
@@ -72,9 +83,12 @@ func TestIdempotencyKeyIsOfOneWorkspaceUserAndRoute(t *testing.T) {
 		p.In(office.Workspace, p.World.Token(t, office.Workspace, colleague, harness.Everything()...)),
 	} {
 		api = api.With("Idempotency-Key", "same")
-		made := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Swap shop"}).Wants(t, http.StatusCreated).Object(t)
+		made := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Swap shop"}).
+			Wants(t, http.StatusCreated).
+			Object(t)
 		ids[made["id"]] = true
-		api.JSON(t, http.MethodPatch, programmes+"/"+made["id"].(string), map[string]any{"name": "Swap shop"}).Wants(t, http.StatusOK)
+		api.JSON(t, http.MethodPatch, programmes+"/"+made["id"].(string), map[string]any{"name": "Swap shop"}).
+			Wants(t, http.StatusOK)
 		api.Send(t, http.MethodPost, programmes+"/imports", "text/csv", "name\nx\n").Wants(t, http.StatusAccepted)
 	}
 	if len(ids) != 3 {
@@ -82,18 +96,24 @@ func TestIdempotencyKeyIsOfOneWorkspaceUserAndRoute(t *testing.T) {
 	}
 }
 
-// "looked up after checks 1 to 4": whoever has lost access gets no remembered answer. "for 2xx answers": mistakes may be mended.
+// "looked up after checks 1 to 4": whoever has lost access gets no remembered answer. "for 2xx answers": mistakes may
+// be mended.
 func TestIdempotencyKeyComesAfterAccessAndKeepsSuccessesAlone(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	office := p.Office(t)
 	plain := p.In(office.Workspace, office.Token)
 	api := plain.With("Idempotency-Key", "k")
-	api.JSON(t, http.MethodPost, programmes, map[string]any{"name": ""}).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+	api.JSON(t, http.MethodPost, programmes, map[string]any{"name": ""}).
+		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	body := map[string]any{"name": "Job club"}
 	api.JSON(t, http.MethodPost, programmes, body).Wants(t, http.StatusCreated)
-	api.Without("Authorization").JSON(t, http.MethodPost, programmes, body).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
-	api.Without("X-Tenant-Id").JSON(t, http.MethodPost, programmes, body).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+	api.Without("Authorization").
+		JSON(t, http.MethodPost, programmes, body).
+		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	api.Without("X-Tenant-Id").
+		JSON(t, http.MethodPost, programmes, body).
+		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	p.World.Permit(t, office.Workspace, office.Head, harness.ReadProgrammes)
 	api.JSON(t, http.MethodPost, programmes, body).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 	p.World.Permit(t, office.Workspace, office.Head, harness.Everything()...)
@@ -101,15 +121,22 @@ func TestIdempotencyKeyComesAfterAccessAndKeepsSuccessesAlone(t *testing.T) {
 	api.JSON(t, http.MethodPost, programmes, body).WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
 	p.World.SetModule(t, office.Workspace, true, true)
 	api.JSON(t, http.MethodPost, programmes, body).Wants(t, http.StatusCreated)
-	// The contract does not say what the key with another body gets; it must not be a second effect, nor the first answer.
-	if other := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Another"}); other.Status != http.StatusConflict {
+	// The contract does not say what the key with another body gets; it must not be a second effect, nor the first
+	// answer.
+	if other := api.JSON(t, http.MethodPost, programmes, map[string]any{
+		"name": "Another",
+	}); other.Status != http.StatusConflict {
 		t.Errorf("the key with another body:\n%s", other)
 	}
 	if all := every(t, plain); len(all) != 1 {
 		t.Errorf("%d programmes were made", len(all))
 	}
 	// 24 hours later the key is forgotten.
-	p.World.Exec(t, `update resource.idempotency_keys set created_at = created_at - interval '24 hours 1 second' where tenant_id = $1`, office.Workspace.ID)
+	p.World.Exec(
+		t,
+		`update resource.idempotency_keys set created_at = created_at - interval '24 hours 1 second' where tenant_id = $1`,
+		office.Workspace.ID,
+	)
 	api.JSON(t, http.MethodPost, programmes, body).Wants(t, http.StatusCreated)
 	if all := every(t, plain); len(all) != 2 {
 		t.Errorf("%d programmes after the key was forgotten", len(all))
@@ -124,7 +151,9 @@ func TestIdempotentRequestsAtOnceHaveOneEffect(t *testing.T) {
 	answers := make(chan harness.Answer, 8)
 	for range cap(answers) {
 		go func() {
-			answers <- api.With("Idempotency-Key", "race").JSON(t, http.MethodPost, programmes, map[string]any{"name": "Seed library"})
+			answers <- api.With("Idempotency-Key", "race").JSON(t, http.MethodPost, programmes, map[string]any{
+				"name": "Seed library",
+			})
 		}()
 	}
 	bodies := map[string]bool{}

@@ -36,11 +36,22 @@ func TestCreateAnswersTheProgramme(t *testing.T) {
 	p := enter(t)
 	office := p.Office(t)
 	api := p.In(office.Workspace, office.Token)
-	made := create(t, api, map[string]any{"name": "Night shelter", "summary": "Beds from November", "startsOn": "2026-11-01", "endsOn": "2027-03-31"})
-	if made.Name != "Night shelter" || made.Summary != "Beds from November" || *made.StartsOn != "2026-11-01" || *made.EndsOn != "2027-03-31" {
+	made := create(
+		t,
+		api,
+		map[string]any{
+			"name":     "Night shelter",
+			"summary":  "Beds from November",
+			"startsOn": "2026-11-01",
+			"endsOn":   "2027-03-31",
+		},
+	)
+	if made.Name != "Night shelter" || made.Summary != "Beds from November" || *made.StartsOn != "2026-11-01" ||
+		*made.EndsOn != "2027-03-31" {
 		t.Errorf("not as sent: %+v", made)
 	}
-	if _, err := uuid.Parse(made.ID); err != nil || time.Since(made.CreatedAt).Abs() > time.Minute || !made.UpdatedAt.Equal(made.CreatedAt) {
+	if _, err := uuid.Parse(made.ID); err != nil || time.Since(made.CreatedAt).Abs() > time.Minute ||
+		!made.UpdatedAt.Equal(made.CreatedAt) {
 		t.Errorf("id or times are odd: %+v", made)
 	}
 	bare := create(t, api, map[string]any{"name": "Name alone"})
@@ -75,10 +86,14 @@ func TestWritesNeedTheWritePermission(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			api := p.In(office.Workspace, token)
-			api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "x"}).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-			api.JSON(t, http.MethodPatch, one, map[string]any{"name": "x"}).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-			api.JSON(t, http.MethodPost, one+"/transitions", map[string]any{"to": "active"}).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-			api.Send(t, http.MethodPost, programmes+"/imports", "text/csv", "name\nx\n").WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+			api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "x"}).
+				WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+			api.JSON(t, http.MethodPatch, one, map[string]any{"name": "x"}).
+				WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+			api.JSON(t, http.MethodPost, one+"/transitions", map[string]any{"to": "active"}).
+				WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+			api.Send(t, http.MethodPost, programmes+"/imports", "text/csv", "name\nx\n").
+				WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 			read(t, api, made.ID)
 		})
 	}
@@ -94,18 +109,28 @@ func TestWritesRefuseInvalidBodies(t *testing.T) {
 	api := p.In(office.Workspace, office.Token)
 	made := create(t, api, map[string]any{"name": "Bike kitchen"})
 	for name, body := range map[string]any{
-		"malformed": `{"name":`, "a list": `[]`, "empty": ``, "two objects": `{"name":"x"}{}`, "name empty": map[string]any{"name": ""},
-		"name blank": map[string]any{"name": "  "}, "name a number": map[string]any{"name": 7}, "name null": map[string]any{"name": nil},
-		"summary a list": map[string]any{"name": "x", "summary": []string{}}, "date in words": map[string]any{"name": "x", "startsOn": "tomorrow"},
-		"no such day": map[string]any{"name": "x", "startsOn": "2026-02-30"}, "a time": map[string]any{"name": "x", "startsOn": "2026-02-03T00:00:00Z"},
+		"malformed":        `{"name":`,
+		"a list":           `[]`,
+		"empty":            ``,
+		"two objects":      `{"name":"x"}{}`,
+		"name empty":       map[string]any{"name": ""},
+		"name blank":       map[string]any{"name": "  "},
+		"name a number":    map[string]any{"name": 7},
+		"name null":        map[string]any{"name": nil},
+		"summary a list":   map[string]any{"name": "x", "summary": []string{}},
+		"date in words":    map[string]any{"name": "x", "startsOn": "tomorrow"},
+		"no such day":      map[string]any{"name": "x", "startsOn": "2026-02-30"},
+		"a time":           map[string]any{"name": "x", "startsOn": "2026-02-03T00:00:00Z"},
 		"end before start": map[string]any{"name": "x", "startsOn": "2026-05-02", "endsOn": "2026-05-01"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			api.JSON(t, http.MethodPost, programmes, body).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
-			api.JSON(t, http.MethodPatch, programmes+"/"+made.ID, body).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+			api.JSON(t, http.MethodPatch, programmes+"/"+made.ID, body).
+				WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 		})
 	}
-	api.JSON(t, http.MethodPost, programmes, map[string]any{"summary": "no name"}).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+	api.JSON(t, http.MethodPost, programmes, map[string]any{"summary": "no name"}).
+		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	if all := every(t, api); len(all) != 1 || all[0].Name != "Bike kitchen" {
 		t.Error("a refused write had an effect")
 	}
@@ -118,13 +143,18 @@ func TestPatchChangesWhatItNames(t *testing.T) {
 	api := p.In(office.Workspace, office.Token)
 	made := create(t, api, map[string]any{"name": "Lunch club", "summary": "Tuesdays", "startsOn": "2026-01-06"})
 	var after programme
-	api.JSON(t, http.MethodPatch, programmes+"/"+made.ID, map[string]any{"summary": "Thursdays", "startsOn": nil}).Wants(t, http.StatusOK).Into(t, &after)
-	if after.Name != "Lunch club" || after.Summary != "Thursdays" || after.StartsOn != nil || !after.CreatedAt.Equal(made.CreatedAt) || !after.UpdatedAt.After(made.UpdatedAt) {
+	api.JSON(t, http.MethodPatch, programmes+"/"+made.ID, map[string]any{"summary": "Thursdays", "startsOn": nil}).
+		Wants(t, http.StatusOK).
+		Into(t, &after)
+	if after.Name != "Lunch club" || after.Summary != "Thursdays" || after.StartsOn != nil ||
+		!after.CreatedAt.Equal(made.CreatedAt) ||
+		!after.UpdatedAt.After(made.UpdatedAt) {
 		t.Errorf("patched to %+v", after)
 	}
 	// "Status changes by transitions alone (in a PATCH: 400)", even to what it is already.
 	for _, status := range []any{"active", "draft", nil, ""} {
-		api.JSON(t, http.MethodPatch, programmes+"/"+made.ID, map[string]any{"name": "y", "status": status}).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+		api.JSON(t, http.MethodPatch, programmes+"/"+made.ID, map[string]any{"name": "y", "status": status}).
+			WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	}
 	if now := read(t, api, made.ID); now.Status != "draft" || now.Name != "Lunch club" {
 		t.Errorf("a refused PATCH had an effect: %+v", now)
@@ -137,12 +167,23 @@ func TestTransitionsAreThoseAllowed(t *testing.T) {
 	p := enter(t)
 	office := p.Office(t)
 	api := p.In(office.Workspace, office.Token)
-	allowed := map[string]bool{"draft active": true, "draft archived": true, "active completed": true, "completed archived": true}
+	allowed := map[string]bool{
+		"draft active":       true,
+		"draft archived":     true,
+		"active completed":   true,
+		"completed archived": true,
+	}
 	states := []string{"draft", "active", "completed", "archived"}
 	for _, from := range states {
 		for _, to := range states {
 			id := uuid.NewString()
-			p.World.Exec(t, `insert into resource.programmes (id, tenant_id, name, status) values ($1, $2, 'Any', $3)`, id, office.Workspace.ID, from)
+			p.World.Exec(
+				t,
+				`insert into resource.programmes (id, tenant_id, name, status) values ($1, $2, 'Any', $3)`,
+				id,
+				office.Workspace.ID,
+				from,
+			)
 			answer := api.JSON(t, http.MethodPost, programmes+"/"+id+"/transitions", map[string]any{"to": to})
 			want := client.ProgrammeStatus(from)
 			if allowed[from+" "+to] {
@@ -161,7 +202,8 @@ func TestTransitionsAreThoseAllowed(t *testing.T) {
 	}
 	made := create(t, api, map[string]any{"name": "x"})
 	for _, body := range []any{`{}`, `{"to":"gone"}`, `{"to":"Active"}`, `{"to":7}`, `{"to":null}`, `[]`, ``} {
-		api.JSON(t, http.MethodPost, programmes+"/"+made.ID+"/transitions", body).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+		api.JSON(t, http.MethodPost, programmes+"/"+made.ID+"/transitions", body).
+			WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	}
 }
 
@@ -173,11 +215,15 @@ func TestRecordOfAnotherWorkspaceIsNotFound(t *testing.T) {
 	mine, theirs := p.In(office.Workspace, office.Token), p.In(other.Workspace, other.Token)
 	foreign := create(t, theirs, map[string]any{"name": "Secret garden"}).ID
 	var accepted struct{ ID, Status, StatusURL string }
-	theirs.Send(t, http.MethodPost, programmes+"/imports", "text/csv", "name\nx\n").Wants(t, http.StatusAccepted).Into(t, &accepted)
+	theirs.Send(t, http.MethodPost, programmes+"/imports", "text/csv", "name\nx\n").
+		Wants(t, http.StatusAccepted).
+		Into(t, &accepted)
 	for _, id := range []string{foreign, uuid.NewString(), "nonsense", strings.Repeat("9", 300)} {
 		mine.Get(t, programmes+"/"+id).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
-		mine.JSON(t, http.MethodPatch, programmes+"/"+id, map[string]any{"name": "x"}).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
-		mine.JSON(t, http.MethodPost, programmes+"/"+id+"/transitions", map[string]any{"to": "active"}).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+		mine.JSON(t, http.MethodPatch, programmes+"/"+id, map[string]any{"name": "x"}).
+			WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+		mine.JSON(t, http.MethodPost, programmes+"/"+id+"/transitions", map[string]any{"to": "active"}).
+			WantsNested(t, http.StatusNotFound, "NOT_FOUND")
 		mine.Get(t, programmes+"/imports/"+id).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
 	}
 	mine.Get(t, programmes+"/imports/"+accepted.ID).WantsNested(t, http.StatusNotFound, "NOT_FOUND")

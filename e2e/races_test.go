@@ -8,10 +8,11 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Contract, section 3, when requests come at the same moment: exactly one wins, and since all the others are replays, the
-// grant is dead afterwards.
+// Contract, section 3, when requests come at the same moment: exactly one wins, and since all the others are replays,
+// the grant is dead afterwards.
 
-// together sends the requests at once and returns how many were answered 200. Every other answer must be 400 invalid_grant.
+// together sends the requests at once and returns how many were answered 200. Every other answer must be 400
+// invalid_grant.
 func together(t *testing.T, racers int, send func() harness.Answer) (winners []harness.Answer) {
 	t.Helper()
 	answers := make([]harness.Answer, racers)
@@ -48,7 +49,11 @@ func TestRacesHaveOneWinnerAndEndTheGrant(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			for range c.rounds {
 				tokens := connector.Connect(t, head)
-				winners := together(t, c.racers, func() harness.Answer { return connector.Refresh(t, tokens.RefreshToken) })
+				winners := together(
+					t,
+					c.racers,
+					func() harness.Answer { return connector.Refresh(t, tokens.RefreshToken) },
+				)
 				if len(winners) != 1 {
 					t.Fatalf("%d of %d refreshes won", len(winners), c.racers)
 				}
@@ -75,7 +80,9 @@ func TestRacesHaveOneWinnerAndEndTheGrant(t *testing.T) {
 			if len(winners) != 1 {
 				t.Fatalf("%d of 4 exchanges won", len(winners))
 			}
-			p.In(office.Workspace, winners[0].Tokens(t).AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+			p.In(office.Workspace, winners[0].Tokens(t).AccessToken).
+				Get(t, programmes).
+				WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 		}
 	})
 }

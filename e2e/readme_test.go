@@ -53,7 +53,8 @@ func TestTheLinesOfTheREADMEWork(t *testing.T) {
 		said := string(out)
 		if strings.Count(said, `"nextCursor"`) != 3 || !strings.Contains(said, `"structuredContent":{"user":`) || !strings.Contains(said, "\nprogrammes:read:programmes programmes:write:programmes\n") ||
 			!strings.Contains(said, `"error":"invalid_grant"`) || strings.Count(said, `"error"`) != 1 ||
-			!strings.Contains(said, "Sam Reed") || !strings.Contains(said, "The user is no longer a member. Revoked:") ||
+			!strings.Contains(said, "Sam Reed") ||
+			!strings.Contains(said, "The user is no longer a member. Revoked:") ||
 			!strings.Contains(said, `/v1/engage/public/embed.js" data-form="alm_embed_`) {
 			t.Errorf("%s: the lines do not do what the README says of them (%d bytes of output)", shell, len(out))
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Whatever ends a grant, or makes a token request fail, says why: to the application as error_description, to its user in
-// Connected apps, and to the workspace in the audit log, as a page and as a line of the export.
+// Whatever ends a grant, or makes a token request fail, says why: to the application as error_description, to its user
+// in Connected apps, and to the workspace in the audit log, as a page and as a line of the export.
 
 // A cause is what happens to a connection whose refresh token is then presented.
 type cause struct {
@@ -32,29 +32,67 @@ type connection struct {
 
 func causes() map[string]cause {
 	return map[string]cause{
-		"a superseded token": {func(t *testing.T, _ *harness.Product, _ harness.Office, c *connection) {
-			c.Refresh(t, c.presents).Tokens(t)
-			c.Refresh(t, c.presents).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-		}, "invalid_grant", "a superseded refresh token was presented", "a superseded refresh token was presented on ", "refresh_token_replayed"},
-		"a code twice": {func(t *testing.T, _ *harness.Product, _ harness.Office, c *connection) {
-			attempt := c.Begin()
-			form := attempt.CodeForm(attempt.Code(t, c.person))
-			c.presents = attempt.Post(t, form).Tokens(t).RefreshToken
-			attempt.Post(t, form).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-		}, "invalid_grant", "its authorization code was presented again", "its authorization code was presented again on ", "code_reused"},
-		"disconnected": {func(t *testing.T, p *harness.Product, _ harness.Office, c *connection) {
-			page := c.person.Arrive(t, p.AppURL+"/settings/apps")
-			c.person.Submit(t, page.FormWith(t, `form[action="/settings/apps/disconnect"] input[name=id]`)).Wants(t, http.StatusSeeOther)
-		}, "invalid_grant", "The user disconnected this application", "You disconnected this application on ", "disconnected_by_user"},
-		"the membership over": {func(t *testing.T, p *harness.Product, o harness.Office, c *connection) {
-			p.World.Leave(t, o.Workspace, c.person.User)
-		}, "invalid_grant", "no longer a member of the workspace", "You are no longer a member of ", "membership_ended"},
-		"the permissions lost": {func(t *testing.T, p *harness.Product, o harness.Office, c *connection) {
-			p.World.Permit(t, o.Workspace, c.person.User, harness.ReadForms)
-		}, "invalid_grant", "no longer holds any of the permissions", "You no longer hold any of these permissions", "permissions_lost"},
-		"the LLM integration off": {func(t *testing.T, p *harness.Product, o harness.Office, _ *connection) {
-			p.World.SetLLM(t, o.Workspace, false)
-		}, "invalid_grant", "has switched its LLM integration off", "has switched its LLM integration off", "llm_integration_off"},
+		"a superseded token": {
+			func(t *testing.T, _ *harness.Product, _ harness.Office, c *connection) {
+				c.Refresh(t, c.presents).Tokens(t)
+				c.Refresh(t, c.presents).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+			},
+			"invalid_grant",
+			"a superseded refresh token was presented",
+			"a superseded refresh token was presented on ",
+			"refresh_token_replayed",
+		},
+		"a code twice": {
+			func(t *testing.T, _ *harness.Product, _ harness.Office, c *connection) {
+				attempt := c.Begin()
+				form := attempt.CodeForm(attempt.Code(t, c.person))
+				c.presents = attempt.Post(t, form).Tokens(t).RefreshToken
+				attempt.Post(t, form).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+			},
+			"invalid_grant",
+			"its authorization code was presented again",
+			"its authorization code was presented again on ",
+			"code_reused",
+		},
+		"disconnected": {
+			func(t *testing.T, p *harness.Product, _ harness.Office, c *connection) {
+				page := c.person.Arrive(t, p.AppURL+"/settings/apps")
+				c.person.Submit(t, page.FormWith(t, `form[action="/settings/apps/disconnect"] input[name=id]`)).
+					Wants(t, http.StatusSeeOther)
+
+			},
+			"invalid_grant",
+			"The user disconnected this application",
+			"You disconnected this application on ",
+			"disconnected_by_user",
+		},
+		"the membership over": {
+			func(t *testing.T, p *harness.Product, o harness.Office, c *connection) {
+				p.World.Leave(t, o.Workspace, c.person.User)
+			},
+			"invalid_grant",
+			"no longer a member of the workspace",
+			"You are no longer a member of ",
+			"membership_ended",
+		},
+		"the permissions lost": {
+			func(t *testing.T, p *harness.Product, o harness.Office, c *connection) {
+				p.World.Permit(t, o.Workspace, c.person.User, harness.ReadForms)
+			},
+			"invalid_grant",
+			"no longer holds any of the permissions",
+			"You no longer hold any of these permissions",
+			"permissions_lost",
+		},
+		"the LLM integration off": {
+			func(t *testing.T, p *harness.Product, o harness.Office, _ *connection) {
+				p.World.SetLLM(t, o.Workspace, false)
+			},
+			"invalid_grant",
+			"has switched its LLM integration off",
+			"has switched its LLM integration off",
+			"llm_integration_off",
+		},
 		"the 30 days over": {func(t *testing.T, p *harness.Product, _ harness.Office, c *connection) {
 			p.World.EndGrantIn(t, harness.GrantOf(t, c.tokens.AccessToken), -time.Second)
 		}, "invalid_grant", "The time that the user consented to is over", "Its time was over on ", "time_over"},
@@ -85,7 +123,10 @@ func TestEveryEndAndEveryRefusalHasItsReason(t *testing.T) {
 				t.Errorf("Connected apps does not say %q: %s", c.shown, page.Text())
 			}
 			head := p.Person(t, office.Head)
-			if log := head.Arrive(t, p.AppURL+"/settings/audit?tenant="+office.Workspace.ID); !strings.Contains(log.Text(), c.told) {
+			if log := head.Arrive(t, p.AppURL+"/settings/audit?tenant="+office.Workspace.ID); !strings.Contains(
+				log.Text(),
+				c.told,
+			) {
 				t.Errorf("the audit log does not say %q: %s", c.told, log.Text())
 			}
 			export := string(head.Open(t, p.AppURL+"/settings/audit.jsonl?tenant="+office.Workspace.ID).Body)

@@ -7,8 +7,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// A script has run and its answer is lost, or is that to another question, as on a connection that is out of step. It is asked again, or
-// the caller is told 503: nobody gets what is another's, no grant ends, and the credential works afterwards.
+// A script has run and its answer is lost, or is that to another question, as on a connection that is out of step. It
+// is asked again, or the caller is told 503: nobody gets what is another's, no grant ends, and the credential works
+// afterwards.
 func TestAnswersOfRedisAreLostOrThoseOfOthers(t *testing.T) {
 	t.Parallel()
 	relay := harness.NewRedisRelay(t)

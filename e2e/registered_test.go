@@ -77,7 +77,9 @@ func TestDeletingAClientEndsItsGrants(t *testing.T) {
 		p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 	}
 	for _, client := range []string{app.ClientID, connector.ClientID} {
-		answer := p.As(office.Token).Send(t, http.MethodDelete, office.Clients()+"/"+client, "", "").Wants(t, http.StatusNoContent)
+		answer := p.As(office.Token).
+			Send(t, http.MethodDelete, office.Clients()+"/"+client, "", "").
+			Wants(t, http.StatusNoContent)
 		if len(answer.Body) != 0 {
 			t.Errorf("204 with a body:\n%s", answer)
 		}
@@ -97,7 +99,9 @@ func TestNewSecretWorksAtOnceAndTheOldOneForADay(t *testing.T) {
 	office := p.Office(t)
 	head := p.Person(t, office.Head)
 	app := office.Confidential(t, "", harness.ReadProgrammes)
-	answer := p.As(office.Token).Send(t, http.MethodPost, office.Clients()+"/"+app.ClientID+"/secret", "", "").Wants(t, http.StatusOK)
+	answer := p.As(office.Token).
+		Send(t, http.MethodPost, office.Clients()+"/"+app.ClientID+"/secret", "", "").
+		Wants(t, http.StatusOK)
 	renewed := app
 	renewed.Secret, _ = answer.Object(t)["clientSecret"].(string)
 	if renewed.Secret == "" || renewed.Secret == app.Secret {
@@ -107,8 +111,12 @@ func TestNewSecretWorksAtOnceAndTheOldOneForADay(t *testing.T) {
 	app.Connect(t, head)
 	renewed.Connect(t, head)
 
-	p.World.Exec(t, `update account.client_secrets set created_at = created_at - interval '24 hours', expires_at = expires_at - interval '24 hours'
-		where client_id = $1 and expires_at is not null`, app.ClientID)
+	p.World.Exec(
+		t,
+		`update account.client_secrets set created_at = created_at - interval '24 hours', expires_at = expires_at - interval '24 hours'
+		where client_id = $1 and expires_at is not null`,
+		app.ClientID,
+	)
 	app.Exchange(t, app.Body(app.Code(t, head))).WantsFlat(t, http.StatusBadRequest, "invalid_client")
 	renewed.Connect(t, head)
 }
@@ -119,7 +127,8 @@ func TestNewSecretCanEndTheOldOneAtOnce(t *testing.T) {
 	office := p.Office(t)
 	head := p.Person(t, office.Head)
 	app := office.Confidential(t, "", harness.ReadProgrammes)
-	answer := p.As(office.Token).JSON(t, http.MethodPost, office.Clients()+"/"+app.ClientID+"/secret", map[string]any{"expireOld": true})
+	answer := p.As(office.Token).
+		JSON(t, http.MethodPost, office.Clients()+"/"+app.ClientID+"/secret", map[string]any{"expireOld": true})
 	renewed := app
 	renewed.Secret, _ = answer.Wants(t, http.StatusOK).Object(t)["clientSecret"].(string)
 	code := app.Code(t, head)

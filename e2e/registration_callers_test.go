@@ -10,8 +10,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Contract, section 5, second table: who may call the tenant routes, and what everybody else is answered. Each rule holds on
-// every one of the routes.
+// Contract, section 5, second table: who may call the tenant routes, and what everybody else is answered. Each rule
+// holds on every one of the routes.
 
 type clientRoute struct {
 	method, path string
@@ -45,8 +45,10 @@ func TestWorkspaceRoutesWantABearer(t *testing.T) {
 	office := p.Office(t)
 	for _, route := range clientRoutes(office.Workspace, office.Confidential(t, "", harness.ReadProgrammes).ClientID) {
 		route.call(t, p.API()).WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
-		route.call(t, p.API().With("X-Tenant-Id", office.Workspace.ID)).WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
-		route.call(t, p.API().With("Authorization", "Basic b3duZXI6cHc=")).WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
+		route.call(t, p.API().With("X-Tenant-Id", office.Workspace.ID)).
+			WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
+		route.call(t, p.API().With("Authorization", "Basic b3duZXI6cHc=")).
+			WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
 	}
 }
 
@@ -62,8 +64,12 @@ func TestWorkspaceRoutesRefuseABearerThatDoesNotCount(t *testing.T) {
 	mcp := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes).Connect(t, p.Person(t, office.Head))
 	client := office.Confidential(t, "", harness.ReadProgrammes).ClientID
 	for name, token := range map[string]string{
-		"expired": expired, "revoked": revoked, "malformed": "nonsense", "unknown": tamperedPAT(office.Token), "other resource": mcp.AccessToken,
-		"altered": alterLast(mcp.AccessToken),
+		"expired":        expired,
+		"revoked":        revoked,
+		"malformed":      "nonsense",
+		"unknown":        tamperedPAT(office.Token),
+		"other resource": mcp.AccessToken,
+		"altered":        alterLast(mcp.AccessToken),
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, route := range clientRoutes(office.Workspace, client) {
@@ -109,8 +115,12 @@ func TestWorkspaceRoutesWantPermissionInTheWorkspaceOfTheURL(t *testing.T) {
 		}
 	})
 	t.Run("the body is judged last", func(t *testing.T) {
-		p.As(other.Token).JSON(t, http.MethodPost, office.Clients(), `{`).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-		p.As("nonsense").JSON(t, http.MethodPost, office.Clients(), `{`).WantsGateway(t, http.StatusForbidden, "Forbidden")
+		p.As(other.Token).
+			JSON(t, http.MethodPost, office.Clients(), `{`).
+			WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+		p.As("nonsense").
+			JSON(t, http.MethodPost, office.Clients(), `{`).
+			WantsGateway(t, http.StatusForbidden, "Forbidden")
 	})
 }
 
@@ -142,13 +152,19 @@ func TestRegistrarCannotGiveWhatTheyDoNotHold(t *testing.T) {
 		"token lacks it": p.World.Token(t, office.Workspace, office.Head, harness.APIAccess, harness.ReadProgrammes),
 	} {
 		t.Run(name, func(t *testing.T) {
-			p.As(token).JSON(t, http.MethodPost, office.Clients(), body).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-			p.As(token).JSON(t, http.MethodPost, office.Clients(), harness.ConfidentialBody(harness.ReadProgrammes)).Wants(t, http.StatusCreated)
+			p.As(token).
+				JSON(t, http.MethodPost, office.Clients(), body).
+				WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+			p.As(token).
+				JSON(t, http.MethodPost, office.Clients(), harness.ConfidentialBody(harness.ReadProgrammes)).
+				Wants(t, http.StatusCreated)
 		})
 	}
 	t.Run("the demo's registrar", func(t *testing.T) {
 		main := p.Demo.Workspaces.Main
-		p.As(p.Demo.Tokens.Registrar).JSON(t, http.MethodPost, harness.ClientsPath(main), body).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+		p.As(p.Demo.Tokens.Registrar).
+			JSON(t, http.MethodPost, harness.ClientsPath(main), body).
+			WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 		p.As(p.Demo.Tokens.Reader).Get(t, harness.ClientsPath(main)).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 		p.As(p.Demo.Tokens.Registrar).Get(t, harness.ClientsPath(main)).Wants(t, http.StatusOK)
 	})

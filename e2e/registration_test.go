@@ -17,8 +17,8 @@ import (
 // clientKeys are the fields that every application has: "every field as stored".
 var clientKeys = []string{"clientId", "name", "redirectUris", "requiredPermissions", "tokenEndpointAuthMethod"}
 
-// wantsClient checks an application for its keys: those of clientKeys and more, but no secret unless it is among more. Fields
-// beyond the contract's (a date, say) are not forbidden.
+// wantsClient checks an application for its keys: those of clientKeys and more, but no secret unless it is among more.
+// Fields beyond the contract's (a date, say) are not forbidden.
 func wantsClient(t *testing.T, answer harness.Answer, object map[string]any, more ...string) {
 	t.Helper()
 	for _, key := range slices.Concat(clientKeys, more) {
@@ -70,14 +70,16 @@ func TestRegisterConnectorHasNoSecret(t *testing.T) {
 	office := p.Office(t)
 	for _, platform := range []string{"claude", "chatgpt"} {
 		for resource, permissions := range map[string][]string{
-			p.BaseURL + "/v1": {harness.ReadProgrammes, harness.WriteProgrammes}, p.BaseURL + "/mcp": {harness.ReadProgrammes},
+			p.BaseURL + "/v1":  {harness.ReadProgrammes, harness.WriteProgrammes},
+			p.BaseURL + "/mcp": {harness.ReadProgrammes},
 		} {
 			body := harness.ConnectorBody(resource, permissions...)
 			body["connectorPlatform"] = platform
 			answer := office.Register(t, body).Wants(t, http.StatusCreated)
 			object := answer.Object(t)
 			wantsClient(t, answer, object, "connectorPlatform", "resource")
-			if object["connectorPlatform"] != platform || object["resource"] != resource || object["tokenEndpointAuthMethod"] != "none" {
+			if object["connectorPlatform"] != platform || object["resource"] != resource ||
+				object["tokenEndpointAuthMethod"] != "none" {
 				t.Errorf("not as sent:\n%s", answer)
 			}
 		}
@@ -89,7 +91,8 @@ func TestRegisterTakesTheWorkspaceFromTheURLAlone(t *testing.T) {
 	p := enter(t)
 	office, other := p.Office(t), p.Office(t)
 	caller := p.As(office.Token).With("X-Tenant-Id", other.Workspace.ID)
-	caller.JSON(t, http.MethodPost, office.Clients(), harness.ConfidentialBody(harness.ReadProgrammes)).Wants(t, http.StatusCreated)
+	caller.JSON(t, http.MethodPost, office.Clients(), harness.ConfidentialBody(harness.ReadProgrammes)).
+		Wants(t, http.StatusCreated)
 	if list := p.As(other.Token).Get(t, other.Clients()).Object(t)["data"].([]any); len(list) != 0 {
 		t.Error("the tenant header had an effect on an account route")
 	}
@@ -143,11 +146,16 @@ func TestRegisterRefusesInvalidMetadata(t *testing.T) {
 		"other resource":         wrongConnector("resource", p.BaseURL+"/v2"),
 		"resource with slash":    wrongConnector("resource", p.BaseURL+"/v1/"),
 		"resource in capitals":   wrongConnector("resource", p.BaseURL+"/V1"),
-		"connector, API access":  wrongConnector("requiredPermissions", []string{harness.APIAccess, harness.ReadProgrammes}),
+		"connector, API access": wrongConnector(
+			"requiredPermissions",
+			[]string{harness.APIAccess, harness.ReadProgrammes},
+		),
 	}
 	for name, body := range bodies {
 		t.Run(name, func(t *testing.T) {
-			p.As(office.Token).JSON(t, http.MethodPost, office.Clients(), body).WantsFlat(t, http.StatusBadRequest, "invalid_client_metadata")
+			p.As(office.Token).
+				JSON(t, http.MethodPost, office.Clients(), body).
+				WantsFlat(t, http.StatusBadRequest, "invalid_client_metadata")
 		})
 	}
 }
@@ -161,8 +169,14 @@ func TestRegisterJudgesRedirectURIs(t *testing.T) {
 		return office.Register(t, body)
 	}
 	for _, uri := range []string{
-		"https://a.example/cb", "https://a.example", "https://a.example:8443/cb?app=1&mode=x", "http://localhost/cb", "http://localhost:3000/cb",
-		"http://127.0.0.1:8090/callback", "http://[::1]:9000/cb", "https://a.example/" + strings.Repeat("p", 2048-len("https://a.example/")),
+		"https://a.example/cb",
+		"https://a.example",
+		"https://a.example:8443/cb?app=1&mode=x",
+		"http://localhost/cb",
+		"http://localhost:3000/cb",
+		"http://127.0.0.1:8090/callback",
+		"http://[::1]:9000/cb",
+		"https://a.example/" + strings.Repeat("p", 2048-len("https://a.example/")),
 	} {
 		t.Run("good "+uri[:min(len(uri), 40)], func(t *testing.T) {
 			object := register(t, uri).Wants(t, http.StatusCreated).Object(t)
@@ -170,12 +184,35 @@ func TestRegisterJudgesRedirectURIs(t *testing.T) {
 		})
 	}
 	for _, uri := range []string{
-		"", "/cb", "a.example/cb", "//a.example/cb", "http://a.example/cb", "http://localhost.a.example/cb", "http://127.0.0.1.a.example/cb",
-		"https://a.example/cb#part", "https://a.example/cb#", "https://me@a.example/cb", "https://me:pw@a.example/cb", "https://*.a.example/cb",
-		"https://a.example/*", "javascript:alert(1)", "JAVASCRIPT:alert(1)", "data:text/html,x", "app.almoner:/cb", "https:///cb", "https://",
-		"https://a.example/cb?code=1", "https://a.example/cb?x=1&state=2", "https://a.example/cb?iss=x", "https://a.example/cb?error=x",
-		"https://a.example/cb?error_description=x", "https://a.example/cb?response=x", "https://a.example/cb?c%6Fde=1",
-		"https://a.example/" + strings.Repeat("p", 2049-len("https://a.example/")), "https://a.example/c b", " https://a.example/cb",
+		"",
+		"/cb",
+		"a.example/cb",
+		"//a.example/cb",
+		"http://a.example/cb",
+		"http://localhost.a.example/cb",
+		"http://127.0.0.1.a.example/cb",
+		"https://a.example/cb#part",
+		"https://a.example/cb#",
+		"https://me@a.example/cb",
+		"https://me:pw@a.example/cb",
+		"https://*.a.example/cb",
+		"https://a.example/*",
+		"javascript:alert(1)",
+		"JAVASCRIPT:alert(1)",
+		"data:text/html,x",
+		"app.almoner:/cb",
+		"https:///cb",
+		"https://",
+		"https://a.example/cb?code=1",
+		"https://a.example/cb?x=1&state=2",
+		"https://a.example/cb?iss=x",
+		"https://a.example/cb?error=x",
+		"https://a.example/cb?error_description=x",
+		"https://a.example/cb?response=x",
+		"https://a.example/cb?c%6Fde=1",
+		"https://a.example/" + strings.Repeat("p", 2049-len("https://a.example/")),
+		"https://a.example/c b",
+		" https://a.example/cb",
 	} {
 		t.Run("bad "+uri[:min(len(uri), 40)], func(t *testing.T) {
 			register(t, uri).WantsFlat(t, http.StatusBadRequest, "invalid_redirect_uri")

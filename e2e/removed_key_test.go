@@ -19,14 +19,22 @@ func administer(t *testing.T, s *stack.Stack, args ...string) {
 	}
 }
 
-// Contract, section 6: a signing key that was removed is not believed by the next request on, wherever its token is presented.
+// Contract, section 6: a signing key that was removed is not believed by the next request on, wherever its token is
+// presented.
 func TestRemovedSigningKeyIsRefusedByTheNextRequest(t *testing.T) {
 	t.Parallel()
 	running := harness.Private(t, harness.Options{})
 	p := harness.Enter(t, running, &met)
 	office, service := p.Office(t), p.DemoService()
 	head := p.Person(t, office.Head)
-	connector, assistant := office.Connector(t, harness.ReadProgrammes), office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
+	connector, assistant := office.Connector(
+		t,
+		harness.ReadProgrammes,
+	), office.ConnectorFor(
+		t,
+		p.BaseURL+"/mcp",
+		harness.ReadProgrammes,
+	)
 	app := office.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes)
 	connected := connector.Connect(t, head)
 	stolen := held{connected.AccessToken, assistant.Connect(t, head).AccessToken, app.Connect(t, head).AccessToken}
@@ -58,7 +66,9 @@ func TestRemovedSigningKeyIsRefusedByTheNextRequest(t *testing.T) {
 	works("under the retired key", stolen)
 
 	administer(t, running, "keys", "remove", "--", kid)
-	p.In(office.Workspace, stolen.rest).Get(t, harness.ListPath).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p.In(office.Workspace, stolen.rest).
+		Get(t, harness.ListPath).
+		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	wantsChallenge(t, p, rpc(t, mcp(p, stolen.mcp), "tools/list", nil), `error="invalid_token"`)
 	p.As(stolen.account).Get(t, office.Clients()).Wants(t, http.StatusForbidden)
 	for _, token := range []string{stolen.rest, stolen.mcp, stolen.account} {

@@ -59,8 +59,8 @@ func toolsUse(t *testing.T, p *harness.Product, office harness.Office) []string 
 	return slices.Compact(sorted(out))
 }
 
-// Contract, section 5: the challenge, the metadata of the resource, the consent page and the token name the permissions that the
-// operations of the resource can use, and no others: whatever an older client is registered for.
+// Contract, section 5: the challenge, the metadata of the resource, the consent page and the token name the permissions
+// that the operations of the resource can use, and no others: whatever an older client is registered for.
 func TestConsent_NamesWhatTheResourceCanUse(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -78,7 +78,10 @@ func TestConsent_NamesWhatTheResourceCanUse(t *testing.T) {
 				}
 			}
 			probe := map[string]string{"/v1": programmes, "/mcp": mcpPath}[path]
-			for name, api := range map[string]harness.API{"the first challenge": p.API(), "the challenge of a bad token": p.As("nonsense")} {
+			for name, api := range map[string]harness.API{
+				"the first challenge":          p.API(),
+				"the challenge of a bad token": p.As("nonsense"),
+			} {
 				challenge := api.Get(t, probe).Wants(t, http.StatusUnauthorized).Header.Get("WWW-Authenticate")
 				_, scope, _ := strings.Cut(challenge, `scope="`)
 				scope, _, _ = strings.Cut(scope, `"`)
@@ -88,7 +91,12 @@ func TestConsent_NamesWhatTheResourceCanUse(t *testing.T) {
 			same("the metadata", texts(metadata["scopes_supported"]))
 
 			connector := office.ConnectorFor(t, p.BaseURL+path, want...)
-			p.World.Exec(t, `update account.oauth_clients set required_permissions = $2 where id = $1`, connector.ClientID, connectorScopes())
+			p.World.Exec(
+				t,
+				`update account.oauth_clients set required_permissions = $2 where id = $1`,
+				connector.ClientID,
+				connectorScopes(),
+			)
 			for _, scope := range []string{"", "offline_access", strings.Join(connectorScopes(), " ")} {
 				attempt := connector.Begin()
 				attempt.Query.Set("scope", scope)

@@ -33,7 +33,10 @@ func TestRevokingATokenEndsItsGrant(t *testing.T) {
 				}
 			}
 			wantsDead(t, p, connector, current, old)
-			other := old.AccessToken[:strings.LastIndex(old.AccessToken, ".")+1] + otherForm(t, old.AccessToken[strings.LastIndex(old.AccessToken, ".")+1:])
+			other := old.AccessToken[:strings.LastIndex(old.AccessToken, ".")+1] + otherForm(
+				t,
+				old.AccessToken[strings.LastIndex(old.AccessToken, ".")+1:],
+			)
 			p.In(office.Workspace, other).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 			wantsAlive(t, p, connector, sibling)
 		})
@@ -41,7 +44,9 @@ func TestRevokingATokenEndsItsGrant(t *testing.T) {
 	t.Run("confidential", func(t *testing.T) {
 		long := app.Connect(t, head)
 		app.Revoke(t, long.AccessToken).Wants(t, http.StatusOK)
-		p.In(office.Workspace, long.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+		p.In(office.Workspace, long.AccessToken).
+			Get(t, programmes).
+			WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	})
 }
 
@@ -50,7 +55,17 @@ func TestRevokingWhatIsNotTheClientsChangesNothing(t *testing.T) {
 	p := enter(t)
 	office := p.Office(t)
 	head := p.Person(t, office.Head)
-	connector, other, app := office.Connector(t, harness.ReadProgrammes), office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
+	connector, other, app := office.Connector(
+		t,
+		harness.ReadProgrammes,
+	), office.Connector(
+		t,
+		harness.ReadProgrammes,
+	), office.Confidential(
+		t,
+		"",
+		harness.ReadProgrammes,
+	)
 	tokens, long := connector.Connect(t, head), app.Connect(t, head)
 	unknown := misspellings(tokens.RefreshToken)
 	delete(unknown, "empty") // which is a parameter missing
@@ -79,15 +94,30 @@ func TestRevocationWantsToKnowTheClient(t *testing.T) {
 	wrong.Secret = alterLast(app.Secret)
 	wrong.Revoke(t, long.AccessToken).WantsFlat(t, http.StatusBadRequest, "invalid_client")
 	form := func(values url.Values) harness.Answer { return p.API().Form(t, harness.RevokePath, values) }
-	form(url.Values{"client_id": {app.ClientID}, "token": {long.AccessToken}}).WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
+	form(
+		url.Values{"client_id": {app.ClientID}, "token": {long.AccessToken}},
+	).WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
 	form(url.Values{"token": {tokens.RefreshToken}}).WantsFlat(t, http.StatusBadRequest, "invalid_request")
 	form(url.Values{"client_id": {connector.ClientID}}).WantsFlat(t, http.StatusBadRequest, "invalid_request")
-	form(url.Values{"client_id": {connector.ClientID}, "token": {"a", "b"}}).WantsFlat(t, http.StatusBadRequest, "invalid_request")
-	answer := p.API().With("Authorization", harness.Basic(basic.ClientID, alterLast(basic.Secret))).Form(t, harness.RevokePath, url.Values{"token": {"x"}})
+	form(
+		url.Values{"client_id": {connector.ClientID}, "token": {"a", "b"}},
+	).WantsFlat(t, http.StatusBadRequest, "invalid_request")
+	answer := p.API().
+		With("Authorization", harness.Basic(basic.ClientID, alterLast(basic.Secret))).
+		Form(t, harness.RevokePath, url.Values{"token": {"x"}})
 	answer.WantsFlat(t, http.StatusUnauthorized, "invalid_client")
-	p.API().With("Authorization", harness.Basic(basic.ClientID, basic.Secret)).Form(t, harness.RevokePath, url.Values{"token": {"x"}}).Wants(t, http.StatusOK)
+	p.API().
+		With("Authorization", harness.Basic(basic.ClientID, basic.Secret)).
+		Form(t, harness.RevokePath, url.Values{"token": {"x"}}).
+		Wants(t, http.StatusOK)
 	p.In(office.Workspace, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
-	form(url.Values{"client_id": {connector.ClientID}, "token": {tokens.RefreshToken}, "token_type_hint": {"access_token"}}).Wants(t, http.StatusOK)
+	form(
+		url.Values{
+			"client_id":       {connector.ClientID},
+			"token":           {tokens.RefreshToken},
+			"token_type_hint": {"access_token"},
+		},
+	).Wants(t, http.StatusOK)
 	wantsDead(t, p, connector, tokens)
 }
 

@@ -7,14 +7,17 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Spec 3 and 5.2, contract section 3: "A superseded refresh token: 400 invalid_grant, and the grant is revoked, at once, for
-// refresh and access tokens alike."
+// Spec 3 and 5.2, contract section 3: "A superseded refresh token: 400 invalid_grant, and the grant is revoked, at
+// once, for refresh and access tokens alike."
 
 // wantsDead checks that nothing of a grant works any more.
 func wantsDead(t *testing.T, p *harness.Product, c harness.Connector, tokens ...harness.Tokens) {
 	t.Helper()
 	for _, token := range tokens {
-		p.API().With("X-Tenant-Id", token.WorkspaceID).With("Authorization", "Bearer "+token.AccessToken).Get(t, programmes).
+		p.API().
+			With("X-Tenant-Id", token.WorkspaceID).
+			With("Authorization", "Bearer "+token.AccessToken).
+			Get(t, programmes).
 			WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	}
 	for _, token := range tokens {
@@ -25,7 +28,11 @@ func wantsDead(t *testing.T, p *harness.Product, c harness.Connector, tokens ...
 // wantsAlive checks that a grant works, and returns its newest tokens.
 func wantsAlive(t *testing.T, p *harness.Product, c harness.Connector, tokens harness.Tokens) harness.Tokens {
 	t.Helper()
-	p.API().With("X-Tenant-Id", tokens.WorkspaceID).With("Authorization", "Bearer "+tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.API().
+		With("X-Tenant-Id", tokens.WorkspaceID).
+		With("Authorization", "Bearer "+tokens.AccessToken).
+		Get(t, programmes).
+		Wants(t, http.StatusOK)
 	return c.Refresh(t, tokens.RefreshToken).Tokens(t)
 }
 

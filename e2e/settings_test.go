@@ -33,8 +33,16 @@ func TestBothProgramsSayWhatTheyAreTold(t *testing.T) {
 	folder := filepath.Dir(harness.Shared(t).Authserver())
 	key := filepath.Join(t.TempDir(), "keys")
 	file := filepath.Join(t.TempDir(), "settings")
-	err := errors.Join(os.WriteFile(key, []byte("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n"), 0o600),
-		os.WriteFile(file, []byte("ALMONER_BASE_URL=https://api.example.org\nALMONER_APP_URL='https://app.example.org'\nALMONER_DATABASE_URL=postgres://a:hush@localhost/a\nOTEL_EXPORTER_OTLP_HEADERS=Authorization=hush\n"), 0o600))
+	err := errors.Join(
+		os.WriteFile(key, []byte("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n"), 0o600),
+		os.WriteFile(
+			file,
+			[]byte(
+				"ALMONER_BASE_URL=https://api.example.org\nALMONER_APP_URL='https://app.example.org'\nALMONER_DATABASE_URL=postgres://a:hush@localhost/a\nOTEL_EXPORTER_OTLP_HEADERS=Authorization=hush\n",
+			),
+			0o600,
+		),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +53,8 @@ func TestBothProgramsSayWhatTheyAreTold(t *testing.T) {
 			command.Env = environ
 			var outBuffer, errBuffer strings.Builder
 			command.Stdout, command.Stderr = &outBuffer, &errBuffer
-			if _, exited := errors.AsType[*exec.ExitError](command.Run()); command.ProcessState == nil || exited != (command.ProcessState.ExitCode() != 0) {
+			if _, exited := errors.AsType[*exec.ExitError](command.Run()); command.ProcessState == nil ||
+				exited != (command.ProcessState.ExitCode() != 0) {
 				t.Fatalf("%s does not run", program)
 			}
 			if strings.Contains(outBuffer.String()+errBuffer.String(), "hush") {
@@ -56,8 +65,13 @@ func TestBothProgramsSayWhatTheyAreTold(t *testing.T) {
 		good := []string{"ALMONER_KEYS_FILE=" + key, "ALMONER_REDIS_URL=redis://:hush@localhost:6379"}
 		out, errs, code := said(good, "check-config", "--config", file)
 		for _, want := range []string{
-			`ALMONER_BASE_URL +https://api.example.org +config ` + file, `ALMONER_KEYS +\(set\) +file ` + key, `ALMONER_REDIS_URL +\(set\) +environment`, `ALMONER_NOTICE +4s +default`,
-			`OTEL_EXPORTER_OTLP_HEADERS +\(set\) +config ` + file, `OTEL_TRACES_SAMPLER_ARG +1 +default`} {
+			`ALMONER_BASE_URL +https://api.example.org +config ` + file,
+			`ALMONER_KEYS +\(set\) +file ` + key,
+			`ALMONER_REDIS_URL +\(set\) +environment`,
+			`ALMONER_NOTICE +4s +default`,
+			`OTEL_EXPORTER_OTLP_HEADERS +\(set\) +config ` + file,
+			`OTEL_TRACES_SAMPLER_ARG +1 +default`,
+		} {
 			if !regexp.MustCompile(`(?m)^` + want + `$`).MatchString(out) {
 				t.Errorf("%s does not say %s: %s", program, want, out)
 			}
@@ -65,16 +79,30 @@ func TestBothProgramsSayWhatTheyAreTold(t *testing.T) {
 		if code != 0 || errs != "" {
 			t.Errorf("%s: %d %s", program, code, errs)
 		}
-		bad := append(good, "ALMONER_KEYS=hush", "ALMONER_CONFIG="+file, "ALMONER_NOTICE=hush", "ALMONER_DATABSE_URL=hush", "OTEL_TRACES_SAMPLER_ARG=hush")
+		bad := append(
+			good,
+			"ALMONER_KEYS=hush",
+			"ALMONER_CONFIG="+file,
+			"ALMONER_NOTICE=hush",
+			"ALMONER_DATABSE_URL=hush",
+			"OTEL_TRACES_SAMPLER_ARG=hush",
+		)
 		for _, arguments := range [][]string{{"check-config"}, {"serve"}} {
 			out, errs, code = said(bad, arguments...)
-			for _, want := range []string{"4 mistakes", "ALMONER_KEYS and ALMONER_KEYS_FILE are both set", "ALMONER_NOTICE is a time", "did you mean ALMONER_DATABASE_URL?", "OTEL_TRACES_SAMPLER_ARG is a number"} {
+			for _, want := range []string{
+				"4 mistakes",
+				"ALMONER_KEYS and ALMONER_KEYS_FILE are both set",
+				"ALMONER_NOTICE is a time",
+				"did you mean ALMONER_DATABASE_URL?",
+				"OTEL_TRACES_SAMPLER_ARG is a number",
+			} {
 				if code != 1 || out != "" || !strings.Contains(errs, want) {
 					t.Errorf("%s %s does not say %s: %d %s%s", program, arguments, want, code, out, errs)
 				}
 			}
 		}
-		if _, errs, code := said([]string{"ALMONER_DATABSE_URL=hush"}, "migrate"); code != 1 || !strings.Contains(errs, "2 mistakes") {
+		if _, errs, code := said([]string{"ALMONER_DATABSE_URL=hush"}, "migrate"); code != 1 ||
+			!strings.Contains(errs, "2 mistakes") {
 			t.Errorf("%s migrate: %d %s", program, code, errs)
 		}
 	}

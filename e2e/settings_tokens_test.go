@@ -23,7 +23,13 @@ func developersURL(p *harness.Product, o harness.Office) string {
 }
 
 // makeToken fills in the form for a new token as it stands on the page.
-func makeToken(t *testing.T, who *harness.Person, page harness.Page, name, days string, permissions ...string) harness.Page {
+func makeToken(
+	t *testing.T,
+	who *harness.Person,
+	page harness.Page,
+	name, days string,
+	permissions ...string,
+) harness.Page {
 	t.Helper()
 	form := page.FormWith(t, tokenForm+"input[name=name]")
 	form.Fields.Set("name", name)
@@ -52,18 +58,25 @@ func TestTokenIsShownOnceUsedAndRevoked(t *testing.T) {
 	}
 	token := shown[0]
 	p.In(office.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
-	p.In(office.Workspace, token).JSON(t, http.MethodPost, programmes, map[string]any{"name": "x"}).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+	p.In(office.Workspace, token).
+		JSON(t, http.MethodPost, programmes, map[string]any{"name": "x"}).
+		WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 
 	again := head.Arrive(t, developersURL(p, office))
 	again.WantsText(t, "Payroll bridge")
 	if patPattern.Match(again.Body) {
 		t.Error("the token can be read a second time")
 	}
-	revoke := again.FormWith(t, `li:has(h3:contains("Payroll bridge")) form:contains("Revoke") button:contains("Revoke")`)
+	revoke := again.FormWith(
+		t,
+		`li:has(h3:contains("Payroll bridge")) form:contains("Revoke") button:contains("Revoke")`,
+	)
 	head.Submit(t, revoke)
 	refusedAsBearer(t, p, office, token)
 	p.In(office.Workspace, office.Token).Get(t, programmes).Wants(t, http.StatusOK) // the head's other token
-	if gone := head.Arrive(t, developersURL(p, office)); gone.Find(`li:has(h3:contains("Payroll bridge")) form`).Length() != 0 {
+	if gone := head.Arrive(t, developersURL(p, office)); gone.Find(`li:has(h3:contains("Payroll bridge")) form`).
+		Length() !=
+		0 {
 		t.Error("the revoked token is still among the active ones")
 	}
 }
@@ -78,11 +91,23 @@ func TestTokenLastsSevenThirtyOrNinetyDays(t *testing.T) {
 		t.Errorf("the choices are %v", got)
 	}
 	for days, want := range map[string]int{"7": 7, "30": 30, "90": 90} {
-		made := makeToken(t, head, head.Arrive(t, developersURL(p, office)), "For "+days, days, harness.ReadProgrammes).Wants(t, http.StatusOK)
+		made := makeToken(
+			t,
+			head,
+			head.Arrive(t, developersURL(p, office)),
+			"For "+days,
+			days,
+			harness.ReadProgrammes,
+		).Wants(t, http.StatusOK)
 		if !patPattern.Match(made.Body) {
 			t.Fatalf("no token for %s days", days)
 		}
-		lasts := p.World.Count(t, `select extract(epoch from expires_at - created_at)::int from account.personal_access_tokens where tenant_id = $1 and name = $2`, office.Workspace.ID, "For "+days)
+		lasts := p.World.Count(
+			t,
+			`select extract(epoch from expires_at - created_at)::int from account.personal_access_tokens where tenant_id = $1 and name = $2`,
+			office.Workspace.ID,
+			"For "+days,
+		)
 		wantsSeconds(t, "the token's life", lasts, want*24*3600)
 	}
 	for _, days := range []string{"1", "8", "91", "365", "0", "-7", "", "7.0", "30 ", "forever"} {
@@ -100,11 +125,17 @@ func TestTokenHoldsWhatItsCreatorHolds(t *testing.T) {
 	office := p.Office(t)
 	member := p.Person(t, office.Member(t, harness.APIAccess, harness.ReadProgrammes))
 	page := member.Arrive(t, developersURL(p, office))
-	if got := values(page.Find(tokenForm + "input[name=permissions]")); !slices.Equal(got, sorted([]string{harness.APIAccess, harness.ReadProgrammes})) {
+	if got := values(page.Find(tokenForm + "input[name=permissions]")); !slices.Equal(
+		got,
+		sorted([]string{harness.APIAccess, harness.ReadProgrammes}),
+	) {
 		t.Errorf("the permissions to choose from are %v", got)
 	}
 	for name, wrong := range map[string][]string{
-		"not held": {harness.WriteProgrammes}, "one not held": {harness.ReadProgrammes, harness.WriteProgrammes}, "unknown": {"programmes:delete:programmes"}, "none": nil,
+		"not held":     {harness.WriteProgrammes},
+		"one not held": {harness.ReadProgrammes, harness.WriteProgrammes},
+		"unknown":      {"programmes:delete:programmes"},
+		"none":         nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			refused := makeToken(t, member, page, "Too much", "7", wrong...)
@@ -138,8 +169,8 @@ func TestDevelopersNeedsAPIAccess(t *testing.T) {
 	}
 }
 
-// "The tenant identifier is copied from Settings → User." and "Replacement: create a new token, update the integration, then
-// revoke the old one." (spec 5.2)
+// "The tenant identifier is copied from Settings → User." and "Replacement: create a new token, update the integration,
+// then revoke the old one." (spec 5.2)
 func TestIntegrationIsSetUpFromSettingsAlone(t *testing.T) {
 	t.Parallel()
 	p := enter(t)

@@ -53,7 +53,8 @@ func testsHere(t *testing.T) map[string]bool {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
 		must(t, err)
 		for _, declaration := range file.Decls {
-			if f, isFunc := declaration.(*ast.FuncDecl); isFunc && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Test") {
+			if f, isFunc := declaration.(*ast.FuncDecl); isFunc && f.Recv == nil &&
+				strings.HasPrefix(f.Name.Name, "Test") {
 				exists[f.Name.Name] = true
 			}
 		}

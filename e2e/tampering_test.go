@@ -44,10 +44,21 @@ func otherLetter(letter byte) byte {
 // misspellings are texts that a lax reader could take for the token.
 func misspellings(token string) map[string]string {
 	return map[string]string{
-		"altered": alterLast(token), "altered early": alterAt(token, 12), "cut": token[:len(token)-1], "longer": token + "A",
-		"without prefix": strings.TrimPrefix(strings.TrimPrefix(token, "alm_ac_"), "alm_rt_"), "padded": token + "=",
-		"line break": token + "\n", "space": " " + token, "capitals": strings.ToUpper(token), "empty": "", "twice": fmt.Sprint(token, token),
-		"trailing bits": lastBitFlipped(token), "NUL": token + "\x00",
+		"altered": alterLast(
+			token,
+		),
+		"altered early":  alterAt(token, 12),
+		"cut":            token[:len(token)-1],
+		"longer":         token + "A",
+		"without prefix": strings.TrimPrefix(strings.TrimPrefix(token, "alm_ac_"), "alm_rt_"),
+		"padded":         token + "=",
+		"line break":     token + "\n",
+		"space":          " " + token,
+		"capitals":       strings.ToUpper(token),
+		"empty":          "",
+		"twice":          fmt.Sprint(token, token),
+		"trailing bits":  lastBitFlipped(token),
+		"NUL":            token + "\x00",
 	}
 }
 

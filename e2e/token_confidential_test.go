@@ -33,7 +33,8 @@ func TestConfidentialExchangeAnswersAToken(t *testing.T) {
 			answer.WantsHeader(t, "Cache-Control", "no-store")
 			tokens := answer.Tokens(t)
 			wantsSeconds(t, "expires_in", tokens.ExpiresIn, 90*24*3600)
-			if tokens.TokenType != "Bearer" || tokens.Scope != harness.ReadProgrammes || tokens.WorkspaceID != p.Demo.Workspaces.Main.ID {
+			if tokens.TokenType != "Bearer" || tokens.Scope != harness.ReadProgrammes ||
+				tokens.WorkspaceID != p.Demo.Workspaces.Main.ID {
 				t.Errorf("not what was granted:\n%s", answer)
 			}
 			p.In(p.Demo.Workspaces.Main, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
@@ -70,16 +71,20 @@ func TestConfidentialExchangeNamesWhatIsWrong(t *testing.T) {
 		value any // nil: left out
 		codes []string
 	}{
-		"no client_id":           {"client_id", nil, []string{"invalid_request"}},
-		"no code":                {"code", nil, []string{"invalid_request"}},
-		"no redirect_uri":        {"redirect_uri", nil, []string{"invalid_request"}},
-		"no secret":              {"client_secret", nil, []string{"invalid_client"}},
-		"unknown client":         {"client_id", uuid.NewString(), []string{"invalid_client"}},
-		"client no identifier":   {"client_id", "nonsense", []string{"invalid_client"}},
-		"wrong secret":           {"client_secret", alterLast(app.Secret), []string{"invalid_client"}},
-		"secret of another":      {"client_secret", other.Secret, []string{"invalid_client"}},
-		"empty secret":           {"client_secret", "", []string{"invalid_client"}},
-		"a connector":            {"client_id", office.Connector(t, harness.ReadProgrammes).ClientID, []string{"invalid_request", "invalid_client"}},
+		"no client_id":         {"client_id", nil, []string{"invalid_request"}},
+		"no code":              {"code", nil, []string{"invalid_request"}},
+		"no redirect_uri":      {"redirect_uri", nil, []string{"invalid_request"}},
+		"no secret":            {"client_secret", nil, []string{"invalid_client"}},
+		"unknown client":       {"client_id", uuid.NewString(), []string{"invalid_client"}},
+		"client no identifier": {"client_id", "nonsense", []string{"invalid_client"}},
+		"wrong secret":         {"client_secret", alterLast(app.Secret), []string{"invalid_client"}},
+		"secret of another":    {"client_secret", other.Secret, []string{"invalid_client"}},
+		"empty secret":         {"client_secret", "", []string{"invalid_client"}},
+		"a connector": {
+			"client_id",
+			office.Connector(t, harness.ReadProgrammes).ClientID,
+			[]string{"invalid_request", "invalid_client"},
+		},
 		"unknown code":           {"code", "alm_ac_" + strings.Repeat("A", 100), []string{"invalid_grant"}},
 		"other callback":         {"redirect_uri", app.RedirectURI + "/", []string{"invalid_grant"}},
 		"other resource":         {"resource", p.BaseURL + "/mcp", []string{"invalid_target"}},
@@ -141,12 +146,23 @@ func TestConfidentialExchangeWantsJSON(t *testing.T) {
 	app := p.DemoConfidential()
 	code := app.Code(t, p.Person(t, p.Demo.Users.Owner))
 	t.Run("a form", func(t *testing.T) {
-		p.API().Form(t, harness.TokenPath, app.Form(code)).WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client", "unauthorized_client")
+		p.API().
+			Form(t, harness.TokenPath, app.Form(code)).
+			WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client", "unauthorized_client")
 	})
-	for _, kind := range []string{"", "text/plain", "text/json", "application/jsonp", "multipart/form-data; boundary=x", "application/json, text/plain"} {
+	for _, kind := range []string{
+		"",
+		"text/plain",
+		"text/json",
+		"application/jsonp",
+		"multipart/form-data; boundary=x",
+		"application/json, text/plain",
+	} {
 		t.Run(kind, func(t *testing.T) {
 			body := `{"client_id":"` + app.ClientID + `","client_secret":"` + app.Secret + `","redirect_uri":"` + app.RedirectURI + `","code":"` + code + `"}`
-			p.API().Send(t, http.MethodPost, harness.TokenPath, kind, body).WantsFlat(t, http.StatusBadRequest, "invalid_request")
+			p.API().
+				Send(t, http.MethodPost, harness.TokenPath, kind, body).
+				WantsFlat(t, http.StatusBadRequest, "invalid_request")
 		})
 	}
 	app.Exchange(t, app.Body(code)).Tokens(t)
@@ -157,9 +173,18 @@ func TestQueryStringIsIgnoredAtTheTokenEndpoint(t *testing.T) {
 	p := enter(t)
 	app := p.DemoConfidential()
 	code := app.Code(t, p.Person(t, p.Demo.Users.Owner))
-	query := url.Values{"client_id": {app.ClientID}, "client_secret": {app.Secret}, "code": {code}, "redirect_uri": {app.RedirectURI}}
-	p.API().JSON(t, http.MethodPost, harness.TokenPath+"?"+query.Encode(), `{}`).WantsFlat(t, http.StatusBadRequest, "invalid_request")
-	p.API().Form(t, harness.TokenPath+"?"+query.Encode(), url.Values{}).WantsFlat(t, http.StatusBadRequest, "invalid_request")
+	query := url.Values{
+		"client_id":     {app.ClientID},
+		"client_secret": {app.Secret},
+		"code":          {code},
+		"redirect_uri":  {app.RedirectURI},
+	}
+	p.API().
+		JSON(t, http.MethodPost, harness.TokenPath+"?"+query.Encode(), `{}`).
+		WantsFlat(t, http.StatusBadRequest, "invalid_request")
+	p.API().
+		Form(t, harness.TokenPath+"?"+query.Encode(), url.Values{}).
+		WantsFlat(t, http.StatusBadRequest, "invalid_request")
 	other := harness.TokenPath + "?client_id=x&code=y&grant_type=password"
 	p.API().JSON(t, http.MethodPost, other, app.Body(code)).Tokens(t)
 }
@@ -173,15 +198,24 @@ func TestAuthorizationHeaderIsRefusedAtTheTokenEndpoint(t *testing.T) {
 	post := office.Confidential(t, "client_secret_post", harness.ReadProgrammes)
 	attempt := connector.Begin()
 	appCode, postCode, connectorCode := app.Code(t, head), post.Code(t, head), attempt.Code(t, head)
-	for _, value := range []string{harness.Basic(app.ClientID, app.Secret), "Bearer " + office.Token, "Basic nonsense"} {
+	for _, value := range []string{
+		harness.Basic(app.ClientID, app.Secret),
+		"Bearer " + office.Token,
+		"Basic nonsense",
+	} {
 		api := p.API().With("Authorization", value)
-		api.JSON(t, http.MethodPost, harness.TokenPath, app.Body(appCode)).WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
-		api.Form(t, harness.TokenPath, post.Form(postCode)).WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
-		api.Form(t, harness.TokenPath, attempt.CodeForm(connectorCode)).WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
+		api.JSON(t, http.MethodPost, harness.TokenPath, app.Body(appCode)).
+			WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
+		api.Form(t, harness.TokenPath, post.Form(postCode)).
+			WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
+		api.Form(t, harness.TokenPath, attempt.CodeForm(connectorCode)).
+			WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
 	}
 	// The header alone says who it is, and rightly so: but these are not registered for it.
 	code := map[string]any{"code": appCode, "redirect_uri": app.RedirectURI}
-	p.API().With("Authorization", harness.Basic(app.ClientID, app.Secret)).JSON(t, http.MethodPost, harness.TokenPath, code).
+	p.API().
+		With("Authorization", harness.Basic(app.ClientID, app.Secret)).
+		JSON(t, http.MethodPost, harness.TokenPath, code).
 		WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
 	form := change(change(post.Form(postCode), "client_id"), "client_secret")
 	p.API().With("Authorization", harness.Basic(post.ClientID, post.Secret)).Form(t, harness.TokenPath, form).
@@ -194,8 +228,18 @@ func TestAuthorizationHeaderIsRefusedAtTheTokenEndpoint(t *testing.T) {
 func TestTokenEndpointTakesPostOfReasonableSize(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodOptions} {
-		p.API().Send(t, method, harness.TokenPath, "", "").Wants(t, http.StatusMethodNotAllowed).WantsAllow(t, http.MethodPost)
+	for _, method := range []string{
+		http.MethodGet,
+		http.MethodHead,
+		http.MethodPut,
+		http.MethodDelete,
+		http.MethodPatch,
+		http.MethodOptions,
+	} {
+		p.API().
+			Send(t, method, harness.TokenPath, "", "").
+			Wants(t, http.StatusMethodNotAllowed).
+			WantsAllow(t, http.MethodPost)
 	}
 	app := p.DemoConfidential()
 	fill := func(size int) map[string]any {

@@ -16,7 +16,15 @@ import (
 // Spec 4.3 and contract, section 3: exchange and refresh of a connector, as a form.
 
 // connectorKeys are what a connector is answered, and nothing else.
-var connectorKeys = []string{"access_token", "token_type", "expires_in", "scope", "tenant_id", "refresh_token", "authorization_expires_in"}
+var connectorKeys = []string{
+	"access_token",
+	"token_type",
+	"expires_in",
+	"scope",
+	"tenant_id",
+	"refresh_token",
+	"authorization_expires_in",
+}
 
 func TestConnectorExchangeAndRefreshAnswerTokens(t *testing.T) {
 	t.Parallel()
@@ -32,15 +40,18 @@ func TestConnectorExchangeAndRefreshAnswerTokens(t *testing.T) {
 			answer.WantsHeader(t, "Cache-Control", "no-store")
 		}
 		next := answer.Tokens(t)
-		if next.RefreshToken == tokens.RefreshToken || next.AccessToken == tokens.AccessToken || !strings.HasPrefix(next.RefreshToken, "alm_rt_") {
+		if next.RefreshToken == tokens.RefreshToken || next.AccessToken == tokens.AccessToken ||
+			!strings.HasPrefix(next.RefreshToken, "alm_rt_") {
 			t.Error("a token was not replaced, or is not spelled as section 2 of the contract says")
 		}
 		wantsSeconds(t, "expires_in", next.ExpiresIn, 3600)
 		wantsSeconds(t, "authorization_expires_in", next.AuthorizationEnd, 30*24*3600)
-		if next.Scope != connector.Scope || next.WorkspaceID != p.Demo.Workspaces.Main.ID || next.TokenType != "Bearer" {
+		if next.Scope != connector.Scope || next.WorkspaceID != p.Demo.Workspaces.Main.ID ||
+			next.TokenType != "Bearer" {
 			t.Errorf("not what was granted:\n%s", answer)
 		}
-		for _, token := range []string{tokens.AccessToken, next.AccessToken} { // an earlier one is good until it expires
+		// an earlier one is good until it expires
+		for _, token := range []string{tokens.AccessToken, next.AccessToken} {
 			p.In(p.Demo.Workspaces.Main, token).Get(t, programmes).Wants(t, http.StatusOK)
 		}
 		tokens = next
@@ -60,7 +71,8 @@ func TestConnectorExchangeNamesWhatIsWrong(t *testing.T) {
 			attempt.Post(t, change(form, name)).WantsFlat(t, http.StatusBadRequest, "invalid_request")
 		})
 		t.Run("two of "+name, func(t *testing.T) {
-			attempt.Post(t, change(form, name, form.Get(name), form.Get(name))).WantsFlat(t, http.StatusBadRequest, "invalid_request")
+			attempt.Post(t, change(form, name, form.Get(name), form.Get(name))).
+				WantsFlat(t, http.StatusBadRequest, "invalid_request")
 		})
 	}
 	for name, c := range map[string]struct{ name, value, code string }{
@@ -95,17 +107,30 @@ func TestConnectorWantsAForm(t *testing.T) {
 		flat[name] = form.Get(name)
 	}
 	t.Run("JSON", func(t *testing.T) {
-		p.API().JSON(t, http.MethodPost, harness.TokenPath, flat).WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
+		p.API().
+			JSON(t, http.MethodPost, harness.TokenPath, flat).
+			WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
 	})
-	for _, kind := range []string{"", "text/plain", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded-not"} {
+	for _, kind := range []string{
+		"",
+		"text/plain",
+		"multipart/form-data; boundary=x",
+		"application/x-www-form-urlencoded-not",
+	} {
 		t.Run(kind, func(t *testing.T) {
-			p.API().Send(t, http.MethodPost, harness.TokenPath, kind, form.Encode()).WantsFlat(t, http.StatusBadRequest, "invalid_request")
+			p.API().
+				Send(t, http.MethodPost, harness.TokenPath, kind, form.Encode()).
+				WantsFlat(t, http.StatusBadRequest, "invalid_request")
 		})
 	}
 	t.Run("bad escape", func(t *testing.T) {
 		kind := "application/x-www-form-urlencoded"
-		p.API().Send(t, http.MethodPost, harness.TokenPath, kind, form.Encode()+"&x=%zz").WantsFlat(t, http.StatusBadRequest, "invalid_request")
-		p.API().Send(t, http.MethodPost, harness.TokenPath, kind, "").WantsFlat(t, http.StatusBadRequest, "invalid_request")
+		p.API().
+			Send(t, http.MethodPost, harness.TokenPath, kind, form.Encode()+"&x=%zz").
+			WantsFlat(t, http.StatusBadRequest, "invalid_request")
+		p.API().
+			Send(t, http.MethodPost, harness.TokenPath, kind, "").
+			WantsFlat(t, http.StatusBadRequest, "invalid_request")
 	})
 	kind := "application/x-www-form-urlencoded; charset=UTF-8"
 	p.API().Send(t, http.MethodPost, harness.TokenPath, kind, form.Encode()).Tokens(t)
@@ -120,7 +145,8 @@ func TestConnectorRefreshNamesWhatIsWrongAndConsumesNothing(t *testing.T) {
 	form := connector.RefreshForm(tokens.RefreshToken)
 	for _, name := range []string{"grant_type", "client_id", "resource", "refresh_token"} {
 		connector.Post(t, change(form, name)).WantsFlat(t, http.StatusBadRequest, "invalid_request")
-		connector.Post(t, change(form, name, form.Get(name), form.Get(name))).WantsFlat(t, http.StatusBadRequest, "invalid_request")
+		connector.Post(t, change(form, name, form.Get(name), form.Get(name))).
+			WantsFlat(t, http.StatusBadRequest, "invalid_request")
 	}
 	for name, c := range map[string]struct{ name, value, code string }{
 		"other resource": {"resource", p.BaseURL + "/mcp", "invalid_target"},
@@ -133,7 +159,10 @@ func TestConnectorRefreshNamesWhatIsWrongAndConsumesNothing(t *testing.T) {
 	}
 	connector.Post(t, change(form, "resource", p.BaseURL+"/v1/")).WantsFlat(t, http.StatusBadRequest, "invalid_target")
 	p.API().JSON(t, http.MethodPost, harness.TokenPath, map[string]string{
-		"grant_type": "refresh_token", "client_id": connector.ClientID, "resource": connector.Resource, "refresh_token": tokens.RefreshToken,
+		"grant_type":    "refresh_token",
+		"client_id":     connector.ClientID,
+		"resource":      connector.Resource,
+		"refresh_token": tokens.RefreshToken,
 	}).WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
 	for name, wrong := range misspellings(tokens.RefreshToken) {
 		t.Run("misspelled: "+name, func(t *testing.T) {
@@ -148,7 +177,11 @@ func TestConnectorWorksWithAnOffTheShelfLibrary(t *testing.T) {
 	p := enter(t)
 	connector := p.DemoConnector()
 	config, ctx, verifier := connector.OAuth2(), connector.WithResource(t.Context()), oauth2.GenerateVerifier()
-	address := config.AuthCodeURL("state", oauth2.S256ChallengeOption(verifier), oauth2.SetAuthURLParam("resource", connector.Resource))
+	address := config.AuthCodeURL(
+		"state",
+		oauth2.S256ChallengeOption(verifier),
+		oauth2.SetAuthURLParam("resource", connector.Resource),
+	)
 	code := p.Person(t, p.Demo.Users.Owner).Arrive(t, address).Approve(t)
 	token, err := config.Exchange(ctx, code, oauth2.VerifierOption(verifier))
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Contract, section 3: applications registered for client_secret_post or client_secret_basic speak RFC 6749 as it stands, so
-// that off-the-shelf libraries can be used as they are.
+// Contract, section 3: applications registered for client_secret_post or client_secret_basic speak RFC 6749 as it
+// stands, so that off-the-shelf libraries can be used as they are.
 
 func TestStandardFormsOfTheRFCWork(t *testing.T) {
 	t.Parallel()
@@ -27,7 +27,11 @@ func TestStandardFormsOfTheRFCWork(t *testing.T) {
 	form := basic.Form(basic.Code(t, head))
 	delete(form, "client_id")
 	delete(form, "client_secret")
-	p.API().With("Authorization", harness.Basic(basic.ClientID, basic.Secret)).Form(t, harness.TokenPath, form).Wants(t, http.StatusOK).WantsKeys(t, keys...)
+	p.API().
+		With("Authorization", harness.Basic(basic.ClientID, basic.Secret)).
+		Form(t, harness.TokenPath, form).
+		Wants(t, http.StatusOK).
+		WantsKeys(t, keys...)
 }
 
 func TestOffTheShelfLibraryWorksForConfidentialApplications(t *testing.T) {
@@ -67,22 +71,29 @@ func TestFailedBasicHeaderIs401AndNothingElseIs(t *testing.T) {
 	form := basic.Form(basic.Code(t, head))
 	delete(form, "client_id")
 	delete(form, "client_secret")
-	answer := p.API().With("Authorization", harness.Basic(basic.ClientID, alterLast(basic.Secret))).Form(t, harness.TokenPath, form)
+	answer := p.API().
+		With("Authorization", harness.Basic(basic.ClientID, alterLast(basic.Secret))).
+		Form(t, harness.TokenPath, form)
 	answer.WantsFlat(t, http.StatusUnauthorized, "invalid_client")
 	if !strings.HasPrefix(answer.Header.Get("WWW-Authenticate"), "Basic") {
 		t.Errorf("WWW-Authenticate is %q", answer.Header.Get("WWW-Authenticate"))
 	}
 	good := p.API().With("Authorization", harness.Basic(basic.ClientID, basic.Secret))
-	good.Form(t, harness.TokenPath, change(form, "code", "alm_ac_nonsense")).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	good.Form(t, harness.TokenPath, change(form, "code", "alm_ac_nonsense")).
+		WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	good.Form(t, harness.TokenPath, form).Tokens(t)
 
 	post := office.Confidential(t, "client_secret_post", harness.ReadProgrammes)
 	code := post.Code(t, head)
 	p.API().Form(t, harness.TokenPath, change(post.Form(code), "client_secret", alterLast(post.Secret))).
 		WantsHeader(t, "WWW-Authenticate", "").WantsFlat(t, http.StatusBadRequest, "invalid_client")
-	p.API().Form(t, harness.TokenPath, change(post.Form(code), "client_secret")).WantsFlat(t, http.StatusBadRequest, "invalid_client", "invalid_request")
+	p.API().
+		Form(t, harness.TokenPath, change(post.Form(code), "client_secret")).
+		WantsFlat(t, http.StatusBadRequest, "invalid_client", "invalid_request")
 	for _, name := range []string{"grant_type", "client_id", "code", "redirect_uri"} {
-		p.API().Form(t, harness.TokenPath, change(post.Form(code), name)).WantsFlat(t, http.StatusBadRequest, "invalid_request")
+		p.API().
+			Form(t, harness.TokenPath, change(post.Form(code), name)).
+			WantsFlat(t, http.StatusBadRequest, "invalid_request")
 		values := post.Form(code)
 		values.Add(name, values.Get(name))
 		p.API().Form(t, harness.TokenPath, values).WantsFlat(t, http.StatusBadRequest, "invalid_request")
@@ -96,7 +107,11 @@ func TestConfidentialPKCEIsEnforcedOnceSent(t *testing.T) {
 	p := enter(t)
 	app, owner := p.DemoConfidential(), p.Person(t, p.Demo.Users.Owner)
 	verifier := oauth2.GenerateVerifier()
-	request := change(change(app.Request(), "code_challenge", harness.Challenge(verifier)), "code_challenge_method", "S256")
+	request := change(
+		change(app.Request(), "code_challenge", harness.Challenge(verifier)),
+		"code_challenge_method",
+		"S256",
+	)
 	code := owner.Consent(t, request).Approve(t)
 	exchange := func(code string, verifier any) harness.Answer {
 		body := app.Body(code)
@@ -112,7 +127,11 @@ func TestConfidentialPKCEIsEnforcedOnceSent(t *testing.T) {
 	exchange(code, verifier).Tokens(t)
 
 	plain := app.Code(t, owner)
-	exchange(plain, verifier).WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_request") // "A verifier where no challenge was sent: 400."
+	exchange(
+		plain,
+		verifier,
+	).WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_request")
+	// "A verifier where no challenge was sent: 400."
 	exchange(plain, nil).Tokens(t)
 }
 
@@ -121,7 +140,9 @@ func TestTokenAliasIsTheSameHandler(t *testing.T) {
 	p := enter(t)
 	attempt := p.DemoConnector().Begin()
 	code := attempt.Code(t, p.Person(t, p.Demo.Users.Owner))
-	p.API().Form(t, "/token", change(attempt.CodeForm(code), "code", "x")).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	p.API().
+		Form(t, "/token", change(attempt.CodeForm(code), "code", "x")).
+		WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	p.API().Form(t, "/token", attempt.CodeForm(code)).Tokens(t)
 	p.API().Form(t, "/token", url.Values{}).WantsFlat(t, http.StatusBadRequest, "invalid_request")
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// One refresh is one trace: from the gateway to the service, and from there to PostgreSQL and Redis. It is found by the id of the answer, and
-// a trace that the caller names is not gone on with.
+// One refresh is one trace: from the gateway to the service, and from there to PostgreSQL and Redis. It is found by the
+// id of the answer, and a trace that the caller names is not gone on with.
 func TestOneRefreshIsOneTrace(t *testing.T) {
 	t.Parallel()
 	running := harness.Shared(t)
@@ -18,12 +18,16 @@ func TestOneRefreshIsOneTrace(t *testing.T) {
 	connector := office.Connector(t, harness.ReadProgrammes)
 	tokens := connector.Connect(t, p.Person(t, office.Head))
 	const foreign = "4bf92f3577b34da6a3ce929d0e0e4736"
-	answer := p.API().With("Traceparent", "00-"+foreign+"-00f067aa0ba902b7-01").Form(t, harness.TokenPath+"?code=alm_ac_in_the_wrong_place", connector.RefreshForm(tokens.RefreshToken))
+	answer := p.API().
+		With("Traceparent", "00-"+foreign+"-00f067aa0ba902b7-01").
+		Form(t, harness.TokenPath+"?code=alm_ac_in_the_wrong_place", connector.RefreshForm(tokens.RefreshToken))
 	answer.Tokens(t)
 	var spans []harness.Span
 	complete := func() bool {
 		spans = traceOf(harness.Spans(t, running), answer.Header.Get("X-Request-Id"))
-		return has(spans, "gateway", "") && has(spans, "authserver", "postgresql") && has(spans, "authserver", "redis") && has(spans, "authserver", "POST")
+		return has(spans, "gateway", "") && has(spans, "authserver", "postgresql") &&
+			has(spans, "authserver", "redis") &&
+			has(spans, "authserver", "POST")
 	}
 	for end := time.Now().Add(time.Minute); !complete() && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 	}
@@ -75,7 +79,8 @@ func traceOf(all []harness.Span, requestID string) (out []harness.Span) {
 // has says whether a service has a span whose name begins like this, or that is about this store.
 func has(spans []harness.Span, service, what string) bool {
 	for _, span := range spans {
-		if span.Service == service && (strings.HasPrefix(span.Name, what) || span.Attribute("db.system") == what || span.Attribute("db.system.name") == what) {
+		if span.Service == service &&
+			(strings.HasPrefix(span.Name, what) || span.Attribute("db.system") == what || span.Attribute("db.system.name") == what) {
 			return true
 		}
 	}

@@ -13,15 +13,24 @@ import (
 // earlier is a commit before the newest migrations: whoever adds one moves it to the last commit that was deployed.
 const earlier = "6df3da2001614ee087c19c8184b8cebf8932c348"
 
-// While a deployment is replaced, the schema is new already, and old and new processes answer in turn (deploy/README.md, Upgrading).
+// While a deployment is replaced, the schema is new already, and old and new processes answer in turn
+// (deploy/README.md, Upgrading).
 func TestEarlierProgramsWorkOnTheNewSchemaBesideNewOnes(t *testing.T) {
 	t.Parallel()
 	s := harness.Private(t, harness.Options{Authservers: 2, Resources: 2, Earlier: harness.Earlier(t, earlier)})
 	through := func(i int) *harness.Product {
-		return harness.EnterBy(t, s, &met, harness.Through{Stack: s, Authserver: s.Authservers[i], Resourceapi: s.Resources[i]})
+		return harness.EnterBy(
+			t,
+			s,
+			&met,
+			harness.Through{Stack: s, Authserver: s.Authservers[i], Resourceapi: s.Resources[i]},
+		)
 	}
 	current, former := through(0), through(1)
-	for name, c := range map[string]struct{ first, then *harness.Product }{"new, then earlier": {current, former}, "earlier, then new": {former, current}} {
+	for name, c := range map[string]struct{ first, then *harness.Product }{
+		"new, then earlier": {current, former},
+		"earlier, then new": {former, current},
+	} {
 		t.Run(name, func(t *testing.T) {
 			first, then := c.first.DemoConnector(), c.then.DemoConnector()
 			attempt := first.Begin()
@@ -71,7 +80,11 @@ func TestTheNewestMigrationsAreLaterThanTheEarlierPrograms(t *testing.T) {
 
 func readsProgrammes(t *testing.T, p *harness.Product, tokens harness.Tokens) {
 	t.Helper()
-	p.API().With("X-Tenant-Id", tokens.WorkspaceID).With("Authorization", "Bearer "+tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
+	p.API().
+		With("X-Tenant-Id", tokens.WorkspaceID).
+		With("Authorization", "Bearer "+tokens.AccessToken).
+		Get(t, programmes).
+		Wants(t, http.StatusOK)
 	if active := p.DemoService().Introspect(t, tokens.AccessToken).Wants(t, http.StatusOK).Object(t)["active"]; active != true {
 		t.Errorf("active: %v", active)
 	}

@@ -29,7 +29,8 @@ func Packages() []string { return []string{"caddy", "nginx"} }
 // ErrMissing says that the program is not here, or is older than its configuration.
 var ErrMissing = errors.New("is not installed, or too old")
 
-// oldest says how each program tells its version, and the first one, as major and minor, that knows everything in its configuration.
+// oldest says how each program tells its version, and the first one, as major and minor, that knows everything in its
+// configuration.
 var oldest = map[string]struct {
 	ask          string
 	major, minor int
@@ -44,8 +45,8 @@ type Program struct {
 	Environment []string // what it needs to find its libraries
 }
 
-// Find finds caddy or nginx: installed, which for nginx may be outside PATH, or below the directory where packages are unpacked privately ("" for
-// none). The error is ErrMissing if there is none that is new enough.
+// Find finds caddy or nginx: installed, which for nginx may be outside PATH, or below the directory where packages are
+// unpacked privately ("" for none). The error is ErrMissing if there is none that is new enough.
 func Find(name, tools string) (Program, error) {
 	var candidates []Program
 	for _, place := range []string{name, "/usr/sbin/" + name} {
@@ -54,9 +55,17 @@ func Find(name, tools string) (Program, error) {
 		}
 	}
 	if tools != "" {
-		libraries, _ := filepath.Glob(filepath.Join(tools, "root/usr/lib/*-linux-gnu*")) // the one error is a malformed pattern
+		libraries, _ := filepath.Glob(
+			filepath.Join(tools, "root/usr/lib/*-linux-gnu*"),
+		) // the one error is a malformed pattern
 		for _, dir := range []string{"usr/bin", "usr/sbin"} {
-			candidates = append(candidates, Program{Path: filepath.Join(tools, "root", dir, name), Environment: []string{"LD_LIBRARY_PATH=" + strings.Join(libraries, ":")}})
+			candidates = append(
+				candidates,
+				Program{
+					Path:        filepath.Join(tools, "root", dir, name),
+					Environment: []string{"LD_LIBRARY_PATH=" + strings.Join(libraries, ":")},
+				},
+			)
 		}
 	}
 	for _, candidate := range candidates {

@@ -10,7 +10,14 @@ import (
 
 func TestAProgramThatIsTooOldIsAsGoodAsNone(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	for said, found := range map[string]bool{"2.6.2": true, "v2.10.2 h1:xyz=": true, "v2.5.9": false, "v1.99.0": false, "v3.0.0": true, "": false} {
+	for said, found := range map[string]bool{
+		"2.6.2":           true,
+		"v2.10.2 h1:xyz=": true,
+		"v2.5.9":          false,
+		"v1.99.0":         false,
+		"v3.0.0":          true,
+		"":                false,
+	} {
 		tools := t.TempDir()
 		path := filepath.Join(tools, "root/usr/bin/caddy")
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -21,8 +21,9 @@ import (
 
 const ours = "github.com/almonerhq/almoner/"
 
-// writeBill writes the bill of materials of a program: the modules that the linker says it put in, not those that go.mod asks for. The same
-// program has the same bill: there is no time in it, and its serial number is made from the program.
+// writeBill writes the bill of materials of a program: the modules that the linker says it put in, not those that
+// go.mod asks for. The same program has the same bill: there is no time in it, and its serial number is made from the
+// program.
 func writeBill(out io.Writer, program string) error {
 	content, err := os.ReadFile(program)
 	if err != nil {
@@ -68,10 +69,17 @@ func componentOf(module *debug.Module) cyclonedx.Component {
 	return component(module.Path, module.Version, module.Sum)
 }
 
-// component is a module with its address as a package (purl), and the hash by which go.sum knows it: SHA-256 of its files' hashes.
+// component is a module with its address as a package (purl), and the hash by which go.sum knows it: SHA-256 of its
+// files' hashes.
 func component(module, number, sum string) cyclonedx.Component {
 	address := "pkg:golang/" + module + "@" + number
-	c := cyclonedx.Component{Type: cyclonedx.ComponentTypeLibrary, BOMRef: address, Name: module, Version: number, PackageURL: address}
+	c := cyclonedx.Component{
+		Type:       cyclonedx.ComponentTypeLibrary,
+		BOMRef:     address,
+		Name:       module,
+		Version:    number,
+		PackageURL: address,
+	}
 	if encoded, ok := strings.CutPrefix(sum, "h1:"); ok {
 		if digest, err := base64.StdEncoding.DecodeString(encoded); err == nil {
 			c.Hashes = &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: hex.EncodeToString(digest)}}

@@ -65,13 +65,21 @@ type goPackage struct {
 	}
 }
 
-// linked finds the modules of all packages that the programs are made of, for Linux on amd64, with the files that say how each may be used.
+// linked finds the modules of all packages that the programs are made of, for Linux on amd64, with the files that say
+// how each may be used.
 func linked(root string) ([]*module, error) {
 	found := map[string]*module{}
 	for _, program := range programs() {
 		command := exec.Command("go", "list", "-deps", "-json=Dir,Module", "-tags="+version.BuildTags, "./cmd/"+program)
 		command.Dir = filepath.Join(root, program)
-		command.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOFLAGS=-mod=readonly")
+		command.Env = append(
+			os.Environ(),
+			"GOWORK=off",
+			"CGO_ENABLED=0",
+			"GOOS=linux",
+			"GOARCH=amd64",
+			"GOFLAGS=-mod=readonly",
+		)
 		var complaint bytes.Buffer
 		command.Stderr = &complaint
 		listed, err := command.Output()
@@ -156,7 +164,8 @@ func (m *module) read(root, dir string) error {
 //go:embed MIT-0.txt
 var withoutAttribution []byte
 
-// classify says which licences the texts are. A module in whose texts none is recognised is an error: somebody has to look.
+// classify says which licences the texts are. A module in whose texts none is recognised is an error: somebody has to
+// look.
 func classify(modules []*module) error {
 	known, err := assets.DefaultClassifier()
 	if err != nil {
@@ -192,10 +201,21 @@ func names(results classifier.Results) []string {
 
 func tabulate(modules []*module) []byte {
 	var out bytes.Buffer
-	out.WriteString("# Licences\n\nOf every module that is linked into a program, for Linux on amd64. The texts are in LICENCES.txt, and in each image at /LICENCES.txt.\n" +
-		"Both files are written by `make generate`. The standard library of Go is under BSD-3-Clause too.\n\n| module | version | licence | in |\n|---|---|---|---|\n")
+	out.WriteString(
+		"# Licences\n\nOf every module that is linked into a program, for Linux on amd64. The texts are in " +
+			"LICENCES.txt, and in each image at /LICENCES.txt.\n" +
+			"Both files are written by `make generate`. The standard library of Go is under BSD-3-Clause too.\n\n| " +
+			"module | version | licence | in |\n|---|---|---|---|\n",
+	)
 	for _, m := range modules {
-		fmt.Fprintf(&out, "| %s | %s | %s | %s |\n", m.path, m.version, strings.Join(m.licences, ", "), strings.Join(m.programs, ", "))
+		fmt.Fprintf(
+			&out,
+			"| %s | %s | %s | %s |\n",
+			m.path,
+			m.version,
+			strings.Join(m.licences, ", "),
+			strings.Join(m.programs, ", "),
+		)
 	}
 	return out.Bytes()
 }
@@ -214,7 +234,10 @@ func collect(modules []*module) []byte {
 	}
 	slices.SortFunc(texts, func(a, b string) int { return strings.Compare(holders[a][0], holders[b][0]) })
 	var out bytes.Buffer
-	out.WriteString("The licences and notices of what Almoner's programs are made of. The standard library of Go is under the licence of golang.org/x/crypto.\n")
+	out.WriteString(
+		"The licences and notices of what Almoner's programs are made of. The standard library of Go is under the " +
+			"licence of golang.org/x/crypto.\n",
+	)
 	for _, text := range texts {
 		fmt.Fprintf(&out, "\n%s\n%s\n\n%s", strings.Repeat("=", 100), strings.Join(holders[text], "\n"), text)
 	}

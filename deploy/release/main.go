@@ -1,5 +1,6 @@
-// Command release writes what goes with a release: sbom PROGRAM writes the bill of materials of a built program to standard output
-// (CycloneDX 1.6, JSON); licences writes deploy/LICENCES.md and deploy/LICENCES.txt anew (make generate).
+// Command release writes what goes with a release: sbom PROGRAM writes the bill of materials of a built program to
+// standard output (CycloneDX 1.6, JSON); licences writes deploy/LICENCES.md and deploy/LICENCES.txt anew (make
+// generate).
 package main
 
 import (

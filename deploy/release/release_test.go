@@ -14,10 +14,19 @@ import (
 	"github.com/almonerhq/almoner/shared/version"
 )
 
-// permissive are the licences that may be in what we ship without asking anybody: none of them reaches our own sources. MPL-2.0 asks that
-// its own files stay available, which they are where the table says, unchanged.
+// permissive are the licences that may be in what we ship without asking anybody: none of them reaches our own sources.
+// MPL-2.0 asks that its own files stay available, which they are where the table says, unchanged.
 func permissive() []string {
-	return []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "GNU-All-permissive-Copying-License", "ISC", "MIT", "MIT-0", "MPL-2.0"}
+	return []string{
+		"Apache-2.0",
+		"BSD-2-Clause",
+		"BSD-3-Clause",
+		"GNU-All-permissive-Copying-License",
+		"ISC",
+		"MIT",
+		"MIT-0",
+		"MPL-2.0",
+	}
 }
 
 func TestTheLicencesAreThoseOfWhatIsLinked(t *testing.T) {
@@ -36,10 +45,19 @@ func TestTheLicencesAreThoseOfWhatIsLinked(t *testing.T) {
 			t.Errorf("deploy/%s is not of what is linked now: run make generate (%v)", name, err)
 		}
 	}
-	allowed := regexp.MustCompile(`^\| \S+ \| \S+ \| (` + strings.Join(permissive(), "|") + `)(, (` + strings.Join(permissive(), "|") + `))* \| \S.* \|$`)
+	allowed := regexp.MustCompile(
+		`^\| \S+ \| \S+ \| (` + strings.Join(
+			permissive(),
+			"|",
+		) + `)(, (` + strings.Join(
+			permissive(),
+			"|",
+		) + `))* \| \S.* \|$`,
+	)
 	rows := 0
 	for line := range strings.Lines(string(table)) {
-		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "| ") || line == "| module | version | licence | in |" {
+		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "| ") ||
+			line == "| module | version | licence | in |" {
 			continue
 		}
 		if rows++; !allowed.MatchString(line) {
@@ -53,7 +71,11 @@ func TestTheLicencesAreThoseOfWhatIsLinked(t *testing.T) {
 
 func TestALicenceThatIsNotKnownIsAnError(t *testing.T) {
 	t.Parallel()
-	stranger := &module{path: "example.org/stranger", version: "v1.0.0", files: map[string]string{"LICENSE": "Do as I say.\n"}}
+	stranger := &module{
+		path:    "example.org/stranger",
+		version: "v1.0.0",
+		files:   map[string]string{"LICENSE": "Do as I say.\n"},
+	}
 	if err := classify([]*module{stranger}); err == nil || !strings.Contains(err.Error(), stranger.path) {
 		t.Error(err)
 	}
@@ -73,9 +95,27 @@ func TestTheBillListsWhatIsInTheProgram(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			program := filepath.Join(t.TempDir(), name)
-			build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-tags="+version.BuildTags,
-				"-ldflags=-s -w -X "+ours+"shared/version.commit=trial", "-o", program, "./cmd/"+name)
-			build.Dir, build.Env = filepath.Join(root, name), append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOTOOLCHAIN=local")
+			build := exec.CommandContext(
+				t.Context(),
+				"go",
+				"build",
+				"-trimpath",
+				"-buildvcs=false",
+				"-tags="+version.BuildTags,
+				"-ldflags=-s -w -X "+ours+"shared/version.commit=trial",
+				"-o",
+				program,
+				"./cmd/"+name,
+			)
+			build.Dir, build.Env = filepath.Join(
+				root,
+				name,
+			), append(
+				os.Environ(),
+				"CGO_ENABLED=0",
+				"GOWORK=off",
+				"GOTOOLCHAIN=local",
+			)
 			if said, err := build.CombinedOutput(); err != nil {
 				t.Fatalf("%v: %s", err, said)
 			}
@@ -127,7 +167,9 @@ func billIsOf(t *testing.T, program string) {
 			t.Errorf("%s is listed and not in the program", address)
 		}
 	}
-	if len(listed) != 1 || bill.SpecVersion != cyclonedx.SpecVersion1_6 || bill.Metadata.Component.Name != filepath.Base(program) || bill.Metadata.Component.Version != version.Number {
+	if len(listed) != 1 || bill.SpecVersion != cyclonedx.SpecVersion1_6 ||
+		bill.Metadata.Component.Name != filepath.Base(program) ||
+		bill.Metadata.Component.Version != version.Number {
 		t.Errorf("%d others, %+v", len(listed), bill.Metadata.Component)
 	}
 }
@@ -148,7 +190,9 @@ func TestWhatIsNoProgramHasNoBill(t *testing.T) {
 func TestTheChangelogKnowsTheVersion(t *testing.T) {
 	t.Parallel()
 	changes, err := os.ReadFile("../CHANGELOG.md")
-	if err != nil || !strings.Contains(string(changes), " "+version.Number) && !strings.Contains(string(changes), "["+version.Number+"]") {
+	if err != nil ||
+		!strings.Contains(string(changes), " "+version.Number) &&
+			!strings.Contains(string(changes), "["+version.Number+"]") {
 		t.Errorf("nothing is said of %s, %v", version.Number, err)
 	}
 	if !strings.Contains(string(changes), "\n## [Unreleased]\n") {

@@ -9,8 +9,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// One thing in the place of another. Everything that the product signs, seals or hands out is tried everywhere where something of
-// the kind is taken, and is good in its own place alone.
+// One thing in the place of another. Everything that the product signs, seals or hands out is tried everywhere where
+// something of the kind is taken, and is good in its own place alone.
 
 // A place is somewhere where a secret or a sealed text is taken.
 type place struct {
@@ -23,10 +23,15 @@ func TestEachSealedThingIsGoodInItsOwnPlaceAlone(t *testing.T) {
 	p := enter(t)
 	e := newEstate(t, p)
 	for range 2 { // a second page of programmes, for a cursor
-		p.In(e.Workspace, e.Token).JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Pantry"}).Wants(t, http.StatusCreated)
+		p.In(e.Workspace, e.Token).
+			JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Pantry"}).
+			Wants(t, http.StatusCreated)
 	}
 	p.In(e.Workspace, e.Token).JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
-		"title": "Second", "allowedOrigins": []string{site}, "fields": []map[string]any{{"name": "a", "label": "a", "type": "text", "required": false}}}).Wants(t, http.StatusCreated)
+		"title":          "Second",
+		"allowedOrigins": []string{site},
+		"fields":         []map[string]any{{"name": "a", "label": "a", "type": "text", "required": false}},
+	}).Wants(t, http.StatusCreated)
 	attempt := e.connector.Begin()
 	consent := e.head.Consent(t, attempt.Query).DecisionForm(t, "approve")
 	other := e.connector.Begin()
@@ -38,10 +43,29 @@ func TestEachSealedThingIsGoodInItsOwnPlaceAlone(t *testing.T) {
 	_, cookies, _ := strings.Cut(e.head.Cookies(), "=")
 	cookie, _, _ := strings.Cut(cookies, ";") // the session's, which comes first
 	things := map[string]string{
-		"personal access token": e.Token, "access token": e.long.AccessToken, "refresh token": e.tokens.RefreshToken, "code": other.Code(t, e.head), "client secret": e.app.Secret,
-		"consent ticket": consent.Fields.Get("ticket"), "form key": keyOf(t, p, e.head), "submission token": e.submissionToken(t), "status token": e.status,
-		"cursor of programmes": cursor(harness.ListPath), "cursor of forms": cursor("/v1/engage/forms"), "embed key": e.embedKey, "session cookie": cookie, "grant": e.grant, "sign-in": e.signIn,
-		"client": e.app.ClientID, "empty": "", "null": "null", "PKCE challenge": attempt.Query.Get("code_challenge"),
+		"personal access token": e.Token,
+		"access token":          e.long.AccessToken,
+		"refresh token":         e.tokens.RefreshToken,
+		"code":                  other.Code(t, e.head),
+		"client secret":         e.app.Secret,
+		"consent ticket": consent.Fields.Get(
+			"ticket",
+		),
+		"form key":         keyOf(t, p, e.head),
+		"submission token": e.submissionToken(t),
+		"status token":     e.status,
+		"cursor of programmes": cursor(
+			harness.ListPath,
+		),
+		"cursor of forms": cursor("/v1/engage/forms"),
+		"embed key":       e.embedKey,
+		"session cookie":  cookie,
+		"grant":           e.grant,
+		"sign-in":         e.signIn,
+		"client":          e.app.ClientID,
+		"empty":           "",
+		"null":            "null",
+		"PKCE challenge":  attempt.Query.Get("code_challenge"),
 	}
 	places := placesOf(t, p, e, things, other, consent)
 	for where, place := range places {
@@ -62,18 +86,40 @@ func TestEachSealedThingIsGoodInItsOwnPlaceAlone(t *testing.T) {
 	}
 }
 
-func placesOf(t *testing.T, p *harness.Product, e *estate, things map[string]string, other harness.Attempt, consent harness.Form) map[string]place {
+func placesOf(
+	t *testing.T,
+	p *harness.Product,
+	e *estate,
+	things map[string]string,
+	other harness.Attempt,
+	consent harness.Form,
+) map[string]place {
 	ok := func(answer harness.Answer) bool { return answer.Status < 400 }
 	_, cookies, _ := strings.Cut(e.head.Cookies(), "=")
 	cookie, _, _ := strings.Cut(cookies, ";") // the session's, which comes first
-	secret := map[string]bool{e.Token: true, e.long.AccessToken: true, e.tokens.RefreshToken: true, e.app.Secret: true, cookie: true, consent.Fields.Get("ticket"): true, things["form key"]: true, things["code"]: true}
+	secret := map[string]bool{
+		e.Token:                      true,
+		e.long.AccessToken:           true,
+		e.tokens.RefreshToken:        true,
+		e.app.Secret:                 true,
+		cookie:                       true,
+		consent.Fields.Get("ticket"): true,
+		things["form key"]:           true,
+		things["code"]:               true,
+	}
 	return map[string]place{
 		// The access token is a bearer as well: the two rows hold each other's right one.
 		"as bearer of the API": {"personal access token", func(v string) bool {
 			return v != e.long.AccessToken && ok(p.In(e.Workspace, v).Get(t, harness.ListPath))
 		}},
-		"as access token of the API":  {"access token", func(v string) bool { return v != e.Token && ok(p.In(e.Workspace, v).Get(t, harness.ListPath)) }},
-		"as bearer of account routes": {"personal access token", func(v string) bool { return ok(p.As(v).Get(t, e.Clients())) }},
+		"as access token of the API": {
+			"access token",
+			func(v string) bool { return v != e.Token && ok(p.In(e.Workspace, v).Get(t, harness.ListPath)) },
+		},
+		"as bearer of account routes": {
+			"personal access token",
+			func(v string) bool { return ok(p.As(v).Get(t, e.Clients())) },
+		},
 		"as bearer of MCP": {"personal access token", func(v string) bool {
 			return ok(p.As(v).JSON(t, http.MethodPost, "/mcp", `{"jsonrpc":"2.0","id":1,"method":"ping"}`))
 		}},
@@ -82,23 +128,47 @@ func placesOf(t *testing.T, p *harness.Product, e *estate, things map[string]str
 		"as secret": {"client secret", func(v string) bool {
 			body := e.app.Body("alm_ac_nonsense")
 			body["client_secret"] = v
-			return e.app.Exchange(t, body).Object(t)["error"] == "invalid_grant" // the secret was right, the code is not
+			// the secret was right, the code is not
+			return e.app.Exchange(t, body).Object(t)["error"] == "invalid_grant"
 		}},
 		"as consent ticket": {"consent ticket", func(v string) bool {
 			form := harness.Form{Action: consent.Action, Fields: copied(consent.Fields, "ticket", v)}
 			return ok(e.head.Submit(t, form).Answer)
 		}},
-		"as ticket of a choice": {"consent ticket", func(v string) bool { // whose own tickets are given for other clients alone
-			if v == consent.Fields.Get("ticket") {
-				return true
-			}
-			return ok(e.head.Submit(t, harness.Form{Action: p.AppURL + "/oauth/authorize/workspace", Fields: url.Values{"ticket": {v}, "decision": {"choose"}, "workspace": {e.Workspace.ID}}}).Answer)
-		}},
+		"as ticket of a choice": {
+			"consent ticket",
+			func(v string) bool { // whose own tickets are given for other clients alone
+				if v == consent.Fields.Get("ticket") {
+					return true
+				}
+				return ok(
+					e.head.Submit(
+						t,
+						harness.Form{
+							Action: p.AppURL + "/oauth/authorize/workspace",
+							Fields: url.Values{"ticket": {v}, "decision": {"choose"}, "workspace": {e.Workspace.ID}},
+						},
+					).Answer,
+				)
+			},
+		},
 		"as key of a form": {"form key", func(v string) bool {
-			return ok(e.head.Submit(t, sent(t, p, "/settings/developers/tokens/revoke", e.Workspace.ID, v, url.Values{"id": {e.grant}})).Answer)
+			return ok(
+				e.head.Submit(
+					t,
+					sent(t, p, "/settings/developers/tokens/revoke", e.Workspace.ID, v, url.Values{"id": {e.grant}}),
+				).Answer,
+			)
 		}},
 		"as submission token": {"submission token", func(v string) bool {
-			return ok(p.API().With("Origin", site).JSON(t, http.MethodPost, e.publicForm()+"/submissions", map[string]any{"submissionToken": v, "answers": map[string]any{"email": "a@example.org"}}))
+			return ok(
+				p.API().
+					With("Origin", site).
+					JSON(t, http.MethodPost, e.publicForm()+"/submissions", map[string]any{
+						"submissionToken": v,
+						"answers":         map[string]any{"email": "a@example.org"},
+					}),
+			)
 		}},
 		"as status token": {"status token", func(v string) bool {
 			return ok(p.API().Get(t, "/v1/engage/public/submissions/"+e.submission+"?token="+url.QueryEscape(v)))
@@ -122,9 +192,17 @@ func placesOf(t *testing.T, p *harness.Product, e *estate, things map[string]str
 		}},
 		"as service's secret": {"client secret", func(v string) bool { // of another client: never right
 			if v == e.app.Secret {
-				return !ok(p.API().With("Authorization", harness.Basic(p.Demo.Clients.Service.ClientID, v)).Form(t, harness.IntrospectPath, url.Values{"token": {e.Token}}))
+				return !ok(
+					p.API().
+						With("Authorization", harness.Basic(p.Demo.Clients.Service.ClientID, v)).
+						Form(t, harness.IntrospectPath, url.Values{"token": {e.Token}}),
+				)
 			}
-			return ok(p.API().With("Authorization", harness.Basic(p.Demo.Clients.Service.ClientID, v)).Form(t, harness.IntrospectPath, url.Values{"token": {e.Token}}))
+			return ok(
+				p.API().
+					With("Authorization", harness.Basic(p.Demo.Clients.Service.ClientID, v)).
+					Form(t, harness.IntrospectPath, url.Values{"token": {e.Token}}),
+			)
 		}},
 	}
 }
@@ -136,8 +214,13 @@ func TestServicesAndUsersAreNotEachOther(t *testing.T) {
 	e := newEstate(t, p)
 	service := p.Demo.Clients.Service
 	for name, header := range map[string]string{
-		"a user's token": "Bearer " + e.Token, "an access token": "Bearer " + e.long.AccessToken, "an application": harness.Basic(e.app.ClientID, e.app.Secret), "a user": harness.Basic(e.Head.Email, e.Head.Password),
-		"a connector": harness.Basic(e.connector.ClientID, ""), "a service without secret": harness.Basic(service.ClientID, ""), "a service, twice": harness.Basic(service.ClientID, service.ClientSecret) + ", " + harness.Basic(service.ClientID, service.ClientSecret),
+		"a user's token":           "Bearer " + e.Token,
+		"an access token":          "Bearer " + e.long.AccessToken,
+		"an application":           harness.Basic(e.app.ClientID, e.app.Secret),
+		"a user":                   harness.Basic(e.Head.Email, e.Head.Password),
+		"a connector":              harness.Basic(e.connector.ClientID, ""),
+		"a service without secret": harness.Basic(service.ClientID, ""),
+		"a service, twice":         harness.Basic(service.ClientID, service.ClientSecret) + ", " + harness.Basic(service.ClientID, service.ClientSecret),
 	} {
 		answer := p.API().With("Authorization", header).Form(t, harness.IntrospectPath, url.Values{"token": {e.Token}})
 		if answer.Status != http.StatusUnauthorized || strings.Contains(string(answer.Body), "active") {
@@ -148,5 +231,11 @@ func TestServicesAndUsersAreNotEachOther(t *testing.T) {
 		p.In(e.Workspace, bearer).Get(t, harness.ListPath).Wants(t, http.StatusUnauthorized)
 		p.As(bearer).Get(t, e.Clients()).Wants(t, http.StatusForbidden)
 	}
-	e.app.Exchange(t, map[string]any{"client_id": service.ClientID, "client_secret": service.ClientSecret, "code": "alm_ac_x", "redirect_uri": e.app.RedirectURI}).Wants(t, http.StatusBadRequest)
+	e.app.Exchange(t, map[string]any{
+		"client_id":     service.ClientID,
+		"client_secret": service.ClientSecret,
+		"code":          "alm_ac_x",
+		"redirect_uri":  e.app.RedirectURI,
+	}).
+		Wants(t, http.StatusBadRequest)
 }

@@ -28,7 +28,10 @@ type documented struct {
 func TestClientsByDocumentAreTriedLikeAllOthers(t *testing.T) {
 	t.Parallel()
 	site := harness.NewPublisher(t)
-	d := documented{harness.Enter(t, harness.Private(t, harness.Options{Settings: site.Settings("claude")}), &met), site}
+	d := documented{
+		harness.Enter(t, harness.Private(t, harness.Options{Settings: site.Settings("claude")}), &met),
+		site,
+	}
 	t.Run("redirects", d.redirects)
 	t.Run("tickets", d.tickets)
 	t.Run("names", d.names)
@@ -37,21 +40,53 @@ func TestClientsByDocumentAreTriedLikeAllOthers(t *testing.T) {
 
 // "Any port of one's own computer" is no other host, scheme, path or query.
 func (d documented) redirects(t *testing.T) {
-	address := d.site.Client("/oauth/native", []string{"http://127.0.0.1/callback?keep=1", "https://claude.example/callback"}, nil)
+	address := d.site.Client(
+		"/oauth/native",
+		[]string{"http://127.0.0.1/callback?keep=1", "https://claude.example/callback"},
+		nil,
+	)
 	owner := d.Person(t, d.Demo.Users.Owner).SignedIn(t)
 	open := func(uri string) harness.Page {
 		return owner.Open(t, d.AuthorizeURL(d.DescribedBy(address, uri, d.BaseURL+"/v1").Begin().Query))
 	}
 	for _, wrong := range []string{
-		"http://localhost:7000/callback?keep=1", "http://[::1]:7000/callback?keep=1", "http://127.0.0.2:7000/callback?keep=1", "http://127.1:7000/callback?keep=1", "http://2130706433/callback?keep=1", "http://0x7f000001/callback?keep=1",
-		"http://127.0.0.1:7000/callback", "http://127.0.0.1:7000/callback?keep=2", "http://127.0.0.1:7000/callback?keep=1&x=2", "http://127.0.0.1:7000/Callback?keep=1", "http://127.0.0.1:7000/callback/?keep=1", "http://127.0.0.1:7000/x/../callback?keep=1",
-		"https://127.0.0.1:7000/callback?keep=1", "http://127.0.0.1:/callback?keep=1", "http://127.0.0.1:0/callback?keep=1", "http://127.0.0.1:65536/callback?keep=1", "http://127.0.0.1:99999/callback?keep=1", "http://127.0.0.1:+80/callback?keep=1",
-		"http://127.0.0.1:7000@evil.example/callback?keep=1", "http://127.0.0.1@evil.example/callback?keep=1", "http://evil.example@127.0.0.1:7000/callback?keep=1", "http://127.0.0.1.evil.example/callback?keep=1", "http://127.0.0.1:7000.evil.example/callback?keep=1",
-		"http://127.0.0.1:7000/callback?keep=1#", "http://127.0.0.1:7000\\@evil.example/callback?keep=1", "http://127.0.0.1:7000%2f@evil.example/callback?keep=1", "HTTP://127.0.0.1:7000/callback?keep=1", "https://claude.example:8443/callback", "https://claude.example./callback",
+		"http://localhost:7000/callback?keep=1",
+		"http://[::1]:7000/callback?keep=1",
+		"http://127.0.0.2:7000/callback?keep=1",
+		"http://127.1:7000/callback?keep=1",
+		"http://2130706433/callback?keep=1",
+		"http://0x7f000001/callback?keep=1",
+		"http://127.0.0.1:7000/callback",
+		"http://127.0.0.1:7000/callback?keep=2",
+		"http://127.0.0.1:7000/callback?keep=1&x=2",
+		"http://127.0.0.1:7000/Callback?keep=1",
+		"http://127.0.0.1:7000/callback/?keep=1",
+		"http://127.0.0.1:7000/x/../callback?keep=1",
+		"https://127.0.0.1:7000/callback?keep=1",
+		"http://127.0.0.1:/callback?keep=1",
+		"http://127.0.0.1:0/callback?keep=1",
+		"http://127.0.0.1:65536/callback?keep=1",
+		"http://127.0.0.1:99999/callback?keep=1",
+		"http://127.0.0.1:+80/callback?keep=1",
+		"http://127.0.0.1:7000@evil.example/callback?keep=1",
+		"http://127.0.0.1@evil.example/callback?keep=1",
+		"http://evil.example@127.0.0.1:7000/callback?keep=1",
+		"http://127.0.0.1.evil.example/callback?keep=1",
+		"http://127.0.0.1:7000.evil.example/callback?keep=1",
+		"http://127.0.0.1:7000/callback?keep=1#",
+		"http://127.0.0.1:7000\\@evil.example/callback?keep=1",
+		"http://127.0.0.1:7000%2f@evil.example/callback?keep=1",
+		"HTTP://127.0.0.1:7000/callback?keep=1",
+		"https://claude.example:8443/callback",
+		"https://claude.example./callback",
 	} {
 		wantsNoRedirect(t, open(wrong), wrong)
 	}
-	for _, right := range []string{"http://127.0.0.1:7000/callback?keep=1", "http://127.0.0.1/callback?keep=1", "https://claude.example/callback"} {
+	for _, right := range []string{
+		"http://127.0.0.1:7000/callback?keep=1",
+		"http://127.0.0.1/callback?keep=1",
+		"https://claude.example/callback",
+	} {
 		open(right).WantsPage(t, http.StatusOK)
 	}
 }
@@ -65,12 +100,17 @@ func (d documented) tickets(t *testing.T) {
 	choice.Fields.Set("workspace", d.Demo.Workspaces.Main.ID)
 	consent := owner.Submit(t, choice).DecisionForm(t, "approve")
 	form := func(path, ticket, decision, workspace string) harness.Form {
-		return harness.Form{Action: d.AppURL + path, Fields: url.Values{"ticket": {ticket}, "decision": {decision}, "workspace": {workspace}}}
+		return harness.Form{
+			Action: d.AppURL + path,
+			Fields: url.Values{"ticket": {ticket}, "decision": {decision}, "workspace": {workspace}},
+		}
 	}
 	first, second := choice.Fields.Get("ticket"), consent.Fields.Get("ticket")
 	for name, answer := range map[string]harness.Page{
-		"a choice as a consent": owner.Submit(t, form("/oauth/authorize", first, "approve", "")), "a consent as a choice": owner.Submit(t, form("/oauth/authorize/workspace", second, "choose", d.Demo.Workspaces.Empty.ID)),
-		"another user's choice": outsider.Submit(t, form("/oauth/authorize/workspace", first, "choose", d.Demo.Workspaces.Empty.ID)), "another user's consent": outsider.Submit(t, form("/oauth/authorize", second, "approve", "")),
+		"a choice as a consent":    owner.Submit(t, form("/oauth/authorize", first, "approve", "")),
+		"a consent as a choice":    owner.Submit(t, form("/oauth/authorize/workspace", second, "choose", d.Demo.Workspaces.Empty.ID)),
+		"another user's choice":    outsider.Submit(t, form("/oauth/authorize/workspace", first, "choose", d.Demo.Workspaces.Empty.ID)),
+		"another user's consent":   outsider.Submit(t, form("/oauth/authorize", second, "approve", "")),
 		"another sign-in's choice": d.Person(t, d.Demo.Users.Owner).SignedIn(t).Submit(t, form("/oauth/authorize/workspace", first, "choose", d.Demo.Workspaces.Main.ID)),
 		"a workspace of others":    d.Person(t, d.Demo.Users.Reader).SignedIn(t).Open(t, d.AuthorizeURL(client.Begin().Query)).Choose(t, d.Demo.Workspaces.Empty),
 		"no such workspace":        owner.Submit(t, form("/oauth/authorize/workspace", first, "choose", uuid.NewString())),
@@ -87,27 +127,64 @@ func (d documented) tickets(t *testing.T) {
 	}
 }
 
-// A name that is not to the letter that of a document is no client, and asks nobody: the service is no way to other machines.
+// A name that is not to the letter that of a document is no client, and asks nobody: the service is no way to other
+// machines.
 func (d documented) names(t *testing.T) {
 	good := d.site.Client("/oauth/named", []string{"http://127.0.0.1/callback"}, nil)
 	owner := d.Person(t, d.Demo.Users.Owner).SignedIn(t)
 	asked := d.site.Asked.Load()
 	for _, name := range []string{
-		strings.ToUpper(good), good + "?", good + "?x=1", good + "#", good + "/../named", strings.Replace(good, "https", "http", 1), strings.Replace(good, "127.0.0.1", "localhost", 1),
-		strings.Replace(good, "127.0.0.1", "127.1", 1), strings.Replace(good, "https://", "https://claude.ai@", 1), "https://claude.ai#@" + d.site.Host() + "/oauth/named", "https://169.254.169.254/latest/meta-data", "https://127.0.0.1:1/x", "https://[::1]:1/x", "https://0/x", "https://metadata/x", "file:///etc/passwd",
-		"gopher://127.0.0.1/x", "https://" + d.site.Host() + ".evil.example/oauth/named", "https://evil.example/?" + good, good + " ", good + "\x00", "https://" + d.site.Host(), "https://" + d.site.Host() + "/",
+		strings.ToUpper(good),
+		good + "?",
+		good + "?x=1",
+		good + "#",
+		good + "/../named",
+		strings.Replace(good, "https", "http", 1),
+		strings.Replace(good, "127.0.0.1", "localhost", 1),
+		strings.Replace(good, "127.0.0.1", "127.1", 1),
+		strings.Replace(good, "https://", "https://claude.ai@", 1),
+		"https://claude.ai#@" + d.site.Host() + "/oauth/named",
+		"https://169.254.169.254/latest/meta-data",
+		"https://127.0.0.1:1/x",
+		"https://[::1]:1/x",
+		"https://0/x",
+		"https://metadata/x",
+		"file:///etc/passwd",
+		"gopher://127.0.0.1/x",
+		"https://" + d.site.Host() + ".evil.example/oauth/named",
+		"https://evil.example/?" + good,
+		good + " ",
+		good + "\x00",
+		"https://" + d.site.Host(),
+		"https://" + d.site.Host() + "/",
 	} {
-		page := owner.Open(t, d.AuthorizeURL(d.DescribedBy(name, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1").Begin().Query))
+		page := owner.Open(
+			t,
+			d.AuthorizeURL(d.DescribedBy(name, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1").Begin().Query),
+		)
 		wantsNoRedirect(t, page, name)
 	}
 	if now := d.site.Asked.Load(); now != asked {
 		t.Errorf("the website was asked %d times for names that are none", now-asked)
 	}
-	for _, other := range []string{good + "/", strings.Replace(good, "/oauth/", "//oauth/", 1), strings.Replace(good, "/oauth/", "/%6fauth/", 1)} { // which could have a document
-		wantsNoRedirect(t, owner.Open(t, d.AuthorizeURL(d.DescribedBy(other, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1").Begin().Query)), other)
+	// which could have a document
+	for _, other := range []string{
+		good + "/",
+		strings.Replace(good, "/oauth/", "//oauth/", 1),
+		strings.Replace(good, "/oauth/", "/%6fauth/", 1),
+	} {
+		wantsNoRedirect(
+			t,
+			owner.Open(
+				t,
+				d.AuthorizeURL(d.DescribedBy(other, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1").Begin().Query),
+			),
+			other,
+		)
 	}
 	asked = d.site.Asked.Load()
-	owner.Open(t, d.AuthorizeURL(d.DescribedBy(good, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1").Begin().Query)).WantsPage(t, http.StatusOK)
+	owner.Open(t, d.AuthorizeURL(d.DescribedBy(good, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1").Begin().Query)).
+		WantsPage(t, http.StatusOK)
 	if d.site.Asked.Load() == asked {
 		t.Error("nor for a good one: nothing was shown")
 	}
@@ -118,16 +195,30 @@ func (d documented) assertions(t *testing.T) {
 	key, other := newSigner(t, "k"), newSigner(t, "k")
 	public := key.jwk(t)
 	address := d.site.Client("/oauth/signs", []string{"https://claude.example/callback"}, map[string]any{
-		"token_endpoint_auth_method": "private_key_jwt", "jwks_uri": d.site.Publish("/oauth/signs.json", map[string]any{"keys": []any{public}}),
+		"token_endpoint_auth_method": "private_key_jwt",
+		"jwks_uri":                   d.site.Publish("/oauth/signs.json", map[string]any{"keys": []any{public}}),
 	})
 	sibling := d.site.Client("/oauth/sibling", []string{"https://claude.example/callback"}, nil)
 	client := d.DescribedBy(address, "https://claude.example/callback", d.BaseURL+"/v1")
 	attempt := client.Begin()
-	code := d.Person(t, d.Demo.Users.Owner).Arrive(t, d.AuthorizeURL(attempt.Query)).Choose(t, d.Demo.Workspaces.Main).Approve(t)
+	code := d.Person(t, d.Demo.Users.Owner).
+		Arrive(t, d.AuthorizeURL(attempt.Query)).
+		Choose(t, d.Demo.Workspaces.Main).
+		Approve(t)
 
 	now := time.Now().Unix()
 	is := func(name, value string) story {
-		return story{"iss": quoted(address), "sub": quoted(address), "aud": quoted(d.BaseURL), "jti": quoted(uuid.NewString()), "iat": fmt.Sprint(now), "exp": fmt.Sprint(now + 60)}.with(name, value)
+		return story{
+			"iss": quoted(address),
+			"sub": quoted(address),
+			"aud": quoted(d.BaseURL),
+			"jti": quoted(uuid.NewString()),
+			"iat": fmt.Sprint(now),
+			"exp": fmt.Sprint(now + 60),
+		}.with(
+			name,
+			value,
+		)
 	}
 	header := func(alg string) string { return object("alg", quoted(alg), "kid", `"k"`, "typ", `"JWT"`) }
 	good := func() string { return key.sign(t, header("ES256"), is("iat", fmt.Sprint(now)).text()) }
@@ -139,13 +230,48 @@ func (d documented) assertions(t *testing.T) {
 	}
 	content, _ := json.Marshal(public)
 	wrong := map[string]string{
-		"nothing": "", "nonsense": "x.y.z", "no signature": strings.Join(strings.Split(good(), ".")[:2], ".") + ".", "alg none": encode(header("none")) + "." + encode(is("iat", fmt.Sprint(now)).text()) + ".",
-		"HMAC of the public key": hashed(content), "HMAC of nothing": hashed(nil), "another key": other.sign(t, header("ES256"), is("iat", fmt.Sprint(now)).text()),
-		"a key of its own": other.sign(t, `{"alg":"ES256","kid":"k","jwk":`+string(mustJSON(t, other.jwk(t)))+`}`, is("iat", fmt.Sprint(now)).text()),
-		"to somebody else": key.sign(t, header("ES256"), is("aud", quoted("https://evil.example")).text()), "to nobody": key.sign(t, header("ES256"), is("aud", "").text()),
-		"of somebody else": key.sign(t, header("ES256"), is("iss", quoted(sibling)).text()), "about somebody else": key.sign(t, header("ES256"), is("sub", quoted(sibling)).text()), "about nobody": key.sign(t, header("ES256"), is("sub", "").text()),
-		"over": key.sign(t, header("ES256"), is("exp", fmt.Sprint(now-120)).text()), "without end": key.sign(t, header("ES256"), is("exp", "").text()), "for years": key.sign(t, header("ES256"), is("exp", fmt.Sprint(now+1e8)).text()), "end as text": key.sign(t, header("ES256"), is("exp", quoted(fmt.Sprint(now+60))).text()),
-		"without a name": key.sign(t, header("ES256"), is("jti", "").text()), "not yet": key.sign(t, header("ES256"), is("nbf", fmt.Sprint(now+600)).text()), "to many": key.sign(t, header("ES256"), is("aud", `["https://evil.example",`+quoted(d.BaseURL)+`]`).text()),
+		"nothing":      "",
+		"nonsense":     "x.y.z",
+		"no signature": strings.Join(strings.Split(good(), ".")[:2], ".") + ".",
+		"alg none":     encode(header("none")) + "." + encode(is("iat", fmt.Sprint(now)).text()) + ".",
+		"HMAC of the public key": hashed(
+			content,
+		),
+		"HMAC of nothing": hashed(nil),
+		"another key":     other.sign(t, header("ES256"), is("iat", fmt.Sprint(now)).text()),
+		"a key of its own": other.sign(
+			t,
+			`{"alg":"ES256","kid":"k","jwk":`+string(mustJSON(t, other.jwk(t)))+`}`,
+			is("iat", fmt.Sprint(now)).text(),
+		),
+		"to somebody else": key.sign(
+			t,
+			header("ES256"),
+			is("aud", quoted("https://evil.example")).text(),
+		),
+		"to nobody": key.sign(t, header("ES256"), is("aud", "").text()),
+		"of somebody else": key.sign(
+			t,
+			header("ES256"),
+			is("iss", quoted(sibling)).text(),
+		),
+		"about somebody else": key.sign(t, header("ES256"), is("sub", quoted(sibling)).text()),
+		"about nobody":        key.sign(t, header("ES256"), is("sub", "").text()),
+		"over": key.sign(
+			t,
+			header("ES256"),
+			is("exp", fmt.Sprint(now-120)).text(),
+		),
+		"without end": key.sign(t, header("ES256"), is("exp", "").text()),
+		"for years":   key.sign(t, header("ES256"), is("exp", fmt.Sprint(now+1e8)).text()),
+		"end as text": key.sign(t, header("ES256"), is("exp", quoted(fmt.Sprint(now+60))).text()),
+		"without a name": key.sign(
+			t,
+			header("ES256"),
+			is("jti", "").text(),
+		),
+		"not yet":         key.sign(t, header("ES256"), is("nbf", fmt.Sprint(now+600)).text()),
+		"to many":         key.sign(t, header("ES256"), is("aud", `["https://evil.example",`+quoted(d.BaseURL)+`]`).text()),
 		"an access token": d.Demo.Tokens.Owner,
 	}
 	send := func(assertion string) harness.Answer {
@@ -155,7 +281,8 @@ func (d documented) assertions(t *testing.T) {
 		return attempt.Post(t, form)
 	}
 	for name, assertion := range wrong {
-		if answer := send(assertion); answer.Status != http.StatusBadRequest || answer.Object(t)["error"] == "invalid_grant" {
+		if answer := send(assertion); answer.Status != http.StatusBadRequest ||
+			answer.Object(t)["error"] == "invalid_grant" {
 			t.Errorf("%s proves the client:\n%s", name, answer)
 		}
 	}

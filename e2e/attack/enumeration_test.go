@@ -22,8 +22,8 @@ import (
 
 // Who has an account, and which client exists: neither the words nor the time of an answer tell.
 
-// A proxy is where the gateway's connections come from: what it says of the caller's address is believed, so each try can come
-// from an address of its own and meets no limit.
+// A proxy is where the gateway's connections come from: what it says of the caller's address is believed, so each try
+// can come from an address of its own and meets no limit.
 type proxy struct {
 	client *http.Client
 	next   int
@@ -39,14 +39,29 @@ func newProxy(t *testing.T) *proxy {
 		return dialer.DialContext(ctx, "tcp4", net.JoinHostPort("127.0.0.1", port))
 	}}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &proxy{client: &http.Client{Transport: transport, Timeout: 20 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	return &proxy{
+		client: &http.Client{
+			Transport:     transport,
+			Timeout:       20 * time.Second,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
 }
 
 // signIn tries a password from a fresh address. It returns the status, what the page says, and how long it took.
-func (x *proxy) signIn(t *testing.T, p *harness.Product, email, password string) (status int, page string, took time.Duration) {
+func (x *proxy) signIn(
+	t *testing.T,
+	p *harness.Product,
+	email, password string,
+) (status int, page string, took time.Duration) {
 	t.Helper()
 	x.next++
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.AppURL+"/login", strings.NewReader(url.Values{"email": {email}, "password": {password}}.Encode()))
+	request, err := http.NewRequestWithContext(
+		t.Context(),
+		http.MethodPost,
+		p.AppURL+"/login",
+		strings.NewReader(url.Values{"email": {email}, "password": {password}}.Encode()),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,8 +91,9 @@ const (
 	nothingToHear = 5 * time.Millisecond // between medians of many samples
 )
 
-// likeInTime compares the medians of interleaved samples of each kind with those of the first. Noise hits all kinds alike; a run
-// in which they differ is repeated, and only three such runs in a row are a finding. Medians of a few samples may differ by floor, or by a third.
+// likeInTime compares the medians of interleaved samples of each kind with those of the first. Noise hits all kinds
+// alike; a run in which they differ is repeated, and only three such runs in a row are a finding. Medians of a few
+// samples may differ by floor, or by a third.
 func likeInTime(t *testing.T, few int, floor time.Duration, kinds ...kind) {
 	t.Helper()
 	samples := harness.Rounds(few, manySamples)
@@ -96,7 +112,8 @@ func likeInTime(t *testing.T, few int, floor time.Duration, kinds ...kind) {
 			m := median(took[i])
 			medians += fmt.Sprintf(", %s %s", k.name, m.Round(10*time.Microsecond))
 			difference := (m - first).Abs()
-			if told := difference > floor && difference > max(m, first)/3; told || (harness.Long() && difference > nothingToHear) {
+			if told := difference > floor && difference > max(m, first)/3; told ||
+				(harness.Long() && difference > nothingToHear) {
 				finding = fmt.Sprintf("%s takes %s, and %s %s", k.name, m, kinds[0].name, first)
 			}
 		}
@@ -120,7 +137,13 @@ func TestNobodyLearnsWhoHasAnAccount(t *testing.T) {
 	x := newProxy(t)
 	known, disabled, without := p.World.User(t), p.World.User(t), p.World.User(t)
 	// The hash costs what those of real users cost: that of the demo's owner.
-	p.World.Exec(t, `update account.users set password_hash = (select password_hash from account.users where id = $2) where id = $1 or id = $3`, known.ID, p.Demo.Users.Owner.ID, disabled.ID)
+	p.World.Exec(
+		t,
+		`update account.users set password_hash = (select password_hash from account.users where id = $2) where id = $1 or id = $3`,
+		known.ID,
+		p.Demo.Users.Owner.ID,
+		disabled.ID,
+	)
 	p.World.Exec(t, `update account.users set disabled_at = now() where id = $1`, disabled.ID)
 	p.World.Exec(t, `update account.users set password_hash = null where id = $1`, without.ID)
 	ask := func(email, password string) (string, time.Duration) {
@@ -132,7 +155,11 @@ func TestNobodyLearnsWhoHasAnAccount(t *testing.T) {
 	}
 	want, _ := ask(known.Email, "wrong")
 	nobody := func() string { return "nobody." + strings.ToLower(rand.Text()) + "@example.org" }
-	for name, email := range map[string]string{"nobody": nobody(), "a disabled user": disabled.Email, "a user without a password": without.Email} {
+	for name, email := range map[string]string{
+		"nobody":                    nobody(),
+		"a disabled user":           disabled.Email,
+		"a user without a password": without.Email,
+	} {
 		if page, _ := ask(email, "wrong"); page != want {
 			t.Errorf("the page for %s differs from that for a wrong password", name)
 		}
@@ -147,8 +174,17 @@ func TestNobodyLearnsWhoHasAnAccount(t *testing.T) {
 		}}
 	}
 	is := func(email string) func() string { return func() string { return email } }
-	likeInTime(t, 15, 8*time.Millisecond,
-		sample("a wrong password", is(known.Email), "wrong"), sample("nobody", nobody, "wrong"), sample("a user without a password", is(without.Email), "wrong"),
+	likeInTime(
+		t,
+		15,
+		8*time.Millisecond,
+		sample(
+			"a wrong password",
+			is(known.Email),
+			"wrong",
+		),
+		sample("nobody", nobody, "wrong"),
+		sample("a user without a password", is(without.Email), "wrong"),
 		sample("a disabled user with the right password", is(disabled.Email), p.Demo.Users.Owner.Password),
 	)
 }
@@ -156,27 +192,70 @@ func TestNobodyLearnsWhoHasAnAccount(t *testing.T) {
 func TestNobodyLearnsWhichClientExists(t *testing.T) {
 	p := enter(t) // not in parallel: it looks at the clock
 	office := p.Office(t)
-	app, deleted := office.Confidential(t, "", harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
-	basic, connector := office.Confidential(t, "client_secret_basic", harness.ReadProgrammes), office.Connector(t, harness.ReadProgrammes)
-	p.As(office.Token).Send(t, http.MethodDelete, office.Clients()+"/"+deleted.ClientID, "", "").Wants(t, http.StatusNoContent)
+	app, deleted := office.Confidential(
+		t,
+		"",
+		harness.ReadProgrammes,
+	), office.Confidential(
+		t,
+		"",
+		harness.ReadProgrammes,
+	)
+	basic, connector := office.Confidential(
+		t,
+		"client_secret_basic",
+		harness.ReadProgrammes,
+	), office.Connector(
+		t,
+		harness.ReadProgrammes,
+	)
+	p.As(office.Token).
+		Send(t, http.MethodDelete, office.Clients()+"/"+deleted.ClientID, "", "").
+		Wants(t, http.StatusNoContent)
 	wrong := deleted.Secret // well spelled, and of another client
 	ask := func(id, secret string) (harness.Answer, time.Duration) {
 		began := time.Now()
-		answer := app.Exchange(t, map[string]any{"client_id": id, "client_secret": secret, "code": "alm_ac_x", "redirect_uri": app.RedirectURI})
+		answer := app.Exchange(
+			t,
+			map[string]any{
+				"client_id":     id,
+				"client_secret": secret,
+				"code":          "alm_ac_x",
+				"redirect_uri":  app.RedirectURI,
+			},
+		)
 		return answer, time.Since(began)
 	}
 	known, _ := ask(app.ClientID, wrong)
 	known.WantsFlat(t, http.StatusBadRequest, "invalid_client")
 	for name, pair := range map[string][2]string{
-		"unknown": {uuid.NewString(), wrong}, "deleted": {deleted.ClientID, deleted.Secret}, "nonsense": {"nonsense", wrong}, "SQL": {"' or '1'='1", wrong},
-		"NUL": {"\x00", wrong}, "misspelt secret": {app.ClientID, "nonsense"}, "empty secret": {app.ClientID, "x"},
+		"unknown":         {uuid.NewString(), wrong},
+		"deleted":         {deleted.ClientID, deleted.Secret},
+		"nonsense":        {"nonsense", wrong},
+		"SQL":             {"' or '1'='1", wrong},
+		"NUL":             {"\x00", wrong},
+		"misspelt secret": {app.ClientID, "nonsense"},
+		"empty secret":    {app.ClientID, "x"},
 	} {
-		if answer, _ := ask(pair[0], pair[1]); answer.Status != known.Status || string(answer.Body) != string(known.Body) {
+		if answer, _ := ask(pair[0], pair[1]); answer.Status != known.Status ||
+			string(answer.Body) != string(known.Body) {
 			t.Errorf("%s is told apart:\n%s\n%s", name, answer, known)
 		}
 	}
-	basicWrong := p.API().With("Authorization", harness.Basic(basic.ClientID, wrong)).Form(t, harness.TokenPath, url.Values{"grant_type": {"authorization_code"}, "code": {"x"}, "redirect_uri": {"x"}})
-	basicUnknown := p.API().With("Authorization", harness.Basic(uuid.NewString(), wrong)).Form(t, harness.TokenPath, url.Values{"grant_type": {"authorization_code"}, "code": {"x"}, "redirect_uri": {"x"}})
+	basicWrong := p.API().
+		With("Authorization", harness.Basic(basic.ClientID, wrong)).
+		Form(t, harness.TokenPath, url.Values{
+			"grant_type":   {"authorization_code"},
+			"code":         {"x"},
+			"redirect_uri": {"x"},
+		})
+	basicUnknown := p.API().
+		With("Authorization", harness.Basic(uuid.NewString(), wrong)).
+		Form(t, harness.TokenPath, url.Values{
+			"grant_type":   {"authorization_code"},
+			"code":         {"x"},
+			"redirect_uri": {"x"},
+		})
 	if basicWrong.Status != basicUnknown.Status || string(basicWrong.Body) != string(basicUnknown.Body) {
 		t.Errorf("told apart by Basic:\n%s\n%s", basicWrong, basicUnknown)
 	}
@@ -193,8 +272,19 @@ func TestNobodyLearnsWhichClientExists(t *testing.T) {
 		}}
 	}
 	is := func(id string) func() string { return func() string { return id } }
-	// One unknown client, not another each time: whoever fails for the first time is asked about in Redis, known or not.
-	likeInTime(t, 100, 5*time.Millisecond,
-		sample("a wrong secret", is(app.ClientID), wrong), sample("an unknown client", is(uuid.NewString()), wrong), sample("a misspelt secret", is(app.ClientID), "nonsense"), sample("a deleted client", is(deleted.ClientID), wrong),
+	// One unknown client, not another each time: whoever fails for the first time is asked about in Redis, known or
+	// not.
+	likeInTime(
+		t,
+		100,
+		5*time.Millisecond,
+		sample(
+			"a wrong secret",
+			is(app.ClientID),
+			wrong,
+		),
+		sample("an unknown client", is(uuid.NewString()), wrong),
+		sample("a misspelt secret", is(app.ClientID), "nonsense"),
+		sample("a deleted client", is(deleted.ClientID), wrong),
 	)
 }

@@ -22,7 +22,8 @@ type estate struct {
 	connector                                               harness.Connector
 	long, tokens                                            harness.Tokens // of the app and the connector
 	grant, personal, signIn, passkey                        string         // identifiers
-	policy                                                  string         // the connector policy's digest, as its page has it
+	// the connector policy's digest, as its page has it
+	policy string
 }
 
 const site = "https://www.canal-lane.example"
@@ -39,8 +40,16 @@ func newEstate(t *testing.T, p *harness.Product) *estate {
 		}
 		return value
 	}
-	e.programme = text(api.JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Winter pantry"}).Wants(t, http.StatusCreated), "id")
-	e.imported = text(api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", "name\nSpring pantry\n").Wants(t, http.StatusAccepted), "id")
+	e.programme = text(
+		api.JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Winter pantry"}).
+			Wants(t, http.StatusCreated),
+		"id",
+	)
+	e.imported = text(
+		api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", "name\nSpring pantry\n").
+			Wants(t, http.StatusAccepted),
+		"id",
+	)
 	form := api.JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
 		"title": "Volunteer with us", "allowedOrigins": []string{site},
 		"fields": []map[string]any{{"name": "email", "label": "E-mail", "type": "email", "required": true}},
@@ -52,13 +61,27 @@ func newEstate(t *testing.T, p *harness.Product) *estate {
 	e.app, e.connector = e.Confidential(t, "", harness.ReadProgrammes), e.Connector(t, harness.ReadProgrammes)
 	e.long, e.tokens = e.app.Connect(t, e.head), e.connector.Connect(t, e.head)
 	e.grant = harness.GrantOf(t, e.tokens.AccessToken)
-	e.personal = p.World.Text(t, `select id::text from account.personal_access_tokens where tenant_id = $1`, e.Workspace.ID)
+	e.personal = p.World.Text(
+		t,
+		`select id::text from account.personal_access_tokens where tenant_id = $1`,
+		e.Workspace.ID,
+	)
 	e.signIn = p.World.Text(t, `select id::text from account.sign_ins where user_id = $1`, e.Head.ID)
-	e.policy = e.head.Open(t, p.AppURL+"/settings/connectors?tenant="+e.Workspace.ID).WantsPage(t, http.StatusOK).Find(`input[name=seen]`).First().AttrOr("value", "")
+	e.policy = e.head.Open(t, p.AppURL+"/settings/connectors?tenant="+e.Workspace.ID).
+		WantsPage(t, http.StatusOK).
+		Find(`input[name=seen]`).
+		First().
+		AttrOr("value", "")
 	e.passkey = uuid.NewString()
-	p.World.Exec(t, `insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports, backup_eligible, backed_up)
-		values ($1::uuid, $2, 'Laptop', decode(md5($1::text), 'hex'), '\\x00', 0, '\\x00', '{}', false, false)`, e.passkey, e.Head.ID)
-	for _, path := range []string{harness.ListPath + "/imports/" + e.imported, e.statusPath()} { // the worker has its say first
+	p.World.Exec(
+		t,
+		`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports, backup_eligible, backed_up)
+		values ($1::uuid, $2, 'Laptop', decode(md5($1::text), 'hex'), '\\x00', 0, '\\x00', '{}', false, false)`,
+		e.passkey,
+		e.Head.ID,
+	)
+	// the worker has its say first
+	for _, path := range []string{harness.ListPath + "/imports/" + e.imported, e.statusPath()} {
 		for api.Get(t, path).Wants(t, http.StatusOK).Object(t)["status"] == "accepted" {
 			time.Sleep(50 * time.Millisecond)
 		}
@@ -85,23 +108,60 @@ func (e *estate) submit(t *testing.T, email string) harness.Answer {
 		map[string]any{"submissionToken": e.submissionToken(t), "answers": map[string]any{"email": email}})
 }
 
-// inventory is everything in the workspace and of its head, as the stores have it; what time changes by itself is left out.
+// inventory is everything in the workspace and of its head, as the stores have it; what time changes by itself is left
+// out.
 func (e *estate) inventory(t *testing.T) string {
 	t.Helper()
 	rows := func(table, where string, without ...string) string {
-		return `select '` + table + `: ' || coalesce(string_agg((to_jsonb(r) - '{` + strings.Join(without, ",") + `}'::text[])::text, E'\n' order by to_jsonb(r)::text), '') as t
+		return `select '` + table + `: ' || coalesce(string_agg((to_jsonb(r) - '{` + strings.Join(
+			without,
+			",",
+		) + `}'::text[])::text, E'\n' order by to_jsonb(r)::text), '') as t
 			from ` + table + ` r where ` + where
 	}
 	parts := []string{
-		rows("resource.programmes", "tenant_id = $1"), rows("resource.forms", "tenant_id = $1"), rows("account.oauth_clients", "tenant_id = $1"),
-		rows("resource.submissions", "tenant_id = $1", "status", "processed_at", "supporter_id"), rows("resource.imports", "tenant_id = $1", "status", "imported", "finished_at", "taken_at"),
-		rows("account.client_secrets", "client_id in (select id from account.oauth_clients where tenant_id = $1)", "last_used_at"),
-		rows("account.grants", "tenant_id = $1", "last_used_at", "used_at"), rows("account.personal_access_tokens", "tenant_id = $1", "last_used_at"),
-		rows("account.memberships", "tenant_id = $1 or user_id = $2"), rows("account.passkeys", "user_id = $2", "last_used_at"),
-		rows("account.sign_ins", "user_id = $2", "last_seen_at"), rows("account.tenants", "id = $1"), rows("account.tenant_features", "tenant_id = $1"),
+		rows(
+			"resource.programmes",
+			"tenant_id = $1",
+		), rows("resource.forms", "tenant_id = $1"), rows("account.oauth_clients", "tenant_id = $1"),
+		rows(
+			"resource.submissions",
+			"tenant_id = $1",
+			"status",
+			"processed_at",
+			"supporter_id",
+		), rows("resource.imports", "tenant_id = $1", "status", "imported", "finished_at", "taken_at"),
+		rows(
+			"account.client_secrets",
+			"client_id in (select id from account.oauth_clients where tenant_id = $1)",
+			"last_used_at",
+		),
+		rows(
+			"account.grants",
+			"tenant_id = $1",
+			"last_used_at",
+			"used_at",
+		), rows("account.personal_access_tokens", "tenant_id = $1", "last_used_at"),
+		rows(
+			"account.memberships",
+			"tenant_id = $1 or user_id = $2",
+		), rows("account.passkeys", "user_id = $2", "last_used_at"),
+		rows(
+			"account.sign_ins",
+			"user_id = $2",
+			"last_seen_at",
+		), rows("account.tenants", "id = $1"), rows("account.tenant_features", "tenant_id = $1"),
 		rows("account.connector_policies", "tenant_id = $1"), rows("resource.supporters", "tenant_id = $1"),
 	}
-	return e.product.World.Text(t, `select string_agg(t, E'\n') from (`+strings.Join(parts, " union all ")+`) x where $1::uuid is not null and $2::uuid is not null`, e.Workspace.ID, e.Head.ID)
+	return e.product.World.Text(
+		t,
+		`select string_agg(t, E'\n') from (`+strings.Join(
+			parts,
+			" union all ",
+		)+`) x where $1::uuid is not null and $2::uuid is not null`,
+		e.Workspace.ID,
+		e.Head.ID,
+	)
 }
 
 // untouched ends the test unless the estate is what it was.

@@ -10,7 +10,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// What goes wrong on our side is for the log: the caller reads that it did, and the id under which the log has the cause.
+// What goes wrong on our side is for the log: the caller reads that it did, and the id under which the log has the
+// cause.
 
 // canary is what the broken store says: the name of a table, the words of an error, a value.
 const canary = "canary in account.secret_relation, value of a stranger"
@@ -22,7 +23,10 @@ func breakStore(t *testing.T, p *harness.Product, e *estate, tables ...string) {
 	p.World.Define(t, `create function public.`+name+`() returns trigger language plpgsql as $$ begin
 		if new.tenant_id = '`+e.Workspace.ID+`' then raise exception '`+canary+`' using errcode = 'disk_full', detail = '`+canary+`', hint = '`+canary+`'; end if; return new; end $$`)
 	for _, table := range tables {
-		p.World.Define(t, `create trigger `+name+` before insert or update on `+table+` for each row execute function public.`+name+`()`)
+		p.World.Define(
+			t,
+			`create trigger `+name+` before insert or update on `+table+` for each row execute function public.`+name+`()`,
+		)
 	}
 }
 
@@ -33,19 +37,70 @@ func TestErrorsOfTheStoresAreForTheLogAlone(t *testing.T) {
 	attempt, waiting := e.connector.Begin(), e.connector.Begin()
 	code, page := attempt.Code(t, e.head), e.head.Consent(t, waiting.Query)
 	key, token := keyOf(t, p, e.head), e.submissionToken(t)
-	breakStore(t, p, e, "resource.programmes", "resource.imports", "resource.forms", "resource.submissions", "account.oauth_clients", "account.grants", "account.personal_access_tokens", "account.connector_policies")
+	breakStore(
+		t,
+		p,
+		e,
+		"resource.programmes",
+		"resource.imports",
+		"resource.forms",
+		"resource.submissions",
+		"account.oauth_clients",
+		"account.grants",
+		"account.personal_access_tokens",
+		"account.connector_policies",
+	)
 	api, settings := p.In(e.Workspace, e.Token), func(path string, values url.Values) harness.Answer {
 		return e.head.Submit(t, sent(t, p, path, e.Workspace.ID, key, values)).Answer
 	}
 	answers := map[string]harness.Answer{
-		"create": api.JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Pantry"}), "change": api.JSON(t, http.MethodPatch, harness.ListPath+"/"+e.programme, map[string]any{"name": "Pantry"}),
-		"move": api.JSON(t, http.MethodPost, harness.ListPath+"/"+e.programme+"/transitions", map[string]any{"to": "archived"}), "import": api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", "name\nPantry\n"),
-		"form": api.JSON(t, http.MethodPatch, "/v1/engage/forms/"+e.form, map[string]any{"enabled": false}), "register": e.Register(t, harness.ConfidentialBody(harness.ReadProgrammes)),
-		"submit": p.API().With("Origin", site).JSON(t, http.MethodPost, e.publicForm()+"/submissions", map[string]any{"submissionToken": token, "answers": map[string]any{"email": "b@example.org"}}),
-		"delete": p.As(e.Token).Send(t, http.MethodDelete, e.Clients()+"/"+e.app.ClientID, "", ""), "exchange": attempt.Post(t, attempt.CodeForm(code)), "refresh": e.connector.Refresh(t, e.tokens.RefreshToken),
-		"revoke": e.app.Revoke(t, e.long.AccessToken), "approve": page.Press(t, "approve").Answer, "token": settings("/settings/developers/tokens", fields(e)["/settings/developers/tokens"]),
-		"application": settings("/settings/developers/apps", fields(e)["/settings/developers/apps"]), "disconnect": settings("/settings/apps/disconnect", url.Values{"id": {e.grant}}),
-		"revoke token": settings("/settings/developers/tokens/revoke", url.Values{"id": {e.personal}}), "policy": settings("/settings/connectors/policy", fields(e)["/settings/connectors/policy"]),
+		"create": api.JSON(
+			t,
+			http.MethodPost,
+			harness.ListPath,
+			map[string]any{"name": "Pantry"},
+		),
+		"change": api.JSON(t, http.MethodPatch, harness.ListPath+"/"+e.programme, map[string]any{"name": "Pantry"}),
+		"move": api.JSON(
+			t,
+			http.MethodPost,
+			harness.ListPath+"/"+e.programme+"/transitions",
+			map[string]any{"to": "archived"},
+		),
+		"import": api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", "name\nPantry\n"),
+		"form": api.JSON(
+			t,
+			http.MethodPatch,
+			"/v1/engage/forms/"+e.form,
+			map[string]any{"enabled": false},
+		),
+		"register": e.Register(t, harness.ConfidentialBody(harness.ReadProgrammes)),
+		"submit": p.API().
+			With("Origin", site).
+			JSON(t, http.MethodPost, e.publicForm()+"/submissions", map[string]any{
+				"submissionToken": token,
+				"answers":         map[string]any{"email": "b@example.org"},
+			}),
+		"delete": p.As(e.Token).
+			Send(t, http.MethodDelete, e.Clients()+"/"+e.app.ClientID, "", ""),
+		"exchange": attempt.Post(t, attempt.CodeForm(code)),
+		"refresh":  e.connector.Refresh(t, e.tokens.RefreshToken),
+		"revoke": e.app.Revoke(
+			t,
+			e.long.AccessToken,
+		),
+		"approve": page.Press(t, "approve").Answer,
+		"token":   settings("/settings/developers/tokens", fields(e)["/settings/developers/tokens"]),
+		"application": settings(
+			"/settings/developers/apps",
+			fields(e)["/settings/developers/apps"],
+		),
+		"disconnect": settings("/settings/apps/disconnect", url.Values{"id": {e.grant}}),
+		"revoke token": settings(
+			"/settings/developers/tokens/revoke",
+			url.Values{"id": {e.personal}},
+		),
+		"policy": settings("/settings/connectors/policy", fields(e)["/settings/connectors/policy"]),
 	}
 	causes := causesInLogs(t)
 	for name, answer := range answers {
@@ -54,7 +109,18 @@ func TestErrorsOfTheStoresAreForTheLogAlone(t *testing.T) {
 			t.Errorf("%s works although the store is broken:\n%s", name, answer)
 			continue
 		}
-		for _, word := range []string{"canary", "secret_relation", "a stranger", "SQLSTATE", "ERROR:", "pgconn", "postgres", "insert into", "goroutine", ".go:"} {
+		for _, word := range []string{
+			"canary",
+			"secret_relation",
+			"a stranger",
+			"SQLSTATE",
+			"ERROR:",
+			"pgconn",
+			"postgres",
+			"insert into",
+			"goroutine",
+			".go:",
+		} {
 			if strings.Contains(string(answer.Body), word) {
 				t.Errorf("%s tells the caller %q:\n%s", name, word, answer)
 			}
@@ -62,7 +128,8 @@ func TestErrorsOfTheStoresAreForTheLogAlone(t *testing.T) {
 		if !requestID.MatchString(id) || !strings.Contains(causes[id], "canary") {
 			t.Errorf("%s: the cause is not in the log under the request's id %q:\n%s", name, id, answer)
 		}
-		if strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html") && !strings.Contains(string(answer.Body), id) {
+		if strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html") &&
+			!strings.Contains(string(answer.Body), id) {
 			t.Errorf("%s: the page does not say the request's id", name)
 		}
 	}

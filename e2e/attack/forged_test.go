@@ -22,8 +22,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Access tokens that say the wrong thing. Those signed by the believed key are refused by the check of what they say, or by
-// nothing; the others try to choose the key or the algorithm themselves (RFC 8725).
+// Access tokens that say the wrong thing. Those signed by the believed key are refused by the check of what they say,
+// or by nothing; the others try to choose the key or the algorithm themselves (RFC 8725).
 
 // A story is what the token of a grant says, each member as JSON.
 type story map[string]string
@@ -70,24 +70,75 @@ func wrongStories(p *harness.Product, s story, other story) map[string]string {
 	is := func(name, value string) string { return s.with(name, value).text() }
 	moment := func(d time.Duration) string { return fmt.Sprint(now.Add(d).Unix()) }
 	return map[string]string{
-		"iss of somebody else": is("iss", quoted("https://evil.example")), "iss with a slash": is("iss", quoted(p.BaseURL+"/")), "no iss": is("iss", ""),
-		"iss in capitals": is("iss", quoted(strings.ToUpper(p.BaseURL))), "iss, two": is("iss", `["`+p.BaseURL+`"]`),
-		"aud of the client": is("aud", s["client_id"]), "aud the issuer": is("aud", quoted(p.BaseURL)), "aud above": is("aud", quoted(p.BaseURL+"/")),
-		"aud with a slash": is("aud", quoted(p.BaseURL+"/v1/")), "aud below": is("aud", quoted(p.BaseURL+"/v1/programmes")), "no aud": is("aud", ""),
-		"aud, two": is("aud", `["`+p.BaseURL+`/v1","https://evil.example"]`), "aud, one of many": is("aud", `["https://evil.example","`+p.BaseURL+`/v1"]`),
-		"aud empty": is("aud", `""`), "aud null": is("aud", "null"),
-		"exp over": is("exp", moment(-time.Minute)), "no exp": is("exp", ""), "exp null": is("exp", "null"), "exp text": is("exp", quoted(moment(time.Hour))),
-		"exp fraction": is("exp", moment(time.Hour)+".5"), "exp negative": is("exp", "-1"), "exp endless": is("exp", "1e300"),
-		"iat to come": is("iat", moment(time.Hour)), "no iat": is("iat", ""), "iat text": is("iat", quoted(moment(0))),
-		"sub of another": is("sub", other["sub"]), "no sub": is("sub", ""), "sub unknown": is("sub", quoted(uuid.NewString())), "sub number": is("sub", "1"),
-		"client of another": is("client_id", other["client_id"]), "no client": is("client_id", ""),
-		"workspace of another": is("tenant_id", other["tenant_id"]), "no workspace": is("tenant_id", ""),
-		"grant of another": is("grant_id", other["grant_id"]), "grant unknown": is("grant_id", quoted(uuid.NewString())), "no grant": is("grant_id", ""),
-		"no jti":    is("jti", ""),
-		"exp twice": strings.TrimSuffix(s.with("exp", "").text(), "}") + `,"exp":1,"exp":` + s["exp"] + "}",
-		"sub twice": strings.TrimSuffix(s.text(), "}") + `,"sub":` + other["sub"] + "}",
-		"Sub too":   strings.TrimSuffix(s.text(), "}") + `,"Sub":` + other["sub"] + "}",
-		"not JSON":  "nonsense", "a list": "[" + s.text() + "]", "more after it": s.text() + "{}", "empty": "{}", "nothing": "",
+		"iss of somebody else": is(
+			"iss",
+			quoted("https://evil.example"),
+		),
+		"iss with a slash": is("iss", quoted(p.BaseURL+"/")),
+		"no iss":           is("iss", ""),
+		"iss in capitals":  is("iss", quoted(strings.ToUpper(p.BaseURL))),
+		"iss, two":         is("iss", `["`+p.BaseURL+`"]`),
+		"aud of the client": is(
+			"aud",
+			s["client_id"],
+		),
+		"aud the issuer": is("aud", quoted(p.BaseURL)),
+		"aud above":      is("aud", quoted(p.BaseURL+"/")),
+		"aud with a slash": is(
+			"aud",
+			quoted(p.BaseURL+"/v1/"),
+		),
+		"aud below": is("aud", quoted(p.BaseURL+"/v1/programmes")),
+		"no aud":    is("aud", ""),
+		"aud, two": is(
+			"aud",
+			`["`+p.BaseURL+`/v1","https://evil.example"]`,
+		),
+		"aud, one of many": is("aud", `["https://evil.example","`+p.BaseURL+`/v1"]`),
+		"aud empty":        is("aud", `""`),
+		"aud null":         is("aud", "null"),
+		"exp over": is(
+			"exp",
+			moment(-time.Minute),
+		),
+		"no exp":   is("exp", ""),
+		"exp null": is("exp", "null"),
+		"exp text": is("exp", quoted(moment(time.Hour))),
+		"exp fraction": is(
+			"exp",
+			moment(time.Hour)+".5",
+		),
+		"exp negative": is("exp", "-1"),
+		"exp endless":  is("exp", "1e300"),
+		"iat to come":  is("iat", moment(time.Hour)),
+		"no iat":       is("iat", ""),
+		"iat text":     is("iat", quoted(moment(0))),
+		"sub of another": is(
+			"sub",
+			other["sub"],
+		),
+		"no sub":               is("sub", ""),
+		"sub unknown":          is("sub", quoted(uuid.NewString())),
+		"sub number":           is("sub", "1"),
+		"client of another":    is("client_id", other["client_id"]),
+		"no client":            is("client_id", ""),
+		"workspace of another": is("tenant_id", other["tenant_id"]),
+		"no workspace":         is("tenant_id", ""),
+		"grant of another": is(
+			"grant_id",
+			other["grant_id"],
+		),
+		"grant unknown": is("grant_id", quoted(uuid.NewString())),
+		"no grant":      is("grant_id", ""),
+		"no jti":        is("jti", ""),
+		"exp twice":     strings.TrimSuffix(s.with("exp", "").text(), "}") + `,"exp":1,"exp":` + s["exp"] + "}",
+		"sub twice":     strings.TrimSuffix(s.text(), "}") + `,"sub":` + other["sub"] + "}",
+		"Sub too":       strings.TrimSuffix(s.text(), "}") + `,"Sub":` + other["sub"] + "}",
+		"not JSON":      "nonsense",
+		"a list":        "[" + s.text() + "]",
+		"more after it": s.text() + "{}",
+		"empty":         "{}",
+		"nothing":       "",
 	}
 }
 
@@ -95,21 +146,79 @@ func wrongStories(p *harness.Product, s story, other story) map[string]string {
 func wrongHeaders(kid string) map[string]string {
 	k := quoted(kid)
 	return map[string]string{
-		"typ JWT": object("alg", `"ES256"`, "typ", `"JWT"`, "kid", k), "no typ": object("alg", `"ES256"`, "kid", k),
-		"typ id token": object("alg", `"ES256"`, "typ", `"id_token"`, "kid", k), "typ logout": object("alg", `"ES256"`, "typ", `"logout+jwt"`, "kid", k),
-		"typ list": object("alg", `"ES256"`, "typ", `["at+jwt"]`, "kid", k),
-		"alg none": object("alg", `"none"`, "typ", `"at+jwt"`, "kid", k), "alg None": object("alg", `"None"`, "typ", `"at+jwt"`, "kid", k),
-		"no alg": object("typ", `"at+jwt"`, "kid", k), "alg HS256": object("alg", `"HS256"`, "typ", `"at+jwt"`, "kid", k),
-		"alg ES384": object("alg", `"ES384"`, "typ", `"at+jwt"`, "kid", k), "alg small": object("alg", `"es256"`, "typ", `"at+jwt"`, "kid", k),
-		"alg twice": `{"alg":"none","alg":"ES256","typ":"at+jwt","kid":` + k + `}`, "Alg too": `{"Alg":"none","alg":"ES256","typ":"at+jwt","kid":` + k + `}`,
-		"no kid": object("alg", `"ES256"`, "typ", `"at+jwt"`), "kid empty": object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", `""`),
+		"typ JWT": object("alg", `"ES256"`, "typ", `"JWT"`, "kid", k),
+		"no typ":  object("alg", `"ES256"`, "kid", k),
+		"typ id token": object(
+			"alg",
+			`"ES256"`,
+			"typ",
+			`"id_token"`,
+			"kid",
+			k,
+		),
+		"typ logout": object("alg", `"ES256"`, "typ", `"logout+jwt"`, "kid", k),
+		"typ list":   object("alg", `"ES256"`, "typ", `["at+jwt"]`, "kid", k),
+		"alg none": object(
+			"alg",
+			`"none"`,
+			"typ",
+			`"at+jwt"`,
+			"kid",
+			k,
+		),
+		"alg None": object("alg", `"None"`, "typ", `"at+jwt"`, "kid", k),
+		"no alg": object(
+			"typ",
+			`"at+jwt"`,
+			"kid",
+			k,
+		),
+		"alg HS256": object("alg", `"HS256"`, "typ", `"at+jwt"`, "kid", k),
+		"alg ES384": object(
+			"alg",
+			`"ES384"`,
+			"typ",
+			`"at+jwt"`,
+			"kid",
+			k,
+		),
+		"alg small": object("alg", `"es256"`, "typ", `"at+jwt"`, "kid", k),
+		"alg twice": `{"alg":"none","alg":"ES256","typ":"at+jwt","kid":` + k + `}`,
+		"Alg too":   `{"Alg":"none","alg":"ES256","typ":"at+jwt","kid":` + k + `}`,
+		"no kid": object(
+			"alg",
+			`"ES256"`,
+			"typ",
+			`"at+jwt"`,
+		),
+		"kid empty":       object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", `""`),
 		"kid in capitals": object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", quoted(strings.ToUpper(kid))),
 		"kid a path":      object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", `"../../../../dev/null"`),
-		"kid SQL":         object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", `"' union select 'x"`), "kid number": object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", "1"),
-		"kid twice": `{"alg":"ES256","typ":"at+jwt","kid":"other","kid":` + k + `}`,
-		"critical":  object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", k, "crit", `["x"]`, "x", "1"), "critical, empty": object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", k, "crit", "[]"),
-		"not encoded": object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", k, "b64", "false", "crit", `["b64"]`),
-		"not JSON":    "nonsense",
+		"kid SQL": object(
+			"alg",
+			`"ES256"`,
+			"typ",
+			`"at+jwt"`,
+			"kid",
+			`"' union select 'x"`,
+		),
+		"kid number": object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", "1"),
+		"kid twice":  `{"alg":"ES256","typ":"at+jwt","kid":"other","kid":` + k + `}`,
+		"critical": object(
+			"alg",
+			`"ES256"`,
+			"typ",
+			`"at+jwt"`,
+			"kid",
+			k,
+			"crit",
+			`["x"]`,
+			"x",
+			"1",
+		),
+		"critical, empty": object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", k, "crit", "[]"),
+		"not encoded":     object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", k, "b64", "false", "crit", `["b64"]`),
+		"not JSON":        "nonsense",
 	}
 }
 
@@ -123,9 +232,21 @@ func foreign(t *testing.T, s signer, mine signer, claims string) map[string]stri
 	kid := quoted(s.kid)
 	out := map[string]string{
 		"my key under your kid": mine.sign(t, object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", kid), claims),
-		"my key in jwk":         mine.sign(t, object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", kid, "jwk", string(key)), claims),
-		"my key at jku":         mine.sign(t, object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", kid, "jku", `"http://127.0.0.1:9/jwks"`), claims),
-		"my key at x5u":         mine.sign(t, object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", kid, "x5u", `"http://127.0.0.1:9/x"`), claims),
+		"my key in jwk": mine.sign(
+			t,
+			object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", kid, "jwk", string(key)),
+			claims,
+		),
+		"my key at jku": mine.sign(
+			t,
+			object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", kid, "jku", `"http://127.0.0.1:9/jwks"`),
+			claims,
+		),
+		"my key at x5u": mine.sign(
+			t,
+			object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", kid, "x5u", `"http://127.0.0.1:9/x"`),
+			claims,
+		),
 	}
 	public := s.jwk(t)
 	content, _ := json.Marshal(public)
@@ -135,13 +256,19 @@ func foreign(t *testing.T, s signer, mine signer, claims string) map[string]stri
 	}
 	point, _ := s.key.PublicKey.Bytes()
 	for name, secret := range map[string][]byte{
-		"JWK": content, "DER": der, "PEM": pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), "point": point, "nothing": {},
+		"JWK":     content,
+		"DER":     der,
+		"PEM":     pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}),
+		"point":   point,
+		"nothing": {},
 	} {
 		for _, alg := range []string{"HS256", "ES256"} {
 			signed := encode(object("alg", quoted(alg), "typ", `"at+jwt"`, "kid", kid)) + "." + encode(claims)
 			mac := hmac.New(sha256.New, secret)
 			mac.Write([]byte(signed))
-			out["HMAC of the public key's "+name+", alg "+alg] = signed + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+			out["HMAC of the public key's "+name+", alg "+alg] = signed + "." + base64.RawURLEncoding.EncodeToString(
+				mac.Sum(nil),
+			)
 		}
 	}
 	header := encode(object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", kid)) + "." + encode(claims)
@@ -157,11 +284,14 @@ func foreign(t *testing.T, s signer, mine signer, claims string) map[string]stri
 func misspelt(good string) map[string]string {
 	parts := strings.Split(good, ".")
 	return map[string]string{
-		"padded": good + "=", "a fourth part": good + ".", "without a signature": parts[0] + "." + parts[1] + ".", "two parts": parts[0] + "." + parts[1],
-		"standard base64":  strings.NewReplacer("-", "+", "_", "/").Replace(good) + "+",
-		"JSON, flattened":  `{"protected":"` + parts[0] + `","payload":"` + parts[1] + `","signature":"` + parts[2] + `"}`,
-		"JSON, general":    `{"payload":"` + parts[1] + `","signatures":[{"protected":"` + parts[0] + `","signature":"` + parts[2] + `"}]}`,
-		"signature of two": good + parts[2],
+		"padded":              good + "=",
+		"a fourth part":       good + ".",
+		"without a signature": parts[0] + "." + parts[1] + ".",
+		"two parts":           parts[0] + "." + parts[1],
+		"standard base64":     strings.NewReplacer("-", "+", "_", "/").Replace(good) + "+",
+		"JSON, flattened":     `{"protected":"` + parts[0] + `","payload":"` + parts[1] + `","signature":"` + parts[2] + `"}`,
+		"JSON, general":       `{"payload":"` + parts[1] + `","signatures":[{"protected":"` + parts[0] + `","signature":"` + parts[2] + `"}]}`,
+		"signature of two":    good + parts[2],
 	}
 }
 
@@ -173,11 +303,14 @@ func TestForgedAccessTokensAreRefusedEverywhere(t *testing.T) {
 	app := office.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes)
 	token := app.Connect(t, p.Person(t, office.Head)).AccessToken
 	other := elsewhere.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, elsewhere.Head)).AccessToken
-	mcp := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes).Connect(t, p.Person(t, office.Head)).AccessToken
+	mcp := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes).
+		Connect(t, p.Person(t, office.Head)).
+		AccessToken
 	s, mine := believed(t, p), newSigner(t, "mine")
 	good, header := storyOf(t, token), object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", quoted(s.kid))
 
-	// The control: signed by the believed key and right in everything, the token is taken. All that follows differs in one thing.
+	// The control: signed by the believed key and right in everything, the token is taken. All that follows differs in
+	// one thing.
 	control := s.sign(t, header, good.text())
 	for began := time.Now(); p.In(office.Workspace, control).Get(t, harness.ListPath).Status != http.StatusOK; time.Sleep(500 * time.Millisecond) {
 		if time.Since(began) > 40*time.Second { // the resource API asks for new keys twice a minute
@@ -201,7 +334,11 @@ func TestForgedAccessTokensAreRefusedEverywhere(t *testing.T) {
 		tokens["spelling: "+name] = wrong
 	}
 	tokens["made for the other resource"] = s.sign(t, header, good.with("aud", quoted(p.BaseURL+"/mcp")).text())
-	tokens["of the other resource's grant"] = s.sign(t, header, storyOf(t, mcp).with("aud", quoted(p.BaseURL+"/v1")).text())
+	tokens["of the other resource's grant"] = s.sign(
+		t,
+		header,
+		storyOf(t, mcp).with("aud", quoted(p.BaseURL+"/v1")).text(),
+	)
 	if len(tokens) < 80 {
 		t.Fatalf("only %d forgeries", len(tokens))
 	}
@@ -210,7 +347,8 @@ func TestForgedAccessTokensAreRefusedEverywhere(t *testing.T) {
 		if answer := p.In(office.Workspace, forged).Get(t, harness.ListPath); answer.Status != http.StatusUnauthorized {
 			t.Errorf("%s is taken by the API:\n%s", name, answer)
 		}
-		if answer := p.As(forged).Get(t, office.Clients()); answer.Status != http.StatusForbidden || !strings.Contains(string(answer.Body), `"message":"Forbidden"`) {
+		if answer := p.As(forged).Get(t, office.Clients()); answer.Status != http.StatusForbidden ||
+			!strings.Contains(string(answer.Body), `"message":"Forbidden"`) {
 			t.Errorf("%s is taken by the account routes:\n%s", name, answer)
 		}
 		if strings.Contains(name, "the other resource") {
@@ -242,7 +380,8 @@ func TestTokenThatClaimsMorePermissionsGetsNone(t *testing.T) {
 	wide := s.sign(t, object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", quoted(s.kid)),
 		storyOf(t, token).with("scope", quoted(strings.Join(harness.Everything(), " "))).text())
 	met.NoteAll(wide)
-	answer := p.In(office.Workspace, wide).JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Mine now"})
+	answer := p.In(office.Workspace, wide).
+		JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Mine now"})
 	if answer.Status != http.StatusUnauthorized && answer.Status != http.StatusForbidden {
 		t.Errorf("a permission out of thin air:\n%s", answer)
 	}

@@ -12,27 +12,72 @@ import (
 
 // Every form that a browser sends: from another site, with a key of somebody else, about the things of somebody else.
 
-// fields are what a form sends that would do the victim harm, by its path; key and tenant are added. forColleague are the forms
-// by which a colleague who manages the workspace's applications does nothing to the victim alone.
+// fields are what a form sends that would do the victim harm, by its path; key and tenant are added. forColleague are
+// the forms by which a colleague who manages the workspace's applications does nothing to the victim alone.
 func fields(e *estate) map[string]url.Values {
 	about := func(id string) url.Values { return url.Values{"id": {id}} }
 	return map[string]url.Values{
-		"/settings/developers/tokens":         {"name": {"Planted"}, "days": {"90"}, "permissions": harness.Everything()},
-		"/settings/developers/tokens/replace": about(e.personal), "/settings/developers/tokens/revoke": about(e.personal),
-		"/settings/developers/apps":        {"name": {"Planted"}, "kind": {"confidential"}, "redirect_uris": {"https://evil.example/"}, "permissions": {harness.ReadProgrammes}, "method": {"client_secret_json"}},
-		"/settings/developers/apps/secret": {"id": {e.app.ClientID}, "expire_old": {"yes"}}, "/settings/developers/apps/delete": about(e.app.ClientID),
-		"/settings/apps/disconnect": about(e.grant), "/settings/security/sign-out": about(e.signIn), "/settings/security/sign-out-others": {},
-		"/settings/security/tokens/revoke": about(e.personal), "/settings/connectors/policy": {"platforms": {"other"}, "permissions": {harness.ReadForms}, "days": {"1"}, "confirm": {"yes"}, "seen": {e.policy}},
-		"/settings/passkeys/remove": about(e.passkey), "/settings/passkeys": {"name": {"Planted"}, "answer": {"{}"}}, "/settings/passkeys/options": {},
-		"/logout": {}, "/login": {"email": {e.Head.Email}, "password": {e.Head.Password}}, "/login/again": {"password": {e.Head.Password}},
-		"/login/passkey": {"answer": {"{}"}}, "/login/passkey/options": {}, "/login/again/passkey": {"answer": {"{}"}}, "/login/again/passkey/options": {},
-		"/oauth/authorize": {"decision": {"approve"}}, "/oauth/authorize/workspace": {"decision": {"choose"}, "workspace": {e.Workspace.ID}},
+		"/settings/developers/tokens": {
+			"name":        {"Planted"},
+			"days":        {"90"},
+			"permissions": harness.Everything(),
+		},
+		"/settings/developers/tokens/replace": about(
+			e.personal,
+		),
+		"/settings/developers/tokens/revoke": about(e.personal),
+		"/settings/developers/apps": {
+			"name":          {"Planted"},
+			"kind":          {"confidential"},
+			"redirect_uris": {"https://evil.example/"},
+			"permissions":   {harness.ReadProgrammes},
+			"method":        {"client_secret_json"},
+		},
+		"/settings/developers/apps/secret": {
+			"id":         {e.app.ClientID},
+			"expire_old": {"yes"},
+		},
+		"/settings/developers/apps/delete": about(e.app.ClientID),
+		"/settings/apps/disconnect": about(
+			e.grant,
+		),
+		"/settings/security/sign-out":        about(e.signIn),
+		"/settings/security/sign-out-others": {},
+		"/settings/security/tokens/revoke": about(
+			e.personal,
+		),
+		"/settings/connectors/policy": {
+			"platforms":   {"other"},
+			"permissions": {harness.ReadForms},
+			"days":        {"1"},
+			"confirm":     {"yes"},
+			"seen":        {e.policy},
+		},
+		"/settings/passkeys/remove": about(
+			e.passkey,
+		),
+		"/settings/passkeys":         {"name": {"Planted"}, "answer": {"{}"}},
+		"/settings/passkeys/options": {},
+		"/logout":                    {},
+		"/login":                     {"email": {e.Head.Email}, "password": {e.Head.Password}},
+		"/login/again":               {"password": {e.Head.Password}},
+		"/login/passkey": {
+			"answer": {"{}"},
+		},
+		"/login/passkey/options":       {},
+		"/login/again/passkey":         {"answer": {"{}"}},
+		"/login/again/passkey/options": {},
+		"/oauth/authorize": {
+			"decision": {"approve"},
+		},
+		"/oauth/authorize/workspace": {"decision": {"choose"}, "workspace": {e.Workspace.ID}},
 	}
 }
 
 // elsewhere are forms that this stack does not offer, with where they are tried.
 var elsewhere = map[string]string{
-	"/settings/provider/unlink": "needs an upstream provider: authserver/internal/app, TestTheProviderIsNotUnlinkedWhereItIsTheOnlyWayIn",
+	"/settings/provider/unlink": "needs an upstream provider: authserver/internal/app, " +
+		"TestTheProviderIsNotUnlinkedWhereItIsTheOnlyWayIn",
 }
 
 func TestEveryFormIsTried(t *testing.T) {
@@ -64,7 +109,11 @@ func sent(t *testing.T, p *harness.Product, path, workspace, key string, values 
 // keyOf is the key of a form that is on the person's own page.
 func keyOf(t *testing.T, p *harness.Product, who *harness.Person) string {
 	t.Helper()
-	key := who.Open(t, p.AppURL+"/settings/security").WantsPage(t, http.StatusOK).Find(`input[name=key]`).First().AttrOr("value", "")
+	key := who.Open(t, p.AppURL+"/settings/security").
+		WantsPage(t, http.StatusOK).
+		Find(`input[name=key]`).
+		First().
+		AttrOr("value", "")
 	if key == "" {
 		t.Fatal("no key on the page")
 	}
@@ -91,18 +140,30 @@ func TestFormsOfOtherSitesDoNothing(t *testing.T) {
 		}
 		form := sent(t, p, path, victim.Workspace.ID, key, values)
 		for name, header := range map[string]http.Header{
-			"Origin": {"Origin": {"https://evil.example"}}, "null": {"Origin": {"null"}}, "the API": {"Origin": {p.BaseURL}}, "cross-site": {"Sec-Fetch-Site": {"cross-site"}},
-			"same-site": {"Sec-Fetch-Site": {"same-site"}}, "lookalike": {"Origin": {p.AppURL + ".evil.example"}}, "both": {"Origin": {p.AppURL}, "Sec-Fetch-Site": {"cross-site"}},
+			"Origin":     {"Origin": {"https://evil.example"}},
+			"null":       {"Origin": {"null"}},
+			"the API":    {"Origin": {p.BaseURL}},
+			"cross-site": {"Sec-Fetch-Site": {"cross-site"}},
+			"same-site":  {"Sec-Fetch-Site": {"same-site"}},
+			"lookalike":  {"Origin": {p.AppURL + ".evil.example"}},
+			"both":       {"Origin": {p.AppURL}, "Sec-Fetch-Site": {"cross-site"}},
 		} {
 			victim.head.Header = header
 			answer := victim.head.Submit(t, form)
-			if answer.Status != http.StatusForbidden || answer.Header.Get("Location") != "" || len(answer.Header.Values("Set-Cookie")) > 0 {
+			if answer.Status != http.StatusForbidden || answer.Header.Get("Location") != "" ||
+				len(answer.Header.Values("Set-Cookie")) > 0 {
 				t.Errorf("%s, from another site (%s): want 403:\n%s", path, name, answer)
 			}
 		}
 		// A page of another site cannot send JSON without asking first; nobody is told that it may.
-		victim.head.Header = http.Header{"Origin": {"https://evil.example"}, "Access-Control-Request-Method": {"POST"}, "Access-Control-Request-Headers": {"content-type"}}
-		if preflight := victim.head.Request(t, http.MethodOptions, form.Action, "", ""); preflight.Header.Get("Access-Control-Allow-Origin") != "" {
+		victim.head.Header = http.Header{
+			"Origin":                         {"https://evil.example"},
+			"Access-Control-Request-Method":  {"POST"},
+			"Access-Control-Request-Headers": {"content-type"},
+		}
+		if preflight := victim.head.Request(t, http.MethodOptions, form.Action, "", ""); preflight.Header.Get(
+			"Access-Control-Allow-Origin",
+		) != "" {
 			t.Errorf("%s may be sent by pages of other sites:\n%s", path, preflight)
 		}
 	}
@@ -114,7 +175,8 @@ func TestFormsOfOtherSitesDoNothing(t *testing.T) {
 	victim.head.Open(t, p.AppURL+"/settings/security").WantsPage(t, http.StatusOK)
 }
 
-// A form without the key of this very sign-in does nothing, wherever it comes from: the attacker's own key, an older sign-in's.
+// A form without the key of this very sign-in does nothing, wherever it comes from: the attacker's own key, an older
+// sign-in's.
 func TestFormsWithoutTheSignInsKeyDoNothing(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -122,13 +184,21 @@ func TestFormsWithoutTheSignInsKeyDoNothing(t *testing.T) {
 	attacker := signedInMember(t, p, victim, harness.Everything()...)
 	earlier := p.Person(t, victim.Head).SignedIn(t)
 	keys := map[string]string{
-		"none": "", "nonsense": "nonsense", "another user's": keyOf(t, p, attacker), "another sign-in's": keyOf(t, p, earlier),
-		"a consent ticket": victim.head.Consent(t, victim.connector.Begin().Query).DecisionForm(t, "approve").Fields.Get("ticket"),
+		"none":              "",
+		"nonsense":          "nonsense",
+		"another user's":    keyOf(t, p, attacker),
+		"another sign-in's": keyOf(t, p, earlier),
+		"a consent ticket": victim.head.Consent(t, victim.connector.Begin().Query).
+			DecisionForm(t, "approve").
+			Fields.Get(
+			"ticket",
+		),
 	}
 	earlier.Submit(t, harness.Form{Action: p.AppURL + "/logout", Fields: url.Values{}})
 	was := victim.inventory(t)
 	for path, values := range fields(victim) {
-		if !strings.HasPrefix(path, "/settings/") || strings.HasPrefix(path, "/settings/passkeys") && path != "/settings/passkeys/remove" {
+		if !strings.HasPrefix(path, "/settings/") ||
+			strings.HasPrefix(path, "/settings/passkeys") && path != "/settings/passkeys/remove" {
 			continue // these have other keys: the session, a challenge, a ticket, a password
 		}
 		for name, key := range keys {
@@ -147,16 +217,29 @@ func TestFormsReachNothingOfOthers(t *testing.T) {
 	victim, stranger := newEstate(t, p), newEstate(t, p)
 	plain, colleague := signedInMember(t, p, victim), signedInMember(t, p, victim, harness.Everything()...)
 	manages := []string{ // for whoever manages the workspace's applications
-		"/settings/developers/tokens", "/settings/developers/apps", "/settings/developers/apps/secret", "/settings/developers/apps/delete", "/settings/connectors/policy",
+		"/settings/developers/tokens",
+		"/settings/developers/apps",
+		"/settings/developers/apps/secret",
+		"/settings/developers/apps/delete",
+		"/settings/connectors/policy",
 	}
 	was := victim.inventory(t)
-	for name, who := range map[string]*harness.Person{"the head of another workspace": stranger.head, "a member without permissions": plain, "a colleague": colleague} {
+	for name, who := range map[string]*harness.Person{
+		"the head of another workspace": stranger.head,
+		"a member without permissions":  plain,
+		"a colleague":                   colleague,
+	} {
 		for path, values := range fields(victim) {
-			if !strings.HasPrefix(path, "/settings/") || path == "/settings/passkeys" || path == "/settings/passkeys/options" || (who == colleague && slices.Contains(manages, path)) {
+			if !strings.HasPrefix(path, "/settings/") || path == "/settings/passkeys" ||
+				path == "/settings/passkeys/options" ||
+				(who == colleague && slices.Contains(manages, path)) {
 				continue
 			}
 			places := []string{victim.Workspace.ID, "", stranger.Workspace.ID}
-			if slices.Contains([]string{"/settings/developers/tokens", "/settings/developers/apps", "/settings/connectors/policy"}, path) {
+			if slices.Contains(
+				[]string{"/settings/developers/tokens", "/settings/developers/apps", "/settings/connectors/policy"},
+				path,
+			) {
 				places = places[:1] // without an identifier these are about one's own
 			}
 			for _, workspace := range places {
@@ -171,8 +254,16 @@ func TestFormsReachNothingOfOthers(t *testing.T) {
 		}
 		victim.untouched(t, was, name)
 	}
-	for _, path := range []string{"/settings/developers", "/settings/audit", "/settings/audit.jsonl", "/settings/connectors"} {
-		for name, who := range map[string]*harness.Person{"the head of another workspace": stranger.head, "a member without permissions": plain} {
+	for _, path := range []string{
+		"/settings/developers",
+		"/settings/audit",
+		"/settings/audit.jsonl",
+		"/settings/connectors",
+	} {
+		for name, who := range map[string]*harness.Person{
+			"the head of another workspace": stranger.head,
+			"a member without permissions":  plain,
+		} {
 			page := who.Open(t, p.AppURL+path+"?tenant="+victim.Workspace.ID)
 			if page.Status != http.StatusForbidden || strings.Contains(string(page.Body), victim.app.ClientID) {
 				t.Errorf("%s opens %s:\n%s", name, path, page)
@@ -180,7 +271,9 @@ func TestFormsReachNothingOfOthers(t *testing.T) {
 		}
 	}
 	// The same by whoever may: it would have worked.
-	if answer := victim.head.Submit(t, sent(t, p, "/settings/apps/disconnect", victim.Workspace.ID, keyOf(t, p, victim.head), url.Values{"id": {victim.grant}})); answer.Status != http.StatusSeeOther {
+	if answer := victim.head.Submit(t, sent(t, p, "/settings/apps/disconnect", victim.Workspace.ID, keyOf(t, p, victim.head), url.Values{
+		"id": {victim.grant},
+	})); answer.Status != http.StatusSeeOther {
 		t.Errorf("the victim's own form: %s", answer)
 	}
 	if victim.inventory(t) == was {
@@ -193,11 +286,33 @@ func TestPagesShowOnesOwnAlone(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	victim, stranger := newEstate(t, p), newEstate(t, p)
-	for _, path := range []string{"/settings/user", "/settings/apps", "/settings/security", "/settings/passkeys", "/settings/developers", "/settings/audit", "/settings/connectors"} {
-		for _, query := range []string{"", "?user=" + victim.Head.ID, "?id=" + victim.grant, "?tenant=" + victim.Workspace.ID, "?tenant=" + stranger.Workspace.ID + "&tenant=" + victim.Workspace.ID} {
+	for _, path := range []string{
+		"/settings/user",
+		"/settings/apps",
+		"/settings/security",
+		"/settings/passkeys",
+		"/settings/developers",
+		"/settings/audit",
+		"/settings/connectors",
+	} {
+		for _, query := range []string{
+			"",
+			"?user=" + victim.Head.ID,
+			"?id=" + victim.grant,
+			"?tenant=" + victim.Workspace.ID,
+			"?tenant=" + stranger.Workspace.ID + "&tenant=" + victim.Workspace.ID,
+		} {
 			page := stranger.head.Open(t, p.AppURL+path+query)
-			for _, theirs := range []string{victim.Workspace.Name, victim.Head.Email, victim.app.ClientID, victim.personal, victim.signIn, victim.grant} {
-				if strings.Contains(page.Text(), theirs) || (query == "" && strings.Contains(string(page.Body), theirs)) {
+			for _, theirs := range []string{
+				victim.Workspace.Name,
+				victim.Head.Email,
+				victim.app.ClientID,
+				victim.personal,
+				victim.signIn,
+				victim.grant,
+			} {
+				if strings.Contains(page.Text(), theirs) ||
+					(query == "" && strings.Contains(string(page.Body), theirs)) {
 					t.Errorf("%s%s shows a stranger's: %s", path, query, theirs)
 				}
 			}

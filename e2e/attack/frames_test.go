@@ -11,13 +11,19 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Clickjacking and reading across sites: no page of ours stands in a frame of somebody else, and none is read from there.
+// Clickjacking and reading across sites: no page of ours stands in a frame of somebody else, and none is read from
+// there.
 
 // wantsNoFrame checks the headers that keep a page to itself (TestNoPageIsFramed says of which answers).
 func wantsNoFrame(t *testing.T, page harness.Page) {
 	t.Helper()
 	policy := page.Header.Get("Content-Security-Policy")
-	for _, directive := range []string{"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'"} {
+	for _, directive := range []string{
+		"default-src 'none'",
+		"frame-ancestors 'none'",
+		"base-uri 'none'",
+		"form-action 'self'",
+	} {
 		if !strings.Contains(policy, directive) {
 			t.Errorf("the policy lacks %s: %q\n%s", directive, policy, page)
 		}
@@ -25,7 +31,13 @@ func wantsNoFrame(t *testing.T, page harness.Page) {
 	if strings.Contains(policy, "unsafe") || strings.Contains(policy, "*") {
 		t.Errorf("the policy is lax: %q", policy)
 	}
-	for name, want := range map[string]string{"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Access-Control-Allow-Origin": "", "Access-Control-Allow-Credentials": ""} {
+	for name, want := range map[string]string{
+		"X-Frame-Options":                  "DENY",
+		"X-Content-Type-Options":           "nosniff",
+		"Cache-Control":                    "no-store",
+		"Access-Control-Allow-Origin":      "",
+		"Access-Control-Allow-Credentials": "",
+	} {
 		page.WantsHeader(t, name, want)
 	}
 }
@@ -39,8 +51,24 @@ func TestNoPageIsFramed(t *testing.T) {
 	for _, who := range []*harness.Person{stranger, e.head} {
 		who.Header = http.Header{"Origin": {"https://evil.example"}}
 		pages := []harness.Page{
-			who.Open(t, p.AuthorizeURL(e.connector.Begin().Query)), who.Open(t, p.AuthorizeURL(p.DemoConnector().Begin().Query)), who.Open(t, p.AppURL+"/nothing"), who.Open(t, p.AppURL+"/oauth/authorize?client_id=x"),
-			who.Request(t, http.MethodDelete, p.AppURL+"/login", "", ""), who.Submit(t, harness.Form{Action: p.AppURL + "/login", Fields: url.Values{"email": {"x@example.org"}, "password": {"x"}}}),
+			who.Open(
+				t,
+				p.AuthorizeURL(e.connector.Begin().Query),
+			),
+			who.Open(t, p.AuthorizeURL(p.DemoConnector().Begin().Query)),
+			who.Open(t, p.AppURL+"/nothing"),
+			who.Open(t, p.AppURL+"/oauth/authorize?client_id=x"),
+			who.Request(
+				t,
+				http.MethodDelete,
+				p.AppURL+"/login",
+				"",
+				"",
+			),
+			who.Submit(t, harness.Form{
+				Action: p.AppURL + "/login",
+				Fields: url.Values{"email": {"x@example.org"}, "password": {"x"}},
+			}),
 		}
 		for _, path := range append(opened, sendable...) {
 			pages = append(pages, who.Open(t, p.AppURL+path))
@@ -60,7 +88,8 @@ func TestNoPageIsFramed(t *testing.T) {
 	}
 }
 
-// The same as a browser sees it, with the victim signed in and the attacker's page on the same site: another port of the host.
+// The same as a browser sees it, with the victim signed in and the attacker's page on the same site: another port of
+// the host.
 func TestInARealBrowserAnEvilPageDoesNothing(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -68,7 +97,11 @@ func TestInARealBrowserAnEvilPageDoesNothing(t *testing.T) {
 	var page string
 	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = w.Write([]byte(`<!doctype html><title>Prizes</title><link rel="icon" href="data:,"><p id="evil">You have won</p>` + page))
+		_, _ = w.Write(
+			[]byte(
+				`<!doctype html><title>Prizes</title><link rel="icon" href="data:,"><p id="evil">You have won</p>` + page,
+			),
+		)
 	}))
 	t.Cleanup(evil.Close)
 	address := strings.Replace(evil.URL, "127.0.0.1", "localhost", 1)
@@ -78,8 +111,11 @@ func TestInARealBrowserAnEvilPageDoesNothing(t *testing.T) {
 	browser.See(".bar-who")
 	was := e.inventory(t)
 	for _, form := range []struct{ action, fields string }{
-		{"/logout", ""}, {"/settings/apps/disconnect", `<input name="id" value="` + e.grant + `">`}, {"/settings/security/sign-out-others", ""},
-		{"/login", `<input name="email" value="eve@example.org"><input name="password" value="x">`}, {"/oauth/authorize", `<input name="decision" value="approve">`},
+		{"/logout", ""},
+		{"/settings/apps/disconnect", `<input name="id" value="` + e.grant + `">`},
+		{"/settings/security/sign-out-others", ""},
+		{"/login", `<input name="email" value="eve@example.org"><input name="password" value="x">`},
+		{"/oauth/authorize", `<input name="decision" value="approve">`},
 	} {
 		page = `<form method="post" action="` + p.AppURL + form.action + `">` + form.fields + `</form><script>document.forms[0].submit()</script>`
 		browser.Open(address)
@@ -106,7 +142,10 @@ func TestInARealBrowserAnEvilPageDoesNothing(t *testing.T) {
 	page = `<p id="read"></p><script>fetch("` + p.AppURL + `/settings/user", {credentials: "include"}).then(r => r.text()).then(x => { document.getElementById("read").textContent = "read " + x.length }, () => { document.getElementById("read").textContent = "refused" })</script>`
 	browser.Open(address)
 	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
-		text := harness.Ask[string](browser, `document.getElementById("read") ? document.getElementById("read").textContent : ""`)
+		text := harness.Ask[string](
+			browser,
+			`document.getElementById("read") ? document.getElementById("read").textContent : ""`,
+		)
 		if text == "refused" {
 			break
 		}

@@ -20,8 +20,8 @@ type thing struct {
 	kind string // of the body; "" is JSON where there is a body
 }
 
-// things has a row for each operation of the API that takes an identifier. Where the operation needs no credential, public says
-// why that is no hole, or what TestPublicRoutesTellNothingOfOthers tries instead.
+// things has a row for each operation of the API that takes an identifier. Where the operation needs no credential,
+// public says why that is no hole, or what TestPublicRoutesTellNothingOfOthers tries instead.
 func things() (rows map[operation]thing, public map[operation]string) {
 	clients := "/v1/account/tenants/{tenantId}/oauth-clients"
 	programmes, forms := harness.ListPath, "/v1/engage/forms"
@@ -29,8 +29,10 @@ func things() (rows map[operation]thing, public map[operation]string) {
 	programme := func(e *estate) string { return e.programme }
 	form := func(e *estate) string { return e.form }
 	rows = map[operation]thing{
-		{"GET", clients}:                           {},
-		{"POST", clients}:                          {body: `{"name":"Mine","redirectUris":["https://evil.example/"],"requiredPermissions":["programmes:read:programmes"]}`},
+		{"GET", clients}: {},
+		{"POST", clients}: {
+			body: `{"name":"Mine","redirectUris":["https://evil.example/"],"requiredPermissions":["programmes:read:programmes"]}`,
+		},
 		{"GET", clients + "/{clientId}"}:           {id: app},
 		{"DELETE", clients + "/{clientId}"}:        {id: app},
 		{"POST", clients + "/{clientId}/secret"}:   {id: app, body: `{"expireOld":true}`},
@@ -42,24 +44,34 @@ func things() (rows map[operation]thing, public map[operation]string) {
 		{"POST", programmes + "/imports"}:          {body: "name\nMine\n", kind: "text/csv"},
 		{"GET", programmes + "/imports/{id}"}:      {id: func(e *estate) string { return e.imported }},
 		{"GET", forms}:                             {},
-		{"POST", forms}:                            {body: `{"title":"Mine","allowedOrigins":["https://evil.example"],"fields":[{"name":"a","label":"a","type":"text","required":false}]}`},
-		{"GET", forms + "/{id}"}:                   {id: form},
-		{"PATCH", forms + "/{id}"}:                 {id: form, body: `{"enabled":false}`},
-		{"GET", forms + "/{id}/submissions"}:       {id: form},
+		{"POST", forms}: {
+			body: `{"title":"Mine","allowedOrigins":["https://evil.example"],"fields":[{"name":"a","label":"a","type":"text","required":false}]}`,
+		},
+		{"GET", forms + "/{id}"}:             {id: form},
+		{"PATCH", forms + "/{id}"}:           {id: form, body: `{"enabled":false}`},
+		{"GET", forms + "/{id}/submissions"}: {id: form},
 	}
 	embed := "/v1/engage/public/forms/{embedKey}"
 	public = map[operation]string{
-		{"GET", embed}: "public: it is the form", {"POST", embed + "/submissions"}: "public: it is sent by anybody", {"GET", embed + "/embed"}: "public: it is the form as a page",
-		{"POST", embed + "/embed"}: "public: it is sent by anybody", {"GET", "/v1/engage/public/submissions/{id}"}: "tried by TestPublicRoutesTellNothingOfOthers",
-		{"POST", "/mcp"}: "tried by TestToolsReachNothingOfAnotherWorkspace",
-		{"GET", "/.well-known/oauth-protected-resource/{resource}"}: "names a document", {"GET", "/.well-known/oauth-authorization-server/{resource}"}: "names a document",
-		{"GET", "/.well-known/openid-configuration/{resource}"}: "names a document", {"GET", "/mcp/.well-known/{document}"}: "names a document",
+		{"GET", embed}:                                "public: it is the form",
+		{"POST", embed + "/submissions"}:              "public: it is sent by anybody",
+		{"GET", embed + "/embed"}:                     "public: it is the form as a page",
+		{"POST", embed + "/embed"}:                    "public: it is sent by anybody",
+		{"GET", "/v1/engage/public/submissions/{id}"}: "tried by TestPublicRoutesTellNothingOfOthers",
+		{
+			"POST",
+			"/mcp",
+		}: "tried by TestToolsReachNothingOfAnotherWorkspace",
+		{"GET", "/.well-known/oauth-protected-resource/{resource}"}:   "names a document",
+		{"GET", "/.well-known/oauth-authorization-server/{resource}"}: "names a document",
+		{"GET", "/.well-known/openid-configuration/{resource}"}:       "names a document",
+		{"GET", "/mcp/.well-known/{document}"}:                        "names a document",
 	}
 	return rows, public
 }
 
-// An intruder has a good credential that is not good for this. It sends the header of the one workspace or of the other, and
-// puts it into the path.
+// An intruder has a good credential that is not good for this. It sends the header of the one workspace or of the
+// other, and puts it into the path.
 type intruder struct {
 	name, token string
 	own         string // the workspace that the token is for
@@ -73,9 +85,21 @@ func intruders(t *testing.T, p *harness.Product, victim *estate) []intruder {
 	elsewhere := second.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes, harness.WriteProgrammes)
 	return []intruder{
 		{"the head of another workspace", stranger.Token, stranger.Workspace.ID},
-		{"a member without permissions", p.World.Token(t, victim.Workspace, plain, harness.Everything()...), victim.Workspace.ID},
-		{"the victim's token of another workspace", p.World.Token(t, second.Workspace, victim.Head, harness.Everything()...), second.Workspace.ID},
-		{"the victim's application of another workspace", elsewhere.Connect(t, p.Person(t, victim.Head)).AccessToken, second.Workspace.ID},
+		{
+			"a member without permissions",
+			p.World.Token(t, victim.Workspace, plain, harness.Everything()...),
+			victim.Workspace.ID,
+		},
+		{
+			"the victim's token of another workspace",
+			p.World.Token(t, second.Workspace, victim.Head, harness.Everything()...),
+			second.Workspace.ID,
+		},
+		{
+			"the victim's application of another workspace",
+			elsewhere.Connect(t, p.Person(t, victim.Head)).AccessToken,
+			second.Workspace.ID,
+		},
 		{"somebody who left", leaver(t, p, victim), victim.Workspace.ID},
 	}
 }
@@ -89,7 +113,14 @@ func leaver(t *testing.T, p *harness.Product, victim *estate) string {
 }
 
 // try sends one operation with the victim's identifiers. in is the workspace of the path and of the header.
-func (i intruder) try(t *testing.T, p *harness.Product, op operation, row thing, victim *estate, in string) harness.Answer {
+func (i intruder) try(
+	t *testing.T,
+	p *harness.Product,
+	op operation,
+	row thing,
+	victim *estate,
+	in string,
+) harness.Answer {
 	t.Helper()
 	path := strings.ReplaceAll(op.path, "{tenantId}", in)
 	if row.id != nil {
@@ -132,9 +163,19 @@ func TestNobodyReachesThingsOfAnotherWorkspace(t *testing.T) {
 			for _, in := range places {
 				answer := who.try(t, p, op, row, victim, in)
 				if answer.Status != http.StatusForbidden && answer.Status != http.StatusNotFound {
-					t.Errorf("%s, in %s workspace: want 403 or 404:\n%s", who.name, map[bool]string{true: "the victim's", false: "their own"}[in == victim.Workspace.ID], answer)
+					t.Errorf(
+						"%s, in %s workspace: want 403 or 404:\n%s",
+						who.name,
+						map[bool]string{true: "the victim's", false: "their own"}[in == victim.Workspace.ID],
+						answer,
+					)
 				}
-				for _, secret := range []string{victim.app.Secret, "Winter pantry", "Gift Aid export", "ada@example.org"} {
+				for _, secret := range []string{
+					victim.app.Secret,
+					"Winter pantry",
+					"Gift Aid export",
+					"ada@example.org",
+				} {
 					if strings.Contains(string(answer.Body), secret) {
 						t.Errorf("%s is told of the victim's things:\n%s", who.name, answer)
 					}
@@ -174,7 +215,21 @@ func TestThingsOfOthersLookLikeThoseThatNeverWere(t *testing.T) {
 			}
 		}
 		// Nor is a workspace that exists told from one that does not.
-		known, unknown := who.try(t, p, op, row, victim, victim.Workspace.ID), who.try(t, p, op, row, victim, uuid.NewString())
+		known, unknown := who.try(
+			t,
+			p,
+			op,
+			row,
+			victim,
+			victim.Workspace.ID,
+		), who.try(
+			t,
+			p,
+			op,
+			row,
+			victim,
+			uuid.NewString(),
+		)
 		if known.Status != unknown.Status || string(known.Body) != string(unknown.Body) {
 			t.Errorf("a workspace is told apart:\n%s\n%s", known, unknown)
 		}
@@ -189,10 +244,15 @@ func TestPublicRoutesTellNothingOfOthers(t *testing.T) {
 	api := p.API()
 	api.Get(t, victim.statusPath()).Wants(t, http.StatusOK)
 	for name, token := range map[string]string{
-		"another submission's token": stranger.status, "the submission's id": victim.submission, "none": "", "a token to submit": victim.submissionToken(t), "a bearer": victim.Token,
+		"another submission's token": stranger.status,
+		"the submission's id":        victim.submission,
+		"none":                       "",
+		"a token to submit":          victim.submissionToken(t),
+		"a bearer":                   victim.Token,
 	} {
 		answer := api.Get(t, "/v1/engage/public/submissions/"+victim.submission+"?token="+token)
-		if answer.Status != http.StatusNotFound && answer.Status != http.StatusForbidden && answer.Status != http.StatusBadRequest {
+		if answer.Status != http.StatusNotFound && answer.Status != http.StatusForbidden &&
+			answer.Status != http.StatusBadRequest {
 			t.Errorf("%s reads the status:\n%s", name, answer)
 		}
 		page := api.Get(t, stranger.publicForm()+"/embed?submission="+victim.submission+"&token="+token)
@@ -220,7 +280,13 @@ func TestToolsReachNothingOfAnotherWorkspace(t *testing.T) {
 	victim, stranger := newEstate(t, p), p.Office(t)
 	api := p.As(stranger.Token).With("Accept", "application/json, text/event-stream")
 	call := func(method string, params any) harness.Answer {
-		return api.With("X-Tenant-Id", victim.Workspace.ID).JSON(t, http.MethodPost, "/mcp", map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+		return api.With("X-Tenant-Id", victim.Workspace.ID).
+			JSON(t, http.MethodPost, "/mcp", map[string]any{
+				"jsonrpc": "2.0",
+				"id":      1,
+				"method":  method,
+				"params":  params,
+			})
 	}
 	list, _ := call("tools/list", nil).Wants(t, http.StatusOK).Object(t)["result"].(map[string]any)
 	tools, _ := list["tools"].([]any)
@@ -230,14 +296,27 @@ func TestToolsReachNothingOfAnotherWorkspace(t *testing.T) {
 	for _, tool := range tools {
 		described, _ := tool.(map[string]any)
 		name, _ := described["name"].(string)
-		answer := call("tools/call", map[string]any{"name": name, "arguments": map[string]any{"id": victim.programme, "tenantId": victim.Workspace.ID, "tenant_id": victim.Workspace.ID}})
+		answer := call(
+			"tools/call",
+			map[string]any{
+				"name": name,
+				"arguments": map[string]any{
+					"id":        victim.programme,
+					"tenantId":  victim.Workspace.ID,
+					"tenant_id": victim.Workspace.ID,
+				},
+			},
+		)
 		for _, theirs := range []string{"Winter pantry", victim.Workspace.Name, victim.Workspace.ID} {
 			if strings.Contains(string(answer.Body), theirs) {
 				t.Errorf("%s tells of the victim's workspace:\n%s", name, answer)
 			}
 		}
 	}
-	own := call("tools/call", map[string]any{"name": "get_programme", "arguments": map[string]any{"id": victim.programme}})
+	own := call(
+		"tools/call",
+		map[string]any{"name": "get_programme", "arguments": map[string]any{"id": victim.programme}},
+	)
 	if !strings.Contains(string(own.Body), `"isError":true`) && own.Status == http.StatusOK {
 		t.Errorf("want an error of the tool:\n%s", own)
 	}

@@ -14,7 +14,8 @@ import (
 
 // Stored and reflected markup: every name that somebody can choose, on every page that shows it.
 
-// markup runs a script wherever it is taken for HTML, as text or within an attribute; were it taken for a template, 49 would be read.
+// markup runs a script wherever it is taken for HTML, as text or within an attribute; were it taken for a template, 49
+// would be read.
 const markup = `"'><img src=x onerror=pwned=1><script>pwned=1</script>{{7*7}}`
 
 // markedName is a name with markup that says where it was planted.
@@ -27,20 +28,44 @@ func markEstate(t *testing.T, p *harness.Product) *estate {
 	e.Head.Email = `"<img/src=x/onerror=pwned=1>".` + strings.ToLower(e.Head.ID[:8]) + `@example.org`
 	for _, change := range []struct{ sql, name string }{
 		{`update account.tenants set name = $2 where id = $1`, markedName("workspace")},
-		{`update account.organisations set name = $2 where id = (select organisation_id from account.tenants where id = $1)`, markedName("organisation")},
+		{
+			`update account.organisations set name = $2 where id = (select organisation_id from account.tenants where id = $1)`,
+			markedName("organisation"),
+		},
 		{`update account.oauth_clients set name = $2 where tenant_id = $1`, markedName("application")},
 		{`update account.personal_access_tokens set name = $2 where tenant_id = $1`, markedName("token")},
 		{`update resource.programmes set name = $2, summary = $2 where tenant_id = $1`, markedName("programme")},
 		{`update resource.forms set title = $2 where tenant_id = $1`, markedName("form")},
-		{`update account.users set name = $2 where id in (select user_id from account.memberships where tenant_id = $1)`, markedName("person")},
-		{`update account.users set email = $2 where id in (select user_id from account.memberships where tenant_id = $1)`, e.Head.Email},
-		{`update account.passkeys set name = $2 where user_id in (select user_id from account.memberships where tenant_id = $1)`, markedName("passkey")},
-		{`update account.oauth_clients set redirect_uris = redirect_uris || ('https://app.canal-lane.example/cb?x=' || $2) where tenant_id = $1`, `"'><script>pwned=1</script>`},
-		{`update account.sign_ins set user_agent = $2 where user_id in (select user_id from account.memberships where tenant_id = $1)`, markedName("browser")},
-		{`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
-			select gen_random_uuid(), $1, user_id, $2, $2, $2, jsonb_build_object('name', $2::text, 'address', $2::text, 'reason', $2::text), $2 from account.memberships where tenant_id = $1`, markedName("event")},
-		{`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
-			select gen_random_uuid(), $1, user_id, 'user:' || user_id, 'token.created', 'token:x', jsonb_build_object('name', $2::text, 'address', $2::text), '' from account.memberships where tenant_id = $1`, markedName("event of a token")},
+		{
+			`update account.users set name = $2 where id in (select user_id from account.memberships where tenant_id = $1)`,
+			markedName("person"),
+		},
+		{
+			`update account.users set email = $2 where id in (select user_id from account.memberships where tenant_id = $1)`,
+			e.Head.Email,
+		},
+		{
+			`update account.passkeys set name = $2 where user_id in (select user_id from account.memberships where tenant_id = $1)`,
+			markedName("passkey"),
+		},
+		{
+			`update account.oauth_clients set redirect_uris = redirect_uris || ('https://app.canal-lane.example/cb?x=' || $2) where tenant_id = $1`,
+			`"'><script>pwned=1</script>`,
+		},
+		{
+			`update account.sign_ins set user_agent = $2 where user_id in (select user_id from account.memberships where tenant_id = $1)`,
+			markedName("browser"),
+		},
+		{
+			`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
+			select gen_random_uuid(), $1, user_id, $2, $2, $2, jsonb_build_object('name', $2::text, 'address', $2::text, 'reason', $2::text), $2 from account.memberships where tenant_id = $1`,
+			markedName("event"),
+		},
+		{
+			`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
+			select gen_random_uuid(), $1, user_id, 'user:' || user_id, 'token.created', 'token:x', jsonb_build_object('name', $2::text, 'address', $2::text), '' from account.memberships where tenant_id = $1`,
+			markedName("event of a token"),
+		},
 	} {
 		p.World.Exec(t, change.sql, e.Workspace.ID, change.name)
 	}
@@ -52,10 +77,26 @@ func markEstate(t *testing.T, p *harness.Product) *estate {
 func pagesOf(p *harness.Product, e *estate) map[string][]string {
 	in := "?tenant=" + e.Workspace.ID
 	return map[string][]string{
-		p.AppURL + "/settings/user": {"person", "workspace", "organisation"}, p.AppURL + "/settings/developers" + in: {"token", "application", "workspace"},
-		p.AppURL + "/settings/apps": {"application", "workspace"}, p.AppURL + "/settings/security": {"token", "event of a token"}, p.AppURL + "/settings/audit" + in: {"event", "workspace"},
-		p.AppURL + "/settings/connectors" + in: {"workspace"}, p.AppURL + "/settings/passkeys": {"passkey"}, p.AppURL + "/login/again": nil, p.AuthorizeURL(e.connector.Begin().Query): {"application", "workspace"},
-		p.AuthorizeURL(e.app.Request()): {"application", "workspace"}, p.BaseURL + e.publicForm() + "/embed": {"form"},
+		p.AppURL + "/settings/user": {
+			"person",
+			"workspace",
+			"organisation",
+		},
+		p.AppURL + "/settings/developers" + in: {"token", "application", "workspace"},
+		p.AppURL + "/settings/apps": {
+			"application",
+			"workspace",
+		},
+		p.AppURL + "/settings/security":   {"token", "event of a token"},
+		p.AppURL + "/settings/audit" + in: {"event", "workspace"},
+		p.AppURL + "/settings/connectors" + in: {
+			"workspace",
+		},
+		p.AppURL + "/settings/passkeys":           {"passkey"},
+		p.AppURL + "/login/again":                 nil,
+		p.AuthorizeURL(e.connector.Begin().Query): {"application", "workspace"},
+		p.AuthorizeURL(e.app.Request()):           {"application", "workspace"},
+		p.BaseURL + e.publicForm() + "/embed":     {"form"},
 	}
 }
 
@@ -66,12 +107,20 @@ func wantsInert(t *testing.T, page harness.Page, where string) {
 		name := goquery.NodeName(element)
 		for _, attribute := range element.Get(0).Attr {
 			value := strings.ToLower(strings.TrimSpace(attribute.Val))
-			if strings.HasPrefix(strings.ToLower(attribute.Key), "on") || strings.HasPrefix(value, "javascript:") || (strings.HasPrefix(value, "data:") && attribute.Val != "data:,") || attribute.Key == "srcdoc" || attribute.Key == "style" {
+			if strings.HasPrefix(strings.ToLower(attribute.Key), "on") || strings.HasPrefix(value, "javascript:") ||
+				(strings.HasPrefix(value, "data:") && attribute.Val != "data:,") ||
+				attribute.Key == "srcdoc" ||
+				attribute.Key == "style" {
 				t.Errorf("%s: <%s %s=%q>", where, name, attribute.Key, attribute.Val)
 			}
 		}
 		switch source := element.AttrOr("src", ""); {
-		case name == "script" && !strings.HasPrefix(source, "/static/") && !strings.HasSuffix(source, "/height.js"), name == "img" && source == "x", name == "iframe", name == "object", name == "embed", name == "base":
+		case name == "script" && !strings.HasPrefix(source, "/static/") && !strings.HasSuffix(source, "/height.js"),
+			name == "img" && source == "x",
+			name == "iframe",
+			name == "object",
+			name == "embed",
+			name == "base":
 			t.Errorf("%s: <%s src=%q> %s", where, name, source, element.Text())
 		}
 	}
@@ -86,7 +135,8 @@ func TestNamesAreTextOnEveryPage(t *testing.T) {
 		_, path, _ := strings.Cut(address, "//")
 		wantsInert(t, page.WantsPage(t, http.StatusOK), path)
 		for _, word := range words {
-			if !strings.Contains(page.Text(), markedName(word)) && !strings.Contains(allValues(page), markedName(word)) {
+			if !strings.Contains(page.Text(), markedName(word)) &&
+				!strings.Contains(allValues(page), markedName(word)) {
 				t.Errorf("%s does not show the %s, so nothing was shown of it", path, word)
 			}
 		}
@@ -100,7 +150,10 @@ func TestNamesAreTextOnEveryPage(t *testing.T) {
 	wantsInert(t, refusal, "refusal")
 	refusal.WantsText(t, markedName("application"))
 	// What a form did is said in words with the name in them.
-	done := e.head.Submit(t, sent(t, p, "/settings/apps/disconnect", e.Workspace.ID, keyOf(t, p, e.head), url.Values{"id": {e.grant}}))
+	done := e.head.Submit(
+		t,
+		sent(t, p, "/settings/apps/disconnect", e.Workspace.ID, keyOf(t, p, e.head), url.Values{"id": {e.grant}}),
+	)
 	after := e.head.Follow(t, done)
 	wantsInert(t, after, "notice")
 	after.WantsText(t, markedName("application")+" is disconnected")
@@ -122,7 +175,21 @@ func TestNothingOfARequestIsMarkup(t *testing.T) {
 	opened, _ := pagesAndForms(t)
 	stranger := p.Person(t, e.Head)
 	for _, path := range append(opened, "/nothing", "/"+url.PathEscape(markup)) {
-		for _, name := range []string{"return", "tenant", "before", "client_id", "redirect_uri", "state", "scope", "error", "error_description", "email", "id", "q", markup} {
+		for _, name := range []string{
+			"return",
+			"tenant",
+			"before",
+			"client_id",
+			"redirect_uri",
+			"state",
+			"scope",
+			"error",
+			"error_description",
+			"email",
+			"id",
+			"q",
+			markup,
+		} {
 			for _, who := range []*harness.Person{stranger, e.head} {
 				page := who.Open(t, p.AppURL+path+"?"+url.Values{name: {markup}}.Encode())
 				if strings.HasPrefix(page.Header.Get("Content-Type"), "text/html") {
@@ -135,9 +202,24 @@ func TestNothingOfARequestIsMarkup(t *testing.T) {
 		}
 	}
 	for path, values := range map[string]url.Values{
-		"/login": {"email": {markup + "@example.org"}, "password": {"x"}, "return": {"/settings/" + markup}}, "/settings/developers/tokens": {"name": {strings.Repeat(markup, 4)}, "days": {markup}, "permissions": {markup}},
-		"/settings/developers/apps":   {"name": {markup}, "redirect_uris": {markup}, "kind": {markup}, "platform": {markup}, "method": {markup}, "resource": {markup}, "permissions": {markup}},
-		"/settings/connectors/policy": {"platforms": {markup}, "days": {markup}, "permissions": {markup}}, "/settings/passkeys": {"name": {strings.Repeat(markup, 4)}, "answer": {markup}}, "/oauth/authorize": {"ticket": {markup}, "decision": {markup}},
+		"/login": {
+			"email":    {markup + "@example.org"},
+			"password": {"x"},
+			"return":   {"/settings/" + markup},
+		},
+		"/settings/developers/tokens": {"name": {strings.Repeat(markup, 4)}, "days": {markup}, "permissions": {markup}},
+		"/settings/developers/apps": {
+			"name":          {markup},
+			"redirect_uris": {markup},
+			"kind":          {markup},
+			"platform":      {markup},
+			"method":        {markup},
+			"resource":      {markup},
+			"permissions":   {markup},
+		},
+		"/settings/connectors/policy": {"platforms": {markup}, "days": {markup}, "permissions": {markup}},
+		"/settings/passkeys":          {"name": {strings.Repeat(markup, 4)}, "answer": {markup}},
+		"/oauth/authorize":            {"ticket": {markup}, "decision": {markup}},
 	} {
 		page := e.head.Submit(t, sent(t, p, path, e.Workspace.ID, keyOf(t, p, e.head), values))
 		wantsInert(t, page, "POST "+path)
@@ -145,7 +227,13 @@ func TestNothingOfARequestIsMarkup(t *testing.T) {
 			t.Errorf("POST %s: %s", path, page)
 		}
 	}
-	page := e.head.Submit(t, harness.Form{Action: p.BaseURL + e.publicForm() + "/embed?frame=" + url.QueryEscape(markup), Fields: url.Values{"email": {markup}, "submissionToken": {markup}}})
+	page := e.head.Submit(
+		t,
+		harness.Form{
+			Action: p.BaseURL + e.publicForm() + "/embed?frame=" + url.QueryEscape(markup),
+			Fields: url.Values{"email": {markup}, "submissionToken": {markup}},
+		},
+	)
 	wantsInert(t, page, "the public form")
 }
 
@@ -156,7 +244,15 @@ func TestPoliciesTakeNothingFromNames(t *testing.T) {
 	office := p.Office(t)
 	head := p.Person(t, office.Head).SignedIn(t)
 	lax := regexp.MustCompile(`unsafe|\*|evil|script-src [^'s]|script-src 'self' |script-src 'n`)
-	for _, host := range []string{"app.example;script-src", "app.example,script-src", "app.example'unsafe-inline'", `app.example"`, "app.example;evil", "[::1];evil", "app.example:443;evil"} {
+	for _, host := range []string{
+		"app.example;script-src",
+		"app.example,script-src",
+		"app.example'unsafe-inline'",
+		`app.example"`,
+		"app.example;evil",
+		"[::1];evil",
+		"app.example:443;evil",
+	} {
 		body := harness.ConfidentialBody(harness.ReadProgrammes)
 		body["redirectUris"] = []string{"https://" + host + "/callback"}
 		answer := office.Register(t, body)
@@ -166,13 +262,32 @@ func TestPoliciesTakeNothingFromNames(t *testing.T) {
 		app := p.DemoConfidential()
 		app.ClientID, _ = answer.Object(t)["clientId"].(string)
 		app.RedirectURI = "https://" + host + "/callback"
-		if policy := head.Open(t, p.AuthorizeURL(app.Request())).Header.Get("Content-Security-Policy"); lax.MatchString(policy) || strings.Count(policy, ";") > 6 {
+		if policy := head.Open(t, p.AuthorizeURL(app.Request())).Header.Get("Content-Security-Policy"); lax.MatchString(
+			policy,
+		) ||
+			strings.Count(policy, ";") > 6 {
 			t.Errorf("%s is in the policy: %s", host, policy)
 		}
 	}
-	for _, origin := range []string{"https://a.example; script-src *", "https://a.example;script-src", "*", "https://*", "https://*.example", "null", "https://a.example/path", "https://a.example\r\nX: y", "'unsafe-inline'", "javascript:", "https://a.example,https://b.example", "data:"} {
+	for _, origin := range []string{
+		"https://a.example; script-src *",
+		"https://a.example;script-src",
+		"*",
+		"https://*",
+		"https://*.example",
+		"null",
+		"https://a.example/path",
+		"https://a.example\r\nX: y",
+		"'unsafe-inline'",
+		"javascript:",
+		"https://a.example,https://b.example",
+		"data:",
+	} {
 		answer := p.In(office.Workspace, office.Token).JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
-			"title": "Volunteer", "allowedOrigins": []string{origin}, "fields": []map[string]any{{"name": "a", "label": "a", "type": "text", "required": false}}})
+			"title":          "Volunteer",
+			"allowedOrigins": []string{origin},
+			"fields":         []map[string]any{{"name": "a", "label": "a", "type": "text", "required": false}},
+		})
 		if answer.Status != http.StatusBadRequest {
 			t.Errorf("%q may frame a form:\n%s", origin, answer)
 		}

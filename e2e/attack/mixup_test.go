@@ -9,8 +9,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Codes and refresh tokens in the wrong hands: of another client, another user's attempt, another resource, or put together from
-// parts of good ones.
+// Codes and refresh tokens in the wrong hands: of another client, another user's attempt, another resource, or put
+// together from parts of good ones.
 
 func TestCodeIsGoodForItsClientAndAttemptAlone(t *testing.T) {
 	t.Parallel()
@@ -18,12 +18,26 @@ func TestCodeIsGoodForItsClientAndAttemptAlone(t *testing.T) {
 	office, evil := p.Office(t), p.Office(t)
 	head := p.Person(t, office.Head).SignedIn(t)
 	connector, app := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
-	sibling, theirs, theirApp := office.Connector(t, harness.ReadProgrammes), evil.Connector(t, harness.ReadProgrammes), evil.Confidential(t, "", harness.ReadProgrammes)
+	sibling, theirs, theirApp := office.Connector(
+		t,
+		harness.ReadProgrammes,
+	), evil.Connector(
+		t,
+		harness.ReadProgrammes,
+	), evil.Confidential(
+		t,
+		"",
+		harness.ReadProgrammes,
+	)
 	mcp := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 
 	victim, attacker := connector.Begin(), connector.Begin()
 	code := victim.Code(t, head)
-	for name, other := range map[string]harness.Connector{"a sibling": sibling, "another workspace's": theirs, "the other resource's": mcp} {
+	for name, other := range map[string]harness.Connector{
+		"a sibling":            sibling,
+		"another workspace's":  theirs,
+		"the other resource's": mcp,
+	} {
 		form := victim.CodeForm(code)
 		form.Set("client_id", other.ClientID)
 		form.Set("resource", other.Resource)
@@ -35,10 +49,15 @@ func TestCodeIsGoodForItsClientAndAttemptAlone(t *testing.T) {
 		other.Exchange(t, other.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	}
 	// Code injection: the victim's code in the attacker's own attempt, with the verifier that the attacker knows.
-	connector.Post(t, copied(victim.CodeForm(code), "code_verifier", attacker.Verifier)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	connector.Post(t, copied(victim.CodeForm(code), "code_verifier", attacker.Verifier)).
+		WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	tokens := victim.Post(t, victim.CodeForm(code)).Tokens(t)
 
-	for name, other := range map[string]harness.Connector{"a sibling": sibling, "another workspace's": theirs, "the other resource's": mcp} {
+	for name, other := range map[string]harness.Connector{
+		"a sibling":            sibling,
+		"another workspace's":  theirs,
+		"the other resource's": mcp,
+	} {
 		if answer := other.Refresh(t, tokens.RefreshToken); answer.Status != http.StatusBadRequest {
 			t.Errorf("%s client refreshed:\n%s", name, answer)
 		}
@@ -55,7 +74,9 @@ func TestTokensPutTogetherFromPartsAreNone(t *testing.T) {
 	head := p.Person(t, office.Head).SignedIn(t)
 	connector := office.Connector(t, harness.ReadProgrammes)
 	first, second := connector.Connect(t, head), connector.Connect(t, head)
-	next := connector.Refresh(t, first.RefreshToken).Tokens(t) // first's token is superseded: a replay would end the grant
+	next := connector.Refresh(t, first.RefreshToken).
+		Tokens(t)
+		// first's token is superseded: a replay would end the grant
 	attempt := connector.Begin()
 	code := attempt.Code(t, head)
 	body := func(token string) string { return token[len("alm_rt_"):] }
@@ -67,10 +88,23 @@ func TestTokensPutTogetherFromPartsAreNone(t *testing.T) {
 		return out
 	}
 	var forged []string
-	for _, pair := range [][2]string{{first.RefreshToken, second.RefreshToken}, {next.RefreshToken, second.RefreshToken}, {first.RefreshToken, next.RefreshToken}, {"alm_rt_" + body(code), second.RefreshToken}} {
+	for _, pair := range [][2]string{
+		{first.RefreshToken, second.RefreshToken},
+		{next.RefreshToken, second.RefreshToken},
+		{first.RefreshToken, next.RefreshToken},
+		{"alm_rt_" + body(code), second.RefreshToken},
+	} {
 		forged = append(forged, halves(pair[0], pair[1])...)
 	}
-	forged = append(forged, "alm_rt_"+body(code), body(next.RefreshToken), "ory_rt_"+body(next.RefreshToken), strings.ToLower(next.RefreshToken), next.RefreshToken+".", next.RefreshToken+"\n")
+	forged = append(
+		forged,
+		"alm_rt_"+body(code),
+		body(next.RefreshToken),
+		"ory_rt_"+body(next.RefreshToken),
+		strings.ToLower(next.RefreshToken),
+		next.RefreshToken+".",
+		next.RefreshToken+"\n",
+	)
 	good := map[string]bool{first.RefreshToken: true, second.RefreshToken: true, next.RefreshToken: true}
 	for _, token := range forged {
 		if !good[token] {
@@ -87,7 +121,8 @@ func TestTokensPutTogetherFromPartsAreNone(t *testing.T) {
 	attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
 }
 
-// Mix-up (RFC 9207): every answer of the authorization endpoint says whose it is, errors and refusals too, and so does the metadata.
+// Mix-up (RFC 9207): every answer of the authorization endpoint says whose it is, errors and refusals too, and so does
+// the metadata.
 func TestEveryAnswerAtTheCallbackSaysWhoseItIs(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -95,10 +130,15 @@ func TestEveryAnswerAtTheCallbackSaysWhoseItIs(t *testing.T) {
 	head := p.Person(t, office.Head).SignedIn(t)
 	connector := office.Connector(t, harness.ReadProgrammes)
 	callbacks := map[string]harness.Callback{
-		"approved": head.Consent(t, connector.Begin().Query).Press(t, "approve").Callback(t), "denied": head.Consent(t, connector.Begin().Query).Press(t, "deny").Callback(t),
+		"approved": head.Consent(t, connector.Begin().Query).
+			Press(t, "approve").
+			Callback(t),
+		"denied": head.Consent(t, connector.Begin().Query).Press(t, "deny").Callback(t),
 	}
 	for name, query := range map[string]url.Values{
-		"no challenge": copied(connector.Begin().Query, "code_challenge", "-"), "bad scope": copied(connector.Begin().Query, "scope", "x"), "no state": copied(connector.Begin().Query, "state", "-"),
+		"no challenge":        copied(connector.Begin().Query, "code_challenge", "-"),
+		"bad scope":           copied(connector.Begin().Query, "scope", "x"),
+		"no state":            copied(connector.Begin().Query, "state", "-"),
 		"an iss of one's own": copied(copied(connector.Begin().Query, "iss", "https://evil.example"), "response_type", "token"),
 	} {
 		callbacks[name] = head.Open(t, p.AuthorizeURL(query)).Callback(t)

@@ -30,8 +30,13 @@ func TestVerifierIsWantedHoweverOftenItWasWrong(t *testing.T) {
 	connector := office.Connector(t, harness.ReadProgrammes)
 	stolen := connector.Begin() // the attacker's own attempt, whose verifier they know
 	for _, tries := range [][]string{
-		{"wrong" + strings.Repeat("x", 43), "-"}, {"-", ""}, {"", "-", "-"}, {stolen.Verifier, "-"},
-		{"challenge", "-"}, {"verifier, cut", "verifier, longer", "verifier, small"}, {strings.Repeat("é", 43), "verifier, spaced", "plain"},
+		{"wrong" + strings.Repeat("x", 43), "-"},
+		{"-", ""},
+		{"", "-", "-"},
+		{stolen.Verifier, "-"},
+		{"challenge", "-"},
+		{"verifier, cut", "verifier, longer", "verifier, small"},
+		{strings.Repeat("é", 43), "verifier, spaced", "plain"},
 	} {
 		attempt := connector.Begin()
 		code := attempt.Code(t, head)
@@ -68,8 +73,13 @@ func TestPKCECannotBeLeftOutOrAddedAfterwards(t *testing.T) {
 	head := p.Person(t, office.Head).SignedIn(t)
 	connector, app := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
 	for name, change := range map[string]map[string]string{
-		"no PKCE": {"code_challenge": "-", "code_challenge_method": "-"}, "challenge alone": {"code_challenge_method": "-"}, "method alone": {"code_challenge": "-"},
-		"plain": {"code_challenge_method": "plain"}, "empty": {"code_challenge": ""}, "none": {"code_challenge_method": "none"}, "small": {"code_challenge_method": "s256"},
+		"no PKCE":         {"code_challenge": "-", "code_challenge_method": "-"},
+		"challenge alone": {"code_challenge_method": "-"},
+		"method alone":    {"code_challenge": "-"},
+		"plain":           {"code_challenge_method": "plain"},
+		"empty":           {"code_challenge": ""},
+		"none":            {"code_challenge_method": "none"},
+		"small":           {"code_challenge_method": "s256"},
 	} {
 		query := connector.Begin().Query
 		for field, value := range change {
@@ -80,13 +90,18 @@ func TestPKCECannotBeLeftOutOrAddedAfterwards(t *testing.T) {
 			t.Errorf("%s: %v %s", name, callback.Names(), callback.Values.Get("error"))
 		}
 	}
-	// The attacker strips the challenge from a confidential application's request, and the application sends its verifier.
+	// The attacker strips the challenge from a confidential application's request, and the application sends its
+	// verifier.
 	verifier := connector.Begin().Verifier
 	body := app.Body(app.Code(t, head))
 	body["code_verifier"] = verifier
 	app.Exchange(t, body).Wants(t, http.StatusBadRequest)
 	// The application sent a challenge, and the attacker exchanges the code without a verifier.
-	query := copied(copied(app.Request(), "code_challenge", harness.Challenge(verifier)), "code_challenge_method", "S256")
+	query := copied(
+		copied(app.Request(), "code_challenge", harness.Challenge(verifier)),
+		"code_challenge_method",
+		"S256",
+	)
 	body = app.Body(head.Consent(t, query).Approve(t))
 	for _, wrong := range []any{nil, "", strings.Repeat("x", 43), harness.Challenge(verifier)} {
 		body["code_verifier"] = wrong

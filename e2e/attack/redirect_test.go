@@ -15,21 +15,66 @@ import (
 // lookalikes are what a kind comparison takes for the registered URI https://app.canal-lane.example/oauth/callback.
 func lookalikes() []string {
 	return []string{
-		"https://app.canal-lane.example/oauth/callback/", "https://app.canal-lane.example/oauth/callback?", "https://app.canal-lane.example/oauth/callback#", "https://app.canal-lane.example/oauth/callback?x=1",
-		"https://app.canal-lane.example/oauth/callback#/evil", "https://APP.canal-lane.example/oauth/callback", "HTTPS://app.canal-lane.example/oauth/callback", "https://app.canal-lane.example/OAuth/callback",
-		"http://app.canal-lane.example/oauth/callback", "https://app.canal-lane.example:443/oauth/callback", "https://app.canal-lane.example:8443/oauth/callback", "https://app.canal-lane.example./oauth/callback",
-		"https://app.canal-lane.example//oauth/callback", "https://app.canal-lane.example/./oauth/callback", "https://app.canal-lane.example/x/../oauth/callback", "https://app.canal-lane.example/oauth/callback/../evil",
-		"https://app.canal-lane.example/oauth/callback/..;/evil", "https://app.canal-lane.example/oauth/callback;evil", "https://app.canal-lane.example/oauth/%63allback", "https://app.canal-lane.example/oauth%2Fcallback",
-		"https://app.canal-lane.example/oauth/callback%00", "https://app.canal-lane.example/oauth/callback%23", "https://app.canal-lane.example/oauth/callback\x00", "https://app.canal-lane.example/oauth/callback\t",
-		"https://app.canal-lane.example/oauth/callback\r\nLocation: https://evil.example", " https://app.canal-lane.example/oauth/callback", "https://app.canal-lane.example/oauth/callback ",
-		"https://evil.example", "https://evil.example/oauth/callback", "https://app.canal-lane.example.evil.example/oauth/callback", "https://evilapp.canal-lane.example/oauth/callback", "https://canal-lane.example/oauth/callback",
-		"https://app.canal-lane.example@evil.example/oauth/callback", "https://evil.example@app.canal-lane.example/oauth/callback", "https://app.canal-lane.example%40evil.example/oauth/callback",
-		"https://evil.example\\@app.canal-lane.example/oauth/callback", "https://app.canal-lane.example\\.evil.example/oauth/callback", "https://evil.example/?https://app.canal-lane.example/oauth/callback",
-		"https://evil.example#https://app.canal-lane.example/oauth/callback", "//app.canal-lane.example/oauth/callback", "/oauth/callback", "oauth/callback", "app.canal-lane.example/oauth/callback",
-		"https:app.canal-lane.example/oauth/callback", "https:/app.canal-lane.example/oauth/callback", "https:///app.canal-lane.example/oauth/callback", "javascript:alert(1)//https://app.canal-lane.example/oauth/callback",
-		"data:text/html,https://app.canal-lane.example/oauth/callback", "https://app.canal-lane.example/*", "https://*.canal-lane.example/oauth/callback", "*", "", "null", "https://xn--app-canal-lane.example/oauth/callback",
-		"https://app.canal-lane.example/oauth/callback https://evil.example", "https://app.canal-lane.example/oauth/callback,https://evil.example", "urn:ietf:wg:oauth:2.0:oob", "http://localhost/oauth/callback",
-		"https://app.canal-lane.example/oauth/callback?code=x&state=y&iss=z", "https://app.canal-lane.example/oauth/callbаck",
+		"https://app.canal-lane.example/oauth/callback/",
+		"https://app.canal-lane.example/oauth/callback?",
+		"https://app.canal-lane.example/oauth/callback#",
+		"https://app.canal-lane.example/oauth/callback?x=1",
+		"https://app.canal-lane.example/oauth/callback#/evil",
+		"https://APP.canal-lane.example/oauth/callback",
+		"HTTPS://app.canal-lane.example/oauth/callback",
+		"https://app.canal-lane.example/OAuth/callback",
+		"http://app.canal-lane.example/oauth/callback",
+		"https://app.canal-lane.example:443/oauth/callback",
+		"https://app.canal-lane.example:8443/oauth/callback",
+		"https://app.canal-lane.example./oauth/callback",
+		"https://app.canal-lane.example//oauth/callback",
+		"https://app.canal-lane.example/./oauth/callback",
+		"https://app.canal-lane.example/x/../oauth/callback",
+		"https://app.canal-lane.example/oauth/callback/../evil",
+		"https://app.canal-lane.example/oauth/callback/..;/evil",
+		"https://app.canal-lane.example/oauth/callback;evil",
+		"https://app.canal-lane.example/oauth/%63allback",
+		"https://app.canal-lane.example/oauth%2Fcallback",
+		"https://app.canal-lane.example/oauth/callback%00",
+		"https://app.canal-lane.example/oauth/callback%23",
+		"https://app.canal-lane.example/oauth/callback\x00",
+		"https://app.canal-lane.example/oauth/callback\t",
+		"https://app.canal-lane.example/oauth/callback\r\nLocation: https://evil.example",
+		" https://app.canal-lane.example/oauth/callback",
+		"https://app.canal-lane.example/oauth/callback ",
+		"https://evil.example",
+		"https://evil.example/oauth/callback",
+		"https://app.canal-lane.example.evil.example/oauth/callback",
+		"https://evilapp.canal-lane.example/oauth/callback",
+		"https://canal-lane.example/oauth/callback",
+		"https://app.canal-lane.example@evil.example/oauth/callback",
+		"https://evil.example@app.canal-lane.example/oauth/callback",
+		"https://app.canal-lane.example%40evil.example/oauth/callback",
+		"https://evil.example\\@app.canal-lane.example/oauth/callback",
+		"https://app.canal-lane.example\\.evil.example/oauth/callback",
+		"https://evil.example/?https://app.canal-lane.example/oauth/callback",
+		"https://evil.example#https://app.canal-lane.example/oauth/callback",
+		"//app.canal-lane.example/oauth/callback",
+		"/oauth/callback",
+		"oauth/callback",
+		"app.canal-lane.example/oauth/callback",
+		"https:app.canal-lane.example/oauth/callback",
+		"https:/app.canal-lane.example/oauth/callback",
+		"https:///app.canal-lane.example/oauth/callback",
+		"javascript:alert(1)//https://app.canal-lane.example/oauth/callback",
+		"data:text/html,https://app.canal-lane.example/oauth/callback",
+		"https://app.canal-lane.example/*",
+		"https://*.canal-lane.example/oauth/callback",
+		"*",
+		"",
+		"null",
+		"https://xn--app-canal-lane.example/oauth/callback",
+		"https://app.canal-lane.example/oauth/callback https://evil.example",
+		"https://app.canal-lane.example/oauth/callback,https://evil.example",
+		"urn:ietf:wg:oauth:2.0:oob",
+		"http://localhost/oauth/callback",
+		"https://app.canal-lane.example/oauth/callback?code=x&state=y&iss=z",
+		"https://app.canal-lane.example/oauth/callbаck",
 	}
 }
 
@@ -65,7 +110,8 @@ func wantsNoRedirect(t *testing.T, page harness.Page, what string) {
 	}
 }
 
-// A loopback URI of a registered client is compared like any other: another port, another name of the host, is another URI.
+// A loopback URI of a registered client is compared like any other: another port, another name of the host, is another
+// URI.
 func TestLoopbackIsNoExceptionForRegisteredClients(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -77,9 +123,21 @@ func TestLoopbackIsNoExceptionForRegisteredClients(t *testing.T) {
 	connector.ClientID, _ = office.Register(t, body).Wants(t, http.StatusCreated).Object(t)["clientId"].(string)
 	connector.Scope = harness.ReadProgrammes
 	for _, wrong := range []string{
-		"http://127.0.0.1:7001/callback?keep=1", "http://127.0.0.1/callback?keep=1", "http://localhost:7000/callback?keep=1", "http://[::1]:7000/callback?keep=1", "http://127.0.0.1:7000/callback",
-		"http://127.0.0.1:7000/callback?keep=2", "http://127.0.0.1:7000/callback?keep=1&evil=1", "http://127.0.0.1:7000/Callback?keep=1", "http://user@127.0.0.1:7000/callback?keep=1", "https://127.0.0.1:7000/callback?keep=1",
-		"http://127.0.0.1:7000/%63allback?keep=1", "http://127.1:7000/callback?keep=1", "http://2130706433:7000/callback?keep=1", "http://127.0.0.1:7000@evil.example/callback?keep=1", "http://127.0.0.1.evil.example:7000/callback?keep=1",
+		"http://127.0.0.1:7001/callback?keep=1",
+		"http://127.0.0.1/callback?keep=1",
+		"http://localhost:7000/callback?keep=1",
+		"http://[::1]:7000/callback?keep=1",
+		"http://127.0.0.1:7000/callback",
+		"http://127.0.0.1:7000/callback?keep=2",
+		"http://127.0.0.1:7000/callback?keep=1&evil=1",
+		"http://127.0.0.1:7000/Callback?keep=1",
+		"http://user@127.0.0.1:7000/callback?keep=1",
+		"https://127.0.0.1:7000/callback?keep=1",
+		"http://127.0.0.1:7000/%63allback?keep=1",
+		"http://127.1:7000/callback?keep=1",
+		"http://2130706433:7000/callback?keep=1",
+		"http://127.0.0.1:7000@evil.example/callback?keep=1",
+		"http://127.0.0.1.evil.example:7000/callback?keep=1",
 	} {
 		query := connector.Begin().Query
 		query.Set("redirect_uri", wrong)
@@ -126,11 +184,45 @@ func TestDangerousRedirectURIsAreNotRegistered(t *testing.T) {
 	head := p.Person(t, office.Head).SignedIn(t)
 	key := keyOf(t, p, head)
 	for _, wrong := range []string{
-		"javascript:alert(1)", "JAVASCRIPT:alert(1)", "jAvAsCrIpT://app.example/%0aalert(1)", "data:text/html,<script>alert(1)</script>", "DATA:text/html,x", "vbscript:x", "blob:https://app.example/x", "file:///etc/passwd",
-		"about:blank", "ftp://app.example/x", "ws://app.example/x", "custom-app:/callback", "com.example.app://callback", "http://app.example/callback", "http://10.0.0.1/callback", "http://localhost.evil.example/callback",
-		"https://*.example/callback", "https://app.example/*", "https://user:pass@app.example/callback", "https://@app.example/callback", "https://app.example\\@evil.example/", "https://app.example/#", "https://app.example/#x",
-		"https://app.example/?code=1", "https://app.example/?a=1&State=2", "https://app.example/?%63ode=1", "https://app.example/?iss=x", "https://app.example/?error=x", "https://app.example/?response=x",
-		"https://app.example/a b", "https://app.example/\n", "https://app.example/\x00", "https://аpp.example/", "https:app.example/", "https:///callback", "//app.example/", "/callback", "https://", "",
+		"javascript:alert(1)",
+		"JAVASCRIPT:alert(1)",
+		"jAvAsCrIpT://app.example/%0aalert(1)",
+		"data:text/html,<script>alert(1)</script>",
+		"DATA:text/html,x",
+		"vbscript:x",
+		"blob:https://app.example/x",
+		"file:///etc/passwd",
+		"about:blank",
+		"ftp://app.example/x",
+		"ws://app.example/x",
+		"custom-app:/callback",
+		"com.example.app://callback",
+		"http://app.example/callback",
+		"http://10.0.0.1/callback",
+		"http://localhost.evil.example/callback",
+		"https://*.example/callback",
+		"https://app.example/*",
+		"https://user:pass@app.example/callback",
+		"https://@app.example/callback",
+		"https://app.example\\@evil.example/",
+		"https://app.example/#",
+		"https://app.example/#x",
+		"https://app.example/?code=1",
+		"https://app.example/?a=1&State=2",
+		"https://app.example/?%63ode=1",
+		"https://app.example/?iss=x",
+		"https://app.example/?error=x",
+		"https://app.example/?response=x",
+		"https://app.example/a b",
+		"https://app.example/\n",
+		"https://app.example/\x00",
+		"https://аpp.example/",
+		"https:app.example/",
+		"https:///callback",
+		"//app.example/",
+		"/callback",
+		"https://",
+		"",
 		"https://app.example/" + strings.Repeat("x", 2048),
 	} {
 		body := harness.ConfidentialBody(harness.ReadProgrammes)
@@ -140,7 +232,13 @@ func TestDangerousRedirectURIsAreNotRegistered(t *testing.T) {
 			continue // a line of the form is one URI
 		}
 		answer := head.Submit(t, sent(t, p, "/settings/developers/apps", office.Workspace.ID, key, url.Values{
-			"name": {"Export"}, "kind": {"confidential"}, "redirect_uris": {wrong}, "permissions": {harness.ReadProgrammes}, "method": {"client_secret_json"},
+			"name": {
+				"Export",
+			},
+			"kind":          {"confidential"},
+			"redirect_uris": {wrong},
+			"permissions":   {harness.ReadProgrammes},
+			"method":        {"client_secret_json"},
 		}))
 		if answer.Status != http.StatusBadRequest {
 			t.Errorf("%q is registered in Settings:\n%s", wrong, answer)
@@ -154,8 +252,27 @@ func TestDangerousRedirectURIsAreNotRegistered(t *testing.T) {
 // outside are addresses that a browser takes for another host, or for a script.
 func outside() []string {
 	return []string{
-		"https://evil.example/", "//evil.example", "///evil.example", `/\evil.example`, `\\evil.example`, `/\/evil.example`, "/\t/evil.example", "/%09/evil.example", "/\n/evil.example", "javascript:alert(1)", "data:text/html,x",
-		"/%2F/evil.example", "/%5Cevil.example", "//evil.example/%2f..", "/.//evil.example", "https:evil.example", "http:///evil.example", "@evil.example", "evil.example", "/settings/user\r\nLocation: https://evil.example", "//%5cevil.example",
+		"https://evil.example/",
+		"//evil.example",
+		"///evil.example",
+		`/\evil.example`,
+		`\\evil.example`,
+		`/\/evil.example`,
+		"/\t/evil.example",
+		"/%09/evil.example",
+		"/\n/evil.example",
+		"javascript:alert(1)",
+		"data:text/html,x",
+		"/%2F/evil.example",
+		"/%5Cevil.example",
+		"//evil.example/%2f..",
+		"/.//evil.example",
+		"https:evil.example",
+		"http:///evil.example",
+		"@evil.example",
+		"evil.example",
+		"/settings/user\r\nLocation: https://evil.example",
+		"//%5cevil.example",
 	}
 }
 
@@ -179,9 +296,38 @@ func TestNoPageLeadsOutOfTheApp(t *testing.T) {
 		}
 	}
 	for _, elsewhere := range outside() { // and not by the path itself, or a field of a form
-		wantsToStay(t, p, member.Submit(t, harness.Form{Action: p.AppURL + "/login/again", Fields: url.Values{"password": {office.Head.Password}, "return": {elsewhere}}}), elsewhere)
-		wantsToStay(t, p, p.Person(t, office.Head).Submit(t, harness.Form{Action: p.AppURL + "/login", Fields: url.Values{"email": {office.Head.Email}, "password": {office.Head.Password}, "return": {elsewhere}}}), elsewhere)
-		wantsToStay(t, p, stranger.Submit(t, harness.Form{Action: p.AppURL + "/logout", Fields: url.Values{"return": {elsewhere}}}), elsewhere)
+		wantsToStay(
+			t,
+			p,
+			member.Submit(
+				t,
+				harness.Form{
+					Action: p.AppURL + "/login/again",
+					Fields: url.Values{"password": {office.Head.Password}, "return": {elsewhere}},
+				},
+			),
+			elsewhere,
+		)
+		wantsToStay(
+			t,
+			p,
+			p.Person(t, office.Head).
+				Submit(t, harness.Form{
+					Action: p.AppURL + "/login",
+					Fields: url.Values{
+						"email":    {office.Head.Email},
+						"password": {office.Head.Password},
+						"return":   {elsewhere},
+					},
+				}),
+			elsewhere,
+		)
+		wantsToStay(
+			t,
+			p,
+			stranger.Submit(t, harness.Form{Action: p.AppURL + "/logout", Fields: url.Values{"return": {elsewhere}}}),
+			elsewhere,
+		)
 	}
 }
 
@@ -189,7 +335,8 @@ func wantsToStay(t *testing.T, p *harness.Product, page harness.Page, elsewhere 
 	t.Helper()
 	if location := page.Header.Get("Location"); location != "" {
 		target, err := page.URL.Parse(location)
-		if err != nil || target.Scheme+"://"+target.Host != p.AppURL || strings.ContainsAny(location, "\\\t\r\n") || strings.HasPrefix(location, "//") {
+		if err != nil || target.Scheme+"://"+target.Host != p.AppURL || strings.ContainsAny(location, "\\\t\r\n") ||
+			strings.HasPrefix(location, "//") {
 			t.Errorf("%q led to %q:\n%s", elsewhere, location, page)
 		}
 	}
@@ -202,7 +349,9 @@ func wantsToStay(t *testing.T, p *harness.Product, page harness.Page, elsewhere 
 			}
 		}
 	}
-	if kept := page.Find("input[name=return]").AttrOr("value", ""); strings.HasPrefix(kept, "//") || strings.Contains(kept, `\`) || (kept != "" && kept[0] != '/') {
+	if kept := page.Find("input[name=return]").AttrOr("value", ""); strings.HasPrefix(kept, "//") ||
+		strings.Contains(kept, `\`) ||
+		(kept != "" && kept[0] != '/') {
 		t.Errorf("%q is kept on the page as %q", elsewhere, kept)
 	}
 }

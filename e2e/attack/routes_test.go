@@ -15,8 +15,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// An operation is a method of a path of the API, as the product's own description of it says. That nothing is missing there is
-// for TestO1_RoutesAreThoseDescribed of both services.
+// An operation is a method of a path of the API, as the product's own description of it says. That nothing is missing
+// there is for TestO1_RoutesAreThoseDescribed of both services.
 type operation struct{ method, path string }
 
 // operationsOnThings are those that take the identifier of something, in the path or as the workspace's header.
@@ -44,7 +44,8 @@ func operationsOnThings(t *testing.T, p *harness.Product) []operation {
 			if err := json.Unmarshal(content, &one); err != nil {
 				t.Fatal(err)
 			}
-			inHeader := strings.Contains(string(content), "X-Tenant-Id") || strings.Contains(string(content), "/parameters/Tenant")
+			inHeader := strings.Contains(string(content), "X-Tenant-Id") ||
+				strings.Contains(string(content), "/parameters/Tenant")
 			if strings.Contains(path, "{") || inHeader {
 				out = append(out, operation{strings.ToUpper(method), path})
 			}
@@ -56,12 +57,18 @@ func operationsOnThings(t *testing.T, p *harness.Product) []operation {
 	return out
 }
 
-// pagesAndForms are the paths of pages and forms, by the methods that they take, read from the source of authserver's routes.
+// pagesAndForms are the paths of pages and forms, by the methods that they take, read from the source of authserver's
+// routes.
 func pagesAndForms(t *testing.T) (opened, sent []string) {
 	t.Helper()
 	found := map[string]map[string]bool{"GET": {}, "POST": {}}
 	for _, name := range []string{"routes.go", "ways.go"} {
-		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", "..", "authserver", "internal", "app", name), nil, parser.SkipObjectResolution)
+		file, err := parser.ParseFile(
+			token.NewFileSet(),
+			filepath.Join("..", "..", "authserver", "internal", "app", name),
+			nil,
+			parser.SkipObjectResolution,
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,8 +85,8 @@ func pagesAndForms(t *testing.T) (opened, sent []string) {
 	return opened, sent
 }
 
-// readRoutes knows the three ways in which the routes are written: route(path, methods{…}), get(path, …) and post(path, …), and a
-// table from path to handler over which route is called.
+// readRoutes knows the three ways in which the routes are written: route(path, methods{…}), get(path, …) and post(path,
+// …), and a table from path to handler over which route is called.
 func readRoutes(body *ast.BlockStmt, found map[string]map[string]bool) {
 	add := func(path string, methods ...string) {
 		for _, method := range methods {

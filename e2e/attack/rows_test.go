@@ -71,7 +71,8 @@ func testsOfTheRepository(t *testing.T) map[string]bool {
 			}
 			for _, declaration := range file.Decls {
 				f, isFunc := declaration.(*ast.FuncDecl)
-				if isFunc && f.Recv == nil && (strings.HasPrefix(f.Name.Name, "Test") || strings.HasPrefix(f.Name.Name, "Fuzz")) {
+				if isFunc && f.Recv == nil &&
+					(strings.HasPrefix(f.Name.Name, "Test") || strings.HasPrefix(f.Name.Name, "Fuzz")) {
 					exists[filepath.Base(filepath.Dir(absolute))+"."+f.Name.Name] = true
 				}
 			}
@@ -84,17 +85,34 @@ func testsOfTheRepository(t *testing.T) map[string]bool {
 	return exists
 }
 
-// mended are the first versions of libraries without a hole that is known, and those that are not to be used at all ("").
+// mended are the first versions of libraries without a hole that is known, and those that are not to be used at all
+// ("").
 var mended = map[string]string{
-	"github.com/go-jose/go-jose/v3": "v3.0.4", "github.com/jackc/pgx/v5": "v5.9.2", "github.com/redis/go-redis/v9": "v9.7.3", "golang.org/x/crypto": "v0.45.0", "golang.org/x/net": "v0.45.0",
-	"github.com/lestrrat-go/jwx/v2": "v2.1.7", "github.com/gorilla/csrf": "", "github.com/dgrijalva/jwt-go": "", "github.com/square/go-jose": "", "gopkg.in/square/go-jose.v2": "",
+	"github.com/go-jose/go-jose/v3": "v3.0.4",
+	"github.com/jackc/pgx/v5":       "v5.9.2",
+	"github.com/redis/go-redis/v9":  "v9.7.3",
+	"golang.org/x/crypto":           "v0.45.0",
+	"golang.org/x/net":              "v0.45.0",
+	"github.com/lestrrat-go/jwx/v2": "v2.1.7",
+	"github.com/gorilla/csrf":       "",
+	"github.com/dgrijalva/jwt-go":   "",
+	"github.com/square/go-jose":     "",
+	"gopkg.in/square/go-jose.v2":    "",
 }
 
 func TestNoLibraryIsOlderThanItsMendedVersion(t *testing.T) {
 	t.Parallel()
 	seen := 0
 	for _, service := range []string{"authserver", "resourceapi"} {
-		command := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{.Path}} {{.Version}}{{end}}", "./cmd/...")
+		command := exec.CommandContext(
+			t.Context(),
+			"go",
+			"list",
+			"-deps",
+			"-f",
+			"{{with .Module}}{{.Path}} {{.Version}}{{end}}",
+			"./cmd/...",
+		)
 		command.Dir = filepath.Join("..", "..", service)
 		out, err := command.Output()
 		if err != nil {

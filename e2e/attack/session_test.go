@@ -29,17 +29,38 @@ func TestSessionIsNeverOneThatSomebodyChose(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	user := p.World.User(t)
-	for _, chosen := range []string{"", "x", rand.Text() + rand.Text(), strings.Repeat("A", 43), "../../etc/passwd", "' or 1=1 --"} {
+	for _, chosen := range []string{
+		"",
+		"x",
+		rand.Text() + rand.Text(),
+		strings.Repeat("A", 43),
+		"../../etc/passwd",
+		"' or 1=1 --",
+	} {
 		victim := p.Person(t, user)
 		victim.Header = http.Header{"Cookie": {"almoner=" + url.QueryEscape(chosen)}}
-		answer := victim.Submit(t, harness.Form{Action: p.AppURL + "/login", Fields: url.Values{"email": {user.Email}, "password": {user.Password}}})
+		answer := victim.Submit(
+			t,
+			harness.Form{
+				Action: p.AppURL + "/login",
+				Fields: url.Values{"email": {user.Email}, "password": {user.Password}},
+			},
+		)
 		given := ""
 		for _, cookie := range (&http.Response{Header: answer.Header}).Cookies() {
 			if cookie.Name == "almoner" {
 				given = cookie.Value
 			}
-			if !cookie.HttpOnly || cookie.SameSite != http.SameSiteLaxMode || cookie.Path != "/" || cookie.Domain != "" {
-				t.Errorf("the cookie %s is HttpOnly %v, SameSite %v, Path %q, Domain %q", cookie.Name, cookie.HttpOnly, cookie.SameSite, cookie.Path, cookie.Domain)
+			if !cookie.HttpOnly || cookie.SameSite != http.SameSiteLaxMode || cookie.Path != "/" ||
+				cookie.Domain != "" {
+				t.Errorf(
+					"the cookie %s is HttpOnly %v, SameSite %v, Path %q, Domain %q",
+					cookie.Name,
+					cookie.HttpOnly,
+					cookie.SameSite,
+					cookie.Path,
+					cookie.Domain,
+				)
 			}
 		}
 		if answer.Status != http.StatusSeeOther || len(given) < 40 || given == chosen {
@@ -106,8 +127,13 @@ func TestDisabledUserHasNothingLeft(t *testing.T) {
 	code := page.Approve(t)
 	open := e.head.Consent(t, e.connector.Begin().Query)
 	p.World.Exec(t, `update account.users set disabled_at = now() where id = $1`, e.Head.ID)
-	for name, token := range map[string]string{"personal": e.Token, "confidential": e.long.AccessToken, "connector": e.tokens.AccessToken} {
-		if answer := p.In(e.Workspace, token).Get(t, harness.ListPath); answer.Status != http.StatusUnauthorized && answer.Status != http.StatusForbidden {
+	for name, token := range map[string]string{
+		"personal":     e.Token,
+		"confidential": e.long.AccessToken,
+		"connector":    e.tokens.AccessToken,
+	} {
+		if answer := p.In(e.Workspace, token).Get(t, harness.ListPath); answer.Status != http.StatusUnauthorized &&
+			answer.Status != http.StatusForbidden {
 			t.Errorf("%s token:\n%s", name, answer)
 		}
 		p.As(token).Get(t, e.Clients()).Wants(t, http.StatusForbidden)
@@ -133,10 +159,21 @@ func TestPasswordCountsToItsLastByte(t *testing.T) {
 	long := strings.Repeat("correct horse ", 8) // 112 bytes
 	p.World.Exec(t, `update account.users set password_hash = $2 where id = $1`, user.ID, hashOfLongPassword)
 	try := func(password string) int {
-		return p.Person(t, user).Submit(t, harness.Form{Action: p.AppURL + "/login", Fields: url.Values{"email": {user.Email}, "password": {password}}}).Status
+		return p.Person(t, user).
+			Submit(t, harness.Form{
+				Action: p.AppURL + "/login",
+				Fields: url.Values{"email": {user.Email}, "password": {password}},
+			}).
+			Status
 	}
 	for name, wrong := range map[string]string{
-		"cut at 72": long[:72], "another end": long[:111] + "x", "longer": long + "x", "a NUL": long[:72] + "\x00" + long[73:], "a NUL and more": long + "\x00", "the hash": hashOfLongPassword, "capitals": strings.ToUpper(long),
+		"cut at 72":      long[:72],
+		"another end":    long[:111] + "x",
+		"longer":         long + "x",
+		"a NUL":          long[:72] + "\x00" + long[73:],
+		"a NUL and more": long + "\x00",
+		"the hash":       hashOfLongPassword,
+		"capitals":       strings.ToUpper(long),
 	} {
 		if status := try(wrong); status != http.StatusBadRequest {
 			t.Errorf("%s: %d", name, status)

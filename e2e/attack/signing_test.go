@@ -15,8 +15,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// A signer is a key that we hold and the product believes: the owner of the database put its public half among the retired ones.
-// What it signs is wrong in what it says alone, so nothing but the check of that very thing can refuse it.
+// A signer is a key that we hold and the product believes: the owner of the database put its public half among the
+// retired ones. What it signs is wrong in what it says alone, so nothing but the check of that very thing can refuse
+// it.
 type signer struct {
 	kid string
 	key *ecdsa.PrivateKey
@@ -38,7 +39,15 @@ func (s signer) jwk(t *testing.T) map[string]any {
 		t.Fatal(err)
 	}
 	encode := base64.RawURLEncoding.EncodeToString
-	return map[string]any{"kty": "EC", "crv": "P-256", "use": "sig", "alg": "ES256", "kid": s.kid, "x": encode(point[1:33]), "y": encode(point[33:])}
+	return map[string]any{
+		"kty": "EC",
+		"crv": "P-256",
+		"use": "sig",
+		"alg": "ES256",
+		"kid": s.kid,
+		"x":   encode(point[1:33]),
+		"y":   encode(point[33:]),
+	}
 }
 
 // sign makes a compact JWS (RFC 7515) of two texts, whatever they say.
@@ -87,7 +96,12 @@ func believed(t *testing.T, p *harness.Product) signer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.World.Exec(t, `insert into account.signing_keys (kid, public_jwk, private_sealed, state, retired_at) values ($1, $2, '\x00', 'retired', now())`, s.kid, public)
+	p.World.Exec(
+		t,
+		`insert into account.signing_keys (kid, public_jwk, private_sealed, state, retired_at) values ($1, $2, '\x00', 'retired', now())`,
+		s.kid,
+		public,
+	)
 	for began := time.Now(); !strings.Contains(string(p.API().Get(t, "/v1/account/oauth/jwks").Body), s.kid); time.Sleep(200 * time.Millisecond) {
 		if time.Since(began) > 20*time.Second {
 			t.Fatal("the planted key is not published")

@@ -13,7 +13,18 @@ import (
 // What a caller says about itself and about us in headers: believed of nobody but the configured proxy.
 
 // liars are the headers in which a caller may claim an address.
-var liars = []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", "X-Client-Ip", "True-Client-Ip", "Cf-Connecting-Ip", "X-Originating-Ip", "X-Cluster-Client-Ip", "Client-Ip", "X_Forwarded_For"}
+var liars = []string{
+	"X-Forwarded-For",
+	"Forwarded",
+	"X-Real-Ip",
+	"X-Client-Ip",
+	"True-Client-Ip",
+	"Cf-Connecting-Ip",
+	"X-Originating-Ip",
+	"X-Cluster-Client-Ip",
+	"Client-Ip",
+	"X_Forwarded_For",
+}
 
 func TestNobodyChoosesTheirOwnAddress(t *testing.T) {
 	t.Parallel()
@@ -28,7 +39,10 @@ func TestNobodyChoosesTheirOwnAddress(t *testing.T) {
 			}
 			visitor.Header.Set(name, address)
 		}
-		return visitor.Submit(t, harness.Form{Action: p.AppURL + path, Fields: url.Values{"email": {user.Email}, "password": {password}}}).Status
+		return visitor.Submit(
+			t,
+			harness.Form{Action: p.AppURL + path, Fields: url.Values{"email": {user.Email}, "password": {password}}},
+		).Status
 	}
 	for at := range 10 {
 		if status := try("/login", "wrong", at); status != http.StatusBadRequest {
@@ -48,14 +62,27 @@ func TestPasswordsAreLimitedWhereverTheyAreAsked(t *testing.T) {
 	member := p.Person(t, office.Head).SignedIn(t)
 	p.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes)
 	again := func() harness.Page {
-		return member.Submit(t, harness.Form{Action: p.AppURL + "/login/again", Fields: url.Values{"password": {"wrong"}}})
+		return member.Submit(
+			t,
+			harness.Form{Action: p.AppURL + "/login/again", Fields: url.Values{"password": {"wrong"}}},
+		)
 	}
 	for range 5 {
 		again().Wants(t, http.StatusBadRequest)
-		p.Person(t, office.Head).Submit(t, harness.Form{Action: p.AppURL + "/login", Fields: url.Values{"email": {office.Head.Email}, "password": {"wrong"}}}).Wants(t, http.StatusBadRequest)
+		p.Person(t, office.Head).
+			Submit(t, harness.Form{
+				Action: p.AppURL + "/login",
+				Fields: url.Values{"email": {office.Head.Email}, "password": {"wrong"}},
+			}).
+			Wants(t, http.StatusBadRequest)
 	}
 	again().Wants(t, http.StatusTooManyRequests).WantsRetryAfter(t)
-	p.Person(t, office.Head).Submit(t, harness.Form{Action: p.AppURL + "/login", Fields: url.Values{"email": {office.Head.Email}, "password": {office.Head.Password}}}).Wants(t, http.StatusTooManyRequests)
+	p.Person(t, office.Head).
+		Submit(t, harness.Form{
+			Action: p.AppURL + "/login",
+			Fields: url.Values{"email": {office.Head.Email}, "password": {office.Head.Password}},
+		}).
+		Wants(t, http.StatusTooManyRequests)
 }
 
 // Through the gateway too: a form's limit counts the connection's address, not the one that was claimed.
@@ -84,9 +111,22 @@ func TestNoAnswerNamesAHostThatTheCallerNamed(t *testing.T) {
 	p := enter(t)
 	e := newEstate(t, p)
 	for _, header := range []map[string]string{
-		{"Host": "evil.example"}, {"X-Forwarded-Host": "evil.example"}, {"X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "https", "X-Forwarded-Port": "444", "X-Forwarded-Prefix": "/evil.example", "X-Forwarded-Server": "evil.example"},
-		{"Forwarded": "for=1.2.3.4;host=evil.example;proto=https"}, {"X-Original-Host": "evil.example"}, {"X-Host": "evil.example"}, {"Host": "evil.example:80@localhost"}, {"Origin": "https://evil.example", "Referer": "https://evil.example/"},
-		{"X-Original-Url": "https://evil.example/"}, {"X-Rewrite-Url": "https://evil.example/"},
+		{"Host": "evil.example"},
+		{"X-Forwarded-Host": "evil.example"},
+		{
+			"X-Forwarded-Host":   "evil.example",
+			"X-Forwarded-Proto":  "https",
+			"X-Forwarded-Port":   "444",
+			"X-Forwarded-Prefix": "/evil.example",
+			"X-Forwarded-Server": "evil.example",
+		},
+		{"Forwarded": "for=1.2.3.4;host=evil.example;proto=https"},
+		{"X-Original-Host": "evil.example"},
+		{"X-Host": "evil.example"},
+		{"Host": "evil.example:80@localhost"},
+		{"Origin": "https://evil.example", "Referer": "https://evil.example/"},
+		{"X-Original-Url": "https://evil.example/"},
+		{"X-Rewrite-Url": "https://evil.example/"},
 	} {
 		api, app, stranger := p.In(e.Workspace, e.Token), p.App(), p.API()
 		for name, value := range header {
@@ -94,11 +134,39 @@ func TestNoAnswerNamesAHostThatTheCallerNamed(t *testing.T) {
 		}
 		authorize := "/oauth/authorize?" + e.connector.Begin().Query.Encode()
 		answers := []harness.Answer{
-			stranger.Get(t, harness.ListPath), api.Get(t, "/v1/openapi.json"), stranger.Get(t, "/authorize?"+e.connector.Begin().Query.Encode()), app.Get(t, authorize), app.Get(t, "/settings/user"), app.Get(t, "/login"),
-			app.Form(t, "/login", url.Values{"email": {e.Head.Email}, "password": {e.Head.Password}}), api.JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Pantry"}),
-			api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", "name\nPantry\n"), stranger.Get(t, e.publicForm()+"/embed"), stranger.JSON(t, http.MethodPost, "/mcp", `{}`),
+			stranger.Get(
+				t,
+				harness.ListPath,
+			),
+			api.Get(t, "/v1/openapi.json"),
+			stranger.Get(t, "/authorize?"+e.connector.Begin().Query.Encode()),
+			app.Get(t, authorize),
+			app.Get(t, "/settings/user"),
+			app.Get(t, "/login"),
+			app.Form(
+				t,
+				"/login",
+				url.Values{"email": {e.Head.Email}, "password": {e.Head.Password}},
+			),
+			api.JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Pantry"}),
+			api.Send(
+				t,
+				http.MethodPost,
+				harness.ListPath+"/imports",
+				"text/csv",
+				"name\nPantry\n",
+			),
+			stranger.Get(t, e.publicForm()+"/embed"),
+			stranger.JSON(t, http.MethodPost, "/mcp", `{}`),
 		}
-		for _, path := range []string{"/.well-known/oauth-authorization-server", "/.well-known/openid-configuration", "/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/v1", "/v1/docs", "/v1/engage/public/embed.js"} {
+		for _, path := range []string{
+			"/.well-known/oauth-authorization-server",
+			"/.well-known/openid-configuration",
+			"/.well-known/oauth-protected-resource",
+			"/.well-known/oauth-protected-resource/v1",
+			"/v1/docs",
+			"/v1/engage/public/embed.js",
+		} {
 			answers = append(answers, stranger.Get(t, path))
 		}
 		for _, answer := range answers {
@@ -124,22 +192,40 @@ func TestWorkspaceIsNamedOnceAndPlainly(t *testing.T) {
 	api := p.As(e.Token)
 	mine := e.Workspace.ID
 	for name, values := range map[string][]string{
-		"twice the same": {mine, mine}, "twice": {mine, other.Workspace.ID}, "joined": {mine + "," + other.Workspace.ID}, "joined, same": {mine + ", " + mine}, "braces": {"{" + mine + "}"}, "urn": {"urn:uuid:" + mine},
-		"no hyphens": {strings.ReplaceAll(mine, "-", "")}, "empty": {""}, "nil": {"00000000-0000-0000-0000-000000000000x"}, "star": {"*"}, "SQL": {mine + "' or '1'='1"}, "none": nil, "inner space": {mine[:8] + " " + mine[8:]},
+		"twice the same": {mine, mine},
+		"twice":          {mine, other.Workspace.ID},
+		"joined":         {mine + "," + other.Workspace.ID},
+		"joined, same":   {mine + ", " + mine},
+		"braces":         {"{" + mine + "}"},
+		"urn":            {"urn:uuid:" + mine},
+		"no hyphens":     {strings.ReplaceAll(mine, "-", "")},
+		"empty":          {""},
+		"nil":            {"00000000-0000-0000-0000-000000000000x"},
+		"star":           {"*"},
+		"SQL":            {mine + "' or '1'='1"},
+		"none":           nil,
+		"inner space":    {mine[:8] + " " + mine[8:]},
 	} {
 		caller := api
 		if values != nil {
 			caller = api.With("X-Tenant-Id", values...)
 		}
-		for _, path := range []string{harness.ListPath, harness.ListPath + "?X-Tenant-Id=" + mine, harness.ListPath + "?tenantId=" + mine, harness.ListPath + "/" + e.programme} {
+		for _, path := range []string{
+			harness.ListPath,
+			harness.ListPath + "?X-Tenant-Id=" + mine,
+			harness.ListPath + "?tenantId=" + mine,
+			harness.ListPath + "/" + e.programme,
+		} {
 			if answer := caller.Get(t, path); answer.Status != http.StatusBadRequest {
 				t.Errorf("%s: %s", name, answer)
 			}
 		}
 	}
 	for name, caller := range map[string]harness.API{
-		"another spelling of the name": api.With("X_Tenant_Id", mine), "a cookie": api.With("Cookie", "X-Tenant-Id="+mine), "another header": api.With("Tenant-Id", mine).With("X-Tenant", mine),
-		"hop by hop": api.With("X-Tenant-Id", mine).With("Connection", "close, X-Tenant-Id"),
+		"another spelling of the name": api.With("X_Tenant_Id", mine),
+		"a cookie":                     api.With("Cookie", "X-Tenant-Id="+mine),
+		"another header":               api.With("Tenant-Id", mine).With("X-Tenant", mine),
+		"hop by hop":                   api.With("X-Tenant-Id", mine).With("Connection", "close, X-Tenant-Id"),
 	} {
 		if answer := caller.Get(t, harness.ListPath); answer.Status != http.StatusBadRequest {
 			t.Errorf("%s: %s", name, answer)
@@ -157,19 +243,30 @@ func TestBearerIsSentOnceAndInItsHeader(t *testing.T) {
 	e := newEstate(t, p)
 	in := p.API().With("X-Tenant-Id", e.Workspace.ID)
 	for name, caller := range map[string]harness.API{
-		"twice": in.With("Authorization", "Bearer "+e.Token, "Bearer "+e.Token), "joined": in.With("Authorization", "Bearer "+e.Token+", Bearer "+e.Token), "basic first": in.With("Authorization", "Basic x", "Bearer "+e.Token),
-		"no scheme": in.With("Authorization", e.Token), "as Basic": in.With("Authorization", harness.Basic("", e.Token)), "as token": in.With("Authorization", "Token "+e.Token), "another header": in.With("X-Authorization", "Bearer "+e.Token),
-		"proxy": in.With("Proxy-Authorization", "Bearer "+e.Token), "cookie": in.With("Cookie", "access_token="+e.Token+"; Authorization=Bearer "+e.Token), "hop by hop": in.With("Authorization", "Bearer "+e.Token).With("Connection", "Authorization"),
-		"tab": in.With("Authorization", "Bearer\t"+e.Token), "quoted": in.With("Authorization", `Bearer "`+e.Token+`"`), "more": in.With("Authorization", "Bearer "+e.Token+" x"),
+		"twice":          in.With("Authorization", "Bearer "+e.Token, "Bearer "+e.Token),
+		"joined":         in.With("Authorization", "Bearer "+e.Token+", Bearer "+e.Token),
+		"basic first":    in.With("Authorization", "Basic x", "Bearer "+e.Token),
+		"no scheme":      in.With("Authorization", e.Token),
+		"as Basic":       in.With("Authorization", harness.Basic("", e.Token)),
+		"as token":       in.With("Authorization", "Token "+e.Token),
+		"another header": in.With("X-Authorization", "Bearer "+e.Token),
+		"proxy":          in.With("Proxy-Authorization", "Bearer "+e.Token),
+		"cookie":         in.With("Cookie", "access_token="+e.Token+"; Authorization=Bearer "+e.Token),
+		"hop by hop":     in.With("Authorization", "Bearer "+e.Token).With("Connection", "Authorization"),
+		"tab":            in.With("Authorization", "Bearer\t"+e.Token),
+		"quoted":         in.With("Authorization", `Bearer "`+e.Token+`"`),
+		"more":           in.With("Authorization", "Bearer "+e.Token+" x"),
 	} {
 		if answer := caller.Get(t, harness.ListPath); answer.Status != http.StatusUnauthorized {
 			t.Errorf("%s: %s", name, answer)
 		}
-		if answer := caller.Get(t, e.Clients()); answer.Status != http.StatusUnauthorized && answer.Status != http.StatusForbidden {
+		if answer := caller.Get(t, e.Clients()); answer.Status != http.StatusUnauthorized &&
+			answer.Status != http.StatusForbidden {
 			t.Errorf("%s, account: %s", name, answer)
 		}
 	}
-	for _, query := range []string{"?access_token=", "?bearer=", "?token=", "?Authorization=Bearer+"} { // RFC 6750, section 2.3, is not offered
+	// RFC 6750, section 2.3, is not offered
+	for _, query := range []string{"?access_token=", "?bearer=", "?token=", "?Authorization=Bearer+"} {
 		in.Get(t, harness.ListPath+query+e.Token).Wants(t, http.StatusUnauthorized)
 		p.API().Get(t, e.Clients()+query+e.Token).Wants(t, http.StatusUnauthorized)
 	}
@@ -189,7 +286,13 @@ func TestNoHeaderChangesMethodOrPath(t *testing.T) {
 		p.As(e.Token).With(name, "DELETE").JSON(t, http.MethodPost, client, `{}`).Wants(t, http.StatusMethodNotAllowed)
 	}
 	p.As(e.Token).Get(t, client+"?_method=DELETE").Wants(t, http.StatusOK)
-	for _, name := range []string{"X-Original-Url", "X-Rewrite-Url", "X-Original-Uri", "X-Forwarded-Path", "X-Forwarded-Uri"} {
+	for _, name := range []string{
+		"X-Original-Url",
+		"X-Rewrite-Url",
+		"X-Original-Uri",
+		"X-Forwarded-Path",
+		"X-Forwarded-Uri",
+	} {
 		p.API().With(name, "/healthz").Get(t, harness.ListPath).Wants(t, http.StatusUnauthorized)
 		p.API().With(name, harness.ListPath).Get(t, "/nothing").Wants(t, http.StatusNotFound)
 	}

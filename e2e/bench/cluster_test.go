@@ -9,18 +9,44 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-// TestCluster measures, behind the gateway, one of each service with one Redis beside two of each with a Redis Cluster of three.
+// TestCluster measures, behind the gateway, one of each service with one Redis beside two of each with a Redis Cluster
+// of three.
 func TestCluster(t *testing.T) {
 	r := begin(t, "cluster")
 	const one, two = "one of each, one Redis", "two of each, three Redis"
 	cluster := harness.Masters(t)
 	loads := append(
 		behindGateway(t, one, harness.Private(t, harness.Options{Durable: true}), nil),
-		behindGateway(t, two, harness.Private(t, harness.Options{Durable: true, Authservers: 2, Resources: 2, RedisURL: cluster.URL, RedisDir: cluster.Dir}), cluster)...)
+		behindGateway(
+			t,
+			two,
+			harness.Private(
+				t,
+				harness.Options{
+					Durable:     true,
+					Authservers: 2,
+					Resources:   2,
+					RedisURL:    cluster.URL,
+					RedisDir:    cluster.Dir,
+				},
+			),
+			cluster,
+		)...)
 	all, order := measureAll(t, inTurn(loads), []int{8, 32})
-	r.line("Two installations, each with a Postgres of its own, take turns, %d rounds of %s each. Everything is asked through the gateway, which runs in", *rounds, *each)
-	r.line("the process of the generator. On as few processors as here the second cannot be faster: what is to be seen is what it costs to be")
-	r.line("divided. CPU is in microseconds a request: of all processes of the service, of Postgres, of all Redis nodes.\n")
+	r.line(
+		"Two installations, each with a Postgres of its own, take turns, %d rounds of %s each. Everything is asked "+
+			"through the gateway, which runs in",
+		*rounds,
+		*each,
+	)
+	r.line(
+		"the process of the generator. On as few processors as here the second cannot be faster: what is to be seen " +
+			"is what it costs to be",
+	)
+	r.line(
+		"divided. CPU is in microseconds a request: of all processes of the service, of Postgres, of all Redis " +
+			"nodes.\n",
+	)
 	r.table(all, order)
 	r.line("\n| 32 connections | divided, of undivided |\n|---|---|")
 	for _, what := range []string{refreshing, introspection, listConnector} {

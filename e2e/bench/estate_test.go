@@ -29,8 +29,8 @@ func (s scale) String() string {
 	return fmt.Sprintf("%d grants, %d programmes in the workspace, %d workspaces", s.grants, s.programmes, s.workspaces)
 }
 
-// An estate is a stack with much in it. Its grants are as two refreshes have left them: in Redis by the product's own scripts, in
-// Postgres by COPY. What a grant is called, whose it is and its refresh token follow from its number.
+// An estate is a stack with much in it. Its grants are as two refreshes have left them: in Redis by the product's own
+// scripts, in Postgres by COPY. What a grant is called, whose it is and its refresh token follow from its number.
 type estate struct {
 	scale
 	*bench
@@ -162,9 +162,25 @@ func settle(ctx context.Context, db *pgx.Conn, running *stack.Stack) error {
 func (e *estate) plantWorkspaces(ctx context.Context, db *pgx.Conn) error {
 	var workspaces, users, clients []uuid.UUID
 	for i := range e.workspaces {
-		workspaces, users, clients = append(workspaces, id("tenant", i)), append(users, id("user", i)), append(clients, id("client", i))
+		workspaces, users, clients = append(
+			workspaces,
+			id("tenant", i),
+		), append(
+			users,
+			id("user", i),
+		), append(
+			clients,
+			id("client", i),
+		)
 	}
-	all := pgx.NamedArgs{"tenants": workspaces, "users": users, "clients": clients, "organisation": id("organisation", 0), "callback": callback, "resource": e.resource()}
+	all := pgx.NamedArgs{
+		"tenants":      workspaces,
+		"users":        users,
+		"clients":      clients,
+		"organisation": id("organisation", 0),
+		"callback":     callback,
+		"resource":     e.resource(),
+	}
 	for _, sql := range []string{
 		`insert into account.organisations (id, name) values (@organisation, 'Canal Lane Trust')`,
 		`insert into account.tenants (id, organisation_id, name) select t, @organisation, 'Canal Lane Pantry ' || t from unnest(@tenants::uuid[]) t`,
@@ -188,32 +204,67 @@ func (e *estate) plantGrants(ctx context.Context, db *pgx.Conn) error {
 	rows := pgx.CopyFromSlice(e.grants, func(i int) ([]any, error) {
 		workspace := e.workspace(i)
 		return []any{
-			id("grant", i), "connector", id("client", workspace), id("user", workspace), id("tenant", workspace), []string{"programmes:read:programmes"}, e.resource(),
-			"active", seededGeneration, []byte(hash(i, seededGeneration)), []byte(hash(i, 0)), now.Add(-time.Hour), now.Add(-time.Minute), now.Add(29 * 24 * time.Hour),
+			id(
+				"grant",
+				i,
+			),
+			"connector",
+			id("client", workspace),
+			id("user", workspace),
+			id("tenant", workspace),
+			[]string{"programmes:read:programmes"},
+			e.resource(),
+			"active",
+			seededGeneration,
+			[]byte(hash(i, seededGeneration)),
+			[]byte(hash(i, 0)),
+			now.Add(-time.Hour),
+			now.Add(-time.Minute),
+			now.Add(29 * 24 * time.Hour),
 		}, nil
 	})
 	_, err := db.CopyFrom(ctx, pgx.Identifier{"account", "grants"}, []string{
-		"id", "kind", "client_id", "user_id", "tenant_id", "permissions", "resource", "state", "generation", "refresh_hash", "code_binding",
-		"created_at", "last_used_at", "ends_at",
+		"id",
+		"kind",
+		"client_id",
+		"user_id",
+		"tenant_id",
+		"permissions",
+		"resource",
+		"state",
+		"generation",
+		"refresh_hash",
+		"code_binding",
+		"created_at",
+		"last_used_at",
+		"ends_at",
 	}, rows)
 	return err
 }
 
 // plantProgrammes fills the workspace whose list is measured.
 func (e *estate) plantProgrammes(ctx context.Context, db *pgx.Conn) error {
-	_, err := db.Exec(ctx, `insert into resource.programmes (id, tenant_id, name, summary, status, starts_on, created_at)
+	_, err := db.Exec(
+		ctx,
+		`insert into resource.programmes (id, tenant_id, name, summary, status, starts_on, created_at)
 		select gen_random_uuid(), $1::uuid, 'Lunch club ' || n, 'A hot meal and company every Thursday, for whoever comes.',
 			(array['draft', 'active', 'active', 'completed', 'archived'])[1 + n % 5], current_date, now() - n * interval '1 minute'
-		from generate_series(1, $2::int) n`, e.product.Demo.Workspaces.Main.ID, e.programmes)
+		from generate_series(1, $2::int) n`,
+		e.product.Demo.Workspaces.Main.ID,
+		e.programmes,
+	)
 	return err
 }
 
 // plantAudit notes consents as authserver does, of a part of the grants.
 func (e *estate) plantAudit(ctx context.Context, db *pgx.Conn) (int64, error) {
-	tag, err := db.Exec(ctx, `insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
+	tag, err := db.Exec(
+		ctx,
+		`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
 		select gen_random_uuid(), tenant_id, user_id, 'user:' || user_id, 'grant.consented', 'grant:' || id,
 			jsonb_build_object('client_id', client_id::text, 'permissions', to_jsonb(permissions)), gen_random_uuid()
-		from account.grants where state = 'active' limit 100000`)
+		from account.grants where state = 'active' limit 100000`,
+	)
 	return tag.RowsAffected(), err
 }
 
@@ -249,9 +300,45 @@ func (e *estate) plantRedis(redis *redisLine) error {
 		last := min(first+grantsAtOnce, e.grants)
 		for i := first; i < last; i++ {
 			key, client := "g:{"+id("grant", i).String()+"}", id("client", e.workspace(i)).String()
-			redis.say("EVALSHA", scripts["issue"], "1", key, hash(i, 0), "60000", client, callback, e.resource(), challenge, ends, "1")
-			redis.say("EVALSHA", scripts["exchange"], "1", key, uuid.NewString(), hash(i, 0), client, callback, e.resource(), challenge, hash(i, 1))
-			redis.say("EVALSHA", scripts["rotate"], "1", key, uuid.NewString(), "1", hash(i, 1), client, e.resource(), hash(i, seededGeneration))
+			redis.say(
+				"EVALSHA",
+				scripts["issue"],
+				"1",
+				key,
+				hash(i, 0),
+				"60000",
+				client,
+				callback,
+				e.resource(),
+				challenge,
+				ends,
+				"1",
+			)
+			redis.say(
+				"EVALSHA",
+				scripts["exchange"],
+				"1",
+				key,
+				uuid.NewString(),
+				hash(i, 0),
+				client,
+				callback,
+				e.resource(),
+				challenge,
+				hash(i, 1),
+			)
+			redis.say(
+				"EVALSHA",
+				scripts["rotate"],
+				"1",
+				key,
+				uuid.NewString(),
+				"1",
+				hash(i, 1),
+				client,
+				e.resource(),
+				hash(i, seededGeneration),
+			)
 		}
 		if err := redis.out.Flush(); err != nil {
 			return err

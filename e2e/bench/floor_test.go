@@ -30,8 +30,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// floorVariable makes this test binary the floor server: it holds the URL of its Redis. Where the other one holds the URL of a database, the
-// server keeps there what it answers, too.
+// floorVariable makes this test binary the floor server: it holds the URL of its Redis. Where the other one holds the
+// URL of a database, the server keeps there what it answers, too.
 const (
 	floorVariable         = "ALMONER_BENCH_FLOOR"
 	floorDatabaseVariable = "ALMONER_BENCH_FLOOR_DATABASE"
@@ -111,11 +111,14 @@ func serveFloor(redis, database string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(0) // whoever started us is gone
 	}()
-	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := f.answer(w, r); err != nil {
-			http.Error(w, "failed", http.StatusInternalServerError)
-		}
-	})}
+	server := &http.Server{
+		ReadHeaderTimeout: time.Minute,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if err := f.answer(w, r); err != nil {
+				http.Error(w, "failed", http.StatusInternalServerError)
+			}
+		}),
+	}
 	return server.Serve(listener)
 }
 
@@ -132,15 +135,26 @@ func (f *floor) answer(w http.ResponseWriter, r *http.Request) error {
 	}
 	now := time.Now()
 	access, err := accesstoken.Sign(f.key, accesstoken.Claims{
-		Issuer: "http://localhost", Subject: uuid.New(), Audience: r.PostForm.Get("resource"), Expires: now.Add(time.Hour), IssuedAt: now,
-		ID: uuid.NewString(), ClientID: r.PostForm.Get("client_id"), Scope: perm.NewSet(perm.ProgrammesRead), WorkspaceID: uuid.New(), GrantID: uuid.New(),
+		Issuer:      "http://localhost",
+		Subject:     uuid.New(),
+		Audience:    r.PostForm.Get("resource"),
+		Expires:     now.Add(time.Hour),
+		IssuedAt:    now,
+		ID:          uuid.NewString(),
+		ClientID:    r.PostForm.Get("client_id"),
+		Scope:       perm.NewSet(perm.ProgrammesRead),
+		WorkspaceID: uuid.New(),
+		GrantID:     uuid.New(),
 	})
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
 	return json.NewEncoder(w).Encode(map[string]any{
-		"access_token": access.Reveal(), "token_type": "Bearer", "expires_in": 3600, "refresh_token": rand.Text() + rand.Text(),
+		"access_token":  access.Reveal(),
+		"token_type":    "Bearer",
+		"expires_in":    3600,
+		"refresh_token": rand.Text() + rand.Text(),
 	})
 }
 
@@ -163,8 +177,8 @@ func (f *floor) decide(r *http.Request) error {
 	return nil
 }
 
-// keep does in Postgres the least that a decision which is to outlive Redis takes: a row is read by its key before it, and written after it,
-// without waiting for the disk.
+// keep does in Postgres the least that a decision which is to outlive Redis takes: a row is read by its key before it,
+// and written after it, without waiting for the disk.
 func (f *floor) keep(r *http.Request) error {
 	row, err := strconv.Atoi(r.PostForm.Get("refresh_token"))
 	if err != nil {
@@ -198,38 +212,69 @@ func newFloorDatabase(t *testing.T, server *localstore.Postgres, connections int
 	must(t, err)
 	own.Path = "/floor"
 	execute(own.String(), `create table floor (id int primary key, generation int not null) with (fillfactor = 50)`)
-	execute(own.String(), `insert into floor select connection, 0 from generate_series(0, $1) connection`, connections-1)
+	execute(
+		own.String(),
+		`insert into floor select connection, 0 from generate_series(0, $1) connection`,
+		connections-1,
+	)
 	return own.String()
 }
 
 const keepingWork = "one script, one signature, one row read and written"
 
-// TestFloor measures a refresh beside the floor, and beside one that keeps in Postgres what a refresh has to keep there.
+// TestFloor measures a refresh beside the floor, and beside one that keeps in Postgres what a refresh has to keep
+// there.
 func TestFloor(t *testing.T) {
 	r := begin(t, "floor")
 	const connections = 32
 	running := harness.Private(t, harness.Options{Durable: true})
 	b := enter(t, running)
 	least := startFloor(t, running.Redis)
-	keeping := startFloor(t, running.Redis, floorDatabaseVariable+"="+newFloorDatabase(t, running.Postgres, connections))
+	keeping := startFloor(
+		t,
+		running.Redis,
+		floorDatabaseVariable+"="+newFloorDatabase(t, running.Postgres, connections),
+	)
 	keeping.postgres = []int{running.Postgres.PID()}
 	ok, form := []int{http.StatusOK}, b.connector.RefreshForm("x")
 	loads := []load{
 		{what: refreshing, at: b.account, worker: b.refresh(t), statuses: ok},
-		{what: floorWork, at: least, worker: constant(func() *http.Request { return b.token(least, form) }), statuses: ok},
-		{what: keepingWork, at: keeping, statuses: ok, worker: func(connection int) (asking, hearing) {
-			own := b.connector.RefreshForm(strconv.Itoa(connection))
-			return func() *http.Request { return b.token(keeping, own) }, silent
-		}},
+		{
+			what:     floorWork,
+			at:       least,
+			worker:   constant(func() *http.Request { return b.token(least, form) }),
+			statuses: ok,
+		},
+		{
+			what:     keepingWork,
+			at:       keeping,
+			statuses: ok,
+			worker: func(connection int) (asking, hearing) {
+				own := b.connector.RefreshForm(strconv.Itoa(connection))
+				return func() *http.Request { return b.token(keeping, own) }, silent
+			},
+		},
 	}
 	all, order := measureAll(t, loads, []int{connections})
-	r.line("%d rounds of %s each, in which everything takes its turn; generator and stores included. The second floor reads a row of Postgres by its key", *rounds, *each)
-	r.line("before the script and writes it afterwards, without waiting for the disk: the least that a refresh takes where Redis may lose everything")
+	r.line(
+		"%d rounds of %s each, in which everything takes its turn; generator and stores included. The second floor "+
+			"reads a row of Postgres by its key",
+		*rounds,
+		*each,
+	)
+	r.line(
+		"before the script and writes it afterwards, without waiting for the disk: the least that a refresh takes " +
+			"where Redis may lose everything",
+	)
 	r.line("and no token may be good twice (shared/grants.md).\n")
 	r.table(all, order)
 	share := func(what string) float64 {
 		return all.ratio(key{refreshing, ourselves, connections}, key{what, least.name, connections})
 	}
-	r.line("\nA refresh has %.2f of the rate of the first floor and %.2f of that of the second.", share(floorWork), share(keepingWork))
+	r.line(
+		"\nA refresh has %.2f of the rate of the first floor and %.2f of that of the second.",
+		share(floorWork),
+		share(keepingWork),
+	)
 	r.write(t)
 }

@@ -13,7 +13,11 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-var many = flag.Int("many", 1_000_000, "how many grants and programmes there are in the part growth, and ten times as many as workspaces")
+var many = flag.Int(
+	"many",
+	1_000_000,
+	"how many grants and programmes there are in the part growth, and ten times as many as workspaces",
+)
 
 // TestGrowth measures the same beside little and beside much: two installations, which take turns.
 func TestGrowth(t *testing.T) {
@@ -38,7 +42,11 @@ func TestGrowth(t *testing.T) {
 // enterQuietly is a stack in which nobody signs in, which would be the most that its memory sees.
 func enterQuietly(t *testing.T, running *stack.Stack, name string) *bench {
 	t.Helper()
-	b := &bench{product: harness.Enter(t, running, &harness.Secrets{}), account: accountOf(running, name), lists: resourcesOf(running, name)}
+	b := &bench{
+		product: harness.Enter(t, running, &harness.Secrets{}),
+		account: accountOf(running, name),
+		lists:   resourcesOf(running, name),
+	}
 	b.connector = b.product.DemoConnector()
 	b.demoWorkspaces = map[string]string{b.lists.url: running.Demo.Workspaces.Main.ID}
 	return b
@@ -52,11 +60,17 @@ func (e *estate) loads() []load {
 	return []load{
 		{what: refreshing, at: e.account, worker: e.refreshAny, statuses: ok},
 		{what: listPAT, at: e.lists, worker: e.list(e.lists, pat), statuses: ok},
-		{what: listByStatus, at: e.lists, worker: listOf(e.lists, e.demoWorkspaces[e.lists.url], pat, "?status=active"), statuses: ok},
+		{
+			what:     listByStatus,
+			at:       e.lists,
+			worker:   listOf(e.lists, e.demoWorkspaces[e.lists.url], pat, "?status=active"),
+			statuses: ok,
+		},
 	}
 }
 
-// refreshAny lets each connection refresh one of its grants after another, by chance: what was asked for last helps nobody.
+// refreshAny lets each connection refresh one of its grants after another, by chance: what was asked for last helps
+// nobody.
 func (e *estate) refreshAny(connection int) (asking, hearing) {
 	const connections = 32
 	grant := 0
@@ -103,7 +117,12 @@ func (e *estate) walOfARefresh(t *testing.T) float64 {
 }
 
 func (r *report) growth(t *testing.T, all results, order []key, little, much *estate) {
-	r.line("Two installations, which take turns, %d rounds of %s each at 32 connections; generator and stores included. Postgres has 128 MB of", *rounds, *each)
+	r.line(
+		"Two installations, which take turns, %d rounds of %s each at 32 connections; generator and stores "+
+			"included. Postgres has 128 MB of",
+		*rounds,
+		*each,
+	)
 	r.line("shared buffers in both, as it has by itself. A refresh is of any grant, by chance.\n")
 	r.line("- little: %s\n- much: %s\n", little.scale, much.scale)
 	r.table(all, order)
@@ -112,9 +131,24 @@ func (r *report) growth(t *testing.T, all results, order []key, little, much *es
 		r.wants(what+", much of little", "at least 0.85", ratio, "", ratio >= 0.85)
 	}
 	r.wants("Redis, a live grant", "at most 450 bytes", much.grantBytesRedis, " bytes", much.grantBytesRedis <= 450)
-	r.wants("Postgres, a live grant with its indexes", "at most 700 bytes", much.grantBytesPostgres, " bytes", much.grantBytesPostgres <= 700)
-	r.line("\nIn Postgres an event of the audit log, such as a consent, takes %.0f bytes more, indexes included. A refresh writes %.0f bytes of its log", much.auditBytes, much.walOfARefresh(t))
-	r.line("(WAL) right after a checkpoint, where every page is touched for the first time and written whole, and %.0f bytes where it is not.", little.walOfARefresh(t))
+	r.wants(
+		"Postgres, a live grant with its indexes",
+		"at most 700 bytes",
+		much.grantBytesPostgres,
+		" bytes",
+		much.grantBytesPostgres <= 700,
+	)
+	r.line(
+		"\nIn Postgres an event of the audit log, such as a consent, takes %.0f bytes more, indexes included. A "+
+			"refresh writes %.0f bytes of its log",
+		much.auditBytes,
+		much.walOfARefresh(t),
+	)
+	r.line(
+		"(WAL) right after a checkpoint, where every page is touched for the first time and written whole, and %.0f "+
+			"bytes where it is not.",
+		little.walOfARefresh(t),
+	)
 	for _, service := range []struct {
 		name string
 		at   target

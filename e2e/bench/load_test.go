@@ -32,7 +32,8 @@ type load struct {
 	after    func(t testing.TB)
 }
 
-// asking makes the next request; nil when there is no more. hearing is told the body of its answer, and says what is wrong with it.
+// asking makes the next request; nil when there is no more. hearing is told the body of its answer, and says what is
+// wrong with it.
 type (
 	asking  func() *http.Request
 	hearing func(body []byte) error
@@ -47,8 +48,8 @@ type sample struct {
 	latencies []time.Duration  // sorted
 }
 
-// run drives a load in a closed loop: each connection waits for its answer before it sends again. What has to be there before is made
-// before the time begins.
+// run drives a load in a closed loop: each connection waits for its answer before it sends again. What has to be there
+// before is made before the time begins.
 func (l load) run(t testing.TB, connections int, during time.Duration) sample {
 	t.Helper()
 	all, err := l.try(t, connections, during)
@@ -104,8 +105,8 @@ func (l load) try(t testing.TB, connections int, during time.Duration) (sample, 
 	return all, failed
 }
 
-// repeat asks over a connection of its own, and in this goroutine alone: an http.Transport has two more for each connection, and what
-// they wait for each other would be measured as if it were the server's.
+// repeat asks over a connection of its own, and in this goroutine alone: an http.Transport has two more for each
+// connection, and what they wait for each other would be measured as if it were the server's.
 func (l load) repeat(next asking, heard hearing, end time.Time) ([]time.Duration, error) {
 	at, err := url.Parse(l.at.url)
 	if err != nil {
@@ -181,8 +182,8 @@ type key struct {
 // results are the samples of each key, one a round.
 type results map[key][]sample
 
-// measureAll lets the loads take turns, so that whatever else the machine does meets them alike: round by round, and in each round at
-// every number of connections. It returns what came of it, and the keys in the order of the loads.
+// measureAll lets the loads take turns, so that whatever else the machine does meets them alike: round by round, and in
+// each round at every number of connections. It returns what came of it, and the keys in the order of the loads.
 func measureAll(t testing.TB, loads []load, at []int) (results, []key) {
 	t.Helper()
 	for _, l := range loads { // those that compile while they run have done so, and every pool is filled
@@ -213,8 +214,8 @@ func (r results) median(k key, figure func(sample) float64) float64 {
 	return middle(figures)
 }
 
-// ratio is the median of how many times as many requests a second the one answered as the other, round by round: NaN where one of
-// them was not measured.
+// ratio is the median of how many times as many requests a second the one answered as the other, round by round: NaN
+// where one of them was not measured.
 func (r results) ratio(k, to key) float64 {
 	var ratios []float64
 	for i := range min(len(r[k]), len(r[to])) {

@@ -34,7 +34,11 @@ const (
 func listOf(at target, workspace, token, query string) func(int) (asking, hearing) {
 	return func(int) (asking, hearing) {
 		return func() *http.Request {
-				request, _ := http.NewRequest(http.MethodGet, at.url+harness.ListPath+query, nil) // a fixed method, and addresses of ours
+				request, _ := http.NewRequest(
+					http.MethodGet,
+					at.url+harness.ListPath+query,
+					nil,
+				) // a fixed method, and addresses of ours
 				request.Header.Set("X-Tenant-Id", workspace)
 				request.Header.Set("Authorization", "Bearer "+token)
 				return request
@@ -106,9 +110,14 @@ func (b *bench) likenesses(t *testing.T, client string) []string {
 	for i := range ids {
 		ids[i] = uuid.NewString()
 	}
-	b.product.World.Exec(t, `insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform, resource, token_endpoint_auth_method, created_by)
+	b.product.World.Exec(
+		t,
+		`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform, resource, token_endpoint_auth_method, created_by)
 		select new, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform, resource, token_endpoint_auth_method, created_by
-		from account.oauth_clients, unnest($2::uuid[]) new where id = $1`, client, ids)
+		from account.oauth_clients, unnest($2::uuid[]) new where id = $1`,
+		client,
+		ids,
+	)
 	return ids
 }
 
@@ -121,15 +130,24 @@ func forged() string {
 
 const openers = 4 // connections that open forms beforehand
 
-// submissions sends forms in, each from an address of its own: as many people do, of whom the gateway tells. What was sent in is
-// processed before anything else is measured.
+// submissions sends forms in, each from an address of its own: as many people do, of whom the gateway tells. What was
+// sent in is processed before anything else is measured.
 func (b *bench) submissions(t *testing.T) load {
 	form := b.product.Demo.Engage
 	path := "/v1/engage/public/forms/" + form.EmbedKey
-	answers := map[string]any{"name": "Ada Okafor", "email": "ada@example.org", "help": "In the garden", "privacy": true}
+	answers := map[string]any{
+		"name":    "Ada Okafor",
+		"email":   "ada@example.org",
+		"help":    "In the garden",
+		"privacy": true,
+	}
 	var sender atomic.Uint32
 	ask := func(method, path string, body []byte) *http.Request {
-		request, _ := http.NewRequest(method, b.lists.url+path, bytes.NewReader(body)) // fixed methods, and addresses of ours
+		request, _ := http.NewRequest(
+			method,
+			b.lists.url+path,
+			bytes.NewReader(body),
+		) // fixed methods, and addresses of ours
 		request.Header.Set("Origin", form.AllowedOrigin)
 		request.Header.Set("Content-Type", "application/json")
 		n := sender.Add(1)
@@ -137,7 +155,9 @@ func (b *bench) submissions(t *testing.T) load {
 		return request
 	}
 	opened := load{
-		what: "form opened", at: b.lists, statuses: []int{http.StatusOK},
+		what:     "form opened",
+		at:       b.lists,
+		statuses: []int{http.StatusOK},
 		worker: func(int) (asking, hearing) {
 			return func() *http.Request { return ask(http.MethodGet, path, nil) }, func(body []byte) error {
 				var answer struct{ SubmissionToken string }
@@ -161,7 +181,11 @@ func (b *bench) submissions(t *testing.T) load {
 		}, silent
 	}
 	return load{
-		what: submission, at: b.lists, worker: send, statuses: []int{http.StatusAccepted}, from: &net.TCPAddr{IP: net.ParseIP(gateway.SourceAddress)},
+		what:     submission,
+		at:       b.lists,
+		worker:   send,
+		statuses: []int{http.StatusAccepted},
+		from:     &net.TCPAddr{IP: net.ParseIP(gateway.SourceAddress)},
 		before: func(t testing.TB, connections int) {
 			for len(b.openForms) < codesAt(connections) {
 				opened.run(t, openers, 200*time.Millisecond)

@@ -54,8 +54,17 @@ func startPeer(t *testing.T, r *report) *peer {
 	command.Env = append(os.Environ(), "NODE_ENV=production", "NODE_NO_WARNINGS=1", "REDIS_URL="+redis.URL)
 	address, pid := startServer(t, command)
 	version, _ := exec.CommandContext(t.Context(), "node", "--version").Output()
-	r.line("The peer is %s %s on Node %s, with a Redis of its own.\n", peerName, peerVersion(t), bytes.TrimSpace(version))
-	p := &peer{target: target{name: peerName, url: address, pids: []int{pid}, redis: []int{redis.PID()}}, codes: make(chan string, mostCodes), held: map[int]string{}}
+	r.line(
+		"The peer is %s %s on Node %s, with a Redis of its own.\n",
+		peerName,
+		peerVersion(t),
+		bytes.TrimSpace(version),
+	)
+	p := &peer{
+		target: target{name: peerName, url: address, pids: []int{pid}, redis: []int{redis.PID()}},
+		codes:  make(chan string, mostCodes),
+		held:   map[int]string{},
+	}
 	p.mint(t, 1)
 	return p
 }
@@ -68,7 +77,10 @@ func freshRedis(t *testing.T) *localstore.Redis {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	redis, err := localstore.StartRedis(t.Context(), localstore.Options{Dir: dir, Tools: os.Getenv("ALMONER_TEST_TOOLS")})
+	redis, err := localstore.StartRedis(
+		t.Context(),
+		localstore.Options{Dir: dir, Tools: os.Getenv("ALMONER_TEST_TOOLS")},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +170,9 @@ func (p *peer) post(path string, form url.Values, header http.Header) *http.Requ
 
 func (p *peer) codeForm(code string) url.Values {
 	return url.Values{
-		"grant_type": {"authorization_code"}, "client_id": {p.minted.ClientID}, "code": {code}, "code_verifier": {p.minted.Verifier},
+		"grant_type": {
+			"authorization_code",
+		}, "client_id": {p.minted.ClientID}, "code": {code}, "code_verifier": {p.minted.Verifier},
 		"redirect_uri": {p.minted.RedirectURI}, "resource": {p.minted.Resource},
 	}
 }
@@ -203,7 +217,9 @@ func (p *peer) loads(t *testing.T) []load {
 		current := p.held[connection]
 		return func() *http.Request {
 				return p.post("/token", url.Values{
-					"grant_type": {"refresh_token"}, "client_id": {p.minted.ClientID}, "refresh_token": {current}, "resource": {p.minted.Resource},
+					"grant_type": {
+						"refresh_token",
+					}, "client_id": {p.minted.ClientID}, "refresh_token": {current}, "resource": {p.minted.Resource},
 				}, http.Header{})
 			}, func(body []byte) error {
 				current = refreshTokenIn(body)
@@ -218,6 +234,11 @@ func (p *peer) loads(t *testing.T) []load {
 	return []load{
 		{what: codeExchange, at: p.target, worker: exchange, statuses: ok, before: p.fill},
 		{what: refreshing, at: p.target, worker: refresh, statuses: ok},
-		{what: introspection, at: p.target, worker: constant(func() *http.Request { return p.post("/token/introspection", token, basic) }), statuses: ok},
+		{
+			what:     introspection,
+			at:       p.target,
+			worker:   constant(func() *http.Request { return p.post("/token/introspection", token, basic) }),
+			statuses: ok,
+		},
 	}
 }

@@ -21,11 +21,13 @@ func (t target) spent() [3]time.Duration {
 	return out
 }
 
-// processorTime is what a process and its children, those that have ended too, have used so far, in the kernel and outside of it.
-// The kernel counts hundredths of a second (proc(5), stat).
+// processorTime is what a process and its children, those that have ended too, have used so far, in the kernel and
+// outside of it. The kernel counts hundredths of a second (proc(5), stat).
 func processorTime(pid int) time.Duration {
 	ticks := ticksOf(strconv.Itoa(pid))
-	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)) // none where the kernel does not tell
+	children, _ := os.ReadFile(
+		fmt.Sprintf("/proc/%d/task/%d/children", pid, pid),
+	) // none where the kernel does not tell
 	for _, child := range strings.Fields(string(children)) {
 		ticks += ticksOf(child)
 	}

@@ -23,8 +23,8 @@ const (
 	writtenWithin   = time.Minute
 )
 
-// askForProfile tells a service (by the name that its files have) to write its memory and then where its time goes, and returns the
-// memory.
+// askForProfile tells a service (by the name that its files have) to write its memory and then where its time goes, and
+// returns the memory.
 func askForProfile(t testing.TB, dir, service string, pid int) profile.Memory {
 	t.Helper()
 	file := filepath.Join(dir, service+".memory.json")
@@ -52,7 +52,8 @@ func await(t testing.TB, file string) []byte {
 	return nil
 }
 
-// profileEach runs each load that can go on for long at 32 connections, and keeps where its service's time went meanwhile.
+// profileEach runs each load that can go on for long at 32 connections, and keeps where its service's time went
+// meanwhile.
 func (r *report) profileEach(t *testing.T, loads []load, dir string) {
 	t.Helper()
 	if *profiles == "" {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// A redisLine is a connection to Redis: the protocol (RESP 2) by hand is the least there is, and lets commands follow one another
-// without waiting for answers.
+// A redisLine is a connection to Redis: the protocol (RESP 2) by hand is the least there is, and lets commands follow
+// one another without waiting for answers.
 type redisLine struct {
 	connection net.Conn
 	in         *bufio.Reader

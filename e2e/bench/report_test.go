@@ -40,13 +40,22 @@ func newReport(part string) *report {
 	r.line("## %s\n", part)
 	r.line("%s.\n", machine())
 	if load := loadAverage(); load > 0.5 {
-		r.line("**The machine was busy with other work** (load average %.1f before the start): what needs several processes suffers more from that than", load)
+		r.line(
+			"**The machine was busy with other work** (load average %.1f before the start): what needs several "+
+				"processes suffers more from that than",
+			load,
+		)
 		r.line("what needs one, so even the ratios are worse than on a quiet machine. Run it again there.\n")
 	}
 	return r
 }
 
-func (r *report) line(format string, args ...any) { _, _ = fmt.Fprintf(r, format+"\n", args...) } // a Builder does not fail
+func (r *report) line(
+	format string,
+	args ...any,
+) {
+	_, _ = fmt.Fprintf(r, format+"\n", args...)
+} // a Builder does not fail
 
 // wants notes a goal. A figure that was not measured is NaN, and meets nothing.
 func (r *report) wants(what, asked string, measured float64, unit string, met bool) {
@@ -126,8 +135,15 @@ func machine() string {
 	} else if exec.Command("git", "diff", "--quiet", "HEAD", "--", ":(top)", ":(top,exclude)e2e/bench/"+resultsFile).Run() != nil {
 		commit = append(bytes.TrimSpace(commit), " with changes"...)
 	}
-	return fmt.Sprintf("%s, commit %s: %d processors (%s), %s, load average %.1f at the start", time.Now().UTC().Format("2006-01-02 15:04 UTC"),
-		bytes.TrimSpace(commit), runtime.NumCPU(), model, runtime.Version(), loadAverage())
+	return fmt.Sprintf(
+		"%s, commit %s: %d processors (%s), %s, load average %.1f at the start",
+		time.Now().UTC().Format("2006-01-02 15:04 UTC"),
+		bytes.TrimSpace(commit),
+		runtime.NumCPU(),
+		model,
+		runtime.Version(),
+		loadAverage(),
+	)
 }
 
 // loadAverage is that of the last minute, 0 where the kernel does not tell.

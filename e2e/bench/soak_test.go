@@ -13,9 +13,10 @@ import (
 
 // A footprint is the memory of one service at one moment.
 type footprint struct {
-	after      time.Duration // since the load began
-	resident   float64       // MiB
-	live, in   float64       // MiB: objects that live, and the spans that they are in, after a collection; NaN where none was asked for
+	after    time.Duration // since the load began
+	resident float64       // MiB
+	// MiB: objects that live, and the spans that they are in, after a collection; NaN where none was asked for
+	live, in   float64
 	goroutines int
 }
 
@@ -55,13 +56,19 @@ func (b *bench) services() map[string]int {
 	return map[string]int{"authserver": b.account.pids[0], "resourceapi": b.lists.pids[0]}
 }
 
-// collections is how often a service is asked for one: what requests hold that are under way is no growth, and the least counts.
+// collections is how often a service is asked for one: what requests hold that are under way is no growth, and the
+// least counts.
 const collections = 3
 
 // measureMemory reads what is resident before it asks for anything: collections give memory back.
 func measureMemory(t *testing.T, dir, service string, pid int, at time.Duration, collect bool) footprint {
 	t.Helper()
-	f := footprint{after: at, resident: float64(harness.ResidentMemory(t, pid)) / 1024, live: math.NaN(), in: math.NaN()}
+	f := footprint{
+		after:    at,
+		resident: float64(harness.ResidentMemory(t, pid)) / 1024,
+		live:     math.NaN(),
+		in:       math.NaN(),
+	}
 	if !collect {
 		return f
 	}
@@ -95,16 +102,34 @@ func (r *report) soak(loads []load, asked []sample, prints map[string][]footprin
 	for i, l := range loads {
 		r.line("| %s | %d | %.0f |", l.what, len(asked[i].latencies), asked[i].perSecond())
 	}
-	r.line("\nMemory in MiB: resident (VmRSS), and after %d collections that were asked for, the least of live objects and of the spans that they are in.\n", collections)
+	r.line(
+		"\nMemory in MiB: resident (VmRSS), and after %d collections that were asked for, the least of live objects "+
+			"and of the spans that they are in.\n",
+		collections,
+	)
 	r.line("| service | after | resident | live | in use | goroutines |\n|---|---|---|---|---|---|")
 	for _, service := range []string{"authserver", "resourceapi"} {
 		all := prints[service]
 		for _, f := range all {
-			r.line("| %s | %s | %.1f | %s | %s | %s |", service, f.after, f.resident, orNone(f.live, 1), orNone(f.in, 1), orNone(float64(f.goroutines), 0))
+			r.line(
+				"| %s | %s | %.1f | %s | %s | %s |",
+				service,
+				f.after,
+				f.resident,
+				orNone(f.live, 1),
+				orNone(f.in, 1),
+				orNone(float64(f.goroutines), 0),
+			)
 		}
 		start, end := all[0], all[len(all)-1]
 		grown := func(what string, before, after float64) {
-			r.wants(service+", "+what+", at the end of after the first minute", "at most 1.10", after/before, "", after <= before*1.1)
+			r.wants(
+				service+", "+what+", at the end of after the first minute",
+				"at most 1.10",
+				after/before,
+				"",
+				after <= before*1.1,
+			)
 		}
 		grown("memory resident", start.resident, end.resident)
 		grown("heap in use after a collection", start.in, end.in)

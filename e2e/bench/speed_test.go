@@ -136,8 +136,16 @@ func newBench(t *testing.T) *bench {
 func enter(t *testing.T, running *stack.Stack) *bench {
 	t.Helper()
 	b := &bench{
-		product: harness.Enter(t, running, &harness.Secrets{}), account: accountOf(running, ourselves), lists: resourcesOf(running, ourselves),
-		codes: make(chan [2]string, mostCodes), openForms: make(chan string, mostCodes+openers), held: map[int]string{},
+		product: harness.Enter(
+			t,
+			running,
+			&harness.Secrets{},
+		),
+		account:   accountOf(running, ourselves),
+		lists:     resourcesOf(running, ourselves),
+		codes:     make(chan [2]string, mostCodes),
+		openForms: make(chan string, mostCodes+openers),
+		held:      map[int]string{},
 	}
 	b.owner = b.product.Person(t, b.product.Demo.Users.Owner).SignedIn(t)
 	b.connector = b.product.DemoConnector()
@@ -146,7 +154,13 @@ func enter(t *testing.T, running *stack.Stack) *bench {
 }
 
 func accountOf(s *stack.Stack, name string) target {
-	return target{name, s.Authservers[0].URL, []int{s.Authservers[0].PID()}, []int{s.Postgres.PID()}, []int{s.Redis.PID()}}
+	return target{
+		name,
+		s.Authservers[0].URL,
+		[]int{s.Authservers[0].PID()},
+		[]int{s.Postgres.PID()},
+		[]int{s.Redis.PID()},
+	}
 }
 
 func resourcesOf(s *stack.Stack, name string) target {
@@ -182,7 +196,11 @@ func (b *bench) fill(t testing.TB, connections int) {
 }
 
 func post(address string, form url.Values, header http.Header) *http.Request {
-	request, _ := http.NewRequest(http.MethodPost, address, strings.NewReader(form.Encode())) // a fixed method, and addresses of ours
+	request, _ := http.NewRequest(
+		http.MethodPost,
+		address,
+		strings.NewReader(form.Encode()),
+	) // a fixed method, and addresses of ours
 	request.Header = header.Clone()
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	return request
@@ -260,7 +278,12 @@ func (b *bench) loads(t *testing.T) []load {
 	loads := []load{
 		{what: codeExchange, at: b.account, worker: b.exchange, statuses: ok, before: b.fill},
 		{what: refreshing, at: b.account, worker: b.refresh(t), statuses: ok},
-		{what: floorWork, at: b.floor, worker: constant(func() *http.Request { return b.token(b.floor, floor) }), statuses: ok},
+		{
+			what:     floorWork,
+			at:       b.floor,
+			worker:   constant(func() *http.Request { return b.token(b.floor, floor) }),
+			statuses: ok,
+		},
 		{what: introspection, at: b.account, worker: b.introspect(tokens.AccessToken), statuses: ok},
 		{what: listConnector, at: b.lists, worker: b.list(b.lists, tokens.AccessToken), statuses: ok},
 		{what: listPAT, at: b.lists, worker: b.list(b.lists, b.product.Demo.Tokens.Owner), statuses: ok},

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// What the floor of shared/speed.md did for each refresh and each code exchange of the peer. Ours is leaner: it costs about half in its
-// process and a seventh in Redis. Both were measured beside the same peer, so that what is measured here can be put beside either.
+// What the floor of shared/speed.md did for each refresh and each code exchange of the peer. Ours is leaner: it costs
+// about half in its process and a seventh in Redis. Both were measured beside the same peer, so that what is measured
+// here can be put beside either.
 const (
 	documentedRefresh  = 4311. / 1538
 	documentedExchange = 3775. / 975
@@ -16,9 +17,19 @@ const (
 
 // speed writes the table of everything, and the goals of issue 7.
 func (r *report) speed(all results, order []key) {
-	r.line("%d rounds of %s each, in which everything takes its turn; generator and stores included. Figures are medians of the rounds, and ratios", *rounds, *each)
-	r.line("medians of the rounds' ratios. The floor runs one Redis script and signs one ES256 token; a list's floor is the same handler and query")
-	r.line("without the gate. CPU is in microseconds a request: of the serving process, of its Postgres, of its Redis.\n")
+	r.line(
+		"%d rounds of %s each, in which everything takes its turn; generator and stores included. Figures are "+
+			"medians of the rounds, and ratios",
+		*rounds,
+		*each,
+	)
+	r.line(
+		"medians of the rounds' ratios. The floor runs one Redis script and signs one ES256 token; a list's floor " +
+			"is the same handler and query",
+	)
+	r.line(
+		"without the gate. CPU is in microseconds a request: of the serving process, of its Postgres, of its Redis.\n",
+	)
 	r.table(all, order)
 	r.capacity(all)
 	at32 := func(what, of string) key { return key{what, of, 32} }
@@ -30,23 +41,48 @@ func (r *report) speed(all results, order []key) {
 	ours := func(what string) key { return at32(what, ourselves) }
 	ratio("refresh, of our floor", "at least 0.60", ours(refreshing), floor, 0.6)
 	documented := func(what string, floor, least float64) {
-		of(fmt.Sprintf("%s, of the floor of shared/speed.md (%.2f of %s there)", what, floor, peerName), fmt.Sprintf("at least %.2f", least),
-			all.ratio(ours(what), at32(what, peerName))/floor, least)
+		of(
+			fmt.Sprintf("%s, of the floor of shared/speed.md (%.2f of %s there)", what, floor, peerName),
+			fmt.Sprintf("at least %.2f", least),
+			all.ratio(ours(what), at32(what, peerName))/floor,
+			least,
+		)
 	}
 	documented(refreshing, documentedRefresh, 0.6)
 	ratio("refresh, of "+peerName+" (JWT)", "at least 1.5", ours(refreshing), at32(refreshing, peerName), 1.5)
 	ratio("code exchange, of our floor", "at least 0.55", ours(codeExchange), floor, 0.55)
 	documented(codeExchange, documentedExchange, 0.55)
 	ratio("code exchange, of "+peerName+" (JWT)", "at least 2", ours(codeExchange), at32(codeExchange, peerName), 2)
-	ratio("introspection, of "+peerName+" (opaque)", "at least 1.5", ours(introspection), at32(introspection, peerName), 1.5)
-	ratio("list with a connector's token, of the ungated", "at least 0.80", ours(listConnector), at32(listUngated, ungatedName), 0.8)
-	ratio("list with a personal access token, of the ungated", "at least 0.80", ours(listPAT), at32(listUngated, ungatedName), 0.8)
+	ratio(
+		"introspection, of "+peerName+" (opaque)",
+		"at least 1.5",
+		ours(introspection),
+		at32(introspection, peerName),
+		1.5,
+	)
+	ratio(
+		"list with a connector's token, of the ungated",
+		"at least 0.80",
+		ours(listConnector),
+		at32(listUngated, ungatedName),
+		0.8,
+	)
+	ratio(
+		"list with a personal access token, of the ungated",
+		"at least 0.80",
+		ours(listPAT),
+		at32(listUngated, ungatedName),
+		0.8,
+	)
 	for _, what := range []string{garbage, badMAC, wrongSecret, wrongToken} {
 		ratio(what+", of a refresh", "at least 3", ours(what), ours(refreshing), 3)
 	}
 	for _, k := range order {
 		if k.connections == 8 && k.of == ourselves {
-			tail := all.median(k, func(s sample) float64 { return s.percentile(0.99).Seconds() / s.percentile(0.5).Seconds() })
+			tail := all.median(
+				k,
+				func(s sample) float64 { return s.percentile(0.99).Seconds() / s.percentile(0.5).Seconds() },
+			)
 			r.wants("p99 of p50, 8 connections: "+k.what, "at most 6", tail, "", tail <= 6)
 		}
 	}
@@ -56,7 +92,10 @@ func (r *report) speed(all results, order []key) {
 func (r *report) capacity(all results) {
 	const perSecond = 1e6 / 60
 	refresh := key{refreshing, ourselves, 32}
-	r.line("\nA million refreshes a minute (16,667 a second), from what one costs at 32 connections:\n\n| process | µs a refresh | processors busy |\n|---|---|---|")
+	r.line(
+		"\nA million refreshes a minute (16,667 a second), from what one costs at 32 connections:\n\n| process | µs " +
+			"a refresh | processors busy |\n|---|---|---|",
+	)
 	for i, process := range []string{"authserver", "Postgres", "Redis"} {
 		cost := all.median(refresh, func(s sample) float64 { return s.cost(i) })
 		r.line("| %s | %.0f | %.1f |", process, cost, perSecond*cost/1e6)
@@ -72,7 +111,11 @@ func (r *report) table(all results, order []key) {
 	if all.has(peerName) {
 		beside, line = beside+" of the peer |", line+"---|"
 	}
-	r.line("| connections | what | of | requests/s |%s p50 ms | p99 ms | CPU | Postgres | Redis |\n%s---|---|---|---|---|", beside, line)
+	r.line(
+		"| connections | what | of | requests/s |%s p50 ms | p99 ms | CPU | Postgres | Redis |\n%s---|---|---|---|---|",
+		beside,
+		line,
+	)
 	for _, k := range order {
 		milliseconds := func(p float64) float64 {
 			return all.median(k, func(s sample) float64 { return s.percentile(p).Seconds() * 1e3 })
@@ -85,8 +128,19 @@ func (r *report) table(all results, order []key) {
 		if all.has(peerName) {
 			beside += fmt.Sprintf(" %s |", orNone(all.ratio(k, key{k.what, peerName, k.connections}), 2))
 		}
-		r.line("| %d | %s | %s | %.0f |%s %.2f | %.2f | %.0f | %s | %s |", k.connections, k.what, k.of, all.median(k, sample.perSecond),
-			beside, milliseconds(0.5), milliseconds(0.99), cost(0), orNone(cost(1), 0), orNone(cost(2), 0))
+		r.line(
+			"| %d | %s | %s | %.0f |%s %.2f | %.2f | %.0f | %s | %s |",
+			k.connections,
+			k.what,
+			k.of,
+			all.median(k, sample.perSecond),
+			beside,
+			milliseconds(0.5),
+			milliseconds(0.99),
+			cost(0),
+			orNone(cost(1), 0),
+			orNone(cost(2), 0),
+		)
 	}
 }
 

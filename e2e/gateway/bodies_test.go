@@ -9,8 +9,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// A body that is larger than a route takes is refused by the route, in its shape (contract, sections 3 and 6); one that is larger than the gateway
-// takes by the gateway, in the same shape, whether its length was said or not.
+// A body that is larger than a route takes is refused by the route, in its shape (contract, sections 3 and 6); one that
+// is larger than the gateway takes by the gateway, in the same shape, whether its length was said or not.
 func TestBodiesHaveLimits(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		p := s.product(t, f.transport())
@@ -19,8 +19,11 @@ func TestBodiesHaveLimits(t *testing.T) {
 		const kib, mib = 1 << 10, 1 << 20
 		for name, size := range map[string]int{"beyond the route": 65*kib + 1, "beyond the gateway": 5 * mib} {
 			body := strings.Repeat("x", size)
-			p.API().Send(t, http.MethodPost, harness.TokenPath, "application/x-www-form-urlencoded", body).WantsFlat(t, http.StatusRequestEntityTooLarge, "invalid_request")
-			list.Send(t, http.MethodPost, harness.ListPath, "application/json", body).WantsNested(t, http.StatusRequestEntityTooLarge, "PAYLOAD_TOO_LARGE")
+			p.API().
+				Send(t, http.MethodPost, harness.TokenPath, "application/x-www-form-urlencoded", body).
+				WantsFlat(t, http.StatusRequestEntityTooLarge, "invalid_request")
+			list.Send(t, http.MethodPost, harness.ListPath, "application/json", body).
+				WantsNested(t, http.StatusRequestEntityTooLarge, "PAYLOAD_TOO_LARGE")
 			if status := p.App().Send(t, http.MethodPost, "/login", "application/x-www-form-urlencoded", body).Status; status != http.StatusRequestEntityTooLarge {
 				t.Errorf("%s: a form at the app is %d", name, status)
 			}
@@ -30,21 +33,36 @@ func TestBodiesHaveLimits(t *testing.T) {
 		list.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", rows).Wants(t, http.StatusAccepted)
 		// Without a length.
 		for _, transport := range []*http.Transport{f.transport(), f.oldTransport("")} {
-			for path, code := range map[string]string{harness.TokenPath: `"invalid_request"`, harness.ListPath: `"PAYLOAD_TOO_LARGE"`} {
-				request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.BaseURL+path, io.MultiReader(strings.NewReader(strings.Repeat("x", 5*mib))))
+			for path, code := range map[string]string{
+				harness.TokenPath: `"invalid_request"`,
+				harness.ListPath:  `"PAYLOAD_TOO_LARGE"`,
+			} {
+				request, err := http.NewRequestWithContext(
+					t.Context(),
+					http.MethodPost,
+					p.BaseURL+path,
+					io.MultiReader(strings.NewReader(strings.Repeat("x", 5*mib))),
+				)
 				must(t, err)
 				request.Header.Set("Content-Type", "application/json")
 				request.Header.Set("Authorization", "Bearer "+office.Token)
 				request.Header.Set("X-Tenant-Id", office.Workspace.ID)
 				response, err := transport.RoundTrip(request)
 				if err != nil && !transport.ForceAttemptHTTP2 {
-					continue // by HTTP/1.1 the answer may be lost to a caller who is still sending: the connection is cut
+					// by HTTP/1.1 the answer may be lost to a caller who is still sending: the connection is cut
+					continue
 				}
 				must(t, err)
 				body, _ := io.ReadAll(response.Body)
 				_ = response.Body.Close()
 				if response.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(string(body), code) {
-					t.Errorf("%s, %s, without a length: %d %.200s", path, response.Proto, response.StatusCode, harness.Redact(string(body)))
+					t.Errorf(
+						"%s, %s, without a length: %d %.200s",
+						path,
+						response.Proto,
+						response.StatusCode,
+						harness.Redact(string(body)),
+					)
 				}
 			}
 			transport.CloseIdleConnections()
@@ -63,7 +81,8 @@ func TestHeadersHaveALimit(t *testing.T) {
 			connection, err := f.raw(t, apiHost)
 			must(t, err)
 			for _, answer := range harness.Speak(connection, text) {
-				if answer.StatusCode != http.StatusBadRequest && answer.StatusCode != http.StatusRequestURITooLong && answer.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+				if answer.StatusCode != http.StatusBadRequest && answer.StatusCode != http.StatusRequestURITooLong &&
+					answer.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 					t.Errorf("%s: %d", name, answer.StatusCode)
 				}
 			}

@@ -52,7 +52,9 @@ func TestOneProcessIsEnough(t *testing.T) {
 		p := s.product(t, f.transport())
 		secret := "alm_rt_" + strings.Repeat("secretsecret", 4)
 		met.NoteAll(secret)
-		answer := p.API().With("Authorization", "Bearer "+secret).Form(t, harness.TokenPath+"?token="+secret, url.Values{"refresh_token": {secret}})
+		answer := p.API().
+			With("Authorization", "Bearer "+secret).
+			Form(t, harness.TokenPath+"?token="+secret, url.Values{"refresh_token": {secret}})
 		answer.WantsRetryAfter(t).WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable")
 		wantsCommon(t, harness.TokenPath, answer.Header)
 		p.App().Get(t, "/login?code="+secret).Wants(t, http.StatusServiceUnavailable).WantsRetryAfter(t)
@@ -62,7 +64,11 @@ func TestOneProcessIsEnough(t *testing.T) {
 	must(t, s.stack.Authservers[1].Restart(t.Context()))
 	s.stack.Resourceapi.Kill()
 	s.atEach(t, "no resourceapi", func(t *testing.T, f *front) {
-		s.product(t, f.transport()).API().Get(t, harness.ListPath).WantsRetryAfter(t).WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
+		s.product(t, f.transport()).
+			API().
+			Get(t, harness.ListPath).
+			WantsRetryAfter(t).
+			WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
 	})
 	must(t, s.stack.Resourceapi.Restart(t.Context()))
 	s.atEach(t, "all are back", func(t *testing.T, f *front) { f.wantsAnswers(t, f.name == "caddy") })
@@ -71,7 +77,8 @@ func TestOneProcessIsEnough(t *testing.T) {
 // backWithin is more than a gateway takes to notice what has become of a process: a second.
 const backWithin = 30 * time.Second
 
-// wantsAnswers asks each service ten times, with and without a body. If that takes a moment, it may be told to come back later until then.
+// wantsAnswers asks each service ten times, with and without a body. If that takes a moment, it may be told to come
+// back later until then.
 func (f *front) wantsAnswers(t *testing.T, inAMoment bool) {
 	t.Helper()
 	transport := f.transport()
@@ -82,8 +89,10 @@ func (f *front) wantsAnswers(t *testing.T, inAMoment bool) {
 			method, address string
 			want            int
 		}{
-			{http.MethodGet, f.ports.baseURL() + "/v1/account/oauth/jwks", http.StatusOK}, {http.MethodPost, f.ports.baseURL() + harness.TokenPath, http.StatusBadRequest},
-			{http.MethodGet, f.ports.appURL() + "/login", http.StatusOK}, {http.MethodGet, f.ports.baseURL() + harness.ListPath, http.StatusUnauthorized},
+			{http.MethodGet, f.ports.baseURL() + "/v1/account/oauth/jwks", http.StatusOK},
+			{http.MethodPost, f.ports.baseURL() + harness.TokenPath, http.StatusBadRequest},
+			{http.MethodGet, f.ports.appURL() + "/login", http.StatusOK},
+			{http.MethodGet, f.ports.baseURL() + harness.ListPath, http.StatusUnauthorized},
 		} {
 			var body io.Reader
 			if c.method == http.MethodPost {
@@ -140,8 +149,8 @@ func (s *site) atEach(t *testing.T, name string, do func(t *testing.T, f *front)
 	})
 }
 
-// A breaking server takes requests and ends the connection without an answer. It stands for a process that dies at work: the product's own
-// cannot be made to die so often. It counts what it has got.
+// A breaking server takes requests and ends the connection without an answer. It stands for a process that dies at
+// work: the product's own cannot be made to die so often. It counts what it has got.
 type breaking struct {
 	*httptest.Server
 	mu  sync.Mutex
@@ -165,7 +174,8 @@ func newBreaking(t *testing.T) *breaking {
 	return b
 }
 
-// before starts gateways of the test's own before these processes, with further settings of Caddy's, and does something at each.
+// before starts gateways of the test's own before these processes, with further settings of Caddy's, and does something
+// at each.
 func before(t *testing.T, processes processes, do func(t *testing.T, f *front, base string), settings ...string) {
 	t.Helper()
 	ports, err := findPorts()
@@ -183,7 +193,8 @@ func before(t *testing.T, processes processes, do func(t *testing.T, f *front, b
 	}
 }
 
-// What was sent may have been done, so it is not sent again by anybody but the caller: a refresh token that is presented twice ends its grant.
+// What was sent may have been done, so it is not sent again by anybody but the caller: a refresh token that is
+// presented twice ends its grant.
 func TestAPostIsSentOnce(t *testing.T) {
 	t.Parallel()
 	one, two := newBreaking(t), newBreaking(t)
@@ -192,10 +203,16 @@ func TestAPostIsSentOnce(t *testing.T) {
 		client := &http.Client{Transport: f.transport()}
 		defer client.CloseIdleConnections()
 		for _, method := range []string{http.MethodPost, http.MethodPatch} {
-			for _, header := range []string{"", "Idempotency-Key"} { // which Go's client takes for a leave to send again
+			// which Go's client takes for a leave to send again
+			for _, header := range []string{"", "Idempotency-Key"} {
 				one.forget()
 				two.forget()
-				request, err := http.NewRequestWithContext(t.Context(), method, base+harness.TokenPath, strings.NewReader("grant_type=refresh_token"))
+				request, err := http.NewRequestWithContext(
+					t.Context(),
+					method,
+					base+harness.TokenPath,
+					strings.NewReader("grant_type=refresh_token"),
+				)
 				must(t, err)
 				if header != "" {
 					request.Header.Set(header, "7")
@@ -204,7 +221,8 @@ func TestAPostIsSentOnce(t *testing.T) {
 				must(t, err)
 				body, _ := io.ReadAll(response.Body)
 				_ = response.Body.Close()
-				if response.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(body), `"temporarily_unavailable"`) {
+				if response.StatusCode != http.StatusServiceUnavailable ||
+					!strings.Contains(string(body), `"temporarily_unavailable"`) {
 					t.Errorf("%s: %d %s", method, response.StatusCode, body)
 				}
 				if times := one.times(method) + two.times(method); times != 1 {
@@ -216,12 +234,17 @@ func TestAPostIsSentOnce(t *testing.T) {
 		must(t, err)
 		must(t, response.Body.Close())
 		if one.times(http.MethodGet) == 0 || two.times(http.MethodGet) == 0 {
-			t.Errorf("a GET was not tried at the other process: %d and %d times", one.times(http.MethodGet), two.times(http.MethodGet))
+			t.Errorf(
+				"a GET was not tried at the other process: %d and %d times",
+				one.times(http.MethodGet),
+				two.times(http.MethodGet),
+			)
 		}
 	})
 }
 
-// Between the end of one process and the moment when Caddy sees that another is back, a POST waits: nothing of it was sent.
+// Between the end of one process and the moment when Caddy sees that another is back, a POST waits: nothing of it was
+// sent.
 func TestCaddy_PostWaitsForAProcess(t *testing.T) {
 	t.Parallel()
 	var ready atomic.Bool
@@ -244,7 +267,11 @@ func TestCaddy_PostWaitsForAProcess(t *testing.T) {
 		defer client.CloseIdleConnections()
 		post := func() (status int, took time.Duration) {
 			began := time.Now()
-			response, err := client.Post(base+harness.TokenPath, "application/x-www-form-urlencoded", strings.NewReader("a=b"))
+			response, err := client.Post(
+				base+harness.TokenPath,
+				"application/x-www-form-urlencoded",
+				strings.NewReader("a=b"),
+			)
 			must(t, err)
 			must(t, response.Body.Close())
 			return response.StatusCode, time.Since(began)
@@ -286,8 +313,8 @@ func (b *breaking) forget() {
 	clear(b.got)
 }
 
-// The MCP endpoint may answer by a stream of events (streamable HTTP). Ours does not as yet, so the server is one of the test's: it says the
-// second word when the first has arrived.
+// The MCP endpoint may answer by a stream of events (streamable HTTP). Ours does not as yet, so the server is one of
+// the test's: it says the second word when the first has arrived.
 func TestStreamsPassAsTheyCome(t *testing.T) {
 	t.Parallel()
 	arrived := make(chan struct{}, 1)

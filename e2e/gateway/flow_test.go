@@ -10,8 +10,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// TestTheWholeFlowGoesThrough: consent in a browser, code, token, a call, MCP, refresh, and a replay that ends the grant. What all of it
-// sends is secret, and in no log: TestMain looks. Here it is seen that the requests themselves are in the gateway's.
+// TestTheWholeFlowGoesThrough: consent in a browser, code, token, a call, MCP, refresh, and a replay that ends the
+// grant. What all of it sends is secret, and in no log: TestMain looks. Here it is seen that the requests themselves
+// are in the gateway's.
 func TestTheWholeFlowGoesThrough(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		p := s.product(t, f.transport())
@@ -20,9 +21,14 @@ func TestTheWholeFlowGoesThrough(t *testing.T) {
 		connector := office.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 		first := connector.Connect(t, person)
 		call := func(token string) harness.Answer {
-			return p.As(token).With("Accept", "application/json, text/event-stream").JSON(t, http.MethodPost, "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"whoami"}}`)
+			return p.As(token).
+				With("Accept", "application/json, text/event-stream").
+				JSON(t, http.MethodPost, "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"whoami"}}`)
 		}
-		if answer := call(first.AccessToken).Wants(t, http.StatusOK); !strings.Contains(string(answer.Body), office.Workspace.Name) {
+		if answer := call(first.AccessToken).Wants(t, http.StatusOK); !strings.Contains(
+			string(answer.Body),
+			office.Workspace.Name,
+		) {
 			t.Errorf("whoami does not name the workspace:\n%s", answer)
 		}
 		second := connector.Refresh(t, first.RefreshToken).Tokens(t)
@@ -34,8 +40,13 @@ func TestTheWholeFlowGoesThrough(t *testing.T) {
 			t.Errorf("the challenge leads elsewhere: %s", challenge)
 		}
 		// Secrets in places where they do not belong.
-		p.API().With("Referer", p.AppURL+"/?code="+first.RefreshToken).With("Cookie", "x="+first.RefreshToken).With("X-Api-Key", first.RefreshToken).
-			With("User-Agent", first.RefreshToken).Get(t, "/v1/account/oauth/jwks?access_token="+first.RefreshToken).Wants(t, http.StatusOK)
+		p.API().
+			With("Referer", p.AppURL+"/?code="+first.RefreshToken).
+			With("Cookie", "x="+first.RefreshToken).
+			With("X-Api-Key", first.RefreshToken).
+			With("User-Agent", first.RefreshToken).
+			Get(t, "/v1/account/oauth/jwks?access_token="+first.RefreshToken).
+			Wants(t, http.StatusOK)
 		for _, path := range []string{harness.TokenPath, "/oauth/authorize", "/mcp"} {
 			f.wantLogged(t, `"`+path+`"`)
 		}

@@ -68,8 +68,8 @@ func (f *front) skipIfMissing(t *testing.T) {
 	}
 }
 
-// startFronts starts both gateways before the processes, each at its own address, and returns once they answer. They end with this process.
-// The settings are further ones of Caddy's environment; nginx reads none.
+// startFronts starts both gateways before the processes, each at its own address, and returns once they answer. They
+// end with this process. The settings are further ones of Caddy's environment; nginx reads none.
 func startFronts(at ports, before processes, settings ...string) ([]*front, error) {
 	dir, err := localstore.TempDir("almoner-gateway-")
 	if err != nil {
@@ -120,9 +120,20 @@ func caddy(f *front, dir string, before processes) (child.Spec, error) {
 	return child.Spec{
 		Args: []string{"run", "--config", file, "--adapter", "caddyfile"},
 		Env: []string{
-			"GATEWAY_API_HOST=" + apiHost, "GATEWAY_APP_HOST=" + appHost, "GATEWAY_TLS=" + certificateFile(dir) + " " + keyFile(dir),
-			fmt.Sprint("GATEWAY_HTTP_PORT=", f.ports.http), fmt.Sprint("GATEWAY_HTTPS_PORT=", f.ports.https), "GATEWAY_BIND=" + f.address,
-			"GATEWAY_AUTHSERVERS=" + strings.Join(before.authserver[:], " "), "GATEWAY_RESOURCEAPIS=" + strings.Join(before.resourceapi[:], " "),
+			"GATEWAY_API_HOST=" + apiHost,
+			"GATEWAY_APP_HOST=" + appHost,
+			"GATEWAY_TLS=" + certificateFile(dir) + " " + keyFile(dir),
+			fmt.Sprint(
+				"GATEWAY_HTTP_PORT=",
+				f.ports.http,
+			),
+			fmt.Sprint("GATEWAY_HTTPS_PORT=", f.ports.https),
+			"GATEWAY_BIND=" + f.address,
+			"GATEWAY_AUTHSERVERS=" + strings.Join(
+				before.authserver[:],
+				" ",
+			),
+			"GATEWAY_RESOURCEAPIS=" + strings.Join(before.resourceapi[:], " "),
 		},
 	}, os.WriteFile(file, []byte(gateway.Caddyfile), 0o600)
 }
@@ -136,8 +147,12 @@ func nginx(f *front, dir string, before processes) (child.Spec, error) {
 		{"127.0.0.1:8082", before.resourceapi[0]}, {"127.0.0.1:8092", before.resourceapi[1]},
 		{"/etc/almoner/gateway/cert.pem", certificateFile(dir)}, {"/etc/almoner/gateway/key.pem", keyFile(dir)},
 		{"api.example.org", apiHost}, {"app.example.org", appHost},
-		{"listen 443", fmt.Sprintf("listen %s:%d", f.address, f.ports.https)}, {"listen 80", fmt.Sprintf("listen %s:%d", f.address, f.ports.http)},
-		{"/run/nginx.pid", filepath.Join(dir, "nginx.pid")}, {"/var/log/nginx/access.log", "/dev/stdout"}, // which is f.log here
+		{
+			"listen 443",
+			fmt.Sprintf("listen %s:%d", f.address, f.ports.https),
+		}, {"listen 80", fmt.Sprintf("listen %s:%d", f.address, f.ports.http)},
+		// which is f.log here
+		{"/run/nginx.pid", filepath.Join(dir, "nginx.pid")}, {"/var/log/nginx/access.log", "/dev/stdout"},
 		{"http {", "http {\n" + temporaryPaths(dir)},
 	} {
 		if !strings.Contains(text, change[0]) {
@@ -145,7 +160,13 @@ func nginx(f *front, dir string, before processes) (child.Spec, error) {
 		}
 		text = strings.ReplaceAll(text, change[0], change[1])
 	}
-	return child.Spec{Args: []string{"-c", file, "-e", "stderr", "-g", "daemon off;"}}, os.WriteFile(file, []byte(text), 0o600)
+	return child.Spec{
+			Args: []string{"-c", file, "-e", "stderr", "-g", "daemon off;"},
+		}, os.WriteFile(
+			file,
+			[]byte(text),
+			0o600,
+		)
 }
 
 func temporaryPaths(dir string) string {
@@ -200,8 +221,11 @@ func (f *front) dialFrom(from string, ctx context.Context, network, address stri
 // transport leads to this gateway by HTTP/2.
 func (f *front) transport() *http.Transport {
 	return &http.Transport{
-		DialContext: f.dial, TLSClientConfig: &tls.Config{RootCAs: f.trust, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true,
-		DisableCompression: true, MaxIdleConnsPerHost: 32,
+		DialContext:         f.dial,
+		TLSClientConfig:     &tls.Config{RootCAs: f.trust, MinVersion: tls.VersionTLS12},
+		ForceAttemptHTTP2:   true,
+		DisableCompression:  true,
+		MaxIdleConnsPerHost: 32,
 	}
 }
 
@@ -230,5 +254,8 @@ func (f *front) raw(t *testing.T, host string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tls.Client(plain, &tls.Config{RootCAs: f.trust, ServerName: host, NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12}), nil
+	return tls.Client(
+		plain,
+		&tls.Config{RootCAs: f.trust, ServerName: host, NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12},
+	), nil
 }

@@ -15,12 +15,22 @@ import (
 
 // claims are the headers in which a caller may say where it is, how it got here and what it belongs to.
 var claims = []string{
-	"X-Forwarded-For", "Forwarded", "X-Real-Ip", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port", "X-Forwarded-Prefix", "X-Forwarded-Server",
-	"X_Forwarded_For", "X-Client-Ip", "True-Client-Ip", "Cf-Connecting-Ip",
+	"X-Forwarded-For",
+	"Forwarded",
+	"X-Real-Ip",
+	"X-Forwarded-Host",
+	"X-Forwarded-Proto",
+	"X-Forwarded-Port",
+	"X-Forwarded-Prefix",
+	"X-Forwarded-Server",
+	"X_Forwarded_For",
+	"X-Client-Ip",
+	"True-Client-Ip",
+	"Cf-Connecting-Ip",
 }
 
-// What a caller says about its address counts for nothing, and the address that the connection is from does: the limit of wrong
-// passwords is for one account from one address (contract, section 7).
+// What a caller says about its address counts for nothing, and the address that the connection is from does: the limit
+// of wrong passwords is for one account from one address (contract, section 7).
 func TestTheServicesSeeWhereCallersAre(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		here, elsewhere := s.product(t, f.oldTransport("127.0.0.31")), s.product(t, f.oldTransport("127.0.0.32"))
@@ -34,7 +44,13 @@ func TestTheServicesSeeWhereCallersAre(t *testing.T) {
 				}
 				visitor.Header.Set(name, value)
 			}
-			return visitor.Submit(t, harness.Form{Action: p.AppURL + "/login", Fields: url.Values{"email": {user.Email}, "password": {"wrong"}}}).Status
+			return visitor.Submit(
+				t,
+				harness.Form{
+					Action: p.AppURL + "/login",
+					Fields: url.Values{"email": {user.Email}, "password": {"wrong"}},
+				},
+			).Status
 		}
 		for at := range 10 {
 			if status := try(here, at); status != http.StatusBadRequest {
@@ -65,7 +81,12 @@ func TestNothingThatCallersClaimArrives(t *testing.T) {
 		for _, path := range []string{"/v1/account/oauth/jwks", "/v1/docs", "/mcp"} {
 			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+path, nil)
 			must(t, err)
-			for _, name := range slices.Concat(claims, []string{"Traceparent", "Tracestate", "Baggage", "X-Request-Id"}) {
+			for _, name := range slices.Concat(claims, []string{
+				"Traceparent",
+				"Tracestate",
+				"Baggage",
+				"X-Request-Id",
+			}) {
 				request.Header.Set(name, "203.0.113.9")
 			}
 			request.Header.Set("Authorization", "Bearer kept")
@@ -83,7 +104,12 @@ func TestNothingThatCallersClaimArrives(t *testing.T) {
 			}
 			host := strings.TrimPrefix(base, "https://")
 			for name, want := range map[string]string{
-				"X-Forwarded-For": "127.0.0.33", "X-Forwarded-Proto": "https", "X-Forwarded-Host": host, "Host": host, "Authorization": "Bearer kept", "Idempotency-Key": "kept",
+				"X-Forwarded-For":   "127.0.0.33",
+				"X-Forwarded-Proto": "https",
+				"X-Forwarded-Host":  host,
+				"Host":              host,
+				"Authorization":     "Bearer kept",
+				"Idempotency-Key":   "kept",
 			} {
 				if values := got.Values(name); len(values) != 1 || values[0] != want {
 					t.Errorf("%s: %s is %q, want %q", path, name, values, want)

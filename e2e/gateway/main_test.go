@@ -27,15 +27,18 @@ type site struct {
 	fronts    []*front
 }
 
-// started is the site of all tests here. Two processes of authserver take turns; of resourceapi, the second is one that nobody listens
-// for, so every test sees a gateway with a process down.
+// started is the site of all tests here. Two processes of authserver take turns; of resourceapi, the second is one that
+// nobody listens for, so every test sees a gateway with a process down.
 var started = sync.OnceValues(func() (*site, error) {
 	ports, err := findPorts()
 	if err != nil {
 		return nil, err
 	}
 	s, err := harness.Lasting(harness.Options{
-		Authservers: 2, BaseURL: ports.baseURL(), AppURL: ports.appURL(), Traced: true,
+		Authservers: 2,
+		BaseURL:     ports.baseURL(),
+		AppURL:      ports.appURL(),
+		Traced:      true,
 		Settings: map[string]string{
 			"ALMONER_TRUSTED_PROXIES": "127.0.0.1", // where both connect from
 			"ALMONER_NOTICE":          defaultNotice,

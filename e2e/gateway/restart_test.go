@@ -18,21 +18,31 @@ import (
 // restartPause is the time between two restarts of a service: Caddy needs up to a second to see that a process is back.
 const restartPause = 1500 * time.Millisecond
 
-// defaultNotice is the default of ALMONER_NOTICE, which deploy/README.md's advice relies on. Tests run with 0 otherwise.
+// defaultNotice is the default of ALMONER_NOTICE, which deploy/README.md's advice relies on. Tests run with 0
+// otherwise.
 const defaultNotice = "4s"
 
-// TestRestarts_FailNoRequest restarts the processes of each service in turn while clients work through both gateways (F21).
+// TestRestarts_FailNoRequest restarts the processes of each service in turn while clients work through both gateways
+// (F21).
 func TestRestarts_FailNoRequest(t *testing.T) {
 	t.Parallel()
 	restarts := harness.Rounds(1, 100) // of each service
 	var answered atomic.Int64
-	harness.Note(t, "%d restarts of each service, one of its two processes at a time, behind Caddy and nginx at once; %s requests, none failed", restarts,
-		harness.Later[int64](answered.Load))
+	harness.Note(
+		t,
+		"%d restarts of each service, one of its two processes at a time, behind Caddy and nginx at once; %s "+
+			"requests, none failed",
+		restarts,
+		harness.Later[int64](answered.Load),
+	)
 	ports, err := findPorts()
 	must(t, err)
 	running := harness.Private(t, harness.Options{
-		Authservers: 2, Resources: 2, BaseURL: ports.baseURL(), AppURL: ports.appURL(),
-		Settings: map[string]string{"ALMONER_TRUSTED_PROXIES": "127.0.0.1", "ALMONER_NOTICE": defaultNotice},
+		Authservers: 2,
+		Resources:   2,
+		BaseURL:     ports.baseURL(),
+		AppURL:      ports.appURL(),
+		Settings:    map[string]string{"ALMONER_TRUSTED_PROXIES": "127.0.0.1", "ALMONER_NOTICE": defaultNotice},
 	})
 	fronts, err := startFronts(ports, processes{
 		authserver:  [2]string{hostOf(running.Authservers[0].URL), hostOf(running.Authservers[1].URL)},
@@ -52,7 +62,13 @@ func TestRestarts_FailNoRequest(t *testing.T) {
 			clients.Go(func() {
 				for ctx.Err() == nil {
 					if answer, err := request(); err != nil || answer.Status >= http.StatusBadRequest {
-						t.Errorf("a request through %s failed during a restart: %v\n%s%s", f.name, err, answer, s.logged(f, answer))
+						t.Errorf(
+							"a request through %s failed during a restart: %v\n%s%s",
+							f.name,
+							err,
+							answer,
+							s.logged(f, answer),
+						)
 						return
 					}
 					answered.Add(1)
@@ -76,7 +92,12 @@ func TestRestarts_FailNoRequest(t *testing.T) {
 	clients.Wait()
 	t.Logf("%d requests answered", answered.Load())
 	if least := int64(100 * restarts); answered.Load() < least {
-		t.Errorf("%d requests answered during %d restarts of each service, want %d at least", answered.Load(), restarts, least)
+		t.Errorf(
+			"%d requests answered during %d restarts of each service, want %d at least",
+			answered.Load(),
+			restarts,
+			least,
+		)
 	}
 }
 

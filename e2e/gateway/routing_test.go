@@ -20,20 +20,49 @@ const (
 
 // paths says whose each path of the API is (contract, section 1).
 var paths = map[string]string{
-	"/v1/account": account, "/v1/account/": account, "/v1/account/oauth/token": account, "/v1/account/oauth/jwks": account, "/v1/account/nothing": account,
-	"/.well-known/oauth-authorization-server": account, "/.well-known/oauth-authorization-server/v1": account, "/.well-known/oauth-authorization-server/mcp": account,
-	"/.well-known/openid-configuration": account, "/.well-known/openid-configuration/mcp": account, "/.well-known/openid-configuration/nothing": account,
-	"/mcp/.well-known/oauth-authorization-server": account, "/mcp/.well-known/openid-configuration": account,
-	"/authorize": account, "/token": account, "/register": account,
-	"/": resource, "/v1": resource, "/v1/programmes/programmes": resource, "/v1/accounts": resource, "/v1/accountx/y": resource, "/v1/openapi.json": resource, "/v1/docs": resource,
-	"/v1/engage/public/forms/x": resource, "/mcp": resource, "/mcp/": resource, "/mcp/.well-known/oauth-protected-resource": resource,
-	"/mcp/.well-known/openid-configuration/x": resource, "/.well-known/oauth-protected-resource/mcp": resource, "/.well-known/nothing": resource,
-	"/token/x": resource, "/tokens": resource, "/oauth/authorize": resource, "/login": resource, "/nothing": resource, "/x/v1/account/oauth/jwks": resource,
-	"/healthy": resource, "/v1/healthz": resource, "/v1/readyz": resource,
+	"/v1/account":                                 account,
+	"/v1/account/":                                account,
+	"/v1/account/oauth/token":                     account,
+	"/v1/account/oauth/jwks":                      account,
+	"/v1/account/nothing":                         account,
+	"/.well-known/oauth-authorization-server":     account,
+	"/.well-known/oauth-authorization-server/v1":  account,
+	"/.well-known/oauth-authorization-server/mcp": account,
+	"/.well-known/openid-configuration":           account,
+	"/.well-known/openid-configuration/mcp":       account,
+	"/.well-known/openid-configuration/nothing":   account,
+	"/mcp/.well-known/oauth-authorization-server": account,
+	"/mcp/.well-known/openid-configuration":       account,
+	"/authorize":                                  account,
+	"/token":                                      account,
+	"/register":                                   account,
+	"/":                                           resource,
+	"/v1":                                         resource,
+	"/v1/programmes/programmes":                   resource,
+	"/v1/accounts":                                resource,
+	"/v1/accountx/y":                              resource,
+	"/v1/openapi.json":                            resource,
+	"/v1/docs":                                    resource,
+	"/v1/engage/public/forms/x":                   resource,
+	"/mcp":                                        resource,
+	"/mcp/":                                       resource,
+	"/mcp/.well-known/oauth-protected-resource":   resource,
+	"/mcp/.well-known/openid-configuration/x":     resource,
+	"/.well-known/oauth-protected-resource/mcp":   resource,
+	"/.well-known/nothing":                        resource,
+	"/token/x":                                    resource,
+	"/tokens":                                     resource,
+	"/oauth/authorize":                            resource,
+	"/login":                                      resource,
+	"/nothing":                                    resource,
+	"/x/v1/account/oauth/jwks":                    resource,
+	"/healthy":                                    resource,
+	"/v1/healthz":                                 resource,
+	"/v1/readyz":                                  resource,
 }
 
-// TestEveryPathGoesToItsService finds the id of each answer in the log of one service alone. What the gateway that `make run` starts says of
-// a path is true here too.
+// TestEveryPathGoesToItsService finds the id of each answer in the log of one service alone. What the gateway that
+// `make run` starts says of a path is true here too.
 func TestEveryPathGoesToItsService(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		for _, transport := range []*http.Transport{f.transport(), f.oldTransport("")} {
@@ -48,7 +77,15 @@ func TestEveryPathGoesToItsService(t *testing.T) {
 					want[answer.Header.Get("X-Request-Id")] = service
 				}
 			}
-			for _, path := range []string{"/", "/login", "/oauth/authorize", "/static/site.css", "/v1/account/oauth/jwks", "/v1/programmes/programmes", "/nothing"} {
+			for _, path := range []string{
+				"/",
+				"/login",
+				"/oauth/authorize",
+				"/static/site.css",
+				"/v1/account/oauth/jwks",
+				"/v1/programmes/programmes",
+				"/nothing",
+			} {
 				want[plainly(t, f, transport, p.AppURL+path).Header.Get("X-Request-Id")] = account
 			}
 			s.wantServed(t, want)
@@ -162,14 +199,29 @@ func TestProbesAreNotReachedFromOutside(t *testing.T) {
 		// No other spelling leads there.
 		for _, host := range []string{apiHost, appHost} {
 			for _, request := range []string{
-				"GET //readyz", "GET /./readyz", "GET /x/../readyz", "GET /%72eadyz", "GET /READYZ", "GET /readyz;x", "GET /readyz%20", "GET /readyz%3Fx", "GET /%2e/readyz", "GET /readyz#x",
-				"GET https://" + apiHost + "/readyz", "GET http://localhost/readyz", `GET /\readyz`, "GET /readyz%00", "POST /readyz", "HEAD /readyz",
+				"GET //readyz",
+				"GET /./readyz",
+				"GET /x/../readyz",
+				"GET /%72eadyz",
+				"GET /READYZ",
+				"GET /readyz;x",
+				"GET /readyz%20",
+				"GET /readyz%3Fx",
+				"GET /%2e/readyz",
+				"GET /readyz#x",
+				"GET https://" + apiHost + "/readyz",
+				"GET http://localhost/readyz",
+				`GET /\readyz`,
+				"GET /readyz%00",
+				"POST /readyz",
+				"HEAD /readyz",
 			} {
 				for _, more := range []string{"", "Transfer-Encoding: chunked\r\n", "X-Original-URL: /readyz\r\n"} {
 					connection, err := f.raw(t, host)
 					must(t, err)
 					for _, response := range harness.Speak(connection, request+" HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n"+more+"\r\n0\r\n\r\n") {
-						if response.StatusCode != http.StatusNotFound && response.StatusCode != http.StatusBadRequest && response.StatusCode != http.StatusMisdirectedRequest {
+						if response.StatusCode != http.StatusNotFound && response.StatusCode != http.StatusBadRequest &&
+							response.StatusCode != http.StatusMisdirectedRequest {
 							t.Errorf("%s at %s with %q: %d", request, host, more, response.StatusCode)
 						}
 					}
@@ -182,10 +234,19 @@ func TestProbesAreNotReachedFromOutside(t *testing.T) {
 // Whoever asks for another host than ours gets nothing of ours.
 func TestOtherHostsAreNobodys(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
-		for _, host := range []string{"evil.example", "localhost", f.address, "sub." + apiHost, apiHost + ".evil.example"} {
+		for _, host := range []string{
+			"evil.example",
+			"localhost",
+			f.address,
+			"sub." + apiHost,
+			apiHost + ".evil.example",
+		} {
 			connection, err := f.raw(t, apiHost)
 			must(t, err)
-			answers := harness.Speak(connection, "GET /v1/account/oauth/jwks HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n")
+			answers := harness.Speak(
+				connection,
+				"GET /v1/account/oauth/jwks HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n",
+			)
 			if len(answers) != 1 || answers[0].StatusCode != http.StatusMisdirectedRequest {
 				t.Errorf("Host %s: %v", host, statuses(answers))
 			}

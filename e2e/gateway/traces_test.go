@@ -17,9 +17,9 @@ import (
 // foreign is the trace that callers name.
 const foreign = "4bf92f3577b34da6a3ce929d0e0e4736"
 
-// What stands where GATEWAY_TRACING stands reaches the services, and the trace that a caller names does not get so far. Debian's Caddy has no
-// `tracing`. `vars` stands in for it, which Caddy does as early, and a header that is spoilt by what it saw of the caller's, or comes second to it.
-// Behind nginx the trace begins in the service.
+// What stands where GATEWAY_TRACING stands reaches the services, and the trace that a caller names does not get so far.
+// Debian's Caddy has no `tracing`. `vars` stands in for it, which Caddy does as early, and a header that is spoilt by
+// what it saw of the caller's, or comes second to it. Behind nginx the trace begins in the service.
 func TestCallersNameNoTrace(t *testing.T) {
 	t.Parallel()
 	s := enter(t)
@@ -31,11 +31,21 @@ func TestCallersNameNoTrace(t *testing.T) {
 		}
 		for _, address := range f.traced() {
 			span := s.spanOf(t, f, address)
-			if got := hex.EncodeToString(span.ParentSpanId); got != want || (hex.EncodeToString(span.TraceId) == begun) != (want == parent) || hex.EncodeToString(span.TraceId) == foreign {
-				t.Errorf("%s: the span of %s has the parent %q, want %q, in the trace %s", address, span.Service, got, want, hex.EncodeToString(span.TraceId))
+			if got := hex.EncodeToString(span.ParentSpanId); got != want ||
+				(hex.EncodeToString(span.TraceId) == begun) != (want == parent) ||
+				hex.EncodeToString(span.TraceId) == foreign {
+				t.Errorf(
+					"%s: the span of %s has the parent %q, want %q, in the trace %s",
+					address,
+					span.Service,
+					got,
+					want,
+					hex.EncodeToString(span.TraceId),
+				)
 			}
 		}
-	}, "GATEWAY_TRACING=vars named {http.request.header.Traceparent}\nrequest_header +Traceparent {http.vars.named}00-"+begun+"-"+parent+"-01")
+	}, "GATEWAY_TRACING=vars named {http.request.header.Traceparent}\nrequest_header +Traceparent "+
+		"{http.vars.named}00-"+begun+"-"+parent+"-01")
 }
 
 // One request is one trace, which begins with Caddy's span, and nothing of the query is in it.
@@ -49,11 +59,19 @@ func TestATraceBeginsAtCaddy(t *testing.T) {
 		}
 		for _, address := range f.traced() {
 			span := s.spanOf(t, f, address)
-			root := s.waitForSpan(t, func(other harness.Span) bool { return string(other.SpanId) == string(span.ParentSpanId) })
-			if root.Service != "gateway" || len(root.ParentSpanId) > 0 || string(root.TraceId) != string(span.TraceId) || hex.EncodeToString(root.TraceId) == foreign {
+			root := s.waitForSpan(
+				t,
+				func(other harness.Span) bool { return string(other.SpanId) == string(span.ParentSpanId) },
+			)
+			if root.Service != "gateway" || len(root.ParentSpanId) > 0 ||
+				string(root.TraceId) != string(span.TraceId) ||
+				hex.EncodeToString(root.TraceId) == foreign {
 				t.Errorf("%s: the trace begins with %s", address, root)
 			}
-			if path, _, _ := strings.Cut(strings.TrimPrefix(address, "https://"), "?"); root.Attribute("url.path") != path[strings.Index(path, "/"):] || strings.Contains(root.String(), "wrong_place") {
+			if path, _, _ := strings.Cut(strings.TrimPrefix(address, "https://"), "?"); root.Attribute(
+				"url.path",
+			) != path[strings.Index(path, "/"):] ||
+				strings.Contains(root.String(), "wrong_place") {
 				t.Errorf("%s: Caddy's span is %s", address, root)
 			}
 		}
@@ -68,15 +86,23 @@ func skipIfCaddyCannotTrace(t *testing.T) {
 	}
 	command := exec.CommandContext(t.Context(), program.Path, "list-modules")
 	command.Env = slices.Concat(os.Environ(), program.Environment)
-	if modules, err := command.Output(); err != nil || !slices.Contains(strings.Fields(string(modules)), "http.handlers.tracing") {
-		t.Skip("this Caddy cannot trace: Debian leaves the module out. Put Caddy 2.11 or newer first in PATH, then try again")
+	if modules, err := command.Output(); err != nil ||
+		!slices.Contains(strings.Fields(string(modules)), "http.handlers.tracing") {
+		t.Skip(
+			"this Caddy cannot trace: Debian leaves the module out. Put Caddy 2.11 or newer first in PATH, then try " +
+				"again",
+		)
 	}
 }
 
 // traced are addresses of each service and host.
 func (f *front) traced() []string {
 	const query = "?code=alm_ac_in_the_wrong_place"
-	return []string{f.ports.baseURL() + "/v1/account/oauth/jwks" + query, f.ports.baseURL() + "/v1/docs" + query, f.ports.appURL() + "/login" + query}
+	return []string{
+		f.ports.baseURL() + "/v1/account/oauth/jwks" + query,
+		f.ports.baseURL() + "/v1/docs" + query,
+		f.ports.appURL() + "/login" + query,
+	}
 }
 
 // spanOf asks by way of a gateway, naming a foreign trace, and returns the span with which the service began.
@@ -91,7 +117,10 @@ func (s *site) spanOf(t *testing.T, f *front, address string) harness.Span {
 	must(t, err)
 	must(t, response.Body.Close())
 	id := response.Header.Get("X-Request-Id")
-	return s.waitForSpan(t, func(span harness.Span) bool { return id != "" && span.Attribute("almoner.request_id") == id })
+	return s.waitForSpan(
+		t,
+		func(span harness.Span) bool { return id != "" && span.Attribute("almoner.request_id") == id },
+	)
 }
 
 func (s *site) waitForSpan(t *testing.T, wanted func(harness.Span) bool) harness.Span {

@@ -20,12 +20,20 @@ import (
 
 func TestTLSIsNewEnough(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
-		for version, accepted := range map[uint16]bool{tls.VersionTLS10: false, tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
+		for version, accepted := range map[uint16]bool{
+			tls.VersionTLS10: false,
+			tls.VersionTLS11: false,
+			tls.VersionTLS12: true,
+			tls.VersionTLS13: true,
+		} {
 			for _, host := range []string{apiHost, appHost} {
 				plain, err := f.dial(t.Context(), "tcp", fmt.Sprint(host, ":", f.ports.https))
 				must(t, err)
 				_ = plain.SetDeadline(time.Now().Add(10 * time.Second))
-				connection := tls.Client(plain, &tls.Config{RootCAs: f.trust, ServerName: host, MinVersion: version, MaxVersion: version})
+				connection := tls.Client(
+					plain,
+					&tls.Config{RootCAs: f.trust, ServerName: host, MinVersion: version, MaxVersion: version},
+				)
 				if err := connection.HandshakeContext(t.Context()); (err == nil) != accepted {
 					t.Errorf("%s at %s: %v", tls.VersionName(version), host, err)
 				}
@@ -40,32 +48,57 @@ func TestNothingIsServedInTheClear(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		transport := f.transport()
 		defer transport.CloseIdleConnections()
-		for host, want := range map[string]int{apiHost: http.StatusForbidden, appHost: http.StatusPermanentRedirect, "evil.example": http.StatusMisdirectedRequest} {
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprint("http://", host, ":", f.ports.http, "/login?return=/x"), nil)
+		for host, want := range map[string]int{
+			apiHost:        http.StatusForbidden,
+			appHost:        http.StatusPermanentRedirect,
+			"evil.example": http.StatusMisdirectedRequest,
+		} {
+			request, err := http.NewRequestWithContext(
+				t.Context(),
+				http.MethodGet,
+				fmt.Sprint("http://", host, ":", f.ports.http, "/login?return=/x"),
+				nil,
+			)
 			must(t, err)
 			response, err := transport.RoundTrip(request)
 			must(t, err)
 			must(t, response.Body.Close())
 			if response.StatusCode != want || response.Header.Get("Strict-Transport-Security") != "" {
-				t.Errorf("%s: %d, Strict-Transport-Security %q", host, response.StatusCode, response.Header.Get("Strict-Transport-Security"))
+				t.Errorf(
+					"%s: %d, Strict-Transport-Security %q",
+					host,
+					response.StatusCode,
+					response.Header.Get("Strict-Transport-Security"),
+				)
 			}
-			if to := response.Header.Get("Location"); host == appHost && to != "https://"+appHost+"/login?return=/x" || host != appHost && to != "" {
+			if to := response.Header.Get("Location"); host == appHost && to != "https://"+appHost+"/login?return=/x" ||
+				host != appHost && to != "" {
 				t.Errorf("%s: redirected to %q", host, to)
 			}
 		}
 	})
 }
 
-// TestNothingIsSmuggled hides a request in others whose end is in doubt. It counts as served where a service has logged its path.
+// TestNothingIsSmuggled hides a request in others whose end is in doubt. It counts as served where a service has logged
+// its path.
 func TestNothingIsSmuggled(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		mark := strings.ToLower(rand.Text())
 		var group sync.WaitGroup
 		turns := make(chan struct{}, 48) // most wait for an answer that does not come
-		for at, target := range [][2]string{{apiHost, harness.TokenPath}, {apiHost, harness.ListPath}, {appHost, "/login"}} {
+		for at, target := range [][2]string{
+			{apiHost, harness.TokenPath},
+			{apiHost, harness.ListPath},
+			{appHost, "/login"},
+		} {
 			host, path := target[0], target[1]
 			hidden := func(name string) string {
-				return fmt.Sprintf("/v1/account/smuggled-%s-%d-%s", mark, at, strings.NewReplacer(" ", "-", ",", "").Replace(name))
+				return fmt.Sprintf(
+					"/v1/account/smuggled-%s-%d-%s",
+					mark,
+					at,
+					strings.NewReplacer(" ", "-", ",", "").Replace(name),
+				)
 			}
 			for name := range harness.Smuggled(path, host, "") {
 				text := harness.Smuggled(path, host, hidden(name))[name] // with a length that is right for it
@@ -78,8 +111,11 @@ func TestNothingIsSmuggled(t *testing.T) {
 						return
 					}
 					for _, response := range harness.Speak(connection, text) {
-						if response.StatusCode >= http.StatusInternalServerError && response.StatusCode != http.StatusNotImplemented && response.StatusCode != http.StatusHTTPVersionNotSupported &&
-							!(f.name == "caddy" && strings.HasPrefix(name, "chunk ")) { // it takes a malformed body for a service that does not answer
+						if response.StatusCode >= http.StatusInternalServerError &&
+							response.StatusCode != http.StatusNotImplemented &&
+							response.StatusCode != http.StatusHTTPVersionNotSupported &&
+							// it takes a malformed body for a service that does not answer
+							!(f.name == "caddy" && strings.HasPrefix(name, "chunk ")) {
 							t.Errorf("%s at %s%s: %d", name, host, path, response.StatusCode)
 						}
 					}
@@ -91,7 +127,10 @@ func TestNothingIsSmuggled(t *testing.T) {
 		plain := "/v1/account/plain-" + mark
 		connection, err := f.raw(t, apiHost)
 		must(t, err)
-		harness.Speak(connection, "GET /v1/docs HTTP/1.1\r\nHost: "+apiHost+"\r\n\r\nGET "+plain+" HTTP/1.1\r\nHost: "+apiHost+"\r\nConnection: close\r\n\r\n")
+		harness.Speak(
+			connection,
+			"GET /v1/docs HTTP/1.1\r\nHost: "+apiHost+"\r\n\r\nGET "+plain+" HTTP/1.1\r\nHost: "+apiHost+"\r\nConnection: close\r\n\r\n",
+		)
 		s.wantServed(t, map[string]string{plain: account})
 		for service, log := range s.served(t) {
 			for line := range strings.Lines(log) {

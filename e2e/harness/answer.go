@@ -98,8 +98,8 @@ func (a Answer) WantsNested(t testing.TB, status int, code string) string {
 	return message
 }
 
-// WantsFlat checks for {"error","error_description"} (contract, sections 3 and 5) and returns the description. More than
-// one code means that the contract leaves open which.
+// WantsFlat checks for {"error","error_description"} (contract, sections 3 and 5) and returns the description. More
+// than one code means that the contract leaves open which.
 func (a Answer) WantsFlat(t testing.TB, status int, codes ...string) string {
 	t.Helper()
 	object := a.Wants(t, status).WantsKeys(t, "error", "error_description")

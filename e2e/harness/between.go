@@ -14,10 +14,11 @@ type Change struct {
 	Args []any
 }
 
-// Between makes changes while a request is held between its check and its write. The changes are made in a transaction that is open
-// when the request begins, so that the request's checks see the state before them, and is committed as soon as the request waits for
-// a row that they have locked. A request that ties its write to its check waits for them, and then finds that it is no longer
-// allowed. A request that does not waits for nothing and is over before the commit: what it wrote shows that.
+// Between makes changes while a request is held between its check and its write. The changes are made in a transaction
+// that is open when the request begins, so that the request's checks see the state before them, and is committed as
+// soon as the request waits for a row that they have locked. A request that ties its write to its check waits for them,
+// and then finds that it is no longer allowed. A request that does not waits for nothing and is over before the commit:
+// what it wrote shows that.
 func (w *World) Between(t testing.TB, request func(), changes ...Change) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -72,7 +73,11 @@ func (w *World) awaitWaiter(t testing.TB, pid uint32, done <-chan struct{}) {
 			return
 		default:
 		}
-		if w.Count(t, `select count(*) from pg_stat_activity where $1::int = any (pg_blocking_pids(pid))`, int32(pid)) > 0 {
+		if w.Count(
+			t,
+			`select count(*) from pg_stat_activity where $1::int = any (pg_blocking_pids(pid))`,
+			int32(pid),
+		) > 0 {
 			return
 		}
 	}

@@ -38,8 +38,8 @@ var (
 // A Screen is a size in CSS pixels.
 type Screen struct{ Width, Height int64 }
 
-// A Browser is a real one, Chromium, and what somebody does at it. Elements are named by CSS selectors. It reaches this machine
-// alone.
+// A Browser is a real one, Chromium, and what somebody does at it. Elements are named by CSS selectors. It reaches this
+// machine alone.
 type Browser struct {
 	t      testing.TB
 	window context.Context
@@ -51,7 +51,8 @@ type Browser struct {
 
 const browserPatience = 30 * time.Second
 
-// Browser starts a browser that has never been here, with a profile of its own. names are host names that lead to this machine.
+// Browser starts a browser that has never been here, with a profile of its own. names are host names that lead to this
+// machine.
 func (p *Product) Browser(t testing.TB, screen Screen, names ...string) *Browser {
 	t.Helper()
 	rules := "MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1"

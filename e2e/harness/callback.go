@@ -41,8 +41,8 @@ func (c Callback) Code() string { return c.Values.Get("code") }
 // Names are the names of the parameters, sorted.
 func (c Callback) Names() []string { return slices.Sorted(maps.Keys(c.Values)) }
 
-// WantsError checks for an error of RFC 6749, section 4.1.2.1, with state and iss (RFC 9207) and nothing else. More than one
-// code means that the contract leaves open which. A state of "" means that none may come back.
+// WantsError checks for an error of RFC 6749, section 4.1.2.1, with state and iss (RFC 9207) and nothing else. More
+// than one code means that the contract leaves open which. A state of "" means that none may come back.
 func (c Callback) WantsError(t testing.TB, uri, state, issuer string, codes ...string) {
 	t.Helper()
 	want := []string{"error", "error_description", "iss", "state"}
@@ -53,9 +53,19 @@ func (c Callback) WantsError(t testing.TB, uri, state, issuer string, codes ...s
 		t.Errorf("redirected to %s with %v, want %s with %v", c.URI, c.Names(), uri, want)
 	}
 	if !slices.Contains(codes, c.Values.Get("error")) || c.Values.Get("error_description") == "" {
-		t.Errorf("error %q (%s), want %v and a description", c.Values.Get("error"), Redact(c.Values.Get("error_description")), codes)
+		t.Errorf(
+			"error %q (%s), want %v and a description",
+			c.Values.Get("error"),
+			Redact(c.Values.Get("error_description")),
+			codes,
+		)
 	}
 	if c.Values.Get("state") != state || c.Values.Get("iss") != issuer {
-		t.Errorf("state or iss of the error is not what it was: iss %q, state of %d bytes, want %d", c.Values.Get("iss"), len(c.Values.Get("state")), len(state))
+		t.Errorf(
+			"state or iss of the error is not what it was: iss %q, state of %d bytes, want %d",
+			c.Values.Get("iss"),
+			len(c.Values.Get("state")),
+			len(state),
+		)
 	}
 }

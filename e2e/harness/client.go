@@ -14,14 +14,28 @@ import (
 )
 
 // Client is the Go client of a program that acts in the workspace.
-func (p *Product) Client(t testing.TB, workspace demo.Workspace, tokens oauth2.TokenSource, options ...client.Option) *client.Client {
+func (p *Product) Client(
+	t testing.TB,
+	workspace demo.Workspace,
+	tokens oauth2.TokenSource,
+	options ...client.Option,
+) *client.Client {
 	t.Helper()
 	return p.clientAt(t, p.BaseURL, workspace.ID, tokens, options...)
 }
 
-func (p *Product) clientAt(t testing.TB, base, workspace string, tokens oauth2.TokenSource, options ...client.Option) *client.Client {
+func (p *Product) clientAt(
+	t testing.TB,
+	base, workspace string,
+	tokens oauth2.TokenSource,
+	options ...client.Option,
+) *client.Client {
 	t.Helper()
-	c, err := client.New(base, workspace, tokens, append([]client.Option{client.WithHTTPClient(p.HTTPClient())}, options...)...)
+	c, err := client.New(
+		base,
+		workspace,
+		tokens,
+		append([]client.Option{client.WithHTTPClient(p.HTTPClient())}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +45,12 @@ func (p *Product) clientAt(t testing.TB, base, workspace string, tokens oauth2.T
 // Client is the Go client with the bearer token and the tenant header that this caller sends.
 func (a API) Client(t testing.TB) *client.Client {
 	t.Helper()
-	return a.product.clientAt(t, a.base, a.header.Get("X-Tenant-Id"), Bearer(strings.TrimPrefix(a.header.Get("Authorization"), "Bearer ")))
+	return a.product.clientAt(
+		t,
+		a.base,
+		a.header.Get("X-Tenant-Id"),
+		Bearer(strings.TrimPrefix(a.header.Get("Authorization"), "Bearer ")),
+	)
 }
 
 // Bearer is a token that does not change, as a personal access token is one.
@@ -42,17 +61,29 @@ func Bearer(token string) oauth2.TokenSource {
 // Application is the connector as the Go client knows it.
 func (c Connector) Application() client.Connector {
 	return client.Connector{
-		Application: c.product.application(c.ClientID, c.RedirectURI), Resource: c.Resource, Scopes: strings.Fields(c.Scope),
+		Application: c.product.application(
+			c.ClientID,
+			c.RedirectURI,
+		), Resource: c.Resource, Scopes: strings.Fields(c.Scope),
 	}
 }
 
 // Application is the application as the Go client knows it.
 func (a ConfidentialApp) Application() client.ConfidentialApp {
-	return client.ConfidentialApp{Application: a.product.application(a.ClientID, a.RedirectURI), Secret: client.Secret(a.Secret)}
+	return client.ConfidentialApp{
+		Application: a.product.application(a.ClientID, a.RedirectURI),
+		Secret:      client.Secret(a.Secret),
+	}
 }
 
 func (p *Product) application(id, redirectURI string) client.Application {
-	return client.Application{BaseURL: p.BaseURL, AppURL: p.AppURL, ClientID: id, RedirectURI: redirectURI, HTTPClient: p.HTTPClient()}
+	return client.Application{
+		BaseURL:     p.BaseURL,
+		AppURL:      p.AppURL,
+		ClientID:    id,
+		RedirectURI: redirectURI,
+		HTTPClient:  p.HTTPClient(),
+	}
 }
 
 // HTTPClient is for programs that bring their own way to speak HTTP: what it meets is noted like what the actors meet.

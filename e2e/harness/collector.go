@@ -18,7 +18,8 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/stack"
 )
 
-// A Collector takes traces as an OpenTelemetry Collector does (OTLP over HTTP) and keeps them, as they came, in a file of the stack.
+// A Collector takes traces as an OpenTelemetry Collector does (OTLP over HTTP) and keeps them, as they came, in a file
+// of the stack.
 type Collector struct {
 	URL string
 

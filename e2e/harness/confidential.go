@@ -39,7 +39,12 @@ func (a ConfidentialApp) Request() url.Values {
 
 // Body is the JSON body of spec 4.3.
 func (a ConfidentialApp) Body(code string) map[string]any {
-	return map[string]any{"client_id": a.ClientID, "client_secret": a.Secret, "code": code, "redirect_uri": a.RedirectURI}
+	return map[string]any{
+		"client_id":     a.ClientID,
+		"client_secret": a.Secret,
+		"code":          code,
+		"redirect_uri":  a.RedirectURI,
+	}
 }
 
 // Exchange posts a body to the token endpoint: a value to encode, or text to send as it is.

@@ -42,7 +42,9 @@ func (c Connector) Begin() Attempt {
 	verifier := rand.Text() + rand.Text() // 52 characters of the alphabet of RFC 7636, section 4.1
 	return Attempt{Connector: c, Verifier: verifier, Query: url.Values{
 		"response_type": {"code"}, "client_id": {c.ClientID}, "redirect_uri": {c.RedirectURI}, "resource": {c.Resource},
-		"scope": {c.Scope}, "state": {rand.Text()}, "code_challenge": {Challenge(verifier)}, "code_challenge_method": {"S256"},
+		"scope": {
+			c.Scope,
+		}, "state": {rand.Text()}, "code_challenge": {Challenge(verifier)}, "code_challenge_method": {"S256"},
 	}}
 }
 
@@ -63,7 +65,9 @@ func (a Attempt) CodeForm(code string) url.Values {
 // RefreshForm is the form of spec 4.3 that refreshes.
 func (c Connector) RefreshForm(refreshToken string) url.Values {
 	return url.Values{
-		"grant_type": {"refresh_token"}, "client_id": {c.ClientID}, "resource": {c.Resource}, "refresh_token": {refreshToken},
+		"grant_type": {
+			"refresh_token",
+		}, "client_id": {c.ClientID}, "resource": {c.Resource}, "refresh_token": {refreshToken},
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/stack"
 )
 
-// Earlier builds both services as they were at a commit, and returns the directory of their binaries. The test is skipped where
-// that commit, or a library that it used, cannot be had: in a copy without history, or without a network.
+// Earlier builds both services as they were at a commit, and returns the directory of their binaries. The test is
+// skipped where that commit, or a library that it used, cannot be had: in a copy without history, or without a network.
 func Earlier(t testing.TB, commit string) string {
 	t.Helper()
 	root := holding(t, commit)
@@ -29,7 +29,14 @@ func Earlier(t testing.TB, commit string) string {
 			t.Fatalf("%s: %v: %s", command[0], err, out)
 		}
 	}
-	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./authserver/cmd/authserver", "./resourceapi/cmd/resourceapi")
+	list := exec.CommandContext(
+		t.Context(),
+		"go",
+		"list",
+		"-deps",
+		"./authserver/cmd/authserver",
+		"./resourceapi/cmd/resourceapi",
+	)
 	list.Dir, list.Env = source, append(os.Environ(), "GOTOOLCHAIN=local", "GOFLAGS=")
 	if out, err := list.CombinedOutput(); err != nil {
 		t.Skipf("the libraries of the commit %.10s are not to be had: %.300s", commit, out)
@@ -42,10 +49,12 @@ func Earlier(t testing.TB, commit string) string {
 	return binaries
 }
 
-// Committed are the names of the files that a folder of the repository had at a commit. The test is skipped where that commit cannot be had.
+// Committed are the names of the files that a folder of the repository had at a commit. The test is skipped where that
+// commit cannot be had.
 func Committed(t testing.TB, commit, folder string) []string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "git", "-C", holding(t, commit), "ls-tree", "--name-only", commit+":"+folder).Output()
+	out, err := exec.CommandContext(t.Context(), "git", "-C", holding(t, commit), "ls-tree", "--name-only", commit+":"+folder).
+		Output()
 	if err != nil {
 		t.Fatalf("%s of the commit %.10s: %v", folder, commit, err)
 	}

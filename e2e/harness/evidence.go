@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Suites have a short form, which `make test` runs, and a long one for `make torture`, which puts into e2e/EVIDENCE.md what each one notes.
+// Suites have a short form, which `make test` runs, and a long one for `make torture`, which puts into e2e/EVIDENCE.md
+// what each one notes.
 
 var long = flag.Bool("long", false, "run the long form of each suite")
 
@@ -23,8 +24,8 @@ func Rounds(short, longForm int) int {
 	return short
 }
 
-// EvidenceVariable names a file to which each suite adds a line once it has passed or failed: what was done, how often, with which
-// result.
+// EvidenceVariable names a file to which each suite adds a line once it has passed or failed: what was done, how often,
+// with which result.
 const EvidenceVariable = "ALMONER_EVIDENCE"
 
 // Later is what is known when the suite ends, for Note.

@@ -25,8 +25,8 @@ var lasting sync.Map // *stack.Stack → nothing
 // searchWithin is for the stores of a stack that has been under fire for an hour.
 const searchWithin = 3 * time.Minute
 
-// LookForLeaks sweeps every stack that ends with the process. It prints what it finds, and returns the code to exit with. TestMain
-// calls it in the end.
+// LookForLeaks sweeps every stack that ends with the process. It prints what it finds, and returns the code to exit
+// with. TestMain calls it in the end.
 func LookForLeaks() (code int) {
 	for s := range lasting.Range {
 		for _, complaint := range sweep(s.(*stack.Stack), true) {
@@ -45,9 +45,10 @@ func sweepAtTheEnd(t testing.TB, s *stack.Stack) {
 	records.Delete(s)
 }
 
-// sweep looks for every secret that was met at a stack in everything that the stack has written: the logs of services, gateway and
-// stores, metrics, traces, all rows of Postgres, and all that Redis was ever told (its append-only file, expired keys included). A whole stack has each of
-// these; another may lack what somebody has stopped. And it looks in the logs for the cause of every answer that said that we are at fault.
+// sweep looks for every secret that was met at a stack in everything that the stack has written: the logs of services,
+// gateway and stores, metrics, traces, all rows of Postgres, and all that Redis was ever told (its append-only file,
+// expired keys included). A whole stack has each of these; another may lack what somebody has stopped. And it looks in
+// the logs for the cause of every answer that said that we are at fault.
 func sweep(s *stack.Stack, whole bool) (complaints []string) {
 	met, entered := recordOf(s), false
 	for range met.secrets.Range {
@@ -112,7 +113,9 @@ func written(s *stack.Stack, whole bool) (map[string][]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), searchWithin)
 	defer cancel()
 	metrics, err := scrape(ctx, slices.DeleteFunc(metered(s), func(service *stack.Service) bool {
-		return gone(service.Done()) || options.Earlier != "" && service != s.Authservers[0] && service != s.Resourceapi // it may not know of metrics
+		return gone(service.Done()) ||
+			options.Earlier != "" && service != s.Authservers[0] &&
+				service != s.Resourceapi // it may not know of metrics
 	}))
 	add("the metrics", []byte(metrics), err)
 	if !gone(s.Postgres.Done()) {
@@ -122,7 +125,8 @@ func written(s *stack.Stack, whole bool) (map[string][]byte, error) {
 	return texts, errors.Join(faults...)
 }
 
-// readFiles reads all files of a pattern; there must be one. Redis may put a new one in the place of another meanwhile: then it begins anew.
+// readFiles reads all files of a pattern; there must be one. Redis may put a new one in the place of another meanwhile:
+// then it begins anew.
 func readFiles(pattern string) (all []byte, err error) {
 	for range 5 {
 		if all, err = readOnce(pattern); !errors.Is(err, fs.ErrNotExist) {

@@ -43,13 +43,16 @@ func (c Connector) TryPost(t testing.TB, form url.Values) (Answer, error) {
 // TryList is List likewise.
 func (c Connector) TryList(t testing.TB, tokens Tokens) (Answer, error) {
 	t.Helper()
-	return c.product.As(tokens.AccessToken).With("X-Tenant-Id", tokens.WorkspaceID).Try(t, http.MethodGet, ListPath, "", "")
+	return c.product.As(tokens.AccessToken).
+		With("X-Tenant-Id", tokens.WorkspaceID).
+		Try(t, http.MethodGet, ListPath, "", "")
 }
 
 // TryRevoke is Revoke likewise.
 func (c Connector) TryRevoke(t testing.TB, token string) (Answer, error) {
 	t.Helper()
-	return c.product.API().Try(t, http.MethodPost, RevokePath, formType, url.Values{"client_id": {c.ClientID}, "token": {token}}.Encode())
+	return c.product.API().
+		Try(t, http.MethodPost, RevokePath, formType, url.Values{"client_id": {c.ClientID}, "token": {token}}.Encode())
 }
 
 // TryCode is Code in an outage: "" where a page says that something does not answer.

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// Main runs the tests of a package and returns the exit status, for its TestMain. Up to atOnce tests run beside each other, unless -parallel
-// says otherwise: more than there are processors, for they mostly wait for servers. In the end it looks for secrets wherever they must not
-// be, whatever else failed: a second try of the tests may not leak again.
+// Main runs the tests of a package and returns the exit status, for its TestMain. Up to atOnce tests run beside each
+// other, unless -parallel says otherwise: more than there are processors, for they mostly wait for servers. In the end
+// it looks for secrets wherever they must not be, whatever else failed: a second try of the tests may not leak again.
 func Main(m *testing.M, atOnce int) (status int) {
 	flag.Parse()
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {

@@ -20,7 +20,11 @@ type hierarchy struct{ root, limit, swap, swapAtMost string }
 func NewMemoryGroup(t testing.TB, limit int) *MemoryGroup {
 	t.Helper()
 	bytes := strconv.Itoa(limit)
-	_ = os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+memory"), 0) // version 2, where it is ours to say
+	_ = os.WriteFile(
+		"/sys/fs/cgroup/cgroup.subtree_control",
+		[]byte("+memory"),
+		0,
+	) // version 2, where it is ours to say
 	for _, h := range []hierarchy{
 		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", bytes},
 		{"/sys/fs/cgroup", "memory.max", "memory.swap.max", "0"},
@@ -33,7 +37,11 @@ func NewMemoryGroup(t testing.TB, limit int) *MemoryGroup {
 			_ = os.Remove(dir)
 			continue
 		}
-		_ = os.WriteFile(filepath.Join(dir, h.swap), []byte(h.swapAtMost), 0) // absent where the kernel does not count swap
+		_ = os.WriteFile(
+			filepath.Join(dir, h.swap),
+			[]byte(h.swapAtMost),
+			0,
+		) // absent where the kernel does not count swap
 		t.Cleanup(func() {
 			if err := os.Remove(dir); err != nil {
 				t.Errorf("the control group stays: %v", err)

@@ -67,7 +67,8 @@ func (p Scrape) Names() map[string]bool {
 	return names
 }
 
-// Sum adds up the values of the series of that name that have all these labels, each like route="/token". There must be one.
+// Sum adds up the values of the series of that name that have all these labels, each like route="/token". There must be
+// one.
 func (p Scrape) Sum(t testing.TB, name string, labels ...string) float64 {
 	t.Helper()
 	values := p.series(name, labels)

@@ -13,14 +13,21 @@ import (
 
 // OAuth2 is the application as golang.org/x/oauth2 is configured for it.
 func (a ConfidentialApp) OAuth2(p *Product, style oauth2.AuthStyle) *oauth2.Config {
-	return &oauth2.Config{ClientID: a.ClientID, ClientSecret: a.Secret, RedirectURL: a.RedirectURI, Endpoint: p.endpoint(style)}
+	return &oauth2.Config{
+		ClientID:     a.ClientID,
+		ClientSecret: a.Secret,
+		RedirectURL:  a.RedirectURI,
+		Endpoint:     p.endpoint(style),
+	}
 }
 
 // OAuth2 is the connector as golang.org/x/oauth2 is configured for it.
 func (c Connector) OAuth2() *oauth2.Config {
 	return &oauth2.Config{
-		ClientID: c.ClientID, RedirectURL: c.RedirectURI, Scopes: strings.Fields(c.Scope),
-		Endpoint: c.product.endpoint(oauth2.AuthStyleInParams),
+		ClientID:    c.ClientID,
+		RedirectURL: c.RedirectURI,
+		Scopes:      strings.Fields(c.Scope),
+		Endpoint:    c.product.endpoint(oauth2.AuthStyleInParams),
 	}
 }
 
@@ -28,10 +35,14 @@ func (p *Product) endpoint(style oauth2.AuthStyle) oauth2.Endpoint {
 	return oauth2.Endpoint{AuthURL: p.AppURL + "/oauth/authorize", TokenURL: p.BaseURL + TokenPath, AuthStyle: style}
 }
 
-// WithResource is a context in which golang.org/x/oauth2 sends the connector's resource with every token request: the library
-// has no option for it when it refreshes, so its users do it like this.
+// WithResource is a context in which golang.org/x/oauth2 sends the connector's resource with every token request: the
+// library has no option for it when it refreshes, so its users do it like this.
 func (c Connector) WithResource(ctx context.Context) context.Context {
-	return context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: resourceSender(c.Resource), Timeout: patience})
+	return context.WithValue(
+		ctx,
+		oauth2.HTTPClient,
+		&http.Client{Transport: resourceSender(c.Resource), Timeout: patience},
+	)
 }
 
 type resourceSender string

@@ -68,7 +68,11 @@ func (o Office) Register(t testing.TB, body map[string]any) Answer {
 
 // ConfidentialBody is the body that registers a confidential application (spec 4.2).
 func ConfidentialBody(permissions ...string) map[string]any {
-	return map[string]any{"name": "Gift Aid export", "redirectUris": []string{RedirectURI}, "requiredPermissions": permissions}
+	return map[string]any{
+		"name":                "Gift Aid export",
+		"redirectUris":        []string{RedirectURI},
+		"requiredPermissions": permissions,
+	}
 }
 
 // ConnectorBody is the body that registers a connector for a resource (contract, section 5).

@@ -77,7 +77,8 @@ func (p Page) WantsPage(t testing.TB, status int) Page {
 
 // IsLogin says whether this is the login page.
 func (p Page) IsLogin() bool {
-	return p.Status == http.StatusOK && p.Find("form input[name=email]").Length() == 1 && p.Find("form input[name=password]").Length() == 1
+	return p.Status == http.StatusOK && p.Find("form input[name=email]").Length() == 1 &&
+		p.Find("form input[name=password]").Length() == 1
 }
 
 // IsConsent says whether this is the consent page.
@@ -95,13 +96,14 @@ type Form struct {
 	Fields url.Values
 }
 
-// FormWith returns the form that holds the one element of the selector, as it stands on the page: its hidden and filled-in
-// fields, no button.
+// FormWith returns the form that holds the one element of the selector, as it stands on the page: its hidden and
+// filled-in fields, no button.
 func (p Page) FormWith(t testing.TB, selector string) Form {
 	t.Helper()
 	element := p.document.Find(selector)
 	form := element.Closest("form")
-	if element.Length() != 1 || form.Length() != 1 || !strings.EqualFold(form.AttrOr("method", "get"), http.MethodPost) {
+	if element.Length() != 1 || form.Length() != 1 ||
+		!strings.EqualFold(form.AttrOr("method", "get"), http.MethodPost) {
 		t.Fatalf("no single form to post with %s:\n%s", selector, p)
 	}
 	action, err := p.URL.Parse(form.AttrOr("action", ""))

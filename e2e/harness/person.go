@@ -10,8 +10,8 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/demo"
 )
 
-// A Person is somebody at a browser of their own: cookies are kept, forms are sent as they stand on the page, and no redirect
-// is followed but those within the app, and only when told to.
+// A Person is somebody at a browser of their own: cookies are kept, forms are sent as they stand on the page, and no
+// redirect is followed but those within the app, and only when told to.
 type Person struct {
 	demo.User
 	Header http.Header // of every request
@@ -68,8 +68,8 @@ func (p *Person) SignIn(t testing.TB, login Page) Page {
 	return p.Submit(t, form)
 }
 
-// Arrive opens an address as a browser would: it follows redirects within the app and signs in when asked to. It returns the
-// first answer that is neither.
+// Arrive opens an address as a browser would: it follows redirects within the app and signs in when asked to. It
+// returns the first answer that is neither.
 func (p *Person) Arrive(t testing.TB, address string) Page {
 	t.Helper()
 	page := p.Open(t, address)
@@ -130,8 +130,8 @@ func (p *Person) Consent(t testing.TB, request url.Values) Page {
 	return page
 }
 
-// AuthorizeURL is the consent page's address (spec 4.4) for a request. Parameters that have several values are sent several
-// times.
+// AuthorizeURL is the consent page's address (spec 4.4) for a request. Parameters that have several values are sent
+// several times.
 func (p *Product) AuthorizeURL(request url.Values) string {
 	return p.AppURL + "/oauth/authorize?" + request.Encode()
 }

@@ -12,9 +12,10 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/stack"
 )
 
-// A Product is a running Almoner as one test sees it. Its actors are those of the specification: a Person at a browser, a
-// ConfidentialApp, a Connector, a Service, and whoever calls the API. They know it by HTTP alone; what HTTP cannot arrange
-// (a membership that ends, a feature that is switched off, time that passes) the World arranges as the owner of the database.
+// A Product is a running Almoner as one test sees it. Its actors are those of the specification: a Person at a browser,
+// a ConfidentialApp, a Connector, a Service, and whoever calls the API. They know it by HTTP alone; what HTTP cannot
+// arrange (a membership that ends, a feature that is switched off, time that passes) the World arranges as the owner of
+// the database.
 //
 // Actors do not judge: they hand back an Answer or a Page, and the test says what it wants of it.
 type Product struct {
@@ -48,8 +49,12 @@ func EnterBy(t testing.TB, s *stack.Stack, secrets *Secrets, transport http.Roun
 		secrets.Note("password", user.Password)
 	}
 	return &Product{
-		BaseURL: s.BaseURL, AppURL: s.AppURL, Demo: d, World: newWorld(t, s.DatabaseURL, secrets), secrets: secrets,
-		client: &http.Client{Timeout: patience, CheckRedirect: followNothing, Transport: watched(t, s, transport)},
+		BaseURL: s.BaseURL,
+		AppURL:  s.AppURL,
+		Demo:    d,
+		World:   newWorld(t, s.DatabaseURL, secrets),
+		secrets: secrets,
+		client:  &http.Client{Timeout: patience, CheckRedirect: followNothing, Transport: watched(t, s, transport)},
 	}
 }
 
@@ -71,7 +76,13 @@ func (p *Product) In(workspace demo.Workspace, token string) API {
 }
 
 // roundTrip sends one request and reads the whole answer. Secrets in either are noted.
-func (p *Product) roundTrip(t testing.TB, client *http.Client, method, address string, header http.Header, body string) Answer {
+func (p *Product) roundTrip(
+	t testing.TB,
+	client *http.Client,
+	method, address string,
+	header http.Header,
+	body string,
+) Answer {
 	t.Helper()
 	answer, err := p.try(t, client, method, address, header, body)
 	if err != nil {
@@ -80,7 +91,13 @@ func (p *Product) roundTrip(t testing.TB, client *http.Client, method, address s
 	return answer
 }
 
-func (p *Product) try(t testing.TB, client *http.Client, method, address string, header http.Header, body string) (Answer, error) {
+func (p *Product) try(
+	t testing.TB,
+	client *http.Client,
+	method, address string,
+	header http.Header,
+	body string,
+) (Answer, error) {
 	request, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
 	if err != nil {
 		return Answer{Request: method}, err

@@ -13,8 +13,8 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/demo"
 )
 
-// A Publisher is a platform's own website, on this machine and by TLS: it publishes the metadata documents of clients that nobody has
-// registered.
+// A Publisher is a platform's own website, on this machine and by TLS: it publishes the metadata documents of clients
+// that nobody has registered.
 type Publisher struct {
 	URL   string
 	Asked atomic.Int32
@@ -41,8 +41,10 @@ func (p *Publisher) Host() string { return strings.TrimPrefix(p.URL, "https://")
 // Settings are those of a deployment in development that serves the clients of this website, as of platform.
 func (p *Publisher) Settings(platform string) map[string]string {
 	return map[string]string{
-		"ALMONER_CLIENT_DOMAINS":     p.Host() + "=" + platform,
-		"ALMONER_CLIENT_DOCUMENT_CA": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})),
+		"ALMONER_CLIENT_DOMAINS": p.Host() + "=" + platform,
+		"ALMONER_CLIENT_DOCUMENT_CA": string(
+			pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw}),
+		),
 	}
 }
 
@@ -67,12 +69,21 @@ func (p *Publisher) Publish(path string, object map[string]any) string {
 	})
 }
 
-// Client publishes the good document of a client, with changes to it, and returns its address, which is the client's name.
+// Client publishes the good document of a client, with changes to it, and returns its address, which is the client's
+// name.
 func (p *Publisher) Client(path string, redirects []string, changes map[string]any) string {
 	p.t.Helper()
 	document := map[string]any{
-		"client_id": p.URL + path, "client_name": "Claude Code", "redirect_uris": redirects, "token_endpoint_auth_method": "none",
-		"grant_types": []string{"authorization_code", "refresh_token", "urn:ietf:params:oauth:grant-type:device_code"}, "response_types": []string{"code"},
+		"client_id":                  p.URL + path,
+		"client_name":                "Claude Code",
+		"redirect_uris":              redirects,
+		"token_endpoint_auth_method": "none",
+		"grant_types": []string{
+			"authorization_code",
+			"refresh_token",
+			"urn:ietf:params:oauth:grant-type:device_code",
+		},
+		"response_types": []string{"code"},
 	}
 	for name, value := range changes {
 		document[name] = value

@@ -29,17 +29,21 @@ func recordOf(s *stack.Stack) *record {
 	return one.(*record)
 }
 
-// noteFault keeps the request id of an answer that says that we are at fault. A workspace that is not provisioned is nobody's fault,
-// /readyz says by itself what is wrong, and another gateway than ours, which may be who answers, has a log of its own.
+// noteFault keeps the request id of an answer that says that we are at fault. A workspace that is not provisioned is
+// nobody's fault, /readyz says by itself what is wrong, and another gateway than ours, which may be who answers, has a
+// log of its own.
 func (r *record) noteFault(response *http.Response, answer []byte) {
-	if response.StatusCode < 500 || r.options.BaseURL != "" || bytes.Contains(answer, []byte(`"TENANT_NOT_PROVISIONED"`)) || response.Request.URL.Path == "/readyz" {
+	if response.StatusCode < 500 || r.options.BaseURL != "" ||
+		bytes.Contains(answer, []byte(`"TENANT_NOT_PROVISIONED"`)) ||
+		response.Request.URL.Path == "/readyz" {
 		return
 	}
 	asked := fmt.Sprint(response.Request.Method, " ", response.Request.URL.Path, " → ", response.StatusCode)
 	r.faults.Store(response.Header.Get(web.RequestIDHeader), asked)
 }
 
-// unexplained are the faults of which no log has the cause. That there was such a request, which is logged of every one, is no cause.
+// unexplained are the faults of which no log has the cause. That there was such a request, which is logged of every
+// one, is no cause.
 func (r *record) unexplained(logs []byte) (complaints []string) {
 	missing := map[string]string{}
 	for id, asked := range r.faults.Range {
@@ -51,7 +55,8 @@ func (r *record) unexplained(logs []byte) (complaints []string) {
 			Message   string `json:"msg"`
 			RequestID string `json:"request_id"`
 		}
-		if len(missing) > 0 && bytes.Contains(line, []byte(`"level":"ERROR"`)) && json.Unmarshal(line, &entry) == nil && entry.Message != "request" {
+		if len(missing) > 0 && bytes.Contains(line, []byte(`"level":"ERROR"`)) && json.Unmarshal(line, &entry) == nil &&
+			entry.Message != "request" {
 			delete(missing, entry.RequestID)
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-// A RedisRelay stands between the services and a Redis of its own. It can lose the answers of scripts about grants after they have run,
-// and give those to other questions in their place.
+// A RedisRelay stands between the services and a Redis of its own. It can lose the answers of scripts about grants
+// after they have run, and give those to other questions in their place.
 type RedisRelay struct {
 	URL string // for the services
 	Dir string // the folder of the one behind it is in here
@@ -136,10 +136,12 @@ func (r *RedisRelay) serve(service net.Conn) {
 	}
 }
 
-// instead is what is passed on in place of the answer, nil for nothing. What is no script's word about a grant passes as it is.
+// instead is what is passed on in place of the answer, nil for nothing. What is no script's word about a grant passes
+// as it is.
 func (r *RedisRelay) instead(question, answer []byte) []byte {
 	_, text, is := strings.Cut(string(answer), "\r\n")
-	if !is || answer[0] != '$' || !bytes.Contains(bytes.ToLower(question), []byte("eval")) || !bytes.Contains(question, []byte("g:{")) {
+	if !is || answer[0] != '$' || !bytes.Contains(bytes.ToLower(question), []byte("eval")) ||
+		!bytes.Contains(question, []byte("g:{")) {
 		return answer
 	}
 	r.mu.Lock()

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// A Relay stands between the services and Postgres (stack.Options.Detour). It can make every question wait, and cut a connection at a
-// question of a certain kind: before the server has got it, or after the server has done it and before the answer has passed. In both
-// cases the service cannot know what has happened.
+// A Relay stands between the services and Postgres (stack.Options.Detour). It can make every question wait, and cut a
+// connection at a question of a certain kind: before the server has got it, or after the server has done it and before
+// the answer has passed. In both cases the service cannot know what has happened.
 type Relay struct {
 	server   string
 	listener net.Listener

@@ -11,8 +11,8 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/stack"
 )
 
-// The spellings of what must not be seen: the product's own credentials (contract, section 2), JWTs, and the ticket of the
-// consent page.
+// The spellings of what must not be seen: the product's own credentials (contract, section 2), JWTs, and the ticket of
+// the consent page.
 var (
 	credentials = regexp.MustCompile(`alm_(?:pat|cs|ac|rt)_[A-Za-z0-9_-]{16,}`)
 	jwts        = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]+`)
@@ -26,9 +26,9 @@ func Redact(text string) string {
 	return tickets.ReplaceAllString(text, `name="ticket" value="[ticket]"`)
 }
 
-// Secrets are all secrets that actors have seen or typed, kept to look for them where they must not be. Of each its end is kept,
-// where all of them are random: a JWT begins like every other, and a token of one grant begins with the id of the grant, which is
-// no secret. It is safe for concurrent use, and its zero value is empty.
+// Secrets are all secrets that actors have seen or typed, kept to look for them where they must not be. Of each its end
+// is kept, where all of them are random: a JWT begins like every other, and a token of one grant begins with the id of
+// the grant, which is no secret. It is safe for concurrent use, and its zero value is empty.
 type Secrets struct {
 	mu   sync.Mutex
 	ends map[fragment]string // → what it is the end of
@@ -77,7 +77,8 @@ func (s *Secrets) NoteSetting(name, value string) {
 	}
 }
 
-// noteStore keeps the passwords in a URL of a store: behind Sentinels there are two of them. An address that is none holds no password.
+// noteStore keeps the passwords in a URL of a store: behind Sentinels there are two of them. An address that is none
+// holds no password.
 func (s *Secrets) noteStore(text string) {
 	address, err := url.Parse(text)
 	if err != nil {
@@ -90,12 +91,18 @@ func (s *Secrets) noteStore(text string) {
 	s.Note(kind, address.Query().Get("password"))
 }
 
-// noteStack keeps what a stack itself must not give away: the secrets that its services are given, and those of its stores.
+// noteStack keeps what a stack itself must not give away: the secrets that its services are given, and those of its
+// stores.
 func (s *Secrets) noteStack(of *stack.Stack) {
 	s.noteStore(of.DatabaseURL)
 	s.noteStore(of.Postgres.URL)
 	for _, service := range slices.Concat(of.Authservers, of.Resources) {
-		for _, name := range []string{"ALMONER_KEYS", "ALMONER_DATABASE_URL", "ALMONER_REDIS_URL", "ALMONER_UPSTREAM_CLIENT_SECRET"} {
+		for _, name := range []string{
+			"ALMONER_KEYS",
+			"ALMONER_DATABASE_URL",
+			"ALMONER_REDIS_URL",
+			"ALMONER_UPSTREAM_CLIENT_SECRET",
+		} {
 			s.NoteSetting(name, service.Setting(name))
 		}
 	}

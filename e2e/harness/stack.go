@@ -30,18 +30,22 @@ type Options struct {
 	Worker      bool              // whether submissions are processed by a process of its own
 	Settings    map[string]string // further settings of the services, ALMONER_… → value
 	Durable     bool              // whether the stores write as carefully as in a real installation: for measuring
-	Binaries    string            // of the services, where they are not those of the repository as it stands (see Broken)
-	RedisURL    string            // of a Redis that runs already; "" for one of its own
-	RedisDir    string            // where its servers' directories are
-	Traced      bool              // keep the traces (Spans), and look for secrets in them at the end
-	Between     *Relay            // stands between the services and Postgres, if there is one
-	Earlier     string            // the directory with the programs of an earlier commit (see Earlier), which all processes but the first of each service run
-	BaseURL     string            // of the API, by way of another gateway than the stack's own; "" for that one
-	AppURL      string            // of the pages, likewise
+	// of the services, where they are not those of the repository as it stands (see Broken)
+	Binaries string
+	RedisURL string // of a Redis that runs already; "" for one of its own
+	RedisDir string // where its servers' directories are
+	Traced   bool   // keep the traces (Spans), and look for secrets in them at the end
+	Between  *Relay // stands between the services and Postgres, if there is one
+	// the directory with the programs of an earlier commit (see Earlier), which all processes but the first of each
+	// service run
+	Earlier string
+	BaseURL string // of the API, by way of another gateway than the stack's own; "" for that one
+	AppURL  string // of the pages, likewise
 }
 
-// Shared returns the stack, two real binaries behind the gateway as `make run` starts them, that all tests of this process use. It ends with the process. Tests leave the demo's people,
-// applications and tokens as they are, and make what they change.
+// Shared returns the stack, two real binaries behind the gateway as `make run` starts them, that all tests of this
+// process use. It ends with the process. Tests leave the demo's people, applications and tokens as they are, and make
+// what they change.
 func Shared(t testing.TB) *stack.Stack {
 	t.Helper()
 	shared, err := sharedStack()
@@ -104,7 +108,10 @@ func Sentinel(t testing.TB) *localstore.RedisSentinel {
 	return several(t, localstore.StartRedisSentinel)
 }
 
-func several[Servers interface{ Stop() }](t testing.TB, start func(context.Context, localstore.Options) (Servers, error)) Servers {
+func several[Servers interface{ Stop() }](
+	t testing.TB,
+	start func(context.Context, localstore.Options) (Servers, error),
+) Servers {
 	t.Helper()
 	home, err := localstore.TempDir("almoner-redis-")
 	if err != nil {
@@ -116,7 +123,10 @@ func several[Servers interface{ Stop() }](t testing.TB, start func(context.Conte
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
 	defer cancel()
-	servers, err := start(ctx, localstore.Options{Dir: filepath.Join(home, "redis"), Tools: os.Getenv(toolsVariable), Volatile: true})
+	servers, err := start(
+		ctx,
+		localstore.Options{Dir: filepath.Join(home, "redis"), Tools: os.Getenv(toolsVariable), Volatile: true},
+	)
 	if err != nil {
 		t.Fatalf("start several Redis: %v", err)
 	}
@@ -168,7 +178,9 @@ func Program(t testing.TB, name string) string {
 
 func start(home string, options Options) (*stack.Stack, error) {
 	if (options.RedisURL == "") != (options.RedisDir == "") {
-		return nil, errors.New("where the files of a Redis are, which are searched for secrets, must be said with its URL")
+		return nil, errors.New(
+			"where the files of a Redis are, which are searched for secrets, must be said with its URL",
+		)
 	}
 	binaries := options.Binaries
 	if binaries == "" {
@@ -193,10 +205,21 @@ func start(home string, options Options) (*stack.Stack, error) {
 		traces = taking.URL
 	}
 	s, err := stack.Start(ctx, stack.Options{
-		Home: home, Binaries: binaries, Tools: os.Getenv(toolsVariable), Volatile: !options.Durable,
-		Authservers: options.Authservers, Resources: options.Resources, Worker: options.Worker, Settings: options.Settings, Detour: detour, RedisURL: options.RedisURL,
-		BaseURL: options.BaseURL, AppURL: options.AppURL, Earlier: options.Earlier,
-		Observed: true, Collector: traces,
+		Home:        home,
+		Binaries:    binaries,
+		Tools:       os.Getenv(toolsVariable),
+		Volatile:    !options.Durable,
+		Authservers: options.Authservers,
+		Resources:   options.Resources,
+		Worker:      options.Worker,
+		Settings:    options.Settings,
+		Detour:      detour,
+		RedisURL:    options.RedisURL,
+		BaseURL:     options.BaseURL,
+		AppURL:      options.AppURL,
+		Earlier:     options.Earlier,
+		Observed:    true,
+		Collector:   traces,
 	})
 	if err == nil {
 		recordOf(s).options = options

@@ -15,8 +15,8 @@ import (
 // Book is the one of this process: what is described, and which answers have occurred, whatever test met them.
 var Book = sync.OnceValues(openapicheck.New)
 
-// A watch lets no answer of the API pass that is not as described: it fails the test that met it. Pages, which are at the
-// app's address, are another matter. Of both it notes the faults.
+// A watch lets no answer of the API pass that is not as described: it fails the test that met it. Pages, which are at
+// the app's address, are another matter. Of both it notes the faults.
 type watch struct {
 	t    testing.TB
 	api  string // its host
@@ -59,11 +59,22 @@ func (w watch) RoundTrip(request *http.Request) (*http.Response, error) {
 		return response, nil
 	}
 	problems := w.book.Judge(openapicheck.Exchange{
-		Method: request.Method, Path: request.URL.EscapedPath(), Query: request.URL.Query(), Header: request.Header, Body: sent,
-		Status: response.StatusCode, AnswerHeader: response.Header, Answer: answer,
+		Method:       request.Method,
+		Path:         request.URL.EscapedPath(),
+		Query:        request.URL.Query(),
+		Header:       request.Header,
+		Body:         sent,
+		Status:       response.StatusCode,
+		AnswerHeader: response.Header,
+		Answer:       answer,
 	})
 	if len(problems) > 0 {
-		seen := Answer{Request: request.Method + " " + request.URL.Path, Status: response.StatusCode, Header: response.Header, Body: answer}
+		seen := Answer{
+			Request: request.Method + " " + request.URL.Path,
+			Status:  response.StatusCode,
+			Header:  response.Header,
+			Body:    answer,
+		}
 		w.t.Errorf("not as /v1/openapi.json has it: %s\n%s", strings.Join(problems, "; "), seen)
 	}
 	return response, nil

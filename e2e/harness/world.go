@@ -15,15 +15,15 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// A World is what happens behind the product's back: the owner of the database changes rows, as an administrator's command
-// or the passing of time would.
+// A World is what happens behind the product's back: the owner of the database changes rows, as an administrator's
+// command or the passing of time would.
 type World struct {
 	rows    *pgxpool.Pool
 	secrets *Secrets
 }
 
-// The password of everybody whom World makes, and its argon2id hash. The hash is a light one: it says itself what it costs,
-// and these tests sign in hundreds of times.
+// The password of everybody whom World makes, and its argon2id hash. The hash is a light one: it says itself what it
+// costs, and these tests sign in hundreds of times.
 const (
 	password     = "OMQHGTZBIAHYUEYNHC2LMRROFS"
 	passwordHash = "$argon2id$v=19$m=1024,t=1,p=1$COFxLuucrLL066hZh4nMBQ$m+blcHR3Ol5+h4NhVmxERdHSpmoqOZThhAOiJvl2J4Y"
@@ -95,16 +95,27 @@ func (w *World) Everything(t testing.TB) []byte {
 	return all
 }
 
-// Workspace makes one where every module is enabled and provisioned and LLM integration is on, in an organisation of its own.
+// Workspace makes one where every module is enabled and provisioned and LLM integration is on, in an organisation of
+// its own.
 func (w *World) Workspace(t testing.TB) demo.Workspace {
 	t.Helper()
 	workspace := demo.Workspace{ID: uuid.NewString(), Name: "Canal Lane Pantry " + rand.Text()[:6]}
 	organisation := uuid.New()
 	w.Exec(t, `insert into account.organisations (id, name) values ($1, 'Canal Lane Trust')`, organisation)
-	w.Exec(t, `insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)`, workspace.ID, organisation, workspace.Name)
+	w.Exec(
+		t,
+		`insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)`,
+		workspace.ID,
+		organisation,
+		workspace.Name,
+	)
 	w.Exec(t, `insert into account.tenant_modules (tenant_id, module, enabled, provisioned)
 		values ($1, 'programmes', true, true), ($1, 'engage', true, true)`, workspace.ID)
-	w.Exec(t, `insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)`, workspace.ID)
+	w.Exec(
+		t,
+		`insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)`,
+		workspace.ID,
+	)
 	return workspace
 }
 
@@ -113,7 +124,13 @@ func (w *World) User(t testing.TB) demo.User {
 	t.Helper()
 	id := uuid.NewString()
 	user := demo.User{ID: id, Email: "ada." + strings.ToLower(rand.Text()[:10]) + "@example.org", Password: password}
-	w.Exec(t, `insert into account.users (id, email, name, password_hash) values ($1, $2, 'Ada Okafor', $3)`, id, user.Email, passwordHash)
+	w.Exec(
+		t,
+		`insert into account.users (id, email, name, password_hash) values ($1, $2, 'Ada Okafor', $3)`,
+		id,
+		user.Email,
+		passwordHash,
+	)
 	w.secrets.Note("password", password)
 	return user
 }
@@ -121,13 +138,25 @@ func (w *World) User(t testing.TB) demo.User {
 // Join makes a user a member who holds the permissions.
 func (w *World) Join(t testing.TB, workspace demo.Workspace, user demo.User, permissions ...string) {
 	t.Helper()
-	w.Exec(t, `insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, coalesce($3, '{}'::text[]))`, workspace.ID, user.ID, permissions)
+	w.Exec(
+		t,
+		`insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, coalesce($3, '{}'::text[]))`,
+		workspace.ID,
+		user.ID,
+		permissions,
+	)
 }
 
 // Permit changes what a member holds.
 func (w *World) Permit(t testing.TB, workspace demo.Workspace, user demo.User, permissions ...string) {
 	t.Helper()
-	w.Exec(t, `update account.memberships set permissions = coalesce($3, '{}'::text[]) where tenant_id = $1 and user_id = $2`, workspace.ID, user.ID, permissions)
+	w.Exec(
+		t,
+		`update account.memberships set permissions = coalesce($3, '{}'::text[]) where tenant_id = $1 and user_id = $2`,
+		workspace.ID,
+		user.ID,
+		permissions,
+	)
 }
 
 // Leave ends a membership and nothing else.
@@ -139,13 +168,24 @@ func (w *World) Leave(t testing.TB, workspace demo.Workspace, user demo.User) {
 // SetLLM switches the workspace's LLM integration.
 func (w *World) SetLLM(t testing.TB, workspace demo.Workspace, on bool) {
 	t.Helper()
-	w.Exec(t, `update account.tenant_features set enabled = $2 where tenant_id = $1 and feature = 'llm_integration'`, workspace.ID, on)
+	w.Exec(
+		t,
+		`update account.tenant_features set enabled = $2 where tenant_id = $1 and feature = 'llm_integration'`,
+		workspace.ID,
+		on,
+	)
 }
 
 // SetModule switches the Programmes module of the workspace.
 func (w *World) SetModule(t testing.TB, workspace demo.Workspace, enabled, provisioned bool) {
 	t.Helper()
-	w.Exec(t, `update account.tenant_modules set enabled = $2, provisioned = $3 where tenant_id = $1 and module = 'programmes'`, workspace.ID, enabled, provisioned)
+	w.Exec(
+		t,
+		`update account.tenant_modules set enabled = $2, provisioned = $3 where tenant_id = $1 and module = 'programmes'`,
+		workspace.ID,
+		enabled,
+		provisioned,
+	)
 }
 
 // Token makes a personal access token, as Settings would.
@@ -165,14 +205,22 @@ func (w *World) Token(t testing.TB, workspace demo.Workspace, user demo.User, pe
 // RevokeToken revokes a personal access token, as Settings would.
 func (w *World) RevokeToken(t testing.TB, token string) {
 	t.Helper()
-	w.Exec(t, `update account.personal_access_tokens set revoked_at = now(), revoke_reason = 'revoked_by_user' where hash = $1`, credential.Hash(token))
+	w.Exec(
+		t,
+		`update account.personal_access_tokens set revoked_at = now(), revoke_reason = 'revoked_by_user' where hash = $1`,
+		credential.Hash(token),
+	)
 }
 
 // ExpireToken lets the time of a personal access token pass.
 func (w *World) ExpireToken(t testing.TB, token string) {
 	t.Helper()
-	w.Exec(t, `update account.personal_access_tokens set created_at = created_at - interval '90 days', expires_at = now() - interval '1 second'
-		where hash = $1`, credential.Hash(token))
+	w.Exec(
+		t,
+		`update account.personal_access_tokens set created_at = created_at - interval '90 days', expires_at = now() - interval '1 second'
+		where hash = $1`,
+		credential.Hash(token),
+	)
 }
 
 // EndGrantIn sets how much of a grant's life is left; a negative time lets it have passed.

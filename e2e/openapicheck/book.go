@@ -97,7 +97,8 @@ func (b *Book) judgeElsewhere(x Exchange) []string {
 // judgeWrongMethod: a method that is not described is refused, and Allow names those that are. What browsers ask before
 // they read a public document from another origin is answered by the same words everywhere (CORS).
 func (b *Book) judgeWrongMethod(x Exchange, there []openapi.Operation) []string {
-	if x.Method == http.MethodOptions && x.Header.Get("Access-Control-Request-Method") != "" && x.Status == http.StatusNoContent {
+	if x.Method == http.MethodOptions && x.Header.Get("Access-Control-Request-Method") != "" &&
+		x.Status == http.StatusNoContent {
 		return nil
 	}
 	if x.Status == http.StatusServiceUnavailable { // nobody is there to refuse it
@@ -135,7 +136,9 @@ func (b *Book) judgeAnswer(x Exchange, response openapi.Object) []string {
 		case len(values) == 0 && header.Value("required") == true:
 			problems = append(problems, "header "+member.Name+" is missing")
 		case len(values) > 0:
-			problems = append(problems, b.judgeText("header "+member.Name, header.Map("schema"), strings.Join(values, ", "))...)
+			problems = append(
+				problems,
+				b.judgeText("header "+member.Name, header.Map("schema"), strings.Join(values, ", "))...)
 		}
 	}
 	content := response.Map("content")

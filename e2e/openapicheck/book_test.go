@@ -82,7 +82,10 @@ func TestO3_ExamplesAreAsDescribed(t *testing.T) {
 	for _, o := range b.Document.Operations() {
 		content(o.Method+" "+o.Path, b.Document.Resolve(o.Map("requestBody")).Map("content"))
 		for _, response := range o.Map("responses") {
-			content(o.Method+" "+o.Path+" "+response.Name, b.Document.Resolve(response.Value.(openapi.Object)).Map("content"))
+			content(
+				o.Method+" "+o.Path+" "+response.Name,
+				b.Document.Resolve(response.Value.(openapi.Object)).Map("content"),
+			)
 		}
 		for _, p := range b.Document.Parameters(o) {
 			if text, isText := p.Value("example").(string); isText {
@@ -105,8 +108,16 @@ const (
 // created is an exchange that is as described.
 func created() Exchange {
 	return Exchange{
-		Method: "POST", Path: "/v1/programmes/programmes", Body: []byte(`{"name":"Winter shelter"}`), Status: 201, Answer: []byte(record),
-		Header:       http.Header{"Authorization": {"Bearer x"}, "X-Tenant-Id": {workspace}, "Content-Type": {"application/json"}},
+		Method: "POST",
+		Path:   "/v1/programmes/programmes",
+		Body:   []byte(`{"name":"Winter shelter"}`),
+		Status: 201,
+		Answer: []byte(record),
+		Header: http.Header{
+			"Authorization": {"Bearer x"},
+			"X-Tenant-Id":   {workspace},
+			"Content-Type":  {"application/json"},
+		},
 		AnswerHeader: http.Header{"Content-Type": {"application/json"}, "Etag": {`"1"`}, "Location": {"/somewhere"}},
 	}
 }
@@ -156,7 +167,8 @@ func TestMissingIsWhatHasNotOccurred(t *testing.T) {
 	b := open(t)
 	before := b.Missing()
 	b.Judge(created())
-	if after := b.Missing(); len(before) < 150 || len(after) != len(before)-1 || strings.Contains(strings.Join(after, "\n"), "POST /v1/programmes/programmes 201") {
+	if after := b.Missing(); len(before) < 150 || len(after) != len(before)-1 ||
+		strings.Contains(strings.Join(after, "\n"), "POST /v1/programmes/programmes 201") {
 		t.Errorf("%d, then %d", len(before), len(after))
 	}
 }

@@ -36,7 +36,9 @@ func (b *Book) judgeRequest(x Exchange, o openapi.Operation) []string {
 	body := b.Document.Resolve(o.Map("requestBody"))
 	switch {
 	case len(x.Body) > 0 && body != nil:
-		problems = append(problems, b.judgeBody("body of the request", body.Map("content"), x.Header.Get("Content-Type"), x.Body)...)
+		problems = append(
+			problems,
+			b.judgeBody("body of the request", body.Map("content"), x.Header.Get("Content-Type"), x.Body)...)
 	case len(x.Body) == 0 && body.Value("required") == true:
 		problems = append(problems, "a body is described as required, and the request had success without it")
 	}

@@ -81,7 +81,15 @@ func (s *schemas) judge(what string, schema openapi.Object, value any) []string 
 
 func leaves(what string, e *jsonschema.ValidationError) []string {
 	if len(e.Causes) == 0 {
-		return []string{fmt.Sprintf("%s, at /%s: %s (%s)", what, strings.Join(e.InstanceLocation, "/"), strings.Join(e.ErrorKind.KeywordPath(), "/"), strings.TrimPrefix(e.SchemaURL, home))}
+		return []string{
+			fmt.Sprintf(
+				"%s, at /%s: %s (%s)",
+				what,
+				strings.Join(e.InstanceLocation, "/"),
+				strings.Join(e.ErrorKind.KeywordPath(), "/"),
+				strings.TrimPrefix(e.SchemaURL, home),
+			),
+		}
 	}
 	var out []string
 	for _, cause := range e.Causes {

@@ -45,7 +45,8 @@ func TestEveryKeyIsReplaced(t *testing.T) {
 			which := "SERVICE=" + service
 			for _, name := range []string{"keys-new", "keys-front"} {
 				o.run(t, "keys.md", name, which)
-				for _, process := range o.services()[service] { // one after the other: each takes what the other has minted
+				// one after the other: each takes what the other has minted
+				for _, process := range o.services()[service] {
 					o.restart(t, service, process)
 					for range 4 {
 						alive(name)

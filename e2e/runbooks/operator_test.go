@@ -35,7 +35,12 @@ func newOperator(t *testing.T, options harness.Options) *operator {
 	home, err := localstore.TempDir("almoner-runbooks-")
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
-	o := &operator{Product: harness.Enter(t, running, &met), running: running, etc: filepath.Join(home, "etc"), backups: filepath.Join(home, "backups")}
+	o := &operator{
+		Product: harness.Enter(t, running, &met),
+		running: running,
+		etc:     filepath.Join(home, "etc"),
+		backups: filepath.Join(home, "backups"),
+	}
 	must(t, os.Chmod(home, 0o711)) // PostgreSQL's user passes through
 	o.secrets = filepath.Join(o.etc, "secrets")
 	for _, dir := range []string{o.etc, o.secrets, o.backups, filepath.Join(o.backups, "wal")} {
@@ -50,9 +55,26 @@ func newOperator(t *testing.T, options harness.Options) *operator {
 	must(t, err)
 	path := append(append([]string{binaries}, tools...), "/usr/local/bin", "/usr/bin", "/bin")
 	redis := o.address(t, running.RedisURL)
-	o.environ = append(environ, "PATH="+strings.Join(path, ":"), "LANG=C.UTF-8", "TZ=UTC", "HOME="+home, "ETC="+o.etc, "SECRETS="+o.secrets, "BACKUPS="+o.backups,
-		"ARCHIVE="+filepath.Join(o.backups, "wal"), "RUNBOOKS="+runbooks, "PGDATA="+o.data(), "REDIS_HOST="+redis.Hostname(), "REDIS_PORT="+redis.Port(),
-		"API="+running.BaseURL, "AUTHSERVER="+running.Authservers[0].URL)
+	o.environ = append(
+		environ,
+		"PATH="+strings.Join(path, ":"),
+		"LANG=C.UTF-8",
+		"TZ=UTC",
+		"HOME="+home,
+		"ETC="+o.etc,
+		"SECRETS="+o.secrets,
+		"BACKUPS="+o.backups,
+		"ARCHIVE="+filepath.Join(
+			o.backups,
+			"wal",
+		),
+		"RUNBOOKS="+runbooks,
+		"PGDATA="+o.data(),
+		"REDIS_HOST="+redis.Hostname(),
+		"REDIS_PORT="+redis.Port(),
+		"API="+running.BaseURL,
+		"AUTHSERVER="+running.Authservers[0].URL,
+	)
 	return o
 }
 
@@ -70,7 +92,13 @@ func (o *operator) address(t *testing.T, text string) *url.URL {
 // writeFiles writes what the README lists, and gives it to the user that PostgreSQL runs as.
 func (o *operator) writeFiles(t *testing.T) {
 	t.Helper()
-	o.writeServices(t, map[string]*url.URL{"almoner": o.address(t, o.running.DatabaseURL), "almoner_admin": o.address(t, o.running.Postgres.URL)})
+	o.writeServices(
+		t,
+		map[string]*url.URL{
+			"almoner":       o.address(t, o.running.DatabaseURL),
+			"almoner_admin": o.address(t, o.running.Postgres.URL),
+		},
+	)
 	redisPassword, _ := o.address(t, o.running.RedisURL).User.Password()
 	files := map[string]string{
 		"secrets/redis-password": redisPassword + "\n", "secrets/owner-database-url": o.running.DatabaseURL + "\n",
@@ -102,7 +130,15 @@ func (o *operator) writeServices(t *testing.T, databases map[string]*url.URL) {
 	for name, address := range databases {
 		host, port, user := address.Hostname(), address.Port(), address.User.Username()
 		password, _ := address.User.Password()
-		fmt.Fprintf(&services, "[%s]\nhost=%s\nport=%s\ndbname=%s\nuser=%s\n", name, host, port, strings.TrimPrefix(address.Path, "/"), user)
+		fmt.Fprintf(
+			&services,
+			"[%s]\nhost=%s\nport=%s\ndbname=%s\nuser=%s\n",
+			name,
+			host,
+			port,
+			strings.TrimPrefix(address.Path, "/"),
+			user,
+		)
 		fmt.Fprintf(&passwords, "%s:%s:*:%s:%s\n", host, port, user, password)
 	}
 	must(t, os.WriteFile(filepath.Join(o.etc, "pg_service.conf"), []byte(services.String()), 0o600))
@@ -174,7 +210,11 @@ func (o *operator) startServices(t *testing.T) {
 
 // secretsOf are the settings of a service that are secret, and the files that the pages keep them in.
 func secretsOf(service string) map[string]string {
-	return map[string]string{"ALMONER_DATABASE_URL": service + "-database-url", "ALMONER_REDIS_URL": "redis-url", "ALMONER_KEYS": service + "-keys"}
+	return map[string]string{
+		"ALMONER_DATABASE_URL": service + "-database-url",
+		"ALMONER_REDIS_URL":    "redis-url",
+		"ALMONER_KEYS":         service + "-keys",
+	}
 }
 
 // restart restarts one process with what is in its files.

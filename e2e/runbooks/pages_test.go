@@ -90,7 +90,16 @@ func TestNoPagePutsASecretIntoAnArgument(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, match := range fence.FindAllSubmatch(content, -1) {
-			for _, sign := range []string{"postgres://", "postgresql://", "redis-cli -a", "--pass", "PGPASSWORD=", "curl -u", `-H "Authorization`, `-H 'Authorization`} {
+			for _, sign := range []string{
+				"postgres://",
+				"postgresql://",
+				"redis-cli -a",
+				"--pass",
+				"PGPASSWORD=",
+				"curl -u",
+				`-H "Authorization`,
+				`-H 'Authorization`,
+			} {
 				if strings.Contains(string(match[2]), sign) {
 					t.Errorf("%s: %q in a block", page, sign)
 				}

@@ -13,7 +13,8 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-// PostgreSQL moves to a server where nobody is a superuser for us, and the owner has another name. Nobody notices but for the pause.
+// PostgreSQL moves to a server where nobody is a superuser for us, and the owner has another name. Nobody notices but
+// for the pause.
 func TestPostgresMoves(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, harness.Options{})
@@ -39,7 +40,8 @@ func TestPostgresMoves(t *testing.T) {
 	o.In(office.Workspace, token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
 }
 
-// buy is what one does in a provider's console: a server with an empty database, and an owner who may create roles. It goes into the files.
+// buy is what one does in a provider's console: a server with an empty database, and an owner who may create roles. It
+// goes into the files.
 func (o *operator) buy(t *testing.T) {
 	t.Helper()
 	address := o.address(t, o.newServer(t))
@@ -47,7 +49,10 @@ func (o *operator) buy(t *testing.T) {
 	must(t, err)
 	defer func() { _ = provider.Close(t.Context()) }()
 	const password = "ofthenewowner"
-	for _, sql := range []string{"create role tenant1234 login createrole password '" + password + "'", "create database bought owner tenant1234"} {
+	for _, sql := range []string{
+		"create role tenant1234 login createrole password '" + password + "'",
+		"create database bought owner tenant1234",
+	} {
 		_, err := provider.Exec(t.Context(), sql)
 		must(t, err)
 	}
@@ -63,7 +68,10 @@ func (o *operator) newServer(t *testing.T) string {
 	dir, err := localstore.TempDir("almoner-runbooks-")
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	server, err := localstore.StartPostgres(t.Context(), localstore.Options{Dir: dir, Tools: os.Getenv("ALMONER_TEST_TOOLS"), Volatile: true})
+	server, err := localstore.StartPostgres(
+		t.Context(),
+		localstore.Options{Dir: dir, Tools: os.Getenv("ALMONER_TEST_TOOLS"), Volatile: true},
+	)
 	must(t, err)
 	t.Cleanup(server.Stop)
 	return server.URL

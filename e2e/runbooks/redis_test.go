@@ -11,7 +11,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Redis loses everything, then moves to a cluster, then behind Sentinels: what was current works, and what had ended stays dead.
+// Redis loses everything, then moves to a cluster, then behind Sentinels: what was current works, and what had ended
+// stays dead.
 func TestRedisIsLostAndMoves(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, harness.Options{})
@@ -36,7 +37,10 @@ func TestRedisIsLostAndMoves(t *testing.T) {
 	o.run(t, "redis-lost.md", "look")
 	wants(t)
 
-	for name, address := range map[string]string{"a cluster": harness.Cluster(t).URL, "Sentinels": harness.Sentinel(t).URL} {
+	for name, address := range map[string]string{
+		"a cluster": harness.Cluster(t).URL,
+		"Sentinels": harness.Sentinel(t).URL,
+	} {
 		t.Run("moves to "+name, func(t *testing.T) {
 			must(t, os.WriteFile(filepath.Join(o.secrets, "redis-url.new"), []byte(address+"\n"), 0o600))
 			o.stopServices()

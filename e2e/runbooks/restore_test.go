@@ -33,7 +33,12 @@ func (o *operator) prepare(t *testing.T) *ended {
 	t.Helper()
 	office := o.Office(t)
 	connector := office.Connector(t, harness.ReadProgrammes)
-	e := &ended{connector: connector, head: o.Person(t, office.Head), workspace: office.Workspace, attempt: connector.Begin()}
+	e := &ended{
+		connector: connector,
+		head:      o.Person(t, office.Head),
+		workspace: office.Workspace,
+		attempt:   connector.Begin(),
+	}
 	e.token = o.World.Token(t, office.Workspace, office.Head, harness.ReadProgrammes)
 	e.revoked, e.alive = connector.Connect(t, e.head), connector.Connect(t, e.head)
 	e.code = e.attempt.Code(t, e.head)
@@ -54,7 +59,8 @@ func (o *operator) happen(t *testing.T, e *ended) {
 	e.since = e.connector.Connect(t, e.head)
 }
 
-// wantsNothing checks that the restored database gives nothing to anybody who had something before, and everything to who begins again.
+// wantsNothing checks that the restored database gives nothing to anybody who had something before, and everything to
+// who begins again.
 func (o *operator) wantsNothing(t *testing.T, e *ended) {
 	t.Helper()
 	o.In(e.workspace, e.token).Get(t, harness.ListPath).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
@@ -65,7 +71,8 @@ func (o *operator) wantsNothing(t *testing.T, e *ended) {
 	if keys := string(o.API().Get(t, "/v1/account/oauth/jwks").Body); strings.Contains(keys, e.key) {
 		t.Error("a signing key of the past is published")
 	}
-	if page := e.head.Open(t, o.AppURL+"/settings/user"); page.Status == http.StatusOK && strings.HasPrefix(page.URL.Path, "/settings") {
+	if page := e.head.Open(t, o.AppURL+"/settings/user"); page.Status == http.StatusOK &&
+		strings.HasPrefix(page.URL.Path, "/settings") {
 		t.Error("somebody is still signed in")
 	}
 	again := e.connector.Connect(t, e.head)
@@ -81,7 +88,8 @@ func (o *operator) afterRestore(t *testing.T) {
 	}
 	o.run(t, "after-restore.md", "tokens")
 	o.run(t, "after-restore.md", "signing-keys")
-	if said := o.run(t, "after-restore.md", "nothing-lives"); said != "0 grants\n0 personal access tokens\n0 sign-ins\n" {
+	if said := o.run(t, "after-restore.md", "nothing-lives"); said != "0 grants\n0 personal access tokens\n0 "+
+		"sign-ins\n" {
 		t.Errorf("what lives:\n%s", said)
 	}
 	o.startServices(t)
@@ -103,7 +111,8 @@ func TestADumpIsRestored(t *testing.T) {
 	o.wantsNothing(t, e)
 }
 
-// Of the server that was lost nothing is left but the dump and the roles. The logins have the same passwords on the new one.
+// Of the server that was lost nothing is left but the dump and the roles. The logins have the same passwords on the new
+// one.
 func TestADumpIsRestoredOnANewServer(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, harness.Options{})
@@ -128,13 +137,18 @@ func TestADumpIsRestoredOnANewServer(t *testing.T) {
 	must(t, err)
 	defer func() { _ = db.Close(context.WithoutCancel(t.Context())) }()
 	var strangers bool // pg_monitor may do what everybody may, and nothing else
-	must(t, db.QueryRow(t.Context(), "select has_database_privilege('pg_monitor', current_database(), 'connect')").Scan(&strangers))
+	must(
+		t,
+		db.QueryRow(t.Context(), "select has_database_privilege('pg_monitor', current_database(), 'connect')").
+			Scan(&strangers),
+	)
 	if strangers {
 		t.Error("everybody who has a login may connect to the restored database")
 	}
 }
 
-// The moment lies before the revocations, and Redis has lost its memory too: nothing but the page keeps the dead from coming back.
+// The moment lies before the revocations, and Redis has lost its memory too: nothing but the page keeps the dead from
+// coming back.
 func TestBackToAMoment(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, harness.Options{})

@@ -17,8 +17,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Clerks do the product's daily work while it is killed, and remember what was acknowledged. What was not is asked for again with the
-// same Idempotency-Key, or the same form, where there is one, as a careful client does.
+// Clerks do the product's daily work while it is killed, and remember what was acknowledged. What was not is asked for
+// again with the same Idempotency-Key, or the same form, where there is one, as a careful client does.
 
 // An office is where the clerks of one round work.
 type workplace struct {
@@ -46,9 +46,15 @@ func newWorkplace(t *testing.T, p *harness.Product) *workplace {
 	t.Helper()
 	office := p.Office(t)
 	w := &workplace{
-		Product: p, Office: office, head: p.Person(t, office.Head),
-		connector: office.Connector(t, harness.ReadProgrammes), app: office.Confidential(t, "", harness.ReadProgrammes),
-		personal: map[string]string{}, programmes: map[string]string{}, submissions: map[string]string{}, imports: map[string]string{},
+		Product:     p,
+		Office:      office,
+		head:        p.Person(t, office.Head),
+		connector:   office.Connector(t, harness.ReadProgrammes),
+		app:         office.Confidential(t, "", harness.ReadProgrammes),
+		personal:    map[string]string{},
+		programmes:  map[string]string{},
+		submissions: map[string]string{},
+		imports:     map[string]string{},
 	}
 	form := p.In(office.Workspace, office.Token).JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
 		"title": "Lend a hand", "allowedOrigins": []string{submissionsOrigin},
@@ -228,12 +234,17 @@ func (w *workplace) writes(t *testing.T) bool {
 func (w *workplace) submits(t *testing.T) bool {
 	email := uuid.NewString() + "@example.org"
 	api := w.API().With("Origin", submissionsOrigin).With("Idempotency-Key", uuid.NewString())
-	form, ready := w.insist(func() (harness.Answer, error) { return api.Try(t, http.MethodGet, w.form, "", "") }, http.StatusOK)
+	form, ready := w.insist(
+		func() (harness.Answer, error) { return api.Try(t, http.MethodGet, w.form, "", "") },
+		http.StatusOK,
+	)
 	if !ready {
 		t.Errorf("no form within %s:\n%s", calmWithin, form)
 		return false
 	}
-	body, err := json.Marshal(map[string]any{"submissionToken": form.Object(t)["submissionToken"], "answers": map[string]any{"email": email}})
+	body, err := json.Marshal(
+		map[string]any{"submissionToken": form.Object(t)["submissionToken"], "answers": map[string]any{"email": email}},
+	)
 	if err != nil {
 		t.Error(err)
 		return false

@@ -11,8 +11,9 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-// A Redis Cluster loses a master, and moves slots from one to another, while clients refresh and race: some 503, and then it is
-// normal again. Nobody who has the current token is refused, no token is taken twice, and nothing dead comes back (G1, G2, G7, G8).
+// A Redis Cluster loses a master, and moves slots from one to another, while clients refresh and race: some 503, and
+// then it is normal again. Nobody who has the current token is refused, no token is taken twice, and nothing dead comes
+// back (G1, G2, G7, G8).
 
 type clusterStage struct {
 	crowd
@@ -79,7 +80,8 @@ func (s *clusterStage) waitForAll(t *testing.T) {
 	for end := time.Now().Add(calmWithin); ; time.Sleep(50 * time.Millisecond) {
 		well := 0
 		for _, node := range s.cluster.Nodes {
-			if said, err := tellRedis(node.URL, "CLUSTER INFO"); err != nil || strings.Contains(said, "cluster_state:ok") {
+			if said, err := tellRedis(node.URL, "CLUSTER INFO"); err != nil ||
+				strings.Contains(said, "cluster_state:ok") {
 				well++ // one that does not run is not asked
 			}
 		}
@@ -98,7 +100,8 @@ func (s *clusterStage) waitForReplicas(t *testing.T) {
 	for end := time.Now().Add(calmWithin); ; time.Sleep(50 * time.Millisecond) {
 		following := 0
 		for _, node := range s.cluster.Nodes {
-			if said, err := tellRedis(node.URL, "INFO replication"); err == nil && strings.Contains(said, "master_link_status:up") {
+			if said, err := tellRedis(node.URL, "INFO replication"); err == nil &&
+				strings.Contains(said, "master_link_status:up") {
 				following++
 			}
 		}

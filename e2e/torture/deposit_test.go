@@ -7,8 +7,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// A deposit is what stands ready before a store fails: one credential of every kind and in every state. Afterwards nobody may have
-// got anything back that was gone, and nobody may have lost what was theirs.
+// A deposit is what stands ready before a store fails: one credential of every kind and in every state. Afterwards
+// nobody may have got anything back that was gone, and nobody may have lost what was theirs.
 type deposit struct {
 	*harness.Product
 	harness.Office
@@ -26,13 +26,36 @@ type deposit struct {
 	long          harness.Tokens // of a confidential application
 }
 
-// newDeposit makes everything, so that what is decided before middle is called can be told from what is decided after it: an older copy
-// of a store that is kept in the middle knows every grant, and none as it is now.
-func newDeposit(t *testing.T, p *harness.Product, office harness.Office, connector harness.Connector, app harness.ConfidentialApp, middle func()) *deposit {
+// newDeposit makes everything, so that what is decided before middle is called can be told from what is decided after
+// it: an older copy of a store that is kept in the middle knows every grant, and none as it is now.
+func newDeposit(
+	t *testing.T,
+	p *harness.Product,
+	office harness.Office,
+	connector harness.Connector,
+	app harness.ConfidentialApp,
+	middle func(),
+) *deposit {
 	t.Helper()
-	d := &deposit{Product: p, Office: office, connector: connector, head: p.Person(t, office.Head), redeemed: connector.Begin(), waiting: connector.Begin()}
+	d := &deposit{
+		Product:   p,
+		Office:    office,
+		connector: connector,
+		head:      p.Person(t, office.Head),
+		redeemed:  connector.Begin(),
+		waiting:   connector.Begin(),
+	}
 	d.redeemedForm = d.redeemed.Code(t, d.head)
-	d.honest, d.old, d.revoked = connector.Connect(t, d.head), connector.Connect(t, d.head), connector.Connect(t, d.head)
+	d.honest, d.old, d.revoked = connector.Connect(
+		t,
+		d.head,
+	), connector.Connect(
+		t,
+		d.head,
+	), connector.Connect(
+		t,
+		d.head,
+	)
 	d.long = app.Connect(t, d.head)
 	middle()
 	d.ofRedeemed = d.redeemed.Post(t, d.redeemed.CodeForm(d.redeemedForm)).Tokens(t)
@@ -43,7 +66,8 @@ func newDeposit(t *testing.T, p *harness.Product, office harness.Office, connect
 	return d
 }
 
-// wantsUnnoticed checks those who never notice that Redis fails: personal access tokens, confidential tokens, access tokens.
+// wantsUnnoticed checks those who never notice that Redis fails: personal access tokens, confidential tokens, access
+// tokens.
 func (d *deposit) wantsUnnoticed(t *testing.T) {
 	t.Helper()
 	for _, token := range []string{d.Token, d.long.AccessToken, d.honest.AccessToken} {
@@ -76,7 +100,8 @@ func (d *deposit) wantsKept(t *testing.T) {
 	d.connector.WantsDead(t, d.revoked)
 }
 
-// wantsCode checks that a code that nobody used is still good. Only a store that has lost its memory may have forgotten it.
+// wantsCode checks that a code that nobody used is still good. Only a store that has lost its memory may have forgotten
+// it.
 func (d *deposit) wantsCode(t *testing.T) {
 	t.Helper()
 	d.connector.WantsAlive(t, d.waiting.Post(t, d.waiting.CodeForm(d.waitingCode)).Tokens(t))

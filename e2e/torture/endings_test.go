@@ -35,7 +35,9 @@ func TestRefreshAgainstRemovalOfTheMembership(t *testing.T) {
 
 func TestRefreshAgainstDeletionOfTheClient(t *testing.T) {
 	refreshAgainst(t, func(t *testing.T, p *harness.Product, c connection) {
-		p.As(c.office.Token).Send(t, http.MethodDelete, c.office.Clients()+"/"+c.connector.ClientID, "", "").Wants(t, http.StatusNoContent)
+		p.As(c.office.Token).
+			Send(t, http.MethodDelete, c.office.Clients()+"/"+c.connector.ClientID, "", "").
+			Wants(t, http.StatusNoContent)
 	})
 }
 
@@ -46,7 +48,11 @@ func refreshAgainst(t *testing.T, end ending) {
 	spread(t, times, func(t *testing.T) func(*testing.T) {
 		office := p.Office(t)
 		return func(t *testing.T) {
-			c := connection{office: office, member: p.Person(t, office.Member(t, harness.ReadProgrammes)), connector: office.Connector(t, harness.ReadProgrammes)}
+			c := connection{
+				office:    office,
+				member:    p.Person(t, office.Member(t, harness.ReadProgrammes)),
+				connector: office.Connector(t, harness.ReadProgrammes),
+			}
 			c.tokens = c.connector.Connect(t, c.member)
 			c.connector.List(t, c.tokens).Wants(t, http.StatusOK)
 			got := refreshesDuring(t, c, func() { end(t, p, c) })
@@ -55,7 +61,8 @@ func refreshAgainst(t *testing.T, end ending) {
 	})
 }
 
-// refreshesDuring refreshes again and again, each time with the newest token, while end runs, and returns all tokens that it got.
+// refreshesDuring refreshes again and again, each time with the newest token, while end runs, and returns all tokens
+// that it got.
 func refreshesDuring(t *testing.T, c connection, end func()) []harness.Tokens {
 	t.Helper()
 	var got []harness.Tokens
@@ -84,11 +91,13 @@ func (c connection) wantsNothing(t *testing.T, tokens []harness.Tokens) {
 	t.Helper()
 	slices.Reverse(tokens)
 	for _, token := range tokens {
-		if answer := c.connector.List(t, token); answer.Status != http.StatusUnauthorized && answer.Status != http.StatusForbidden {
+		if answer := c.connector.List(t, token); answer.Status != http.StatusUnauthorized &&
+			answer.Status != http.StatusForbidden {
 			t.Errorf("an access token outlived the end:\n%s", answer)
 		}
 	}
 	for _, token := range tokens {
-		c.connector.Refresh(t, token.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_client")
+		c.connector.Refresh(t, token.RefreshToken).
+			WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_client")
 	}
 }

@@ -23,7 +23,11 @@ const (
 )
 
 // fenceOff lets every conditional update of a grant in Postgres pass.
-var fenceOff = harness.Fault{File: stepsFile, Old: "	if passed {\n		return grant.Updated, nil\n	}\n	return s.updateOne(", New: "	if passed || err == nil {\n		return grant.Updated, nil\n	}\n	return s.updateOne("}
+var fenceOff = harness.Fault{
+	File: stepsFile,
+	Old:  "	if passed {\n		return grant.Updated, nil\n	}\n	return s.updateOne(",
+	New:  "	if passed || err == nil {\n		return grant.Updated, nil\n	}\n	return s.updateOne(",
+}
 
 // rotateBlindly lets the script rotate whatever token is presented. The fence alone would still stop it.
 var rotateBlindly = []harness.Fault{
@@ -51,16 +55,29 @@ var membershipCached = []harness.Fault{
 }
 
 // workspaceNotCompared lets a credential of one workspace in where its user is a member of another.
-var workspaceNotCompared = harness.Fault{File: accessFile, Old: "	case s.CredentialTenant != tenant:\n", New: "	case false:\n"}
+var workspaceNotCompared = harness.Fault{
+	File: accessFile,
+	Old:  "	case s.CredentialWorkspace != workspaceID:\n",
+	New:  "	case false:\n",
+}
 
 // tokenLogged writes a line for each token request, as one does while looking for something.
-var tokenLogged = harness.Fault{File: tokenFile, Old: "		asked := request(r, parameters)\n", New: "		asked := request(r, parameters)\n		d.Log.Info(\"asked\", \"parameters\", parameters)\n"}
+var tokenLogged = harness.Fault{
+	File: tokenFile,
+	Old:  "		asked := request(r, parameters)\n",
+	New:  "		asked := request(r, parameters)\n		d.Log.Info(\"asked\", \"parameters\", parameters)\n",
+}
 
 // tokenStored keeps what was refused beside the reason.
-var tokenStored = harness.Fault{File: refusalsFile, Old: "	return n.recordFor(ctx, facts, caller, x.ended, refused)\n",
-	New: "	return n.recordFor(ctx, facts, caller, x.ended, &TokenError{Description: refused.Description + x.request.RefreshToken.Reveal()})\n"}
+var tokenStored = harness.Fault{
+	File: refusalsFile,
+	Old:  "	return n.recordFor(ctx, facts, caller, x.ended, refused)\n",
+	New: "	return n.recordFor(ctx, facts, caller, x.ended, &TokenError{Description: refused.Description + " +
+		"x.request.RefreshToken.Reveal()})\n",
+}
 
-// postgresSilent lets Redis alone decide: neither what Postgres knows before, nor what it says afterwards, stops anything.
+// postgresSilent lets Redis alone decide: neither what Postgres knows before, nor what it says afterwards, stops
+// anything.
 var postgresSilent = []harness.Fault{
 	fenceOff,
 	{File: keeperFile, Old: "if old.Generation < g.Generation && ", New: "if false && "},
@@ -74,7 +91,11 @@ var repairOff = harness.Fault{File: keeperFile,
 }
 
 // redisBlamesTheCaller takes a refusal of Redis for one of the token.
-var redisBlamesTheCaller = harness.Fault{File: registerFile, Old: "	if err != nil && !reached {\n", New: "	if err != nil && !reached {\n		return grant.Stranger, nil\n	}\n	if err != nil && !reached {\n"}
+var redisBlamesTheCaller = harness.Fault{
+	File: registerFile,
+	Old:  "	if err != nil && !reached {\n",
+	New:  "	if err != nil && !reached {\n		return grant.Stranger, nil\n	}\n	if err != nil && !reached {\n",
+}
 
 // scriptsTakenForKnown shows Redis the source of each script once.
 var scriptsTakenForKnown = []harness.Fault{
@@ -108,20 +129,31 @@ var deadlinesOff = harness.Fault{File: scriptFile, Old: "if deadline == 0 or now
 var askedOnce = harness.Fault{File: decideFile, Old: "	commitTries  = 4\n", New: "	commitTries  = 1\n"}
 
 // revokedLater acknowledges a revocation before Postgres has committed it.
-var revokedLater = harness.Fault{File: keeperFile, Old: "	return k.revoke(ctx, g.ID, g.Ends, reason, actor)\n", New: `	later := context.WithoutCancel(ctx)
+var revokedLater = harness.Fault{
+	File: keeperFile,
+	Old:  "	return k.revoke(ctx, g.ID, g.Ends, reason, actor)\n",
+	New: `	later := context.WithoutCancel(ctx)
 	time.AfterFunc(time.Second, func() { _ = k.revoke(later, g.ID, g.Ends, reason, actor) })
 	return nil
-`}
+`,
+}
 
 // grantsOutliveClients deletes a client and leaves its grants.
-var grantsOutliveClients = harness.Fault{File: clientsFile, Old: "revokeWhere(ctx, tx, `g.client_id = @client`", New: "revokeWhere(ctx, tx, `g.client_id = @client and false`"}
+var grantsOutliveClients = harness.Fault{
+	File: clientsFile,
+	Old:  "revokeWhere(ctx, tx, `g.client_id = @client`",
+	New:  "revokeWhere(ctx, tx, `g.client_id = @client and false`",
+}
 
 // macOff believes what is spelled like a token.
 var macOff = harness.Fault{File: mintFile, Old: "	if authentic != 1 {\n", New: "	if authentic > 1 {\n"}
 
 // timeoutsOff lets a client take as long as it likes to send its request.
-var timeoutsOff = harness.Fault{File: serveFile,
-	Old: "ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, ", New: "ReadHeaderTimeout: 20 * readHeaderTimeout, ReadTimeout: 10 * readTimeout, "}
+var timeoutsOff = harness.Fault{
+	File: serveFile,
+	Old:  "		ReadHeaderTimeout: readHeaderTimeout,\n		ReadTimeout:       readTimeout,\n",
+	New:  "		ReadHeaderTimeout: 20 * readHeaderTimeout,\n		ReadTimeout:       10 * readTimeout,\n",
+}
 
 // drainOff ends a process that is told to without notice and in the middle of its requests.
 var drainOff = []harness.Fault{
@@ -132,10 +164,14 @@ var drainOff = []harness.Fault{
 // keyApart stores the answer of an Idempotency-Key in another transaction than what was done under it.
 var keyApart = []harness.Fault{
 	{File: writesFile, Old: "import (\n", New: "import (\n\t\"time\"\n"},
-	{File: writesFile, Old: "		if answer, err = effect(ctx, tx); err != nil || !key.Given() {\n", New: `		apart := func(own pgx.Tx) (err error) { answer, err = effect(ctx, own); return err }
+	{
+		File: writesFile,
+		Old:  "		if answer, err = effect(ctx, tx); err != nil || !key.Given() {\n",
+		New: `		apart := func(own pgx.Tx) (err error) { answer, err = effect(ctx, own); return err }
 		if err = pgx.BeginFunc(ctx, pool, apart); err == nil {
 			time.Sleep(30 * time.Millisecond)
 		}
 		if err != nil || !key.Given() {
-`},
+`,
+	},
 }

@@ -14,15 +14,16 @@ import (
 
 const (
 	slowConnections = 2_000
-	cutWithin       = 18 * time.Second // of a connection that sends its request one byte a second; the server's limit is 15
+	// of a connection that sends its request one byte a second; the server's limit is 15
+	cutWithin       = 18 * time.Second
 	goodAtMost      = 250 * time.Millisecond
 	memoryAtMost    = 256 << 10 // KiB, of one service
 	recoveredWithin = 5 * time.Second
 	guessesASecond  = 20 // of secrets and of tokens, at least
 )
 
-// Strangers hold thousands of slow connections, send bodies without end, and try secrets and tokens, while clients work: these are
-// answered, the strangers are cut off, and no service takes more than its share of memory.
+// Strangers hold thousands of slow connections, send bodies without end, and try secrets and tokens, while clients
+// work: these are answered, the strangers are cut off, and no service takes more than its share of memory.
 func TestFloodHarmsNobodyElse(t *testing.T) {
 	lasts := 22 * time.Second // the slow ones are cut off within it
 	if harness.Long() {
@@ -32,10 +33,23 @@ func TestFloodHarmsNobodyElse(t *testing.T) {
 	p := harness.Enter(t, running, &met)
 	office := p.Office(t)
 	connector, app := office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)
-	good := &goodTraffic{p: p, office: office, connector: connector, tokens: connector.Connect(t, p.Person(t, office.Head))}
+	good := &goodTraffic{
+		p:         p,
+		office:    office,
+		connector: connector,
+		tokens:    connector.Connect(t, p.Person(t, office.Head)),
+	}
 	stranger := newGuesser(t, p.BaseURL, app, connector, connector.Connect(t, p.Person(t, office.Head)))
-	harness.Note(t, "%d slow connections, endless bodies, %v wrong secrets and %v wrong tokens refused in %s", slowConnections,
-		harness.Later[int](func() int { return int(stranger.secrets.Load()) }), harness.Later[int](func() int { return int(stranger.tokens.Load()) }), lasts)
+	harness.Note(
+		t,
+		"%d slow connections, endless bodies, %v wrong secrets and %v wrong tokens refused in %s",
+		slowConnections,
+		harness.Later[int](
+			func() int { return int(stranger.secrets.Load()) },
+		),
+		harness.Later[int](func() int { return int(stranger.tokens.Load()) }),
+		lasts,
+	)
 	addresses := addressesOf(t, running)
 
 	ctx, stop := context.WithTimeout(t.Context(), lasts)

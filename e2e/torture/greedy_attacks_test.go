@@ -97,11 +97,18 @@ func (g *greedyCaller) fillForm(t *testing.T) {
 		fields = append(fields, client.Field{Name: name, Label: name, Type: "textarea"})
 		answers = append(answers, fmt.Sprintf("%q:%q", name, strings.Repeat("<", bombCharacters)))
 	}
-	form, err := g.p.Client(t, g.office.Workspace, harness.Bearer(g.office.Token)).Forms.Create(t.Context(), client.NewForm{
-		Title:          "Volunteer",
-		AllowedOrigins: []string{greedyWebsite},
-		Fields:         fields,
-	})
+	form, err := g.p.Client(
+		t,
+		g.office.Workspace,
+		harness.Bearer(g.office.Token),
+	).Forms.Create(
+		t.Context(),
+		client.NewForm{
+			Title:          "Volunteer",
+			AllowedOrigins: []string{greedyWebsite},
+			Fields:         fields,
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +125,14 @@ func (g *greedyCaller) fillForm(t *testing.T) {
 			for range harness.Rounds(80, 205) / atOnce {
 				token, _ := g.p.API().With("Origin", greedyWebsite).Get(t, path).Object(t)["submissionToken"].(string)
 				body := fmt.Sprintf(`{"submissionToken":%q,"answers":{%s}}`, token, strings.Join(answers, ","))
-				status := g.ask(t.Context(), http.MethodPost, g.resource+path+"/submissions", "", "application/json", body)
+				status := g.ask(
+					t.Context(),
+					http.MethodPost,
+					g.resource+path+"/submissions",
+					"",
+					"application/json",
+					body,
+				)
 				if status != http.StatusAccepted {
 					t.Errorf("a submission is answered with %d", status)
 					return
@@ -189,7 +203,9 @@ func (g *greedyCaller) bearer(i int) string { return "Bearer " + g.tokens[i%len(
 
 // head is the beginning of a request's header, for requests that are written by hand.
 func (g *greedyCaller) head(caller int) string {
-	return "Host: localhost\r\nAuthorization: " + g.bearer(caller) + "\r\nX-Tenant-Id: " + g.office.Workspace.ID + "\r\n"
+	return "Host: localhost\r\nAuthorization: " + g.bearer(
+		caller,
+	) + "\r\nX-Tenant-Id: " + g.office.Workspace.ID + "\r\n"
 }
 
 // repeat lets callers do the same again and again until ctx ends, with a pause after each.

@@ -62,11 +62,16 @@ func newHonestUsers(t *testing.T, p *harness.Product) *honestUsers {
 			service := p.DemoService().API()
 			return service.Try(t, http.MethodPost, harness.IntrospectPath, "application/x-www-form-urlencoded", form)
 		}},
-		{name: "sign in", want: http.StatusSeeOther, pause: rarely, ask: func(t *testing.T) (harness.Answer, error) {
-			next := h.known[0]
-			h.known = append(h.known[1:], next)
-			return h.signIn(t, next)
-		}},
+		{
+			name:  "sign in",
+			want:  http.StatusSeeOther,
+			pause: rarely,
+			ask: func(t *testing.T) (harness.Answer, error) {
+				next := h.known[0]
+				h.known = append(h.known[1:], next)
+				return h.signIn(t, next)
+			},
+		},
 		{name: "sign in at a new browser", want: http.StatusSeeOther, pause: rarely, mayWait: true, ask: h.signInAnew},
 	}
 	return h

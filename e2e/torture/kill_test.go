@@ -10,8 +10,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Everything is killed at random moments while all kinds of work are under way. Nothing that was acknowledged is lost or doubled: no
-// revocation, token, registration, programme, submission or import.
+// Everything is killed at random moments while all kinds of work are under way. Nothing that was acknowledged is lost
+// or doubled: no revocation, token, registration, programme, submission or import.
 func TestKilledAtRandom(t *testing.T) {
 	times := harness.Rounds(5, 200)
 	running := harness.Private(t, harness.Options{Worker: true})

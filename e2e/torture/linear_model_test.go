@@ -15,8 +15,8 @@ type call struct {
 	forgotten bool
 }
 
-// What came of it. Unknown is a 503 or no answer: it happened, or it did not, or it is still to happen. Unavailable is a 503 of a process
-// that lives on: an honest exchange or refresh did not happen (G10).
+// What came of it. Unknown is a 503 or no answer: it happened, or it did not, or it is still to happen. Unavailable is
+// a 503 of a process that lives on: an honest exchange or refresh did not happen (G10).
 type outcome struct {
 	is    string // ok, refused, unknown or unavailable
 	token int    // ok: the new refresh token
@@ -39,8 +39,8 @@ type life struct {
 
 const lost = -1
 
-// grantModel says which histories of one grant are legal: those that G1 to G9 allow, in some order of the calls that agrees with
-// who finished before whom began.
+// grantModel says which histories of one grant are legal: those that G1 to G9 allow, in some order of the calls that
+// agrees with who finished before whom began.
 func grantModel() porcupine.Model {
 	model := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{life{state: "pending"}} },

@@ -21,8 +21,8 @@ const (
 	codeLife      = 55 * time.Second // of 60, by our clock
 )
 
-// Clients use, refresh, replay and revoke grants through two processes while stores and processes crash, freeze and lose their memory.
-// Each grant's history must be one that the model allows (linearizability).
+// Clients use, refresh, replay and revoke grants through two processes while stores and processes crash, freeze and
+// lose their memory. Each grant's history must be one that the model allows (linearizability).
 func TestHistoriesOfGrantsAreLegal(t *testing.T) {
 	batches := harness.Rounds(11, 360)
 	running := harness.Private(t, harness.Options{Authservers: 2})
@@ -31,7 +31,13 @@ func TestHistoriesOfGrantsAreLegal(t *testing.T) {
 	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
 	trouble := newTrouble(running)
 	operations := 0
-	harness.Note(t, "%d grants, %v calls, %v faults", batches*storiesAtOnce, harness.Later[int](func() int { return operations }), harness.Later[int](trouble.faults))
+	harness.Note(
+		t,
+		"%d grants, %v calls, %v faults",
+		batches*storiesAtOnce,
+		harness.Later[int](func() int { return operations }),
+		harness.Later[int](trouble.faults),
+	)
 	for range batches {
 		p.World.Reconnect()
 		stories := make([]*story, storiesAtOnce)
@@ -54,13 +60,20 @@ func TestHistoriesOfGrantsAreLegal(t *testing.T) {
 			return
 		}
 	}
-	if leastCalls, leastFaults := harness.Rounds(7_000, 240_000), harness.Rounds(15, 600); operations < leastCalls || trouble.faults() < leastFaults {
-		t.Errorf("%d calls and %d faults are too few to say anything, want %d and %d", operations, trouble.faults(), leastCalls, leastFaults)
+	if leastCalls, leastFaults := harness.Rounds(7_000, 240_000), harness.Rounds(15, 600); operations < leastCalls ||
+		trouble.faults() < leastFaults {
+		t.Errorf(
+			"%d calls and %d faults are too few to say anything, want %d and %d",
+			operations,
+			trouble.faults(),
+			leastCalls,
+			leastFaults,
+		)
 	}
 }
 
-// Redis and Postgres freeze, and nothing else happens to anyone: every 503 to an honest client must have changed nothing, whichever of two
-// processes gets the retry, and a superseded token still ends its grant.
+// Redis and Postgres freeze, and nothing else happens to anyone: every 503 to an honest client must have changed
+// nothing, whichever of two processes gets the retry, and a superseded token still ends its grant.
 func TestHistoriesOfStalledGrantsAreLegal(t *testing.T) {
 	batches := harness.Rounds(4, 100)
 	running := harness.Private(t, harness.Options{Authservers: 2})
@@ -147,8 +160,8 @@ func (s *story) play(t *testing.T, first bool) {
 	}
 }
 
-// playOn is play of a grant whose current token one caller alone presents, for as long as it is not refused: two who present it at once
-// are a race, which revokes the grant whatever either is told.
+// playOn is play of a grant whose current token one caller alone presents, for as long as it is not refused: two who
+// present it at once are a race, which revokes the grant whatever either is told.
 func (s *story) playOn(t *testing.T, honest bool) {
 	for range callsEach {
 		time.Sleep(rand.N(160 * time.Millisecond))
@@ -175,14 +188,24 @@ func (s *story) known() []token {
 }
 
 func (s *story) exchange(t *testing.T) {
-	s.record(t, call{does: "exchange"}, 1, func() (harness.Answer, error) { return s.attempt.TryPost(t, s.attempt.CodeForm(s.code)) })
+	s.record(
+		t,
+		call{does: "exchange"},
+		1,
+		func() (harness.Answer, error) { return s.attempt.TryPost(t, s.attempt.CodeForm(s.code)) },
+	)
 }
 
 func (s *story) refresh(t *testing.T, known []token, number int) {
 	old := known[number]
-	s.record(t, call{does: "refresh", token: number, of: old.generation}, old.generation+1, func() (harness.Answer, error) {
-		return s.connector.TryPost(t, s.connector.RefreshForm(old.RefreshToken))
-	})
+	s.record(
+		t,
+		call{does: "refresh", token: number, of: old.generation},
+		old.generation+1,
+		func() (harness.Answer, error) {
+			return s.connector.TryPost(t, s.connector.RefreshForm(old.RefreshToken))
+		},
+	)
 }
 
 func (s *story) use(t *testing.T, with token) {
@@ -190,7 +213,12 @@ func (s *story) use(t *testing.T, with token) {
 }
 
 func (s *story) revoke(t *testing.T, with token) {
-	s.record(t, call{does: "revoke"}, 0, func() (harness.Answer, error) { return s.connector.TryRevoke(t, with.RefreshToken) })
+	s.record(
+		t,
+		call{does: "revoke"},
+		0,
+		func() (harness.Answer, error) { return s.connector.TryRevoke(t, with.RefreshToken) },
+	)
 }
 
 // record makes a call, keeps the tokens of generation that it may bring, and adds it to the history.
@@ -216,7 +244,10 @@ func (s *story) record(t *testing.T, c call, generation int, send func() (harnes
 	default:
 		t.Errorf("no answer of this kind was expected to %s:\n%s", c.does, answer)
 	}
-	s.history = append(s.history, porcupine.Operation{Input: c, Call: began.UnixNano(), Output: o, Return: ended.UnixNano()})
+	s.history = append(
+		s.history,
+		porcupine.Operation{Input: c, Call: began.UnixNano(), Output: o, Return: ended.UnixNano()},
+	)
 }
 
 // check asks whether the history is legal. A call whose outcome is unknown may happen at any later time.
@@ -225,7 +256,8 @@ func (s *story) check(t *testing.T, trouble *trouble) {
 	for i := range s.history {
 		operation := &s.history[i]
 		if c := operation.Input.(call); c.does == "exchange" {
-			c.forgotten = time.Unix(0, operation.Return).Sub(s.began) > codeLife || trouble.memoryLostBetween(s.began.UnixNano(), operation.Return)
+			c.forgotten = time.Unix(0, operation.Return).Sub(s.began) > codeLife ||
+				trouble.memoryLostBetween(s.began.UnixNano(), operation.Return)
 			operation.Input = c
 		}
 		if is := operation.Output.(outcome).is; is == unknown || is == unavailable {
@@ -236,7 +268,13 @@ func (s *story) check(t *testing.T, trouble *trouble) {
 	case porcupine.Illegal:
 		t.Errorf("an illegal history of a grant; faults: %v", trouble.between(s.began))
 		for _, operation := range s.history {
-			t.Logf("%6d to %6d ms: %+v → %+v", (operation.Call-s.began.UnixNano())/1e6, (operation.Return-s.began.UnixNano())/1e6, operation.Input, operation.Output)
+			t.Logf(
+				"%6d to %6d ms: %+v → %+v",
+				(operation.Call-s.began.UnixNano())/1e6,
+				(operation.Return-s.began.UnixNano())/1e6,
+				operation.Input,
+				operation.Output,
+			)
 		}
 	case porcupine.Unknown:
 		t.Error("the checker did not finish")

@@ -43,7 +43,8 @@ func spread(t *testing.T, rounds int, worker func(t *testing.T) (round func(t *t
 	})
 }
 
-// pair is a product of two processes of authserver which take turns behind the gateway, shared by the suites that break nothing.
+// pair is a product of two processes of authserver which take turns behind the gateway, shared by the suites that break
+// nothing.
 var pair = sync.OnceValues(func() (*stack.Stack, error) { return harness.Lasting(pairOfAuthservers()) })
 
 // pairOfAuthservers keeps no traces in the long form, where they would be gigabytes and take time from what is tried.

@@ -53,7 +53,13 @@ func (m *model) lists(rt *rapid.T) {
 		rows[row.ID] = row.Name
 	}
 	if !maps.Equal(rows, asked.programmes) {
-		rt.Fatalf("the model has %d programmes of this workspace, and the product shows %d, not the same: %v %v", len(asked.programmes), len(rows), asked.programmes, rows)
+		rt.Fatalf(
+			"the model has %d programmes of this workspace, and the product shows %d, not the same: %v %v",
+			len(asked.programmes),
+			len(rows),
+			asked.programmes,
+			rows,
+		)
 	}
 }
 
@@ -103,17 +109,24 @@ func (m *model) introspects(rt *rapid.T) {
 	permissions, active := b.may()
 	slices.Sort(said.Permissions)
 	slices.Sort(permissions)
-	if said.Active != active || !slices.Equal(said.Permissions, permissions) || (active && said.Workspace != b.home.ID) {
+	if said.Active != active || !slices.Equal(said.Permissions, permissions) ||
+		(active && said.Workspace != b.home.ID) {
 		rt.Fatalf("the model says active %t, permissions %v:\n%s", active, permissions, answer)
 	}
 }
 
 // register is what an application's registration with this bearer gives: true if it is let in.
 func (m *model) register(b *bearer, w *workspace, required []string) harness.Answer {
-	answer := m.p.As(b.text).JSON(m.t, http.MethodPost, harness.ClientsPath(w.Workspace), harness.ConnectorBody(m.p.BaseURL+"/v1", required...))
+	answer := m.p.As(b.text).
+		JSON(m.t, http.MethodPost, harness.ClientsPath(w.Workspace), harness.ConnectorBody(m.p.BaseURL+"/v1", required...))
 	if answer.Status == http.StatusCreated {
 		id, _ := answer.Object(m.t)["clientId"].(string)
-		connector := harness.Connector{ClientID: id, RedirectURI: harness.RedirectURI, Resource: m.p.BaseURL + "/v1", Scope: strings.Join(required, " ")}
+		connector := harness.Connector{
+			ClientID:    id,
+			RedirectURI: harness.RedirectURI,
+			Resource:    m.p.BaseURL + "/v1",
+			Scope:       strings.Join(required, " "),
+		}
 		m.clients = append(m.clients, &application{Connector: connector.At(m.p), home: w, required: required})
 	}
 	return answer
@@ -127,7 +140,15 @@ func (b *bearer) manages(w *workspace, permissions ...string) bool {
 
 func (m *model) registers(rt *rapid.T) {
 	b := one(rt, "credential", m.credentials)
-	w, required := m.elsewhere(rt, b), some(rt, "required", []string{harness.ReadProgrammes, harness.WriteProgrammes}, 1)
+	w, required := m.elsewhere(
+		rt,
+		b,
+	), some(
+		rt,
+		"required",
+		[]string{harness.ReadProgrammes, harness.WriteProgrammes},
+		1,
+	)
 	status := http.StatusForbidden
 	if b.manages(w, required...) {
 		status = http.StatusCreated
@@ -180,7 +201,10 @@ func (m *model) consent(rt *rapid.T, c *application, u *user) {
 	tokens := answer.Tokens(m.t)
 	g.id, g.refresh = harness.GrantOf(m.t, tokens.AccessToken), []string{tokens.RefreshToken}
 	m.grants = append(m.grants, g)
-	m.credentials = append(m.credentials, &bearer{text: tokens.AccessToken, owner: u, home: c.home, permissions: granted, grant: g})
+	m.credentials = append(
+		m.credentials,
+		&bearer{text: tokens.AccessToken, owner: u, home: c.home, permissions: granted, grant: g},
+	)
 }
 
 func (m *model) refreshes(rt *rapid.T) {
@@ -193,7 +217,10 @@ func (m *model) refreshes(rt *rapid.T) {
 	wants(rt, answer, http.StatusOK, "")
 	tokens, like := answer.Tokens(m.t), m.bearerOf(g)
 	g.refresh = append(g.refresh, tokens.RefreshToken)
-	m.credentials = append(m.credentials, &bearer{text: tokens.AccessToken, owner: like.owner, home: like.home, permissions: like.permissions, grant: g})
+	m.credentials = append(
+		m.credentials,
+		&bearer{text: tokens.AccessToken, owner: like.owner, home: like.home, permissions: like.permissions, grant: g},
+	)
 }
 
 func (m *model) replays(rt *rapid.T) {

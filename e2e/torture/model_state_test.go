@@ -90,7 +90,8 @@ func (b *bearer) ended() bool {
 	return b.dead
 }
 
-// may is what the credential may do in its workspace at this moment: token ∩ user. Without active it is no credential there at all.
+// may is what the credential may do in its workspace at this moment: token ∩ user. Without active it is no credential
+// there at all.
 func (b *bearer) may() (permissions []string, active bool) {
 	held, member := b.home.members[b.owner]
 	if b.ended() || !member || (b.grant != nil && !b.home.llm) {
@@ -99,7 +100,8 @@ func (b *bearer) may() (permissions []string, active bool) {
 	return both(b.permissions, held), true
 }
 
-// answer is what a route of Programmes that needs a permission answers in a workspace (contract, section 6); 0 is that it works.
+// answer is what a route of Programmes that needs a permission answers in a workspace (contract, section 6); 0 is that
+// it works.
 func (b *bearer) answer(asked *workspace, needed string) (status int, code string) {
 	permissions, active := b.may()
 	switch {

@@ -16,13 +16,18 @@ const (
 	modelsLong  = 10_000
 )
 
-// Users, memberships, grants, tokens, tenants and time change at random, and after each step the product must answer as a model
-// does that is a page long: status, permissions, and which rows of which workspace. Each model has workspaces of its own, so many run
-// at once.
+// Users, memberships, grants, tokens, tenants and time change at random, and after each step the product must answer as
+// a model does that is a page long: status, permissions, and which rows of which workspace. Each model has workspaces
+// of its own, so many run at once.
 func TestTheSystemIsAsItsModel(t *testing.T) {
 	models, steps := harness.Rounds(modelsShort, modelsLong), harness.Rounds(50, 100)
 	harness.Note(t, "%d models, %d steps each on average", models, steps)
-	for name, value := range map[string]string{"checks": strconv.Itoa(modelBatch), "steps": strconv.Itoa(steps), "shrinktime": "20s", "nofailfile": "true"} {
+	for name, value := range map[string]string{
+		"checks":     strconv.Itoa(modelBatch),
+		"steps":      strconv.Itoa(steps),
+		"shrinktime": "20s",
+		"nofailfile": "true",
+	} {
 		if err := flag.Set("rapid."+name, value); err != nil {
 			t.Fatal(err)
 		}
@@ -44,10 +49,30 @@ func TestTheSystemIsAsItsModel(t *testing.T) {
 // live takes steps. The names are those that a failed run prints.
 func (m *model) live(rt *rapid.T) {
 	rt.Repeat(map[string]func(*rapid.T){
-		"tenant": m.opensWorkspace, "user": m.hasUser, "join": m.joins, "leave": m.leaves, "permit": m.permits, "LLM": m.switchesLLM,
-		"module": m.switchesModule, "register": m.registers, "delete client": m.deletesClient, "consent": m.consents, "refresh": m.refreshes,
-		"refresh 2": m.refreshes, "replay": m.replays, "replay code": m.replaysCode, "revoke": m.revokes, "grant's time": m.endsGrant,
-		"PAT": m.makesToken, "PAT ends": m.endsToken, "list": m.lists, "list 2": m.lists, "list 3": m.lists, "read": m.reads, "write": m.writes,
-		"introspect": m.introspects, "introspect 2": m.introspects,
+		"tenant":        m.opensWorkspace,
+		"user":          m.hasUser,
+		"join":          m.joins,
+		"leave":         m.leaves,
+		"permit":        m.permits,
+		"LLM":           m.switchesLLM,
+		"module":        m.switchesModule,
+		"register":      m.registers,
+		"delete client": m.deletesClient,
+		"consent":       m.consents,
+		"refresh":       m.refreshes,
+		"refresh 2":     m.refreshes,
+		"replay":        m.replays,
+		"replay code":   m.replaysCode,
+		"revoke":        m.revokes,
+		"grant's time":  m.endsGrant,
+		"PAT":           m.makesToken,
+		"PAT ends":      m.endsToken,
+		"list":          m.lists,
+		"list 2":        m.lists,
+		"list 3":        m.lists,
+		"read":          m.reads,
+		"write":         m.writes,
+		"introspect":    m.introspects,
+		"introspect 2":  m.introspects,
 	})
 }

@@ -13,8 +13,9 @@ const (
 	promptly   = 8 * time.Second // the longest that an answer may take
 )
 
-// Somebody holds the rows of grants whose clients refresh, until every connection of authserver waits. Its callers are told 503 in time,
-// the API goes on, and afterwards each of the clients still has its token: what Postgres certainly did not do, Redis has undone.
+// Somebody holds the rows of grants whose clients refresh, until every connection of authserver waits. Its callers are
+// told 503 in time, the API goes on, and afterwards each of the clients still has its token: what Postgres certainly
+// did not do, Redis has undone.
 func TestPostgresPoolExhausted(t *testing.T) {
 	times := harness.Rounds(1, 100)
 	harness.Note(t, "%d times the rows of %d grants held while their clients refresh", times, heldGrants)
@@ -25,7 +26,11 @@ func TestPostgresPoolExhausted(t *testing.T) {
 		held[i] = s.connector.Connect(t, head)
 	}
 	for range times {
-		release := s.World.Hold(t, `select id from account.grants where tenant_id = $1 for update`, s.office.Workspace.ID)
+		release := s.World.Hold(
+			t,
+			`select id from account.grants where tenant_id = $1 for update`,
+			s.office.Workspace.ID,
+		)
 		answers := harness.Together(heldGrants+2, func(racer int) harness.Answer {
 			began := time.Now()
 			defer func() {

@@ -10,8 +10,9 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// The suites of Postgres: while it is away, slow or held up, callers are told 503, and it is all normal again by itself soon after.
-// Nothing is half done: a grant goes on with the token that its client has, or, where an answer was lost, a replay ends it.
+// The suites of Postgres: while it is away, slow or held up, callers are told 503, and it is all normal again by itself
+// soon after. Nothing is half done: a grant goes on with the token that its client has, or, where an answer was lost, a
+// replay ends it.
 
 // normalWithin is how long the product may take once Postgres is well again.
 const normalWithin = 5 * time.Second
@@ -32,7 +33,14 @@ func newPostgresStage(t *testing.T) *postgresStage {
 	running := harness.Private(t, harness.Options{Authservers: 2, Between: relay})
 	p := harness.Enter(t, running, &met)
 	office := p.Office(t)
-	return &postgresStage{p, running, relay, office, office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)}
+	return &postgresStage{
+		p,
+		running,
+		relay,
+		office,
+		office.Connector(t, harness.ReadProgrammes),
+		office.Confidential(t, "", harness.ReadProgrammes),
+	}
 }
 
 func (s *postgresStage) deposit(t *testing.T) *deposit {
@@ -55,7 +63,10 @@ func TestPostgresIsAway(t *testing.T) {
 				busy := s.refreshing(t, 4)
 				away.end()
 				d.wantsUnavailable(t)
-				d.In(d.Workspace, d.Token).Get(t, harness.ListPath).WantsRetryAfter(t).WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
+				d.In(d.Workspace, d.Token).
+					Get(t, harness.ListPath).
+					WantsRetryAfter(t).
+					WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
 				must(t, s.running.Postgres.Restart(context.WithoutCancel(t.Context())))
 				s.wantsNormalSoon(t)
 				busy()
@@ -66,8 +77,8 @@ func TestPostgresIsAway(t *testing.T) {
 	}
 }
 
-// refreshing lets clients refresh until the returned function is called, which checks that none was half refused: whoever was told
-// that a token is no good had lost an answer, and its whole grant is dead.
+// refreshing lets clients refresh until the returned function is called, which checks that none was half refused:
+// whoever was told that a token is no good had lost an answer, and its whole grant is dead.
 func (s *postgresStage) refreshing(t *testing.T, clients int) (wantsWhole func()) {
 	t.Helper()
 	head := s.Person(t, s.office.Head)
@@ -76,7 +87,8 @@ func (s *postgresStage) refreshing(t *testing.T, clients int) (wantsWhole func()
 	for range clients {
 		tokens := s.connector.Connect(t, head)
 		go func() {
-			lost, settled := false, true // settled: the last request was answered, so that it is known what its token is worth
+			// settled: the last request was answered, so that it is known what its token is worth
+			lost, settled := false, true
 			for ctx.Err() == nil || !settled {
 				answer, err := s.connector.TryPost(t, s.connector.RefreshForm(tokens.RefreshToken))
 				settled = err == nil && answer.Status != http.StatusServiceUnavailable

@@ -13,8 +13,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// The suites of Redis: what it forgets, Postgres knows; while it refuses or is silent, whoever needs it is told 503, and nobody that they
-// are at fault.
+// The suites of Redis: what it forgets, Postgres knows; while it refuses or is silent, whoever needs it is told 503,
+// and nobody that they are at fault.
 
 // A redisStage is a product of two processes whose Redis is made to fail.
 type redisStage struct {
@@ -36,7 +36,13 @@ func newRedisStage(t *testing.T) *redisStage {
 	}
 	p := harness.Enter(t, running, &met)
 	office := p.Office(t)
-	return &redisStage{p, newTrouble(running), office, office.Connector(t, harness.ReadProgrammes), office.Confidential(t, "", harness.ReadProgrammes)}
+	return &redisStage{
+		p,
+		newTrouble(running),
+		office,
+		office.Connector(t, harness.ReadProgrammes),
+		office.Confidential(t, "", harness.ReadProgrammes),
+	}
 }
 
 func (s *redisStage) deposit(t *testing.T, middle func()) *deposit {
@@ -55,8 +61,16 @@ func losses() []loss {
 	nothing := func(*trouble) error { return nil }
 	return []loss{
 		{"FLUSHALL", nothing, func(_ context.Context, x *trouble) error { return flushAll(x.running.RedisURL) }},
-		{"an older copy is put back", (*trouble).keepCopy, func(ctx context.Context, x *trouble) error { return x.putBack(ctx) }},
-		{"the tail of the append-only file is cut", (*trouble).markTail, func(ctx context.Context, x *trouble) error { return x.cutTail(ctx) }},
+		{
+			"an older copy is put back",
+			(*trouble).keepCopy,
+			func(ctx context.Context, x *trouble) error { return x.putBack(ctx) },
+		},
+		{
+			"the tail of the append-only file is cut",
+			(*trouble).markTail,
+			func(ctx context.Context, x *trouble) error { return x.cutTail(ctx) },
+		},
 	}
 }
 
@@ -75,7 +89,8 @@ func TestRedisLosesItsMemory(t *testing.T) {
 	}
 }
 
-// A hanging Redis keeps its connections open. Nothing was consumed when it goes on, but what it was asked may have reached it.
+// A hanging Redis keeps its connections open. Nothing was consumed when it goes on, but what it was asked may have
+// reached it.
 func TestRedisHangs(t *testing.T) {
 	besideOthers(t)
 	times := harness.Rounds(1, 200)
@@ -132,7 +147,10 @@ func (x *trouble) cutTail(ctx context.Context) error {
 		return err
 	}
 	if info.Size() < x.mark+10*beginning {
-		return fmt.Errorf("the append-only file has %d bytes after the mark: there is nothing to lose", info.Size()-x.mark)
+		return fmt.Errorf(
+			"the append-only file has %d bytes after the mark: there is nothing to lose",
+			info.Size()-x.mark,
+		)
 	}
 	if err := os.Truncate(file, x.mark+beginning); err != nil {
 		return err

@@ -17,7 +17,11 @@ func refusals() []refusal {
 	return []refusal{
 		{"OOM", []string{"CONFIG SET maxmemory 1mb"}, []string{"CONFIG SET maxmemory 0"}},
 		{"READONLY", []string{nowhere}, []string{"REPLICAOF NO ONE"}},
-		{"MASTERDOWN", []string{"CONFIG SET replica-serve-stale-data no", nowhere}, []string{"REPLICAOF NO ONE", "CONFIG SET replica-serve-stale-data yes"}},
+		{
+			"MASTERDOWN",
+			[]string{"CONFIG SET replica-serve-stale-data no", nowhere},
+			[]string{"REPLICAOF NO ONE", "CONFIG SET replica-serve-stale-data yes"},
+		},
 		{"NOREPLICAS", []string{"CONFIG SET min-replicas-to-write 1"}, []string{"CONFIG SET min-replicas-to-write 0"}},
 	}
 }

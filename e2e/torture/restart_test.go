@@ -12,18 +12,26 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// Of one service a process ends only after the other is back: the gateway leaves out for 3 s one that said it was leaving, and
-// between the two a process of the other service is restarted, with a pause before and after.
+// Of one service a process ends only after the other is back: the gateway leaves out for 3 s one that said it was
+// leaving, and between the two a process of the other service is restarted, with a pause before and after.
 const (
 	notice = 2 * time.Second
 	pause  = 1500 * time.Millisecond
 )
 
-// One of two processes of a service is told to end, and started again, while clients work, and so in turn: none of their requests fails.
+// One of two processes of a service is told to end, and started again, while clients work, and so in turn: none of
+// their requests fails.
 func TestRestartsFailNoRequest(t *testing.T) {
 	times := harness.Rounds(4, 100)
-	harness.Note(t, "%d restarts of one of two processes under load, half of them of authserver and half of resourceapi", times)
-	running := harness.Private(t, harness.Options{Authservers: 2, Resources: 2, Settings: map[string]string{"ALMONER_NOTICE": notice.String()}})
+	harness.Note(
+		t,
+		"%d restarts of one of two processes under load, half of them of authserver and half of resourceapi",
+		times,
+	)
+	running := harness.Private(
+		t,
+		harness.Options{Authservers: 2, Resources: 2, Settings: map[string]string{"ALMONER_NOTICE": notice.String()}},
+	)
 	p := harness.Enter(t, running, &met)
 	office := p.Office(t)
 	connector, head := office.Connector(t, harness.ReadProgrammes), p.Person(t, office.Head)
@@ -67,7 +75,12 @@ func TestRestartsFailNoRequest(t *testing.T) {
 			return wanted(api.Try(t, http.MethodPost, harness.ListPath, "application/json", `{"name":"Winter meals"}`))
 		})
 	}
-	inTurn := []*stack.Service{running.Authservers[0], running.Resources[0], running.Authservers[1], running.Resources[1]}
+	inTurn := []*stack.Service{
+		running.Authservers[0],
+		running.Resources[0],
+		running.Authservers[1],
+		running.Resources[1],
+	}
 	for round := range times {
 		if err := inTurn[round%len(inTurn)].Restart(context.WithoutCancel(t.Context())); err != nil {
 			t.Fatal(err)

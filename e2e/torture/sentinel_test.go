@@ -11,8 +11,9 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-// A Redis that Sentinels watch over loses its master. The product finds the new one by itself; and if that one had stopped following, so that
-// it knows the past alone, nobody gets a wrong yes (G1, G2, G7): to the grant store it is an older copy put back.
+// A Redis that Sentinels watch over loses its master. The product finds the new one by itself; and if that one had
+// stopped following, so that it knows the past alone, nobody gets a wrong yes (G1, G2, G7): to the grant store it is an
+// older copy put back.
 
 type sentinelStage struct {
 	crowd
@@ -22,7 +23,12 @@ type sentinelStage struct {
 func TestRedisSentinelFailsOver(t *testing.T) {
 	besideOthers(t)
 	times := harness.Rounds(1, 20)
-	harness.Note(t, "%d times each: a master killed while clients refresh and race, a master killed whose replicas had stopped following", times)
+	harness.Note(
+		t,
+		"%d times each: a master killed while clients refresh and race, a master killed whose replicas had stopped "+
+			"following",
+		times,
+	)
 	redis := harness.Sentinel(t)
 	running := harness.Private(t, harness.Options{Authservers: 2, RedisURL: redis.URL, RedisDir: redis.Dir})
 	s := &sentinelStage{newCrowd(t, harness.Enter(t, running, &met)), redis}
@@ -42,7 +48,8 @@ func TestRedisSentinelFailsOver(t *testing.T) {
 	}
 }
 
-// failOver kills the master, which stays dead, and returns when the product works with another one, before which afterwards was called.
+// failOver kills the master, which stays dead, and returns when the product works with another one, before which
+// afterwards was called.
 func (s *sentinelStage) failOver(t *testing.T, afterwards func()) {
 	t.Helper()
 	wantSoon(t, "a master", func() bool { return s.redis.Master() != nil })
@@ -101,8 +108,8 @@ func (s *sentinelStage) stopFollowing(t *testing.T) {
 	}
 }
 
-// mayFollow is the end of stopFollowing. Sentinel lets the servers write down what they have when it turns them to another master, the wrong
-// password too.
+// mayFollow is the end of stopFollowing. Sentinel lets the servers write down what they have when it turns them to
+// another master, the wrong password too.
 func (s *sentinelStage) mayFollow(t *testing.T) {
 	t.Helper()
 	for _, node := range s.redis.Nodes {

@@ -12,8 +12,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// A store stops answering while clients refresh and exchange through two processes, and goes on later with what it had received. A client
-// that was answered 503 and tries again ends with a working grant (grants.md, G10).
+// A store stops answering while clients refresh and exchange through two processes, and goes on later with what it had
+// received. A client that was answered 503 and tries again ends with a working grant (grants.md, G10).
 
 const (
 	stallRefreshers = 40
@@ -66,8 +66,15 @@ func testStalls(t *testing.T, store func(*stack.Stack) (pause func() error, resu
 			harness.Note(t, "silent for %s: %d grants, 0 lost, 0 answers of 503", duration, rounds*stallClients)
 			continue
 		}
-		harness.Note(t, "silent for %s: %d grants, 0 lost; %d answers of 503, half of them within %s, 99 of 100 within %s", duration,
-			rounds*stallClients, len(s.refused), quantile(s.refused, 0.5), quantile(s.refused, 0.99))
+		harness.Note(
+			t,
+			"silent for %s: %d grants, 0 lost; %d answers of 503, half of them within %s, 99 of 100 within %s",
+			duration,
+			rounds*stallClients,
+			len(s.refused),
+			quantile(s.refused, 0.5),
+			quantile(s.refused, 0.99),
+		)
 	}
 }
 

@@ -10,27 +10,30 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// A step is a place where a process may die. These are in the grant store: between what Redis decided and what Postgres knows of it.
+// A step is a place where a process may die. These are in the grant store: between what Redis decided and what Postgres
+// knows of it.
 type step string
 
 const (
-	afterInsert             step = "after the grant's insert"
-	afterIssue              step = "after the code was issued"
-	afterExchange           step = "after the exchange in Redis"
-	afterActivation         step = "after the exchange in Postgres"
-	afterRotation           step = "after the rotation in Redis"
-	afterAdvance            step = "after the rotation in Postgres"
-	afterReplay             step = "after a replay in Redis"
-	afterRevocation         step = "after the revocation in Postgres"
-	stepsVariable                = "TORTURE_STEPS"
-	deathImports                 = "import (\n\t\"os\"\n\t\"path/filepath\"\n\t\"syscall\"\n"
-	deathDefinition              = "\n\nfunc dieAt(step string) {\n\tif os.Remove(filepath.Join(os.Getenv(\"" + stepsVariable + "\"), step)) == nil {\n\t\t_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)\n\t\tselect {}\n\t}\n}\n"
-	checkedExchange              = "	if err := k.answerExchange(ctx, *g, word); err != nil {\n\t\treturn Issued{}, err\n\t}\n"
-	checkedRotation              = "	if err := k.answerRotation(ctx, *g, word); err != nil {\n\t\treturn Issued{}, err\n\t}\n"
-	issuedInRedis                = "	if word != OK {\n\t\treturn \"\", ErrAlreadyUsed\n\t}\n"
-	rotationIsAnswered           = "	return Issued{Grant: *g, Now: facts.Now, Refresh: secret}, nil\n"
-	ledgerHasRevoked             = "	k.PropagateRevocation(ctx, id, ends, reason)\n\treturn nil\n"
-	definitionsOfTheService      = "// A Service keeps grants in both stores"
+	afterInsert     step = "after the grant's insert"
+	afterIssue      step = "after the code was issued"
+	afterExchange   step = "after the exchange in Redis"
+	afterActivation step = "after the exchange in Postgres"
+	afterRotation   step = "after the rotation in Redis"
+	afterAdvance    step = "after the rotation in Postgres"
+	afterReplay     step = "after a replay in Redis"
+	afterRevocation step = "after the revocation in Postgres"
+	stepsVariable        = "TORTURE_STEPS"
+	deathImports         = "import (\n\t\"os\"\n\t\"path/filepath\"\n\t\"syscall\"\n"
+	deathDefinition      = "\n\nfunc dieAt(step string) {\n\tif os.Remove(filepath.Join(os.Getenv(\"" + stepsVariable + "\"), step)) == nil {\n\t\t_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)\n\t\tselect {}\n\t}\n}\n"
+	checkedExchange      = "	if err := k.answerExchange(ctx, *g, word); err != nil {\n\t\treturn Issued{}, " +
+		"err\n\t}\n"
+	checkedRotation = "	if err := k.answerRotation(ctx, *g, word); err != nil {\n\t\treturn Issued{}, " +
+		"err\n\t}\n"
+	issuedInRedis           = "	if word != OK {\n\t\treturn \"\", ErrAlreadyUsed\n\t}\n"
+	rotationIsAnswered      = "	return Issued{Grant: *g, Now: facts.Now, Refresh: secret}, nil\n"
+	ledgerHasRevoked        = "	k.PropagateRevocation(ctx, id, ends, reason)\n\treturn nil\n"
+	definitionsOfTheService = "// A Service keeps grants in both stores"
 )
 
 // deaths puts a point of death behind each step: who finds a file of its name dies at once.
@@ -45,8 +48,14 @@ func deaths() []harness.Fault {
 	return []harness.Fault{
 		{File: keeperFile, Old: "import (\n", New: deathImports},
 		{File: keeperFile, Old: definitionsOfTheService, New: deathDefinition + definitionsOfTheService},
-		behind(issuedInRedis, afterIssue), before("	return secret, nil\n", afterInsert), behind(checkedExchange, afterExchange),
-		before("	return issued, nil\n", afterActivation), behind(checkedRotation, afterRotation), before(rotationIsAnswered, afterAdvance),
+		behind(
+			issuedInRedis,
+			afterIssue,
+		), before("	return secret, nil\n", afterInsert), behind(checkedExchange, afterExchange),
+		before(
+			"	return issued, nil\n",
+			afterActivation,
+		), behind(checkedRotation, afterRotation), before(rotationIsAnswered, afterAdvance),
 		behind("	case Replay:\n", afterReplay), before(ledgerHasRevoked, afterRevocation),
 	}
 }
@@ -65,7 +74,14 @@ func TestKilledAtNamedSteps(t *testing.T) {
 	times := harness.Rounds(1, 50)
 	harness.Note(t, "%d kills at each of 14 steps: 8 of authserver, 3 of the worker, 3 of resourceapi", times)
 	steps := t.TempDir()
-	running := harness.Private(t, harness.Options{Worker: true, Binaries: harness.Broken(t, append(deaths(), deathsAtWork()...)...), Settings: map[string]string{stepsVariable: steps}})
+	running := harness.Private(
+		t,
+		harness.Options{
+			Worker:   true,
+			Binaries: harness.Broken(t, append(deaths(), deathsAtWork()...)...),
+			Settings: map[string]string{stepsVariable: steps},
+		},
+	)
 	p := harness.Enter(t, running, &met)
 	office := p.Office(t)
 	s := stage{p, running, steps, office, p.Person(t, office.Head), office.Connector(t, harness.ReadProgrammes)}

@@ -40,12 +40,14 @@ func addressesOf(t *testing.T, running *stack.Stack) []string {
 func slowRequests() []string {
 	return []string{
 		"GET " + harness.ListPath + " HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
-		"POST " + harness.TokenPath + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 4000\r\n\r\n",
+		"POST " + harness.TokenPath + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: " +
+			"application/x-www-form-urlencoded\r\nContent-Length: 4000\r\n\r\n",
 		"",
 	}
 }
 
-// trickle sends the beginning at once and then a byte a second, and returns how long it was let. 0 where it gave up itself.
+// trickle sends the beginning at once and then a byte a second, and returns how long it was let. 0 where it gave up
+// itself.
 func trickle(ctx context.Context, address, beginning string) time.Duration {
 	connection, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -97,7 +99,13 @@ func floodsWithBodies(ctx context.Context, addresses []string) {
 	for turn := 0; ctx.Err() == nil; turn++ {
 		time.Sleep(betweenFloods)
 		path := []string{harness.TokenPath, harness.ListPath, "/mcp"}[turn%3]
-		_, _ = send(ctx, http.DefaultClient, "http://"+addresses[turn%len(addresses)]+path, "application/json", endless{ctx})
+		_, _ = send(
+			ctx,
+			http.DefaultClient,
+			"http://"+addresses[turn%len(addresses)]+path,
+			"application/json",
+			endless{ctx},
+		)
 	}
 }
 
@@ -109,8 +117,8 @@ const (
 	macSize       = 32
 )
 
-// A guesser tries secrets of an application, and refresh tokens of a connector, as fast as it is answered. Nothing is wrong with the
-// spelling of either, so that each costs what a right one costs until it is refused.
+// A guesser tries secrets of an application, and refresh tokens of a connector, as fast as it is answered. Nothing is
+// wrong with the spelling of either, so that each costs what a right one costs until it is refused.
 type guesser struct {
 	address   string
 	client    *http.Client
@@ -122,7 +130,13 @@ type guesser struct {
 	secrets, tokens atomic.Int64 // refused
 }
 
-func newGuesser(t *testing.T, base string, app harness.ConfidentialApp, connector harness.Connector, current harness.Tokens) *guesser {
+func newGuesser(
+	t *testing.T,
+	base string,
+	app harness.ConfidentialApp,
+	connector harness.Connector,
+	current harness.Tokens,
+) *guesser {
 	t.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: guessersAtOnce} // else each guess would use up a port
 	t.Cleanup(transport.CloseIdleConnections)
@@ -130,7 +144,14 @@ func newGuesser(t *testing.T, base string, app harness.ConfidentialApp, connecto
 	if err != nil || len(raw) != refreshSize {
 		t.Fatalf("a refresh token is not spelled as the guesses are: %d bytes, %v", len(raw), err)
 	}
-	return &guesser{address: base + harness.TokenPath, client: &http.Client{Transport: transport}, app: app, connector: connector, current: current, raw: raw}
+	return &guesser{
+		address:   base + harness.TokenPath,
+		client:    &http.Client{Transport: transport},
+		app:       app,
+		connector: connector,
+		current:   current,
+		raw:       raw,
+	}
 }
 
 // guess returns at the end of ctx, or when a guess was not refused as one.
@@ -142,7 +163,12 @@ func (g *guesser) guess(ctx context.Context, t *testing.T) {
 			t.Error(err)
 			return
 		}
-		body := fmt.Sprintf(`{"client_id":%q,"client_secret":%q,"code":"guess","redirect_uri":%q}`, g.app.ClientID, secret.Reveal(), g.app.RedirectURI)
+		body := fmt.Sprintf(
+			`{"client_id":%q,"client_secret":%q,"code":"guess","redirect_uri":%q}`,
+			g.app.ClientID,
+			secret.Reveal(),
+			g.app.RedirectURI,
+		)
 		if !g.refused(ctx, t, "application/x-www-form-urlencoded", form, "invalid_grant", &g.tokens) ||
 			!g.refused(ctx, t, "application/json", body, "invalid_client", &g.secrets) {
 			return
@@ -150,7 +176,8 @@ func (g *guesser) guess(ctx context.Context, t *testing.T) {
 	}
 }
 
-// refused counts an answer that refuses, be it for the number of guesses. None at all, or that the server is busy, is no refusal and no fault.
+// refused counts an answer that refuses, be it for the number of guesses. None at all, or that the server is busy, is
+// no refusal and no fault.
 func (g *guesser) refused(ctx context.Context, t *testing.T, contentType, body, code string, count *atomic.Int64) bool {
 	status, said := send(ctx, g.client, g.address, contentType, strings.NewReader(body))
 	switch {
@@ -182,7 +209,12 @@ func (g *guesser) wantsNothingFound(t *testing.T, during time.Duration) {
 }
 
 // send returns the status and the body of the answer, or 0 where the request is cut off.
-func send(ctx context.Context, client *http.Client, address, contentType string, body io.Reader) (status int, said string) {
+func send(
+	ctx context.Context,
+	client *http.Client,
+	address, contentType string,
+	body io.Reader,
+) (status int, said string) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, body)
 	if err != nil {
 		return 0, ""

@@ -107,8 +107,18 @@ func (x *trouble) kinds() []kind {
 		{"redis: the older copy is put back", true, false, func(ctx context.Context) error { return x.putBack(ctx) }},
 		{"redis: FLUSHALL", true, false, func(context.Context) error { return flushAll(x.running.RedisURL) }},
 		{"redis: frozen", false, false, frozen(redis.Pause, redis.Resume)},
-		{"postgres: killed", false, false, func(ctx context.Context) error { postgres.Kill(); return postgres.Restart(ctx) }},
-		{"authserver: killed", false, false, func(ctx context.Context) error { process.Kill(); return process.Restart(ctx) }},
+		{
+			"postgres: killed",
+			false,
+			false,
+			func(ctx context.Context) error { postgres.Kill(); return postgres.Restart(ctx) },
+		},
+		{
+			"authserver: killed",
+			false,
+			false,
+			func(ctx context.Context) error { process.Kill(); return process.Restart(ctx) },
+		},
 		{"redis: killed", false, false, func(ctx context.Context) error { redis.Kill(); return redis.Restart(ctx) }},
 		{"postgres: frozen", false, false, frozen(postgres.Pause, postgres.Resume)},
 		{"redis: its disk is lost", true, false, func(ctx context.Context) error {

@@ -18,11 +18,16 @@ const (
 	consentsTried = 5 // until it is the consent that is cut
 )
 
-// A connection to Postgres breaks when a statement was sent and its answer has not come: whether it was committed, nobody can know.
+// A connection to Postgres breaks when a statement was sent and its answer has not come: whether it was committed,
+// nobody can know.
 func TestPostgresOutcomeUnknown(t *testing.T) {
 	besideOthers(t)
 	times := harness.Rounds(1, 100)
-	harness.Note(t, "%d times each the connection cut before and after Postgres did: activation, advance, revocation, consent", times)
+	harness.Note(
+		t,
+		"%d times each the connection cut before and after Postgres did: activation, advance, revocation, consent",
+		times,
+	)
 	s := newPostgresStage(t)
 	head := s.Person(t, s.office.Head)
 	for _, done := range []bool{false, true} {
@@ -70,7 +75,10 @@ func (s *postgresStage) asksAgainTogether(t *testing.T, head *harness.Person, do
 		tokens[i] = s.connector.Connect(t, head)
 	}
 	s.relay.CutAt(harness.Cut{At: ofAdvance, Done: done, Times: 2})
-	answers := harness.Together(atOnce, func(i int) harness.Answer { return s.connector.Refresh(t, tokens[i].RefreshToken) })
+	answers := harness.Together(
+		atOnce,
+		func(i int) harness.Answer { return s.connector.Refresh(t, tokens[i].RefreshToken) },
+	)
 	s.wantsCut(t, ofAdvance)
 	for i, answer := range answers {
 		s.connector.WantsAlive(t, answer.Tokens(t))

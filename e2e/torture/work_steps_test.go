@@ -25,11 +25,12 @@ const (
 	importsFile     = "resourceapi/internal/store/postgres/imports.go"
 
 	definitionsOfSubmissions = "// statusColumns are"
-	beginOfProcess           = "	return e.end(ctx, id, func(ctx context.Context) error {\n		return pgx.BeginFunc("
-	submissionFinished       = "		return fmt.Errorf(\"finish a submission: %w\", err)\n	}\n"
-	importFound              = "		if err != nil || taken == nil {\n			return err\n		}\n"
-	importFinished           = "		return fmt.Errorf(\"finish an import: %w\", err)\n	}\n"
-	importTransactionEnded   = "	if err != nil && taken != nil {\n"
+	beginOfProcess           = "	return e.end(ctx, id, func(ctx context.Context) error {\n		return " +
+		"pgx.BeginFunc("
+	submissionFinished     = "		return fmt.Errorf(\"finish a submission: %w\", err)\n	}\n"
+	importFound            = "		if err != nil || taken == nil {\n			return err\n		}\n"
+	importFinished         = "		return fmt.Errorf(\"finish an import: %w\", err)\n	}\n"
+	importTransactionEnded = "	if err != nil && taken != nil {\n"
 )
 
 func deathsAtWork() []harness.Fault {
@@ -37,15 +38,24 @@ func deathsAtWork() []harness.Fault {
 	return []harness.Fault{
 		{File: submissionsFile, Old: "import (\n", New: deathImports},
 		{File: submissionsFile, Old: definitionsOfSubmissions, New: deathDefinition + definitionsOfSubmissions},
-		{File: submissionsFile, Old: beginOfProcess, New: die(submissionTaken) + "defer " + die(submissionCommitted) + beginOfProcess},
+		{
+			File: submissionsFile,
+			Old:  beginOfProcess,
+			New:  die(submissionTaken) + "defer " + die(submissionCommitted) + beginOfProcess,
+		},
 		{File: submissionsFile, Old: submissionFinished, New: submissionFinished + die(submissionDone)},
 		{File: importsFile, Old: importFound, New: importFound + die(importTaken)},
 		{File: importsFile, Old: importFinished, New: importFinished + die(importDone)},
-		{File: importsFile, Old: importTransactionEnded, New: "if taken != nil && err == nil {\n" + die(importCommitted) + "}\n" + importTransactionEnded},
+		{
+			File: importsFile,
+			Old:  importTransactionEnded,
+			New:  "if taken != nil && err == nil {\n" + die(importCommitted) + "}\n" + importTransactionEnded,
+		},
 	}
 }
 
-// dieAtWork lets the worker and resourceapi die at each of their steps. All that they had accepted is processed once in effect.
+// dieAtWork lets the worker and resourceapi die at each of their steps. All that they had accepted is processed once in
+// effect.
 func (s stage) dieAtWork(t *testing.T, times int) {
 	w := newWorkplace(t, s.Product)
 	for range times {

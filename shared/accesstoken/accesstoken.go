@@ -89,8 +89,16 @@ func Sign(key SigningKey, c Claims) (credential.Secret, error) {
 		WorkspaceID string `json:"tenant_id"`
 		GrantID     string `json:"grant_id"`
 	}{
-		c.Issuer, c.Subject.String(), c.Audience, c.Expires.Unix(), c.IssuedAt.Unix(), c.ID, c.ClientID, c.Scope.Scope(),
-		c.WorkspaceID.String(), c.GrantID.String(),
+		c.Issuer,
+		c.Subject.String(),
+		c.Audience,
+		c.Expires.Unix(),
+		c.IssuedAt.Unix(),
+		c.ID,
+		c.ClientID,
+		c.Scope.Scope(),
+		c.WorkspaceID.String(),
+		c.GrantID.String(),
 	})
 	if err != nil {
 		return "", fmt.Errorf("build access token: %w", err)
@@ -154,8 +162,15 @@ func readClaims(token jwt.Token) (Claims, error) {
 		return Claims{}, err
 	}
 	c := Claims{
-		Issuer: token.Issuer(), Subject: subject, Expires: token.Expiration(), IssuedAt: token.IssuedAt(), ID: token.JwtID(),
-		ClientID: text(claimClient), Scope: perm.ParseScope(text(claimScope)), WorkspaceID: workspaceID, GrantID: grant,
+		Issuer:      token.Issuer(),
+		Subject:     subject,
+		Expires:     token.Expiration(),
+		IssuedAt:    token.IssuedAt(),
+		ID:          token.JwtID(),
+		ClientID:    text(claimClient),
+		Scope:       perm.ParseScope(text(claimScope)),
+		WorkspaceID: workspaceID,
+		GrantID:     grant,
 	}
 	if len(token.Audience()) != 1 || c.Expires.IsZero() || c.IssuedAt.IsZero() || c.ID == "" || c.ClientID == "" {
 		return Claims{}, ErrInvalid

@@ -59,8 +59,16 @@ func newKey(t testing.TB, kid string) (private jwk.Key, public jwk.Set) {
 
 func claims() Claims {
 	return Claims{
-		Issuer: issuer, Subject: uuid.New(), Audience: issuer + "/v1", Expires: now.Add(time.Hour), IssuedAt: now,
-		ID: "id", ClientID: uuid.NewString(), Scope: perm.NewSet(perm.ProgrammesRead), WorkspaceID: uuid.New(), GrantID: uuid.New(),
+		Issuer:      issuer,
+		Subject:     uuid.New(),
+		Audience:    issuer + "/v1",
+		Expires:     now.Add(time.Hour),
+		IssuedAt:    now,
+		ID:          "id",
+		ClientID:    uuid.NewString(),
+		Scope:       perm.NewSet(perm.ProgrammesRead),
+		WorkspaceID: uuid.New(),
+		GrantID:     uuid.New(),
 	}
 }
 
@@ -71,7 +79,9 @@ func TestWhatWasSignedIsVerified(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Scope.Scope() != want.Scope.Scope() || got.GrantID != want.GrantID || got.Subject != want.Subject || got.Audience != want.Audience || !got.Expires.Equal(want.Expires) {
+	if got.Scope.Scope() != want.Scope.Scope() || got.GrantID != want.GrantID || got.Subject != want.Subject ||
+		got.Audience != want.Audience ||
+		!got.Expires.Equal(want.Expires) {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -108,8 +118,16 @@ func forge(t *testing.T, key jwk.Key, typ string, extra map[string]any, change f
 	t.Helper()
 	c := claims()
 	payload := map[string]any{
-		"iss": c.Issuer, "sub": c.Subject.String(), "aud": c.Audience, "exp": c.Expires.Unix(), "iat": c.IssuedAt.Unix(),
-		"jti": "id", "client_id": c.ClientID, "scope": c.Scope.Scope(), "tenant_id": c.WorkspaceID.String(), "grant_id": c.GrantID.String(),
+		"iss":       c.Issuer,
+		"sub":       c.Subject.String(),
+		"aud":       c.Audience,
+		"exp":       c.Expires.Unix(),
+		"iat":       c.IssuedAt.Unix(),
+		"jti":       "id",
+		"client_id": c.ClientID,
+		"scope":     c.Scope.Scope(),
+		"tenant_id": c.WorkspaceID.String(),
+		"grant_id":  c.GrantID.String(),
 	}
 	if change != nil {
 		change(payload)
@@ -159,15 +177,20 @@ func TestForgeriesAndKindSpellingsAreRefused(t *testing.T) {
 		"exp as text":          forge(t, key, Type, nil, func(p map[string]any) { p["exp"] = "1900000000" }),
 		"no iat":               forge(t, key, Type, nil, func(p map[string]any) { delete(p, "iat") }),
 		"no aud":               forge(t, key, Type, nil, func(p map[string]any) { delete(p, "aud") }),
-		"two aud":              forge(t, key, Type, nil, func(p map[string]any) { p["aud"] = []string{issuer + "/v1", issuer + "/mcp"} }),
-		"no grant":             forge(t, key, Type, nil, func(p map[string]any) { delete(p, "grant_id") }),
-		"padding":              good + "=",
-		"white space":          " " + good,
-		"line break":           parts[0] + "." + parts[1] + ".\n" + parts[2],
-		"four parts":           good + ".x",
-		"JSON serialisation":   `{"protected":"` + parts[0] + `","payload":"` + parts[1] + `","signature":"` + parts[2] + `"}`,
-		"cut":                  good[:len(good)-4],
-		"very long":            good + strings.Repeat("A", maxLength),
+		"two aud": forge(t, key, Type, nil, func(p map[string]any) {
+			p["aud"] = []string{
+				issuer + "/v1",
+				issuer + "/mcp",
+			}
+		}),
+		"no grant":           forge(t, key, Type, nil, func(p map[string]any) { delete(p, "grant_id") }),
+		"padding":            good + "=",
+		"white space":        " " + good,
+		"line break":         parts[0] + "." + parts[1] + ".\n" + parts[2],
+		"four parts":         good + ".x",
+		"JSON serialisation": `{"protected":"` + parts[0] + `","payload":"` + parts[1] + `","signature":"` + parts[2] + `"}`,
+		"cut":                good[:len(good)-4],
+		"very long":          good + strings.Repeat("A", maxLength),
 	} {
 		if _, err := Verify(token, public, issuer, now); err == nil {
 			t.Errorf("%s: accepted", name)

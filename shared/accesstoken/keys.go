@@ -6,8 +6,8 @@ import (
 	"github.com/lestrrat-go/jwx/v2/jwk"
 )
 
-// Keys are the public keys that are believed, with the tokens that these very keys have verified. They are safe for concurrent use, and
-// never change: other keys are other Keys.
+// Keys are the public keys that are believed, with the tokens that these very keys have verified. They are safe for
+// concurrent use, and never change: other keys are other Keys.
 type Keys struct {
 	set      jwk.Set
 	verified verified

@@ -17,9 +17,9 @@ type header struct {
 	Critical  []string `json:"crit"`
 }
 
-// checkSpelling is stricter than jwx, which also takes the JSON serialisation, padding, line breaks, any typ and unknown
-// crit headers (RFC 8725, section 3): compact form, alphabet without padding, alg, typ and kid present, nothing critical,
-// and claims whose types are those we write.
+// checkSpelling is stricter than jwx, which also takes the JSON serialisation, padding, line breaks, any typ and
+// unknown crit headers (RFC 8725, section 3): compact form, alphabet without padding, alg, typ and kid present, nothing
+// critical, and claims whose types are those we write.
 func checkSpelling(text string) (header, error) {
 	if len(text) > maxLength {
 		return header{}, ErrInvalid
@@ -37,7 +37,8 @@ func checkSpelling(text string) (header, error) {
 		decoded[i] = raw
 	}
 	var h header
-	if !decodeOnce(decoded[0], &h) || h.Algorithm != Algorithm.String() || h.Type != Type || h.KeyID == "" || h.Critical != nil {
+	if !decodeOnce(decoded[0], &h) || h.Algorithm != Algorithm.String() || h.Type != Type || h.KeyID == "" ||
+		h.Critical != nil {
 		return header{}, ErrInvalid
 	}
 	var types struct {

@@ -28,7 +28,8 @@ func TestMemoryOfVerifiedTokensIsBounded(t *testing.T) {
 	}
 }
 
-// What is remembered is that a signature was good, and nothing else: not for another issuer, not once it is over, not by other keys.
+// What is remembered is that a signature was good, and nothing else: not for another issuer, not once it is over, not
+// by other keys.
 func TestWhatWasVerifiedOnceIsJudgedAnew(t *testing.T) {
 	key, public := newKey(t, "k1")
 	keys := NewKeys(public)

@@ -80,7 +80,11 @@ func Of(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
-	return &Error{Kind: Internal, Message: "Something went wrong on our side. Quote the request id when you report it.", Cause: err}
+	return &Error{
+		Kind:    Internal,
+		Message: "Something went wrong on our side. Quote the request id when you report it.",
+		Cause:   err,
+	}
 }
 
 // Status is the HTTP status of the error.

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// patience is how long a question waits for a statement to end; then the next statement begins beside it. Each statement that begins so
-// makes the next one wait longer: one that hangs is a fault of its own, and several that take their time are a Postgres that is slow, of
-// which evenly spread statements ask least.
+// patience is how long a question waits for a statement to end; then the next statement begins beside it. Each
+// statement that begins so makes the next one wait longer: one that hangs is a fault of its own, and several that take
+// their time are a Postgres that is slow, of which evenly spread statements ask least.
 var patience = [mostHanging]time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond}
 
 const (
@@ -21,25 +21,27 @@ const (
 	tick        = 10 * time.Millisecond // how often a waiting asker looks whether it may do more than wait
 )
 
-// A Batcher asks the questions of concurrent requests together: what comes while a statement is under way is asked by the next one,
-// and nobody waits for company. A statement costs Postgres and us many times what one more row in it does.
-// A question is asked after it has come, never answered by what was read before. A statement that hangs holds up what came with it alone.
-// It is safe for concurrent use once its exported fields are set.
+// A Batcher asks the questions of concurrent requests together: what comes while a statement is under way is asked by
+// the next one, and nobody waits for company. A statement costs Postgres and us many times what one more row in it
+// does. A question is asked after it has come, never answered by what was read before. A statement that hangs holds up
+// what came with it alone. It is safe for concurrent use once its exported fields are set.
 type Batcher[Question, Answer any] struct {
-	// Answer has an answer for each question, in their order, or an error. Its context ends after Within. A question that is read by itself
-	// has no more time than its asker. An asker who hangs up does no harm to the others.
+	// Answer has an answer for each question, in their order, or an error. Its context ends after Within. A question
+	// that is read by itself has no more time than its asker. An asker who hangs up does no harm to the others.
 	Answer func(context.Context, []Question) ([]Answer, error)
 	// Most is how many questions one statement asks at most.
 	Most int
 	// AtOnce is how many statements are under way at once where none hangs.
 	AtOnce int
-	// Within is how long one statement may take. It begins with the statement, so that no asker fails because another one came earlier.
+	// Within is how long one statement may take. It begins with the statement, so that no asker fails because another
+	// one came earlier.
 	Within time.Duration
-	// Stay keeps an asker whose question is being asked until the outcome is known, for statements that write. Other askers leave when
-	// their context ends.
+	// Stay keeps an asker whose question is being asked until the outcome is known, for statements that write. Other
+	// askers leave when their context ends.
 	Stay bool
-	// Alone is 0, or how long an asker waits in company. Then its question is asked by itself as well, for the company may be what takes
-	// so long, and the answer that comes first counts. At most MostAlone questions are asked so at once. Not for statements that write.
+	// Alone is 0, or how long an asker waits in company. Then its question is asked by itself as well, for the company
+	// may be what takes so long, and the answer that comes first counts. At most MostAlone questions are asked so at
+	// once. Not for statements that write.
 	Alone     time.Duration
 	MostAlone int
 
@@ -60,7 +62,8 @@ type asked[Question, Answer any] struct {
 // ErrUnasked says that a question was never asked, because its context ended before its turn came.
 var ErrUnasked = errors.New("not asked")
 
-// Do returns the answer once it is known. The context bounds the wait: an asker whose turn has not come by then gets ErrUnasked.
+// Do returns the answer once it is known. The context bounds the wait: an asker whose turn has not come by then gets
+// ErrUnasked.
 func (g *Batcher[Q, A]) Do(ctx context.Context, question Q) (A, error) {
 	mine := newAsked[Q, A](ctx, question)
 	if g.enter(mine) {
@@ -142,7 +145,8 @@ func (g *Batcher[Q, A]) enter(mine *asked[Q, A]) bool {
 	return false
 }
 
-// insist takes who waits for one statement more, where mine is among them, has waited long enough, and not too many are under way.
+// insist takes who waits for one statement more, where mine is among them, has waited long enough, and not too many are
+// under way.
 func (g *Batcher[Q, A]) insist(mine *asked[Q, A]) []*asked[Q, A] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -198,7 +202,8 @@ func (g *Batcher[Q, A]) ask(all []*asked[Q, A]) {
 	}
 }
 
-// answer is Answer, whose panic is an error here: it would end the process, or leave waiting those who are in the same statement.
+// answer is Answer, whose panic is an error here: it would end the process, or leave waiting those who are in the same
+// statement.
 func (g *Batcher[Q, A]) answer(ctx context.Context, questions []Q) (answers []A, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {

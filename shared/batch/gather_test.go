@@ -178,7 +178,8 @@ func TestNoStatementIsAskedTooMuch(t *testing.T) {
 	})
 }
 
-// Whoever hangs up before the question was asked takes it along; whoever hangs up afterwards hears what came of it, and so do the others.
+// Whoever hangs up before the question was asked takes it along; whoever hangs up afterwards hears what came of it, and
+// so do the others.
 func TestWhoLeavesIsNotAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoubler()
@@ -270,8 +271,8 @@ func TestAPanicIsAnErrorOfThoseItConcerns(t *testing.T) {
 	})
 }
 
-// A statement that takes 600 ms is slower than it should be, and no reason to fail a caller who has a second. Each caller here comes 20 ms
-// after the one before it.
+// A statement that takes 600 ms is slower than it should be, and no reason to fail a caller who has a second. Each
+// caller here comes 20 ms after the one before it.
 func TestAsk_SlowStatementFailsNoCallerBeforeItsOwnDeadline(t *testing.T) {
 	for name, stay := range map[string]bool{"reads": false, "writes": true} {
 		t.Run(name, func(t *testing.T) {
@@ -335,7 +336,8 @@ func TestAsk_QuestionAskedByItselfEndsWithItsAsker(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		began := time.Now()
-		if got := <-d.begin(ctx, 1)[0]; !errors.Is(got.err, context.DeadlineExceeded) || time.Since(began) != 300*time.Millisecond {
+		if got := <-d.begin(ctx, 1)[0]; !errors.Is(got.err, context.DeadlineExceeded) ||
+			time.Since(began) != 300*time.Millisecond {
 			t.Errorf("%+v after %v", got, time.Since(began))
 		}
 	})

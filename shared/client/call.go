@@ -140,7 +140,13 @@ func read(r request, response *http.Response, into any) error {
 	case into == nil:
 		return nil
 	case kind != "application/json":
-		return strange(fmt.Sprintf("the answer is of type %.60q where JSON was expected: something else than Almoner answers at this address", kind))
+		return strange(
+			fmt.Sprintf(
+				"the answer is of type %.60q where JSON was expected: something else than Almoner answers at this "+
+					"address",
+				kind,
+			),
+		)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(content))
 	decoder.UseNumber()

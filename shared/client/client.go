@@ -26,8 +26,8 @@ const DefaultUserAgent = "almoner-go/1"
 // An Option changes how a Client works.
 type Option func(*caller)
 
-// WithHTTPClient sends requests with a client of the program's own, whose Transport and Timeout count. Its redirect policy does
-// not: no redirect is followed.
+// WithHTTPClient sends requests with a client of the program's own, whose Transport and Timeout count. Its redirect
+// policy does not: no redirect is followed.
 func WithHTTPClient(h *http.Client) Option { return func(c *caller) { c.http = faithful(h) } }
 
 // WithUserAgent names the program in front of DefaultUserAgent.
@@ -35,18 +35,19 @@ func WithUserAgent(name string) Option {
 	return func(c *caller) { c.agent = name + " " + DefaultUserAgent }
 }
 
-// Retries say how often and how long to wait for an answer that may be another one later. The zero value never tries again.
+// Retries say how often and how long to wait for an answer that may be another one later. The zero value never tries
+// again.
 type Retries struct {
 	Most        int           // tries besides the first
 	LongestWait time.Duration // before one of them; a Retry-After beyond it is the caller's to wait for. 0: 30 seconds
 }
 
-// WithRetries sends reads, and writes with an Idempotency-Key, again where Error.Temporary says so, or where no answer came. It
-// waits as Retry-After says, or a little longer each time, and no longer than the context lasts.
+// WithRetries sends reads, and writes with an Idempotency-Key, again where Error.Temporary says so, or where no answer
+// came. It waits as Retry-After says, or a little longer each time, and no longer than the context lasts.
 func WithRetries(r Retries) Option { return func(c *caller) { c.retries = r } }
 
-// New makes a client for the API at baseURL ("https://api.example.org"), which is the issuer of its tokens too. tenant is the
-// workspace's identifier, as Settings → User shows it.
+// New makes a client for the API at baseURL ("https://api.example.org"), which is the issuer of its tokens too. tenant
+// is the workspace's identifier, as Settings → User shows it.
 func New(baseURL, workspace string, tokens oauth2.TokenSource, options ...Option) (*Client, error) {
 	base, err := address(baseURL)
 	if err != nil {
@@ -65,8 +66,11 @@ func New(baseURL, workspace string, tokens oauth2.TokenSource, options ...Option
 // address reads the address of a deployment's host, without its trailing slash.
 func address(text string) (string, error) {
 	u, err := url.Parse(text)
-	if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return "", errors.New("almoner: the address must be one like https://api.example.org, without user, query or fragment")
+	if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" || u.User != nil || u.RawQuery != "" ||
+		u.Fragment != "" {
+		return "", errors.New(
+			"almoner: the address must be one like https://api.example.org, without user, query or fragment",
+		)
 	}
 	return strings.TrimRight(text, "/"), nil
 }

@@ -26,7 +26,11 @@ func against(t *testing.T, serve http.HandlerFunc, options ...client.Option) *cl
 	t.Helper()
 	server := httptest.NewServer(serve)
 	t.Cleanup(server.Close)
-	c, err := client.New(server.URL+"/", "tenant", oauth2.StaticTokenSource(&oauth2.Token{AccessToken: secret}), options...)
+	c, err := client.New(
+		server.URL+"/",
+		"tenant",
+		oauth2.StaticTokenSource(&oauth2.Token{AccessToken: secret}),
+		options...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,24 +58,128 @@ func TestEachShapeIsRead(t *testing.T) {
 		code, message string
 		temporary     bool
 	}{
-		"nested":               {404, "application/json", `{"error":{"code":"NOT_FOUND","message":"No."}}`, client.Nested, "NOT_FOUND", "No.", false},
-		"flat":                 {400, "application/json", `{"error":"invalid_grant","error_description":"Gone."}`, client.Flat, "invalid_grant", "Gone.", false},
-		"flat without words":   {404, "application/json", `{"error":"not_found"}`, client.Flat, "not_found", "", false},
-		"gateway":              {403, "application/json", `{"message":"Forbidden"}`, client.Gateway, "", "Forbidden", false},
-		"unavailable":          {503, "application/json", `{"error":{"code":"UNAVAILABLE","message":"Soon."}}`, client.Nested, "UNAVAILABLE", "Soon.", true},
-		"flat and unavailable": {503, "application/json", `{"error":"temporarily_unavailable","error_description":"Soon."}`, client.Flat, "temporarily_unavailable", "Soon.", true},
-		"not provisioned":      {503, "application/json", `{"error":{"code":"TENANT_NOT_PROVISIONED","message":"Ask."}}`, client.Nested, "TENANT_NOT_PROVISIONED", "Ask.", false},
-		"too many":             {429, "application/json", `{"error":{"code":"RATE_LIMITED","message":"Wait."}}`, client.Nested, "RATE_LIMITED", "Wait.", true},
-		"a proxy's page":       {502, "text/html", `<html><h1>Bad Gateway</h1></html>`, client.Foreign, "", "no answer of Almoner", true},
-		"an empty body":        {500, "", ``, client.Foreign, "", "no answer of Almoner", false},
-		"a list":               {500, "application/json", `["error"]`, client.Foreign, "", "no answer of Almoner", false},
-		"error of a number":    {500, "application/json", `{"error":7}`, client.Foreign, "", "no answer of Almoner", false},
-		"error without a code": {500, "application/json", `{"error":{"message":"x"}}`, client.Foreign, "", "no answer of Almoner", false},
-		"a redirect":           {302, "text/html", ``, client.Foreign, "", "redirect", false},
-		"success in HTML":      {200, "text/html", `<html>Sign in to the hotel's network</html>`, client.Foreign, "", "something else than Almoner", false},
-		"success in no JSON":   {200, "application/json", `<html>`, client.Foreign, "", "not the JSON", false},
-		"endless refusal":      {500, "text/plain", strings.Repeat("x", 1<<20), client.Foreign, "", "longer", false},
-		"endless success":      {200, "application/json", `{"name":"` + strings.Repeat("x", 17<<20) + `"}`, client.Foreign, "", "longer", false},
+		"nested": {
+			404,
+			"application/json",
+			`{"error":{"code":"NOT_FOUND","message":"No."}}`,
+			client.Nested,
+			"NOT_FOUND",
+			"No.",
+			false,
+		},
+		"flat": {
+			400,
+			"application/json",
+			`{"error":"invalid_grant","error_description":"Gone."}`,
+			client.Flat,
+			"invalid_grant",
+			"Gone.",
+			false,
+		},
+		"flat without words": {404, "application/json", `{"error":"not_found"}`, client.Flat, "not_found", "", false},
+		"gateway": {
+			403,
+			"application/json",
+			`{"message":"Forbidden"}`,
+			client.Gateway,
+			"",
+			"Forbidden",
+			false,
+		},
+		"unavailable": {
+			503,
+			"application/json",
+			`{"error":{"code":"UNAVAILABLE","message":"Soon."}}`,
+			client.Nested,
+			"UNAVAILABLE",
+			"Soon.",
+			true,
+		},
+		"flat and unavailable": {
+			503,
+			"application/json",
+			`{"error":"temporarily_unavailable","error_description":"Soon."}`,
+			client.Flat,
+			"temporarily_unavailable",
+			"Soon.",
+			true,
+		},
+		"not provisioned": {
+			503,
+			"application/json",
+			`{"error":{"code":"TENANT_NOT_PROVISIONED","message":"Ask."}}`,
+			client.Nested,
+			"TENANT_NOT_PROVISIONED",
+			"Ask.",
+			false,
+		},
+		"too many": {
+			429,
+			"application/json",
+			`{"error":{"code":"RATE_LIMITED","message":"Wait."}}`,
+			client.Nested,
+			"RATE_LIMITED",
+			"Wait.",
+			true,
+		},
+		"a proxy's page": {
+			502,
+			"text/html",
+			`<html><h1>Bad Gateway</h1></html>`,
+			client.Foreign,
+			"",
+			"no answer of Almoner",
+			true,
+		},
+		"an empty body": {500, "", ``, client.Foreign, "", "no answer of Almoner", false},
+		"a list": {
+			500,
+			"application/json",
+			`["error"]`,
+			client.Foreign,
+			"",
+			"no answer of Almoner",
+			false,
+		},
+		"error of a number": {
+			500,
+			"application/json",
+			`{"error":7}`,
+			client.Foreign,
+			"",
+			"no answer of Almoner",
+			false,
+		},
+		"error without a code": {
+			500,
+			"application/json",
+			`{"error":{"message":"x"}}`,
+			client.Foreign,
+			"",
+			"no answer of Almoner",
+			false,
+		},
+		"a redirect": {302, "text/html", ``, client.Foreign, "", "redirect", false},
+		"success in HTML": {
+			200,
+			"text/html",
+			`<html>Sign in to the hotel's network</html>`,
+			client.Foreign,
+			"",
+			"something else than Almoner",
+			false,
+		},
+		"success in no JSON": {200, "application/json", `<html>`, client.Foreign, "", "not the JSON", false},
+		"endless refusal":    {500, "text/plain", strings.Repeat("x", 1<<20), client.Foreign, "", "longer", false},
+		"endless success": {
+			200,
+			"application/json",
+			`{"name":"` + strings.Repeat("x", 17<<20) + `"}`,
+			client.Foreign,
+			"",
+			"longer",
+			false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := get(t, against(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -81,10 +189,16 @@ func TestEachShapeIsRead(t *testing.T) {
 				w.WriteHeader(c.status)
 				_, _ = io.WriteString(w, c.body)
 			}))
-			if got.Status != c.status || got.Shape != c.shape || got.Code != c.code || !strings.Contains(got.Message, c.message) || got.Temporary() != c.temporary || got.RequestID != "id-7" {
+			if got.Status != c.status || got.Shape != c.shape || got.Code != c.code ||
+				!strings.Contains(got.Message, c.message) ||
+				got.Temporary() != c.temporary ||
+				got.RequestID != "id-7" {
 				t.Errorf("%+v", got)
 			}
-			if text := got.Error(); !strings.Contains(text, "GET /v1/programmes/programmes/p") || !strings.Contains(text, "id-7") || strings.Contains(text, "elsewhere") || len(text) > 800 {
+			if text := got.Error(); !strings.Contains(text, "GET /v1/programmes/programmes/p") ||
+				!strings.Contains(text, "id-7") ||
+				strings.Contains(text, "elsewhere") ||
+				len(text) > 800 {
 				t.Errorf("%s", text)
 			}
 		})
@@ -93,8 +207,13 @@ func TestEachShapeIsRead(t *testing.T) {
 
 func TestFieldsAndRetryAfterAreRead(t *testing.T) {
 	for header, want := range map[string]time.Duration{
-		"7": 7 * time.Second, "": 0, "soon": 0, "-1": 0, "99999999999999999999": 0, time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat): 0,
-		time.Now().Add(time.Hour).UTC().Format(http.TimeFormat): time.Hour,
+		"7":                    7 * time.Second,
+		"":                     0,
+		"soon":                 0,
+		"-1":                   0,
+		"99999999999999999999": 0,
+		time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat): 0,
+		time.Now().Add(time.Hour).UTC().Format(http.TimeFormat):  time.Hour,
 	} {
 		got := get(t, against(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", header)
@@ -112,7 +231,11 @@ func TestNoRedirectIsFollowed(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { strayed.Add(1) }))
 	defer elsewhere.Close()
 	for _, status := range []int{301, 302, 303, 307, 308} {
-		c := against(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, status) }, client.WithHTTPClient(http.DefaultClient))
+		c := against(
+			t,
+			func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, status) },
+			client.WithHTTPClient(http.DefaultClient),
+		)
 		if got := get(t, c); got.Status != status {
 			t.Errorf("%+v", got)
 		}
@@ -152,11 +275,18 @@ func TestWhatIsSentAgainAndWhatIsNot(t *testing.T) {
 		"write":                 {write, three, 429, "", unavailable, 4},
 		"as it comes":           {read, client.Retries{}, 503, "", unavailable, 1},
 		"no key, no repetition": {register, three, 503, "", unavailable, 1},
-		"not provisioned":       {read, three, 503, "", `{"error":{"code":"TENANT_NOT_PROVISIONED","message":"Ask."}}`, 1},
-		"a mistake":             {write, three, 400, "", `{"error":{"code":"VALIDATION_ERROR","message":"No."}}`, 1},
-		"too long to wait":      {read, three, 503, "3", unavailable, 1},
-		"a foreign 503":         {read, three, 503, "", `<html>`, 4},
-		"no answer":             {write, three, 0, "", "", 4},
+		"not provisioned": {
+			read,
+			three,
+			503,
+			"",
+			`{"error":{"code":"TENANT_NOT_PROVISIONED","message":"Ask."}}`,
+			1,
+		},
+		"a mistake":        {write, three, 400, "", `{"error":{"code":"VALIDATION_ERROR","message":"No."}}`, 1},
+		"too long to wait": {read, three, 503, "3", unavailable, 1},
+		"a foreign 503":    {read, three, 503, "", `<html>`, 4},
+		"no answer":        {write, three, 0, "", "", 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -232,30 +362,42 @@ func TestHeadersOfARequest(t *testing.T) {
 		w.Header().Set("ETag", `"2"`)
 		answer(w, 200, `{"id":"p","startsOn":null,"endsOn":"2026-05-01"}`)
 	}, client.WithUserAgent("nightly-report/2"))
-	change := client.ProgrammeChange{Name: new("n"), StartsOn: new(client.Date("")), EndsOn: new(client.Date("2026-05-01"))}
+	change := client.ProgrammeChange{
+		Name:     new("n"),
+		StartsOn: new(client.Date("")),
+		EndsOn:   new(client.Date("2026-05-01")),
+	}
 	p, err := c.Programmes.Update(t.Context(), "a/b", change, client.IfMatch(`"1"`), client.IdempotencyKey("mine"))
 	if err != nil || p.ETag != `"2"` || p.StartsOn != "" || p.EndsOn != "2026-05-01" {
 		t.Errorf("%+v %v", p, err)
 	}
 	for name, want := range map[string]string{
-		"Authorization": "Bearer " + secret, "X-Tenant-Id": "tenant", "If-Match": `"1"`, "Idempotency-Key": "mine",
-		"User-Agent": "nightly-report/2 " + client.DefaultUserAgent, "Content-Type": "application/json", "Accept": "application/json",
+		"Authorization":   "Bearer " + secret,
+		"X-Tenant-Id":     "tenant",
+		"If-Match":        `"1"`,
+		"Idempotency-Key": "mine",
+		"User-Agent":      "nightly-report/2 " + client.DefaultUserAgent,
+		"Content-Type":    "application/json",
+		"Accept":          "application/json",
 	} {
 		if seen.Get(name) != want {
 			t.Errorf("%s is %q", name, seen.Get(name))
 		}
 	}
-	if method != "PATCH" || path != "/v1/programmes/programmes/a%2Fb" || body != `{"name":"n","startsOn":null,"endsOn":"2026-05-01"}` {
+	if method != "PATCH" || path != "/v1/programmes/programmes/a%2Fb" ||
+		body != `{"name":"n","startsOn":null,"endsOn":"2026-05-01"}` {
 		t.Errorf("%s %s %s", method, path, body)
 	}
-	if _, err := c.OAuthClients.Get(t.Context(), "c"); err != nil || seen.Get("X-Tenant-Id") != "" || path != "/v1/account/tenants/tenant/oauth-clients/c" {
+	if _, err := c.OAuthClients.Get(t.Context(), "c"); err != nil || seen.Get("X-Tenant-Id") != "" ||
+		path != "/v1/account/tenants/tenant/oauth-clients/c" {
 		t.Errorf("%v: %s %v", err, path, seen)
 	}
 }
 
 func TestListsEnd(t *testing.T) {
 	pages := []string{
-		`{"data":[{"id":"1"},{"id":"2"}],"meta":{"count":2,"nextCursor":"b"}}`, `{"data":[],"meta":{"count":0,"nextCursor":"c"}}`,
+		`{"data":[{"id":"1"},{"id":"2"}],"meta":{"count":2,"nextCursor":"b"}}`,
+		`{"data":[],"meta":{"count":0,"nextCursor":"c"}}`,
 		`{"data":[{"id":"3"}],"meta":{"count":1}}`,
 	}
 	cursors := map[string]int{"": 0, "b": 1, "c": 2}
@@ -310,7 +452,16 @@ func TestListsEnd(t *testing.T) {
 
 func TestAClientNeedsAnAddressAWorkspaceAndTokens(t *testing.T) {
 	tokens := oauth2.StaticTokenSource(&oauth2.Token{AccessToken: secret})
-	for _, bad := range []string{"", "api.example.org", "ftp://x", "https://", "https://u:p@x", "https://x?y", "https://x#y", "http://x y"} {
+	for _, bad := range []string{
+		"",
+		"api.example.org",
+		"ftp://x",
+		"https://",
+		"https://u:p@x",
+		"https://x?y",
+		"https://x#y",
+		"http://x y",
+	} {
 		if _, err := client.New(bad, "t", tokens); err == nil || strings.Contains(err.Error(), "u:p") {
 			t.Errorf("%q: %v", bad, err)
 		}
@@ -324,9 +475,16 @@ func TestAClientNeedsAnAddressAWorkspaceAndTokens(t *testing.T) {
 }
 
 func TestNothingPrintsASecret(t *testing.T) {
-	app := client.ConfidentialApp{Application: client.Application{BaseURL: "http://127.0.0.1:1", ClientID: "c"}, Secret: secret}
+	app := client.ConfidentialApp{
+		Application: client.Application{BaseURL: "http://127.0.0.1:1", ClientID: "c"},
+		Secret:      secret,
+	}
 	q := app.Ask()
-	_, err := app.Finish(t.Context(), q, map[string][]string{"state": {q.State}, "iss": {"http://127.0.0.1:1"}, "code": {secret}})
+	_, err := app.Finish(
+		t.Context(),
+		q,
+		map[string][]string{"state": {q.State}, "iss": {"http://127.0.0.1:1"}, "code": {secret}},
+	)
 	if err == nil {
 		t.Fatal("nobody answers there")
 	}

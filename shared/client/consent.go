@@ -35,8 +35,8 @@ type ConfidentialApp struct {
 	Secret Secret
 }
 
-// A Question is one request for a user's consent: the address to send the browser to, and what to keep in the user's session
-// until it comes back.
+// A Question is one request for a user's consent: the address to send the browser to, and what to keep in the user's
+// session until it comes back.
 type Question struct {
 	URL      string
 	State    string
@@ -60,15 +60,17 @@ func (a ConfidentialApp) Ask() Question { return a.ask(nil) }
 func (a Application) ask(scopes []string, more ...oauth2.AuthCodeOption) Question {
 	q := Question{State: rand.Text(), Verifier: oauth2.GenerateVerifier()}
 	config := oauth2.Config{
-		ClientID: a.ClientID, RedirectURL: a.RedirectURI, Scopes: scopes,
-		Endpoint: oauth2.Endpoint{AuthURL: strings.TrimRight(a.AppURL, "/") + "/oauth/authorize"},
+		ClientID:    a.ClientID,
+		RedirectURL: a.RedirectURI,
+		Scopes:      scopes,
+		Endpoint:    oauth2.Endpoint{AuthURL: strings.TrimRight(a.AppURL, "/") + "/oauth/authorize"},
 	}
 	q.URL = config.AuthCodeURL(q.State, append(more, oauth2.S256ChallengeOption(q.Verifier))...)
 	return q
 }
 
-// Finish takes the query that the browser came back with and exchanges its code. The token has a refresh token: give it to
-// Source. A user who said no is an *Error with the code access_denied.
+// Finish takes the query that the browser came back with and exchanges its code. The token has a refresh token: give it
+// to Source. A user who said no is an *Error with the code access_denied.
 func (c Connector) Finish(ctx context.Context, q Question, callback url.Values) (*oauth2.Token, error) {
 	code, err := c.code(q, callback)
 	if err != nil {
@@ -80,16 +82,20 @@ func (c Connector) Finish(ctx context.Context, q Question, callback url.Values) 
 	})
 }
 
-// Finish takes the query that the browser came back with and exchanges its code. The token is good for 90 days and is not
-// refreshed: give it to oauth2.StaticTokenSource, and ask again before its Expiry. A user who said no is an *Error with the
-// code access_denied.
+// Finish takes the query that the browser came back with and exchanges its code. The token is good for 90 days and is
+// not refreshed: give it to oauth2.StaticTokenSource, and ask again before its Expiry. A user who said no is an *Error
+// with the code access_denied.
 func (a ConfidentialApp) Finish(ctx context.Context, q Question, callback url.Values) (*oauth2.Token, error) {
 	code, err := a.code(q, callback)
 	if err != nil {
 		return nil, err
 	}
 	return a.exchangeJSON(ctx, map[string]string{
-		"client_id": a.ClientID, "client_secret": a.Secret.Reveal(), "code": code, "redirect_uri": a.RedirectURI, "code_verifier": q.Verifier,
+		"client_id":     a.ClientID,
+		"client_secret": a.Secret.Reveal(),
+		"code":          code,
+		"redirect_uri":  a.RedirectURI,
+		"code_verifier": q.Verifier,
 	})
 }
 
@@ -108,7 +114,12 @@ func (a Application) code(q Question, callback url.Values) (string, error) {
 		return "", errIssuer
 	}
 	if refused := callback.Get("error"); refused != "" {
-		return "", &Error{Shape: Flat, Code: refused, Message: callback.Get("error_description"), asked: "the consent page"}
+		return "", &Error{
+			Shape:   Flat,
+			Code:    refused,
+			Message: callback.Get("error_description"),
+			asked:   "the consent page",
+		}
 	}
 	if callback.Get("code") == "" {
 		return "", errNoCode
@@ -116,15 +127,26 @@ func (a Application) code(q Question, callback url.Values) (string, error) {
 	return callback.Get("code"), nil
 }
 
-// Revoke gives the grant back that a token belongs to, whichever of the two it is (RFC 7009). A token that is not known is no
-// error.
+// Revoke gives the grant back that a token belongs to, whichever of the two it is (RFC 7009). A token that is not known
+// is no error.
 func (c Connector) Revoke(ctx context.Context, token string) error {
-	return c.post(ctx, revokePath, formType, []byte(url.Values{"client_id": {c.ClientID}, "token": {token}}.Encode()), nil)
+	return c.post(
+		ctx,
+		revokePath,
+		formType,
+		[]byte(url.Values{"client_id": {c.ClientID}, "token": {token}}.Encode()),
+		nil,
+	)
 }
 
 // Revoke gives the grant back that an access token belongs to (RFC 7009). A token that is not known is no error.
 func (a ConfidentialApp) Revoke(ctx context.Context, token string) error {
-	return a.postJSON(ctx, revokePath, map[string]string{"client_id": a.ClientID, "client_secret": a.Secret.Reveal(), "token": token}, nil)
+	return a.postJSON(
+		ctx,
+		revokePath,
+		map[string]string{"client_id": a.ClientID, "client_secret": a.Secret.Reveal(), "token": token},
+		nil,
+	)
 }
 
 func (a Application) caller() (*caller, error) {

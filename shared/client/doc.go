@@ -1,7 +1,8 @@
 // Package client answers: how does a Go program speak to Almoner?
 //
 // A Client acts in one workspace with the tokens of an oauth2.TokenSource: a personal access token is
-// oauth2.StaticTokenSource, a Connector makes one that refreshes, a ConfidentialApp gets a token that is good for 90 days.
+// oauth2.StaticTokenSource, a Connector makes one that refreshes, a ConfidentialApp gets a token that is good for 90
+// days.
 //
 //   - C1 Lists are iterators. They follow the cursor to the end, past pages that are empty too (spec 4.1).
 //   - C2 What the API refuses is an *Error, whichever of the three shapes it was written in (spec 7.1). It says whether trying

@@ -36,8 +36,8 @@ const (
 	CodeUnavailable        = "UNAVAILABLE"
 )
 
-// ErrConsentAgain is what an *Error is (errors.Is) when a grant has ended or was revoked: the user must be asked again, and
-// nothing else helps.
+// ErrConsentAgain is what an *Error is (errors.Is) when a grant has ended or was revoked: the user must be asked again,
+// and nothing else helps.
 var ErrConsentAgain = errors.New("the user has to consent again")
 
 // An Error is a refusal of the API.
@@ -72,8 +72,8 @@ func (e *Error) Error() string {
 	return text.String()
 }
 
-// Temporary says whether the same request may succeed later. A module that is not provisioned is not temporary, though it is a
-// 503: "retrying cannot enable it" (spec 7.2).
+// Temporary says whether the same request may succeed later. A module that is not provisioned is not temporary, though
+// it is a 503: "retrying cannot enable it" (spec 7.2).
 func (e *Error) Temporary() bool {
 	switch e.Status {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -87,11 +87,15 @@ func (e *Error) Is(target error) bool {
 	return target == ErrConsentAgain && e.Shape == Flat && e.Code == "invalid_grant"
 }
 
-// refusalOf reads a refusal: "A client checks the HTTP status and the actual body shape before reading error.code" (spec 7.1).
+// refusalOf reads a refusal: "A client checks the HTTP status and the actual body shape before reading error.code"
+// (spec 7.1).
 func refusalOf(r request, response *http.Response, content []byte) *Error {
 	e := &Error{
-		Status: response.StatusCode, Shape: Foreign, asked: r.method + " " + r.path,
-		RetryAfter: retryAfter(response.Header), RequestID: shortened(response.Header.Get("X-Request-Id")),
+		Status:     response.StatusCode,
+		Shape:      Foreign,
+		asked:      r.method + " " + r.path,
+		RetryAfter: retryAfter(response.Header),
+		RequestID:  shortened(response.Header.Get("X-Request-Id")),
 	}
 	var body struct {
 		Error       json.RawMessage `json:"error"`

@@ -21,7 +21,12 @@ func Example() {
 	defer api.Close()
 
 	pat := oauth2.StaticTokenSource(&oauth2.Token{AccessToken: os.Getenv("ALMONER_TOKEN")})
-	c, err := client.New(api.URL, "0198c0de-0000-7000-8000-000000000001", pat, client.WithRetries(client.Retries{Most: 3}))
+	c, err := client.New(
+		api.URL,
+		"0198c0de-0000-7000-8000-000000000001",
+		pat,
+		client.WithRetries(client.Retries{Most: 3}),
+	)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -78,14 +83,18 @@ func ExampleProgrammes_Import() {
 	// Output: rejected: row 3, startsOn: Must be a day written YYYY-MM-DD.
 }
 
-// A connector asks a user for consent, keeps each token that replaces the one before, and asks again when the grant has ended.
+// A connector asks a user for consent, keeps each token that replaces the one before, and asks again when the grant has
+// ended.
 func ExampleConnector_Source() {
 	api := standIn()
 	defer api.Close()
 	ctx := context.Background()
 	connector := client.Connector{
 		Application: client.Application{
-			BaseURL: api.URL, AppURL: api.URL, ClientID: "0198c0de-0000-7000-8000-00000000000c", RedirectURI: "https://app.example/callback",
+			BaseURL:     api.URL,
+			AppURL:      api.URL,
+			ClientID:    "0198c0de-0000-7000-8000-00000000000c",
+			RedirectURI: "https://app.example/callback",
 		},
 		Resource: api.URL + "/v1",
 	}
@@ -110,8 +119,12 @@ func ExampleConnector_Source() {
 }
 
 func exampleClient(baseURL string) *client.Client {
-	c, err := client.New(baseURL, "0198c0de-0000-7000-8000-000000000001", oauth2.StaticTokenSource(&oauth2.Token{AccessToken: "x"}),
-		client.WithHTTPClient(&http.Client{Timeout: 5 * time.Second}))
+	c, err := client.New(
+		baseURL,
+		"0198c0de-0000-7000-8000-000000000001",
+		oauth2.StaticTokenSource(&oauth2.Token{AccessToken: "x"}),
+		client.WithHTTPClient(&http.Client{Timeout: 5 * time.Second}),
+	)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -55,9 +55,10 @@ func (f Forms) Get(ctx context.Context, id string) (Form, error) {
 
 // A NewForm is what to say of a new form.
 type NewForm struct {
-	Title          string   `json:"title"`
-	Fields         []Field  `json:"fields"`
-	AllowedOrigins []string `json:"allowedOrigins"` // websites that may show it, as browsers send them: https://www.example.org
+	Title  string  `json:"title"`
+	Fields []Field `json:"fields"`
+	// websites that may show it, as browsers send them: https://www.example.org
+	AllowedOrigins []string `json:"allowedOrigins"`
 }
 
 // Create makes one.

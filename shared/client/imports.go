@@ -38,9 +38,9 @@ type ImportError struct {
 	Message string `json:"message"`
 }
 
-// Import sends a file of CSV: a header of name, summary, status, startsOn and endsOn in any order, of which name alone is
-// required, then a programme a row. The answer means that the file was accepted, not that it is dealt with (spec 4.5):
-// WaitForImport tells.
+// Import sends a file of CSV: a header of name, summary, status, startsOn and endsOn in any order, of which name alone
+// is required, then a programme a row. The answer means that the file was accepted, not that it is dealt with (spec
+// 4.5): WaitForImport tells.
 func (p Programmes) Import(ctx context.Context, csv io.Reader, options ...WriteOption) (Import, error) {
 	content, err := io.ReadAll(io.LimitReader(csv, MaxImport+1))
 	if err != nil {
@@ -61,8 +61,8 @@ func (p Programmes) ReadImport(ctx context.Context, id string) (Import, error) {
 	return i, err
 }
 
-// WaitForImport reads where an import stands until it is dealt with, or until ctx ends. That it was rejected is no error of
-// WaitForImport's: Status and Errors tell.
+// WaitForImport reads where an import stands until it is dealt with, or until ctx ends. That it was rejected is no
+// error of WaitForImport's: Status and Errors tell.
 func (p Programmes) WaitForImport(ctx context.Context, id string) (Import, error) {
 	const longest = 2 * time.Second
 	for wait := 50 * time.Millisecond; ; wait = min(longest, wait*2) {

@@ -56,8 +56,8 @@ func (o OAuthClients) Get(ctx context.Context, clientID string) (OAuthClient, er
 	return out, err
 }
 
-// Register makes one. The answer is the only one that holds its secret. It is never sent again by itself: each time makes
-// another application.
+// Register makes one. The answer is the only one that holds its secret. It is never sent again by itself: each time
+// makes another application.
 func (o OAuthClients) Register(ctx context.Context, r Registration) (OAuthClient, error) {
 	return o.post(ctx, o.path(), r)
 }
@@ -80,6 +80,15 @@ func (o OAuthClients) post(ctx context.Context, path string, value any) (OAuthCl
 		return OAuthClient{}, fmt.Errorf("almoner: POST %s: what is to be sent is no JSON: %w", path, err)
 	}
 	var out OAuthClient
-	_, err = o.c.do(ctx, request{method: http.MethodPost, path: path, body: body, header: http.Header{"Content-Type": {"application/json"}}}, &out)
+	_, err = o.c.do(
+		ctx,
+		request{
+			method: http.MethodPost,
+			path:   path,
+			body:   body,
+			header: http.Header{"Content-Type": {"application/json"}},
+		},
+		&out,
+	)
 	return out, err
 }

@@ -27,7 +27,12 @@ func TestLists_AskForPagesOfTheSizeThatIsWanted(t *testing.T) {
 	for range c.Forms.Submissions(t.Context(), "f", client.SubmissionFilter{PageSize: 5}) {
 		t.Error("a submission")
 	}
-	want := []string{"/v1/programmes/programmes?3", "/v1/engage/forms?4", "/v1/engage/forms?", "/v1/engage/forms/f/submissions?5"}
+	want := []string{
+		"/v1/programmes/programmes?3",
+		"/v1/engage/forms?4",
+		"/v1/engage/forms?",
+		"/v1/engage/forms/f/submissions?5",
+	}
 	if !slices.Equal(asked, want) {
 		t.Errorf("%v", asked)
 	}

@@ -40,8 +40,8 @@ type ProgrammeFilter struct {
 	Status   ProgrammeStatus
 	Search   string // a part of name or summary, in any case
 	PageSize int    // records fetched at a time, at most 200; 0: 50
-	// UpdatedSince leaves out what was neither created nor changed then or later. To follow the changes, ask again with the
-	// newest UpdatedAt of a list that was read to its end: no change is missed, and the newest record comes again.
+	// UpdatedSince leaves out what was neither created nor changed then or later. To follow the changes, ask again with
+	// the newest UpdatedAt of a list that was read to its end: no change is missed, and the newest record comes again.
 	UpdatedSince time.Time
 }
 
@@ -78,7 +78,8 @@ func (p Programmes) Create(ctx context.Context, n NewProgramme, options ...Write
 	return p.send(ctx, http.MethodPost, programmesPath, n, options)
 }
 
-// A ProgrammeChange says what is to be different. Nil leaves a field as it is; a pointer to an empty Date takes the day away.
+// A ProgrammeChange says what is to be different. Nil leaves a field as it is; a pointer to an empty Date takes the day
+// away.
 type ProgrammeChange struct {
 	Name     *string `json:"name,omitempty"`
 	Summary  *string `json:"summary,omitempty"`
@@ -87,18 +88,33 @@ type ProgrammeChange struct {
 }
 
 // Update changes one. The status changes by Move alone.
-func (p Programmes) Update(ctx context.Context, id string, change ProgrammeChange, options ...WriteOption) (Programme, error) {
+func (p Programmes) Update(
+	ctx context.Context,
+	id string,
+	change ProgrammeChange,
+	options ...WriteOption,
+) (Programme, error) {
 	return p.send(ctx, http.MethodPatch, p.path(id), change, options)
 }
 
 // Move changes the status. One that is not allowed from the present one is refused with CodeConflict.
-func (p Programmes) Move(ctx context.Context, id string, to ProgrammeStatus, options ...WriteOption) (Programme, error) {
+func (p Programmes) Move(
+	ctx context.Context,
+	id string,
+	to ProgrammeStatus,
+	options ...WriteOption,
+) (Programme, error) {
 	return p.send(ctx, http.MethodPost, p.path(id)+"/transitions", map[string]ProgrammeStatus{"to": to}, options)
 }
 
 func (Programmes) path(id string) string { return programmesPath + "/" + url.PathEscape(id) }
 
-func (p Programmes) send(ctx context.Context, method, path string, value any, options []WriteOption) (Programme, error) {
+func (p Programmes) send(
+	ctx context.Context,
+	method, path string,
+	value any,
+	options []WriteOption,
+) (Programme, error) {
 	r, err := p.c.writeJSON(method, path, value, options)
 	if err != nil {
 		return Programme{}, err

@@ -29,16 +29,19 @@ type Introspection struct {
 	Permissions []string `json:"permissions"` // what it may do in the workspace at this moment
 }
 
-// Introspect asks what an access token or a personal access token is good for. Ask again for each request: an answer is true
-// for a moment.
+// Introspect asks what an access token or a personal access token is good for. Ask again for each request: an answer is
+// true for a moment.
 func (s Service) Introspect(ctx context.Context, token string) (Introspection, error) {
 	base, err := address(s.BaseURL)
 	if err != nil {
 		return Introspection{}, err
 	}
 	r := request{
-		method: http.MethodPost, path: "/v1/account/oauth/introspect", again: true,
-		header: http.Header{"Content-Type": {formType}}, body: []byte(url.Values{"token": {token}}.Encode()),
+		method: http.MethodPost,
+		path:   "/v1/account/oauth/introspect",
+		again:  true,
+		header: http.Header{"Content-Type": {formType}},
+		body:   []byte(url.Values{"token": {token}}.Encode()),
 	}
 	credentials := http.Request{Header: r.header}
 	credentials.SetBasicAuth(url.QueryEscape(s.ClientID), url.QueryEscape(s.Secret.Reveal()))

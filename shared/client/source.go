@@ -10,12 +10,12 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// A Keep stores a token, in place of the one before, where the program finds it after a restart. It is called before the token
-// is used, and again later if it returned an error.
+// A Keep stores a token, in place of the one before, where the program finds it after a restart. It is called before
+// the token is used, and again later if it returned an error.
 type Keep func(ctx context.Context, t *oauth2.Token) error
 
-// A Source hands out a connector's access token, and refreshes it when it has run out (C4). It is an oauth2.TokenSource. One
-// process has one Source for a grant: two that refresh with the same token end it.
+// A Source hands out a connector's access token, and refreshes it when it has run out (C4). It is an
+// oauth2.TokenSource. One process has one Source for a grant: two that refresh with the same token end it.
 type Source struct {
 	connector Connector
 	ctx       context.Context // for its values: a refresh is not given up halfway
@@ -27,9 +27,9 @@ type Source struct {
 	ended  error
 }
 
-// Source makes a source that begins with a token of Finish, or with one that was kept. golang.org/x/oauth2's own does not send
-// the resource when it refreshes, which Almoner requires (RFC 8707). keep may be nil where the grant may be lost with the
-// process.
+// Source makes a source that begins with a token of Finish, or with one that was kept. golang.org/x/oauth2's own does
+// not send the resource when it refreshes, which Almoner requires (RFC 8707). keep may be nil where the grant may be
+// lost with the process.
 func (c Connector) Source(ctx context.Context, t *oauth2.Token, keep Keep) *Source {
 	if keep == nil {
 		keep = func(context.Context, *oauth2.Token) error { return nil }
@@ -43,13 +43,13 @@ func (c Connector) Source(ctx context.Context, t *oauth2.Token, keep Keep) *Sour
 
 var errNoRefreshToken = errors.New("almoner: there is no refresh token")
 
-// Token returns a token that is good at least for some seconds. Everybody who asks while it is being refreshed waits for that
-// one refresh, half a minute at most.
+// Token returns a token that is good at least for some seconds. Everybody who asks while it is being refreshed waits
+// for that one refresh, half a minute at most.
 //
-// An error that is ErrConsentAgain (errors.Is) is final: the grant has ended, and it is returned without asking again. An
-// *Error that is Temporary may be gone at the next call, as may one of the network. Where it is not known whether the refresh
-// token was used up, because no answer came, the next call tries with it again: if it was, the grant cannot be saved anyway,
-// for its successor went astray.
+// An error that is ErrConsentAgain (errors.Is) is final: the grant has ended, and it is returned without asking again.
+// An *Error that is Temporary may be gone at the next call, as may one of the network. Where it is not known whether
+// the refresh token was used up, because no answer came, the next call tries with it again: if it was, the grant cannot
+// be saved anyway, for its successor went astray.
 func (s *Source) Token() (*oauth2.Token, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -40,7 +40,15 @@ func (e *tokenEndpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	e.next++
-	answer(w, 200, fmt.Sprintf(`{"access_token":"a%d","token_type":"Bearer","expires_in":3600,"scope":"s","tenant_id":"t","refresh_token":"r%d","authorization_expires_in":60}`, e.next, e.next))
+	answer(
+		w,
+		200,
+		fmt.Sprintf(
+			`{"access_token":"a%d","token_type":"Bearer","expires_in":3600,"scope":"s","tenant_id":"t","refresh_token":"r%d","authorization_expires_in":60}`,
+			e.next,
+			e.next,
+		),
+	)
 }
 
 func rotating(t *testing.T) (*tokenEndpoint, client.Connector) {
@@ -48,7 +56,10 @@ func rotating(t *testing.T) (*tokenEndpoint, client.Connector) {
 	endpoint := &tokenEndpoint{next: 1}
 	server := httptest.NewServer(endpoint)
 	t.Cleanup(server.Close)
-	return endpoint, client.Connector{Application: client.Application{BaseURL: server.URL, ClientID: "c"}, Resource: server.URL + "/v1"}
+	return endpoint, client.Connector{
+		Application: client.Application{BaseURL: server.URL, ClientID: "c"},
+		Resource:    server.URL + "/v1",
+	}
 }
 
 func expired() *oauth2.Token {
@@ -65,7 +76,9 @@ func TestManyCallersShareOneRefresh(t *testing.T) {
 	var group sync.WaitGroup
 	for range 32 {
 		group.Go(func() {
-			if token, err := source.Token(); err != nil || token.AccessToken != "a2" || client.Workspace(token) != "t" || client.Scope(token) != "s" ||
+			if token, err := source.Token(); err != nil || token.AccessToken != "a2" ||
+				client.Workspace(token) != "t" ||
+				client.Scope(token) != "s" ||
 				(time.Until(client.GrantEnds(token))-time.Minute).Abs() > 5*time.Second {
 				t.Errorf("%v", err)
 			}
@@ -75,7 +88,12 @@ func TestManyCallersShareOneRefresh(t *testing.T) {
 	if len(endpoint.forms) != 1 || len(kept) != 1 || kept[0] != "r2" {
 		t.Fatalf("%d refreshes, kept %v", len(endpoint.forms), kept)
 	}
-	for name, want := range map[string]string{"grant_type": "refresh_token", "client_id": "c", "resource": connector.Resource, "refresh_token": "r1"} {
+	for name, want := range map[string]string{
+		"grant_type":    "refresh_token",
+		"client_id":     "c",
+		"resource":      connector.Resource,
+		"refresh_token": "r1",
+	} {
 		if endpoint.forms[0].Get(name) != want {
 			t.Errorf("%s is %q", name, endpoint.forms[0].Get(name))
 		}
@@ -101,7 +119,8 @@ func TestATokenThatCannotBeKeptIsNotUsed(t *testing.T) {
 		}
 	}
 	failing = false
-	if token, err := source.Token(); err != nil || token.AccessToken != "a2" || kept != "r2" || len(endpoint.forms) != 1 {
+	if token, err := source.Token(); err != nil || token.AccessToken != "a2" || kept != "r2" ||
+		len(endpoint.forms) != 1 {
 		t.Errorf("%v, kept %s, %d refreshes", err, kept, len(endpoint.forms))
 	}
 }
@@ -136,7 +155,8 @@ func TestAnOutageEndsNothing(t *testing.T) {
 	source := connector.Source(t.Context(), expired(), nil)
 	for range 2 {
 		_, err := source.Token()
-		if refusal, is := errors.AsType[*client.Error](err); !is || !refusal.Temporary() || errors.Is(err, client.ErrConsentAgain) {
+		if refusal, is := errors.AsType[*client.Error](err); !is || !refusal.Temporary() ||
+			errors.Is(err, client.ErrConsentAgain) {
 			t.Errorf("%v", err)
 		}
 	}
@@ -164,8 +184,12 @@ func TestWhatTheBrowserBringsBackIsJudged(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		"response_type": "code", "client_id": "c", "resource": connector.Resource, "state": q.State, "code_challenge_method": "S256",
-		"code_challenge": oauth2.S256ChallengeFromVerifier(q.Verifier),
+		"response_type":         "code",
+		"client_id":             "c",
+		"resource":              connector.Resource,
+		"state":                 q.State,
+		"code_challenge_method": "S256",
+		"code_challenge":        oauth2.S256ChallengeFromVerifier(q.Verifier),
 	} {
 		if asked.Query().Get(name) != want {
 			t.Errorf("%s is %q", name, asked.Query().Get(name))
@@ -173,9 +197,11 @@ func TestWhatTheBrowserBringsBackIsJudged(t *testing.T) {
 	}
 	good := url.Values{"state": {q.State}, "iss": {connector.BaseURL}, "code": {"x"}}
 	for name, spoil := range map[string]func(url.Values){
-		"another state": func(v url.Values) { v.Set("state", "x") }, "no state": func(v url.Values) { v.Del("state") },
-		"another issuer": func(v url.Values) { v.Set("iss", "https://evil.example") }, "no issuer": func(v url.Values) { v.Del("iss") },
-		"no code": func(v url.Values) { v.Del("code") },
+		"another state":  func(v url.Values) { v.Set("state", "x") },
+		"no state":       func(v url.Values) { v.Del("state") },
+		"another issuer": func(v url.Values) { v.Set("iss", "https://evil.example") },
+		"no issuer":      func(v url.Values) { v.Del("iss") },
+		"no code":        func(v url.Values) { v.Del("code") },
 	} {
 		callback := url.Values{}
 		for key, values := range good {
@@ -188,13 +214,23 @@ func TestWhatTheBrowserBringsBackIsJudged(t *testing.T) {
 			t.Errorf("%s: the code was sent: %v", name, err)
 		}
 	}
-	_, err = connector.Finish(t.Context(), client.Question{}, url.Values{"state": {""}, "iss": {connector.BaseURL}, "code": {"x"}})
+	_, err = connector.Finish(
+		t.Context(),
+		client.Question{},
+		url.Values{"state": {""}, "iss": {connector.BaseURL}, "code": {"x"}},
+	)
 	if _, asked := errors.AsType[*client.Error](err); err == nil || asked {
 		t.Errorf("an empty state is taken: %v", err)
 	}
-	denied := url.Values{"state": {q.State}, "iss": {connector.BaseURL}, "error": {"access_denied"}, "error_description": {"No."}}
+	denied := url.Values{
+		"state":             {q.State},
+		"iss":               {connector.BaseURL},
+		"error":             {"access_denied"},
+		"error_description": {"No."},
+	}
 	_, err = connector.Finish(t.Context(), q, denied)
-	if refusal, is := errors.AsType[*client.Error](err); !is || refusal.Code != "access_denied" || refusal.Error() != "almoner: the consent page: access_denied: No." {
+	if refusal, is := errors.AsType[*client.Error](err); !is || refusal.Code != "access_denied" ||
+		refusal.Error() != "almoner: the consent page: access_denied: No." {
 		t.Errorf("%v", err)
 	}
 }

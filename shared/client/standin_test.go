@@ -16,7 +16,11 @@ func standIn() *httptest.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+programmes, func(w http.ResponseWriter, r *http.Request) {
 		if r.FormValue("cursor") == "" {
-			answer(w, 200, `{"data":[{"name":"Night shelter","startsOn":"2026-11-01"},{"name":"Tool bank","startsOn":"2026-03-01"}],"meta":{"count":2,"nextCursor":"2"}}`)
+			answer(
+				w,
+				200,
+				`{"data":[{"name":"Night shelter","startsOn":"2026-11-01"},{"name":"Tool bank","startsOn":"2026-03-01"}],"meta":{"count":2,"nextCursor":"2"}}`,
+			)
 		} else {
 			answer(w, 200, `{"data":[{"name":"Seed library","startsOn":null}],"meta":{"count":1}}`)
 		}
@@ -26,20 +30,36 @@ func standIn() *httptest.Server {
 		answer(w, 200, `{"id":"night-shelter","name":"Night shelter"}`)
 	})
 	mux.HandleFunc("PATCH "+programmes+"/night-shelter", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, 412, `{"error":{"code":"PRECONDITION_FAILED","message":"The programme was changed since you read it."}}`)
+		answer(
+			w,
+			412,
+			`{"error":{"code":"PRECONDITION_FAILED","message":"The programme was changed since you read it."}}`,
+		)
 	})
 	mux.HandleFunc("POST "+programmes+"/imports", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, 202, `{"id":"i1","status":"accepted","statusUrl":"…"}`)
 	})
 	mux.HandleFunc("GET "+programmes+"/imports/i1", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, 200, `{"id":"i1","status":"rejected","imported":0,"errors":[{"row":3,"field":"startsOn","message":"Must be a day written YYYY-MM-DD."}]}`)
+		answer(
+			w,
+			200,
+			`{"id":"i1","status":"rejected","imported":0,"errors":[{"row":3,"field":"startsOn","message":"Must be a day written YYYY-MM-DD."}]}`,
+		)
 	})
 	mux.HandleFunc("POST /v1/account/oauth/token", func(w http.ResponseWriter, r *http.Request) {
 		if r.FormValue("grant_type") == "refresh_token" {
 			answer(w, 400, `{"error":"invalid_grant","error_description":"The grant was revoked."}`)
 			return
 		}
-		body, _ := json.Marshal(map[string]any{"access_token": "a", "token_type": "Bearer", "expires_in": 1, "tenant_id": "t", "refresh_token": "r"})
+		body, _ := json.Marshal(
+			map[string]any{
+				"access_token":  "a",
+				"token_type":    "Bearer",
+				"expires_in":    1,
+				"tenant_id":     "t",
+				"refresh_token": "r",
+			},
+		)
 		answer(w, 200, string(body))
 	})
 	return httptest.NewServer(mux)

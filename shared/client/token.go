@@ -41,14 +41,15 @@ func Workspace(t *oauth2.Token) string {
 	return id
 }
 
-// Scope is what was granted, permission identifiers separated by spaces, as a fresh token says. It is not part of its JSON.
+// Scope is what was granted, permission identifiers separated by spaces, as a fresh token says. It is not part of its
+// JSON.
 func Scope(t *oauth2.Token) string {
 	scope, _ := t.Extra(extraScope).(string)
 	return scope
 }
 
-// GrantEnds is when the grant of a fresh connector's token ends, however often it is refreshed; the zero time where the token
-// does not say. It is not part of a token's JSON.
+// GrantEnds is when the grant of a fresh connector's token ends, however often it is refreshed; the zero time where the
+// token does not say. It is not part of a token's JSON.
 func GrantEnds(t *oauth2.Token) time.Time {
 	ends, _ := t.Extra(extraGrantEnds).(time.Time)
 	return ends
@@ -65,8 +66,10 @@ func (g granted) token(asked time.Time) (*oauth2.Token, error) {
 		extra[extraGrantEnds] = asked.Add(time.Duration(g.GrantEndsIn) * time.Second)
 	}
 	t := oauth2.Token{
-		AccessToken: g.AccessToken, TokenType: g.TokenType, RefreshToken: g.RefreshToken,
-		Expiry: asked.Add(time.Duration(g.ExpiresIn) * time.Second),
+		AccessToken:  g.AccessToken,
+		TokenType:    g.TokenType,
+		RefreshToken: g.RefreshToken,
+		Expiry:       asked.Add(time.Duration(g.ExpiresIn) * time.Second),
 	}
 	return t.WithExtra(extra), nil
 }
@@ -103,6 +106,10 @@ func (a Application) post(ctx context.Context, path, contentType string, body []
 	if err != nil {
 		return err
 	}
-	_, err = c.do(ctx, request{method: http.MethodPost, path: path, body: body, header: http.Header{"Content-Type": {contentType}}}, into)
+	_, err = c.do(
+		ctx,
+		request{method: http.MethodPost, path: path, body: body, header: http.Header{"Content-Type": {contentType}}},
+		into,
+	)
 	return err
 }

@@ -21,8 +21,8 @@ func IfMatch(etag string) WriteOption {
 	}
 }
 
-// IdempotencyKey names the write: sent again under the name within 24 hours, by whatever process, it gets the first answer and
-// has no second effect. Without it each call has a name of its own.
+// IdempotencyKey names the write: sent again under the name within 24 hours, by whatever process, it gets the first
+// answer and has no second effect. Without it each call has a name of its own.
 func IdempotencyKey(key string) WriteOption {
 	return func(h http.Header) { h.Set("Idempotency-Key", key) }
 }

@@ -35,7 +35,8 @@ func Check(name string, longest int) string {
 	return ""
 }
 
-// CheckApplication is Check for the name of an application, which has a letter or a number, and in which no word mixes scripts.
+// CheckApplication is Check for the name of an application, which has a letter or a number, and in which no word mixes
+// scripts.
 func CheckApplication(name string) string {
 	if message := Check(name, MaxLength); message != "" {
 		return message
@@ -53,7 +54,8 @@ func CheckApplication(name string) string {
 func Visible(text string) bool { return strings.ContainsFunc(text, visible) }
 
 // hidden says whether a name must not have the character: it is never seen, it changes how others are seen, or it ends
-// the line. Joiners are among them: Unicode lets a program ignore them, so two names could differ in nothing that is seen.
+// the line. Joiners are among them: Unicode lets a program ignore them, so two names could differ in nothing that is
+// seen.
 func hidden(r rune) bool {
 	switch {
 	case r == ' ':

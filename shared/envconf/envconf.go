@@ -27,9 +27,9 @@ func (m Mistakes) Error() string {
 	return fmt.Sprintf("%d mistakes in the settings:\n  %s", len(m), strings.Join(m, "\n  "))
 }
 
-// Load fills target, a pointer to a struct, and returns what it read, with warnings. Its error is a Mistakes. Of target's
-// methods, Check() []error reports further mistakes, each beginning with the name of its setting, and Complete() fills in
-// what follows from other settings.
+// Load fills target, a pointer to a struct, and returns what it read, with warnings. Its error is a Mistakes. Of
+// target's methods, Check() []error reports further mistakes, each beginning with the name of its setting, and
+// Complete() fills in what follows from other settings.
 func Load(target any, environ []string) (Reading, error) {
 	r := reader{settings: settings(reflect.TypeOf(target).Elem()), found: map[string]found{}}
 	r.gather(environ)

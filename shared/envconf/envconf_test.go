@@ -51,7 +51,8 @@ func write(t *testing.T, content string) string {
 	return path
 }
 
-// mistakes loads a config that does not load, and sees that nothing is said of what it was told: each value holds "hush".
+// mistakes loads a config that does not load, and sees that nothing is said of what it was told: each value holds
+// "hush".
 func mistakes(t *testing.T, environ ...string) []string {
 	t.Helper()
 	reading, err := Load(&config{}, environ)
@@ -86,16 +87,34 @@ func TestEveryMistakeIsReportedAtOnceAndNoValueIsQuoted(t *testing.T) {
 
 func TestAValueOfNothingIsAsNoValue(t *testing.T) {
 	var c config
-	if _, err := Load(&c, []string{"ALMONER_KEY=k", "ALMONER_LISTEN=", "ALMONER_LIMIT=", "ALMONER_CONFIG=", "ALMONER_LISTEN_FILE="}); err != nil || c.Listen != "127.0.0.1:8081" || c.Limit != 5 {
+	if _, err := Load(&c, []string{
+		"ALMONER_KEY=k",
+		"ALMONER_LISTEN=",
+		"ALMONER_LIMIT=",
+		"ALMONER_CONFIG=",
+		"ALMONER_LISTEN_FILE=",
+	}); err != nil ||
+		c.Listen != "127.0.0.1:8081" ||
+		c.Limit != 5 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	expect(t, mistakes(t, "ALMONER_KEY="), "ALMONER_KEY is not set")
 }
 
 func TestASettingFromAFile(t *testing.T) {
-	for content, want := range map[string]credential.Secret{"word": "word", "word\n": "word", "word\r\n": "word", " two words \n\n": " two words \n"} {
+	for content, want := range map[string]credential.Secret{
+		"word":            "word",
+		"word\n":          "word",
+		"word\r\n":        "word",
+		" two words \n\n": " two words \n",
+	} {
 		var c config
-		if _, err := Load(&c, []string{"ALMONER_KEY_FILE=" + write(t, content), "ALMONER_LIMIT_FILE=" + write(t, "7\n")}); err != nil || c.Key != want || c.Limit != 7 {
+		if _, err := Load(&c, []string{
+			"ALMONER_KEY_FILE=" + write(t, content),
+			"ALMONER_LIMIT_FILE=" + write(t, "7\n"),
+		}); err != nil ||
+			c.Key != want ||
+			c.Limit != 7 {
 			t.Errorf("%q: %q, %d, %v", content, c.Key.Reveal(), c.Limit, err)
 		}
 	}
@@ -107,24 +126,47 @@ func TestMistakesWithFiles(t *testing.T) {
 		environ []string
 		want    string
 	}{
-		"both":      {[]string{"ALMONER_KEY=hush", "ALMONER_KEY_FILE=" + good}, "ALMONER_KEY and ALMONER_KEY_FILE are both set: keep one"},
-		"missing":   {[]string{"ALMONER_KEY_FILE=" + folder + "/hush"}, "ALMONER_KEY_FILE names a file that cannot be read: no such file or directory"},
-		"a folder":  {[]string{"ALMONER_KEY_FILE=" + folder}, "ALMONER_KEY_FILE names a file that cannot be read: is a directory"},
-		"empty":     {[]string{"ALMONER_KEY_FILE=" + write(t, "\n")}, "ALMONER_KEY_FILE names a file that is empty"},
-		"too large": {[]string{"ALMONER_KEY_FILE=" + write(t, strings.Repeat("h", maxFile+1))}, "ALMONER_KEY_FILE names a file that is larger than 1048576 bytes"},
-		"no text":   {[]string{"ALMONER_KEY_FILE=" + write(t, "hush\x00")}, "ALMONER_KEY_FILE names a file that is not text"},
-		"unknown":   {[]string{"ALMONER_KEY=k", "ALMONER_KYE_FILE=" + good}, "ALMONER_KYE_FILE is no setting: did you mean ALMONER_KEY_FILE?"},
+		"both": {
+			[]string{"ALMONER_KEY=hush", "ALMONER_KEY_FILE=" + good},
+			"ALMONER_KEY and ALMONER_KEY_FILE are both set: keep one",
+		},
+		"missing": {
+			[]string{"ALMONER_KEY_FILE=" + folder + "/hush"},
+			"ALMONER_KEY_FILE names a file that cannot be read: no such file or directory",
+		},
+		"a folder": {
+			[]string{"ALMONER_KEY_FILE=" + folder},
+			"ALMONER_KEY_FILE names a file that cannot be read: is a directory",
+		},
+		"empty": {[]string{"ALMONER_KEY_FILE=" + write(t, "\n")}, "ALMONER_KEY_FILE names a file that is empty"},
+		"too large": {
+			[]string{"ALMONER_KEY_FILE=" + write(t, strings.Repeat("h", maxFile+1))},
+			"ALMONER_KEY_FILE names a file that is larger than 1048576 bytes",
+		},
+		"no text": {
+			[]string{"ALMONER_KEY_FILE=" + write(t, "hush\x00")},
+			"ALMONER_KEY_FILE names a file that is not text",
+		},
+		"unknown": {
+			[]string{"ALMONER_KEY=k", "ALMONER_KYE_FILE=" + good},
+			"ALMONER_KYE_FILE is no setting: did you mean ALMONER_KEY_FILE?",
+		},
 	} {
 		t.Run(name, func(t *testing.T) { expect(t, mistakes(t, c.environ...), c.want) })
 	}
 	var c config
-	if _, err := Load(&c, []string{"ALMONER_KEY_FILE=" + write(t, strings.Repeat("h", maxFile))}); err != nil || len(c.Key) != maxFile {
+	if _, err := Load(&c, []string{"ALMONER_KEY_FILE=" + write(t, strings.Repeat("h", maxFile))}); err != nil ||
+		len(c.Key) != maxFile {
 		t.Error(err)
 	}
 }
 
 func TestTheEnvironmentWinsOverTheFileOfSettings(t *testing.T) {
-	path := write(t, "# ours\nALMONER_KEY=file\nexport ALMONER_LIMIT = 7 # seven\nALMONER_LISTEN='$HOME#1'\nALMONER_WAIT=\n\nPGHOST=ours\r\n")
+	path := write(
+		t,
+		"# ours\nALMONER_KEY=file\nexport ALMONER_LIMIT = 7 # "+
+			"seven\nALMONER_LISTEN='$HOME#1'\nALMONER_WAIT=\n\nPGHOST=ours\r\n",
+	)
 	var c config
 	reading, err := Load(&c, []string{"ALMONER_CONFIG=" + path, "ALMONER_KEY=environment", "HOME=hush"})
 	if err != nil || c.Key != "environment" || c.Limit != 7 || c.Listen != "$HOME#1" || c.Wait != 2*time.Second {
@@ -143,7 +185,12 @@ func TestTheEnvironmentWinsOverTheFileOfSettings(t *testing.T) {
 	}
 	// NAME here overrules NAME_FILE there, and the other way round.
 	there := write(t, "ALMONER_KEY_FILE=/nowhere\nALMONER_LIMIT=7\n")
-	if _, err := Load(&c, []string{"ALMONER_CONFIG=" + there, "ALMONER_KEY=k", "ALMONER_LIMIT_FILE=" + write(t, "8")}); err != nil || c.Limit != 8 {
+	if _, err := Load(&c, []string{
+		"ALMONER_CONFIG=" + there,
+		"ALMONER_KEY=k",
+		"ALMONER_LIMIT_FILE=" + write(t, "8"),
+	}); err != nil ||
+		c.Limit != 8 {
 		t.Errorf("%d, %v", c.Limit, err)
 	}
 	reading, err = Load(&c, []string{"ALMONER_CONFIG=" + write(t, "ALMONER_KEY_FILE="+write(t, "k"))})
@@ -154,8 +201,18 @@ func TestTheEnvironmentWinsOverTheFileOfSettings(t *testing.T) {
 
 func TestMistakesInTheFileOfSettings(t *testing.T) {
 	path := write(t, strings.Join([]string{
-		"ALMONER_KEY=hush", "hush", "ALMONER_ON='hush", `ALMONER_ON="hush`, "hu-sh=1", "ALMONER_LISTEN=hush#hush", "ALMONER_LIMTI=1",
-		"ALMONER_KEY=hush", "ALMONER_CONFIG=hush", "ALMONER_SOMETHING=hush", "ALMONER_ON=hush", "ALMONER_PORT=tcp://hush",
+		"ALMONER_KEY=hush",
+		"hush",
+		"ALMONER_ON='hush",
+		`ALMONER_ON="hush`,
+		"hu-sh=1",
+		"ALMONER_LISTEN=hush#hush",
+		"ALMONER_LIMTI=1",
+		"ALMONER_KEY=hush",
+		"ALMONER_CONFIG=hush",
+		"ALMONER_SOMETHING=hush",
+		"ALMONER_ON=hush",
+		"ALMONER_PORT=tcp://hush",
 	}, "\n"))
 	expect(t, mistakes(t, "ALMONER_CONFIG="+path),
 		"ALMONER_CONFIG names a file whose line 2 is no NAME=value: missing =",
@@ -169,21 +226,49 @@ func TestMistakesInTheFileOfSettings(t *testing.T) {
 		"ALMONER_PORT is no setting in the file of settings",
 		"ALMONER_SOMETHING is no setting in the file of settings",
 		"ALMONER_ON is true or false")
-	expect(t, mistakes(t, "ALMONER_KEY=k", "ALMONER_CONFIG=/hush"), "ALMONER_CONFIG names a file that cannot be read: no such file or directory")
+	expect(
+		t,
+		mistakes(t, "ALMONER_KEY=k", "ALMONER_CONFIG=/hush"),
+		"ALMONER_CONFIG names a file that cannot be read: no such file or directory",
+	)
 }
 
 func TestNamesThatNoProgramKnows(t *testing.T) {
-	expect(t, mistakes(t, "ALMONER_KEY=k", "ALMONER_DATABASE_ULR=hush", "ALMONER_=hush", "ALMONER_ELEPHANT=hush", "ALMONER_PORT=9000", "almoner_key=hush"),
+	expect(
+		t,
+		mistakes(
+			t,
+			"ALMONER_KEY=k",
+			"ALMONER_DATABASE_ULR=hush",
+			"ALMONER_=hush",
+			"ALMONER_ELEPHANT=hush",
+			"ALMONER_PORT=9000",
+			"almoner_key=hush",
+		),
 		"ALMONER_ is no setting",
 		"ALMONER_DATABASE_ULR is no setting: did you mean ALMONER_DATABASE_URL?",
 		"ALMONER_ELEPHANT is no setting",
-		"ALMONER_PORT is no setting")
+		"ALMONER_PORT is no setting",
+	)
 	known := []string{
-		"ALMONER_KEY=k", "ALMONER_DATABASE_URL=x", "ALMONER_WORKER_FILE=/nowhere", "ALMONER_TEST_THIS=x", "ALMONER_HOME=x", "PATH=x",
+		"ALMONER_KEY=k",
+		"ALMONER_DATABASE_URL=x",
+		"ALMONER_WORKER_FILE=/nowhere",
+		"ALMONER_TEST_THIS=x",
+		"ALMONER_HOME=x",
+		"PATH=x",
 		// What Kubernetes tells of a Service almoner, and of another one almoner-authserver.
-		"ALMONER_SERVICE_HOST=10.0.0.1", "ALMONER_SERVICE_PORT=80", "ALMONER_SERVICE_PORT_HTTP=80", "ALMONER_PORT=tcp://10.0.0.1:80",
-		"ALMONER_PORT_80_TCP=tcp://10.0.0.1:80", "ALMONER_PORT_80_TCP_PROTO=tcp", "ALMONER_PORT_80_TCP_PORT=80", "ALMONER_PORT_80_TCP_ADDR=10.0.0.1",
-		"ALMONER_AUTHSERVER_SERVICE_HOST=10.0.0.2", "ALMONER_AUTHSERVER_PORT=tcp://10.0.0.2:8081", "ALMONER_AUTHSERVER_PORT_8081_TCP_PORT=8081",
+		"ALMONER_SERVICE_HOST=10.0.0.1",
+		"ALMONER_SERVICE_PORT=80",
+		"ALMONER_SERVICE_PORT_HTTP=80",
+		"ALMONER_PORT=tcp://10.0.0.1:80",
+		"ALMONER_PORT_80_TCP=tcp://10.0.0.1:80",
+		"ALMONER_PORT_80_TCP_PROTO=tcp",
+		"ALMONER_PORT_80_TCP_PORT=80",
+		"ALMONER_PORT_80_TCP_ADDR=10.0.0.1",
+		"ALMONER_AUTHSERVER_SERVICE_HOST=10.0.0.2",
+		"ALMONER_AUTHSERVER_PORT=tcp://10.0.0.2:8081",
+		"ALMONER_AUTHSERVER_PORT_8081_TCP_PORT=8081",
 	}
 	if _, err := Load(&config{}, known); err != nil {
 		t.Error(err)
@@ -216,8 +301,16 @@ func TestASecretThatEverybodyCanReadIsWarnedOf(t *testing.T) {
 		}
 	}
 	file, own := "ALMONER_KEY_FILE="+path, "ALMONER_CONFIG="+path
-	expect(t, warnings(0o644, 0o755, file), "ALMONER_KEY_FILE names a file with a secret that every user of this machine can read: chmod o-rwx")
-	expect(t, warnings(0o644, 0o755, own), "ALMONER_CONFIG names a file with a secret that every user of this machine can read: chmod o-rwx")
+	expect(
+		t,
+		warnings(0o644, 0o755, file),
+		"ALMONER_KEY_FILE names a file with a secret that every user of this machine can read: chmod o-rwx",
+	)
+	expect(
+		t,
+		warnings(0o644, 0o755, own),
+		"ALMONER_CONFIG names a file with a secret that every user of this machine can read: chmod o-rwx",
+	)
 	expect(t, warnings(0o644, 0o755, "ALMONER_KEY=k", "ALMONER_LISTEN_FILE="+path)) // no secret
 	expect(t, warnings(0o644, 0o755, "ALMONER_KEY=k", own))                         // not the secret in force
 	expect(t, warnings(0o640, 0o755, file))
@@ -234,7 +327,8 @@ func TestASecretThatEverybodyCanReadIsWarnedOf(t *testing.T) {
 
 func TestDescribe(t *testing.T) {
 	got := Describe(config{})
-	if len(got) != 6 || !got[1].Required || !got[1].Secret || got[0].Default == "" || got[0].Required || got[2].Doc != "A number." {
+	if len(got) != 6 || !got[1].Required || !got[1].Secret || got[0].Default == "" || got[0].Required ||
+		got[2].Doc != "A number." {
 		t.Errorf("%+v", got)
 	}
 }

@@ -60,8 +60,8 @@ func cannotBeRead(err error) error {
 	return errors.New("cannot be read")
 }
 
-// readSettings reads lines of NAME=value (go-envparse: ' and " quote, # comments, nothing is expanded), and says all that
-// is wrong with them.
+// readSettings reads lines of NAME=value (go-envparse: ' and " quote, # comments, nothing is expanded), and says all
+// that is wrong with them.
 func readSettings(path string) (values map[string]string, mistakes []string) {
 	content, err := readSmall(path)
 	if err != nil {
@@ -92,7 +92,11 @@ func readSettings(path string) (values map[string]string, mistakes []string) {
 
 // reason names the library's errors that quote nothing of the line.
 func reason(err error) string {
-	for _, plain := range []error{envparse.ErrMissingSeparator, envparse.ErrUnmatchedDouble, envparse.ErrUnmatchedSingle} {
+	for _, plain := range []error{
+		envparse.ErrMissingSeparator,
+		envparse.ErrUnmatchedDouble,
+		envparse.ErrUnmatchedSingle,
+	} {
 		if errors.Is(err, plain) {
 			return err.Error()
 		}
@@ -100,16 +104,18 @@ func reason(err error) string {
 	return "it has a character where none can be"
 }
 
-// endsInsideValue says whether the library takes for a comment what looks like part of an unquoted value: PASSWORD=one#two.
+// endsInsideValue says whether the library takes for a comment what looks like part of an unquoted value:
+// PASSWORD=one#two.
 func endsInsideValue(line []byte) bool {
 	_, value, _ := bytes.Cut(line, []byte("="))
 	before, _, comment := bytes.Cut(bytes.TrimSpace(value), []byte("#"))
-	return comment && !bytes.ContainsAny(before, `'"`) && len(before) > 0 && !bytes.HasSuffix(before, []byte(" ")) && !bytes.HasSuffix(before, []byte("\t"))
+	return comment && !bytes.ContainsAny(before, `'"`) && len(before) > 0 && !bytes.HasSuffix(before, []byte(" ")) &&
+		!bytes.HasSuffix(before, []byte("\t"))
 }
 
-// everybodyReads says whether any user of the machine can read the file: its mode and those of all folders above let them.
-// A mount that cannot be written is let pass: so do Kubernetes, Docker and systemd hand over secrets, whoever else is there
-// is shut out by other means.
+// everybodyReads says whether any user of the machine can read the file: its mode and those of all folders above let
+// them. A mount that cannot be written is let pass: so do Kubernetes, Docker and systemd hand over secrets, whoever
+// else is there is shut out by other means.
 func everybodyReads(path string) bool {
 	path, err := filepath.EvalSymlinks(path)
 	if err == nil {

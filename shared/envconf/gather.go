@@ -70,6 +70,9 @@ func (r *reader) take(place map[string]string, from found) (secret bool) {
 
 func (r *reader) exposed(name, path string) {
 	if everybodyReads(path) {
-		r.warnings = append(r.warnings, name+" names a file with a secret that every user of this machine can read: chmod o-rwx")
+		r.warnings = append(
+			r.warnings,
+			name+" names a file with a secret that every user of this machine can read: chmod o-rwx",
+		)
 	}
 }

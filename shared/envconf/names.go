@@ -53,17 +53,21 @@ func (r *reader) unknown(place map[string]string, where string) {
 func nearest(name string, known []string) string {
 	best, least := "", 3 // two letters may be wrong
 	for _, one := range known {
-		if d := levenshtein.ComputeDistance(strings.TrimPrefix(name, prefix), strings.TrimPrefix(one, prefix)); d < least && d < len(one)-len(prefix) {
+		if d := levenshtein.ComputeDistance(strings.TrimPrefix(name, prefix), strings.TrimPrefix(one, prefix)); d < least &&
+			d < len(one)-len(prefix) {
 			best, least = one, d
 		}
 	}
 	return best
 }
 
-// fromCluster tells the variables that Kubernetes gives to every container about services (and Docker's links gave) from settings
-// that are misspelled: an ALMONER_PORT of Kubernetes is an address.
+// fromCluster tells the variables that Kubernetes gives to every container about services (and Docker's links gave)
+// from settings that are misspelled: an ALMONER_PORT of Kubernetes is an address.
 func fromCluster(name, value string) bool {
-	return clusterName.MatchString(name) || strings.HasPrefix(name, prefix) && strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://")
+	return clusterName.MatchString(name) ||
+		strings.HasPrefix(name, prefix) && strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://")
 }
 
-var clusterName = regexp.MustCompile(`^` + prefix + `(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
+var clusterName = regexp.MustCompile(
+	`^` + prefix + `(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`,
+)

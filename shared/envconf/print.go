@@ -17,8 +17,8 @@ func (r Reading) Warn(log *slog.Logger) {
 	}
 }
 
-// Print writes what is in force: a line for each setting, with where it is from, and then the warnings; of settings with
-// mistakes nothing, as they are not in force. As JSON, it writes one object with all of it, mistakes too.
+// Print writes what is in force: a line for each setting, with where it is from, and then the warnings; of settings
+// with mistakes nothing, as they are not in force. As JSON, it writes one object with all of it, mistakes too.
 func (r Reading) Print(out io.Writer, asJSON bool) error {
 	if asJSON {
 		encoder := json.NewEncoder(out)

@@ -9,7 +9,10 @@ import (
 )
 
 func TestWhatIsInForceIsPrintedWithoutSecrets(t *testing.T) {
-	reading, err := Load(&config{}, []string{"ALMONER_KEY=hush", "ALMONER_LIMIT_FILE=" + write(t, "7"), "ALMONER_ADDRESS=a\nb"})
+	reading, err := Load(
+		&config{},
+		[]string{"ALMONER_KEY=hush", "ALMONER_LIMIT_FILE=" + write(t, "7"), "ALMONER_ADDRESS=a\nb"},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,14 +25,26 @@ func TestWhatIsInForceIsPrintedWithoutSecrets(t *testing.T) {
 	for line := range strings.Lines(text.String()) {
 		lines = append(lines, strings.Join(strings.Fields(line), " "))
 	}
-	expect(t, lines, "ALMONER_LISTEN 127.0.0.1:8081 default", "ALMONER_KEY (set) environment", "ALMONER_LIMIT 7 file "+reading.Values[2].Path,
-		"ALMONER_WAIT 2s default", "ALMONER_ON false default", `ALMONER_ADDRESS "a\nb" environment`, "warning: look here")
+	expect(
+		t,
+		lines,
+		"ALMONER_LISTEN 127.0.0.1:8081 default",
+		"ALMONER_KEY (set) environment",
+		"ALMONER_LIMIT 7 file "+reading.Values[2].Path,
+		"ALMONER_WAIT 2s default",
+		"ALMONER_ON false default",
+		`ALMONER_ADDRESS "a\nb" environment`,
+		"warning: look here",
+	)
 	var got struct {
 		OK                 bool
 		Settings           []Value
 		Mistakes, Warnings []string
 	}
-	if err := json.Unmarshal([]byte(object.String()), &got); err != nil || !got.OK || !slices.Equal(got.Settings, reading.Values) || len(got.Mistakes) != 0 || len(got.Warnings) != 1 {
+	if err := json.Unmarshal([]byte(object.String()), &got); err != nil || !got.OK ||
+		!slices.Equal(got.Settings, reading.Values) ||
+		len(got.Mistakes) != 0 ||
+		len(got.Warnings) != 1 {
 		t.Errorf("%v %s", err, object.String())
 	}
 	if strings.Contains(text.String()+object.String(), "hush") {
@@ -43,7 +58,9 @@ func TestSettingsWithMistakesAreNotPrintedAsIfInForce(t *testing.T) {
 	if err == nil || reading.Print(&text, false) != nil || text.String() != "" {
 		t.Errorf("%v %s", err, text.String())
 	}
-	if reading.Print(&object, true) != nil || !strings.Contains(object.String(), `"ALMONER_LIMIT is a whole number"`) || !strings.Contains(object.String(), `"ok": false`) || strings.Contains(object.String(), "hush") {
+	if reading.Print(&object, true) != nil || !strings.Contains(object.String(), `"ALMONER_LIMIT is a whole number"`) ||
+		!strings.Contains(object.String(), `"ok": false`) ||
+		strings.Contains(object.String(), "hush") {
 		t.Error(object.String())
 	}
 }
@@ -53,7 +70,11 @@ func TestPrintSettings(t *testing.T) {
 	if err := PrintSettings(&out, Describe(config{}), false); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"ALMONER_LISTEN (default: 127.0.0.1:8081)\n    Where to listen.\n", "ALMONER_KEY (required, secret)\n", "ALMONER_ON (optional)\n"} {
+	for _, want := range []string{
+		"ALMONER_LISTEN (default: 127.0.0.1:8081)\n    Where to listen.\n",
+		"ALMONER_KEY (required, secret)\n",
+		"ALMONER_ON (optional)\n",
+	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q lacks %q", out.String(), want)
 		}

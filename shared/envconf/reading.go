@@ -37,7 +37,12 @@ func (r *reader) values(target any) []Value {
 	var out []Value
 	fields := reflect.ValueOf(target).Elem()
 	for _, s := range r.settings {
-		v := Value{Setting: s.Name, Secret: s.Secret, From: FromDefault, Value: fmt.Sprint(fields.FieldByName(s.field).Interface())}
+		v := Value{
+			Setting: s.Name,
+			Secret:  s.Secret,
+			From:    FromDefault,
+			Value:   fmt.Sprint(fields.FieldByName(s.field).Interface()),
+		}
 		if f, ok := r.found[s.Name]; ok {
 			v.From, v.Path = f.origin, f.path
 		}

@@ -27,8 +27,12 @@ func settings(structType reflect.Type) []Setting {
 		}
 		name, options, _ := strings.Cut(tag, ",")
 		out = append(out, Setting{
-			Name: name, Default: field.Tag.Get("envDefault"), Required: strings.Contains(options, "required"),
-			Secret: field.Type == reflect.TypeFor[credential.Secret](), Doc: field.Tag.Get("doc"), field: field.Name,
+			Name:     name,
+			Default:  field.Tag.Get("envDefault"),
+			Required: strings.Contains(options, "required"),
+			Secret:   field.Type == reflect.TypeFor[credential.Secret](),
+			Doc:      field.Tag.Get("doc"),
+			field:    field.Name,
 		})
 	}
 	return out

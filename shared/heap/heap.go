@@ -7,12 +7,12 @@ import (
 )
 
 const (
-	// percent of what is in use may be garbage. A service has about 10 MiB in use and makes some 60 KB of garbage a request: Go's own 100 would
-	// collect a dozen times a second under load, for which the processors have better use.
+	// percent of what is in use may be garbage. A service has about 10 MiB in use and makes some 60 KB of garbage a
+	// request: Go's own 100 would collect a dozen times a second under load, for which the processors have better use.
 	percent = 400
 
-	// limit is where garbage is collected whatever the percentage, in bytes. A service stays below 80 MiB resident under load without
-	// logins, what is no heap included.
+	// limit is where garbage is collected whatever the percentage, in bytes. A service stays below 80 MiB resident
+	// under load without logins, what is no heap included.
 	limit = 48 << 20
 )
 

@@ -7,10 +7,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// OfClient returns the identifier under which a client is kept that is called text wherever client_id is said. A registered client is
-// called by that identifier itself, in its one spelling. One that is known by its metadata document is called by the document's
-// address, and kept under a hash of it (UUID version 8; RFC 9562, section 5.8), so that both services and every process agree on it
-// without asking anybody. Its error is ErrMalformed.
+// OfClient returns the identifier under which a client is kept that is called text wherever client_id is said. A
+// registered client is called by that identifier itself, in its one spelling. One that is known by its metadata
+// document is called by the document's address, and kept under a hash of it (UUID version 8; RFC 9562, section 5.8), so
+// that both services and every process agree on it without asking anybody. Its error is ErrMalformed.
 func OfClient(text string) (uuid.UUID, error) {
 	if IsAddress(text) {
 		return uuid.NewHash(sha256.New(), uuid.NameSpaceURL, []byte(text), 8), nil

@@ -15,7 +15,14 @@ func TestClientsAreKeptUnderOneIdentifier(t *testing.T) {
 	if other, _ := OfClient(address + "/"); other == id || id.Version() != 8 {
 		t.Error("two addresses have one identifier")
 	}
-	for _, neither := range []string{"", "claude", "http://claude.ai/oauth", "HTTPS://claude.ai/x", registered + " ", " " + address} {
+	for _, neither := range []string{
+		"",
+		"claude",
+		"http://claude.ai/oauth",
+		"HTTPS://claude.ai/x",
+		registered + " ",
+		" " + address,
+	} {
 		if _, err := OfClient(neither); err == nil {
 			t.Errorf("%q is a client", neither)
 		}

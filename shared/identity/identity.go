@@ -26,8 +26,8 @@ func Parse(text string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// ParseExact is Parse for identifiers that are compared as text by others, such as OAuth client identifiers (RFC 6749, section 2.2):
-// only the spelling that String writes is that identifier.
+// ParseExact is Parse for identifiers that are compared as text by others, such as OAuth client identifiers (RFC 6749,
+// section 2.2): only the spelling that String writes is that identifier.
 func ParseExact(text string) (uuid.UUID, error) {
 	id, err := Parse(text)
 	if err != nil || id.String() != text {

@@ -10,7 +10,13 @@ func TestBytes_HaveABoundInAllAndByKey(t *testing.T) {
 		n    int
 		want bool
 	}{
-		{a, 40, true}, {again, 21, false}, {again, 20, true}, {a, 1, false}, {other, 41, false}, {other, 40, true}, {b.Hold("c"), 1, false},
+		{a, 40, true},
+		{again, 21, false},
+		{again, 20, true},
+		{a, 1, false},
+		{other, 41, false},
+		{other, 40, true},
+		{b.Hold("c"), 1, false},
 	} {
 		if got := c.by.Take(c.n); got != c.want {
 			t.Errorf("%d bytes for %s: %t", c.n, c.by.key, got)

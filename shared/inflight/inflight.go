@@ -1,7 +1,7 @@
 // Package inflight bounds how many requests of one key are in flight, and how many of these are worked on at once.
 //
-// Both services bound the requests of each credential with it (contract, section 6); resourceapi also bounds the searches,
-// the reads and the writes of a workspace. The bounds are those of one process.
+// Both services bound the requests of each credential with it (contract, section 6); resourceapi also bounds the
+// searches, the reads and the writes of a workspace. The bounds are those of one process.
 package inflight
 
 import (

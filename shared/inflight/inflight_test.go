@@ -80,11 +80,17 @@ func TestEnter_WaitEnds(t *testing.T) {
 		end  func(cancel context.CancelFunc, working Turn)
 		want error
 	}{
-		"by time":                  {func(context.CancelFunc, Turn) { time.Sleep(5 * time.Second) }, ErrWaited},
-		"by the caller":            {func(cancel context.CancelFunc, _ Turn) { cancel() }, context.Canceled},
-		"by a failure ahead, late": {func(_ context.CancelFunc, w Turn) { time.Sleep(hopeless); w.Leave(true) }, ErrFailing},
-		"not by one at once":       {func(_ context.CancelFunc, w Turn) { w.Leave(true) }, nil},
-		"by its turn":              {func(_ context.CancelFunc, w Turn) { time.Sleep(time.Second); w.Leave(false) }, nil},
+		"by time":       {func(context.CancelFunc, Turn) { time.Sleep(5 * time.Second) }, ErrWaited},
+		"by the caller": {func(cancel context.CancelFunc, _ Turn) { cancel() }, context.Canceled},
+		"by a failure ahead, late": {
+			func(_ context.CancelFunc, w Turn) { time.Sleep(hopeless); w.Leave(true) },
+			ErrFailing,
+		},
+		"not by one at once": {func(_ context.CancelFunc, w Turn) { w.Leave(true) }, nil},
+		"by its turn": {
+			func(_ context.CancelFunc, w Turn) { time.Sleep(time.Second); w.Leave(false) },
+			nil,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

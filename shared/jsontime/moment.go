@@ -1,5 +1,5 @@
-// Package jsontime reads and writes the times of JSON: RFC 3339, in UTC, to the microsecond, always with six decimals, so
-// that times compare as texts as well. Both services write their JSON with it.
+// Package jsontime reads and writes the times of JSON: RFC 3339, in UTC, to the microsecond, always with six decimals,
+// so that times compare as texts as well. Both services write their JSON with it.
 package jsontime
 
 import (
@@ -34,7 +34,8 @@ func Append(b []byte, t time.Time) []byte { return t.UTC().AppendFormat(b, Layou
 var ErrNotTime = errors.New("not a time as RFC 3339 writes it")
 
 // Message tells a caller what ErrNotTime means in a query string.
-const Message = "Must be a time as RFC 3339 writes it: 2026-11-01T09:00:00.123456Z. In a query, the + of an offset is %2B."
+const Message = "Must be a time as RFC 3339 writes it: 2026-11-01T09:00:00.123456Z. In a query, the + of an offset " +
+	"is %2B."
 
 // shape is what time.Parse is more lenient about.
 var shape = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$`)

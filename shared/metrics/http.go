@@ -20,7 +20,8 @@ type HTTP struct {
 func NewHTTP(registry *Registry) *HTTP {
 	h := &HTTP{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "almoner_http_requests_total", Help: "Requests answered, by method, route and class of status; none: the connection was cut off.",
+			Name: "almoner_http_requests_total",
+			Help: "Requests answered, by method, route and class of status; none: the connection was cut off.",
 		}, []string{"method", "route", "status"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "almoner_http_request_duration_seconds", Help: "How long requests took, by route.",

@@ -1,8 +1,8 @@
 // Package metrics answers: how often, how long and how much, for whoever watches a service?
 //
-// Prometheus metrics (client_golang) in a registry that is handed in, served on an address of their own and never on the public one.
-// Their names begin with almoner_. M1: a label's values are few and known beforehand; an id, a path, a name or a text that a caller
-// sent is never one of them.
+// Prometheus metrics (client_golang) in a registry that is handed in, served on an address of their own and never on
+// the public one. Their names begin with almoner_. M1: a label's values are few and known beforehand; an id, a path, a
+// name or a text that a caller sent is never one of them.
 package metrics
 
 import (
@@ -22,7 +22,8 @@ import (
 // A Registry is where a process keeps its metrics.
 type Registry = prometheus.Registry
 
-// NewRegistry makes a registry that tells of the process and of Go's runtime. It fails for no reason that a running program could have.
+// NewRegistry makes a registry that tells of the process and of Go's runtime. It fails for no reason that a running
+// program could have.
 func NewRegistry() *Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -38,8 +39,8 @@ const (
 	headerWithin = 5 * time.Second
 )
 
-// Serve serves the metrics at address until stop is called. It fails at once where it cannot listen there. An empty address serves
-// nothing.
+// Serve serves the metrics at address until stop is called. It fails at once where it cannot listen there. An empty
+// address serves nothing.
 func Serve(address string, registry *Registry, log *slog.Logger) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil
@@ -50,11 +51,19 @@ func Serve(address string, registry *Registry, log *slog.Logger) (stop func(), e
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET "+Path, promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		ErrorLog: complaints{log}, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: askersAtOnce, Timeout: answerWithin,
+		ErrorLog: complaints{
+			log,
+		},
+		ErrorHandling:       promhttp.ContinueOnError,
+		MaxRequestsInFlight: askersAtOnce,
+		Timeout:             answerWithin,
 	}))
 	server := &http.Server{
-		Handler: mux, ReadHeaderTimeout: headerWithin, ReadTimeout: headerWithin, WriteTimeout: 2 * answerWithin,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		Handler:           mux,
+		ReadHeaderTimeout: headerWithin,
+		ReadTimeout:       headerWithin,
+		WriteTimeout:      2 * answerWithin,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	done := make(chan struct{})
 	go func() {
@@ -70,8 +79,8 @@ func Serve(address string, registry *Registry, log *slog.Logger) (stop func(), e
 	}, nil
 }
 
-// CheckAddress says what is wrong with an address to serve metrics at, where taken are those of the service. Another address of the
-// machine on the same port would be one slip from being public.
+// CheckAddress says what is wrong with an address to serve metrics at, where taken are those of the service. Another
+// address of the machine on the same port would be one slip from being public.
 func CheckAddress(address string, taken ...string) error {
 	if address == "" {
 		return nil
@@ -82,7 +91,9 @@ func CheckAddress(address string, taken ...string) error {
 	}
 	for _, other := range taken {
 		if _, otherPort, err := net.SplitHostPort(other); err == nil && port == otherPort && port != "0" {
-			return errors.New("has a port that is taken: metrics have one of their own, which the public does not reach")
+			return errors.New(
+				"has a port that is taken: metrics have one of their own, which the public does not reach",
+			)
 		}
 	}
 	return nil

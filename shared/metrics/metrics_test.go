@@ -116,7 +116,13 @@ func TestStoresAreMeasuredAndTheirFailuresTold(t *testing.T) {
 	WatchPools(registry, pool.Stat, rdb.PoolStats)
 
 	ctx := t.Context()
-	for _, sql := range []string{"create temporary table t (n int primary key)", "insert into t values (1)", "insert into t values (1)", " SELECT 1", "nonsense-42"} {
+	for _, sql := range []string{
+		"create temporary table t (n int primary key)",
+		"insert into t values (1)",
+		"insert into t values (1)",
+		" SELECT 1",
+		"nonsense-42",
+	} {
 		_, _ = pool.Exec(ctx, sql)
 	}
 	if err := rdb.Get(ctx, "nothing").Err(); !errors.Is(err, goredis.Nil) {
@@ -148,7 +154,14 @@ func TestStoresAreMeasuredAndTheirFailuresTold(t *testing.T) {
 
 func TestMetricsHaveAPortOfTheirOwn(t *testing.T) {
 	for address, good := range map[string]bool{
-		"": true, "127.0.0.1:9090": true, ":9090": true, "127.0.0.1:8081": false, ":8081": false, "[::1]:8081": false, "9090": false, "127.0.0.1:": false,
+		"":               true,
+		"127.0.0.1:9090": true,
+		":9090":          true,
+		"127.0.0.1:8081": false,
+		":8081":          false,
+		"[::1]:8081":     false,
+		"9090":           false,
+		"127.0.0.1:":     false,
 	} {
 		if err := CheckAddress(address, "0.0.0.0:8081", ""); (err == nil) != good {
 			t.Errorf("%q: %v", address, err)
@@ -168,8 +181,13 @@ func TestMetricsHaveAPortOfTheirOwn(t *testing.T) {
 func BenchmarkWatchedRequest(b *testing.B) {
 	for name, watchers := range map[string][]web.Watcher{"unwatched": nil, "watched": {NewHTTP(NewRegistry())}} {
 		b.Run(name, func(b *testing.B) {
-			handler := web.Observe(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { web.NoteRoute(r.Context(), "/things/{id}") }),
-				slog.New(slog.DiscardHandler), http.NotFoundHandler(), watchers...)
+			handler := web.Observe(
+				http.HandlerFunc(
+					func(_ http.ResponseWriter, r *http.Request) { web.NoteRoute(r.Context(), "/things/{id}") },
+				),
+				slog.New(slog.DiscardHandler),
+				http.NotFoundHandler(),
+				watchers...)
 			request := httptest.NewRequest("GET", "/things/1", nil)
 			b.ReportAllocs()
 			for b.Loop() {

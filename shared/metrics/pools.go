@@ -17,11 +17,32 @@ type pools struct {
 // WatchPools tells of the connections to the stores. redis may be nil where there is none.
 func WatchPools(registry *Registry, postgres func() *pgxpool.Stat, redis func() *goredis.PoolStats) {
 	registry.MustRegister(&pools{
-		connections: prometheus.NewDesc("almoner_store_connections", "Connections to a store, by state.", []string{"store", "state"}, nil),
-		most:        prometheus.NewDesc("almoner_postgres_connections_max", "Most connections to PostgreSQL that this process opens.", nil, nil),
-		waited:      prometheus.NewDesc("almoner_postgres_connection_wait_seconds_total", "Time that was waited for a connection to PostgreSQL while all were in use.", nil, nil),
-		waits:       prometheus.NewDesc("almoner_store_connection_timeouts_total", "Times that nobody gave a connection back in time.", []string{"store"}, nil),
-		postgres:    postgres, redis: redis,
+		connections: prometheus.NewDesc(
+			"almoner_store_connections",
+			"Connections to a store, by state.",
+			[]string{"store", "state"},
+			nil,
+		),
+		most: prometheus.NewDesc(
+			"almoner_postgres_connections_max",
+			"Most connections to PostgreSQL that this process opens.",
+			nil,
+			nil,
+		),
+		waited: prometheus.NewDesc(
+			"almoner_postgres_connection_wait_seconds_total",
+			"Time that was waited for a connection to PostgreSQL while all were in use.",
+			nil,
+			nil,
+		),
+		waits: prometheus.NewDesc(
+			"almoner_store_connection_timeouts_total",
+			"Times that nobody gave a connection back in time.",
+			[]string{"store"},
+			nil,
+		),
+		postgres: postgres,
+		redis:    redis,
 	})
 }
 

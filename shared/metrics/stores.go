@@ -23,11 +23,13 @@ type Stores struct {
 func NewStores(registry *Registry) *Stores {
 	s := &Stores{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "almoner_store_duration_seconds", Help: "How long a store took, by operation: the first word of a statement, or the command.",
+			Name:    "almoner_store_duration_seconds",
+			Help:    "How long a store took, by operation: the first word of a statement, or the command.",
 			Buckets: []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
 		}, []string{"store", "operation"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "almoner_store_failures_total", Help: "Operations that a store did not carry out because it was away, too slow or unwell.",
+			Name: "almoner_store_failures_total",
+			Help: "Operations that a store did not carry out because it was away, too slow or unwell.",
 		}, []string{"store"}),
 	}
 	registry.MustRegister(s.duration, s.failures)
@@ -184,7 +186,9 @@ func commandName(command goredis.Cmder) string {
 	return "other"
 }
 
-// redisFailed tells a Redis that is away or unwell from one that says no such key, or that it does not know a script yet.
+// redisFailed tells a Redis that is away or unwell from one that says no such key, or that it does not know a script
+// yet.
 func redisFailed(err error) bool {
-	return err != nil && !errors.Is(err, goredis.Nil) && !errors.Is(err, context.Canceled) && !goredis.HasErrorPrefix(err, "NOSCRIPT")
+	return err != nil && !errors.Is(err, goredis.Nil) && !errors.Is(err, context.Canceled) &&
+		!goredis.HasErrorPrefix(err, "NOSCRIPT")
 }

@@ -1,8 +1,8 @@
 // Package migrate answers: is a service's schema the one that its program needs, and how does it become so?
 //
-// Migrations go forward only. Old and new processes run side by side while a deployment is replaced, so that each migration
-// leaves room for the program before it (deploy/README.md, Upgrading); whoever goes back to an older program leaves the
-// database as it is. Its rules:
+// Migrations go forward only. Old and new processes run side by side while a deployment is replaced, so that each
+// migration leaves room for the program before it (deploy/README.md, Upgrading); whoever goes back to an older program
+// leaves the database as it is. Its rules:
 //
 //  1. A migration is applied whole or not at all, in its own transaction, and once. One that cannot run in a transaction says
 //     so (-- +goose NO TRANSACTION) and can be repeated after any step of it.
@@ -10,17 +10,19 @@
 //  3. A migration that waits for a lock makes everybody wait who comes after it. So it gives up after LockTimeout, undone.
 //  4. Look changes nothing.
 //
-// How to write one. While it is applied, and for a while after, the program before it serves on the new schema (TestEarlierPrograms… in e2e
-// holds that). So it adds: a column that may be null or has a constant default, a table, an index, a right. What is no longer used
-// is dropped, and what is new becomes required, only in a release whose predecessor does without. A constraint on a table that may
-// be large is added as not valid and validated by a migration of its own. So is an index on one: alone in its file, concurrently,
+// How to write one. While it is applied, and for a while after, the program before it serves on the new schema
+// (TestEarlierPrograms… in e2e holds that). So it adds: a column that may be null or has a constant default, a table,
+// an index, a right. What is no longer used is dropped, and what is new becomes required, only in a release whose
+// predecessor does without. A constraint on a table that may be large is added as not valid and validated by a
+// migration of its own. So is an index on one: alone in its file, concurrently,
 //
 //	-- +goose NO TRANSACTION
 //	-- +goose Up
 //	drop index concurrently if exists account.grants_by_x; -- what an interrupted try has left, which is not valid
 //	create index concurrently grants_by_x on account.grants (x);
 //
-// Rows are changed in the same file only where there are few. A file that was ever applied is not changed, nor are numbers used twice.
+// Rows are changed in the same file only where there are few. A file that was ever applied is not changed, nor are
+// numbers used twice.
 //
 // The stores of both services call it.
 package migrate
@@ -100,7 +102,12 @@ func (m Migrations) Look(ctx context.Context, url string) (State, error) {
 		return State{}, err
 	}
 	defer func() { _ = connection.Close(context.WithoutCancel(ctx)) }()
-	rows, _ := connection.Query(ctx, "select version_id from "+pgx.Identifier{m.Table}.Sanitize()+" where is_applied and version_id > 0 order by version_id")
+	rows, _ := connection.Query(
+		ctx,
+		"select version_id from "+pgx.Identifier{
+			m.Table,
+		}.Sanitize()+" where is_applied and version_id > 0 order by version_id",
+	)
 	applied, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if fault, ok := errors.AsType[*pgconn.PgError](err); err != nil && (!ok || fault.Code != undefinedTable) {
 		return State{}, err
@@ -140,7 +147,12 @@ func Config(url string) (*pgx.ConnConfig, error) {
 // Explain says in words what to do where a lock was not to be had.
 func Explain(err error) error {
 	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.Code == lockNotAvailable {
-		return fmt.Errorf("a table was in use for longer than %s, and so as not to hold up others this migration was given up, undone: run it again: %w", LockTimeout, err)
+		return fmt.Errorf(
+			"a table was in use for longer than %s, and so as not to hold up others this migration was given up, "+
+				"undone: run it again: %w",
+			LockTimeout,
+			err,
+		)
 	}
 	return err
 }

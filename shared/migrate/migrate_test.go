@@ -49,17 +49,21 @@ func TestLookSaysWhatDiffersAndChangesNothing(t *testing.T) {
 		}
 		return difference.ExitStatus(), difference.Error()
 	}
-	if status, words := look(all); status != StatusMissing || words != "2 missing in the database: 00001_one.sql, 00002_two.sql; run migrate" {
+	if status, words := look(all); status != StatusMissing ||
+		words != "2 missing in the database: 00001_one.sql, 00002_two.sql; run migrate" {
 		t.Errorf("%d %s", status, words)
 	}
 	var there bool
-	if err := connection.QueryRow(t.Context(), "select to_regclass('goose_trial') is not null").Scan(&there); err != nil || there {
+	if err := connection.QueryRow(t.Context(), "select to_regclass('goose_trial') is not null").Scan(&there); err != nil ||
+		there {
 		t.Errorf("Look made a table, %v", err)
 	}
-	if applied, err := of("create table one (x int)").Up(t.Context(), url); err != nil || !slices.Equal(applied, []string{"00001_one.sql"}) {
+	if applied, err := of("create table one (x int)").Up(t.Context(), url); err != nil ||
+		!slices.Equal(applied, []string{"00001_one.sql"}) {
 		t.Fatal(applied, err)
 	}
-	if status, words := look(all); status != StatusMissing || !strings.Contains(words, "1 missing in the database: 00002_two.sql;") {
+	if status, words := look(all); status != StatusMissing ||
+		!strings.Contains(words, "1 missing in the database: 00002_two.sql;") {
 		t.Errorf("%d %s", status, words)
 	}
 	if _, err := all.Up(t.Context(), url); err != nil {
@@ -69,13 +73,16 @@ func TestLookSaysWhatDiffersAndChangesNothing(t *testing.T) {
 		t.Errorf("%d %s", status, words)
 	}
 	older := of("create table one (x int)")
-	if status, words := look(older); status != StatusNewer || words != "the database is newer than this program, by 1: 2" {
+	if status, words := look(older); status != StatusNewer ||
+		words != "the database is newer than this program, by 1: 2" {
 		t.Errorf("%d %s", status, words)
 	}
-	if applied, err := older.Up(t.Context(), url); err != nil || len(applied) > 0 { // whoever goes back leaves the database as it is
+	if applied, err := older.Up(t.Context(), url); err != nil ||
+		len(applied) > 0 { // whoever goes back leaves the database as it is
 		t.Errorf("%v, %v", applied, err)
 	}
-	if _, err := all.Look(t.Context(), "postgres://user:hush@host:port:x/a"); err == nil || strings.Contains(err.Error(), "hush") {
+	if _, err := all.Look(t.Context(), "postgres://user:hush@host:port:x/a"); err == nil ||
+		strings.Contains(err.Error(), "hush") {
 		t.Error(err)
 	}
 }
@@ -101,7 +108,8 @@ func TestAMigrationThatMeetsALockGivesUpAndLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	var left bool
-	if err := connection.QueryRow(t.Context(), "select to_regclass('two') is not null").Scan(&left); err != nil || left {
+	if err := connection.QueryRow(t.Context(), "select to_regclass('two') is not null").Scan(&left); err != nil ||
+		left {
 		t.Errorf("half a migration is left, %v", err)
 	}
 	if applied, err := all.Up(t.Context(), url); err != nil || len(applied) != 1 {

@@ -15,13 +15,17 @@ type Asker interface {
 	Query(ctx context.Context, sql string, arguments ...any) (pgx.Rows, error)
 }
 
-// Missing returns the names of the migrations that the database has not. A newer database misses nothing: the program before serves on it.
+// Missing returns the names of the migrations that the database has not. A newer database misses nothing: the program
+// before serves on it.
 func (m Migrations) Missing(ctx context.Context, database Asker) ([]string, error) {
 	known, err := m.known()
 	if err != nil {
 		return nil, err
 	}
-	rows, err := database.Query(ctx, "select version_id from "+pgx.Identifier{m.Table}.Sanitize()+" where is_applied and version_id > 0")
+	rows, err := database.Query(
+		ctx,
+		"select version_id from "+pgx.Identifier{m.Table}.Sanitize()+" where is_applied and version_id > 0",
+	)
 	if err != nil {
 		return nil, err
 	}

@@ -52,7 +52,11 @@ func (d Difference) Error() string {
 	if n := len(d.Missing); n > 0 {
 		return fmt.Sprintf("%d missing in the database: %s; run migrate", n, strings.Join(d.Missing, ", "))
 	}
-	return fmt.Sprintf("the database is newer than this program, by %d: %s", len(d.Newer), strings.Trim(fmt.Sprint(d.Newer), "[]"))
+	return fmt.Sprintf(
+		"the database is newer than this program, by %d: %s",
+		len(d.Newer),
+		strings.Trim(fmt.Sprint(d.Newer), "[]"),
+	)
 }
 
 // ExitStatus tells the cases apart for scripts.

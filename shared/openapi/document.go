@@ -144,7 +144,8 @@ func (d *Document) Lookup(reference string) Object {
 	return found
 }
 
-// Example returns the example of a media type, parameter or header, the first if there are several, and whether there is one.
+// Example returns the example of a media type, parameter or header, the first if there are several, and whether there
+// is one.
 func (d *Document) Example(of Object) (any, bool) {
 	if example := of.Value("example"); example != nil {
 		return example, true

@@ -19,7 +19,8 @@ func described(t *testing.T) *Document {
 func TestDocumentIsOfOneDeployment(t *testing.T) {
 	d := described(t)
 	text := string(d.JSON())
-	if !json.Valid(d.JSON()) || strings.Contains(text, "{base_url}") || !strings.Contains(text, `"servers":[{"url":"https://api.example.org"}]`) {
+	if !json.Valid(d.JSON()) || strings.Contains(text, "{base_url}") ||
+		!strings.Contains(text, `"servers":[{"url":"https://api.example.org"}]`) {
 		t.Error(text[:min(len(text), 2000)])
 	}
 	if strings.Contains(text, `"<<"`) {
@@ -40,7 +41,8 @@ func TestOperationsAreNamedAndSorted(t *testing.T) {
 			t.Errorf("%s %s: operationId %q", o.Method, o.Path, id)
 		}
 		seen = append(seen, id)
-		if list := o.List("tags"); len(list) != 1 || !slices.Contains(tags, list[0].(string)) || o.Text("summary") == "" {
+		if list := o.List("tags"); len(list) != 1 || !slices.Contains(tags, list[0].(string)) ||
+			o.Text("summary") == "" {
 			t.Errorf("%s %s: no group or no summary", o.Method, o.Path)
 		}
 		if o.Value("security") == nil {
@@ -58,7 +60,8 @@ func TestEveryReferenceLeadsSomewhereAndEveryComponentIsUsed(t *testing.T) {
 	for _, kind := range d.Root.Map("components") {
 		for _, component := range kind.Value.(Object) {
 			reference := "#/components/" + kind.Name + "/" + component.Name
-			everywhere := kind.Name == "securitySchemes" || slices.Contains([]string{"NoSuchPath", "WrongMethod", "ServerError"}, component.Name)
+			everywhere := kind.Name == "securitySchemes" ||
+				slices.Contains([]string{"NoSuchPath", "WrongMethod", "ServerError"}, component.Name)
 			if !everywhere && !strings.Contains(text, `"$ref":"`+reference+`"`) {
 				t.Errorf("%s is used nowhere", reference)
 			}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What the server refuses is no part of the description: members and parameters that it does not know, and texts that are
-// too long to search for.
+// What the server refuses is no part of the description: members and parameters that it does not know, and texts that
+// are too long to search for.
 func TestRequests_OfTheResourceAPIAreDescribedAsStrictAsTheyAre(t *testing.T) {
 	d := described(t)
 	bodies, searches := 0, 0

@@ -25,8 +25,8 @@ const (
 // A Risk says how much harm a permission does in the wrong hands; pages sort and mark by it.
 type Risk int
 
-// Low: reads what the workspace works on. Sensitive: reads about people. High: changes things, or gives access to others. An entry
-// that does not say has none of them.
+// Low: reads what the workspace works on. Sensitive: reads about people. High: changes things, or gives access to
+// others. An entry that does not say has none of them.
 const (
 	Low Risk = iota + 1
 	Sensitive
@@ -48,28 +48,49 @@ type Entry struct {
 
 var registry = []Entry{
 	{
-		ID: ProgrammesRead, Title: "See programmes", Risk: Low, Connector: true, Tool: true,
-		Sentence: "Read the names, summaries, dates and status of this workspace's programmes.",
+		ID:        ProgrammesRead,
+		Title:     "See programmes",
+		Risk:      Low,
+		Connector: true,
+		Tool:      true,
+		Sentence:  "Read the names, summaries, dates and status of this workspace's programmes.",
 	},
 	{
-		ID: ProgrammesWrite, Title: "Add and change programmes", Risk: High, Connector: true, Needs: ProgrammesRead,
-		Sentence: "Create programmes, edit them, and move them on from draft to active, completed or archived.",
+		ID:        ProgrammesWrite,
+		Title:     "Add and change programmes",
+		Risk:      High,
+		Connector: true,
+		Needs:     ProgrammesRead,
+		Sentence:  "Create programmes, edit them, and move them on from draft to active, completed or archived.",
 	},
 	{
-		ID: EngageReadForms, Title: "See public forms", Risk: Low, Connector: true,
-		Sentence: "Read the public forms of this workspace: their titles, their questions and where they are shown.",
+		ID:        EngageReadForms,
+		Title:     "See public forms",
+		Risk:      Low,
+		Connector: true,
+		Sentence:  "Read the public forms of this workspace: their titles, their questions and where they are shown.",
 	},
 	{
-		ID: EngageWriteForms, Title: "Add and change public forms", Risk: High, Connector: true, Needs: EngageReadForms,
-		Sentence: "Create public forms and choose the websites that may show them.",
+		ID:        EngageWriteForms,
+		Title:     "Add and change public forms",
+		Risk:      High,
+		Connector: true,
+		Needs:     EngageReadForms,
+		Sentence:  "Create public forms and choose the websites that may show them.",
 	},
 	{
-		ID: EngageReadSubmissions, Title: "Read what people sent in", Risk: Sensitive, Connector: true,
-		Sentence: "Read the answers that supporters gave in this workspace's forms, with their contact details.",
+		ID:        EngageReadSubmissions,
+		Title:     "Read what people sent in",
+		Risk:      Sensitive,
+		Connector: true,
+		Sentence:  "Read the answers that supporters gave in this workspace's forms, with their contact details.",
 	},
 	{
-		ID: AccountAPIAccess, Title: "Manage API access", Risk: High,
-		Sentence: "Create personal access tokens, register applications, decide what connectors may be given, and read the audit log of this workspace.",
+		ID:    AccountAPIAccess,
+		Title: "Manage API access",
+		Risk:  High,
+		Sentence: "Create personal access tokens, register applications, decide what connectors may be given, and " +
+			"read the audit log of this workspace.",
 	},
 }
 
@@ -89,7 +110,8 @@ func Describe(p Permission) (Entry, bool) {
 // Known says whether p is in the registry, to the letter.
 func Known(p Permission) bool { _, ok := Describe(p); return ok }
 
-// ForConnectors is the set that a connector may be granted: the scopes_supported of the authorization server's metadata.
+// ForConnectors is the set that a connector may be granted: the scopes_supported of the authorization server's
+// metadata.
 func ForConnectors() Set { return slices.Clone(API.set()) }
 
 // A Set is a set of permissions: sorted in the registry's order, without duplicates. The zero value is empty.

@@ -39,7 +39,12 @@ func TestAccountAPIAccessIsNeverForConnectors(t *testing.T) {
 
 func TestComparisonIsToTheLetter(t *testing.T) {
 	set := NewSet(ProgrammesRead)
-	for _, other := range []Permission{"Programmes:read:programmes", "programmes:read:programmes ", "programmes:*:programmes", "programmes:read"} {
+	for _, other := range []Permission{
+		"Programmes:read:programmes",
+		"programmes:read:programmes ",
+		"programmes:*:programmes",
+		"programmes:read",
+	} {
 		if set.Has(other) || Known(other) {
 			t.Errorf("%q taken for %q", other, ProgrammesRead)
 		}
@@ -72,9 +77,19 @@ func TestSetArithmetic(t *testing.T) {
 	}
 }
 
-// A scope is read as the words between spaces, each once, whatever else is in it; and it is read alike when it is written again.
+// A scope is read as the words between spaces, each once, whatever else is in it; and it is read alike when it is
+// written again.
 func FuzzScope(f *testing.F) {
-	for _, seed := range []string{"", " ", "programmes:read:programmes", " offline_access  programmes:read:programmes ", "a\tb", "b a b", "\u00a0 \xff", "account:api:access engage:read:forms"} {
+	for _, seed := range []string{
+		"",
+		" ",
+		"programmes:read:programmes",
+		" offline_access  programmes:read:programmes ",
+		"a\tb",
+		"b a b",
+		"\u00a0 \xff",
+		"account:api:access engage:read:forms",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, scope string) {

@@ -23,8 +23,9 @@ func Identifiers(baseURL string) []string {
 // name permissions of this set alone.
 func (r Resource) ForConnectors() Set { return append(Set(nil), r.set()...) }
 
-// Usable returns what of the set a connector can be granted at the resource with this identifier, nothing where there is
-// no such resource. A client or a grant that is older than the sets of the resources can hold more, which has no effect.
+// Usable returns what of the set a connector can be granted at the resource with this identifier, nothing where there
+// is no such resource. A client or a grant that is older than the sets of the resources can hold more, which has no
+// effect.
 func (s Set) Usable(identifier string) Set {
 	return s.Intersect(resourceOf(identifier).set())
 }

@@ -1,6 +1,7 @@
 // Package pgstale finds pooled connections that PostgreSQL has closed, before a statement is sent on one.
 //
-// Both services use it. Without it the first requests after a restart of PostgreSQL fail, one for each connection of the pool.
+// Both services use it. Without it the first requests after a restart of PostgreSQL fail, one for each connection of
+// the pool.
 package pgstale
 
 import (
@@ -17,8 +18,9 @@ import (
 // idleLimit is pgxpool's own: after it a connection may be dead without a sign of it here, as behind a firewall.
 const idleLimit = time.Second
 
-// ShouldPing is for pgxpool.Config. A connection is pinged if it was idle for long, or if there is something to read on it: no
-// statement is under way, so that is its end, or a message about it. It asks the kernel alone, which is no round trip.
+// ShouldPing is for pgxpool.Config. A connection is pinged if it was idle for long, or if there is something to read on
+// it: no statement is under way, so that is its end, or a message about it. It asks the kernel alone, which is no round
+// trip.
 func ShouldPing(_ context.Context, p pgxpool.ShouldPingParams) bool {
 	return p.IdleDuration > idleLimit || readable(p.Conn.PgConn().Conn())
 }

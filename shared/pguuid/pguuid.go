@@ -1,8 +1,8 @@
 // Package pguuid answers: how do identifiers travel between the services and PostgreSQL? As their 16 bytes, both ways.
 //
-// pgx knows nothing of uuid.UUID, and by itself uses what the type offers to database/sql: each identifier would be written as text and
-// parsed again. A wrapper (such as pgx-google-uuid) comes too late to prevent that for what is read, and for pointers: pgx asks it after
-// database/sql's interfaces. A codec is asked before.
+// pgx knows nothing of uuid.UUID, and by itself uses what the type offers to database/sql: each identifier would be
+// written as text and parsed again. A wrapper (such as pgx-google-uuid) comes too late to prevent that for what is
+// read, and for pointers: pgx asks it after database/sql's interfaces. A codec is asked before.
 package pguuid
 
 import (
@@ -17,7 +17,9 @@ import (
 func Register(types *pgtype.Map) {
 	one := &pgtype.Type{Name: "uuid", OID: pgtype.UUIDOID, Codec: codec{}}
 	types.RegisterType(one)
-	types.RegisterType(&pgtype.Type{Name: "_uuid", OID: pgtype.UUIDArrayOID, Codec: &pgtype.ArrayCodec{ElementType: one}})
+	types.RegisterType(
+		&pgtype.Type{Name: "_uuid", OID: pgtype.UUIDArrayOID, Codec: &pgtype.ArrayCodec{ElementType: one}},
+	)
 }
 
 // A codec is pgx's own for everything but uuid.UUID and a pointer to one.

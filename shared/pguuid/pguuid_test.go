@@ -29,7 +29,8 @@ func TestIdentifiersComeBackAsTheyWere(t *testing.T) {
 	var value uuid.UUID
 	var pointer, none *uuid.UUID
 	var text string
-	err := db.QueryRow(t.Context(), `select $1::uuid, $2::uuid, $3::uuid, ($1::uuid)::text`, want, &want, (*uuid.UUID)(nil)).Scan(&value, &pointer, &none, &text)
+	err := db.QueryRow(t.Context(), `select $1::uuid, $2::uuid, $3::uuid, ($1::uuid)::text`, want, &want, (*uuid.UUID)(nil)).
+		Scan(&value, &pointer, &none, &text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +43,8 @@ func TestListsComeBackAsTheyWere(t *testing.T) {
 	db, want := connected(t), []uuid.UUID{uuid.New(), uuid.New()}
 	var values []uuid.UUID
 	var pointers []*uuid.UUID
-	err := db.QueryRow(t.Context(), `select $1::uuid[], $2::uuid[]`, want, []*uuid.UUID{&want[0], nil, &want[1]}).Scan(&values, &pointers)
+	err := db.QueryRow(t.Context(), `select $1::uuid[], $2::uuid[]`, want, []*uuid.UUID{&want[0], nil, &want[1]}).
+		Scan(&values, &pointers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +74,8 @@ func TestTextIsAnIdentifierToo(t *testing.T) {
 func TestNullIsNoIdentifier(t *testing.T) {
 	got := uuid.New()
 	kept := got
-	if err := connected(t).QueryRow(t.Context(), `select null::uuid`).Scan(&got); !errors.Is(err, errNull) || got != kept {
+	if err := connected(t).QueryRow(t.Context(), `select null::uuid`).Scan(&got); !errors.Is(err, errNull) ||
+		got != kept {
 		t.Errorf("got %s, %v", got, err)
 	}
 }

@@ -1,7 +1,8 @@
 // Package profile answers: where do the time and the memory of this process go?
 //
-// Nothing listens anywhere: whoever may send the process a signal (its own user, and root) asks by SIGUSR1, and finds files in a
-// directory that the configuration names. Without a directory nothing is there to ask. Profiles name functions, and hold no data.
+// Nothing listens anywhere: whoever may send the process a signal (its own user, and root) asks by SIGUSR1, and finds
+// files in a directory that the configuration names. Without a directory nothing is there to ask. Profiles name
+// functions, and hold no data.
 package profile
 
 import (
@@ -29,13 +30,14 @@ type Memory struct {
 	Goroutines int    `json:"goroutines"`
 }
 
-// The files that a signal leaves, each moved into its place when it is whole. The one for processor time comes CPUTime later.
+// The files that a signal leaves, each moved into its place when it is whole. The one for processor time comes CPUTime
+// later.
 func memoryFile(dir, name string) string { return filepath.Join(dir, name+".memory.json") }
 func heapFile(dir, name string) string   { return filepath.Join(dir, name+".heap.pprof") }
 func cpuFile(dir, name string) string    { return filepath.Join(dir, name+".cpu.pprof") }
 
-// OnSignal writes profiles into dir at each SIGUSR1, until ctx ends: NAME.memory.json, NAME.heap.pprof (both after a collection) and
-// NAME.cpu.pprof. It returns at once. Where dir is "", the signal does nothing.
+// OnSignal writes profiles into dir at each SIGUSR1, until ctx ends: NAME.memory.json, NAME.heap.pprof (both after a
+// collection) and NAME.cpu.pprof. It returns at once. Where dir is "", the signal does nothing.
 func OnSignal(ctx context.Context, dir, name string, log *slog.Logger) {
 	if dir == "" {
 		signal.Ignore(syscall.SIGUSR1) // which would end the process otherwise: whoever sends it wants to look
@@ -65,7 +67,8 @@ func write(ctx context.Context, dir, name string) error {
 	err := whole(heapFile(dir, name), func(file *os.File) error { return pprof.WriteHeapProfile(file) })
 	if err == nil {
 		err = whole(memoryFile(dir, name), func(file *os.File) error {
-			return json.NewEncoder(file).Encode(Memory{stats.HeapAlloc, stats.HeapInuse, stats.Sys, runtime.NumGoroutine()})
+			return json.NewEncoder(file).
+				Encode(Memory{stats.HeapAlloc, stats.HeapInuse, stats.Sys, runtime.NumGoroutine()})
 		})
 	}
 	if err != nil {

@@ -67,7 +67,9 @@ func TestASignalLeavesProfiles(t *testing.T) {
 			continue
 		}
 		var memory Memory
-		if err := json.Unmarshal(content, &memory); err != nil || memory.HeapAlloc == 0 || memory.HeapInuse < memory.HeapAlloc || memory.Sys < memory.HeapInuse {
+		if err := json.Unmarshal(content, &memory); err != nil || memory.HeapAlloc == 0 ||
+			memory.HeapInuse < memory.HeapAlloc ||
+			memory.Sys < memory.HeapInuse {
 			t.Errorf("%s %v", content, err)
 		}
 	}

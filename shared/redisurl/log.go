@@ -8,8 +8,8 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// LogTo makes go-redis' complaints about connections, which come from the background, lines of the log like any other. It is for
-// the whole process.
+// LogTo makes go-redis' complaints about connections, which come from the background, lines of the log like any other.
+// It is for the whole process.
 func LogTo(log *slog.Logger) { goredis.SetLogger(words{log}) }
 
 type words struct{ log *slog.Logger }

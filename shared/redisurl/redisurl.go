@@ -6,9 +6,10 @@
 //	redis://user:password@host:6379?addr=second:6379&addr=third:6379         a Redis Cluster, by several of its nodes
 //	redis://host:26379/0?master_name=almoner&password=…&addr=second:26379    a Redis that Sentinels watch over
 //
-// In the last one the addresses are the Sentinels', and so are a user name and a password before the host; username and password
-// in the query are those of Redis itself, with whatever is special in a URL escaped. rediss:// is the same with TLS, to the Sentinels too:
-// certificates are believed if the system believes them and they are valid for the first host that is named.
+// In the last one the addresses are the Sentinels', and so are a user name and a password before the host; username and
+// password in the query are those of Redis itself, with whatever is special in a URL escaped. rediss:// is the same
+// with TLS, to the Sentinels too: certificates are believed if the system believes them and they are valid for the
+// first host that is named.
 //
 // A client from here asks the master alone and tries nothing again: a script that is sent twice has run twice.
 package redisurl
@@ -25,21 +26,26 @@ import (
 
 // Limits are what a client may take: time for each step of a call, and connections to each server.
 type Limits struct {
-	Dial, Call, Pool time.Duration // for connecting; for writing and for reading, each; for waiting until a connection is free
+	// for connecting; for writing and for reading, each; for waiting until a connection is free
+	Dial, Call, Pool time.Duration
 	Idle             time.Duration // after which an unused connection is closed; 0 means the library's 30 minutes
 	Connections      int
 }
 
 // ErrURL says what is expected. It holds nothing of the URL, which has a password in it.
-var ErrURL = errors.New("the Redis URL cannot be read: it looks like redis://:password@host:6379/0, or, for a Redis Cluster, like redis://:password@host:6379?addr=second:6379&addr=third:6379, or, for Redis Sentinel, like redis://:sentinelpassword@host:26379/0?master_name=almoner&password=password&addr=second:26379")
+var ErrURL = errors.New(
+	"the Redis URL cannot be read: it looks like redis://:password@host:6379/0, or, for a Redis Cluster, like " +
+		"redis://:password@host:6379?addr=second:6379&addr=third:6379, or, for Redis Sentinel, like " +
+		"redis://:sentinelpassword@host:26379/0?master_name=almoner&password=password&addr=second:26379",
+)
 
 const (
 	retriesNever = -1
 	redirects    = 3 // of a cluster whose slots move; each is a try of its own
 )
 
-// Open makes the client that the URL means. It does not dial. hooks see every try to reach a server, also where a cluster's client
-// makes several of one command. The error is ErrURL.
+// Open makes the client that the URL means. It does not dial. hooks see every try to reach a server, also where a
+// cluster's client makes several of one command. The error is ErrURL.
 func Open(address credential.Secret, limits Limits, hooks ...goredis.Hook) (goredis.UniversalClient, error) {
 	parsed, err := url.Parse(address.Reveal())
 	if err != nil {

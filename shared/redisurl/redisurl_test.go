@@ -62,10 +62,17 @@ func describe(client goredis.UniversalClient) string {
 
 // Every kind of client leaves it to its caller to try again, and gives up when the caller does.
 func TestNoClientTriesAgain(t *testing.T) {
-	for _, url := range []string{"redis://a:1", "redis://a:1?max_retries=3", "redis://a:1?master_name=m&max_retries=3"} {
+	for _, url := range []string{
+		"redis://a:1",
+		"redis://a:1?max_retries=3",
+		"redis://a:1?master_name=m&max_retries=3",
+	} {
 		client, err := Open(credential.Secret(url), limits())
 		must(t, err)
-		if o := client.(*goredis.Client).Options(); o.MaxRetries != 0 || o.DialerRetries != 1 || !o.ContextTimeoutEnabled || o.PoolSize != 4 || o.ReadTimeout != limits().Call {
+		if o := client.(*goredis.Client).Options(); o.MaxRetries != 0 || o.DialerRetries != 1 ||
+			!o.ContextTimeoutEnabled ||
+			o.PoolSize != 4 ||
+			o.ReadTimeout != limits().Call {
 			t.Errorf("%s: %+v", url, o)
 		}
 		_ = client.Close()
@@ -75,7 +82,10 @@ func TestNoClientTriesAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = client.Close() }()
-	if o := client.(*goredis.ClusterClient).Options(); o.MaxRetries > 0 || o.MaxRedirects != redirects || o.DialerRetries != 1 || !o.ContextTimeoutEnabled || o.PoolSize != 4 {
+	if o := client.(*goredis.ClusterClient).Options(); o.MaxRetries > 0 || o.MaxRedirects != redirects ||
+		o.DialerRetries != 1 ||
+		!o.ContextTimeoutEnabled ||
+		o.PoolSize != 4 {
 		t.Errorf("%+v", o)
 	}
 }
@@ -83,13 +93,27 @@ func TestNoClientTriesAgain(t *testing.T) {
 // A replica may be behind: whoever asks for one does not get a client that asks the master instead.
 func TestWhatIsNoURLOrReadsReplicasIsRefusedWithoutQuotingIt(t *testing.T) {
 	for _, url := range []string{
-		"", "secret", "http://:secret@x:1", "redis://:secret@%zz", "redis://:secret@a:1/secret", "redis://:secret@a:1?nonsense=secret",
-		"redis://:secret@a:1?addr=b:1&nonsense=secret", "http://:secret@x?addr=y:1", "redis://:secret@a:1?addr=secret",
-		"redis://:secret@a:1?addr=b:1&read_only=true", "redis://:secret@a:1?addr=b:1&route_by_latency=true", "redis://:secret@a:1?addr=b:1&route_randomly=true",
-		"redis://:secret@a:1?master_name=", "redis://:secret@a:1?master_name=m&nonsense=secret", "redis://:secret@a:1?master_name=m&replica_only=true",
-		"redis://:secret@a:1?master_name=m&route_by_latency=true", "redis://:secret@a:1?master_name=m&route_randomly=true", "http://:secret@a:1?master_name=m",
+		"",
+		"secret",
+		"http://:secret@x:1",
+		"redis://:secret@%zz",
+		"redis://:secret@a:1/secret",
+		"redis://:secret@a:1?nonsense=secret",
+		"redis://:secret@a:1?addr=b:1&nonsense=secret",
+		"http://:secret@x?addr=y:1",
+		"redis://:secret@a:1?addr=secret",
+		"redis://:secret@a:1?addr=b:1&read_only=true",
+		"redis://:secret@a:1?addr=b:1&route_by_latency=true",
+		"redis://:secret@a:1?addr=b:1&route_randomly=true",
+		"redis://:secret@a:1?master_name=",
+		"redis://:secret@a:1?master_name=m&nonsense=secret",
+		"redis://:secret@a:1?master_name=m&replica_only=true",
+		"redis://:secret@a:1?master_name=m&route_by_latency=true",
+		"redis://:secret@a:1?master_name=m&route_randomly=true",
+		"http://:secret@a:1?master_name=m",
 	} {
-		if _, err := Open(credential.Secret(url), limits()); !errors.Is(err, ErrURL) || strings.Contains(err.Error(), "secret") {
+		if _, err := Open(credential.Secret(url), limits()); !errors.Is(err, ErrURL) ||
+			strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
@@ -109,8 +133,8 @@ func TestHooksSeeWhatIsSentToEachKind(t *testing.T) {
 	}
 }
 
-// A master that dies has a successor, which the client finds by itself; so it does when a Sentinel's machine falls silent with it: its
-// connections stay open, and nothing answers.
+// A master that dies has a successor, which the client finds by itself; so it does when a Sentinel's machine falls
+// silent with it: its connections stay open, and nothing answers.
 func TestTheClientFollowsTheMasterWithoutBeingTold(t *testing.T) {
 	s := startSentinel(t)
 	const name = "follower"
@@ -122,7 +146,10 @@ func TestTheClientFollowsTheMasterWithoutBeingTold(t *testing.T) {
 		n, err := client.Do(t.Context(), "WAIT", 2, 500).Int()
 		return errors.Join(err, unless(n == 2, "not every replica has it"))
 	})
-	asked := slices.IndexFunc(s.Sentinels, func(sentinel *localstore.Redis) bool { return isAskedBy(t, sentinel, name) })
+	asked := slices.IndexFunc(
+		s.Sentinels,
+		func(sentinel *localstore.Redis) bool { return isAskedBy(t, sentinel, name) },
+	)
 	if asked < 0 {
 		t.Fatal("no Sentinel is asked")
 	}
@@ -159,7 +186,8 @@ func soon(t *testing.T, try func() error) {
 	}
 }
 
-// Whether a script may have run decides what its caller does next. That nobody says where the master is means that it has not.
+// Whether a script may have run decides what its caller does next. That nobody says where the master is means that it
+// has not.
 func TestNoMasterMeansNotConnected(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

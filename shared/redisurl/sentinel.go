@@ -10,11 +10,12 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// openSentinel makes a client that asks the Sentinels where the master is whenever it connects, and leaves its connections to the old one
-// when they name another.
+// openSentinel makes a client that asks the Sentinels where the master is whenever it connects, and leaves its
+// connections to the old one when they name another.
 func openSentinel(address credential.Secret, limits Limits, hooks []goredis.Hook) (goredis.UniversalClient, error) {
 	options, err := goredis.ParseFailoverURL(address.Reveal())
-	if err != nil || options.MasterName == "" || options.ReplicaOnly || options.RouteByLatency || options.RouteRandomly {
+	if err != nil || options.MasterName == "" || options.ReplicaOnly || options.RouteByLatency ||
+		options.RouteRandomly {
 		return nil, ErrURL // what a replica says may be of the past
 	}
 	options.MaxRetries, options.DialerRetries = retriesNever, 1
@@ -27,8 +28,8 @@ func openSentinel(address credential.Secret, limits Limits, hooks []goredis.Hook
 	return client, nil
 }
 
-// neverConnected makes every failure to connect look like one. What a Sentinel did not answer is an error of reading, and to the caller of a
-// script it would look as if the script might have run.
+// neverConnected makes every failure to connect look like one. What a Sentinel did not answer is an error of reading,
+// and to the caller of a script it would look as if the script might have run.
 type neverConnected struct{}
 
 // DialHook is goredis.Hook's.

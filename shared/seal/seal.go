@@ -32,7 +32,9 @@ func ParseKeys(text credential.Secret) (Keys, error) {
 	for _, part := range strings.Split(text.Reveal(), ",") {
 		key, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimRight(strings.TrimSpace(part), "="))
 		if err != nil || len(key) != 32 {
-			return nil, errors.New("each key is 32 bytes in base64url; make one with: openssl rand 32 | basenc --base64url")
+			return nil, errors.New(
+				"each key is 32 bytes in base64url; make one with: openssl rand 32 | basenc --base64url",
+			)
 		}
 		keys = append(keys, key)
 	}
@@ -85,12 +87,17 @@ func (b *Box) Seal(content []byte) string {
 
 // SealBytes is Seal without the encoding.
 func (b *Box) SealBytes(content []byte) []byte {
-	nonce := make([]byte, chacha20poly1305.NonceSizeX, chacha20poly1305.NonceSizeX+len(content)+chacha20poly1305.Overhead)
+	nonce := make(
+		[]byte,
+		chacha20poly1305.NonceSizeX,
+		chacha20poly1305.NonceSizeX+len(content)+chacha20poly1305.Overhead,
+	)
 	_, _ = rand.Read(nonce) // never fails (crypto/rand)
 	return b.aeads[0].Seal(nonce, nonce, content, b.purpose)
 }
 
-// Open returns the content, or ErrForeign. There is one spelling of each text: base64url without padding or line breaks.
+// Open returns the content, or ErrForeign. There is one spelling of each text: base64url without padding or line
+// breaks.
 func (b *Box) Open(text string) ([]byte, error) {
 	if strings.ContainsAny(text, "\r\n") {
 		return nil, ErrForeign

@@ -61,7 +61,14 @@ func TestEveryAlterationIsForeign(t *testing.T) {
 			t.Fatalf("altered at %d and opened", i)
 		}
 	}
-	for _, other := range []string{"", "x", text + "=", text + "\n", text[:20] + "\r\n" + text[20:], text[:len(text)-1]} {
+	for _, other := range []string{
+		"",
+		"x",
+		text + "=",
+		text + "\n",
+		text[:20] + "\r\n" + text[20:],
+		text[:len(text)-1],
+	} {
 		if _, err := b.Open(other); err == nil {
 			t.Errorf("another spelling opened (%d characters)", len(other))
 		}

@@ -10,5 +10,6 @@ import (
 func (s Standing) Backs(c accesstoken.Claims) bool {
 	client, err := identity.OfClient(c.ClientID)
 	return err == nil && s.ClientID != nil && *s.ClientID == client && s.UserID == c.Subject && s.CredentialWorkspace == c.WorkspaceID &&
-		s.Resource != nil && *s.Resource == c.Audience && s.CredentialID == c.GrantID
+		s.Resource != nil && *s.Resource == c.Audience &&
+		s.CredentialID == c.GrantID
 }

@@ -26,7 +26,8 @@ type Execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// An UsageRecorder tells Postgres which credentials were used, in batches and off the request path. It is safe for concurrent use.
+// An UsageRecorder tells Postgres which credentials were used, in batches and off the request path. It is safe for
+// concurrent use.
 type UsageRecorder struct {
 	db  Execer
 	log *slog.Logger
@@ -44,7 +45,13 @@ func NewUsageRecorder(db Execer, log *slog.Logger) *UsageRecorder {
 }
 
 func startNoter(db Execer, log *slog.Logger, every time.Duration) *UsageRecorder {
-	n := &UsageRecorder{db: db, log: log, pending: map[uuid.UUID]bool{}, stop: make(chan struct{}), stopped: make(chan struct{})}
+	n := &UsageRecorder{
+		db:      db,
+		log:     log,
+		pending: map[uuid.UUID]bool{},
+		stop:    make(chan struct{}),
+		stopped: make(chan struct{}),
+	}
 	go n.run(every)
 	return n
 }

@@ -41,9 +41,13 @@ func TestTheUseOfCredentialsReachesTheirRows(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for service, url := range map[string]string{"authserver": database.Authserver, "resourceapi": database.Resourceapi} {
+	for service, url := range map[string]string{
+		"authserver":  database.Authserver,
+		"resourceapi": database.Resourceapi,
+	} {
 		t.Run(service, func(t *testing.T) {
-			if _, err := owner.Exec(t.Context(), "update account.personal_access_tokens set last_used_at = null; update account.grants set last_used_at = null"); err != nil {
+			if _, err := owner.Exec(t.Context(), "update account.personal_access_tokens set last_used_at = null; "+
+				"update account.grants set last_used_at = null"); err != nil {
 				t.Fatal(err)
 			}
 			pool, err := pgxpool.New(t.Context(), url)
@@ -62,7 +66,8 @@ func TestTheUseOfCredentialsReachesTheirRows(t *testing.T) {
 				select string_agg(id::text, ' ' order by id::text) from (
 					select id, last_used_at from account.personal_access_tokens union all select id, last_used_at from account.grants) as c
 				where last_used_at > now() - interval '1 minute'`).Scan(&used)
-			if err != nil || !strings.Contains(used, pat.String()) || !strings.Contains(used, grant.String()) || strings.Contains(used, unused.String()) {
+			if err != nil || !strings.Contains(used, pat.String()) || !strings.Contains(used, grant.String()) ||
+				strings.Contains(used, unused.String()) {
 				t.Errorf("%s, %v", used, err)
 			}
 		})

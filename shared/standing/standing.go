@@ -40,7 +40,8 @@ type Query struct {
 	Module      string    // "": none
 }
 
-// A Standing is the answer. Its fields are the columns of account.standings, in their order, after the question's place.
+// A Standing is the answer. Its fields are the columns of account.standings, in their order, after the question's
+// place.
 type Standing struct {
 	CredentialID          uuid.UUID
 	Kind                  string
@@ -56,7 +57,8 @@ type Standing struct {
 	LLMIntegration        bool
 	ModuleEnabled         bool
 	ModuleProvisioned     bool
-	Replaces              bool // the first use of this personal access token has to end those that it replaces: see EndReplaced
+	// the first use of this personal access token has to end those that it replaces: see EndReplaced
+	Replaces bool
 }
 
 // Effective is what the credential may do: what it was given and what its user holds now, nothing else.
@@ -67,7 +69,8 @@ func (s Standing) Effective() perm.Set {
 	return s.CredentialPermissions.Intersect(s.MemberPermissions)
 }
 
-// SQL asks several questions. Its answer has a row for each whose credential is known, with its place among them, from 1 on.
+// SQL asks several questions. Its answer has a row for each whose credential is known, with its place among them, from
+// 1 on.
 const SQL = `select * from account.standings($1, $2, $3, $4, $5)`
 
 // Function is what SQL calls, as to_regprocedure takes it. authserver's migrations bring it.
@@ -111,7 +114,8 @@ func Read(ctx context.Context, db Querier, q Query) (Standing, error) {
 	return *all[0], nil
 }
 
-// Scan reads the answer of SQL to as many questions, in their order, and closes rows. Of a credential that does not exist it is nil.
+// Scan reads the answer of SQL to as many questions, in their order, and closes rows. Of a credential that does not
+// exist it is nil.
 func Scan(rows pgx.Rows, questions int) ([]*Standing, error) {
 	all := make([]*Standing, questions)
 	_, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (place int, err error) {

@@ -11,8 +11,8 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Server makes a span of each request to next (which is web.Observe's, with Watchers). A trace that the caller names goes on only where
-// it is one of the proxies; another's begins anew and keeps a link to it (T2).
+// Server makes a span of each request to next (which is web.Observe's, with Watchers). A trace that the caller names
+// goes on only where it is one of the proxies; another's begins anew and keeps a link to it (T2).
 func (t *Tracing) Server(next http.Handler, proxies web.Proxies) http.Handler {
 	if t == nil {
 		return next
@@ -22,13 +22,21 @@ func (t *Tracing) Server(next http.Handler, proxies web.Proxies) http.Handler {
 		trace.SpanFromContext(r.Context()).SetAttributes(attribute.String("client.address", from))
 		next.ServeHTTP(w, r)
 	})
-	return otelhttp.NewHandler(addressed, "request",
-		otelhttp.WithTracerProvider(t.provider), otelhttp.WithMeterProvider(noop.NewMeterProvider()), otelhttp.WithPropagators(t.headers),
+	return otelhttp.NewHandler(
+		addressed,
+		"request",
+		otelhttp.WithTracerProvider(
+			t.provider,
+		),
+		otelhttp.WithMeterProvider(noop.NewMeterProvider()),
+		otelhttp.WithPropagators(t.headers),
 		otelhttp.WithPublicEndpointFn(func(r *http.Request) bool { return !proxies.Trusted(r) }),
-		otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string { return web.Method(r.Method) }))
+		otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string { return web.Method(r.Method) }),
+	)
 }
 
-// Watchers name the span of a request by its route and give it the request's id, so that a trace is found by the id of an answer.
+// Watchers name the span of a request by its route and give it the request's id, so that a trace is found by the id of
+// an answer.
 func (t *Tracing) Watchers() []web.Watcher {
 	if t == nil {
 		return nil
@@ -55,13 +63,20 @@ func (requestNames) Ends(r *http.Request, outcome web.Outcome) {
 	span.SetAttributes(attribute.String("http.route", outcome.Route))
 }
 
-// Client makes a span of each request that is sent by next to one of our own, and tells it of the trace. It is not for strangers.
+// Client makes a span of each request that is sent by next to one of our own, and tells it of the trace. It is not for
+// strangers.
 func (t *Tracing) Client(next http.RoundTripper) http.RoundTripper {
 	if t == nil {
 		return next
 	}
-	return otelhttp.NewTransport(withoutQuery{next},
-		otelhttp.WithTracerProvider(t.provider), otelhttp.WithMeterProvider(noop.NewMeterProvider()), otelhttp.WithPropagators(t.headers))
+	return otelhttp.NewTransport(
+		withoutQuery{next},
+		otelhttp.WithTracerProvider(
+			t.provider,
+		),
+		otelhttp.WithMeterProvider(noop.NewMeterProvider()),
+		otelhttp.WithPropagators(t.headers),
+	)
 }
 
 // withoutQuery says again what a span's URL is, as the library puts the whole of it there (T1).

@@ -21,7 +21,13 @@ type Settings struct {
 func (s *Settings) Check() []error {
 	var mistakes []error
 	if s.Endpoint != "" && !isEndpoint(s.Endpoint) {
-		mistakes = append(mistakes, errors.New("OTEL_EXPORTER_OTLP_ENDPOINT is an address like http://collector.internal:4318, without a user name or a query"))
+		mistakes = append(
+			mistakes,
+			errors.New(
+				"OTEL_EXPORTER_OTLP_ENDPOINT is an address like http://collector.internal:4318, without a user name "+
+					"or a query",
+			),
+		)
 	}
 	if _, err := s.headers(); err != nil {
 		mistakes = append(mistakes, err)
@@ -50,8 +56,11 @@ func (s *Settings) headers() (map[string]string, error) {
 		name, encoded, _ := strings.Cut(pair, "=")
 		value, err := url.PathUnescape(encoded)
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
-		if err != nil || value == "" || !headerName.MatchString(name) || strings.ContainsFunc(value, unicode.IsControl) {
-			return nil, errors.New("OTEL_EXPORTER_OTLP_HEADERS is name=value, the value percent-encoded, separated by commas")
+		if err != nil || value == "" || !headerName.MatchString(name) ||
+			strings.ContainsFunc(value, unicode.IsControl) {
+			return nil, errors.New(
+				"OTEL_EXPORTER_OTLP_HEADERS is name=value, the value percent-encoded, separated by commas",
+			)
 		}
 		headers[name] = value
 	}

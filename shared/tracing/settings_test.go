@@ -14,10 +14,24 @@ import (
 func TestSettingsThatCannotBeMeantAreMistakes(t *testing.T) {
 	const endpoint, headers, share = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_TRACES_SAMPLER_ARG"
 	for _, wrong := range [][2]string{
-		{endpoint, "hush:4317"}, {endpoint, "grpc://hush:4317"}, {endpoint, "http://"}, {endpoint, "http://user:hush@collector:4318"},
-		{endpoint, "http://collector:4318?key=hush"}, {endpoint, "http://collector:4318#hush"}, {endpoint, "http://hush:port:x"},
-		{headers, "Bearer hush"}, {headers, "=hush"}, {headers, "hush="}, {headers, "x=%zzhush"}, {headers, "x y=hush"}, {headers, "x=hush%0d%0ay: z"}, {headers, "x=hush,"},
-		{share, "1.1"}, {share, "-0.1"}, {share, "NaN"}, {share, "hush"},
+		{endpoint, "hush:4317"},
+		{endpoint, "grpc://hush:4317"},
+		{endpoint, "http://"},
+		{endpoint, "http://user:hush@collector:4318"},
+		{endpoint, "http://collector:4318?key=hush"},
+		{endpoint, "http://collector:4318#hush"},
+		{endpoint, "http://hush:port:x"},
+		{headers, "Bearer hush"},
+		{headers, "=hush"},
+		{headers, "hush="},
+		{headers, "x=%zzhush"},
+		{headers, "x y=hush"},
+		{headers, "x=hush%0d%0ay: z"},
+		{headers, "x=hush,"},
+		{share, "1.1"},
+		{share, "-0.1"},
+		{share, "NaN"},
+		{share, "hush"},
 	} {
 		_, err := envconf.Load(&Settings{}, []string{wrong[0] + "=" + wrong[1]})
 		if err == nil || !strings.HasPrefix(err.Error(), wrong[0]) || strings.Contains(err.Error(), "hush") {
@@ -28,7 +42,11 @@ func TestSettingsThatCannotBeMeantAreMistakes(t *testing.T) {
 	if len(reading.Mistakes) != 3 {
 		t.Errorf("not all at once: %q", reading.Mistakes)
 	}
-	for _, good := range []Settings{{}, {Endpoint: "https://collector.internal", Share: 1}, {Endpoint: "http://[::1]:4318/otlp/", Headers: "a=b, c=d%20e%3D", Share: 0.1}} {
+	for _, good := range []Settings{
+		{},
+		{Endpoint: "https://collector.internal", Share: 1},
+		{Endpoint: "http://[::1]:4318/otlp/", Headers: "a=b, c=d%20e%3D", Share: 0.1},
+	} {
 		if mistakes := good.Check(); len(mistakes) > 0 {
 			t.Errorf("%+v: %v", good, mistakes)
 		}
@@ -40,8 +58,8 @@ func TestSettingsThatCannotBeMeantAreMistakes(t *testing.T) {
 	}
 }
 
-// A collector hears of a request at the path and with the headers that the settings say, wherever they were read from, unless the
-// environment says something of traces alone.
+// A collector hears of a request at the path and with the headers that the settings say, wherever they were read from,
+// unless the environment says something of traces alone.
 func TestTracesGoWhereTheSettingsSay(t *testing.T) {
 	heard := make(chan *http.Request, 8)
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { heard <- r }))
@@ -52,7 +70,18 @@ func TestTracesGoWhereTheSettingsSay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		send(tracing.Server(web.Observe(http.NotFoundHandler(), slog.New(slog.DiscardHandler), http.NotFoundHandler(), tracing.Watchers()...), nil), stranger, "")
+		send(
+			tracing.Server(
+				web.Observe(
+					http.NotFoundHandler(),
+					slog.New(slog.DiscardHandler),
+					http.NotFoundHandler(),
+					tracing.Watchers()...),
+				nil,
+			),
+			stranger,
+			"",
+		)
 		tracing.Stop()
 		select {
 		case r := <-heard:
@@ -61,7 +90,9 @@ func TestTracesGoWhereTheSettingsSay(t *testing.T) {
 			return nil
 		}
 	}
-	if r := trace(Settings{Endpoint: collector.URL, Headers: "X-Key=a%20key", Share: 1}); r == nil || r.URL.Path != "/v1/traces" || r.Header.Get("X-Key") != "a key" {
+	if r := trace(Settings{Endpoint: collector.URL, Headers: "X-Key=a%20key", Share: 1}); r == nil ||
+		r.URL.Path != "/v1/traces" ||
+		r.Header.Get("X-Key") != "a key" {
 		t.Fatalf("heard %+v", r)
 	}
 	if r := trace(Settings{Endpoint: collector.URL + "/otlp/", Share: 1}); r == nil || r.URL.Path != "/otlp/v1/traces" {

@@ -1,7 +1,7 @@
 // Package tracing answers: which way did one request go, and how long did each step take?
 //
-// OpenTelemetry traces, sent by OTLP over HTTP to the collector that the Settings name; without one there are none, and nothing is done
-// for them. Invariants:
+// OpenTelemetry traces, sent by OTLP over HTTP to the collector that the Settings name; without one there are none, and
+// nothing is done for them. Invariants:
 //
 //   - T1 No span has a query string, a User-Agent, an X-Forwarded-For of a stranger, a statement's arguments, or a Redis command's key or arguments.
 //   - T2 Who is no trusted proxy cannot choose a trace's id, nor that it is recorded.
@@ -44,10 +44,15 @@ type Options struct {
 	Delay   time.Duration // the longest that a span waits to be sent; 0: OTEL_BSP_SCHEDULE_DELAY, or five seconds
 }
 
-// Start returns nil where nobody wants traces. It connects to nobody: a collector that is away costs its traces and nothing else.
-// What the environment says of traces alone (OTEL_EXPORTER_OTLP_TRACES_…) wins over the settings, by the standard, and is read by the library.
+// Start returns nil where nobody wants traces. It connects to nobody: a collector that is away costs its traces and
+// nothing else. What the environment says of traces alone (OTEL_EXPORTER_OTLP_TRACES_…) wins over the settings, by the
+// standard, and is read by the library.
 func Start(ctx context.Context, o Options, log *slog.Logger) (*Tracing, error) {
-	ownEndpoint, ownHeaders := os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "", os.Getenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS") != ""
+	ownEndpoint, ownHeaders := os.Getenv(
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+	) != "", os.Getenv(
+		"OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+	) != ""
 	if o.Endpoint == "" && !ownEndpoint {
 		return nil, nil
 	}
@@ -68,7 +73,12 @@ func Start(ctx context.Context, o Options, log *slog.Logger) (*Tracing, error) {
 		return nil, errors.New("traces: the OTEL_EXPORTER_OTLP_… settings cannot be used")
 	}
 	who, err := resource.New(ctx, resource.WithAttributes(
-		attribute.String("service.name", o.Service), attribute.String("service.version", version.Number)), resource.WithFromEnv(), resource.WithTelemetrySDK())
+		attribute.String(
+			"service.name",
+			o.Service,
+		),
+		attribute.String("service.version", version.Number),
+	), resource.WithFromEnv(), resource.WithTelemetrySDK())
 	if err != nil {
 		return nil, errors.New("traces: OTEL_RESOURCE_ATTRIBUTES cannot be read")
 	}
@@ -78,10 +88,15 @@ func Start(ctx context.Context, o Options, log *slog.Logger) (*Tracing, error) {
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces could not be sent", "error", err) }))
 	log.Info("traces are sent", "service", o.Service, "share", o.Share)
-	return newTracing(sdk.WithBatcher(exporter, batch...), sdk.WithResource(who), sdk.WithSampler(sampler(o.Share))), nil
+	return newTracing(
+		sdk.WithBatcher(exporter, batch...),
+		sdk.WithResource(who),
+		sdk.WithSampler(sampler(o.Share)),
+	), nil
 }
 
-// complaints passes on what OpenTelemetry complains of, and not what it quotes: a header or an address may hold a secret.
+// complaints passes on what OpenTelemetry complains of, and not what it quotes: a header or an address may hold a
+// secret.
 type complaints struct{ log *slog.Logger }
 
 // Init is logr.LogSink's.
@@ -120,8 +135,8 @@ func (t *Tracing) Stop() {
 	_ = t.provider.Shutdown(ctx) // the error handler was told
 }
 
-// sampler takes a share of the requests, and follows whoever has decided before (parentbased_traceidratio of the specification) but that
-// nothing else begins a trace (T3).
+// sampler takes a share of the requests, and follows whoever has decided before (parentbased_traceidratio of the
+// specification) but that nothing else begins a trace (T3).
 func sampler(share float64) sdk.Sampler {
 	return sdk.ParentBased(requestsAlone{sdk.TraceIDRatioBased(share)})
 }

@@ -117,7 +117,8 @@ func TestARequestsSpanHasItsRouteAndItsIDAndNoQuery(t *testing.T) {
 	if said["client.address"] != "203.0.113.5" {
 		t.Errorf("T1: the caller is said to be at %s", said["client.address"])
 	}
-	if said["almoner.request_id"] != answer.Header().Get(web.RequestIDHeader) || said["http.route"] != "/things/{id}" || said["url.full"] != next.URL+"/inner" {
+	if said["almoner.request_id"] != answer.Header().Get(web.RequestIDHeader) || said["http.route"] != "/things/{id}" ||
+		said["url.full"] != next.URL+"/inner" {
 		t.Errorf("the spans say: %v", said)
 	}
 }
@@ -171,7 +172,8 @@ func TestWithoutACollectorThereIsNothing(t *testing.T) {
 		t.Fatal(off, err)
 	}
 	next := http.NotFoundHandler()
-	if off.Watchers() != nil || off.Postgres() != nil || off.Redis(nil) != nil || off.Client(http.DefaultTransport) != http.DefaultTransport {
+	if off.Watchers() != nil || off.Postgres() != nil || off.Redis(nil) != nil ||
+		off.Client(http.DefaultTransport) != http.DefaultTransport {
 		t.Error("something is done for traces that nobody wants")
 	}
 	if got := off.Server(next, nil); send(got, stranger, "").Code != http.StatusNotFound {

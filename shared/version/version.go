@@ -10,16 +10,18 @@ import (
 // Number is the version in the sense of https://semver.org. deploy/CHANGELOG.md says what is in it.
 const Number = "0.1.0"
 
-// BuildTags are the build tags of everything that is run or shipped, as for go build -tags. They leave out what is never used, 2 MB of
-// authserver: Go types as parameters of PostgreSQL's simple protocol, which we do not speak; traces of gRPC calls, which we do not make; HTTP/2,
-// which is the gateway's business: the services speak HTTP/1.1, as servers and as clients.
+// BuildTags are the build tags of everything that is run or shipped, as for go build -tags. They leave out what is
+// never used, 2 MB of authserver: Go types as parameters of PostgreSQL's simple protocol, which we do not speak; traces
+// of gRPC calls, which we do not make; HTTP/2, which is the gateway's business: the services speak HTTP/1.1, as servers
+// and as clients.
 const BuildTags = "nopgxregisterdefaulttypes,grpcnotrace,nethttpomithttp2"
 
 // commit is set by the linker where there is no repository to ask, as in a container image:
 // -ldflags "-X github.com/almonerhq/almoner/shared/version.commit=…".
 var commit string
 
-// Commit is the commit that this program was built from, with "-dirty" after it if files had changed since, or "unknown".
+// Commit is the commit that this program was built from, with "-dirty" after it if files had changed since, or
+// "unknown".
 func Commit() string {
 	info, _ := debug.ReadBuildInfo() // nil where there is none
 	return commitOf(commit, info)

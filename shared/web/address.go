@@ -65,8 +65,8 @@ func (p Proxies) ClientAddress(r *http.Request) netip.Addr {
 	return address
 }
 
-// Network names the network that counts as one caller where callers are counted: an IPv4 address by itself, and with IPv6 the
-// /64, which one caller has to itself (RFC 6177).
+// Network names the network that counts as one caller where callers are counted: an IPv4 address by itself, and with
+// IPv6 the /64, which one caller has to itself (RFC 6177).
 func Network(address netip.Addr) string {
 	if address = address.Unmap(); address.Is6() {
 		if prefix, err := address.WithZone("").Prefix(64); err == nil {

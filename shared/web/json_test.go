@@ -19,7 +19,8 @@ func TestJSON_IsNotEscapedForHTML(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 	var read map[string]string
-	if err := json.Unmarshal(content, &read); err != nil || read["name"] != value["name"] || read["line"] != value["line"] {
+	if err := json.Unmarshal(content, &read); err != nil || read["name"] != value["name"] ||
+		read["line"] != value["line"] {
 		t.Errorf("%v, %v", read, err)
 	}
 	if _, err := EncodeJSON(func() {}); err == nil {

@@ -38,12 +38,14 @@ const (
 	acceptTime    = 2 * time.Second // for a busy machine
 )
 
-// end makes Accept fail once every connection that the kernel has established was accepted. The caller of Accept closes the listener.
+// end makes Accept fail once every connection that the kernel has established was accepted. The caller of Accept closes
+// the listener.
 //
-// Closing it alone would reset the connections that were not accepted yet, though their peers may have sent a request: a gateway
-// cannot send a POST again then. So no handshake begins any more, while those under way end and are accepted. A peer whose
-// handshake did not begin tries again by itself, a second later (RFC 6298), and is refused then: it knows that nothing of its
-// request was sent. Where the kernel does not take the filter, that second is spared and a connection may still be lost.
+// Closing it alone would reset the connections that were not accepted yet, though their peers may have sent a request:
+// a gateway cannot send a POST again then. So no handshake begins any more, while those under way end and are accepted.
+// A peer whose handshake did not begin tries again by itself, a second later (RFC 6298), and is refused then: it knows
+// that nothing of its request was sent. Where the kernel does not take the filter, that second is spared and a
+// connection may still be lost.
 func (l listener) end() error {
 	raw, err := l.SyscallConn()
 	if err != nil {
@@ -76,8 +78,8 @@ func waiting(control func(func(fd uintptr)) error) uint32 {
 	return count
 }
 
-// refuseHandshakes drops segments with SYN and without ACK, which begin a handshake. The filter sees a segment from its TCP header
-// on; byte 13 holds the flags.
+// refuseHandshakes drops segments with SYN and without ACK, which begin a handshake. The filter sees a segment from its
+// TCP header on; byte 13 holds the flags.
 func refuseHandshakes(fd int) error {
 	const syn, ack, wholeSegment = 0x02, 0x10, 0xffff
 	filter := []unix.SockFilter{

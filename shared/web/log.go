@@ -65,7 +65,10 @@ func (r *request) about() []slog.Attr {
 			name string
 			id   uuid.UUID
 		}{
-			{"credential_id", c.Credential}, {"workspace_id", c.Workspace}, {"user_id", c.User}, {"client_id", c.Client},
+			{"credential_id", c.Credential},
+			{"workspace_id", c.Workspace},
+			{"user_id", c.User},
+			{"client_id", c.Client},
 		} {
 			if one.id != uuid.Nil {
 				all = append(all, slog.String(one.name, one.id.String()))
@@ -93,23 +96,24 @@ func RequestID(ctx context.Context) string {
 	return ""
 }
 
-// NoteRoute says by which pattern the router found the handler of the request of ctx. The router calls it before the handler.
+// NoteRoute says by which pattern the router found the handler of the request of ctx. The router calls it before the
+// handler.
 func NoteRoute(ctx context.Context, pattern string) {
 	if r := requestOf(ctx); r != nil {
 		r.route = pattern
 	}
 }
 
-// NoteGrant says which grant the request of ctx is about, for every line that is logged of it from then on. Call it once the
-// credential is known to be authentic: what a stranger makes up is no grant's id.
+// NoteGrant says which grant the request of ctx is about, for every line that is logged of it from then on. Call it
+// once the credential is known to be authentic: what a stranger makes up is no grant's id.
 func NoteGrant(ctx context.Context, grant uuid.UUID) {
 	if r := requestOf(ctx); r != nil && grant != uuid.Nil {
 		r.grant.Store(&grant)
 	}
 }
 
-// NewLogger returns a logger that writes a JSON object a line. Each line that is logged with the context of a request (the
-// methods that end in Context) has request_id, and trace_id and grant_id once they are known.
+// NewLogger returns a logger that writes a JSON object a line. Each line that is logged with the context of a request
+// (the methods that end in Context) has request_id, and trace_id and grant_id once they are known.
 func NewLogger(out io.Writer, level slog.Leveler) *slog.Logger {
 	return slog.New(aboutRequests{slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level})})
 }
@@ -133,7 +137,8 @@ func (h aboutRequests) Handle(ctx context.Context, line slog.Record) error {
 
 const grantID = "grant_id"
 
-// names says whether a line has the attribute already: one request may end many grants, and what fails for one of them says for which.
+// names says whether a line has the attribute already: one request may end many grants, and what fails for one of them
+// says for which.
 func names(line slog.Record, attribute string) (found bool) {
 	line.Attrs(func(one slog.Attr) bool {
 		found = one.Key == attribute

@@ -49,9 +49,15 @@ func TestEveryLineOfARequestHasItsIDs(t *testing.T) {
 
 	id := recorder.Header().Get(RequestIDHeader)
 	all := lines(t, out.String())
-	for i, want := range []struct{ message, grant any }{{"before", nil}, {"after", grant.String()}, {"of another", other.String()}, {"request", grant.String()}} {
+	for i, want := range []struct{ message, grant any }{
+		{"before", nil},
+		{"after", grant.String()},
+		{"of another", other.String()},
+		{"request", grant.String()},
+	} {
 		line := all[i]
-		if line["msg"] != want.message || line["grant_id"] != want.grant || line["request_id"] != id || line["trace_id"] != span.TraceID().String() {
+		if line["msg"] != want.message || line["grant_id"] != want.grant || line["request_id"] != id ||
+			line["trace_id"] != span.TraceID().String() {
 			t.Errorf("line %d: %v", i, line)
 		}
 	}

@@ -36,7 +36,8 @@ func TestAskReadySaysThatNobodyAnswers(t *testing.T) {
 	}
 	address := listener.Addr().String()
 	_ = listener.Close()
-	if err := AskReady(t.Context(), address); err == nil || !strings.Contains(err.Error(), "nobody answers at "+address) {
+	if err := AskReady(t.Context(), address); err == nil ||
+		!strings.Contains(err.Error(), "nobody answers at "+address) {
 		t.Error(err)
 	}
 	if err := AskReady(t.Context(), "no address"); err == nil {

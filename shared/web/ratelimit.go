@@ -31,8 +31,8 @@ type RateLimit struct {
 	Reset time.Duration
 }
 
-// SetRateLimits writes the headers RateLimit-Policy and RateLimit for the limits of one route. It replaces what an outer
-// handler wrote there. Without limits it writes nothing.
+// SetRateLimits writes the headers RateLimit-Policy and RateLimit for the limits of one route. It replaces what an
+// outer handler wrote there. Without limits it writes nothing.
 func SetRateLimits(h http.Header, limits ...RateLimit) {
 	if len(limits) == 0 {
 		return
@@ -79,7 +79,8 @@ func (l RateLimit) state() string {
 
 func wholeSeconds(d time.Duration) int { return int(math.Ceil(d.Seconds())) }
 
-// quoted is text as a string of a structured field (RFC 9651, section 3.3.3). Characters that it cannot hold are left out.
+// quoted is text as a string of a structured field (RFC 9651, section 3.3.3). Characters that it cannot hold are left
+// out.
 func quoted(text string) string {
 	var b strings.Builder
 	b.WriteByte('"')

@@ -14,8 +14,8 @@ import (
 // RequestIDHeader carries the id of a request to the caller, and from the gateway to the services.
 const RequestIDHeader = "X-Request-Id"
 
-// Observe gives each request an id, logs its outcome, and answers a panic by lastResort. Query strings and headers
-// are not logged: they may hold codes and tokens. An id that the caller sent is taken only if it is a UUID. The logger is
+// Observe gives each request an id, logs its outcome, and answers a panic by lastResort. Query strings and headers are
+// not logged: they may hold codes and tokens. An id that the caller sent is taken only if it is a UUID. The logger is
 // one of NewLogger, which adds the ids. Watchers are told of each request.
 func Observe(next http.Handler, log *slog.Logger, lastResort http.Handler, watchers ...Watcher) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -42,7 +42,16 @@ func Observe(next http.Handler, log *slog.Logger, lastResort http.Handler, watch
 				if cause == http.ErrAbortHandler {
 					panic(cause)
 				}
-				log.ErrorContext(r.Context(), "panic", "path", r.URL.Path, "cause", cause, "stack", string(debug.Stack()))
+				log.ErrorContext(
+					r.Context(),
+					"panic",
+					"path",
+					r.URL.Path,
+					"cause",
+					cause,
+					"stack",
+					string(debug.Stack()),
+				)
 				if recorder.status == 0 {
 					lastResort.ServeHTTP(recorder, r)
 				}
@@ -112,10 +121,17 @@ func (s *statusRecorder) Write(p []byte) (int, error) {
 // Unwrap lets http.ResponseController reach the writer beneath.
 func (s *statusRecorder) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// Method is the method of a request where it is one that there is, and else "other": what callers make up is no label and no name.
+// Method is the method of a request where it is one that there is, and else "other": what callers make up is no label
+// and no name.
 func Method(name string) string {
 	switch name {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodDelete, http.MethodOptions, http.MethodPut:
+	case http.MethodGet,
+		http.MethodHead,
+		http.MethodPost,
+		http.MethodPatch,
+		http.MethodDelete,
+		http.MethodOptions,
+		http.MethodPut:
 		return name
 	}
 	return "other"

@@ -21,8 +21,8 @@ const (
 	drainTimeout      = 20 * time.Second
 )
 
-// A process that starts listens once it is ready: a gateway that asks nobody whether a process is ready (nginx) sends requests as
-// soon as it can connect. After readyTimeout it listens all the same, and says itself what is wrong.
+// A process that starts listens once it is ready: a gateway that asks nobody whether a process is ready (nginx) sends
+// requests as soon as it can connect. After readyTimeout it listens all the same, and says itself what is wrong.
 const (
 	readyTimeout = 3 * time.Second
 	readyEvery   = 50 * time.Millisecond
@@ -31,15 +31,15 @@ const (
 // A Server is where a server listens and how it leaves.
 type Server struct {
 	Address string
-	// Notice is how long it still takes requests once it is told to end, while Leaving is true and every answer closes its
-	// connection: as long as whoever sends the requests needs to send them elsewhere.
+	// Notice is how long it still takes requests once it is told to end, while Leaving is true and every answer closes
+	// its connection: as long as whoever sends the requests needs to send them elsewhere.
 	Notice time.Duration
 	// Ready says whether requests can be served. Serve asks it before it listens; nil: they can.
 	Ready func(context.Context) error
 }
 
-// Serve listens and serves handler until ctx ends, then gives notice and lets requests in flight finish (20 seconds at most).
-// ready is called once the address is listened on.
+// Serve listens and serves handler until ctx ends, then gives notice and lets requests in flight finish (20 seconds at
+// most). ready is called once the address is listened on.
 func Serve(ctx context.Context, place Server, handler http.Handler, log *slog.Logger, ready func(net.Addr)) error {
 	place.waitReady(ctx, log)
 	listener, err := listen(ctx, place.Address)
@@ -48,8 +48,15 @@ func Serve(ctx context.Context, place Server, handler http.Handler, log *slog.Lo
 	}
 	leaving := new(atomic.Bool)
 	server := &http.Server{
-		Handler: closing(endAfterChunks(pace{paceChunk, paceTime, writeTimeout}.keep(handler))), ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		Handler: closing(
+			endAfterChunks(pace{paceChunk, paceTime, writeTimeout}.keep(handler)),
+		),
+		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		BaseContext: func(net.Listener) context.Context {
 			return context.WithValue(context.Background(), leavingKey{}, leaving)
 		},
@@ -90,8 +97,8 @@ func Serve(ctx context.Context, place Server, handler http.Handler, log *slog.Lo
 	return nil
 }
 
-// waitReady returns once the process is ready, or has had readyTimeout to become so, or ctx has ended. A question that hangs
-// keeps nothing from listening.
+// waitReady returns once the process is ready, or has had readyTimeout to become so, or ctx has ended. A question that
+// hangs keeps nothing from listening.
 func (p Server) waitReady(ctx context.Context, log *slog.Logger) {
 	if p.Ready == nil {
 		return
@@ -121,7 +128,8 @@ func (p Server) waitReady(ctx context.Context, log *slog.Logger) {
 
 type leavingKey struct{}
 
-// Leaving says whether the server that a request came to was told to end. It is not ready then, though it still answers.
+// Leaving says whether the server that a request came to was told to end. It is not ready then, though it still
+// answers.
 func Leaving(ctx context.Context) bool {
 	leaving := leavingOf(ctx)
 	return leaving != nil && leaving.Load()
@@ -142,9 +150,9 @@ func closing(next http.Handler) http.Handler {
 	})
 }
 
-// endAfterChunks closes the connection after a request whose body came in chunks. Where a Content-Length stood beside them,
-// net/http has dropped it, and nobody can tell any more; a reader on the way that went by it took what follows for another
-// request, or for none (RFC 9112, section 6.1: the server "MUST close the connection after responding").
+// endAfterChunks closes the connection after a request whose body came in chunks. Where a Content-Length stood beside
+// them, net/http has dropped it, and nobody can tell any more; a reader on the way that went by it took what follows
+// for another request, or for none (RFC 9112, section 6.1: the server "MUST close the connection after responding").
 func endAfterChunks(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TransferEncoding) > 0 {

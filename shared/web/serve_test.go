@@ -91,7 +91,8 @@ func anyListener(t *testing.T) listener {
 	return l
 }
 
-// The answer of a request that began before the notice closes its connection too: otherwise the gateway would use it again.
+// The answer of a request that began before the notice closes its connection too: otherwise the gateway would use it
+// again.
 func TestServe_RequestInFlightClosesItsConnection(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
@@ -144,7 +145,10 @@ func TestServe_ListensOnceReady(t *testing.T) {
 		return nil
 	}
 	go func() {
-		served <- Serve(ctx, Server{Address: at, Ready: ready}, http.NotFoundHandler(), slog.New(slog.DiscardHandler), func(net.Addr) { stop() })
+		served <- Serve(ctx, Server{
+			Address: at,
+			Ready:   ready,
+		}, http.NotFoundHandler(), slog.New(slog.DiscardHandler), func(net.Addr) { stop() })
 	}()
 	if err := <-served; err != nil || asked.Load() != 3 {
 		t.Errorf("%v after %d questions", err, asked.Load())

@@ -30,8 +30,9 @@ func EncodeJSON(value any) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
-// NewEncoder returns an encoder for answers to callers of the API, in which <, > and & stand for themselves. encoding/json
-// writes six bytes for each of them, for JSON within HTML; such JSON must be made by json.Marshal instead.
+// NewEncoder returns an encoder for answers to callers of the API, in which <, > and & stand for themselves.
+// encoding/json writes six bytes for each of them, for JSON within HTML; such JSON must be made by json.Marshal
+// instead.
 func NewEncoder(out io.Writer) *json.Encoder {
 	e := json.NewEncoder(out)
 	e.SetEscapeHTML(false)

@@ -96,7 +96,9 @@ func TestServeFinishesWhatIsInFlight(t *testing.T) {
 	address := make(chan net.Addr, 1)
 	served := make(chan error, 1)
 	go func() {
-		served <- Serve(ctx, Server{Address: "127.0.0.1:0"}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		served <- Serve(ctx, Server{
+			Address: "127.0.0.1:0",
+		}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			close(entered)
 			time.Sleep(200 * time.Millisecond)
 			_, _ = io.WriteString(w, "done")
@@ -123,13 +125,16 @@ func TestServeFinishesWhatIsInFlight(t *testing.T) {
 	}
 }
 
-// A request beside whose chunks a length stood is the last one of its connection: what follows may be part of it to others.
+// A request beside whose chunks a length stood is the last one of its connection: what follows may be part of it to
+// others.
 func TestServeAnswersNothingAfterChunks(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	address, served := make(chan net.Addr, 1), make(chan error, 1)
 	var asked atomic.Int64
 	go func() {
-		served <- Serve(ctx, Server{Address: "127.0.0.1:0"}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }),
+		served <- Serve(ctx, Server{
+			Address: "127.0.0.1:0",
+		}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }),
 			slog.New(slog.DiscardHandler), func(a net.Addr) { address <- a })
 	}()
 	at := (<-address).String()
@@ -163,7 +168,10 @@ func TestServeGivesNotice(t *testing.T) {
 	address := make(chan net.Addr, 1)
 	served := make(chan error, 1)
 	go func() {
-		served <- Serve(ctx, Server{Address: "127.0.0.1:0", Notice: 500 * time.Millisecond}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		served <- Serve(ctx, Server{
+			Address: "127.0.0.1:0",
+			Notice:  500 * time.Millisecond,
+		}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = fmt.Fprint(w, Leaving(r.Context()))
 		}), slog.New(slog.DiscardHandler), func(a net.Addr) { address <- a })
 	}()

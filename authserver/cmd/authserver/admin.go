@@ -10,8 +10,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/app"
 )
 
-// adminCommands are what an operator may do. Each works on the database that ALMONER_DATABASE_URL names; where ALMONER_REDIS_URL is
-// set, Redis is told of what ended; keys rotate, remove and reseal need ALMONER_KEYS.
+// adminCommands are what an operator may do. Each works on the database that ALMONER_DATABASE_URL names; where
+// ALMONER_REDIS_URL is set, Redis is told of what ended; keys rotate, remove and reseal need ALMONER_KEYS.
 type adminCommands struct {
 	JSON bool `name:"json" help:"Write JSON."`
 
@@ -76,7 +76,10 @@ type workspacesAdd struct {
 }
 
 func (c workspacesAdd) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.AddWorkspace(ctx, c.Organisation, c.Name) })
+	return a.carryOut(
+		ctx,
+		func(d *admin.Service) (admin.Result, error) { return d.AddWorkspace(ctx, c.Organisation, c.Name) },
+	)
 }
 
 type workspacesList struct {
@@ -136,7 +139,9 @@ func (c clientsDelete) Run(ctx context.Context, a *adminCommands) error {
 }
 
 // errTerminal keeps a password from being typed where everybody can read it.
-var errTerminal = errors.New("the password is read from standard input, which is a terminal here: use set-password USER < FILE")
+var errTerminal = errors.New(
+	"the password is read from standard input, which is a terminal here: use set-password USER < FILE",
+)
 
 func isTerminal(file *os.File) bool {
 	info, err := file.Stat()

@@ -30,7 +30,10 @@ func open(t *testing.T, environ ...string) terminal {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "authserver")
 	build := exec.Command("go", "build", "-o", binary, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as it is shipped, and compiled already where the race detector needs C
+	build.Env = append(
+		os.Environ(),
+		"CGO_ENABLED=0",
+	) // as it is shipped, and compiled already where the race detector needs C
 	if built, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, built)
 	}
@@ -71,7 +74,8 @@ func TestAWorkspaceIsSetUpFromTheCommandLine(t *testing.T) {
 	workspace := w.value("id", "tenants", "add", "--organisation", organisation, "Harbour Kitchen")
 	user := w.value("id", "users", "add", "--email", "ada@example.org", "--name", "Ada Okafor")
 	for _, args := range [][]string{
-		{"modules", "set", workspace, "programmes", "enable", "provision"}, {"features", "set", workspace, "llm_integration", "on"},
+		{"modules", "set", workspace, "programmes", "enable", "provision"},
+		{"features", "set", workspace, "llm_integration", "on"},
 		{"members", "add", workspace, "ada@example.org", string(perm.ProgrammesRead), string(perm.AccountAPIAccess)},
 		{"members", "set-permissions", workspace, user, string(perm.ProgrammesRead)},
 	} {
@@ -80,7 +84,8 @@ func TestAWorkspaceIsSetUpFromTheCommandLine(t *testing.T) {
 		}
 	}
 	const password = "correct horse battery staple"
-	if got := w.run(password+"\n", "users", "set-password", "ada@example.org"); got.code != 0 || strings.Contains(got.out+got.errors, password) {
+	if got := w.run(password+"\n", "users", "set-password", "ada@example.org"); got.code != 0 ||
+		strings.Contains(got.out+got.errors, password) {
 		t.Errorf("set-password: %d %s", got.code, got.errors)
 	}
 	for _, c := range []struct {
@@ -107,7 +112,8 @@ func TestAWorkspaceIsSetUpFromTheCommandLine(t *testing.T) {
 			t.Errorf("%v --json: %v: %s", c.args, err, asJSON.out)
 		}
 	}
-	if got := w.run("", "members", "remove", workspace, user); got.code != 0 || !strings.Contains(got.out, "0 grants, 0 personal access tokens") {
+	if got := w.run("", "members", "remove", workspace, user); got.code != 0 ||
+		!strings.Contains(got.out, "0 grants, 0 personal access tokens") {
 		t.Errorf("remove: %d %s%s", got.code, got.out, got.errors)
 	}
 }
@@ -119,7 +125,8 @@ func TestASecretIsPrintedOnceToStandardOutput(t *testing.T) {
 	if got.code != 0 || strings.Count(got.out, "alm_cs_") != 1 || got.errors != "" {
 		t.Errorf("%d, %d secrets, %s", got.code, strings.Count(got.out, "alm_cs_"), got.errors)
 	}
-	if listed := w.run("", "clients", "list", "--json"); strings.Contains(listed.out, "alm_cs_") || !strings.Contains(listed.out, "Reporting") {
+	if listed := w.run("", "clients", "list", "--json"); strings.Contains(listed.out, "alm_cs_") ||
+		!strings.Contains(listed.out, "Reporting") {
 		t.Errorf("the list: %s", listed.errors)
 	}
 }
@@ -149,12 +156,21 @@ func TestBadInputIsOneClearLineAndNoSuccess(t *testing.T) {
 			args[i] = strings.Trim(args[i], "'")
 		}
 		got := w.run("a password of some length", args...)
-		if got.code == 0 || got.out != "" || strings.Count(got.errors, "\n") != 1 || !strings.Contains(got.errors, c.says) {
+		if got.code == 0 || got.out != "" || strings.Count(got.errors, "\n") != 1 ||
+			!strings.Contains(got.errors, c.says) {
 			t.Errorf("%s: %d %q %q, want one line that says %q", c.args, got.code, got.out, got.errors, c.says)
 		}
 	}
-	for _, args := range [][]string{{}, {"users"}, {"nonsense"}, {"tenants", "add", "Kitchen"}, {"grants", "list", "--limit", "many"},
-		{"grants", "revoke-all", "--issued-before", "2020-01-01T00:00:00Z", "--tenant", ""}, {"grants", "revoke-all", "--all", "--tenant="}, {"grants", "list", "--tenant", ""}} {
+	for _, args := range [][]string{
+		{},
+		{"users"},
+		{"nonsense"},
+		{"tenants", "add", "Kitchen"},
+		{"grants", "list", "--limit", "many"},
+		{"grants", "revoke-all", "--issued-before", "2020-01-01T00:00:00Z", "--tenant", ""},
+		{"grants", "revoke-all", "--all", "--tenant="},
+		{"grants", "list", "--tenant", ""},
+	} {
 		if got := w.run("", args...); got.code == 0 {
 			t.Errorf("%v is taken", args)
 		}
@@ -163,12 +179,14 @@ func TestBadInputIsOneClearLineAndNoSuccess(t *testing.T) {
 
 func TestWithoutADatabaseNothingIsCalledDone(t *testing.T) {
 	const password = "secret-of-the-database"
-	if got := open(t).run("", "users", "list"); got.code == 0 || !strings.Contains(got.errors, "ALMONER_DATABASE_URL is not set") {
+	if got := open(t).run("", "users", "list"); got.code == 0 ||
+		!strings.Contains(got.errors, "ALMONER_DATABASE_URL is not set") {
 		t.Errorf("%d %s", got.code, got.errors)
 	}
 	w := open(t, "ALMONER_DATABASE_URL=postgres://almoner:"+password+"@127.0.0.1:1/almoner")
 	got := w.run("", "organisations", "add", "Harbour Trust")
-	if got.code == 0 || got.out != "" || !strings.Contains(got.errors, "does not answer") || strings.Contains(got.errors, password) {
+	if got.code == 0 || got.out != "" || !strings.Contains(got.errors, "does not answer") ||
+		strings.Contains(got.errors, password) {
 		t.Errorf("%d %s%s", got.code, got.out, got.errors)
 	}
 }

@@ -54,8 +54,8 @@ type grantOptions struct {
 	IssuedBefore named `placeholder:"TIME" help:"Consented to before a time such as 2026-03-01T12:00:00Z."`
 }
 
-// A named is the value of an option that narrows a command. One that is given is never empty: --workspace "$WORKSPACE", where the
-// shell does not know WORKSPACE, must not widen the command to every workspace.
+// A named is the value of an option that narrows a command. One that is given is never empty: --workspace "$WORKSPACE",
+// where the shell does not know WORKSPACE, must not widen the command to every workspace.
 type named string
 
 // UnmarshalText takes the value from the command line.
@@ -68,7 +68,12 @@ func (n *named) UnmarshalText(text []byte) error {
 }
 
 func (o grantOptions) query() admin.GrantQuery {
-	return admin.GrantQuery{User: string(o.User), Client: string(o.Client), Workspace: string(o.Workspace), IssuedBefore: string(o.IssuedBefore)}
+	return admin.GrantQuery{
+		User:         string(o.User),
+		Client:       string(o.Client),
+		Workspace:    string(o.Workspace),
+		IssuedBefore: string(o.IssuedBefore),
+	}
 }
 
 type grantsList struct {
@@ -77,7 +82,10 @@ type grantsList struct {
 }
 
 func (c grantsList) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.ListGrants(ctx, c.query(), c.Limit) })
+	return a.carryOut(
+		ctx,
+		func(d *admin.Service) (admin.Result, error) { return d.ListGrants(ctx, c.query(), c.Limit) },
+	)
 }
 
 type grantsRevoke struct {
@@ -88,7 +96,9 @@ func (c grantsRevoke) Run(ctx context.Context, a *adminCommands) error {
 	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.RevokeGrant(ctx, c.Grant) })
 }
 
-var errWhoseGrants = errors.New("say whose grants: --user, --client, --workspace or --issued-before; or --all alone, for every grant there is")
+var errWhoseGrants = errors.New(
+	"say whose grants: --user, --client, --workspace or --issued-before; or --all alone, for every grant there is",
+)
 
 type grantsRevokeAll struct {
 	grantOptions

@@ -12,17 +12,21 @@ func TestAConnectorPolicyIsShownAndSetFromTheCommandLine(t *testing.T) {
 	world := fixture.New(t)
 	w := open(t, "ALMONER_DATABASE_URL="+world.Database.Authserver)
 	workspace := world.WorkspaceID.String()
-	if got := w.run("", "connector-policy", "show", workspace); got.code != 0 || !strings.Contains(got.out, "claude, chatgpt, other") || !strings.Contains(got.out, "30") {
+	if got := w.run("", "connector-policy", "show", workspace); got.code != 0 ||
+		!strings.Contains(got.out, "claude, chatgpt, other") ||
+		!strings.Contains(got.out, "30") {
 		t.Errorf("%d %s%s", got.code, got.out, got.errors)
 	}
 	set := func(options ...string) output {
 		t.Helper()
 		return w.run("", append([]string{"connector-policy", "set", workspace}, options...)...)
 	}
-	if got := set("--platforms", "claude,other", "--days=7", "--dry-run"); got.code != 0 || !strings.Contains(got.out, "Nothing was changed.") {
+	if got := set("--platforms", "claude,other", "--days=7", "--dry-run"); got.code != 0 ||
+		!strings.Contains(got.out, "Nothing was changed.") {
 		t.Errorf("%d %s%s", got.code, got.out, got.errors)
 	}
-	if got := set("--platforms", "claude,other", "--days=7"); got.code != 0 || !strings.Contains(got.out, "The policy is set: platforms claude, other;") {
+	if got := set("--platforms", "claude,other", "--days=7"); got.code != 0 ||
+		!strings.Contains(got.out, "The policy is set: platforms claude, other;") {
 		t.Errorf("%d %s%s", got.code, got.out, got.errors)
 	}
 	got := w.run("", "connector-policy", "show", workspace, "--json")
@@ -30,10 +34,18 @@ func TestAConnectorPolicyIsShownAndSetFromTheCommandLine(t *testing.T) {
 		Platforms, Permissions []string
 		Days                   int
 	}
-	if err := json.Unmarshal([]byte(got.out), &shown); err != nil || len(shown.Platforms) != 2 || shown.Days != 7 || len(shown.Permissions) == 0 {
+	if err := json.Unmarshal([]byte(got.out), &shown); err != nil || len(shown.Platforms) != 2 || shown.Days != 7 ||
+		len(shown.Permissions) == 0 {
 		t.Errorf("%v: %s", err, got.out)
 	}
-	for _, options := range [][]string{{}, {"--days=0"}, {"--days=31"}, {"--platforms=gemini"}, {"--permissions=account:api:access"}, {"--permissions=programmes:write:programmes"}} {
+	for _, options := range [][]string{
+		{},
+		{"--days=0"},
+		{"--days=31"},
+		{"--platforms=gemini"},
+		{"--permissions=account:api:access"},
+		{"--permissions=programmes:write:programmes"},
+	} {
 		if got := set(options...); got.code == 0 || got.out != "" || strings.Count(got.errors, "\n") != 1 {
 			t.Errorf("%v: %d %q %q, want one line", options, got.code, got.out, got.errors)
 		}

@@ -127,5 +127,8 @@ type membersRemove struct {
 }
 
 func (c membersRemove) Run(ctx context.Context, a *adminCommands) error {
-	return a.carryOut(ctx, func(d *admin.Service) (admin.Result, error) { return d.RemoveMember(ctx, c.Workspace, c.User) })
+	return a.carryOut(
+		ctx,
+		func(d *admin.Service) (admin.Result, error) { return d.RemoveMember(ctx, c.Workspace, c.User) },
+	)
 }

@@ -39,8 +39,15 @@ type doctorCommand struct {
 // Run writes what is found to standard output. What the person has to do goes to standard error.
 func (c doctorCommand) Run(ctx context.Context) error {
 	options := doctor.Options{
-		URL: c.URL, As: c.As, ClientID: c.ClientID, RedirectURI: c.RedirectURI, Browser: c.Browser, Email: c.Email,
-		Workspace: c.Workspace, Replay: c.Replay, Prompt: func(text string) { fmt.Fprintln(os.Stderr, "\n"+text) },
+		URL:         c.URL,
+		As:          c.As,
+		ClientID:    c.ClientID,
+		RedirectURI: c.RedirectURI,
+		Browser:     c.Browser,
+		Email:       c.Email,
+		Workspace:   c.Workspace,
+		Replay:      c.Replay,
+		Prompt:      func(text string) { fmt.Fprintln(os.Stderr, "\n"+text) },
 	}
 	if c.CallbackStdin {
 		options.Pasted = os.Stdin

@@ -89,13 +89,22 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var typed commands
-	parsed := kong.Parse(&typed, kong.Name("authserver"), kong.Description("Almoner's authorization server."),
-		kong.Vars{"version": version.Line("authserver")}, kong.BindTo(ctx, (*context.Context)(nil)), kong.UsageOnError(), kong.Exit(func(status int) {
+	parsed := kong.Parse(
+		&typed,
+		kong.Name("authserver"),
+		kong.Description("Almoner's authorization server."),
+		kong.Vars{
+			"version": version.Line("authserver"),
+		},
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.UsageOnError(),
+		kong.Exit(func(status int) {
 			if status != 0 {
 				status = exitUsage // what was typed cannot be read
 			}
 			os.Exit(status)
-		}))
+		}),
+	)
 	if typed.Config != "" {
 		_ = os.Setenv(envconf.Config, typed.Config) // fails for names that are none
 	}

@@ -31,7 +31,9 @@ func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{Server: apitest.Start(t), t: t}
 	desk, done, err := app.Admin(t.Context(), []string{
-		"ALMONER_DATABASE_URL=" + b.Fixture.Database.Authserver, "ALMONER_REDIS_URL=" + b.Redis.URL, "ALMONER_KEYS=" + b.Keys.Reveal(),
+		"ALMONER_DATABASE_URL=" + b.Fixture.Database.Authserver,
+		"ALMONER_REDIS_URL=" + b.Redis.URL,
+		"ALMONER_KEYS=" + b.Keys.Reveal(),
 	}, slog.New(slog.NewTextHandler(b.Log, nil)))
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +88,8 @@ func (b *bench) list(result admin.Result, err error) []map[string]any {
 func (b *bench) refused(what string, result admin.Result, err error) {
 	b.t.Helper()
 	var refusal *admin.Refusal
-	if !errors.As(err, &refusal) || errors.Is(err, store.ErrUnavailable) || refusal.Message == "" || strings.Contains(refusal.Message, "\n") {
+	if !errors.As(err, &refusal) || errors.Is(err, store.ErrUnavailable) || refusal.Message == "" ||
+		strings.Contains(refusal.Message, "\n") {
 		b.t.Errorf("%s: %v, want a refusal in one line", what, err)
 	}
 }

@@ -32,8 +32,8 @@ type Clients interface {
 	SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) (bool, error)
 	// EveryClient lists those of one workspace, or all, services included.
 	EveryClient(ctx context.Context, workspaceID *uuid.UUID) ([]Client, error)
-	// EndClient deletes a client of whatever kind and workspace, and revokes its grants, or nothing. It puts the client's workspace
-	// into the event.
+	// EndClient deletes a client of whatever kind and workspace, and revokes its grants, or nothing. It puts the
+	// client's workspace into the event.
 	EndClient(ctx context.Context, id uuid.UUID, event audit.Event) ([]grant.Grant, error)
 }
 
@@ -49,11 +49,12 @@ func (c Client) cells() []string {
 	return []string{c.ID.String(), c.Kind, workspace, c.Name, c.AuthMethod, stamp(&c.Created), fmt.Sprint(c.Grants)}
 }
 
-// errTaken says that a client has the identifier that was drawn for another: no secret may be shown that belongs to none.
+// errTaken says that a client has the identifier that was drawn for another: no secret may be shown that belongs to
+// none.
 var errTaken = errors.New("the identifier of the new client is taken")
 
-// AddService registers a client of kind service, which may introspect (contract, section 5). Its secret is in the result, and
-// nowhere else.
+// AddService registers a client of kind service, which may introspect (contract, section 5). Its secret is in the
+// result, and nowhere else.
 func (d *Service) AddService(ctx context.Context, name string) (Result, error) {
 	name, err := parseName(name)
 	if err != nil {
@@ -63,8 +64,19 @@ func (d *Service) AddService(ctx context.Context, name string) (Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make client secret: %w", err)
 	}
-	c := client.Client{ID: uuid.New(), Kind: client.Service, Name: name, AuthMethod: client.SecretBasic, CreatedAt: time.Now().UTC()}
-	saved, err := d.Store.SaveClient(ctx, c, credential.Hash(secret.Reveal()), event("client.registered", "client", c.ID))
+	c := client.Client{
+		ID:         uuid.New(),
+		Kind:       client.Service,
+		Name:       name,
+		AuthMethod: client.SecretBasic,
+		CreatedAt:  time.Now().UTC(),
+	}
+	saved, err := d.Store.SaveClient(
+		ctx,
+		c,
+		credential.Hash(secret.Reveal()),
+		event("client.registered", "client", c.ID),
+	)
 	if err == nil && !saved {
 		err = errTaken
 	}

@@ -1,8 +1,8 @@
 // Package admin answers: what may an operator do that no user can?
 //
-// The commands of authserver admin. Each takes what was typed, refuses what cannot be meant, and changes the store with an audit
-// event of the actor admin in the same transaction. What is ended here is ended in Postgres; Redis is told as it can be, and
-// nothing depends on that (package grant).
+// The commands of authserver admin. Each takes what was typed, refuses what cannot be meant, and changes the store with
+// an audit event of the actor admin in the same transaction. What is ended here is ended in Postgres; Redis is told as
+// it can be, and nothing depends on that (package grant).
 //
 //	workspaces.go  organisations, tenants, their modules and features
 //	users.go       people, and whether they may sign in

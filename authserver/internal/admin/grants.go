@@ -40,7 +40,8 @@ type Grants interface {
 	EveryGrant(ctx context.Context, filter GrantFilter, limit int) ([]Grant, error)
 	// EndGrant revokes one. false: it has ended already, and nothing changed.
 	EndGrant(ctx context.Context, id uuid.UUID, actor string) (grant.Grant, bool, error)
-	// EndGrants revokes some of those that have not ended, each with its event, and returns them; none: there are no more.
+	// EndGrants revokes some of those that have not ended, each with its event, and returns them; none: there are no
+	// more.
 	EndGrants(ctx context.Context, filter GrantFilter, actor string) ([]grant.Grant, error)
 }
 
@@ -53,7 +54,17 @@ func (g Grant) cells() []string {
 	if g.Reason != "" {
 		state += " (" + g.Reason + ")"
 	}
-	return []string{g.ID.String(), g.Client, g.Email, g.WorkspaceID.String(), state, stamp(&g.Created), stamp(g.LastUsed), stamp(&g.Ends), list(g.Permissions)}
+	return []string{
+		g.ID.String(),
+		g.Client,
+		g.Email,
+		g.WorkspaceID.String(),
+		state,
+		stamp(&g.Created),
+		stamp(g.LastUsed),
+		stamp(&g.Ends),
+		list(g.Permissions),
+	}
 }
 
 // A GrantQuery is a GrantFilter as it is typed; "" names all.
@@ -138,5 +149,8 @@ func (d *Service) RevokeGrants(ctx context.Context, q GrantQuery) (Result, error
 		all = append(all, ended...)
 	}
 	d.PropagateRevocation(ctx, all)
-	return Outcome{"Revoked: " + plural(len(all), "grant", "grants") + ".", map[string]any{"revokedGrants": len(all)}}, nil
+	return Outcome{
+		"Revoked: " + plural(len(all), "grant", "grants") + ".",
+		map[string]any{"revokedGrants": len(all)},
+	}, nil
 }

@@ -20,7 +20,10 @@ func TestGrantsAreListedAsTheyStand(t *testing.T) {
 	b.said(b.desk.RevokeGrant(ctx, revoked.Grant.ID.String()))
 	b.Fixture.Exec(`update account.grants set ends_at = now() where id = $1`, over.Grant.ID)
 	want := map[string]string{
-		active.Grant.ID.String(): "active", revoked.Grant.ID.String(): "revoked", over.Grant.ID.String(): "ended by time", pending.ID.String(): "pending",
+		active.Grant.ID.String():  "active",
+		revoked.Grant.ID.String(): "revoked",
+		over.Grant.ID.String():    "ended by time",
+		pending.ID.String():       "pending",
 	}
 	all := b.list(b.desk.ListGrants(ctx, admin.GrantQuery{}, 200))
 	if len(all) != len(want) || all[0]["id"] != pending.ID.String() {
@@ -28,7 +31,8 @@ func TestGrantsAreListedAsTheyStand(t *testing.T) {
 	}
 	for _, g := range all {
 		id, _ := g["id"].(string)
-		if g["state"] != want[id] || g["client"] != "Claude" || g["userId"] != b.user.String() || g["tenantId"] != b.Fixture.WorkspaceID.String() {
+		if g["state"] != want[id] || g["client"] != "Claude" || g["userId"] != b.user.String() ||
+			g["tenantId"] != b.Fixture.WorkspaceID.String() {
 			t.Errorf("%v, want it %s", g, want[id])
 		}
 		if (g["reason"] == "revoked_by_administrator") != (want[id] == "revoked") {
@@ -78,18 +82,29 @@ func TestRevokeAllEndsWhatItsOptionsName(t *testing.T) {
 		query admin.GrantQuery
 		ended [4]bool // of the first, the other user's, the other client's, the other workspace's
 	}{
-		"user":            {admin.GrantQuery{User: b.user.String()}, [4]bool{true, false, true, true}},
-		"address":         {admin.GrantQuery{User: "Grace@example.org"}, [4]bool{false, true, false, false}},
-		"client":          {admin.GrantQuery{Client: otherApp.ID.String()}, [4]bool{false, false, true, false}},
-		"tenant":          {admin.GrantQuery{Workspace: elsewhere.String()}, [4]bool{false, false, false, true}},
-		"user and tenant": {admin.GrantQuery{User: b.user.String(), Workspace: b.Fixture.WorkspaceID.String()}, [4]bool{true, false, true, false}},
-		"before now":      {admin.GrantQuery{IssuedBefore: time.Now().Add(time.Hour).Format(time.RFC3339)}, [4]bool{true, true, true, true}},
-		"before then":     {admin.GrantQuery{IssuedBefore: "2020-01-01T00:00:00Z"}, [4]bool{}},
-		"all":             {admin.GrantQuery{}, [4]bool{true, true, true, true}},
-		"nobody there":    {admin.GrantQuery{Client: uuid.NewString()}, [4]bool{}},
+		"user":    {admin.GrantQuery{User: b.user.String()}, [4]bool{true, false, true, true}},
+		"address": {admin.GrantQuery{User: "Grace@example.org"}, [4]bool{false, true, false, false}},
+		"client":  {admin.GrantQuery{Client: otherApp.ID.String()}, [4]bool{false, false, true, false}},
+		"tenant":  {admin.GrantQuery{Workspace: elsewhere.String()}, [4]bool{false, false, false, true}},
+		"user and tenant": {
+			admin.GrantQuery{User: b.user.String(), Workspace: b.Fixture.WorkspaceID.String()},
+			[4]bool{true, false, true, false},
+		},
+		"before now": {
+			admin.GrantQuery{IssuedBefore: time.Now().Add(time.Hour).Format(time.RFC3339)},
+			[4]bool{true, true, true, true},
+		},
+		"before then":  {admin.GrantQuery{IssuedBefore: "2020-01-01T00:00:00Z"}, [4]bool{}},
+		"all":          {admin.GrantQuery{}, [4]bool{true, true, true, true}},
+		"nobody there": {admin.GrantQuery{Client: uuid.NewString()}, [4]bool{}},
 	} {
 		b.Fixture.Exec(`delete from account.grants`)
-		grants := [4]apitest.Connection{b.Connected(b.app, b.user), b.Connected(b.app, otherUser), b.Connected(otherApp, b.user), b.Connected(b.app, b.user)}
+		grants := [4]apitest.Connection{
+			b.Connected(b.app, b.user),
+			b.Connected(b.app, otherUser),
+			b.Connected(otherApp, b.user),
+			b.Connected(b.app, b.user),
+		}
 		b.Fixture.Exec(`update account.grants set tenant_id = $2 where id = $1`, grants[3].Grant.ID, elsewhere)
 		want := 0
 		for _, ended := range c.ended {
@@ -121,9 +136,15 @@ func TestIssuedBeforeIsTheTimeOfTheConsent(t *testing.T) {
 
 func TestRevokeAllEndsThousandsAndLeavesWhatTimeHasEnded(t *testing.T) {
 	b := newBench(t)
-	b.Fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
+	b.Fixture.Exec(
+		`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
 		select gen_random_uuid(), 'connector', $1, $2, $3, '{}', $4, 'active', now() + case when n > 1200 then interval '-1 day' else interval '1 day' end
-		from generate_series(1, 1210) n`, b.app.ID, b.user, b.Fixture.WorkspaceID, b.app.Resource)
+		from generate_series(1, 1210) n`,
+		b.app.ID,
+		b.user,
+		b.Fixture.WorkspaceID,
+		b.app.Resource,
+	)
 	if got := b.said(b.desk.RevokeGrants(t.Context(), admin.GrantQuery{})); got["revokedGrants"] != float64(1200) {
 		t.Errorf("%v", got)
 	}
@@ -139,8 +160,12 @@ func TestGrantsThatCannotBeMeantAreRefused(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	for what, query := range map[string]admin.GrantQuery{
-		"a user of no shape": {User: "ada"}, "an unknown address": {User: "x@example.org"}, "a client of no shape": {Client: "app"},
-		"a tenant of no shape": {Workspace: "main"}, "a day": {IssuedBefore: "2026-03-01"}, "no time": {IssuedBefore: "yesterday"},
+		"a user of no shape":   {User: "ada"},
+		"an unknown address":   {User: "x@example.org"},
+		"a client of no shape": {Client: "app"},
+		"a tenant of no shape": {Workspace: "main"},
+		"a day":                {IssuedBefore: "2026-03-01"},
+		"no time":              {IssuedBefore: "yesterday"},
 	} {
 		result, err := b.desk.RevokeGrants(t.Context(), query)
 		b.refused(what, result, err)

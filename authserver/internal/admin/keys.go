@@ -57,7 +57,10 @@ func (d *Service) RotateKeys(ctx context.Context) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Outcome{"The key " + kid + " signs now. The former one is published until its last token has expired.", map[string]any{"kid": kid}}, nil
+	return Outcome{
+		"The key " + kid + " signs now. The former one is published until its last token has expired.",
+		map[string]any{"kid": kid},
+	}, nil
 }
 
 // RemoveKey takes a key out at once, the current one too.
@@ -76,7 +79,11 @@ func (d *Service) RemoveKey(ctx context.Context, kid string) (Result, error) {
 		return nil, err
 	}
 	return Outcome{
-		fmt.Sprintf("The key is removed; %s signs. Both services refuse the removed key's tokens from the next request on; programs that verify tokens themselves may keep the key set for 5 minutes.", signing.KeyID()),
+		fmt.Sprintf(
+			"The key is removed; %s signs. Both services refuse the removed key's tokens from the next request on; "+
+				"programs that verify tokens themselves may keep the key set for 5 minutes.",
+			signing.KeyID(),
+		),
 		map[string]any{"removed": kid, "signing": signing.KeyID()},
 	}, nil
 }
@@ -91,5 +98,8 @@ func (d *Service) ResealKeys(ctx context.Context) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Outcome{fmt.Sprintf("Sealed anew: %s.", plural(n, "signing key", "signing keys")), map[string]any{"resealed": n}}, nil
+	return Outcome{
+		fmt.Sprintf("Sealed anew: %s.", plural(n, "signing key", "signing keys")),
+		map[string]any{"resealed": n},
+	}, nil
 }

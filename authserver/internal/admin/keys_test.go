@@ -37,7 +37,8 @@ func TestKeysAreListedRotatedAndRemoved(t *testing.T) {
 	first := b.kids("current")[0]
 	before := b.Connected(b.app, b.user).Access
 	rotated := b.text(b.said(b.desk.RotateKeys(ctx)), "kid")
-	if current := b.kids("current"); len(current) != 1 || current[0] != rotated || len(b.kids("next")) != 1 || b.kids("retired")[0] != first {
+	if current := b.kids("current"); len(current) != 1 || current[0] != rotated || len(b.kids("next")) != 1 ||
+		b.kids("retired")[0] != first {
 		t.Errorf("current %v, next %v, retired %v", current, b.kids("next"), b.kids("retired"))
 	}
 	if !b.believed(before) {
@@ -47,7 +48,12 @@ func TestKeysAreListedRotatedAndRemoved(t *testing.T) {
 	after := b.Connected(b.app, b.user).Access
 	got := b.said(b.desk.RemoveKey(ctx, rotated))
 	if got["removed"] != rotated || b.kids("current")[0] != got["signing"] || b.believed(after) || !b.believed(before) {
-		t.Errorf("%v; the removed key's token is believed: %v, the former's: %v", got, b.believed(after), b.believed(before))
+		t.Errorf(
+			"%v; the removed key's token is believed: %v, the former's: %v",
+			got,
+			b.believed(after),
+			b.believed(before),
+		)
 	}
 	b.events("key.removed", "key:"+rotated, 1)
 	if got := b.said(b.desk.ResealKeys(ctx)); got["resealed"] != float64(2) {
@@ -61,7 +67,11 @@ func TestKeysAreListedRotatedAndRemoved(t *testing.T) {
 
 func TestWithoutTheMasterKeysSigningKeysAreListedOnly(t *testing.T) {
 	b := newBench(t)
-	desk, done, err := app.Admin(t.Context(), []string{"ALMONER_DATABASE_URL=" + b.Fixture.Database.Authserver}, slog.New(slog.DiscardHandler))
+	desk, done, err := app.Admin(
+		t.Context(),
+		[]string{"ALMONER_DATABASE_URL=" + b.Fixture.Database.Authserver},
+		slog.New(slog.DiscardHandler),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,8 +33,14 @@ type Members interface {
 	AddMember(ctx context.Context, workspaceID, user uuid.UUID, permissions perm.Set, event audit.Event) error
 	Members(ctx context.Context, workspaceID uuid.UUID) ([]Member, error)
 	// SetPermissions replaces what a member holds, and returns what it was.
-	SetPermissions(ctx context.Context, workspaceID, user uuid.UUID, permissions perm.Set, event audit.Event) (former perm.Set, err error)
-	// RemoveMember ends a membership and revokes the user's grants and personal access tokens of that workspace, or nothing.
+	SetPermissions(
+		ctx context.Context,
+		workspaceID, user uuid.UUID,
+		permissions perm.Set,
+		event audit.Event,
+	) (former perm.Set, err error)
+	// RemoveMember ends a membership and revokes the user's grants and personal access tokens of that workspace, or
+	// nothing.
 	RemoveMember(ctx context.Context, workspaceID, user uuid.UUID, event audit.Event) (Removal, error)
 }
 
@@ -49,7 +55,10 @@ func (m Member) cells() []string {
 }
 
 // membership finds which workspace and user are meant, and makes the event of what is done to them.
-func (d *Service) membership(ctx context.Context, workspace, user, action string) (uuid.UUID, uuid.UUID, audit.Event, error) {
+func (d *Service) membership(
+	ctx context.Context,
+	workspace, user, action string,
+) (uuid.UUID, uuid.UUID, audit.Event, error) {
 	workspaceID, err := parseID("tenant", workspace)
 	if err != nil {
 		return uuid.Nil, uuid.Nil, audit.Event{}, err
@@ -158,6 +167,11 @@ func (d *Service) RemoveMember(ctx context.Context, workspace, user string) (Res
 	return Outcome{
 		fmt.Sprintf("The user is no longer a member. Revoked: %s, %s.", plural(len(ended.Grants), "grant", "grants"),
 			plural(ended.Tokens, "personal access token", "personal access tokens")),
-		map[string]any{"tenantId": workspaceID, "userId": userID, "revokedGrants": len(ended.Grants), "revokedTokens": ended.Tokens},
+		map[string]any{
+			"tenantId":      workspaceID,
+			"userId":        userID,
+			"revokedGrants": len(ended.Grants),
+			"revokedTokens": ended.Tokens,
+		},
 	}, nil
 }

@@ -25,12 +25,20 @@ func TestAMemberHoldsWhatWasSet(t *testing.T) {
 		}
 		return "no member"
 	}
-	b.said(b.desk.AddMember(ctx, workspace, "ada@example.org", []string{"programmes:write:programmes", "programmes:read:programmes"}))
+	b.said(
+		b.desk.AddMember(
+			ctx,
+			workspace,
+			"ada@example.org",
+			[]string{"programmes:write:programmes", "programmes:read:programmes"},
+		),
+	)
 	if got := holds(); !reflect.DeepEqual(got, []any{"programmes:read:programmes", "programmes:write:programmes"}) {
 		t.Errorf("holds %v", got)
 	}
 	changed := b.said(b.desk.SetPermissions(ctx, workspace, id, []string{"none"}))
-	if !reflect.DeepEqual(changed["former"], []any{"programmes:read:programmes", "programmes:write:programmes"}) || !reflect.DeepEqual(holds(), []any{}) {
+	if !reflect.DeepEqual(changed["former"], []any{"programmes:read:programmes", "programmes:write:programmes"}) ||
+		!reflect.DeepEqual(holds(), []any{}) {
 		t.Errorf("%v, holds %v", changed, holds())
 	}
 	b.said(b.desk.SetPermissions(ctx, workspace, id, []string{"all"}))
@@ -86,14 +94,21 @@ func TestARemovedMembersGrantsAndTokensEndThereAlone(t *testing.T) {
 	_, code := b.Consent(b.app, b.user)
 	token := b.Fixture.Token(b.user, perm.ProgrammesRead)
 	expired := b.Fixture.Token(b.user, perm.ProgrammesRead)
-	b.Fixture.Exec(`update account.personal_access_tokens set expires_at = now() where hash = sha256($1)`, []byte(expired.Reveal()))
+	b.Fixture.Exec(
+		`update account.personal_access_tokens set expires_at = now() where hash = sha256($1)`,
+		[]byte(expired.Reveal()),
+	)
 	other := b.Fixture.Member(perm.ProgrammesRead)
 	others := b.Connected(b.app, other)
 	b.Fixture.Token(other, perm.ProgrammesRead)
 	elsewhere := b.Fixture.Workspace("Elsewhere")
 	b.Fixture.Join(elsewhere, b.user, perm.ProgrammesRead)
 	there := b.Fixture.Token(b.user, perm.ProgrammesRead)
-	b.Fixture.Exec(`update account.personal_access_tokens set tenant_id = $2 where hash = sha256($1)`, []byte(there.Reveal()), elsewhere)
+	b.Fixture.Exec(
+		`update account.personal_access_tokens set tenant_id = $2 where hash = sha256($1)`,
+		[]byte(there.Reveal()),
+		elsewhere,
+	)
 
 	got := b.said(b.desk.RemoveMember(ctx, b.Fixture.WorkspaceID.String(), b.user.String()))
 	if got["revokedGrants"] != float64(2) || got["revokedTokens"] != float64(1) {
@@ -111,8 +126,21 @@ func TestARemovedMembersGrantsAndTokensEndThereAlone(t *testing.T) {
 		t.Errorf("a refresh: %d", answer.Status)
 	}
 	b.Fixture.Join(b.Fixture.WorkspaceID, b.user, perm.ProgrammesRead) // and back: what was ended stays so
-	answer := b.Form(apitest.TokenPath, "grant_type", "authorization_code", "client_id", b.app.ID.String(), "resource", b.app.Resource,
-		"code", code.Reveal(), "code_verifier", apitest.Verifier, "redirect_uri", "http://127.0.0.1:8090/callback")
+	answer := b.Form(
+		apitest.TokenPath,
+		"grant_type",
+		"authorization_code",
+		"client_id",
+		b.app.ID.String(),
+		"resource",
+		b.app.Resource,
+		"code",
+		code.Reveal(),
+		"code_verifier",
+		apitest.Verifier,
+		"redirect_uri",
+		"http://127.0.0.1:8090/callback",
+	)
 	if answer.Text("error") != "invalid_grant" {
 		t.Errorf("a code of before: %d %s", answer.Status, answer.Body)
 	}
@@ -130,7 +158,10 @@ func TestARemovalIsToldToRedis(t *testing.T) {
 	held := b.Connected(b.app, b.user)
 	b.said(b.desk.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()))
 	// As if Postgres had not heard of it: Redis alone refuses.
-	b.Fixture.Exec(`update account.grants set state = 'active', revoked_at = null, revoke_reason = null where id = $1`, held.Grant.ID)
+	b.Fixture.Exec(
+		`update account.grants set state = 'active', revoked_at = null, revoke_reason = null where id = $1`,
+		held.Grant.ID,
+	)
 	b.Fixture.Join(b.Fixture.WorkspaceID, b.user, perm.ProgrammesRead)
 	if answer := b.Refresh(b.app, held.Refresh); answer.Status != 400 {
 		t.Errorf("Redis was not told: %d", answer.Status)
@@ -177,13 +208,20 @@ func TestARemovalIsAllOrNothing(t *testing.T) {
 
 func TestOneOfManyRemovalsOfAMemberWithManyGrantsWins(t *testing.T) {
 	b := newBench(t)
-	b.Fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
+	b.Fixture.Exec(
+		`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
 		select gen_random_uuid(), 'connector', $1, $2, $3, '{programmes:read:programmes}', $4, 'active', now() + interval '1 day' from generate_series(1, 1000)`,
-		b.app.ID, b.user, b.Fixture.WorkspaceID, b.app.Resource)
+		b.app.ID,
+		b.user,
+		b.Fixture.WorkspaceID,
+		b.app.Resource,
+	)
 	errs := make([]error, 4)
 	var group sync.WaitGroup
 	for i := range errs {
-		group.Go(func() { _, errs[i] = b.desk.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()) })
+		group.Go(
+			func() { _, errs[i] = b.desk.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()) },
+		)
 	}
 	group.Wait()
 	won := 0

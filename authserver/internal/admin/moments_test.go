@@ -18,7 +18,9 @@ func TestPrint_CreatedAtHasSixDecimals(t *testing.T) {
 		"tenants":       List[Workspace]{{Created: at}},
 	} {
 		var out bytes.Buffer
-		if err := Print(&out, true, result); err != nil || strings.Count(out.String(), `"createdAt": "2026-11-01T08:00:00.000000Z"`) != 1 || strings.Count(out.String(), "createdAt") != 1 {
+		if err := Print(&out, true, result); err != nil ||
+			strings.Count(out.String(), `"createdAt": "2026-11-01T08:00:00.000000Z"`) != 1 ||
+			strings.Count(out.String(), "createdAt") != 1 {
 			t.Errorf("%s: %v %s", name, err, out.String())
 		}
 	}

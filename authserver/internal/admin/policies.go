@@ -20,8 +20,17 @@ import (
 type Policies interface {
 	ConnectorPolicy(ctx context.Context, workspaceID uuid.UUID) (workspace.ConnectorPolicy, error)
 	// ConnectorPolicyEffect counts the connections that a policy would touch now.
-	ConnectorPolicyEffect(ctx context.Context, workspaceID uuid.UUID, p workspace.ConnectorPolicy) (policy.Effect, error)
-	SetConnectorPolicy(ctx context.Context, workspaceID uuid.UUID, p workspace.ConnectorPolicy, event audit.Event) (policy.Change, error)
+	ConnectorPolicyEffect(
+		ctx context.Context,
+		workspaceID uuid.UUID,
+		p workspace.ConnectorPolicy,
+	) (policy.Effect, error)
+	SetConnectorPolicy(
+		ctx context.Context,
+		workspaceID uuid.UUID,
+		p workspace.ConnectorPolicy,
+		event audit.Event,
+	) (policy.Change, error)
 }
 
 // A ConnectorPolicy is the policy of one workspace.
@@ -57,8 +66,8 @@ func (d *Service) ConnectorPolicy(ctx context.Context, workspace string) (Result
 	return policyResult(id, found), nil
 }
 
-// A PolicyChange says what is to be different; what is nil or empty stays as it is. The one word all stands for everything, and for
-// platforms the one word none for nothing.
+// A PolicyChange says what is to be different; what is nil or empty stays as it is. The one word all stands for
+// everything, and for platforms the one word none for nothing.
 type PolicyChange struct {
 	Platforms, Permissions []string
 	Days                   *int
@@ -98,8 +107,14 @@ func platformNames(platforms []workspace.Platform) []string {
 	return out
 }
 
-// SetConnectorPolicy changes the policy of a workspace and narrows the connections that exist, or, on a dry run, says what it would do.
-func (d *Service) SetConnectorPolicy(ctx context.Context, workspace string, change PolicyChange, dryRun bool) (Result, error) {
+// SetConnectorPolicy changes the policy of a workspace and narrows the connections that exist, or, on a dry run, says
+// what it would do.
+func (d *Service) SetConnectorPolicy(
+	ctx context.Context,
+	workspace string,
+	change PolicyChange,
+	dryRun bool,
+) (Result, error) {
 	id, err := parseID("tenant", workspace)
 	if err != nil {
 		return nil, err
@@ -129,12 +144,34 @@ func (d *Service) SetConnectorPolicy(ctx context.Context, workspace string, chan
 	return policyOutcome("The policy is set: ", id, after, done.Effect, true), nil
 }
 
-func policyOutcome(begin string, workspaceID uuid.UUID, p workspace.ConnectorPolicy, e policy.Effect, changed bool) Outcome {
+func policyOutcome(
+	begin string,
+	workspaceID uuid.UUID,
+	p workspace.ConnectorPolicy,
+	e policy.Effect,
+	changed bool,
+) Outcome {
 	now := policyResult(workspaceID, p)
-	sentence := fmt.Sprintf("%splatforms %s; permissions %s; %s. Connections: %d ended, %d with fewer permissions, %d ending sooner.", begin,
-		list(platformNames(now.Platforms)), strings.Join(now.Permissions, ", "), plural(p.Days, "day", "days"), e.End, e.Lose, e.Sooner)
+	sentence := fmt.Sprintf(
+		"%splatforms %s; permissions %s; %s. Connections: %d ended, %d with fewer permissions, %d ending sooner.",
+		begin,
+		list(
+			platformNames(now.Platforms),
+		),
+		strings.Join(now.Permissions, ", "),
+		plural(p.Days, "day", "days"),
+		e.End,
+		e.Lose,
+		e.Sooner,
+	)
 	return Outcome{sentence, map[string]any{
-		"tenantId": workspaceID, "platforms": now.Platforms, "permissions": now.Permissions, "days": now.Days, "changed": changed,
-		"ended": e.End, "lostPermissions": e.Lose, "endSooner": e.Sooner,
+		"tenantId":        workspaceID,
+		"platforms":       now.Platforms,
+		"permissions":     now.Permissions,
+		"days":            now.Days,
+		"changed":         changed,
+		"ended":           e.End,
+		"lostPermissions": e.Lose,
+		"endSooner":       e.Sooner,
 	}}
 }

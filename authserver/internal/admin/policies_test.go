@@ -29,29 +29,44 @@ func names(values any) []string {
 func TestAPolicyIsChangedInWhatIsNamed(t *testing.T) {
 	b := newBench(t)
 	workspace, days := b.Fixture.WorkspaceID.String(), 7
-	if p := b.policy(); !slices.Equal(names(p["platforms"]), []string{"claude", "chatgpt", "other"}) || p["days"] != 30.0 ||
+	if p := b.policy(); !slices.Equal(names(p["platforms"]), []string{"claude", "chatgpt", "other"}) ||
+		p["days"] != 30.0 ||
 		!slices.Equal(names(p["permissions"]), perm.ForConnectors().Strings()) {
 		t.Errorf("%v", p)
 	}
 	held := b.Connected(b.app, b.user)
 	foretold := b.said(b.desk.SetConnectorPolicy(t.Context(), workspace, admin.PolicyChange{Days: &days}, true))
-	if foretold["endSooner"] != 1.0 || foretold["changed"] != false || b.policy()["days"] != 30.0 || !b.Stored(held.Grant).Ends.After(time.Now().AddDate(0, 0, 8)) {
+	if foretold["endSooner"] != 1.0 || foretold["changed"] != false || b.policy()["days"] != 30.0 ||
+		!b.Stored(held.Grant).Ends.After(time.Now().AddDate(0, 0, 8)) {
 		t.Errorf("a dry run: %v", foretold)
 	}
-	if got := b.said(b.desk.SetConnectorPolicy(t.Context(), workspace, admin.PolicyChange{Days: &days}, false)); got["endSooner"] != 1.0 || got["ended"] != 0.0 {
+	if got := b.said(b.desk.SetConnectorPolicy(t.Context(), workspace, admin.PolicyChange{
+		Days: &days,
+	}, false)); got["endSooner"] != 1.0 ||
+		got["ended"] != 0.0 {
 		t.Errorf("%v", got)
 	}
 	if p := b.policy(); p["days"] != 7.0 || len(names(p["platforms"])) != 3 {
 		t.Errorf("%v", p)
 	}
-	if got := b.said(b.desk.SetConnectorPolicy(t.Context(), workspace, admin.PolicyChange{Platforms: []string{"none"}}, false)); got["ended"] != 1.0 {
+	if got := b.said(b.desk.SetConnectorPolicy(t.Context(), workspace, admin.PolicyChange{
+		Platforms: []string{"none"},
+	}, false)); got["ended"] != 1.0 {
 		t.Errorf("%v", got)
 	}
 	if g := b.Stored(held.Grant); g.State != grant.Revoked || g.Reason != grant.ByPolicy {
 		t.Errorf("%s %s", g.State, g.Reason)
 	}
-	b.said(b.desk.SetConnectorPolicy(t.Context(), workspace, admin.PolicyChange{Platforms: []string{"all"}, Permissions: []string{"all"}}, false))
-	if p := b.policy(); p["days"] != 7.0 || len(names(p["platforms"])) != 3 || len(names(p["permissions"])) != len(perm.ForConnectors()) {
+	b.said(
+		b.desk.SetConnectorPolicy(
+			t.Context(),
+			workspace,
+			admin.PolicyChange{Platforms: []string{"all"}, Permissions: []string{"all"}},
+			false,
+		),
+	)
+	if p := b.policy(); p["days"] != 7.0 || len(names(p["platforms"])) != 3 ||
+		len(names(p["permissions"])) != len(perm.ForConnectors()) {
 		t.Errorf("%v", p)
 	}
 	b.events("connector_policy.changed", "tenant:"+workspace, 3)

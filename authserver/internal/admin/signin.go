@@ -12,7 +12,9 @@ import (
 )
 
 // ErrNoSignInMethod says that the user has no passkey and no linked account of that identifier.
-var ErrNoSignInMethod = refuse("the user has no passkey and no linked account with that identifier: see users sign-in-methods")
+var ErrNoSignInMethod = refuse(
+	"the user has no passkey and no linked account with that identifier: see users sign-in-methods",
+)
 
 // The kinds of SignInMethod.
 const (
@@ -68,8 +70,10 @@ func (d *Service) RemoveSignInMethod(ctx context.Context, user, method string) (
 	if err != nil {
 		return nil, err
 	}
-	return Outcome{fmt.Sprintf("The %s %s is removed, and the user is signed out everywhere.", removed.Kind, removed.ID),
-		map[string]any{"id": id, "removed": removed}}, nil
+	return Outcome{
+		fmt.Sprintf("The %s %s is removed, and the user is signed out everywhere.", removed.Kind, removed.ID),
+		map[string]any{"id": id, "removed": removed},
+	}, nil
 }
 
 // afterPassword says what other ways to sign in there are after a new password, or were until now.

@@ -19,7 +19,12 @@ func (b *bench) withSignInMethods(email string) (user, passkey string) {
 	b.Fixture.Exec(`insert into account.passkeys
 		(id, user_id, name, credential_id, public_key, sign_count, aaguid, transports, backup_eligible, backed_up)
 		values ($1, $2, 'Laptop', $3, '\x01', 0, '\x01', '{}', false, false)`, passkey, user, []byte(passkey))
-	b.Fixture.Exec(`insert into account.identities (issuer, subject, user_id) values ($1, $2, $3)`, upstream, "subject of "+user, user)
+	b.Fixture.Exec(
+		`insert into account.identities (issuer, subject, user_id) values ($1, $2, $3)`,
+		upstream,
+		"subject of "+user,
+		user,
+	)
 	b.signIn(user)
 	return user, passkey
 }
@@ -54,13 +59,19 @@ func TestSetPassword_NamesTheOtherWaysToSignInAndRemovesThemOnRequest(t *testing
 		}
 		return result.(admin.Outcome).Sentence
 	}
-	for _, words := range []string{"passkey " + passkey, "linked account " + upstream, "still sign in", "--remove-others"} {
+	for _, words := range []string{
+		"passkey " + passkey,
+		"linked account " + upstream,
+		"still sign in",
+		"--remove-others",
+	} {
 		if said := set(false); !strings.Contains(said, words) {
 			t.Errorf("%q lacks %q", said, words)
 		}
 	}
 	b.wantsMethods("without the option", user, passkey, upstream)
-	if said := set(true); !strings.Contains(said, "Removed: ") || !strings.Contains(said, passkey) || !strings.Contains(said, upstream) {
+	if said := set(true); !strings.Contains(said, "Removed: ") || !strings.Contains(said, passkey) ||
+		!strings.Contains(said, upstream) {
 		t.Errorf("%q does not say what was removed", said)
 	}
 	b.wantsMethods("with the option", user)
@@ -76,7 +87,12 @@ func TestRemoveSignInMethod_RemovesThatOneAndSignsOut(t *testing.T) {
 	b := newBench(t)
 	user, passkey := b.withSignInMethods("ada@example.org")
 	other, otherPasskey := b.withSignInMethods("eve@example.org")
-	for what, id := range map[string]string{"another user's": otherPasskey, "unknown": uuid.NewString(), "none": "", "issuer": "https://elsewhere.example"} {
+	for what, id := range map[string]string{
+		"another user's": otherPasskey,
+		"unknown":        uuid.NewString(),
+		"none":           "",
+		"issuer":         "https://elsewhere.example",
+	} {
 		result, err := b.desk.RemoveSignInMethod(t.Context(), user, id)
 		b.refused(what, result, err)
 	}

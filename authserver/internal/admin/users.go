@@ -33,11 +33,18 @@ type Users interface {
 	Users(ctx context.Context) ([]User, error)
 	// FindUser returns the id of the user with that e-mail address.
 	FindUser(ctx context.Context, email string) (uuid.UUID, error)
-	// SetDisabled disables or enables; disabling ends the user's sign-ins. false: it was so already, and nothing changed.
+	// SetDisabled disables or enables; disabling ends the user's sign-ins. false: it was so already, and nothing
+	// changed.
 	SetDisabled(ctx context.Context, id uuid.UUID, disabled bool, event audit.Event) (bool, error)
-	// SetPassword replaces the hash of the password, ends the user's sign-ins, and returns the other ways to sign in. With
-	// alone it removes them.
-	SetPassword(ctx context.Context, id uuid.UUID, hash credential.Secret, alone bool, event audit.Event) ([]SignInMethod, error)
+	// SetPassword replaces the hash of the password, ends the user's sign-ins, and returns the other ways to sign in.
+	// With alone it removes them.
+	SetPassword(
+		ctx context.Context,
+		id uuid.UUID,
+		hash credential.Secret,
+		alone bool,
+		event audit.Event,
+	) ([]SignInMethod, error)
 	// SignInMethods lists the passkeys and linked accounts of a user.
 	SignInMethods(ctx context.Context, user uuid.UUID) ([]SignInMethod, error)
 	// RemoveSignInMethod removes a passkey or linked account, ends the user's sign-ins, and returns what it removed.
@@ -123,7 +130,8 @@ func (d *Service) SetDisabled(ctx context.Context, user string, disabled bool) (
 	return Outcome{sentence, map[string]any{"id": id, "disabled": disabled, "changed": changed}}, nil
 }
 
-// A password has 12 characters at least: it is the only factor, and long is what helps (NIST SP 800-63B, section 3.1.1).
+// A password has 12 characters at least: it is the only factor, and long is what helps (NIST SP 800-63B, section
+// 3.1.1).
 const (
 	shortestPassword = 12
 	longestPassword  = 1024 // bytes
@@ -150,7 +158,10 @@ func (d *Service) SetPassword(ctx context.Context, user string, in io.Reader, al
 	if err != nil {
 		return nil, err
 	}
-	return Outcome{afterPassword(others, alone), map[string]any{"id": id, "others": List[SignInMethod](others), "removed": alone}}, nil
+	return Outcome{
+		afterPassword(others, alone),
+		map[string]any{"id": id, "others": List[SignInMethod](others), "removed": alone},
+	}, nil
 }
 
 func readPassword(in io.Reader) (string, error) {

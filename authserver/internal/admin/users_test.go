@@ -47,7 +47,16 @@ func TestAUserIsAddedWithoutAPassword(t *testing.T) {
 	}
 	result, err := b.desk.AddUser(t.Context(), "ADA.okafor@example.org", "Another")
 	b.refused("the address in another case", result, err)
-	for _, address := range []string{"", "ada", "@example.org", "ada@", "Ada <ada@example.org>", "ada@example.org ", "a b@example.org", strings.Repeat("x", 250) + "@example.org"} {
+	for _, address := range []string{
+		"",
+		"ada",
+		"@example.org",
+		"ada@",
+		"Ada <ada@example.org>",
+		"ada@example.org ",
+		"a b@example.org",
+		strings.Repeat("x", 250) + "@example.org",
+	} {
 		result, err := b.desk.AddUser(t.Context(), address, "Ada")
 		b.refused("address "+address, result, err)
 	}
@@ -79,8 +88,14 @@ func TestAPasswordIsReadFromStandardInputAndEndsSessions(t *testing.T) {
 	b.events("user.password_set", "user:"+id, 3)
 	before := b.stored(id)
 	for what, input := range map[string]string{
-		"nothing": "", "an empty line": "\n", "short": "elevenchars", "two lines": "correct horse\nbattery staple", "NUL": "correct horse\x00 battery",
-		"no text": "correct horse \xff battery", "long": strings.Repeat("x", 1025), "longer than is read": strings.Repeat("x", 5000),
+		"nothing":             "",
+		"an empty line":       "\n",
+		"short":               "elevenchars",
+		"two lines":           "correct horse\nbattery staple",
+		"NUL":                 "correct horse\x00 battery",
+		"no text":             "correct horse \xff battery",
+		"long":                strings.Repeat("x", 1025),
+		"longer than is read": strings.Repeat("x", 5000),
 	} {
 		result, err := b.desk.SetPassword(t.Context(), id, strings.NewReader(input), false)
 		b.refused(what, result, err)
@@ -115,7 +130,12 @@ func TestADisabledUserIsNobodyUntilEnabled(t *testing.T) {
 	}
 	service := b.Service()
 	introspect := func() bool {
-		answer := b.FormWith(apitest.IntrospectPath, apitest.Basic(service.ID.String(), service.Secret), "token", token.Reveal())
+		answer := b.FormWith(
+			apitest.IntrospectPath,
+			apitest.Basic(service.ID.String(), service.Secret),
+			"token",
+			token.Reveal(),
+		)
 		return answer.JSON()["active"] == true
 	}
 	if introspect() {

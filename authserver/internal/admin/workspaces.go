@@ -48,7 +48,13 @@ type Workspaces interface {
 	AddWorkspace(ctx context.Context, id, organisation uuid.UUID, name string, event audit.Event) error
 	// Workspaces lists those of one organisation, or all.
 	Workspaces(ctx context.Context, organisation *uuid.UUID) ([]Workspace, error)
-	SetModule(ctx context.Context, workspaceID uuid.UUID, module string, change ModuleChange, event audit.Event) (Module, error)
+	SetModule(
+		ctx context.Context,
+		workspaceID uuid.UUID,
+		module string,
+		change ModuleChange,
+		event audit.Event,
+	) (Module, error)
 	SetFeature(ctx context.Context, workspaceID uuid.UUID, feature string, on bool, event audit.Event) error
 }
 
@@ -96,7 +102,10 @@ func (d *Service) AddOrganisation(ctx context.Context, name string) (Result, err
 	if err != nil {
 		return nil, err
 	}
-	return Outcome{fmt.Sprintf("Added the organisation %s.", added.ID), map[string]any{"id": added.ID, "name": added.Name}}, nil
+	return Outcome{
+		fmt.Sprintf("Added the organisation %s.", added.ID),
+		map[string]any{"id": added.ID, "name": added.Name},
+	}, nil
 }
 
 // Organisations lists them all.
@@ -120,7 +129,10 @@ func (d *Service) AddWorkspace(ctx context.Context, organisation, name string) (
 	if err := d.Store.AddWorkspace(ctx, id, owner, name, noted); err != nil {
 		return nil, err
 	}
-	return Outcome{fmt.Sprintf("Added the tenant %s.", id), map[string]any{"id": id, "organisationId": owner, "name": name}}, nil
+	return Outcome{
+		fmt.Sprintf("Added the tenant %s.", id),
+		map[string]any{"id": id, "organisationId": owner, "name": name},
+	}, nil
 }
 
 // Workspaces lists the workspaces of one organisation, or, for "", all.
@@ -133,7 +145,8 @@ func (d *Service) Workspaces(ctx context.Context, organisation string) (Result, 
 	return List[Workspace](found), err
 }
 
-// SetModule changes the state of a module of a workspace, in the order of changes: enable, disable, provision, unprovision.
+// SetModule changes the state of a module of a workspace, in the order of changes: enable, disable, provision,
+// unprovision.
 func (d *Service) SetModule(ctx context.Context, workspace, module string, changes []string) (Result, error) {
 	id, err := parseID("tenant", workspace)
 	if err != nil {

@@ -25,8 +25,10 @@ func TestAnOrganisationHasWorkspaces(t *testing.T) {
 		t.Errorf("tenants: %v", every)
 	}
 	own := b.list(b.desk.Workspaces(ctx, organisation))
-	if len(own) != 1 || own[0]["id"] != workspace || own[0]["name"] != "Harbour Kitchen" || own[0]["organisation"] != "Harbour Trust" ||
-		len(own[0]["modules"].([]any)) != 0 || len(own[0]["features"].([]any)) != 0 {
+	if len(own) != 1 || own[0]["id"] != workspace || own[0]["name"] != "Harbour Kitchen" ||
+		own[0]["organisation"] != "Harbour Trust" ||
+		len(own[0]["modules"].([]any)) != 0 ||
+		len(own[0]["features"].([]any)) != 0 {
 		t.Errorf("its tenants: %v", own)
 	}
 }
@@ -57,7 +59,10 @@ func TestModulesAndFeaturesAreSetOneByOne(t *testing.T) {
 	b.events("feature.changed", "tenant:"+workspace, 2)
 	listed := b.list(b.desk.Workspaces(ctx, ""))[0]
 	if !reflect.DeepEqual(listed["features"], []any{"llm_integration"}) ||
-		!reflect.DeepEqual(listed["modules"], []any{map[string]any{"name": "programmes", "enabled": true, "provisioned": true}}) {
+		!reflect.DeepEqual(
+			listed["modules"],
+			[]any{map[string]any{"name": "programmes", "enabled": true, "provisioned": true}},
+		) {
 		t.Errorf("listed as %v", listed)
 	}
 }
@@ -77,11 +82,31 @@ func TestWorkspacesThatCannotBeMeantAreRefused(t *testing.T) {
 		"unknown organisation":      func() error { _, err := b.desk.AddWorkspace(ctx, unknown, "Kitchen"); return err },
 		"organisation that is none": func() error { _, err := b.desk.AddWorkspace(ctx, "trust", "Kitchen"); return err },
 		"list of no organisation":   func() error { _, err := b.desk.Workspaces(ctx, "trust"); return err },
-		"module of unknown tenant":  func() error { _, err := b.desk.SetModule(ctx, unknown, "engage", []string{"enable"}); return err },
-		"module of no tenant":       func() error { _, err := b.desk.SetModule(ctx, "x", "engage", []string{"enable"}); return err },
-		"unknown module":            func() error { _, err := b.desk.SetModule(ctx, workspace, "account", []string{"enable"}); return err },
-		"no change":                 func() error { _, err := b.desk.SetModule(ctx, workspace, "engage", nil); return err },
-		"unknown change":            func() error { _, err := b.desk.SetModule(ctx, workspace, "engage", []string{"on"}); return err },
+		"module of unknown tenant": func() error {
+			_, err := b.desk.SetModule(ctx, unknown, "engage", []string{
+				"enable",
+			})
+			return err
+		},
+		"module of no tenant": func() error {
+			_, err := b.desk.SetModule(ctx, "x", "engage", []string{
+				"enable",
+			})
+			return err
+		},
+		"unknown module": func() error {
+			_, err := b.desk.SetModule(ctx, workspace, "account", []string{
+				"enable",
+			})
+			return err
+		},
+		"no change": func() error { _, err := b.desk.SetModule(ctx, workspace, "engage", nil); return err },
+		"unknown change": func() error {
+			_, err := b.desk.SetModule(ctx, workspace, "engage", []string{
+				"on",
+			})
+			return err
+		},
 		"contradiction": func() error {
 			_, err := b.desk.SetModule(ctx, workspace, "engage", []string{"enable", "disable"})
 			return err

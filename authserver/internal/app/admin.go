@@ -17,7 +17,8 @@ import (
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
-// adminConfig is what the administrator's commands need: the keys for signing keys alone, Redis for nothing but its being told.
+// adminConfig is what the administrator's commands need: the keys for signing keys alone, Redis for nothing but its
+// being told.
 type adminConfig struct {
 	DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty"`
 	RedisURL    credential.Secret `env:"ALMONER_REDIS_URL"`
@@ -53,7 +54,9 @@ func Admin(ctx context.Context, environ []string, log *slog.Logger) (desk *admin
 		done()
 		return nil, nil, err
 	}
-	return admin.New(admin.Deps{Store: store, Keys: store, Keyring: ring, PropagateRevocation: propagateRevocation(rdb, log)}), done, nil
+	return admin.New(
+		admin.Deps{Store: store, Keys: store, Keyring: ring, PropagateRevocation: propagateRevocation(rdb, log)},
+	), done, nil
 }
 
 func adminRing(store *postgres.Store, text credential.Secret) (*keyring.Keyring, error) {
@@ -76,7 +79,15 @@ func propagateRevocation(rdb goredis.UniversalClient, log *slog.Logger) func(con
 		register := redis.NewGrants(rdb)
 		for told, g := range ended {
 			if err := register.Revoke(ctx, g.ID, g.Reason, g.Ends); err != nil {
-				log.Warn("Redis was not told of every ended grant; Postgres refuses them all the same", "told", told, "ended", len(ended), "error", err)
+				log.Warn(
+					"Redis was not told of every ended grant; Postgres refuses them all the same",
+					"told",
+					told,
+					"ended",
+					len(ended),
+					"error",
+					err,
+				)
 				return
 			}
 		}

@@ -100,8 +100,15 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		return nil, err
 	}
 	oauth := engine.New(engine.Deps{
-		Issuer: c.BaseURL, RESTResource: resources[0], Resources: resources, Clients: store, Unknown: postgres.ErrNoClient, Documents: documents,
-		Assertions: newAssertionVerifier(c, documents, rdb), Grants: keeper, Signer: ring,
+		Issuer:       c.BaseURL,
+		RESTResource: resources[0],
+		Resources:    resources,
+		Clients:      store,
+		Unknown:      postgres.ErrNoClient,
+		Documents:    documents,
+		Assertions:   newAssertionVerifier(c, documents, rdb),
+		Grants:       keeper,
+		Signer:       ring,
 	})
 	uses := store.NewUsageRecorder(log)
 	pages, err := ui.New(log)
@@ -109,7 +116,14 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		return nil, err
 	}
 	b, err := newBrowser(browserDeps{
-		config: c, log: log, store: store, tallies: redis.NewLoginCounters(rdb), keys: keys, pages: pages, engine: oauth, keeper: keeper,
+		config:    c,
+		log:       log,
+		store:     store,
+		tallies:   redis.NewLoginCounters(rdb),
+		keys:      keys,
+		pages:     pages,
+		engine:    oauth,
+		keeper:    keeper,
 		resources: resources,
 	})
 	if err != nil {
@@ -119,11 +133,35 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	counted := watch.grants.Failures(failed)
 	parts := partsOf(store, probe, ring)
 	h := handlers{
-		token:  token.New(token.Deps{Engine: watch.grants.Tokens(engine.NewRefusalRecorder(oauth, store, time.Now, log)), Tokens: keeper, Failures: counted, Log: log}),
-		revoke: revoke.New(revoke.Deps{Issuer: c.BaseURL, Engine: oauth, Grants: keeper, Failures: counted, Keys: ring.Public, Now: time.Now, Log: log}),
+		token: token.New(
+			token.Deps{
+				Engine:   watch.grants.Tokens(engine.NewRefusalRecorder(oauth, store, time.Now, log)),
+				Tokens:   keeper,
+				Failures: counted,
+				Log:      log,
+			},
+		),
+		revoke: revoke.New(
+			revoke.Deps{
+				Issuer:   c.BaseURL,
+				Engine:   oauth,
+				Grants:   keeper,
+				Failures: counted,
+				Keys:     ring.Public,
+				Now:      time.Now,
+				Log:      log,
+			},
+		),
 		introspect: introspect.New(introspect.Deps{
-			Issuer: c.BaseURL, Resource: resources[0], Store: store, Unknown: postgres.ErrNoClient, Keys: ring.Public,
-			Uses: uses, Failures: counted, Now: time.Now, Log: log,
+			Issuer:   c.BaseURL,
+			Resource: resources[0],
+			Store:    store,
+			Unknown:  postgres.ErrNoClient,
+			Keys:     ring.Public,
+			Uses:     uses,
+			Failures: counted,
+			Now:      time.Now,
+			Log:      log,
 		}),
 		authorizeAlias: redirectTo(c.AppURL + "/oauth/authorize"),
 		jwks:           wellknown.Document(ring.JWKS),
@@ -139,8 +177,13 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 				Now:       time.Now,
 				Log:       log,
 			},
-			Store: store, Unknown: postgres.ErrNoClient, Resources: resources, Forget: keeper.PropagateRevocation, Variables: variables,
-			Now: time.Now, Log: log,
+			Store:     store,
+			Unknown:   postgres.ErrNoClient,
+			Resources: resources,
+			Forget:    keeper.PropagateRevocation,
+			Variables: variables,
+			Now:       time.Now,
+			Log:       log,
 		}),
 		browser:  b,
 		alive:    live(),
@@ -148,9 +191,20 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		withKeys: func(next http.Handler) http.Handler { return withKeys(ring, log, next) },
 	}
 	return &App{
-		server: web.Server{Address: c.Listen, Notice: c.Notice, Ready: firstCheck(parts)},
-		config: c, log: log, store: store, uses: uses, ring: ring, sessions: b.sessions, failed: failed, registry: watch.registry,
-		handler: watch.traces.Server(web.Observe(web.NoteAddress(h.router(), proxies), log, lastResort(), watch.requests()...), proxies), traces: watch.traces,
+		server:   web.Server{Address: c.Listen, Notice: c.Notice, Ready: firstCheck(parts)},
+		config:   c,
+		log:      log,
+		store:    store,
+		uses:     uses,
+		ring:     ring,
+		sessions: b.sessions,
+		failed:   failed,
+		registry: watch.registry,
+		handler: watch.traces.Server(
+			web.Observe(web.NoteAddress(h.router(), proxies), log, lastResort(), watch.requests()...),
+			proxies,
+		),
+		traces: watch.traces,
 	}, nil
 }
 

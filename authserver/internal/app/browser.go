@@ -41,7 +41,8 @@ type browserDeps struct {
 	keeper    *grant.Service
 	resources []string
 
-	application func(ctx context.Context, path string) string // names the one that sent the user to a local path, or says ""
+	// names the one that sent the user to a local path, or says ""
+	application func(ctx context.Context, path string) string
 }
 
 func newBrowser(d browserDeps) (browser, error) {
@@ -64,19 +65,41 @@ func newBrowser(d browserDeps) (browser, error) {
 	}
 	attempts := session.NewAttempts(d.tallies, d.log, time.Now)
 	sessions := session.New(session.Deps{
-		Rows: d.store.Sessions(), SignIns: d.store, Secure: strings.HasPrefix(d.config.AppURL, "https://"), Log: d.log,
+		Rows:        d.store.Sessions(),
+		SignIns:     d.store,
+		Secure:      strings.HasPrefix(d.config.AppURL, "https://"),
+		Log:         d.log,
 		Unavailable: d.pages.Unavailable,
 	})
 	account, err := settings.New(settings.Deps{
-		Store: d.store, Unknown: postgres.ErrNoClient, Grants: d.keeper, Sessions: sessions, Passwords: passwords, Attempts: attempts,
-		Pages: d.pages, Proxies: proxies, Keys: d.keys, BaseURL: d.config.BaseURL, Resources: d.resources, Now: time.Now, Log: d.log,
+		Store:     d.store,
+		Unknown:   postgres.ErrNoClient,
+		Grants:    d.keeper,
+		Sessions:  sessions,
+		Passwords: passwords,
+		Attempts:  attempts,
+		Pages:     d.pages,
+		Proxies:   proxies,
+		Keys:      d.keys,
+		BaseURL:   d.config.BaseURL,
+		Resources: d.resources,
+		Now:       time.Now,
+		Log:       d.log,
 	})
 	if err != nil {
 		return browser{}, err
 	}
 	consents := authorize.New(authorize.Deps{
-		Requests: d.engine, Grants: d.keeper, Members: d.store, Visitors: sessions, Tickets: tickets, Attempts: connectionlog.NewRecorder(d.store, time.Now, d.log), Pages: d.pages,
-		Issuer: d.config.BaseURL, Log: d.log, Now: time.Now,
+		Requests: d.engine,
+		Grants:   d.keeper,
+		Members:  d.store,
+		Visitors: sessions,
+		Tickets:  tickets,
+		Attempts: connectionlog.NewRecorder(d.store, time.Now, d.log),
+		Pages:    d.pages,
+		Issuer:   d.config.BaseURL,
+		Log:      d.log,
+		Now:      time.Now,
 	})
 	d.application = consents.ApplicationAt
 	others, err := newSignInMethods(d, sessions, passwords, attempts, proxies)
@@ -84,10 +107,22 @@ func newBrowser(d browserDeps) (browser, error) {
 		return browser{}, err
 	}
 	return browser{
-		pages: d.pages, sessions: sessions, authorize: consents, settings: account, ways: others,
+		pages:     d.pages,
+		sessions:  sessions,
+		authorize: consents,
+		settings:  account,
+		ways:      others,
 		login: login.New(login.Deps{
-			Users: d.store, Passwords: passwords, Devices: devices, Attempts: attempts, Sessions: sessions, Auditor: d.store, Pages: d.pages,
-			Proxies: proxies, Application: d.application, Log: d.log,
+			Users:       d.store,
+			Passwords:   passwords,
+			Devices:     devices,
+			Attempts:    attempts,
+			Sessions:    sessions,
+			Auditor:     d.store,
+			Pages:       d.pages,
+			Proxies:     proxies,
+			Application: d.application,
+			Log:         d.log,
 		}),
 	}, nil
 }

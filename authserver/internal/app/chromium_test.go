@@ -21,7 +21,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
-// A chromium is a real browser, with a device in it that holds passkeys and verifies its user. It reaches this machine alone.
+// A chromium is a real browser, with a device in it that holds passkeys and verifies its user. It reaches this machine
+// alone.
 type chromium struct {
 	t      *testing.T
 	site   *site
@@ -37,10 +38,17 @@ const browserPatience = 30 * time.Second
 
 func openChromium(t *testing.T, s *site) *chromium {
 	t.Helper()
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(chromiumPath(t)), chromedp.NoSandbox,
-		chromedp.DisableGPU, chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1280, 800),
-		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
-		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1"))
+	options := append(
+		slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
+		chromedp.ExecPath(chromiumPath(t)),
+		chromedp.NoSandbox,
+		chromedp.DisableGPU,
+		chromedp.UserDataDir(t.TempDir()),
+		chromedp.WindowSize(1280, 800),
+		chromedp.Flag("disable-background-networking", true),
+		chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1"),
+	)
 	allocator, stop := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
 	window, closeWindow := chromedp.NewContext(allocator)
 	t.Cleanup(func() {
@@ -54,8 +62,12 @@ func openChromium(t *testing.T, s *site) *chromium {
 	s.must(err)
 	made, err := chromedp.Call(window, webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{
 		Options: &webauthn.VirtualAuthenticatorOptions{
-			Protocol: webauthn.AuthenticatorProtocolCtap2, Transport: webauthn.AuthenticatorTransportInternal, HasResidentKey: true,
-			HasUserVerification: true, IsUserVerified: true, AutomaticPresenceSimulation: true,
+			Protocol:                    webauthn.AuthenticatorProtocolCtap2,
+			Transport:                   webauthn.AuthenticatorTransportInternal,
+			HasResidentKey:              true,
+			HasUserVerification:         true,
+			IsUserVerified:              true,
+			AutomaticPresenceSimulation: true,
 		},
 	})
 	s.must(err)
@@ -120,7 +132,11 @@ func (c *chromium) do(steps ...chromedp.Action[chromedp.Void]) {
 // withoutScript switches JavaScript off in the pages that are opened from now on.
 func (c *chromium) withoutScript() {
 	c.t.Helper()
-	_, err := chromedp.Call(c.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	_, err := chromedp.Call(
+		c.ctx,
+		emulation.SetScriptExecutionDisabled,
+		emulation.SetScriptExecutionDisabledParams{Value: true},
+	)
 	c.site.must(err)
 }
 
@@ -186,7 +202,11 @@ func (c *chromium) turnBack(counter float64) {
 // verifies says whether the device verifies its user from now on.
 func (c *chromium) verifies(user bool) {
 	c.t.Helper()
-	_, err := chromedp.Call(c.ctx, webauthn.SetUserVerified, webauthn.SetUserVerifiedParams{AuthenticatorID: c.device, IsUserVerified: user})
+	_, err := chromedp.Call(
+		c.ctx,
+		webauthn.SetUserVerified,
+		webauthn.SetUserVerifiedParams{AuthenticatorID: c.device, IsUserVerified: user},
+	)
 	c.site.must(err)
 }
 

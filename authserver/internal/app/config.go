@@ -52,7 +52,8 @@ func LoadConfig(environ []string) (Config, envconf.Reading, error) {
 // minKeyAge lets every verifier learn of the next key before it signs.
 const minKeyAge = time.Hour
 
-// maxNotice, with the 20 seconds in which requests in flight finish, is what whoever stops the process has patience for.
+// maxNotice, with the 20 seconds in which requests in flight finish, is what whoever stops the process has patience
+// for.
 const maxNotice = 10 * time.Second
 
 // Check reports what the types alone cannot. envconf calls it.
@@ -77,7 +78,10 @@ func (c *Config) Check() []error {
 		mistakes = append(mistakes, fmt.Errorf("ALMONER_METRICS_LISTEN %w", err))
 	}
 	if _, err := web.ParseProxies(c.TrustedProxies); err != nil {
-		mistakes = append(mistakes, errors.New("ALMONER_TRUSTED_PROXIES is addresses or ranges like 10.0.0.0/8, separated by commas"))
+		mistakes = append(
+			mistakes,
+			errors.New("ALMONER_TRUSTED_PROXIES is addresses or ranges like 10.0.0.0/8, separated by commas"),
+		)
 	}
 	mistakes = append(mistakes, c.Settings.Check()...)
 	mistakes = append(mistakes, c.checkDocuments()...)
@@ -88,7 +92,10 @@ func (c *Config) Check() []error {
 func (c *Config) checkStores() []error {
 	var mistakes []error
 	if postgres.CheckURL(c.DatabaseURL) != nil {
-		mistakes = append(mistakes, errors.New("ALMONER_DATABASE_URL looks like postgres://user:password@host:5432/almoner"))
+		mistakes = append(
+			mistakes,
+			errors.New("ALMONER_DATABASE_URL looks like postgres://user:password@host:5432/almoner"),
+		)
 	}
 	if c.RedisURL == "" {
 		return mistakes

@@ -12,8 +12,11 @@ import (
 // environ are good settings, but for one.
 func environ(name, value string) []string {
 	settings := map[string]string{
-		"ALMONER_BASE_URL": "https://api.example.org", "ALMONER_APP_URL": "https://app.example.org", "ALMONER_DATABASE_URL": "postgres://x:hush@localhost/x",
-		"ALMONER_REDIS_URL": "redis://:hush@localhost:6379", "ALMONER_KEYS": "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+		"ALMONER_BASE_URL":     "https://api.example.org",
+		"ALMONER_APP_URL":      "https://app.example.org",
+		"ALMONER_DATABASE_URL": "postgres://x:hush@localhost/x",
+		"ALMONER_REDIS_URL":    "redis://:hush@localhost:6379",
+		"ALMONER_KEYS":         "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
 	}
 	settings[name] = value
 	var out []string
@@ -28,19 +31,47 @@ func TestEverySettingIsChecked(t *testing.T) {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	for _, wrong := range [][2]string{
-		{"ALMONER_BASE_URL", ""}, {"ALMONER_BASE_URL", "hush.example.org"}, {"ALMONER_BASE_URL", "https://api.example.org/"}, {"ALMONER_APP_URL", "https://u:hush@app.example.org"},
-		{"ALMONER_DATABASE_URL", ""}, {"ALMONER_DATABASE_URL", "postgres://hush:hush"}, {"ALMONER_REDIS_URL", ""}, {"ALMONER_REDIS_URL", "http://:hush@localhost"},
-		{"ALMONER_KEYS", ""}, {"ALMONER_KEYS", "hush"}, {"ALMONER_KEY_MAX_AGE", "59m"}, {"ALMONER_KEY_MAX_AGE", "hush"}, {"ALMONER_NOTICE", "11s"}, {"ALMONER_NOTICE", "-1s"},
-		{"ALMONER_TRUSTED_PROXIES", "hush"}, {"ALMONER_PASSKEYS", "hush"}, {"ALMONER_LOG_LEVEL", "hush"}, {"ALMONER_CLIENT_DOMAINS", "hush"}, {"ALMONER_UPSTREAM_ISSUER", "http://hush"},
-		{"OTEL_EXPORTER_OTLP_ENDPOINT", "hush"}, {"OTEL_EXPORTER_OTLP_HEADERS", "hush"}, {"OTEL_TRACES_SAMPLER_ARG", "2"}, {"OTEL_TRACES_SAMPLER_ARG", "hush"},
+		{"ALMONER_BASE_URL", ""},
+		{"ALMONER_BASE_URL", "hush.example.org"},
+		{"ALMONER_BASE_URL", "https://api.example.org/"},
+		{"ALMONER_APP_URL", "https://u:hush@app.example.org"},
+		{"ALMONER_DATABASE_URL", ""},
+		{"ALMONER_DATABASE_URL", "postgres://hush:hush"},
+		{"ALMONER_REDIS_URL", ""},
+		{"ALMONER_REDIS_URL", "http://:hush@localhost"},
+		{"ALMONER_KEYS", ""},
+		{"ALMONER_KEYS", "hush"},
+		{"ALMONER_KEY_MAX_AGE", "59m"},
+		{"ALMONER_KEY_MAX_AGE", "hush"},
+		{"ALMONER_NOTICE", "11s"},
+		{"ALMONER_NOTICE", "-1s"},
+		{"ALMONER_TRUSTED_PROXIES", "hush"},
+		{"ALMONER_PASSKEYS", "hush"},
+		{"ALMONER_LOG_LEVEL", "hush"},
+		{"ALMONER_CLIENT_DOMAINS", "hush"},
+		{"ALMONER_UPSTREAM_ISSUER", "http://hush"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "hush"},
+		{"OTEL_EXPORTER_OTLP_HEADERS", "hush"},
+		{"OTEL_TRACES_SAMPLER_ARG", "2"},
+		{"OTEL_TRACES_SAMPLER_ARG", "hush"},
 	} {
 		_, reading, err := app.LoadConfig(environ(wrong[0], wrong[1]))
-		if err == nil || !strings.HasPrefix(reading.Mistakes[0], wrong[0]) || strings.Contains(err.Error(), "hush") || strings.Contains(err.Error(), "\n  ALMONER_BASE") {
+		if err == nil || !strings.HasPrefix(reading.Mistakes[0], wrong[0]) || strings.Contains(err.Error(), "hush") ||
+			strings.Contains(err.Error(), "\n  ALMONER_BASE") {
 			t.Errorf("%s=%s: %v", wrong[0], wrong[1], err)
 		}
 	}
 	_, reading, _ := app.LoadConfig(nil)
-	if want := []string{"ALMONER_BASE_URL is not set", "ALMONER_APP_URL is not set", "ALMONER_DATABASE_URL is not set", "ALMONER_REDIS_URL is not set", "ALMONER_KEYS is not set"}; !slices.Equal(reading.Mistakes, want) {
+	if want := []string{
+		"ALMONER_BASE_URL is not set",
+		"ALMONER_APP_URL is not set",
+		"ALMONER_DATABASE_URL is not set",
+		"ALMONER_REDIS_URL is not set",
+		"ALMONER_KEYS is not set",
+	}; !slices.Equal(
+		reading.Mistakes,
+		want,
+	) {
 		t.Errorf("%q", reading.Mistakes)
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/almonerhq/almoner/shared/openapi"
 )
 
-// Invariant O1 of package openapi, this service's half: every method of every route of the API is described, and nothing
-// is described that no route is there for. Pages are for people and describe themselves; they are at the app's address,
-// as this service's own health is.
+// Invariant O1 of package openapi, this service's half: every method of every route of the API is described, and
+// nothing is described that no route is there for. Pages are for people and describe themselves; they are at the app's
+// address, as this service's own health is.
 func TestO1_RoutesAreThoseDescribed(t *testing.T) {
 	described, err := openapi.New("https://api.example.org")
 	if err != nil {
@@ -36,7 +36,10 @@ func TestO1_RoutesAreThoseDescribed(t *testing.T) {
 			return err
 		}
 		recorder := httptest.NewRecorder()
-		router.ServeHTTP(recorder, httptest.NewRequest("BREW", strings.NewReplacer("{", "", "}", "").Replace(path), nil))
+		router.ServeHTTP(
+			recorder,
+			httptest.NewRequest("BREW", strings.NewReplacer("{", "", "}", "").Replace(path), nil),
+		)
 		for method := range strings.SplitSeq(recorder.Header().Get("Allow"), ", ") {
 			if method == "HEAD" { // goes with GET
 				continue
@@ -54,7 +57,13 @@ func TestO1_RoutesAreThoseDescribed(t *testing.T) {
 	}
 	for _, o := range described.Operations() {
 		if is := slices.Contains(routed, o.Method+" "+o.Path); is != (o.Service == openapi.Authserver) {
-			t.Errorf("%s %s is described as a route of %s; is it one of this service: %t", o.Method, o.Path, o.Service, is)
+			t.Errorf(
+				"%s %s is described as a route of %s; is it one of this service: %t",
+				o.Method,
+				o.Path,
+				o.Service,
+				is,
+			)
 		}
 	}
 }

@@ -24,8 +24,11 @@ type device struct {
 
 func newDevice(s *site) *device {
 	return &device{
-		t: s.t, site: s, authenticator: virtualwebauthn.NewAuthenticator(), key: newPasskey(),
-		party: virtualwebauthn.RelyingParty{ID: "localhost", Name: "Almoner", Origin: s.url},
+		t:             s.t,
+		site:          s,
+		authenticator: virtualwebauthn.NewAuthenticator(),
+		key:           newPasskey(),
+		party:         virtualwebauthn.RelyingParty{ID: "localhost", Name: "Almoner", Origin: s.url},
 	}
 }
 
@@ -33,7 +36,8 @@ func newDevice(s *site) *device {
 func options(t *testing.T, b *browsertest.Browser, path string) string {
 	t.Helper()
 	page := b.Post(path, nil)
-	if page.Status != http.StatusOK || page.Header.Get("Content-Type") != "application/json" || page.Header.Get("Cache-Control") != "no-store" {
+	if page.Status != http.StatusOK || page.Header.Get("Content-Type") != "application/json" ||
+		page.Header.Get("Cache-Control") != "no-store" {
 		t.Fatalf("%s: %d %v %s", path, page.Status, page.Header, page.Body)
 	}
 	return page.Body
@@ -85,12 +89,15 @@ func present(b *browsertest.Browser, answer string) *browsertest.Page {
 func idOf(s *site, d *device) string {
 	s.t.Helper()
 	var id string
-	s.must(s.world.Owner.QueryRow(s.t.Context(), `select id::text from account.passkeys where credential_id = $1`, d.key.ID).Scan(&id))
+	s.must(
+		s.world.Owner.QueryRow(s.t.Context(), `select id::text from account.passkeys where credential_id = $1`, d.key.ID).
+			Scan(&id),
+	)
 	return id
 }
 
-// newPasskey is a credential whose public key is spelled in full. The library leaves out leading zeros of a coordinate, which one
-// key in 128 has, and which no real authenticator does.
+// newPasskey is a credential whose public key is spelled in full. The library leaves out leading zeros of a coordinate,
+// which one key in 128 has, and which no real authenticator does.
 func newPasskey() virtualwebauthn.Credential {
 	const inFull = 77 // bytes of COSE for two coordinates of 32
 	for {

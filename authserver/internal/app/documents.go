@@ -18,7 +18,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 )
 
-// newDocuments makes the library of clients that are known by their metadata documents; of none, where no domain is served.
+// newDocuments makes the library of clients that are known by their metadata documents; of none, where no domain is
+// served.
 func newDocuments(c Config, store *postgres.Store, log *slog.Logger) (*clientmetadata.Resolver, error) {
 	domains, err := client.ParseDomains(c.ClientDomains)
 	if err != nil {
@@ -29,14 +30,26 @@ func newDocuments(c Config, store *postgres.Store, log *slog.Logger) (*clientmet
 		return nil, err
 	}
 	return clientmetadata.New(clientmetadata.Deps{
-		Domains: domains, Trusted: trusted, CheckKeys: clientassertion.CheckKeys, Cache: store, Now: time.Now, Log: log,
+		Domains:   domains,
+		Trusted:   trusted,
+		CheckKeys: clientassertion.CheckKeys,
+		Cache:     store,
+		Now:       time.Now,
+		Log:       log,
 	}), nil
 }
 
 // newAssertionVerifier judges what such clients sign.
-func newAssertionVerifier(c Config, documents *clientmetadata.Resolver, rdb goredis.UniversalClient) *clientassertion.Verifier {
+func newAssertionVerifier(
+	c Config,
+	documents *clientmetadata.Resolver,
+	rdb goredis.UniversalClient,
+) *clientassertion.Verifier {
 	return &clientassertion.Verifier{
-		Documents: documents, Replays: redis.NewReplayCache(rdb), Audiences: []string{c.BaseURL, c.BaseURL + "/v1/account/oauth/token"}, Now: time.Now,
+		Documents: documents,
+		Replays:   redis.NewReplayCache(rdb),
+		Audiences: []string{c.BaseURL, c.BaseURL + "/v1/account/oauth/token"},
+		Now:       time.Now,
 	}
 }
 
@@ -72,7 +85,13 @@ func (c *Config) checkDocuments() []error {
 	}
 	// With it, what a stranger names is read from this very machine: nothing that others can reach may do so.
 	if c.ClientDocumentCA != "" && !(onThisMachine(c.BaseURL) && onThisMachine(c.AppURL)) {
-		mistakes = append(mistakes, errors.New("ALMONER_CLIENT_DOCUMENT_CA is for development: ALMONER_BASE_URL and ALMONER_APP_URL are addresses of this very machine"))
+		mistakes = append(
+			mistakes,
+			errors.New(
+				"ALMONER_CLIENT_DOCUMENT_CA is for development: ALMONER_BASE_URL and ALMONER_APP_URL are addresses "+
+					"of this very machine",
+			),
+		)
 	}
 	return mistakes
 }

@@ -10,8 +10,11 @@ import (
 
 func TestMistakesInTheSettingsOfClientsByDocument(t *testing.T) {
 	good := app.Config{
-		BaseURL: "http://localhost:8080", AppURL: "http://127.0.0.1:8081", Keys: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
-		ClientDomains: "claude.ai=claude,localhost:8443=other", ClientDocumentCA: metadatatest.Start(t).PEM(),
+		BaseURL:          "http://localhost:8080",
+		AppURL:           "http://127.0.0.1:8081",
+		Keys:             "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+		ClientDomains:    "claude.ai=claude,localhost:8443=other",
+		ClientDocumentCA: metadatatest.Start(t).PEM(),
 	}
 	if mistakes := good.Check(); len(mistakes) > 0 {
 		t.Fatal(mistakes)

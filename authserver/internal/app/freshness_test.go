@@ -62,13 +62,17 @@ func TestWhoeverBeginsTooOftenWaits(t *testing.T) {
 	}
 	rows := s.count(`select count(*) from account.ceremonies`)
 	page := stranger.Post("/login/passkey/options", nil)
-	if wait, err := strconv.Atoi(page.Header.Get("Retry-After")); page.Status != http.StatusTooManyRequests || err != nil || wait < 1 || wait > 900 {
+	if wait, err := strconv.Atoi(page.Header.Get("Retry-After")); page.Status != http.StatusTooManyRequests ||
+		err != nil ||
+		wait < 1 ||
+		wait > 900 {
 		t.Errorf("one more challenge: %d %v", page.Status, page.Header)
 	}
 	if !strings.Contains(page.Body, "Too many attempts") {
 		t.Errorf("it says %s", page.Body)
 	}
-	if page := stranger.Get("/login/upstream"); page.Status != http.StatusTooManyRequests || page.Header.Get("Retry-After") == "" {
+	if page := stranger.Get("/login/upstream"); page.Status != http.StatusTooManyRequests ||
+		page.Header.Get("Retry-After") == "" {
 		t.Errorf("the provider: %d", page.Status)
 	}
 	if n := s.count(`select count(*) from account.ceremonies`); n != rows {
@@ -85,10 +89,22 @@ func TestOnlyTransportsThatThereAreAreKept(t *testing.T) {
 	b, d := s.signedIn(s.person()), newDevice(s)
 	var answer map[string]any
 	s.must(json.Unmarshal([]byte(d.made(options(t, b, "/settings/passkeys/options"))), &answer))
-	answer["response"].(map[string]any)["transports"] = []string{"internal", "<b>", "hybrid", "internal", "", strings.Repeat("x", 9000), "cable", "smart-card"}
+	answer["response"].(map[string]any)["transports"] = []string{
+		"internal",
+		"<b>",
+		"hybrid",
+		"internal",
+		"",
+		strings.Repeat("x", 9000),
+		"cable",
+		"smart-card",
+	}
 	text, err := json.Marshal(answer)
 	s.must(err)
-	if page := b.Post("/settings/passkeys", url.Values{"name": {"Laptop"}, "credential": {string(text)}}); page.Status != http.StatusSeeOther {
+	if page := b.Post("/settings/passkeys", url.Values{
+		"name":       {"Laptop"},
+		"credential": {string(text)},
+	}); page.Status != http.StatusSeeOther {
 		t.Fatalf("%d %s", page.Status, page.Text())
 	}
 	var kept []string
@@ -102,12 +118,17 @@ func TestTheAddressOfAFormLeadsBackToItsPage(t *testing.T) {
 	s := serve(t, withPasskeys)
 	b := s.signedIn(s.person())
 	for path, back := range map[string]string{
-		"/settings/developers/tokens": "/settings/developers", "/settings/developers/apps/secret": "/settings/developers",
-		"/settings/apps/disconnect": "/settings/apps", "/settings/security/sign-out": "/settings/security",
-		"/settings/passkeys/remove": "/settings/passkeys", "/logout": "/settings/user", "/login/passkey": "/settings/user",
+		"/settings/developers/tokens":      "/settings/developers",
+		"/settings/developers/apps/secret": "/settings/developers",
+		"/settings/apps/disconnect":        "/settings/apps",
+		"/settings/security/sign-out":      "/settings/security",
+		"/settings/passkeys/remove":        "/settings/passkeys",
+		"/logout":                          "/settings/user",
+		"/login/passkey":                   "/settings/user",
 	} {
 		page := b.Get(path)
-		if page.Status != http.StatusMethodNotAllowed || page.Header.Get("Allow") != "POST" || !page.WantsText("nothing was changed") {
+		if page.Status != http.StatusMethodNotAllowed || page.Header.Get("Allow") != "POST" ||
+			!page.WantsText("nothing was changed") {
 			t.Errorf("%s: %d %v %s", path, page.Status, page.Header, page.Text())
 		}
 		if !strings.Contains(page.Body, `href="`+back+`"`) {

@@ -39,7 +39,8 @@ const (
 	verifier   = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
 )
 
-// A fuzzed is all of authserver without a listener, over real stores, and somebody who has everything that inputs may name.
+// A fuzzed is all of authserver without a listener, over real stores, and somebody who has everything that inputs may
+// name.
 type fuzzed struct {
 	t        testing.TB
 	world    *fixture.Fixture
@@ -65,7 +66,8 @@ type cast struct {
 
 func everything() perm.Set { return perm.ForConnectors().Union(perm.NewSet(perm.AccountAPIAccess)) }
 
-// inputsPerCast keeps pages short, which list what a user ever made, and each client far from the number of refusals that is too many.
+// inputsPerCast keeps pages short, which list what a user ever made, and each client far from the number of refusals
+// that is too many.
 const inputsPerCast = 200
 
 func newFuzzed(t testing.TB) *fuzzed {
@@ -75,10 +77,22 @@ func newFuzzed(t testing.TB) *fuzzed {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails (crypto/rand)
 	config := app.Config{
-		Listen: "127.0.0.1:0", BaseURL: fuzzedBase, AppURL: "http://localhost:8081", DatabaseURL: credential.Secret(s.world.Database.Authserver),
-		RedisURL: credential.Secret(testkit.NewRedis(t).URL), Keys: credential.Secret(base64.RawURLEncoding.EncodeToString(key)),
-		TrustedProxies: fuzzkit.Proxy, ClientDomains: "none", Passkeys: true,
-		UpstreamIssuer: "https://127.0.0.1:1", UpstreamClientID: "x", UpstreamClientSecret: "x", UpstreamName: "Riverside", // never asked: see places
+		Listen:      "127.0.0.1:0",
+		BaseURL:     fuzzedBase,
+		AppURL:      "http://localhost:8081",
+		DatabaseURL: credential.Secret(s.world.Database.Authserver),
+		RedisURL: credential.Secret(
+			testkit.NewRedis(t).URL,
+		),
+		Keys:           credential.Secret(base64.RawURLEncoding.EncodeToString(key)),
+		TrustedProxies: fuzzkit.Proxy,
+		ClientDomains:  "none",
+		Passkeys:       true,
+		// never asked: see places
+		UpstreamIssuer:       "https://127.0.0.1:1",
+		UpstreamClientID:     "x",
+		UpstreamClientSecret: "x",
+		UpstreamName:         "Riverside",
 	}
 	if mistakes := config.Check(); len(mistakes) > 0 {
 		t.Fatal(mistakes)
@@ -128,13 +142,23 @@ func (s *fuzzed) renew() {
 	c.connector = s.world.Connector(fuzzedBase+"/v1", perm.ProgrammesRead, perm.ProgrammesWrite)
 	c.linked, c.linkedSecret = s.world.Confidential(perm.ProgrammesRead)
 	c.basic, c.basicSecret = s.world.Confidential(perm.ProgrammesRead)
-	s.world.Exec(`update account.oauth_clients set token_endpoint_auth_method = 'client_secret_basic' where id = $1`, c.basic.ID)
+	s.world.Exec(
+		`update account.oauth_clients set token_endpoint_auth_method = 'client_secret_basic' where id = $1`,
+		c.basic.ID,
+	)
 	var err error
 	c.serviceSecret, err = credential.ClientSecret.New(rand.Reader)
 	s.must(err)
-	s.world.Exec(`insert into account.oauth_clients (id, kind, name, redirect_uris, required_permissions, token_endpoint_auth_method)
-		values ($1, 'service', 'Reporting', '{}', '{}', 'client_secret_basic')`, c.service)
-	s.world.Exec(`insert into account.client_secrets (client_id, hash) values ($1, $2)`, c.service, credential.Hash(c.serviceSecret.Reveal()))
+	s.world.Exec(
+		`insert into account.oauth_clients (id, kind, name, redirect_uris, required_permissions, token_endpoint_auth_method)
+		values ($1, 'service', 'Reporting', '{}', '{}', 'client_secret_basic')`,
+		c.service,
+	)
+	s.world.Exec(
+		`insert into account.client_secrets (client_id, hash) values ($1, $2)`,
+		c.service,
+		credential.Hash(c.serviceSecret.Reveal()),
+	)
 	c.pat = s.world.Token(c.user.ID, everything()...)
 	s.cast = c
 }
@@ -149,20 +173,28 @@ func (s *fuzzed) stock() fuzzkit.Stock {
 	}
 	return fuzzkit.Stock{
 		Public: map[string]func() string{
-			"tenant": s.world.WorkspaceID.String, "connector": s.cast.connector.ID.String, "linked": s.cast.linked.ID.String,
-			"email": func() string { return s.cast.user.Email },
+			"tenant":    s.world.WorkspaceID.String,
+			"connector": s.cast.connector.ID.String,
+			"linked":    s.cast.linked.ID.String,
+			"email":     func() string { return s.cast.user.Email },
 		},
 		Secret: map[string]func() string{
-			"secret": s.cast.linkedSecret.Reveal, "basic": func() string { return basic(s.cast.basic.ID, s.cast.basicSecret) },
-			"service": func() string { return basic(s.cast.service, s.cast.serviceSecret) }, "pat": s.cast.pat.Reveal,
+			"secret":     s.cast.linkedSecret.Reveal,
+			"basic":      func() string { return basic(s.cast.basic.ID, s.cast.basicSecret) },
+			"service":    func() string { return basic(s.cast.service, s.cast.serviceSecret) },
+			"pat":        s.cast.pat.Reveal,
 			"code":       func() string { return s.code(s.cast.connector) },
-			"linkedcode": func() string { return s.code(s.cast.linked) }, "basiccode": func() string { return s.code(s.cast.basic) },
-			"used":    func() string { code := s.code(s.cast.connector); s.exchanged(code); return code },
-			"refresh": func() string { return s.exchanged(s.code(s.cast.connector)).Text("refresh_token") },
-			"old":     s.superseded, "access": func() string { return s.exchanged(s.code(s.cast.connector)).Text("access_token") },
-			"restaccess": s.restAccess, "password": func() string { return browsertest.Password },
-			"session": s.signIn, "key": func() string { return s.hiddenIn("/settings/developers?tenant=" + s.world.WorkspaceID.String()) },
-			"ticket": func() string { return s.hiddenIn("/oauth/authorize?" + s.asking().Encode()) },
+			"linkedcode": func() string { return s.code(s.cast.linked) },
+			"basiccode":  func() string { return s.code(s.cast.basic) },
+			"used":       func() string { code := s.code(s.cast.connector); s.exchanged(code); return code },
+			"refresh":    func() string { return s.exchanged(s.code(s.cast.connector)).Text("refresh_token") },
+			"old":        s.superseded,
+			"access":     func() string { return s.exchanged(s.code(s.cast.connector)).Text("access_token") },
+			"restaccess": s.restAccess,
+			"password":   func() string { return browsertest.Password },
+			"session":    s.signIn,
+			"key":        func() string { return s.hiddenIn("/settings/developers?tenant=" + s.world.WorkspaceID.String()) },
+			"ticket":     func() string { return s.hiddenIn("/oauth/authorize?" + s.asking().Encode()) },
 		},
 	}
 }
@@ -174,29 +206,44 @@ func (s *fuzzed) code(c client.Client) string {
 		resource, challenge = c.Resource, grant.ChallengeOf(verifier)
 	}
 	code, err := s.keeper.Open(context.Background(), grant.Grant{
-		ID: uuid.New(), Kind: c.Kind, ClientID: c.ID, UserID: s.cast.user.ID, WorkspaceID: c.WorkspaceID, Permissions: c.Required,
-		Resource: resource, Ends: time.Now().Add(c.Kind.Traits().GrantLife),
+		ID:          uuid.New(),
+		Kind:        c.Kind,
+		ClientID:    c.ID,
+		UserID:      s.cast.user.ID,
+		WorkspaceID: c.WorkspaceID,
+		Permissions: c.Required,
+		Resource:    resource,
+		Ends:        time.Now().Add(c.Kind.Traits().GrantLife),
 	}, grant.CodeTerms{ClientID: c.ID, RedirectURI: fixture.Callback, Resource: resource, Challenge: challenge})
 	s.must(err)
 	return code.Reveal()
 }
 
 func (s *fuzzed) exchanged(code string) fuzzkit.Answer {
-	return s.tokens("application/x-www-form-urlencoded", url.Values{"grant_type": {"authorization_code"}, "client_id": {s.cast.connector.ID.String()},
-		"resource": {s.cast.connector.Resource}, "code": {code}, "code_verifier": {verifier}, "redirect_uri": {fixture.Callback}}.Encode())
+	return s.tokens(
+		"application/x-www-form-urlencoded",
+		url.Values{"grant_type": {"authorization_code"}, "client_id": {s.cast.connector.ID.String()},
+			"resource": {
+				s.cast.connector.Resource,
+			}, "code": {code}, "code_verifier": {verifier}, "redirect_uri": {fixture.Callback}}.Encode(),
+	)
 }
 
 // superseded is a refresh token that was used.
 func (s *fuzzed) superseded() string {
 	old := s.exchanged(s.code(s.cast.connector)).Text("refresh_token")
-	s.tokens("application/x-www-form-urlencoded", url.Values{"grant_type": {"refresh_token"}, "client_id": {s.cast.connector.ID.String()},
-		"resource": {s.cast.connector.Resource}, "refresh_token": {old}}.Encode())
+	s.tokens(
+		"application/x-www-form-urlencoded",
+		url.Values{"grant_type": {"refresh_token"}, "client_id": {s.cast.connector.ID.String()},
+			"resource": {s.cast.connector.Resource}, "refresh_token": {old}}.Encode(),
+	)
 	return old
 }
 
 func (s *fuzzed) restAccess() string {
 	return s.tokens("application/json", `{"client_id":"`+s.cast.linked.ID.String()+`","client_secret":"`+s.cast.linkedSecret.Reveal()+
-		`","code":"`+s.code(s.cast.linked)+`","redirect_uri":"`+fixture.Callback+`"}`).Text("access_token")
+		`","code":"`+s.code(s.cast.linked)+`","redirect_uri":"`+fixture.Callback+`"}`).
+		Text("access_token")
 }
 
 func (s *fuzzed) tokens(contentType, body string) fuzzkit.Answer {
@@ -213,7 +260,12 @@ func (s *fuzzed) tokens(contentType, body string) fuzzkit.Answer {
 func (s *fuzzed) signIn() string {
 	recorder := httptest.NewRecorder()
 	s.sessions.Load(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		by, event := session.Arrival(r, s.cast.user, session.Proof{Method: session.Password, PasswordHash: s.password}, netip.MustParseAddr("192.0.2.1"))
+		by, event := session.Arrival(
+			r,
+			s.cast.user,
+			session.Proof{Method: session.Password, PasswordHash: s.password},
+			netip.MustParseAddr("192.0.2.1"),
+		)
 		s.must(s.sessions.Begin(w, r, by, event))
 	})).ServeHTTP(recorder, httptest.NewRequest("GET", "/", nil))
 	s.cookie = recorder.Result().Cookies()[0].Value
@@ -222,13 +274,23 @@ func (s *fuzzed) signIn() string {
 
 // asking is a good request of the connector.
 func (s *fuzzed) asking() url.Values {
-	return url.Values{"response_type": {"code"}, "client_id": {s.cast.connector.ID.String()}, "redirect_uri": {fixture.Callback}, "state": {"s"},
-		"resource": {s.cast.connector.Resource}, "code_challenge": {grant.ChallengeOf(verifier)}, "code_challenge_method": {"S256"}}
+	return url.Values{
+		"response_type": {"code"},
+		"client_id":     {s.cast.connector.ID.String()},
+		"redirect_uri":  {fixture.Callback},
+		"state":         {"s"},
+		"resource": {
+			s.cast.connector.Resource,
+		},
+		"code_challenge":        {grant.ChallengeOf(verifier)},
+		"code_challenge_method": {"S256"},
+	}
 }
 
 var hidden = regexp.MustCompile(`name="(?:key|ticket)" value="([^"]+)"`)
 
-// hiddenIn is the key or the ticket of a page, as whoever signed in last sees it: without it a form is not theirs to send.
+// hiddenIn is the key or the ticket of a page, as whoever signed in last sees it: without it a form is not theirs to
+// send.
 func (s *fuzzed) hiddenIn(target string) string {
 	r := httptest.NewRequest("GET", target, nil)
 	r.Header.Set("Cookie", "almoner="+s.cookie)

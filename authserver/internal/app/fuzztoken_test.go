@@ -36,28 +36,63 @@ func tokenSeeds() []tokenSeed {
 		{form, "", strings.Replace(refresh, "<connector>", "", 1) + "&refresh_token=<refresh>", 400},
 		{form, "Bearer <access>", refresh + "&refresh_token=<refresh>", 400},
 		{form, "Basic <basic>", "grant_type=authorization_code&code=<basiccode>&redirect_uri=" + fixture.Callback, 200},
-		{form, "Basic <basic>x", "grant_type=authorization_code&code=<basiccode>&redirect_uri=" + fixture.Callback, 400},
-		{form, "Basic <service>", "grant_type=authorization_code&code=<basiccode>&redirect_uri=" + fixture.Callback, 400},
-		{form, "Basic MDAwMDAwMDAtMDAwMC00MDAwLTgwMDAtMDAwMDAwMDAwMDAwOng=", "grant_type=authorization_code&code=<basiccode>&redirect_uri=" + fixture.Callback, 401},
+		{
+			form,
+			"Basic <basic>x",
+			"grant_type=authorization_code&code=<basiccode>&redirect_uri=" + fixture.Callback,
+			400,
+		},
+		{
+			form,
+			"Basic <service>",
+			"grant_type=authorization_code&code=<basiccode>&redirect_uri=" + fixture.Callback,
+			400,
+		},
+		{
+			form,
+			"Basic MDAwMDAwMDAtMDAwMC00MDAwLTgwMDAtMDAwMDAwMDAwMDAwOng=",
+			"grant_type=authorization_code&code=<basiccode>&redirect_uri=" + fixture.Callback,
+			401,
+		},
 		{form, "", "grant_type=client_credentials&client_id=<linked>&client_secret=<secret>", 400},
 		{form, "", "a=1;b=2", 400}, {form, "", "client_id=%zz", 400}, {form, "", "", 400},
-		{form, "", "client_id=https://127.0.0.1/x&client_assertion_type=urn:ietf:params:oauth:client-assertion-type:jwt-bearer&client_assertion=a.b.c&" + refresh, 400},
+		{
+			form,
+			"",
+			"client_id=https://127.0.0.1/x&client_assertion_type=urn:ietf:params:oauth:client-assertion-type:jwt-bearer&client_assertion=a.b.c&" + refresh,
+			400,
+		},
 		{object, "", link, 200},
-		{object, "", strings.Replace(link, "{", `{"grant_type":"authorization_code","resource":"https://api.example.org/v1",`, 1), 200},
+		{
+			object,
+			"",
+			strings.Replace(
+				link,
+				"{",
+				`{"grant_type":"authorization_code","resource":"https://api.example.org/v1",`,
+				1,
+			),
+			200,
+		},
 		{object, "", strings.Replace(link, "<secret>", "<pat>", 1), 400},
 		{object, "", strings.Replace(link, "<linkedcode>", "<code>", 1), 400},
 		{object, "", strings.Replace(link, "client_id", "Client_ID", 1), 400},
 		{object, "", strings.Replace(link, "{", `{"client_id":"<linked>",`, 1), 400},
 		{object, "", strings.Replace(link, `"<secret>"`, "7", 1), 400},
-		{object, "", link + "{}", 400}, {object, "", "[]", 400}, {object, "", "null", 400}, {object, "", "\xff", 400}, {object, "", "", 400},
+		{
+			object,
+			"",
+			link + "{}",
+			400,
+		}, {object, "", "[]", 400}, {object, "", "null", 400}, {object, "", "\xff", 400}, {object, "", "", 400},
 		{object, "", `{"client_id":"\ud800","code":"\u0000"}`, 400},
 		{"multipart/form-data; boundary=x", "", "--x--", 400}, {"", "", "", 400}, {"text/plain;;", "\t", "x", 400},
 		{object, "", strings.Repeat(" ", 64<<10) + link, 413},
 	}
 }
 
-// Whatever a stranger sends to the token endpoint: there are tokens, or an error as RFC 6749 has it, and nobody reads a secret of it
-// in the answer or the log.
+// Whatever a stranger sends to the token endpoint: there are tokens, or an error as RFC 6749 has it, and nobody reads a
+// secret of it in the answer or the log.
 func FuzzTokenEndpoint(f *testing.F) {
 	for _, seed := range tokenSeeds() {
 		f.Add(seed.contentType, seed.authorization, seed.body)
@@ -73,7 +108,15 @@ func TestTheSeedsOfTheTokenEndpointGetThere(t *testing.T) {
 	s := newFuzzed(t)
 	for _, seed := range tokenSeeds() {
 		if answer := s.askForTokens(t, seed.contentType, seed.authorization, seed.body); answer.Status != seed.status {
-			t.Errorf("%s %s %s: %d %s, want %d", seed.contentType, seed.authorization, seed.body, answer.Status, answer.Refusal(), seed.status)
+			t.Errorf(
+				"%s %s %s: %d %s, want %d",
+				seed.contentType,
+				seed.authorization,
+				seed.body,
+				answer.Status,
+				answer.Refusal(),
+				seed.status,
+			)
 		}
 	}
 }
@@ -85,7 +128,13 @@ func (s *fuzzed) askForTokens(t *testing.T, contentType, authorization, body str
 	if authorization != "" {
 		headers += "Authorization: " + authorization + "\n"
 	}
-	r, ok := fuzzkit.Request{Method: "POST", Path: tokenPath, Headers: order.Fill(headers), Body: order.Fill(body), From: s.from.Next()}.Read()
+	r, ok := fuzzkit.Request{
+		Method:  "POST",
+		Path:    tokenPath,
+		Headers: order.Fill(headers),
+		Body:    order.Fill(body),
+		From:    s.from.Next(),
+	}.Read()
 	s.log.Take()
 	if !ok {
 		return fuzzkit.Answer{}
@@ -113,13 +162,24 @@ func (s *fuzzed) askForTokens(t *testing.T, contentType, authorization, body str
 }
 
 func tokenErrors() []string {
-	return []string{"invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type", "invalid_scope", "invalid_target", "rate_limited"}
+	return []string{
+		"invalid_request",
+		"invalid_client",
+		"invalid_grant",
+		"unauthorized_client",
+		"unsupported_grant_type",
+		"invalid_scope",
+		"invalid_target",
+		"rate_limited",
+	}
 }
 
 func judgeTokens(t *testing.T, answer fuzzkit.Answer) {
 	t.Helper()
 	lives, _ := answer.Object()["expires_in"].(float64)
-	if answer.Text("access_token") == "" || answer.Text("token_type") != "Bearer" || lives <= 0 || answer.Text("tenant_id") == "" || answer.Text("scope") == "" {
+	if answer.Text("access_token") == "" || answer.Text("token_type") != "Bearer" || lives <= 0 ||
+		answer.Text("tenant_id") == "" ||
+		answer.Text("scope") == "" {
 		t.Errorf("200 without tokens: %v", slices.Sorted(maps.Keys(answer.Object())))
 	}
 }

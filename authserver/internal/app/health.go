@@ -32,9 +32,9 @@ type part struct {
 	decides bool // whether this process can do nothing of use without it
 }
 
-// partsOf are what answers take. Redis is reported but not required: without it codes and refresh tokens wait (503), while
-// sign-in, settings and introspection go on. probe and store.Ready have connections of their own, so that a flood of
-// requests neither delays the answer nor turns it into a no.
+// partsOf are what answers take. Redis is reported but not required: without it codes and refresh tokens wait (503),
+// while sign-in, settings and introspection go on. probe and store.Ready have connections of their own, so that a flood
+// of requests neither delays the answer nor turns it into a no.
 func partsOf(store *postgres.Store, probe goredis.UniversalClient, ring *keyring.Keyring) []part {
 	return []part{
 		{"postgres", store.Ready, true},
@@ -52,7 +52,10 @@ func ready(log *slog.Logger, parts []part) http.Handler {
 		}
 		answer, status := map[string]string{}, http.StatusOK
 		for _, p := range parts {
-			ctx, cancel := context.WithTimeout(r.Context(), probeTime) // each its own: one that hangs takes nothing from the others
+			ctx, cancel := context.WithTimeout(
+				r.Context(),
+				probeTime,
+			) // each its own: one that hangs takes nothing from the others
 			err := p.check(ctx)
 			cancel()
 			answer[p.name] = "ok"
@@ -69,7 +72,8 @@ func ready(log *slog.Logger, parts []part) http.Handler {
 	})
 }
 
-// firstCheck returns the check that web.Serve makes before it listens: it fails while a part that decides does not answer.
+// firstCheck returns the check that web.Serve makes before it listens: it fails while a part that decides does not
+// answer.
 func firstCheck(parts []part) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for _, p := range parts {
@@ -84,13 +88,17 @@ func firstCheck(parts []part) func(context.Context) error {
 	}
 }
 
-// withKeys answers 503 while the signing keys were never loaded. Without them a token would be issued and not signed, and a valid
-// token would be taken for a forged one.
+// withKeys answers 503 while the signing keys were never loaded. Without them a token would be issued and not signed,
+// and a valid token would be taken for a forged one.
 func withKeys(ring *keyring.Keyring, log *slog.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := ring.Ready(r.Context()); err != nil {
 			log.ErrorContext(r.Context(), "the signing keys are not loaded", "error", err)
-			apierr.Write(w, apierr.Flat, apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Try again."))
+			apierr.Write(
+				w,
+				apierr.Flat,
+				apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Try again."),
+			)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -103,7 +111,8 @@ func lastResort() http.Handler {
 	})
 }
 
-// redirectTo sends the browser to target with the query that it came with, for clients that guess addresses on the API's origin.
+// redirectTo sends the browser to target with the query that it came with, for clients that guess addresses on the
+// API's origin.
 func redirectTo(target string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		to := target

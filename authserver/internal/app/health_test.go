@@ -34,7 +34,12 @@ func TestReadinessNamesNoPartButTheOneThatHangs(t *testing.T) {
 		t.Errorf("%d %s", response.StatusCode, body)
 	}
 	// Without keys nobody can say that a token is forged.
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/v1/account/tenants/x/oauth-clients", nil)
+	request, err := http.NewRequestWithContext(
+		t.Context(),
+		http.MethodGet,
+		s.url+"/v1/account/tenants/x/oauth-clients",
+		nil,
+	)
 	s.must(err)
 	request.Header.Set("Authorization", "Bearer a.b.c")
 	answer, err := http.DefaultClient.Do(request)

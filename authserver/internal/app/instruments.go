@@ -26,7 +26,11 @@ func newInstruments(ctx context.Context, settings tracing.Settings, log *slog.Lo
 	traces, err := tracing.Start(ctx, tracing.Options{Settings: settings, Service: "authserver"}, log)
 	registry := metrics.NewRegistry()
 	return instruments{
-		registry: registry, http: metrics.NewHTTP(registry), stores: metrics.NewStores(registry), grants: grantmetrics.New(registry), traces: traces,
+		registry: registry,
+		http:     metrics.NewHTTP(registry),
+		stores:   metrics.NewStores(registry),
+		grants:   grantmetrics.New(registry),
+		traces:   traces,
 	}, err
 }
 

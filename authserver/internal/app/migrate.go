@@ -15,7 +15,8 @@ type migrateConfig struct {
 	DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty"`
 }
 
-// Migrate brings the account schema up to date, or, with check, changes nothing and fails with a migrate.Difference where it is another.
+// Migrate brings the account schema up to date, or, with check, changes nothing and fails with a migrate.Difference
+// where it is another.
 func Migrate(ctx context.Context, environ []string, check bool, out io.Writer) error {
 	var config migrateConfig
 	if _, err := envconf.Load(&config, environ); err != nil {

@@ -20,7 +20,12 @@ func TestPasskeysInChromium(t *testing.T) {
 	c.picture("passkeys-one")
 	made := c.key()
 	if !made.IsResidentCredential || made.RpID != "localhost" || string(made.UserHandle) != string(ada.ID[:]) {
-		t.Errorf("the device holds another kind of passkey: %v %q %x", made.IsResidentCredential, made.RpID, made.UserHandle)
+		t.Errorf(
+			"the device holds another kind of passkey: %v %q %x",
+			made.IsResidentCredential,
+			made.RpID,
+			made.UserHandle,
+		)
 	}
 	c.fill("passkey-name", "The same again")
 	c.press("button", "Add a passkey")
@@ -31,7 +36,8 @@ func TestPasskeysInChromium(t *testing.T) {
 	c.press("button", "Sign in with a passkey")
 	c.sees("dd", ada.Email)
 	used := c.key().SignCount
-	if n := s.count(`select count(*) from account.passkeys where sign_count = $1 and user_id = $2`, int64(used), ada.ID); n != 1 || used <= made.SignCount {
+	if n := s.count(`select count(*) from account.passkeys where sign_count = $1 and user_id = $2`, int64(used), ada.ID); n != 1 ||
+		used <= made.SignCount {
 		t.Errorf("the counter is not kept: %v after %v", used, made.SignCount)
 	}
 

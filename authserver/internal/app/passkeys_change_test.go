@@ -29,7 +29,10 @@ func TestAddingAndRemovingNeedAFreshProof(t *testing.T) {
 	if answer.Status != http.StatusForbidden || refusal.Next != ask {
 		t.Errorf("options: %d %s", answer.Status, answer.Body)
 	}
-	if page := b.Post("/settings/passkeys", url.Values{"name": {"x"}, "credential": {d.made(asked)}}); page.Location() != ask {
+	if page := b.Post("/settings/passkeys", url.Values{
+		"name":       {"x"},
+		"credential": {d.made(asked)},
+	}); page.Location() != ask {
 		t.Errorf("adding: %d %q", page.Status, page.Location())
 	}
 	if page := b.Post("/settings/passkeys/remove", remove); page.Location() != ask {
@@ -38,7 +41,8 @@ func TestAddingAndRemovingNeedAFreshProof(t *testing.T) {
 	if n := s.count(`select count(*) from account.passkeys`); n != 1 {
 		t.Errorf("%d passkeys", n)
 	}
-	if page := b.Get("/settings/passkeys"); !page.WantsText("confirm first that it is you") || page.WantsText("Remove Laptop") {
+	if page := b.Get("/settings/passkeys"); !page.WantsText("confirm first that it is you") ||
+		page.WantsText("Remove Laptop") {
 		t.Errorf("the page: %s", page.Text())
 	}
 	b.Get(ask).Send("/login/again", browsertest.Fields{"password": browsertest.Password})
@@ -57,7 +61,8 @@ func TestAPasskeyIsAddedByTheSignInThatAskedOnce(t *testing.T) {
 	d := newDevice(s)
 	fields := url.Values{"name": {"Laptop"}, "credential": {d.made(options(t, mine, "/settings/passkeys/options"))}}
 	for name, b := range map[string]*browsertest.Browser{"another session of hers": elsewhere, "somebody else": bobs} {
-		if page := b.Post("/settings/passkeys", fields); page.Status != http.StatusBadRequest || !page.WantsText("was not added") {
+		if page := b.Post("/settings/passkeys", fields); page.Status != http.StatusBadRequest ||
+			!page.WantsText("was not added") {
 			t.Errorf("%s: %d", name, page.Status)
 		}
 	}
@@ -73,7 +78,8 @@ func TestAPasskeyIsAddedByTheSignInThatAskedOnce(t *testing.T) {
 	if page := d.addTo(bobs, "Hers"); page.Status != http.StatusBadRequest {
 		t.Errorf("a credential that is somebody else's: %d", page.Status)
 	}
-	if n := s.count(`select count(*) from account.passkeys where user_id = $1`, ada.ID); n != 1 || s.count(`select count(*) from account.passkeys`) != 1 {
+	if n := s.count(`select count(*) from account.passkeys where user_id = $1`, ada.ID); n != 1 ||
+		s.count(`select count(*) from account.passkeys`) != 1 {
 		t.Errorf("%d passkeys of hers", n)
 	}
 }
@@ -93,7 +99,8 @@ func TestAPasskeyIsAddedByAVerifiedUserAtOurOriginWithAName(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"", "  ", strings.Repeat("é", passkey.MaxName+1), "two\nlines", "\xff"} {
-		if page := newDevice(s).addTo(b, name); page.Status != http.StatusBadRequest || !page.WantsText("Enter a name") {
+		if page := newDevice(s).addTo(b, name); page.Status != http.StatusBadRequest ||
+			!page.WantsText("Enter a name") {
 			t.Errorf("%q: %d", name, page.Status)
 		}
 	}
@@ -113,7 +120,10 @@ func TestP3TheOnlyWayInIsNotRemoved(t *testing.T) {
 		t.Errorf("the only one: %d %s", page.Status, page.Text())
 	}
 	// A link to a provider that the deployment no longer has lets nobody in.
-	s.world.Exec(`insert into account.identities (issuer, subject, user_id) values ('https://former.example', 'ada', $1)`, ada.ID)
+	s.world.Exec(
+		`insert into account.identities (issuer, subject, user_id) values ('https://former.example', 'ada', $1)`,
+		ada.ID,
+	)
 	if page := b.Get("/settings/passkeys").Send("/settings/passkeys/remove", nil); page.Status != http.StatusConflict {
 		t.Errorf("the only one that still counts: %d", page.Status)
 	}
@@ -136,8 +146,11 @@ func TestP4AUserHasTwentyPasskeysAtMost(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	b := s.signedIn(ada)
-	s.world.Exec(`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports, backup_eligible, backed_up)
-		select gen_random_uuid(), $1, 'one', ('c' || n)::bytea, '', 0, '', '{}', false, false from generate_series(1, 19) n`, ada.ID)
+	s.world.Exec(
+		`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports, backup_eligible, backed_up)
+		select gen_random_uuid(), $1, 'one', ('c' || n)::bytea, '', 0, '', '{}', false, false from generate_series(1, 19) n`,
+		ada.ID,
+	)
 	statuses := map[int]int{}
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -172,8 +185,14 @@ func TestAFormOfAnotherSessionOrSiteRemovesNothing(t *testing.T) {
 	own := b.Get("/settings/passkeys").Form("/settings/passkeys/remove")
 	b.Headers.Set("Origin", "https://evil.example")
 	for path, fields := range map[string]url.Values{
-		"/settings/passkeys/remove": own, "/settings/passkeys": {}, "/settings/passkeys/options": nil, "/login/passkey": {},
-		"/login/passkey/options": nil, "/login/again/passkey": {}, "/login/again/passkey/options": nil, "/login/again": {},
+		"/settings/passkeys/remove":    own,
+		"/settings/passkeys":           {},
+		"/settings/passkeys/options":   nil,
+		"/login/passkey":               {},
+		"/login/passkey/options":       nil,
+		"/login/again/passkey":         {},
+		"/login/again/passkey/options": nil,
+		"/login/again":                 {},
 	} {
 		if page := b.Post(path, fields); page.Status != http.StatusForbidden {
 			t.Errorf("%s from another site: %d", path, page.Status)
@@ -188,13 +207,19 @@ func TestPasskeysAreAnOption(t *testing.T) {
 	off, on := serve(t, func(*app.Config) {}), serve(t, withPasskeys)
 	ada := off.person()
 	b := off.signedIn(ada)
-	for _, path := range []string{"/login/passkey/options", "/login/passkey", "/settings/passkeys/options", "/settings/passkeys/remove"} {
+	for _, path := range []string{
+		"/login/passkey/options",
+		"/login/passkey",
+		"/settings/passkeys/options",
+		"/settings/passkeys/remove",
+	} {
 		if page := b.Post(path, nil); page.Status != http.StatusNotFound {
 			t.Errorf("%s where it is off: %d", path, page.Status)
 		}
 	}
 	page := off.browser().Get("/login")
-	if strings.Contains(page.Body, "passkey") || strings.Contains(page.Header.Get("Content-Security-Policy"), "script-src") {
+	if strings.Contains(page.Body, "passkey") ||
+		strings.Contains(page.Header.Get("Content-Security-Policy"), "script-src") {
 		t.Error("the sign-in page speaks of passkeys where they are off")
 	}
 	if b.Get("/settings/security").WantsText("Passkeys") {
@@ -202,10 +227,14 @@ func TestPasskeysAreAnOption(t *testing.T) {
 	}
 	page = on.browser().Get("/login")
 	policy := page.Header.Get("Content-Security-Policy")
-	if !strings.Contains(policy, "script-src 'self'") || !strings.Contains(policy, "connect-src 'self'") || strings.Contains(policy, "unsafe") {
+	if !strings.Contains(policy, "script-src 'self'") || !strings.Contains(policy, "connect-src 'self'") ||
+		strings.Contains(policy, "unsafe") {
 		t.Errorf("policy of the sign-in page: %s", policy)
 	}
-	if policy := on.browser().Get("/nothing").Header.Get("Content-Security-Policy"); strings.Contains(policy, "script-src") {
+	if policy := on.browser().Get("/nothing").Header.Get("Content-Security-Policy"); strings.Contains(
+		policy,
+		"script-src",
+	) {
 		t.Errorf("policy of another page: %s", policy)
 	}
 	if !on.signedIn(on.person()).Get("/settings/security").WantsText("Manage passkeys") {

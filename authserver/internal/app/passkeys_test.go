@@ -18,10 +18,12 @@ func TestSomebodyAddsAPasskeyAndSignsInWithIt(t *testing.T) {
 	ada := s.person()
 	d := newDevice(s)
 	b := s.signedIn(ada)
-	if page := d.addTo(b, "  Work laptop "); page.Status != http.StatusSeeOther || page.Location() != "/settings/passkeys" {
+	if page := d.addTo(b, "  Work laptop "); page.Status != http.StatusSeeOther ||
+		page.Location() != "/settings/passkeys" {
 		t.Fatalf("adding: %d %q %s", page.Status, page.Location(), page.Text())
 	}
-	if page := b.Get("/settings/passkeys"); !page.WantsText("The passkey Work laptop is added.") || !page.WantsText("not used yet") {
+	if page := b.Get("/settings/passkeys"); !page.WantsText("The passkey Work laptop is added.") ||
+		!page.WantsText("not used yet") {
 		t.Errorf("the page does not show it: %s", page.Text())
 	}
 	other := s.browser()
@@ -163,7 +165,10 @@ func TestAChallengeOfOnePurposeIsNoneOfAnother(t *testing.T) {
 	s.must(err)
 	made := virtualwebauthn.CreateAttestationResponse(d.party, d.authenticator, newPasskey(),
 		virtualwebauthn.AttestationOptions{Challenge: proof.Challenge, RelyingPartyID: "localhost"})
-	if page := b.Post("/settings/passkeys", url.Values{"name": {"x"}, "credential": {made}}); page.Status != http.StatusBadRequest {
+	if page := b.Post("/settings/passkeys", url.Values{
+		"name":       {"x"},
+		"credential": {made},
+	}); page.Status != http.StatusBadRequest {
 		t.Errorf("a challenge for a new proof makes a passkey: %d", page.Status)
 	}
 	d.key.Counter++
@@ -205,7 +210,14 @@ func TestWhatIsNoAnswerIsRefused(t *testing.T) {
 	s := serve(t, withPasskeys)
 	b := s.browser()
 	options(t, b, "/login/passkey/options")
-	for _, answer := range []string{"", "{}", "null", "[", `{"id":"YQ","rawId":"YQ","type":"public-key","response":{}}`, strings.Repeat("[", 5000)} {
+	for _, answer := range []string{
+		"",
+		"{}",
+		"null",
+		"[",
+		`{"id":"YQ","rawId":"YQ","type":"public-key","response":{}}`,
+		strings.Repeat("[", 5000),
+	} {
 		if page := present(b, answer); page.Status != http.StatusBadRequest {
 			t.Errorf("%.20q: %d", answer, page.Status)
 		}
@@ -235,7 +247,8 @@ func TestP2ACopiedPasskeyIsRefusedFromThenOn(t *testing.T) {
 		t.Errorf("%d events say that it was stopped", n)
 	}
 	b := s.signedIn(ada)
-	if !b.Get("/settings/passkeys").WantsText("It may have been copied") || !b.Get("/settings/security").WantsText("The passkey Laptop was stopped") {
+	if !b.Get("/settings/passkeys").WantsText("It may have been copied") ||
+		!b.Get("/settings/security").WantsText("The passkey Laptop was stopped") {
 		t.Error("its owner is not told")
 	}
 }
@@ -308,7 +321,8 @@ func TestAPasskeyIsANewProofForItsUserAlone(t *testing.T) {
 	b, elsewhere := s.signedIn(ada), s.signedIn(ada)
 	prove := func(d *device, asker *browsertest.Browser) string {
 		answer := d.signed(options(t, asker, "/login/again/passkey/options"))
-		return b.Post("/login/again/passkey", url.Values{"credential": {answer}, "return": {"/settings/passkeys"}}).Location()
+		return b.Post("/login/again/passkey", url.Values{"credential": {answer}, "return": {"/settings/passkeys"}}).
+			Location()
 	}
 	fresh := func() bool { return !b.Get("/settings/passkeys").WantsText("confirm first") }
 	s.stale()

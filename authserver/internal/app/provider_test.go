@@ -55,8 +55,13 @@ func newProvider(t *testing.T) *provider {
 		t.Fatal(err)
 	}
 	p := &provider{
-		t: t, key: key, issued: map[string]url.Values{}, asked: map[string]int{}, failing: map[string]int{}, metadata: map[string]any{},
-		claims: func(map[string]any) {},
+		t:        t,
+		key:      key,
+		issued:   map[string]url.Values{},
+		asked:    map[string]int{},
+		failing:  map[string]int{},
+		metadata: map[string]any{},
+		claims:   func(map[string]any) {},
 	}
 	p.sign = p.signed(key)
 	p.server = httptest.NewServer(p)
@@ -66,7 +71,9 @@ func newProvider(t *testing.T) *provider {
 
 // of is a deployment with this provider.
 func (p *provider) of(c *app.Config) {
-	c.UpstreamIssuer, c.UpstreamClientID, c.UpstreamClientSecret = p.server.URL, clientID, credential.Secret(clientSecret)
+	c.UpstreamIssuer, c.UpstreamClientID, c.UpstreamClientSecret = p.server.URL, clientID, credential.Secret(
+		clientSecret,
+	)
 }
 
 func (p *provider) set(change func()) {
@@ -125,8 +132,11 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (p *provider) document(w http.ResponseWriter) {
 	document := map[string]any{
-		"issuer": p.server.URL, "authorization_endpoint": p.server.URL + "/authorize", "token_endpoint": p.server.URL + "/token",
-		"jwks_uri": p.server.URL + "/jwks", "id_token_signing_alg_values_supported": []string{"ES256", "HS256", "none"},
+		"issuer":                                p.server.URL,
+		"authorization_endpoint":                p.server.URL + "/authorize",
+		"token_endpoint":                        p.server.URL + "/token",
+		"jwks_uri":                              p.server.URL + "/jwks",
+		"id_token_signing_alg_values_supported": []string{"ES256", "HS256", "none"},
 	}
 	p.mu.Lock()
 	maps.Copy(document, p.metadata)
@@ -140,7 +150,11 @@ func (p *provider) authorize(w http.ResponseWriter, r *http.Request) {
 	p.set(func() { p.issued[code] = q })
 	back := q.Get("redirect_uri") + "?" + url.Values{"code": {code}, "state": {q.Get("state")}}.Encode()
 	w.Header().Set("Content-Type", "text/html")
-	_, _ = fmt.Fprintf(w, `<!doctype html><link rel="icon" href="data:,"><a href="%s">It is me</a>`, html.EscapeString(back))
+	_, _ = fmt.Fprintf(
+		w,
+		`<!doctype html><link rel="icon" href="data:,"><a href="%s">It is me</a>`,
+		html.EscapeString(back),
+	)
 }
 
 // agree is what the person's yes at the provider gives: the path of our callback. It checks what we sent.
@@ -159,7 +173,8 @@ func (p *provider) agree(site *site, address string) string {
 			p.t.Errorf("%s is %q", name, q.Get(name))
 		}
 	}
-	if len(q.Get("state")) < 22 || len(q.Get("nonce")) < 22 || q.Get("state") == q.Get("nonce") || len(q.Get("code_challenge")) != 43 {
+	if len(q.Get("state")) < 22 || len(q.Get("nonce")) < 22 || q.Get("state") == q.Get("nonce") ||
+		len(q.Get("code_challenge")) != 43 {
 		p.t.Errorf("state, nonce or challenge: %v", q)
 	}
 	code := rand.Text()
@@ -189,8 +204,13 @@ func (p *provider) token(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	claims := map[string]any{
-		"iss": p.server.URL, "aud": clientID, "sub": "248289761001", "nonce": request.Get("nonce"), "iat": time.Now().Unix(),
-		"exp": time.Now().Add(time.Minute).Unix(), "email_verified": true,
+		"iss":            p.server.URL,
+		"aud":            clientID,
+		"sub":            "248289761001",
+		"nonce":          request.Get("nonce"),
+		"iat":            time.Now().Unix(),
+		"exp":            time.Now().Add(time.Minute).Unix(),
+		"email_verified": true,
 	}
 	p.claims(claims)
 	payload, _ := json.Marshal(claims)

@@ -22,16 +22,23 @@ const (
 	secretPath  = clientPath + "/secret"
 )
 
-// The places where clients look for the metadata (RFC 8414, section 3; OpenID Connect Discovery, and both with the resource's path
-// inserted or appended).
+// The places where clients look for the metadata (RFC 8414, section 3; OpenID Connect Discovery, and both with the
+// resource's path inserted or appended).
 var metadataPaths = []string{
-	"/.well-known/oauth-authorization-server", "/.well-known/oauth-authorization-server/v1", "/.well-known/oauth-authorization-server/mcp",
-	"/.well-known/openid-configuration", "/.well-known/openid-configuration/v1", "/.well-known/openid-configuration/mcp",
-	"/mcp/.well-known/oauth-authorization-server", "/mcp/.well-known/openid-configuration",
+	"/.well-known/oauth-authorization-server",
+	"/.well-known/oauth-authorization-server/v1",
+	"/.well-known/oauth-authorization-server/mcp",
+	"/.well-known/openid-configuration",
+	"/.well-known/openid-configuration/v1",
+	"/.well-known/openid-configuration/mcp",
+	"/mcp/.well-known/oauth-authorization-server",
+	"/mcp/.well-known/openid-configuration",
 }
 
 func flat(kind apierr.Kind, message string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { apierr.Write(w, apierr.Flat, apierr.New(kind, message)) })
+	return http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) { apierr.Write(w, apierr.Flat, apierr.New(kind, message)) },
+	)
 }
 
 // variables gives handlers the variables of the path without letting them know the router.
@@ -57,7 +64,13 @@ func (h handlers) router() http.Handler {
 	for _, prefix := range []string{"/v1/", "/.well-known/", "/mcp/"} {
 		router.PathPrefix(prefix).Handler(nothing)
 	}
-	router.Handle("/register", flat(apierr.NotFound, "Clients are registered by a workspace, in its settings or by the API; there is no open registration."))
+	router.Handle(
+		"/register",
+		flat(
+			apierr.NotFound,
+			"Clients are registered by a workspace, in its settings or by the API; there is no open registration.",
+		),
+	)
 	router.NotFoundHandler = http.HandlerFunc(h.browser.pages.NotFound)
 	return router
 }
@@ -85,9 +98,19 @@ func (h handlers) accountRoutes(router *mux.Router) {
 		AllowedOrigins: []string{"*"},
 		AllowedMethods: []string{"POST"},
 		AllowedHeaders: []string{"*"},
-		ExposedHeaders: []string{"Retry-After", "RateLimit", "RateLimit-Policy", "WWW-Authenticate", web.RequestIDHeader},
+		ExposedHeaders: []string{
+			"Retry-After",
+			"RateLimit",
+			"RateLimit-Policy",
+			"WWW-Authenticate",
+			web.RequestIDHeader,
+		},
 	})
-	for path, handler := range map[string]http.Handler{"/v1/account/oauth/token": h.token, "/token": h.token, "/v1/account/oauth/revoke": h.revoke} {
+	for path, handler := range map[string]http.Handler{
+		"/v1/account/oauth/token":  h.token,
+		"/token":                   h.token,
+		"/v1/account/oauth/revoke": h.revoke,
+	} {
 		router.Handle(path, callableByPages.Handler(web.Methods(methods{"POST": h.withKeys(handler)}, wrongMethod())))
 	}
 	routeWithKeys("/v1/account/oauth/introspect", methods{"POST": h.introspect})
@@ -100,7 +123,13 @@ func (h handlers) accountRoutes(router *mux.Router) {
 }
 
 func (h handlers) documentRoutes(router *mux.Router) {
-	readableByAll := cors.New(cors.Options{AllowedOrigins: []string{"*"}, AllowedMethods: []string{"GET", "HEAD"}, AllowedHeaders: []string{"*"}})
+	readableByAll := cors.New(
+		cors.Options{
+			AllowedOrigins: []string{"*"},
+			AllowedMethods: []string{"GET", "HEAD"},
+			AllowedHeaders: []string{"*"},
+		},
+	)
 	route := func(path string, handler http.Handler) {
 		router.Handle(path, readableByAll.Handler(web.Methods(methods{"GET": handler}, wrongMethod())))
 	}
@@ -124,13 +153,23 @@ func (h handlers) pageRoutes(router *mux.Router) {
 	router.PathPrefix("/static/").Handler(web.Methods(methods{"GET": b.pages.Static()}, refuse))
 	route("/login", methods{"GET": page(http.HandlerFunc(b.login.Page)), "POST": page(b.login.SignIn())})
 	route("/logout", methods{"POST": page(b.login.SignOut())})
-	route("/oauth/authorize", methods{"GET": page(http.HandlerFunc(b.authorize.Page)), "POST": page(b.authorize.Answer())})
+	route(
+		"/oauth/authorize",
+		methods{"GET": page(http.HandlerFunc(b.authorize.Page)), "POST": page(b.authorize.Answer())},
+	)
 	route("/oauth/authorize/workspace", methods{"POST": page(b.authorize.Choose())})
 	b.ways.routes(route, page)
 	s := b.settings
 	for path, handler := range map[string]http.Handler{
-		"/": http.HandlerFunc(s.Home), "/settings": http.HandlerFunc(s.Home), "/settings/user": s.User(), "/settings/developers": s.Developers(), "/settings/apps": s.Apps(),
-		"/settings/security": s.Security(), "/settings/audit": s.Audit(), "/settings/audit.jsonl": s.Export(), "/settings/connectors": s.Connectors(),
+		"/":                     http.HandlerFunc(s.Home),
+		"/settings":             http.HandlerFunc(s.Home),
+		"/settings/user":        s.User(),
+		"/settings/developers":  s.Developers(),
+		"/settings/apps":        s.Apps(),
+		"/settings/security":    s.Security(),
+		"/settings/audit":       s.Audit(),
+		"/settings/audit.jsonl": s.Export(),
+		"/settings/connectors":  s.Connectors(),
 	} {
 		route(path, methods{"GET": page(handler)})
 	}

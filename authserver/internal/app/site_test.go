@@ -41,9 +41,16 @@ func serve(t *testing.T, change func(*app.Config)) *site {
 	_, port, _ := net.SplitHostPort(listen)
 	s.url = "http://localhost:" + port
 	config := app.Config{
-		Listen: listen, BaseURL: "https://api.example.org", AppURL: s.url, DatabaseURL: credential.Secret(s.world.Database.Authserver),
-		RedisURL: credential.Secret(testkit.NewRedis(t).URL), Keys: credential.Secret(base64.RawURLEncoding.EncodeToString(key)),
-		UpstreamName: "Riverside", TrustedProxies: "127.0.0.1",
+		Listen:      listen,
+		BaseURL:     "https://api.example.org",
+		AppURL:      s.url,
+		DatabaseURL: credential.Secret(s.world.Database.Authserver),
+		RedisURL: credential.Secret(
+			testkit.NewRedis(t).URL,
+		),
+		Keys:           credential.Secret(base64.RawURLEncoding.EncodeToString(key)),
+		UpstreamName:   "Riverside",
+		TrustedProxies: "127.0.0.1",
 	}
 	change(&config)
 	if mistakes := config.Check(); len(mistakes) > 0 {

@@ -31,12 +31,16 @@ func TestAnAccountAtTheProviderIsUnlinked(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
 	ada, bob := s.person(), s.person()
-	if page := s.signedIn(bob).Get(linkPage); page.Status != http.StatusOK || !page.WantsText("Not linked") || page.WantsText("Unlink") {
+	if page := s.signedIn(bob).Get(linkPage); page.Status != http.StatusOK || !page.WantsText("Not linked") ||
+		page.WantsText("Unlink") {
 		t.Errorf("whoever is not linked reads: %s", page.Text())
 	}
 	b, bobs := p.linked(s, ada), p.linked(s, bob)
 	form := b.Get(linkPage).Form(unlink)
-	for name, other := range map[string]*browsertest.Browser{"somebody else": bobs, "another session of hers": s.signedIn(ada)} {
+	for name, other := range map[string]*browsertest.Browser{
+		"somebody else":           bobs,
+		"another session of hers": s.signedIn(ada),
+	} {
 		if page := other.Post(unlink, form); page.Status != http.StatusForbidden {
 			t.Errorf("%s: %d", name, page.Status)
 		}
@@ -64,13 +68,16 @@ func TestAnAccountAtTheProviderIsUnlinked(t *testing.T) {
 	if page := b.Post(unlink, form).Follow(); !page.WantsText("is no longer linked") || !page.WantsText("Not linked") {
 		t.Errorf("%s", page.Text())
 	}
-	if s.count(`select count(*) from account.identities where user_id = $1`, ada.ID) != 0 || s.count(`select count(*) from account.identities`) != 1 {
+	if s.count(`select count(*) from account.identities where user_id = $1`, ada.ID) != 0 ||
+		s.count(`select count(*) from account.identities`) != 1 {
 		t.Error("it should have unlinked hers alone")
 	}
-	if s.events(ada.ID, "identity.unlinked") != 1 || !b.Get("/settings/security").WantsText("Unlinked the account at another provider") {
+	if s.events(ada.ID, "identity.unlinked") != 1 ||
+		!b.Get("/settings/security").WantsText("Unlinked the account at another provider") {
 		t.Error("it is not on record")
 	}
-	if page := b.Post(unlink, form).Follow(); !page.WantsText("No account with Riverside was linked") || s.events(ada.ID, "identity.unlinked") != 1 {
+	if page := b.Post(unlink, form).Follow(); !page.WantsText("No account with Riverside was linked") ||
+		s.events(ada.ID, "identity.unlinked") != 1 {
 		t.Errorf("twice: %s", page.Text())
 	}
 }
@@ -88,20 +95,25 @@ func TestTheProviderIsNotUnlinkedWhereItIsTheOnlyWayIn(t *testing.T) {
 		refused := func(when string) {
 			t.Helper()
 			page := b.Get(linkPage).Send(unlink, nil)
-			if page.Status != http.StatusConflict || !page.WantsText("You could not sign in without Riverside") || s.count(`select count(*) from account.identities`) != 1 {
+			if page.Status != http.StatusConflict || !page.WantsText("You could not sign in without Riverside") ||
+				s.count(`select count(*) from account.identities`) != 1 {
 				t.Errorf("%s, %s: %d %s", name, when, page.Status, page.Text())
 			}
 		}
 		refused("nothing else")
-		s.world.Exec(`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports, backup_eligible, backed_up, copied_at)
-			values (gen_random_uuid(), $1, 'Laptop', 'x', 'x', 0, 'x', '{}', false, false, now())`, ada.ID)
+		s.world.Exec(
+			`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports, backup_eligible, backed_up, copied_at)
+			values (gen_random_uuid(), $1, 'Laptop', 'x', 'x', 0, 'x', '{}', false, false, now())`,
+			ada.ID,
+		)
 		refused("a passkey that was stopped")
 		s.world.Exec(`update account.passkeys set copied_at = null`)
 		if !passkeys {
 			refused("a passkey that cannot be used here")
 			continue
 		}
-		if page := b.Get(linkPage).Send(unlink, nil); page.Status != http.StatusSeeOther || s.count(`select count(*) from account.identities`) != 0 {
+		if page := b.Get(linkPage).Send(unlink, nil); page.Status != http.StatusSeeOther ||
+			s.count(`select count(*) from account.identities`) != 0 {
 			t.Errorf("%s, a good passkey: %d", name, page.Status)
 		}
 	}

@@ -27,13 +27,21 @@ func TestU1AnIDTokenThatIsNotQuiteRightIsRefused(t *testing.T) {
 	stranger, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	s.must(err)
 	spoilt := map[string]map[string]any{
-		"another issuer": {"iss": "https://evil.example"}, "another audience": {"aud": "somebody else"}, "no audience": {"aud": nil},
-		"another nonce": {"nonce": "x"}, "no nonce": {"nonce": nil}, "expired": {"exp": time.Now().Add(-time.Minute).Unix()},
+		"another issuer": {
+			"iss": "https://evil.example",
+		}, "another audience": {"aud": "somebody else"}, "no audience": {"aud": nil},
+		"another nonce": {
+			"nonce": "x",
+		}, "no nonce": {"nonce": nil}, "expired": {"exp": time.Now().Add(-time.Minute).Unix()},
 		"no expiry": {"exp": nil}, "several audiences, no party": {"aud": []string{clientID, "somebody else"}},
-		"another party": {"azp": "somebody else"}, "nobody": {"sub": ""}, "no subject": {"sub": nil}, "a long subject": {"sub": strings.Repeat("a", 256)},
+		"another party": {
+			"azp": "somebody else",
+		}, "nobody": {"sub": ""}, "no subject": {"sub": nil}, "a long subject": {"sub": strings.Repeat("a", 256)},
 	}
 	signs := map[string]func([]byte) string{
-		"another key": p.signed(stranger), "no ID token": func([]byte) string { return "" }, "rubbish": func([]byte) string { return "a.b.c" },
+		"another key": p.signed(
+			stranger,
+		), "no ID token": func([]byte) string { return "" }, "rubbish": func([]byte) string { return "a.b.c" },
 		"our secret as key": func(payload []byte) string {
 			token, _ := jws.Sign(payload, jws.WithKey(jwa.HS256, []byte(clientSecret)))
 			return string(token)
@@ -45,7 +53,9 @@ func TestU1AnIDTokenThatIsNotQuiteRightIsRefused(t *testing.T) {
 	}
 	check := func(name string) {
 		b := s.browser()
-		if page := p.through(s, b); page.Status != http.StatusBadRequest || !page.WantsText("We could not sign you in") || inside(b) {
+		if page := p.through(s, b); page.Status != http.StatusBadRequest ||
+			!page.WantsText("We could not sign you in") ||
+			inside(b) {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
 	}
@@ -88,7 +98,8 @@ func TestAnAnswerIsForTheAttemptThatWaitsForIt(t *testing.T) {
 	over("twice the same parameter", mine.Get(path+"&state=y"))
 	over("twice the code", mine.Get(path+"&code=y"))
 	for _, once := range []string{path, "/login/upstream"} {
-		if page := mine.Do(http.MethodHead, once, "", nil); page.Status != http.StatusMethodNotAllowed || page.Header.Get("Allow") != "GET" {
+		if page := mine.Do(http.MethodHead, once, "", nil); page.Status != http.StatusMethodNotAllowed ||
+			page.Header.Get("Allow") != "GET" {
 			t.Errorf("HEAD %s: %d %v", once, page.Status, page.Header)
 		}
 	}
@@ -113,16 +124,27 @@ func TestAnAnswerIsForTheAttemptThatWaitsForIt(t *testing.T) {
 func TestAnErrorOfTheProviderIsAPage(t *testing.T) {
 	p := newProvider(t)
 	s := serve(t, p.of)
-	for code, want := range map[string]int{"access_denied": 400, "anything <b>": 400, "": 400, "server_error": 503, "temporarily_unavailable": 503} {
+	for code, want := range map[string]int{
+		"access_denied":           400,
+		"anything <b>":            400,
+		"":                        400,
+		"server_error":            503,
+		"temporarily_unavailable": 503,
+	} {
 		b := s.browser()
 		parsed, err := url.Parse(start(t, b, "/login/upstream?return=/settings/apps"))
 		s.must(err)
-		query := url.Values{"error": {code}, "error_description": {"call this number"}, "state": {parsed.Query().Get("state")}}.Encode()
+		query := url.Values{
+			"error":             {code},
+			"error_description": {"call this number"},
+			"state":             {parsed.Query().Get("state")},
+		}.Encode()
 		page := b.Get("/login/upstream/callback?" + query)
 		if page.Status != want || page.WantsText("call this number") || page.WantsText("anything") {
 			t.Errorf("%q: %d %s", code, page.Status, page.Text())
 		}
-		if page := b.Get("/login/upstream/callback?" + query); page.Status != 400 || !page.WantsText("This sign-in is over") {
+		if page := b.Get("/login/upstream/callback?" + query); page.Status != 400 ||
+			!page.WantsText("This sign-in is over") {
 			t.Errorf("%q again: %d", code, page.Status)
 		}
 	}
@@ -154,7 +176,8 @@ func TestU4AProviderThatIsDownIsAPageAndIsAskedAgain(t *testing.T) {
 	p.vouching(map[string]any{"email": s.person().Email})
 	down := func(name string, page *browsertest.Page) {
 		t.Helper()
-		if page.Status != http.StatusServiceUnavailable || page.Header.Get("Retry-After") == "" || !page.WantsText("Riverside does not answer") {
+		if page.Status != http.StatusServiceUnavailable || page.Header.Get("Retry-After") == "" ||
+			!page.WantsText("Riverside does not answer") {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
 	}
@@ -205,7 +228,10 @@ func TestOurSecretGoesToTheTokenEndpointAlone(t *testing.T) {
 	s.must(err)
 	b.Get(callback.String())
 	for name, secret := range map[string]string{
-		"client secret": clientSecret, "encoded secret": url.QueryEscape(clientSecret), "code": callback.Query().Get("code"), "state": callback.Query().Get("state"),
+		"client secret":  clientSecret,
+		"encoded secret": url.QueryEscape(clientSecret),
+		"code":           callback.Query().Get("code"),
+		"state":          callback.Query().Get("state"),
 	} {
 		if strings.Contains(s.log.String(), secret) {
 			t.Errorf("the %s is in the log", name)

@@ -49,10 +49,12 @@ func TestSomebodyWhoseVerifiedAddressIsAUsersIsLinkedOnceAndComesIn(t *testing.T
 		t.Error("the sign-in page does not offer it")
 	}
 	page := p.through(s, b)
-	if page.Status != http.StatusSeeOther || page.Location() != "/settings/apps" || !b.Get("/settings/user").WantsText(ada.Email) {
+	if page.Status != http.StatusSeeOther || page.Location() != "/settings/apps" ||
+		!b.Get("/settings/user").WantsText(ada.Email) {
 		t.Fatalf("%d %q %s", page.Status, page.Location(), page.Text())
 	}
-	if s.events(ada.ID, "identity.linked") != 1 || s.count(`select count(*) from account.sign_ins where method = 'upstream' and user_id = $1`, ada.ID) != 1 {
+	if s.events(ada.ID, "identity.linked") != 1 ||
+		s.count(`select count(*) from account.sign_ins where method = 'upstream' and user_id = $1`, ada.ID) != 1 {
 		t.Error("the link or the sign-in is not on record")
 	}
 	if !b.Get("/settings/security").WantsText("Linked an account at another provider") {
@@ -60,10 +62,12 @@ func TestSomebodyWhoseVerifiedAddressIsAUsersIsLinkedOnceAndComesIn(t *testing.T
 	}
 	p.vouching(map[string]any{"email": "other@example.org", "email_verified": false})
 	again := s.browser()
-	if page := p.through(s, again); page.Status != http.StatusSeeOther || !again.Get("/settings/user").WantsText(ada.Email) {
+	if page := p.through(s, again); page.Status != http.StatusSeeOther ||
+		!again.Get("/settings/user").WantsText(ada.Email) {
 		t.Errorf("whoever is linked, by whatever address: %d", page.Status)
 	}
-	if s.events(ada.ID, "identity.linked") != 1 || s.count(`select count(*) from account.users`) != 1 || s.count(`select count(*) from account.memberships`) != 0 {
+	if s.events(ada.ID, "identity.linked") != 1 || s.count(`select count(*) from account.users`) != 1 ||
+		s.count(`select count(*) from account.memberships`) != 0 {
 		t.Error("something was made that should not have been")
 	}
 	if n := p.requests("/.well-known/openid-configuration"); n != 1 {
@@ -95,13 +99,32 @@ func TestU3NothingOfACallersRequestReachesTheProvider(t *testing.T) {
 	s := serve(t, p.of)
 	b := s.browser()
 	for range 2 {
-		parsed, err := url.Parse(start(t, b, "/login/upstream?return=/settings/apps%3Fa%3Db&prompt=none&login_hint=x&client_id=y&scope=z&redirect_uri=https://evil.example"))
+		parsed, err := url.Parse(
+			start(
+				t,
+				b,
+				"/login/upstream?return=/settings/apps%3Fa%3Db&prompt=none&login_hint=x&client_id=y&scope=z&redirect_uri=https://evil.example",
+			),
+		)
 		s.must(err)
 		names := slices.Sorted(maps.Keys(parsed.Query()))
-		if want := []string{"client_id", "code_challenge", "code_challenge_method", "nonce", "redirect_uri", "response_type", "scope", "state"}; !slices.Equal(names, want) {
+		if want := []string{
+			"client_id",
+			"code_challenge",
+			"code_challenge_method",
+			"nonce",
+			"redirect_uri",
+			"response_type",
+			"scope",
+			"state",
+		}; !slices.Equal(
+			names,
+			want,
+		) {
 			t.Errorf("it is sent %v", names)
 		}
-		if strings.Contains(parsed.String(), "settings") || strings.Contains(parsed.String(), "evil") || !strings.HasPrefix(parsed.String(), p.server.URL+"/authorize?") {
+		if strings.Contains(parsed.String(), "settings") || strings.Contains(parsed.String(), "evil") ||
+			!strings.HasPrefix(parsed.String(), p.server.URL+"/authorize?") {
 			t.Errorf("it is sent to %s", parsed)
 		}
 		p.agree(s, parsed.String())
@@ -135,10 +158,12 @@ func TestWhoIsNotKnownHereStaysOut(t *testing.T) {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
 	}
-	if s.count(`select count(*) from account.identities`) != 0 || s.count(`select count(*) from account.users`) != 3 || s.count(`select count(*) from account.sign_ins`) != 0 {
+	if s.count(`select count(*) from account.identities`) != 0 || s.count(`select count(*) from account.users`) != 3 ||
+		s.count(`select count(*) from account.sign_ins`) != 0 {
 		t.Error("something was made")
 	}
-	if s.count(`select count(*) from account.audit_events where action = 'sign_in.refused'`) != 8 || s.events(gone.ID, "sign_in.refused") != 1 {
+	if s.count(`select count(*) from account.audit_events where action = 'sign_in.refused'`) != 8 ||
+		s.events(gone.ID, "sign_in.refused") != 1 {
 		t.Error("a refusal is not on record")
 	}
 }
@@ -166,7 +191,8 @@ func TestAnAddressThatWasGivenToSomebodyElseOpensNothing(t *testing.T) {
 	p.through(s, s.browser())
 	p.vouching(map[string]any{"email": ada.Email, "sub": "the next one with this address"})
 	b := s.browser()
-	if page := p.through(s, b); page.Status != http.StatusForbidden || inside(b) || s.count(`select count(*) from account.identities`) != 1 {
+	if page := p.through(s, b); page.Status != http.StatusForbidden || inside(b) ||
+		s.count(`select count(*) from account.identities`) != 1 {
 		t.Errorf("%d", page.Status)
 	}
 }
@@ -176,7 +202,15 @@ func TestTwoTabsSignInIndependently(t *testing.T) {
 	s := serve(t, p.of)
 	p.vouching(map[string]any{"email": s.person().Email})
 	b := s.browser()
-	first, second := start(t, b, "/login/upstream?return=/settings/apps"), start(t, b, "/login/upstream?return=/settings/security")
+	first, second := start(
+		t,
+		b,
+		"/login/upstream?return=/settings/apps",
+	), start(
+		t,
+		b,
+		"/login/upstream?return=/settings/security",
+	)
 	if page := b.Get(p.agree(s, second)); page.Location() != "/settings/security" {
 		t.Errorf("%d %q", page.Status, page.Location())
 	}

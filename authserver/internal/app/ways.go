@@ -17,8 +17,8 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// signInMethods are how somebody signs in or proves anew who they are, besides the sign-in page's own form. What the deployment does not
-// offer is nil, and has no routes.
+// signInMethods are how somebody signs in or proves anew who they are, besides the sign-in page's own form. What the
+// deployment does not offer is nil, and has no routes.
 type signInMethods struct {
 	again    *reauth.Handler
 	passkeys *passkeys.Handler
@@ -34,12 +34,26 @@ func (c *Config) offer() ui.Offer {
 	return offer
 }
 
-func newSignInMethods(d browserDeps, sessions *session.Sessions, passwords *session.Passwords, attempts *session.Attempts, proxies web.Proxies) (signInMethods, error) {
+func newSignInMethods(
+	d browserDeps,
+	sessions *session.Sessions,
+	passwords *session.Passwords,
+	attempts *session.Attempts,
+	proxies web.Proxies,
+) (signInMethods, error) {
 	c := d.config
 	ceremonies := loginstate.New(d.store, strings.HasPrefix(c.AppURL, "https://"))
 	out := signInMethods{again: reauth.New(reauth.Deps{
-		Methods: d.store, Passkeys: c.Passkeys, Issuer: c.UpstreamIssuer, Passwords: passwords, Attempts: attempts, Sessions: sessions,
-		Auditor: d.store, Pages: d.pages, Proxies: proxies, Log: d.log,
+		Methods:   d.store,
+		Passkeys:  c.Passkeys,
+		Issuer:    c.UpstreamIssuer,
+		Passwords: passwords,
+		Attempts:  attempts,
+		Sessions:  sessions,
+		Auditor:   d.store,
+		Pages:     d.pages,
+		Proxies:   proxies,
+		Log:       d.log,
 	})}
 	if c.Passkeys {
 		party, err := webauthn.New(c.AppURL)
@@ -47,8 +61,19 @@ func newSignInMethods(d browserDeps, sessions *session.Sessions, passwords *sess
 			return signInMethods{}, err
 		}
 		out.passkeys, err = passkeys.New(passkeys.Deps{
-			Store: d.store, Auditor: d.store, RelyingParty: party, Issuer: c.UpstreamIssuer, Ceremonies: ceremonies, Sessions: sessions, Attempts: attempts,
-			Pages: d.pages, Proxies: proxies, Application: d.application, Keys: d.keys, Now: time.Now, Log: d.log,
+			Store:        d.store,
+			Auditor:      d.store,
+			RelyingParty: party,
+			Issuer:       c.UpstreamIssuer,
+			Ceremonies:   ceremonies,
+			Sessions:     sessions,
+			Attempts:     attempts,
+			Pages:        d.pages,
+			Proxies:      proxies,
+			Application:  d.application,
+			Keys:         d.keys,
+			Now:          time.Now,
+			Log:          d.log,
 		})
 		if err != nil {
 			return signInMethods{}, err
@@ -56,13 +81,25 @@ func newSignInMethods(d browserDeps, sessions *session.Sessions, passwords *sess
 	}
 	if c.UpstreamIssuer != "" {
 		provider := oidc.New(oidc.Settings{
-			Issuer: c.UpstreamIssuer, ClientID: c.UpstreamClientID, ClientSecret: c.UpstreamClientSecret,
-			RedirectURL: c.AppURL + "/login/upstream/callback",
+			Issuer:       c.UpstreamIssuer,
+			ClientID:     c.UpstreamClientID,
+			ClientSecret: c.UpstreamClientSecret,
+			RedirectURL:  c.AppURL + "/login/upstream/callback",
 		}, time.Now)
 		var err error
 		out.upstream, err = upstreampages.New(upstreampages.Deps{
-			Identities: d.store, Provider: provider, Name: c.UpstreamName, Ceremonies: ceremonies, Sessions: sessions,
-			Attempts: attempts, Pages: d.pages, Proxies: proxies, Passkeys: c.Passkeys, Keys: d.keys, Now: time.Now, Log: d.log,
+			Identities: d.store,
+			Provider:   provider,
+			Name:       c.UpstreamName,
+			Ceremonies: ceremonies,
+			Sessions:   sessions,
+			Attempts:   attempts,
+			Pages:      d.pages,
+			Proxies:    proxies,
+			Passkeys:   c.Passkeys,
+			Keys:       d.keys,
+			Now:        time.Now,
+			Log:        d.log,
 		})
 		if err != nil {
 			return signInMethods{}, err
@@ -106,7 +143,13 @@ func (c *Config) checkSignInMethods() []error {
 		return mistakes
 	}
 	if c.UpstreamIssuer == "" || c.UpstreamClientID == "" || c.UpstreamClientSecret == "" {
-		mistakes = append(mistakes, errors.New("ALMONER_UPSTREAM_ISSUER, ALMONER_UPSTREAM_CLIENT_ID and ALMONER_UPSTREAM_CLIENT_SECRET are set together"))
+		mistakes = append(
+			mistakes,
+			errors.New(
+				"ALMONER_UPSTREAM_ISSUER, ALMONER_UPSTREAM_CLIENT_ID and ALMONER_UPSTREAM_CLIENT_SECRET are set "+
+					"together",
+			),
+		)
 	}
 	if c.UpstreamIssuer != "" && !oidc.Allowed(c.UpstreamIssuer) {
 		mistakes = append(mistakes, errors.New("ALMONER_UPSTREAM_ISSUER is an https address"))

@@ -9,8 +9,13 @@ import (
 
 func TestMistakesInTheSettingsOfTheWaysToSignIn(t *testing.T) {
 	good := app.Config{
-		BaseURL: "https://api.example.org", AppURL: "https://app.example.org", Keys: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
-		Passkeys: true, UpstreamIssuer: "https://id.example.org", UpstreamClientID: "almoner", UpstreamClientSecret: "secret",
+		BaseURL:              "https://api.example.org",
+		AppURL:               "https://app.example.org",
+		Keys:                 "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+		Passkeys:             true,
+		UpstreamIssuer:       "https://id.example.org",
+		UpstreamClientID:     "almoner",
+		UpstreamClientSecret: "secret",
 	}
 	if mistakes := good.Check(); len(mistakes) > 0 {
 		t.Fatal(mistakes)
@@ -25,7 +30,8 @@ func TestMistakesInTheSettingsOfTheWaysToSignIn(t *testing.T) {
 		config := good
 		spoil(&config)
 		mistakes := config.Check()
-		if len(mistakes) != 1 || !strings.Contains(mistakes[0].Error(), name) || strings.Contains(mistakes[0].Error(), "secret") {
+		if len(mistakes) != 1 || !strings.Contains(mistakes[0].Error(), name) ||
+			strings.Contains(mistakes[0].Error(), "secret") {
 			t.Errorf("%s: %v", name, mistakes)
 		}
 	}

@@ -58,7 +58,8 @@ func TestAPasswordIsANewProofForItsUser(t *testing.T) {
 	}
 	before := b.Cookies()
 	page := b.Post("/login/again", url.Values{"password": {browsertest.Password}, "return": {"//evil.example"}})
-	if page.Status != http.StatusSeeOther || page.Location() != "/settings/user" || s.events(ada.ID, "sign_in.proved") != 1 {
+	if page.Status != http.StatusSeeOther || page.Location() != "/settings/user" ||
+		s.events(ada.ID, "sign_in.proved") != 1 {
 		t.Errorf("%d %q", page.Status, page.Location())
 	}
 	old := s.browser()
@@ -72,7 +73,10 @@ func TestAPasswordIsANewProofForItsUser(t *testing.T) {
 	for range 10 {
 		b.Post("/login/again", url.Values{"password": {"wrong"}})
 	}
-	if page := b.Post("/login/again", url.Values{"password": {browsertest.Password}}); page.Status != http.StatusTooManyRequests || page.Header.Get("Retry-After") == "" {
+	if page := b.Post("/login/again", url.Values{
+		"password": {browsertest.Password},
+	}); page.Status != http.StatusTooManyRequests ||
+		page.Header.Get("Retry-After") == "" {
 		t.Errorf("after ten wrong ones: %d", page.Status)
 	}
 }

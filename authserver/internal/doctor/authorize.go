@@ -49,8 +49,8 @@ func (w *walk) authorize(ctx context.Context) error {
 	return w.judgeCallback(answered)
 }
 
-// newAttempt makes the request as the connectors send it: with a space before the scope, offline_access, prompt=consent, and a
-// parameter that nobody knows.
+// newAttempt makes the request as the connectors send it: with a space before the scope, offline_access,
+// prompt=consent, and a parameter that nobody knows.
 func (w *walk) newAttempt() attempt {
 	a := attempt{state: rand.Text(), verifier: credential.Secret(rand.Text() + rand.Text())}
 	w.secrets.Add(a.verifier)
@@ -78,10 +78,13 @@ func (w *walk) newAttempt() attempt {
 	return a
 }
 
-// probeToken sends a code that nobody issued: clients act on what the token endpoint says, so it has to say it in OAuth's words.
+// probeToken sends a code that nobody issued: clients act on what the token endpoint says, so it has to say it in
+// OAuth's words.
 func (w *walk) probeToken(ctx context.Context) error {
 	answer, err := w.send(ctx, wire.Form(w.server.token, url.Values{
-		"grant_type": {"authorization_code"}, "client_id": {w.ClientID}, "code": {"almoner-doctor"}, "redirect_uri": {w.redirect},
+		"grant_type": {
+			"authorization_code",
+		}, "client_id": {w.ClientID}, "code": {"almoner-doctor"}, "redirect_uri": {w.redirect},
 		"code_verifier": {strings.Repeat("almoner-doctor-", 4)}, "resource": {w.offered.resource},
 	}.Encode(), tokenLimit))
 	if err != nil {
@@ -141,13 +144,25 @@ func (w *walk) probeAuthorize(ctx context.Context) error {
 	case answer.Status == http.StatusOK:
 		w.find("authorize_ok", answer, saidBy(answer))
 	case w.byDocument() && answer.Status >= 400:
-		w.find("document_not_taken", answer, saidBy(answer), "client_id "+quote(w.ClientID), "redirect_uri "+quote(w.redirect))
+		w.find(
+			"document_not_taken",
+			answer,
+			saidBy(answer),
+			"client_id "+quote(w.ClientID),
+			"redirect_uri "+quote(w.redirect),
+		)
 		return errStop
 	case answer.Status >= 500:
 		w.find("authorize_fails", answer, saidBy(answer))
 		return errStop
 	default:
-		w.find("authorize_refused", answer, saidBy(answer), "client_id "+quote(w.ClientID), "redirect_uri "+quote(w.redirect))
+		w.find(
+			"authorize_refused",
+			answer,
+			saidBy(answer),
+			"client_id "+quote(w.ClientID),
+			"redirect_uri "+quote(w.redirect),
+		)
 		return errStop
 	}
 	return nil
@@ -171,8 +186,14 @@ func (w *walk) judgeEarly(answer *wire.Answer, location string) error {
 
 // open makes a request for a page, as a browser does.
 func (w *walk) open(address, note string, browsing bool) wire.Request {
-	return wire.Request{Method: http.MethodGet, URL: address, Note: note, Within: callLimit, Browsing: browsing,
-		Header: map[string]string{"Accept": "text/html"}}
+	return wire.Request{
+		Method:   http.MethodGet,
+		URL:      address,
+		Note:     note,
+		Within:   callLimit,
+		Browsing: browsing,
+		Header:   map[string]string{"Accept": "text/html"},
+	}
 }
 
 // judgeCallback reads where the browser was sent in the end (RFC 6749, section 4.1.2; RFC 9207).

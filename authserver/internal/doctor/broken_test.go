@@ -113,9 +113,17 @@ func discoverySymptoms() []symptom {
 	return []symptom{
 		{"mcp_redirects", at("/mcp", location(307, "/mcp/")), nil},
 		{"challenge_on_200", at("/mcp", status(200)), nil},
-		{"open_to_all", at("/mcp", func(_ *sound, _ request, a answer) { a.Header().Del("WWW-Authenticate"); a.Code = 200 }), nil},
+		{
+			"open_to_all",
+			at("/mcp", func(_ *sound, _ request, a answer) { a.Header().Del("WWW-Authenticate"); a.Code = 200 }),
+			nil,
+		},
 		{"challenge_on_403", at("/mcp", status(403)), nil},
-		{"refused_403", at("/mcp", func(_ *sound, _ request, a answer) { a.Header().Del("WWW-Authenticate"); a.Code = 403 }), nil},
+		{
+			"refused_403",
+			at("/mcp", func(_ *sound, _ request, a answer) { a.Header().Del("WWW-Authenticate"); a.Code = 403 }),
+			nil,
+		},
 		{"nothing_there", at("/mcp", status(404)), nil},
 		{"no_post", at("/mcp", status(405)), nil},
 		{"rate_limited", at("/mcp", status(429)), nil},
@@ -132,7 +140,11 @@ func discoverySymptoms() []symptom {
 		{"offline_access_in_challenge", challenge(`Bearer scope="read offline_access"`), nil},
 		{"no_cors", at("/mcp", header("Access-Control-Allow-Origin", "")), nil},
 		{"challenge_not_exposed", at("/mcp", header("Access-Control-Expose-Headers", "Mcp-Session-Id")), nil},
-		{"origin_refused", at("/mcp", when(func(r request) bool { return r.Header.Get("Origin") != "" }, status(403))), nil},
+		{
+			"origin_refused",
+			at("/mcp", when(func(r request) bool { return r.Header.Get("Origin") != "" }, status(403))),
+			nil,
+		},
 		{"not_an_address", challenge(`Bearer resource_metadata="/.well-known/x", scope="read"`), nil},
 		{"names_http", challenge(`Bearer resource_metadata="http://api.example.org/x", scope="read"`), nil},
 		{"challenge_leads_nowhere", at(resourceDoc, status(404)), nil},
@@ -147,7 +159,11 @@ func discoverySymptoms() []symptom {
 		{"no_root_document", at(rootDoc, status(404)), nil},
 		{"resource_documents_differ", at(rootDoc, set("resource", "https://other.example/mcp")), nil},
 		{"no_resource", resources(set("resource", nil)), nil},
-		{"resource_differs", resources(func(s *sound, r request, a answer) { set("resource", s.URL+"/mcp/")(s, r, a) }), nil},
+		{
+			"resource_differs",
+			resources(func(s *sound, r request, a answer) { set("resource", s.URL+"/mcp/")(s, r, a) }),
+			nil,
+		},
 		{"no_authorization_servers", resources(set("authorization_servers", []string{})), nil},
 		{"no_authorization_servers", resources(set("authorization_servers", "https://one.example")), nil},
 		{"several_authorization_servers", resources(func(s *sound, r request, a answer) {
@@ -160,13 +176,21 @@ func discoverySymptoms() []symptom {
 		{"no_issuer", everywhere(set("issuer", nil)), nil},
 		{"issuer_differs", everywhere(func(s *sound, r request, a answer) { set("issuer", s.URL+"/")(s, r, a) }), nil},
 		{"no_iss", everywhere(set("authorization_response_iss_parameter_supported", nil)), nil},
-		{"no_iss_no_document", everywhere(set("authorization_response_iss_parameter_supported", "true")), unknown("chatgpt")},
+		{
+			"no_iss_no_document",
+			everywhere(set("authorization_response_iss_parameter_supported", "true")),
+			unknown("chatgpt"),
+		},
 		{"no_authorization_endpoint", everywhere(set("authorization_endpoint", nil)), nil},
 		{"no_token_endpoint", everywhere(set("token_endpoint", 7)), nil},
 		{"not_an_address", everywhere(set("token_endpoint", "file:///etc/passwd")), nil},
 		{"no_pkce", everywhere(set("code_challenge_methods_supported", nil)), nil},
 		{"no_s256", everywhere(set("code_challenge_methods_supported", []string{"plain"})), nil},
-		{"no_public_clients", everywhere(set("token_endpoint_auth_methods_supported", []string{"client_secret_basic"})), nil},
+		{
+			"no_public_clients",
+			everywhere(set("token_endpoint_auth_methods_supported", []string{"client_secret_basic"})),
+			nil,
+		},
 		{"no_code", everywhere(set("response_types_supported", nil)), nil},
 		{"no_refresh", everywhere(set("grant_types_supported", []string{"authorization_code"})), nil},
 		{"no_offline_access", everywhere(set("scopes_supported", []string{"read", "write"})), nil},
@@ -180,7 +204,13 @@ func discoverySymptoms() []symptom {
 		{"guess_register", at("/register", status(200)), as("claude")},
 		{"unknown_client", nil, unknown("generic")},
 		{"unknown_client", everywhere(set("client_id_metadata_document_supported", false)), unknown("vscode")},
-		{"registration_broken", everywhere(func(s *sound, r request, a answer) { set("registration_endpoint", s.URL+"/register")(s, r, a) }), nil},
+		{
+			"registration_broken",
+			everywhere(
+				func(s *sound, r request, a answer) { set("registration_endpoint", s.URL+"/register")(s, r, a) },
+			),
+			nil,
+		},
 		{"registration_ok", func(s *sound, r request, a answer) {
 			everywhere(set("registration_endpoint", s.URL+"/register"))(s, r, a)
 			at("/register", status(400))(s, r, a)
@@ -197,10 +227,26 @@ func consentSymptoms() []symptom {
 		{"token_unknown_client", at("/oauth/token", body(400, "application/json", `{"error":"invalid_client"}`)), nil},
 		{"token_probe_status", at("/oauth/token", body(500, "application/json", `{"error":"server_error"}`)), nil},
 		{"authorize_307", at("/oauth/authorize", location(307, "/login")), nil},
-		{"authorize_refused", at("/oauth/authorize", body(400, "text/html", "<h1>This redirect URI is not registered</h1>")), nil},
-		{"authorize_error", at("/oauth/authorize", location(302, callback+"?error=invalid_scope&error_description=offline_access")), nil},
-		{"document_not_taken", at("/oauth/authorize", body(503, "text/html", "<h1>We cannot check this application</h1>")), unknown("vscode")},
-		{"token_probe_ok", at("/oauth/token", body(400, "application/json", `{"error":"invalid_client"}`)), unknown("vscode")},
+		{
+			"authorize_refused",
+			at("/oauth/authorize", body(400, "text/html", "<h1>This redirect URI is not registered</h1>")),
+			nil,
+		},
+		{
+			"authorize_error",
+			at("/oauth/authorize", location(302, callback+"?error=invalid_scope&error_description=offline_access")),
+			nil,
+		},
+		{
+			"document_not_taken",
+			at("/oauth/authorize", body(503, "text/html", "<h1>We cannot check this application</h1>")),
+			unknown("vscode"),
+		},
+		{
+			"token_probe_ok",
+			at("/oauth/token", body(400, "application/json", `{"error":"invalid_client"}`)),
+			unknown("vscode"),
+		},
 		{"authorize_fails", at("/oauth/authorize", status(500)), nil},
 		{"code_without_consent", at("/oauth/authorize", location(302, callback+"?code=0123456789")), nil},
 		{"password_not_sent", nil, func(s *sound, o *doctor.Options) {
@@ -208,9 +254,27 @@ func consentSymptoms() []symptom {
 			other := newSoundAt(s)
 			o.URL = other + "/mcp"
 		}},
-		{"sign_in_failed", nil, func(_ *sound, o *doctor.Options) { o.Password = credential.Secret("another password") }},
-		{"consent_refused", at("/oauth/authorize", when(signedIn, body(403, "text/html", `<h1>You are no member</h1><form method="post" action="/logout"></form>`))), nil},
-		{"page_not_understood", at("/oauth/authorize", when(signedIn, body(200, "text/html", "<h1>One more thing</h1>"))), nil},
+		{
+			"sign_in_failed",
+			nil,
+			func(_ *sound, o *doctor.Options) { o.Password = credential.Secret("another password") },
+		},
+		{
+			"consent_refused",
+			at(
+				"/oauth/authorize",
+				when(
+					signedIn,
+					body(403, "text/html", `<h1>You are no member</h1><form method="post" action="/logout"></form>`),
+				),
+			),
+			nil,
+		},
+		{
+			"page_not_understood",
+			at("/oauth/authorize", when(signedIn, body(200, "text/html", "<h1>One more thing</h1>"))),
+			nil,
+		},
 		{"page_fails", at("/oauth/authorize", when(signedIn, status(500))), nil},
 		{"endless_pages", at("/oauth/authorize", when(signedIn, location(302, "/oauth/authorize"))), nil},
 		{"led_elsewhere", at("/login", location(302, "https://idp.example.org/")), nil},
@@ -221,14 +285,34 @@ func consentSymptoms() []symptom {
 		{"form_action", at("/oauth/authorize", header("Content-Security-Policy", "form-action 'self'")), nil},
 		{"approval_307", at("/oauth/authorize", when(posted, status(307))), nil},
 		{"approval_301", at("/oauth/authorize", when(posted, status(301))), nil},
-		{"state_differs", callbackWith(func(l string) string { return strings.Replace(l, "state=", "state=x", 1) }), nil},
+		{
+			"state_differs",
+			callbackWith(func(l string) string { return strings.Replace(l, "state=", "state=x", 1) }),
+			nil,
+		},
 		{"iss_missing", callbackWith(func(l string) string { return strings.Replace(l, "iss=", "was=", 1) }), nil},
-		{"iss_differs", callbackWith(func(l string) string { return strings.Replace(l, "iss=http", "iss=https", 1) }), nil},
+		{
+			"iss_differs",
+			callbackWith(func(l string) string { return strings.Replace(l, "iss=http", "iss=https", 1) }),
+			nil,
+		},
 		{"iss_not_advertised", everywhere(set("authorization_response_iss_parameter_supported", nil)), nil},
 		{"callback_twice", callbackWith(func(l string) string { return l + "&state=again" }), nil},
-		{"callback_error", callbackWith(func(l string) string { return strings.Replace(l, "code=", "error=access_denied&was=", 1) }), nil},
-		{"callback_without_code", callbackWith(func(l string) string { return strings.Replace(l, "code=", "was=", 1) }), nil},
-		{"exchange_refused", at("/oauth/token", when(real, body(400, "application/json", `{"error":"invalid_grant"}`))), nil},
+		{
+			"callback_error",
+			callbackWith(func(l string) string { return strings.Replace(l, "code=", "error=access_denied&was=", 1) }),
+			nil,
+		},
+		{
+			"callback_without_code",
+			callbackWith(func(l string) string { return strings.Replace(l, "code=", "was=", 1) }),
+			nil,
+		},
+		{
+			"exchange_refused",
+			at("/oauth/token", when(real, body(400, "application/json", `{"error":"invalid_grant"}`))),
+			nil,
+		},
 		{"callback_elsewhere", nil, pasted("https://elsewhere.example/?code=0123456789&state=x\n")},
 		{"callback_unreadable", nil, pasted("http://[::1\n")},
 		{"nobody_consented", nil, pasted("")},
@@ -253,24 +337,46 @@ func useSymptoms() []symptom {
 		{"call_forbidden", at("/mcp", when(withToken, status(403))), nil},
 		{"call_fails", at("/mcp", when(withToken, status(500))), nil},
 		{"not_mcp", at("/mcp", when(withToken, body(200, "text/html", "<h1>Welcome</h1>"))), nil},
-		{"mcp_error", at("/mcp", when(withToken, body(200, "application/json", `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"oh"}}`))), nil},
+		{
+			"mcp_error",
+			at(
+				"/mcp",
+				when(
+					withToken,
+					body(200, "application/json", `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"oh"}}`),
+				),
+			),
+			nil,
+		},
 		{"notification_refused", at("/mcp", when(withToken, func(_ *sound, _ request, a answer) {
 			if a.Code == 202 {
 				a.Code = 400
 			}
 		})), nil},
 		{"no_tools", at("/mcp", when(withToken, inResult("tools", []any{}))), nil},
-		{"tools_without_hints", at("/mcp", when(withToken, inResult("tools", []any{map[string]any{"name": "bare"}}))), nil},
+		{
+			"tools_without_hints",
+			at("/mcp", when(withToken, inResult("tools", []any{map[string]any{"name": "bare"}}))),
+			nil,
+		},
 		{"nothing_to_try", at("/mcp", when(withToken, inResult("tools", []any{map[string]any{"name": "bare"}}))), nil},
 		{"tool_ok", at("/mcp", when(withToken, inResult("structuredContent", nil))), nil},
 		{"tool_error", at("/mcp", when(withToken, inResult("isError", true))), nil},
 		{"any_token_taken", at("/mcp", when(junk, status(200))), nil},
 		{"wrong_token_status", at("/mcp", when(junk, status(403))), nil},
-		{"wrong_token_no_challenge", at("/mcp", when(junk, header("WWW-Authenticate", `Bearer error="invalid_token"`))), nil},
+		{
+			"wrong_token_no_challenge",
+			at("/mcp", when(junk, header("WWW-Authenticate", `Bearer error="invalid_token"`))),
+			nil,
+		},
 		{"wrong_token_no_error", at("/mcp", when(junk, func(s *sound, _ request, a answer) {
 			a.Header().Set("WWW-Authenticate", `Bearer resource_metadata="`+s.URL+resourceDoc+`"`)
 		})), nil},
-		{"refresh_refused", at("/oauth/token", when(fresh, body(400, "application/json", `{"error":"invalid_grant"}`))), nil},
+		{
+			"refresh_refused",
+			at("/oauth/token", when(fresh, body(400, "application/json", `{"error":"invalid_grant"}`))),
+			nil,
+		},
 		{"refresh_not_rotated", at("/oauth/token", when(fresh, set("refresh_token", nil))), nil},
 		{"new_token_refused", at("/oauth/token", when(fresh, set("access_token", "access-of-nobody-0123456789"))), nil},
 		{"former_token_ended", at("/oauth/token", when(fresh, endsTheFormer)), nil},
@@ -288,7 +394,11 @@ func useSymptoms() []symptom {
 		{"replay_leaves_access", at("/oauth/token", when(fresh, leavesAccess)), nil},
 		{"no_revocation", everywhere(set("revocation_endpoint", nil)), nil},
 		{"revocation_refused", at("/oauth/revoke", status(400)), nil},
-		{"revoked_token_works", at("/oauth/revoke", leavesAccess), func(_ *sound, o *doctor.Options) { o.Replay = false }},
+		{
+			"revoked_token_works",
+			at("/oauth/revoke", leavesAccess),
+			func(_ *sound, o *doctor.Options) { o.Replay = false },
+		},
 		{"not_signed_out", at("/logout", status(500)), nil},
 	}
 }

@@ -116,7 +116,11 @@ func (w *walk) enter(ctx context.Context) error {
 	}
 	w.session.version, w.session.id = result.ProtocolVersion, answer.Header.Get("Mcp-Session-Id")
 	w.secrets.Add(credential.Secret(w.session.id))
-	w.find("initialize_ok", answer, fmt.Sprintf("%s %s, protocol %s", result.ServerInfo.Name, result.ServerInfo.Version, result.ProtocolVersion))
+	w.find(
+		"initialize_ok",
+		answer,
+		fmt.Sprintf("%s %s, protocol %s", result.ServerInfo.Name, result.ServerInfo.Version, result.ProtocolVersion),
+	)
 	note, _ := w.rpc("notifications/initialized", "", true)
 	note.Enough = nil
 	answer, err = w.send(ctx, note)
@@ -145,7 +149,8 @@ func (w *walk) tools(ctx context.Context) ([]tool, error) {
 	var names, bare []string
 	for _, t := range result.Tools {
 		names = append(names, t.Name)
-		if t.Annotations == nil || (t.Title == "" && t.Annotations.Title == "") || (!t.Annotations.ReadOnlyHint && t.Annotations.DestructiveHint == nil) {
+		if t.Annotations == nil || (t.Title == "" && t.Annotations.Title == "") ||
+			(!t.Annotations.ReadOnlyHint && t.Annotations.DestructiveHint == nil) {
 			bare = append(bare, t.Name)
 		}
 	}

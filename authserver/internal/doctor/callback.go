@@ -35,22 +35,27 @@ func (w *walk) await(ctx context.Context) (string, error) {
 		return "", errStop
 	}
 	came := make(chan arrival, 1)
-	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != callback.EscapedPath() && !(r.URL.Path == "/" && callback.Path == "") {
-			http.NotFound(out, r)
-			return
-		}
-		out.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = io.WriteString(out, "The doctor has what it waited for. You can close this page.\n")
-		before, _, _ := strings.Cut(w.redirect, "?")
-		select {
-		case came <- arrival{before + "?" + r.URL.RawQuery, r.Method == http.MethodPost}:
-		default: // a second call changes nothing
-		}
-	})}
+	server := &http.Server{
+		ReadHeaderTimeout: 10 * time.Second,
+		Handler: http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != callback.EscapedPath() && !(r.URL.Path == "/" && callback.Path == "") {
+				http.NotFound(out, r)
+				return
+			}
+			out.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			_, _ = io.WriteString(out, "The doctor has what it waited for. You can close this page.\n")
+			before, _, _ := strings.Cut(w.redirect, "?")
+			select {
+			case came <- arrival{before + "?" + r.URL.RawQuery, r.Method == http.MethodPost}:
+			default: // a second call changes nothing
+			}
+		}),
+	}
 	go func() { _ = server.Serve(listener) }()
 	defer func() { _ = server.Close() }()
-	w.Prompt("Open this address in a browser, sign in and consent:\n\n  " + w.attempt.address + "\n\nWaiting for the browser to come back to " + w.redirect + " …")
+	w.Prompt(
+		"Open this address in a browser, sign in and consent:\n\n  " + w.attempt.address + "\n\nWaiting for the browser to come back to " + w.redirect + " …",
+	)
 	return w.first(ctx, came)
 }
 
@@ -70,8 +75,10 @@ func listen(ctx context.Context, callback *url.URL) (net.Listener, error) {
 
 // readPasted reads the address at which the browser arrived, from a person who pastes it.
 func (w *walk) readPasted(ctx context.Context) (string, error) {
-	w.Prompt("Open this address in a browser, sign in and consent. The browser ends at an address that begins with\n" + w.redirect +
-		" and may show an error there: paste that whole address here.\n\n  " + w.attempt.address + "\n")
+	w.Prompt(
+		"Open this address in a browser, sign in and consent. The browser ends at an address that begins with\n" + w.redirect +
+			" and may show an error there: paste that whole address here.\n\n  " + w.attempt.address + "\n",
+	)
 	came := make(chan arrival, 1)
 	go func() {
 		line, err := bufio.NewReader(io.LimitReader(w.Pasted, maxPasted)).ReadString('\n')

@@ -117,7 +117,8 @@ func (v *visit) follow(answer *wire.Answer) (wire.Request, string, error) {
 	return v.walk.open(at.String(), "as a browser", true), "", nil
 }
 
-// judgeReturn wants a status after which the browser asks with GET: with 307 it would send the consent page's form to the client.
+// judgeReturn wants a status after which the browser asks with GET: with 307 it would send the consent page's form to
+// the client.
 func (v *visit) judgeReturn(answer *wire.Answer) {
 	switch answer.Status {
 	case http.StatusFound, http.StatusSeeOther:
@@ -161,8 +162,8 @@ func (v *visit) approve(answer *wire.Answer, f form) (wire.Request, string, erro
 	return v.submit(f, "approve"), "", nil
 }
 
-// judgeFormAction wants the callback named: Chromium applies form-action to the redirect after the form was sent (CSP level 3,
-// section 6.4.1).
+// judgeFormAction wants the callback named: Chromium applies form-action to the redirect after the form was sent (CSP
+// level 3, section 6.4.1).
 func (v *visit) judgeFormAction(answer *wire.Answer) {
 	callback, err := url.Parse(v.walk.redirect)
 	if err != nil {
@@ -174,8 +175,13 @@ func (v *visit) judgeFormAction(answer *wire.Answer) {
 			if len(sources) == 0 || !strings.EqualFold(sources[0], "form-action") {
 				continue
 			}
-			if !has(sources, "*") && !has(sources, callback.Scheme+":") && !has(sources, origin(callback)) && !has(sources, origin(callback)+"/") {
-				v.walk.find("form_action", answer, "form-action is "+quote(strings.Join(sources[1:], " "))+" and lacks "+origin(callback))
+			if !has(sources, "*") && !has(sources, callback.Scheme+":") && !has(sources, origin(callback)) &&
+				!has(sources, origin(callback)+"/") {
+				v.walk.find(
+					"form_action",
+					answer,
+					"form-action is "+quote(strings.Join(sources[1:], " "))+" and lacks "+origin(callback),
+				)
 				return
 			}
 		}

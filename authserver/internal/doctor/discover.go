@@ -13,8 +13,9 @@ const (
 	openIDWellKnown = "/.well-known/openid-configuration"
 )
 
-// discover reads the metadata of the authorization server in the client's order (RFC 8414, section 3; MCP, Authorization Server
-// Metadata Discovery), judges it, and looks at the places where other clients and former versions look.
+// discover reads the metadata of the authorization server in the client's order (RFC 8414, section 3; MCP,
+// Authorization Server Metadata Discovery), judges it, and looks at the places where other clients and former versions
+// look.
 func (w *walk) discover(ctx context.Context) error {
 	places := serverPlaces(w.offered.issuer)
 	var first document
@@ -68,7 +69,11 @@ func serverPlaces(issuer string) []string {
 func (w *walk) aliases(ctx context.Context, first document, done []string) error {
 	base, path := origin(w.typed), strings.TrimSuffix(w.typed.EscapedPath(), "/")
 	for _, address := range []string{
-		base + serverWellKnown, base + serverWellKnown + path, base + openIDWellKnown + path, base + path + openIDWellKnown, base + path + serverWellKnown,
+		base + serverWellKnown,
+		base + serverWellKnown + path,
+		base + openIDWellKnown + path,
+		base + path + openIDWellKnown,
+		base + path + serverWellKnown,
 	} {
 		if slices.Contains(done, address) {
 			continue
@@ -91,7 +96,13 @@ func (w *walk) aliases(ctx context.Context, first document, done []string) error
 
 // judgeAlias wants the same document at every place.
 func (w *walk) judgeAlias(first, alias document) {
-	for _, name := range []string{"issuer", "authorization_endpoint", "token_endpoint", "code_challenge_methods_supported", "scopes_supported"} {
+	for _, name := range []string{
+		"issuer",
+		"authorization_endpoint",
+		"token_endpoint",
+		"code_challenge_methods_supported",
+		"scopes_supported",
+	} {
 		if !reflect.DeepEqual(first.values[name], alias.values[name]) {
 			w.find("alias_differs", alias.answer, name+" is another than at "+first.answer.Request.URL)
 			return

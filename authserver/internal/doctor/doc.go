@@ -1,8 +1,8 @@
 // Package doctor answers: why can this connector not connect?
 //
-// It walks a running server as one connector would, from the first call without a token to the refresh, judges each answer, and
-// says in words what is wrong, what the connector makes of it, and how to mend it. It knows no configuration and no database:
-// what it finds is what a connector finds.
+// It walks a running server as one connector would, from the first call without a token to the refresh, judges each
+// answer, and says in words what is wrong, what the connector makes of it, and how to mend it. It knows no
+// configuration and no database: what it finds is what a connector finds.
 //
 //	1 reach      the URL, the refusal without a token and its challenge     reach.go
 //	2 resource   the metadata of the protected resource (RFC 9728)          resource.go

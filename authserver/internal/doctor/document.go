@@ -64,9 +64,17 @@ const (
 
 // fetch gets a document of the discovery. It returns "", or why there is none.
 func (w *walk) fetch(ctx context.Context, address string) (document, string) {
-	answer, err := w.send(ctx, wire.Request{Method: http.MethodGet, URL: address, Within: discoveryLimit, Header: map[string]string{
-		"Accept": "application/json", "MCP-Protocol-Version": protocolVersion, "Origin": w.profile.origin,
-	}})
+	answer, err := w.send(
+		ctx,
+		wire.Request{
+			Method: http.MethodGet,
+			URL:    address,
+			Within: discoveryLimit,
+			Header: map[string]string{
+				"Accept": "application/json", "MCP-Protocol-Version": protocolVersion, "Origin": w.profile.origin,
+			},
+		},
+	)
 	d := document{answer: answer}
 	switch {
 	case err != nil:
@@ -95,7 +103,8 @@ func (w *walk) judgeServing(d document) {
 	w.judgeTime(d.answer)
 }
 
-// usable says whether a client can go to an address that a document names, and finds why not. what is the member's name.
+// usable says whether a client can go to an address that a document names, and finds why not. what is the member's
+// name.
 func (w *walk) usable(address, what string, about *wire.Answer) bool {
 	parsed, err := url.Parse(address)
 	switch {

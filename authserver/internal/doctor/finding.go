@@ -69,8 +69,16 @@ func (w *walk) find(code string, about *wire.Answer, detail ...string) {
 		d = diagnosis{Fail, code, "", ""} // TestEveryDiagnosisIsInTheTable keeps this from happening
 	}
 	f := Finding{
-		Step: w.step, Verdict: d.verdict, Code: code, Says: w.named(d.says), Effect: w.named(d.effect), Mend: w.named(d.mend),
-		Detail: w.secrets.Show(strings.Join(slices.DeleteFunc(detail, func(s string) bool { return s == "" }), "; "), 400),
+		Step:    w.step,
+		Verdict: d.verdict,
+		Code:    code,
+		Says:    w.named(d.says),
+		Effect:  w.named(d.effect),
+		Mend:    w.named(d.mend),
+		Detail: w.secrets.Show(
+			strings.Join(slices.DeleteFunc(detail, func(s string) bool { return s == "" }), "; "),
+			400,
+		),
 	}
 	if about != nil {
 		f.Sent, f.Got, f.Milliseconds = w.sent(about.Request), w.got(about), about.Took.Milliseconds()

@@ -24,7 +24,10 @@ func (w *walk) guesses(ctx context.Context) error {
 
 func (w *walk) guessAuthorize(ctx context.Context) error {
 	answer, err := w.send(ctx, wire.Request{
-		Method: http.MethodGet, URL: origin(w.typed) + "/authorize?state=guess", Note: "a guess", Within: discoveryLimit,
+		Method: http.MethodGet,
+		URL:    origin(w.typed) + "/authorize?state=guess",
+		Note:   "a guess",
+		Within: discoveryLimit,
 	})
 	if err != nil {
 		return err
@@ -64,7 +67,11 @@ func (w *walk) guessRegister(ctx context.Context) error {
 		return nil
 	}
 	answer, err := w.send(ctx, wire.Request{
-		Method: http.MethodPost, URL: origin(w.typed) + "/register", Note: "a guess", Body: `{"redirect_uris":[]}`, Within: discoveryLimit,
+		Method: http.MethodPost,
+		URL:    origin(w.typed) + "/register",
+		Note:   "a guess",
+		Body:   `{"redirect_uris":[]}`,
+		Within: discoveryLimit,
 		Header: map[string]string{"Content-Type": "application/json", "Accept": "application/json"},
 	})
 	if err != nil {

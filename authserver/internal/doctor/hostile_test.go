@@ -81,20 +81,24 @@ func TestD2_NonsenseEndsTheWalk(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat(`{"a":`, 50_000)
 	for name, text := range map[string]string{
-		"nothing":           "",
-		"half a header":     "HTTP/1.1 401",
-		"no length":         "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer resource_metadata=\"\x1b]0;owned\x07http://127.0.0.1\"\r\n\r\n",
-		"too short":         "HTTP/1.1 401 Unauthorized\r\nContent-Length: 100\r\n\r\nx",
-		"negative length":   "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
-		"a long header":     "HTTP/1.1 401 Unauthorized\r\nX: " + strings.Repeat("x", 1<<20) + "\r\n\r\n",
-		"wrong gzip":        "HTTP/1.1 401 Unauthorized\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nabcd",
-		"a deep document":   "HTTP/1.1 401 Unauthorized\r\nContent-Length: " + fmt.Sprint(len(deep)) + "\r\n\r\n" + deep,
-		"a strange status":  "HTTP/1.1 999 \r\nContent-Length: 0\r\n\r\n",
-		"only 100":          strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 100),
-		"itself, for ever":  "HTTP/1.1 302 Found\r\nLocation: /mcp\r\nContent-Length: 0\r\n\r\n",
-		"a wild challenge":  "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer ,,, = \"\\\r\nContent-Length: 0\r\n\r\n",
-		"a wild address":    "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer resource_metadata=\"http://[::1\"\r\nContent-Length: 0\r\n\r\n",
-		"another host of 0": "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer resource_metadata=\"http://0.0.0.0:1/\"\r\nContent-Length: 0\r\n\r\n",
+		"nothing":       "",
+		"half a header": "HTTP/1.1 401",
+		"no length": "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer " +
+			"resource_metadata=\"\x1b]0;owned\x07http://127.0.0.1\"\r\n\r\n",
+		"too short":        "HTTP/1.1 401 Unauthorized\r\nContent-Length: 100\r\n\r\nx",
+		"negative length":  "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+		"a long header":    "HTTP/1.1 401 Unauthorized\r\nX: " + strings.Repeat("x", 1<<20) + "\r\n\r\n",
+		"wrong gzip":       "HTTP/1.1 401 Unauthorized\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nabcd",
+		"a deep document":  "HTTP/1.1 401 Unauthorized\r\nContent-Length: " + fmt.Sprint(len(deep)) + "\r\n\r\n" + deep,
+		"a strange status": "HTTP/1.1 999 \r\nContent-Length: 0\r\n\r\n",
+		"only 100":         strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 100),
+		"itself, for ever": "HTTP/1.1 302 Found\r\nLocation: /mcp\r\nContent-Length: 0\r\n\r\n",
+		"a wild challenge": "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer ,,, = \"\\\r\nContent-Length: " +
+			"0\r\n\r\n",
+		"a wild address": "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer " +
+			"resource_metadata=\"http://[::1\"\r\nContent-Length: 0\r\n\r\n",
+		"another host of 0": "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer " +
+			"resource_metadata=\"http://0.0.0.0:1/\"\r\nContent-Length: 0\r\n\r\n",
 	} {
 		report := run(t, doctor.Options{URL: speaks(t, bytesOf(text)), As: "claude"})
 		if report.Verdict != doctor.Fail {
@@ -111,7 +115,18 @@ func TestD2_NonsenseEndsTheWalk(t *testing.T) {
 // Documents, pages and answers of every type that JSON has, in every place.
 func TestD2_WrongTypesEverywhere(t *testing.T) {
 	t.Parallel()
-	for _, value := range []any{nil, 7, -1e300, true, "", "x", "http://", []any{}, []any{nil, 7}, map[string]any{"a": map[string]any{}}} {
+	for _, value := range []any{
+		nil,
+		7,
+		-1e300,
+		true,
+		"",
+		"x",
+		"http://",
+		[]any{},
+		[]any{nil, 7},
+		map[string]any{"a": map[string]any{}},
+	} {
 		for _, path := range []string{resourceDoc, serverDoc, "/oauth/token", "/mcp", "/oauth/revoke"} {
 			s := newSound(t, at(path, func(_ *sound, _ request, a answer) {
 				edit(a, func(values map[string]any) {
@@ -150,7 +165,10 @@ func TestD2_PatienceEnds(t *testing.T) {
 			_, err := c.Write([]byte("}"))
 			return err
 		}), "too_slow"},
-		"floods": {endless(func(c net.Conn) error { _, err := c.Write(make([]byte, 64<<10)); return err }), "too_large"},
+		"floods": {
+			endless(func(c net.Conn) error { _, err := c.Write(make([]byte, 64<<10)); return err }),
+			"too_large",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -170,7 +188,11 @@ func TestD3_ThePasswordStaysWithTheServer(t *testing.T) {
 	thief := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = r.ParseForm()
 		met <- r.PostForm.Get("password")
-		_, _ = w.Write([]byte(`<form method="post"><input type="email" name="email"><input type="password" name="password"></form>`))
+		_, _ = w.Write(
+			[]byte(
+				`<form method="post"><input type="email" name="email"><input type="password" name="password"></form>`,
+			),
+		)
 	}))
 	t.Cleanup(thief.Close)
 	for name, broken := range map[string]breakage{
@@ -220,7 +242,8 @@ func TestD4_TheGrantIsGivenBack(t *testing.T) {
 	}
 }
 
-// A person at a browser: the callback arrives on loopback. Where it is a POST, the server sent the browser there with 307.
+// A person at a browser: the callback arrives on loopback. Where it is a POST, the server sent the browser there with
+// 307.
 func TestABrowserComesBackToLoopback(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -268,6 +291,15 @@ func FuzzNothingInAnAnswerBreaksTheDoctor(f *testing.F) {
 			_, _ = w.Write(body)
 		}))
 		defer server.Close()
-		_ = run(t, doctor.Options{URL: server.URL + "/mcp", As: "claude", ClientID: "x", Email: "ada@example.org", Password: credential.Secret(password)})
+		_ = run(
+			t,
+			doctor.Options{
+				URL:      server.URL + "/mcp",
+				As:       "claude",
+				ClientID: "x",
+				Email:    "ada@example.org",
+				Password: credential.Secret(password),
+			},
+		)
 	})
 }

@@ -9,8 +9,14 @@ import (
 // titles are the steps as a person reads them.
 func titles() map[string]string {
 	return map[string]string{
-		"reach": "1 Reach the server", "resource": "2 The protected resource's metadata", "server": "3 The authorization server's metadata",
-		"authorize": "4 Authorize", "token": "5 Tokens", "call": "6 First calls", "refresh": "7 Refresh", "clean up": "8 Clean up",
+		"reach":     "1 Reach the server",
+		"resource":  "2 The protected resource's metadata",
+		"server":    "3 The authorization server's metadata",
+		"authorize": "4 Authorize",
+		"token":     "5 Tokens",
+		"call":      "6 First calls",
+		"refresh":   "7 Refresh",
+		"clean up":  "8 Clean up",
 	}
 }
 
@@ -46,9 +52,17 @@ func (t *Text) Tell(f Finding) {
 
 // End writes what it comes to.
 func (r *Report) End(out io.Writer) {
-	words := map[Verdict]string{OK: "All is well", Warn: "It works, with warnings", Fail: "Something is wrong"}[r.Verdict]
+	words := map[Verdict]string{
+		OK:   "All is well",
+		Warn: "It works, with warnings",
+		Fail: "Something is wrong",
+	}[r.Verdict]
 	if r.Stopped != "" {
-		words = map[Verdict]string{OK: "All is well so far", Warn: "It works so far, with warnings", Fail: "Something is wrong"}[r.Verdict]
+		words = map[Verdict]string{
+			OK:   "All is well so far",
+			Warn: "It works so far, with warnings",
+			Fail: "Something is wrong",
+		}[r.Verdict]
 	}
 	_, _ = fmt.Fprintf(out, "\n%s: %d ok, %d warn, %d FAIL.\n", words, r.Count(OK), r.Count(Warn), r.Count(Fail))
 	if r.Stopped != "" {

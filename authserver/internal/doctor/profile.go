@@ -16,24 +16,42 @@ type profile struct {
 func profiles() []profile {
 	return []profile{
 		{
-			name: "claude", title: "Claude", hosted: true, document: "https://claude.ai/oauth/mcp-oauth-client-metadata",
-			redirectURI: "https://claude.ai/api/mcp/auth_callback", origin: "https://claude.ai",
+			name:        "claude",
+			title:       "Claude",
+			hosted:      true,
+			document:    "https://claude.ai/oauth/mcp-oauth-client-metadata",
+			redirectURI: "https://claude.ai/api/mcp/auth_callback",
+			origin:      "https://claude.ai",
 		},
 		{
-			name: "claude-code", title: "Claude Code", document: "https://claude.ai/oauth/claude-code-client-metadata",
-			redirectURI: "http://localhost:33419/callback", origin: "https://claude.ai",
+			name:        "claude-code",
+			title:       "Claude Code",
+			document:    "https://claude.ai/oauth/claude-code-client-metadata",
+			redirectURI: "http://localhost:33419/callback",
+			origin:      "https://claude.ai",
 		},
 		{
-			name: "chatgpt", title: "ChatGPT", hosted: true, document: "https://chatgpt.com/oauth/client.json",
-			redirectURI: "https://chatgpt.com/connector_platform_oauth_redirect", origin: "https://chatgpt.com",
-			rootFirst: true, wantsIss: true,
+			name:        "chatgpt",
+			title:       "ChatGPT",
+			hosted:      true,
+			document:    "https://chatgpt.com/oauth/client.json",
+			redirectURI: "https://chatgpt.com/connector_platform_oauth_redirect",
+			origin:      "https://chatgpt.com",
+			rootFirst:   true,
+			wantsIss:    true,
 		},
 		{
-			name: "vscode", title: "VS Code", document: "https://vscode.dev/oauth/client-metadata.json",
-			redirectURI: "http://127.0.0.1:33418/", origin: "https://vscode.dev",
+			name:        "vscode",
+			title:       "VS Code",
+			document:    "https://vscode.dev/oauth/client-metadata.json",
+			redirectURI: "http://127.0.0.1:33418/",
+			origin:      "https://vscode.dev",
 		},
 		{
-			name: "generic", title: "the client", redirectURI: "http://127.0.0.1:33420/callback", origin: "http://localhost:6274",
+			name:        "generic",
+			title:       "the client",
+			redirectURI: "http://127.0.0.1:33420/callback",
+			origin:      "http://localhost:6274",
 		},
 	}
 }

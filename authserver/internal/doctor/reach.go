@@ -71,7 +71,11 @@ func (w *walk) judgeTime(answer *wire.Answer) {
 // initialize is the first message of every MCP client (MCP, Lifecycle). bearer is a token or "".
 func (w *walk) initialize(note, bearer string) wire.Request {
 	r := wire.Request{ // to the URL byte for byte
-		Method: http.MethodPost, URL: w.Options.URL, Note: "initialize, " + note, Body: initializeRPC, Within: discoveryLimit,
+		Method: http.MethodPost,
+		URL:    w.Options.URL,
+		Note:   "initialize, " + note,
+		Body:   initializeRPC,
+		Within: discoveryLimit,
 		Header: map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream"},
 		Enough: hasResponse(1),
 	}

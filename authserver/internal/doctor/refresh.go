@@ -13,7 +13,8 @@ import (
 // cleanUpLimit is for all that is done after the person has given up, too.
 const cleanUpLimit = 15 * time.Second
 
-// refresh gets the next tokens and looks at what became of the former ones (RFC 6749, section 6; OAuth 2.1, section 4.3.1).
+// refresh gets the next tokens and looks at what became of the former ones (RFC 6749, section 6; OAuth 2.1, section
+// 4.3.1).
 func (w *walk) refresh(ctx context.Context) error {
 	former := w.tokens
 	if former.refresh == "" {
@@ -44,7 +45,9 @@ func (w *walk) refresh(ctx context.Context) error {
 
 func (w *walk) refreshForm(token credential.Secret) url.Values {
 	return url.Values{
-		"grant_type": {"refresh_token"}, "client_id": {w.ClientID}, "refresh_token": {token.Reveal()}, "resource": {w.offered.resource},
+		"grant_type": {
+			"refresh_token",
+		}, "client_id": {w.ClientID}, "refresh_token": {token.Reveal()}, "resource": {w.offered.resource},
 	}
 }
 

@@ -14,7 +14,8 @@ import (
 
 const resourceWellKnown = "/.well-known/oauth-protected-resource"
 
-// resource reads the metadata of the protected resource wherever the client looks for it, in its order (RFC 9728, section 3).
+// resource reads the metadata of the protected resource wherever the client looks for it, in its order (RFC 9728,
+// section 3).
 func (w *walk) resource(ctx context.Context) error {
 	var first document
 	found := false
@@ -52,7 +53,10 @@ func (w *walk) resource(ctx context.Context) error {
 
 // elsewhere is the URL that the server itself calls its resource, where that is another than the one that was typed.
 func (w *walk) elsewhere(ctx context.Context) string {
-	answer, err := w.line.Send(ctx, wire.Request{Method: http.MethodGet, URL: origin(w.typed) + resourceWellKnown, Within: discoveryLimit})
+	answer, err := w.line.Send(
+		ctx,
+		wire.Request{Method: http.MethodGet, URL: origin(w.typed) + resourceWellKnown, Within: discoveryLimit},
+	)
 	if err != nil {
 		return ""
 	}
@@ -107,7 +111,11 @@ func (w *walk) judgeResource(d document) {
 		detail string
 	}{
 		{w.offered.resource == "", "no_resource", ""},
-		{w.offered.resource != "" && w.offered.resource != w.Options.URL, "resource_differs", difference(w.offered.resource, w.Options.URL)},
+		{
+			w.offered.resource != "" && w.offered.resource != w.Options.URL,
+			"resource_differs",
+			difference(w.offered.resource, w.Options.URL),
+		},
 		{len(servers) == 0, "no_authorization_servers", ""},
 		{len(servers) > 1, "several_authorization_servers", fmt.Sprintf("%d are named", len(servers))},
 		{has(scopes, "offline_access"), "offline_access_in_resource", ""},
@@ -119,7 +127,11 @@ func (w *walk) judgeResource(d document) {
 		}
 	}
 	if sound {
-		w.find("resource_ok", d.answer, "resource is "+quote(w.offered.resource)+", authorization server "+quote(w.offered.issuer))
+		w.find(
+			"resource_ok",
+			d.answer,
+			"resource is "+quote(w.offered.resource)+", authorization server "+quote(w.offered.issuer),
+		)
 	}
 }
 

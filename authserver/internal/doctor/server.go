@@ -25,10 +25,14 @@ type server struct {
 // readServer judges the members of the document (RFC 8414, section 2; connectors, Discovery).
 func (w *walk) readServer(d document) {
 	s := server{
-		issuer: d.text("issuer"), authorize: d.text("authorization_endpoint"), token: d.text("token_endpoint"),
-		revoke: d.text("revocation_endpoint"), register: d.text("registration_endpoint"),
+		issuer:    d.text("issuer"),
+		authorize: d.text("authorization_endpoint"),
+		token:     d.text("token_endpoint"),
+		revoke:    d.text("revocation_endpoint"),
+		register:  d.text("registration_endpoint"),
 		saysIss:   d.values["authorization_response_iss_parameter_supported"] == true,
-		documents: d.values["client_id_metadata_document_supported"] == true, scopes: d.list("scopes_supported"),
+		documents: d.values["client_id_metadata_document_supported"] == true,
+		scopes:    d.list("scopes_supported"),
 	}
 	s.offlineable = has(s.scopes, "offline_access")
 	before := w.report.Count(Fail)
@@ -37,7 +41,11 @@ func (w *walk) readServer(d document) {
 	w.judgeAbilities(d, s)
 	w.server = s
 	if w.report.Count(Fail) == before {
-		w.find("server_ok", d.answer, "issuer "+quote(s.issuer)+", authorization endpoint "+s.authorize+", token endpoint "+s.token)
+		w.find(
+			"server_ok",
+			d.answer,
+			"issuer "+quote(s.issuer)+", authorization endpoint "+s.authorize+", token endpoint "+s.token,
+		)
 	}
 }
 
@@ -60,7 +68,8 @@ func (w *walk) judgeIdentity(d document, s server) {
 func (w *walk) judgeEndpoints(d document, s server) bool {
 	sound := true
 	for _, e := range []struct{ name, address, code string }{
-		{"authorization_endpoint", s.authorize, "no_authorization_endpoint"}, {"token_endpoint", s.token, "no_token_endpoint"},
+		{"authorization_endpoint", s.authorize, "no_authorization_endpoint"},
+		{"token_endpoint", s.token, "no_token_endpoint"},
 	} {
 		if e.address == "" {
 			w.find(e.code, d.answer)
@@ -84,7 +93,11 @@ func (w *walk) judgeAbilities(d document, s server) {
 		w.find("no_s256", d.answer, "it offers "+strings.Join(methods, ", "))
 	}
 	if !has(d.list("token_endpoint_auth_methods_supported"), "none") {
-		w.find("no_public_clients", d.answer, "it offers "+strings.Join(d.list("token_endpoint_auth_methods_supported"), ", "))
+		w.find(
+			"no_public_clients",
+			d.answer,
+			"it offers "+strings.Join(d.list("token_endpoint_auth_methods_supported"), ", "),
+		)
 	}
 	if !has(d.list("response_types_supported"), "code") {
 		w.find("no_code", d.answer)
@@ -106,7 +119,8 @@ func (w *walk) judgeAbilities(d document, s server) {
 	}
 }
 
-// identify settles by which client_id the client is known: one that was given, its metadata document, or open registration.
+// identify settles by which client_id the client is known: one that was given, its metadata document, or open
+// registration.
 func (w *walk) identify(ctx context.Context) error {
 	if w.server.register != "" {
 		if err := w.tryRegistration(ctx); err != nil {
@@ -127,15 +141,19 @@ func (w *walk) identify(ctx context.Context) error {
 	return nil
 }
 
-// tryRegistration sends a registration that has to be refused, so that nothing is left behind: it only matters whether anybody is
-// there (RFC 7591, section 3.2.2).
+// tryRegistration sends a registration that has to be refused, so that nothing is left behind: it only matters whether
+// anybody is there (RFC 7591, section 3.2.2).
 func (w *walk) tryRegistration(ctx context.Context) error {
 	if !w.usable(w.server.register, "registration_endpoint", nil) {
 		return nil
 	}
 	answer, err := w.send(ctx, wire.Request{
-		Method: http.MethodPost, URL: w.server.register, Note: "a registration without redirect URIs", Body: `{"redirect_uris":[]}`,
-		Within: discoveryLimit, Header: map[string]string{"Content-Type": "application/json", "Accept": "application/json"},
+		Method: http.MethodPost,
+		URL:    w.server.register,
+		Note:   "a registration without redirect URIs",
+		Body:   `{"redirect_uris":[]}`,
+		Within: discoveryLimit,
+		Header: map[string]string{"Content-Type": "application/json", "Accept": "application/json"},
 	})
 	if err != nil {
 		return err

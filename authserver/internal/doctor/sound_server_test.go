@@ -18,9 +18,30 @@ func TestASoundServerIsWell(t *testing.T) {
 		t.Errorf("%s", codes(report))
 	}
 	for _, code := range []string{
-		"refused_401", "challenge_ok", "cors_ok", "resource_ok", "resource_document_again", "server_ok", "alias_ok", "registered_client",
-		"token_probe_ok", "authorize_ok", "form_action_ok", "approval_redirects", "callback_ok", "token_ok", "initialize_ok", "tools_ok",
-		"workspace_told", "wrong_token_ok", "refresh_ok", "new_token_ok", "former_token_works", "replay_ok", "revoked", "signed_out",
+		"refused_401",
+		"challenge_ok",
+		"cors_ok",
+		"resource_ok",
+		"resource_document_again",
+		"server_ok",
+		"alias_ok",
+		"registered_client",
+		"token_probe_ok",
+		"authorize_ok",
+		"form_action_ok",
+		"approval_redirects",
+		"callback_ok",
+		"token_ok",
+		"initialize_ok",
+		"tools_ok",
+		"workspace_told",
+		"wrong_token_ok",
+		"refresh_ok",
+		"new_token_ok",
+		"former_token_works",
+		"replay_ok",
+		"revoked",
+		"signed_out",
 	} {
 		if _, ok := found(report, code); !ok {
 			t.Errorf("%s was not looked at", code)
@@ -115,7 +136,9 @@ func TestJSONIsOneReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	var report doctor.Report
-	if err := json.Unmarshal(out.Bytes(), &report); err != nil || report.Verdict != doctor.OK || len(report.Findings) < 20 || report.As != "generic" {
+	if err := json.Unmarshal(out.Bytes(), &report); err != nil || report.Verdict != doctor.OK ||
+		len(report.Findings) < 20 ||
+		report.As != "generic" {
 		t.Errorf("%v: %d findings, %s", err, len(report.Findings), report.Verdict)
 	}
 }
@@ -125,8 +148,13 @@ func TestStreamsAreRead(t *testing.T) {
 	t.Parallel()
 	s := newSound(t, at("/mcp", func(_ *sound, _ request, a answer) {
 		if a.Code == 200 {
-			replace(a, 200, "text/event-stream", "event: message\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{}}\n\n"+
-				"event: message\ndata: "+strings.TrimSpace(a.Body.String())+"\n\n")
+			replace(
+				a,
+				200,
+				"text/event-stream",
+				"event: message\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{}}\n\n"+
+					"event: message\ndata: "+strings.TrimSpace(a.Body.String())+"\n\n",
+			)
 		}
 	}))
 	if report := run(t, s.unattended()); report.Verdict != doctor.OK || report.Stopped != "" {

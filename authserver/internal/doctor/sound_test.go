@@ -27,7 +27,8 @@ type (
 	breakage = func(s *sound, r request, a answer) // changes an answer before it is sent
 )
 
-// A sound server does everything as it should, and remembers every secret that it gave out. A test breaks one thing of it.
+// A sound server does everything as it should, and remembers every secret that it gave out. A test breaks one thing of
+// it.
 type sound struct {
 	*httptest.Server
 	broken breakage
@@ -80,9 +81,13 @@ func (s *sound) answer(a answer, r request) {
 		s.mcp(a, r)
 	case "/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp":
 		write(a, 200, map[string]any{
-			"resource": s.URL + "/mcp", "authorization_servers": []string{s.URL}, "scopes_supported": []string{"read", "write"},
+			"resource":              s.URL + "/mcp",
+			"authorization_servers": []string{s.URL},
+			"scopes_supported":      []string{"read", "write"},
 		})
-	case "/.well-known/oauth-authorization-server", "/.well-known/openid-configuration", "/.well-known/oauth-authorization-server/mcp":
+	case "/.well-known/oauth-authorization-server",
+		"/.well-known/openid-configuration",
+		"/.well-known/oauth-authorization-server/mcp":
 		write(a, 200, s.metadata())
 	case "/authorize":
 		redirect(a, s.URL+"/oauth/authorize?"+r.URL.RawQuery)
@@ -106,8 +111,13 @@ func (s *sound) metadata() map[string]any {
 	return map[string]any{
 		"issuer": s.URL, "authorization_endpoint": s.URL + "/oauth/authorize", "token_endpoint": s.URL + "/oauth/token",
 		"revocation_endpoint": s.URL + "/oauth/revoke", "response_types_supported": []string{"code"},
-		"grant_types_supported": []string{"authorization_code", "refresh_token"}, "code_challenge_methods_supported": []string{"S256"},
-		"token_endpoint_auth_methods_supported": []string{"none"}, "scopes_supported": []string{"read", "write", "offline_access"},
+		"grant_types_supported": []string{
+			"authorization_code",
+			"refresh_token",
+		}, "code_challenge_methods_supported": []string{"S256"},
+		"token_endpoint_auth_methods_supported": []string{
+			"none",
+		}, "scopes_supported": []string{"read", "write", "offline_access"},
 		"authorization_response_iss_parameter_supported": true, "client_id_metadata_document_supported": true,
 	}
 }
@@ -131,13 +141,19 @@ func (s *sound) mcp(a answer, r request) {
 	var result any
 	switch call.Method {
 	case "initialize":
-		result = map[string]any{"protocolVersion": "2025-11-25", "serverInfo": map[string]any{"name": "sound", "version": "1"}}
+		result = map[string]any{
+			"protocolVersion": "2025-11-25",
+			"serverInfo":      map[string]any{"name": "sound", "version": "1"},
+		}
 	case "notifications/initialized":
 		a.WriteHeader(202)
 		return
 	case "tools/list":
 		result = map[string]any{"tools": []any{map[string]any{
-			"name": "whoami", "title": "Who am I?", "inputSchema": map[string]any{"type": "object"}, "annotations": map[string]any{"readOnlyHint": true},
+			"name":        "whoami",
+			"title":       "Who am I?",
+			"inputSchema": map[string]any{"type": "object"},
+			"annotations": map[string]any{"readOnlyHint": true},
 		}}}
 	case "tools/call":
 		result = map[string]any{
@@ -151,26 +167,45 @@ func (s *sound) mcp(a answer, r request) {
 func (s *sound) authorize(a answer, r request) {
 	if _, err := r.Cookie("session"); err != nil {
 		page(a, `<h1>Sign in</h1><form method="post" action="/login"><input type="hidden" name="return" value="`+
-			html.EscapeString(r.URL.RequestURI())+`"><input type="email" name="email"><input type="password" name="password"><button>Sign in</button></form>`)
+			html.EscapeString(
+				r.URL.RequestURI(),
+			)+`"><input type="email" name="email"><input type="password" name="password"><button>Sign in</button></form>`)
 		return
 	}
 	if r.Method == http.MethodGet {
 		a.Header().Set("Content-Security-Policy", "default-src 'none'; form-action 'self' http://127.0.0.1:33420")
-		page(a, `<h1>App asks for access</h1><form method="post" action="/oauth/authorize"><input type="hidden" name="request" value="`+
-			html.EscapeString(r.URL.RawQuery)+`"><input type="radio" name="access" value="all" checked><input type="radio" name="access" value="read">
+		page(
+			a,
+			`<h1>App asks for access</h1><form method="post" action="/oauth/authorize"><input type="hidden" name="request" value="`+
+				html.EscapeString(
+					r.URL.RawQuery,
+				)+`"><input type="radio" name="access" value="all" checked><input type="radio" name="access" value="read">
 			<button name="decision" value="deny">Deny</button><button name="decision" value="approve">Approve</button></form>
-			<form method="post" action="/logout"></form>`)
+			<form method="post" action="/logout"></form>`,
+		)
 		return
 	}
 	request, _ := url.ParseQuery(r.PostForm.Get("request"))
 	s.code = s.secret("code")
-	redirect(a, request.Get("redirect_uri")+"?"+url.Values{"code": {s.code}, "state": {request.Get("state")}, "iss": {s.URL}}.Encode())
+	redirect(
+		a,
+		request.Get(
+			"redirect_uri",
+		)+"?"+url.Values{
+			"code":  {s.code},
+			"state": {request.Get("state")},
+			"iss":   {s.URL},
+		}.Encode(),
+	)
 }
 
 func (s *sound) login(a answer, r request) {
 	if r.PostForm.Get("email") != "ada@example.org" || r.PostForm.Get("password") != password {
 		a.WriteHeader(400)
-		page(a, `<h1>Sign in</h1><p>Wrong.</p><form method="post" action="/login"><input type="email" name="email"><input type="password" name="password"></form>`)
+		page(
+			a,
+			`<h1>Sign in</h1><p>Wrong.</p><form method="post" action="/login"><input type="email" name="email"><input type="password" name="password"></form>`,
+		)
 		return
 	}
 	http.SetCookie(a, &http.Cookie{Name: "session", Value: s.secret("session"), Path: "/"})
@@ -179,7 +214,8 @@ func (s *sound) login(a answer, r request) {
 
 func (s *sound) token(a answer, r request) {
 	form := r.PostForm
-	byCode := form.Get("grant_type") == "authorization_code" && s.code != "" && form.Get("code") == s.code && form.Get("code_verifier") != ""
+	byCode := form.Get("grant_type") == "authorization_code" && s.code != "" && form.Get("code") == s.code &&
+		form.Get("code_verifier") != ""
 	byRefresh := form.Get("grant_type") == "refresh_token" && form.Get("refresh_token") == s.refresh && !s.ended
 	if !byCode && !byRefresh {
 		if form.Get("grant_type") == "refresh_token" { // a used one: the grant ends
@@ -193,7 +229,11 @@ func (s *sound) token(a answer, r request) {
 	s.live[access] = true
 	a.Header().Set("Cache-Control", "no-store")
 	write(a, 200, map[string]any{
-		"access_token": access, "token_type": "Bearer", "expires_in": 3600, "refresh_token": s.refresh, "scope": "read write",
+		"access_token":  access,
+		"token_type":    "Bearer",
+		"expires_in":    3600,
+		"refresh_token": s.refresh,
+		"scope":         "read write",
 	})
 }
 
@@ -244,8 +284,13 @@ func edit(a answer, change func(values map[string]any)) {
 // unattended are the options with which the doctor consents itself.
 func (s *sound) unattended() doctor.Options {
 	return doctor.Options{
-		URL: s.URL + "/mcp", As: "generic", ClientID: clientID, RedirectURI: callback, Email: "ada@example.org",
-		Password: credential.Secret(password), Replay: true,
+		URL:         s.URL + "/mcp",
+		As:          "generic",
+		ClientID:    clientID,
+		RedirectURI: callback,
+		Email:       "ada@example.org",
+		Password:    credential.Secret(password),
+		Replay:      true,
 	}
 }
 

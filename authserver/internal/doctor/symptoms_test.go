@@ -21,13 +21,19 @@ func signedIn(r request) bool {
 func choosing() breakage {
 	return at("/oauth/authorize", func(_ *sound, r request, a answer) {
 		if signedIn(r) && r.Method == http.MethodGet && r.URL.Query().Get("workspace") == "" {
-			replace(a, 200, "text/html", `<h1>Which workspace?</h1><form method="get" action="/oauth/authorize">`+hidden(r.URL.Query())+
-				`<label><input type="radio" name="workspace" value="w2">Harbour Kitchen Garden <i>of a Trust</i></label>
+			replace(
+				a,
+				200,
+				"text/html",
+				`<h1>Which workspace?</h1><form method="get" action="/oauth/authorize">`+hidden(r.URL.Query())+
+					`<label><input type="radio" name="workspace" value="w2">Harbour Kitchen Garden <i>of a Trust</i></label>
 				<label><input type="radio" name="workspace" value="w1">Harbour Kitchen <i>of a Trust</i></label>
 				<label><input type="radio" name="workspace" value="w3">Other</label>
-				<button name="decision" value="deny">Deny</button><button name="decision" value="choose">Go on</button></form>`)
+				<button name="decision" value="deny">Deny</button><button name="decision" value="choose">Go on</button></form>`,
+			)
 		}
-		if signedIn(r) && r.Method == http.MethodGet && (r.URL.Query().Get("decision") == "deny" || r.URL.Query().Get("workspace") == "w2") {
+		if signedIn(r) && r.Method == http.MethodGet &&
+			(r.URL.Query().Get("decision") == "deny" || r.URL.Query().Get("workspace") == "w2") {
 			replace(a, 403, "text/html", "<h1>Not what the person wanted</h1>")
 		}
 	})
@@ -111,7 +117,8 @@ func TestEachSymptomHasItsDiagnosis(t *testing.T) {
 			if !ok {
 				t.Fatalf("not found; but: %s", codes(report))
 			}
-			if f.Says == "" || (f.Verdict != doctor.OK) != (f.Effect != "" && f.Mend != "") || strings.Contains(f.Says+f.Effect+f.Mend, "{client}") {
+			if f.Says == "" || (f.Verdict != doctor.OK) != (f.Effect != "" && f.Mend != "") ||
+				strings.Contains(f.Says+f.Effect+f.Mend, "{client}") {
 				t.Errorf("it is not said in words: %+v", f)
 			}
 			if want := report.Count(doctor.Fail) > 0; (report.Verdict == doctor.Fail) != want {

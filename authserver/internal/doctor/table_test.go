@@ -80,7 +80,9 @@ func TestWhatLoopbackCannotShow(t *testing.T) {
 		"not_an_address":  func(w *walk) { w.usable("https://ada@api.example.org", "token_endpoint", nil) },
 		"slow":            func(w *walk) { w.judgeTime(&wire.Answer{Status: 200, Took: 4 * time.Second}) },
 		"certificate_expires": func(w *walk) {
-			w.judgeCertificate(&wire.Answer{TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{NotAfter: time.Now().Add(time.Hour)}}}})
+			w.judgeCertificate(&wire.Answer{
+				TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{NotAfter: time.Now().Add(time.Hour)}}},
+			})
 		},
 		"no_scopes_anywhere": func(w *walk) {
 			w.judgeResource(document{answer: &wire.Answer{}, values: map[string]any{"resource": "x"}})
@@ -95,7 +97,11 @@ func TestWhatLoopbackCannotShow(t *testing.T) {
 	if w.judgeTyped(); len(w.report.Findings) != 1 || w.report.Findings[0].Code != "no_https" {
 		t.Errorf("%+v", w.report.Findings)
 	}
-	if w := begun("http://10.0.0.7/mcp"); !isPrivate(w.typed.Hostname()) || !isPrivate("169.254.169.254") || !isPrivate("::ffff:10.0.0.7") || !isPrivate("0.0.0.0") || isPrivate("8.8.8.8") || isPrivate("example.org") {
+	if w := begun("http://10.0.0.7/mcp"); !isPrivate(w.typed.Hostname()) || !isPrivate("169.254.169.254") ||
+		!isPrivate("::ffff:10.0.0.7") ||
+		!isPrivate("0.0.0.0") ||
+		isPrivate("8.8.8.8") ||
+		isPrivate("example.org") {
 		t.Error("private addresses are not told from public ones")
 	}
 }

@@ -28,8 +28,8 @@ type Options struct {
 	ClientID    string // of a registered client, "" for the profile's metadata document
 	RedirectURI string // "" for the profile's
 
-	// How consent is given: by a browser that comes back to loopback, by pasting the final address, or by the doctor itself. None
-	// of them: the walk ends before anybody signs in.
+	// How consent is given: by a browser that comes back to loopback, by pasting the final address, or by the doctor
+	// itself. None of them: the walk ends before anybody signs in.
 	Browser   bool
 	Pasted    io.Reader // nil for no
 	Email     string
@@ -90,8 +90,13 @@ func (w *walk) all(ctx context.Context) error {
 		step string
 		do   func(context.Context) error
 	}{
-		{"reach", w.reach}, {"resource", w.resource}, {"server", w.discover}, {"authorize", w.authorize}, {"token", w.exchange},
-		{"call", w.call}, {"refresh", w.refresh},
+		{"reach", w.reach},
+		{"resource", w.resource},
+		{"server", w.discover},
+		{"authorize", w.authorize},
+		{"token", w.exchange},
+		{"call", w.call},
+		{"refresh", w.refresh},
 	} {
 		w.step = one.step
 		if err := ctx.Err(); err != nil {
@@ -138,8 +143,13 @@ func begin(o Options) (*walk, error) {
 		o.Prompt = func(string) {}
 	}
 	w := &walk{
-		Options: o, profile: p, typed: typed, line: line, secrets: &wire.Secrets{}, redirect: redirect,
-		report: &Report{URL: o.URL, As: p.name, Findings: []Finding{}},
+		Options:  o,
+		profile:  p,
+		typed:    typed,
+		line:     line,
+		secrets:  &wire.Secrets{},
+		redirect: redirect,
+		report:   &Report{URL: o.URL, As: p.name, Findings: []Finding{}},
 	}
 	w.secrets.Add(o.Password)
 	return w, nil
@@ -165,7 +175,8 @@ func isLoopback(host string) bool {
 func isPrivate(host string) bool {
 	address, err := netip.ParseAddr(host)
 	address = address.Unmap()
-	return isLoopback(host) || (err == nil && (address.IsPrivate() || address.IsLinkLocalUnicast() || address.IsUnspecified()))
+	return isLoopback(host) ||
+		(err == nil && (address.IsPrivate() || address.IsLinkLocalUnicast() || address.IsUnspecified()))
 }
 
 // send sends a request, and says in words why there was no answer.
@@ -175,8 +186,14 @@ func (w *walk) send(ctx context.Context, r wire.Request) (*wire.Answer, error) {
 		return &answer, nil
 	}
 	codes := map[wire.Trouble]string{
-		wire.NoName: "no_such_name", wire.Refused: "connection_refused", wire.Unreachable: "unreachable", wire.Certificate: "bad_certificate",
-		wire.NoTLS: "no_tls", wire.Late: "too_slow", wire.Large: "too_large", wire.Broken: "broken_answer",
+		wire.NoName:      "no_such_name",
+		wire.Refused:     "connection_refused",
+		wire.Unreachable: "unreachable",
+		wire.Certificate: "bad_certificate",
+		wire.NoTLS:       "no_tls",
+		wire.Late:        "too_slow",
+		wire.Large:       "too_large",
+		wire.Broken:      "broken_answer",
 	}
 	if code, ok := codes[wire.Diagnose(err)]; ok {
 		if at, ok := errors.AsType[*url.Error](err); ok {

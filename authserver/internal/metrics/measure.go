@@ -1,7 +1,7 @@
 // Package metrics answers: what happens to tokens and grants, in numbers?
 //
-// It stands before the parts that decide, passes everything on and counts what came back (M1 of package metrics holds: no id, no name).
-// It counts what this process did, since it started.
+// It stands before the parts that decide, passes everything on and counts what came back (M1 of package metrics holds:
+// no id, no name). It counts what this process did, since it started.
 package metrics
 
 import (
@@ -28,29 +28,58 @@ type OAuth struct {
 	throttled   *prometheus.CounterVec
 }
 
-// New makes the metrics. Every value of a label that matters is there from the start, so that the first event is seen as one.
+// New makes the metrics. Every value of a label that matters is there from the start, so that the first event is seen
+// as one.
 func New(registry *metrics.Registry) *OAuth {
 	counter := func(name, help string) prometheus.CounterOpts {
 		return prometheus.CounterOpts{Name: "almoner_" + name, Help: help}
 	}
 	m := &OAuth{
-		requests: prometheus.NewCounterVec(counter("token_requests_total",
-			"Token requests that could be read, by grant type and outcome: ok, an error code of RFC 6749, unavailable or error."), []string{"grant_type", "outcome"}),
-		rotations: prometheus.NewCounter(counter("grant_rotations_total", "Refresh tokens that were replaced by the next.")),
-		replays:   prometheus.NewCounter(counter("grant_replays_total", "Grants that ended because a superseded refresh token was presented.")),
-		revocations: prometheus.NewCounterVec(counter("grant_revocations_total",
-			"Grants that ended before their time, by reason. A grant that several processes end at once counts at each."), []string{"reason"}),
-		throttled: prometheus.NewCounterVec(counter("refusals_throttled_total",
-			"Refusals that were answered with 429, by what was counted: those of a client or of a grant."), []string{"counted"}),
+		requests: prometheus.NewCounterVec(counter(
+			"token_requests_total",
+			"Token requests that could be read, by grant type and outcome: ok, an error code of RFC 6749, "+
+				"unavailable or error.",
+		), []string{"grant_type", "outcome"}),
+		rotations: prometheus.NewCounter(
+			counter("grant_rotations_total", "Refresh tokens that were replaced by the next."),
+		),
+		replays: prometheus.NewCounter(
+			counter("grant_replays_total", "Grants that ended because a superseded refresh token was presented."),
+		),
+		revocations: prometheus.NewCounterVec(counter(
+			"grant_revocations_total",
+			"Grants that ended before their time, by reason. A grant that several processes end at once counts at "+
+				"each.",
+		), []string{"reason"}),
+		throttled: prometheus.NewCounterVec(counter(
+			"refusals_throttled_total",
+			"Refusals that were answered with 429, by what was counted: those of a client or of a grant.",
+		), []string{"counted"}),
 	}
 	registry.MustRegister(m.requests, m.rotations, m.replays, m.revocations, m.throttled)
 	for _, grantType := range []string{"authorization_code", "refresh_token"} {
-		for _, outcome := range []string{ok, unavailable, failed, "invalid_request", "invalid_client", "invalid_grant", "invalid_target"} {
+		for _, outcome := range []string{
+			ok,
+			unavailable,
+			failed,
+			"invalid_request",
+			"invalid_client",
+			"invalid_grant",
+			"invalid_target",
+		} {
 			m.requests.WithLabelValues(grantType, outcome)
 		}
 	}
 	for _, reason := range []grant.Reason{
-		grant.Replayed, grant.CodeReused, grant.CodeGuessed, grant.ByUser, grant.ByClient, grant.ByAdmin, grant.MembershipOver, grant.ClientDeleted, grant.ByPolicy,
+		grant.Replayed,
+		grant.CodeReused,
+		grant.CodeGuessed,
+		grant.ByUser,
+		grant.ByClient,
+		grant.ByAdmin,
+		grant.MembershipOver,
+		grant.ClientDeleted,
+		grant.ByPolicy,
 	} {
 		m.revocations.WithLabelValues(string(reason))
 	}
@@ -119,12 +148,14 @@ func outcome(err error) string {
 	return failed
 }
 
-// Rotations counts the grants that next is told have ended: every revocation gets there, whatever its cause (grant.Keeper.Forget).
+// Rotations counts the grants that next is told have ended: every revocation gets there, whatever its cause
+// (grant.Keeper.Forget).
 func (m *OAuth) Rotations(next grant.RotationStore) grant.RotationStore {
 	return &rotationStore{RotationStore: next, metrics: m}
 }
 
-// maxRemembered is how many ended grants are remembered, so that two requests which end one grant at once are not two endings.
+// maxRemembered is how many ended grants are remembered, so that two requests which end one grant at once are not two
+// endings.
 const maxRemembered = 1024
 
 type rotationStore struct {

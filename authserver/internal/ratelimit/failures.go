@@ -8,8 +8,8 @@
 //   - F4 Strangers cannot make the counts grow: clients share 65,536 slots, whatever identifiers are made up, and a grant
 //     counts only for whoever presents a token that we minted for it.
 //
-// Addresses do not count: all users of a connector platform come from the same few. Its callers are the token endpoint and its
-// neighbours (revocation, introspection).
+// Addresses do not count: all users of a connector platform come from the same few. Its callers are the token endpoint
+// and its neighbours (revocation, introspection).
 package ratelimit
 
 import (
@@ -22,8 +22,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// How many refusals a minute are answered in full. A client counts guesses: wrong secrets, tokens that are none. A grant counts
-// what is presented of it and good for nothing any more. Many racers with one token stay far below.
+// How many refusals a minute are answered in full. A client counts guesses: wrong secrets, tokens that are none. A
+// grant counts what is presented of it and good for nothing any more. Many racers with one token stay far below.
 const (
 	PerClient = 6000
 	PerGrant  = 600
@@ -31,8 +31,8 @@ const (
 
 // A Rate counts events by key, for every process that shares it.
 type Rate interface {
-	// Take counts n events of key, or as many as there is room for: perMinute are let through within a minute. It says how long it takes
-	// until there would be room for the rest, 0 where there is none.
+	// Take counts n events of key, or as many as there is room for: perMinute are let through within a minute. It says
+	// how long it takes until there would be room for the rest, 0 where there is none.
 	Take(ctx context.Context, key string, perMinute, n int) (wait time.Duration, err error)
 }
 
@@ -50,7 +50,8 @@ func NewLimiter(shared Rate, log *slog.Logger, now func() time.Time) *Limiter {
 	return &Limiter{shared: shared, local: newLocalRate(), unsent: newUnsentCounts(), log: log, now: now}
 }
 
-// ForClient counts a failure of whoever named this client, registered or not. It says how long to wait, 0 for not at all.
+// ForClient counts a failure of whoever named this client, registered or not. It says how long to wait, 0 for not at
+// all.
 func (c *Limiter) ForClient(name string) time.Duration {
 	sum := sha256.Sum256([]byte(name))
 	return c.take("client:"+hex.EncodeToString(sum[:2]), PerClient)

@@ -84,7 +84,11 @@ func TestF3WithoutTheSharedCountEachProcessCountsForItself(t *testing.T) {
 		time.Sleep(distrustAfterFail)
 		synctest.Wait()
 		if shared.asked.Load() != 2 || strings.Count(log.String(), "in this process alone") != 2 {
-			t.Errorf("asked %d times in all: it is to be asked again, each time with a line: %s", shared.asked.Load(), log.String())
+			t.Errorf(
+				"asked %d times in all: it is to be asked again, each time with a line: %s",
+				shared.asked.Load(),
+				log.String(),
+			)
 		}
 	})
 }
@@ -130,7 +134,12 @@ func TestF3ProcessesHoldBackTogether(t *testing.T) {
 		synctest.Wait()
 		const alone, inOneRound = PerGrant + 100, 10 * 200
 		if answered < alone || answered > inOneRound+alone {
-			t.Errorf("%d refusals were answered in full; one process answers %d, ten that know nothing of one another %d", answered, alone, 10*alone)
+			t.Errorf(
+				"%d refusals were answered in full; one process answers %d, ten that know nothing of one another %d",
+				answered,
+				alone,
+				10*alone,
+			)
 		}
 		if all := shared.told["grant:"+grant.String()]; all != answered {
 			t.Errorf("%d were answered, and %d told", answered, all)
@@ -149,8 +158,14 @@ func TestTheBusiestAreToldFirst(t *testing.T) {
 	for range 3 {
 		c.ForGrant(busy)
 	}
-	if err := c.send(t.Context()); err != nil || shared.told["grant:"+busy.String()] != 3 || len(shared.told) != maxPerShare {
-		t.Errorf("%v: of %d keys told, the busiest %d times", err, len(shared.told), shared.told["grant:"+busy.String()])
+	if err := c.send(t.Context()); err != nil || shared.told["grant:"+busy.String()] != 3 ||
+		len(shared.told) != maxPerShare {
+		t.Errorf(
+			"%v: of %d keys told, the busiest %d times",
+			err,
+			len(shared.told),
+			shared.told["grant:"+busy.String()],
+		)
 	}
 }
 

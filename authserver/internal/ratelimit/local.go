@@ -8,8 +8,8 @@ import (
 // maxLocalKeys bounds the memory of a localRate: a key that finds no room is not counted.
 const maxLocalKeys = 100_000
 
-// A localRate keeps one time per key (the generic cell rate algorithm): when the key would be at rest, had its events come
-// evenly.
+// A localRate keeps one time per key (the generic cell rate algorithm): when the key would be at rest, had its events
+// come evenly.
 type localRate struct {
 	mu   sync.Mutex
 	rest map[string]time.Time

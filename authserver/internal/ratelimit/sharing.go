@@ -9,10 +9,12 @@ import (
 )
 
 const (
-	// shareEvery is how long processes may not know of one another: together they let through what each does in this time, beyond the limit.
+	// shareEvery is how long processes may not know of one another: together they let through what each does in this
+	// time, beyond the limit.
 	shareEvery = 200 * time.Millisecond
 
-	// maxPerShare bounds what a flood of made-up names costs: the busiest keys come first, the others are counted by this process alone.
+	// maxPerShare bounds what a flood of made-up names costs: the busiest keys come first, the others are counted by
+	// this process alone.
 	maxPerShare = 200
 
 	shareWithin       = time.Second
@@ -74,8 +76,8 @@ func (c *Limiter) Share(ctx context.Context) {
 	}
 }
 
-// send tells the shared count what it does not know, and holds back the keys for which there was no room. An error ends it: what it had
-// not told yet is counted by this process alone.
+// send tells the shared count what it does not know, and holds back the keys for which there was no room. An error ends
+// it: what it had not told yet is counted by this process alone.
 func (c *Limiter) send(ctx context.Context) error {
 	all := c.unsent.takeAll()
 	busiest := make([]string, 0, len(all))

@@ -17,7 +17,12 @@ const composeFile = root + "/deploy/compose.yaml"
 
 // answers are what whoever starts the compose file has to say.
 func answers() []string {
-	return []string{"GATEWAY_API_HOST=api.example.org", "GATEWAY_APP_HOST=app.example.org", "GATEWAY_TLS=ops@example.org", "COMMIT=" + commit}
+	return []string{
+		"GATEWAY_API_HOST=api.example.org",
+		"GATEWAY_APP_HOST=app.example.org",
+		"GATEWAY_TLS=ops@example.org",
+		"COMMIT=" + commit,
+	}
 }
 
 func load(t *testing.T, environ []string) (*types.Project, error) {
@@ -43,7 +48,8 @@ func TestComposeAsksForWhatItCannotKnow(t *testing.T) {
 	for i, answer := range answers() {
 		name, _, _ := strings.Cut(answer, "=")
 		rest := slices.Delete(answers(), i, i+1)
-		if _, err := load(t, rest); (err == nil) != (name == "COMMIT") || (err != nil && !strings.Contains(err.Error(), name)) {
+		if _, err := load(t, rest); (err == nil) != (name == "COMMIT") ||
+			(err != nil && !strings.Contains(err.Error(), name)) {
 			t.Errorf("without %s: %v", name, err)
 		}
 	}
@@ -68,7 +74,10 @@ func loose(s types.ServiceConfig) []string {
 	}
 	complain(!slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Equal(s.CapAdd, needed), "it has capabilities")
 	complain(!slices.Contains(s.SecurityOpt, "no-new-privileges:true"), "it may gain privileges")
-	complain(s.Privileged || s.NetworkMode == "host" || s.Pid != "" || s.Ipc != "" || len(s.Devices) > 0, "it reaches into the host")
+	complain(
+		s.Privileged || s.NetworkMode == "host" || s.Pid != "" || s.Ipc != "" || len(s.Devices) > 0,
+		"it reaches into the host",
+	)
 	limits := s.Deploy
 	complain(limits == nil || limits.Resources.Limits == nil || limits.Resources.Limits.NanoCPUs <= 0 ||
 		limits.Resources.Limits.MemoryBytes <= 0 || limits.Resources.Limits.Pids <= 0, "it has no limit of CPU, memory and processes")
@@ -83,7 +92,10 @@ func loose(s types.ServiceConfig) []string {
 	complain(strings.HasSuffix(s.Image, ":latest") || !strings.Contains(s.Image, ":"), "its image has no version")
 	for name, value := range s.Environment {
 		secret := regexp.MustCompile(`KEY|PASSWORD|SECRET|DATABASE_URL|REDIS_URL`).MatchString(name)
-		complain(secret && !(strings.HasSuffix(name, "_FILE") && value != nil && strings.HasPrefix(*value, "/run/secrets/")), name+" is no file")
+		complain(
+			secret && !(strings.HasSuffix(name, "_FILE") && value != nil && strings.HasPrefix(*value, "/run/secrets/")),
+			name+" is no file",
+		)
 	}
 	for _, mount := range s.Volumes {
 		complain(mount.Type == types.VolumeTypeBind && !mount.ReadOnly, "it may write to the host's "+mount.Source)
@@ -113,7 +125,8 @@ func TestComposeGivesNobodyMoreThanTheyNeed(t *testing.T) {
 		t.Error("the stores reach the internet")
 	}
 	for _, name := range []string{"postgres", "redis"} {
-		if networks := p.Services[name].Networks; len(networks) != 1 || networks["stores"] != nil && len(networks["stores"].Aliases) > 0 {
+		if networks := p.Services[name].Networks; len(networks) != 1 ||
+			networks["stores"] != nil && len(networks["stores"].Aliases) > 0 {
 			t.Errorf("%s is in %v", name, networks)
 		}
 	}
@@ -135,9 +148,13 @@ func TestALooseServiceIsNoticed(t *testing.T) {
 		"no limit":                 func(s *types.ServiceConfig) { s.Deploy = nil },
 		"nobody looks":             func(s *types.ServiceConfig) { s.HealthCheck = nil },
 		"stays dead":               func(s *types.ServiceConfig) { s.Restart = "" },
-		"is published":             func(s *types.ServiceConfig) { s.Ports = []types.ServicePortConfig{{Target: 8081}} },
-		"fills the disk":           func(s *types.ServiceConfig) { s.Logging = nil },
-		"has no version":           func(s *types.ServiceConfig) { s.Image = "almoner/authserver" },
+		"is published": func(s *types.ServiceConfig) {
+			s.Ports = []types.ServicePortConfig{
+				{Target: 8081},
+			}
+		},
+		"fills the disk": func(s *types.ServiceConfig) { s.Logging = nil },
+		"has no version": func(s *types.ServiceConfig) { s.Image = "almoner/authserver" },
 		"is no file": func(s *types.ServiceConfig) {
 			s.Environment = types.NewMapping([]string{"ALMONER_KEYS=x"}).ToMappingWithEquals()
 		},

@@ -31,7 +31,8 @@ func TestTheGatewayReadsOurCaddyfile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name := range s.Environment {
-		if strings.HasPrefix(name, "GATEWAY_") && !bytes.Contains(content, []byte("{$"+name+"}")) && !bytes.Contains(content, []byte("{$"+name+":")) {
+		if strings.HasPrefix(name, "GATEWAY_") && !bytes.Contains(content, []byte("{$"+name+"}")) &&
+			!bytes.Contains(content, []byte("{$"+name+":")) {
 			t.Errorf("the Caddyfile does not know %s", name)
 		}
 	}
@@ -49,7 +50,9 @@ func TestTheGatewayReadsOurCaddyfile(t *testing.T) {
 // Certificates outlive the container: authorities give only so many in a week.
 func TestTheGatewayKeepsItsCertificates(t *testing.T) {
 	s := project(t).Services["gateway"]
-	if mount := mounted(s, "/data/caddy"); mount.Type != types.VolumeTypeVolume || mount.Source == "" || mount.ReadOnly || s.Environment["XDG_DATA_HOME"] != nil {
+	if mount := mounted(s, "/data/caddy"); mount.Type != types.VolumeTypeVolume || mount.Source == "" ||
+		mount.ReadOnly ||
+		s.Environment["XDG_DATA_HOME"] != nil {
 		t.Errorf("where the image has Caddy keep them there is %+v", mount)
 	}
 }
@@ -70,7 +73,8 @@ func mounted(s types.ServiceConfig, target string) types.ServiceVolumeConfig {
 	return s.Volumes[i]
 }
 
-// Whoever names a collector has traces of all, and nobody else has any. Caddy before 2.11 may put queries into them, and sends them otherwise.
+// Whoever names a collector has traces of all, and nobody else has any. Caddy before 2.11 may put queries into them,
+// and sends them otherwise.
 func TestTracesAreForThoseWhoNameACollector(t *testing.T) {
 	const collector = "http://collector.internal:4318"
 	for named, tracing := range map[string]string{"": "", collector: "tracing"} {
@@ -78,8 +82,21 @@ func TestTracesAreForThoseWhoNameACollector(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{"gateway", "authserver-1", "authserver-2", "resourceapi-1", "resourceapi-2", "worker"} {
-			endpoint, share := setting(p.Services[name], "OTEL_EXPORTER_OTLP_ENDPOINT"), setting(p.Services[name], "OTEL_TRACES_SAMPLER_ARG")
+		for _, name := range []string{
+			"gateway",
+			"authserver-1",
+			"authserver-2",
+			"resourceapi-1",
+			"resourceapi-2",
+			"worker",
+		} {
+			endpoint, share := setting(
+				p.Services[name],
+				"OTEL_EXPORTER_OTLP_ENDPOINT",
+			), setting(
+				p.Services[name],
+				"OTEL_TRACES_SAMPLER_ARG",
+			)
 			if endpoint != named || share != "0.5" {
 				t.Errorf("with the collector %q, %s sends traces to %q, the share %s", named, name, endpoint, share)
 			}
@@ -88,13 +105,15 @@ func TestTracesAreForThoseWhoNameACollector(t *testing.T) {
 			t.Errorf("with the collector %q, GATEWAY_TRACING is %q", named, got)
 		}
 	}
-	if image := project(t).Services["gateway"].Image; !regexp.MustCompile(`^caddy:2\.(1[1-9]|[2-9][0-9])\.[0-9]+$`).MatchString(image) {
+	if image := project(t).Services["gateway"].Image; !regexp.MustCompile(`^caddy:2\.(1[1-9]|[2-9][0-9])\.[0-9]+$`).
+		MatchString(image) {
 		t.Errorf("the gateway is %s", image)
 	}
 }
 
-// The program in Caddy's image has the capability to use ports below 1024 as an attribute of its file. Another program with the same attribute
-// starts with what the compose file gives the gateway, and does not without it. It has no capability then.
+// The program in Caddy's image has the capability to use ports below 1024 as an attribute of its file. Another program
+// with the same attribute starts with what the compose file gives the gateway, and does not without it. It has no
+// capability then.
 func TestTheGatewaysProgramStarts(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root gives a file a capability")
@@ -119,16 +138,19 @@ func TestTheGatewaysProgramStarts(t *testing.T) {
 			bounding += ",+" + strings.ToLower(name)
 		}
 		uid, gid, _ := strings.Cut(s.User, ":")
-		// The shell between them has no capabilities any more, as an engine's process has none when it becomes the container's program.
+		// The shell between them has no capabilities any more, as an engine's process has none when it becomes the
+		// container's program.
 		said, err := exec.CommandContext(t.Context(), setpriv, "--reuid="+uid, "--regid="+gid, "--clear-groups", "--no-new-privs", "--inh-caps=-all",
-			"--bounding-set="+bounding, "sh", "-c", file+" /proc/self/status").CombinedOutput()
+			"--bounding-set="+bounding, "sh", "-c", file+" /proc/self/status").
+			CombinedOutput()
 		return string(said), err
 	}
 	if said, err := start(nil); err == nil {
 		t.Skipf("this file system keeps no capabilities: %s", said)
 	}
 	said, err := start(s.CapAdd)
-	if err != nil || !strings.Contains(said, "CapPrm:\t0000000000000000\n") || !strings.Contains(said, "CapEff:\t0000000000000000\n") {
+	if err != nil || !strings.Contains(said, "CapPrm:\t0000000000000000\n") ||
+		!strings.Contains(said, "CapEff:\t0000000000000000\n") {
 		t.Errorf("with %v: %v %s", s.CapAdd, err, said)
 	}
 }

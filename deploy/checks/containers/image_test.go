@@ -119,14 +119,20 @@ func build(t *testing.T, service string) string {
 	}
 	command := exec.CommandContext(t.Context(), "sh", "-euc", strings.ReplaceAll(r.script, " /out/", " "+out))
 	command.Dir = filepath.Join(dir, "src")
-	command.Env = slices.Concat(os.Environ(), []string{"GOFLAGS=" + parallel()}, r.environment, []string{"COMMIT=" + commit})
+	command.Env = slices.Concat(
+		os.Environ(),
+		[]string{"GOFLAGS=" + parallel()},
+		r.environment,
+		[]string{"COMMIT=" + commit},
+	)
 	if printed, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, printed)
 	}
 	return out + service
 }
 
-// parallel keeps what the tests were told about how many programs may be compiled at once; nothing else of GOFLAGS reaches a build.
+// parallel keeps what the tests were told about how many programs may be compiled at once; nothing else of GOFLAGS
+// reaches a build.
 func parallel() string {
 	for _, flag := range strings.Fields(os.Getenv("GOFLAGS")) {
 		if strings.HasPrefix(flag, "-p=") {
@@ -203,7 +209,10 @@ var programs sync.Map
 
 func program(t *testing.T, service string) []byte {
 	t.Helper()
-	made, _ := programs.LoadOrStore(service, sync.OnceValues(func() ([]byte, error) { return os.ReadFile(build(t, service)) }))
+	made, _ := programs.LoadOrStore(
+		service,
+		sync.OnceValues(func() ([]byte, error) { return os.ReadFile(build(t, service)) }),
+	)
 	content, err := made.(func() ([]byte, error))()
 	if err != nil || len(content) == 0 {
 		t.Fatalf("%s was not built: %v", service, err)
@@ -225,7 +234,11 @@ func assemble(t *testing.T, service string) image {
 	if final.BaseName != "scratch" {
 		t.Fatalf("%s is made from %s", service, final.BaseName)
 	}
-	i := image{root: newDir(t), user: only[*instructions.UserCommand](t, final).User, entrypoint: only[*instructions.EntrypointCommand](t, final).CmdLine}
+	i := image{
+		root:       newDir(t),
+		user:       only[*instructions.UserCommand](t, final).User,
+		entrypoint: only[*instructions.EntrypointCommand](t, final).CmdLine,
+	}
 	for _, command := range final.Commands {
 		c, ok := command.(*instructions.CopyCommand)
 		if !ok {
@@ -288,7 +301,8 @@ func TestAProgramNeedsNoLibraryAndNamesNoPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		libraries, err := file.ImportedLibraries()
-		if err != nil || len(libraries) > 0 || slices.ContainsFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		if err != nil || len(libraries) > 0 ||
+			slices.ContainsFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
 			t.Errorf("%s is linked to %v, %v", service, libraries, err)
 		}
 		for _, place := range []string{strings.TrimSpace(string(modules)), "/almoner-image-"} {

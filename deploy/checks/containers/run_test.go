@@ -46,7 +46,8 @@ func (i image) run(t *testing.T, environ []string, arguments ...string) output {
 	var said, complained bytes.Buffer
 	command.Stdout, command.Stderr = &said, &complained
 	err := command.Run()
-	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) { // no right to chroot; no user namespaces at all
+	if errors.Is(err, syscall.EPERM) ||
+		errors.Is(err, syscall.ENOSPC) { // no right to chroot; no user namespaces at all
 		t.Skip("this needs root, or user namespaces: " + err.Error())
 	}
 	var exit *exec.ExitError
@@ -60,7 +61,8 @@ func TestAProgramRunsWhereThereIsNothingElse(t *testing.T) {
 	for _, service := range services() {
 		i := assemble(t, service)
 		got := i.run(t, nil, "--version")
-		if got.code != 0 || !strings.HasPrefix(got.said, service+" "+version.Number+", commit "+commit+", go1.") || got.errors != "" {
+		if got.code != 0 || !strings.HasPrefix(got.said, service+" "+version.Number+", commit "+commit+", go1.") ||
+			got.errors != "" {
 			t.Errorf("%s --version: %+v", service, got)
 		}
 		// Refusals are a line each, no trace of a panic.
@@ -75,7 +77,8 @@ func TestAProgramRunsWhereThereIsNothingElse(t *testing.T) {
 			{"healthcheck 127.0.0.1:1", "nobody answers at 127.0.0.1:1", []string{"ALMONER_LISTEN=:9"}},
 		} {
 			got := i.run(t, c.environ, strings.Fields(c.arguments)...)
-			if got.code == 0 || got.said != "" || !strings.Contains(got.errors, c.says) || strings.Contains(got.errors, "goroutine") {
+			if got.code == 0 || got.said != "" || !strings.Contains(got.errors, c.says) ||
+				strings.Contains(got.errors, "goroutine") {
 				t.Errorf("%s %s: %+v", service, c.arguments, got)
 			}
 		}

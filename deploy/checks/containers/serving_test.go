@@ -25,8 +25,9 @@ import (
 
 const healthyWithin = 90 * time.Second
 
-// A host does by hand what an engine would do with the compose file: it prepares the stores, gives each container its files and its
-// environment, and starts the programs in their order. Only addresses are others, since all share this machine's network.
+// A host does by hand what an engine would do with the compose file: it prepares the stores, gives each container its
+// files and its environment, and starts the programs in their order. Only addresses are others, since all share this
+// machine's network.
 type host struct {
 	t       *testing.T
 	project *types.Project
@@ -47,7 +48,14 @@ func freeAddress(t *testing.T) string {
 
 func newHost(t *testing.T) *host {
 	t.Helper()
-	h := &host{t: t, project: project(t), secrets: filepath.Join(newDir(t), "secrets"), images: map[string]image{}, places: map[string]string{}, own: map[string]string{}}
+	h := &host{
+		t:       t,
+		project: project(t),
+		secrets: filepath.Join(newDir(t), "secrets"),
+		images:  map[string]image{},
+		places:  map[string]string{},
+		own:     map[string]string{},
+	}
 	makeSecrets(t, h.secrets)
 	for _, service := range services() {
 		h.images[service] = assemble(t, service)
@@ -74,7 +82,13 @@ func (h *host) secret(name string) string {
 func tool(t *testing.T, name string, arguments ...string) *exec.Cmd {
 	t.Helper()
 	private := filepath.Join(os.Getenv("ALMONER_TEST_TOOLS"), "root")
-	for _, pattern := range []string{"/usr/lib/postgresql/*/bin", "/usr/bin", "/usr/local/bin", private + "/usr/lib/postgresql/*/bin", private + "/usr/bin"} {
+	for _, pattern := range []string{
+		"/usr/lib/postgresql/*/bin",
+		"/usr/bin",
+		"/usr/local/bin",
+		private + "/usr/lib/postgresql/*/bin",
+		private + "/usr/bin",
+	} {
 		found, _ := filepath.Glob(filepath.Join(pattern, name)) // the one error is a malformed pattern
 		if len(found) == 0 {
 			continue
@@ -89,7 +103,8 @@ func tool(t *testing.T, name string, arguments ...string) *exec.Cmd {
 	return nil
 }
 
-// startPostgres starts a server of our own, since roles belong to a whole server, and lets psql read what the image would let it read.
+// startPostgres starts a server of our own, since roles belong to a whole server, and lets psql read what the image
+// would let it read.
 func (h *host) startPostgres() string {
 	h.t.Helper()
 	server, err := localstore.StartPostgres(h.t.Context(), localstore.Options{
@@ -115,19 +130,30 @@ func (h *host) startPostgres() string {
 	return address.Host
 }
 
-// newLoginsConnect: runbooks/keys.md replaces a login by another one of the same group, which has to be let in as the first one was.
+// newLoginsConnect: runbooks/keys.md replaces a login by another one of the same group, which has to be let in as the
+// first one was.
 func (h *host) newLoginsConnect(database string) {
 	h.t.Helper()
 	for _, group := range []string{"almoner_authserver", "almoner_resourceapi"} {
-		h.psql(database, "-c", "create role next_"+group+" login in role "+group, "-c",
-			"do $$ begin if not has_database_privilege('next_"+group+"', current_database(), 'connect') then raise 'a new login of "+group+" may not connect'; end if; end $$",
-			"-c", "drop role next_"+group)
+		h.psql(
+			database,
+			"-c",
+			"create role next_"+group+" login in role "+group,
+			"-c",
+			"do $$ begin if not has_database_privilege('next_"+group+"', current_database(), 'connect') then raise "+
+				"'a new login of "+group+" may not connect'; end if; end $$",
+			"-c",
+			"drop role next_"+group,
+		)
 	}
 }
 
 func (h *host) psql(database string, arguments ...string) {
 	h.t.Helper()
-	said, err := tool(h.t, "psql", slices.Concat([]string{"--no-psqlrc", "-v", "ON_ERROR_STOP=1", "-d", database}, arguments)...).CombinedOutput()
+	said, err := tool(
+		h.t,
+		"psql",
+		slices.Concat([]string{"--no-psqlrc", "-v", "ON_ERROR_STOP=1", "-d", database}, arguments)...).CombinedOutput()
 	if err != nil {
 		h.t.Fatalf("psql %v: %v: %s", arguments, err, said)
 	}
@@ -153,7 +179,10 @@ func (h *host) startRedis() string {
 		}
 		arguments = append(arguments, argument)
 	}
-	server := tool(h.t, h.project.Services["redis"].Command[0], append(arguments, "--port", port, "--bind", "127.0.0.1")...)
+	server := tool(
+		h.t,
+		h.project.Services["redis"].Command[0],
+		append(arguments, "--port", port, "--bind", "127.0.0.1")...)
 	if err := server.Start(); err != nil {
 		h.t.Fatal(err)
 	}
@@ -211,7 +240,18 @@ func (h *host) container(name string) container {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	places := []string{"//authserver:8081", h.places["//authserver:8081"], ":9090", freeAddress(h.t), "127.0.0.1:8083", freeAddress(h.t), ":8081", h.own[name], ":8082", h.own[name]}
+	places := []string{
+		"//authserver:8081",
+		h.places["//authserver:8081"],
+		":9090",
+		freeAddress(h.t),
+		"127.0.0.1:8083",
+		freeAddress(h.t),
+		":8081",
+		h.own[name],
+		":8082",
+		h.own[name],
+	}
 	c.places = strings.NewReplacer(places...)
 	stores := strings.NewReplacer("postgres:5432", h.places["postgres:5432"], "redis:6379", h.places["redis:6379"])
 	if err := os.MkdirAll(filepath.Join(c.root, "run/secrets"), 0o755); err != nil {
@@ -281,7 +321,8 @@ func (c container) unhealthy() string {
 	return got.errors
 }
 
-// What the compose file says is done: from an empty database to healthy processes, which end in time when they are told to.
+// What the compose file says is done: from an empty database to healthy processes, which end in time when they are told
+// to.
 func TestComposeComesUpAndGoesDown(t *testing.T) {
 	assemble(t, "authserver").run(t, nil, "--version") // or this is skipped
 	h := newHost(t)
@@ -294,7 +335,8 @@ func TestComposeComesUpAndGoesDown(t *testing.T) {
 	stops := map[string]func() error{}
 	for _, name := range []string{"authserver-1", "authserver-2", "resourceapi-1", "resourceapi-2", "worker"} {
 		c := h.container(name)
-		if got := c.run(t, c.environ(), "check-config"); got.code != 0 || strings.Contains(got.said, h.secret("redis_password")) {
+		if got := c.run(t, c.environ(), "check-config"); got.code != 0 ||
+			strings.Contains(got.said, h.secret("redis_password")) {
 			t.Fatalf("%s: %s", name, got.errors)
 		}
 		if c.unhealthy() == "" {
@@ -364,12 +406,20 @@ func complaint(command *exec.Cmd) string {
 func (h *host) redisKeepsWhatItIsTold() {
 	h.t.Helper()
 	_, port, _ := net.SplitHostPort(h.places["redis:6379"])
-	for name, want := range map[string]string{"appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction", "maxmemory": "536870912"} {
+	for name, want := range map[string]string{
+		"appendonly":       "yes",
+		"appendfsync":      "everysec",
+		"maxmemory-policy": "noeviction",
+		"maxmemory":        "536870912",
+	} {
 		if said, err := h.redis(port, "config", "get", name); err != nil || said != name+"\n"+want+"\n" {
 			h.t.Errorf("%q %v", said, err)
 		}
 	}
-	if said, _ := tool(h.t, "redis-cli", "-p", port, "ping").CombinedOutput(); !strings.Contains(string(said), "NOAUTH") {
+	if said, _ := tool(h.t, "redis-cli", "-p", port, "ping").CombinedOutput(); !strings.Contains(
+		string(said),
+		"NOAUTH",
+	) {
 		h.t.Errorf("Redis answers anybody: %s", said)
 	}
 }

@@ -75,19 +75,30 @@ func isPort(ports []networking.NetworkPolicyPort, to peer, protocol core.Protoco
 	})
 }
 
-// allows says whether a connection may be opened: every pod that a policy selects is shut but for what one of its policies lets through, at both ends.
+// allows says whether a connection may be opened: every pod that a policy selects is shut but for what one of its
+// policies lets through, at both ends.
 func (c cluster) allows(t *testing.T, from, to peer, protocol core.Protocol, port int32) bool {
 	t.Helper()
 	out, in := len(from.template.Labels) == 0, len(to.template.Labels) == 0 // no business of ours
 	for _, policy := range c.policies {
 		if from.template.Labels != nil && matches(t, &policy.Spec.PodSelector, from.labels) {
 			for _, rule := range policy.Spec.Egress {
-				out = out || isPort(rule.Ports, to, protocol, port) && slices.ContainsFunc(rule.To, func(p networking.NetworkPolicyPeer) bool { return isPeer(t, p, policy.Namespace, to) })
+				out = out ||
+					isPort(rule.Ports, to, protocol, port) &&
+						slices.ContainsFunc(
+							rule.To,
+							func(p networking.NetworkPolicyPeer) bool { return isPeer(t, p, policy.Namespace, to) },
+						)
 			}
 		}
 		if to.template.Labels != nil && matches(t, &policy.Spec.PodSelector, to.labels) {
 			for _, rule := range policy.Spec.Ingress {
-				in = in || isPort(rule.Ports, to, protocol, port) && slices.ContainsFunc(rule.From, func(p networking.NetworkPolicyPeer) bool { return isPeer(t, p, policy.Namespace, from) })
+				in = in ||
+					isPort(rule.Ports, to, protocol, port) &&
+						slices.ContainsFunc(
+							rule.From,
+							func(p networking.NetworkPolicyPeer) bool { return isPeer(t, p, policy.Namespace, from) },
+						)
 			}
 		}
 	}
@@ -98,8 +109,10 @@ func TestEveryPodIsShutIn(t *testing.T) {
 	c := example(t)
 	for _, w := range c.workloads() {
 		shut := slices.ContainsFunc(c.policies, func(p networking.NetworkPolicy) bool {
-			return matches(t, &p.Spec.PodSelector, w.template.Labels) && len(p.Spec.Ingress) == 0 && len(p.Spec.Egress) == 0 &&
-				slices.Contains(p.Spec.PolicyTypes, networking.PolicyTypeIngress) && slices.Contains(p.Spec.PolicyTypes, networking.PolicyTypeEgress)
+			return matches(t, &p.Spec.PodSelector, w.template.Labels) && len(p.Spec.Ingress) == 0 &&
+				len(p.Spec.Egress) == 0 &&
+				slices.Contains(p.Spec.PolicyTypes, networking.PolicyTypeIngress) &&
+				slices.Contains(p.Spec.PolicyTypes, networking.PolicyTypeEgress)
 		})
 		if !shut {
 			t.Errorf("%s: no policy denies what none allows", w.name)
@@ -109,7 +122,11 @@ func TestEveryPodIsShutIn(t *testing.T) {
 		if len(c.selected(t, &p.Spec.PodSelector)) == 0 {
 			t.Errorf("NetworkPolicy %s selects nothing", p.Name)
 		}
-		if ingress, egress := slices.Contains(p.Spec.PolicyTypes, networking.PolicyTypeIngress), slices.Contains(p.Spec.PolicyTypes, networking.PolicyTypeEgress); len(p.Spec.Ingress) > 0 && !ingress || len(p.Spec.Egress) > 0 && !egress {
+		if ingress, egress := slices.Contains(p.Spec.PolicyTypes, networking.PolicyTypeIngress), slices.Contains(p.Spec.PolicyTypes, networking.PolicyTypeEgress); len(
+			p.Spec.Ingress,
+		) > 0 &&
+			!ingress ||
+			len(p.Spec.Egress) > 0 && !egress {
 			t.Errorf("NetworkPolicy %s: a rule that its policyTypes leave out", p.Name)
 		}
 	}
@@ -120,32 +137,87 @@ func TestWhoMayTalkToWhom(t *testing.T) {
 	for i := range base.policies {
 		base.policies[i].Namespace = "almoner"
 	}
-	authserver, resourceapi, worker, migrate := c.ours(t, "authserver"), c.ours(t, "resourceapi"), c.ours(t, "worker"), c.ours(t, "migrate")
+	authserver, resourceapi, worker, migrate := c.ours(
+		t,
+		"authserver",
+	), c.ours(
+		t,
+		"resourceapi",
+	), c.ours(
+		t,
+		"worker",
+	), c.ours(
+		t,
+		"migrate",
+	)
 	pod := func(namespace string, labels map[string]string) peer {
 		return peer{namespace: namespace, name: "a pod", labels: labels}
 	}
 	at := func(address string) peer { return peer{name: address, address: address} }
-	gateway, monitoring, stranger, neighbour := pod("gateway", nil), pod("monitoring", nil), pod("elsewhere", nil), pod("almoner", nil)
+	gateway, monitoring, stranger, neighbour := pod(
+		"gateway",
+		nil,
+	), pod(
+		"monitoring",
+		nil,
+	), pod(
+		"elsewhere",
+		nil,
+	), pod(
+		"almoner",
+		nil,
+	)
 	dns := pod("kube-system", map[string]string{"k8s-app": "kube-dns"})
 	for _, line := range []struct {
 		from, to peer
 		port     int32
 		may      bool
 	}{
-		{gateway, authserver, 8081, true}, {gateway, resourceapi, 8082, true},
-		{gateway, authserver, 8082, false}, {stranger, authserver, 8081, false}, {neighbour, authserver, 8081, false}, {monitoring, authserver, 8081, false},
-		{stranger, resourceapi, 8082, false}, {neighbour, resourceapi, 8082, false}, {at("203.0.113.9"), authserver, 8081, false},
-		{resourceapi, authserver, 8081, true}, {authserver, resourceapi, 8082, false}, {worker, authserver, 8081, false}, {migrate, authserver, 8081, false},
+		{gateway, authserver, 8081, true},
+		{gateway, resourceapi, 8082, true},
+		{gateway, authserver, 8082, false},
+		{stranger, authserver, 8081, false},
+		{neighbour, authserver, 8081, false},
+		{monitoring, authserver, 8081, false},
+		{stranger, resourceapi, 8082, false},
+		{neighbour, resourceapi, 8082, false},
+		{at("203.0.113.9"), authserver, 8081, false},
+		{resourceapi, authserver, 8081, true},
+		{authserver, resourceapi, 8082, false},
+		{worker, authserver, 8081, false},
+		{migrate, authserver, 8081, false},
 		{worker, resourceapi, 8082, false},
-		{authserver, monitoring, 4318, true}, {resourceapi, monitoring, 4318, true}, {worker, monitoring, 4318, true}, {migrate, monitoring, 4318, false},
-		{authserver, monitoring, 9090, false}, {authserver, stranger, 4318, false}, {resourceapi, at("151.101.1.1"), 4318, false},
-		{authserver, dns, 53, true}, {resourceapi, dns, 53, true}, {worker, dns, 53, true}, {migrate, dns, 53, true}, {authserver, pod("kube-system", nil), 53, false},
-		{authserver, stranger, 443, false}, {authserver, at("151.101.1.1"), 443, true}, {authserver, at("2606:4700::1111"), 443, true},
-		{authserver, at("151.101.1.1"), 80, false}, {resourceapi, at("151.101.1.1"), 443, false}, {worker, at("151.101.1.1"), 443, false}, {migrate, at("151.101.1.1"), 443, false},
-		{authserver, at("10.0.0.1"), 443, false}, {authserver, at("172.20.1.1"), 443, false}, {authserver, at("192.168.1.1"), 443, false},
-		{authserver, at("169.254.169.254"), 443, false}, {authserver, at("100.100.100.200"), 443, false}, {authserver, at("127.0.0.1"), 443, false},
-		{authserver, at("224.0.0.1"), 443, false}, {authserver, at("::1"), 443, false}, {authserver, at("fd00:ec2::254"), 443, false},
-		{authserver, at("fe80::1"), 443, false}, {authserver, at("2002:a00:1::"), 443, false}, {authserver, at("64:ff9b::a00:1"), 443, false},
+		{authserver, monitoring, 4318, true},
+		{resourceapi, monitoring, 4318, true},
+		{worker, monitoring, 4318, true},
+		{migrate, monitoring, 4318, false},
+		{authserver, monitoring, 9090, false},
+		{authserver, stranger, 4318, false},
+		{resourceapi, at("151.101.1.1"), 4318, false},
+		{authserver, dns, 53, true},
+		{resourceapi, dns, 53, true},
+		{worker, dns, 53, true},
+		{migrate, dns, 53, true},
+		{authserver, pod("kube-system", nil), 53, false},
+		{authserver, stranger, 443, false},
+		{authserver, at("151.101.1.1"), 443, true},
+		{authserver, at("2606:4700::1111"), 443, true},
+		{authserver, at("151.101.1.1"), 80, false},
+		{resourceapi, at("151.101.1.1"), 443, false},
+		{worker, at("151.101.1.1"), 443, false},
+		{migrate, at("151.101.1.1"), 443, false},
+		{authserver, at("10.0.0.1"), 443, false},
+		{authserver, at("172.20.1.1"), 443, false},
+		{authserver, at("192.168.1.1"), 443, false},
+		{authserver, at("169.254.169.254"), 443, false},
+		{authserver, at("100.100.100.200"), 443, false},
+		{authserver, at("127.0.0.1"), 443, false},
+		{authserver, at("224.0.0.1"), 443, false},
+		{authserver, at("::1"), 443, false},
+		{authserver, at("fd00:ec2::254"), 443, false},
+		{authserver, at("fe80::1"), 443, false},
+		{authserver, at("2002:a00:1::"), 443, false},
+		{authserver, at("64:ff9b::a00:1"), 443, false},
 		{authserver, at("::ffff:10.0.0.1"), 443, false},
 	} {
 		for where, within := range map[string]cluster{"base": base, "example": c} {
@@ -154,17 +226,28 @@ func TestWhoMayTalkToWhom(t *testing.T) {
 				protocol = core.ProtocolUDP
 			}
 			if got := within.allows(t, line.from, line.to, protocol, line.port); got != line.may {
-				t.Errorf("%s: %s %s to %s:%d: %v", where, line.from.namespace, line.from.name, line.to.name, line.port, got)
+				t.Errorf(
+					"%s: %s %s to %s:%d: %v",
+					where,
+					line.from.namespace,
+					line.from.name,
+					line.to.name,
+					line.port,
+					got,
+				)
 			}
 		}
 	}
 	stores := pod("stores", nil)
 	for _, service := range []peer{authserver, resourceapi, worker, migrate} {
 		for _, port := range []int32{5432, 6379} {
-			if !base.allows(t, service, stores, core.ProtocolTCP, port) || base.allows(t, service, stranger, core.ProtocolTCP, port) {
+			if !base.allows(t, service, stores, core.ProtocolTCP, port) ||
+				base.allows(t, service, stranger, core.ProtocolTCP, port) {
 				t.Errorf("base: %s and the stores' port %d", service.name, port)
 			}
-			if !c.allows(t, service, at("10.20.0.5"), core.ProtocolTCP, port) || c.allows(t, service, at("10.20.0.7"), core.ProtocolTCP, port) || c.allows(t, service, stores, core.ProtocolTCP, port) {
+			if !c.allows(t, service, at("10.20.0.5"), core.ProtocolTCP, port) ||
+				c.allows(t, service, at("10.20.0.7"), core.ProtocolTCP, port) ||
+				c.allows(t, service, stores, core.ProtocolTCP, port) {
 				t.Errorf("example: %s and the stores' port %d", service.name, port)
 			}
 		}

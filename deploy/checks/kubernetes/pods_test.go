@@ -22,14 +22,20 @@ func TestEveryContainerIsHardened(t *testing.T) {
 	for _, w := range example(t).workloads() {
 		for _, result := range standards.EvaluatePod(restricted, &w.template.ObjectMeta, &w.template.Spec) {
 			if !result.Allowed {
-				t.Errorf("%s: the restricted standard forbids: %s, %s", w.name, result.ForbiddenReason, result.ForbiddenDetail)
+				t.Errorf(
+					"%s: the restricted standard forbids: %s, %s",
+					w.name,
+					result.ForbiddenReason,
+					result.ForbiddenDetail,
+				)
 			}
 		}
 		if mounts := w.template.Spec.AutomountServiceAccountToken; mounts == nil || *mounts {
 			t.Errorf("%s: its pods get a token for the cluster's API, which they never call", w.name)
 		}
 		for _, c := range w.containers() {
-			if c.SecurityContext == nil || c.SecurityContext.ReadOnlyRootFilesystem == nil || !*c.SecurityContext.ReadOnlyRootFilesystem {
+			if c.SecurityContext == nil || c.SecurityContext.ReadOnlyRootFilesystem == nil ||
+				!*c.SecurityContext.ReadOnlyRootFilesystem {
 				t.Errorf("%s/%s can write to its root file system", w.name, c.Name)
 			}
 			if !strings.Contains(c.Image, ":") || strings.HasSuffix(c.Image, ":latest") {
@@ -45,7 +51,13 @@ func TestEveryContainerHasItsMeasure(t *testing.T) {
 		for _, c := range w.containers() {
 			memory := c.Resources.Limits[core.ResourceMemory]
 			if request := c.Resources.Requests[core.ResourceMemory]; memory.IsZero() || request.Cmp(memory) != 0 {
-				t.Errorf("%s/%s: of memory it asks for %s, and may have %s", w.name, c.Name, request.String(), memory.String())
+				t.Errorf(
+					"%s/%s: of memory it asks for %s, and may have %s",
+					w.name,
+					c.Name,
+					request.String(),
+					memory.String(),
+				)
 				continue
 			}
 			if cpu := c.Resources.Requests[core.ResourceCPU]; cpu.IsZero() {

@@ -176,8 +176,13 @@ func TestEveryObjectIsWhatItsKindAllows(t *testing.T) {
 	}
 	c := example(t)
 	for what, found := range map[string]int{
-		"Deployment": len(c.deployments) - 3, "Job": len(c.jobs) - 1, "Service": len(c.services) - 2, "HTTPRoute": len(c.routes) - 2,
-		"HorizontalPodAutoscaler": len(c.scalers) - 2, "PodDisruptionBudget": len(c.budgets) - 3, "Secret": len(c.secrets) - 3,
+		"Deployment":              len(c.deployments) - 3,
+		"Job":                     len(c.jobs) - 1,
+		"Service":                 len(c.services) - 2,
+		"HTTPRoute":               len(c.routes) - 2,
+		"HorizontalPodAutoscaler": len(c.scalers) - 2,
+		"PodDisruptionBudget":     len(c.budgets) - 3,
+		"Secret":                  len(c.secrets) - 3,
 	} {
 		if found != 0 {
 			t.Errorf("%s: %+d of what is expected", what, found)

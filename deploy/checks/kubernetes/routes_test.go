@@ -11,8 +11,8 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/gateway"
 )
 
-// goesTo is the service that a request for a path belongs to: exact matches come first, then the longest prefix of whole segments (HTTPRouteRule of the
-// Gateway API's reference).
+// goesTo is the service that a request for a path belongs to: exact matches come first, then the longest prefix of
+// whole segments (HTTPRouteRule of the Gateway API's reference).
 func goesTo(t *testing.T, route gatewayapi.HTTPRoute, path string) gatewayapi.HTTPBackendRef {
 	t.Helper()
 	best, backend := -1, gatewayapi.HTTPBackendRef{}
@@ -58,13 +58,46 @@ func (c cluster) route(t *testing.T, name string) gatewayapi.HTTPRoute {
 func TestPathsBelongToWhomTheGatewaySays(t *testing.T) {
 	c := example(t)
 	for _, path := range []string{
-		"/", "/v1", "/v1/", "/v1/account", "/v1/account/", "/v1/account/oauth/token", "/v1/accounts", "/v1/accountancy/x", "/v1/programmes/programmes", "/v1/docs", "/v1/openapi.json",
-		"/v1/engage/public/embed.js", "/mcp", "/mcp/", "/mcp/x", "/authorize", "/authorize/", "/authorized", "/token", "/token/x", "/tokens", "/register", "/register/x",
-		"/.well-known/oauth-authorization-server", "/.well-known/oauth-authorization-server/v1", "/.well-known/oauth-authorization-server/mcp",
-		"/.well-known/openid-configuration", "/.well-known/openid-configuration/v1", "/.well-known/openid-configuration/mcp",
-		"/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/v1", "/.well-known/oauth-protected-resource/mcp", "/.well-known/",
-		"/mcp/.well-known/oauth-authorization-server", "/mcp/.well-known/openid-configuration", "/mcp/.well-known/oauth-protected-resource",
-		"/mcp/.well-known/openid-configuration/x", "/login", "/settings/user", "/oauth/authorize",
+		"/",
+		"/v1",
+		"/v1/",
+		"/v1/account",
+		"/v1/account/",
+		"/v1/account/oauth/token",
+		"/v1/accounts",
+		"/v1/accountancy/x",
+		"/v1/programmes/programmes",
+		"/v1/docs",
+		"/v1/openapi.json",
+		"/v1/engage/public/embed.js",
+		"/mcp",
+		"/mcp/",
+		"/mcp/x",
+		"/authorize",
+		"/authorize/",
+		"/authorized",
+		"/token",
+		"/token/x",
+		"/tokens",
+		"/register",
+		"/register/x",
+		"/.well-known/oauth-authorization-server",
+		"/.well-known/oauth-authorization-server/v1",
+		"/.well-known/oauth-authorization-server/mcp",
+		"/.well-known/openid-configuration",
+		"/.well-known/openid-configuration/v1",
+		"/.well-known/openid-configuration/mcp",
+		"/.well-known/oauth-protected-resource",
+		"/.well-known/oauth-protected-resource/v1",
+		"/.well-known/oauth-protected-resource/mcp",
+		"/.well-known/",
+		"/mcp/.well-known/oauth-authorization-server",
+		"/mcp/.well-known/openid-configuration",
+		"/mcp/.well-known/oauth-protected-resource",
+		"/mcp/.well-known/openid-configuration/x",
+		"/login",
+		"/settings/user",
+		"/oauth/authorize",
 	} {
 		want := map[bool]gatewayapi.ObjectName{true: "authserver", false: "resourceapi"}[gateway.IsAccount(path)]
 		if got := goesTo(t, c.route(t, "api"), path).Name; got != want {
@@ -108,14 +141,19 @@ func TestWhatIsForTheInsideStaysThere(t *testing.T) {
 
 func TestRoutesAreOfTheAddressesThatTheServicesKnow(t *testing.T) {
 	c := example(t)
-	settings := c.config(t, "almoner", c.deployments[0].Spec.Template.Spec.Containers[0].EnvFrom[0].ConfigMapRef.Name).Data
+	settings := c.config(
+		t,
+		"almoner",
+		c.deployments[0].Spec.Template.Spec.Containers[0].EnvFrom[0].ConfigMapRef.Name,
+	).Data
 	for name, variable := range map[string]string{"api": "ALMONER_BASE_URL", "app": "ALMONER_APP_URL"} {
 		address, err := url.Parse(settings[variable])
 		if err != nil {
 			t.Fatal(err)
 		}
 		route := c.route(t, name)
-		if len(route.Spec.Hostnames) != 1 || string(route.Spec.Hostnames[0]) != address.Host || address.Scheme != "https" {
+		if len(route.Spec.Hostnames) != 1 || string(route.Spec.Hostnames[0]) != address.Host ||
+			address.Scheme != "https" {
 			t.Errorf("HTTPRoute %s is of %q, %s is %s", name, route.Spec.Hostnames, variable, address)
 		}
 		for _, rule := range route.Spec.Rules {

@@ -14,13 +14,17 @@ import (
 	"github.com/almonerhq/almoner/deploy/checks/internal/product"
 )
 
-// The real binaries, started as the manifests say and with real stores: the Job ends well, every probe is answered, and every port is listened on.
+// The real binaries, started as the manifests say and with real stores: the Job ends well, every probe is answered, and
+// every port is listened on.
 func TestWhatTheManifestsStartAnswersItsProbes(t *testing.T) {
 	stores := product.Stores(t)
 	c := example(t)
 	put := func(command product.Command, of string) {
 		t.Helper()
-		for name, value := range map[string]string{"ALMONER_DATABASE_URL_FILE": stores[of], "ALMONER_REDIS_URL_FILE": stores["redis"]} {
+		for name, value := range map[string]string{
+			"ALMONER_DATABASE_URL_FILE": stores[of],
+			"ALMONER_REDIS_URL_FILE":    stores["redis"],
+		} {
 			path := command.Environment[name]
 			if path == "" {
 				continue
@@ -86,7 +90,11 @@ func portIn(t *testing.T, address string) string {
 
 func probe(t *testing.T, process *product.Process, container core.Container, listens map[string]string) {
 	t.Helper()
-	for what, probe := range map[string]*core.Probe{"startup": container.StartupProbe, "liveness": container.LivenessProbe, "readiness": container.ReadinessProbe} {
+	for what, probe := range map[string]*core.Probe{
+		"startup":   container.StartupProbe,
+		"liveness":  container.LivenessProbe,
+		"readiness": container.ReadinessProbe,
+	} {
 		if probe == nil {
 			if len(container.Ports) > 0 {
 				t.Errorf("%s has no %s probe", container.Name, what)

@@ -58,7 +58,8 @@ func (c cluster) secret(t *testing.T, namespace, name string) core.Secret {
 	return core.Secret{}
 }
 
-// mounted writes the Secrets that a container mounts into a directory and returns where they are there, by where they are in the container.
+// mounted writes the Secrets that a container mounts into a directory and returns where they are there, by where they
+// are in the container.
 func (c cluster) mounted(t *testing.T, namespace string, pod core.PodSpec, container core.Container) map[string]string {
 	t.Helper()
 	places := map[string]string{}
@@ -67,7 +68,8 @@ func (c cluster) mounted(t *testing.T, namespace string, pod core.PodSpec, conta
 			if volume.Name != mount.Name {
 				continue
 			}
-			if volume.Secret == nil || volume.Secret.DefaultMode == nil || *volume.Secret.DefaultMode != 0o440 || !mount.ReadOnly {
+			if volume.Secret == nil || volume.Secret.DefaultMode == nil || *volume.Secret.DefaultMode != 0o440 ||
+				!mount.ReadOnly {
 				t.Errorf("%s: %s is not a Secret for its group alone to read", container.Name, volume.Name)
 				continue
 			}
@@ -159,7 +161,8 @@ func TestTheMigrationCanBeAppliedFirst(t *testing.T) {
 			}
 		}
 		if pod := j.Spec.Template.Spec; len(pod.InitContainers) != 1 || !strings.Contains(pod.InitContainers[0].Image, "authserver") ||
-			len(pod.Containers) != 1 || !strings.Contains(pod.Containers[0].Image, "resourceapi") {
+			len(pod.Containers) != 1 ||
+			!strings.Contains(pod.Containers[0].Image, "resourceapi") {
 			t.Errorf("Job %s: authserver's migrations come first, then resourceapi's", j.Name)
 		}
 	}

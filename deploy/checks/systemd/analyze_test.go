@@ -11,8 +11,9 @@ import (
 	"github.com/almonerhq/almoner/deploy/checks/internal/product"
 )
 
-// exposed is the most that systemd-analyze security may find, in tenths of its points from 0.0 (safe) to 10.0. What is left is that a service opens connections
-// and ports, to any address: 1.1 with systemd 252. Later versions ask for more.
+// exposed is the most that systemd-analyze security may find, in tenths of its points from 0.0 (safe) to 10.0. What is
+// left is that a service opens connections and ports, to any address: 1.1 with systemd 252. Later versions ask for
+// more.
 const exposed = "20"
 
 // oldest is the first systemd-analyze that judges files.
@@ -53,12 +54,18 @@ func TestSystemdAnalyzeFindsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	out, err := exec.CommandContext(t.Context(), program, append([]string{"verify", "--man=no", "--recursive-errors=no"}, units...)...).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), program, append([]string{
+		"verify",
+		"--man=no",
+		"--recursive-errors=no",
+	}, units...)...).
+		CombinedOutput()
 	if err != nil || strings.Contains(string(out), dir) { // it may have a word to say about others of this machine
 		t.Errorf("verify: %v\n%s", err, out)
 	}
 	for _, path := range units {
-		out, err := exec.CommandContext(t.Context(), program, "security", "--offline=true", "--no-pager", "--threshold="+exposed, path).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), program, "security", "--offline=true", "--no-pager", "--threshold="+exposed, path).
+			CombinedOutput()
 		if err != nil {
 			t.Errorf("security of %s: %v\n%s", filepath.Base(path), err, out)
 		}

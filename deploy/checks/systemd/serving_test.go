@@ -19,12 +19,17 @@ func held(t *testing.T) map[string]string {
 	t.Helper()
 	stores := product.Stores(t)
 	return map[string]string{
-		"owner-database-url": stores["owner"], "authserver-database-url": stores["authserver"], "resourceapi-database-url": stores["resourceapi"],
-		"redis-url": stores["redis"], "authserver-keys": product.Keys(), "resourceapi-keys": product.Keys(),
+		"owner-database-url":       stores["owner"],
+		"authserver-database-url":  stores["authserver"],
+		"resourceapi-database-url": stores["resourceapi"],
+		"redis-url":                stores["redis"],
+		"authserver-keys":          product.Keys(),
+		"resourceapi-keys":         product.Keys(),
 	}
 }
 
-// The real binaries, started as the units say and with real stores: the migration ends well, the services know every setting and become ready.
+// The real binaries, started as the units say and with real stores: the migration ends well, the services know every
+// setting and become ready.
 func TestWhatTheUnitsStartBecomesReady(t *testing.T) {
 	secrets, ports, moved := held(t), map[string]string{}, map[string]string{}
 	for _, s := range services(t) { // almoner-migrate is the first
@@ -56,12 +61,18 @@ func TestWhatTheUnitsStartBecomesReady(t *testing.T) {
 			s.becomesReady(t, c, ports, moved)
 		}
 		if slices.Sort(used); !slices.Equal(slices.Compact(used), slices.Sorted(maps.Keys(s.loaded(t)))) {
-			t.Errorf("%s: it loads the credentials %q, and its settings name %q", s.file, slices.Sorted(maps.Keys(s.loaded(t))), used)
+			t.Errorf(
+				"%s: it loads the credentials %q, and its settings name %q",
+				s.file,
+				slices.Sorted(maps.Keys(s.loaded(t))),
+				used,
+			)
 		}
 	}
 }
 
-// becomesReady starts a service. ports are those that others listen on already, by number; moved is where those addresses are now.
+// becomesReady starts a service. ports are those that others listen on already, by number; moved is where those
+// addresses are now.
 func (s service) becomesReady(t *testing.T, c product.Command, ports, moved map[string]string) {
 	t.Helper()
 	if keys, err := url.Parse(c.Environment["ALMONER_JWKS_URL"]); err != nil {

@@ -34,7 +34,12 @@ func folder() string { return filepath.Join(product.Root(), "deploy", "systemd")
 func services(t *testing.T) []service {
 	t.Helper()
 	var all []service
-	for _, name := range []string{"almoner-migrate.service", "authserver.service", "resourceapi-worker.service", "resourceapi.service"} {
+	for _, name := range []string{
+		"almoner-migrate.service",
+		"authserver.service",
+		"resourceapi-worker.service",
+		"resourceapi.service",
+	} {
 		content, err := os.ReadFile(filepath.Join(folder(), name))
 		if err != nil {
 			t.Fatal(err)
@@ -76,20 +81,53 @@ func (s service) value(t *testing.T, name string) string {
 
 // protection is what every unit says to shut its process in (systemd.exec(5)).
 var protection = map[string]string{
-	"DynamicUser": "yes", "NoNewPrivileges": "yes", "CapabilityBoundingSet": "", "AmbientCapabilities": "", "ProtectSystem": "strict", "ProtectHome": "yes",
-	"PrivateTmp": "yes", "PrivateDevices": "yes", "PrivateMounts": "yes", "PrivateUsers": "yes", "ProtectClock": "yes", "ProtectControlGroups": "yes",
-	"ProtectHostname": "yes", "ProtectKernelLogs": "yes", "ProtectKernelModules": "yes", "ProtectKernelTunables": "yes", "ProtectProc": "invisible",
-	"RemoveIPC": "yes", "RestrictAddressFamilies": "AF_INET AF_INET6 AF_UNIX", "RestrictNamespaces": "yes", "RestrictRealtime": "yes",
-	"RestrictSUIDSGID": "yes", "LockPersonality": "yes", "MemoryDenyWriteExecute": "yes", "KeyringMode": "private", "SystemCallArchitectures": "native",
-	"SystemCallErrorNumber": "EPERM", "UMask": "0077",
+	"DynamicUser":             "yes",
+	"NoNewPrivileges":         "yes",
+	"CapabilityBoundingSet":   "",
+	"AmbientCapabilities":     "",
+	"ProtectSystem":           "strict",
+	"ProtectHome":             "yes",
+	"PrivateTmp":              "yes",
+	"PrivateDevices":          "yes",
+	"PrivateMounts":           "yes",
+	"PrivateUsers":            "yes",
+	"ProtectClock":            "yes",
+	"ProtectControlGroups":    "yes",
+	"ProtectHostname":         "yes",
+	"ProtectKernelLogs":       "yes",
+	"ProtectKernelModules":    "yes",
+	"ProtectKernelTunables":   "yes",
+	"ProtectProc":             "invisible",
+	"RemoveIPC":               "yes",
+	"RestrictAddressFamilies": "AF_INET AF_INET6 AF_UNIX",
+	"RestrictNamespaces":      "yes",
+	"RestrictRealtime":        "yes",
+	"RestrictSUIDSGID":        "yes",
+	"LockPersonality":         "yes",
+	"MemoryDenyWriteExecute":  "yes",
+	"KeyringMode":             "private",
+	"SystemCallArchitectures": "native",
+	"SystemCallErrorNumber":   "EPERM",
+	"UMask":                   "0077",
 }
 
-// others are the directives besides, by section (systemd.unit(5), systemd.service(5), systemd.exec(5), systemd.resource-control(5), systemd.kill(5)).
+// others are the directives besides, by section (systemd.unit(5), systemd.service(5), systemd.exec(5),
+// systemd.resource-control(5), systemd.kill(5)).
 var others = map[string][]string{
 	"Unit": {"Description", "Wants", "After"},
 	"Service": {
-		"Type", "ExecStart", "Environment", "EnvironmentFile", "LoadCredential", "Restart", "RestartSec", "TimeoutStartSec", "TimeoutStopSec",
-		"LimitNOFILE", "MemoryMax", "SystemCallFilter",
+		"Type",
+		"ExecStart",
+		"Environment",
+		"EnvironmentFile",
+		"LoadCredential",
+		"Restart",
+		"RestartSec",
+		"TimeoutStartSec",
+		"TimeoutStopSec",
+		"LimitNOFILE",
+		"MemoryMax",
+		"SystemCallFilter",
 	},
 	"Install": {"WantedBy"},
 }
@@ -112,7 +150,10 @@ func TestEveryUnitShutsItsProcessIn(t *testing.T) {
 				t.Errorf("%s: %s=%s", s.file, name, got)
 			}
 		}
-		if filter := s.values("Service", "SystemCallFilter"); !slices.Equal(filter, []string{"@system-service", "~@privileged @resources"}) {
+		if filter := s.values("Service", "SystemCallFilter"); !slices.Equal(
+			filter,
+			[]string{"@system-service", "~@privileged @resources"},
+		) {
 			t.Errorf("%s: SystemCallFilter=%q", s.file, filter)
 		}
 	}
@@ -130,7 +171,8 @@ func TestServicesComeBack(t *testing.T) {
 		if s.value(t, "Type") == "oneshot" {
 			continue
 		}
-		if s.value(t, "Type") != "exec" || s.value(t, "Restart") != "on-failure" || len(s.values("Install", "WantedBy")) != 1 {
+		if s.value(t, "Type") != "exec" || s.value(t, "Restart") != "on-failure" ||
+			len(s.values("Install", "WantedBy")) != 1 {
 			t.Errorf("%s: it does not come back", s.file)
 		}
 	}
@@ -140,8 +182,13 @@ func TestServicesComeBack(t *testing.T) {
 func (s service) hasTimeToLeave(t *testing.T, command, notice string) {
 	t.Helper()
 	warning, err := time.ParseDuration(notice)
-	needs := map[string]time.Duration{"serve": warning + drain + importAtWork, "worker": drain + submissionDone}[command]
-	if stop, stopErr := time.ParseDuration(s.value(t, "TimeoutStopSec")); err != nil || stopErr != nil || warning == 0 || stop <= needs {
+	needs := map[string]time.Duration{
+		"serve":  warning + drain + importAtWork,
+		"worker": drain + submissionDone,
+	}[command]
+	if stop, stopErr := time.ParseDuration(s.value(t, "TimeoutStopSec")); err != nil || stopErr != nil ||
+		warning == 0 ||
+		stop <= needs {
 		t.Errorf("%s: killed after %v, and leaving takes %v (%v, %v)", s.file, stop, needs, err, stopErr)
 	}
 }
@@ -154,8 +201,11 @@ func TestEveryUnitHasItsMeasure(t *testing.T) {
 			t.Errorf("%s: MemoryMax: %v", s.file, err)
 			continue
 		}
-		collector, err := resource.ParseQuantity(strings.TrimSuffix(s.commands(t, t.TempDir())[0].Environment["GOMEMLIMIT"], "B"))
-		if share := collector.AsApproximateFloat64() / memory.AsApproximateFloat64(); err != nil || share < 0.55 || share > 0.6 {
+		collector, err := resource.ParseQuantity(
+			strings.TrimSuffix(s.commands(t, t.TempDir())[0].Environment["GOMEMLIMIT"], "B"),
+		)
+		if share := collector.AsApproximateFloat64() / memory.AsApproximateFloat64(); err != nil || share < 0.55 ||
+			share > 0.6 {
 			t.Errorf("%s: GOMEMLIMIT is %.0f %% of MemoryMax (%v)", s.file, 100*share, err)
 		}
 	}

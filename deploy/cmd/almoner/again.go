@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// Tests here kill servers, cut connections and look at the clock, on machines that others use too. A package that fails is therefore
-// tried once more, whole and alone, and both results are shown: what is broken fails again, what was disturbed does not.
+// Tests here kill servers, cut connections and look at the clock, on machines that others use too. A package that fails
+// is therefore tried once more, whole and alone, and both results are shown: what is broken fails again, what was
+// disturbed does not.
 
 // mostTriedAgain is how many packages of a module may have been disturbed: more than that are broken.
 const mostTriedAgain = 3
@@ -47,7 +48,10 @@ func (t *trial) goTest(ctx context.Context, m module, arguments []string) (print
 	if m.alone { // browsers and gateways speak HTTP/2, which the services are built without
 		environment = append(environment, "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -mod=readonly -trimpath"))
 	}
-	err = t.command(ctx, m.name, environment, io.MultiWriter(os.Stdout, &out), "go", append([]string{"test"}, arguments...)...).Run()
+	err = t.command(ctx, m.name, environment, io.MultiWriter(os.Stdout, &out), "go", append([]string{
+		"test",
+	}, arguments...)...).
+		Run()
 	return out.Bytes(), err
 }
 

@@ -8,7 +8,8 @@ import (
 
 // What go test prints of packages that failed, and which of them get a second try.
 func TestAPackageIsTriedAgainUnlessNothingCouldExcuseIt(t *testing.T) {
-	one := "--- FAIL: TestSlow (5.00s)\n    slow_test.go:9: not within 5 s\nFAIL\nFAIL\texample.org/slow\t5.012s\nok  \texample.org/fine\t0.1s\nFAIL\n"
+	one := "--- FAIL: TestSlow (5.00s)\n    slow_test.go:9: not within 5 " +
+		"s\nFAIL\nFAIL\texample.org/slow\t5.012s\nok  \texample.org/fine\t0.1s\nFAIL\n"
 	for name, each := range map[string]struct {
 		printed string
 		want    []string

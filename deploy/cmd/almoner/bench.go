@@ -24,15 +24,19 @@ func measurements() map[string][2]string {
 
 const defaultMeasurement = "speed"
 
-// bench measures, and writes what came of it to a section of e2e/bench/RESULTS.md. It says nothing about right and wrong. With PROFILE=1
-// it leaves profiles of the services, too; with SHORT=1 it tries everything at a small scale, which measures nothing.
+// bench measures, and writes what came of it to a section of e2e/bench/RESULTS.md. It says nothing about right and
+// wrong. With PROFILE=1 it leaves profiles of the services, too; with SHORT=1 it tries everything at a small scale,
+// which measures nothing.
 func bench(ctx context.Context, root, part string) error {
 	if part == "" {
 		part = defaultMeasurement
 	}
 	what, known := measurements()[part]
 	if !known {
-		return fmt.Errorf("say which part: make bench PART=%s", strings.Join(slices.Sorted(maps.Keys(measurements())), "|"))
+		return fmt.Errorf(
+			"say which part: make bench PART=%s",
+			strings.Join(slices.Sorted(maps.Keys(measurements())), "|"),
+		)
 	}
 	if err := dieWithParent(); err != nil {
 		return err

@@ -30,8 +30,18 @@ func (t *trial) check(ctx context.Context) {
 	for _, m := range modules() {
 		t.step(ctx, "go vet, "+m.name, m.name, m.workspace(), "go", "vet", "./...")
 	}
-	t.step(ctx, "building the checkers", "deploy/tools", []string{"GOWORK=off"}, "go", "build", "-o", t.bin+string(filepath.Separator),
-		"honnef.co/go/tools/cmd/staticcheck", "golang.org/x/vuln/cmd/govulncheck")
+	t.step(
+		ctx,
+		"building the checkers",
+		"deploy/tools",
+		[]string{"GOWORK=off"},
+		"go",
+		"build",
+		"-o",
+		t.bin+string(filepath.Separator),
+		"honnef.co/go/tools/cmd/staticcheck",
+		"golang.org/x/vuln/cmd/govulncheck",
+	)
 	for _, m := range modules() {
 		t.step(ctx, "staticcheck, "+m.name, m.name, m.workspace(), filepath.Join(t.bin, "staticcheck"), "./...")
 	}
@@ -51,8 +61,8 @@ func (t *trial) formatted(ctx context.Context) {
 	}
 }
 
-// scanForVulnerabilities tells of known holes in what we depend on. It never fails the trial: its database changes while
-// the code does not, and is not reachable from everywhere.
+// scanForVulnerabilities tells of known holes in what we depend on. It never fails the trial: its database changes
+// while the code does not, and is not reachable from everywhere.
 func (t *trial) scanForVulnerabilities(ctx context.Context) {
 	if !answers(ctx, vulnerabilityDatabase) {
 		fmt.Println("almoner: govulncheck left out: its database does not answer from here")
@@ -94,7 +104,14 @@ func (t *trial) raceWorks(ctx context.Context) bool {
 }
 
 // command is a command in a folder of the repository. When ctx ends, its whole group is interrupted, as by Ctrl-C.
-func (t *trial) command(ctx context.Context, folder string, extra []string, out io.Writer, program string, arguments ...string) *exec.Cmd {
+func (t *trial) command(
+	ctx context.Context,
+	folder string,
+	extra []string,
+	out io.Writer,
+	program string,
+	arguments ...string,
+) *exec.Cmd {
 	command := exec.CommandContext(ctx, program, arguments...)
 	command.Dir = filepath.Join(t.root, folder)
 	command.Env = append(append([]string{}, t.env...), extra...)

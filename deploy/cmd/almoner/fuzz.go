@@ -22,13 +22,14 @@ type target struct {
 	name    string
 }
 
-// shorten is how often go may try to make an input shorter that found something. What a whole service does beside depends on the moment, so
-// that many an input seems to have found something, and go's own minute for each would leave no time for new ones.
+// shorten is how often go may try to make an input shorter that found something. What a whole service does beside
+// depends on the moment, so that many an input seems to have found something, and go's own minute for each would leave
+// no time for new ones.
 const shorten = "10x"
 
-// fuzz runs every fuzz test of the repository whose name matches only for a time (30s) or a number of runs (10000000x), one after the other on all
-// processors, and adds what came of it to the page of evidence. What it finds is kept in the package's testdata/fuzz, where
-// every `make test` tries it again.
+// fuzz runs every fuzz test of the repository whose name matches only for a time (30s) or a number of runs (10000000x),
+// one after the other on all processors, and adds what came of it to the page of evidence. What it finds is kept in the
+// package's testdata/fuzz, where every `make test` tries it again.
 func fuzz(ctx context.Context, root, each, only string) error {
 	if err := dieWithParent(); err != nil {
 		return err
@@ -44,7 +45,10 @@ func fuzz(ctx context.Context, root, each, only string) error {
 		return fmt.Errorf("ONLY is a pattern of names: %w", err)
 	}
 	t := newTrial(root)
-	if err := ensureStores(ctx, stack.Options{Tools: t.tools, Say: func(line string) { fmt.Println("almoner: " + line) }}); err != nil {
+	if err := ensureStores(ctx, stack.Options{
+		Tools: t.tools,
+		Say:   func(line string) { fmt.Println("almoner: " + line) },
+	}); err != nil {
 		return err
 	}
 	targets, err := t.fuzzTargets(ctx, pattern)
@@ -83,7 +87,8 @@ func (t *trial) fuzzEach(ctx context.Context, targets []target, each, lines stri
 	return nil
 }
 
-// fuzzTargets finds the fuzz tests of every module whose names match: go prints the names of a package, and then the package.
+// fuzzTargets finds the fuzz tests of every module whose names match: go prints the names of a package, and then the
+// package.
 func (t *trial) fuzzTargets(ctx context.Context, only *regexp.Regexp) ([]target, error) {
 	var targets []target
 	for _, m := range modules() {
@@ -121,7 +126,8 @@ func (t *trial) fuzzOne(ctx context.Context, one target, each string) string {
 	fmt.Printf("almoner: %s in %s\n", one.name, one.pattern)
 	var out bytes.Buffer
 	began, result := time.Now(), "passed"
-	err := t.command(ctx, one.module, nil, io.MultiWriter(os.Stdout, &out), "go", "test", "-run=^$", "-fuzz=^"+one.name+"$", "-fuzztime="+each, "-fuzzminimizetime="+shorten, "-toolexec='"+filepath.Join(t.root, ".almoner/bin/almoner")+"' "+guidedCompiler, one.pattern).Run()
+	err := t.command(ctx, one.module, nil, io.MultiWriter(os.Stdout, &out), "go", "test", "-run=^$", "-fuzz=^"+one.name+"$", "-fuzztime="+each, "-fuzzminimizetime="+shorten, "-toolexec='"+filepath.Join(t.root, ".almoner/bin/almoner")+"' "+guidedCompiler, one.pattern).
+		Run()
 	if err != nil && ctx.Err() == nil {
 		t.failed, result = append(t.failed, one.name), "FAILED"
 	}
@@ -129,5 +135,12 @@ func (t *trial) fuzzOne(ctx context.Context, one target, each string) string {
 	if found := executions.FindAllStringSubmatch(out.String(), -1); len(found) > 0 {
 		count = found[len(found)-1][1]
 	}
-	return fmt.Sprintf("%s of %s: %s inputs, %s (%s)\n", one.name, strings.TrimPrefix(one.pattern, "github.com/almonerhq/almoner/"), count, result, time.Since(began).Round(time.Second))
+	return fmt.Sprintf(
+		"%s of %s: %s inputs, %s (%s)\n",
+		one.name,
+		strings.TrimPrefix(one.pattern, "github.com/almonerhq/almoner/"),
+		count,
+		result,
+		time.Since(began).Round(time.Second),
+	)
 }

@@ -34,7 +34,12 @@ func printGuide(out io.Writer, s *stack.Stack, file string) {
 	}
 	line("")
 	line("List programmes with the reader's personal access token:")
-	line("  curl -H 'Authorization: Bearer %s' -H 'X-Tenant-Id: %s' '%s/v1/programmes/programmes?limit=3'", d.Tokens.Reader, d.Workspaces.Main.ID, d.BaseURL)
+	line(
+		"  curl -H 'Authorization: Bearer %s' -H 'X-Tenant-Id: %s' '%s/v1/programmes/programmes?limit=3'",
+		d.Tokens.Reader,
+		d.Workspaces.Main.ID,
+		d.BaseURL,
+	)
 	line("")
 	line("What an OAuth client reads first:")
 	line("  curl %s/.well-known/oauth-authorization-server", d.BaseURL)

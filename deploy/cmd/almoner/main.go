@@ -1,6 +1,6 @@
-// Command almoner is the program behind the Makefile: it runs the whole of Almoner on this machine (make run), all tests
-// (make test), the long forms of those that torture it (make torture), those that make inputs up (make fuzz), and the
-// measurements (make bench).
+// Command almoner is the program behind the Makefile: it runs the whole of Almoner on this machine (make run), all
+// tests (make test), the long forms of those that torture it (make torture), those that make inputs up (make fuzz), and
+// the measurements (make bench).
 package main
 
 import (

@@ -28,7 +28,12 @@ func ensureStores(ctx context.Context, options stack.Options) error {
 		if err == nil {
 			err = errors.New("this system's packages are older, or elsewhere")
 		}
-		return fmt.Errorf("%s: type sudo apt-get install %s, then try again (%w)", errors.Join(still...), strings.Join(packages, " "), err)
+		return fmt.Errorf(
+			"%s: type sudo apt-get install %s, then try again (%w)",
+			errors.Join(still...),
+			strings.Join(packages, " "),
+			err,
+		)
 	}
 	return nil
 }

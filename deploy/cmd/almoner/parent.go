@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// dieWithParent makes the kernel send us SIGTERM when make, which started us, is gone, so that killing make with SIGKILL
-// leaves nothing either. Started by hand we outlive the shell as any program does.
+// dieWithParent makes the kernel send us SIGTERM when make, which started us, is gone, so that killing make with
+// SIGKILL leaves nothing either. Started by hand we outlive the shell as any program does.
 func dieWithParent() error {
 	if os.Getenv("MAKELEVEL") == "" {
 		return nil

@@ -24,9 +24,13 @@ func run(ctx context.Context, root string) error {
 		home = filepath.Join(root, ".almoner")
 	}
 	options := stack.Options{
-		Home: home, Binaries: filepath.Join(home, "bin"), Tools: filepath.Join(home, "tools"), Port: told.Port,
-		DatabaseURL: told.DatabaseURL.Reveal(), RedisURL: told.RedisURL.Reveal(),
-		Say: func(line string) { fmt.Println("almoner: " + line) },
+		Home:        home,
+		Binaries:    filepath.Join(home, "bin"),
+		Tools:       filepath.Join(home, "tools"),
+		Port:        told.Port,
+		DatabaseURL: told.DatabaseURL.Reveal(),
+		RedisURL:    told.RedisURL.Reveal(),
+		Say:         func(line string) { fmt.Println("almoner: " + line) },
 	}
 	if err := stack.Check(options); err != nil {
 		return err // before anything is installed or built

@@ -38,7 +38,14 @@ func startRun(t *testing.T) *running {
 	}
 	r := &running{home: home, port: threePorts(t), lines: make(chan string, 1000), ended: make(chan error, 1)}
 	r.command = exec.Command(program, "run")
-	r.command.Env = append(os.Environ(), "ALMONER_HOME="+home, fmt.Sprint("PORT=", r.port), "MAKELEVEL=", "ALMONER_DATABASE_URL=", "ALMONER_REDIS_URL=")
+	r.command.Env = append(
+		os.Environ(),
+		"ALMONER_HOME="+home,
+		fmt.Sprint("PORT=", r.port),
+		"MAKELEVEL=",
+		"ALMONER_DATABASE_URL=",
+		"ALMONER_REDIS_URL=",
+	)
 	r.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	output, err := r.command.StdoutPipe()
 	if err != nil {
@@ -209,9 +216,14 @@ func TestTheFirstProblemIsOneLine(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
 	t.Setenv("ALMONER_HOME", home)
 	t.Setenv("MAKELEVEL", "")
-	for value, want := range map[string]string{"abc": "PORT is a whole number", "0": "PORT is a number above 0", "65535": "must be within"} {
+	for value, want := range map[string]string{
+		"abc":   "PORT is a whole number",
+		"0":     "PORT is a number above 0",
+		"65535": "must be within",
+	} {
 		t.Setenv("PORT", value)
-		if err := run(t.Context(), "/nowhere"); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		if err := run(t.Context(), "/nowhere"); err == nil || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("PORT=%s: %v", value, err)
 		}
 	}
@@ -228,7 +240,11 @@ func TestRun_MalformedStoreURLIsNamed(t *testing.T) {
 	for _, c := range []struct{ setting, value, form string }{
 		{"ALMONER_DATABASE_URL", "hidden", "postgres://user:password@127.0.0.1:5432/name"},
 		{"ALMONER_DATABASE_URL", "host=127.0.0.1 password=hidden", "postgres://user:password@127.0.0.1:5432/name"},
-		{"ALMONER_DATABASE_URL", "postgres://u:hidden@127.0.0.1:port/x", "postgres://user:password@127.0.0.1:5432/name"},
+		{
+			"ALMONER_DATABASE_URL",
+			"postgres://u:hidden@127.0.0.1:port/x",
+			"postgres://user:password@127.0.0.1:5432/name",
+		},
 		{"ALMONER_REDIS_URL", "hidden", "redis://:password@127.0.0.1:6379/0"},
 		{"ALMONER_REDIS_URL", "http://:hidden@127.0.0.1:6379", "redis://:password@127.0.0.1:6379/0"},
 	} {

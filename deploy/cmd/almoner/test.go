@@ -57,13 +57,21 @@ type trial struct {
 	failed []string
 }
 
-// newTrial compiles everything as what is shipped is compiled (stack.Flags): once for all steps, the container images' too.
+// newTrial compiles everything as what is shipped is compiled (stack.Flags): once for all steps, the container images'
+// too.
 func newTrial(root string) *trial {
 	home := filepath.Join(root, ".almoner")
 	flags := append([]string{os.Getenv("GOFLAGS"), "-mod=readonly"}, stack.Flags()...)
 	return &trial{
-		root: root, tools: filepath.Join(home, "tools"), bin: filepath.Join(home, "test-bin"),
-		env: append(os.Environ(), "GOTOOLCHAIN=local", "CGO_ENABLED=0", "GOFLAGS="+strings.TrimSpace(strings.Join(flags, " "))),
+		root:  root,
+		tools: filepath.Join(home, "tools"),
+		bin:   filepath.Join(home, "test-bin"),
+		env: append(
+			os.Environ(),
+			"GOTOOLCHAIN=local",
+			"CGO_ENABLED=0",
+			"GOFLAGS="+strings.TrimSpace(strings.Join(flags, " ")),
+		),
 	}
 }
 
@@ -150,7 +158,8 @@ func (t *trial) step(ctx context.Context, name, module string, extra []string, p
 	}
 }
 
-// ensureGateways gets what stands before the services of a deployment. Its tests say so, where they are skipped for want of it.
+// ensureGateways gets what stands before the services of a deployment. Its tests say so, where they are skipped for
+// want of it.
 func (t *trial) ensureGateways(ctx context.Context, say func(string)) {
 	for _, name := range gateway.Packages() {
 		if _, err := gateway.Find(name, t.tools); err == nil {

@@ -62,7 +62,19 @@ func torture(ctx context.Context, root, part string) error {
 	t.env = append(t.env, "ALMONER_EVIDENCE="+lines)
 	began := time.Now()
 	err := t.withServers(ctx, func() {
-		t.step(ctx, "torture, "+part, "e2e", nil, "go", "test", "-count=1", "-timeout="+tortureWithin, "-run="+what.pattern, what.folder, "-long")
+		t.step(
+			ctx,
+			"torture, "+part,
+			"e2e",
+			nil,
+			"go",
+			"test",
+			"-count=1",
+			"-timeout="+tortureWithin,
+			"-run="+what.pattern,
+			what.folder,
+			"-long",
+		)
 	})
 	if err == nil {
 		err = ctx.Err()
@@ -90,8 +102,18 @@ func (t *trial) addEvidence(ctx context.Context, part, lines string, began time.
 		return err
 	}
 	defer func() { _ = file.Close() }()
-	_, err = fmt.Fprintf(file, "\n### %s, %s\n\nCommit %s; %d processors; %s in all.\n\n- %s\n", part, began.UTC().Format("2006-01-02 15:04 UTC"),
-		t.commit(ctx), runtime.NumCPU(), time.Since(began).Round(time.Second), strings.ReplaceAll(strings.TrimSpace(string(noted)), "\n", "\n- "))
+	_, err = fmt.Fprintf(
+		file,
+		"\n### %s, %s\n\nCommit %s; %d processors; %s in all.\n\n- %s\n",
+		part,
+		began.UTC().Format("2006-01-02 15:04 UTC"),
+		t.commit(
+			ctx,
+		),
+		runtime.NumCPU(),
+		time.Since(began).Round(time.Second),
+		strings.ReplaceAll(strings.TrimSpace(string(noted)), "\n", "\n- "),
+	)
 	return err
 }
 

@@ -30,7 +30,11 @@ func plantAccount(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo) error {
 func queueWorkspaces(batch *pgx.Batch, s seed.Seed, d Demo) {
 	organisations := []string{"Tideway Community Trust", "Northern Lights Charities"}
 	for i, name := range organisations {
-		batch.Queue("insert into account.organisations (id, name) values ($1, $2)", s.UUID(fmt.Sprint("organisation ", i)), name)
+		batch.Queue(
+			"insert into account.organisations (id, name) values ($1, $2)",
+			s.UUID(fmt.Sprint("organisation ", i)),
+			name,
+		)
 	}
 	for _, w := range []struct {
 		workspace               Workspace
@@ -48,8 +52,11 @@ func queueWorkspaces(batch *pgx.Batch, s seed.Seed, d Demo) {
 			w.workspace.ID, s.UUID(fmt.Sprint("organisation ", w.organisation)), w.workspace.Name)
 		batch.Queue(`insert into account.tenant_modules (tenant_id, module, enabled, provisioned)
 			values ($1, 'programmes', $2, $3), ($1, 'engage', true, true)`, w.workspace.ID, w.programmes, w.provisioned)
-		batch.Queue("insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', $2)",
-			w.workspace.ID, w.llm)
+		batch.Queue(
+			"insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', $2)",
+			w.workspace.ID,
+			w.llm,
+		)
 	}
 }
 
@@ -102,15 +109,40 @@ const insertClient = `insert into account.oauth_clients
 func queueClients(batch *pgx.Batch, d Demo) {
 	redirect, connectors := []string{RedirectURI}, connectorPermissions().Strings()
 	owner, c := d.Users.Owner.ID, d.Clients
-	batch.Queue(insertClient, c.Confidential.ClientID, "confidential", c.Confidential.WorkspaceID, "Trustee dashboard", redirect,
-		readerPermissions().Strings(), nil, nil, "client_secret_json", owner)
-	batch.Queue(insertClient, c.Connector.ClientID, "connector", c.Connector.WorkspaceID, "ChatGPT for Tideway", redirect,
-		connectors, "chatgpt", c.Connector.Resource, "none", owner)
+	batch.Queue(
+		insertClient,
+		c.Confidential.ClientID,
+		"confidential",
+		c.Confidential.WorkspaceID,
+		"Trustee dashboard",
+		redirect,
+		readerPermissions().Strings(),
+		nil,
+		nil,
+		"client_secret_json",
+		owner,
+	)
+	batch.Queue(
+		insertClient,
+		c.Connector.ClientID,
+		"connector",
+		c.Connector.WorkspaceID,
+		"ChatGPT for Tideway",
+		redirect,
+		connectors,
+		"chatgpt",
+		c.Connector.Resource,
+		"none",
+		owner,
+	)
 	batch.Queue(insertClient, c.MCP.ClientID, "connector", c.MCP.WorkspaceID, "Claude for Tideway", redirect,
 		connectors, "claude", c.MCP.Resource, "none", owner)
 	batch.Queue(insertClient, c.Service.ClientID, "service", nil, "Case work sync", []string{}, []string{}, nil, nil,
 		"client_secret_basic", nil)
-	for id, secret := range map[string]string{c.Confidential.ClientID: c.Confidential.ClientSecret, c.Service.ClientID: c.Service.ClientSecret} {
+	for id, secret := range map[string]string{
+		c.Confidential.ClientID: c.Confidential.ClientSecret,
+		c.Service.ClientID:      c.Service.ClientSecret,
+	} {
 		batch.Queue("insert into account.client_secrets (client_id, hash) values ($1, $2)", id, credential.Hash(secret))
 	}
 }
@@ -119,7 +151,12 @@ func queueClients(batch *pgx.Batch, d Demo) {
 // another port: a connector whose resource nobody serves would be of no use.
 func followAddress(ctx context.Context, db *pgx.Conn, d Demo) error {
 	for _, connector := range []Connector{d.Clients.Connector, d.Clients.MCP} {
-		_, err := db.Exec(ctx, "update account.oauth_clients set resource = $2 where id = $1 and resource <> $2", connector.ClientID, connector.Resource)
+		_, err := db.Exec(
+			ctx,
+			"update account.oauth_clients set resource = $2 where id = $1 and resource <> $2",
+			connector.ClientID,
+			connector.Resource,
+		)
 		if err != nil {
 			return fmt.Errorf("demo data, the connectors' address: %w", err)
 		}

@@ -1,7 +1,8 @@
 // Package demo answers: what is there to try Almoner with, straight after `make run`?
 //
-// Five workspaces, four people, four applications, 230 programmes and a public form, as section 8 of the contract lists them. Types
-// mirror .almoner/demo.json; its values come from the installation's seed, so they are the same at every start.
+// Five workspaces, four people, four applications, 230 programmes and a public form, as section 8 of the contract lists
+// them. Types mirror .almoner/demo.json; its values come from the installation's seed, so they are the same at every
+// start.
 package demo
 
 import (
@@ -128,7 +129,9 @@ func Describe(s seed.Seed, baseURL, appURL string) (Demo, error) {
 		return User{ID: s.UUID("user " + key).String(), Email: key + "@demo.almoner.example", Password: s.Password(key)}
 	}
 	d := Demo{
-		BaseURL: baseURL, AppURL: appURL, Resource: baseURL + "/v1",
+		BaseURL:  baseURL,
+		AppURL:   appURL,
+		Resource: baseURL + "/v1",
 		Workspaces: Workspaces{
 			Main:               workspace("main", "Tideway Community Trust"),
 			Empty:              workspace("empty", "Fellside Young Carers"),
@@ -136,13 +139,21 @@ func Describe(s seed.Seed, baseURL, appURL string) (Demo, error) {
 			Unprovisioned:      workspace("unprovisioned", "Friends of Lantern Hospice"),
 			LLMDisabled:        workspace("llmDisabled", "Quayside Debt Support"),
 		},
-		Users: Users{Owner: user("owner"), Reader: user("reader"), Registrar: user("registrar"), Outsider: user("outsider")},
+		Users: Users{
+			Owner:     user("owner"),
+			Reader:    user("reader"),
+			Registrar: user("registrar"),
+			Outsider:  user("outsider"),
+		},
 	}
 	main := d.Workspaces.Main.ID
 	connector := func(key, resource string) Connector {
 		return Connector{
-			ClientID: s.UUID("client " + key).String(), RedirectURI: RedirectURI, WorkspaceID: main, Resource: resource,
-			Scope: connectorPermissions().Scope(),
+			ClientID:    s.UUID("client " + key).String(),
+			RedirectURI: RedirectURI,
+			WorkspaceID: main,
+			Resource:    resource,
+			Scope:       connectorPermissions().Scope(),
 		}
 	}
 	d.Clients = Clients{

@@ -90,14 +90,50 @@ func TestEveryTokenMayDoWhatTheContractSays(t *testing.T) {
 	}{
 		{"owner", d.Tokens.Owner, d.Workspaces.Main.ID, everyPermission(), true, true, true},
 		{"reader", d.Tokens.Reader, d.Workspaces.Main.ID, perm.NewSet(perm.ProgrammesRead), true, true, true},
-		{"registrar", d.Tokens.Registrar, d.Workspaces.Main.ID, perm.NewSet(perm.AccountAPIAccess, perm.ProgrammesRead), true, true, true},
+		{
+			"registrar",
+			d.Tokens.Registrar,
+			d.Workspaces.Main.ID,
+			perm.NewSet(perm.AccountAPIAccess, perm.ProgrammesRead),
+			true,
+			true,
+			true,
+		},
 		{"main", d.Tokens.OwnerIn.Main, d.Workspaces.Main.ID, everyPermission(), true, true, true},
 		{"empty", d.Tokens.OwnerIn.Empty, d.Workspaces.Empty.ID, everyPermission(), true, true, true},
-		{"programmesDisabled", d.Tokens.OwnerIn.ProgrammesDisabled, d.Workspaces.ProgrammesDisabled.ID, everyPermission(), false, true, true},
-		{"unprovisioned", d.Tokens.OwnerIn.Unprovisioned, d.Workspaces.Unprovisioned.ID, everyPermission(), true, false, true},
-		{"llmDisabled", d.Tokens.OwnerIn.LLMDisabled, d.Workspaces.LLMDisabled.ID, everyPermission(), true, true, false},
+		{
+			"programmesDisabled",
+			d.Tokens.OwnerIn.ProgrammesDisabled,
+			d.Workspaces.ProgrammesDisabled.ID,
+			everyPermission(),
+			false,
+			true,
+			true,
+		},
+		{
+			"unprovisioned",
+			d.Tokens.OwnerIn.Unprovisioned,
+			d.Workspaces.Unprovisioned.ID,
+			everyPermission(),
+			true,
+			false,
+			true,
+		},
+		{
+			"llmDisabled",
+			d.Tokens.OwnerIn.LLMDisabled,
+			d.Workspaces.LLMDisabled.ID,
+			everyPermission(),
+			true,
+			true,
+			false,
+		},
 	} {
-		got, err := standing.Read(t.Context(), db, standing.Query{PATHash: credential.Hash(c.token), Module: "programmes"})
+		got, err := standing.Read(
+			t.Context(),
+			db,
+			standing.Query{PATHash: credential.Hash(c.token), Module: "programmes"},
+		)
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
@@ -119,12 +155,24 @@ func TestPeopleCanSignInAndTheOutsiderIsOutside(t *testing.T) {
 	db := marked(t, s)
 	d := plant(t, db, s, base, time.Now())
 	for _, user := range []User{d.Users.Owner, d.Users.Reader, d.Users.Registrar, d.Users.Outsider} {
-		hash := value[string](t, db, "select password_hash from account.users where email = $1 and id = $2", user.Email, user.ID)
-		if match, params, err := argon2id.CheckHash(user.Password, hash); !match || err != nil || params.Memory != 19*1024 {
+		hash := value[string](
+			t,
+			db,
+			"select password_hash from account.users where email = $1 and id = $2",
+			user.Email,
+			user.ID,
+		)
+		if match, params, err := argon2id.CheckHash(user.Password, hash); !match || err != nil ||
+			params.Memory != 19*1024 {
 			t.Errorf("%s: %v, %v", user.Email, match, err)
 		}
 	}
-	workspaces := value[[]uuid.UUID](t, db, "select array_agg(tenant_id) from account.memberships where user_id = $1", d.Users.Outsider.ID)
+	workspaces := value[[]uuid.UUID](
+		t,
+		db,
+		"select array_agg(tenant_id) from account.memberships where user_id = $1",
+		d.Users.Outsider.ID,
+	)
 	if len(workspaces) != 1 || workspaces[0].String() != d.Workspaces.Empty.ID {
 		t.Errorf("the outsider is a member of %v", workspaces)
 	}
@@ -137,7 +185,12 @@ func TestASecondPlantingChangesNothingTheUserDid(t *testing.T) {
 	execute(t, db, "update account.users set name = 'Changed' where id = $1", first.Users.Owner.ID)
 	execute(t, db, "delete from account.memberships where user_id = $1", first.Users.Reader.ID)
 	execute(t, db, "delete from resource.programmes where id = $1", s.UUID("programme 7"))
-	execute(t, db, "insert into resource.programmes (id, tenant_id, name, status) values (gen_random_uuid(), $1, 'Mine', 'draft')", first.Workspaces.Main.ID)
+	execute(
+		t,
+		db,
+		"insert into resource.programmes (id, tenant_id, name, status) values (gen_random_uuid(), $1, 'Mine', 'draft')",
+		first.Workspaces.Main.ID,
+	)
 
 	second := plant(t, db, s, base, time.Now())
 	if first != second {
@@ -162,7 +215,12 @@ func TestATokenThatEndedGetsASuccessor(t *testing.T) {
 	db := marked(t, s)
 	now := time.Now()
 	first := plant(t, db, s, base, now)
-	execute(t, db, "update account.personal_access_tokens set revoked_at = now() where hash = $1", credential.Hash(first.Tokens.Reader))
+	execute(
+		t,
+		db,
+		"update account.personal_access_tokens set revoked_at = now() where hash = $1",
+		credential.Hash(first.Tokens.Reader),
+	)
 
 	second := plant(t, db, s, base, now)
 	if second.Tokens.Reader == first.Tokens.Reader || second.Tokens.Owner != first.Tokens.Owner {
@@ -298,12 +356,21 @@ func TestTheFileHasTheKeysOfTheContract(t *testing.T) {
 		check("user "+name, keys.Users[name], "id", "email", "password")
 	}
 	check("engage", keys.Engage, "embedKey", "allowedOrigin")
-	check("ownerIn", keys.PersonalAccessTokens.OwnerIn, "main", "empty", "programmesDisabled", "unprovisioned", "llmDisabled")
+	check(
+		"ownerIn",
+		keys.PersonalAccessTokens.OwnerIn,
+		"main",
+		"empty",
+		"programmesDisabled",
+		"unprovisioned",
+		"llmDisabled",
+	)
 	check("confidential", keys.Clients["confidential"], "clientId", "clientSecret", "redirectUri", "tenantId")
 	check("connector", keys.Clients["connector"], "clientId", "redirectUri", "tenantId", "resource", "scope")
 	check("mcp", keys.Clients["mcp"], "clientId", "redirectUri", "tenantId", "resource", "scope")
 	check("service", keys.Clients["service"], "clientId", "clientSecret")
-	if keys.Clients["mcp"]["resource"] != base+"/mcp" || keys.Resource != base+"/v1" || keys.Clients["connector"]["resource"] != base+"/v1" {
+	if keys.Clients["mcp"]["resource"] != base+"/mcp" || keys.Resource != base+"/v1" ||
+		keys.Clients["connector"]["resource"] != base+"/v1" {
 		t.Error("a resource is another one")
 	}
 }

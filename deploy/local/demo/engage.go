@@ -26,13 +26,28 @@ var questions = []question{
 	{Name: "name", Label: "Your name", Type: "text", Required: true},
 	{Name: "email", Label: "E-mail address", Type: "email", Required: true},
 	{Name: "phone", Label: "Telephone", Type: "phone"},
-	{Name: "help", Label: "How would you like to help?", Type: "select", Required: true,
-		Options: []string{"In the kitchen", "Driving the minibus", "Visiting someone", "In the garden"}},
-	{Name: "days", Label: "Which days suit you?", Type: "multiselect", Options: []string{"Weekdays", "Evenings", "Saturdays", "Sundays"}},
+	{
+		Name:     "help",
+		Label:    "How would you like to help?",
+		Type:     "select",
+		Required: true,
+		Options:  []string{"In the kitchen", "Driving the minibus", "Visiting someone", "In the garden"},
+	},
+	{
+		Name:    "days",
+		Label:   "Which days suit you?",
+		Type:    "multiselect",
+		Options: []string{"Weekdays", "Evenings", "Saturdays", "Sundays"},
+	},
 	{Name: "hours", Label: "Hours a week", Type: "number"},
 	{Name: "from", Label: "When could you start?", Type: "date"},
 	{Name: "about", Label: "Anything that we should know?", Type: "textarea"},
-	{Name: "privacy", Label: "I agree that Tideway Community Trust keeps my answers for a year, to find me something to do.", Type: "consent", Required: true},
+	{
+		Name:     "privacy",
+		Label:    "I agree that Tideway Community Trust keeps my answers for a year, to find me something to do.",
+		Type:     "consent",
+		Required: true,
+	},
 }
 
 func describeEngage(s seed.Seed) (Engage, error) {

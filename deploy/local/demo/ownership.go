@@ -28,7 +28,12 @@ func Claim(ctx context.Context, db *pgx.Conn, s seed.Seed) error {
 		return fmt.Errorf("look at the database: %w", err)
 	}
 	if fingerprint != s.Fingerprint() {
-		return fmt.Errorf("the database %s holds the demo of another .almoner directory, whose secrets are unknown here: bring its seed file back, or name an empty database: %w", db.Config().Database, ErrForeign)
+		return fmt.Errorf(
+			"the database %s holds the demo of another .almoner directory, whose secrets are unknown here: bring "+
+				"its seed file back, or name an empty database: %w",
+			db.Config().Database,
+			ErrForeign,
+		)
 	}
 	return nil
 }
@@ -44,7 +49,12 @@ func claimEmpty(ctx context.Context, db *pgx.Conn, s seed.Seed) error {
 		  and not exists (select from pg_depend d where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'e')
 		limit 1`).Scan(&found)
 	if err == nil {
-		return fmt.Errorf("the database %s is neither empty nor marked as Almoner's demo (it holds %s, for one): %w", db.Config().Database, found, ErrForeign)
+		return fmt.Errorf(
+			"the database %s is neither empty nor marked as Almoner's demo (it holds %s, for one): %w",
+			db.Config().Database,
+			found,
+			ErrForeign,
+		)
 	}
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return fmt.Errorf("look at the database: %w", err)

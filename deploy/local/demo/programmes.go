@@ -36,7 +36,17 @@ func plantProgrammes(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo, now ti
 		[]string{"id", "tenant_id", "name", "summary", "status", "starts_on", "ends_on", "created_at", "updated_at"},
 		pgx.CopyFromSlice(len(programmes), func(i int) ([]any, error) {
 			p := programmes[i]
-			return []any{p.ID, workspaceID, p.Name, p.Summary, p.Status, p.StartsOn, p.EndsOn, p.Created, p.Updated}, nil
+			return []any{
+				p.ID,
+				workspaceID,
+				p.Name,
+				p.Summary,
+				p.Status,
+				p.StartsOn,
+				p.EndsOn,
+				p.Created,
+				p.Updated,
+			}, nil
 		}))
 	return err
 }
@@ -51,7 +61,8 @@ func imagine(s seed.Seed, now time.Time) []programme {
 	for i := range out {
 		// Some were brought in together from a spreadsheet: one moment for several, as pages must cope with.
 		if i%23 > 4 || i%23 == 0 {
-			created = now.Add(-3*365*day + time.Duration(i)*step + time.Duration(random.Int64N(int64(step)))).Truncate(time.Microsecond)
+			created = now.Add(-3*365*day + time.Duration(i)*step + time.Duration(random.Int64N(int64(step)))).
+				Truncate(time.Microsecond)
 		}
 		theme, place := themes[i%len(themes)], places[(i*17+i/len(places))%len(places)]
 		p := programme{

@@ -63,13 +63,26 @@ func ensureToken(ctx context.Context, db *pgx.Conn, s seed.Seed, wanted token, n
 			return "", err
 		}
 		var good bool
-		err = db.QueryRow(ctx, "select revoked_at is null and expires_at > $2 from account.personal_access_tokens where hash = $1",
-			credential.Hash(secret.Reveal()), now.Add(tokenSpare)).Scan(&good)
+		err = db.QueryRow(ctx, "select revoked_at is null and expires_at > $2 from account.personal_access_tokens "+
+			"where hash = $1",
+			credential.Hash(secret.Reveal()), now.Add(tokenSpare)).
+			Scan(&good)
 		if errors.Is(err, pgx.ErrNoRows) {
-			_, err = db.Exec(ctx, `insert into account.personal_access_tokens
+			_, err = db.Exec(
+				ctx,
+				`insert into account.personal_access_tokens
 				(id, hash, user_id, tenant_id, name, permissions, created_at, expires_at) values ($1, $2, $3, $4, $5, $6, $7, $8)`,
-				s.UUID(id), credential.Hash(secret.Reveal()), wanted.user.ID, wanted.workspace.ID, "Demo: "+wanted.label,
-				wanted.may.Strings(), now, now.Add(tokenLife))
+				s.UUID(
+					id,
+				),
+				credential.Hash(secret.Reveal()),
+				wanted.user.ID,
+				wanted.workspace.ID,
+				"Demo: "+wanted.label,
+				wanted.may.Strings(),
+				now,
+				now.Add(tokenLife),
+			)
 			return secret.Reveal(), err
 		}
 		if err != nil {

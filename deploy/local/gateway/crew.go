@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// A crew is the processes of one service, which take turns. One that says it is leaving, by closing the connection after an answer, or
-// that nobody can connect to, is left out for a while: so a process can be restarted and no caller notices.
+// A crew is the processes of one service, which take turns. One that says it is leaving, by closing the connection
+// after an answer, or that nobody can connect to, is left out for a while: so a process can be restarted and no caller
+// notices.
 type crew struct {
 	transport http.RoundTripper
 	members   []*member
@@ -23,7 +24,8 @@ type member struct {
 	back    atomic.Int64 // when it gets requests again, in Unix nanoseconds
 }
 
-// leftOutFor is longer than the notice that a process of the local stack gives: meanwhile it has closed all connections.
+// leftOutFor is longer than the notice that a process of the local stack gives: meanwhile it has closed all
+// connections.
 const leftOutFor = 3 * time.Second
 
 func newCrew(transport http.RoundTripper, addresses []*url.URL) *crew {
@@ -34,7 +36,8 @@ func newCrew(transport http.RoundTripper, addresses []*url.URL) *crew {
 	return c
 }
 
-// RoundTrip sends the request to the next process. One that could not be connected to has got nothing of it, so another may.
+// RoundTrip sends the request to the next process. One that could not be connected to has got nothing of it, so another
+// may.
 func (c *crew) RoundTrip(request *http.Request) (*http.Response, error) {
 	var err error
 	for range c.members {
@@ -69,7 +72,8 @@ func (c *crew) next() *member {
 
 func (m *member) leaveOut() { m.back.Store(time.Now().Add(leftOutFor).UnixNano()) }
 
-// addressed is the request as this process gets it. A transport closes the body even when it could not connect; the next one needs it.
+// addressed is the request as this process gets it. A transport closes the body even when it could not connect; the
+// next one needs it.
 func (m *member) addressed(request *http.Request) *http.Request {
 	to := request.Clone(request.Context())
 	to.URL.Host = m.address.Host

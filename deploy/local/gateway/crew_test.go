@@ -40,7 +40,13 @@ func named(t *testing.T, name string, leaving bool) *url.URL {
 func TestAProcessThatIsDownIsLeftOut(t *testing.T) {
 	nobody := httptest.NewServer(http.NotFoundHandler())
 	nobody.Close()
-	base := serve(t, Backends{Account: []*url.URL{address(t, nobody.URL), named(t, "two", false)}, Resource: []*url.URL{address(t, nobody.URL)}})
+	base := serve(
+		t,
+		Backends{
+			Account:  []*url.URL{address(t, nobody.URL), named(t, "two", false)},
+			Resource: []*url.URL{address(t, nobody.URL)},
+		},
+	)
 	for range 6 {
 		if got := post(t, base); got != "two: a body" {
 			t.Errorf("got %q", got)

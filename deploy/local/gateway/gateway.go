@@ -47,8 +47,10 @@ func New(backends Backends, traces *tracing.Tracing, log *slog.Logger) http.Hand
 		DialContext: (&net.Dialer{
 			Timeout: dialTimeout, LocalAddr: &net.TCPAddr{IP: net.ParseIP(SourceAddress)},
 		}).DialContext,
-		DisableCompression:  true, // bodies pass as they are
-		MaxIdleConnsPerHost: 256, IdleConnTimeout: idleTimeout, ResponseHeaderTimeout: answerTimeout,
+		DisableCompression:    true, // bodies pass as they are
+		MaxIdleConnsPerHost:   256,
+		IdleConnTimeout:       idleTimeout,
+		ResponseHeaderTimeout: answerTimeout,
 	}
 	account := proxy(newCrew(traces.Client(transport), backends.Account), apierr.Flat, log)
 	resource := proxy(newCrew(traces.Client(transport), backends.Resource), apierr.Nested, log)
@@ -89,7 +91,9 @@ func proxy(processes *crew, shape apierr.Shape, log *slog.Logger) http.Handler {
 			p.Out.URL.RawQuery = p.In.URL.RawQuery // ReverseProxy drops what it cannot parse; the service decides
 			forgetHearsay(p.Out.Header)
 			p.SetXForwarded()
-			p.Out.Header.Del("Expect") // it is this server that says 100: a second one from behind would take the headers set here with it
+			p.Out.Header.Del(
+				"Expect",
+			) // it is this server that says 100: a second one from behind would take the headers set here with it
 			p.Out.Header.Set(web.RequestIDHeader, web.RequestID(p.In.Context()))
 		},
 		ModifyResponse: func(response *http.Response) error {
@@ -101,8 +105,8 @@ func proxy(processes *crew, shape apierr.Shape, log *slog.Logger) http.Handler {
 	}
 }
 
-// incoming is a caller's body, which remembers that it could not be read: the error that the proxy reports does not say on
-// which side something broke.
+// incoming is a caller's body, which remembers that it could not be read: the error that the proxy reports does not say
+// on which side something broke.
 type incoming struct {
 	io.ReadCloser
 	broken atomic.Bool
@@ -127,7 +131,9 @@ func isBroken(r *http.Request) bool {
 // forgetHearsay removes what a caller says about where it comes from, how it got here and which trace it belongs to.
 func forgetHearsay(header http.Header) {
 	for name := range header {
-		if strings.HasPrefix(name, "X-Forwarded-") || name == "Forwarded" || name == "X-Real-Ip" || name == "Traceparent" || name == "Tracestate" {
+		if strings.HasPrefix(name, "X-Forwarded-") || name == "Forwarded" || name == "X-Real-Ip" ||
+			name == "Traceparent" ||
+			name == "Tracestate" {
 			header.Del(name)
 		}
 	}
@@ -141,9 +147,17 @@ func fail(w http.ResponseWriter, r *http.Request, shape apierr.Shape, log *slog.
 	case errors.Is(err, context.Canceled) && r.Context().Err() != nil:
 		panic(http.ErrAbortHandler) // the caller has left
 	case isBroken(r):
-		apierr.Write(w, shape, apierr.New(apierr.Invalid, "The body cannot be read: it ends too soon, or its chunks are malformed."))
+		apierr.Write(
+			w,
+			shape,
+			apierr.New(apierr.Invalid, "The body cannot be read: it ends too soon, or its chunks are malformed."),
+		)
 	default:
 		log.ErrorContext(r.Context(), "no answer from behind the gateway", "path", r.URL.Path, "cause", err.Error())
-		apierr.Write(w, shape, apierr.New(apierr.Unavailable, "The service does not answer at the moment. Try again shortly."))
+		apierr.Write(
+			w,
+			shape,
+			apierr.New(apierr.Unavailable, "The service does not answer at the moment. Try again shortly."),
+		)
 	}
 }

@@ -168,7 +168,9 @@ func TestTheRequestHasOneIDOnBothSides(t *testing.T) {
 	patient.Method, patient.Body, patient.ContentLength = http.MethodPost, io.NopCloser(strings.NewReader("body")), 4
 	patient.Header.Set("Expect", "100-continue")
 	leaves := 0
-	patient = patient.WithContext(httptrace.WithClientTrace(patient.Context(), &httptrace.ClientTrace{Got100Continue: func() { leaves++ }}))
+	patient = patient.WithContext(
+		httptrace.WithClientTrace(patient.Context(), &httptrace.ClientTrace{Got100Continue: func() { leaves++ }}),
+	)
 	got, response = ask(t, patient)
 	if oneID(t, got, response); leaves != 1 {
 		t.Errorf("100 Continue %d times", leaves)
@@ -184,7 +186,10 @@ func oneID(t *testing.T, got echoed, response *http.Response) {
 }
 
 func TestAuthserversTakeTurns(t *testing.T) {
-	base := serve(t, Backends{Account: []*url.URL{echo(t, "one"), echo(t, "two")}, Resource: []*url.URL{echo(t, "resource")}})
+	base := serve(
+		t,
+		Backends{Account: []*url.URL{echo(t, "one"), echo(t, "two")}, Resource: []*url.URL{echo(t, "resource")}},
+	)
 	count := map[string]int{}
 	for range 10 {
 		got, _ := ask(t, get(t, base+"/token"))
@@ -198,7 +203,10 @@ func TestAuthserversTakeTurns(t *testing.T) {
 func TestAServiceThatIsDownIsA503InTheShapeOfThePath(t *testing.T) {
 	nobody := httptest.NewServer(http.NotFoundHandler())
 	nobody.Close()
-	base := serve(t, Backends{Account: []*url.URL{address(t, nobody.URL)}, Resource: []*url.URL{address(t, nobody.URL)}})
+	base := serve(
+		t,
+		Backends{Account: []*url.URL{address(t, nobody.URL)}, Resource: []*url.URL{address(t, nobody.URL)}},
+	)
 	for path, want := range map[string]string{
 		"/v1/programmes/programmes": `{"error":{"code":"UNAVAILABLE",`,
 		"/mcp":                      `{"error":{"code":"UNAVAILABLE",`,
@@ -233,13 +241,19 @@ func TestABodyWithoutEndIsA413(t *testing.T) {
 // It is the caller's mistake, so it is no 503, which would ask them to send it again.
 func TestABodyThatCannotBeReadIsA400(t *testing.T) {
 	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: []*url.URL{echo(t, "resource")}})
-	for path, code := range map[string]string{"/v1/account/oauth/token": "invalid_request", "/v1/programmes/programmes": "VALIDATION_ERROR"} {
+	for path, code := range map[string]string{
+		"/v1/account/oauth/token":   "invalid_request",
+		"/v1/programmes/programmes": "VALIDATION_ERROR",
+	} {
 		for _, chunks := range []string{"1\r\nAA\r\n0\r\n\r\n", "0x0\r\n\r\n", "+0\r\n\r\n"} {
 			connection, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, _ = io.WriteString(connection, "POST "+path+" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"+chunks)
+			_, _ = io.WriteString(
+				connection,
+				"POST "+path+" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"+chunks,
+			)
 			response, err := http.ReadResponse(bufio.NewReader(connection), nil)
 			if err != nil {
 				t.Fatal(err)

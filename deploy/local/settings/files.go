@@ -45,7 +45,8 @@ func Files(ctx context.Context, root, binaries string) (map[string]string, error
 	}
 	text := string(content)
 	for marker, rows := range map[string]string{
-		"settings": table("program", services), "settings of make run": table("", []program{{settings: envconf.Describe(Run{})}}),
+		"settings":             table("program", services),
+		"settings of make run": table("", []program{{settings: envconf.Describe(Run{})}}),
 	} {
 		if text, err = between(text, marker, rows); err != nil {
 			return nil, fmt.Errorf("%s: %w", readme, err)
@@ -87,7 +88,10 @@ func table(of string, programs []program) string {
 			if s.Secret {
 				next.name += " (secret)"
 			}
-			same := slices.IndexFunc(rows, func(r row) bool { return r.name == next.name && r.doc == next.doc && r.value == next.value })
+			same := slices.IndexFunc(
+				rows,
+				func(r row) bool { return r.name == next.name && r.doc == next.doc && r.value == next.value },
+			)
 			if same >= 0 {
 				rows[same].programs = "both"
 				continue

@@ -1,8 +1,8 @@
 // Package settings answers: what may be set, in which program, and what does it mean?
 //
-// The structs that the programs read are the only source. What is written of them, the tables in deploy/README.md and the
-// names in shared/envconf that every program knows, is generated (Files): `make generate` writes it, and a test in e2e sees
-// that it is current.
+// The structs that the programs read are the only source. What is written of them, the tables in deploy/README.md and
+// the names in shared/envconf that every program knows, is generated (Files): `make generate` writes it, and a test in
+// e2e sees that it is current.
 package settings
 
 import (
@@ -30,7 +30,10 @@ func (r *Run) Check() []error {
 		mistakes = append(mistakes, errors.New("PORT is a number above 0, like PORT=9000"))
 	}
 	if r.DatabaseURL != "" && !isPostgresURL(r.DatabaseURL.Reveal()) {
-		mistakes = append(mistakes, errors.New("ALMONER_DATABASE_URL looks like postgres://user:password@127.0.0.1:5432/name"))
+		mistakes = append(
+			mistakes,
+			errors.New("ALMONER_DATABASE_URL looks like postgres://user:password@127.0.0.1:5432/name"),
+		)
 	}
 	if r.RedisURL != "" {
 		client, err := redisurl.Open(r.RedisURL, redisurl.Limits{Connections: 1})

@@ -12,7 +12,8 @@ import (
 	"github.com/almonerhq/almoner/shared/version"
 )
 
-// The services, in the order in which their migrations are applied: authserver's make the roles that resourceapi's need.
+// The services, in the order in which their migrations are applied: authserver's make the roles that resourceapi's
+// need.
 const (
 	authserver  = "authserver"
 	resourceapi = "resourceapi"
@@ -21,8 +22,8 @@ const (
 // Flags are those that everything is compiled with that is run or shipped (deploy/image/Dockerfile), for Go without C.
 func Flags() []string { return []string{"-trimpath", "-tags=" + version.BuildTags} }
 
-// Build compiles both services of the repository at root into a directory, with Flags and further ones. An error holds what the
-// compiler said.
+// Build compiles both services of the repository at root into a directory, with Flags and further ones. An error holds
+// what the compiler said.
 func Build(ctx context.Context, root, into string, flags ...string) error {
 	into, err := filepath.Abs(into)
 	if err != nil {

@@ -33,7 +33,11 @@ func openEdge(port int, backends gateway.Backends, settings tracing.Settings, lo
 	if err != nil {
 		return nil, err
 	}
-	traces, err := tracing.Start(context.Background(), tracing.Options{Settings: settings, Service: "gateway", Delay: traceDelay}, log)
+	traces, err := tracing.Start(
+		context.Background(),
+		tracing.Options{Settings: settings, Service: "gateway", Delay: traceDelay},
+		log,
+	)
 	if err != nil {
 		_ = file.Close()
 		return nil, err
@@ -54,7 +58,9 @@ func openEdge(port int, backends gateway.Backends, settings tracing.Settings, lo
 		return nil, e.err
 	}
 	e.both.Go(func() {
-		if err := web.Serve(ctx, web.Server{Address: net.JoinHostPort("::1", strconv.Itoa(port))}, handler, log, nil); err != nil {
+		if err := web.Serve(ctx, web.Server{
+			Address: net.JoinHostPort("::1", strconv.Itoa(port)),
+		}, handler, log, nil); err != nil {
 			log.Warn("the gateway does not serve on ::1", "cause", err.Error())
 		}
 	})

@@ -82,7 +82,11 @@ func (h *home) acquire() error {
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		holder, _ := os.ReadFile(h.path("lock")) // a hint, no more
 		_ = file.Close()
-		return fmt.Errorf("another almoner is running in %s (process %s): stop that one first", h.dir, strings.TrimSpace(string(holder)))
+		return fmt.Errorf(
+			"another almoner is running in %s (process %s): stop that one first",
+			h.dir,
+			strings.TrimSpace(string(holder)),
+		)
 	}
 	h.lock = file
 	if err := file.Truncate(0); err != nil {
@@ -115,7 +119,10 @@ func (h *home) findStores() (string, error) {
 		}
 		return dir, os.WriteFile(note, []byte(dir+"\n"), 0o600)
 	}
-	return "", fmt.Errorf("PostgreSQL must run as an unprivileged user, who can enter neither %s nor /var/lib, /var/tmp and /tmp", h.dir)
+	return "", fmt.Errorf(
+		"PostgreSQL must run as an unprivileged user, who can enter neither %s nor /var/lib, /var/tmp and /tmp",
+		h.dir,
+	)
 }
 
 // ownDirectory makes a directory that others may pass through, or makes sure that nobody else has put it there.

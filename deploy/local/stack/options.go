@@ -18,7 +18,8 @@ type Options struct {
 	DatabaseURL string
 	RedisURL    string
 
-	// BaseURL and AppURL, for tests, are where callers reach the API and the pages by a gateway that somebody else starts; "": at Port.
+	// BaseURL and AppURL, for tests, are where callers reach the API and the pages by a gateway that somebody else
+	// starts; "": at Port.
 	BaseURL string
 	AppURL  string
 
@@ -26,11 +27,15 @@ type Options struct {
 	Resources   int               // processes of resourceapi, likewise
 	Worker      bool              // submissions are processed by a process of its own (Stack.Worker) and not by those
 	Settings    map[string]string // further settings of the services, ALMONER_… → value
-	Earlier     string            // for tests: the directory with the programs of an earlier commit, which all processes but the first of each service run; "": Binaries
-	Observed    bool              // the services serve metrics (Service.Metrics)
-	Collector   string            // where services and gateway send their traces (OTLP over HTTP); "" for what our environment says
-	Volatile    bool              // for tests: the stores do not survive a power cut
-	// Detour, for tests, is told where Postgres listens and says where the services are to connect in its place; nil: there.
+	// for tests: the directory with the programs of an earlier commit, which all processes but the first of each
+	// service run; "": Binaries
+	Earlier  string
+	Observed bool // the services serve metrics (Service.Metrics)
+	// where services and gateway send their traces (OTLP over HTTP); "" for what our environment says
+	Collector string
+	Volatile  bool // for tests: the stores do not survive a power cut
+	// Detour, for tests, is told where Postgres listens and says where the services are to connect in its place; nil:
+	// there.
 	Detour func(address string) string
 	Say    func(string) // is told what happens; nil: nobody is
 }

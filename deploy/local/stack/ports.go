@@ -43,7 +43,10 @@ func isFree(port int) error {
 		case err == nil:
 			_ = listener.Close()
 		case errors.Is(err, syscall.EADDRINUSE):
-			return fmt.Errorf("port %d is in use by another program: stop it, or move all three ports with: make run PORT=9000", port)
+			return fmt.Errorf(
+				"port %d is in use by another program: stop it, or move all three ports with: make run PORT=9000",
+				port,
+			)
 		case host == "127.0.0.1":
 			return fmt.Errorf("port %d cannot be used (%w): choose others with: make run PORT=9000", port, err)
 		} // else there is no IPv6 here

@@ -18,9 +18,17 @@ func TestTroubleIn_NamesWhatDoesNotWork(t *testing.T) {
 	}{
 		{200, `{"postgres":"ok","redis":"ok"}`, ""},
 		{200, `{"postgres":"ok","redis":"does not answer"}`, "redis does not answer"},
-		{503, `{"keys":"does not answer","postgres":"does not answer","redis":"ok"}`, "keys does not answer, postgres does not answer"},
+		{
+			503,
+			`{"keys":"does not answer","postgres":"does not answer","redis":"ok"}`,
+			"keys does not answer, postgres does not answer",
+		},
 		{503, `{"status":"leaving"}`, "status leaving"},
-		{503, `{"error":{"code":"UNAVAILABLE","message":"The database does not answer."}}`, "The database does not answer."},
+		{
+			503,
+			`{"error":{"code":"UNAVAILABLE","message":"The database does not answer."}}`,
+			"The database does not answer.",
+		},
 		{502, `<html>`, "it answers with status 502"},
 		{200, ``, ""},
 	} {
@@ -33,18 +41,31 @@ func TestTroubleIn_NamesWhatDoesNotWork(t *testing.T) {
 // F22: a store that does not answer is said as soon as a service says so, with the setting that names it.
 func TestLook_SaysEachChangeOnce(t *testing.T) {
 	body := `{"postgres":"ok","redis":"ok"}`
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
+	server := httptest.NewServer(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }),
+	)
 	t.Cleanup(server.Close)
 	var said []string
-	s := &Stack{options: Options{RedisURL: "redis://:hidden@127.0.0.1:1/0", Say: func(line string) { said = append(said, line) }}}
+	s := &Stack{
+		options: Options{
+			RedisURL: "redis://:hidden@127.0.0.1:1/0",
+			Say:      func(line string) { said = append(said, line) },
+		},
+	}
 	s.Authservers = []*Service{{Name: "authserver", URL: server.URL, spec: child.Spec{Log: "/x/authserver.log"}}}
 	told := map[*Service]string{}
-	for _, next := range []string{body, `{"postgres":"ok","redis":"does not answer"}`, `{"postgres":"ok","redis":"does not answer"}`, body} {
+	for _, next := range []string{
+		body,
+		`{"postgres":"ok","redis":"does not answer"}`,
+		`{"postgres":"ok","redis":"does not answer"}`,
+		body,
+	} {
 		body = next
 		s.look(t.Context(), told)
 	}
 	if want := []string{
-		"authserver does not work as it should: redis does not answer (ALMONER_REDIS_URL names the redis that it needs; its log is /x/authserver.log)",
+		"authserver does not work as it should: redis does not answer (ALMONER_REDIS_URL names the redis that it " +
+			"needs; its log is /x/authserver.log)",
 		"authserver works again",
 	}; !slices.Equal(said, want) {
 		t.Errorf("%q", said)
@@ -66,8 +87,10 @@ func TestStart_DeadStoreIsNamed(t *testing.T) {
 			continue
 		}
 		said := err.Error()
-		if !strings.Contains(said, setting) || !strings.Contains(said, "127.0.0.1:1") || !strings.Contains(said, "refused") ||
-			!strings.Contains(said, "unset") || strings.Contains(said, "hidden") {
+		if !strings.Contains(said, setting) || !strings.Contains(said, "127.0.0.1:1") ||
+			!strings.Contains(said, "refused") ||
+			!strings.Contains(said, "unset") ||
+			strings.Contains(said, "hidden") {
 			t.Errorf("%s", said)
 		}
 	}

@@ -24,16 +24,25 @@ func checkRights(ctx context.Context, owner *pgx.Conn) error {
 		return fmt.Errorf("look at the database user's rights: %w", err)
 	}
 	if !roles {
-		return fmt.Errorf("the database user %s may not create roles, and each service needs one of its own: as a superuser, run: alter role %s createrole", user, pgx.Identifier{user}.Sanitize())
+		return fmt.Errorf(
+			"the database user %s may not create roles, and each service needs one of its own: as a superuser, run: "+
+				"alter role %s createrole",
+			user,
+			pgx.Identifier{user}.Sanitize(),
+		)
 	}
 	if !schemas {
-		return fmt.Errorf("the database user %s may not create schemas in %s: name a database that the user owns", user, database)
+		return fmt.Errorf(
+			"the database user %s may not create schemas in %s: name a database that the user owns",
+			user,
+			database,
+		)
 	}
 	return nil
 }
 
-// loginFor makes the role that a service of this installation connects as, a member of the service's group role, which the
-// migrations have made. It returns the service's URL.
+// loginFor makes the role that a service of this installation connects as, a member of the service's group role, which
+// the migrations have made. It returns the service's URL.
 func (s *Stack) loginFor(ctx context.Context, owner *pgx.Conn, ownerURL, service string) (string, error) {
 	// A server may hold several installations: the name says whose role it is.
 	role := "almoner_" + s.home.seed.Fingerprint()[:8] + "_" + service
@@ -43,7 +52,11 @@ func (s *Stack) loginFor(ctx context.Context, owner *pgx.Conn, ownerURL, service
 	}
 	group := pgx.Identifier{"almoner_" + service}.Sanitize()
 	if _, err := owner.Exec(ctx, "grant "+group+" to "+pgx.Identifier{role}.Sanitize()); err != nil {
-		return "", fmt.Errorf("the database user may not grant the role %s, which another user made: name a superuser or that user: %w", group, err)
+		return "", fmt.Errorf(
+			"the database user may not grant the role %s, which another user made: name a superuser or that user: %w",
+			group,
+			err,
+		)
 	}
 	serviceURL, err := withLogin(ownerURL, role, password, "")
 	if err != nil {
@@ -51,13 +64,18 @@ func (s *Stack) loginFor(ctx context.Context, owner *pgx.Conn, ownerURL, service
 	}
 	probe, err := pgx.Connect(ctx, serviceURL)
 	if err != nil {
-		return "", fmt.Errorf("the database does not let in %s, the role made for %s: %w", role, service, withoutURL(err))
+		return "", fmt.Errorf(
+			"the database does not let in %s, the role made for %s: %w",
+			role,
+			service,
+			withoutURL(err),
+		)
 	}
 	return serviceURL, probe.Close(ctx)
 }
 
-// ensureRole makes a role that can log in, or gives it its password anew. The server is told a SCRAM verifier, never the
-// password itself, which it might log.
+// ensureRole makes a role that can log in, or gives it its password anew. The server is told a SCRAM verifier, never
+// the password itself, which it might log.
 func ensureRole(ctx context.Context, db *pgx.Conn, role, password, options string) error {
 	verifier, err := scramVerifier(password)
 	if err != nil {
@@ -65,7 +83,8 @@ func ensureRole(ctx context.Context, db *pgx.Conn, role, password, options strin
 	}
 	name := pgx.Identifier{role}.Sanitize()
 	_, err = db.Exec(ctx, "create role "+name)
-	if fault, ok := errors.AsType[*pgconn.PgError](err); err != nil && (!ok || fault.Code != "42710") { // duplicate_object
+	if fault, ok := errors.AsType[*pgconn.PgError](err); err != nil &&
+		(!ok || fault.Code != "42710") { // duplicate_object
 		return fmt.Errorf("make the database role %s: %w", role, err)
 	}
 	if _, err := db.Exec(ctx, "alter role "+name+" login "+options+" password '"+verifier+"'"); err != nil {
@@ -90,7 +109,13 @@ func scramVerifier(password string) (string, error) {
 	}
 	stored := sha256.Sum256(keyed("Client Key"))
 	encode := base64.StdEncoding.EncodeToString
-	return fmt.Sprintf("SCRAM-SHA-256$%d:%s$%s:%s", iterations, encode(salt), encode(stored[:]), encode(keyed("Server Key"))), nil
+	return fmt.Sprintf(
+		"SCRAM-SHA-256$%d:%s$%s:%s",
+		iterations,
+		encode(salt),
+		encode(stored[:]),
+		encode(keyed("Server Key")),
+	), nil
 }
 
 // withoutURL keeps what the server or the network said of a failed connection and drops where it went and as whom.

@@ -52,7 +52,13 @@ func (s *Service) waitReady(ctx context.Context, process *child.Child) error {
 		case <-process.Done():
 			return s.ended(process)
 		case <-ctx.Done():
-			return fmt.Errorf("%s does not become ready (%s); its log is %s: %w", s.Name, r.trouble, s.spec.Log, ctx.Err())
+			return fmt.Errorf(
+				"%s does not become ready (%s); its log is %s: %w",
+				s.Name,
+				r.trouble,
+				s.spec.Log,
+				ctx.Err(),
+			)
 		case <-time.After(30 * time.Millisecond):
 		}
 	}
@@ -74,7 +80,10 @@ func (s *Service) Setting(name string) string {
 
 // Set changes a setting, from the next start on.
 func (s *Service) Set(name, value string) {
-	others := slices.DeleteFunc(slices.Clone(s.spec.Env), func(setting string) bool { return strings.HasPrefix(setting, name+"=") })
+	others := slices.DeleteFunc(
+		slices.Clone(s.spec.Env),
+		func(setting string) bool { return strings.HasPrefix(setting, name+"=") },
+	)
 	s.spec.Env = append(others, name+"="+value)
 }
 

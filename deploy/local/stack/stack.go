@@ -95,7 +95,10 @@ func (s *Stack) bringUp(ctx context.Context) error {
 	}
 	for _, address := range []string{ownBase, ownApp} {
 		if !ask(ctx, address).ready {
-			return fmt.Errorf("%s does not answer although the services do: does localhost stand for 127.0.0.1 here (/etc/hosts)?", address)
+			return fmt.Errorf(
+				"%s does not answer although the services do: does localhost stand for 127.0.0.1 here (/etc/hosts)?",
+				address,
+			)
 		}
 	}
 	if err := s.writeAdminFile(); err != nil {
@@ -118,7 +121,9 @@ func (s *Stack) prepareDatabase(ctx context.Context) error {
 		return err
 	}
 	for _, service := range []string{authserver, resourceapi} {
-		if err := child.Run(ctx, s.spec(service, "migrate", map[string]string{"ALMONER_DATABASE_URL": s.DatabaseURL})); err != nil {
+		if err := child.Run(ctx, s.spec(service, "migrate", map[string]string{
+			"ALMONER_DATABASE_URL": s.DatabaseURL,
+		})); err != nil {
 			return fmt.Errorf("bring the schema up to date: %w", err)
 		}
 		if s.logins[service], err = s.loginFor(ctx, owner, s.DatabaseURL, service); err != nil {
@@ -140,8 +145,12 @@ func (s *Stack) explainDatabase(cause error) error {
 	if config, err := pgx.ParseConfig(s.options.DatabaseURL); err == nil {
 		where = ", at " + net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port))) + ","
 	}
-	return fmt.Errorf("the database of ALMONER_DATABASE_URL%s does not let us in (%w): start it, correct the URL, or unset "+
-		"ALMONER_DATABASE_URL: then make run starts a PostgreSQL of its own", where, cause)
+	return fmt.Errorf(
+		"the database of ALMONER_DATABASE_URL%s does not let us in (%w): start it, correct the URL, or unset "+
+			"ALMONER_DATABASE_URL: then make run starts a PostgreSQL of its own",
+		where,
+		cause,
+	)
 }
 
 // database is a service's URL of Postgres, or of what stands before it.
@@ -181,7 +190,8 @@ func (s *Stack) startServices(ctx context.Context) error {
 		"ALMONER_JWKS_URL": s.Authservers[0].URL + "/v1/account/oauth/jwks",
 		"ALMONER_WORKER":   strconv.FormatBool(!s.options.Worker),
 	}
-	if err := s.startEach(ctx, resourceapi, s.ports.resource, s.options.Resources, &s.Resources, settings); err != nil || !s.options.Worker {
+	if err := s.startEach(ctx, resourceapi, s.ports.resource, s.options.Resources, &s.Resources, settings); err != nil ||
+		!s.options.Worker {
 		return err
 	}
 	return s.startWorker(ctx, settings)
@@ -204,7 +214,13 @@ func (s *Stack) startWorker(ctx context.Context, settings map[string]string) err
 }
 
 // startEach starts the processes of a service, the first at the port, and keeps them even where one does not start.
-func (s *Stack) startEach(ctx context.Context, name string, port, count int, into *[]*Service, settings map[string]string) error {
+func (s *Stack) startEach(
+	ctx context.Context,
+	name string,
+	port, count int,
+	into *[]*Service,
+	settings map[string]string,
+) error {
 	addresses := []string{loopback(port)}
 	free, err := freePorts(max(0, count-1))
 	if err != nil {
@@ -262,13 +278,22 @@ func (s *Stack) services() []*Service {
 
 // spec is how a service is run: with these settings, those of the options, and nothing else of our environment.
 func (s *Stack) spec(service, command string, settings map[string]string) child.Spec {
-	all := map[string]string{"ALMONER_BASE_URL": s.BaseURL, "ALMONER_NOTICE": "0s", "PATH": "/usr/local/bin:/usr/bin:/bin", "TZ": "UTC"}
+	all := map[string]string{
+		"ALMONER_BASE_URL": s.BaseURL,
+		"ALMONER_NOTICE":   "0s",
+		"PATH":             "/usr/local/bin:/usr/bin:/bin",
+		"TZ":               "UTC",
+	}
 	maps.Copy(all, s.traceSettings())
 	maps.Copy(all, settings)
 	maps.Copy(all, s.options.Settings)
 	return child.Spec{
-		Name: service, Path: filepath.Join(s.options.Binaries, service), Args: []string{command}, Dir: "/", Env: pairs(all),
-		Log: s.home.logFile(service),
+		Name: service,
+		Path: filepath.Join(s.options.Binaries, service),
+		Args: []string{command},
+		Dir:  "/",
+		Env:  pairs(all),
+		Log:  s.home.logFile(service),
 	}
 }
 

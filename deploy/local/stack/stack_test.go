@@ -100,7 +100,12 @@ func leftIn(dir string) []string {
 
 func listProgrammes(t *testing.T, s *Stack) (int, string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.BaseURL+"/v1/programmes/programmes?limit=200", nil)
+	request, err := http.NewRequestWithContext(
+		t.Context(),
+		http.MethodGet,
+		s.BaseURL+"/v1/programmes/programmes?limit=200",
+		nil,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +135,10 @@ func TestASecondStartFindsWhatTheFirstOneStored(t *testing.T) {
 		t.Fatal(err)
 	}
 	execute(t, first.DatabaseURL, fmt.Sprintf(
-		"insert into resource.programmes (id, tenant_id, name, status) values (gen_random_uuid(), '%s', 'Put in between', 'draft')", first.Demo.Workspaces.Main.ID))
+		"insert into resource.programmes (id, tenant_id, name, status) values (gen_random_uuid(), '%s', 'Put in "+
+			"between', 'draft')",
+		first.Demo.Workspaces.Main.ID,
+	))
 	first.Stop()
 	if left := leftIn(options.Home); len(left) > 0 {
 		t.Fatalf("left running: %q", left)
@@ -218,7 +226,8 @@ func TestAPortInUseIsNamedBeforeAnythingStarts(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = Start(t.Context(), options)
-		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("port %d is in use", options.Port+2)) || !strings.Contains(err.Error(), "PORT=") {
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("port %d is in use", options.Port+2)) ||
+			!strings.Contains(err.Error(), "PORT=") {
 			t.Errorf("taken on %s: %v", taken, err)
 		}
 		_ = listener.Close()
@@ -337,7 +346,8 @@ func TestServersThatAreGivenAreUsedAndNoneOfTheirKindIsStarted(t *testing.T) {
 	}
 	s.Stop()
 	again := start(t, options)
-	if again.Demo.Users != s.Demo.Users || again.Demo.Clients.Confidential != s.Demo.Clients.Confidential || again.Demo.Clients.Service != s.Demo.Clients.Service {
+	if again.Demo.Users != s.Demo.Users || again.Demo.Clients.Confidential != s.Demo.Clients.Confidential ||
+		again.Demo.Clients.Service != s.Demo.Clients.Service {
 		t.Error("the second start has another demo")
 	}
 	again.Stop()

@@ -20,7 +20,8 @@ const (
 	ownerRole    = "almoner_owner"
 )
 
-// startStores starts the stores that the options do not name, and returns the URLs of the database's owner and of Redis.
+// startStores starts the stores that the options do not name, and returns the URLs of the database's owner and of
+// Redis.
 func (s *Stack) startStores(ctx context.Context) (owner, redis string, err error) {
 	owner, redis = s.options.DatabaseURL, s.options.RedisURL
 	if redis != "" {
@@ -65,14 +66,22 @@ func askRedis(ctx context.Context, address string) error {
 	}
 	defer func() { _ = client.Close() }()
 	if err := client.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("the Redis of ALMONER_REDIS_URL does not answer (%w): nobody could connect an application or refresh a token. "+
-			"Start it, correct the URL, or unset ALMONER_REDIS_URL: then make run starts a Redis of its own", err)
+		return fmt.Errorf(
+			"the Redis of ALMONER_REDIS_URL does not answer (%w): nobody could connect an application or refresh a "+
+				"token. "+
+				"Start it, correct the URL, or unset ALMONER_REDIS_URL: then make run starts a Redis of its own",
+			err,
+		)
 	}
 	return nil
 }
 
 func (s *Stack) storeOptions(name string) localstore.Options {
-	return localstore.Options{Dir: filepath.Join(s.home.stores, name), Tools: s.options.Tools, Volatile: s.options.Volatile}
+	return localstore.Options{
+		Dir:      filepath.Join(s.home.stores, name),
+		Tools:    s.options.Tools,
+		Volatile: s.options.Volatile,
+	}
 }
 
 // ensureDatabase makes the database and its owner in a server of ours. The owner is no superuser, as elsewhere.

@@ -86,7 +86,10 @@ func (work) Run() error {
 		return err
 	}
 	defer service.Close()
-	return service.Work(ctx, func(address net.Addr) { log.Info("the worker answers probes", "address", address.String()) })
+	return service.Work(
+		ctx,
+		func(address net.Addr) { log.Info("the worker answers probes", "address", address.String()) },
+	)
 }
 
 // newLog is where everything that is said goes, what libraries say included.
@@ -118,7 +121,12 @@ func (h healthcheck) Run() error { return web.AskReady(context.Background(), h.A
 
 func main() {
 	var typed commands
-	parsed := kong.Parse(&typed, kong.Name("resourceapi"), kong.Description("Serves the workspace API's modules."), kong.Vars{"version": version.Line("resourceapi")})
+	parsed := kong.Parse(
+		&typed,
+		kong.Name("resourceapi"),
+		kong.Description("Serves the workspace API's modules."),
+		kong.Vars{"version": version.Line("resourceapi")},
+	)
 	if typed.Config != "" {
 		_ = os.Setenv(envconf.Config, typed.Config) // fails for names that are none
 	}

@@ -37,7 +37,8 @@ func (a answer) expect(t *testing.T, status int, code, challenge string) {
 	case challenge != "" && challenge != "none" && (!strings.Contains(got, `error="`+challenge+`"`) || !strings.Contains(got, named)):
 		t.Errorf("not a challenge of %s: %s", challenge, got)
 	}
-	if a.Header.Get("Cache-Control") != "no-store" || a.Header.Get("X-Content-Type-Options") != "nosniff" || a.Header.Get("X-Request-Id") == "" {
+	if a.Header.Get("Cache-Control") != "no-store" || a.Header.Get("X-Content-Type-Options") != "nosniff" ||
+		a.Header.Get("X-Request-Id") == "" {
 		t.Errorf("headers: %v", a.Header)
 	}
 }
@@ -87,9 +88,14 @@ func TestWithoutOneValidBearerTheAnswerIs401(t *testing.T) {
 		}
 	}
 	t.Run("in the query or body", func(t *testing.T) {
-		s.get(listPath+"?access_token="+pat, header{"X-Tenant-Id": workspaceID.String()}).expect(t, 401, "UNAUTHENTICATED", "none")
-		s.do("POST", listPath, header{"X-Tenant-Id": workspaceID.String(), "Content-Type": "application/x-www-form-urlencoded"},
-			"access_token="+pat).expect(t, 401, "UNAUTHENTICATED", "none")
+		s.get(listPath+"?access_token="+pat, header{"X-Tenant-Id": workspaceID.String()}).
+			expect(t, 401, "UNAUTHENTICATED", "none")
+		s.do("POST", listPath, header{
+			"X-Tenant-Id":  workspaceID.String(),
+			"Content-Type": "application/x-www-form-urlencoded",
+		},
+			"access_token="+pat).
+			expect(t, 401, "UNAUTHENTICATED", "none")
 	})
 }
 
@@ -164,7 +170,8 @@ func TestAnAccessTokenThatDoesNotTellTheStoryOfItsGrantIs401(t *testing.T) {
 		})
 	}
 	t.Run("another key of the same name", func(t *testing.T) {
-		s.get(listPath, as(keystest.NewKey(t, "key-1").Sign(t, claims(g)), workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+		s.get(listPath, as(keystest.NewKey(t, "key-1").Sign(t, claims(g)), workspaceID)).
+			expect(t, 401, "UNAUTHENTICATED", "invalid_token")
 	})
 	t.Run("a grant for the connector's resource, a token for this one", func(t *testing.T) {
 		mcp := s.Grant(standing.Connector, workspaceID, user, base+"/mcp", perm.ProgrammesRead)
@@ -199,7 +206,11 @@ func TestEveryKindOfCredentialIsServed(t *testing.T) {
 func TestTheUseOfACredentialIsNoted(t *testing.T) {
 	t.Parallel()
 	w := postgrestest.New(t)
-	service, err := New(t.Context(), configFor(w.Database.Resourceapi, "http://127.0.0.1:1"), slog.New(slog.DiscardHandler))
+	service, err := New(
+		t.Context(),
+		configFor(w.Database.Resourceapi, "http://127.0.0.1:1"),
+		slog.New(slog.DiscardHandler),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,8 +238,14 @@ func TestTheWorkspaceHeaderIsRequired(t *testing.T) {
 	workspaceID, pat := s.reader()
 	good := workspaceID.String()
 	for name, values := range map[string][]string{
-		"none": nil, "empty": {""}, "no UUID": {"main"}, "braces": {"{" + good + "}"}, "no hyphens": {strings.ReplaceAll(good, "-", "")},
-		"urn": {"urn:uuid:" + good}, "twice": {good, good}, "a list": {good + "," + good},
+		"none":       nil,
+		"empty":      {""},
+		"no UUID":    {"main"},
+		"braces":     {"{" + good + "}"},
+		"no hyphens": {strings.ReplaceAll(good, "-", "")},
+		"urn":        {"urn:uuid:" + good},
+		"twice":      {good, good},
+		"a list":     {good + "," + good},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := http.Header{"Authorization": {"Bearer " + pat}}
@@ -287,13 +304,19 @@ func TestWhatTheCallerMayNotDoIs403(t *testing.T) {
 		a := s.do("POST", listPath, as(token, workspaceID).json(), `{"name":"x"}`)
 		a.expect(t, 403, "FORBIDDEN", "insufficient_scope")
 		// What the token has, what it lacks, and the read that goes with the write.
-		if !strings.Contains(a.Header.Get("WWW-Authenticate"), `scope="programmes:read:programmes programmes:write:programmes engage:read:forms"`) {
+		if !strings.Contains(
+			a.Header.Get("WWW-Authenticate"),
+			`scope="programmes:read:programmes programmes:write:programmes engage:read:forms"`,
+		) {
 			t.Error(a.Header.Get("WWW-Authenticate"))
 		}
 		// What the client cannot ask for, it is not told to ask for.
 		registered("engage:read:forms", "programmes:write:programmes")
 		a = s.do("POST", listPath, as(token, workspaceID).json(), `{"name":"x"}`)
-		if a.expect(t, 403, "FORBIDDEN", "insufficient_scope"); !strings.Contains(a.Header.Get("WWW-Authenticate"), `scope="programmes:write:programmes engage:read:forms"`) {
+		if a.expect(t, 403, "FORBIDDEN", "insufficient_scope"); !strings.Contains(
+			a.Header.Get("WWW-Authenticate"),
+			`scope="programmes:write:programmes engage:read:forms"`,
+		) {
 			t.Error(a.Header.Get("WWW-Authenticate"))
 		}
 		registered("engage:read:forms")
@@ -343,7 +366,10 @@ func TestLLMIntegrationOffStopsConnectorsAlone(t *testing.T) {
 	connector := s.token(claims(s.Grant(standing.Connector, workspaceID, user, resource, perm.ProgrammesRead)))
 	confidential := s.token(claims(s.Grant(standing.Confidential, workspaceID, user, resource, perm.ProgrammesRead)))
 	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
-	for _, off := range []string{"update account.tenant_features set enabled = false", "delete from account.tenant_features"} {
+	for _, off := range []string{
+		"update account.tenant_features set enabled = false",
+		"delete from account.tenant_features",
+	} {
 		s.Exec(off)
 		s.get(listPath, as(connector, workspaceID)).expect(t, 403, "FORBIDDEN", "")
 		for _, token := range []string{confidential, pat} {
@@ -388,9 +414,21 @@ func TestUnknownPathsAndWrongMethodsComeBeforeCredentials(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	for _, path := range []string{
-		"/", "/v1", "/v1/programmes", listPath + "/", "//v1/programmes/programmes", "/v1/programmes//programmes",
-		"/v1/./programmes/programmes", "/v1/x/../programmes/programmes", "/v1/programmes/%70rogrammes", "/V1/programmes/programmes",
-		"/programmes/programmes", listPath + "/a/b", listPath + "/a/transitions/", "/.well-known/oauth-protected-resource/", "/.well-known/oauth-protected-resource/v2",
+		"/",
+		"/v1",
+		"/v1/programmes",
+		listPath + "/",
+		"//v1/programmes/programmes",
+		"/v1/programmes//programmes",
+		"/v1/./programmes/programmes",
+		"/v1/x/../programmes/programmes",
+		"/v1/programmes/%70rogrammes",
+		"/V1/programmes/programmes",
+		"/programmes/programmes",
+		listPath + "/a/b",
+		listPath + "/a/transitions/",
+		"/.well-known/oauth-protected-resource/",
+		"/.well-known/oauth-protected-resource/v2",
 	} {
 		for _, method := range []string{"GET", "POST", "OPTIONS"} {
 			s.do(method, path, nil, "").expect(t, 404, "NOT_FOUND", "")

@@ -87,8 +87,13 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	source := keys.NewSource(c.JWKSURL, log, time.Now)
 	worker := imports.NewWorker(store, log)
 	atGate := gate.Deps{
-		Resource: gate.API, BaseURL: c.BaseURL, Tokens: keys.NewVerifier(source, c.BaseURL), Standings: store, Used: noter.Record, Log: log,
-		Bounds: gate.NewBounds(store.SearchesOfOne()),
+		Resource:  gate.API,
+		BaseURL:   c.BaseURL,
+		Tokens:    keys.NewVerifier(source, c.BaseURL),
+		Standings: store,
+		Used:      noter.Record,
+		Log:       log,
+		Bounds:    gate.NewBounds(store.SearchesOfOne()),
 	}
 	guard := gate.New(atGate)
 	assistants, err := newAssistants(c, atGate, store, cursors)
@@ -113,15 +118,44 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	parts := partsOfAPI(store, source, engaged.limits)
 	handler := routes(c.BaseURL, guard, module, engaged, assistants, docs, ready(guard, log, parts))
 	return &App{
-		Handler: watch.traces.Server(web.Observe(web.NoteAddress(withSecurityHeaders(handler), proxies), log, lastResort(guard), watch.requests()...), proxies),
-		place:   web.Server{Address: c.Listen, Notice: c.Notice, Ready: firstCheck(parts)}, log: log, store: store, noter: noter, keys: source, worker: worker,
-		probes: workerProbes{c.WorkerListen, withSecurityHeaders(probes(ready(guard, log, partsOfWorker(store))))}, engage: engaged, profiles: c.Profiles, processes: c.Worker,
-		metrics: c.Metrics, registry: watch.registry, traces: watch.traces,
+		Handler: watch.traces.Server(
+			web.Observe(
+				web.NoteAddress(withSecurityHeaders(handler), proxies),
+				log,
+				lastResort(guard),
+				watch.requests()...),
+			proxies,
+		),
+		place: web.Server{
+			Address: c.Listen,
+			Notice:  c.Notice,
+			Ready:   firstCheck(parts),
+		},
+		log:    log,
+		store:  store,
+		noter:  noter,
+		keys:   source,
+		worker: worker,
+		probes: workerProbes{
+			c.WorkerListen,
+			withSecurityHeaders(probes(ready(guard, log, partsOfWorker(store)))),
+		},
+		engage:    engaged,
+		profiles:  c.Profiles,
+		processes: c.Worker,
+		metrics:   c.Metrics,
+		registry:  watch.registry,
+		traces:    watch.traces,
 	}, nil
 }
 
 // newAssistants wires the MCP endpoint: its gate asks what the API's gate asks, of the same stores.
-func newAssistants(c Config, atGate gate.Deps, store *postgres.Store, cursors *programme.Cursors) (*mcp.Endpoint, error) {
+func newAssistants(
+	c Config,
+	atGate gate.Deps,
+	store *postgres.Store,
+	cursors *programme.Cursors,
+) (*mcp.Endpoint, error) {
 	origins, err := mcp.ParseOrigins(c.MCPOrigins + "," + c.AppURL)
 	if err != nil {
 		return nil, err
@@ -152,8 +186,8 @@ func (a *App) Run(ctx context.Context, ready func(net.Addr)) error {
 	return err
 }
 
-// Work processes submissions until ctx ends. It answers no request but the probes, and those only where it was told to listen:
-// ready is told the address.
+// Work processes submissions until ctx ends. It answers no request but the probes, and those only where it was told to
+// listen: ready is told the address.
 func (a *App) Work(ctx context.Context, ready func(net.Addr)) error {
 	endMetrics, err := metrics.Serve(a.metrics, a.registry, a.log)
 	if err != nil {

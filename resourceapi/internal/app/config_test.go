@@ -8,7 +8,11 @@ import (
 const goodKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 
 func TestEverySettingIsChecked(t *testing.T) {
-	good := map[string]string{"ALMONER_BASE_URL": "http://localhost:8080", "ALMONER_DATABASE_URL": "postgres://x:hush@localhost/x", "ALMONER_KEYS": goodKey}
+	good := map[string]string{
+		"ALMONER_BASE_URL":     "http://localhost:8080",
+		"ALMONER_DATABASE_URL": "postgres://x:hush@localhost/x",
+		"ALMONER_KEYS":         goodKey,
+	}
 	environ := func(name, value string) []string {
 		var out []string
 		for n, v := range good {
@@ -19,17 +23,37 @@ func TestEverySettingIsChecked(t *testing.T) {
 		return append(out, name+"="+value)
 	}
 	c, _, err := LoadConfig(environ("ALMONER_JWKS_URL", ""))
-	if err != nil || c.Listen != "127.0.0.1:8082" || c.JWKSURL != "http://localhost:8080/v1/account/oauth/jwks" || c.Connections != 16 {
+	if err != nil || c.Listen != "127.0.0.1:8082" || c.JWKSURL != "http://localhost:8080/v1/account/oauth/jwks" ||
+		c.Connections != 16 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	for _, wrong := range []struct{ name, value string }{
-		{"ALMONER_BASE_URL", ""}, {"ALMONER_BASE_URL", "localhost:8080"}, {"ALMONER_BASE_URL", "http://localhost:8080/"}, {"ALMONER_BASE_URL", "http://localhost/api"},
-		{"ALMONER_BASE_URL", "ftp://localhost"}, {"ALMONER_BASE_URL", "http://u:hush@localhost"}, {"ALMONER_BASE_URL", "http://localhost?x"}, {"ALMONER_BASE_URL", "http://LOCALHOST"},
-		{"ALMONER_KEYS", "hush"}, {"ALMONER_KEYS", goodKey + ",hush"}, {"ALMONER_DATABASE_URL", ""}, {"ALMONER_DATABASE_URL", "postgres://hush:hush"}, {"ALMONER_JWKS_URL", "file:///hush"},
-		{"ALMONER_DATABASE_CONNECTIONS", "1"}, {"ALMONER_DATABASE_CONNECTIONS", "hush"},
-		{"ALMONER_REDIS_URL", "hush"}, {"ALMONER_TRUSTED_PROXIES", "hush"}, {"ALMONER_WORKER", "hush"},
-		{"ALMONER_APP_URL", "http://localhost:8081/"}, {"ALMONER_MCP_ORIGINS", "https://claude.ai,hush"}, {"ALMONER_MCP_ORIGINS", "https://claude.ai/"}, {"ALMONER_MCP_ORIGINS", "*"},
-		{"OTEL_EXPORTER_OTLP_ENDPOINT", "hush"}, {"OTEL_EXPORTER_OTLP_HEADERS", "hush"}, {"OTEL_TRACES_SAMPLER_ARG", "2"}, {"OTEL_TRACES_SAMPLER_ARG", "hush"},
+		{"ALMONER_BASE_URL", ""},
+		{"ALMONER_BASE_URL", "localhost:8080"},
+		{"ALMONER_BASE_URL", "http://localhost:8080/"},
+		{"ALMONER_BASE_URL", "http://localhost/api"},
+		{"ALMONER_BASE_URL", "ftp://localhost"},
+		{"ALMONER_BASE_URL", "http://u:hush@localhost"},
+		{"ALMONER_BASE_URL", "http://localhost?x"},
+		{"ALMONER_BASE_URL", "http://LOCALHOST"},
+		{"ALMONER_KEYS", "hush"},
+		{"ALMONER_KEYS", goodKey + ",hush"},
+		{"ALMONER_DATABASE_URL", ""},
+		{"ALMONER_DATABASE_URL", "postgres://hush:hush"},
+		{"ALMONER_JWKS_URL", "file:///hush"},
+		{"ALMONER_DATABASE_CONNECTIONS", "1"},
+		{"ALMONER_DATABASE_CONNECTIONS", "hush"},
+		{"ALMONER_REDIS_URL", "hush"},
+		{"ALMONER_TRUSTED_PROXIES", "hush"},
+		{"ALMONER_WORKER", "hush"},
+		{"ALMONER_APP_URL", "http://localhost:8081/"},
+		{"ALMONER_MCP_ORIGINS", "https://claude.ai,hush"},
+		{"ALMONER_MCP_ORIGINS", "https://claude.ai/"},
+		{"ALMONER_MCP_ORIGINS", "*"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "hush"},
+		{"OTEL_EXPORTER_OTLP_HEADERS", "hush"},
+		{"OTEL_TRACES_SAMPLER_ARG", "2"},
+		{"OTEL_TRACES_SAMPLER_ARG", "hush"},
 	} {
 		_, _, err := LoadConfig(environ(wrong.name, wrong.value))
 		if err == nil || strings.Contains(err.Error(), "hush") {

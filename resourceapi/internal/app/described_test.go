@@ -41,7 +41,10 @@ func TestO1_RoutesAreThoseDescribed(t *testing.T) {
 			return err
 		}
 		recorder := httptest.NewRecorder()
-		handler.ServeHTTP(recorder, httptest.NewRequest("BREW", strings.NewReplacer("{", "", "}", "").Replace(path), nil))
+		handler.ServeHTTP(
+			recorder,
+			httptest.NewRequest("BREW", strings.NewReplacer("{", "", "}", "").Replace(path), nil),
+		)
 		for method := range strings.SplitSeq(recorder.Header().Get("Allow"), ", ") {
 			if method == "HEAD" { // goes with GET
 				continue
@@ -59,7 +62,13 @@ func TestO1_RoutesAreThoseDescribed(t *testing.T) {
 	}
 	for _, o := range described.Operations() {
 		if is := slices.Contains(routed, o.Method+" "+o.Path); is != (o.Service == openapi.Resourceapi) {
-			t.Errorf("%s %s is described as a route of %s; is it one of this service: %t", o.Method, o.Path, o.Service, is)
+			t.Errorf(
+				"%s %s is described as a route of %s; is it one of this service: %t",
+				o.Method,
+				o.Path,
+				o.Service,
+				is,
+			)
 		}
 	}
 }

@@ -26,7 +26,13 @@ type engageModule struct {
 	limits *redis.Limits
 }
 
-func newEngage(c Config, keys seal.Keys, guard *gate.Gate, store *postgres.Store, log *slog.Logger) (*engageModule, error) {
+func newEngage(
+	c Config,
+	keys seal.Keys,
+	guard *gate.Gate,
+	store *postgres.Store,
+	log *slog.Logger,
+) (*engageModule, error) {
 	tokens, err := engage.NewTokens(keys)
 	if err != nil {
 		return nil, err
@@ -55,10 +61,17 @@ func newEngage(c Config, keys seal.Keys, guard *gate.Gate, store *postgres.Store
 	return &engageModule{
 		forms: forms.New(forms.Deps{BaseURL: c.BaseURL, Gate: guard, Store: kept, Cursors: cursors}),
 		public: publicforms.New(publicforms.Deps{
-			BaseURL: c.BaseURL, Store: kept, Tokens: tokens, Now: time.Now,
-			Address: proxies.ClientAddress, Count: limits.Count, Refuse: guard.Refuse, Note: guard.Note,
+			BaseURL: c.BaseURL,
+			Store:   kept,
+			Tokens:  tokens,
+			Now:     time.Now,
+			Address: proxies.ClientAddress,
+			Count:   limits.Count,
+			Refuse:  guard.Refuse,
+			Note:    guard.Note,
 		}),
-		worker: processor, limits: limits,
+		worker: processor,
+		limits: limits,
 	}, nil
 }
 

@@ -17,8 +17,17 @@ const browserPatience = 90 * time.Second
 // newBrowser opens a tab of a browser of the test's own.
 func newBrowser(t *testing.T) context.Context {
 	t.Helper()
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.Flag("disable-background-networking", true), chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1280, 800))
+	options := append(
+		chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.NoSandbox,
+		chromedp.DisableGPU,
+		chromedp.Flag(
+			"disable-background-networking",
+			true,
+		),
+		chromedp.UserDataDir(t.TempDir()),
+		chromedp.WindowSize(1280, 800),
+	)
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	t.Cleanup(stop)
 	limited, cancel := context.WithTimeout(allocator, browserPatience)
@@ -130,7 +139,10 @@ func TestAFormIsFilledInOnAPageOfAnotherOrigin(t *testing.T) {
 	if alert := in(tab, t, ".alert"); !strings.Contains(alert, "3 answers need another look") {
 		t.Errorf("%s", alert)
 	}
-	e.until("the frame has grown with what is wrong", func() bool { return evaluate[float64](tab, t, frameHeight) > before+50 })
+	e.until(
+		"the frame has grown with what is wrong",
+		func() bool { return evaluate[float64](tab, t, frameHeight) > before+50 },
+	)
 
 	here := chromedp.FromNode(frame(tab, t))
 	do(
@@ -147,7 +159,9 @@ func TestAFormIsFilledInOnAPageOfAnotherOrigin(t *testing.T) {
 		t.Errorf("%s", thanks)
 	}
 	e.until("processed", func() bool {
-		return e.Count(`select count(*) from resource.submissions where status = 'processed' and answers @> '{"name":"Ada Okafor","area":"Garden","days":["Friday"],"privacy":true}'`) == 1
+		return e.Count(
+			`select count(*) from resource.submissions where status = 'processed' and answers @> '{"name":"Ada Okafor","area":"Garden","days":["Friday"],"privacy":true}'`,
+		) == 1
 	})
 	e.until("the page says so", func() bool { return strings.Contains(in(tab, t, ".thanks"), "have been passed on") })
 }
@@ -183,7 +197,10 @@ func TestAPageOfAnOriginThatIsNotAllowedIsRefusedByTheBrowser(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 	time.Sleep(time.Second) // the frame would be there by now
-	forms, err := chromedp.Run(tab, chromedp.Nodes(chromedp.CSSAll("form"), chromedp.AtLeast(0), chromedp.FromNode(frame(tab, t))))
+	forms, err := chromedp.Run(
+		tab,
+		chromedp.Nodes(chromedp.CSSAll("form"), chromedp.AtLeast(0), chromedp.FromNode(frame(tab, t))),
+	)
 	if err != nil || len(forms) != 0 {
 		t.Errorf("the form is shown: %d, %v", len(forms), err)
 	}
@@ -201,8 +218,8 @@ func TestAPageOfAnOriginThatIsNotAllowedIsRefusedByTheBrowser(t *testing.T) {
 	}
 }
 
-// The frame shows the whole form on a telephone as on a desk: nothing is cut off, nothing has to be scrolled within it, and it
-// follows when the width changes.
+// The frame shows the whole form on a telephone as on a desk: nothing is cut off, nothing has to be scrolled within it,
+// and it follows when the width changes.
 func TestTheFrameIsAsHighAsTheFormAtAnyWidth(t *testing.T) {
 	t.Parallel()
 	e := newEmbedding(t)

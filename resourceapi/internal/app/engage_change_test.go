@@ -59,27 +59,35 @@ func TestAFormIsReadAndChanged(t *testing.T) {
 	if strings.TrimSpace(read.Body) != strings.TrimSpace(a.Body) {
 		t.Errorf("answered %s, reads %s", a.Body, read.Body)
 	}
-	if now, _ := s.formNow(f, h); now.Title != "Lend a hand" || len(now.AllowedOrigins) != 1 || now.AllowedOrigins[0] != otherOrigin || !now.Enabled {
+	if now, _ := s.formNow(f, h); now.Title != "Lend a hand" || len(now.AllowedOrigins) != 1 ||
+		now.AllowedOrigins[0] != otherOrigin ||
+		!now.Enabled {
 		t.Errorf("%+v", now)
 	}
-	if a := s.get(f.path(), header{"Origin": otherOrigin}); a.Status != 200 || !strings.Contains(a.Body, "Lend a hand") {
+	if a := s.get(f.path(), header{"Origin": otherOrigin}); a.Status != 200 ||
+		!strings.Contains(a.Body, "Lend a hand") {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	if a := s.get(f.path(), header{"Origin": goodOrigin}); a.Status != 403 {
 		t.Errorf("%d", a.Status)
 	}
-	for _, same := range []string{`{}`, `{"title":"Lend a hand"}`, `{"enabled":true,"allowedOrigins":["` + otherOrigin + `"]}`} {
+	for _, same := range []string{
+		`{}`,
+		`{"title":"Lend a hand"}`,
+		`{"enabled":true,"allowedOrigins":["` + otherOrigin + `"]}`,
+	} {
 		if a := s.patch(f, h, same); a.Status != 200 || a.Header.Get("ETag") != `"2"` {
 			t.Errorf("%s: %d %v", same, a.Status, a.Header)
 		}
 	}
-	if a := s.patch(f, h.with("Content-Type", "application/merge-patch+json"), `{"allowedOrigins":[]}`); a.Status != 200 || a.Header.Get("ETag") != `"3"` {
+	if a := s.patch(f, h.with("Content-Type", "application/merge-patch+json"), `{"allowedOrigins":[]}`); a.Status != 200 ||
+		a.Header.Get("ETag") != `"3"` {
 		t.Errorf("%d %v", a.Status, a.Header)
 	}
 }
 
-// Closing a form hides it from the public at once, keeps what was sent in, and can be undone. A page that was open meanwhile can
-// still be sent afterwards.
+// Closing a form hides it from the public at once, keeps what was sent in, and can be undone. A page that was open
+// meanwhile can still be sent afterwards.
 func TestAFormIsClosedAndOpenedAgain(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
@@ -98,7 +106,8 @@ func TestAFormIsClosedAndOpenedAgain(t *testing.T) {
 	if now, _ := s.formNow(f, h); now.Enabled {
 		t.Error("still open")
 	}
-	if a := s.get(formsPath+"/"+f.ID.String()+"/submissions", h); a.Status != 200 || !strings.Contains(a.Body, first.ID.String()) {
+	if a := s.get(formsPath+"/"+f.ID.String()+"/submissions", h); a.Status != 200 ||
+		!strings.Contains(a.Body, first.ID.String()) {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	closed := s.Count("select extract(epoch from disabled_at)::bigint from resource.forms where id = $1", f.ID)
@@ -141,7 +150,8 @@ func TestAFormIsChangedAsItWasRead(t *testing.T) {
 	f := s.makeForm(h, allTypes)
 	s.patch(f, h, `{"title":"Second"}`)
 	for _, stale := range []string{`"1"`, `W/"2"`, `"1", "3"`} {
-		if a := s.patch(f, h.with("If-Match", stale), `{"title":"Third"}`); a.Status != 412 || a.code(t) != "PRECONDITION_FAILED" {
+		if a := s.patch(f, h.with("If-Match", stale), `{"title":"Third"}`); a.Status != 412 ||
+			a.code(t) != "PRECONDITION_FAILED" {
 			t.Errorf("%s: %d %s", stale, a.Status, a.Body)
 		}
 	}
@@ -173,7 +183,8 @@ func TestAFormIsChangedAsItWasRead(t *testing.T) {
 	keyed := h.with("Idempotency-Key", "one")
 	once := s.patch(f, keyed, `{"title":"Once"}`)
 	s.patch(f, h, `{"title":"Meanwhile"}`)
-	if again := s.patch(f, keyed, `{"title":"Once"}`); again.Status != 200 || again.Body != once.Body || again.Header.Get("ETag") != once.Header.Get("ETag") {
+	if again := s.patch(f, keyed, `{"title":"Once"}`); again.Status != 200 || again.Body != once.Body ||
+		again.Header.Get("ETag") != once.Header.Get("ETag") {
 		t.Errorf("%d %s", again.Status, again.Body)
 	}
 	if now, _ := s.formNow(f, h); now.Title != "Meanwhile" {
@@ -187,10 +198,18 @@ func TestAChangeThatMakesNoSenseIsRefused(t *testing.T) {
 	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	for body, wrong := range map[string]string{
-		`{"title":""}`: "title", `{"title":null}`: "title", `{"title":7}`: "title", `{"title":"a\nb"}`: "title",
-		`{"allowedOrigins":null}`: "allowedOrigins", `{"allowedOrigins":"*"}`: "allowedOrigins", `{"allowedOrigins":["*"]}`: "allowedOrigins[0]",
-		`{"enabled":null}`: "enabled", `{"enabled":"false"}`: "enabled", `{"enabled":0}`: "enabled",
-		`{"title":"Good","fields":[{"name":"a","label":"A","type":"text"}]}`: "fields", `{"fields":null}`: "fields",
+		`{"title":""}`:             "title",
+		`{"title":null}`:           "title",
+		`{"title":7}`:              "title",
+		`{"title":"a\nb"}`:         "title",
+		`{"allowedOrigins":null}`:  "allowedOrigins",
+		`{"allowedOrigins":"*"}`:   "allowedOrigins",
+		`{"allowedOrigins":["*"]}`: "allowedOrigins[0]",
+		`{"enabled":null}`:         "enabled",
+		`{"enabled":"false"}`:      "enabled",
+		`{"enabled":0}`:            "enabled",
+		`{"title":"Good","fields":[{"name":"a","label":"A","type":"text"}]}`: "fields",
+		`{"fields":null}`: "fields",
 	} {
 		if problems := s.patch(f, h, body).fields(t); problems[wrong] == "" {
 			t.Errorf("%s: %v", body, problems)
@@ -206,9 +225,12 @@ func TestAChangeThatMakesNoSenseIsRefused(t *testing.T) {
 	}
 	_, other := s.workspace()
 	for name, a := range map[string]answer{
-		"another workspace reads": s.get(formsPath+"/"+f.ID.String(), other), "another workspace changes": s.patch(f, other, `{"title":"Theirs"}`), "another workspace changes nothing": s.patch(f, other, `{}`),
-		"never was": s.get(formsPath+"/"+uuid.NewString(), h), "no identifier": s.get(formsPath+"/x", h),
-		"changes what never was": s.patch(formRecord{ID: uuid.New()}, h, `{"title":"x"}`),
+		"another workspace reads":           s.get(formsPath+"/"+f.ID.String(), other),
+		"another workspace changes":         s.patch(f, other, `{"title":"Theirs"}`),
+		"another workspace changes nothing": s.patch(f, other, `{}`),
+		"never was":                         s.get(formsPath+"/"+uuid.NewString(), h),
+		"no identifier":                     s.get(formsPath+"/x", h),
+		"changes what never was":            s.patch(formRecord{ID: uuid.New()}, h, `{"title":"x"}`),
 	} {
 		if a.Status != 404 || a.code(t) != "NOT_FOUND" {
 			t.Errorf("%s: %d %s", name, a.Status, a.Body)
@@ -217,15 +239,25 @@ func TestAChangeThatMakesNoSenseIsRefused(t *testing.T) {
 	reader, writer := s.User(), s.User()
 	s.Member(workspaceID, reader, perm.EngageReadForms)
 	s.Member(workspaceID, writer, perm.EngageWriteForms)
-	reads, writes := as(s.PAT(workspaceID, reader, perm.EngageReadForms).Reveal(), workspaceID).json(), as(s.PAT(workspaceID, writer, perm.EngageWriteForms).Reveal(), workspaceID).json()
+	reads, writes := as(
+		s.PAT(workspaceID, reader, perm.EngageReadForms).Reveal(),
+		workspaceID,
+	).json(),
+		as(
+			s.PAT(workspaceID, writer, perm.EngageWriteForms).Reveal(),
+			workspaceID,
+		).json()
 	for _, c := range []struct {
 		name string
 		got  answer
 		want int
 	}{
-		{"reader reads", s.get(formsPath+"/"+f.ID.String(), reads), 200}, {"reader changes", s.patch(f, reads, `{"title":"x"}`), 403},
-		{"writer reads", s.get(formsPath+"/"+f.ID.String(), writes), 403}, {"nobody reads", s.get(formsPath+"/"+f.ID.String(), nil), 401},
-		{"nobody changes", s.patch(f, header{}.json(), `{}`), 401}, {"deletes", s.do("DELETE", formsPath+"/"+f.ID.String(), h, ""), http.StatusMethodNotAllowed},
+		{"reader reads", s.get(formsPath+"/"+f.ID.String(), reads), 200},
+		{"reader changes", s.patch(f, reads, `{"title":"x"}`), 403},
+		{"writer reads", s.get(formsPath+"/"+f.ID.String(), writes), 403},
+		{"nobody reads", s.get(formsPath+"/"+f.ID.String(), nil), 401},
+		{"nobody changes", s.patch(f, header{}.json(), `{}`), 401},
+		{"deletes", s.do("DELETE", formsPath+"/"+f.ID.String(), h, ""), http.StatusMethodNotAllowed},
 	} {
 		if c.got.Status != c.want {
 			t.Errorf("%s: %d %s", c.name, c.got.Status, c.got.Body)

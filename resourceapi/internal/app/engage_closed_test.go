@@ -10,8 +10,8 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// A closed form cannot be told from one that never was: whatever is sent, the answers are the same to the letter, headers
-// included. Only who used an Idempotency-Key while it was open has something to know it by.
+// A closed form cannot be told from one that never was: whatever is sent, the answers are the same to the letter,
+// headers included. Only who used an Idempotency-Key while it was open has something to know it by.
 func TestAClosedFormIsAnsweredLikeOneThatNeverWas(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
@@ -33,28 +33,78 @@ func TestAClosedFormIsAnsweredLikeOneThatNeverWas(t *testing.T) {
 		header        http.Header
 		body          string
 	}{
-		"read":                   {"GET", "", http.Header{}, ""},
-		"head":                   {"HEAD", "", http.Header{}, ""},
-		"read from the website":  {"GET", "", http.Header{"Origin": {goodOrigin}}, ""},
-		"read from elsewhere":    {"GET", "", http.Header{"Origin": {otherOrigin}}, ""},
-		"preflight":              {"OPTIONS", "/submissions", http.Header{"Origin": {goodOrigin}, "Access-Control-Request-Method": {"POST"}}, ""},
-		"send":                   {"POST", "/submissions", http.Header{"Content-Type": {json}}, good},
-		"send from the website":  {"POST", "/submissions", http.Header{"Content-Type": {json}, "Origin": {goodOrigin}}, good},
-		"send from elsewhere":    {"POST", "/submissions", http.Header{"Content-Type": {json}, "Origin": {otherOrigin}}, good},
-		"two origins":            {"POST", "/submissions", http.Header{"Content-Type": {json}, "Origin": {goodOrigin, otherOrigin}}, good},
-		"send nothing":           {"POST", "/submissions", http.Header{}, ""},
-		"too long":               {"POST", "/submissions", http.Header{"Content-Type": {json}, "Origin": {goodOrigin}}, long},
-		"much too long":          {"POST", "/submissions", http.Header{"Content-Type": {json}}, longer},
-		"no such key":            {"POST", "/submissions", http.Header{"Content-Type": {json}, "Idempotency-Key": {"a b"}}, good},
-		"two keys":               {"POST", "/submissions", http.Header{"Content-Type": {json}, "Idempotency-Key": {"a", "b"}}, good},
-		"another key":            {"POST", "/submissions", http.Header{"Content-Type": {json}, "Idempotency-Key": {"second"}}, good},
-		"wrong method":           {"DELETE", "/submissions", http.Header{}, ""},
-		"page":                   {"GET", "/embed", http.Header{}, ""},
-		"page in a frame":        {"GET", "/embed?frame=1", http.Header{"Origin": {goodOrigin}}, ""},
-		"page of a submission":   {"GET", "/embed?submission=x&token=y", http.Header{}, ""},
-		"page sent":              {"POST", "/embed", http.Header{"Content-Type": {form}, "Origin": {base}}, "submissionToken=x"},
-		"page sent by a website": {"POST", "/embed", http.Header{"Content-Type": {form}, "Origin": {goodOrigin}}, "submissionToken=x"},
-		"page sent, too long":    {"POST", "/embed", http.Header{"Content-Type": {form}}, long},
+		"read":                  {"GET", "", http.Header{}, ""},
+		"head":                  {"HEAD", "", http.Header{}, ""},
+		"read from the website": {"GET", "", http.Header{"Origin": {goodOrigin}}, ""},
+		"read from elsewhere":   {"GET", "", http.Header{"Origin": {otherOrigin}}, ""},
+		"preflight": {
+			"OPTIONS",
+			"/submissions",
+			http.Header{"Origin": {goodOrigin}, "Access-Control-Request-Method": {"POST"}},
+			"",
+		},
+		"send": {"POST", "/submissions", http.Header{"Content-Type": {json}}, good},
+		"send from the website": {
+			"POST",
+			"/submissions",
+			http.Header{"Content-Type": {json}, "Origin": {goodOrigin}},
+			good,
+		},
+		"send from elsewhere": {
+			"POST",
+			"/submissions",
+			http.Header{"Content-Type": {json}, "Origin": {otherOrigin}},
+			good,
+		},
+		"two origins": {
+			"POST",
+			"/submissions",
+			http.Header{"Content-Type": {json}, "Origin": {goodOrigin, otherOrigin}},
+			good,
+		},
+		"send nothing": {"POST", "/submissions", http.Header{}, ""},
+		"too long": {
+			"POST",
+			"/submissions",
+			http.Header{"Content-Type": {json}, "Origin": {goodOrigin}},
+			long,
+		},
+		"much too long": {"POST", "/submissions", http.Header{"Content-Type": {json}}, longer},
+		"no such key": {
+			"POST",
+			"/submissions",
+			http.Header{"Content-Type": {json}, "Idempotency-Key": {"a b"}},
+			good,
+		},
+		"two keys": {
+			"POST",
+			"/submissions",
+			http.Header{"Content-Type": {json}, "Idempotency-Key": {"a", "b"}},
+			good,
+		},
+		"another key": {
+			"POST",
+			"/submissions",
+			http.Header{"Content-Type": {json}, "Idempotency-Key": {"second"}},
+			good,
+		},
+		"wrong method":         {"DELETE", "/submissions", http.Header{}, ""},
+		"page":                 {"GET", "/embed", http.Header{}, ""},
+		"page in a frame":      {"GET", "/embed?frame=1", http.Header{"Origin": {goodOrigin}}, ""},
+		"page of a submission": {"GET", "/embed?submission=x&token=y", http.Header{}, ""},
+		"page sent": {
+			"POST",
+			"/embed",
+			http.Header{"Content-Type": {form}, "Origin": {base}},
+			"submissionToken=x",
+		},
+		"page sent by a website": {
+			"POST",
+			"/embed",
+			http.Header{"Content-Type": {form}, "Origin": {goodOrigin}},
+			"submissionToken=x",
+		},
+		"page sent, too long": {"POST", "/embed", http.Header{"Content-Type": {form}}, long},
 	}
 	look := func(name, embedKey string) answer {
 		r := requests[name]
@@ -68,7 +118,17 @@ func TestAClosedFormIsAnsweredLikeOneThatNeverWas(t *testing.T) {
 		for name := range requests {
 			got, want := look(name, closed.EmbedKey), look(name, unknown.Reveal())
 			if got.Status != want.Status || got.Body != want.Body || !reflect.DeepEqual(got.Header, want.Header) {
-				t.Errorf("%s, %s:\n%d %v %s\nunlike one that never was:\n%d %v %s", why, name, got.Status, got.Header, got.Body, want.Status, want.Header, want.Body)
+				t.Errorf(
+					"%s, %s:\n%d %v %s\nunlike one that never was:\n%d %v %s",
+					why,
+					name,
+					got.Status,
+					got.Header,
+					got.Body,
+					want.Status,
+					want.Header,
+					want.Body,
+				)
 			}
 			if misspelt := look(name, "alm_embed_x"); misspelt.Status != want.Status || misspelt.Body != want.Body {
 				t.Errorf("%s, %s: misspelt: %d %s", why, name, misspelt.Status, misspelt.Body)
@@ -77,12 +137,21 @@ func TestAClosedFormIsAnsweredLikeOneThatNeverWas(t *testing.T) {
 	}
 	s.Exec("update resource.forms set disabled_at = now()")
 	compare("disabled")
-	s.Exec("update account.tenant_modules set provisioned = false where module = 'engage' and tenant_id = $1", workspaceID)
+	s.Exec(
+		"update account.tenant_modules set provisioned = false where module = 'engage' and tenant_id = $1",
+		workspaceID,
+	)
 	compare("disabled and not provisioned")
 	s.Exec("update resource.forms set disabled_at = null")
 	s.Exec("update account.tenant_modules set enabled = false where module = 'engage' and tenant_id = $1", workspaceID)
 	compare("Engage off")
-	if again := s.submit(closed, keyed, good); again.Body != first.Body || again.Status != 202 || again.Header.Get("Access-Control-Allow-Origin") != goodOrigin {
-		t.Errorf("whoever lost the first answer does not get it again: %d %v %s", again.Status, again.Header, again.Body)
+	if again := s.submit(closed, keyed, good); again.Body != first.Body || again.Status != 202 ||
+		again.Header.Get("Access-Control-Allow-Origin") != goodOrigin {
+		t.Errorf(
+			"whoever lost the first answer does not get it again: %d %v %s",
+			again.Status,
+			again.Header,
+			again.Body,
+		)
 	}
 }

@@ -37,7 +37,9 @@ func TestOneAddressMaySend120AMinuteToOneForm(t *testing.T) {
 	if counts := s.flood(f, "198.51.100.7", 125); counts[400] != 119 || counts[429] != 6 {
 		t.Fatalf("%v", counts)
 	}
-	if a := s.submit(f, header{"X-Forwarded-For": "198.51.100.7"}, submissionOf(s.submissionToken(f), goodAnswers())); a.Status != 429 {
+	if a := s.submit(f, header{
+		"X-Forwarded-For": "198.51.100.7",
+	}, submissionOf(s.submissionToken(f), goodAnswers())); a.Status != 429 {
 		t.Errorf("%d", a.Status)
 	}
 	if a := s.submit(f, keyed, body); a.Body != first.Body {
@@ -88,7 +90,8 @@ func TestWithoutRedisTheAPIIsUpAndLimitsByItself(t *testing.T) {
 	if counts := s.flood(f, "198.51.100.7", 125); counts[400] != 120 || counts[429] != 5 {
 		t.Errorf("%v", counts)
 	}
-	if a := s.get("/readyz", nil); a.Status != 200 || a.Body != `{"keys":"ok","postgres":"ok","redis":"does not answer"}`+"\n" {
+	if a := s.get("/readyz", nil); a.Status != 200 ||
+		a.Body != `{"keys":"ok","postgres":"ok","redis":"does not answer"}`+"\n" {
 		t.Errorf("%d %q", a.Status, a.Body)
 	}
 	if !strings.Contains(s.log.String(), "Redis does not answer") || strings.Contains(s.log.String(), s.redis.URL) {
@@ -117,7 +120,9 @@ func TestAFrozenRedisHoldsNobodyUp(t *testing.T) {
 	for i := range 20 {
 		group.Go(func() {
 			token := s.submissionToken(f)
-			if a := s.submit(f, header{"X-Forwarded-For": fmt.Sprintf("198.51.100.%d", i)}, submissionOf(token, goodAnswers())); a.Status != 202 {
+			if a := s.submit(f, header{
+				"X-Forwarded-For": fmt.Sprintf("198.51.100.%d", i),
+			}, submissionOf(token, goodAnswers())); a.Status != 202 {
 				t.Errorf("%d %s", a.Status, a.Body)
 			}
 		})

@@ -101,21 +101,30 @@ func TestAFormThatCannotBeTakenNowIsKeptOnThePage(t *testing.T) {
 	w.freeze()
 	opened := s.get(f.path()+"/embed", nil)
 	sent := s.send(f, nil, goodFields(s.filled(f)))
-	for page, heading := range map[*answer]string{&opened: "We cannot show this form at the moment", &sent: "We cannot take this at the moment"} {
-		if page.Status != 503 || page.Header.Get("Content-Type") != "text/html; charset=utf-8" || page.Header.Get("Retry-After") == "" || !strings.Contains(page.Body, "<h1>"+heading+"</h1>") {
+	for page, heading := range map[*answer]string{
+		&opened: "We cannot show this form at the moment",
+		&sent:   "We cannot take this at the moment",
+	} {
+		if page.Status != 503 || page.Header.Get("Content-Type") != "text/html; charset=utf-8" ||
+			page.Header.Get("Retry-After") == "" ||
+			!strings.Contains(page.Body, "<h1>"+heading+"</h1>") {
 			t.Errorf("%d %v %s", page.Status, page.Header, page.Body)
 		}
 	}
 	if !strings.Contains(s.log.String(), `"msg":"request failed","status":503,"cause"`) {
 		t.Errorf("the log does not say why: %s", s.log)
 	}
-	if elsewhere := s.send(f, header{"Origin": otherOrigin}, goodFields(s.filled(f))); elsewhere.Status != 503 || strings.Contains(elsewhere.Body, "<form") {
+	if elsewhere := s.send(f, header{"Origin": otherOrigin}, goodFields(s.filled(f))); elsewhere.Status != 503 ||
+		strings.Contains(elsewhere.Body, "<form") {
 		t.Errorf("what another website sends is kept: %d %s", elsewhere.Status, elsewhere.Body)
 	}
-	if empty := s.send(f, nil, nil); empty.Status != 503 || strings.Contains(empty.Body, "<form") || strings.Contains(empty.Body, "is kept") {
+	if empty := s.send(f, nil, nil); empty.Status != 503 || strings.Contains(empty.Body, "<form") ||
+		strings.Contains(empty.Body, "is kept") {
 		t.Errorf("nothing is kept: %d %s", empty.Status, empty.Body)
 	}
-	if accepted := s.get(f.path()+"/embed?submission=x&token=y", nil); accepted.Status != 503 || !strings.Contains(accepted.Body, "Your answers have arrived") || strings.Contains(accepted.Body, "Open the form again") {
+	if accepted := s.get(f.path()+"/embed?submission=x&token=y", nil); accepted.Status != 503 ||
+		!strings.Contains(accepted.Body, "Your answers have arrived") ||
+		strings.Contains(accepted.Body, "Open the form again") {
 		t.Errorf("somebody is led to send again what has arrived: %d %s", accepted.Status, accepted.Body)
 	}
 	if strings.Contains(opened.Body, "<form") || !strings.Contains(opened.Body, "Open the form again") {

@@ -14,8 +14,21 @@ import (
 // goodFields are goodAnswers as the page sends them.
 func goodFields(token string) url.Values {
 	return url.Values{
-		"submissionToken": {token}, "website": {""}, "a.name": {"Ada Okafor"}, "a.email": {"Ada@Example.org"}, "a.phone": {"+44 20 7946 0958"},
-		"a.hours": {" +03.5 "}, "a.from": {"2026-02-28"}, "a.area": {"Garden"}, "a.days": {"Monday", "Friday"}, "a.about": {"One line.\r\nAnother line."}, "a.privacy": {"yes"},
+		"submissionToken": {
+			token,
+		},
+		"website": {""},
+		"a.name":  {"Ada Okafor"},
+		"a.email": {"Ada@Example.org"},
+		"a.phone": {"+44 20 7946 0958"},
+		"a.hours": {
+			" +03.5 ",
+		},
+		"a.from":    {"2026-02-28"},
+		"a.area":    {"Garden"},
+		"a.days":    {"Monday", "Friday"},
+		"a.about":   {"One line.\r\nAnother line."},
+		"a.privacy": {"yes"},
 	}
 }
 
@@ -45,19 +58,34 @@ func TestThePageSendsAFormWithoutAScript(t *testing.T) {
 	f := s.makeForm(h, allTypes)
 	a := s.get(f.path()+"/embed?frame=1", nil)
 	for _, piece := range []string{
-		`<form method="post" action="` + f.path() + `/embed?frame=1"`, `name="submissionToken" value="`, `<label for="f0">Your name</label>`,
-		`type="email" autocomplete="email"`, `<legend>Which days`, `<option>Kitchen</option>`, `I agree that my answers are kept for a year.`, `<button type="submit">`,
+		`<form method="post" action="` + f.path() + `/embed?frame=1"`,
+		`name="submissionToken" value="`,
+		`<label for="f0">Your name</label>`,
+		`type="email" autocomplete="email"`,
+		`<legend>Which days`,
+		`<option>Kitchen</option>`,
+		`I agree that my answers are kept for a year.`,
+		`<button type="submit">`,
 	} {
 		if !strings.Contains(a.Body, piece) {
 			t.Errorf("the page lacks %s", piece)
 		}
 	}
-	if a.Status != 200 || a.Header.Get("Content-Type") != "text/html; charset=utf-8" || a.Header.Get("Cache-Control") != "no-store" || a.Header.Get("X-Frame-Options") != "" ||
-		!strings.HasPrefix(a.Header.Get("Content-Security-Policy"), "default-src 'none'; ") || !strings.HasSuffix(a.Header.Get("Content-Security-Policy"), "; frame-ancestors "+goodOrigin) {
+	if a.Status != 200 || a.Header.Get("Content-Type") != "text/html; charset=utf-8" ||
+		a.Header.Get("Cache-Control") != "no-store" ||
+		a.Header.Get("X-Frame-Options") != "" ||
+		!strings.HasPrefix(a.Header.Get("Content-Security-Policy"), "default-src 'none'; ") ||
+		!strings.HasSuffix(a.Header.Get("Content-Security-Policy"), "; frame-ancestors "+goodOrigin) {
 		t.Errorf("%d %v", a.Status, a.Header)
 	}
-	nowhere := s.makeForm(h, `{"title":"T","allowedOrigins":[],"fields":[{"name":"idea","label":"Idea","type":"text"}]}`)
-	if policy := s.get(nowhere.path()+"/embed", nil).Header.Get("Content-Security-Policy"); !strings.HasSuffix(policy, "; frame-ancestors 'none'") {
+	nowhere := s.makeForm(
+		h,
+		`{"title":"T","allowedOrigins":[],"fields":[{"name":"idea","label":"Idea","type":"text"}]}`,
+	)
+	if policy := s.get(nowhere.path()+"/embed", nil).Header.Get("Content-Security-Policy"); !strings.HasSuffix(
+		policy,
+		"; frame-ancestors 'none'",
+	) {
 		t.Errorf("%s", policy)
 	}
 
@@ -66,7 +94,8 @@ func TestThePageSendsAFormWithoutAScript(t *testing.T) {
 		t.Fatalf("%d %v %s", done.Status, done.Header, done.Body)
 	}
 	thanks := s.get(done.Header.Get("Location"), nil)
-	if thanks.Status != 200 || !strings.Contains(thanks.Body, "Your answers have arrived") || !strings.Contains(thanks.Body, `http-equiv="refresh"`) {
+	if thanks.Status != 200 || !strings.Contains(thanks.Body, "Your answers have arrived") ||
+		!strings.Contains(thanks.Body, `http-equiv="refresh"`) {
 		t.Errorf("%d %s", thanks.Status, thanks.Body)
 	}
 	s.run()
@@ -74,14 +103,18 @@ func TestThePageSendsAFormWithoutAScript(t *testing.T) {
 		return s.Count("select count(*) from resource.submissions where status = 'processed'") == 1
 	})
 	thanks = s.get(done.Header.Get("Location"), nil)
-	if strings.Contains(thanks.Body, `http-equiv="refresh"`) || !strings.Contains(thanks.Body, "They have been passed on") {
+	if strings.Contains(thanks.Body, `http-equiv="refresh"`) ||
+		!strings.Contains(thanks.Body, "They have been passed on") {
 		t.Errorf("%s", thanks.Body)
 	}
 	if n := s.Count(`select count(*) from resource.submissions where answers = '{"name":"Ada Okafor","email":"Ada@Example.org","phone":"+44 20 7946 0958",
 		"hours":3.5,"from":"2026-02-28","area":"Garden","days":["Monday","Friday"],"about":"One line.\nAnother line.","news":false,"privacy":true}'`); n != 1 {
 		t.Error("not what was typed is stored")
 	}
-	for _, wrong := range []string{"?submission=x&token=y", strings.TrimPrefix(done.Header.Get("Location"), f.path()+"/embed") + "x"} {
+	for _, wrong := range []string{
+		"?submission=x&token=y",
+		strings.TrimPrefix(done.Header.Get("Location"), f.path()+"/embed") + "x",
+	} {
 		if a := s.get(f.path()+"/embed"+wrong, nil); a.Status != 404 {
 			t.Errorf("%s: %d", wrong, a.Status)
 		}
@@ -104,12 +137,20 @@ func TestThePageKeepsWhatWasTypedAndSaysWhatIsWrongBesideIt(t *testing.T) {
 	fields.Del("a.privacy")
 	a := s.send(f, nil, fields)
 	found := problems(a)
-	if a.Status != 400 || len(found) != 4 || found["f1"] == "" || found["f3"] == "" || found["f5"] == "" || found["f9"] == "" {
+	if a.Status != 400 || len(found) != 4 || found["f1"] == "" || found["f3"] == "" || found["f5"] == "" ||
+		found["f9"] == "" {
 		t.Fatalf("%d %v", a.Status, found)
 	}
 	for _, piece := range []string{
-		`4 answers need another look.`, `href="#f1"`, `value="&lt;b&gt;&#34;Ada&#34;&lt;/b&gt;"`, `value="ada at example"`, `aria-invalid="true" aria-describedby="f1-problem"`,
-		`value="3,5"`, `value="Friday" checked`, "One line.\r\nAnother line.</textarea>", `value="` + fields.Get("submissionToken") + `"`,
+		`4 answers need another look.`,
+		`href="#f1"`,
+		`value="&lt;b&gt;&#34;Ada&#34;&lt;/b&gt;"`,
+		`value="ada at example"`,
+		`aria-invalid="true" aria-describedby="f1-problem"`,
+		`value="3,5"`,
+		`value="Friday" checked`,
+		"One line.\r\nAnother line.</textarea>",
+		`value="` + fields.Get("submissionToken") + `"`,
 	} {
 		if !strings.Contains(a.Body, piece) {
 			t.Errorf("the page lacks %s", piece)
@@ -124,11 +165,13 @@ func TestThePageKeepsWhatWasTypedAndSaysWhatIsWrongBesideIt(t *testing.T) {
 	if a := s.send(f, nil, goodFields(fields.Get("submissionToken"))); a.Status != 303 {
 		t.Errorf("%d", a.Status)
 	}
-	if a := s.send(f, nil, goodFields(fields.Get("submissionToken"))); a.Status != 409 || !strings.Contains(a.Body, "sent already") {
+	if a := s.send(f, nil, goodFields(fields.Get("submissionToken"))); a.Status != 409 ||
+		!strings.Contains(a.Body, "sent already") {
 		t.Errorf("%d", a.Status)
 	}
 	old := s.send(f, nil, goodFields(s.tokens.ForSubmission(f.ID, time.Now().Add(-time.Hour))))
-	if old.Status != 400 || !strings.Contains(old.Body, "more than an hour") || !strings.Contains(old.Body, `value="Ada Okafor"`) {
+	if old.Status != 400 || !strings.Contains(old.Body, "more than an hour") ||
+		!strings.Contains(old.Body, `value="Ada Okafor"`) {
 		t.Errorf("%d %s", old.Status, old.Body)
 	}
 }
@@ -139,7 +182,8 @@ func TestThePageIsSentFromItselfOrAnAllowedOriginAlone(t *testing.T) {
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	for _, origin := range []string{otherOrigin, "null"} {
-		if a := s.send(f, header{"Origin": origin}, goodFields(s.filled(f))); a.Status != 403 || !strings.Contains(a.Body, "cannot be sent from here") {
+		if a := s.send(f, header{"Origin": origin}, goodFields(s.filled(f))); a.Status != 403 ||
+			!strings.Contains(a.Body, "cannot be sent from here") {
 			t.Errorf("%s: %d", origin, a.Status)
 		}
 	}
@@ -154,7 +198,8 @@ func TestThePageIsSentFromItselfOrAnAllowedOriginAlone(t *testing.T) {
 	if a := s.do("POST", f.path()+"/embed", header{"Content-Type": "application/json"}, "{}"); a.Status != 400 {
 		t.Errorf("%d", a.Status)
 	}
-	if a := s.send(f, nil, url.Values{"a.about": {strings.Repeat("x", 64<<10)}}); a.Status != 413 || !strings.Contains(a.Body, "too long") {
+	if a := s.send(f, nil, url.Values{"a.about": {strings.Repeat("x", 64<<10)}}); a.Status != 413 ||
+		!strings.Contains(a.Body, "too long") {
 		t.Errorf("%d", a.Status)
 	}
 }
@@ -180,7 +225,8 @@ func TestTheTrapAndTheClockAreThePagesAlone(t *testing.T) {
 		return s.Count("select count(*) from resource.submissions where status = 'rejected'") == 1
 	})
 	page := s.get(trapped.Header.Get("Location"), nil)
-	if !strings.Contains(page.Body, "could not be taken") || !strings.Contains(page.Body, html.EscapeString(engage.ReasonTrapped)) {
+	if !strings.Contains(page.Body, "could not be taken") ||
+		!strings.Contains(page.Body, html.EscapeString(engage.ReasonTrapped)) {
 		t.Errorf("%s", page.Body)
 	}
 	s.until("the other is processed", func() bool { return s.supporters() == 1 })
@@ -192,10 +238,16 @@ func TestTheTrapAndTheClockAreThePagesAlone(t *testing.T) {
 func TestThePagesFilesAreForEverybody(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
-	for name, kind := range map[string]string{"embed.js": "text/javascript", "height.js": "text/javascript", "embed.css": "text/css"} {
+	for name, kind := range map[string]string{
+		"embed.js":  "text/javascript",
+		"height.js": "text/javascript",
+		"embed.css": "text/css",
+	} {
 		a := s.get(publicPath+"/"+name, nil)
-		if a.Status != 200 || !strings.HasPrefix(a.Header.Get("Content-Type"), kind) || a.Header.Get("Cache-Control") != "public, max-age=300" ||
-			a.Header.Get("Cross-Origin-Resource-Policy") != "cross-origin" || len(a.Body) < 100 {
+		if a.Status != 200 || !strings.HasPrefix(a.Header.Get("Content-Type"), kind) ||
+			a.Header.Get("Cache-Control") != "public, max-age=300" ||
+			a.Header.Get("Cross-Origin-Resource-Policy") != "cross-origin" ||
+			len(a.Body) < 100 {
 			t.Errorf("%s: %d %v", name, a.Status, a.Header)
 		}
 		if again := s.get(publicPath+"/"+name, header{"If-None-Match": a.Header.Get("ETag")}); again.Status != 304 {

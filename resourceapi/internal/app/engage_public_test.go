@@ -29,7 +29,8 @@ func TestAFormIsShownToThePublic(t *testing.T) {
 	if a.Status != 200 || body.Title != "Volunteer with us" || len(body.Fields) != 10 || body.SubmissionToken == "" {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
-	if area := body.Fields[5]; area.Name != "area" || area.Label != "Where" || area.Type != "select" || area.Required || len(area.Options) != 2 {
+	if area := body.Fields[5]; area.Name != "area" || area.Label != "Where" || area.Type != "select" || area.Required ||
+		len(area.Options) != 2 {
 		t.Errorf("%+v", area)
 	}
 	if !body.Fields[9].Required || strings.Contains(a.Body, goodOrigin) {
@@ -49,7 +50,9 @@ func TestAClosedFormIsNotThere(t *testing.T) {
 	gone := func(f formRecord, why string) {
 		t.Helper()
 		for _, a := range []answer{
-			s.get(f.path(), nil), s.submit(f, nil, good), s.do("OPTIONS", f.path()+"/submissions", header{"Origin": goodOrigin}, ""),
+			s.get(f.path(), nil),
+			s.submit(f, nil, good),
+			s.do("OPTIONS", f.path()+"/submissions", header{"Origin": goodOrigin}, ""),
 			s.get(f.path(), header{"Origin": otherOrigin}),
 		} {
 			if a.Status != 404 || a.code(t) != "NOT_FOUND" {
@@ -63,19 +66,24 @@ func TestAClosedFormIsNotThere(t *testing.T) {
 	gone(formRecord{EmbedKey: "alm_embed_nothing"}, "no embed key")
 	gone(formRecord{EmbedKey: f.EmbedKey[:len(f.EmbedKey)-1] + "!"}, "misspelt")
 	for state, why := range map[string]string{
-		"update resource.forms set disabled_at = now() where tenant_id = $1":                                                "disabled",
-		"update account.tenant_modules set enabled = false where module = 'engage' and tenant_id = $1":                      "Engage off",
-		"delete from account.tenant_modules where module = 'engage' and tenant_id = $1":                                     "no Engage",
-		"update account.tenant_modules set enabled = false, provisioned = false where module = 'engage' and tenant_id = $1": "neither",
+		"update resource.forms set disabled_at = now() where tenant_id = $1":                           "disabled",
+		"update account.tenant_modules set enabled = false where module = 'engage' and tenant_id = $1": "Engage off",
+		"delete from account.tenant_modules where module = 'engage' and tenant_id = $1":                "no Engage",
+		"update account.tenant_modules set enabled = false, provisioned = false where module = 'engage' and " +
+			"tenant_id = $1": "neither",
 	} {
 		s.Exec(state, workspaceID)
 		gone(f, why)
 		s.Exec("update resource.forms set disabled_at = null")
-		s.Exec(`insert into account.tenant_modules (tenant_id, module, enabled, provisioned) values ($1, 'engage', true, true)
-			on conflict (tenant_id, module) do update set enabled = true, provisioned = true`, workspaceID)
+		s.Exec(
+			`insert into account.tenant_modules (tenant_id, module, enabled, provisioned) values ($1, 'engage', true, true)
+			on conflict (tenant_id, module) do update set enabled = true, provisioned = true`,
+			workspaceID,
+		)
 	}
 	s.Exec("update account.tenant_modules set provisioned = false where module = 'engage'")
-	if a := s.get(f.path(), nil); a.Status != 503 || a.code(t) != "TENANT_NOT_PROVISIONED" || a.Header.Get("Retry-After") != "" {
+	if a := s.get(f.path(), nil); a.Status != 503 || a.code(t) != "TENANT_NOT_PROVISIONED" ||
+		a.Header.Get("Retry-After") != "" {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	s.Exec("update account.tenant_modules set provisioned = true where module = 'engage'")
@@ -88,7 +96,15 @@ func TestOnlyAllowedOriginsMayUseAForm(t *testing.T) {
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	body := submissionOf(s.submissionToken(f), goodAnswers())
-	for _, origin := range []string{otherOrigin, "null", goodOrigin + ":8443", "http://www.harbour-trust.example", strings.ToUpper(goodOrigin), base, "*"} {
+	for _, origin := range []string{
+		otherOrigin,
+		"null",
+		goodOrigin + ":8443",
+		"http://www.harbour-trust.example",
+		strings.ToUpper(goodOrigin),
+		base,
+		"*",
+	} {
 		from := header{"Origin": origin}
 		for _, a := range []answer{
 			s.get(f.path(), from), s.submit(f, from, body), s.do("OPTIONS", f.path()+"/submissions", from, ""),
@@ -115,7 +131,8 @@ func TestOnlyAllowedOriginsMayUseAForm(t *testing.T) {
 	good := s.submit(f, from, body)
 	state := s.get(strings.TrimPrefix(s.acceptedAs(good).StatusURL, base), from)
 	for _, a := range []answer{s.get(f.path(), from), good, state} {
-		if a.Header.Get("Access-Control-Allow-Origin") != goodOrigin || a.Header.Get("Vary") != "Origin" || a.Header.Get("Access-Control-Allow-Credentials") != "" {
+		if a.Header.Get("Access-Control-Allow-Origin") != goodOrigin || a.Header.Get("Vary") != "Origin" ||
+			a.Header.Get("Access-Control-Allow-Credentials") != "" {
 			t.Errorf("%d %v", a.Status, a.Header)
 		}
 	}
@@ -131,8 +148,18 @@ func TestBadAnswersSayWhatIsWrongWithEachAndStoreNothing(t *testing.T) {
 	f := s.makeForm(h, allTypes)
 	token := s.submissionToken(f)
 	for name, wrong := range map[string][]any{
-		"name":    {"", "  ", nil, 7, true, []string{"x"}, strings.Repeat("n", 201), "two\nlines", "nul\x00"},
-		"email":   {"", "ada", "ada@", "@example.org", "Ada <ada@example.org>", "ada@example.org, b@example.org", "a b@example.org", "ada@[127.0.0.1]", strings.Repeat("a", 250) + "@example.org"},
+		"name": {"", "  ", nil, 7, true, []string{"x"}, strings.Repeat("n", 201), "two\nlines", "nul\x00"},
+		"email": {
+			"",
+			"ada",
+			"ada@",
+			"@example.org",
+			"Ada <ada@example.org>",
+			"ada@example.org, b@example.org",
+			"a b@example.org",
+			"ada@[127.0.0.1]",
+			strings.Repeat("a", 250) + "@example.org",
+		},
 		"phone":   {"12", "call me", "+44 20 7946 0958 1234 5678", "1234567;89"},
 		"hours":   {"3", "", "NaN", true, []int{1}},
 		"from":    {"2026-02-29", "28/02/2026", "2026-2-28", "0000-01-01", 20260228},
@@ -179,8 +206,15 @@ func TestABodyThatIsNoSubmissionIs400(t *testing.T) {
 	token := s.submissionToken(f)
 	good := submissionOf(token, goodAnswers())
 	for _, body := range []string{
-		"", "[]", "null", good + "x", `{"submissionToken":"` + token + `"}`, `{"submissionToken":"` + token + `","answers":[]}`,
-		`{"submissionToken":"` + token + `","answers":null}`, strings.Replace(good, `"name":`, `"name":"twice","name":`, 1), "\xff" + good,
+		"",
+		"[]",
+		"null",
+		good + "x",
+		`{"submissionToken":"` + token + `"}`,
+		`{"submissionToken":"` + token + `","answers":[]}`,
+		`{"submissionToken":"` + token + `","answers":null}`,
+		strings.Replace(good, `"name":`, `"name":"twice","name":`, 1),
+		"\xff" + good,
 	} {
 		if a := s.submit(f, nil, body); a.Status != 400 || a.code(t) != "VALIDATION_ERROR" {
 			t.Errorf("%.80s: %d %s", body, a.Status, a.Body)
@@ -193,7 +227,8 @@ func TestABodyThatIsNoSubmissionIs400(t *testing.T) {
 	if a := s.submit(f, nil, large); a.Status != 413 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	if a := s.do("PUT", f.path()+"/submissions", nil, good); a.Status != 405 || a.Header.Get("Allow") != "OPTIONS, POST" {
+	if a := s.do("PUT", f.path()+"/submissions", nil, good); a.Status != 405 ||
+		a.Header.Get("Allow") != "OPTIONS, POST" {
 		t.Errorf("%d %v", a.Status, a.Header)
 	}
 	if s.submissions() != 0 {
@@ -209,8 +244,13 @@ func TestE3_ASubmissionTokenIsGoodForOneSubmissionToOneForm(t *testing.T) {
 	token := s.submissionToken(f)
 	now := time.Now()
 	for why, wrong := range map[string]string{
-		"none": "", "another form's": s.submissionToken(other), "cut": token[:len(token)-1], "longer": token + "A", "made up": strings.Repeat("A", len(token)),
-		"expired": s.tokens.ForSubmission(f.ID, now.Add(-time.Hour)), "a status token": s.tokens.ForStatus(f.ID, now),
+		"none":           "",
+		"another form's": s.submissionToken(other),
+		"cut":            token[:len(token)-1],
+		"longer":         token + "A",
+		"made up":        strings.Repeat("A", len(token)),
+		"expired":        s.tokens.ForSubmission(f.ID, now.Add(-time.Hour)),
+		"a status token": s.tokens.ForStatus(f.ID, now),
 	} {
 		problems := s.submit(f, nil, submissionOf(wrong, goodAnswers())).fields(t)
 		if len(problems) != 1 || problems["submissionToken"] == "" {
@@ -310,8 +350,11 @@ func TestAStatusIsToldToWhoeverHasItsToken(t *testing.T) {
 	_, yourToken, _ := strings.Cut(yours.StatusURL, "?token=")
 	now := time.Now()
 	for why, query := range map[string]string{
-		"none": "", "empty": "?token=", "another's": "?token=" + yourToken, "a submission token": "?token=" + s.tokens.ForSubmission(mine.ID, now),
-		"old": "?token=" + s.tokens.ForStatus(mine.ID, now.Add(-24*time.Hour)),
+		"none":               "",
+		"empty":              "?token=",
+		"another's":          "?token=" + yourToken,
+		"a submission token": "?token=" + s.tokens.ForSubmission(mine.ID, now),
+		"old":                "?token=" + s.tokens.ForStatus(mine.ID, now.Add(-24*time.Hour)),
 	} {
 		if a := s.get(path+query, nil); a.Status != 404 || a.code(t) != "NOT_FOUND" {
 			t.Errorf("%s: %d %s", why, a.Status, a.Body)

@@ -41,7 +41,10 @@ type engageService struct {
 
 func newEngageService(t *testing.T) *engageService {
 	t.Helper()
-	s := &engageService{service: &service{World: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}, redis: testkit.NewRedis(t)}
+	s := &engageService{
+		service: &service{World: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}},
+		redis:   testkit.NewRedis(t),
+	}
 	if err := postgres.MigrateJobs(context.Background(), s.Database.Owner); err != nil {
 		t.Fatal(err)
 	}
@@ -53,9 +56,15 @@ func newEngageService(t *testing.T) *engageService {
 	s.tokens = tokens
 	s.server = httptest.NewUnstartedServer(nil)
 	s.config = Config{
-		Listen: "127.0.0.1:0", BaseURL: base, DatabaseURL: credential.Secret(s.Database.Resourceapi), Connections: 12,
-		JWKSURL: keystest.NewAuthserver(t, s.key).URL, RedisURL: credential.Secret(s.redis.URL), Worker: true,
-		Keys: credential.Secret(base64.RawURLEncoding.EncodeToString(master)), Proxies: "127.0.0.1",
+		Listen:      "127.0.0.1:0",
+		BaseURL:     base,
+		DatabaseURL: credential.Secret(s.Database.Resourceapi),
+		Connections: 12,
+		JWKSURL:     keystest.NewAuthserver(t, s.key).URL,
+		RedisURL:    credential.Secret(s.redis.URL),
+		Worker:      true,
+		Keys:        credential.Secret(base64.RawURLEncoding.EncodeToString(master)),
+		Proxies:     "127.0.0.1",
 	}
 	s.open(base)
 	s.server.Config.Handler = s.app.Handler
@@ -81,7 +90,11 @@ func (s *engageService) workspace() (uuid.UUID, header) {
 	s.t.Helper()
 	held := []perm.Permission{perm.EngageReadForms, perm.EngageWriteForms, perm.EngageReadSubmissions}
 	workspaceID, user := s.member(held...)
-	s.Exec("insert into account.tenant_modules (tenant_id, module, enabled, provisioned) values ($1, 'engage', true, true)", workspaceID)
+	s.Exec(
+		"insert into account.tenant_modules (tenant_id, module, enabled, provisioned) values ($1, 'engage', true, "+
+			"true)",
+		workspaceID,
+	)
 	return workspaceID, as(s.PAT(workspaceID, user, held...).Reveal(), workspaceID).json()
 }
 
@@ -100,8 +113,16 @@ const allTypes = `{"title":"Volunteer with us","allowedOrigins":["` + goodOrigin
 // goodAnswers are one to each field of allTypes.
 func goodAnswers() map[string]any {
 	return map[string]any{
-		"name": "Ada Okafor", "email": "Ada@Example.org", "phone": "+44 20 7946 0958", "hours": 3.5, "from": "2026-02-28",
-		"area": "Garden", "days": []string{"Monday", "Friday"}, "about": "One line.\nAnother line.", "news": false, "privacy": true,
+		"name":    "Ada Okafor",
+		"email":   "Ada@Example.org",
+		"phone":   "+44 20 7946 0958",
+		"hours":   3.5,
+		"from":    "2026-02-28",
+		"area":    "Garden",
+		"days":    []string{"Monday", "Friday"},
+		"about":   "One line.\nAnother line.",
+		"news":    false,
+		"privacy": true,
 	}
 }
 
@@ -163,7 +184,8 @@ func (s *engageService) acceptedAs(a answer) sentSubmission {
 	s.t.Helper()
 	var body sentSubmission
 	a.decode(s.t, &body)
-	if a.Status != 202 || body.ID == uuid.Nil || body.Status != "accepted" || !strings.HasPrefix(body.StatusURL, base+publicPath+"/submissions/"+body.ID.String()+"?token=") {
+	if a.Status != 202 || body.ID == uuid.Nil || body.Status != "accepted" ||
+		!strings.HasPrefix(body.StatusURL, base+publicPath+"/submissions/"+body.ID.String()+"?token=") {
 		s.t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	return body

@@ -51,7 +51,10 @@ func TestFormsAreMadeAndListedNewestFirst(t *testing.T) {
 		}
 		for _, f := range p.Data {
 			seen = append(seen, f.ID)
-			if f.Title != "Volunteer with us" || len(f.Fields) != 10 || f.AllowedOrigins[0] != goodOrigin || !f.Enabled || f.CreatedAt.IsZero() || f.EmbedKey == "" {
+			if f.Title != "Volunteer with us" || len(f.Fields) != 10 || f.AllowedOrigins[0] != goodOrigin ||
+				!f.Enabled ||
+				f.CreatedAt.IsZero() ||
+				f.EmbedKey == "" {
 				t.Errorf("%+v", f)
 			}
 		}
@@ -69,7 +72,16 @@ func TestFormsAreMadeAndListedNewestFirst(t *testing.T) {
 	if len(seen) != 5 || seen[0] != made[4].ID || seen[4] != made[0].ID {
 		t.Errorf("%v", seen)
 	}
-	for _, query := range []string{"?limit=0", "?limit=-1", "?limit=x", "?limit=", "?cursor=", "?cursor=x", "?limit=1&limit=2", "?limit=%zz"} {
+	for _, query := range []string{
+		"?limit=0",
+		"?limit=-1",
+		"?limit=x",
+		"?limit=",
+		"?cursor=",
+		"?cursor=x",
+		"?limit=1&limit=2",
+		"?limit=%zz",
+	} {
 		if a := s.get(formsPath+query, h); a.Status != 400 || a.code(t) != "VALIDATION_ERROR" {
 			t.Errorf("%s: %d %s", query, a.Status, a.Body)
 		}
@@ -180,7 +192,13 @@ func TestAFormThatMakesNoSenseIsRefused(t *testing.T) {
 	if n := s.Count("select count(*) from resource.forms"); n != 0 {
 		t.Errorf("%d stored", n)
 	}
-	for _, o := range []string{"https://a.example", "http://a-b.c.example:8080", "http://localhost:3000", "http://127.0.0.1", "http://[::1]:8080"} {
+	for _, o := range []string{
+		"https://a.example",
+		"http://a-b.c.example:8080",
+		"http://localhost:3000",
+		"http://127.0.0.1",
+		"http://[::1]:8080",
+	} {
 		s.makeForm(h, origin(o))
 	}
 	s.makeForm(h, fields(50))
@@ -196,7 +214,8 @@ func TestAFormIsMadeOnceWithOneKey(t *testing.T) {
 	}
 	first := s.do("POST", formsPath, keyed, allTypes)
 	again := s.do("POST", formsPath, keyed, allTypes)
-	if first.Status != 201 || again.Status != 201 || again.Body != first.Body || s.Count("select count(*) from resource.forms") != 1 {
+	if first.Status != 201 || again.Status != 201 || again.Body != first.Body ||
+		s.Count("select count(*) from resource.forms") != 1 {
 		t.Errorf("%d %s\n%d %s", first.Status, first.Body, again.Status, again.Body)
 	}
 	if a := s.do("POST", formsPath, keyed, `{}`); a.Status != 409 {
@@ -235,12 +254,16 @@ func TestSubmissionsAreListedForTheirWorkspaceAlone(t *testing.T) {
 	}
 	a := s.get(path, h)
 	a.decode(t, &p)
-	if a.Status != 200 || p.Meta.Count != 2 || p.Data[0].ID != second.ID || p.Data[1].ID != first.ID || p.Meta.NextCursor != "" {
+	if a.Status != 200 || p.Meta.Count != 2 || p.Data[0].ID != second.ID || p.Data[1].ID != first.ID ||
+		p.Meta.NextCursor != "" {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	one := p.Data[0]
 	if one.Status != "processed" || len(one.Consents) != 2 || one.SupporterID == nil || one.FinishedAt == nil || one.Reasons == nil ||
-		!strings.Contains(a.Body, `"hours":9007199254740993`) || one.Answers["about"] != "One line.\nAnother line." || one.Answers["privacy"] != true || one.Answers["news"] != false {
+		!strings.Contains(a.Body, `"hours":9007199254740993`) ||
+		one.Answers["about"] != "One line.\nAnother line." ||
+		one.Answers["privacy"] != true ||
+		one.Answers["news"] != false {
 		t.Errorf("%+v", one)
 	}
 	s.get(path+"?limit=1", h).decode(t, &p)
@@ -253,7 +276,9 @@ func TestSubmissionsAreListedForTheirWorkspaceAlone(t *testing.T) {
 	}
 	_, other := s.workspace()
 	for _, unknown := range []answer{
-		s.get(path, other), s.get(formsPath+"/"+uuid.NewString()+"/submissions", h), s.get(formsPath+"/x/submissions", h),
+		s.get(path, other),
+		s.get(formsPath+"/"+uuid.NewString()+"/submissions", h),
+		s.get(formsPath+"/x/submissions", h),
 	} {
 		if unknown.Status != 404 || unknown.code(t) != "NOT_FOUND" {
 			t.Errorf("%d %s", unknown.Status, unknown.Body)

@@ -56,7 +56,9 @@ func TestE6_ASecondSubmissionChangesNothingThatWasKnown(t *testing.T) {
 	if state := s.ended(again, 10*time.Second); state.Status != "processed" {
 		t.Fatalf("%+v", state)
 	}
-	if n := s.Count("select count(*) from resource.supporters where name = 'Ada Okafor' and phone = '+44 20 7946 0958'"); n != 1 || s.supporters() != 1 {
+	if n := s.Count("select count(*) from resource.supporters where name = 'Ada Okafor' and phone = '+44 20 7946 " +
+		"0958'"); n != 1 ||
+		s.supporters() != 1 {
 		t.Errorf("%d of %d", n, s.supporters())
 	}
 	_, elsewhere := s.workspace()
@@ -64,9 +66,15 @@ func TestE6_ASecondSubmissionChangesNothingThatWasKnown(t *testing.T) {
 	if s.supporters() != 2 {
 		t.Error("two workspaces share a supporter")
 	}
-	nameless := s.makeForm(h, `{"title":"T","allowedOrigins":[],"fields":[{"name":"idea","label":"Idea","type":"text"}]}`)
+	nameless := s.makeForm(
+		h,
+		`{"title":"T","allowedOrigins":[],"fields":[{"name":"idea","label":"Idea","type":"text"}]}`,
+	)
 	for range 2 {
-		s.ended(s.acceptedAs(s.submit(nameless, nil, submissionOf(s.submissionToken(nameless), map[string]any{}))), 10*time.Second)
+		s.ended(
+			s.acceptedAs(s.submit(nameless, nil, submissionOf(s.submissionToken(nameless), map[string]any{}))),
+			10*time.Second,
+		)
 	}
 	if s.supporters() != 4 {
 		t.Errorf("%d supporters", s.supporters())
@@ -98,9 +106,15 @@ func TestE5_AJobThatRunsTwiceHasOneEffect(t *testing.T) {
 		t.Fatalf("%d supporters, %+v", s.supporters(), s.state(one))
 	}
 	// The process died after its work was committed and before the queue was told.
-	s.Exec("update river.river_job set state = 'running', attempt = 1, attempted_at = now() - interval '1 hour', attempted_by = '{gone}'")
+	s.Exec(
+		"update river.river_job set state = 'running', attempt = 1, attempted_at = now() - interval '1 hour', " +
+			"attempted_by = '{gone}'",
+	)
 	s.run()
-	s.until("the job is done", func() bool { return s.Count("select count(*) from river.river_job where state = 'completed'") == 1 })
+	s.until(
+		"the job is done",
+		func() bool { return s.Count("select count(*) from river.river_job where state = 'completed'") == 1 },
+	)
 	if err := s.kept().Reject(context.Background(), one.ID, "late"); err != nil {
 		t.Error(err)
 	}
@@ -146,7 +160,10 @@ func TestWhatFailsAgainAndAgainEndsAsRejected(t *testing.T) {
 	s.Exec("revoke insert on resource.supporters from almoner_resourceapi")
 	s.run()
 	for s.state(one).Status == "accepted" { // let each try be due now
-		s.Exec("update river.river_job set state = 'available', scheduled_at = now() where state in ('retryable', 'scheduled')")
+		s.Exec(
+			"update river.river_job set state = 'available', scheduled_at = now() where state in ('retryable', " +
+				"'scheduled')",
+		)
 		time.Sleep(100 * time.Millisecond)
 	}
 	state := s.state(one)
@@ -161,8 +178,8 @@ func TestWhatFailsAgainAndAgainEndsAsRejected(t *testing.T) {
 // workerVariable makes this test binary a worker process over the database that it names.
 const workerVariable = "ALMONER_TEST_WORKER_DATABASE"
 
-// testsAtOnce is more than there are processors: tests mostly wait for servers. Those that look at the clock are not among them: they run one by
-// one, before all others.
+// testsAtOnce is more than there are processors: tests mostly wait for servers. Those that look at the clock are not
+// among them: they run one by one, before all others.
 const testsAtOnce = "4"
 
 func TestMain(m *testing.M) {
@@ -179,7 +196,12 @@ func TestMain(m *testing.M) {
 
 func work(database string) {
 	app, err := New(context.Background(), Config{
-		BaseURL: base, DatabaseURL: credential.Secret(database), Connections: 8, Worker: true, JWKSURL: base, Keys: goodKey,
+		BaseURL:     base,
+		DatabaseURL: credential.Secret(database),
+		Connections: 8,
+		Worker:      true,
+		JWKSURL:     base,
+		Keys:        goodKey,
 	}, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
 	if err != nil {
 		panic(err)
@@ -267,7 +289,10 @@ func TestAKilledWorkerLosesNothingAndDoesNothingTwice(t *testing.T) {
 	const sent = 3
 	var all []sentSubmission
 	for range sent {
-		all = append(all, s.acceptedAs(s.submit(f, nil, submissionOf(s.submissionToken(f), map[string]any{"idea": "x"}))))
+		all = append(
+			all,
+			s.acceptedAs(s.submit(f, nil, submissionOf(s.submissionToken(f), map[string]any{"idea": "x"}))),
+		)
 	}
 	s.until("a worker is held", s.held)
 	kill()

@@ -26,7 +26,8 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-// A fuzzed is all of resourceapi without a listener, over real stores, and a workspace that has everything that inputs may name.
+// A fuzzed is all of resourceapi without a listener, over real stores, and a workspace that has everything that inputs
+// may name.
 type fuzzed struct {
 	*postgrestest.World
 	t      testing.TB
@@ -83,7 +84,11 @@ func (s *fuzzed) renew() {
 	s.left = inputsPerCast
 	everything := perm.ForConnectors()
 	c := cast{workspaceID: s.Workspace()}
-	s.Exec("insert into account.tenant_modules (tenant_id, module, enabled, provisioned) values ($1, 'engage', true, true)", c.workspaceID)
+	s.Exec(
+		"insert into account.tenant_modules (tenant_id, module, enabled, provisioned) values ($1, 'engage', true, "+
+			"true)",
+		c.workspaceID,
+	)
 	user := s.User()
 	s.Member(c.workspaceID, user, everything...)
 	c.programme = s.Programmes(c.workspaceID, 3)[0]
@@ -93,7 +98,13 @@ func (s *fuzzed) renew() {
 	s.cast = c
 	s.get(listPath, "Bearer "+c.access, 200) // the keys of access tokens are read now
 	s.post(formsPath, "application/json", allTypes, 201, &s.cast.form)
-	s.post(s.cast.form.path()+"/submissions", "application/json", submissionOf(s.submissionToken(), goodAnswers()), 202, &s.cast.submission)
+	s.post(
+		s.cast.form.path()+"/submissions",
+		"application/json",
+		submissionOf(s.submissionToken(), goodAnswers()),
+		202,
+		&s.cast.submission,
+	)
 	var made struct{ StatusURL string }
 	s.post(listPath+"/imports", "text/csv", "name\nx\n", 202, &made)
 	s.cast.importPath = strings.TrimPrefix(made.StatusURL, base)
@@ -116,7 +127,11 @@ func (s *fuzzed) post(target, contentType, body string, status int, into any) {
 // send is a request of the test itself, which must be answered with status.
 func (s *fuzzed) send(method, target, authorization, contentType, body string, status int) answer {
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
-	for name, value := range map[string]string{"Authorization": authorization, "X-Tenant-Id": s.cast.workspaceID.String(), "Content-Type": contentType} {
+	for name, value := range map[string]string{
+		"Authorization": authorization,
+		"X-Tenant-Id":   s.cast.workspaceID.String(),
+		"Content-Type":  contentType,
+	} {
 		if value != "" {
 			r.Header.Set(name, value)
 		}
@@ -142,11 +157,25 @@ func (s *fuzzed) stock() fuzzkit.Stock {
 	say := func(text string) func() string { return func() string { return text } }
 	return fuzzkit.Stock{
 		Public: map[string]func() string{
-			"tenant": s.cast.workspaceID.String, "programme": s.cast.programme.String, "form": s.cast.form.ID.String, "embed": say(s.cast.form.path()),
-			"import": say(s.cast.importPath), "submission": say(submission), "cursor": say(s.cast.cursor), "fresh": uuid.NewString,
+			"tenant":    s.cast.workspaceID.String,
+			"programme": s.cast.programme.String,
+			"form":      s.cast.form.ID.String,
+			"embed":     say(s.cast.form.path()),
+			"import": say(
+				s.cast.importPath,
+			),
+			"submission": say(submission),
+			"cursor":     say(s.cast.cursor),
+			"fresh":      uuid.NewString,
 		},
 		Secret: map[string]func() string{
-			"pat": say(s.cast.pat), "access": say(s.cast.access), "assistant": say(s.cast.assistant), "status": say(status), "sending": s.submissionToken,
+			"pat": say(
+				s.cast.pat,
+			),
+			"access":    say(s.cast.access),
+			"assistant": say(s.cast.assistant),
+			"status":    say(status),
+			"sending":   s.submissionToken,
 		},
 	}
 }

@@ -33,9 +33,10 @@ type part struct {
 	decides bool // whether no request can be served without it
 }
 
-// partsOfAPI are what answers of the API take. Redis is reported and not required: without it each process limits by itself. The keys of
-// access tokens are required until they were read once: later the last ones serve on (package keys), but a new process that cannot reach
-// authserver must not take the place of one that could. Authserver in turn waits for nobody but its stores.
+// partsOfAPI are what answers of the API take. Redis is reported and not required: without it each process limits by
+// itself. The keys of access tokens are required until they were read once: later the last ones serve on (package
+// keys), but a new process that cannot reach authserver must not take the place of one that could. Authserver in turn
+// waits for nobody but its stores.
 func partsOfAPI(store *postgres.Store, source *keys.Source, limits *redis.Limits) []part {
 	parts := append(partsOfWorker(store), part{"keys", source.Ready, true})
 	if limits.AreShared() {
@@ -73,7 +74,8 @@ func ready(guard *gate.Gate, log *slog.Logger, parts []part) http.Handler {
 	})
 }
 
-// firstCheck returns the check that web.Serve makes before it listens: it fails while a part that decides does not answer.
+// firstCheck returns the check that web.Serve makes before it listens: it fails while a part that decides does not
+// answer.
 func firstCheck(parts []part) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for _, p := range parts {

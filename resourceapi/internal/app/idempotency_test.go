@@ -20,7 +20,9 @@ func TestTheSameKeyGivesTheFirstAnswerAgain(t *testing.T) {
 	first := s.do("POST", listPath, keyed, `{"name":"Warm Homes"}`)
 	again := s.do("POST", listPath, keyed, `{"name":"Warm Homes"}`)
 	if first.Status != 201 || again.Status != 201 || first.Body != again.Body || first.Header.Get("Location") != again.Header.Get("Location") ||
-		first.Header.Get("ETag") != again.Header.Get("ETag") || again.Header.Get("ETag") == "" || s.programmes() != 1 {
+		first.Header.Get("ETag") != again.Header.Get("ETag") ||
+		again.Header.Get("ETag") == "" ||
+		s.programmes() != 1 {
 		t.Errorf("%d %s, then %d %s", first.Status, first.Body, again.Status, again.Body)
 	}
 	for _, other := range []string{`{"name":"Cold Homes"}`, `{"name": "Warm Homes"}`, ``, `rubbish`} {
@@ -29,7 +31,8 @@ func TestTheSameKeyGivesTheFirstAnswerAgain(t *testing.T) {
 	if s.programmes() != 1 {
 		t.Error("a reused key had an effect")
 	}
-	if a := s.do("POST", listPath, h.with("Idempotency-Key", uuid.NewString()), `{"name":"Warm Homes"}`); a.Status != 201 || a.Body == first.Body {
+	if a := s.do("POST", listPath, h.with("Idempotency-Key", uuid.NewString()), `{"name":"Warm Homes"}`); a.Status != 201 ||
+		a.Body == first.Body {
 		t.Errorf("another key: %d %s", a.Status, a.Body)
 	}
 
@@ -53,7 +56,11 @@ func TestAKeyIsTheUsersForOneRouteOfOneWorkspace(t *testing.T) {
 	s.Member(workspaceID, colleague, perm.ProgrammesWrite)
 	key := uuid.NewString()
 	headers := func(workspaceID, user uuid.UUID) header {
-		return as(s.PAT(workspaceID, user, perm.ProgrammesWrite).Reveal(), workspaceID).json().with("Idempotency-Key", key)
+		return as(
+			s.PAT(workspaceID, user, perm.ProgrammesWrite).Reveal(),
+			workspaceID,
+		).json().
+			with("Idempotency-Key", key)
 	}
 	seen := map[string]bool{}
 	for _, h := range []header{headers(workspaceID, user), headers(elsewhere, user), headers(workspaceID, colleague)} {

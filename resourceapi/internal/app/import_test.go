@@ -23,7 +23,8 @@ func (s *service) importCSV(h header, content string) string {
 	}
 	a.decode(s.t, &body)
 	path, ours := strings.CutPrefix(body.StatusURL, base)
-	if a.Status != 202 || body.Status != "accepted" || body.ID == uuid.Nil || !ours || a.Header.Get("Location") != body.StatusURL {
+	if a.Status != 202 || body.Status != "accepted" || body.ID == uuid.Nil || !ours ||
+		a.Header.Get("Location") != body.StatusURL {
 		s.t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	return path
@@ -68,7 +69,8 @@ func TestAnImportIsAcceptedAndThenProcessed(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
-	content := "\ufeffendsOn,name,status,startsOn,summary\r\n2026-09-30,Warm Homes,active,2026-04-01,\"Advice,\nat home\"\r\n,Café,,,\r\n"
+	content := "\ufeffendsOn,name,status,startsOn,summary\r\n2026-09-30,Warm Homes,active,2026-04-01,\"Advice,\nat " +
+		"home\"\r\n,Café,,,\r\n"
 	path := s.importCSV(h, content)
 	if state := s.importState(h, path); state.Status != "accepted" || state.Imported != 0 || len(state.Errors) != 0 {
 		t.Errorf("%+v", state)
@@ -77,11 +79,13 @@ func TestAnImportIsAcceptedAndThenProcessed(t *testing.T) {
 		t.Error("there before it is processed")
 	}
 	s.process()
-	if state := s.importState(h, path); state.Status != "processed" || state.Imported != 2 || len(state.Errors) != 0 || !strings.HasSuffix(path, state.ID.String()) {
+	if state := s.importState(h, path); state.Status != "processed" || state.Imported != 2 || len(state.Errors) != 0 ||
+		!strings.HasSuffix(path, state.ID.String()) {
 		t.Errorf("%+v", state)
 	}
 	p := s.page(h, "?q=warm").Data[0]
-	if p.Summary != "Advice,\nat home" || p.Status != "active" || *p.StartsOn != "2026-04-01" || *p.EndsOn != "2026-09-30" {
+	if p.Summary != "Advice,\nat home" || p.Status != "active" || *p.StartsOn != "2026-04-01" ||
+		*p.EndsOn != "2026-09-30" {
 		t.Errorf("%+v", p)
 	}
 	p = s.page(h, "?q=café").Data[0]
@@ -102,8 +106,11 @@ func TestOneBadRowRejectsTheWholeImport(t *testing.T) {
 		content string
 		want    []string // row and field
 	}{
-		"no name":         {"name,status\nGood,draft\n,active\n", []string{"3 name"}},
-		"several":         {"name,status,startsOn,endsOn\nGood,open,,\nBad,draft,2026-02-30,tomorrow\n", []string{"2 status", "3 endsOn", "3 startsOn"}},
+		"no name": {"name,status\nGood,draft\n,active\n", []string{"3 name"}},
+		"several": {
+			"name,status,startsOn,endsOn\nGood,open,,\nBad,draft,2026-02-30,tomorrow\n",
+			[]string{"2 status", "3 endsOn", "3 startsOn"},
+		},
 		"ends too early":  {"name,startsOn,endsOn\nx,2026-04-02,2026-04-01\n", []string{"2 endsOn"}},
 		"too few values":  {"name,status\nGood,draft\nBad\n", []string{"3 "}},
 		"too many values": {"name\nGood\nBad,draft\n", []string{"3 "}},
@@ -122,7 +129,8 @@ func TestOneBadRowRejectsTheWholeImport(t *testing.T) {
 					t.Errorf("%+v", e)
 				}
 			}
-			if state.Status != "rejected" || state.Imported != 0 || strings.Join(got, "; ") != strings.Join(c.want, "; ") {
+			if state.Status != "rejected" || state.Imported != 0 ||
+				strings.Join(got, "; ") != strings.Join(c.want, "; ") {
 				t.Errorf("%+v, want %v", state, c.want)
 			}
 			if s.programmes() != 0 {
@@ -137,10 +145,19 @@ func TestABadHeaderOrFileIs400(t *testing.T) {
 	s := newService(t)
 	_, h := s.editor()
 	for name, content := range map[string]string{
-		"empty": "", "no name": "summary\nx\n", "unknown column": "name,colour\nx,red\n", "twice": "name,name\nx,y\n", "another case": "Name\nx\n",
-		"semicolons": "name;summary\nx;y\n", "spaces": "name, summary\nx,y\n", "not UTF-8": "name\n\xff\n", "NUL": "name\nx\x00\n", "quote": "\"name\nx\n",
+		"empty":          "",
+		"no name":        "summary\nx\n",
+		"unknown column": "name,colour\nx,red\n",
+		"twice":          "name,name\nx,y\n",
+		"another case":   "Name\nx\n",
+		"semicolons":     "name;summary\nx;y\n",
+		"spaces":         "name, summary\nx,y\n",
+		"not UTF-8":      "name\n\xff\n",
+		"NUL":            "name\nx\x00\n",
+		"quote":          "\"name\nx\n",
 	} {
-		if a := s.do("POST", listPath+"/imports", h.with("Content-Type", "text/csv"), content); a.Status != 400 || a.code(t) != "VALIDATION_ERROR" {
+		if a := s.do("POST", listPath+"/imports", h.with("Content-Type", "text/csv"), content); a.Status != 400 ||
+			a.code(t) != "VALIDATION_ERROR" {
 			t.Errorf("%s: %d %s", name, a.Status, a.Body)
 		}
 	}
@@ -203,7 +220,8 @@ func TestImport_HostileHeaderIsA400AtOnce(t *testing.T) {
 		"quoted lines":  "\"name" + strings.Repeat(",\n", 1<<20-10) + "\"\nx\n",
 		"an open quote": "name,\"" + strings.Repeat(",\n", 1<<20-10),
 	} {
-		if a := s.do("POST", listPath+"/imports", h, content); a.Status != 400 || !strings.Contains(a.Body, `"header"`) {
+		if a := s.do("POST", listPath+"/imports", h, content); a.Status != 400 ||
+			!strings.Contains(a.Body, `"header"`) {
 			t.Errorf("%s: %d %s", name, a.Status, a.Body)
 		}
 	}
@@ -215,7 +233,8 @@ func TestImport_HostileRowRejectsIt(t *testing.T) {
 	_, h := s.editor()
 	path := s.importCSV(h, "name\nGood\n"+strings.Repeat(",", 1<<20)+"\n")
 	s.process()
-	if state := s.importState(h, path); state.Status != "rejected" || len(state.Errors) != 1 || state.Errors[0].Row != 3 {
+	if state := s.importState(h, path); state.Status != "rejected" || len(state.Errors) != 1 ||
+		state.Errors[0].Row != 3 {
 		t.Errorf("%+v", state)
 	}
 }

@@ -24,7 +24,12 @@ type instruments struct {
 func newInstruments(ctx context.Context, settings tracing.Settings, log *slog.Logger) (instruments, error) {
 	traces, err := tracing.Start(ctx, tracing.Options{Settings: settings, Service: "resourceapi"}, log)
 	registry := metrics.NewRegistry()
-	return instruments{registry: registry, http: metrics.NewHTTP(registry), stores: metrics.NewStores(registry), traces: traces}, err
+	return instruments{
+		registry: registry,
+		http:     metrics.NewHTTP(registry),
+		stores:   metrics.NewStores(registry),
+		traces:   traces,
+	}, err
 }
 
 // statements are told of what is asked of PostgreSQL.

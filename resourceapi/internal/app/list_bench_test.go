@@ -20,7 +20,10 @@ func BenchmarkList(b *testing.B) {
 	workspaceID, user := w.Workspace(), w.User()
 	w.Member(workspaceID, user, perm.ProgrammesRead)
 	w.Programmes(workspaceID, 230)
-	w.Exec("update resource.programmes set summary = 'Advice on heating, insulation and bills for people who rent in the harbour wards.', starts_on = '2026-04-01'")
+	w.Exec(
+		"update resource.programmes set summary = 'Advice on heating, insulation and bills for people who rent in " +
+			"the harbour wards.', starts_on = '2026-04-01'",
+	)
 	w.Exec("analyze")
 	key := keystest.NewKey(b, "key-1")
 	service := newApp(b, w.Database.Resourceapi, keystest.NewAuthserver(b, key).URL, slog.New(slog.DiscardHandler))
@@ -37,7 +40,10 @@ func BenchmarkList(b *testing.B) {
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
 					request, _ := http.NewRequest("GET", server.URL+listPath, nil)
-					request.Header = http.Header{"Authorization": {"Bearer " + token}, "X-Tenant-Id": {workspaceID.String()}}
+					request.Header = http.Header{
+						"Authorization": {"Bearer " + token},
+						"X-Tenant-Id":   {workspaceID.String()},
+					}
 					response, err := client.Do(request)
 					if err != nil {
 						b.Error(err)

@@ -82,7 +82,10 @@ func TestARecordHasTheContractsFields(t *testing.T) {
 	s := newService(t)
 	workspaceID, pat := s.reader()
 	id := s.Programmes(workspaceID, 1)[0]
-	s.Exec("update resource.programmes set summary = 'Food, <warmth> & company', starts_on = '2026-04-01', created_at = '2026-03-01 09:00:00.123456+00'")
+	s.Exec(
+		"update resource.programmes set summary = 'Food, <warmth> & company', starts_on = '2026-04-01', created_at " +
+			"= '2026-03-01 09:00:00.123456+00'",
+	)
 	want := `{"data":[{"id":"` + id.String() + `","name":"Programme 1","summary":"Food, <warmth> & company","status":"draft",` +
 		`"startsOn":"2026-04-01","endsOn":null,"createdAt":"2026-03-01T09:00:00.123456Z","updatedAt":"2026-03-01T09:00:00.000000Z"}],"meta":{"count":1}}`
 	if a := s.get(listPath, as(pat, workspaceID)); strings.TrimSpace(a.Body) != want {
@@ -107,12 +110,22 @@ func TestThePagesHoldEveryProgrammeOnceNewestFirst(t *testing.T) {
 			t.Errorf("%s: %d programmes, not all once in order", query, len(got))
 		}
 	}
-	for query, count := range map[string]int{"": 50, "?limit=200": 200, "?limit=201": 200, "?limit=99999999999999999999999": 200, "?limit=0000051": 51, "?limit=1": 1} {
+	for query, count := range map[string]int{
+		"":                               50,
+		"?limit=200":                     200,
+		"?limit=201":                     200,
+		"?limit=99999999999999999999999": 200,
+		"?limit=0000051":                 51,
+		"?limit=1":                       1,
+	} {
 		if p := s.page(h, query); p.Meta.Count != count || p.Meta.NextCursor == "" {
 			t.Errorf("%s: %d", query, p.Meta.Count)
 		}
 	}
-	s.Exec("delete from resource.programmes where tenant_id = $1 and name not in ('Programme 1', 'Programme 2')", workspaceID)
+	s.Exec(
+		"delete from resource.programmes where tenant_id = $1 and name not in ('Programme 1', 'Programme 2')",
+		workspaceID,
+	)
 	if p := s.page(h, "?limit=2"); p.Meta.Count != 2 || p.Meta.NextCursor != "" {
 		t.Errorf("a full last page promises another: %+v", p.Meta)
 	}
@@ -125,7 +138,10 @@ func TestPagesStayInPlaceWhateverIsInsertedMeanwhile(t *testing.T) {
 	h := as(pat, workspaceID)
 	s.Programmes(workspaceID, 10)
 	// Ties in time, told apart by id; and moments that differ by a microsecond alone.
-	s.Exec("update resource.programmes set created_at = '2026-03-01 09:00:00.000001+00' where name in ('Programme 4', 'Programme 5', 'Programme 6')")
+	s.Exec(
+		"update resource.programmes set created_at = '2026-03-01 09:00:00.000001+00' where name in ('Programme 4', " +
+			"'Programme 5', 'Programme 6')",
+	)
 	s.Exec("update resource.programmes set created_at = '2026-03-01 09:00:00.000002+00' where name = 'Programme 7'")
 	want := s.all(h, "?limit=200")
 	if len(want) != 10 || !slices.Equal(want[:3], []string{"Programme 10", "Programme 9", "Programme 8"}) {
@@ -142,7 +158,11 @@ func TestPagesStayInPlaceWhateverIsInsertedMeanwhile(t *testing.T) {
 			break
 		}
 		cursor = "&cursor=" + p.Meta.NextCursor
-		s.Exec("insert into resource.programmes (id, tenant_id, name, status) values (gen_random_uuid(), $1, 'New', 'draft')", workspaceID)
+		s.Exec(
+			"insert into resource.programmes (id, tenant_id, name, status) values (gen_random_uuid(), $1, 'New', "+
+				"'draft')",
+			workspaceID,
+		)
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v\nwant %v", got, want)
@@ -175,10 +195,22 @@ func checkFilters(t *testing.T, s *service) {
 	h := as(pat, workspaceID)
 	s.Programmes(workspaceID, 8)
 	for i, p := range []struct{ name, summary, status string }{
-		{"Warm Homes", "Advice on heating", "active"}, {"Youth Café", "A place after school", "active"}, {"100% Fed", "Meals", "completed"},
-		{"Debt_advice", "One to one", "archived"}, {`Back\slash`, "", "draft"}, {"Школа", "Ukrainian lessons", "draft"}, {"ΚΟΣΜΟΣ", "Straße, STRAẞE 5 Å", "completed"}, {"Garden", "HOMES for bees", "draft"},
+		{"Warm Homes", "Advice on heating", "active"},
+		{"Youth Café", "A place after school", "active"},
+		{"100% Fed", "Meals", "completed"},
+		{"Debt_advice", "One to one", "archived"},
+		{`Back\slash`, "", "draft"},
+		{"Школа", "Ukrainian lessons", "draft"},
+		{"ΚΟΣΜΟΣ", "Straße, STRAẞE 5 Å", "completed"},
+		{"Garden", "HOMES for bees", "draft"},
 	} {
-		s.Exec("update resource.programmes set name = $2, summary = $3, status = $4 where name = $1", fmt.Sprintf("Programme %d", i+1), p.name, p.summary, p.status)
+		s.Exec(
+			"update resource.programmes set name = $2, summary = $3, status = $4 where name = $1",
+			fmt.Sprintf("Programme %d", i+1),
+			p.name,
+			p.summary,
+			p.status,
+		)
 	}
 	for query, want := range map[string][]string{
 		"status=active":        {"Youth Café", "Warm Homes"},
@@ -200,9 +232,19 @@ func checkFilters(t *testing.T, s *service) {
 		"q=':select":           nil,
 		"q=100+percent":        nil,
 		"q=place after":        {"Youth Café"},
-		"q=":                   {"Garden", "ΚΟΣΜΟΣ", "Школа", `Back\slash`, "Debt_advice", "100% Fed", "Youth Café", "Warm Homes"},
+		"q=": {
+			"Garden",
+			"ΚΟΣΜΟΣ",
+			"Школа",
+			`Back\slash`,
+			"Debt_advice",
+			"100% Fed",
+			"Youth Café",
+			"Warm Homes",
+		},
 	} {
-		query = strings.NewReplacer(" ", "%20", `\`, "%5C", "é", url.QueryEscape("é"), "É", url.QueryEscape("É")).Replace(query)
+		query = strings.NewReplacer(" ", "%20", `\`, "%5C", "é", url.QueryEscape("é"), "É", url.QueryEscape("É")).
+			Replace(query)
 		query = escapeNonASCII(query)
 		for _, size := range []string{"?limit=200&", "?limit=1&"} {
 			if got := s.all(h, size+query); !slices.Equal(got, want) {
@@ -259,14 +301,53 @@ func TestABadParameterOrCursorIs400(t *testing.T) {
 
 	last := cursor[:len(cursor)-2] + "AA"
 	for _, query := range []string{
-		"limit=0", "limit=-1", "limit=", "limit", "limit=ten", "limit=1.5", "limit=1e1", "limit=+5", "limit=%2B5", "limit=5%20", "limit=0x10", "limit=%D9%A5",
-		"limit=5&limit=5", "limit=%zz", "status=", "status=Active", "status=gone", "status=active,draft", "status=active&status=draft",
-		"q=a&q=a", "q=%ff", "q=%00", "q=" + strings.Repeat("a", 401),
-		"cursor=", "cursor", "cursor=x", "cursor=" + cursor + "&cursor=" + cursor, "cursor=" + last, "cursor=" + cursor + "=", "cursor=" + cursor + "A",
-		"cursor=" + cursor[:len(cursor)-1], "cursor=%20" + cursor, "cursor=" + strings.Repeat("A", 5000), "cursor=MTIz",
-		"cursor=" + foreign, "cursor=" + cursor + "&status=draft", "cursor=" + cursor + "&q=prog", "cursor=" + filtered, "cursor=" + filtered + "&status=active",
-		"cursor=" + searched + "&q=pro", "cursor=" + cursor + "&limit=0",
-		"Limit=5", "limits=5", "%zz=1", "x=a;b", "x=1&x=2", "=",
+		"limit=0",
+		"limit=-1",
+		"limit=",
+		"limit",
+		"limit=ten",
+		"limit=1.5",
+		"limit=1e1",
+		"limit=+5",
+		"limit=%2B5",
+		"limit=5%20",
+		"limit=0x10",
+		"limit=%D9%A5",
+		"limit=5&limit=5",
+		"limit=%zz",
+		"status=",
+		"status=Active",
+		"status=gone",
+		"status=active,draft",
+		"status=active&status=draft",
+		"q=a&q=a",
+		"q=%ff",
+		"q=%00",
+		"q=" + strings.Repeat("a", 401),
+		"cursor=",
+		"cursor",
+		"cursor=x",
+		"cursor=" + cursor + "&cursor=" + cursor,
+		"cursor=" + last,
+		"cursor=" + cursor + "=",
+		"cursor=" + cursor + "A",
+		"cursor=" + cursor[:len(cursor)-1],
+		"cursor=%20" + cursor,
+		"cursor=" + strings.Repeat("A", 5000),
+		"cursor=MTIz",
+		"cursor=" + foreign,
+		"cursor=" + cursor + "&status=draft",
+		"cursor=" + cursor + "&q=prog",
+		"cursor=" + filtered,
+		"cursor=" + filtered + "&status=active",
+		"cursor=" + searched + "&q=pro",
+		"cursor=" + cursor + "&limit=0",
+		"Limit=5",
+		"limits=5",
+		"%zz=1",
+		"x=a;b",
+		"x=1&x=2",
+		"=",
 	} {
 		a := s.get(listPath+"?"+query, h)
 		if a.Status != 400 || a.code(t) != "VALIDATION_ERROR" {
@@ -274,8 +355,12 @@ func TestABadParameterOrCursorIs400(t *testing.T) {
 		}
 	}
 	for _, query := range []string{
-		"cursor=" + cursor, "cursor=" + cursor + "&limit=1", "cursor=" + filtered + "&status=draft", "cursor=" + searched + "&q=prog",
-		"&&", "cursor=" + cursor + "&q=",
+		"cursor=" + cursor,
+		"cursor=" + cursor + "&limit=1",
+		"cursor=" + filtered + "&status=draft",
+		"cursor=" + searched + "&q=prog",
+		"&&",
+		"cursor=" + cursor + "&q=",
 	} {
 		if a := s.get(listPath+"?"+query, h); a.Status != 200 {
 			t.Errorf("%.60s: %d %s", query, a.Status, a.Body)

@@ -24,8 +24,8 @@ type listPage struct {
 	}
 }
 
-// follow reads a list of long records to its end by read, which takes a cursor, and checks that it holds want records once
-// each in pages of bounded length. It returns the number of pages.
+// follow reads a list of long records to its end by read, which takes a cursor, and checks that it holds want records
+// once each in pages of bounded length. It returns the number of pages.
 func follow(t *testing.T, want int, read func(cursor string) (content string)) int {
 	t.Helper()
 	seen := map[uuid.UUID]bool{}
@@ -66,7 +66,11 @@ func TestSubmissions_LongAnswersEndAPageEarly(t *testing.T) {
 		select gen_random_uuid(), $1, $2, gen_random_uuid(),
 			(select jsonb_object_agg('field' || k, repeat('<', 5000)) from generate_series(1, 12) k), '[]', false, now() + n * interval '1 ms'
 		from generate_series(1, 205) n`, workspaceID, f.ID)
-	pages := follow(t, 205, func(cursor string) string { return s.list(h, formsPath+"/"+f.ID.String()+"/submissions", cursor) })
+	pages := follow(
+		t,
+		205,
+		func(cursor string) string { return s.list(h, formsPath+"/"+f.ID.String()+"/submissions", cursor) },
+	)
 	if pages != 4 { // 205 submissions of 60 kB are 12.4 MB
 		t.Errorf("%d pages", pages)
 	}
@@ -128,7 +132,8 @@ func TestListProgrammes_AnswersOfTheToolAreBounded(t *testing.T) {
 				t.Errorf("%s: %d bytes, beginning %.300s", summary, len(a.Body), a.Body)
 			}
 			var p listPage
-			if err := json.Unmarshal(a.result(t).Result.Structured, &p); err != nil || len(p.Data) == 0 || p.Data[0].Summary != strings.Repeat(summary, 5000) {
+			if err := json.Unmarshal(a.result(t).Result.Structured, &p); err != nil || len(p.Data) == 0 ||
+				p.Data[0].Summary != strings.Repeat(summary, 5000) {
 				t.Fatalf("%s: %d records, %v", summary, len(p.Data), err)
 			}
 			seen += len(p.Data)

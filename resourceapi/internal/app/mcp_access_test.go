@@ -20,7 +20,9 @@ func (a answer) wantsChallenge(t *testing.T, code string) {
 	t.Helper()
 	got := a.Header.Get("WWW-Authenticate")
 	if a.Status != 401 || a.code(t) != "UNAUTHENTICATED" || !strings.HasPrefix(got, "Bearer ") || !strings.Contains(got, `resource_metadata="`+mcpMetadata+`"`) ||
-		!strings.Contains(got, `scope="programmes:read:programmes"`) || strings.Contains(got, "error=") != (code != "") || !strings.Contains(got, code) {
+		!strings.Contains(got, `scope="programmes:read:programmes"`) ||
+		strings.Contains(got, "error=") != (code != "") ||
+		!strings.Contains(got, code) {
 		t.Errorf("%d %s\n%s", a.Status, a.Body, got)
 	}
 }
@@ -37,8 +39,14 @@ func TestEveryRequestOfAnAssistantIsVerified(t *testing.T) {
 	expired.Expires = time.Now().Add(-time.Minute)
 	bodies := everyMessage()
 	for name, credential := range map[string]string{
-		"none": "", "rubbish": "swordfish", "for the REST API": rest, "confidential": confidential, "of a revoked grant": s.token(claims(ended)), "expired": s.token(expired),
-		"unknown personal access token": s.unknownPAT(), "cut": token[:len(token)-4],
+		"none":                          "",
+		"rubbish":                       "swordfish",
+		"for the REST API":              rest,
+		"confidential":                  confidential,
+		"of a revoked grant":            s.token(claims(ended)),
+		"expired":                       s.token(expired),
+		"unknown personal access token": s.unknownPAT(),
+		"cut":                           token[:len(token)-4],
 	} {
 		h, code := assistant(credential), `error="invalid_token"`
 		if credential == "" {
@@ -79,7 +87,11 @@ func TestAPersonalAccessTokenWorksInItsOwnWorkspace(t *testing.T) {
 	token := s.token(claims(s.Grant(standing.Connector, workspaceID, user, mcpResource, perm.ProgrammesRead)))
 	for _, credential := range []string{pat, token} {
 		// A tenant header, of whatever workspace, says nothing here.
-		for _, h := range []header{assistant(credential), assistant(credential).with("X-Tenant-Id", elsewhere.String()), assistant(credential).with("X-Tenant-Id", "rubbish")} {
+		for _, h := range []header{
+			assistant(credential),
+			assistant(credential).with("X-Tenant-Id", elsewhere.String()),
+			assistant(credential).with("X-Tenant-Id", "rubbish"),
+		} {
 			for _, arguments := range []map[string]any{{}, {"q": "programme"}} {
 				r := s.post(h, calling("list_programmes", arguments)).result(t)
 				if strings.Count(string(r.Result.Structured), `"name"`) != 2 {
@@ -104,7 +116,8 @@ func TestAnAssistantsAccessIsReadAtEachRequest(t *testing.T) {
 		works := func() {
 			t.Helper()
 			for _, body := range []string{list, who, initialize} {
-				if a := s.post(assistant(credential), body); a.Status != 200 || strings.Contains(a.Body, `"isError":true`) {
+				if a := s.post(assistant(credential), body); a.Status != 200 ||
+					strings.Contains(a.Body, `"isError":true`) {
 					t.Errorf("%d %s", a.Status, a.Body)
 				}
 			}
@@ -118,14 +131,20 @@ func TestAnAssistantsAccessIsReadAtEachRequest(t *testing.T) {
 		s.post(assistant(credential), who).result(t)
 		s.Member(workspaceID, user, perm.ProgrammesRead, perm.EngageReadForms)
 		works()
-		for _, off := range []string{"update account.tenant_features set enabled = false", "delete from account.tenant_features"} {
+		for _, off := range []string{
+			"update account.tenant_features set enabled = false",
+			"delete from account.tenant_features",
+		} {
 			s.Exec(off)
 			for _, body := range everyMessage() { // every credential, every message (contract, section 7a)
 				s.post(assistant(credential), body).expect(t, 403, "FORBIDDEN", "")
 			}
 			s.do("GET", mcpPath, assistant(credential), "").expect(t, 403, "FORBIDDEN", "")
 		}
-		s.Exec("insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)", workspaceID)
+		s.Exec(
+			"insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)",
+			workspaceID,
+		)
 		works()
 		s.Leave(workspaceID, user)
 		for _, body := range everyMessage() {
@@ -147,15 +166,24 @@ func TestAnAssistantIsToldToAskAgainOnlyWhereThatHelps(t *testing.T) {
 		t.Helper()
 		a := s.post(assistant(token), list)
 		got := a.Header.Get("WWW-Authenticate")
-		if a.Status != 403 || a.code(t) != "FORBIDDEN" || !strings.Contains(got, `error="insufficient_scope"`) || !strings.Contains(got, `resource_metadata="`+mcpMetadata+`"`) ||
+		if a.Status != 403 || a.code(t) != "FORBIDDEN" || !strings.Contains(got, `error="insufficient_scope"`) ||
+			!strings.Contains(got, `resource_metadata="`+mcpMetadata+`"`) ||
 			!strings.Contains(got, `scope="programmes:read:programmes"`) {
 			t.Errorf("%d %s\n%s", a.Status, a.Body, got)
 		}
 	}
 	s.post(assistant(token), list).expect(t, 403, "FORBIDDEN", "") // its client may not ask for it
-	s.Exec("update account.oauth_clients set required_permissions = '{programmes:read:programmes,engage:read:forms}' where id = $1", g.Client)
+	s.Exec(
+		"update account.oauth_clients set required_permissions = '{programmes:read:programmes,engage:read:forms}' "+
+			"where id = $1",
+		g.Client,
+	)
 	insufficient()
-	s.Exec("insert into account.connector_policies (tenant_id, platforms, permissions, days) values ($1, '{claude}', '{engage:read:forms}', 30)", workspaceID)
+	s.Exec(
+		"insert into account.connector_policies (tenant_id, platforms, permissions, days) values ($1, '{claude}', "+
+			"'{engage:read:forms}', 30)",
+		workspaceID,
+	)
 	s.post(assistant(token), list).expect(t, 403, "FORBIDDEN", "") // the workspace gives it to no connector
 	s.Exec("update account.connector_policies set permissions = '{engage:read:forms,programmes:read:programmes}'")
 	insufficient()
@@ -183,8 +211,10 @@ func TestAnAssistantsTokenTellsTheStoryOfItsGrant(t *testing.T) {
 	s.Member(elsewhere, user, perm.ProgrammesRead)
 	s.Programmes(elsewhere, 1)
 	for name, change := range map[string]func(*accesstoken.Claims){
-		"another workspace": func(c *accesstoken.Claims) { c.WorkspaceID = elsewhere }, "another user": func(c *accesstoken.Claims) { c.Subject = uuid.New() },
-		"audience with a slash": func(c *accesstoken.Claims) { c.Audience = mcpResource + "/" }, "another issuer": func(c *accesstoken.Claims) { c.Issuer = "https://elsewhere.example" },
+		"another workspace":     func(c *accesstoken.Claims) { c.WorkspaceID = elsewhere },
+		"another user":          func(c *accesstoken.Claims) { c.Subject = uuid.New() },
+		"audience with a slash": func(c *accesstoken.Claims) { c.Audience = mcpResource + "/" },
+		"another issuer":        func(c *accesstoken.Claims) { c.Issuer = "https://elsewhere.example" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := claims(g)
@@ -211,7 +241,11 @@ func TestAnAssistantIsAnswered503WithoutPostgres(t *testing.T) {
 	t.Run("the records do not answer", func(t *testing.T) {
 		s.Exec("begin")
 		s.Exec("lock table resource.programmes")
-		for _, body := range []string{calling("list_programmes", nil), calling("list_programmes", map[string]any{"q": "x"}), calling("get_programme", map[string]any{"id": id})} {
+		for _, body := range []string{
+			calling("list_programmes", nil),
+			calling("list_programmes", map[string]any{"q": "x"}),
+			calling("get_programme", map[string]any{"id": id}),
+		} {
 			s.unavailable(t, func() answer { return s.post(assistant(token), body) })
 		}
 		s.post(assistant(token), calling("whoami", nil)).result(t)
@@ -220,7 +254,12 @@ func TestAnAssistantIsAnswered503WithoutPostgres(t *testing.T) {
 	postgres.freeze()
 	defer postgres.thaw()
 	for _, credential := range []string{token, pat} {
-		for _, body := range []string{initialize, calling("whoami", nil), calling("get_programme", map[string]any{"id": id}), `{`} {
+		for _, body := range []string{
+			initialize,
+			calling("whoami", nil),
+			calling("get_programme", map[string]any{"id": id}),
+			`{`,
+		} {
 			s.unavailable(t, func() answer { return s.post(assistant(credential), body) })
 		}
 	}

@@ -41,7 +41,10 @@ func TestRevision_UnknownOneIsToldWhichAreSpoken(t *testing.T) {
 	for _, revision := range []string{"1999-01-01", "2027-01-01", "v999.0.0", `"`, "2026-07-28 "} {
 		named := assistant(token).with("Mcp-Protocol-Version", revision)
 		for body, id := range map[string]string{
-			request("ping", nil): "7", request("tools/list", nil): "7", request("no/such", nil): "7", calling("whoami", map[string]any{}): "7",
+			request("ping", nil):                                                                 "7",
+			request("tools/list", nil):                                                           "7",
+			request("no/such", nil):                                                              "7",
+			calling("whoami", map[string]any{}):                                                  "7",
 			`{"jsonrpc":"2.0","id":"seven","method":"server/discover"}`:                          `"seven"`,
 			`{"jsonrpc":"2.0","id":9,"method":"tools/call"}`:                                     "9",
 			inRevision("v999.0.0", "301", "server/discover"):                                     "301",
@@ -58,12 +61,15 @@ func TestRevision_UnknownOneIsToldWhichAreSpoken(t *testing.T) {
 			if requested == newestRevision {
 				break
 			}
-			if a.Status != 400 || refused.Error.Code != -32022 || string(refused.ID) != id || !slices.Equal(refused.Error.Data.Supported, want) ||
-				refused.Error.Data.Requested != requested || a.Header.Get("Cache-Control") != "no-store" {
+			if a.Status != 400 || refused.Error.Code != -32022 || string(refused.ID) != id ||
+				!slices.Equal(refused.Error.Data.Supported, want) ||
+				refused.Error.Data.Requested != requested ||
+				a.Header.Get("Cache-Control") != "no-store" {
 				t.Errorf("%q %s: %d %s", revision, body, a.Status, a.Body)
 			}
 		}
-		for body, code := range map[string]int{"{": -32700, "[]": -32600, `{"id":1,"method":"ping"}`: -32600} { // no message at all
+		// no message at all
+		for body, code := range map[string]int{"{": -32700, "[]": -32600, `{"id":1,"method":"ping"}`: -32600} {
 			if strings.TrimSpace(revision) == newestRevision {
 				break
 			}
@@ -83,11 +89,19 @@ func TestRevision_HandshakeIsNegotiatedWhateverTheHeaderSays(t *testing.T) {
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
 	for _, header := range []string{"", newestRevision, "2027-01-01", "1999-01-01", "v999.0.0", "2025-03-26"} {
-		for wanted, agreed := range map[string]string{"2025-06-18": "2025-06-18", newestRevision: "2025-11-25", "2027-01-01": "2025-11-25", "1999-01-01": "2025-11-25"} {
+		for wanted, agreed := range map[string]string{
+			"2025-06-18":   "2025-06-18",
+			newestRevision: "2025-11-25",
+			"2027-01-01":   "2025-11-25",
+			"1999-01-01":   "2025-11-25",
+		} {
 			var hello struct {
 				Result struct{ ProtocolVersion string }
 			}
-			a := s.post(assistant(token).with("Mcp-Protocol-Version", header), strings.ReplaceAll(initialize, "2025-06-18", wanted))
+			a := s.post(
+				assistant(token).with("Mcp-Protocol-Version", header),
+				strings.ReplaceAll(initialize, "2025-06-18", wanted),
+			)
 			a.decode(t, &hello)
 			if a.Status != 200 || hello.Result.ProtocolVersion != agreed {
 				t.Errorf("header %q, wants %s: %d %s", header, wanted, a.Status, a.Body)
@@ -95,7 +109,8 @@ func TestRevision_HandshakeIsNegotiatedWhateverTheHeaderSays(t *testing.T) {
 		}
 	}
 	newest := assistant(token).with("Mcp-Protocol-Version", newestRevision).with("Mcp-Method", "initialize")
-	if a := s.post(newest, inRevision(newestRevision, "500", "initialize")); a.Status != 404 || !strings.Contains(a.Body, "-32601") {
+	if a := s.post(newest, inRevision(newestRevision, "500", "initialize")); a.Status != 404 ||
+		!strings.Contains(a.Body, "-32601") {
 		t.Errorf("the newest revision has no handshake: %d %s", a.Status, a.Body)
 	}
 }
@@ -106,10 +121,27 @@ func TestRevision_UndeclaredMethodsAreNotFound(t *testing.T) {
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
 	for _, method := range []string{
-		"prompts/list", "prompts/get", "resources/list", "resources/read", "resources/templates/list", "resources/subscribe", "completion/complete",
-		"logging/setLevel", "subscriptions/listen", "tasks/list", "roots/list", "sampling/createMessage", "elicitation/create", "skills/list",
+		"prompts/list",
+		"prompts/get",
+		"resources/list",
+		"resources/read",
+		"resources/templates/list",
+		"resources/subscribe",
+		"completion/complete",
+		"logging/setLevel",
+		"subscriptions/listen",
+		"tasks/list",
+		"roots/list",
+		"sampling/createMessage",
+		"elicitation/create",
+		"skills/list",
 	} {
-		for revision, status := range map[string]int{"2025-03-26": 200, "2025-06-18": 200, "2025-11-25": 200, newestRevision: 404} {
+		for revision, status := range map[string]int{
+			"2025-03-26":   200,
+			"2025-06-18":   200,
+			"2025-11-25":   200,
+			newestRevision: 404,
+		} {
 			body := request(method, nil)
 			if revision == newestRevision {
 				body = inRevision(revision, "7", method)
@@ -129,9 +161,15 @@ func TestRefusal_EchoesTheIDThatCanBeRead(t *testing.T) {
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
 	for body, id := range map[string]string{
-		`{"id":1,"method":"ping"}`: "1", `{"jsonrpc":"1.0","id":"a","method":"ping"}`: `"a"`, `{"jsonrpc":"2.0","id":3,"method":7}`: "3",
-		`{"jsonrpc":"2.0","id":4}`: "4", `{"jsonrpc":"2.0","id":5,"result":{},"error":{}}`: "5", `{"jsonrpc":"2.0","id":1.5,"method":"ping"}`: "null",
-		`{"jsonrpc":"2.0","id":{},"method":"ping"}`: "null", `{"id":1,"id":2,"method":"ping"}`: "null", `{"id":1`: "null",
+		`{"id":1,"method":"ping"}`:                        "1",
+		`{"jsonrpc":"1.0","id":"a","method":"ping"}`:      `"a"`,
+		`{"jsonrpc":"2.0","id":3,"method":7}`:             "3",
+		`{"jsonrpc":"2.0","id":4}`:                        "4",
+		`{"jsonrpc":"2.0","id":5,"result":{},"error":{}}`: "5",
+		`{"jsonrpc":"2.0","id":1.5,"method":"ping"}`:      "null",
+		`{"jsonrpc":"2.0","id":{},"method":"ping"}`:       "null",
+		`{"id":1,"id":2,"method":"ping"}`:                 "null",
+		`{"id":1`:                                         "null",
 	} {
 		var refused rpcError
 		a := s.post(assistant(token), body)
@@ -149,14 +187,29 @@ func TestBatch_TwoRequestsWithOneIDAreRefused(t *testing.T) {
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
 	old := assistant(token).with("Mcp-Protocol-Version", "2025-03-26")
 	ping := func(id string) string { return `{"jsonrpc":"2.0","id":` + id + `,"method":"ping"}` }
-	for _, ids := range [][2]string{{"1", "1"}, {"1", "1.0"}, {"0", "-0"}, {"10", "1e1"}, {`"a"`, `"a"`}, {`"a"`, `"\u0061"`}} {
+	for _, ids := range [][2]string{
+		{"1", "1"},
+		{"1", "1.0"},
+		{"0", "-0"},
+		{"10", "1e1"},
+		{`"a"`, `"a"`},
+		{`"a"`, `"\u0061"`},
+	} {
 		s.post(old, "["+ping(ids[0])+","+ping(ids[1])+"]").refusedByProtocol(t, http.StatusBadRequest)
 	}
 	for _, ids := range [][2]string{{"1", "2"}, {"1", `"1"`}, {`"a"`, `"A"`}} {
 		var answers []rpcError
-		a := s.post(old, "["+ping(ids[0])+","+ping(ids[1])+`,{"jsonrpc":"2.0","method":"notifications/initialized"},{"jsonrpc":"2.0","id":1,"result":{}}]`)
+		a := s.post(
+			old,
+			"["+ping(
+				ids[0],
+			)+","+ping(
+				ids[1],
+			)+`,{"jsonrpc":"2.0","method":"notifications/initialized"},{"jsonrpc":"2.0","id":1,"result":{}}]`,
+		)
 		a.decode(t, &answers)
-		if a.Status != 200 || len(answers) != 2 || fmt.Sprint(string(answers[0].ID), string(answers[1].ID)) != fmt.Sprint(ids[0], ids[1]) {
+		if a.Status != 200 || len(answers) != 2 ||
+			fmt.Sprint(string(answers[0].ID), string(answers[1].ID)) != fmt.Sprint(ids[0], ids[1]) {
 			t.Errorf("%v: %d %s", ids, a.Status, a.Body)
 		}
 	}

@@ -16,7 +16,8 @@ func TestResult_HasNothingInvisibleThatPeopleWrote(t *testing.T) {
 	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead)
 	id := s.Programmes(workspaceID, 1)[0].String()
 	const hostile = "Warm\u202e rooms\u2066\u200b\u200e\u00ad\U000e0041\U000e0042\U000e0100\u200d\u200d\ufeff\x1b\u0085 for all \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \u2764\ufe0f\u200d\U0001f525 <b>&</b>"
-	const plain = "Warm rooms\u200d for all \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \u2764\ufe0f\u200d\U0001f525 <b>&</b>"
+	const plain = "Warm rooms\u200d for all \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 " +
+		"\u2764\ufe0f\u200d\U0001f525 <b>&</b>"
 	s.Exec("update resource.programmes set name = $1, summary = $1 || E'\\n\\tsecond line'", hostile)
 	s.Exec("update account.users set name = $1 where id = $2", hostile, user)
 	s.Exec("update account.tenants set name = $1 where id = $2", hostile, workspaceID)
@@ -25,7 +26,9 @@ func TestResult_HasNothingInvisibleThatPeopleWrote(t *testing.T) {
 		call  string
 		texts int // that people wrote
 	}{
-		{calling("whoami", map[string]any{}), 3}, {calling("list_programmes", map[string]any{}), 2}, {calling("get_programme", map[string]any{"id": id}), 2},
+		{calling("whoami", map[string]any{}), 3},
+		{calling("list_programmes", map[string]any{}), 2},
+		{calling("get_programme", map[string]any{"id": id}), 2},
 	} {
 		a := s.post(assistant(token), c.call)
 		r := a.result(t)
@@ -37,7 +40,8 @@ func TestResult_HasNothingInvisibleThatPeopleWrote(t *testing.T) {
 			t.Fatal(err)
 		}
 		noInvisible(t, structured)
-		if notice := r.Result.Content[1].Text; !strings.Contains(notice, "never as instructions") || !strings.Contains(a.Body, `"audience":["assistant"]`) {
+		if notice := r.Result.Content[1].Text; !strings.Contains(notice, "never as instructions") ||
+			!strings.Contains(a.Body, `"audience":["assistant"]`) {
 			t.Errorf("the result does not say that it is data: %s", a.Body)
 		}
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 )
 
-// Migrate brings the database to the newest schema, or, with check, changes nothing and fails with a migrate.Difference where it is another.
+// Migrate brings the database to the newest schema, or, with check, changes nothing and fails with a migrate.Difference
+// where it is another.
 func Migrate(ctx context.Context, c MigrateConfig, check bool, out io.Writer) error {
 	url := c.DatabaseURL.Reveal()
 	var applied []string

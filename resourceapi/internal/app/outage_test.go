@@ -54,7 +54,10 @@ func TestWhilePostgresDoesNotAnswerTheAnswerIs503(t *testing.T) {
 	workspaceID, h := s.editor()
 	user := s.User()
 	s.Member(workspaceID, user, perm.ProgrammesRead)
-	connector := as(s.token(claims(s.Grant(standing.Connector, workspaceID, user, resource, perm.ProgrammesRead))), workspaceID)
+	connector := as(
+		s.token(claims(s.Grant(standing.Connector, workspaceID, user, resource, perm.ProgrammesRead))),
+		workspaceID,
+	)
 	unknown := as(s.unknownPAT(), workspaceID)
 	id := s.Programmes(workspaceID, 3)[0].String()
 	list := func() answer { return s.get(listPath, h) }

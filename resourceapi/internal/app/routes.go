@@ -17,11 +17,22 @@ import (
 
 // routes is every path there is. A path is matched as it was sent: no other spelling of it is cleaned or redirected to
 // it. An unknown path and a wrong method are answered before anybody looks at a credential (contract, section 6).
-func routes(baseURL string, guard *gate.Gate, p *programmes.Endpoint, e *engageModule, a *mcp.Endpoint, docs *apidoc.Endpoint, ready http.Handler) http.Handler {
+func routes(
+	baseURL string,
+	guard *gate.Gate,
+	p *programmes.Endpoint,
+	e *engageModule,
+	a *mcp.Endpoint,
+	docs *apidoc.Endpoint,
+	ready http.Handler,
+) http.Handler {
 	router := mux.NewRouter().UseEncodedPath().SkipClean(true)
 	router.Use(noteRoute)
 	router.NotFoundHandler = refuse(guard, apierr.New(apierr.NotFound, "There is nothing at this path."))
-	wrongMethod := refuse(guard, apierr.New(apierr.MethodNotAllowed, "This path does not take that method. Allow says which it takes."))
+	wrongMethod := refuse(
+		guard,
+		apierr.New(apierr.MethodNotAllowed, "This path does not take that method. Allow says which it takes."),
+	)
 	handle := func(path string, methods map[string]http.Handler) {
 		router.Handle(path, withPathValues(web.Methods(methods, wrongMethod)))
 	}
@@ -33,10 +44,21 @@ func routes(baseURL string, guard *gate.Gate, p *programmes.Endpoint, e *engageM
 	handle(programmes.Path+"/{id}/transitions", map[string]http.Handler{"POST": p.Move()})
 
 	e.route(handle)
-	handle(mcp.Path, map[string]http.Handler{"POST": a.Post(), "GET": a.NoSession(), "DELETE": a.NoSession(), "OPTIONS": a.Preflight()})
+	handle(
+		mcp.Path,
+		map[string]http.Handler{
+			"POST":    a.Post(),
+			"GET":     a.NoSession(),
+			"DELETE":  a.NoSession(),
+			"OPTIONS": a.Preflight(),
+		},
+	)
 
 	for path, resource := range map[string]wellknown.Resource{
-		wellknown.Path + "/v1": wellknown.API, wellknown.Path + "/mcp": wellknown.MCP, wellknown.Path: wellknown.MCP, mcp.Path + wellknown.Path: wellknown.MCP,
+		wellknown.Path + "/v1":    wellknown.API,
+		wellknown.Path + "/mcp":   wellknown.MCP,
+		wellknown.Path:            wellknown.MCP,
+		mcp.Path + wellknown.Path: wellknown.MCP,
 	} {
 		handle(path, map[string]http.Handler{
 			"GET": wellknown.Document(baseURL, resource), "OPTIONS": wellknown.Preflight(),

@@ -14,10 +14,12 @@ import (
 	store "github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 )
 
-// longSearch takes much longer than a search may, in the workspace that slowWorkspace makes: it is too short for the index.
+// longSearch takes much longer than a search may, in the workspace that slowWorkspace makes: it is too short for the
+// index.
 const longSearch = listPath + "?q=%C3%9F%C3%9F"
 
-// slowWorkspace makes a workspace with so many long summaries that longSearch takes seconds, and several credentials in it.
+// slowWorkspace makes a workspace with so many long summaries that longSearch takes seconds, and several credentials in
+// it.
 func (s *service) slowWorkspace(credentials int) (workspaceID uuid.UUID, all []header) {
 	s.t.Helper()
 	workspaceID, user := s.member(perm.ProgrammesRead)
@@ -93,7 +95,10 @@ func TestSearch_TooLongIs422AndSaysWhatToDo(t *testing.T) {
 	if took := time.Since(began); took > time.Second {
 		t.Errorf("took %s", took)
 	}
-	told := s.post(assistant(strings.TrimPrefix(greedy[0]["Authorization"], "Bearer ")), calling("list_programmes", map[string]any{"q": "ßß"})).result(t)
+	told := s.post(assistant(strings.TrimPrefix(greedy[0]["Authorization"], "Bearer ")), calling("list_programmes", map[string]any{
+		"q": "ßß",
+	})).
+		result(t)
 	if !told.Result.IsError || !strings.Contains(told.Result.Content[0].Text, "takes too long") {
 		t.Errorf("the tool answers %+v", told)
 	}
@@ -106,7 +111,8 @@ func TestBounds_OneCredentialHas64InFlightAnd2Searches(t *testing.T) {
 	credential := func() header { return as(s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal(), workspaceID) }
 	h, searcher := credential(), credential()
 	a := s.get(listPath, h)
-	if a.Header.Get("RateLimit-Policy") != `"requests-in-flight";q=64;qu="concurrent-requests"` || a.Header.Get("RateLimit") != `"requests-in-flight";r=63` {
+	if a.Header.Get("RateLimit-Policy") != `"requests-in-flight";q=64;qu="concurrent-requests"` ||
+		a.Header.Get("RateLimit") != `"requests-in-flight";r=63` {
 		t.Errorf("%v", a.Header)
 	}
 

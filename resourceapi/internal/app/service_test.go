@@ -67,17 +67,30 @@ func configFor(database, jwks string) Config {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails (crypto/rand)
 	return Config{
-		Listen: "127.0.0.1:0", BaseURL: base, AppURL: "https://app.almoner.example",
-		MCPOrigins: "https://claude.ai,https://claude.com,https://chatgpt.com,https://vscode.dev,loopback", DatabaseURL: credential.Secret(database), Connections: 4, JWKSURL: jwks,
-		Keys: credential.Secret(base64.RawURLEncoding.EncodeToString(key)),
+		Listen:      "127.0.0.1:0",
+		BaseURL:     base,
+		AppURL:      "https://app.almoner.example",
+		MCPOrigins:  "https://claude.ai,https://claude.com,https://chatgpt.com,https://vscode.dev,loopback",
+		DatabaseURL: credential.Secret(database),
+		Connections: 4,
+		JWKSURL:     jwks,
+		Keys:        credential.Secret(base64.RawURLEncoding.EncodeToString(key)),
 	}
 }
 
 // claims are those that authserver would put into a token of the grant.
 func claims(g postgrestest.Grant) accesstoken.Claims {
 	return accesstoken.Claims{
-		Issuer: base, Subject: g.User, Audience: g.Resource, Expires: time.Now().Add(time.Hour), IssuedAt: time.Now(),
-		ID: uuid.NewString(), ClientID: g.Client.String(), Scope: g.Given, WorkspaceID: g.WorkspaceID, GrantID: g.ID,
+		Issuer:      base,
+		Subject:     g.User,
+		Audience:    g.Resource,
+		Expires:     time.Now().Add(time.Hour),
+		IssuedAt:    time.Now(),
+		ID:          uuid.NewString(),
+		ClientID:    g.Client.String(),
+		Scope:       g.Given,
+		WorkspaceID: g.WorkspaceID,
+		GrantID:     g.ID,
 	}
 }
 

@@ -19,10 +19,14 @@ func TestImport_SlowUploadLosesItsSlot(t *testing.T) {
 	}
 	defer func() { _ = connection.Close() }()
 	_ = connection.SetDeadline(time.Now().Add(15 * time.Second))
-	_, _ = io.WriteString(connection, "POST "+listPath+"/imports HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: text/csv\r\n"+
-		"Authorization: "+h["Authorization"]+"\r\nX-Tenant-Id: "+workspaceID.String()+"\r\nContent-Length: 100\r\n\r\nname\n")
+	_, _ = io.WriteString(
+		connection,
+		"POST "+listPath+"/imports HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: text/csv\r\n"+
+			"Authorization: "+h["Authorization"]+"\r\nX-Tenant-Id: "+workspaceID.String()+"\r\nContent-Length: 100\r\n\r\nname\n",
+	)
 	answer, err := io.ReadAll(connection)
-	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 400") || !strings.Contains(string(answer), "in time") {
+	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 400") ||
+		!strings.Contains(string(answer), "in time") {
 		t.Errorf("%v %s", err, answer)
 	}
 }

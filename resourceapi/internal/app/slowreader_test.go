@@ -68,7 +68,10 @@ func TestSearch_SlowReadersDoNotHoldSearches(t *testing.T) {
 				}()
 				<-asked
 			}
-			for who, h := range map[string]header{"the credential": as(slow, workspaceID), "another": as(other, workspaceID)} {
+			for who, h := range map[string]header{
+				"the credential": as(slow, workspaceID),
+				"another":        as(other, workspaceID),
+			} {
 				began := time.Now()
 				a := s.get(path, h)
 				if a.Status != 200 || !strings.Contains(a.Body, `"count":3`) || time.Since(began) > time.Second {

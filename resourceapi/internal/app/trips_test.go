@@ -14,8 +14,8 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-// A read asks Postgres once, for the credential and for what is read. What is refused costs one trip where the credential is well
-// spelled, and none where it is not.
+// A read asks Postgres once, for the credential and for what is read. What is refused costs one trip where the
+// credential is well spelled, and none where it is not.
 func TestAReadIsOneTrip(t *testing.T) {
 	const times, beside = 20, 12 // beside: connections that are made, statements that are prepared, the note of uses
 	s := &service{World: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
@@ -45,7 +45,14 @@ func TestAReadIsOneTrip(t *testing.T) {
 		{"another workspace", listPath, personal, uuid.New(), 403, 1},
 		{"a personal access token of nobody", listPath, stranger.Reveal(), workspaceID, 401, 1},
 		{"an access token of no grant", listPath, s.token(unknown), workspaceID, 401, 1},
-		{"a personal access token with a typing error", listPath, personal[:len(personal)-1] + "_", workspaceID, 401, 0},
+		{
+			"a personal access token with a typing error",
+			listPath,
+			personal[:len(personal)-1] + "_",
+			workspaceID,
+			401,
+			0,
+		},
 		{"an access token with a bad signature", listPath, access[:len(access)-10] + "AAAAAAAAAA", workspaceID, 401, 0},
 		{"a word", listPath, "word", workspaceID, 401, 0},
 	} {

@@ -27,7 +27,10 @@ func TestWrites_OfOneWorkspaceLeaveConnectionsToOthers(t *testing.T) {
 	for range 4 {
 		user := s.User()
 		s.Member(workspaceID, user, perm.ProgrammesRead, perm.ProgrammesWrite)
-		writers = append(writers, as(s.PAT(workspaceID, user, perm.ProgrammesRead, perm.ProgrammesWrite).Reveal(), workspaceID).json())
+		writers = append(
+			writers,
+			as(s.PAT(workspaceID, user, perm.ProgrammesRead, perm.ProgrammesWrite).Reveal(), workspaceID).json(),
+		)
 	}
 	tokens := make(chan string, 20)
 	for range cap(tokens) {
@@ -67,7 +70,8 @@ func TestWrites_OfOneWorkspaceLeaveConnectionsToOthers(t *testing.T) {
 			group.Wait()
 			close(answers)
 			for a := range answers {
-				if a.Status == 503 && (!strings.Contains(a.Body, busyWords) || a.Header.Get("Retry-After") == "") || a.Status >= 400 && a.Status != 503 {
+				if a.Status == 503 && (!strings.Contains(a.Body, busyWords) || a.Header.Get("Retry-After") == "") ||
+					a.Status >= 400 && a.Status != 503 {
 					t.Errorf("%d %s", a.Status, a.Body)
 				}
 			}
@@ -75,8 +79,8 @@ func TestWrites_OfOneWorkspaceLeaveConnectionsToOthers(t *testing.T) {
 	}
 }
 
-// TestJobs_TakeTurnsWithWritesOfTheirWorkspace: jobs that wait for a form's list hold no more connections than the writes
-// of the workspace may hold anyway.
+// TestJobs_TakeTurnsWithWritesOfTheirWorkspace: jobs that wait for a form's list hold no more connections than the
+// writes of the workspace may hold anyway.
 func TestJobs_TakeTurnsWithWritesOfTheirWorkspace(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)

@@ -28,13 +28,26 @@ func TestUnknownNames_AreRefusedAndNamed(t *testing.T) {
 		h            header
 		body, name   string
 	}{
-		{"GET", listPath + "?sort=name", p, "", "sort"}, {"GET", listPath + "?Limit=5", p, "", "Limit"}, {"GET", one + "?fields=id", p, "", "fields"},
-		{"POST", listPath + "?dryRun=1", p, `{"name":"x"}`, "dryRun"}, {"PATCH", one + "?x", p, `{"name":"x"}`, "x"}, {"POST", one + "/transitions?x=", p, `{"to":"active"}`, "x"},
-		{"GET", formsPath + "?status=x", h, "", "status"}, {"GET", form + "?x=1", h, "", "x"}, {"GET", form + "/submissions?since=1", h, "", "since"}, {"POST", formsPath + "?x=1", h, allTypes, "x"},
-		{"GET", f.path() + "?x=1", public, "", "x"}, {"POST", submissions + "?x=1", public, asked, "x"}, {"GET", sent.StatusURL[len(base):] + "&x=1", public, "", "x"},
-		{"POST", listPath, p, `{"name":"x","endson":"2026-01-01"}`, "endson"}, {"POST", listPath, p, `{"name":"x","Name":"y"}`, "Name"}, {"PATCH", one, p, `{"id":"x"}`, "id"},
-		{"POST", one + "/transitions", p, `{"to":"active","reason":"x"}`, "reason"}, {"POST", formsPath, h, field, "fields[0].Required"},
-		{"POST", formsPath, h, strings.Replace(allTypes, `"title"`, `"Title":"x","title"`, 1), "Title"}, {"PATCH", form, h, `{"Enabled":false}`, "Enabled"},
+		{"GET", listPath + "?sort=name", p, "", "sort"},
+		{"GET", listPath + "?Limit=5", p, "", "Limit"},
+		{"GET", one + "?fields=id", p, "", "fields"},
+		{"POST", listPath + "?dryRun=1", p, `{"name":"x"}`, "dryRun"},
+		{"PATCH", one + "?x", p, `{"name":"x"}`, "x"},
+		{"POST", one + "/transitions?x=", p, `{"to":"active"}`, "x"},
+		{"GET", formsPath + "?status=x", h, "", "status"},
+		{"GET", form + "?x=1", h, "", "x"},
+		{"GET", form + "/submissions?since=1", h, "", "since"},
+		{"POST", formsPath + "?x=1", h, allTypes, "x"},
+		{"GET", f.path() + "?x=1", public, "", "x"},
+		{"POST", submissions + "?x=1", public, asked, "x"},
+		{"GET", sent.StatusURL[len(base):] + "&x=1", public, "", "x"},
+		{"POST", listPath, p, `{"name":"x","endson":"2026-01-01"}`, "endson"},
+		{"POST", listPath, p, `{"name":"x","Name":"y"}`, "Name"},
+		{"PATCH", one, p, `{"id":"x"}`, "id"},
+		{"POST", one + "/transitions", p, `{"to":"active","reason":"x"}`, "reason"},
+		{"POST", formsPath, h, field, "fields[0].Required"},
+		{"POST", formsPath, h, strings.Replace(allTypes, `"title"`, `"Title":"x","title"`, 1), "Title"},
+		{"PATCH", form, h, `{"Enabled":false}`, "Enabled"},
 		{"POST", submissions, public, strings.Replace(asked, "{", `{"captcha":"x",`, 1), "captcha"},
 	} {
 		a := s.do(c.method, c.path, c.h, c.body)

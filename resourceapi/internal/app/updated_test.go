@@ -56,15 +56,25 @@ func TestUpdatedSince_FiltersProgrammes(t *testing.T) {
 		}
 	}
 	for _, query := range []string{
-		"?updatedSince=", "?updatedSince=yesterday", "?updatedSince=2026-11-01", "?updatedSince=2026-01-01T00:00:00+01:00", "?updatedSince=1762000000",
-		"?updatedSince=2026-01-01T00:00:00Z&updatedSince=2026-01-01T00:00:00Z", "?updatedSince=2026-01-01T00:00:00",
+		"?updatedSince=",
+		"?updatedSince=yesterday",
+		"?updatedSince=2026-11-01",
+		"?updatedSince=2026-01-01T00:00:00+01:00",
+		"?updatedSince=1762000000",
+		"?updatedSince=2026-01-01T00:00:00Z&updatedSince=2026-01-01T00:00:00Z",
+		"?updatedSince=2026-01-01T00:00:00",
 	} {
-		if a := s.get(listPath+query, h); a.Status != 400 || a.code(t) != "VALIDATION_ERROR" || !strings.Contains(a.Body, `"updatedSince"`) {
+		if a := s.get(listPath+query, h); a.Status != 400 || a.code(t) != "VALIDATION_ERROR" ||
+			!strings.Contains(a.Body, `"updatedSince"`) {
 			t.Errorf("%s: %d %s", query, a.Status, a.Body)
 		}
 	}
 	cursor := s.page(h, updatedSince("2026-01-01T00:00:00Z")).Meta.NextCursor
-	for _, query := range []string{"?cursor=" + cursor, updatedSince("2026-01-01T00:00:01Z") + "&cursor=" + cursor, "?updatedSince=2026-01-01T00:00:00Z&cursor=" + s.page(h, "?limit=1").Meta.NextCursor} {
+	for _, query := range []string{
+		"?cursor=" + cursor,
+		updatedSince("2026-01-01T00:00:01Z") + "&cursor=" + cursor,
+		"?updatedSince=2026-01-01T00:00:00Z&cursor=" + s.page(h, "?limit=1").Meta.NextCursor,
+	} {
 		if a := s.get(listPath+query, h); a.Status != 400 || !strings.Contains(a.Body, `"cursor"`) {
 			t.Errorf("the cursor of another list: %d %s", a.Status, a.Body)
 		}
@@ -197,7 +207,12 @@ func TestPollers_MissNothingBesideWritersAndImports(t *testing.T) {
 		}
 	})
 	done := make(chan struct{})
-	changes, newest := &poller{seen: map[uuid.UUID]string{}, newest: "2026-01-01T00:00:00Z"}, &poller{seen: map[uuid.UUID]string{}}
+	changes, newest := &poller{
+		seen:   map[uuid.UUID]string{},
+		newest: "2026-01-01T00:00:00Z",
+	}, &poller{
+		seen: map[uuid.UUID]string{},
+	}
 	for _, poll := range []func(){func() { changes.pollChanges(s, h) }, func() { newest.pollNewest(s, h) }} {
 		pollers.Go(func() {
 			for running := true; running; {
@@ -230,7 +245,8 @@ func TestPollers_MissNothingBesideWritersAndImports(t *testing.T) {
 		}
 		next = query + "&cursor=" + p.Meta.NextCursor
 	}
-	if made := s.Count("select count(*) from resource.programmes where tenant_id = $1", workspaceID); all != made || made < 10_000+100 {
+	if made := s.Count("select count(*) from resource.programmes where tenant_id = $1", workspaceID); all != made ||
+		made < 10_000+100 {
 		t.Errorf("%d of %d are listed", all, made)
 	}
 }
@@ -294,7 +310,9 @@ func TestUpdatedSince_FiltersSubmissions(t *testing.T) {
 	order := func(p page) (places []int) {
 		for _, r := range p.Data {
 			places = append(places, slices.Index(ids, r.ID))
-			if want := r.FinishedAt; len(r.UpdatedAt) != 27 || len(r.CreatedAt) != 27 || want != nil && *want != r.UpdatedAt || want == nil && r.CreatedAt != r.UpdatedAt {
+			if want := r.FinishedAt; len(r.UpdatedAt) != 27 || len(r.CreatedAt) != 27 ||
+				want != nil && *want != r.UpdatedAt ||
+				want == nil && r.CreatedAt != r.UpdatedAt {
 				t.Errorf("%+v", r)
 			}
 		}
@@ -321,7 +339,13 @@ func TestUpdatedSince_FiltersSubmissions(t *testing.T) {
 	if got := order(read("?updatedSince=" + newest)); !slices.Equal(got, []int{4, 2, 1}) {
 		t.Errorf("%v", got)
 	}
-	for _, query := range []string{"?updatedSince=x", "?updatedSince=", updatedSince(since) + "&cursor=" + p.Meta.NextCursor + "x", "?cursor=" + p.Meta.NextCursor, updatedSince(newest) + "&cursor=" + p.Meta.NextCursor} {
+	for _, query := range []string{
+		"?updatedSince=x",
+		"?updatedSince=",
+		updatedSince(since) + "&cursor=" + p.Meta.NextCursor + "x",
+		"?cursor=" + p.Meta.NextCursor,
+		updatedSince(newest) + "&cursor=" + p.Meta.NextCursor,
+	} {
 		if a := s.get(formsPath+"/"+form.ID.String()+"/submissions"+query, h); a.Status != 400 {
 			t.Errorf("%s: %d", query, a.Status)
 		}

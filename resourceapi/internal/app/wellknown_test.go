@@ -12,7 +12,12 @@ func TestTheResourcesDescribeThemselvesToEveryOrigin(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	const known = "/.well-known/oauth-protected-resource"
-	for path, resource := range map[string]string{known + "/v1": base + "/v1", known + "/mcp": base + "/mcp", known: base + "/mcp", "/mcp" + known: base + "/mcp"} {
+	for path, resource := range map[string]string{
+		known + "/v1":  base + "/v1",
+		known + "/mcp": base + "/mcp",
+		known:          base + "/mcp",
+		"/mcp" + known: base + "/mcp",
+	} {
 		a := s.get(path, header{"Origin": "https://elsewhere.example"})
 		var document struct {
 			Resource             string   `json:"resource"`
@@ -23,20 +28,26 @@ func TestTheResourcesDescribeThemselvesToEveryOrigin(t *testing.T) {
 		}
 		a.decode(t, &document)
 		if a.Status != 200 || a.Header.Get("Content-Type") != "application/json" || document.Resource != resource || document.Name == "" ||
-			!slices.Equal(document.AuthorizationServers, []string{base}) || !slices.Equal(document.Methods, []string{"header"}) {
+			!slices.Equal(document.AuthorizationServers, []string{base}) ||
+			!slices.Equal(document.Methods, []string{"header"}) {
 			t.Errorf("%d %s", a.Status, a.Body)
 		}
 		want := perm.ForConnectors()
 		if resource == base+"/mcp" {
 			want = perm.NewSet(perm.ProgrammesRead)
 		}
-		if !slices.Equal(document.Scopes, want.Strings()) || slices.Contains(document.Scopes, "offline_access") || slices.Contains(document.Scopes, "account:api:access") {
+		if !slices.Equal(document.Scopes, want.Strings()) || slices.Contains(document.Scopes, "offline_access") ||
+			slices.Contains(document.Scopes, "account:api:access") {
 			t.Errorf("%v", document.Scopes)
 		}
 		preflight := s.do("OPTIONS", path, header{
-			"Origin": "https://elsewhere.example", "Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "mcp-protocol-version"}, "")
+			"Origin":                         "https://elsewhere.example",
+			"Access-Control-Request-Method":  "GET",
+			"Access-Control-Request-Headers": "mcp-protocol-version",
+		}, "")
 		for _, one := range []answer{a, preflight} {
-			if one.Header.Get("Access-Control-Allow-Origin") != "*" || one.Header.Get("Access-Control-Expose-Headers") != "WWW-Authenticate" ||
+			if one.Header.Get("Access-Control-Allow-Origin") != "*" ||
+				one.Header.Get("Access-Control-Expose-Headers") != "WWW-Authenticate" ||
 				one.Header.Get("Access-Control-Allow-Credentials") != "" {
 				t.Errorf("%v", one.Header)
 			}
@@ -46,7 +57,9 @@ func TestTheResourcesDescribeThemselvesToEveryOrigin(t *testing.T) {
 		}
 	}
 	workspaceID, pat := s.reader()
-	if a := s.get(listPath, as(pat, workspaceID).with("Origin", "https://elsewhere.example")); a.Header.Get("Access-Control-Allow-Origin") != "" {
+	if a := s.get(listPath, as(pat, workspaceID).with("Origin", "https://elsewhere.example")); a.Header.Get(
+		"Access-Control-Allow-Origin",
+	) != "" {
 		t.Error("the workspace API opens itself to browsers")
 	}
 }

@@ -17,7 +17,10 @@ import (
 func (s *service) editor() (uuid.UUID, header) {
 	s.t.Helper()
 	workspaceID, user := s.member(perm.ProgrammesRead, perm.ProgrammesWrite)
-	return workspaceID, as(s.PAT(workspaceID, user, perm.ProgrammesRead, perm.ProgrammesWrite).Reveal(), workspaceID).json()
+	return workspaceID, as(
+		s.PAT(workspaceID, user, perm.ProgrammesRead, perm.ProgrammesWrite).Reveal(),
+		workspaceID,
+	).json()
 }
 
 type one struct {
@@ -45,7 +48,9 @@ func TestAProgrammeIsMadeReadAndChanged(t *testing.T) {
 	a := s.do("POST", listPath, h, `{"name":"Warm Homes","summary":"Advice","startsOn":"2026-04-01","endsOn":null}`)
 	var p one
 	a.decode(t, &p)
-	if a.Status != 201 || p.Name != "Warm Homes" || p.Summary != "Advice" || p.Status != "draft" || p.StartsOn == nil || *p.StartsOn != "2026-04-01" || p.EndsOn != nil {
+	if a.Status != 201 || p.Name != "Warm Homes" || p.Summary != "Advice" || p.Status != "draft" || p.StartsOn == nil ||
+		*p.StartsOn != "2026-04-01" ||
+		p.EndsOn != nil {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	path := listPath + "/" + p.ID.String()
@@ -53,12 +58,15 @@ func TestAProgrammeIsMadeReadAndChanged(t *testing.T) {
 		t.Errorf("%v", a.Header)
 	}
 	read := s.get(path, h)
-	if read.Status != 200 || strings.TrimSpace(read.Body) != strings.TrimSpace(a.Body) || read.Header.Get("ETag") != a.Header.Get("ETag") {
+	if read.Status != 200 || strings.TrimSpace(read.Body) != strings.TrimSpace(a.Body) ||
+		read.Header.Get("ETag") != a.Header.Get("ETag") {
 		t.Errorf("%d %s\nmade: %s", read.Status, read.Body, a.Body)
 	}
 	changed := s.do("PATCH", path, h, `{"summary":"Advice at home","endsOn":"2026-09-30"}`)
 	changed.decode(t, &p)
-	if changed.Status != 200 || p.Name != "Warm Homes" || p.Summary != "Advice at home" || p.EndsOn == nil || *p.EndsOn != "2026-09-30" || p.UpdatedAt <= p.CreatedAt {
+	if changed.Status != 200 || p.Name != "Warm Homes" || p.Summary != "Advice at home" || p.EndsOn == nil ||
+		*p.EndsOn != "2026-09-30" ||
+		p.UpdatedAt <= p.CreatedAt {
 		t.Errorf("%d %s", changed.Status, changed.Body)
 	}
 	if changed.Header.Get("ETag") == read.Header.Get("ETag") {
@@ -74,7 +82,8 @@ func TestAProgrammeIsMadeReadAndChanged(t *testing.T) {
 	before := s.get(path, h)
 	for _, same := range []string{`{}`, `{"startsOn":"2026-04-01","endsOn":null,"name":"Warm Homes"}`} {
 		nothing := s.do("PATCH", path, h, same)
-		if nothing.Status != 200 || nothing.Body != before.Body || nothing.Header.Get("ETag") != before.Header.Get("ETag") {
+		if nothing.Status != 200 || nothing.Body != before.Body ||
+			nothing.Header.Get("ETag") != before.Header.Get("ETag") {
 			t.Errorf("%s: %d %s %s", same, nothing.Status, nothing.Body, nothing.Header.Get("ETag"))
 		}
 	}
@@ -87,36 +96,75 @@ func TestABadBodyIs400AndSaysWhichField(t *testing.T) {
 	path := listPath + "/" + s.create(h, `{"name":"Warm Homes","startsOn":"2026-04-01"}`).ID.String()
 	long := strings.Repeat("é", 201)
 	for _, c := range []struct{ method, path, body, field string }{
-		{"POST", listPath, `{}`, "name"}, {"POST", listPath, `{"name":""}`, "name"}, {"POST", listPath, `{"name":"  "}`, "name"},
-		{"POST", listPath, `{"name":7}`, "name"}, {"POST", listPath, `{"name":null}`, "name"}, {"POST", listPath, `{"name":["x"]}`, "name"},
-		{"POST", listPath, `{"name":"x","Name":"x"}`, "Name"}, {"POST", listPath, `{"name":"` + long + `"}`, "name"}, {"POST", listPath, `{"name":"a\nb"}`, "name"},
-		{"POST", listPath, `{"name":"a\u0000b"}`, "name"}, {"POST", listPath, `{"name":"x","summary":"\u0000"}`, "summary"}, {"POST", listPath, `{"name":"x","summary":null}`, "summary"},
-		{"POST", listPath, `{"name":"x","status":"open"}`, "status"}, {"POST", listPath, `{"name":"x","status":null}`, "status"},
-		{"POST", listPath, `{"name":"x","startsOn":"1 April 2026"}`, "startsOn"}, {"POST", listPath, `{"name":"x","startsOn":"2026-02-30"}`, "startsOn"},
-		{"POST", listPath, `{"name":"x","startsOn":"2026-4-1"}`, "startsOn"}, {"POST", listPath, `{"name":"x","startsOn":"0000-01-01"}`, "startsOn"}, {"POST", listPath, `{"name":"x","startsOn":20260401}`, "startsOn"},
+		{"POST", listPath, `{}`, "name"},
+		{"POST", listPath, `{"name":""}`, "name"},
+		{"POST", listPath, `{"name":"  "}`, "name"},
+		{"POST", listPath, `{"name":7}`, "name"},
+		{"POST", listPath, `{"name":null}`, "name"},
+		{"POST", listPath, `{"name":["x"]}`, "name"},
+		{"POST", listPath, `{"name":"x","Name":"x"}`, "Name"},
+		{"POST", listPath, `{"name":"` + long + `"}`, "name"},
+		{"POST", listPath, `{"name":"a\nb"}`, "name"},
+		{"POST", listPath, `{"name":"a\u0000b"}`, "name"},
+		{"POST", listPath, `{"name":"x","summary":"\u0000"}`, "summary"},
+		{"POST", listPath, `{"name":"x","summary":null}`, "summary"},
+		{"POST", listPath, `{"name":"x","status":"open"}`, "status"},
+		{"POST", listPath, `{"name":"x","status":null}`, "status"},
+		{"POST", listPath, `{"name":"x","startsOn":"1 April 2026"}`, "startsOn"},
+		{"POST", listPath, `{"name":"x","startsOn":"2026-02-30"}`, "startsOn"},
+		{"POST", listPath, `{"name":"x","startsOn":"2026-4-1"}`, "startsOn"},
+		{"POST", listPath, `{"name":"x","startsOn":"0000-01-01"}`, "startsOn"},
+		{"POST", listPath, `{"name":"x","startsOn":20260401}`, "startsOn"},
 		{"POST", listPath, `{"name":"x","startsOn":"2026-04-02","endsOn":"2026-04-01"}`, "endsOn"},
-		{"PATCH", path, `{"status":"active"}`, "status"}, {"PATCH", path, `{"status":"draft"}`, "status"}, {"PATCH", path, `{"name":null}`, "name"}, {"PATCH", path, `{"name":" "}`, "name"},
-		{"PATCH", path, `{"endsOn":"2026-03-31"}`, "endsOn"}, {"PATCH", path, `{"endsOn":false}`, "endsOn"},
-		{"POST", path + "/transitions", `{}`, "to"}, {"POST", path + "/transitions", `{"to":"open"}`, "to"}, {"POST", path + "/transitions", `{"to":1}`, "to"},
+		{"PATCH", path, `{"status":"active"}`, "status"},
+		{"PATCH", path, `{"status":"draft"}`, "status"},
+		{"PATCH", path, `{"name":null}`, "name"},
+		{"PATCH", path, `{"name":" "}`, "name"},
+		{"PATCH", path, `{"endsOn":"2026-03-31"}`, "endsOn"},
+		{"PATCH", path, `{"endsOn":false}`, "endsOn"},
+		{"POST", path + "/transitions", `{}`, "to"},
+		{"POST", path + "/transitions", `{"to":"open"}`, "to"},
+		{"POST", path + "/transitions", `{"to":1}`, "to"},
 	} {
 		a := s.do(c.method, c.path, h, c.body)
 		var body struct {
 			Error struct{ Fields map[string]string }
 		}
 		a.decode(t, &body)
-		if a.Status != 400 || a.code(t) != "VALIDATION_ERROR" || len(body.Error.Fields) != 1 || body.Error.Fields[c.field] == "" {
+		if a.Status != 400 || a.code(t) != "VALIDATION_ERROR" || len(body.Error.Fields) != 1 ||
+			body.Error.Fields[c.field] == "" {
 			t.Errorf("%s %s: %d %s, want a message on %s alone", c.method, c.body, a.Status, a.Body, c.field)
 		}
 	}
 	for _, body := range []string{
-		"", "null", "[]", `"x"`, "7", `{`, `{"name":"x"`, `{"name":"x"}}`, `{"name":"x"}{"name":"y"}`, `{"name":"x"} rubbish`, `{"name":"x","name":"y"}`,
-		`{"name":"x",}`, `{"name":"` + "\xff" + `"}`, `{name:"x"}`, "\ufeff" + `{"name":"x"}`, `{"name":"x","a":{}`,
+		"",
+		"null",
+		"[]",
+		`"x"`,
+		"7",
+		`{`,
+		`{"name":"x"`,
+		`{"name":"x"}}`,
+		`{"name":"x"}{"name":"y"}`,
+		`{"name":"x"} rubbish`,
+		`{"name":"x","name":"y"}`,
+		`{"name":"x",}`,
+		`{"name":"` + "\xff" + `"}`,
+		`{name:"x"}`,
+		"\ufeff" + `{"name":"x"}`,
+		`{"name":"x","a":{}`,
 	} {
 		if a := s.do("POST", listPath, h, body); a.Status != 400 || a.code(t) != "VALIDATION_ERROR" {
 			t.Errorf("%q: %d %s", body, a.Status, a.Body)
 		}
 	}
-	for _, kind := range []string{"", "text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin1", "application/json, text/plain"} {
+	for _, kind := range []string{
+		"",
+		"text/plain",
+		"application/x-www-form-urlencoded",
+		"application/json; charset=latin1",
+		"application/json, text/plain",
+	} {
 		if a := s.do("POST", listPath, h.with("Content-Type", kind), `{"name":"x"}`); a.Status != 400 {
 			t.Errorf("%q: %d %s", kind, a.Status, a.Body)
 		}
@@ -124,7 +172,8 @@ func TestABadBodyIs400AndSaysWhichField(t *testing.T) {
 	if a := s.do("POST", listPath, h.with("Content-Type", "Application/JSON; charset=UTF-8"), `{"name":"x"}`); a.Status != 201 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	if a := s.do("POST", listPath, h, `{"name":"x","summary":"`+strings.Repeat("a", 70_000)+`"}`); a.Status != 413 || a.code(t) != "PAYLOAD_TOO_LARGE" {
+	if a := s.do("POST", listPath, h, `{"name":"x","summary":"`+strings.Repeat("a", 70_000)+`"}`); a.Status != 413 ||
+		a.code(t) != "PAYLOAD_TOO_LARGE" {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 }
@@ -135,7 +184,14 @@ func TestIfMatchStopsAChangeOfAnotherVersion(t *testing.T) {
 	_, h := s.editor()
 	path := listPath + "/" + s.create(h, `{"name":"Warm Homes"}`).ID.String()
 	first := s.get(path, h).Header.Get("ETag")
-	for _, matching := range []string{first, "*", `"nothing", ` + first, ` ` + first + ` `, first + ",", `,, "a,b" ,` + first} {
+	for _, matching := range []string{
+		first,
+		"*",
+		`"nothing", ` + first,
+		` ` + first + ` `,
+		first + ",",
+		`,, "a,b" ,` + first,
+	} {
 		now := s.get(path, h).Header.Get("ETag")
 		value := strings.ReplaceAll(matching, first, now)
 		if a := s.do("PATCH", path, h.with("If-Match", value), `{"summary":"`+uuid.NewString()+`"}`); a.Status != 200 {
@@ -144,7 +200,8 @@ func TestIfMatchStopsAChangeOfAnotherVersion(t *testing.T) {
 	}
 	now := s.get(path, h)
 	for _, stale := range []string{first, `W/` + now.Header.Get("ETag"), `"x"`, `"a", "b"`, `"a,b"`, `"a",`} {
-		if a := s.do("PATCH", path, h.with("If-Match", stale), `{"name":"Lost"}`); a.Status != 412 || a.code(t) != "PRECONDITION_FAILED" {
+		if a := s.do("PATCH", path, h.with("If-Match", stale), `{"name":"Lost"}`); a.Status != 412 ||
+			a.code(t) != "PRECONDITION_FAILED" {
 			t.Errorf("%s: %d %s", stale, a.Status, a.Body)
 		}
 	}
@@ -177,16 +234,21 @@ func TestARecordThatTheCallerHasIsNotSentAgain(t *testing.T) {
 		tag := s.get(record.path, record.h).Header.Get("ETag")
 		for _, seen := range []string{tag, "W/" + tag, "*", `"x", ` + tag} {
 			a := s.get(record.path, record.h.with("If-None-Match", seen))
-			if a.Status != 304 || a.Body != "" || a.Header.Get("ETag") != tag || a.Header.Get("Cache-Control") != "no-store" {
+			if a.Status != 304 || a.Body != "" || a.Header.Get("ETag") != tag ||
+				a.Header.Get("Cache-Control") != "no-store" {
 				t.Errorf("%s: %d %s %v", seen, a.Status, a.Body, a.Header)
 			}
 			if a := s.do("PATCH", record.path, record.h.with("If-None-Match", seen), record.change); a.Status != 412 {
 				t.Errorf("%s: %d %s", seen, a.Status, a.Body)
 			}
 		}
-		for name, wants := range map[string]map[string]int{"If-None-Match": {`"x"`: 200, "x": 400}, "If-Match": {`"x"`: 412, tag: 200, "W/" + tag: 412, "x": 400}} {
+		for name, wants := range map[string]map[string]int{
+			"If-None-Match": {`"x"`: 200, "x": 400},
+			"If-Match":      {`"x"`: 412, tag: 200, "W/" + tag: 412, "x": 400},
+		} {
 			for value, status := range wants {
-				if a := s.get(record.path, record.h.with(name, value)); a.Status != status || (status == 200) != strings.Contains(a.Body, `"createdAt"`) {
+				if a := s.get(record.path, record.h.with(name, value)); a.Status != status ||
+					(status == 200) != strings.Contains(a.Body, `"createdAt"`) {
 					t.Errorf("%s: %s: %d %s", name, value, a.Status, a.Body)
 				}
 			}
@@ -248,7 +310,12 @@ func TestTheStatusChangesAlongItsArrows(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
-	allowed := map[string]bool{"draft active": true, "draft archived": true, "active completed": true, "completed archived": true}
+	allowed := map[string]bool{
+		"draft active":       true,
+		"draft archived":     true,
+		"active completed":   true,
+		"completed archived": true,
+	}
 	statuses := []string{"draft", "active", "completed", "archived"}
 	for _, from := range statuses {
 		for _, to := range statuses {
@@ -256,7 +323,9 @@ func TestTheStatusChangesAlongItsArrows(t *testing.T) {
 			a := s.do("POST", listPath+"/"+p.ID.String()+"/transitions", h, `{"to":"`+to+`"}`)
 			after := s.get(listPath+"/"+p.ID.String(), h)
 			if allowed[from+" "+to] {
-				if a.Status != 200 || after.Body != a.Body+"\n" && after.Body != a.Body || !strings.Contains(a.Body, `"status":"`+to+`"`) || a.Header.Get("ETag") == "" {
+				if a.Status != 200 || after.Body != a.Body+"\n" && after.Body != a.Body ||
+					!strings.Contains(a.Body, `"status":"`+to+`"`) ||
+					a.Header.Get("ETag") == "" {
 					t.Errorf("%s to %s: %d %s", from, to, a.Status, a.Body)
 				}
 			} else if a.Status != 409 || a.code(t) != "CONFLICT" || !strings.Contains(after.Body, `"status":"`+from+`"`) {
@@ -277,7 +346,10 @@ func TestWhatIsNotInThisWorkspaceIs404(t *testing.T) {
 	bodies := map[string]bool{}
 	for _, id := range []string{theirs, uuid.NewString(), "x", "%2e%2e", strings.ToUpper(theirs), "{" + theirs + "}"} {
 		for _, c := range []struct{ method, path, body string }{
-			{"GET", listPath + "/" + id, ""}, {"PATCH", listPath + "/" + id, `{"name":"Mine"}`}, {"PATCH", listPath + "/" + id, `{}`}, {"POST", listPath + "/" + id + "/transitions", `{"to":"active"}`},
+			{"GET", listPath + "/" + id, ""},
+			{"PATCH", listPath + "/" + id, `{"name":"Mine"}`},
+			{"PATCH", listPath + "/" + id, `{}`},
+			{"POST", listPath + "/" + id + "/transitions", `{"to":"active"}`},
 			{"GET", listPath + "/imports/" + id, ""},
 		} {
 			a := s.do(c.method, c.path, h, c.body)
@@ -289,7 +361,8 @@ func TestWhatIsNotInThisWorkspaceIs404(t *testing.T) {
 	if len(bodies) != 1 {
 		t.Errorf("the answers tell records apart: %v", bodies)
 	}
-	if a := s.get(listPath+"/"+theirs, elsewhere); !strings.Contains(a.Body, `"name":"Theirs"`) || !strings.Contains(a.Body, `"draft"`) {
+	if a := s.get(listPath+"/"+theirs, elsewhere); !strings.Contains(a.Body, `"name":"Theirs"`) ||
+		!strings.Contains(a.Body, `"draft"`) {
 		t.Errorf("%s", a.Body)
 	}
 	if a := s.do("PATCH", listPath+"/x", h, `{"name":""}`); a.Status != 400 {
@@ -308,8 +381,13 @@ func TestWritesNeedTheirPermissionAndReadsTheirs(t *testing.T) {
 		method, path string
 		h            header
 	}{
-		{"GET", listPath, writer}, {"GET", path, writer}, {"POST", listPath, reader}, {"PATCH", path, reader},
-		{"POST", path + "/transitions", reader}, {"POST", listPath + "/imports", reader}, {"GET", listPath + "/imports/" + uuid.NewString(), reader},
+		{"GET", listPath, writer},
+		{"GET", path, writer},
+		{"POST", listPath, reader},
+		{"PATCH", path, reader},
+		{"POST", path + "/transitions", reader},
+		{"POST", listPath + "/imports", reader},
+		{"GET", listPath + "/imports/" + uuid.NewString(), reader},
 	} {
 		s.do(c.method, c.path, c.h, `{"to":"active"}`).expect(t, 403, "FORBIDDEN", "")
 	}

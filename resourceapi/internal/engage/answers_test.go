@@ -19,10 +19,27 @@ func everyType() Form {
 	return f
 }
 
-// FuzzAnswers holds that what was accepted can be kept: it is JSON that says the same when it is read again, and no text
-// in it holds what Postgres refuses. What was not is the caller's fault.
+// FuzzAnswers holds that what was accepted can be kept: it is JSON that says the same when it is read again, and no
+// text in it holds what Postgres refuses. What was not is the caller's fault.
 func FuzzAnswers(f *testing.F) {
-	for _, seed := range []string{`"x"`, `1.50`, `true`, `["one","two"]`, `"a@example.org"`, `"2026-02-28"`, `"+44 20 7946"`, `null`, `"\u0000"`, `"\ud800"`, `1e400`, `[null]`, `{}`, ``, ` 1`, `"one`} {
+	for _, seed := range []string{
+		`"x"`,
+		`1.50`,
+		`true`,
+		`["one","two"]`,
+		`"a@example.org"`,
+		`"2026-02-28"`,
+		`"+44 20 7946"`,
+		`null`,
+		`"\u0000"`,
+		`"\ud800"`,
+		`1e400`,
+		`[null]`,
+		`{}`,
+		``,
+		` 1`,
+		`"one`,
+	} {
 		f.Add([]byte(seed))
 	}
 	form := everyType()
@@ -64,7 +81,8 @@ func FuzzAnswers(f *testing.F) {
 
 func TestTheNoticeVersionFollowsItsWords(t *testing.T) {
 	one, two := Field{Label: "Keep my answers."}, Field{Label: "Keep my answers!"}
-	if one.NoticeVersion() == two.NoticeVersion() || one.NoticeVersion() != (Field{Name: "x", Label: one.Label}).NoticeVersion() {
+	if one.NoticeVersion() == two.NoticeVersion() ||
+		one.NoticeVersion() != (Field{Name: "x", Label: one.Label}).NoticeVersion() {
 		t.Errorf("%s, %s", one.NoticeVersion(), two.NoticeVersion())
 	}
 }

@@ -30,8 +30,8 @@ type Definition struct {
 	AllowedOrigins []string // websites that may show the form and send to it from scripts
 }
 
-// A Form is a public form. What it asks does not change once it is made, so that what was asked, and agreed to, can always
-// be told from it; who wants to ask something else makes another form and closes this one.
+// A Form is a public form. What it asks does not change once it is made, so that what was asked, and agreed to, can
+// always be told from it; who wants to ask something else makes another form and closes this one.
 type Form struct {
 	Definition
 	ID          uuid.UUID
@@ -92,7 +92,8 @@ func checkOrigins(origins []string, problems Problems) {
 	}
 	for i, origin := range origins {
 		if !isOrigin(origin) {
-			problems[fmt.Sprintf("allowedOrigins[%d]", i)] = "Must be an origin as browsers send it: https:// and a host in lower case, and a port if it is not the usual one; no path, no trailing slash."
+			problems[fmt.Sprintf("allowedOrigins[%d]", i)] = "Must be an origin as browsers send it: https:// and a " +
+				"host in lower case, and a port if it is not the usual one; no path, no trailing slash."
 		}
 	}
 }
@@ -133,8 +134,8 @@ func (c Change) Apply(f Form) Form {
 // host is a name or an address, in the letters that mean nothing in a Content-Security-Policy.
 var host = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*|\[[0-9a-f:]+\])$`)
 
-// isOrigin says whether text is what a browser sends in Origin (RFC 6454, section 6.2): scheme, host, and the port where
-// it is not the scheme's own.
+// isOrigin says whether text is what a browser sends in Origin (RFC 6454, section 6.2): scheme, host, and the port
+// where it is not the scheme's own.
 func isOrigin(text string) bool {
 	u, err := url.Parse(text)
 	if err != nil || len(text) > maxOrigin || u.Scheme+"://"+u.Host != text {

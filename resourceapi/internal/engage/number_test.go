@@ -11,7 +11,16 @@ func TestNumbersThatPostgresCannotKeepAreNoNumbers(t *testing.T) {
 			t.Errorf("%s: %s", good, problem)
 		}
 	}
-	for _, bad := range []string{`"1"`, "1e400", "1e-20000", "1e-999999999999", "0e-99999", "0e99999999999999999999", "true", "[1]"} {
+	for _, bad := range []string{
+		`"1"`,
+		"1e400",
+		"1e-20000",
+		"1e-999999999999",
+		"0e-99999",
+		"0e99999999999999999999",
+		"true",
+		"[1]",
+	} {
 		if _, problem := readNumber(json.RawMessage(bad)); problem == "" {
 			t.Errorf("%s: taken for a number", bad)
 		}

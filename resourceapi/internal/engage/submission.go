@@ -21,8 +21,9 @@ const (
 
 // Reasons for rejecting what was accepted, in words for the sender.
 const (
-	ReasonTrapped = "A field that people do not see was filled in, as programs do. If you are a person, please open the form again and leave the field called Website empty."
-	ReasonFailed  = "We could not process this, and have given up after trying several times. Please send it again."
+	ReasonTrapped = "A field that people do not see was filled in, as programs do. If you are a person, please open " +
+		"the form again and leave the field called Website empty."
+	ReasonFailed = "We could not process this, and have given up after trying several times. Please send it again."
 )
 
 // A Submission is what somebody sent in.
@@ -32,14 +33,15 @@ type Submission struct {
 	WorkspaceID uuid.UUID
 	Token       uuid.UUID // the identity of its submission token
 	Answers     Answers
-	Kept        json.RawMessage // the answers as they are stored; in a list, which only passes them on, instead of Answers
-	Consents    []ConsentGiven
-	Trapped     bool // a field that people do not see was filled in
-	Status      Status
-	Reasons     []string
-	Supporter   *uuid.UUID
-	CreatedAt   time.Time
-	FinishedAt  *time.Time
+	// the answers as they are stored; in a list, which only passes them on, instead of Answers
+	Kept       json.RawMessage
+	Consents   []ConsentGiven
+	Trapped    bool // a field that people do not see was filled in
+	Status     Status
+	Reasons    []string
+	Supporter  *uuid.UUID
+	CreatedAt  time.Time
+	FinishedAt *time.Time
 }
 
 // UpdatedAt is when it was accepted, or came to its end (E5).
@@ -53,8 +55,8 @@ func (s Submission) UpdatedAt() time.Time {
 // A SubmissionPage is what there is to say of one page of a form's submissions besides them.
 type SubmissionPage struct {
 	More bool // more may follow
-	// Until is the newest time that could be read with the first page of a list with UpdatedSince; zero in other lists. What
-	// changes later is left out of the pages that follow (E7).
+	// Until is the newest time that could be read with the first page of a list with UpdatedSince; zero in other lists.
+	// What changes later is left out of the pages that follow (E7).
 	Until time.Time
 }
 
@@ -62,8 +64,8 @@ type SubmissionPage struct {
 type Writer interface {
 	// CreateForm adds a form whose definition was checked.
 	CreateForm(ctx context.Context, f Form, by uuid.UUID) (Form, error)
-	// ReplaceForm lets edit say what a form of the workspace is to become, while nobody else changes it. What the form asks
-	// stays. An edit that changes nothing makes no new version. It returns ErrNotFound, or the error of edit.
+	// ReplaceForm lets edit say what a form of the workspace is to become, while nobody else changes it. What the form
+	// asks stays. An edit that changes nothing makes no new version. It returns ErrNotFound, or the error of edit.
 	ReplaceForm(ctx context.Context, workspaceID, id uuid.UUID, edit func(Form) (Form, error)) (Form, error)
 	// Accept keeps a submission together with the job that will process it. It returns ErrTokenUsed.
 	Accept(ctx context.Context, s Submission) error

@@ -54,7 +54,10 @@ func judgeLength(text string, kind Type) string {
 	if utf8.RuneCountInString(text) > longest {
 		return fmt.Sprintf("Please use at most %d characters.", longest)
 	}
-	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune(allowed, r) }) {
+	if strings.ContainsFunc(
+		text,
+		func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune(allowed, r) },
+	) {
 		return "Please leave out control characters and line breaks."
 	}
 	return ""

@@ -48,11 +48,13 @@ type Bounds struct {
 // its credentials; those beyond wait.
 func NewBounds(searches int) *Bounds {
 	return &Bounds{
-		requests:   inflight.NewCredentials(),
-		searches:   inflight.New[inflight.Credential](inflight.Bounds{InFlight: MaxSearches, AtOnce: MaxSearches}),
-		workspaces: inflight.New[uuid.UUID](inflight.Bounds{InFlight: MaxInFlight, AtOnce: searches, Wait: maxSearchWait}),
-		reads:      inflight.New[uuid.UUID](inflight.Bounds{InFlight: math.MaxInt, AtOnce: maxReads, Wait: maxWait}),
-		bytes:      inflight.NewBytes[inflight.Credential](answerBytes(), answerBytes()/3),
+		requests: inflight.NewCredentials(),
+		searches: inflight.New[inflight.Credential](inflight.Bounds{InFlight: MaxSearches, AtOnce: MaxSearches}),
+		workspaces: inflight.New[uuid.UUID](
+			inflight.Bounds{InFlight: MaxInFlight, AtOnce: searches, Wait: maxSearchWait},
+		),
+		reads: inflight.New[uuid.UUID](inflight.Bounds{InFlight: math.MaxInt, AtOnce: maxReads, Wait: maxWait}),
+		bytes: inflight.NewBytes[inflight.Credential](answerBytes(), answerBytes()/3),
 	}
 }
 
@@ -85,7 +87,8 @@ type workspaceReads struct {
 }
 
 // ReadInTurn runs read, which reads a long page from Postgres and keeps it, when the workspace of the request has a
-// turn for it: many credentials of one workspace together do not hold every connection. read must not wait for the caller.
+// turn for it: many credentials of one workspace together do not hold every connection. read must not wait for the
+// caller.
 func ReadInTurn(ctx context.Context, read func() error) (err error) {
 	w, ok := ctx.Value(readsKey{}).(workspaceReads)
 	if !ok {
@@ -99,9 +102,15 @@ func ReadInTurn(ctx context.Context, read func() error) (err error) {
 	return read()
 }
 
-// enterSearch waits for the turn of a search, which the credential and then the workspace must have room for. turn is that
-// of the request.
-func (b *Bounds) enterSearch(h http.Header, r *http.Request, held presented, turn inflight.Turn, workspaceID uuid.UUID) (leave func(error), err error) {
+// enterSearch waits for the turn of a search, which the credential and then the workspace must have room for. turn is
+// that of the request.
+func (b *Bounds) enterSearch(
+	h http.Header,
+	r *http.Request,
+	held presented,
+	turn inflight.Turn,
+	workspaceID uuid.UUID,
+) (leave func(error), err error) {
 	own, err := b.searches.Enter(r.Context(), held.key())
 	web.SetRateLimits(h, turn.RateLimit(), web.RateLimit{
 		Name:      searchPolicy,
@@ -110,7 +119,10 @@ func (b *Bounds) enterSearch(h http.Header, r *http.Request, held presented, tur
 		Remaining: MaxSearches - own.Others - 1,
 	})
 	if err != nil {
-		return nil, inflight.Refusal(err, "This credential has two searches in flight, which is the most at once. Wait for one to end.")
+		return nil, inflight.Refusal(
+			err,
+			"This credential has two searches in flight, which is the most at once. Wait for one to end.",
+		)
 	}
 	shared, err := b.workspaces.Enter(r.Context(), workspaceID)
 	if err != nil {
@@ -123,8 +135,8 @@ func (b *Bounds) enterSearch(h http.Header, r *http.Request, held presented, tur
 	}, nil
 }
 
-// endTurn ends a turn by the outcome of its request. One that waited in vain for others of its workspace says nothing about
-// the stores.
+// endTurn ends a turn by the outcome of its request. One that waited in vain for others of its workspace says nothing
+// about the stores.
 func endTurn(turn inflight.Turn, err error) {
 	refusal, ok := errors.AsType[*apierr.Error](err)
 	turn.Leave(ok && refusal.Kind == apierr.Unavailable && !errors.Is(err, inflight.ErrWaited))

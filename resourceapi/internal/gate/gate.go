@@ -52,7 +52,8 @@ type Plan struct {
 	// Ask reads the standing, and may fetch in the same trip what Serve will answer with. Nil: the standing alone.
 	Ask func(context.Context, standing.Query) (standing.Standing, error)
 	// Search finds what Serve will answer with, by a search, of which a credential and a workspace have few at once. It
-	// runs before Serve, once every step is passed, and does not wait for the caller. Nil: there is nothing to search for.
+	// runs before Serve, once every step is passed, and does not wait for the caller. Nil: there is nothing to search
+	// for.
 	Search func(ctx context.Context, caller Caller) error
 	// Serve answers. It runs only once every step is passed; its error is step 6.
 	Serve func(w http.ResponseWriter, r *http.Request, caller Caller) error
@@ -85,8 +86,9 @@ type Standings interface {
 // A Resource is what a gate stands before (contract, section 1).
 type Resource struct {
 	path perm.Resource
-	// forAssistants: the workspace is the credential's own, as hosted connectors cannot send a header; the workspace's LLM
-	// integration must be on, whatever the credential; and a module that is off is for the tool to say (contract, section 7a).
+	// forAssistants: the workspace is the credential's own, as hosted connectors cannot send a header; the workspace's
+	// LLM integration must be on, whatever the credential; and a module that is off is for the tool to say (contract,
+	// section 7a).
 	forAssistants bool
 }
 
@@ -123,10 +125,17 @@ type Gate struct {
 // New makes the gate of one resource.
 func New(d Deps) *Gate {
 	return &Gate{
-		resource: d.BaseURL + string(d.Resource.path), metadata: d.BaseURL + "/.well-known/oauth-protected-resource" + string(d.Resource.path),
+		resource: d.BaseURL + string(
+			d.Resource.path,
+		),
+		metadata:  d.BaseURL + "/.well-known/oauth-protected-resource" + string(d.Resource.path),
 		useful:    d.Resource.path.ForConnectors(),
 		assisting: d.Resource.forAssistants,
-		tokens:    d.Tokens, standings: d.Standings, used: d.Used, bounds: d.Bounds, log: d.Log,
+		tokens:    d.Tokens,
+		standings: d.Standings,
+		used:      d.Used,
+		bounds:    d.Bounds,
+		log:       d.Log,
 	}
 }
 
@@ -189,7 +198,8 @@ func (g *Gate) identify(r *http.Request) (presented, error) {
 	return g.present(r.Context(), token)
 }
 
-// admit asks the questions of the contract in their order, and returns the first refusal. held is what identify returned.
+// admit asks the questions of the contract in their order, and returns the first refusal. held is what identify
+// returned.
 func (g *Gate) admit(r *http.Request, held presented, need Need, prepare Prepare) (Plan, Caller, error) {
 	// Prepared early, answered in their turn: 2 and 5.
 	workspaceID, workspaceErr, err := g.workspace(r, held)
@@ -242,7 +252,10 @@ func noteCaller(ctx context.Context, s standing.Standing) {
 
 func (g *Gate) caller(held presented, s standing.Standing, workspaceID uuid.UUID) Caller {
 	c := Caller{
-		WorkspaceID: workspaceID, User: s.UserID, Kind: s.Kind, EndsAt: s.EndsAt,
+		WorkspaceID: workspaceID,
+		User:        s.UserID,
+		Kind:        s.Kind,
+		EndsAt:      s.EndsAt,
 		Permissions: held.granted(s).Intersect(s.MemberPermissions),
 	}
 	if held.claims != nil {
@@ -268,7 +281,13 @@ func (g *Gate) workspace(r *http.Request, held presented) (workspaceID uuid.UUID
 	return s.CredentialWorkspace, nil, err
 }
 
-func (g *Gate) ask(ctx context.Context, held presented, workspaceID uuid.UUID, need Need, plan Plan) (standing.Standing, error) {
+func (g *Gate) ask(
+	ctx context.Context,
+	held presented,
+	workspaceID uuid.UUID,
+	need Need,
+	plan Plan,
+) (standing.Standing, error) {
 	question := held.question
 	question.WorkspaceID, question.Module = workspaceID, need.Module
 	ask := plan.Ask

@@ -14,7 +14,20 @@ import (
 // What readBearer accepts is one token of the alphabet, as it stands in the header, whatever else the header holds.
 func FuzzBearer(f *testing.F) {
 	for _, seed := range []string{
-		"", "Bearer", "Bearer ", "Bearer x", "bearer x", "BEARER   x==", "Bearer x y", "Bearer x,y", "Basic x", "Bearer\tx", "Bearer =", "Bearer x=y", "Bearer \x00", "x",
+		"",
+		"Bearer",
+		"Bearer ",
+		"Bearer x",
+		"bearer x",
+		"BEARER   x==",
+		"Bearer x y",
+		"Bearer x,y",
+		"Basic x",
+		"Bearer\tx",
+		"Bearer =",
+		"Bearer x=y",
+		"Bearer \x00",
+		"x",
 	} {
 		f.Add(seed, "", false)
 	}
@@ -35,7 +48,8 @@ func FuzzBearer(f *testing.F) {
 		if both || len(first) < 8 || !strings.EqualFold(first[:7], "bearer ") || !strings.HasSuffix(first, " "+text) {
 			t.Errorf("%q gave %q", first, text)
 		}
-		if text == "" || strings.ContainsAny(text, " \t\r\n,;\"\\") || strings.Contains(strings.TrimRight(text, "="), "=") {
+		if text == "" || strings.ContainsAny(text, " \t\r\n,;\"\\") ||
+			strings.Contains(strings.TrimRight(text, "="), "=") {
 			t.Errorf("%q gave %q", first, text)
 		}
 		if strings.TrimLeft(first[6:], " ") != text {
@@ -47,8 +61,13 @@ func FuzzBearer(f *testing.F) {
 // A workspace has the one spelling of RFC 9562 in either case, in the one header.
 func FuzzWorkspace(f *testing.F) {
 	for _, seed := range []string{
-		"", "0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e6f", "0190C5D2-7F3A-7C11-9D0E-1A2B3C4D5E6F", "{0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e6f}",
-		"0190c5d27f3a7c119d0e1a2b3c4d5e6f", "urn:uuid:0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e6f", "0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e6f ",
+		"",
+		"0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e6f",
+		"0190C5D2-7F3A-7C11-9D0E-1A2B3C4D5E6F",
+		"{0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e6f}",
+		"0190c5d27f3a7c119d0e1a2b3c4d5e6f",
+		"urn:uuid:0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e6f",
+		"0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e6f ",
 	} {
 		f.Add(seed, false)
 	}

@@ -13,7 +13,11 @@ func TestReadInTurn_OneWorkspaceDoesNotHoldEveryConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bounds := NewBounds(1)
 		in := func(workspaceID uuid.UUID) context.Context {
-			return context.WithValue(t.Context(), readsKey{}, workspaceReads{reads: bounds.reads, workspaceID: workspaceID})
+			return context.WithValue(
+				t.Context(),
+				readsKey{},
+				workspaceReads{reads: bounds.reads, workspaceID: workspaceID},
+			)
 		}
 		greedy, other := in(uuid.New()), in(uuid.New())
 		reading, release := 0, make(chan struct{})

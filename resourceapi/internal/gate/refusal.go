@@ -11,8 +11,9 @@ import (
 
 // Words that several refusals share. None says whether a credential or a workspace exists.
 const (
-	noCredential      = "Send a credential: Authorization: Bearer, then a personal access token or an access token."
-	badCredential     = "The credential is not valid. It may have been revoked or replaced, or belong to another server."
+	noCredential  = "Send a credential: Authorization: Bearer, then a personal access token or an access token."
+	badCredential = "The credential is not valid. It may have been revoked or replaced, or belong to another " +
+		"server."
 	expiredCredential = "The credential has expired. Get a new one."
 )
 
@@ -37,15 +38,20 @@ func (g *Gate) missing() error {
 }
 
 // insufficient refuses a token that lacks a permission which its user holds, so that asking the user again helps. The
-// scope names what the token has as well, as a client that asks for the missing one alone would lose the others, and the
-// read that a write is useless without.
+// scope names what the token has as well, as a client that asks for the missing one alone would lose the others, and
+// the read that a write is useless without.
 func (g *Gate) insufficient(granted, askable perm.Set, needed perm.Permission) error {
 	scope := append(granted[:len(granted):len(granted)], needed)
 	if entry, _ := perm.Describe(needed); askable.Has(entry.Needs) {
 		scope = append(scope, entry.Needs)
 	}
 	return challenged{
-		apierr.New(apierr.Forbidden, "You hold "+string(needed)+" in this workspace, but this connection was made without it. Connect again, and allow it."),
+		apierr.New(
+			apierr.Forbidden,
+			"You hold "+string(
+				needed,
+			)+" in this workspace, but this connection was made without it. Connect again, and allow it.",
+		),
 		g.challenge("insufficient_scope", perm.NewSet(scope...)),
 	}
 }
@@ -58,7 +64,8 @@ func (g *Gate) challenge(code string, scope perm.Set) string {
 	return fmt.Sprintf(`Bearer realm="almoner"%s, resource_metadata=%q, scope=%q`, named, g.metadata, scope.Scope())
 }
 
-// Refuse answers with err, once and for all: it is the one place that writes errors as JSON, and it logs those that are ours.
+// Refuse answers with err, once and for all: it is the one place that writes errors as JSON, and it logs those that are
+// ours.
 func (g *Gate) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if c, ok := errors.AsType[challenged](err); ok {
 		w.Header().Set("WWW-Authenticate", c.challenge)

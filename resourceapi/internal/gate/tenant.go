@@ -20,5 +20,9 @@ func readWorkspace(h http.Header) (uuid.UUID, error) {
 			return workspaceID, nil
 		}
 	}
-	return uuid.Nil, apierr.New(apierr.Invalid, "Name the workspace: the tenant header is required, X-Tenant-Id, once, as the identifier shown in Settings, User.")
+	return uuid.Nil, apierr.New(
+		apierr.Invalid,
+		"Name the workspace: the tenant header is required, X-Tenant-Id, once, as the identifier shown in Settings, "+
+			"User.",
+	)
 }

@@ -30,8 +30,8 @@ type Scope struct {
 	Route       string // method and path, the ids in it included
 }
 
-// A Key is one caller's name for one write. Without a Text it is none: nothing is remembered. Its Scope is known all the
-// same.
+// A Key is one caller's name for one write. Without a Text it is none: nothing is remembered. Its Scope is known all
+// the same.
 type Key struct {
 	Scope
 	Text string
@@ -50,7 +50,10 @@ type Answer struct {
 }
 
 // ErrReused says that the key was used for another body. It is a Conflict.
-var ErrReused = apierr.New(apierr.Conflict, "This Idempotency-Key was used within 24 hours for a request with another body. Use a new key for a new request.")
+var ErrReused = apierr.New(
+	apierr.Conflict,
+	"This Idempotency-Key was used within 24 hours for a request with another body. Use a new key for a new request.",
+)
 
 // ReadKey reads the header: at most one, 1 to 255 visible ASCII characters. Without it, the key has its scope alone. It
 // returns an *apierr.Error.
@@ -60,7 +63,10 @@ func ReadKey(h http.Header, scope Scope, body []byte) (Key, error) {
 		return Key{Scope: scope}, nil
 	}
 	if len(values) > 1 || !visible(values[0]) {
-		return Key{}, apierr.New(apierr.Invalid, "Idempotency-Key must be given once, as 1 to 255 visible ASCII characters.")
+		return Key{}, apierr.New(
+			apierr.Invalid,
+			"Idempotency-Key must be given once, as 1 to 255 visible ASCII characters.",
+		)
 	}
 	return Key{Scope: scope, Text: values[0], Body: sha256.Sum256(body)}, nil
 }

@@ -1,7 +1,8 @@
 // Package imports answers: when does an accepted import become programmes?
 //
 // Soon, and once in effect: a worker takes one waiting import after the other, of one workspace after the other
-// (contract, section 6). What it takes and what it makes of it is one transaction of the store's, so a worker that dies leaves the import waiting as it was.
+// (contract, section 6). What it takes and what it makes of it is one transaction of the store's, so a worker that dies
+// leaves the import waiting as it was.
 package imports
 
 import (

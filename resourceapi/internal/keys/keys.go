@@ -7,8 +7,8 @@
 //   - A token of an unknown key: the keys are fetched again, but seldom, so that forged tokens cannot make us knock
 //     without end; keys are published before they sign, so an honest token hardly ever comes first.
 //
-// That a key signed a token does not mean that the key is still published: an administrator may have removed it since the
-// fetch. The token's key identifier goes into the question about its standing, and Postgres refuses removed keys.
+// That a key signed a token does not mean that the key is still published: an administrator may have removed it since
+// the fetch. The token's key identifier goes into the question about its standing, and Postgres refuses removed keys.
 package keys
 
 import (
@@ -62,7 +62,9 @@ type keySet struct {
 // NewSource makes a source that has no keys yet. now is the clock.
 func NewSource(url string, log *slog.Logger, now func() time.Time) *Source {
 	return &Source{
-		url: url, log: log, now: now,
+		url: url,
+		log: log,
+		now: now,
 		client: &http.Client{Timeout: fetchTimeout, CheckRedirect: func(*http.Request, []*http.Request) error {
 			return errors.New("the JWKS address redirects")
 		}},
@@ -106,7 +108,11 @@ func (s *Source) Ready(ctx context.Context) error {
 	if s.kept.Load() != nil {
 		return nil
 	}
-	return &apierr.Error{Kind: apierr.Unavailable, Cause: cause, Message: "This process has not read the keys of access tokens yet."}
+	return &apierr.Error{
+		Kind:    apierr.Unavailable,
+		Cause:   cause,
+		Message: "This process has not read the keys of access tokens yet.",
+	}
 }
 
 // current returns the keys that may be believed, or nil.

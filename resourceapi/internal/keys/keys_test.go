@@ -51,8 +51,15 @@ func newScene(t *testing.T) (scene, *Verifier, *Source) {
 func (s scene) token(key keystest.Key) string {
 	s.t.Helper()
 	return key.Sign(s.t, accesstoken.Claims{
-		Issuer: issuer, Subject: uuid.New(), Audience: issuer + "/v1", Expires: s.now().Add(48 * time.Hour), IssuedAt: s.now(),
-		ID: uuid.NewString(), ClientID: uuid.NewString(), WorkspaceID: uuid.New(), GrantID: uuid.New(),
+		Issuer:      issuer,
+		Subject:     uuid.New(),
+		Audience:    issuer + "/v1",
+		Expires:     s.now().Add(48 * time.Hour),
+		IssuedAt:    s.now(),
+		ID:          uuid.NewString(),
+		ClientID:    uuid.NewString(),
+		WorkspaceID: uuid.New(),
+		GrantID:     uuid.New(),
 	})
 }
 
@@ -154,7 +161,10 @@ func TestARotationIsNoticedAndUnknownKeysAreAskedForSeldom(t *testing.T) {
 	}
 	before := a.Asked()
 	for range 50 {
-		if err := verify(t, v, a.token(keystest.NewKey(t, uuid.NewString()))); !errors.Is(err, accesstoken.ErrUnknownKey) {
+		if err := verify(t, v, a.token(keystest.NewKey(t, uuid.NewString()))); !errors.Is(
+			err,
+			accesstoken.ErrUnknownKey,
+		) {
 			t.Errorf("%v", err)
 		}
 	}
@@ -242,9 +252,16 @@ func TestADocumentWithoutUsableKeysReplacesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, content := range map[string]string{
-		"empty": "", "no JSON": "<html>", "no keys": `{"keys":[]}`, "too long": `{"keys":[]}` + strings.Repeat(" ", maxJWKSLength),
-		"RSA": keystest.JWKS(t, keystest.Named(t, rsaKey.Public(), "1")), "P-384": keystest.JWKS(t, keystest.Named(t, p384.Public(), "1")), "symmetric": keystest.JWKS(t, keystest.Named(t, []byte("0123456789abcdef"), "1")),
-		"private": keystest.JWKS(t, keystest.NewKey(t, "1")), "for encryption": keystest.JWKS(t, encryption), "without a name": keystest.JWKS(t, nameless),
+		"empty":          "",
+		"no JSON":        "<html>",
+		"no keys":        `{"keys":[]}`,
+		"too long":       `{"keys":[]}` + strings.Repeat(" ", maxJWKSLength),
+		"RSA":            keystest.JWKS(t, keystest.Named(t, rsaKey.Public(), "1")),
+		"P-384":          keystest.JWKS(t, keystest.Named(t, p384.Public(), "1")),
+		"symmetric":      keystest.JWKS(t, keystest.Named(t, []byte("0123456789abcdef"), "1")),
+		"private":        keystest.JWKS(t, keystest.NewKey(t, "1")),
+		"for encryption": keystest.JWKS(t, encryption),
+		"without a name": keystest.JWKS(t, nameless),
 	} {
 		a.Answer(200, content)
 		if err := source.fetch(t.Context(), nil); err == nil {

@@ -106,8 +106,8 @@ func (p *Page[T]) Last() T { return p.last }
 // Err returns the error of a record that could not be encoded.
 func (p *Page[T]) Err() error { return p.err }
 
-// Write answers with data and meta. meta.nextCursor is present only when more pages may follow (spec 2.4): next is "" where
-// none do. The page must not be used afterwards.
+// Write answers with data and meta. meta.nextCursor is present only when more pages may follow (spec 2.4): next is ""
+// where none do. The page must not be used afterwards.
 func (p *Page[T]) Write(w http.ResponseWriter, next string) {
 	if p.chunk == nil {
 		b := []byte(`{"data":[`)

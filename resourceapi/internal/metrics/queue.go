@@ -11,7 +11,8 @@ import (
 	"github.com/almonerhq/almoner/shared/metrics"
 )
 
-// A Queue knows its jobs that have no end yet: how many there are by state, and how long the oldest one that could run has waited.
+// A Queue knows its jobs that have no end yet: how many there are by state, and how long the oldest one that could run
+// has waited.
 type Queue interface {
 	Jobs(ctx context.Context) (byState map[string]int, oldest time.Duration, err error)
 }
@@ -25,9 +26,20 @@ type queue struct {
 // WatchQueue tells of the queue, asked at each scrape. All processes tell of the same one.
 func WatchQueue(registry *metrics.Registry, of Queue, log *slog.Logger) {
 	registry.MustRegister(&queue{
-		jobs:   prometheus.NewDesc("almoner_queue_jobs", "Submissions that are not processed yet, by the state of their job. Every process tells of the same queue.", []string{"state"}, nil),
-		oldest: prometheus.NewDesc("almoner_queue_oldest_job_seconds", "How long the oldest job that could run has waited; 0 where none waits.", nil, nil),
-		queue:  of, log: log,
+		jobs: prometheus.NewDesc(
+			"almoner_queue_jobs",
+			"Submissions that are not processed yet, by the state of their job. Every process tells of the same queue.",
+			[]string{"state"},
+			nil,
+		),
+		oldest: prometheus.NewDesc(
+			"almoner_queue_oldest_job_seconds",
+			"How long the oldest job that could run has waited; 0 where none waits.",
+			nil,
+			nil,
+		),
+		queue: of,
+		log:   log,
 	})
 }
 

@@ -1,8 +1,8 @@
 // Package precondition answers: is the record still what the caller has seen?
 //
-// A record's version is its entity tag. Who reads a record gets the tag in ETag; who changes it may send the tag back in
-// If-Match, and is refused if the record was changed in between (RFC 9110, section 13.1.1; contract, section 6). Who reads it
-// again may send the tag in If-None-Match, and is told if there is nothing new (section 13.1.2).
+// A record's version is its entity tag. Who reads a record gets the tag in ETag; who changes it may send the tag back
+// in If-Match, and is refused if the record was changed in between (RFC 9110, section 13.1.1; contract, section 6). Who
+// reads it again may send the tag in If-None-Match, and is told if there is nothing new (section 13.1.2).
 package precondition
 
 import (
@@ -39,14 +39,18 @@ func Read(h http.Header) (Conditions, error) {
 		}
 		given, ok := readTags(strings.Join(values, ","))
 		if !ok {
-			return Conditions{}, apierr.New(apierr.Invalid, one.name+` must be * or entity tags in quotes, as ETag gave them: "3".`)
+			return Conditions{}, apierr.New(
+				apierr.Invalid,
+				one.name+` must be * or entity tags in quotes, as ETag gave them: "3".`,
+			)
 		}
 		*one.into = &given
 	}
 	return c, nil
 }
 
-// readTags reads a list whose empty elements count for nothing, and whose tags may hold commas (sections 5.6.1.2 and 8.8.3).
+// readTags reads a list whose empty elements count for nothing, and whose tags may hold commas (sections 5.6.1.2 and
+// 8.8.3).
 func readTags(text string) (given tags, ok bool) {
 	if strings.Trim(text, " \t") == "*" {
 		return tags{any: true}, true
@@ -71,14 +75,14 @@ func readTags(text string) (given tags, ok bool) {
 	return given, len(given.listed) > 0
 }
 
-// Holds says whether the version is one that If-Match asks for. Tags are compared strongly: ours are strong, so a weak one matches
-// nothing.
+// Holds says whether the version is one that If-Match asks for. Tags are compared strongly: ours are strong, so a weak
+// one matches nothing.
 func (c Conditions) Holds(version int) bool {
 	return c.match == nil || c.match.any || slices.Contains(c.match.listed, Tag(version))
 }
 
-// Seen says whether the version is one that If-None-Match names, compared weakly. Who reads it need not be sent it again, and who wants
-// to change it asked for that not to happen.
+// Seen says whether the version is one that If-None-Match names, compared weakly. Who reads it need not be sent it
+// again, and who wants to change it asked for that not to happen.
 func (c Conditions) Seen(version int) bool {
 	if c.noneMatch == nil {
 		return false

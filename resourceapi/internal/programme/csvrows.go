@@ -9,9 +9,10 @@ import (
 // Bounds of the rows of an import. They hold before a row is split into cells, because each cell costs the parser many
 // times its own byte.
 const (
-	MaxImportHeader = 1 << 10  // bytes of the header
-	maxRow          = 64 << 10 // bytes of a row; the longest valid one, with every character doubled as a quote, is shorter
-	maxCells        = 100      // in a row
+	MaxImportHeader = 1 << 10 // bytes of the header
+	// bytes of a row; the longest valid one, with every character doubled as a quote, is shorter
+	maxRow   = 64 << 10
+	maxCells = 100 // in a row
 )
 
 // Rows that are not split into cells.
@@ -51,8 +52,9 @@ func (r *boundedRows) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// measureRow returns the first row of text, with its line end, and the number of its cells. A line end or a comma between
-// quotes belongs to a cell. Up to the first misplaced quote, where csv.Reader stops as well, both see the same rows.
+// measureRow returns the first row of text, with its line end, and the number of its cells. A line end or a comma
+// between quotes belongs to a cell. Up to the first misplaced quote, where csv.Reader stops as well, both see the same
+// rows.
 func measureRow(text string) (row string, cells int) {
 	quoted := false
 	cells = 1

@@ -57,7 +57,8 @@ func TestImport_HugeRowIsRefusedBeforeItIsSplit(t *testing.T) {
 			t.Errorf("%s: %d bytes were allocated", name, spent)
 		}
 	}
-	if _, wrong := ReadImport("name\n" + strings.Repeat(",", maxCells-1) + "\n"); len(wrong) != 1 || !strings.Contains(wrong[0].Message, "Values in this row: 100") {
+	if _, wrong := ReadImport("name\n" + strings.Repeat(",", maxCells-1) + "\n"); len(wrong) != 1 ||
+		!strings.Contains(wrong[0].Message, "Values in this row: 100") {
 		t.Errorf("%v", wrong)
 	}
 }
@@ -73,7 +74,15 @@ func allocated(do func()) uint64 {
 
 // Within the bounds, the measured text has the rows that encoding/csv finds in it.
 func FuzzImport_MeasuredRowsAreThoseOfCSV(f *testing.F) {
-	for _, text := range []string{"a,b\n\"c\nd\",e\n", "a\"b\n\"c\n", "\"a\"b,\n", "\"a\"\"\n\",\r\n\r\nx", "\n\n\"", "a,\"\r\n\"\n", ""} {
+	for _, text := range []string{
+		"a,b\n\"c\nd\",e\n",
+		"a\"b\n\"c\n",
+		"\"a\"b,\n",
+		"\"a\"\"\n\",\r\n\r\nx",
+		"\n\n\"",
+		"a,\"\r\n\"\n",
+		"",
+	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -85,7 +94,8 @@ func FuzzImport_MeasuredRowsAreThoseOfCSV(f *testing.F) {
 			if errors.Is(err, errTooManyCells) || errors.Is(err, errLongRow) {
 				return
 			}
-			if !slices.Equal(row, wanted) || (err == nil) != (wantErr == nil) || errors.Is(err, io.EOF) != errors.Is(wantErr, io.EOF) {
+			if !slices.Equal(row, wanted) || (err == nil) != (wantErr == nil) ||
+				errors.Is(err, io.EOF) != errors.Is(wantErr, io.EOF) {
 				t.Fatalf("%q %v, want %q %v", row, err, wanted, wantErr)
 			}
 			if err != nil {

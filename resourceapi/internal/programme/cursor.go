@@ -74,8 +74,8 @@ func timeAt(content []byte) time.Time {
 	return time.UnixMicro(int64(binary.BigEndian.Uint64(content))).UTC()
 }
 
-// listOf names a list by its workspace and filters. Neither the status nor a search has a zero byte in it, so no two lists
-// share a name.
+// listOf names a list by its workspace and filters. Neither the status nor a search has a zero byte in it, so no two
+// lists share a name.
 func listOf(workspaceID uuid.UUID, filter Filter) [listLength]byte {
 	name := string(workspaceID[:]) + string(filter.Status) + "\x00" + filter.Search
 	if !filter.UpdatedSince.IsZero() {

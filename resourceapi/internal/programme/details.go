@@ -108,8 +108,8 @@ func (c Change) problems() Problems {
 	return problems
 }
 
-// Apply returns the programme as it would be, or Problems. What the change does not name is not checked: an older release
-// may have stored a name that Check would refuse.
+// Apply returns the programme as it would be, or Problems. What the change does not name is not checked: an older
+// release may have stored a name that Check would refuse.
 func (c Change) Apply(p Programme) (Programme, error) {
 	if c.Name != nil {
 		p.Name = *c.Name

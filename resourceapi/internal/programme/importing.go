@@ -39,7 +39,8 @@ type Import struct {
 	CreatedAt time.Time
 }
 
-// A RowError says what is wrong in a row. Rows are counted as a spreadsheet shows them: the header is row 1, empty ones count.
+// A RowError says what is wrong in a row. Rows are counted as a spreadsheet shows them: the header is row 1, empty ones
+// count.
 type RowError struct {
 	Row     int    `json:"row"`
 	Field   string `json:"field"` // "" where the row as a whole is meant
@@ -78,12 +79,18 @@ func ReadImport(text string) ([]Details, []RowError) {
 			break
 		}
 		if len(rows) == MaxImportRows {
-			wrong = append(wrong, RowError{Row: row, Message: fmt.Sprintf("An import has at most %d rows.", MaxImportRows)})
+			wrong = append(
+				wrong,
+				RowError{Row: row, Message: fmt.Sprintf("An import has at most %d rows.", MaxImportRows)},
+			)
 			break
 		}
 		if err != nil {
 			// The reader has lost its place: what it would find next is not what the writer meant.
-			wrong = append(wrong, RowError{Row: row, Message: "The row is not written as CSV (RFC 4180): look at its quotes."})
+			wrong = append(
+				wrong,
+				RowError{Row: row, Message: "The row is not written as CSV (RFC 4180): look at its quotes."},
+			)
 			break
 		}
 		details, problems := readRow(record, columns)
@@ -108,7 +115,10 @@ func tooLarge(err error) string {
 	case errors.Is(err, errTooManyCells):
 		return fmt.Sprintf("A row has at most %d values. The rest of the file was not read.", maxCells)
 	case errors.Is(err, errLongRow):
-		return fmt.Sprintf("A row has at most %d KiB: look at its quotes. The rest of the file was not read.", maxRow>>10)
+		return fmt.Sprintf(
+			"A row has at most %d KiB: look at its quotes. The rest of the file was not read.",
+			maxRow>>10,
+		)
 	}
 	return ""
 }
@@ -153,12 +163,16 @@ func openImport(text string) (*csv.Reader, []string, *boundedRows, error) {
 	reader.FieldsPerRecord = -1
 	columns, err := reader.Read()
 	if err != nil {
-		return nil, nil, nil, Problems{"header": "The first line must name the columns: name,summary,status,startsOn,endsOn in any order."}
+		return nil, nil, nil, Problems{
+			"header": "The first line must name the columns: name,summary,status,startsOn,endsOn in any order.",
+		}
 	}
 	known := []string{FieldName, FieldSummary, FieldStatus, FieldStartsOn, FieldEndsOn}
 	for i, column := range columns {
 		if !slices.Contains(known, column) || slices.Contains(columns[:i], column) {
-			return nil, nil, nil, Problems{"header": "Columns are name,summary,status,startsOn,endsOn, each at most once, separated by commas."}
+			return nil, nil, nil, Problems{
+				"header": "Columns are name,summary,status,startsOn,endsOn, each at most once, separated by commas.",
+			}
 		}
 	}
 	if !slices.Contains(columns, FieldName) {
@@ -169,7 +183,9 @@ func openImport(text string) (*csv.Reader, []string, *boundedRows, error) {
 
 func readRow(record, columns []string) (Details, Problems) {
 	if len(record) != len(columns) {
-		return Details{}, Problems{"": fmt.Sprintf("Values in this row: %d; columns in the header: %d.", len(record), len(columns))}
+		return Details{}, Problems{
+			"": fmt.Sprintf("Values in this row: %d; columns in the header: %d.", len(record), len(columns)),
+		}
 	}
 	details, problems := Details{Status: Draft}, Problems{}
 	for i, column := range columns {

@@ -5,7 +5,8 @@ import "testing"
 func TestChange_LeavesANameOfAnOlderReleaseAlone(t *testing.T) {
 	stored := Programme{Name: "\u200b", Status: Draft}
 	summary, name := "What it is for", "\u3164"
-	if p, err := (Change{Summary: &summary}).Apply(stored); err != nil || p.Summary != summary || p.Name != stored.Name {
+	if p, err := (Change{Summary: &summary}).Apply(stored); err != nil || p.Summary != summary ||
+		p.Name != stored.Name {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if err := (Change{Name: &name}).Check(); err == nil {
@@ -15,7 +16,8 @@ func TestChange_LeavesANameOfAnOlderReleaseAlone(t *testing.T) {
 		if (Details{Name: name, Status: Draft}).Check() == nil {
 			t.Errorf("%+q is accepted", name)
 		}
-		if rows, wrong := ReadImport("name\n" + name + "\n"); len(wrong) != 1 || wrong[0].Field != FieldName || rows != nil {
+		if rows, wrong := ReadImport("name\n" + name + "\n"); len(wrong) != 1 || wrong[0].Field != FieldName ||
+			rows != nil {
 			t.Errorf("%+q in an import: %v %v", name, rows, wrong)
 		}
 	}

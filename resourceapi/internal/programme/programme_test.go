@@ -10,7 +10,12 @@ import (
 
 func TestTheArrowsOfTheStatus(t *testing.T) { // P2
 	all := []Status{Draft, Active, Completed, Archived}
-	allowed := map[[2]Status]bool{{Draft, Active}: true, {Draft, Archived}: true, {Active, Completed}: true, {Completed, Archived}: true}
+	allowed := map[[2]Status]bool{
+		{Draft, Active}:       true,
+		{Draft, Archived}:     true,
+		{Active, Completed}:   true,
+		{Completed, Archived}: true,
+	}
 	for _, from := range all {
 		for _, to := range all {
 			if from.CanBecome(to) != allowed[[2]Status{from, to}] {
@@ -26,7 +31,18 @@ func TestADateHasOneSpelling(t *testing.T) {
 			t.Errorf("%s: %s, %v", good, day, err)
 		}
 	}
-	for _, bad := range []string{"", "2026-4-1", "2026-02-29", "0000-01-01", "-001-01-01", "2026-04-01T00:00:00Z", " 2026-04-01", "20260401", "2026-13-01", "10000-01-01"} {
+	for _, bad := range []string{
+		"",
+		"2026-4-1",
+		"2026-02-29",
+		"0000-01-01",
+		"-001-01-01",
+		"2026-04-01T00:00:00Z",
+		" 2026-04-01",
+		"20260401",
+		"2026-13-01",
+		"10000-01-01",
+	} {
 		if day, err := ParseDate(bad); err == nil {
 			t.Errorf("%q: %s", bad, day)
 		}
@@ -42,12 +58,21 @@ func TestChangesLeaveAloneWhatTheyDoNotName(t *testing.T) {
 		return &d
 	}
 	name, long := "Youth Café", strings.Repeat("é", MaxName+1)
-	before := Programme{Name: "Warm Homes", Summary: "Advice", Status: Active, StartsOn: day("2026-04-01"), EndsOn: day("2026-09-30")}
+	before := Programme{
+		Name:     "Warm Homes",
+		Summary:  "Advice",
+		Status:   Active,
+		StartsOn: day("2026-04-01"),
+		EndsOn:   day("2026-09-30"),
+	}
 	after, err := Change{Name: &name}.Apply(before)
-	if want := before; err != nil || after.Name != name || after.Summary != want.Summary || after.StartsOn != want.StartsOn || after.Status != Active {
+	if want := before; err != nil || after.Name != name || after.Summary != want.Summary ||
+		after.StartsOn != want.StartsOn ||
+		after.Status != Active {
 		t.Errorf("%+v, %v", after, err)
 	}
-	if after, err := (Change{EndsOn: &DateChange{}}).Apply(before); err != nil || after.EndsOn != nil || after.StartsOn == nil {
+	if after, err := (Change{EndsOn: &DateChange{}}).Apply(before); err != nil || after.EndsOn != nil ||
+		after.StartsOn == nil {
 		t.Errorf("%+v, %v", after, err)
 	}
 	for name, change := range map[string]Change{
@@ -67,8 +92,18 @@ func TestChangesLeaveAloneWhatTheyDoNotName(t *testing.T) {
 // Whatever the file holds, all rows are good or none is kept, and every fault names a row of the file.
 func FuzzImport(f *testing.F) {
 	for _, seed := range []string{
-		"name\nx\n", "name,status\nx,draft\n,active\n", "\ufeffname\r\n\"a\r\nb\"\r\n", "name\n\"x\n", "summary\nx", "", "name,name\nx,y", "startsOn,name\n2026-04-01,x",
-		"name,startsOn,endsOn\nx,2026-04-02,2026-04-01", "name\n\n\nx", "name\nx\x00\n", "name\n\xff\n",
+		"name\nx\n",
+		"name,status\nx,draft\n,active\n",
+		"\ufeffname\r\n\"a\r\nb\"\r\n",
+		"name\n\"x\n",
+		"summary\nx",
+		"",
+		"name,name\nx,y",
+		"startsOn,name\n2026-04-01,x",
+		"name,startsOn,endsOn\nx,2026-04-02,2026-04-01",
+		"name\n\n\nx",
+		"name\nx\x00\n",
+		"name\n\xff\n",
 	} {
 		f.Add(seed)
 	}

@@ -26,8 +26,8 @@ type Query struct {
 	Filter      Filter
 	After       *Position // nil: from the start
 	Limit       int       // 1 to MaxLimit
-	// Into makes the Sink of the page. It may be called more than once, and at the same time: one page is read twice where
-	// that may be faster. nil: Page.Programmes has the programmes.
+	// Into makes the Sink of the page. It may be called more than once, and at the same time: one page is read twice
+	// where that may be faster. nil: Page.Programmes has the programmes.
 	Into func() Sink
 }
 
@@ -56,13 +56,13 @@ type Page struct {
 	Programmes []Programme // where the Query makes no Sink
 	Sink       Sink        // which took the programmes, where the Query makes one
 	More       bool        // more may follow
-	// Until is the newest time that could be read with the first page of a list with UpdatedSince; zero in other lists. What
-	// changes later is left out of the pages that follow (P6).
+	// Until is the newest time that could be read with the first page of a list with UpdatedSince; zero in other lists.
+	// What changes later is left out of the pages that follow (P6).
 	Until time.Time
 }
 
-// ReadQuery reads the query string of GET /v1/programmes/programmes: cursor, limit, status, q and updatedSince, each at most once;
-// others are ignored. It returns Problems (spec 4.1; contract, section 6).
+// ReadQuery reads the query string of GET /v1/programmes/programmes: cursor, limit, status, q and updatedSince, each at
+// most once; others are ignored. It returns Problems (spec 4.1; contract, section 6).
 func ReadQuery(raw string, workspaceID uuid.UUID, cursors *Cursors) (Query, error) {
 	values, problems := readParameters(raw, "cursor", "limit", "status", "q", "updatedSince")
 	query := Query{WorkspaceID: workspaceID, Limit: DefaultLimit}
@@ -80,7 +80,8 @@ func ReadQuery(raw string, workspaceID uuid.UUID, cursors *Cursors) (Query, erro
 		}
 		query.Filter.Status = status
 	}
-	if text := values["q"]; !utf8.ValidString(text) || strings.ContainsRune(text, 0) || utf8.RuneCountInString(text) > MaxSearch {
+	if text := values["q"]; !utf8.ValidString(text) || strings.ContainsRune(text, 0) ||
+		utf8.RuneCountInString(text) > MaxSearch {
 		problems["q"] = "Must be text of at most 400 characters."
 	} else {
 		query.Filter.Search = text
@@ -96,7 +97,8 @@ func ReadQuery(raw string, workspaceID uuid.UUID, cursors *Cursors) (Query, erro
 	if text, given := values["cursor"]; given && len(problems) == 0 {
 		position, err := cursors.Open(text, workspaceID, query.Filter)
 		if err != nil {
-			problems["cursor"] = "Must be the meta.nextCursor of an answer to the same list: same workspace, same filters."
+			problems["cursor"] = "Must be the meta.nextCursor of an answer to the same list: same workspace, same " +
+				"filters."
 		}
 		query.After = &position
 	}

@@ -35,7 +35,8 @@ func TestACursorContinuesItsOwnListAlone(t *testing.T) { // P4
 		t.Errorf("%v, %v", got, err)
 	}
 	before := Position{CreatedAt: time.Date(1969, 12, 31, 23, 59, 59, 999999000, time.UTC), ID: other}
-	if got, err := cursors.Open(cursors.Seal(before, workspaceID, filter), workspaceID, filter); err != nil || got != before {
+	if got, err := cursors.Open(cursors.Seal(before, workspaceID, filter), workspaceID, filter); err != nil ||
+		got != before {
 		t.Errorf("before 1970: %v, %v", got, err)
 	}
 	for name, open := range map[string]func() (Position, error){
@@ -63,8 +64,28 @@ func FuzzQuery(f *testing.F) {
 	cursors := newCursors(f, 'a')
 	good := cursors.Seal(Position{CreatedAt: time.UnixMicro(1), ID: other}, workspaceID, Filter{})
 	for _, seed := range []string{
-		"", "limit=5", "limit=0", "limit=201", "limit=5&limit=6", "limit=%zz", "status=active", "status=x", "q=homes", "q=%ff", "q=%00", "cursor=", "cursor=x",
-		"cursor=" + good, "cursor=" + good + "&q=x", "a;b", "&&=&", "LIMIT=0", "li%6dit=7", "limit=99999999999999999999", "q=+a+", "q=a%26b",
+		"",
+		"limit=5",
+		"limit=0",
+		"limit=201",
+		"limit=5&limit=6",
+		"limit=%zz",
+		"status=active",
+		"status=x",
+		"q=homes",
+		"q=%ff",
+		"q=%00",
+		"cursor=",
+		"cursor=x",
+		"cursor=" + good,
+		"cursor=" + good + "&q=x",
+		"a;b",
+		"&&=&",
+		"LIMIT=0",
+		"li%6dit=7",
+		"limit=99999999999999999999",
+		"q=+a+",
+		"q=a%26b",
 	} {
 		f.Add(seed)
 	}
@@ -88,7 +109,8 @@ func FuzzQuery(f *testing.F) {
 				t.Errorf("%q: %s twice", raw, name)
 			}
 		}
-		if string(query.Filter.Status) != values.Get("status") || query.Filter.Search != values.Get("q") || (query.After != nil) != values.Has("cursor") {
+		if string(query.Filter.Status) != values.Get("status") || query.Filter.Search != values.Get("q") ||
+			(query.After != nil) != values.Has("cursor") {
 			t.Errorf("%q: %+v", raw, query)
 		}
 		if _, known := ParseStatus(string(query.Filter.Status)); query.Filter.Status != "" && !known {
@@ -106,7 +128,8 @@ func FuzzCursor(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if got, err := cursors.Open(text, workspaceID, Filter{}); err == nil && got != sealed || err != nil && !errors.Is(err, ErrCursor) {
+		if got, err := cursors.Open(text, workspaceID, Filter{}); err == nil && got != sealed ||
+			err != nil && !errors.Is(err, ErrCursor) {
 			t.Errorf("%q opened: %v, %v", text, got, err)
 		}
 		if got, err := cursors.Open(text, other, Filter{}); !errors.Is(err, ErrCursor) {

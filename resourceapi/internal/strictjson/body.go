@@ -35,7 +35,10 @@ func Read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 		return nil, apierr.New(apierr.TooLarge, "The request body is too large.")
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, apierr.New(apierr.Invalid, "The request body did not arrive in time. Send it faster, or as several smaller ones.")
+		return nil, apierr.New(
+			apierr.Invalid,
+			"The request body did not arrive in time. Send it faster, or as several smaller ones.",
+		)
 	}
 	if err != nil {
 		return nil, apierr.New(apierr.Invalid, "The request body did not arrive whole.")
@@ -61,7 +64,8 @@ func ReadWithin(w http.ResponseWriter, r *http.Request, limit int64, within time
 	return content, nil
 }
 
-// CheckType returns an *apierr.Error unless the one Content-Type of the request is among types, with no charset but UTF-8.
+// CheckType returns an *apierr.Error unless the one Content-Type of the request is among types, with no charset but
+// UTF-8.
 func CheckType(h http.Header, types ...string) error {
 	refusal := apierr.New(apierr.Invalid, "Send the body with Content-Type: "+strings.Join(types, " or ")+", in UTF-8.")
 	values := h.Values("Content-Type")

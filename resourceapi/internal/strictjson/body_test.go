@@ -18,7 +18,20 @@ import (
 // What is accepted is a JSON object to encoding/json too, and says the same.
 func FuzzReadObject(f *testing.F) {
 	for _, seed := range []string{
-		`{}`, `{"a":1}`, `{"a":1,"a":2}`, `{"a":1,"A":2}`, `{"a":{"b":1,"b":2}}`, `[]`, `null`, `{"a":"\ud800"}`, `{"a":"\u0000"}`, `{"a":1}x`, `{"a":1} `, "{\"a\":\"\xff\"}", `{"a`, `{"a":1,}`,
+		`{}`,
+		`{"a":1}`,
+		`{"a":1,"a":2}`,
+		`{"a":1,"A":2}`,
+		`{"a":{"b":1,"b":2}}`,
+		`[]`,
+		`null`,
+		`{"a":"\ud800"}`,
+		`{"a":"\u0000"}`,
+		`{"a":1}x`,
+		`{"a":1} `,
+		"{\"a\":\"\xff\"}",
+		`{"a`,
+		`{"a":1,}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -64,12 +77,24 @@ func TestAKeyIsReadToTheLetter(t *testing.T) {
 
 func TestADocumentThatSaysTwoThingsIsRefused(t *testing.T) {
 	for name, content := range map[string]string{
-		"key twice": `{"a":1,"a":2}`, "key twice, spelt otherwise": `{"a":1,"\u0061":2}`, "deep key twice": `{"a":[{"b":1,"b":2}]}`,
-		"half a character": `{"a":"\ud800"}`, "the other half": `{"a":"\udc00x"}`, "halves the wrong way round": `{"a":"\udc00\ud800"}`,
-		"half a character in a key": `{"\ud800":1}`, "half a character below": `{"a":{"b":["\ud83d"]}}`,
-		"not UTF-8": "{\"a\":\"\xff\"}", "not UTF-8 below": "{\"a\":[\"\xc0\x80\"]}",
-		"trailing data": `{"a":1}{}`, "trailing comma": `{"a":1,}`, "no end": `{"a":1`, "a list": `[]`, "null": `null`, "nothing": ``,
-		"bare control character": "{\"a\":\"\n\"}", "very deep": `{"a":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}`,
+		"key twice":                  `{"a":1,"a":2}`,
+		"key twice, spelt otherwise": `{"a":1,"\u0061":2}`,
+		"deep key twice":             `{"a":[{"b":1,"b":2}]}`,
+		"half a character":           `{"a":"\ud800"}`,
+		"the other half":             `{"a":"\udc00x"}`,
+		"halves the wrong way round": `{"a":"\udc00\ud800"}`,
+		"half a character in a key":  `{"\ud800":1}`,
+		"half a character below":     `{"a":{"b":["\ud83d"]}}`,
+		"not UTF-8":                  "{\"a\":\"\xff\"}",
+		"not UTF-8 below":            "{\"a\":[\"\xc0\x80\"]}",
+		"trailing data":              `{"a":1}{}`,
+		"trailing comma":             `{"a":1,}`,
+		"no end":                     `{"a":1`,
+		"a list":                     `[]`,
+		"null":                       `null`,
+		"nothing":                    ``,
+		"bare control character":     "{\"a\":\"\n\"}",
+		"very deep":                  `{"a":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}`,
 	} {
 		if object, err := ReadObject([]byte(content)); err == nil {
 			t.Errorf("%s: read as %d keys", name, len(object))
@@ -79,20 +104,29 @@ func TestADocumentThatSaysTwoThingsIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text, isText := object.Text("a"); !isText || text != "\U0001F600" || string(object["b"]) != `{"x":[1,"\u00e9"]}` {
+	if text, isText := object.Text("a"); !isText || text != "\U0001F600" ||
+		string(object["b"]) != `{"x":[1,"\u00e9"]}` {
 		t.Errorf("%q %s", text, object["b"])
 	}
 }
 
 func TestAnEncodedBodyIsRefusedByItsName(t *testing.T) {
-	for encoding, refused := range map[string]bool{"gzip": true, "br": true, "identity, gzip": true, "": false, "identity": false, " Identity ": false} {
+	for encoding, refused := range map[string]bool{
+		"gzip":           true,
+		"br":             true,
+		"identity, gzip": true,
+		"":               false,
+		"identity":       false,
+		" Identity ":     false,
+	} {
 		r := httptest.NewRequest("POST", "/", strings.NewReader("{}"))
 		r.Header.Set("Content-Encoding", encoding)
 		content, err := Read(httptest.NewRecorder(), r, 10)
 		if !refused && (err != nil || string(content) != "{}") {
 			t.Errorf("%q: %q %v", encoding, content, err)
 		}
-		if problem := apierr.Of(err); refused && (problem.Kind != apierr.Invalid || problem.Message != web.EncodedWords) {
+		if problem := apierr.Of(err); refused &&
+			(problem.Kind != apierr.Invalid || problem.Message != web.EncodedWords) {
 			t.Errorf("%q: %v", encoding, err)
 		}
 	}
@@ -116,7 +150,10 @@ func TestReadWithin_SlowBodyIsGivenUp(t *testing.T) {
 		}
 		defer func() { _ = connection.Close() }()
 		_ = connection.SetDeadline(time.Now().Add(5 * time.Second))
-		_, _ = io.WriteString(connection, "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 4\r\n\r\n"+sent)
+		_, _ = io.WriteString(
+			connection,
+			"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 4\r\n\r\n"+sent,
+		)
 		answer, err := io.ReadAll(connection)
 		if err != nil {
 			t.Fatalf("it waits for the body: %v", err)

@@ -1,7 +1,8 @@
 // Package unknown finds the query parameters and JSON members that a route does not know.
 //
 // A name that was spelled wrongly and left out without a word would make a filter or a change into another one, so the
-// request is refused and the name is told (contract, section 6). Names are compared byte by byte: another case is another name.
+// request is refused and the name is told (contract, section 6). Names are compared byte by byte: another case is
+// another name.
 package unknown
 
 import (

@@ -36,7 +36,8 @@ func TestParameters_UnknownOnesAreNamed(t *testing.T) {
 			t.Errorf("%s: %v", query, err)
 			continue
 		}
-		if refused && (refusal.Kind != apierr.Invalid || !slices.Equal(slices.Sorted(maps.Keys(refusal.Fields)), want)) {
+		if refused &&
+			(refusal.Kind != apierr.Invalid || !slices.Equal(slices.Sorted(maps.Keys(refusal.Fields)), want)) {
 			t.Errorf("%s: %v", query, refusal.Fields)
 		}
 	}

@@ -53,12 +53,17 @@ func NewQueue[Tx any](driver riverdriver.Driver[Tx], schema string) (*Queue[Tx],
 
 // Add puts the job of a submission into the transaction. waiting is how many submissions of its workspace wait already.
 func (q *Queue[Tx]) Add(ctx context.Context, tx Tx, submission uuid.UUID, waiting int) error {
-	_, err := q.client.InsertTx(ctx, tx, job{submission}, &river.InsertOpts{MaxAttempts: neverDiscard, Priority: priority(waiting)})
+	_, err := q.client.InsertTx(
+		ctx,
+		tx,
+		job{submission},
+		&river.InsertOpts{MaxAttempts: neverDiscard, Priority: priority(waiting)},
+	)
 	return err
 }
 
-// priority lets a workspace with few submissions go before one with many: River works on 1 first and on 4 last. So a form
-// that is flooded delays its own workspace.
+// priority lets a workspace with few submissions go before one with many: River works on 1 first and on 4 last. So a
+// form that is flooded delays its own workspace.
 func priority(waiting int) int {
 	switch {
 	case waiting < 10:
@@ -86,17 +91,26 @@ type Worker[Tx any] struct {
 }
 
 // New makes a worker that sleeps until Run.
-func New[Tx any](driver riverdriver.Driver[Tx], schema string, submissions Submissions, log *slog.Logger) (*Worker[Tx], error) {
+func New[Tx any](
+	driver riverdriver.Driver[Tx],
+	schema string,
+	submissions Submissions,
+	log *slog.Logger,
+) (*Worker[Tx], error) {
 	workers := river.NewWorkers()
 	if err := river.AddWorkerSafely(workers, &processor{submissions: submissions}); err != nil {
 		return nil, fmt.Errorf("make the worker: %w", err)
 	}
 	return &Worker[Tx]{log: log, make: func() (*river.Client[Tx], error) {
 		return river.NewClient(driver, &river.Config{
-			Schema: schema, Workers: workers, Logger: log,
-			Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: atOnce}},
-			FetchPollInterval: pollEvery, JobTimeout: longest, RescueStuckJobsAfter: abandoned,
-			ReindexerIndexNames: []string{}, // the indexes are the owner's, and so is keeping them in order
+			Schema:               schema,
+			Workers:              workers,
+			Logger:               log,
+			Queues:               map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: atOnce}},
+			FetchPollInterval:    pollEvery,
+			JobTimeout:           longest,
+			RescueStuckJobsAfter: abandoned,
+			ReindexerIndexNames:  []string{}, // the indexes are the owner's, and so is keeping them in order
 		})
 	}}, nil
 }
@@ -125,7 +139,12 @@ func (w *Worker[Tx]) stop(ctx context.Context, client *river.Client[Tx]) {
 	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
 	defer cancel()
 	if err := client.Stop(patience); err != nil {
-		w.log.WarnContext(ctx, "a submission was being processed when the worker stopped; another will take it up", "cause", err)
+		w.log.WarnContext(
+			ctx,
+			"a submission was being processed when the worker stopped; another will take it up",
+			"cause",
+			err,
+		)
 	}
 }
 

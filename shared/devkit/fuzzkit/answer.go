@@ -31,7 +31,8 @@ func (a Answer) IsFlat() bool {
 // IsGateway says whether the body is {"message"}.
 func (a Answer) IsGateway() bool { return a.Text("message") != "" && len(a.Object()) == 1 }
 
-// Code is error.code of {"error":{"code","message"}}, beside which there may be fields; "" where the body is of another shape.
+// Code is error.code of {"error":{"code","message"}}, beside which there may be fields; "" where the body is of another
+// shape.
 func (a Answer) Code() string {
 	inner, _ := a.Object()["error"].(map[string]any)
 	code, _ := inner["code"].(string)
@@ -48,7 +49,8 @@ func (a Answer) IsPage() bool {
 	return strings.HasPrefix(a.Header.Get("Content-Type"), "text/html") && strings.Contains(a.Body, "</html>")
 }
 
-// Refusal is the beginning of a refusal's body, for messages of tests; "" where something was given, which may be a credential.
+// Refusal is the beginning of a refusal's body, for messages of tests; "" where something was given, which may be a
+// credential.
 func (a Answer) Refusal() string {
 	if a.Status < http.StatusBadRequest {
 		return ""

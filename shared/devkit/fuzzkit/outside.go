@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Outside lets what was made for a fuzz test be used by its inputs as well: testing.F itself refuses to be, and a failure is a panic.
+// Outside lets what was made for a fuzz test be used by its inputs as well: testing.F itself refuses to be, and a
+// failure is a panic.
 func Outside(t testing.TB) testing.TB { return outside{t} }
 
 type outside struct{ testing.TB }

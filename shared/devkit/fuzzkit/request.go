@@ -1,8 +1,8 @@
 // Package fuzzkit answers: how does a request that a fuzz test made up get to a whole service?
 //
-// For tests alone. A Request is text, which net/http itself reads on its way to the handler, so that nothing gets there that no
-// connection could bring. Words in angle brackets stand in it for what there is in one process alone (Stock): an input is kept, and
-// tried again where every identifier, code and token is another.
+// For tests alone. A Request is text, which net/http itself reads on its way to the handler, so that nothing gets there
+// that no connection could bring. Words in angle brackets stand in it for what there is in one process alone (Stock):
+// an input is kept, and tried again where every identifier, code and token is another.
 package fuzzkit
 
 import (
@@ -20,17 +20,25 @@ type Request struct {
 	From string // the address, as the proxy before the service tells it
 }
 
-// Proxy is the address of whoever hands requests on: services under test trust it, so that each request may come from elsewhere.
+// Proxy is the address of whoever hands requests on: services under test trust it, so that each request may come from
+// elsewhere.
 const Proxy = "127.0.0.1"
 
-// Read reads the request as a connection's other end does. false: net/http answers it by itself, and no handler sees it.
+// Read reads the request as a connection's other end does. false: net/http answers it by itself, and no handler sees
+// it.
 func (q Request) Read() (*http.Request, bool) {
 	target := q.Path
 	if q.Query != "" {
 		target += "?" + q.Query
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n", q.Method, oneWord(target), len(q.Body))
+	fmt.Fprintf(
+		&text,
+		"%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n",
+		q.Method,
+		oneWord(target),
+		len(q.Body),
+	)
 	for line := range strings.Lines(q.Headers) {
 		if line = strings.TrimRight(line, "\r\n"); line != "" { // an empty line would be the end of them
 			text.WriteString(line + "\r\n")

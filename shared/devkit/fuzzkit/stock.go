@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// A Stock is what words stand for. Each is made when an input names it, so that whatever an input uses up, or spoils, is there again
-// for the next.
+// A Stock is what words stand for. Each is made when an input names it, so that whatever an input uses up, or spoils,
+// is there again for the next.
 type Stock struct {
 	Public map[string]func() string // identifiers: they may stand anywhere
 	Secret map[string]func() string // credentials: neither an answer nor a log repeats them

@@ -32,7 +32,8 @@ func serverAccount() (*syscall.Credential, error) {
 	return nil, errors.New("PostgreSQL refuses to run as root, and there is neither a user postgres nor a user nobody")
 }
 
-// Reachable says whether the servers' user can enter the directory. Under a root-only directory such as /root it cannot.
+// Reachable says whether the servers' user can enter the directory. Under a root-only directory such as /root it
+// cannot.
 func Reachable(dir string) bool {
 	account, err := serverAccount()
 	if err != nil {
@@ -70,7 +71,10 @@ func settle(dir string, account *syscall.Credential) error {
 		return err
 	}
 	if !Reachable(dir) {
-		return fmt.Errorf("%s cannot be reached by an unprivileged user, whom PostgreSQL must run as: choose a directory elsewhere", dir)
+		return fmt.Errorf(
+			"%s cannot be reached by an unprivileged user, whom PostgreSQL must run as: choose a directory elsewhere",
+			dir,
+		)
 	}
 	return nil
 }

@@ -122,7 +122,8 @@ func TestPostgresStartsOverAStaleLockFile(t *testing.T) {
 	expect(t, startPostgres(t, dir).URL, "select 'up'", "up")
 }
 
-// A session that hangs when its server is killed keeps the next one from starting, unless it is ended first. One of another server is not.
+// A session that hangs when its server is killed keeps the next one from starting, unless it is ended first. One of
+// another server is not.
 func TestPostgresStartsOverSessionsThatOutliveTheirServer(t *testing.T) {
 	dir := tempDir(t)
 	server, other := startPostgres(t, dir), startPostgres(t, tempDir(t))
@@ -163,7 +164,8 @@ func TestTwoPostgresDoNotShareADirectory(t *testing.T) {
 	startPostgres(t, dir)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err := StartPostgres(ctx, Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "another PostgreSQL") {
+	if _, err := StartPostgres(ctx, Options{Dir: dir}); err == nil ||
+		!strings.Contains(err.Error(), "another PostgreSQL") {
 		t.Errorf("got %v", err)
 	}
 }

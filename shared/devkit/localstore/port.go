@@ -18,14 +18,15 @@ const (
 	startTries = 3
 )
 
-// handedOut are the ports that this process was given: one that nobody listens on yet must not be given to a second caller.
+// handedOut are the ports that this process was given: one that nobody listens on yet must not be given to a second
+// caller.
 var handedOut sync.Map
 
 var errPortTaken = errors.New("the port was taken by another program")
 
-// FreePort returns a port that nobody listens on at 127.0.0.1 or ::1, another one each time. It is not one of those that the kernel gives to
-// outgoing connections: such a port may be gone at any moment, and a client that keeps trying to reach a server
-// which is down may even end up connected to itself, after which the server cannot come back.
+// FreePort returns a port that nobody listens on at 127.0.0.1 or ::1, another one each time. It is not one of those
+// that the kernel gives to outgoing connections: such a port may be gone at any moment, and a client that keeps trying
+// to reach a server which is down may even end up connected to itself, after which the server cannot come back.
 func FreePort() (int, error) {
 	end := outgoingPorts()
 	if end < lowestPort+1000 {

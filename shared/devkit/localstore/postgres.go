@@ -58,8 +58,11 @@ func StartPostgres(ctx context.Context, options Options) (*Postgres, error) {
 		return nil, err
 	}
 	p.URL = (&url.URL{
-		Scheme: "postgres", User: url.UserPassword(superuser, password), Host: fmt.Sprintf("127.0.0.1:%d", p.port),
-		Path: "/postgres", RawQuery: "sslmode=disable",
+		Scheme:   "postgres",
+		User:     url.UserPassword(superuser, password),
+		Host:     fmt.Sprintf("127.0.0.1:%d", p.port),
+		Path:     "/postgres",
+		RawQuery: "sslmode=disable",
 	}).String()
 	return p, nil
 }
@@ -74,7 +77,13 @@ func (p *Postgres) choosePrograms() error {
 	}
 	p.programs, err = findPostgres(p.options.Tools, major)
 	if errors.Is(err, ErrMissing) && major != 0 {
-		return fmt.Errorf("the data in %s were made by PostgreSQL %d, which is not installed: install postgresql-%d, or move the directory away to begin afresh", p.data(), major, major)
+		return fmt.Errorf(
+			"the data in %s were made by PostgreSQL %d, which is not installed: install postgresql-%d, or move the "+
+				"directory away to begin afresh",
+			p.data(),
+			major,
+			major,
+		)
 	}
 	return err
 }
@@ -92,10 +101,22 @@ func (p *Postgres) initialise(ctx context.Context) error {
 		return err
 	}
 	err := child.Run(ctx, child.Spec{
-		Name: "initdb", Path: p.programs.path("initdb"), Dir: p.options.Dir, Env: environment(p.programs.libraries),
-		Log: p.log(), User: p.account,
-		Args: []string{"--pgdata=" + unfinished, "--username=" + superuser, "--pwfile=" + filepath.Join(p.options.Dir, "superuser"),
-			"--auth=scram-sha-256", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", "--no-instructions"},
+		Name: "initdb",
+		Path: p.programs.path("initdb"),
+		Dir:  p.options.Dir,
+		Env:  environment(p.programs.libraries),
+		Log:  p.log(),
+		User: p.account,
+		Args: []string{
+			"--pgdata=" + unfinished,
+			"--username=" + superuser,
+			"--pwfile=" + filepath.Join(p.options.Dir, "superuser"),
+			"--auth=scram-sha-256",
+			"--encoding=UTF8",
+			"--locale=C.UTF-8",
+			"--no-sync",
+			"--no-instructions",
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("make the database: %w", err)
@@ -111,8 +132,13 @@ func (p *Postgres) start(ctx context.Context) error {
 		return err
 	}
 	server, err := child.Start(child.Spec{
-		Name: "PostgreSQL", Path: p.programs.path("postgres"), Args: p.arguments(), Dir: p.options.Dir,
-		Env: environment(p.programs.libraries), Log: p.log(), User: p.account,
+		Name:          "PostgreSQL",
+		Path:          p.programs.path("postgres"),
+		Args:          p.arguments(),
+		Dir:           p.options.Dir,
+		Env:           environment(p.programs.libraries),
+		Log:           p.log(),
+		User:          p.account,
 		OnParentDeath: syscall.SIGQUIT, // immediate shutdown: it takes its backends along
 	})
 	if err != nil {
@@ -135,7 +161,14 @@ func (p *Postgres) arguments() []string {
 		"jit=off", // our queries are short: compiling them costs more than running them
 	}
 	if p.options.Volatile {
-		settings = append(settings, "shared_buffers=64MB", "fsync=off", "full_page_writes=off", "max_wal_size=4GB", "autovacuum_naptime=1h")
+		settings = append(
+			settings,
+			"shared_buffers=64MB",
+			"fsync=off",
+			"full_page_writes=off",
+			"max_wal_size=4GB",
+			"autovacuum_naptime=1h",
+		)
 	}
 	arguments := []string{"-D", p.data()}
 	for _, setting := range settings {
@@ -144,8 +177,9 @@ func (p *Postgres) arguments() []string {
 	return arguments
 }
 
-// clearStalePID deals with what a server that died has left: a lock file, and sessions that outlive it. PostgreSQL itself refuses to start
-// when the process id in its lock file belongs to any process of the same user by now, and while any session uses the old shared memory.
+// clearStalePID deals with what a server that died has left: a lock file, and sessions that outlive it. PostgreSQL
+// itself refuses to start when the process id in its lock file belongs to any process of the same user by now, and
+// while any session uses the old shared memory.
 func (p *Postgres) clearStalePID(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopWithin)
 	defer cancel()
@@ -167,8 +201,8 @@ func (p *Postgres) clearStalePID(ctx context.Context) error {
 	return p.endOrphans(ctx)
 }
 
-// endOrphans kills the sessions of a server that is gone. Most notice by themselves; one that waits for a lock in shared memory whose holder
-// was killed waits for ever.
+// endOrphans kills the sessions of a server that is gone. Most notice by themselves; one that waits for a lock in
+// shared memory whose holder was killed waits for ever.
 func (p *Postgres) endOrphans(ctx context.Context) error {
 	for _, pid := range child.WorkingIn(p.data()) {
 		// A session says who it is. A server that starts at this moment does not: it is not ours to end.

@@ -31,8 +31,8 @@ type programs struct {
 
 func (p programs) path(name string) string { return filepath.Join(p.dir, name) }
 
-// Tools is where the client programs of the servers are, each of the version that is started here, and what their libraries
-// need in the environment.
+// Tools is where the client programs of the servers are, each of the version that is started here, and what their
+// libraries need in the environment.
 func Tools(tools string) (folders, environ []string, err error) {
 	postgres, err := findPostgres(tools, 0)
 	if err != nil {

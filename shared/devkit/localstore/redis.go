@@ -82,8 +82,13 @@ func (r *Redis) start(ctx context.Context) error {
 		return fmt.Errorf("configure Redis: %w", err)
 	}
 	server, err := child.Start(child.Spec{
-		Name: "Redis", Path: r.programs.path("redis-server"), Args: append([]string{configuration}, r.mode...), Dir: r.Dir,
-		Env: environment(r.programs.libraries), Log: r.log(), User: r.account,
+		Name: "Redis",
+		Path: r.programs.path("redis-server"),
+		Args: append([]string{configuration}, r.mode...),
+		Dir:  r.Dir,
+		Env:  environment(r.programs.libraries),
+		Log:  r.log(),
+		User: r.account,
 	})
 	if err != nil {
 		return err
@@ -107,7 +112,10 @@ func (r *Redis) waitReady(ctx context.Context, server *child.Child) error {
 		}
 		select {
 		case <-server.Done():
-			if lines := readLines(r.log()); strings.Contains(strings.Join(lines[max(0, len(lines)-4):], "\n"), "Address already in use") {
+			if lines := readLines(r.log()); strings.Contains(
+				strings.Join(lines[max(0, len(lines)-4):], "\n"),
+				"Address already in use",
+			) {
 				return fmt.Errorf("Redis: %w", errPortTaken)
 			}
 			return fmt.Errorf("%s; its log is %s", server.Outcome(), r.log())

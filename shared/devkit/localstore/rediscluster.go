@@ -21,8 +21,8 @@ type RedisCluster struct {
 	Dir   string // where the nodes' own are
 }
 
-// StartRedisCluster starts the nodes, below options.Dir, and joins them. It returns when all slots are served. After an error the nodes
-// that were started are stopped. Errors: those of StartRedis; what redis-cli says last.
+// StartRedisCluster starts the nodes, below options.Dir, and joins them. It returns when all slots are served. After an
+// error the nodes that were started are stopped. Errors: those of StartRedis; what redis-cli says last.
 func StartRedisCluster(ctx context.Context, options Options) (*RedisCluster, error) {
 	return startCluster(ctx, options, 1)
 }
@@ -60,7 +60,12 @@ func (c *RedisCluster) start(ctx context.Context, options Options, replicas int)
 	arguments := []string{"create"}
 	query := url.Values{}
 	for i := range masters * (1 + replicas) {
-		node := &Redis{Dir: filepath.Join(options.Dir, strconv.Itoa(i+1)), programs: programs, account: account, password: password}
+		node := &Redis{
+			Dir:      filepath.Join(options.Dir, strconv.Itoa(i+1)),
+			programs: programs,
+			account:  account,
+			password: password,
+		}
 		if err := settle(node.Dir, account); err != nil {
 			return fmt.Errorf("the directory of Redis: %w", err)
 		}
@@ -69,19 +74,33 @@ func (c *RedisCluster) start(ctx context.Context, options Options, replicas int)
 			return err
 		}
 		node.further = []string{
-			"cluster-enabled yes", "cluster-config-file nodes.conf", "cluster-node-timeout 1000", "cluster-port " + strconv.Itoa(bus), "masterauth " + password,
+			"cluster-enabled yes",
+			"cluster-config-file nodes.conf",
+			"cluster-node-timeout 1000",
+			"cluster-port " + strconv.Itoa(bus),
+			"masterauth " + password,
 		}
 		if err := onFreePort(ctx, func(ctx context.Context, port int) error { node.port = port; return node.start(ctx) }); err != nil {
 			return err
 		}
-		node.URL = (&url.URL{Scheme: "redis", User: url.UserPassword("", password), Host: node.address(), Path: "/0"}).String()
+		node.URL = (&url.URL{
+			Scheme: "redis",
+			User:   url.UserPassword("", password),
+			Host:   node.address(),
+			Path:   "/0",
+		}).String()
 		c.Nodes = append(c.Nodes, node)
 		arguments = append(arguments, node.address())
 		if i > 0 {
 			query.Add("addr", node.address())
 		}
 	}
-	c.URL = (&url.URL{Scheme: "redis", User: url.UserPassword("", password), Host: c.Nodes[0].address(), RawQuery: query.Encode()}).String()
+	c.URL = (&url.URL{
+		Scheme:   "redis",
+		User:     url.UserPassword("", password),
+		Host:     c.Nodes[0].address(),
+		RawQuery: query.Encode(),
+	}).String()
 	return c.Administer(ctx, append(arguments, "--cluster-replicas", strconv.Itoa(replicas))...)
 }
 
@@ -89,8 +108,16 @@ func (c *RedisCluster) start(ctx context.Context, options Options, replicas int)
 func (c *RedisCluster) Administer(ctx context.Context, arguments ...string) error {
 	node := c.Nodes[0]
 	return child.Run(ctx, child.Spec{
-		Name: "redis-cli", Path: node.programs.path("redis-cli"), Args: append(append([]string{"--cluster"}, arguments...), "--cluster-yes"), Dir: "/",
-		Env: append(environment(node.programs.libraries), "REDISCLI_AUTH="+node.password, "HOME="+os.TempDir()), Log: filepath.Join(c.Dir, "redis-cli.log"),
+		Name: "redis-cli",
+		Path: node.programs.path("redis-cli"),
+		Args: append(append([]string{"--cluster"}, arguments...), "--cluster-yes"),
+		Dir:  "/",
+		Env: append(
+			environment(node.programs.libraries),
+			"REDISCLI_AUTH="+node.password,
+			"HOME="+os.TempDir(),
+		),
+		Log: filepath.Join(c.Dir, "redis-cli.log"),
 	})
 }
 

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// The fewest that survive the loss of a machine: two Sentinels out of three agree that the master is gone, and one of two replicas follows it.
+// The fewest that survive the loss of a machine: two Sentinels out of three agree that the master is gone, and one of
+// two replicas follows it.
 const (
 	sentinelNodes  = 3
 	sentinels      = 3
@@ -36,8 +37,9 @@ type RedisSentinel struct {
 	password string
 }
 
-// StartRedisSentinel starts a master, two replicas and three Sentinels, below options.Dir. It returns when the replicas follow and the Sentinels
-// know each other. After an error those that were started are stopped. Errors: those of StartRedis; the end of ctx.
+// StartRedisSentinel starts a master, two replicas and three Sentinels, below options.Dir. It returns when the replicas
+// follow and the Sentinels know each other. After an error those that were started are stopped. Errors: those of
+// StartRedis; the end of ctx.
 func StartRedisSentinel(ctx context.Context, options Options) (*RedisSentinel, error) {
 	s := &RedisSentinel{Dir: options.Dir}
 	if err := s.start(ctx, options); err != nil {
@@ -75,7 +77,13 @@ func (s *RedisSentinel) start(ctx context.Context, options Options) error {
 	for _, sentinel := range s.Sentinels[1:] {
 		query.Add("addr", sentinel.address())
 	}
-	s.URL = (&url.URL{Scheme: "redis", User: url.UserPassword("", sentinelPassword), Host: s.Sentinels[0].address(), Path: "/0", RawQuery: query.Encode()}).String()
+	s.URL = (&url.URL{
+		Scheme:   "redis",
+		User:     url.UserPassword("", sentinelPassword),
+		Host:     s.Sentinels[0].address(),
+		Path:     "/0",
+		RawQuery: query.Encode(),
+	}).String()
 	return s.waitForEachOther(ctx)
 }
 
@@ -85,11 +93,22 @@ func (s *RedisSentinel) startNodes(ctx context.Context, dir string) error {
 		if i > 0 {
 			further = append(further, fmt.Sprintf("replicaof 127.0.0.1 %d", s.Nodes[0].port))
 		}
-		node := &Redis{Dir: filepath.Join(dir, strconv.Itoa(i+1)), programs: s.programs, account: s.account, password: s.password, further: further}
+		node := &Redis{
+			Dir:      filepath.Join(dir, strconv.Itoa(i+1)),
+			programs: s.programs,
+			account:  s.account,
+			password: s.password,
+			further:  further,
+		}
 		if err := startOneOf(ctx, node); err != nil {
 			return err
 		}
-		node.URL = (&url.URL{Scheme: "redis", User: url.UserPassword("", s.password), Host: node.address(), Path: "/0"}).String()
+		node.URL = (&url.URL{
+			Scheme: "redis",
+			User:   url.UserPassword("", s.password),
+			Host:   node.address(),
+			Path:   "/0",
+		}).String()
 		s.Nodes = append(s.Nodes, node)
 	}
 	return nil
@@ -98,23 +117,37 @@ func (s *RedisSentinel) startNodes(ctx context.Context, dir string) error {
 func (s *RedisSentinel) startSentinels(ctx context.Context, dir string, sentinelPassword string) error {
 	for i := range sentinels {
 		sentinel := &Redis{
-			Dir: filepath.Join(dir, fmt.Sprint("sentinel", i+1)), programs: s.programs, account: s.account, password: sentinelPassword,
-			mode: []string{"--sentinel"}, further: []string{
+			Dir: filepath.Join(
+				dir,
+				fmt.Sprint("sentinel", i+1),
+			),
+			programs: s.programs,
+			account:  s.account,
+			password: sentinelPassword,
+			mode:     []string{"--sentinel"},
+			further: []string{
 				fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d %d", masterName, s.Nodes[0].port, sentinelQuorum),
-				"sentinel auth-pass " + masterName + " " + s.password, "sentinel sentinel-pass " + sentinelPassword,
-				"sentinel down-after-milliseconds " + masterName + " 2000", "sentinel failover-timeout " + masterName + " 3000",
+				"sentinel auth-pass " + masterName + " " + s.password,
+				"sentinel sentinel-pass " + sentinelPassword,
+				"sentinel down-after-milliseconds " + masterName + " 2000",
+				"sentinel failover-timeout " + masterName + " 3000",
 			},
 		}
 		if err := startOneOf(ctx, sentinel); err != nil {
 			return err
 		}
-		sentinel.URL = (&url.URL{Scheme: "redis", User: url.UserPassword("", sentinelPassword), Host: sentinel.address()}).String()
+		sentinel.URL = (&url.URL{
+			Scheme: "redis",
+			User:   url.UserPassword("", sentinelPassword),
+			Host:   sentinel.address(),
+		}).String()
 		s.Sentinels = append(s.Sentinels, sentinel)
 	}
 	return nil
 }
 
-// startOneOf starts a server whose configuration Sentinel changes later: whom it follows, and what the Sentinels know of each other.
+// startOneOf starts a server whose configuration Sentinel changes later: whom it follows, and what the Sentinels know
+// of each other.
 func startOneOf(ctx context.Context, server *Redis) error {
 	if err := settle(server.Dir, server.account); err != nil {
 		return fmt.Errorf("the directory of Redis: %w", err)
@@ -133,11 +166,13 @@ func (s *RedisSentinel) waitForEachOther(ctx context.Context) error {
 		well := 0
 		for _, sentinel := range s.Sentinels {
 			said, err := sentinel.info("sentinel")
-			if err == nil && strings.Contains(said, fmt.Sprintf(",slaves=%d,sentinels=%d", sentinelNodes-1, sentinels)) {
+			if err == nil &&
+				strings.Contains(said, fmt.Sprintf(",slaves=%d,sentinels=%d", sentinelNodes-1, sentinels)) {
 				well++
 			}
 		}
-		for _, replica := range s.Nodes { // not the first one, unless this machine was so slow that it was taken for dead
+		// not the first one, unless this machine was so slow that it was taken for dead
+		for _, replica := range s.Nodes {
 			if said, err := replica.info("replication"); err == nil && strings.Contains(said, "master_link_status:up") {
 				well++
 			}
@@ -153,17 +188,19 @@ func (s *RedisSentinel) waitForEachOther(ctx context.Context) error {
 	}
 }
 
-// Master is the node that the Sentinels name and that takes writes; nil while there is none. One that comes back may call itself the master,
-// too, until it is told otherwise.
+// Master is the node that the Sentinels name and that takes writes; nil while there is none. One that comes back may
+// call itself the master, too, until it is told otherwise.
 func (s *RedisSentinel) Master() *Redis {
 	for _, node := range s.Nodes {
 		named := 0
 		for _, sentinel := range s.Sentinels {
-			if said, err := sentinel.info("sentinel"); err == nil && strings.Contains(said, "address="+node.address()+",") {
+			if said, err := sentinel.info("sentinel"); err == nil &&
+				strings.Contains(said, "address="+node.address()+",") {
 				named++
 			}
 		}
-		if said, err := node.info("replication"); named >= sentinelQuorum && err == nil && strings.Contains(said, "role:master") {
+		if said, err := node.info("replication"); named >= sentinelQuorum && err == nil &&
+			strings.Contains(said, "role:master") {
 			return node
 		}
 	}

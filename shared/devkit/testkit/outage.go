@@ -19,7 +19,10 @@ func (d Database) Cut(t testing.TB) (restore func()) {
 		var name string
 		err = admin.QueryRow(t.Context(), `select current_database()`).Scan(&name)
 		if err == nil {
-			_, err = admin.Exec(t.Context(), `alter database `+pgx.Identifier{name}.Sanitize()+` connection limit `+allowed)
+			_, err = admin.Exec(
+				t.Context(),
+				`alter database `+pgx.Identifier{name}.Sanitize()+` connection limit `+allowed,
+			)
 		}
 		if err == nil {
 			_, err = admin.Exec(t.Context(), `select pg_terminate_backend(pid) from pg_stat_activity
@@ -33,7 +36,8 @@ func (d Database) Cut(t testing.TB) (restore func()) {
 	return func() { allow("-1") }
 }
 
-// EndSessions ends every session of the database but its own, as a restart of PostgreSQL does, and returns once they are gone.
+// EndSessions ends every session of the database but its own, as a restart of PostgreSQL does, and returns once they
+// are gone.
 func (d Database) EndSessions(t testing.TB) {
 	t.Helper()
 	admin, err := pgx.Connect(t.Context(), d.Superuser)
@@ -43,7 +47,8 @@ func (d Database) EndSessions(t testing.TB) {
 	defer func() { _ = admin.Close(t.Context()) }()
 	var ended bool
 	err = admin.QueryRow(t.Context(), `select coalesce(bool_and(pg_terminate_backend(pid, 10000)), false) from pg_stat_activity
-		where datname = current_database() and pid <> pg_backend_pid()`).Scan(&ended)
+		where datname = current_database() and pid <> pg_backend_pid()`).
+		Scan(&ended)
 	if err != nil || !ended {
 		t.Fatalf("sessions ended: %t, %v", ended, err)
 	}

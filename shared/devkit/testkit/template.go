@@ -56,8 +56,14 @@ func ensureTemplate(ctx context.Context, server string) (template, error) {
 			return template{}, err
 		}
 	}
-	secret := sha256.Sum256([]byte("test roles of " + server)) // the same in every process; as secret as the server's URL
-	t := template{server: server, name: "almoner_template_" + hex.EncodeToString(hash.Sum(nil)[:6]), password: hex.EncodeToString(secret[:16])}
+	secret := sha256.Sum256(
+		[]byte("test roles of " + server),
+	) // the same in every process; as secret as the server's URL
+	t := template{
+		server:   server,
+		name:     "almoner_template_" + hex.EncodeToString(hash.Sum(nil)[:6]),
+		password: hex.EncodeToString(secret[:16]),
+	}
 
 	connection, err := pgx.Connect(ctx, server)
 	if err != nil {
@@ -114,7 +120,8 @@ func ensureRole(name, password, options string) string {
 	end $$`, name, password, options)
 }
 
-// migrate keeps the versions in the table that the service itself uses, so that its migrate command finds nothing to do.
+// migrate keeps the versions in the table that the service itself uses, so that its migrate command finds nothing to
+// do.
 func migrate(ctx context.Context, owner, service, folder string) error {
 	db, err := sql.Open("pgx", owner)
 	if err != nil {

@@ -41,7 +41,11 @@ func NewDatabase(t testing.TB) Database {
 	suffix := make([]byte, 8)
 	_, _ = rand.Read(suffix) // never fails (crypto/rand)
 	name := "test_" + hex.EncodeToString(suffix)
-	create := "create database " + pgx.Identifier{name}.Sanitize() + " template " + pgx.Identifier{template.name}.Sanitize() +
+	create := "create database " + pgx.Identifier{
+		name,
+	}.Sanitize() + " template " + pgx.Identifier{
+		template.name,
+	}.Sanitize() +
 		" owner " + ownerRole
 	if err := execute(ctx, template.server, create); err != nil {
 		t.Fatalf("a database for the test: %v", err)
@@ -49,7 +53,9 @@ func NewDatabase(t testing.TB) Database {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), makeWithin)
 		defer cancel()
-		if err := execute(ctx, template.server, "drop database if exists "+pgx.Identifier{name}.Sanitize()+" with (force)"); err != nil {
+		if err := execute(ctx, template.server, "drop database if exists "+pgx.Identifier{
+			name,
+		}.Sanitize()+" with (force)"); err != nil {
 			t.Errorf("drop the test's database: %v", err)
 		}
 	})
@@ -75,7 +81,10 @@ func NewRedis(t testing.TB) *localstore.Redis {
 	t.Cleanup(func() { _, _ = os.RemoveAll(dir), lifeline.Close() })
 	ctx, cancel := context.WithTimeout(context.Background(), makeWithin)
 	defer cancel()
-	server, err := localstore.StartRedis(ctx, localstore.Options{Dir: dir, Tools: os.Getenv(toolsVariable), Volatile: true})
+	server, err := localstore.StartRedis(
+		ctx,
+		localstore.Options{Dir: dir, Tools: os.Getenv(toolsVariable), Volatile: true},
+	)
 	if err != nil {
 		t.Fatalf("a Redis for the test: %v", err)
 	}

@@ -69,7 +69,8 @@ func TestDatabasesAreApartAndDroppedAtTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		var count int
-		if err := connect(t, other.Authserver).QueryRow(t.Context(), "select count(*) from account.organisations").Scan(&count); err != nil || count != 0 {
+		if err := connect(t, other.Authserver).QueryRow(t.Context(), "select count(*) from account.organisations").Scan(&count); err != nil ||
+			count != 0 {
 			t.Errorf("%d rows of another test, %v", count, err)
 		}
 	})
@@ -87,7 +88,10 @@ func ownServer(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	server, err := localstore.StartPostgres(t.Context(), localstore.Options{Dir: dir, Tools: os.Getenv(toolsVariable), Volatile: true})
+	server, err := localstore.StartPostgres(
+		t.Context(),
+		localstore.Options{Dir: dir, Tools: os.Getenv(toolsVariable), Volatile: true},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +119,11 @@ func TestProcessesThatStartTogetherMakeOneTemplate(t *testing.T) {
 		}
 	}
 	var count int
-	err := connect(t, server).QueryRow(t.Context(), "select count(*) from pg_database where datistemplate and datname = $1", names[0]).Scan(&count)
+	err := connect(
+		t,
+		server,
+	).QueryRow(t.Context(), "select count(*) from pg_database where datistemplate and datname = $1", names[0]).
+		Scan(&count)
 	if err != nil || count != 1 {
 		t.Errorf("%d templates, %v", count, err)
 	}
@@ -137,7 +145,8 @@ func TestAnUnfinishedTemplateIsMadeAnew(t *testing.T) {
 		t.Fatalf("%v, %v", again.name, err)
 	}
 	var finished bool
-	if err := admin.QueryRow(t.Context(), "select datistemplate from pg_database where datname = $1", made.name).Scan(&finished); err != nil || !finished {
+	if err := admin.QueryRow(t.Context(), "select datistemplate from pg_database where datname = $1", made.name).Scan(&finished); err != nil ||
+		!finished {
 		t.Errorf("finished: %v, %v", finished, err)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Trips counts how often a client waits for a store: the round trips on all its connections, those of logging in included. What
-// is sent without waiting for an answer in between, such as a batch, is one, whatever it holds.
+// Trips counts how often a client waits for a store: the round trips on all its connections, those of logging in
+// included. What is sent without waiting for an answer in between, such as a batch, is one, whatever it holds.
 type Trips struct {
 	listener net.Listener
 	target   string
@@ -20,7 +20,8 @@ type Trips struct {
 	closed bool
 }
 
-// CountTrips puts a counter before the server of a URL, and returns the URL that leads through it. It ends with the test.
+// CountTrips puts a counter before the server of a URL, and returns the URL that leads through it. It ends with the
+// test.
 func CountTrips(t testing.TB, server string) (through string, trips *Trips) {
 	t.Helper()
 	u, err := url.Parse(server)

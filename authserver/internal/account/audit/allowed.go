@@ -8,9 +8,9 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// Authorization is what allowed a request when it was checked. The transaction that writes checks it once more, with the rows locked, so
-// that a request that waited in between writes nothing by a right that has ended (e2e/CHECKS_AND_WRITES.md). The user must still be
-// enabled. The rest counts where it is set.
+// Authorization is what allowed a request when it was checked. The transaction that writes checks it once more, with
+// the rows locked, so that a request that waited in between writes nothing by a right that has ended
+// (e2e/CHECKS_AND_WRITES.md). The user must still be enabled. The rest counts where it is set.
 type Authorization struct {
 	UserID      uuid.UUID
 	SignInID    uuid.UUID // of a browser: it still counts

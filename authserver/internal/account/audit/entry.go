@@ -15,8 +15,8 @@ type Entry struct {
 	ActorName   string // name of the user who did it, or ""
 }
 
-// A Cursor is a place in a log that is read from the latest entry back: what comes after it is older. The zero Cursor is the
-// beginning.
+// A Cursor is a place in a log that is read from the latest entry back: what comes after it is older. The zero Cursor
+// is the beginning.
 type Cursor struct {
 	At time.Time
 	ID uuid.UUID

@@ -1,7 +1,7 @@
 // Package authorizer answers: may the bearer of this request manage this workspace's account?
 //
-// It guards the tenant routes of the account API (contract, section 5). Each refusal has a shape of its own there, so an
-// answer is written here, in the one place that knows them all.
+// It guards the tenant routes of the account API (contract, section 5). Each refusal has a shape of its own there, so
+// an answer is written here, in the one place that knows them all.
 package authorizer
 
 import (
@@ -94,7 +94,8 @@ func (d Deps) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	refusal, shaped := errors.AsType[*apierr.Error](err)
 	switch {
 	case errors.Is(err, errNoBearer):
-		w.Header().Set("WWW-Authenticate", `Bearer realm="almoner", resource_metadata="`+d.Issuer+`/.well-known/oauth-protected-resource/v1"`)
+		w.Header().
+			Set("WWW-Authenticate", `Bearer realm="almoner", resource_metadata="`+d.Issuer+`/.well-known/oauth-protected-resource/v1"`)
 		apierr.Write(w, apierr.Gateway, apierr.New(apierr.Unauthenticated, "Unauthorized"))
 	case shaped && refusal.Kind == apierr.Unavailable:
 		apierr.Write(w, apierr.Flat, refusal)
@@ -102,7 +103,11 @@ func (d Deps) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		apierr.Write(w, apierr.Nested, refusal)
 	case errors.Is(err, store.ErrUnavailable):
 		d.Log.ErrorContext(r.Context(), "a store does not answer", "error", err)
-		apierr.Write(w, apierr.Flat, apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Try again."))
+		apierr.Write(
+			w,
+			apierr.Flat,
+			apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Try again."),
+		)
 	default:
 		apierr.Write(w, apierr.Gateway, apierr.New(apierr.Forbidden, "Forbidden"))
 	}
@@ -116,7 +121,8 @@ func (d Deps) admit(r *http.Request, held presented, named string, permission pe
 	if err != nil {
 		return Caller{}, err
 	}
-	if malformed != nil || !s.Member || s.CredentialWorkspace != workspaceID || (s.Kind == standing.Connector && !s.LLMIntegration) {
+	if malformed != nil || !s.Member || s.CredentialWorkspace != workspaceID ||
+		(s.Kind == standing.Connector && !s.LLMIntegration) {
 		return Caller{}, apierr.New(apierr.Forbidden, "This credential gives no access to that workspace.")
 	}
 	permissions := s.Effective()

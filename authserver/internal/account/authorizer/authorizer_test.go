@@ -13,7 +13,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A bench is the site with a user who may manage the workspace's account. The authorizer is asked through the list of clients.
+// A bench is the site with a user who may manage the workspace's account. The authorizer is asked through the list of
+// clients.
 type bench struct {
 	*apitest.Server
 	t    *testing.T
@@ -63,7 +64,9 @@ func (b *bench) forbidden(what, words string, answer apitest.Answer) {
 	b.t.Helper()
 	nested, _ := answer.JSON()["error"].(map[string]any)
 	message, _ := nested["message"].(string)
-	if answer.Status != 403 || nested["code"] != "FORBIDDEN" || !strings.Contains(message, words) || len(answer.JSON()) != 1 || len(nested) != 2 {
+	if answer.Status != 403 || nested["code"] != "FORBIDDEN" || !strings.Contains(message, words) ||
+		len(answer.JSON()) != 1 ||
+		len(nested) != 2 {
 		b.t.Errorf("%s: %d %s, want 403 FORBIDDEN", what, answer.Status, answer.Body)
 	}
 }
@@ -74,8 +77,14 @@ func TestBothKindsOfBearerPass(t *testing.T) {
 	access := b.Linked(c, secret, b.user).Access
 	b.passes("personal access token", b.with(b.Fixture.Token(b.user, perm.AccountAPIAccess)))
 	b.passes("access token", b.with(access))
-	b.passes("scheme in another case", b.ask(b.Fixture.WorkspaceID.String(), "Authorization", "bEARER "+access.Reveal()))
-	b.passes("workspace in upper case", b.ask(strings.ToUpper(b.Fixture.WorkspaceID.String()), apitest.Bearer(access)...))
+	b.passes(
+		"scheme in another case",
+		b.ask(b.Fixture.WorkspaceID.String(), "Authorization", "bEARER "+access.Reveal()),
+	)
+	b.passes(
+		"workspace in upper case",
+		b.ask(strings.ToUpper(b.Fixture.WorkspaceID.String()), apitest.Bearer(access)...),
+	)
 	if b.Uses.Seen() != 4 {
 		t.Errorf("%d uses were noted, want 4", b.Uses.Seen())
 	}
@@ -85,12 +94,19 @@ func TestNoBearerIs401(t *testing.T) {
 	b := newBench(t)
 	workspace := b.Fixture.WorkspaceID.String()
 	for what, headers := range map[string][]string{
-		"no header": nil, "empty": {"Authorization", ""}, "Basic": {"Authorization", "Basic YTpi"}, "the token alone": {"Authorization", b.Fixture.Token(b.user).Reveal()},
+		"no header":       nil,
+		"empty":           {"Authorization", ""},
+		"Basic":           {"Authorization", "Basic YTpi"},
+		"the token alone": {"Authorization", b.Fixture.Token(b.user).Reveal()},
 	} {
 		answer := b.ask(workspace, headers...)
 		b.gateway(what, answer, 401, "Unauthorized")
 		challenge := answer.Header.Get("WWW-Authenticate")
-		if !strings.HasPrefix(challenge, "Bearer ") || !strings.Contains(challenge, `resource_metadata="https://api.example.org/.well-known/oauth-protected-resource/v1"`) {
+		if !strings.HasPrefix(challenge, "Bearer ") ||
+			!strings.Contains(
+				challenge,
+				`resource_metadata="https://api.example.org/.well-known/oauth-protected-resource/v1"`,
+			) {
 			t.Errorf("%s: challenge %q", what, challenge)
 		}
 	}
@@ -106,9 +122,21 @@ func TestABearerThatIsNotValidIs403Forbidden(t *testing.T) {
 	mcp := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	connected := b.Connected(mcp, b.user)
 	_, code := b.Consent(c, b.user)
-	expiredPAT, revokedPAT := b.Fixture.Token(b.user, perm.AccountAPIAccess), b.Fixture.Token(b.user, perm.AccountAPIAccess)
-	b.Fixture.Exec(`update account.personal_access_tokens set expires_at = now() where hash = $1`, credential.Hash(expiredPAT.Reveal()))
-	b.Fixture.Exec(`update account.personal_access_tokens set revoked_at = now() where hash = $1`, credential.Hash(revokedPAT.Reveal()))
+	expiredPAT, revokedPAT := b.Fixture.Token(
+		b.user,
+		perm.AccountAPIAccess,
+	), b.Fixture.Token(
+		b.user,
+		perm.AccountAPIAccess,
+	)
+	b.Fixture.Exec(
+		`update account.personal_access_tokens set expires_at = now() where hash = $1`,
+		credential.Hash(expiredPAT.Reveal()),
+	)
+	b.Fixture.Exec(
+		`update account.personal_access_tokens set revoked_at = now() where hash = $1`,
+		credential.Hash(revokedPAT.Reveal()),
+	)
 	unknownPAT := b.Fixture.Token(b.user, perm.AccountAPIAccess)
 	b.Fixture.Exec(`delete from account.personal_access_tokens where hash = $1`, credential.Hash(unknownPAT.Reveal()))
 	foreign := apitest.Start(t)
@@ -116,15 +144,31 @@ func TestABearerThatIsNotValidIs403Forbidden(t *testing.T) {
 	stranger := foreign.Linked(app, appSecret, foreign.Fixture.Member(perm.AccountAPIAccess)).Access
 	good := b.Fixture.Token(b.user, perm.AccountAPIAccess)
 	for what, token := range map[string]credential.Secret{
-		"garbage": "word", "empty": "", "expired PAT": expiredPAT, "revoked PAT": revokedPAT, "unknown PAT": unknownPAT, "cut PAT": good[:len(good)-1],
-		"spaces": " " + good, "two words": good + " x", "cut": held.Access[:len(held.Access)-2], "revoked": revoked.Access,
-		"for MCP": connected.Access, "refresh token": connected.Refresh, "code": code, "another server's": stranger,
+		"garbage":          "word",
+		"empty":            "",
+		"expired PAT":      expiredPAT,
+		"revoked PAT":      revokedPAT,
+		"unknown PAT":      unknownPAT,
+		"cut PAT":          good[:len(good)-1],
+		"spaces":           " " + good,
+		"two words":        good + " x",
+		"cut":              held.Access[:len(held.Access)-2],
+		"revoked":          revoked.Access,
+		"for MCP":          connected.Access,
+		"refresh token":    connected.Refresh,
+		"code":             code,
+		"another server's": stranger,
 	} {
 		b.gateway(what, b.with(token), 403, "Forbidden")
 	}
 	two := append(apitest.Bearer(good), apitest.Bearer(good)...)
 	b.gateway("two headers", b.ask(b.Fixture.WorkspaceID.String(), two...), 403, "Forbidden")
-	b.gateway("an unknown workspace with a bad bearer", b.ask(uuid.NewString(), apitest.Bearer("word")...), 403, "Forbidden")
+	b.gateway(
+		"an unknown workspace with a bad bearer",
+		b.ask(uuid.NewString(), apitest.Bearer("word")...),
+		403,
+		"Forbidden",
+	)
 	b.passes("the good one", b.with(good))
 }
 
@@ -206,16 +250,31 @@ func TestWhatTheBearerMayNotDoIsFORBIDDEN(t *testing.T) {
 	bearer := apitest.Bearer(token)
 	b.forbidden("another workspace", noAccess, b.ask(other.String(), bearer...))
 	b.Fixture.Join(other, b.user, perm.AccountAPIAccess)
-	b.forbidden("a token of another workspace, though the user is a member of both", noAccess, b.ask(other.String(), bearer...))
+	b.forbidden(
+		"a token of another workspace, though the user is a member of both",
+		noAccess,
+		b.ask(other.String(), bearer...),
+	)
 	b.forbidden("unknown workspace", noAccess, b.ask(uuid.NewString(), bearer...))
 	b.forbidden("no UUID", noAccess, b.ask("main", bearer...))
-	b.forbidden("a UUID in another spelling", noAccess, b.ask(strings.ReplaceAll(b.Fixture.WorkspaceID.String(), "-", ""), bearer...))
+	b.forbidden(
+		"a UUID in another spelling",
+		noAccess,
+		b.ask(strings.ReplaceAll(b.Fixture.WorkspaceID.String(), "-", ""), bearer...),
+	)
 	b.forbidden("permission outside the token", noPermission, b.with(b.Fixture.Token(b.user, perm.ProgrammesRead)))
 	reader := b.Fixture.Member(perm.ProgrammesRead)
 	b.forbidden("permission that the user lacks", noPermission, b.with(b.Fixture.Token(reader, perm.AccountAPIAccess)))
-	b.Fixture.Exec(`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`, b.user)
+	b.Fixture.Exec(
+		`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`,
+		b.user,
+	)
 	b.forbidden("permission lost now", noPermission, b.with(token))
-	b.Fixture.Exec(`delete from account.memberships where user_id = $1 and tenant_id = $2`, b.user, b.Fixture.WorkspaceID)
+	b.Fixture.Exec(
+		`delete from account.memberships where user_id = $1 and tenant_id = $2`,
+		b.user,
+		b.Fixture.WorkspaceID,
+	)
 	b.forbidden("no longer a member", noAccess, b.with(token))
 }
 
@@ -233,7 +292,8 @@ func TestAnOutageIs503(t *testing.T) {
 	restore := b.CutPostgres()
 	for what, bearer := range map[string]credential.Secret{"access token": access, "personal access token": token} {
 		answer := b.with(bearer)
-		if answer.Status != 503 || answer.Text("error") != "temporarily_unavailable" || answer.Header.Get("Retry-After") == "" {
+		if answer.Status != 503 || answer.Text("error") != "temporarily_unavailable" ||
+			answer.Header.Get("Retry-After") == "" {
 			t.Errorf("%s: %d %s", what, answer.Status, answer.Body)
 		}
 	}

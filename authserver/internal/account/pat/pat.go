@@ -1,11 +1,12 @@
 // Package pat answers: what is a personal access token, and may this one be made?
 //
-// A user makes one in the settings for one workspace, with a name, one of three lifetimes, and permissions that the user holds
-// there (spec 2.1). Its value is shown once; what is kept is its SHA-256. What it may do is decided at each request, as what
-// it was given and what its user holds then (account.standings).
+// A user makes one in the settings for one workspace, with a name, one of three lifetimes, and permissions that the
+// user holds there (spec 2.1). Its value is shown once; what is kept is its SHA-256. What it may do is decided at each
+// request, as what it was given and what its user holds then (account.standings).
 //
-// Callers: endpoint/settings (make, list, revoke, replace). Listing and revoking one's own needs nothing but being signed in: who may
-// no longer make tokens must still be able to end them. The resource API reads tokens through shared/standing.
+// Callers: endpoint/settings (make, list, revoke, replace). Listing and revoking one's own needs nothing but being
+// signed in: who may no longer make tokens must still be able to end them. The resource API reads tokens through
+// shared/standing.
 package pat
 
 import (
@@ -67,12 +68,15 @@ type Refusal struct{ Field, Message string }
 
 func (r *Refusal) Error() string { return r.Message }
 
-// Accept returns the token that is asked for, without identifier, user and workspace, or a *Refusal. held is what the user
-// holds in the workspace now.
+// Accept returns the token that is asked for, without identifier, user and workspace, or a *Refusal. held is what the
+// user holds in the workspace now.
 func (r Request) Accept(held perm.Set, now time.Time) (Token, error) {
 	name := strings.TrimSpace(r.Name)
 	if message := displayname.Check(name, displayname.MaxLength); message != "" {
-		return Token{}, &Refusal{"name", "Give the token a name of 1 to 100 characters, such as the system that will use it. " + message}
+		return Token{}, &Refusal{
+			"name",
+			"Give the token a name of 1 to 100 characters, such as the system that will use it. " + message,
+		}
 	}
 	if !slices.Contains(Lifetimes(), r.Days) {
 		return Token{}, &Refusal{"days", "Choose 7, 30 or 90 days."}
@@ -82,7 +86,10 @@ func (r Request) Accept(held perm.Set, now time.Time) (Token, error) {
 		return Token{}, &Refusal{"permissions", "Choose at least one permission."}
 	}
 	if !held.HasAll(wanted) {
-		return Token{}, &Refusal{"permissions", "You can only give permissions that you hold yourself in this workspace."}
+		return Token{}, &Refusal{
+			"permissions",
+			"You can only give permissions that you hold yourself in this workspace.",
+		}
 	}
 	return Token{Name: name, Permissions: wanted, Expires: now.Add(time.Duration(r.Days) * 24 * time.Hour)}, nil
 }

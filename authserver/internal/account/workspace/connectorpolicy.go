@@ -67,7 +67,8 @@ func (p ConnectorPolicy) Life() time.Duration { return time.Duration(p.Days) * 2
 
 // Equal says whether both allow the same.
 func (p ConnectorPolicy) Equal(other ConnectorPolicy) bool {
-	return slices.Equal(p.Platforms, other.Platforms) && slices.Equal(p.Permissions, other.Permissions) && p.Days == other.Days
+	return slices.Equal(p.Platforms, other.Platforms) && slices.Equal(p.Permissions, other.Permissions) &&
+		p.Days == other.Days
 }
 
 // Digest tells policies apart: those that are Equal have one.

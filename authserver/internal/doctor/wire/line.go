@@ -1,7 +1,8 @@
 // Package wire answers: what did a server that nobody vouches for answer, and what of it may be shown?
 //
-// The subject of the doctor is a broken server, perhaps a hostile one. So every answer is bounded in time and in size, no
-// redirect is followed, and nothing is shown but what Secrets has gone over. It is the one place of the doctor that opens a connection.
+// The subject of the doctor is a broken server, perhaps a hostile one. So every answer is bounded in time and in size,
+// no redirect is followed, and nothing is shown but what Secrets has gone over. It is the one place of the doctor that
+// opens a connection.
 //
 // Callers: package doctor.
 package wire
@@ -37,8 +38,13 @@ type Request struct {
 
 // Form makes a request that sends a form.
 func Form(address, body string, within time.Duration) Request {
-	return Request{Method: http.MethodPost, URL: address, Body: body, Within: within,
-		Header: map[string]string{"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}}
+	return Request{
+		Method: http.MethodPost,
+		URL:    address,
+		Body:   body,
+		Within: within,
+		Header: map[string]string{"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"},
+	}
 }
 
 // An Answer is what came back.
@@ -71,8 +77,12 @@ func NewLine(agent string) (*Line, error) {
 		return nil, fmt.Errorf("make a cookie jar: %w", err)
 	}
 	transport := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, MaxResponseHeaderBytes: maxHeaders, TLSHandshakeTimeout: 10 * time.Second,
-		ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second,
+		Proxy:                  http.ProxyFromEnvironment,
+		MaxResponseHeaderBytes: maxHeaders,
+		TLSHandshakeTimeout:    10 * time.Second,
+		ForceAttemptHTTP2:      true,
+		MaxIdleConnsPerHost:    2,
+		IdleConnTimeout:        30 * time.Second,
 	}
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Line{
@@ -85,8 +95,8 @@ func NewLine(agent string) (*Line, error) {
 // Close drops the connections.
 func (l *Line) Close() { l.plain.CloseIdleConnections() }
 
-// Send sends a request and reads the answer. Its errors are ErrTooLarge, ErrTooLate, that of ctx, or the network's; with any of
-// them the answer holds what is known so far.
+// Send sends a request and reads the answer. Its errors are ErrTooLarge, ErrTooLate, that of ctx, or the network's;
+// with any of them the answer holds what is known so far.
 func (l *Line) Send(ctx context.Context, r Request) (Answer, error) {
 	answer := Answer{Request: r, Header: http.Header{}}
 	bounded, cancel := context.WithTimeout(ctx, r.Within)

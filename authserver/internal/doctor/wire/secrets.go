@@ -17,8 +17,8 @@ const hidden = "[redacted]"
 // shortest is how long a secret is at least to be looked for: shorter ones are found anywhere by chance.
 const shortest = 4
 
-// The spellings of what must not be seen wherever it comes from: credentials of this product, JWTs, and what follows Bearer or
-// Basic.
+// The spellings of what must not be seen wherever it comes from: credentials of this product, JWTs, and what follows
+// Bearer or Basic.
 var spelled = []*regexp.Regexp{
 	regexp.MustCompile(`alm_(?:pat|cs|ac|rt)_[A-Za-z0-9_.-]+`),
 	regexp.MustCompile(`eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]+\.?[A-Za-z0-9_-]*`),
@@ -44,11 +44,14 @@ func (s *Secrets) Add(secret credential.Secret) {
 			s.values = append(s.values, one)
 		}
 	}
-	slices.SortFunc(s.values, func(a, b string) int { return cmp.Compare(len(b), len(a)) }) // one may be part of another
+	slices.SortFunc(
+		s.values,
+		func(a, b string) int { return cmp.Compare(len(b), len(a)) },
+	) // one may be part of another
 }
 
-// Show makes text fit to be shown: without secrets, on one line, without characters that a terminal would obey, and at most so
-// many characters long.
+// Show makes text fit to be shown: without secrets, on one line, without characters that a terminal would obey, and at
+// most so many characters long.
 func (s *Secrets) Show(text string, most int) string {
 	text = s.hide(text)
 	text = strings.Map(func(r rune) rune {

@@ -14,13 +14,23 @@ func TestBearerReadsAChallenge(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]map[string]string{
 		`Bearer`: {},
-		`Bearer realm="a, b", resource_metadata="https://x/y?a=1,2", scope="read write"`: {"realm": "a, b", "resource_metadata": "https://x/y?a=1,2", "scope": "read write"},
-		`bearer SCOPE=read,error=invalid_token`:                                          {"scope": "read", "error": "invalid_token"},
-		`Basic realm="x", Bearer scope="s"`:                                              {"scope": "s"},
-		`Bearer scope="a\"b"`:                                                            {"scope": `a"b`},
-		`Bearer scope="never closed`:                                                     {"scope": "never closed"},
-		`Bearer scope = "spaced" , error = "e"`:                                          {"scope": "spaced", "error": "e"},
-		`Negotiate, Bearer resource_metadata="m", DPoP algs="ES256"`:                     {"resource_metadata": "m"},
+		`Bearer realm="a, b", resource_metadata="https://x/y?a=1,2", scope="read write"`: {
+			"realm":             "a, b",
+			"resource_metadata": "https://x/y?a=1,2",
+			"scope":             "read write",
+		},
+		`bearer SCOPE=read,error=invalid_token`: {
+			"scope": "read",
+			"error": "invalid_token",
+		},
+		`Basic realm="x", Bearer scope="s"`: {"scope": "s"},
+		`Bearer scope="a\"b"`:               {"scope": `a"b`},
+		`Bearer scope="never closed`:        {"scope": "never closed"},
+		`Bearer scope = "spaced" , error = "e"`: {
+			"scope": "spaced",
+			"error": "e",
+		},
+		`Negotiate, Bearer resource_metadata="m", DPoP algs="ES256"`: {"resource_metadata": "m"},
 	} {
 		got, ok := wire.Bearer(http.Header{"Www-Authenticate": {line}})
 		if !ok || len(got.Parameters) != len(want) {
@@ -89,7 +99,9 @@ func FuzzShow(f *testing.F) {
 				t.Errorf("%q", shown)
 			}
 		}
-		if len(secret) >= 4 && !strings.ContainsAny(secret, " \t\n\r") && printable(secret) && strings.Contains(shown, secret) && !strings.Contains("[redacted]…", secret) {
+		if len(secret) >= 4 && !strings.ContainsAny(secret, " \t\n\r") && printable(secret) &&
+			strings.Contains(shown, secret) &&
+			!strings.Contains("[redacted]…", secret) {
 			t.Errorf("%q is in %q", secret, shown)
 		}
 	})

@@ -26,7 +26,8 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ticket, err := h.Tickets.Open(form.ticket, h.Now())
-	// What allowed an approval may end before it is stored. Then everything is asked anew, and the answer tells what has ended.
+	// What allowed an approval may end before it is stored. Then everything is asked anew, and the answer tells what
+	// has ended.
 	for range answerTries {
 		if h.answered(w, r, form, ticket, err) {
 			return
@@ -37,8 +38,15 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) {
 
 const answerTries = 3
 
-// answered decides once. It says false, and has not answered, where something ended between its checks and the approval's write.
-func (h *Handler) answered(w http.ResponseWriter, r *http.Request, form decision, ticket consent.Ticket, opened error) bool {
+// answered decides once. It says false, and has not answered, where something ended between its checks and the
+// approval's write.
+func (h *Handler) answered(
+	w http.ResponseWriter,
+	r *http.Request,
+	form decision,
+	ticket consent.Ticket,
+	opened error,
+) bool {
 	visitor, refused := h.holder(w, r, shown{ticket.SignInID, ticket.UserID, string(ticket.Request)}, opened)
 	if refused {
 		return true
@@ -72,8 +80,8 @@ type shown struct {
 	request      string
 }
 
-// holder returns who is at the browser, if the page that came back was shown to them, or answers itself. err is what opening its ticket
-// gave.
+// holder returns who is at the browser, if the page that came back was shown to them, or answers itself. err is what
+// opening its ticket gave.
 func (h *Handler) holder(w http.ResponseWriter, r *http.Request, to shown, err error) (session.CurrentUser, bool) {
 	visitor, signedIn, failure := h.Visitors.CurrentUser(r.Context())
 	switch {
@@ -126,9 +134,15 @@ func (h *Handler) unreadable(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// approve makes the grant of what was on the page and is still the user's to give. It says false, and has not answered, where that
-// changed before the grant was stored.
-func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor session.CurrentUser, ticket consent.Ticket, c client.Client) bool {
+// approve makes the grant of what was on the page and is still the user's to give. It says false, and has not answered,
+// where that changed before the grant was stored.
+func (h *Handler) approve(
+	w http.ResponseWriter,
+	r *http.Request,
+	visitor session.CurrentUser,
+	ticket consent.Ticket,
+	c client.Client,
+) bool {
 	place, member, err := h.Members.Membership(r.Context(), visitor.User.ID, ticket.WorkspaceID)
 	if err != nil {
 		h.fail(w, r, err)
@@ -153,11 +167,20 @@ func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor sessio
 	}
 	web.NoteGrant(r.Context(), ticket.GrantID)
 	code, err := h.Grants.Open(r.Context(), grant.Grant{
-		ID: ticket.GrantID, Kind: c.Kind, ClientID: c.ID, UserID: visitor.User.ID, WorkspaceID: ticket.WorkspaceID,
-		Permissions: granted, Resource: ticket.Resource, Life: consent.Life(c, place.Workspace),
-		SignInID: visitor.SignInID,
+		ID:          ticket.GrantID,
+		Kind:        c.Kind,
+		ClientID:    c.ID,
+		UserID:      visitor.User.ID,
+		WorkspaceID: ticket.WorkspaceID,
+		Permissions: granted,
+		Resource:    ticket.Resource,
+		Life:        consent.Life(c, place.Workspace),
+		SignInID:    visitor.SignInID,
 	}, grant.CodeTerms{
-		ClientID: c.ID, RedirectURI: ticket.RedirectURI, Resource: ticket.Resource, Challenge: ticket.Challenge,
+		ClientID:    c.ID,
+		RedirectURI: ticket.RedirectURI,
+		Resource:    ticket.Resource,
+		Challenge:   ticket.Challenge,
 	})
 	if errors.Is(err, audit.ErrNotAuthorized) {
 		return false
@@ -175,13 +198,31 @@ func (h *Handler) approve(w http.ResponseWriter, r *http.Request, visitor sessio
 		h.fail(w, r, err)
 		return true
 	}
-	sendBack(w, consent.Callback{URI: ticket.RedirectURI}.With("code", code.Reveal(), "state", string(ticket.State), "iss", h.Issuer))
+	sendBack(
+		w,
+		consent.Callback{
+			URI: ticket.RedirectURI,
+		}.With(
+			"code",
+			code.Reveal(),
+			"state",
+			string(ticket.State),
+			"iss",
+			h.Issuer,
+		),
+	)
 	return true
 }
 
-// deny sends the refusal back. Where the same page was approved before and its code is still unused, the last word counts. A code
-// that is redeemed meanwhile was redeemed before.
-func (h *Handler) deny(w http.ResponseWriter, r *http.Request, visitor session.CurrentUser, ticket consent.Ticket, facts grant.Snapshot) {
+// deny sends the refusal back. Where the same page was approved before and its code is still unused, the last word
+// counts. A code that is redeemed meanwhile was redeemed before.
+func (h *Handler) deny(
+	w http.ResponseWriter,
+	r *http.Request,
+	visitor session.CurrentUser,
+	ticket consent.Ticket,
+	facts grant.Snapshot,
+) {
 	if approved := facts.Grant; approved != nil {
 		err := h.Grants.Deny(r.Context(), *approved, visitor.Actor())
 		if errors.Is(err, grant.ErrAlreadyUsed) {

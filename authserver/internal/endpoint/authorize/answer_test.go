@@ -53,7 +53,10 @@ func redeem(site *browsertest.Server, c client.Client, code, codeChallenge strin
 		return grant.Issued{}, err
 	}
 	return site.Grants.Redeem(ctx, facts, token, grant.CodeTerms{
-		ClientID: c.ID, RedirectURI: c.Redirects[0], Resource: browsertest.Resource, Challenge: codeChallenge,
+		ClientID:    c.ID,
+		RedirectURI: c.Redirects[0],
+		Resource:    browsertest.Resource,
+		Challenge:   codeChallenge,
 	})
 }
 
@@ -63,7 +66,9 @@ func TestApprovalSendsACodeThatIsWorthWhatWasOnThePage(t *testing.T) {
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 	answer := approve(site.SignedIn(ada).Get(request(connector(assistant), nil)))
 	query := callback(t, answer)
-	if !strings.HasPrefix(answer.Location(), fixture.Callback+"?code=") || query.Get("state") != state || query.Get("iss") != browsertest.Issuer || len(query) != 3 {
+	if !strings.HasPrefix(answer.Location(), fixture.Callback+"?code=") || query.Get("state") != state ||
+		query.Get("iss") != browsertest.Issuer ||
+		len(query) != 3 {
 		t.Errorf("sent to %s with %d parameters", fixture.Callback, len(query))
 	}
 	if strings.Contains(answer.Location(), "+") {
@@ -77,7 +82,9 @@ func TestApprovalSendsACodeThatIsWorthWhatWasOnThePage(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := issued.Grant
-	if g.Permissions.Scope() != "programmes:read:programmes" || g.UserID != ada.ID || g.WorkspaceID != site.Fixture.WorkspaceID || g.Resource != browsertest.Resource {
+	if g.Permissions.Scope() != "programmes:read:programmes" || g.UserID != ada.ID ||
+		g.WorkspaceID != site.Fixture.WorkspaceID ||
+		g.Resource != browsertest.Resource {
 		t.Errorf("grant: %+v", g)
 	}
 	if life := time.Until(g.Ends); life < 30*24*time.Hour-time.Minute || life > 30*24*time.Hour {
@@ -101,7 +108,8 @@ func TestDenialSendsAccessDenied(t *testing.T) {
 	site := browsertest.Start(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	query := callback(t, deny(site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))))
-	if query.Get("error") != "access_denied" || query.Get("state") != state || query.Get("iss") != browsertest.Issuer || query.Has("code") {
+	if query.Get("error") != "access_denied" || query.Get("state") != state || query.Get("iss") != browsertest.Issuer ||
+		query.Has("code") {
 		t.Errorf("%v", query)
 	}
 	if n := site.Count(`select count(*) from account.grants`); n != 0 {
@@ -204,7 +212,9 @@ func TestAnApprovalCountsInItsOwnSessionAlone(t *testing.T) {
 		}
 	}
 	for name, header := range map[string]http.Header{
-		"foreign origin": {"Origin": {"https://evil.example"}}, "cross-site": {"Sec-Fetch-Site": {"cross-site"}}, "null": {"Origin": {"null"}},
+		"foreign origin": {"Origin": {"https://evil.example"}},
+		"cross-site":     {"Sec-Fetch-Site": {"cross-site"}},
+		"null":           {"Origin": {"null"}},
 	} {
 		browser.Headers = header
 		if answer := browser.Post("/oauth/authorize", form); answer.Status != http.StatusForbidden {
@@ -248,11 +258,16 @@ func TestABadFormApprovesNothing(t *testing.T) {
 			t.Errorf("%s: %d", name, answer.Status)
 		}
 	}
-	if answer := browser.Post("/oauth/authorize", url.Values{"ticket": {strings.Repeat("a", 70<<10)}}); answer.Status != http.StatusRequestEntityTooLarge {
+	if answer := browser.Post("/oauth/authorize", url.Values{
+		"ticket": {strings.Repeat("a", 70<<10)},
+	}); answer.Status != http.StatusRequestEntityTooLarge {
 		t.Errorf("70 KiB: %d", answer.Status)
 	}
 	site.Wait(consent.TicketLife + time.Second)
-	if answer := browser.Post("/oauth/authorize", url.Values{"ticket": {ticket}, "decision": {"approve"}}); answer.Status != http.StatusBadRequest {
+	if answer := browser.Post("/oauth/authorize", url.Values{
+		"ticket":   {ticket},
+		"decision": {"approve"},
+	}); answer.Status != http.StatusBadRequest {
 		t.Errorf("after an hour: %d", answer.Status)
 	}
 	if n := site.Count(`select count(*) from account.grants`); n != 0 {
@@ -280,11 +295,13 @@ func TestARequestThatWasNotAnsweredInTimeIsOpenedAgain(t *testing.T) {
 		return ""
 	}
 	signedOut := site.Browser()
-	if answer := signedOut.Post("/oauth/authorize", form); !answer.WantsText("You are signed out") || !signedOut.Get(again(answer)).WantsText("Sign in") {
+	if answer := signedOut.Post("/oauth/authorize", form); !answer.WantsText("You are signed out") ||
+		!signedOut.Get(again(answer)).WantsText("Sign in") {
 		t.Errorf("signed out: %s", answer.Text())
 	}
 	elsewhere := site.SignedIn(user)
-	if answer := elsewhere.Post("/oauth/authorize", form); !answer.WantsText("another session") || !elsewhere.Get(again(answer)).WantsText(app.Name) {
+	if answer := elsewhere.Post("/oauth/authorize", form); !answer.WantsText("another session") ||
+		!elsewhere.Get(again(answer)).WantsText(app.Name) {
 		t.Errorf("another session: %s", answer.Text())
 	}
 	site.Wait(consent.TicketLife + time.Second)
@@ -294,7 +311,8 @@ func TestARequestThatWasNotAnsweredInTimeIsOpenedAgain(t *testing.T) {
 	}
 	form = browser.Get(again(late)).Form("/oauth/authorize")
 	form.Set("decision", "approve")
-	if answer := browser.Post("/oauth/authorize", form); answer.Status != http.StatusSeeOther || !strings.Contains(answer.Location(), "state=") {
+	if answer := browser.Post("/oauth/authorize", form); answer.Status != http.StatusSeeOther ||
+		!strings.Contains(answer.Location(), "state=") {
 		t.Errorf("%d %s", answer.Status, answer.Location())
 	}
 	long := browser.Get(asked + strings.Repeat("&", 9_000)) // what a ticket holds of it is no longer than it has to be
@@ -304,7 +322,13 @@ func TestARequestThatWasNotAnsweredInTimeIsOpenedAgain(t *testing.T) {
 		t.Errorf("a long request: %d", answer.Status)
 	}
 	stranger := site.SignedIn(site.Member(perm.ProgrammesRead))
-	if answer := stranger.Post("/oauth/authorize", url.Values{"ticket": {flip(form.Get("ticket"))}, "decision": {"approve"}}); !answer.WantsText("start again") || len(answer.Elements("form")) > 1 {
+	if answer := stranger.Post("/oauth/authorize", url.Values{
+		"ticket":   {flip(form.Get("ticket"))},
+		"decision": {"approve"},
+	}); !answer.WantsText(
+		"start again",
+	) ||
+		len(answer.Elements("form")) > 1 {
 		t.Errorf("a forged ticket: %s", answer.Text())
 	}
 }
@@ -360,7 +384,10 @@ func TestAConnectorGetsWhatIsLeftAndNeverMoreThanWasOnThePage(t *testing.T) {
 	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	assistant := site.Fixture.Connector(browsertest.Resource, asked...)
 	page := site.SignedIn(ada).Get(request(connector(assistant), nil))
-	site.Fixture.Exec(`update account.memberships set permissions = '{programmes:read:programmes,engage:read:forms}' where user_id = $1`, ada.ID)
+	site.Fixture.Exec(
+		`update account.memberships set permissions = '{programmes:read:programmes,engage:read:forms}' where user_id = $1`,
+		ada.ID,
+	)
 	issued, err := redeem(site, assistant, callback(t, approve(page)).Get("code"), challenge)
 	if err != nil {
 		t.Fatal(err)
@@ -373,7 +400,12 @@ func TestAConnectorGetsWhatIsLeftAndNeverMoreThanWasOnThePage(t *testing.T) {
 func TestAConnectorMayBeGivenTheReadingPartAlone(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms)
-	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms)
+	assistant := site.Fixture.Connector(
+		browsertest.Resource,
+		perm.ProgrammesRead,
+		perm.ProgrammesWrite,
+		perm.EngageReadForms,
+	)
 	browser := site.SignedIn(ada)
 	page := browser.Get(request(connector(assistant), nil))
 	if access := page.Form("/oauth/authorize")["access"]; len(access) != 1 || access[0] != "all" {
@@ -397,7 +429,10 @@ func TestAConnectorMayBeGivenTheReadingPartAlone(t *testing.T) {
 		t.Error("a choice is offered for a confidential client, which needs all that it requires")
 	}
 	for name, p := range map[string]*browsertest.Page{"reading": reading, "confidential": whole} {
-		if answer := p.Send("/oauth/authorize", browsertest.Fields{"decision": "approve", "access": "read"}); answer.Status != http.StatusBadRequest {
+		if answer := p.Send("/oauth/authorize", browsertest.Fields{
+			"decision": "approve",
+			"access":   "read",
+		}); answer.Status != http.StatusBadRequest {
 			t.Errorf("%s: a choice that was not on the page: %d", name, answer.Status)
 		}
 	}
@@ -410,7 +445,8 @@ func TestWithoutAStoreThereIsNoConsentAndLaterThereIs(t *testing.T) {
 	path := request(confidential(app), nil)
 	page := browser.Get(path)
 	site.Redis.Pause()
-	if answer := approve(page); answer.Status != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
+	if answer := approve(page); answer.Status != http.StatusServiceUnavailable ||
+		answer.Header.Get("Retry-After") == "" {
 		t.Errorf("without Redis: %d", answer.Status)
 	}
 	site.Redis.Resume()
@@ -433,7 +469,10 @@ func TestNoSecretIsLogged(t *testing.T) {
 	page := browser.Get(request(confidential(app), nil))
 	code := callback(t, approve(page)).Get("code")
 	for name, secret := range map[string]string{
-		"code": code, "ticket": page.Form("/oauth/authorize").Get("ticket"), "cookie": browser.Cookies()[0].Value, "password": browsertest.Password,
+		"code":     code,
+		"ticket":   page.Form("/oauth/authorize").Get("ticket"),
+		"cookie":   browser.Cookies()[0].Value,
+		"password": browsertest.Password,
 	} {
 		if strings.Contains(site.Log.String(), secret) {
 			t.Errorf("the %s is in the log", name)

@@ -12,9 +12,9 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
-// Choose serves POST /oauth/authorize/workspace, from this origin alone: the user has said which workspace a client that belongs to none
-// may work in. What it may do there is the question of the next page; no address leads to that page, so that no link can choose
-// for the user.
+// Choose serves POST /oauth/authorize/workspace, from this origin alone: the user has said which workspace a client
+// that belongs to none may work in. What it may do there is the question of the next page; no address leads to that
+// page, so that no link can choose for the user.
 func (h *Handler) Choose() http.Handler { return h.Pages.SameOrigin(http.HandlerFunc(h.choose)) }
 
 func (h *Handler) choose(w http.ResponseWriter, r *http.Request) {
@@ -68,9 +68,15 @@ func (h *Handler) readChoice(w http.ResponseWriter, r *http.Request) (chosen, bo
 	return chosen{r.PostForm.Get("ticket"), answer == "choose", r.PostForm.Get("workspace")}, false
 }
 
-// offerWorkspaces asks which workspace the client may work in, or says why there is none. Nothing is chosen beforehand, not even where
-// there is one alone. A problem is what was wrong with the answer before.
-func (h *Handler) offerWorkspaces(w http.ResponseWriter, r *http.Request, visitor session.CurrentUser, ask consent.Request, again, problem string) {
+// offerWorkspaces asks which workspace the client may work in, or says why there is none. Nothing is chosen beforehand,
+// not even where there is one alone. A problem is what was wrong with the answer before.
+func (h *Handler) offerWorkspaces(
+	w http.ResponseWriter,
+	r *http.Request,
+	visitor session.CurrentUser,
+	ask consent.Request,
+	again, problem string,
+) {
 	places, err := h.Members.Memberships(r.Context(), visitor.User.ID)
 	if err != nil {
 		h.fail(w, r, err)
@@ -82,8 +88,16 @@ func (h *Handler) offerWorkspaces(w http.ResponseWriter, r *http.Request, visito
 		return
 	}
 	ticket, err := h.Tickets.SealChoice(consent.Choice{
-		SignInID: visitor.SignInID, UserID: visitor.User.ID, ClientID: ask.Client.ID, RedirectURI: ask.RedirectURI, State: []byte(ask.State),
-		Permissions: ask.Permissions, Resource: ask.Resource, Challenge: ask.Challenge, Request: []byte(again), Issued: h.Now(),
+		SignInID:    visitor.SignInID,
+		UserID:      visitor.User.ID,
+		ClientID:    ask.Client.ID,
+		RedirectURI: ask.RedirectURI,
+		State:       []byte(ask.State),
+		Permissions: ask.Permissions,
+		Resource:    ask.Resource,
+		Challenge:   ask.Challenge,
+		Request:     []byte(again),
+		Issued:      h.Now(),
 	})
 	if err != nil {
 		h.fail(w, r, err)
@@ -95,17 +109,28 @@ func (h *Handler) offerWorkspaces(w http.ResponseWriter, r *http.Request, visito
 	}
 	h.Pages.Show(w, r, status, &ui.Choice{
 		Frame: ui.Frame{
-			Title: ask.Client.Name + " asks for access", Person: person(visitor), Problem: problem,
+			Title:       ask.Client.Name + " asks for access",
+			Person:      person(visitor),
+			Problem:     problem,
 			FormTargets: []string{consent.Callback{URI: ask.RedirectURI}.FormTarget()},
 		},
-		Application: ask.Client.Name, Domain: ask.Client.Domain(), Open: listed(open), Closed: listed(closed), Ticket: ticket, SwitchTo: again,
+		Application: ask.Client.Name,
+		Domain:      ask.Client.Domain(),
+		Open:        listed(open),
+		Closed:      listed(closed),
+		Ticket:      ticket,
+		SwitchTo:    again,
 	})
 }
 
 func listed(places []workspace.Membership) []ui.Workspace {
 	out := make([]ui.Workspace, len(places))
 	for i, place := range places {
-		out[i] = ui.Workspace{ID: place.Workspace.ID.String(), Name: place.Workspace.Name, Organisation: place.Workspace.Organisation}
+		out[i] = ui.Workspace{
+			ID:           place.Workspace.ID.String(),
+			Name:         place.Workspace.Name,
+			Organisation: place.Workspace.Organisation,
+		}
 	}
 	return out
 }

@@ -13,8 +13,8 @@
 //	  does the workspace's policy allow it?        consent.Limit      a page, 403
 //	5 the consent page, with a ticket that says what is on it and whose session it is
 //
-// A client that is known by its metadata document belongs to no workspace: for it, the page that asks which workspace stands between 3
-// and 4, and Choose goes on with 4 and 5.
+// A client that is known by its metadata document belongs to no workspace: for it, the page that asks which workspace
+// stands between 3 and 4, and Choose goes on with 4 and 5.
 //
 // Answer believes the ticket alone, and asks again what may have changed meanwhile: the client, the membership, the LLM
 // integration, the permissions, the policy. It never gives more than was on the page.

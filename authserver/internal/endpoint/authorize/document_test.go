@@ -25,8 +25,13 @@ const (
 // described is a good request of a client that is known by its document.
 func described(address, redirectURI string) map[string]string {
 	return map[string]string{
-		"client_id": address, "redirect_uri": redirectURI, "state": state, "response_type": "code", "resource": browsertest.Resource,
-		"code_challenge": challenge, "code_challenge_method": "S256",
+		"client_id":             address,
+		"redirect_uri":          redirectURI,
+		"state":                 state,
+		"response_type":         "code",
+		"resource":              browsertest.Resource,
+		"code_challenge":        challenge,
+		"code_challenge_method": "S256",
 	}
 }
 
@@ -41,11 +46,19 @@ func TestClientByDocumentIsGivenTheWorkspaceThatWasChosen(t *testing.T) {
 	site.Fixture.Join(second, ada.ID, perm.ProgrammesRead, perm.ProgrammesWrite)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	page := site.SignedIn(ada).Get(request(described(address, web), nil))
-	if page.Status != http.StatusOK || !page.WantsText("Riverside Food Bank") || !page.WantsText("Harbour Advice Trust") || !page.WantsText("From "+site.Clients.Name()) {
+	if page.Status != http.StatusOK || !page.WantsText("Riverside Food Bank") ||
+		!page.WantsText("Harbour Advice Trust") ||
+		!page.WantsText("From "+site.Clients.Name()) {
 		t.Fatalf("%d %s", page.Status, page.Text())
 	}
 	consentPage := choose(page, second)
-	for _, words := range []string{"Claude asks for access to Harbour Advice", "From " + site.Clients.Name(), "claude.ai", "Add and change programmes", "Choose another workspace"} {
+	for _, words := range []string{
+		"Claude asks for access to Harbour Advice",
+		"From " + site.Clients.Name(),
+		"claude.ai",
+		"Add and change programmes",
+		"Choose another workspace",
+	} {
 		if !consentPage.WantsText(words) {
 			t.Errorf("the consent page does not say %q: %d %s", words, consentPage.Status, consentPage.Text())
 		}
@@ -55,7 +68,8 @@ func TestClientByDocumentIsGivenTheWorkspaceThatWasChosen(t *testing.T) {
 		t.Fatal(query)
 	}
 	g := redeemedBy(t, site, address, query.Get("code"), web, browsertest.Resource)
-	if g.WorkspaceID != second || g.UserID != ada.ID || g.Kind != client.Connector || g.Permissions.Scope() != "programmes:read:programmes programmes:write:programmes" {
+	if g.WorkspaceID != second || g.UserID != ada.ID || g.Kind != client.Connector ||
+		g.Permissions.Scope() != "programmes:read:programmes programmes:write:programmes" {
 		t.Errorf("%+v", g)
 	}
 }
@@ -74,7 +88,12 @@ func redeemedBy(t *testing.T, site *browsertest.Server, address, code, redirectU
 	if err != nil {
 		t.Fatal(err)
 	}
-	issued, err := site.Grants.Redeem(t.Context(), facts, token, grant.CodeTerms{ClientID: id, RedirectURI: redirectURI, Resource: resource, Challenge: challenge})
+	issued, err := site.Grants.Redeem(
+		t.Context(),
+		facts,
+		token,
+		grant.CodeTerms{ClientID: id, RedirectURI: redirectURI, Resource: resource, Challenge: challenge},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +107,13 @@ func TestNothingIsChosenBeforehand(t *testing.T) {
 	b := site.SignedIn(ada)
 	workspace := site.Fixture.WorkspaceID.String()
 	// One workspace alone, and a link that would choose it.
-	for _, more := range []string{"", "&workspace=" + workspace, "&tenant=" + workspace, "&tenant_id=" + workspace, "&decision=choose&workspace=" + workspace} {
+	for _, more := range []string{
+		"",
+		"&workspace=" + workspace,
+		"&tenant=" + workspace,
+		"&tenant_id=" + workspace,
+		"&decision=choose&workspace=" + workspace,
+	} {
 		page := b.Get(request(described(address, web), nil) + more)
 		form := page.Form(choosing)
 		if page.Status != http.StatusOK || form.Has("workspace") || page.WantsText("Approve") {
@@ -96,7 +121,8 @@ func TestNothingIsChosenBeforehand(t *testing.T) {
 		}
 	}
 	page := b.Get(request(described(address, web), nil)).Send(choosing, browsertest.Fields{"decision": "choose"})
-	if page.Status != http.StatusBadRequest || !page.WantsText("Choose a workspace.") || page.Form(choosing).Has("workspace") {
+	if page.Status != http.StatusBadRequest || !page.WantsText("Choose a workspace.") ||
+		page.Form(choosing).Has("workspace") {
 		t.Errorf("no choice: %d %s", page.Status, page.Text())
 	}
 	if page := choose(page, site.Fixture.WorkspaceID); page.Status != http.StatusOK || !page.WantsText("Approve") {
@@ -119,7 +145,8 @@ func TestOnlyWorkspacesWithLLMIntegrationCanBeChosen(t *testing.T) {
 	if !page.WantsText("Connectors are switched off in Harbour Advice") || strings.Contains(page.Body, off.String()) {
 		t.Error(page.Text())
 	}
-	if answer := choose(page, off); answer.Status != http.StatusForbidden || !answer.WantsText("can switch the LLM integration on") {
+	if answer := choose(page, off); answer.Status != http.StatusForbidden ||
+		!answer.WantsText("can switch the LLM integration on") {
 		t.Errorf("chosen all the same: %d %s", answer.Status, answer.Text())
 	}
 	site.Fixture.SetLLM(false)
@@ -127,7 +154,8 @@ func TestOnlyWorkspacesWithLLMIntegrationCanBeChosen(t *testing.T) {
 		t.Errorf("switched off meanwhile: %d", answer.Status)
 	}
 	page = b.Get(request(described(address, web), nil))
-	if page.Status != http.StatusForbidden || !page.WantsText("An administrator of a workspace can switch its LLM integration on") {
+	if page.Status != http.StatusForbidden ||
+		!page.WantsText("An administrator of a workspace can switch its LLM integration on") {
 		t.Errorf("nowhere on: %d %s", page.Status, page.Text())
 	}
 	page = site.SignedIn(site.Stranger()).Get(request(described(address, web), nil))
@@ -145,16 +173,19 @@ func TestWorkspaceIsTheUsersToChoose(t *testing.T) {
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(ada)
 	page := b.Get(request(described(address, web), nil))
-	if answer := choose(page, elsewhere); answer.Status != http.StatusForbidden || !answer.WantsText("You are not a member of this workspace") {
+	if answer := choose(page, elsewhere); answer.Status != http.StatusForbidden ||
+		!answer.WantsText("You are not a member of this workspace") {
 		t.Errorf("another's: %d %s", answer.Status, answer.Text())
 	}
-	if answer := choose(page, poor); answer.Status != http.StatusForbidden || !answer.WantsText("You cannot give Claude what it needs") {
+	if answer := choose(page, poor); answer.Status != http.StatusForbidden ||
+		!answer.WantsText("You cannot give Claude what it needs") {
 		t.Errorf("where nothing is held: %d %s", answer.Status, answer.Text())
 	}
 	values := page.Form(choosing)
 	values.Set("workspace", site.Fixture.WorkspaceID.String())
 	values.Set("decision", "choose")
-	if answer := site.SignedIn(grace).Post(choosing, values); answer.Status != http.StatusForbidden || !answer.WantsText("not yours to answer") {
+	if answer := site.SignedIn(grace).Post(choosing, values); answer.Status != http.StatusForbidden ||
+		!answer.WantsText("not yours to answer") {
 		t.Errorf("another user: %d", answer.Status)
 	}
 	if answer := site.SignedIn(ada).Post(choosing, values); answer.Status != http.StatusForbidden {
@@ -171,22 +202,34 @@ func TestWorkspaceIsTheUsersToChoose(t *testing.T) {
 	for name, bad := range map[string]url.Values{
 		"no decision": {"ticket": values["ticket"], "workspace": values["workspace"]},
 		"approve":     {"ticket": values["ticket"], "workspace": values["workspace"], "decision": {"approve"}},
-		"two":         {"ticket": values["ticket"], "workspace": {values.Get("workspace"), elsewhere.String()}, "decision": {"choose"}},
+		"two": {
+			"ticket":    values["ticket"],
+			"workspace": {values.Get("workspace"), elsewhere.String()},
+			"decision":  {"choose"},
+		},
 	} {
 		if answer := b.Post(choosing, bad); answer.Status != http.StatusBadRequest {
 			t.Errorf("%s: %d", name, answer.Status)
 		}
 	}
 	// A choice is no consent, and a consent is no choice.
-	if answer := b.Post("/oauth/authorize", url.Values{"ticket": values["ticket"], "decision": {"approve"}}); answer.Status != http.StatusForbidden {
+	if answer := b.Post("/oauth/authorize", url.Values{
+		"ticket":   values["ticket"],
+		"decision": {"approve"},
+	}); answer.Status != http.StatusForbidden {
 		t.Errorf("a choice approved: %d", answer.Status)
 	}
 	consented := b.Post(choosing, values).Form("/oauth/authorize")
-	if answer := b.Post(choosing, url.Values{"ticket": consented["ticket"], "workspace": values["workspace"], "decision": {"choose"}}); answer.Status != http.StatusForbidden {
+	if answer := b.Post(choosing, url.Values{
+		"ticket":    consented["ticket"],
+		"workspace": values["workspace"],
+		"decision":  {"choose"},
+	}); answer.Status != http.StatusForbidden {
 		t.Errorf("a consent chosen: %d", answer.Status)
 	}
 	site.Wait(61 * 60e9)
-	if answer := b.Post(choosing, values); answer.Status != http.StatusBadRequest || !answer.WantsText("open for too long") {
+	if answer := b.Post(choosing, values); answer.Status != http.StatusBadRequest ||
+		!answer.WantsText("open for too long") {
 		t.Errorf("after an hour: %d", answer.Status)
 	}
 	if n := site.Count(`select count(*) from account.grants`); n != 0 {
@@ -215,7 +258,9 @@ func TestDenialAtTheChoiceGoesBack(t *testing.T) {
 	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(described(address, web), nil))
 	answer := page.Send(choosing, browsertest.Fields{"decision": "deny"})
 	query := callback(t, answer)
-	if !strings.HasPrefix(answer.Location(), web+"?") || query.Get("error") != "access_denied" || query.Get("state") != state || query.Get("iss") != browsertest.Issuer {
+	if !strings.HasPrefix(answer.Location(), web+"?") || query.Get("error") != "access_denied" ||
+		query.Get("state") != state ||
+		query.Get("iss") != browsertest.Issuer {
 		t.Error(answer.Location())
 	}
 	if !strings.Contains(page.Header.Get("Content-Security-Policy"), "https://claude.ai") {
@@ -225,25 +270,45 @@ func TestDenialAtTheChoiceGoesBack(t *testing.T) {
 
 func TestLoopbackPortIsFreeForClientsByDocumentAlone(t *testing.T) {
 	site := browsertest.Start(t)
-	address := site.Clients.Client("/oauth/native", map[string]any{"client_name": "Claude Code"}, "http://localhost/callback", "http://127.0.0.1/callback")
+	address := site.Clients.Client(
+		"/oauth/native",
+		map[string]any{"client_name": "Claude Code"},
+		"http://localhost/callback",
+		"http://127.0.0.1/callback",
+	)
 	b := site.SignedIn(site.Member(perm.ProgrammesRead))
-	for _, uri := range []string{"http://localhost:54321/callback", "http://127.0.0.1:1/callback", "http://localhost/callback"} {
+	for _, uri := range []string{
+		"http://localhost:54321/callback",
+		"http://127.0.0.1:1/callback",
+		"http://localhost/callback",
+	} {
 		page := choose(b.Get(request(described(address, uri), nil)), site.Fixture.WorkspaceID)
 		if page.Status != http.StatusOK || !page.WantsText("on your own computer") {
 			t.Fatalf("%s: %d %s", uri, page.Status, page.Text())
 		}
 		answer := approve(page)
-		if code := callback(t, answer).Get("code"); !strings.HasPrefix(answer.Location(), uri+"?") || redeemedBy(t, site, address, code, uri, browsertest.Resource).ID == uuid.Nil {
+		if code := callback(t, answer).Get("code"); !strings.HasPrefix(answer.Location(), uri+"?") ||
+			redeemedBy(t, site, address, code, uri, browsertest.Resource).ID == uuid.Nil {
 			t.Errorf("%s: sent to %s", uri, answer.Location())
 		}
 	}
-	for _, uri := range []string{"http://localhost:54321/other", "http://localhost:54321/callback?x=1", "http://[::1]:1/callback", "https://localhost:1/callback", "http://localhost:1@evil.example/callback"} {
-		if page := b.Get(request(described(address, uri), nil)); page.Status != http.StatusBadRequest || page.Location() != "" {
+	for _, uri := range []string{
+		"http://localhost:54321/other",
+		"http://localhost:54321/callback?x=1",
+		"http://[::1]:1/callback",
+		"https://localhost:1/callback",
+		"http://localhost:1@evil.example/callback",
+	} {
+		if page := b.Get(request(described(address, uri), nil)); page.Status != http.StatusBadRequest ||
+			page.Location() != "" {
 			t.Errorf("%s: %d %s", uri, page.Status, page.Location())
 		}
 	}
 	registered := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
-	moved := request(connector(registered), map[string]string{"redirect_uri": strings.Replace(fixture.Callback, "8090", "8091", 1)})
+	moved := request(
+		connector(registered),
+		map[string]string{"redirect_uri": strings.Replace(fixture.Callback, "8090", "8091", 1)},
+	)
 	if page := b.Get(moved); page.Status != http.StatusBadRequest {
 		t.Errorf("a registered client has any port: %d", page.Status)
 	}
@@ -254,7 +319,18 @@ func TestClientByDocumentMayAskForEitherResource(t *testing.T) {
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(site.Member(perm.ProgrammesRead, perm.AccountAPIAccess))
 	for _, resource := range []string{browsertest.Resource, browsertest.Issuer + "/mcp"} {
-		page := choose(b.Get(request(described(address, web), map[string]string{"resource": resource, "scope": " offline_access account:api:access programmes:read:programmes"})), site.Fixture.WorkspaceID)
+		page := choose(
+			b.Get(
+				request(
+					described(address, web),
+					map[string]string{
+						"resource": resource,
+						"scope":    " offline_access account:api:access programmes:read:programmes",
+					},
+				),
+			),
+			site.Fixture.WorkspaceID,
+		)
 		g := redeemedBy(t, site, address, callback(t, approve(page)).Get("code"), web, resource)
 		if g.Resource != resource || g.Permissions.Scope() != "programmes:read:programmes" {
 			t.Errorf("%s: %+v", resource, g)
@@ -262,7 +338,8 @@ func TestClientByDocumentMayAskForEitherResource(t *testing.T) {
 	}
 	for _, resource := range []string{"", browsertest.Issuer, browsertest.Issuer + "/mcp/", "https://evil.example/v1"} {
 		page := b.Get(request(described(address, web), map[string]string{"resource": resource}))
-		if code := callback(t, page).Get("error"); code != "invalid_target" && (resource != "" || code != "invalid_request" && code != "invalid_target") {
+		if code := callback(t, page).Get("error"); code != "invalid_target" &&
+			(resource != "" || code != "invalid_request" && code != "invalid_target") {
 			t.Errorf("%q: %s", resource, code)
 		}
 	}
@@ -275,14 +352,25 @@ func TestBadDocumentIsAPageAndNeverARedirect(t *testing.T) {
 		address, words string
 		status         int
 	}{
-		"secret":          {site.Clients.Client("/secret", map[string]any{"client_secret": "x"}, web), "holds a client_secret", 400},
-		"another address": {site.Clients.Client("/other", map[string]any{"client_id": good}, web), "not, to the letter", 400},
-		"not there":       {good + "/nothing", "answers 404", 400},
-		"not served":      {"https://claude.example/oauth/client", "not one of those that this service knows", 400},
-		"with a query":    {good + "?x=1", "not one of those", 400},
-		"http":            {"http" + good[5:], "not registered here", 400},
+		"secret": {
+			site.Clients.Client("/secret", map[string]any{"client_secret": "x"}, web),
+			"holds a client_secret",
+			400,
+		},
+		"another address": {
+			site.Clients.Client("/other", map[string]any{"client_id": good}, web),
+			"not, to the letter",
+			400,
+		},
+		"not there":    {good + "/nothing", "answers 404", 400},
+		"not served":   {"https://claude.example/oauth/client", "not one of those that this service knows", 400},
+		"with a query": {good + "?x=1", "not one of those", 400},
+		"http":         {"http" + good[5:], "not registered here", 400},
 	} {
-		for who, b := range map[string]*browsertest.Browser{"stranger": site.Browser(), "member": site.SignedIn(site.Member(perm.ProgrammesRead))} {
+		for who, b := range map[string]*browsertest.Browser{
+			"stranger": site.Browser(),
+			"member":   site.SignedIn(site.Member(perm.ProgrammesRead)),
+		} {
 			page := b.Get(request(described(c.address, web), nil))
 			if page.Status != c.status || page.Location() != "" || !page.WantsText(c.words) {
 				t.Errorf("%s, %s: %d %s", name, who, page.Status, page.Text())
@@ -291,7 +379,8 @@ func TestBadDocumentIsAPageAndNeverARedirect(t *testing.T) {
 	}
 	site.Clients.Fail(http.StatusBadGateway)
 	page := site.Browser().Get(request(described(good, web), nil))
-	if page.Status != http.StatusServiceUnavailable || page.Location() != "" || page.Header.Get("Retry-After") == "" || !page.WantsText("website does not answer us") {
+	if page.Status != http.StatusServiceUnavailable || page.Location() != "" || page.Header.Get("Retry-After") == "" ||
+		!page.WantsText("website does not answer us") {
 		t.Errorf("silent: %d %s", page.Status, page.Text())
 	}
 	if !strings.Contains(site.Log.String(), "it answers 502") {
@@ -309,12 +398,15 @@ func TestNameInADocumentIsItsOwnWord(t *testing.T) {
 		"/none":   {"", "Which workspace may " + site.Clients.Name() + " work in?"},
 	} {
 		address := site.Clients.Client(path, map[string]any{"client_name": c.name}, web)
-		if page := b.Get(request(described(address, web), nil)); !page.WantsText(c.says) || !page.WantsText("From "+site.Clients.Name()) {
+		if page := b.Get(request(described(address, web), nil)); !page.WantsText(c.says) ||
+			!page.WantsText("From "+site.Clients.Name()) {
 			t.Errorf("%s: %s", path, page.Text())
 		}
 	}
 	address := site.Clients.Client("/plain", nil, web)
-	if page := site.Browser().Get(request(described(address, web), nil)); !page.WantsText("to continue to Claude (" + site.Clients.Name() + ")") {
+	if page := site.Browser().Get(request(described(address, web), nil)); !page.WantsText(
+		"to continue to Claude (" + site.Clients.Name() + ")",
+	) {
 		t.Errorf("sign-in page: %s", page.Text())
 	}
 }
@@ -343,7 +435,11 @@ func TestClientDeletedWhileThePageIsOpen(t *testing.T) {
 	page := b.Get(request(described(address, web), nil))
 	last := choose(page, site.Fixture.WorkspaceID)
 	site.Fixture.Exec(`update account.oauth_clients set deleted_at = now() where metadata_url = $1`, address)
-	for _, answer := range []*browsertest.Page{choose(page, site.Fixture.WorkspaceID), approve(last), b.Get(request(described(address, web), nil))} {
+	for _, answer := range []*browsertest.Page{
+		choose(page, site.Fixture.WorkspaceID),
+		approve(last),
+		b.Get(request(described(address, web), nil)),
+	} {
 		if answer.Status != http.StatusBadRequest || answer.Location() != "" {
 			t.Errorf("%d %s", answer.Status, answer.Text())
 		}

@@ -73,7 +73,8 @@ func sendBack(w http.ResponseWriter, location string) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// fail answers for an error that no other answer fits: a store or a client's website that is silent, or a fault of ours.
+// fail answers for an error that no other answer fits: a store or a client's website that is silent, or a fault of
+// ours.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	h.Log.ErrorContext(r.Context(), "authorize", "error", err)
 	switch {

@@ -47,7 +47,14 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 	}
 	ask, err := h.Requests.ParseAuthorization(r.Context(), app)
 	if refused, ok := errors.AsType[*engine.RedirectError](err); ok {
-		h.recordStopped(r, app.Client, app.Client.WorkspaceID, &visitor.User.ID, connectionlog.Refused, refused.Description)
+		h.recordStopped(
+			r,
+			app.Client,
+			app.Client.WorkspaceID,
+			&visitor.User.ID,
+			connectionlog.Refused,
+			refused.Description,
+		)
 		sendBack(w, consent.Callback{URI: app.RedirectURI}.With("error", refused.Code,
 			"error_description", refused.Description, "state", refused.State, "iss", h.Issuer))
 		return
@@ -64,7 +71,14 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 }
 
 // offer shows the consent page, or why this user cannot consent.
-func (h *Handler) offer(w http.ResponseWriter, r *http.Request, visitor session.CurrentUser, ask consent.Request, workspaceID uuid.UUID, again string) {
+func (h *Handler) offer(
+	w http.ResponseWriter,
+	r *http.Request,
+	visitor session.CurrentUser,
+	ask consent.Request,
+	workspaceID uuid.UUID,
+	again string,
+) {
 	place, member, err := h.Members.Membership(r.Context(), visitor.User.ID, workspaceID)
 	if err != nil {
 		h.fail(w, r, err)
@@ -75,7 +89,11 @@ func (h *Handler) offer(w http.ResponseWriter, r *http.Request, visitor session.
 		h.Pages.Fault(w, r, notMember(visitor, ask.Client, again))
 		return
 	}
-	granted, leftOut, err := consent.Evaluate(ask.Client, consent.AddRequiredReads(ask.Client, ask.Permissions, place), place)
+	granted, leftOut, err := consent.Evaluate(
+		ask.Client,
+		consent.AddRequiredReads(ask.Client, ask.Permissions, place),
+		place,
+	)
 	if err != nil {
 		h.recordStopped(r, ask.Client, place.Workspace.ID, &visitor.User.ID, connectionlog.Refused, stoppedWords(err))
 		h.Pages.Fault(w, r, cannotGive(err, visitor, ask.Client, place.Workspace, again))
@@ -88,9 +106,18 @@ func (h *Handler) offer(w http.ResponseWriter, r *http.Request, visitor session.
 		return
 	}
 	ticket, err := h.Tickets.Seal(consent.Ticket{
-		GrantID: identity.New(), SignInID: visitor.SignInID, UserID: visitor.User.ID, ClientID: ask.Client.ID,
-		WorkspaceID: place.Workspace.ID, RedirectURI: ask.RedirectURI, State: []byte(ask.State), Permissions: granted,
-		Resource: ask.Resource, Challenge: ask.Challenge, Request: []byte(again), Issued: h.Now(),
+		GrantID:     identity.New(),
+		SignInID:    visitor.SignInID,
+		UserID:      visitor.User.ID,
+		ClientID:    ask.Client.ID,
+		WorkspaceID: place.Workspace.ID,
+		RedirectURI: ask.RedirectURI,
+		State:       []byte(ask.State),
+		Permissions: granted,
+		Resource:    ask.Resource,
+		Challenge:   ask.Challenge,
+		Request:     []byte(again),
+		Issued:      h.Now(),
 	})
 	if err != nil {
 		h.fail(w, r, err)
@@ -110,14 +137,23 @@ func (h *Handler) consentView(ask consent.Request, place workspace.Membership, g
 	callback := consent.Callback{URI: ask.RedirectURI}
 	life := consent.Life(ask.Client, place.Workspace)
 	return &ui.Consent{
-		Application: ask.Client.Name, Domain: ask.Client.Domain(), Workspace: place.Workspace.Name, Organisation: place.Workspace.Organisation,
-		Granted: granted, LeftOut: leftOut, Presets: consent.ReadOnly(ask.Client.Kind, granted) != nil,
-		Days: int(life / (24 * time.Hour)), Until: h.Now().Add(life),
-		Destination: callback.Host(), Loopback: callback.Loopback(), Lookalike: callback.Lookalike(),
+		Application:  ask.Client.Name,
+		Domain:       ask.Client.Domain(),
+		Workspace:    place.Workspace.Name,
+		Organisation: place.Workspace.Organisation,
+		Granted:      granted,
+		LeftOut:      leftOut,
+		Presets:      consent.ReadOnly(ask.Client.Kind, granted) != nil,
+		Days:         int(life / (24 * time.Hour)),
+		Until:        h.Now().Add(life),
+		Destination:  callback.Host(),
+		Loopback:     callback.Loopback(),
+		Lookalike:    callback.Lookalike(),
 	}
 }
 
-// spoken is the application's name, with the domain of one that nobody has registered here: the name is its own word alone.
+// spoken is the application's name, with the domain of one that nobody has registered here: the name is its own word
+// alone.
 func spoken(c client.Client) string {
 	if domain := c.Domain(); domain != "" {
 		return c.Name + " (" + domain + ")"
@@ -125,8 +161,8 @@ func spoken(c client.Client) string {
 	return c.Name
 }
 
-// ApplicationAt names the application that sent the user to a path of ours, or says "". Where that cannot be learned, signing in
-// goes on without the name.
+// ApplicationAt names the application that sent the user to a path of ours, or says "". Where that cannot be learned,
+// signing in goes on without the name.
 func (h *Handler) ApplicationAt(ctx context.Context, path string) string {
 	query, asks := strings.CutPrefix(path, "/oauth/authorize?")
 	if !asks {

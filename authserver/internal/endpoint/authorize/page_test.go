@@ -46,11 +46,13 @@ func TestWithoutAKnownClientAndItsExactAddressNothingIsRedirected(t *testing.T) 
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	good := confidential(app)
 	for name, path := range map[string]string{
-		"no client":            request(good, map[string]string{"client_id": ""}),
-		"unknown client":       request(good, map[string]string{"client_id": "018f0000-0000-7000-8000-000000000000"}),
-		"not an identifier":    request(good, map[string]string{"client_id": "\x00"}),
-		"no address":           request(good, map[string]string{"redirect_uri": ""}),
-		"another port":         request(good, map[string]string{"redirect_uri": strings.Replace(fixture.Callback, "8090", "8091", 1)}),
+		"no client":         request(good, map[string]string{"client_id": ""}),
+		"unknown client":    request(good, map[string]string{"client_id": "018f0000-0000-7000-8000-000000000000"}),
+		"not an identifier": request(good, map[string]string{"client_id": "\x00"}),
+		"no address":        request(good, map[string]string{"redirect_uri": ""}),
+		"another port": request(good, map[string]string{
+			"redirect_uri": strings.Replace(fixture.Callback, "8090", "8091", 1),
+		}),
 		"longer address":       request(good, map[string]string{"redirect_uri": fixture.Callback + "/x"}),
 		"upper case":           request(good, map[string]string{"redirect_uri": strings.ToUpper(fixture.Callback)}),
 		"a parameter twice":    request(good, nil) + "&state=again",
@@ -79,7 +81,8 @@ func TestSignInComesBeforeAnythingIsRedirectedAndLeadsBackToTheSameRequest(t *te
 	} {
 		browser := site.Browser()
 		page := browser.Get(path)
-		if page.Status != http.StatusOK || page.Location() != "" || !page.WantsText("Sign in") || !page.WantsText(app.Name) {
+		if page.Status != http.StatusOK || page.Location() != "" || !page.WantsText("Sign in") ||
+			!page.WantsText(app.Name) {
 			t.Fatalf("%s: %d to %q: %s", name, page.Status, page.Location(), page.Text())
 		}
 		wrong := page.Send("/login", browsertest.Fields{"email": ada.Email, "password": "wrong"})
@@ -99,19 +102,55 @@ func TestOtherFaultsAreRedirectedWithCodeStateAndIssuer(t *testing.T) {
 		path, code string
 		stateless  bool
 	}{
-		"no state":             {request(confidential(app), map[string]string{"state": ""}), "invalid_request", true},
-		"state too long":       {request(confidential(app), map[string]string{"state": strings.Repeat("s", 2049)}), "invalid_request", true},
-		"response type":        {request(confidential(app), map[string]string{"response_type": "token"}), "unsupported_response_type", false},
-		"plain challenge":      {request(confidential(app), map[string]string{"code_challenge": challenge, "code_challenge_method": "plain"}), "invalid_request", false},
-		"no challenge":         {request(connector(assistant), map[string]string{"code_challenge": ""}), "invalid_request", false},
-		"no resource":          {request(connector(assistant), map[string]string{"resource": ""}), "invalid_target", false},
-		"another resource":     {request(connector(assistant), map[string]string{"resource": browsertest.Issuer + "/mcp"}), "invalid_target", false},
-		"no permission at all": {request(connector(assistant), map[string]string{"scope": "sudo"}), "invalid_scope", false},
-		"nothing left":         {request(connector(assistant), map[string]string{"scope": "engage:read:forms"}), "invalid_scope", false},
+		"no state": {request(confidential(app), map[string]string{"state": ""}), "invalid_request", true},
+		"state too long": {
+			request(confidential(app), map[string]string{"state": strings.Repeat("s", 2049)}),
+			"invalid_request",
+			true,
+		},
+		"response type": {
+			request(confidential(app), map[string]string{"response_type": "token"}),
+			"unsupported_response_type",
+			false,
+		},
+		"plain challenge": {
+			request(confidential(app), map[string]string{
+				"code_challenge":        challenge,
+				"code_challenge_method": "plain",
+			}),
+			"invalid_request",
+			false,
+		},
+		"no challenge": {
+			request(connector(assistant), map[string]string{"code_challenge": ""}),
+			"invalid_request",
+			false,
+		},
+		"no resource": {
+			request(connector(assistant), map[string]string{"resource": ""}),
+			"invalid_target",
+			false,
+		},
+		"another resource": {
+			request(connector(assistant), map[string]string{"resource": browsertest.Issuer + "/mcp"}),
+			"invalid_target",
+			false,
+		},
+		"no permission at all": {
+			request(connector(assistant), map[string]string{"scope": "sudo"}),
+			"invalid_scope",
+			false,
+		},
+		"nothing left": {
+			request(connector(assistant), map[string]string{"scope": "engage:read:forms"}),
+			"invalid_scope",
+			false,
+		},
 	} {
 		page := browser.Get(c.path)
 		to, err := url.Parse(page.Location())
-		if page.Status != http.StatusSeeOther || err != nil || !strings.HasPrefix(page.Location(), fixture.Callback+"?") {
+		if page.Status != http.StatusSeeOther || err != nil ||
+			!strings.HasPrefix(page.Location(), fixture.Callback+"?") {
 			t.Errorf("%s: %d to %q", name, page.Status, page.Location())
 			continue
 		}
@@ -119,7 +158,8 @@ func TestOtherFaultsAreRedirectedWithCodeStateAndIssuer(t *testing.T) {
 		if c.stateless {
 			wantState = ""
 		}
-		if query.Get("error") != c.code || query.Get("state") != wantState || query.Get("iss") != browsertest.Issuer || query.Get("error_description") == "" {
+		if query.Get("error") != c.code || query.Get("state") != wantState || query.Get("iss") != browsertest.Issuer ||
+			query.Get("error_description") == "" {
 			t.Errorf("%s: %v", name, query)
 		}
 		if query.Has("code") {
@@ -138,8 +178,18 @@ func TestTheConsentPageSaysWhoWhatWhereAndHowLong(t *testing.T) {
 		t.Fatalf("%d %s", page.Status, page.Text())
 	}
 	for _, words := range []string{
-		"Claude", "Riverside Food Bank", "Riverside Food Bank Trust", ada.Email, "See programmes", "Read the names, summaries",
-		"Left out", "Add and change programmes", "An administrator of Riverside Food Bank", "30 days", "127.0.0.1:8090", "your own computer",
+		"Claude",
+		"Riverside Food Bank",
+		"Riverside Food Bank Trust",
+		ada.Email,
+		"See programmes",
+		"Read the names, summaries",
+		"Left out",
+		"Add and change programmes",
+		"An administrator of Riverside Food Bank",
+		"30 days",
+		"127.0.0.1:8090",
+		"your own computer",
 	} {
 		if !page.WantsText(words) {
 			t.Errorf("the page does not say %q", words)
@@ -169,7 +219,8 @@ func TestAnOrganisationCalledLikeItsWorkspaceIsNotSaidTwice(t *testing.T) {
 		}
 	}
 	site.Fixture.Join(site.Fixture.Workspace("Elsewhere"), ada.ID, perm.AccountAPIAccess)
-	if page := browser.Get(settings); !page.WantsText("Elsewhere (Elsewhere Trust)") || page.WantsText("Riverside Food Bank (") {
+	if page := browser.Get(settings); !page.WantsText("Elsewhere (Elsewhere Trust)") ||
+		page.WantsText("Riverside Food Bank (") {
 		t.Errorf("the choice: %s", page.Text())
 	}
 }
@@ -179,11 +230,12 @@ func TestThePageGuardsItself(t *testing.T) {
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
 	for name, want := range map[string]string{
-		"Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self' http://127.0.0.1:8090; frame-ancestors 'none'; base-uri 'none'",
-		"X-Frame-Options":         "DENY",
-		"X-Content-Type-Options":  "nosniff",
-		"Referrer-Policy":         "same-origin",
-		"Content-Type":            "text/html; charset=utf-8",
+		"Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self' " +
+			"http://127.0.0.1:8090; frame-ancestors 'none'; base-uri 'none'",
+		"X-Frame-Options":        "DENY",
+		"X-Content-Type-Options": "nosniff",
+		"Referrer-Policy":        "same-origin",
+		"Content-Type":           "text/html; charset=utf-8",
 	} {
 		if got := page.Header.Get(name); got != want {
 			t.Errorf("%s: %q", name, got)
@@ -203,7 +255,11 @@ func TestHeadShowsAndDoesNothingThatGetDoesNot(t *testing.T) {
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
 	form := browser.Get(request(confidential(app), nil)).Form("/oauth/authorize")
 	form.Set("decision", "approve")
-	for _, path := range []string{request(confidential(app), nil), request(confidential(app), nil) + "&" + form.Encode(), "/oauth/authorize?" + form.Encode()} {
+	for _, path := range []string{
+		request(confidential(app), nil),
+		request(confidential(app), nil) + "&" + form.Encode(),
+		"/oauth/authorize?" + form.Encode(),
+	} {
 		if page := browser.Do(http.MethodHead, path, "", nil); page.Location() != "" || page.Body != "" {
 			t.Errorf("HEAD: %d to %q", page.Status, page.Location())
 		}
@@ -236,8 +292,20 @@ func TestWhoCannotConsentReadsWhy(t *testing.T) {
 	}
 	check("not a member", outsider, request(confidential(app), nil), "not a member")
 	check("not a member, connector", outsider, request(connector(assistant), nil), "not a member")
-	check("a required permission missing", reader, request(confidential(app), nil), "Add and change programmes", "administrator")
-	check("nothing left for a connector", writer, request(connector(assistant), nil), "See programmes", "Add and change programmes")
+	check(
+		"a required permission missing",
+		reader,
+		request(confidential(app), nil),
+		"Add and change programmes",
+		"administrator",
+	)
+	check(
+		"nothing left for a connector",
+		writer,
+		request(connector(assistant), nil),
+		"See programmes",
+		"Add and change programmes",
+	)
 	site.Fixture.SetLLM(false)
 	check("connectors switched off", reader, request(connector(assistant), nil), "switched off", "administrator")
 	lone, _ := site.Fixture.Confidential(perm.ProgrammesRead)
@@ -254,7 +322,8 @@ func TestWhatAUserHoldsElsewhereCountsForNothingHere(t *testing.T) {
 		site.Fixture.Join(elsewhere, person.ID, perm.ProgrammesRead, perm.ProgrammesWrite)
 	}
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
-	if page := site.SignedIn(outsider).Get(request(connector(assistant), nil)); page.Status != http.StatusForbidden || !page.WantsText("not a member") {
+	if page := site.SignedIn(outsider).Get(request(connector(assistant), nil)); page.Status != http.StatusForbidden ||
+		!page.WantsText("not a member") {
 		t.Errorf("a member of another workspace: %d", page.Status)
 	}
 	page := site.SignedIn(reader).Get(request(connector(assistant), nil))

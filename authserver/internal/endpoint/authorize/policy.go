@@ -12,14 +12,24 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// notAllowed says what the workspace's connector policy refuses, and who can change it: err is one of consent.Limit or grant.ErrPolicy.
-func notAllowed(err error, visitor session.CurrentUser, c client.Client, place workspace.Membership, again string) *ui.Message {
+// notAllowed says what the workspace's connector policy refuses, and who can change it: err is one of consent.Limit or
+// grant.ErrPolicy.
+func notAllowed(
+	err error,
+	visitor session.CurrentUser,
+	c client.Client,
+	place workspace.Membership,
+	again string,
+) *ui.Message {
 	in := place.Workspace
 	m := &ui.Message{
-		Frame: ui.Frame{Person: person(visitor)}, Status: http.StatusForbidden, Switch: again,
+		Frame:   ui.Frame{Person: person(visitor)},
+		Status:  http.StatusForbidden,
+		Switch:  again,
 		Heading: "The connector policy of " + in.Name + " does not allow this",
 		Text:    c.Name + " asks for permissions that " + in.Name + " gives to no connector. Nothing was approved.",
-		Next: "Whoever may manage API access in " + in.Name + " can change the policy under Settings, Connectors. After that, connect " +
+		Next: "Whoever may manage API access in " + in.Name + " can change the policy under Settings, Connectors. " +
+			"After that, connect " +
 			c.Name + " again.",
 	}
 	if errors.Is(err, consent.ErrPlatformNotAllowed) {

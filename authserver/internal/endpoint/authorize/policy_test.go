@@ -15,7 +15,10 @@ import (
 
 func limit(t *testing.T, site *browsertest.Server, p workspace.ConnectorPolicy) {
 	t.Helper()
-	if _, err := site.Store.SetConnectorPolicy(t.Context(), site.Fixture.WorkspaceID, p, audit.Event{Actor: "admin", Action: "connector_policy.changed"}); err != nil {
+	if _, err := site.Store.SetConnectorPolicy(t.Context(), site.Fixture.WorkspaceID, p, audit.Event{
+		Actor:  "admin",
+		Action: "connector_policy.changed",
+	}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -24,9 +27,22 @@ func TestThePolicyCutsWhatAConnectorIsGiven(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.SignedIn(site.Member(perm.ProgrammesRead, perm.ProgrammesWrite))
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
-	limit(t, site, workspace.ConnectorPolicy{Platforms: workspace.Platforms(), Permissions: perm.NewSet(perm.ProgrammesRead), Days: 7})
+	limit(
+		t,
+		site,
+		workspace.ConnectorPolicy{
+			Platforms:   workspace.Platforms(),
+			Permissions: perm.NewSet(perm.ProgrammesRead),
+			Days:        7,
+		},
+	)
 	page := ada.Get(request(connector(assistant), nil))
-	for _, words := range []string{"7 days", "Left out by the workspace's connector policy", "Add and change programmes", "Settings, Connectors"} {
+	for _, words := range []string{
+		"7 days",
+		"Left out by the workspace's connector policy",
+		"Add and change programmes",
+		"Settings, Connectors",
+	} {
 		if page.Status != http.StatusOK || !page.WantsText(words) {
 			t.Errorf("%d, without %q: %s", page.Status, words, page.Text())
 		}
@@ -39,11 +55,17 @@ func TestThePolicyCutsWhatAConnectorIsGiven(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if life := time.Until(issued.Grant.Ends); !slices.Equal(issued.Grant.Permissions, perm.NewSet(perm.ProgrammesRead)) || life > 7*24*time.Hour || life < 7*24*time.Hour-time.Minute {
+	if life := time.Until(issued.Grant.Ends); !slices.Equal(
+		issued.Grant.Permissions,
+		perm.NewSet(perm.ProgrammesRead),
+	) ||
+		life > 7*24*time.Hour ||
+		life < 7*24*time.Hour-time.Minute {
 		t.Errorf("%v for %s", issued.Grant.Permissions, life)
 	}
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
-	if page := ada.Get(request(confidential(app), nil)); page.Status != http.StatusOK || page.WantsText("policy") || !page.WantsText("90 days") {
+	if page := ada.Get(request(confidential(app), nil)); page.Status != http.StatusOK || page.WantsText("policy") ||
+		!page.WantsText("90 days") {
 		t.Errorf("the policy concerns a confidential application: %s", page.Text())
 	}
 }
@@ -58,8 +80,18 @@ func TestWhatThePolicyDoesNotAllowIsAPageThatSaysWhoCanChangeIt(t *testing.T) {
 		policy workspace.ConnectorPolicy
 		words  string
 	}{
-		"platform":   {workspace.ConnectorPolicy{Platforms: others, Permissions: perm.ForConnectors(), Days: 30}, "belongs to Claude"},
-		"permission": {workspace.ConnectorPolicy{Platforms: workspace.Platforms(), Permissions: perm.NewSet(perm.EngageReadForms), Days: 30}, "gives to no connector"},
+		"platform": {
+			workspace.ConnectorPolicy{Platforms: others, Permissions: perm.ForConnectors(), Days: 30},
+			"belongs to Claude",
+		},
+		"permission": {
+			workspace.ConnectorPolicy{
+				Platforms:   workspace.Platforms(),
+				Permissions: perm.NewSet(perm.EngageReadForms),
+				Days:        30,
+			},
+			"gives to no connector",
+		},
 	} {
 		limit(t, site, workspace.DefaultConnectorPolicy())
 		open := ada.Get(request(connector(assistant), nil))
@@ -67,12 +99,17 @@ func TestWhatThePolicyDoesNotAllowIsAPageThatSaysWhoCanChangeIt(t *testing.T) {
 			t.Fatalf("%s: %d %s", name, open.Status, open.Text())
 		}
 		limit(t, site, c.policy)
-		for when, page := range map[string]*browsertest.Page{"before the page": ada.Get(request(connector(assistant), nil)), "after the page": approve(open)} {
-			if page.Status != http.StatusForbidden || page.Location() != "" || !page.WantsText(c.words) || !page.WantsText("Whoever may manage API access") {
+		for when, page := range map[string]*browsertest.Page{
+			"before the page": ada.Get(request(connector(assistant), nil)),
+			"after the page":  approve(open),
+		} {
+			if page.Status != http.StatusForbidden || page.Location() != "" || !page.WantsText(c.words) ||
+				!page.WantsText("Whoever may manage API access") {
 				t.Errorf("%s, %s: %d %s", name, when, page.Status, page.Text())
 			}
 		}
-		if page := keeper.Get(request(connector(assistant), nil)); page.Status != http.StatusForbidden || !page.WantsText("Open the policy") {
+		if page := keeper.Get(request(connector(assistant), nil)); page.Status != http.StatusForbidden ||
+			!page.WantsText("Open the policy") {
 			t.Errorf("%s: who may change it: %s", name, page.Text())
 		}
 	}
@@ -92,13 +129,23 @@ func TestAGrantNarrowedBeforeItsCodeIsUsedIsNarrowForItsTokensToo(t *testing.T) 
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 	code := callback(t, approve(ada.Get(request(connector(assistant), nil)))).Get("code")
 	second := callback(t, approve(ada.Get(request(connector(assistant), nil)))).Get("code")
-	limit(t, site, workspace.ConnectorPolicy{Platforms: workspace.Platforms(), Permissions: perm.NewSet(perm.ProgrammesRead), Days: 1})
+	limit(
+		t,
+		site,
+		workspace.ConnectorPolicy{
+			Platforms:   workspace.Platforms(),
+			Permissions: perm.NewSet(perm.ProgrammesRead),
+			Days:        1,
+		},
+	)
 	issued, err := redeem(site, assistant, code, challenge)
-	if err != nil || !slices.Equal(issued.Grant.Permissions, perm.NewSet(perm.ProgrammesRead)) || time.Until(issued.Grant.Ends) > 24*time.Hour {
+	if err != nil || !slices.Equal(issued.Grant.Permissions, perm.NewSet(perm.ProgrammesRead)) ||
+		time.Until(issued.Grant.Ends) > 24*time.Hour {
 		t.Errorf("%+v %v", issued.Grant, err)
 	}
 	limit(t, site, workspace.ConnectorPolicy{Permissions: perm.ForConnectors(), Days: 1})
-	if _, err := redeem(site, assistant, second, challenge); err == nil || err.Error() == "" || site.Count(`select count(*) from account.grants where revoke_reason = $1`, grant.ByPolicy) != 2 {
+	if _, err := redeem(site, assistant, second, challenge); err == nil || err.Error() == "" ||
+		site.Count(`select count(*) from account.grants where revoke_reason = $1`, grant.ByPolicy) != 2 {
 		t.Errorf("the platform is gone, and the code works: %v", err)
 	}
 }

@@ -16,30 +16,45 @@ const startAgain = "Go back to the application and start again from there."
 
 func badRequest(why string) *ui.Message {
 	return &ui.Message{
-		Status: http.StatusBadRequest, Heading: "This request cannot be used", Text: why,
-		Next: "Go back to the application and try again. If it happens again, tell the people who make the application.",
+		Status:  http.StatusBadRequest,
+		Heading: "This request cannot be used",
+		Text:    why,
+		Next: "Go back to the application and try again. If it happens again, tell the people who make the " +
+			"application.",
 	}
 }
 
 func silentDomain() *ui.Message {
 	return &ui.Message{
-		Status: http.StatusServiceUnavailable, Heading: "We cannot check this application at the moment",
-		Text: "It describes itself at its own website, and that website does not answer us. Nothing was approved, and nothing was sent to it.",
+		Status:  http.StatusServiceUnavailable,
+		Heading: "We cannot check this application at the moment",
+		Text: "It describes itself at its own website, and that website does not answer us. Nothing was " +
+			"approved, and nothing was sent to it.",
 		Next: "Please try again in a minute. If it happens again, tell the people who make the application.",
 	}
 }
 
 // noWorkspace says that a client which belongs to no workspace could be given none of this user's.
-func noWorkspace(visitor session.CurrentUser, c client.Client, closed []workspace.Membership, again string) *ui.Message {
+func noWorkspace(
+	visitor session.CurrentUser,
+	c client.Client,
+	closed []workspace.Membership,
+	again string,
+) *ui.Message {
 	m := &ui.Message{Frame: ui.Frame{Person: person(visitor)}, Status: http.StatusForbidden, Switch: again}
 	if len(closed) == 0 {
 		m.Heading = "You are not a member of any workspace"
 		m.Text = spoken(c) + " works in a workspace, and you are a member of none."
-		m.Next = "If you have another account, sign in with that one. Otherwise ask an administrator of a workspace to add you."
+		m.Next = "If you have another account, sign in with that one. Otherwise ask an administrator of a workspace " +
+			"to add you."
 		return m
 	}
 	m.Heading = "Connectors are switched off in your workspaces"
-	m.Text = spoken(c) + " is a connector, and none of your workspaces lets connectors act in it: " + names(closed) + "."
+	m.Text = spoken(
+		c,
+	) + " is a connector, and none of your workspaces lets connectors act in it: " + names(
+		closed,
+	) + "."
 	m.Next = "An administrator of a workspace can switch its LLM integration on. After that, connect " + c.Name + " again."
 	return m
 }
@@ -58,16 +73,24 @@ func notMember(visitor session.CurrentUser, c client.Client, again string) *ui.M
 		text = "You are not a member of the workspace that was chosen, so you cannot give " + c.Name + " access to it."
 	}
 	return &ui.Message{
-		Frame: ui.Frame{Person: person(visitor)}, Status: http.StatusForbidden,
+		Frame:   ui.Frame{Person: person(visitor)},
+		Status:  http.StatusForbidden,
 		Heading: "You are not a member of this workspace",
 		Text:    text,
-		Next:    "If you have another account, sign in with that one. Otherwise ask an administrator of the workspace to add you.",
-		Switch:  again,
+		Next: "If you have another account, sign in with that one. Otherwise ask an administrator of the " +
+			"workspace to add you.",
+		Switch: again,
 	}
 }
 
 // cannotGive says why a member cannot give a client what it asks for: err is one of consent.Weigh.
-func cannotGive(err error, visitor session.CurrentUser, c client.Client, in workspace.Workspace, again string) *ui.Message {
+func cannotGive(
+	err error,
+	visitor session.CurrentUser,
+	c client.Client,
+	in workspace.Workspace,
+	again string,
+) *ui.Message {
 	m := &ui.Message{Frame: ui.Frame{Person: person(visitor)}, Status: http.StatusForbidden, Switch: again}
 	lack, lacking := errors.AsType[*consent.MissingPermissionsError](err)
 	if !lacking {
@@ -87,14 +110,21 @@ func cannotGive(err error, visitor session.CurrentUser, c client.Client, in work
 
 func signedOut(request string) *ui.Message {
 	return reopening(request, &ui.Message{
-		Status: http.StatusForbidden, Heading: "You are signed out", Text: "You were signed out while this page was open. Nothing was approved.",
+		Status:  http.StatusForbidden,
+		Heading: "You are signed out",
+		Text:    "You were signed out while this page was open. Nothing was approved.",
 	})
 }
 
 func notYourPage(visitor session.CurrentUser, request string) *ui.Message {
 	return reopening(request, &ui.Message{
-		Frame: ui.Frame{Person: person(visitor)}, Status: http.StatusForbidden, Heading: "This consent page is not yours to answer",
-		Text: "It was opened in another session: you may have signed in again, or as somebody else, since. Nothing was approved.",
+		Frame: ui.Frame{
+			Person: person(visitor),
+		},
+		Status:  http.StatusForbidden,
+		Heading: "This consent page is not yours to answer",
+		Text: "It was opened in another session: you may have signed in again, or as somebody else, since. " +
+			"Nothing was approved.",
 	})
 }
 
@@ -117,23 +147,29 @@ func reopening(request string, m *ui.Message) *ui.Message {
 
 func badForm() *ui.Message {
 	return &ui.Message{
-		Status: http.StatusBadRequest, Heading: "That was not an answer", Text: "The form has to say approve or deny, once. Nothing was approved.",
-		Next: startAgain,
+		Status:  http.StatusBadRequest,
+		Heading: "That was not an answer",
+		Text:    "The form has to say approve or deny, once. Nothing was approved.",
+		Next:    startAgain,
 	}
 }
 
 func clientGone() *ui.Message {
 	return &ui.Message{
-		Status: http.StatusBadRequest, Heading: "This application is no longer registered",
-		Text: "It was deleted, or its address was changed, while the page was open. Nothing was approved, and nothing was sent to it.",
+		Status:  http.StatusBadRequest,
+		Heading: "This application is no longer registered",
+		Text: "It was deleted, or its address was changed, while the page was open. Nothing was approved, and " +
+			"nothing was sent to it.",
 	}
 }
 
 func usedAlready() *ui.Message {
 	return &ui.Message{
-		Status: http.StatusConflict, Heading: "You have answered this already",
-		Text:  "Your answer was used, and nothing was changed now.",
-		Next:  "To end the access that you gave, disconnect the application. To give it again, start from the application.",
+		Status:  http.StatusConflict,
+		Heading: "You have answered this already",
+		Text:    "Your answer was used, and nothing was changed now.",
+		Next: "To end the access that you gave, disconnect the application. To give it again, start from the " +
+			"application.",
 		Links: []ui.Link{{Href: "/settings/apps", Text: "Connected apps"}},
 	}
 }

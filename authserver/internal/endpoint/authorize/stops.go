@@ -27,9 +27,25 @@ const (
 )
 
 // recordStopped notes it in the workspace's connection log. Only connectors have one.
-func (h *Handler) recordStopped(r *http.Request, c client.Client, workspaceID uuid.UUID, user *uuid.UUID, outcome connectionlog.Outcome, reason string) {
+func (h *Handler) recordStopped(
+	r *http.Request,
+	c client.Client,
+	workspaceID uuid.UUID,
+	user *uuid.UUID,
+	outcome connectionlog.Outcome,
+	reason string,
+) {
 	if c.Kind == client.Connector {
-		h.Attempts.Record(r.Context(), connectionlog.StoppedAttempt{WorkspaceID: workspaceID, ClientID: c.ID, UserID: user, Outcome: outcome, Reason: reason})
+		h.Attempts.Record(
+			r.Context(),
+			connectionlog.StoppedAttempt{
+				WorkspaceID: workspaceID,
+				ClientID:    c.ID,
+				UserID:      user,
+				Outcome:     outcome,
+				Reason:      reason,
+			},
+		)
 	}
 }
 

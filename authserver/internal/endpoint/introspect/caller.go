@@ -66,9 +66,10 @@ func errTwoWays() error {
 // unauthenticated does not say why: an unknown client, another kind of client and a wrong secret look the same.
 func unauthenticated() error {
 	return &engine.TokenError{
-		Code:        "invalid_client",
-		Description: "This endpoint is for services. Send a service's client id and secret, by HTTP Basic or as client_id and client_secret in the form.",
-		Challenge:   true,
+		Code: "invalid_client",
+		Description: "This endpoint is for services. Send a service's client id and secret, by HTTP Basic or as " +
+			"client_id and client_secret in the form.",
+		Challenge: true,
 	}
 }
 

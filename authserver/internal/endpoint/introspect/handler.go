@@ -16,14 +16,20 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// A Store reads, in one trip, the client that asks with its live secret of the hash, and how the credential stands that it asks about, with the time when a personal
-// access token was made. What does not exist is nil. Its errors wrap store.ErrUnavailable.
+// A Store reads, in one trip, the client that asks with its live secret of the hash, and how the credential stands that
+// it asks about, with the time when a personal access token was made. What does not exist is nil. Its errors wrap
+// store.ErrUnavailable.
 type Store interface {
-	Introspection(ctx context.Context, caller uuid.UUID, secretHash []byte, q standing.Query) (*client.Client, *standing.Standing, time.Time, error)
+	Introspection(
+		ctx context.Context,
+		caller uuid.UUID,
+		secretHash []byte,
+		q standing.Query,
+	) (*client.Client, *standing.Standing, time.Time, error)
 	// EndReplaced ends the tokens that a personal access token replaces.
 	EndReplaced(ctx context.Context, token uuid.UUID) error
-	// ClientWithSecret finds a registered client with its live secret of this hash. Its errors are Unknown of Deps, or wrap
-	// store.ErrUnavailable.
+	// ClientWithSecret finds a registered client with its live secret of this hash. Its errors are Unknown of Deps, or
+	// wrap store.ErrUnavailable.
 	ClientWithSecret(ctx context.Context, id uuid.UUID, secretHash []byte) (client.Client, error)
 }
 
@@ -57,8 +63,8 @@ func New(d Deps) http.Handler {
 	})
 }
 
-// serve tells a caller who may not ask nothing but that. What the token's text alone tells is found out before, so that one trip
-// answers both questions.
+// serve tells a caller who may not ask nothing but that. What the token's text alone tells is found out before, so that
+// one trip answers both questions.
 func (d Deps) serve(w http.ResponseWriter, r *http.Request) (answer, error) {
 	parameters, mistake := token.Decode(w, r)
 	asking, err := readCaller(r, parameters, mistake)

@@ -35,7 +35,12 @@ func newBench(t *testing.T) *bench {
 
 func (b *bench) ask(token credential.Secret) apitest.Answer {
 	b.t.Helper()
-	return b.FormWith(apitest.IntrospectPath, apitest.Basic(b.service.ID.String(), b.service.Secret), "token", token.Reveal())
+	return b.FormWith(
+		apitest.IntrospectPath,
+		apitest.Basic(b.service.ID.String(), b.service.Secret),
+		"token",
+		token.Reveal(),
+	)
 }
 
 func (b *bench) active(what string, token credential.Secret) map[string]any {
@@ -103,7 +108,13 @@ func TestAnAccessTokenOfEitherResourceIsDescribed(t *testing.T) {
 		token          credential.Secret
 		scope          string
 	}{
-		{"confidential", apitest.REST, confidential, b.Linked(confidential, secret, b.user).Access, "programmes:read:programmes"},
+		{
+			"confidential",
+			apitest.REST,
+			confidential,
+			b.Linked(confidential, secret, b.user).Access,
+			"programmes:read:programmes",
+		},
 		{"connector", apitest.REST, rest, restHeld.Access, "programmes:read:programmes programmes:write:programmes"},
 		{"connector of MCP", apitest.MCP, mcp, mcpHeld.Access, "programmes:read:programmes"},
 	} {
@@ -113,9 +124,16 @@ func TestAnAccessTokenOfEitherResourceIsDescribed(t *testing.T) {
 		}
 		got := b.active(c.what, c.token)
 		b.same(c.what, got, map[string]any{
-			"scope": c.scope, "client_id": c.client.ID.String(), "sub": b.user.String(), "iss": apitest.Issuer, "aud": c.resource,
-			"token_type": "Bearer", "tenant_id": b.Fixture.WorkspaceID.String(), "jti": claims.ID,
-			"exp": float64(claims.Expires.Unix()), "iat": float64(claims.IssuedAt.Unix()),
+			"scope":      c.scope,
+			"client_id":  c.client.ID.String(),
+			"sub":        b.user.String(),
+			"iss":        apitest.Issuer,
+			"aud":        c.resource,
+			"token_type": "Bearer",
+			"tenant_id":  b.Fixture.WorkspaceID.String(),
+			"jti":        claims.ID,
+			"exp":        float64(claims.Expires.Unix()),
+			"iat":        float64(claims.IssuedAt.Unix()),
 		})
 		if held := texts(got["permissions"]); strings.Join(held, " ") != c.scope {
 			t.Errorf("%s: permissions %v", c.what, got["permissions"])
@@ -132,12 +150,16 @@ func TestAnAccessTokenOfEitherResourceIsDescribed(t *testing.T) {
 func TestAPersonalAccessTokenIsDescribed(t *testing.T) {
 	b := newBench(t)
 	token := b.Fixture.Token(b.user, perm.ProgrammesRead, perm.EngageReadForms)
-	b.Fixture.Exec(`update account.personal_access_tokens set created_at = '2026-01-02 03:04:05+00', expires_at = '2036-01-02 03:04:05+00'`)
+	b.Fixture.Exec(
+		`update account.personal_access_tokens set created_at = '2026-01-02 03:04:05+00', expires_at = '2036-01-02 03:04:05+00'`,
+	)
 	got := b.active("personal access token", token)
 	b.same("personal access token", got, map[string]any{
 		"scope": "programmes:read:programmes engage:read:forms", "sub": b.user.String(), "iss": apitest.Issuer,
 		"aud": apitest.REST, "token_type": "Bearer", "tenant_id": b.Fixture.WorkspaceID.String(),
-		"iat": float64(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Unix()), "exp": float64(time.Date(2036, 1, 2, 3, 4, 5, 0, time.UTC).Unix()),
+		"iat": float64(
+			time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Unix(),
+		), "exp": float64(time.Date(2036, 1, 2, 3, 4, 5, 0, time.UTC).Unix()),
 	})
 	if held := texts(got["permissions"]); !reflect.DeepEqual(held, []string{"programmes:read:programmes"}) {
 		t.Errorf("permissions %v: want what token and user both hold", held)
@@ -155,7 +177,8 @@ func TestIntrospection_ATokenDoesNotGainWhatItsGrantGained(t *testing.T) {
 	held := b.Linked(c, secret, b.user)
 	b.Fixture.Exec(`update account.grants set permissions = '{programmes:read:programmes,programmes:write:programmes}'`)
 	got := b.active("the token from before", held.Access)
-	if got["scope"] != "programmes:read:programmes" || !reflect.DeepEqual(texts(got["permissions"]), []string{"programmes:read:programmes"}) {
+	if got["scope"] != "programmes:read:programmes" ||
+		!reflect.DeepEqual(texts(got["permissions"]), []string{"programmes:read:programmes"}) {
 		t.Errorf("scope %v, permissions %v", got["scope"], got["permissions"])
 	}
 }
@@ -250,9 +273,17 @@ func TestWhatIsNoBearerTokenIsInactive(t *testing.T) {
 	stranger := foreign.Connected(other, foreign.Fixture.Member(perm.ProgrammesRead)).Access
 	access, personal := held.Access.Reveal(), b.Fixture.Token(b.user, perm.ProgrammesRead).Reveal()
 	for what, text := range map[string]string{
-		"refresh token": held.Refresh.Reveal(), "authorization code": code.Reveal(), "client secret": b.service.Secret.Reveal(),
-		"another server's token": stranger.Reveal(), "cut": access[:len(access)-1], "longer": access + "A", "a space": " " + personal,
-		"alg none": "eyJhbGciOiJub25lIiwidHlwIjoiYXQrand0In0.e30.", "cut personal token": personal[:len(personal)-1], "NUL": "\x00", "word": "token",
+		"refresh token":          held.Refresh.Reveal(),
+		"authorization code":     code.Reveal(),
+		"client secret":          b.service.Secret.Reveal(),
+		"another server's token": stranger.Reveal(),
+		"cut":                    access[:len(access)-1],
+		"longer":                 access + "A",
+		"a space":                " " + personal,
+		"alg none":               "eyJhbGciOiJub25lIiwidHlwIjoiYXQrand0In0.e30.",
+		"cut personal token":     personal[:len(personal)-1],
+		"NUL":                    "\x00",
+		"word":                   "token",
 	} {
 		b.inactive(what, credential.Secret(text))
 	}
@@ -308,7 +339,8 @@ func TestServicesAloneMayAsk(t *testing.T) {
 		"two headers":              append(apitest.Basic(id, b.service.Secret), apitest.Basic(id, b.service.Secret)...),
 	} {
 		answer := b.FormWith(apitest.IntrospectPath, headers, "token", personal.Reveal())
-		if answer.Status != 401 || answer.Text("error") != "invalid_client" || !strings.HasPrefix(answer.Header.Get("WWW-Authenticate"), "Basic ") {
+		if answer.Status != 401 || answer.Text("error") != "invalid_client" ||
+			!strings.HasPrefix(answer.Header.Get("WWW-Authenticate"), "Basic ") {
 			t.Errorf("%s: %d %q %s", what, answer.Status, answer.Header.Get("WWW-Authenticate"), answer.Body)
 		}
 	}
@@ -339,13 +371,30 @@ func TestIntrospect_ServiceMaySendItsSecretInTheForm(t *testing.T) {
 		{"another service's secret", 401, nil, []string{"client_id", id, "client_secret", other.Secret.Reveal()}},
 		{"an unknown service", 401, nil, []string{"client_id", uuid.NewString(), "client_secret", own}},
 		{"no UUID", 401, nil, []string{"client_id", "service", "client_secret", own}},
-		{"a confidential client", 401, nil, []string{"client_id", confidential.ID.String(), "client_secret", secret.Reveal()}},
-		{"a user's access token beside them", 401, apitest.Bearer(held.Access), []string{"client_id", id, "client_secret", own}},
+		{
+			"a confidential client",
+			401,
+			nil,
+			[]string{"client_id", confidential.ID.String(), "client_secret", secret.Reveal()},
+		},
+		{
+			"a user's access token beside them",
+			401,
+			apitest.Bearer(held.Access),
+			[]string{"client_id", id, "client_secret", own},
+		},
 	} {
 		answer := b.FormWith(apitest.IntrospectPath, c.headers, append([]string{"token", token}, c.form...)...)
 		challenged := strings.HasPrefix(answer.Header.Get("WWW-Authenticate"), "Basic ")
 		if answer.Status != c.status || challenged != (c.status == 401) {
-			t.Errorf("%s: %d %q %s, want %d", c.what, answer.Status, answer.Header.Get("WWW-Authenticate"), answer.Body, c.status)
+			t.Errorf(
+				"%s: %d %q %s, want %d",
+				c.what,
+				answer.Status,
+				answer.Header.Get("WWW-Authenticate"),
+				answer.Body,
+				c.status,
+			)
 		}
 		want := map[int]string{400: "invalid_request", 401: "invalid_client"}[c.status]
 		if answer.Text("error") != want || (c.status == 200 && answer.JSON()["active"] != true) {
@@ -373,7 +422,15 @@ func TestIntrospect_WrongSecretsInTheFormAreThrottled(t *testing.T) {
 		return f.ForClient(b.service.ID.String())
 	})
 	b.Limited(func() apitest.Answer {
-		return b.Form(apitest.IntrospectPath, "token", held.Access.Reveal(), "client_id", b.service.ID.String(), "client_secret", "alm_cs_wrong")
+		return b.Form(
+			apitest.IntrospectPath,
+			"token",
+			held.Access.Reveal(),
+			"client_id",
+			b.service.ID.String(),
+			"client_secret",
+			"alm_cs_wrong",
+		)
 	})
 	b.active("with the right one", held.Access)
 }
@@ -383,23 +440,33 @@ func TestAMalformedRequestIs400(t *testing.T) {
 	auth := apitest.Basic(b.service.ID.String(), b.service.Secret)
 	personal := b.Fixture.Token(b.user, perm.ProgrammesRead).Reveal()
 	post := func(contentType, body string) apitest.Answer {
-		return b.Send(http.MethodPost, apitest.IntrospectPath, body, append([]string{"Content-Type", contentType}, auth...)...)
+		return b.Send(
+			http.MethodPost,
+			apitest.IntrospectPath,
+			body,
+			append([]string{"Content-Type", contentType}, auth...)...)
 	}
 	const form = "application/x-www-form-urlencoded"
 	for what, answer := range map[string]apitest.Answer{
-		"no token":           post(form, ""),
-		"an empty token":     post(form, "token="),
-		"two tokens":         post(form, "token="+personal+"&token="+personal),
-		"a broken form":      post(form, "token=%zz"),
-		"JSON":               post("application/json", `{"token":"`+personal+`"}`),
-		"no content type":    post("", "token="+personal),
-		"token in the query": b.Send(http.MethodPost, apitest.IntrospectPath+"?token="+personal, "", append([]string{"Content-Type", form}, auth...)...),
+		"no token":        post(form, ""),
+		"an empty token":  post(form, "token="),
+		"two tokens":      post(form, "token="+personal+"&token="+personal),
+		"a broken form":   post(form, "token=%zz"),
+		"JSON":            post("application/json", `{"token":"`+personal+`"}`),
+		"no content type": post("", "token="+personal),
+		"token in the query": b.Send(http.MethodPost, apitest.IntrospectPath+"?token="+personal, "", append([]string{
+			"Content-Type",
+			form,
+		}, auth...)...),
 	} {
 		if answer.Status != 400 || answer.Text("error") != "invalid_request" || answer.Text("error_description") == "" {
 			t.Errorf("%s: %d %s", what, answer.Status, answer.Body)
 		}
 	}
-	if words := post("application/json", `{"token":"`+personal+`"}`).Text("error_description"); !strings.Contains(words, "Content-Type") {
+	if words := post("application/json", `{"token":"`+personal+`"}`).Text("error_description"); !strings.Contains(
+		words,
+		"Content-Type",
+	) {
 		t.Errorf("JSON: %q does not say what is wrong", words)
 	}
 	if answer := post(form, "token="+strings.Repeat("x", 64<<10)); answer.Status != 413 {
@@ -422,9 +489,14 @@ func TestAnOutageIsNeverInactive(t *testing.T) {
 	_, held := b.connector(apitest.REST)
 	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
 	restore := b.CutPostgres()
-	for what, token := range map[string]credential.Secret{"access token": held.Access, "personal access token": personal, "garbage": "word"} {
+	for what, token := range map[string]credential.Secret{
+		"access token":          held.Access,
+		"personal access token": personal,
+		"garbage":               "word",
+	} {
 		answer := b.ask(token)
-		if answer.Status != 503 || answer.Text("error") != "temporarily_unavailable" || answer.Header.Get("Retry-After") == "" {
+		if answer.Status != 503 || answer.Text("error") != "temporarily_unavailable" ||
+			answer.Header.Get("Retry-After") == "" {
 			t.Errorf("%s: %d %s", what, answer.Status, answer.Body)
 		}
 	}
@@ -447,7 +519,10 @@ func TestAnOutageOnceTheServiceIsKnownIsNeverInactive(t *testing.T) {
 	if _, err := lock.Exec(t.Context(), `lock table account.memberships in access exclusive mode`); err != nil {
 		t.Fatal(err)
 	}
-	for what, token := range map[string]credential.Secret{"access token": held.Access, "personal access token": personal} {
+	for what, token := range map[string]credential.Secret{
+		"access token":          held.Access,
+		"personal access token": personal,
+	} {
 		if answer := b.ask(token); answer.Status != 503 {
 			t.Errorf("%s: %d %s", what, answer.Status, answer.Body)
 		}
@@ -480,7 +555,12 @@ func TestTooManyWrongSecretsAreThrottledAndNothingElseIs(t *testing.T) {
 		return f.ForClient(b.service.ID.String())
 	})
 	b.Limited(func() apitest.Answer {
-		return b.FormWith(apitest.IntrospectPath, apitest.Basic(b.service.ID.String(), "alm_cs_wrong"), "token", held.Access.Reveal())
+		return b.FormWith(
+			apitest.IntrospectPath,
+			apitest.Basic(b.service.ID.String(), "alm_cs_wrong"),
+			"token",
+			held.Access.Reveal(),
+		)
 	})
 	for range 10 {
 		b.active("with the right one", held.Access)

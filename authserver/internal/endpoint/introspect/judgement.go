@@ -39,8 +39,8 @@ type presented struct {
 	claims   *accesstoken.Claims // nil for a personal access token
 }
 
-// readToken reads which token is asked about, without asking Postgres. It looks at what the text is and at nothing that the caller
-// says of it: token_type_hint is a hint (RFC 7662, section 2.1).
+// readToken reads which token is asked about, without asking Postgres. It looks at what the text is and at nothing that
+// the caller says of it: token_type_hint is a hint (RFC 7662, section 2.1).
 func (d Deps) readToken(r *http.Request, parameters token.Parameters) (presented, error) {
 	if parameters.JSON {
 		return presented{}, apierr.New(apierr.Invalid, "Content-Type must be application/x-www-form-urlencoded.")
@@ -61,7 +61,11 @@ func (d Deps) readToken(r *http.Request, parameters token.Parameters) (presented
 		return presented{}, nil
 	}
 	web.NoteGrant(r.Context(), claims.GrantID)
-	return presented{counts: true, question: standing.Query{GrantID: claims.GrantID, KeyID: claims.KeyID}, claims: &claims}, nil
+	return presented{
+		counts:   true,
+		question: standing.Query{GrantID: claims.GrantID, KeyID: claims.KeyID},
+		claims:   &claims,
+	}, nil
 }
 
 // judge says what the token is worth. s is nil where there is no such credential.
@@ -79,12 +83,15 @@ func (d Deps) judge(p presented, s *standing.Standing, issued time.Time) answer 
 		return out
 	}
 	out.ClientID, out.ID, out.Audience = p.claims.ClientID, p.claims.ID, p.claims.Audience
-	out.Expires, out.IssuedAt = min(p.claims.Expires.Unix(), s.EndsAt.Unix()), p.claims.IssuedAt.Unix() // the grant's end may have come closer
+	out.Expires, out.IssuedAt = min(
+		p.claims.Expires.Unix(),
+		s.EndsAt.Unix(),
+	), p.claims.IssuedAt.Unix() // the grant's end may have come closer
 	return out
 }
 
-// counts says whether the credential is good for anything at all. One that has only lost its permissions is: they may come
-// back (contract, section 5).
+// counts says whether the credential is good for anything at all. One that has only lost its permissions is: they may
+// come back (contract, section 5).
 func counts(s standing.Standing) bool {
 	return s.State == standing.Active && s.Member && (s.Kind != standing.Connector || s.LLMIntegration)
 }
@@ -94,7 +101,12 @@ func (d Deps) describe(s standing.Standing) answer {
 	d.Uses.Record(s)
 	permissions := s.Effective().Strings()
 	return answer{
-		Active: true, Scope: s.CredentialPermissions.Scope(), Subject: s.UserID.String(), Issuer: d.Issuer, TokenType: "Bearer",
-		WorkspaceID: s.CredentialWorkspace.String(), Permissions: &permissions,
+		Active:      true,
+		Scope:       s.CredentialPermissions.Scope(),
+		Subject:     s.UserID.String(),
+		Issuer:      d.Issuer,
+		TokenType:   "Bearer",
+		WorkspaceID: s.CredentialWorkspace.String(),
+		Permissions: &permissions,
 	}
 }

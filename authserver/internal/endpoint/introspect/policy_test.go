@@ -17,14 +17,24 @@ func TestANarrowedGrantIsDescribedAsItIsNow(t *testing.T) {
 	_, held := b.connector(apitest.REST)
 	limit := func(p workspace.ConnectorPolicy) {
 		t.Helper()
-		if _, err := b.Store.SetConnectorPolicy(t.Context(), b.Fixture.WorkspaceID, p, audit.Event{Actor: "admin", Action: "connector_policy.changed"}); err != nil {
+		if _, err := b.Store.SetConnectorPolicy(t.Context(), b.Fixture.WorkspaceID, p, audit.Event{
+			Actor:  "admin",
+			Action: "connector_policy.changed",
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	b.Fixture.Exec(`update account.grants set created_at = now() - interval '1 day' + interval '10 minutes'`)
-	limit(workspace.ConnectorPolicy{Platforms: workspace.Platforms(), Permissions: perm.NewSet(perm.ProgrammesRead), Days: 1})
+	limit(
+		workspace.ConnectorPolicy{
+			Platforms:   workspace.Platforms(),
+			Permissions: perm.NewSet(perm.ProgrammesRead),
+			Days:        1,
+		},
+	)
 	got := b.active("narrowed", held.Access)
-	if list := texts(got["permissions"]); len(list) != 1 || list[0] != string(perm.ProgrammesRead) || got["scope"] != string(perm.ProgrammesRead) {
+	if list := texts(got["permissions"]); len(list) != 1 || list[0] != string(perm.ProgrammesRead) ||
+		got["scope"] != string(perm.ProgrammesRead) {
 		t.Errorf("%v %v", got["permissions"], got["scope"])
 	}
 	if exp, _ := got["exp"].(float64); exp > float64(time.Now().Add(11*time.Minute).Unix()) {
@@ -36,9 +46,22 @@ func TestANarrowedGrantIsDescribedAsItIsNow(t *testing.T) {
 	}
 	limit(workspace.ConnectorPolicy{Permissions: perm.ForConnectors(), Days: 30})
 	b.inactive("no platform is allowed", held.Access)
-	answer := b.Form(apitest.TokenPath, "grant_type", "refresh_token", "client_id", held.Grant.ClientID.String(), "resource", apitest.REST,
-		"refresh_token", held.Refresh.Reveal())
-	if answer.Status != 400 || answer.Text("error") != "invalid_grant" || !strings.HasPrefix(answer.Text("error_description"), "The workspace's connector policy ended this connection on ") {
+	answer := b.Form(
+		apitest.TokenPath,
+		"grant_type",
+		"refresh_token",
+		"client_id",
+		held.Grant.ClientID.String(),
+		"resource",
+		apitest.REST,
+		"refresh_token",
+		held.Refresh.Reveal(),
+	)
+	if answer.Status != 400 || answer.Text("error") != "invalid_grant" ||
+		!strings.HasPrefix(
+			answer.Text("error_description"),
+			"The workspace's connector policy ended this connection on ",
+		) {
 		t.Errorf("%d %s", answer.Status, answer.Body)
 	}
 }

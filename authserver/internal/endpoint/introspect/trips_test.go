@@ -10,7 +10,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// Who asks and how the credential stands is one question to Postgres. Redis is told later who was not let in (package failures).
+// Who asks and how the credential stands is one question to Postgres. Redis is told later who was not let in (package
+// failures).
 func TestIntrospectionIsOneTrip(t *testing.T) {
 	b := &bench{Server: apitest.StartCounted(t), t: t}
 	b.service = b.Service()

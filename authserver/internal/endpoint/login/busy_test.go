@@ -13,8 +13,9 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
-// keepBusy holds every turn to check a password, with so many strangers waiting that one more is one too many. release lets go of one turn,
-// strangers says how many of those who waited had theirs since, and refused tells of each that was sent away for another.
+// keepBusy holds every turn to check a password, with so many strangers waiting that one more is one too many. release
+// lets go of one turn, strangers says how many of those who waited had theirs since, and refused tells of each that was
+// sent away for another.
 func keepBusy(t *testing.T, site *browsertest.Server) (release func(), strangers func() int, refused chan struct{}) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -60,7 +61,8 @@ func TestSignIn_FloodIsToldToWait(t *testing.T) {
 	}
 	keepBusy(t, site)
 	page := attempt(site, "192.0.2.77", "guess@example.org", "wrong") // another address of the same network
-	if page.Status != http.StatusTooManyRequests || page.Header.Get("Retry-After") != "3" || !page.WantsText("Many people are signing in") {
+	if page.Status != http.StatusTooManyRequests || page.Header.Get("Retry-After") != "3" ||
+		!page.WantsText("Many people are signing in") {
 		t.Errorf("%d, Retry-After %q", page.Status, page.Header.Get("Retry-After"))
 	}
 }

@@ -4,6 +4,6 @@
 //	POST /login    SignIn   email, password, return: 303 on success, else the form again (400, 429, 503)
 //	POST /logout   SignOut  return: 303
 //
-// What must not be learned here: whether an account exists. An unknown e-mail address, a wrong password and a disabled account
-// get the same answer after the same work.
+// What must not be learned here: whether an account exists. An unknown e-mail address, a wrong password and a disabled
+// account get the same answer after the same work.
 package login

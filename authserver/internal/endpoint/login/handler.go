@@ -42,7 +42,10 @@ type Handler struct {
 // New makes a Handler.
 func New(deps Deps) *Handler {
 	return &Handler{deps, session.Verifier{
-		Users: deps.Users, Passwords: deps.Passwords, Attempts: deps.Attempts, Auditor: deps.Auditor,
+		Users:     deps.Users,
+		Passwords: deps.Passwords,
+		Attempts:  deps.Attempts,
+		Auditor:   deps.Auditor,
 	}}
 }
 
@@ -92,7 +95,13 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 		h.show(w, r, http.StatusBadRequest, page)
 		return
 	}
-	user, verdict, err := h.verifier.Verify(r.Context(), email, password, h.Proxies.ClientAddress(r), h.Devices.Knows(r, email))
+	user, verdict, err := h.verifier.Verify(
+		r.Context(),
+		email,
+		password,
+		h.Proxies.ClientAddress(r),
+		h.Devices.Knows(r, email),
+	)
 	switch {
 	case errors.Is(err, session.ErrBusy):
 		web.SetRetryAfter(w.Header(), session.BusyFor)
@@ -109,7 +118,13 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (h *Handler) begin(w http.ResponseWriter, r *http.Request, user workspace.User, proof session.Proof, page *ui.Login) {
+func (h *Handler) begin(
+	w http.ResponseWriter,
+	r *http.Request,
+	user workspace.User,
+	proof session.Proof,
+	page *ui.Login,
+) {
 	by, event := session.Arrival(r, user, proof, h.Proxies.ClientAddress(r))
 	err := h.Sessions.Begin(w, r, by, event)
 	switch {
@@ -164,11 +179,18 @@ func (h *Handler) readForm(w http.ResponseWriter, r *http.Request) bool {
 func (h *Handler) tooMany(w http.ResponseWriter, r *http.Request, page *ui.Login, verdict session.Result) {
 	web.SetRateLimited(w.Header(), verdict.Wait, verdict.Limit)
 	minutes := int(math.Ceil(verdict.Wait.Minutes()))
-	page.Problem = "Too many wrong passwords from your network. Please try again in " + strconv.Itoa(minutes) + " minutes."
+	page.Problem = "Too many wrong passwords from your network. Please try again in " + strconv.Itoa(
+		minutes,
+	) + " minutes."
 	if minutes == 1 {
 		page.Problem = "Too many wrong passwords from your network. Please try again in a minute."
 	}
-	h.Pages.Show(w, r, http.StatusTooManyRequests, page) // without the application's name: whoever is held off asks no store
+	h.Pages.Show(
+		w,
+		r,
+		http.StatusTooManyRequests,
+		page,
+	) // without the application's name: whoever is held off asks no store
 }
 
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
@@ -198,6 +220,7 @@ func goOn(w http.ResponseWriter, path string) {
 
 // plausible keeps out what cannot be an address, before anything is asked of a store.
 func plausible(email string) bool {
-	return len(email) <= maxEmail && utf8.ValidString(email) && !strings.ContainsFunc(email, func(r rune) bool { return r <= ' ' || r == 0x7f }) &&
+	return len(email) <= maxEmail && utf8.ValidString(email) &&
+		!strings.ContainsFunc(email, func(r rune) bool { return r <= ' ' || r == 0x7f }) &&
 		strings.Contains(strings.Trim(email, "@"), "@")
 }

@@ -16,7 +16,8 @@ func TestSignInGivesACookieThatScriptsAndOtherSitesDoNotGet(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member()
 	browser := site.Browser()
-	answer := browser.Get("/login").Send("/login", browsertest.Fields{"email": strings.ToUpper(ada.Email) + " ", "password": browsertest.Password})
+	answer := browser.Get("/login").
+		Send("/login", browsertest.Fields{"email": strings.ToUpper(ada.Email) + " ", "password": browsertest.Password})
 	if answer.Status != http.StatusSeeOther || answer.Location() != "/settings/user" {
 		t.Fatalf("%d to %q: %s", answer.Status, answer.Location(), answer.Text())
 	}
@@ -63,7 +64,8 @@ func TestSignInLeadsToLocalPathsAlone(t *testing.T) {
 		"/settings\r\nSet-Cookie: a=b":   home,
 		"/" + strings.Repeat("a", 20000): home,
 	} {
-		answer := site.Browser().Post("/login", url.Values{"email": {ada.Email}, "password": {browsertest.Password}, "return": {asked}})
+		answer := site.Browser().
+			Post("/login", url.Values{"email": {ada.Email}, "password": {browsertest.Password}, "return": {asked}})
 		if answer.Status != http.StatusSeeOther || answer.Location() != want {
 			t.Errorf("return=%.40q: %d to %q, want %q", asked, answer.Status, answer.Location(), want)
 		}
@@ -107,10 +109,16 @@ func TestAWrongPasswordAndAnUnknownAddressGetTheSameAnswer(t *testing.T) {
 func TestWhoMistypesIsStillToldForWhichApplication(t *testing.T) {
 	site := browsertest.Start(t)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
-	request := "/oauth/authorize?" + url.Values{"client_id": {app.ID.String()}, "redirect_uri": {app.Redirects[0]}}.Encode()
+	request := "/oauth/authorize?" + url.Values{
+		"client_id":    {app.ID.String()},
+		"redirect_uri": {app.Redirects[0]},
+	}.Encode()
 	for name, page := range map[string]*browsertest.Page{
-		"at first":          site.Browser().Get(request),
-		"a wrong password":  site.Browser().Get(request).Send("/login", browsertest.Fields{"email": "ada@example.org", "password": "wrong"}),
+		"at first": site.Browser().Get(request),
+		"a wrong password": site.Browser().Get(request).Send("/login", browsertest.Fields{
+			"email":    "ada@example.org",
+			"password": "wrong",
+		}),
 		"a bad form":        site.Browser().Get(request).Send("/login", nil),
 		"another way to it": site.Browser().Get("/login?return=" + url.QueryEscape(request)),
 	} {
@@ -118,8 +126,13 @@ func TestWhoMistypesIsStillToldForWhichApplication(t *testing.T) {
 			t.Errorf("%s: %s", name, page.Text())
 		}
 	}
-	for _, path := range []string{"/oauth/authorize?client_id=x", "/oauth/authorize?" + strings.Repeat("%", 9), "/settings/apps"} {
-		if page := site.Browser().Get("/login?return=" + url.QueryEscape(path)); page.Status != http.StatusOK || page.WantsText("to continue to ") {
+	for _, path := range []string{
+		"/oauth/authorize?client_id=x",
+		"/oauth/authorize?" + strings.Repeat("%", 9),
+		"/settings/apps",
+	} {
+		if page := site.Browser().Get("/login?return=" + url.QueryEscape(path)); page.Status != http.StatusOK ||
+			page.WantsText("to continue to ") {
 			t.Errorf("%s: %d %s", path, page.Status, page.Text())
 		}
 	}
@@ -143,7 +156,9 @@ func TestABadFormComesBackWithWhatWasTyped(t *testing.T) {
 			t.Errorf("%s: the password is on the page", name)
 		}
 	}
-	if page := site.Browser().Post("/login", url.Values{"email": {strings.Repeat("a", 70<<10)}}); page.Status != http.StatusRequestEntityTooLarge {
+	if page := site.Browser().Post("/login", url.Values{
+		"email": {strings.Repeat("a", 70<<10)},
+	}); page.Status != http.StatusRequestEntityTooLarge {
 		t.Errorf("70 KiB: %d", page.Status)
 	}
 }

@@ -56,7 +56,10 @@ func TestASignInThatIsUsedDoesNotIdle(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := site.Member()
 	browser := site.SignedIn(ada)
-	site.Fixture.Exec(`update account.sign_ins set last_seen_at = now() - interval '1 hour 59 minutes' where user_id = $1`, ada.ID)
+	site.Fixture.Exec(
+		`update account.sign_ins set last_seen_at = now() - interval '1 hour 59 minutes' where user_id = $1`,
+		ada.ID,
+	)
 	browser.Get("/login")
 	if n := site.Count(`select count(*) from account.sign_ins where user_id = $1 and last_seen_at > now() - interval '1 minute'`, ada.ID); n != 1 {
 		t.Error("it was not noted that the sign-in was used")

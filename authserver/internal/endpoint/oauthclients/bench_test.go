@@ -54,7 +54,14 @@ type fields map[string]any
 
 // confidential is the spec's registration (4.2), changed by with; nil takes a member out.
 func confidential(with fields) string {
-	return object(fields{"name": "Donor sync", "redirectUris": []string{"https://sync.example.org/callback"}, "requiredPermissions": []string{"programmes:read:programmes"}}, with)
+	return object(
+		fields{
+			"name":                "Donor sync",
+			"redirectUris":        []string{"https://sync.example.org/callback"},
+			"requiredPermissions": []string{"programmes:read:programmes"},
+		},
+		with,
+	)
 }
 
 // connector is a connector's registration, changed likewise.
@@ -88,7 +95,8 @@ func (b *bench) registered(body string) apitest.Answer {
 // refused wants the flat shape of Account's errors.
 func (b *bench) refused(what string, answer apitest.Answer, status int, code string) {
 	b.t.Helper()
-	if answer.Status != status || answer.Text("error") != code || answer.Text("error_description") == "" || len(answer.JSON()) != 2 {
+	if answer.Status != status || answer.Text("error") != code || answer.Text("error_description") == "" ||
+		len(answer.JSON()) != 2 {
 		b.t.Errorf("%s: %d %s, want %d %s", what, answer.Status, answer.Body, status, code)
 	}
 }
@@ -103,6 +111,12 @@ func (b *bench) forbidden(what string, answer apitest.Answer) {
 
 func (b *bench) events(action, client string) int {
 	b.t.Helper()
-	return b.Count(`select count(*) from account.audit_events where action = $1 and subject = 'client:' || $2 and actor = 'user:' || $3
-		and tenant_id = $4 and request_id <> ''`, action, client, b.registrar.String(), b.Fixture.WorkspaceID)
+	return b.Count(
+		`select count(*) from account.audit_events where action = $1 and subject = 'client:' || $2 and actor = 'user:' || $3
+		and tenant_id = $4 and request_id <> ''`,
+		action,
+		client,
+		b.registrar.String(),
+		b.Fixture.WorkspaceID,
+	)
 }

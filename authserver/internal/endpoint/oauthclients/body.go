@@ -31,7 +31,8 @@ func readBody(w http.ResponseWriter, r *http.Request, into any) error {
 	if len(raw) == 0 {
 		return io.EOF
 	}
-	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
+	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil ||
+		mediaType != "application/json" {
 		return &client.Refusal{Message: "Content-Type must be application/json."}
 	}
 	if web.Encoded(r.Header) {
@@ -39,7 +40,9 @@ func readBody(w http.ResponseWriter, r *http.Request, into any) error {
 	}
 	isObject := bytes.HasPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("{")) // null would leave everything as it is
 	if err := json.Unmarshal(raw, into); err != nil || !isObject {
-		return &client.Refusal{Message: "The body is not one well-formed JSON object with the documented types, each key given once."}
+		return &client.Refusal{
+			Message: "The body is not one well-formed JSON object with the documented types, each key given once.",
+		}
 	}
 	return nil
 }
@@ -74,7 +77,10 @@ func readRegistration(w http.ResponseWriter, r *http.Request) (client.Registrati
 			continue
 		}
 		if *optional.from == "" {
-			return client.Registration{}, &client.Refusal{Field: optional.name, Message: optional.name + " is empty: leave it out or say what it is."}
+			return client.Registration{}, &client.Refusal{
+				Field:   optional.name,
+				Message: optional.name + " is empty: leave it out or say what it is.",
+			}
 		}
 		*optional.to = *optional.from
 	}
@@ -108,8 +114,16 @@ type clientBody struct {
 
 func show(c client.Client, secret credential.Secret) clientBody {
 	return clientBody{
-		ClientID: c.ID.String(), ClientSecret: secret.Reveal(), Kind: string(c.Kind), WorkspaceID: c.WorkspaceID.String(), Name: c.Name,
-		RedirectURIs: c.Redirects, RequiredPermissions: c.Required.Strings(), ConnectorPlatform: c.Platform, Resource: c.Resource,
-		AuthMethod: string(c.AuthMethod), CreatedAt: jsontime.Time(c.CreatedAt),
+		ClientID:            c.ID.String(),
+		ClientSecret:        secret.Reveal(),
+		Kind:                string(c.Kind),
+		WorkspaceID:         c.WorkspaceID.String(),
+		Name:                c.Name,
+		RedirectURIs:        c.Redirects,
+		RequiredPermissions: c.Required.Strings(),
+		ConnectorPlatform:   c.Platform,
+		Resource:            c.Resource,
+		AuthMethod:          string(c.AuthMethod),
+		CreatedAt:           jsontime.Time(c.CreatedAt),
 	}
 }

@@ -29,7 +29,13 @@ type Store interface {
 	Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Client, error)
 	SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) (bool, error)
 	DeleteClient(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) ([]grant.Grant, error)
-	ReplaceSecret(ctx context.Context, workspaceID, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event) error
+	ReplaceSecret(
+		ctx context.Context,
+		workspaceID, id uuid.UUID,
+		hash []byte,
+		overlap time.Duration,
+		event audit.Event,
+	) error
 }
 
 // Deps are what the endpoint works with.
@@ -53,13 +59,19 @@ func New(d Deps) *Handler { return &Handler{d} }
 // guarded lets a caller in who holds account:api:access in the path's workspace.
 func (h *Handler) guarded(serve func(http.ResponseWriter, *http.Request, authorizer.Caller) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h.Authorizer.Serve(w, r, h.Variables(r)["tenantId"], perm.AccountAPIAccess, func(caller authorizer.Caller) error {
-			err := serve(w, r, caller)
-			if err != nil {
-				h.refuse(w, r, err)
-			}
-			return err
-		})
+		h.Authorizer.Serve(
+			w,
+			r,
+			h.Variables(r)["tenantId"],
+			perm.AccountAPIAccess,
+			func(caller authorizer.Caller) error {
+				err := serve(w, r, caller)
+				if err != nil {
+					h.refuse(w, r, err)
+				}
+				return err
+			},
+		)
 	})
 }
 
@@ -78,13 +90,21 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.As(err, &shaped):
 		apierr.Write(w, apierr.Flat, shaped)
 	case errors.Is(err, audit.ErrNotAuthorized):
-		apierr.Write(w, apierr.Nested, apierr.New(apierr.Forbidden, "This credential, or what its user may do in this workspace, "+
-			"has ended since the request was received. Nothing was changed."))
+		apierr.Write(
+			w,
+			apierr.Nested,
+			apierr.New(apierr.Forbidden, "This credential, or what its user may do in this workspace, "+
+				"has ended since the request was received. Nothing was changed."),
+		)
 	case errors.Is(err, h.Unknown):
 		apierr.Write(w, apierr.Flat, apierr.New(apierr.NotFound, "There is no such client in this workspace."))
 	case errors.Is(err, store.ErrUnavailable):
 		h.Log.ErrorContext(r.Context(), "a store does not answer", "error", err)
-		apierr.Write(w, apierr.Flat, apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Try again."))
+		apierr.Write(
+			w,
+			apierr.Flat,
+			apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Try again."),
+		)
 	default:
 		h.Log.ErrorContext(r.Context(), "client route failed", "error", err)
 		apierr.Write(w, apierr.Flat, apierr.Of(err))
@@ -106,7 +126,9 @@ func (h *Handler) Register() http.Handler {
 			return apierr.New(apierr.Forbidden, "You can only require permissions that you and your credential hold: "+
 				c.Required.Without(caller.Permissions).Scope()+" is missing.")
 		}
-		c.ID, c.WorkspaceID, c.CreatedBy, c.CreatedAt = uuid.New(), caller.WorkspaceID, &caller.UserID, h.Now().UTC().Truncate(time.Microsecond)
+		c.ID, c.WorkspaceID, c.CreatedBy, c.CreatedAt = uuid.New(), caller.WorkspaceID, &caller.UserID, h.Now().
+			UTC().
+			Truncate(time.Microsecond)
 		var secret credential.Secret
 		var hash []byte
 		if !c.Kind.Traits().Public {
@@ -234,7 +256,12 @@ func (h *Handler) clientID(r *http.Request) (uuid.UUID, error) {
 
 func event(r *http.Request, caller authorizer.Caller, action string, id uuid.UUID) audit.Event {
 	return audit.Event{
-		WorkspaceID: &caller.WorkspaceID, UserID: &caller.UserID, Actor: caller.Actor, Action: action,
-		Subject: "client:" + id.String(), RequestID: web.RequestID(r.Context()), Authorization: &caller.Allowed,
+		WorkspaceID:   &caller.WorkspaceID,
+		UserID:        &caller.UserID,
+		Actor:         caller.Actor,
+		Action:        action,
+		Subject:       "client:" + id.String(),
+		RequestID:     web.RequestID(r.Context()),
+		Authorization: &caller.Allowed,
 	}
 }

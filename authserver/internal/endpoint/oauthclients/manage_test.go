@@ -14,7 +14,8 @@ import (
 func TestTheListIsNewestFirstAndWithoutSecrets(t *testing.T) {
 	b := newBench(t)
 	empty := b.send("GET", b.path(), "")
-	if meta, _ := empty.JSON()["meta"].(map[string]any); empty.Status != 200 || meta["count"] != float64(0) || len(meta) != 1 {
+	if meta, _ := empty.JSON()["meta"].(map[string]any); empty.Status != 200 || meta["count"] != float64(0) ||
+		len(meta) != 1 {
 		t.Errorf("an empty list: %d %s", empty.Status, empty.Body)
 	}
 	if data, ok := empty.JSON()["data"].([]any); !ok || len(data) != 0 {
@@ -28,7 +29,9 @@ func TestTheListIsNewestFirstAndWithoutSecrets(t *testing.T) {
 	b.Service()
 	list := b.send("GET", b.path(), "")
 	data, _ := list.JSON()["data"].([]any)
-	if meta, _ := list.JSON()["meta"].(map[string]any); list.Status != 200 || meta["count"] != float64(2) || len(data) != 2 || len(list.JSON()) != 2 {
+	if meta, _ := list.JSON()["meta"].(map[string]any); list.Status != 200 || meta["count"] != float64(2) ||
+		len(data) != 2 ||
+		len(list.JSON()) != 2 {
 		t.Fatalf("%d %s", list.Status, list.Body)
 	}
 	for i, id := range []string{second, first} {
@@ -69,12 +72,20 @@ func TestAnUnknownClientIs404(t *testing.T) {
 	b := newBench(t)
 	_, other := b.elsewhere()
 	foreignConnector := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
-	b.Fixture.Exec(`update account.oauth_clients set tenant_id = $2 where id = $1`, foreignConnector, b.Fixture.Workspace("Elsewhere too"))
+	b.Fixture.Exec(
+		`update account.oauth_clients set tenant_id = $2 where id = $1`,
+		foreignConnector,
+		b.Fixture.Workspace("Elsewhere too"),
+	)
 	service := b.Service().ID.String()
 	deleted := b.registered(confidential(nil)).Text("clientId")
 	b.send("DELETE", b.path()+"/"+deleted, "")
 	for what, id := range map[string]string{
-		"unknown": uuid.NewString(), "no UUID": "app", "of another workspace": other, "a service": service, "deleted": deleted,
+		"unknown":                       uuid.NewString(),
+		"no UUID":                       "app",
+		"of another workspace":          other,
+		"a service":                     service,
+		"deleted":                       deleted,
 		"another workspace's connector": foreignConnector,
 	} {
 		for method, path := range map[string]string{"GET": "/" + id, "DELETE": "/" + id, "POST": "/" + id + "/secret"} {
@@ -113,7 +124,17 @@ func TestDeletingAClientRevokesItsGrants(t *testing.T) {
 
 func (b *bench) works(what string, id, secret string, works bool) {
 	b.t.Helper()
-	answer := b.PostJSON(apitest.TokenPath, "client_id", id, "client_secret", secret, "code", "alm_ac_word", "redirect_uri", "https://x.example/")
+	answer := b.PostJSON(
+		apitest.TokenPath,
+		"client_id",
+		id,
+		"client_secret",
+		secret,
+		"code",
+		"alm_ac_word",
+		"redirect_uri",
+		"https://x.example/",
+	)
 	if accepted := answer.Text("error") == "invalid_grant"; accepted != works {
 		b.t.Errorf("%s: %d %s, want it accepted: %v", what, answer.Status, answer.Text("error"), works)
 	}
@@ -127,7 +148,8 @@ func TestAReplacedSecretWorks24HoursMore(t *testing.T) {
 	older := ""
 	for _, body := range []string{"", "{}", `{"expireOld":false}`} {
 		answer := b.send("POST", b.path()+"/"+id+"/secret", body)
-		if answer.Status != 200 || answer.Text("clientSecret") == old || answer.Text("clientId") != id || len(answer.JSON()) != len(registered.JSON()) {
+		if answer.Status != 200 || answer.Text("clientSecret") == old || answer.Text("clientId") != id ||
+			len(answer.JSON()) != len(registered.JSON()) {
 			t.Fatalf("%q: %d, %d members", body, answer.Status, len(answer.JSON()))
 		}
 		b.works("the new one", id, answer.Text("clientSecret"), true)
@@ -138,7 +160,8 @@ func TestAReplacedSecretWorks24HoursMore(t *testing.T) {
 		older, old = old, answer.Text("clientSecret")
 	}
 	var expires time.Time
-	err := b.Fixture.Owner.QueryRow(t.Context(), `select min(expires_at) from account.client_secrets where client_id = $1`, id).Scan(&expires)
+	err := b.Fixture.Owner.QueryRow(t.Context(), `select min(expires_at) from account.client_secrets where client_id = $1`, id).
+		Scan(&expires)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +180,13 @@ func TestAReplacedSecretEndsAtOnceWhereAsked(t *testing.T) {
 	answer := b.send("POST", b.path()+"/"+id+"/secret", `{"expireOld":true}`)
 	b.works("the old one", id, registered.Text("clientSecret"), false)
 	b.works("the new one", id, answer.Text("clientSecret"), true)
-	for what, body := range map[string]string{"a text": `{"expireOld":"true"}`, "malformed": "{", "a list": "[]", "null": "null", "twice": `{"expireOld":true,"expireOld":true}`} {
+	for what, body := range map[string]string{
+		"a text":    `{"expireOld":"true"}`,
+		"malformed": "{",
+		"a list":    "[]",
+		"null":      "null",
+		"twice":     `{"expireOld":true,"expireOld":true}`,
+	} {
 		b.refused(what, b.send("POST", b.path()+"/"+id+"/secret", body), 400, "invalid_client_metadata")
 	}
 	b.works("after refusals", id, answer.Text("clientSecret"), true)
@@ -180,13 +209,18 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 		{"POST", ""}, {"GET", ""}, {"GET", "/" + id}, {"DELETE", "/" + id}, {"POST", "/" + id + "/secret"},
 	} {
 		what := route.method + route.path
-		if answer := b.Send(route.method, b.path()+route.path, ""); answer.Status != 401 || answer.Text("message") != "Unauthorized" {
+		if answer := b.Send(route.method, b.path()+route.path, ""); answer.Status != 401 ||
+			answer.Text("message") != "Unauthorized" {
 			t.Errorf("%s without bearer: %d %s", what, answer.Status, answer.Body)
 		}
-		if answer := b.Send(route.method, b.path()+route.path, "", apitest.Bearer("word")...); answer.Status != 403 || answer.Text("message") != "Forbidden" {
+		if answer := b.Send(route.method, b.path()+route.path, "", apitest.Bearer("word")...); answer.Status != 403 ||
+			answer.Text("message") != "Forbidden" {
 			t.Errorf("%s with a bad bearer: %d %s", what, answer.Status, answer.Body)
 		}
-		b.forbidden(what+" without permission", b.Send(route.method, b.path()+route.path, "", apitest.Bearer(reader)...))
+		b.forbidden(
+			what+" without permission",
+			b.Send(route.method, b.path()+route.path, "", apitest.Bearer(reader)...),
+		)
 		workspaceID, _ := b.elsewhere()
 		b.forbidden(what+" elsewhere", b.send(route.method, pathOf(workspaceID)+route.path, ""))
 	}
@@ -208,7 +242,11 @@ func TestAnOutageIs503OnEveryRoute(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, route := range []struct{ method, path, body string }{
-		{"POST", "", confidential(nil)}, {"GET", "", ""}, {"GET", "/" + id, ""}, {"DELETE", "/" + id, ""}, {"POST", "/" + id + "/secret", ""},
+		{"POST", "", confidential(nil)},
+		{"GET", "", ""},
+		{"GET", "/" + id, ""},
+		{"DELETE", "/" + id, ""},
+		{"POST", "/" + id + "/secret", ""},
 	} {
 		answer := b.send(route.method, b.path()+route.path, route.body)
 		b.refused(route.method+route.path, answer, 503, "temporarily_unavailable")

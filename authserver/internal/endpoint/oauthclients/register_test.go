@@ -17,8 +17,12 @@ func TestAConfidentialRegistrationAnswersItselfAndItsSecret(t *testing.T) {
 	answer := b.registered(confidential(fields{"unknownKey": 1}))
 	body := answer.JSON()
 	want := map[string]any{
-		"kind": "confidential", "tenantId": b.Fixture.WorkspaceID.String(), "name": "Donor sync", "redirectUris": []any{"https://sync.example.org/callback"},
-		"requiredPermissions": []any{"programmes:read:programmes"}, "tokenEndpointAuthMethod": "client_secret_json",
+		"kind":                    "confidential",
+		"tenantId":                b.Fixture.WorkspaceID.String(),
+		"name":                    "Donor sync",
+		"redirectUris":            []any{"https://sync.example.org/callback"},
+		"requiredPermissions":     []any{"programmes:read:programmes"},
+		"tokenEndpointAuthMethod": "client_secret_json",
 	}
 	for name, value := range want {
 		if !reflect.DeepEqual(body[name], value) {
@@ -28,10 +32,12 @@ func TestAConfidentialRegistrationAnswersItselfAndItsSecret(t *testing.T) {
 	if len(body) != len(want)+3 {
 		t.Errorf("%d members, want clientId, clientSecret, createdAt and %d more", len(body), len(want))
 	}
-	if !credential.ClientSecret.Matches(answer.Text("clientSecret")) || !strings.HasPrefix(answer.Text("clientSecret"), "alm_cs_") {
+	if !credential.ClientSecret.Matches(answer.Text("clientSecret")) ||
+		!strings.HasPrefix(answer.Text("clientSecret"), "alm_cs_") {
 		t.Error("the secret is not spelled like one")
 	}
-	if created, err := time.Parse(time.RFC3339Nano, answer.Text("createdAt")); err != nil || time.Since(created) > time.Minute {
+	if created, err := time.Parse(time.RFC3339Nano, answer.Text("createdAt")); err != nil ||
+		time.Since(created) > time.Minute {
 		t.Errorf("createdAt: %s", answer.Text("createdAt"))
 	}
 	id := answer.Text("clientId")
@@ -55,7 +61,9 @@ func TestAConnectorRegistrationHasNoSecret(t *testing.T) {
 			if _, there := body["clientSecret"]; there {
 				t.Error("a connector got a secret")
 			}
-			if body["kind"] != "connector" || body["connectorPlatform"] != platform || body["resource"] != resource || body["tokenEndpointAuthMethod"] != "none" || len(body) != 10 {
+			if body["kind"] != "connector" || body["connectorPlatform"] != platform || body["resource"] != resource ||
+				body["tokenEndpointAuthMethod"] != "none" ||
+				len(body) != 10 {
 				t.Errorf("%s, %s: %s", platform, resource, answer.Body)
 			}
 		}
@@ -69,7 +77,9 @@ func TestAConnectorRegistrationHasNoSecret(t *testing.T) {
 func TestTheAuthMethodIsAsAskedFor(t *testing.T) {
 	b := newBench(t)
 	for _, method := range []string{"client_secret_json", "client_secret_post", "client_secret_basic"} {
-		if got := b.registered(confidential(fields{"tokenEndpointAuthMethod": method})).Text("tokenEndpointAuthMethod"); got != method {
+		if got := b.registered(confidential(fields{
+			"tokenEndpointAuthMethod": method,
+		})).Text("tokenEndpointAuthMethod"); got != method {
 			t.Errorf("%s: %s", method, got)
 		}
 	}
@@ -80,15 +90,24 @@ func TestABadRegistrationIs400(t *testing.T) {
 	const metadata, redirect = "invalid_client_metadata", "invalid_redirect_uri"
 	uris := func(all ...string) fields { return fields{"redirectUris": all} }
 	for what, c := range map[string]struct{ body, code string }{
-		"no name":                    {confidential(fields{"name": nil}), metadata},
-		"an empty name":              {confidential(fields{"name": ""}), metadata},
-		"a name of spaces":           {confidential(fields{"name": "  "}), metadata},
-		"a name that is a number":    {confidential(fields{"name": 7}), metadata},
-		"no permissions":             {confidential(fields{"requiredPermissions": nil}), metadata},
-		"an empty list":              {confidential(fields{"requiredPermissions": []string{}}), metadata},
-		"an unknown permission":      {confidential(fields{"requiredPermissions": []string{"programmes:read:everything"}}), metadata},
-		"a permission in upper case": {confidential(fields{"requiredPermissions": []string{"Programmes:Read:Programmes"}}), metadata},
-		"permissions as one text":    {confidential(fields{"requiredPermissions": "programmes:read:programmes"}), metadata},
+		"no name":                 {confidential(fields{"name": nil}), metadata},
+		"an empty name":           {confidential(fields{"name": ""}), metadata},
+		"a name of spaces":        {confidential(fields{"name": "  "}), metadata},
+		"a name that is a number": {confidential(fields{"name": 7}), metadata},
+		"no permissions":          {confidential(fields{"requiredPermissions": nil}), metadata},
+		"an empty list":           {confidential(fields{"requiredPermissions": []string{}}), metadata},
+		"an unknown permission": {
+			confidential(fields{"requiredPermissions": []string{"programmes:read:everything"}}),
+			metadata,
+		},
+		"a permission in upper case": {
+			confidential(fields{"requiredPermissions": []string{"Programmes:Read:Programmes"}}),
+			metadata,
+		},
+		"permissions as one text": {
+			confidential(fields{"requiredPermissions": "programmes:read:programmes"}),
+			metadata,
+		},
 		"an unknown platform":        {connector(fields{"connectorPlatform": "other"}), metadata},
 		"a platform in another case": {connector(fields{"connectorPlatform": "Claude"}), metadata},
 		"an empty platform":          {connector(fields{"connectorPlatform": ""}), metadata},
@@ -98,37 +117,54 @@ func TestABadRegistrationIs400(t *testing.T) {
 		"a resource alone":           {connector(fields{"connectorPlatform": nil}), metadata},
 		"another resource":           {connector(fields{"resource": "https://api.example.org"}), metadata},
 		"a resource with a slash":    {connector(fields{"resource": apitest.MCP + "/"}), metadata},
-		"account:api:access":         {connector(fields{"requiredPermissions": []string{"account:api:access"}}), metadata},
-		"a connector's secret":       {connector(fields{"tokenEndpointAuthMethod": "client_secret_post"}), metadata},
-		"no secret for an app":       {confidential(fields{"tokenEndpointAuthMethod": "none"}), metadata},
-		"an unknown method":          {confidential(fields{"tokenEndpointAuthMethod": "private_key_jwt"}), metadata},
-		"no redirect URIs":           {confidential(fields{"redirectUris": nil}), redirect},
-		"no redirect URI":            {confidential(uris()), redirect},
-		"21 redirect URIs":           {confidential(uris(strings.Split(strings.Repeat("https://a.example/ ", 21), " ")[:21]...)), redirect},
-		"a relative one":             {confidential(uris("/callback")), redirect},
-		"http":                       {confidential(uris("http://app.example.org/callback")), redirect},
-		"another scheme":             {confidential(uris("javascript:alert(1)")), redirect},
-		"a fragment":                 {confidential(uris("https://app.example.org/#x")), redirect},
-		"user info":                  {confidential(uris("https://me@app.example.org/")), redirect},
-		"a wildcard":                 {confidential(uris("https://*.example.org/")), redirect},
-		"a code parameter":           {confidential(uris("https://app.example.org/?code=1")), redirect},
-		"an iss parameter":           {confidential(uris("https://app.example.org/?a=1&iss=2")), redirect},
-		"too long":                   {confidential(uris("https://app.example.org/" + strings.Repeat("x", 2048))), redirect},
-		"one good, one bad":          {confidential(uris("https://app.example.org/", "ftp://x.example/")), redirect},
-		"malformed JSON":             {"{", metadata},
-		"an array":                   {"[]", metadata},
-		"null":                       {"null", metadata},
-		"a key twice":                {`{"name":"a","name":"b"}`, metadata},
-		"trailing data":              {confidential(nil) + "{}", metadata},
+		"account:api:access": {
+			connector(fields{"requiredPermissions": []string{"account:api:access"}}),
+			metadata,
+		},
+		"a connector's secret": {connector(fields{"tokenEndpointAuthMethod": "client_secret_post"}), metadata},
+		"no secret for an app": {confidential(fields{"tokenEndpointAuthMethod": "none"}), metadata},
+		"an unknown method":    {confidential(fields{"tokenEndpointAuthMethod": "private_key_jwt"}), metadata},
+		"no redirect URIs":     {confidential(fields{"redirectUris": nil}), redirect},
+		"no redirect URI":      {confidential(uris()), redirect},
+		"21 redirect URIs": {
+			confidential(uris(strings.Split(strings.Repeat("https://a.example/ ", 21), " ")[:21]...)),
+			redirect,
+		},
+		"a relative one":   {confidential(uris("/callback")), redirect},
+		"http":             {confidential(uris("http://app.example.org/callback")), redirect},
+		"another scheme":   {confidential(uris("javascript:alert(1)")), redirect},
+		"a fragment":       {confidential(uris("https://app.example.org/#x")), redirect},
+		"user info":        {confidential(uris("https://me@app.example.org/")), redirect},
+		"a wildcard":       {confidential(uris("https://*.example.org/")), redirect},
+		"a code parameter": {confidential(uris("https://app.example.org/?code=1")), redirect},
+		"an iss parameter": {confidential(uris("https://app.example.org/?a=1&iss=2")), redirect},
+		"too long": {
+			confidential(uris("https://app.example.org/" + strings.Repeat("x", 2048))),
+			redirect,
+		},
+		"one good, one bad": {confidential(uris("https://app.example.org/", "ftp://x.example/")), redirect},
+		"malformed JSON":    {"{", metadata},
+		"an array":          {"[]", metadata},
+		"null":              {"null", metadata},
+		"a key twice":       {`{"name":"a","name":"b"}`, metadata},
+		"trailing data":     {confidential(nil) + "{}", metadata},
 	} {
 		b.refused(what, b.send("POST", b.path(), c.body), 400, c.code)
 	}
 	b.refused("no body", b.send("POST", b.path(), ""), 400, metadata)
 	for _, contentType := range []string{"application/x-www-form-urlencoded", "text/plain", ""} {
-		answer := b.Send("POST", b.path(), confidential(nil), append(apitest.Bearer(b.token), "Content-Type", contentType)...)
+		answer := b.Send(
+			"POST",
+			b.path(),
+			confidential(nil),
+			append(apitest.Bearer(b.token), "Content-Type", contentType)...)
 		b.refused("JSON that says it is "+contentType, answer, 400, metadata)
 	}
-	encoded := b.Send("POST", b.path(), confidential(nil), append(apitest.Bearer(b.token), "Content-Type", "application/json", "Content-Encoding", "gzip")...)
+	encoded := b.Send(
+		"POST",
+		b.path(),
+		confidential(nil),
+		append(apitest.Bearer(b.token), "Content-Type", "application/json", "Content-Encoding", "gzip")...)
 	b.refused("an encoded body", encoded, 400, metadata)
 	if !strings.Contains(encoded.Body, "Content-Encoding is not understood") {
 		t.Errorf("it does not say why: %s", encoded.Body)
@@ -140,7 +176,12 @@ func TestABadRegistrationIs400(t *testing.T) {
 
 func TestAMemberInAnotherCaseIsUnknown(t *testing.T) {
 	b := newBench(t)
-	b.refused("Name", b.send("POST", b.path(), confidential(fields{"name": nil, "Name": "Donor sync"})), 400, "invalid_client_metadata")
+	b.refused(
+		"Name",
+		b.send("POST", b.path(), confidential(fields{"name": nil, "Name": "Donor sync"})),
+		400,
+		"invalid_client_metadata",
+	)
 }
 
 func TestALongBodyIs413(t *testing.T) {
@@ -155,8 +196,12 @@ func TestLoopbackRedirectsAndTheLimitsAreAccepted(t *testing.T) {
 	b := newBench(t)
 	const long = "https://app.example.org/"
 	for _, uris := range [][]string{
-		{"http://localhost:1234/cb"}, {"http://127.0.0.1/cb"}, {"http://[::1]:8090/cb"}, {"https://app.example.org/cb?tenant=1"},
-		{long + strings.Repeat("x", 2048-len(long))}, strings.Split(strings.Repeat("https://a.example/ ", 20), " ")[:20],
+		{"http://localhost:1234/cb"},
+		{"http://127.0.0.1/cb"},
+		{"http://[::1]:8090/cb"},
+		{"https://app.example.org/cb?tenant=1"},
+		{long + strings.Repeat("x", 2048-len(long))},
+		strings.Split(strings.Repeat("https://a.example/ ", 20), " ")[:20],
 	} {
 		answer := b.registered(confidential(fields{"redirectUris": uris}))
 		if got, _ := answer.JSON()["redirectUris"].([]any); len(got) != len(uris) || got[0] != uris[0] {
@@ -168,7 +213,16 @@ func TestLoopbackRedirectsAndTheLimitsAreAccepted(t *testing.T) {
 // Permissions that the registrar's credential does not hold: token and user, both.
 func TestARegistrarCannotRequireMoreThanTheCredentialHolds(t *testing.T) {
 	b := newBench(t)
-	b.forbidden("the user lacks it", b.send("POST", b.path(), confidential(fields{"requiredPermissions": []string{"programmes:read:programmes", "programmes:write:programmes"}})))
+	b.forbidden(
+		"the user lacks it",
+		b.send(
+			"POST",
+			b.path(),
+			confidential(
+				fields{"requiredPermissions": []string{"programmes:read:programmes", "programmes:write:programmes"}},
+			),
+		),
+	)
 	b.token = b.Fixture.Token(b.registrar, perm.AccountAPIAccess)
 	b.forbidden("the token lacks it", b.send("POST", b.path(), confidential(nil)))
 	b.registered(confidential(fields{"requiredPermissions": []string{"account:api:access"}}))

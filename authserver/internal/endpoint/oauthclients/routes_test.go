@@ -31,14 +31,31 @@ func TestUnknownPathsAndWrongMethodsComeBeforeAnyCredential(t *testing.T) {
 		{"PUT", apitest.RevokePath, 405, "POST"},
 		{"GET", apitest.IntrospectPath, 405, "POST"},
 	} {
-		for what, headers := range map[string][]string{"no bearer": nil, "a bad one": apitest.Bearer("word"), "a good one": apitest.Bearer(b.token)} {
+		for what, headers := range map[string][]string{
+			"no bearer":  nil,
+			"a bad one":  apitest.Bearer("word"),
+			"a good one": apitest.Bearer(b.token),
+		} {
 			answer := b.Send(c.method, c.path, "", headers...)
 			if answer.Status != c.status || answer.Header.Get("Allow") != c.allow {
-				t.Errorf("%s %s, %s: %d, Allow %q; want %d, %q", c.method, c.path, what, answer.Status, answer.Header.Get("Allow"), c.status, c.allow)
+				t.Errorf(
+					"%s %s, %s: %d, Allow %q; want %d, %q",
+					c.method,
+					c.path,
+					what,
+					answer.Status,
+					answer.Header.Get("Allow"),
+					c.status,
+					c.allow,
+				)
 			}
 		}
 	}
-	if registered := b.registered(confidential(nil)); b.send("GET", b.path()+"/"+registered.Text("clientId"), "").Status != 200 {
+	if registered := b.registered(confidential(nil)); b.send(
+		"GET",
+		b.path()+"/"+registered.Text("clientId"),
+		"",
+	).Status != 200 {
 		t.Error("a registered client is not found at its path")
 	}
 }

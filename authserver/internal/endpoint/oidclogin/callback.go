@@ -122,7 +122,11 @@ func (h *Handler) prove(w http.ResponseWriter, r *http.Request, b begun, who oid
 		return
 	}
 	event := visitor.Event(r.Context(), "sign_in.proved", "sign_in:"+visitor.SignInID.String())
-	event.Detail = map[string]any{"method": session.OIDC, "issuer": who.Issuer, "address": h.Proxies.ClientAddress(r).String()}
+	event.Detail = map[string]any{
+		"method":  session.OIDC,
+		"issuer":  who.Issuer,
+		"address": h.Proxies.ClientAddress(r).String(),
+	}
 	err = h.Sessions.Reauthenticated(w, r, visitor, proofOf(who), event)
 	switch {
 	case errors.Is(err, session.ErrProofInvalid):

@@ -14,14 +14,15 @@ import (
 type verdict string
 
 const (
-	welcome  verdict = ""
-	unknown  verdict = "unknown"       // nobody here is known by it
-	taken    verdict = "other_account" // its user is linked to another account there: an address was given to somebody else
+	welcome verdict = ""
+	unknown verdict = "unknown" // nobody here is known by it
+	// its user is linked to another account there: an address was given to somebody else
+	taken    verdict = "other_account"
 	disabled verdict = "disabled"
 )
 
-// decide says which user an identity is, if any. It links what is not linked yet, where the provider has verified an address that is
-// a user's. Whoever is turned away is on record.
+// decide says which user an identity is, if any. It links what is not linked yet, where the provider has verified an
+// address that is a user's. Whoever is turned away is on record.
 func (h *Handler) decide(r *http.Request, who oidc.Identity) (workspace.User, verdict, error) {
 	ctx := r.Context()
 	user, known, err := h.Identities.UserByIdentity(ctx, who.Issuer, who.Subject)
@@ -43,8 +44,14 @@ func (h *Handler) decide(r *http.Request, who oidc.Identity) (workspace.User, ve
 		return user, welcome, nil
 	}
 	made, err := h.Identities.LinkIdentity(ctx, user.ID, who.Issuer, who.Subject, audit.Event{
-		UserID: &user.ID, Actor: "user:" + user.ID.String(), Action: "identity.linked", Subject: "user:" + user.ID.String(),
-		RequestID: web.RequestID(ctx), Detail: map[string]any{"issuer": who.Issuer, "address": h.Proxies.ClientAddress(r).String()},
+		UserID:  &user.ID,
+		Actor:   "user:" + user.ID.String(),
+		Action:  "identity.linked",
+		Subject: "user:" + user.ID.String(),
+		RequestID: web.RequestID(
+			ctx,
+		),
+		Detail: map[string]any{"issuer": who.Issuer, "address": h.Proxies.ClientAddress(r).String()},
 	})
 	if err == nil && !made {
 		return user, taken, h.record(r, user, taken)
@@ -54,9 +61,15 @@ func (h *Handler) decide(r *http.Request, who oidc.Identity) (workspace.User, ve
 
 func (h *Handler) record(r *http.Request, user workspace.User, why verdict) error {
 	event := audit.Event{
-		Actor: "anonymous", Action: "sign_in.refused", Subject: "user:unknown", RequestID: web.RequestID(r.Context()),
+		Actor:     "anonymous",
+		Action:    "sign_in.refused",
+		Subject:   "user:unknown",
+		RequestID: web.RequestID(r.Context()),
 		Detail: map[string]any{
-			"method": session.OIDC, "reason": string(why), "issuer": h.Provider.Issuer(), "address": h.Proxies.ClientAddress(r).String(),
+			"method":  session.OIDC,
+			"reason":  string(why),
+			"issuer":  h.Provider.Issuer(),
+			"address": h.Proxies.ClientAddress(r).String(),
 		},
 	}
 	if why != unknown {

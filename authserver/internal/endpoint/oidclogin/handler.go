@@ -30,7 +30,13 @@ type Identities interface {
 	// IdentitySince says since when the user is linked to an account of an issuer. false: the user is not.
 	IdentitySince(ctx context.Context, user uuid.UUID, issuer string) (time.Time, bool, error)
 	// UnlinkIdentity removes a link, unless the user needs it to sign in. passkeys: the deployment offers them.
-	UnlinkIdentity(ctx context.Context, user uuid.UUID, issuer string, passkeys bool, event audit.Event) (unlinked, needed bool, err error)
+	UnlinkIdentity(
+		ctx context.Context,
+		user uuid.UUID,
+		issuer string,
+		passkeys bool,
+		event audit.Event,
+	) (unlinked, needed bool, err error)
 }
 
 // Deps are what a Handler needs.
@@ -116,7 +122,14 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, b begun) {
 	}
 	address, err := h.Provider.Address(r.Context(), b.Attempt)
 	if err == nil {
-		err = h.Ceremonies.Begin(r.Context(), loginstate.OIDCSignIn, h.Ceremonies.BindToBrowser(w, r), b.Attempt.State, attemptLife, b)
+		err = h.Ceremonies.Begin(
+			r.Context(),
+			loginstate.OIDCSignIn,
+			h.Ceremonies.BindToBrowser(w, r),
+			b.Attempt.State,
+			attemptLife,
+			b,
+		)
 	}
 	if err != nil {
 		h.fail(w, r, err)

@@ -43,7 +43,13 @@ func (h *Handler) unlink(w http.ResponseWriter, r *http.Request, visitor session
 	}
 	event := visitor.Event(r.Context(), "identity.unlinked", "user:"+visitor.User.ID.String())
 	event.Detail = map[string]any{"issuer": h.Provider.Issuer(), "address": h.Proxies.ClientAddress(r).String()}
-	unlinked, needed, err := h.Identities.UnlinkIdentity(r.Context(), visitor.User.ID, h.Provider.Issuer(), h.Passkeys, event)
+	unlinked, needed, err := h.Identities.UnlinkIdentity(
+		r.Context(),
+		visitor.User.ID,
+		h.Provider.Issuer(),
+		h.Passkeys,
+		event,
+	)
 	if errors.Is(err, audit.ErrNotAuthorized) { // signed out meanwhile
 		goOn(w, "/login?return="+url.QueryEscape(pagePath))
 		return
@@ -53,7 +59,13 @@ func (h *Handler) unlink(w http.ResponseWriter, r *http.Request, visitor session
 		return
 	}
 	if needed {
-		h.show(w, r, visitor, http.StatusConflict, "You could not sign in without "+h.Name+". Add a passkey first, or ask an administrator for a password.")
+		h.show(
+			w,
+			r,
+			visitor,
+			http.StatusConflict,
+			"You could not sign in without "+h.Name+". Add a passkey first, or ask an administrator for a password.",
+		)
 		return
 	}
 	notice := "Your account with " + h.Name + " is no longer linked."
@@ -68,7 +80,13 @@ func (h *Handler) unlink(w http.ResponseWriter, r *http.Request, visitor session
 }
 
 // show shows whether the visitor's account is linked.
-func (h *Handler) show(w http.ResponseWriter, r *http.Request, visitor session.CurrentUser, status int, problem string) {
+func (h *Handler) show(
+	w http.ResponseWriter,
+	r *http.Request,
+	visitor session.CurrentUser,
+	status int,
+	problem string,
+) {
 	since, linked, err := h.Identities.IdentitySince(r.Context(), visitor.User.ID, h.Provider.Issuer())
 	if err != nil {
 		h.fail(w, r, err)
@@ -81,10 +99,18 @@ func (h *Handler) show(w http.ResponseWriter, r *http.Request, visitor session.C
 	}
 	h.Pages.Show(w, r, status, &ui.Provider{
 		Frame: ui.Frame{
-			Title: "Sign-in with " + h.Name, Section: "security", Manages: visitor.Manages, Notice: notice, Problem: problem,
-			Person: &ui.Person{Name: visitor.User.Name, Email: visitor.User.Email},
+			Title:   "Sign-in with " + h.Name,
+			Section: "security",
+			Manages: visitor.Manages,
+			Notice:  notice,
+			Problem: problem,
+			Person:  &ui.Person{Name: visitor.User.Name, Email: visitor.User.Email},
 		},
-		Key: h.newKey(visitor), Name: h.Name, Linked: linked, Since: since, Fresh: visitor.Fresh(h.Now()),
+		Key:    h.newKey(visitor),
+		Name:   h.Name,
+		Linked: linked,
+		Since:  since,
+		Fresh:  visitor.Fresh(h.Now()),
 	})
 }
 
@@ -110,8 +136,9 @@ func (h *Handler) holds(key string, v session.CurrentUser) bool {
 
 func (h *Handler) outdated(w http.ResponseWriter, r *http.Request) {
 	h.Pages.Fault(w, r, &ui.Message{
-		Status: http.StatusForbidden, Heading: "This form is not yours to send, or is out of date",
-		Text:  "It was opened in another session: you may have signed in again since. Nothing was changed.",
-		Links: []ui.Link{{Href: pagePath, Text: "Open the page again"}},
+		Status:  http.StatusForbidden,
+		Heading: "This form is not yours to send, or is out of date",
+		Text:    "It was opened in another session: you may have signed in again since. Nothing was changed.",
+		Links:   []ui.Link{{Href: pagePath, Text: "Open the page again"}},
 	})
 }

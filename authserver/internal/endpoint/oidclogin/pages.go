@@ -22,26 +22,32 @@ func backTo(b begun) []ui.Link {
 func (h *Handler) unreachable(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", "30")
 	h.Pages.Fault(w, r, &ui.Message{
-		Status: http.StatusServiceUnavailable, Heading: h.Name + " does not answer",
-		Text: "We could not ask " + h.Name + " who you are.", Next: "Please try again in a minute, or sign in another way.",
-		Links: []ui.Link{{Href: "/login", Text: "Back to the sign-in page"}},
+		Status:  http.StatusServiceUnavailable,
+		Heading: h.Name + " does not answer",
+		Text:    "We could not ask " + h.Name + " who you are.",
+		Next:    "Please try again in a minute, or sign in another way.",
+		Links:   []ui.Link{{Href: "/login", Text: "Back to the sign-in page"}},
 	})
 }
 
 func (h *Handler) tooMany(w http.ResponseWriter, r *http.Request, b begun, wait time.Duration) {
 	web.SetRateLimited(w.Header(), wait, session.BegunLimit(wait))
 	h.Pages.Fault(w, r, &ui.Message{
-		Status: http.StatusTooManyRequests, Heading: "Too many attempts from your network",
-		Text: "Nothing was changed.", Next: "Please try again in a few minutes, or sign in another way.", Links: backTo(b),
+		Status:  http.StatusTooManyRequests,
+		Heading: "Too many attempts from your network",
+		Text:    "Nothing was changed.",
+		Next:    "Please try again in a few minutes, or sign in another way.",
+		Links:   backTo(b),
 	})
 }
 
 // notOurs answers an answer to nothing that waits for one at this browser.
 func (h *Handler) notOurs(w http.ResponseWriter, r *http.Request) {
 	h.Pages.Fault(w, r, &ui.Message{
-		Status: http.StatusBadRequest, Heading: "This sign-in is over",
-		Text:  "It was begun in another browser, took too long, or was finished already. Nothing was changed.",
-		Links: []ui.Link{{Href: "/login", Text: "Start again"}},
+		Status:  http.StatusBadRequest,
+		Heading: "This sign-in is over",
+		Text:    "It was begun in another browser, took too long, or was finished already. Nothing was changed.",
+		Links:   []ui.Link{{Href: "/login", Text: "Start again"}},
 	})
 }
 
@@ -52,40 +58,48 @@ func (h *Handler) saidNo(w http.ResponseWriter, r *http.Request, b begun, code s
 		return
 	}
 	h.Pages.Fault(w, r, &ui.Message{
-		Status: http.StatusBadRequest, Heading: "You did not sign in with " + h.Name,
-		Text: "It was cancelled there, or " + h.Name + " did not let you in.", Links: backTo(b),
+		Status:  http.StatusBadRequest,
+		Heading: "You did not sign in with " + h.Name,
+		Text:    "It was cancelled there, or " + h.Name + " did not let you in.",
+		Links:   backTo(b),
 	})
 }
 
 func (h *Handler) notBelieved(w http.ResponseWriter, r *http.Request, b begun) {
 	h.Pages.Fault(w, r, &ui.Message{
-		Status: http.StatusBadRequest, Heading: "We could not sign you in with " + h.Name,
-		Text: "What " + h.Name + " answered was not what we asked for. Nothing was changed.",
-		Next: "Please try again. If it happens again, quote the request id below.", Links: backTo(b),
+		Status:  http.StatusBadRequest,
+		Heading: "We could not sign you in with " + h.Name,
+		Text:    "What " + h.Name + " answered was not what we asked for. Nothing was changed.",
+		Next:    "Please try again. If it happens again, quote the request id below.",
+		Links:   backTo(b),
 	})
 }
 
 func (h *Handler) somebodyElse(w http.ResponseWriter, r *http.Request, b begun) {
 	h.Pages.Fault(w, r, &ui.Message{
-		Status: http.StatusForbidden, Heading: "That is another account",
-		Text: "You are signed in here as somebody else than you are with " + h.Name + ".", Links: backTo(b),
+		Status:  http.StatusForbidden,
+		Heading: "That is another account",
+		Text:    "You are signed in here as somebody else than you are with " + h.Name + ".",
+		Links:   backTo(b),
 	})
 }
 
 // turnAway answers somebody whom the provider vouches for and who may not come in.
 func (h *Handler) turnAway(w http.ResponseWriter, r *http.Request, why verdict) {
 	page := &ui.Message{
-		Status: http.StatusForbidden, Heading: "Your account with " + h.Name + " is not known here",
-		Text:  "Nobody here has an e-mail address that " + h.Name + " has verified for you.",
-		Next:  "Ask an administrator of your workspace to add you, or sign in another way.",
-		Links: []ui.Link{{Href: "/login", Text: "Back to the sign-in page"}},
+		Status:  http.StatusForbidden,
+		Heading: "Your account with " + h.Name + " is not known here",
+		Text:    "Nobody here has an e-mail address that " + h.Name + " has verified for you.",
+		Next:    "Ask an administrator of your workspace to add you, or sign in another way.",
+		Links:   []ui.Link{{Href: "/login", Text: "Back to the sign-in page"}},
 	}
 	switch why {
 	case taken:
 		page.Text = "The user with your e-mail address signs in with another account there."
 		page.Next = "Ask an administrator of your workspace, or sign in another way."
 	case disabled:
-		page.Heading, page.Text = "Your user here is switched off", "You cannot sign in until an administrator switches it on again."
+		page.Heading, page.Text = "Your user here is switched off", "You cannot sign in until an administrator "+
+			"switches it on again."
 		page.Next = ""
 	}
 	h.Pages.Fault(w, r, page)

@@ -40,7 +40,8 @@ func sendOn(w http.ResponseWriter, path string) {
 	web.JSON(w, http.StatusForbidden, refusal{Message: "Confirm first that it is you.", Next: path})
 }
 
-// Add serves POST /settings/passkeys, from this origin alone. The challenge is the proof that the page was this sign-in's.
+// Add serves POST /settings/passkeys, from this origin alone. The challenge is the proof that the page was this
+// sign-in's.
 func (h *Handler) Add() http.Handler {
 	return h.form(pagePath, func(v request) error {
 		if !v.visitor.Fresh(h.Now()) {
@@ -87,7 +88,12 @@ func (h *Handler) made(v request) (passkey.Passkey, error) {
 	if err != nil {
 		return passkey.Passkey{}, h.notAccepted(ctx, err.Error())
 	}
-	keep, found, err := h.take(ctx, loginstate.AddPasskey, loginstate.BindToSignIn(v.visitor.SignInID), answer.Challenge())
+	keep, found, err := h.take(
+		ctx,
+		loginstate.AddPasskey,
+		loginstate.BindToSignIn(v.visitor.SignInID),
+		answer.Challenge(),
+	)
 	if err != nil {
 		return passkey.Passkey{}, err
 	}

@@ -9,7 +9,7 @@
 //	POST /settings/passkeys            Add            name, credential
 //	POST /settings/passkeys/remove     Remove         key, id
 //
-// The rules are those of package passkey (P1 to P4). Adding and removing need a fresh proof of who is there. What must not be
-// learned here: whether a credential exists. One that is unknown, stopped or a disabled user's gets the same answer as one whose
-// signature is bad.
+// The rules are those of package passkey (P1 to P4). Adding and removing need a fresh proof of who is there. What must
+// not be learned here: whether a credential exists. One that is unknown, stopped or a disabled user's gets the same
+// answer as one whose signature is bad.
 package passkeys

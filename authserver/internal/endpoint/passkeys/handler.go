@@ -30,10 +30,11 @@ type Deps struct {
 	Attempts     *session.Attempts
 	Pages        *ui.Pages
 	Proxies      web.Proxies
-	Application  func(ctx context.Context, path string) string // names the one that sent the user to a local path, or says ""
-	Keys         seal.Keys
-	Now          func() time.Time
-	Log          *slog.Logger
+	// names the one that sent the user to a local path, or says ""
+	Application func(ctx context.Context, path string) string
+	Keys        seal.Keys
+	Now         func() time.Time
+	Log         *slog.Logger
 }
 
 // A Handler serves passkeys. It is safe for concurrent use.
@@ -62,10 +63,20 @@ func again(next string) string { return againPath + "?return=" + url.QueryEscape
 func signIn(next string) string { return "/login?return=" + url.QueryEscape(next) }
 
 // ask keeps a challenge for its answer and sends it to the script, unless the address has begun too much lately.
-func (h *Handler) ask(w http.ResponseWriter, r *http.Request, purpose loginstate.Purpose, by loginstate.Binding, asked webauthn.Challenge) {
+func (h *Handler) ask(
+	w http.ResponseWriter,
+	r *http.Request,
+	purpose loginstate.Purpose,
+	by loginstate.Binding,
+	asked webauthn.Challenge,
+) {
 	if wait := h.Attempts.Begun(r.Context(), h.Proxies.ClientAddress(r)); wait > 0 {
 		web.SetRateLimited(w.Header(), wait, session.BegunLimit(wait))
-		web.JSON(w, http.StatusTooManyRequests, refusal{Message: "Too many attempts from your network. Please try again in a few minutes."})
+		web.JSON(
+			w,
+			http.StatusTooManyRequests,
+			refusal{Message: "Too many attempts from your network. Please try again in a few minutes."},
+		)
 		return
 	}
 	err := h.Ceremonies.Begin(r.Context(), purpose, by, asked.Challenge, passkey.ChallengeLife, asked.Keep)
@@ -77,7 +88,12 @@ func (h *Handler) ask(w http.ResponseWriter, r *http.Request, purpose loginstate
 }
 
 // take finds what an answer's challenge was about (P1). false: there is none.
-func (h *Handler) take(ctx context.Context, purpose loginstate.Purpose, by loginstate.Binding, challenge string) (json.RawMessage, bool, error) {
+func (h *Handler) take(
+	ctx context.Context,
+	purpose loginstate.Purpose,
+	by loginstate.Binding,
+	challenge string,
+) (json.RawMessage, bool, error) {
 	var keep json.RawMessage
 	found, err := h.Ceremonies.Take(ctx, purpose, by, challenge, &keep)
 	return keep, found, err
@@ -93,7 +109,11 @@ func (h *Handler) failScript(w http.ResponseWriter, r *http.Request, err error) 
 	h.Log.ErrorContext(r.Context(), "passkeys", "error", err)
 	if errors.Is(err, store.ErrUnavailable) {
 		w.Header().Set("Retry-After", "5")
-		web.JSON(w, http.StatusServiceUnavailable, refusal{Message: "We cannot do this at the moment. Please try again in a few seconds."})
+		web.JSON(
+			w,
+			http.StatusServiceUnavailable,
+			refusal{Message: "We cannot do this at the moment. Please try again in a few seconds."},
+		)
 		return
 	}
 	web.JSON(w, http.StatusInternalServerError, refusal{Message: "Something went wrong on our side. Please try again."})

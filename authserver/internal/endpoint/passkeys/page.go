@@ -24,7 +24,13 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 }
 
 // show fills in what of the page is about the user, and answers.
-func (h *Handler) show(w http.ResponseWriter, r *http.Request, visitor session.CurrentUser, status int, page ui.Passkeys) error {
+func (h *Handler) show(
+	w http.ResponseWriter,
+	r *http.Request,
+	visitor session.CurrentUser,
+	status int,
+	page ui.Passkeys,
+) error {
 	has, err := h.Store.Passkeys(r.Context(), visitor.User.ID)
 	if err != nil {
 		return err
@@ -39,7 +45,12 @@ func (h *Handler) show(w http.ResponseWriter, r *http.Request, visitor session.C
 	page.Full = len(has) >= passkey.MaxPerUser
 	for _, p := range has {
 		page.Passkeys = append(page.Passkeys, ui.Passkey{
-			ID: p.ID.String(), Name: p.Name, Synced: p.BackedUp, Copied: p.CopiedAt != nil, Created: p.Created, LastUsed: p.LastUsed,
+			ID:       p.ID.String(),
+			Name:     p.Name,
+			Synced:   p.BackedUp,
+			Copied:   p.CopiedAt != nil,
+			Created:  p.Created,
+			LastUsed: p.LastUsed,
 		})
 	}
 	h.Pages.Show(w, r, status, &page)

@@ -41,7 +41,10 @@ func (h *Handler) SignIn() http.Handler {
 		}
 		if errors.Is(err, errNotAccepted) || errors.Is(err, session.ErrProofInvalid) {
 			h.Pages.Show(w, r, http.StatusBadRequest, &ui.Login{
-				Frame:  ui.Frame{Title: "Sign in", Problem: "That passkey is not accepted. Please try again, or sign in another way."},
+				Frame: ui.Frame{
+					Title:   "Sign in",
+					Problem: "That passkey is not accepted. Please try again, or sign in another way.",
+				},
 				Return: next, Application: h.Application(r.Context(), next),
 			})
 			return
@@ -78,7 +81,12 @@ func (h *Handler) AgainOptions() http.Handler {
 func (h *Handler) Again() http.Handler {
 	return h.form(home, func(v request) error {
 		next := ui.LocalPath(v.form.Get("return"), home)
-		user, proof, err := h.check(v.r, loginstate.PasskeyReauth, loginstate.BindToSignIn(v.visitor.SignInID), v.form.Get("credential"))
+		user, proof, err := h.check(
+			v.r,
+			loginstate.PasskeyReauth,
+			loginstate.BindToSignIn(v.visitor.SignInID),
+			v.form.Get("credential"),
+		)
 		if err == nil && user.ID != v.visitor.User.ID {
 			err = errNotAccepted
 		}
@@ -88,7 +96,8 @@ func (h *Handler) Again() http.Handler {
 			err = h.Sessions.Reauthenticated(v.w, v.r, v.visitor, proof, event)
 		}
 		if errors.Is(err, errNotAccepted) || errors.Is(err, session.ErrProofInvalid) {
-			if err := h.Sessions.Flash(v.w, v.r, "That passkey is not accepted. Please try again, or prove it another way."); err != nil {
+			if err := h.Sessions.Flash(v.w, v.r, "That passkey is not accepted. Please try again, or prove it "+
+				"another way."); err != nil {
 				return err
 			}
 			goOn(v.w, again(next))
@@ -105,8 +114,8 @@ func (h *Handler) Again() http.Handler {
 // errNotAccepted says that an answer does not sign anybody in. Why is in the log.
 var errNotAccepted = errors.New("the passkey is not accepted")
 
-// check returns the user whose passkey answered a challenge of ours. It returns errNotAccepted, or an error that is not the
-// caller's fault.
+// check returns the user whose passkey answered a challenge of ours. It returns errNotAccepted, or an error that is not
+// the caller's fault.
 func (h *Handler) check(
 	r *http.Request, purpose loginstate.Purpose, by loginstate.Binding, credential string,
 ) (workspace.User, session.Proof, error) {
@@ -120,7 +129,10 @@ func (h *Handler) check(
 		return workspace.User{}, session.Proof{}, err
 	}
 	if !found {
-		return workspace.User{}, session.Proof{}, h.notAccepted(ctx, "its challenge is not one that waits for an answer here")
+		return workspace.User{}, session.Proof{}, h.notAccepted(
+			ctx,
+			"its challenge is not one that waits for an answer here",
+		)
 	}
 	key, user, known, err := h.Store.PasskeyByCredential(ctx, answer.CredentialID())
 	switch {
@@ -139,8 +151,12 @@ func (h *Handler) check(
 		return workspace.User{}, session.Proof{}, err
 	}
 	good, err := h.Store.UsePasskey(ctx, key.ID, use, audit.Event{
-		UserID: &user.ID, Actor: "anonymous", Action: "passkey.stopped", Subject: "passkey:" + key.ID.String(), RequestID: web.RequestID(ctx),
-		Detail: map[string]any{"name": key.Name, "reason": "copied", "address": h.Proxies.ClientAddress(r).String()},
+		UserID:    &user.ID,
+		Actor:     "anonymous",
+		Action:    "passkey.stopped",
+		Subject:   "passkey:" + key.ID.String(),
+		RequestID: web.RequestID(ctx),
+		Detail:    map[string]any{"name": key.Name, "reason": "copied", "address": h.Proxies.ClientAddress(r).String()},
 	})
 	if err == nil && !good {
 		err = h.notAccepted(ctx, "its counter did not go up: it may be a copy")

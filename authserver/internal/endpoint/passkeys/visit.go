@@ -18,7 +18,8 @@ type request struct {
 	form    url.Values
 }
 
-// form serves a POST of this origin by somebody who is signed in. Whoever is not goes to the sign-in page, and from there to next.
+// form serves a POST of this origin by somebody who is signed in. Whoever is not goes to the sign-in page, and from
+// there to next.
 func (h *Handler) form(next string, serve func(request) error) http.Handler {
 	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		values, ok := h.Pages.ReadForm(w, r)
@@ -44,7 +45,10 @@ func (h *Handler) form(next string, serve func(request) error) http.Handler {
 }
 
 // script serves a request of a page's script, by somebody who is signed in.
-func (h *Handler) script(next string, serve func(http.ResponseWriter, *http.Request, session.CurrentUser) error) http.Handler {
+func (h *Handler) script(
+	next string,
+	serve func(http.ResponseWriter, *http.Request, session.CurrentUser) error,
+) http.Handler {
 	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		visitor, signedIn, err := h.Sessions.CurrentUser(r.Context())
 		if err == nil && !signedIn {
@@ -70,8 +74,9 @@ func (h *Handler) holds(key string, v session.CurrentUser) bool {
 
 func outdated() *ui.Message {
 	return &ui.Message{
-		Status: http.StatusForbidden, Heading: "This form is not yours to send, or is out of date",
-		Text:  "It was opened in another session: you may have signed in again since. Nothing was changed.",
-		Links: []ui.Link{{Href: pagePath, Text: "Open the page again"}},
+		Status:  http.StatusForbidden,
+		Heading: "This form is not yours to send, or is out of date",
+		Text:    "It was opened in another session: you may have signed in again since. Nothing was changed.",
+		Links:   []ui.Link{{Href: pagePath, Text: "Open the page again"}},
 	}
 }

@@ -3,8 +3,8 @@
 //	GET  /login/again  Page     the question, in every way that this user can answer; ?return= is a local path to go on to
 //	POST /login/again  Confirm  password, return: 303 on success, else the question again (400, 429, 503)
 //
-// Whatever makes credentials wants an answer from the last ten minutes (session.Visitor.Fresh). Passkeys and the upstream provider
-// answer at /login/again/passkey and /login/again/upstream (endpoint/passkeys, endpoint/upstream).
+// Whatever makes credentials wants an answer from the last ten minutes (session.Visitor.Fresh). Passkeys and the
+// upstream provider answer at /login/again/passkey and /login/again/upstream (endpoint/passkeys, endpoint/upstream).
 package reauth
 
 import (
@@ -60,7 +60,10 @@ type Handler struct {
 // New makes a Handler.
 func New(deps Deps) *Handler {
 	return &Handler{deps, session.Verifier{
-		Users: deps.Methods, Passwords: deps.Passwords, Attempts: deps.Attempts, Auditor: deps.Auditor,
+		Users:     deps.Methods,
+		Passwords: deps.Passwords,
+		Attempts:  deps.Attempts,
+		Auditor:   deps.Auditor,
 	}}
 }
 
@@ -129,7 +132,13 @@ func (h *Handler) confirm(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (h *Handler) proved(w http.ResponseWriter, r *http.Request, visitor session.CurrentUser, proof session.Proof, page *ui.Again) {
+func (h *Handler) proved(
+	w http.ResponseWriter,
+	r *http.Request,
+	visitor session.CurrentUser,
+	proof session.Proof,
+	page *ui.Again,
+) {
 	event := visitor.Event(r.Context(), "sign_in.proved", "sign_in:"+visitor.SignInID.String())
 	event.Detail = map[string]any{"method": session.Password, "address": h.Proxies.ClientAddress(r).String()}
 	err := h.Sessions.Reauthenticated(w, r, visitor, proof, event)

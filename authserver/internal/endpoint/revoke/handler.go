@@ -27,7 +27,8 @@ type Authenticator interface {
 	Authenticate(ctx context.Context, request engine.TokenRequest) (client.Client, error)
 }
 
-// Grants reads and ends grants (grant.Keeper). Its errors wrap store.ErrUnavailable; that of ReadToken is grant.ErrForged.
+// Grants reads and ends grants (grant.Keeper). Its errors wrap store.ErrUnavailable; that of ReadToken is
+// grant.ErrForged.
 type Grants interface {
 	ReadToken(kind grant.TokenKind, text credential.Secret) (grant.Token, error)
 	Snapshot(ctx context.Context, clientID, grantID uuid.UUID) (grant.Snapshot, error)
@@ -86,8 +87,8 @@ func (d Deps) serve(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// grantOf returns the grant that a token is of, or uuid.Nil. It looks at the token itself, whatever token_type_hint says
-// (RFC 7009, section 2.1), and at its authenticity first: nobody can name a grant that they hold no token of.
+// grantOf returns the grant that a token is of, or uuid.Nil. It looks at the token itself, whatever token_type_hint
+// says (RFC 7009, section 2.1), and at its authenticity first: nobody can name a grant that they hold no token of.
 func (d Deps) grantOf(text credential.Secret) (uuid.UUID, error) {
 	if refresh, err := d.Grants.ReadToken(grant.Refresh, text); err == nil {
 		return refresh.GrantID, nil

@@ -51,8 +51,12 @@ func (b *bench) dead(what string, held apitest.Connection) {
 	if g.State != grant.Revoked || g.Reason != grant.ByClient {
 		b.t.Errorf("%s: the grant is %s (%s), want it revoked by the client", what, g.State, g.Reason)
 	}
-	events := b.Count(`select count(*) from account.audit_events where action = 'grant.revoked' and subject = 'grant:' || $1
-		and actor = 'client:' || $2 and detail->>'reason' = 'revoked_by_client'`, g.ID.String(), g.ClientID.String())
+	events := b.Count(
+		`select count(*) from account.audit_events where action = 'grant.revoked' and subject = 'grant:' || $1
+		and actor = 'client:' || $2 and detail->>'reason' = 'revoked_by_client'`,
+		g.ID.String(),
+		g.ClientID.String(),
+	)
 	if events != 1 {
 		b.t.Errorf("%s: %d audit events, want 1", what, events)
 	}
@@ -130,9 +134,16 @@ func TestWhatIsNoTokenOfAGrantChangesNothing(t *testing.T) {
 	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
 	refresh, access := held.Refresh.Reveal(), held.Access.Reveal()
 	for what, text := range map[string]string{
-		"garbage": "word", "cut": refresh[:len(refresh)-1], "longer": refresh + "A", "cut access token": access[:len(access)-3],
-		"three parts": "a.b.c", "code": code.Reveal(), "personal access token": personal.Reveal(), "grant id": held.Grant.ID.String(),
-		"another kind's prefix": strings.Replace(refresh, "alm_rt_", "alm_ac_", 1), "forged": refresh[:20] + "AAAA" + refresh[24:],
+		"garbage":               "word",
+		"cut":                   refresh[:len(refresh)-1],
+		"longer":                refresh + "A",
+		"cut access token":      access[:len(access)-3],
+		"three parts":           "a.b.c",
+		"code":                  code.Reveal(),
+		"personal access token": personal.Reveal(),
+		"grant id":              held.Grant.ID.String(),
+		"another kind's prefix": strings.Replace(refresh, "alm_rt_", "alm_ac_", 1),
+		"forged":                refresh[:20] + "AAAA" + refresh[24:],
 	} {
 		b.done(what, b.revoke(b.app, credential.Secret(text)))
 	}
@@ -156,7 +167,10 @@ func TestAnExpiredAccessTokenAndAnEndedGrantStayAsTheyAre(t *testing.T) {
 	b.alive("ended by time, not by the client", expired)
 
 	byUser := b.Connected(b.app, b.user)
-	b.Fixture.Exec(`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user' where id = $1`, byUser.Grant.ID)
+	b.Fixture.Exec(
+		`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user' where id = $1`,
+		byUser.Grant.ID,
+	)
 	b.done("revoked already", b.revoke(b.app, byUser.Refresh))
 	if g := b.Stored(byUser.Grant); g.Reason != grant.ByUser {
 		t.Errorf("the first reason was lost: %s", g.Reason)
@@ -167,7 +181,18 @@ func TestTheHintIsIgnored(t *testing.T) {
 	b := newBench(t)
 	for _, hint := range []string{"access_token", "refresh_token", "password", ""} {
 		held := b.Connected(b.app, b.user)
-		b.done("hint "+hint, b.Form(apitest.RevokePath, "client_id", b.app.ID.String(), "token", held.Refresh.Reveal(), "token_type_hint", hint))
+		b.done(
+			"hint "+hint,
+			b.Form(
+				apitest.RevokePath,
+				"client_id",
+				b.app.ID.String(),
+				"token",
+				held.Refresh.Reveal(),
+				"token_type_hint",
+				hint,
+			),
+		)
 		b.dead("hint "+hint, held)
 	}
 }
@@ -194,16 +219,56 @@ func TestWhoIsNotTheClientIsRefusedAsAtTheTokenEndpoint(t *testing.T) {
 		{"unknown client", b.Form(path, "client_id", uuid.NewString(), "token", token), 400, "invalid_client"},
 		{"no UUID", b.Form(path, "client_id", "app", "token", token), 400, "invalid_client"},
 		{"no secret", b.PostJSON(path, "client_id", id, "token", token), 400, "invalid_client"},
-		{"wrong secret", b.PostJSON(path, "client_id", id, "client_secret", basicSecret.Reveal(), "token", token), 400, "invalid_client"},
-		{"a form from a JSON client", b.Form(path, "client_id", id, "client_secret", secret.Reveal(), "token", token), 400, "invalid_request"},
+		{
+			"wrong secret",
+			b.PostJSON(path, "client_id", id, "client_secret", basicSecret.Reveal(), "token", token),
+			400,
+			"invalid_client",
+		},
+		{
+			"a form from a JSON client",
+			b.Form(path, "client_id", id, "client_secret", secret.Reveal(), "token", token),
+			400,
+			"invalid_request",
+		},
 		{"JSON from a connector", b.PostJSON(path, "client_id", app, "token", token), 400, "invalid_request"},
 		{"Basic from a connector", b.FormWith(path, apitest.Basic(app, ""), "token", token), 400, "invalid_request"},
-		{"a bearer", b.FormWith(path, apitest.Bearer(held.Access), "client_id", app, "token", token), 400, "invalid_request"},
-		{"a failed Basic", b.FormWith(path, apitest.Basic(basic.ID.String(), secret), "token", token), 401, "invalid_client"},
-		{"a Basic client without header", b.Form(path, "client_id", basic.ID.String(), "client_secret", basicSecret.Reveal(), "token", token), 400, "invalid_client"},
-		{"a wrong posted secret", b.Form(path, "client_id", post.ID.String(), "client_secret", secret.Reveal(), "token", token), 400, "invalid_client"},
-		{"Basic from a posting client", b.FormWith(path, apitest.Basic(post.ID.String(), postSecret), "token", token), 400, "invalid_request"},
-		{"a service", b.FormWith(path, apitest.Basic(service.ID.String(), service.Secret), "token", token), 400, "unauthorized_client"},
+		{
+			"a bearer",
+			b.FormWith(path, apitest.Bearer(held.Access), "client_id", app, "token", token),
+			400,
+			"invalid_request",
+		},
+		{
+			"a failed Basic",
+			b.FormWith(path, apitest.Basic(basic.ID.String(), secret), "token", token),
+			401,
+			"invalid_client",
+		},
+		{
+			"a Basic client without header",
+			b.Form(path, "client_id", basic.ID.String(), "client_secret", basicSecret.Reveal(), "token", token),
+			400,
+			"invalid_client",
+		},
+		{
+			"a wrong posted secret",
+			b.Form(path, "client_id", post.ID.String(), "client_secret", secret.Reveal(), "token", token),
+			400,
+			"invalid_client",
+		},
+		{
+			"Basic from a posting client",
+			b.FormWith(path, apitest.Basic(post.ID.String(), postSecret), "token", token),
+			400,
+			"invalid_request",
+		},
+		{
+			"a service",
+			b.FormWith(path, apitest.Basic(service.ID.String(), service.Secret), "token", token),
+			400,
+			"unauthorized_client",
+		},
 	} {
 		if c.answer.Status != c.status || c.answer.Text("error") != c.code || c.answer.Text("error_description") == "" {
 			t.Errorf("%s: %d %s, want %d %s", c.what, c.answer.Status, c.answer.Body, c.status, c.code)
@@ -245,8 +310,14 @@ func TestAnOutageIsNeverASuccess(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	restore := b.CutPostgres()
-	for what, token := range map[string]credential.Secret{"refresh token": held.Refresh, "access token": held.Access, "garbage": "word"} {
-		if answer := b.revoke(b.app, token); answer.Status != 503 || answer.Text("error") != "temporarily_unavailable" || answer.Header.Get("Retry-After") == "" {
+	for what, token := range map[string]credential.Secret{
+		"refresh token": held.Refresh,
+		"access token":  held.Access,
+		"garbage":       "word",
+	} {
+		if answer := b.revoke(b.app, token); answer.Status != 503 ||
+			answer.Text("error") != "temporarily_unavailable" ||
+			answer.Header.Get("Retry-After") == "" {
 			t.Errorf("%s: %d %s", what, answer.Status, answer.Body)
 		}
 	}
@@ -325,9 +396,28 @@ func TestTooManyWrongSecretsAreThrottledAndNothingElseIs(t *testing.T) {
 	held := b.Linked(c, secret, b.user)
 	b.FailElsewhere(func(f *ratelimit.Limiter) time.Duration { return f.ForClient(c.ID.String()) })
 	b.Limited(func() apitest.Answer {
-		return b.PostJSON(apitest.RevokePath, "client_id", c.ID.String(), "client_secret", "alm_cs_wrong", "token", held.Access.Reveal())
+		return b.PostJSON(
+			apitest.RevokePath,
+			"client_id",
+			c.ID.String(),
+			"client_secret",
+			"alm_cs_wrong",
+			"token",
+			held.Access.Reveal(),
+		)
 	})
 	b.alive("by a wrong secret", held)
-	b.done("the right one", b.PostJSON(apitest.RevokePath, "client_id", c.ID.String(), "client_secret", secret.Reveal(), "token", held.Access.Reveal()))
+	b.done(
+		"the right one",
+		b.PostJSON(
+			apitest.RevokePath,
+			"client_id",
+			c.ID.String(),
+			"client_secret",
+			secret.Reveal(),
+			"token",
+			held.Access.Reveal(),
+		),
+	)
 	b.dead("by the right one", held)
 }

@@ -20,7 +20,15 @@ const (
 )
 
 var (
-	pages = []string{"/settings/user", developers, "/settings/apps", "/settings/security", "/settings/audit", "/settings/audit.jsonl", connectors}
+	pages = []string{
+		"/settings/user",
+		developers,
+		"/settings/apps",
+		"/settings/security",
+		"/settings/audit",
+		"/settings/audit.jsonl",
+		connectors,
+	}
 	posts = []string{
 		tokens, tokens + "/replace", tokens + "/revoke", apps, apps + "/secret", apps + "/delete",
 		"/settings/apps/disconnect", "/settings/security/sign-out", "/settings/security/sign-out-others",
@@ -40,7 +48,8 @@ func TestNobodyIsSentToSignInAndBack(t *testing.T) {
 		}
 	}
 	for _, path := range posts {
-		if page := site.Browser().Post(path, url.Values{}); page.Status != http.StatusSeeOther || !strings.HasPrefix(page.Location(), "/login?return=") {
+		if page := site.Browser().Post(path, url.Values{}); page.Status != http.StatusSeeOther ||
+			!strings.HasPrefix(page.Location(), "/login?return=") {
 			t.Errorf("POST %s: %d to %q", path, page.Status, page.Location())
 		}
 	}
@@ -57,12 +66,18 @@ func TestAFormOfAnotherSessionOrSiteChangesNothing(t *testing.T) {
 	foreign := site.SignedIn(ada).Get(developers).Form(tokens).Get("key")
 	for _, path := range posts {
 		for name, key := range map[string]string{"no key": "", "rubbish": "x", "another session's": foreign} {
-			if page := browser.Post(path, url.Values{"key": {key}, "tenant": {site.Fixture.WorkspaceID.String()}}); page.Status != http.StatusForbidden {
+			if page := browser.Post(path, url.Values{
+				"key":    {key},
+				"tenant": {site.Fixture.WorkspaceID.String()},
+			}); page.Status != http.StatusForbidden {
 				t.Errorf("POST %s, %s: %d", path, name, page.Status)
 			}
 		}
 		browser.Headers = http.Header{"Sec-Fetch-Site": {"cross-site"}}
-		if page := browser.Post(path, url.Values{"key": {own}, "tenant": {site.Fixture.WorkspaceID.String()}}); page.Status != http.StatusForbidden {
+		if page := browser.Post(path, url.Values{
+			"key":    {own},
+			"tenant": {site.Fixture.WorkspaceID.String()},
+		}); page.Status != http.StatusForbidden {
 			t.Errorf("POST %s from another site: %d", path, page.Status)
 		}
 		browser.Headers = http.Header{}
@@ -88,7 +103,8 @@ func TestAFormSentAfterTheSessionEndedIsNotLostWithoutAWord(t *testing.T) {
 		t.Errorf("%d %s", signIn.Status, signIn.Text())
 	}
 	back := signIn.Send("/login", browsertest.Fields{"email": ada.Email, "password": browsertest.Password})
-	if to := developers + "?tenant=" + site.Fixture.WorkspaceID.String(); back.Location() != to || back.Follow().WantsText(words) {
+	if to := developers + "?tenant=" + site.Fixture.WorkspaceID.String(); back.Location() != to ||
+		back.Follow().WantsText(words) {
 		t.Errorf("from there to %q, want %q", back.Location(), to)
 	}
 	if site.Count(`select count(*) from account.personal_access_tokens`) != 0 {
@@ -127,7 +143,10 @@ func TestDevelopersAndAuditNeedApiAccessInThatWorkspace(t *testing.T) {
 	browser := site.SignedIn(mixed)
 	key := browser.Get(developers).Form(tokens).Get("key")
 	for _, path := range posts[:6] {
-		page := browser.Post(path, url.Values{"key": {key}, "tenant": {site.Fixture.WorkspaceID.String()}, "id": {uuid.NewString()}})
+		page := browser.Post(
+			path,
+			url.Values{"key": {key}, "tenant": {site.Fixture.WorkspaceID.String()}, "id": {uuid.NewString()}},
+		)
 		if page.Status != http.StatusForbidden {
 			t.Errorf("POST %s without access: %d", path, page.Status)
 		}
@@ -152,7 +171,9 @@ func TestUserShowsWhoAndTheWorkspaceIdentifiers(t *testing.T) {
 	if !shown[site.Fixture.WorkspaceID.String()] || !shown[elsewhere.String()] {
 		t.Errorf("identifiers shown: %v", shown)
 	}
-	if alone := site.SignedIn(site.Stranger()).Get("/settings/user"); !alone.WantsText("not a member of any workspace") {
+	if alone := site.SignedIn(site.Stranger()).Get("/settings/user"); !alone.WantsText(
+		"not a member of any workspace",
+	) {
 		t.Errorf("a user without a workspace reads: %s", alone.Text())
 	}
 }

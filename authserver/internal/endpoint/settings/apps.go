@@ -41,9 +41,17 @@ func (h *Handler) Apps() http.Handler {
 
 func connectionView(c consent.Connection, ended string) ui.Connection {
 	return ui.Connection{
-		ID: c.Grant.ID.String(), Application: c.Application, Workspace: c.Workspace, Permissions: c.Grant.Permissions,
-		Since: c.Grant.Created, LastUsed: c.Grant.LastUsed, Ends: c.Grant.Ends, Ended: ended, Narrowed: c.NarrowedAt,
-		Alarming: c.Grant.Reason == grant.Replayed || c.Grant.Reason == grant.CodeReused || c.Grant.Reason == grant.CodeGuessed,
+		ID:          c.Grant.ID.String(),
+		Application: c.Application,
+		Workspace:   c.Workspace,
+		Permissions: c.Grant.Permissions,
+		Since:       c.Grant.Created,
+		LastUsed:    c.Grant.LastUsed,
+		Ends:        c.Grant.Ends,
+		Ended:       ended,
+		Narrowed:    c.NarrowedAt,
+		Alarming: c.Grant.Reason == grant.Replayed || c.Grant.Reason == grant.CodeReused ||
+			c.Grant.Reason == grant.CodeGuessed,
 	}
 }
 

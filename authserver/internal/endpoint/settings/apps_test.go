@@ -48,17 +48,26 @@ func TestAnApplicationIsRegisteredAndItsSecretShownOnce(t *testing.T) {
 		credential.Hash(secret), site.Fixture.WorkspaceID, ada.ID); n != 1 {
 		t.Errorf("%d such clients", n)
 	}
-	if again := browser.Post(apps, form); secretPattern.MatchString(again.Body) || !again.WantsText("registered already") {
+	if again := browser.Post(apps, form); secretPattern.MatchString(again.Body) ||
+		!again.WantsText("registered already") {
 		t.Errorf("the same form again: %s", again.Text())
 	}
 	if secretPattern.MatchString(browser.Get(developers).Body) {
 		t.Error("the secret is shown again")
 	}
-	connector := browser.Post(apps, appForm(browser.Get(developers), url.Values{"kind": {"connector"}, "platform": {"chatgpt"}, "resource": {browsertest.Issuer + "/mcp"}}))
-	if connector.Status != http.StatusOK || secretPattern.MatchString(connector.Body) || !connector.WantsText("no secret") {
+	connector := browser.Post(
+		apps,
+		appForm(
+			browser.Get(developers),
+			url.Values{"kind": {"connector"}, "platform": {"chatgpt"}, "resource": {browsertest.Issuer + "/mcp"}},
+		),
+	)
+	if connector.Status != http.StatusOK || secretPattern.MatchString(connector.Body) ||
+		!connector.WantsText("no secret") {
 		t.Errorf("connector: %d %s", connector.Status, connector.Text())
 	}
-	if page := browser.Get(developers); !page.WantsText("for ChatGPT") || !page.WantsText("authenticates by client_secret_json") {
+	if page := browser.Get(developers); !page.WantsText("for ChatGPT") ||
+		!page.WantsText("authenticates by client_secret_json") {
 		t.Errorf("listed: %s", page.Text())
 	}
 	if n := site.Count(`select count(*) from account.oauth_clients`); n != 2 {
@@ -73,16 +82,33 @@ func TestABadApplicationFormComesBackWithWhatWasTyped(t *testing.T) {
 		changes url.Values
 		words   string
 	}{
-		"no name":             {url.Values{"name": {""}}, "Give the application a name"},
-		"no address":          {url.Values{"redirect_uris": {" \n "}}, "Give 1 to 20 redirect URIs, one a line."},
-		"plain http":          {url.Values{"redirect_uris": {"http://app.example.org/cb"}}, "uses https"},
-		"one of several":      {url.Values{"redirect_uris": {"https://a.example/cb\n\nhttps://me:secret@a.example/cb"}}, "Address 2 of 2: A redirect URI has no user name or password."},
-		"script":              {url.Values{"redirect_uris": {"javascript:alert(1)"}}, "absolute"},
-		"no permission":       {url.Values{"permissions": nil}, "Choose at least one permission."},
-		"not held":            {url.Values{"permissions": {string(perm.ProgrammesWrite)}}, "that you hold yourself"},
-		"for a connector":     {url.Values{"kind": {"connector"}, "platform": {"claude"}, "resource": {browsertest.Resource}, "permissions": {string(perm.AccountAPIAccess)}}, "is never given to a connector. Leave it out."},
-		"another's resource":  {url.Values{"kind": {"connector"}, "platform": {"claude"}, "resource": {"https://elsewhere.example"}}, "Choose one of the resources."},
-		"unknown platform":    {url.Values{"kind": {"connector"}, "platform": {"x"}, "resource": {browsertest.Resource}}, "Choose one of the platforms."},
+		"no name":    {url.Values{"name": {""}}, "Give the application a name"},
+		"no address": {url.Values{"redirect_uris": {" \n "}}, "Give 1 to 20 redirect URIs, one a line."},
+		"plain http": {url.Values{"redirect_uris": {"http://app.example.org/cb"}}, "uses https"},
+		"one of several": {
+			url.Values{"redirect_uris": {"https://a.example/cb\n\nhttps://me:secret@a.example/cb"}},
+			"Address 2 of 2: A redirect URI has no user name or password.",
+		},
+		"script":        {url.Values{"redirect_uris": {"javascript:alert(1)"}}, "absolute"},
+		"no permission": {url.Values{"permissions": nil}, "Choose at least one permission."},
+		"not held":      {url.Values{"permissions": {string(perm.ProgrammesWrite)}}, "that you hold yourself"},
+		"for a connector": {
+			url.Values{
+				"kind":        {"connector"},
+				"platform":    {"claude"},
+				"resource":    {browsertest.Resource},
+				"permissions": {string(perm.AccountAPIAccess)},
+			},
+			"is never given to a connector. Leave it out.",
+		},
+		"another's resource": {
+			url.Values{"kind": {"connector"}, "platform": {"claude"}, "resource": {"https://elsewhere.example"}},
+			"Choose one of the resources.",
+		},
+		"unknown platform": {
+			url.Values{"kind": {"connector"}, "platform": {"x"}, "resource": {browsertest.Resource}},
+			"Choose one of the platforms.",
+		},
 		"unknown auth method": {url.Values{"method": {"none"}}, "Choose one of the ways"},
 	} {
 		form := appForm(browser.Get(developers), c.changes)
@@ -91,7 +117,13 @@ func TestABadApplicationFormComesBackWithWhatWasTyped(t *testing.T) {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 			continue
 		}
-		for _, member := range []string{"redirectUris", "requiredPermissions", "connectorPlatform", "tokenEndpointAuthMethod", "account:api:access is"} {
+		for _, member := range []string{
+			"redirectUris",
+			"requiredPermissions",
+			"connectorPlatform",
+			"tokenEndpointAuthMethod",
+			"account:api:access is",
+		} {
 			if page.WantsText(member) {
 				t.Errorf("%s: it speaks of %s as to a program", name, member)
 			}
@@ -102,10 +134,15 @@ func TestABadApplicationFormComesBackWithWhatWasTyped(t *testing.T) {
 				t.Errorf("%s: %s typed is lost: %q", name, field, back.Get(field))
 			}
 		}
-		if strings.TrimSpace(back.Get("redirect_uris")) != strings.TrimSpace(strings.ReplaceAll(form.Get("redirect_uris"), "\r\n", "\n")) {
+		if strings.TrimSpace(
+			back.Get("redirect_uris"),
+		) != strings.TrimSpace(
+			strings.ReplaceAll(form.Get("redirect_uris"), "\r\n", "\n"),
+		) {
 			t.Errorf("%s: the addresses typed are lost: %q", name, back.Get("redirect_uris"))
 		}
-		if slices.Contains(form["permissions"], string(perm.ProgrammesRead)) && !slices.Contains(back["permissions"], string(perm.ProgrammesRead)) {
+		if slices.Contains(form["permissions"], string(perm.ProgrammesRead)) &&
+			!slices.Contains(back["permissions"], string(perm.ProgrammesRead)) {
 			t.Errorf("%s: the permission chosen is lost", name)
 		}
 	}
@@ -123,21 +160,34 @@ func TestWhatIsNoKindOrHalfAConnectorIsRefusedAtItsField(t *testing.T) {
 		changes url.Values
 		field   string
 	}{
-		"no kind":                     {url.Values{"kind": nil}, "app-kind"},
-		"an empty kind":               {url.Values{"kind": {""}}, "app-kind"},
-		"a kind that there is not":    {url.Values{"kind": {"bogus"}}, "app-kind"},
-		"a service":                   {url.Values{"kind": {"service"}}, "app-kind"},
-		"a connector of nothing":      {url.Values{"kind": {"connector"}, "platform": {""}, "resource": {""}}, "app-platform"},
-		"a connector, fields missing": {url.Values{"kind": {"connector"}, "platform": nil, "resource": nil}, "app-platform"},
-		"without a platform":          {url.Values{"kind": {"connector"}, "platform": {""}, "resource": mcp}, "app-platform"},
-		"without a resource":          {url.Values{"kind": {"connector"}, "platform": {"claude"}, "resource": {""}}, "app-resource"},
+		"no kind":                  {url.Values{"kind": nil}, "app-kind"},
+		"an empty kind":            {url.Values{"kind": {""}}, "app-kind"},
+		"a kind that there is not": {url.Values{"kind": {"bogus"}}, "app-kind"},
+		"a service":                {url.Values{"kind": {"service"}}, "app-kind"},
+		"a connector of nothing": {
+			url.Values{"kind": {"connector"}, "platform": {""}, "resource": {""}},
+			"app-platform",
+		},
+		"a connector, fields missing": {
+			url.Values{"kind": {"connector"}, "platform": nil, "resource": nil},
+			"app-platform",
+		},
+		"without a platform": {
+			url.Values{"kind": {"connector"}, "platform": {""}, "resource": mcp},
+			"app-platform",
+		},
+		"without a resource": {
+			url.Values{"kind": {"connector"}, "platform": {"claude"}, "resource": {""}},
+			"app-resource",
+		},
 	} {
 		page := browser.Post(apps, appForm(browser.Get(developers), c.changes))
 		if page.Status != http.StatusBadRequest || secretPattern.MatchString(page.Body) {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 			continue
 		}
-		if !strings.Contains(page.Body, `id="`+c.field+`-note"`) || !strings.Contains(page.Body, `href="#`+c.field+`"`) {
+		if !strings.Contains(page.Body, `id="`+c.field+`-note"`) ||
+			!strings.Contains(page.Body, `href="#`+c.field+`"`) {
 			t.Errorf("%s: the message is not at %s: %s", name, c.field, page.Text())
 		}
 		if kind := page.Form(apps).Get("kind"); c.field == "app-kind" && kind != "" {
@@ -154,10 +204,20 @@ func TestAConnectorIsForTheMCPEndpointUnlessAnotherResourceIsChosen(t *testing.T
 	site := browsertest.Start(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	page := browser.Post(apps, appForm(browser.Get(developers), url.Values{"kind": {"connector"}}))
-	if page.Status != http.StatusOK || site.Count(`select count(*) from account.oauth_clients where kind = 'connector' and resource = $1`, browsertest.Issuer+"/mcp") != 1 {
+	if page.Status != http.StatusOK ||
+		site.Count(
+			`select count(*) from account.oauth_clients where kind = 'connector' and resource = $1`,
+			browsertest.Issuer+"/mcp",
+		) != 1 {
 		t.Errorf("%d %s", page.Status, page.Text())
 	}
-	refused := browser.Post(apps, appForm(browser.Get(developers), url.Values{"kind": {"connector"}, "resource": {browsertest.Resource}, "name": {""}}))
+	refused := browser.Post(
+		apps,
+		appForm(
+			browser.Get(developers),
+			url.Values{"kind": {"connector"}, "resource": {browsertest.Resource}, "name": {""}},
+		),
+	)
 	if back := refused.Form(apps).Get("resource"); back != browsertest.Resource {
 		t.Errorf("what was chosen comes back as %q", back)
 	}
@@ -184,14 +244,17 @@ func TestOneFormSentSeveralTimesAtOnceMakesOneApplication(t *testing.T) {
 			secrets = append(secrets, secret)
 		}
 	}
-	if len(secrets) != 1 || site.Count(`select count(*) from account.client_secrets where hash = $1`, credential.Hash(secrets[0])) != 1 {
+	if len(secrets) != 1 ||
+		site.Count(`select count(*) from account.client_secrets where hash = $1`, credential.Hash(secrets[0])) != 1 {
 		t.Errorf("%d secrets are shown, or one that is not good", len(secrets))
 	}
-	if site.Count(`select count(*) from account.client_secrets`) != 1 || site.Count(`select count(*) from account.audit_events where action = 'client.registered'`) != 1 {
+	if site.Count(`select count(*) from account.client_secrets`) != 1 ||
+		site.Count(`select count(*) from account.audit_events where action = 'client.registered'`) != 1 {
 		t.Error("it is not one application with one event")
 	}
 	site.Fixture.Exec(`update account.oauth_clients set deleted_at = now()`)
-	if page := browser.Post(apps, form); !page.WantsText("This application was deleted") || page.WantsText("registered already") {
+	if page := browser.Post(apps, form); !page.WantsText("This application was deleted") ||
+		page.WantsText("registered already") {
 		t.Errorf("once it is deleted: %d %s", page.Status, page.Text())
 	}
 }
@@ -203,13 +266,15 @@ func TestANewSecretLeavesTheOldOneADayUnlessItLeaked(t *testing.T) {
 	const good = `select count(*) from account.client_secrets where client_id = $1 and hash = $2 and (expires_at is null or expires_at > now() + interval '23 hours')`
 	page := browser.Post(apps+"/secret", browser.Get(developers).Form(apps+"/secret"))
 	second := secretPattern.FindString(page.Body)
-	if page.Status != http.StatusOK || site.Count(good, app.ID, credential.Hash(old.Reveal())) != 1 || site.Count(good, app.ID, credential.Hash(second)) != 1 {
+	if page.Status != http.StatusOK || site.Count(good, app.ID, credential.Hash(old.Reveal())) != 1 ||
+		site.Count(good, app.ID, credential.Hash(second)) != 1 {
 		t.Errorf("%d: both should be good for a day", page.Status)
 	}
 	form := browser.Get(developers).Form(apps + "/secret")
 	form.Set("expire_old", "yes")
 	third := secretPattern.FindString(browser.Post(apps+"/secret", form).Body)
-	if site.Count(`select count(*) from account.client_secrets where client_id = $1`, app.ID) != 1 || site.Count(good, app.ID, credential.Hash(third)) != 1 {
+	if site.Count(`select count(*) from account.client_secrets where client_id = $1`, app.ID) != 1 ||
+		site.Count(good, app.ID, credential.Hash(third)) != 1 {
 		t.Error("after a leak the new one should be the only one")
 	}
 }
@@ -224,7 +289,9 @@ func TestDeletingAnApplicationDisconnectsEverybody(t *testing.T) {
 	if !page.WantsText("Donor sync is deleted") || !page.WantsText("No applications") {
 		t.Errorf("%s", page.Text())
 	}
-	if site.Count(`select count(*) from account.grants where state = 'revoked' and revoke_reason = 'client_deleted'`) != 1 {
+	if site.Count(
+		`select count(*) from account.grants where state = 'revoked' and revoke_reason = 'client_deleted'`,
+	) != 1 {
 		t.Error("the grant lives on")
 	}
 	if page := browser.Get("/settings/apps"); !page.WantsText("The application was deleted") {
@@ -257,8 +324,14 @@ func connect(t *testing.T, site *browsertest.Server, who browsertest.Person, app
 	t.Helper()
 	terms := grant.CodeTerms{ClientID: app.ID, RedirectURI: app.Redirects[0], Resource: browsertest.Resource}
 	g := grant.Grant{
-		ID: uuid.New(), Kind: app.Kind, ClientID: app.ID, UserID: who.ID, WorkspaceID: site.Fixture.WorkspaceID, Permissions: app.Required,
-		Resource: browsertest.Resource, Ends: time.Now().Add(app.Kind.Traits().GrantLife),
+		ID:          uuid.New(),
+		Kind:        app.Kind,
+		ClientID:    app.ID,
+		UserID:      who.ID,
+		WorkspaceID: site.Fixture.WorkspaceID,
+		Permissions: app.Required,
+		Resource:    browsertest.Resource,
+		Ends:        time.Now().Add(app.Kind.Traits().GrantLife),
 	}
 	code, err := site.Grants.Open(t.Context(), g, terms)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// whyNotRegistered tells whoever filled in the form what to change there. What client.Refusal says is for programs, and names the
-// members of a JSON document.
+// whyNotRegistered tells whoever filled in the form what to change there. What client.Refusal says is for programs, and
+// names the members of a JSON document.
 func whyNotRegistered(r *client.Refusal, wish client.Registration) string {
 	switch r.Field {
 	case "redirectUris":

@@ -38,7 +38,10 @@ func (h *Handler) Audit() http.Handler {
 			return err
 		}
 		view := &ui.Audit{
-			Frame: frame, Workspaces: workspaces(here.all, &here.Membership), Workspace: workspaceView(here.Membership), Later: from != audit.Cursor{},
+			Frame:      frame,
+			Workspaces: workspaces(here.all, &here.Membership),
+			Workspace:  workspaceView(here.Membership),
+			Later:      from != audit.Cursor{},
 		}
 		if len(entries) > auditPage {
 			entries = entries[:auditPage]
@@ -101,19 +104,23 @@ func (h *Handler) Export() http.Handler {
 		v.w.Header().Set("Content-Disposition", `attachment; filename="audit-`+workspaceID.String()+`.jsonl"`)
 		v.w.Header().Set("X-Content-Type-Options", "nosniff")
 		v.w.Header().Set("Cache-Control", "no-store")
-		_ = http.NewResponseController(v.w).SetWriteDeadline(time.Now().Add(exportTime)) // a writer without deadlines has none to extend
+		_ = http.NewResponseController(v.w).
+			SetWriteDeadline(time.Now().Add(exportTime))
+			// a writer without deadlines has none to extend
 		h.export(v, workspaceID, entries)
 		return nil
 	})
 }
 
-// export writes page after page. Once the answer has begun, a store that falls silent cannot be told by a status any more: the
-// connection is cut, so that nobody takes a part for the whole.
+// export writes page after page. Once the answer has begun, a store that falls silent cannot be told by a status any
+// more: the connection is cut, so that nobody takes a part for the whole.
 func (h *Handler) export(v *request, workspaceID uuid.UUID, entries []audit.Entry) {
 	encoder := web.NewEncoder(v.w)
 	for len(entries) > 0 {
 		for _, e := range entries {
-			err := encoder.Encode(line{e.ID, e.At.UTC(), e.WorkspaceID, e.UserID, e.Actor, e.Action, e.Subject, e.Detail, e.RequestID})
+			err := encoder.Encode(
+				line{e.ID, e.At.UTC(), e.WorkspaceID, e.UserID, e.Actor, e.Action, e.Subject, e.Detail, e.RequestID},
+			)
 			if err != nil {
 				return // the reader has left
 			}

@@ -18,7 +18,10 @@ func TestTheAuditLogIsPagedAndExportedWholeForItsWorkspaceAlone(t *testing.T) {
 	site.Fixture.Exec(`insert into account.audit_events (id, at, tenant_id, user_id, actor, action, subject, detail)
 		select gen_random_uuid(), now() - (n / 7) * interval '1 minute', $1, $2::uuid, 'user:' || $2::uuid, 'test.happened', 'n:' || n, jsonb_build_object('n', n)
 		from generate_series(1, $3::int) n`, site.Fixture.WorkspaceID, ada.ID, events)
-	site.Fixture.Exec(`insert into account.audit_events (id, tenant_id, actor, action, subject) values (gen_random_uuid(), $1, 'admin', 'secret.happened', 'x')`, elsewhere)
+	site.Fixture.Exec(
+		`insert into account.audit_events (id, tenant_id, actor, action, subject) values (gen_random_uuid(), $1, 'admin', 'secret.happened', 'x')`,
+		elsewhere,
+	)
 	browser := site.SignedIn(ada)
 	export := browser.Get("/settings/audit.jsonl?tenant=" + site.Fixture.WorkspaceID.String())
 	if export.Status != http.StatusOK || !strings.HasPrefix(export.Header.Get("Content-Disposition"), "attachment") {
@@ -33,7 +36,8 @@ func TestTheAuditLogIsPagedAndExportedWholeForItsWorkspaceAlone(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &line); err != nil {
 			t.Fatalf("%q: %v", text, err)
 		}
-		if line.WorkspaceID != site.Fixture.WorkspaceID.String() || seen[line.ID] || line.At > previous+"~" && len(line.At) == len(previous) {
+		if line.WorkspaceID != site.Fixture.WorkspaceID.String() || seen[line.ID] ||
+			line.At > previous+"~" && len(line.At) == len(previous) {
 			t.Fatalf("another workspace's, twice, or out of order: %s", text)
 		}
 		seen[line.ID], previous = true, line.At
@@ -65,7 +69,8 @@ func TestTheAuditLogIsPagedAndExportedWholeForItsWorkspaceAlone(t *testing.T) {
 	if shown != events+1 {
 		t.Errorf("%d events on all pages", shown)
 	}
-	if page := browser.Get("/settings/audit?before=rubbish"); page.Status != http.StatusOK || !page.WantsText("Exported the audit log") {
+	if page := browser.Get("/settings/audit?before=rubbish"); page.Status != http.StatusOK ||
+		!page.WantsText("Exported the audit log") {
 		t.Errorf("a bad mark: %d", page.Status)
 	}
 }

@@ -17,7 +17,10 @@ func TestNoTwoButtonsOfAPageSoundTheSame(t *testing.T) {
 	ada := developer(site, perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	first := connect(t, site, ada, app)
-	site.Fixture.Exec(`update account.grants set created_at = created_at - interval '2 minutes' where id = $1`, first.ID)
+	site.Fixture.Exec(
+		`update account.grants set created_at = created_at - interval '2 minutes' where id = $1`,
+		first.ID,
+	)
 	connect(t, site, ada, app) // on the same day, or a little after midnight
 	browser := site.SignedIn(ada)
 	for _, name := range []string{"Night", "Day"} {

@@ -26,7 +26,10 @@ func (h *Handler) RegisterApp() http.Handler {
 		wish := registration(v)
 		c, err := h.accept(client.Kind(v.form.Get("kind")), wish)
 		if err == nil && !here.Permissions.HasAll(c.Required) {
-			err = &client.Refusal{Field: "requiredPermissions", Message: "You can only require permissions that you hold yourself in this workspace."}
+			err = &client.Refusal{
+				Field:   "requiredPermissions",
+				Message: "You can only require permissions that you hold yourself in this workspace.",
+			}
 		}
 		refusal, refused := errors.AsType[*client.Refusal](err)
 		if err != nil && !refused {
@@ -50,13 +53,16 @@ func (h *Handler) RegisterApp() http.Handler {
 	})
 }
 
-// accept returns the client that the form asks for, or a *client.Refusal. Its kind is the one that was chosen and nothing else: who asked
-// for a connector is never given a secret.
+// accept returns the client that the form asks for, or a *client.Refusal. Its kind is the one that was chosen and
+// nothing else: who asked for a connector is never given a secret.
 func (h *Handler) accept(kind client.Kind, wish client.Registration) (client.Client, error) {
 	if kind == client.Confidential || kind == client.Connector {
 		return wish.Accept(h.Resources)
 	}
-	return client.Client{}, &client.Refusal{Field: "kind", Message: "Choose whether it is a confidential application or a connector."}
+	return client.Client{}, &client.Refusal{
+		Field:   "kind",
+		Message: "Choose whether it is a confidential application or a connector.",
+	}
 }
 
 func registration(v *request) client.Registration {
@@ -76,16 +82,26 @@ func registration(v *request) client.Registration {
 
 func typedApp(v *request, notes map[string]string) ui.AppForm {
 	return ui.AppForm{
-		Open: true, Kind: v.form.Get("kind"), Name: v.form.Get("name"), Redirects: v.form.Get("redirect_uris"),
-		Chosen: perm.FromStrings(v.form["permissions"]), Platform: v.form.Get("platform"), Resource: v.form.Get("resource"),
-		Method: v.form.Get("method"), Notes: notes,
+		Open:      true,
+		Kind:      v.form.Get("kind"),
+		Name:      v.form.Get("name"),
+		Redirects: v.form.Get("redirect_uris"),
+		Chosen: perm.FromStrings(
+			v.form["permissions"],
+		),
+		Platform: v.form.Get("platform"),
+		Resource: v.form.Get("resource"),
+		Method:   v.form.Get("method"),
+		Notes:    notes,
 	}
 }
 
-// saveApp stores a client and shows its identifier, and its secret this once. The form's key names the client, so that the same
-// form sent again makes no other.
+// saveApp stores a client and shows its identifier, and its secret this once. The form's key names the client, so that
+// the same form sent again makes no other.
 func (h *Handler) saveApp(v *request, here workspaceScope, c client.Client) error {
-	c.ID, c.WorkspaceID, c.CreatedBy, c.CreatedAt = v.key.Makes, here.Workspace.ID, &v.visitor.User.ID, h.Now().UTC().Truncate(time.Microsecond)
+	c.ID, c.WorkspaceID, c.CreatedBy, c.CreatedAt = v.key.Makes, here.Workspace.ID, &v.visitor.User.ID, h.Now().
+		UTC().
+		Truncate(time.Microsecond)
 	var secret credential.Secret
 	var hash []byte
 	if !c.Kind.Traits().Public {
@@ -103,7 +119,12 @@ func (h *Handler) saveApp(v *request, here workspaceScope, c client.Client) erro
 	if !saved {
 		return h.showRegisteredBefore(v, here, c.ID)
 	}
-	shown := &ui.Shown{Heading: c.Name + " is registered", Client: c.ID.String(), Label: "Client secret", Value: secret.Reveal()}
+	shown := &ui.Shown{
+		Heading: c.Name + " is registered",
+		Client:  c.ID.String(),
+		Label:   "Client secret",
+		Value:   secret.Reveal(),
+	}
 	shown.Text = "A connector has no secret: its client id is all that the platform needs."
 	if secret != "" {
 		shown.Text = "The secret is shown this once. Keep it where you keep passwords, and never in a repository."
@@ -118,7 +139,10 @@ func (h *Handler) showRegisteredBefore(v *request, here workspaceScope, id uuid.
 		Text: "Its secret, if it has one, was shown once and cannot be shown again. If you do not have it, replace it.",
 	}
 	if _, err := h.Store.Client(v.r.Context(), id); errors.Is(err, h.Unknown) {
-		shown = &ui.Shown{Heading: "This application was deleted", Text: "It was registered by the same form before. Open this page again to register another one."}
+		shown = &ui.Shown{
+			Heading: "This application was deleted",
+			Text:    "It was registered by the same form before. Open this page again to register another one.",
+		}
 	} else if err != nil {
 		return err
 	}
@@ -181,7 +205,13 @@ func (h *Handler) ReplaceSecret() http.Handler {
 			text = "It is shown this once. The old one no longer works."
 		}
 		return h.showDevelopers(v, here, http.StatusOK, func(page *ui.Developers) {
-			page.Shown = &ui.Shown{Heading: "The new secret of " + c.Name, Text: text, Client: c.ID.String(), Label: "Client secret", Value: secret.Reveal()}
+			page.Shown = &ui.Shown{
+				Heading: "The new secret of " + c.Name,
+				Text:    text,
+				Client:  c.ID.String(),
+				Label:   "Client secret",
+				Value:   secret.Reveal(),
+			}
 		})
 	})
 }
@@ -201,6 +231,10 @@ func (h *Handler) DeleteApp() http.Handler {
 		for _, g := range ended {
 			h.Grants.PropagateRevocation(v.r.Context(), g.ID, g.Ends, grant.ClientDeleted)
 		}
-		return h.done(v, here.path(developersPath), c.Name+" is deleted, and everybody who connected it is disconnected.")
+		return h.done(
+			v,
+			here.path(developersPath),
+			c.Name+" is deleted, and everybody who connected it is disconnected.",
+		)
 	})
 }

@@ -17,7 +17,15 @@ func TestConnectedAppsListsEveryGrantAndEndsOneAtATime(t *testing.T) {
 	hers := connect(t, site, eve, app)
 	browser := site.SignedIn(ada)
 	page := browser.Get("/settings/apps")
-	for _, words := range []string{"Donor sync", "Riverside Food Bank", "See programmes", "Read the names, summaries", "Since", "last used on", "ends on"} {
+	for _, words := range []string{
+		"Donor sync",
+		"Riverside Food Bank",
+		"See programmes",
+		"Read the names, summaries",
+		"Since",
+		"last used on",
+		"ends on",
+	} {
 		if !page.WantsText(words) {
 			t.Errorf("does not say %q", words)
 		}
@@ -29,13 +37,17 @@ func TestConnectedAppsListsEveryGrantAndEndsOneAtATime(t *testing.T) {
 		t.Fatal("somebody else's grant was ended")
 	}
 	form.Set("id", first.ID.String())
-	if after := browser.Post("/settings/apps/disconnect", form).Follow(); !after.WantsText("is disconnected") || !after.WantsText("You disconnected this application on") {
+	if after := browser.Post("/settings/apps/disconnect", form).Follow(); !after.WantsText("is disconnected") ||
+		!after.WantsText("You disconnected this application on") {
 		t.Errorf("%s", after.Text())
 	}
 	if site.Count(active, first.ID) != 0 || site.Count(active, second.ID) != 1 {
 		t.Error("it should have ended the one grant alone")
 	}
-	if site.Count(`select count(*) from account.grants where id = $1 and revoke_reason = 'disconnected_by_user'`, first.ID) != 1 {
+	if site.Count(
+		`select count(*) from account.grants where id = $1 and revoke_reason = 'disconnected_by_user'`,
+		first.ID,
+	) != 1 {
 		t.Error("the reason is not kept")
 	}
 	if again := browser.Post("/settings/apps/disconnect", form).Follow(); !again.WantsText("no longer connected") {
@@ -52,10 +64,12 @@ func TestAGrantThatAReplayEndedSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	browser := site.SignedIn(ada)
-	if page := browser.Get("/settings/apps"); !page.WantsText("superseded refresh token was presented on") || !page.WantsText("Nothing is connected") {
+	if page := browser.Get("/settings/apps"); !page.WantsText("superseded refresh token was presented on") ||
+		!page.WantsText("Nothing is connected") {
 		t.Errorf("connected apps: %s", page.Text())
 	}
-	if page := browser.Get("/settings/security"); !page.WantsText("The access of Claude ended.") || !page.WantsText("superseded refresh token") {
+	if page := browser.Get("/settings/security"); !page.WantsText("The access of Claude ended.") ||
+		!page.WantsText("superseded refresh token") {
 		t.Errorf("security: %s", page.Text())
 	}
 }
@@ -66,7 +80,8 @@ func TestAGrantWhoseTimeIsOverIsListedAsEnded(t *testing.T) {
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	g := connect(t, site, ada, app)
 	site.Fixture.Exec(`update account.grants set ends_at = now() - interval '1 hour' where id = $1`, g.ID)
-	if page := site.SignedIn(ada).Get("/settings/apps"); !page.WantsText("Its time was over on") || !page.WantsText("Nothing is connected") {
+	if page := site.SignedIn(ada).Get("/settings/apps"); !page.WantsText("Its time was over on") ||
+		!page.WantsText("Nothing is connected") {
 		t.Errorf("%s", page.Text())
 	}
 }

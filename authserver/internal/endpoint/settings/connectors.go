@@ -24,9 +24,24 @@ const connectorsPath = "/settings/connectors"
 
 // ConnectorPolicies keep what connectors may be given in a workspace; its reader is the membership (workspace.Tenant).
 type ConnectorPolicies interface {
-	ConnectorPolicyEffect(ctx context.Context, workspaceID uuid.UUID, p workspace.ConnectorPolicy) (policy.Effect, error)
-	ReplaceConnectorPolicy(ctx context.Context, workspaceID uuid.UUID, seen string, p workspace.ConnectorPolicy, event audit.Event) (policy.Change, error)
-	ConnectionAttempts(ctx context.Context, workspaceID uuid.UUID, only *uuid.UUID, each int) ([]connectionlog.Connector, error)
+	ConnectorPolicyEffect(
+		ctx context.Context,
+		workspaceID uuid.UUID,
+		p workspace.ConnectorPolicy,
+	) (policy.Effect, error)
+	ReplaceConnectorPolicy(
+		ctx context.Context,
+		workspaceID uuid.UUID,
+		seen string,
+		p workspace.ConnectorPolicy,
+		event audit.Event,
+	) (policy.Change, error)
+	ConnectionAttempts(
+		ctx context.Context,
+		workspaceID uuid.UUID,
+		only *uuid.UUID,
+		each int,
+	) ([]connectionlog.Connector, error)
 }
 
 // Connectors serves GET /settings/connectors.
@@ -55,9 +70,15 @@ func (h *Handler) showConnectors(v *request, here workspaceScope, status int, ad
 		return err
 	}
 	view := &ui.Connectors{
-		Only: only != nil, Log: logView(log, shown, here),
-		Frame: frame, Key: h.newKey(v.visitor), Workspaces: workspaces(here.all, &here.Membership), Workspace: workspaceView(here.Membership),
-		Off: !here.Workspace.LLMIntegration, Policy: policyView(here.Workspace.Connectors), Grantable: perm.ForConnectors(),
+		Only:       only != nil,
+		Log:        logView(log, shown, here),
+		Frame:      frame,
+		Key:        h.newKey(v.visitor),
+		Workspaces: workspaces(here.all, &here.Membership),
+		Workspace:  workspaceView(here.Membership),
+		Off:        !here.Workspace.LLMIntegration,
+		Policy:     policyView(here.Workspace.Connectors),
+		Grantable:  perm.ForConnectors(),
 	}
 	adjust(view)
 	h.Pages.Show(v.w, v.r, status, view)
@@ -69,7 +90,12 @@ func policyView(p workspace.ConnectorPolicy) ui.PolicyForm {
 	for i, platform := range p.Platforms {
 		names[i] = string(platform)
 	}
-	return typedPolicy(policy.Request{Platforms: names, Permissions: p.Permissions.Strings()}, strconv.Itoa(p.Days), p.Digest(), nil)
+	return typedPolicy(
+		policy.Request{Platforms: names, Permissions: p.Permissions.Strings()},
+		strconv.Itoa(p.Days),
+		p.Digest(),
+		nil,
+	)
 }
 
 var platformSentences = map[workspace.Platform]string{
@@ -79,18 +105,29 @@ var platformSentences = map[workspace.Platform]string{
 }
 
 func typedPolicy(wish policy.Request, days, seen string, notes map[string]string) ui.PolicyForm {
-	form := ui.PolicyForm{Chosen: perm.FromStrings(wish.Permissions), Days: days, Seen: seen, MaxDays: workspace.MaxDays, Notes: notes}
+	form := ui.PolicyForm{
+		Chosen:  perm.FromStrings(wish.Permissions),
+		Days:    days,
+		Seen:    seen,
+		MaxDays: workspace.MaxDays,
+		Notes:   notes,
+	}
 	for _, platform := range workspace.Platforms() {
 		form.Platforms = append(form.Platforms, ui.PlatformChoice{
-			ID: string(platform), Name: platform.Name(), Sentence: platformSentences[platform], Chosen: slices.Contains(wish.Platforms, string(platform)),
+			ID: string(
+				platform,
+			),
+			Name:     platform.Name(),
+			Sentence: platformSentences[platform],
+			Chosen:   slices.Contains(wish.Platforms, string(platform)),
 		})
 	}
 	return form
 }
 
-// SetConnectorPolicy serves POST /settings/connectors/policy: platforms, permissions, days. Where connections that exist would be
-// touched, the page says which first, and does it when it is sent again with confirm. Both are good for the policy that was on the
-// screen alone: where somebody has changed it since, nothing is saved.
+// SetConnectorPolicy serves POST /settings/connectors/policy: platforms, permissions, days. Where connections that
+// exist would be touched, the page says which first, and does it when it is sent again with confirm. Both are good for
+// the policy that was on the screen alone: where somebody has changed it since, nothing is saved.
 func (h *Handler) SetConnectorPolicy() http.Handler {
 	return h.form(connectorsPath, func(v *request) error {
 		here, err := h.at(v, v.form.Get("tenant"), connectorsPath)
@@ -104,7 +141,8 @@ func (h *Handler) SetConnectorPolicy() http.Handler {
 		if refused, ok := errors.AsType[*policy.Refusal](err); ok {
 			return h.showConnectors(v, here, http.StatusBadRequest, func(page *ui.Connectors) {
 				page.Policy = typedPolicy(wish, days, seen, map[string]string{refused.Field: refused.Message})
-				page.Problem, page.ProblemAt = "The policy was not saved. "+refused.Message, refused.Field // the fields are called so on the page
+				// the fields are called so on the page
+				page.Problem, page.ProblemAt = "The policy was not saved. "+refused.Message, refused.Field
 			})
 		}
 		if err != nil {
@@ -122,7 +160,12 @@ func (h *Handler) SetConnectorPolicy() http.Handler {
 				return h.showConnectors(v, here, http.StatusOK, func(page *ui.Connectors) {
 					page.Policy = typedPolicy(wish, days, seen, nil)
 					page.Warning = &ui.PolicyWarning{
-						Effects: effectWords(effect, "will end at once", "will lose permissions", "will end sooner"), Policy: page.Policy,
+						Effects: effectWords(
+							effect,
+							"will end at once",
+							"will lose permissions",
+							"will end sooner",
+						), Policy: page.Policy,
 					}
 				})
 			}

@@ -30,28 +30,48 @@ func TestThePolicyIsShownAndSaved(t *testing.T) {
 	browser := site.SignedIn(developer(site))
 	page := browser.Get(connectors)
 	form := page.Form(connectors + "/policy")
-	if page.Status != http.StatusOK || !slices.Equal(form["platforms"], anyPlatform) || !slices.Equal(form["permissions"], perm.ForConnectors().Strings()) || form.Get("days") != "30" {
+	if page.Status != http.StatusOK || !slices.Equal(form["platforms"], anyPlatform) ||
+		!slices.Equal(form["permissions"], perm.ForConnectors().Strings()) ||
+		form.Get("days") != "30" {
 		t.Fatalf("%d %v", page.Status, form)
 	}
-	for _, words := range []string{"Riverside Food Bank", "Claude", "ChatGPT", "Other applications", "Read what people sent in", "Personal data", "Makes changes"} {
+	for _, words := range []string{
+		"Riverside Food Bank",
+		"Claude",
+		"ChatGPT",
+		"Other applications",
+		"Read what people sent in",
+		"Personal data",
+		"Makes changes",
+	} {
 		if !page.WantsText(words) {
 			t.Errorf("does not say %q", words)
 		}
 	}
 	saved := browser.Post(connectors+"/policy", policyForm(page, " 7 ", claudeAlone, readAndWrite...)).Follow()
 	form = saved.Form(connectors + "/policy")
-	if !saved.WantsText("The policy of Riverside Food Bank is saved.") || !slices.Equal(form["platforms"], claudeAlone) || len(form["permissions"]) != 2 || form.Get("days") != "7" {
+	if !saved.WantsText("The policy of Riverside Food Bank is saved.") ||
+		!slices.Equal(form["platforms"], claudeAlone) ||
+		len(form["permissions"]) != 2 ||
+		form.Get("days") != "7" {
 		t.Errorf("%v %s", form, saved.Text())
 	}
 	if again := browser.Post(connectors+"/policy", form).Follow(); !again.WantsText("nothing was changed") {
 		t.Errorf("%s", again.Text())
 	}
 	none := browser.Post(connectors+"/policy", policyForm(saved, "7", nil, readAndWrite...)).Follow()
-	if form := none.Form(connectors + "/policy"); len(form["platforms"]) != 0 || !none.WantsText("The policy of Riverside Food Bank is saved.") {
+	if form := none.Form(connectors + "/policy"); len(form["platforms"]) != 0 ||
+		!none.WantsText("The policy of Riverside Food Bank is saved.") {
 		t.Errorf("no platform: %v", form)
 	}
 	log := browser.Get("/settings/audit")
-	for _, words := range []string{"Changed the connector policy", "access lasts 7 days instead of 30", "no longer allowed: See public forms", "platforms allowed are now Claude", "platforms allowed are now none"} {
+	for _, words := range []string{
+		"Changed the connector policy",
+		"access lasts 7 days instead of 30",
+		"no longer allowed: See public forms",
+		"platforms allowed are now Claude",
+		"platforms allowed are now none",
+	} {
 		if !log.WantsText(words) {
 			t.Errorf("the audit log does not say %q: %s", words, log.Text())
 		}
@@ -67,17 +87,30 @@ func TestABadPolicyComesBackWithWhatWasTypedAndTheMessageBesideTheField(t *testi
 		permissions []perm.Permission
 		words       string
 	}{
-		"no number":            {"a week", anyPlatform, readAndWrite, "Access lasts 1 to 30 days"},
-		"nothing":              {"", anyPlatform, readAndWrite, "Access lasts 1 to 30 days"},
-		"too long":             {"31", claudeAlone, readAndWrite, "Access lasts 1 to 30 days"},
-		"no permission":        {"5", claudeAlone, nil, "at least one permission"},
-		"write without read":   {"5", claudeAlone, []perm.Permission{perm.ProgrammesWrite}, "is of no use without “See programmes”"},
-		"not for connectors":   {"5", claudeAlone, []perm.Permission{perm.AccountAPIAccess}, "no permission that a connector may have"},
+		"no number":     {"a week", anyPlatform, readAndWrite, "Access lasts 1 to 30 days"},
+		"nothing":       {"", anyPlatform, readAndWrite, "Access lasts 1 to 30 days"},
+		"too long":      {"31", claudeAlone, readAndWrite, "Access lasts 1 to 30 days"},
+		"no permission": {"5", claudeAlone, nil, "at least one permission"},
+		"write without read": {
+			"5",
+			claudeAlone,
+			[]perm.Permission{perm.ProgrammesWrite},
+			"is of no use without “See programmes”",
+		},
+		"not for connectors": {
+			"5",
+			claudeAlone,
+			[]perm.Permission{perm.AccountAPIAccess},
+			"no permission that a connector may have",
+		},
 		"an unknown platform":  {"5", []string{"claude", "gemini"}, readAndWrite, "claude, chatgpt or other"},
 		"a very long number":   {"99999999999999999999", claudeAlone, readAndWrite, "Access lasts 1 to 30 days"},
 		"what looks like HTML": {`"><b>7`, claudeAlone, readAndWrite, "Access lasts 1 to 30 days"},
 	} {
-		page := browser.Post(connectors+"/policy", policyForm(browser.Get(connectors), c.days, c.platforms, c.permissions...))
+		page := browser.Post(
+			connectors+"/policy",
+			policyForm(browser.Get(connectors), c.days, c.platforms, c.permissions...),
+		)
 		if page.Status != http.StatusBadRequest || !page.WantsText(c.words) {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 			continue
@@ -85,7 +118,8 @@ func TestABadPolicyComesBackWithWhatWasTypedAndTheMessageBesideTheField(t *testi
 		if !page.WantsText("The policy was not saved.") || !page.WantsText("Go to the field") {
 			t.Errorf("%s: no way to the field: %s", name, page.Text())
 		}
-		if back := page.Form(connectors + "/policy"); back.Get("days") != c.days || !slices.Contains(back["platforms"], "claude") {
+		if back := page.Form(connectors + "/policy"); back.Get("days") != c.days ||
+			!slices.Contains(back["platforms"], "claude") {
 			t.Errorf("%s: what was typed is lost: %v", name, back)
 		}
 	}
@@ -101,8 +135,15 @@ func TestLoweringAsksFirstAndThenNarrowsWhatIsConnected(t *testing.T) {
 	writer := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesWrite)
 	first, second, third := connect(t, site, ada, app), connect(t, site, ada, app), connect(t, site, ada, writer)
 	browser := site.SignedIn(ada)
-	warning := browser.Post(connectors+"/policy", policyForm(browser.Get(connectors), "7", anyPlatform, perm.ProgrammesRead))
-	for _, words := range []string{"1 connection will end at once.", "2 connections will lose permissions.", "2 connections will end sooner."} {
+	warning := browser.Post(
+		connectors+"/policy",
+		policyForm(browser.Get(connectors), "7", anyPlatform, perm.ProgrammesRead),
+	)
+	for _, words := range []string{
+		"1 connection will end at once.",
+		"2 connections will lose permissions.",
+		"2 connections will end sooner.",
+	} {
 		if warning.Status != http.StatusOK || !warning.WantsText(words) {
 			t.Errorf("%d, without %q: %s", warning.Status, words, warning.Text())
 		}
@@ -115,31 +156,51 @@ func TestLoweringAsksFirstAndThenNarrowsWhatIsConnected(t *testing.T) {
 		t.Fatalf("nothing to confirm: %v", form)
 	}
 	page := browser.Post(connectors+"/policy", form).Follow()
-	if !page.WantsText("The policy of Riverside Food Bank is saved. 1 connection ended. 2 connections lost permissions. 2 connections got an earlier end.") {
+	if !page.WantsText(
+		"The policy of Riverside Food Bank is saved. 1 connection ended. 2 connections lost permissions. 2 " +
+			"connections got an earlier end.",
+	) {
 		t.Errorf("%s", page.Text())
 	}
 	for _, g := range []grant.Grant{first, second} {
-		if site.Count(`select count(*) from account.grants where id = $1 and state = 'active' and permissions = '{programmes:read:programmes}' and ends_at < now() + interval '8 days'`, g.ID) != 1 {
+		if site.Count(
+			`select count(*) from account.grants where id = $1 and state = 'active' and permissions = '{programmes:read:programmes}' and ends_at < now() + interval '8 days'`,
+			g.ID,
+		) != 1 {
 			t.Error("a grant is not narrowed")
 		}
 	}
-	if site.Count(`select count(*) from account.grants where id = $1 and revoke_reason = 'connector_policy'`, third.ID) != 1 {
+	if site.Count(
+		`select count(*) from account.grants where id = $1 and revoke_reason = 'connector_policy'`,
+		third.ID,
+	) != 1 {
 		t.Error("the grant of which nothing is left lives on")
 	}
 	mine := browser.Get("/settings/apps")
-	for _, words := range []string{"narrowed this connection on", "The workspace's connector policy ended this connection on"} {
+	for _, words := range []string{
+		"narrowed this connection on",
+		"The workspace's connector policy ended this connection on",
+	} {
 		if !mine.WantsText(words) {
 			t.Errorf("Connected apps does not say %q: %s", words, mine.Text())
 		}
 	}
 	log := browser.Get("/settings/audit")
-	for _, words := range []string{"The connector policy narrowed the access of Claude", "It lost: Add and change programmes", "It ends on", "1 connection ended"} {
+	for _, words := range []string{
+		"The connector policy narrowed the access of Claude",
+		"It lost: Add and change programmes",
+		"It ends on",
+		"1 connection ended",
+	} {
 		if !log.WantsText(words) {
 			t.Errorf("the audit log does not say %q: %s", words, log.Text())
 		}
 	}
 	raised := browser.Post(connectors+"/policy", policyForm(page, "30", anyPlatform, perm.ForConnectors()...))
-	if raised.Status != http.StatusSeeOther || site.Count(`select count(*) from account.grants where state = 'active' and permissions = '{programmes:read:programmes}' and ends_at < now() + interval '8 days'`) != 2 {
+	if raised.Status != http.StatusSeeOther ||
+		site.Count(
+			`select count(*) from account.grants where state = 'active' and permissions = '{programmes:read:programmes}' and ends_at < now() + interval '8 days'`,
+		) != 2 {
 		t.Errorf("raising: %d, and grants are wider", raised.Status)
 	}
 }

@@ -60,15 +60,32 @@ func (h *Handler) showDevelopers(v *request, here workspaceScope, status int, ad
 		return err
 	}
 	view := &ui.Developers{
-		Frame: frame, Key: h.newKey(v.visitor), Workspaces: workspaces(here.all, &here.Membership), Workspace: workspaceView(here.Membership),
-		BaseURL: h.BaseURL, Held: here.Permissions, Proof: proof, Resources: h.Resources,
-		NewToken: ui.TokenForm{Days: 30, Lifetime: pat.Lifetimes()}, NewApp: ui.AppForm{Kind: string(client.Confidential), Resource: h.BaseURL + "/mcp"}, // which assistants use
+		Frame:      frame,
+		Key:        h.newKey(v.visitor),
+		Workspaces: workspaces(here.all, &here.Membership),
+		Workspace:  workspaceView(here.Membership),
+		BaseURL:    h.BaseURL,
+		Held:       here.Permissions,
+		Proof:      proof,
+		Resources:  h.Resources,
+		NewToken: ui.TokenForm{
+			Days:     30,
+			Lifetime: pat.Lifetimes(),
+		},
+		NewApp: ui.AppForm{Kind: string(client.Confidential), Resource: h.BaseURL + "/mcp"}, // which assistants use
 	}
 	h.listTokens(view, tokens)
 	for _, c := range clients {
 		view.Apps = append(view.Apps, ui.App{
-			ID: c.ID.String(), Name: c.Name, Connector: c.Kind == client.Connector, Platform: workspace.PlatformOf(c.Platform).Name(), Resource: c.Resource,
-			Method: string(c.AuthMethod), Redirects: c.Redirects, Required: c.Required, Created: c.CreatedAt,
+			ID:        c.ID.String(),
+			Name:      c.Name,
+			Connector: c.Kind == client.Connector,
+			Platform:  workspace.PlatformOf(c.Platform).Name(),
+			Resource:  c.Resource,
+			Method:    string(c.AuthMethod),
+			Redirects: c.Redirects,
+			Required:  c.Required,
+			Created:   c.CreatedAt,
 		})
 	}
 	adjust(view)
@@ -83,7 +100,12 @@ func (h *Handler) listTokens(view *ui.Developers, tokens []pat.Token) {
 	}
 	for _, t := range tokens {
 		row := ui.Token{
-			ID: t.ID.String(), Name: t.Name, Permissions: t.Permissions, Created: t.Created, Expires: t.Expires, LastUsed: t.LastUsed,
+			ID:          t.ID.String(),
+			Name:        t.Name,
+			Permissions: t.Permissions,
+			Created:     t.Created,
+			Expires:     t.Expires,
+			LastUsed:    t.LastUsed,
 		}
 		if t.Active(h.Now()) {
 			row.TakesOver = takesOver(t, named, h.Now())
@@ -133,7 +155,8 @@ func (h *Handler) proof(v *request) (ui.Proof, error) {
 	return ui.PasswordProof, nil
 }
 
-// showRetry shows the page with the box of what was to be replaced open again, as it was sent: whoever misspelt a password loses nothing else.
+// showRetry shows the page with the box of what was to be replaced open again, as it was sent: whoever misspelt a
+// password loses nothing else.
 func (h *Handler) showRetry(v *request, here workspaceScope, id uuid.UUID, status int, note string) error {
 	return h.showDevelopers(v, here, status, func(page *ui.Developers) {
 		page.Retry = ui.Retry{ID: id.String(), Note: note, ExpireOld: v.form.Get("expire_old") == "yes"}
@@ -141,7 +164,8 @@ func (h *Handler) showRetry(v *request, here workspaceScope, id uuid.UUID, statu
 	})
 }
 
-// prove asks for a proof where there was none lately. It returns what is wrong with the password, or is to be done instead, or "".
+// prove asks for a proof where there was none lately. It returns what is wrong with the password, or is to be done
+// instead, or "".
 func (h *Handler) prove(v *request) (status int, note string, err error) {
 	proof, err := h.proof(v)
 	switch {
@@ -156,11 +180,18 @@ func (h *Handler) prove(v *request) (status int, note string, err error) {
 	if password == "" {
 		return http.StatusBadRequest, "Enter your password to go on.", nil
 	}
-	_, verdict, err := h.verifier.Verify(v.r.Context(), v.visitor.User.Email, password, h.Proxies.ClientAddress(v.r), true)
+	_, verdict, err := h.verifier.Verify(
+		v.r.Context(),
+		v.visitor.User.Email,
+		password,
+		h.Proxies.ClientAddress(v.r),
+		true,
+	)
 	switch {
 	case errors.Is(err, session.ErrBusy):
 		web.SetRetryAfter(v.w.Header(), session.BusyFor)
-		return http.StatusTooManyRequests, "Many people are signing in at this moment. Please try again in a few seconds.", nil
+		return http.StatusTooManyRequests, "Many people are signing in at this moment. Please try again in a few " +
+			"seconds.", nil
 	case err != nil:
 		return 0, "", err
 	case verdict.Wait > 0:

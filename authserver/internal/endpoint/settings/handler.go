@@ -41,7 +41,13 @@ type Clients interface {
 	Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Client, error)
 	SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) (bool, error)
 	DeleteClient(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) ([]grant.Grant, error)
-	ReplaceSecret(ctx context.Context, workspaceID, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event) error
+	ReplaceSecret(
+		ctx context.Context,
+		workspaceID, id uuid.UUID,
+		hash []byte,
+		overlap time.Duration,
+		event audit.Event,
+	) error
 }
 
 // Connections know what a user has approved.
@@ -112,7 +118,10 @@ func New(deps Deps) (*Handler, error) {
 		return nil, err
 	}
 	return &Handler{deps, box, session.Verifier{
-		Users: deps.Store, Passwords: deps.Passwords, Attempts: deps.Attempts, Auditor: deps.Store,
+		Users:     deps.Store,
+		Passwords: deps.Passwords,
+		Attempts:  deps.Attempts,
+		Auditor:   deps.Store,
 	}}, nil
 }
 

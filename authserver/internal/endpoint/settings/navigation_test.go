@@ -28,7 +28,14 @@ func TestTheNavigationLeadsToThePagesThatThePersonMayOpen(t *testing.T) {
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	site.Fixture.Join(elsewhere, mixed.ID, perm.ProgrammesRead, perm.AccountAPIAccess)
 	everybodys := []string{"/settings/user", "/settings/apps", "/settings/security"}
-	everything := []string{"/settings/user", developers, connectors, "/settings/apps", "/settings/security", "/settings/audit"}
+	everything := []string{
+		"/settings/user",
+		developers,
+		connectors,
+		"/settings/apps",
+		"/settings/security",
+		"/settings/audit",
+	}
 	for name, c := range map[string]struct {
 		who  browsertest.Person
 		want []string
@@ -60,14 +67,21 @@ func TestWhoeverMayNotOpenAPageCanGoOnFromThere(t *testing.T) {
 	site.Fixture.Join(elsewhere, mixed.ID, perm.AccountAPIAccess)
 	for _, path := range []string{developers, connectors, "/settings/audit"} {
 		page := site.SignedIn(reader).Get(path)
-		if page.Status != http.StatusForbidden || !page.WantsText("You cannot manage API access here") || !page.WantsText("Manage API access") || len(page.Elements("h1")) != 1 || len(page.Elements("main")) != 1 {
+		if page.Status != http.StatusForbidden || !page.WantsText("You cannot manage API access here") ||
+			!page.WantsText("Manage API access") ||
+			len(page.Elements("h1")) != 1 ||
+			len(page.Elements("main")) != 1 {
 			t.Errorf("%s: %d %s", path, page.Status, page.Text())
 		}
-		if got := navigation(page); !slices.Equal(got, []string{"/settings/user", "/settings/apps", "/settings/security"}) {
+		if got := navigation(page); !slices.Equal(
+			got,
+			[]string{"/settings/user", "/settings/apps", "/settings/security"},
+		) {
 			t.Errorf("%s: the navigation is %v", path, got)
 		}
 		other := site.SignedIn(mixed).Get(path + "?tenant=" + site.Fixture.WorkspaceID.String())
-		if other.Status != http.StatusForbidden || !other.WantsText("Hillside Youth Club") || !slices.Contains(navigation(other), path) {
+		if other.Status != http.StatusForbidden || !other.WantsText("Hillside Youth Club") ||
+			!slices.Contains(navigation(other), path) {
 			t.Errorf("%s, with another workspace to go to: %d %s", path, other.Status, other.Text())
 		}
 	}

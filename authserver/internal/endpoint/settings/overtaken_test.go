@@ -34,14 +34,19 @@ func TestAPolicyThatSomebodyElseChangedMeanwhileIsNotOverwritten(t *testing.T) {
 	again := eve.Post(connectors+"/policy", old).Form(connectors + "/policy")
 	again.Set("days", "7")
 	for name, form := range map[string]url.Values{
-		"after a correction": again, "confirmed": with(old, "days", "7", "confirm", "yes"), "without what was seen": with(old, "days", "7", "seen", ""), "with rubbish": with(old, "days", "7", "seen", "x"),
+		"after a correction":    again,
+		"confirmed":             with(old, "days", "7", "confirm", "yes"),
+		"without what was seen": with(old, "days", "7", "seen", ""),
+		"with rubbish":          with(old, "days", "7", "seen", "x"),
 	} {
-		if page := eve.Post(connectors+"/policy", form); page.Status != http.StatusConflict || site.Count(asAdaLeftIt) != 1 {
+		if page := eve.Post(connectors+"/policy", form); page.Status != http.StatusConflict ||
+			site.Count(asAdaLeftIt) != 1 {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
 	}
 	shown.Set("days", "7")
-	if page := eve.Post(connectors+"/policy", shown).Follow(); !page.WantsText("is saved.") || site.Count(`select count(*) from account.connector_policies where platforms = '{claude}' and days = 7`) != 1 {
+	if page := eve.Post(connectors+"/policy", shown).Follow(); !page.WantsText("is saved.") ||
+		site.Count(`select count(*) from account.connector_policies where platforms = '{claude}' and days = 7`) != 1 {
 		t.Errorf("over the current policy: %s", page.Text())
 	}
 }
@@ -63,12 +68,18 @@ func TestAConfirmationIsGoodForThePolicyThatWasShown(t *testing.T) {
 	ada := developer(site, readAndWrite...)
 	connect(t, site, ada, site.Fixture.Connector(browsertest.Resource, readAndWrite...))
 	browser, other := site.SignedIn(ada), site.SignedIn(developer(site))
-	warning := browser.Post(connectors+"/policy", policyForm(browser.Get(connectors), "7", anyPlatform, readAndWrite...))
+	warning := browser.Post(
+		connectors+"/policy",
+		policyForm(browser.Get(connectors), "7", anyPlatform, readAndWrite...),
+	)
 	confirm := warning.Form(connectors + "/policy")
 	if confirm.Get("confirm") != "yes" {
 		t.Fatalf("nothing to confirm: %s", warning.Text())
 	}
-	saved := other.Post(connectors+"/policy", policyForm(other.Get(connectors), "30", []string{"claude", "chatgpt"}, perm.ForConnectors()...))
+	saved := other.Post(
+		connectors+"/policy",
+		policyForm(other.Get(connectors), "30", []string{"claude", "chatgpt"}, perm.ForConnectors()...),
+	)
 	if saved.Status != http.StatusSeeOther {
 		t.Fatalf("%d %s", saved.Status, saved.Text())
 	}

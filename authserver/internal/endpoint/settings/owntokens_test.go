@@ -27,12 +27,19 @@ func TestOwnTokensOfEveryWorkspaceAreRevokedInSecurity(t *testing.T) {
 		t.Fatalf("Developers: %d", page.Status)
 	}
 	page := browser.Get("/settings/security")
-	for _, words := range []string{"Payroll bridge", "Hillside Youth Club", "a token", "Riverside Food Bank", "See programmes"} {
+	for _, words := range []string{
+		"Payroll bridge",
+		"Hillside Youth Club",
+		"a token",
+		"Riverside Food Bank",
+		"See programmes",
+	} {
 		if !page.WantsText(words) {
 			t.Errorf("does not say %q: %s", words, page.Text())
 		}
 	}
-	if hers := site.SignedIn(eve).Get("/settings/security"); hers.WantsText("Payroll bridge") || !hers.WantsText("No active tokens") {
+	if hers := site.SignedIn(eve).Get("/settings/security"); hers.WantsText("Payroll bridge") ||
+		!hers.WantsText("No active tokens") {
 		t.Errorf("somebody else reads: %s", hers.Text())
 	}
 	const active = `select count(*) from account.personal_access_tokens where revoked_at is null and user_id = $1`
@@ -40,13 +47,17 @@ func TestOwnTokensOfEveryWorkspaceAreRevokedInSecurity(t *testing.T) {
 		form := browser.Get("/settings/security").Form(ownRevoke)
 		stranger := site.SignedIn(eve)
 		others := stranger.Get("/settings/security").Form("/settings/security/sign-out-others")
-		if page := stranger.Post(ownRevoke, url.Values{"key": others["key"], "id": form["id"]}); page.Status != http.StatusSeeOther {
+		if page := stranger.Post(ownRevoke, url.Values{
+			"key": others["key"],
+			"id":  form["id"],
+		}); page.Status != http.StatusSeeOther {
 			t.Errorf("somebody else: %d", page.Status)
 		}
 		if site.Count(active, ada.ID) != left+1 {
 			t.Fatal("somebody else revoked it")
 		}
-		if after := browser.Post(ownRevoke, form).Follow(); !after.WantsText("is revoked") || site.Count(active, ada.ID) != left {
+		if after := browser.Post(ownRevoke, form).Follow(); !after.WantsText("is revoked") ||
+			site.Count(active, ada.ID) != left {
 			t.Errorf("%d left: %s", site.Count(active, ada.ID), after.Text())
 		}
 		if after := browser.Post(ownRevoke, form).Follow(); !after.WantsText("no longer active") {
@@ -54,10 +65,14 @@ func TestOwnTokensOfEveryWorkspaceAreRevokedInSecurity(t *testing.T) {
 		}
 	}
 	if n := site.Count(`select count(*) from account.audit_events where action = 'token.revoked' and user_id = $1
-		and detail->>'reason' = 'revoked_by_user' and tenant_id = any ($2)`, ada.ID, []string{elsewhere.String(), site.Fixture.WorkspaceID.String()}); n != 2 {
+		and detail->>'reason' = 'revoked_by_user' and tenant_id = any ($2)`, ada.ID, []string{
+		elsewhere.String(),
+		site.Fixture.WorkspaceID.String(),
+	}); n != 2 {
 		t.Errorf("%d events", n)
 	}
-	if page := browser.Get("/settings/security"); !page.WantsText("No active tokens") || !page.WantsText("Revoked the personal access token Payroll bridge") {
+	if page := browser.Get("/settings/security"); !page.WantsText("No active tokens") ||
+		!page.WantsText("Revoked the personal access token Payroll bridge") {
 		t.Errorf("afterwards: %s", page.Text())
 	}
 }
@@ -91,7 +106,8 @@ func TestWhoeverHasNoPasswordConfirmsElsewhere(t *testing.T) {
 	links := 0
 	for _, a := range page.Elements("a") {
 		to, _ := url.Parse(browsertest.Attribute(a, "href"))
-		if to.Path == "/login/again" && to.Query().Get("return") == developers+"?tenant="+site.Fixture.WorkspaceID.String() {
+		if to.Path == "/login/again" &&
+			to.Query().Get("return") == developers+"?tenant="+site.Fixture.WorkspaceID.String() {
 			links++
 		}
 	}
@@ -99,8 +115,10 @@ func TestWhoeverHasNoPasswordConfirmsElsewhere(t *testing.T) {
 		t.Errorf("%d links to another proof", links)
 	}
 	for path, form := range map[string]url.Values{
-		tokens: tokenForm(page, "export", "7", perm.ProgrammesRead), tokens + "/replace": page.Form(tokens + "/replace"),
-		apps: appForm(page, nil), apps + "/secret": page.Form(apps + "/secret"),
+		tokens:              tokenForm(page, "export", "7", perm.ProgrammesRead),
+		tokens + "/replace": page.Form(tokens + "/replace"),
+		apps:                appForm(page, nil),
+		apps + "/secret":    page.Form(apps + "/secret"),
 	} {
 		form.Set("password", "")
 		answer := browser.Post(path, form)
@@ -108,7 +126,8 @@ func TestWhoeverHasNoPasswordConfirmsElsewhere(t *testing.T) {
 			t.Errorf("%s: %d %s", path, answer.Status, answer.Text())
 		}
 	}
-	if site.Count(`select count(*) from account.personal_access_tokens`) != 1 || site.Count(`select count(*) from account.oauth_clients`) != 1 ||
+	if site.Count(`select count(*) from account.personal_access_tokens`) != 1 ||
+		site.Count(`select count(*) from account.oauth_clients`) != 1 ||
 		site.Count(`select count(*) from account.client_secrets where client_id = $1`, app.ID) != 1 {
 		t.Error("something was made")
 	}

@@ -53,7 +53,10 @@ func (h *Handler) noAccess(v *request, section string, others []workspace.Member
 		Links:   []ui.Link{{Href: "/settings/user", Text: "Back to your settings"}},
 	}
 	for _, other := range others {
-		m.Links = append(m.Links, ui.Link{Href: section + "?tenant=" + other.Workspace.ID.String(), Text: other.Workspace.Name})
+		m.Links = append(
+			m.Links,
+			ui.Link{Href: section + "?tenant=" + other.Workspace.ID.String(), Text: other.Workspace.Name},
+		)
 	}
 	h.Pages.Fault(v.w, v.r, m)
 	return answered{}

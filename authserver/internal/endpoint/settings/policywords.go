@@ -20,7 +20,11 @@ func policyChanged(e audit.Entry) string {
 	if was != is {
 		parts = append(parts, "platforms allowed are now "+platformList(identifiers(after["platforms"])))
 	}
-	held, holds := perm.FromStrings(identifiers(before["permissions"])), perm.FromStrings(identifiers(after["permissions"]))
+	held, holds := perm.FromStrings(
+		identifiers(before["permissions"]),
+	), perm.FromStrings(
+		identifiers(after["permissions"]),
+	)
 	if lost := held.Without(holds); len(lost) > 0 {
 		parts = append(parts, "no longer allowed: "+titles(lost))
 	}
@@ -31,13 +35,18 @@ func policyChanged(e audit.Entry) string {
 		parts = append(parts, fmt.Sprintf("access lasts %v days instead of %v", after["days"], before["days"]))
 	}
 	ended, _ := e.Detail["ended"].(float64)
-	return "Changed the connector policy: " + strings.Join(append(parts, effectWords(policy.Effect{End: int(ended)}, "ended", "", "")...), "; ")
+	return "Changed the connector policy: " + strings.Join(
+		append(parts, effectWords(policy.Effect{End: int(ended)}, "ended", "", "")...),
+		"; ",
+	)
 }
 
 // grantNarrowed tells the event grant.narrowed.
 func grantNarrowed(e audit.Entry, application string) string {
 	out := "The connector policy narrowed the access of " + application + forPerson(e)
-	if lost := perm.FromStrings(identifiers(e.Detail["former_permissions"])).Without(perm.FromStrings(identifiers(e.Detail["permissions"]))); len(lost) > 0 {
+	if lost := perm.FromStrings(identifiers(e.Detail["former_permissions"])).Without(perm.FromStrings(identifiers(e.Detail["permissions"]))); len(
+		lost,
+	) > 0 {
 		out += ". It lost: " + titles(lost)
 	}
 	if e.Detail["ends_at"] != e.Detail["former_ends_at"] {

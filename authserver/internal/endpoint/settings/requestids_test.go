@@ -25,14 +25,21 @@ func TestEveryEventOfABrowserNamesItsRequest(t *testing.T) {
 		ids[page.Header.Get("X-Request-Id")] = true
 		return page
 	}
-	ask := "/oauth/authorize?" + url.Values{"client_id": {app.ID.String()}, "redirect_uri": {app.Redirects[0]}, "state": {"s"}}.Encode()
+	ask := "/oauth/authorize?" + url.Values{
+		"client_id":    {app.ID.String()},
+		"redirect_uri": {app.Redirects[0]},
+		"state":        {"s"},
+	}.Encode()
 	do(browser.Get(ask).Send("/oauth/authorize", browsertest.Fields{"decision": "approve"}), http.StatusSeeOther)
 	connect(t, site, ada, app) // not by a request: it names none
 	do(browser.Get("/settings/apps").Send("/settings/apps/disconnect", nil), http.StatusSeeOther)
 	connect(t, site, ada, app)
 	do(browser.Get(developers).Send(apps+"/delete", nil), http.StatusSeeOther)
 	do(browser.Post(tokens, tokenForm(browser.Get(developers), "export", "7", perm.ProgrammesRead)), http.StatusOK)
-	rows, err := site.Fixture.Owner.Query(t.Context(), `select action, request_id from account.audit_events where action <> 'sign_in.succeeded'`)
+	rows, err := site.Fixture.Owner.Query(
+		t.Context(),
+		`select action, request_id from account.audit_events where action <> 'sign_in.succeeded'`,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +56,12 @@ func TestEveryEventOfABrowserNamesItsRequest(t *testing.T) {
 		}
 	}
 	// The consent by the page; one disconnected, and one ended with its application (with the pending one of the page).
-	for action, want := range map[string]int{"grant.consented": 1, "grant.revoked": 3, "client.deleted": 1, "token.created": 1} {
+	for action, want := range map[string]int{
+		"grant.consented": 1,
+		"grant.revoked":   3,
+		"client.deleted":  1,
+		"token.created":   1,
+	} {
 		if named[action] != want {
 			t.Errorf("%s: %d of %d name their request", action, named[action], want)
 		}

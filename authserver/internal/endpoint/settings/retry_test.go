@@ -39,17 +39,22 @@ func TestAReplacementRefusedForItsPasswordComesBackAsItWas(t *testing.T) {
 	browser := site.SignedIn(ada)
 	site.Wait(session.Freshness + time.Second)
 	for _, path := range []string{apps + "/secret", tokens + "/replace"} {
-		for password, words := range map[string]string{"wrong": "The password is not right.", "": "Enter your password to go on."} {
+		for password, words := range map[string]string{
+			"wrong": "The password is not right.",
+			"":      "Enter your password to go on.",
+		} {
 			form := browser.Get(developers).Form(path)
 			form.Set("password", password)
 			form.Set("expire_old", "yes")
 			page := browser.Post(path, form)
 			field := "password-" + form.Get("id")
 			boxes := opened(page)
-			if page.Status != http.StatusBadRequest || len(boxes) != 1 || !boxes[0][field] || !boxes[0]["password-note-"+form.Get("id")] {
+			if page.Status != http.StatusBadRequest || len(boxes) != 1 || !boxes[0][field] ||
+				!boxes[0]["password-note-"+form.Get("id")] {
 				t.Fatalf("%s, %q: %d, %d boxes are open: %s", path, password, page.Status, len(boxes), page.Text())
 			}
-			if !page.WantsText("Nothing was made. "+words) || !page.WantsText("Go to the field") || !strings.Contains(page.Body, `href="#`+field+`"`) {
+			if !page.WantsText("Nothing was made. "+words) || !page.WantsText("Go to the field") ||
+				!strings.Contains(page.Body, `href="#`+field+`"`) {
 				t.Errorf("%s, %q: no way to the field: %s", path, password, page.Text())
 			}
 			back := page.Form(path)
@@ -66,7 +71,8 @@ func TestAReplacementRefusedForItsPasswordComesBackAsItWas(t *testing.T) {
 	form.Set("password", "wrong")
 	retry := browser.Post(apps+"/secret", form).Form(apps + "/secret")
 	retry.Set("password", browsertest.Password)
-	if page := browser.Post(apps+"/secret", retry); page.Status != http.StatusOK || !page.WantsText("The old one no longer works.") {
+	if page := browser.Post(apps+"/secret", retry); page.Status != http.StatusOK ||
+		!page.WantsText("The old one no longer works.") {
 		t.Errorf("%d %s", page.Status, page.Text())
 	}
 	if n := site.Count(`select count(*) from account.client_secrets where client_id = $1`, form.Get("id")); n != 1 {
@@ -85,7 +91,8 @@ func TestAReplacementThatWantsAnotherProofComesBackAsItWas(t *testing.T) {
 	form := browser.Get(developers).Form(apps + "/secret")
 	form.Set("expire_old", "yes")
 	page := browser.Post(apps+"/secret", form)
-	if boxes := opened(page); len(boxes) != 1 || !boxes[0]["password-"+form.Get("id")] || page.Form(apps+"/secret").Get("expire_old") != "yes" {
+	if boxes := opened(page); len(boxes) != 1 || !boxes[0]["password-"+form.Get("id")] ||
+		page.Form(apps+"/secret").Get("expire_old") != "yes" {
 		t.Errorf("%d boxes are open: %s", len(boxes), page.Text())
 	}
 }

@@ -34,14 +34,23 @@ func (h *Handler) Security() http.Handler {
 		view := &ui.Security{Frame: frame, Key: h.newKey(v.visitor)}
 		for _, s := range signIns {
 			view.SignIns = append(view.SignIns, ui.SignIn{
-				ID: s.ID.String(), Device: device(s.UserAgent), Address: s.Address, Since: s.Created, LastSeen: s.LastSeen,
-				This: s.ID == v.visitor.SignInID,
+				ID:       s.ID.String(),
+				Device:   device(s.UserAgent),
+				Address:  s.Address,
+				Since:    s.Created,
+				LastSeen: s.LastSeen,
+				This:     s.ID == v.visitor.SignInID,
 			})
 		}
 		for _, t := range tokens {
 			view.Tokens = append(view.Tokens, ui.Token{
-				ID: t.ID.String(), Name: t.Name, Workspace: t.Workspace, Permissions: t.Permissions, Created: t.Created, Expires: t.Expires,
-				LastUsed: t.LastUsed,
+				ID:          t.ID.String(),
+				Name:        t.Name,
+				Workspace:   t.Workspace,
+				Permissions: t.Permissions,
+				Created:     t.Created,
+				Expires:     t.Expires,
+				LastUsed:    t.LastUsed,
 			})
 		}
 		for _, e := range events {
@@ -59,7 +68,12 @@ func (h *Handler) SignOut() http.Handler {
 		if !ok {
 			return h.done(v, securityPath, "That browser is no longer signed in.")
 		}
-		err := h.Store.EndSignIn(v.r.Context(), v.visitor.User.ID, id, v.event(nil, "sign_in.ended", "sign_in:"+id.String(), nil))
+		err := h.Store.EndSignIn(
+			v.r.Context(),
+			v.visitor.User.ID,
+			id,
+			v.event(nil, "sign_in.ended", "sign_in:"+id.String(), nil),
+		)
 		if err != nil {
 			return err
 		}

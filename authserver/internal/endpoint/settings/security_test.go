@@ -15,11 +15,20 @@ func TestSecurityListsBrowsersAndSignsOthersOut(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	here, there, third, hers := site.SignedIn(ada), site.Browser(), site.SignedIn(ada), site.SignedIn(eve)
-	there.Headers.Set("User-Agent", "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) AppleWebKit/605.1.15 Version/18.0 Mobile/15E148 Safari/604.1")
+	there.Headers.Set(
+		"User-Agent",
+		"Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) AppleWebKit/605.1.15 Version/18.0 Mobile/15E148 "+
+			"Safari/604.1",
+	)
 	there.Headers.Set("X-Forwarded-For", "192.0.2.9")
 	there.SignIn(ada)
 	page := here.Get("/settings/security")
-	for _, words := range []string{"This browser", "Safari on an iPhone", "192.0.2.9", "Signed in with Safari on an iPhone"} {
+	for _, words := range []string{
+		"This browser",
+		"Safari on an iPhone",
+		"192.0.2.9",
+		"Signed in with Safari on an iPhone",
+	} {
 		if !page.WantsText(words) {
 			t.Errorf("does not say %q: %s", words, page.Text())
 		}
@@ -37,7 +46,9 @@ func TestSecurityListsBrowsersAndSignsOthersOut(t *testing.T) {
 	if signedIn(there) == signedIn(third) {
 		t.Error("it should have signed out the one browser alone")
 	}
-	if after := here.Post("/settings/security/sign-out-others", form).Follow(); !after.WantsText("One other browser is signed out") {
+	if after := here.Post("/settings/security/sign-out-others", form).Follow(); !after.WantsText(
+		"One other browser is signed out",
+	) {
 		t.Errorf("%s", after.Text())
 	}
 	if signedIn(there) || signedIn(third) || !signedIn(here) || !signedIn(hers) {

@@ -12,8 +12,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// summarised wants what is wrong said at the top of the page too, in its title, with a link to the field, and the field tied to its
-// note (WCAG 2.2, success criteria 3.3.1, 2.4.2, 1.3.1).
+// summarised wants what is wrong said at the top of the page too, in its title, with a link to the field, and the field
+// tied to its note (WCAG 2.2, success criteria 3.3.1, 2.4.2, 1.3.1).
 func summarised(t *testing.T, name string, page *browsertest.Page, field string) {
 	t.Helper()
 	byID := map[string]*html.Node{}
@@ -36,7 +36,8 @@ func summarised(t *testing.T, name string, page *browsertest.Page, field string)
 		t.Errorf("%s: the summary does not lead to %s", name, field)
 		return
 	}
-	if note := byID[browsertest.Attribute(at, "aria-describedby")]; note == nil || browsertest.Attribute(note, "class") != "note" {
+	if note := byID[browsertest.Attribute(at, "aria-describedby")]; note == nil ||
+		browsertest.Attribute(note, "class") != "note" {
 		t.Errorf("%s: the field is not tied to its note", name)
 	}
 	if !strings.Contains(page.Body, "<title>Problem: Developers") {

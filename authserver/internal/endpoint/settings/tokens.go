@@ -36,7 +36,12 @@ func (h *Handler) MakeToken() http.Handler {
 					page.Problem, page.ProblemAt = "The token was not made. "+note, ui.TokenField(field)
 				}
 				page.NewToken = ui.TokenForm{
-					Open: true, Name: wish.Name, Days: days, Chosen: perm.FromStrings(wish.Permissions), Notes: notes, Lifetime: pat.Lifetimes(),
+					Open:     true,
+					Name:     wish.Name,
+					Days:     days,
+					Chosen:   perm.FromStrings(wish.Permissions),
+					Notes:    notes,
+					Lifetime: pat.Lifetimes(),
 				}
 			})
 		}
@@ -44,8 +49,8 @@ func (h *Handler) MakeToken() http.Handler {
 	})
 }
 
-// ReplaceToken serves POST /settings/developers/tokens/replace: a token with the name, lifetime and permissions of another, as far as
-// the user still holds them. The other one ends at the new one's first use.
+// ReplaceToken serves POST /settings/developers/tokens/replace: a token with the name, lifetime and permissions of
+// another, as far as the user still holds them. The other one ends at the new one's first use.
 func (h *Handler) ReplaceToken() http.Handler {
 	return h.developer(func(v *request, here workspaceScope) error {
 		former, err := h.ownToken(v, here)
@@ -75,15 +80,19 @@ func (h *Handler) ReplaceToken() http.Handler {
 	})
 }
 
-// saveToken stores a token and shows its value, this once. The form's key names the token, so that the same form sent again
-// makes no other.
+// saveToken stores a token and shows its value, this once. The form's key names the token, so that the same form sent
+// again makes no other.
 func (h *Handler) saveToken(v *request, here workspaceScope, token pat.Token, former *pat.Token) error {
 	value, err := credential.PersonalAccessToken.New(rand.Reader)
 	if err != nil {
 		return fmt.Errorf("make token: %w", err)
 	}
 	token.ID, token.UserID, token.WorkspaceID = v.key.Makes, v.visitor.User.ID, here.Workspace.ID
-	detail := map[string]any{"name": token.Name, "permissions": token.Permissions.Strings(), "expires": token.Expires.UTC().Format(time.RFC3339)}
+	detail := map[string]any{
+		"name":        token.Name,
+		"permissions": token.Permissions.Strings(),
+		"expires":     token.Expires.UTC().Format(time.RFC3339),
+	}
 	if former != nil {
 		detail["replaces"] = former.ID.String()
 	}
@@ -93,13 +102,17 @@ func (h *Handler) saveToken(v *request, here workspaceScope, token pat.Token, fo
 		return err
 	}
 	shown := &ui.Shown{
-		Heading: "Copy your new token now", Label: "Token " + token.Name, Value: value.Reveal(), IsToken: true,
-		Text: "It is shown this once. Keep it where you keep passwords, and never in a repository.",
+		Heading: "Copy your new token now",
+		Label:   "Token " + token.Name,
+		Value:   value.Reveal(),
+		IsToken: true,
+		Text:    "It is shown this once. Keep it where you keep passwords, and never in a repository.",
 	}
 	if !saved {
 		shown = &ui.Shown{
 			Heading: "This token was made already",
-			Text:    "Its value was shown once and cannot be shown again. If you do not have it, revoke the token and make another.",
+			Text: "Its value was shown once and cannot be shown again. If you do not have it, revoke the token " +
+				"and make another.",
 		}
 	}
 	return h.showDevelopers(v, here, http.StatusOK, func(page *ui.Developers) { page.Shown = shown })
@@ -134,8 +147,8 @@ func (h *Handler) RevokeToken() http.Handler {
 	})
 }
 
-// RevokeAnyToken serves POST /settings/security/tokens/revoke: a token of the user's in whatever workspace, whether or not the user
-// may still make any there.
+// RevokeAnyToken serves POST /settings/security/tokens/revoke: a token of the user's in whatever workspace, whether or
+// not the user may still make any there.
 func (h *Handler) RevokeAnyToken() http.Handler {
 	return h.form(securityPath, func(v *request) error {
 		id, ok := v.id()
@@ -153,8 +166,19 @@ func (h *Handler) RevokeAnyToken() http.Handler {
 }
 
 func (h *Handler) revokeToken(v *request, token pat.Token, back string) error {
-	revoked, err := h.Store.RevokeToken(v.r.Context(), v.visitor.User.ID, token.WorkspaceID, token.ID, pat.ByUser,
-		v.event(&token.WorkspaceID, "token.revoked", "token:"+token.ID.String(), map[string]any{"name": token.Name, "reason": pat.ByUser}))
+	revoked, err := h.Store.RevokeToken(
+		v.r.Context(),
+		v.visitor.User.ID,
+		token.WorkspaceID,
+		token.ID,
+		pat.ByUser,
+		v.event(
+			&token.WorkspaceID,
+			"token.revoked",
+			"token:"+token.ID.String(),
+			map[string]any{"name": token.Name, "reason": pat.ByUser},
+		),
+	)
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,8 @@ func TestATokenIsShownOnceAndKeptAsAHash(t *testing.T) {
 	if n := site.Count(`select count(*) from account.audit_events where action = 'token.created' and tenant_id = $1 and user_id = $2`, site.Fixture.WorkspaceID, ada.ID); n != 1 {
 		t.Errorf("%d audit events", n)
 	}
-	if strings.Contains(site.Log.String(), value) || site.Count(`select count(*) from account.audit_events where detail::text like '%' || $1 || '%'`, value) != 0 {
+	if strings.Contains(site.Log.String(), value) ||
+		site.Count(`select count(*) from account.audit_events where detail::text like '%' || $1 || '%'`, value) != 0 {
 		t.Error("the value is in a log")
 	}
 }
@@ -74,14 +75,24 @@ func TestABadTokenFormComesBackWithWhatWasTyped(t *testing.T) {
 		permissions []perm.Permission
 		words       string
 	}{
-		"no name":          {" ", "7", []perm.Permission{perm.ProgrammesRead}, "Give the token a name"},
-		"long name":        {strings.Repeat("n", 101), "7", []perm.Permission{perm.ProgrammesRead}, "Give the token a name"},
+		"no name": {" ", "7", []perm.Permission{perm.ProgrammesRead}, "Give the token a name"},
+		"long name": {
+			strings.Repeat("n", 101),
+			"7",
+			[]perm.Permission{perm.ProgrammesRead},
+			"Give the token a name",
+		},
 		"odd name":         {"a\x00b", "7", []perm.Permission{perm.ProgrammesRead}, "Give the token a name"},
 		"no such lifetime": {"export", "8", []perm.Permission{perm.ProgrammesRead}, "Choose 7, 30 or 90 days"},
 		"for ever":         {"export", "", []perm.Permission{perm.ProgrammesRead}, "Choose 7, 30 or 90 days"},
 		"no permission":    {"export", "7", nil, "Choose at least one permission"},
-		"not held":         {"export", "7", []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite}, "permissions that you hold"},
-		"unknown":          {"export", "7", []perm.Permission{"sudo"}, "permissions that you hold"},
+		"not held": {
+			"export",
+			"7",
+			[]perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite},
+			"permissions that you hold",
+		},
+		"unknown": {"export", "7", []perm.Permission{"sudo"}, "permissions that you hold"},
 	} {
 		page := browser.Post(tokens, tokenForm(browser.Get(developers), c.name, c.days, c.permissions...))
 		if page.Status != http.StatusBadRequest || !page.WantsText(c.words) {
@@ -91,7 +102,8 @@ func TestABadTokenFormComesBackWithWhatWasTyped(t *testing.T) {
 		if c.name != "a\x00b" && form.Get("name") != c.name {
 			t.Errorf("%s: the name typed is lost: %q", name, form.Get("name"))
 		}
-		if slices.Contains(c.permissions, perm.ProgrammesRead) && !slices.Contains(form["permissions"], string(perm.ProgrammesRead)) {
+		if slices.Contains(c.permissions, perm.ProgrammesRead) &&
+			!slices.Contains(form["permissions"], string(perm.ProgrammesRead)) {
 			t.Errorf("%s: the permission chosen is lost: %v", name, form["permissions"])
 		}
 	}
@@ -108,7 +120,8 @@ func TestAfterTenMinutesThePasswordIsAskedForAgain(t *testing.T) {
 		t.Error("the password is asked for at once")
 	}
 	site.Wait(session.Freshness)
-	if page := browser.Post(tokens, fresh); page.Status != http.StatusBadRequest || tokenPattern.MatchString(page.Body) {
+	if page := browser.Post(tokens, fresh); page.Status != http.StatusBadRequest ||
+		tokenPattern.MatchString(page.Body) {
 		t.Errorf("without the password: %d", page.Status)
 	}
 	form := tokenForm(browser.Get(developers), "export", "7", perm.ProgrammesRead)
@@ -117,14 +130,16 @@ func TestAfterTenMinutesThePasswordIsAskedForAgain(t *testing.T) {
 	}
 	form.Set("password", "wrong")
 	wrong := browser.Post(tokens, form)
-	if wrong.Status != http.StatusBadRequest || !wrong.WantsText("The password is not right") || wrong.Form(tokens).Get("name") != "export" {
+	if wrong.Status != http.StatusBadRequest || !wrong.WantsText("The password is not right") ||
+		wrong.Form(tokens).Get("name") != "export" {
 		t.Errorf("with a wrong password: %d %s", wrong.Status, wrong.Text())
 	}
 	for range 9 {
 		browser.Post(tokens, form)
 	}
 	form.Set("password", browsertest.Password)
-	if page := browser.Post(tokens, form); page.Status != http.StatusTooManyRequests || page.Header.Get("Retry-After") == "" {
+	if page := browser.Post(tokens, form); page.Status != http.StatusTooManyRequests ||
+		page.Header.Get("Retry-After") == "" {
 		t.Errorf("after ten wrong ones: %d", page.Status)
 	}
 	browser.Headers.Set("X-Forwarded-For", "192.0.2.7")
@@ -149,10 +164,13 @@ func TestRevokeEndsOwnTokensAlone(t *testing.T) {
 	if site.Count(active) != 1 {
 		t.Fatal("somebody else revoked the token")
 	}
-	if page := mine.Post(tokens+"/revoke", form).Follow(); !page.WantsText("is revoked") || !page.WantsText("No active tokens") || !page.WantsText("Revoked on") {
+	if page := mine.Post(tokens+"/revoke", form).Follow(); !page.WantsText("is revoked") ||
+		!page.WantsText("No active tokens") ||
+		!page.WantsText("Revoked on") {
 		t.Errorf("%s", page.Text())
 	}
-	if site.Count(active) != 0 || site.Count(`select count(*) from account.audit_events where action = 'token.revoked'`) != 1 {
+	if site.Count(active) != 0 ||
+		site.Count(`select count(*) from account.audit_events where action = 'token.revoked'`) != 1 {
 		t.Error("it is not revoked, with an event")
 	}
 	if page := mine.Post(tokens+"/revoke", form).Follow(); !page.WantsText("no longer active") {
@@ -178,7 +196,10 @@ func TestAReplacementEndsTheOldTokenAtItsFirstUse(t *testing.T) {
 		and permissions = '{programmes:read:programmes}' and expires_at > now() + interval '6 days'`, credential.Hash(value)); n != 1 {
 		t.Error("the new token has not the old one's name and lifetime, and what is still held of its permissions")
 	}
-	site.Fixture.Exec(`select account.note_use(array(select id from account.personal_access_tokens where hash = $1), '{}')`, credential.Hash(value))
+	site.Fixture.Exec(
+		`select account.note_use(array(select id from account.personal_access_tokens where hash = $1), '{}')`,
+		credential.Hash(value),
+	)
 	if site.Count(active, credential.Hash(old.Reveal())) != 0 || site.Count(active, credential.Hash(value)) != 1 {
 		t.Error("the first use did not end the old token, and it alone")
 	}

@@ -34,5 +34,9 @@ func workspaces(places []workspace.Membership, chosen *workspace.Membership) []u
 }
 
 func workspaceView(place workspace.Membership) ui.Workspace {
-	return ui.Workspace{ID: place.Workspace.ID.String(), Name: place.Workspace.Name, Organisation: place.Workspace.Organisation}
+	return ui.Workspace{
+		ID:           place.Workspace.ID.String(),
+		Name:         place.Workspace.Name,
+		Organisation: place.Workspace.Organisation,
+	}
 }

@@ -41,7 +41,8 @@ func (h *Handler) page(serve func(*request) error) http.Handler {
 	})
 }
 
-// form serves a POST of this origin, in this order: the size, the sign-in, the key. section is the page that the form is on.
+// form serves a POST of this origin, in this order: the size, the sign-in, the key. section is the page that the form
+// is on.
 func (h *Handler) form(section string, serve func(*request) error) http.Handler {
 	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
@@ -82,10 +83,11 @@ func pageOf(section string, form url.Values) string {
 
 func outdated(page string) *ui.Message {
 	return &ui.Message{
-		Status: http.StatusForbidden, Heading: "This form is not yours to send, or is out of date",
-		Text:  "It was opened in another session: you may have signed in again since. Nothing was changed.",
-		Next:  "Open the page again and repeat what you did.",
-		Links: []ui.Link{{Href: page, Text: "Open the page again"}},
+		Status:  http.StatusForbidden,
+		Heading: "This form is not yours to send, or is out of date",
+		Text:    "It was opened in another session: you may have signed in again since. Nothing was changed.",
+		Next:    "Open the page again and repeat what you did.",
+		Links:   []ui.Link{{Href: page, Text: "Open the page again"}},
 	}
 }
 
@@ -119,8 +121,12 @@ func (h *Handler) frame(v *request, section, title string) (ui.Frame, error) {
 		return ui.Frame{}, err
 	}
 	return ui.Frame{
-		Title: title, Section: section, Manages: v.visitor.Manages, Notice: notice, Script: true,
-		Person: &ui.Person{Name: v.visitor.User.Name, Email: v.visitor.User.Email},
+		Title:   title,
+		Section: section,
+		Manages: v.visitor.Manages,
+		Notice:  notice,
+		Script:  true,
+		Person:  &ui.Person{Name: v.visitor.User.Name, Email: v.visitor.User.Email},
 	}, nil
 }
 
@@ -148,9 +154,15 @@ func (v *request) event(workspaceID *uuid.UUID, action, subject string, detail m
 }
 
 // eventHere is event for what needs account:api:access in a workspace, and perhaps more.
-func (v *request) eventHere(here workspaceScope, action, subject string, detail map[string]any, more ...perm.Permission) audit.Event {
+func (v *request) eventHere(
+	here workspaceScope,
+	action, subject string,
+	detail map[string]any,
+	more ...perm.Permission,
+) audit.Event {
 	event := v.event(&here.Workspace.ID, action, subject, detail)
-	event.Authorization.WorkspaceID, event.Authorization.Permissions = here.Workspace.ID, perm.NewSet(append(more, perm.AccountAPIAccess)...)
+	event.Authorization.WorkspaceID, event.Authorization.Permissions = here.Workspace.ID, perm.NewSet(
+		append(more, perm.AccountAPIAccess)...)
 	return event
 }
 

@@ -29,7 +29,12 @@ func (v *request) onlyConnector() *uuid.UUID {
 func logView(connectors []connectionlog.Connector, shown int, here workspaceScope) []ui.ConnectorLog {
 	var out []ui.ConnectorLog
 	for _, c := range connectors {
-		one := ui.ConnectorLog{ID: c.ID.String(), Name: c.Name, Platform: workspace.PlatformOf(c.Platform).Name(), Deleted: c.Deleted}
+		one := ui.ConnectorLog{
+			ID:       c.ID.String(),
+			Name:     c.Name,
+			Platform: workspace.PlatformOf(c.Platform).Name(),
+			Deleted:  c.Deleted,
+		}
 		if one.Host = (client.Client{Address: c.Address}).Domain(); one.Host == "" && len(c.Redirects) > 0 {
 			one.Host = consent.Callback{URI: c.Redirects[0]}.Host()
 		}
@@ -48,16 +53,30 @@ func logView(connectors []connectionlog.Connector, shown int, here workspaceScop
 }
 
 var stepNames = [...]string{
-	connectionlog.Requested: "Asked", connectionlog.Consented: "Approved", connectionlog.Exchanged: "Code exchanged", connectionlog.Called: "First call", connectionlog.Refreshed: "Refreshed",
+	connectionlog.Requested: "Asked",
+	connectionlog.Consented: "Approved",
+	connectionlog.Exchanged: "Code exchanged",
+	connectionlog.Called:    "First call",
+	connectionlog.Refreshed: "Refreshed",
 }
 
 var outcomeWords = map[connectionlog.Outcome]string{
-	connectionlog.Waiting: "Waiting", connectionlog.Working: "Connected", connectionlog.Refused: "Refused", connectionlog.Denied: "Denied", connectionlog.Ended: "Ended",
+	connectionlog.Waiting: "Waiting",
+	connectionlog.Working: "Connected",
+	connectionlog.Refused: "Refused",
+	connectionlog.Denied:  "Denied",
+	connectionlog.Ended:   "Ended",
 }
 
 func attemptView(w connectionlog.Attempt) ui.ConnectionAttempt {
 	out := ui.ConnectionAttempt{
-		ID: w.ID.String(), At: w.At, Person: w.Person, Outcome: string(w.Outcome), Word: outcomeWords[w.Outcome], Reason: w.Reason, RequestID: w.RequestID,
+		ID:        w.ID.String(),
+		At:        w.At,
+		Person:    w.Person,
+		Outcome:   string(w.Outcome),
+		Word:      outcomeWords[w.Outcome],
+		Reason:    w.Reason,
+		RequestID: w.RequestID,
 	}
 	if w.Orphan {
 		out.Reason = "A token request that belongs to no approval known here. " + w.Reason

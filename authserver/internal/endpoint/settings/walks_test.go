@@ -14,7 +14,9 @@ import (
 // walkTo opens the consent page of a connector as its platform would send a browser there.
 func walkTo(browser *browsertest.Browser, c client.Client, changes ...string) *browsertest.Page {
 	query := url.Values{
-		"client_id": {c.ID.String()}, "redirect_uri": {c.Redirects[0]}, "state": {"s"}, "response_type": {"code"}, "resource": {c.Resource},
+		"client_id": {
+			c.ID.String(),
+		}, "redirect_uri": {c.Redirects[0]}, "state": {"s"}, "response_type": {"code"}, "resource": {c.Resource},
 		"code_challenge": {"E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"}, "code_challenge_method": {"S256"},
 	}
 	for i := 0; i+1 < len(changes); i += 2 {
@@ -37,10 +39,26 @@ func TestTheConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
 		page  *browsertest.Page
 		words []string
 	}{
-		{"wrong address", walkTo(site.Browser(), app, "redirect_uri", "https://evil.example/cb"), []string{"Refused", "Nobody known", "an address that it has not registered"}},
-		{"no challenge", walkTo(browser, app, "code_challenge", ""), []string{"Refused", "Ada Okafor", "code_challenge is required"}},
-		{"nothing held", walkTo(site.SignedIn(site.Member(perm.EngageReadForms)), app), []string{"Refused", "does not hold what it asks for: See programmes"}},
-		{"not a member", walkTo(site.SignedIn(site.Stranger()), app), []string{"Refused", "not a member of the workspace"}},
+		{
+			"wrong address",
+			walkTo(site.Browser(), app, "redirect_uri", "https://evil.example/cb"),
+			[]string{"Refused", "Nobody known", "an address that it has not registered"},
+		},
+		{
+			"no challenge",
+			walkTo(browser, app, "code_challenge", ""),
+			[]string{"Refused", "Ada Okafor", "code_challenge is required"},
+		},
+		{
+			"nothing held",
+			walkTo(site.SignedIn(site.Member(perm.EngageReadForms)), app),
+			[]string{"Refused", "does not hold what it asks for: See programmes"},
+		},
+		{
+			"not a member",
+			walkTo(site.SignedIn(site.Stranger()), app),
+			[]string{"Refused", "not a member of the workspace"},
+		},
 		{"shown", walkTo(browser, app), []string{"Waiting", "not answered yet"}},
 	} {
 		page := log()
@@ -51,20 +69,30 @@ func TestTheConnectionLogSaysHowFarEachAttemptGotAndWhy(t *testing.T) {
 		}
 	}
 	denied := walkTo(browser, app).Send("/oauth/authorize", browsertest.Fields{"decision": "deny"})
-	if page := log(); denied.Status != http.StatusSeeOther || !page.WantsText("Denied") || page.WantsText("Waiting") || !page.WantsText("did not approve") {
+	if page := log(); denied.Status != http.StatusSeeOther || !page.WantsText("Denied") || page.WantsText("Waiting") ||
+		!page.WantsText("did not approve") {
 		t.Errorf("denied: %s", page.Text())
 	}
 	approved := walkTo(browser, app).Send("/oauth/authorize", browsertest.Fields{"decision": "approve"})
 	page := browser.Get(connectors + "?client=" + app.ID.String())
-	for _, words := range []string{"Approved : done", "Code exchanged : not reached", "a minute to exchange the code", approved.Header.Get("X-Request-Id"), "All connectors"} {
+	for _, words := range []string{
+		"Approved : done",
+		"Code exchanged : not reached",
+		"a minute to exchange the code",
+		approved.Header.Get("X-Request-Id"),
+		"All connectors",
+	} {
 		if !strings.Contains(page.Text()+page.Body, words) {
 			t.Errorf("approved: the log does not say %q: %s", words, page.Text())
 		}
 	}
-	if strings.Contains(page.Body, "alm_") || site.Count(`select count(*) from account.connection_stops s where s::text like '%alm\_%'`) != 0 {
+	if strings.Contains(page.Body, "alm_") ||
+		site.Count(`select count(*) from account.connection_stops s where s::text like '%alm\_%'`) != 0 {
 		t.Error("a secret is in the log")
 	}
-	if n := len(log().Elements("li")); n == 0 || log().WantsText("Earlier attempts") != (site.Count(`select (select count(*) from account.connection_stops) + (select count(*) from account.grants)`) > 5) {
+	if n := len(log().Elements("li")); n == 0 ||
+		log().WantsText("Earlier attempts") !=
+			(site.Count(`select (select count(*) from account.connection_stops) + (select count(*) from account.grants)`) > 5) {
 		t.Errorf("%d items: %s", n, log().Text())
 	}
 }
@@ -78,7 +106,9 @@ func TestTheConnectionLogIsOfOneWorkspace(t *testing.T) {
 	site.Fixture.Join(elsewhere, eve.ID, perm.AccountAPIAccess)
 	browser := site.SignedIn(eve)
 	for _, path := range []string{connectors, connectors + "?client=" + app.ID.String()} {
-		if page := browser.Get(path); page.Status != http.StatusOK || page.WantsText("Claude 127") || page.WantsText("evil") || !page.WantsText("No connectors") {
+		if page := browser.Get(path); page.Status != http.StatusOK || page.WantsText("Claude 127") ||
+			page.WantsText("evil") ||
+			!page.WantsText("No connectors") {
 			t.Errorf("%s: %s", path, page.Text())
 		}
 	}

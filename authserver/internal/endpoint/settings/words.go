@@ -115,7 +115,10 @@ func alarming(e audit.Entry) bool {
 // device names a browser and its system as people do. What a browser says of itself is no proof of anything.
 func device(agent string) string {
 	return named(agent, "A browser", [][2]string{
-		{"Edg", "Edge"}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"Chrome/", "Chrome"}, {"Safari/", "Safari"}, {"curl/", "curl"},
+		{
+			"Edg",
+			"Edge",
+		}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"Chrome/", "Chrome"}, {"Safari/", "Safari"}, {"curl/", "curl"},
 	}) + named(agent, "", [][2]string{
 		{"Android", " on Android"}, {"iPhone", " on an iPhone"}, {"iPad", " on an iPad"}, {"Windows", " on Windows"},
 		{"Mac OS X", " on a Mac"}, {"Linux", " on Linux"},

@@ -13,16 +13,19 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// An action as the code writes it: a noun of the audit log and what was done. Events of keys and organisations concern no
-// workspace and no user, so that no page shows them.
-var actionPattern = regexp.MustCompile(`["'](user|tenant|member|connector_policy|module|feature|client|grant|token|sign_in|passkey|identity|audit)\.[a-z_]+["']`)
+// An action as the code writes it: a noun of the audit log and what was done. Events of keys and organisations concern
+// no workspace and no user, so that no page shows them.
+var actionPattern = regexp.MustCompile(
+	`["'](user|tenant|member|connector_policy|module|feature|client|grant|token|sign_in|passkey|identity|audit)\.[a-z_]+["']`,
+)
 
 // actions are all that any code of authserver records.
 func actions(t *testing.T) []string {
 	t.Helper()
 	found := map[string]bool{}
 	err := filepath.WalkDir("../..", func(path string, entry os.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") || (!strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, ".sql")) {
+		if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") ||
+			(!strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, ".sql")) {
 			return err
 		}
 		content, err := os.ReadFile(path)
@@ -76,7 +79,8 @@ func TestAConnectionThatCanDoNothingSaysWhy(t *testing.T) {
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
 	connect(t, site, ada, app)
 	browser := site.SignedIn(ada)
-	const lost, without = "You no longer hold any of these permissions", "Without effect while you do not hold it yourself: "
+	const lost, without = "You no longer hold any of these permissions", "Without effect while you do not hold it " +
+		"yourself: "
 	wants := func(holds []string, words string) {
 		t.Helper()
 		site.Fixture.Exec(`update account.memberships set permissions = $2 where user_id = $1`, ada.ID, holds)
@@ -92,7 +96,10 @@ func TestAConnectionThatCanDoNothingSaysWhy(t *testing.T) {
 	wants([]string{read}, without)
 	wants([]string{}, lost)
 	site.Fixture.Exec(`delete from account.memberships where user_id = $1`, ada.ID)
-	if page := browser.Get("/settings/apps"); !page.WantsText("You are no longer a member of Riverside Food Bank, so Donor sync can do nothing there") || page.WantsText(lost) {
+	if page := browser.Get("/settings/apps"); !page.WantsText(
+		"You are no longer a member of Riverside Food Bank, so Donor sync can do nothing there",
+	) ||
+		page.WantsText(lost) {
 		t.Errorf("%s", page.Text())
 	}
 }

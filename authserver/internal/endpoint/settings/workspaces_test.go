@@ -22,9 +22,14 @@ func TestTheWorkspaceIsChosenAtTheAddressOfThePage(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, first := inTwo(site)
 	browser := site.SignedIn(ada)
-	bad := browser.Post(connectors+"/policy", policyForm(browser.Get(connectors), "31", anyPlatform, perm.ProgrammesRead))
+	bad := browser.Post(
+		connectors+"/policy",
+		policyForm(browser.Get(connectors), "31", anyPlatform, perm.ProgrammesRead),
+	)
 	for section, page := range map[string]*browsertest.Page{
-		developers: browser.Post(tokens, browser.Get(developers).Form(tokens)), connectors: bad, "/settings/audit": browser.Get("/settings/audit"),
+		developers:        browser.Post(tokens, browser.Get(developers).Form(tokens)),
+		connectors:        bad,
+		"/settings/audit": browser.Get("/settings/audit"),
 	} {
 		choosers := 0
 		for _, form := range page.Elements("form") {
@@ -32,7 +37,8 @@ func TestTheWorkspaceIsChosenAtTheAddressOfThePage(t *testing.T) {
 				continue
 			}
 			choosers++
-			if at := browsertest.Attribute(form, "action"); at != section || browser.Get(at+"?tenant="+first).Status != http.StatusOK {
+			if at := browsertest.Attribute(form, "action"); at != section ||
+				browser.Get(at+"?tenant="+first).Status != http.StatusOK {
 				t.Errorf("on the page %s a workspace is chosen at %q", section, at)
 			}
 		}
@@ -80,10 +86,18 @@ func TestAnOutdatedFormLeadsBackToItsWorkspace(t *testing.T) {
 		if outdated.Status != http.StatusForbidden || !strings.Contains(outdated.Body, `href="`+page+`"`) {
 			t.Errorf("%s, outdated: %d %s", path, outdated.Status, outdated.Text())
 		}
-		if to := site.Browser().Post(path, url.Values{"tenant": {workspace}}).Location(); to != "/login?return="+url.QueryEscape(page)+"&unsent=1" {
+		if to := site.Browser().Post(path, url.Values{
+			"tenant": {workspace},
+		}).Location(); to != "/login?return="+url.QueryEscape(
+			page,
+		)+"&unsent=1" {
 			t.Errorf("%s, signed out: to %q", path, to)
 		}
-		if to := site.Browser().Post(path, url.Values{"tenant": {"//elsewhere.example"}}).Location(); to != "/login?return="+url.QueryEscape(section)+"&unsent=1" {
+		if to := site.Browser().Post(path, url.Values{
+			"tenant": {"//elsewhere.example"},
+		}).Location(); to != "/login?return="+url.QueryEscape(
+			section,
+		)+"&unsent=1" {
 			t.Errorf("%s, about no workspace: to %q", path, to)
 		}
 	}
@@ -95,11 +109,21 @@ func TestThePolicyIsSavedAndWarnedOfByTheNameOfItsWorkspace(t *testing.T) {
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	connect(t, site, ada, app)
 	browser := site.SignedIn(ada)
-	warning := browser.Post(connectors+"/policy", policyForm(browser.Get(connectors+"?tenant="+site.Fixture.WorkspaceID.String()), "7", anyPlatform, perm.ProgrammesRead))
+	warning := browser.Post(
+		connectors+"/policy",
+		policyForm(
+			browser.Get(connectors+"?tenant="+site.Fixture.WorkspaceID.String()),
+			"7",
+			anyPlatform,
+			perm.ProgrammesRead,
+		),
+	)
 	if !warning.WantsText("connections that exist in Riverside Food Bank") {
 		t.Errorf("%s", warning.Text())
 	}
-	if saved := browser.Post(connectors+"/policy", warning.Form(connectors+"/policy")).Follow(); !saved.WantsText("The policy of Riverside Food Bank is saved.") {
+	if saved := browser.Post(connectors+"/policy", warning.Form(connectors+"/policy")).Follow(); !saved.WantsText(
+		"The policy of Riverside Food Bank is saved.",
+	) {
 		t.Errorf("%s", saved.Text())
 	}
 }

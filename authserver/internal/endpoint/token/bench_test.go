@@ -34,7 +34,8 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// exchange is the connector's form with a fresh code, changed by pairs of name and value; the value - leaves a name out.
+// exchange is the connector's form with a fresh code, changed by pairs of name and value; the value - leaves a name
+// out.
 func (b *bench) exchange(changes ...string) apitest.Answer {
 	b.t.Helper()
 	_, code := b.Consent(b.app, b.user)
@@ -44,8 +45,18 @@ func (b *bench) exchange(changes ...string) apitest.Answer {
 func (b *bench) exchangeCode(code credential.Secret, changes ...string) apitest.Answer {
 	b.t.Helper()
 	return b.Form(path, changed([]string{
-		"grant_type", "authorization_code", "client_id", b.app.ID.String(), "resource", b.app.Resource, "code", code.Reveal(),
-		"code_verifier", apitest.Verifier, "redirect_uri", fixture.Callback,
+		"grant_type",
+		"authorization_code",
+		"client_id",
+		b.app.ID.String(),
+		"resource",
+		b.app.Resource,
+		"code",
+		code.Reveal(),
+		"code_verifier",
+		apitest.Verifier,
+		"redirect_uri",
+		fixture.Callback,
 	}, changes)...)
 }
 
@@ -59,14 +70,28 @@ func (b *bench) link(changes ...string) apitest.Answer {
 func (b *bench) linkCode(code credential.Secret, changes ...string) apitest.Answer {
 	b.t.Helper()
 	return b.PostJSON(path, changed([]string{
-		"client_id", b.linked.ID.String(), "client_secret", b.secret.Reveal(), "code", code.Reveal(), "redirect_uri", fixture.Callback,
+		"client_id",
+		b.linked.ID.String(),
+		"client_secret",
+		b.secret.Reveal(),
+		"code",
+		code.Reveal(),
+		"redirect_uri",
+		fixture.Callback,
 	}, changes)...)
 }
 
 func (b *bench) refresh(token credential.Secret, changes ...string) apitest.Answer {
 	b.t.Helper()
 	return b.Form(path, changed([]string{
-		"grant_type", "refresh_token", "client_id", b.app.ID.String(), "resource", b.app.Resource, "refresh_token", token.Reveal(),
+		"grant_type",
+		"refresh_token",
+		"client_id",
+		b.app.ID.String(),
+		"resource",
+		b.app.Resource,
+		"refresh_token",
+		token.Reveal(),
 	}, changes)...)
 }
 
@@ -96,7 +121,8 @@ func (b *bench) given(what string, answer apitest.Answer) {
 // refused wants an error in the shape of RFC 6749, section 5.2.
 func (b *bench) refused(what string, answer apitest.Answer, status int, code string) {
 	b.t.Helper()
-	if answer.Status != status || answer.Text("error") != code || answer.Text("error_description") == "" || len(answer.JSON()) != 2 {
+	if answer.Status != status || answer.Text("error") != code || answer.Text("error_description") == "" ||
+		len(answer.JSON()) != 2 {
 		b.t.Errorf("%s: %d %s, want %d %s", what, answer.Status, answer.Body, status, code)
 	}
 	if answer.Header.Get("Content-Type") != "application/json" || answer.Header.Get("Cache-Control") != "no-store" {

@@ -26,8 +26,9 @@ type Parameters struct {
 	Values map[string]string
 }
 
-// Decode reads the body of a request. known are the parameters that the endpoint takes: in JSON each is a string, spelled in
-// its own case; what is not known is ignored. The query string is never looked at. It returns an *apierr.Error.
+// Decode reads the body of a request. known are the parameters that the endpoint takes: in JSON each is a string,
+// spelled in its own case; what is not known is ignored. The query string is never looked at. It returns an
+// *apierr.Error.
 func Decode(w http.ResponseWriter, r *http.Request, known ...string) (Parameters, error) {
 	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || len(r.Header.Values("Content-Type")) > 1 {
@@ -52,7 +53,10 @@ func Decode(w http.ResponseWriter, r *http.Request, known ...string) (Parameters
 		values, problem := decodeForm(body)
 		return answer(false, values, problem)
 	}
-	return Parameters{}, apierr.New(apierr.Invalid, "Content-Type must be application/json or application/x-www-form-urlencoded.")
+	return Parameters{}, apierr.New(
+		apierr.Invalid,
+		"Content-Type must be application/json or application/x-www-form-urlencoded.",
+	)
 }
 
 func answer(isJSON bool, values map[string]string, problem string) (Parameters, error) {
@@ -80,8 +84,8 @@ func decodeForm(body []byte) (values map[string]string, problem string) {
 	return values, ""
 }
 
-// decodeJSON reads by the rules of JSON v2 (duplicate keys, invalid UTF-8 and trailing data are errors), and takes a known key in
-// its own case alone.
+// decodeJSON reads by the rules of JSON v2 (duplicate keys, invalid UTF-8 and trailing data are errors), and takes a
+// known key in its own case alone.
 func decodeJSON(body []byte, known []string) (values map[string]string, problem string) {
 	var members map[string]jsontext.Value
 	if err := json.Unmarshal(body, &members); err != nil || members == nil {

@@ -75,7 +75,8 @@ func TestTheQueryIsNeverRead(t *testing.T) {
 }
 
 func TestALongBodyIs413(t *testing.T) {
-	if _, err := decode(asForm, "a="+strings.Repeat("x", MaxBody)); err == nil || !strings.Contains(err.Error(), "64 KiB") {
+	if _, err := decode(asForm, "a="+strings.Repeat("x", MaxBody)); err == nil ||
+		!strings.Contains(err.Error(), "64 KiB") {
 		t.Error(err)
 	}
 }
@@ -87,12 +88,30 @@ func numbersAsText(body string) *json.Decoder {
 	return d
 }
 
-// What is read is what the laxer parsers of the standard library read, too, and nothing of it was there twice. What is not is the caller's fault.
+// What is read is what the laxer parsers of the standard library read, too, and nothing of it was there twice. What is
+// not is the caller's fault.
 func FuzzDecode(f *testing.F) {
-	for _, body := range []string{`{"client_id":"a","code":"b"}`, `{"client_id":"a","client_id":"b"}`, `{"code":"\u0041\ud83d\ude00","x":[1,{}]}`, `{"Code":"x"}`, `{"code":null}`, "{} {}", "[]", `{"x":{"y":3E3223}}`} {
+	for _, body := range []string{
+		`{"client_id":"a","code":"b"}`,
+		`{"client_id":"a","client_id":"b"}`,
+		`{"code":"\u0041\ud83d\ude00","x":[1,{}]}`,
+		`{"Code":"x"}`,
+		`{"code":null}`,
+		"{} {}",
+		"[]",
+		`{"x":{"y":3E3223}}`,
+	} {
 		f.Add(true, body)
 	}
-	for _, body := range []string{"client_id=a&code=b", "code=%41+%20&x=", "code=a&code=b", "code=%zz", "code=%ff", "a;b", "=&&="} {
+	for _, body := range []string{
+		"client_id=a&code=b",
+		"code=%41+%20&x=",
+		"code=a&code=b",
+		"code=%zz",
+		"code=%ff",
+		"a;b",
+		"=&&=",
+	} {
 		f.Add(false, body)
 	}
 	f.Fuzz(func(t *testing.T, isJSON bool, body string) {

@@ -88,11 +88,20 @@ func (d *described) code() (grant.Grant, string) {
 		d.t.Fatal(err)
 	}
 	g := grant.Grant{
-		ID: uuid.New(), Kind: c.Kind, ClientID: c.ID, UserID: d.user, WorkspaceID: d.Fixture.WorkspaceID, Permissions: perm.NewSet(perm.ProgrammesRead),
-		Resource: apitest.MCP, Ends: time.Now().Add(c.Kind.Traits().GrantLife),
+		ID:          uuid.New(),
+		Kind:        c.Kind,
+		ClientID:    c.ID,
+		UserID:      d.user,
+		WorkspaceID: d.Fixture.WorkspaceID,
+		Permissions: perm.NewSet(perm.ProgrammesRead),
+		Resource:    apitest.MCP,
+		Ends:        time.Now().Add(c.Kind.Traits().GrantLife),
 	}
 	code, err := d.Grants.Open(d.t.Context(), g, grant.CodeTerms{
-		ClientID: c.ID, RedirectURI: fixture.Callback, Resource: g.Resource, Challenge: grant.ChallengeOf(apitest.Verifier),
+		ClientID:    c.ID,
+		RedirectURI: fixture.Callback,
+		Resource:    g.Resource,
+		Challenge:   grant.ChallengeOf(apitest.Verifier),
 	})
 	if err != nil {
 		d.t.Fatal(err)
@@ -101,13 +110,17 @@ func (d *described) code() (grant.Grant, string) {
 }
 
 func (d *described) exchange(code string, more ...string) apitest.Answer {
-	return d.Form(apitest.TokenPath, append([]string{"grant_type", "authorization_code", "client_id", d.address, "resource", apitest.MCP,
-		"code", code, "code_verifier", apitest.Verifier, "redirect_uri", fixture.Callback}, more...)...)
+	return d.Form(
+		apitest.TokenPath,
+		append([]string{"grant_type", "authorization_code", "client_id", d.address, "resource", apitest.MCP,
+			"code", code, "code_verifier", apitest.Verifier, "redirect_uri", fixture.Callback}, more...)...)
 }
 
 func (d *described) refresh(token string, more ...string) apitest.Answer {
-	return d.Form(apitest.TokenPath, append([]string{"grant_type", "refresh_token", "client_id", d.address, "resource", apitest.MCP,
-		"refresh_token", token}, more...)...)
+	return d.Form(
+		apitest.TokenPath,
+		append([]string{"grant_type", "refresh_token", "client_id", d.address, "resource", apitest.MCP,
+			"refresh_token", token}, more...)...)
 }
 
 func (d *described) wants(what string, answer apitest.Answer, status int, code string) {
@@ -129,10 +142,16 @@ func TestClientByDocumentIsCalledByItsAddressEverywhere(t *testing.T) {
 	d.wants("refresh", second, 200, "")
 	d.Wait(-48 * time.Hour)
 	claims := (&bench{Server: d.Server, t: t}).claims(second)
-	if claims.ClientID != d.address || claims.GrantID != g.ID || claims.WorkspaceID != d.Fixture.WorkspaceID || claims.Audience != apitest.MCP {
+	if claims.ClientID != d.address || claims.GrantID != g.ID || claims.WorkspaceID != d.Fixture.WorkspaceID ||
+		claims.Audience != apitest.MCP {
 		t.Errorf("claims: %+v", claims)
 	}
-	introspected := d.FormWith(apitest.IntrospectPath, apitest.Basic(service.ID.String(), service.Secret), "token", second.Text("access_token"))
+	introspected := d.FormWith(
+		apitest.IntrospectPath,
+		apitest.Basic(service.ID.String(), service.Secret),
+		"token",
+		second.Text("access_token"),
+	)
 	if introspected.JSON()["active"] != true || introspected.Text("client_id") != d.address {
 		t.Errorf("introspection: %d %s", introspected.Status, introspected.Body)
 	}
@@ -151,11 +170,25 @@ func TestClientByDocumentHasNoOtherName(t *testing.T) {
 	g, code := d.code()
 	held := d.exchange(code)
 	for _, name := range []string{
-		g.ClientID.String(), d.address + "/", strings.ToUpper(d.address), "https://claude.ai/oauth/other", "https://" + d.Clients.Name() + "/oauth/../oauth/client",
+		g.ClientID.String(),
+		d.address + "/",
+		strings.ToUpper(d.address),
+		"https://claude.ai/oauth/other",
+		"https://" + d.Clients.Name() + "/oauth/../oauth/client",
 	} {
-		d.wants(name, d.Form(apitest.TokenPath, "grant_type", "refresh_token", "client_id", name, "resource", apitest.MCP,
-			"refresh_token", held.Text("refresh_token")), 400, "invalid_client")
-		d.wants(name, d.Form(apitest.RevokePath, "client_id", name, "token", held.Text("refresh_token")), 400, "invalid_client")
+		d.wants(
+			name,
+			d.Form(apitest.TokenPath, "grant_type", "refresh_token", "client_id", name, "resource", apitest.MCP,
+				"refresh_token", held.Text("refresh_token")),
+			400,
+			"invalid_client",
+		)
+		d.wants(
+			name,
+			d.Form(apitest.RevokePath, "client_id", name, "token", held.Text("refresh_token")),
+			400,
+			"invalid_client",
+		)
 	}
 	if d.Stored(g).State != grant.Active {
 		t.Error("a name that is nobody's has ended the grant")
@@ -168,18 +201,33 @@ func TestDomainThatIsServedNoMoreIsRefused(t *testing.T) {
 	held := d.exchange(code)
 	// What the store knows of a host that the deployment's list does not name any more.
 	elsewhere := strings.Replace(d.address, d.Clients.Name(), "gone.example", 1)
-	moved, err := client.Document{ClientID: elsewhere, Redirects: []string{fixture.Callback}}.Accept(elsewhere, "claude")
+	moved, err := client.Document{
+		ClientID:  elsewhere,
+		Redirects: []string{fixture.Callback},
+	}.Accept(
+		elsewhere,
+		"claude",
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Store.KeepClientCopy(t.Context(), client.CachedClient{Client: moved, FetchedAt: d.Now(), FreshUntil: d.Now().Add(time.Hour)}); err != nil {
+	if err := d.Store.KeepClientCopy(t.Context(), client.CachedClient{
+		Client:     moved,
+		FetchedAt:  d.Now(),
+		FreshUntil: d.Now().Add(time.Hour),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	d.Fixture.Exec(`update account.grants set client_id = $2 where id = $1`, g.ID, moved.ID)
 	answer := d.Form(apitest.TokenPath, "grant_type", "refresh_token", "client_id", elsewhere, "resource", apitest.MCP,
 		"refresh_token", held.Text("refresh_token"))
 	d.wants("refresh", answer, 400, "invalid_client")
-	d.wants("revoke", d.Form(apitest.RevokePath, "client_id", elsewhere, "token", held.Text("refresh_token")), 400, "invalid_client")
+	d.wants(
+		"revoke",
+		d.Form(apitest.RevokePath, "client_id", elsewhere, "token", held.Text("refresh_token")),
+		400,
+		"invalid_client",
+	)
 }
 
 const bearer = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
@@ -187,8 +235,13 @@ const bearer = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 // proof is the two parameters by which the client proves itself, with changes to its claims.
 func (d *described) proof(key jwk.Key, changes ...any) []string {
 	d.t.Helper()
-	builder := jwt.NewBuilder().Issuer(d.address).Subject(d.address).Audience([]string{apitest.Issuer}).JwtID(uuid.NewString()).
-		IssuedAt(d.Now()).Expiration(d.Now().Add(time.Minute))
+	builder := jwt.NewBuilder().
+		Issuer(d.address).
+		Subject(d.address).
+		Audience([]string{apitest.Issuer}).
+		JwtID(uuid.NewString()).
+		IssuedAt(d.Now()).
+		Expiration(d.Now().Add(time.Minute))
 	for i := 0; i+1 < len(changes); i += 2 {
 		builder = builder.Claim(changes[i].(string), changes[i+1])
 	}
@@ -230,7 +283,9 @@ func TestClientThatSignsProvesItselfAtEveryRequest(t *testing.T) {
 	d.wants("without a proof", d.refresh(held.Text("refresh_token")), 400, "invalid_client")
 	held = d.refresh(held.Text("refresh_token"), d.proof(d.key, "aud", apitest.Issuer+apitest.TokenPath)...)
 	d.wants("refresh", held, 200, "")
-	withoutID := append([]string{"grant_type", "refresh_token", "resource", apitest.MCP, "refresh_token", held.Text("refresh_token")}, d.proof(d.key)...)
+	withoutID := append(
+		[]string{"grant_type", "refresh_token", "resource", apitest.MCP, "refresh_token", held.Text("refresh_token")},
+		d.proof(d.key)...)
 	held = d.Form(apitest.TokenPath, withoutID...)
 	d.wants("without client_id", held, 200, "")
 	revoke := []string{"client_id", d.address, "token", held.Text("refresh_token")}
@@ -238,7 +293,8 @@ func TestClientThatSignsProvesItselfAtEveryRequest(t *testing.T) {
 	if d.Stored(g).State != grant.Active {
 		t.Error("somebody without the key has ended the grant")
 	}
-	if answer := d.Form(apitest.RevokePath, append(revoke, d.proof(d.key)...)...); answer.Status != 200 || d.Stored(g).State != grant.Revoked {
+	if answer := d.Form(apitest.RevokePath, append(revoke, d.proof(d.key)...)...); answer.Status != 200 ||
+		d.Stored(g).State != grant.Revoked {
 		t.Errorf("revocation: %d %s", answer.Status, answer.Body)
 	}
 	if strings.Contains(d.Log.String(), proof[3]) {
@@ -269,8 +325,8 @@ func TestOneProofLetsOneRequestIn(t *testing.T) {
 	}
 }
 
-// Redis alone remembers which assertions were accepted. After it forgets, an assertion passes again until it ends; the code or
-// refresh token that was sent with it does not, because Postgres knows that it was used.
+// Redis alone remembers which assertions were accepted. After it forgets, an assertion passes again until it ends; the
+// code or refresh token that was sent with it does not, because Postgres knows that it was used.
 func TestAssertion_RepeatedRequestGainsNothingAfterRedisForgets(t *testing.T) {
 	d := newSigner(t)
 	exchanged, code := d.code()
@@ -289,7 +345,12 @@ func TestAssertion_RepeatedRequestGainsNothingAfterRedisForgets(t *testing.T) {
 			t.Errorf("%s: a repeated request did not end its grant", what)
 		}
 	}
-	d.wants("the newest token, after the repetition", d.refresh(second.Text("refresh_token"), d.proof(d.key)...), 400, "invalid_grant")
+	d.wants(
+		"the newest token, after the repetition",
+		d.refresh(second.Text("refresh_token"), d.proof(d.key)...),
+		400,
+		"invalid_grant",
+	)
 }
 
 func TestKeysRotateWithoutAnybodyHere(t *testing.T) {
@@ -323,7 +384,9 @@ func TestSilentRedisLetsNoProofIn(t *testing.T) {
 	held := d.exchange(code, d.proof(d.key)...)
 	d.wants("exchange", held, 200, "")
 	d.Redis.Stop()
-	answer := d.Form(apitest.RevokePath, append([]string{"client_id", d.address, "token", held.Text("refresh_token")}, d.proof(d.key)...)...)
+	answer := d.Form(
+		apitest.RevokePath,
+		append([]string{"client_id", d.address, "token", held.Text("refresh_token")}, d.proof(d.key)...)...)
 	d.wants("revocation", answer, 503, "temporarily_unavailable")
 	if answer.Header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")

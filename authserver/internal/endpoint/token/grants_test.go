@@ -17,9 +17,19 @@ func TestASecondExchangeRevokesTheGrant(t *testing.T) {
 	g, code := b.Consent(b.app, b.user)
 	first := b.exchangeCode(code)
 	b.given("first", first)
-	b.refused("with another verifier", b.exchangeCode(code, "code_verifier", strings.Repeat("a", 43)), 400, "invalid_grant")
+	b.refused(
+		"with another verifier",
+		b.exchangeCode(code, "code_verifier", strings.Repeat("a", 43)),
+		400,
+		"invalid_grant",
+	)
 	b.refused("with another resource", b.exchangeCode(code, "resource", apitest.MCP), 400, "invalid_target")
-	b.refused("by another client", b.exchangeCode(code, "client_id", b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()), 400, "invalid_grant")
+	b.refused(
+		"by another client",
+		b.exchangeCode(code, "client_id", b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()),
+		400,
+		"invalid_grant",
+	)
 	b.alive("after second exchanges that are not valid", g)
 	b.refused("second", b.exchangeCode(code), 400, "invalid_grant")
 	b.dead("second", g, grant.CodeReused)
@@ -55,7 +65,10 @@ func TestTheFifthMismatchBurnsTheCode(t *testing.T) {
 
 func TestASupersededRefreshTokenRevokesTheGrant(t *testing.T) {
 	b := newBench(t)
-	for what, changes := range map[string][]string{"as it was": nil, "with a wrong resource": {"resource", apitest.MCP}} {
+	for what, changes := range map[string][]string{
+		"as it was":             nil,
+		"with a wrong resource": {"resource", apitest.MCP},
+	} {
 		held := b.Connected(b.app, b.user)
 		second := b.Refreshed(b.app, held)
 		b.refused(what, b.refresh(held.Refresh, changes...), 400, "invalid_grant")
@@ -73,13 +86,21 @@ func TestRefusalsConsumeNothing(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	b.refused("a wrong resource", b.refresh(held.Refresh, "resource", apitest.MCP), 400, "invalid_target")
-	b.refused("another client", b.refresh(held.Refresh, "client_id", b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()), 400, "invalid_grant")
+	b.refused(
+		"another client",
+		b.refresh(held.Refresh, "client_id", b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()),
+		400,
+		"invalid_grant",
+	)
 	b.Fixture.SetLLM(false)
 	b.refused("LLM integration off", b.refresh(held.Refresh), 400, "invalid_grant")
 	b.Fixture.SetLLM(true)
 	b.Fixture.Exec(`update account.memberships set permissions = '{engage:read:forms}' where user_id = $1`, b.user)
 	b.refused("no permission left", b.refresh(held.Refresh), 400, "invalid_grant")
-	b.Fixture.Exec(`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`, b.user)
+	b.Fixture.Exec(
+		`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`,
+		b.user,
+	)
 	b.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, b.user)
 	b.refused("a disabled user", b.refresh(held.Refresh), 400, "invalid_grant")
 	b.Fixture.Exec(`update account.users set disabled_at = null where id = $1`, b.user)
@@ -113,12 +134,28 @@ func TestARefusalSaysWhyInWords(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
 	for _, c := range []struct{ sql, undo, words string }{
-		{`update account.tenant_features set enabled = false`, `update account.tenant_features set enabled = true`, "LLM integration"},
-		{`update account.memberships set permissions = '{}'`, `update account.memberships set permissions = '{programmes:read:programmes}'`, "permissions"},
+		{
+			`update account.tenant_features set enabled = false`,
+			`update account.tenant_features set enabled = true`,
+			"LLM integration",
+		},
+		{
+			`update account.memberships set permissions = '{}'`,
+			`update account.memberships set permissions = '{programmes:read:programmes}'`,
+			"permissions",
+		},
 		{`update account.users set disabled_at = now()`, `update account.users set disabled_at = null`, "disabled"},
-		{`update account.grants set ends_at = now()`, `update account.grants set ends_at = now() + interval '1 day'`, "time that the user consented to is over"},
+		{
+			`update account.grants set ends_at = now()`,
+			`update account.grants set ends_at = now() + interval '1 day'`,
+			"time that the user consented to is over",
+		},
 		{`delete from account.memberships`, ``, "no longer a member"},
-		{`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user'`, ``, "The user disconnected this application on "},
+		{
+			`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user'`,
+			``,
+			"The user disconnected this application on ",
+		},
 	} {
 		b.Fixture.Exec(c.sql)
 		answer := b.refresh(held.Refresh)

@@ -31,7 +31,18 @@ type Deps struct {
 func New(d Deps) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Pragma", "no-cache") // RFC 6749, section 5.1
-		parameters, err := Decode(w, r, "grant_type", "client_id", "client_secret", "code", "redirect_uri", "code_verifier", "resource", "refresh_token")
+		parameters, err := Decode(
+			w,
+			r,
+			"grant_type",
+			"client_id",
+			"client_secret",
+			"code",
+			"redirect_uri",
+			"code_verifier",
+			"resource",
+			"refresh_token",
+		)
 		if err != nil {
 			Refuse(w, r, err, d.Log)
 			return
@@ -49,10 +60,17 @@ func New(d Deps) http.Handler {
 func request(r *http.Request, p Parameters) engine.TokenRequest {
 	secret := func(name string) credential.Secret { return credential.Secret(p.Values[name]) }
 	request := engine.TokenRequest{
-		Dialect: engine.Form, GrantType: p.Values["grant_type"], ClientID: p.Values["client_id"], ClientSecret: secret("client_secret"),
-		Code: secret("code"), RedirectURI: p.Values["redirect_uri"], Verifier: secret("code_verifier"),
-		Resource: p.Values["resource"], RefreshToken: secret("refresh_token"),
-		AssertionType: p.Values["client_assertion_type"], Assertion: secret("client_assertion"),
+		Dialect:       engine.Form,
+		GrantType:     p.Values["grant_type"],
+		ClientID:      p.Values["client_id"],
+		ClientSecret:  secret("client_secret"),
+		Code:          secret("code"),
+		RedirectURI:   p.Values["redirect_uri"],
+		Verifier:      secret("code_verifier"),
+		Resource:      p.Values["resource"],
+		RefreshToken:  secret("refresh_token"),
+		AssertionType: p.Values["client_assertion_type"],
+		Assertion:     secret("client_assertion"),
 	}
 	if p.JSON {
 		request.Dialect = engine.JSON
@@ -92,13 +110,18 @@ type tokenResponse struct {
 
 func response(t engine.Tokens) tokenResponse {
 	return tokenResponse{
-		AccessToken: t.Access.Reveal(), TokenType: "Bearer", ExpiresIn: int64(t.ExpiresIn.Seconds()), Scope: t.Scope,
-		WorkspaceID: t.WorkspaceID.String(), RefreshToken: t.Refresh.Reveal(), AuthorizationExpiresIn: int64(t.Remaining.Seconds()),
+		AccessToken:            t.Access.Reveal(),
+		TokenType:              "Bearer",
+		ExpiresIn:              int64(t.ExpiresIn.Seconds()),
+		Scope:                  t.Scope,
+		WorkspaceID:            t.WorkspaceID.String(),
+		RefreshToken:           t.Refresh.Reveal(),
+		AuthorizationExpiresIn: int64(t.Remaining.Seconds()),
 	}
 }
 
-// Refuse answers with the error in the shape of RFC 6749, section 5.2: 400 for what the caller caused, 503 for a store that does
-// not answer, 401 for a failed Basic header alone.
+// Refuse answers with the error in the shape of RFC 6749, section 5.2: 400 for what the caller caused, 503 for a store
+// that does not answer, 401 for a failed Basic header alone.
 func Refuse(w http.ResponseWriter, r *http.Request, err error, log *slog.Logger) {
 	var refused *engine.TokenError
 	var shaped *apierr.Error
@@ -117,7 +140,11 @@ func Refuse(w http.ResponseWriter, r *http.Request, err error, log *slog.Logger)
 		apierr.Write(w, apierr.Flat, shaped)
 	case errors.Is(err, store.ErrUnavailable):
 		log.ErrorContext(r.Context(), "a store does not answer", "error", err)
-		apierr.Write(w, apierr.Flat, apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Try again."))
+		apierr.Write(
+			w,
+			apierr.Flat,
+			apierr.New(apierr.Unavailable, "The service cannot answer at this moment. Try again."),
+		)
 	default:
 		log.ErrorContext(r.Context(), "token request failed", "error", err)
 		apierr.Write(w, apierr.Flat, apierr.Of(err))

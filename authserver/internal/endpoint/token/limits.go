@@ -26,8 +26,9 @@ type Tokens interface {
 	ReadToken(kind grant.TokenKind, text credential.Secret) (grant.Token, error)
 }
 
-// limited counts a refusal that the caller may have caused by guessing or by insisting, and is 429 in its place where there were too many
-// (contract, section 3). What cannot be read, or names no secret and no token, costs nothing that would be worth counting.
+// limited counts a refusal that the caller may have caused by guessing or by insisting, and is 429 in its place where
+// there were too many (contract, section 3). What cannot be read, or names no secret and no token, costs nothing that
+// would be worth counting.
 func (d Deps) limited(request engine.TokenRequest, err error) error {
 	refused, isRefusal := errors.AsType[*engine.TokenError](err)
 	if !isRefusal {
@@ -53,11 +54,12 @@ func (d Deps) presented(request engine.TokenRequest) (grant.Token, bool) {
 	return token, err == nil
 }
 
-// LimitedClient counts err, a refusal to believe that the caller is the client it names; other errors are handed on. It is
-// 429 in its place where there were too many.
+// LimitedClient counts err, a refusal to believe that the caller is the client it names; other errors are handed on. It
+// is 429 in its place where there were too many.
 func LimitedClient(counter Failures, name string, err error) error {
 	refused, isRefusal := errors.AsType[*engine.TokenError](err)
-	if !isRefusal || (refused.Code != "invalid_client" && refused.Code != "invalid_grant" && refused.Code != "invalid_target") {
+	if !isRefusal ||
+		(refused.Code != "invalid_client" && refused.Code != "invalid_grant" && refused.Code != "invalid_target") {
 		return err
 	}
 	return after(counter.ForClient(name), "refusals-per-client", ratelimit.PerClient, err)
@@ -71,7 +73,11 @@ func after(wait time.Duration, name string, perMinute int, err error) error {
 	if wait <= 0 {
 		return err
 	}
-	tooMany := apierr.New(apierr.RateLimited, "Too many requests like this one were refused. Wait as long as Retry-After says. A request that is in order is answered at any time.")
+	tooMany := apierr.New(
+		apierr.RateLimited,
+		"Too many requests like this one were refused. Wait as long as Retry-After says. A request that is in order "+
+			"is answered at any time.",
+	)
 	tooMany.RetryAfter = int(math.Ceil(wait.Seconds()))
 	return &limitedError{
 		answer: tooMany,

@@ -22,10 +22,19 @@ func (b *bench) noted(reason string, g grant.Grant, answer apitest.Answer) {
 	if answer.Status < 400 || answer.Status >= 500 {
 		b.t.Fatalf("%s: %d, want a refusal", reason, answer.Status)
 	}
-	n := b.Count(`select count(*) from account.audit_events where action = 'grant.refused' and subject = 'grant:' || $1 and detail->>'reason' = $2
+	n := b.Count(
+		`select count(*) from account.audit_events where action = 'grant.refused' and subject = 'grant:' || $1 and detail->>'reason' = $2
 		and detail->>'description' = $3 and detail->>'error' = $4 and tenant_id = $5 and user_id = $6 and request_id = $7
 		and actor like 'client:%' and detail->>'client_id' = $8`,
-		g.ID.String(), reason, answer.Text("error_description"), answer.Text("error"), g.WorkspaceID, g.UserID, answer.Header.Get("X-Request-Id"), g.ClientID.String())
+		g.ID.String(),
+		reason,
+		answer.Text("error_description"),
+		answer.Text("error"),
+		g.WorkspaceID,
+		g.UserID,
+		answer.Header.Get("X-Request-Id"),
+		g.ClientID.String(),
+	)
 	if n != 1 {
 		b.t.Errorf("%s: %d events, want 1 (%s)", reason, n, answer.Body)
 	}
@@ -43,7 +52,10 @@ func TestEveryRefusalThatConcernsAGrantIsNotedWithItsReason(t *testing.T) {
 		{"membership_ended", `delete from account.memberships`},
 		{"user_disabled", `update account.users set disabled_at = now()`},
 		{"time_over", `update account.grants set ends_at = now()`},
-		{"disconnected_by_user", `update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user'`},
+		{
+			"disconnected_by_user",
+			`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user'`,
+		},
 		{"client_deleted", `update account.oauth_clients set deleted_at = now()`},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
@@ -152,7 +164,11 @@ func TestNamesThatSomebodyMakesUpDoNotSilenceTheConnectionLog(t *testing.T) {
 	noter := engine.NewRefusalRecorder(b.Engine, b.Store, b.Now, slog.New(slog.DiscardHandler))
 	asks := func(name string) {
 		_, err := noter.Token(t.Context(), engine.TokenRequest{
-			Dialect: engine.Form, GrantType: "refresh_token", ClientID: name, RefreshToken: "made up", Resource: b.app.Resource,
+			Dialect:      engine.Form,
+			GrantType:    "refresh_token",
+			ClientID:     name,
+			RefreshToken: "made up",
+			Resource:     b.app.Resource,
 		})
 		if refused, ok := errors.AsType[*engine.TokenError](err); !ok {
 			t.Error(refused, err)

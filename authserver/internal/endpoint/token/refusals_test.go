@@ -70,12 +70,28 @@ func TestEachErrorHasItsCode(t *testing.T) {
 		{"client_credentials", b.exchange("grant_type", "client_credentials"), "unsupported_grant_type"},
 		{"password in JSON", b.link("grant_type", "password"), "unsupported_grant_type"},
 		{"two grant types", b.exchange("grant_type", "authorization_code refresh_token"), "unsupported_grant_type"},
-		{"refresh in JSON", b.link("grant_type", "refresh_token", "refresh_token", "alm_rt_word"), "unauthorized_client"},
+		{
+			"refresh in JSON",
+			b.link("grant_type", "refresh_token", "refresh_token", "alm_rt_word"),
+			"unauthorized_client",
+		},
 		{"refresh in JSON without a token", b.link("grant_type", "refresh_token"), "unauthorized_client"},
-		{"a service", b.link("client_id", service.ID.String(), "client_secret", service.Secret.Reveal()), "unauthorized_client"},
+		{
+			"a service",
+			b.link("client_id", service.ID.String(), "client_secret", service.Secret.Reveal()),
+			"unauthorized_client",
+		},
 		{"a service with another secret", b.link("client_id", service.ID.String()), "invalid_client"},
-		{"a service without its secret", b.link("client_id", service.ID.String(), "client_secret", "-"), "invalid_client"},
-		{"a form from a JSON client", b.exchange("client_id", b.linked.ID.String(), "client_secret", b.secret.Reveal()), "invalid_request"},
+		{
+			"a service without its secret",
+			b.link("client_id", service.ID.String(), "client_secret", "-"),
+			"invalid_client",
+		},
+		{
+			"a form from a JSON client",
+			b.exchange("client_id", b.linked.ID.String(), "client_secret", b.secret.Reveal()),
+			"invalid_request",
+		},
 		{"JSON from a connector", b.link("client_id", b.app.ID.String(), "client_secret", ""), "invalid_request"},
 	} {
 		b.refused(c.what, c.answer, 400, c.code)
@@ -89,11 +105,20 @@ func TestAChallengeMakesTheVerifierRequired(t *testing.T) {
 	b := newBench(t)
 	ask := func(verifier string) apitest.Answer {
 		g := grant.Grant{
-			ID: uuid.New(), Kind: client.Confidential, ClientID: b.linked.ID, UserID: b.user, WorkspaceID: b.Fixture.WorkspaceID,
-			Permissions: b.linked.Required, Resource: apitest.REST, Ends: b.Now().Add(client.Confidential.Traits().GrantLife),
+			ID:          uuid.New(),
+			Kind:        client.Confidential,
+			ClientID:    b.linked.ID,
+			UserID:      b.user,
+			WorkspaceID: b.Fixture.WorkspaceID,
+			Permissions: b.linked.Required,
+			Resource:    apitest.REST,
+			Ends:        b.Now().Add(client.Confidential.Traits().GrantLife),
 		}
 		code, err := b.Grants.Open(t.Context(), g, grant.CodeTerms{
-			ClientID: b.linked.ID, RedirectURI: fixture.Callback, Resource: apitest.REST, Challenge: grant.ChallengeOf(apitest.Verifier),
+			ClientID:    b.linked.ID,
+			RedirectURI: fixture.Callback,
+			Resource:    apitest.REST,
+			Challenge:   grant.ChallengeOf(apitest.Verifier),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -109,11 +134,34 @@ func TestAChallengeMakesTheVerifierRequired(t *testing.T) {
 func TestAConnectorNeverSendsJSON(t *testing.T) {
 	b := newBench(t)
 	_, code := b.Consent(b.app, b.user)
-	b.refused("exchange", b.PostJSON(path, "grant_type", "authorization_code", "client_id", b.app.ID.String(), "resource", b.app.Resource,
-		"code", code.Reveal(), "code_verifier", apitest.Verifier, "redirect_uri", fixture.Callback), 400, "invalid_request")
+	b.refused(
+		"exchange",
+		b.PostJSON(
+			path,
+			"grant_type",
+			"authorization_code",
+			"client_id",
+			b.app.ID.String(),
+			"resource",
+			b.app.Resource,
+			"code",
+			code.Reveal(),
+			"code_verifier",
+			apitest.Verifier,
+			"redirect_uri",
+			fixture.Callback,
+		),
+		400,
+		"invalid_request",
+	)
 	held := b.Connected(b.app, b.user)
-	b.refused("refresh", b.PostJSON(path, "grant_type", "refresh_token", "client_id", b.app.ID.String(), "resource", b.app.Resource,
-		"refresh_token", held.Refresh.Reveal()), 400, "invalid_request")
+	b.refused(
+		"refresh",
+		b.PostJSON(path, "grant_type", "refresh_token", "client_id", b.app.ID.String(), "resource", b.app.Resource,
+			"refresh_token", held.Refresh.Reveal()),
+		400,
+		"invalid_request",
+	)
 }
 
 // RFC 7636, section 4.1: a verifier has 43 characters at least, whatever challenge was made of a shorter one.
@@ -122,7 +170,10 @@ func TestAShortVerifierIsRefusedThoughItMatches(t *testing.T) {
 	g, _ := b.Consent(b.app, b.user)
 	g.ID = uuid.New()
 	code, err := b.Grants.Open(t.Context(), g, grant.CodeTerms{
-		ClientID: b.app.ID, RedirectURI: fixture.Callback, Resource: b.app.Resource, Challenge: grant.ChallengeOf("short"),
+		ClientID:    b.app.ID,
+		RedirectURI: fixture.Callback,
+		Resource:    b.app.Resource,
+		Challenge:   grant.ChallengeOf("short"),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -137,12 +188,20 @@ func TestBodiesThatCannotBeReadAreInvalidRequests(t *testing.T) {
 	_, code := b.Consent(b.linked, b.user)
 	rest := `"client_secret":"` + secret + `","code":"` + code.Reveal() + `","redirect_uri":"` + fixture.Callback + `"}`
 	for what, c := range map[string]struct{ contentType, body string }{
-		"no content type": {"", ""}, "plain text": {"text/plain", "a=b"}, "multipart": {"multipart/form-data; boundary=x", "--x--"},
-		"empty JSON": {object, ""}, "an array": {object, "[]"}, "trailing data": {object, `{"client_id":"` + id + `",` + rest + "{}"},
-		"key twice": {object, `{"client_id":"` + id + `","client_id":"` + id + `",` + rest}, "another case": {object, `{"Client_Id":"` + id + `",` + rest},
-		"a number": {object, `{"client_id":1,` + rest}, "null": {object, `{"client_id":null,` + rest}, "a list": {object, `{"client_id":["` + id + `"],` + rest},
-		"parameter twice": {form, "grant_type=refresh_token&client_id=" + id + "&client_id=" + id}, "broken escape": {form, "client_id=%zz"},
-		"semicolons": {form, "grant_type=refresh_token;client_id=" + id},
+		"no content type": {"", ""},
+		"plain text":      {"text/plain", "a=b"},
+		"multipart":       {"multipart/form-data; boundary=x", "--x--"},
+		"empty JSON":      {object, ""},
+		"an array":        {object, "[]"},
+		"trailing data":   {object, `{"client_id":"` + id + `",` + rest + "{}"},
+		"key twice":       {object, `{"client_id":"` + id + `","client_id":"` + id + `",` + rest},
+		"another case":    {object, `{"Client_Id":"` + id + `",` + rest},
+		"a number":        {object, `{"client_id":1,` + rest},
+		"null":            {object, `{"client_id":null,` + rest},
+		"a list":          {object, `{"client_id":["` + id + `"],` + rest},
+		"parameter twice": {form, "grant_type=refresh_token&client_id=" + id + "&client_id=" + id},
+		"broken escape":   {form, "client_id=%zz"},
+		"semicolons":      {form, "grant_type=refresh_token;client_id=" + id},
 	} {
 		b.refused(what, b.Send(http.MethodPost, path, c.body, "Content-Type", c.contentType), 400, "invalid_request")
 	}
@@ -203,13 +262,26 @@ func TestAnAuthorizationHeaderIsForBasicClientsAlone(t *testing.T) {
 	} {
 		b.refused(what, answer, 400, "invalid_request")
 	}
-	b.refused("a Basic client that posts its secret", send(nil, basic, "client_id", id, "client_secret", secret.Reveal()), 400, "invalid_client")
-	b.refused("a posting client's wrong secret", send(nil, post, "client_id", post.ID.String(), "client_secret", secret.Reveal()), 400, "invalid_client")
+	b.refused(
+		"a Basic client that posts its secret",
+		send(nil, basic, "client_id", id, "client_secret", secret.Reveal()),
+		400,
+		"invalid_client",
+	)
+	b.refused(
+		"a posting client's wrong secret",
+		send(nil, post, "client_id", post.ID.String(), "client_secret", secret.Reveal()),
+		400,
+		"invalid_client",
+	)
 }
 
 func TestAReplacedSecretWorksWhileItOverlaps(t *testing.T) {
 	b := newBench(t)
-	b.Fixture.Exec(`update account.client_secrets set expires_at = now() + interval '1 minute' where client_id = $1`, b.linked.ID)
+	b.Fixture.Exec(
+		`update account.client_secrets set expires_at = now() + interval '1 minute' where client_id = $1`,
+		b.linked.ID,
+	)
 	b.given("while it overlaps", b.link())
 	b.Fixture.Exec(`update account.client_secrets set expires_at = now() where client_id = $1`, b.linked.ID)
 	b.refused("afterwards", b.link(), 400, "invalid_client")
@@ -234,8 +306,12 @@ func TestEverySecretStaysOutOfTheLog(t *testing.T) {
 	b.refresh(held.Refresh, "resource", "x")
 	b.link("client_secret", "alm_cs_wrong")
 	for what, secret := range map[string]credential.Secret{
-		"code": code, "refresh token": held.Refresh, "access token": held.Access, "secret": b.secret, "wrong secret": "alm_cs_wrong",
-		"verifier": apitest.Verifier,
+		"code":          code,
+		"refresh token": held.Refresh,
+		"access token":  held.Access,
+		"secret":        b.secret,
+		"wrong secret":  "alm_cs_wrong",
+		"verifier":      apitest.Verifier,
 	} {
 		if strings.Contains(b.Log.String(), secret.Reveal()) {
 			t.Errorf("the %s is in the log", what)

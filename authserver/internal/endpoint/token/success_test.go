@@ -31,9 +31,17 @@ func TestAConfidentialClientGetsATokenFor90Days(t *testing.T) {
 	b.given("JSON", answer)
 	body := answer.JSON()
 	const lifetime = 90 * 24 * 60 * 60
-	if body["token_type"] != "Bearer" || body["expires_in"] != float64(lifetime) || body["scope"] != "programmes:read:programmes" ||
-		body["tenant_id"] != b.Fixture.WorkspaceID.String() || len(body) != 5 {
-		t.Errorf("the answer: %d members, type %v, expires %v, scope %v", len(body), body["token_type"], body["expires_in"], body["scope"])
+	if body["token_type"] != "Bearer" || body["expires_in"] != float64(lifetime) ||
+		body["scope"] != "programmes:read:programmes" ||
+		body["tenant_id"] != b.Fixture.WorkspaceID.String() ||
+		len(body) != 5 {
+		t.Errorf(
+			"the answer: %d members, type %v, expires %v, scope %v",
+			len(body),
+			body["token_type"],
+			body["expires_in"],
+			body["scope"],
+		)
 	}
 	if answer.Header.Get("Cache-Control") != "no-store" || answer.Header.Get("Pragma") != "no-cache" {
 		t.Errorf("headers: %v", answer.Header)
@@ -53,7 +61,9 @@ func TestAConnectorGetsAnHourAndARefreshToken(t *testing.T) {
 	body := answer.JSON()
 	left, _ := body["authorization_expires_in"].(float64)
 	if body["expires_in"] != float64(3600) || body["token_type"] != "Bearer" || body["scope"] != "programmes:read:programmes programmes:write:programmes" ||
-		body["tenant_id"] != b.Fixture.WorkspaceID.String() || !strings.HasPrefix(answer.Text("refresh_token"), "alm_rt_") || len(body) != 7 {
+		body["tenant_id"] != b.Fixture.WorkspaceID.String() ||
+		!strings.HasPrefix(answer.Text("refresh_token"), "alm_rt_") ||
+		len(body) != 7 {
 		t.Errorf("the answer: %d members, expires %v, scope %v", len(body), body["expires_in"], body["scope"])
 	}
 	if month := float64(30 * 24 * 3600); left > month || left < month-60 {
@@ -83,7 +93,10 @@ func TestARefreshRotatesAndNeverExtends(t *testing.T) {
 func TestAPermissionLostMeanwhileIsStillInTheTokenButWithoutEffect(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
-	b.Fixture.Exec(`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`, b.user)
+	b.Fixture.Exec(
+		`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`,
+		b.user,
+	)
 	answer := b.refresh(held.Refresh)
 	b.given("one permission left", answer)
 	if answer.Text("scope") != "programmes:read:programmes programmes:write:programmes" {
@@ -100,7 +113,8 @@ func TestToken_NamesWhatTheResourceCanUseAlone(t *testing.T) {
 	second := b.refresh(credential.Secret(first.Text("refresh_token")))
 	b.given("refresh", second)
 	for name, answer := range map[string]apitest.Answer{"exchange": first, "refresh": second} {
-		if claims := b.claims(answer); answer.Text("scope") != "programmes:read:programmes" || claims.Scope.Scope() != "programmes:read:programmes" {
+		if claims := b.claims(answer); answer.Text("scope") != "programmes:read:programmes" ||
+			claims.Scope.Scope() != "programmes:read:programmes" {
 			t.Errorf("%s: scope %s, in the token %s", name, answer.Text("scope"), claims.Scope.Scope())
 		}
 	}
@@ -119,11 +133,22 @@ func TestWhatIsOptionalMayBeThereOrNot(t *testing.T) {
 func TestCredentialsInTheQueryAreIgnored(t *testing.T) {
 	b := newBench(t)
 	_, code := b.Consent(b.linked, b.user)
-	answer := b.Send("POST", path+"?client_id=x&client_secret=y&code=z&grant_type=password", `{"client_id":"`+b.linked.ID.String()+`","client_secret":"`+
-		b.secret.Reveal()+`","code":"`+code.Reveal()+`","redirect_uri":"`+fixture.Callback+`"}`, "Content-Type", "application/json")
+	answer := b.Send(
+		"POST",
+		path+"?client_id=x&client_secret=y&code=z&grant_type=password",
+		`{"client_id":"`+b.linked.ID.String()+`","client_secret":"`+
+			b.secret.Reveal()+`","code":"`+code.Reveal()+`","redirect_uri":"`+fixture.Callback+`"}`,
+		"Content-Type",
+		"application/json",
+	)
 	b.given("the body alone counts", answer)
 	query := "?client_id=" + b.linked.ID.String() + "&client_secret=" + b.secret.Reveal() + "&code=" + code.Reveal() + "&redirect_uri=" + fixture.Callback
-	b.refused("all in the query", b.Send("POST", path+query, "{}", "Content-Type", "application/json"), 400, "invalid_request")
+	b.refused(
+		"all in the query",
+		b.Send("POST", path+query, "{}", "Content-Type", "application/json"),
+		400,
+		"invalid_request",
+	)
 	if strings.Contains(b.Log.String(), b.secret.Reveal()) {
 		t.Error("a query string is in the log")
 	}
@@ -138,23 +163,28 @@ func TestTheGoLibraryExchangesACode(t *testing.T) {
 		c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 		b.Authenticating(c, method)
 		config := oauth2.Config{
-			ClientID: c.ID.String(), ClientSecret: secret.Reveal(), RedirectURL: fixture.Callback,
-			Endpoint: oauth2.Endpoint{TokenURL: b.URL + path, AuthStyle: style},
+			ClientID:     c.ID.String(),
+			ClientSecret: secret.Reveal(),
+			RedirectURL:  fixture.Callback,
+			Endpoint:     oauth2.Endpoint{TokenURL: b.URL + path, AuthStyle: style},
 		}
 		_, code := b.Consent(c, b.user)
 		token, err := config.Exchange(t.Context(), code.Reveal())
 		if err != nil {
 			t.Fatalf("%s: %v", method, err)
 		}
-		if !token.Valid() || token.Type() != "Bearer" || token.RefreshToken != "" || token.Extra("tenant_id") != b.Fixture.WorkspaceID.String() {
+		if !token.Valid() || token.Type() != "Bearer" || token.RefreshToken != "" ||
+			token.Extra("tenant_id") != b.Fixture.WorkspaceID.String() {
 			t.Errorf("%s: type %s, expiry %v", method, token.Type(), token.Expiry)
 		}
-		if _, err := config.Exchange(t.Context(), code.Reveal()); err == nil || !strings.Contains(err.Error(), "invalid_grant") {
+		if _, err := config.Exchange(t.Context(), code.Reveal()); err == nil ||
+			!strings.Contains(err.Error(), "invalid_grant") {
 			t.Errorf("%s: a second exchange: %v", method, err)
 		}
 		config.ClientSecret = b.secret.Reveal()
 		_, code = b.Consent(c, b.user)
-		if _, err := config.Exchange(t.Context(), code.Reveal()); err == nil || !strings.Contains(err.Error(), "invalid_client") {
+		if _, err := config.Exchange(t.Context(), code.Reveal()); err == nil ||
+			!strings.Contains(err.Error(), "invalid_client") {
 			t.Errorf("%s: another client's secret: %v", method, err)
 		}
 	}
@@ -168,7 +198,12 @@ func TestTheGoLibraryConnects(t *testing.T) {
 		Endpoint: oauth2.Endpoint{TokenURL: b.URL + path, AuthStyle: oauth2.AuthStyleInParams},
 	}
 	_, code := b.Consent(b.app, b.user)
-	token, err := config.Exchange(t.Context(), code.Reveal(), oauth2.VerifierOption(apitest.Verifier), oauth2.SetAuthURLParam("resource", apitest.REST))
+	token, err := config.Exchange(
+		t.Context(),
+		code.Reveal(),
+		oauth2.VerifierOption(apitest.Verifier),
+		oauth2.SetAuthURLParam("resource", apitest.REST),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,11 @@ func TestWhatIsGivenCostsOneReadOneScriptAndOneWrite(t *testing.T) {
 		send func(credential.Secret) apitest.Answer
 	}{
 		{"exchange of a connector", b.app, func(code credential.Secret) apitest.Answer { return b.exchangeCode(code) }},
-		{"exchange of a confidential client", b.linked, func(code credential.Secret) apitest.Answer { return b.linkCode(code) }},
+		{
+			"exchange of a confidential client",
+			b.linked,
+			func(code credential.Secret) apitest.Answer { return b.linkCode(code) },
+		},
 	} {
 		codes := make([]credential.Secret, 100)
 		for i := range codes {
@@ -49,8 +53,8 @@ func TestWhatIsGivenCostsOneReadOneScriptAndOneWrite(t *testing.T) {
 	}
 }
 
-// What is malformed, cut or signed by nobody costs no trip to any store, and what is only wrong costs one. That it was refused is told to
-// Redis later, all of it at once (package failures).
+// What is malformed, cut or signed by nobody costs no trip to any store, and what is only wrong costs one. That it was
+// refused is told to Redis later, all of it at once (package failures).
 func TestWhatIsRefusedCostsOneTripAtMost(t *testing.T) {
 	b := newCounted(t)
 	held := b.Connected(b.app, b.user)
@@ -61,7 +65,10 @@ func TestWhatIsRefusedCostsOneTripAtMost(t *testing.T) {
 	}
 	other := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
 	ended := b.Connected(b.app, b.user)
-	b.Fixture.Exec(`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user' where id = $1`, ended.Grant.ID)
+	b.Fixture.Exec(
+		`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user' where id = $1`,
+		ended.Grant.ID,
+	)
 	replayed := b.Connected(b.app, b.user)
 	b.Refreshed(b.app, replayed)
 	b.dead("replayed", b.replay(replayed), grant.Replayed)
@@ -71,18 +78,63 @@ func TestWhatIsRefusedCostsOneTripAtMost(t *testing.T) {
 		each       apitest.Trips
 		send       func() apitest.Answer
 	}{
-		{"no refresh token", "invalid_grant", apitest.Trips{}, func() apitest.Answer { return b.refresh("alm_rt_word") }},
-		{"a bad MAC", "invalid_grant", apitest.Trips{}, func() apitest.Answer { return b.refresh(credential.Secret(refresh[:40] + flip + refresh[41:])) }},
-		{"a code of nobody", "invalid_grant", apitest.Trips{}, func() apitest.Answer { return b.exchangeCode(credential.Secret(code)) }},
-		{"a code of nobody, JSON", "invalid_grant", apitest.Trips{}, func() apitest.Answer { return b.linkCode(credential.Secret(code)) }},
-		{"no client", "invalid_client", apitest.Trips{}, func() apitest.Answer { return b.refresh(held.Refresh, "client_id", "app") }},
-		{"an unknown client", "invalid_client", apitest.Trips{Postgres: 1}, func() apitest.Answer { return b.refresh(held.Refresh, "client_id", uuid.NewString()) }},
+		{
+			"no refresh token",
+			"invalid_grant",
+			apitest.Trips{},
+			func() apitest.Answer { return b.refresh("alm_rt_word") },
+		},
+		{
+			"a bad MAC",
+			"invalid_grant",
+			apitest.Trips{},
+			func() apitest.Answer { return b.refresh(credential.Secret(refresh[:40] + flip + refresh[41:])) },
+		},
+		{
+			"a code of nobody",
+			"invalid_grant",
+			apitest.Trips{},
+			func() apitest.Answer { return b.exchangeCode(credential.Secret(code)) },
+		},
+		{
+			"a code of nobody, JSON",
+			"invalid_grant",
+			apitest.Trips{},
+			func() apitest.Answer { return b.linkCode(credential.Secret(code)) },
+		},
+		{
+			"no client",
+			"invalid_client",
+			apitest.Trips{},
+			func() apitest.Answer { return b.refresh(held.Refresh, "client_id", "app") },
+		},
+		{
+			"an unknown client",
+			"invalid_client",
+			apitest.Trips{Postgres: 1},
+			func() apitest.Answer { return b.refresh(held.Refresh, "client_id", uuid.NewString()) },
+		},
 		{"an unknown client and garbage", "invalid_client", apitest.Trips{}, func() apitest.Answer {
 			return b.refresh("alm_rt_word", "client_id", "00000000-0000-4000-8000-000000000000")
 		}},
-		{"another client's", "invalid_grant", apitest.Trips{Postgres: 1}, func() apitest.Answer { return b.refresh(held.Refresh, "client_id", other) }},
-		{"one that has ended", "invalid_grant", apitest.Trips{Postgres: 1}, func() apitest.Answer { return b.refresh(ended.Refresh) }},
-		{"one that was replayed", "invalid_grant", apitest.Trips{Postgres: 1}, func() apitest.Answer { return b.refresh(replayed.Refresh) }},
+		{
+			"another client's",
+			"invalid_grant",
+			apitest.Trips{Postgres: 1},
+			func() apitest.Answer { return b.refresh(held.Refresh, "client_id", other) },
+		},
+		{
+			"one that has ended",
+			"invalid_grant",
+			apitest.Trips{Postgres: 1},
+			func() apitest.Answer { return b.refresh(ended.Refresh) },
+		},
+		{
+			"one that was replayed",
+			"invalid_grant",
+			apitest.Trips{Postgres: 1},
+			func() apitest.Answer { return b.refresh(replayed.Refresh) },
+		},
 		{"a parameter missing", "invalid_request", apitest.Trips{}, func() apitest.Answer {
 			return b.Form(path, "grant_type", "authorization_code", "refresh_token", refresh, "client_id", b.app.ID.String())
 		}},
@@ -102,11 +154,13 @@ func (b *bench) replay(held apitest.Connection) grant.Grant {
 	return held.Grant
 }
 
-// What was remembered of a client is never the last word on it: a client that is deleted, or has a new secret, is judged as it is.
+// What was remembered of a client is never the last word on it: a client that is deleted, or has a new secret, is
+// judged as it is.
 func TestWhatIsRememberedOfAClientEndsWithAChangeOfIt(t *testing.T) {
 	b := newBench(t)
 	probe := func(secret credential.Secret) string {
-		return b.PostJSON(path, "client_id", b.linked.ID.String(), "client_secret", secret.Reveal(), "code", "none", "redirect_uri", fixture.Callback).Text("error")
+		return b.PostJSON(path, "client_id", b.linked.ID.String(), "client_secret", secret.Reveal(), "code", "none", "redirect_uri", fixture.Callback).
+			Text("error")
 	}
 	if got := probe(b.secret); got != "invalid_grant" {
 		t.Fatalf("at first: %s", got)
@@ -115,13 +169,19 @@ func TestWhatIsRememberedOfAClientEndsWithAChangeOfIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Store.ReplaceSecret(t.Context(), b.Fixture.WorkspaceID, b.linked.ID, credential.Hash(next.Reveal()), 0, audit.Event{Actor: "admin", Action: "client.changed"}); err != nil {
+	if err := b.Store.ReplaceSecret(t.Context(), b.Fixture.WorkspaceID, b.linked.ID, credential.Hash(next.Reveal()), 0, audit.Event{
+		Actor:  "admin",
+		Action: "client.changed",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if before, after := probe(b.secret), probe(next); before != "invalid_client" || after != "invalid_grant" {
 		t.Errorf("with a new secret: %s by the old one, %s by the new", before, after)
 	}
-	if _, err := b.Store.DeleteClient(t.Context(), b.Fixture.WorkspaceID, b.linked.ID, audit.Event{Actor: "admin", Action: "client.changed"}); err != nil {
+	if _, err := b.Store.DeleteClient(t.Context(), b.Fixture.WorkspaceID, b.linked.ID, audit.Event{
+		Actor:  "admin",
+		Action: "client.changed",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if got := probe(next); got != "invalid_client" {

@@ -13,28 +13,32 @@ func (p *Pages) Fault(w http.ResponseWriter, r *http.Request, m *Message) {
 // NotFound answers 404.
 func (p *Pages) NotFound(w http.ResponseWriter, r *http.Request) {
 	p.Fault(w, r, &Message{
-		Status: http.StatusNotFound, Heading: "There is no such page",
-		Text:  "The address may be misspelt, or the page may have moved.",
-		Links: []Link{{"/settings/user", "Go to your settings"}},
+		Status:  http.StatusNotFound,
+		Heading: "There is no such page",
+		Text:    "The address may be misspelt, or the page may have moved.",
+		Links:   []Link{{"/settings/user", "Go to your settings"}},
 	})
 }
 
 // NotAllowed answers 405. The route has set Allow.
 func (p *Pages) NotAllowed(w http.ResponseWriter, r *http.Request) {
 	p.Fault(w, r, &Message{
-		Status: http.StatusMethodNotAllowed, Heading: "That cannot be done here",
-		Text: "This address does not answer that kind of request.", Next: "Go back and try again from the page before.",
+		Status:  http.StatusMethodNotAllowed,
+		Heading: "That cannot be done here",
+		Text:    "This address does not answer that kind of request.",
+		Next:    "Go back and try again from the page before.",
 	})
 }
 
-// NoPage answers for the address of a form alone: 405 to everything, and a way back to the page that the form is on. Somebody gets
-// here by loading once more what a form had answered.
+// NoPage answers for the address of a form alone: 405 to everything, and a way back to the page that the form is on.
+// Somebody gets here by loading once more what a form had answered.
 func (p *Pages) NoPage(back string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.Fault(w, r, &Message{
-			Status: http.StatusMethodNotAllowed, Heading: "There is no page to open at this address",
-			Text:  "It takes what a form sends. Nothing was sent and nothing was changed just now.",
-			Links: []Link{{back, "Open the page with the form"}},
+			Status:  http.StatusMethodNotAllowed,
+			Heading: "There is no page to open at this address",
+			Text:    "It takes what a form sends. Nothing was sent and nothing was changed just now.",
+			Links:   []Link{{back, "Open the page with the form"}},
 		})
 	})
 }
@@ -42,9 +46,10 @@ func (p *Pages) NoPage(back string) http.Handler {
 // Foreign answers a form that another site sent (403).
 func (p *Pages) Foreign(w http.ResponseWriter, r *http.Request) {
 	p.Fault(w, r, &Message{
-		Status: http.StatusForbidden, Heading: "This form came from another site",
-		Text: "For your safety, nothing was done.",
-		Next: "If you did mean to do something here, open this site in a new tab and start again.",
+		Status:  http.StatusForbidden,
+		Heading: "This form came from another site",
+		Text:    "For your safety, nothing was done.",
+		Next:    "If you did mean to do something here, open this site in a new tab and start again.",
 	})
 }
 
@@ -52,25 +57,30 @@ func (p *Pages) Foreign(w http.ResponseWriter, r *http.Request) {
 func (p *Pages) Unavailable(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", "5")
 	p.Fault(w, r, &Message{
-		Status: http.StatusServiceUnavailable, Heading: "We cannot do this at the moment",
-		Text: "A part of this service does not answer. Nothing was changed, and nobody was signed out.",
-		Next: "Please try again in a few seconds.",
+		Status:  http.StatusServiceUnavailable,
+		Heading: "We cannot do this at the moment",
+		Text:    "A part of this service does not answer. Nothing was changed, and nobody was signed out.",
+		Next:    "Please try again in a few seconds.",
 	})
 }
 
 // Internal answers 500.
 func (p *Pages) Internal(w http.ResponseWriter, r *http.Request) {
 	p.Fault(w, r, &Message{
-		Status: http.StatusInternalServerError, Heading: "Something went wrong on our side",
-		Text: "We have noted what happened.", Next: "Please try again. If it happens again, quote the request id below.",
+		Status:  http.StatusInternalServerError,
+		Heading: "Something went wrong on our side",
+		Text:    "We have noted what happened.",
+		Next:    "Please try again. If it happens again, quote the request id below.",
 	})
 }
 
 // TooLarge answers 413.
 func (p *Pages) TooLarge(w http.ResponseWriter, r *http.Request) {
 	p.Fault(w, r, &Message{
-		Status: http.StatusRequestEntityTooLarge, Heading: "That is too much at once",
-		Text: "The form that was sent is larger than any of ours.", Next: "Go back and try again.",
+		Status:  http.StatusRequestEntityTooLarge,
+		Heading: "That is too much at once",
+		Text:    "The form that was sent is larger than any of ours.",
+		Next:    "Go back and try again.",
 	})
 }
 

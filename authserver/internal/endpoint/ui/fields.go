@@ -1,6 +1,7 @@
 package ui
 
-// TokenField is the id of the field of the form for a new token in which pat.Refusal and the proof's note belong, or "".
+// TokenField is the id of the field of the form for a new token in which pat.Refusal and the proof's note belong, or
+// "".
 func TokenField(name string) string {
 	return map[string]string{
 		"name": "token-name", "days": "token-days", "permissions": "token-permissions", "password": "password-token",
@@ -13,7 +14,13 @@ func ProofField(id string) string { return "password-" + id }
 // AppField is TokenField of the form for a new application, by the names of client.Refusal.
 func AppField(name string) string {
 	return map[string]string{
-		"name": "app-name", "kind": "app-kind", "redirectUris": "app-redirects", "requiredPermissions": "app-permissions", "connectorPlatform": "app-platform",
-		"resource": "app-resource", "tokenEndpointAuthMethod": "app-method", "password": "password-app",
+		"name":                    "app-name",
+		"kind":                    "app-kind",
+		"redirectUris":            "app-redirects",
+		"requiredPermissions":     "app-permissions",
+		"connectorPlatform":       "app-platform",
+		"resource":                "app-resource",
+		"tokenEndpointAuthMethod": "app-method",
+		"password":                "password-app",
 	}[name]
 }

@@ -8,7 +8,8 @@ import (
 
 const maxForm = 64 << 10
 
-// ReadForm reads the body of a form in which no field stands twice. It answers 413 or 400 itself and says false otherwise.
+// ReadForm reads the body of a form in which no field stands twice. It answers 413 or 400 itself and says false
+// otherwise.
 func (p *Pages) ReadForm(w http.ResponseWriter, r *http.Request) (url.Values, bool) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	err := r.ParseForm()
@@ -23,8 +24,10 @@ func (p *Pages) ReadForm(w http.ResponseWriter, r *http.Request) (url.Values, bo
 	}
 	if err != nil {
 		p.Fault(w, r, &Message{
-			Status: http.StatusBadRequest, Heading: "This form cannot be read",
-			Text: "What was sent is not a form of ours. Nothing was changed.", Next: "Go back and try again.",
+			Status:  http.StatusBadRequest,
+			Heading: "This form cannot be read",
+			Text:    "What was sent is not a form of ours. Nothing was changed.",
+			Next:    "Go back and try again.",
 		})
 		return nil, false
 	}

@@ -58,10 +58,21 @@ func describe(set perm.Set) []Permission {
 	for _, id := range set {
 		entry, known := perm.Describe(id)
 		if !known {
-			out = append(out, Permission{ID: string(id), Title: string(id), Sentence: "This permission is no longer in use.", Risk: "low"})
+			out = append(
+				out,
+				Permission{
+					ID:       string(id),
+					Title:    string(id),
+					Sentence: "This permission is no longer in use.",
+					Risk:     "low",
+				},
+			)
 			continue
 		}
-		out = append(out, Permission{string(id), entry.Title, entry.Sentence, entry.Risk.String(), riskWord(entry.Risk)})
+		out = append(
+			out,
+			Permission{string(id), entry.Title, entry.Sentence, entry.Risk.String(), riskWord(entry.Risk)},
+		)
 	}
 	return out
 }
@@ -81,7 +92,7 @@ type copyField struct{ ID, Label, Value string }
 
 // askAgain is the field for the password, or the way to another proof, where one has to be given.
 type askAgain struct {
-	Password, Elsewhere bool
+	Password, Elsewhere   bool
 	ID, Note, WorkspaceID string
 }
 

@@ -8,8 +8,20 @@ import (
 
 func TestLocalPathNeverNamesAnotherHost(t *testing.T) {
 	for _, text := range []string{
-		"", "a", "//evil.example", "///evil.example", `/\evil.example`, `/a\b`, "\\/evil.example", "/\t/evil.example", "/a b", "/é",
-		"https://evil.example", "javascript:alert(1)", "/%zz", "/" + strings.Repeat("a", maxLocalPath),
+		"",
+		"a",
+		"//evil.example",
+		"///evil.example",
+		`/\evil.example`,
+		`/a\b`,
+		"\\/evil.example",
+		"/\t/evil.example",
+		"/a b",
+		"/é",
+		"https://evil.example",
+		"javascript:alert(1)",
+		"/%zz",
+		"/" + strings.Repeat("a", maxLocalPath),
 	} {
 		if got := LocalPath(text, "other"); got != "other" {
 			t.Errorf("%.30q is taken for a local path", text)

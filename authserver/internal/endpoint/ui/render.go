@@ -1,7 +1,7 @@
 // Package ui answers: what does a person see?
 //
-// Pages are html/template files, parsed once at start and given one view struct each (views*.go). They need no script, load
-// nothing from another host, and are written whole or not at all. Nothing here knows a store, a session or OAuth.
+// Pages are html/template files, parsed once at start and given one view struct each (views*.go). They need no script,
+// load nothing from another host, and are written whole or not at all. Nothing here knows a store, a session or OAuth.
 //
 // Callers: every endpoint that answers a browser; app mounts Static at /static/ and uses NotFound and NotAllowed.
 package ui
@@ -63,8 +63,8 @@ type View interface {
 	frame() *Frame
 }
 
-// Unsent is the query parameter by which the sign-in page knows that somebody comes from a form, which a session that had ended kept from
-// being served.
+// Unsent is the query parameter by which the sign-in page knows that somebody comes from a form, which a session that
+// had ended kept from being served.
 const Unsent = "unsent"
 
 // Show answers with a page. retryAfter and such headers of the route are set before.
@@ -91,10 +91,10 @@ func (p *Pages) Show(w http.ResponseWriter, r *http.Request, status int, view Vi
 
 // headers keep a page to itself: nothing from elsewhere runs, loads or frames it, and nobody stores it.
 //
-// Referrer-Policy is same-origin and not no-referrer, under which a browser that knows no Sec-Fetch-Site would send its own
-// forms with Origin: null, to be refused as foreign (Fetch standard, "append a request Origin header"). No other site gets
-// a referrer under either. There is no Cross-Origin-Opener-Policy: applications open the consent page in a window of theirs
-// and wait for it to come back.
+// Referrer-Policy is same-origin and not no-referrer, under which a browser that knows no Sec-Fetch-Site would send its
+// own forms with Origin: null, to be refused as foreign (Fetch standard, "append a request Origin header"). No other
+// site gets a referrer under either. There is no Cross-Origin-Opener-Policy: applications open the consent page in a
+// window of theirs and wait for it to come back.
 func (p *Pages) headers(w http.ResponseWriter, frame *Frame) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")

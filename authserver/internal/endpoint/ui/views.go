@@ -12,7 +12,7 @@ type Frame struct {
 	Person      *Person  // who is signed in; nil: nobody, or not known
 	Section     string   // the part of the settings that is open
 	Manages     bool     // the person may open the pages about workspaces: Developers, Connectors, Audit log
-	WorkspaceID   string   // the workspace that the page is of, for the links to its other pages; "" where it is of none
+	WorkspaceID string   // the workspace that the page is of, for the links to its other pages; "" where it is of none
 	Notice      string   // of what was just done
 	Problem     string   // of what was just refused
 	ProblemAt   string   // the id of the field that it is about, or ""
@@ -62,8 +62,8 @@ type Consent struct {
 
 func (*Consent) page() string { return "consent" }
 
-// A Message is a page that says one thing: mostly that something cannot be done, why, and what to do next. Where its frame names a Section, it
-// has the navigation of the settings around it.
+// A Message is a page that says one thing: mostly that something cannot be done, why, and what to do next. Where its
+// frame names a Section, it has the navigation of the settings around it.
 type Message struct {
 	Frame
 	Status  int

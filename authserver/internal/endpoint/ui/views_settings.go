@@ -41,7 +41,8 @@ type Developers struct {
 
 func (*Developers) page() string { return "developers" }
 
-// A Retry is the replacement of a token or a secret that was refused for want of a proof: its box is open again, as it was sent.
+// A Retry is the replacement of a token or a secret that was refused for want of a proof: its box is open again, as it
+// was sent.
 type Retry struct {
 	ID        string // of the token or application, "" where nothing was refused
 	Note      string // what is wrong with the password, or is to be done instead
@@ -51,7 +52,8 @@ type Retry struct {
 // A Proof is what has to be given before anything is made.
 type Proof int
 
-// The proofs: none, as there was one lately; the password, in the form; or, from whoever has none, another one on another page.
+// The proofs: none, as there was one lately; the password, in the form; or, from whoever has none, another one on
+// another page.
 const (
 	NoProof Proof = iota
 	PasswordProof

@@ -1,7 +1,7 @@
 // Package wellknown answers: what can a client learn about this server before it asks for anything?
 //
-// The authorization server metadata of RFC 8414 at every place where a client looks for it (contract, section 1), and the
-// public keys. Nothing here redirects, and any web page may read it.
+// The authorization server metadata of RFC 8414 at every place where a client looks for it (contract, section 1), and
+// the public keys. Nothing here redirects, and any web page may read it.
 package wellknown
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Metadata is the document of RFC 8414, section 2. issuer and appURL have no trailing slash; documents says whether clients may be known
-// by their metadata documents.
+// Metadata is the document of RFC 8414, section 2. issuer and appURL have no trailing slash; documents says whether
+// clients may be known by their metadata documents.
 func Metadata(issuer, appURL string, documents bool) ([]byte, error) {
 	account := issuer + "/v1/account/oauth/"
 	methods := []string{"none", "client_secret_post", "client_secret_basic"}
@@ -52,7 +52,15 @@ func Document(document func() ([]byte, error)) http.Handler {
 		w.Header().Set("Access-Control-Allow-Origin", "*")
 		body, err := document()
 		if err != nil {
-			apierr.Write(w, apierr.Flat, &apierr.Error{Kind: apierr.Unavailable, Message: "The document cannot be made at this moment.", Cause: err})
+			apierr.Write(
+				w,
+				apierr.Flat,
+				&apierr.Error{
+					Kind:    apierr.Unavailable,
+					Message: "The document cannot be made at this moment.",
+					Cause:   err,
+				},
+			)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")

@@ -16,9 +16,14 @@ import (
 
 // Where clients look for the metadata.
 var places = []string{
-	"/.well-known/oauth-authorization-server", "/.well-known/oauth-authorization-server/mcp", "/.well-known/oauth-authorization-server/v1",
-	"/.well-known/openid-configuration", "/.well-known/openid-configuration/mcp", "/.well-known/openid-configuration/v1",
-	"/mcp/.well-known/oauth-authorization-server", "/mcp/.well-known/openid-configuration",
+	"/.well-known/oauth-authorization-server",
+	"/.well-known/oauth-authorization-server/mcp",
+	"/.well-known/oauth-authorization-server/v1",
+	"/.well-known/openid-configuration",
+	"/.well-known/openid-configuration/mcp",
+	"/.well-known/openid-configuration/v1",
+	"/mcp/.well-known/oauth-authorization-server",
+	"/mcp/.well-known/openid-configuration",
 }
 
 func TestTheMetadataIsTheSameAtEveryPlace(t *testing.T) {
@@ -58,17 +63,20 @@ func TestTheMetadataSaysWhatTheServerDoes(t *testing.T) {
 		return out
 	}
 	for name, value := range map[string]any{
-		"issuer": apitest.Issuer, "authorization_endpoint": "https://app.example.org/oauth/authorize",
-		"token_endpoint":           "https://api.example.org/v1/account/oauth/token",
-		"revocation_endpoint":      "https://api.example.org/v1/account/oauth/revoke",
-		"introspection_endpoint":   "https://api.example.org/v1/account/oauth/introspect",
-		"jwks_uri":                 "https://api.example.org/v1/account/oauth/jwks",
-		"response_types_supported": list("code"), "grant_types_supported": list("authorization_code", "refresh_token"),
+		"issuer":                                           apitest.Issuer,
+		"authorization_endpoint":                           "https://app.example.org/oauth/authorize",
+		"token_endpoint":                                   "https://api.example.org/v1/account/oauth/token",
+		"revocation_endpoint":                              "https://api.example.org/v1/account/oauth/revoke",
+		"introspection_endpoint":                           "https://api.example.org/v1/account/oauth/introspect",
+		"jwks_uri":                                         "https://api.example.org/v1/account/oauth/jwks",
+		"response_types_supported":                         list("code"),
+		"grant_types_supported":                            list("authorization_code", "refresh_token"),
 		"code_challenge_methods_supported":                 list("S256"),
 		"token_endpoint_auth_methods_supported":            list("none", "client_secret_post", "client_secret_basic", "private_key_jwt"),
 		"token_endpoint_auth_signing_alg_values_supported": list("ES256", "RS256", "PS256", "EdDSA"),
 		"introspection_endpoint_auth_methods_supported":    list("client_secret_basic", "client_secret_post"),
-		"authorization_response_iss_parameter_supported":   true, "client_id_metadata_document_supported": true,
+		"authorization_response_iss_parameter_supported":   true,
+		"client_id_metadata_document_supported":            true,
 	} {
 		if !reflect.DeepEqual(got[name], value) {
 			t.Errorf("%s: %v, want %v", name, got[name], value)
@@ -78,7 +86,8 @@ func TestTheMetadataSaysWhatTheServerDoes(t *testing.T) {
 		t.Error("open registration is advertised, and there is none")
 	}
 	scopes, _ := got["scopes_supported"].([]any)
-	if !slices.Contains(scopes, "offline_access") || slices.Contains(scopes, "account:api:access") || len(scopes) != len(perm.All()) {
+	if !slices.Contains(scopes, "offline_access") || slices.Contains(scopes, "account:api:access") ||
+		len(scopes) != len(perm.All()) {
 		t.Errorf("scopes_supported: %v", scopes)
 	}
 }
@@ -88,11 +97,16 @@ func TestEveryEndpointNamedIsThere(t *testing.T) {
 	s := apitest.Served(t)
 	metadata := s.Send("GET", places[0], "").JSON()
 	for name, method := range map[string]string{
-		"token_endpoint": "POST", "revocation_endpoint": "POST", "introspection_endpoint": "POST", "jwks_uri": "GET", "authorization_endpoint": "GET",
+		"token_endpoint":         "POST",
+		"revocation_endpoint":    "POST",
+		"introspection_endpoint": "POST",
+		"jwks_uri":               "GET",
+		"authorization_endpoint": "GET",
 	} {
 		url, _ := metadata[name].(string)
 		path := strings.TrimPrefix(strings.TrimPrefix(url, apitest.Issuer), apitest.AppURL)
-		if answer := s.Send(method, path, ""); path == url || answer.Status == 404 || answer.Status == 405 || answer.Status >= 500 {
+		if answer := s.Send(method, path, ""); path == url || answer.Status == 404 || answer.Status == 405 ||
+			answer.Status >= 500 {
 			t.Errorf("%s: %s %s is %d", name, method, path, answer.Status)
 		}
 	}
@@ -102,13 +116,16 @@ func TestTheKeySetHoldsPublicHalvesAlone(t *testing.T) {
 	s := apitest.Served(t)
 	answer := s.Send("GET", "/v1/account/oauth/jwks", "")
 	keys, _ := answer.JSON()["keys"].([]any)
-	if answer.Status != 200 || len(keys) != 2 || answer.Header.Get("Cache-Control") != "public, max-age=300" || answer.Header.Get("Access-Control-Allow-Origin") != "*" {
+	if answer.Status != 200 || len(keys) != 2 || answer.Header.Get("Cache-Control") != "public, max-age=300" ||
+		answer.Header.Get("Access-Control-Allow-Origin") != "*" {
 		t.Fatalf("%d, %d keys, %v", answer.Status, len(keys), answer.Header)
 	}
 	seen := map[any]bool{}
 	for _, one := range keys {
 		key, _ := one.(map[string]any)
-		if key["kty"] != "EC" || key["crv"] != "P-256" || key["alg"] != "ES256" || key["use"] != "sig" || key["kid"] == nil || seen[key["kid"]] {
+		if key["kty"] != "EC" || key["crv"] != "P-256" || key["alg"] != "ES256" || key["use"] != "sig" ||
+			key["kid"] == nil ||
+			seen[key["kid"]] {
 			t.Errorf("key %v", key["kid"])
 		}
 		if _, private := key["d"]; private {
@@ -122,7 +139,8 @@ func TestADocumentThatCannotBeMadeIs503(t *testing.T) {
 	recorder := httptest.NewRecorder()
 	failing := wellknown.Document(func() ([]byte, error) { return nil, errors.New("no key is loaded") })
 	failing.ServeHTTP(recorder, httptest.NewRequest("GET", "/", nil))
-	if recorder.Code != 503 || recorder.Header().Get("Retry-After") == "" || recorder.Header().Get("Cache-Control") != "no-store" ||
+	if recorder.Code != 503 || recorder.Header().Get("Retry-After") == "" ||
+		recorder.Header().Get("Cache-Control") != "no-store" ||
 		strings.Contains(recorder.Body.String(), "no key is loaded") {
 		t.Errorf("%d %v %s", recorder.Code, recorder.Header(), recorder.Body)
 	}

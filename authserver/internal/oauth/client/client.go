@@ -14,24 +14,26 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A Client is an OAuth client application (spec 2.2): one that a workspace has registered, or one that is known by its metadata
-// document (document.go) and belongs to no workspace.
+// A Client is an OAuth client application (spec 2.2): one that a workspace has registered, or one that is known by its
+// metadata document (document.go) and belongs to no workspace.
 type Client struct {
-	ID          uuid.UUID
-	Kind        Kind
-	WorkspaceID uuid.UUID // the workspace that registered it; zero for a service, and for a client known by its document
+	ID   uuid.UUID
+	Kind Kind
+	// the workspace that registered it; zero for a service, and for a client known by its document
+	WorkspaceID uuid.UUID
 	Name        string
 	Redirects   []string // exact redirect URIs
 	Required    perm.Set // requiredPermissions
 	Platform    string   // connectors: claude or chatgpt
-	Resource    string   // connectors: the one resource indicator (RFC 8707) it may ask for; "": any of this deployment's
-	AuthMethod  AuthMethod
-	CreatedBy   *uuid.UUID
-	CreatedAt   time.Time
-	Secrets     [][]byte // SHA-256 of live secrets: those that the store was asked for, which is at most two
-	Address     string   // of its metadata document, which is its client_id; "" for a registered client
-	Keys        []byte   // the JWK set that PrivateKeyJWT is verified by
-	KeysURL     string   // where that set is read, "" where the document holds it
+	// connectors: the one resource indicator (RFC 8707) it may ask for; "": any of this deployment's
+	Resource   string
+	AuthMethod AuthMethod
+	CreatedBy  *uuid.UUID
+	CreatedAt  time.Time
+	Secrets    [][]byte // SHA-256 of live secrets: those that the store was asked for, which is at most two
+	Address    string   // of its metadata document, which is its client_id; "" for a registered client
+	Keys       []byte   // the JWK set that PrivateKeyJWT is verified by
+	KeysURL    string   // where that set is read, "" where the document holds it
 }
 
 // PublicID is what the client is called wherever client_id is said.
@@ -57,8 +59,8 @@ func (c Client) At(resource string) Client {
 	return c
 }
 
-// MayRedirectTo compares byte by byte: no case folding, no normalisation (contract, section 4). A client that is known by its document
-// has any port of the user's own computer where it lists one; a registered client has not.
+// MayRedirectTo compares byte by byte: no case folding, no normalisation (contract, section 4). A client that is known
+// by its document has any port of the user's own computer where it lists one; a registered client has not.
 func (c Client) MayRedirectTo(uri string) bool {
 	return slices.ContainsFunc(c.Redirects, func(listed string) bool {
 		return listed == uri || (c.Address != "" && len(uri) <= maxRedirectLength && loopbackButForPort(listed, uri))

@@ -13,7 +13,11 @@ import (
 var resources = []string{"https://api.example.org/v1", "https://api.example.org/mcp"}
 
 func registration() Registration {
-	return Registration{Name: "Donor sync", Redirects: []string{"https://app.example.org/callback"}, Required: []string{"programmes:read:programmes"}}
+	return Registration{
+		Name:      "Donor sync",
+		Redirects: []string{"https://app.example.org/callback"},
+		Required:  []string{"programmes:read:programmes"},
+	}
 }
 
 func connectorRegistration() Registration {
@@ -57,7 +61,10 @@ func TestBadRegistrationsAreRefusedWithTheRightCode(t *testing.T) {
 			r.Platform, r.Resource, r.Required = "claude", resources[0], []string{"account:api:access"}
 		}, false},
 		"nothing uses it there": {func(r *Registration) {
-			r.Platform, r.Resource, r.Required = "claude", resources[1], []string{"programmes:read:programmes", "engage:read:forms"}
+			r.Platform, r.Resource, r.Required = "claude", resources[1], []string{
+				"programmes:read:programmes",
+				"engage:read:forms",
+			}
 		}, false},
 		"secret for connector": {func(r *Registration) {
 			r.Platform, r.Resource, r.AuthMethod = "claude", resources[0], "client_secret_post"
@@ -81,7 +88,8 @@ func TestAMisspeltPermissionIsPointedOut(t *testing.T) {
 	for _, r := range []Registration{registration(), connectorRegistration()} {
 		r.Required = []string{"programmes:read:programmes", "programmes:reed:programmes"}
 		_, err := r.Accept(resources)
-		if err == nil || !strings.Contains(err.Error(), "requiredPermissions[1]") || !strings.Contains(err.Error(), "programmes:write:programmes") {
+		if err == nil || !strings.Contains(err.Error(), "requiredPermissions[1]") ||
+			!strings.Contains(err.Error(), "programmes:write:programmes") {
 			t.Errorf("%v", err)
 		} else if offered := strings.Contains(err.Error(), "account:api:access"); offered != (r.Platform == "") {
 			t.Errorf("platform %q, account:api:access offered: %t", r.Platform, offered)
@@ -91,27 +99,83 @@ func TestAMisspeltPermissionIsPointedOut(t *testing.T) {
 
 func TestRedirectURIs(t *testing.T) {
 	for _, good := range []string{
-		"https://app.example.org/callback", "https://app.example.org:8443/cb?tenant=1", "http://127.0.0.1:8090/callback",
-		"http://localhost/cb", "http://[::1]:9/cb", "https://app.example.org", "https://xn--bcher-kva.example/cb",
-		"https://app.example.org.:443/cb", "https://198.51.100.7/cb", "https://7.example/cb", "https://0x.example/cb", "https://[2001:db8::1]:65535/cb", "http://localhost:1/cb", "https://a_b.example/cb",
+		"https://app.example.org/callback",
+		"https://app.example.org:8443/cb?tenant=1",
+		"http://127.0.0.1:8090/callback",
+		"http://localhost/cb",
+		"http://[::1]:9/cb",
+		"https://app.example.org",
+		"https://xn--bcher-kva.example/cb",
+		"https://app.example.org.:443/cb",
+		"https://198.51.100.7/cb",
+		"https://7.example/cb",
+		"https://0x.example/cb",
+		"https://[2001:db8::1]:65535/cb",
+		"http://localhost:1/cb",
+		"https://a_b.example/cb",
 	} {
 		if reason := refuseRedirect(good); reason != "" {
 			t.Errorf("%s: %s", good, reason)
 		}
 	}
 	for _, bad := range []string{
-		"", "/callback", "app.example.org/cb", "http://app.example.org/cb", "http://localhost.evil.example/cb", "http://127.0.0.1.evil.example/cb",
-		"http://127.0.0.1@evil.example/cb", "https://user@app.example.org/cb", "https://user:pw@app.example.org/cb", "https://@app.example.org/cb",
-		"https://app.example.org/cb#", "https://app.example.org/cb#x", "https://*.example.org/cb", "https://app.example.org/*",
-		"javascript:alert(1)", "JAVASCRIPT:alert(1)", "data:text/html,x", "com.example.app:/cb", "https:app.example.org", "https:///cb",
-		"https://app.example.org/cb?code=1", "https://app.example.org/cb?State=1", "https://app.example.org/cb?iss=x", "https://app.example.org/cb?error=x",
-		"https://app.example.org/cb?error_description=x", "https://app.example.org/cb?response=x", "https://app.example.org/cb?%63ode=1",
-		"https://app.example.org/c b", "https://app.example.org\\@evil.example/", "https://app.example.org/\u00e9", "https://app.example.org/cb\n",
-		"https://app.example.org/" + strings.Repeat("x", 2048), "https://app.example.org/cb?a=%zz",
-		"https://app.example.org:70000/cb", "https://app.example.org:65536/cb", "https://app.example.org:0/cb", "https://app.example.org:/cb",
-		`https://a"b.example/cb`, "https://a.example;b/cb", "https://a,b.example/cb", "https://a..example/cb", "https://.example/cb", "https://a'b.example/",
-		"https://[1.2.3.4]/cb", "https://256.1.1.1/cb", "https://1.2.3.4.5/cb", "https://example.org.1/cb", "https://2130706433/cb", "https://0x7f.1/cb", "https://0x7f000001/cb",
-		"https://010.1.1.1/cb", "https://198.51.100.7./cb", "https://xn--/cb", "https://[fe80::1%25eth0]/cb", "https://a!b.example/", "https://a(b).example/", "https://$.example/",
+		"",
+		"/callback",
+		"app.example.org/cb",
+		"http://app.example.org/cb",
+		"http://localhost.evil.example/cb",
+		"http://127.0.0.1.evil.example/cb",
+		"http://127.0.0.1@evil.example/cb",
+		"https://user@app.example.org/cb",
+		"https://user:pw@app.example.org/cb",
+		"https://@app.example.org/cb",
+		"https://app.example.org/cb#",
+		"https://app.example.org/cb#x",
+		"https://*.example.org/cb",
+		"https://app.example.org/*",
+		"javascript:alert(1)",
+		"JAVASCRIPT:alert(1)",
+		"data:text/html,x",
+		"com.example.app:/cb",
+		"https:app.example.org",
+		"https:///cb",
+		"https://app.example.org/cb?code=1",
+		"https://app.example.org/cb?State=1",
+		"https://app.example.org/cb?iss=x",
+		"https://app.example.org/cb?error=x",
+		"https://app.example.org/cb?error_description=x",
+		"https://app.example.org/cb?response=x",
+		"https://app.example.org/cb?%63ode=1",
+		"https://app.example.org/c b",
+		"https://app.example.org\\@evil.example/",
+		"https://app.example.org/\u00e9",
+		"https://app.example.org/cb\n",
+		"https://app.example.org/" + strings.Repeat("x", 2048),
+		"https://app.example.org/cb?a=%zz",
+		"https://app.example.org:70000/cb",
+		"https://app.example.org:65536/cb",
+		"https://app.example.org:0/cb",
+		"https://app.example.org:/cb",
+		`https://a"b.example/cb`,
+		"https://a.example;b/cb",
+		"https://a,b.example/cb",
+		"https://a..example/cb",
+		"https://.example/cb",
+		"https://a'b.example/",
+		"https://[1.2.3.4]/cb",
+		"https://256.1.1.1/cb",
+		"https://1.2.3.4.5/cb",
+		"https://example.org.1/cb",
+		"https://2130706433/cb",
+		"https://0x7f.1/cb",
+		"https://0x7f000001/cb",
+		"https://010.1.1.1/cb",
+		"https://198.51.100.7./cb",
+		"https://xn--/cb",
+		"https://[fe80::1%25eth0]/cb",
+		"https://a!b.example/",
+		"https://a(b).example/",
+		"https://$.example/",
 	} {
 		if refuseRedirect(bad) == "" {
 			t.Errorf("%q: accepted", bad)
@@ -137,9 +201,14 @@ func TestWhatIsWrongWithARedirectURIIsSaid(t *testing.T) {
 
 func TestOfSeveralRedirectURIsTheBadOneIsPointedOut(t *testing.T) {
 	r := registration()
-	r.Redirects = []string{"https://a.example/cb", "https://b.example/cb", "https://user:pass-word@c.example/cb?token=s3cret"}
+	r.Redirects = []string{
+		"https://a.example/cb",
+		"https://b.example/cb",
+		"https://user:pass-word@c.example/cb?token=s3cret",
+	}
 	_, err := r.Accept(resources)
-	if err == nil || !strings.HasPrefix(err.Error(), "redirectUris[2]: A redirect URI has no user name") || strings.Contains(err.Error(), "c.example") {
+	if err == nil || !strings.HasPrefix(err.Error(), "redirectUris[2]: A redirect URI has no user name") ||
+		strings.Contains(err.Error(), "c.example") {
 		t.Errorf("%v", err)
 	}
 	r.Redirects = r.Redirects[2:]
@@ -154,9 +223,17 @@ func TestRedirectIsComparedByteByByte(t *testing.T) {
 		t.Error("the registered URI is refused")
 	}
 	for _, other := range []string{
-		"", "http://127.0.0.1:8091/callback?a=1", "http://127.0.0.1:8090/callback", "http://127.0.0.1:8090/callback?a=1&b=2", "http://127.0.0.1:8090/Callback?a=1",
-		"http://127.0.0.1:8090/callback?a=1#", "http://127.0.0.1:8090/x/../callback?a=1", "HTTP://127.0.0.1:8090/callback?a=1", "http://localhost:8090/callback?a=1",
-		"http://127.0.0.1:8090/callback/?a=1", "http://127.0.0.1:8090/callback?a=%31",
+		"",
+		"http://127.0.0.1:8091/callback?a=1",
+		"http://127.0.0.1:8090/callback",
+		"http://127.0.0.1:8090/callback?a=1&b=2",
+		"http://127.0.0.1:8090/Callback?a=1",
+		"http://127.0.0.1:8090/callback?a=1#",
+		"http://127.0.0.1:8090/x/../callback?a=1",
+		"HTTP://127.0.0.1:8090/callback?a=1",
+		"http://localhost:8090/callback?a=1",
+		"http://127.0.0.1:8090/callback/?a=1",
+		"http://127.0.0.1:8090/callback?a=%31",
 	} {
 		if c.MayRedirectTo(other) {
 			t.Errorf("%q: taken for the registered one", other)
@@ -180,12 +257,27 @@ func TestTraitsOfAnUnknownKindAllowNothing(t *testing.T) {
 	}
 }
 
-// What may be registered is what a browser, too, takes for an address of the host that we see in it, and brings nothing along that
-// looks like an answer of ours.
+// What may be registered is what a browser, too, takes for an address of the host that we see in it, and brings nothing
+// along that looks like an answer of ours.
 func FuzzRedirect(f *testing.F) {
 	for _, seed := range []string{
-		"https://app.example.org/callback", "http://127.0.0.1:8090/cb", "http://[::1]/cb?x=1", "https://a@b/", "https://a\\@b/", "https://a/#", "https://a/?code=x", "https://a/?C%6fde=x",
-		"http://localhost.evil.example/", "https:a", "https:///a", "javascript:alert(1)", "https://a/*", "https://a:b/", "https://a/%zz", "https://0%80000", "https://a?iss=1;state=2",
+		"https://app.example.org/callback",
+		"http://127.0.0.1:8090/cb",
+		"http://[::1]/cb?x=1",
+		"https://a@b/",
+		"https://a\\@b/",
+		"https://a/#",
+		"https://a/?code=x",
+		"https://a/?C%6fde=x",
+		"http://localhost.evil.example/",
+		"https:a",
+		"https:///a",
+		"javascript:alert(1)",
+		"https://a/*",
+		"https://a:b/",
+		"https://a/%zz",
+		"https://0%80000",
+		"https://a?iss=1;state=2",
 	} {
 		f.Add(seed)
 	}
@@ -204,7 +296,9 @@ func FuzzRedirect(f *testing.F) {
 		}
 		isPlain := strings.EqualFold(scheme, "http")
 		own := host == "localhost" || strings.HasPrefix(host, "127.") || strings.HasPrefix(host, "[")
-		if !found || (!isPlain && !strings.EqualFold(scheme, "https")) || (isPlain && !own) || host == "" || strings.ContainsAny(uri, "#*\\ ") || strings.Contains(authority, "@") {
+		if !found || (!isPlain && !strings.EqualFold(scheme, "https")) || (isPlain && !own) || host == "" ||
+			strings.ContainsAny(uri, "#*\\ ") ||
+			strings.Contains(authority, "@") {
 			t.Errorf("%q accepted", uri)
 		}
 		parsed, err := url.Parse(uri)

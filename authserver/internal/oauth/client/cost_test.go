@@ -10,10 +10,13 @@ import (
 const wrongSecret = credential.Secret("alm_cs_0000000000000000000000000000000000000000000000000")
 
 func withTwoSecrets() Client {
-	return Client{Secrets: [][]byte{credential.Hash("one"), credential.Hash("another, while the first one still works")}}
+	return Client{
+		Secrets: [][]byte{credential.Hash("one"), credential.Hash("another, while the first one still works")},
+	}
 }
 
-// A secret is 256 random bits, so no slow hash is behind it (contract, section 2). The fastest of many is what it costs.
+// A secret is 256 random bits, so no slow hash is behind it (contract, section 2). The fastest of many is what it
+// costs.
 func TestAWrongSecretCostsMicroseconds(t *testing.T) {
 	c, fastest := withTwoSecrets(), time.Hour
 	for range 1000 {

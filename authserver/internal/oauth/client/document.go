@@ -12,8 +12,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A Document is what a client says of itself at the address that is its client_id (OAuth Client ID Metadata Document). Grant types
-// that are not offered here, and all that is not named below, are ignored.
+// A Document is what a client says of itself at the address that is its client_id (OAuth Client ID Metadata Document).
+// Grant types that are not offered here, and all that is not named below, are ignored.
 type Document struct {
 	ClientID      string
 	Name          string
@@ -52,11 +52,13 @@ func wrong(message string) (Client, error) { return Client{}, &DocumentError{Mes
 // maxAddress bounds the address of a document, in bytes.
 const maxAddress = 512
 
-// ParseAddress takes the address of a document apart, or says that it cannot be one: https, a host, a path, and no query, fragment,
-// user name or dot segment, in the one spelling that needs no interpretation. host has the port, where one is named.
+// ParseAddress takes the address of a document apart, or says that it cannot be one: https, a host, a path, and no
+// query, fragment, user name or dot segment, in the one spelling that needs no interpretation. host has the port, where
+// one is named.
 func ParseAddress(text string) (host string, ok bool) {
 	rest, https := strings.CutPrefix(text, "https://")
-	if !https || len(text) > maxAddress || strings.ContainsFunc(text, unprintable) || strings.ContainsAny(text, `?#@\`) {
+	if !https || len(text) > maxAddress || strings.ContainsFunc(text, unprintable) ||
+		strings.ContainsAny(text, `?#@\`) {
 		return "", false
 	}
 	host, path, _ := strings.Cut(rest, "/")
@@ -74,8 +76,8 @@ func ParseAddress(text string) (host string, ok bool) {
 
 func unprintable(r rune) bool { return r <= ' ' || r >= 0x7f }
 
-// Accept returns the client that is described by the document at address, or a *DocumentError. Of its redirect URIs it keeps those
-// that could be registered here.
+// Accept returns the client that is described by the document at address, or a *DocumentError. Of its redirect URIs it
+// keeps those that could be registered here.
 func (d Document) Accept(address, platform string) (Client, error) {
 	host, ok := ParseAddress(address)
 	id, err := identity.OfClient(address)
@@ -106,8 +108,14 @@ func (d Document) Accept(address, platform string) (Client, error) {
 		return wrong("Its jwks_uri is not an address of the document's own host.")
 	}
 	c := Client{
-		ID: id, Kind: Connector, Name: strings.TrimSpace(d.Name), Redirects: usable, Required: perm.ForConnectors(),
-		Platform: platform, AuthMethod: method, Address: address,
+		ID:         id,
+		Kind:       Connector,
+		Name:       strings.TrimSpace(d.Name),
+		Redirects:  usable,
+		Required:   perm.ForConnectors(),
+		Platform:   platform,
+		AuthMethod: method,
+		Address:    address,
 	}
 	if displayname.CheckApplication(c.Name) != "" {
 		c.Name = host // which cannot pretend to be another

@@ -8,15 +8,16 @@ import (
 	"strings"
 )
 
-// Domains are the places whose clients' documents this deployment reads, each with the connectorPlatform that a client of it
-// counts as: "" for a platform that has no name here. A place is a host (claude.ai); all that is below a path of a host, which
-// ends with a slash (claude.ai/oauth/); or one document (claude.ai/oauth/client.json).
+// Domains are the places whose clients' documents this deployment reads, each with the connectorPlatform that a client
+// of it counts as: "" for a platform that has no name here. A place is a host (claude.ai); all that is below a path of
+// a host, which ends with a slash (claude.ai/oauth/); or one document (claude.ai/oauth/client.json).
 type Domains map[string]string
 
 // OtherPlatform is how a platform without a connectorPlatform of its own is called in settings, policies and logs.
 const OtherPlatform = "other"
 
-// ParseDomains reads place=platform, separated by commas; platform is claude, chatgpt or other. "none" is no domain at all.
+// ParseDomains reads place=platform, separated by commas; platform is claude, chatgpt or other. "none" is no domain at
+// all.
 func ParseDomains(text string) (Domains, error) {
 	domains := Domains{}
 	if text = strings.TrimSpace(text); text == "" || text == "none" {
@@ -26,7 +27,10 @@ func ParseDomains(text string) (Domains, error) {
 		place, platform, ok := strings.Cut(strings.TrimSpace(entry), "=")
 		switch {
 		case !ok || !plainHost(place):
-			return nil, errors.New("a domain is written like claude.ai=claude or claude.ai/oauth/=claude, in lower case and without https://")
+			return nil, errors.New(
+				"a domain is written like claude.ai=claude or claude.ai/oauth/=claude, in lower case and without " +
+					"https://",
+			)
 		case platform != OtherPlatform && !slices.Contains(platforms, platform):
 			return nil, fmt.Errorf("a domain's platform is %s or %s", strings.Join(platforms, ", "), OtherPlatform)
 		}
@@ -44,7 +48,8 @@ func ParseDomains(text string) (Domains, error) {
 // plainHost says whether place is a host, perhaps with a port and a path, as it stands in the address of a document.
 func plainHost(place string) bool {
 	name, path, hasPath := strings.Cut(place, "/")
-	if strings.HasSuffix(name, ":") || strings.Contains(place, "//") || (hasPath && (path == "" || strings.ContainsAny(path, "%*"))) {
+	if strings.HasSuffix(name, ":") || strings.Contains(place, "//") ||
+		(hasPath && (path == "" || strings.ContainsAny(path, "%*"))) {
 		return false
 	}
 	_, ok := ParseAddress("https://" + name + "/" + path + "x")
@@ -63,9 +68,9 @@ func (d Domains) Hosts() []string {
 	return hosts
 }
 
-// Serve says whether address is one of a document that is read here, and which platform its client counts as. A host must
-// match exactly: a subdomain is another host. The longest place that holds the address counts. Below a path, an address with
-// a percent sign is not served: servers differ in what an encoded slash means.
+// Serve says whether address is one of a document that is read here, and which platform its client counts as. A host
+// must match exactly: a subdomain is another host. The longest place that holds the address counts. Below a path, an
+// address with a percent sign is not served: servers differ in what an encoded slash means.
 func (d Domains) Serve(address string) (platform string, ok bool) {
 	host, ok := ParseAddress(address)
 	if !ok {

@@ -47,7 +47,8 @@ func refuseRedirect(uri string) string {
 	switch {
 	case err != nil || !parsed.IsAbs() || parsed.Hostname() == "" || parsed.Opaque != "":
 		return "A redirect URI is absolute, like https://app.example.org/callback."
-	case parsed.User != nil || strings.Contains(parsed.Host, "@"): // before what looks for the host where it would be without them
+	// before what looks for the host where it would be without them
+	case parsed.User != nil || strings.Contains(parsed.Host, "@"):
 		return "A redirect URI has no user name or password."
 	case !strings.Contains(uri, "://"+parsed.Host): // net/url has taken escapes for the bytes that they stand for
 		return "A redirect URI's host is written as it is, without % escapes."
@@ -58,7 +59,8 @@ func refuseRedirect(uri string) string {
 	case strings.Contains(uri, "*"):
 		return "A redirect URI has no wildcard (*): register each one."
 	case !opens(parsed):
-		return "A redirect URI's host is a name of letters, digits, hyphens, underscores and dots (another one in its xn-- form), or an IP address, with a port of 1 to 65535 or none."
+		return "A redirect URI's host is a name of letters, digits, hyphens, underscores and dots (another one in " +
+			"its xn-- form), or an IP address, with a port of 1 to 65535 or none."
 	}
 	query, err := url.ParseQuery(parsed.RawQuery)
 	if err != nil {

@@ -17,10 +17,12 @@ type Registration struct {
 	Platform   string
 	Resource   string
 	AuthMethod string
-	Connector  bool // it is to be a connector. A Platform or a Resource says so too, since a body of the API has no kind
+	// it is to be a connector. A Platform or a Resource says so too, since a body of the API has no kind
+	Connector bool
 }
 
-// A Refusal says why a registration is refused; Redirect tells which of the two error codes it is (RFC 7591, section 3.2.2).
+// A Refusal says why a registration is refused; Redirect tells which of the two error codes it is (RFC 7591, section
+// 3.2.2).
 type Refusal struct {
 	Redirect bool
 	Field    string
@@ -42,9 +44,18 @@ var platforms = []string{"claude", "chatgpt"}
 // Accept returns the client that the registration describes, without identifier, workspace and secret, or a *Refusal.
 // resources are the deployment's resource identifiers.
 func (r Registration) Accept(resources []string) (Client, error) {
-	c := Client{Kind: Confidential, Name: strings.TrimSpace(r.Name), Platform: r.Platform, Resource: r.Resource, Redirects: r.Redirects}
+	c := Client{
+		Kind:      Confidential,
+		Name:      strings.TrimSpace(r.Name),
+		Platform:  r.Platform,
+		Resource:  r.Resource,
+		Redirects: r.Redirects,
+	}
 	if message := displayname.CheckApplication(c.Name); message != "" {
-		return Client{}, &Refusal{Field: "name", Message: "Give the application a name of 1 to 100 printable characters. " + message}
+		return Client{}, &Refusal{
+			Field:   "name",
+			Message: "Give the application a name of 1 to 100 printable characters. " + message,
+		}
 	}
 	if r.Connector || r.Platform != "" || r.Resource != "" {
 		c.Kind = Connector
@@ -65,7 +76,10 @@ func (r Registration) platform(c *Client, resources []string) error {
 		return nil
 	}
 	if !slices.Contains(platforms, r.Platform) {
-		return &Refusal{Field: "connectorPlatform", Message: "connectorPlatform is claude or chatgpt, and goes with resource."}
+		return &Refusal{
+			Field:   "connectorPlatform",
+			Message: "connectorPlatform is claude or chatgpt, and goes with resource.",
+		}
 	}
 	if !slices.Contains(resources, r.Resource) {
 		return &Refusal{Field: "resource", Message: "resource is one of: " + strings.Join(resources, ", ") + "."}
@@ -79,7 +93,10 @@ func (r Registration) permissions(c *Client, _ []string) error {
 	}
 	for i, text := range r.Required {
 		if !perm.Known(perm.Permission(text)) {
-			return &Refusal{Field: "requiredPermissions", Message: fmt.Sprintf("requiredPermissions[%d] is no permission. They are: %s.", i, c.grantable())}
+			return &Refusal{
+				Field:   "requiredPermissions",
+				Message: fmt.Sprintf("requiredPermissions[%d] is no permission. They are: %s.", i, c.grantable()),
+			}
 		}
 	}
 	c.Required = perm.FromStrings(r.Required)
@@ -90,8 +107,12 @@ func (r Registration) permissions(c *Client, _ []string) error {
 	}
 	if surplus := c.Required.Without(c.At(c.Resource).Required); len(surplus) > 0 {
 		return &Refusal{
-			Field:   "requiredPermissions",
-			Message: fmt.Sprintf("Nothing at this resource uses %s. A connector for it requires some of: %s.", surplus[0], c.grantable()),
+			Field: "requiredPermissions",
+			Message: fmt.Sprintf(
+				"Nothing at this resource uses %s. A connector for it requires some of: %s.",
+				surplus[0],
+				c.grantable(),
+			),
 		}
 	}
 	return nil
@@ -110,7 +131,10 @@ func (c Client) grantable() string {
 func (r Registration) authMethod(c *Client, _ []string) error {
 	if c.Kind == Connector {
 		if r.AuthMethod != "" && AuthMethod(r.AuthMethod) != AuthNone {
-			return &Refusal{Field: "tokenEndpointAuthMethod", Message: "A connector is a public client: leave tokenEndpointAuthMethod out, or say none."}
+			return &Refusal{
+				Field:   "tokenEndpointAuthMethod",
+				Message: "A connector is a public client: leave tokenEndpointAuthMethod out, or say none.",
+			}
 		}
 		c.AuthMethod = AuthNone
 		return nil
@@ -121,7 +145,10 @@ func (r Registration) authMethod(c *Client, _ []string) error {
 	case SecretJSON, SecretPost, SecretBasic:
 		c.AuthMethod = method
 	default:
-		return &Refusal{Field: "tokenEndpointAuthMethod", Message: "tokenEndpointAuthMethod is client_secret_json, client_secret_post or client_secret_basic."}
+		return &Refusal{
+			Field:   "tokenEndpointAuthMethod",
+			Message: "tokenEndpointAuthMethod is client_secret_json, client_secret_post or client_secret_basic.",
+		}
 	}
 	return nil
 }

@@ -12,11 +12,12 @@ const (
 	Service      Kind = "service"
 )
 
-// An AuthMethod is how a client says who it is at the token endpoint (RFC 7591, section 2, and the spec's own JSON body).
+// An AuthMethod is how a client says who it is at the token endpoint (RFC 7591, section 2, and the spec's own JSON
+// body).
 type AuthMethod string
 
-// The methods. SecretJSON is the spec's body (4.3) and the default of confidential clients; PrivateKeyJWT (RFC 7523) is for clients that
-// are known by their documents alone.
+// The methods. SecretJSON is the spec's body (4.3) and the default of confidential clients; PrivateKeyJWT (RFC 7523) is
+// for clients that are known by their documents alone.
 const (
 	AuthNone      AuthMethod = "none"
 	SecretJSON    AuthMethod = "client_secret_json"
@@ -44,10 +45,21 @@ type Traits struct {
 // A confidential grant ends CodeLife later than its token could at the earliest, so that a token always has its 90 days
 // (spec 8) however late within its minute the code was exchanged.
 var traits = map[Kind]Traits{
-	Confidential: {Authorizes: true, AllOrNothing: true, AccessLife: 90 * 24 * time.Hour, GrantLife: 90*24*time.Hour + CodeLife},
+	Confidential: {
+		Authorizes:   true,
+		AllOrNothing: true,
+		AccessLife:   90 * 24 * time.Hour,
+		GrantLife:    90*24*time.Hour + CodeLife,
+	},
 	Connector: {
-		Public: true, Authorizes: true, PKCERequired: true, ResourceNeeded: true, Refreshes: true, NeedsLLM: true,
-		AccessLife: time.Hour, GrantLife: 30 * 24 * time.Hour,
+		Public:         true,
+		Authorizes:     true,
+		PKCERequired:   true,
+		ResourceNeeded: true,
+		Refreshes:      true,
+		NeedsLLM:       true,
+		AccessLife:     time.Hour,
+		GrantLife:      30 * 24 * time.Hour,
 	},
 	Service: {},
 }

@@ -119,7 +119,10 @@ func TestEachAlgorithmIsTakenWithItsKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys := map[jwa.SignatureAlgorithm]jwk.Key{
-		jwa.ES256: elliptical(t, "e"), jwa.RS256: made(t, "r", rsaKey), jwa.PS256: made(t, "r", rsaKey), jwa.EdDSA: made(t, "o", edKey),
+		jwa.ES256: elliptical(
+			t,
+			"e",
+		), jwa.RS256: made(t, "r", rsaKey), jwa.PS256: made(t, "r", rsaKey), jwa.EdDSA: made(t, "o", edKey),
 	}
 	public := set(t, keys[jwa.ES256], keys[jwa.RS256], keys[jwa.EdDSA])
 	if err := CheckKeys(public); err != nil {
@@ -148,9 +151,13 @@ func TestClaimsAreNarrow(t *testing.T) {
 	key := elliptical(t, "k")
 	public := set(t, key)
 	for name, claims := range map[string]map[string]any{
-		"as it is": good(), "the endpoint": with(map[string]any{"aud": endpoint}), "a list of one": with(map[string]any{"aud": []string{issuer}}),
-		"no iat": with(map[string]any{"iat": nil}), "fractions": with(map[string]any{"exp": float64(now.Unix()) + 60.5}),
-		"just over": with(map[string]any{"exp": now.Add(-29 * time.Second).Unix()}), "clock ahead": with(map[string]any{"iat": now.Add(29 * time.Second).Unix()}),
+		"as it is":      good(),
+		"the endpoint":  with(map[string]any{"aud": endpoint}),
+		"a list of one": with(map[string]any{"aud": []string{issuer}}),
+		"no iat":        with(map[string]any{"iat": nil}),
+		"fractions":     with(map[string]any{"exp": float64(now.Unix()) + 60.5}),
+		"just over":     with(map[string]any{"exp": now.Add(-29 * time.Second).Unix()}),
+		"clock ahead":   with(map[string]any{"iat": now.Add(29 * time.Second).Unix()}),
 	} {
 		if err := judge(sign(t, key, jwa.ES256, claims, nil), public); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -199,16 +206,27 @@ func TestForgeriesAreRefused(t *testing.T) {
 	}
 	twice := encode(`{"iss":"` + who + `","iss":"` + who + `"}`)
 	for name, forged := range map[string]string{
-		"nothing": "", "no JWT": "a.b", "four parts": text + ".x", "padded": text + "=", "white space": " " + text, "a line": parts[0] + ".\n" + parts[1] + "." + parts[2],
-		"cut": text[:len(text)-4], "none": encode(`{"alg":"none"}`) + "." + parts[1] + ".", "none, signed": encode(`{"alg":"none","kid":"k"}`) + "." + parts[1] + "." + parts[2],
-		"HMAC of the public key": string(shared), "another key of that name": sign(t, other, jwa.ES256, good(), nil),
-		"other claims": parts[0] + "." + encode(`{"iss":"`+who+`"}`) + "." + parts[2], "a member twice": parts[0] + "." + twice + "." + parts[2],
-		"header twice": encode(`{"alg":"ES256","alg":"ES256","kid":"k"}`) + "." + parts[1] + "." + parts[2],
-		"critical":     encode(`{"alg":"ES256","kid":"k","crit":["exp"]}`) + "." + parts[1] + "." + parts[2],
-		"access token": sign(t, key, jwa.ES256, good(), map[string]any{"typ": "at+jwt"}),
-		"endless":      sign(t, key, jwa.ES256, with(map[string]any{"x": strings.Repeat("x", maxLength)}), nil),
-		"JSON":         `{"protected":"` + parts[0] + `","payload":"` + parts[1] + `","signature":"` + parts[2] + `"}`,
-		"RS256 named":  encode(`{"alg":"RS256","kid":"k"}`) + "." + parts[1] + "." + parts[2],
+		"nothing":                  "",
+		"no JWT":                   "a.b",
+		"four parts":               text + ".x",
+		"padded":                   text + "=",
+		"white space":              " " + text,
+		"a line":                   parts[0] + ".\n" + parts[1] + "." + parts[2],
+		"cut":                      text[:len(text)-4],
+		"none":                     encode(`{"alg":"none"}`) + "." + parts[1] + ".",
+		"none, signed":             encode(`{"alg":"none","kid":"k"}`) + "." + parts[1] + "." + parts[2],
+		"HMAC of the public key":   string(shared),
+		"another key of that name": sign(t, other, jwa.ES256, good(), nil),
+		"other claims":             parts[0] + "." + encode(`{"iss":"`+who+`"}`) + "." + parts[2],
+		"a member twice":           parts[0] + "." + twice + "." + parts[2],
+		"header twice":             encode(`{"alg":"ES256","alg":"ES256","kid":"k"}`) + "." + parts[1] + "." + parts[2],
+		"critical":                 encode(`{"alg":"ES256","kid":"k","crit":["exp"]}`) + "." + parts[1] + "." + parts[2],
+		"access token":             sign(t, key, jwa.ES256, good(), map[string]any{"typ": "at+jwt"}),
+		"endless": sign(t, key, jwa.ES256, with(map[string]any{
+			"x": strings.Repeat("x", maxLength),
+		}), nil),
+		"JSON":        `{"protected":"` + parts[0] + `","payload":"` + parts[1] + `","signature":"` + parts[2] + `"}`,
+		"RS256 named": encode(`{"alg":"RS256","kid":"k"}`) + "." + parts[1] + "." + parts[2],
 	} {
 		if judge(forged, public) == nil {
 			t.Errorf("%s: taken", name)
@@ -241,10 +259,16 @@ func TestSetsThatNoClientCanBeKnownBy(t *testing.T) {
 	}
 	public := strings.TrimSuffix(strings.TrimPrefix(string(set(t, key)), `{"keys":[`), `]}`)
 	for name, raw := range map[string]string{
-		"nothing": "", "no JSON": "x", "empty": `{"keys":[]}`, "a private key": string(private), "private beside public": `{"keys":[` + public + `,` +
+		"nothing":       "",
+		"no JSON":       "x",
+		"empty":         `{"keys":[]}`,
+		"a private key": string(private),
+		"private beside public": `{"keys":[` + public + `,` +
 			strings.TrimPrefix(string(private), `{"keys":[`),
-		"a shared secret": `{"keys":[` + public + `,{"kty":"oct","k":"c2VjcmV0"}]}`, "for encryption": `{"keys":[` + strings.Replace(public, `{`, `{"use":"enc",`, 1) + `]}`,
-		"another curve": `{"keys":[` + strings.Replace(public, "P-256", "P-384", 1) + `]}`, "33 keys": `{"keys":[` + strings.Repeat(public+",", 32) + public + `]}`,
+		"a shared secret":   `{"keys":[` + public + `,{"kty":"oct","k":"c2VjcmV0"}]}`,
+		"for encryption":    `{"keys":[` + strings.Replace(public, `{`, `{"use":"enc",`, 1) + `]}`,
+		"another curve":     `{"keys":[` + strings.Replace(public, "P-256", "P-384", 1) + `]}`,
+		"33 keys":           `{"keys":[` + strings.Repeat(public+",", 32) + public + `]}`,
 		"another algorithm": `{"keys":[` + strings.Replace(public, `{`, `{"alg":"ES384",`, 1) + `]}`,
 	} {
 		if err := CheckKeys([]byte(raw)); err == nil {

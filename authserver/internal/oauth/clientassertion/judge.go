@@ -39,8 +39,8 @@ func (j *Verifier) ClaimedClient(assertion credential.Secret) string {
 	return c.Subject
 }
 
-// Verify returns nil if c itself has signed the assertion, and it was not used before. Its errors are *client.AssertionError, or wrap
-// store.ErrUnavailable.
+// Verify returns nil if c itself has signed the assertion, and it was not used before. Its errors are
+// *client.AssertionError, or wrap store.ErrUnavailable.
 func (j *Verifier) Verify(ctx context.Context, c client.Client, assertion credential.Secret) error {
 	now := j.Now()
 	signed, err := j.verify(ctx, c, assertion.Reveal(), now, j.Documents.Client)
@@ -63,7 +63,13 @@ func (j *Verifier) Verify(ctx context.Context, c client.Client, assertion creden
 	return nil
 }
 
-func (j *Verifier) verify(ctx context.Context, c client.Client, text string, now time.Time, find func(context.Context, string) (client.Client, error)) (verified, error) {
+func (j *Verifier) verify(
+	ctx context.Context,
+	c client.Client,
+	text string,
+	now time.Time,
+	find func(context.Context, string) (client.Client, error),
+) (verified, error) {
 	known, err := find(ctx, c.Address)
 	bad, isBad := errors.AsType[*client.DocumentError](err)
 	switch {
@@ -76,7 +82,9 @@ func (j *Verifier) verify(ctx context.Context, c client.Client, text string, now
 	case err != nil:
 		return verified{}, err
 	case known.AuthMethod != client.PrivateKeyJWT:
-		return verified{}, refuse("The client's document does not name keys any more: start again with the consent page.")
+		return verified{}, refuse(
+			"The client's document does not name keys any more: start again with the consent page.",
+		)
 	}
 	return verify(text, c.Address, j.Audiences, known.Keys, now)
 }

@@ -17,8 +17,8 @@ const (
 	maxRSABits = 8192
 )
 
-// CheckKeys says why a JWK set is none by which a client can be known, or nil. Keys of kinds that are not used here may be in it; a
-// private or a shared one may not.
+// CheckKeys says why a JWK set is none by which a client can be known, or nil. Keys of kinds that are not used here may
+// be in it; a private or a shared one may not.
 func CheckKeys(raw []byte) error {
 	set, err := jwk.Parse(raw, jwk.WithIgnoreParseError(true))
 	if err != nil || set.Len() > maxSet {

@@ -51,7 +51,8 @@ type claims struct {
 	ID        string         `json:"jti"`
 }
 
-// read takes the text apart, and believes nothing of it yet. JSON is read by the rules of version 2: a member given twice is none.
+// read takes the text apart, and believes nothing of it yet. JSON is read by the rules of version 2: a member given
+// twice is none.
 func read(text string) (h header, c claims, ok bool) {
 	parts := strings.Split(text, ".")
 	if len(text) > maxLength || len(parts) != 3 || strings.ContainsAny(text, "\r\n") {
@@ -72,8 +73,11 @@ func verify(text, clientID string, audiences []string, keys []byte, now time.Tim
 	if !ok {
 		return verified{}, refuse("client_assertion is not a JWT in its compact form.")
 	}
-	if !slices.Contains(Algorithms(), h.Algorithm) || h.Critical != nil || !slices.Contains([]string{"", "jwt", "client-authentication+jwt"}, strings.ToLower(h.Type)) {
-		return verified{}, refuse("client_assertion is signed by ES256, RS256, PS256 or EdDSA, with no typ but JWT and nothing critical.")
+	if !slices.Contains(Algorithms(), h.Algorithm) || h.Critical != nil ||
+		!slices.Contains([]string{"", "jwt", "client-authentication+jwt"}, strings.ToLower(h.Type)) {
+		return verified{}, refuse(
+			"client_assertion is signed by ES256, RS256, PS256 or EdDSA, with no typ but JWT and nothing critical.",
+		)
 	}
 	if err := checkSignature(text, h, keys); err != nil {
 		return verified{}, err
@@ -83,7 +87,9 @@ func verify(text, clientID string, audiences []string, keys []byte, now time.Tim
 	case c.Issuer != clientID || c.Subject != clientID:
 		return verified{}, refuse("iss and sub of client_assertion are the client_id.")
 	case !slices.Contains(audiences, audience(c.Audience)):
-		return verified{}, refuse("aud of client_assertion is the issuer or the token endpoint, to the letter, and nothing besides.")
+		return verified{}, refuse(
+			"aud of client_assertion is the issuer or the token endpoint, to the letter, and nothing besides.",
+		)
 	case c.Expires <= 0 || !now.Before(expires.Add(skew)) || expires.After(now.Add(longest+skew)):
 		return verified{}, refuse("exp of client_assertion is required, not over and at most ten minutes ahead.")
 	case moment(c.NotBefore).After(now.Add(skew)) || moment(c.IssuedAt).After(now.Add(skew)):
@@ -111,7 +117,8 @@ func checkSignature(text string, h header, keys []byte) error {
 	return refuse("The signature of client_assertion is not one of the client's keys.")
 }
 
-// audience is the one audience, "" where there are others: an assertion that is good elsewhere too could have been taken there.
+// audience is the one audience, "" where there are others: an assertion that is good elsewhere too could have been
+// taken there.
 func audience(raw jsontext.Value) string {
 	var one string
 	if json.Unmarshal(raw, &one) == nil {

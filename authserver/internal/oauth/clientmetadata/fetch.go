@@ -60,8 +60,9 @@ func newFetcher(ports []uint16, trusted *x509.CertPool) *fetcher {
 	}}
 }
 
-// get reads at most most bytes of JSON, and says for how long they are good. What comes back is bad: *client.DocumentError. Nothing
-// comes back, or something else than a document: client.ErrUnreachable, beside a *client.DocumentError where the host did answer.
+// get reads at most most bytes of JSON, and says for how long they are good. What comes back is bad:
+// *client.DocumentError. Nothing comes back, or something else than a document: client.ErrUnreachable, beside a
+// *client.DocumentError where the host did answer.
 func (f *fetcher) get(ctx context.Context, address string, most int64) (body []byte, life time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
@@ -81,8 +82,8 @@ func (f *fetcher) get(ctx context.Context, address string, most int64) (body []b
 	}
 	body, err = io.ReadAll(io.LimitReader(response.Body, most+1))
 	if err == nil {
-		// When time is up the connection is closed, the host notices, and the end of its answer may still arrive: a part of a document
-		// would be taken for the whole.
+		// When time is up the connection is closed, the host notices, and the end of its answer may still arrive: a
+		// part of a document would be taken for the whole.
 		err = ctx.Err()
 	}
 	if err != nil {
@@ -96,7 +97,9 @@ func (f *fetcher) get(ctx context.Context, address string, most int64) (body []b
 
 func checkAnswer(response *http.Response) error {
 	status := response.StatusCode
-	answered := &client.DocumentError{Message: fmt.Sprintf("Its address answers %d and not 200; redirects are not followed.", status)}
+	answered := &client.DocumentError{
+		Message: fmt.Sprintf("Its address answers %d and not 200; redirects are not followed.", status),
+	}
 	switch {
 	case status == http.StatusOK:
 	case status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout:
@@ -105,7 +108,8 @@ func checkAnswer(response *http.Response) error {
 		return errors.Join(client.ErrUnreachable, answered)
 	}
 	kind, _, err := mime.ParseMediaType(response.Header.Get("Content-Type"))
-	if err != nil || (kind != "application/json" && !(strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json"))) {
+	if err != nil ||
+		(kind != "application/json" && !(strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json"))) {
 		return &client.DocumentError{Message: "Its Content-Type is not application/json."}
 	}
 	if encoding := response.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {

@@ -65,11 +65,32 @@ func says(body string) func(*publisher, http.ResponseWriter, *http.Request) {
 func TestOnlyPublicAddressesAreDialled(t *testing.T) {
 	f := newFetcher([]uint16{443}, nil)
 	for _, address := range []string{
-		"https://127.0.0.1/x", "https://127.8.8.8/x", "https://[::1]/x", "https://[::ffff:127.0.0.1]/x", "https://[::ffff:10.0.0.1]/x", "https://0.0.0.0/x",
-		"https://[::]/x", "https://10.1.2.3/x", "https://172.16.0.1/x", "https://192.168.1.1/x", "https://169.254.169.254/latest/meta-data", "https://100.64.0.1/x",
-		"https://198.18.0.1/x", "https://224.0.0.1/x", "https://255.255.255.255/x", "https://[fc00::1]/x", "https://[fd12:3456::1]/x", "https://[fe80::1]/x",
-		"https://[64:ff9b::7f00:1]/x", "https://[64:ff9b::a00:1]/x", "https://[64:ff9b:1::1]/x", "https://[2002:7f00:1::]/x", "https://[ff02::1]/x",
-		"https://[::127.0.0.1]/x", "https://localhost/x", // a name that leads here: it is the address that counts, when it is dialled
+		"https://127.0.0.1/x",
+		"https://127.8.8.8/x",
+		"https://[::1]/x",
+		"https://[::ffff:127.0.0.1]/x",
+		"https://[::ffff:10.0.0.1]/x",
+		"https://0.0.0.0/x",
+		"https://[::]/x",
+		"https://10.1.2.3/x",
+		"https://172.16.0.1/x",
+		"https://192.168.1.1/x",
+		"https://169.254.169.254/latest/meta-data",
+		"https://100.64.0.1/x",
+		"https://198.18.0.1/x",
+		"https://224.0.0.1/x",
+		"https://255.255.255.255/x",
+		"https://[fc00::1]/x",
+		"https://[fd12:3456::1]/x",
+		"https://[fe80::1]/x",
+		"https://[64:ff9b::7f00:1]/x",
+		"https://[64:ff9b::a00:1]/x",
+		"https://[64:ff9b:1::1]/x",
+		"https://[2002:7f00:1::]/x",
+		"https://[ff02::1]/x",
+		// a name that leads here: it is the address that counts, when it is dialled
+		"https://[::127.0.0.1]/x",
+		"https://localhost/x",
 	} {
 		started := time.Now()
 		_, _, err := f.get(t.Context(), address, maxDocument)
@@ -88,7 +109,8 @@ func TestOnlyPublicAddressesAreDialled(t *testing.T) {
 func TestEvenATrustedHostOnThisMachineIsNotDialledInProduction(t *testing.T) {
 	p := publish(t, says(`{}`))
 	f := newFetcher([]uint16{p.port(t)}, nil)
-	if _, _, err := f.get(t.Context(), p.URL+"/doc", maxDocument); !errors.Is(err, ssrf.ErrProhibitedIP) || p.Asked.Load() != 0 {
+	if _, _, err := f.get(t.Context(), p.URL+"/doc", maxDocument); !errors.Is(err, ssrf.ErrProhibitedIP) ||
+		p.Asked.Load() != 0 {
 		t.Errorf("%v, asked %d times", err, p.Asked.Load())
 	}
 	if body, _, err := p.fetcher(t).get(t.Context(), p.URL+"/doc", maxDocument); err != nil || string(body) != "{}" {
@@ -99,7 +121,12 @@ func TestEvenATrustedHostOnThisMachineIsNotDialledInProduction(t *testing.T) {
 func TestDevelopmentOpensThisMachineAndNothingElse(t *testing.T) {
 	p := publish(t, says(`{}`))
 	f := newFetcher([]uint16{443}, p.Roots)
-	for _, address := range []string{"https://10.0.0.1/x", "https://169.254.169.254/x", "https://[fd00::1]/x", "https://192.168.0.1/x"} {
+	for _, address := range []string{
+		"https://10.0.0.1/x",
+		"https://169.254.169.254/x",
+		"https://[fd00::1]/x",
+		"https://192.168.0.1/x",
+	} {
 		if _, _, err := f.get(t.Context(), address, maxDocument); !errors.Is(err, ssrf.ErrProhibitedIP) {
 			t.Errorf("%s: %v", address, err)
 		}
@@ -156,16 +183,36 @@ func TestAnswersThatAreNoDocument(t *testing.T) {
 			w.Header().Set("Content-Encoding", "gzip")
 			_, _ = w.Write(bomb.Bytes())
 		}, false, true},
-		"not found":   {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, true, true},
-		"no content":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, true, true},
-		"failing":     {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }, true, false},
-		"overwhelmed": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) }, true, false},
+		"not found": {
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) },
+			true,
+			true,
+		},
+		"no content": {
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
+			true,
+			true,
+		},
+		"failing": {
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) },
+			true,
+			false,
+		},
+		"overwhelmed": {
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) },
+			true,
+			false,
+		},
 		"cut off": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Content-Length", "100")
 			_, _ = w.Write([]byte("{"))
 		}, true, false},
-		"endless header": {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Long", strings.Repeat("x", 64<<10)) }, true, false},
+		"endless header": {
+			func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Long", strings.Repeat("x", 64<<10)) },
+			true,
+			false,
+		},
 	} {
 		p := publish(t, func(_ *publisher, w http.ResponseWriter, r *http.Request) { c.serve(w, r) })
 		_, _, err := p.fetcher(t).get(t.Context(), p.URL+"/doc", maxDocument)
@@ -241,7 +288,8 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if c, err := d.Accept("https://a.example/x", ""); err == nil && (c.Address != d.ClientID || len(c.Redirects) == 0 || d.Secret) {
+		if c, err := d.Accept("https://a.example/x", ""); err == nil &&
+			(c.Address != d.ClientID || len(c.Redirects) == 0 || d.Secret) {
 			t.Errorf("%s: %+v", body, c)
 		}
 	})

@@ -17,12 +17,13 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
-// Cache keep what documents said. Their errors are client.ErrNotServed for a client that an operator has removed, or wrap
-// store.ErrUnavailable.
+// Cache keep what documents said. Their errors are client.ErrNotServed for a client that an operator has removed, or
+// wrap store.ErrUnavailable.
 type Cache interface {
 	// ClientCopy reads a copy; false: there is none.
 	ClientCopy(ctx context.Context, id uuid.UUID) (client.CachedClient, bool, error)
-	// KeepClientCopy puts a copy in the place of an earlier one. It returns a *client.DocumentError for what cannot be kept.
+	// KeepClientCopy puts a copy in the place of an earlier one. It returns a *client.DocumentError for what cannot be
+	// kept.
 	KeepClientCopy(ctx context.Context, c client.CachedClient) error
 	// SetClientPlatform says which platform the client of a copy counts as.
 	SetClientPlatform(ctx context.Context, id uuid.UUID, platform string) error
@@ -69,20 +70,24 @@ func (l *Resolver) Serves(address string) bool {
 	return ok
 }
 
-// Client returns the client whose document is at address: from a copy that is fresh, from the document, or from a former copy while the
-// document cannot be read. Its errors are client.ErrNotServed, a *client.DocumentError or client.ErrUnreachable, or wrap
-// store.ErrUnavailable.
+// Client returns the client whose document is at address: from a copy that is fresh, from the document, or from a
+// former copy while the document cannot be read. Its errors are client.ErrNotServed, a *client.DocumentError or
+// client.ErrUnreachable, or wrap store.ErrUnavailable.
 func (l *Resolver) Client(ctx context.Context, address string) (client.Client, error) {
 	return l.client(ctx, address, func(c client.CachedClient) bool { return l.Now().Before(c.FreshUntil) })
 }
 
-// Refreshed is Client for somebody who has reason to think that the copy is out of date: it is not believed beyond the shortest life
-// that a document may have.
+// Refreshed is Client for somebody who has reason to think that the copy is out of date: it is not believed beyond the
+// shortest life that a document may have.
 func (l *Resolver) Refreshed(ctx context.Context, address string) (client.Client, error) {
 	return l.client(ctx, address, func(c client.CachedClient) bool { return l.Now().Sub(c.FetchedAt) < shortestLife })
 }
 
-func (l *Resolver) client(ctx context.Context, address string, good func(client.CachedClient) bool) (client.Client, error) {
+func (l *Resolver) client(
+	ctx context.Context,
+	address string,
+	good func(client.CachedClient) bool,
+) (client.Client, error) {
 	platform, ok := l.Domains.Serve(address)
 	id, err := identity.OfClient(address)
 	if !ok || err != nil {
@@ -122,7 +127,14 @@ func (l *Resolver) read(ctx context.Context, address, platform string, known boo
 		refused, _ := errors.AsType[*client.DocumentError](err)
 		if refused != nil || (errors.Is(err, client.ErrUnreachable) && !errors.Is(err, errQueueFull)) {
 			l.misses.add(address, err)
-			l.Log.WarnContext(ctx, "a client's document is not usable; a copy that was read before stands in where there is one", "client_id", address, "error", err)
+			l.Log.WarnContext(
+				ctx,
+				"a client's document is not usable; a copy that was read before stands in where there is one",
+				"client_id",
+				address,
+				"error",
+				err,
+			)
 		}
 		return c, err
 	})
@@ -166,7 +178,11 @@ func (l *Resolver) fetchAndStore(ctx context.Context, address, platform string) 
 		life = min(life, keysLife)
 	}
 	now := l.Now()
-	if err := l.Cache.KeepClientCopy(ctx, client.CachedClient{Client: c, FetchedAt: now, FreshUntil: now.Add(life)}); err != nil {
+	if err := l.Cache.KeepClientCopy(ctx, client.CachedClient{
+		Client:     c,
+		FetchedAt:  now,
+		FreshUntil: now.Add(life),
+	}); err != nil {
 		return client.Client{}, err
 	}
 	return c, nil

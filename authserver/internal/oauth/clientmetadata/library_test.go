@@ -41,9 +41,15 @@ type shelf struct {
 
 func newShelf(t testing.TB) *shelf {
 	t.Helper()
-	s := &shelf{t: t, status: http.StatusOK, cache: "max-age=600", world: fixture.New(t), body: func(address string) string {
-		return `{"client_id":"` + address + `","client_name":"Claude","redirect_uris":["https://claude.ai/cb"]}`
-	}}
+	s := &shelf{
+		t:      t,
+		status: http.StatusOK,
+		cache:  "max-age=600",
+		world:  fixture.New(t),
+		body: func(address string) string {
+			return `{"client_id":"` + address + `","client_name":"Claude","redirect_uris":["https://claude.ai/cb"]}`
+		},
+	}
 	s.host = publish(t, s.serve)
 	s.at = s.host.URL + "/oauth/client"
 	store, err := postgres.Open(context.Background(), credential.Secret(s.world.Database.Authserver))
@@ -59,8 +65,12 @@ func newShelf(t testing.TB) *shelf {
 // another is the library of another process.
 func (s *shelf) another() *Resolver {
 	return New(Deps{
-		Domains: client.Domains{s.host.Host: "claude"}, Trusted: s.host.Roots, Cache: s.store, Now: s.now,
-		CheckKeys: func([]byte) error { return nil }, Log: slog.New(slog.NewTextHandler(&s.log, nil)),
+		Domains:   client.Domains{s.host.Host: "claude"},
+		Trusted:   s.host.Roots,
+		Cache:     s.store,
+		Now:       s.now,
+		CheckKeys: func([]byte) error { return nil },
+		Log:       slog.New(slog.NewTextHandler(&s.log, nil)),
 	})
 }
 
@@ -171,7 +181,9 @@ func TestWithoutACopyTheFailureIsTold(t *testing.T) {
 		t.Error(err)
 	}
 	for name, body := range map[string]string{
-		"not JSON": "<html>", "two objects": "{}{}", "another's": `{"client_id":"https://claude.ai/x","redirect_uris":["https://claude.ai/cb"]}`,
+		"not JSON":        "<html>",
+		"two objects":     "{}{}",
+		"another's":       `{"client_id":"https://claude.ai/x","redirect_uris":["https://claude.ai/cb"]}`,
 		"a key twice":     `{"client_id":"AT","client_id":"AT","redirect_uris":["https://claude.ai/cb"]}`,
 		"another case":    `{"Client_ID":"AT","redirect_uris":["https://claude.ai/cb"]}`,
 		"another type":    `{"client_id":"AT","redirect_uris":"https://claude.ai/cb"}`,
@@ -186,7 +198,8 @@ func TestWithoutACopyTheFailureIsTold(t *testing.T) {
 		})
 		s.wait(time.Minute)
 		_, err := s.Client(t.Context(), s.at)
-		if refused, _ := errors.AsType[*client.DocumentError](err); refused == nil || errors.Is(err, client.ErrUnreachable) {
+		if refused, _ := errors.AsType[*client.DocumentError](err); refused == nil ||
+			errors.Is(err, client.ErrUnreachable) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -206,7 +219,14 @@ func (s *shelf) count() (n int) {
 func TestAddressThatIsNotServedCostsNothing(t *testing.T) {
 	s := newShelf(t)
 	for _, address := range []string{
-		"", "garbage", s.host.URL, s.host.URL + "/a/../b", s.at + "?x=1", s.at + "#x", "https://evil.example/oauth", "http" + s.at[5:],
+		"",
+		"garbage",
+		s.host.URL,
+		s.host.URL + "/a/../b",
+		s.at + "?x=1",
+		s.at + "#x",
+		"https://evil.example/oauth",
+		"http" + s.at[5:],
 	} {
 		if _, err := s.Client(t.Context(), address); !errors.Is(err, client.ErrNotServed) || s.Serves(address) {
 			t.Errorf("%q: %v", address, err)
@@ -247,7 +267,8 @@ func TestOneAddressIsReadOnceAtATimeAndOneHostAFewTimes(t *testing.T) {
 	}
 }
 
-// Addresses that somebody makes up, at a host that is slow to say so, hold up no client that is in use, and wait in a queue that ends.
+// Addresses that somebody makes up, at a host that is slow to say so, hold up no client that is in use, and wait in a
+// queue that ends.
 func TestAddressesThatSomebodyMakesUpHoldNobodyUp(t *testing.T) {
 	s := newShelf(t)
 	s.wants(s.Resolver, "Claude", 1)
@@ -292,7 +313,8 @@ func TestPlatformIsWhatTheDeploymentSaysNow(t *testing.T) {
 			t.Errorf("%q %v, want %q", c.Platform, err, platform)
 		}
 		var kept string
-		if err := s.world.Owner.QueryRow(t.Context(), `select coalesce(connector_platform, '') from account.oauth_clients where metadata_url = $1`, s.at).Scan(&kept); err != nil || kept != platform {
+		if err := s.world.Owner.QueryRow(t.Context(), `select coalesce(connector_platform, '') from account.oauth_clients where metadata_url = $1`, s.at).Scan(&kept); err != nil ||
+			kept != platform {
 			t.Errorf("policies go by %q, %v, want %q", kept, err, platform)
 		}
 	}
@@ -308,7 +330,8 @@ func TestKeysThatNobodyCouldKeepAreTheDocumentsFault(t *testing.T) {
 		})
 		s.wait(time.Minute)
 		_, err := s.Client(t.Context(), s.at)
-		if refused, _ := errors.AsType[*client.DocumentError](err); refused == nil || errors.Is(err, store.ErrUnavailable) {
+		if refused, _ := errors.AsType[*client.DocumentError](err); refused == nil ||
+			errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("%s: %v", key, err)
 		}
 	}
@@ -340,7 +363,11 @@ func TestClientThatAnOperatorDeletedIsServedNoMore(t *testing.T) {
 	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, client.ErrNotServed) || s.host.Asked.Load() != 1 {
 		t.Error(err)
 	}
-	copied := client.CachedClient{Client: client.Client{Kind: client.Connector, Name: "x", Address: s.at, AuthMethod: client.AuthNone}, FetchedAt: s.now(), FreshUntil: s.now()}
+	copied := client.CachedClient{
+		Client:     client.Client{Kind: client.Connector, Name: "x", Address: s.at, AuthMethod: client.AuthNone},
+		FetchedAt:  s.now(),
+		FreshUntil: s.now(),
+	}
 	if err := s.world.Owner.QueryRow(t.Context(), `select id from account.oauth_clients where metadata_url = $1`, s.at).Scan(&copied.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +379,8 @@ func TestClientThatAnOperatorDeletedIsServedNoMore(t *testing.T) {
 func TestSilentStoreIsNobodysFault(t *testing.T) {
 	s := newShelf(t)
 	s.store.Close()
-	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, store.ErrUnavailable) || errors.Is(err, client.ErrNotServed) {
+	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, store.ErrUnavailable) ||
+		errors.Is(err, client.ErrNotServed) {
 		t.Error(err)
 	}
 }

@@ -10,7 +10,8 @@ const (
 	maxFailures = 1024
 )
 
-// failureCache remember for a moment which documents could not be used. Their number is bounded: an address costs nothing to make up.
+// failureCache remember for a moment which documents could not be used. Their number is bounded: an address costs
+// nothing to make up.
 type failureCache struct {
 	now func() time.Time
 

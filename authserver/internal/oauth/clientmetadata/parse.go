@@ -7,8 +7,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 )
 
-// parse reads a document by the rules of JSON v2: a key given twice, a key in another case, or a value of another type is no document
-// that two readers would understand alike.
+// parse reads a document by the rules of JSON v2: a key given twice, a key in another case, or a value of another type
+// is no document that two readers would understand alike.
 func parse(body []byte) (client.Document, error) {
 	var read struct {
 		ClientID      string         `json:"client_id"`
@@ -23,11 +23,19 @@ func parse(body []byte) (client.Document, error) {
 		SecretEnds    jsontext.Value `json:"client_secret_expires_at"`
 	}
 	if err := json.Unmarshal(body, &read); err != nil {
-		return client.Document{}, &client.DocumentError{Message: "It is not one well-formed JSON object with the members of a client's metadata, each given once."}
+		return client.Document{}, &client.DocumentError{
+			Message: "It is not one well-formed JSON object with the members of a client's metadata, each given once.",
+		}
 	}
 	d := client.Document{
-		ClientID: read.ClientID, Name: read.Name, Redirects: read.Redirects, GrantTypes: read.GrantTypes, ResponseTypes: read.ResponseTypes,
-		AuthMethod: read.AuthMethod, KeysURL: read.KeysURL, Secret: read.Secret != nil || read.SecretEnds != nil,
+		ClientID:      read.ClientID,
+		Name:          read.Name,
+		Redirects:     read.Redirects,
+		GrantTypes:    read.GrantTypes,
+		ResponseTypes: read.ResponseTypes,
+		AuthMethod:    read.AuthMethod,
+		KeysURL:       read.KeysURL,
+		Secret:        read.Secret != nil || read.SecretEnds != nil,
 	}
 	if read.Keys != nil && read.Keys.Kind() != 'n' {
 		d.Keys = read.Keys

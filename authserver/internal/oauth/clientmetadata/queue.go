@@ -16,7 +16,8 @@ const (
 // errQueueFull is no fault of the document's, and no reason to keep away from it.
 var errQueueFull = fmt.Errorf("%w: too many documents of its host are being read", client.ErrUnreachable)
 
-// A host has two lines: an address costs nothing to make up, and whoever makes them up must hold up no client that is in use.
+// A host has two lines: an address costs nothing to make up, and whoever makes them up must hold up no client that is
+// in use.
 type host struct{ known, new fetchQueue }
 
 func newHost() *host {

@@ -11,7 +11,8 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// A StoppedAttempt is where a walk stopped before there was a grant. A page that waits for its answer is one, until it has it.
+// A StoppedAttempt is where a walk stopped before there was a grant. A page that waits for its answer is one, until it
+// has it.
 type StoppedAttempt struct {
 	WorkspaceID uuid.UUID
 	ClientID    uuid.UUID
@@ -27,8 +28,8 @@ type StoppedAttempts interface {
 	RecordStopped(ctx context.Context, s StoppedAttempt) error
 }
 
-// How often the same stop is written down, and how many different ones are remembered. Whatever comes more often, or from more
-// places at once, costs no write: a flood cannot fill the table.
+// How often the same stop is written down, and how many different ones are remembered. Whatever comes more often, or
+// from more places at once, costs no write: a flood cannot fill the table.
 const (
 	repeatAfter   = time.Minute
 	maxRemembered = 4096

@@ -1,8 +1,9 @@
 // Package connectionlog answers: how far did a connector get on its way into a workspace, and why no further?
 //
-// A walk is one attempt: the authorization request, the user's yes, the exchange of the code, the first call, refreshing. Once there
-// is a grant, the walk is read off the grant and its events, and nothing is kept twice; what stopped before that is a Stop
-// (stop.go), which endpoint/authorize and engine note. No code, token or other secret is in either.
+// A walk is one attempt: the authorization request, the user's yes, the exchange of the code, the first call,
+// refreshing. Once there is a grant, the walk is read off the grant and its events, and nothing is kept twice; what
+// stopped before that is a Stop (stop.go), which endpoint/authorize and engine note. No code, token or other secret is
+// in either.
 //
 // Callers: endpoint/authorize and engine (note), store/postgres (keep and read), endpoint/settings (show).
 package connectionlog
@@ -73,7 +74,13 @@ type Refusal struct {
 // OfGrant reads a walk off a grant: firstUsed is when it was first used to call, nil for never.
 func OfGrant(g grant.Grant, firstUsed *time.Time, last *Refusal, now time.Time) Attempt {
 	w := Attempt{ID: g.ID, At: g.Created}
-	w.Taken = [...]bool{Requested: true, Consented: true, Exchanged: g.Generation > 0, Called: firstUsed != nil, Refreshed: g.Generation > 1}
+	w.Taken = [...]bool{
+		Requested: true,
+		Consented: true,
+		Exchanged: g.Generation > 0,
+		Called:    firstUsed != nil,
+		Refreshed: g.Generation > 1,
+	}
 	switch {
 	case g.State == grant.Revoked:
 		w.Outcome, w.Reason = Ended, g.Reason.Words(g.RevokedAt)

@@ -40,20 +40,63 @@ func TestAWalkIsReadOffItsGrant(t *testing.T) {
 		outcome connectionlog.Outcome
 		says    string
 	}{
-		"approved just now":    {fresh, nil, nil, [5]bool{true, true}, connectionlog.Waiting, "a minute"},
-		"never exchanged":      {unused, nil, nil, [5]bool{true, true}, connectionlog.Refused, "never exchanged"},
-		"wrong verifier":       {unused, nil, refused, [5]bool{true, true}, connectionlog.Refused, "code_verifier"},
-		"exchanged":            {live(grant.Active, 1), nil, nil, [5]bool{true, true, true}, connectionlog.Working, ""},
-		"called":               {live(grant.Active, 1), &ago, nil, [5]bool{true, true, true, true}, connectionlog.Working, ""},
-		"refreshed, no call":   {live(grant.Active, 2), nil, nil, [5]bool{true, true, true, false, true}, connectionlog.Working, ""},
-		"refused since":        {live(grant.Active, 2), &before, refused, [5]bool{true, true, true, true, true}, connectionlog.Refused, "code_verifier"},
-		"works again":          {used, &before, refused, [5]bool{true, true, true, true, true}, connectionlog.Working, ""},
-		"revoked":              {revoked, &before, refused, [5]bool{true, true, true, true, true}, connectionlog.Ended, "superseded refresh token"},
-		"its time is over":     {over, &before, nil, [5]bool{true, true, true, true}, connectionlog.Ended, "is over"},
-		"over and refused too": {over, &before, refused, [5]bool{true, true, true, true}, connectionlog.Ended, "is over"},
+		"approved just now": {fresh, nil, nil, [5]bool{true, true}, connectionlog.Waiting, "a minute"},
+		"never exchanged":   {unused, nil, nil, [5]bool{true, true}, connectionlog.Refused, "never exchanged"},
+		"wrong verifier":    {unused, nil, refused, [5]bool{true, true}, connectionlog.Refused, "code_verifier"},
+		"exchanged":         {live(grant.Active, 1), nil, nil, [5]bool{true, true, true}, connectionlog.Working, ""},
+		"called": {
+			live(grant.Active, 1),
+			&ago,
+			nil,
+			[5]bool{true, true, true, true},
+			connectionlog.Working,
+			"",
+		},
+		"refreshed, no call": {
+			live(grant.Active, 2),
+			nil,
+			nil,
+			[5]bool{true, true, true, false, true},
+			connectionlog.Working,
+			"",
+		},
+		"refused since": {
+			live(grant.Active, 2),
+			&before,
+			refused,
+			[5]bool{true, true, true, true, true},
+			connectionlog.Refused,
+			"code_verifier",
+		},
+		"works again": {
+			used,
+			&before,
+			refused,
+			[5]bool{true, true, true, true, true},
+			connectionlog.Working,
+			"",
+		},
+		"revoked": {
+			revoked,
+			&before,
+			refused,
+			[5]bool{true, true, true, true, true},
+			connectionlog.Ended,
+			"superseded refresh token",
+		},
+		"its time is over": {over, &before, nil, [5]bool{true, true, true, true}, connectionlog.Ended, "is over"},
+		"over and refused too": {
+			over,
+			&before,
+			refused,
+			[5]bool{true, true, true, true},
+			connectionlog.Ended,
+			"is over",
+		},
 	} {
 		w := connectionlog.OfGrant(c.g, c.called, c.refusal, now)
-		if w.Taken != c.taken || w.Outcome != c.outcome || !strings.Contains(w.Reason, c.says) || (c.says == "" && w.Reason != "") {
+		if w.Taken != c.taken || w.Outcome != c.outcome || !strings.Contains(w.Reason, c.says) ||
+			(c.says == "" && w.Reason != "") {
 			t.Errorf("%s: %v %s %q", name, w.Taken, w.Outcome, w.Reason)
 		}
 	}
@@ -75,7 +118,12 @@ func TestTheSameStopIsWrittenOnceAMinuteAndAFloodIsNot(t *testing.T) {
 	store := &kept{}
 	var log strings.Builder
 	n := connectionlog.NewRecorder(store, func() time.Time { return now }, slog.New(slog.NewTextHandler(&log, nil)))
-	stop := connectionlog.StoppedAttempt{WorkspaceID: uuid.New(), ClientID: uuid.New(), Outcome: connectionlog.Refused, Reason: "no"}
+	stop := connectionlog.StoppedAttempt{
+		WorkspaceID: uuid.New(),
+		ClientID:    uuid.New(),
+		Outcome:     connectionlog.Refused,
+		Reason:      "no",
+	}
 	wants := func(what string, want int) {
 		t.Helper()
 		if store.written != want {

@@ -1,4 +1,5 @@
-// Package consent answers: what is asked of a user, what may that user give, and what was on screen when the user said yes?
+// Package consent answers: what is asked of a user, what may that user give, and what was on screen when the user said
+// yes?
 package consent
 
 import (

@@ -9,8 +9,8 @@ import (
 // A Callback is the client's redirect URI, on which the answer goes back.
 type Callback struct{ URI string }
 
-// With returns the URI with the parameters (names and values in turn) appended. What the URI brings along stays byte for byte,
-// and an empty value is left out. A space is %20: not every client reads a plus sign as one.
+// With returns the URI with the parameters (names and values in turn) appended. What the URI brings along stays byte
+// for byte, and an empty value is left out. A space is %20: not every client reads a plus sign as one.
 func (c Callback) With(pairs ...string) string {
 	var out strings.Builder
 	out.WriteString(c.URI)
@@ -61,8 +61,8 @@ func (c Callback) Lookalike() bool {
 	return false
 }
 
-// FormTarget is the callback as a source of the CSP directive form-action: its origin, or its scheme alone where the host
-// cannot be written there (an IPv6 address; CSP level 3, section 2.3.1).
+// FormTarget is the callback as a source of the CSP directive form-action: its origin, or its scheme alone where the
+// host cannot be written there (an IPv6 address; CSP level 3, section 2.3.1).
 func (c Callback) FormTarget() string {
 	parsed, err := url.Parse(c.URI)
 	if err != nil {

@@ -27,12 +27,16 @@ func FuzzCallbackState(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, state string) {
-		to, err := url.Parse(Callback{"https://a.example/cb?x=1"}.With("code", "c", "state", state, "iss", "https://i.example"))
+		to, err := url.Parse(
+			Callback{"https://a.example/cb?x=1"}.With("code", "c", "state", state, "iss", "https://i.example"),
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
 		query := to.Query()
-		if query.Get("state") != state || query.Get("x") != "1" || query.Get("code") != "c" || query.Get("iss") != "https://i.example" || to.Host != "a.example" {
+		if query.Get("state") != state || query.Get("x") != "1" || query.Get("code") != "c" ||
+			query.Get("iss") != "https://i.example" ||
+			to.Host != "a.example" {
 			t.Errorf("%q comes back as %q", state, query.Get("state"))
 		}
 	})

@@ -10,8 +10,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A Choice is what a user is asked before anything else by a client that belongs to no workspace: which one may it work in? It is the
-// request, which has passed every check of its form, and whose screen it was on.
+// A Choice is what a user is asked before anything else by a client that belongs to no workspace: which one may it work
+// in? It is the request, which has passed every check of its form, and whose screen it was on.
 type Choice struct {
 	SignInID    uuid.UUID `json:"s"`
 	UserID      uuid.UUID `json:"u"`
@@ -28,11 +28,19 @@ type Choice struct {
 // AuthorizationRequest is the request again, of the client as it is now.
 func (c Choice) AuthorizationRequest(of client.Client) Request {
 	return Request{
-		Client: of.At(c.Resource), RedirectURI: c.RedirectURI, State: string(c.State), Permissions: c.Permissions, Resource: c.Resource, Challenge: c.Challenge,
+		Client: of.At(
+			c.Resource,
+		),
+		RedirectURI: c.RedirectURI,
+		State:       string(c.State),
+		Permissions: c.Permissions,
+		Resource:    c.Resource,
+		Challenge:   c.Challenge,
 	}
 }
 
-// SelectableWorkspaces splits a user's workspaces into those that a kind of client may be given and those that are closed to it.
+// SelectableWorkspaces splits a user's workspaces into those that a kind of client may be given and those that are
+// closed to it.
 func SelectableWorkspaces(kind client.Kind, places []workspace.Membership) (open, closed []workspace.Membership) {
 	for _, place := range places {
 		if kind.Traits().NeedsLLM && !place.Workspace.LLMIntegration {

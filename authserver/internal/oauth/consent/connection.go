@@ -7,7 +7,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A Connection is what became of one consent, with the names that its user knows and the user's standing in its workspace now.
+// A Connection is what became of one consent, with the names that its user knows and the user's standing in its
+// workspace now.
 type Connection struct {
 	Grant       grant.Grant
 	Application string
@@ -18,7 +19,8 @@ type Connection struct {
 	NarrowedAt  *time.Time // when the workspace's connector policy last took something from it
 }
 
-// A Pause is why a connection that lives can do nothing at this moment. It ends nothing: when the cause is gone, so is the pause.
+// A Pause is why a connection that lives can do nothing at this moment. It ends nothing: when the cause is gone, so is
+// the pause.
 type Pause string
 
 // The pauses, in the order in which a token request is refused for them (contract, section 3).

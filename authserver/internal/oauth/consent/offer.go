@@ -17,8 +17,8 @@ type MissingPermissionsError struct{ Missing perm.Set }
 
 func (e *MissingPermissionsError) Error() string { return "the user lacks: " + e.Missing.Scope() }
 
-// AddRequiredReads adds to what a connector asks for the reads without which its writes are of no use, where it may have them and the user
-// holds both: platforms warn their users of a write that comes without its read.
+// AddRequiredReads adds to what a connector asks for the reads without which its writes are of no use, where it may
+// have them and the user holds both: platforms warn their users of a write that comes without its read.
 func AddRequiredReads(c client.Client, asked perm.Set, in workspace.Membership) perm.Set {
 	if c.Kind.Traits().AllOrNothing {
 		return asked
@@ -26,9 +26,9 @@ func AddRequiredReads(c client.Client, asked perm.Set, in workspace.Membership) 
 	return asked.Union(asked.Intersect(in.Permissions).Needs().Intersect(c.Required).Intersect(in.Permissions))
 }
 
-// Evaluate splits what is asked into what the user may give in this workspace and what is left out, because the user does not
-// hold it (contract, section 4), or not the read that goes with it. A kind that is all or nothing leaves nothing out. It returns
-// ErrLLMOff or a *LackError.
+// Evaluate splits what is asked into what the user may give in this workspace and what is left out, because the user
+// does not hold it (contract, section 4), or not the read that goes with it. A kind that is all or nothing leaves
+// nothing out. It returns ErrLLMOff or a *LackError.
 func Evaluate(c client.Client, asked perm.Set, in workspace.Membership) (granted, leftOut perm.Set, err error) {
 	traits := c.Kind.Traits()
 	if traits.NeedsLLM && !in.Workspace.LLMIntegration {
@@ -48,8 +48,8 @@ func Evaluate(c client.Client, asked perm.Set, in workspace.Membership) (granted
 	return granted, leftOut, nil
 }
 
-// ReadOnly is the part of a set that lets its holder see and change nothing: the smaller of the two presets that a connector's
-// page offers. It is nil where it would be the same, or nothing.
+// ReadOnly is the part of a set that lets its holder see and change nothing: the smaller of the two presets that a
+// connector's page offers. It is nil where it would be the same, or nothing.
 func ReadOnly(kind client.Kind, set perm.Set) perm.Set {
 	if kind.Traits().AllOrNothing {
 		return nil

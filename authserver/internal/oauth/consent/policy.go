@@ -15,8 +15,8 @@ var (
 	ErrNothingAllowed     = errors.New("the workspace's connector policy allows none of the permissions")
 )
 
-// ApplyPolicy splits what a user could give a client in a workspace into what the workspace's connector policy allows and what it
-// withholds. It returns ErrPlatformNotAllowed or ErrNothingAllowed. Only connectors have a policy.
+// ApplyPolicy splits what a user could give a client in a workspace into what the workspace's connector policy allows
+// and what it withholds. It returns ErrPlatformNotAllowed or ErrNothingAllowed. Only connectors have a policy.
 func ApplyPolicy(c client.Client, could perm.Set, in workspace.Workspace) (granted, withheld perm.Set, err error) {
 	if c.Kind != client.Connector {
 		return could, nil, nil

@@ -62,7 +62,8 @@ func sealed(box *seal.Box, content any) (string, error) {
 	return box.Seal(text), nil
 }
 
-// Open returns the ticket that text holds, with ErrStale where it is too old. It returns seal.ErrForeign where text holds none.
+// Open returns the ticket that text holds, with ErrStale where it is too old. It returns seal.ErrForeign where text
+// holds none.
 func (t *Tickets) Open(text string, now time.Time) (ticket Ticket, err error) {
 	err = opened(t.tickets, text, &ticket, &ticket.Issued, now)
 	return ticket, err

@@ -39,7 +39,10 @@ func (b *bench) query(c client.Client, changes ...string) string {
 	values := url.Values{"client_id": {c.ID.String()}, "redirect_uri": {fixture.Callback}, "state": {"s"}}
 	if c.Kind == client.Connector {
 		for name, value := range map[string]string{
-			"response_type": "code", "resource": c.Resource, "code_challenge": challenge, "code_challenge_method": "S256",
+			"response_type":         "code",
+			"resource":              c.Resource,
+			"code_challenge":        challenge,
+			"code_challenge_method": "S256",
 		} {
 			values.Set(name, value)
 		}
@@ -76,18 +79,29 @@ const both = "programmes:read:programmes programmes:write:programmes"
 func TestAConnectorAsksForASubset(t *testing.T) {
 	b := newBench(t)
 	for what, c := range map[string]struct{ scope, granted string }{
-		"no scope": {"-", both}, "an empty one": {"", both}, "spaces": {"  ", both}, "all": {both, both},
-		"one":                    {"programmes:read:programmes", "programmes:read:programmes"},
-		"surplus spaces":         {"  programmes:read:programmes  ", "programmes:read:programmes"},
-		"twice":                  {"programmes:read:programmes programmes:read:programmes", "programmes:read:programmes"},
+		"no scope":       {"-", both},
+		"an empty one":   {"", both},
+		"spaces":         {"  ", both},
+		"all":            {both, both},
+		"one":            {"programmes:read:programmes", "programmes:read:programmes"},
+		"surplus spaces": {"  programmes:read:programmes  ", "programmes:read:programmes"},
+		"twice": {
+			"programmes:read:programmes programmes:read:programmes",
+			"programmes:read:programmes",
+		},
 		"offline access":         {" offline_access", both},
 		"one and offline access": {"programmes:read:programmes offline_access", "programmes:read:programmes"},
-		"more than it may":       {"programmes:read:programmes engage:read:forms account:api:access", "programmes:read:programmes"},
+		"more than it may": {
+			"programmes:read:programmes engage:read:forms account:api:access",
+			"programmes:read:programmes",
+		},
 	} {
 		b.granted(what, b.query(b.app, "scope", c.scope), c.granted)
 	}
 	asked := b.granted("good", b.query(b.app), both)
-	if asked.Resource != apitest.REST || asked.Challenge != challenge || asked.State != "s" || asked.RedirectURI != fixture.Callback || asked.Client.ID != b.app.ID {
+	if asked.Resource != apitest.REST || asked.Challenge != challenge || asked.State != "s" ||
+		asked.RedirectURI != fixture.Callback ||
+		asked.Client.ID != b.app.ID {
 		t.Errorf("asked: %+v", asked)
 	}
 }
@@ -100,10 +114,14 @@ func TestAsk_NamesWhatTheResourceCanUseAlone(t *testing.T) {
 		b.granted(scope, b.query(old, "scope", scope), "programmes:read:programmes")
 	}
 	useless := b.Fixture.Connector(apitest.MCP, perm.EngageReadForms)
-	for c, scopes := range map[*client.Client][]string{&old: {"programmes:write:programmes"}, &useless: {"-", "", "engage:read:forms"}} {
+	for c, scopes := range map[*client.Client][]string{
+		&old:     {"programmes:write:programmes"},
+		&useless: {"-", "", "engage:read:forms"},
+	} {
 		for _, scope := range scopes {
 			var refused *engine.RedirectError
-			if _, err := b.ask(b.query(*c, "scope", scope)); !errors.As(err, &refused) || refused.Code != "invalid_scope" {
+			if _, err := b.ask(b.query(*c, "scope", scope)); !errors.As(err, &refused) ||
+				refused.Code != "invalid_scope" {
 				t.Errorf("scope %q: %v, want invalid_scope", scope, err)
 			}
 		}
@@ -114,8 +132,13 @@ func TestAConfidentialClientAlwaysAsksForAllThatItRequires(t *testing.T) {
 	b := newBench(t)
 	const all = "programmes:read:programmes engage:read:forms"
 	for _, changes := range [][]string{
-		nil, {"scope", "programmes:read:programmes"}, {"scope", "nonsense"}, {"response_type", "code"}, {"resource", apitest.REST},
-		{"code_challenge", challenge, "code_challenge_method", "S256"}, {"prompt", "consent", "request", "x", "response_mode", "fragment", "audience", "y"},
+		nil,
+		{"scope", "programmes:read:programmes"},
+		{"scope", "nonsense"},
+		{"response_type", "code"},
+		{"resource", apitest.REST},
+		{"code_challenge", challenge, "code_challenge_method", "S256"},
+		{"prompt", "consent", "request", "x", "response_mode", "fragment", "audience", "y"},
 	} {
 		asked := b.granted(strings.Join(changes, " "), b.query(b.linked, changes...), all)
 		if asked.Resource != apitest.REST {
@@ -143,10 +166,22 @@ func TestAFaultIsRedirectedWithItsCode(t *testing.T) {
 		{"code and token", b.app, []string{"response_type", "code token"}, "unsupported_response_type", "s"},
 		{"Code", b.app, []string{"response_type", "CODE"}, "unsupported_response_type", "s"},
 		{"no challenge", b.app, []string{"code_challenge", "-"}, "invalid_request", "s"},
-		{"neither challenge nor method", b.app, []string{"code_challenge", "-", "code_challenge_method", "-"}, "invalid_request", "s"},
+		{
+			"neither challenge nor method",
+			b.app,
+			[]string{"code_challenge", "-", "code_challenge_method", "-"},
+			"invalid_request",
+			"s",
+		},
 		{"no method", b.app, []string{"code_challenge_method", "-"}, "invalid_request", "s"},
 		{"plain", b.app, []string{"code_challenge_method", "plain"}, "invalid_request", "s"},
-		{"plain, confidential", b.linked, []string{"code_challenge", challenge, "code_challenge_method", "plain"}, "invalid_request", "s"},
+		{
+			"plain, confidential",
+			b.linked,
+			[]string{"code_challenge", challenge, "code_challenge_method", "plain"},
+			"invalid_request",
+			"s",
+		},
 		{"a method alone", b.linked, []string{"code_challenge_method", "S256"}, "invalid_request", "s"},
 		{"a short challenge", b.app, []string{"code_challenge", challenge[1:]}, "invalid_request", "s"},
 		{"padding", b.app, []string{"code_challenge", challenge[1:] + "="}, "invalid_request", "s"},
@@ -154,13 +189,20 @@ func TestAFaultIsRedirectedWithItsCode(t *testing.T) {
 		{"the other resource", b.app, []string{"resource", apitest.MCP}, "invalid_target", "s"},
 		{"a resource with a slash", b.app, []string{"resource", apitest.REST + "/"}, "invalid_target", "s"},
 		{"a confidential client's other resource", b.linked, []string{"resource", apitest.MCP}, "invalid_target", "s"},
-		{"an unknown permission", b.app, []string{"scope", "programmes:read:programmes nonsense"}, "invalid_scope", "s"},
+		{
+			"an unknown permission",
+			b.app,
+			[]string{"scope", "programmes:read:programmes nonsense"},
+			"invalid_scope",
+			"s",
+		},
 		{"a permission in upper case", b.app, []string{"scope", "Programmes:read:programmes"}, "invalid_scope", "s"},
 		{"nothing left", b.app, []string{"scope", "engage:read:forms"}, "invalid_scope", "s"},
 	} {
 		_, err := b.ask(b.query(c.app, c.query...))
 		var redirected *engine.RedirectError
-		if !errors.As(err, &redirected) || redirected.Code != c.code || redirected.State != c.state || redirected.Description == "" {
+		if !errors.As(err, &redirected) || redirected.Code != c.code || redirected.State != c.state ||
+			redirected.Description == "" {
 			t.Errorf("%s: %v, want %s redirected with state %q", c.what, err, c.code, c.state)
 		}
 	}
@@ -172,7 +214,11 @@ func TestAFaultOfClientOrAddressIsAPage(t *testing.T) {
 	deleted := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	b.Fixture.Exec(`update account.oauth_clients set deleted_at = now() where id = $1`, deleted.ID)
 	service := b.Service()
-	b.Fixture.Exec(`update account.oauth_clients set redirect_uris = array[$2] where id = $1`, service.ID, fixture.Callback)
+	b.Fixture.Exec(
+		`update account.oauth_clients set redirect_uris = array[$2] where id = $1`,
+		service.ID,
+		fixture.Callback,
+	)
 	for what, query := range map[string]string{
 		"unreadable":               "client_id=%zz",
 		"no client":                b.query(b.app, "client_id", "-"),

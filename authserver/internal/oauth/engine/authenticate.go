@@ -15,8 +15,8 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// authenticate is fosite's client authentication. It reads, in one statement, all the facts that the rest of the request
-// needs. A store that does not answer is not a client that does not exist.
+// authenticate is fosite's client authentication. It reads, in one statement, all the facts that the rest of the
+// request needs. A store that does not answer is not a client that does not exist.
 func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values) (fosite.Client, error) {
 	x := exchangeOf(ctx)
 	r := x.request
@@ -56,8 +56,9 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 	return fositeClient{*x.facts.Client}, nil
 }
 
-// factsFor reads what the request is judged by. One whose code or token is forged is refused whatever the facts (respond sees to it):
-// it is told why by what was known of its client a moment ago, so that a flood of garbage is no flood of reads.
+// factsFor reads what the request is judged by. One whose code or token is forged is refused whatever the facts
+// (respond sees to it): it is told why by what was known of its client a moment ago, so that a flood of garbage is no
+// flood of reads.
 func (e *Engine) factsFor(ctx context.Context, x *exchange, id uuid.UUID) (grant.Snapshot, error) {
 	if !x.forged {
 		return e.Grants.SnapshotWithSecret(ctx, id, x.token.GrantID, client.SecretHash(x.request.ClientSecret))
@@ -70,7 +71,11 @@ func (e *Engine) factsFor(ctx context.Context, x *exchange, id uuid.UUID) (grant
 }
 
 func unknownClient(r TokenRequest) *TokenError {
-	return &TokenError{Code: "invalid_client", Description: "The client is unknown, or its secret is wrong or missing.", Challenge: r.Basic}
+	return &TokenError{
+		Code:        "invalid_client",
+		Description: "The client is unknown, or its secret is wrong or missing.",
+		Challenge:   r.Basic,
+	}
 }
 
 // goneClient is unknownClient, in words of its own for whoever presents a token of a grant that ended with its client.
@@ -82,22 +87,32 @@ func goneClient(r TokenRequest, g *grant.Grant, id uuid.UUID) *TokenError {
 	return refused
 }
 
-// checkClient says whether the request is spelled as its kind of client must, and whether the client is who it says it is.
+// checkClient says whether the request is spelled as its kind of client must, and whether the client is who it says it
+// is.
 func checkClient(r TokenRequest, c client.Client) error {
 	traits := c.Kind.Traits()
 	switch {
 	case !traits.Authorizes && !c.SecretMatches(r.ClientSecret):
 		return unknownClient(r)
 	case !traits.Authorizes:
-		return tokenError("unauthorized_client", "A service has no grants of its own: it introspects tokens, and neither exchanges nor revokes any.")
+		return tokenError(
+			"unauthorized_client",
+			"A service has no grants of its own: it introspects tokens, and neither exchanges nor revokes any.",
+		)
 	case r.Basic && c.AuthMethod != client.SecretBasic:
-		return tokenError("invalid_request", "This client is not registered for client_secret_basic: leave the Authorization header out.")
+		return tokenError(
+			"invalid_request",
+			"This client is not registered for client_secret_basic: leave the Authorization header out.",
+		)
 	case traits.Public && r.Dialect == JSON:
 		return tokenError("invalid_request", "A connector sends application/x-www-form-urlencoded.")
 	case traits.Public:
 		return nil
 	case r.Dialect == Form && c.AuthMethod == client.SecretJSON:
-		return tokenError("invalid_request", "This client sends application/json, or is to be registered for client_secret_post or client_secret_basic.")
+		return tokenError(
+			"invalid_request",
+			"This client sends application/json, or is to be registered for client_secret_post or client_secret_basic.",
+		)
 	case r.Dialect == Form && c.AuthMethod == client.SecretBasic && !r.Basic:
 		return unknownClient(r)
 	case !c.SecretMatches(r.ClientSecret):

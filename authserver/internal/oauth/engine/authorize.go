@@ -16,15 +16,16 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// An Application is the part of an authorization request that is checked first: who asks, and where the answer goes. Until
-// both are known, nothing is redirected (RFC 6749, section 4.1.2.1).
+// An Application is the part of an authorization request that is checked first: who asks, and where the answer goes.
+// Until both are known, nothing is redirected (RFC 6749, section 4.1.2.1).
 type Application struct {
 	Client      client.Client
 	RedirectURI string
 	query       url.Values
 }
 
-// A PageError is a fault of the authorization request that must not be redirected: it is shown to the user, with status 400.
+// A PageError is a fault of the authorization request that must not be redirected: it is shown to the user, with status
+// 400.
 type PageError struct{ Message string }
 
 func (e *PageError) Error() string { return e.Message }
@@ -38,8 +39,9 @@ type RedirectError struct {
 
 func (e *RedirectError) Error() string { return e.Code + ": " + e.Description }
 
-// Identify finds the client of an authorization request and checks its redirect URI, byte by byte, and that no parameter
-// stands twice. It returns a *PageError (with the client, where that is known), client.ErrUnreachable, or an error that wraps store.ErrUnavailable.
+// Identify finds the client of an authorization request and checks its redirect URI, byte by byte, and that no
+// parameter stands twice. It returns a *PageError (with the client, where that is known), client.ErrUnreachable, or an
+// error that wraps store.ErrUnavailable.
 func (e *Engine) Identify(ctx context.Context, rawQuery string) (Application, error) {
 	query, err := url.ParseQuery(rawQuery)
 	if err != nil {
@@ -56,7 +58,12 @@ func (e *Engine) Identify(ctx context.Context, rawQuery string) (Application, er
 	}
 	uri := query.Get("redirect_uri")
 	if !c.MayRedirectTo(uri) {
-		return Application{Client: c}, &PageError{"The application wants the answer sent to an address that it has not registered. For your safety, nothing was sent there."}
+		return Application{
+				Client: c,
+			}, &PageError{
+				"The application wants the answer sent to an address that it has not registered. For your safety, " +
+					"nothing was sent there.",
+			}
 	}
 	return Application{Client: c, RedirectURI: uri, query: query}, nil
 }
@@ -102,8 +109,12 @@ func (e *Engine) ParseAuthorization(ctx context.Context, app Application) (conse
 		return refuse(err.Code, err.Description)
 	}
 	return consent.Request{
-		Client: app.Client, RedirectURI: app.RedirectURI, State: query.Get("state"),
-		Permissions: permissions, Resource: resource, Challenge: challenge,
+		Client:      app.Client,
+		RedirectURI: app.RedirectURI,
+		State:       query.Get("state"),
+		Permissions: permissions,
+		Resource:    resource,
+		Challenge:   challenge,
 	}, nil
 }
 
@@ -144,8 +155,8 @@ func (e *Engine) readResource(app Application) (resource, problem string) {
 // offlineAccess is asked for by some platforms; it is accepted and grants nothing (contract, section 4).
 const offlineAccess = "offline_access"
 
-// readScope returns what is asked for. A confidential client always asks for all that it requires. What a connector asks
-// for beyond what it may have is left out, as long as it is a permission at all.
+// readScope returns what is asked for. A confidential client always asks for all that it requires. What a connector
+// asks for beyond what it may have is left out, as long as it is a permission at all.
 func readScope(app Application) (asked perm.Set, problem string) {
 	if app.Client.Kind == client.Confidential {
 		return app.Client.Required, ""
@@ -179,7 +190,9 @@ func (e *Engine) fositeAccepts(ctx context.Context, app Application, permissions
 	}
 	request := &http.Request{Method: http.MethodGet, Form: form, PostForm: url.Values{}, Header: http.Header{}}
 	judged := app.Client
-	judged.Redirects = []string{app.RedirectURI} // Identify's rules are stricter, and know which loopback ports are free
+	judged.Redirects = []string{
+		app.RedirectURI,
+	} // Identify's rules are stricter, and know which loopback ports are free
 	_, err := e.authorize.NewAuthorizeRequest(withClient(ctx, judged), request)
 	if err == nil {
 		return nil

@@ -8,9 +8,9 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
-// Authenticate returns the client that sent a request to an endpoint beside the token endpoint, by the same rules. Of the
-// request it reads the dialect, the Authorization header, the client's id and its secret. It returns a *TokenError, or an
-// error that wraps store.ErrUnavailable.
+// Authenticate returns the client that sent a request to an endpoint beside the token endpoint, by the same rules. Of
+// the request it reads the dialect, the Authorization header, the client's id and its secret. It returns a *TokenError,
+// or an error that wraps store.ErrUnavailable.
 func (e *Engine) Authenticate(ctx context.Context, r TokenRequest) (client.Client, error) {
 	if r.OtherAuth {
 		return client.Client{}, checkForm(&r) // which says so first of all

@@ -37,22 +37,22 @@ func (noDocuments) Client(context.Context, string) (client.Client, error) {
 	return client.Client{}, client.ErrNotServed
 }
 
-// Serves says whether a client that is stored is still served here: the domain of one that has a document may have been taken off the
-// deployment's list since.
+// Serves says whether a client that is stored is still served here: the domain of one that has a document may have been
+// taken off the deployment's list since.
 func (e *Engine) Serves(c client.Client) bool {
 	return c.Address == "" || e.Documents.Serves(c.Address)
 }
 
-// called says whether c is the client of this name. One that has a document is called by its address alone, never by the identifier
-// under which it is kept.
+// called says whether c is the client of this name. One that has a document is called by its address alone, never by
+// the identifier under which it is kept.
 func (e *Engine) called(name string, c *client.Client) bool {
 	return c != nil && c.PublicID() == name && e.Serves(*c)
 }
 
 const unknownApplication = "The application did not say who it is, or is not registered here."
 
-// lookUpRedirect returns the client of an authorization request. It returns a *PageError, client.ErrUnreachable, or an error that wraps
-// store.ErrUnavailable.
+// lookUpRedirect returns the client of an authorization request. It returns a *PageError, client.ErrUnreachable, or an
+// error that wraps store.ErrUnavailable.
 func (e *Engine) lookUpRedirect(ctx context.Context, name string) (client.Client, error) {
 	if identity.IsAddress(name) {
 		return e.lookUpDocument(ctx, name)
@@ -72,10 +72,14 @@ func (e *Engine) lookUpRedirect(ctx context.Context, name string) (client.Client
 func (e *Engine) lookUpDocument(ctx context.Context, address string) (client.Client, error) {
 	c, err := e.Documents.Client(ctx, address)
 	if errors.Is(err, client.ErrNotServed) {
-		return client.Client{}, &PageError{"The application is not registered here, and its domain is not one of those that this service knows."}
+		return client.Client{}, &PageError{
+			"The application is not registered here, and its domain is not one of those that this service knows.",
+		}
 	}
 	if bad, ok := errors.AsType[*client.DocumentError](err); ok {
-		return client.Client{}, &PageError{"The application's description of itself, at " + address + ", cannot be used. " + bad.Message}
+		return client.Client{}, &PageError{
+			"The application's description of itself, at " + address + ", cannot be used. " + bad.Message,
+		}
 	}
 	return c, err
 }

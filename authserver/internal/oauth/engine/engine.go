@@ -36,8 +36,8 @@ type Engine struct {
 	token     *fosite.Fosite
 }
 
-// New wires fosite: exact scope comparison, no audience parameter, no entropy rule of its own for state, and at the token
-// endpoint our client authentication and our two handlers alone.
+// New wires fosite: exact scope comparison, no audience parameter, no entropy rule of its own for state, and at the
+// token endpoint our client authentication and our two handlers alone.
 func New(d Deps) *Engine {
 	if d.Documents == nil {
 		d.Documents = noDocuments{}

@@ -34,21 +34,60 @@ func (c twoClients) RecentClient(ctx context.Context, id uuid.UUID) (client.Clie
 	return c.Client(ctx, id)
 }
 
-// Whatever query a stranger makes up: it is a page, or redirected with a code that the RFC knows, or asks for no more than its
-// client may, with every word of it taken from the query as net/url reads it.
+// Whatever query a stranger makes up: it is a page, or redirected with a code that the RFC knows, or asks for no more
+// than its client may, with every word of it taken from the query as net/url reads it.
 func FuzzAuthorizeQuery(f *testing.F) {
 	const callback, rest, mcp = "https://a.example/cb?x=1", "https://api.example.org/v1", "https://api.example.org/mcp"
-	connector := client.Client{ID: uuid.MustParse("0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e6f"), Kind: client.Connector, Resource: mcp,
-		Redirects: []string{callback}, Required: perm.NewSet(perm.ProgrammesRead, perm.EngageReadForms)}
-	confidential := client.Client{ID: uuid.MustParse("0190c5d2-7f3a-7c11-9d0e-000000000000"), Kind: client.Confidential,
-		Redirects: []string{callback}, Required: perm.NewSet(perm.ProgrammesRead)}
-	e := New(Deps{Issuer: "https://api.example.org", RESTResource: rest, Resources: []string{rest, mcp}, Unknown: errNone,
-		Clients: twoClients{connector.ID: connector, confidential.ID: confidential}})
-	good := url.Values{"client_id": {connector.ID.String()}, "redirect_uri": {callback}, "state": {"s"}, "response_type": {"code"}, "resource": {mcp},
-		"code_challenge": {strings.Repeat("A", 43)}, "code_challenge_method": {"S256"}, "scope": {"programmes:read:programmes offline_access"}}.Encode()
+	connector := client.Client{
+		ID:        uuid.MustParse("0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e6f"),
+		Kind:      client.Connector,
+		Resource:  mcp,
+		Redirects: []string{callback},
+		Required:  perm.NewSet(perm.ProgrammesRead, perm.EngageReadForms),
+	}
+	confidential := client.Client{
+		ID:        uuid.MustParse("0190c5d2-7f3a-7c11-9d0e-000000000000"),
+		Kind:      client.Confidential,
+		Redirects: []string{callback},
+		Required:  perm.NewSet(perm.ProgrammesRead),
+	}
+	e := New(
+		Deps{
+			Issuer:       "https://api.example.org",
+			RESTResource: rest,
+			Resources:    []string{rest, mcp},
+			Unknown:      errNone,
+			Clients:      twoClients{connector.ID: connector, confidential.ID: confidential},
+		},
+	)
+	good := url.Values{
+		"client_id":     {connector.ID.String()},
+		"redirect_uri":  {callback},
+		"state":         {"s"},
+		"response_type": {"code"},
+		"resource":      {mcp},
+		"code_challenge": {
+			strings.Repeat("A", 43),
+		},
+		"code_challenge_method": {"S256"},
+		"scope":                 {"programmes:read:programmes offline_access"},
+	}.Encode()
 	plain := url.Values{"client_id": {confidential.ID.String()}, "redirect_uri": {callback}, "state": {"s"}}.Encode()
-	for _, seed := range []string{good, plain, good + "&state=t", good + "&prompt=consent", plain + "&scope=%00", plain + "&response_type=CODE", strings.Replace(good, "S256", "plain", 1),
-		plain + "&request_uri=x&response_mode=fragment", strings.ToUpper(plain), plain + "&code_challenge=x", "client_id=%zz", "a;b", ""} {
+	for _, seed := range []string{
+		good,
+		plain,
+		good + "&state=t",
+		good + "&prompt=consent",
+		plain + "&scope=%00",
+		plain + "&response_type=CODE",
+		strings.Replace(good, "S256", "plain", 1),
+		plain + "&request_uri=x&response_mode=fragment",
+		strings.ToUpper(plain),
+		plain + "&code_challenge=x",
+		"client_id=%zz",
+		"a;b",
+		"",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
@@ -60,14 +99,17 @@ func FuzzAuthorizeQuery(f *testing.F) {
 			return
 		}
 		query, _ := url.ParseQuery(raw)
-		if app.RedirectURI != callback || query.Get("redirect_uri") != callback || query.Get("client_id") != app.Client.ID.String() || len(query["state"]) > 1 {
+		if app.RedirectURI != callback || query.Get("redirect_uri") != callback ||
+			query.Get("client_id") != app.Client.ID.String() ||
+			len(query["state"]) > 1 {
 			t.Fatalf("%q was identified", raw)
 		}
 		ask, err := e.ParseAuthorization(t.Context(), app)
 		if err != nil {
 			refused, isRedirect := errors.AsType[*RedirectError](err)
 			known := []string{"invalid_request", "unsupported_response_type", "invalid_target", "invalid_scope"}
-			if !isRedirect || !slices.Contains(known, refused.Code) || refused.Description == "" || (refused.State != "" && refused.State != query.Get("state")) {
+			if !isRedirect || !slices.Contains(known, refused.Code) || refused.Description == "" ||
+				(refused.State != "" && refused.State != query.Get("state")) {
 				t.Fatalf("%q: %v", raw, err)
 			}
 			return
@@ -75,7 +117,9 @@ func FuzzAuthorizeQuery(f *testing.F) {
 		traits := app.Client.Kind.Traits()
 		if ask.State == "" || ask.State != query.Get("state") || len(ask.State) > maxState || len(ask.Permissions) == 0 || !app.Client.Required.HasAll(ask.Permissions) ||
 			ask.Challenge != query.Get("code_challenge") || (traits.PKCERequired && ask.Challenge == "") || (query.Has("resource") && query.Get("resource") != "" && ask.Resource != query.Get("resource")) ||
-			(traits.PKCERequired && ask.Resource != mcp) || (!traits.PKCERequired && ask.Resource != rest) || !slices.Contains([]string{"", "code"}, query.Get("response_type")) {
+			(traits.PKCERequired && ask.Resource != mcp) ||
+			(!traits.PKCERequired && ask.Resource != rest) ||
+			!slices.Contains([]string{"", "code"}, query.Get("response_type")) {
 			t.Errorf("%q asks for %+v", raw, ask)
 		}
 	})

@@ -34,7 +34,9 @@ func TestWhatFositeAsksOfUs(t *testing.T) {
 	e.watch(asked)
 	asked.flow("authorize")
 	query := url.Values{
-		"client_id": {connector.ID.String()}, "redirect_uri": {fixture.Callback}, "response_type": {"code"}, "state": {"s"},
+		"client_id": {
+			connector.ID.String(),
+		}, "redirect_uri": {fixture.Callback}, "response_type": {"code"}, "state": {"s"},
 		"resource": {connector.Resource}, "code_challenge": {goldenChallenge}, "code_challenge_method": {"S256"},
 	}
 	app, err := e.Identify(t.Context(), query.Encode())
@@ -46,14 +48,25 @@ func TestWhatFositeAsksOfUs(t *testing.T) {
 	}
 	asked.flow("exchange")
 	tokens, err := e.Token(t.Context(), TokenRequest{
-		Dialect: Form, GrantType: grantCode, ClientID: connector.ID.String(), Code: code, RedirectURI: fixture.Callback,
-		Verifier: goldenVerifier, Resource: connector.Resource,
+		Dialect:     Form,
+		GrantType:   grantCode,
+		ClientID:    connector.ID.String(),
+		Code:        code,
+		RedirectURI: fixture.Callback,
+		Verifier:    goldenVerifier,
+		Resource:    connector.Resource,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	asked.flow("refresh")
-	refresh := TokenRequest{Dialect: Form, GrantType: grantRefresh, ClientID: connector.ID.String(), RefreshToken: tokens.Refresh, Resource: connector.Resource}
+	refresh := TokenRequest{
+		Dialect:      Form,
+		GrantType:    grantRefresh,
+		ClientID:     connector.ID.String(),
+		RefreshToken: tokens.Refresh,
+		Resource:     connector.Resource,
+	}
 	if _, err := e.Token(t.Context(), refresh); err != nil {
 		t.Fatal(err)
 	}
@@ -104,12 +117,32 @@ func goldenEngine(t *testing.T) (*Engine, client.Client, credential.Secret) {
 	}
 	keeper := grant.NewService(store, redis.NewGrants(rdb), mint, slog.New(slog.DiscardHandler))
 	const issuer = "https://api.example.org"
-	e := New(Deps{Issuer: issuer, RESTResource: issuer + "/v1", Clients: store, Unknown: postgres.ErrNoClient, Grants: keeper, Signer: ring})
+	e := New(
+		Deps{
+			Issuer:       issuer,
+			RESTResource: issuer + "/v1",
+			Clients:      store,
+			Unknown:      postgres.ErrNoClient,
+			Grants:       keeper,
+			Signer:       ring,
+		},
+	)
 	connector := world.Connector(issuer+"/mcp", perm.ProgrammesRead)
 	code, err := keeper.Open(t.Context(), grant.Grant{
-		ID: uuid.New(), Kind: connector.Kind, ClientID: connector.ID, UserID: world.Member(perm.ProgrammesRead), WorkspaceID: world.WorkspaceID,
-		Permissions: connector.Required, Resource: connector.Resource, Ends: time.Now().Add(time.Hour),
-	}, grant.CodeTerms{ClientID: connector.ID, RedirectURI: fixture.Callback, Resource: connector.Resource, Challenge: goldenChallenge})
+		ID:          uuid.New(),
+		Kind:        connector.Kind,
+		ClientID:    connector.ID,
+		UserID:      world.Member(perm.ProgrammesRead),
+		WorkspaceID: world.WorkspaceID,
+		Permissions: connector.Required,
+		Resource:    connector.Resource,
+		Ends:        time.Now().Add(time.Hour),
+	}, grant.CodeTerms{
+		ClientID:    connector.ID,
+		RedirectURI: fixture.Callback,
+		Resource:    connector.Resource,
+		Challenge:   goldenChallenge,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +165,11 @@ func (e *Engine) watch(r *record) {
 		return authenticate(ctx, request, form)
 	}
 	config.TokenEndpointHandlers = fosite.TokenEndpointHandlers{
-		watchedHandler{"code", config.TokenEndpointHandlers[0], r}, watchedHandler{"refresh", config.TokenEndpointHandlers[1], r},
+		watchedHandler{
+			"code",
+			config.TokenEndpointHandlers[0],
+			r,
+		}, watchedHandler{"refresh", config.TokenEndpointHandlers[1], r},
 	}
 	e.Signer = watchedSigner{e.Signer, r}
 }
@@ -173,7 +210,11 @@ func (w watchedHandler) HandleTokenEndpointRequest(ctx context.Context, r fosite
 	return w.TokenEndpointHandler.HandleTokenEndpointRequest(ctx, r)
 }
 
-func (w watchedHandler) PopulateTokenEndpointResponse(ctx context.Context, r fosite.AccessRequester, response fosite.AccessResponder) error {
+func (w watchedHandler) PopulateTokenEndpointResponse(
+	ctx context.Context,
+	r fosite.AccessRequester,
+	response fosite.AccessResponder,
+) error {
 	w.asks(w.name + ": respond")
 	return w.TokenEndpointHandler.PopulateTokenEndpointResponse(ctx, r, response)
 }

@@ -47,7 +47,11 @@ func (h *codeHandler) HandleTokenEndpointRequest(ctx context.Context, _ fosite.A
 }
 
 // PopulateTokenEndpointResponse redeems the code and issues the tokens.
-func (h *codeHandler) PopulateTokenEndpointResponse(ctx context.Context, r fosite.AccessRequester, w fosite.AccessResponder) error {
+func (h *codeHandler) PopulateTokenEndpointResponse(
+	ctx context.Context,
+	r fosite.AccessRequester,
+	w fosite.AccessResponder,
+) error {
 	if !h.CanHandleTokenEndpointRequest(ctx, r) {
 		return fosite.ErrUnknownRequest
 	}
@@ -61,7 +65,10 @@ func (h *codeHandler) PopulateTokenEndpointResponse(ctx context.Context, r fosit
 			challenge = "malformed" // matches no challenge, and counts as an attempt like any other
 		}
 		return h.Grants.Redeem(ctx, x.facts, x.token, grant.CodeTerms{
-			ClientID: x.facts.Client.ID, RedirectURI: x.request.RedirectURI, Resource: resource, Challenge: challenge,
+			ClientID:    x.facts.Client.ID,
+			RedirectURI: x.request.RedirectURI,
+			Resource:    resource,
+			Challenge:   challenge,
 		})
 	})
 }
@@ -81,7 +88,10 @@ func (h *refreshHandler) HandleTokenEndpointRequest(ctx context.Context, _ fosit
 	x := exchangeOf(ctx)
 	switch {
 	case !x.facts.Client.Kind.Traits().Refreshes:
-		return tokenError("unauthorized_client", "This kind of client has no refresh tokens: send the user to the consent page again.")
+		return tokenError(
+			"unauthorized_client",
+			"This kind of client has no refresh tokens: send the user to the consent page again.",
+		)
 	case x.request.Resource == "":
 		return tokenError("invalid_request", "resource is required.")
 	case x.forged:
@@ -91,7 +101,11 @@ func (h *refreshHandler) HandleTokenEndpointRequest(ctx context.Context, _ fosit
 }
 
 // PopulateTokenEndpointResponse rotates the refresh token and issues the tokens.
-func (h *refreshHandler) PopulateTokenEndpointResponse(ctx context.Context, r fosite.AccessRequester, w fosite.AccessResponder) error {
+func (h *refreshHandler) PopulateTokenEndpointResponse(
+	ctx context.Context,
+	r fosite.AccessRequester,
+	w fosite.AccessResponder,
+) error {
 	if !h.CanHandleTokenEndpointRequest(ctx, r) {
 		return fosite.ErrUnknownRequest
 	}
@@ -100,7 +114,11 @@ func (h *refreshHandler) PopulateTokenEndpointResponse(ctx context.Context, r fo
 	})
 }
 
-func (e *Engine) respond(ctx context.Context, w fosite.AccessResponder, decide func(*exchange) (grant.Issued, error)) error {
+func (e *Engine) respond(
+	ctx context.Context,
+	w fosite.AccessResponder,
+	decide func(*exchange) (grant.Issued, error),
+) error {
 	x := exchangeOf(ctx)
 	if x.forged {
 		return fosite.ErrInvalidGrant // the handlers have refused it already, in words

@@ -16,8 +16,8 @@ type refusal struct {
 	why   string
 }
 
-// recentCache remembers what the audit log has of this clock hour, where a refusal is noted once (migration 50). What it forgets, because
-// there is too much of it or the process starts anew, is written again and changes nothing there.
+// recentCache remembers what the audit log has of this clock hour, where a refusal is noted once (migration 50). What
+// it forgets, because there is too much of it or the process starts anew, is written again and changes nothing there.
 type recentCache struct {
 	now func() time.Time
 

@@ -35,14 +35,17 @@ func (e *Engine) nameFromAssertion(r *TokenRequest) {
 	}
 }
 
-// verifyAssertion asks a client that signs for its proof; others have none to give, and an assertion of theirs is an unknown parameter. Every
-// failure that the client caused is invalid_client.
+// verifyAssertion asks a client that signs for its proof; others have none to give, and an assertion of theirs is an
+// unknown parameter. Every failure that the client caused is invalid_client.
 func (e *Engine) verifyAssertion(ctx context.Context, r TokenRequest, c client.Client) error {
 	if c.AuthMethod != client.PrivateKeyJWT {
 		return nil
 	}
 	if r.Assertion == "" || r.AssertionType != jwtBearer {
-		return tokenError("invalid_client", "This client proves itself by client_assertion, with client_assertion_type "+jwtBearer+".")
+		return tokenError(
+			"invalid_client",
+			"This client proves itself by client_assertion, with client_assertion_type "+jwtBearer+".",
+		)
 	}
 	err := e.Assertions.Verify(ctx, c, r.Assertion)
 	if refused, ok := errors.AsType[*client.AssertionError](err); ok {

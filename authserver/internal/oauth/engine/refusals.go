@@ -21,10 +21,10 @@ type RefusalStore interface {
 	connectionlog.StoppedAttempts
 }
 
-// A RefusalRecorder answers token requests like its Engine, and notes why it refused one that concerns a grant: whoever asks later why an
-// application stopped working finds the reason in the audit log. A request that succeeds costs nothing more, one that is refused again
-// and again costs no more than its refusal, and nothing is kept of a code or token that is forged but that its client was refused
-// (strays.go); a note that fails changes no answer.
+// A RefusalRecorder answers token requests like its Engine, and notes why it refused one that concerns a grant: whoever
+// asks later why an application stopped working finds the reason in the audit log. A request that succeeds costs
+// nothing more, one that is refused again and again costs no more than its refusal, and nothing is kept of a code or
+// token that is forged but that its client was refused (strays.go); a note that fails changes no answer.
 type RefusalRecorder struct {
 	*Engine
 	refusals RefusalStore
@@ -35,7 +35,13 @@ type RefusalRecorder struct {
 
 // NewRefusalRecorder makes a Noter. now is the clock by which an hour is over.
 func NewRefusalRecorder(e *Engine, refusals RefusalStore, now func() time.Time, log *slog.Logger) *RefusalRecorder {
-	return &RefusalRecorder{Engine: e, refusals: refusals, recent: &recentCache{now: now}, orphans: connectionlog.NewRecorder(refusals, now, log), log: log}
+	return &RefusalRecorder{
+		Engine:   e,
+		refusals: refusals,
+		recent:   &recentCache{now: now},
+		orphans:  connectionlog.NewRecorder(refusals, now, log),
+		log:      log,
+	}
 }
 
 // Token is Engine.Token.
@@ -76,7 +82,13 @@ func (n *RefusalRecorder) record(ctx context.Context, x *exchange, refused *Toke
 	return n.recordFor(ctx, facts, caller, x.ended, refused)
 }
 
-func (n *RefusalRecorder) recordFor(ctx context.Context, facts grant.Snapshot, caller uuid.UUID, ended grant.Reason, refused *TokenError) error {
+func (n *RefusalRecorder) recordFor(
+	ctx context.Context,
+	facts grant.Snapshot,
+	caller uuid.UUID,
+	ended grant.Reason,
+	refused *TokenError,
+) error {
 	g := *facts.Grant
 	if ended != "" {
 		g.State, g.Reason = grant.Revoked, ended // which the facts are too old to know
@@ -88,9 +100,17 @@ func (n *RefusalRecorder) recordFor(ctx context.Context, facts grant.Snapshot, c
 		return nil
 	}
 	err := n.refusals.RecordRefusal(ctx, audit.Event{
-		WorkspaceID: &g.WorkspaceID, UserID: &g.UserID, Actor: "client:" + caller.String(), Action: "grant.refused",
-		Subject: "grant:" + g.ID.String(), RequestID: web.RequestID(ctx), Detail: map[string]any{
-			"reason": reason, "client_id": g.ClientID.String(), "error": refused.Code, "description": refused.Description,
+		WorkspaceID: &g.WorkspaceID,
+		UserID:      &g.UserID,
+		Actor:       "client:" + caller.String(),
+		Action:      "grant.refused",
+		Subject:     "grant:" + g.ID.String(),
+		RequestID:   web.RequestID(ctx),
+		Detail: map[string]any{
+			"reason":      reason,
+			"client_id":   g.ClientID.String(),
+			"error":       refused.Code,
+			"description": refused.Description,
 		},
 	})
 	if err == nil {

@@ -11,11 +11,17 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
-// recordOrphan notes a refused request of a connector that presented no code or token of ours. What was noted a moment ago costs nothing.
-// Only what is to be written is remembered, or names that somebody makes up would use up what there is room for.
+// recordOrphan notes a refused request of a connector that presented no code or token of ours. What was noted a moment
+// ago costs nothing. Only what is to be written is remembered, or names that somebody makes up would use up what there
+// is room for.
 func (n *RefusalRecorder) recordOrphan(ctx context.Context, x *exchange, refused *TokenError) error {
 	caller, err := identity.OfClient(x.request.ClientID)
-	stop := connectionlog.StoppedAttempt{ClientID: caller, Orphan: true, Outcome: connectionlog.Refused, Reason: refused.Description}
+	stop := connectionlog.StoppedAttempt{
+		ClientID: caller,
+		Orphan:   true,
+		Outcome:  connectionlog.Refused,
+		Reason:   refused.Description,
+	}
 	if err != nil || n.orphans.Recorded(stop) {
 		return nil
 	}

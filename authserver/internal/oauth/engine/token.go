@@ -118,7 +118,11 @@ func (e *Engine) try(ctx context.Context, request TokenRequest) (*exchange, erro
 // checkForm is what can be said without looking anything up.
 func checkForm(r *TokenRequest) error {
 	if r.OtherAuth {
-		return tokenError("invalid_request", "Authenticate in one way: by Authorization: Basic, if the client is registered for client_secret_basic, with the same client_id in the body or none and no client_secret there; or by the body alone.")
+		return tokenError(
+			"invalid_request",
+			"Authenticate in one way: by Authorization: Basic, if the client is registered for client_secret_basic, "+
+				"with the same client_id in the body or none and no client_secret there; or by the body alone.",
+		)
 	}
 	if r.GrantType == "" && r.Dialect == JSON {
 		r.GrantType = grantCode
@@ -170,22 +174,40 @@ func mapTokenError(err error) error {
 	return err
 }
 
-// issue signs the access token and fills in the answer. signer was asked for before anything was decided, so that nothing is
-// consumed when there is no key to sign with.
-func (e *Engine) issue(x *exchange, issued grant.Issued, sign func(accesstoken.Claims) (credential.Secret, error)) error {
+// issue signs the access token and fills in the answer. signer was asked for before anything was decided, so that
+// nothing is consumed when there is no key to sign with.
+func (e *Engine) issue(
+	x *exchange,
+	issued grant.Issued,
+	sign func(accesstoken.Claims) (credential.Secret, error),
+) error {
 	g, now := issued.Grant, issued.Now.Truncate(time.Second)
 	expires := now.Add(g.Kind.Traits().AccessLife)
 	if ends := g.Ends.Truncate(time.Second); expires.After(ends) {
 		expires = ends // no access token outlives its grant (G4)
 	}
 	access, err := sign(accesstoken.Claims{
-		Issuer: e.Issuer, Subject: g.UserID, Audience: g.Resource, Expires: expires, IssuedAt: now, ID: uuid.NewString(),
-		ClientID: x.facts.Client.PublicID(), Scope: g.Permissions, WorkspaceID: g.WorkspaceID, GrantID: g.ID,
+		Issuer:      e.Issuer,
+		Subject:     g.UserID,
+		Audience:    g.Resource,
+		Expires:     expires,
+		IssuedAt:    now,
+		ID:          uuid.NewString(),
+		ClientID:    x.facts.Client.PublicID(),
+		Scope:       g.Permissions,
+		WorkspaceID: g.WorkspaceID,
+		GrantID:     g.ID,
 	})
 	if err != nil {
 		return err
 	}
-	x.answer = Tokens{Access: access, ExpiresIn: expires.Sub(now), Scope: g.Permissions.Scope(), WorkspaceID: g.WorkspaceID, Refresh: issued.Refresh}
+	x.answer = Tokens{
+		Access:      access,
+		ExpiresIn:   expires.Sub(now),
+		Scope:       g.Permissions.Scope(),
+		WorkspaceID: g.WorkspaceID,
+		Refresh:     issued.Refresh,
+	}
 	if g.Kind == client.Connector {
 		x.answer.Remaining = g.Ends.Sub(issued.Now).Truncate(time.Second)
 	}

@@ -83,7 +83,8 @@ func TestG4_EndOfAGrantIsCountedFromTheStoresClock(t *testing.T) {
 func (b *bench) stored(id uuid.UUID) (row string, key map[string]string) {
 	b.Helper()
 	err := b.world.Owner.QueryRow(b.Context(), `select coalesce((select g::text from account.grants g where id = $1), '') || (
-		select count(*) from account.audit_events where subject = 'grant:' || $1)`, id).Scan(&row)
+		select count(*) from account.audit_events where subject = 'grant:' || $1)`, id).
+		Scan(&row)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -116,8 +117,8 @@ func TestG12_AnApprovalThatLosesToARedemptionChangesNothing(t *testing.T) {
 	}
 }
 
-// An approval that the process does not survive after Redis has accepted its code: the earlier code is replaced, nothing is granted,
-// and the next approval counts.
+// An approval that the process does not survive after Redis has accepted its code: the earlier code is replaced,
+// nothing is granted, and the next approval counts.
 func TestG12_AnApprovalCutOffBetweenTheStoresGrantsNothing(t *testing.T) {
 	b := newBench(t)
 	g, first := b.consent()
@@ -141,8 +142,8 @@ func TestG12_AnApprovalCutOffBetweenTheStoresGrantsNothing(t *testing.T) {
 	}
 }
 
-// The codes of two approvals that pass each other between the stores, in each order: the code that can be redeemed has the permissions
-// of its own approval.
+// The codes of two approvals that pass each other between the stores, in each order: the code that can be redeemed has
+// the permissions of its own approval.
 func TestG12_OfTwoApprovalsAtOnceEachCodeIsWorthItsOwn(t *testing.T) {
 	b := newBench(t)
 	g := b.pending(b.app)
@@ -165,7 +166,13 @@ func TestG12_OfTwoApprovalsAtOnceEachCodeIsWorthItsOwn(t *testing.T) {
 
 		issued, err := b.redeem(last, b.terms())
 		if err != nil || !slices.Equal(issued.Grant.Permissions, inner.Permissions) {
-			t.Errorf("wider first %v: the last code gives %s, want %s, %v", widerFirst, issued.Grant.Permissions.Scope(), inner.Permissions.Scope(), err)
+			t.Errorf(
+				"wider first %v: the last code gives %s, want %s, %v",
+				widerFirst,
+				issued.Grant.Permissions.Scope(),
+				inner.Permissions.Scope(),
+				err,
+			)
 		}
 	}
 }

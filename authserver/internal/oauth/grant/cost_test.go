@@ -11,8 +11,8 @@ import (
 // garbage is as long as a token, and begins like one.
 var garbage = string(Refresh) + strings.Repeat("A", 100)
 
-// No slow hash and no store is behind a token that we did not mint. The fastest of many is what it costs; the rest is the
-// machine.
+// No slow hash and no store is behind a token that we did not mint. The fastest of many is what it costs; the rest is
+// the machine.
 func TestAGarbageTokenCostsMicroseconds(t *testing.T) {
 	m := newMint(t)
 	forged, _ := newMint(t).New(Refresh, uuid.New(), 1)

@@ -18,8 +18,9 @@ const (
 	askPause = 10 * time.Millisecond
 )
 
-// ask asks Redis until it answers or askTime is over, with the same nonce each time (G8). uncertain says, beside an error, that the
-// Register may have decided. It is asked again until the end then: only after that can no call of this decision arrive in time.
+// ask asks Redis until it answers or askTime is over, with the same nonce each time (G8). uncertain says, beside an
+// error, that the Register may have decided. It is asked again until the end then: only after that can no call of this
+// decision arrive in time.
 func (k *Service) ask(
 	ctx context.Context, id uuid.UUID, try func(context.Context) (ScriptResult, error),
 ) (word ScriptResult, uncertain bool, err error) {
@@ -48,9 +49,13 @@ func (k *Service) ask(
 	}
 }
 
-// decide asks Redis for a decision. One that gets no answer is given up: the client is told 503, and its credential is to work
-// afterwards (G10).
-func (k *Service) decide(ctx context.Context, step Step, try func(context.Context) (ScriptResult, error)) (ScriptResult, error) {
+// decide asks Redis for a decision. One that gets no answer is given up: the client is told 503, and its credential is
+// to work afterwards (G10).
+func (k *Service) decide(
+	ctx context.Context,
+	step Step,
+	try func(context.Context) (ScriptResult, error),
+) (ScriptResult, error) {
 	word, uncertain, err := k.ask(ctx, step.GrantID, try)
 	if uncertain {
 		k.undos.add(ctx, step)
@@ -65,9 +70,14 @@ const (
 	undoTries    = 4
 )
 
-// commit repeats an idempotent update of Postgres until its outcome is known. A step that was not committed, or of which that is not
-// known, is taken back, so that the caller's credential works again after the 503.
-func (k *Service) commit(ctx context.Context, step Step, facts Snapshot, update func() (UpdateResult, error)) (UpdateResult, error) {
+// commit repeats an idempotent update of Postgres until its outcome is known. A step that was not committed, or of
+// which that is not known, is taken back, so that the caller's credential works again after the 503.
+func (k *Service) commit(
+	ctx context.Context,
+	step Step,
+	facts Snapshot,
+	update func() (UpdateResult, error),
+) (UpdateResult, error) {
 	fence, uncertain, err := k.update(update)
 	if err == nil && fence == Refused {
 		fence, uncertain, err = k.commitAfterUndo(ctx, step, facts, update)
@@ -78,9 +88,14 @@ func (k *Service) commit(ctx context.Context, step Step, facts Snapshot, update 
 	return fence, err
 }
 
-// commitAfterUndo repeats an update that Postgres has refused, if what it held in its place was given up by another process: that process
-// has reverted it meanwhile, or it is reverted here.
-func (k *Service) commitAfterUndo(ctx context.Context, step Step, facts Snapshot, update func() (UpdateResult, error)) (UpdateResult, bool, error) {
+// commitAfterUndo repeats an update that Postgres has refused, if what it held in its place was given up by another
+// process: that process has reverted it meanwhile, or it is reverted here.
+func (k *Service) commitAfterUndo(
+	ctx context.Context,
+	step Step,
+	facts Snapshot,
+	update func() (UpdateResult, error),
+) (UpdateResult, bool, error) {
 	now, err := k.store.Facts(ctx, facts.Grant.ClientID, step.GrantID)
 	if err != nil {
 		return Refused, false, err
@@ -133,11 +148,17 @@ func (k *Service) undo(ctx context.Context, step Step) error {
 	return k.rotations.Undo(ctx, step.GrantID, step.Nonce)
 }
 
-// undoneElsewhere reverts the last step of a grant in Postgres if Redis has undone it, and reads the facts again. Then the step was
-// given up by another process, which could not tell Postgres yet, and what looks like the reuse of a code or of a superseded token is
-// the retry of a client that was answered 503 (G10). generation and former are those before the step. Only Redis can tell the two
-// apart: err is store.ErrUnavailable if it does not answer. A token that is two generations old is a replay by Postgres alone.
-func (k *Service) undoneElsewhere(ctx context.Context, facts Snapshot, generation uint32, former []byte) (again Snapshot, back bool, err error) {
+// undoneElsewhere reverts the last step of a grant in Postgres if Redis has undone it, and reads the facts again. Then
+// the step was given up by another process, which could not tell Postgres yet, and what looks like the reuse of a code
+// or of a superseded token is the retry of a client that was answered 503 (G10). generation and former are those before
+// the step. Only Redis can tell the two apart: err is store.ErrUnavailable if it does not answer. A token that is two
+// generations old is a replay by Postgres alone.
+func (k *Service) undoneElsewhere(
+	ctx context.Context,
+	facts Snapshot,
+	generation uint32,
+	former []byte,
+) (again Snapshot, back bool, err error) {
 	g := facts.Grant
 	if g == nil || g.State != Active || g.Generation != generation+1 {
 		return Snapshot{}, false, nil

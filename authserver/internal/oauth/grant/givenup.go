@@ -12,8 +12,9 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store"
 )
 
-// undoQueue takes back the steps of tries that were answered with 503 although a store may have taken them (G10). Postgres is told at once,
-// and in the background for as long as it does not answer; until then the grant's requests are 503, and neither store decides about it.
+// undoQueue takes back the steps of tries that were answered with 503 although a store may have taken them (G10).
+// Postgres is told at once, and in the background for as long as it does not answer; until then the grant's requests
+// are 503, and neither store decides about it.
 type undoQueue struct {
 	store GrantStore
 	log   *slog.Logger
@@ -72,7 +73,12 @@ func (g *undoQueue) add(ctx context.Context, step Step) {
 	if g.undoAll(ctx, one, giveUpTime) {
 		return
 	}
-	g.log.WarnContext(ctx, "a decision cannot be taken back yet: its grant's requests are answered 503", "grant_id", step.GrantID)
+	g.log.WarnContext(
+		ctx,
+		"a decision cannot be taken back yet: its grant's requests are answered 503",
+		"grant_id",
+		step.GrantID,
+	)
 	go func() {
 		for !g.undoAll(ctx, one, time.Second) {
 			time.Sleep(giveUpPause)

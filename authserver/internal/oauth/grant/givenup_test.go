@@ -14,7 +14,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 )
 
-// A stalledLedger is one whose answers are lost while it is stalled: it takes steps, and cannot be told to take them back.
+// A stalledLedger is one whose answers are lost while it is stalled: it takes steps, and cannot be told to take them
+// back.
 type stalledLedger struct {
 	grant.GrantStore
 	stalled atomic.Bool
@@ -43,8 +44,8 @@ func (l *stalledLedger) GiveUp(ctx context.Context, step grant.Step) error {
 	return l.GrantStore.GiveUp(ctx, step)
 }
 
-// Postgres commits, and its answer is lost together with the connection of the process that asked. The retry goes to another process
-// before the first one can take the step back.
+// Postgres commits, and its answer is lost together with the connection of the process that asked. The retry goes to
+// another process before the first one can take the step back.
 func TestG10_AStepThatPostgresTookWithoutAnAnswerIsTakenBackByTheNextProcess(t *testing.T) {
 	b := newBench(t)
 	ledger := &stalledLedger{GrantStore: b.store}
@@ -91,8 +92,8 @@ func TestG10_AStepThatPostgresTookWithoutAnAnswerIsTakenBackByTheNextProcess(t *
 	b.refused("after the replay", err)
 }
 
-// Redis has decided, its answer is lost, and Postgres cannot be told: until it was, the process answers 503 and does not ask Redis, which
-// would take the retry for a replay.
+// Redis has decided, its answer is lost, and Postgres cannot be told: until it was, the process answers 503 and does
+// not ask Redis, which would take the retry for a replay.
 func TestG10_ARetryIsNotJudgedWhileTheDecisionIsTakenBack(t *testing.T) {
 	b := newBench(t)
 	ledger := &stalledLedger{GrantStore: b.store}
@@ -131,8 +132,8 @@ func (r *silentRegister) Undone(ctx context.Context, id uuid.UUID, hash []byte) 
 	return r.RotationStore.Undone(ctx, id, hash)
 }
 
-// Postgres took a step whose answer was lost, and Redis, which undid it, does not answer the process that is asked next. That process
-// cannot tell the retry from a replay, and answers 503.
+// Postgres took a step whose answer was lost, and Redis, which undid it, does not answer the process that is asked
+// next. That process cannot tell the retry from a replay, and answers 503.
 func TestG10_RetryIsNotJudgedWhileRedisCannotTellItFromAReplay(t *testing.T) {
 	b := newBench(t)
 	ledger := &stalledLedger{GrantStore: b.store}
@@ -173,8 +174,8 @@ func TestG10_RetryIsNotJudgedWhileRedisCannotTellItFromAReplay(t *testing.T) {
 	b.alive(g.ID)
 }
 
-// A lateLedger is Postgres to which the step of a request that was given up comes late: just before the first step that it is told to
-// take. The process that gave the late step up reverts it just afterwards.
+// A lateLedger is Postgres to which the step of a request that was given up comes late: just before the first step that
+// it is told to take. The process that gave the late step up reverts it just afterwards.
 type lateLedger struct {
 	grant.GrantStore
 	t    *testing.T
@@ -182,11 +183,19 @@ type lateLedger struct {
 }
 
 func (l *lateLedger) Activate(ctx context.Context, step grant.Step, binding []byte) (grant.UpdateResult, error) {
-	return l.take(ctx, step, func(step grant.Step) (grant.UpdateResult, error) { return l.GrantStore.Activate(ctx, step, binding) })
+	return l.take(
+		ctx,
+		step,
+		func(step grant.Step) (grant.UpdateResult, error) { return l.GrantStore.Activate(ctx, step, binding) },
+	)
 }
 
 func (l *lateLedger) Advance(ctx context.Context, step grant.Step) (grant.UpdateResult, error) {
-	return l.take(ctx, step, func(step grant.Step) (grant.UpdateResult, error) { return l.GrantStore.Advance(ctx, step) })
+	return l.take(
+		ctx,
+		step,
+		func(step grant.Step) (grant.UpdateResult, error) { return l.GrantStore.Advance(ctx, step) },
+	)
 }
 
 func (l *lateLedger) take(

@@ -52,10 +52,11 @@ type Grant struct {
 	Created     time.Time
 	LastUsed    *time.Time
 	Ends        time.Time
-	Life        time.Duration // of a grant to be opened: Open counts Ends from Postgres's clock (G4); 0 leaves Ends as it is
-	RevokedAt   *time.Time
-	Reason      Reason
-	SignInID    uuid.UUID // for Open: the sign-in in which the user approves, which must still count; not stored
+	// of a grant to be opened: Open counts Ends from Postgres's clock (G4); 0 leaves Ends as it is
+	Life      time.Duration
+	RevokedAt *time.Time
+	Reason    Reason
+	SignInID  uuid.UUID // for Open: the sign-in in which the user approves, which must still count; not stored
 }
 
 // Snapshot are what one read of Postgres tells before anything is decided.

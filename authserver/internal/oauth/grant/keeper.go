@@ -44,8 +44,8 @@ var ErrAlreadyUsed = errors.New("this consent was used already")
 // ErrPolicy says that the workspace's connector policy allows nothing of what was approved.
 var ErrPolicy = errors.New("the workspace's connector policy does not allow this")
 
-// Snapshot reads what is known of a client and a grant; a zero grant id reads the client alone. It waits a moment for Postgres to
-// take back a decision about the grant that was given up, and is store.ErrUnavailable if that takes longer.
+// Snapshot reads what is known of a client and a grant; a zero grant id reads the client alone. It waits a moment for
+// Postgres to take back a decision about the grant that was given up, and is store.ErrUnavailable if that takes longer.
 func (k *Service) Snapshot(ctx context.Context, clientID, grantID uuid.UUID) (Snapshot, error) {
 	if err := k.undos.wait(ctx, grantID); err != nil {
 		return Snapshot{}, err
@@ -54,7 +54,11 @@ func (k *Service) Snapshot(ctx context.Context, clientID, grantID uuid.UUID) (Sn
 }
 
 // SnapshotWithSecret is Facts with the client's live secret of this hash, for callers that check who the client is.
-func (k *Service) SnapshotWithSecret(ctx context.Context, clientID, grantID uuid.UUID, secretHash []byte) (Snapshot, error) {
+func (k *Service) SnapshotWithSecret(
+	ctx context.Context,
+	clientID, grantID uuid.UUID,
+	secretHash []byte,
+) (Snapshot, error) {
 	if err := k.undos.wait(ctx, grantID); err != nil {
 		return Snapshot{}, err
 	}
@@ -66,13 +70,14 @@ func (k *Service) ReadToken(kind TokenKind, text credential.Secret) (Token, erro
 	return k.tokens.Read(kind, text.Reveal())
 }
 
-// Open makes the grant of a consent pending and returns its code. A second call with the same id replaces a code that is
-// still unused; after its redemption, ErrTaken. Where the policy of the workspace became narrower meanwhile, so is the grant, or ErrPolicy.
+// Open makes the grant of a consent pending and returns its code. A second call with the same id replaces a code that
+// is still unused; after its redemption, ErrTaken. Where the policy of the workspace became narrower meanwhile, so is
+// the grant, or ErrPolicy.
 //
-// Redis decides first whether the approval's code counts, and Postgres stores what was approved only then. So an approval
-// that loses to the redemption of an earlier code changes nothing, and a code that can be redeemed always has its own approval's
-// permissions in Postgres, as it is returned after they are committed (G12). What Postgres refuses is withdrawn from Redis, so
-// that the code before it counts again. A crash in between leaves a code that no one has.
+// Redis decides first whether the approval's code counts, and Postgres stores what was approved only then. So an
+// approval that loses to the redemption of an earlier code changes nothing, and a code that can be redeemed always has
+// its own approval's permissions in Postgres, as it is returned after they are committed (G12). What Postgres refuses
+// is withdrawn from Redis, so that the code before it counts again. A crash in between leaves a code that no one has.
 func (k *Service) Open(ctx context.Context, g Grant, terms CodeTerms) (credential.Secret, error) {
 	secret, code := k.tokens.New(Code, g.ID, 0)
 	g.State, g.CodeBinding = Pending, Binding(code.Hash, terms.RedirectURI, terms.Challenge)
@@ -110,15 +115,19 @@ func (k *Service) Open(ctx context.Context, g Grant, terms CodeTerms) (credentia
 // (G12). Where Redis does not answer, that code is lost, and nothing is granted.
 func (k *Service) withdraw(ctx context.Context, id uuid.UUID, approval int) {
 	ctx = context.WithoutCancel(ctx)
-	_, _, err := k.ask(ctx, id, func(ctx context.Context) (ScriptResult, error) { return k.rotations.Withdraw(ctx, id, approval) })
+	_, _, err := k.ask(
+		ctx,
+		id,
+		func(ctx context.Context) (ScriptResult, error) { return k.rotations.Withdraw(ctx, id, approval) },
+	)
 	if err != nil {
 		k.log.WarnContext(ctx, "a refused approval is still in Redis: the code before it does not count",
 			"grant_id", id, "error", err)
 	}
 }
 
-// Deny ends the pending grant of a consent that the user refuses after all, or returns ErrTaken: what was redeemed meanwhile
-// is the user's to disconnect, as it is when the code was redeemed before the refusal.
+// Deny ends the pending grant of a consent that the user refuses after all, or returns ErrTaken: what was redeemed
+// meanwhile is the user's to disconnect, as it is when the code was redeemed before the refusal.
 func (k *Service) Deny(ctx context.Context, g Grant, actor string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
 	defer cancel()
@@ -129,7 +138,8 @@ func (k *Service) Deny(ctx context.Context, g Grant, actor string) error {
 	return nil
 }
 
-// issue makes the code redeemable. A try that gets no answer may be sent again: the approval's number tells it from a later one.
+// issue makes the code redeemable. A try that gets no answer may be sent again: the approval's number tells it from a
+// later one.
 func (k *Service) issue(ctx context.Context, g Grant, approval int, code Token, terms CodeTerms) (ScriptResult, error) {
 	ask := func(ctx context.Context) (ScriptResult, error) {
 		return k.rotations.Issue(ctx, g.ID, approval, code.Hash, terms, g.Ends)
@@ -242,7 +252,9 @@ func (k *Service) answerExchange(ctx context.Context, g Grant, word ScriptResult
 	case WrongVerifier:
 		return refuse("code_verifier does not match the code_challenge of the authorization request.")
 	case Expired, Missing:
-		return refuse("The authorization code has expired: it is good for 60 seconds. Send the user to the consent page again.")
+		return refuse(
+			"The authorization code has expired: it is good for 60 seconds. Send the user to the consent page again.",
+		)
 	case Replaced:
 		return refuse("The authorization code was replaced by a newer one.")
 	case Ended:
@@ -252,7 +264,13 @@ func (k *Service) answerExchange(ctx context.Context, g Grant, word ScriptResult
 }
 
 // Rotate exchanges a refresh token for the next one (G2, G3). A replay is recognised before anything else is asked.
-func (k *Service) Rotate(ctx context.Context, facts Snapshot, old Token, clientID uuid.UUID, resource string) (Issued, error) {
+func (k *Service) Rotate(
+	ctx context.Context,
+	facts Snapshot,
+	old Token,
+	clientID uuid.UUID,
+	resource string,
+) (Issued, error) {
 	g := facts.Grant
 	if g == nil || g.ClientID != clientID || !g.Kind.Traits().Refreshes || g.State == Pending {
 		return Issued{}, refuse(unknownToken)
@@ -339,7 +357,8 @@ func (k *Service) answerRotation(ctx context.Context, g Grant, word ScriptResult
 }
 
 // end revokes for a reason that the caller caused, and says so once Postgres has committed it (G9). Where Redis has
-// revoked already, Postgres may not know it yet, or never have got it: whoever hears of the revocation first sees to that.
+// revoked already, Postgres may not know it yet, or never have got it: whoever hears of the revocation first sees to
+// that.
 func (k *Service) end(ctx context.Context, g Grant, reason Reason) error {
 	if err := k.revoke(ctx, g.ID, g.Ends, reason, "client:"+g.ClientID.String()); err != nil {
 		return err

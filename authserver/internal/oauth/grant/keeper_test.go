@@ -74,8 +74,14 @@ func (b *bench) terms() grant.CodeTerms {
 
 func (b *bench) pending(c client.Client) grant.Grant {
 	return grant.Grant{
-		ID: uuid.New(), Kind: c.Kind, ClientID: c.ID, UserID: b.user, WorkspaceID: b.world.WorkspaceID, Permissions: perm.NewSet(perm.ProgrammesRead),
-		Resource: resource, Ends: time.Now().Add(c.Kind.Traits().GrantLife),
+		ID:          uuid.New(),
+		Kind:        c.Kind,
+		ClientID:    c.ID,
+		UserID:      b.user,
+		WorkspaceID: b.world.WorkspaceID,
+		Permissions: perm.NewSet(perm.ProgrammesRead),
+		Resource:    resource,
+		Ends:        time.Now().Add(c.Kind.Traits().GrantLife),
 	}
 }
 
@@ -340,10 +346,22 @@ func TestRefusalsByStandingConsumeNothing(t *testing.T) {
 	b := newBench(t)
 	g, refresh := b.active()
 	off := map[string][2]string{
-		"membership":   {`delete from account.memberships where user_id = $1`, `insert into account.memberships (tenant_id, user_id, permissions) select id, $1, '{programmes:read:programmes}' from account.tenants`},
-		"permissions":  {`update account.memberships set permissions = '{}' where user_id = $1`, `update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`},
-		"LLM":          {`update account.tenant_features set enabled = false where $1::uuid is not null`, `update account.tenant_features set enabled = true where $1::uuid is not null`},
-		"user enabled": {`update account.users set disabled_at = now() where id = $1`, `update account.users set disabled_at = null where id = $1`},
+		"membership": {
+			`delete from account.memberships where user_id = $1`,
+			`insert into account.memberships (tenant_id, user_id, permissions) select id, $1, '{programmes:read:programmes}' from account.tenants`,
+		},
+		"permissions": {
+			`update account.memberships set permissions = '{}' where user_id = $1`,
+			`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`,
+		},
+		"LLM": {
+			`update account.tenant_features set enabled = false where $1::uuid is not null`,
+			`update account.tenant_features set enabled = true where $1::uuid is not null`,
+		},
+		"user enabled": {
+			`update account.users set disabled_at = now() where id = $1`,
+			`update account.users set disabled_at = null where id = $1`,
+		},
 	}
 	for name, sql := range off {
 		b.world.Exec(sql[0], b.user)
@@ -845,8 +863,8 @@ func TestG10_ADecisionWithoutAnAnswerIsTakenBackForEveryProcess(t *testing.T) {
 	b.dead(g.ID, grant.Replayed)
 }
 
-// A client is answered within 300 ms although Redis is silent, and its retry, sent at once and again and again, succeeds as soon as Redis
-// goes on. Some of the calls have reached Redis, and run then.
+// A client is answered within 300 ms although Redis is silent, and its retry, sent at once and again and again,
+// succeeds as soon as Redis goes on. Some of the calls have reached Redis, and run then.
 func TestG10_RedisStallsAndEveryRetrySucceeds(t *testing.T) {
 	b := newBench(t)
 	other := b.anotherProcess()

@@ -53,8 +53,8 @@ func withoutNumber(key map[string]string) map[string]string {
 	return key
 }
 
-// The policy becomes narrower between the check of an approval and its write: the approval is refused, and the code of the one before
-// it works, with what is allowed of its own permissions.
+// The policy becomes narrower between the check of an approval and its write: the approval is refused, and the code of
+// the one before it works, with what is allowed of its own permissions.
 func TestG12_ARefusedApprovalLeavesTheCodeBeforeIt(t *testing.T) {
 	b, g, first := connecting(t)
 	_, before := b.stored(g.ID)
@@ -74,8 +74,8 @@ func TestG12_ARefusedApprovalLeavesTheCodeBeforeIt(t *testing.T) {
 	}
 }
 
-// Two approvals are refused while a third is under way, in each order; then each code before them works again. Wrong attempts at a code
-// still count when it is back.
+// Two approvals are refused while a third is under way, in each order; then each code before them works again. Wrong
+// attempts at a code still count when it is back.
 func TestG12_RefusedApprovalsThatCrossLeaveTheCodeBeforeThem(t *testing.T) {
 	for _, approvedBetween := range []bool{false, true} {
 		b, g, code := connecting(t)
@@ -154,7 +154,8 @@ func TestG12_ARefusedFirstApprovalLeavesNothing(t *testing.T) {
 	}
 }
 
-// The code is redeemed between the check of a denial and its write: the denial is refused, and the grant is as its redemption left it.
+// The code is redeemed between the check of a denial and its write: the denial is refused, and the grant is as its
+// redemption left it.
 func TestG12_ADenialThatLosesToARedemptionChangesNothing(t *testing.T) {
 	b := newBench(t)
 	g, code := b.consent()
@@ -174,7 +175,8 @@ func TestG12_ADenialThatLosesToARedemptionChangesNothing(t *testing.T) {
 	}
 }
 
-// The denial comes between the two stores of a redemption: what was ended is ended. The client may get tokens, which are dead.
+// The denial comes between the two stores of a redemption: what was ended is ended. The client may get tokens, which
+// are dead.
 func TestG12_ADenialBeforeARedemptionIsStoredEndsTheGrant(t *testing.T) {
 	b := newBench(t)
 	g, code := b.consent()

@@ -44,9 +44,9 @@ const (
 	tokenSize  = bodySize + sha256.Size
 )
 
-// A TokenCodec makes and reads tokens: prefix, then base64url of grant id, generation, 32 random bytes and an HMAC-SHA256 over
-// the kind and all of that. The MAC is what lets garbage be refused for microseconds, and a superseded token be
-// believed without a row for it. It is safe for concurrent use.
+// A TokenCodec makes and reads tokens: prefix, then base64url of grant id, generation, 32 random bytes and an
+// HMAC-SHA256 over the kind and all of that. The MAC is what lets garbage be refused for microseconds, and a superseded
+// token be believed without a row for it. It is safe for concurrent use.
 type TokenCodec struct{ keys [][]byte }
 
 // NewTokenCodec derives its keys from the master keys: the first mints, all are believed.

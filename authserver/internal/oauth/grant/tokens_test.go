@@ -57,10 +57,18 @@ func TestG3_OnlyTokensThatWeMintedAreRead(t *testing.T) {
 	code, _ := m.New(Code, uuid.New(), 0)
 	relabelled := string(Refresh) + strings.TrimPrefix(code.Reveal(), string(Code))
 	for name, wrong := range map[string]string{
-		"empty": "", "prefix alone": string(Refresh), "cut": text[:len(text)-1], "longer": text + "A", "padded": text + "=",
-		"line break": text[:40] + "\n" + text[40:], "line break in place of a character": text[:40] + "\n" + text[41:],
-		"white space": " " + text, "another server's": foreign.Reveal(), "a code": code.Reveal(), "a code's body": relabelled,
-		"prefix in capitals": strings.ToUpper(string(Refresh)) + text[len(Refresh):],
+		"empty":                              "",
+		"prefix alone":                       string(Refresh),
+		"cut":                                text[:len(text)-1],
+		"longer":                             text + "A",
+		"padded":                             text + "=",
+		"line break":                         text[:40] + "\n" + text[40:],
+		"line break in place of a character": text[:40] + "\n" + text[41:],
+		"white space":                        " " + text,
+		"another server's":                   foreign.Reveal(),
+		"a code":                             code.Reveal(),
+		"a code's body":                      relabelled,
+		"prefix in capitals":                 strings.ToUpper(string(Refresh)) + text[len(Refresh):],
 	} {
 		if _, err := m.Read(Refresh, wrong); err == nil {
 			t.Errorf("%s: believed", name)
@@ -106,7 +114,12 @@ func FuzzReadToken(f *testing.F) {
 	for _, kind := range []TokenKind{Code, Refresh} {
 		secret, _ := m.New(kind, uuid.New(), 3)
 		minted[kind] = secret.Reveal()
-		for _, seed := range []string{minted[kind], minted[kind] + "\n", minted[kind][:len(minted[kind])-1] + "-", string(kind)} {
+		for _, seed := range []string{
+			minted[kind],
+			minted[kind] + "\n",
+			minted[kind][:len(minted[kind])-1] + "-",
+			string(kind),
+		} {
 			f.Add(seed)
 		}
 	}
@@ -133,7 +146,8 @@ func FuzzMintedTokens(f *testing.F) {
 			secret, minted := m.New(kind, grantID, uint32(generation))
 			text := secret.Reveal()
 			read, err := m.Read(kind, text)
-			if err != nil || read.GrantID != grantID || read.Generation != minted.Generation || !bytes.Equal(read.Hash, minted.Hash) {
+			if err != nil || read.GrantID != grantID || read.Generation != minted.Generation ||
+				!bytes.Equal(read.Hash, minted.Hash) {
 				t.Fatalf("%s of %s, generation %d: %+v %v", kind, grantID, generation, read, err)
 			}
 			if _, err := m.Read(other, string(other)+text[len(kind):]); err == nil {

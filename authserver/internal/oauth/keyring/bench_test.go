@@ -79,8 +79,16 @@ func (b *bench) token(r *keyring.Keyring) credential.Secret {
 	key, err := r.Current(b.Context())
 	b.must(err)
 	token, err := accesstoken.Sign(key, accesstoken.Claims{
-		Issuer: issuer, Subject: uuid.New(), Audience: issuer + "/v1", Expires: time.Now().Add(time.Hour), IssuedAt: time.Now(), ID: uuid.NewString(),
-		ClientID: uuid.NewString(), Scope: perm.NewSet(perm.ProgrammesRead), WorkspaceID: uuid.New(), GrantID: uuid.New(),
+		Issuer:      issuer,
+		Subject:     uuid.New(),
+		Audience:    issuer + "/v1",
+		Expires:     time.Now().Add(time.Hour),
+		IssuedAt:    time.Now(),
+		ID:          uuid.NewString(),
+		ClientID:    uuid.NewString(),
+		Scope:       perm.NewSet(perm.ProgrammesRead),
+		WorkspaceID: uuid.New(),
+		GrantID:     uuid.New(),
 	})
 	b.must(err)
 	return token

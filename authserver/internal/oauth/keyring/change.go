@@ -17,8 +17,8 @@ type Move struct {
 	To  State
 }
 
-// A Change is what is to become of the stored keys: Moves in their order, then Reseals, then Adds. A store erases the private
-// half of a key that is retired or removed: it never signs again.
+// A Change is what is to become of the stored keys: Moves in their order, then Reseals, then Adds. A store erases the
+// private half of a key that is retired or removed: it never signs again.
 type Change struct {
 	Moves   []Move
 	Reseals []StoredKey // Sealed is new
@@ -26,24 +26,25 @@ type Change struct {
 	Events  []audit.Event
 }
 
-// A Decision looks at the keys there are, oldest first, and at the store's clock. Its error changes nothing, and is passed on as
-// it is.
+// A Decision looks at the keys there are, oldest first, and at the store's clock. Its error changes nothing, and is
+// passed on as it is.
 type Decision func(now time.Time, have []StoredKey) (Change, error)
 
 // ErrUnknownKID says that no key that is still published has that identifier.
 var ErrUnknownKID = errors.New("no published key has that identifier")
 
-// How long a key is published: until the last token that it signed has expired, and a day, for processes that went on with
-// it while they could not read that it was retired.
+// How long a key is published: until the last token that it signed has expired, and a day, for processes that went on
+// with it while they could not read that it was retired.
 const retirementMargin = 24 * time.Hour
 
 func publishedFor() time.Duration { return client.Confidential.Traits().AccessLife + retirementMargin }
 
-// knownBefore is how long a key is published before its age makes it sign: what caches of the key set keep, and some more.
+// knownBefore is how long a key is published before its age makes it sign: what caches of the key set keep, and some
+// more.
 const knownBefore = 10 * time.Minute
 
-// Rotate makes the next key sign from now on. The one that signed until now is still believed for as long as a token of its may live.
-// It returns the identifier of the key that signs.
+// Rotate makes the next key sign from now on. The one that signed until now is still believed for as long as a token of
+// its may live. It returns the identifier of the key that signs.
 func (r *Keyring) Rotate(ctx context.Context, actor string) (kid string, err error) {
 	err = r.change(ctx, func(_ time.Time, have []StoredKey) (Change, error) {
 		var change Change
@@ -54,15 +55,17 @@ func (r *Keyring) Rotate(ctx context.Context, actor string) (kid string, err err
 	return kid, err
 }
 
-// Remove takes a key out at once, whatever its state: no token that it signed is believed any more. Where it was the current
-// one, the next signs. It returns ErrUnknownKID where there is none to remove.
+// Remove takes a key out at once, whatever its state: no token that it signed is believed any more. Where it was the
+// current one, the next signs. It returns ErrUnknownKID where there is none to remove.
 func (r *Keyring) Remove(ctx context.Context, kid, actor string) error {
 	return r.change(ctx, func(_ time.Time, have []StoredKey) (Change, error) {
 		key, found := find(have, func(k StoredKey) bool { return k.KID == kid })
 		if !found {
 			return Change{}, ErrUnknownKID
 		}
-		change := Change{Events: []audit.Event{event("key.removed", kid, actor, map[string]any{"state": string(key.State)})}}
+		change := Change{
+			Events: []audit.Event{event("key.removed", kid, actor, map[string]any{"state": string(key.State)})},
+		}
 		if key.State == Current {
 			_, err := r.succeed(&change, have, Removed, actor, "key.promoted")
 			return change, err
@@ -94,14 +97,18 @@ func (r *Keyring) Reseal(ctx context.Context, actor string) (resealed int, err e
 	return resealed, err
 }
 
-// maintain does what time asks for: a current key that is old enough is rotated, and what has been retired for long is removed.
+// maintain does what time asks for: a current key that is old enough is rotated, and what has been retired for long is
+// removed.
 func (r *Keyring) maintain(ctx context.Context) error {
 	return r.change(ctx, func(now time.Time, have []StoredKey) (Change, error) {
 		var change Change
 		for _, k := range have {
 			if outlived(k, now) {
 				change.Moves = append(change.Moves, Move{k.KID, Removed})
-				change.Events = append(change.Events, event("key.removed", k.KID, system, map[string]any{"state": string(Retired)}))
+				change.Events = append(
+					change.Events,
+					event("key.removed", k.KID, system, map[string]any{"state": string(Retired)}),
+				)
 			}
 		}
 		if !r.aged(have, now) {
@@ -133,7 +140,12 @@ func (r *Keyring) aged(have []StoredKey, now time.Time) bool {
 }
 
 // succeed puts the current key in the state former and the oldest next one in its place.
-func (r *Keyring) succeed(change *Change, have []StoredKey, former State, actor, action string) (kid string, err error) {
+func (r *Keyring) succeed(
+	change *Change,
+	have []StoredKey,
+	former State,
+	actor, action string,
+) (kid string, err error) {
 	next, found := find(have, func(k StoredKey) bool { return k.State == Next })
 	if !found {
 		return "", fmt.Errorf("no key is next: %w", ErrNoKey)

@@ -1,8 +1,8 @@
 // Package keyring answers: which key signs access tokens now, and which are still believed?
 //
 // A key is next, then current, then retired, and at last removed. The next one is published before it signs, so that
-// every verifier knows it by then; a retired one is published until the last token that it signed has expired. Private halves
-// are stored sealed. Each process reads the keys again every few seconds, so a rotation needs no restart.
+// every verifier knows it by then; a retired one is published until the last token that it signed has expired. Private
+// halves are stored sealed. Each process reads the keys again every few seconds, so a rotation needs no restart.
 package keyring
 
 import (
@@ -51,8 +51,8 @@ type StoredKey struct {
 type Store interface {
 	// SigningKeys returns every key that is not removed.
 	SigningKeys(ctx context.Context) ([]StoredKey, error)
-	// ChangeSigningKeys runs decide under a lock with every key that is not removed, and applies the change with its events, or
-	// nothing.
+	// ChangeSigningKeys runs decide under a lock with every key that is not removed, and applies the change with its
+	// events, or nothing.
 	ChangeSigningKeys(ctx context.Context, decide Decision) error
 	// AddSigningKeys runs make under a lock with the keys that there are, and inserts what it returns.
 	AddSigningKeys(ctx context.Context, make func(have []StoredKey) ([]StoredKey, error)) error
@@ -85,7 +85,8 @@ func New(store Store, keys seal.Keys) (*Keyring, error) {
 	return &Keyring{store: store, box: box}, nil
 }
 
-// RotateAfter makes Keep rotate the current key once it has signed for age; 0, as at first, is never. Call it before Keep.
+// RotateAfter makes Keep rotate the current key once it has signed for age; 0, as at first, is never. Call it before
+// Keep.
 func (r *Keyring) RotateAfter(age time.Duration) { r.maxAge = age }
 
 // Load reads the keys, and makes the first ones where there are none.
@@ -132,8 +133,8 @@ func (r *Keyring) Ready(ctx context.Context) error {
 // reloadEvery lets a process notice within five seconds what another did, with time for a slow answer.
 const reloadEvery = 3 * time.Second
 
-// Run loads the keys again and again until ctx ends, and does what time asks for. What was loaded stays in use while the
-// store does not answer.
+// Run loads the keys again and again until ctx ends, and does what time asks for. What was loaded stays in use while
+// the store does not answer.
 func (r *Keyring) Run(ctx context.Context, log *slog.Logger) {
 	ticker := time.NewTicker(reloadEvery)
 	defer ticker.Stop()

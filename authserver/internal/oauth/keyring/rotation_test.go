@@ -56,7 +56,9 @@ func TestEveryEarlierKeyIsBelievedUntilItsLastTokenHasExpired(t *testing.T) {
 		b.must(err)
 	}
 	b.states("four times", 1, 1, 4)
-	b.world.Exec(`update account.signing_keys set retired_at = now() - interval '90 days 23 hours' where state = 'retired'`)
+	b.world.Exec(
+		`update account.signing_keys set retired_at = now() - interval '90 days 23 hours' where state = 'retired'`,
+	)
 	b.keep(b.first)
 	time.Sleep(200 * time.Millisecond)
 	b.must(b.second.Load(t.Context()))
@@ -86,7 +88,10 @@ func TestAKeyThatOutlivedItsTokensIsRemoved(t *testing.T) {
 // age makes every key older.
 func (b *bench) age(by string) {
 	b.Helper()
-	b.world.Exec(`update account.signing_keys set created_at = created_at - $1::interval, activated_at = activated_at - $1::interval`, by)
+	b.world.Exec(
+		`update account.signing_keys set created_at = created_at - $1::interval, activated_at = activated_at - $1::interval`,
+		by,
+	)
 }
 
 func TestManyProcessesRotateAnAgedKeyOnce(t *testing.T) {
@@ -106,7 +111,11 @@ func TestManyProcessesRotateAnAgedKeyOnce(t *testing.T) {
 		b.keep(rings[i])
 	}
 	b.within(5*time.Second, "their waiting", func() bool {
-		return b.count(`select count(*) from pg_locks where relation = 'account.signing_keys'::regclass and not granted`) == len(rings)
+		return b.count(
+			`select count(*) from pg_locks where relation = 'account.signing_keys'::regclass and not granted`,
+		) == len(
+			rings,
+		)
 	})
 	b.must(lock.Rollback(t.Context()))
 	for _, r := range rings {
@@ -127,10 +136,19 @@ func TestAYoungKeySignsOn(t *testing.T) {
 		maxAge time.Duration
 		sql    string
 	}{
-		"not old enough": {720 * time.Hour, `update account.signing_keys set created_at = now() - interval '719 hours', activated_at = now() - interval '719 hours'`},
-		"no age is set":  {0, `update account.signing_keys set created_at = now() - interval '9000 hours', activated_at = now() - interval '9000 hours'`},
-		"the next is not known yet": {720 * time.Hour, `update account.signing_keys set activated_at = now() - interval '900 hours',
-			created_at = now() - case state when 'next' then interval '9 minutes' else interval '900 hours' end`},
+		"not old enough": {
+			720 * time.Hour,
+			`update account.signing_keys set created_at = now() - interval '719 hours', activated_at = now() - interval '719 hours'`,
+		},
+		"no age is set": {
+			0,
+			`update account.signing_keys set created_at = now() - interval '9000 hours', activated_at = now() - interval '9000 hours'`,
+		},
+		"the next is not known yet": {
+			720 * time.Hour,
+			`update account.signing_keys set activated_at = now() - interval '900 hours',
+			created_at = now() - case state when 'next' then interval '9 minutes' else interval '900 hours' end`,
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			b := newBench(t)
@@ -182,7 +200,8 @@ func TestANextOrRetiredKeyCanBeRemoved(t *testing.T) {
 	b.must(b.world.Owner.QueryRow(t.Context(), `select kid from account.signing_keys where state = 'next'`).Scan(&next))
 	b.must(b.first.Remove(t.Context(), next, "admin"))
 	b.states("next removed", 1, 1, 0)
-	if n := b.count(`select count(*) from account.signing_keys where state = 'next' and kid <> $1`, next); n != 1 || b.kid(b.first) != current {
+	if n := b.count(`select count(*) from account.signing_keys where state = 'next' and kid <> $1`, next); n != 1 ||
+		b.kid(b.first) != current {
 		t.Errorf("%d new next keys", n)
 	}
 }
@@ -192,7 +211,8 @@ func TestAKeyThatIsNotPublishedCannotBeRemoved(t *testing.T) {
 	gone := b.kid(b.first)
 	b.must(b.first.Remove(t.Context(), gone, "admin"))
 	for _, kid := range []string{gone, "unknown", ""} {
-		if err := b.first.Remove(t.Context(), kid, "admin"); !errors.Is(err, keyring.ErrUnknownKID) || errors.Is(err, store.ErrUnavailable) {
+		if err := b.first.Remove(t.Context(), kid, "admin"); !errors.Is(err, keyring.ErrUnknownKID) ||
+			errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("%q: %v", kid, err)
 		}
 	}

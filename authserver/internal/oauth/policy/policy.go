@@ -5,7 +5,8 @@
 //	P3 Raising a policy widens no grant. Whoever wants more consents again.
 //	P4 It concerns connectors alone. A workspace that never chose one has Default.
 //
-// Callers: consent (what a page offers), store/postgres (P2, and what an approval may write), endpoint/settings and admin (changes).
+// Callers: consent (what a page offers), store/postgres (P2, and what an approval may write), endpoint/settings and
+// admin (changes).
 package policy
 
 import (
@@ -19,8 +20,14 @@ import (
 // ErrChanged says that a policy is no longer the one that somebody saw who wants another.
 var ErrChanged = errors.New("the connector policy is another one by now")
 
-// Narrow is a connector's grant, consented to at a moment, as the policy lets it be at most. false: nothing of it is left.
-func Narrow(p workspace.ConnectorPolicy, g grant.Grant, platform workspace.Platform, consented time.Time) (grant.Grant, bool) {
+// Narrow is a connector's grant, consented to at a moment, as the policy lets it be at most. false: nothing of it is
+// left.
+func Narrow(
+	p workspace.ConnectorPolicy,
+	g grant.Grant,
+	platform workspace.Platform,
+	consented time.Time,
+) (grant.Grant, bool) {
 	g.Permissions = g.Permissions.Intersect(p.Permissions)
 	if latest := consented.Add(p.Life()); g.Ends.After(latest) {
 		g.Ends = latest

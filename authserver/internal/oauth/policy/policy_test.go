@@ -13,7 +13,11 @@ import (
 )
 
 func TestADefaultPolicyIsEverythingThatConnectorsMayHave(t *testing.T) {
-	wish := policy.Request{Platforms: []string{"other", "claude", "chatgpt"}, Permissions: perm.ForConnectors().Strings(), Days: workspace.MaxDays}
+	wish := policy.Request{
+		Platforms:   []string{"other", "claude", "chatgpt"},
+		Permissions: perm.ForConnectors().Strings(),
+		Days:        workspace.MaxDays,
+	}
 	accepted, err := wish.Accept()
 	if err != nil || !accepted.Equal(workspace.DefaultConnectorPolicy()) {
 		t.Errorf("%+v %v", accepted, err)
@@ -26,16 +30,22 @@ func TestADefaultPolicyIsEverythingThatConnectorsMayHave(t *testing.T) {
 func TestARequestSaysWhichFieldIsWrong(t *testing.T) {
 	read := []string{string(perm.ProgrammesRead)}
 	for field, wishes := range map[string][]policy.Request{
-		policy.FieldPlatforms: {{Platforms: []string{"claude", "gemini"}, Permissions: read, Days: 1}, {Platforms: []string{""}, Permissions: read, Days: 1}},
+		policy.FieldPlatforms: {
+			{Platforms: []string{"claude", "gemini"}, Permissions: read, Days: 1},
+			{Platforms: []string{""}, Permissions: read, Days: 1},
+		},
 		policy.FieldPermissions: {
-			{Days: 1}, {Permissions: []string{"x"}, Days: 1}, {Permissions: []string{string(perm.AccountAPIAccess)}, Days: 1},
+			{Days: 1},
+			{Permissions: []string{"x"}, Days: 1},
+			{Permissions: []string{string(perm.AccountAPIAccess)}, Days: 1},
 			{Permissions: []string{string(perm.ProgrammesWrite)}, Days: 1},
 		},
 		policy.FieldDays: {{Permissions: read, Days: 0}, {Permissions: read, Days: 31}, {Permissions: read, Days: -1}},
 	} {
 		for _, wish := range wishes {
 			_, err := wish.Accept()
-			if refused, ok := errors.AsType[*policy.Refusal](err); !ok || refused.Field != field || refused.Message == "" {
+			if refused, ok := errors.AsType[*policy.Refusal](err); !ok || refused.Field != field ||
+				refused.Message == "" {
 				t.Errorf("%+v: %v, want a refusal of %s", wish, err, field)
 			}
 		}
@@ -47,16 +57,31 @@ func TestARequestSaysWhichFieldIsWrong(t *testing.T) {
 
 func TestP1_NarrowTakesAndNeverGives(t *testing.T) {
 	consented := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	g := grant.Grant{Permissions: perm.NewSet(perm.ProgrammesRead, perm.EngageReadForms), Ends: consented.AddDate(0, 0, 10)}
-	narrow := workspace.ConnectorPolicy{Platforms: []workspace.Platform{workspace.Claude}, Permissions: perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite), Days: 7}
+	g := grant.Grant{
+		Permissions: perm.NewSet(perm.ProgrammesRead, perm.EngageReadForms),
+		Ends:        consented.AddDate(0, 0, 10),
+	}
+	narrow := workspace.ConnectorPolicy{
+		Platforms:   []workspace.Platform{workspace.Claude},
+		Permissions: perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite),
+		Days:        7,
+	}
 	got, left := policy.Narrow(narrow, g, workspace.Claude, consented)
-	if !left || !slices.Equal(got.Permissions, perm.NewSet(perm.ProgrammesRead)) || !got.Ends.Equal(consented.AddDate(0, 0, 7)) {
+	if !left || !slices.Equal(got.Permissions, perm.NewSet(perm.ProgrammesRead)) ||
+		!got.Ends.Equal(consented.AddDate(0, 0, 7)) {
 		t.Errorf("%v %v until %s", left, got.Permissions, got.Ends)
 	}
-	if got, left := policy.Narrow(workspace.DefaultConnectorPolicy(), g, workspace.Other, consented); !left || !slices.Equal(got.Permissions, g.Permissions) || !got.Ends.Equal(g.Ends) {
+	if got, left := policy.Narrow(workspace.DefaultConnectorPolicy(), g, workspace.Other, consented); !left ||
+		!slices.Equal(got.Permissions, g.Permissions) ||
+		!got.Ends.Equal(g.Ends) {
 		t.Errorf("the default changes a grant: %+v", got)
 	}
-	for _, platform := range []workspace.Platform{workspace.ChatGPT, workspace.Other, workspace.PlatformOf(""), workspace.PlatformOf("Claude")} {
+	for _, platform := range []workspace.Platform{
+		workspace.ChatGPT,
+		workspace.Other,
+		workspace.PlatformOf(""),
+		workspace.PlatformOf("Claude"),
+	} {
 		if _, left := policy.Narrow(narrow, g, platform, consented); left {
 			t.Errorf("%s is let in", platform)
 		}
@@ -68,9 +93,16 @@ func TestP1_NarrowTakesAndNeverGives(t *testing.T) {
 }
 
 func TestPoliciesOfOneDigestAllowTheSame(t *testing.T) {
-	base := workspace.ConnectorPolicy{Platforms: []workspace.Platform{workspace.Claude}, Permissions: perm.NewSet(perm.ProgrammesRead), Days: 7}
+	base := workspace.ConnectorPolicy{
+		Platforms:   []workspace.Platform{workspace.Claude},
+		Permissions: perm.NewSet(perm.ProgrammesRead),
+		Days:        7,
+	}
 	others := []workspace.ConnectorPolicy{workspace.DefaultConnectorPolicy(), base, base, base, base}
-	others[1].Days, others[2].Platforms, others[3].Permissions = 17, nil, perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite)
+	others[1].Days, others[2].Platforms, others[3].Permissions = 17, nil, perm.NewSet(
+		perm.ProgrammesRead,
+		perm.ProgrammesWrite,
+	)
 	others[4].Platforms = []workspace.Platform{workspace.Claude, workspace.ChatGPT}
 	for i, other := range others {
 		if other.Digest() == base.Digest() {

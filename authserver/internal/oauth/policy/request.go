@@ -42,20 +42,32 @@ func (r Request) Accept() (workspace.ConnectorPolicy, error) {
 	}
 	out.Permissions = perm.FromStrings(r.Permissions)
 	if len(out.Permissions) == 0 {
-		return workspace.ConnectorPolicy{}, &Refusal{FieldPermissions, "Choose at least one permission. To let no connector in, choose no platform."}
+		return workspace.ConnectorPolicy{}, &Refusal{
+			FieldPermissions,
+			"Choose at least one permission. To let no connector in, choose no platform.",
+		}
 	}
 	for _, p := range out.Permissions {
 		entry, known := perm.Describe(p)
 		switch {
 		case !known || !entry.Connector:
-			return workspace.ConnectorPolicy{}, &Refusal{FieldPermissions, "That is no permission that a connector may have."}
+			return workspace.ConnectorPolicy{}, &Refusal{
+				FieldPermissions,
+				"That is no permission that a connector may have.",
+			}
 		case entry.Needs != "" && !out.Permissions.Has(entry.Needs):
 			needed, _ := perm.Describe(entry.Needs)
-			return workspace.ConnectorPolicy{}, &Refusal{FieldPermissions, fmt.Sprintf("“%s” is of no use without “%s”: choose both, or neither.", entry.Title, needed.Title)}
+			return workspace.ConnectorPolicy{}, &Refusal{
+				FieldPermissions,
+				fmt.Sprintf("“%s” is of no use without “%s”: choose both, or neither.", entry.Title, needed.Title),
+			}
 		}
 	}
 	if r.Days < 1 || r.Days > workspace.MaxDays {
-		return workspace.ConnectorPolicy{}, &Refusal{FieldDays, fmt.Sprintf("Access lasts 1 to %d days.", workspace.MaxDays)}
+		return workspace.ConnectorPolicy{}, &Refusal{
+			FieldDays,
+			fmt.Sprintf("Access lasts 1 to %d days.", workspace.MaxDays),
+		}
 	}
 	out.Days = r.Days
 	return out, nil

@@ -1,7 +1,7 @@
 // Package loginstate answers: was this begun at this very browser, lately, and is it not finished yet?
 //
-// Signing in by a passkey or at another provider takes two requests with something in between that we do not see. What the first
-// one hands out (a challenge, a state) is the secret by which the second one finds what was begun.
+// Signing in by a passkey or at another provider takes two requests with something in between that we do not see. What
+// the first one hands out (a challenge, a state) is the secret by which the second one finds what was begun.
 //
 //	C1 A ceremony is finished at the browser that began it, or at the sign-in that began it, and nowhere else.
 //	C2 It is finished once, whether the answer is then found good or bad.
@@ -64,13 +64,24 @@ type States struct {
 func New(store Store, secure bool) *States { return &States{store, secure} }
 
 // Begin keeps data for life, to be found by secret.
-func (c *States) Begin(ctx context.Context, purpose Purpose, by Binding, secret string, life time.Duration, data any) error {
+func (c *States) Begin(
+	ctx context.Context,
+	purpose Purpose,
+	by Binding,
+	secret string,
+	life time.Duration,
+	data any,
+) error {
 	content, err := json.Marshal(data)
 	if err != nil {
 		return fmt.Errorf("keep a ceremony: %w", err)
 	}
 	return c.store.SaveLoginState(ctx, Record{
-		SecretHash: hash(secret), BindingHash: hash(by.of), Purpose: purpose, Data: content, Life: life,
+		SecretHash:  hash(secret),
+		BindingHash: hash(by.of),
+		Purpose:     purpose,
+		Data:        content,
+		Life:        life,
 	})
 }
 

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A browser at which nobody is signed in yet is known by a cookie of its own: a session would leave a row for every visitor who
-// only looks. It proves nothing but that two requests came from one browser. Lax, and not Strict: a provider's redirect back
-// has to carry it.
+// A browser at which nobody is signed in yet is known by a cookie of its own: a session would leave a row for every
+// visitor who only looks. It proves nothing but that two requests came from one browser. Lax, and not Strict: a
+// provider's redirect back has to carry it.
 const (
 	cookieName = "almoner-begun"
 	cookieLife = time.Hour
@@ -22,7 +22,12 @@ func (c *States) BindToBrowser(w http.ResponseWriter, r *http.Request) Binding {
 	}
 	token := rand.Text()
 	http.SetCookie(w, &http.Cookie{
-		Name: c.name(), Value: token, Path: "/", MaxAge: int(cookieLife.Seconds()), HttpOnly: true, Secure: c.secure,
+		Name:     c.name(),
+		Value:    token,
+		Path:     "/",
+		MaxAge:   int(cookieLife.Seconds()),
+		HttpOnly: true,
+		Secure:   c.secure,
 		SameSite: http.SameSiteLaxMode,
 	})
 	return Binding{"browser:" + token}

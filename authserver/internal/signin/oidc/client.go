@@ -8,8 +8,8 @@ import (
 // maxAnswer bounds what is read of one answer of the provider, in bytes.
 const maxAnswer = 1 << 20
 
-// newClient never follows a redirect: the token endpoint's request holds our secret, and goes to the address that the provider's
-// own document names or nowhere.
+// newClient never follows a redirect: the token endpoint's request holds our secret, and goes to the address that the
+// provider's own document names or nowhere.
 func newClient() *http.Client {
 	return &http.Client{
 		Timeout:       RequestTimeout,

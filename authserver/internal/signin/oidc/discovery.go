@@ -65,7 +65,11 @@ func (p *Provider) discoverOnce(ctx context.Context) (*discovered, error) {
 		return nil, fmt.Errorf("%w: discovery: %w", ErrUnreachable, err)
 	}
 	endpoint := provider.Endpoint()
-	for name, address := range map[string]string{"authorization": endpoint.AuthURL, "token": endpoint.TokenURL, "keys": more.Keys} {
+	for name, address := range map[string]string{
+		"authorization": endpoint.AuthURL,
+		"token":         endpoint.TokenURL,
+		"keys":          more.Keys,
+	} {
 		if !Allowed(address) {
 			return nil, fmt.Errorf("%w: discovery: the address of %s is no https address", ErrUnreachable, name)
 		}
@@ -74,8 +78,11 @@ func (p *Provider) discoverOnce(ctx context.Context) (*discovered, error) {
 	remote := oidc.NewRemoteKeySet(oidc.ClientContext(context.Background(), p.client), more.Keys)
 	return &discovered{
 		config: oauth2.Config{
-			ClientID: p.settings.ClientID, ClientSecret: p.settings.ClientSecret.Reveal(), Endpoint: endpoint,
-			RedirectURL: p.settings.RedirectURL, Scopes: []string{oidc.ScopeOpenID, "email"},
+			ClientID:     p.settings.ClientID,
+			ClientSecret: p.settings.ClientSecret.Reveal(),
+			Endpoint:     endpoint,
+			RedirectURL:  p.settings.RedirectURL,
+			Scopes:       []string{oidc.ScopeOpenID, "email"},
 		},
 		verifier: oidc.NewVerifier(p.settings.Issuer, keys{remote}, &oidc.Config{
 			ClientID: p.settings.ClientID, SupportedSigningAlgs: chosen(more.Signing), Now: p.now,
@@ -84,8 +91,8 @@ func (p *Provider) discoverOnce(ctx context.Context) (*discovered, error) {
 	}, nil
 }
 
-// authStyle is how we say who we are at the token endpoint: by Basic, which is the default where a provider does not say
-// (Discovery, section 3). Trying both would spend the code on the first try.
+// authStyle is how we say who we are at the token endpoint: by Basic, which is the default where a provider does not
+// say (Discovery, section 3). Trying both would spend the code on the first try.
 func authStyle(methods []string) oauth2.AuthStyle {
 	if len(methods) > 0 && !slices.Contains(methods, "client_secret_basic") {
 		return oauth2.AuthStyleInParams
@@ -100,7 +107,8 @@ func Allowed(text string) bool {
 		return false
 	}
 	host := parsed.Hostname()
-	return parsed.Scheme == "https" || (parsed.Scheme == "http" && (host == "localhost" || host == "127.0.0.1" || host == "::1"))
+	return parsed.Scheme == "https" ||
+		(parsed.Scheme == "http" && (host == "localhost" || host == "127.0.0.1" || host == "::1"))
 }
 
 // brief keeps what a provider wrote out of our log: it may be a page.

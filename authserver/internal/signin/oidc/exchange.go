@@ -34,7 +34,8 @@ type Answer struct {
 	Issuer string // the parameter iss, "" where there was none
 }
 
-// Identify exchanges the code of an attempt and returns who the ID token says it is. It returns ErrUnreachable or ErrRefused.
+// Identify exchanges the code of an attempt and returns who the ID token says it is. It returns ErrUnreachable or
+// ErrRefused.
 func (p *Provider) Identify(ctx context.Context, a Attempt, answer Answer) (Identity, error) {
 	known, err := p.discover(ctx)
 	if err != nil {
@@ -63,7 +64,8 @@ func (p *Provider) Identify(ctx context.Context, a Attempt, answer Answer) (Iden
 	return p.read(token, a)
 }
 
-// exchangeError tells a provider that is down from one that says no. What it wrote is not passed on but for its error code.
+// exchangeError tells a provider that is down from one that says no. What it wrote is not passed on but for its error
+// code.
 func exchangeError(err error) error {
 	var said *oauth2.RetrieveError
 	switch {
@@ -103,8 +105,8 @@ func (p *Provider) read(token *oidc.IDToken, a Attempt) (Identity, error) {
 	return identity, nil
 }
 
-// proved reads auth_time, in seconds, 0 where there was none. What lies ahead of our clock by more than the clocks may differ is
-// no time of a proof.
+// proved reads auth_time, in seconds, 0 where there was none. What lies ahead of our clock by more than the clocks may
+// differ is no time of a proof.
 func (p *Provider) proved(authTime int64) time.Time {
 	at, now := time.Unix(authTime, 0), p.now()
 	switch {
@@ -116,8 +118,8 @@ func (p *Provider) proved(authTime int64) time.Time {
 	return at
 }
 
-// lower lower-cases ASCII letters alone: there are letters beyond that become an ASCII one, and an address must not become
-// somebody else's.
+// lower lower-cases ASCII letters alone: there are letters beyond that become an ASCII one, and an address must not
+// become somebody else's.
 func lower(email string) string {
 	out := []byte(email)
 	for i, c := range out {

@@ -8,10 +8,20 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 )
 
-// asymmetric are the algorithms by which an ID token may be signed. Those with a shared secret, and none, are not among them.
+// asymmetric are the algorithms by which an ID token may be signed. Those with a shared secret, and none, are not among
+// them.
 func asymmetric() []string {
 	return []string{
-		oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
+		oidc.RS256,
+		oidc.RS384,
+		oidc.RS512,
+		oidc.ES256,
+		oidc.ES384,
+		oidc.ES512,
+		oidc.PS256,
+		oidc.PS384,
+		oidc.PS512,
+		oidc.EdDSA,
 	}
 }
 
@@ -26,8 +36,8 @@ func chosen(offered []string) []string {
 	return out
 }
 
-// keys are the provider's, fetched when an unknown one is met. That they cannot be fetched is nobody's fault at the browser; the
-// library's verifier passes that on as text alone, so it is noted here on the way.
+// keys are the provider's, fetched when an unknown one is met. That they cannot be fetched is nobody's fault at the
+// browser; the library's verifier passes that on as text alone, so it is noted here on the way.
 type keys struct{ remote *oidc.RemoteKeySet }
 
 type keysNote struct{}

@@ -1,7 +1,8 @@
 // Package oidc answers: who does the deployment's OpenID Connect provider say is at this browser?
 //
-// It is the only importer of go-oidc and oauth2. There is one provider, named by the configuration: no address of it ever comes
-// from a caller. Authorization code flow with PKCE, state and nonce (OpenID Connect Core 1.0, section 3.1; RFC 9700, section 2.1).
+// It is the only importer of go-oidc and oauth2. There is one provider, named by the configuration: no address of it
+// ever comes from a caller. Authorization code flow with PKCE, state and nonce (OpenID Connect Core 1.0, section 3.1;
+// RFC 9700, section 2.1).
 //
 //	U1 An identity is believed when its ID token is signed by a key of the provider, by it, for us, for this attempt (nonce), and
 //	   has not expired.
@@ -74,7 +75,11 @@ type Attempt struct {
 // NewAttempt makes an attempt; state, nonce and verifier are random and say nothing about each other.
 func (p *Provider) NewAttempt(proof bool) Attempt {
 	return Attempt{
-		State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(), Proof: proof, Began: p.now(),
+		State:    rand.Text(),
+		Nonce:    rand.Text(),
+		Verifier: oauth2.GenerateVerifier(),
+		Proof:    proof,
+		Began:    p.now(),
 	}
 }
 
@@ -83,6 +88,7 @@ type Identity struct {
 	Issuer  string
 	Subject string
 	Email   string // "" unless the provider says that it has verified it
-	// When they last proved it there (auth_time), by our clock at the latest; the zero time where the provider does not say.
+	// When they last proved it there (auth_time), by our clock at the latest; the zero time where the provider does not
+	// say.
 	ProvedAt time.Time
 }

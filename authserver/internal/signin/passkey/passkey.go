@@ -1,7 +1,8 @@
 // Package passkey answers: with which keys, that never leave their devices, may somebody sign in?
 //
-// A passkey is a WebAuthn credential that its device finds by itself and uses only after it has verified its user (resident key
-// and user verification required). How the signatures are checked is machinery's business (internal/webauthn).
+// A passkey is a WebAuthn credential that its device finds by itself and uses only after it has verified its user
+// (resident key and user verification required). How the signatures are checked is machinery's business
+// (internal/webauthn).
 //
 //	P1 A challenge is good for one answer, for ChallengeLife, at the browser or the sign-in that asked for it (ceremony C1 to C3).
 //	P2 A passkey whose counter did not go up may have been copied: it is refused, then and from then on, and that is on record.
@@ -72,11 +73,11 @@ type Store interface {
 	PasskeyByCredential(ctx context.Context, credentialID []byte) (Passkey, workspace.User, bool, error)
 	// AddPasskey inserts a passkey with its audit event. false: the user has AtMost, or the credential is known (P4).
 	AddPasskey(ctx context.Context, p Passkey, event audit.Event) (bool, error)
-	// UsePasskey notes a use. Where the counter did not go up, or did not some time before, it says false and has noted that
-	// the passkey may be a copy, the first time with the audit event (P2).
+	// UsePasskey notes a use. Where the counter did not go up, or did not some time before, it says false and has noted
+	// that the passkey may be a copy, the first time with the audit event (P2).
 	UsePasskey(ctx context.Context, id uuid.UUID, use Use, copied audit.Event) (bool, error)
-	// RemovePasskey deletes a passkey of the user with its audit event (P3). issuer is the deployment's upstream provider, or "": an
-	// account elsewhere is no way in.
+	// RemovePasskey deletes a passkey of the user with its audit event (P3). issuer is the deployment's upstream
+	// provider, or "": an account elsewhere is no way in.
 	RemovePasskey(ctx context.Context, user, id uuid.UUID, issuer string, event audit.Event) (Removal, error)
 }
 

@@ -19,8 +19,8 @@ const (
 
 const maxUserAgent = 300
 
-// Arrival is a sign-in of user at the browser of a request, by a proof that was checked just now, with its audit event: both are for
-// Begin.
+// Arrival is a sign-in of user at the browser of a request, by a proof that was checked just now, with its audit event:
+// both are for Begin.
 func Arrival(r *http.Request, user workspace.User, proof Proof, from netip.Addr) (SignIn, audit.Event) {
 	by := SignIn{
 		UserID:          user.ID,
@@ -31,8 +31,11 @@ func Arrival(r *http.Request, user workspace.User, proof Proof, from netip.Addr)
 		AuthenticatedAt: time.Now(),
 	}
 	return by, audit.Event{
-		UserID: &user.ID, Actor: "user:" + user.ID.String(), Action: "sign_in.succeeded", RequestID: web.RequestID(r.Context()),
-		Detail: map[string]any{"address": by.Address, "user_agent": by.UserAgent, "method": proof.Method},
+		UserID:    &user.ID,
+		Actor:     "user:" + user.ID.String(),
+		Action:    "sign_in.succeeded",
+		RequestID: web.RequestID(r.Context()),
+		Detail:    map[string]any{"address": by.Address, "user_agent": by.UserAgent, "method": proof.Method},
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// How many wrong passwords are answered within the window, before the door stays shut for a while (contract, section 7). An
-// account is limited for one address alone, so that a stranger elsewhere cannot lock its owner out.
+// How many wrong passwords are answered within the window, before the door stays shut for a while (contract, section
+// 7). An account is limited for one address alone, so that a stranger elsewhere cannot lock its owner out.
 const (
 	attemptWindow     = 15 * time.Minute
 	perAccount        = 10 // for one account from one address
@@ -29,8 +29,9 @@ type Tally interface {
 	Count(ctx context.Context, key string, limit int, window time.Duration, add bool) (time.Duration, error)
 }
 
-// Attempts limit wrong passwords, and what else strangers may ask for. They count in the shared tally and in this process, which alone decides while the shared one
-// does not answer: people can sign in without it. They are safe for concurrent use.
+// Attempts limit wrong passwords, and what else strangers may ask for. They count in the shared tally and in this
+// process, which alone decides while the shared one does not answer: people can sign in without it. They are safe for
+// concurrent use.
 type Attempts struct {
 	shared     Tally
 	local      *localTally
@@ -44,7 +45,8 @@ func NewAttempts(shared Tally, log *slog.Logger, now func() time.Time) *Attempts
 	return &Attempts{shared: shared, local: newLocalTally(now), log: log, now: now}
 }
 
-// Wait says how long the address has to wait before it may try this account, 0 for not at all, and because of which limit.
+// Wait says how long the address has to wait before it may try this account, 0 for not at all, and because of which
+// limit.
 func (a *Attempts) Wait(ctx context.Context, email string, address netip.Addr) (time.Duration, web.RateLimit) {
 	return a.count(ctx, email, address, false)
 }
@@ -57,7 +59,10 @@ func (a *Attempts) Wrong(ctx context.Context, email string, address netip.Addr) 
 // waitHere is Wait as far as this process knows, which asks no store.
 func (a *Attempts) waitHere(email string, address netip.Addr) (time.Duration, web.RateLimit) {
 	account, from := keysOfAttempt(email, address)
-	return longer(a.local.count(account, perAccount, attemptWindow, false), a.local.count(from, perAddress, attemptWindow, false))
+	return longer(
+		a.local.count(account, perAccount, attemptWindow, false),
+		a.local.count(from, perAddress, attemptWindow, false),
+	)
 }
 
 // BegunLimit describes the limit of Begun to a caller who has to wait.
@@ -90,18 +95,24 @@ func keysOfAttempt(email string, address netip.Addr) (account, from string) {
 	return "account:" + digest(email+"\x00"+network), "address:" + digest(network)
 }
 
-// Begun counts a sign-in by passkey or at another provider that is begun from an address: each leaves a row until it is answered
-// or forgotten. It says how long the address has to wait, where it was already beyond the limit.
+// Begun counts a sign-in by passkey or at another provider that is begun from an address: each leaves a row until it is
+// answered or forgotten. It says how long the address has to wait, where it was already beyond the limit.
 func (a *Attempts) Begun(ctx context.Context, address netip.Addr) time.Duration {
 	return a.tally(ctx, "begun:"+digest(web.Network(address)), begunPerAddress, true)
 }
 
-func (a *Attempts) count(ctx context.Context, email string, address netip.Addr, add bool) (time.Duration, web.RateLimit) {
+func (a *Attempts) count(
+	ctx context.Context,
+	email string,
+	address netip.Addr,
+	add bool,
+) (time.Duration, web.RateLimit) {
 	account, from := keysOfAttempt(email, address)
 	return longer(a.tally(ctx, account, perAccount, add), a.tally(ctx, from, perAddress, add))
 }
 
-// tally counts here as well as in the shared tally, so that a moment without Redis forgets nothing that this process has seen.
+// tally counts here as well as in the shared tally, so that a moment without Redis forgets nothing that this process
+// has seen.
 func (a *Attempts) tally(ctx context.Context, key string, limit int, add bool) time.Duration {
 	here := a.local.count(key, limit, attemptWindow, add)
 	if a.now().UnixNano() < a.localUntil.Load() {

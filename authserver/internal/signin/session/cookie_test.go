@@ -11,9 +11,18 @@ import (
 func TestTheCookieOverHTTPSIsForThisHostAlone(t *testing.T) {
 	for secure, prefix := range map[bool]string{true: "__Host-almoner=", false: "almoner="} {
 		answer := httptest.NewRecorder()
-		New(Deps{Secure: secure}).manager.WriteSessionCookie(context.Background(), answer, "value", time.Now().Add(time.Hour))
+		New(
+			Deps{Secure: secure},
+		).manager.WriteSessionCookie(
+			context.Background(),
+			answer,
+			"value",
+			time.Now().Add(time.Hour),
+		)
 		cookie := answer.Header().Get("Set-Cookie")
-		if !strings.HasPrefix(cookie, prefix) || strings.Contains(cookie, "; Secure") != secure || strings.Contains(cookie, "Domain") || !strings.Contains(cookie, "Path=/;") {
+		if !strings.HasPrefix(cookie, prefix) || strings.Contains(cookie, "; Secure") != secure ||
+			strings.Contains(cookie, "Domain") ||
+			!strings.Contains(cookie, "Path=/;") {
 			t.Errorf("secure %v: %s", secure, cookie)
 		}
 	}

@@ -18,9 +18,10 @@ const (
 	deviceEntry    = deviceHashSize + 8
 )
 
-// Devices remember at which browsers an account was signed in to, in a cookie that scripts cannot read and that is sealed, so that it cannot
-// be made up. It proves nothing about who is at the browser and gives no access: such a browser's passwords are checked before those of
-// browsers that have never signed in (turns). It is safe for concurrent use.
+// Devices remember at which browsers an account was signed in to, in a cookie that scripts cannot read and that is
+// sealed, so that it cannot be made up. It proves nothing about who is at the browser and gives no access: such a
+// browser's passwords are checked before those of browsers that have never signed in (turns). It is safe for concurrent
+// use.
 type Devices struct {
 	box    *seal.Box
 	secure bool
@@ -44,7 +45,8 @@ func (d *Devices) Knows(r *http.Request, email string) bool {
 	})
 }
 
-// Remember tells the browser that it has signed in to the account of this e-mail address. The browser keeps the newest few accounts.
+// Remember tells the browser that it has signed in to the account of this e-mail address. The browser keeps the newest
+// few accounts.
 func (d *Devices) Remember(w http.ResponseWriter, r *http.Request, email string) {
 	hash := deviceHash(email)
 	content := binary.BigEndian.AppendUint64(slices.Clone(hash), uint64(d.now().Unix()))
@@ -64,7 +66,8 @@ func (d *Devices) Remember(w http.ResponseWriter, r *http.Request, email string)
 	})
 }
 
-// entries are what the browser's cookie holds and is not too old: the hash of an e-mail address and the time of the sign-in.
+// entries are what the browser's cookie holds and is not too old: the hash of an e-mail address and the time of the
+// sign-in.
 func (d *Devices) entries(r *http.Request) (entries [][]byte) {
 	cookie, err := r.Cookie(d.name())
 	if err != nil {

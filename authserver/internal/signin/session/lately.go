@@ -7,8 +7,8 @@ const (
 	maxRemembered = 20_000 // keys per period
 )
 
-// recentCounter counts events by key, for one to two periods of recentFor. A flood of keys ends a period early: its memory is bounded, and what is
-// forgotten first is what was counted first. The caller locks.
+// recentCounter counts events by key, for one to two periods of recentFor. A flood of keys ends a period early: its
+// memory is bounded, and what is forgotten first is what was counted first. The caller locks.
 type recentCounter struct {
 	now           func() time.Time
 	began         time.Time

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// maxLocalKeys bounds the memory of a localTally. Beyond it, whoever waits longest is forgotten first: a flood from many
-// addresses costs precision, never memory.
+// maxLocalKeys bounds the memory of a localTally. Beyond it, whoever waits longest is forgotten first: a flood from
+// many addresses costs precision, never memory.
 const maxLocalKeys = 20000
 
 type localTally struct {

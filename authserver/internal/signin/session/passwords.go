@@ -55,8 +55,8 @@ func (p *Passwords) Slot(ctx context.Context, c Caller, do func() error) error {
 // Wrong counts a wrong password against the next turns of its network and account.
 func (p *Passwords) Wrong(c Caller) { p.turns.wrong(c) }
 
-// Matches says whether hash is that of password. An empty hash, that of nobody, takes as long and never matches. Call it
-// within a Slot.
+// Matches says whether hash is that of password. An empty hash, that of nobody, takes as long and never matches. Call
+// it within a Slot.
 func (p *Passwords) Matches(hash, password credential.Secret) (bool, error) {
 	nobody := hash == ""
 	if nobody {

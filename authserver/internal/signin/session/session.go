@@ -1,8 +1,8 @@
 // Package session answers: who is at this browser?
 //
-// A session (alexedwards/scs, a random cookie whose SHA-256 is the key of a row) holds the identifier of a sign-in, and nothing
-// that is believed by itself. The sign-in says whose it is and whether it still counts; it is read from the store at every
-// request, so that one which was ended elsewhere is over at once.
+// A session (alexedwards/scs, a random cookie whose SHA-256 is the key of a row) holds the identifier of a sign-in, and
+// nothing that is believed by itself. The sign-in says whose it is and whether it still counts; it is read from the
+// store at every request, so that one which was ended elsewhere is over at once.
 //
 //	S1 A sign-in counts until it is ended, for 12 hours at most, and for 2 hours after it was last seen.
 //	S2 A disabled user is nobody.
@@ -52,7 +52,8 @@ type Rows interface {
 type SignIns interface {
 	// BeginSignIn stores a sign-in whose proof still holds.
 	BeginSignIn(ctx context.Context, s SignIn, event audit.Event) error
-	// ReauthenticateSignIn stores the event of a new proof that still holds, by the user of a sign-in that still counts.
+	// ReauthenticateSignIn stores the event of a new proof that still holds, by the user of a sign-in that still
+	// counts.
 	ReauthenticateSignIn(ctx context.Context, user uuid.UUID, proof Proof, event audit.Event) error
 	// SignIn reads a sign-in that still counts (S1, S2) with its user, and notes that it was seen.
 	SignIn(ctx context.Context, id uuid.UUID) (CurrentUser, bool, error)
@@ -78,7 +79,8 @@ type Sessions struct {
 	manager *scs.SessionManager
 }
 
-// New makes Sessions. The cookie is __Host-almoner over https, which a browser takes from this very host over https alone.
+// New makes Sessions. The cookie is __Host-almoner over https, which a browser takes from this very host over https
+// alone.
 func New(deps Deps) *Sessions {
 	manager := scs.New()
 	manager.Store = deps.Rows
@@ -145,9 +147,15 @@ func (s *Sessions) Begin(w http.ResponseWriter, r *http.Request, by SignIn, even
 	return s.authenticatedAt(w, r, by.AuthenticatedAt)
 }
 
-// Reauthenticated notes that the visitor proved just now who they are (S3), with the event. It returns ErrProofGone, or audit.ErrNotAllowed where
-// the visitor was signed out meanwhile.
-func (s *Sessions) Reauthenticated(w http.ResponseWriter, r *http.Request, visitor CurrentUser, proof Proof, event audit.Event) error {
+// Reauthenticated notes that the visitor proved just now who they are (S3), with the event. It returns ErrProofGone, or
+// audit.ErrNotAllowed where the visitor was signed out meanwhile.
+func (s *Sessions) Reauthenticated(
+	w http.ResponseWriter,
+	r *http.Request,
+	visitor CurrentUser,
+	proof Proof,
+	event audit.Event,
+) error {
 	if err := s.deps.SignIns.ReauthenticateSignIn(r.Context(), visitor.User.ID, proof, event); err != nil {
 		return err
 	}
@@ -179,7 +187,12 @@ func (s *Sessions) endCurrent(ctx context.Context) error {
 	if err != nil || !found {
 		return err
 	}
-	return s.deps.SignIns.EndSignIn(ctx, visitor.User.ID, visitor.SignInID, visitor.Event(ctx, "sign_in.ended", "sign_in:"+visitor.SignInID.String()))
+	return s.deps.SignIns.EndSignIn(
+		ctx,
+		visitor.User.ID,
+		visitor.SignInID,
+		visitor.Event(ctx, "sign_in.ended", "sign_in:"+visitor.SignInID.String()),
+	)
 }
 
 // Flash leaves a notice for the next page of this browser.

@@ -17,8 +17,8 @@ const (
 	// BusyFor is when to try again after ErrBusy.
 	BusyFor = 3 * time.Second
 
-	// perKnownBrowser is how many checks an account has in the lane of its known browsers, per period of recentFor. More go with the others, so
-	// that an account of the attacker's own does not open the lane to a flood.
+	// perKnownBrowser is how many checks an account has in the lane of its known browsers, per period of recentFor.
+	// More go with the others, so that an account of the attacker's own does not open the lane to a flood.
 	perKnownBrowser = 20
 )
 
@@ -29,8 +29,9 @@ type Caller struct {
 	Known   bool // the browser has signed in to this account before
 }
 
-// turns decide who is next where more passwords are to be checked than can be. One hash costs as much as a hundred other requests, so a
-// flood of wrong passwords always finds this queue full. Three rules keep it from other people's sign-ins:
+// turns decide who is next where more passwords are to be checked than can be. One hash costs as much as a hundred
+// other requests, so a flood of wrong passwords always finds this queue full. Three rules keep it from other people's
+// sign-ins:
 //
 //   - Browsers that have signed in to the account before go first.
 //   - Of the others those go first whose network and account have had the fewest checks lately. A network is the /24 of an IPv4 address and
@@ -51,7 +52,8 @@ type turn struct {
 	ready chan bool   // gets one value: whether it is this one's turn
 }
 
-// candidate is a key of lately. The first spare ones count for nothing, for people mistype; the others half as much for each bit of shift.
+// candidate is a key of lately. The first spare ones count for nothing, for people mistype; the others half as much for
+// each bit of shift.
 type candidate struct {
 	key          string
 	spare, shift int

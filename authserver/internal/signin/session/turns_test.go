@@ -21,7 +21,8 @@ import (
 // hashTime is what a hash takes where both cores hash.
 const hashTime = 40 * time.Millisecond
 
-// flood sends 120 wrong passwords a second from an address and for an account that from makes up, until the bubble's test ends.
+// flood sends 120 wrong passwords a second from an address and for an account that from makes up, until the bubble's
+// test ends.
 func flood(t *testing.T, q *turns, from func(i int) Caller) (refused *sync.Map) {
 	refused = &sync.Map{}
 	ctx, stop := context.WithCancel(t.Context())
@@ -51,13 +52,15 @@ func flood(t *testing.T, q *turns, from func(i int) Caller) (refused *sync.Map) 
 // anywhere is an address of all of IPv4, and never one of 198.51.0.0/16, where the honest users of these tests are.
 func anywhere(random *rand.Rand) netip.Addr {
 	for {
-		if a := netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, random.Uint32()))); !netip.MustParsePrefix("198.51.0.0/16").Contains(a) {
+		if a := netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, random.Uint32()))); !netip.MustParsePrefix("198.51.0.0/16").
+			Contains(a) {
 			return a
 		}
 	}
 }
 
-// Sign-ins of other people stay fast under 120 wrong passwords a second, which is about twice as many as can be checked.
+// Sign-ins of other people stay fast under 120 wrong passwords a second, which is about twice as many as can be
+// checked.
 func TestTurns_FloodOfWrongPasswordsDelaysNoHonestSignIn(t *testing.T) {
 	office := netip.MustParseAddr("198.51.100.7")
 	someone := func(i int) string { return "someone" + strconv.Itoa(i) + "@example.org" }
@@ -83,13 +86,19 @@ func TestTurns_FloodOfWrongPasswordsDelaysNoHonestSignIn(t *testing.T) {
 		},
 		"a network of 65,536 addresses, any account; a new browser": {
 			from: func(r *rand.Rand, i int) Caller {
-				return Caller{Email: someone(i), Address: netip.AddrFrom4([4]byte{203, 0, byte(r.Uint32()), byte(r.Uint32())})}
+				return Caller{
+					Email:   someone(i),
+					Address: netip.AddrFrom4([4]byte{203, 0, byte(r.Uint32()), byte(r.Uint32())}),
+				}
 			},
 			honest: func(i int) Caller { return Caller{Email: someone(-i), Address: office} },
 		},
 		"a network of 16 million addresses, any account; a new browser": {
 			from: func(r *rand.Rand, i int) Caller {
-				return Caller{Email: someone(i), Address: netip.AddrFrom4([4]byte{10, byte(r.Uint32()), byte(r.Uint32()), byte(r.Uint32())})}
+				return Caller{
+					Email:   someone(i),
+					Address: netip.AddrFrom4([4]byte{10, byte(r.Uint32()), byte(r.Uint32()), byte(r.Uint32())}),
+				}
 			},
 			honest: func(i int) Caller { return Caller{Email: someone(-i), Address: office} },
 		},
@@ -100,7 +109,12 @@ func TestTurns_FloodOfWrongPasswordsDelaysNoHonestSignIn(t *testing.T) {
 				a[6], a[7] = byte(r.Uint32()), byte(r.Uint32())
 				return Caller{Email: someone(i), Address: netip.AddrFrom16(a)}
 			},
-			honest: func(i int) Caller { return Caller{Email: someone(-i), Address: netip.MustParseAddr("2001:db8:2::7")} },
+			honest: func(i int) Caller {
+				return Caller{
+					Email:   someone(-i),
+					Address: netip.MustParseAddr("2001:db8:2::7"),
+				}
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -139,8 +153,8 @@ func TestTurns_FloodOfWrongPasswordsDelaysNoHonestSignIn(t *testing.T) {
 	}
 }
 
-// Where nothing tells the honest from the flood, the newest goes first: some are served at once, where in a queue in the order of coming all
-// of them would wait until they give up.
+// Where nothing tells the honest from the flood, the newest goes first: some are served at once, where in a queue in
+// the order of coming all of them would wait until they give up.
 func TestTurns_OfEqualsTheNewestIsServedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, random := newTurns(time.Now), rand.New(rand.NewPCG(3, 4))
@@ -173,7 +187,8 @@ func TestTurns_OfEqualsTheNewestIsServedSoon(t *testing.T) {
 	})
 }
 
-// The attacker's own account, at a browser that has signed in to it, opens the lane of known browsers for a few checks alone.
+// The attacker's own account, at a browser that has signed in to it, opens the lane of known browsers for a few checks
+// alone.
 func TestTurns_LaneOfKnownBrowsersIsNoWayForAFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newTurns(time.Now)
@@ -182,7 +197,10 @@ func TestTurns_LaneOfKnownBrowsersIsNoWayForAFlood(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		for i := range 10 {
 			began := time.Now()
-			err := q.enter(t.Context(), Caller{Email: "new" + strconv.Itoa(i) + "@example.org", Address: netip.MustParseAddr("198.51.100.7")})
+			err := q.enter(
+				t.Context(),
+				Caller{Email: "new" + strconv.Itoa(i) + "@example.org", Address: netip.MustParseAddr("198.51.100.7")},
+			)
 			if took := time.Since(began); err != nil || took > 100*time.Millisecond {
 				t.Errorf("a new browser: %v after %v", err, took)
 				continue
@@ -253,7 +271,8 @@ func TestDevices_KnowTheirAccountsAlone(t *testing.T) {
 		w := httptest.NewRecorder()
 		devices.Remember(w, browser, email)
 		cookie := w.Result().Cookies()[0]
-		if cookie.Name != "__Host-almoner-device" || !cookie.HttpOnly || !cookie.Secure || strings.Contains(cookie.Value, "@") {
+		if cookie.Name != "__Host-almoner-device" || !cookie.HttpOnly || !cookie.Secure ||
+			strings.Contains(cookie.Value, "@") {
 			t.Errorf("%+v", cookie)
 		}
 		browser = httptest.NewRequest("POST", "/login", nil)
@@ -272,7 +291,8 @@ func TestDevices_KnowTheirAccountsAlone(t *testing.T) {
 	cookie, _ := browser.Cookie("__Host-almoner-device")
 	cookie.Value = "A" + cookie.Value[1:]
 	forged.AddCookie(cookie)
-	if devices.Knows(forged, "4@example.org") || devices.Knows(httptest.NewRequest("POST", "/login", nil), "4@example.org") {
+	if devices.Knows(forged, "4@example.org") ||
+		devices.Knows(httptest.NewRequest("POST", "/login", nil), "4@example.org") {
 		t.Error("a cookie that was made up is believed")
 	}
 	now = now.Add(deviceLife)

@@ -21,8 +21,8 @@ type Auditor interface {
 	Record(ctx context.Context, e audit.Event) error
 }
 
-// A Verifier checks who somebody is by e-mail address and password, and keeps count of wrong ones. It is safe for concurrent
-// use.
+// A Verifier checks who somebody is by e-mail address and password, and keeps count of wrong ones. It is safe for
+// concurrent use.
 type Verifier struct {
 	Users     Users
 	Passwords *Passwords
@@ -38,9 +38,16 @@ type Result struct {
 	Limit web.RateLimit // the limit that it is beyond
 }
 
-// Verify checks a password. Beyond the limit a right password is refused like any other; an unknown address, a disabled user
-// and a wrong password cost the same work. known: the browser has signed in to this account before. It returns ErrBusy, or an error that wraps store.ErrUnavailable.
-func (v *Verifier) Verify(ctx context.Context, email string, password credential.Secret, from netip.Addr, known bool) (workspace.User, Result, error) {
+// Verify checks a password. Beyond the limit a right password is refused like any other; an unknown address, a disabled
+// user and a wrong password cost the same work. known: the browser has signed in to this account before. It returns
+// ErrBusy, or an error that wraps store.ErrUnavailable.
+func (v *Verifier) Verify(
+	ctx context.Context,
+	email string,
+	password credential.Secret,
+	from netip.Addr,
+	known bool,
+) (workspace.User, Result, error) {
 	var user workspace.User
 	var verdict Result
 	if verdict.Wait, verdict.Limit = v.Attempts.waitHere(email, from); verdict.Wait > 0 {
@@ -73,11 +80,15 @@ func (v *Verifier) Verify(ctx context.Context, email string, password credential
 	return user, verdict, err
 }
 
-// wrong is the event of a wrong password. What was typed as an address is not kept where it is nobody's: it may be a password.
+// wrong is the event of a wrong password. What was typed as an address is not kept where it is nobody's: it may be a
+// password.
 func wrong(ctx context.Context, user workspace.User, known bool, from netip.Addr) audit.Event {
 	event := audit.Event{
-		Actor: "anonymous", Action: "sign_in.failed", Subject: "user:unknown", RequestID: web.RequestID(ctx),
-		Detail: map[string]any{"address": from.String()},
+		Actor:     "anonymous",
+		Action:    "sign_in.failed",
+		Subject:   "user:unknown",
+		RequestID: web.RequestID(ctx),
+		Detail:    map[string]any{"address": from.String()},
 	}
 	if known {
 		event.UserID, event.Subject = &user.ID, "user:"+user.ID.String()

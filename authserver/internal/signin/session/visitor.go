@@ -30,9 +30,10 @@ type SignIn struct {
 
 // A CurrentUser is the user at a browser.
 type CurrentUser struct {
-	SignInID        uuid.UUID
-	User            workspace.User
-	Manages         bool      // holds account:api:access in some workspace, without which no page about workspaces opens
+	SignInID uuid.UUID
+	User     workspace.User
+	// holds account:api:access in some workspace, without which no page about workspaces opens
+	Manages         bool
 	AuthenticatedAt time.Time // when the user last proved at this browser who they are
 }
 

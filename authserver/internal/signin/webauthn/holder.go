@@ -25,7 +25,8 @@ func (h libraryUser) WebAuthnCredentials() []library.Credential {
 	out := make([]library.Credential, len(h.has))
 	for i, p := range h.has {
 		out[i] = library.Credential{
-			ID: p.CredentialID, PublicKey: p.PublicKey,
+			ID:            p.CredentialID,
+			PublicKey:     p.PublicKey,
 			Flags:         library.CredentialFlags{BackupEligible: p.BackupEligible, BackupState: p.BackedUp},
 			Authenticator: library.Authenticator{AAGUID: p.AAGUID, SignCount: p.SignCount},
 		}

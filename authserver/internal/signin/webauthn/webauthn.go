@@ -1,8 +1,9 @@
 // Package webauthn answers: is this signature one of a passkey, made for us, just now?
 //
-// It is the only importer of go-webauthn, and speaks passkey to everyone else. The relying party is the deployment's app URL and
-// nothing beside it: no subdomain, no other port, no frame of another site. It keeps nothing: what Begin hands out to be kept
-// (Asked.Keep) is for a ceremony, which also sees to it that a challenge is answered once (Web Authentication Level 3, 7.1, 7.2).
+// It is the only importer of go-webauthn, and speaks passkey to everyone else. The relying party is the deployment's
+// app URL and nothing beside it: no subdomain, no other port, no frame of another site. It keeps nothing: what Begin
+// hands out to be kept (Asked.Keep) is for a ceremony, which also sees to it that a challenge is answered once (Web
+// Authentication Level 3, 7.1, 7.2).
 package webauthn
 
 import (
@@ -21,8 +22,8 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
-// ErrRefused says that an answer is not one to our challenge, by a passkey that we know, with its user verified. The text says
-// why, for the log.
+// ErrRefused says that an answer is not one to our challenge, by a passkey that we know, with its user verified. The
+// text says why, for the log.
 var ErrRefused = errors.New("the passkey's answer is refused")
 
 // A RelyingParty asks for signatures and checks them. It is safe for concurrent use.
@@ -36,7 +37,9 @@ func New(appURL string) (*RelyingParty, error) {
 	}
 	patience := library.TimeoutConfig{Timeout: passkey.ChallengeLife, TimeoutUVD: passkey.ChallengeLife}
 	made, err := library.New(&library.Config{
-		RPID: parsed.Hostname(), RPDisplayName: "Almoner", RPOrigins: []string{parsed.Scheme + "://" + parsed.Host},
+		RPID:                  parsed.Hostname(),
+		RPDisplayName:         "Almoner",
+		RPOrigins:             []string{parsed.Scheme + "://" + parsed.Host},
 		AttestationPreference: protocol.PreferNoAttestation,
 		AuthenticatorSelection: protocol.AuthenticatorSelection{
 			ResidentKey: protocol.ResidentKeyRequirementRequired, RequireResidentKey: protocol.ResidentKeyRequired(),
@@ -124,7 +127,11 @@ func ParseCreation(text string) (Creation, error) {
 func (c Creation) Challenge() string { return c.parsed.Response.CollectedClientData.Challenge }
 
 // FinishRegistration returns the passkey that an answer makes, without its name. It returns ErrRefused.
-func (rp *RelyingParty) FinishRegistration(user workspace.User, keep json.RawMessage, answer Creation) (passkey.Passkey, error) {
+func (rp *RelyingParty) FinishRegistration(
+	user workspace.User,
+	keep json.RawMessage,
+	answer Creation,
+) (passkey.Passkey, error) {
 	kept, err := read(keep)
 	if err != nil {
 		return passkey.Passkey{}, err
@@ -134,8 +141,15 @@ func (rp *RelyingParty) FinishRegistration(user workspace.User, keep json.RawMes
 		return passkey.Passkey{}, refused(err)
 	}
 	out := passkey.Passkey{
-		ID: identity.New(), UserID: user.ID, CredentialID: made.ID, PublicKey: made.PublicKey, SignCount: made.Authenticator.SignCount,
-		AAGUID: made.Authenticator.AAGUID, Transports: []string{}, BackupEligible: made.Flags.BackupEligible, BackedUp: made.Flags.BackupState,
+		ID:             identity.New(),
+		UserID:         user.ID,
+		CredentialID:   made.ID,
+		PublicKey:      made.PublicKey,
+		SignCount:      made.Authenticator.SignCount,
+		AAGUID:         made.Authenticator.AAGUID,
+		Transports:     []string{},
+		BackupEligible: made.Flags.BackupEligible,
+		BackedUp:       made.Flags.BackupState,
 	}
 	for _, transport := range made.Transport {
 		if known(transport) && !slices.Contains(out.Transports, string(transport)) {
@@ -145,8 +159,8 @@ func (rp *RelyingParty) FinishRegistration(user workspace.User, keep json.RawMes
 	return out, nil
 }
 
-// known says whether a transport is one of Web Authentication Level 3, 5.8.4. What a browser says of it is signed by nobody, and is
-// handed back to browsers.
+// known says whether a transport is one of Web Authentication Level 3, 5.8.4. What a browser says of it is signed by
+// nobody, and is handed back to browsers.
 func known(transport protocol.AuthenticatorTransport) bool {
 	switch transport {
 	case protocol.USB, protocol.NFC, protocol.BLE, protocol.SmartCard, protocol.Hybrid, protocol.Internal:
@@ -175,9 +189,14 @@ func (s Signature) Challenge() string { return s.parsed.Response.CollectedClient
 // CredentialID is by which credential the answer says it was made.
 func (s Signature) CredentialID() []byte { return s.parsed.RawID }
 
-// FinishLogin checks a signature by a passkey of user. Whether its counter went up is for the store to say (P2). It returns
-// ErrRefused.
-func (rp *RelyingParty) FinishLogin(user workspace.User, by passkey.Passkey, keep json.RawMessage, answer Signature) (passkey.Use, error) {
+// FinishLogin checks a signature by a passkey of user. Whether its counter went up is for the store to say (P2). It
+// returns ErrRefused.
+func (rp *RelyingParty) FinishLogin(
+	user workspace.User,
+	by passkey.Passkey,
+	keep json.RawMessage,
+	answer Signature,
+) (passkey.Use, error) {
 	kept, err := read(keep)
 	if err != nil {
 		return passkey.Use{}, err
@@ -187,6 +206,10 @@ func (rp *RelyingParty) FinishLogin(user workspace.User, by passkey.Passkey, kee
 	if err != nil {
 		return passkey.Use{}, refused(err)
 	}
-	// The library leaves the stored counter as it is where the answer's is not higher, so it is read from the answer itself.
-	return passkey.Use{SignCount: answer.parsed.Response.AuthenticatorData.Counter, BackedUp: used.Flags.BackupState}, nil
+	// The library leaves the stored counter as it is where the answer's is not higher, so it is read from the answer
+	// itself.
+	return passkey.Use{
+		SignCount: answer.parsed.Response.AuthenticatorData.Counter,
+		BackedUp:  used.Flags.BackupState,
+	}, nil
 }

@@ -36,10 +36,16 @@ func violates(err error, constraint string) bool {
 }
 
 // AddOrganisation inserts an organisation with its event.
-func (s *Store) AddOrganisation(ctx context.Context, id uuid.UUID, name string, event audit.Event) (admin.Organisation, error) {
+func (s *Store) AddOrganisation(
+	ctx context.Context,
+	id uuid.UUID,
+	name string,
+	event audit.Event,
+) (admin.Organisation, error) {
 	added := admin.Organisation{ID: id, Name: name}
 	err := s.administer(ctx, "add organisation", func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, `insert into account.organisations (id, name) values ($1, $2) returning created_at`, id, name).Scan(&added.Created)
+		err := tx.QueryRow(ctx, `insert into account.organisations (id, name) values ($1, $2) returning created_at`, id, name).
+			Scan(&added.Created)
 		if err != nil {
 			return err
 		}
@@ -50,16 +56,28 @@ func (s *Store) AddOrganisation(ctx context.Context, id uuid.UUID, name string, 
 
 // Organisations lists all, by name.
 func (s *Store) Organisations(ctx context.Context) ([]admin.Organisation, error) {
-	return listed(ctx, s, "list organisations", `select id, name, created_at from account.organisations order by name, id`, nil,
+	return listed(
+		ctx,
+		s,
+		"list organisations",
+		`select id, name, created_at from account.organisations order by name, id`,
+		nil,
 		func(row pgx.CollectableRow) (o admin.Organisation, err error) {
 			return o, row.Scan(&o.ID, &o.Name, &o.Created)
-		})
+		},
+	)
 }
 
 // AddWorkspace inserts a workspace with its event, or returns admin.ErrNoOrganisation.
 func (s *Store) AddWorkspace(ctx context.Context, id, organisation uuid.UUID, name string, event audit.Event) error {
 	return s.administer(ctx, "add tenant", func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)`, id, organisation, name)
+		_, err := tx.Exec(
+			ctx,
+			`insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)`,
+			id,
+			organisation,
+			name,
+		)
 		if violates(err, "tenants_organisation_id_fkey") {
 			return admin.ErrNoOrganisation
 		}
@@ -88,15 +106,29 @@ func (s *Store) Workspaces(ctx context.Context, organisation *uuid.UUID) ([]admi
 }
 
 // SetModule changes a module of a workspace with the event, or returns admin.ErrNoTenant.
-func (s *Store) SetModule(ctx context.Context, workspaceID uuid.UUID, module string, change admin.ModuleChange, event audit.Event) (admin.Module, error) {
+func (s *Store) SetModule(
+	ctx context.Context,
+	workspaceID uuid.UUID,
+	module string,
+	change admin.ModuleChange,
+	event audit.Event,
+) (admin.Module, error) {
 	after := admin.Module{Name: module}
 	err := s.administer(ctx, "set module", func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, `
+		err := tx.QueryRow(
+			ctx,
+			`
 insert into account.tenant_modules as m (tenant_id, module, enabled, provisioned)
 values (@tenant, @module, coalesce(@enabled, false), coalesce(@provisioned, false))
 on conflict (tenant_id, module) do update set enabled = coalesce(@enabled, m.enabled), provisioned = coalesce(@provisioned, m.provisioned)
 returning enabled, provisioned`,
-			pgx.NamedArgs{"tenant": workspaceID, "module": module, "enabled": change.Enabled, "provisioned": change.Provisioned}).
+			pgx.NamedArgs{
+				"tenant":      workspaceID,
+				"module":      module,
+				"enabled":     change.Enabled,
+				"provisioned": change.Provisioned,
+			},
+		).
 			Scan(&after.Enabled, &after.Provisioned)
 		if violates(err, "tenant_modules_tenant_id_fkey") {
 			return admin.ErrNoWorkspace
@@ -110,7 +142,13 @@ returning enabled, provisioned`,
 }
 
 // SetFeature switches a feature of a workspace with the event, or returns admin.ErrNoTenant.
-func (s *Store) SetFeature(ctx context.Context, workspaceID uuid.UUID, feature string, on bool, event audit.Event) error {
+func (s *Store) SetFeature(
+	ctx context.Context,
+	workspaceID uuid.UUID,
+	feature string,
+	on bool,
+	event audit.Event,
+) error {
 	return s.administer(ctx, "set feature", func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `insert into account.tenant_features (tenant_id, feature, enabled) values ($1, $2, $3)
 			on conflict (tenant_id, feature) do update set enabled = excluded.enabled`, workspaceID, feature, on)
@@ -125,7 +163,13 @@ func (s *Store) SetFeature(ctx context.Context, workspaceID uuid.UUID, feature s
 }
 
 // listed reads the rows of a query; args may be nil.
-func listed[T any](ctx context.Context, s *Store, op, query string, args pgx.NamedArgs, scan pgx.RowToFunc[T]) ([]T, error) {
+func listed[T any](
+	ctx context.Context,
+	s *Store,
+	op, query string,
+	args pgx.NamedArgs,
+	scan pgx.RowToFunc[T],
+) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*acquireTimeout)
 	defer cancel()
 	rows, err := s.pool.Query(ctx, query, args)

@@ -21,12 +21,21 @@ from account.oauth_clients c left join account.tenants t on t.id = c.tenant_id
 where c.deleted_at is null and (@tenant::uuid is null or c.tenant_id = @tenant)
 order by c.created_at desc, c.id desc`,
 		pgx.NamedArgs{"tenant": workspaceID}, func(row pgx.CollectableRow) (c admin.Client, err error) {
-			return c, row.Scan(&c.ID, &c.Kind, &c.WorkspaceID, &c.Workspace, &c.Name, &c.AuthMethod, &c.Created, &c.Grants)
+			return c, row.Scan(
+				&c.ID,
+				&c.Kind,
+				&c.WorkspaceID,
+				&c.Workspace,
+				&c.Name,
+				&c.AuthMethod,
+				&c.Created,
+				&c.Grants,
+			)
 		})
 }
 
-// EndClient deletes a client of any workspace or none and revokes its grants, with the events, in one transaction; or returns
-// admin.ErrNoClient.
+// EndClient deletes a client of any workspace or none and revokes its grants, with the events, in one transaction; or
+// returns admin.ErrNoClient.
 func (s *Store) EndClient(ctx context.Context, id uuid.UUID, event audit.Event) ([]grant.Grant, error) {
 	var ended []grant.Grant
 	err := s.administer(ctx, "end client", func(tx pgx.Tx) error {
@@ -38,7 +47,9 @@ func (s *Store) EndClient(ctx context.Context, id uuid.UUID, event audit.Event) 
 		if err != nil {
 			return err
 		}
-		if ended, err = revokeWhere(ctx, tx, `g.client_id = @client`, pgx.NamedArgs{"client": id}, grant.ClientDeleted, event.Actor); err != nil {
+		if ended, err = revokeWhere(ctx, tx, `g.client_id = @client`, pgx.NamedArgs{
+			"client": id,
+		}, grant.ClientDeleted, event.Actor); err != nil {
 			return err
 		}
 		return record(ctx, tx, event)
@@ -65,8 +76,22 @@ select g.id, g.kind, g.client_id, c.name, g.user_id, u.email, g.tenant_id, g.per
 from account.grants g join account.oauth_clients c on c.id = g.client_id join account.users u on u.id = g.user_id
 where `+grantFilter+` order by g.created_at desc, g.id desc limit @limit`,
 		args, func(row pgx.CollectableRow) (g admin.Grant, err error) {
-			return g, row.Scan(&g.ID, &g.Kind, &g.ClientID, &g.Client, &g.UserID, &g.Email, &g.WorkspaceID, &g.Permissions, &g.State,
-				&g.Created, &g.LastUsed, &g.Ends, &g.RevokedAt, &g.Reason)
+			return g, row.Scan(
+				&g.ID,
+				&g.Kind,
+				&g.ClientID,
+				&g.Client,
+				&g.UserID,
+				&g.Email,
+				&g.WorkspaceID,
+				&g.Permissions,
+				&g.State,
+				&g.Created,
+				&g.LastUsed,
+				&g.Ends,
+				&g.RevokedAt,
+				&g.Reason,
+			)
 		})
 }
 
@@ -76,7 +101,8 @@ func (s *Store) EndGrant(ctx context.Context, id uuid.UUID, actor string) (grant
 	revoked := false
 	err := s.administer(ctx, "end grant", func(tx pgx.Tx) error {
 		var row grantRow
-		err := tx.QueryRow(ctx, `select `+grantColumns+` from account.grants g where g.id = $1`, id).Scan(row.targets()...)
+		err := tx.QueryRow(ctx, `select `+grantColumns+` from account.grants g where g.id = $1`, id).
+			Scan(row.targets()...)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return admin.ErrNoGrant
 		}

@@ -68,8 +68,8 @@ func (s *Store) SetDisabled(ctx context.Context, id uuid.UUID, disabled bool, ev
 	return changed, err
 }
 
-// SetPassword replaces the hash of a user's password and ends the sign-ins, with the event. It returns the other ways to sign in,
-// which it removes if alone is set.
+// SetPassword replaces the hash of a user's password and ends the sign-ins, with the event. It returns the other ways
+// to sign in, which it removes if alone is set.
 func (s *Store) SetPassword(
 	ctx context.Context, id uuid.UUID, hash credential.Secret, alone bool, event audit.Event,
 ) (others []admin.SignInMethod, err error) {
@@ -96,7 +96,8 @@ func (s *Store) SetPassword(
 }
 
 func holdUser(ctx context.Context, tx pgx.Tx, id uuid.UUID, disabled *bool) error {
-	err := tx.QueryRow(ctx, `select disabled_at is not null from account.users where id = $1 for no key update`, id).Scan(disabled)
+	err := tx.QueryRow(ctx, `select disabled_at is not null from account.users where id = $1 for no key update`, id).
+		Scan(disabled)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return admin.ErrNoUser
 	}

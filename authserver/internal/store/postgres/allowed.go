@@ -12,8 +12,9 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// What stillAllowed locks, in the order of all transactions: user, membership, sign-in or credential, and only then what is written.
-// The lock on the user is the one of lockUser, so that a transaction that takes both never waits for itself in two.
+// What stillAllowed locks, in the order of all transactions: user, membership, sign-in or credential, and only then
+// what is written. The lock on the user is the one of lockUser, so that a transaction that takes both never waits for
+// itself in two.
 const (
 	allowedUserSQL   = `select '{}'::text[] from account.users where id = $1 and disabled_at is null for no key update`
 	allowedMemberSQL = `select permissions from account.memberships where tenant_id = $2 and user_id = $1 for share`
@@ -24,8 +25,8 @@ const (
 		where user_id = $1 and id = $2 and state = 'active' and ends_at > now() for share`
 )
 
-// stillAllowed locks what allowed a request until the end of the transaction, or returns audit.ErrNotAllowed where it has ended since
-// it was checked. Whoever ends it meanwhile waits, and then meets what the transaction has written.
+// stillAllowed locks what allowed a request until the end of the transaction, or returns audit.ErrNotAllowed where it
+// has ended since it was checked. Whoever ends it meanwhile waits, and then meets what the transaction has written.
 func stillAllowed(ctx context.Context, tx pgx.Tx, a *audit.Authorization) error {
 	if a == nil {
 		return nil
@@ -62,12 +63,13 @@ func stillAllowed(ctx context.Context, tx pgx.Tx, a *audit.Authorization) error 
 	return nil
 }
 
-// stillProved locks what a proof was made with until the end of the transaction, or returns session.ErrProofGone where the user no
-// longer has it, or is disabled.
+// stillProved locks what a proof was made with until the end of the transaction, or returns session.ErrProofGone where
+// the user no longer has it, or is disabled.
 func stillProved(ctx context.Context, tx pgx.Tx, user uuid.UUID, proof session.Proof) error {
 	var hash string
 	err := tx.QueryRow(ctx, `select coalesce(password_hash, '') from account.users where id = $1 and disabled_at is null for no key update`,
-		user).Scan(&hash)
+		user).
+		Scan(&hash)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return session.ErrProofInvalid
 	}
@@ -79,11 +81,24 @@ func stillProved(ctx context.Context, tx pgx.Tx, user uuid.UUID, proof session.P
 	case session.Password:
 		holds = hash != "" && hash == proof.PasswordHash.Reveal()
 	case session.Passkey:
-		holds, err = found(tx.QueryRow(ctx, `select true from account.passkeys where id = $1 and user_id = $2 and copied_at is null for share`,
-			proof.PasskeyID, user))
+		holds, err = found(
+			tx.QueryRow(
+				ctx,
+				`select true from account.passkeys where id = $1 and user_id = $2 and copied_at is null for share`,
+				proof.PasskeyID,
+				user,
+			),
+		)
 	case session.OIDC:
-		holds, err = found(tx.QueryRow(ctx, `select true from account.identities where issuer = $1 and subject = $2 and user_id = $3 for share`,
-			proof.Issuer, proof.Subject, user))
+		holds, err = found(
+			tx.QueryRow(
+				ctx,
+				`select true from account.identities where issuer = $1 and subject = $2 and user_id = $3 for share`,
+				proof.Issuer,
+				proof.Subject,
+				user,
+			),
+		)
 	}
 	if err == nil && !holds {
 		err = session.ErrProofInvalid

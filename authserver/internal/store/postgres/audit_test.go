@@ -34,7 +34,8 @@ func TestAudit_RoleCannotBackdateOrChangeEvents(t *testing.T) {
 		"a new default": `alter table account.audit_events alter column at set default '2020-01-01'`,
 	} {
 		var refused *pgconn.PgError
-		if _, err := role.Exec(t.Context(), sql); !errors.As(err, &refused) || refused.Code != "42501" { // insufficient_privilege
+		if _, err := role.Exec(t.Context(), sql); !errors.As(err, &refused) ||
+			refused.Code != "42501" { // insufficient_privilege
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -50,7 +51,8 @@ func TestAudit_RoleCannotBackdateOrChangeEvents(t *testing.T) {
 	}
 	var earlier bool
 	err = tx.QueryRow(t.Context(), `insert into account.audit_events (id, actor, action, subject) values ($1, 'system', 'x', 'x')
-		returning at <= now()`, uuid.New()).Scan(&earlier)
+		returning at <= now()`, uuid.New()).
+		Scan(&earlier)
 	if err != nil || earlier {
 		t.Errorf("the event has the time at which its transaction began: %v", err)
 	}

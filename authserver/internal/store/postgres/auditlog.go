@@ -28,7 +28,12 @@ where `
 const newestFirst = ` and (@at::timestamptz is null or (e.at, e.id) < (@at, @id)) order by e.at desc, e.id desc limit @limit`
 
 // EventsOfWorkspace reads the audit log of a workspace from a mark back.
-func (s *Store) EventsOfWorkspace(ctx context.Context, workspaceID uuid.UUID, from audit.Cursor, limit int) ([]audit.Entry, error) {
+func (s *Store) EventsOfWorkspace(
+	ctx context.Context,
+	workspaceID uuid.UUID,
+	from audit.Cursor,
+	limit int,
+) ([]audit.Entry, error) {
 	return s.entries(ctx, `e.tenant_id = @of`, workspaceID, from, limit)
 }
 
@@ -37,7 +42,13 @@ func (s *Store) EventsOfUser(ctx context.Context, user uuid.UUID, limit int) ([]
 	return s.entries(ctx, `e.user_id = @of`, user, audit.Cursor{}, limit)
 }
 
-func (s *Store) entries(ctx context.Context, of string, id uuid.UUID, from audit.Cursor, limit int) ([]audit.Entry, error) {
+func (s *Store) entries(
+	ctx context.Context,
+	of string,
+	id uuid.UUID,
+	from audit.Cursor,
+	limit int,
+) ([]audit.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	args := pgx.NamedArgs{"of": id, "at": nil, "id": from.ID, "limit": limit}
@@ -50,8 +61,20 @@ func (s *Store) entries(ctx context.Context, of string, id uuid.UUID, from audit
 	}
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (audit.Entry, error) {
 		var e audit.Entry
-		err := row.Scan(&e.ID, &e.At, &e.WorkspaceID, &e.UserID, &e.Actor, &e.Action, &e.Subject, &e.Detail, &e.RequestID,
-			&e.Person, &e.Application, &e.ActorName)
+		err := row.Scan(
+			&e.ID,
+			&e.At,
+			&e.WorkspaceID,
+			&e.UserID,
+			&e.Actor,
+			&e.Action,
+			&e.Subject,
+			&e.Detail,
+			&e.RequestID,
+			&e.Person,
+			&e.Application,
+			&e.ActorName,
+		)
 		return e, err
 	})
 	return found, unavailable("read audit log", err)

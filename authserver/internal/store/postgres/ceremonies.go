@@ -11,8 +11,8 @@ import (
 
 var _ loginstate.Store = (*Store)(nil)
 
-// SaveLoginState inserts a ceremony, and deletes some that nobody came back for: strangers may begin as many as they like, and
-// the table holds those of the last minutes.
+// SaveLoginState inserts a ceremony, and deletes some that nobody came back for: strangers may begin as many as they
+// like, and the table holds those of the last minutes.
 func (s *Store) SaveLoginState(ctx context.Context, c loginstate.Record) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -29,7 +29,11 @@ values (@secret, @binding, @purpose, @data, now() + @life::interval)`, pgx.Named
 }
 
 // TakeLoginState deletes a ceremony that lives and returns its data: of two who ask at once, one gets it.
-func (s *Store) TakeLoginState(ctx context.Context, secretHash, bindingHash []byte, purpose loginstate.Purpose) ([]byte, bool, error) {
+func (s *Store) TakeLoginState(
+	ctx context.Context,
+	secretHash, bindingHash []byte,
+	purpose loginstate.Purpose,
+) ([]byte, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	var data []byte

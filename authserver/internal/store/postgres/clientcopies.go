@@ -12,8 +12,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 )
 
-// ClientCopy reads what a client's document said when it was read last. false: it was never read. client.ErrNotServed: an operator has
-// deleted the client, which is for good.
+// ClientCopy reads what a client's document said when it was read last. false: it was never read. client.ErrNotServed:
+// an operator has deleted the client, which is for good.
 func (s *Store) ClientCopy(ctx context.Context, id uuid.UUID) (client.CachedClient, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -36,8 +36,9 @@ func (s *Store) ClientCopy(ctx context.Context, id uuid.UUID) (client.CachedClie
 	return copied, true, nil
 }
 
-// KeepClientCopy puts what a document says now in the place of what it said before, or returns client.ErrNotServed where an operator
-// has deleted the client, or a *client.DocumentError where its keys hold what Postgres takes for no JSON.
+// KeepClientCopy puts what a document says now in the place of what it said before, or returns client.ErrNotServed
+// where an operator has deleted the client, or a *client.DocumentError where its keys hold what Postgres takes for no
+// JSON.
 func (s *Store) KeepClientCopy(ctx context.Context, c client.CachedClient) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -51,12 +52,24 @@ on conflict (id) do update set name = excluded.name, redirect_uris = excluded.re
   keys_url = excluded.keys_url, document_read_at = excluded.document_read_at, document_fresh_until = excluded.document_fresh_until
 where c.deleted_at is null and c.metadata_url = excluded.metadata_url`,
 		pgx.NamedArgs{
-			"id": c.ID, "kind": c.Kind, "name": c.Name, "redirects": nonNil(c.Redirects), "required": c.Required.Strings(),
-			"platform": c.Platform, "auth": c.AuthMethod, "address": c.Address, "keys": c.Keys, "keys_url": c.KeysURL,
-			"read": c.FetchedAt, "fresh": c.FreshUntil,
+			"id":        c.ID,
+			"kind":      c.Kind,
+			"name":      c.Name,
+			"redirects": nonNil(c.Redirects),
+			"required":  c.Required.Strings(),
+			"platform":  c.Platform,
+			"auth":      c.AuthMethod,
+			"address":   c.Address,
+			"keys":      c.Keys,
+			"keys_url":  c.KeysURL,
+			"read":      c.FetchedAt,
+			"fresh":     c.FreshUntil,
 		})
-	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && strings.HasPrefix(refused.Code, "22") { // class 22: data exception
-		return &client.DocumentError{Message: "Its keys cannot be used: they hold a character or a number that no key needs."}
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok &&
+		strings.HasPrefix(refused.Code, "22") { // class 22: data exception
+		return &client.DocumentError{
+			Message: "Its keys cannot be used: they hold a character or a number that no key needs.",
+		}
 	}
 	if err != nil {
 		return unavailable("keep client copy", err)
@@ -71,6 +84,11 @@ where c.deleted_at is null and c.metadata_url = excluded.metadata_url`,
 func (s *Store) SetClientPlatform(ctx context.Context, id uuid.UUID, platform string) error {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	_, err := s.pool.Exec(ctx, `update account.oauth_clients set connector_platform = nullif($2, '') where id = $1 and metadata_url is not null`, id, platform)
+	_, err := s.pool.Exec(
+		ctx,
+		`update account.oauth_clients set connector_platform = nullif($2, '') where id = $1 and metadata_url is not null`,
+		id,
+		platform,
+	)
 	return unavailable("set client platform", err)
 }

@@ -17,12 +17,13 @@ import (
 // ErrNoClient says that there is no such client, or that it was deleted.
 var ErrNoClient = errors.New("no such client")
 
-// clientFields are the columns of account.oauth_clients c. One of the expressions below follows them: which of the client's secrets to read.
+// clientFields are the columns of account.oauth_clients c. One of the expressions below follows them: which of the
+// client's secrets to read.
 const clientFields = `c.id, c.kind, c.tenant_id, c.name, c.redirect_uris, c.required_permissions, c.connector_platform,
   c.resource, c.token_endpoint_auth_method, c.created_by, c.created_at, c.metadata_url, c.keys, c.keys_url, `
 
-// Hashes of a client's live secrets. A statement that many callers share reads the one that was presented: one search of an index, however
-// many secrets the client has.
+// Hashes of a client's live secrets. A statement that many callers share reads the one that was presented: one search
+// of an index, however many secrets the client has.
 const (
 	noSecrets       = `null::bytea[]`
 	presentedSecret = `(select array[s.hash] from account.client_secrets s
@@ -55,9 +56,22 @@ func (r *clientRow) client() *client.Client {
 		return nil
 	}
 	c := &client.Client{
-		ID: *r.id, Kind: client.Kind(*r.kind), Name: *r.name, Redirects: r.redirects, Required: perm.FromStrings(r.required),
-		AuthMethod: client.AuthMethod(*r.auth), CreatedBy: r.createdBy, CreatedAt: *r.created, Secrets: r.secrets,
-		Platform: text(r.platform), Resource: text(r.resource), Address: text(r.address), Keys: r.keys, KeysURL: text(r.keysURL),
+		ID:         *r.id,
+		Kind:       client.Kind(*r.kind),
+		Name:       *r.name,
+		Redirects:  r.redirects,
+		Required:   perm.FromStrings(r.required),
+		AuthMethod: client.AuthMethod(*r.auth),
+		CreatedBy:  r.createdBy,
+		CreatedAt:  *r.created,
+		Secrets:    r.secrets,
+		Platform: text(
+			r.platform,
+		),
+		Resource: text(r.resource),
+		Address:  text(r.address),
+		Keys:     r.keys,
+		KeysURL:  text(r.keysURL),
 	}
 	if r.workspaceID != nil {
 		c.WorkspaceID = *r.workspaceID
@@ -122,8 +136,8 @@ func (s *Store) Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Cl
 	return clients, unavailable("list clients", err)
 }
 
-// SaveClient registers a client with the hash of its first secret (none for a connector) and the audit event, or nothing. false: one of
-// this identifier exists already.
+// SaveClient registers a client with the hash of its first secret (none for a connector) and the audit event, or
+// nothing. false: one of this identifier exists already.
 func (s *Store) SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) (bool, error) {
 	saved := false
 	err := s.atomically(ctx, "register client", func(tx pgx.Tx) error {
@@ -137,9 +151,17 @@ insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, req
 values (@id, @kind, @tenant, @name, @redirects, @required, nullif(@platform, ''), nullif(@resource, ''), @auth, @by, @at)
 on conflict (id) do nothing`,
 			pgx.NamedArgs{
-				"id": c.ID, "kind": c.Kind, "tenant": nullable(c.WorkspaceID), "name": c.Name, "redirects": nonNil(c.Redirects),
-				"required": c.Required.Strings(), "platform": c.Platform, "resource": c.Resource, "auth": c.AuthMethod,
-				"by": c.CreatedBy, "at": c.CreatedAt,
+				"id":        c.ID,
+				"kind":      c.Kind,
+				"tenant":    nullable(c.WorkspaceID),
+				"name":      c.Name,
+				"redirects": nonNil(c.Redirects),
+				"required":  c.Required.Strings(),
+				"platform":  c.Platform,
+				"resource":  c.Resource,
+				"auth":      c.AuthMethod,
+				"by":        c.CreatedBy,
+				"at":        c.CreatedAt,
 			})
 		if saved = err == nil && tag.RowsAffected() == 1; !saved {
 			return err
@@ -162,14 +184,21 @@ func (s *Store) DeleteClient(ctx context.Context, workspaceID, id uuid.UUID, eve
 		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, `update account.oauth_clients set deleted_at = now() where id = $1 and tenant_id = $2 and deleted_at is null`, id, workspaceID)
+		tag, err := tx.Exec(
+			ctx,
+			`update account.oauth_clients set deleted_at = now() where id = $1 and tenant_id = $2 and deleted_at is null`,
+			id,
+			workspaceID,
+		)
 		if err != nil {
 			return err
 		}
 		if tag.RowsAffected() == 0 {
 			return ErrNoClient
 		}
-		if ended, err = revokeWhere(ctx, tx, `g.client_id = @client`, pgx.NamedArgs{"client": id}, grant.ClientDeleted, event.Actor); err != nil {
+		if ended, err = revokeWhere(ctx, tx, `g.client_id = @client`, pgx.NamedArgs{
+			"client": id,
+		}, grant.ClientDeleted, event.Actor); err != nil {
 			return err
 		}
 		return record(ctx, tx, event)
@@ -177,17 +206,24 @@ func (s *Store) DeleteClient(ctx context.Context, workspaceID, id uuid.UUID, eve
 	return ended, err
 }
 
-// ReplaceSecret gives a confidential client of the workspace a new secret. The one before it works for overlap more, and never longer than
-// it would have; older ones end at once, so that no client has more than two (contract, section 5). The client's row is locked from the
-// beginning, so that this holds for replacements at the same time too.
-func (s *Store) ReplaceSecret(ctx context.Context, workspaceID, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event) error {
+// ReplaceSecret gives a confidential client of the workspace a new secret. The one before it works for overlap more,
+// and never longer than it would have; older ones end at once, so that no client has more than two (contract, section
+// 5). The client's row is locked from the beginning, so that this holds for replacements at the same time too.
+func (s *Store) ReplaceSecret(
+	ctx context.Context,
+	workspaceID, id uuid.UUID,
+	hash []byte,
+	overlap time.Duration,
+	event audit.Event,
+) error {
 	return s.atomically(ctx, "replace secret", func(tx pgx.Tx) error {
 		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
 		var kind string
 		err := tx.QueryRow(ctx, `select kind from account.oauth_clients where id = $1 and tenant_id is not distinct from $2
-			and deleted_at is null for update`, id, nullable(workspaceID)).Scan(&kind)
+			and deleted_at is null for update`, id, nullable(workspaceID)).
+			Scan(&kind)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return ErrNoClient
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// ConnectedApps lists a user's grants, the latest first: all that are active, and those that ended within the last 90 days.
-// One whose code was never redeemed connected nothing, unless it says why it was revoked.
+// ConnectedApps lists a user's grants, the latest first: all that are active, and those that ended within the last 90
+// days. One whose code was never redeemed connected nothing, unless it says why it was revoked.
 func (s *Store) ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -31,7 +31,17 @@ order by g.created_at desc, g.id desc limit 500`, user)
 		var connection consent.Connection
 		var r grantRow
 		var held []string
-		err := row.Scan(append([]any{&connection.Application, &connection.Workspace, &connection.NarrowedAt, &connection.Member, &held, &connection.LLM}, r.targets()...)...)
+		err := row.Scan(
+			append(
+				[]any{
+					&connection.Application,
+					&connection.Workspace,
+					&connection.NarrowedAt,
+					&connection.Member,
+					&held,
+					&connection.LLM,
+				},
+				r.targets()...)...)
 		if err == nil {
 			connection.Held = perm.FromStrings(held)
 			connection.Grant = *r.grant()

@@ -17,8 +17,8 @@ func (l *ledger) asOwner(statements ...string) {
 	}
 }
 
-// How a commit waits for the disk is looked up at the commit itself: a deferred trigger runs when the statement is over and the
-// transaction is about to end.
+// How a commit waits for the disk is looked up at the commit itself: a deferred trigger runs when the statement is over
+// and the transaction is about to end.
 func TestOnlyAnAdvanceCommitsWithoutWaitingForTheDisk(t *testing.T) {
 	l := newLedger(t)
 	l.asOwner(
@@ -37,7 +37,10 @@ func TestOnlyAnAdvanceCommitsWithoutWaitingForTheDisk(t *testing.T) {
 	if err := l.Revoke(t.Context(), l.grant.ID, grant.ByUser, "user"); err != nil {
 		t.Fatal(err)
 	}
-	rows, err := l.world.Owner.Query(t.Context(), `select state || ' ' || generation || ' ' || waits from account.commits`)
+	rows, err := l.world.Owner.Query(
+		t.Context(),
+		`select state || ' ' || generation || ' ' || waits from account.commits`,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,10 +56,11 @@ func TestOnlyAnAdvanceCommitsWithoutWaitingForTheDisk(t *testing.T) {
 	}
 }
 
-// A refresh changes no indexed column, so that no index grows by it and the row's old versions go with the page they are on.
+// A refresh changes no indexed column, so that no index grows by it and the row's old versions go with the page they
+// are on.
 func TestAnAdvanceIsAHeapOnlyUpdate(t *testing.T) {
-	// Old versions stay while any transaction is older, and a backend that is about to enter some database has one, which takes long on a busy
-	// machine: another database then.
+	// Old versions stay while any transaction is older, and a backend that is about to enter some database has one,
+	// which takes long on a busy machine: another database then.
 	const within = 30 * time.Second
 	l := newLedger(t)
 	for end := time.Now().Add(within); ; l = newLedger(t) {
@@ -65,7 +69,12 @@ func TestAnAdvanceIsAHeapOnlyUpdate(t *testing.T) {
 			break
 		}
 		if time.Now().After(end) {
-			t.Errorf("the indexes grew by %d bytes and one grant fills %d pages, in the last of the databases of %s", grew, pages, within)
+			t.Errorf(
+				"the indexes grew by %d bytes and one grant fills %d pages, in the last of the databases of %s",
+				grew,
+				pages,
+				within,
+			)
 			break
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -82,7 +91,8 @@ func TestAnAdvanceIsAHeapOnlyUpdate(t *testing.T) {
 	}
 }
 
-// growthOfManyAdvances refreshes one grant 300 times. It returns by how many bytes the indexes of the grants grew and how many pages they fill then.
+// growthOfManyAdvances refreshes one grant 300 times. It returns by how many bytes the indexes of the grants grew and
+// how many pages they fill then.
 func growthOfManyAdvances(t *testing.T, l *ledger) (grew, pages int) {
 	t.Helper()
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))

@@ -73,7 +73,8 @@ func TestFactsAreNeverThoseOfAnother(t *testing.T) {
 				ask = uuid.Nil
 			}
 			facts, err := l.Facts(t.Context(), own.ClientID, ask)
-			if err != nil || facts.Client.ID != own.ClientID || (facts.Grant == nil) != (ask == uuid.Nil) || (facts.Grant != nil && facts.Grant.ID != own.ID) {
+			if err != nil || facts.Client.ID != own.ClientID || (facts.Grant == nil) != (ask == uuid.Nil) ||
+				(facts.Grant != nil && facts.Grant.ID != own.ID) {
 				t.Errorf("asked about %s, told about %+v %v", own.ID, facts, err)
 			}
 		}
@@ -112,7 +113,8 @@ func TestIntrospectionsAreNeverThoseOfAnother(t *testing.T) {
 			case q.PATHash != nil:
 				right = right && known != nil && known.UserID == owner && !issued.IsZero()
 			case q.GrantID == own.ID:
-				right = right && known != nil && known.CredentialID == own.ID && known.State == standing.Active && issued.IsZero()
+				right = right && known != nil && known.CredentialID == own.ID && known.State == standing.Active &&
+					issued.IsZero()
 			default:
 				right = right && known == nil && issued.IsZero()
 			}
@@ -121,7 +123,11 @@ func TestIntrospectionsAreNeverThoseOfAnother(t *testing.T) {
 			}
 		}
 	})
-	if caller, known, _, err := l.Introspection(t.Context(), uuid.New(), nil, standing.Query{GrantID: grants[0].ID}); err != nil || caller != nil || known == nil {
+	if caller, known, _, err := l.Introspection(t.Context(), uuid.New(), nil, standing.Query{
+		GrantID: grants[0].ID,
+	}); err != nil ||
+		caller != nil ||
+		known == nil {
 		t.Errorf("a stranger: %+v %+v %v", caller, known, err)
 	}
 }
@@ -165,7 +171,8 @@ func TestOfTwoStepsOfOneGrantTheFurtherStands(t *testing.T) {
 			}
 		})
 		stored, err := l.Grant(t.Context(), one.ID)
-		if err != nil || fences[3] != grant.Updated || stored.Generation != generation+3 || !bytes.Equal(stored.RefreshHash, hash(3)) {
+		if err != nil || fences[3] != grant.Updated || stored.Generation != generation+3 ||
+			!bytes.Equal(stored.RefreshHash, hash(3)) {
 			t.Errorf("%v, and %d of %d stands %v", fences, stored.Generation, generation+3, err)
 		}
 	}
@@ -191,8 +198,8 @@ func TestALockedGrantHoldsUpNoOther(t *testing.T) {
 	l.wantFence(grant.Updated)(l.advance(t.Context(), held.ID, 2, hash(2)))
 }
 
-// What was never sent is certainly not committed, so that the rotation can be taken back (G8): neither where no connection came free, nor
-// where the time that is left would end in the middle of the statement.
+// What was never sent is certainly not committed, so that the rotation can be taken back (G8): neither where no
+// connection came free, nor where the time that is left would end in the middle of the statement.
 func TestAStepThatWasNeverSentIsCertainlyNotCommitted(t *testing.T) {
 	l := newLedger(t)
 	one := l.many(1)[0]
@@ -201,7 +208,8 @@ func TestAStepThatWasNeverSentIsCertainlyNotCommitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	together(4, func(int) {
-		if _, err := l.advance(t.Context(), one.ID, 2, hash(2)); !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, grant.ErrNotCommitted) {
+		if _, err := l.advance(t.Context(), one.ID, 2, hash(2)); !errors.Is(err, store.ErrUnavailable) ||
+			!errors.Is(err, grant.ErrNotCommitted) {
 			t.Errorf("without a connection: %v", err)
 		}
 	})
@@ -209,7 +217,8 @@ func TestAStepThatWasNeverSentIsCertainlyNotCommitted(t *testing.T) {
 	letGo := l.hold(one.ID)
 	soon, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond) // less than Postgres waits for a lock
 	defer cancel()
-	if _, err := l.advance(soon, one.ID, 2, hash(2)); !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, grant.ErrNotCommitted) {
+	if _, err := l.advance(soon, one.ID, 2, hash(2)); !errors.Is(err, store.ErrUnavailable) ||
+		!errors.Is(err, grant.ErrNotCommitted) {
 		t.Errorf("with little time left: %v", err)
 	}
 	letGo()
@@ -227,9 +236,16 @@ func TestManyStandingsAreThoseOfEachAlone(t *testing.T) {
 		on conflict (tenant_id, module) do update set enabled = excluded.enabled, provisioned = excluded.provisioned`, l.world.WorkspaceID)
 	for _, workspaceID := range []uuid.UUID{uuid.Nil, l.world.WorkspaceID, l.world.Workspace("another")} {
 		for _, module := range []string{"", "programmes", "engage"} {
-			questions = append(questions, standing.Query{PATHash: token, WorkspaceID: workspaceID, Module: module},
-				standing.Query{GrantID: uuid.New(), WorkspaceID: workspaceID}, standing.Query{GrantID: g.ID, WorkspaceID: workspaceID, Module: module},
-				standing.Query{GrantID: g.ID, KeyID: "signing", WorkspaceID: workspaceID, Module: module})
+			questions = append(
+				questions,
+				standing.Query{PATHash: token, WorkspaceID: workspaceID, Module: module},
+				standing.Query{
+					GrantID:     uuid.New(),
+					WorkspaceID: workspaceID,
+				},
+				standing.Query{GrantID: g.ID, WorkspaceID: workspaceID, Module: module},
+				standing.Query{GrantID: g.ID, KeyID: "signing", WorkspaceID: workspaceID, Module: module},
+			)
 		}
 	}
 	many := func(questions []standing.Query) []*standing.Standing {
@@ -249,7 +265,8 @@ func TestManyStandingsAreThoseOfEachAlone(t *testing.T) {
 		if alone := many(questions[i : i+1])[0]; !reflect.DeepEqual(alone, all[i]) {
 			t.Errorf("%+v: %+v among others, and %+v alone", q, all[i], alone)
 		}
-		if s := all[i]; s != nil && s.Member && (s.ModuleEnabled != (q.Module == "programmes") || s.ModuleProvisioned != (q.Module != "")) {
+		if s := all[i]; s != nil && s.Member &&
+			(s.ModuleEnabled != (q.Module == "programmes") || s.ModuleProvisioned != (q.Module != "")) {
 			t.Errorf("%+v: %+v", q, s)
 		}
 	}
@@ -258,8 +275,8 @@ func TestManyStandingsAreThoseOfEachAlone(t *testing.T) {
 	}
 }
 
-// Every standing is as the first text of the rules has it, which programs older than account.standings were written for: by the function
-// that they ask, and by the one that this one asks.
+// Every standing is as the first text of the rules has it, which programs older than account.standings were written
+// for: by the function that they ask, and by the one that this one asks.
 func TestStandingsAreThoseOfTheFirstRules(t *testing.T) {
 	l := newLedger(t)
 	g := l.many(1)[0]
@@ -302,12 +319,24 @@ select count(first), coalesce(jsonb_agg(to_jsonb(answers)) filter (where (first,
 		"update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'revoked'",
 	}
 	switches := [][2]string{
-		{"update account.personal_access_tokens set revoked_at = null", "update account.personal_access_tokens set revoked_at = now()"},
-		{"update account.personal_access_tokens set created_at = now(), expires_at = now() + interval '1 day'",
-			"update account.personal_access_tokens set created_at = now() - interval '2 days', expires_at = now() - interval '1 day'"},
-		{"update account.grants set ends_at = now() + interval '1 day'", "update account.grants set ends_at = now() - interval '1 day'"},
+		{
+			"update account.personal_access_tokens set revoked_at = null",
+			"update account.personal_access_tokens set revoked_at = now()",
+		},
+		{
+			"update account.personal_access_tokens set created_at = now(), expires_at = now() + interval '1 day'",
+			"update account.personal_access_tokens set created_at = now() - interval '2 days', expires_at = now() - " +
+				"interval '1 day'",
+		},
+		{
+			"update account.grants set ends_at = now() + interval '1 day'",
+			"update account.grants set ends_at = now() - interval '1 day'",
+		},
 		{"update account.users set disabled_at = null", "update account.users set disabled_at = now()"},
-		{"update account.memberships set permissions = '{programmes:read:programmes}'", "delete from account.memberships"},
+		{
+			"update account.memberships set permissions = '{programmes:read:programmes}'",
+			"delete from account.memberships",
+		},
 	}
 	for turned := range 1 << len(switches) { // the memberships end for good halfway
 		for i, way := range switches {
@@ -317,7 +346,9 @@ select count(first), coalesce(jsonb_agg(to_jsonb(answers)) filter (where (first,
 			l.world.Exec(state)
 			var answers int
 			var differ string
-			if err := l.world.Owner.QueryRow(t.Context(), compare, hash, g.ID, l.world.WorkspaceID, other).Scan(&answers, &differ); err != nil || answers != 64 || differ != "[]" {
+			if err := l.world.Owner.QueryRow(t.Context(), compare, hash, g.ID, l.world.WorkspaceID, other).Scan(&answers, &differ); err != nil ||
+				answers != 64 ||
+				differ != "[]" {
 				t.Fatalf("%s, %b: of %d answers differ %s: %v", state, turned, answers, differ, err)
 			}
 		}

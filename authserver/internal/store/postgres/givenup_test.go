@@ -53,7 +53,8 @@ func TestG10_AStepThatWasGivenUpIsRevertedOrNeverTaken(t *testing.T) {
 	l.wantStored(grant.Active, 2, hash(22))
 }
 
-// Postgres keeps the nonces of the last eight, in the order in which they were given up, and a revoked grant stays as it is.
+// Postgres keeps the nonces of the last eight, in the order in which they were given up, and a revoked grant stays as
+// it is.
 func TestG10_NoncesOfStepsThatWereGivenUpAreBounded(t *testing.T) {
 	l := newLedger(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))

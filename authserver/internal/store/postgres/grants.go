@@ -19,8 +19,9 @@ import (
 
 var _ grant.GrantStore = (*Store)(nil)
 
-// What exchanges and refreshes ask before they decide, all of it in one round trip: a row for each. The arrays come from subqueries so that
-// no plan is better for knowing them: else Postgres plans anew each time, which takes longer than the rest.
+// What exchanges and refreshes ask before they decide, all of it in one round trip: a row for each. The arrays come
+// from subqueries so that no plan is better for knowing them: else Postgres plans anew each time, which takes longer
+// than the rest.
 const (
 	snapshotSQL  = factsColumns + `from (select $1::uuid client_id, $2::uuid grant_id, $3::bytea secret, 1 place) asked` + factsJoins
 	snapshotsSQL = factsColumns + `from unnest((select $1::uuid[]), (select $2::uuid[]), (select $3::bytea[]))
@@ -43,14 +44,18 @@ type snapshotQuery struct {
 	secretHash    []byte // nil: none was presented
 }
 
-// Facts reads the client without its secrets, the grant and the standing of its user in one statement, together with those that others
-// ask for.
+// Facts reads the client without its secrets, the grant and the standing of its user in one statement, together with
+// those that others ask for.
 func (s *Store) Facts(ctx context.Context, clientID, grantID uuid.UUID) (grant.Snapshot, error) {
 	return s.FactsWithSecret(ctx, clientID, grantID, nil)
 }
 
 // FactsWithSecret is Facts with, of the client's live secrets, the one with this hash.
-func (s *Store) FactsWithSecret(ctx context.Context, clientID, grantID uuid.UUID, secretHash []byte) (grant.Snapshot, error) {
+func (s *Store) FactsWithSecret(
+	ctx context.Context,
+	clientID, grantID uuid.UUID,
+	secretHash []byte,
+) (grant.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	facts, err := s.snapshots.Do(ctx, snapshotQuery{clientID, grantID, secretHash})
@@ -124,9 +129,25 @@ const grantColumns = `g.id, g.kind, g.client_id, g.user_id, g.tenant_id, g.permi
   g.refresh_hash, g.code_binding, g.created_at, g.last_used_at, g.ends_at, g.revoked_at, g.revoke_reason, g.given_up`
 
 func (r *grantRow) targets() []any {
-	return []any{&r.id, &r.kind, &r.clientID, &r.userID, &r.workspaceID, &r.permissions, &r.resource, &r.state, &r.generation,
-		&r.refreshHash, &r.codeBinding, &r.created, &r.lastUsed, &r.ends, &r.revoked, &r.reason,
-		&r.givenUp}
+	return []any{
+		&r.id,
+		&r.kind,
+		&r.clientID,
+		&r.userID,
+		&r.workspaceID,
+		&r.permissions,
+		&r.resource,
+		&r.state,
+		&r.generation,
+		&r.refreshHash,
+		&r.codeBinding,
+		&r.created,
+		&r.lastUsed,
+		&r.ends,
+		&r.revoked,
+		&r.reason,
+		&r.givenUp,
+	}
 }
 
 func (r *grantRow) grant() *grant.Grant {
@@ -134,11 +155,22 @@ func (r *grantRow) grant() *grant.Grant {
 		return nil
 	}
 	g := &grant.Grant{
-		ID: *r.id, Kind: client.Kind(*r.kind), ClientID: *r.clientID, UserID: *r.userID, WorkspaceID: *r.workspaceID,
-		Permissions: perm.FromStrings(r.permissions), Resource: *r.resource, State: grant.State(*r.state),
-		Generation: uint32(*r.generation), RefreshHash: r.refreshHash, CodeBinding: r.codeBinding,
-		Created: *r.created, LastUsed: r.lastUsed, Ends: *r.ends, RevokedAt: r.revoked,
-		GivenUp: r.givenUp,
+		ID:          *r.id,
+		Kind:        client.Kind(*r.kind),
+		ClientID:    *r.clientID,
+		UserID:      *r.userID,
+		WorkspaceID: *r.workspaceID,
+		Permissions: perm.FromStrings(r.permissions),
+		Resource:    *r.resource,
+		State:       grant.State(*r.state),
+		Generation:  uint32(*r.generation),
+		RefreshHash: r.refreshHash,
+		CodeBinding: r.codeBinding,
+		Created:     *r.created,
+		LastUsed:    r.lastUsed,
+		Ends:        *r.ends,
+		RevokedAt:   r.revoked,
+		GivenUp:     r.givenUp,
 	}
 	if g.Kind == client.Connector {
 		g.Permissions = g.Permissions.Usable(g.Resource)
@@ -177,8 +209,9 @@ select gen_random_uuid(), @tenant, @user, 'user:' || @user, 'grant.consented', '
   jsonb_build_object('client_id', @client::text, 'permissions', to_jsonb(@permissions::text[])), @request
 from opened`
 
-// Open inserts a pending grant with its audit event, or binds the pending one of the same id to a new code, unless a later approval
-// has. A connector's is what the workspace's policy allows at that moment, or grant.ErrPolicy. It returns the grant's state.
+// Open inserts a pending grant with its audit event, or binds the pending one of the same id to a new code, unless a
+// later approval has. A connector's is what the workspace's policy allows at that moment, or grant.ErrPolicy. It
+// returns the grant's state.
 func (s *Store) Open(ctx context.Context, approved grant.Grant, approval int) (grant.State, error) {
 	var state grant.State
 	err := s.atomically(ctx, "open grant", func(tx pgx.Tx) error {
@@ -205,13 +238,22 @@ func (s *Store) Open(ctx context.Context, approved grant.Grant, approval int) (g
 	return state, err
 }
 
-// stillApprovable locks what an approval needs, or returns audit.ErrNotAllowed where some of it has ended: the sign-in, the membership
-// with the permissions, the client and, for a connector, the workspace's LLM integration.
+// stillApprovable locks what an approval needs, or returns audit.ErrNotAllowed where some of it has ended: the sign-in,
+// the membership with the permissions, the client and, for a connector, the workspace's LLM integration.
 func stillApprovable(ctx context.Context, tx pgx.Tx, g grant.Grant) error {
 	if g.SignInID == uuid.Nil {
 		return nil
 	}
-	err := stillAllowed(ctx, tx, &audit.Authorization{UserID: g.UserID, SignInID: g.SignInID, WorkspaceID: g.WorkspaceID, Permissions: g.Permissions})
+	err := stillAllowed(
+		ctx,
+		tx,
+		&audit.Authorization{
+			UserID:      g.UserID,
+			SignInID:    g.SignInID,
+			WorkspaceID: g.WorkspaceID,
+			Permissions: g.Permissions,
+		},
+	)
 	if err != nil {
 		return err
 	}
@@ -221,7 +263,13 @@ func stillApprovable(ctx context.Context, tx pgx.Tx, g grant.Grant) error {
 			where tenant_id = $1 and feature = 'llm_integration' and enabled for share`, g.WorkspaceID))
 	}
 	if err == nil && stands {
-		stands, err = found(tx.QueryRow(ctx, `select true from account.oauth_clients where id = $1 and deleted_at is null for share`, g.ClientID))
+		stands, err = found(
+			tx.QueryRow(
+				ctx,
+				`select true from account.oauth_clients where id = $1 and deleted_at is null for share`,
+				g.ClientID,
+			),
+		)
 	}
 	if err == nil && !stands {
 		err = audit.ErrNotAuthorized
@@ -277,7 +325,8 @@ func (s *Store) Grant(ctx context.Context, id uuid.UUID) (grant.Grant, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	var row grantRow
-	err := s.pool.QueryRow(ctx, `select `+grantColumns+` from account.grants g where g.id = $1`, id).Scan(row.targets()...)
+	err := s.pool.QueryRow(ctx, `select `+grantColumns+` from account.grants g where g.id = $1`, id).
+		Scan(row.targets()...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return grant.Grant{}, fmt.Errorf("grant %s: %w", id, ErrNoGrant)
 	}

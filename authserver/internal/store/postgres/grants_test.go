@@ -37,21 +37,35 @@ func newLedger(t *testing.T) *ledger {
 	t.Cleanup(l.Close)
 	app := l.world.Connector("https://api.example.org/v1", perm.ProgrammesRead)
 	l.grant = grant.Grant{
-		ID: uuid.New(), Kind: app.Kind, ClientID: app.ID, UserID: l.world.Member(perm.ProgrammesRead), WorkspaceID: l.world.WorkspaceID,
-		Permissions: perm.NewSet(perm.ProgrammesRead), Resource: app.Resource, CodeBinding: bytes.Repeat([]byte{1}, 32), Ends: time.Now().Add(time.Hour),
+		ID:          uuid.New(),
+		Kind:        app.Kind,
+		ClientID:    app.ID,
+		UserID:      l.world.Member(perm.ProgrammesRead),
+		WorkspaceID: l.world.WorkspaceID,
+		Permissions: perm.NewSet(
+			perm.ProgrammesRead,
+		),
+		Resource:    app.Resource,
+		CodeBinding: bytes.Repeat([]byte{1}, 32),
+		Ends:        time.Now().Add(time.Hour),
 	}
 	return l
 }
 
 func hash(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
 
-// activate and advance take a step whose nonce is derived from its hash: the same step has the same nonce. activate redeems the code
-// of the ledger's grant.
+// activate and advance take a step whose nonce is derived from its hash: the same step has the same nonce. activate
+// redeems the code of the ledger's grant.
 func (l *ledger) activate(ctx context.Context, id uuid.UUID, b byte) (grant.UpdateResult, error) {
 	return l.Activate(ctx, grant.Step{GrantID: id, Nonce: nonce(hash(b)), Generation: 1, Hash: hash(b)}, hash(1))
 }
 
-func (l *ledger) advance(ctx context.Context, id uuid.UUID, generation uint32, hash []byte) (grant.UpdateResult, error) {
+func (l *ledger) advance(
+	ctx context.Context,
+	id uuid.UUID,
+	generation uint32,
+	hash []byte,
+) (grant.UpdateResult, error) {
 	return l.Advance(ctx, grant.Step{GrantID: id, Nonce: nonce(hash), Generation: generation, Hash: hash})
 }
 
@@ -93,14 +107,20 @@ func TestOpenIsOneGrantHoweverOften(t *testing.T) {
 	again.Ends = again.Ends.Add(-time.Minute).Truncate(time.Second)
 	l.wantState(grant.Pending)(l.approve(t.Context(), again))
 	stored, err := l.Grant(t.Context(), l.grant.ID) // what was approved last, in every part
-	if err != nil || !bytes.Equal(stored.CodeBinding, hash(2)) || len(stored.Permissions) != 2 || !stored.Ends.Equal(again.Ends) {
+	if err != nil || !bytes.Equal(stored.CodeBinding, hash(2)) || len(stored.Permissions) != 2 ||
+		!stored.Ends.Equal(again.Ends) {
 		t.Errorf("%+v %v", stored, err)
 	}
 	l.wantFence(grant.Refused)(l.activate(t.Context(), l.grant.ID, 11)) // the code of the approval before
-	l.wantFence(grant.Updated)(l.Activate(t.Context(), grant.Step{GrantID: l.grant.ID, Nonce: "n", Generation: 1, Hash: hash(11)}, hash(2)))
+	l.wantFence(
+		grant.Updated,
+	)(
+		l.Activate(t.Context(), grant.Step{GrantID: l.grant.ID, Nonce: "n", Generation: 1, Hash: hash(11)}, hash(2)),
+	)
 	l.wantState(grant.Active)(l.approve(t.Context(), again))
 	var events int
-	if err := l.world.Owner.QueryRow(t.Context(), `select count(*) from account.audit_events where action = 'grant.consented'`).Scan(&events); err != nil || events != 2 {
+	if err := l.world.Owner.QueryRow(t.Context(), `select count(*) from account.audit_events where action = 'grant.consented'`).Scan(&events); err != nil ||
+		events != 2 {
 		t.Errorf("%d events, %v", events, err)
 	}
 }
@@ -161,7 +181,8 @@ func TestG7_NothingPassesARevocationAndItsFirstReasonStays(t *testing.T) {
 		t.Errorf("%+v %v", stored, err)
 	}
 	var events int
-	if err := l.world.Owner.QueryRow(ctx, `select count(*) from account.audit_events where action = 'grant.revoked'`).Scan(&events); err != nil || events != 1 {
+	if err := l.world.Owner.QueryRow(ctx, `select count(*) from account.audit_events where action = 'grant.revoked'`).Scan(&events); err != nil ||
+		events != 1 {
 		t.Errorf("%d events, %v", events, err)
 	}
 }
@@ -170,7 +191,9 @@ func TestFactsTellWhatIsThere(t *testing.T) {
 	l := newLedger(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	facts, err := l.Facts(t.Context(), l.grant.ClientID, l.grant.ID)
-	if err != nil || facts.Client == nil || facts.Grant == nil || !facts.Member || !facts.LLM || facts.UserDisabled || !facts.Held.Has(perm.ProgrammesRead) || facts.Now.IsZero() {
+	if err != nil || facts.Client == nil || facts.Grant == nil || !facts.Member || !facts.LLM || facts.UserDisabled ||
+		!facts.Held.Has(perm.ProgrammesRead) ||
+		facts.Now.IsZero() {
 		t.Errorf("%+v %v", facts, err)
 	}
 	facts, err = l.Facts(t.Context(), l.grant.ClientID, uuid.Nil)
@@ -186,7 +209,12 @@ func TestFactsTellWhatIsThere(t *testing.T) {
 func TestTheServiceMayAddToTheAuditLogAndNeverRewriteIt(t *testing.T) {
 	l := newLedger(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
-	for _, sql := range []string{`update account.audit_events set action = 'nothing'`, `delete from account.audit_events`, `truncate account.audit_events`, `drop table account.grants`} {
+	for _, sql := range []string{
+		`update account.audit_events set action = 'nothing'`,
+		`delete from account.audit_events`,
+		`truncate account.audit_events`,
+		`drop table account.grants`,
+	} {
 		if err := l.Try(t.Context(), sql); err == nil {
 			t.Errorf("the service's role may: %s", sql)
 		}
@@ -200,7 +228,8 @@ func TestAnUpdateThatWaitsForALockIsCertainlyNotCommitted(t *testing.T) {
 	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
 	l.wantFence(grant.Updated)(l.activate(ctx, id, 11))
 	letGo := l.hold(id)
-	if _, err := l.advance(ctx, id, 2, hash(12)); !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, grant.ErrNotCommitted) {
+	if _, err := l.advance(ctx, id, 2, hash(12)); !errors.Is(err, store.ErrUnavailable) ||
+		!errors.Is(err, grant.ErrNotCommitted) {
 		t.Errorf("got %v, want that nothing was committed", err)
 	}
 	letGo()

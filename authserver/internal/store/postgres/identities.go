@@ -34,16 +34,24 @@ func (s *Store) IdentitySince(ctx context.Context, user uuid.UUID, issuer string
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	var since time.Time
-	err := s.pool.QueryRow(ctx, `select created_at from account.identities where user_id = $1 and issuer = $2`, user, issuer).Scan(&since)
+	err := s.pool.QueryRow(ctx, `select created_at from account.identities where user_id = $1 and issuer = $2`, user, issuer).
+		Scan(&since)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return time.Time{}, false, nil
 	}
 	return since, err == nil, unavailable("read identity", err)
 }
 
-// UnlinkIdentity removes the link of a user to an account of an issuer with its audit event. needed: nothing was changed, as the user
-// could not sign in without it; passkeys count as a way in where the deployment offers them. Neither: there was no link.
-func (s *Store) UnlinkIdentity(ctx context.Context, user uuid.UUID, issuer string, passkeys bool, event audit.Event) (unlinked, needed bool, err error) {
+// UnlinkIdentity removes the link of a user to an account of an issuer with its audit event. needed: nothing was
+// changed, as the user could not sign in without it; passkeys count as a way in where the deployment offers them.
+// Neither: there was no link.
+func (s *Store) UnlinkIdentity(
+	ctx context.Context,
+	user uuid.UUID,
+	issuer string,
+	passkeys bool,
+	event audit.Event,
+) (unlinked, needed bool, err error) {
 	err = s.atomically(ctx, "unlink identity", func(tx pgx.Tx) error {
 		unlinked, needed = false, false
 		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
@@ -74,13 +82,19 @@ func (s *Store) HasIdentity(ctx context.Context, user uuid.UUID, issuer string) 
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	var linked bool
-	err := s.pool.QueryRow(ctx, `select exists (select from account.identities where user_id = $1 and issuer = $2)`, user, issuer).Scan(&linked)
+	err := s.pool.QueryRow(ctx, `select exists (select from account.identities where user_id = $1 and issuer = $2)`, user, issuer).
+		Scan(&linked)
 	return linked, unavailable("read identity", err)
 }
 
-// LinkIdentity links an account at another provider to a user who is not disabled, with its audit event. false: the account
-// is another user's, the user has another one of that issuer, or the user is disabled; then nothing changes.
-func (s *Store) LinkIdentity(ctx context.Context, user uuid.UUID, issuer, subject string, event audit.Event) (bool, error) {
+// LinkIdentity links an account at another provider to a user who is not disabled, with its audit event. false: the
+// account is another user's, the user has another one of that issuer, or the user is disabled; then nothing changes.
+func (s *Store) LinkIdentity(
+	ctx context.Context,
+	user uuid.UUID,
+	issuer, subject string,
+	event audit.Event,
+) (bool, error) {
 	linked := false
 	err := s.atomically(ctx, "link identity", func(tx pgx.Tx) error {
 		linked = false
@@ -96,7 +110,8 @@ func (s *Store) LinkIdentity(ctx context.Context, user uuid.UUID, issuer, subjec
 		}
 		// The same link may have been made at this very moment, by a second click.
 		return tx.QueryRow(ctx, `select exists (select from account.identities i join account.users u on u.id = i.user_id
-			where i.user_id = $1 and i.issuer = $2 and i.subject = $3 and u.disabled_at is null)`, user, issuer, subject).Scan(&linked)
+			where i.user_id = $1 and i.issuer = $2 and i.subject = $3 and u.disabled_at is null)`, user, issuer, subject).
+			Scan(&linked)
 	})
 	return linked && err == nil, err
 }

@@ -26,9 +26,15 @@ type introspected struct {
 	issued   time.Time
 }
 
-// Introspection reads, in one trip, the client that asks with its live secret of this hash, the standing of the credential that it asks about and, of a personal access
-// token, when it was made (which an access token says itself). What does not exist is nil. Its error wraps store.ErrUnavailable.
-func (s *Store) Introspection(ctx context.Context, caller uuid.UUID, secretHash []byte, q standing.Query) (*client.Client, *standing.Standing, time.Time, error) {
+// Introspection reads, in one trip, the client that asks with its live secret of this hash, the standing of the
+// credential that it asks about and, of a personal access token, when it was made (which an access token says itself).
+// What does not exist is nil. Its error wraps store.ErrUnavailable.
+func (s *Store) Introspection(
+	ctx context.Context,
+	caller uuid.UUID,
+	secretHash []byte,
+	q standing.Query,
+) (*client.Client, *standing.Standing, time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	known, err := s.introspections.Do(ctx, introspection{caller, secretHash, q})

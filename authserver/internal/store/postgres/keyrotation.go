@@ -16,8 +16,8 @@ const moveKey = `update account.signing_keys set state = @to,
   private_sealed = case when @to in ('retired', 'removed') then '' else private_sealed end
 where kid = @kid`
 
-// ChangeSigningKeys lets one process at a time see the keys there are, decide, and change them with the events, or nothing. The
-// error of decide is returned as it is; all others wrap store.ErrUnavailable.
+// ChangeSigningKeys lets one process at a time see the keys there are, decide, and change them with the events, or
+// nothing. The error of decide is returned as it is; all others wrap store.ErrUnavailable.
 func (s *Store) ChangeSigningKeys(ctx context.Context, decide keyring.Decision) error {
 	var undecided error
 	err := s.atomically(ctx, "change signing keys", func(tx pgx.Tx) error {
@@ -64,8 +64,14 @@ func applyKeyChange(ctx context.Context, tx pgx.Tx, change keyring.Change) error
 		}
 	}
 	for _, k := range change.Adds {
-		_, err := tx.Exec(ctx, `insert into account.signing_keys (kid, public_jwk, private_sealed, state) values ($1, $2, $3, $4)`,
-			k.KID, k.Public, k.Sealed, string(k.State))
+		_, err := tx.Exec(
+			ctx,
+			`insert into account.signing_keys (kid, public_jwk, private_sealed, state) values ($1, $2, $3, $4)`,
+			k.KID,
+			k.Public,
+			k.Sealed,
+			string(k.State),
+		)
 		if err != nil {
 			return err
 		}

@@ -50,8 +50,15 @@ func (s *Store) AddSigningKeys(ctx context.Context, add func([]keyring.StoredKey
 			return err
 		}
 		for _, k := range keys {
-			_, err := tx.Exec(ctx, `insert into account.signing_keys (kid, public_jwk, private_sealed, state, activated_at)
-				values ($1, $2, $3, $4, case when $4 = 'current' then now() end)`, k.KID, k.Public, k.Sealed, string(k.State))
+			_, err := tx.Exec(
+				ctx,
+				`insert into account.signing_keys (kid, public_jwk, private_sealed, state, activated_at)
+				values ($1, $2, $3, $4, case when $4 = 'current' then now() end)`,
+				k.KID,
+				k.Public,
+				k.Sealed,
+				string(k.State),
+			)
 			if err != nil {
 				return err
 			}

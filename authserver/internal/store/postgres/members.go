@@ -14,12 +14,19 @@ import (
 )
 
 // AddMember inserts a membership with the event, or returns admin.ErrNoTenant, admin.ErrNoUser or admin.ErrMember.
-func (s *Store) AddMember(ctx context.Context, workspaceID, user uuid.UUID, permissions perm.Set, event audit.Event) error {
+func (s *Store) AddMember(
+	ctx context.Context,
+	workspaceID, user uuid.UUID,
+	permissions perm.Set,
+	event audit.Event,
+) error {
 	return s.administer(ctx, "add member", func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, $3)`,
 			workspaceID, user, permissions.Strings())
 		for constraint, refusal := range map[string]error{
-			"memberships_pkey": admin.ErrMember, "memberships_tenant_id_fkey": admin.ErrNoWorkspace, "memberships_user_id_fkey": admin.ErrNoUser,
+			"memberships_pkey":           admin.ErrMember,
+			"memberships_tenant_id_fkey": admin.ErrNoWorkspace,
+			"memberships_user_id_fkey":   admin.ErrNoUser,
 		} {
 			if violates(err, constraint) {
 				return refusal
@@ -51,7 +58,12 @@ from account.memberships m join account.users u on u.id = m.user_id where m.tena
 }
 
 // SetPermissions replaces what a member holds with the event, or returns admin.ErrNoMember.
-func (s *Store) SetPermissions(ctx context.Context, workspaceID, user uuid.UUID, permissions perm.Set, event audit.Event) (former perm.Set, err error) {
+func (s *Store) SetPermissions(
+	ctx context.Context,
+	workspaceID, user uuid.UUID,
+	permissions perm.Set,
+	event audit.Event,
+) (former perm.Set, err error) {
 	err = s.administer(ctx, "set permissions", func(tx pgx.Tx) error {
 		held, err := lockMember(ctx, tx, workspaceID, user)
 		if err != nil {
@@ -69,9 +81,13 @@ func (s *Store) SetPermissions(ctx context.Context, workspaceID, user uuid.UUID,
 	return former, err
 }
 
-// RemoveMember ends a membership, and with it the user's grants and personal access tokens of that workspace, in one transaction;
-// or returns admin.ErrNoMember. The grants are returned for Redis.
-func (s *Store) RemoveMember(ctx context.Context, workspaceID, user uuid.UUID, event audit.Event) (admin.Removal, error) {
+// RemoveMember ends a membership, and with it the user's grants and personal access tokens of that workspace, in one
+// transaction; or returns admin.ErrNoMember. The grants are returned for Redis.
+func (s *Store) RemoveMember(
+	ctx context.Context,
+	workspaceID, user uuid.UUID,
+	event audit.Event,
+) (admin.Removal, error) {
 	var ended admin.Removal
 	err := s.administer(ctx, "remove member", func(tx pgx.Tx) error {
 		ended = admin.Removal{}
@@ -97,7 +113,8 @@ func (s *Store) RemoveMember(ctx context.Context, workspaceID, user uuid.UUID, e
 
 func lockMember(ctx context.Context, tx pgx.Tx, workspaceID, user uuid.UUID) (perm.Set, error) {
 	var held []string
-	err := tx.QueryRow(ctx, `select permissions from account.memberships where tenant_id = $1 and user_id = $2 for update`, workspaceID, user).Scan(&held)
+	err := tx.QueryRow(ctx, `select permissions from account.memberships where tenant_id = $1 and user_id = $2 for update`, workspaceID, user).
+		Scan(&held)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, admin.ErrNoMember
 	}

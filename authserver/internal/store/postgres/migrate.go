@@ -9,7 +9,8 @@ import (
 	"github.com/almonerhq/almoner/shared/migrate"
 )
 
-// Migrate brings the schema up to date as the owner of the database, and returns the names of the migrations that it applied.
+// Migrate brings the schema up to date as the owner of the database, and returns the names of the migrations that it
+// applied.
 func Migrate(ctx context.Context, url credential.Secret) ([]string, error) {
 	all, err := schema()
 	if err != nil {

@@ -28,7 +28,11 @@ func passkeyTargets(p *passkey.Passkey) []any {
 func (s *Store) Passkeys(ctx context.Context, user uuid.UUID) ([]passkey.Passkey, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	rows, err := s.pool.Query(ctx, `select `+passkeyColumns+` from account.passkeys p where p.user_id = $1 order by p.created_at, p.id`, user)
+	rows, err := s.pool.Query(
+		ctx,
+		`select `+passkeyColumns+` from account.passkeys p where p.user_id = $1 order by p.created_at, p.id`,
+		user,
+	)
 	if err != nil {
 		return nil, unavailable("list passkeys", err)
 	}
@@ -41,7 +45,10 @@ func (s *Store) Passkeys(ctx context.Context, user uuid.UUID) ([]passkey.Passkey
 }
 
 // PasskeyByCredential reads a passkey with its user, who may be disabled. false: there is none.
-func (s *Store) PasskeyByCredential(ctx context.Context, credentialID []byte) (passkey.Passkey, workspace.User, bool, error) {
+func (s *Store) PasskeyByCredential(
+	ctx context.Context,
+	credentialID []byte,
+) (passkey.Passkey, workspace.User, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	var p passkey.Passkey
@@ -110,7 +117,12 @@ func (s *Store) UsePasskey(ctx context.Context, id uuid.UUID, use passkey.Use, c
 }
 
 // RemovePasskey deletes a passkey of the user with its audit event, unless the user could not sign in without it.
-func (s *Store) RemovePasskey(ctx context.Context, user, id uuid.UUID, issuer string, event audit.Event) (passkey.Removal, error) {
+func (s *Store) RemovePasskey(
+	ctx context.Context,
+	user, id uuid.UUID,
+	issuer string,
+	event audit.Event,
+) (passkey.Removal, error) {
 	outcome := passkey.NoSuchPasskey
 	err := s.atomically(ctx, "remove passkey", func(tx pgx.Tx) error {
 		outcome = passkey.NoSuchPasskey
@@ -154,6 +166,7 @@ func (s *Store) HasPasskey(ctx context.Context, user uuid.UUID) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	var has bool
-	err := s.pool.QueryRow(ctx, `select exists (select from account.passkeys where user_id = $1 and copied_at is null)`, user).Scan(&has)
+	err := s.pool.QueryRow(ctx, `select exists (select from account.passkeys where user_id = $1 and copied_at is null)`, user).
+		Scan(&has)
 	return has, unavailable("read passkeys", err)
 }

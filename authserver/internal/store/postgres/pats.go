@@ -14,8 +14,8 @@ import (
 const tokenColumns = `p.id, p.user_id, p.tenant_id, p.name, p.permissions, p.created_at, p.expires_at, p.revoked_at,
   coalesce(p.revoke_reason, ''), p.last_used_at, p.replaces_id`
 
-// Tokens lists a user's personal access tokens of one workspace, newest first: all that are active, and those that ended within
-// the last 30 days.
+// Tokens lists a user's personal access tokens of one workspace, newest first: all that are active, and those that
+// ended within the last 30 days.
 func (s *Store) Tokens(ctx context.Context, user, workspaceID uuid.UUID) ([]pat.Token, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -55,14 +55,27 @@ func scanToken(row pgx.CollectableRow) (pat.Token, error) { return scanTokenAfte
 func scanTokenAfter(row pgx.CollectableRow, before ...any) (pat.Token, error) {
 	var t pat.Token
 	var permissions []string
-	err := row.Scan(append(before, &t.ID, &t.UserID, &t.WorkspaceID, &t.Name, &permissions, &t.Created, &t.Expires, &t.RevokedAt, &t.Reason,
-		&t.LastUsed, &t.ReplacesID)...)
+	err := row.Scan(
+		append(
+			before,
+			&t.ID,
+			&t.UserID,
+			&t.WorkspaceID,
+			&t.Name,
+			&permissions,
+			&t.Created,
+			&t.Expires,
+			&t.RevokedAt,
+			&t.Reason,
+			&t.LastUsed,
+			&t.ReplacesID,
+		)...)
 	t.Permissions = perm.FromStrings(permissions)
 	return t, err
 }
 
-// SaveToken stores a token with its audit event, or nothing. false: one of this identifier exists already. The token that it is to
-// replace must be active still, else the error is audit.ErrNotAllowed.
+// SaveToken stores a token with its audit event, or nothing. false: one of this identifier exists already. The token
+// that it is to replace must be active still, else the error is audit.ErrNotAllowed.
 func (s *Store) SaveToken(ctx context.Context, t pat.Token, hash []byte, event audit.Event) (bool, error) {
 	saved := false
 	err := s.atomically(ctx, "save token", func(tx pgx.Tx) error {
@@ -104,7 +117,12 @@ func stillReplaceable(ctx context.Context, tx pgx.Tx, t pat.Token) error {
 }
 
 // RevokeToken ends an active token of the user with its audit event. false: there is none.
-func (s *Store) RevokeToken(ctx context.Context, user, workspaceID, id uuid.UUID, reason string, event audit.Event) (bool, error) {
+func (s *Store) RevokeToken(
+	ctx context.Context,
+	user, workspaceID, id uuid.UUID,
+	reason string,
+	event audit.Event,
+) (bool, error) {
 	revoked := false
 	err := s.atomically(ctx, "revoke token", func(tx pgx.Tx) error {
 		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {

@@ -68,8 +68,8 @@ func (s *Store) ConnectorPolicy(ctx context.Context, workspaceID uuid.UUID) (wor
 }
 
 // underPolicy is what an approval may write. The lock on the workspace keeps a change of its policy waiting until this
-// transaction is over, so that the change meets what is written here; it is taken in a statement of its own, since a statement
-// that waited would go on to read the policy as it was before.
+// transaction is over, so that the change meets what is written here; it is taken in a statement of its own, since a
+// statement that waited would go on to read the policy as it was before.
 func underPolicy(ctx context.Context, tx pgx.Tx, approved grant.Grant) (grant.Grant, error) {
 	if approved.Kind != client.Connector {
 		return approved, nil
@@ -95,8 +95,9 @@ func underPolicy(ctx context.Context, tx pgx.Tx, approved grant.Grant) (grant.Gr
 	return g, nil
 }
 
-// What a policy does to a connector's grant g that has not ended: policy.Narrow, over many at once. One whose code was never redeemed
-// counts while it may still be: a consent page is answered within an hour, and its code is good for a minute.
+// What a policy does to a connector's grant g that has not ended: policy.Narrow, over many at once. One whose code was
+// never redeemed counts while it may still be: a consent page is answered within an hour, and its code is good for a
+// minute.
 const (
 	policyConcerns = `g.tenant_id = @tenant and g.kind = 'connector' and g.state <> 'revoked' and g.ends_at > now()
   and (g.state = 'active' or g.created_at > now() - interval '2 hours')`
@@ -111,11 +112,21 @@ func policyArgs(workspaceID uuid.UUID, p workspace.ConnectorPolicy) pgx.NamedArg
 	for _, platform := range p.Platforms {
 		platforms = append(platforms, string(platform))
 	}
-	return pgx.NamedArgs{"tenant": workspaceID, "platforms": platforms, "permissions": p.Permissions.Strings(), "days": p.Days, "life": p.Life()}
+	return pgx.NamedArgs{
+		"tenant":      workspaceID,
+		"platforms":   platforms,
+		"permissions": p.Permissions.Strings(),
+		"days":        p.Days,
+		"life":        p.Life(),
+	}
 }
 
 // ConnectorPolicyEffect counts the grants that a policy would touch now.
-func (s *Store) ConnectorPolicyEffect(ctx context.Context, workspaceID uuid.UUID, p workspace.ConnectorPolicy) (policy.Effect, error) {
+func (s *Store) ConnectorPolicyEffect(
+	ctx context.Context,
+	workspaceID uuid.UUID,
+	p workspace.ConnectorPolicy,
+) (policy.Effect, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*acquireTimeout)
 	defer cancel()
 	var e policy.Effect
@@ -126,19 +137,42 @@ from (select `+policyEnds+` as ends, `+policyCuts+` as cut, `+policyHastens+` as
 	return e, unavailable("weigh connector policy", err)
 }
 
-// SetConnectorPolicy gives a workspace another policy and narrows the grants that exist, with an event each, in one transaction;
-// or returns admin.ErrNoTenant. The same policy again changes nothing and makes no event.
-func (s *Store) SetConnectorPolicy(ctx context.Context, workspaceID uuid.UUID, after workspace.ConnectorPolicy, event audit.Event) (policy.Change, error) {
+// SetConnectorPolicy gives a workspace another policy and narrows the grants that exist, with an event each, in one
+// transaction; or returns admin.ErrNoTenant. The same policy again changes nothing and makes no event.
+func (s *Store) SetConnectorPolicy(
+	ctx context.Context,
+	workspaceID uuid.UUID,
+	after workspace.ConnectorPolicy,
+	event audit.Event,
+) (policy.Change, error) {
 	return s.changePolicy(ctx, workspaceID, after, event, func(workspace.ConnectorPolicy) bool { return true })
 }
 
-// ReplaceConnectorPolicy is SetConnectorPolicy by somebody who saw the policy of this digest. Where it is another by now nothing is changed,
-// and the error is policy.ErrChanged: a change that was not seen would be lost.
-func (s *Store) ReplaceConnectorPolicy(ctx context.Context, workspaceID uuid.UUID, seen string, after workspace.ConnectorPolicy, event audit.Event) (policy.Change, error) {
-	return s.changePolicy(ctx, workspaceID, after, event, func(before workspace.ConnectorPolicy) bool { return before.Digest() == seen })
+// ReplaceConnectorPolicy is SetConnectorPolicy by somebody who saw the policy of this digest. Where it is another by
+// now nothing is changed, and the error is policy.ErrChanged: a change that was not seen would be lost.
+func (s *Store) ReplaceConnectorPolicy(
+	ctx context.Context,
+	workspaceID uuid.UUID,
+	seen string,
+	after workspace.ConnectorPolicy,
+	event audit.Event,
+) (policy.Change, error) {
+	return s.changePolicy(
+		ctx,
+		workspaceID,
+		after,
+		event,
+		func(before workspace.ConnectorPolicy) bool { return before.Digest() == seen },
+	)
 }
 
-func (s *Store) changePolicy(ctx context.Context, workspaceID uuid.UUID, after workspace.ConnectorPolicy, event audit.Event, expected func(workspace.ConnectorPolicy) bool) (policy.Change, error) {
+func (s *Store) changePolicy(
+	ctx context.Context,
+	workspaceID uuid.UUID,
+	after workspace.ConnectorPolicy,
+	event audit.Event,
+	expected func(workspace.ConnectorPolicy) bool,
+) (policy.Change, error) {
 	var change policy.Change
 	err := s.administer(ctx, "set connector policy", func(tx pgx.Tx) error {
 		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {

@@ -30,10 +30,15 @@ var both = []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite}
 func (l *ledger) consented(app client.Client, age time.Duration) grant.Grant {
 	l.Helper()
 	g := l.grant
-	g.ID, g.Kind, g.ClientID, g.Permissions, g.Ends = uuid.New(), app.Kind, app.ID, app.Required, time.Now().Add(app.Kind.Traits().GrantLife)
+	g.ID, g.Kind, g.ClientID, g.Permissions, g.Ends = uuid.New(), app.Kind, app.ID, app.Required, time.Now().
+		Add(app.Kind.Traits().GrantLife)
 	l.wantState(grant.Pending)(l.approve(l.Context(), g))
 	l.wantFence(grant.Updated)(l.activate(l.Context(), g.ID, 1))
-	l.world.Exec(`update account.grants set created_at = created_at - $2::interval, ends_at = ends_at - $2::interval where id = $1`, g.ID, age)
+	l.world.Exec(
+		`update account.grants set created_at = created_at - $2::interval, ends_at = ends_at - $2::interval where id = $1`,
+		g.ID,
+		age,
+	)
 	return l.stored(g)
 }
 
@@ -49,7 +54,11 @@ func (l *ledger) stored(g grant.Grant) grant.Grant {
 func (l *ledger) limit(p workspace.ConnectorPolicy) policy.Change {
 	l.Helper()
 	change, err := l.SetConnectorPolicy(l.Context(), l.world.WorkspaceID, p, audit.Event{
-		WorkspaceID: &l.world.WorkspaceID, Actor: "admin", Action: "connector_policy.changed", Subject: "tenant:" + l.world.WorkspaceID.String(), RequestID: "r-1",
+		WorkspaceID: &l.world.WorkspaceID,
+		Actor:       "admin",
+		Action:      "connector_policy.changed",
+		Subject:     "tenant:" + l.world.WorkspaceID.String(),
+		RequestID:   "r-1",
 	})
 	if err != nil {
 		l.Fatal(err)
@@ -65,7 +74,8 @@ func TestP2_LoweringNarrowsTheGrantsThatExist(t *testing.T) {
 	linked, _ := l.world.Confidential(both...)
 	other := l.consented(linked, 20*day)
 	pending := l.grant
-	pending.ID, pending.ClientID, pending.Permissions, pending.Ends = uuid.New(), app.ID, app.Required, time.Now().Add(30*day)
+	pending.ID, pending.ClientID, pending.Permissions, pending.Ends = uuid.New(), app.ID, app.Required, time.Now().
+		Add(30*day)
 	l.wantState(grant.Pending)(l.approve(t.Context(), pending))
 	dead := pending
 	dead.ID = uuid.New()
@@ -90,7 +100,8 @@ func TestP2_LoweringNarrowsTheGrantsThatExist(t *testing.T) {
 	}
 	for name, g := range map[string]grant.Grant{"active": young, "pending": pending} {
 		now := l.stored(g)
-		if now.State == grant.Revoked || !slices.Equal(now.Permissions, perm.NewSet(perm.ProgrammesRead)) || !now.Ends.Equal(now.Created.Add(7*day)) {
+		if now.State == grant.Revoked || !slices.Equal(now.Permissions, perm.NewSet(perm.ProgrammesRead)) ||
+			!now.Ends.Equal(now.Created.Add(7*day)) {
 			t.Errorf("%s: %s %v until %s", name, now.State, now.Permissions, now.Ends)
 		}
 	}
@@ -105,7 +116,8 @@ func TestP2_LoweringNarrowsTheGrantsThatExist(t *testing.T) {
 func (l *ledger) events(action string, want int) {
 	l.Helper()
 	var n int
-	err := l.world.Owner.QueryRow(l.Context(), `select count(*) from account.audit_events where action = $1 and tenant_id = $2`, action, l.world.WorkspaceID).Scan(&n)
+	err := l.world.Owner.QueryRow(l.Context(), `select count(*) from account.audit_events where action = $1 and tenant_id = $2`, action, l.world.WorkspaceID).
+		Scan(&n)
 	if err != nil || n != want {
 		l.Errorf("%s: %d events %v, want %d", action, n, err, want)
 	}
@@ -123,7 +135,8 @@ func TestP3_RaisingWidensNoGrant(t *testing.T) {
 	}
 	for _, g := range []grant.Grant{lowered, during} {
 		now := l.stored(g)
-		if !slices.Equal(now.Permissions, perm.NewSet(perm.ProgrammesRead)) || !now.Ends.Equal(g.Ends) || now.Ends.After(now.Created.Add(7*day+time.Second)) {
+		if !slices.Equal(now.Permissions, perm.NewSet(perm.ProgrammesRead)) || !now.Ends.Equal(g.Ends) ||
+			now.Ends.After(now.Created.Add(7*day+time.Second)) {
 			t.Errorf("it is wider: %v until %s", now.Permissions, now.Ends)
 		}
 	}
@@ -163,20 +176,33 @@ func TestTheSamePolicyAgainIsNoEvent(t *testing.T) {
 	if err != nil || !found.Equal(one) {
 		t.Errorf("%+v %v", found, err)
 	}
-	if elsewhere, err := l.ConnectorPolicy(t.Context(), l.world.Workspace("Hillside Youth Club")); err != nil || !elsewhere.Equal(workspace.DefaultConnectorPolicy()) {
+	if elsewhere, err := l.ConnectorPolicy(t.Context(), l.world.Workspace("Hillside Youth Club")); err != nil ||
+		!elsewhere.Equal(workspace.DefaultConnectorPolicy()) {
 		t.Errorf("elsewhere: %+v %v", elsewhere, err)
 	}
-	if _, err := l.SetConnectorPolicy(t.Context(), uuid.New(), one, audit.Event{}); !errors.Is(err, admin.ErrNoWorkspace) {
+	if _, err := l.SetConnectorPolicy(t.Context(), uuid.New(), one, audit.Event{}); !errors.Is(
+		err,
+		admin.ErrNoWorkspace,
+	) {
 		t.Errorf("a workspace that is not there: %v", err)
 	}
 }
 
 func TestAPolicyIsReplacedByWhoeverSawIt(t *testing.T) {
 	l := newLedger(t)
-	first, second := policyOf(3, []workspace.Platform{workspace.Claude}, both...), policyOf(5, []workspace.Platform{workspace.Claude}, both...)
+	first, second := policyOf(
+		3,
+		[]workspace.Platform{workspace.Claude},
+		both...), policyOf(
+		5,
+		[]workspace.Platform{workspace.Claude},
+		both...)
 	replace := func(seen, wanted workspace.ConnectorPolicy) error {
 		_, err := l.ReplaceConnectorPolicy(t.Context(), l.world.WorkspaceID, seen.Digest(), wanted, audit.Event{
-			WorkspaceID: &l.world.WorkspaceID, Actor: "admin", Action: "connector_policy.changed", Subject: "tenant:" + l.world.WorkspaceID.String(),
+			WorkspaceID: &l.world.WorkspaceID,
+			Actor:       "admin",
+			Action:      "connector_policy.changed",
+			Subject:     "tenant:" + l.world.WorkspaceID.String(),
 		})
 		return err
 	}

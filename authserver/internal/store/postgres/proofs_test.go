@@ -19,9 +19,19 @@ func (l *ledger) proving() map[string]session.Proof {
 	l.Helper()
 	key, user := uuid.New(), l.grant.UserID
 	l.world.Exec(`update account.users set password_hash = 'hash' where id = $1`, user)
-	l.world.Exec(`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports, backup_eligible,
-		backed_up) values ($1, $2, 'Key', $3, '\x01', 0, '\x00', '{}', false, false)`, key, user, key[:])
-	l.world.Exec(`insert into account.identities (issuer, subject, user_id) values ($1, $2, $3)`, issuer, user.String(), user)
+	l.world.Exec(
+		`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports, backup_eligible,
+		backed_up) values ($1, $2, 'Key', $3, '\x01', 0, '\x00', '{}', false, false)`,
+		key,
+		user,
+		key[:],
+	)
+	l.world.Exec(
+		`insert into account.identities (issuer, subject, user_id) values ($1, $2, $3)`,
+		issuer,
+		user.String(),
+		user,
+	)
 	return map[string]session.Proof{
 		"password": {Method: session.Password, PasswordHash: "hash"},
 		"passkey":  {Method: session.Passkey, PasskeyID: key},
@@ -38,7 +48,11 @@ func (l *ledger) begin(proof session.Proof) (uuid.UUID, error) {
 		Proof:   proof,
 		Expires: time.Now().Add(time.Hour),
 	}
-	return by.ID, l.BeginSignIn(l.Context(), by, audit.Event{Actor: "user:x", Action: "sign_in.succeeded", Subject: "sign_in:x"})
+	return by.ID, l.BeginSignIn(
+		l.Context(),
+		by,
+		audit.Event{Actor: "user:x", Action: "sign_in.succeeded", Subject: "sign_in:x"},
+	)
 }
 
 func (l *ledger) prove(signIn uuid.UUID, proof session.Proof) error {
@@ -128,7 +142,13 @@ func TestAllowed_WhatASignedOutBrowserAsksForIsNotWritten(t *testing.T) {
 	}
 	for what, do := range map[string]func() error{
 		"add a passkey": func() error {
-			_, err := l.AddPasskey(ctx, passkey.Passkey{ID: uuid.New(), UserID: user, Name: "New", CredentialID: []byte{1}, PublicKey: []byte{1}}, event)
+			_, err := l.AddPasskey(ctx, passkey.Passkey{
+				ID:           uuid.New(),
+				UserID:       user,
+				Name:         "New",
+				CredentialID: []byte{1},
+				PublicKey:    []byte{1},
+			}, event)
 			return err
 		},
 		"remove a passkey": func() error {
@@ -152,7 +172,8 @@ func TestAllowed_WhatASignedOutBrowserAsksForIsNotWritten(t *testing.T) {
 	}
 	var left int
 	err = l.world.Owner.QueryRow(ctx, `select (select count(*) from account.passkeys) + (select count(*) from account.identities)
-		+ (select count(*) from account.sign_ins where ended_at is null)`).Scan(&left)
+		+ (select count(*) from account.sign_ins where ended_at is null)`).
+		Scan(&left)
 	if err != nil || left != 3 {
 		t.Errorf("%d of the passkey, the account and the other sign-in are left, %v", left, err)
 	}

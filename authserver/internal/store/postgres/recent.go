@@ -17,8 +17,8 @@ const (
 	maxRecent = 1024
 )
 
-// recentClients are clients, and identifiers that are no client's, as they were a moment ago. Every transaction of this process may change
-// one and makes all forgotten; what another process changes is noticed within recentFor.
+// recentClients are clients, and identifiers that are no client's, as they were a moment ago. Every transaction of this
+// process may change one and makes all forgotten; what another process changes is noticed within recentFor.
 type recentClients struct {
 	mu   sync.Mutex
 	kept map[uuid.UUID]recent
@@ -51,8 +51,9 @@ func (r *recentClients) forget() {
 	clear(r.kept)
 }
 
-// RecentClient is Client with its two newest live secrets, as it was within the last second. It is for requests that are refused in any case, so that whoever sends
-// garbage costs Postgres no more than one read a second; nothing is allowed by what it says.
+// RecentClient is Client with its two newest live secrets, as it was within the last second. It is for requests that
+// are refused in any case, so that whoever sends garbage costs Postgres no more than one read a second; nothing is
+// allowed by what it says.
 func (s *Store) RecentClient(ctx context.Context, id uuid.UUID) (client.Client, error) {
 	c, known := s.recent.find(id, time.Now())
 	if !known {

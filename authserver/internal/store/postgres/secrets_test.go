@@ -41,7 +41,11 @@ func TestReplaceSecret_LeavesTwoHoweverManyReplaceAtOnce(t *testing.T) {
 	l := newLedger(t)
 	app, _ := l.world.Confidential(perm.ProgrammesRead)
 	for i := range 20 { // as an earlier release left them
-		l.world.Exec(`insert into account.client_secrets (client_id, hash, expires_at) values ($1, $2, now() + interval '1 hour')`, app.ID, secretHash(1000+i))
+		l.world.Exec(
+			`insert into account.client_secrets (client_id, hash, expires_at) values ($1, $2, now() + interval '1 hour')`,
+			app.ID,
+			secretHash(1000+i),
+		)
 	}
 	var all sync.WaitGroup
 	for i := range 12 {
@@ -71,8 +75,8 @@ func TestReplaceSecret_LeavesTwoHoweverManyReplaceAtOnce(t *testing.T) {
 	}
 }
 
-// A client with thousands of live secrets costs the statement that it shares with others no more than any other client: of all the hashes,
-// the presented one alone is read.
+// A client with thousands of live secrets costs the statement that it shares with others no more than any other client:
+// of all the hashes, the presented one alone is read.
 func TestSharedStatements_ReadThePresentedSecretAlone(t *testing.T) {
 	l := newLedger(t)
 	app, _ := l.world.Confidential(perm.ProgrammesRead)
@@ -80,7 +84,11 @@ func TestSharedStatements_ReadThePresentedSecretAlone(t *testing.T) {
 		select $1, sha256(n::text::bytea) from generate_series(1, 6000) n`, app.ID)
 	good := secretHash(1)
 	l.world.Exec(`insert into account.client_secrets (client_id, hash) values ($1, $2)`, app.ID, good)
-	l.world.Exec(`insert into account.client_secrets (client_id, hash, expires_at) values ($1, $2, now())`, app.ID, secretHash(2))
+	l.world.Exec(
+		`insert into account.client_secrets (client_id, hash, expires_at) values ($1, $2, now())`,
+		app.ID,
+		secretHash(2),
+	)
 	together(64, func(i int) {
 		asked := [][]byte{good, secretHash(2), secretHash(3), nil}[i%4]
 		check := func(how string, found [][]byte, err error) {
@@ -121,7 +129,11 @@ func TestMigration_EndsSurplusSecrets(t *testing.T) {
 	l.world.Exec(`insert into account.client_secrets (client_id, hash, expires_at)
 		select $1, sha256(n::text::bytea), now() + n * interval '1 second' from generate_series(1, 3000) n`, busy.ID)
 	last := secretHash(9)
-	l.world.Exec(`insert into account.client_secrets (client_id, hash, expires_at) values ($1, $2, now() + interval '24 hours')`, busy.ID, last)
+	l.world.Exec(
+		`insert into account.client_secrets (client_id, hash, expires_at) values ($1, $2, now() + interval '24 hours')`,
+		busy.ID,
+		last,
+	)
 	text, err := postgres.Migrations.ReadFile("migrations/00120_two_secrets.sql")
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,8 @@ func (s Sessions) FindCtx(ctx context.Context, token string) ([]byte, bool, erro
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	var data []byte
-	err := s.store.pool.QueryRow(ctx, `select data from account.sessions where token = $1 and expiry > now()`, token).Scan(&data)
+	err := s.store.pool.QueryRow(ctx, `select data from account.sessions where token = $1 and expiry > now()`, token).
+		Scan(&data)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, false, nil
 	}

@@ -39,7 +39,11 @@ func (s *Store) SignInMethods(ctx context.Context, user uuid.UUID) (found []admi
 
 // RemoveSignInMethod removes a passkey or a linked account with its event, and ends the user's sign-ins; or returns
 // admin.ErrNoUser or admin.ErrNoSignInMethod.
-func (s *Store) RemoveSignInMethod(ctx context.Context, user uuid.UUID, id string) (removed admin.SignInMethod, err error) {
+func (s *Store) RemoveSignInMethod(
+	ctx context.Context,
+	user uuid.UUID,
+	id string,
+) (removed admin.SignInMethod, err error) {
 	err = s.administer(ctx, "remove a way to sign in", func(tx pgx.Tx) error {
 		if err := holdUser(ctx, tx, user, new(bool)); err != nil {
 			return err
@@ -63,7 +67,8 @@ func (s *Store) RemoveSignInMethod(ctx context.Context, user uuid.UUID, id strin
 	return removed, err
 }
 
-// removeSignInMethods deletes passkeys and linked accounts of a user whose row the transaction holds, with an event each.
+// removeSignInMethods deletes passkeys and linked accounts of a user whose row the transaction holds, with an event
+// each.
 func removeSignInMethods(ctx context.Context, tx pgx.Tx, user uuid.UUID, all []admin.SignInMethod) error {
 	for _, m := range all {
 		text := `delete from account.identities where user_id = $1 and issuer = $2`

@@ -15,8 +15,8 @@ import (
 
 var _ session.SignIns = (*Store)(nil)
 
-// BeginSignIn inserts a sign-in whose proof still holds, with its audit event, or returns session.ErrProofGone. The user's row is locked:
-// a change of the password that comes meanwhile ends this sign-in too.
+// BeginSignIn inserts a sign-in whose proof still holds, with its audit event, or returns session.ErrProofGone. The
+// user's row is locked: a change of the password that comes meanwhile ends this sign-in too.
 func (s *Store) BeginSignIn(ctx context.Context, by session.SignIn, event audit.Event) error {
 	return s.atomically(ctx, "begin sign-in", func(tx pgx.Tx) error {
 		if err := stillProved(ctx, tx, by.UserID, by.Proof); err != nil {
@@ -31,9 +31,14 @@ func (s *Store) BeginSignIn(ctx context.Context, by session.SignIn, event audit.
 	})
 }
 
-// ReauthenticateSignIn stores the event of a new proof that still holds, by the user of a sign-in that still counts; or returns
-// session.ErrProofGone or audit.ErrNotAllowed.
-func (s *Store) ReauthenticateSignIn(ctx context.Context, user uuid.UUID, proof session.Proof, event audit.Event) error {
+// ReauthenticateSignIn stores the event of a new proof that still holds, by the user of a sign-in that still counts; or
+// returns session.ErrProofGone or audit.ErrNotAllowed.
+func (s *Store) ReauthenticateSignIn(
+	ctx context.Context,
+	user uuid.UUID,
+	proof session.Proof,
+	event audit.Event,
+) error {
 	return s.atomically(ctx, "prove sign-in", func(tx pgx.Tx) error {
 		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 			return err
@@ -48,8 +53,8 @@ func (s *Store) ReauthenticateSignIn(ctx context.Context, user uuid.UUID, proof 
 // signInCounts holds for a sign-in s that was neither ended nor forgotten (S1); $1 is session.IdleTimeout.
 const signInCounts = `s.ended_at is null and s.expires_at > now() and s.last_seen_at > now() - $1::interval`
 
-// SignIn reads a sign-in that still counts, with its user who is not disabled, and notes, to the minute, that it was seen. Whether the
-// user manages API access anywhere comes with it, since every page has a navigation.
+// SignIn reads a sign-in that still counts, with its user who is not disabled, and notes, to the minute, that it was
+// seen. Whether the user manages API access anywhere comes with it, since every page has a navigation.
 func (s *Store) SignIn(ctx context.Context, id uuid.UUID) (session.CurrentUser, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -74,8 +79,8 @@ from counting`, session.IdleTimeout, id, string(perm.AccountAPIAccess)).Scan(&v.
 	return v, true, nil
 }
 
-// EndSignIn ends a sign-in of the user with its audit event. One that has ended, or is another user's, is left alone. Only a sign-in that
-// still counts may end another one; it may end itself at any time.
+// EndSignIn ends a sign-in of the user with its audit event. One that has ended, or is another user's, is left alone.
+// Only a sign-in that still counts may end another one; it may end itself at any time.
 func (s *Store) EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.Event) error {
 	return s.atomically(ctx, "end sign-in", func(tx pgx.Tx) error {
 		if event.Authorization != nil && event.Authorization.SignInID != id {
@@ -83,7 +88,12 @@ func (s *Store) EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.E
 				return err
 			}
 		}
-		tag, err := tx.Exec(ctx, `update account.sign_ins set ended_at = now() where id = $1 and user_id = $2 and ended_at is null`, id, user)
+		tag, err := tx.Exec(
+			ctx,
+			`update account.sign_ins set ended_at = now() where id = $1 and user_id = $2 and ended_at is null`,
+			id,
+			user,
+		)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}
@@ -122,7 +132,16 @@ from account.sign_ins s where s.user_id = $2 and `+signInCounts+` order by s.las
 	}
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (session.SignIn, error) {
 		var one session.SignIn
-		err := row.Scan(&one.ID, &one.UserID, &one.Method, &one.Address, &one.UserAgent, &one.Created, &one.LastSeen, &one.Expires)
+		err := row.Scan(
+			&one.ID,
+			&one.UserID,
+			&one.Method,
+			&one.Address,
+			&one.UserAgent,
+			&one.Created,
+			&one.LastSeen,
+			&one.Expires,
+		)
 		return one, err
 	})
 	return found, unavailable("list sign-ins", err)

@@ -11,10 +11,14 @@ import (
 // publish stores a signing key that is published.
 func (l *ledger) publish(kid string) {
 	l.Helper()
-	l.world.Exec(`insert into account.signing_keys (kid, public_jwk, private_sealed, state) values ($1, '{}', '', 'next')`, kid)
+	l.world.Exec(
+		`insert into account.signing_keys (kid, public_jwk, private_sealed, state) values ($1, '{}', '', 'next')`,
+		kid,
+	)
 }
 
-// A removed key, an unknown key and no key at all refuse an access token at once; other keys and personal access tokens go on.
+// A removed key, an unknown key and no key at all refuse an access token at once; other keys and personal access tokens
+// go on.
 func TestStanding_RemovedKeyRefusesItsAccessTokens(t *testing.T) {
 	l := newLedger(t)
 	g := l.many(1)[0]
@@ -41,7 +45,10 @@ func TestStanding_RemovedKeyRefusesItsAccessTokens(t *testing.T) {
 			t.Errorf("key %q: %s, want key_removed", kid, got)
 		}
 	}
-	for what, q := range map[string]standing.Query{"another key": {GrantID: g.ID, KeyID: "other"}, "personal access token": pat} {
+	for what, q := range map[string]standing.Query{
+		"another key":           {GrantID: g.ID, KeyID: "other"},
+		"personal access token": pat,
+	} {
 		if got := state(q); got != standing.Active {
 			t.Errorf("%s: %s, want active", what, got)
 		}

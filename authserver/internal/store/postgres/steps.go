@@ -21,7 +21,8 @@ type updateStep struct {
 	nonce         string // of the try; one that was given up is not taken (grants.md, G10)
 }
 
-// The steps asked for whose grants are there, with their rows locked. The arrays are in subqueries for the reason of manyFactsSQL.
+// The steps asked for whose grants are there, with their rows locked. The arrays are in subqueries for the reason of
+// manyFactsSQL.
 const (
 	stepSQL = `(select $1::uuid id, $2::int generation, $3::bytea hash, $4::bytea binding, $5::text nonce, 1 place)
   asked`
@@ -30,8 +31,8 @@ const (
 	lockedSQL = `with step as (select asked.* from %s join account.grants g using (id) for no key update of g %s)`
 )
 
-// Activations commit durably: the use of a code must outlive a crash (G1). A pending grant holds what the approval of one code gave, and
-// is activated by that code alone (G12).
+// Activations commit durably: the use of a code must outlive a crash (G1). A pending grant holds what the approval of
+// one code gave, and is activated by that code alone (G12).
 const activateSQL = lockedSQL + `
 update account.grants g set state = 'active', generation = step.generation, refresh_hash = step.hash, code_binding = step.binding,
   last_used_at = now()
@@ -41,9 +42,9 @@ where g.id = step.id and not coalesce(step.nonce = any (g.given_up), false)
     or (g.state = 'active' and g.generation = step.generation and g.refresh_hash = step.hash))
 returning step.place`
 
-// Advances do not wait for the disk: Redis holds the newer truth, and only if both lose it in the same fraction of a second is a
-// superseded token the current one again. The setting is the transaction's own, and the transaction is this statement, so it costs no
-// trip; with commits that matter it has nothing to do.
+// Advances do not wait for the disk: Redis holds the newer truth, and only if both lose it in the same fraction of a
+// second is a superseded token the current one again. The setting is the transaction's own, and the transaction is this
+// statement, so it costs no trip; with commits that matter it has nothing to do.
 const advanceSQL = lockedSQL + `, hasty as materialized (select set_config('synchronous_commit', 'off', true))
 update account.grants g set generation = step.generation, refresh_hash = step.hash, last_used_at = now()
 from hasty, step
@@ -51,8 +52,8 @@ where g.id = step.id and g.state = 'active' and not coalesce(step.nonce = any (g
   and (g.generation < step.generation or (g.generation = step.generation and g.refresh_hash = step.hash))
 returning step.place`
 
-// stepBatcher are those of one kind. Whose grants nobody else is changing go together, in one transaction. Those that were not taken so go alone:
-// for them to wait until the grant is free, or to learn why.
+// stepBatcher are those of one kind. Whose grants nobody else is changing go together, in one transaction. Those that
+// were not taken so go alone: for them to wait until the grant is free, or to learn why.
 type stepBatcher struct {
 	store           *Store
 	op              string
@@ -81,7 +82,11 @@ func (s *Store) Activate(ctx context.Context, one grant.Step, binding []byte) (g
 
 // Advance moves an active grant on to a generation.
 func (s *Store) Advance(ctx context.Context, one grant.Step) (grant.UpdateResult, error) {
-	return s.advances.update(ctx, updateStep{one.GrantID, int32(one.Generation), one.Hash, nil, one.Nonce}, int32(one.Generation)-1)
+	return s.advances.update(
+		ctx,
+		updateStep{one.GrantID, int32(one.Generation), one.Hash, nil, one.Nonce},
+		int32(one.Generation)-1,
+	)
 }
 
 // giveUpSQL remembers the nonces of the last eight tries that were given up: as many as can be on their way at once.
@@ -129,7 +134,10 @@ func (s *stepBatcher) updateBatch(ctx context.Context, all []updateStep) ([]bool
 		return nil, fmt.Errorf("%w: %w", batch.ErrUnasked, err)
 	}
 	defer connection.Release()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), acquireTimeout) // of its own, however long the connection took
+	ctx, cancel := context.WithTimeout(
+		context.WithoutCancel(ctx),
+		acquireTimeout,
+	) // of its own, however long the connection took
 	defer cancel()
 	passed := make([]bool, len(all))
 	if len(all) == 1 {
@@ -169,7 +177,8 @@ func (s *stepBatcher) updateOne(ctx context.Context, one updateStep, before int3
 	}
 	var state string
 	var generation int32
-	err = connection.QueryRow(ctx, `select state, generation from account.grants where id = $1`, one.id).Scan(&state, &generation)
+	err = connection.QueryRow(ctx, `select state, generation from account.grants where id = $1`, one.id).
+		Scan(&state, &generation)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return grant.Refused, nil
 	}

@@ -1,7 +1,7 @@
 // Package postgres answers: what is true, durably?
 //
-// One file per aggregate, SQL by hand, the account schema alone. It connects as a role that can read and write the tables
-// but neither change the schema nor rewrite the audit log.
+// One file per aggregate, SQL by hand, the account schema alone. It connects as a role that can read and write the
+// tables but neither change the schema nor rewrite the audit log.
 package postgres
 
 import (
@@ -49,8 +49,9 @@ const (
 	connectTimeout   = time.Second
 	acquireTimeout   = time.Second
 	statementTimeout = "2s"
-	// Whoever waits for a lock is told so by Postgres itself, well before our own patience ends: then it is certain that nothing was
-	// written, where a statement that we give up may have been. What lies between is for a machine that is busy.
+	// Whoever waits for a lock is told so by Postgres itself, well before our own patience ends: then it is certain
+	// that nothing was written, where a statement that we give up may have been. What lies between is for a machine
+	// that is busy.
 	lockTimeout    = "400ms"
 	maxConnections = 16 // of which one is for Ready
 	maxBatch       = 64
@@ -92,11 +93,24 @@ func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer
 		AtOnce: 1,
 		Within: acquireTimeout,
 	}
-	s.activations, s.advances = newStepBatcher(s, "activate grant", activateSQL), newStepBatcher(s, "advance grant", advanceSQL)
+	s.activations, s.advances = newStepBatcher(
+		s,
+		"activate grant",
+		activateSQL,
+	), newStepBatcher(
+		s,
+		"advance grant",
+		advanceSQL,
+	)
 	return s, nil
 }
 
-func openPool(ctx context.Context, url credential.Secret, most int32, tracers []pgx.QueryTracer) (*pgxpool.Pool, error) {
+func openPool(
+	ctx context.Context,
+	url credential.Secret,
+	most int32,
+	tracers []pgx.QueryTracer,
+) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url.Reveal())
 	if err != nil {
 		return nil, errURL

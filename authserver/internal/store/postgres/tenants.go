@@ -35,7 +35,11 @@ func (s *Store) Membership(ctx context.Context, user, workspaceID uuid.UUID) (wo
 	return found[0], true, nil
 }
 
-func (s *Store) memberships(ctx context.Context, user uuid.UUID, workspaceID *uuid.UUID) ([]workspace.Membership, error) {
+func (s *Store) memberships(
+	ctx context.Context,
+	user uuid.UUID,
+	workspaceID *uuid.UUID,
+) ([]workspace.Membership, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	rows, err := s.pool.Query(ctx, membershipsSQL, user, workspaceID)
@@ -46,7 +50,16 @@ func (s *Store) memberships(ctx context.Context, user uuid.UUID, workspaceID *uu
 		var m workspace.Membership
 		var held []string
 		var limit policyRow
-		err := row.Scan(append([]any{&m.Workspace.ID, &m.Workspace.Name, &m.Workspace.Organisation, &m.Workspace.LLMIntegration, &held}, limit.targets()...)...)
+		err := row.Scan(
+			append(
+				[]any{
+					&m.Workspace.ID,
+					&m.Workspace.Name,
+					&m.Workspace.Organisation,
+					&m.Workspace.LLMIntegration,
+					&held,
+				},
+				limit.targets()...)...)
 		m.Permissions, m.Workspace.Connectors = perm.FromStrings(held), limit.policy()
 		return m, err
 	})

@@ -17,8 +17,9 @@ import (
 
 const deadlockTries = 5
 
-// atomically runs do in one transaction: all of it or nothing. One that Postgres broke off for a deadlock, a lock that did not come
-// or a serialization failure is run again. The domain's own errors pass through; all others are store.ErrUnavailable.
+// atomically runs do in one transaction: all of it or nothing. One that Postgres broke off for a deadlock, a lock that
+// did not come or a serialization failure is run again. The domain's own errors pass through; all others are
+// store.ErrUnavailable.
 func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*acquireTimeout)
 	defer cancel()
@@ -27,11 +28,19 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 	for range deadlockTries {
 		err = pgx.BeginFunc(ctx, s.pool, do)
 		var refused *pgconn.PgError
-		if !errors.As(err, &refused) || (refused.Code != "40P01" && refused.Code != "40001" && refused.Code != "55P03") {
+		if !errors.As(err, &refused) ||
+			(refused.Code != "40P01" && refused.Code != "40001" && refused.Code != "55P03") {
 			break
 		}
 	}
-	for _, own := range []error{ErrNoClient, ErrNoGrant, grant.ErrPolicy, policy.ErrChanged, audit.ErrNotAuthorized, session.ErrProofInvalid} {
+	for _, own := range []error{
+		ErrNoClient,
+		ErrNoGrant,
+		grant.ErrPolicy,
+		policy.ErrChanged,
+		audit.ErrNotAuthorized,
+		session.ErrProofInvalid,
+	} {
 		if errors.Is(err, own) {
 			return own
 		}
@@ -39,9 +48,16 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 	return unavailable(op, err)
 }
 
-// revokeWhere ends every grant g that matches the condition, in the caller's transaction, with an audit event each. It locks
-// in the order of their ids, so that two of them cannot wait for one another.
-func revokeWhere(ctx context.Context, tx pgx.Tx, condition string, args pgx.NamedArgs, reason grant.Reason, actor string) ([]grant.Grant, error) {
+// revokeWhere ends every grant g that matches the condition, in the caller's transaction, with an audit event each. It
+// locks in the order of their ids, so that two of them cannot wait for one another.
+func revokeWhere(
+	ctx context.Context,
+	tx pgx.Tx,
+	condition string,
+	args pgx.NamedArgs,
+	reason grant.Reason,
+	actor string,
+) ([]grant.Grant, error) {
 	args["reason"], args["actor"], args["request"] = string(reason), actor, web.RequestID(ctx)
 	rows, err := tx.Query(ctx, `
 with chosen as (

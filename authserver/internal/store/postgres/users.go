@@ -13,7 +13,8 @@ import (
 
 const userColumns = `u.id, u.email, u.name, u.disabled_at, coalesce(u.password_hash, '')`
 
-// UserByEmail reads a user and the hash of the password, which is empty for one who signs in another way. false: nobody.
+// UserByEmail reads a user and the hash of the password, which is empty for one who signs in another way. false:
+// nobody.
 func (s *Store) UserByEmail(ctx context.Context, email string) (workspace.User, credential.Secret, bool, error) {
 	return s.user(ctx, `select `+userColumns+` from account.users u where u.email = $1`, email)
 }

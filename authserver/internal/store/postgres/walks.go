@@ -13,16 +13,18 @@ import (
 
 var _ connectionlog.StoppedAttempts = (*Store)(nil)
 
-// keptAttempts is how many stops of a connector are kept: those of people, and as many of nobody known, so that strangers push out no one.
+// keptAttempts is how many stops of a connector are kept: those of people, and as many of nobody known, so that
+// strangers push out no one.
 const keptAttempts = 50
 
-// RecordStopped writes a stop down, or brings that of this clock hour up to date. The page that waited for its answer has it now. Whoever is
-// no member of the workspace is nobody known there.
+// RecordStopped writes a stop down, or brings that of this clock hour up to date. The page that waited for its answer
+// has it now. Whoever is no member of the workspace is nobody known there.
 func (s *Store) RecordStopped(ctx context.Context, stop connectionlog.StoppedAttempt) error {
 	return s.atomically(ctx, "note stop", func(tx pgx.Tx) error {
 		if stop.UserID != nil {
 			var member bool
-			err := tx.QueryRow(ctx, `select exists (select from account.memberships where tenant_id = $1 and user_id = $2)`, stop.WorkspaceID, *stop.UserID).Scan(&member)
+			err := tx.QueryRow(ctx, `select exists (select from account.memberships where tenant_id = $1 and user_id = $2)`, stop.WorkspaceID, *stop.UserID).
+				Scan(&member)
 			if err != nil {
 				return err
 			}
@@ -31,8 +33,15 @@ func (s *Store) RecordStopped(ctx context.Context, stop connectionlog.StoppedAtt
 			}
 		}
 		args := pgx.NamedArgs{
-			"id": identity.New(), "tenant": stop.WorkspaceID, "client": stop.ClientID, "user": stop.UserID, "stray": stop.Orphan,
-			"outcome": string(stop.Outcome), "reason": stop.Reason, "request": stop.RequestID, "keep": keptAttempts,
+			"id":      identity.New(),
+			"tenant":  stop.WorkspaceID,
+			"client":  stop.ClientID,
+			"user":    stop.UserID,
+			"stray":   stop.Orphan,
+			"outcome": string(stop.Outcome),
+			"reason":  stop.Reason,
+			"request": stop.RequestID,
+			"keep":    keptAttempts,
 		}
 		if stop.Outcome != connectionlog.Waiting && stop.UserID != nil {
 			if err := answered(ctx, tx, stop.WorkspaceID, stop.ClientID, *stop.UserID); err != nil {
@@ -56,13 +65,18 @@ delete from account.connection_stops where id in (select id from account.connect
 
 // answered takes away that a page waits for the user's answer.
 func answered(ctx context.Context, tx pgx.Tx, workspaceID, client, user uuid.UUID) error {
-	_, err := tx.Exec(ctx, `delete from account.connection_stops where tenant_id = $1 and client_id = $2 and user_id = $3 and outcome = 'waiting'`,
-		workspaceID, client, user)
+	_, err := tx.Exec(
+		ctx,
+		`delete from account.connection_stops where tenant_id = $1 and client_id = $2 and user_id = $3 and outcome = 'waiting'`,
+		workspaceID,
+		client,
+		user,
+	)
 	return err
 }
 
-// attemptsSQL reads the latest walks of each connector: what stopped early, and the grants with their last refusal and the last request
-// that is known of them.
+// attemptsSQL reads the latest walks of each connector: what stopped early, and the grants with their last refusal and
+// the last request that is known of them.
 const attemptsSQL = `
 with connectors as (
   select c.id, c.name, coalesce(c.connector_platform, '') as platform, coalesce(c.metadata_url, '') as address, c.redirect_uris, c.deleted_at is not null as deleted
@@ -107,8 +121,28 @@ type attemptRow struct {
 
 func (r *attemptRow) targets() []any {
 	c := &r.connector
-	return append([]any{&r.now, &c.ID, &c.Name, &c.Platform, &c.Address, &c.Redirects, &c.Deleted, &r.id, &r.at, &r.person, &r.email, &r.stray, &r.outcome,
-		&r.reason, &r.request, &r.firstUsed, &r.refusedAt, &r.refusal}, r.grant.targets()...)
+	return append(
+		[]any{
+			&r.now,
+			&c.ID,
+			&c.Name,
+			&c.Platform,
+			&c.Address,
+			&c.Redirects,
+			&c.Deleted,
+			&r.id,
+			&r.at,
+			&r.person,
+			&r.email,
+			&r.stray,
+			&r.outcome,
+			&r.reason,
+			&r.request,
+			&r.firstUsed,
+			&r.refusedAt,
+			&r.refusal,
+		},
+		r.grant.targets()...)
 }
 
 func (r *attemptRow) walk() connectionlog.Attempt {
@@ -126,11 +160,22 @@ func (r *attemptRow) walk() connectionlog.Attempt {
 	return w
 }
 
-// ConnectionAttempts reads the connectors of a workspace, or one of them, with at most each walks of every one: the connector that was busy
-// last comes first.
-func (s *Store) ConnectionAttempts(ctx context.Context, workspaceID uuid.UUID, only *uuid.UUID, each int) ([]connectionlog.Connector, error) {
-	rows, err := listed(ctx, s, "read walks", attemptsSQL, pgx.NamedArgs{"tenant": workspaceID, "client": only, "each": each},
-		func(row pgx.CollectableRow) (r attemptRow, err error) { return r, row.Scan(r.targets()...) })
+// ConnectionAttempts reads the connectors of a workspace, or one of them, with at most each walks of every one: the
+// connector that was busy last comes first.
+func (s *Store) ConnectionAttempts(
+	ctx context.Context,
+	workspaceID uuid.UUID,
+	only *uuid.UUID,
+	each int,
+) ([]connectionlog.Connector, error) {
+	rows, err := listed(
+		ctx,
+		s,
+		"read walks",
+		attemptsSQL,
+		pgx.NamedArgs{"tenant": workspaceID, "client": only, "each": each},
+		func(row pgx.CollectableRow) (r attemptRow, err error) { return r, row.Scan(r.targets()...) },
+	)
 	if err != nil {
 		return nil, err
 	}

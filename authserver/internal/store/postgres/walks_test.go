@@ -17,7 +17,17 @@ import (
 
 func (l *ledger) stop(c client.Client, user *uuid.UUID, outcome connectionlog.Outcome, reason, request string) {
 	l.Helper()
-	err := l.RecordStopped(l.Context(), connectionlog.StoppedAttempt{WorkspaceID: l.world.WorkspaceID, ClientID: c.ID, UserID: user, Outcome: outcome, Reason: reason, RequestID: request})
+	err := l.RecordStopped(
+		l.Context(),
+		connectionlog.StoppedAttempt{
+			WorkspaceID: l.world.WorkspaceID,
+			ClientID:    c.ID,
+			UserID:      user,
+			Outcome:     outcome,
+			Reason:      reason,
+			RequestID:   request,
+		},
+	)
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -43,29 +53,46 @@ func (l *ledger) count(query string, args ...any) int {
 
 func TestAConnectorsWalksAreItsGrantsAndItsStops(t *testing.T) {
 	l := newLedger(t)
-	app, other := l.world.Connector("https://api.example.org/v1", both...), l.world.Connector("https://api.example.org/v1", both...)
+	app, other := l.world.Connector(
+		"https://api.example.org/v1",
+		both...), l.world.Connector(
+		"https://api.example.org/v1",
+		both...)
 	l.stop(app, nil, connectionlog.Refused, "a wrong address", "r-1")
 	l.stop(app, &l.grant.UserID, connectionlog.Waiting, "waits", "r-2")
 	g := l.consented(app, 0)
-	l.world.Exec(`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id, at)
+	l.world.Exec(
+		`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id, at)
 		values (gen_random_uuid(), $1, $2, 'client', 'grant.refused', 'grant:' || $3::uuid, '{"reason":"llm_integration_off","description":"It is off."}', 'r-3', now() + interval '1 minute')`,
-		l.world.WorkspaceID, l.grant.UserID, g.ID)
+		l.world.WorkspaceID,
+		l.grant.UserID,
+		g.ID,
+	)
 	walks := l.walks(app, 10)
-	if len(walks) != 2 || walks[0].ID != g.ID || walks[0].Outcome != connectionlog.Refused || walks[0].Reason != "It is off." || walks[0].RequestID != "r-3" ||
-		walks[0].Person != "Ada Okafor" || !walks[0].Taken[connectionlog.Exchanged] || walks[0].Taken[connectionlog.Called] {
+	if len(walks) != 2 || walks[0].ID != g.ID || walks[0].Outcome != connectionlog.Refused ||
+		walks[0].Reason != "It is off." ||
+		walks[0].RequestID != "r-3" ||
+		walks[0].Person != "Ada Okafor" ||
+		!walks[0].Taken[connectionlog.Exchanged] ||
+		walks[0].Taken[connectionlog.Called] {
 		t.Errorf("%+v", walks)
 	}
-	if last := walks[len(walks)-1]; last.Outcome != connectionlog.Refused || last.Reason != "a wrong address" || last.RequestID != "r-1" || last.Person != "" || last.Taken[connectionlog.Consented] {
+	if last := walks[len(walks)-1]; last.Outcome != connectionlog.Refused || last.Reason != "a wrong address" ||
+		last.RequestID != "r-1" ||
+		last.Person != "" ||
+		last.Taken[connectionlog.Consented] {
 		t.Errorf("%+v", last)
 	}
 	if none := l.walks(other, 10); len(none) != 0 {
 		t.Errorf("of another connector: %+v", none)
 	}
 	all, err := l.ConnectionAttempts(t.Context(), l.world.WorkspaceID, nil, 1)
-	if err != nil || len(all) != 3 || all[0].ID != app.ID || len(all[0].Attempts) != 1 || all[0].Attempts[0].ID != g.ID {
+	if err != nil || len(all) != 3 || all[0].ID != app.ID || len(all[0].Attempts) != 1 ||
+		all[0].Attempts[0].ID != g.ID {
 		t.Errorf("the busy one first, its latest walk alone: %+v %v", all, err)
 	}
-	if elsewhere, err := l.ConnectionAttempts(t.Context(), l.world.Workspace("Hillside Youth Club"), nil, 10); err != nil || len(elsewhere) != 0 {
+	if elsewhere, err := l.ConnectionAttempts(t.Context(), l.world.Workspace("Hillside Youth Club"), nil, 10); err != nil ||
+		len(elsewhere) != 0 {
 		t.Errorf("elsewhere: %+v %v", elsewhere, err)
 	}
 }
@@ -98,7 +125,8 @@ func TestAnAnswerTakesTheWaitingPageAway(t *testing.T) {
 	l.stop(app, &l.grant.UserID, connectionlog.Denied, "no", "r-3")
 	l.stop(app, &l.grant.UserID, connectionlog.Waiting, "waits", "r-4")
 	l.consented(app, 0)
-	if l.count(`select count(*) from account.connection_stops where outcome = 'waiting'`) != 0 || len(l.walks(app, 10)) != 3 {
+	if l.count(`select count(*) from account.connection_stops where outcome = 'waiting'`) != 0 ||
+		len(l.walks(app, 10)) != 3 {
 		t.Errorf("%+v", l.walks(app, 10))
 	}
 }
@@ -113,7 +141,8 @@ func TestStrangersPushNobodyOutOfTheLog(t *testing.T) {
 	if n := l.count(`select count(*) from account.connection_stops where user_id is null`); n != 50 {
 		t.Errorf("%d are kept of nobody", n)
 	}
-	if l.count(`select count(*) from account.connection_stops where reason = 'of nobody 69'`) != 1 || l.count(`select count(*) from account.connection_stops where user_id is not null`) != 1 {
+	if l.count(`select count(*) from account.connection_stops where reason = 'of nobody 69'`) != 1 ||
+		l.count(`select count(*) from account.connection_stops where user_id is not null`) != 1 {
 		t.Error("the latest, or that of a person, is gone")
 	}
 }
@@ -137,7 +166,8 @@ func TestTheFirstCallOfAGrantIsKept(t *testing.T) {
 		l.world.Exec(`select account.note_use('{}', $1)`, []uuid.UUID{g.ID})
 	}
 	note()
-	if w := l.walks(app, 1); !w[0].Taken[connectionlog.Called] || w[0].Taken[connectionlog.Refreshed] || w[0].Outcome != connectionlog.Working {
+	if w := l.walks(app, 1); !w[0].Taken[connectionlog.Called] || w[0].Taken[connectionlog.Refreshed] ||
+		w[0].Outcome != connectionlog.Working {
 		t.Errorf("%+v", w)
 	}
 	var first time.Time
@@ -195,7 +225,10 @@ func TestStrangersWithAccountsPushNobodyOutOfTheLog(t *testing.T) {
 	for i := range 70 {
 		l.stop(app, &stranger, connectionlog.Refused, fmt.Sprint("reason ", i), "s")
 	}
-	if !slices.ContainsFunc(l.walks(app, 200), func(w connectionlog.Attempt) bool { return w.Reason == "of a person" }) {
+	if !slices.ContainsFunc(
+		l.walks(app, 200),
+		func(w connectionlog.Attempt) bool { return w.Reason == "of a person" },
+	) {
 		t.Error("a stranger pushed out what concerns a member")
 	}
 	if n := l.count(`select count(*) from account.connection_stops where user_id = $1`, stranger); n != 0 {

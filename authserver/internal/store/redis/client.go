@@ -18,9 +18,9 @@ const (
 	idleLongest = 5 * time.Minute
 )
 
-// Connect makes a client for the grant path. It tries nothing again by itself, because a script that is sent twice has run twice: the
-// Keeper retries with a nonce. The client of a cluster must try again to follow the slots, so each try is witnessed. It does not dial.
-// The error is redisurl.ErrURL.
+// Connect makes a client for the grant path. It tries nothing again by itself, because a script that is sent twice has
+// run twice: the Keeper retries with a nonce. The client of a cluster must try again to follow the slots, so each try
+// is witnessed. It does not dial. The error is redisurl.ErrURL.
 func Connect(url credential.Secret) (goredis.UniversalClient, error) {
 	return connect(url, connections)
 }

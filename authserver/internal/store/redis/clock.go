@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// A clock estimates what a Redis server's clock says, from the times that its answers carry. The estimate is a lower bound: a
-// deadline made from it is never later, by the server's clock, than the moment that was meant (grants.md, G10).
+// A clock estimates what a Redis server's clock says, from the times that its answers carry. The estimate is a lower
+// bound: a deadline made from it is never later, by the server's clock, than the moment that was meant (grants.md,
+// G10).
 type clock struct {
 	mu     sync.Mutex
 	sample clockSample
@@ -37,13 +38,14 @@ func (s clockSample) upper(at time.Time) int64 {
 	return s.server + 1 + (since + drift(since)).Milliseconds()
 }
 
-// observe takes an answer into account: one that contradicts the sample, because a clock was set, replaces it; so does one that
-// bounds the server's clock more narrowly by now.
+// observe takes an answer into account: one that contradicts the sample, because a clock was set, replaces it; so does
+// one that bounds the server's clock more narrowly by now.
 func (c *clock) observe(answer clockSample) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known := c.sample
-	contradicts := known.received.IsZero() || answer.server < known.lower(answer.sent)-1 || answer.server > known.upper(answer.received)
+	contradicts := known.received.IsZero() || answer.server < known.lower(answer.sent)-1 ||
+		answer.server > known.upper(answer.received)
 	if contradicts || answer.lower(answer.received) >= known.lower(answer.received) {
 		c.sample = answer
 	}

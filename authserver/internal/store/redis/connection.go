@@ -10,7 +10,8 @@ import (
 // errOutOfStep says that a connection gave, or may give, the answer to another question.
 var errOutOfStep = errors.New("the connection is out of step: it gave the answer to another question")
 
-// A connection is good until its era is over. Nothing that is read from it then is believed, and go-redis does not use it again.
+// A connection is good until its era is over. Nothing that is read from it then is believed, and go-redis does not use
+// it again.
 type guardedConnection struct {
 	net.Conn
 	born int64

@@ -60,13 +60,24 @@ func NewGrants(rdb goredis.UniversalClient) *Grants {
 	}
 }
 
-// urgent runs a script that changes nothing once ctx's deadline has passed (G10). Every failure is store.ErrUnavailable.
-func (g *Grants) urgent(ctx context.Context, script *goredis.Script, id uuid.UUID, args ...any) (grant.ScriptResult, error) {
+// urgent runs a script that changes nothing once ctx's deadline has passed (G10). Every failure is
+// store.ErrUnavailable.
+func (g *Grants) urgent(
+	ctx context.Context,
+	script *goredis.Script,
+	id uuid.UUID,
+	args ...any,
+) (grant.ScriptResult, error) {
 	return g.ask(ctx, call{script: script, key: grantKey(id), args: args, urgent: true})
 }
 
 // run runs a script whenever Redis gets it.
-func (g *Grants) run(ctx context.Context, script *goredis.Script, id uuid.UUID, args ...any) (grant.ScriptResult, error) {
+func (g *Grants) run(
+	ctx context.Context,
+	script *goredis.Script,
+	id uuid.UUID,
+	args ...any,
+) (grant.ScriptResult, error) {
 	return g.ask(ctx, call{script: script, key: grantKey(id), args: args})
 }
 
@@ -85,7 +96,8 @@ func (g *Grants) ask(ctx context.Context, c call) (grant.ScriptResult, error) {
 func neverSent(err error) bool {
 	var network *net.OpError
 	var refused goredis.Error
-	return errors.Is(err, goredis.ErrPoolTimeout) || errors.Is(err, goredis.ErrPoolExhausted) || errors.As(err, &refused) ||
+	return errors.Is(err, goredis.ErrPoolTimeout) || errors.Is(err, goredis.ErrPoolExhausted) ||
+		errors.As(err, &refused) ||
 		(errors.As(err, &network) && network.Op == "dial")
 }
 
@@ -93,8 +105,19 @@ func neverSent(err error) bool {
 func (g *Grants) Issue(
 	ctx context.Context, id uuid.UUID, approval int, codeHash []byte, terms grant.CodeTerms, ends time.Time,
 ) (grant.ScriptResult, error) {
-	return g.urgent(ctx, g.issue, id, codeHash, client.CodeLife.Milliseconds(), terms.ClientID.String(), terms.RedirectURI,
-		terms.Resource, terms.Challenge, ends.UnixMilli(), approval)
+	return g.urgent(
+		ctx,
+		g.issue,
+		id,
+		codeHash,
+		client.CodeLife.Milliseconds(),
+		terms.ClientID.String(),
+		terms.RedirectURI,
+		terms.Resource,
+		terms.Challenge,
+		ends.UnixMilli(),
+		approval,
+	)
 }
 
 // Withdraw takes back what Issue did for an approval.
@@ -106,8 +129,19 @@ func (g *Grants) Withdraw(ctx context.Context, id uuid.UUID, approval int) (gran
 func (g *Grants) Exchange(
 	ctx context.Context, try grant.Try, codeHash []byte, terms grant.CodeTerms, refreshHash []byte,
 ) (grant.ScriptResult, error) {
-	return g.urgent(ctx, g.exchange, try.GrantID, try.Nonce, codeHash, terms.ClientID.String(), terms.RedirectURI, terms.Resource,
-		terms.Challenge, refreshHash, strings.Join(try.GivenUp, " "))
+	return g.urgent(
+		ctx,
+		g.exchange,
+		try.GrantID,
+		try.Nonce,
+		codeHash,
+		terms.ClientID.String(),
+		terms.RedirectURI,
+		terms.Resource,
+		terms.Challenge,
+		refreshHash,
+		strings.Join(try.GivenUp, " "),
+	)
 }
 
 // Rotate replaces the current refresh token.
@@ -138,8 +172,16 @@ func (g *Grants) Revoke(ctx context.Context, id uuid.UUID, reason grant.Reason, 
 
 // Repair brings an active grant up to what Postgres knows.
 func (g *Grants) Repair(ctx context.Context, known grant.Grant) error {
-	word, err := g.urgent(ctx, g.repair, known.ID, known.Generation, known.RefreshHash, known.ClientID.String(), known.Resource,
-		known.Ends.UnixMilli())
+	word, err := g.urgent(
+		ctx,
+		g.repair,
+		known.ID,
+		known.Generation,
+		known.RefreshHash,
+		known.ClientID.String(),
+		known.Resource,
+		known.Ends.UnixMilli(),
+	)
 	if err == nil && word == grant.Late {
 		return fmt.Errorf("%w: %w: redis: repair came too late", grant.ErrNotCommitted, store.ErrUnavailable)
 	}

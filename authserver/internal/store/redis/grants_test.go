@@ -44,7 +44,12 @@ func hash(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
 func (r *register) issue(code byte) {
 	r.Helper()
 	r.id = uuid.New()
-	r.terms = grant.CodeTerms{ClientID: uuid.New(), RedirectURI: "https://a.example/cb", Resource: "https://api.example/v1", Challenge: "c"}
+	r.terms = grant.CodeTerms{
+		ClientID:    uuid.New(),
+		RedirectURI: "https://a.example/cb",
+		Resource:    "https://api.example/v1",
+		Challenge:   "c",
+	}
 	r.want(grant.OK)(r.Issue(r.Context(), r.id, 1, hash(code), r.terms, r.ends))
 }
 
@@ -65,12 +70,25 @@ func (r *register) want(want grant.ScriptResult) func(grant.ScriptResult, error)
 }
 
 func (r *register) exchange(nonce string, code byte, terms grant.CodeTerms) (grant.ScriptResult, error) {
-	return r.Exchange(r.Context(), grant.Try{GrantID: r.id, Nonce: nonce, GivenUp: r.givenUp}, hash(code), terms, hash(11))
+	return r.Exchange(
+		r.Context(),
+		grant.Try{GrantID: r.id, Nonce: nonce, GivenUp: r.givenUp},
+		hash(code),
+		terms,
+		hash(11),
+	)
 }
 
 func (r *register) rotate(nonce string, generation uint32, presented, next byte) (grant.ScriptResult, error) {
 	try := grant.Try{GrantID: r.id, Nonce: nonce, GivenUp: r.givenUp}
-	return r.Rotate(r.Context(), try, grant.Token{GrantID: r.id, Generation: generation, Hash: hash(presented)}, r.terms.ClientID, r.terms.Resource, hash(next))
+	return r.Rotate(
+		r.Context(),
+		try,
+		grant.Token{GrantID: r.id, Generation: generation, Hash: hash(presented)},
+		r.terms.ClientID,
+		r.terms.Resource,
+		hash(next),
+	)
 }
 
 func TestG1_ExchangeDecidesAlone(t *testing.T) {
@@ -137,7 +155,14 @@ func TestG7_ATombstoneOutlivesEveryOtherCall(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.want(grant.RevokedResult(grant.ByUser))(r.rotate("a", 1, 11, 12))
-		if err := r.Repair(t.Context(), grant.Grant{ID: r.id, Generation: 9, RefreshHash: hash(19), ClientID: r.terms.ClientID, Resource: r.terms.Resource, Ends: r.ends}); err != nil {
+		if err := r.Repair(t.Context(), grant.Grant{
+			ID:          r.id,
+			Generation:  9,
+			RefreshHash: hash(19),
+			ClientID:    r.terms.ClientID,
+			Resource:    r.terms.Resource,
+			Ends:        r.ends,
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.Undo(t.Context(), r.id, "first"); err != nil {
@@ -218,7 +243,8 @@ func TestG10_ACallThatIsLateChangesNothing(t *testing.T) {
 	r.want(grant.OK)(r.rotate("first", 1, 11, 12))
 }
 
-// The last decision is undone before the next one, if its nonce was given up: whatever that nonce decided was told to no client.
+// The last decision is undone before the next one, if its nonce was given up: whatever that nonce decided was told to
+// no client.
 func TestG10_ADecisionThatWasGivenUpIsUndoneBeforeTheNextOne(t *testing.T) {
 	r := newRegister(t)
 	r.activate()
@@ -255,7 +281,14 @@ func TestTheLastApprovalsCodeCountsInWhateverOrderTheyArrive(t *testing.T) {
 func TestRepairOnlyEverGoesForward(t *testing.T) {
 	r := newRegister(t)
 	r.activate()
-	known := grant.Grant{ID: r.id, Generation: 5, RefreshHash: hash(15), ClientID: r.terms.ClientID, Resource: r.terms.Resource, Ends: r.ends}
+	known := grant.Grant{
+		ID:          r.id,
+		Generation:  5,
+		RefreshHash: hash(15),
+		ClientID:    r.terms.ClientID,
+		Resource:    r.terms.Resource,
+		Ends:        r.ends,
+	}
 	repair := func() {
 		t.Helper()
 		if err := r.Repair(t.Context(), known); err != nil {
@@ -300,8 +333,10 @@ func TestAGrantThatWasRefreshedTakesLittleMemory(t *testing.T) {
 	r := newRegister(t)
 	r.id = uuid.New()
 	r.terms = grant.CodeTerms{
-		ClientID: uuid.New(), RedirectURI: "https://claude.ai/api/mcp/auth_callback", Resource: "https://api.example.org/v1",
-		Challenge: "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM",
+		ClientID:    uuid.New(),
+		RedirectURI: "https://claude.ai/api/mcp/auth_callback",
+		Resource:    "https://api.example.org/v1",
+		Challenge:   "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM",
 	}
 	r.want(grant.OK)(r.Issue(t.Context(), r.id, 1, hash(1), r.terms, r.ends))
 	r.want(grant.OK)(r.exchange(uuid.NewString(), 1, r.terms))

@@ -16,10 +16,10 @@ import (
 //go:embed lua/tally.lua
 var tallyLua string
 
-// LoginCounters count events within sliding windows, for every process that shares this Redis. Each key is a sorted set of at most
-// limit members, and gone a window after its last event. The limit is
-// one of any window, wherever it begins (contract, section 7): a bucket that refills, as Rates has it (redis_rate), lets up to twice as
-// many through in the first one.
+// LoginCounters count events within sliding windows, for every process that shares this Redis. Each key is a sorted set
+// of at most limit members, and gone a window after its last event. The limit is one of any window, wherever it begins
+// (contract, section 7): a bucket that refills, as Rates has it (redis_rate), lets up to twice as many through in the
+// first one.
 type LoginCounters struct {
 	scripts *scripts
 	script  *goredis.Script
@@ -33,7 +33,13 @@ func NewLoginCounters(client goredis.UniversalClient) *LoginCounters {
 }
 
 // Count is session.Tally's.
-func (t *LoginCounters) Count(ctx context.Context, key string, limit int, window time.Duration, add bool) (time.Duration, error) {
+func (t *LoginCounters) Count(
+	ctx context.Context,
+	key string,
+	limit int,
+	window time.Duration,
+	add bool,
+) (time.Duration, error) {
 	args := []any{limit, window.Milliseconds(), add}
 	answer, _, err := t.scripts.ask(ctx, call{script: t.script, key: tallyKey(key), args: args})
 	if err != nil {

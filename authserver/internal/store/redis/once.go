@@ -27,8 +27,8 @@ func NewReplayCache(client goredis.UniversalClient) *ReplayCache {
 	return &ReplayCache{newScripts(client), newScript(onceSource)}
 }
 
-// First says whether key was not met before, and remembers it for life. An answer that was lost is asked for again, with the same
-// nonce: our own retry is no repetition. Its error wraps store.ErrUnavailable.
+// First says whether key was not met before, and remembers it for life. An answer that was lost is asked for again,
+// with the same nonce: our own retry is no repetition. Its error wraps store.ErrUnavailable.
 func (o *ReplayCache) First(ctx context.Context, key string, life time.Duration) (bool, error) {
 	nonce := uuid.NewString()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

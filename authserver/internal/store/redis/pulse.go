@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A pulse remembers that a server has stopped answering, so that requests are refused early while it is silent and no calls are heaped upon
-// it. The zero value is of a server that answers. It is safe for concurrent use.
+// A pulse remembers that a server has stopped answering, so that requests are refused early while it is silent and no
+// calls are heaped upon it. The zero value is of a server that answers. It is safe for concurrent use.
 type healthGate struct {
 	mu      sync.Mutex
 	answers chan struct{} // closed once the server answers again; nil while it does

@@ -12,7 +12,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store"
 )
 
-// RateLimits count events by key, for every process that shares this Redis: one small string per key, gone once the key is at rest.
+// RateLimits count events by key, for every process that shares this Redis: one small string per key, gone once the key
+// is at rest.
 type RateLimits struct{ limiter *redis_rate.Limiter }
 
 var _ ratelimit.Rate = (*RateLimits)(nil)
@@ -29,7 +30,11 @@ func (r *RateLimits) Take(ctx context.Context, key string, perMinute, n int) (ti
 		return 0, fmt.Errorf("%w: redis: rate: %w", store.ErrUnavailable, err)
 	}
 	missing := time.Duration(n - result.Allowed)
-	return max(0, result.RetryAfter, missing*(time.Minute/time.Duration(perMinute))), nil // RetryAfter is negative where there is none
+	return max(
+		0,
+		result.RetryAfter,
+		missing*(time.Minute/time.Duration(perMinute)),
+	), nil // RetryAfter is negative where there is none
 }
 
 // rateKey is the one key of a rate, to which the limiter adds rate: in front.

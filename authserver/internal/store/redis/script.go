@@ -17,8 +17,8 @@ import (
 //go:embed lua/prelude.lua
 var prelude string
 
-// wrapping gives a script its prelude, refuses a call whose deadline has passed before the script looks at anything (grants.md, G10),
-// and says after the answer what Redis' clock shows and which call it answers.
+// wrapping gives a script its prelude, refuses a call whose deadline has passed before the script looks at anything
+// (grants.md, G10), and says after the answer what Redis' clock shows and which call it answers.
 const wrapping = `%s
 local function answer()
 %s
@@ -64,7 +64,8 @@ type call struct {
 	urgent bool
 }
 
-// ask runs a script. reached says whether Redis may have got the call. While the server does not answer anything, nothing is sent.
+// ask runs a script. reached says whether Redis may have got the call. While the server does not answer anything,
+// nothing is sent.
 func (s *scripts) ask(ctx context.Context, c call) (answer string, reached bool, err error) {
 	one := s.servers.of(ctx, s.rdb, c.key)
 	if !one.pulse.beats(ctx, callTimeout) {
@@ -109,14 +110,23 @@ func (s *scripts) deadline(ctx context.Context, one *server, key string) (int64,
 	return 0, errSlow
 }
 
-// run runs a script by its hash, and by its source where Redis does not know it yet. Each call has a mark of its own, because the
-// same script is run for the same grant many times. An answer without the mark is the answer to another call: then every connection
-// of this client is closed, because any of them may be out of step, and the answer counts as lost.
-func (s *scripts) run(ctx context.Context, one *server, c call, deadline int64) (answer string, reached bool, err error) {
+// run runs a script by its hash, and by its source where Redis does not know it yet. Each call has a mark of its own,
+// because the same script is run for the same grant many times. An answer without the mark is the answer to another
+// call: then every connection of this client is closed, because any of them may be out of step, and the answer counts
+// as lost.
+func (s *scripts) run(
+	ctx context.Context,
+	one *server,
+	c call,
+	deadline int64,
+) (answer string, reached bool, err error) {
 	mark := strconv.FormatUint(rand.Uint64(), 36)
 	ctx, question := witnessed(ctx)
 	sent := time.Now()
-	value, err := c.script.Run(ctx, s.rdb, []string{c.key}, append(c.args[:len(c.args):len(c.args)], deadline, mark)...).Result()
+	value, err := c.script.Run(ctx, s.rdb, []string{
+		c.key,
+	}, append(c.args[:len(c.args):len(c.args)], deadline, mark)...).
+		Result()
 	if err != nil && !errors.Is(err, goredis.Nil) { // no script of ours answers nil
 		return "", !neverSent(err) || question.doubt.Load(), err
 	}

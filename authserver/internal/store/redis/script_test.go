@@ -18,7 +18,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store"
 )
 
-// shifted is a hook that, once, gives a script the answer to another question. It sits between the witness and the connection.
+// shifted is a hook that, once, gives a script the answer to another question. It sits between the witness and the
+// connection.
 type shifted struct {
 	loses
 	foreign atomic.Pointer[any]
@@ -64,7 +65,17 @@ func TestTheAnswerToAnotherQuestionIsALostOne(t *testing.T) {
 	r.activate()
 	s, once, tallies := r.shift(), NewReplayCache(r.rdb), NewLoginCounters(r.rdb)
 	ctx := t.Context()
-	for _, foreign := range []any{"ok", "replay", "ok 1z2y", "burned 1z2y", "0 1z2y", "", int64(0), []any{int64(1), int64(0)}, nil} {
+	for _, foreign := range []any{
+		"ok",
+		"replay",
+		"ok 1z2y",
+		"burned 1z2y",
+		"0 1z2y",
+		"",
+		int64(0),
+		[]any{int64(1), int64(0)},
+		nil,
+	} {
 		next := func() { s.next(foreign) }
 		next()
 		_, err := r.Issue(ctx, uuid.New(), 1, hash(1), r.terms, r.ends)
@@ -99,7 +110,8 @@ func TestTheAnswerToAnotherQuestionIsALostOne(t *testing.T) {
 	}
 }
 
-// The same question asked again is told from the first by its mark: an answer that comes late is not that of what was asked since.
+// The same question asked again is told from the first by its mark: an answer that comes late is not that of what was
+// asked since.
 func TestEachQuestionHasAMarkOfItsOwn(t *testing.T) {
 	r := newRegister(t)
 	r.activate()
@@ -146,7 +158,10 @@ func TestNoConnectionIsUsedAfterAnAnswerOutOfStep(t *testing.T) {
 	r.activate()
 	s := r.shift()
 	before := r.connections()
-	if again := r.connections(); !slices.ContainsFunc(again, func(id int64) bool { return slices.Contains(before, id) }) {
+	if again := r.connections(); !slices.ContainsFunc(
+		again,
+		func(id int64) bool { return slices.Contains(before, id) },
+	) {
 		t.Fatalf("none of %v was kept: %v", before, again)
 	}
 	s.next("ok 1z2y")

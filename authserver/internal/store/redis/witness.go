@@ -8,8 +8,9 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// A witness notes on the way to a node that a command may have got there though no answer came. The last try of several may well be
-// one that certainly did not, and says nothing about those before it. All connections of a client are its own.
+// A witness notes on the way to a node that a command may have got there though no answer came. The last try of several
+// may well be one that certainly did not, and says nothing about those before it. All connections of a client are its
+// own.
 type connectionGuard struct{ era atomic.Int64 }
 
 // A question is what a witness knows of one, tries included.

@@ -62,7 +62,11 @@ func (s *Server) FormWith(path string, headers []string, pairs ...string) Answer
 	for i := 0; i+1 < len(pairs); i += 2 {
 		form.Add(pairs[i], pairs[i+1])
 	}
-	return s.Send(http.MethodPost, path, form.Encode(), append([]string{"Content-Type", "application/x-www-form-urlencoded"}, headers...)...)
+	return s.Send(
+		http.MethodPost,
+		path,
+		form.Encode(),
+		append([]string{"Content-Type", "application/x-www-form-urlencoded"}, headers...)...)
 }
 
 // PostJSON posts names and values, one after the other, as a JSON object.

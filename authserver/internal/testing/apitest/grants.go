@@ -28,9 +28,16 @@ func (s *Server) Service() ClientWithSecret {
 	secret, err := credential.ClientSecret.New(rand.Reader)
 	s.must(err)
 	c := ClientWithSecret{client.Client{ID: uuid.New(), Kind: client.Service}, secret}
-	s.Fixture.Exec(`insert into account.oauth_clients (id, kind, name, redirect_uris, required_permissions, token_endpoint_auth_method)
-		values ($1, 'service', 'Reporting', '{}', '{}', 'client_secret_basic')`, c.ID)
-	s.Fixture.Exec(`insert into account.client_secrets (client_id, hash) values ($1, $2)`, c.ID, credential.Hash(secret.Reveal()))
+	s.Fixture.Exec(
+		`insert into account.oauth_clients (id, kind, name, redirect_uris, required_permissions, token_endpoint_auth_method)
+		values ($1, 'service', 'Reporting', '{}', '{}', 'client_secret_basic')`,
+		c.ID,
+	)
+	s.Fixture.Exec(
+		`insert into account.client_secrets (client_id, hash) values ($1, $2)`,
+		c.ID,
+		credential.Hash(secret.Reveal()),
+	)
 	return c
 }
 
@@ -51,8 +58,14 @@ func (s *Server) Consent(c client.Client, user uuid.UUID) (grant.Grant, credenti
 		resource, challenge = c.Resource, grant.ChallengeOf(Verifier)
 	}
 	g := grant.Grant{
-		ID: uuid.New(), Kind: c.Kind, ClientID: c.ID, UserID: user, WorkspaceID: c.WorkspaceID, Permissions: c.Required,
-		Resource: resource, Ends: time.Now().Add(c.Kind.Traits().GrantLife),
+		ID:          uuid.New(),
+		Kind:        c.Kind,
+		ClientID:    c.ID,
+		UserID:      user,
+		WorkspaceID: c.WorkspaceID,
+		Permissions: c.Required,
+		Resource:    resource,
+		Ends:        time.Now().Add(c.Kind.Traits().GrantLife),
 	}
 	terms := grant.CodeTerms{ClientID: c.ID, RedirectURI: fixture.Callback, Resource: resource, Challenge: challenge}
 	for end := time.Now().Add(arrangeWithin); ; {
@@ -66,8 +79,8 @@ func (s *Server) Consent(c client.Client, user uuid.UUID) (grant.Grant, credenti
 	}
 }
 
-// arrangeWithin is how long what a test begins with is tried again where a store is too slow for the product's own limits, which
-// are a fraction of a second: on a busy machine that says nothing of the product.
+// arrangeWithin is how long what a test begins with is tried again where a store is too slow for the product's own
+// limits, which are a fraction of a second: on a busy machine that says nothing of the product.
 const arrangeWithin = 10 * time.Second
 
 // arranged sends a request again while it is answered 503.
@@ -101,8 +114,17 @@ func (s *Server) Linked(c client.Client, secret credential.Secret, user uuid.UUI
 	s.t.Helper()
 	g, code := s.Consent(c, user)
 	return s.held(g, arranged(func() Answer {
-		return s.PostJSON(TokenPath, "client_id", c.ID.String(), "client_secret", secret.Reveal(), "code", code.Reveal(),
-			"redirect_uri", fixture.Callback)
+		return s.PostJSON(
+			TokenPath,
+			"client_id",
+			c.ID.String(),
+			"client_secret",
+			secret.Reveal(),
+			"code",
+			code.Reveal(),
+			"redirect_uri",
+			fixture.Callback,
+		)
 	}))
 }
 
@@ -124,7 +146,11 @@ func (s *Server) held(g grant.Grant, answer Answer) Connection {
 	if answer.Status != 200 {
 		s.t.Fatalf("no tokens: %d %s", answer.Status, answer.Body)
 	}
-	return Connection{g, credential.Secret(answer.Text("access_token")), credential.Secret(answer.Text("refresh_token"))}
+	return Connection{
+		g,
+		credential.Secret(answer.Text("access_token")),
+		credential.Secret(answer.Text("refresh_token")),
+	}
 }
 
 // Stored is what the Ledger holds of a grant.

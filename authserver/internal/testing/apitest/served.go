@@ -30,8 +30,12 @@ func Served(t testing.TB) *Server {
 	address := reserved.Listener.Addr().(*net.TCPAddr).String()
 	reserved.Close()
 	made, err := app.New(t.Context(), app.Config{
-		Listen: address, BaseURL: Issuer, AppURL: AppURL, DatabaseURL: credential.Secret(s.Fixture.Database.Authserver),
-		RedisURL: credential.Secret(s.Redis.URL), Keys: credential.Secret(base64.RawURLEncoding.EncodeToString(key)),
+		Listen:      address,
+		BaseURL:     Issuer,
+		AppURL:      AppURL,
+		DatabaseURL: credential.Secret(s.Fixture.Database.Authserver),
+		RedisURL:    credential.Secret(s.Redis.URL),
+		Keys:        credential.Secret(base64.RawURLEncoding.EncodeToString(key)),
 	}, slog.New(slog.NewTextHandler(s.Log, nil)))
 	s.must(err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))

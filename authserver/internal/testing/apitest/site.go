@@ -1,7 +1,7 @@
 // Package apitest answers: what does a client meet at the account API?
 //
-// For tests alone: the account endpoints of authserver on a real listener over a real Postgres and a real Redis (Site), and what
-// a client does with them (client.go, grants.go).
+// For tests alone: the account endpoints of authserver on a real listener over a real Postgres and a real Redis (Site),
+// and what a client does with them (client.go, grants.go).
 package apitest
 
 import (
@@ -111,7 +111,14 @@ func StartCounted(t testing.TB) *Server {
 
 func newSite(t testing.TB) *Server {
 	t.Helper()
-	return &Server{t: t, Fixture: fixture.New(t), Redis: testkit.NewRedis(t), Log: &testkit.Log{}, Uses: &Uses{}, Clients: metadatatest.Start(t)}
+	return &Server{
+		t:       t,
+		Fixture: fixture.New(t),
+		Redis:   testkit.NewRedis(t),
+		Log:     &testkit.Log{},
+		Uses:    &Uses{},
+		Clients: metadatatest.Start(t),
+	}
 }
 
 func (s *Server) must(err error) {
@@ -126,9 +133,19 @@ func (s *Server) handler() http.Handler {
 	s.open(log)
 	resources := []string{REST, MCP}
 	s.Engine = engine.New(engine.Deps{
-		Issuer: Issuer, RESTResource: REST, Resources: resources, Clients: s.Store, Unknown: postgres.ErrNoClient,
-		Grants: s.Grants, Signer: s.Keyring, Documents: s.Resolver, Assertions: &clientassertion.Verifier{
-			Documents: s.Resolver, Replays: s.once, Audiences: []string{Issuer, Issuer + TokenPath}, Now: s.Now,
+		Issuer:       Issuer,
+		RESTResource: REST,
+		Resources:    resources,
+		Clients:      s.Store,
+		Unknown:      postgres.ErrNoClient,
+		Grants:       s.Grants,
+		Signer:       s.Keyring,
+		Documents:    s.Resolver,
+		Assertions: &clientassertion.Verifier{
+			Documents: s.Resolver,
+			Replays:   s.once,
+			Audiences: []string{Issuer, Issuer + TokenPath},
+			Now:       s.Now,
 		},
 	})
 	clients := oauthclients.New(oauthclients.Deps{
@@ -142,8 +159,13 @@ func (s *Server) handler() http.Handler {
 			Now:       s.Now,
 			Log:       log,
 		},
-		Store: s.Store, Unknown: postgres.ErrNoClient, Resources: resources, Forget: s.Grants.PropagateRevocation, Variables: variables,
-		Now: s.Now, Log: log,
+		Store:     s.Store,
+		Unknown:   postgres.ErrNoClient,
+		Resources: resources,
+		Forget:    s.Grants.PropagateRevocation,
+		Variables: variables,
+		Now:       s.Now,
+		Log:       log,
 	})
 	const workspaceClients = "/v1/account/tenants/{tenantId}/oauth-clients"
 	failed := ratelimit.NewLimiter(s.rates, log, time.Now)
@@ -151,13 +173,36 @@ func (s *Server) handler() http.Handler {
 	s.t.Cleanup(stop)
 	go failed.Share(sharing)
 	mux := http.NewServeMux()
-	mux.Handle("POST "+TokenPath, token.New(token.Deps{Engine: engine.NewRefusalRecorder(s.Engine, s.Store, s.Now, log), Tokens: s.Grants, Failures: failed, Log: log}))
+	mux.Handle(
+		"POST "+TokenPath,
+		token.New(
+			token.Deps{
+				Engine:   engine.NewRefusalRecorder(s.Engine, s.Store, s.Now, log),
+				Tokens:   s.Grants,
+				Failures: failed,
+				Log:      log,
+			},
+		),
+	)
 	mux.Handle("POST "+RevokePath, revoke.New(revoke.Deps{
-		Issuer: Issuer, Engine: s.Engine, Grants: s.Grants, Failures: failed, Keys: s.Keyring.Public, Now: s.Now, Log: log,
+		Issuer:   Issuer,
+		Engine:   s.Engine,
+		Grants:   s.Grants,
+		Failures: failed,
+		Keys:     s.Keyring.Public,
+		Now:      s.Now,
+		Log:      log,
 	}))
 	mux.Handle("POST "+IntrospectPath, introspect.New(introspect.Deps{
-		Issuer: Issuer, Resource: REST, Store: s.Store, Unknown: postgres.ErrNoClient, Keys: s.Keyring.Public,
-		Uses: s.Uses, Failures: failed, Now: s.Now, Log: log,
+		Issuer:   Issuer,
+		Resource: REST,
+		Store:    s.Store,
+		Unknown:  postgres.ErrNoClient,
+		Keys:     s.Keyring.Public,
+		Uses:     s.Uses,
+		Failures: failed,
+		Now:      s.Now,
+		Log:      log,
 	}))
 	mux.Handle("POST "+workspaceClients, clients.Register())
 	mux.Handle("GET "+workspaceClients, clients.List())
@@ -183,7 +228,12 @@ func (s *Server) open(log *slog.Logger) {
 	s.must(err)
 	s.t.Cleanup(s.Store.Close)
 	s.Resolver = clientmetadata.New(clientmetadata.Deps{
-		Domains: s.Clients.Domains(), Trusted: s.Clients.Roots(), CheckKeys: clientassertion.CheckKeys, Cache: s.Store, Now: s.Now, Log: log,
+		Domains:   s.Clients.Domains(),
+		Trusted:   s.Clients.Roots(),
+		CheckKeys: clientassertion.CheckKeys,
+		Cache:     s.Store,
+		Now:       s.Now,
+		Log:       log,
 	})
 	mint, err := grant.NewTokenCodec(keys)
 	s.must(err)

@@ -4,9 +4,11 @@ package apitest
 type Trips struct{ Postgres, Redis int }
 
 const (
-	countedTimes = 20 // often enough that one trip more of each request cannot pass for one of those that belong to none of them
-	beside       = 12 // connections that are made, statements that are prepared, refusals that Redis is told of, all at once
-	countedTries = 3  // for whatever else happens beside: a trip of the request itself is there each time
+	// often enough that one trip more of each request cannot pass for one of those that belong to none of them
+	countedTimes = 20
+	// connections that are made, statements that are prepared, refusals that Redis is told of, all at once
+	beside       = 12
+	countedTries = 3 // for whatever else happens beside: a trip of the request itself is there each time
 )
 
 // CountTrips warms the stores' connections up, sends the request many times and compares.

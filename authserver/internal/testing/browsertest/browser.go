@@ -23,9 +23,14 @@ func (s *Server) Browser() *Browser {
 	s.t.Helper()
 	jar, err := cookiejar.New(nil)
 	s.must(err)
-	return &Browser{t: s.t, site: s, Headers: http.Header{}, client: &http.Client{
-		Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	return &Browser{
+		t:       s.t,
+		site:    s,
+		Headers: http.Header{},
+		client: &http.Client{
+			Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
 }
 
 // SignedIn opens a browser at which person has signed in.

@@ -1,8 +1,8 @@
 // Package browsertest answers: what does a person at a browser meet here?
 //
-// For tests alone: the pages of authserver on a real listener over a real Postgres and a real Redis (Site), and somebody who
-// opens them, fills in their forms and keeps their cookies (Browser). There is no script and no memory of it: whatever a
-// Browser can do, works without JavaScript.
+// For tests alone: the pages of authserver on a real listener over a real Postgres and a real Redis (Site), and
+// somebody who opens them, fills in their forms and keeps their cookies (Browser). There is no script and no memory of
+// it: whatever a Browser can do, works without JavaScript.
 package browsertest
 
 import (
@@ -70,7 +70,13 @@ type Server struct {
 // Start serves a site for the test.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	s := &Server{t: t, Fixture: fixture.New(t), Redis: testkit.NewRedis(t), Log: &testkit.Log{}, Clients: metadatatest.Start(t)}
+	s := &Server{
+		t:       t,
+		Fixture: fixture.New(t),
+		Redis:   testkit.NewRedis(t),
+		Log:     &testkit.Log{},
+		Clients: metadatatest.Start(t),
+	}
 	hash, err := session.HashPassword(Password)
 	s.must(err)
 	s.hash = hash
@@ -125,26 +131,64 @@ func (s *Server) handler() http.Handler {
 	s.Passwords = passwords
 	devices, err := session.NewDevices(keys, false, s.Now)
 	s.must(err)
-	sessions := session.New(session.Deps{Rows: s.Store.Sessions(), SignIns: s.Store, Log: log, Unavailable: pages.Unavailable})
+	sessions := session.New(
+		session.Deps{Rows: s.Store.Sessions(), SignIns: s.Store, Log: log, Unavailable: pages.Unavailable},
+	)
 	attempts := session.NewAttempts(redis.NewLoginCounters(rdb), log, s.Now)
 	oauth := engine.New(engine.Deps{
-		Issuer: Issuer, RESTResource: Resource, Resources: []string{Resource, Issuer + "/mcp"}, Clients: s.Store, Unknown: postgres.ErrNoClient,
-		Grants: s.Grants, Documents: clientmetadata.New(clientmetadata.Deps{
-			Domains: s.Clients.Domains(), Trusted: s.Clients.Roots(), CheckKeys: clientassertion.CheckKeys, Cache: s.Store, Now: s.Now, Log: log,
+		Issuer:       Issuer,
+		RESTResource: Resource,
+		Resources:    []string{Resource, Issuer + "/mcp"},
+		Clients:      s.Store,
+		Unknown:      postgres.ErrNoClient,
+		Grants:       s.Grants,
+		Documents: clientmetadata.New(clientmetadata.Deps{
+			Domains:   s.Clients.Domains(),
+			Trusted:   s.Clients.Roots(),
+			CheckKeys: clientassertion.CheckKeys,
+			Cache:     s.Store,
+			Now:       s.Now,
+			Log:       log,
 		}),
 	})
 	consents := authorize.New(authorize.Deps{
-		Requests: oauth, Grants: s.Grants, Members: s.Store, Visitors: sessions, Attempts: connectionlog.NewRecorder(s.Store, s.Now, log), Tickets: s.Tickets, Pages: pages,
-		Issuer: Issuer, Log: log, Now: s.Now,
+		Requests: oauth,
+		Grants:   s.Grants,
+		Members:  s.Store,
+		Visitors: sessions,
+		Attempts: connectionlog.NewRecorder(s.Store, s.Now, log),
+		Tickets:  s.Tickets,
+		Pages:    pages,
+		Issuer:   Issuer,
+		Log:      log,
+		Now:      s.Now,
 	})
 	signIn := login.New(login.Deps{
-		Users: s.Store, Passwords: passwords, Devices: devices, Attempts: attempts,
-		Sessions: sessions, Auditor: s.Store, Pages: pages, Proxies: testProxies(s), Application: consents.ApplicationAt, Log: log,
+		Users:       s.Store,
+		Passwords:   passwords,
+		Devices:     devices,
+		Attempts:    attempts,
+		Sessions:    sessions,
+		Auditor:     s.Store,
+		Pages:       pages,
+		Proxies:     testProxies(s),
+		Application: consents.ApplicationAt,
+		Log:         log,
 	})
 	pagesOfSettings, err := settings.New(settings.Deps{
-		Store: s.Store, Unknown: postgres.ErrNoClient, Grants: s.Grants, Sessions: sessions, Passwords: passwords,
-		Attempts: attempts, Pages: pages, Proxies: testProxies(s), Keys: keys, BaseURL: Issuer,
-		Resources: []string{Resource, Issuer + "/mcp"}, Now: s.Now, Log: log,
+		Store:     s.Store,
+		Unknown:   postgres.ErrNoClient,
+		Grants:    s.Grants,
+		Sessions:  sessions,
+		Passwords: passwords,
+		Attempts:  attempts,
+		Pages:     pages,
+		Proxies:   testProxies(s),
+		Keys:      keys,
+		BaseURL:   Issuer,
+		Resources: []string{Resource, Issuer + "/mcp"},
+		Now:       s.Now,
+		Log:       log,
 	})
 	s.must(err)
 	mux := http.NewServeMux()

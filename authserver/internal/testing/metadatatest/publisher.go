@@ -71,13 +71,17 @@ func (h *Host) Put(path string, object map[string]any) string {
 	return h.server.URL + path
 }
 
-// Client publishes a good document of a client with these redirect URIs, with changes, and returns its address. A change to nil leaves a
-// member out.
+// Client publishes a good document of a client with these redirect URIs, with changes, and returns its address. A
+// change to nil leaves a member out.
 func (h *Host) Client(path string, changes map[string]any, redirects ...string) string {
 	h.t.Helper()
 	document := map[string]any{
-		"client_id": h.server.URL + path, "client_name": "Claude", "redirect_uris": redirects, "token_endpoint_auth_method": "none",
-		"grant_types": []string{"authorization_code", "refresh_token"}, "response_types": []string{"code"},
+		"client_id":                  h.server.URL + path,
+		"client_name":                "Claude",
+		"redirect_uris":              redirects,
+		"token_endpoint_auth_method": "none",
+		"grant_types":                []string{"authorization_code", "refresh_token"},
+		"response_types":             []string{"code"},
 	}
 	for name, value := range changes {
 		document[name] = value

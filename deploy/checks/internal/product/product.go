@@ -76,7 +76,14 @@ var binaries = sync.OnceValues(func() (built, error) {
 		return built{}, err
 	}
 	for _, name := range []string{"authserver", "resourceapi"} {
-		build := exec.Command("go", "build", "-tags="+version.BuildTags, "-o", dir+string(filepath.Separator), "./cmd/"+name)
+		build := exec.Command(
+			"go",
+			"build",
+			"-tags="+version.BuildTags,
+			"-o",
+			dir+string(filepath.Separator),
+			"./cmd/"+name,
+		)
 		build.Dir = filepath.Join(Root(), name)
 		if out, err := build.CombinedOutput(); err != nil {
 			return built{}, fmt.Errorf("%s does not build: %s", name, out)
@@ -124,7 +131,8 @@ func (c Command) Offered(t testing.TB) error {
 	return nil
 }
 
-// Settings are the names that the binary knows, with what is in force under this command's environment. An error says what is wrong with that.
+// Settings are the names that the binary knows, with what is in force under this command's environment. An error says
+// what is wrong with that.
 func (c Command) Settings(t testing.TB) (map[string]string, error) {
 	t.Helper()
 	out, err := c.Run(t, "check-config", "--json")
@@ -251,12 +259,16 @@ func Keys() string {
 	return base64.RawURLEncoding.EncodeToString(key)
 }
 
-// Stores are a database and a Redis for a test, as the values of settings by service: owner, authserver, resourceapi and redis.
+// Stores are a database and a Redis for a test, as the values of settings by service: owner, authserver, resourceapi
+// and redis.
 func Stores(t testing.TB) map[string]string {
 	t.Helper()
 	database := testkit.NewDatabase(t)
 	return map[string]string{
-		"owner": database.Owner, "authserver": database.Authserver, "resourceapi": database.Resourceapi, "redis": testkit.NewRedis(t).URL,
+		"owner":       database.Owner,
+		"authserver":  database.Authserver,
+		"resourceapi": database.Resourceapi,
+		"redis":       testkit.NewRedis(t).URL,
 	}
 }
 

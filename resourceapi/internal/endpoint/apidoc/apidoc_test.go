@@ -41,14 +41,16 @@ func TestBothAreKeptForFiveMinutesAndAskedForByVersion(t *testing.T) {
 		if first.Code != 200 || tag == "" || first.Header().Get("Cache-Control") != "public, max-age=300" {
 			t.Errorf("%s: %d %v", name, first.Code, first.Header())
 		}
-		if again := get(handler, "If-None-Match", tag); again.Code != 304 || again.Body.Len() != 0 || again.Header().Get("ETag") != tag {
+		if again := get(handler, "If-None-Match", tag); again.Code != 304 || again.Body.Len() != 0 ||
+			again.Header().Get("ETag") != tag {
 			t.Errorf("%s: %d %v", name, again.Code, again.Header())
 		}
 		if other := get(handler, "If-None-Match", `"another"`); other.Code != 200 {
 			t.Errorf("%s: %d", name, other.Code)
 		}
 	}
-	if answer := get(e.JSON()); answer.Header().Get("Access-Control-Allow-Origin") != "*" || answer.Header().Get("Content-Type") != "application/json" {
+	if answer := get(e.JSON()); answer.Header().Get("Access-Control-Allow-Origin") != "*" ||
+		answer.Header().Get("Content-Type") != "application/json" {
 		t.Errorf("%v", answer.Header())
 	}
 }
@@ -60,12 +62,23 @@ func TestPageLoadsNothing(t *testing.T) {
 	if !strings.HasPrefix(policy, "default-src 'none'; style-src 'sha256-") || strings.Contains(policy, "unsafe") {
 		t.Error(policy)
 	}
-	for _, loading := range []string{"<script", "<img", "<iframe", "<link rel=\"stylesheet", "@import", `url\(`, `<[^>]* src=`, `\{\{`, "ZgotmplZ"} {
+	for _, loading := range []string{
+		"<script",
+		"<img",
+		"<iframe",
+		"<link rel=\"stylesheet",
+		"@import",
+		`url\(`,
+		`<[^>]* src=`,
+		`\{\{`,
+		"ZgotmplZ",
+	} {
 		if regexp.MustCompile(loading).MatchString(page) {
 			t.Errorf("the page holds %s", loading)
 		}
 	}
-	if blocks := regexp.MustCompile(`(?s)<style>(.*?)</style>`).FindAllStringSubmatch(page, -1); len(blocks) != 1 || blocks[0][1] != style {
+	if blocks := regexp.MustCompile(`(?s)<style>(.*?)</style>`).FindAllStringSubmatch(page, -1); len(blocks) != 1 ||
+		blocks[0][1] != style {
 		t.Error("the style is not the one that the policy names")
 	}
 }
@@ -73,7 +86,8 @@ func TestPageLoadsNothing(t *testing.T) {
 // What is wider than a telephone scrolls, with a keyboard too.
 func TestWhatScrollsTakesTheFocus(t *testing.T) {
 	page := get(served(t).Page()).Body.String()
-	if _, rest, found := strings.Cut(page, "<pre"); !found || strings.Contains(rest, "<pre>") || strings.HasPrefix(rest, ">") {
+	if _, rest, found := strings.Cut(page, "<pre"); !found || strings.Contains(rest, "<pre>") ||
+		strings.HasPrefix(rest, ">") {
 		t.Error("a block of code takes no focus")
 	}
 }
@@ -88,7 +102,8 @@ func TestPageShowsEverythingDescribed(t *testing.T) {
 	for _, o := range d.Operations() {
 		_, rest, found := strings.Cut(page, `<article id="`+o.Text("operationId")+`"`)
 		article, _, _ := strings.Cut(rest, "</article>")
-		if !found || !strings.Contains(article, "<code>"+o.Path+"</code>") || !strings.Contains(article, html.EscapeString(o.Text("summary"))) {
+		if !found || !strings.Contains(article, "<code>"+o.Path+"</code>") ||
+			!strings.Contains(article, html.EscapeString(o.Text("summary"))) {
 			t.Errorf("%s %s is not on the page", o.Method, o.Path)
 			continue
 		}
@@ -131,10 +146,18 @@ func TestFieldsAreThoseOfTheWholeSchema(t *testing.T) {
 		return openapi.Object{{Name: "$ref", Value: "#/components/schemas/" + name}}
 	}
 	for schema, want := range map[string][]string{
-		"ProgrammePage":         {"data list of object", "data[].status draft | active | completed | archived", "data[].endsOn day | null", "meta.nextCursor text"},
+		"ProgrammePage": {
+			"data list of object",
+			"data[].status draft | active | completed | archived",
+			"data[].endsOn day | null",
+			"meta.nextCursor text",
+		},
 		"RegisteredApplication": {"clientId identifier", "clientSecret text"},
 		"Forbidden":             {"error.code FORBIDDEN | MODULE_NOT_ENABLED", "error.fields object"},
-		"Introspection":         {"permissions list of account:api:access | programmes:read:programmes | programmes:write:programmes | engage:read:forms | engage:write:forms | engage:read:submissions"},
+		"Introspection": {
+			"permissions list of account:api:access | programmes:read:programmes | programmes:write:programmes | " +
+				"engage:read:forms | engage:write:forms | engage:read:submissions",
+		},
 	} {
 		var got []string
 		for _, f := range r.fields(ref(schema)) {
@@ -162,8 +185,10 @@ func TestCurlIsWhatOneWouldType(t *testing.T) {
 	for sent, want := range map[string]string{
 		"GET /healthz": "curl " + base + "/healthz",
 		"POST /v1/programmes/programmes/7/transitions": "curl " + base + "/v1/programmes/programmes/0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f80/transitions \\\n  -H \"Authorization: Bearer $TOKEN\" \\\n" +
-			"  -H \"X-Tenant-Id: $TENANT\" \\\n  -H 'If-Match: \"3\"' \\\n  -H 'Idempotency-Key: import-2026-07-31' \\\n  -H 'Content-Type: application/json' \\\n  --data-binary '{\n  \"to\": \"active\"\n}'",
-		"POST /v1/account/oauth/introspect": "curl " + base + "/v1/account/oauth/introspect \\\n  -u \"$CLIENT_ID:$CLIENT_SECRET\" \\\n  --data-urlencode 'token=alm_pat_…'",
+			"  -H \"X-Tenant-Id: $TENANT\" \\\n  -H 'If-Match: \"3\"' \\\n  -H 'Idempotency-Key: import-2026-07-31' " +
+			"\\\n  -H 'Content-Type: application/json' \\\n  --data-binary '{\n  \"to\": \"active\"\n}'",
+		"POST /v1/account/oauth/introspect": "curl " + base + "/v1/account/oauth/introspect \\\n  -u " +
+			"\"$CLIENT_ID:$CLIENT_SECRET\" \\\n  --data-urlencode 'token=alm_pat_…'",
 	} {
 		method, path, _ := strings.Cut(sent, " ")
 		o, _ := d.Find(method, path)

@@ -16,8 +16,15 @@ func TestDescription_SearchHasTheBoundThatIsEnforced(t *testing.T) {
 	}
 	for _, o := range d.Operations() {
 		for _, one := range o.List("parameters") {
-			if p := d.Resolve(one.(openapi.Object)); p.Text("name") == "q" && fmt.Sprint(p.Map("schema").Value("maxLength")) != fmt.Sprint(programme.MaxSearch) {
-				t.Errorf("%s %s: maxLength %v of q, not %d", o.Method, o.Path, p.Map("schema").Value("maxLength"), programme.MaxSearch)
+			if p := d.Resolve(one.(openapi.Object)); p.Text("name") == "q" &&
+				fmt.Sprint(p.Map("schema").Value("maxLength")) != fmt.Sprint(programme.MaxSearch) {
+				t.Errorf(
+					"%s %s: maxLength %v of q, not %d",
+					o.Method,
+					o.Path,
+					p.Map("schema").Value("maxLength"),
+					programme.MaxSearch,
+				)
 			}
 		}
 	}

@@ -45,9 +45,10 @@ func (e *Endpoint) JSON() http.Handler {
 // Page answers GET of the description for people.
 func (e *Endpoint) Page() http.Handler {
 	return file(e.page, map[string]string{
-		"Content-Type":            "text/html; charset=utf-8",
-		"Content-Security-Policy": "default-src 'none'; style-src '" + styleHash() + "'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-		"Referrer-Policy":         "no-referrer",
+		"Content-Type": "text/html; charset=utf-8",
+		"Content-Security-Policy": "default-src 'none'; style-src '" + styleHash() + "'; img-src data:; base-uri " +
+			"'none'; form-action 'none'; frame-ancestors 'none'",
+		"Referrer-Policy": "no-referrer",
 	})
 }
 

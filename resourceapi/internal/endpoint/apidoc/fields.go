@@ -44,7 +44,15 @@ func (r reader) list(schema openapi.Object, under string, depth int, out *[]fiel
 			continue
 		}
 		child := r.whole(described)
-		*out = append(*out, field{prefix + member.Name, r.kind(described), plain(child.Text("description")), slices.Contains(required, any(member.Name))})
+		*out = append(
+			*out,
+			field{
+				prefix + member.Name,
+				r.kind(described),
+				plain(child.Text("description")),
+				slices.Contains(required, any(member.Name)),
+			},
+		)
 		r.list(child, prefix+member.Name, depth-1, out)
 	}
 	for _, either := range schema.List("oneOf") {
@@ -53,7 +61,8 @@ func (r reader) list(schema openapi.Object, under string, depth int, out *[]fiel
 	}
 }
 
-// whole is the schema with what $ref and allOf lead to. Members that both describe are described further by the outer one.
+// whole is the schema with what $ref and allOf lead to. Members that both describe are described further by the outer
+// one.
 func (r reader) whole(schema openapi.Object) openapi.Object {
 	inner := openapi.Object{}
 	if reference := schema.Text("$ref"); reference != "" {
@@ -107,7 +116,12 @@ func (r reader) kind(schema openapi.Object) string {
 	case schema.Map("items") != nil:
 		return "list of " + r.kind(schema.Map("items"))
 	case schema.Text("format") != "":
-		return map[string]string{"uuid": "identifier", "uri": "URL", "date-time": "time", "date": "day"}[schema.Text("format")]
+		return map[string]string{
+			"uuid":      "identifier",
+			"uri":       "URL",
+			"date-time": "time",
+			"date":      "day",
+		}[schema.Text("format")]
 	case schema.Text("type") == "string":
 		return "text"
 	}

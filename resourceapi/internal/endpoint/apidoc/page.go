@@ -48,8 +48,12 @@ func render(d *openapi.Document, baseURL string) ([]byte, error) {
 	}
 	info := d.Root.Map("info")
 	view := page{
-		Title: info.Text("title"), Summary: info.Text("summary"), BaseURL: baseURL, JSONPath: JSONPath,
-		Intro: prose(info.Text("description")), Style: template.CSS(style),
+		Title:    info.Text("title"),
+		Summary:  info.Text("summary"),
+		BaseURL:  baseURL,
+		JSONPath: JSONPath,
+		Intro:    prose(info.Text("description")),
+		Style:    template.CSS(style),
 	}
 	for line := range strings.Lines(info.Text("description")) {
 		if title, isHeading := strings.CutPrefix(strings.TrimSpace(line), "## "); isHeading {
@@ -77,13 +81,22 @@ func render(d *openapi.Document, baseURL string) ([]byte, error) {
 
 // prose turns the Markdown of a description into HTML. Raw HTML in it is left out.
 func prose(text string) template.HTML {
-	markdown := goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithParserOptions(parser.WithAutoHeadingID()))
+	markdown := goldmark.New(
+		goldmark.WithExtensions(extension.Table),
+		goldmark.WithParserOptions(parser.WithAutoHeadingID()),
+	)
 	var out bytes.Buffer
 	if err := markdown.Convert([]byte(text), &out); err != nil { // writing to memory cannot fail
 		return template.HTML(template.HTMLEscapeString(text))
 	}
-	scrolling := strings.ReplaceAll(out.String(), "<pre>", `<pre tabindex="0">`) // a keyboard can scroll what it can reach
-	return template.HTML(scrolling)                                              // our own words, rendered without raw HTML
+	scrolling := strings.ReplaceAll(
+		out.String(),
+		"<pre>",
+		`<pre tabindex="0">`,
+	) // a keyboard can scroll what it can reach
+	return template.HTML(
+		scrolling,
+	) // our own words, rendered without raw HTML
 }
 
 func anchor(title string) string {

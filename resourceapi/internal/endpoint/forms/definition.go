@@ -10,8 +10,8 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
-// readForm reads the body of POST: title, fields, allowedOrigins and enabled, which is true without it. It returns an *apierr.Error or
-// engage.Problems.
+// readForm reads the body of POST: title, fields, allowedOrigins and enabled, which is true without it. It returns an
+// *apierr.Error or engage.Problems.
 func readForm(h http.Header, content []byte) (engage.Form, error) {
 	if err := strictjson.CheckType(h, "application/json"); err != nil {
 		return engage.Form{}, err
@@ -74,7 +74,8 @@ func readChange(h http.Header, content []byte) (engage.Change, error) {
 	var change engage.Change
 	problems := engage.Problems(unknown.Members(object, "title", "fields", "allowedOrigins", "enabled"))
 	if object.Has("fields") {
-		problems["fields"] = "What a form asks does not change: people have answered it as it is. Make another form, and close this one with enabled: false."
+		problems["fields"] = "What a form asks does not change: people have answered it as it is. Make another " +
+			"form, and close this one with enabled: false."
 	}
 	if object.Has("title") {
 		title, isText := object.Text("title")

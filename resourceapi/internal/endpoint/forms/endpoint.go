@@ -34,10 +34,24 @@ var (
 type Store interface {
 	Form(ctx context.Context, workspaceID, id uuid.UUID) (engage.Form, error)
 	// Forms and Submissions hand a page over record by record, as long as take has room.
-	Forms(ctx context.Context, workspaceID uuid.UUID, r engage.Range, take func(engage.Form) bool) (more bool, err error)
-	Submissions(ctx context.Context, form uuid.UUID, r engage.Range, take func(engage.Submission) bool) (engage.SubmissionPage, error)
+	Forms(
+		ctx context.Context,
+		workspaceID uuid.UUID,
+		r engage.Range,
+		take func(engage.Form) bool,
+	) (more bool, err error)
+	Submissions(
+		ctx context.Context,
+		form uuid.UUID,
+		r engage.Range,
+		take func(engage.Submission) bool,
+	) (engage.SubmissionPage, error)
 	// Once runs effect in one transaction, or finds the answer that key already has.
-	Once(ctx context.Context, key idempotency.Key, effect func(context.Context, engage.Writer) (idempotency.Answer, error)) (idempotency.Answer, error)
+	Once(
+		ctx context.Context,
+		key idempotency.Key,
+		effect func(context.Context, engage.Writer) (idempotency.Answer, error),
+	) (idempotency.Answer, error)
 }
 
 // Deps are what an Endpoint is made of.
@@ -71,13 +85,20 @@ func pathID(r *http.Request) (uuid.UUID, error) {
 // refusal gives the domain's errors their kind and words; others pass.
 func refusal(err error) error {
 	if problems, ok := errors.AsType[engage.Problems](err); ok {
-		return &apierr.Error{Kind: apierr.Invalid, Message: "The request is not valid. error.fields says what to correct.", Fields: problems}
+		return &apierr.Error{
+			Kind:    apierr.Invalid,
+			Message: "The request is not valid. error.fields says what to correct.",
+			Fields:  problems,
+		}
 	}
 	switch {
 	case errors.Is(err, engage.ErrNotFound):
 		return apierr.New(apierr.NotFound, "There is no such form in this workspace.")
 	case errors.Is(err, engage.ErrStale):
-		return apierr.New(apierr.PreconditionFailed, "The form was changed since you read it. Read it again, then repeat your change.")
+		return apierr.New(
+			apierr.PreconditionFailed,
+			"The form was changed since you read it. Read it again, then repeat your change.",
+		)
 	}
 	return err
 }

@@ -150,7 +150,10 @@ func (e *Endpoint) Submissions() http.Handler {
 			next := ""
 			if end.More {
 				last := page.Last()
-				next = e.cursors.Seal(wanted.List, engage.Place{CreatedAt: last.CreatedAt, ID: last.ID, Until: end.Until})
+				next = e.cursors.Seal(
+					wanted.List,
+					engage.Place{CreatedAt: last.CreatedAt, ID: last.ID, Until: end.Until},
+				)
 			}
 			page.Write(w, next)
 			return nil

@@ -31,34 +31,47 @@ func (e *Endpoint) Change() http.Handler { return e.write(e.decodeChange) }
 
 // write is the course of every write once the gate is passed: the body, the Idempotency-Key, then the rest. A request
 // that is no good may still repeat one that was answered, so its own mistakes wait until the key is looked up.
-func (e *Endpoint) write(decode func(r *http.Request, caller gate.Caller, content []byte) (effect, error)) http.Handler {
-	return e.gate.Guard(toWrite, gate.ServingAnyQuery(func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
-		content, err := strictjson.Read(w, r, maxBody)
-		if err != nil {
-			return err
-		}
-		scope := idempotency.Scope{WorkspaceID: caller.WorkspaceID, User: caller.User, Route: r.Method + " " + r.URL.EscapedPath()}
-		key, err := idempotency.ReadKey(r.Header, scope, content)
-		if err != nil {
-			return err
-		}
-		do, mistake := decode(r, caller, content)
-		mistake = cmp.Or(unknown.Parameters(r.URL.RawQuery), mistake)
-		if mistake != nil && !key.Given() {
-			return refusal(mistake)
-		}
-		answer, err := e.store.Once(r.Context(), key, func(ctx context.Context, writer engage.Writer) (idempotency.Answer, error) {
-			if mistake != nil {
-				return idempotency.Answer{}, mistake
+func (e *Endpoint) write(
+	decode func(r *http.Request, caller gate.Caller, content []byte) (effect, error),
+) http.Handler {
+	return e.gate.Guard(
+		toWrite,
+		gate.ServingAnyQuery(func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
+			content, err := strictjson.Read(w, r, maxBody)
+			if err != nil {
+				return err
 			}
-			return do(ctx, writer)
-		})
-		if err != nil {
-			return refusal(err)
-		}
-		writeAnswer(w, answer)
-		return nil
-	}))
+			scope := idempotency.Scope{
+				WorkspaceID: caller.WorkspaceID,
+				User:        caller.User,
+				Route:       r.Method + " " + r.URL.EscapedPath(),
+			}
+			key, err := idempotency.ReadKey(r.Header, scope, content)
+			if err != nil {
+				return err
+			}
+			do, mistake := decode(r, caller, content)
+			mistake = cmp.Or(unknown.Parameters(r.URL.RawQuery), mistake)
+			if mistake != nil && !key.Given() {
+				return refusal(mistake)
+			}
+			answer, err := e.store.Once(
+				r.Context(),
+				key,
+				func(ctx context.Context, writer engage.Writer) (idempotency.Answer, error) {
+					if mistake != nil {
+						return idempotency.Answer{}, mistake
+					}
+					return do(ctx, writer)
+				},
+			)
+			if err != nil {
+				return refusal(err)
+			}
+			writeAnswer(w, answer)
+			return nil
+		}),
+	)
 }
 
 func writeAnswer(w http.ResponseWriter, answer idempotency.Answer) {

@@ -11,8 +11,9 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 )
 
-// maxAnswers bounds the answers of several messages together, in bytes of text. One message alone is answered in full, as by
-// the REST route; ten in one request would hold ten of the longest pages in memory at once, in each of their spellings.
+// maxAnswers bounds the answers of several messages together, in bytes of text. One message alone is answered in full,
+// as by the REST route; ten in one request would hold ten of the longest pages in memory at once, in each of their
+// spellings.
 const maxAnswers = 1 << 20
 
 const tooLong = "The answers of this batch are too long to be sent together: send this call alone."
@@ -39,8 +40,8 @@ func (b *batch) add(key string, prepare func() call) {
 	b.calls = append(b.calls, counted{prepare(), key, 1})
 }
 
-// ask is how one of the calls reads what it needs in the same trip as the standing, nil where none does: the only one, or else the first
-// that has no other way.
+// ask is how one of the calls reads what it needs in the same trip as the standing, nil where none does: the only one,
+// or else the first that has no other way.
 func (b *batch) ask() func(context.Context, standing.Query) (standing.Standing, error) {
 	for _, c := range b.calls {
 		if c.travels || b.messages == 1 {

@@ -144,15 +144,20 @@ func (f *fault) plan() gate.Plan {
 // an assistant reads results, and can correct itself.
 func (t tool) prepare(arguments json.RawMessage, workspaceID uuid.UUID) call {
 	c, err := t.readArguments(arguments, workspaceID)
-	return call{ask: c.ask, travels: c.travels, searches: c.searches, answer: func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error) {
-		switch {
-		case t.need.Module != "" && caller.Module != nil:
-			return failed(caller.Module.Message), nil
-		case err != nil:
-			return failed(err.Error()), nil
-		}
-		return c.answer(ctx, caller)
-	}}
+	return call{
+		ask:      c.ask,
+		travels:  c.travels,
+		searches: c.searches,
+		answer: func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error) {
+			switch {
+			case t.need.Module != "" && caller.Module != nil:
+				return failed(caller.Module.Message), nil
+			case err != nil:
+				return failed(err.Error()), nil
+			}
+			return c.answer(ctx, caller)
+		},
+	}
 }
 
 func (t tool) readArguments(arguments json.RawMessage, workspaceID uuid.UUID) (call, error) {

@@ -28,10 +28,18 @@ const Path = "/mcp"
 
 // Store keeps what the tools read. Its errors are those of the domain, or *apierr.Error.
 type Store interface {
-	StandingAndPage(ctx context.Context, q standing.Query, query programme.Query) (standing.Standing, programme.Page, error)
+	StandingAndPage(
+		ctx context.Context,
+		q standing.Query,
+		query programme.Query,
+	) (standing.Standing, programme.Page, error)
 	StandingAndNames(ctx context.Context, q standing.Query) (standing.Standing, standing.Names, error)
 	Page(ctx context.Context, query programme.Query) (programme.Page, error)
-	StandingAndProgramme(ctx context.Context, q standing.Query, workspaceID, id uuid.UUID) (standing.Standing, *programme.Programme, error)
+	StandingAndProgramme(
+		ctx context.Context,
+		q standing.Query,
+		workspaceID, id uuid.UUID,
+	) (standing.Standing, *programme.Programme, error)
 	Programme(ctx context.Context, workspaceID, id uuid.UUID) (programme.Programme, error)
 }
 
@@ -76,7 +84,10 @@ func (e *Endpoint) Post() http.Handler {
 func (e *Endpoint) NoSession() http.Handler {
 	refuse := gate.ServingAnyQuery(func(w http.ResponseWriter, _ *http.Request, _ gate.Caller) error {
 		w.Header().Set("Allow", "OPTIONS, POST")
-		return apierr.New(apierr.MethodNotAllowed, "This server keeps no session and opens no stream. Send each message by POST.")
+		return apierr.New(
+			apierr.MethodNotAllowed,
+			"This server keeps no session and opens no stream. Send each message by POST.",
+		)
 	})
 	return e.fromAllowedOrigin(e.gate.Guard(gate.Need{}, refuse).ServeHTTP)
 }

@@ -35,15 +35,16 @@ const unsupportedVersion = -32022
 
 // A message is what is read of one JSON-RPC message: enough to know what it asks for.
 type message struct {
-	id        json.RawMessage // nil: a notification
-	method    string          // "": an answer of the client's
-	revision  string          // the protocol's revision that params._meta names, which only requests of the newest one do
+	id     json.RawMessage // nil: a notification
+	method string          // "": an answer of the client's
+	// the protocol's revision that params._meta names, which only requests of the newest one do
+	revision  string
 	tool      string          // of tools/call
 	arguments json.RawMessage // of tools/call; nil where there are none
 }
 
-// A fault is a request that is no JSON-RPC, or asks for what is not offered. It is answered with a JSON-RPC error, and echoes nothing
-// but the id.
+// A fault is a request that is no JSON-RPC, or asks for what is not offered. It is answered with a JSON-RPC error, and
+// echoes nothing but the id.
 type fault struct {
 	id      json.RawMessage
 	code    int
@@ -52,11 +53,21 @@ type fault struct {
 }
 
 var (
-	notMessage = &fault{code: invalidRequest, message: "The body must be a JSON-RPC 2.0 message: one JSON object in UTF-8, with each key at most once, and \"jsonrpc\":\"2.0\"."}
-	notID      = &fault{code: invalidRequest, message: "The id of a message must be a string or a whole number, below 2^53."}
-	notJSON    = &fault{code: parseError, message: "The body is not JSON."}
-	overBatch  = &fault{code: invalidRequest, message: "A batch must hold 1 to 10 messages."}
-	sameID     = &fault{code: invalidRequest, message: "Two requests of the batch have the same id. Give each request an id of its own."}
+	notMessage = &fault{
+		code: invalidRequest,
+		message: "The body must be a JSON-RPC 2.0 message: one JSON object in UTF-8, with each key at most once, " +
+			"and \"jsonrpc\":\"2.0\".",
+	}
+	notID = &fault{
+		code:    invalidRequest,
+		message: "The id of a message must be a string or a whole number, below 2^53.",
+	}
+	notJSON   = &fault{code: parseError, message: "The body is not JSON."}
+	overBatch = &fault{code: invalidRequest, message: "A batch must hold 1 to 10 messages."}
+	sameID    = &fault{
+		code:    invalidRequest,
+		message: "Two requests of the batch have the same id. Give each request an id of its own.",
+	}
 	mixedBatch = &fault{code: invalidRequest, message: "Send calls that need different permissions one by one."}
 )
 
@@ -80,8 +91,8 @@ func (f *fault) under(object strictjson.Object) *fault {
 	return f
 }
 
-// serve answers 200 where there was one message, and says what is wrong with what it asks; 400 where there was none. In the protocol's
-// newest revision what is wrong shows in the status, too.
+// serve answers 200 where there was one message, and says what is wrong with what it asks; 400 where there was none. In
+// the protocol's newest revision what is wrong shows in the status, too.
 func (f *fault) serve(w http.ResponseWriter, r *http.Request) {
 	status := http.StatusBadRequest
 	switch newest := r.Header.Get(versionHeader) == newestVersion; {
@@ -130,7 +141,10 @@ func readMessages(content []byte) ([]message, *fault) {
 	for i, raw := range batch {
 		var f *fault
 		if messages[i], f = readMessage(raw); f != nil {
-			return nil, &fault{code: invalidRequest, message: fmt.Sprintf("Message %d of the batch: %s", i+1, f.message)} // nothing of it was done
+			return nil, &fault{
+				code:    invalidRequest,
+				message: fmt.Sprintf("Message %d of the batch: %s", i+1, f.message),
+			} // nothing of it was done
 		}
 		if m := messages[i]; m.id != nil && m.method != "" {
 			id := valueOf(m.id)
@@ -182,14 +196,16 @@ func readMessage(content []byte) (message, *fault) {
 	return m, nil // a notification, which asks for nothing
 }
 
-// isID says whether this is an id that comes back as it was. Numbers are read as floats by the SDK, and by most clients.
+// isID says whether this is an id that comes back as it was. Numbers are read as floats by the SDK, and by most
+// clients.
 func isID(raw json.RawMessage) bool {
 	if raw[0] == '"' {
 		return true
 	}
 	const most = 1 << 53
 	var number float64
-	return raw[0] != 'n' && json.Unmarshal(raw, &number) == nil && number == math.Trunc(number) && math.Abs(number) < most
+	return raw[0] != 'n' && json.Unmarshal(raw, &number) == nil && number == math.Trunc(number) &&
+		math.Abs(number) < most
 }
 
 // strange says whether m is a notification that the SDK does not know, and refuses. Nobody waits for an answer to one.
@@ -206,9 +222,9 @@ func idOf(messages []message) json.RawMessage {
 	return messages[0].id
 }
 
-// offered are the methods that may be asked for, with what their params are read into: those of the capabilities that are declared, and
-// no others. Others are refused here: the SDK answers some that there is nothing for, and would hold the answer to a subscription open
-// for as long as the client likes.
+// offered are the methods that may be asked for, with what their params are read into: those of the capabilities that
+// are declared, and no others. Others are refused here: the SDK answers some that there is nothing for, and would hold
+// the answer to a subscription open for as long as the client likes.
 var offered = map[string]func() any{
 	handshake:         func() any { return new(sdk.InitializeParams) },
 	"server/discover": func() any { return new(sdk.DiscoverParams) },
@@ -225,8 +241,8 @@ const (
 // needsParams are the methods that mean nothing without.
 var needsParams = []string{handshake, callTool}
 
-// isHandshake says whether m begins a session of one of the older revisions. Its params name the revision that the client wants, so the
-// header says nothing: a client that speaks the newest one too may have set it already.
+// isHandshake says whether m begins a session of one of the older revisions. Its params name the revision that the
+// client wants, so the header says nothing: a client that speaks the newest one too may have set it already.
 func (m message) isHandshake() bool { return m.method == handshake && m.revision == "" }
 
 // readParams refuses what the SDK would, in words that name no type of it.

@@ -12,10 +12,24 @@ import (
 // call that was admitted.
 func FuzzMessages(f *testing.F) {
 	for _, seed := range []string{
-		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"whoami","arguments":{}}}`, `{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"list_programmes","arguments": { "limit" : 1 } }}`,
-		`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","method":"tools/call","params":{"name":"whoami"}}`, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, `{"jsonrpc":"2.0","id":1,"result":{}}`, `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`,
-		`{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call"}`, `{"jsonrpc":"2.0","id":1,"Method":"tools/call"}`, `{"jsonrpc":"2.0","id":1,"method":"tools\u002fcall","params":{"name":"whoam\u0069"}}`,
-		`{}`, `[]`, `null`, "", " ", "\xef\xbb\xbf{}", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"Name":"whoami"}}`, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"\ud800"}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"whoami","arguments":{}}}`,
+		`{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"list_programmes","arguments": { "limit" : 1 } }}`,
+		`{"jsonrpc":"2.0","id":1,"method":"ping"}`,
+		`{"jsonrpc":"2.0","method":"tools/call","params":{"name":"whoami"}}`,
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+		`{"jsonrpc":"2.0","id":1,"result":{}}`,
+		`[{"jsonrpc":"2.0","id":1,"method":"ping"}]`,
+		`{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call"}`,
+		`{"jsonrpc":"2.0","id":1,"Method":"tools/call"}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools\u002fcall","params":{"name":"whoam\u0069"}}`,
+		`{}`,
+		`[]`,
+		`null`,
+		"",
+		" ",
+		"\xef\xbb\xbf{}",
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"Name":"whoami"}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"\ud800"}}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -51,7 +65,17 @@ func FuzzMessages(f *testing.F) {
 
 // Of the origins, only those listed, or with an address of this machine, to the byte.
 func FuzzOrigins(f *testing.F) {
-	for _, seed := range []string{"https://claude.ai", "http://localhost:1", "http://127.0.0.1", "http://[::1]", "null", "", "http://localhost.evil.example", "http://localhost@evil.example", "http://[::ffff:127.0.0.1]:80"} {
+	for _, seed := range []string{
+		"https://claude.ai",
+		"http://localhost:1",
+		"http://127.0.0.1",
+		"http://[::1]",
+		"null",
+		"",
+		"http://localhost.evil.example",
+		"http://localhost@evil.example",
+		"http://[::ffff:127.0.0.1]:80",
+	} {
 		f.Add(seed)
 	}
 	origins, err := ParseOrigins("https://claude.ai, loopback,,")

@@ -64,7 +64,8 @@ func (o Origins) allow(origin string) bool {
 // What pages of an allowed origin may send and read (Fetch, CORS protocol). The names are spelled out, as the wildcard
 // does not stand for Authorization, and as the headers of tools' parameters are none of ours.
 const (
-	sendable = "Authorization, Content-Type, Accept, Mcp-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name, Last-Event-Id, X-Request-Id"
+	sendable = "Authorization, Content-Type, Accept, Mcp-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name, " +
+		"Last-Event-Id, X-Request-Id"
 	readable = "WWW-Authenticate, Mcp-Session-Id, Mcp-Protocol-Version, Retry-After, X-Request-Id"
 )
 
@@ -75,7 +76,15 @@ func (e *Endpoint) fromAllowedOrigin(next http.HandlerFunc) http.Handler {
 		w.Header().Add("Vary", "Origin")
 		if origins := r.Header.Values("Origin"); len(origins) > 0 {
 			if len(origins) > 1 || !e.origins.allow(origins[0]) {
-				e.gate.Refuse(w, r, apierr.New(apierr.Forbidden, "Pages of this origin may not use this server. Whoever runs it can add the origin to ALMONER_MCP_ORIGINS."))
+				e.gate.Refuse(
+					w,
+					r,
+					apierr.New(
+						apierr.Forbidden,
+						"Pages of this origin may not use this server. Whoever runs it can add the origin to "+
+							"ALMONER_MCP_ORIGINS.",
+					),
+				)
 				return
 			}
 			w.Header().Set("Access-Control-Allow-Origin", origins[0])

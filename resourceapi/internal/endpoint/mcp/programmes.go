@@ -80,29 +80,42 @@ const idSchema = `{"type":"object","properties":{
 
 func (e *Endpoint) listProgrammes() tool {
 	return tool{
-		need: toRead, arguments: []string{"limit", "cursor", "status", "q"}, read: e.readList,
+		need:      toRead,
+		arguments: []string{"limit", "cursor", "status", "q"},
+		read:      e.readList,
 		definition: sdk.Tool{
-			Name: "list_programmes", Title: "List programmes", Annotations: readOnly("List programmes"),
-			Description: "Lists the workspace's programmes, newest first, each with its id, name, summary, status, first and last day. " +
-				"Narrow it by status or by a text to look for. When meta.nextCursor is in the answer, call again with it as cursor until it is absent, even if a page is empty.",
-			InputSchema: json.RawMessage(querySchema), OutputSchema: json.RawMessage(pageSchema),
+			Name:        "list_programmes",
+			Title:       "List programmes",
+			Annotations: readOnly("List programmes"),
+			Description: "Lists the workspace's programmes, newest first, each with its id, name, summary, status, " +
+				"first and last day. " +
+				"Narrow it by status or by a text to look for. When meta.nextCursor is in the answer, call again " +
+				"with it as cursor until it is absent, even if a page is empty.",
+			InputSchema:  json.RawMessage(querySchema),
+			OutputSchema: json.RawMessage(pageSchema),
 		},
 	}
 }
 
 func (e *Endpoint) getProgramme() tool {
 	return tool{
-		need: toRead, arguments: []string{"id"}, read: e.readGet,
+		need:      toRead,
+		arguments: []string{"id"},
+		read:      e.readGet,
 		definition: sdk.Tool{
-			Name: "get_programme", Title: "Read a programme", Annotations: readOnly("Read a programme"),
-			Description: "Reads one programme of the workspace by its id: name, summary, status, first and last day, when it was added and last changed. Use list_programmes to find the id.",
-			InputSchema: json.RawMessage(idSchema), OutputSchema: json.RawMessage(recordSchema),
+			Name:        "get_programme",
+			Title:       "Read a programme",
+			Annotations: readOnly("Read a programme"),
+			Description: "Reads one programme of the workspace by its id: name, summary, status, first and last " +
+				"day, when it was added and last changed. Use list_programmes to find the id.",
+			InputSchema:  json.RawMessage(idSchema),
+			OutputSchema: json.RawMessage(recordSchema),
 		},
 	}
 }
 
-// readList hands the arguments to the reader of the REST route's query string, so that the two have one set of rules. As
-// there, the page travels with the standing unless it has to be searched for.
+// readList hands the arguments to the reader of the REST route's query string, so that the two have one set of rules.
+// As there, the page travels with the standing unless it has to be searched for.
 func (e *Endpoint) readList(arguments strictjson.Object, workspaceID uuid.UUID) (call, error) {
 	values := url.Values{}
 	for key := range arguments {
@@ -174,13 +187,18 @@ func (e *Endpoint) showPage(query programme.Query, found programme.Page) (*sdk.C
 	}
 	if found.More {
 		last := records.last
-		p.Meta.NextCursor = e.cursors.Seal(programme.Position{CreatedAt: last.CreatedAt, ID: last.ID}, query.WorkspaceID, query.Filter)
+		p.Meta.NextCursor = e.cursors.Seal(
+			programme.Position{CreatedAt: last.CreatedAt, ID: last.ID},
+			query.WorkspaceID,
+			query.Filter,
+		)
 	}
 	return succeeded(p)
 }
 
 // unknownProgramme is said of one of another workspace too.
-const unknownProgramme = "There is no programme with this id in this workspace. list_programmes gives the ids of those there are."
+const unknownProgramme = "There is no programme with this id in this workspace. list_programmes gives the ids of " +
+	"those there are."
 
 func (e *Endpoint) readGet(arguments strictjson.Object, workspaceID uuid.UUID) (call, error) {
 	text, ok := arguments.Text("id")

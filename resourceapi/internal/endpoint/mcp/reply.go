@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// A reply is what the SDK writes, with three things set right: nobody may keep it, as it is about one caller at one moment;
-// what the SDK refuses in plain text is a JSON-RPC error like every other; and the JSON is not escaped for HTML.
+// A reply is what the SDK writes, with three things set right: nobody may keep it, as it is about one caller at one
+// moment; what the SDK refuses in plain text is a JSON-RPC error like every other; and the JSON is not escaped for
+// HTML.
 type reply struct {
 	http.ResponseWriter
 	id    json.RawMessage // of the message that is answered

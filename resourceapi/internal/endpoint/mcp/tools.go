@@ -15,7 +15,13 @@ import (
 // readOnly is what every tool here says of itself, so that clients need not ask before they call it.
 func readOnly(title string) *sdk.ToolAnnotations {
 	no := false
-	return &sdk.ToolAnnotations{Title: title, ReadOnlyHint: true, DestructiveHint: &no, IdempotentHint: true, OpenWorldHint: &no}
+	return &sdk.ToolAnnotations{
+		Title:           title,
+		ReadOnlyHint:    true,
+		DestructiveHint: &no,
+		IdempotentHint:  true,
+		OpenWorldHint:   &no,
+	}
 }
 
 // A sentence is an error that an assistant reads.

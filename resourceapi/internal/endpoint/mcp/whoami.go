@@ -39,10 +39,17 @@ type access struct {
 func (e *Endpoint) whoami() tool {
 	return tool{
 		definition: sdk.Tool{
-			Name: "whoami", Title: "Who is connected", Annotations: readOnly("Who is connected"),
-			Description: "Says who is connected and to what: the person, the workspace, what this connection may do at this moment, which application it is, and when it ends. " +
-				"Use it when it is unclear which organisation's data this is, or why something was refused. Takes no arguments.",
-			InputSchema: json.RawMessage(`{"type":"object","properties":{},"additionalProperties":false}`), OutputSchema: json.RawMessage(connectionSchema),
+			Name:        "whoami",
+			Title:       "Who is connected",
+			Annotations: readOnly("Who is connected"),
+			Description: "Says who is connected and to what: the person, the workspace, what this connection may do " +
+				"at this moment, which application it is, and when it ends. " +
+				"Use it when it is unclear which organisation's data this is, or why something was refused. Takes " +
+				"no arguments.",
+			InputSchema: json.RawMessage(
+				`{"type":"object","properties":{},"additionalProperties":false}`,
+			),
+			OutputSchema: json.RawMessage(connectionSchema),
 		},
 		read: func(strictjson.Object, uuid.UUID) (call, error) { return e.callWhoami(), nil },
 	}
@@ -77,10 +84,18 @@ func (e *Endpoint) callWhoami() call {
 				return failed("Call this tool once in a batch."), nil
 			}
 			return succeeded(connection{
-				User: party{caller.User, plainText(names.User)}, Workspace: party{caller.WorkspaceID, plainText(names.Workspace)},
+				User: party{
+					caller.User,
+					plainText(names.User),
+				},
+				Workspace:   party{caller.WorkspaceID, plainText(names.Workspace)},
 				Permissions: caller.Permissions.Strings(),
 				Connection: access{
-					caller.Kind, plainText(names.Credential), caller.ClientID, jsontime.Time(names.CreatedAt), jsontime.Time(caller.EndsAt),
+					caller.Kind,
+					plainText(names.Credential),
+					caller.ClientID,
+					jsontime.Time(names.CreatedAt),
+					jsontime.Time(caller.EndsAt),
 				},
 			})
 		},

@@ -32,12 +32,24 @@ var (
 
 // Store keeps programmes. Its errors are those of the domain, or *apierr.Error.
 type Store interface {
-	StandingAndPage(ctx context.Context, q standing.Query, query programme.Query) (standing.Standing, programme.Page, error)
+	StandingAndPage(
+		ctx context.Context,
+		q standing.Query,
+		query programme.Query,
+	) (standing.Standing, programme.Page, error)
 	Page(ctx context.Context, query programme.Query) (programme.Page, error)
-	StandingAndProgramme(ctx context.Context, q standing.Query, workspaceID, id uuid.UUID) (standing.Standing, *programme.Programme, error)
+	StandingAndProgramme(
+		ctx context.Context,
+		q standing.Query,
+		workspaceID, id uuid.UUID,
+	) (standing.Standing, *programme.Programme, error)
 	Import(ctx context.Context, workspaceID, id uuid.UUID) (programme.Import, error)
 	// Once runs effect in one transaction, or finds the answer that key already has.
-	Once(ctx context.Context, key idempotency.Key, effect func(context.Context, programme.Writer) (idempotency.Answer, error)) (idempotency.Answer, error)
+	Once(
+		ctx context.Context,
+		key idempotency.Key,
+		effect func(context.Context, programme.Writer) (idempotency.Answer, error),
+	) (idempotency.Answer, error)
 }
 
 // Deps are what an Endpoint is made of.
@@ -80,22 +92,37 @@ func pathID(r *http.Request) (uuid.UUID, error) {
 // refusal gives the domain's errors their kind and words; others pass.
 func refusal(err error) error {
 	if problems, ok := errors.AsType[programme.Problems](err); ok {
-		return &apierr.Error{Kind: apierr.Invalid, Message: "The request is not valid. error.fields says what to correct.", Fields: problems}
+		return &apierr.Error{
+			Kind:    apierr.Invalid,
+			Message: "The request is not valid. error.fields says what to correct.",
+			Fields:  problems,
+		}
 	}
 	switch {
 	case errors.Is(err, programme.ErrNotFound):
 		return apierr.New(apierr.NotFound, "There is no such record in this workspace.")
 	case errors.Is(err, programme.ErrTooExpensive):
-		return apierr.New(apierr.TooExpensive, "This search takes too long. Search for a longer or a rarer text, or narrow it by status.")
+		return apierr.New(
+			apierr.TooExpensive,
+			"This search takes too long. Search for a longer or a rarer text, or narrow it by status.",
+		)
 	case errors.Is(err, programme.ErrStale):
-		return apierr.New(apierr.PreconditionFailed, "The programme was changed since you read it. Read it again, then repeat your change.")
+		return apierr.New(
+			apierr.PreconditionFailed,
+			"The programme was changed since you read it. Read it again, then repeat your change.",
+		)
 	case errors.Is(err, programme.ErrTransition):
-		return apierr.New(apierr.Conflict, "The programme cannot move to that status from the one it has. Allowed: draft to active to completed to archived, and draft to archived.")
+		return apierr.New(
+			apierr.Conflict,
+			"The programme cannot move to that status from the one it has. Allowed: draft to active to completed to "+
+				"archived, and draft to archived.",
+		)
 	case errors.Is(err, programme.ErrImportsWait):
 		return &apierr.Error{
 			Kind:       apierr.RateLimited,
 			RetryAfter: 10,
-			Message:    "Too many imports of this workspace wait to be processed. Send this one again after the seconds that Retry-After says.",
+			Message: "Too many imports of this workspace wait to be processed. Send this one again after the " +
+				"seconds that Retry-After says.",
 		}
 	}
 	return err

@@ -8,7 +8,14 @@ import (
 
 // readDetails reads the body of POST: name, and if given summary, status (draft without it), startsOn and endsOn.
 func readDetails(o strictjson.Object) (programme.Details, error) {
-	problems := unknownMembers(o, programme.FieldName, programme.FieldSummary, programme.FieldStatus, programme.FieldStartsOn, programme.FieldEndsOn)
+	problems := unknownMembers(
+		o,
+		programme.FieldName,
+		programme.FieldSummary,
+		programme.FieldStatus,
+		programme.FieldStartsOn,
+		programme.FieldEndsOn,
+	)
 	details := programme.Details{Status: programme.Draft}
 	if name := readText(o, programme.FieldName, problems); name != nil {
 		details.Name = *name
@@ -30,7 +37,14 @@ func readDetails(o strictjson.Object) (programme.Details, error) {
 
 // readChange reads the body of PATCH. What it does not name stays as it is; null takes a date away.
 func readChange(o strictjson.Object) (programme.Change, error) {
-	problems := unknownMembers(o, programme.FieldName, programme.FieldSummary, programme.FieldStatus, programme.FieldStartsOn, programme.FieldEndsOn)
+	problems := unknownMembers(
+		o,
+		programme.FieldName,
+		programme.FieldSummary,
+		programme.FieldStatus,
+		programme.FieldStartsOn,
+		programme.FieldEndsOn,
+	)
 	if o.Has(programme.FieldStatus) {
 		problems[programme.FieldStatus] = "The status changes by transitions alone: POST to …/transitions."
 	}

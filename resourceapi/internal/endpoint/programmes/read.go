@@ -55,7 +55,11 @@ func (e *Endpoint) writePage(w http.ResponseWriter, query programme.Query, page 
 	next := ""
 	if page.More {
 		last := records.Last()
-		next = e.cursors.Seal(programme.Position{CreatedAt: last.CreatedAt, ID: last.ID, Until: page.Until}, query.WorkspaceID, query.Filter)
+		next = e.cursors.Seal(
+			programme.Position{CreatedAt: last.CreatedAt, ID: last.ID, Until: page.Until},
+			query.WorkspaceID,
+			query.Filter,
+		)
 	}
 	records.Write(w, next)
 }

@@ -12,8 +12,8 @@ import (
 // appendRecord appends a programme as callers see it (contract, section 6): id, name, summary, status, startsOn and
 // endsOn (YYYY-MM-DD or null), createdAt and updatedAt (RFC 3339, UTC, with six decimals).
 //
-// It is written by hand because a page has up to 200 of them: with encoding/json's reflection, encoding took a quarter of
-// the service's time in BenchmarkList, and 2.3 times as long as this. The test compares the two to the letter.
+// It is written by hand because a page has up to 200 of them: with encoding/json's reflection, encoding took a quarter
+// of the service's time in BenchmarkList, and 2.3 times as long as this. The test compares the two to the letter.
 func appendRecord(b []byte, p programme.Programme) []byte {
 	b = append(b, `{"id":"`...)
 	b = append(b, p.ID.String()...)

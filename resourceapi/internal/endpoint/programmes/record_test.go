@@ -21,8 +21,14 @@ func FuzzRecord(f *testing.F) {
 		if micros < -6e16 || micros > 2.5e17 || day < -700_000 || day > 2_900_000 { // years 0001 to 9999
 			return
 		}
-		p := programme.Programme{ID: uuid.NewSHA1(uuid.Nil, []byte(name)), Name: name, Summary: summary, Status: programme.Active,
-			CreatedAt: time.UnixMicro(micros), UpdatedAt: time.UnixMicro(micros + 1)}
+		p := programme.Programme{
+			ID:        uuid.NewSHA1(uuid.Nil, []byte(name)),
+			Name:      name,
+			Summary:   summary,
+			Status:    programme.Active,
+			CreatedAt: time.UnixMicro(micros),
+			UpdatedAt: time.UnixMicro(micros + 1),
+		}
 		var startsOn *string
 		if dated {
 			d := programme.DateOf(time.Unix(day*86400, 0))

@@ -45,8 +45,8 @@ func newSlots(total, perWorkspace int, patience time.Duration) *slots {
 	return &slots{total: total, perWorkspace: perWorkspace, patience: patience, by: map[uuid.UUID]int{}}
 }
 
-// enter waits for a slot of the workspace. The caller calls leave when it is done. The error is an *apierr.Error of kind
-// RateLimited where no slot became free in time, or before ctx ended. Nil slots are without a bound.
+// enter waits for a slot of the workspace. The caller calls leave when it is done. The error is an *apierr.Error of
+// kind RateLimited where no slot became free in time, or before ctx ended. Nil slots are without a bound.
 func (s *slots) enter(ctx context.Context, workspace uuid.UUID) (leave func(), err error) {
 	if s == nil {
 		return func() {}, nil
@@ -69,7 +69,8 @@ func (s *slots) enter(ctx context.Context, workspace uuid.UUID) (leave func(), e
 		return nil, &apierr.Error{
 			Kind:       apierr.RateLimited,
 			RetryAfter: int(s.patience / time.Second),
-			Message:    "Too many imports are being received. Send this one again after the seconds that Retry-After says.",
+			Message: "Too many imports are being received. Send this one again after the seconds that " +
+				"Retry-After says.",
 		}
 	}
 	return leave, nil // granted in the same moment

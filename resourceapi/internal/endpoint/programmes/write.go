@@ -45,38 +45,45 @@ func (e *Endpoint) Import() http.Handler { return e.write(e.imports, maxCSV, e.d
 // that is no good may still repeat one that was answered, so its own mistakes wait until the key is looked up. The body
 // is read once atOnce, if it is not nil, has a slot for the workspace.
 func (e *Endpoint) write(atOnce *slots, limit int64, decode decoder) http.Handler {
-	return e.gate.Guard(toWrite, gate.ServingAnyQuery(func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
-		leave, err := atOnce.enter(r.Context(), caller.WorkspaceID)
-		if err != nil {
-			return err
-		}
-		defer leave()
-		content, err := atOnce.read(w, r, limit)
-		if err != nil {
-			return err
-		}
-		scope := idempotency.Scope{WorkspaceID: caller.WorkspaceID, User: caller.User, Route: r.Method + " " + r.URL.EscapedPath()}
-		key, err := idempotency.ReadKey(r.Header, scope, content)
-		if err != nil {
-			return err
-		}
-		do, mistake := decode(r, caller, content)
-		mistake = cmp.Or(unknown.Parameters(r.URL.RawQuery), mistake)
-		if mistake != nil && !key.Given() {
-			return refusal(mistake)
-		}
-		if mistake != nil {
-			do = func(context.Context, programme.Writer) (idempotency.Answer, error) {
-				return idempotency.Answer{}, mistake
+	return e.gate.Guard(
+		toWrite,
+		gate.ServingAnyQuery(func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
+			leave, err := atOnce.enter(r.Context(), caller.WorkspaceID)
+			if err != nil {
+				return err
 			}
-		}
-		answer, err := e.store.Once(r.Context(), key, do)
-		if err != nil {
-			return refusal(err)
-		}
-		writeAnswer(w, answer)
-		return nil
-	}))
+			defer leave()
+			content, err := atOnce.read(w, r, limit)
+			if err != nil {
+				return err
+			}
+			scope := idempotency.Scope{
+				WorkspaceID: caller.WorkspaceID,
+				User:        caller.User,
+				Route:       r.Method + " " + r.URL.EscapedPath(),
+			}
+			key, err := idempotency.ReadKey(r.Header, scope, content)
+			if err != nil {
+				return err
+			}
+			do, mistake := decode(r, caller, content)
+			mistake = cmp.Or(unknown.Parameters(r.URL.RawQuery), mistake)
+			if mistake != nil && !key.Given() {
+				return refusal(mistake)
+			}
+			if mistake != nil {
+				do = func(context.Context, programme.Writer) (idempotency.Answer, error) {
+					return idempotency.Answer{}, mistake
+				}
+			}
+			answer, err := e.store.Once(r.Context(), key, do)
+			if err != nil {
+				return refusal(err)
+			}
+			writeAnswer(w, answer)
+			return nil
+		}),
+	)
 }
 
 func writeAnswer(w http.ResponseWriter, answer idempotency.Answer) {
@@ -139,7 +146,11 @@ func (e *Endpoint) decodeMove(r *http.Request, caller gate.Caller, content []byt
 }
 
 // replacing edits the programme of the path, if it is a version that the request means.
-func replacing(r *http.Request, workspaceID uuid.UUID, edit func(programme.Programme) (programme.Programme, error)) (effect, error) {
+func replacing(
+	r *http.Request,
+	workspaceID uuid.UUID,
+	edit func(programme.Programme) (programme.Programme, error),
+) (effect, error) {
 	conditions, err := precondition.Read(r.Header)
 	if err != nil {
 		return nil, err
@@ -176,7 +187,9 @@ func (e *Endpoint) decodeImport(r *http.Request, caller gate.Caller, content []b
 			return idempotency.Answer{}, err
 		}
 		status := e.collection + "/imports/" + id.String()
-		content, err := web.EncodeJSON(map[string]any{"id": id, "status": programme.ImportAccepted, "statusUrl": status})
+		content, err := web.EncodeJSON(
+			map[string]any{"id": id, "status": programme.ImportAccepted, "statusUrl": status},
+		)
 		return idempotency.Answer{Status: http.StatusAccepted, Location: status, Body: content}, err
 	}, nil
 }

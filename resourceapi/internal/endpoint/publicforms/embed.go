@@ -76,7 +76,10 @@ func (e *Endpoint) Send() http.Handler {
 		if _, err := e.accept(r.Context(), unnamed, submission); err != nil {
 			return err
 		}
-		query := url.Values{"submission": {submission.ID.String()}, "token": {e.Tokens.ForStatus(submission.ID, e.Now())}}
+		query := url.Values{
+			"submission": {submission.ID.String()},
+			"token":      {e.Tokens.ForStatus(submission.ID, e.Now())},
+		}
 		if view.Framed {
 			query.Set("frame", "1")
 		}
@@ -123,5 +126,6 @@ func policy(origins []string) string {
 	if len(origins) > 0 {
 		ancestors = strings.Join(origins, " ")
 	}
-	return "default-src 'none'; style-src 'self'; script-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors " + ancestors
+	return "default-src 'none'; style-src 'self'; script-src 'self'; img-src data:; form-action 'self'; base-uri " +
+		"'none'; frame-ancestors " + ancestors
 }

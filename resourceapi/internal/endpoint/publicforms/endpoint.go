@@ -39,7 +39,11 @@ type Store interface {
 	// FirstAnswer looks for what was answered under the key. It returns idempotency.ErrReused.
 	FirstAnswer(ctx context.Context, key idempotency.Key) (answer idempotency.Answer, known bool, err error)
 	// Once runs effect in one transaction, or finds the answer that key already has.
-	Once(ctx context.Context, key idempotency.Key, effect func(context.Context, engage.Writer) (idempotency.Answer, error)) (idempotency.Answer, error)
+	Once(
+		ctx context.Context,
+		key idempotency.Key,
+		effect func(context.Context, engage.Writer) (idempotency.Answer, error),
+	) (idempotency.Answer, error)
 }
 
 // Deps are what an Endpoint is made of.
@@ -88,7 +92,10 @@ func checkOpen(form engage.Standing) error {
 	case !form.Open():
 		return engage.ErrNotFound
 	case !form.ModuleProvisioned:
-		return apierr.New(apierr.NotProvisioned, "Forms are not set up yet in this workspace. Trying again will not help: ask the people whose form it is.")
+		return apierr.New(
+			apierr.NotProvisioned,
+			"Forms are not set up yet in this workspace. Trying again will not help: ask the people whose form it is.",
+		)
 	}
 	return nil
 }
@@ -116,7 +123,10 @@ func refusal(err error) error {
 	case errors.Is(err, engage.ErrNotFound):
 		return apierr.New(apierr.NotFound, "There is no such form, or it is closed.")
 	case errors.Is(err, engage.ErrTokenUsed):
-		return apierr.New(apierr.Conflict, "A submission was made with this submissionToken already. Read the form again to make another one.")
+		return apierr.New(
+			apierr.Conflict,
+			"A submission was made with this submissionToken already. Read the form again to make another one.",
+		)
 	case errors.Is(err, engage.ErrToken):
 		return &apierr.Error{Kind: apierr.Invalid, Message: invalidFields, Fields: map[string]string{
 			"submissionToken": "Is not a token of this form, or is older than an hour. Read the form again to get one.",

@@ -34,33 +34,62 @@ type fault struct {
 
 // faults are the words for people, by kind of error.
 var faults = map[apierr.Kind]fault{
-	apierr.NotFound:       {"This form is not available", "It may have been closed, or the address may be incomplete.", false},
-	apierr.Forbidden:      {"This form cannot be sent from here", "The website that shows it is not on the form's list. Please open the form itself and try again.", false},
-	apierr.Conflict:       {"This was sent already", "Your answers arrived the first time. Open the form again to send another one.", true},
-	apierr.RateLimited:    {"One moment, please", "Too many forms were sent from your connection. Please go back, wait a minute and send yours again.", false},
-	apierr.TooLarge:       {"That was too long", "Please go back and shorten your answers.", false},
-	apierr.Invalid:        {"The form could not be read", "Please open it again.", true},
-	apierr.NotProvisioned: {"This form is not set up yet", "Trying again will not help. Please ask the people whose form it is.", false},
-	apierr.Unavailable:    {"We cannot show this form at the moment", "Please try again in a few seconds.", true},
-	apierr.Internal:       {"Something went wrong on our side", "We have noted what happened. Please try again.", true},
+	apierr.NotFound: {
+		"This form is not available",
+		"It may have been closed, or the address may be incomplete.",
+		false,
+	},
+	apierr.Forbidden: {
+		"This form cannot be sent from here",
+		"The website that shows it is not on the form's list. Please open the form itself and try again.",
+		false,
+	},
+	apierr.Conflict: {
+		"This was sent already",
+		"Your answers arrived the first time. Open the form again to send another one.",
+		true,
+	},
+	apierr.RateLimited: {
+		"One moment, please",
+		"Too many forms were sent from your connection. Please go back, wait a minute and send yours again.",
+		false,
+	},
+	apierr.TooLarge: {"That was too long", "Please go back and shorten your answers.", false},
+	apierr.Invalid:  {"The form could not be read", "Please open it again.", true},
+	apierr.NotProvisioned: {
+		"This form is not set up yet",
+		"Trying again will not help. Please ask the people whose form it is.",
+		false,
+	},
+	apierr.Unavailable: {"We cannot show this form at the moment", "Please try again in a few seconds.", true},
+	apierr.Internal:    {"Something went wrong on our side", "We have noted what happened. Please try again.", true},
 }
 
-// unsent are the words for somebody whose answers are not lost, by kind of error. They come back with the page, to be sent once
-// more: a browser may have forgotten them by the way back, since the form's page is not stored.
+// unsent are the words for somebody whose answers are not lost, by kind of error. They come back with the page, to be
+// sent once more: a browser may have forgotten them by the way back, since the form's page is not stored.
 var unsent = map[apierr.Kind]fault{
-	apierr.Unavailable: {"We cannot take this at the moment", "What you typed is kept on this page. Please wait a few seconds, then send it again.", true},
-	apierr.Internal:    {"Something went wrong on our side", "We have noted what happened. What you typed is kept on this page: please send it again.", true},
+	apierr.Unavailable: {
+		"We cannot take this at the moment",
+		"What you typed is kept on this page. Please wait a few seconds, then send it again.",
+		true,
+	},
+	apierr.Internal: {
+		"Something went wrong on our side",
+		"We have noted what happened. What you typed is kept on this page: please send it again.",
+		true,
+	},
 }
 
 // mostKept is how many fields are kept on the page: more than the longest form has.
 const mostKept = 500
 
-// comfort adds what somebody needs whose answers may seem to be lost by a fault of ours. Nobody knows here which websites the form allows, so
-// it is only the page's own form that is kept.
+// comfort adds what somebody needs whose answers may seem to be lost by a fault of ours. Nobody knows here which
+// websites the form allows, so it is only the page's own form that is kept.
 func (e *Endpoint) comfort(w http.ResponseWriter, r *http.Request, view *view, kept fault) {
 	if r.Method != http.MethodPost {
 		if r.URL.Query().Has("submission") { // its answers were accepted before
-			view.Title, view.Fault = "Your answers have arrived", "We cannot show what became of them at the moment. You need not send them again."
+			view.Title, view.Fault = "Your answers have arrived", "We cannot show what became of them at the "+
+				"moment. You need not send them again."
 			view.Action = ""
 		}
 		return

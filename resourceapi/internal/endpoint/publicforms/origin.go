@@ -17,7 +17,11 @@ func share(w http.ResponseWriter, r *http.Request, form engage.Form) error {
 		return nil
 	}
 	if len(origins) > 1 || !form.Allows(origins[0]) {
-		return apierr.New(apierr.Forbidden, "This form may not be used by pages of this origin. The workspace can add it to the form's allowed origins.")
+		return apierr.New(
+			apierr.Forbidden,
+			"This form may not be used by pages of this origin. The workspace can add it to the form's allowed "+
+				"origins.",
+		)
 	}
 	w.Header().Set("Access-Control-Allow-Origin", origins[0])
 	w.Header().Set("Access-Control-Expose-Headers", "Retry-After, X-Request-Id")

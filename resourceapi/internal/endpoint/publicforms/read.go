@@ -49,12 +49,16 @@ type submissionState struct {
 	Reasons []string      `json:"reasons"`
 }
 
-// Status answers GET of a submission, to whoever has its token. Whether there is such a submission is told to nobody else.
+// Status answers GET of a submission, to whoever has its token. Whether there is such a submission is told to nobody
+// else.
 func (e *Endpoint) Status() http.Handler {
 	return e.handle(func(w http.ResponseWriter, r *http.Request) error {
 		s, err := e.submission(r, r.PathValue("id"))
 		if errors.Is(err, engage.ErrNotFound) {
-			return apierr.New(apierr.NotFound, "There is no such submission, or the token in its address is not whole, or is older than a day.")
+			return apierr.New(
+				apierr.NotFound,
+				"There is no such submission, or the token in its address is not whole, or is older than a day.",
+			)
 		}
 		if err != nil {
 			return err

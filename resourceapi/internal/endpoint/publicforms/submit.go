@@ -38,7 +38,11 @@ func (e *Endpoint) Submit() http.Handler {
 		}
 		key := idempotency.Key{}
 		if mistake == nil {
-			key, mistake = idempotency.ReadKey(r.Header, idempotency.Scope{WorkspaceID: form.WorkspaceID, Route: "submit to " + form.ID.String()}, content)
+			key, mistake = idempotency.ReadKey(
+				r.Header,
+				idempotency.Scope{WorkspaceID: form.WorkspaceID, Route: "submit to " + form.ID.String()},
+				content,
+			)
 		}
 		closed := checkOpen(form)
 		first, known, err := e.firstAnswer(r.Context(), key)
@@ -69,7 +73,10 @@ func (e *Endpoint) Submit() http.Handler {
 	})
 }
 
-func (e *Endpoint) firstAnswer(ctx context.Context, key idempotency.Key) (answer idempotency.Answer, known bool, err error) {
+func (e *Endpoint) firstAnswer(
+	ctx context.Context,
+	key idempotency.Key,
+) (answer idempotency.Answer, known bool, err error) {
 	if !key.Given() {
 		return idempotency.Answer{}, false, nil
 	}
@@ -101,7 +108,9 @@ func (e *Endpoint) readSubmission(h http.Header, content []byte, form engage.For
 	}
 	given, err := strictjson.ReadObject(object["answers"])
 	if err != nil {
-		return engage.Submission{}, engage.Problems{"answers": "Must be an object: the name of each field, and its answer."}
+		return engage.Submission{}, engage.Problems{
+			"answers": "Must be an object: the name of each field, and its answer.",
+		}
 	}
 	return newSubmission(form, token, engage.Given(given))
 }
@@ -110,7 +119,12 @@ func (e *Endpoint) readSubmission(h http.Header, content []byte, form engage.For
 func newSubmission(form engage.Form, token engage.SubmissionToken, given engage.Given) (engage.Submission, error) {
 	answers, consents, err := form.Read(given)
 	return engage.Submission{
-		ID: identity.New(), Form: form.ID, WorkspaceID: form.WorkspaceID, Token: token.ID, Answers: answers, Consents: consents,
+		ID:          identity.New(),
+		Form:        form.ID,
+		WorkspaceID: form.WorkspaceID,
+		Token:       token.ID,
+		Answers:     answers,
+		Consents:    consents,
 	}, err
 }
 
@@ -121,7 +135,9 @@ func (e *Endpoint) accept(ctx context.Context, key idempotency.Key, s engage.Sub
 			return idempotency.Answer{}, err
 		}
 		token := e.Tokens.ForStatus(s.ID, e.Now())
-		content, err := web.EncodeJSON(accepted{s.ID, engage.Accepted, e.BaseURL + SubmissionsPath + "/" + s.ID.String() + "?token=" + token})
+		content, err := web.EncodeJSON(
+			accepted{s.ID, engage.Accepted, e.BaseURL + SubmissionsPath + "/" + s.ID.String() + "?token=" + token},
+		)
 		return idempotency.Answer{Status: http.StatusAccepted, Body: content}, err
 	})
 }

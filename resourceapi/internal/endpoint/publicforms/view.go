@@ -124,8 +124,8 @@ func (v *view) fill(fields []engage.Field, values url.Values) engage.Given {
 	return given
 }
 
-// numberTyped reads a number as people write it: spaces around it, a plus, zeros in front. What is none stays text, which
-// the form refuses.
+// numberTyped reads a number as people write it: spaces around it, a plus, zeros in front. What is none stays text,
+// which the form refuses.
 func numberTyped(text string) any {
 	text = strings.TrimSpace(text)
 	if text == "" {

@@ -37,8 +37,13 @@ type document struct {
 // Document serves the document of one resource. baseURL has no trailing slash and is the issuer too.
 func Document(baseURL string, resource Resource) http.Handler {
 	content := document{
-		Resource: baseURL + string(resource.Path), AuthorizationServers: []string{baseURL}, BearerMethods: []string{"header"},
-		ScopesSupported: resource.Path.ForConnectors().Strings(), Name: resource.Name,
+		Resource: baseURL + string(
+			resource.Path,
+		),
+		AuthorizationServers: []string{baseURL},
+		BearerMethods:        []string{"header"},
+		ScopesSupported:      resource.Path.ForConnectors().Strings(),
+		Name:                 resource.Name,
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		allowEveryOrigin(w.Header())

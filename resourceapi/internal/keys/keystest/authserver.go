@@ -1,6 +1,7 @@
 // Package keystest answers: who signs the access tokens of a test, and who publishes the keys?
 //
-// An Authserver plays the part of the real one that this service sees: a JWKS over HTTP, which can fail or say nonsense.
+// An Authserver plays the part of the real one that this service sees: a JWKS over HTTP, which can fail or say
+// nonsense.
 package keystest
 
 import (

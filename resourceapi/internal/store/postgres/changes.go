@@ -13,15 +13,16 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
-// A changesSQL builds the statement of one page of the records that were created or changed since a time, in the order of
-// the list: newest first. They are the records created since then, which the index of the list has, followed by older
-// ones that were changed since, which the index of changes has; those are looked for only where the page is not full yet.
+// A changesSQL builds the statement of one page of the records that were created or changed since a time, in the order
+// of the list: newest first. They are the records created since then, which the index of the list has, followed by
+// older ones that were changed since, which the index of changes has; those are looked for only where the page is not
+// full yet.
 //
-// Those are sorted by an expression, because the index of the list, which a small limit makes look cheap, would have to be
-// read to its end where few records were changed.
+// Those are sorted by an expression, because the index of the list, which a small limit makes look cheap, would have to
+// be read to its end where few records were changed.
 //
-// The last column is the newest time that the statement could read. It travels in the cursor, and what has a later one is
-// left out of the pages that follow. Otherwise a record that was changed while a client went through the pages, at a
+// The last column is the newest time that the statement could read. It travels in the cursor, and what has a later one
+// is left out of the pages that follow. Otherwise a record that was changed while a client went through the pages, at a
 // place that the client had passed, would have an older time than the newest that the client has seen in the end.
 type changesSQL struct {
 	table, columns string
@@ -106,7 +107,12 @@ func scanChanged(until *time.Time) pgx.RowToFunc[programme.Programme] {
 }
 
 // changedSubmissions is Submissions for a range with UpdatedSince.
-func (e *Engage) changedSubmissions(ctx context.Context, form uuid.UUID, r engage.Range, take func(engage.Submission) bool) (page engage.SubmissionPage, err error) {
+func (e *Engage) changedSubmissions(
+	ctx context.Context,
+	form uuid.UUID,
+	r engage.Range,
+	take func(engage.Submission) bool,
+) (page engage.SubmissionPage, err error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
 	c := changesSQL{

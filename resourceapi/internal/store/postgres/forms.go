@@ -33,14 +33,21 @@ type engageWriting struct {
 }
 
 // Once is Store.Once for the writes of Engage.
-func (e *Engage) Once(ctx context.Context, key idempotency.Key, effect func(context.Context, engage.Writer) (idempotency.Answer, error)) (idempotency.Answer, error) {
+func (e *Engage) Once(
+	ctx context.Context,
+	key idempotency.Key,
+	effect func(context.Context, engage.Writer) (idempotency.Answer, error),
+) (idempotency.Answer, error) {
 	return once(ctx, e.pool, e.turns, key, func(ctx context.Context, tx pgx.Tx) (idempotency.Answer, error) {
 		return effect(ctx, &engageWriting{tx, e.queue})
 	})
 }
 
 // FirstAnswer looks for what was answered under the key, without claiming it. It returns idempotency.ErrReused.
-func (e *Engage) FirstAnswer(ctx context.Context, key idempotency.Key) (answer idempotency.Answer, known bool, err error) {
+func (e *Engage) FirstAnswer(
+	ctx context.Context,
+	key idempotency.Key,
+) (answer idempotency.Answer, known bool, err error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
 	var same bool
@@ -61,10 +68,21 @@ func (e *Engage) FirstAnswer(ctx context.Context, key idempotency.Key) (answer i
 	return answer, true, nil
 }
 
-const formColumns = "f.id, f.tenant_id, f.embed_key, f.title, f.fields, f.allowed_origins, f.disabled_at is null, f.created_at, f.version"
+const formColumns = "f.id, f.tenant_id, f.embed_key, f.title, f.fields, f.allowed_origins, f.disabled_at is null, " +
+	"f.created_at, f.version"
 
 func formFields(f *engage.Form) []any {
-	return []any{&f.ID, &f.WorkspaceID, &f.EmbedKey, &f.Title, &f.Fields, &f.AllowedOrigins, &f.Enabled, &f.CreatedAt, &f.Version}
+	return []any{
+		&f.ID,
+		&f.WorkspaceID,
+		&f.EmbedKey,
+		&f.Title,
+		&f.Fields,
+		&f.AllowedOrigins,
+		&f.Enabled,
+		&f.CreatedAt,
+		&f.Version,
+	}
 }
 
 func scanForm(row pgx.CollectableRow) (engage.Form, error) {
@@ -86,8 +104,18 @@ func (w *engageWriting) CreateForm(ctx context.Context, f engage.Form, by uuid.U
 }
 
 // ReplaceForm is engage.Writer's. The row is locked in between, so that of two edits of one version one is stale.
-func (w *engageWriting) ReplaceForm(ctx context.Context, workspaceID, id uuid.UUID, edit func(engage.Form) (engage.Form, error)) (engage.Form, error) {
-	before, err := oneForm(ctx, w.tx, "select "+formColumns+" from resource.forms f where f.tenant_id = $1 and f.id = $2 for update", workspaceID, id)
+func (w *engageWriting) ReplaceForm(
+	ctx context.Context,
+	workspaceID, id uuid.UUID,
+	edit func(engage.Form) (engage.Form, error),
+) (engage.Form, error) {
+	before, err := oneForm(
+		ctx,
+		w.tx,
+		"select "+formColumns+" from resource.forms f where f.tenant_id = $1 and f.id = $2 for update",
+		workspaceID,
+		id,
+	)
 	if err != nil {
 		return engage.Form{}, err
 	}
@@ -95,7 +123,8 @@ func (w *engageWriting) ReplaceForm(ctx context.Context, workspaceID, id uuid.UU
 	if err != nil {
 		return engage.Form{}, err
 	}
-	if after.Title == before.Title && after.Enabled == before.Enabled && slices.Equal(after.AllowedOrigins, before.AllowedOrigins) {
+	if after.Title == before.Title && after.Enabled == before.Enabled &&
+		slices.Equal(after.AllowedOrigins, before.AllowedOrigins) {
 		return before, nil
 	}
 	f, err := oneForm(ctx, w.tx, `
@@ -151,19 +180,39 @@ func (e *Engage) standing(ctx context.Context, which string, value any) (engage.
 func (e *Engage) Form(ctx context.Context, workspaceID, id uuid.UUID) (engage.Form, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
-	f, err := oneForm(ctx, e.pool, "select "+formColumns+" from resource.forms f where f.tenant_id = $1 and f.id = $2", workspaceID, id)
+	f, err := oneForm(
+		ctx,
+		e.pool,
+		"select "+formColumns+" from resource.forms f where f.tenant_id = $1 and f.id = $2",
+		workspaceID,
+		id,
+	)
 	return f, outcome(err)
 }
 
-// Forms hands over one page of the workspace's forms, newest first, until take has no room, and says whether more follow.
-func (e *Engage) Forms(ctx context.Context, workspaceID uuid.UUID, r engage.Range, take func(engage.Form) bool) (more bool, err error) {
+// Forms hands over one page of the workspace's forms, newest first, until take has no room, and says whether more
+// follow.
+func (e *Engage) Forms(
+	ctx context.Context,
+	workspaceID uuid.UUID,
+	r engage.Range,
+	take func(engage.Form) bool,
+) (more bool, err error) {
 	text := "select " + formColumns + " from resource.forms f where f.tenant_id = $1"
 	return readRange(ctx, e.pool, text, "f", workspaceID, r, scanForm, take)
 }
 
 // readRange completes a select of one list, whose first parameter is whose list it is, with the place and the limit. It
 // asks for one row more than the page holds, to know whether more follow.
-func readRange[T any](ctx context.Context, pool *pgxpool.Pool, text, table string, whose uuid.UUID, r engage.Range, scan pgx.RowToFunc[T], take func(T) bool) (more bool, err error) {
+func readRange[T any](
+	ctx context.Context,
+	pool *pgxpool.Pool,
+	text, table string,
+	whose uuid.UUID,
+	r engage.Range,
+	scan pgx.RowToFunc[T],
+	take func(T) bool,
+) (more bool, err error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
 	args := []any{whose, r.Limit + 1}

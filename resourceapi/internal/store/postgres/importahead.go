@@ -13,11 +13,11 @@ import (
 )
 
 // Thousands of programmes take seconds to insert, most of them for the index of searches, and who locks a list keeps it
-// locked until the transaction ends: other writes of the workspace would be refused for as long. So a long import inserts
-// its programmes first, with times that lie ahead of what the clock will show when they are there, and locks the list
-// afterwards, for as long as the commit takes. Records of a list then still become visible in the order of their times
-// (moments.go): with the list locked, the import looks whether a write was given a time as late as its own. That happens
-// only if the import took longer than was reckoned with; it then begins again and reckons with more.
+// locked until the transaction ends: other writes of the workspace would be refused for as long. So a long import
+// inserts its programmes first, with times that lie ahead of what the clock will show when they are there, and locks
+// the list afterwards, for as long as the commit takes. Records of a list then still become visible in the order of
+// their times (moments.go): with the list locked, the import looks whether a write was given a time as late as its own.
+// That happens only if the import took longer than was reckoned with; it then begins again and reckons with more.
 const (
 	longImport = 500                    // programmes; fewer are inserted with the list locked
 	firstPace  = 200 * time.Microsecond // for each programme, until an import took longer

@@ -27,7 +27,10 @@ func newHeldImport(t *testing.T) *heldImport {
 	w.Exec("create sequence resource.tries")
 	w.Exec(`create function resource.hold() returns trigger language plpgsql security definer as $$
 		begin perform pg_advisory_xact_lock(1000 + nextval('resource.tries')); return new; end $$`)
-	w.Exec("create trigger held before insert on resource.programmes for each row when (new.name = 'Held') execute function resource.hold()")
+	w.Exec(
+		"create trigger held before insert on resource.programmes for each row when (new.name = 'Held') execute " +
+			"function resource.hold()",
+	)
 	w.Exec("insert into resource.imports (id, tenant_id, user_id, content) values (gen_random_uuid(), $1, $1, $2)",
 		i.workspaceID, "name\n"+strings.Repeat("Row\n", 599)+"Held\n")
 	w.Exec("select pg_advisory_lock(1000 + n) from generate_series(1, 3) n")
@@ -43,7 +46,10 @@ func (i *heldImport) awaitTry() {
 	i.t.Helper()
 	i.tries++
 	for range 1000 {
-		if i.world.Count("select count(*) from pg_locks where locktype = 'advisory' and not granted and objid = 1000 + $1::int", i.tries) > 0 {
+		if i.world.Count(
+			"select count(*) from pg_locks where locktype = 'advisory' and not granted and objid = 1000 + $1::int",
+			i.tries,
+		) > 0 {
 			return
 		}
 		time.Sleep(5 * time.Millisecond)
@@ -73,7 +79,8 @@ func (i *heldImport) createFor(while time.Duration) time.Time {
 	}
 }
 
-// expectAfter checks that the import was done once and has later times than what was there, and what follows later ones.
+// expectAfter checks that the import was done once and has later times than what was there, and what follows later
+// ones.
 func (i *heldImport) expectAfter(made time.Time) {
 	i.t.Helper()
 	if err := <-i.ended; err != nil {

@@ -15,8 +15,8 @@ type waitingImport struct {
 	content         string
 }
 
-// takeImport locks an import of one of the workspaces, of the first that has one, until tx ends. It returns nil where there
-// is none that no other worker has.
+// takeImport locks an import of one of the workspaces, of the first that has one, until tx ends. It returns nil where
+// there is none that no other worker has.
 func takeImport(ctx context.Context, tx pgx.Tx, workspaces []uuid.UUID) (*waitingImport, error) {
 	for _, workspaceID := range workspaces {
 		free, err := takeTurn(ctx, tx, workspaceID)
@@ -41,9 +41,9 @@ func takeImport(ctx context.Context, tx pgx.Tx, workspaces []uuid.UUID) (*waitin
 	return nil, nil
 }
 
-// workspacesInTurn are some of those with an import that is due: first those that never had a turn, then those whose turn
-// is longest ago. So a workspace that has many imports delays another's by one import at most. It reads one entry of an
-// index for each workspace, however many imports one has.
+// workspacesInTurn are some of those with an import that is due: first those that never had a turn, then those whose
+// turn is longest ago. So a workspace that has many imports delays another's by one import at most. It reads one entry
+// of an index for each workspace, however many imports one has.
 func (s *Store) workspacesInTurn(ctx context.Context) ([]uuid.UUID, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()

@@ -16,10 +16,14 @@ import (
 )
 
 func acceptImport(ctx context.Context, store *Store, workspaceID uuid.UUID) (id uuid.UUID, err error) {
-	_, err = store.Once(ctx, idempotency.Key{}, func(ctx context.Context, w programme.Writer) (a idempotency.Answer, err error) {
-		id, err = w.AcceptImport(ctx, workspaceID, uuid.New(), "name\nx\n")
-		return a, err
-	})
+	_, err = store.Once(
+		ctx,
+		idempotency.Key{},
+		func(ctx context.Context, w programme.Writer) (a idempotency.Answer, err error) {
+			id, err = w.AcceptImport(ctx, workspaceID, uuid.New(), "name\nx\n")
+			return a, err
+		},
+	)
 	return id, err
 }
 
@@ -43,7 +47,8 @@ func TestImports_WorkspacesTakeTurns(t *testing.T) {
 			t.Fatalf("%v %v", found, err)
 		}
 		for id, workspaceID := range of {
-			if i, err := store.Import(t.Context(), workspaceID, id); err != nil || i.Status == programme.ImportProcessed {
+			if i, err := store.Import(t.Context(), workspaceID, id); err != nil ||
+				i.Status == programme.ImportProcessed {
 				delete(of, id)
 				return workspaceID
 			}
@@ -84,10 +89,12 @@ func TestImports_OneWorkspaceHasOneWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if taken, err := takeImport(t.Context(), tx, workspaces); err != nil || taken == nil || taken.workspaceID != greedy {
+	if taken, err := takeImport(t.Context(), tx, workspaces); err != nil || taken == nil ||
+		taken.workspaceID != greedy {
 		t.Fatalf("%+v %v", taken, err)
 	}
-	if found, err := store.ProcessImport(t.Context()); !found || err != nil || w.Count("select count(*) from resource.programmes where tenant_id = $1", other) != 1 {
+	if found, err := store.ProcessImport(t.Context()); !found || err != nil ||
+		w.Count("select count(*) from resource.programmes where tenant_id = $1", other) != 1 {
 		t.Errorf("the other workspace's is not taken: %v %v", found, err)
 	}
 	if found, err := store.ProcessImport(t.Context()); found || err != nil {
@@ -113,7 +120,11 @@ func TestImports_SoManyOfAWorkspaceWait(t *testing.T) {
 	if _, err := store.ProcessImport(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := acceptImport(t.Context(), store, greedy); err != nil && w.Count("select count(*) from resource.imports where tenant_id = $1 and status = 'accepted'", greedy) < mostWaiting {
+	if _, err := acceptImport(t.Context(), store, greedy); err != nil &&
+		w.Count(
+			"select count(*) from resource.imports where tenant_id = $1 and status = 'accepted'",
+			greedy,
+		) < mostWaiting {
 		t.Errorf("after one was processed: %v", err)
 	}
 }
@@ -136,8 +147,10 @@ func TestImports_OneThatIsNeverWrittenIsRejected(t *testing.T) {
 			t.Fatalf("after %d tries: %+v %v", i, before, err)
 		}
 		w.Exec("update resource.imports set try_at = now()")
-		w.Exec(`create or replace function resource.next_moment(workspace uuid, list_name text, records integer default 1)
-			returns timestamptz language plpgsql as $$ begin raise query_canceled; end $$`)
+		w.Exec(
+			`create or replace function resource.next_moment(workspace uuid, list_name text, records integer default 1)
+			returns timestamptz language plpgsql as $$ begin raise query_canceled; end $$`,
+		)
 		if found, err := store.ProcessImport(t.Context()); !found || err == nil {
 			t.Fatalf("the import is written: %v %v", found, err)
 		}

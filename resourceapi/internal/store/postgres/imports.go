@@ -15,8 +15,8 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
-// mostWaiting is how many imports of one workspace wait at most, about: of those that are accepted in the same moment, each
-// may be the last that fits. They take up to 2 MiB each.
+// mostWaiting is how many imports of one workspace wait at most, about: of those that are accepted in the same moment,
+// each may be the last that fits. They take up to 2 MiB each.
 const mostWaiting = 100
 
 // AcceptImport keeps a file until it is processed. It returns programme.ErrImportsWait.
@@ -48,9 +48,9 @@ func (s *Store) Import(ctx context.Context, workspaceID, id uuid.UUID) (programm
 	return i, outcome(err)
 }
 
-// ProcessImport takes an import that waits, if one does, of the workspace whose turn it is, and turns it into programmes or
-// rejects it, in one transaction: whatever stops this process, the import is done once or still waits. Other instances
-// take those of other workspaces.
+// ProcessImport takes an import that waits, if one does, of the workspace whose turn it is, and turns it into
+// programmes or rejects it, in one transaction: whatever stops this process, the import is done once or still waits.
+// Other instances take those of other workspaces.
 func (s *Store) ProcessImport(ctx context.Context) (found bool, err error) {
 	ctx, cancel := bounded(ctx, workPatience)
 	defer cancel()
@@ -82,7 +82,11 @@ func (s *Store) ProcessImport(ctx context.Context) (found bool, err error) {
 type insertFunc func(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []programme.Details) error
 
 // processOne processes an import of one of the workspaces. taken is nil where there is none.
-func (s *Store) processOne(ctx context.Context, workspaces []uuid.UUID, insertLong insertFunc) (taken *waitingImport, err error) {
+func (s *Store) processOne(
+	ctx context.Context,
+	workspaces []uuid.UUID,
+	insertLong insertFunc,
+) (taken *waitingImport, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) (err error) {
 		taken, err = takeImport(ctx, tx, workspaces)
 		if err != nil || taken == nil {
@@ -97,7 +101,8 @@ func (s *Store) processOne(ctx context.Context, workspaces []uuid.UUID, insertLo
 const mostTries = 5
 
 // postpone lets an import that failed be tried again later, behind the others: one that fails each time must not stop
-// them. After mostTries it is rejected. A failure that says nothing about the import, such as a lost connection, is no try.
+// them. After mostTries it is rejected. A failure that says nothing about the import, such as a lost connection, is no
+// try.
 func (s *Store) postpone(ctx context.Context, failed waitingImport, cause error) error {
 	ctx, cancel := bounded(ctx, patience) // the time of the import may be over
 	defer cancel()
@@ -123,7 +128,8 @@ func (s *Store) postpone(ctx context.Context, failed waitingImport, cause error)
 const notWritten = "The import could not be written in time, and no row of it was. " +
 	"Send it again later, or as several smaller files."
 
-// itsOwn says whether the failure of an import may be the fault of the import: it took too long, or Postgres refused it.
+// itsOwn says whether the failure of an import may be the fault of the import: it took too long, or Postgres refused
+// it.
 func itsOwn(cause error) bool {
 	if fault, ok := errors.AsType[*pgconn.PgError](cause); ok {
 		return fault.Code == queryCanceled || fault.Code == lockNotAvailable || !passing(fault.Code)
@@ -132,7 +138,8 @@ func itsOwn(cause error) bool {
 }
 
 func processImport(ctx context.Context, tx pgx.Tx, taken waitingImport, insertLong insertFunc) error {
-	if _, err := tx.Exec(ctx, "select set_config('statement_timeout', '15s', true), set_config('lock_timeout', '5s', true)"); err != nil {
+	if _, err := tx.Exec(ctx, "select set_config('statement_timeout', '15s', true), set_config('lock_timeout', "+
+		"'5s', true)"); err != nil {
 		return fmt.Errorf("give an import its time: %w", err)
 	}
 	rows, wrong := programme.ReadImport(taken.content)
@@ -171,7 +178,13 @@ func insertLocked(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []p
 }
 
 // insertProgrammes adds all in one statement. Each has a time of its own, the last row the newest, which is last.
-func insertProgrammes(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []programme.Details, last time.Time) error {
+func insertProgrammes(
+	ctx context.Context,
+	tx pgx.Tx,
+	workspaceID uuid.UUID,
+	all []programme.Details,
+	last time.Time,
+) error {
 	var (
 		ids                     = make([]uuid.UUID, len(all))
 		names, summaries, state = make([]string, len(all)), make([]string, len(all)), make([]string, len(all))

@@ -12,8 +12,8 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// Migrate brings the database of url, which belongs to the user of url, to the newest schema, and returns the names of the
-// migrations that it applied. authserver's migrations come first: they make the roles.
+// Migrate brings the database of url, which belongs to the user of url, to the newest schema, and returns the names of
+// the migrations that it applied. authserver's migrations come first: they make the roles.
 func Migrate(ctx context.Context, url string) ([]string, error) {
 	all, err := schema()
 	if err != nil {

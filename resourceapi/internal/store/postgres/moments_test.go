@@ -17,14 +17,19 @@ import (
 
 // create adds a programme.
 func create(ctx context.Context, store *Store, workspaceID uuid.UUID) (made programme.Programme, err error) {
-	_, err = store.Once(ctx, idempotency.Key{}, func(ctx context.Context, w programme.Writer) (idempotency.Answer, error) {
-		made, err = w.Create(ctx, workspaceID, programme.Details{Name: "Winter shelter", Status: programme.Draft})
-		return idempotency.Answer{}, err
-	})
+	_, err = store.Once(
+		ctx,
+		idempotency.Key{},
+		func(ctx context.Context, w programme.Writer) (idempotency.Answer, error) {
+			made, err = w.Create(ctx, workspaceID, programme.Details{Name: "Winter shelter", Status: programme.Draft})
+			return idempotency.Answer{}, err
+		},
+	)
 	return made, err
 }
 
-// P6: while a record is written that nobody can read yet, no other of the workspace gets a later time and becomes visible.
+// P6: while a record is written that nobody can read yet, no other of the workspace gets a later time and becomes
+// visible.
 func TestProgrammes_BecomeVisibleInOrderOfTime(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
@@ -51,7 +56,11 @@ func TestProgrammes_BecomeVisibleInOrderOfTime(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-			first, err := (&writing{tx}).Create(t.Context(), workspaceID, programme.Details{Name: "Winter shelter", Status: programme.Draft})
+			first, err := (&writing{tx}).Create(
+				t.Context(),
+				workspaceID,
+				programme.Details{Name: "Winter shelter", Status: programme.Draft},
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,7 +89,12 @@ func TestProgrammes_BecomeVisibleInOrderOfTime(t *testing.T) {
 // importOne adds a programme as an import does.
 func importOne(store *Store, workspaceID uuid.UUID, insert insertFunc) (programme.Programme, error) {
 	err := pgx.BeginFunc(context.Background(), store.pool, func(tx pgx.Tx) error {
-		return insert(context.Background(), tx, workspaceID, []programme.Details{{Name: "Imported", Status: programme.Draft}})
+		return insert(
+			context.Background(),
+			tx,
+			workspaceID,
+			[]programme.Details{{Name: "Imported", Status: programme.Draft}},
+		)
 	})
 	page, _ := store.Page(context.Background(), programme.Query{WorkspaceID: workspaceID, Limit: 1})
 	return page.Programmes[0], err
@@ -107,7 +121,9 @@ func TestProgrammes_OtherWorkspacesDoNotWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := (&writing{tx}).Create(t.Context(), workspaceID, programme.Details{Name: "x", Status: programme.Draft}); err != nil {
+	if _, err := (&writing{
+		tx,
+	}).Create(t.Context(), workspaceID, programme.Details{Name: "x", Status: programme.Draft}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := create(t.Context(), store, other); err != nil {
@@ -128,7 +144,8 @@ func TestProgrammes_TimesGrowWhenTheClockIsSetBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ahead := time.Until(p.CreatedAt); !p.CreatedAt.After(last) || !p.CreatedAt.Equal(p.UpdatedAt) || ahead < 50*time.Minute {
+		if ahead := time.Until(p.CreatedAt); !p.CreatedAt.After(last) || !p.CreatedAt.Equal(p.UpdatedAt) ||
+			ahead < 50*time.Minute {
 			t.Errorf("%v follows %v", p.CreatedAt, last)
 		}
 		last = p.CreatedAt
@@ -164,11 +181,13 @@ func TestImport_RowsHaveTimesInTheirOrder(t *testing.T) {
 				t.Fatalf("%d %v", len(page.Programmes), err)
 			}
 			for i, p := range page.Programmes[:150] {
-				if p.Name != fmt.Sprint(149-i) || !p.CreatedAt.After(page.Programmes[i+1].CreatedAt) || !p.UpdatedAt.Equal(p.CreatedAt) {
+				if p.Name != fmt.Sprint(149-i) || !p.CreatedAt.After(page.Programmes[i+1].CreatedAt) ||
+					!p.UpdatedAt.Equal(p.CreatedAt) {
 					t.Errorf("%d: %+v", i, p)
 				}
 			}
-			if p := page.Programmes[149-7]; p.StartsOn == nil || *p.StartsOn != day || p.EndsOn != nil || p.Summary != "Summary" {
+			if p := page.Programmes[149-7]; p.StartsOn == nil || *p.StartsOn != day || p.EndsOn != nil ||
+				p.Summary != "Summary" {
 				t.Errorf("%+v", p)
 			}
 		})
@@ -181,7 +200,10 @@ func TestUpdatedSince_IsReadFromItsIndexes(t *testing.T) {
 	store := open(t, w)
 	workspaceID := w.Workspace()
 	w.Programmes(workspaceID, 20_000)
-	w.Exec("update resource.programmes set updated_at = created_at + interval '1 day' where created_at < '2026-03-01 09:05:00+00'") // 300
+	w.Exec(
+		"update resource.programmes set updated_at = created_at + interval '1 day' where created_at < '2026-03-01 " +
+			"09:05:00+00'",
+	) // 300
 	w.Exec("analyze resource.programmes")
 	at := func(text string) time.Time {
 		parsed, err := time.Parse(time.RFC3339, text)
@@ -190,7 +212,11 @@ func TestUpdatedSince_IsReadFromItsIndexes(t *testing.T) {
 		}
 		return parsed
 	}
-	after := &programme.Position{CreatedAt: at("2026-03-01T09:04:00Z"), ID: uuid.New(), Until: at("2026-03-02T10:00:00Z")}
+	after := &programme.Position{
+		CreatedAt: at("2026-03-01T09:04:00Z"),
+		ID:        uuid.New(),
+		Until:     at("2026-03-02T10:00:00Z"),
+	}
 	for name, c := range map[string]struct {
 		since string
 		after *programme.Position
@@ -204,14 +230,23 @@ func TestUpdatedSince_IsReadFromItsIndexes(t *testing.T) {
 		"nothing":            {since: "2026-03-03T00:00:00Z", wants: "programmes_changed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			query := programme.Query{WorkspaceID: workspaceID, Limit: 50, After: c.after, Filter: programme.Filter{UpdatedSince: at(c.since)}}
+			query := programme.Query{
+				WorkspaceID: workspaceID,
+				Limit:       50,
+				After:       c.after,
+				Filter:      programme.Filter{UpdatedSince: at(c.since)},
+			}
 			page, err := store.Page(t.Context(), query)
 			if err != nil || len(page.Programmes) != c.found {
 				t.Errorf("%d programmes, %v", len(page.Programmes), err)
 			}
 			text, args := pageSQL(query)
-			for which, plan := range map[string]string{"now": explained(t, store.pool, text, args), "kept": keptPlan(t, store, text, args)} {
-				if plan != "" && (strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Rows Removed by Filter: ") || !strings.Contains(plan, c.wants)) {
+			for which, plan := range map[string]string{
+				"now":  explained(t, store.pool, text, args),
+				"kept": keptPlan(t, store, text, args),
+			} {
+				if plan != "" &&
+					(strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Rows Removed by Filter: ") || !strings.Contains(plan, c.wants)) {
 					t.Errorf("%s: %s", which, plan)
 				}
 			}

@@ -36,12 +36,14 @@ func pageSQL(query programme.Query) (string, []any) {
 	const newestFirst = " order by created_at desc, id desc limit "
 	rows := add(query.Limit + 1)
 	if query.Filter.Search != "" {
-		return text.String() + newestFirst + rows, args // a search takes long anyway, and is better planned for what is searched for
+		// a search takes long anyway, and is better planned for what is searched for
+		return text.String() + newestFirst + rows, args
 	}
-	// Postgres keeps one plan for all requests only where it does not suppose that a plan for one of them would be much better, and making
-	// one for each adds a quarter to what a list costs it. Of a limit that is a parameter it supposes a tenth of what is below: that may be
-	// a hundred thousand programmes. So the longest page, in the text, is below; and the limit stands twice, as a tenth of that is still
-	// too much where one workspace has most of the programmes.
+	// Postgres keeps one plan for all requests only where it does not suppose that a plan for one of them would be much
+	// better, and making one for each adds a quarter to what a list costs it. Of a limit that is a parameter it
+	// supposes a tenth of what is below: that may be a hundred thousand programmes. So the longest page, in the text,
+	// is below; and the limit stands twice, as a tenth of that is still too much where one workspace has most of the
+	// programmes.
 	page := text.String() + newestFirst + strconv.Itoa(programme.MaxLimit+1)
 	for range 2 {
 		page = "select * from (" + page + ") bounded" + newestFirst + rows

@@ -78,16 +78,21 @@ func Open(ctx context.Context, url string, connections int32, tracers ...pgx.Que
 		*p.pool = pool
 	}
 	s.trips = batch.Batcher[trip, travelled]{
-		Answer: s.travelTogether, Most: mostTogether,
-		AtOnce: min(runtime.GOMAXPROCS(0), max(1, int(general)/2)), // as many as can be served, and connections for everything else
-		Within: patience,
-		Alone:  patience / 2, MostAlone: max(1, int(general)/4),
+		Answer: s.travelTogether,
+		Most:   mostTogether,
+		AtOnce: min(
+			runtime.GOMAXPROCS(0),
+			max(1, int(general)/2),
+		), // as many as can be served, and connections for everything else
+		Within:    patience,
+		Alone:     patience / 2,
+		MostAlone: max(1, int(general)/4),
 	}
 	return s, nil
 }
 
-// shares says how many connections are for searches, and how many for everything else. One is for Ready. Of two or three
-// connections in all, those two come on top.
+// shares says how many connections are for searches, and how many for everything else. One is for Ready. Of two or
+// three connections in all, those two come on top.
 func shares(connections int32) (general, searching int32) {
 	if connections < 4 {
 		return connections, 1
@@ -96,7 +101,13 @@ func shares(connections int32) (general, searching int32) {
 	return connections - searching - 1, searching
 }
 
-func openPool(ctx context.Context, url string, most, idle int32, parameters map[string]string, tracers []pgx.QueryTracer) (*pgxpool.Pool, error) {
+func openPool(
+	ctx context.Context,
+	url string,
+	most, idle int32,
+	parameters map[string]string,
+	tracers []pgx.QueryTracer,
+) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, errURL

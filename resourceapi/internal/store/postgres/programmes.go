@@ -74,18 +74,39 @@ func (s *Store) Programme(ctx context.Context, workspaceID, id uuid.UUID) (progr
 
 // Create adds a programme whose details were checked.
 func (w *writing) Create(ctx context.Context, workspaceID uuid.UUID, d programme.Details) (programme.Programme, error) {
-	return oneProgramme(ctx, w.tx, `
+	return oneProgramme(
+		ctx,
+		w.tx,
+		`
 		with moment as materialized (select resource.next_moment($2, $8) as at)
 		insert into resource.programmes (id, tenant_id, name, summary, status, starts_on, ends_on, created_at, updated_at)
 		select $1, $2, $3, $4, $5, $6, $7, at, at from moment
 		returning `+programmeColumns,
-		identity.New(), workspaceID, d.Name, d.Summary, string(d.Status), timeOf(d.StartsOn), timeOf(d.EndsOn), programmesList)
+		identity.New(),
+		workspaceID,
+		d.Name,
+		d.Summary,
+		string(d.Status),
+		timeOf(d.StartsOn),
+		timeOf(d.EndsOn),
+		programmesList,
+	)
 }
 
 // Replace reads a programme, lets edit say what it is to become, and writes that. The row is locked in between, so that
 // of two edits of one version one is stale. edit's error leaves all as it was; so does an edit that changes nothing.
-func (w *writing) Replace(ctx context.Context, workspaceID, id uuid.UUID, edit func(programme.Programme) (programme.Programme, error)) (programme.Programme, error) {
-	before, err := oneProgramme(ctx, w.tx, "select "+programmeColumns+" from resource.programmes where tenant_id = $1 and id = $2 for update", workspaceID, id)
+func (w *writing) Replace(
+	ctx context.Context,
+	workspaceID, id uuid.UUID,
+	edit func(programme.Programme) (programme.Programme, error),
+) (programme.Programme, error) {
+	before, err := oneProgramme(
+		ctx,
+		w.tx,
+		"select "+programmeColumns+" from resource.programmes where tenant_id = $1 and id = $2 for update",
+		workspaceID,
+		id,
+	)
 	if err != nil {
 		return programme.Programme{}, err
 	}
@@ -93,13 +114,24 @@ func (w *writing) Replace(ctx context.Context, workspaceID, id uuid.UUID, edit f
 	if err != nil || after.Same(before) {
 		return after, err
 	}
-	p, err := oneProgramme(ctx, w.tx, `
+	p, err := oneProgramme(
+		ctx,
+		w.tx,
+		`
 		update resource.programmes
 		set name = $3, summary = $4, status = $5, starts_on = $6, ends_on = $7,
 			updated_at = resource.next_moment($1, $8), version = version + 1
 		where tenant_id = $1 and id = $2
 		returning `+programmeColumns,
-		workspaceID, id, after.Name, after.Summary, string(after.Status), timeOf(after.StartsOn), timeOf(after.EndsOn), programmesList)
+		workspaceID,
+		id,
+		after.Name,
+		after.Summary,
+		string(after.Status),
+		timeOf(after.StartsOn),
+		timeOf(after.EndsOn),
+		programmesList,
+	)
 	if err != nil {
 		return programme.Programme{}, fmt.Errorf("change a programme: %w", err)
 	}

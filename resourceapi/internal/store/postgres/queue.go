@@ -11,8 +11,11 @@ import (
 func (s *Store) Jobs(ctx context.Context) (map[string]int, time.Duration, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
-	rows, err := s.pool.Query(ctx, `select state::text, count(*)::int, extract(epoch from coalesce(now() - min(scheduled_at) filter (where state <> 'running'), '0'))::float8
-from river.river_job where state in ('available', 'running', 'retryable', 'scheduled') group by state`)
+	rows, err := s.pool.Query(
+		ctx,
+		`select state::text, count(*)::int, extract(epoch from coalesce(now() - min(scheduled_at) filter (where state <> 'running'), '0'))::float8
+from river.river_job where state in ('available', 'running', 'retryable', 'scheduled') group by state`,
+	)
 	if err != nil {
 		return nil, 0, outcome(err)
 	}

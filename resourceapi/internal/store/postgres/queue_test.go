@@ -21,7 +21,8 @@ func TestTheQueueSaysWhatWaitsAndForHowLong(t *testing.T) {
 	wants := func(oldest time.Duration, available, running int) {
 		t.Helper()
 		byState, waited, err := store.Jobs(t.Context())
-		if err != nil || byState["available"] != available || byState["running"] != running || byState["completed"] != 0 {
+		if err != nil || byState["available"] != available || byState["running"] != running ||
+			byState["completed"] != 0 {
 			t.Errorf("%v %v", byState, err)
 		}
 		if waited < oldest || waited > oldest+10*time.Minute {
@@ -29,12 +30,18 @@ func TestTheQueueSaysWhatWaitsAndForHowLong(t *testing.T) {
 		}
 	}
 	wants(0, 0, 0)
-	w.Exec(`insert into river.river_job (args, state, kind, max_attempts, scheduled_at, attempt, attempted_at, finalized_at) values
+	w.Exec(
+		`insert into river.river_job (args, state, kind, max_attempts, scheduled_at, attempt, attempted_at, finalized_at) values
 		('{}', 'running', 'x', 9, now() - interval '9 hours', 1, now(), null), ('{}', 'completed', 'x', 9, now() - interval '9 hours', 1, now(), now()),
-		('{}', 'retryable', 'x', 9, now() + interval '1 hour', 1, now(), null)`)
+		('{}', 'retryable', 'x', 9, now() + interval '1 hour', 1, now(), null)`,
+	)
 	wants(0, 0, 1)
-	w.Exec(`insert into river.river_job (args, state, kind, max_attempts, scheduled_at) values ('{}', 'available', 'x', 9, now() - interval '1 hour'), ('{}', 'available', 'x', 9, now())`)
+	w.Exec(
+		`insert into river.river_job (args, state, kind, max_attempts, scheduled_at) values ('{}', 'available', 'x', 9, now() - interval '1 hour'), ('{}', 'available', 'x', 9, now())`,
+	)
 	wants(time.Hour, 2, 1)
-	w.Exec(`update river.river_job set scheduled_at = now() - interval '2 hours' where state = 'retryable'`) // and nobody makes it available
+	w.Exec(
+		`update river.river_job set scheduled_at = now() - interval '2 hours' where state = 'retryable'`,
+	) // and nobody makes it available
 	wants(2*time.Hour, 2, 1)
 }

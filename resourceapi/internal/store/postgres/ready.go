@@ -14,8 +14,8 @@ import (
 	"github.com/almonerhq/almoner/shared/standing"
 )
 
-// Ready says whether Postgres answers, within a second, and has every migration that this program knows, and of authserver's those that it
-// depends on. Once it had, it is not asked again for them: migrations go forward only.
+// Ready says whether Postgres answers, within a second, and has every migration that this program knows, and of
+// authserver's those that it depends on. Once it had, it is not asked again for them: migrations go forward only.
 func (s *Store) Ready(ctx context.Context) error {
 	if s.migrated.Load() {
 		return s.Answers(ctx)
@@ -49,7 +49,8 @@ func (s *Store) Ready(ctx context.Context) error {
 	return nil
 }
 
-// unready is a 503 whatever the cause: that a table of migrations is not there, or may not be read, passes once somebody migrates.
+// unready is a 503 whatever the cause: that a table of migrations is not there, or may not be read, passes once
+// somebody migrates.
 func unready(cause error) error {
 	if unavailable(cause) {
 		return outcome(cause)
@@ -61,7 +62,10 @@ func unready(cause error) error {
 
 // jobsMissing are the job queue's own migrations that the database has not.
 func (s *Store) jobsMissing(ctx context.Context) ([]string, error) {
-	migrator, err := rivermigrate.New(s.JobDriver(), &rivermigrate.Config{Schema: JobSchema, Logger: slog.New(slog.DiscardHandler)})
+	migrator, err := rivermigrate.New(
+		s.JobDriver(),
+		&rivermigrate.Config{Schema: JobSchema, Logger: slog.New(slog.DiscardHandler)},
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +79,10 @@ func (s *Store) jobsMissing(ctx context.Context) ([]string, error) {
 	}
 	var known []migrate.Version
 	for _, version := range migrator.AllVersions() {
-		known = append(known, migrate.Version{Number: int64(version.Version), Name: fmt.Sprintf("river %d", version.Version)})
+		known = append(
+			known,
+			migrate.Version{Number: int64(version.Version), Name: fmt.Sprintf("river %d", version.Version)},
+		)
 	}
 	return migrate.Compare(known, applied).Missing, nil
 }

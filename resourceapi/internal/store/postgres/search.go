@@ -20,7 +20,9 @@ const searchTime = 500 * time.Millisecond
 
 // searchParameters are those of the connections for searches. The best plan depends on the text that is searched for.
 var searchParameters = map[string]string{
-	"lock_timeout":      fmt.Sprint((searchTime - 100*time.Millisecond).Milliseconds()), // so that it is told from a long search
+	"lock_timeout": fmt.Sprint(
+		(searchTime - 100*time.Millisecond).Milliseconds(),
+	), // so that it is told from a long search
 	"statement_timeout": fmt.Sprint(searchTime.Milliseconds()),
 	"plan_cache_mode":   "force_custom_plan",
 }
@@ -28,7 +30,8 @@ var searchParameters = map[string]string{
 // SearchesOfOne is how many searches one workspace may have under way, so that another finds a connection too.
 func (s *Store) SearchesOfOne() int { return max(1, int(s.searches.Config().MaxConns)/2) }
 
-// Page reads one page of a workspace's programmes. It returns programme.ErrTooExpensive for a search that takes too long.
+// Page reads one page of a workspace's programmes. It returns programme.ErrTooExpensive for a search that takes too
+// long.
 func (s *Store) Page(ctx context.Context, query programme.Query) (programme.Page, error) {
 	text, args := pageSQL(query)
 	if query.Filter.Search != "" {
@@ -50,7 +53,11 @@ func (s *Store) search(ctx context.Context, query programme.Query, text string, 
 	defer cancel()
 	connection, err := s.searches.Acquire(ctx)
 	if errors.Is(err, context.DeadlineExceeded) && s.searches.Stat().AcquiredConns() > 0 {
-		return programme.Page{}, &apierr.Error{Kind: apierr.Unavailable, Cause: err, Message: "Too many searches are under way. Try again in a few seconds."}
+		return programme.Page{}, &apierr.Error{
+			Kind:    apierr.Unavailable,
+			Cause:   err,
+			Message: "Too many searches are under way. Try again in a few seconds.",
+		}
 	}
 	if err != nil {
 		return programme.Page{}, outcome(err)
@@ -99,9 +106,9 @@ const indexLock = 0x73656172
 // but in a large workspace most take too long.
 var ErrNoTrigrams = errors.New("the extension pg_trgm is missing and could not be created")
 
-// IndexSearches creates the index that searches use, unless it is there. It follows Migrate, and is no migration because
-// it needs an extension that a database may get later. The service reads and writes meanwhile. Several processes may call
-// it at once; one does the work. url is that of the database's owner.
+// IndexSearches creates the index that searches use, unless it is there. It follows Migrate, and is no migration
+// because it needs an extension that a database may get later. The service reads and writes meanwhile. Several
+// processes may call it at once; one does the work. url is that of the database's owner.
 func IndexSearches(ctx context.Context, url string) (created bool, err error) {
 	config, err := migrate.Config(url)
 	if err != nil {
@@ -116,7 +123,8 @@ func IndexSearches(ctx context.Context, url string) (created bool, err error) {
 		return false, fmt.Errorf("index searches: %w", err)
 	}
 	var valid bool
-	err = owner.QueryRow(ctx, "select indisvalid from pg_index where indexrelid = to_regclass($1)", searchIndex).Scan(&valid)
+	err = owner.QueryRow(ctx, "select indisvalid from pg_index where indexrelid = to_regclass($1)", searchIndex).
+		Scan(&valid)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return false, fmt.Errorf("look for the index of searches: %w", err)
 	}
@@ -142,8 +150,8 @@ func IndexSearches(ctx context.Context, url string) (created bool, err error) {
 	return true, nil
 }
 
-// lockIndex takes the lock by asking for it again and again: a statement that waits for it would hold up the creation of
-// the index, which waits for the end of every older statement.
+// lockIndex takes the lock by asking for it again and again: a statement that waits for it would hold up the creation
+// of the index, which waits for the end of every older statement.
 func lockIndex(ctx context.Context, owner *pgx.Conn) error {
 	for {
 		var taken bool
@@ -158,7 +166,8 @@ func lockIndex(ctx context.Context, owner *pgx.Conn) error {
 	}
 }
 
-// trigrams returns the operator class of pg_trgm, wherever the extension is, and creates the extension if it is missing.
+// trigrams returns the operator class of pg_trgm, wherever the extension is, and creates the extension if it is
+// missing.
 func trigrams(ctx context.Context, owner *pgx.Conn) (string, error) {
 	schema := func() (name string, err error) {
 		err = owner.QueryRow(ctx, `

@@ -25,11 +25,17 @@ func TestSearch_IsReadFromItsIndex(t *testing.T) {
 	for _, text := range []string{"Walsall", "programme 19999", "100%"} {
 		query := programme.Query{WorkspaceID: workspaceID, Limit: 50, Filter: programme.Filter{Search: text}}
 		sql, args := pageSQL(query)
-		if plan := explained(t, store.searches, sql, args); !strings.Contains(plan, "Bitmap Index Scan on programmes_search") {
+		if plan := explained(t, store.searches, sql, args); !strings.Contains(
+			plan,
+			"Bitmap Index Scan on programmes_search",
+		) {
 			t.Errorf("%s: %s", text, plan)
 		}
 	}
-	page, err := store.Page(t.Context(), programme.Query{WorkspaceID: workspaceID, Limit: 50, Filter: programme.Filter{Search: "programme 19999"}})
+	page, err := store.Page(
+		t.Context(),
+		programme.Query{WorkspaceID: workspaceID, Limit: 50, Filter: programme.Filter{Search: "programme 19999"}},
+	)
 	if err != nil || len(page.Programmes) != 1 {
 		t.Errorf("%d programmes, %v", len(page.Programmes), err)
 	}
@@ -43,13 +49,15 @@ func TestIndexSearches_RepairsWhatAnInterruptedTryLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = superuser.Close(t.Context()) }()
-	if _, err := superuser.Exec(t.Context(), "update pg_index set indisvalid = false where indexrelid = 'resource.programmes_search'::regclass"); err != nil {
+	if _, err := superuser.Exec(t.Context(), "update pg_index set indisvalid = false where indexrelid = "+
+		"'resource.programmes_search'::regclass"); err != nil {
 		t.Fatal(err)
 	}
 	if created, err := IndexSearches(t.Context(), w.Database.Owner); !created || err != nil {
 		t.Errorf("created %t, %v", created, err)
 	}
-	if n := w.Count("select count(*) from pg_index join pg_class c on c.oid = indexrelid where c.relname = 'programmes_search' and indisvalid and relam <> 403"); n != 1 {
+	if n := w.Count("select count(*) from pg_index join pg_class c on c.oid = indexrelid where c.relname = " +
+		"'programmes_search' and indisvalid and relam <> 403"); n != 1 {
 		t.Errorf("%d valid indexes", n)
 	}
 }
@@ -62,7 +70,10 @@ func TestIndexSearches_WithoutTrigramsIsNoFailureOfSearches(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = superuser.Close(t.Context()) }()
-	_, err = superuser.Exec(t.Context(), "do $$ begin execute format('alter database %I owner to current_user', current_database()); end $$")
+	_, err = superuser.Exec(
+		t.Context(),
+		"do $$ begin execute format('alter database %I owner to current_user', current_database()); end $$",
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,21 +83,31 @@ func TestIndexSearches_WithoutTrigramsIsNoFailureOfSearches(t *testing.T) {
 	store := open(t, w)
 	workspaceID := w.Workspace()
 	w.Programmes(workspaceID, 3)
-	page, err := store.Page(t.Context(), programme.Query{WorkspaceID: workspaceID, Limit: 50, Filter: programme.Filter{Search: "programme 2"}})
+	page, err := store.Page(
+		t.Context(),
+		programme.Query{WorkspaceID: workspaceID, Limit: 50, Filter: programme.Filter{Search: "programme 2"}},
+	)
 	if err != nil || len(page.Programmes) != 1 {
 		t.Errorf("%d programmes, %v", len(page.Programmes), err)
 	}
 }
 
-// The index makes small letters of a text and of what is searched for, by the database's locale. A text with the pattern
-// in it must then have the small letters of the pattern in it, whatever stands around.
+// The index makes small letters of a text and of what is searched for, by the database's locale. A text with the
+// pattern in it must then have the small letters of the pattern in it, whatever stands around.
 func TestFolded_SmallLettersDoNotDependOnTheLettersAround(t *testing.T) {
 	w := postgrestest.New(t)
 	for _, locale := range []string{"el", "tr", "lt", "und"} {
 		for _, pattern := range []string{"ΟΔΟΣ", "I", "Į", "J", "ẞ", "İ", "straße"} {
 			for _, around := range [][2]string{{"", "α"}, {"α", ""}, {"α", "\u0307"}, {"", "\u0300"}, {"x ", " y"}} {
-				n := w.Count("select strpos(lower("+folded("$1::text")+` collate "`+locale+`-x-icu"), lower(`+folded("$2::text")+` collate "`+locale+`-x-icu"))`,
-					around[0]+pattern+around[1], pattern)
+				n := w.Count(
+					"select strpos(lower("+folded(
+						"$1::text",
+					)+` collate "`+locale+`-x-icu"), lower(`+folded(
+						"$2::text",
+					)+` collate "`+locale+`-x-icu"))`,
+					around[0]+pattern+around[1],
+					pattern,
+				)
 				if n == 0 {
 					t.Errorf("%s: %q is not found in %q", locale, pattern, around[0]+pattern+around[1])
 				}

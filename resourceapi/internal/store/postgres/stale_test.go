@@ -13,7 +13,11 @@ func TestOpen_ConnectionThatPostgresClosedIsNotUsed(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
 	for range 3 {
-		for name, pool := range map[string]*pgxpool.Pool{"general": store.pool, "searches": store.searches, "probe": store.probe} {
+		for name, pool := range map[string]*pgxpool.Pool{
+			"general":  store.pool,
+			"searches": store.searches,
+			"probe":    store.probe,
+		} {
 			if _, err := pool.Exec(t.Context(), "select 1"); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}

@@ -23,20 +23,42 @@ func (s *Store) Standing(ctx context.Context, q standing.Query) (standing.Standi
 
 // StandingAndPage is Standing and Page in one trip. The page is read before anybody has judged the standing, so it is
 // the caller's duty to look at the standing first. The query is no search, which would hold up whoever travels with it.
-func (s *Store) StandingAndPage(ctx context.Context, q standing.Query, query programme.Query) (standing.Standing, programme.Page, error) {
+func (s *Store) StandingAndPage(
+	ctx context.Context,
+	q standing.Query,
+	query programme.Query,
+) (standing.Standing, programme.Page, error) {
 	text, args := pageSQL(query)
-	return travelFor(ctx, s, q, text, args, func(rows pgx.Rows) (programme.Page, error) { return scanPage(rows, query) })
+	return travelFor(
+		ctx,
+		s,
+		q,
+		text,
+		args,
+		func(rows pgx.Rows) (programme.Page, error) { return scanPage(rows, query) },
+	)
 }
 
 // StandingAndProgramme is Standing and Programme in one trip, likewise. There is no such programme where it is nil.
-func (s *Store) StandingAndProgramme(ctx context.Context, q standing.Query, workspaceID, id uuid.UUID) (standing.Standing, *programme.Programme, error) {
-	return travelFor(ctx, s, q, programmeSQL, []any{workspaceID, id}, func(rows pgx.Rows) (*programme.Programme, error) {
-		p, err := pgx.CollectExactlyOneRow(rows, scanProgramme)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil, nil
-		}
-		return &p, err
-	})
+func (s *Store) StandingAndProgramme(
+	ctx context.Context,
+	q standing.Query,
+	workspaceID, id uuid.UUID,
+) (standing.Standing, *programme.Programme, error) {
+	return travelFor(
+		ctx,
+		s,
+		q,
+		programmeSQL,
+		[]any{workspaceID, id},
+		func(rows pgx.Rows) (*programme.Programme, error) {
+			p, err := pgx.CollectExactlyOneRow(rows, scanProgramme)
+			if errors.Is(err, pgx.ErrNoRows) {
+				return nil, nil
+			}
+			return &p, err
+		},
+	)
 }
 
 // StandingAndNames is Standing and the names of who is connected, in one trip. As with StandingAndPage, the standing is
@@ -46,7 +68,14 @@ func (s *Store) StandingAndNames(ctx context.Context, q standing.Query) (standin
 }
 
 // travelFor is travel with the type of what the text answers with.
-func travelFor[T any](ctx context.Context, s *Store, q standing.Query, text string, args []any, read func(pgx.Rows) (T, error)) (standing.Standing, T, error) {
+func travelFor[T any](
+	ctx context.Context,
+	s *Store,
+	q standing.Query,
+	text string,
+	args []any,
+	read func(pgx.Rows) (T, error),
+) (standing.Standing, T, error) {
 	answer, found, err := s.travel(ctx, trip{
 		question: q,
 		text:     text,
@@ -57,7 +86,8 @@ func travelFor[T any](ctx context.Context, s *Store, q standing.Query, text stri
 	return answer, of, err
 }
 
-// Askable is what the client of a grant could be given if it asked its user again: nothing where there is no such grant.
+// Askable is what the client of a grant could be given if it asked its user again: nothing where there is no such
+// grant.
 func (s *Store) Askable(ctx context.Context, grant uuid.UUID) (perm.Set, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()

@@ -42,10 +42,24 @@ func TestAPageIsReadFromItsIndexWithoutSorting(t *testing.T) {
 		query programme.Query
 		index string
 	}{
-		"first page":           {programme.Query{WorkspaceID: workspaceID, Limit: 200}, "programmes_page"},
-		"a page in the middle": {programme.Query{WorkspaceID: workspaceID, Limit: 50, After: middle}, "programmes_page"},
-		"a status":             {programme.Query{WorkspaceID: workspaceID, Limit: 50, Filter: programme.Filter{Status: programme.Archived}}, "programmes_page_by_status"},
-		"and its next page":    {programme.Query{WorkspaceID: workspaceID, Limit: 50, After: middle, Filter: programme.Filter{Status: programme.Archived}}, "programmes_page_by_status"},
+		"first page": {programme.Query{WorkspaceID: workspaceID, Limit: 200}, "programmes_page"},
+		"a page in the middle": {
+			programme.Query{WorkspaceID: workspaceID, Limit: 50, After: middle},
+			"programmes_page",
+		},
+		"a status": {
+			programme.Query{WorkspaceID: workspaceID, Limit: 50, Filter: programme.Filter{Status: programme.Archived}},
+			"programmes_page_by_status",
+		},
+		"and its next page": {
+			programme.Query{
+				WorkspaceID: workspaceID,
+				Limit:       50,
+				After:       middle,
+				Filter:      programme.Filter{Status: programme.Archived},
+			},
+			"programmes_page_by_status",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, args := pageSQL(c.query)
@@ -53,7 +67,8 @@ func TestAPageIsReadFromItsIndexWithoutSorting(t *testing.T) {
 				"the plan for this page": explained(t, store.pool, text, args),
 				"the plan that is kept":  keptPlan(t, store, text, args),
 			} {
-				if strings.Contains(plan, "Sort") || strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Filter:") ||
+				if strings.Contains(plan, "Sort") || strings.Contains(plan, "Seq Scan") ||
+					strings.Contains(plan, "Filter:") ||
 					!strings.Contains(plan, "Index Scan using "+c.index+" ") {
 					t.Errorf("%s: %s", name, plan)
 				}
@@ -75,7 +90,8 @@ func explained(t *testing.T, db querier, text string, args []any) string {
 	return strings.Join(lines, "\n")
 }
 
-// keptPlan is the plan that Postgres keeps of a statement, which it does from the sixth time on if ever: "" where it plans anew for each request.
+// keptPlan is the plan that Postgres keeps of a statement, which it does from the sixth time on if ever: "" where it
+// plans anew for each request.
 func keptPlan(t *testing.T, store *Store, text string, args []any) string {
 	t.Helper()
 	connection, err := store.pool.Acquire(t.Context())
@@ -113,8 +129,13 @@ func TestTheServicesRoleMayDoWhatItNeedsAndNoMore(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
 	for _, forbidden := range []string{
-		"select * from account.users", "select * from account.personal_access_tokens", "update account.memberships set permissions = '{}'",
-		"drop table resource.programmes", "create table resource.mine (x int)", "create table public.mine (x int)", "delete from goose_resourceapi",
+		"select * from account.users",
+		"select * from account.personal_access_tokens",
+		"update account.memberships set permissions = '{}'",
+		"drop table resource.programmes",
+		"create table resource.mine (x int)",
+		"create table public.mine (x int)",
+		"delete from goose_resourceapi",
 	} {
 		if _, err := store.pool.Exec(t.Context(), forbidden); err == nil || !strings.Contains(err.Error(), "42501") {
 			t.Errorf("%s: %v", forbidden, err)
@@ -157,10 +178,14 @@ func TestAnImportIsDoneOnceWhateverHappensToItsWorkers(t *testing.T) {
 	store := open(t, w)
 	workspaceID := w.Workspace()
 	var id uuid.UUID
-	_, err := store.Once(t.Context(), idempotency.Key{}, func(ctx context.Context, writer programme.Writer) (a idempotency.Answer, err error) {
-		id, err = writer.AcceptImport(ctx, workspaceID, w.User(), "name\n"+strings.Repeat("x\n", 500))
-		return a, err
-	})
+	_, err := store.Once(
+		t.Context(),
+		idempotency.Key{},
+		func(ctx context.Context, writer programme.Writer) (a idempotency.Answer, err error) {
+			id, err = writer.AcceptImport(ctx, workspaceID, w.User(), "name\n"+strings.Repeat("x\n", 500))
+			return a, err
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +227,9 @@ func TestAnImportIsDoneOnceWhateverHappensToItsWorkers(t *testing.T) {
 		}
 	}
 	i, err := store.Import(t.Context(), workspaceID, id)
-	if n := w.Count("select count(*) from resource.programmes"); times != 1 || n != 500 || err != nil || i.Imported != 500 || i.Status != programme.ImportProcessed {
+	if n := w.Count("select count(*) from resource.programmes"); times != 1 || n != 500 || err != nil ||
+		i.Imported != 500 ||
+		i.Status != programme.ImportProcessed {
 		t.Errorf("%d workers did it, %d programmes, %+v, %v", times, n, i, err)
 	}
 }
@@ -211,7 +238,10 @@ func TestAWorkerTakesAnImportThatNoOtherHasInHand(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
 	for range 2 {
-		w.Exec("insert into resource.imports (id, tenant_id, user_id, content) values (gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'name')")
+		w.Exec(
+			"insert into resource.imports (id, tenant_id, user_id, content) values (gen_random_uuid(), " +
+				"gen_random_uuid(), gen_random_uuid(), 'name')",
+		)
 	}
 	w.Exec("begin")
 	w.Exec("select 1 from resource.imports order by try_at limit 1 for update")

@@ -18,12 +18,23 @@ const mostCounted = 500
 // Accept is engage.Writer's: the submission and its job are there together, or neither is.
 func (w *engageWriting) Accept(ctx context.Context, s engage.Submission) error {
 	var waiting int
-	err := w.tx.QueryRow(ctx, `
+	err := w.tx.QueryRow(
+		ctx,
+		`
 		insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
 		select $1, $2, $3, $4, $5, $6, $7, resource.next_moment($2, $8)
 		returning (select count(*) from (
 			select from resource.submissions where tenant_id = $2 and status = 'accepted' limit $9) w)`,
-		s.ID, s.WorkspaceID, s.Form, s.Token, s.Answers, s.Consents, s.Trapped, submissionsList(s.Form), mostCounted).Scan(&waiting)
+		s.ID,
+		s.WorkspaceID,
+		s.Form,
+		s.Token,
+		s.Answers,
+		s.Consents,
+		s.Trapped,
+		submissionsList(s.Form),
+		mostCounted,
+	).Scan(&waiting)
 	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.ConstraintName == "submissions_token" {
 		return engage.ErrTokenUsed
 	}
@@ -44,7 +55,8 @@ func (e *Engage) SubmissionStatus(ctx context.Context, id uuid.UUID) (engage.Sub
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
 	var s engage.Submission
-	err := e.pool.QueryRow(ctx, "select "+statusColumns+" from resource.submissions s where s.id = $1", id).Scan(&s.ID, &s.Form, &s.Status, &s.Reasons)
+	err := e.pool.QueryRow(ctx, "select "+statusColumns+" from resource.submissions s where s.id = $1", id).
+		Scan(&s.ID, &s.Form, &s.Status, &s.Reasons)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return engage.Submission{}, engage.ErrNotFound
 	}
@@ -55,20 +67,44 @@ const submissionColumns = "id, form_id, status, reasons, answers, consents, supp
 
 func submissionOf(row pgx.CollectableRow, further ...any) (engage.Submission, error) {
 	var s engage.Submission
-	columns := []any{&s.ID, &s.Form, &s.Status, &s.Reasons, (*[]byte)(&s.Kept), &s.Consents, &s.Supporter, &s.CreatedAt, &s.FinishedAt}
+	columns := []any{
+		&s.ID,
+		&s.Form,
+		&s.Status,
+		&s.Reasons,
+		(*[]byte)(&s.Kept),
+		&s.Consents,
+		&s.Supporter,
+		&s.CreatedAt,
+		&s.FinishedAt,
+	}
 	err := row.Scan(append(columns, further...)...)
 	return s, err
 }
 
 // Submissions hands over one page of a form's submissions, newest first, until take has no room.
-func (e *Engage) Submissions(ctx context.Context, form uuid.UUID, r engage.Range, take func(engage.Submission) bool) (page engage.SubmissionPage, err error) {
+func (e *Engage) Submissions(
+	ctx context.Context,
+	form uuid.UUID,
+	r engage.Range,
+	take func(engage.Submission) bool,
+) (page engage.SubmissionPage, err error) {
 	if !r.UpdatedSince.IsZero() {
 		return e.changedSubmissions(ctx, form, r, take)
 	}
 	text := "select " + submissionColumns + " from resource.submissions s where s.form_id = $1"
-	page.More, err = readRange(ctx, e.pool, text, "s", form, r, func(row pgx.CollectableRow) (engage.Submission, error) {
-		return submissionOf(row)
-	}, take)
+	page.More, err = readRange(
+		ctx,
+		e.pool,
+		text,
+		"s",
+		form,
+		r,
+		func(row pgx.CollectableRow) (engage.Submission, error) {
+			return submissionOf(row)
+		},
+		take,
+	)
 	return page, err
 }
 

@@ -17,8 +17,8 @@ import (
 // JobSchema is where the job queue keeps its tables.
 const JobSchema = "river"
 
-// A Queue takes the job of a submission into a transaction. waiting is how many submissions of the workspace wait already,
-// counted up to a bound.
+// A Queue takes the job of a submission into a transaction. waiting is how many submissions of the workspace wait
+// already, counted up to a bound.
 type Queue interface {
 	Add(ctx context.Context, tx pgx.Tx, submission uuid.UUID, waiting int) error
 }
@@ -41,7 +41,10 @@ func jobMigrator(ctx context.Context, url string) (*pgxpool.Pool, *rivermigrate.
 	if err != nil {
 		return nil, nil, fmt.Errorf("prepare to migrate the job queue: %w", err)
 	}
-	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Schema: JobSchema, Logger: slog.New(slog.DiscardHandler)})
+	migrator, err := rivermigrate.New(
+		riverpgxv5.New(pool),
+		&rivermigrate.Config{Schema: JobSchema, Logger: slog.New(slog.DiscardHandler)},
+	)
 	if err != nil {
 		pool.Close()
 		return nil, nil, fmt.Errorf("prepare to migrate the job queue: %w", err)
@@ -62,7 +65,13 @@ func lookAtJobs(ctx context.Context, url string) (migrate.State, error) {
 	}
 	var known []migrate.Version
 	for _, version := range migrator.AllVersions() {
-		known = append(known, migrate.Version{Number: int64(version.Version), Name: fmt.Sprintf("river %d %s", version.Version, version.Name)})
+		known = append(
+			known,
+			migrate.Version{
+				Number: int64(version.Version),
+				Name:   fmt.Sprintf("river %d %s", version.Version, version.Name),
+			},
+		)
 	}
 	var applied []int64
 	for _, version := range existing {
@@ -85,8 +94,10 @@ func MigrateJobs(ctx context.Context, url string) error {
 		return fmt.Errorf("migrate the job queue: %w", err)
 	}
 	defer one.Release()
-	const lock = 0x72697665                                               // any number that all migrating processes agree on
-	if _, err := one.Exec(ctx, "set lock_timeout = '5min'"); err != nil { // nobody but another migrating process is kept waiting
+	// any number that all migrating processes agree on
+	const lock = 0x72697665
+	// nobody but another migrating process is kept waiting
+	if _, err := one.Exec(ctx, "set lock_timeout = '5min'"); err != nil {
 		return fmt.Errorf("migrate the job queue: %w", err)
 	}
 	if _, err := one.Exec(ctx, "select pg_advisory_lock($1)", lock); err != nil {

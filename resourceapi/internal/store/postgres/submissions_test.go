@@ -46,7 +46,11 @@ func TestTheJobQueueIsMadeOnceAndIsTheServicesToUse(t *testing.T) {
 		t.Fatal("connect as authserver")
 	}
 	defer func() { _ = other.Close(context.Background()) }()
-	for _, forbidden := range []string{"select * from river.river_job", "select * from resource.submissions", "select * from account.module_state(gen_random_uuid(), 'engage')"} {
+	for _, forbidden := range []string{
+		"select * from river.river_job",
+		"select * from resource.submissions",
+		"select * from account.module_state(gen_random_uuid(), 'engage')",
+	} {
 		if _, err := other.Exec(context.Background(), forbidden); err == nil {
 			t.Errorf("authserver may: %s", forbidden)
 		}

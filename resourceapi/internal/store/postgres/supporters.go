@@ -27,7 +27,8 @@ func ensureSupporter(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, s en
 	if tag.RowsAffected() == 1 {
 		return id, nil
 	}
-	err = tx.QueryRow(ctx, "select id from resource.supporters where tenant_id = $1 and email = $2", workspaceID, s.Email).Scan(&id)
+	err = tx.QueryRow(ctx, "select id from resource.supporters where tenant_id = $1 and email = $2", workspaceID, s.Email).
+		Scan(&id)
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("find a supporter: %w", err)
 	}

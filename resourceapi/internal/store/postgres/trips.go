@@ -9,13 +9,14 @@ import (
 	"github.com/almonerhq/almoner/shared/standing"
 )
 
-// A trip is what a request asks of Postgres: the standing of its credential and, where there is a text, what else it will answer with.
+// A trip is what a request asks of Postgres: the standing of its credential and, where there is a text, what else it
+// will answer with.
 type trip struct {
 	question standing.Query
 	text     string
 	args     []any
-	// read reads the answer to text, of a credential that exists. It may be called more than once, and at the same time: what it
-	// returns is the answer of that call alone.
+	// read reads the answer to text, of a credential that exists. It may be called more than once, and at the same
+	// time: what it returns is the answer of that call alone.
 	read func(pgx.Rows) (any, error)
 }
 
@@ -25,12 +26,12 @@ type travelled struct {
 	found    any
 }
 
-// mostTogether is how many trips are made together: more would gain little, as each reads up to a page of programmes, and the first waits
-// for the last.
+// mostTogether is how many trips are made together: more would gain little, as each reads up to a page of programmes,
+// and the first waits for the last.
 const mostTogether = 16
 
-// travel makes a trip, together with those of other requests. What fails may be the fault of one of them, so it is tried once more, alone.
-// It returns standing.ErrUnknown.
+// travel makes a trip, together with those of other requests. What fails may be the fault of one of them, so it is
+// tried once more, alone. It returns standing.ErrUnknown.
 func (s *Store) travel(ctx context.Context, one trip) (standing.Standing, any, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()

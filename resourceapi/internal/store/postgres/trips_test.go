@@ -50,34 +50,53 @@ func TestWhoeverTravelsTogetherHasItsOwnAnswer(t *testing.T) {
 		workspaceID, user, count := w.Workspace(), w.User(), 1+i%5
 		w.Member(workspaceID, user, perm.ProgrammesRead)
 		ids := w.Programmes(workspaceID, count)
-		question := standing.Query{PATHash: credential.Hash(w.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()), WorkspaceID: workspaceID, Module: "programmes"}
+		question := standing.Query{
+			PATHash:     credential.Hash(w.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()),
+			WorkspaceID: workspaceID,
+			Module:      "programmes",
+		}
 		if i%2 == 0 {
 			grant := w.Grant(standing.Connector, workspaceID, user, "https://api.example/mcp", perm.ProgrammesRead)
 			question = standing.Query{GrantID: grant.ID, KeyID: postgrestest.KeyID, WorkspaceID: workspaceID}
 		}
 		all.Go(func() {
 			own := func(what string, s standing.Standing, err error) {
-				if err != nil || s.UserID != user || !s.Member || s.CredentialWorkspace != workspaceID || s.ModuleEnabled != (question.Module != "") {
+				if err != nil || s.UserID != user || !s.Member || s.CredentialWorkspace != workspaceID ||
+					s.ModuleEnabled != (question.Module != "") {
 					t.Errorf("%s: %+v %v", what, s, err)
 				}
 			}
 			for range times {
-				s, page, err := store.StandingAndPage(t.Context(), question, programme.Query{WorkspaceID: workspaceID, Limit: 2})
+				s, page, err := store.StandingAndPage(
+					t.Context(),
+					question,
+					programme.Query{WorkspaceID: workspaceID, Limit: 2},
+				)
 				own("a page", s, err)
 				if len(page.Programmes) != min(count, 2) || page.More != (count > 2) ||
-					slices.ContainsFunc(page.Programmes, func(p programme.Programme) bool { return !slices.Contains(ids, p.ID) }) {
+					slices.ContainsFunc(
+						page.Programmes,
+						func(p programme.Programme) bool { return !slices.Contains(ids, p.ID) },
+					) {
 					t.Errorf("of %v: %+v", ids, page)
 				}
 				s, found, err := store.StandingAndProgramme(t.Context(), question, workspaceID, ids[0])
 				if own("a programme", s, err); found == nil || found.ID != ids[0] {
 					t.Errorf("%+v in place of %s", found, ids[0])
 				}
-				if _, found, err = store.StandingAndProgramme(t.Context(), question, workspaceID, uuid.New()); found != nil || err != nil {
+				if _, found, err = store.StandingAndProgramme(t.Context(), question, workspaceID, uuid.New()); found != nil ||
+					err != nil {
 					t.Errorf("%+v %v in place of nothing", found, err)
 				}
 				s, err = store.Standing(t.Context(), question)
 				own("a standing", s, err)
-				if _, page, err := store.StandingAndPage(t.Context(), standing.Query{GrantID: uuid.New()}, programme.Query{WorkspaceID: workspaceID, Limit: 2}); !errors.Is(err, standing.ErrUnknown) || page.Programmes != nil {
+				if _, page, err := store.StandingAndPage(t.Context(), standing.Query{
+					GrantID: uuid.New(),
+				}, programme.Query{WorkspaceID: workspaceID, Limit: 2}); !errors.Is(
+					err,
+					standing.ErrUnknown,
+				) ||
+					page.Programmes != nil {
 					t.Errorf("a stranger: %+v %v", page, err)
 				}
 			}
@@ -130,7 +149,13 @@ func TestBadCompanySpoilsNoTrip(t *testing.T) {
 				return answers[:len(all)], nil
 			}
 			answering.Store(&together)
-			if s, page, err := store.StandingAndPage(t.Context(), question, programme.Query{WorkspaceID: workspaceID, Limit: 5}); err != nil || s.UserID != user || len(page.Programmes) != 1 || !met.Load() {
+			if s, page, err := store.StandingAndPage(t.Context(), question, programme.Query{
+				WorkspaceID: workspaceID,
+				Limit:       5,
+			}); err != nil ||
+				s.UserID != user ||
+				len(page.Programmes) != 1 ||
+				!met.Load() {
 				t.Errorf("beside one that %s: %+v %+v %v", name, s, page, err)
 			}
 			for end := time.Now().Add(3 * time.Second); store.PoolStat().AcquiredConns() != 0; time.Sleep(10 * time.Millisecond) {

@@ -20,7 +20,11 @@ func outcome(err error) error {
 	if err == nil || !unavailable(err) {
 		return err
 	}
-	return &apierr.Error{Kind: apierr.Unavailable, Cause: err, Message: "The service cannot reach its database at the moment. Try again in a few seconds."}
+	return &apierr.Error{
+		Kind:    apierr.Unavailable,
+		Cause:   err,
+		Message: "The service cannot reach its database at the moment. Try again in a few seconds.",
+	}
 }
 
 func unavailable(err error) bool {

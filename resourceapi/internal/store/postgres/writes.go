@@ -20,8 +20,13 @@ type writing struct{ tx pgx.Tx }
 
 // Once runs effect in a transaction and remembers its answer under key, if one was given. A key that is known already
 // gets the first answer again, without the effect, or idempotency.ErrReused when the body was another. Of two requests
-// with one key at one time, the second waits for the first. An error of effect is returned as it is, and nothing is kept.
-func (s *Store) Once(ctx context.Context, key idempotency.Key, effect func(context.Context, programme.Writer) (idempotency.Answer, error)) (idempotency.Answer, error) {
+// with one key at one time, the second waits for the first. An error of effect is returned as it is, and nothing is
+// kept.
+func (s *Store) Once(
+	ctx context.Context,
+	key idempotency.Key,
+	effect func(context.Context, programme.Writer) (idempotency.Answer, error),
+) (idempotency.Answer, error) {
 	return once(ctx, s.pool, s.turns, key, func(ctx context.Context, tx pgx.Tx) (idempotency.Answer, error) {
 		return effect(ctx, &writing{tx})
 	})
@@ -41,7 +46,10 @@ func once(
 
 // onceNow is once without a wait for the turn. Its error is as Postgres or effect gave it.
 func onceNow(
-	ctx context.Context, pool *pgxpool.Pool, key idempotency.Key, effect func(context.Context, pgx.Tx) (idempotency.Answer, error),
+	ctx context.Context,
+	pool *pgxpool.Pool,
+	key idempotency.Key,
+	effect func(context.Context, pgx.Tx) (idempotency.Answer, error),
 ) (answer idempotency.Answer, err error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
@@ -78,10 +86,17 @@ func claim(ctx context.Context, tx pgx.Tx, key idempotency.Key) (first idempoten
 		return idempotency.Answer{}, false, nil
 	}
 	var same bool
-	err = tx.QueryRow(ctx, `
+	err = tx.QueryRow(
+		ctx,
+		`
 		select body_hash = $5, status, coalesce(etag, ''), coalesce(location, ''), body
 		from resource.idempotency_keys where tenant_id = $1 and user_id = $2 and route = $3 and key = $4`,
-		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:]).Scan(&same, &first.Status, &first.ETag, &first.Location, &first.Body)
+		key.WorkspaceID,
+		key.User,
+		key.Route,
+		key.Text,
+		key.Body[:],
+	).Scan(&same, &first.Status, &first.ETag, &first.Location, &first.Body)
 	if err != nil {
 		return idempotency.Answer{}, false, fmt.Errorf("read the answer of an idempotency key: %w", err)
 	}

@@ -53,7 +53,8 @@ func Connect(address credential.Secret, log *slog.Logger, now func() time.Time) 
 	return l, nil
 }
 
-// Watch lets hook see every command, and hands the client to instrument. Where there is no Redis, there is nothing to see.
+// Watch lets hook see every command, and hands the client to instrument. Where there is no Redis, there is nothing to
+// see.
 func (l *Limits) Watch(hook goredis.Hook, instrument func(goredis.UniversalClient) error) error {
 	if l.client == nil {
 		return nil
@@ -84,8 +85,8 @@ func (l *Limits) Close() error {
 	return l.client.Close()
 }
 
-// Count counts one more event under the key, unless there were most of them in the last minute: then it returns how long to
-// wait until there is room. 0 lets this one happen.
+// Count counts one more event under the key, unless there were most of them in the last minute: then it returns how
+// long to wait until there is room. 0 lets this one happen.
 func (l *Limits) Count(ctx context.Context, key string, most int) time.Duration {
 	if l.client == nil || l.now().UnixNano() < l.askAgain.Load() {
 		return l.local.count(key, most)
@@ -95,15 +96,20 @@ func (l *Limits) Count(ctx context.Context, key string, most int) time.Duration 
 	wait, err := l.shared(ctx, key, most)
 	if err != nil {
 		l.askAgain.Store(l.now().Add(restFor).UnixNano())
-		l.log.WarnContext(ctx, "Redis does not answer: this process limits submissions by what it sees itself", "cause", err)
+		l.log.WarnContext(
+			ctx,
+			"Redis does not answer: this process limits submissions by what it sees itself",
+			"cause",
+			err,
+		)
 		return l.local.count(key, most)
 	}
 	return wait
 }
 
-// shared counts in Redis. The limit is one of any minute, wherever it begins (contract, section 6). A bucket that refills, as
-// redis_rate has it, lets up to twice as many through in the first minute, and a window that begins with an event does so
-// around its end; so the events of the last minute are kept, at most as many as are allowed.
+// shared counts in Redis. The limit is one of any minute, wherever it begins (contract, section 6). A bucket that
+// refills, as redis_rate has it, lets up to twice as many through in the first minute, and a window that begins with an
+// event does so around its end; so the events of the last minute are kept, at most as many as are allowed.
 func (l *Limits) shared(ctx context.Context, key string, most int) (time.Duration, error) {
 	milliseconds, err := l.script.Run(ctx, l.client, []string{"events:" + key}, most, window.Milliseconds()).Int64()
 	return time.Duration(milliseconds) * time.Millisecond, err

@@ -61,7 +61,11 @@ func Ensure(ctx context.Context, tools string, say func(string), packages ...str
 // unpack downloads the packages with what they depend on and this machine lacks, and unpacks them below tools/root.
 func unpack(ctx context.Context, tools string, packages []string) error {
 	state, cache := filepath.Join(tools, "apt", "state"), filepath.Join(tools, "apt", "cache")
-	for _, dir := range []string{filepath.Join(state, "lists", "partial"), filepath.Join(cache, "archives", "partial"), filepath.Join(tools, "root")} {
+	for _, dir := range []string{
+		filepath.Join(state, "lists", "partial"),
+		filepath.Join(cache, "archives", "partial"),
+		filepath.Join(tools, "root"),
+	} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}

@@ -6,10 +6,12 @@ import (
 )
 
 // failure finds words that name a cause.
-var failure = regexp.MustCompile(`(?i)\b(error|fatal|panic|failed|failure|denied|refused|cannot|could not|can't|unable|no space left)\b`)
+var failure = regexp.MustCompile(
+	`(?i)\b(error|fatal|panic|failed|failure|denied|refused|cannot|could not|can't|unable|no space left)\b`,
+)
 
-// namesFailure says whether a line names a failure of the program. A line of a service's log says so by its level; one about a request
-// is about that request alone.
+// namesFailure says whether a line names a failure of the program. A line of a service's log says so by its level; one
+// about a request is about that request alone.
 func namesFailure(line string) bool {
 	if strings.HasPrefix(line, "{") {
 		return strings.Contains(line, `"level":"ERROR"`) && !strings.Contains(line, `"msg":"request"`)
@@ -20,8 +22,8 @@ func namesFailure(line string) bool {
 // lastLines is how many lines of the output are about the end. What failed long before did not end the program.
 const lastLines = 20
 
-// Cause returns the line of a failed program's output that says why it failed: of the last lines, the first that names a failure.
-// What follows it is often about clearing up. Without such a line it returns the last one.
+// Cause returns the line of a failed program's output that says why it failed: of the last lines, the first that names
+// a failure. What follows it is often about clearing up. Without such a line it returns the last one.
 func Cause(output string) string {
 	lines := strings.Split(strings.TrimSpace(output), "\n")
 	for _, line := range lines[max(0, len(lines)-lastLines):] {

@@ -117,8 +117,8 @@ func (c *Child) PID() int { return c.pid }
 // Done is closed when the child has ended.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// Outcome says in one line how the child ended and why: by the Cause in its log, or, if it ended without an error, by the last line.
-// Call it after Done.
+// Outcome says in one line how the child ended and why: by the Cause in its log, or, if it ended without an error, by
+// the last line. Call it after Done.
 func (c *Child) Outcome() string {
 	how := "ended"
 	if c.err != nil {

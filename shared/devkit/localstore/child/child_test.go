@@ -16,8 +16,13 @@ import (
 
 func shell(t *testing.T, script string) Spec {
 	t.Helper()
-	return Spec{Name: "script", Path: "/bin/sh", Args: []string{"-c", script}, Env: os.Environ(),
-		Log: filepath.Join(t.TempDir(), "log")}
+	return Spec{
+		Name: "script",
+		Path: "/bin/sh",
+		Args: []string{"-c", script},
+		Env:  os.Environ(),
+		Log:  filepath.Join(t.TempDir(), "log"),
+	}
 }
 
 func TestStopIsPoliteFirst(t *testing.T) {

@@ -42,7 +42,10 @@ func New(t testing.TB) *World {
 	t.Cleanup(func() { _ = owner.Close(context.Background()) })
 	w := &World{Database: database, t: t, owner: owner, org: identity.New()}
 	w.Exec("insert into account.organisations (id, name) values ($1, 'Harbour Trust')", w.org)
-	w.Exec("insert into account.signing_keys (kid, public_jwk, private_sealed, state) values ($1, '{}', '', 'current')", KeyID)
+	w.Exec(
+		"insert into account.signing_keys (kid, public_jwk, private_sealed, state) values ($1, '{}', '', 'current')",
+		KeyID,
+	)
 	return w
 }
 
@@ -72,8 +75,12 @@ func (w *World) EndSessions(application string) {
 		w.t.Fatal("connect as the superuser")
 	}
 	defer func() { _ = superuser.Close(context.Background()) }()
-	tag, err := superuser.Exec(context.Background(),
-		"select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = $1", application)
+	tag, err := superuser.Exec(
+		context.Background(),
+		"select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and "+
+			"application_name = $1",
+		application,
+	)
 	if err != nil || tag.RowsAffected() == 0 {
 		w.t.Fatalf("%d sessions ended: %v", tag.RowsAffected(), err)
 	}
@@ -83,8 +90,17 @@ func (w *World) EndSessions(application string) {
 func (w *World) Workspace() uuid.UUID {
 	w.t.Helper()
 	id := identity.New()
-	w.Exec("insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)", id, w.org, "Workspace "+id.String())
-	w.Exec("insert into account.tenant_modules (tenant_id, module, enabled, provisioned) values ($1, 'programmes', true, true)", id)
+	w.Exec(
+		"insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)",
+		id,
+		w.org,
+		"Workspace "+id.String(),
+	)
+	w.Exec(
+		"insert into account.tenant_modules (tenant_id, module, enabled, provisioned) values ($1, 'programmes', "+
+			"true, true)",
+		id,
+	)
 	w.Exec("insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)", id)
 	return id
 }
@@ -137,15 +153,31 @@ type Grant struct {
 // Grant makes a client of the kind and an active grant of 30 days for it.
 func (w *World) Grant(kind string, workspaceID, user uuid.UUID, resource string, given ...perm.Permission) Grant {
 	w.t.Helper()
-	g := Grant{ID: identity.New(), Kind: kind, Client: identity.New(), User: user, WorkspaceID: workspaceID, Resource: resource, Given: perm.NewSet(given...)}
+	g := Grant{
+		ID:          identity.New(),
+		Kind:        kind,
+		Client:      identity.New(),
+		User:        user,
+		WorkspaceID: workspaceID,
+		Resource:    resource,
+		Given:       perm.NewSet(given...),
+	}
 	platform, clientResource, method := (*string)(nil), (*string)(nil), "client_secret_json"
 	if kind == "connector" {
 		claude := "claude"
 		platform, clientResource, method = &claude, &resource, "none"
 	}
-	w.Exec(`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform, resource, token_endpoint_auth_method)
+	w.Exec(
+		`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform, resource, token_endpoint_auth_method)
 		values ($1, $2, $3, 'An application', '{https://app.example/callback}', $4, $5, $6, $7)`,
-		g.Client, kind, workspaceID, g.Given.Strings(), platform, clientResource, method)
+		g.Client,
+		kind,
+		workspaceID,
+		g.Given.Strings(),
+		platform,
+		clientResource,
+		method,
+	)
 	w.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
 		values ($1, $2, $3, $4, $5, $6, $7, 'active', now() + interval '30 days')`,
 		g.ID, kind, g.Client, user, workspaceID, g.Given.Strings(), resource)
