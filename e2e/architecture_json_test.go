@@ -13,7 +13,7 @@ import (
 func otherEncoders() map[string]string {
 	return map[string]string{
 		"shared/web/web.go": "it is the one writer",
-		"authserver/internal/endpoint/settings/visit.go":    "into a sealed form key",
+		"authserver/internal/endpoint/settings/request.go":  "into a sealed form key",
 		"resourceapi/internal/endpoint/apidoc/operation.go": "into a page, by html/template",
 		"resourceapi/internal/endpoint/publicforms/view.go": "to the domain, as the answers that a script would send",
 	}

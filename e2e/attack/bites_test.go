@@ -46,12 +46,12 @@ func bitesOfTokens() []bite {
 				File: "resourceapi/internal/gate/presented.go",
 				Old:  `claims.Audience != g.resource`,
 				New:  `g.resource == ""`,
-			}, {File: "shared/standing/backs.go", Old: ` && *s.Resource == c.Audience`, New: ``},
+			}, {File: "shared/standing/claims.go", Old: ` && *s.Resource == c.Audience`, New: ``},
 		}, forged, "claims: aud with a slash is taken by the API"},
 		{
 			"what a token says not compared with its grant",
 			[]harness.Fault{
-				{File: "shared/standing/backs.go", Old: `s.UserID == c.Subject`, New: `s.UserID != c.GrantID`},
+				{File: "shared/standing/claims.go", Old: `s.UserID == c.Subject`, New: `s.UserID != c.GrantID`},
 			},
 			forged,
 			"claims: sub of another is taken by the API",
@@ -118,7 +118,7 @@ func bitesOfThePages() []bite {
 			"forms of other sign-ins taken",
 			[]harness.Fault{
 				{
-					File: "authserver/internal/endpoint/settings/visit.go",
+					File: "authserver/internal/endpoint/settings/request.go",
 					Old:  `key.SignIn == v.SignInID`,
 					New:  `key.SignIn != key.Makes`,
 				},

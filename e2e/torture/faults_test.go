@@ -8,7 +8,7 @@ const (
 	stepsFile    = "authserver/internal/store/postgres/steps.go"
 	mintFile     = "authserver/internal/oauth/grant/tokens.go"
 	clientsFile  = "authserver/internal/store/postgres/clients.go"
-	keeperFile   = "authserver/internal/oauth/grant/keeper.go"
+	grantsFile   = "authserver/internal/oauth/grant/service.go"
 	decideFile   = "authserver/internal/oauth/grant/decide.go"
 	registerFile = "authserver/internal/store/redis/grants.go"
 	writesFile   = "resourceapi/internal/store/postgres/writes.go"
@@ -39,7 +39,7 @@ var rotateBlindly = []harness.Fault{
 var redeemBlindly = harness.Fault{File: exchangeFile, Old: "if state == 'active' then", New: "if false then"}
 
 // replayUnrevoked refuses a replay and revokes nothing in Postgres.
-var replayUnrevoked = harness.Fault{File: keeperFile,
+var replayUnrevoked = harness.Fault{File: grantsFile,
 	Old: `	if err := k.revoke(ctx, g.ID, g.Ends, reason, "client:"+g.ClientID.String()); err != nil {`,
 	New: `	if err := ctx.Err(); err != nil {`,
 }
@@ -80,12 +80,12 @@ var tokenStored = harness.Fault{
 // anything.
 var postgresSilent = []harness.Fault{
 	fenceOff,
-	{File: keeperFile, Old: "if old.Generation < g.Generation && ", New: "if false && "},
-	{File: keeperFile, Old: "		return Issued{}, k.redeemedAgain(ctx, *g, code, terms)\n", New: ""},
+	{File: grantsFile, Old: "if old.Generation < g.Generation && ", New: "if false && "},
+	{File: grantsFile, Old: "		return Issued{}, k.redeemedAgain(ctx, *g, code, terms)\n", New: ""},
 }
 
 // repairOff leaves a Redis that has lost its memory as it is.
-var repairOff = harness.Fault{File: keeperFile,
+var repairOff = harness.Fault{File: grantsFile,
 	Old: "	if err := k.repair(ctx, g); err != nil {\n		return \"\", err\n	}\n",
 	New: "",
 }
@@ -130,7 +130,7 @@ var askedOnce = harness.Fault{File: decideFile, Old: "	commitTries  = 4\n", New:
 
 // revokedLater acknowledges a revocation before Postgres has committed it.
 var revokedLater = harness.Fault{
-	File: keeperFile,
+	File: grantsFile,
 	Old:  "	return k.revoke(ctx, g.ID, g.Ends, reason, actor)\n",
 	New: `	later := context.WithoutCancel(ctx)
 	time.AfterFunc(time.Second, func() { _ = k.revoke(later, g.ID, g.Ends, reason, actor) })

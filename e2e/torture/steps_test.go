@@ -40,14 +40,14 @@ const (
 func deaths() []harness.Fault {
 	die := func(s step) string { return "\tdieAt(\"" + string(s) + "\")\n" }
 	behind := func(text string, s step) harness.Fault {
-		return harness.Fault{File: keeperFile, Old: text, New: text + die(s)}
+		return harness.Fault{File: grantsFile, Old: text, New: text + die(s)}
 	}
 	before := func(text string, s step) harness.Fault {
-		return harness.Fault{File: keeperFile, Old: text, New: die(s) + text}
+		return harness.Fault{File: grantsFile, Old: text, New: die(s) + text}
 	}
 	return []harness.Fault{
-		{File: keeperFile, Old: "import (\n", New: deathImports},
-		{File: keeperFile, Old: definitionsOfTheService, New: deathDefinition + definitionsOfTheService},
+		{File: grantsFile, Old: "import (\n", New: deathImports},
+		{File: grantsFile, Old: definitionsOfTheService, New: deathDefinition + definitionsOfTheService},
 		behind(
 			issuedInRedis,
 			afterIssue,

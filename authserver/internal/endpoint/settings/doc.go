@@ -20,7 +20,7 @@
 //	GET  /settings/audit?tenant=&before=        Audit       the log of one workspace
 //	GET  /settings/audit.jsonl?tenant=          Export      the same, whole, one JSON object a line
 //
-// Every form carries a key that was sealed for the sign-in that saw it (visit.go): a form of another session is 403.
+// Every form carries a key that was sealed for the sign-in that saw it (request.go): a form of another session is 403.
 // What makes a credential wants a new proof of who is there, where there was none within the last 10 minutes: the
 // password, in the form itself; from whoever has none, at /login/again. Developers, Connectors and Audit need
 // account:api:access in the workspace (contract, section 7).

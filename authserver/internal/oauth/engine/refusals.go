@@ -24,7 +24,7 @@ type RefusalStore interface {
 // A RefusalRecorder answers token requests like its Engine, and notes why it refused one that concerns a grant: whoever
 // asks later why an application stopped working finds the reason in the audit log. A request that succeeds costs
 // nothing more, one that is refused again and again costs no more than its refusal, and nothing is kept of a code or
-// token that is forged but that its client was refused (strays.go); a note that fails changes no answer.
+// token that is forged but that its client was refused (orphans.go); a note that fails changes no answer.
 type RefusalRecorder struct {
 	*Engine
 	refusals RefusalStore

@@ -2,7 +2,7 @@
 //
 // A walk is one attempt: the authorization request, the user's yes, the exchange of the code, the first call,
 // refreshing. Once there is a grant, the walk is read off the grant and its events, and nothing is kept twice; what
-// stopped before that is a Stop (stop.go), which endpoint/authorize and engine note. No code, token or other secret is
+// stopped before that is a Stop (stopped.go), which endpoint/authorize and engine note. No code, token or other secret is
 // in either.
 //
 // Callers: endpoint/authorize and engine (note), store/postgres (keep and read), endpoint/settings (show).
