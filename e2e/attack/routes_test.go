@@ -62,7 +62,7 @@ func operationsOnThings(t *testing.T, p *harness.Product) []operation {
 func pagesAndForms(t *testing.T) (opened, sent []string) {
 	t.Helper()
 	found := map[string]map[string]bool{"GET": {}, "POST": {}}
-	for _, name := range []string{"routes.go", "ways.go"} {
+	for _, name := range []string{"routes.go", "signinmethods.go"} {
 		file, err := parser.ParseFile(
 			token.NewFileSet(),
 			filepath.Join("..", "..", "authserver", "internal", "app", name),
