@@ -211,7 +211,7 @@ func readUnit(t *testing.T, name string) unit {
 		case "Environment":
 			for pair := range strings.FieldsSeq(value) {
 				setting, value, _ := strings.Cut(pair, "=")
-				if setting == "GOMEMLIMIT" || setting == "ALMONER_DATABASE_CONNECTIONS" {
+				if setting == "GOMEMLIMIT" || setting == "GOGC" || setting == "ALMONER_DATABASE_CONNECTIONS" {
 					out.settings[setting] = value
 				}
 			}

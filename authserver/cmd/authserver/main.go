@@ -14,7 +14,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/shared/envconf"
-	"github.com/almonerhq/almoner/shared/heap"
 	schema "github.com/almonerhq/almoner/shared/migrate"
 	"github.com/almonerhq/almoner/shared/redisurl"
 	"github.com/almonerhq/almoner/shared/version"
@@ -38,7 +37,6 @@ type commands struct {
 type serve struct{}
 
 func (serve) Run(ctx context.Context) error {
-	heap.Tune()
 	config, reading, err := app.LoadConfig(os.Environ())
 	if err != nil {
 		return err

@@ -281,8 +281,11 @@ func (s *Stack) spec(service, command string, settings map[string]string) child.
 	all := map[string]string{
 		"ALMONER_BASE_URL": s.BaseURL,
 		"ALMONER_NOTICE":   "0s",
-		"PATH":             "/usr/local/bin:/usr/bin:/bin",
-		"TZ":               "UTC",
+		// As in the manifests: little is in use, so that the default of 100 would collect garbage many times a second.
+		"GOGC":       "400",
+		"GOMEMLIMIT": "48MiB",
+		"PATH":       "/usr/local/bin:/usr/bin:/bin",
+		"TZ":         "UTC",
 	}
 	maps.Copy(all, s.traceSettings())
 	maps.Copy(all, settings)

@@ -14,7 +14,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/almonerhq/almoner/shared/envconf"
-	"github.com/almonerhq/almoner/shared/heap"
 	schema "github.com/almonerhq/almoner/shared/migrate"
 	"github.com/almonerhq/almoner/shared/redisurl"
 	"github.com/almonerhq/almoner/shared/version"
@@ -66,7 +65,6 @@ func start(ctx context.Context) (*app.App, *slog.Logger, error) {
 }
 
 func (serve) Run() error {
-	heap.Tune()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	service, log, err := start(ctx)
@@ -78,7 +76,6 @@ func (serve) Run() error {
 }
 
 func (work) Run() error {
-	heap.Tune()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	service, log, err := start(ctx)

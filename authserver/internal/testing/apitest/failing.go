@@ -23,7 +23,7 @@ func (s *Server) FailElsewhere(count func(c *ratelimit.Limiter) time.Duration) {
 		for ctx.Err() == nil {
 			if count(elsewhere) > 0 {
 				fill()
-				time.Sleep(100 * time.Microsecond)
+				time.Sleep(5 * time.Millisecond) // room for another failure comes every 10 ms
 			}
 		}
 	})
@@ -31,7 +31,7 @@ func (s *Server) FailElsewhere(count func(c *ratelimit.Limiter) time.Duration) {
 	<-full
 }
 
-const limitedWithin = 30 * time.Second
+const limitedWithin = time.Minute
 
 // Limited sends a request that is refused until the refusal is 429, and returns that. Some are answered in full: what
 // is over the limit comes to rest all the time, and processes hear of one another a little later. They are too few to
