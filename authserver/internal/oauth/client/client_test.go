@@ -220,7 +220,7 @@ func TestOfSeveralRedirectURIsTheBadOneIsPointedOut(t *testing.T) {
 func TestRedirectIsComparedByteByByte(t *testing.T) {
 	c := Client{Redirects: []string{"http://127.0.0.1:8090/callback?a=1"}}
 	if !c.MayRedirectTo("http://127.0.0.1:8090/callback?a=1") {
-		t.Error("the registered URI is refused")
+		t.Error("the registered URI was refused")
 	}
 	for _, other := range []string{
 		"",
@@ -236,7 +236,7 @@ func TestRedirectIsComparedByteByByte(t *testing.T) {
 		"http://127.0.0.1:8090/callback?a=%31",
 	} {
 		if c.MayRedirectTo(other) {
-			t.Errorf("%q: taken for the registered one", other)
+			t.Errorf("%q: accepted in place of the registered URI", other)
 		}
 	}
 }
@@ -244,21 +244,21 @@ func TestRedirectIsComparedByteByByte(t *testing.T) {
 func TestEveryLiveSecretMatches(t *testing.T) {
 	c := Client{Secrets: [][]byte{credential.Hash("one"), credential.Hash("two")}}
 	if !c.SecretMatches("one") || !c.SecretMatches("two") || c.SecretMatches("three") || c.SecretMatches("") {
-		t.Error("secrets")
+		t.Error("SecretMatches: each live secret must match, and no other")
 	}
 	if (Client{}).SecretMatches("") {
-		t.Error("a client without a secret accepts the empty one")
+		t.Error("a client without a secret accepts the empty secret")
 	}
 }
 
 func TestTraitsOfAnUnknownKindAllowNothing(t *testing.T) {
 	if Kind("superuser").Traits() != (Traits{}) || Service.Traits().Authorizes {
-		t.Error("traits")
+		t.Error("an unknown kind or a service may authorize")
 	}
 }
 
-// What may be registered is what a browser, too, takes for an address of the host that we see in it, and brings nothing
-// along that looks like an answer of ours.
+// FuzzRedirect checks that a browser reads the host of every accepted URI as this package does, and that the URI
+// contains no parameter of an authorization response.
 func FuzzRedirect(f *testing.F) {
 	for _, seed := range []string{
 		"https://app.example.org/callback",
@@ -295,8 +295,8 @@ func FuzzRedirect(f *testing.F) {
 			host = authority[:colon]
 		}
 		isPlain := strings.EqualFold(scheme, "http")
-		own := host == "localhost" || strings.HasPrefix(host, "127.") || strings.HasPrefix(host, "[")
-		if !found || (!isPlain && !strings.EqualFold(scheme, "https")) || (isPlain && !own) || host == "" ||
+		isLoopback := host == "localhost" || strings.HasPrefix(host, "127.") || strings.HasPrefix(host, "[")
+		if !found || (!isPlain && !strings.EqualFold(scheme, "https")) || (isPlain && !isLoopback) || host == "" ||
 			strings.ContainsAny(uri, "#*\\ ") ||
 			strings.Contains(authority, "@") {
 			t.Errorf("%q accepted", uri)
@@ -313,12 +313,22 @@ func FuzzRedirect(f *testing.F) {
 	})
 }
 
-// The one thing that is like a registered redirect URI is that URI.
+// FuzzRedirectComparison checks that a registered redirect URI matches only itself.
 func FuzzRedirectComparison(f *testing.F) {
 	registered := Client{Redirects: []string{"https://app.example.org/callback", "http://127.0.0.1:8090/callback?x=1"}}
 	byDocument := Client{Address: "https://claude.ai/client.json", Redirects: registered.Redirects}
-	for _, seed := range append(registered.Redirects, "HTTPS://app.example.org/callback", "https://app.example.org/callback/", "https://app.example.org:443/callback",
-		"http://127.0.0.1:1/callback?x=1", "http://127.0.0.1/callback?x=1", "http://127.0.0.1:8090/callback?x=1#", "http://127.0.0.1:8090@evil.example/callback?x=1", "http://127.0.0.1:080/callback?x=1", "") {
+	for _, seed := range append(
+		registered.Redirects,
+		"HTTPS://app.example.org/callback",
+		"https://app.example.org/callback/",
+		"https://app.example.org:443/callback",
+		"http://127.0.0.1:1/callback?x=1",
+		"http://127.0.0.1/callback?x=1",
+		"http://127.0.0.1:8090/callback?x=1#",
+		"http://127.0.0.1:8090@evil.example/callback?x=1",
+		"http://127.0.0.1:080/callback?x=1",
+		"",
+	) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, uri string) {
@@ -333,7 +343,7 @@ func FuzzRedirectComparison(f *testing.F) {
 		port, path := strings.CutSuffix(port, "/callback?x=1")
 		number, err := strconv.Atoi(strings.TrimPrefix(port, ":"))
 		if !found || !path || (port != "" && (port[0] != ':' || err != nil || number < 0 || number > 65535)) {
-			t.Errorf("%q is taken for the user's own computer", uri)
+			t.Errorf("%q accepted as a loopback URI", uri)
 		}
 	})
 }

@@ -15,8 +15,8 @@ func withTwoSecrets() Client {
 	}
 }
 
-// A secret is 256 random bits, so no slow hash is behind it (contract, section 2). The fastest of many is what it
-// costs.
+// A secret is 256 random bits, so it needs no slow hash (contract, section 2). The fastest of many runs is the cost of
+// the comparison itself.
 func TestAWrongSecretCostsMicroseconds(t *testing.T) {
 	c, fastest := withTwoSecrets(), time.Hour
 	for range 1000 {

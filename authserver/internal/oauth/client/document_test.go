@@ -70,7 +70,7 @@ func TestAddressOfADocumentHasOneSpelling(t *testing.T) {
 		"https://[::1/a",
 	} {
 		if _, ok := ParseAddress(bad); ok {
-			t.Errorf("%q is taken for the address of a document", bad)
+			t.Errorf("%q accepted as a document URL", bad)
 		}
 	}
 }
@@ -125,9 +125,13 @@ func TestBadDocumentsAreRefusedWithWords(t *testing.T) {
 				"http://a.example/cb",
 			}
 		},
-		"no keys":              func(d *Document) { d.AuthMethod = "private_key_jwt" },
-		"keys of another host": func(d *Document) { d.AuthMethod, d.KeysURL = "private_key_jwt", "https://evil.example/jwks" },
-		"keys by plain http":   func(d *Document) { d.AuthMethod, d.KeysURL = "private_key_jwt", "http://claude.ai/jwks" },
+		"no keys": func(d *Document) { d.AuthMethod = "private_key_jwt" },
+		"keys of another host": func(d *Document) {
+			d.AuthMethod, d.KeysURL = "private_key_jwt", "https://evil.example/jwks"
+		},
+		"keys by plain http": func(d *Document) {
+			d.AuthMethod, d.KeysURL = "private_key_jwt", "http://claude.ai/jwks"
+		},
 		"keys in and elsewhere": func(d *Document) {
 			d.AuthMethod, d.KeysURL, d.Keys = "private_key_jwt", "https://claude.ai/jwks", []byte("{}")
 		},
@@ -163,7 +167,7 @@ func TestLoopbackPortsAreFreeForDocumentsAlone(t *testing.T) {
 			t.Errorf("%s: refused", good)
 		}
 		if exact := slices.Contains(known.Redirects, good); registered.MayRedirectTo(good) != exact {
-			t.Errorf("%s: a registered client's is not compared byte by byte", good)
+			t.Errorf("%s: a registered client may use another port", good)
 		}
 	}
 	for _, bad := range []string{
@@ -192,7 +196,7 @@ func TestLoopbackPortsAreFreeForDocumentsAlone(t *testing.T) {
 		"http://localhost:1/callback\n",
 	} {
 		if known.MayRedirectTo(bad) {
-			t.Errorf("%q: taken", bad)
+			t.Errorf("%q: accepted", bad)
 		}
 	}
 }
@@ -202,7 +206,7 @@ func FuzzLoopback(f *testing.F) {
 	f.Fuzz(func(t *testing.T, uri string) {
 		c := Client{Address: address, Redirects: []string{"http://localhost/callback"}}
 		if c.MayRedirectTo(uri) && refuseRedirect(uri) != "" {
-			t.Errorf("%q could not be registered, and is taken", uri)
+			t.Errorf("%q cannot be registered, but is accepted", uri)
 		}
 	})
 }
@@ -268,7 +272,8 @@ func TestDomainsAreReadAndComparedToTheLetter(t *testing.T) {
 
 func TestDomains_APathNarrowsAHost(t *testing.T) {
 	domains, err := ParseDomains(
-		"pages.example/acme/=claude,pages.example/acme/beta/=other,one.example/oauth/client.json=chatgpt,claude.ai=claude,claude.ai/lab/=other",
+		"pages.example/acme/=claude,pages.example/acme/beta/=other,one.example/oauth/client.json=chatgpt," +
+			"claude.ai=claude,claude.ai/lab/=other",
 	)
 	if err != nil {
 		t.Fatal(err)

@@ -19,17 +19,17 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 )
 
-// A publisher is a host on this machine that publishes documents, by TLS as the rule is.
-type publisher struct {
+// A metadataHost is a TLS server on this machine that serves documents.
+type metadataHost struct {
 	*httptest.Server
 	Host  string // with its port
 	Roots *x509.CertPool
 	Asked atomic.Int32
 }
 
-func publish(t testing.TB, serve func(p *publisher, w http.ResponseWriter, r *http.Request)) *publisher {
+func newMetadataHost(t testing.TB, serve func(p *metadataHost, w http.ResponseWriter, r *http.Request)) *metadataHost {
 	t.Helper()
-	p := &publisher{Roots: x509.NewCertPool()}
+	p := &metadataHost{Roots: x509.NewCertPool()}
 	p.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.Asked.Add(1)
 		serve(p, w, r)
@@ -40,7 +40,7 @@ func publish(t testing.TB, serve func(p *publisher, w http.ResponseWriter, r *ht
 	return p
 }
 
-func (p *publisher) port(t testing.TB) uint16 {
+func (p *metadataHost) port(t testing.TB) uint16 {
 	t.Helper()
 	_, text, err := net.SplitHostPort(p.Host)
 	if err != nil {
@@ -53,10 +53,12 @@ func (p *publisher) port(t testing.TB) uint16 {
 	return uint16(port)
 }
 
-func (p *publisher) fetcher(t testing.TB) *fetcher { return newFetcher([]uint16{p.port(t)}, p.Roots) }
+func (p *metadataHost) fetcher(t testing.TB) *fetcher {
+	return newFetcher([]uint16{p.port(t)}, p.Roots)
+}
 
-func says(body string) func(*publisher, http.ResponseWriter, *http.Request) {
-	return func(_ *publisher, w http.ResponseWriter, _ *http.Request) {
+func responds(body string) func(*metadataHost, http.ResponseWriter, *http.Request) {
+	return func(_ *metadataHost, w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
 		_, _ = w.Write([]byte(body))
 	}
@@ -88,7 +90,7 @@ func TestOnlyPublicAddressesAreDialled(t *testing.T) {
 		"https://[64:ff9b:1::1]/x",
 		"https://[2002:7f00:1::]/x",
 		"https://[ff02::1]/x",
-		// a name that leads here: it is the address that counts, when it is dialled
+		// names that resolve to this machine: the address counts when it is dialled
 		"https://[::127.0.0.1]/x",
 		"https://localhost/x",
 	} {
@@ -102,12 +104,12 @@ func TestOnlyPublicAddressesAreDialled(t *testing.T) {
 		}
 	}
 	if _, _, err := f.get(t.Context(), "https://127.0.0.1:22/x", maxDocument); !errors.Is(err, ssrf.ErrProhibitedPort) {
-		t.Errorf("another port: %v", err)
+		t.Errorf("a port that is not allowed: %v", err)
 	}
 }
 
 func TestEvenATrustedHostOnThisMachineIsNotDialledInProduction(t *testing.T) {
-	p := publish(t, says(`{}`))
+	p := newMetadataHost(t, responds(`{}`))
 	f := newFetcher([]uint16{p.port(t)}, nil)
 	if _, _, err := f.get(t.Context(), p.URL+"/doc", maxDocument); !errors.Is(err, ssrf.ErrProhibitedIP) ||
 		p.Asked.Load() != 0 {
@@ -119,7 +121,7 @@ func TestEvenATrustedHostOnThisMachineIsNotDialledInProduction(t *testing.T) {
 }
 
 func TestDevelopmentOpensThisMachineAndNothingElse(t *testing.T) {
-	p := publish(t, says(`{}`))
+	p := newMetadataHost(t, responds(`{}`))
 	f := newFetcher([]uint16{443}, p.Roots)
 	for _, address := range []string{
 		"https://10.0.0.1/x",
@@ -134,7 +136,7 @@ func TestDevelopmentOpensThisMachineAndNothingElse(t *testing.T) {
 }
 
 func TestCertificateIsVerified(t *testing.T) {
-	p := publish(t, says(`{}`))
+	p := newMetadataHost(t, responds(`{}`))
 	other := x509.NewCertPool()
 	_, _, err := newFetcher([]uint16{p.port(t)}, other).get(t.Context(), p.URL+"/doc", maxDocument)
 	if !errors.Is(err, client.ErrUnreachable) || p.Asked.Load() != 0 {
@@ -143,12 +145,12 @@ func TestCertificateIsVerified(t *testing.T) {
 }
 
 func TestNoRedirectIsFollowed(t *testing.T) {
-	p := publish(t, func(p *publisher, w http.ResponseWriter, r *http.Request) {
+	p := newMetadataHost(t, func(p *metadataHost, w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/there" {
 			http.Redirect(w, r, "/there", http.StatusFound)
 			return
 		}
-		says(`{}`)(p, w, r)
+		responds(`{}`)(p, w, r)
 	})
 	_, _, err := p.fetcher(t).get(t.Context(), p.URL+"/here", maxDocument)
 	if refused, _ := errors.AsType[*client.DocumentError](err); refused == nil || p.Asked.Load() != 1 {
@@ -163,7 +165,7 @@ func TestAnswersThatAreNoDocument(t *testing.T) {
 	_ = zipped.Close()
 	for name, c := range map[string]struct {
 		serve       http.HandlerFunc
-		unreachable bool // a former copy may stand in
+		unreachable bool // an older copy may be used
 		answered    bool // the page can say what is wrong
 	}{
 		"longer than 5 KB": {func(w http.ResponseWriter, _ *http.Request) {
@@ -214,7 +216,7 @@ func TestAnswersThatAreNoDocument(t *testing.T) {
 			false,
 		},
 	} {
-		p := publish(t, func(_ *publisher, w http.ResponseWriter, r *http.Request) { c.serve(w, r) })
+		p := newMetadataHost(t, func(_ *metadataHost, w http.ResponseWriter, r *http.Request) { c.serve(w, r) })
 		_, _, err := p.fetcher(t).get(t.Context(), p.URL+"/doc", maxDocument)
 		refused, _ := errors.AsType[*client.DocumentError](err)
 		if err == nil || errors.Is(err, client.ErrUnreachable) != c.unreachable || (refused != nil) != c.answered {
@@ -224,7 +226,7 @@ func TestAnswersThatAreNoDocument(t *testing.T) {
 }
 
 func TestJSONOfAnotherNameIsTaken(t *testing.T) {
-	p := publish(t, func(_ *publisher, w http.ResponseWriter, _ *http.Request) {
+	p := newMetadataHost(t, func(_ *metadataHost, w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/oauth-client+json")
 		_, _ = w.Write([]byte("{}"))
 	})
@@ -238,9 +240,9 @@ func TestSlowHostIsGivenUpAfterFiveSeconds(t *testing.T) {
 		t.Skip("takes five seconds")
 	}
 	t.Parallel()
-	p := publish(t, func(_ *publisher, w http.ResponseWriter, r *http.Request) {
+	p := newMetadataHost(t, func(_ *metadataHost, w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		for range 100 { // a byte now and then: no single pause is long
+		for range 100 { // frequent single bytes: no pause is long
 			_, _ = w.Write([]byte(" "))
 			_ = http.NewResponseController(w).Flush()
 			select {

@@ -37,7 +37,7 @@ func FuzzCallbackState(f *testing.F) {
 		if query.Get("state") != state || query.Get("x") != "1" || query.Get("code") != "c" ||
 			query.Get("iss") != "https://i.example" ||
 			to.Host != "a.example" {
-			t.Errorf("%q comes back as %q", state, query.Get("state"))
+			t.Errorf("%q returned as %q", state, query.Get("state"))
 		}
 	})
 }

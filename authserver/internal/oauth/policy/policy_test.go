@@ -23,7 +23,7 @@ func TestADefaultPolicyIsEverythingThatConnectorsMayHave(t *testing.T) {
 		t.Errorf("%+v %v", accepted, err)
 	}
 	if workspace.DefaultConnectorPolicy().Permissions.Has(perm.AccountAPIAccess) {
-		t.Error("account:api:access is for no connector")
+		t.Error("account:api:access is allowed for connectors")
 	}
 }
 
@@ -51,7 +51,7 @@ func TestARequestSaysWhichFieldIsWrong(t *testing.T) {
 		}
 	}
 	if got, err := (policy.Request{Permissions: read, Days: 30}).Accept(); err != nil || len(got.Platforms) != 0 {
-		t.Errorf("no platform at all: %v", err)
+		t.Errorf("a policy without platforms: %v", err)
 	}
 }
 
@@ -74,7 +74,7 @@ func TestP1_NarrowTakesAndNeverGives(t *testing.T) {
 	if got, left := policy.Narrow(workspace.DefaultConnectorPolicy(), g, workspace.Other, consented); !left ||
 		!slices.Equal(got.Permissions, g.Permissions) ||
 		!got.Ends.Equal(g.Ends) {
-		t.Errorf("the default changes a grant: %+v", got)
+		t.Errorf("the default policy changes a grant: %+v", got)
 	}
 	for _, platform := range []workspace.Platform{
 		workspace.ChatGPT,
@@ -83,12 +83,12 @@ func TestP1_NarrowTakesAndNeverGives(t *testing.T) {
 		workspace.PlatformOf("Claude"),
 	} {
 		if _, left := policy.Narrow(narrow, g, platform, consented); left {
-			t.Errorf("%s is let in", platform)
+			t.Errorf("%s is allowed", platform)
 		}
 	}
 	g.Permissions = perm.NewSet(perm.EngageReadForms)
 	if _, left := policy.Narrow(narrow, g, workspace.Claude, consented); left {
-		t.Error("a grant of nothing")
+		t.Error("a grant without permissions is left")
 	}
 }
 
@@ -99,10 +99,9 @@ func TestPoliciesOfOneDigestAllowTheSame(t *testing.T) {
 		Days:        7,
 	}
 	others := []workspace.ConnectorPolicy{workspace.DefaultConnectorPolicy(), base, base, base, base}
-	others[1].Days, others[2].Platforms, others[3].Permissions = 17, nil, perm.NewSet(
-		perm.ProgrammesRead,
-		perm.ProgrammesWrite,
-	)
+	others[1].Days = 17
+	others[2].Platforms = nil
+	others[3].Permissions = perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite)
 	others[4].Platforms = []workspace.Platform{workspace.Claude, workspace.ChatGPT}
 	for i, other := range others {
 		if other.Digest() == base.Digest() {
