@@ -209,6 +209,7 @@ func TestForgeriesAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	critical := encode(`{"alg":"ES256","kid":"k","crit":["exp"]}`)
 	twice := encode(`{"iss":"` + clientID + `","iss":"` + clientID + `"}`)
 	for name, forged := range map[string]string{
 		"nothing":                  "",
@@ -225,7 +226,7 @@ func TestForgeriesAreRefused(t *testing.T) {
 		"other claims":             parts[0] + "." + encode(`{"iss":"`+clientID+`"}`) + "." + parts[2],
 		"a member twice":           parts[0] + "." + twice + "." + parts[2],
 		"header twice":             encode(`{"alg":"ES256","alg":"ES256","kid":"k"}`) + "." + parts[1] + "." + parts[2],
-		"critical":                 encode(`{"alg":"ES256","kid":"k","crit":["exp"]}`) + "." + parts[1] + "." + parts[2],
+		"critical":                 critical + "." + parts[1] + "." + parts[2],
 		"access token":             sign(t, key, jwa.ES256, good(), map[string]any{"typ": "at+jwt"}),
 		"endless": sign(t, key, jwa.ES256, with(map[string]any{
 			"x": strings.Repeat("x", maxLength),

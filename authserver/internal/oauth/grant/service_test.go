@@ -598,17 +598,29 @@ func TestWhenRedisIsDownTheCredentialsWorkAfterwards(t *testing.T) {
 	}
 }
 
+// failUpdates makes every update of a grant in Postgres fail until allowUpdates.
+func (b *testEnv) failUpdates() {
+	b.Helper()
+	b.fixture.Exec(`create function account.no() returns trigger language plpgsql
+		as $$ begin raise 'disk full'; end $$`)
+	b.fixture.Exec(`create trigger no before update on account.grants for each row execute function account.no()`)
+}
+
+func (b *testEnv) allowUpdates() {
+	b.Helper()
+	b.fixture.Exec(`drop trigger no on account.grants`)
+}
+
 func TestG8_ALedgerThatDoesNotCommitUndoesTheRotation(t *testing.T) {
 	b := newTestEnv(t)
 	g, refresh := b.active()
 	_, code := b.consent()
-	b.fixture.Exec(`create function account.no() returns trigger language plpgsql as $$ begin raise 'disk full'; end $$`)
-	b.fixture.Exec(`create trigger no before update on account.grants for each row execute function account.no()`)
+	b.failUpdates()
 	_, err := b.rotate(refresh)
 	unavailable(t, "refresh", err)
 	_, err = b.redeem(code, b.terms())
 	unavailable(t, "exchange", err)
-	b.fixture.Exec(`drop trigger no on account.grants`)
+	b.allowUpdates()
 	b.mustRotate(refresh)
 	if _, err := b.redeem(code, b.terms()); err != nil {
 		t.Errorf("the code does not work: %v", err)
@@ -755,11 +767,10 @@ func TestG9_ARevocationThatCannotBeCommittedIsNotAnswered(t *testing.T) {
 	b := newTestEnv(t)
 	g, first := b.active()
 	b.mustRotate(first)
-	b.fixture.Exec(`create function account.no() returns trigger language plpgsql as $$ begin raise 'disk full'; end $$`)
-	b.fixture.Exec(`create trigger no before update on account.grants for each row execute function account.no()`)
+	b.failUpdates()
 	_, err := b.rotate(first)
 	unavailable(t, "replay", err)
-	b.fixture.Exec(`drop trigger no on account.grants`)
+	b.allowUpdates()
 	_, err = b.rotate(first)
 	b.refused("next presentation", err)
 	b.dead(g.ID, grant.Replayed)
@@ -777,8 +788,7 @@ func TestG9_WhoIsToldOfARevocationFindsItCommitted(t *testing.T) {
 		_, err := b.redeem(code, wrong)
 		b.refused("a guess", err)
 	}
-	b.fixture.Exec(`create function account.no() returns trigger language plpgsql as $$ begin raise 'disk full'; end $$`)
-	b.fixture.Exec(`create trigger no before update on account.grants for each row execute function account.no()`)
+	b.failUpdates()
 	_, err := b.redeem(code, wrong)
 	unavailable(t, "the fifth guess", err)
 	// A replay raced the rotation, and its process died before it could commit.
@@ -787,7 +797,7 @@ func TestG9_WhoIsToldOfARevocationFindsItCommitted(t *testing.T) {
 	}
 	_, err = b.rotate(second)
 	unavailable(t, "the current token, while nothing can be committed", err)
-	b.fixture.Exec(`drop trigger no on account.grants`)
+	b.allowUpdates()
 	_, err = b.rotate(second)
 	b.refused("the current token", err)
 	b.dead(replayed.ID, grant.Replayed)
@@ -796,7 +806,7 @@ func TestG9_WhoIsToldOfARevocationFindsItCommitted(t *testing.T) {
 	b.dead(guessed.ID, grant.CodeGuessed)
 }
 
-// swallow is a go-redis hook that drops the responses of commands while it is on, after Redis has run them.
+// dropReplies is a go-redis hook that drops the responses of commands while it is on, after Redis has run them.
 type dropReplies struct {
 	goredis.Hook
 	on atomic.Bool

@@ -33,7 +33,7 @@ func (s *stalledStore) Advance(ctx context.Context, step grant.Step) (grant.Upda
 	if s.stalled.Load() {
 		return grant.Refused, store.ErrUnavailable
 	}
-	return fence, err
+	return result, err
 }
 
 func (s *stalledStore) GiveUp(ctx context.Context, step grant.Step) error {

@@ -199,7 +199,8 @@ func TestANextOrRetiredKeyCanBeRemoved(t *testing.T) {
 	}
 	b.states("retired removed", 1, 1, 0)
 	var next string
-	b.must(b.fixture.Owner.QueryRow(t.Context(), `select kid from account.signing_keys where state = 'next'`).Scan(&next))
+	nextKey := b.fixture.Owner.QueryRow(t.Context(), `select kid from account.signing_keys where state = 'next'`)
+	b.must(nextKey.Scan(&next))
 	b.must(b.first.Remove(t.Context(), next, "admin"))
 	b.states("next removed", 1, 1, 0)
 	if n := b.count(`select count(*) from account.signing_keys where state = 'next' and kid <> $1`, next); n != 1 ||

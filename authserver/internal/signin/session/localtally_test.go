@@ -35,6 +35,6 @@ func TestTheLocalTallyForgetsAndStaysSmall(t *testing.T) {
 	}
 	now = now.Add(time.Hour)
 	if tally.count(last, 3, time.Minute, false); len(tally.seen[last]) != 0 {
-		t.Error("a key without events is kept")
+		t.Error("a key without events is still stored")
 	}
 }
