@@ -71,7 +71,7 @@ func (b *testEnv) forbidden(what, words string, answer apitest.Answer) {
 	}
 }
 
-func TestBothKindsOfBearerPass(t *testing.T) {
+func TestAuthorizer_AcceptsTokensOfBothKinds(t *testing.T) {
 	b := newTestEnv(t)
 	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	access := b.Linked(c, secret, b.user).Access
@@ -90,7 +90,7 @@ func TestBothKindsOfBearerPass(t *testing.T) {
 	}
 }
 
-func TestNoBearerIs401(t *testing.T) {
+func TestAuthorizer_MissingBearerIs401(t *testing.T) {
 	b := newTestEnv(t)
 	workspace := b.Fixture.WorkspaceID.String()
 	for what, headers := range map[string][]string{
@@ -113,7 +113,7 @@ func TestNoBearerIs401(t *testing.T) {
 	b.gateway("an unknown workspace without bearer", b.ask(uuid.NewString()), 401, "Unauthorized")
 }
 
-func TestABearerThatIsNotValidIs403Forbidden(t *testing.T) {
+func TestAuthorizer_InvalidBearerIs403(t *testing.T) {
 	b := newTestEnv(t)
 	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	held := b.Linked(c, secret, b.user)
@@ -167,7 +167,7 @@ func TestABearerThatIsNotValidIs403Forbidden(t *testing.T) {
 	b.passes("the good one", b.with(good))
 }
 
-func TestAnExpiredAccessTokenIs403Forbidden(t *testing.T) {
+func TestAuthorizer_ExpiredAccessTokenIs403(t *testing.T) {
 	b := newTestEnv(t)
 	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	held := b.Linked(c, secret, b.user)
@@ -177,7 +177,7 @@ func TestAnExpiredAccessTokenIs403Forbidden(t *testing.T) {
 	b.gateway("a minute after", b.with(held.Access), 403, "Forbidden")
 }
 
-func TestAnEndedGrantIs403Forbidden(t *testing.T) {
+func TestAuthorizer_EndedGrantIs403(t *testing.T) {
 	b := newTestEnv(t)
 	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	held := b.Linked(c, secret, b.user)
@@ -185,7 +185,7 @@ func TestAnEndedGrantIs403Forbidden(t *testing.T) {
 	b.gateway("ended", b.with(held.Access), 403, "Forbidden")
 }
 
-func TestAnAccessTokenThatItsGrantDoesNotBackIs403Forbidden(t *testing.T) {
+func TestAuthorizer_AccessTokenThatDiffersFromItsGrantIs403(t *testing.T) {
 	b := newTestEnv(t)
 	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	held := b.Linked(c, secret, b.user)
@@ -212,7 +212,7 @@ func TestAnAccessTokenThatItsGrantDoesNotBackIs403Forbidden(t *testing.T) {
 	}
 }
 
-func TestAuthorizer_ATokenDoesNotGainWhatItsGrantGained(t *testing.T) {
+func TestAuthorizer_TokenKeepsItsScopeWhenGrantWidens(t *testing.T) {
 	b := newTestEnv(t)
 	c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	held := b.Linked(c, secret, b.user)
@@ -221,7 +221,7 @@ func TestAuthorizer_ATokenDoesNotGainWhatItsGrantGained(t *testing.T) {
 }
 
 // This process still holds the removed key; Postgres reports that it was removed.
-func TestAuthorizer_TokenOfARemovedKeyIs403(t *testing.T) {
+func TestAuthorizer_TokenOfRemovedKeyIs403(t *testing.T) {
 	b := newTestEnv(t)
 	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	held := b.Linked(c, secret, b.user)
@@ -231,14 +231,14 @@ func TestAuthorizer_TokenOfARemovedKeyIs403(t *testing.T) {
 	b.passes("personal access token", b.with(b.Fixture.Token(b.user, perm.AccountAPIAccess)))
 }
 
-func TestADisabledUserIs403Forbidden(t *testing.T) {
+func TestAuthorizer_DisabledUserIs403(t *testing.T) {
 	b := newTestEnv(t)
 	token := b.Fixture.Token(b.user, perm.AccountAPIAccess)
 	b.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, b.user)
 	b.gateway("disabled", b.with(token), 403, "Forbidden")
 }
 
-func TestWhatTheBearerMayNotDoIsFORBIDDEN(t *testing.T) {
+func TestAuthorizer_MissingAccessIsFORBIDDEN(t *testing.T) {
 	b := newTestEnv(t)
 	token := b.Fixture.Token(b.user, perm.AccountAPIAccess)
 	other := b.Fixture.Workspace("Elsewhere")
@@ -273,14 +273,14 @@ func TestWhatTheBearerMayNotDoIsFORBIDDEN(t *testing.T) {
 	b.forbidden("no longer a member", noAccess, b.with(token))
 }
 
-func TestAConnectorNeverManagesTheAccount(t *testing.T) {
+func TestAuthorizer_RefusesConnectorWhileLLMIsOff(t *testing.T) {
 	b := newTestEnv(t)
 	held := b.Connected(b.Fixture.Connector(apitest.REST, perm.AccountAPIAccess, perm.ProgrammesRead), b.user)
 	b.Fixture.SetLLM(false)
 	b.forbidden("LLM integration off", noAccess, b.with(held.Access))
 }
 
-func TestAnOutageIs503(t *testing.T) {
+func TestAuthorizer_PostgresOutageIs503(t *testing.T) {
 	b := newTestEnv(t)
 	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	access, token := b.Linked(c, secret, b.user).Access, b.Fixture.Token(b.user, perm.AccountAPIAccess)

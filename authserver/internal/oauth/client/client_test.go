@@ -26,7 +26,7 @@ func connectorRegistration() Registration {
 	return r
 }
 
-func TestAcceptTellsTheKindsApart(t *testing.T) {
+func TestAccept_DerivesKindOfClient(t *testing.T) {
 	c, err := registration().Accept(resources)
 	if err != nil || c.Kind != Confidential || c.AuthMethod != SecretJSON {
 		t.Errorf("confidential: %+v %v", c, err)
@@ -37,7 +37,7 @@ func TestAcceptTellsTheKindsApart(t *testing.T) {
 	}
 }
 
-func TestBadRegistrationsAreRefusedWithTheRightCode(t *testing.T) {
+func TestAccept_RefusesInvalidRegistrations(t *testing.T) {
 	for name, c := range map[string]struct {
 		change   func(*Registration)
 		redirect bool
@@ -84,7 +84,7 @@ func TestBadRegistrationsAreRefusedWithTheRightCode(t *testing.T) {
 	}
 }
 
-func TestAMisspeltPermissionIsPointedOut(t *testing.T) {
+func TestAccept_NamesMisspeltPermission(t *testing.T) {
 	for _, r := range []Registration{registration(), connectorRegistration()} {
 		r.Required = []string{"programmes:read:programmes", "programmes:reed:programmes"}
 		_, err := r.Accept(resources)
@@ -97,7 +97,7 @@ func TestAMisspeltPermissionIsPointedOut(t *testing.T) {
 	}
 }
 
-func TestRedirectURIs(t *testing.T) {
+func TestRefuseRedirect(t *testing.T) {
 	for _, good := range []string{
 		"https://app.example.org/callback",
 		"https://app.example.org:8443/cb?tenant=1",
@@ -183,7 +183,7 @@ func TestRedirectURIs(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithARedirectURIIsSaid(t *testing.T) {
+func TestRefuseRedirect_GivesReason(t *testing.T) {
 	for uri, words := range map[string]string{
 		"https://u:p@a.example/":   "no user name or password",
 		"https://u@a.example/":     "no user name or password",
@@ -199,7 +199,7 @@ func TestWhatIsWrongWithARedirectURIIsSaid(t *testing.T) {
 	}
 }
 
-func TestOfSeveralRedirectURIsTheBadOneIsPointedOut(t *testing.T) {
+func TestAccept_NamesInvalidRedirectURIByIndex(t *testing.T) {
 	r := registration()
 	r.Redirects = []string{
 		"https://a.example/cb",
@@ -217,7 +217,7 @@ func TestOfSeveralRedirectURIsTheBadOneIsPointedOut(t *testing.T) {
 	}
 }
 
-func TestRedirectIsComparedByteByByte(t *testing.T) {
+func TestMayRedirectTo_ComparesByteByByte(t *testing.T) {
 	c := Client{Redirects: []string{"http://127.0.0.1:8090/callback?a=1"}}
 	if !c.MayRedirectTo("http://127.0.0.1:8090/callback?a=1") {
 		t.Error("the registered URI was refused")
@@ -241,7 +241,7 @@ func TestRedirectIsComparedByteByByte(t *testing.T) {
 	}
 }
 
-func TestEveryLiveSecretMatches(t *testing.T) {
+func TestSecretMatches_AcceptsEveryLiveSecret(t *testing.T) {
 	c := Client{Secrets: [][]byte{credential.Hash("one"), credential.Hash("two")}}
 	if !c.SecretMatches("one") || !c.SecretMatches("two") || c.SecretMatches("three") || c.SecretMatches("") {
 		t.Error("SecretMatches: each live secret must match, and no other")
@@ -251,7 +251,7 @@ func TestEveryLiveSecretMatches(t *testing.T) {
 	}
 }
 
-func TestTraitsOfAnUnknownKindAllowNothing(t *testing.T) {
+func TestTraits_UnknownKindAllowsNothing(t *testing.T) {
 	if Kind("superuser").Traits() != (Traits{}) || Service.Traits().Authorizes {
 		t.Error("an unknown kind or a service may authorize")
 	}

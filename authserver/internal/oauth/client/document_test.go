@@ -25,7 +25,7 @@ func document() Document {
 	}
 }
 
-func TestAddressOfADocumentHasOneSpelling(t *testing.T) {
+func TestParseAddress_AcceptsOneSpelling(t *testing.T) {
 	for good, host := range map[string]string{
 		address:                                 "claude.ai",
 		"https://chatgpt.com/oauth/client.json": "chatgpt.com",
@@ -75,7 +75,7 @@ func TestAddressOfADocumentHasOneSpelling(t *testing.T) {
 	}
 }
 
-func TestDocumentBecomesAConnectorOfNoWorkspace(t *testing.T) {
+func TestDocument_AcceptReturnsConnectorWithoutWorkspace(t *testing.T) {
 	d := document()
 	d.GrantTypes = append(d.GrantTypes, "urn:ietf:params:oauth:grant-type:device_code")
 	d.Redirects = append(d.Redirects, "com.example.app:/callback", "http://evil.example/cb")
@@ -108,7 +108,7 @@ func TestDocumentBecomesAConnectorOfNoWorkspace(t *testing.T) {
 	}
 }
 
-func TestBadDocumentsAreRefusedWithWords(t *testing.T) {
+func TestDocument_AcceptRefusesInvalidDocuments(t *testing.T) {
 	for name, change := range map[string]func(*Document){
 		"another client_id":  func(d *Document) { d.ClientID = address + "/" },
 		"no client_id":       func(d *Document) { d.ClientID = "" },
@@ -146,7 +146,7 @@ func TestBadDocumentsAreRefusedWithWords(t *testing.T) {
 	}
 }
 
-func TestLoopbackPortsAreFreeForDocumentsAlone(t *testing.T) {
+func TestMayRedirectTo_AnyLoopbackPortOnlyForDocuments(t *testing.T) {
 	known := Client{Address: address, Redirects: []string{
 		"http://localhost/callback",
 		"http://127.0.0.1:33418/",
@@ -211,7 +211,7 @@ func FuzzLoopback(f *testing.F) {
 	})
 }
 
-func TestDomainsAreReadAndComparedToTheLetter(t *testing.T) {
+func TestDomains_HostsMatchExactly(t *testing.T) {
 	domains, err := ParseDomains("claude.ai=claude, chatgpt.com=chatgpt,vscode.dev=other,localhost:8443=other")
 	if err != nil {
 		t.Fatal(err)
@@ -270,7 +270,7 @@ func TestDomainsAreReadAndComparedToTheLetter(t *testing.T) {
 	}
 }
 
-func TestDomains_APathNarrowsAHost(t *testing.T) {
+func TestDomains_PathLimitsHost(t *testing.T) {
 	domains, err := ParseDomains(
 		"pages.example/acme/=claude,pages.example/acme/beta/=other,one.example/oauth/client.json=chatgpt," +
 			"claude.ai=claude,claude.ai/lab/=other",

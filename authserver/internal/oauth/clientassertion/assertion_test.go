@@ -114,7 +114,7 @@ func verifyText(text string, keys []byte) error {
 	return err
 }
 
-func TestEachAlgorithmIsTakenWithItsKey(t *testing.T) {
+func TestVerify_AcceptsEachAlgorithmWithItsKey(t *testing.T) {
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +152,7 @@ func TestEachAlgorithmIsTakenWithItsKey(t *testing.T) {
 	}
 }
 
-func TestClaimsAreNarrow(t *testing.T) {
+func TestVerify_RefusesInvalidClaims(t *testing.T) {
 	key := newECKey(t, "k")
 	public := set(t, key)
 	for name, claims := range map[string]map[string]any{
@@ -199,7 +199,7 @@ func TestClaimsAreNarrow(t *testing.T) {
 	}
 }
 
-func TestForgeriesAreRefused(t *testing.T) {
+func TestVerify_RefusesForgeries(t *testing.T) {
 	key, other := newECKey(t, "k"), newECKey(t, "k")
 	public := set(t, key)
 	text := sign(t, key, jwa.ES256, good(), nil)
@@ -246,7 +246,7 @@ func TestForgeriesAreRefused(t *testing.T) {
 	}
 }
 
-func TestKeysWithoutAnIdentifierAreTriedOneAfterTheOther(t *testing.T) {
+func TestVerify_TriesKeysWithoutIdentifier(t *testing.T) {
 	first, second := newECKey(t, ""), newECKey(t, "")
 	public := set(t, first, second)
 	if err := verifyText(sign(t, second, jwa.ES256, good(), nil), public); err != nil {
@@ -257,7 +257,7 @@ func TestKeysWithoutAnIdentifierAreTriedOneAfterTheOther(t *testing.T) {
 	}
 }
 
-func TestSetsThatNoClientCanBeKnownBy(t *testing.T) {
+func TestCheckKeys_RefusesUnusableSets(t *testing.T) {
 	key := newECKey(t, "k")
 	private, err := json.Marshal(map[string]any{"keys": []crypto.PrivateKey{key}})
 	if err != nil {

@@ -64,7 +64,7 @@ func responds(body string) func(*metadataHost, http.ResponseWriter, *http.Reques
 	}
 }
 
-func TestOnlyPublicAddressesAreDialled(t *testing.T) {
+func TestFetch_DialsOnlyPublicAddresses(t *testing.T) {
 	f := newFetcher([]uint16{443}, nil)
 	for _, address := range []string{
 		"https://127.0.0.1/x",
@@ -108,7 +108,7 @@ func TestOnlyPublicAddressesAreDialled(t *testing.T) {
 	}
 }
 
-func TestEvenATrustedHostOnThisMachineIsNotDialledInProduction(t *testing.T) {
+func TestFetch_DoesNotDialLoopbackInProduction(t *testing.T) {
 	p := newMetadataHost(t, responds(`{}`))
 	f := newFetcher([]uint16{p.port(t)}, nil)
 	if _, _, err := f.get(t.Context(), p.URL+"/doc", maxDocument); !errors.Is(err, ssrf.ErrProhibitedIP) ||
@@ -120,7 +120,7 @@ func TestEvenATrustedHostOnThisMachineIsNotDialledInProduction(t *testing.T) {
 	}
 }
 
-func TestDevelopmentOpensThisMachineAndNothingElse(t *testing.T) {
+func TestFetch_DevelopmentAllowsOnlyLoopback(t *testing.T) {
 	p := newMetadataHost(t, responds(`{}`))
 	f := newFetcher([]uint16{443}, p.Roots)
 	for _, address := range []string{
@@ -135,7 +135,7 @@ func TestDevelopmentOpensThisMachineAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestCertificateIsVerified(t *testing.T) {
+func TestFetch_VerifiesCertificate(t *testing.T) {
 	p := newMetadataHost(t, responds(`{}`))
 	other := x509.NewCertPool()
 	_, _, err := newFetcher([]uint16{p.port(t)}, other).get(t.Context(), p.URL+"/doc", maxDocument)
@@ -144,7 +144,7 @@ func TestCertificateIsVerified(t *testing.T) {
 	}
 }
 
-func TestNoRedirectIsFollowed(t *testing.T) {
+func TestFetch_FollowsNoRedirect(t *testing.T) {
 	p := newMetadataHost(t, func(p *metadataHost, w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/there" {
 			http.Redirect(w, r, "/there", http.StatusFound)
@@ -158,7 +158,7 @@ func TestNoRedirectIsFollowed(t *testing.T) {
 	}
 }
 
-func TestAnswersThatAreNoDocument(t *testing.T) {
+func TestFetch_RefusesInvalidResponses(t *testing.T) {
 	var bomb bytes.Buffer
 	zipped := gzip.NewWriter(&bomb)
 	_, _ = zipped.Write(make([]byte, 10<<20))
@@ -225,7 +225,7 @@ func TestAnswersThatAreNoDocument(t *testing.T) {
 	}
 }
 
-func TestJSONOfAnotherNameIsTaken(t *testing.T) {
+func TestFetch_AcceptsJSONSuffixContentType(t *testing.T) {
 	p := newMetadataHost(t, func(_ *metadataHost, w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/oauth-client+json")
 		_, _ = w.Write([]byte("{}"))
@@ -235,7 +235,7 @@ func TestJSONOfAnotherNameIsTaken(t *testing.T) {
 	}
 }
 
-func TestSlowHostIsGivenUpAfterFiveSeconds(t *testing.T) {
+func TestFetch_SlowHostTimesOut(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes five seconds")
 	}
@@ -259,7 +259,7 @@ func TestSlowHostIsGivenUpAfterFiveSeconds(t *testing.T) {
 	}
 }
 
-func TestLifeFollowsCacheControlWithinItsBounds(t *testing.T) {
+func TestLifeOf_FollowsCacheControlWithinLimits(t *testing.T) {
 	for header, want := range map[string]time.Duration{
 		"":                               unspecifiedFor,
 		"max-age=600":                    10 * time.Minute,

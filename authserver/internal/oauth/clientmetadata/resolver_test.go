@@ -116,7 +116,7 @@ func (s *resolverTest) wants(l *Resolver, name string, fetches int32) {
 	}
 }
 
-func TestDocumentIsReadOnceAndKeptForAllProcesses(t *testing.T) {
+func TestResolver_FetchesOnceForAllProcesses(t *testing.T) {
 	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
 	s.wants(s.Resolver, "Claude", 1)
@@ -133,7 +133,7 @@ func renamed(address string) string {
 	return `{"client_id":"` + address + `","client_name":"Claude 2","redirect_uris":["https://claude.ai/cb2"]}`
 }
 
-func TestOldCopyStandsInWhileADocumentCannotBeRead(t *testing.T) {
+func TestResolver_UsesOldCopyWhileDocumentIsUnreachable(t *testing.T) {
 	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
 	s.set(func() { s.status = http.StatusBadGateway })
@@ -154,7 +154,7 @@ func TestOldCopyStandsInWhileADocumentCannotBeRead(t *testing.T) {
 	}
 }
 
-func TestDocumentThatTurnedBadIsRefused(t *testing.T) {
+func TestResolver_RefusesDocumentThatBecameInvalid(t *testing.T) {
 	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
 	s.set(func() {
@@ -174,7 +174,7 @@ func TestDocumentThatTurnedBadIsRefused(t *testing.T) {
 	}
 }
 
-func TestWithoutACopyTheFailureIsTold(t *testing.T) {
+func TestResolver_ReturnsFailureWithoutCopy(t *testing.T) {
 	s := newResolverTest(t)
 	s.set(func() { s.status = http.StatusInternalServerError })
 	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, client.ErrUnreachable) {
@@ -220,7 +220,7 @@ func (s *resolverTest) count() (n int) {
 	return n
 }
 
-func TestAddressThatIsNotServedCostsNothing(t *testing.T) {
+func TestResolver_DoesNotFetchUnservedAddress(t *testing.T) {
 	s := newResolverTest(t)
 	for _, address := range []string{
 		"",
@@ -241,7 +241,7 @@ func TestAddressThatIsNotServedCostsNothing(t *testing.T) {
 	}
 }
 
-func TestOneAddressIsReadOnceAtATimeAndOneHostAFewTimes(t *testing.T) {
+func TestResolver_LimitsConcurrentFetches(t *testing.T) {
 	s := newResolverTest(t)
 	gate := make(chan struct{})
 	s.set(func() { s.gate = gate })
@@ -272,7 +272,7 @@ func TestOneAddressIsReadOnceAtATimeAndOneHostAFewTimes(t *testing.T) {
 }
 
 // URLs that an anonymous caller invents, at a slow host, must not delay a client in use, and wait in a bounded queue.
-func TestAddressesThatSomebodyMakesUpHoldNobodyUp(t *testing.T) {
+func TestResolver_InventedAddressesDoNotDelayClientsInUse(t *testing.T) {
 	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
 	s.wait(time.Hour)
@@ -304,7 +304,7 @@ func TestAddressesThatSomebodyMakesUpHoldNobodyUp(t *testing.T) {
 	}
 }
 
-func TestPlatformIsWhatTheDeploymentSaysNow(t *testing.T) {
+func TestResolver_PlatformFollowsCurrentDomains(t *testing.T) {
 	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
 	s.host.Server.Close() // no fetch is needed
@@ -327,7 +327,7 @@ func TestPlatformIsWhatTheDeploymentSaysNow(t *testing.T) {
 	}
 }
 
-func TestKeysThatNobodyCouldKeepAreTheDocumentsFault(t *testing.T) {
+func TestResolver_UnstorableKeysAreDocumentError(t *testing.T) {
 	s := newResolverTest(t)
 	for _, key := range []string{`{"kty":"EC","kid":"\u0000"}`, `{"kty":"EC","n":1e999999}`} {
 		s.set(func() {
@@ -345,7 +345,7 @@ func TestKeysThatNobodyCouldKeepAreTheDocumentsFault(t *testing.T) {
 	}
 }
 
-func TestWhoLeavesDoesNotSpoilItForTheOthers(t *testing.T) {
+func TestResolver_CancelledCallerDoesNotAffectOthers(t *testing.T) {
 	s := newResolverTest(t)
 	gate := make(chan struct{})
 	s.set(func() { s.gate = gate })
@@ -363,7 +363,7 @@ func TestWhoLeavesDoesNotSpoilItForTheOthers(t *testing.T) {
 	s.wants(s.Resolver, "Claude", 1)
 }
 
-func TestClientThatAnOperatorDeletedIsServedNoMore(t *testing.T) {
+func TestResolver_RefusesDeletedClient(t *testing.T) {
 	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
 	s.world.Exec(`update account.oauth_clients set deleted_at = now() where metadata_url = $1`, s.at)
@@ -389,7 +389,7 @@ func TestClientThatAnOperatorDeletedIsServedNoMore(t *testing.T) {
 	}
 }
 
-func TestSilentStoreIsNobodysFault(t *testing.T) {
+func TestResolver_StoreOutageIsUnavailable(t *testing.T) {
 	s := newResolverTest(t)
 	s.store.Close()
 	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, store.ErrUnavailable) ||
@@ -398,7 +398,7 @@ func TestSilentStoreIsNobodysFault(t *testing.T) {
 	}
 }
 
-func TestRenewalReadsAgainButNotAllTheTime(t *testing.T) {
+func TestRefreshed_FetchesAtMostEvery30Seconds(t *testing.T) {
 	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
 	for _, step := range []struct {
@@ -412,7 +412,7 @@ func TestRenewalReadsAgainButNotAllTheTime(t *testing.T) {
 	}
 }
 
-func TestMissesAreBounded(t *testing.T) {
+func TestFailureCache_IsBounded(t *testing.T) {
 	m := failureCache{now: time.Now}
 	for i := range 3 * maxFailures {
 		m.add(fmt.Sprint(i), client.ErrUnreachable)

@@ -15,7 +15,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 )
 
-func TestAWalkIsReadOffItsGrant(t *testing.T) {
+func TestOfGrant_ReadsAttemptFromGrant(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	before, ago, later := now.Add(-time.Hour), now.Add(-time.Minute), now.Add(time.Hour)
 	live := func(state grant.State, generation uint32) grant.Grant {
@@ -113,7 +113,7 @@ func (s *countingStore) RecordStopped(context.Context, connectionlog.StoppedAtte
 	return s.fails
 }
 
-func TestTheSameStopIsWrittenOnceAMinuteAndAFloodIsNot(t *testing.T) {
+func TestRecorder_LimitsRepetitionsAndFloods(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	store := &countingStore{}
 	var log strings.Builder

@@ -76,7 +76,7 @@ func (b *testEnv) granted(what, query, scope string) consent.Request {
 
 const both = "programmes:read:programmes programmes:write:programmes"
 
-func TestAConnectorAsksForASubset(t *testing.T) {
+func TestParseAuthorization_ConnectorMayRequestSubset(t *testing.T) {
 	b := newTestEnv(t)
 	for what, c := range map[string]struct{ scope, granted string }{
 		"no scope":       {"-", both},
@@ -107,7 +107,7 @@ func TestAConnectorAsksForASubset(t *testing.T) {
 }
 
 // A connector registered before resources had permission sets may hold more than its resource can use.
-func TestAsk_NamesWhatTheResourceCanUseAlone(t *testing.T) {
+func TestParseAuthorization_LimitsScopeToResource(t *testing.T) {
 	b := newTestEnv(t)
 	old := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms)
 	for _, scope := range []string{"-", "", "offline_access", both, "programmes:read:programmes engage:read:forms"} {
@@ -128,7 +128,7 @@ func TestAsk_NamesWhatTheResourceCanUseAlone(t *testing.T) {
 	}
 }
 
-func TestAConfidentialClientAlwaysAsksForAllThatItRequires(t *testing.T) {
+func TestParseAuthorization_ConfidentialClientRequestsAllRequired(t *testing.T) {
 	b := newTestEnv(t)
 	const all = "programmes:read:programmes engage:read:forms"
 	for _, changes := range [][]string{
@@ -147,7 +147,7 @@ func TestAConfidentialClientAlwaysAsksForAllThatItRequires(t *testing.T) {
 	}
 }
 
-func TestAFaultIsRedirectedWithItsCode(t *testing.T) {
+func TestParseAuthorization_RedirectsErrors(t *testing.T) {
 	b := newTestEnv(t)
 	long := strings.Repeat("x", 2049)
 	for _, c := range []struct {
@@ -209,7 +209,7 @@ func TestAFaultIsRedirectedWithItsCode(t *testing.T) {
 	b.granted("the longest state", b.query(b.linked, "state", long[1:]), "programmes:read:programmes engage:read:forms")
 }
 
-func TestAFaultOfClientOrAddressIsAPage(t *testing.T) {
+func TestIdentify_ErrorIsPage(t *testing.T) {
 	b := newTestEnv(t)
 	deleted := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	b.Fixture.Exec(`update account.oauth_clients set deleted_at = now() where id = $1`, deleted.ID)
@@ -248,7 +248,7 @@ func TestAFaultOfClientOrAddressIsAPage(t *testing.T) {
 	}
 }
 
-func TestAnOutageIsNeitherAPageNorARedirect(t *testing.T) {
+func TestIdentify_OutageIsUnavailable(t *testing.T) {
 	b := newTestEnv(t)
 	restore := b.CutPostgres()
 	defer restore()

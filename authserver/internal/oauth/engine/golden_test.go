@@ -29,7 +29,7 @@ import (
 
 // The test records the calls that fosite makes in each flow, in order. A new version of fosite that makes other calls
 // fails it.
-func TestWhatFositeAsksOfUs(t *testing.T) {
+func TestFosite_CallsMatchGolden(t *testing.T) {
 	e, connector, code := goldenEngine(t)
 	calls := &callLog{}
 	e.watch(calls)

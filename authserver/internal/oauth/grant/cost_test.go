@@ -12,7 +12,7 @@ import (
 var garbage = string(Refresh) + strings.Repeat("A", 100)
 
 // A token that this server did not issue causes no slow hash and no store access. The fastest of many runs is its cost.
-func TestAGarbageTokenCostsMicroseconds(t *testing.T) {
+func TestReadToken_GarbageCostsMicroseconds(t *testing.T) {
 	c := newCodec(t)
 	forged, _ := newCodec(t).New(Refresh, uuid.New(), 1)
 	for name, text := range map[string]string{"garbage": garbage, "another server's": forged.Reveal()} {
@@ -31,14 +31,14 @@ func TestAGarbageTokenCostsMicroseconds(t *testing.T) {
 	}
 }
 
-func BenchmarkAGarbageToken(b *testing.B) {
+func BenchmarkGarbageToken(b *testing.B) {
 	c := newCodec(b)
 	for b.Loop() {
 		_, _ = c.Read(Refresh, garbage)
 	}
 }
 
-func BenchmarkAForgedToken(b *testing.B) {
+func BenchmarkForgedToken(b *testing.B) {
 	c := newCodec(b)
 	forged, _ := newCodec(b).New(Refresh, uuid.New(), 1)
 	for b.Loop() {

@@ -176,7 +176,7 @@ func (b *testEnv) alive(id uuid.UUID) {
 	}
 }
 
-func TestG1_ACodeIsRedeemedOnceAndItsReuseRevokes(t *testing.T) {
+func TestG1_CodeReuseRevokesGrant(t *testing.T) {
 	b := newTestEnv(t)
 	g, code := b.consent()
 	issued, err := b.redeem(code, b.terms())
@@ -192,7 +192,7 @@ func TestG1_ACodeIsRedeemedOnceAndItsReuseRevokes(t *testing.T) {
 }
 
 // The reused code is read from Postgres before the code is used, and reaches Redis long after.
-func TestG1_AReuseThatTookLongRevokesToo(t *testing.T) {
+func TestG1_DelayedReuseRevokesGrant(t *testing.T) {
 	b := newTestEnv(t)
 	g, code := b.consent()
 	token, err := b.grants.ReadToken(grant.Code, code)
@@ -222,7 +222,7 @@ func TestG1_AReuseThatTookLongRevokesToo(t *testing.T) {
 	b.refused("refresh after reuse", err)
 }
 
-func TestG1_AReuseThatIsNotOtherwiseValidChangesNothing(t *testing.T) {
+func TestG1_InvalidReuseChangesNothing(t *testing.T) {
 	b := newTestEnv(t)
 	g, code := b.consent()
 	issued, err := b.redeem(code, b.terms())
@@ -245,7 +245,7 @@ func TestG1_AReuseThatIsNotOtherwiseValidChangesNothing(t *testing.T) {
 	b.mustRotate(issued.Refresh)
 }
 
-func TestTheFifthMismatchBurnsTheCodeAndAnotherClientDoesNotCount(t *testing.T) {
+func TestRedeem_FifthMismatchRevokesCode(t *testing.T) {
 	b := newTestEnv(t)
 	other := b.fixture.Connector(resource, perm.ProgrammesRead)
 	wrong := func(code credential.Secret, times int) {
@@ -281,7 +281,7 @@ func TestTheFifthMismatchBurnsTheCodeAndAnotherClientDoesNotCount(t *testing.T) 
 	b.dead(g.ID, grant.CodeGuessed)
 }
 
-func TestASecondApprovalReplacesTheCodeAndNoneFollowsRedemption(t *testing.T) {
+func TestOpen_SecondApprovalReplacesCode(t *testing.T) {
 	b := newTestEnv(t)
 	g, first := b.consent()
 	second, err := b.grants.Open(t.Context(), g, b.terms())
@@ -302,7 +302,7 @@ func TestASecondApprovalReplacesTheCodeAndNoneFollowsRedemption(t *testing.T) {
 	b.alive(g.ID)
 }
 
-func TestG3_AnySupersededTokenRevokesAndAForgedOneDoesNot(t *testing.T) {
+func TestG3_SupersededTokenRevokesGrantAndForgedDoesNot(t *testing.T) {
 	b := newTestEnv(t)
 	g, first := b.active()
 	refresh := first
@@ -332,7 +332,7 @@ func newForeignCodec(t *testing.T) *grant.TokenCodec {
 	return c
 }
 
-func TestAReplayIsRecognisedBeforeMembershipIsAsked(t *testing.T) {
+func TestRotate_DetectsReplayBeforeStanding(t *testing.T) {
 	b := newTestEnv(t)
 	g, first := b.active()
 	b.mustRotate(first)
@@ -342,7 +342,7 @@ func TestAReplayIsRecognisedBeforeMembershipIsAsked(t *testing.T) {
 	b.dead(g.ID, grant.Replayed)
 }
 
-func TestRefusalsByStandingConsumeNothing(t *testing.T) {
+func TestStandingRefusal_ConsumesNothing(t *testing.T) {
 	b := newTestEnv(t)
 	g, refresh := b.active()
 	off := map[string][2]string{
@@ -400,7 +400,7 @@ func TestG4_NothingSucceedsAtTheEnd(t *testing.T) {
 	b.refused("after the end, by Redis's clock", err)
 }
 
-func TestACodeExpires(t *testing.T) {
+func TestRedeem_CodeExpires(t *testing.T) {
 	b := newTestEnv(t)
 	g, code := b.consent()
 	if err := b.rdb.HSet(t.Context(), "g:{"+g.ID.String()+"}", "cx", time.Now().UnixMilli()).Err(); err != nil {
@@ -410,7 +410,7 @@ func TestACodeExpires(t *testing.T) {
 	b.refused("expired code", err)
 }
 
-func TestG5_AConfidentialGrantHasNoRefreshToken(t *testing.T) {
+func TestG5_ConfidentialGrantHasNoRefreshToken(t *testing.T) {
 	b := newTestEnv(t)
 	b.app, _ = b.fixture.Confidential(perm.ProgrammesRead)
 	g, refresh := b.active()
@@ -452,7 +452,7 @@ func contains(secret credential.Secret, value string) bool {
 	return false
 }
 
-func TestG2_ManyRacersHaveOneWinnerAndTheGrantIsDead(t *testing.T) {
+func TestG2_RaceHasOneWinnerAndRevokesGrant(t *testing.T) {
 	b := newTestEnv(t)
 	for range 10 {
 		g, refresh := b.active()
@@ -488,7 +488,7 @@ func race(t *testing.T, racers int, run func() error) {
 	}
 }
 
-func TestG7_ARevokedGrantStaysRevoked(t *testing.T) {
+func TestG7_RevokedGrantStaysRevoked(t *testing.T) {
 	b := newTestEnv(t)
 	g, refresh := b.active()
 	if err := b.grants.Revoke(t.Context(), b.state(g.ID), grant.ByUser, "user:x"); err != nil {
@@ -504,7 +504,7 @@ func TestG7_ARevokedGrantStaysRevoked(t *testing.T) {
 	b.dead(g.ID, grant.ByUser)
 }
 
-func TestWhenRedisLosesItsMemory(t *testing.T) {
+func TestService_SurvivesRedisDataLoss(t *testing.T) {
 	b := newTestEnv(t)
 	g, code := b.consent()
 	issued, err := b.redeem(code, b.terms())
@@ -535,7 +535,7 @@ func TestWhenRedisLosesItsMemory(t *testing.T) {
 	b.dead(g.ID, grant.Replayed)
 }
 
-func TestWhenAnOlderCopyOfRedisIsPutBack(t *testing.T) {
+func TestService_SurvivesRedisRestore(t *testing.T) {
 	b := newTestEnv(t)
 	g, first := b.active()
 	key := "g:{" + g.ID.String() + "}"
@@ -558,7 +558,7 @@ func TestWhenAnOlderCopyOfRedisIsPutBack(t *testing.T) {
 	b.refused("after the replay", err)
 }
 
-func TestAStoreThatDoesNotAnswerIsNeverARefusal(t *testing.T) {
+func TestService_RedisStallIsUnavailable(t *testing.T) {
 	b := newTestEnv(t)
 	_, refresh := b.active()
 	_, code := b.consent()
@@ -578,7 +578,7 @@ func unavailable(t *testing.T, what string, err error) {
 	}
 }
 
-func TestWhenRedisIsDownTheCredentialsWorkAfterwards(t *testing.T) {
+func TestService_CredentialsWorkAfterRedisOutage(t *testing.T) {
 	b := newTestEnv(t)
 	_, refresh := b.active()
 	_, code := b.consent()
@@ -611,7 +611,7 @@ func (b *testEnv) allowUpdates() {
 	b.fixture.Exec(`drop trigger no on account.grants`)
 }
 
-func TestG8_ALedgerThatDoesNotCommitUndoesTheRotation(t *testing.T) {
+func TestG8_FailedCommitUndoesRotation(t *testing.T) {
 	b := newTestEnv(t)
 	g, refresh := b.active()
 	_, code := b.consent()
@@ -629,7 +629,7 @@ func TestG8_ALedgerThatDoesNotCommitUndoesTheRotation(t *testing.T) {
 }
 
 // However long another transaction locks the row, the decision ends in time to be undone.
-func TestG8_ARowThatIsHeldHarmsNoHonestClient(t *testing.T) {
+func TestG8_LockedRowKeepsGrantUsable(t *testing.T) {
 	b := newTestEnv(t)
 	g, refresh := b.active()
 	holder, err := b.fixture.Owner.Begin(t.Context())
@@ -648,7 +648,7 @@ func TestG8_ARowThatIsHeldHarmsNoHonestClient(t *testing.T) {
 	b.alive(g.ID)
 }
 
-func TestG8_ARedisThatHangsAndComesBackHarmsNoHonestClient(t *testing.T) {
+func TestG8_RedisStallKeepsGrantUsable(t *testing.T) {
 	b := newTestEnv(t)
 	g, refresh := b.active()
 	refresh = b.mustRotate(refresh) // so that Redis has loaded the script, and its run hangs
@@ -669,7 +669,7 @@ func TestG8_ARedisThatHangsAndComesBackHarmsNoHonestClient(t *testing.T) {
 	b.alive(g.ID)
 }
 
-func TestTheLastApprovalSaysWhatIsGranted(t *testing.T) {
+func TestOpen_LastApprovalDeterminesPermissions(t *testing.T) {
 	b := newTestEnv(t)
 	g := b.pending(b.app)
 	g.Permissions = perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite)
@@ -687,7 +687,7 @@ func TestTheLastApprovalSaysWhatIsGranted(t *testing.T) {
 	}
 }
 
-func TestG1_ApprovedTwiceAtOnceAReuseStillRevokes(t *testing.T) {
+func TestG1_ReuseAfterConcurrentApprovalsRevokesGrant(t *testing.T) {
 	b := newTestEnv(t)
 	for range 20 {
 		g := b.pending(b.app)
@@ -719,7 +719,7 @@ func TestG1_ApprovedTwiceAtOnceAReuseStillRevokes(t *testing.T) {
 }
 
 // A lock prevents the first redemption from committing while Redis is restored to an older state.
-func TestG1_AConfidentialCodeIsRedeemedOnceThoughRedisGoesBack(t *testing.T) {
+func TestG1_ConfidentialCodeIsRedeemedOnceDespiteRedisRestore(t *testing.T) {
 	b := newTestEnv(t)
 	b.app, _ = b.fixture.Confidential(perm.ProgrammesRead)
 	g, code := b.consent()
@@ -763,7 +763,7 @@ func TestG1_AConfidentialCodeIsRedeemedOnceThoughRedisGoesBack(t *testing.T) {
 	b.dead(g.ID, grant.CodeReused)
 }
 
-func TestG9_ARevocationThatCannotBeCommittedIsNotAnswered(t *testing.T) {
+func TestG9_UncommittedRevocationIsNotReported(t *testing.T) {
 	b := newTestEnv(t)
 	g, first := b.active()
 	b.mustRotate(first)
@@ -777,7 +777,7 @@ func TestG9_ARevocationThatCannotBeCommittedIsNotAnswered(t *testing.T) {
 }
 
 // Only Redis has revoked the grant. The next request, even with a current token, commits the revocation in Postgres.
-func TestG9_WhoIsToldOfARevocationFindsItCommitted(t *testing.T) {
+func TestG9_ReportedRevocationIsCommitted(t *testing.T) {
 	b := newTestEnv(t)
 	replayed, first := b.active()
 	second := b.mustRotate(first)
@@ -844,7 +844,7 @@ func (b *testEnv) anotherProcess() *testEnv {
 }
 
 // Redis decides each time, and no response arrives. The retries go to another process.
-func TestG10_ADecisionWithoutAnAnswerIsTakenBackForEveryProcess(t *testing.T) {
+func TestG10_LostReplyIsUndoneForEveryProcess(t *testing.T) {
 	b := newTestEnv(t)
 	lost := &dropReplies{}
 	b.rdb.AddHook(lost)
@@ -876,7 +876,7 @@ func TestG10_ADecisionWithoutAnAnswerIsTakenBackForEveryProcess(t *testing.T) {
 
 // A client gets a response within 300 ms although Redis is stalled, and its immediate retries succeed as soon as Redis
 // continues. Some of the calls have reached Redis and run then.
-func TestG10_RedisStallsAndEveryRetrySucceeds(t *testing.T) {
+func TestG10_EveryRetrySucceedsAfterRedisStall(t *testing.T) {
 	b := newTestEnv(t)
 	other := b.anotherProcess()
 	const clients = 20

@@ -30,7 +30,7 @@ func freshKey() []byte {
 	return key
 }
 
-func TestATokenIsReadAsItWasMinted(t *testing.T) {
+func TestTokenCodec_ReadsWhatItCreates(t *testing.T) {
 	c, id := newCodec(t), uuid.New()
 	secret, want := c.New(Refresh, id, 7)
 	got, err := c.Read(Refresh, secret.Reveal())
@@ -42,7 +42,7 @@ func TestATokenIsReadAsItWasMinted(t *testing.T) {
 	}
 }
 
-func TestG3_OnlyTokensThatWeMintedAreRead(t *testing.T) {
+func TestG3_ForgedTokensAreRefused(t *testing.T) {
 	c := newCodec(t)
 	secret, _ := c.New(Refresh, uuid.New(), 1)
 	text := secret.Reveal()
@@ -76,7 +76,7 @@ func TestG3_OnlyTokensThatWeMintedAreRead(t *testing.T) {
 	}
 }
 
-func TestKeysRotate(t *testing.T) {
+func TestTokenCodec_KeysRotate(t *testing.T) {
 	old, fresh := freshKey(), freshKey()
 	secret, _ := newCodec(t, old).New(Refresh, uuid.New(), 1)
 	rotated := newCodec(t, fresh, old)
@@ -89,7 +89,7 @@ func TestKeysRotate(t *testing.T) {
 	}
 }
 
-func TestBindingTellsItsPartsApart(t *testing.T) {
+func TestBinding_DependsOnEveryPart(t *testing.T) {
 	hash := make([]byte, 32)
 	base := Binding(hash, "https://a.example/cb", "challenge")
 	for _, other := range [][]byte{
@@ -102,7 +102,7 @@ func TestBindingTellsItsPartsApart(t *testing.T) {
 	}
 }
 
-func TestChallengeOfIsThatOfTheRFC(t *testing.T) { // RFC 7636, appendix B
+func TestChallengeOf_MatchesRFC7636(t *testing.T) { // RFC 7636, appendix B
 	got := ChallengeOf(credential.Secret("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"))
 	if got != "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM" {
 		t.Error(got)

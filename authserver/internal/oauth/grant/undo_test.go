@@ -45,7 +45,7 @@ func (s *stalledStore) GiveUp(ctx context.Context, step grant.Step) error {
 
 // Postgres commits, and its response and the connection of the process are lost. The retry goes to another process
 // before the first one can undo the step.
-func TestG10_AStepThatPostgresTookWithoutAnAnswerIsTakenBackByTheNextProcess(t *testing.T) {
+func TestG10_NextProcessUndoesStepWithLostReply(t *testing.T) {
 	b := newTestEnv(t)
 	grants := &stalledStore{GrantStore: b.store}
 	stalled := *b
@@ -93,7 +93,7 @@ func TestG10_AStepThatPostgresTookWithoutAnAnswerIsTakenBackByTheNextProcess(t *
 
 // Redis has decided, its response is lost, and Postgres does not respond. Until the step is undone, the process returns
 // 503 and does not call Redis, which would treat the retry as a replay.
-func TestG10_ARetryIsNotJudgedWhileTheDecisionIsTakenBack(t *testing.T) {
+func TestG10_RetryIsUnavailableDuringUndo(t *testing.T) {
 	b := newTestEnv(t)
 	grants := &stalledStore{GrantStore: b.store}
 	lost := &dropReplies{}
@@ -133,7 +133,7 @@ func (r *silentRotations) Undone(ctx context.Context, id uuid.UUID, hash []byte)
 
 // Postgres committed a step whose response was lost. Redis, which undid it, does not respond to the next process. That
 // process cannot distinguish the retry from a replay, and returns 503.
-func TestG10_RetryIsNotJudgedWhileRedisCannotTellItFromAReplay(t *testing.T) {
+func TestG10_RetryIsUnavailableWhileRedisIsSilent(t *testing.T) {
 	b := newTestEnv(t)
 	grants := &stalledStore{GrantStore: b.store}
 	stalled := *b
@@ -219,7 +219,7 @@ func (s *lateStore) take(
 	return result, err
 }
 
-func TestG10_LateStepThatIsRevertedMeanwhileIsNoReplay(t *testing.T) {
+func TestG10_RevertedLateStepIsNoReplay(t *testing.T) {
 	b := newTestEnv(t)
 	g, code := b.consent()
 	grants := &lateStore{GrantStore: b.store, t: t}

@@ -14,7 +14,7 @@ import (
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
-func TestARotationMakesTheNextKeySignAndKeepsTheFormerBelieved(t *testing.T) {
+func TestRotate_NextKeySignsAndFormerStillVerifies(t *testing.T) {
 	b := newTestEnv(t)
 	former, token := b.kid(b.first), b.token(b.first)
 	published, err := b.second.JWKS()
@@ -38,7 +38,7 @@ func TestARotationMakesTheNextKeySignAndKeepsTheFormerBelieved(t *testing.T) {
 	}
 }
 
-func TestAnotherProcessNoticesWithinFiveSeconds(t *testing.T) {
+func TestRun_LoadsRotationWithinFiveSeconds(t *testing.T) {
 	b := newTestEnv(t)
 	b.run(b.second)
 	time.Sleep(100 * time.Millisecond) // the loop has loaded once, and waits
@@ -47,7 +47,7 @@ func TestAnotherProcessNoticesWithinFiveSeconds(t *testing.T) {
 	b.within(5*time.Second, "the second process", func() bool { return b.kid(b.second) == kid })
 }
 
-func TestEveryEarlierKeyIsBelievedUntilItsLastTokenHasExpired(t *testing.T) {
+func TestRotate_RetiredKeysVerifyUntilTokensExpire(t *testing.T) {
 	b := newTestEnv(t)
 	var tokens []credential.Secret
 	for range 4 {
@@ -70,7 +70,7 @@ func TestEveryEarlierKeyIsBelievedUntilItsLastTokenHasExpired(t *testing.T) {
 	b.states("nearly over", 1, 1, 4)
 }
 
-func TestAKeyThatOutlivedItsTokensIsRemoved(t *testing.T) {
+func TestRun_RemovesKeyAfterTokensExpire(t *testing.T) {
 	b := newTestEnv(t)
 	former, token := b.kid(b.first), b.token(b.first)
 	_, err := b.first.Rotate(t.Context(), "admin")
@@ -95,7 +95,7 @@ func (b *testEnv) age(by string) {
 	)
 }
 
-func TestManyProcessesRotateAnAgedKeyOnce(t *testing.T) {
+func TestRun_ConcurrentProcessesRotateAgedKeyOnce(t *testing.T) {
 	b := newTestEnv(t)
 	former := b.kid(b.first)
 	b.age("721 hours")
@@ -131,7 +131,7 @@ func TestManyProcessesRotateAnAgedKeyOnce(t *testing.T) {
 	b.event("key.rotated", b.kid(rings[0]), "system")
 }
 
-func TestAYoungKeySignsOn(t *testing.T) {
+func TestRun_DoesNotRotateYoungKey(t *testing.T) {
 	for what, c := range map[string]struct {
 		maxAge time.Duration
 		sql    string
@@ -167,7 +167,7 @@ func TestAYoungKeySignsOn(t *testing.T) {
 	}
 }
 
-func TestTheCurrentKeyCanBeRemovedAtOnce(t *testing.T) {
+func TestRemove_CurrentKey(t *testing.T) {
 	b := newTestEnv(t)
 	leaked, token := b.kid(b.first), b.token(b.first)
 	b.must(b.first.Remove(t.Context(), leaked, "admin"))
@@ -188,7 +188,7 @@ func TestTheCurrentKeyCanBeRemovedAtOnce(t *testing.T) {
 	b.event("key.promoted", b.kid(b.first), "admin")
 }
 
-func TestANextOrRetiredKeyCanBeRemoved(t *testing.T) {
+func TestRemove_NextAndRetiredKey(t *testing.T) {
 	b := newTestEnv(t)
 	retired, token := b.kid(b.first), b.token(b.first)
 	current, err := b.first.Rotate(t.Context(), "admin")
@@ -209,7 +209,7 @@ func TestANextOrRetiredKeyCanBeRemoved(t *testing.T) {
 	}
 }
 
-func TestAKeyThatIsNotPublishedCannotBeRemoved(t *testing.T) {
+func TestRemove_UnpublishedKeyIsUnknown(t *testing.T) {
 	b := newTestEnv(t)
 	gone := b.kid(b.first)
 	b.must(b.first.Remove(t.Context(), gone, "admin"))
@@ -222,7 +222,7 @@ func TestAKeyThatIsNotPublishedCannotBeRemoved(t *testing.T) {
 	b.states("after refusals", 1, 1, 0)
 }
 
-func TestResealingLetsAnOldMasterKeyGo(t *testing.T) {
+func TestReseal_ReplacesMasterKey(t *testing.T) {
 	b := newTestEnv(t)
 	token, fresh := b.token(b.first), newKey()
 	onlyNew := b.ring(seal.Keys{fresh})
@@ -251,7 +251,7 @@ func TestResealingLetsAnOldMasterKeyGo(t *testing.T) {
 	}
 }
 
-func TestAProcessWithoutTheMasterKeyChangesNothing(t *testing.T) {
+func TestKeyring_ForeignMasterKeyChangesNothing(t *testing.T) {
 	b := newTestEnv(t)
 	foreign := b.ring(seal.Keys{newKey()})
 	current := b.kid(b.first)
@@ -274,7 +274,7 @@ func TestAProcessWithoutTheMasterKeyChangesNothing(t *testing.T) {
 	}
 }
 
-func TestTheFirstKeysAreMadeOnce(t *testing.T) {
+func TestLoad_CreatesFirstKeysOnce(t *testing.T) {
 	b := newTestEnv(t)
 	b.fixture.Exec(`delete from account.signing_keys`)
 	var group sync.WaitGroup
@@ -289,7 +289,7 @@ func TestTheFirstKeysAreMadeOnce(t *testing.T) {
 	b.states("at first", 1, 1, 0)
 }
 
-func TestRacingRotationsNeverLeaveTwoThatSign(t *testing.T) {
+func TestRotate_ConcurrentRotationsLeaveOneCurrentKey(t *testing.T) {
 	b := newTestEnv(t)
 	var group sync.WaitGroup
 	for i := range 8 {
@@ -303,7 +303,7 @@ func TestRacingRotationsNeverLeaveTwoThatSign(t *testing.T) {
 	b.states("eight rotations", 1, 1, 8)
 }
 
-func TestWhatWasLoadedStaysInUseWhileTheStoreDoesNotAnswer(t *testing.T) {
+func TestKeyring_LoadedKeysSurviveStoreOutage(t *testing.T) {
 	b := newTestEnv(t)
 	token := b.token(b.first)
 	b.store.Close()
@@ -318,7 +318,7 @@ func TestWhatWasLoadedStaysInUseWhileTheStoreDoesNotAnswer(t *testing.T) {
 	}
 }
 
-func TestBeforeTheFirstLoadNothingSigns(t *testing.T) {
+func TestKeyring_HasNoKeysBeforeLoad(t *testing.T) {
 	b := newTestEnv(t)
 	r := b.ring(b.keys)
 	if _, err := r.Current(t.Context()); !errors.Is(err, keyring.ErrNoKey) {
@@ -333,7 +333,7 @@ func TestBeforeTheFirstLoadNothingSigns(t *testing.T) {
 }
 
 // Ready loads the keys on the first request after a start.
-func TestReady_LoadsTheKeysOnce(t *testing.T) {
+func TestReady_LoadsKeysOnce(t *testing.T) {
 	b := newTestEnv(t)
 	late, never := b.ring(b.keys), b.ring(b.keys)
 	if err := late.Ready(t.Context()); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func TestADefaultPolicyIsEverythingThatConnectorsMayHave(t *testing.T) {
+func TestDefaultPolicy_AllowsAllConnectorPermissions(t *testing.T) {
 	wish := policy.Request{
 		Platforms:   []string{"other", "claude", "chatgpt"},
 		Permissions: perm.ForConnectors().Strings(),
@@ -27,7 +27,7 @@ func TestADefaultPolicyIsEverythingThatConnectorsMayHave(t *testing.T) {
 	}
 }
 
-func TestARequestSaysWhichFieldIsWrong(t *testing.T) {
+func TestAccept_NamesInvalidField(t *testing.T) {
 	read := []string{string(perm.ProgrammesRead)}
 	for field, wishes := range map[string][]policy.Request{
 		policy.FieldPlatforms: {
@@ -55,7 +55,7 @@ func TestARequestSaysWhichFieldIsWrong(t *testing.T) {
 	}
 }
 
-func TestP1_NarrowTakesAndNeverGives(t *testing.T) {
+func TestP1_NarrowNeverGrants(t *testing.T) {
 	consented := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	g := grant.Grant{
 		Permissions: perm.NewSet(perm.ProgrammesRead, perm.EngageReadForms),
@@ -92,7 +92,7 @@ func TestP1_NarrowTakesAndNeverGives(t *testing.T) {
 	}
 }
 
-func TestPoliciesOfOneDigestAllowTheSame(t *testing.T) {
+func TestDigest_DiffersForDifferentPolicies(t *testing.T) {
 	base := workspace.ConnectorPolicy{
 		Platforms:   []workspace.Platform{workspace.Claude},
 		Permissions: perm.NewSet(perm.ProgrammesRead),

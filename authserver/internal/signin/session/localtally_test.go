@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestTheLocalTallyForgetsAndStaysSmall(t *testing.T) {
+func TestLocalTally_ExpiresAndIsBounded(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	tally := newLocalTally(func() time.Time { return now })
 	for i := range 3 {

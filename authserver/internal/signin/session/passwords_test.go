@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-func TestNoMoreThanTwoPasswordsAreCheckedAtOnce(t *testing.T) {
+func TestPasswords_AtMostTwoChecksAtOnce(t *testing.T) {
 	passwords, err := NewPasswords()
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestNoMoreThanTwoPasswordsAreCheckedAtOnce(t *testing.T) {
 	}
 }
 
-func TestAPasswordMatchesItsOwnHashAlone(t *testing.T) {
+func TestPasswords_MatchesOnlyOwnHash(t *testing.T) {
 	passwords, err := NewPasswords()
 	if err != nil {
 		t.Fatal(err)

@@ -60,7 +60,7 @@ func anywhere(random *rand.Rand) netip.Addr {
 }
 
 // Sign-ins of other users stay fast under 120 wrong passwords a second, about twice as many as can be checked.
-func TestTurns_FloodOfWrongPasswordsDelaysNoHonestSignIn(t *testing.T) {
+func TestTurnQueue_FloodDoesNotDelayOtherSignIns(t *testing.T) {
 	office := netip.MustParseAddr("198.51.100.7")
 	someone := func(i int) string { return "someone" + strconv.Itoa(i) + "@example.org" }
 	for name, c := range map[string]struct {
@@ -154,7 +154,7 @@ func TestTurns_FloodOfWrongPasswordsDelaysNoHonestSignIn(t *testing.T) {
 
 // If nothing distinguishes a user from the flood, the newest goes first: some users are served at once. In a first-come
 // queue all of them would wait until they give up.
-func TestTurns_OfEqualsTheNewestIsServedSoon(t *testing.T) {
+func TestTurnQueue_NewestOfEqualsGoesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, random := newTurnQueue(time.Now), rand.New(rand.NewPCG(3, 4))
 		var mu sync.Mutex
@@ -188,7 +188,7 @@ func TestTurns_OfEqualsTheNewestIsServedSoon(t *testing.T) {
 
 // The attacker's own account, at a browser that has signed in to it, opens the lane for known browsers only for a few
 // checks.
-func TestTurns_LaneOfKnownBrowsersIsNoWayForAFlood(t *testing.T) {
+func TestTurnQueue_KnownBrowserLaneIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newTurnQueue(time.Now)
 		own := Caller{Email: "mallory@example.org", Address: netip.MustParseAddr("203.0.113.9"), Known: true}
@@ -209,7 +209,7 @@ func TestTurns_LaneOfKnownBrowsersIsNoWayForAFlood(t *testing.T) {
 	})
 }
 
-func TestTurns_WaitIsBoundedInNumberAndTime(t *testing.T) {
+func TestTurnQueue_WaitIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newTurnQueue(time.Now)
 		for range atOnce {
@@ -239,7 +239,7 @@ func TestTurns_WaitIsBoundedInNumberAndTime(t *testing.T) {
 	})
 }
 
-func TestLately_IsBoundedAndForgets(t *testing.T) {
+func TestRecentCounter_IsBoundedAndExpires(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	c := newRecentCounter(func() time.Time { return now })
 	for i := range 3 * maxRemembered {
@@ -259,7 +259,7 @@ func TestLately_IsBoundedAndForgets(t *testing.T) {
 	}
 }
 
-func TestDevices_KnowTheirAccountsAlone(t *testing.T) {
+func TestDevices_KnowOnlyTheirAccounts(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	devices, err := NewDevices(seal.Keys{make([]byte, 32)}, true, func() time.Time { return now })
 	if err != nil {
