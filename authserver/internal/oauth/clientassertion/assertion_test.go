@@ -124,10 +124,10 @@ func TestVerify_AcceptsEachAlgorithmWithItsKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys := map[jwa.SignatureAlgorithm]jwk.Key{
-		jwa.ES256: elliptical(t, "e"),
-		jwa.RS256: made(t, "r", rsaKey),
-		jwa.PS256: made(t, "r", rsaKey),
-		jwa.EdDSA: made(t, "o", edKey),
+		jwa.ES256: newECKey(t, "e"),
+		jwa.RS256: newKey(t, "r", rsaKey),
+		jwa.PS256: newKey(t, "r", rsaKey),
+		jwa.EdDSA: newKey(t, "o", edKey),
 	}
 	public := set(t, keys[jwa.ES256], keys[jwa.RS256], keys[jwa.EdDSA])
 	if err := CheckKeys(public); err != nil {

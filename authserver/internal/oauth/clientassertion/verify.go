@@ -26,7 +26,7 @@ const (
 // errUnknownKey reports that none of the keys could have made the signature.
 var errUnknownKey = errors.New("the assertion is signed by a key that the client's document does not name")
 
-// verified is what remains to be checked of a verified assertion.
+// verified holds the values of a verified assertion that the replay check needs.
 type verified struct {
 	id   string
 	ends time.Time // the assertion is refused after this time anyway

@@ -22,16 +22,16 @@ import (
 // A metadataHost is a TLS server on this machine that serves documents.
 type metadataHost struct {
 	*httptest.Server
-	Host  string // with its port
-	Roots *x509.CertPool
-	Asked atomic.Int32
+	Host    string // with its port
+	Roots   *x509.CertPool
+	Fetches atomic.Int32
 }
 
 func newMetadataHost(t testing.TB, serve func(p *metadataHost, w http.ResponseWriter, r *http.Request)) *metadataHost {
 	t.Helper()
 	p := &metadataHost{Roots: x509.NewCertPool()}
 	p.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p.Asked.Add(1)
+		p.Fetches.Add(1)
 		serve(p, w, r)
 	}))
 	t.Cleanup(p.Close)
@@ -112,8 +112,8 @@ func TestFetch_DoesNotDialLoopbackInProduction(t *testing.T) {
 	p := newMetadataHost(t, responds(`{}`))
 	f := newFetcher([]uint16{p.port(t)}, nil)
 	if _, _, err := f.get(t.Context(), p.URL+"/doc", maxDocument); !errors.Is(err, ssrf.ErrProhibitedIP) ||
-		p.Asked.Load() != 0 {
-		t.Errorf("%v, asked %d times", err, p.Asked.Load())
+		p.Fetches.Load() != 0 {
+		t.Errorf("%v, %d fetches", err, p.Fetches.Load())
 	}
 	if body, _, err := p.fetcher(t).get(t.Context(), p.URL+"/doc", maxDocument); err != nil || string(body) != "{}" {
 		t.Errorf("in development: %q %v", body, err)
@@ -139,7 +139,7 @@ func TestFetch_VerifiesCertificate(t *testing.T) {
 	p := newMetadataHost(t, responds(`{}`))
 	other := x509.NewCertPool()
 	_, _, err := newFetcher([]uint16{p.port(t)}, other).get(t.Context(), p.URL+"/doc", maxDocument)
-	if !errors.Is(err, client.ErrUnreachable) || p.Asked.Load() != 0 {
+	if !errors.Is(err, client.ErrUnreachable) || p.Fetches.Load() != 0 {
 		t.Error(err)
 	}
 }
@@ -153,8 +153,8 @@ func TestFetch_FollowsNoRedirect(t *testing.T) {
 		responds(`{}`)(p, w, r)
 	})
 	_, _, err := p.fetcher(t).get(t.Context(), p.URL+"/here", maxDocument)
-	if refused, _ := errors.AsType[*client.DocumentError](err); refused == nil || p.Asked.Load() != 1 {
-		t.Errorf("%v, asked %d times", err, p.Asked.Load())
+	if refused, _ := errors.AsType[*client.DocumentError](err); refused == nil || p.Fetches.Load() != 1 {
+		t.Errorf("%v, %d fetches", err, p.Fetches.Load())
 	}
 }
 

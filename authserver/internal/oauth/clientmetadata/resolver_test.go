@@ -23,12 +23,12 @@ import (
 // A resolverTest is a Resolver over a real store, with a metadata host on this machine.
 type resolverTest struct {
 	*Resolver
-	t     testing.TB
-	host  *metadataHost
-	world *fixture.Fixture
-	store *postgres.Store
-	at    string // URL of a document
-	log   bytes.Buffer
+	t       testing.TB
+	host    *metadataHost
+	fixture *fixture.Fixture
+	store   *postgres.Store
+	at      string // URL of a document
+	log     bytes.Buffer
 
 	mu     sync.Mutex
 	shift  time.Duration
@@ -42,17 +42,17 @@ type resolverTest struct {
 func newResolverTest(t testing.TB) *resolverTest {
 	t.Helper()
 	s := &resolverTest{
-		t:      t,
-		status: http.StatusOK,
-		cache:  "max-age=600",
-		world:  fixture.New(t),
+		t:       t,
+		status:  http.StatusOK,
+		cache:   "max-age=600",
+		fixture: fixture.New(t),
 		body: func(address string) string {
 			return `{"client_id":"` + address + `","client_name":"Claude","redirect_uris":["https://claude.ai/cb"]}`
 		},
 	}
 	s.host = newMetadataHost(t, s.serve)
 	s.at = s.host.URL + "/oauth/client"
-	store, err := postgres.Open(context.Background(), credential.Secret(s.world.Database.Authserver))
+	store, err := postgres.Open(context.Background(), credential.Secret(s.fixture.Database.Authserver))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func (s *resolverTest) wants(l *Resolver, name string, fetches int32) {
 	if err != nil || c.Name != name || c.PublicID() != s.at {
 		s.t.Errorf("%+v %v", c, err)
 	}
-	if got := s.host.Asked.Load(); got != fetches {
+	if got := s.host.Fetches.Load(); got != fetches {
 		s.t.Errorf("%d fetches, want %d", got, fetches)
 	}
 }
@@ -169,7 +169,7 @@ func TestResolver_RefusesDocumentThatBecameInvalid(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if fetches := s.host.Asked.Load(); fetches != 2 {
+	if fetches := s.host.Fetches.Load(); fetches != 2 {
 		t.Errorf("%d fetches, want 2", fetches)
 	}
 }
@@ -210,7 +210,7 @@ func TestResolver_ReturnsFailureWithoutCopy(t *testing.T) {
 
 func (s *resolverTest) count() (n int) {
 	s.t.Helper()
-	err := s.world.Owner.QueryRow(
+	err := s.fixture.Owner.QueryRow(
 		s.t.Context(),
 		`select count(*) from account.oauth_clients where metadata_url is not null`,
 	).Scan(&n)
@@ -236,7 +236,7 @@ func TestResolver_DoesNotFetchUnservedAddress(t *testing.T) {
 			t.Errorf("%q: %v", address, err)
 		}
 	}
-	if !s.Serves(s.at) || s.host.Asked.Load() != 0 {
+	if !s.Serves(s.at) || s.host.Fetches.Load() != 0 {
 		t.Error("a document that is not served was fetched")
 	}
 }
@@ -261,12 +261,12 @@ func TestResolver_LimitsConcurrentFetches(t *testing.T) {
 		ask(fmt.Sprintf("%s/%d", s.at, i))
 	}
 	time.Sleep(500 * time.Millisecond)
-	if fetches := s.host.Asked.Load(); fetches > atOnce {
+	if fetches := s.host.Fetches.Load(); fetches > atOnce {
 		t.Errorf("%d concurrent fetches", fetches)
 	}
 	close(gate)
 	done.Wait()
-	if fetches := s.host.Asked.Load(); fetches != 21 || good.Load() != 70 {
+	if fetches := s.host.Fetches.Load(); fetches != 21 || good.Load() != 70 {
 		t.Errorf("%d fetches, %d clients returned", fetches, good.Load())
 	}
 }
@@ -282,7 +282,7 @@ func TestResolver_InventedAddressesDoNotDelayClientsInUse(t *testing.T) {
 	for i := range 200 {
 		anonymous.Go(func() { _, _ = s.Client(t.Context(), fmt.Sprintf("%s/%d", s.at, i)) })
 	}
-	for s.host.Asked.Load() < 1+atOnce {
+	for s.host.Fetches.Load() < 1+atOnce {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(300 * time.Millisecond)
@@ -316,7 +316,7 @@ func TestResolver_PlatformFollowsCurrentDomains(t *testing.T) {
 			t.Errorf("%q %v, want %q", c.Platform, err, platform)
 		}
 		var stored string
-		err = s.world.Owner.QueryRow(
+		err = s.fixture.Owner.QueryRow(
 			t.Context(),
 			`select coalesce(connector_platform, '') from account.oauth_clients where metadata_url = $1`,
 			s.at,
@@ -352,7 +352,7 @@ func TestResolver_CancelledCallerDoesNotAffectOthers(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	first := make(chan error, 1)
 	go func() { _, err := s.Client(ctx, s.at); first <- err }()
-	for s.host.Asked.Load() == 0 {
+	for s.host.Fetches.Load() == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	leave()
@@ -366,9 +366,9 @@ func TestResolver_CancelledCallerDoesNotAffectOthers(t *testing.T) {
 func TestResolver_RefusesDeletedClient(t *testing.T) {
 	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
-	s.world.Exec(`update account.oauth_clients set deleted_at = now() where metadata_url = $1`, s.at)
+	s.fixture.Exec(`update account.oauth_clients set deleted_at = now() where metadata_url = $1`, s.at)
 	s.wait(time.Hour)
-	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, client.ErrNotServed) || s.host.Asked.Load() != 1 {
+	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, client.ErrNotServed) || s.host.Fetches.Load() != 1 {
 		t.Error(err)
 	}
 	copied := client.CachedClient{
@@ -376,7 +376,7 @@ func TestResolver_RefusesDeletedClient(t *testing.T) {
 		FetchedAt:  s.now(),
 		FreshUntil: s.now(),
 	}
-	err := s.world.Owner.QueryRow(
+	err := s.fixture.Owner.QueryRow(
 		t.Context(),
 		`select id from account.oauth_clients where metadata_url = $1`,
 		s.at,
@@ -406,8 +406,8 @@ func TestRefreshed_FetchesAtMostEvery30Seconds(t *testing.T) {
 		fetches int32
 	}{{0, 1}, {29 * time.Second, 1}, {2 * time.Second, 2}, {0, 2}} {
 		s.wait(step.wait)
-		if _, err := s.Refreshed(t.Context(), s.at); err != nil || s.host.Asked.Load() != step.fetches {
-			t.Errorf("%v: %d fetches, want %d", err, s.host.Asked.Load(), step.fetches)
+		if _, err := s.Refreshed(t.Context(), s.at); err != nil || s.host.Fetches.Load() != step.fetches {
+			t.Errorf("%v: %d fetches, want %d", err, s.host.Fetches.Load(), step.fetches)
 		}
 	}
 }

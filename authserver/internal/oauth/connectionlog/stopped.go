@@ -92,7 +92,8 @@ func (r *Recorder) recorded(key attemptKey, now time.Time) bool {
 	return seen && now.Sub(at) < repeatAfter
 }
 
-// IsNew reports whether the attempt should be written, because the same one was not within the last minute.
+// IsNew reports whether the attempt should be written, and remembers it. It returns false if the same attempt was
+// written within the last minute, or if too many are remembered.
 func (r *Recorder) IsNew(s StoppedAttempt) bool {
 	key, now := s.key(), r.now()
 	r.mu.Lock()

@@ -12,9 +12,9 @@ import (
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
-// A Ticket is what the consent page showed, and to which user. The approval submits it, and nothing else of the
-// approval is trusted except the user's selection. GrantID becomes the grant's, so a double submit creates one grant
-// (grants.md).
+// A Ticket is what the consent page showed, and to which user. The approval submits it with the user's
+// decision, and nothing else in the approval is trusted. GrantID becomes the grant's, so a double submit creates one
+// grant (grants.md).
 type Ticket struct {
 	GrantID     uuid.UUID `json:"g"`
 	SignInID    uuid.UUID `json:"s"`

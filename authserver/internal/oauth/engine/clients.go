@@ -43,7 +43,7 @@ func (e *Engine) Serves(c client.Client) bool {
 	return c.Address == "" || e.Documents.Serves(c.Address)
 }
 
-// called reports whether c has this client_id. A client with a document is identified only by its URL, never by the
+// hasPublicID reports whether c has this client_id. A client with a document is identified only by its URL, never by the
 // identifier under which it is stored.
 func (e *Engine) hasPublicID(name string, c *client.Client) bool {
 	return c != nil && c.PublicID() == name && e.Serves(*c)

@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// The two handlers replace fosite's own, which read first and write later, so that two simultaneous presentations of
+// The two handlers replace fosite's own. Those read first and write later, which lets two simultaneous presentations of
 // one code or token both succeed.
 var (
 	_ fosite.TokenEndpointHandler = (*codeHandler)(nil)

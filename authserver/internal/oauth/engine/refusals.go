@@ -15,7 +15,7 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// A RefusalStore stores events of refusals, without repetitions. Its errors wrap store.ErrUnavailable.
+// A RefusalStore stores events of refusals, with few repetitions. Its errors wrap store.ErrUnavailable.
 type RefusalStore interface {
 	RecordRefusal(ctx context.Context, e audit.Event) error
 	connectionlog.StoppedAttempts

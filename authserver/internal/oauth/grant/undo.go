@@ -42,15 +42,15 @@ func newUndoQueue(store GrantStore, log *slog.Logger) *undoQueue {
 // wait waits briefly until no step of the grant is left to undo. Its error is store.ErrUnavailable.
 func (q *undoQueue) wait(ctx context.Context, id uuid.UUID) error {
 	q.mu.Lock()
-	one := q.grants[id]
+	pending := q.grants[id]
 	q.mu.Unlock()
-	if one == nil {
+	if pending == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, waitTime)
 	defer cancel()
 	select {
-	case <-one.done:
+	case <-pending.done:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("%w: a decision about the grant is being taken back", store.ErrUnavailable)
@@ -60,17 +60,17 @@ func (q *undoQueue) wait(ctx context.Context, id uuid.UUID) error {
 // add undoes a step.
 func (q *undoQueue) add(ctx context.Context, step Step) {
 	q.mu.Lock()
-	one, first := q.grants[step.GrantID], false
-	if one == nil {
-		one, first = q.begin(step.GrantID), true
+	pending, first := q.grants[step.GrantID], false
+	if pending == nil {
+		pending, first = q.begin(step.GrantID), true
 	}
-	one.steps = append(one.steps, step)
+	pending.steps = append(pending.steps, step)
 	q.mu.Unlock()
 	if !first {
 		return // another call undoes it with the earlier steps
 	}
 	ctx = context.WithoutCancel(ctx)
-	if q.undoAll(ctx, one, giveUpTime) {
+	if q.undoAll(ctx, pending, giveUpTime) {
 		return
 	}
 	q.log.WarnContext(
@@ -80,7 +80,7 @@ func (q *undoQueue) add(ctx context.Context, step Step) {
 		step.GrantID,
 	)
 	go func() {
-		for !q.undoAll(ctx, one, time.Second) {
+		for !q.undoAll(ctx, pending, time.Second) {
 			time.Sleep(giveUpPause)
 		}
 	}()
@@ -88,25 +88,25 @@ func (q *undoQueue) add(ctx context.Context, step Step) {
 
 // begin is called with mu held.
 func (q *undoQueue) begin(id uuid.UUID) *pendingUndo {
-	one := &pendingUndo{done: make(chan struct{})}
-	q.grants[id] = one
-	return one
+	pending := &pendingUndo{done: make(chan struct{})}
+	q.grants[id] = pending
+	return pending
 }
 
 // undoAll reverts steps in Postgres, and reports whether all steps of the grant are undone.
-func (q *undoQueue) undoAll(ctx context.Context, one *pendingUndo, within time.Duration) bool {
+func (q *undoQueue) undoAll(ctx context.Context, pending *pendingUndo, within time.Duration) bool {
 	for finished := false; !finished; {
 		q.mu.Lock()
-		step := one.steps[0]
+		step := pending.steps[0]
 		q.mu.Unlock()
 		if !q.undo(ctx, step, within) {
 			return false
 		}
 		q.mu.Lock()
-		one.steps = one.steps[1:]
-		if finished = len(one.steps) == 0; finished {
+		pending.steps = pending.steps[1:]
+		if finished = len(pending.steps) == 0; finished {
 			delete(q.grants, step.GrantID)
-			close(one.done)
+			close(pending.done)
 		}
 		q.mu.Unlock()
 	}

@@ -62,7 +62,7 @@ func (b *testEnv) ring(keys seal.Keys) *keyring.Keyring {
 	return r
 }
 
-// keep runs the loop of a keyring until the test ends.
+// run runs the loop of a keyring until the test ends.
 func (b *testEnv) run(r *keyring.Keyring) {
 	go r.Run(b.Context(), slog.New(slog.DiscardHandler))
 }

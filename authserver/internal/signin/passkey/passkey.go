@@ -79,7 +79,7 @@ type Store interface {
 	// passkey may be a copy, the first time with the audit event (P2).
 	UsePasskey(ctx context.Context, id uuid.UUID, use Use, copied audit.Event) (bool, error)
 	// RemovePasskey deletes a passkey of the user with its audit event (P3). issuer is the deployment's OpenID Connect
-	// provider, or ""; only an account there is another way to sign in.
+	// provider, or "": an account at another provider does not count as a way to sign in.
 	RemovePasskey(ctx context.Context, user, id uuid.UUID, issuer string, event audit.Event) (Removal, error)
 }
 

@@ -80,8 +80,8 @@ func (v *Verifier) Verify(
 	return user, result, err
 }
 
-// wrong returns the event of a wrong password. An address without a user is not recorded, because the user may have
-// typed a password there.
+// wrong returns the event of a wrong password. An e-mail address that belongs to no user is not recorded, because it
+// may be a mistyped password.
 func wrong(ctx context.Context, user workspace.User, known bool, from netip.Addr) audit.Event {
 	event := audit.Event{
 		Actor:     "anonymous",
