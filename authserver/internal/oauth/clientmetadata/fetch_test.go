@@ -172,45 +172,45 @@ func TestFetch_RefusesInvalidResponses(t *testing.T) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write(bytes.Repeat([]byte(" "), 6<<10))
 		}, false, true},
-		"a page": {func(w http.ResponseWriter, _ *http.Request) {
+		"HTML": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
 			_, _ = w.Write([]byte("{}"))
 		}, false, true},
-		"no type": {func(w http.ResponseWriter, _ *http.Request) {
+		"no Content-Type": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header()["Content-Type"] = nil
 			_, _ = w.Write([]byte("{}"))
 		}, false, true},
-		"gzip bomb": {func(w http.ResponseWriter, _ *http.Request) {
+		"gzip": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Content-Encoding", "gzip")
 			_, _ = w.Write(bomb.Bytes())
 		}, false, true},
-		"not found": {
+		"status 404": {
 			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) },
 			true,
 			true,
 		},
-		"no content": {
+		"status 204": {
 			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
 			true,
 			true,
 		},
-		"failing": {
+		"status 502": {
 			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) },
 			true,
 			false,
 		},
-		"overwhelmed": {
+		"status 429": {
 			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) },
 			true,
 			false,
 		},
-		"cut off": {func(w http.ResponseWriter, _ *http.Request) {
+		"truncated": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Content-Length", "100")
 			_, _ = w.Write([]byte("{"))
 		}, true, false},
-		"endless header": {
+		"header too long": {
 			func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Long", strings.Repeat("x", 64<<10)) },
 			true,
 			false,

@@ -68,7 +68,7 @@ func TestOfGrant_ReadsAttemptFromGrant(t *testing.T) {
 			connectionlog.Refused,
 			"code_verifier",
 		},
-		"works again": {
+		"used after refusal": {
 			used,
 			&before,
 			refused,
@@ -84,8 +84,8 @@ func TestOfGrant_ReadsAttemptFromGrant(t *testing.T) {
 			connectionlog.Ended,
 			"superseded refresh token",
 		},
-		"its time is over": {over, &before, nil, [5]bool{true, true, true, true}, connectionlog.Ended, "is over"},
-		"over and refused too": {
+		"grant ended": {over, &before, nil, [5]bool{true, true, true, true}, connectionlog.Ended, "is over"},
+		"grant ended and refused": {
 			over,
 			&before,
 			refused,
@@ -133,10 +133,10 @@ func TestRecorder_LimitsRepetitionsAndFloods(t *testing.T) {
 	for range 1000 {
 		n.Record(t.Context(), stop)
 	}
-	wants("the same", 1)
+	wants("repetition", 1)
 	now = now.Add(time.Minute)
 	n.Record(t.Context(), stop)
-	wants("a minute later", 2)
+	wants("after a minute", 2)
 	for i := range 10_000 {
 		stop.Reason = fmt.Sprint(i)
 		n.Record(t.Context(), stop)

@@ -43,8 +43,8 @@ func (e *Engine) Serves(c client.Client) bool {
 	return c.Address == "" || e.Documents.Serves(c.Address)
 }
 
-// hasPublicID reports whether c has this client_id. A client with a document is identified only by its URL, never by the
-// identifier under which it is stored.
+// hasPublicID reports whether c has this client_id. A client with a document is identified only by its URL, never by
+// the identifier under which it is stored.
 func (e *Engine) hasPublicID(name string, c *client.Client) bool {
 	return c != nil && c.PublicID() == name && e.Serves(*c)
 }

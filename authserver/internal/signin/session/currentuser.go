@@ -32,7 +32,8 @@ type SignIn struct {
 type CurrentUser struct {
 	SignInID uuid.UUID
 	User     workspace.User
-	// Manages reports whether the user holds account:api:access in some workspace, which every page about workspaces requires.
+	// Manages reports whether the user holds account:api:access in some workspace, which every page about workspaces
+	// requires.
 	Manages         bool
 	AuthenticatedAt time.Time // when the user last authenticated at this browser
 }
