@@ -42,25 +42,25 @@ func TestAccept_RefusesInvalidRegistrations(t *testing.T) {
 		change   func(*Registration)
 		redirect bool
 	}{
-		"empty name":                 {func(r *Registration) { r.Name = "  " }, false},
-		"long name":                  {func(r *Registration) { r.Name = strings.Repeat("x", 101) }, false},
-		"invisible name":             {func(r *Registration) { r.Name = "\u200e" }, false},
-		"zero-width space":           {func(r *Registration) { r.Name = "Claude\u200b" }, false},
-		"name of dashes":             {func(r *Registration) { r.Name = "- -" }, false},
-		"name with a NUL":            {func(r *Registration) { r.Name = "a\x00" }, false},
-		"name with direction":        {func(r *Registration) { r.Name = "safe\u202eelbadnu" }, false},
-		"no permission":              {func(r *Registration) { r.Required = nil }, false},
-		"unknown permission":         {func(r *Registration) { r.Required = []string{"programmes:read:everything"} }, false},
-		"permission in capital":      {func(r *Registration) { r.Required = []string{"Programmes:read:programmes"} }, false},
-		"unknown platform":           {func(r *Registration) { r.Platform, r.Resource = "netscape", resources[0] }, false},
-		"connector without platform": {func(r *Registration) { r.Connector = true }, false},
-		"platform, no resource":      {func(r *Registration) { r.Platform = "claude" }, false},
-		"resource, no platform":      {func(r *Registration) { r.Resource = resources[0] }, false},
-		"unknown resource":           {func(r *Registration) { r.Platform, r.Resource = "claude", resources[0]+"/" }, false},
-		"account access for connector": {func(r *Registration) {
+		"empty name":             {func(r *Registration) { r.Name = "  " }, false},
+		"long name":              {func(r *Registration) { r.Name = strings.Repeat("x", 101) }, false},
+		"invisible name":         {func(r *Registration) { r.Name = "\u200e" }, false},
+		"zero-width space":       {func(r *Registration) { r.Name = "Claude\u200b" }, false},
+		"name of dashes":         {func(r *Registration) { r.Name = "- -" }, false},
+		"name with a NUL":        {func(r *Registration) { r.Name = "a\x00" }, false},
+		"name with direction":    {func(r *Registration) { r.Name = "safe\u202eelbadnu" }, false},
+		"no permission":          {func(r *Registration) { r.Required = nil }, false},
+		"unknown permission":     {func(r *Registration) { r.Required = []string{"programmes:read:everything"} }, false},
+		"permission in capital":  {func(r *Registration) { r.Required = []string{"Programmes:read:programmes"} }, false},
+		"unknown platform":       {func(r *Registration) { r.Platform, r.Resource = "netscape", resources[0] }, false},
+		"connector, no platform": {func(r *Registration) { r.Connector = true }, false},
+		"platform, no resource":  {func(r *Registration) { r.Platform = "claude" }, false},
+		"resource, no platform":  {func(r *Registration) { r.Resource = resources[0] }, false},
+		"unknown resource":       {func(r *Registration) { r.Platform, r.Resource = "claude", resources[0]+"/" }, false},
+		"account access": {func(r *Registration) {
 			r.Platform, r.Resource, r.Required = "claude", resources[0], []string{"account:api:access"}
 		}, false},
-		"permission unused at resource": {func(r *Registration) {
+		"unused at resource": {func(r *Registration) {
 			r.Platform, r.Resource, r.Required = "claude", resources[1], []string{
 				"programmes:read:programmes",
 				"engage:read:forms",

@@ -267,7 +267,7 @@ func TestCheckKeys_RefusesUnusableSets(t *testing.T) {
 	for name, raw := range map[string]string{
 		"empty":         "",
 		"no JSON":       "x",
-		"empty":         `{"keys":[]}`,
+		"no keys":       `{"keys":[]}`,
 		"a private key": string(private),
 		"private beside public": `{"keys":[` + public + `,` +
 			strings.TrimPrefix(string(private), `{"keys":[`),

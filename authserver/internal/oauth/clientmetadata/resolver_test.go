@@ -181,14 +181,14 @@ func TestResolver_ReturnsFailureWithoutCopy(t *testing.T) {
 		t.Error(err)
 	}
 	for name, body := range map[string]string{
-		"not JSON":              "<html>",
-		"two objects":           "{}{}",
-		"another client_id":     `{"client_id":"https://claude.ai/x","redirect_uris":["https://claude.ai/cb"]}`,
-		"duplicate key":         `{"client_id":"AT","client_id":"AT","redirect_uris":["https://claude.ai/cb"]}`,
-		"key in another case":   `{"Client_ID":"AT","redirect_uris":["https://claude.ai/cb"]}`,
-		"value of another type": `{"client_id":"AT","redirect_uris":"https://claude.ai/cb"}`,
-		"secret expiry":         `{"client_id":"AT","redirect_uris":["https://claude.ai/cb"],"client_secret_expires_at":0}`,
-		"null secret":           `{"client_id":"AT","redirect_uris":["https://claude.ai/cb"],"client_secret":null}`,
+		"not JSON":          "<html>",
+		"two objects":       "{}{}",
+		"another client_id": `{"client_id":"https://claude.ai/x","redirect_uris":["https://claude.ai/cb"]}`,
+		"duplicate key":     `{"client_id":"AT","client_id":"AT","redirect_uris":["https://claude.ai/cb"]}`,
+		"wrong case":        `{"Client_ID":"AT","redirect_uris":["https://claude.ai/cb"]}`,
+		"wrong type":        `{"client_id":"AT","redirect_uris":"https://claude.ai/cb"}`,
+		"secret expiry":     `{"client_id":"AT","redirect_uris":["https://claude.ai/cb"],"client_secret_expires_at":0}`,
+		"null secret":       `{"client_id":"AT","redirect_uris":["https://claude.ai/cb"],"client_secret":null}`,
 	} {
 		s.set(func() {
 			s.status = http.StatusOK
