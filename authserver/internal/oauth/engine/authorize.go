@@ -154,8 +154,8 @@ func (e *Engine) readResource(app Application) (resource, problem string) {
 // offlineAccess is a scope that some platforms request. It is accepted and grants nothing (contract, section 4).
 const offlineAccess = "offline_access"
 
-// readScope returns the requested permissions. A confidential client always requests all that it requires. Permissions
-// that a connector may not have are left out if they exist.
+// readScope returns the requested permissions. A confidential client always requests all that it requires. Known
+// permissions that a connector may not have are left out; an unknown one is a problem.
 func readScope(app Application) (requested perm.Set, problem string) {
 	if app.Client.Kind == client.Confidential {
 		return app.Client.Required, ""
