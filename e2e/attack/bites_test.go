@@ -192,8 +192,8 @@ func bitesOfThePages() []bite {
 			[]harness.Fault{
 				{
 					File: "authserver/internal/signin/session/passwords.go",
-					Old:  "\tif nobody {\n",
-					New:  "\tif nobody {\n\t\treturn false, nil\n\t}\n\tif nobody {\n",
+					Old:  "\tif unknown {\n",
+					New:  "\tif unknown {\n\t\treturn false, nil\n\t}\n\tif unknown {\n",
 				},
 			},
 			"TestNobodyLearnsWhoHasAnAccount",

@@ -71,8 +71,8 @@ var tokenLogged = harness.Fault{
 // tokenStored keeps what was refused beside the reason.
 var tokenStored = harness.Fault{
 	File: refusalsFile,
-	Old:  "	return n.recordFor(ctx, facts, caller, x.ended, refused)\n",
-	New: "	return n.recordFor(ctx, facts, caller, x.ended, &TokenError{Description: refused.Description + " +
+	Old:  "	return n.recordFor(ctx, snapshot, caller, x.ended, refused)\n",
+	New: "	return n.recordFor(ctx, snapshot, caller, x.ended, &TokenError{Description: refused.Description + " +
 		"x.request.RefreshToken.Reveal()})\n",
 }
 

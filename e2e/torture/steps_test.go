@@ -26,14 +26,14 @@ const (
 	stepsVariable        = "TORTURE_STEPS"
 	deathImports         = "import (\n\t\"os\"\n\t\"path/filepath\"\n\t\"syscall\"\n"
 	deathDefinition      = "\n\nfunc dieAt(step string) {\n\tif os.Remove(filepath.Join(os.Getenv(\"" + stepsVariable + "\"), step)) == nil {\n\t\t_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)\n\t\tselect {}\n\t}\n}\n"
-	checkedExchange      = "	if err := k.answerExchange(ctx, *g, word); err != nil {\n\t\treturn Issued{}, " +
+	checkedExchange      = "	if err := k.answerExchange(ctx, *g, result); err != nil {\n\t\treturn Issued{}, " +
 		"err\n\t}\n"
-	checkedRotation = "	if err := k.answerRotation(ctx, *g, word); err != nil {\n\t\treturn Issued{}, " +
+	checkedRotation = "	if err := k.answerRotation(ctx, *g, result); err != nil {\n\t\treturn Issued{}, " +
 		"err\n\t}\n"
-	issuedInRedis           = "	if word != OK {\n\t\treturn \"\", ErrAlreadyUsed\n\t}\n"
-	rotationIsAnswered      = "	return Issued{Grant: *g, Now: facts.Now, Refresh: secret}, nil\n"
+	issuedInRedis           = "	if result != OK {\n\t\treturn \"\", ErrAlreadyUsed\n\t}\n"
+	rotationIsAnswered      = "	return Issued{Grant: *g, Now: snapshot.Now, Refresh: secret}, nil\n"
 	ledgerHasRevoked        = "	k.PropagateRevocation(ctx, id, ends, reason)\n\treturn nil\n"
-	definitionsOfTheService = "// A Service keeps grants in both stores"
+	definitionsOfTheService = "// A Service stores grants in both stores"
 )
 
 // deaths puts a point of death behind each step: who finds a file of its name dies at once.

@@ -8,17 +8,17 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// Authorization is what allowed a request when it was checked. The transaction that writes checks it once more, with
-// the rows locked, so that a request that waited in between writes nothing by a right that has ended
-// (e2e/CHECKS_AND_WRITES.md). The user must still be enabled. The rest counts where it is set.
+// An Authorization is what allowed a request when it was checked. The transaction that writes checks it again, with the
+// rows locked, so that a request that waited in between writes nothing if the right has ended
+// (e2e/CHECKS_AND_WRITES.md). The user must still be enabled. The other fields count if they are set.
 type Authorization struct {
 	UserID      uuid.UUID
-	SignInID    uuid.UUID // of a browser: it still counts
-	TokenID     uuid.UUID // the personal access token of a request: it is active and has Permissions
-	GrantID     uuid.UUID // the grant of an access token, likewise
-	WorkspaceID uuid.UUID // the user is a member of it and holds Permissions there
+	SignInID    uuid.UUID // of a browser: must still be valid
+	TokenID     uuid.UUID // the request's personal access token: must be active and have Permissions
+	GrantID     uuid.UUID // the access token's grant: must be active and have Permissions
+	WorkspaceID uuid.UUID // the user must be a member of it and hold Permissions there
 	Permissions perm.Set
 }
 
-// ErrNotAuthorized says that what allowed a request has ended since it was checked. Nothing was written.
+// ErrNotAuthorized reports that what allowed a request has ended since it was checked. Nothing was written.
 var ErrNotAuthorized = errors.New("what allowed this has ended since it was checked")

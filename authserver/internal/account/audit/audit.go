@@ -1,6 +1,6 @@
-// Package audit answers: who did what, when, to whom?
+// Package audit defines audit events and the authorization that a write requires.
 //
-// Events are append-only (the service's role may insert and read, never change) and hold no secret.
+// Events are append-only (the service's role may insert and read, never change) and contain no secret.
 package audit
 
 import (
@@ -9,11 +9,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// An Event is one thing that happened. Action is <noun>.<past participle>, as in grant.revoked.
+// An Event is one audited action. Action is <noun>.<past participle>, as in grant.revoked.
 type Event struct {
 	At            time.Time // set by the store
 	WorkspaceID   *uuid.UUID
-	UserID        *uuid.UUID // whom it concerns
+	UserID        *uuid.UUID // the user that it concerns
 	Actor         string     // user:<id>, client:<id>, admin, system
 	Action        string
 	Subject       string // grant:<id>, client:<id>, …

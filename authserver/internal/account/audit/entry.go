@@ -6,21 +6,21 @@ import (
 	"github.com/google/uuid"
 )
 
-// An Entry is an event as the log holds it.
+// An Entry is an event as the log stores it.
 type Entry struct {
 	ID uuid.UUID
 	Event
-	Person      string // name of the user whom it concerns, or ""
+	Person      string // name of the user that it concerns, or ""
 	Application string // name of the application that it concerns, or ""
-	ActorName   string // name of the user who did it, or ""
+	ActorName   string // name of the user who acted, or ""
 }
 
-// A Cursor is a place in a log that is read from the latest entry back: what comes after it is older. The zero Cursor
+// A Cursor is a position in a log that is read from the latest entry back: entries after it are older. The zero Cursor
 // is the beginning.
 type Cursor struct {
 	At time.Time
 	ID uuid.UUID
 }
 
-// Cursor is the place of the entry.
+// Cursor returns the position of the entry.
 func (e Entry) Cursor() Cursor { return Cursor{e.At, e.ID} }

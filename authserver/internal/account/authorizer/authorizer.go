@@ -1,7 +1,7 @@
-// Package authorizer answers: may the bearer of this request manage this workspace's account?
+// Package authorizer authenticates and authorizes requests to the tenant routes of the account API (contract, section
+// 5).
 //
-// It guards the tenant routes of the account API (contract, section 5). Each refusal has a shape of its own there, so
-// an answer is written here, in the one place that knows them all.
+// Each refusal has its own shape there, so this package writes the responses.
 package authorizer
 
 import (
@@ -29,28 +29,28 @@ import (
 // Standings reads the standing of a credential. Its errors are standing.ErrUnknown, or wrap store.ErrUnavailable.
 type Standings interface {
 	Standing(ctx context.Context, q standing.Query) (standing.Standing, error)
-	// EndReplaced ends the tokens that a personal access token replaces.
+	// EndReplaced revokes the tokens that a personal access token replaces.
 	EndReplaced(ctx context.Context, token uuid.UUID) error
 }
 
-// UsageRecorder notes that a credential was used, off the request's path.
+// A UsageRecorder records that a credential was used, outside the request.
 type UsageRecorder interface {
 	Record(s standing.Standing)
 }
 
-// Deps are what the authorizer works with.
+// Deps are the dependencies of the authorizer.
 type Deps struct {
 	Issuer    string
 	Resource  string // {base_url}/v1
 	Keys      func() *accesstoken.Keys
 	Standings Standings
 	Uses      UsageRecorder
-	Bounds    *inflight.Credentials // of the requests of one credential
+	Bounds    *inflight.Credentials // limits the concurrent requests of one credential
 	Now       func() time.Time
 	Log       *slog.Logger
 }
 
-// A Caller is who passed, and what the caller's credential may do in the workspace right now.
+// A Caller is an authorized user, with what the credential allows in the workspace now.
 type Caller struct {
 	WorkspaceID uuid.UUID
 	UserID      uuid.UUID
@@ -64,9 +64,10 @@ var (
 	errCredential = errors.New("credential not valid")
 )
 
-// Serve calls serve with the caller if the request's bearer holds permission in the workspace tenantID; else it answers
-// itself. One credential has a bounded number of requests in flight, which wait here for their turn: before Postgres is
-// asked, and until serve returns. serve answers, and returns the error that it answered with.
+// Serve calls serve with the caller if the request's bearer holds permission in the workspace workspaceID; otherwise it
+// writes the refusal. Each credential has a limited number of concurrent requests. Requests beyond it wait here, before
+// Postgres is queried, and a request counts until serve returns. serve writes the response, and returns the error that
+// it wrote.
 func (d Deps) Serve(
 	w http.ResponseWriter, r *http.Request, workspaceID string, permission perm.Permission, serve func(Caller) error,
 ) {
@@ -89,13 +90,13 @@ func (d Deps) Serve(
 	err = serve(caller)
 }
 
-// refuse answers a request that is not let in.
+// refuse writes the response to a refused request.
 func (d Deps) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	refusal, shaped := errors.AsType[*apierr.Error](err)
 	switch {
 	case errors.Is(err, errNoBearer):
-		w.Header().
-			Set("WWW-Authenticate", `Bearer realm="almoner", resource_metadata="`+d.Issuer+`/.well-known/oauth-protected-resource/v1"`)
+		w.Header().Set("WWW-Authenticate", `Bearer realm="almoner", resource_metadata="`+d.Issuer+
+			`/.well-known/oauth-protected-resource/v1"`)
 		apierr.Write(w, apierr.Gateway, apierr.New(apierr.Unauthenticated, "Unauthorized"))
 	case shaped && refusal.Kind == apierr.Unavailable:
 		apierr.Write(w, apierr.Flat, refusal)
@@ -146,13 +147,13 @@ func (d Deps) admit(r *http.Request, held presented, named string, permission pe
 	}, nil
 }
 
-// A presented is the credential of a request as far as its text tells.
+// presented is the credential of a request as parsed, before any store is queried.
 type presented struct {
 	question standing.Query
 	claims   *accesstoken.Claims // nil for a personal access token
 }
 
-// identify reads the credential of the request. It asks no store.
+// identify parses the credential of the request. It does no I/O.
 func (d Deps) identify(r *http.Request) (presented, error) {
 	text, err := bearer(r)
 	if err != nil {
@@ -172,7 +173,7 @@ func (d Deps) identify(r *http.Request) (presented, error) {
 	}, nil
 }
 
-// standing is how the credential stands in the workspace of its question.
+// standing returns the standing of the credential in the workspace of its question.
 func (d Deps) standing(r *http.Request, held presented) (standing.Standing, error) {
 	claims := held.claims
 	s, err := d.Standings.Standing(r.Context(), held.question)
@@ -182,23 +183,23 @@ func (d Deps) standing(r *http.Request, held presented) (standing.Standing, erro
 	if s.State != standing.Active || (claims != nil && !s.Backs(*claims)) {
 		return standing.Standing{}, errCredential
 	}
-	noted := web.Caller{Credential: s.CredentialID, Workspace: s.CredentialWorkspace, User: s.UserID}
+	caller := web.Caller{Credential: s.CredentialID, Workspace: s.CredentialWorkspace, User: s.UserID}
 	if s.ClientID != nil {
-		noted.Client = *s.ClientID
+		caller.Client = *s.ClientID
 	}
-	web.NoteCaller(r.Context(), noted)
+	web.NoteCaller(r.Context(), caller)
 	if s.Replaces {
 		if err := d.Standings.EndReplaced(r.Context(), s.CredentialID); err != nil {
 			return standing.Standing{}, err
 		}
 	}
-	if claims != nil { // the grant may hold more than this token was given
+	if claims != nil { // the grant may hold more than this token
 		s.CredentialPermissions = s.CredentialPermissions.Intersect(claims.Scope)
 	}
 	return s, nil
 }
 
-// bearer reads the one Authorization header (RFC 6750, section 2.1).
+// bearer returns the token of the single Authorization header (RFC 6750, section 2.1).
 func bearer(r *http.Request) (string, error) {
 	headers := r.Header.Values("Authorization")
 	if len(headers) == 0 {

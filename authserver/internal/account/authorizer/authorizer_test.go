@@ -13,54 +13,54 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A bench is the site with a user who may manage the workspace's account. The authorizer is asked through the list of
-// clients.
-type bench struct {
+// A testEnv is a test server with a user who may manage the workspace's account. The tests call the authorizer through
+// the list of clients.
+type testEnv struct {
 	*apitest.Server
 	t    *testing.T
 	user uuid.UUID
 }
 
-func newBench(t *testing.T) *bench {
+func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
-	b := &bench{Server: apitest.Start(t), t: t}
+	b := &testEnv{Server: apitest.Start(t), t: t}
 	b.user = b.Fixture.Member(perm.AccountAPIAccess, perm.ProgrammesRead)
 	return b
 }
 
-func (b *bench) ask(workspace string, headers ...string) apitest.Answer {
+func (b *testEnv) ask(workspace string, headers ...string) apitest.Answer {
 	b.t.Helper()
 	return b.Send("GET", "/v1/account/tenants/"+workspace+"/oauth-clients", "", headers...)
 }
 
-func (b *bench) with(token credential.Secret) apitest.Answer {
+func (b *testEnv) with(token credential.Secret) apitest.Answer {
 	b.t.Helper()
 	return b.ask(b.Fixture.WorkspaceID.String(), apitest.Bearer(token)...)
 }
 
-func (b *bench) passes(what string, answer apitest.Answer) {
+func (b *testEnv) passes(what string, answer apitest.Answer) {
 	b.t.Helper()
 	if answer.Status != 200 {
 		b.t.Errorf("%s: %d %s, want 200", what, answer.Status, answer.Body)
 	}
 }
 
-// gateway wants the shape of the Account authorizer's failures (spec 7.1).
-func (b *bench) gateway(what string, answer apitest.Answer, status int, message string) {
+// gateway checks for the shape of the Account authorizer's failures (spec 7.1).
+func (b *testEnv) gateway(what string, answer apitest.Answer, status int, message string) {
 	b.t.Helper()
 	if answer.Status != status || strings.TrimSpace(answer.Body) != `{"message":"`+message+`"}` {
 		b.t.Errorf("%s: %d %s, want %d %s", what, answer.Status, answer.Body, status, message)
 	}
 }
 
-// What the message says.
+// Parts of the message.
 const (
 	noAccess     = "no access to that workspace"
 	noPermission = "needs the permission account:api:access"
 )
 
-// forbidden wants the nested shape, with words that say what to do.
-func (b *bench) forbidden(what, words string, answer apitest.Answer) {
+// forbidden checks for the nested shape, with a message that says what to do.
+func (b *testEnv) forbidden(what, words string, answer apitest.Answer) {
 	b.t.Helper()
 	nested, _ := answer.JSON()["error"].(map[string]any)
 	message, _ := nested["message"].(string)
@@ -71,8 +71,8 @@ func (b *bench) forbidden(what, words string, answer apitest.Answer) {
 	}
 }
 
-func TestBothKindsOfBearerPass(t *testing.T) {
-	b := newBench(t)
+func TestAuthorizer_AcceptsTokensOfBothKinds(t *testing.T) {
+	b := newTestEnv(t)
 	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	access := b.Linked(c, secret, b.user).Access
 	b.passes("personal access token", b.with(b.Fixture.Token(b.user, perm.AccountAPIAccess)))
@@ -86,12 +86,12 @@ func TestBothKindsOfBearerPass(t *testing.T) {
 		b.ask(strings.ToUpper(b.Fixture.WorkspaceID.String()), apitest.Bearer(access)...),
 	)
 	if b.Uses.Seen() != 4 {
-		t.Errorf("%d uses were noted, want 4", b.Uses.Seen())
+		t.Errorf("%d uses were recorded, want 4", b.Uses.Seen())
 	}
 }
 
-func TestNoBearerIs401(t *testing.T) {
-	b := newBench(t)
+func TestAuthorizer_MissingBearerIs401(t *testing.T) {
+	b := newTestEnv(t)
 	workspace := b.Fixture.WorkspaceID.String()
 	for what, headers := range map[string][]string{
 		"no header":       nil,
@@ -113,8 +113,8 @@ func TestNoBearerIs401(t *testing.T) {
 	b.gateway("an unknown workspace without bearer", b.ask(uuid.NewString()), 401, "Unauthorized")
 }
 
-func TestABearerThatIsNotValidIs403Forbidden(t *testing.T) {
-	b := newBench(t)
+func TestAuthorizer_InvalidBearerIs403(t *testing.T) {
+	b := newTestEnv(t)
 	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	held := b.Linked(c, secret, b.user)
 	revoked := b.Linked(c, secret, b.user)
@@ -122,13 +122,8 @@ func TestABearerThatIsNotValidIs403Forbidden(t *testing.T) {
 	mcp := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	connected := b.Connected(mcp, b.user)
 	_, code := b.Consent(c, b.user)
-	expiredPAT, revokedPAT := b.Fixture.Token(
-		b.user,
-		perm.AccountAPIAccess,
-	), b.Fixture.Token(
-		b.user,
-		perm.AccountAPIAccess,
-	)
+	expiredPAT := b.Fixture.Token(b.user, perm.AccountAPIAccess)
+	revokedPAT := b.Fixture.Token(b.user, perm.AccountAPIAccess)
 	b.Fixture.Exec(
 		`update account.personal_access_tokens set expires_at = now() where hash = $1`,
 		credential.Hash(expiredPAT.Reveal()),
@@ -139,9 +134,9 @@ func TestABearerThatIsNotValidIs403Forbidden(t *testing.T) {
 	)
 	unknownPAT := b.Fixture.Token(b.user, perm.AccountAPIAccess)
 	b.Fixture.Exec(`delete from account.personal_access_tokens where hash = $1`, credential.Hash(unknownPAT.Reveal()))
-	foreign := apitest.Start(t)
-	app, appSecret := foreign.Fixture.Confidential(perm.AccountAPIAccess)
-	stranger := foreign.Linked(app, appSecret, foreign.Fixture.Member(perm.AccountAPIAccess)).Access
+	otherServer := apitest.Start(t)
+	app, appSecret := otherServer.Fixture.Confidential(perm.AccountAPIAccess)
+	foreignToken := otherServer.Linked(app, appSecret, otherServer.Fixture.Member(perm.AccountAPIAccess)).Access
 	good := b.Fixture.Token(b.user, perm.AccountAPIAccess)
 	for what, token := range map[string]credential.Secret{
 		"garbage":          "word",
@@ -157,7 +152,7 @@ func TestABearerThatIsNotValidIs403Forbidden(t *testing.T) {
 		"for MCP":          connected.Access,
 		"refresh token":    connected.Refresh,
 		"code":             code,
-		"another server's": stranger,
+		"another server's": foreignToken,
 	} {
 		b.gateway(what, b.with(token), 403, "Forbidden")
 	}
@@ -172,8 +167,8 @@ func TestABearerThatIsNotValidIs403Forbidden(t *testing.T) {
 	b.passes("the good one", b.with(good))
 }
 
-func TestAnExpiredAccessTokenIs403Forbidden(t *testing.T) {
-	b := newBench(t)
+func TestAuthorizer_ExpiredAccessTokenIs403(t *testing.T) {
+	b := newTestEnv(t)
 	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	held := b.Linked(c, secret, b.user)
 	b.Wait(90*24*time.Hour - time.Minute)
@@ -182,16 +177,16 @@ func TestAnExpiredAccessTokenIs403Forbidden(t *testing.T) {
 	b.gateway("a minute after", b.with(held.Access), 403, "Forbidden")
 }
 
-func TestAnEndedGrantIs403Forbidden(t *testing.T) {
-	b := newBench(t)
+func TestAuthorizer_EndedGrantIs403(t *testing.T) {
+	b := newTestEnv(t)
 	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	held := b.Linked(c, secret, b.user)
 	b.Fixture.Exec(`update account.grants set ends_at = now()`)
 	b.gateway("ended", b.with(held.Access), 403, "Forbidden")
 }
 
-func TestAnAccessTokenThatItsGrantDoesNotBackIs403Forbidden(t *testing.T) {
-	b := newBench(t)
+func TestAuthorizer_AccessTokenThatDiffersFromItsGrantIs403(t *testing.T) {
+	b := newTestEnv(t)
 	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	held := b.Linked(c, secret, b.user)
 	key, err := b.Keyring.Current(t.Context())
@@ -217,17 +212,17 @@ func TestAnAccessTokenThatItsGrantDoesNotBackIs403Forbidden(t *testing.T) {
 	}
 }
 
-func TestAuthorizer_ATokenDoesNotGainWhatItsGrantGained(t *testing.T) {
-	b := newBench(t)
+func TestAuthorizer_TokenKeepsItsScopeWhenGrantWidens(t *testing.T) {
+	b := newTestEnv(t)
 	c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	held := b.Linked(c, secret, b.user)
 	b.Fixture.Exec(`update account.grants set permissions = '{account:api:access,programmes:read:programmes}'`)
 	b.forbidden("a token made for reading", noPermission, b.with(held.Access))
 }
 
-// This process still holds the removed key: Postgres says that it was removed.
-func TestAuthorizer_TokenOfARemovedKeyIs403(t *testing.T) {
-	b := newBench(t)
+// This process still holds the removed key; Postgres reports that it was removed.
+func TestAuthorizer_TokenOfRemovedKeyIs403(t *testing.T) {
+	b := newTestEnv(t)
 	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	held := b.Linked(c, secret, b.user)
 	b.passes("before", b.with(held.Access))
@@ -236,15 +231,15 @@ func TestAuthorizer_TokenOfARemovedKeyIs403(t *testing.T) {
 	b.passes("personal access token", b.with(b.Fixture.Token(b.user, perm.AccountAPIAccess)))
 }
 
-func TestADisabledUserIs403Forbidden(t *testing.T) {
-	b := newBench(t)
+func TestAuthorizer_DisabledUserIs403(t *testing.T) {
+	b := newTestEnv(t)
 	token := b.Fixture.Token(b.user, perm.AccountAPIAccess)
 	b.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, b.user)
 	b.gateway("disabled", b.with(token), 403, "Forbidden")
 }
 
-func TestWhatTheBearerMayNotDoIsFORBIDDEN(t *testing.T) {
-	b := newBench(t)
+func TestAuthorizer_MissingAccessIsFORBIDDEN(t *testing.T) {
+	b := newTestEnv(t)
 	token := b.Fixture.Token(b.user, perm.AccountAPIAccess)
 	other := b.Fixture.Workspace("Elsewhere")
 	bearer := apitest.Bearer(token)
@@ -278,15 +273,15 @@ func TestWhatTheBearerMayNotDoIsFORBIDDEN(t *testing.T) {
 	b.forbidden("no longer a member", noAccess, b.with(token))
 }
 
-func TestAConnectorNeverManagesTheAccount(t *testing.T) {
-	b := newBench(t)
+func TestAuthorizer_RefusesConnectorWhileLLMIsOff(t *testing.T) {
+	b := newTestEnv(t)
 	held := b.Connected(b.Fixture.Connector(apitest.REST, perm.AccountAPIAccess, perm.ProgrammesRead), b.user)
 	b.Fixture.SetLLM(false)
 	b.forbidden("LLM integration off", noAccess, b.with(held.Access))
 }
 
-func TestAnOutageIs503(t *testing.T) {
-	b := newBench(t)
+func TestAuthorizer_PostgresOutageIs503(t *testing.T) {
+	b := newTestEnv(t)
 	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	access, token := b.Linked(c, secret, b.user).Access, b.Fixture.Token(b.user, perm.AccountAPIAccess)
 	restore := b.CutPostgres()

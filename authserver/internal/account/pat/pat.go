@@ -1,12 +1,12 @@
-// Package pat answers: what is a personal access token, and may this one be made?
+// Package pat defines personal access tokens.
 //
-// A user makes one in the settings for one workspace, with a name, one of three lifetimes, and permissions that the
-// user holds there (spec 2.1). Its value is shown once; what is kept is its SHA-256. What it may do is decided at each
-// request, as what it was given and what its user holds then (account.standings).
+// A user creates one in the settings for one workspace, with a name, one of three lifetimes, and permissions that the
+// user holds there (spec 2.1). Its value is shown once; only its SHA-256 is stored. At each request it allows the
+// permissions that it was given and that its user holds at that moment (account.standings).
 //
-// Callers: endpoint/settings (make, list, revoke, replace). Listing and revoking one's own needs nothing but being
-// signed in: who may no longer make tokens must still be able to end them. The resource API reads tokens through
-// shared/standing.
+// Callers: endpoint/settings (create, list, revoke, replace). A user needs only to be signed in to list and revoke
+// tokens: a user who may no longer create tokens must still be able to revoke them. The resource API reads tokens
+// through shared/standing.
 package pat
 
 import (
@@ -32,44 +32,44 @@ type Token struct {
 	RevokedAt   *time.Time
 	Reason      string // why it was revoked
 	LastUsed    *time.Time
-	ReplacesID  *uuid.UUID // the token that this one takes the place of; it is revoked at this one's first use
+	ReplacesID  *uuid.UUID // the token that this one replaces; it is revoked when this one is first used
 }
 
-// A TokenInWorkspace token is one with the name of its workspace.
+// A TokenInWorkspace is a token with the name of its workspace.
 type TokenInWorkspace struct {
 	Token
 	Workspace string
 }
 
-// Active says whether the token still counts.
+// Active reports whether the token is neither revoked nor expired.
 func (t Token) Active(now time.Time) bool { return t.RevokedAt == nil && now.Before(t.Expires) }
 
-// Days is how long the token was made for, in days.
+// Days returns the lifetime that the token was created with, in days.
 func (t Token) Days() int { return int((t.Expires.Sub(t.Created) + time.Hour) / (24 * time.Hour)) }
 
-// Why a token was revoked.
+// Reasons for which a token was revoked.
 const (
 	ByUser   = "revoked_by_user"
 	Replaced = "replaced" // by the first use of the token that replaces it
 )
 
-// Lifetimes are the choices of expiry in days (spec 2.1).
+// Lifetimes returns the selectable lifetimes in days (spec 2.1).
 func Lifetimes() []int { return []int{7, 30, 90} }
 
-// A Request is what a user wants of a new token.
+// A Request is a request for a new token.
 type Request struct {
 	Name        string
 	Days        int
 	Permissions []string
 }
 
-// A Refusal says which field of a request is wrong, and how.
+// A Refusal says which field of a request is invalid, and why.
 type Refusal struct{ Field, Message string }
 
 func (r *Refusal) Error() string { return r.Message }
 
-// Accept returns the token that is asked for, without identifier, user and workspace, or a *Refusal. held is what the
-// user holds in the workspace now.
+// Accept returns the requested token, without identifier, user and workspace, or a *Refusal. held is what the user
+// holds in the workspace now.
 func (r Request) Accept(held perm.Set, now time.Time) (Token, error) {
 	name := strings.TrimSpace(r.Name)
 	if message := displayname.Check(name, displayname.MaxLength); message != "" {

@@ -1,4 +1,4 @@
-// Package workspace answers: who works where, and what may they do there?
+// Package workspace defines workspaces, their users and memberships, and their connector policies.
 package workspace
 
 import (
@@ -14,11 +14,11 @@ type Workspace struct {
 	ID             uuid.UUID
 	Name           string
 	Organisation   string
-	LLMIntegration bool // may connectors act here at all (spec 4.4)
+	LLMIntegration bool // connectors may act here (spec 4.4)
 	Connectors     ConnectorPolicy
 }
 
-// A User is a person. What the person may do is said by memberships alone.
+// A User is a person. Only memberships give a user permissions.
 type User struct {
 	ID         uuid.UUID
 	Email      string // lower case
@@ -26,7 +26,7 @@ type User struct {
 	DisabledAt *time.Time
 }
 
-// A Membership is a user's place in one workspace. No membership, no access (spec 5.3).
+// A Membership is a user's membership of one workspace. Without one, the user has no access (spec 5.3).
 type Membership struct {
 	Workspace   Workspace
 	Permissions perm.Set

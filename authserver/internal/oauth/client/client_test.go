@@ -26,7 +26,7 @@ func connectorRegistration() Registration {
 	return r
 }
 
-func TestAcceptTellsTheKindsApart(t *testing.T) {
+func TestAccept_DerivesKindOfClient(t *testing.T) {
 	c, err := registration().Accept(resources)
 	if err != nil || c.Kind != Confidential || c.AuthMethod != SecretJSON {
 		t.Errorf("confidential: %+v %v", c, err)
@@ -37,7 +37,7 @@ func TestAcceptTellsTheKindsApart(t *testing.T) {
 	}
 }
 
-func TestBadRegistrationsAreRefusedWithTheRightCode(t *testing.T) {
+func TestAccept_RefusesInvalidRegistrations(t *testing.T) {
 	for name, c := range map[string]struct {
 		change   func(*Registration)
 		redirect bool
@@ -45,7 +45,7 @@ func TestBadRegistrationsAreRefusedWithTheRightCode(t *testing.T) {
 		"empty name":            {func(r *Registration) { r.Name = "  " }, false},
 		"long name":             {func(r *Registration) { r.Name = strings.Repeat("x", 101) }, false},
 		"invisible name":        {func(r *Registration) { r.Name = "\u200e" }, false},
-		"name with nothing":     {func(r *Registration) { r.Name = "Claude\u200b" }, false},
+		"zero-width space":      {func(r *Registration) { r.Name = "Claude\u200b" }, false},
 		"name of dashes":        {func(r *Registration) { r.Name = "- -" }, false},
 		"name with a NUL":       {func(r *Registration) { r.Name = "a\x00" }, false},
 		"name with direction":   {func(r *Registration) { r.Name = "safe\u202eelbadnu" }, false},
@@ -53,14 +53,14 @@ func TestBadRegistrationsAreRefusedWithTheRightCode(t *testing.T) {
 		"unknown permission":    {func(r *Registration) { r.Required = []string{"programmes:read:everything"} }, false},
 		"permission in capital": {func(r *Registration) { r.Required = []string{"Programmes:read:programmes"} }, false},
 		"unknown platform":      {func(r *Registration) { r.Platform, r.Resource = "netscape", resources[0] }, false},
-		"connector of nothing":  {func(r *Registration) { r.Connector = true }, false},
+		"connector only":        {func(r *Registration) { r.Connector = true }, false},
 		"platform, no resource": {func(r *Registration) { r.Platform = "claude" }, false},
 		"resource, no platform": {func(r *Registration) { r.Resource = resources[0] }, false},
-		"another resource":      {func(r *Registration) { r.Platform, r.Resource = "claude", resources[0]+"/" }, false},
-		"account for connector": {func(r *Registration) {
+		"unknown resource":      {func(r *Registration) { r.Platform, r.Resource = "claude", resources[0]+"/" }, false},
+		"account access": {func(r *Registration) {
 			r.Platform, r.Resource, r.Required = "claude", resources[0], []string{"account:api:access"}
 		}, false},
-		"nothing uses it there": {func(r *Registration) {
+		"unused at resource": {func(r *Registration) {
 			r.Platform, r.Resource, r.Required = "claude", resources[1], []string{
 				"programmes:read:programmes",
 				"engage:read:forms",
@@ -84,7 +84,7 @@ func TestBadRegistrationsAreRefusedWithTheRightCode(t *testing.T) {
 	}
 }
 
-func TestAMisspeltPermissionIsPointedOut(t *testing.T) {
+func TestAccept_NamesMisspeltPermission(t *testing.T) {
 	for _, r := range []Registration{registration(), connectorRegistration()} {
 		r.Required = []string{"programmes:read:programmes", "programmes:reed:programmes"}
 		_, err := r.Accept(resources)
@@ -97,7 +97,7 @@ func TestAMisspeltPermissionIsPointedOut(t *testing.T) {
 	}
 }
 
-func TestRedirectURIs(t *testing.T) {
+func TestRefuseRedirect(t *testing.T) {
 	for _, good := range []string{
 		"https://app.example.org/callback",
 		"https://app.example.org:8443/cb?tenant=1",
@@ -183,7 +183,7 @@ func TestRedirectURIs(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithARedirectURIIsSaid(t *testing.T) {
+func TestRefuseRedirect_GivesReason(t *testing.T) {
 	for uri, words := range map[string]string{
 		"https://u:p@a.example/":   "no user name or password",
 		"https://u@a.example/":     "no user name or password",
@@ -199,7 +199,7 @@ func TestWhatIsWrongWithARedirectURIIsSaid(t *testing.T) {
 	}
 }
 
-func TestOfSeveralRedirectURIsTheBadOneIsPointedOut(t *testing.T) {
+func TestAccept_NamesInvalidRedirectURIByIndex(t *testing.T) {
 	r := registration()
 	r.Redirects = []string{
 		"https://a.example/cb",
@@ -217,10 +217,10 @@ func TestOfSeveralRedirectURIsTheBadOneIsPointedOut(t *testing.T) {
 	}
 }
 
-func TestRedirectIsComparedByteByByte(t *testing.T) {
+func TestMayRedirectTo_ComparesByteByByte(t *testing.T) {
 	c := Client{Redirects: []string{"http://127.0.0.1:8090/callback?a=1"}}
 	if !c.MayRedirectTo("http://127.0.0.1:8090/callback?a=1") {
-		t.Error("the registered URI is refused")
+		t.Error("the registered URI was refused")
 	}
 	for _, other := range []string{
 		"",
@@ -236,29 +236,29 @@ func TestRedirectIsComparedByteByByte(t *testing.T) {
 		"http://127.0.0.1:8090/callback?a=%31",
 	} {
 		if c.MayRedirectTo(other) {
-			t.Errorf("%q: taken for the registered one", other)
+			t.Errorf("%q: accepted in place of the registered URI", other)
 		}
 	}
 }
 
-func TestEveryLiveSecretMatches(t *testing.T) {
+func TestSecretMatches_AcceptsEveryLiveSecret(t *testing.T) {
 	c := Client{Secrets: [][]byte{credential.Hash("one"), credential.Hash("two")}}
 	if !c.SecretMatches("one") || !c.SecretMatches("two") || c.SecretMatches("three") || c.SecretMatches("") {
-		t.Error("secrets")
+		t.Error("SecretMatches: each live secret must match, and no other")
 	}
 	if (Client{}).SecretMatches("") {
-		t.Error("a client without a secret accepts the empty one")
+		t.Error("a client without a secret accepts the empty secret")
 	}
 }
 
-func TestTraitsOfAnUnknownKindAllowNothing(t *testing.T) {
+func TestTraits_UnknownKindAllowsNothing(t *testing.T) {
 	if Kind("superuser").Traits() != (Traits{}) || Service.Traits().Authorizes {
-		t.Error("traits")
+		t.Error("an unknown kind or a service may authorize")
 	}
 }
 
-// What may be registered is what a browser, too, takes for an address of the host that we see in it, and brings nothing
-// along that looks like an answer of ours.
+// FuzzRedirect checks that a browser reads the host of every accepted URI as this package does, and that the URI
+// contains no parameter of an authorization response.
 func FuzzRedirect(f *testing.F) {
 	for _, seed := range []string{
 		"https://app.example.org/callback",
@@ -295,8 +295,8 @@ func FuzzRedirect(f *testing.F) {
 			host = authority[:colon]
 		}
 		isPlain := strings.EqualFold(scheme, "http")
-		own := host == "localhost" || strings.HasPrefix(host, "127.") || strings.HasPrefix(host, "[")
-		if !found || (!isPlain && !strings.EqualFold(scheme, "https")) || (isPlain && !own) || host == "" ||
+		isLoopback := host == "localhost" || strings.HasPrefix(host, "127.") || strings.HasPrefix(host, "[")
+		if !found || (!isPlain && !strings.EqualFold(scheme, "https")) || (isPlain && !isLoopback) || host == "" ||
 			strings.ContainsAny(uri, "#*\\ ") ||
 			strings.Contains(authority, "@") {
 			t.Errorf("%q accepted", uri)
@@ -313,12 +313,22 @@ func FuzzRedirect(f *testing.F) {
 	})
 }
 
-// The one thing that is like a registered redirect URI is that URI.
+// FuzzRedirectComparison checks that a registered redirect URI matches only itself.
 func FuzzRedirectComparison(f *testing.F) {
 	registered := Client{Redirects: []string{"https://app.example.org/callback", "http://127.0.0.1:8090/callback?x=1"}}
 	byDocument := Client{Address: "https://claude.ai/client.json", Redirects: registered.Redirects}
-	for _, seed := range append(registered.Redirects, "HTTPS://app.example.org/callback", "https://app.example.org/callback/", "https://app.example.org:443/callback",
-		"http://127.0.0.1:1/callback?x=1", "http://127.0.0.1/callback?x=1", "http://127.0.0.1:8090/callback?x=1#", "http://127.0.0.1:8090@evil.example/callback?x=1", "http://127.0.0.1:080/callback?x=1", "") {
+	for _, seed := range append(
+		registered.Redirects,
+		"HTTPS://app.example.org/callback",
+		"https://app.example.org/callback/",
+		"https://app.example.org:443/callback",
+		"http://127.0.0.1:1/callback?x=1",
+		"http://127.0.0.1/callback?x=1",
+		"http://127.0.0.1:8090/callback?x=1#",
+		"http://127.0.0.1:8090@evil.example/callback?x=1",
+		"http://127.0.0.1:080/callback?x=1",
+		"",
+	) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, uri string) {
@@ -333,7 +343,7 @@ func FuzzRedirectComparison(f *testing.F) {
 		port, path := strings.CutSuffix(port, "/callback?x=1")
 		number, err := strconv.Atoi(strings.TrimPrefix(port, ":"))
 		if !found || !path || (port != "" && (port[0] != ':' || err != nil || number < 0 || number > 65535)) {
-			t.Errorf("%q is taken for the user's own computer", uri)
+			t.Errorf("%q accepted as a loopback URI", uri)
 		}
 	})
 }

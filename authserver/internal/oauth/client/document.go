@@ -12,8 +12,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A Document is what a client says of itself at the address that is its client_id (OAuth Client ID Metadata Document).
-// Grant types that are not offered here, and all that is not named below, are ignored.
+// A Document is a client's metadata, published at the URL that is its client_id (OAuth Client ID Metadata Document).
+// Grant types that this server does not offer, and all members not listed below, are ignored.
 type Document struct {
 	ClientID      string
 	Name          string
@@ -21,19 +21,19 @@ type Document struct {
 	GrantTypes    []string
 	ResponseTypes []string
 	AuthMethod    string
-	Keys          []byte // a JWK set in the document itself, or nil
-	KeysURL       string // where there is one instead, or ""
-	Secret        bool   // the document brings a secret along, which everybody can read
+	Keys          []byte // JWK set in the document itself, or nil
+	KeysURL       string // URL of the JWK set, or ""
+	Secret        bool   // the document contains a client secret, which everybody can read
 }
 
-// A CachedClient is a client as its document said when it was read last.
+// A CachedClient is a client as its document described it at the last fetch.
 type CachedClient struct {
 	Client
 	FetchedAt  time.Time
-	FreshUntil time.Time // until then the document need not be read again
+	FreshUntil time.Time // the document need not be fetched again before this time
 }
 
-// CacheLife is how long after it was read a copy may stand in for a document that cannot be read.
+// CacheLife is how long after its fetch a copy may replace a document that cannot be fetched.
 const CacheLife = 7 * 24 * time.Hour
 
 // Refusals of a client that is known by its document, besides *DocumentError.
@@ -42,7 +42,7 @@ var (
 	ErrUnreachable = errors.New("the client's document cannot be read at this moment")
 )
 
-// A DocumentError says what is wrong with a document, in words for the people who publish it.
+// A DocumentError says what is wrong with a document, in words for the client's developers.
 type DocumentError struct{ Message string }
 
 func (e *DocumentError) Error() string { return e.Message }
@@ -52,9 +52,8 @@ func wrong(message string) (Client, error) { return Client{}, &DocumentError{Mes
 // maxAddress bounds the address of a document, in bytes.
 const maxAddress = 512
 
-// ParseAddress takes the address of a document apart, or says that it cannot be one: https, a host, a path, and no
-// query, fragment, user name or dot segment, in the one spelling that needs no interpretation. host has the port, where
-// one is named.
+// ParseAddress parses the URL of a document. It reports false unless the URL has https, a host and a path, no query,
+// fragment, user name or dot segment, and only one possible spelling. host includes the port if the URL has one.
 func ParseAddress(text string) (host string, ok bool) {
 	rest, https := strings.CutPrefix(text, "https://")
 	if !https || len(text) > maxAddress || strings.ContainsFunc(text, unprintable) ||
@@ -76,8 +75,8 @@ func ParseAddress(text string) (host string, ok bool) {
 
 func unprintable(r rune) bool { return r <= ' ' || r >= 0x7f }
 
-// Accept returns the client that is described by the document at address, or a *DocumentError. Of its redirect URIs it
-// keeps those that could be registered here.
+// Accept returns the client that the document at address describes, or a *DocumentError. It drops redirect URIs that
+// could not be registered.
 func (d Document) Accept(address, platform string) (Client, error) {
 	host, ok := ParseAddress(address)
 	id, err := identity.OfClient(address)
@@ -118,7 +117,7 @@ func (d Document) Accept(address, platform string) (Client, error) {
 		Address:    address,
 	}
 	if displayname.CheckApplication(c.Name) != "" {
-		c.Name = host // which cannot pretend to be another
+		c.Name = host // a host name cannot impersonate another application
 	}
 	if method == PrivateKeyJWT {
 		c.Keys, c.KeysURL = d.Keys, d.KeysURL
@@ -131,7 +130,7 @@ func sameHost(address, host string) bool {
 	return ok && other == host
 }
 
-// An AssertionError says why a signed assertion does not prove that a client is who it says it is.
+// An AssertionError says why a signed assertion does not authenticate the client.
 type AssertionError struct{ Message string }
 
 func (e *AssertionError) Error() string { return e.Message }

@@ -25,7 +25,7 @@ func document() Document {
 	}
 }
 
-func TestAddressOfADocumentHasOneSpelling(t *testing.T) {
+func TestParseAddress_AcceptsOneSpelling(t *testing.T) {
 	for good, host := range map[string]string{
 		address:                                 "claude.ai",
 		"https://chatgpt.com/oauth/client.json": "chatgpt.com",
@@ -70,12 +70,12 @@ func TestAddressOfADocumentHasOneSpelling(t *testing.T) {
 		"https://[::1/a",
 	} {
 		if _, ok := ParseAddress(bad); ok {
-			t.Errorf("%q is taken for the address of a document", bad)
+			t.Errorf("%q accepted as a document URL", bad)
 		}
 	}
 }
 
-func TestDocumentBecomesAConnectorOfNoWorkspace(t *testing.T) {
+func TestDocument_AcceptReturnsConnectorWithoutWorkspace(t *testing.T) {
 	d := document()
 	d.GrantTypes = append(d.GrantTypes, "urn:ietf:params:oauth:grant-type:device_code")
 	d.Redirects = append(d.Redirects, "com.example.app:/callback", "http://evil.example/cb")
@@ -108,7 +108,7 @@ func TestDocumentBecomesAConnectorOfNoWorkspace(t *testing.T) {
 	}
 }
 
-func TestBadDocumentsAreRefusedWithWords(t *testing.T) {
+func TestDocument_AcceptRefusesInvalidDocuments(t *testing.T) {
 	for name, change := range map[string]func(*Document){
 		"another client_id":  func(d *Document) { d.ClientID = address + "/" },
 		"no client_id":       func(d *Document) { d.ClientID = "" },
@@ -125,9 +125,13 @@ func TestBadDocumentsAreRefusedWithWords(t *testing.T) {
 				"http://a.example/cb",
 			}
 		},
-		"no keys":              func(d *Document) { d.AuthMethod = "private_key_jwt" },
-		"keys of another host": func(d *Document) { d.AuthMethod, d.KeysURL = "private_key_jwt", "https://evil.example/jwks" },
-		"keys by plain http":   func(d *Document) { d.AuthMethod, d.KeysURL = "private_key_jwt", "http://claude.ai/jwks" },
+		"no keys": func(d *Document) { d.AuthMethod = "private_key_jwt" },
+		"keys of another host": func(d *Document) {
+			d.AuthMethod, d.KeysURL = "private_key_jwt", "https://evil.example/jwks"
+		},
+		"keys by plain http": func(d *Document) {
+			d.AuthMethod, d.KeysURL = "private_key_jwt", "http://claude.ai/jwks"
+		},
 		"keys in and elsewhere": func(d *Document) {
 			d.AuthMethod, d.KeysURL, d.Keys = "private_key_jwt", "https://claude.ai/jwks", []byte("{}")
 		},
@@ -142,7 +146,7 @@ func TestBadDocumentsAreRefusedWithWords(t *testing.T) {
 	}
 }
 
-func TestLoopbackPortsAreFreeForDocumentsAlone(t *testing.T) {
+func TestMayRedirectTo_AnyLoopbackPortOnlyForDocuments(t *testing.T) {
 	known := Client{Address: address, Redirects: []string{
 		"http://localhost/callback",
 		"http://127.0.0.1:33418/",
@@ -163,7 +167,7 @@ func TestLoopbackPortsAreFreeForDocumentsAlone(t *testing.T) {
 			t.Errorf("%s: refused", good)
 		}
 		if exact := slices.Contains(known.Redirects, good); registered.MayRedirectTo(good) != exact {
-			t.Errorf("%s: a registered client's is not compared byte by byte", good)
+			t.Errorf("%s: a registered client may use another port", good)
 		}
 	}
 	for _, bad := range []string{
@@ -192,7 +196,7 @@ func TestLoopbackPortsAreFreeForDocumentsAlone(t *testing.T) {
 		"http://localhost:1/callback\n",
 	} {
 		if known.MayRedirectTo(bad) {
-			t.Errorf("%q: taken", bad)
+			t.Errorf("%q: accepted", bad)
 		}
 	}
 }
@@ -202,12 +206,12 @@ func FuzzLoopback(f *testing.F) {
 	f.Fuzz(func(t *testing.T, uri string) {
 		c := Client{Address: address, Redirects: []string{"http://localhost/callback"}}
 		if c.MayRedirectTo(uri) && refuseRedirect(uri) != "" {
-			t.Errorf("%q could not be registered, and is taken", uri)
+			t.Errorf("%q cannot be registered, but is accepted", uri)
 		}
 	})
 }
 
-func TestDomainsAreReadAndComparedToTheLetter(t *testing.T) {
+func TestDomains_HostsMatchExactly(t *testing.T) {
 	domains, err := ParseDomains("claude.ai=claude, chatgpt.com=chatgpt,vscode.dev=other,localhost:8443=other")
 	if err != nil {
 		t.Fatal(err)
@@ -266,9 +270,10 @@ func TestDomainsAreReadAndComparedToTheLetter(t *testing.T) {
 	}
 }
 
-func TestDomains_APathNarrowsAHost(t *testing.T) {
+func TestDomains_PathLimitsHost(t *testing.T) {
 	domains, err := ParseDomains(
-		"pages.example/acme/=claude,pages.example/acme/beta/=other,one.example/oauth/client.json=chatgpt,claude.ai=claude,claude.ai/lab/=other",
+		"pages.example/acme/=claude,pages.example/acme/beta/=other,one.example/oauth/client.json=chatgpt," +
+			"claude.ai=claude,claude.ai/lab/=other",
 	)
 	if err != nil {
 		t.Fatal(err)

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// Domains are the places whose clients' documents this deployment reads, each with the connectorPlatform that a client
-// of it counts as: "" for a platform that has no name here. A place is a host (claude.ai); all that is below a path of
-// a host, which ends with a slash (claude.ai/oauth/); or one document (claude.ai/oauth/client.json).
+// Domains maps the places from which this deployment accepts client metadata documents to the connectorPlatform of
+// their clients, or "" for a platform that has no name here. A place is a host (claude.ai), a path prefix on a host
+// that ends with a slash (claude.ai/oauth/), or one document (claude.ai/oauth/client.json).
 type Domains map[string]string
 
-// OtherPlatform is how a platform without a connectorPlatform of its own is called in settings, policies and logs.
+// OtherPlatform is the name of a platform without a connectorPlatform in settings, policies and logs.
 const OtherPlatform = "other"
 
-// ParseDomains reads place=platform, separated by commas; platform is claude, chatgpt or other. "none" is no domain at
-// all.
+// ParseDomains parses place=platform pairs separated by commas; platform is claude, chatgpt or other. "none" means no
+// domain.
 func ParseDomains(text string) (Domains, error) {
 	domains := Domains{}
 	if text = strings.TrimSpace(text); text == "" || text == "none" {
@@ -45,7 +45,7 @@ func ParseDomains(text string) (Domains, error) {
 	return domains, nil
 }
 
-// plainHost says whether place is a host, perhaps with a port and a path, as it stands in the address of a document.
+// plainHost reports whether place is a host, with an optional port and path, as it appears in the URL of a document.
 func plainHost(place string) bool {
 	name, path, hasPath := strings.Cut(place, "/")
 	if strings.HasSuffix(name, ":") || strings.Contains(place, "//") ||
@@ -57,7 +57,7 @@ func plainHost(place string) bool {
 	return ok && err == nil && parsed.Host == name && !strings.Contains(name, "*")
 }
 
-// Hosts are the hosts of the places, each once.
+// Hosts returns the hosts of all places, without duplicates.
 func (d Domains) Hosts() []string {
 	var hosts []string
 	for place := range d {
@@ -68,9 +68,9 @@ func (d Domains) Hosts() []string {
 	return hosts
 }
 
-// Serve says whether address is one of a document that is read here, and which platform its client counts as. A host
-// must match exactly: a subdomain is another host. The longest place that holds the address counts. Below a path, an
-// address with a percent sign is not served: servers differ in what an encoded slash means.
+// Serve reports whether documents at address are accepted, and the platform of their client. A host must match exactly:
+// a subdomain is another host. The longest matching place wins. A path prefix does not match an address with a percent
+// sign, because servers differ in what an encoded slash means.
 func (d Domains) Serve(address string) (platform string, ok bool) {
 	host, ok := ParseAddress(address)
 	if !ok {

@@ -14,7 +14,8 @@ const (
 	maxRedirectLength = 2048
 )
 
-// What the authorization response adds to the URI; a registered URI that brings it along could forge an answer.
+// reservedParameters are the parameters that an authorization response adds to the URI. A registered URI that contains
+// one could forge a response.
 var reservedParameters = []string{"code", "state", "iss", "error", "error_description", "response"}
 
 func checkRedirects(uris []string) error {
@@ -33,7 +34,7 @@ func checkRedirects(uris []string) error {
 	return nil
 }
 
-// refuseRedirect says why a redirect URI cannot be registered, or "" (contract, section 5; RFC 9700, section 4.1).
+// refuseRedirect returns why a redirect URI cannot be registered, or "" (contract, section 5; RFC 9700, section 4.1).
 func refuseRedirect(uri string) string {
 	if len(uri) > maxRedirectLength {
 		return "A redirect URI has at most 2,048 characters."
@@ -47,10 +48,10 @@ func refuseRedirect(uri string) string {
 	switch {
 	case err != nil || !parsed.IsAbs() || parsed.Hostname() == "" || parsed.Opaque != "":
 		return "A redirect URI is absolute, like https://app.example.org/callback."
-	// before what looks for the host where it would be without them
+	// This case must precede the ones that check the host.
 	case parsed.User != nil || strings.Contains(parsed.Host, "@"):
 		return "A redirect URI has no user name or password."
-	case !strings.Contains(uri, "://"+parsed.Host): // net/url has taken escapes for the bytes that they stand for
+	case !strings.Contains(uri, "://"+parsed.Host): // net/url has decoded percent escapes
 		return "A redirect URI's host is written as it is, without % escapes."
 	case parsed.Scheme != "https" && (parsed.Scheme != "http" || !loopback(parsed.Hostname())):
 		return "A redirect URI uses https; http is for localhost, 127.0.0.1 and [::1] alone."
@@ -79,7 +80,7 @@ var (
 	numberPattern = regexp.MustCompile(`^([0-9]+|0[xX][0-9A-Fa-f]*)$`)
 )
 
-// opens says whether browsers take the host and the port for such: net/url takes nearly everything.
+// opens reports whether browsers accept the host and the port. net/url accepts nearly everything.
 func opens(u *url.URL) bool {
 	if port := u.Port(); port != "" || strings.HasSuffix(u.Host, ":") {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
@@ -91,7 +92,7 @@ func opens(u *url.URL) bool {
 		return err == nil && address.Is6() && address.Zone() == ""
 	}
 	labels := strings.Split(strings.TrimSuffix(u.Hostname(), "."), ".")
-	if numberPattern.MatchString(labels[len(labels)-1]) { // browsers read an IPv4 address, in spellings that hide which
+	if numberPattern.MatchString(labels[len(labels)-1]) { // browsers parse any number as an IPv4 address
 		address, err := netip.ParseAddr(u.Hostname())
 		return err == nil && address.Is4()
 	}

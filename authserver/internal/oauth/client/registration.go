@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A Registration is what an application says of itself (spec 4.2, contract section 5).
+// A Registration is the client metadata that an application submits (spec 4.2, contract section 5).
 type Registration struct {
 	Name       string
 	Redirects  []string
@@ -17,20 +17,20 @@ type Registration struct {
 	Platform   string
 	Resource   string
 	AuthMethod string
-	// it is to be a connector. A Platform or a Resource says so too, since a body of the API has no kind
+	// Connector requests a connector. A Platform or a Resource implies it, since the API's request body has no kind.
 	Connector bool
 }
 
-// A Refusal says why a registration is refused; Redirect tells which of the two error codes it is (RFC 7591, section
-// 3.2.2).
+// A Refusal says why a registration is refused. Redirect selects between the two error codes of RFC 7591, section
+// 3.2.2.
 type Refusal struct {
 	Redirect bool
 	Field    string
-	Nth      int // of several values of the field, from 1; 0: it is about none of them alone
+	Nth      int // position, from 1, if the field has several values; 0 if the refusal is not about one value
 	Message  string
 }
 
-// Error says it to a program, whose list begins with 0. No value is repeated: an address may hold what is secret.
+// Error is written for programs: the index starts at 0. It repeats no value, because a URI may contain a secret.
 func (r *Refusal) Error() string {
 	if r.Nth > 0 {
 		return fmt.Sprintf("%s[%d]: %s", r.Field, r.Nth-1, r.Message)
@@ -38,7 +38,7 @@ func (r *Refusal) Error() string {
 	return r.Message
 }
 
-// Platforms are the values of connectorPlatform.
+// platforms are the values of connectorPlatform.
 var platforms = []string{"claude", "chatgpt"}
 
 // Accept returns the client that the registration describes, without identifier, workspace and secret, or a *Refusal.
@@ -118,7 +118,7 @@ func (r Registration) permissions(c *Client, _ []string) error {
 	return nil
 }
 
-// grantable names the permissions that a client of this kind and for this resource may require.
+// grantable lists the permissions that a client of this kind and for this resource may require.
 func (c Client) grantable() string {
 	all := perm.Set{}
 	for _, entry := range perm.All() {

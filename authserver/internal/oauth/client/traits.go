@@ -2,7 +2,7 @@ package client
 
 import "time"
 
-// A Kind is what sort of software the client is.
+// A Kind is the kind of software that a client is.
 type Kind string
 
 // The kinds (contract, sections 2 to 5).
@@ -12,12 +12,12 @@ const (
 	Service      Kind = "service"
 )
 
-// An AuthMethod is how a client says who it is at the token endpoint (RFC 7591, section 2, and the spec's own JSON
+// An AuthMethod is how a client authenticates at the token endpoint (RFC 7591, section 2, and the spec's own JSON
 // body).
 type AuthMethod string
 
-// The methods. SecretJSON is the spec's body (4.3) and the default of confidential clients; PrivateKeyJWT (RFC 7523) is
-// for clients that are known by their documents alone.
+// The methods. SecretJSON is the spec's body (4.3) and the default of confidential clients. PrivateKeyJWT (RFC 7523) is
+// only for clients that are known by their documents.
 const (
 	AuthNone      AuthMethod = "none"
 	SecretJSON    AuthMethod = "client_secret_json"
@@ -26,10 +26,10 @@ const (
 	PrivateKeyJWT AuthMethod = "private_key_jwt"
 )
 
-// CodeLife is how long an authorization code is good for (contract, section 3).
+// CodeLife is the lifetime of an authorization code (contract, section 3).
 const CodeLife = 60 * time.Second
 
-// Traits are what follows from a kind.
+// Traits are the properties of a kind.
 type Traits struct {
 	Public         bool          // has no secret
 	Authorizes     bool          // may send users to the consent page
@@ -37,13 +37,13 @@ type Traits struct {
 	ResourceNeeded bool          // must name its resource (RFC 8707)
 	Refreshes      bool          // gets rotating refresh tokens
 	NeedsLLM       bool          // works only while the workspace's LLM integration is on
-	AllOrNothing   bool          // its user must hold every required permission
-	AccessLife     time.Duration // of an access token, at most
-	GrantLife      time.Duration // from consent to the end of everything
+	AllOrNothing   bool          // the user must hold every required permission
+	AccessLife     time.Duration // maximum lifetime of an access token
+	GrantLife      time.Duration // lifetime of a grant, from consent
 }
 
-// A confidential grant ends CodeLife later than its token could at the earliest, so that a token always has its 90 days
-// (spec 8) however late within its minute the code was exchanged.
+// A confidential grant ends CodeLife later than its access token could end at the earliest. The token then always lives
+// 90 days (spec 8), no matter when within its minute the code is exchanged.
 var traits = map[Kind]Traits{
 	Confidential: {
 		Authorizes:   true,
@@ -64,5 +64,5 @@ var traits = map[Kind]Traits{
 	Service: {},
 }
 
-// Traits returns the kind's row of the table; that of an unknown kind allows nothing.
+// Traits returns the kind's row of the table. An unknown kind has the zero Traits, which allow nothing.
 func (k Kind) Traits() Traits { return traits[k] }

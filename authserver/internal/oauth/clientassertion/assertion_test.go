@@ -23,14 +23,14 @@ import (
 )
 
 const (
-	who      = "https://chatgpt.com/oauth/client.json"
+	clientID = "https://chatgpt.com/oauth/client.json"
 	issuer   = "https://api.example.org"
 	endpoint = issuer + "/v1/account/oauth/token"
 )
 
 var now = time.Unix(1_800_000_000, 0)
 
-func made(t testing.TB, id string, raw any) jwk.Key {
+func newKey(t testing.TB, id string, raw any) jwk.Key {
 	t.Helper()
 	key, err := jwk.FromRaw(raw)
 	if err != nil {
@@ -42,15 +42,15 @@ func made(t testing.TB, id string, raw any) jwk.Key {
 	return key
 }
 
-func elliptical(t testing.TB, id string) jwk.Key {
+func newECKey(t testing.TB, id string) jwk.Key {
 	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return made(t, id, raw)
+	return newKey(t, id, raw)
 }
 
-// set is the public set of the keys.
+// set returns the public set of the keys.
 func set(t testing.TB, keys ...jwk.Key) []byte {
 	t.Helper()
 	out := jwk.NewSet()
@@ -70,7 +70,12 @@ func set(t testing.TB, keys ...jwk.Key) []byte {
 
 func good() map[string]any {
 	return map[string]any{
-		"iss": who, "sub": who, "aud": issuer, "exp": now.Add(5 * time.Minute).Unix(), "iat": now.Unix(), "jti": "one",
+		"iss": clientID,
+		"sub": clientID,
+		"aud": issuer,
+		"exp": now.Add(5 * time.Minute).Unix(),
+		"iat": now.Unix(),
+		"jti": "one",
 	}
 }
 
@@ -104,12 +109,12 @@ func sign(t testing.TB, key jwk.Key, algorithm jwa.SignatureAlgorithm, claims an
 	return string(signed)
 }
 
-func judge(text string, keys []byte) error {
-	_, err := verify(text, who, []string{issuer, endpoint}, keys, now)
+func verifyText(text string, keys []byte) error {
+	_, err := verify(text, clientID, []string{issuer, endpoint}, keys, now)
 	return err
 }
 
-func TestEachAlgorithmIsTakenWithItsKey(t *testing.T) {
+func TestVerify_AcceptsEachAlgorithmWithItsKey(t *testing.T) {
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
@@ -119,10 +124,10 @@ func TestEachAlgorithmIsTakenWithItsKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys := map[jwa.SignatureAlgorithm]jwk.Key{
-		jwa.ES256: elliptical(
-			t,
-			"e",
-		), jwa.RS256: made(t, "r", rsaKey), jwa.PS256: made(t, "r", rsaKey), jwa.EdDSA: made(t, "o", edKey),
+		jwa.ES256: newECKey(t, "e"),
+		jwa.RS256: newKey(t, "r", rsaKey),
+		jwa.PS256: newKey(t, "r", rsaKey),
+		jwa.EdDSA: newKey(t, "o", edKey),
 	}
 	public := set(t, keys[jwa.ES256], keys[jwa.RS256], keys[jwa.EdDSA])
 	if err := CheckKeys(public); err != nil {
@@ -130,72 +135,72 @@ func TestEachAlgorithmIsTakenWithItsKey(t *testing.T) {
 	}
 	for algorithm, key := range keys {
 		for _, header := range []map[string]any{nil, {"typ": "JWT"}, {"typ": "client-authentication+jwt"}} {
-			if err := judge(sign(t, key, algorithm, good(), header), public); err != nil {
+			if err := verifyText(sign(t, key, algorithm, good(), header), public); err != nil {
 				t.Errorf("%s, %v: %v", algorithm, header, err)
 			}
 		}
 	}
 	if len(Algorithms()) != len(keys) {
-		t.Error("an algorithm is not tried")
+		t.Error("an algorithm is not tested")
 	}
 	small, err := rsa.GenerateKey(rand.Reader, 1024)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := CheckKeys(set(t, made(t, "s", small))); err == nil {
-		t.Error("an RSA key of 1,024 bits is taken")
+	if err := CheckKeys(set(t, newKey(t, "s", small))); err == nil {
+		t.Error("an RSA key of 1,024 bits is accepted")
 	}
 }
 
-func TestClaimsAreNarrow(t *testing.T) {
-	key := elliptical(t, "k")
+func TestVerify_RefusesInvalidClaims(t *testing.T) {
+	key := newECKey(t, "k")
 	public := set(t, key)
 	for name, claims := range map[string]map[string]any{
-		"as it is":      good(),
-		"the endpoint":  with(map[string]any{"aud": endpoint}),
-		"a list of one": with(map[string]any{"aud": []string{issuer}}),
-		"no iat":        with(map[string]any{"iat": nil}),
-		"fractions":     with(map[string]any{"exp": float64(now.Unix()) + 60.5}),
-		"just over":     with(map[string]any{"exp": now.Add(-29 * time.Second).Unix()}),
-		"clock ahead":   with(map[string]any{"iat": now.Add(29 * time.Second).Unix()}),
+		"unchanged":       good(),
+		"aud is endpoint": with(map[string]any{"aud": endpoint}),
+		"aud list of one": with(map[string]any{"aud": []string{issuer}}),
+		"no iat":          with(map[string]any{"iat": nil}),
+		"fractions":       with(map[string]any{"exp": float64(now.Unix()) + 60.5}),
+		"within skew":     with(map[string]any{"exp": now.Add(-29 * time.Second).Unix()}),
+		"iat within skew": with(map[string]any{"iat": now.Add(29 * time.Second).Unix()}),
 	} {
-		if err := judge(sign(t, key, jwa.ES256, claims, nil), public); err != nil {
+		if err := verifyText(sign(t, key, jwa.ES256, claims, nil), public); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for name, changes := range map[string]map[string]any{
-		"another issuer":  {"iss": "https://chatgpt.com/oauth/other.json"},
-		"another subject": {"sub": "https://chatgpt.com/oauth/other.json"},
-		"no issuer":       {"iss": nil},
-		"no subject":      {"sub": nil},
-		"no aud":          {"aud": nil},
-		"another aud":     {"aud": "https://evil.example"},
-		"aud with slash":  {"aud": issuer + "/"},
-		"aud and another": {"aud": []string{issuer, "https://evil.example"}},
-		"both of ours":    {"aud": []string{issuer, endpoint}},
-		"aud a number":    {"aud": 1},
-		"no exp":          {"exp": nil},
-		"exp as text":     {"exp": "1900000000"},
-		"over":            {"exp": now.Add(-31 * time.Second).Unix()},
-		"too long":        {"exp": now.Add(11 * time.Minute).Unix()},
-		"far too long":    {"exp": 1e300},
-		"negative":        {"exp": -1},
-		"from tomorrow":   {"iat": now.Add(24 * time.Hour).Unix()},
-		"not before":      {"nbf": now.Add(time.Minute).Unix()},
-		"no jti":          {"jti": nil},
-		"empty jti":       {"jti": ""},
-		"endless jti":     {"jti": strings.Repeat("x", 257)},
-		"jti a number":    {"jti": 7},
+		"another issuer":    {"iss": "https://chatgpt.com/oauth/other.json"},
+		"another subject":   {"sub": "https://chatgpt.com/oauth/other.json"},
+		"no issuer":         {"iss": nil},
+		"no subject":        {"sub": nil},
+		"no aud":            {"aud": nil},
+		"another aud":       {"aud": "https://evil.example"},
+		"aud with slash":    {"aud": issuer + "/"},
+		"aud and another":   {"aud": []string{issuer, "https://evil.example"}},
+		"both of ours":      {"aud": []string{issuer, endpoint}},
+		"aud a number":      {"aud": 1},
+		"no exp":            {"exp": nil},
+		"exp as text":       {"exp": "1900000000"},
+		"expired":           {"exp": now.Add(-31 * time.Second).Unix()},
+		"exp too far ahead": {"exp": now.Add(11 * time.Minute).Unix()},
+		"exp out of range":  {"exp": 1e300},
+		"negative exp":      {"exp": -1},
+		"iat tomorrow":      {"iat": now.Add(24 * time.Hour).Unix()},
+		"nbf ahead":         {"nbf": now.Add(time.Minute).Unix()},
+		"no jti":            {"jti": nil},
+		"empty jti":         {"jti": ""},
+		"jti too long":      {"jti": strings.Repeat("x", 257)},
+		"jti a number":      {"jti": 7},
 	} {
-		err := judge(sign(t, key, jwa.ES256, with(changes), nil), public)
+		err := verifyText(sign(t, key, jwa.ES256, with(changes), nil), public)
 		if refused, _ := errors.AsType[*client.AssertionError](err); refused == nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-func TestForgeriesAreRefused(t *testing.T) {
-	key, other := elliptical(t, "k"), elliptical(t, "k")
+func TestVerify_RefusesForgeries(t *testing.T) {
+	key, other := newECKey(t, "k"), newECKey(t, "k")
 	public := set(t, key)
 	text := sign(t, key, jwa.ES256, good(), nil)
 	parts := strings.Split(text, ".")
@@ -204,64 +209,65 @@ func TestForgeriesAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	twice := encode(`{"iss":"` + who + `","iss":"` + who + `"}`)
+	critical := encode(`{"alg":"ES256","kid":"k","crit":["exp"]}`)
+	twice := encode(`{"iss":"` + clientID + `","iss":"` + clientID + `"}`)
 	for name, forged := range map[string]string{
-		"nothing":                  "",
-		"no JWT":                   "a.b",
-		"four parts":               text + ".x",
-		"padded":                   text + "=",
-		"white space":              " " + text,
-		"a line":                   parts[0] + ".\n" + parts[1] + "." + parts[2],
-		"cut":                      text[:len(text)-4],
-		"none":                     encode(`{"alg":"none"}`) + "." + parts[1] + ".",
-		"none, signed":             encode(`{"alg":"none","kid":"k"}`) + "." + parts[1] + "." + parts[2],
-		"HMAC of the public key":   string(shared),
-		"another key of that name": sign(t, other, jwa.ES256, good(), nil),
-		"other claims":             parts[0] + "." + encode(`{"iss":"`+who+`"}`) + "." + parts[2],
-		"a member twice":           parts[0] + "." + twice + "." + parts[2],
-		"header twice":             encode(`{"alg":"ES256","alg":"ES256","kid":"k"}`) + "." + parts[1] + "." + parts[2],
-		"critical":                 encode(`{"alg":"ES256","kid":"k","crit":["exp"]}`) + "." + parts[1] + "." + parts[2],
-		"access token":             sign(t, key, jwa.ES256, good(), map[string]any{"typ": "at+jwt"}),
-		"endless": sign(t, key, jwa.ES256, with(map[string]any{
+		"empty":                  "",
+		"no JWT":                 "a.b",
+		"four parts":             text + ".x",
+		"padded":                 text + "=",
+		"white space":            " " + text,
+		"line break":             parts[0] + ".\n" + parts[1] + "." + parts[2],
+		"truncated":              text[:len(text)-4],
+		"none":                   encode(`{"alg":"none"}`) + "." + parts[1] + ".",
+		"none, signed":           encode(`{"alg":"none","kid":"k"}`) + "." + parts[1] + "." + parts[2],
+		"HMAC of the public key": string(shared),
+		"another key, same kid":  sign(t, other, jwa.ES256, good(), nil),
+		"other claims":           parts[0] + "." + encode(`{"iss":"`+clientID+`"}`) + "." + parts[2],
+		"a member twice":         parts[0] + "." + twice + "." + parts[2],
+		"header twice":           encode(`{"alg":"ES256","alg":"ES256","kid":"k"}`) + "." + parts[1] + "." + parts[2],
+		"critical":               critical + "." + parts[1] + "." + parts[2],
+		"access token":           sign(t, key, jwa.ES256, good(), map[string]any{"typ": "at+jwt"}),
+		"too long": sign(t, key, jwa.ES256, with(map[string]any{
 			"x": strings.Repeat("x", maxLength),
 		}), nil),
 		"JSON":        `{"protected":"` + parts[0] + `","payload":"` + parts[1] + `","signature":"` + parts[2] + `"}`,
 		"RS256 named": encode(`{"alg":"RS256","kid":"k"}`) + "." + parts[1] + "." + parts[2],
 	} {
-		if judge(forged, public) == nil {
-			t.Errorf("%s: taken", name)
+		if verifyText(forged, public) == nil {
+			t.Errorf("%s: accepted", name)
 		}
 	}
-	if err := judge(sign(t, elliptical(t, "new"), jwa.ES256, good(), nil), public); !errors.Is(err, errUnknownKey) {
+	if err := verifyText(sign(t, newECKey(t, "new"), jwa.ES256, good(), nil), public); !errors.Is(err, errUnknownKey) {
 		t.Errorf("an unknown key: %v", err)
 	}
-	if err := judge(text, public); err != nil {
-		t.Errorf("the unaltered one: %v", err)
+	if err := verifyText(text, public); err != nil {
+		t.Errorf("the unaltered assertion: %v", err)
 	}
 }
 
-func TestKeysWithoutAnIdentifierAreTriedOneAfterTheOther(t *testing.T) {
-	first, second := elliptical(t, ""), elliptical(t, "")
+func TestVerify_TriesKeysWithoutIdentifier(t *testing.T) {
+	first, second := newECKey(t, ""), newECKey(t, "")
 	public := set(t, first, second)
-	if err := judge(sign(t, second, jwa.ES256, good(), nil), public); err != nil {
+	if err := verifyText(sign(t, second, jwa.ES256, good(), nil), public); err != nil {
 		t.Error(err)
 	}
-	if err := judge(sign(t, elliptical(t, ""), jwa.ES256, good(), nil), public); !errors.Is(err, errUnknownKey) {
+	if err := verifyText(sign(t, newECKey(t, ""), jwa.ES256, good(), nil), public); !errors.Is(err, errUnknownKey) {
 		t.Error(err)
 	}
 }
 
-func TestSetsThatNoClientCanBeKnownBy(t *testing.T) {
-	key := elliptical(t, "k")
+func TestCheckKeys_RefusesUnusableSets(t *testing.T) {
+	key := newECKey(t, "k")
 	private, err := json.Marshal(map[string]any{"keys": []crypto.PrivateKey{key}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	public := strings.TrimSuffix(strings.TrimPrefix(string(set(t, key)), `{"keys":[`), `]}`)
 	for name, raw := range map[string]string{
-		"nothing":       "",
+		"empty":         "",
 		"no JSON":       "x",
-		"empty":         `{"keys":[]}`,
+		"no keys":       `{"keys":[]}`,
 		"a private key": string(private),
 		"private beside public": `{"keys":[` + public + `,` +
 			strings.TrimPrefix(string(private), `{"keys":[`),
@@ -272,27 +278,27 @@ func TestSetsThatNoClientCanBeKnownBy(t *testing.T) {
 		"another algorithm": `{"keys":[` + strings.Replace(public, `{`, `{"alg":"ES384",`, 1) + `]}`,
 	} {
 		if err := CheckKeys([]byte(raw)); err == nil {
-			t.Errorf("%s: taken", name)
+			t.Errorf("%s: accepted", name)
 		}
 	}
 	if err := CheckKeys([]byte(`{"keys":[{"kty":"of tomorrow"},` + public + `]}`)); err != nil {
-		t.Errorf("beside a key of another kind: %v", err)
+		t.Errorf("a set with a key of unknown kind: %v", err)
 	}
 }
 
 func FuzzVerify(f *testing.F) {
-	key := elliptical(f, "k")
+	key := newECKey(f, "k")
 	public := set(f, key)
 	text := sign(f, key, jwa.ES256, good(), nil)
 	f.Add(text)
 	f.Add("a.b.c")
 	f.Fuzz(func(t *testing.T, candidate string) {
-		if judge(candidate, public) != nil {
+		if verifyText(candidate, public) != nil {
 			return
 		}
 		a, b := strings.Split(candidate, "."), strings.Split(text, ".")
 		if a[0] != b[0] || a[1] != b[1] {
-			t.Error("what was never signed is taken")
+			t.Error("an unsigned assertion is accepted")
 		}
 	})
 }

@@ -1,13 +1,16 @@
-// Package clientassertion answers: has this client signed that it is itself?
+// Package clientassertion verifies the signed assertions with which clients authenticate (private_key_jwt).
 //
-// A client with a metadata document may have keys there, and prove by a JWT that a token request is its own
-// (private_key_jwt; RFC 7523, section 3, and RFC 7521, section 4.2). What is believed is narrow:
+// A client with a metadata document may publish keys there and authenticate its token requests with a JWT (RFC 7523,
+// section 3, and RFC 7521, section 4.2). An assertion must meet these conditions:
 //
-//  1. the compact form of a JWS in one spelling, each member once, nothing critical, an algorithm of the list and a key made for it;
-//  2. iss and sub are the client, aud is this server alone, by the issuer or the token endpoint's address, to the letter;
-//  3. exp is there and at most ten minutes ahead, iat and nbf are not ahead;
-//  4. jti is there, and is accepted once (Redis remembers it until exp; where Redis does not answer, nobody is let in).
+//  1. it is a JWS in compact form, in its one canonical spelling, with no duplicate member, no critical
+//     header, an algorithm of the list and a key made for it;
+//  2. iss and sub are the client, and aud is only this server, as the issuer or the URL of the token
+//     endpoint, compared exactly;
+//  3. exp is present and at most ten minutes ahead; iat and nbf are not in the future;
+//  4. jti is present and is accepted once. Redis remembers it until exp. If Redis does not respond, the
+//     assertion is refused.
 //
-// The keys are those of the copy that clientdoc keeps. A key that is not among them makes it read the document again,
-// not more often than twice a minute; a document that cannot be read at the moment leaves the copy's keys in force.
+// The keys come from the copy that clientmetadata stores. An unknown key causes a new fetch of the document, at most
+// twice a minute. If the document cannot be fetched, the keys of the copy stay valid.
 package clientassertion

@@ -8,7 +8,7 @@ import (
 	"github.com/lestrrat-go/jwx/v2/jwk"
 )
 
-// Algorithms are those that a client may sign by.
+// Algorithms returns the algorithms with which a client may sign.
 func Algorithms() []string { return []string{"ES256", "RS256", "PS256", "EdDSA"} }
 
 const (
@@ -17,8 +17,8 @@ const (
 	maxRSABits = 8192
 )
 
-// CheckKeys says why a JWK set is none by which a client can be known, or nil. Keys of kinds that are not used here may
-// be in it; a private or a shared one may not.
+// CheckKeys returns why a JWK set cannot authenticate a client, or nil. The set may contain keys of kinds that are not
+// used here, but no private or symmetric key.
 func CheckKeys(raw []byte) error {
 	set, err := jwk.Parse(raw, jwk.WithIgnoreParseError(true))
 	if err != nil || set.Len() > maxSet {
@@ -41,7 +41,7 @@ func CheckKeys(raw []byte) error {
 	return nil
 }
 
-// fits says whether the key is made for the algorithm.
+// fits reports whether the key is made for the algorithm.
 func fits(key jwk.Key, algorithm jwa.SignatureAlgorithm) bool {
 	if use := key.KeyUsage(); use != "" && use != string(jwk.ForSignature) {
 		return false
@@ -65,7 +65,7 @@ func fits(key jwk.Key, algorithm jwa.SignatureAlgorithm) bool {
 	return false
 }
 
-// candidates are the keys that may have made a signature: those of the identifier, where one is named.
+// candidates returns the keys that may have made a signature: those with the identifier if id is not "".
 func candidates(raw []byte, id string, algorithm jwa.SignatureAlgorithm) []jwk.Key {
 	set, err := jwk.Parse(raw, jwk.WithIgnoreParseError(true))
 	if err != nil {

@@ -13,39 +13,39 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// Documents know the clients that have metadata documents; it is clientdoc.Library.
+// Documents returns clients that have metadata documents. *clientmetadata.Resolver implements it.
 type Documents interface {
 	Client(ctx context.Context, address string) (client.Client, error)
 	Refreshed(ctx context.Context, address string) (client.Client, error)
 }
 
-// ReplayCache remembers what was accepted. Its errors wrap store.ErrUnavailable.
+// A ReplayCache remembers accepted assertions. Its errors wrap store.ErrUnavailable.
 type ReplayCache interface {
-	// First says whether key was not met before, and remembers it for life.
+	// First reports whether key is new, and stores it for life.
 	First(ctx context.Context, key string, life time.Duration) (bool, error)
 }
 
-// A Verifier is safe for concurrent use.
+// A Verifier verifies client assertions. It is safe for concurrent use.
 type Verifier struct {
 	Documents Documents
 	Replays   ReplayCache
-	Audiences []string // what aud may be: the issuer, and the token endpoint's address
+	Audiences []string // permitted values of aud: the issuer and the URL of the token endpoint
 	Now       func() time.Time
 }
 
-// ClaimedClient is the client that the assertion says to be of, "" where it says nothing. It is not verified.
-func (j *Verifier) ClaimedClient(assertion credential.Secret) string {
+// ClaimedClient returns the subject that the assertion claims, or "" if it has none. It verifies nothing.
+func (v *Verifier) ClaimedClient(assertion credential.Secret) string {
 	_, c, _ := read(assertion.Reveal())
 	return c.Subject
 }
 
-// Verify returns nil if c itself has signed the assertion, and it was not used before. Its errors are
-// *client.AssertionError, or wrap store.ErrUnavailable.
-func (j *Verifier) Verify(ctx context.Context, c client.Client, assertion credential.Secret) error {
-	now := j.Now()
-	signed, err := j.verify(ctx, c, assertion.Reveal(), now, j.Documents.Client)
+// Verify returns nil if c signed the assertion and it was not used before. Its errors are *client.AssertionError, or
+// wrap store.ErrUnavailable.
+func (v *Verifier) Verify(ctx context.Context, c client.Client, assertion credential.Secret) error {
+	now := v.Now()
+	signed, err := v.verify(ctx, c, assertion.Reveal(), now, v.Documents.Client)
 	if errors.Is(err, errUnknownKey) {
-		signed, err = j.verify(ctx, c, assertion.Reveal(), now, j.Documents.Refreshed)
+		signed, err = v.verify(ctx, c, assertion.Reveal(), now, v.Documents.Refreshed)
 	}
 	if errors.Is(err, errUnknownKey) {
 		return refuse("client_assertion is signed by a key that the client's document does not name.")
@@ -53,7 +53,7 @@ func (j *Verifier) Verify(ctx context.Context, c client.Client, assertion creden
 	if err != nil {
 		return err
 	}
-	first, err := j.Replays.First(ctx, key(c.Address, signed.id), signed.ends.Sub(now))
+	first, err := v.Replays.First(ctx, key(c.Address, signed.id), signed.ends.Sub(now))
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (j *Verifier) Verify(ctx context.Context, c client.Client, assertion creden
 	return nil
 }
 
-func (j *Verifier) verify(
+func (v *Verifier) verify(
 	ctx context.Context,
 	c client.Client,
 	text string,
@@ -86,10 +86,10 @@ func (j *Verifier) verify(
 			"The client's document does not name keys any more: start again with the consent page.",
 		)
 	}
-	return verify(text, c.Address, j.Audiences, known.Keys, now)
+	return verify(text, c.Address, v.Audiences, known.Keys, now)
 }
 
-// key is one name for what a client has called its assertion, of bounded length.
+// key hashes the client's URL and its jti to a name of fixed length.
 func key(address, id string) string {
 	sum := sha256.Sum256([]byte(address + "\x00" + id))
 	return hex.EncodeToString(sum[:])

@@ -18,18 +18,18 @@ import (
 const (
 	maxLength = 8 << 10
 	maxID     = 256
-	maxTries  = 4                // keys without an identifier, tried one after the other
-	longest   = 10 * time.Minute // from now to exp
-	skew      = 30 * time.Second // what another organisation's clock may be off
+	maxTries  = 4                // maximum number of keys to try if the assertion names none
+	longest   = 10 * time.Minute // maximum time from now to exp
+	skew      = 30 * time.Second // tolerance for the client's clock
 )
 
-// errUnknownKey says that none of the keys could have signed.
+// errUnknownKey reports that none of the keys could have made the signature.
 var errUnknownKey = errors.New("the assertion is signed by a key that the client's document does not name")
 
-// A verified assertion says what is left to ask of it.
+// verified holds the values of a verified assertion that the replay check needs.
 type verified struct {
 	id   string
-	ends time.Time // after this, nobody would accept it anyway
+	ends time.Time // the assertion is refused after this time anyway
 }
 
 func refuse(message string) error { return &client.AssertionError{Message: message} }
@@ -51,8 +51,7 @@ type claims struct {
 	ID        string         `json:"jti"`
 }
 
-// read takes the text apart, and believes nothing of it yet. JSON is read by the rules of version 2: a member given
-// twice is none.
+// read decodes an assertion without verifying it. It follows JSON version 2, which rejects duplicate members.
 func read(text string) (h header, c claims, ok bool) {
 	parts := strings.Split(text, ".")
 	if len(text) > maxLength || len(parts) != 3 || strings.ContainsAny(text, "\r\n") {
@@ -67,7 +66,7 @@ func read(text string) (h header, c claims, ok bool) {
 	return h, c, true
 }
 
-// verify returns what a good assertion says, errUnknownKey, or a *client.AssertionError.
+// verify returns the contents of a valid assertion, errUnknownKey, or a *client.AssertionError.
 func verify(text, clientID string, audiences []string, keys []byte, now time.Time) (verified, error) {
 	h, c, ok := read(text)
 	if !ok {
@@ -117,8 +116,8 @@ func checkSignature(text string, h header, keys []byte) error {
 	return refuse("The signature of client_assertion is not one of the client's keys.")
 }
 
-// audience is the one audience, "" where there are others: an assertion that is good elsewhere too could have been
-// taken there.
+// audience returns the only audience, or "" if there are others: an assertion that is also valid elsewhere could have
+// been captured there.
 func audience(raw jsontext.Value) string {
 	var one string
 	if json.Unmarshal(raw, &one) == nil {
@@ -133,7 +132,7 @@ func audience(raw jsontext.Value) string {
 
 const maxSeconds = 1 << 40
 
-// moment is a NumericDate (RFC 7519, section 2), of whole seconds.
+// moment converts a NumericDate (RFC 7519, section 2), truncated to whole seconds.
 func moment(seconds float64) time.Time {
 	return time.Unix(int64(min(max(seconds, 0), maxSeconds)), 0)
 }

@@ -10,8 +10,7 @@ const (
 	maxFailures = 1024
 )
 
-// failureCache remember for a moment which documents could not be used. Their number is bounded: an address costs
-// nothing to make up.
+// failureCache remembers briefly which documents could not be used. It is bounded, because anyone can invent URLs.
 type failureCache struct {
 	now func() time.Time
 
@@ -24,21 +23,21 @@ type failure struct {
 	ends time.Time
 }
 
-// find returns why the document was no use a moment ago, or nil.
-func (m *failureCache) find(address string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if found, ok := m.known[address]; ok && m.now().Before(found.ends) {
+// find returns why the document could not be used recently, or nil.
+func (c *failureCache) find(address string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if found, ok := c.known[address]; ok && c.now().Before(found.ends) {
 		return found.err
 	}
 	return nil
 }
 
-func (m *failureCache) add(address string, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.known == nil || len(m.known) >= maxFailures { // to forget them all is to read a few once more
-		m.known = map[string]failure{}
+func (c *failureCache) add(address string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil || len(c.known) >= maxFailures { // clearing all costs a few more fetches
+		c.known = map[string]failure{}
 	}
-	m.known[address] = failure{err, m.now().Add(failureLife)}
+	c.known[address] = failure{err, c.now().Add(failureLife)}
 }

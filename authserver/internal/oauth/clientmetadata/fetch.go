@@ -20,24 +20,24 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 )
 
-// Limits of one reading.
+// Limits of one fetch.
 const (
 	maxDocument    = 5 << 10
 	maxKeys        = 32 << 10
 	maxHeader      = 16 << 10
-	fetchTimeout   = 5 * time.Second // from the name's resolution to the last byte
+	fetchTimeout   = 5 * time.Second // from name resolution to the last byte
 	keysTimeout    = 3 * time.Second
 	dialTimeout    = 3 * time.Second
 	shortestLife   = 30 * time.Second
 	longestLife    = 24 * time.Hour
-	unspecifiedFor = 5 * time.Minute // the life of what comes without Cache-Control
+	unspecifiedFor = 5 * time.Minute // lifetime without Cache-Control
 )
 
-// A fetcher reads JSON from public https addresses.
+// A fetcher reads JSON from public https URLs.
 type fetcher struct{ client *http.Client }
 
-// newFetcher makes a fetcher that dials the given ports. With trusted, which is for development, it also believes those
-// certificates and reads from this very machine.
+// newFetcher returns a fetcher that dials the given ports. If trusted is not nil, which is for development, it also
+// accepts those certificates and dials loopback addresses.
 func newFetcher(ports []uint16, trusted *x509.CertPool) *fetcher {
 	options := []ssrf.Option{ssrf.WithPorts(ports...)}
 	if trusted != nil {
@@ -48,21 +48,21 @@ func newFetcher(ports []uint16, trusted *x509.CertPool) *fetcher {
 	return &fetcher{&http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
-			Proxy: nil, // a proxy would dial for us, and not ask whether it may
+			Proxy: nil, // a proxy would dial without the address check
 			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 				return dialer.DialContext(ctx, network, address)
 			},
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: trusted},
-			DisableCompression:     true, // five kilobytes are five kilobytes
+			DisableCompression:     true, // the size limit counts uncompressed bytes
 			DisableKeepAlives:      true,
 			MaxResponseHeaderBytes: maxHeader,
 		},
 	}}
 }
 
-// get reads at most most bytes of JSON, and says for how long they are good. What comes back is bad:
-// *client.DocumentError. Nothing comes back, or something else than a document: client.ErrUnreachable, beside a
-// *client.DocumentError where the host did answer.
+// get reads at most most bytes of JSON, and returns how long they are valid. It returns a *client.DocumentError if the
+// response is invalid, and client.ErrUnreachable if there is none or it is no document. If the host did respond, the
+// latter is joined with a *client.DocumentError.
 func (f *fetcher) get(ctx context.Context, address string, most int64) (body []byte, life time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
@@ -77,13 +77,13 @@ func (f *fetcher) get(ctx context.Context, address string, most int64) (body []b
 		return nil, 0, fmt.Errorf("%w: %w", client.ErrUnreachable, err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	if err := checkAnswer(response); err != nil {
+	if err := checkResponse(response); err != nil {
 		return nil, 0, err
 	}
 	body, err = io.ReadAll(io.LimitReader(response.Body, most+1))
 	if err == nil {
-		// When time is up the connection is closed, the host notices, and the end of its answer may still arrive: a
-		// part of a document would be taken for the whole.
+		// At the deadline the connection is closed, the host notices, and the end of its response may still arrive. A
+		// part of a document would then pass for the whole.
 		err = ctx.Err()
 	}
 	if err != nil {
@@ -95,9 +95,9 @@ func (f *fetcher) get(ctx context.Context, address string, most int64) (body []b
 	return body, lifeOf(response.Header), nil
 }
 
-func checkAnswer(response *http.Response) error {
+func checkResponse(response *http.Response) error {
 	status := response.StatusCode
-	answered := &client.DocumentError{
+	unusable := &client.DocumentError{
 		Message: fmt.Sprintf("Its address answers %d and not 200; redirects are not followed.", status),
 	}
 	switch {
@@ -105,7 +105,7 @@ func checkAnswer(response *http.Response) error {
 	case status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout:
 		return fmt.Errorf("%w: it answers %d", client.ErrUnreachable, status)
 	default:
-		return errors.Join(client.ErrUnreachable, answered)
+		return errors.Join(client.ErrUnreachable, unusable)
 	}
 	kind, _, err := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	if err != nil ||
@@ -118,7 +118,7 @@ func checkAnswer(response *http.Response) error {
 	return nil
 }
 
-// lifeOf reads Cache-Control (RFC 9111, section 5.2.2). We are a shared cache.
+// lifeOf parses Cache-Control (RFC 9111, section 5.2.2). This server is a shared cache.
 func lifeOf(header http.Header) time.Duration {
 	life, shared := unspecifiedFor, false
 	for _, directive := range strings.Split(strings.Join(header.Values("Cache-Control"), ","), ",") {

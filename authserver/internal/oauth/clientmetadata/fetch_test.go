@@ -19,19 +19,19 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 )
 
-// A publisher is a host on this machine that publishes documents, by TLS as the rule is.
-type publisher struct {
+// A metadataHost is a TLS server on this machine that serves documents.
+type metadataHost struct {
 	*httptest.Server
-	Host  string // with its port
-	Roots *x509.CertPool
-	Asked atomic.Int32
+	Host    string // with its port
+	Roots   *x509.CertPool
+	Fetches atomic.Int32
 }
 
-func publish(t testing.TB, serve func(p *publisher, w http.ResponseWriter, r *http.Request)) *publisher {
+func newMetadataHost(t testing.TB, serve func(p *metadataHost, w http.ResponseWriter, r *http.Request)) *metadataHost {
 	t.Helper()
-	p := &publisher{Roots: x509.NewCertPool()}
+	p := &metadataHost{Roots: x509.NewCertPool()}
 	p.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p.Asked.Add(1)
+		p.Fetches.Add(1)
 		serve(p, w, r)
 	}))
 	t.Cleanup(p.Close)
@@ -40,7 +40,7 @@ func publish(t testing.TB, serve func(p *publisher, w http.ResponseWriter, r *ht
 	return p
 }
 
-func (p *publisher) port(t testing.TB) uint16 {
+func (p *metadataHost) port(t testing.TB) uint16 {
 	t.Helper()
 	_, text, err := net.SplitHostPort(p.Host)
 	if err != nil {
@@ -53,16 +53,18 @@ func (p *publisher) port(t testing.TB) uint16 {
 	return uint16(port)
 }
 
-func (p *publisher) fetcher(t testing.TB) *fetcher { return newFetcher([]uint16{p.port(t)}, p.Roots) }
+func (p *metadataHost) fetcher(t testing.TB) *fetcher {
+	return newFetcher([]uint16{p.port(t)}, p.Roots)
+}
 
-func says(body string) func(*publisher, http.ResponseWriter, *http.Request) {
-	return func(_ *publisher, w http.ResponseWriter, _ *http.Request) {
+func responds(body string) func(*metadataHost, http.ResponseWriter, *http.Request) {
+	return func(_ *metadataHost, w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
 		_, _ = w.Write([]byte(body))
 	}
 }
 
-func TestOnlyPublicAddressesAreDialled(t *testing.T) {
+func TestFetch_DialsOnlyPublicAddresses(t *testing.T) {
 	f := newFetcher([]uint16{443}, nil)
 	for _, address := range []string{
 		"https://127.0.0.1/x",
@@ -88,7 +90,7 @@ func TestOnlyPublicAddressesAreDialled(t *testing.T) {
 		"https://[64:ff9b:1::1]/x",
 		"https://[2002:7f00:1::]/x",
 		"https://[ff02::1]/x",
-		// a name that leads here: it is the address that counts, when it is dialled
+		// names that resolve to this machine: the address counts when it is dialled
 		"https://[::127.0.0.1]/x",
 		"https://localhost/x",
 	} {
@@ -102,24 +104,24 @@ func TestOnlyPublicAddressesAreDialled(t *testing.T) {
 		}
 	}
 	if _, _, err := f.get(t.Context(), "https://127.0.0.1:22/x", maxDocument); !errors.Is(err, ssrf.ErrProhibitedPort) {
-		t.Errorf("another port: %v", err)
+		t.Errorf("a port that is not allowed: %v", err)
 	}
 }
 
-func TestEvenATrustedHostOnThisMachineIsNotDialledInProduction(t *testing.T) {
-	p := publish(t, says(`{}`))
+func TestFetch_DoesNotDialLoopbackInProduction(t *testing.T) {
+	p := newMetadataHost(t, responds(`{}`))
 	f := newFetcher([]uint16{p.port(t)}, nil)
 	if _, _, err := f.get(t.Context(), p.URL+"/doc", maxDocument); !errors.Is(err, ssrf.ErrProhibitedIP) ||
-		p.Asked.Load() != 0 {
-		t.Errorf("%v, asked %d times", err, p.Asked.Load())
+		p.Fetches.Load() != 0 {
+		t.Errorf("%v, %d fetches", err, p.Fetches.Load())
 	}
 	if body, _, err := p.fetcher(t).get(t.Context(), p.URL+"/doc", maxDocument); err != nil || string(body) != "{}" {
 		t.Errorf("in development: %q %v", body, err)
 	}
 }
 
-func TestDevelopmentOpensThisMachineAndNothingElse(t *testing.T) {
-	p := publish(t, says(`{}`))
+func TestFetch_DevelopmentAllowsOnlyLoopback(t *testing.T) {
+	p := newMetadataHost(t, responds(`{}`))
 	f := newFetcher([]uint16{443}, p.Roots)
 	for _, address := range []string{
 		"https://10.0.0.1/x",
@@ -133,88 +135,88 @@ func TestDevelopmentOpensThisMachineAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestCertificateIsVerified(t *testing.T) {
-	p := publish(t, says(`{}`))
+func TestFetch_VerifiesCertificate(t *testing.T) {
+	p := newMetadataHost(t, responds(`{}`))
 	other := x509.NewCertPool()
 	_, _, err := newFetcher([]uint16{p.port(t)}, other).get(t.Context(), p.URL+"/doc", maxDocument)
-	if !errors.Is(err, client.ErrUnreachable) || p.Asked.Load() != 0 {
+	if !errors.Is(err, client.ErrUnreachable) || p.Fetches.Load() != 0 {
 		t.Error(err)
 	}
 }
 
-func TestNoRedirectIsFollowed(t *testing.T) {
-	p := publish(t, func(p *publisher, w http.ResponseWriter, r *http.Request) {
+func TestFetch_FollowsNoRedirect(t *testing.T) {
+	p := newMetadataHost(t, func(p *metadataHost, w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/there" {
 			http.Redirect(w, r, "/there", http.StatusFound)
 			return
 		}
-		says(`{}`)(p, w, r)
+		responds(`{}`)(p, w, r)
 	})
 	_, _, err := p.fetcher(t).get(t.Context(), p.URL+"/here", maxDocument)
-	if refused, _ := errors.AsType[*client.DocumentError](err); refused == nil || p.Asked.Load() != 1 {
-		t.Errorf("%v, asked %d times", err, p.Asked.Load())
+	if refused, _ := errors.AsType[*client.DocumentError](err); refused == nil || p.Fetches.Load() != 1 {
+		t.Errorf("%v, %d fetches", err, p.Fetches.Load())
 	}
 }
 
-func TestAnswersThatAreNoDocument(t *testing.T) {
+func TestFetch_RefusesInvalidResponses(t *testing.T) {
 	var bomb bytes.Buffer
 	zipped := gzip.NewWriter(&bomb)
 	_, _ = zipped.Write(make([]byte, 10<<20))
 	_ = zipped.Close()
 	for name, c := range map[string]struct {
 		serve       http.HandlerFunc
-		unreachable bool // a former copy may stand in
+		unreachable bool // an older copy may be used
 		answered    bool // the page can say what is wrong
 	}{
 		"longer than 5 KB": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write(bytes.Repeat([]byte(" "), 6<<10))
 		}, false, true},
-		"a page": {func(w http.ResponseWriter, _ *http.Request) {
+		"HTML": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
 			_, _ = w.Write([]byte("{}"))
 		}, false, true},
-		"no type": {func(w http.ResponseWriter, _ *http.Request) {
+		"no Content-Type": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header()["Content-Type"] = nil
 			_, _ = w.Write([]byte("{}"))
 		}, false, true},
-		"gzip bomb": {func(w http.ResponseWriter, _ *http.Request) {
+		"gzip": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Content-Encoding", "gzip")
 			_, _ = w.Write(bomb.Bytes())
 		}, false, true},
-		"not found": {
+		"status 404": {
 			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) },
 			true,
 			true,
 		},
-		"no content": {
+		"status 204": {
 			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
 			true,
 			true,
 		},
-		"failing": {
+		"status 502": {
 			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) },
 			true,
 			false,
 		},
-		"overwhelmed": {
+		"status 429": {
 			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) },
 			true,
 			false,
 		},
-		"cut off": {func(w http.ResponseWriter, _ *http.Request) {
+		"truncated": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Content-Length", "100")
 			_, _ = w.Write([]byte("{"))
 		}, true, false},
-		"endless header": {
+		"header too long": {
 			func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Long", strings.Repeat("x", 64<<10)) },
 			true,
 			false,
 		},
 	} {
-		p := publish(t, func(_ *publisher, w http.ResponseWriter, r *http.Request) { c.serve(w, r) })
+		p := newMetadataHost(t, func(_ *metadataHost, w http.ResponseWriter, r *http.Request) { c.serve(w, r) })
 		_, _, err := p.fetcher(t).get(t.Context(), p.URL+"/doc", maxDocument)
 		refused, _ := errors.AsType[*client.DocumentError](err)
 		if err == nil || errors.Is(err, client.ErrUnreachable) != c.unreachable || (refused != nil) != c.answered {
@@ -223,8 +225,8 @@ func TestAnswersThatAreNoDocument(t *testing.T) {
 	}
 }
 
-func TestJSONOfAnotherNameIsTaken(t *testing.T) {
-	p := publish(t, func(_ *publisher, w http.ResponseWriter, _ *http.Request) {
+func TestFetch_AcceptsJSONSuffixContentType(t *testing.T) {
+	p := newMetadataHost(t, func(_ *metadataHost, w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/oauth-client+json")
 		_, _ = w.Write([]byte("{}"))
 	})
@@ -233,14 +235,14 @@ func TestJSONOfAnotherNameIsTaken(t *testing.T) {
 	}
 }
 
-func TestSlowHostIsGivenUpAfterFiveSeconds(t *testing.T) {
+func TestFetch_SlowHostTimesOut(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes five seconds")
 	}
 	t.Parallel()
-	p := publish(t, func(_ *publisher, w http.ResponseWriter, r *http.Request) {
+	p := newMetadataHost(t, func(_ *metadataHost, w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		for range 100 { // a byte now and then: no single pause is long
+		for range 100 { // frequent single bytes: no pause is long
 			_, _ = w.Write([]byte(" "))
 			_ = http.NewResponseController(w).Flush()
 			select {
@@ -257,7 +259,7 @@ func TestSlowHostIsGivenUpAfterFiveSeconds(t *testing.T) {
 	}
 }
 
-func TestLifeFollowsCacheControlWithinItsBounds(t *testing.T) {
+func TestLifeOf_FollowsCacheControlWithinLimits(t *testing.T) {
 	for header, want := range map[string]time.Duration{
 		"":                               unspecifiedFor,
 		"max-age=600":                    10 * time.Minute,

@@ -7,8 +7,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 )
 
-// parse reads a document by the rules of JSON v2: a key given twice, a key in another case, or a value of another type
-// is no document that two readers would understand alike.
+// parse decodes a document by the rules of JSON version 2. It rejects a duplicate key, a key in another case and a
+// value of another type, because parsers would disagree about their meaning.
 func parse(body []byte) (client.Document, error) {
 	var read struct {
 		ClientID      string         `json:"client_id"`

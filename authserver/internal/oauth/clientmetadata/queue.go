@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	atOnce = 4  // how many documents are read at a time in one line
-	inLine = 32 // how many more may wait for that
+	atOnce    = 4  // concurrent fetches in one queue
+	maxQueued = 32 // requests that may wait in one queue
 )
 
-// errQueueFull is no fault of the document's, and no reason to keep away from it.
+// errQueueFull is not the document's fault, so it is not remembered as a failure.
 var errQueueFull = fmt.Errorf("%w: too many documents of its host are being read", client.ErrUnreachable)
 
-// A host has two lines: an address costs nothing to make up, and whoever makes them up must hold up no client that is
-// in use.
+// host holds two queues for one host. Anyone can invent URLs; those in the new queue cannot delay clients that are in
+// use.
 type host struct{ known, new fetchQueue }
 
 func newHost() *host {
@@ -31,22 +31,22 @@ func (h *host) line(known bool) *fetchQueue {
 	return &h.new
 }
 
-// A line lets a few read at once, and a few more wait for them.
+// A fetchQueue limits how many callers fetch at once and how many wait.
 type fetchQueue struct {
 	slots   chan struct{}
 	waiting atomic.Int32
 }
 
-// enter waits for its turn. It returns errCrowded, or leave, to be called afterwards.
-func (l *fetchQueue) enter(ctx context.Context) (leave func(), err error) {
-	if l.waiting.Add(1) > inLine {
-		l.waiting.Add(-1)
+// enter waits for a slot. It returns errQueueFull, or leave, which the caller must call afterwards.
+func (q *fetchQueue) enter(ctx context.Context) (leave func(), err error) {
+	if q.waiting.Add(1) > maxQueued {
+		q.waiting.Add(-1)
 		return nil, errQueueFull
 	}
-	defer l.waiting.Add(-1)
+	defer q.waiting.Add(-1)
 	select {
-	case l.slots <- struct{}{}:
-		return func() { <-l.slots }, nil
+	case q.slots <- struct{}{}:
+		return func() { <-q.slots }, nil
 	case <-ctx.Done():
 		return nil, errQueueFull
 	}

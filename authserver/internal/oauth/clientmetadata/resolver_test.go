@@ -20,39 +20,39 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// A shelf is a library over a real store, with a host of documents on this machine.
-type shelf struct {
+// A resolverTest is a Resolver over a real store, with a metadata host on this machine.
+type resolverTest struct {
 	*Resolver
-	t     testing.TB
-	host  *publisher
-	world *fixture.Fixture
-	store *postgres.Store
-	at    string // the address of a document
-	log   bytes.Buffer
+	t       testing.TB
+	host    *metadataHost
+	fixture *fixture.Fixture
+	store   *postgres.Store
+	at      string // URL of a document
+	log     bytes.Buffer
 
 	mu     sync.Mutex
 	shift  time.Duration
 	status int
 	cache  string
 	body   func(address string) string
-	gate   chan struct{} // where not nil, an answer waits for it
-	open   bool          // the gate is for other documents than the one at the address
+	gate   chan struct{} // if not nil, responses wait for it
+	open   bool          // the gate does not apply to the document at the address
 }
 
-func newShelf(t testing.TB) *shelf {
+func newResolverTest(t testing.TB) *resolverTest {
 	t.Helper()
-	s := &shelf{
-		t:      t,
-		status: http.StatusOK,
-		cache:  "max-age=600",
-		world:  fixture.New(t),
+	s := &resolverTest{
+		t:       t,
+		status:  http.StatusOK,
+		cache:   "max-age=600",
+		fixture: fixture.New(t),
 		body: func(address string) string {
 			return `{"client_id":"` + address + `","client_name":"Claude","redirect_uris":["https://claude.ai/cb"]}`
 		},
 	}
-	s.host = publish(t, s.serve)
+	s.host = newMetadataHost(t, s.serve)
 	s.at = s.host.URL + "/oauth/client"
-	store, err := postgres.Open(context.Background(), credential.Secret(s.world.Database.Authserver))
+	store, err := postgres.Open(context.Background(), credential.Secret(s.fixture.Database.Authserver))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,8 +62,8 @@ func newShelf(t testing.TB) *shelf {
 	return s
 }
 
-// another is the library of another process.
-func (s *shelf) another() *Resolver {
+// another returns the Resolver of another process.
+func (s *resolverTest) another() *Resolver {
 	return New(Deps{
 		Domains:   client.Domains{s.host.Host: "claude"},
 		Trusted:   s.host.Roots,
@@ -74,7 +74,7 @@ func (s *shelf) another() *Resolver {
 	})
 }
 
-func (s *shelf) serve(p *publisher, w http.ResponseWriter, r *http.Request) {
+func (s *resolverTest) serve(p *metadataHost, w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	status, cache, body, gate, open := s.status, s.cache, s.body(p.URL+r.URL.Path), s.gate, s.open
 	s.mu.Unlock()
@@ -87,37 +87,37 @@ func (s *shelf) serve(p *publisher, w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(body))
 }
 
-func (s *shelf) now() time.Time {
+func (s *resolverTest) now() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Now().Add(s.shift)
 }
 
-func (s *shelf) wait(d time.Duration) {
+func (s *resolverTest) wait(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.shift += d
 }
 
-func (s *shelf) set(change func()) {
+func (s *resolverTest) set(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
 }
 
-func (s *shelf) wants(l *Resolver, name string, asked int32) {
+func (s *resolverTest) wants(l *Resolver, name string, fetches int32) {
 	s.t.Helper()
 	c, err := l.Client(s.t.Context(), s.at)
 	if err != nil || c.Name != name || c.PublicID() != s.at {
 		s.t.Errorf("%+v %v", c, err)
 	}
-	if got := s.host.Asked.Load(); got != asked {
-		s.t.Errorf("the host was asked %d times, want %d", got, asked)
+	if got := s.host.Fetches.Load(); got != fetches {
+		s.t.Errorf("%d fetches, want %d", got, fetches)
 	}
 }
 
-func TestDocumentIsReadOnceAndKeptForAllProcesses(t *testing.T) {
-	s := newShelf(t)
+func TestResolver_FetchesOnceForAllProcesses(t *testing.T) {
+	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
 	s.wants(s.Resolver, "Claude", 1)
 	s.wants(s.another(), "Claude", 1)
@@ -133,8 +133,8 @@ func renamed(address string) string {
 	return `{"client_id":"` + address + `","client_name":"Claude 2","redirect_uris":["https://claude.ai/cb2"]}`
 }
 
-func TestOldCopyStandsInWhileADocumentCannotBeRead(t *testing.T) {
-	s := newShelf(t)
+func TestResolver_UsesOldCopyWhileDocumentIsUnreachable(t *testing.T) {
+	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
 	s.set(func() { s.status = http.StatusBadGateway })
 	s.wait(time.Hour)
@@ -150,12 +150,12 @@ func TestOldCopyStandsInWhileADocumentCannotBeRead(t *testing.T) {
 	s.wants(s.another(), "Claude", 4)
 	s.wait(client.CacheLife)
 	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, client.ErrUnreachable) {
-		t.Errorf("after a week: %v", err)
+		t.Errorf("after the cache lifetime: %v", err)
 	}
 }
 
-func TestDocumentThatTurnedBadIsRefused(t *testing.T) {
-	s := newShelf(t)
+func TestResolver_RefusesDocumentThatBecameInvalid(t *testing.T) {
+	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
 	s.set(func() {
 		s.body = func(address string) string {
@@ -169,26 +169,26 @@ func TestDocumentThatTurnedBadIsRefused(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if asked := s.host.Asked.Load(); asked != 2 {
-		t.Errorf("asked %d times", asked)
+	if fetches := s.host.Fetches.Load(); fetches != 2 {
+		t.Errorf("%d fetches, want 2", fetches)
 	}
 }
 
-func TestWithoutACopyTheFailureIsTold(t *testing.T) {
-	s := newShelf(t)
+func TestResolver_ReturnsFailureWithoutCopy(t *testing.T) {
+	s := newResolverTest(t)
 	s.set(func() { s.status = http.StatusInternalServerError })
 	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, client.ErrUnreachable) {
 		t.Error(err)
 	}
 	for name, body := range map[string]string{
-		"not JSON":        "<html>",
-		"two objects":     "{}{}",
-		"another's":       `{"client_id":"https://claude.ai/x","redirect_uris":["https://claude.ai/cb"]}`,
-		"a key twice":     `{"client_id":"AT","client_id":"AT","redirect_uris":["https://claude.ai/cb"]}`,
-		"another case":    `{"Client_ID":"AT","redirect_uris":["https://claude.ai/cb"]}`,
-		"another type":    `{"client_id":"AT","redirect_uris":"https://claude.ai/cb"}`,
-		"a secret's end":  `{"client_id":"AT","redirect_uris":["https://claude.ai/cb"],"client_secret_expires_at":0}`,
-		"an empty secret": `{"client_id":"AT","redirect_uris":["https://claude.ai/cb"],"client_secret":null}`,
+		"not JSON":          "<html>",
+		"two objects":       "{}{}",
+		"another client_id": `{"client_id":"https://claude.ai/x","redirect_uris":["https://claude.ai/cb"]}`,
+		"duplicate key":     `{"client_id":"AT","client_id":"AT","redirect_uris":["https://claude.ai/cb"]}`,
+		"wrong case":        `{"Client_ID":"AT","redirect_uris":["https://claude.ai/cb"]}`,
+		"wrong type":        `{"client_id":"AT","redirect_uris":"https://claude.ai/cb"}`,
+		"secret expiry":     `{"client_id":"AT","redirect_uris":["https://claude.ai/cb"],"client_secret_expires_at":0}`,
+		"null secret":       `{"client_id":"AT","redirect_uris":["https://claude.ai/cb"],"client_secret":null}`,
 	} {
 		s.set(func() {
 			s.status = http.StatusOK
@@ -204,20 +204,24 @@ func TestWithoutACopyTheFailureIsTold(t *testing.T) {
 		}
 	}
 	if n := s.count(); n != 0 {
-		t.Errorf("%d clients were kept", n)
+		t.Errorf("%d clients were stored", n)
 	}
 }
 
-func (s *shelf) count() (n int) {
+func (s *resolverTest) count() (n int) {
 	s.t.Helper()
-	if err := s.world.Owner.QueryRow(s.t.Context(), `select count(*) from account.oauth_clients where metadata_url is not null`).Scan(&n); err != nil {
+	err := s.fixture.Owner.QueryRow(
+		s.t.Context(),
+		`select count(*) from account.oauth_clients where metadata_url is not null`,
+	).Scan(&n)
+	if err != nil {
 		s.t.Fatal(err)
 	}
 	return n
 }
 
-func TestAddressThatIsNotServedCostsNothing(t *testing.T) {
-	s := newShelf(t)
+func TestResolver_DoesNotFetchUnservedAddress(t *testing.T) {
+	s := newResolverTest(t)
 	for _, address := range []string{
 		"",
 		"garbage",
@@ -232,13 +236,13 @@ func TestAddressThatIsNotServedCostsNothing(t *testing.T) {
 			t.Errorf("%q: %v", address, err)
 		}
 	}
-	if !s.Serves(s.at) || s.host.Asked.Load() != 0 {
-		t.Error("asked")
+	if !s.Serves(s.at) || s.host.Fetches.Load() != 0 {
+		t.Error("a document that is not served was fetched")
 	}
 }
 
-func TestOneAddressIsReadOnceAtATimeAndOneHostAFewTimes(t *testing.T) {
-	s := newShelf(t)
+func TestResolver_LimitsConcurrentFetches(t *testing.T) {
+	s := newResolverTest(t)
 	gate := make(chan struct{})
 	s.set(func() { s.gate = gate })
 	var done sync.WaitGroup
@@ -257,54 +261,53 @@ func TestOneAddressIsReadOnceAtATimeAndOneHostAFewTimes(t *testing.T) {
 		ask(fmt.Sprintf("%s/%d", s.at, i))
 	}
 	time.Sleep(500 * time.Millisecond)
-	if asked := s.host.Asked.Load(); asked > atOnce {
-		t.Errorf("%d documents are read at once", asked)
+	if fetches := s.host.Fetches.Load(); fetches > atOnce {
+		t.Errorf("%d concurrent fetches", fetches)
 	}
 	close(gate)
 	done.Wait()
-	if asked := s.host.Asked.Load(); asked != 21 || good.Load() != 70 {
-		t.Errorf("asked %d times, %d good answers", asked, good.Load())
+	if fetches := s.host.Fetches.Load(); fetches != 21 || good.Load() != 70 {
+		t.Errorf("%d fetches, %d clients returned", fetches, good.Load())
 	}
 }
 
-// Addresses that somebody makes up, at a host that is slow to say so, hold up no client that is in use, and wait in a
-// queue that ends.
-func TestAddressesThatSomebodyMakesUpHoldNobodyUp(t *testing.T) {
-	s := newShelf(t)
+// URLs that an anonymous caller invents, at a slow host, must not delay a client in use, and wait in a bounded queue.
+func TestResolver_InventedAddressesDoNotDelayClientsInUse(t *testing.T) {
+	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
 	s.wait(time.Hour)
 	gate := make(chan struct{})
 	s.set(func() { s.gate, s.open = gate, true })
-	var strangers sync.WaitGroup
+	var anonymous sync.WaitGroup
 	for i := range 200 {
-		strangers.Go(func() { _, _ = s.Client(t.Context(), fmt.Sprintf("%s/%d", s.at, i)) })
+		anonymous.Go(func() { _, _ = s.Client(t.Context(), fmt.Sprintf("%s/%d", s.at, i)) })
 	}
-	for s.host.Asked.Load() < 1+atOnce {
+	for s.host.Fetches.Load() < 1+atOnce {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(300 * time.Millisecond)
 	started := time.Now()
 	s.wants(s.Resolver, "Claude", 2+atOnce)
 	if _, err := s.Client(t.Context(), s.at+"/late"); !errors.Is(err, client.ErrUnreachable) {
-		t.Errorf("one more: %v", err)
+		t.Errorf("a request beyond the queue: %v", err)
 	}
 	if took := time.Since(started); took > 2*time.Second {
-		t.Errorf("held up for %s", took)
+		t.Errorf("a client in use waited %s", took)
 	}
 	close(gate)
-	strangers.Wait()
+	anonymous.Wait()
 	if _, err := s.Client(t.Context(), s.at+"/late"); err != nil {
-		t.Errorf("it was no fault of the document's: %v", err)
+		t.Errorf("a full queue is remembered as a failure: %v", err)
 	}
 	if strings.Contains(s.log.String(), "/late") {
-		t.Error("a line in the log for each address that somebody makes up")
+		t.Error("each invented URL is logged")
 	}
 }
 
-func TestPlatformIsWhatTheDeploymentSaysNow(t *testing.T) {
-	s := newShelf(t)
+func TestResolver_PlatformFollowsCurrentDomains(t *testing.T) {
+	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
-	s.host.Server.Close() // nobody needs to be asked
+	s.host.Server.Close() // no fetch is needed
 	for _, platform := range []string{"", "chatgpt", "claude"} {
 		l := s.another()
 		l.Domains = client.Domains{s.host.Host: platform}
@@ -312,20 +315,25 @@ func TestPlatformIsWhatTheDeploymentSaysNow(t *testing.T) {
 		if err != nil || c.Platform != platform {
 			t.Errorf("%q %v, want %q", c.Platform, err, platform)
 		}
-		var kept string
-		if err := s.world.Owner.QueryRow(t.Context(), `select coalesce(connector_platform, '') from account.oauth_clients where metadata_url = $1`, s.at).Scan(&kept); err != nil ||
-			kept != platform {
-			t.Errorf("policies go by %q, %v, want %q", kept, err, platform)
+		var stored string
+		err = s.fixture.Owner.QueryRow(
+			t.Context(),
+			`select coalesce(connector_platform, '') from account.oauth_clients where metadata_url = $1`,
+			s.at,
+		).Scan(&stored)
+		if err != nil || stored != platform {
+			t.Errorf("stored platform %q, %v, want %q", stored, err, platform)
 		}
 	}
 }
 
-func TestKeysThatNobodyCouldKeepAreTheDocumentsFault(t *testing.T) {
-	s := newShelf(t)
+func TestResolver_UnstorableKeysAreDocumentError(t *testing.T) {
+	s := newResolverTest(t)
 	for _, key := range []string{`{"kty":"EC","kid":"\u0000"}`, `{"kty":"EC","n":1e999999}`} {
 		s.set(func() {
 			s.body = func(address string) string {
-				return `{"client_id":"` + address + `","redirect_uris":["https://claude.ai/cb"],"token_endpoint_auth_method":"private_key_jwt","jwks":{"keys":[` + key + `]}}`
+				return `{"client_id":"` + address + `","redirect_uris":["https://claude.ai/cb"],` +
+					`"token_endpoint_auth_method":"private_key_jwt","jwks":{"keys":[` + key + `]}}`
 			}
 		})
 		s.wait(time.Minute)
@@ -337,14 +345,14 @@ func TestKeysThatNobodyCouldKeepAreTheDocumentsFault(t *testing.T) {
 	}
 }
 
-func TestWhoLeavesDoesNotSpoilItForTheOthers(t *testing.T) {
-	s := newShelf(t)
+func TestResolver_CancelledCallerDoesNotAffectOthers(t *testing.T) {
+	s := newResolverTest(t)
 	gate := make(chan struct{})
 	s.set(func() { s.gate = gate })
 	ctx, leave := context.WithCancel(t.Context())
 	first := make(chan error, 1)
 	go func() { _, err := s.Client(ctx, s.at); first <- err }()
-	for s.host.Asked.Load() == 0 {
+	for s.host.Fetches.Load() == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	leave()
@@ -355,12 +363,12 @@ func TestWhoLeavesDoesNotSpoilItForTheOthers(t *testing.T) {
 	s.wants(s.Resolver, "Claude", 1)
 }
 
-func TestClientThatAnOperatorDeletedIsServedNoMore(t *testing.T) {
-	s := newShelf(t)
+func TestResolver_RefusesDeletedClient(t *testing.T) {
+	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
-	s.world.Exec(`update account.oauth_clients set deleted_at = now() where metadata_url = $1`, s.at)
+	s.fixture.Exec(`update account.oauth_clients set deleted_at = now() where metadata_url = $1`, s.at)
 	s.wait(time.Hour)
-	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, client.ErrNotServed) || s.host.Asked.Load() != 1 {
+	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, client.ErrNotServed) || s.host.Fetches.Load() != 1 {
 		t.Error(err)
 	}
 	copied := client.CachedClient{
@@ -368,16 +376,21 @@ func TestClientThatAnOperatorDeletedIsServedNoMore(t *testing.T) {
 		FetchedAt:  s.now(),
 		FreshUntil: s.now(),
 	}
-	if err := s.world.Owner.QueryRow(t.Context(), `select id from account.oauth_clients where metadata_url = $1`, s.at).Scan(&copied.ID); err != nil {
+	err := s.fixture.Owner.QueryRow(
+		t.Context(),
+		`select id from account.oauth_clients where metadata_url = $1`,
+		s.at,
+	).Scan(&copied.ID)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := s.store.KeepClientCopy(t.Context(), copied); !errors.Is(err, client.ErrNotServed) {
-		t.Errorf("it comes back: %v", err)
+		t.Errorf("a deleted client is stored again: %v", err)
 	}
 }
 
-func TestSilentStoreIsNobodysFault(t *testing.T) {
-	s := newShelf(t)
+func TestResolver_StoreOutageIsUnavailable(t *testing.T) {
+	s := newResolverTest(t)
 	s.store.Close()
 	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, store.ErrUnavailable) ||
 		errors.Is(err, client.ErrNotServed) {
@@ -385,26 +398,26 @@ func TestSilentStoreIsNobodysFault(t *testing.T) {
 	}
 }
 
-func TestRenewalReadsAgainButNotAllTheTime(t *testing.T) {
-	s := newShelf(t)
+func TestRefreshed_FetchesAtMostEvery30Seconds(t *testing.T) {
+	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
 	for _, step := range []struct {
-		wait  time.Duration
-		asked int32
+		wait    time.Duration
+		fetches int32
 	}{{0, 1}, {29 * time.Second, 1}, {2 * time.Second, 2}, {0, 2}} {
 		s.wait(step.wait)
-		if _, err := s.Refreshed(t.Context(), s.at); err != nil || s.host.Asked.Load() != step.asked {
-			t.Errorf("%v: asked %d times, want %d", err, s.host.Asked.Load(), step.asked)
+		if _, err := s.Refreshed(t.Context(), s.at); err != nil || s.host.Fetches.Load() != step.fetches {
+			t.Errorf("%v: %d fetches, want %d", err, s.host.Fetches.Load(), step.fetches)
 		}
 	}
 }
 
-func TestMissesAreBounded(t *testing.T) {
+func TestFailureCache_IsBounded(t *testing.T) {
 	m := failureCache{now: time.Now}
 	for i := range 3 * maxFailures {
 		m.add(fmt.Sprint(i), client.ErrUnreachable)
 	}
 	if len(m.known) > maxFailures || m.find(fmt.Sprint(3*maxFailures-1)) == nil {
-		t.Error(len(m.known))
+		t.Errorf("%d failures stored, maximum %d", len(m.known), maxFailures)
 	}
 }

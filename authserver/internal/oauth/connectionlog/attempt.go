@@ -1,11 +1,11 @@
-// Package connectionlog answers: how far did a connector get on its way into a workspace, and why no further?
+// Package connectionlog records how far a connector's attempts to connect to a workspace got, and why they failed.
 //
-// A walk is one attempt: the authorization request, the user's yes, the exchange of the code, the first call,
-// refreshing. Once there is a grant, the walk is read off the grant and its events, and nothing is kept twice; what
-// stopped before that is a Stop (stopped.go), which endpoint/authorize and engine note. No code, token or other secret is
-// in either.
+// An Attempt is one attempt: the authorization request, the user's approval, the exchange of the code, the first call
+// and the first refresh. If there is a grant, the attempt is read from the grant and its events, and nothing is stored
+// twice. An attempt that ended before that is a StoppedAttempt (stopped.go), which endpoint/authorize and engine
+// record. Neither contains a code, token or other secret.
 //
-// Callers: endpoint/authorize and engine (note), store/postgres (keep and read), endpoint/settings (show).
+// Callers: endpoint/authorize and engine (record), store/postgres (store and read), endpoint/settings (show).
 package connectionlog
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 )
 
-// A Step is one of those that a walk takes.
+// A Step is one step of an attempt.
 type Step int
 
 // The steps, in their order.
@@ -29,7 +29,7 @@ const (
 	Refreshed             // the first refresh
 )
 
-// An Outcome is where a walk stands.
+// An Outcome is the state of an attempt.
 type Outcome string
 
 // The outcomes.
@@ -38,43 +38,43 @@ const (
 	Working Outcome = "working"
 	Refused Outcome = "refused"
 	Denied  Outcome = "denied" // by the user
-	Ended   Outcome = "ended"  // it worked, and is over
+	Ended   Outcome = "ended"  // it worked and is over
 )
 
-// An Attempt is one attempt, as it is shown.
+// An Attempt is one attempt as it is shown.
 type Attempt struct {
 	ID        uuid.UUID
-	At        time.Time // when it began, or, of a Stop, when it stopped last
-	Person    string    // name of the user, "" while nobody was signed in
+	At        time.Time // when it began; for a StoppedAttempt, when it was last recorded
+	Person    string    // name of the user; "" if no user was signed in
 	Email     string
-	Taken     [Refreshed + 1]bool // which steps
-	Orphan    bool                // a token request that belongs to no approval known here: it took none of them
+	Taken     [Refreshed + 1]bool // the steps that were reached
+	Orphan    bool                // a token request that belongs to no known approval; it reached no step
 	Outcome   Outcome
-	Reason    string // in plain words, "" where there is nothing to say
-	RequestID string // of the last request that is known, or ""
+	Reason    string // in plain words, or ""
+	RequestID string // of the last known request, or ""
 }
 
-// A Connector is a connector of a workspace, with its latest walks first.
+// A Connector is a connector of a workspace, with its latest attempts first.
 type Connector struct {
 	ID        uuid.UUID
 	Name      string
 	Platform  string   // connectorPlatform, or ""
-	Address   string   // of its metadata document, or ""
-	Redirects []string // where answers go
+	Address   string   // URL of its metadata document, or ""
+	Redirects []string // redirect URIs
 	Deleted   bool
 	Attempts  []Attempt
 }
 
-// A Refusal is the last one that a grant's token request met.
+// A Refusal is the last refused token request of a grant.
 type Refusal struct {
 	At     time.Time
 	Reason string
 }
 
-// OfGrant reads a walk off a grant: firstUsed is when it was first used to call, nil for never.
+// OfGrant reads an attempt from a grant. firstUsed is when the grant was first used for a call, or nil.
 func OfGrant(g grant.Grant, firstUsed *time.Time, last *Refusal, now time.Time) Attempt {
-	w := Attempt{ID: g.ID, At: g.Created}
-	w.Taken = [...]bool{
+	a := Attempt{ID: g.ID, At: g.Created}
+	a.Taken = [...]bool{
 		Requested: true,
 		Consented: true,
 		Exchanged: g.Generation > 0,
@@ -83,17 +83,17 @@ func OfGrant(g grant.Grant, firstUsed *time.Time, last *Refusal, now time.Time) 
 	}
 	switch {
 	case g.State == grant.Revoked:
-		w.Outcome, w.Reason = Ended, g.Reason.Words(g.RevokedAt)
+		a.Outcome, a.Reason = Ended, g.Reason.Words(g.RevokedAt)
 	case !now.Before(g.Ends):
-		w.Outcome, w.Reason = Ended, "The time that the user consented to is over."
+		a.Outcome, a.Reason = Ended, "The time that the user consented to is over."
 	case last != nil && (g.LastUsed == nil || last.At.After(*g.LastUsed)):
-		w.Outcome, w.Reason = Refused, last.Reason
+		a.Outcome, a.Reason = Refused, last.Reason
 	case g.State == grant.Active:
-		w.Outcome = Working
+		a.Outcome = Working
 	case now.Sub(g.Created) > client.CodeLife:
-		w.Outcome, w.Reason = Refused, "The user approved, but the application never exchanged the code."
+		a.Outcome, a.Reason = Refused, "The user approved, but the application never exchanged the code."
 	default:
-		w.Outcome, w.Reason = Waiting, "The user approved; the application has a minute to exchange the code."
+		a.Outcome, a.Reason = Waiting, "The user approved; the application has a minute to exchange the code."
 	}
-	return w
+	return a
 }

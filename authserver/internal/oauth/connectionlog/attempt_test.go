@@ -15,7 +15,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 )
 
-func TestAWalkIsReadOffItsGrant(t *testing.T) {
+func TestOfGrant_ReadsAttemptFromGrant(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	before, ago, later := now.Add(-time.Hour), now.Add(-time.Minute), now.Add(time.Hour)
 	live := func(state grant.State, generation uint32) grant.Grant {
@@ -38,7 +38,7 @@ func TestAWalkIsReadOffItsGrant(t *testing.T) {
 		refusal *connectionlog.Refusal
 		taken   [5]bool
 		outcome connectionlog.Outcome
-		says    string
+		reason  string
 	}{
 		"approved just now": {fresh, nil, nil, [5]bool{true, true}, connectionlog.Waiting, "a minute"},
 		"never exchanged":   {unused, nil, nil, [5]bool{true, true}, connectionlog.Refused, "never exchanged"},
@@ -68,7 +68,7 @@ func TestAWalkIsReadOffItsGrant(t *testing.T) {
 			connectionlog.Refused,
 			"code_verifier",
 		},
-		"works again": {
+		"used after refusal": {
 			used,
 			&before,
 			refused,
@@ -84,8 +84,8 @@ func TestAWalkIsReadOffItsGrant(t *testing.T) {
 			connectionlog.Ended,
 			"superseded refresh token",
 		},
-		"its time is over": {over, &before, nil, [5]bool{true, true, true, true}, connectionlog.Ended, "is over"},
-		"over and refused too": {
+		"grant ended": {over, &before, nil, [5]bool{true, true, true, true}, connectionlog.Ended, "is over"},
+		"grant ended and refused": {
 			over,
 			&before,
 			refused,
@@ -94,28 +94,28 @@ func TestAWalkIsReadOffItsGrant(t *testing.T) {
 			"is over",
 		},
 	} {
-		w := connectionlog.OfGrant(c.g, c.called, c.refusal, now)
-		if w.Taken != c.taken || w.Outcome != c.outcome || !strings.Contains(w.Reason, c.says) ||
-			(c.says == "" && w.Reason != "") {
-			t.Errorf("%s: %v %s %q", name, w.Taken, w.Outcome, w.Reason)
+		a := connectionlog.OfGrant(c.g, c.called, c.refusal, now)
+		if a.Taken != c.taken || a.Outcome != c.outcome || !strings.Contains(a.Reason, c.reason) ||
+			(c.reason == "" && a.Reason != "") {
+			t.Errorf("%s: %v %s %q", name, a.Taken, a.Outcome, a.Reason)
 		}
 	}
 }
 
-// kept counts what is written.
-type kept struct {
+// countingStore counts writes.
+type countingStore struct {
 	written int
 	fails   error
 }
 
-func (k *kept) RecordStopped(context.Context, connectionlog.StoppedAttempt) error {
-	k.written++
-	return k.fails
+func (s *countingStore) RecordStopped(context.Context, connectionlog.StoppedAttempt) error {
+	s.written++
+	return s.fails
 }
 
-func TestTheSameStopIsWrittenOnceAMinuteAndAFloodIsNot(t *testing.T) {
+func TestRecorder_LimitsRepetitionsAndFloods(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	store := &kept{}
+	store := &countingStore{}
 	var log strings.Builder
 	n := connectionlog.NewRecorder(store, func() time.Time { return now }, slog.New(slog.NewTextHandler(&log, nil)))
 	stop := connectionlog.StoppedAttempt{
@@ -133,10 +133,10 @@ func TestTheSameStopIsWrittenOnceAMinuteAndAFloodIsNot(t *testing.T) {
 	for range 1000 {
 		n.Record(t.Context(), stop)
 	}
-	wants("the same", 1)
+	wants("repetition", 1)
 	now = now.Add(time.Minute)
 	n.Record(t.Context(), stop)
-	wants("a minute later", 2)
+	wants("after a minute", 2)
 	for i := range 10_000 {
 		stop.Reason = fmt.Sprint(i)
 		n.Record(t.Context(), stop)
@@ -151,10 +151,10 @@ func TestTheSameStopIsWrittenOnceAMinuteAndAFloodIsNot(t *testing.T) {
 	wants("after the flood", before+1)
 	stop.WorkspaceID = uuid.Nil
 	n.Record(t.Context(), stop)
-	wants("of no workspace", before+1)
+	wants("without a workspace", before+1)
 	stop.WorkspaceID, store.fails = uuid.New(), errors.New("silent")
 	n.Record(t.Context(), stop)
 	if !strings.Contains(log.String(), "a stop was not noted") {
-		t.Error("a note that failed is not in the log")
+		t.Error("a failed write is not in the log")
 	}
 }

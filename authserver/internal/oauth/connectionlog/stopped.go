@@ -11,25 +11,25 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// A StoppedAttempt is where a walk stopped before there was a grant. A page that waits for its answer is one, until it
-// has it.
+// A StoppedAttempt is an attempt that ended before there was a grant. A consent page that waits for the user's decision
+// is one until the user decides.
 type StoppedAttempt struct {
 	WorkspaceID uuid.UUID
 	ClientID    uuid.UUID
-	UserID      *uuid.UUID // nil: nobody was signed in, or it cannot be known
-	Orphan      bool       // a token request that belongs to no approval known here; otherwise an authorization request
+	UserID      *uuid.UUID // nil if no user was signed in or the user is unknown
+	Orphan      bool       // a token request that belongs to no known approval; otherwise an authorization request
 	Outcome     Outcome    // Waiting, Refused or Denied
 	Reason      string     // in plain words, one of a few
 	RequestID   string
 }
 
-// StoppedAttempts keeps stops. Its errors wrap store.ErrUnavailable.
+// StoppedAttempts stores stopped attempts. Its errors wrap store.ErrUnavailable.
 type StoppedAttempts interface {
 	RecordStopped(ctx context.Context, s StoppedAttempt) error
 }
 
-// How often the same stop is written down, and how many different ones are remembered. Whatever comes more often, or
-// from more places at once, costs no write: a flood cannot fill the table.
+// repeatAfter limits how often the same stopped attempt is written. maxRemembered limits how many different ones are
+// remembered. Anything beyond costs no write, so a flood cannot fill the table.
 const (
 	repeatAfter   = time.Minute
 	maxRemembered = 4096
@@ -37,19 +37,19 @@ const (
 
 type attemptKey struct {
 	workspaceID, client, user uuid.UUID
-	stray                     bool
+	orphan                    bool
 	reason                    string
 }
 
 func (s StoppedAttempt) key() attemptKey {
-	key := attemptKey{workspaceID: s.WorkspaceID, client: s.ClientID, stray: s.Orphan, reason: s.Reason}
+	key := attemptKey{workspaceID: s.WorkspaceID, client: s.ClientID, orphan: s.Orphan, reason: s.Reason}
 	if s.UserID != nil {
 		key.user = *s.UserID
 	}
 	return key
 }
 
-// A Recorder notes stops, few of the same. It is safe for concurrent use.
+// A Recorder records stopped attempts and limits repetitions. It is safe for concurrent use.
 type Recorder struct {
 	stops StoppedAttempts
 	now   func() time.Time
@@ -59,57 +59,58 @@ type Recorder struct {
 	last map[attemptKey]time.Time
 }
 
-// NewRecorder makes a Noter.
+// NewRecorder returns a Recorder.
 func NewRecorder(stops StoppedAttempts, now func() time.Time, log *slog.Logger) *Recorder {
 	return &Recorder{stops: stops, now: now, log: log, last: map[attemptKey]time.Time{}}
 }
 
-// Record notes a stop of a workspace. A note that fails changes nothing for whoever made the request.
-func (n *Recorder) Record(ctx context.Context, s StoppedAttempt) {
-	if s.WorkspaceID == uuid.Nil || !n.IsNew(s) {
+// Record records a stopped attempt of a workspace. A failed write does not affect the request.
+func (r *Recorder) Record(ctx context.Context, s StoppedAttempt) {
+	if s.WorkspaceID == uuid.Nil || !r.IsNew(s) {
 		return
 	}
-	if err := n.Write(ctx, s); err != nil {
-		n.log.WarnContext(ctx, "a stop was not noted", "error", err)
+	if err := r.Write(ctx, s); err != nil {
+		r.log.WarnContext(ctx, "a stop was not noted", "error", err)
 	}
 }
 
-// Write writes a stop down, with the id of the request. Ask IsNew first.
-func (n *Recorder) Write(ctx context.Context, s StoppedAttempt) error {
+// Write writes a stopped attempt with the id of the request. Call IsNew first.
+func (r *Recorder) Write(ctx context.Context, s StoppedAttempt) error {
 	s.RequestID = web.RequestID(ctx)
-	return n.stops.RecordStopped(context.WithoutCancel(ctx), s)
+	return r.stops.RecordStopped(context.WithoutCancel(ctx), s)
 }
 
-// Recorded says whether the same stop was written down within the last minute.
-func (n *Recorder) Recorded(s StoppedAttempt) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.recorded(s.key(), n.now())
+// Recorded reports whether the same attempt was written within the last minute.
+func (r *Recorder) Recorded(s StoppedAttempt) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.recorded(s.key(), r.now())
 }
 
-func (n *Recorder) recorded(key attemptKey, now time.Time) bool {
-	at, seen := n.last[key]
+func (r *Recorder) recorded(key attemptKey, now time.Time) bool {
+	at, seen := r.last[key]
 	return seen && now.Sub(at) < repeatAfter
 }
 
-// IsNew says whether the stop is to be written down: the same was not within the last minute.
-func (n *Recorder) IsNew(s StoppedAttempt) bool {
-	key, now := s.key(), n.now()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.recorded(key, now) {
+// IsNew reports whether the attempt should be written, and remembers it. It returns false if the same attempt was
+// written within the last minute, or if too many are remembered.
+func (r *Recorder) IsNew(s StoppedAttempt) bool {
+	key, now := s.key(), r.now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.recorded(key, now) {
 		return false
 	}
-	if len(n.last) >= maxRemembered {
-		for other, at := range n.last {
+	if len(r.last) >= maxRemembered {
+		for other, at := range r.last {
 			if now.Sub(at) >= repeatAfter {
-				delete(n.last, other)
+				delete(r.last, other)
 			}
 		}
-		if len(n.last) >= maxRemembered {
+		if len(r.last) >= maxRemembered {
 			return false
 		}
 	}
-	n.last[key] = now
+	r.last[key] = now
 	return true
 }

@@ -1,5 +1,5 @@
-// Package consent answers: what is asked of a user, what may that user give, and what was on screen when the user said
-// yes?
+// Package consent describes what a client requests, what the user can grant, and what the consent page showed when the
+// user approved.
 package consent
 
 import (
@@ -7,12 +7,12 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// An Request is an authorization request that has passed every check of its form (contract, section 4).
+// A Request is an authorization request that has passed every check of its form (contract, section 4).
 type Request struct {
 	Client      client.Client
-	RedirectURI string // as it was sent, which is as it is registered, byte for byte
+	RedirectURI string // as sent, which equals the registered one byte for byte
 	State       string // byte for byte
 	Permissions perm.Set
-	Resource    string // the resource indicator that the access token will be for
-	Challenge   string // PKCE S256, "" for none
+	Resource    string // resource indicator of the access token
+	Challenge   string // PKCE S256 challenge, or ""
 }

@@ -6,11 +6,12 @@ import (
 	"strings"
 )
 
-// A Callback is the client's redirect URI, on which the answer goes back.
+// A Callback is the client's redirect URI, which receives the authorization response.
 type Callback struct{ URI string }
 
-// With returns the URI with the parameters (names and values in turn) appended. What the URI brings along stays byte
-// for byte, and an empty value is left out. A space is %20: not every client reads a plus sign as one.
+// With returns the URI with the parameters (names and values in turn) appended. The URI itself stays unchanged byte for
+// byte, and parameters with an empty value are left out. A space becomes %20, because not every client decodes a plus
+// sign as one.
 func (c Callback) With(pairs ...string) string {
 	var out strings.Builder
 	out.WriteString(c.URI)
@@ -31,7 +32,7 @@ func (c Callback) With(pairs ...string) string {
 	return out.String()
 }
 
-// Host is where the user will be sent, as it is shown.
+// Host returns the host that the user is sent to, for display.
 func (c Callback) Host() string {
 	parsed, err := url.Parse(c.URI)
 	if err != nil {
@@ -40,7 +41,7 @@ func (c Callback) Host() string {
 	return parsed.Host
 }
 
-// Loopback says whether the callback is on the user's own computer, where any program may be listening.
+// Loopback reports whether the callback is on the user's own computer, where any program may be listening.
 func (c Callback) Loopback() bool {
 	parsed, err := url.Parse(c.URI)
 	if err != nil {
@@ -51,7 +52,7 @@ func (c Callback) Loopback() bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || (err == nil && address.Unmap().IsLoopback())
 }
 
-// Lookalike says whether the host has a label in punycode (RFC 3492), whose letters may pass for others.
+// Lookalike reports whether the host has a label in punycode (RFC 3492), whose letters may imitate others.
 func (c Callback) Lookalike() bool {
 	for _, label := range strings.Split(strings.ToLower(c.Host()), ".") {
 		if strings.HasPrefix(label, "xn--") {
@@ -61,8 +62,8 @@ func (c Callback) Lookalike() bool {
 	return false
 }
 
-// FormTarget is the callback as a source of the CSP directive form-action: its origin, or its scheme alone where the
-// host cannot be written there (an IPv6 address; CSP level 3, section 2.3.1).
+// FormTarget returns the callback as a source of the CSP directive form-action: its origin, or only its scheme if CSP
+// cannot express the host (an IPv6 address; CSP level 3, section 2.3.1).
 func (c Callback) FormTarget() string {
 	parsed, err := url.Parse(c.URI)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestCallbackAppendsAndKeepsWhatIsThere(t *testing.T) {
+func TestCallback_WithAppendsParameters(t *testing.T) {
 	for uri, want := range map[string]string{
 		"https://a.example/cb":           "https://a.example/cb?code=c&state=s%20%2B%26",
 		"https://a.example/cb?":          "https://a.example/cb?code=c&state=s%20%2B%26",
@@ -37,12 +37,12 @@ func FuzzCallbackState(f *testing.F) {
 		if query.Get("state") != state || query.Get("x") != "1" || query.Get("code") != "c" ||
 			query.Get("iss") != "https://i.example" ||
 			to.Host != "a.example" {
-			t.Errorf("%q comes back as %q", state, query.Get("state"))
+			t.Errorf("%q returned as %q", state, query.Get("state"))
 		}
 	})
 }
 
-func TestCallbackWarnsOfWhereItLeads(t *testing.T) {
+func TestCallback_DetectsLoopbackAndLookalike(t *testing.T) {
 	for uri, want := range map[string][3]any{ // loopback, lookalike, form target
 		"https://claude.ai/api/mcp/auth_callback": {false, false, "https://claude.ai"},
 		"http://localhost:3000/cb":                {true, false, "http://localhost:3000"},

@@ -10,27 +10,25 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A Choice is what a user is asked before anything else by a client that belongs to no workspace: which one may it work
-// in? It is the request, which has passed every check of its form, and whose screen it was on.
+// A Choice is the page on which a user selects the workspace for a client that belongs to none. It holds the request,
+// which has passed every check of its form, and the user that the page was shown to.
 type Choice struct {
 	SignInID    uuid.UUID `json:"s"`
 	UserID      uuid.UUID `json:"u"`
 	ClientID    uuid.UUID `json:"c"`
 	RedirectURI string    `json:"r"`
 	State       []byte    `json:"t"`
-	Permissions perm.Set  `json:"p"` // those that were asked for
+	Permissions perm.Set  `json:"p"` // as requested
 	Resource    string    `json:"a"`
 	Challenge   string    `json:"h,omitempty"`
-	Request     []byte    `json:"o"` // the local path of the very request, to come back to
+	Request     []byte    `json:"o"` // local path of the original request, to return to
 	Issued      time.Time `json:"i"`
 }
 
-// AuthorizationRequest is the request again, of the client as it is now.
+// AuthorizationRequest returns the request again, with the client as it is now.
 func (c Choice) AuthorizationRequest(of client.Client) Request {
 	return Request{
-		Client: of.At(
-			c.Resource,
-		),
+		Client:      of.At(c.Resource),
 		RedirectURI: c.RedirectURI,
 		State:       string(c.State),
 		Permissions: c.Permissions,
@@ -39,15 +37,15 @@ func (c Choice) AuthorizationRequest(of client.Client) Request {
 	}
 }
 
-// SelectableWorkspaces splits a user's workspaces into those that a kind of client may be given and those that are
+// SelectableWorkspaces splits a user's workspaces into those that a client of this kind may be given and those that are
 // closed to it.
-func SelectableWorkspaces(kind client.Kind, places []workspace.Membership) (open, closed []workspace.Membership) {
-	for _, place := range places {
-		if kind.Traits().NeedsLLM && !place.Workspace.LLMIntegration {
-			closed = append(closed, place)
+func SelectableWorkspaces(kind client.Kind, memberships []workspace.Membership) (open, closed []workspace.Membership) {
+	for _, m := range memberships {
+		if kind.Traits().NeedsLLM && !m.Workspace.LLMIntegration {
+			closed = append(closed, m)
 			continue
 		}
-		open = append(open, place)
+		open = append(open, m)
 	}
 	return open, closed
 }

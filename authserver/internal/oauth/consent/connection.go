@@ -7,20 +7,18 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A Connection is what became of one consent, with the names that its user knows and the user's standing in its
-// workspace now.
+// A Connection is a grant as its user sees it, with names and the user's current membership in its workspace.
 type Connection struct {
 	Grant       grant.Grant
 	Application string
 	Workspace   string
 	Member      bool
-	Held        perm.Set   // what the user holds there
-	LLM         bool       // the workspace's LLM integration
-	NarrowedAt  *time.Time // when the workspace's connector policy last took something from it
+	Held        perm.Set   // permissions of the user in the workspace
+	LLM         bool       // the workspace's LLM integration is on
+	NarrowedAt  *time.Time // when the workspace's connector policy last removed something from it
 }
 
-// A Pause is why a connection that lives can do nothing at this moment. It ends nothing: when the cause is gone, so is
-// the pause.
+// A Pause is why a live connection has no effect at this moment. It ends when its cause does.
 type Pause string
 
 // The pauses, in the order in which a token request is refused for them (contract, section 3).
@@ -31,7 +29,7 @@ const (
 	NothingHeld Pause = "permissions_lost"
 )
 
-// Pause says why the connection can do nothing at this moment.
+// Pause returns why the connection has no effect at this moment.
 func (c Connection) Pause() Pause {
 	switch {
 	case !c.Member:
@@ -44,10 +42,10 @@ func (c Connection) Pause() Pause {
 	return NoPause
 }
 
-// Without are the permissions of the connection that its user does not hold at this moment: they have no effect.
+// Without returns the permissions of the connection that have no effect, because its user does not hold them now.
 func (c Connection) Without() perm.Set { return c.Grant.Permissions.Without(c.Held) }
 
-// Live says whether the application can still act.
+// Live reports whether the application can still act.
 func (c Connection) Live(now time.Time) bool {
 	return c.Grant.State == grant.Active && now.Before(c.Grant.Ends)
 }

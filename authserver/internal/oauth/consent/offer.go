@@ -9,32 +9,32 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// ErrLLMOff says that connectors may not act in the workspace (spec 4.4).
+// ErrLLMOff reports that connectors may not act in the workspace (spec 4.4).
 var ErrLLMOff = errors.New("the workspace has its LLM integration switched off")
 
-// A MissingPermissionsError says that the user does not hold what the client needs.
+// A MissingPermissionsError reports that the user does not hold what the client needs.
 type MissingPermissionsError struct{ Missing perm.Set }
 
 func (e *MissingPermissionsError) Error() string { return "the user lacks: " + e.Missing.Scope() }
 
-// AddRequiredReads adds to what a connector asks for the reads without which its writes are of no use, where it may
-// have them and the user holds both: platforms warn their users of a write that comes without its read.
-func AddRequiredReads(c client.Client, asked perm.Set, in workspace.Membership) perm.Set {
+// AddRequiredReads adds to a connector's requested permissions the reads that its writes depend on, if the client may
+// have them and the user holds both. Platforms warn their users of a write without its read.
+func AddRequiredReads(c client.Client, requested perm.Set, in workspace.Membership) perm.Set {
 	if c.Kind.Traits().AllOrNothing {
-		return asked
+		return requested
 	}
-	return asked.Union(asked.Intersect(in.Permissions).Needs().Intersect(c.Required).Intersect(in.Permissions))
+	return requested.Union(requested.Intersect(in.Permissions).Needs().Intersect(c.Required).Intersect(in.Permissions))
 }
 
-// Evaluate splits what is asked into what the user may give in this workspace and what is left out, because the user
-// does not hold it (contract, section 4), or not the read that goes with it. A kind that is all or nothing leaves
-// nothing out. It returns ErrLLMOff or a *LackError.
-func Evaluate(c client.Client, asked perm.Set, in workspace.Membership) (granted, leftOut perm.Set, err error) {
+// Evaluate splits the requested permissions into those that the user can grant in this workspace and those that are
+// left out, because the user does not hold them (contract, section 4) or the read that goes with them. A kind that is
+// all or nothing leaves nothing out. It returns ErrLLMOff or a *MissingPermissionsError.
+func Evaluate(c client.Client, requested perm.Set, in workspace.Membership) (granted, leftOut perm.Set, err error) {
 	traits := c.Kind.Traits()
 	if traits.NeedsLLM && !in.Workspace.LLMIntegration {
 		return nil, nil, ErrLLMOff
 	}
-	granted, leftOut = asked.Intersect(in.Permissions), asked.Without(in.Permissions)
+	granted, leftOut = requested.Intersect(in.Permissions), requested.Without(in.Permissions)
 	if !traits.AllOrNothing {
 		for _, p := range granted {
 			if reads := perm.NewSet(p).Needs().Intersect(c.Required).Without(in.Permissions); len(reads) > 0 {
@@ -48,8 +48,8 @@ func Evaluate(c client.Client, asked perm.Set, in workspace.Membership) (granted
 	return granted, leftOut, nil
 }
 
-// ReadOnly is the part of a set that lets its holder see and change nothing: the smaller of the two presets that a
-// connector's page offers. It is nil where it would be the same, or nothing.
+// ReadOnly returns the read permissions of a set: the smaller of the two presets on a connector's consent page. It is
+// nil if it would equal the set or be empty.
 func ReadOnly(kind client.Kind, set perm.Set) perm.Set {
 	if kind.Traits().AllOrNothing {
 		return nil

@@ -9,14 +9,14 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// What a workspace's policy refuses as a whole.
+// Refusals by a workspace's connector policy.
 var (
 	ErrPlatformNotAllowed = errors.New("the workspace's connector policy does not allow this platform")
 	ErrNothingAllowed     = errors.New("the workspace's connector policy allows none of the permissions")
 )
 
-// ApplyPolicy splits what a user could give a client in a workspace into what the workspace's connector policy allows
-// and what it withholds. It returns ErrPlatformNotAllowed or ErrNothingAllowed. Only connectors have a policy.
+// ApplyPolicy splits what a user could grant to a client into what the workspace's connector policy allows and what it
+// withholds. It returns ErrPlatformNotAllowed or ErrNothingAllowed. The policy applies only to connectors.
 func ApplyPolicy(c client.Client, could perm.Set, in workspace.Workspace) (granted, withheld perm.Set, err error) {
 	if c.Kind != client.Connector {
 		return could, nil, nil
@@ -31,7 +31,7 @@ func ApplyPolicy(c client.Client, could perm.Set, in workspace.Workspace) (grant
 	return granted, withheld, nil
 }
 
-// Life is how long a client's grant lasts in a workspace from consent.
+// Life returns how long a client's grant lasts in a workspace from consent.
 func Life(c client.Client, in workspace.Workspace) time.Duration {
 	life := c.Kind.Traits().GrantLife
 	if c.Kind == client.Connector {

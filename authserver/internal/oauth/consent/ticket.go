@@ -12,8 +12,9 @@ import (
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
-// A Ticket is what was on screen when the user said yes, and whose screen it was. The approval brings it back and is
-// believed in nothing else. Its GrantID is the grant's, so that a double submit is one grant (grants.md).
+// A Ticket is what the consent page showed, and to which user. The approval submits it with the user's
+// decision, and nothing else in the approval is trusted. GrantID becomes the grant's, so a double submit creates one
+// grant (grants.md).
 type Ticket struct {
 	GrantID     uuid.UUID `json:"g"`
 	SignInID    uuid.UUID `json:"s"`
@@ -21,24 +22,24 @@ type Ticket struct {
 	ClientID    uuid.UUID `json:"c"`
 	WorkspaceID uuid.UUID `json:"w"`
 	RedirectURI string    `json:"r"`
-	State       []byte    `json:"t"` // bytes: it comes back as it was, even where it is no UTF-8
-	Permissions perm.Set  `json:"p"` // those that were to be granted
+	State       []byte    `json:"t"` // bytes, so that it survives if it is not valid UTF-8
+	Permissions perm.Set  `json:"p"` // permissions to be granted
 	Resource    string    `json:"a"`
 	Challenge   string    `json:"h,omitempty"`
-	Request     []byte    `json:"o"` // the local path of the very request, to come back to
+	Request     []byte    `json:"o"` // local path of the original request, to return to
 	Issued      time.Time `json:"i"`
 }
 
-// TicketLife is how long a consent page may stay open before it is answered.
+// TicketLife is how long a consent page may stay open before the user decides.
 const TicketLife = time.Hour
 
-// ErrStale says that a ticket is genuine and too old.
+// ErrStale reports that a ticket is genuine but too old.
 var ErrStale = errors.New("the consent page was open for too long")
 
-// Tickets seal and open tickets and choices; neither passes for the other. They are safe for concurrent use.
+// Tickets seals and opens tickets and choices. Neither can be used as the other. It is safe for concurrent use.
 type Tickets struct{ tickets, choices *seal.Box }
 
-// NewTickets derives their key from the master keys.
+// NewTickets derives the keys from the master keys.
 func NewTickets(keys seal.Keys) (*Tickets, error) {
 	tickets, err1 := seal.NewBox(keys, "consent ticket")
 	choices, err2 := seal.NewBox(keys, "choice of a workspace")
@@ -62,14 +63,14 @@ func sealed(box *seal.Box, content any) (string, error) {
 	return box.Seal(text), nil
 }
 
-// Open returns the ticket that text holds, with ErrStale where it is too old. It returns seal.ErrForeign where text
-// holds none.
+// Open returns the ticket in text. It returns ErrStale if the ticket is too old, and seal.ErrForeign if text is not a
+// ticket.
 func (t *Tickets) Open(text string, now time.Time) (ticket Ticket, err error) {
 	err = opened(t.tickets, text, &ticket, &ticket.Issued, now)
 	return ticket, err
 }
 
-// OpenChoice returns the choice that text holds, likewise.
+// OpenChoice is like Open for a choice.
 func (t *Tickets) OpenChoice(text string, now time.Time) (choice Choice, err error) {
 	err = opened(t.choices, text, &choice, &choice.Issued, now)
 	return choice, err

@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 )
 
-// fositeClient shows a client.Client to fosite. It holds no secret: fosite never compares one.
+// fositeClient adapts a client.Client to fosite. It exposes no secret: fosite never compares one.
 type fositeClient struct{ client.Client }
 
 var _ fosite.Client = fositeClient{}
@@ -29,8 +29,8 @@ func (c fositeClient) GetGrantTypes() fosite.Arguments {
 	return fosite.Arguments{grantCode}
 }
 
-// noStorage is the storage fosite is given. The client comes from the context, where Identify has put it after its
-// own checks; nothing else is stored through fosite.
+// noStorage is the storage that fosite is given. The client comes from the context, where withClient put it after this
+// package's own checks; fosite stores nothing.
 type noStorage struct{}
 
 var _ fosite.Storage = noStorage{}

@@ -19,23 +19,23 @@ import (
 
 const challenge = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 
-// A bench is the site with one application of each kind that may ask.
-type bench struct {
+// A testEnv is a test server with one application of each kind that may send authorization requests.
+type testEnv struct {
 	*apitest.Server
 	t           *testing.T
 	app, linked client.Client
 }
 
-func newBench(t *testing.T) *bench {
+func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
-	b := &bench{Server: apitest.Start(t), t: t}
+	b := &testEnv{Server: apitest.Start(t), t: t}
 	b.app = b.Fixture.Connector(apitest.REST, perm.ProgrammesRead, perm.ProgrammesWrite)
 	b.linked, _ = b.Fixture.Confidential(perm.ProgrammesRead, perm.EngageReadForms)
 	return b
 }
 
-// query is a good request of the application, changed by pairs of name and value; the value - leaves a name out.
-func (b *bench) query(c client.Client, changes ...string) string {
+// query returns a valid request of the application, changed by pairs of name and value; the value "-" removes a name.
+func (b *testEnv) query(c client.Client, changes ...string) string {
 	values := url.Values{"client_id": {c.ID.String()}, "redirect_uri": {fixture.Callback}, "state": {"s"}}
 	if c.Kind == client.Connector {
 		for name, value := range map[string]string{
@@ -56,7 +56,7 @@ func (b *bench) query(c client.Client, changes ...string) string {
 	return values.Encode()
 }
 
-func (b *bench) ask(query string) (consent.Request, error) {
+func (b *testEnv) ask(query string) (consent.Request, error) {
 	b.t.Helper()
 	app, err := b.Engine.Identify(b.t.Context(), query)
 	if err != nil {
@@ -65,19 +65,19 @@ func (b *bench) ask(query string) (consent.Request, error) {
 	return b.Engine.ParseAuthorization(b.t.Context(), app)
 }
 
-func (b *bench) granted(what, query, scope string) consent.Request {
+func (b *testEnv) granted(what, query, scope string) consent.Request {
 	b.t.Helper()
-	asked, err := b.ask(query)
-	if err != nil || asked.Permissions.Scope() != scope {
-		b.t.Errorf("%s: %q %v, want %q", what, asked.Permissions.Scope(), err, scope)
+	request, err := b.ask(query)
+	if err != nil || request.Permissions.Scope() != scope {
+		b.t.Errorf("%s: %q %v, want %q", what, request.Permissions.Scope(), err, scope)
 	}
-	return asked
+	return request
 }
 
 const both = "programmes:read:programmes programmes:write:programmes"
 
-func TestAConnectorAsksForASubset(t *testing.T) {
-	b := newBench(t)
+func TestParseAuthorization_ConnectorMayRequestSubset(t *testing.T) {
+	b := newTestEnv(t)
 	for what, c := range map[string]struct{ scope, granted string }{
 		"no scope":       {"-", both},
 		"an empty one":   {"", both},
@@ -98,17 +98,17 @@ func TestAConnectorAsksForASubset(t *testing.T) {
 	} {
 		b.granted(what, b.query(b.app, "scope", c.scope), c.granted)
 	}
-	asked := b.granted("good", b.query(b.app), both)
-	if asked.Resource != apitest.REST || asked.Challenge != challenge || asked.State != "s" ||
-		asked.RedirectURI != fixture.Callback ||
-		asked.Client.ID != b.app.ID {
-		t.Errorf("asked: %+v", asked)
+	request := b.granted("good", b.query(b.app), both)
+	if request.Resource != apitest.REST || request.Challenge != challenge || request.State != "s" ||
+		request.RedirectURI != fixture.Callback ||
+		request.Client.ID != b.app.ID {
+		t.Errorf("request: %+v", request)
 	}
 }
 
-// A connector that was registered before the resources had their sets may hold more than its resource can use.
-func TestAsk_NamesWhatTheResourceCanUseAlone(t *testing.T) {
-	b := newBench(t)
+// A connector registered before resources had permission sets may hold more than its resource can use.
+func TestParseAuthorization_LimitsScopeToResource(t *testing.T) {
+	b := newTestEnv(t)
 	old := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms)
 	for _, scope := range []string{"-", "", "offline_access", both, "programmes:read:programmes engage:read:forms"} {
 		b.granted(scope, b.query(old, "scope", scope), "programmes:read:programmes")
@@ -128,8 +128,8 @@ func TestAsk_NamesWhatTheResourceCanUseAlone(t *testing.T) {
 	}
 }
 
-func TestAConfidentialClientAlwaysAsksForAllThatItRequires(t *testing.T) {
-	b := newBench(t)
+func TestParseAuthorization_ConfidentialClientRequestsAllRequired(t *testing.T) {
+	b := newTestEnv(t)
 	const all = "programmes:read:programmes engage:read:forms"
 	for _, changes := range [][]string{
 		nil,
@@ -140,15 +140,15 @@ func TestAConfidentialClientAlwaysAsksForAllThatItRequires(t *testing.T) {
 		{"code_challenge", challenge, "code_challenge_method", "S256"},
 		{"prompt", "consent", "request", "x", "response_mode", "fragment", "audience", "y"},
 	} {
-		asked := b.granted(strings.Join(changes, " "), b.query(b.linked, changes...), all)
-		if asked.Resource != apitest.REST {
-			t.Errorf("%v: resource %s", changes, asked.Resource)
+		request := b.granted(strings.Join(changes, " "), b.query(b.linked, changes...), all)
+		if request.Resource != apitest.REST {
+			t.Errorf("%v: resource %s", changes, request.Resource)
 		}
 	}
 }
 
-func TestAFaultIsRedirectedWithItsCode(t *testing.T) {
-	b := newBench(t)
+func TestParseAuthorization_RedirectsErrors(t *testing.T) {
+	b := newTestEnv(t)
 	long := strings.Repeat("x", 2049)
 	for _, c := range []struct {
 		what  string
@@ -209,8 +209,8 @@ func TestAFaultIsRedirectedWithItsCode(t *testing.T) {
 	b.granted("the longest state", b.query(b.linked, "state", long[1:]), "programmes:read:programmes engage:read:forms")
 }
 
-func TestAFaultOfClientOrAddressIsAPage(t *testing.T) {
-	b := newBench(t)
+func TestIdentify_ErrorIsPage(t *testing.T) {
+	b := newTestEnv(t)
 	deleted := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	b.Fixture.Exec(`update account.oauth_clients set deleted_at = now() where id = $1`, deleted.ID)
 	service := b.Service()
@@ -220,15 +220,19 @@ func TestAFaultOfClientOrAddressIsAPage(t *testing.T) {
 		fixture.Callback,
 	)
 	for what, query := range map[string]string{
-		"unreadable":               "client_id=%zz",
-		"no client":                b.query(b.app, "client_id", "-"),
-		"unknown":                  b.query(b.app, "client_id", uuid.NewString()),
-		"a service":                b.query(service.Client),
-		"deleted":                  b.query(deleted),
-		"no redirect URI":          b.query(b.app, "redirect_uri", "-"),
-		"a longer one":             b.query(b.app, "redirect_uri", fixture.Callback+"/"),
-		"another port":             b.query(b.app, "redirect_uri", strings.Replace(fixture.Callback, "8090", "8091", 1)),
-		"another loopback":         b.query(b.app, "redirect_uri", strings.Replace(fixture.Callback, "127.0.0.1", "localhost", 1)),
+		"unreadable":      "client_id=%zz",
+		"no client":       b.query(b.app, "client_id", "-"),
+		"unknown":         b.query(b.app, "client_id", uuid.NewString()),
+		"a service":       b.query(service.Client),
+		"deleted":         b.query(deleted),
+		"no redirect URI": b.query(b.app, "redirect_uri", "-"),
+		"a longer one":    b.query(b.app, "redirect_uri", fixture.Callback+"/"),
+		"another port":    b.query(b.app, "redirect_uri", strings.Replace(fixture.Callback, "8090", "8091", 1)),
+		"another loopback": b.query(
+			b.app,
+			"redirect_uri",
+			strings.Replace(fixture.Callback, "127.0.0.1", "localhost", 1),
+		),
 		"client twice":             b.query(b.app) + "&client_id=" + b.app.ID.String(),
 		"an unknown twice":         b.query(b.app) + "&x=1&x=2",
 		"state twice":              b.query(b.app) + "&state=s",
@@ -244,11 +248,11 @@ func TestAFaultOfClientOrAddressIsAPage(t *testing.T) {
 	}
 }
 
-func TestAnOutageIsNeitherAPageNorARedirect(t *testing.T) {
-	b := newBench(t)
+func TestIdentify_OutageIsUnavailable(t *testing.T) {
+	b := newTestEnv(t)
 	restore := b.CutPostgres()
 	defer restore()
 	if _, err := b.ask(b.query(b.app)); !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("%v, want it unavailable", err)
+		t.Errorf("%v, want store.ErrUnavailable", err)
 	}
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// An AssertionVerifier knows whether a client has signed that it is itself (package assertion).
+// An AssertionVerifier verifies the signed assertions of clients. *clientassertion.Verifier implements it.
 type AssertionVerifier interface {
-	// ClaimedClient is the client that an assertion says to be of, unverified.
+	// ClaimedClient returns the client that an assertion claims to be from, unverified.
 	ClaimedClient(assertion credential.Secret) string
-	// Verify verifies it. Its errors are *client.AssertionError, or wrap store.ErrUnavailable.
+	// Verify verifies an assertion. Its errors are *client.AssertionError, or wrap store.ErrUnavailable.
 	Verify(ctx context.Context, c client.Client, assertion credential.Secret) error
 }
 
-// noAssertions is that of a deployment where no client signs.
+// noAssertions is the AssertionVerifier of a deployment without clients that sign.
 type noAssertions struct{}
 
 func (noAssertions) ClaimedClient(credential.Secret) string { return "" }
@@ -25,18 +25,18 @@ func (noAssertions) Verify(context.Context, client.Client, credential.Secret) er
 	return &client.AssertionError{Message: "private_key_jwt is not offered here."}
 }
 
-// jwtBearer is the one type of assertion (RFC 7523, section 2.2).
+// jwtBearer is the only supported assertion type (RFC 7523, section 2.2).
 const jwtBearer = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
-// nameFromAssertion fills in the client_id, which a client that signs may leave out (RFC 7521, section 4.2).
+// nameFromAssertion sets the client_id, which a client that signs may omit (RFC 7521, section 4.2).
 func (e *Engine) nameFromAssertion(r *TokenRequest) {
 	if r.ClientID == "" && r.Assertion != "" && r.Dialect == Form {
 		r.ClientID = e.Assertions.ClaimedClient(r.Assertion)
 	}
 }
 
-// verifyAssertion asks a client that signs for its proof; others have none to give, and an assertion of theirs is an
-// unknown parameter. Every failure that the client caused is invalid_client.
+// verifyAssertion requires a valid assertion of a client that signs. For other clients an assertion is an unknown
+// parameter. Every failure that the client caused is invalid_client.
 func (e *Engine) verifyAssertion(ctx context.Context, r TokenRequest, c client.Client) error {
 	if c.AuthMethod != client.PrivateKeyJWT {
 		return nil

@@ -15,8 +15,8 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// authenticate is fosite's client authentication. It reads, in one statement, all the facts that the rest of the
-// request needs. A store that does not answer is not a client that does not exist.
+// authenticate is fosite's client authentication. It reads, in one statement, everything that the rest of the request
+// needs. A store that does not respond is an error, not an unknown client.
 func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values) (fosite.Client, error) {
 	x := exchangeOf(ctx)
 	r := x.request
@@ -39,7 +39,7 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 	if x.facts.Client == nil {
 		return nil, goneClient(r, x.facts.Grant, id)
 	}
-	if !e.called(r.ClientID, x.facts.Client) {
+	if !e.hasPublicID(r.ClientID, x.facts.Client) {
 		return nil, unknownClient(r)
 	}
 	if err := checkClient(r, *x.facts.Client); err != nil {
@@ -48,16 +48,16 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 	if err := e.verifyAssertion(ctx, r, *x.facts.Client); err != nil {
 		return nil, err
 	}
-	noted := web.Caller{Client: x.facts.Client.ID}
-	if g := x.facts.Grant; g != nil && g.ClientID == noted.Client {
-		noted.Credential, noted.Workspace, noted.User = g.ID, g.WorkspaceID, g.UserID
+	caller := web.Caller{Client: x.facts.Client.ID}
+	if g := x.facts.Grant; g != nil && g.ClientID == caller.Client {
+		caller.Credential, caller.Workspace, caller.User = g.ID, g.WorkspaceID, g.UserID
 	}
-	web.NoteCaller(ctx, noted)
+	web.NoteCaller(ctx, caller)
 	return fositeClient{*x.facts.Client}, nil
 }
 
-// factsFor reads what the request is judged by. One whose code or token is forged is refused whatever the facts
-// (respond sees to it): it is told why by what was known of its client a moment ago, so that a flood of garbage is no
+// factsFor reads the data that the decision needs. A request with a forged code or token is refused in any case (see
+// respond). It therefore uses recently read data of its client to describe the refusal, so a flood of garbage causes no
 // flood of reads.
 func (e *Engine) factsFor(ctx context.Context, x *exchange, id uuid.UUID) (grant.Snapshot, error) {
 	if !x.forged {
@@ -78,7 +78,7 @@ func unknownClient(r TokenRequest) *TokenError {
 	}
 }
 
-// goneClient is unknownClient, in words of its own for whoever presents a token of a grant that ended with its client.
+// goneClient is like unknownClient, with a specific description if the presented token's grant ended with its client.
 func goneClient(r TokenRequest, g *grant.Grant, id uuid.UUID) *TokenError {
 	refused := unknownClient(r)
 	if g != nil && g.ClientID == id && g.Reason == grant.ClientDeleted {
@@ -87,8 +87,7 @@ func goneClient(r TokenRequest, g *grant.Grant, id uuid.UUID) *TokenError {
 	return refused
 }
 
-// checkClient says whether the request is spelled as its kind of client must, and whether the client is who it says it
-// is.
+// checkClient checks that the request has the form required for its kind of client, and authenticates the client.
 func checkClient(r TokenRequest, c client.Client) error {
 	traits := c.Kind.Traits()
 	switch {

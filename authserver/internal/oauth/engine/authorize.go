@@ -16,32 +16,32 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// An Application is the part of an authorization request that is checked first: who asks, and where the answer goes.
-// Until both are known, nothing is redirected (RFC 6749, section 4.1.2.1).
+// An Application is the part of an authorization request that is checked first: the client and the redirect URI. Until
+// both are valid, nothing is redirected (RFC 6749, section 4.1.2.1).
 type Application struct {
 	Client      client.Client
 	RedirectURI string
 	query       url.Values
 }
 
-// A PageError is a fault of the authorization request that must not be redirected: it is shown to the user, with status
-// 400.
+// A PageError is an error in the authorization request that must not be redirected. The user sees it on a page with
+// status 400.
 type PageError struct{ Message string }
 
 func (e *PageError) Error() string { return e.Message }
 
-// A RedirectError is a fault that is redirected to the callback (RFC 6749, section 4.1.2.1), with State when it can be.
+// A RedirectError is an error that is redirected to the callback (RFC 6749, section 4.1.2.1), with State if possible.
 type RedirectError struct {
 	Code        string
 	Description string
-	State       string // "" when it was missing or too long
+	State       string // "" if it was missing or too long
 }
 
 func (e *RedirectError) Error() string { return e.Code + ": " + e.Description }
 
-// Identify finds the client of an authorization request and checks its redirect URI, byte by byte, and that no
-// parameter stands twice. It returns a *PageError (with the client, where that is known), client.ErrUnreachable, or an
-// error that wraps store.ErrUnavailable.
+// Identify finds the client of an authorization request, compares its redirect URI byte by byte, and rejects duplicate
+// parameters. It returns a *PageError (with the client if it is known), client.ErrUnreachable, or an error that wraps
+// store.ErrUnavailable.
 func (e *Engine) Identify(ctx context.Context, rawQuery string) (Application, error) {
 	query, err := url.ParseQuery(rawQuery)
 	if err != nil {
@@ -58,12 +58,11 @@ func (e *Engine) Identify(ctx context.Context, rawQuery string) (Application, er
 	}
 	uri := query.Get("redirect_uri")
 	if !c.MayRedirectTo(uri) {
-		return Application{
-				Client: c,
-			}, &PageError{
-				"The application wants the answer sent to an address that it has not registered. For your safety, " +
-					"nothing was sent there.",
-			}
+		refused := &PageError{
+			"The application wants the answer sent to an address that it has not registered. For your safety, " +
+				"nothing was sent there.",
+		}
+		return Application{Client: c}, refused
 	}
 	return Application{Client: c, RedirectURI: uri, query: query}, nil
 }
@@ -73,7 +72,7 @@ const maxState = 2048
 // An S256 challenge is 32 bytes in base64url (RFC 7636, section 4.2).
 var challengePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
 
-// ParseAuthorization checks the rest of the request. It returns a *RedirectError where it is refused.
+// ParseAuthorization checks the rest of the request. It returns a *RedirectError if the request is refused.
 func (e *Engine) ParseAuthorization(ctx context.Context, app Application) (consent.Request, error) {
 	query := app.query
 	refuse := func(code, description string) (consent.Request, error) {
@@ -93,7 +92,7 @@ func (e *Engine) ParseAuthorization(ctx context.Context, app Application) (conse
 	switch responseType := query.Get("response_type"); {
 	case responseType == "" && app.Client.Kind.Traits().PKCERequired:
 		return refuse("invalid_request", "response_type=code is required.")
-	case responseType != "" && responseType != "code": // fosite would take CODE for code
+	case responseType != "" && responseType != "code": // fosite would accept CODE
 		return refuse("unsupported_response_type", "response_type must be code.")
 	}
 	resource, problem := e.readResource(app)
@@ -140,44 +139,44 @@ func (e *Engine) readResource(app Application) (resource, problem string) {
 	} else if app.Client.Address != "" {
 		offered = e.Resources
 	}
-	asked := app.query.Get("resource")
+	requested := app.query.Get("resource")
 	switch {
-	case asked == "" && !app.Client.Kind.Traits().ResourceNeeded:
+	case requested == "" && !app.Client.Kind.Traits().ResourceNeeded:
 		return offered[0], ""
-	case asked == "":
+	case requested == "":
 		return "", "resource is required: the resource indicator that this client may ask for."
-	case !slices.Contains(offered, asked):
+	case !slices.Contains(offered, requested):
 		return "", "resource is not, to the letter, one that this client may ask for."
 	}
-	return asked, ""
+	return requested, ""
 }
 
-// offlineAccess is asked for by some platforms; it is accepted and grants nothing (contract, section 4).
+// offlineAccess is a scope that some platforms request. It is accepted and grants nothing (contract, section 4).
 const offlineAccess = "offline_access"
 
-// readScope returns what is asked for. A confidential client always asks for all that it requires. What a connector
-// asks for beyond what it may have is left out, as long as it is a permission at all.
-func readScope(app Application) (asked perm.Set, problem string) {
+// readScope returns the requested permissions. A confidential client always requests all that it requires. Known
+// permissions that a connector may not have are left out; an unknown one is a problem.
+func readScope(app Application) (requested perm.Set, problem string) {
 	if app.Client.Kind == client.Confidential {
 		return app.Client.Required, ""
 	}
-	wanted := perm.ParseScope(app.query.Get("scope")).Without(perm.NewSet(offlineAccess))
-	if len(wanted) == 0 && len(app.Client.Required) > 0 {
+	scope := perm.ParseScope(app.query.Get("scope")).Without(perm.NewSet(offlineAccess))
+	if len(scope) == 0 && len(app.Client.Required) > 0 {
 		return app.Client.Required, ""
 	}
-	for _, p := range wanted {
+	for _, p := range scope {
 		if !perm.Known(p) {
 			return nil, "scope holds a value that is no permission."
 		}
 	}
-	if asked = wanted.Intersect(app.Client.Required); len(asked) == 0 {
+	if requested = scope.Intersect(app.Client.Required); len(requested) == 0 {
 		return nil, "scope holds nothing that this client may have at this resource."
 	}
-	return asked, ""
+	return requested, ""
 }
 
-// passedToFosite are the parameters that fosite judges. Others that it would know (request, request_uri, response_mode,
-// audience, prompt) are unknown here, and ignored as such.
+// passedToFosite lists the parameters that fosite checks. Others that fosite knows (request, request_uri,
+// response_mode, audience, prompt) are ignored as unknown.
 var passedToFosite = []string{"client_id", "redirect_uri", "response_type", "state"}
 
 func (e *Engine) fositeAccepts(ctx context.Context, app Application, permissions perm.Set) *RedirectError {
@@ -189,11 +188,10 @@ func (e *Engine) fositeAccepts(ctx context.Context, app Application, permissions
 		form.Set("response_type", "code")
 	}
 	request := &http.Request{Method: http.MethodGet, Form: form, PostForm: url.Values{}, Header: http.Header{}}
-	judged := app.Client
-	judged.Redirects = []string{
-		app.RedirectURI,
-	} // Identify's rules are stricter, and know which loopback ports are free
-	_, err := e.authorize.NewAuthorizeRequest(withClient(ctx, judged), request)
+	c := app.Client
+	// Identify is stricter and handles loopback ports, so fosite sees only the accepted URI.
+	c.Redirects = []string{app.RedirectURI}
+	_, err := e.authorize.NewAuthorizeRequest(withClient(ctx, c), request)
 	if err == nil {
 		return nil
 	}

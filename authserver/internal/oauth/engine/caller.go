@@ -8,12 +8,12 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
-// Authenticate returns the client that sent a request to an endpoint beside the token endpoint, by the same rules. Of
-// the request it reads the dialect, the Authorization header, the client's id and its secret. It returns a *TokenError,
-// or an error that wraps store.ErrUnavailable.
+// Authenticate returns the client that sent a request to an endpoint other than the token endpoint, by the same rules.
+// It reads the request's dialect, Authorization header, client id and secret. It returns a *TokenError, or an error
+// that wraps store.ErrUnavailable.
 func (e *Engine) Authenticate(ctx context.Context, r TokenRequest) (client.Client, error) {
 	if r.OtherAuth {
-		return client.Client{}, checkForm(&r) // which says so first of all
+		return client.Client{}, checkForm(&r) // returns the error for OtherAuth
 	}
 	e.nameFromAssertion(&r)
 	if r.ClientID == "" {
@@ -24,7 +24,7 @@ func (e *Engine) Authenticate(ctx context.Context, r TokenRequest) (client.Clien
 		return client.Client{}, unknownClient(r)
 	}
 	c, err := e.Clients.ClientWithSecret(ctx, id, client.SecretHash(r.ClientSecret))
-	if errors.Is(err, e.Unknown) || (err == nil && !e.called(r.ClientID, &c)) {
+	if errors.Is(err, e.Unknown) || (err == nil && !e.hasPublicID(r.ClientID, &c)) {
 		return client.Client{}, unknownClient(r)
 	}
 	if err != nil {

@@ -10,25 +10,25 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
-// Clients finds clients by the identifier under which they are kept. The error of an unknown one is Unknown of Deps.
+// Clients finds stored clients by identifier. The error for an unknown client is Deps.Unknown.
 type Clients interface {
-	// Client has no secrets.
+	// Client returns the client without its secrets.
 	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
-	// ClientWithSecret has the live secret with this hash.
+	// ClientWithSecret includes the live secret with this hash.
 	ClientWithSecret(ctx context.Context, id uuid.UUID, secretHash []byte) (client.Client, error)
-	// RecentClient is a client with its secrets as it was a moment ago, for requests that are refused in any case.
+	// RecentClient returns a recently read client with its secrets, for requests that are refused in any case.
 	RecentClient(ctx context.Context, id uuid.UUID) (client.Client, error)
 }
 
-// Documents know the clients that are known by their metadata documents (package clientdoc). The errors of Client are
-// client.ErrNotServed, a *client.DocumentError or client.ErrUnreachable, or wrap store.ErrUnavailable.
+// Documents returns clients that have metadata documents; *clientmetadata.Resolver implements it. The errors of Client
+// are client.ErrNotServed, a *client.DocumentError or client.ErrUnreachable, or wrap store.ErrUnavailable.
 type Documents interface {
 	Client(ctx context.Context, address string) (client.Client, error)
-	// Serves says whether a client with a document at this address is served here at all. It asks nobody.
+	// Serves reports whether clients with a document at this address are accepted. It does no I/O.
 	Serves(address string) bool
 }
 
-// noDocuments are those of a deployment that serves no such client.
+// noDocuments is used by a deployment that accepts no such client.
 type noDocuments struct{}
 
 func (noDocuments) Serves(string) bool { return false }
@@ -37,15 +37,15 @@ func (noDocuments) Client(context.Context, string) (client.Client, error) {
 	return client.Client{}, client.ErrNotServed
 }
 
-// Serves says whether a client that is stored is still served here: the domain of one that has a document may have been
-// taken off the deployment's list since.
+// Serves reports whether a stored client is still accepted. The domain of a client with a document may have been
+// removed from the deployment's list.
 func (e *Engine) Serves(c client.Client) bool {
 	return c.Address == "" || e.Documents.Serves(c.Address)
 }
 
-// called says whether c is the client of this name. One that has a document is called by its address alone, never by
-// the identifier under which it is kept.
-func (e *Engine) called(name string, c *client.Client) bool {
+// hasPublicID reports whether c has this client_id. A client with a document is identified only by its URL, never by
+// the identifier under which it is stored.
+func (e *Engine) hasPublicID(name string, c *client.Client) bool {
 	return c != nil && c.PublicID() == name && e.Serves(*c)
 }
 
@@ -62,13 +62,13 @@ func (e *Engine) lookUpRedirect(ctx context.Context, name string) (client.Client
 		return client.Client{}, &PageError{unknownApplication}
 	}
 	c, err := e.Clients.Client(ctx, id)
-	if errors.Is(err, e.Unknown) || (err == nil && (!c.Kind.Traits().Authorizes || !e.called(name, &c))) {
+	if errors.Is(err, e.Unknown) || (err == nil && (!c.Kind.Traits().Authorizes || !e.hasPublicID(name, &c))) {
 		return client.Client{}, &PageError{unknownApplication}
 	}
 	return c, err
 }
 
-// lookUpDocument returns the client that describes itself at address.
+// lookUpDocument returns the client whose document is at address.
 func (e *Engine) lookUpDocument(ctx context.Context, address string) (client.Client, error) {
 	c, err := e.Documents.Client(ctx, address)
 	if errors.Is(err, client.ErrNotServed) {

@@ -11,33 +11,33 @@ import (
 	"github.com/almonerhq/almoner/shared/accesstoken"
 )
 
-// Signer holds the key that signs access tokens now.
+// A Signer returns the key that signs access tokens now.
 type Signer interface {
 	Current(ctx context.Context) (accesstoken.SigningKey, error)
 }
 
-// Deps are what an Engine works with.
+// Deps are the dependencies of an Engine.
 type Deps struct {
 	Issuer       string
-	RESTResource string   // {base_url}/v1, that of confidential clients
-	Resources    []string // those that a client known by its document may ask for
+	RESTResource string   // {base_url}/v1, the resource of confidential clients
+	Resources    []string // resources that a client known by its document may request
 	Clients      Clients
-	Unknown      error             // the error by which Clients says that there is no such client
-	Documents    Documents         // nil: no client is known by a document
-	Assertions   AssertionVerifier // nil: no client signs
+	Unknown      error             // error with which Clients reports an unknown client
+	Documents    Documents         // nil if no client is known by a document
+	Assertions   AssertionVerifier // nil if no client signs
 	Grants       *grant.Service
 	Signer       Signer
 }
 
-// An Engine is safe for concurrent use.
+// An Engine processes authorization and token requests. It is safe for concurrent use.
 type Engine struct {
 	Deps
 	authorize *fosite.Fosite
 	token     *fosite.Fosite
 }
 
-// New wires fosite: exact scope comparison, no audience parameter, no entropy rule of its own for state, and at the
-// token endpoint our client authentication and our two handlers alone.
+// New configures fosite: exact scope comparison, no audience parameter, no entropy rule for state, and at the token
+// endpoint only the client authentication and the two handlers of this package.
 func New(d Deps) *Engine {
 	if d.Documents == nil {
 		d.Documents = noDocuments{}

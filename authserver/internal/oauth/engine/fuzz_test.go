@@ -14,7 +14,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// twoClients knows a connector and a confidential client.
+// twoClients is a Clients with a connector and a confidential client.
 type twoClients map[uuid.UUID]client.Client
 
 var errNone = errors.New("no such client")
@@ -34,8 +34,8 @@ func (c twoClients) RecentClient(ctx context.Context, id uuid.UUID) (client.Clie
 	return c.Client(ctx, id)
 }
 
-// Whatever query a stranger makes up: it is a page, or redirected with a code that the RFC knows, or asks for no more
-// than its client may, with every word of it taken from the query as net/url reads it.
+// FuzzAuthorizeQuery checks that any query leads to a page, to a redirect with an error code of the RFC, or to a
+// request for no more than its client may have, with all values taken from the query as net/url parses it.
 func FuzzAuthorizeQuery(f *testing.F) {
 	const callback, rest, mcp = "https://a.example/cb?x=1", "https://api.example.org/v1", "https://api.example.org/mcp"
 	connector := client.Client{
@@ -61,14 +61,12 @@ func FuzzAuthorizeQuery(f *testing.F) {
 		},
 	)
 	good := url.Values{
-		"client_id":     {connector.ID.String()},
-		"redirect_uri":  {callback},
-		"state":         {"s"},
-		"response_type": {"code"},
-		"resource":      {mcp},
-		"code_challenge": {
-			strings.Repeat("A", 43),
-		},
+		"client_id":             {connector.ID.String()},
+		"redirect_uri":          {callback},
+		"state":                 {"s"},
+		"response_type":         {"code"},
+		"resource":              {mcp},
+		"code_challenge":        {strings.Repeat("A", 43)},
 		"code_challenge_method": {"S256"},
 		"scope":                 {"programmes:read:programmes offline_access"},
 	}.Encode()
@@ -104,7 +102,7 @@ func FuzzAuthorizeQuery(f *testing.F) {
 			len(query["state"]) > 1 {
 			t.Fatalf("%q was identified", raw)
 		}
-		ask, err := e.ParseAuthorization(t.Context(), app)
+		request, err := e.ParseAuthorization(t.Context(), app)
 		if err != nil {
 			refused, isRedirect := errors.AsType[*RedirectError](err)
 			known := []string{"invalid_request", "unsupported_response_type", "invalid_target", "invalid_scope"}
@@ -115,12 +113,15 @@ func FuzzAuthorizeQuery(f *testing.F) {
 			return
 		}
 		traits := app.Client.Kind.Traits()
-		if ask.State == "" || ask.State != query.Get("state") || len(ask.State) > maxState || len(ask.Permissions) == 0 || !app.Client.Required.HasAll(ask.Permissions) ||
-			ask.Challenge != query.Get("code_challenge") || (traits.PKCERequired && ask.Challenge == "") || (query.Has("resource") && query.Get("resource") != "" && ask.Resource != query.Get("resource")) ||
-			(traits.PKCERequired && ask.Resource != mcp) ||
-			(!traits.PKCERequired && ask.Resource != rest) ||
+		if request.State == "" || request.State != query.Get("state") || len(request.State) > maxState ||
+			len(request.Permissions) == 0 || !app.Client.Required.HasAll(request.Permissions) ||
+			request.Challenge != query.Get("code_challenge") ||
+			(traits.PKCERequired && request.Challenge == "") ||
+			(query.Has("resource") && query.Get("resource") != "" && request.Resource != query.Get("resource")) ||
+			(traits.PKCERequired && request.Resource != mcp) ||
+			(!traits.PKCERequired && request.Resource != rest) ||
 			!slices.Contains([]string{"", "code"}, query.Get("response_type")) {
-			t.Errorf("%q asks for %+v", raw, ask)
+			t.Errorf("%q became the request %+v", raw, request)
 		}
 	})
 }

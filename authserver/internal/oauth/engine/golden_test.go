@@ -27,17 +27,21 @@ import (
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
-// What fosite asks of us in each flow, in order. Another version of fosite that asks otherwise shows it here.
-func TestWhatFositeAsksOfUs(t *testing.T) {
+// The test records the calls that fosite makes in each flow, in order. A new version of fosite that makes other calls
+// fails it.
+func TestFosite_CallsMatchGolden(t *testing.T) {
 	e, connector, code := goldenEngine(t)
-	asked := &record{}
-	e.watch(asked)
-	asked.flow("authorize")
+	calls := &callLog{}
+	e.watch(calls)
+	calls.flow("authorize")
 	query := url.Values{
-		"client_id": {
-			connector.ID.String(),
-		}, "redirect_uri": {fixture.Callback}, "response_type": {"code"}, "state": {"s"},
-		"resource": {connector.Resource}, "code_challenge": {goldenChallenge}, "code_challenge_method": {"S256"},
+		"client_id":             {connector.ID.String()},
+		"redirect_uri":          {fixture.Callback},
+		"response_type":         {"code"},
+		"state":                 {"s"},
+		"resource":              {connector.Resource},
+		"code_challenge":        {goldenChallenge},
+		"code_challenge_method": {"S256"},
 	}
 	app, err := e.Identify(t.Context(), query.Encode())
 	if err != nil {
@@ -46,7 +50,7 @@ func TestWhatFositeAsksOfUs(t *testing.T) {
 	if _, err := e.ParseAuthorization(t.Context(), app); err != nil {
 		t.Fatal(err)
 	}
-	asked.flow("exchange")
+	calls.flow("exchange")
 	tokens, err := e.Token(t.Context(), TokenRequest{
 		Dialect:     Form,
 		GrantType:   grantCode,
@@ -59,7 +63,7 @@ func TestWhatFositeAsksOfUs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked.flow("refresh")
+	calls.flow("refresh")
 	refresh := TokenRequest{
 		Dialect:      Form,
 		GrantType:    grantRefresh,
@@ -70,7 +74,7 @@ func TestWhatFositeAsksOfUs(t *testing.T) {
 	if _, err := e.Token(t.Context(), refresh); err != nil {
 		t.Fatal(err)
 	}
-	asked.flow("replay")
+	calls.flow("replay")
 	if _, err := e.Token(t.Context(), refresh); err == nil {
 		t.Fatal("a replay succeeded")
 	}
@@ -78,8 +82,8 @@ func TestWhatFositeAsksOfUs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := asked.String(); got != string(golden) {
-		t.Errorf("fosite asks otherwise than testdata/fosite.golden says:\n%s", got)
+	if got := calls.String(); got != string(golden) {
+		t.Errorf("the calls of fosite differ from testdata/fosite.golden:\n%s", got)
 	}
 }
 
@@ -88,11 +92,11 @@ const (
 	goldenChallenge = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 )
 
-// goldenEngine is an Engine over real stores, a connector, and a code of its.
+// goldenEngine returns an Engine over real stores, a connector and one of its codes.
 func goldenEngine(t *testing.T) (*Engine, client.Client, credential.Secret) {
 	t.Helper()
-	world := fixture.New(t)
-	store, err := postgres.Open(t.Context(), credential.Secret(world.Database.Authserver))
+	fx := fixture.New(t)
+	store, err := postgres.Open(t.Context(), credential.Secret(fx.Database.Authserver))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +108,7 @@ func goldenEngine(t *testing.T) (*Engine, client.Client, credential.Secret) {
 	t.Cleanup(func() { _ = rdb.Close() })
 	key := make([]byte, 32)
 	_, _ = rand.Read(key)
-	mint, err := grant.NewTokenCodec(seal.Keys{key})
+	codec, err := grant.NewTokenCodec(seal.Keys{key})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +119,7 @@ func goldenEngine(t *testing.T) (*Engine, client.Client, credential.Secret) {
 	if err := ring.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	keeper := grant.NewService(store, redis.NewGrants(rdb), mint, slog.New(slog.DiscardHandler))
+	grants := grant.NewService(store, redis.NewGrants(rdb), codec, slog.New(slog.DiscardHandler))
 	const issuer = "https://api.example.org"
 	e := New(
 		Deps{
@@ -123,17 +127,17 @@ func goldenEngine(t *testing.T) (*Engine, client.Client, credential.Secret) {
 			RESTResource: issuer + "/v1",
 			Clients:      store,
 			Unknown:      postgres.ErrNoClient,
-			Grants:       keeper,
+			Grants:       grants,
 			Signer:       ring,
 		},
 	)
-	connector := world.Connector(issuer+"/mcp", perm.ProgrammesRead)
-	code, err := keeper.Open(t.Context(), grant.Grant{
+	connector := fx.Connector(issuer+"/mcp", perm.ProgrammesRead)
+	code, err := grants.Open(t.Context(), grant.Grant{
 		ID:          uuid.New(),
 		Kind:        connector.Kind,
 		ClientID:    connector.ID,
-		UserID:      world.Member(perm.ProgrammesRead),
-		WorkspaceID: world.WorkspaceID,
+		UserID:      fx.Member(perm.ProgrammesRead),
+		WorkspaceID: fx.WorkspaceID,
 		Permissions: connector.Required,
 		Resource:    connector.Resource,
 		Ends:        time.Now().Add(time.Hour),
@@ -149,64 +153,65 @@ func goldenEngine(t *testing.T) (*Engine, client.Client, credential.Secret) {
 	return e, connector, code
 }
 
-type record struct{ strings.Builder }
+type callLog struct{ strings.Builder }
 
-func (r *record) flow(name string) { r.WriteString(name + "\n") }
-func (r *record) asks(what string) { r.WriteString("  " + what + "\n") }
+func (r *callLog) flow(name string) { r.WriteString(name + "\n") }
+func (r *callLog) add(what string)  { r.WriteString("  " + what + "\n") }
 
-// watch notes each question that fosite asks, and passes it on.
-func (e *Engine) watch(r *record) {
+// watch logs each call that fosite makes, and forwards it.
+func (e *Engine) watch(r *callLog) {
 	e.authorize.Store = watchedStorage{r}
 	e.token.Store = watchedStorage{r}
 	config := e.token.Config.(*fosite.Config)
 	authenticate := config.ClientAuthenticationStrategy
-	config.ClientAuthenticationStrategy = func(ctx context.Context, request *http.Request, form url.Values) (fosite.Client, error) {
-		r.asks("authenticate the client")
+	config.ClientAuthenticationStrategy = func(
+		ctx context.Context,
+		request *http.Request,
+		form url.Values,
+	) (fosite.Client, error) {
+		r.add("authenticate the client")
 		return authenticate(ctx, request, form)
 	}
 	config.TokenEndpointHandlers = fosite.TokenEndpointHandlers{
-		watchedHandler{
-			"code",
-			config.TokenEndpointHandlers[0],
-			r,
-		}, watchedHandler{"refresh", config.TokenEndpointHandlers[1], r},
+		watchedHandler{"code", config.TokenEndpointHandlers[0], r},
+		watchedHandler{"refresh", config.TokenEndpointHandlers[1], r},
 	}
 	e.Signer = watchedSigner{e.Signer, r}
 }
 
-type watchedStorage struct{ *record }
+type watchedStorage struct{ *callLog }
 
 func (w watchedStorage) GetClient(ctx context.Context, id string) (fosite.Client, error) {
-	w.asks("GetClient")
+	w.add("GetClient")
 	return noStorage{}.GetClient(ctx, id)
 }
 
 func (w watchedStorage) ClientAssertionJWTValid(ctx context.Context, id string) error {
-	w.asks("ClientAssertionJWTValid")
+	w.add("ClientAssertionJWTValid")
 	return noStorage{}.ClientAssertionJWTValid(ctx, id)
 }
 
 func (w watchedStorage) SetClientAssertionJWT(ctx context.Context, id string, at time.Time) error {
-	w.asks("SetClientAssertionJWT")
+	w.add("SetClientAssertionJWT")
 	return noStorage{}.SetClientAssertionJWT(ctx, id, at)
 }
 
 type watchedHandler struct {
 	name string
 	fosite.TokenEndpointHandler
-	*record
+	*callLog
 }
 
 func (w watchedHandler) CanHandleTokenEndpointRequest(ctx context.Context, r fosite.AccessRequester) bool {
 	can := w.TokenEndpointHandler.CanHandleTokenEndpointRequest(ctx, r)
 	if can {
-		w.asks(w.name + ": can handle")
+		w.add(w.name + ": can handle")
 	}
 	return can
 }
 
 func (w watchedHandler) HandleTokenEndpointRequest(ctx context.Context, r fosite.AccessRequester) error {
-	w.asks(w.name + ": handle")
+	w.add(w.name + ": handle")
 	return w.TokenEndpointHandler.HandleTokenEndpointRequest(ctx, r)
 }
 
@@ -215,16 +220,16 @@ func (w watchedHandler) PopulateTokenEndpointResponse(
 	r fosite.AccessRequester,
 	response fosite.AccessResponder,
 ) error {
-	w.asks(w.name + ": respond")
+	w.add(w.name + ": respond")
 	return w.TokenEndpointHandler.PopulateTokenEndpointResponse(ctx, r, response)
 }
 
 type watchedSigner struct {
 	Signer
-	*record
+	*callLog
 }
 
 func (w watchedSigner) Current(ctx context.Context) (accesstoken.SigningKey, error) {
-	w.asks("the current key")
+	w.add("the current key")
 	return w.Signer.Current(ctx)
 }

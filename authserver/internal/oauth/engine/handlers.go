@@ -13,8 +13,8 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// The two handlers are registered with fosite in place of its own, which read first and write later and so let two
-// simultaneous presentations of one code or token both succeed.
+// The two handlers replace fosite's own. Those read first and write later, which lets two simultaneous presentations of
+// one code or token both succeed.
 var (
 	_ fosite.TokenEndpointHandler = (*codeHandler)(nil)
 	_ fosite.TokenEndpointHandler = (*refreshHandler)(nil)
@@ -31,7 +31,7 @@ func (h *codeHandler) CanSkipClientAuth(context.Context, fosite.AccessRequester)
 // A code verifier has 43 to 128 unreserved characters (RFC 7636, section 4.1).
 var verifierPattern = regexp.MustCompile(`^[A-Za-z0-9._~-]{43,128}$`)
 
-// HandleTokenEndpointRequest checks what depends on the kind of client; it decides nothing yet.
+// HandleTokenEndpointRequest checks what depends on the kind of client. It decides nothing yet.
 func (h *codeHandler) HandleTokenEndpointRequest(ctx context.Context, _ fosite.AccessRequester) error {
 	x := exchangeOf(ctx)
 	traits := x.facts.Client.Kind.Traits()
@@ -62,7 +62,7 @@ func (h *codeHandler) PopulateTokenEndpointResponse(
 		}
 		challenge := grant.ChallengeOf(x.request.Verifier)
 		if x.request.Verifier != "" && !verifierPattern.MatchString(x.request.Verifier.Reveal()) {
-			challenge = "malformed" // matches no challenge, and counts as an attempt like any other
+			challenge = "malformed" // matches no challenge, and counts as a wrong attempt
 		}
 		return h.Grants.Redeem(ctx, x.facts, x.token, grant.CodeTerms{
 			ClientID:    x.facts.Client.ID,
@@ -83,7 +83,7 @@ func (h *refreshHandler) CanSkipClientAuth(context.Context, fosite.AccessRequest
 	return false
 }
 
-// HandleTokenEndpointRequest checks what depends on the kind of client; it decides nothing yet.
+// HandleTokenEndpointRequest checks what depends on the kind of client. It decides nothing yet.
 func (h *refreshHandler) HandleTokenEndpointRequest(ctx context.Context, _ fosite.AccessRequester) error {
 	x := exchangeOf(ctx)
 	switch {
@@ -121,7 +121,7 @@ func (e *Engine) respond(
 ) error {
 	x := exchangeOf(ctx)
 	if x.forged {
-		return fosite.ErrInvalidGrant // the handlers have refused it already, in words
+		return fosite.ErrInvalidGrant // the handlers have refused it already, with a description
 	}
 	key, err := e.Signer.Current(ctx)
 	if err != nil {
@@ -138,7 +138,7 @@ func (e *Engine) respond(
 	if err := e.issue(x, issued, sign); err != nil {
 		return err
 	}
-	w.SetAccessToken("issued") // fosite wants one to be there; the answer is ours
+	w.SetAccessToken("issued") // fosite requires one; the caller writes the response
 	w.SetTokenType("bearer")
 	return nil
 }

@@ -11,10 +11,9 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
-// recordOrphan notes a refused request of a connector that presented no code or token of ours. What was noted a moment
-// ago costs nothing. Only what is to be written is remembered, or names that somebody makes up would use up what there
-// is room for.
-func (n *RefusalRecorder) recordOrphan(ctx context.Context, x *exchange, refused *TokenError) error {
+// recordOrphan records a refused request of a connector that presented no genuine code or token. A recently recorded
+// request costs nothing. Only what is written is remembered, so invented client ids cannot fill the cache.
+func (r *RefusalRecorder) recordOrphan(ctx context.Context, x *exchange, refused *TokenError) error {
 	caller, err := identity.OfClient(x.request.ClientID)
 	stop := connectionlog.StoppedAttempt{
 		ClientID: caller,
@@ -22,13 +21,13 @@ func (n *RefusalRecorder) recordOrphan(ctx context.Context, x *exchange, refused
 		Outcome:  connectionlog.Refused,
 		Reason:   refused.Description,
 	}
-	if err != nil || n.orphans.Recorded(stop) {
+	if err != nil || r.orphans.Recorded(stop) {
 		return nil
 	}
 	c := x.facts.Client
 	if c == nil {
-		known, err := n.Clients.RecentClient(ctx, caller)
-		if errors.Is(err, n.Unknown) {
+		known, err := r.Clients.RecentClient(ctx, caller)
+		if errors.Is(err, r.Unknown) {
 			return nil
 		}
 		if err != nil {
@@ -36,9 +35,9 @@ func (n *RefusalRecorder) recordOrphan(ctx context.Context, x *exchange, refused
 		}
 		c = &known
 	}
-	if c.Kind != client.Connector || c.WorkspaceID == uuid.Nil || !n.orphans.IsNew(stop) {
+	if c.Kind != client.Connector || c.WorkspaceID == uuid.Nil || !r.orphans.IsNew(stop) {
 		return nil
 	}
 	stop.WorkspaceID = c.WorkspaceID
-	return n.orphans.Write(ctx, stop)
+	return r.orphans.Write(ctx, stop)
 }

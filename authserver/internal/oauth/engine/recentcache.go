@@ -7,17 +7,17 @@ import (
 	"github.com/google/uuid"
 )
 
-// maxRecent is how many refusals are remembered.
+// maxRecent is the maximum number of remembered refusals.
 const maxRecent = 8192
 
-// A refusal is of a grant, for a reason.
+// A refusal is the refusal of a grant's request for a reason.
 type refusal struct {
 	grant uuid.UUID
 	why   string
 }
 
-// recentCache remembers what the audit log has of this clock hour, where a refusal is noted once (migration 50). What
-// it forgets, because there is too much of it or the process starts anew, is written again and changes nothing there.
+// recentCache remembers the refusals recorded in this clock hour; the audit log stores each once an hour (migration
+// 50). What it forgets, because it is full or the process restarts, is written again and changes nothing there.
 type recentCache struct {
 	now func() time.Time
 
@@ -26,24 +26,24 @@ type recentCache struct {
 	seen map[refusal]struct{}
 }
 
-func (n *recentCache) has(r refusal) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.turn()
-	_, seen := n.seen[r]
+func (c *recentCache) has(r refusal) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.turn()
+	_, seen := c.seen[r]
 	return seen
 }
 
-func (n *recentCache) add(r refusal) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.turn()
-	n.seen[r] = struct{}{}
+func (c *recentCache) add(r refusal) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.turn()
+	c.seen[r] = struct{}{}
 }
 
-// turn forgets the hour that is over, and everything when there is no more room.
-func (n *recentCache) turn() {
-	if hour := n.now().Truncate(time.Hour); !hour.Equal(n.hour) || len(n.seen) >= maxRecent {
-		n.hour, n.seen = hour, map[refusal]struct{}{}
+// turn clears the cache at the start of an hour and when it is full.
+func (c *recentCache) turn() {
+	if hour := c.now().Truncate(time.Hour); !hour.Equal(c.hour) || len(c.seen) >= maxRecent {
+		c.hour, c.seen = hour, map[refusal]struct{}{}
 	}
 }

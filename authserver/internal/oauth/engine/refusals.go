@@ -15,16 +15,16 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// RefusalStore notes events of refusals, few of the same. Its errors wrap store.ErrUnavailable.
+// A RefusalStore stores events of refusals, with few repetitions. Its errors wrap store.ErrUnavailable.
 type RefusalStore interface {
 	RecordRefusal(ctx context.Context, e audit.Event) error
 	connectionlog.StoppedAttempts
 }
 
-// A RefusalRecorder answers token requests like its Engine, and notes why it refused one that concerns a grant: whoever
-// asks later why an application stopped working finds the reason in the audit log. A request that succeeds costs
-// nothing more, one that is refused again and again costs no more than its refusal, and nothing is kept of a code or
-// token that is forged but that its client was refused (orphans.go); a note that fails changes no answer.
+// A RefusalRecorder processes token requests like its Engine, and records in the audit log why it refused a request
+// that concerns a grant. A successful request costs nothing more, and a repeated refusal costs no more than the
+// refusal. For a forged code or token it records only that its client was refused (orphans.go). A failed write does not
+// change the response.
 type RefusalRecorder struct {
 	*Engine
 	refusals RefusalStore
@@ -33,7 +33,7 @@ type RefusalRecorder struct {
 	log      *slog.Logger
 }
 
-// NewRefusalRecorder makes a Noter. now is the clock by which an hour is over.
+// NewRefusalRecorder returns a RefusalRecorder. now is the clock that determines the hour.
 func NewRefusalRecorder(e *Engine, refusals RefusalStore, now func() time.Time, log *slog.Logger) *RefusalRecorder {
 	return &RefusalRecorder{
 		Engine:   e,
@@ -44,62 +44,62 @@ func NewRefusalRecorder(e *Engine, refusals RefusalStore, now func() time.Time, 
 	}
 }
 
-// Token is Engine.Token.
-func (n *RefusalRecorder) Token(ctx context.Context, request TokenRequest) (Tokens, error) {
-	x, err := n.try(ctx, request)
+// Token is like Engine.Token.
+func (r *RefusalRecorder) Token(ctx context.Context, request TokenRequest) (Tokens, error) {
+	x, err := r.try(ctx, request)
 	var refused *TokenError
 	if errors.As(err, &refused) {
-		if noteErr := n.record(context.WithoutCancel(ctx), x, refused); noteErr != nil {
-			n.log.WarnContext(ctx, "a refusal was not noted", "error", noteErr)
+		if recordErr := r.record(context.WithoutCancel(ctx), x, refused); recordErr != nil {
+			r.log.WarnContext(ctx, "a refusal was not noted", "error", recordErr)
 		}
 	}
 	return x.answer, err
 }
 
-func (n *RefusalRecorder) record(ctx context.Context, x *exchange, refused *TokenError) error {
-	presented, authentic := n.presented(x.request)
+func (r *RefusalRecorder) record(ctx context.Context, x *exchange, refused *TokenError) error {
+	presented, authentic := r.presented(x.request)
 	if !authentic {
-		return n.recordOrphan(ctx, x, refused)
+		return r.recordOrphan(ctx, x, refused)
 	}
 	caller, err := identity.OfClient(x.request.ClientID)
 	if err != nil {
 		return nil
 	}
-	facts := x.facts
-	if facts.Now.IsZero() || x.token.GrantID != presented.GrantID { // refused before anything was read
+	snapshot := x.facts
+	if snapshot.Now.IsZero() || x.token.GrantID != presented.GrantID { // refused before anything was read
 		key := refusal{presented.GrantID, caller.String() + refused.Description}
-		if n.recent.has(key) {
+		if r.recent.has(key) {
 			return nil
 		}
-		if facts, err = n.Grants.Snapshot(ctx, caller, presented.GrantID); err != nil {
+		if snapshot, err = r.Grants.Snapshot(ctx, caller, presented.GrantID); err != nil {
 			return err
 		}
-		defer n.recent.add(key)
+		defer r.recent.add(key)
 	}
-	if facts.Grant == nil {
+	if snapshot.Grant == nil {
 		return nil
 	}
-	return n.recordFor(ctx, facts, caller, x.ended, refused)
+	return r.recordFor(ctx, snapshot, caller, x.ended, refused)
 }
 
-func (n *RefusalRecorder) recordFor(
+func (r *RefusalRecorder) recordFor(
 	ctx context.Context,
-	facts grant.Snapshot,
+	snapshot grant.Snapshot,
 	caller uuid.UUID,
 	ended grant.Reason,
 	refused *TokenError,
 ) error {
-	g := *facts.Grant
+	g := *snapshot.Grant
 	if ended != "" {
-		g.State, g.Reason = grant.Revoked, ended // which the facts are too old to know
+		g.State, g.Reason = grant.Revoked, ended // the snapshot is older than that
 	}
-	facts.Grant = &g
-	reason := why(facts, caller)
+	snapshot.Grant = &g
+	reason := why(snapshot, caller)
 	key := refusal{g.ID, reason}
-	if n.recent.has(key) {
+	if r.recent.has(key) {
 		return nil
 	}
-	err := n.refusals.RecordRefusal(ctx, audit.Event{
+	err := r.refusals.RecordRefusal(ctx, audit.Event{
 		WorkspaceID: &g.WorkspaceID,
 		UserID:      &g.UserID,
 		Actor:       "client:" + caller.String(),
@@ -114,21 +114,21 @@ func (n *RefusalRecorder) recordFor(
 		},
 	})
 	if err == nil {
-		n.recent.add(key)
+		r.recent.add(key)
 	}
 	return err
 }
 
-// presented is the code or refresh token of the request, if we minted it.
-func (n *RefusalRecorder) presented(request TokenRequest) (grant.Token, bool) {
-	if token, err := n.Grants.ReadToken(grant.Refresh, request.RefreshToken); err == nil {
+// presented returns the code or refresh token of the request if this server issued it.
+func (r *RefusalRecorder) presented(request TokenRequest) (grant.Token, bool) {
+	if token, err := r.Grants.ReadToken(grant.Refresh, request.RefreshToken); err == nil {
 		return token, true
 	}
-	token, err := n.Grants.ReadToken(grant.Code, request.Code)
+	token, err := r.Grants.ReadToken(grant.Code, request.Code)
 	return token, err == nil
 }
 
-// Reasons of refusals that do not end a grant; the others are those by which it ended (grant.Reason).
+// Reasons of refusals that do not end a grant. The others are the reasons for which a grant ends (grant.Reason).
 const (
 	anotherClient   = "another_client"
 	timeOver        = "time_over"
@@ -138,25 +138,25 @@ const (
 	notMatching     = "request_does_not_match" // secret, redirect URI, verifier, resource, or a parameter
 )
 
-// why names the reason in the order in which Keeper asks.
-func why(f grant.Snapshot, caller uuid.UUID) string {
-	g := f.Grant
+// why returns the reason, checked in the same order as in grant.Service.
+func why(s grant.Snapshot, caller uuid.UUID) string {
+	g := s.Grant
 	switch {
 	case g.ClientID != caller:
 		return anotherClient
 	case g.State == grant.Revoked:
 		return string(g.Reason)
-	case f.Client == nil:
+	case s.Client == nil:
 		return string(grant.ClientDeleted)
-	case !f.Now.Before(g.Ends):
+	case !s.Now.Before(g.Ends):
 		return timeOver
-	case f.UserDisabled:
+	case s.UserDisabled:
 		return userDisabled
-	case !f.Member:
+	case !s.Member:
 		return string(grant.MembershipOver)
-	case g.Kind.Traits().NeedsLLM && !f.LLM:
+	case g.Kind.Traits().NeedsLLM && !s.LLM:
 		return llmOff
-	case len(g.Permissions.Intersect(f.Held)) == 0:
+	case len(g.Permissions.Intersect(s.Held)) == 0:
 		return permissionsLost
 	}
 	return notMatching

@@ -16,7 +16,7 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// A Dialect is how a token request was spelled (contract, section 3).
+// A Dialect is the encoding of a token request (contract, section 3).
 type Dialect int
 
 // The dialects.
@@ -25,11 +25,11 @@ const (
 	Form                // RFC 6749
 )
 
-// A TokenRequest is a token request, whatever its dialect. Empty means missing (RFC 6749, section 3.2).
+// A TokenRequest is a token request of either dialect. Empty means missing (RFC 6749, section 3.2).
 type TokenRequest struct {
 	Dialect      Dialect
 	Basic        bool // ClientID and ClientSecret came in an Authorization: Basic header
-	OtherAuth    bool // there was an Authorization header of another scheme, or one that cannot be read
+	OtherAuth    bool // the Authorization header had another scheme or was malformed
 	GrantType    string
 	ClientID     string
 	ClientSecret credential.Secret
@@ -43,17 +43,17 @@ type TokenRequest struct {
 	Assertion     credential.Secret
 }
 
-// Tokens is the answer.
+// Tokens is the response.
 type Tokens struct {
 	Access      credential.Secret
 	ExpiresIn   time.Duration // whole seconds
 	Scope       string
 	WorkspaceID uuid.UUID
-	Refresh     credential.Secret // connectors alone
-	Remaining   time.Duration     // of the grant's life, connectors alone
+	Refresh     credential.Secret // only for connectors
+	Remaining   time.Duration     // remaining life of the grant; only for connectors
 }
 
-// A TokenError is a refusal that the caller caused: 400, or 401 with a challenge where a Basic header failed.
+// A TokenError is a refusal that the client caused: 400, or 401 with a challenge if a Basic header failed.
 type TokenError struct {
 	Code        string
 	Description string
@@ -71,13 +71,13 @@ const (
 	grantRefresh = "refresh_token"
 )
 
-// An exchange is one token request on its way through fosite.
+// An exchange is the state of one token request while fosite processes it.
 type exchange struct {
 	request TokenRequest
-	token   grant.Token // of the code or refresh token
-	forged  bool        // it is none of ours
+	token   grant.Token // the code or refresh token
+	forged  bool        // this server did not issue it
 	facts   grant.Snapshot
-	ended   grant.Reason // why its grant ended by this request, or had ended already
+	ended   grant.Reason // why the grant ended, by this request or before
 	answer  Tokens
 }
 
@@ -88,13 +88,13 @@ func exchangeOf(ctx context.Context) *exchange {
 	return x
 }
 
-// Token answers a token request. It returns a *TokenError, or an error that wraps store.ErrUnavailable.
+// Token processes a token request. It returns a *TokenError, or an error that wraps store.ErrUnavailable.
 func (e *Engine) Token(ctx context.Context, request TokenRequest) (Tokens, error) {
 	x, err := e.try(ctx, request)
 	return x.answer, err
 }
 
-// try is Token, with what became known on the way.
+// try is like Token, and also returns what it learned about the request.
 func (e *Engine) try(ctx context.Context, request TokenRequest) (*exchange, error) {
 	e.nameFromAssertion(&request)
 	err := checkForm(&request)
@@ -115,7 +115,7 @@ func (e *Engine) try(ctx context.Context, request TokenRequest) (*exchange, erro
 	return x, nil
 }
 
-// checkForm is what can be said without looking anything up.
+// checkForm checks what can be checked without I/O.
 func checkForm(r *TokenRequest) error {
 	if r.OtherAuth {
 		return tokenError(
@@ -154,7 +154,7 @@ func checkForm(r *TokenRequest) error {
 	return nil
 }
 
-// mapTokenError finds our own error in what fosite passes on, and gives fosite's own the contract's words.
+// mapTokenError unwraps this package's errors from fosite's, and replaces fosite's own errors with the contract's.
 func mapTokenError(err error) error {
 	var own *TokenError
 	if errors.As(err, &own) {
@@ -174,8 +174,8 @@ func mapTokenError(err error) error {
 	return err
 }
 
-// issue signs the access token and fills in the answer. signer was asked for before anything was decided, so that
-// nothing is consumed when there is no key to sign with.
+// issue signs the access token and fills in the response. The key was loaded before the decision, so nothing is
+// consumed if there is no key to sign with.
 func (e *Engine) issue(
 	x *exchange,
 	issued grant.Issued,

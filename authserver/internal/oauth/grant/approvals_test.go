@@ -17,58 +17,63 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A heldLedger runs a test's step between a decision in Redis and its commit in Postgres.
-type heldLedger struct {
+// A pausingStore runs a step of the test between a decision in Redis and its commit in Postgres.
+type pausingStore struct {
 	grant.GrantStore
 	beforeActivate, beforeOpen, beforeDeny func()
 }
 
-func (h heldLedger) Activate(ctx context.Context, step grant.Step, binding []byte) (grant.UpdateResult, error) {
+func (h pausingStore) Activate(ctx context.Context, step grant.Step, binding []byte) (grant.UpdateResult, error) {
 	if h.beforeActivate != nil {
 		h.beforeActivate()
 	}
 	return h.GrantStore.Activate(ctx, step, binding)
 }
 
-func (h heldLedger) Open(ctx context.Context, g grant.Grant, approval int) (grant.State, error) {
+func (h pausingStore) Open(ctx context.Context, g grant.Grant, approval int) (grant.State, error) {
 	if h.beforeOpen != nil {
 		h.beforeOpen()
 	}
 	return h.GrantStore.Open(ctx, g, approval)
 }
 
-func (h heldLedger) Deny(ctx context.Context, id uuid.UUID, actor string) error {
+func (h pausingStore) Deny(ctx context.Context, id uuid.UUID, actor string) error {
 	if h.beforeDeny != nil {
 		h.beforeDeny()
 	}
 	return h.GrantStore.Deny(ctx, id, actor)
 }
 
-// held is a bench whose Keeper stops where h says. The bench's own keeper does not.
-func (b *bench) held(h heldLedger) *bench {
+// held returns a testEnv whose Service pauses where h says. The Service of b does not.
+func (b *testEnv) held(h pausingStore) *testEnv {
 	h.GrantStore = b.store
 	out := *b
-	out.keeper = grant.NewService(h, redis.NewGrants(b.rdb), b.mint, slog.New(slog.DiscardHandler))
+	out.grants = grant.NewService(h, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
 	return &out
 }
 
-// both is g with another permission.
+// both returns g with a second permission.
 func both(g grant.Grant) grant.Grant {
 	g.Permissions = perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite)
 	return g
 }
 
-// G4: the store's clock decides. The process that approves may have any time.
-func TestG4_EndOfAGrantIsCountedFromTheStoresClock(t *testing.T) {
-	b := newBench(t)
+// G4: the clock of Postgres decides. The clock of the process may be wrong.
+func TestG4_EndIsCountedFromPostgresClock(t *testing.T) {
+	b := newTestEnv(t)
 	g := b.pending(b.app)
 	g.Life, g.Ends = 30*24*time.Hour, time.Now().Add(-365*24*time.Hour)
-	code, err := b.keeper.Open(t.Context(), g, b.terms())
+	code, err := b.grants.Open(t.Context(), g, b.terms())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var left time.Duration
-	if err := b.world.Owner.QueryRow(t.Context(), `select ends_at - now() from account.grants where id = $1`, g.ID).Scan(&left); err != nil {
+	err = b.fixture.Owner.QueryRow(
+		t.Context(),
+		`select ends_at - now() from account.grants where id = $1`,
+		g.ID,
+	).Scan(&left)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if left > g.Life || left < g.Life-time.Minute {
@@ -79,10 +84,11 @@ func TestG4_EndOfAGrantIsCountedFromTheStoresClock(t *testing.T) {
 	}
 }
 
-// stored is what both stores hold of a grant.
-func (b *bench) stored(id uuid.UUID) (row string, key map[string]string) {
+// stored returns what both stores hold of a grant.
+func (b *testEnv) stored(id uuid.UUID) (row string, key map[string]string) {
 	b.Helper()
-	err := b.world.Owner.QueryRow(b.Context(), `select coalesce((select g::text from account.grants g where id = $1), '') || (
+	err := b.fixture.Owner.QueryRow(b.Context(), `select coalesce(
+			(select g::text from account.grants g where id = $1), '') || (
 		select count(*) from account.audit_events where subject = 'grant:' || $1)`, id).
 		Scan(&row)
 	if err != nil {
@@ -94,13 +100,13 @@ func (b *bench) stored(id uuid.UUID) (row string, key map[string]string) {
 	return row, key
 }
 
-func TestG12_AnApprovalThatLosesToARedemptionChangesNothing(t *testing.T) {
-	b := newBench(t)
+func TestG12_ApprovalAfterRedemptionChangesNothing(t *testing.T) {
+	b := newTestEnv(t)
 	g, code := b.consent()
-	between := b.held(heldLedger{beforeActivate: func() {
+	between := b.held(pausingStore{beforeActivate: func() {
 		row, key := b.stored(g.ID)
-		if _, err := b.keeper.Open(t.Context(), both(g), b.terms()); !errors.Is(err, grant.ErrAlreadyUsed) {
-			t.Errorf("the approval of more: %v", err)
+		if _, err := b.grants.Open(t.Context(), both(g), b.terms()); !errors.Is(err, grant.ErrAlreadyUsed) {
+			t.Errorf("approval of more permissions: %v", err)
 		}
 		rowAfter, keyAfter := b.stored(g.ID)
 		if row != rowAfter || !maps.Equal(key, keyAfter) {
@@ -117,23 +123,23 @@ func TestG12_AnApprovalThatLosesToARedemptionChangesNothing(t *testing.T) {
 	}
 }
 
-// An approval that the process does not survive after Redis has accepted its code: the earlier code is replaced,
-// nothing is granted, and the next approval counts.
-func TestG12_AnApprovalCutOffBetweenTheStoresGrantsNothing(t *testing.T) {
-	b := newBench(t)
+// The process ends after Redis has accepted the approval's code. The earlier code is replaced, nothing is granted, and
+// the next approval succeeds.
+func TestG12_InterruptedApprovalGrantsNothing(t *testing.T) {
+	b := newTestEnv(t)
 	g, first := b.consent()
 	row, _ := b.stored(g.ID)
 	func() {
 		defer func() { _ = recover() }()
-		cut := b.held(heldLedger{beforeOpen: func() { panic("the process ends here") }})
-		_, _ = cut.keeper.Open(t.Context(), both(g), b.terms())
+		cut := b.held(pausingStore{beforeOpen: func() { panic("the process ends here") }})
+		_, _ = cut.grants.Open(t.Context(), both(g), b.terms())
 	}()
 	if after, _ := b.stored(g.ID); after != row {
 		t.Errorf("Postgres holds %s, want %s", after, row)
 	}
 	_, err := b.redeem(first, b.terms())
-	b.refused("the code before", err)
-	code, err := b.keeper.Open(t.Context(), g, b.terms())
+	b.refused("the earlier code", err)
+	code, err := b.grants.Open(t.Context(), g, b.terms())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,10 +148,10 @@ func TestG12_AnApprovalCutOffBetweenTheStoresGrantsNothing(t *testing.T) {
 	}
 }
 
-// The codes of two approvals that pass each other between the stores, in each order: the code that can be redeemed has
-// the permissions of its own approval.
-func TestG12_OfTwoApprovalsAtOnceEachCodeIsWorthItsOwn(t *testing.T) {
-	b := newBench(t)
+// Two approvals overlap between the stores, in each order. The code that can be redeemed has the permissions of its own
+// approval.
+func TestG12_ConcurrentApprovalsKeepTheirPermissions(t *testing.T) {
+	b := newTestEnv(t)
 	g := b.pending(b.app)
 	for _, widerFirst := range []bool{true, false} {
 		g.ID = uuid.New()
@@ -154,13 +160,13 @@ func TestG12_OfTwoApprovalsAtOnceEachCodeIsWorthItsOwn(t *testing.T) {
 			outer, inner = inner, outer
 		}
 		var last credential.Secret
-		passing := b.held(heldLedger{beforeOpen: func() {
+		passing := b.held(pausingStore{beforeOpen: func() {
 			var err error
-			if last, err = b.keeper.Open(t.Context(), inner, b.terms()); err != nil {
+			if last, err = b.grants.Open(t.Context(), inner, b.terms()); err != nil {
 				t.Fatal(err)
 			}
 		}})
-		if _, err := passing.keeper.Open(t.Context(), outer, b.terms()); err != nil {
+		if _, err := passing.grants.Open(t.Context(), outer, b.terms()); err != nil {
 			t.Fatal(err)
 		}
 
@@ -177,16 +183,16 @@ func TestG12_OfTwoApprovalsAtOnceEachCodeIsWorthItsOwn(t *testing.T) {
 	}
 }
 
-// Redis comes back with an older copy of the grant, in which the replaced code counts.
-func TestG12_AReplacedCodeThatRedisRemembersGivesNothing(t *testing.T) {
-	b := newBench(t)
+// Redis is restored to an older copy of the grant, in which the replaced code is still valid.
+func TestG12_ReplacedCodeFailsAfterRedisRestore(t *testing.T) {
+	b := newTestEnv(t)
 	g, first := b.consent()
 	key := "g:{" + g.ID.String() + "}"
 	older, err := b.rdb.Dump(t.Context(), key).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.keeper.Open(t.Context(), both(g), b.terms()); err != nil {
+	if _, err := b.grants.Open(t.Context(), both(g), b.terms()); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.rdb.RestoreReplace(t.Context(), key, 0, older).Err(); err != nil {

@@ -13,29 +13,29 @@ import (
 )
 
 const (
-	// askTime bounds one decision of Redis, retries included: a client is answered 503 within 300 ms.
+	// askTime limits one decision of Redis, retries included: the client gets a 503 within 300 ms.
 	askTime  = 175 * time.Millisecond
 	askPause = 10 * time.Millisecond
 )
 
-// ask asks Redis until it answers or askTime is over, with the same nonce each time (G8). uncertain says, beside an
-// error, that the Register may have decided. It is asked again until the end then: only after that can no call of this
-// decision arrive in time.
+// ask calls Redis until it responds or askTime is over, with the same nonce each time (G8). uncertain reports, with an
+// error, that Redis may have decided. In that case ask retries until askTime is over, because only then can no call of
+// this decision arrive in time.
 func (k *Service) ask(
 	ctx context.Context, id uuid.UUID, try func(context.Context) (ScriptResult, error),
-) (word ScriptResult, uncertain bool, err error) {
+) (result ScriptResult, uncertain bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	for tries := 1; ; tries++ {
-		word, failed := try(ctx)
-		if failed == nil && word == Late { // the estimate of Redis's clock was wrong, and is right now
+		result, failed := try(ctx)
+		if failed == nil && result == Late { // the estimate of Redis's clock was wrong, and is now corrected
 			failed = fmt.Errorf("%w: %w: Redis got a call too late", ErrNotCommitted, store.ErrUnavailable)
 		}
 		if failed == nil {
 			if err != nil {
 				k.log.WarnContext(ctx, "Redis script retried", "grant_id", id, "tries", tries, "error", err)
 			}
-			return word, false, nil
+			return result, false, nil
 		}
 		err, uncertain = failed, uncertain || !errors.Is(failed, ErrNotCommitted)
 		if !uncertain && tries > 1 {
@@ -49,54 +49,54 @@ func (k *Service) ask(
 	}
 }
 
-// decide asks Redis for a decision. One that gets no answer is given up: the client is told 503, and its credential is
-// to work afterwards (G10).
+// decide calls Redis for a decision. A decision without a response is given up: the client gets a 503, and its
+// credential must work afterwards (G10).
 func (k *Service) decide(
 	ctx context.Context,
 	step Step,
 	try func(context.Context) (ScriptResult, error),
 ) (ScriptResult, error) {
-	word, uncertain, err := k.ask(ctx, step.GrantID, try)
+	result, uncertain, err := k.ask(ctx, step.GrantID, try)
 	if uncertain {
 		k.undos.add(ctx, step)
 	}
-	return word, err
+	return result, err
 }
 
 const (
 	commitTries  = 4
 	commitPause  = 50 * time.Millisecond
-	commitWithin = time.Second // after which no other try begins
+	commitWithin = time.Second // no further attempt starts after this time
 	undoTries    = 4
 )
 
-// commit repeats an idempotent update of Postgres until its outcome is known. A step that was not committed, or of
-// which that is not known, is taken back, so that the caller's credential works again after the 503.
+// commit repeats an idempotent update of Postgres until its outcome is known. A step that was not, or possibly not,
+// committed is undone, so that the client's credential works again after the 503.
 func (k *Service) commit(
 	ctx context.Context,
 	step Step,
-	facts Snapshot,
+	snapshot Snapshot,
 	update func() (UpdateResult, error),
 ) (UpdateResult, error) {
-	fence, uncertain, err := k.update(update)
-	if err == nil && fence == Refused {
-		fence, uncertain, err = k.commitAfterUndo(ctx, step, facts, update)
+	outcome, uncertain, err := k.update(update)
+	if err == nil && outcome == Refused {
+		outcome, uncertain, err = k.commitAfterUndo(ctx, step, snapshot, update)
 	}
 	if err != nil && (!k.undoRotation(ctx, step) || uncertain) {
 		k.undos.add(ctx, step)
 	}
-	return fence, err
+	return outcome, err
 }
 
-// commitAfterUndo repeats an update that Postgres has refused, if what it held in its place was given up by another
-// process: that process has reverted it meanwhile, or it is reverted here.
+// commitAfterUndo repeats an update that Postgres has refused, if the conflicting step was given up by another process.
+// Either that process has reverted the step meanwhile, or undoneElsewhere reverts it here.
 func (k *Service) commitAfterUndo(
 	ctx context.Context,
 	step Step,
-	facts Snapshot,
+	snapshot Snapshot,
 	update func() (UpdateResult, error),
 ) (UpdateResult, bool, error) {
-	now, err := k.store.Facts(ctx, facts.Grant.ClientID, step.GrantID)
+	now, err := k.store.Facts(ctx, snapshot.Grant.ClientID, step.GrantID)
 	if err != nil {
 		return Refused, false, err
 	}
@@ -109,7 +109,7 @@ func (k *Service) commitAfterUndo(
 	return k.update(update)
 }
 
-// startsAt reports whether Postgres has the grant as it was when the step was decided.
+// startsAt reports whether Postgres holds the grant as it was when the step was decided.
 func (s Step) startsAt(g *Grant) bool {
 	if s.Generation == 1 {
 		return g != nil && g.State == Pending
@@ -117,11 +117,11 @@ func (s Step) startsAt(g *Grant) bool {
 	return g != nil && g.State == Active && g.Generation == s.Generation-1 && bytes.Equal(g.RefreshHash, s.Former)
 }
 
-func (k *Service) update(update func() (UpdateResult, error)) (fence UpdateResult, uncertain bool, err error) {
+func (k *Service) update(update func() (UpdateResult, error)) (outcome UpdateResult, uncertain bool, err error) {
 	began := time.Now()
 	for try := range commitTries {
-		if fence, err = update(); err == nil {
-			return fence, false, nil
+		if outcome, err = update(); err == nil {
+			return outcome, false, nil
 		}
 		uncertain = uncertain || !errors.Is(err, ErrNotCommitted)
 		if time.Since(began) > commitWithin {
@@ -132,7 +132,7 @@ func (k *Service) update(update func() (UpdateResult, error)) (fence UpdateResul
 	return Refused, uncertain, err
 }
 
-// undoRotation undoes a step in Redis, where other processes find that its token was given to no client.
+// undoRotation undoes a step in Redis, where other processes can see that no client received its token.
 func (k *Service) undoRotation(ctx context.Context, step Step) bool {
 	for range undoTries {
 		if k.undo(ctx, step) == nil {
@@ -148,24 +148,24 @@ func (k *Service) undo(ctx context.Context, step Step) error {
 	return k.rotations.Undo(ctx, step.GrantID, step.Nonce)
 }
 
-// undoneElsewhere reverts the last step of a grant in Postgres if Redis has undone it, and reads the facts again. Then
-// the step was given up by another process, which could not tell Postgres yet, and what looks like the reuse of a code
-// or of a superseded token is the retry of a client that was answered 503 (G10). generation and former are those before
-// the step. Only Redis can tell the two apart: err is store.ErrUnavailable if it does not answer. A token that is two
-// generations old is a replay by Postgres alone.
+// undoneElsewhere reverts the last step of a grant in Postgres if Redis has undone it, and reads the grant again. In
+// that case another process gave the step up but could not revert it in Postgres yet, and the apparent reuse of a code
+// or of a superseded token is the retry of a client that got a 503 (G10). generation and former are those before the
+// step. Only Redis can distinguish the two cases: err is store.ErrUnavailable if it does not respond. Postgres alone
+// proves that a token two generations old is a replay.
 func (k *Service) undoneElsewhere(
 	ctx context.Context,
-	facts Snapshot,
+	snapshot Snapshot,
 	generation uint32,
 	former []byte,
 ) (again Snapshot, back bool, err error) {
-	g := facts.Grant
+	g := snapshot.Grant
 	if g == nil || g.State != Active || g.Generation != generation+1 {
 		return Snapshot{}, false, nil
 	}
-	asking, cancel := context.WithTimeout(ctx, askTime)
+	askCtx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	if undone, err := k.rotations.Undone(asking, g.ID, g.RefreshHash); err != nil || !undone {
+	if undone, err := k.rotations.Undone(askCtx, g.ID, g.RefreshHash); err != nil || !undone {
 		return Snapshot{}, false, err
 	}
 	step := Step{GrantID: g.ID, Nonce: uuid.NewString(), Generation: g.Generation, Hash: g.RefreshHash, Former: former}

@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A State is where a grant is in its life. Time ends a grant too; that is read off Ends.
+// A State is the state of a grant. A grant also ends with time: see Ends.
 type State string
 
 // The states.
@@ -19,7 +19,7 @@ const (
 	Revoked State = "revoked"
 )
 
-// A Reason says why a grant ended. It is stored, shown to the user and told to the client.
+// A Reason says why a grant ended. It is stored and shown to the user and the client.
 type Reason string
 
 // The reasons.
@@ -35,9 +35,9 @@ const (
 	ByPolicy       Reason = "connector_policy"
 )
 
-// A Grant is what one consent gave to one client.
+// A Grant is what a user consented to for one client.
 type Grant struct {
-	ID          uuid.UUID // the consent ticket's id, so that a double submit is one grant
+	ID          uuid.UUID // the consent ticket's id, so that a double submit creates one grant
 	Kind        client.Kind
 	ClientID    uuid.UUID
 	UserID      uuid.UUID
@@ -46,26 +46,26 @@ type Grant struct {
 	Resource    string
 	State       State
 	Generation  uint32   // of the current refresh token; 0 before the code is redeemed
-	RefreshHash []byte   // of its random part
+	RefreshHash []byte   // hash of its random part
 	CodeBinding []byte   // see Binding
-	GivenUp     []string // nonces of steps that were answered with 503 (G10)
+	GivenUp     []string // nonces of steps whose requests got a 503 (G10)
 	Created     time.Time
 	LastUsed    *time.Time
 	Ends        time.Time
-	// of a grant to be opened: Open counts Ends from Postgres's clock (G4); 0 leaves Ends as it is
+	// Life is used only by Open, which computes Ends from it by Postgres's clock (G4); 0 leaves Ends unchanged.
 	Life      time.Duration
 	RevokedAt *time.Time
 	Reason    Reason
-	SignInID  uuid.UUID // for Open: the sign-in in which the user approves, which must still count; not stored
+	SignInID  uuid.UUID // for Open: the sign-in of the approval, which must still be valid; not stored
 }
 
-// Snapshot are what one read of Postgres tells before anything is decided.
+// A Snapshot is one consistent read of Postgres, made before a decision.
 type Snapshot struct {
 	Now          time.Time // Postgres's clock
 	Client       *client.Client
 	Grant        *Grant
 	UserDisabled bool
 	Member       bool
-	Held         perm.Set // what the user holds in the grant's workspace
-	LLM          bool     // the workspace's LLM integration
+	Held         perm.Set // permissions of the user in the grant's workspace
+	LLM          bool     // the workspace's LLM integration is on
 }

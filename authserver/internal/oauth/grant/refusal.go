@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// A Refusal is a no that the caller caused. Target tells invalid_target (RFC 8707, section 2) from invalid_grant
-// (RFC 6749, section 5.2). The message is the error_description: plain words, no input echoed.
+// A Refusal is a refusal that the client caused. Target distinguishes invalid_target (RFC 8707, section 2) from
+// invalid_grant (RFC 6749, section 5.2). The message is the error_description: plain words, without input.
 type Refusal struct {
 	Target  bool
 	Message string
-	Ended   Reason // why the grant is revoked, where the request itself has revoked it or met the revocation first
+	Ended   Reason // why the grant is revoked, if this request revoked it or was refused for it
 }
 
 func (r *Refusal) Error() string { return r.Message }
@@ -40,7 +40,7 @@ var reasonWords = map[Reason]string{
 	ByPolicy:       "The workspace's connector policy ended this connection",
 }
 
-// Words says in plain words why a grant ended, and when.
+// Words describes in plain words why and when a grant ended.
 func (r Reason) Words(at *time.Time) string {
 	words, ok := reasonWords[r]
 	if !ok {
@@ -52,19 +52,19 @@ func (r Reason) Words(at *time.Time) string {
 	return fmt.Sprintf("%s on %s.", words, at.UTC().Format("2 January 2006 at 15:04:05 UTC"))
 }
 
-// standingRefusal says why the grant's user may not act through it at this moment, or nil (contract, section 3).
-func (f Snapshot) standingRefusal() error {
-	g := f.Grant
+// standingRefusal returns why the user may not act through the grant now, or nil (contract, section 3).
+func (s Snapshot) standingRefusal() error {
+	g := s.Grant
 	switch {
-	case g.Ends.Sub(f.Now) < time.Second: // an answer tells its times in whole seconds, and none of them is 0
+	case g.Ends.Sub(s.Now) < time.Second: // a response gives times in whole seconds, and none may be 0
 		return refuse(over)
-	case f.UserDisabled:
+	case s.UserDisabled:
 		return refuse(disabled)
-	case !f.Member:
+	case !s.Member:
 		return refuse(notMember)
-	case g.Kind.Traits().NeedsLLM && !f.LLM:
+	case g.Kind.Traits().NeedsLLM && !s.LLM:
 		return refuse(llmOff)
-	case len(g.Permissions.Intersect(f.Held)) == 0:
+	case len(g.Permissions.Intersect(s.Held)) == 0:
 		return refuse(nothingLeft)
 	}
 	return nil

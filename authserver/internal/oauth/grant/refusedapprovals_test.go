@@ -14,52 +14,52 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// connecting is a bench of a connector, with a grant of two permissions whose code is outstanding.
-func connecting(t *testing.T) (*bench, grant.Grant, credential.Secret) {
+// connecting returns a testEnv with a connector, and a grant of two permissions whose code is outstanding.
+func connecting(t *testing.T) (*testEnv, grant.Grant, credential.Secret) {
 	t.Helper()
-	b := newBench(t)
+	b := newTestEnv(t)
 	if b.app.Kind != client.Connector {
 		t.Fatalf("the client is %s", b.app.Kind)
 	}
 	g := both(b.pending(b.app))
-	code, err := b.keeper.Open(t.Context(), g, b.terms())
+	code, err := b.grants.Open(t.Context(), g, b.terms())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return b, g, code
 }
 
-// writing is g with the permission that readOnly forbids.
+// writing returns g with the permission that readOnly forbids.
 func writing(g grant.Grant) grant.Grant {
 	g.Permissions = perm.NewSet(perm.ProgrammesWrite)
 	return g
 }
 
-// readOnly lowers the policy of the workspace, so that it forbids all of writing.
-func (b *bench) readOnly() {
+// readOnly lowers the workspace's policy so that it forbids writing.
+func (b *testEnv) readOnly() {
 	b.Helper()
 	lowered := workspace.DefaultConnectorPolicy()
 	lowered.Permissions = perm.NewSet(perm.ProgrammesRead)
-	event := audit.Event{WorkspaceID: &b.world.WorkspaceID, Actor: "operator", Action: "connector_policy.changed"}
-	if _, err := b.store.SetConnectorPolicy(b.Context(), b.world.WorkspaceID, lowered, event); err != nil {
+	event := audit.Event{WorkspaceID: &b.fixture.WorkspaceID, Actor: "operator", Action: "connector_policy.changed"}
+	if _, err := b.store.SetConnectorPolicy(b.Context(), b.fixture.WorkspaceID, lowered, event); err != nil {
 		b.Fatal(err)
 	}
 }
 
-// withoutNumber is a hash without the number of the approval that was withdrawn last.
+// withoutNumber returns a hash without the number of the last withdrawn approval.
 func withoutNumber(key map[string]string) map[string]string {
 	key = maps.Clone(key)
 	delete(key, "wd")
 	return key
 }
 
-// The policy becomes narrower between the check of an approval and its write: the approval is refused, and the code of
-// the one before it works, with what is allowed of its own permissions.
-func TestG12_ARefusedApprovalLeavesTheCodeBeforeIt(t *testing.T) {
+// The policy becomes narrower between the check of an approval and its write. The approval is refused, and the earlier
+// code works with those of its permissions that are allowed.
+func TestG12_RefusedApprovalKeepsEarlierCode(t *testing.T) {
 	b, g, first := connecting(t)
 	_, before := b.stored(g.ID)
-	lowered := b.held(heldLedger{beforeOpen: b.readOnly})
-	if _, err := lowered.keeper.Open(t.Context(), writing(g), b.terms()); !errors.Is(err, grant.ErrPolicy) {
+	lowered := b.held(pausingStore{beforeOpen: b.readOnly})
+	if _, err := lowered.grants.Open(t.Context(), writing(g), b.terms()); !errors.Is(err, grant.ErrPolicy) {
 		t.Fatalf("the approval of what is forbidden: %v", err)
 	}
 	if _, after := b.stored(g.ID); !maps.Equal(before, withoutNumber(after)) {
@@ -67,16 +67,16 @@ func TestG12_ARefusedApprovalLeavesTheCodeBeforeIt(t *testing.T) {
 	}
 	issued, err := b.redeem(first, b.terms())
 	if err != nil || issued.Grant.Permissions.Scope() != string(perm.ProgrammesRead) {
-		t.Fatalf("the code before: %s %v", issued.Grant.Permissions.Scope(), err)
+		t.Fatalf("the earlier code: %s %v", issued.Grant.Permissions.Scope(), err)
 	}
 	if _, err := b.rotate(issued.Refresh); err != nil {
-		t.Errorf("its refresh: %v", err)
+		t.Errorf("refresh after it: %v", err)
 	}
 }
 
-// Two approvals are refused while a third is under way, in each order; then each code before them works again. Wrong
-// attempts at a code still count when it is back.
-func TestG12_RefusedApprovalsThatCrossLeaveTheCodeBeforeThem(t *testing.T) {
+// Two approvals are refused while a third is in progress, in each order. Then the earlier code works again, and wrong
+// attempts at it still count.
+func TestG12_OverlappingRefusedApprovalsKeepEarlierCode(t *testing.T) {
 	for _, approvedBetween := range []bool{false, true} {
 		b, g, code := connecting(t)
 		wrong := b.terms()
@@ -85,19 +85,19 @@ func TestG12_RefusedApprovalsThatCrossLeaveTheCodeBeforeThem(t *testing.T) {
 		b.refused("a wrong verifier", err)
 		_, before := b.stored(g.ID)
 
-		refusedInside := b.held(heldLedger{beforeOpen: func() {
+		refusedInside := b.held(pausingStore{beforeOpen: func() {
 			b.readOnly()
 			if approvedBetween {
-				if code, err = b.keeper.Open(t.Context(), g, b.terms()); err != nil {
+				if code, err = b.grants.Open(t.Context(), g, b.terms()); err != nil {
 					t.Fatal(err)
 				}
 				_, before = b.stored(g.ID)
 			}
-			if _, err := b.keeper.Open(t.Context(), writing(g), b.terms()); !errors.Is(err, grant.ErrPolicy) {
+			if _, err := b.grants.Open(t.Context(), writing(g), b.terms()); !errors.Is(err, grant.ErrPolicy) {
 				t.Errorf("the inner approval: %v", err)
 			}
 		}})
-		if _, err := refusedInside.keeper.Open(t.Context(), writing(g), b.terms()); !errors.Is(err, grant.ErrPolicy) {
+		if _, err := refusedInside.grants.Open(t.Context(), writing(g), b.terms()); !errors.Is(err, grant.ErrPolicy) {
 			t.Errorf("the outer approval: %v", err)
 		}
 		_, after := b.stored(g.ID)
@@ -107,46 +107,46 @@ func TestG12_RefusedApprovalsThatCrossLeaveTheCodeBeforeThem(t *testing.T) {
 			}
 		}
 		if _, err := b.redeem(code, b.terms()); err != nil {
-			t.Errorf("approved between %v: the code before: %v", approvedBetween, err)
+			t.Errorf("approved between %v: the earlier code: %v", approvedBetween, err)
 		}
 	}
 }
 
-// The earlier of two approvals is refused while the later one is between the stores, and the later one after it.
-func TestG12_AnApprovalRefusedAfterItWasReplacedDoesNotComeBack(t *testing.T) {
+// The earlier of two approvals is refused while the later one is between the stores, and then the later one is refused.
+func TestG12_RefusedReplacedApprovalIsNotRestored(t *testing.T) {
 	b, g, code := connecting(t)
 	_, before := b.stored(g.ID)
 	issued, refuse, ended := make(chan bool), make(chan bool), make(chan error)
-	earlier := b.held(heldLedger{beforeOpen: func() { close(issued); <-refuse }})
+	earlier := b.held(pausingStore{beforeOpen: func() { close(issued); <-refuse }})
 	go func() {
-		_, err := earlier.keeper.Open(context.WithoutCancel(t.Context()), writing(g), b.terms())
+		_, err := earlier.grants.Open(context.WithoutCancel(t.Context()), writing(g), b.terms())
 		ended <- err
 	}()
 	<-issued
-	later := b.held(heldLedger{beforeOpen: func() {
+	later := b.held(pausingStore{beforeOpen: func() {
 		b.readOnly()
 		close(refuse)
 		if err := <-ended; !errors.Is(err, grant.ErrPolicy) {
 			t.Errorf("the earlier approval: %v", err)
 		}
 	}})
-	if _, err := later.keeper.Open(t.Context(), writing(g), b.terms()); !errors.Is(err, grant.ErrPolicy) {
+	if _, err := later.grants.Open(t.Context(), writing(g), b.terms()); !errors.Is(err, grant.ErrPolicy) {
 		t.Errorf("the later approval: %v", err)
 	}
 	if _, after := b.stored(g.ID); !maps.Equal(before, withoutNumber(after)) {
 		t.Errorf("Redis holds %q, want %q", after, before)
 	}
 	if _, err := b.redeem(code, b.terms()); err != nil {
-		t.Errorf("the code before: %v", err)
+		t.Errorf("the earlier code: %v", err)
 	}
 }
 
-// The first approval of a grant is refused: nothing is left of it.
-func TestG12_ARefusedFirstApprovalLeavesNothing(t *testing.T) {
-	b := newBench(t)
+// The first approval of a grant is refused and leaves nothing behind.
+func TestG12_RefusedFirstApprovalLeavesNothing(t *testing.T) {
+	b := newTestEnv(t)
 	g := writing(b.pending(b.app))
-	lowered := b.held(heldLedger{beforeOpen: b.readOnly})
-	if _, err := lowered.keeper.Open(t.Context(), g, b.terms()); !errors.Is(err, grant.ErrPolicy) {
+	lowered := b.held(pausingStore{beforeOpen: b.readOnly})
+	if _, err := lowered.grants.Open(t.Context(), g, b.terms()); !errors.Is(err, grant.ErrPolicy) {
 		t.Fatalf("the approval: %v", err)
 	}
 	if row, key := b.stored(g.ID); row != "0" || len(key) != 0 {
@@ -154,19 +154,19 @@ func TestG12_ARefusedFirstApprovalLeavesNothing(t *testing.T) {
 	}
 }
 
-// The code is redeemed between the check of a denial and its write: the denial is refused, and the grant is as its
-// redemption left it.
-func TestG12_ADenialThatLosesToARedemptionChangesNothing(t *testing.T) {
-	b := newBench(t)
+// The code is redeemed between the check of a denial and its write. The denial is refused, and the grant stays as
+// redeemed.
+func TestG12_DenialAfterRedemptionChangesNothing(t *testing.T) {
+	b := newTestEnv(t)
 	g, code := b.consent()
 	var issued grant.Issued
-	between := b.held(heldLedger{beforeDeny: func() {
+	between := b.held(pausingStore{beforeDeny: func() {
 		var err error
 		if issued, err = b.redeem(code, b.terms()); err != nil {
 			t.Fatal(err)
 		}
 	}})
-	if err := between.keeper.Deny(t.Context(), g, "user"); !errors.Is(err, grant.ErrAlreadyUsed) {
+	if err := between.grants.Deny(t.Context(), g, "user"); !errors.Is(err, grant.ErrAlreadyUsed) {
 		t.Errorf("the denial: %v", err)
 	}
 	b.alive(g.ID)
@@ -175,13 +175,13 @@ func TestG12_ADenialThatLosesToARedemptionChangesNothing(t *testing.T) {
 	}
 }
 
-// The denial comes between the two stores of a redemption: what was ended is ended. The client may get tokens, which
-// are dead.
-func TestG12_ADenialBeforeARedemptionIsStoredEndsTheGrant(t *testing.T) {
-	b := newBench(t)
+// The denial comes between the two stores of a redemption. The grant ends; the client may get tokens, which do not
+// work.
+func TestG12_DenialDuringRedemptionEndsGrant(t *testing.T) {
+	b := newTestEnv(t)
 	g, code := b.consent()
-	between := b.held(heldLedger{beforeActivate: func() {
-		if err := b.keeper.Deny(t.Context(), g, "user"); err != nil {
+	between := b.held(pausingStore{beforeActivate: func() {
+		if err := b.grants.Deny(t.Context(), g, "user"); err != nil {
 			t.Errorf("the denial: %v", err)
 		}
 	}})

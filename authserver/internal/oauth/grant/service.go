@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// A Service keeps grants in both stores, in the order that the invariants need. It is safe for concurrent use.
+// A Service stores grants in both stores, in the order that the invariants require. It is safe for concurrent use.
 type Service struct {
 	store     GrantStore
 	rotations RotationStore
@@ -23,29 +23,29 @@ type Service struct {
 	undos *undoQueue
 }
 
-// NewService makes a Keeper of the two stores.
-func NewService(ledger GrantStore, register RotationStore, mint *TokenCodec, log *slog.Logger) *Service {
+// NewService returns a Service over the two stores.
+func NewService(grants GrantStore, rotations RotationStore, tokens *TokenCodec, log *slog.Logger) *Service {
 	return &Service{
-		store:     ledger,
-		rotations: register,
-		tokens:    mint,
+		store:     grants,
+		rotations: rotations,
+		tokens:    tokens,
 		log:       log,
-		undos:     newUndoQueue(ledger, log),
+		undos:     newUndoQueue(grants, log),
 	}
 }
 
-// decisionTime bounds what follows once a script may have decided. The caller's own context no longer counts then: a
-// client that hangs up must not leave a decision half written.
+// decisionTime limits the work after a script may have decided. The caller's context no longer counts then: a client
+// that disconnects must not leave a decision half written.
 const decisionTime = 5 * time.Second
 
-// ErrAlreadyUsed says that a consent cannot be given again: its code was redeemed, or the grant has ended.
+// ErrAlreadyUsed reports that a consent was used: its code was redeemed, or the grant has ended.
 var ErrAlreadyUsed = errors.New("this consent was used already")
 
-// ErrPolicy says that the workspace's connector policy allows nothing of what was approved.
+// ErrPolicy reports that the workspace's connector policy allows nothing of what was approved.
 var ErrPolicy = errors.New("the workspace's connector policy does not allow this")
 
-// Snapshot reads what is known of a client and a grant; a zero grant id reads the client alone. It waits a moment for
-// Postgres to take back a decision about the grant that was given up, and is store.ErrUnavailable if that takes longer.
+// Snapshot reads a client and a grant; a zero grant id reads only the client. It waits briefly while a given-up
+// decision about the grant is being undone in Postgres, and returns store.ErrUnavailable if that takes longer.
 func (k *Service) Snapshot(ctx context.Context, clientID, grantID uuid.UUID) (Snapshot, error) {
 	if err := k.undos.wait(ctx, grantID); err != nil {
 		return Snapshot{}, err
@@ -53,7 +53,7 @@ func (k *Service) Snapshot(ctx context.Context, clientID, grantID uuid.UUID) (Sn
 	return k.store.Facts(ctx, clientID, grantID)
 }
 
-// SnapshotWithSecret is Facts with the client's live secret of this hash, for callers that check who the client is.
+// SnapshotWithSecret is like Snapshot, and includes the client's live secret with this hash for client authentication.
 func (k *Service) SnapshotWithSecret(
 	ctx context.Context,
 	clientID, grantID uuid.UUID,
@@ -65,19 +65,20 @@ func (k *Service) SnapshotWithSecret(
 	return k.store.FactsWithSecret(ctx, clientID, grantID, secretHash)
 }
 
-// ReadToken takes a token apart without I/O, or returns ErrForged.
+// ReadToken parses a token without I/O, or returns ErrForged.
 func (k *Service) ReadToken(kind TokenKind, text credential.Secret) (Token, error) {
 	return k.tokens.Read(kind, text.Reveal())
 }
 
-// Open makes the grant of a consent pending and returns its code. A second call with the same id replaces a code that
-// is still unused; after its redemption, ErrTaken. Where the policy of the workspace became narrower meanwhile, so is
-// the grant, or ErrPolicy.
+// Open creates the pending grant of a consent and returns its code. A second call with the same id replaces a code that
+// is still unused; after its redemption, Open returns ErrAlreadyUsed. If the workspace's policy became narrower
+// meanwhile, so does the grant, or Open returns ErrPolicy.
 //
-// Redis decides first whether the approval's code counts, and Postgres stores what was approved only then. So an
-// approval that loses to the redemption of an earlier code changes nothing, and a code that can be redeemed always has
-// its own approval's permissions in Postgres, as it is returned after they are committed (G12). What Postgres refuses
-// is withdrawn from Redis, so that the code before it counts again. A crash in between leaves a code that no one has.
+// Redis decides first whether the approval's code is valid, and only then Postgres stores what was approved. An
+// approval that loses to the redemption of an earlier code therefore changes nothing. A redeemable code always has the
+// permissions of its own approval in Postgres, because it is returned after they are committed (G12). An approval that
+// Postgres refuses is withdrawn from Redis, so that the earlier code is valid again. A crash in between leaves a code
+// that no client has.
 func (k *Service) Open(ctx context.Context, g Grant, terms CodeTerms) (credential.Secret, error) {
 	secret, code := k.tokens.New(Code, g.ID, 0)
 	g.State, g.CodeBinding = Pending, Binding(code.Hash, terms.RedirectURI, terms.Challenge)
@@ -91,11 +92,11 @@ func (k *Service) Open(ctx context.Context, g Grant, terms CodeTerms) (credentia
 	if g.Life > 0 {
 		g.Ends = approval.Now.Add(g.Life)
 	}
-	word, err := k.issue(ctx, g, approval.Number, code, terms)
+	result, err := k.issue(ctx, g, approval.Number, code, terms)
 	if err != nil {
 		return "", err
 	}
-	if word != OK {
+	if result != OK {
 		return "", ErrAlreadyUsed
 	}
 	state, err := k.store.Open(ctx, g, approval.Number)
@@ -103,7 +104,7 @@ func (k *Service) Open(ctx context.Context, g Grant, terms CodeTerms) (credentia
 		err = ErrAlreadyUsed
 	}
 	if err != nil {
-		if !errors.Is(err, store.ErrUnavailable) { // else the approval may have been stored
+		if !errors.Is(err, store.ErrUnavailable) { // otherwise the approval may have been stored
 			k.withdraw(ctx, g.ID, approval.Number)
 		}
 		return "", err
@@ -111,8 +112,8 @@ func (k *Service) Open(ctx context.Context, g Grant, terms CodeTerms) (credentia
 	return secret, nil
 }
 
-// withdraw takes an approval that Postgres has refused back from Redis, so that the code before it counts again
-// (G12). Where Redis does not answer, that code is lost, and nothing is granted.
+// withdraw removes an approval that Postgres has refused from Redis, so that the earlier code is valid again (G12). If
+// Redis does not respond, that code is lost, and nothing is granted.
 func (k *Service) withdraw(ctx context.Context, id uuid.UUID, approval int) {
 	ctx = context.WithoutCancel(ctx)
 	_, _, err := k.ask(
@@ -126,8 +127,8 @@ func (k *Service) withdraw(ctx context.Context, id uuid.UUID, approval int) {
 	}
 }
 
-// Deny ends the pending grant of a consent that the user refuses after all, or returns ErrTaken: what was redeemed
-// meanwhile is the user's to disconnect, as it is when the code was redeemed before the refusal.
+// Deny ends the pending grant of a consent that the user refuses. It returns ErrAlreadyUsed if the code was redeemed
+// before; the user can still disconnect the client.
 func (k *Service) Deny(ctx context.Context, g Grant, actor string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
 	defer cancel()
@@ -138,17 +139,17 @@ func (k *Service) Deny(ctx context.Context, g Grant, actor string) error {
 	return nil
 }
 
-// issue makes the code redeemable. A try that gets no answer may be sent again: the approval's number tells it from a
-// later one.
+// issue makes the code redeemable. A call without a response may be repeated: the approval's number distinguishes it
+// from a later approval.
 func (k *Service) issue(ctx context.Context, g Grant, approval int, code Token, terms CodeTerms) (ScriptResult, error) {
 	ask := func(ctx context.Context) (ScriptResult, error) {
 		return k.rotations.Issue(ctx, g.ID, approval, code.Hash, terms, g.Ends)
 	}
-	word, _, err := k.ask(ctx, g.ID, ask)
-	return word, err
+	result, _, err := k.ask(ctx, g.ID, ask)
+	return result, err
 }
 
-// Issued is what a redemption or a rotation gave.
+// Issued is the result of a redemption or a rotation.
 type Issued struct {
 	Grant   Grant
 	Now     time.Time         // Postgres's clock, for the token's times
@@ -156,8 +157,8 @@ type Issued struct {
 }
 
 // Redeem exchanges a code once (G1).
-func (k *Service) Redeem(ctx context.Context, facts Snapshot, code Token, terms CodeTerms) (Issued, error) {
-	g := facts.Grant
+func (k *Service) Redeem(ctx context.Context, snapshot Snapshot, code Token, terms CodeTerms) (Issued, error) {
+	g := snapshot.Grant
 	if g == nil || g.ClientID != terms.ClientID {
 		return Issued{}, refuse(unknownCode)
 	}
@@ -165,7 +166,7 @@ func (k *Service) Redeem(ctx context.Context, facts Snapshot, code Token, terms 
 	case Revoked:
 		return Issued{}, refuse(g.Reason.Words(g.RevokedAt))
 	case Active:
-		again, back, err := k.undoneElsewhere(ctx, facts, 0, nil)
+		again, back, err := k.undoneElsewhere(ctx, snapshot, 0, nil)
 		if err != nil {
 			return Issued{}, err
 		}
@@ -174,42 +175,42 @@ func (k *Service) Redeem(ctx context.Context, facts Snapshot, code Token, terms 
 		}
 		return Issued{}, k.redeemedAgain(ctx, *g, code, terms)
 	}
-	if err := facts.standingRefusal(); err != nil {
+	if err := snapshot.standingRefusal(); err != nil {
 		return Issued{}, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
 	defer cancel()
-	issued := Issued{Grant: *g, Now: facts.Now}
+	issued := Issued{Grant: *g, Now: snapshot.Now}
 	secret, next := k.tokens.New(Refresh, g.ID, 1)
 	if g.Kind.Traits().Refreshes {
 		issued.Refresh = secret
 	}
 	step := Step{GrantID: g.ID, Nonce: uuid.NewString(), Generation: 1, Hash: next.Hash}
-	word, err := k.decide(ctx, step, func(ctx context.Context) (ScriptResult, error) {
+	result, err := k.decide(ctx, step, func(ctx context.Context) (ScriptResult, error) {
 		return k.rotations.Exchange(ctx, Try{g.ID, step.Nonce, g.GivenUp}, code.Hash, terms, next.Hash)
 	})
 	if err != nil {
 		return Issued{}, err
 	}
-	if word == CodeSpent {
+	if result == CodeSpent {
 		return Issued{}, k.redeemedMeanwhile(ctx, *g, code, terms)
 	}
-	if err := k.answerExchange(ctx, *g, word); err != nil {
+	if err := k.answerExchange(ctx, *g, result); err != nil {
 		return Issued{}, err
 	}
-	fence, err := k.commit(ctx, step, facts, func() (UpdateResult, error) {
+	outcome, err := k.commit(ctx, step, snapshot, func() (UpdateResult, error) {
 		return k.store.Activate(ctx, step, Binding(code.Hash, terms.RedirectURI, terms.Challenge))
 	})
 	if err != nil {
 		return Issued{}, err
 	}
-	if fence == Refused { // Redis had forgotten that the code was used
+	if outcome == Refused { // Redis has lost the redemption of the code
 		return Issued{}, k.end(ctx, *g, CodeReused)
 	}
 	return issued, nil
 }
 
-// redeemedAgain judges a code whose grant is active: Postgres alone proves the reuse (G1).
+// redeemedAgain handles a code whose grant is active. Postgres alone proves the reuse (G1).
 func (k *Service) redeemedAgain(ctx context.Context, g Grant, code Token, terms CodeTerms) error {
 	if g.Resource != terms.Resource {
 		return &Refusal{Target: true, Message: wrongTarget}
@@ -220,10 +221,10 @@ func (k *Service) redeemedAgain(ctx context.Context, g Grant, code Token, terms 
 	return k.end(ctx, g, CodeReused)
 }
 
-// redeemedMeanwhile judges a code that was unused when Postgres was asked, and had long been used when Redis was.
+// redeemedMeanwhile handles a code that was unused in Postgres at first and then used in Redis.
 func (k *Service) redeemedMeanwhile(ctx context.Context, g Grant, code Token, terms CodeTerms) error {
-	facts, err := k.store.Facts(ctx, terms.ClientID, g.ID)
-	switch now := facts.Grant; {
+	snapshot, err := k.store.Facts(ctx, terms.ClientID, g.ID)
+	switch now := snapshot.Grant; {
 	case err != nil:
 		return err
 	case now != nil && now.State == Revoked:
@@ -234,11 +235,11 @@ func (k *Service) redeemedMeanwhile(ctx context.Context, g Grant, code Token, te
 	return refuse(unknownCode)
 }
 
-func (k *Service) answerExchange(ctx context.Context, g Grant, word ScriptResult) error {
-	if reason, gone := word.revokedReason(); gone {
+func (k *Service) answerExchange(ctx context.Context, g Grant, result ScriptResult) error {
+	if reason, gone := result.revokedReason(); gone {
 		return k.end(ctx, g, reason)
 	}
-	switch word {
+	switch result {
 	case OK:
 		return nil
 	case Reused:
@@ -263,15 +264,15 @@ func (k *Service) answerExchange(ctx context.Context, g Grant, word ScriptResult
 	return refuse(unknownCode)
 }
 
-// Rotate exchanges a refresh token for the next one (G2, G3). A replay is recognised before anything else is asked.
+// Rotate exchanges a refresh token for the next one (G2, G3). It checks for a replay before anything else.
 func (k *Service) Rotate(
 	ctx context.Context,
-	facts Snapshot,
+	snapshot Snapshot,
 	old Token,
 	clientID uuid.UUID,
 	resource string,
 ) (Issued, error) {
-	g := facts.Grant
+	g := snapshot.Grant
 	if g == nil || g.ClientID != clientID || !g.Kind.Traits().Refreshes || g.State == Pending {
 		return Issued{}, refuse(unknownToken)
 	}
@@ -280,8 +281,8 @@ func (k *Service) Rotate(
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
 	defer cancel()
-	if old.Generation < g.Generation && facts.Now.Before(g.Ends) {
-		again, back, err := k.undoneElsewhere(ctx, facts, old.Generation, old.Hash)
+	if old.Generation < g.Generation && snapshot.Now.Before(g.Ends) {
+		again, back, err := k.undoneElsewhere(ctx, snapshot, old.Generation, old.Hash)
 		if err != nil {
 			return Issued{}, err
 		}
@@ -290,7 +291,7 @@ func (k *Service) Rotate(
 		}
 		return Issued{}, k.end(ctx, *g, Replayed)
 	}
-	if err := facts.standingRefusal(); err != nil {
+	if err := snapshot.standingRefusal(); err != nil {
 		return Issued{}, err
 	}
 	secret, next := k.tokens.New(Refresh, g.ID, old.Generation+1)
@@ -301,31 +302,31 @@ func (k *Service) Rotate(
 		Hash:       next.Hash,
 		Former:     old.Hash,
 	}
-	word, err := k.rotate(ctx, *g, step, old, resource)
+	result, err := k.rotate(ctx, *g, step, old, resource)
 	if err != nil {
 		return Issued{}, err
 	}
-	if err := k.answerRotation(ctx, *g, word); err != nil {
+	if err := k.answerRotation(ctx, *g, result); err != nil {
 		return Issued{}, err
 	}
-	fence, err := k.commit(ctx, step, facts, func() (UpdateResult, error) { return k.store.Advance(ctx, step) })
+	outcome, err := k.commit(ctx, step, snapshot, func() (UpdateResult, error) { return k.store.Advance(ctx, step) })
 	if err != nil {
 		return Issued{}, err
 	}
-	if fence == Refused { // Postgres is further than Redis remembered: this token was superseded
+	if outcome == Refused { // Postgres has a later generation than Redis: this token was superseded
 		return Issued{}, k.end(ctx, *g, Replayed)
 	}
-	return Issued{Grant: *g, Now: facts.Now, Refresh: secret}, nil
+	return Issued{Grant: *g, Now: snapshot.Now, Refresh: secret}, nil
 }
 
-// rotate asks Redis, and brings it up to date from Postgres, once, if it has lost what it knew.
+// rotate calls Redis, and restores the grant there from Postgres, once, if Redis has lost it.
 func (k *Service) rotate(ctx context.Context, g Grant, step Step, old Token, resource string) (ScriptResult, error) {
 	ask := func(ctx context.Context) (ScriptResult, error) {
 		return k.rotations.Rotate(ctx, Try{g.ID, step.Nonce, g.GivenUp}, old, g.ClientID, resource, step.Hash)
 	}
-	word, err := k.decide(ctx, step, ask)
-	if err != nil || (word != Missing && word != Ahead) {
-		return word, err
+	result, err := k.decide(ctx, step, ask)
+	if err != nil || (result != Missing && result != Ahead) {
+		return result, err
 	}
 	if err := k.repair(ctx, g); err != nil {
 		return "", err
@@ -339,11 +340,11 @@ func (k *Service) repair(ctx context.Context, g Grant) error {
 	return k.rotations.Repair(ctx, g)
 }
 
-func (k *Service) answerRotation(ctx context.Context, g Grant, word ScriptResult) error {
-	if reason, gone := word.revokedReason(); gone {
+func (k *Service) answerRotation(ctx context.Context, g Grant, result ScriptResult) error {
+	if reason, gone := result.revokedReason(); gone {
 		return k.end(ctx, g, reason)
 	}
-	switch word {
+	switch result {
 	case OK:
 		return nil
 	case Replay:
@@ -356,9 +357,8 @@ func (k *Service) answerRotation(ctx context.Context, g Grant, word ScriptResult
 	return refuse(unknownToken)
 }
 
-// end revokes for a reason that the caller caused, and says so once Postgres has committed it (G9). Where Redis has
-// revoked already, Postgres may not know it yet, or never have got it: whoever hears of the revocation first sees to
-// that.
+// end revokes the grant for a reason that the client caused, and reports it once Postgres has committed (G9). If Redis
+// has revoked already, Postgres may not have done so; the first request to see the revocation then commits it.
 func (k *Service) end(ctx context.Context, g Grant, reason Reason) error {
 	if err := k.revoke(ctx, g.ID, g.Ends, reason, "client:"+g.ClientID.String()); err != nil {
 		return err
@@ -366,8 +366,8 @@ func (k *Service) end(ctx context.Context, g Grant, reason Reason) error {
 	return &Refusal{Message: reason.Words(nil), Ended: reason}
 }
 
-// Revoke ends a grant for good (G7). It returns once Postgres has committed; Redis follows as it can, which
-// nothing depends on.
+// Revoke ends a grant permanently (G7). It returns once Postgres has committed. Redis is updated if possible; nothing
+// depends on it.
 func (k *Service) Revoke(ctx context.Context, g Grant, reason Reason, actor string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
 	defer cancel()
@@ -382,7 +382,7 @@ func (k *Service) revoke(ctx context.Context, id uuid.UUID, ends time.Time, reas
 	return nil
 }
 
-// PropagateRevocation tells Redis of a revocation that Postgres has committed in the transaction of its cause.
+// PropagateRevocation revokes a grant in Redis that Postgres has revoked in the transaction of its cause.
 func (k *Service) PropagateRevocation(ctx context.Context, id uuid.UUID, ends time.Time, reason Reason) {
 	if err := k.rotations.Revoke(ctx, id, reason, ends); err != nil {
 		k.log.WarnContext(ctx, "Redis was not told of a revocation; Postgres refuses the grant all the same",

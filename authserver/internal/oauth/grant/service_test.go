@@ -32,24 +32,24 @@ const (
 	challenge = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 )
 
-// A bench is a Keeper over real stores, and everything that a test may break.
-type bench struct {
+// A testEnv is a Service over real stores, with access to everything that a test may break.
+type testEnv struct {
 	*testing.T
-	world  *fixture.Fixture
-	store  *postgres.Store
-	redis  *localstore.Redis
-	rdb    goredis.UniversalClient
-	keeper *grant.Service
-	mint   *grant.TokenCodec
-	user   uuid.UUID
-	app    client.Client // a connector
+	fixture *fixture.Fixture
+	store   *postgres.Store
+	redis   *localstore.Redis
+	rdb     goredis.UniversalClient
+	grants  *grant.Service
+	codec   *grant.TokenCodec
+	user    uuid.UUID
+	app     client.Client // a connector
 }
 
-func newBench(t *testing.T) *bench {
+func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
-	b := &bench{T: t, world: fixture.New(t), redis: testkit.NewRedis(t)}
+	b := &testEnv{T: t, fixture: fixture.New(t), redis: testkit.NewRedis(t)}
 	var err error
-	if b.store, err = postgres.Open(t.Context(), credential.Secret(b.world.Database.Authserver)); err != nil {
+	if b.store, err = postgres.Open(t.Context(), credential.Secret(b.fixture.Database.Authserver)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.store.Close)
@@ -59,26 +59,26 @@ func newBench(t *testing.T) *bench {
 	t.Cleanup(func() { _ = b.rdb.Close() })
 	key := make([]byte, 32)
 	_, _ = rand.Read(key)
-	if b.mint, err = grant.NewTokenCodec(seal.Keys{key}); err != nil {
+	if b.codec, err = grant.NewTokenCodec(seal.Keys{key}); err != nil {
 		t.Fatal(err)
 	}
-	b.keeper = grant.NewService(b.store, redis.NewGrants(b.rdb), b.mint, slog.New(slog.DiscardHandler))
-	b.user = b.world.Member(perm.ProgrammesRead)
-	b.app = b.world.Connector(resource, perm.ProgrammesRead)
+	b.grants = grant.NewService(b.store, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
+	b.user = b.fixture.Member(perm.ProgrammesRead)
+	b.app = b.fixture.Connector(resource, perm.ProgrammesRead)
 	return b
 }
 
-func (b *bench) terms() grant.CodeTerms {
+func (b *testEnv) terms() grant.CodeTerms {
 	return grant.CodeTerms{ClientID: b.app.ID, RedirectURI: fixture.Callback, Resource: resource, Challenge: challenge}
 }
 
-func (b *bench) pending(c client.Client) grant.Grant {
+func (b *testEnv) pending(c client.Client) grant.Grant {
 	return grant.Grant{
 		ID:          uuid.New(),
 		Kind:        c.Kind,
 		ClientID:    c.ID,
 		UserID:      b.user,
-		WorkspaceID: b.world.WorkspaceID,
+		WorkspaceID: b.fixture.WorkspaceID,
 		Permissions: perm.NewSet(perm.ProgrammesRead),
 		Resource:    resource,
 		Ends:        time.Now().Add(c.Kind.Traits().GrantLife),
@@ -86,46 +86,46 @@ func (b *bench) pending(c client.Client) grant.Grant {
 }
 
 // consent opens a grant and returns its code.
-func (b *bench) consent() (grant.Grant, credential.Secret) {
+func (b *testEnv) consent() (grant.Grant, credential.Secret) {
 	b.Helper()
 	g := b.pending(b.app)
-	code, err := b.keeper.Open(b.Context(), g, b.terms())
+	code, err := b.grants.Open(b.Context(), g, b.terms())
 	if err != nil {
 		b.Fatal(err)
 	}
 	return g, code
 }
 
-func (b *bench) redeem(code credential.Secret, terms grant.CodeTerms) (grant.Issued, error) {
-	token, err := b.keeper.ReadToken(grant.Code, code)
+func (b *testEnv) redeem(code credential.Secret, terms grant.CodeTerms) (grant.Issued, error) {
+	token, err := b.grants.ReadToken(grant.Code, code)
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	facts, err := b.keeper.SnapshotWithSecret(context.Background(), terms.ClientID, token.GrantID, nil)
+	snapshot, err := b.grants.SnapshotWithSecret(context.Background(), terms.ClientID, token.GrantID, nil)
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	return b.keeper.Redeem(context.Background(), facts, token, terms)
+	return b.grants.Redeem(context.Background(), snapshot, token, terms)
 }
 
-func (b *bench) rotate(refresh credential.Secret) (grant.Issued, error) {
+func (b *testEnv) rotate(refresh credential.Secret) (grant.Issued, error) {
 	return b.rotateAs(refresh, b.app.ID, resource)
 }
 
-func (b *bench) rotateAs(refresh credential.Secret, id uuid.UUID, target string) (grant.Issued, error) {
-	token, err := b.keeper.ReadToken(grant.Refresh, refresh)
+func (b *testEnv) rotateAs(refresh credential.Secret, id uuid.UUID, target string) (grant.Issued, error) {
+	token, err := b.grants.ReadToken(grant.Refresh, refresh)
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	facts, err := b.keeper.SnapshotWithSecret(context.Background(), id, token.GrantID, nil)
+	snapshot, err := b.grants.SnapshotWithSecret(context.Background(), id, token.GrantID, nil)
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	return b.keeper.Rotate(context.Background(), facts, token, id, target)
+	return b.grants.Rotate(context.Background(), snapshot, token, id, target)
 }
 
-// active consents and redeems.
-func (b *bench) active() (grant.Grant, credential.Secret) {
+// active consents and redeems the code.
+func (b *testEnv) active() (grant.Grant, credential.Secret) {
 	b.Helper()
 	g, code := b.consent()
 	issued, err := b.redeem(code, b.terms())
@@ -135,16 +135,16 @@ func (b *bench) active() (grant.Grant, credential.Secret) {
 	return g, issued.Refresh
 }
 
-func (b *bench) mustRotate(refresh credential.Secret) credential.Secret {
+func (b *testEnv) mustRotate(refresh credential.Secret) credential.Secret {
 	b.Helper()
 	issued, err := b.rotate(refresh)
 	if err != nil {
-		b.Fatalf("an honest refresh failed: %v", err)
+		b.Fatalf("a valid refresh failed: %v", err)
 	}
 	return issued.Refresh
 }
 
-func (b *bench) refused(what string, err error) {
+func (b *testEnv) refused(what string, err error) {
 	b.Helper()
 	var refusal *grant.Refusal
 	if !errors.As(err, &refusal) && !errors.Is(err, grant.ErrForged) {
@@ -152,8 +152,8 @@ func (b *bench) refused(what string, err error) {
 	}
 }
 
-// state says what Postgres holds.
-func (b *bench) state(id uuid.UUID) grant.Grant {
+// state returns what Postgres holds.
+func (b *testEnv) state(id uuid.UUID) grant.Grant {
 	b.Helper()
 	g, err := b.store.Grant(context.Background(), id)
 	if err != nil {
@@ -162,22 +162,22 @@ func (b *bench) state(id uuid.UUID) grant.Grant {
 	return g
 }
 
-func (b *bench) dead(id uuid.UUID, reason grant.Reason) {
+func (b *testEnv) dead(id uuid.UUID, reason grant.Reason) {
 	b.Helper()
 	if g := b.state(id); g.State != grant.Revoked || g.Reason != reason || g.RevokedAt == nil {
 		b.Errorf("grant is %s (%s), want revoked (%s)", g.State, g.Reason, reason)
 	}
 }
 
-func (b *bench) alive(id uuid.UUID) {
+func (b *testEnv) alive(id uuid.UUID) {
 	b.Helper()
 	if g := b.state(id); g.State != grant.Active {
 		b.Errorf("grant is %s (%s), want active", g.State, g.Reason)
 	}
 }
 
-func TestG1_ACodeIsRedeemedOnceAndItsReuseRevokes(t *testing.T) {
-	b := newBench(t)
+func TestG1_CodeReuseRevokesGrant(t *testing.T) {
+	b := newTestEnv(t)
 	g, code := b.consent()
 	issued, err := b.redeem(code, b.terms())
 	if err != nil || issued.Refresh == "" {
@@ -191,15 +191,15 @@ func TestG1_ACodeIsRedeemedOnceAndItsReuseRevokes(t *testing.T) {
 	b.refused("refresh after reuse", err)
 }
 
-// Whoever reuses a code may have asked Postgres before the code was used, and ask Redis long after.
-func TestG1_AReuseThatTookLongRevokesToo(t *testing.T) {
-	b := newBench(t)
+// The reused code is read from Postgres before the code is used, and reaches Redis long after.
+func TestG1_DelayedReuseRevokesGrant(t *testing.T) {
+	b := newTestEnv(t)
 	g, code := b.consent()
-	token, err := b.keeper.ReadToken(grant.Code, code)
+	token, err := b.grants.ReadToken(grant.Code, code)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := b.keeper.Snapshot(t.Context(), b.app.ID, g.ID)
+	before, err := b.grants.Snapshot(t.Context(), b.app.ID, g.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,26 +210,26 @@ func TestG1_AReuseThatTookLongRevokesToo(t *testing.T) {
 	refresh := b.mustRotate(issued.Refresh)
 	guess := b.terms()
 	guess.RedirectURI += "x"
-	_, err = b.keeper.Redeem(t.Context(), before, token, guess)
+	_, err = b.grants.Redeem(t.Context(), before, token, guess)
 	b.refused("a guess", err)
 	b.alive(g.ID)
-	_, err = b.keeper.Redeem(t.Context(), before, token, b.terms())
+	_, err = b.grants.Redeem(t.Context(), before, token, b.terms())
 	b.refused("a reuse", err)
 	b.dead(g.ID, grant.CodeReused)
-	_, err = b.keeper.Redeem(t.Context(), before, token, b.terms())
+	_, err = b.grants.Redeem(t.Context(), before, token, b.terms())
 	b.refused("another", err)
 	_, err = b.rotate(refresh)
 	b.refused("refresh after reuse", err)
 }
 
-func TestG1_AReuseThatIsNotOtherwiseValidChangesNothing(t *testing.T) {
-	b := newBench(t)
+func TestG1_InvalidReuseChangesNothing(t *testing.T) {
+	b := newTestEnv(t)
 	g, code := b.consent()
 	issued, err := b.redeem(code, b.terms())
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := b.world.Connector(resource, perm.ProgrammesRead)
+	other := b.fixture.Connector(resource, perm.ProgrammesRead)
 	for name, change := range map[string]func(*grant.CodeTerms){
 		"client":   func(c *grant.CodeTerms) { c.ClientID = other.ID },
 		"redirect": func(c *grant.CodeTerms) { c.RedirectURI += "x" },
@@ -245,9 +245,9 @@ func TestG1_AReuseThatIsNotOtherwiseValidChangesNothing(t *testing.T) {
 	b.mustRotate(issued.Refresh)
 }
 
-func TestTheFifthMismatchBurnsTheCodeAndAnotherClientDoesNotCount(t *testing.T) {
-	b := newBench(t)
-	other := b.world.Connector(resource, perm.ProgrammesRead)
+func TestRedeem_FifthMismatchRevokesCode(t *testing.T) {
+	b := newTestEnv(t)
+	other := b.fixture.Connector(resource, perm.ProgrammesRead)
 	wrong := func(code credential.Secret, times int) {
 		for i := range times {
 			terms := b.terms()
@@ -281,10 +281,10 @@ func TestTheFifthMismatchBurnsTheCodeAndAnotherClientDoesNotCount(t *testing.T) 
 	b.dead(g.ID, grant.CodeGuessed)
 }
 
-func TestASecondApprovalReplacesTheCodeAndNoneFollowsRedemption(t *testing.T) {
-	b := newBench(t)
+func TestOpen_SecondApprovalReplacesCode(t *testing.T) {
+	b := newTestEnv(t)
 	g, first := b.consent()
-	second, err := b.keeper.Open(t.Context(), g, b.terms())
+	second, err := b.grants.Open(t.Context(), g, b.terms())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,23 +296,23 @@ func TestASecondApprovalReplacesTheCodeAndNoneFollowsRedemption(t *testing.T) {
 	_, err = b.redeem(first, b.terms())
 	b.refused("replaced code after redemption", err)
 	b.alive(g.ID)
-	if _, err := b.keeper.Open(t.Context(), g, b.terms()); !errors.Is(err, grant.ErrAlreadyUsed) {
+	if _, err := b.grants.Open(t.Context(), g, b.terms()); !errors.Is(err, grant.ErrAlreadyUsed) {
 		t.Errorf("approval after redemption: %v", err)
 	}
 	b.alive(g.ID)
 }
 
-func TestG3_AnySupersededTokenRevokesAndAForgedOneDoesNot(t *testing.T) {
-	b := newBench(t)
+func TestG3_SupersededTokenRevokesGrantAndForgedDoesNot(t *testing.T) {
+	b := newTestEnv(t)
 	g, first := b.active()
 	refresh := first
 	for range 3 {
 		refresh = b.mustRotate(refresh)
 	}
-	forged, _ := newForeignMint(t).New(grant.Refresh, g.ID, 1)
+	forged, _ := newForeignCodec(t).New(grant.Refresh, g.ID, 1)
 	_, err := b.rotate(forged)
 	b.refused("forged", err)
-	other := b.world.Connector(resource, perm.ProgrammesRead)
+	other := b.fixture.Connector(resource, perm.ProgrammesRead)
 	_, err = b.rotateAs(first, other.ID, resource)
 	b.refused("another client's", err)
 	b.alive(g.ID)
@@ -323,32 +323,33 @@ func TestG3_AnySupersededTokenRevokesAndAForgedOneDoesNot(t *testing.T) {
 	b.refused("current token of a revoked grant", err)
 }
 
-func newForeignMint(t *testing.T) *grant.TokenCodec {
+func newForeignCodec(t *testing.T) *grant.TokenCodec {
 	t.Helper()
-	m, err := grant.NewTokenCodec(seal.Keys{make([]byte, 32)})
+	c, err := grant.NewTokenCodec(seal.Keys{make([]byte, 32)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m
+	return c
 }
 
-func TestAReplayIsRecognisedBeforeMembershipIsAsked(t *testing.T) {
-	b := newBench(t)
+func TestRotate_DetectsReplayBeforeStanding(t *testing.T) {
+	b := newTestEnv(t)
 	g, first := b.active()
 	b.mustRotate(first)
-	b.world.SetLLM(false)
+	b.fixture.SetLLM(false)
 	_, err := b.rotate(first)
 	b.refused("replay with LLM integration off", err)
 	b.dead(g.ID, grant.Replayed)
 }
 
-func TestRefusalsByStandingConsumeNothing(t *testing.T) {
-	b := newBench(t)
+func TestStandingRefusal_ConsumesNothing(t *testing.T) {
+	b := newTestEnv(t)
 	g, refresh := b.active()
 	off := map[string][2]string{
 		"membership": {
 			`delete from account.memberships where user_id = $1`,
-			`insert into account.memberships (tenant_id, user_id, permissions) select id, $1, '{programmes:read:programmes}' from account.tenants`,
+			`insert into account.memberships (tenant_id, user_id, permissions)
+			select id, $1, '{programmes:read:programmes}' from account.tenants`,
 		},
 		"permissions": {
 			`update account.memberships set permissions = '{}' where user_id = $1`,
@@ -364,13 +365,13 @@ func TestRefusalsByStandingConsumeNothing(t *testing.T) {
 		},
 	}
 	for name, sql := range off {
-		b.world.Exec(sql[0], b.user)
+		b.fixture.Exec(sql[0], b.user)
 		_, err := b.rotate(refresh)
 		b.refused(name, err)
 		_, code := b.consent()
 		_, err = b.redeem(code, b.terms())
 		b.refused(name+" at exchange", err)
-		b.world.Exec(sql[1], b.user)
+		b.fixture.Exec(sql[1], b.user)
 		if _, err := b.redeem(code, b.terms()); err != nil {
 			t.Errorf("%s: the code was consumed by a refusal: %v", name, err)
 		}
@@ -386,21 +387,21 @@ func TestRefusalsByStandingConsumeNothing(t *testing.T) {
 }
 
 func TestG4_NothingSucceedsAtTheEnd(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	g, refresh := b.active()
-	b.world.Exec(`update account.grants set ends_at = now() where id = $1`, g.ID)
+	b.fixture.Exec(`update account.grants set ends_at = now() where id = $1`, g.ID)
 	_, err := b.rotate(refresh)
-	b.refused("after the end, by the Ledger's clock", err)
+	b.refused("after the end, by Postgres's clock", err)
 	g, refresh = b.active()
 	if err := b.rdb.HSet(t.Context(), "g:{"+g.ID.String()+"}", "en", time.Now().UnixMilli()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	_, err = b.rotate(refresh)
-	b.refused("after the end, by the Register's clock", err)
+	b.refused("after the end, by Redis's clock", err)
 }
 
-func TestACodeExpires(t *testing.T) {
-	b := newBench(t)
+func TestRedeem_CodeExpires(t *testing.T) {
+	b := newTestEnv(t)
 	g, code := b.consent()
 	if err := b.rdb.HSet(t.Context(), "g:{"+g.ID.String()+"}", "cx", time.Now().UnixMilli()).Err(); err != nil {
 		t.Fatal(err)
@@ -409,20 +410,20 @@ func TestACodeExpires(t *testing.T) {
 	b.refused("expired code", err)
 }
 
-func TestG5_AConfidentialGrantHasNoRefreshToken(t *testing.T) {
-	b := newBench(t)
-	b.app, _ = b.world.Confidential(perm.ProgrammesRead)
+func TestG5_ConfidentialGrantHasNoRefreshToken(t *testing.T) {
+	b := newTestEnv(t)
+	b.app, _ = b.fixture.Confidential(perm.ProgrammesRead)
 	g, refresh := b.active()
 	if refresh != "" {
 		t.Error("a refresh token was issued")
 	}
-	forged, _ := b.mint.New(grant.Refresh, g.ID, 1)
+	forged, _ := b.codec.New(grant.Refresh, g.ID, 1)
 	_, err := b.rotate(forged)
 	b.refused("refresh of a confidential grant", err)
 }
 
 func TestG6_OnlyHashesAreStored(t *testing.T) {
-	b := newBench(t)
+	b := newTestEnv(t)
 	g, code := b.consent()
 	issued, err := b.redeem(code, b.terms())
 	if err != nil {
@@ -451,8 +452,8 @@ func contains(secret credential.Secret, value string) bool {
 	return false
 }
 
-func TestG2_ManyRacersHaveOneWinnerAndTheGrantIsDead(t *testing.T) {
-	b := newBench(t)
+func TestG2_RaceHasOneWinnerAndRevokesGrant(t *testing.T) {
+	b := newTestEnv(t)
 	for range 10 {
 		g, refresh := b.active()
 		race(t, 16, func() error { _, err := b.rotate(refresh); return err })
@@ -477,7 +478,7 @@ func race(t *testing.T, racers int, run func() error) {
 			if err == nil {
 				winners++
 			} else if !errors.As(err, &refusal) {
-				t.Errorf("a loser got no refusal: %v", err)
+				t.Errorf("a losing request got no refusal: %v", err)
 			}
 		})
 	}
@@ -487,10 +488,10 @@ func race(t *testing.T, racers int, run func() error) {
 	}
 }
 
-func TestG7_ARevokedGrantStaysRevoked(t *testing.T) {
-	b := newBench(t)
+func TestG7_RevokedGrantStaysRevoked(t *testing.T) {
+	b := newTestEnv(t)
 	g, refresh := b.active()
-	if err := b.keeper.Revoke(t.Context(), b.state(g.ID), grant.ByUser, "user:x"); err != nil {
+	if err := b.grants.Revoke(t.Context(), b.state(g.ID), grant.ByUser, "user:x"); err != nil {
 		t.Fatal(err)
 	}
 	_, err := b.rotate(refresh)
@@ -503,8 +504,8 @@ func TestG7_ARevokedGrantStaysRevoked(t *testing.T) {
 	b.dead(g.ID, grant.ByUser)
 }
 
-func TestWhenRedisLosesItsMemory(t *testing.T) {
-	b := newBench(t)
+func TestService_SurvivesRedisDataLoss(t *testing.T) {
+	b := newTestEnv(t)
 	g, code := b.consent()
 	issued, err := b.redeem(code, b.terms())
 	if err != nil {
@@ -518,7 +519,7 @@ func TestWhenRedisLosesItsMemory(t *testing.T) {
 		}
 	}
 	flush()
-	current = b.mustRotate(current) // an honest client never notices
+	current = b.mustRotate(current) // a correct client is not affected
 	flush()
 	_, err = b.redeem(code, b.terms())
 	b.refused("used code", err)
@@ -534,8 +535,8 @@ func TestWhenRedisLosesItsMemory(t *testing.T) {
 	b.dead(g.ID, grant.Replayed)
 }
 
-func TestWhenAnOlderCopyOfRedisIsPutBack(t *testing.T) {
-	b := newBench(t)
+func TestService_SurvivesRedisRestore(t *testing.T) {
+	b := newTestEnv(t)
 	g, first := b.active()
 	key := "g:{" + g.ID.String() + "}"
 	older, err := b.rdb.Dump(t.Context(), key).Result()
@@ -557,8 +558,8 @@ func TestWhenAnOlderCopyOfRedisIsPutBack(t *testing.T) {
 	b.refused("after the replay", err)
 }
 
-func TestAStoreThatDoesNotAnswerIsNeverARefusal(t *testing.T) {
-	b := newBench(t)
+func TestService_RedisStallIsUnavailable(t *testing.T) {
+	b := newTestEnv(t)
 	_, refresh := b.active()
 	_, code := b.consent()
 	b.redis.Pause()
@@ -577,8 +578,8 @@ func unavailable(t *testing.T, what string, err error) {
 	}
 }
 
-func TestWhenRedisIsDownTheCredentialsWorkAfterwards(t *testing.T) {
-	b := newBench(t)
+func TestService_CredentialsWorkAfterRedisOutage(t *testing.T) {
+	b := newTestEnv(t)
 	_, refresh := b.active()
 	_, code := b.consent()
 	b.redis.Stop()
@@ -586,40 +587,52 @@ func TestWhenRedisIsDownTheCredentialsWorkAfterwards(t *testing.T) {
 	unavailable(t, "refresh", err)
 	_, err = b.redeem(code, b.terms())
 	unavailable(t, "exchange", err)
-	_, err = b.keeper.Open(t.Context(), b.pending(b.app), b.terms())
+	_, err = b.grants.Open(t.Context(), b.pending(b.app), b.terms())
 	unavailable(t, "consent", err)
 	if err := b.redis.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	b.mustRotate(refresh)
 	if _, err := b.redeem(code, b.terms()); err != nil {
-		t.Errorf("the code is gone: %v", err)
+		t.Errorf("the code does not work: %v", err)
 	}
 }
 
-func TestG8_ALedgerThatDoesNotCommitUndoesTheRotation(t *testing.T) {
-	b := newBench(t)
+// failUpdates makes every update of a grant in Postgres fail until allowUpdates.
+func (b *testEnv) failUpdates() {
+	b.Helper()
+	b.fixture.Exec(`create function account.no() returns trigger language plpgsql
+		as $$ begin raise 'disk full'; end $$`)
+	b.fixture.Exec(`create trigger no before update on account.grants for each row execute function account.no()`)
+}
+
+func (b *testEnv) allowUpdates() {
+	b.Helper()
+	b.fixture.Exec(`drop trigger no on account.grants`)
+}
+
+func TestG8_FailedCommitUndoesRotation(t *testing.T) {
+	b := newTestEnv(t)
 	g, refresh := b.active()
 	_, code := b.consent()
-	b.world.Exec(`create function account.no() returns trigger language plpgsql as $$ begin raise 'disk full'; end $$`)
-	b.world.Exec(`create trigger no before update on account.grants for each row execute function account.no()`)
+	b.failUpdates()
 	_, err := b.rotate(refresh)
 	unavailable(t, "refresh", err)
 	_, err = b.redeem(code, b.terms())
 	unavailable(t, "exchange", err)
-	b.world.Exec(`drop trigger no on account.grants`)
+	b.allowUpdates()
 	b.mustRotate(refresh)
 	if _, err := b.redeem(code, b.terms()); err != nil {
-		t.Errorf("the code is gone: %v", err)
+		t.Errorf("the code does not work: %v", err)
 	}
 	b.alive(g.ID)
 }
 
-// However long somebody holds the row, the decision ends in time to be taken back.
-func TestG8_ARowThatIsHeldHarmsNoHonestClient(t *testing.T) {
-	b := newBench(t)
+// However long another transaction locks the row, the decision ends in time to be undone.
+func TestG8_LockedRowKeepsGrantUsable(t *testing.T) {
+	b := newTestEnv(t)
 	g, refresh := b.active()
-	holder, err := b.world.Owner.Begin(t.Context())
+	holder, err := b.fixture.Owner.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -635,10 +648,10 @@ func TestG8_ARowThatIsHeldHarmsNoHonestClient(t *testing.T) {
 	b.alive(g.ID)
 }
 
-func TestG8_ARedisThatHangsAndComesBackHarmsNoHonestClient(t *testing.T) {
-	b := newBench(t)
+func TestG8_RedisStallKeepsGrantUsable(t *testing.T) {
+	b := newTestEnv(t)
 	g, refresh := b.active()
-	refresh = b.mustRotate(refresh) // so that Redis knows the script: what hangs is its run
+	refresh = b.mustRotate(refresh) // so that Redis has loaded the script, and its run hangs
 	_, code := b.consent()
 	if err := b.redis.Pause(); err != nil {
 		t.Fatal(err)
@@ -651,20 +664,20 @@ func TestG8_ARedisThatHangsAndComesBackHarmsNoHonestClient(t *testing.T) {
 	time.Sleep(time.Second) // less than the Retry-After of the 503
 	b.mustRotate(refresh)
 	if _, err := b.redeem(code, b.terms()); err != nil {
-		t.Errorf("the code is gone: %v", err)
+		t.Errorf("the code does not work: %v", err)
 	}
 	b.alive(g.ID)
 }
 
-func TestTheLastApprovalSaysWhatIsGranted(t *testing.T) {
-	b := newBench(t)
+func TestOpen_LastApprovalDeterminesPermissions(t *testing.T) {
+	b := newTestEnv(t)
 	g := b.pending(b.app)
 	g.Permissions = perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite)
-	if _, err := b.keeper.Open(t.Context(), g, b.terms()); err != nil {
+	if _, err := b.grants.Open(t.Context(), g, b.terms()); err != nil {
 		t.Fatal(err)
 	}
 	g.Permissions = perm.NewSet(perm.ProgrammesRead)
-	code, err := b.keeper.Open(t.Context(), g, b.terms())
+	code, err := b.grants.Open(t.Context(), g, b.terms())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -674,8 +687,8 @@ func TestTheLastApprovalSaysWhatIsGranted(t *testing.T) {
 	}
 }
 
-func TestG1_ApprovedTwiceAtOnceAReuseStillRevokes(t *testing.T) {
-	b := newBench(t)
+func TestG1_ReuseAfterConcurrentApprovalsRevokesGrant(t *testing.T) {
+	b := newTestEnv(t)
 	for range 20 {
 		g := b.pending(b.app)
 		codes := make([]credential.Secret, 2)
@@ -683,7 +696,7 @@ func TestG1_ApprovedTwiceAtOnceAReuseStillRevokes(t *testing.T) {
 		for i := range codes {
 			wg.Go(func() {
 				var err error
-				if codes[i], err = b.keeper.Open(context.Background(), g, b.terms()); err != nil {
+				if codes[i], err = b.grants.Open(context.Background(), g, b.terms()); err != nil {
 					t.Error(err)
 				}
 			})
@@ -705,17 +718,17 @@ func TestG1_ApprovedTwiceAtOnceAReuseStillRevokes(t *testing.T) {
 	}
 }
 
-// The window is opened by a lock that keeps the first redemption from committing while Redis goes back in time.
-func TestG1_AConfidentialCodeIsRedeemedOnceThoughRedisGoesBack(t *testing.T) {
-	b := newBench(t)
-	b.app, _ = b.world.Confidential(perm.ProgrammesRead)
+// A lock prevents the first redemption from committing while Redis is restored to an older state.
+func TestG1_ConfidentialCodeIsRedeemedOnceDespiteRedisRestore(t *testing.T) {
+	b := newTestEnv(t)
+	b.app, _ = b.fixture.Confidential(perm.ProgrammesRead)
 	g, code := b.consent()
 	key := "g:{" + g.ID.String() + "}"
 	older, err := b.rdb.Dump(t.Context(), key).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
-	lock, err := b.world.Owner.Begin(t.Context())
+	lock, err := b.fixture.Owner.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -750,23 +763,22 @@ func TestG1_AConfidentialCodeIsRedeemedOnceThoughRedisGoesBack(t *testing.T) {
 	b.dead(g.ID, grant.CodeReused)
 }
 
-func TestG9_ARevocationThatCannotBeCommittedIsNotAnswered(t *testing.T) {
-	b := newBench(t)
+func TestG9_UncommittedRevocationIsNotReported(t *testing.T) {
+	b := newTestEnv(t)
 	g, first := b.active()
 	b.mustRotate(first)
-	b.world.Exec(`create function account.no() returns trigger language plpgsql as $$ begin raise 'disk full'; end $$`)
-	b.world.Exec(`create trigger no before update on account.grants for each row execute function account.no()`)
+	b.failUpdates()
 	_, err := b.rotate(first)
 	unavailable(t, "replay", err)
-	b.world.Exec(`drop trigger no on account.grants`)
+	b.allowUpdates()
 	_, err = b.rotate(first)
 	b.refused("next presentation", err)
 	b.dead(g.ID, grant.Replayed)
 }
 
-// Redis alone has revoked: whoever hears of it next, be it with an honest token, makes it true in Postgres.
-func TestG9_WhoIsToldOfARevocationFindsItCommitted(t *testing.T) {
-	b := newBench(t)
+// Only Redis has revoked the grant. The next request, even with a current token, commits the revocation in Postgres.
+func TestG9_ReportedRevocationIsCommitted(t *testing.T) {
+	b := newTestEnv(t)
 	replayed, first := b.active()
 	second := b.mustRotate(first)
 	guessed, code := b.consent()
@@ -776,8 +788,7 @@ func TestG9_WhoIsToldOfARevocationFindsItCommitted(t *testing.T) {
 		_, err := b.redeem(code, wrong)
 		b.refused("a guess", err)
 	}
-	b.world.Exec(`create function account.no() returns trigger language plpgsql as $$ begin raise 'disk full'; end $$`)
-	b.world.Exec(`create trigger no before update on account.grants for each row execute function account.no()`)
+	b.failUpdates()
 	_, err := b.redeem(code, wrong)
 	unavailable(t, "the fifth guess", err)
 	// A replay raced the rotation, and its process died before it could commit.
@@ -786,7 +797,7 @@ func TestG9_WhoIsToldOfARevocationFindsItCommitted(t *testing.T) {
 	}
 	_, err = b.rotate(second)
 	unavailable(t, "the current token, while nothing can be committed", err)
-	b.world.Exec(`drop trigger no on account.grants`)
+	b.allowUpdates()
 	_, err = b.rotate(second)
 	b.refused("the current token", err)
 	b.dead(replayed.ID, grant.Replayed)
@@ -795,19 +806,19 @@ func TestG9_WhoIsToldOfARevocationFindsItCommitted(t *testing.T) {
 	b.dead(guessed.ID, grant.CodeGuessed)
 }
 
-// swallow is a hook of go-redis that loses the answers of scripts while it is on, after Redis has run them.
-type swallow struct {
+// dropReplies is a go-redis hook that drops the responses of commands while it is on, after Redis has run them.
+type dropReplies struct {
 	goredis.Hook
 	on atomic.Bool
 }
 
-func (s *swallow) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+func (s *dropReplies) DialHook(next goredis.DialHook) goredis.DialHook { return next }
 
-func (s *swallow) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+func (s *dropReplies) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
 	return next
 }
 
-func (s *swallow) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+func (s *dropReplies) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	return func(ctx context.Context, command goredis.Cmder) error {
 		err := next(ctx, command)
 		if s.on.Load() && err == nil {
@@ -818,8 +829,8 @@ func (s *swallow) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	}
 }
 
-// anotherProcess is a Keeper over the same stores, which knows nothing of what the first one remembers.
-func (b *bench) anotherProcess() *bench {
+// anotherProcess returns a Service over the same stores that shares no memory with the first one.
+func (b *testEnv) anotherProcess() *testEnv {
 	b.Helper()
 	rdb, err := redis.Connect(credential.Secret(b.redis.URL))
 	if err != nil {
@@ -828,14 +839,14 @@ func (b *bench) anotherProcess() *bench {
 	b.Cleanup(func() { _ = rdb.Close() })
 	other := *b
 	other.rdb = rdb
-	other.keeper = grant.NewService(b.store, redis.NewGrants(rdb), b.mint, slog.New(slog.DiscardHandler))
+	other.grants = grant.NewService(b.store, redis.NewGrants(rdb), b.codec, slog.New(slog.DiscardHandler))
 	return &other
 }
 
-// Redis decides each time, and no answer arrives. The retries go to another process.
-func TestG10_ADecisionWithoutAnAnswerIsTakenBackForEveryProcess(t *testing.T) {
-	b := newBench(t)
-	lost := &swallow{}
+// Redis decides each time, and no response arrives. The retries go to another process.
+func TestG10_LostReplyIsUndoneForEveryProcess(t *testing.T) {
+	b := newTestEnv(t)
+	lost := &dropReplies{}
 	b.rdb.AddHook(lost)
 	other := b.anotherProcess()
 	g, code := b.consent()
@@ -847,10 +858,10 @@ func TestG10_ADecisionWithoutAnAnswerIsTakenBackForEveryProcess(t *testing.T) {
 	}
 	issued, err := other.redeem(code, b.terms())
 	if err != nil {
-		t.Fatalf("the code is gone: %v", err)
+		t.Fatalf("the code does not work: %v", err)
 	}
 	refresh, first := issued.Refresh, issued.Refresh
-	for range 10 { // more often than nonces are kept
+	for range 10 { // more often than nonces are remembered
 		lost.on.Store(true)
 		_, err := b.rotate(refresh)
 		unavailable(t, "refresh", err)
@@ -863,20 +874,20 @@ func TestG10_ADecisionWithoutAnAnswerIsTakenBackForEveryProcess(t *testing.T) {
 	b.dead(g.ID, grant.Replayed)
 }
 
-// A client is answered within 300 ms although Redis is silent, and its retry, sent at once and again and again,
-// succeeds as soon as Redis goes on. Some of the calls have reached Redis, and run then.
-func TestG10_RedisStallsAndEveryRetrySucceeds(t *testing.T) {
-	b := newBench(t)
+// A client gets a response within 300 ms although Redis is stalled, and its immediate retries succeed as soon as Redis
+// continues. Some of the calls have reached Redis and run then.
+func TestG10_EveryRetrySucceedsAfterRedisStall(t *testing.T) {
+	b := newTestEnv(t)
 	other := b.anotherProcess()
 	const clients = 20
 	var group sync.WaitGroup
 	begin := make(chan struct{})
-	try := func(what string, send func(*bench) error) {
+	try := func(what string, send func(*testEnv) error) {
 		group.Go(func() {
 			<-begin
 			for n := range 100 {
 				began := time.Now()
-				err := send([]*bench{b, other}[n%2])
+				err := send([]*testEnv{b, other}[n%2])
 				if took := time.Since(began); took > 300*time.Millisecond && errors.Is(err, store.ErrUnavailable) {
 					t.Logf("%s: answered after %s", what, took)
 				}
@@ -893,9 +904,9 @@ func TestG10_RedisStallsAndEveryRetrySucceeds(t *testing.T) {
 	for range clients {
 		_, refresh := b.active()
 		refresh = other.mustRotate(b.mustRotate(refresh))
-		try("refresh", func(by *bench) error { _, err := by.rotate(refresh); return err })
+		try("refresh", func(by *testEnv) error { _, err := by.rotate(refresh); return err })
 		_, code := b.consent()
-		try("exchange", func(by *bench) error { _, err := by.redeem(code, b.terms()); return err })
+		try("exchange", func(by *testEnv) error { _, err := by.redeem(code, b.terms()); return err })
 	}
 	if err := b.redis.Pause(); err != nil {
 		t.Fatal(err)

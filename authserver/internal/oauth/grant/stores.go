@@ -9,89 +9,89 @@ import (
 	"github.com/google/uuid"
 )
 
-// ErrNotCommitted, beside store.ErrUnavailable, says that the store certainly changed nothing.
+// ErrNotCommitted, together with store.ErrUnavailable, reports that the store certainly changed nothing.
 var ErrNotCommitted = errors.New("not committed")
 
-// An UpdateResult is what Postgres said to an advance.
+// An UpdateResult is the result of an update of Postgres.
 type UpdateResult int
 
-// Updated: the advance is committed. Overtaken: the grant was revoked meanwhile. Refused: Postgres is already further.
+// Updated: the update is committed. Overtaken: the grant was revoked meanwhile. Refused: Postgres has a later state.
 const (
 	Refused UpdateResult = iota
 	Updated
 	Overtaken
 )
 
-// An Approval is the number of an approval, and the state in which it finds its grant.
+// An Approval is the number of an approval, and the state of its grant.
 type Approval struct {
-	State  State     // Pending for a grant that does not exist yet; another one: the consent was used already
-	Number int       // above that of every earlier approval of the grant
+	State  State     // Pending also for a grant that does not exist yet; otherwise the consent was used already
+	Number int       // greater than that of every earlier approval of the grant
 	Now    time.Time // Postgres's clock
 }
 
 // A Try is one exchange or rotation.
 type Try struct {
 	GrantID uuid.UUID
-	Nonce   string   // tells a retry of our own from a repetition (G8)
-	GivenUp []string // nonces of tries that were given up: Redis undoes the last decision if it was one of theirs (G10)
+	Nonce   string   // distinguishes a retry by this server from a replay (G8)
+	GivenUp []string // nonces of given-up tries; Redis undoes the last decision if it was one of them (G10)
 }
 
-// A Step is what a try decides: the grant goes from one generation to the next.
+// A Step is the effect of a try: the grant moves to the next generation.
 type Step struct {
 	GrantID    uuid.UUID
 	Nonce      string
 	Generation uint32 // of the next refresh token; 1 for an exchange
-	Hash       []byte // of its random part; of a nonce where the grant has no refresh tokens
-	Former     []byte // the hash before; nil for an exchange
+	Hash       []byte // hash of its random part, or of a nonce if the grant has no refresh tokens
+	Former     []byte // the previous hash; nil for an exchange
 }
 
-// A GrantStore is the truth about grants, in Postgres. Its errors wrap store.ErrUnavailable; those of Advance and
-// Activate also ErrNotCommitted where that is certain.
+// A GrantStore is the authoritative store of grants, in Postgres. Its errors wrap store.ErrUnavailable; those of
+// Advance and Activate also wrap ErrNotCommitted if that is certain.
 type GrantStore interface {
 	// Facts reads, in one statement, the client without its secrets, the grant and the standing of its user. A zero
-	// grant id reads the client alone. What does not exist is nil.
+	// grant id reads only the client. What does not exist is nil.
 	Facts(ctx context.Context, clientID, grantID uuid.UUID) (Snapshot, error)
-	// FactsWithSecret is Facts with, of the client's live secrets, the one with this hash.
+	// FactsWithSecret is like Facts, and includes the client's live secret with this hash.
 	FactsWithSecret(ctx context.Context, clientID, grantID uuid.UUID, secretHash []byte) (Snapshot, error)
 	Approvals
-	// Activate moves a pending grant to generation 1, if its code has this binding: so the code's reuse can be proven
-	// by Postgres alone. It is idempotent: the same step passes again. A step that was given up is refused.
+	// Activate moves a pending grant to generation 1 if its code has this binding, so that Postgres alone can prove the
+	// code's reuse. It is idempotent: the same step succeeds again. A step that was given up is refused.
 	Activate(ctx context.Context, step Step, binding []byte) (UpdateResult, error)
-	// Advance moves an active grant to the step's generation, from any smaller one. It is idempotent likewise.
+	// Advance moves an active grant to the step's generation, from any smaller one. It is idempotent in the same way.
 	Advance(ctx context.Context, step Step) (UpdateResult, error)
-	// GiveUp reverts a step that was answered with 503, if it was taken, and makes sure that it is not taken later
+	// GiveUp reverts a step whose request got a 503, if it was committed, and prevents it from being committed later
 	// (G10).
 	GiveUp(ctx context.Context, step Step) error
-	// Revoke ends the grant, durably, with its audit event; a grant that has ended keeps its first reason.
+	// Revoke ends the grant durably, with its audit event. A grant that has ended keeps its first reason.
 	Revoke(ctx context.Context, id uuid.UUID, reason Reason, actor string) error
 }
 
-// Approvals are the part of a GrantStore that consent pages write. Their errors wrap ErrUnavailable.
+// Approvals is the part of a GrantStore that consent pages use. Its errors wrap store.ErrUnavailable.
 type Approvals interface {
-	// Approve numbers an approval of a grant that may not exist yet. It changes nothing of the grant.
+	// Approve assigns a number to an approval of a grant that may not exist yet. It does not change the grant.
 	Approve(ctx context.Context, id uuid.UUID) (Approval, error)
-	// Open inserts a pending grant, or gives the pending one of the same id a new code and what was approved with it,
-	// as far as the policy of the workspace allows it at that moment; or returns ErrPolicy. Where what allowed the
-	// approval has ended since it was checked, it returns audit.ErrNotAllowed. A pending grant that a later approval
-	// has changed stays as it is. Open returns the grant's state.
+	// Open inserts a pending grant, or gives the pending grant with the same id a new code and what was approved with
+	// it, as far as the workspace's policy allows it at that moment; otherwise it returns ErrPolicy. If what allowed
+	// the approval has ended since it was checked, it returns audit.ErrNotAuthorized. A pending grant that a later
+	// approval has changed stays unchanged. Open returns the grant's state.
 	Open(ctx context.Context, g Grant, approval int) (State, error)
-	// Deny ends a pending grant, durably, with its audit event, and returns ErrTaken where it is not pending any more.
+	// Deny ends a pending grant durably, with its audit event. It returns ErrAlreadyUsed if the grant is not pending.
 	Deny(ctx context.Context, id uuid.UUID, actor string) error
 }
 
-// A ScriptResult is a script's answer.
+// A ScriptResult is the result of a script.
 type ScriptResult string
 
-// The words of the scripts (lua/*.lua).
+// The results of the scripts (lua/*.lua).
 const (
 	OK               ScriptResult = "ok"
 	Missing          ScriptResult = "missing"  // Redis does not know the grant
 	Ahead            ScriptResult = "ahead"    // the token is newer than what Redis knows
-	Ended            ScriptResult = "ended"    // its time is over
-	WrongClient      ScriptResult = "client"   // another client's
+	Ended            ScriptResult = "ended"    // the grant has ended
+	WrongClient      ScriptResult = "client"   // the code or token belongs to another client
 	Replay           ScriptResult = "replay"   // superseded: the grant is revoked now
 	Reused           ScriptResult = "reused"   // used code: the grant is revoked now
-	CodeSpent        ScriptResult = "spent"    // the code was used, and nothing more is known of it
+	CodeSpent        ScriptResult = "spent"    // the code was used, and nothing else is known
 	TooManyTries     ScriptResult = "burned"   // fifth mismatch: the grant is revoked now
 	Expired          ScriptResult = "expired"  // the code's 60 seconds are over
 	Replaced         ScriptResult = "replaced" // not the grant's current code or token
@@ -102,30 +102,30 @@ const (
 	AlreadyUsed      ScriptResult = "taken" // issue: the code was redeemed, or the grant has ended
 )
 
-// revokedPrefix comes before the reason where the grant was revoked already.
+// revokedPrefix precedes the reason if the grant was revoked already.
 const revokedPrefix = "revoked:"
 
-// RevokedResult is the word for a grant that was revoked already, for a reason.
+// RevokedResult returns the result for a grant that was already revoked for a reason.
 func RevokedResult(reason Reason) ScriptResult { return ScriptResult(revokedPrefix + reason) }
 
-// revokedReason is the reason in such a word.
-func (w ScriptResult) revokedReason() (Reason, bool) {
-	reason, gone := strings.CutPrefix(string(w), revokedPrefix)
-	return Reason(reason), gone
+// revokedReason returns the reason in such a result.
+func (r ScriptResult) revokedReason() (Reason, bool) {
+	reason, revoked := strings.CutPrefix(string(r), revokedPrefix)
+	return Reason(reason), revoked
 }
 
-// CodeTerms are what a code is tied to.
+// CodeTerms are the values that a code is bound to.
 type CodeTerms struct {
 	ClientID    uuid.UUID
 	RedirectURI string
 	Resource    string
-	Challenge   string // of PKCE, "" for none
+	Challenge   string // PKCE challenge, or ""
 }
 
-// A RotationStore decides races over grants, in Redis, one script a decision. Its errors wrap store.ErrUnavailable. A
-// call with the nonce of an earlier one gets the earlier answer (G8). Where it is certain that nothing was sent, they
-// also wrap ErrNotCommitted. Issue, Exchange, Rotate and Repair change nothing once the deadline of their context has
-// passed by the RotationStore's clock, whenever they arrive: Issue, Exchange and Rotate answer Late then.
+// A RotationStore decides races over grants in Redis, with one script per decision. Its errors wrap
+// store.ErrUnavailable, and ErrNotCommitted if certainly nothing was sent. A call with the nonce of an earlier call
+// gets the same result (G8). Issue, Exchange, Rotate and Repair change nothing after the deadline of their context by
+// Redis's clock, whenever they arrive; Issue, Exchange and Rotate then return Late.
 type RotationStore interface {
 	Issue(
 		ctx context.Context,
@@ -135,8 +135,8 @@ type RotationStore interface {
 		terms CodeTerms,
 		ends time.Time,
 	) (ScriptResult, error)
-	// Withdraw takes back what Issue did for an approval that Postgres has refused: the code that it replaced counts
-	// again, unless the grant was redeemed or has ended (G12).
+	// Withdraw undoes Issue for an approval that Postgres has refused: the code that it replaced is valid again, unless
+	// the grant was redeemed or has ended (G12).
 	Withdraw(ctx context.Context, id uuid.UUID, approval int) (ScriptResult, error)
 	Exchange(ctx context.Context, try Try, codeHash []byte, terms CodeTerms, refreshHash []byte) (ScriptResult, error)
 	Rotate(
@@ -147,9 +147,9 @@ type RotationStore interface {
 		resource string,
 		next []byte,
 	) (ScriptResult, error)
-	// Undo takes back what the call with this nonce decided, if nothing has happened since.
+	// Undo undoes the decision of the call with this nonce if nothing has happened since.
 	Undo(ctx context.Context, id uuid.UUID, nonce string) error
-	// Undone reports whether the decision whose hash this is was the last one that was undone: no client has its token.
+	// Undone reports whether the decision with this hash was the last one undone, so that no client has its token.
 	Undone(ctx context.Context, id uuid.UUID, hash []byte) (bool, error)
 	Revoke(ctx context.Context, id uuid.UUID, reason Reason, ends time.Time) error
 	Repair(ctx context.Context, g Grant) error

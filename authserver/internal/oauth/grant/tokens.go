@@ -17,11 +17,11 @@ import (
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
-// A Token is an authorization code or a refresh token, taken apart.
+// A Token is a parsed authorization code or refresh token.
 type Token struct {
 	GrantID    uuid.UUID
 	Generation uint32 // 0 in a code
-	Hash       []byte // SHA-256 of its random part: what the stores keep
+	Hash       []byte // SHA-256 of its random part, which the stores hold
 }
 
 // A TokenKind is the prefix of a token, and part of what its MAC covers.
@@ -33,7 +33,7 @@ const (
 	Refresh TokenKind = "alm_rt_"
 )
 
-// ErrForged says that a text is no token that we minted. It is known without any I/O.
+// ErrForged reports that this server did not issue a token. It is detected without I/O.
 var ErrForged = errors.New("not a token of this server")
 
 // 84 bytes make exactly 112 base64url characters: no padding and no spare bits, so each token has one spelling.
@@ -44,12 +44,12 @@ const (
 	tokenSize  = bodySize + sha256.Size
 )
 
-// A TokenCodec makes and reads tokens: prefix, then base64url of grant id, generation, 32 random bytes and an
-// HMAC-SHA256 over the kind and all of that. The MAC is what lets garbage be refused for microseconds, and a superseded
-// token be believed without a row for it. It is safe for concurrent use.
+// A TokenCodec creates and reads tokens: a prefix, then base64url of the grant id, the generation, 32 random bytes and
+// an HMAC-SHA256 over the kind and all of that. Because of the MAC, garbage is refused within microseconds, and a
+// superseded token is recognised without a stored row. It is safe for concurrent use.
 type TokenCodec struct{ keys [][]byte }
 
-// NewTokenCodec derives its keys from the master keys: the first mints, all are believed.
+// NewTokenCodec derives the keys from the master keys. The first creates tokens; all verify them.
 func NewTokenCodec(keys seal.Keys) (*TokenCodec, error) {
 	derived, err := keys.Derive("grant tokens")
 	if err != nil || len(derived) == 0 {
@@ -58,19 +58,19 @@ func NewTokenCodec(keys seal.Keys) (*TokenCodec, error) {
 	return &TokenCodec{keys: derived}, nil
 }
 
-// New mints a token and returns it with what the stores are to keep of it.
-func (m *TokenCodec) New(kind TokenKind, id uuid.UUID, generation uint32) (credential.Secret, Token) {
+// New returns a new token, and what the stores hold of it.
+func (c *TokenCodec) New(kind TokenKind, id uuid.UUID, generation uint32) (credential.Secret, Token) {
 	raw := make([]byte, bodySize, tokenSize)
 	copy(raw, id[:])
 	binary.BigEndian.PutUint32(raw[idSize:], generation)
 	_, _ = rand.Read(raw[idSize+4:]) // never fails (crypto/rand)
 	token := Token{GrantID: id, Generation: generation, Hash: hashRandom(raw)}
-	raw = append(raw, mac(m.keys[0], kind, raw)...)
+	raw = append(raw, mac(c.keys[0], kind, raw)...)
 	return credential.Secret(string(kind) + base64.RawURLEncoding.EncodeToString(raw)), token
 }
 
-// Read takes a token apart, or returns ErrForged.
-func (m *TokenCodec) Read(kind TokenKind, text string) (Token, error) {
+// Read parses a token, or returns ErrForged.
+func (c *TokenCodec) Read(kind TokenKind, text string) (Token, error) {
 	encoded, ok := strings.CutPrefix(text, string(kind))
 	if !ok || len(encoded) != base64.RawURLEncoding.EncodedLen(tokenSize) {
 		return Token{}, ErrForged
@@ -80,14 +80,16 @@ func (m *TokenCodec) Read(kind TokenKind, text string) (Token, error) {
 		return Token{}, ErrForged
 	}
 	body, authentic := raw[:bodySize], 0
-	for _, key := range m.keys {
+	for _, key := range c.keys {
 		authentic |= subtle.ConstantTimeCompare(mac(key, kind, body), raw[bodySize:])
 	}
 	if authentic != 1 {
 		return Token{}, ErrForged
 	}
 	return Token{
-		GrantID: uuid.UUID(body[:idSize]), Generation: binary.BigEndian.Uint32(body[idSize:]), Hash: hashRandom(body),
+		GrantID:    uuid.UUID(body[:idSize]),
+		Generation: binary.BigEndian.Uint32(body[idSize:]),
+		Hash:       hashRandom(body),
 	}, nil
 }
 
@@ -103,8 +105,8 @@ func hashRandom(body []byte) []byte {
 	return sum[:]
 }
 
-// Binding is what Postgres keeps of a code: one hash over the code, where it goes and the PKCE challenge ("" for none).
-// With it a second redemption is told from a clumsy guess even when Redis has lost its memory (G1).
+// Binding returns what Postgres stores of a code: one hash over the code, its redirect URI and the PKCE challenge (""
+// for none). It distinguishes a second redemption from a wrong guess even if Redis has lost its data (G1).
 func Binding(codeHash []byte, redirectURI, challenge string) []byte {
 	h := sha256.New()
 	h.Write(codeHash)
@@ -114,7 +116,7 @@ func Binding(codeHash []byte, redirectURI, challenge string) []byte {
 	return h.Sum(nil)
 }
 
-// ChallengeOf is the S256 challenge of a verifier (RFC 7636, section 4.2); that of no verifier is none.
+// ChallengeOf returns the S256 challenge of a verifier (RFC 7636, section 4.2), or "" for no verifier.
 func ChallengeOf(verifier credential.Secret) string {
 	if verifier == "" {
 		return ""

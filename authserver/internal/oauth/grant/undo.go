@@ -12,9 +12,9 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store"
 )
 
-// undoQueue takes back the steps of tries that were answered with 503 although a store may have taken them (G10).
-// Postgres is told at once, and in the background for as long as it does not answer; until then the grant's requests
-// are 503, and neither store decides about it.
+// An undoQueue undoes the steps of tries that got a 503 although a store may have committed them (G10). It reverts them
+// in Postgres at once, or in the background until Postgres responds. Until then requests for the grant get a 503, and
+// neither store decides about it.
 type undoQueue struct {
 	store GrantStore
 	log   *slog.Logger
@@ -23,98 +23,98 @@ type undoQueue struct {
 	grants map[uuid.UUID]*pendingUndo
 }
 
-// A taking is what is to be taken back of one grant.
+// A pendingUndo holds the steps of one grant to undo.
 type pendingUndo struct {
 	steps []Step
 	done  chan struct{}
 }
 
 const (
-	giveUpTime  = 75 * time.Millisecond // for Postgres to answer while a client waits
+	giveUpTime  = 75 * time.Millisecond // limit for Postgres while a client waits
 	giveUpPause = 50 * time.Millisecond
 	waitTime    = 25 * time.Millisecond
 )
 
-func newUndoQueue(ledger GrantStore, log *slog.Logger) *undoQueue {
-	return &undoQueue{store: ledger, log: log, grants: map[uuid.UUID]*pendingUndo{}}
+func newUndoQueue(store GrantStore, log *slog.Logger) *undoQueue {
+	return &undoQueue{store: store, log: log, grants: map[uuid.UUID]*pendingUndo{}}
 }
 
-// wait waits until nothing of the grant is left to be taken back, for a moment. Its error is store.ErrUnavailable.
-func (g *undoQueue) wait(ctx context.Context, id uuid.UUID) error {
-	g.mu.Lock()
-	one := g.grants[id]
-	g.mu.Unlock()
-	if one == nil {
+// wait waits briefly until no step of the grant is left to undo. Its error is store.ErrUnavailable.
+func (q *undoQueue) wait(ctx context.Context, id uuid.UUID) error {
+	q.mu.Lock()
+	pending := q.grants[id]
+	q.mu.Unlock()
+	if pending == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, waitTime)
 	defer cancel()
 	select {
-	case <-one.done:
+	case <-pending.done:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("%w: a decision about the grant is being taken back", store.ErrUnavailable)
 	}
 }
 
-// add takes a step back.
-func (g *undoQueue) add(ctx context.Context, step Step) {
-	g.mu.Lock()
-	one, taking := g.grants[step.GrantID], false
-	if one == nil {
-		one, taking = g.begin(step.GrantID), true
+// add undoes a step.
+func (q *undoQueue) add(ctx context.Context, step Step) {
+	q.mu.Lock()
+	pending, first := q.grants[step.GrantID], false
+	if pending == nil {
+		pending, first = q.begin(step.GrantID), true
 	}
-	one.steps = append(one.steps, step)
-	g.mu.Unlock()
-	if !taking {
-		return // with those before it
+	pending.steps = append(pending.steps, step)
+	q.mu.Unlock()
+	if !first {
+		return // another call undoes it with the earlier steps
 	}
 	ctx = context.WithoutCancel(ctx)
-	if g.undoAll(ctx, one, giveUpTime) {
+	if q.undoAll(ctx, pending, giveUpTime) {
 		return
 	}
-	g.log.WarnContext(
+	q.log.WarnContext(
 		ctx,
 		"a decision cannot be taken back yet: its grant's requests are answered 503",
 		"grant_id",
 		step.GrantID,
 	)
 	go func() {
-		for !g.undoAll(ctx, one, time.Second) {
+		for !q.undoAll(ctx, pending, time.Second) {
 			time.Sleep(giveUpPause)
 		}
 	}()
 }
 
 // begin is called with mu held.
-func (g *undoQueue) begin(id uuid.UUID) *pendingUndo {
-	one := &pendingUndo{done: make(chan struct{})}
-	g.grants[id] = one
-	return one
+func (q *undoQueue) begin(id uuid.UUID) *pendingUndo {
+	pending := &pendingUndo{done: make(chan struct{})}
+	q.grants[id] = pending
+	return pending
 }
 
-// undoAll tells Postgres, and reports whether all of a grant's steps are taken back.
-func (g *undoQueue) undoAll(ctx context.Context, one *pendingUndo, within time.Duration) bool {
+// undoAll reverts steps in Postgres, and reports whether all steps of the grant are undone.
+func (q *undoQueue) undoAll(ctx context.Context, pending *pendingUndo, within time.Duration) bool {
 	for finished := false; !finished; {
-		g.mu.Lock()
-		step := one.steps[0]
-		g.mu.Unlock()
-		if !g.undo(ctx, step, within) {
+		q.mu.Lock()
+		step := pending.steps[0]
+		q.mu.Unlock()
+		if !q.undo(ctx, step, within) {
 			return false
 		}
-		g.mu.Lock()
-		one.steps = one.steps[1:]
-		if finished = len(one.steps) == 0; finished {
-			delete(g.grants, step.GrantID)
-			close(one.done)
+		q.mu.Lock()
+		pending.steps = pending.steps[1:]
+		if finished = len(pending.steps) == 0; finished {
+			delete(q.grants, step.GrantID)
+			close(pending.done)
 		}
-		g.mu.Unlock()
+		q.mu.Unlock()
 	}
 	return true
 }
 
-func (g *undoQueue) undo(ctx context.Context, step Step, within time.Duration) bool {
+func (q *undoQueue) undo(ctx context.Context, step Step, within time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	return g.store.GiveUp(ctx, step) == nil
+	return q.store.GiveUp(ctx, step) == nil
 }

@@ -14,74 +14,73 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 )
 
-// A stalledLedger is one whose answers are lost while it is stalled: it takes steps, and cannot be told to take them
-// back.
-type stalledLedger struct {
+// A stalledStore loses its responses while it is stalled: it commits steps, and cannot undo them.
+type stalledStore struct {
 	grant.GrantStore
 	stalled atomic.Bool
 }
 
-func (l *stalledLedger) Activate(ctx context.Context, step grant.Step, binding []byte) (grant.UpdateResult, error) {
-	fence, err := l.GrantStore.Activate(ctx, step, binding)
-	if l.stalled.Load() {
+func (s *stalledStore) Activate(ctx context.Context, step grant.Step, binding []byte) (grant.UpdateResult, error) {
+	result, err := s.GrantStore.Activate(ctx, step, binding)
+	if s.stalled.Load() {
 		return grant.Refused, store.ErrUnavailable
 	}
-	return fence, err
+	return result, err
 }
 
-func (l *stalledLedger) Advance(ctx context.Context, step grant.Step) (grant.UpdateResult, error) {
-	fence, err := l.GrantStore.Advance(ctx, step)
-	if l.stalled.Load() {
+func (s *stalledStore) Advance(ctx context.Context, step grant.Step) (grant.UpdateResult, error) {
+	result, err := s.GrantStore.Advance(ctx, step)
+	if s.stalled.Load() {
 		return grant.Refused, store.ErrUnavailable
 	}
-	return fence, err
+	return result, err
 }
 
-func (l *stalledLedger) GiveUp(ctx context.Context, step grant.Step) error {
-	if l.stalled.Load() {
+func (s *stalledStore) GiveUp(ctx context.Context, step grant.Step) error {
+	if s.stalled.Load() {
 		return store.ErrUnavailable
 	}
-	return l.GrantStore.GiveUp(ctx, step)
+	return s.GrantStore.GiveUp(ctx, step)
 }
 
-// Postgres commits, and its answer is lost together with the connection of the process that asked. The retry goes to
-// another process before the first one can take the step back.
-func TestG10_AStepThatPostgresTookWithoutAnAnswerIsTakenBackByTheNextProcess(t *testing.T) {
-	b := newBench(t)
-	ledger := &stalledLedger{GrantStore: b.store}
+// Postgres commits, and its response and the connection of the process are lost. The retry goes to another process
+// before the first one can undo the step.
+func TestG10_NextProcessUndoesStepWithLostReply(t *testing.T) {
+	b := newTestEnv(t)
+	grants := &stalledStore{GrantStore: b.store}
 	stalled := *b
-	stalled.keeper = grant.NewService(ledger, redis.NewGrants(b.rdb), b.mint, slog.New(slog.DiscardHandler))
+	stalled.grants = grant.NewService(grants, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
 	other := b.anotherProcess()
 	g, code := b.consent()
 
-	ledger.stalled.Store(true)
+	grants.stalled.Store(true)
 	_, err := stalled.redeem(code, b.terms())
 	unavailable(t, "exchange", err)
 	if got := b.state(g.ID); got.State != grant.Active {
-		t.Fatalf("Postgres has not taken the step: %s", got.State)
+		t.Fatalf("Postgres has not committed the step: %s", got.State)
 	}
 	issued, err := other.redeem(code, b.terms())
 	if err != nil {
-		t.Fatalf("the code is gone: %v", err)
+		t.Fatalf("the code does not work: %v", err)
 	}
 
 	_, err = stalled.rotate(issued.Refresh)
-	unavailable(t, "refresh, while the exchange is still to be taken back", err)
-	ledger.stalled.Store(false)
-	for errors.Is(err, store.ErrUnavailable) && t.Context().Err() == nil { // until it has taken the exchange back
-		_, err = stalled.keeper.Snapshot(t.Context(), b.app.ID, g.ID)
+	unavailable(t, "refresh, while the exchange is still to be undone", err)
+	grants.stalled.Store(false)
+	for errors.Is(err, store.ErrUnavailable) && t.Context().Err() == nil { // until it has undone the exchange
+		_, err = stalled.grants.Snapshot(t.Context(), b.app.ID, g.ID)
 	}
 	second := b.mustRotate(issued.Refresh)
-	ledger.stalled.Store(true)
+	grants.stalled.Store(true)
 	_, err = stalled.rotate(second)
 	unavailable(t, "refresh", err)
-	_, err = stalled.rotate(second) // not a replay: the step is still to be taken back
+	_, err = stalled.rotate(second) // not a replay: the step is still to be undone
 	unavailable(t, "a retry by the same process", err)
 	if got := b.state(g.ID); got.Generation != 3 {
-		t.Fatalf("Postgres has not taken the step: generation %d", got.Generation)
+		t.Fatalf("Postgres has not committed the step: generation %d", got.Generation)
 	}
 	third := other.mustRotate(second)
-	ledger.stalled.Store(false)
+	grants.stalled.Store(false)
 	third = other.mustRotate(third)
 	b.alive(g.ID)
 
@@ -92,16 +91,16 @@ func TestG10_AStepThatPostgresTookWithoutAnAnswerIsTakenBackByTheNextProcess(t *
 	b.refused("after the replay", err)
 }
 
-// Redis has decided, its answer is lost, and Postgres cannot be told: until it was, the process answers 503 and does
-// not ask Redis, which would take the retry for a replay.
-func TestG10_ARetryIsNotJudgedWhileTheDecisionIsTakenBack(t *testing.T) {
-	b := newBench(t)
-	ledger := &stalledLedger{GrantStore: b.store}
-	lost := &swallow{}
+// Redis has decided, its response is lost, and Postgres does not respond. Until the step is undone, the process returns
+// 503 and does not call Redis, which would treat the retry as a replay.
+func TestG10_RetryIsUnavailableDuringUndo(t *testing.T) {
+	b := newTestEnv(t)
+	grants := &stalledStore{GrantStore: b.store}
+	lost := &dropReplies{}
 	b.rdb.AddHook(lost)
-	b.keeper = grant.NewService(ledger, redis.NewGrants(b.rdb), b.mint, slog.New(slog.DiscardHandler))
+	b.grants = grant.NewService(grants, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
 	g, refresh := b.active()
-	ledger.stalled.Store(true)
+	grants.stalled.Store(true)
 	lost.on.Store(true)
 	_, err := b.rotate(refresh)
 	unavailable(t, "refresh", err)
@@ -109,130 +108,130 @@ func TestG10_ARetryIsNotJudgedWhileTheDecisionIsTakenBack(t *testing.T) {
 	_, err = b.rotate(refresh)
 	unavailable(t, "retry", err)
 	b.alive(g.ID)
-	ledger.stalled.Store(false)
+	grants.stalled.Store(false)
 	for errors.Is(err, store.ErrUnavailable) && t.Context().Err() == nil {
 		_, err = b.rotate(refresh)
 	}
 	if err != nil {
-		t.Errorf("the grant was lost: %v", err)
+		t.Errorf("the grant does not work: %v", err)
 	}
 	b.alive(g.ID)
 }
 
-// silentRegister does not answer whether a decision was undone while it is silent.
-type silentRegister struct {
+// silentRotations does not respond to Undone while it is silent.
+type silentRotations struct {
 	grant.RotationStore
 	silent atomic.Bool
 }
 
-func (r *silentRegister) Undone(ctx context.Context, id uuid.UUID, hash []byte) (bool, error) {
+func (r *silentRotations) Undone(ctx context.Context, id uuid.UUID, hash []byte) (bool, error) {
 	if r.silent.Load() {
 		return false, store.ErrUnavailable
 	}
 	return r.RotationStore.Undone(ctx, id, hash)
 }
 
-// Postgres took a step whose answer was lost, and Redis, which undid it, does not answer the process that is asked
-// next. That process cannot tell the retry from a replay, and answers 503.
-func TestG10_RetryIsNotJudgedWhileRedisCannotTellItFromAReplay(t *testing.T) {
-	b := newBench(t)
-	ledger := &stalledLedger{GrantStore: b.store}
+// Postgres committed a step whose response was lost. Redis, which undid it, does not respond to the next process. That
+// process cannot distinguish the retry from a replay, and returns 503.
+func TestG10_RetryIsUnavailableWhileRedisIsSilent(t *testing.T) {
+	b := newTestEnv(t)
+	grants := &stalledStore{GrantStore: b.store}
 	stalled := *b
-	stalled.keeper = grant.NewService(ledger, redis.NewGrants(b.rdb), b.mint, slog.New(slog.DiscardHandler))
-	register := &silentRegister{RotationStore: redis.NewGrants(b.rdb)}
+	stalled.grants = grant.NewService(grants, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
+	rotations := &silentRotations{RotationStore: redis.NewGrants(b.rdb)}
 	other := *b
-	other.keeper = grant.NewService(b.store, register, b.mint, slog.New(slog.DiscardHandler))
+	other.grants = grant.NewService(b.store, rotations, b.codec, slog.New(slog.DiscardHandler))
 	g, code := b.consent()
 
-	ledger.stalled.Store(true)
-	register.silent.Store(true)
+	grants.stalled.Store(true)
+	rotations.silent.Store(true)
 	_, err := stalled.redeem(code, b.terms())
 	unavailable(t, "exchange", err)
 	_, err = other.redeem(code, b.terms())
 	unavailable(t, "exchange again", err)
 	b.alive(g.ID)
-	register.silent.Store(false)
+	rotations.silent.Store(false)
 	issued, err := other.redeem(code, b.terms())
 	if err != nil {
-		t.Fatalf("the code is gone: %v", err)
+		t.Fatalf("the code does not work: %v", err)
 	}
 
-	ledger.stalled.Store(false)
+	grants.stalled.Store(false)
 	for err = store.ErrUnavailable; errors.Is(err, store.ErrUnavailable) && t.Context().Err() == nil; {
-		_, err = stalled.keeper.Snapshot(t.Context(), b.app.ID, g.ID)
+		_, err = stalled.grants.Snapshot(t.Context(), b.app.ID, g.ID)
 	}
-	ledger.stalled.Store(true)
-	register.silent.Store(true)
+	grants.stalled.Store(true)
+	rotations.silent.Store(true)
 	_, err = stalled.rotate(issued.Refresh)
 	unavailable(t, "refresh", err)
 	_, err = other.rotate(issued.Refresh)
 	unavailable(t, "refresh again", err)
 	b.alive(g.ID)
-	register.silent.Store(false)
+	rotations.silent.Store(false)
 	other.mustRotate(issued.Refresh)
-	ledger.stalled.Store(false)
+	grants.stalled.Store(false)
 	b.alive(g.ID)
 }
 
-// A lateLedger is Postgres to which the step of a request that was given up comes late: just before the first step that
-// it is told to take. The process that gave the late step up reverts it just afterwards.
-type lateLedger struct {
+// lateStore simulates a Postgres that receives a given-up step late: just before the first step that it commits. The
+// process that gave up the late step reverts it just afterwards.
+type lateStore struct {
 	grant.GrantStore
-	t    *testing.T
-	told int
+	t     *testing.T
+	calls int
 }
 
-func (l *lateLedger) Activate(ctx context.Context, step grant.Step, binding []byte) (grant.UpdateResult, error) {
-	return l.take(
+func (s *lateStore) Activate(ctx context.Context, step grant.Step, binding []byte) (grant.UpdateResult, error) {
+	return s.take(
 		ctx,
 		step,
-		func(step grant.Step) (grant.UpdateResult, error) { return l.GrantStore.Activate(ctx, step, binding) },
+		func(step grant.Step) (grant.UpdateResult, error) { return s.GrantStore.Activate(ctx, step, binding) },
 	)
 }
 
-func (l *lateLedger) Advance(ctx context.Context, step grant.Step) (grant.UpdateResult, error) {
-	return l.take(
+func (s *lateStore) Advance(ctx context.Context, step grant.Step) (grant.UpdateResult, error) {
+	return s.take(
 		ctx,
 		step,
-		func(step grant.Step) (grant.UpdateResult, error) { return l.GrantStore.Advance(ctx, step) },
+		func(step grant.Step) (grant.UpdateResult, error) { return s.GrantStore.Advance(ctx, step) },
 	)
 }
 
-func (l *lateLedger) take(
+func (s *lateStore) take(
 	ctx context.Context, step grant.Step, take func(grant.Step) (grant.UpdateResult, error),
 ) (grant.UpdateResult, error) {
-	l.told++
-	if l.told > 1 {
+	s.calls++
+	if s.calls > 1 {
 		return take(step)
 	}
 	late := step
 	late.Nonce, late.Hash = uuid.NewString(), grant.Binding(step.Hash, "late", "")
-	if fence, err := take(late); fence != grant.Updated || err != nil {
-		l.t.Errorf("the late step was not taken: %v, %v", fence, err)
+	if result, err := take(late); result != grant.Updated || err != nil {
+		s.t.Errorf("the late step was not committed: %v, %v", result, err)
 	}
-	fence, err := take(step)
-	if fence != grant.Refused || err != nil {
-		l.t.Errorf("the step after the late one: %v, %v; want it refused", fence, err)
+	result, err := take(step)
+	if result != grant.Refused || err != nil {
+		s.t.Errorf("the step after the late one: %v, %v; want it refused", result, err)
 	}
-	if err := l.GiveUp(ctx, late); err != nil {
-		l.t.Error(err)
+	if err := s.GiveUp(ctx, late); err != nil {
+		s.t.Error(err)
 	}
-	return fence, err
+	return result, err
 }
 
-func TestG10_LateStepThatIsRevertedMeanwhileIsNoReplay(t *testing.T) {
-	b := newBench(t)
+func TestG10_RevertedLateStepIsNoReplay(t *testing.T) {
+	b := newTestEnv(t)
 	g, code := b.consent()
-	ledger := &lateLedger{GrantStore: b.store, t: t}
-	b.keeper = grant.NewService(ledger, redis.NewGrants(b.rdb), b.mint, slog.New(slog.DiscardHandler))
+	grants := &lateStore{GrantStore: b.store, t: t}
+	b.grants = grant.NewService(grants, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
 	issued, err := b.redeem(code, b.terms())
 	if err != nil {
-		t.Fatalf("the code is gone: %v", err)
+		t.Fatalf("the code does not work: %v", err)
 	}
-	ledger.told = 0
+	grants.calls = 0
 	next := b.mustRotate(issued.Refresh)
-	if ledger.told != 2 {
-		t.Errorf("Postgres was told %d times, want 2", ledger.told)
+	if grants.calls != 2 {
+		t.Errorf("%d calls of Postgres, want 2", grants.calls)
 	}
 	b.mustRotate(next)
 	b.alive(g.ID)

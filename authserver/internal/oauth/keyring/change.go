@@ -11,40 +11,40 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 )
 
-// A Move takes a key on in its life.
+// A Move changes the state of a key.
 type Move struct {
 	KID string
 	To  State
 }
 
-// A Change is what is to become of the stored keys: Moves in their order, then Reseals, then Adds. A store erases the
-// private half of a key that is retired or removed: it never signs again.
+// A Change is a change of the stored keys: Moves in their order, then Reseals, then Adds. A store erases the private
+// half of a key that is retired or removed, because it never signs again.
 type Change struct {
 	Moves   []Move
-	Reseals []StoredKey // Sealed is new
+	Reseals []StoredKey // with a new Sealed
 	Adds    []StoredKey
 	Events  []audit.Event
 }
 
-// A Decision looks at the keys there are, oldest first, and at the store's clock. Its error changes nothing, and is
-// passed on as it is.
+// A Decision receives the existing keys, oldest first, and the store's clock. If it returns an error, nothing changes
+// and the error is returned unchanged.
 type Decision func(now time.Time, have []StoredKey) (Change, error)
 
-// ErrUnknownKID says that no key that is still published has that identifier.
+// ErrUnknownKID reports that no published key has that identifier.
 var ErrUnknownKID = errors.New("no published key has that identifier")
 
-// How long a key is published: until the last token that it signed has expired, and a day, for processes that went on
-// with it while they could not read that it was retired.
+// A retired key stays published until the last token that it signed has expired, and retirementMargin longer, for
+// processes that continued to sign with it because they could not read that it was retired.
 const retirementMargin = 24 * time.Hour
 
 func publishedFor() time.Duration { return client.Confidential.Traits().AccessLife + retirementMargin }
 
-// knownBefore is how long a key is published before its age makes it sign: what caches of the key set keep, and some
-// more.
+// knownBefore is how long a key must be published before it replaces an aged key. It exceeds the cache life of the key
+// set.
 const knownBefore = 10 * time.Minute
 
-// Rotate makes the next key sign from now on. The one that signed until now is still believed for as long as a token of
-// its may live. It returns the identifier of the key that signs.
+// Rotate makes the next key sign from now on. The former key is accepted for as long as its tokens may live. Rotate
+// returns the identifier of the new signing key.
 func (r *Keyring) Rotate(ctx context.Context, actor string) (kid string, err error) {
 	err = r.change(ctx, func(_ time.Time, have []StoredKey) (Change, error) {
 		var change Change
@@ -55,8 +55,8 @@ func (r *Keyring) Rotate(ctx context.Context, actor string) (kid string, err err
 	return kid, err
 }
 
-// Remove takes a key out at once, whatever its state: no token that it signed is believed any more. Where it was the
-// current one, the next signs. It returns ErrUnknownKID where there is none to remove.
+// Remove removes a key at once, in any state: tokens that it signed are no longer accepted. If it was the current key,
+// the next one signs. It returns ErrUnknownKID if there is no such key.
 func (r *Keyring) Remove(ctx context.Context, kid, actor string) error {
 	return r.change(ctx, func(_ time.Time, have []StoredKey) (Change, error) {
 		key, found := find(have, func(k StoredKey) bool { return k.KID == kid })
@@ -75,7 +75,7 @@ func (r *Keyring) Remove(ctx context.Context, kid, actor string) error {
 	})
 }
 
-// Reseal seals every private half anew, under the newest of the keys that the ring was made with, and says how many.
+// Reseal seals every private half again under the newest master key, and returns their number.
 func (r *Keyring) Reseal(ctx context.Context, actor string) (resealed int, err error) {
 	err = r.change(ctx, func(_ time.Time, have []StoredKey) (Change, error) {
 		var change Change
@@ -97,8 +97,7 @@ func (r *Keyring) Reseal(ctx context.Context, actor string) (resealed int, err e
 	return resealed, err
 }
 
-// maintain does what time asks for: a current key that is old enough is rotated, and what has been retired for long is
-// removed.
+// maintain rotates a current key that is old enough, and removes keys whose retirement is over.
 func (r *Keyring) maintain(ctx context.Context) error {
 	return r.change(ctx, func(now time.Time, have []StoredKey) (Change, error) {
 		var change Change
@@ -119,9 +118,9 @@ func (r *Keyring) maintain(ctx context.Context) error {
 	})
 }
 
-const system = "system" // the actor of what nobody asked for
+const system = "system" // the actor of automatic changes
 
-// due says whether tend would find something to do.
+// due reports whether maintain has something to do.
 func (r *Keyring) due(have []StoredKey, now time.Time) bool {
 	_, found := find(have, func(k StoredKey) bool { return outlived(k, now) })
 	return found || r.aged(have, now)
@@ -131,7 +130,7 @@ func outlived(k StoredKey, now time.Time) bool {
 	return k.State == Retired && k.Retired != nil && !now.Before(k.Retired.Add(publishedFor()))
 }
 
-// aged says whether the current key has signed long enough, and the next was published long enough.
+// aged reports whether the current key has signed long enough and the next one was published long enough.
 func (r *Keyring) aged(have []StoredKey, now time.Time) bool {
 	current, signing := find(have, func(k StoredKey) bool { return k.State == Current })
 	next, ready := find(have, func(k StoredKey) bool { return k.State == Next })
@@ -139,7 +138,7 @@ func (r *Keyring) aged(have []StoredKey, now time.Time) bool {
 		ready && !now.Before(next.Created.Add(knownBefore))
 }
 
-// succeed puts the current key in the state former and the oldest next one in its place.
+// succeed moves the current key to the state former, and makes the oldest next key current.
 func (r *Keyring) succeed(
 	change *Change,
 	have []StoredKey,
@@ -150,7 +149,7 @@ func (r *Keyring) succeed(
 	if !found {
 		return "", fmt.Errorf("no key is next: %w", ErrNoKey)
 	}
-	if _, err := r.open(next); err != nil { // or nobody could sign any more
+	if _, err := r.open(next); err != nil { // otherwise no process could sign
 		return "", err
 	}
 	detail := map[string]any{}
@@ -163,7 +162,7 @@ func (r *Keyring) succeed(
 	return next.KID, nil
 }
 
-// change has the store apply what decide says, with a new next key where it leaves none, and loads what came of it.
+// change applies decide in the store, adds a next key if none is left, and loads the result.
 func (r *Keyring) change(ctx context.Context, decide Decision) error {
 	err := r.store.ChangeSigningKeys(ctx, func(now time.Time, have []StoredKey) (Change, error) {
 		change, err := decide(now, have)

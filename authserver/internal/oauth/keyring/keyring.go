@@ -1,7 +1,7 @@
-// Package keyring answers: which key signs access tokens now, and which are still believed?
+// Package keyring manages the keys that sign and verify access tokens.
 //
-// A key is next, then current, then retired, and at last removed. The next one is published before it signs, so that
-// every verifier knows it by then; a retired one is published until the last token that it signed has expired. Private
+// A key is next, then current, then retired, and finally removed. The next key is published before it signs, so that
+// every verifier knows it by then. A retired key is published until the last token that it signed has expired. Private
 // halves are stored sealed. Each process reads the keys again every few seconds, so a rotation needs no restart.
 package keyring
 
@@ -25,7 +25,7 @@ import (
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
-// A State is where a key is in its life.
+// A State is the state of a key.
 type State string
 
 // The states.
@@ -36,7 +36,7 @@ const (
 	Removed State = "removed"
 )
 
-// A StoredKey is a key as Postgres keeps it.
+// A StoredKey is a key as Postgres stores it.
 type StoredKey struct {
 	KID       string
 	Public    []byte // a JWK
@@ -47,18 +47,18 @@ type StoredKey struct {
 	Retired   *time.Time
 }
 
-// A Store keeps keys. Its errors wrap store.ErrUnavailable when it does not answer.
+// A Store stores keys. Its errors wrap store.ErrUnavailable if it does not respond.
 type Store interface {
 	// SigningKeys returns every key that is not removed.
 	SigningKeys(ctx context.Context) ([]StoredKey, error)
 	// ChangeSigningKeys runs decide under a lock with every key that is not removed, and applies the change with its
 	// events, or nothing.
 	ChangeSigningKeys(ctx context.Context, decide Decision) error
-	// AddSigningKeys runs make under a lock with the keys that there are, and inserts what it returns.
+	// AddSigningKeys runs make under a lock with the existing keys, and inserts what it returns.
 	AddSigningKeys(ctx context.Context, make func(have []StoredKey) ([]StoredKey, error)) error
 }
 
-// ErrNoKey says that there is no key to sign with yet.
+// ErrNoKey reports that there is no key to sign with yet.
 var ErrNoKey = errors.New("no signing key is loaded")
 
 type snapshot struct {
@@ -67,7 +67,7 @@ type snapshot struct {
 	json    []byte
 }
 
-// A Keyring is safe for concurrent use.
+// A Keyring holds the signing keys of a process. It is safe for concurrent use.
 type Keyring struct {
 	store  Store
 	box    *seal.Box
@@ -76,7 +76,7 @@ type Keyring struct {
 	first  singleflight.Group
 }
 
-// New makes a ring whose private keys are sealed under keys.
+// New returns a Keyring whose private keys are sealed under keys.
 func New(store Store, keys seal.Keys) (*Keyring, error) {
 	box, err := seal.NewBox(keys, "signing keys")
 	if err != nil {
@@ -85,11 +85,11 @@ func New(store Store, keys seal.Keys) (*Keyring, error) {
 	return &Keyring{store: store, box: box}, nil
 }
 
-// RotateAfter makes Keep rotate the current key once it has signed for age; 0, as at first, is never. Call it before
-// Keep.
+// RotateAfter makes Run rotate the current key once it has signed for age; 0, the default, means never. Call it before
+// Run.
 func (r *Keyring) RotateAfter(age time.Duration) { r.maxAge = age }
 
-// Load reads the keys, and makes the first ones where there are none.
+// Load reads the keys, and creates the first ones if there are none.
 func (r *Keyring) Load(ctx context.Context) error {
 	_, err := r.load(ctx)
 	return err
@@ -111,10 +111,11 @@ func (r *Keyring) load(ctx context.Context) ([]StoredKey, error) {
 	return stored, r.adopt(stored)
 }
 
-// readyWithin bounds the load that Ready waits for. It outlives the request that began it, because others share it.
+// readyWithin limits the load that Ready waits for. The load outlives the request that began it, because others share
+// it.
 const readyWithin = 2 * time.Second
 
-// Ready returns nil once the keys were loaded. Until then it loads them. Calls at the same time share one load.
+// Ready returns nil once the keys are loaded. Until then it loads them. Concurrent calls share one load.
 func (r *Keyring) Ready(ctx context.Context) error {
 	if r.loaded.Load() != nil {
 		return nil
@@ -130,11 +131,10 @@ func (r *Keyring) Ready(ctx context.Context) error {
 	return err
 }
 
-// reloadEvery lets a process notice within five seconds what another did, with time for a slow answer.
+// reloadEvery lets a process notice changes by others within five seconds, with time for a slow response.
 const reloadEvery = 3 * time.Second
 
-// Run loads the keys again and again until ctx ends, and does what time asks for. What was loaded stays in use while
-// the store does not answer.
+// Run reloads and maintains the keys until ctx ends. Loaded keys stay in use while the store does not respond.
 func (r *Keyring) Run(ctx context.Context, log *slog.Logger) {
 	ticker := time.NewTicker(reloadEvery)
 	defer ticker.Stop()
@@ -162,7 +162,7 @@ func (r *Keyring) Current(context.Context) (accesstoken.SigningKey, error) {
 	return accesstoken.SigningKey{}, ErrNoKey
 }
 
-// Public returns the keys that tokens are verified with; none before the first Load.
+// Public returns the keys that verify tokens; none before the first Load.
 func (r *Keyring) Public() *accesstoken.Keys {
 	if s := r.loaded.Load(); s != nil {
 		return s.public
@@ -170,7 +170,7 @@ func (r *Keyring) Public() *accesstoken.Keys {
 	return accesstoken.NewKeys(jwk.NewSet())
 }
 
-// JWKS is Public as a JSON document (RFC 7517, section 5).
+// JWKS returns the public keys as a JSON document (RFC 7517, section 5).
 func (r *Keyring) JWKS() ([]byte, error) {
 	if s := r.loaded.Load(); s != nil {
 		return s.json, nil
@@ -211,9 +211,9 @@ func (r *Keyring) adopt(stored []StoredKey) error {
 		return fmt.Errorf("encode JWKS: %w", err)
 	}
 	if last := r.loaded.Load(); last != nil && bytes.Equal(last.json, next.json) {
-		next.public = last.public // with what it has verified
+		next.public = last.public // keeps its cache of verified tokens
 		if last.signing.KeyID() == next.signing.KeyID() {
-			next.signing = last.signing // with what crypto/ecdsa has worked out
+			next.signing = last.signing // keeps what crypto/ecdsa has precomputed
 		}
 	} else {
 		next.public = accesstoken.NewKeys(published)
@@ -222,7 +222,7 @@ func (r *Keyring) adopt(stored []StoredKey) error {
 	return nil
 }
 
-// open returns a key's private half.
+// open returns the private half of a key.
 func (r *Keyring) open(k StoredKey) ([]byte, error) {
 	raw, err := r.box.OpenBytes(k.Sealed)
 	if err != nil {
@@ -245,7 +245,7 @@ func count(keys []StoredKey, state State) int {
 	return n
 }
 
-// missing makes what a ring of the keys lacks: a current key, a next one.
+// missing creates the keys that a complete set lacks: a current one, a next one.
 func (r *Keyring) missing(have []StoredKey) ([]StoredKey, error) {
 	var out []StoredKey
 	for _, state := range []State{Current, Next} {
@@ -273,7 +273,11 @@ func (r *Keyring) generate(state State) (StoredKey, error) {
 	if err := jwk.AssignKeyID(private); err != nil { // the thumbprint of RFC 7638
 		return StoredKey{}, fmt.Errorf("name signing key: %w", err)
 	}
-	if err := errors.Join(private.Set(jwk.AlgorithmKey, accesstoken.Algorithm), private.Set(jwk.KeyUsageKey, jwk.ForSignature)); err != nil {
+	err = errors.Join(
+		private.Set(jwk.AlgorithmKey, accesstoken.Algorithm),
+		private.Set(jwk.KeyUsageKey, jwk.ForSignature),
+	)
+	if err != nil {
 		return StoredKey{}, fmt.Errorf("describe signing key: %w", err)
 	}
 	public, err := private.PublicKey()

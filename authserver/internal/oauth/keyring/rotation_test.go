@@ -14,8 +14,8 @@ import (
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
-func TestARotationMakesTheNextKeySignAndKeepsTheFormerBelieved(t *testing.T) {
-	b := newBench(t)
+func TestRotate_NextKeySignsAndFormerStillVerifies(t *testing.T) {
+	b := newTestEnv(t)
 	former, token := b.kid(b.first), b.token(b.first)
 	published, err := b.second.JWKS()
 	b.must(err)
@@ -29,26 +29,26 @@ func TestARotationMakesTheNextKeySignAndKeepsTheFormerBelieved(t *testing.T) {
 	}
 	b.states("rotated", 1, 1, 1)
 	b.event("key.rotated", kid, "admin")
-	if fresh := b.token(b.first); !b.believes(b.second, fresh) || !b.believes(b.first, token) {
+	if fresh := b.token(b.first); !b.verifies(b.second, fresh) || !b.verifies(b.first, token) {
 		t.Error("a process that has not noticed yet refuses the new key, or one that has refuses the old")
 	}
 	b.must(b.second.Load(t.Context()))
-	if b.kid(b.second) != kid || !b.believes(b.second, token) {
-		t.Error("the second process does not follow")
+	if b.kid(b.second) != kid || !b.verifies(b.second, token) {
+		t.Error("the second process does not use the new key")
 	}
 }
 
-func TestAnotherProcessNoticesWithinFiveSeconds(t *testing.T) {
-	b := newBench(t)
-	b.keep(b.second)
+func TestRun_LoadsRotationWithinFiveSeconds(t *testing.T) {
+	b := newTestEnv(t)
+	b.run(b.second)
 	time.Sleep(100 * time.Millisecond) // the loop has loaded once, and waits
 	kid, err := b.first.Rotate(t.Context(), "admin")
 	b.must(err)
 	b.within(5*time.Second, "the second process", func() bool { return b.kid(b.second) == kid })
 }
 
-func TestEveryEarlierKeyIsBelievedUntilItsLastTokenHasExpired(t *testing.T) {
-	b := newBench(t)
+func TestRotate_RetiredKeysVerifyUntilTokensExpire(t *testing.T) {
+	b := newTestEnv(t)
 	var tokens []credential.Secret
 	for range 4 {
 		tokens = append(tokens, b.token(b.first))
@@ -56,50 +56,51 @@ func TestEveryEarlierKeyIsBelievedUntilItsLastTokenHasExpired(t *testing.T) {
 		b.must(err)
 	}
 	b.states("four times", 1, 1, 4)
-	b.world.Exec(
+	b.fixture.Exec(
 		`update account.signing_keys set retired_at = now() - interval '90 days 23 hours' where state = 'retired'`,
 	)
-	b.keep(b.first)
+	b.run(b.first)
 	time.Sleep(200 * time.Millisecond)
 	b.must(b.second.Load(t.Context()))
 	for i, token := range tokens {
-		if !b.believes(b.second, token) {
-			t.Errorf("token %d is refused though it may live still", i)
+		if !b.verifies(b.second, token) {
+			t.Errorf("token %d is refused before it expires", i)
 		}
 	}
 	b.states("nearly over", 1, 1, 4)
 }
 
-func TestAKeyThatOutlivedItsTokensIsRemoved(t *testing.T) {
-	b := newBench(t)
+func TestRun_RemovesKeyAfterTokensExpire(t *testing.T) {
+	b := newTestEnv(t)
 	former, token := b.kid(b.first), b.token(b.first)
 	_, err := b.first.Rotate(t.Context(), "admin")
 	b.must(err)
-	b.world.Exec(`update account.signing_keys set retired_at = now() - interval '91 days' where kid = $1`, former)
-	b.keep(b.first)
-	b.within(5*time.Second, "its removal", func() bool { return !b.believes(b.first, token) })
+	b.fixture.Exec(`update account.signing_keys set retired_at = now() - interval '91 days' where kid = $1`, former)
+	b.run(b.first)
+	b.within(5*time.Second, "its removal", func() bool { return !b.verifies(b.first, token) })
 	b.states("removed", 1, 1, 0)
 	b.event("key.removed", former, "system")
 	if published, _ := b.first.JWKS(); bytes.Contains(published, []byte(former)) {
-		t.Error("it is published still")
+		t.Error("the removed key is still published")
 	}
 }
 
 // age makes every key older.
-func (b *bench) age(by string) {
+func (b *testEnv) age(by string) {
 	b.Helper()
-	b.world.Exec(
-		`update account.signing_keys set created_at = created_at - $1::interval, activated_at = activated_at - $1::interval`,
+	b.fixture.Exec(
+		`update account.signing_keys
+		set created_at = created_at - $1::interval, activated_at = activated_at - $1::interval`,
 		by,
 	)
 }
 
-func TestManyProcessesRotateAnAgedKeyOnce(t *testing.T) {
-	b := newBench(t)
+func TestRun_ConcurrentProcessesRotateAgedKeyOnce(t *testing.T) {
+	b := newTestEnv(t)
 	former := b.kid(b.first)
 	b.age("721 hours")
-	// While this lock is held, all of them see that it is due and wait to decide.
-	lock, err := b.world.Owner.Begin(t.Context())
+	// While this lock is held, all processes see that the rotation is due and wait to decide.
+	lock, err := b.fixture.Owner.Begin(t.Context())
 	b.must(err)
 	_, err = lock.Exec(t.Context(), `lock table account.signing_keys in share row exclusive mode`)
 	b.must(err)
@@ -108,14 +109,13 @@ func TestManyProcessesRotateAnAgedKeyOnce(t *testing.T) {
 	for i := range rings {
 		rings[i] = b.ring(b.keys)
 		rings[i].RotateAfter(720 * time.Hour)
-		b.keep(rings[i])
+		b.run(rings[i])
 	}
 	b.within(5*time.Second, "their waiting", func() bool {
-		return b.count(
+		waiting := b.count(
 			`select count(*) from pg_locks where relation = 'account.signing_keys'::regclass and not granted`,
-		) == len(
-			rings,
 		)
+		return waiting == len(rings)
 	})
 	b.must(lock.Rollback(t.Context()))
 	for _, r := range rings {
@@ -131,18 +131,20 @@ func TestManyProcessesRotateAnAgedKeyOnce(t *testing.T) {
 	b.event("key.rotated", b.kid(rings[0]), "system")
 }
 
-func TestAYoungKeySignsOn(t *testing.T) {
+func TestRun_DoesNotRotateYoungKey(t *testing.T) {
 	for what, c := range map[string]struct {
 		maxAge time.Duration
 		sql    string
 	}{
 		"not old enough": {
 			720 * time.Hour,
-			`update account.signing_keys set created_at = now() - interval '719 hours', activated_at = now() - interval '719 hours'`,
+			`update account.signing_keys
+			set created_at = now() - interval '719 hours', activated_at = now() - interval '719 hours'`,
 		},
 		"no age is set": {
 			0,
-			`update account.signing_keys set created_at = now() - interval '9000 hours', activated_at = now() - interval '9000 hours'`,
+			`update account.signing_keys
+			set created_at = now() - interval '9000 hours', activated_at = now() - interval '9000 hours'`,
 		},
 		"the next is not known yet": {
 			720 * time.Hour,
@@ -151,34 +153,34 @@ func TestAYoungKeySignsOn(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			b := newBench(t)
+			b := newTestEnv(t)
 			former := b.kid(b.first)
-			b.world.Exec(c.sql)
+			b.fixture.Exec(c.sql)
 			b.first.RotateAfter(c.maxAge)
-			b.keep(b.first)
+			b.run(b.first)
 			time.Sleep(300 * time.Millisecond)
 			if b.kid(b.first) != former {
-				t.Error("it was rotated")
+				t.Error("the key was rotated")
 			}
 			b.states(what, 1, 1, 0)
 		})
 	}
 }
 
-func TestTheCurrentKeyCanBeRemovedAtOnce(t *testing.T) {
-	b := newBench(t)
+func TestRemove_CurrentKey(t *testing.T) {
+	b := newTestEnv(t)
 	leaked, token := b.kid(b.first), b.token(b.first)
 	b.must(b.first.Remove(t.Context(), leaked, "admin"))
 	b.must(b.second.Load(t.Context()))
 	for _, r := range []*keyring.Keyring{b.first, b.second} {
-		if b.believes(r, token) || b.kid(r) == leaked {
-			t.Error("the removed key is believed, or signs")
+		if b.verifies(r, token) || b.kid(r) == leaked {
+			t.Error("the removed key still verifies or signs")
 		}
 		if published, _ := r.JWKS(); bytes.Contains(published, []byte(leaked)) {
 			t.Error("the removed key is published")
 		}
 	}
-	if !b.believes(b.second, b.token(b.first)) {
+	if !b.verifies(b.second, b.token(b.first)) {
 		t.Error("what the promoted key signs is refused")
 	}
 	b.states("removed", 1, 1, 0)
@@ -186,18 +188,19 @@ func TestTheCurrentKeyCanBeRemovedAtOnce(t *testing.T) {
 	b.event("key.promoted", b.kid(b.first), "admin")
 }
 
-func TestANextOrRetiredKeyCanBeRemoved(t *testing.T) {
-	b := newBench(t)
+func TestRemove_NextAndRetiredKey(t *testing.T) {
+	b := newTestEnv(t)
 	retired, token := b.kid(b.first), b.token(b.first)
 	current, err := b.first.Rotate(t.Context(), "admin")
 	b.must(err)
 	b.must(b.first.Remove(t.Context(), retired, "admin"))
-	if b.believes(b.first, token) || b.kid(b.first) != current {
-		t.Error("the retired key is believed, or the current one changed")
+	if b.verifies(b.first, token) || b.kid(b.first) != current {
+		t.Error("the retired key still verifies, or the current one changed")
 	}
 	b.states("retired removed", 1, 1, 0)
 	var next string
-	b.must(b.world.Owner.QueryRow(t.Context(), `select kid from account.signing_keys where state = 'next'`).Scan(&next))
+	nextKey := b.fixture.Owner.QueryRow(t.Context(), `select kid from account.signing_keys where state = 'next'`)
+	b.must(nextKey.Scan(&next))
 	b.must(b.first.Remove(t.Context(), next, "admin"))
 	b.states("next removed", 1, 1, 0)
 	if n := b.count(`select count(*) from account.signing_keys where state = 'next' and kid <> $1`, next); n != 1 ||
@@ -206,8 +209,8 @@ func TestANextOrRetiredKeyCanBeRemoved(t *testing.T) {
 	}
 }
 
-func TestAKeyThatIsNotPublishedCannotBeRemoved(t *testing.T) {
-	b := newBench(t)
+func TestRemove_UnpublishedKeyIsUnknown(t *testing.T) {
+	b := newTestEnv(t)
 	gone := b.kid(b.first)
 	b.must(b.first.Remove(t.Context(), gone, "admin"))
 	for _, kid := range []string{gone, "unknown", ""} {
@@ -219,8 +222,8 @@ func TestAKeyThatIsNotPublishedCannotBeRemoved(t *testing.T) {
 	b.states("after refusals", 1, 1, 0)
 }
 
-func TestResealingLetsAnOldMasterKeyGo(t *testing.T) {
-	b := newBench(t)
+func TestReseal_ReplacesMasterKey(t *testing.T) {
+	b := newTestEnv(t)
 	token, fresh := b.token(b.first), newKey()
 	onlyNew := b.ring(seal.Keys{fresh})
 	if err := onlyNew.Load(t.Context()); err == nil || !strings.Contains(err.Error(), "ALMONER_KEYS") {
@@ -231,37 +234,37 @@ func TestResealingLetsAnOldMasterKeyGo(t *testing.T) {
 	resealed, err := both.Reseal(t.Context(), "admin")
 	b.must(err)
 	if resealed != 2 {
-		t.Errorf("%d keys were sealed anew, want the current and the next", resealed)
+		t.Errorf("%d keys were resealed, want the current and the next", resealed)
 	}
 	b.must(onlyNew.Load(t.Context()))
-	if !b.believes(onlyNew, token) || b.kid(onlyNew) != b.kid(b.first) {
-		t.Error("it is not the same key")
+	if !b.verifies(onlyNew, token) || b.kid(onlyNew) != b.kid(b.first) {
+		t.Error("the key changed")
 	}
 	_, err = onlyNew.Rotate(t.Context(), "admin")
 	b.must(err)
 	b.event("key.resealed", b.kid(b.first), "admin")
 	if err := b.second.Load(t.Context()); err == nil {
-		t.Error("a process with the old master key alone opens what was sealed anew")
+		t.Error("a process with the old master key alone opens resealed keys")
 	}
-	if !b.believes(b.second, token) {
-		t.Error("what it had loaded is lost")
+	if !b.verifies(b.second, token) {
+		t.Error("the loaded keys are lost")
 	}
 }
 
-func TestAProcessWithoutTheMasterKeyChangesNothing(t *testing.T) {
-	b := newBench(t)
+func TestKeyring_ForeignMasterKeyChangesNothing(t *testing.T) {
+	b := newTestEnv(t)
 	foreign := b.ring(seal.Keys{newKey()})
 	current := b.kid(b.first)
 	if _, err := foreign.Rotate(t.Context(), "admin"); err == nil {
-		t.Error("it rotated")
+		t.Error("Rotate succeeded")
 	}
 	if err := foreign.Remove(t.Context(), current, "admin"); err == nil {
-		t.Error("it removed")
+		t.Error("Remove succeeded")
 	}
 	if _, err := foreign.Reseal(t.Context(), "admin"); err == nil {
-		t.Error("it sealed anew")
+		t.Error("Reseal succeeded")
 	}
-	b.states("after a stranger", 1, 1, 0)
+	b.states("without the master key", 1, 1, 0)
 	if n := b.count(`select count(*) from account.audit_events`); n != 0 {
 		t.Errorf("%d events", n)
 	}
@@ -271,9 +274,9 @@ func TestAProcessWithoutTheMasterKeyChangesNothing(t *testing.T) {
 	}
 }
 
-func TestTheFirstKeysAreMadeOnce(t *testing.T) {
-	b := newBench(t)
-	b.world.Exec(`delete from account.signing_keys`)
+func TestLoad_CreatesFirstKeysOnce(t *testing.T) {
+	b := newTestEnv(t)
+	b.fixture.Exec(`delete from account.signing_keys`)
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
@@ -286,8 +289,8 @@ func TestTheFirstKeysAreMadeOnce(t *testing.T) {
 	b.states("at first", 1, 1, 0)
 }
 
-func TestRacingRotationsNeverLeaveTwoThatSign(t *testing.T) {
-	b := newBench(t)
+func TestRotate_ConcurrentRotationsLeaveOneCurrentKey(t *testing.T) {
+	b := newTestEnv(t)
 	var group sync.WaitGroup
 	for i := range 8 {
 		group.Go(func() {
@@ -300,23 +303,23 @@ func TestRacingRotationsNeverLeaveTwoThatSign(t *testing.T) {
 	b.states("eight rotations", 1, 1, 8)
 }
 
-func TestWhatWasLoadedStaysInUseWhileTheStoreDoesNotAnswer(t *testing.T) {
-	b := newBench(t)
+func TestKeyring_LoadedKeysSurviveStoreOutage(t *testing.T) {
+	b := newTestEnv(t)
 	token := b.token(b.first)
 	b.store.Close()
 	if err := b.first.Load(t.Context()); !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("%v, want it unavailable", err)
+		t.Errorf("%v, want store.ErrUnavailable", err)
 	}
 	if _, err := b.first.Rotate(t.Context(), "admin"); !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("%v, want it unavailable", err)
+		t.Errorf("%v, want store.ErrUnavailable", err)
 	}
-	if !b.believes(b.first, token) || b.kid(b.first) == "" {
+	if !b.verifies(b.first, token) || b.kid(b.first) == "" {
 		t.Error("the keys are gone")
 	}
 }
 
-func TestBeforeTheFirstLoadNothingSigns(t *testing.T) {
-	b := newBench(t)
+func TestKeyring_HasNoKeysBeforeLoad(t *testing.T) {
+	b := newTestEnv(t)
 	r := b.ring(b.keys)
 	if _, err := r.Current(t.Context()); !errors.Is(err, keyring.ErrNoKey) {
 		t.Error(err)
@@ -325,13 +328,13 @@ func TestBeforeTheFirstLoadNothingSigns(t *testing.T) {
 		t.Error(err)
 	}
 	if r.Public().Len() != 0 {
-		t.Error("keys out of nothing")
+		t.Error("there are keys before the first load")
 	}
 }
 
-// The first request after a start finds the keys, whoever asks first.
-func TestReady_LoadsTheKeysOnce(t *testing.T) {
-	b := newBench(t)
+// Ready loads the keys on the first request after a start.
+func TestReady_LoadsKeysOnce(t *testing.T) {
+	b := newTestEnv(t)
 	late, never := b.ring(b.keys), b.ring(b.keys)
 	if err := late.Ready(t.Context()); err != nil {
 		t.Fatal(err)
@@ -341,9 +344,9 @@ func TestReady_LoadsTheKeysOnce(t *testing.T) {
 	}
 	b.store.Close()
 	if err := late.Ready(t.Context()); err != nil {
-		t.Errorf("what was loaded is asked for again: %v", err)
+		t.Errorf("loaded keys are read again: %v", err)
 	}
 	if err := never.Ready(t.Context()); !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("%v, want it unavailable", err)
+		t.Errorf("%v, want store.ErrUnavailable", err)
 	}
 }

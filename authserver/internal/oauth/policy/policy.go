@@ -1,9 +1,9 @@
-// Package policy answers: what may connectors be given in a workspace, at most?
+// Package policy limits what connectors may be given in a workspace.
 //
-//	P1 A policy limits and never gives: a grant is what its user consented to, held, and the policy allowed.
-//	P2 Lowering a policy narrows the grants that exist, in the same transaction: the next request meets them narrowed.
-//	P3 Raising a policy widens no grant. Whoever wants more consents again.
-//	P4 It concerns connectors alone. A workspace that never chose one has Default.
+//	P1 A policy limits and never grants: a grant is what its user consented to, held, and the policy allowed.
+//	P2 Lowering a policy narrows existing grants in the same transaction; the next request is narrowed.
+//	P3 Raising a policy widens no grant. The user must consent again.
+//	P4 It applies only to connectors. A workspace without a policy has the default.
 //
 // Callers: consent (what a page offers), store/postgres (P2, and what an approval may write), endpoint/settings and
 // admin (changes).
@@ -17,11 +17,11 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 )
 
-// ErrChanged says that a policy is no longer the one that somebody saw who wants another.
+// ErrChanged reports that the policy changed since it was read.
 var ErrChanged = errors.New("the connector policy is another one by now")
 
-// Narrow is a connector's grant, consented to at a moment, as the policy lets it be at most. false: nothing of it is
-// left.
+// Narrow returns a connector's grant as the policy limits it. consented is when the user consented. It returns false if
+// nothing of the grant is left.
 func Narrow(
 	p workspace.ConnectorPolicy,
 	g grant.Grant,
@@ -35,19 +35,19 @@ func Narrow(
 	return g, p.Allows(platform) && len(g.Permissions) > 0
 }
 
-// An Effect is how many grants a policy would touch, or has touched.
+// An Effect counts the grants that a policy would change, or has changed.
 type Effect struct {
-	End    int // that would be revoked: their platform, all their permissions, or their age is not allowed
-	Lose   int // that would lose some of their permissions, and live on
-	Sooner int // that would end sooner, and live on
+	End    int // revoked, because their platform, all their permissions or their age is not allowed
+	Lose   int // lose some of their permissions but stay active
+	Sooner int // end sooner but stay active
 }
 
-// None says that no grant is touched.
+// None reports whether no grant is changed.
 func (e Effect) None() bool { return e == Effect{} }
 
-// A Change is what became of a policy and of the grants under it.
+// A Change is the result of changing a policy.
 type Change struct {
 	Before, After workspace.ConnectorPolicy
 	Effect        Effect
-	EndedGrants   []grant.Grant // for Redis
+	EndedGrants   []grant.Grant // to be revoked in Redis
 }

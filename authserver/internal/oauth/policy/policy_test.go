@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func TestADefaultPolicyIsEverythingThatConnectorsMayHave(t *testing.T) {
+func TestDefaultPolicy_AllowsAllConnectorPermissions(t *testing.T) {
 	wish := policy.Request{
 		Platforms:   []string{"other", "claude", "chatgpt"},
 		Permissions: perm.ForConnectors().Strings(),
@@ -23,11 +23,11 @@ func TestADefaultPolicyIsEverythingThatConnectorsMayHave(t *testing.T) {
 		t.Errorf("%+v %v", accepted, err)
 	}
 	if workspace.DefaultConnectorPolicy().Permissions.Has(perm.AccountAPIAccess) {
-		t.Error("account:api:access is for no connector")
+		t.Error("account:api:access is allowed for connectors")
 	}
 }
 
-func TestARequestSaysWhichFieldIsWrong(t *testing.T) {
+func TestAccept_NamesInvalidField(t *testing.T) {
 	read := []string{string(perm.ProgrammesRead)}
 	for field, wishes := range map[string][]policy.Request{
 		policy.FieldPlatforms: {
@@ -51,11 +51,11 @@ func TestARequestSaysWhichFieldIsWrong(t *testing.T) {
 		}
 	}
 	if got, err := (policy.Request{Permissions: read, Days: 30}).Accept(); err != nil || len(got.Platforms) != 0 {
-		t.Errorf("no platform at all: %v", err)
+		t.Errorf("a policy without platforms: %v", err)
 	}
 }
 
-func TestP1_NarrowTakesAndNeverGives(t *testing.T) {
+func TestP1_NarrowNeverGrants(t *testing.T) {
 	consented := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	g := grant.Grant{
 		Permissions: perm.NewSet(perm.ProgrammesRead, perm.EngageReadForms),
@@ -74,7 +74,7 @@ func TestP1_NarrowTakesAndNeverGives(t *testing.T) {
 	if got, left := policy.Narrow(workspace.DefaultConnectorPolicy(), g, workspace.Other, consented); !left ||
 		!slices.Equal(got.Permissions, g.Permissions) ||
 		!got.Ends.Equal(g.Ends) {
-		t.Errorf("the default changes a grant: %+v", got)
+		t.Errorf("the default policy changes a grant: %+v", got)
 	}
 	for _, platform := range []workspace.Platform{
 		workspace.ChatGPT,
@@ -83,26 +83,25 @@ func TestP1_NarrowTakesAndNeverGives(t *testing.T) {
 		workspace.PlatformOf("Claude"),
 	} {
 		if _, left := policy.Narrow(narrow, g, platform, consented); left {
-			t.Errorf("%s is let in", platform)
+			t.Errorf("%s is allowed", platform)
 		}
 	}
 	g.Permissions = perm.NewSet(perm.EngageReadForms)
 	if _, left := policy.Narrow(narrow, g, workspace.Claude, consented); left {
-		t.Error("a grant of nothing")
+		t.Error("a grant without permissions is left")
 	}
 }
 
-func TestPoliciesOfOneDigestAllowTheSame(t *testing.T) {
+func TestDigest_DiffersForDifferentPolicies(t *testing.T) {
 	base := workspace.ConnectorPolicy{
 		Platforms:   []workspace.Platform{workspace.Claude},
 		Permissions: perm.NewSet(perm.ProgrammesRead),
 		Days:        7,
 	}
 	others := []workspace.ConnectorPolicy{workspace.DefaultConnectorPolicy(), base, base, base, base}
-	others[1].Days, others[2].Platforms, others[3].Permissions = 17, nil, perm.NewSet(
-		perm.ProgrammesRead,
-		perm.ProgrammesWrite,
-	)
+	others[1].Days = 17
+	others[2].Platforms = nil
+	others[3].Permissions = perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite)
 	others[4].Platforms = []workspace.Platform{workspace.Claude, workspace.ChatGPT}
 	for i, other := range others {
 		if other.Digest() == base.Digest() {

@@ -8,14 +8,14 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A Request is a policy as it is typed.
+// A Request is a policy as the user entered it.
 type Request struct {
 	Platforms   []string
 	Permissions []string
 	Days        int
 }
 
-// A Refusal says which part of a request cannot be meant, and why.
+// A Refusal says which field of a request is invalid, and why.
 type Refusal struct{ Field, Message string }
 
 func (r *Refusal) Error() string { return r.Message }

@@ -6,44 +6,44 @@ import (
 	"time"
 )
 
-// A browser at which nobody is signed in yet is known by a cookie of its own: a session would leave a row for every
-// visitor who only looks. It proves nothing but that two requests came from one browser. Lax, and not Strict: a
-// provider's redirect back has to carry it.
+// A browser at which no user is signed in yet is identified by its own cookie; a session would store a row for every
+// anonymous request. The cookie proves only that two requests came from one browser. It is Lax and not Strict, because
+// a provider's redirect back must carry it.
 const (
 	cookieName = "almoner-begun"
 	cookieLife = time.Hour
-	tokenSize  = len("ABCDEFGHIJKLMNOPQRSTUVWXYZ") // of rand.Text: 26 letters and digits, 130 bits
+	tokenSize  = len("ABCDEFGHIJKLMNOPQRSTUVWXYZ") // length of rand.Text: 26 letters and digits, 130 bits
 )
 
-// BindToBrowser binds to the browser, which gets a cookie if it has none.
-func (c *States) BindToBrowser(w http.ResponseWriter, r *http.Request) Binding {
-	if by, known := c.BoundToBrowser(r); known {
+// BindToBrowser returns the binding to the browser, and sets the cookie if the browser has none.
+func (s *States) BindToBrowser(w http.ResponseWriter, r *http.Request) Binding {
+	if by, known := s.BoundToBrowser(r); known {
 		return by
 	}
 	token := rand.Text()
 	http.SetCookie(w, &http.Cookie{
-		Name:     c.name(),
+		Name:     s.name(),
 		Value:    token,
 		Path:     "/",
 		MaxAge:   int(cookieLife.Seconds()),
 		HttpOnly: true,
-		Secure:   c.secure,
+		Secure:   s.secure,
 		SameSite: http.SameSiteLaxMode,
 	})
 	return Binding{"browser:" + token}
 }
 
-// BoundToBrowser is the binding to a browser that has begun something; false: it has not.
-func (c *States) BoundToBrowser(r *http.Request) (Binding, bool) {
-	cookie, err := r.Cookie(c.name())
+// BoundToBrowser returns the binding to a browser that has the cookie, and false if it has none.
+func (s *States) BoundToBrowser(r *http.Request) (Binding, bool) {
+	cookie, err := r.Cookie(s.name())
 	if err != nil || len(cookie.Value) != tokenSize {
 		return Binding{}, false
 	}
 	return Binding{"browser:" + cookie.Value}, true
 }
 
-func (c *States) name() string {
-	if c.secure {
+func (s *States) name() string {
+	if s.secure {
 		return "__Host-" + cookieName
 	}
 	return cookieName

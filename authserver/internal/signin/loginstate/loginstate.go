@@ -1,14 +1,14 @@
-// Package loginstate answers: was this begun at this very browser, lately, and is it not finished yet?
+// Package loginstate stores the state of a login or registration between its two requests.
 //
-// Signing in by a passkey or at another provider takes two requests with something in between that we do not see. What
-// the first one hands out (a challenge, a state) is the secret by which the second one finds what was begun.
+// Signing in with a passkey or at another provider takes two requests, with a step in between that the server does not
+// see. The first request hands out a secret (a challenge or a state), by which the second finds its login state.
 //
-//	C1 A ceremony is finished at the browser that began it, or at the sign-in that began it, and nowhere else.
-//	C2 It is finished once, whether the answer is then found good or bad.
+//	C1 A login state is finished at the browser or the sign-in that began it, and nowhere else.
+//	C2 It is finished once, whether the response then proves valid or not.
 //	C3 It is forgotten after its life, which the store's clock measures.
-//	C4 Who presents a secret elsewhere learns nothing and takes nothing from the one who began.
+//	C4 A secret presented elsewhere reveals nothing and does not affect the login that it belongs to.
 //
-// Callers: endpoint/passkeys, endpoint/upstream.
+// Callers: endpoint/passkeys, endpoint/oidclogin.
 package loginstate
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// A Purpose is what a ceremony is for. A secret of one is unknown to every other.
+// A Purpose is what a login state is for. A secret of one purpose is unknown to every other.
 type Purpose string
 
 // The purposes.
@@ -32,7 +32,7 @@ const (
 	OIDCSignIn    Purpose = "upstream_sign_in"
 )
 
-// A Record is a ceremony as it is stored: no secret in the clear.
+// A Record is a login state as it is stored, with no secret in the clear.
 type Record struct {
 	SecretHash  []byte
 	BindingHash []byte
@@ -41,30 +41,30 @@ type Record struct {
 	Life        time.Duration
 }
 
-// A Store keeps ceremonies. Its errors wrap store.ErrUnavailable.
+// A Store stores login states. Its errors wrap store.ErrUnavailable.
 type Store interface {
 	SaveLoginState(ctx context.Context, c Record) error
-	// TakeLoginState removes the ceremony and returns its data; false: there is none that lives (C1 to C4).
+	// TakeLoginState removes a login state and returns its data, and false if there is no live one (C1 to C4).
 	TakeLoginState(ctx context.Context, secretHash, bindingHash []byte, purpose Purpose) ([]byte, bool, error)
 }
 
-// A Binding says where a ceremony may be finished.
+// A Binding identifies the browser or sign-in that may finish a login state.
 type Binding struct{ of string }
 
-// BindToSignIn binds to one sign-in of a user.
+// BindToSignIn returns the binding to one sign-in of a user.
 func BindToSignIn(id uuid.UUID) Binding { return Binding{"sign_in:" + id.String()} }
 
-// States begin and finish ceremonies. They are safe for concurrent use.
+// States begins and finishes login states. It is safe for concurrent use.
 type States struct {
 	store  Store
 	secure bool
 }
 
-// New makes Ceremonies. secure: the pages are served over https.
+// New returns States. secure reports whether the pages are served over https.
 func New(store Store, secure bool) *States { return &States{store, secure} }
 
-// Begin keeps data for life, to be found by secret.
-func (c *States) Begin(
+// Begin stores data for life, to be found by secret.
+func (s *States) Begin(
 	ctx context.Context,
 	purpose Purpose,
 	by Binding,
@@ -76,7 +76,7 @@ func (c *States) Begin(
 	if err != nil {
 		return fmt.Errorf("keep a ceremony: %w", err)
 	}
-	return c.store.SaveLoginState(ctx, Record{
+	return s.store.SaveLoginState(ctx, Record{
 		SecretHash:  hash(secret),
 		BindingHash: hash(by.of),
 		Purpose:     purpose,
@@ -85,9 +85,9 @@ func (c *States) Begin(
 	})
 }
 
-// Take finishes a ceremony and fills data, a pointer, with what was kept; false: there is none.
-func (c *States) Take(ctx context.Context, purpose Purpose, by Binding, secret string, data any) (bool, error) {
-	content, found, err := c.store.TakeLoginState(ctx, hash(secret), hash(by.of), purpose)
+// Take finishes a login state and decodes its data into data, a pointer. It returns false if there is none.
+func (s *States) Take(ctx context.Context, purpose Purpose, by Binding, secret string, data any) (bool, error) {
+	content, found, err := s.store.TakeLoginState(ctx, hash(secret), hash(by.of), purpose)
 	if err != nil || !found {
 		return false, err
 	}

@@ -5,11 +5,11 @@ import (
 	"net/http"
 )
 
-// maxAnswer bounds what is read of one answer of the provider, in bytes.
+// maxAnswer limits how much of one response of the provider is read, in bytes.
 const maxAnswer = 1 << 20
 
-// newClient never follows a redirect: the token endpoint's request holds our secret, and goes to the address that the
-// provider's own document names or nowhere.
+// newClient returns a client that follows no redirects: the token request contains our client secret, and must go only
+// to the URL that the provider's own document names.
 func newClient() *http.Client {
 	return &http.Client{
 		Timeout:       RequestTimeout,

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// discovered is what the provider says of itself (OpenID Connect Discovery 1.0, section 3).
+// discovered is the provider's metadata (OpenID Connect Discovery 1.0, section 3).
 type discovered struct {
 	config   oauth2.Config
 	verifier *oidc.IDTokenVerifier
-	saysIss  bool // it puts iss on its answers (RFC 9207)
+	saysIss  bool // the provider adds iss to its responses (RFC 9207)
 }
 
-// discover asks the provider once, however many wait for it, and keeps the answer. A failure is not kept.
+// discover fetches the provider's metadata once for all waiting callers, and caches it. A failure is not cached.
 func (p *Provider) discover(ctx context.Context) (*discovered, error) {
 	p.mu.Lock()
 	known := p.known
@@ -27,17 +27,17 @@ func (p *Provider) discover(ctx context.Context) (*discovered, error) {
 		return known, nil
 	}
 	found := p.lookup.DoChan("discovery", func() (any, error) {
-		// Whoever asked first may leave; the others still wait.
+		// The first caller may be cancelled; the others still wait.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RequestTimeout)
 		defer cancel()
-		made, err := p.discoverOnce(oidc.ClientContext(ctx, p.client))
+		metadata, err := p.discoverOnce(oidc.ClientContext(ctx, p.client))
 		if err != nil {
 			return nil, err
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.known = made
-		return made, nil
+		p.known = metadata
+		return metadata, nil
 	})
 	select {
 	case <-ctx.Done():
@@ -55,27 +55,27 @@ func (p *Provider) discoverOnce(ctx context.Context) (*discovered, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: discovery: %w", ErrUnreachable, brief(err))
 	}
-	var more struct {
+	var metadata struct {
 		Keys    string   `json:"jwks_uri"`
 		Methods []string `json:"token_endpoint_auth_methods_supported"`
 		SaysIss bool     `json:"authorization_response_iss_parameter_supported"`
 		Signing []string `json:"id_token_signing_alg_values_supported"`
 	}
-	if err := provider.Claims(&more); err != nil {
+	if err := provider.Claims(&metadata); err != nil {
 		return nil, fmt.Errorf("%w: discovery: %w", ErrUnreachable, err)
 	}
 	endpoint := provider.Endpoint()
 	for name, address := range map[string]string{
 		"authorization": endpoint.AuthURL,
 		"token":         endpoint.TokenURL,
-		"keys":          more.Keys,
+		"keys":          metadata.Keys,
 	} {
 		if !Allowed(address) {
 			return nil, fmt.Errorf("%w: discovery: the address of %s is no https address", ErrUnreachable, name)
 		}
 	}
-	endpoint.AuthStyle = authStyle(more.Methods)
-	remote := oidc.NewRemoteKeySet(oidc.ClientContext(context.Background(), p.client), more.Keys)
+	endpoint.AuthStyle = authStyle(metadata.Methods)
+	remote := oidc.NewRemoteKeySet(oidc.ClientContext(context.Background(), p.client), metadata.Keys)
 	return &discovered{
 		config: oauth2.Config{
 			ClientID:     p.settings.ClientID,
@@ -85,14 +85,14 @@ func (p *Provider) discoverOnce(ctx context.Context) (*discovered, error) {
 			Scopes:       []string{oidc.ScopeOpenID, "email"},
 		},
 		verifier: oidc.NewVerifier(p.settings.Issuer, keys{remote}, &oidc.Config{
-			ClientID: p.settings.ClientID, SupportedSigningAlgs: chosen(more.Signing), Now: p.now,
+			ClientID: p.settings.ClientID, SupportedSigningAlgs: chosen(metadata.Signing), Now: p.now,
 		}),
-		saysIss: more.SaysIss,
+		saysIss: metadata.SaysIss,
 	}, nil
 }
 
-// authStyle is how we say who we are at the token endpoint: by Basic, which is the default where a provider does not
-// say (Discovery, section 3). Trying both would spend the code on the first try.
+// authStyle returns how to authenticate at the token endpoint. Basic is the default if the provider does not say
+// (Discovery, section 3). Trying both would spend the code on the first attempt.
 func authStyle(methods []string) oauth2.AuthStyle {
 	if len(methods) > 0 && !slices.Contains(methods, "client_secret_basic") {
 		return oauth2.AuthStyleInParams
@@ -100,7 +100,7 @@ func authStyle(methods []string) oauth2.AuthStyle {
 	return oauth2.AuthStyleInHeader
 }
 
-// Allowed says whether text is an https address, or an http one of this very machine.
+// Allowed reports whether text is an https URL, or an http URL of this machine.
 func Allowed(text string) bool {
 	parsed, err := url.Parse(text)
 	if err != nil || parsed.Host == "" || parsed.User != nil {
@@ -111,7 +111,7 @@ func Allowed(text string) bool {
 		(parsed.Scheme == "http" && (host == "localhost" || host == "127.0.0.1" || host == "::1"))
 }
 
-// brief keeps what a provider wrote out of our log: it may be a page.
+// brief removes what the provider wrote from an error before it is logged: it may be a whole page.
 func brief(err error) error {
 	var mismatch *oidc.IssuerMismatchError
 	var network *url.Error

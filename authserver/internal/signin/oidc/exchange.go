@@ -11,10 +11,10 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// clockSkew is by how much the provider's clock may differ from ours.
+// clockSkew is the tolerated difference between the provider's clock and ours.
 const clockSkew = time.Minute
 
-// Address is where the browser is sent for an attempt. It returns ErrUnreachable.
+// Address returns the URL to which the browser is sent for an attempt. It returns ErrUnreachable.
 func (p *Provider) Address(ctx context.Context, a Attempt) (string, error) {
 	known, err := p.discover(ctx)
 	if err != nil {
@@ -22,19 +22,20 @@ func (p *Provider) Address(ctx context.Context, a Attempt) (string, error) {
 	}
 	options := []oauth2.AuthCodeOption{oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier)}
 	if a.Proof {
-		// prompt asks, max_age obliges the provider to say when it was done (Core 1.0, section 3.1.2.1).
+		// prompt requests a new authentication; max_age requires the provider to return its time (Core 1.0, section
+		// 3.1.2.1).
 		options = append(options, oauth2.SetAuthURLParam("prompt", "login"), oauth2.SetAuthURLParam("max_age", "0"))
 	}
 	return known.config.AuthCodeURL(a.State, options...), nil
 }
 
-// An Answer is what came back to the redirect URI for an attempt.
+// An Answer is the response to the redirect URI for an attempt.
 type Answer struct {
 	Code   string
-	Issuer string // the parameter iss, "" where there was none
+	Issuer string // the parameter iss, or ""
 }
 
-// Identify exchanges the code of an attempt and returns who the ID token says it is. It returns ErrUnreachable or
+// Identify exchanges the code of an attempt and returns the identity in the ID token. It returns ErrUnreachable or
 // ErrRefused.
 func (p *Provider) Identify(ctx context.Context, a Attempt, answer Answer) (Identity, error) {
 	known, err := p.discover(ctx)
@@ -53,10 +54,10 @@ func (p *Provider) Identify(ctx context.Context, a Attempt, answer Answer) (Iden
 	if !ok {
 		return Identity{}, fmt.Errorf("%w: there is no ID token", ErrRefused)
 	}
-	var noKeys bool
-	token, err := known.verifier.Verify(noting(ctx, &noKeys), text)
+	var keysFailed bool
+	token, err := known.verifier.Verify(withKeyFailure(ctx, &keysFailed), text)
 	switch {
-	case err != nil && noKeys:
+	case err != nil && keysFailed:
 		return Identity{}, fmt.Errorf("%w: its keys cannot be fetched", ErrUnreachable)
 	case err != nil:
 		return Identity{}, fmt.Errorf("%w: %w", ErrRefused, err)
@@ -64,20 +65,20 @@ func (p *Provider) Identify(ctx context.Context, a Attempt, answer Answer) (Iden
 	return p.read(token, a)
 }
 
-// exchangeError tells a provider that is down from one that says no. What it wrote is not passed on but for its error
-// code.
+// exchangeError distinguishes a provider that is down from one that refuses. Of the provider's response it passes on
+// only the error code.
 func exchangeError(err error) error {
-	var said *oauth2.RetrieveError
+	var response *oauth2.RetrieveError
 	switch {
-	case !errors.As(err, &said):
+	case !errors.As(err, &response):
 		return fmt.Errorf("%w: token endpoint: %w", ErrUnreachable, brief(err))
-	case said.Response != nil && said.Response.StatusCode >= 500:
-		return fmt.Errorf("%w: token endpoint: status %d", ErrUnreachable, said.Response.StatusCode)
+	case response.Response != nil && response.Response.StatusCode >= 500:
+		return fmt.Errorf("%w: token endpoint: status %d", ErrUnreachable, response.Response.StatusCode)
 	}
-	return fmt.Errorf("%w: token endpoint: %q", ErrRefused, said.ErrorCode)
+	return fmt.Errorf("%w: token endpoint: %q", ErrRefused, response.ErrorCode)
 }
 
-// read checks what the library leaves to us (Core 1.0, section 3.1.3.7) and takes what we need.
+// read makes the checks that the library leaves to its caller (Core 1.0, section 3.1.3.7), and returns the identity.
 func (p *Provider) read(token *oidc.IDToken, a Attempt) (Identity, error) {
 	var claims struct {
 		Email    string `json:"email"`
@@ -98,16 +99,16 @@ func (p *Provider) read(token *oidc.IDToken, a Attempt) (Identity, error) {
 	case a.Proof && time.Unix(claims.AuthTime, 0).Before(a.Began.Add(-clockSkew)):
 		return Identity{}, fmt.Errorf("%w: the person was not asked anew", ErrRefused)
 	}
-	identity := Identity{Issuer: token.Issuer, Subject: token.Subject, ProvedAt: p.proved(claims.AuthTime)}
-	if claims.Verified == true { // the boolean alone: a text is no yes
+	identity := Identity{Issuer: token.Issuer, Subject: token.Subject, ProvedAt: p.authenticatedAt(claims.AuthTime)}
+	if claims.Verified == true { // only the boolean: a string is not accepted
 		identity.Email = lower(claims.Email)
 	}
 	return identity, nil
 }
 
-// proved reads auth_time, in seconds, 0 where there was none. What lies ahead of our clock by more than the clocks may
-// differ is no time of a proof.
-func (p *Provider) proved(authTime int64) time.Time {
+// authenticatedAt converts auth_time, in seconds, or 0 if there was none. It returns the zero time for a value in the
+// future beyond clockSkew.
+func (p *Provider) authenticatedAt(authTime int64) time.Time {
 	at, now := time.Unix(authTime, 0), p.now()
 	switch {
 	case authTime <= 0 || at.After(now.Add(clockSkew)):
@@ -118,8 +119,8 @@ func (p *Provider) proved(authTime int64) time.Time {
 	return at
 }
 
-// lower lower-cases ASCII letters alone: there are letters beyond that become an ASCII one, and an address must not
-// become somebody else's.
+// lower converts only ASCII letters to lower case: some other letters become ASCII letters, which could turn the
+// address into another user's.
 func lower(email string) string {
 	out := []byte(email)
 	for i, c := range out {

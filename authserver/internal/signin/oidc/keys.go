@@ -8,8 +8,7 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 )
 
-// asymmetric are the algorithms by which an ID token may be signed. Those with a shared secret, and none, are not among
-// them.
+// asymmetric returns the algorithms that may sign an ID token. Shared-secret algorithms and none are excluded.
 func asymmetric() []string {
 	return []string{
 		oidc.RS256,
@@ -25,7 +24,7 @@ func asymmetric() []string {
 	}
 }
 
-// chosen are those of the provider's algorithms that we take; RS256 where it names none (Discovery 1.0, section 3).
+// chosen returns the provider's algorithms that are accepted; RS256 if it names none (Discovery 1.0, section 3).
 func chosen(offered []string) []string {
 	var out []string
 	for _, algorithm := range offered {
@@ -36,21 +35,21 @@ func chosen(offered []string) []string {
 	return out
 }
 
-// keys are the provider's, fetched when an unknown one is met. That they cannot be fetched is nobody's fault at the
-// browser; the library's verifier passes that on as text alone, so it is noted here on the way.
+// keys are the provider's keys, fetched when an unknown one appears. A failed fetch is not the user's fault, but the
+// library's verifier reports it only as text, so it is recorded in the context.
 type keys struct{ remote *oidc.RemoteKeySet }
 
-type keysNote struct{}
+type keyFailureKey struct{}
 
-// noting returns a context whose keys say in failed that they could not be fetched.
-func noting(ctx context.Context, failed *bool) context.Context {
-	return context.WithValue(ctx, keysNote{}, failed)
+// withKeyFailure returns a context in which VerifySignature sets failed if the keys cannot be fetched.
+func withKeyFailure(ctx context.Context, failed *bool) context.Context {
+	return context.WithValue(ctx, keyFailureKey{}, failed)
 }
 
 func (k keys) VerifySignature(ctx context.Context, token string) ([]byte, error) {
 	payload, err := k.remote.VerifySignature(ctx, token)
-	// A bad signature is an error of its own; one of fetching wraps its cause.
-	if failed, noted := ctx.Value(keysNote{}).(*bool); noted && errors.Unwrap(err) != nil {
+	// A bad signature is an error without a cause; a failed fetch wraps its cause.
+	if failed, ok := ctx.Value(keyFailureKey{}).(*bool); ok && errors.Unwrap(err) != nil {
 		*failed = true
 	}
 	return payload, err

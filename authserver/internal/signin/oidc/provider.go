@@ -1,18 +1,19 @@
-// Package oidc answers: who does the deployment's OpenID Connect provider say is at this browser?
+// Package oidc signs users in at the deployment's OpenID Connect provider.
 //
-// It is the only importer of go-oidc and oauth2. There is one provider, named by the configuration: no address of it
-// ever comes from a caller. Authorization code flow with PKCE, state and nonce (OpenID Connect Core 1.0, section 3.1;
-// RFC 9700, section 2.1).
+// It is the only importer of go-oidc and oauth2. There is one provider, named by the configuration: a caller never
+// supplies its URLs. The package uses the authorization code flow with PKCE, state and nonce (OpenID Connect Core 1.0,
+// section 3.1; RFC 9700, section 2.1).
 //
-//	U1 An identity is believed when its ID token is signed by a key of the provider, by it, for us, for this attempt (nonce), and
-//	   has not expired.
-//	U2 An attempt that asked for a new proof is believed when the person gave it during the attempt (auth_time). Any other attempt
-//	   proves who is there as of auth_time, and proves nothing recent where the provider does not say it: it may have known the
-//	   browser for weeks.
-//	U3 The provider hears of us what its protocol needs, and nothing that our own callers sent.
-//	U4 A provider that does not answer within Patience is ErrUnreachable, and is asked again at the next attempt.
+//	U1 An identity is accepted if its ID token is signed by a key of the provider, issued by the provider,
+//	   for this client, for this attempt (nonce), and has not expired.
+//	U2 An attempt that requests a new authentication is accepted if the user authenticated during the
+//	   attempt (auth_time). Any other attempt authenticates the user as of auth_time, and proves nothing
+//	   recent if the provider does not return it: the provider may have known the browser for weeks.
+//	U3 The provider receives what its protocol requires, and nothing that our own callers sent.
+//	U4 A provider that does not respond within RequestTimeout is ErrUnreachable, and the next attempt calls
+//	   it again.
 //
-// Who an identity is here, and whether they may come in, is for endpoint/upstream.
+// endpoint/oidclogin decides which user an identity belongs to, and whether that user may sign in.
 package oidc
 
 import (
@@ -28,16 +29,16 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// Errors of a Provider. Their texts hold neither codes nor tokens.
+// Errors of a Provider. Their texts contain neither codes nor tokens.
 var (
 	ErrUnreachable = errors.New("the upstream provider does not answer")
 	ErrRefused     = errors.New("the upstream provider's answer is refused")
 )
 
-// RequestTimeout is how long one request to the provider may take.
+// RequestTimeout limits one request to the provider.
 const RequestTimeout = 5 * time.Second
 
-// Settings say who the provider is, and who we are there.
+// Settings are the provider's issuer and our registration there.
 type Settings struct {
 	Issuer       string
 	ClientID     string
@@ -45,7 +46,7 @@ type Settings struct {
 	RedirectURL  string
 }
 
-// A Provider speaks to the provider. It is safe for concurrent use.
+// A Provider is a client of the OpenID Connect provider. It is safe for concurrent use.
 type Provider struct {
 	settings Settings
 	client   *http.Client
@@ -55,24 +56,24 @@ type Provider struct {
 	known    *discovered
 }
 
-// New makes a Provider. Nothing is asked of it yet: one that is down at our start is no failure of ours.
+// New returns a Provider. It makes no request yet, so a provider that is down does not prevent the start.
 func New(settings Settings, now func() time.Time) *Provider {
 	return &Provider{settings: settings, client: newClient(), now: now}
 }
 
-// Issuer is the provider's issuer identifier.
+// Issuer returns the provider's issuer identifier.
 func (p *Provider) Issuer() string { return p.settings.Issuer }
 
-// An Attempt is one time that somebody is sent to the provider. It is kept at the server, and State finds it again.
+// An Attempt is one redirect of a user to the provider. The server stores it, and finds it again by State.
 type Attempt struct {
 	State    string
 	Nonce    string
 	Verifier string // PKCE
-	Proof    bool   // the person has to prove anew who they are
+	Proof    bool   // the user must authenticate again
 	Began    time.Time
 }
 
-// NewAttempt makes an attempt; state, nonce and verifier are random and say nothing about each other.
+// NewAttempt returns a new attempt. State, nonce and verifier are independent random values.
 func (p *Provider) NewAttempt(proof bool) Attempt {
 	return Attempt{
 		State:    rand.Text(),
@@ -83,12 +84,12 @@ func (p *Provider) NewAttempt(proof bool) Attempt {
 	}
 }
 
-// An Identity is who the provider says somebody is.
+// An Identity is the user's identity at the provider.
 type Identity struct {
 	Issuer  string
 	Subject string
-	Email   string // "" unless the provider says that it has verified it
-	// When they last proved it there (auth_time), by our clock at the latest; the zero time where the provider does not
-	// say.
+	Email   string // "" unless the provider has verified it
+	// ProvedAt is when the user last authenticated there (auth_time), not later than our clock; the zero time if the
+	// provider does not return it.
 	ProvedAt time.Time
 }

@@ -1,15 +1,16 @@
-// Package passkey answers: with which keys, that never leave their devices, may somebody sign in?
+// Package passkey defines the passkeys of users.
 //
-// A passkey is a WebAuthn credential that its device finds by itself and uses only after it has verified its user
-// (resident key and user verification required). How the signatures are checked is machinery's business
-// (internal/webauthn).
+// A passkey is a WebAuthn credential that its device finds without a user name and uses only after it has verified its
+// user (resident key and user verification required). Package webauthn checks the signatures.
 //
-//	P1 A challenge is good for one answer, for ChallengeLife, at the browser or the sign-in that asked for it (ceremony C1 to C3).
-//	P2 A passkey whose counter did not go up may have been copied: it is refused, then and from then on, and that is on record.
+//	P1 A challenge is valid for one response, for ChallengeLife, at the browser or the sign-in that
+//	   requested it (loginstate C1 to C3).
+//	P2 A passkey whose counter did not increase may have been copied: it is refused from then on, and the
+//	   audit log records it.
 //	P3 A user who could not sign in without it keeps the last passkey.
-//	P4 A user has AtMost passkeys.
+//	P4 A user has at most MaxPerUser passkeys.
 //
-// Callers: endpoint/passkeys, endpoint/again.
+// Callers: endpoint/passkeys, endpoint/reauth.
 package passkey
 
 import (
@@ -24,11 +25,11 @@ import (
 )
 
 const (
-	// ChallengeLife is how long an answer to a challenge is waited for.
+	// ChallengeLife is how long a challenge may be answered.
 	ChallengeLife = 5 * time.Minute
-	// MaxPerUser is how many passkeys a user may have.
+	// MaxPerUser is the maximum number of passkeys of a user.
 	MaxPerUser = 20
-	// MaxName is the longest name of a passkey, in characters.
+	// MaxName is the maximum length of a passkey's name, in characters.
 	MaxName = 60
 )
 
@@ -36,50 +37,51 @@ const (
 type Passkey struct {
 	ID             uuid.UUID
 	UserID         uuid.UUID
-	Name           string // that the user gave it
+	Name           string // given by the user
 	CredentialID   []byte
 	PublicKey      []byte // COSE_Key
-	SignCount      uint32 // the highest that was seen; 0 for ever with those that do not count
-	AAGUID         []byte // the model of the authenticator, as it says
+	SignCount      uint32 // the highest value seen; always 0 for authenticators that do not count
+	AAGUID         []byte // the model of the authenticator, as it reports it
 	Transports     []string
 	BackupEligible bool
 	BackedUp       bool
 	Created        time.Time
 	LastUsed       *time.Time
-	CopiedAt       *time.Time // P2
+	CopiedAt       *time.Time // when a copy was suspected (P2)
 }
 
-// A Use is one signature that was found good.
+// A Use is one valid signature.
 type Use struct {
 	SignCount uint32
 	BackedUp  bool
 }
 
-// A Removal is what came of removing a passkey.
+// A Removal is the result of removing a passkey.
 type Removal int
 
-// The ways in which a removal ends.
+// The results of a removal.
 const (
 	Removed Removal = iota
 	NoSuchPasskey
 	OnlyWayIn // P3
 )
 
-// A Store keeps passkeys. Its errors wrap store.ErrUnavailable.
+// A Store stores passkeys. Its errors wrap store.ErrUnavailable.
 type Store interface {
-	// Passkeys lists the user's, the oldest first.
+	// Passkeys returns the user's passkeys, oldest first.
 	Passkeys(ctx context.Context, user uuid.UUID) ([]Passkey, error)
-	// PasskeyByCredential reads a passkey and its user. false: there is none.
+	// PasskeyByCredential returns a passkey and its user, and false if there is none.
 	PasskeyByCredential(ctx context.Context, credentialID []byte) (Passkey, workspace.User, bool, error)
-	// AddPasskey inserts a passkey with its audit event. false: the user has AtMost, or the credential is known (P4).
+	// AddPasskey inserts a passkey with its audit event. It returns false if the user has MaxPerUser passkeys or the
+	// credential is known (P4).
 	AddPasskey(ctx context.Context, p Passkey, event audit.Event) (bool, error)
-	// UsePasskey notes a use. Where the counter did not go up, or did not some time before, it says false and has noted
-	// that the passkey may be a copy, the first time with the audit event (P2).
+	// UsePasskey records a use. If the counter did not increase, now or before, it returns false and records that the
+	// passkey may be a copy, the first time with the audit event (P2).
 	UsePasskey(ctx context.Context, id uuid.UUID, use Use, copied audit.Event) (bool, error)
-	// RemovePasskey deletes a passkey of the user with its audit event (P3). issuer is the deployment's upstream
-	// provider, or "": an account elsewhere is no way in.
+	// RemovePasskey deletes a passkey of the user with its audit event (P3). issuer is the deployment's OpenID Connect
+	// provider, or "": an account at another provider does not count as a way to sign in.
 	RemovePasskey(ctx context.Context, user, id uuid.UUID, issuer string, event audit.Event) (Removal, error)
 }
 
-// ValidName says whether text can be the name of a passkey.
+// ValidName reports whether text can be the name of a passkey.
 func ValidName(text string) bool { return displayname.Check(text, MaxName) == "" }

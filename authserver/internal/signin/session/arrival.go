@@ -19,8 +19,8 @@ const (
 
 const maxUserAgent = 300
 
-// Arrival is a sign-in of user at the browser of a request, by a proof that was checked just now, with its audit event:
-// both are for Begin.
+// Arrival returns a sign-in of user at the request's browser, by a proof that was just checked, and its audit event.
+// Both are arguments of Begin.
 func Arrival(r *http.Request, user workspace.User, proof Proof, from netip.Addr) (SignIn, audit.Event) {
 	by := SignIn{
 		UserID:          user.ID,

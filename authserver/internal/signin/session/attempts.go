@@ -12,8 +12,8 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// How many wrong passwords are answered within the window, before the door stays shut for a while (contract, section
-// 7). An account is limited for one address alone, so that a stranger elsewhere cannot lock its owner out.
+// Limits of wrong passwords within the window (contract, section 7). The limit of an account applies to one address, so
+// that an attacker elsewhere cannot lock the user out.
 const (
 	attemptWindow     = 15 * time.Minute
 	perAccount        = 10 // for one account from one address
@@ -24,13 +24,13 @@ const (
 
 // A Tally counts events within a sliding window.
 type Tally interface {
-	// Count says how long key has to wait until it is below limit again, 0 when it is below. With add, it counts one
-	// more event, unless key has to wait.
+	// Count returns how long key must wait until it is below limit, or 0 if it is. With add, it also counts one more
+	// event unless key must wait.
 	Count(ctx context.Context, key string, limit int, window time.Duration, add bool) (time.Duration, error)
 }
 
-// Attempts limit wrong passwords, and what else strangers may ask for. They count in the shared tally and in this
-// process, which alone decides while the shared one does not answer: people can sign in without it. They are safe for
+// Attempts limits wrong passwords and other anonymous requests. It counts in the shared tally and in this process.
+// While the shared tally does not respond, the local one decides alone, so that users can sign in. It is safe for
 // concurrent use.
 type Attempts struct {
 	shared     Tally
@@ -40,23 +40,22 @@ type Attempts struct {
 	localUntil atomic.Int64
 }
 
-// NewAttempts makes Attempts.
+// NewAttempts returns Attempts.
 func NewAttempts(shared Tally, log *slog.Logger, now func() time.Time) *Attempts {
 	return &Attempts{shared: shared, local: newLocalTally(now), log: log, now: now}
 }
 
-// Wait says how long the address has to wait before it may try this account, 0 for not at all, and because of which
-// limit.
+// Wait returns how long the address must wait before it may try this account, or 0, and the limit that requires it.
 func (a *Attempts) Wait(ctx context.Context, email string, address netip.Addr) (time.Duration, web.RateLimit) {
 	return a.count(ctx, email, address, false)
 }
 
-// Wrong counts a wrong password. It says how long the address has to wait, where this one was already beyond the limit.
+// Wrong counts a wrong password. If the limit was already reached, it returns how long the address must wait.
 func (a *Attempts) Wrong(ctx context.Context, email string, address netip.Addr) (time.Duration, web.RateLimit) {
 	return a.count(ctx, email, address, true)
 }
 
-// waitHere is Wait as far as this process knows, which asks no store.
+// waitHere is like Wait, but uses only this process's counts, without I/O.
 func (a *Attempts) waitHere(email string, address netip.Addr) (time.Duration, web.RateLimit) {
 	account, from := keysOfAttempt(email, address)
 	return longer(
@@ -65,12 +64,12 @@ func (a *Attempts) waitHere(email string, address netip.Addr) (time.Duration, we
 	)
 }
 
-// BegunLimit describes the limit of Begun to a caller who has to wait.
+// BegunLimit describes the limit of Begun to a caller that must wait.
 func BegunLimit(wait time.Duration) web.RateLimit {
 	return exhausted("sign-ins-begun-per-address", begunPerAddress, wait)
 }
 
-// longer is the longer of two waits, for one account and for any accounts, with its limit.
+// longer returns the longer of two waits, of the account and of the address, with its limit.
 func longer(account, address time.Duration) (time.Duration, web.RateLimit) {
 	switch {
 	case account == 0 && address == 0:
@@ -95,8 +94,8 @@ func keysOfAttempt(email string, address netip.Addr) (account, from string) {
 	return "account:" + digest(email+"\x00"+network), "address:" + digest(network)
 }
 
-// Begun counts a sign-in by passkey or at another provider that is begun from an address: each leaves a row until it is
-// answered or forgotten. It says how long the address has to wait, where it was already beyond the limit.
+// Begun counts a sign-in by passkey or at another provider that an address begins; each stores a row until it is
+// finished or expires. If the limit was already reached, it returns how long the address must wait.
 func (a *Attempts) Begun(ctx context.Context, address netip.Addr) time.Duration {
 	return a.tally(ctx, "begun:"+digest(web.Network(address)), begunPerAddress, true)
 }
@@ -111,23 +110,22 @@ func (a *Attempts) count(
 	return longer(a.tally(ctx, account, perAccount, add), a.tally(ctx, from, perAddress, add))
 }
 
-// tally counts here as well as in the shared tally, so that a moment without Redis forgets nothing that this process
-// has seen.
+// tally counts locally as well as in the shared tally, so that this process's events still count during a Redis outage.
 func (a *Attempts) tally(ctx context.Context, key string, limit int, add bool) time.Duration {
-	here := a.local.count(key, limit, attemptWindow, add)
+	local := a.local.count(key, limit, attemptWindow, add)
 	if a.now().UnixNano() < a.localUntil.Load() {
-		return here
+		return local
 	}
-	everywhere, err := a.shared.Count(ctx, key, limit, attemptWindow, add)
+	shared, err := a.shared.Count(ctx, key, limit, attemptWindow, add)
 	if err != nil {
 		a.localUntil.Store(a.now().Add(distrustAfterFail).UnixNano())
 		a.log.WarnContext(ctx, "attempts to sign in are counted in this process alone for now", "error", err)
-		return here
+		return local
 	}
-	return max(here, everywhere)
+	return max(local, shared)
 }
 
-// digest keeps e-mail addresses out of the store.
+// digest hashes a key, so that the store holds no e-mail addresses.
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:16])

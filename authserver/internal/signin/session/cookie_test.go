@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestTheCookieOverHTTPSIsForThisHostAlone(t *testing.T) {
+func TestSessionCookie_HostPrefixOverHTTPS(t *testing.T) {
 	for secure, prefix := range map[bool]string{true: "__Host-almoner=", false: "almoner="} {
 		answer := httptest.NewRecorder()
 		New(

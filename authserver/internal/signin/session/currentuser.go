@@ -14,46 +14,47 @@ import (
 // Password is the method of a sign-in by e-mail and password.
 const Password = "password"
 
-// A SignIn is one time that a user signed in at one browser.
+// A SignIn is one sign-in of a user at one browser.
 type SignIn struct {
 	ID              uuid.UUID
 	UserID          uuid.UUID
 	Method          string
 	Proof           Proof  // for Begin
-	Address         string // of the browser, as the deployment's proxies tell it
+	Address         string // of the browser, as reported by the deployment's proxies
 	UserAgent       string
 	Created         time.Time // set by the store
 	LastSeen        time.Time // set by the store, to the minute
 	Expires         time.Time
-	AuthenticatedAt time.Time // for Begin: when the user proved who they are, the zero time where that is not known
+	AuthenticatedAt time.Time // for Begin: when the user authenticated; the zero time if unknown
 }
 
 // A CurrentUser is the user at a browser.
 type CurrentUser struct {
 	SignInID uuid.UUID
 	User     workspace.User
-	// holds account:api:access in some workspace, without which no page about workspaces opens
+	// Manages reports whether the user holds account:api:access in some workspace, which every page about workspaces
+	// requires.
 	Manages         bool
-	AuthenticatedAt time.Time // when the user last proved at this browser who they are
+	AuthenticatedAt time.Time // when the user last authenticated at this browser
 }
 
-// Freshness is how long after a proof of who is there a browser may make new credentials.
+// Freshness is how long after an authentication a browser may create new credentials.
 const Freshness = 10 * time.Minute
 
-// Fresh says whether the last proof is recent enough to make new credentials.
-func (v CurrentUser) Fresh(now time.Time) bool { return now.Sub(v.AuthenticatedAt) < Freshness }
+// Fresh reports whether the last authentication is recent enough to create new credentials.
+func (u CurrentUser) Fresh(now time.Time) bool { return now.Sub(u.AuthenticatedAt) < Freshness }
 
-// Actor is the visitor as the audit log names users.
-func (v CurrentUser) Actor() string { return "user:" + v.User.ID.String() }
+// Actor returns the user as the audit log names users.
+func (u CurrentUser) Actor() string { return "user:" + u.User.ID.String() }
 
-// Event is an audit event of something that the visitor did and that concerns the visitor.
-func (v CurrentUser) Event(ctx context.Context, action, subject string) audit.Event {
+// Event returns an audit event of something that the user did and that concerns the user.
+func (u CurrentUser) Event(ctx context.Context, action, subject string) audit.Event {
 	return audit.Event{
-		UserID:        &v.User.ID,
-		Actor:         v.Actor(),
+		UserID:        &u.User.ID,
+		Actor:         u.Actor(),
 		Action:        action,
 		Subject:       subject,
 		RequestID:     web.RequestID(ctx),
-		Authorization: &audit.Authorization{UserID: v.User.ID, SignInID: v.SignInID},
+		Authorization: &audit.Authorization{UserID: u.User.ID, SignInID: u.SignInID},
 	}
 }

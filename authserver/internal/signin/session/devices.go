@@ -13,22 +13,22 @@ import (
 const (
 	deviceCookie   = "almoner-device"
 	deviceLife     = 180 * 24 * time.Hour
-	maxOnDevice    = 4  // accounts of one browser
+	maxOnDevice    = 4  // accounts per browser
 	deviceHashSize = 16 // bytes of the e-mail address's hash
 	deviceEntry    = deviceHashSize + 8
 )
 
-// Devices remember at which browsers an account was signed in to, in a cookie that scripts cannot read and that is
-// sealed, so that it cannot be made up. It proves nothing about who is at the browser and gives no access: such a
-// browser's passwords are checked before those of browsers that have never signed in (turns). It is safe for concurrent
-// use.
+// Devices remembers at which browsers an account was signed in to, in a sealed cookie that scripts cannot read. The
+// cookie authenticates nobody and gives no access: passwords from such a browser are checked before those from browsers
+// that have never signed in (see turnQueue). It is safe for concurrent use.
 type Devices struct {
 	box    *seal.Box
 	secure bool
 	now    func() time.Time
 }
 
-// NewDevices derives the key of the cookie from the master keys. secure: the pages are served over https.
+// NewDevices derives the key of the cookie from the master keys. secure reports whether the pages are served over
+// https.
 func NewDevices(keys seal.Keys, secure bool, now func() time.Time) (*Devices, error) {
 	box, err := seal.NewBox(keys, "device cookie")
 	if err != nil {
@@ -37,7 +37,7 @@ func NewDevices(keys seal.Keys, secure bool, now func() time.Time) (*Devices, er
 	return &Devices{box: box, secure: secure, now: now}, nil
 }
 
-// Knows says whether the browser has signed in to the account of this e-mail address within deviceLife.
+// Knows reports whether the browser has signed in to the account of this e-mail address within deviceLife.
 func (d *Devices) Knows(r *http.Request, email string) bool {
 	wanted := deviceHash(email)
 	return slices.ContainsFunc(d.entries(r), func(entry []byte) bool {
@@ -45,8 +45,8 @@ func (d *Devices) Knows(r *http.Request, email string) bool {
 	})
 }
 
-// Remember tells the browser that it has signed in to the account of this e-mail address. The browser keeps the newest
-// few accounts.
+// Remember records in the browser's cookie that it has signed in to the account of this e-mail address. The cookie
+// holds only the newest few accounts.
 func (d *Devices) Remember(w http.ResponseWriter, r *http.Request, email string) {
 	hash := deviceHash(email)
 	content := binary.BigEndian.AppendUint64(slices.Clone(hash), uint64(d.now().Unix()))
@@ -66,7 +66,7 @@ func (d *Devices) Remember(w http.ResponseWriter, r *http.Request, email string)
 	})
 }
 
-// entries are what the browser's cookie holds and is not too old: the hash of an e-mail address and the time of the
+// entries returns the unexpired entries of the browser's cookie: the hash of an e-mail address and the time of the
 // sign-in.
 func (d *Devices) entries(r *http.Request) (entries [][]byte) {
 	cookie, err := r.Cookie(d.name())

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// maxLocalKeys bounds the memory of a localTally. Beyond it, whoever waits longest is forgotten first: a flood from
-// many addresses costs precision, never memory.
+// maxLocalKeys limits the memory of a localTally. Beyond it, the key with the oldest first event is dropped: a flood
+// from many addresses costs accuracy, not memory.
 const maxLocalKeys = 20000
 
 type localTally struct {
@@ -45,7 +45,7 @@ func (t *localTally) count(key string, limit int, window time.Duration, add bool
 	return 0
 }
 
-// makeRoom forgets what has expired, or else the key whose first event is the oldest.
+// makeRoom deletes expired keys, or else the key whose first event is the oldest.
 func (t *localTally) makeRoom(now time.Time, window time.Duration) {
 	oldest, since := "", now
 	for key, events := range t.seen {

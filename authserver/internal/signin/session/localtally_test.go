@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestTheLocalTallyForgetsAndStaysSmall(t *testing.T) {
+func TestLocalTally_ExpiresAndIsBounded(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	tally := newLocalTally(func() time.Time { return now })
 	for i := range 3 {
@@ -35,6 +35,6 @@ func TestTheLocalTallyForgetsAndStaysSmall(t *testing.T) {
 	}
 	now = now.Add(time.Hour)
 	if tally.count(last, 3, time.Minute, false); len(tally.seen[last]) != 0 {
-		t.Error("a key without events is kept")
+		t.Error("a key without events is still stored")
 	}
 }

@@ -11,27 +11,28 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// What a password's hash costs: 19 MiB, two passes, one lane (OWASP's minimum for argon2id), about 30 ms.
+// cost returns the parameters of a password hash: 19 MiB, two passes, one lane (OWASP's minimum for argon2id), about 30
+// ms.
 func cost() *argon2id.Params {
 	return &argon2id.Params{Memory: 19 * 1024, Iterations: 2, Parallelism: 1, SaltLength: 16, KeyLength: 32}
 }
 
-// ErrBusy says that too many passwords are being checked, and others were first (429).
+// ErrBusy reports that too many passwords are being checked, and others have priority (429).
 var ErrBusy = errors.New("too many passwords are being checked at this moment")
 
-// Passwords check passwords, a bounded number at a time. They are safe for concurrent use.
+// Passwords checks passwords, a limited number at a time. It is safe for concurrent use.
 type Passwords struct {
-	turns *turns
+	turns *turnQueue
 	dummy credential.Secret
 }
 
-// NewPasswords makes a dummy hash, so that an unknown user takes as long to refuse as a known one.
+// NewPasswords creates a dummy hash, so that refusing an unknown user takes as long as refusing a known one.
 func NewPasswords() (*Passwords, error) {
 	dummy, err := HashPassword("the password of nobody")
 	if err != nil {
 		return nil, err
 	}
-	return &Passwords{turns: newTurns(time.Now), dummy: dummy}, nil
+	return &Passwords{turns: newTurnQueue(time.Now), dummy: dummy}, nil
 }
 
 // HashPassword returns the argon2id hash of a password in PHC form.
@@ -43,7 +44,7 @@ func HashPassword(password string) (credential.Secret, error) {
 	return credential.Secret(hash), nil
 }
 
-// Slot waits for the caller's turn and runs do in it. It returns ErrBusy when no turn comes in time.
+// Slot waits for a turn and runs do in it. It returns ErrBusy if no turn comes in time.
 func (p *Passwords) Slot(ctx context.Context, c Caller, do func() error) error {
 	if err := p.turns.enter(ctx, c); err != nil {
 		return err
@@ -52,19 +53,19 @@ func (p *Passwords) Slot(ctx context.Context, c Caller, do func() error) error {
 	return do()
 }
 
-// Wrong counts a wrong password against the next turns of its network and account.
+// Wrong counts a wrong password, which lowers the priority of its network and account.
 func (p *Passwords) Wrong(c Caller) { p.turns.wrong(c) }
 
-// Matches says whether hash is that of password. An empty hash, that of nobody, takes as long and never matches. Call
-// it within a Slot.
+// Matches reports whether hash is the hash of password. An empty hash, of an unknown user, takes as long and never
+// matches. Call it within a Slot.
 func (p *Passwords) Matches(hash, password credential.Secret) (bool, error) {
-	nobody := hash == ""
-	if nobody {
+	unknown := hash == ""
+	if unknown {
 		hash = p.dummy
 	}
 	match, err := argon2id.ComparePasswordAndHash(password.Reveal(), hash.Reveal())
 	if err != nil {
 		return false, fmt.Errorf("the stored hash of a password cannot be read: %w", err)
 	}
-	return match && !nobody, nil
+	return match && !unknown, nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-func TestNoMoreThanTwoPasswordsAreCheckedAtOnce(t *testing.T) {
+func TestPasswords_AtMostTwoChecksAtOnce(t *testing.T) {
 	passwords, err := NewPasswords()
 	if err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func TestNoMoreThanTwoPasswordsAreCheckedAtOnce(t *testing.T) {
 	defer cancel()
 	ran := false
 	if err := passwords.Slot(soon, Caller{}, func() error { ran = true; return nil }); !errors.Is(err, ErrBusy) || ran {
-		t.Errorf("the third one: %v, ran: %v", err, ran)
+		t.Errorf("a third check: %v, ran: %v", err, ran)
 	}
 	close(release)
 	for range atOnce {
@@ -45,7 +45,7 @@ func TestNoMoreThanTwoPasswordsAreCheckedAtOnce(t *testing.T) {
 	}
 }
 
-func TestAPasswordMatchesItsOwnHashAlone(t *testing.T) {
+func TestPasswords_MatchesOnlyOwnHash(t *testing.T) {
 	passwords, err := NewPasswords()
 	if err != nil {
 		t.Fatal(err)
@@ -60,9 +60,9 @@ func TestAPasswordMatchesItsOwnHashAlone(t *testing.T) {
 		}
 	}
 	if got, err := passwords.Matches("", "the password of nobody"); got || err != nil {
-		t.Errorf("nobody has a password: %v (%v)", got, err)
+		t.Errorf("an unknown user has a password: %v (%v)", got, err)
 	}
 	if _, err := passwords.Matches("$2a$10$not-argon2id", "x"); err == nil {
-		t.Error("a hash of another kind is no error")
+		t.Error("a hash of another kind is not an error")
 	}
 }

@@ -7,8 +7,8 @@ const (
 	maxRemembered = 20_000 // keys per period
 )
 
-// recentCounter counts events by key, for one to two periods of recentFor. A flood of keys ends a period early: its
-// memory is bounded, and what is forgotten first is what was counted first. The caller locks.
+// recentCounter counts events by key, for one to two periods of recentFor. A flood of keys ends a period early, so
+// memory is limited and the oldest counts are dropped first. The caller locks.
 type recentCounter struct {
 	now           func() time.Time
 	began         time.Time
@@ -19,25 +19,25 @@ func newRecentCounter(now func() time.Time) *recentCounter {
 	return &recentCounter{now: now, began: now(), current: map[string]int{}}
 }
 
-func (l *recentCounter) add(key string) {
-	l.turnOver()
-	l.current[key]++
+func (c *recentCounter) add(key string) {
+	c.turnOver()
+	c.current[key]++
 }
 
-func (l *recentCounter) count(key string) int {
-	l.turnOver()
-	return l.current[key] + l.past[key]
+func (c *recentCounter) count(key string) int {
+	c.turnOver()
+	return c.current[key] + c.past[key]
 }
 
-func (l *recentCounter) turnOver() {
-	now := l.now()
-	age := now.Sub(l.began)
-	if age < recentFor && len(l.current) < maxRemembered {
+func (c *recentCounter) turnOver() {
+	now := c.now()
+	age := now.Sub(c.began)
+	if age < recentFor && len(c.current) < maxRemembered {
 		return
 	}
-	l.past = l.current
+	c.past = c.current
 	if age >= 2*recentFor {
-		l.past = nil
+		c.past = nil
 	}
-	l.current, l.began = map[string]int{}, now
+	c.current, c.began = map[string]int{}, now
 }

@@ -1,15 +1,15 @@
-// Package session answers: who is at this browser?
+// Package session identifies the user at a browser.
 //
-// A session (alexedwards/scs, a random cookie whose SHA-256 is the key of a row) holds the identifier of a sign-in, and
-// nothing that is believed by itself. The sign-in says whose it is and whether it still counts; it is read from the
-// store at every request, so that one which was ended elsewhere is over at once.
+// A session (alexedwards/scs, a random cookie whose SHA-256 is the key of a row) holds only the identifier of a
+// sign-in. The sign-in names its user and whether it is still valid. It is read from the store at every request, so
+// that a sign-in that was ended elsewhere is over at once.
 //
-//	S1 A sign-in counts until it is ended, for 12 hours at most, and for 2 hours after it was last seen.
-//	S2 A disabled user is nobody.
-//	S3 The session's identifier is new after each sign-in and each proof of who is there (no fixation).
-//	S4 A store that does not answer is an error, never "nobody".
+//	S1 A sign-in is valid until it is ended, for at most 12 hours, and for 2 hours after it was last seen.
+//	S2 A disabled user is not signed in.
+//	S3 The session's identifier is new after each sign-in and each reauthentication (no fixation).
+//	S4 A store that does not respond is an error, never "not signed in".
 //
-// Callers: endpoint/login (begin, end), endpoint/authorize and endpoint/settings (who is it), app (Load, Sweep).
+// Callers: endpoint/login (begin, end), endpoint/authorize and endpoint/settings (current user), app (Load, Sweep).
 package session
 
 import (
@@ -34,53 +34,53 @@ const (
 	IdleTimeout = 2 * time.Hour
 )
 
-// What the session row holds.
+// Keys of the session row.
 const (
 	signInKey        = "sign_in"
 	authenticatedKey = "proved_at"
 	flashKey         = "notice"
 )
 
-// Rows keep the session rows; token is the hash of the cookie. Its errors wrap store.ErrUnavailable.
+// Rows stores the session rows; token is the hash of the cookie. Its errors wrap store.ErrUnavailable.
 type Rows interface {
 	scs.CtxStore
-	// Sweep deletes expired rows, a bounded number of them, and says how many.
+	// Sweep deletes a limited number of expired rows and returns their number.
 	Sweep(ctx context.Context) (int64, error)
 }
 
-// SignIns keep the sign-ins. Their errors are ErrProofGone and audit.ErrNotAllowed, or wrap store.ErrUnavailable.
+// SignIns stores the sign-ins. Its errors are ErrProofInvalid and audit.ErrNotAuthorized, or wrap store.ErrUnavailable.
 type SignIns interface {
 	// BeginSignIn stores a sign-in whose proof still holds.
 	BeginSignIn(ctx context.Context, s SignIn, event audit.Event) error
-	// ReauthenticateSignIn stores the event of a new proof that still holds, by the user of a sign-in that still
-	// counts.
+	// ReauthenticateSignIn stores the event of a new proof that still holds, by the user of a sign-in that is still
+	// valid.
 	ReauthenticateSignIn(ctx context.Context, user uuid.UUID, proof Proof, event audit.Event) error
-	// SignIn reads a sign-in that still counts (S1, S2) with its user, and notes that it was seen.
+	// SignIn returns a valid sign-in (S1, S2) with its user, and records that it was seen.
 	SignIn(ctx context.Context, id uuid.UUID) (CurrentUser, bool, error)
-	// EndSignIn ends one sign-in of the user. One that has ended stays as it is.
+	// EndSignIn ends one sign-in of the user. A sign-in that has ended stays unchanged.
 	EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.Event) error
-	// SweepSignIns deletes sign-ins that were over long ago, a bounded number of them, and says how many.
+	// SweepSignIns deletes a limited number of sign-ins that ended long ago and returns their number.
 	SweepSignIns(ctx context.Context) (int64, error)
 }
 
-// Deps are what Sessions need.
+// Deps are the dependencies of Sessions.
 type Deps struct {
 	Rows    Rows
 	SignIns SignIns
 	Secure  bool // the pages are served over https
 	Log     *slog.Logger
-	// Unavailable answers a request whose session cannot be read.
+	// Unavailable responds to a request whose session cannot be read.
 	Unavailable http.HandlerFunc
 }
 
-// Sessions tie browsers to sign-ins. They are safe for concurrent use.
+// Sessions connects browsers to sign-ins. It is safe for concurrent use.
 type Sessions struct {
 	deps    Deps
 	manager *scs.SessionManager
 }
 
-// New makes Sessions. The cookie is __Host-almoner over https, which a browser takes from this very host over https
-// alone.
+// New returns Sessions. Over https the cookie is __Host-almoner, which a browser accepts only from this host over
+// https.
 func New(deps Deps) *Sessions {
 	manager := scs.New()
 	manager.Store = deps.Rows
@@ -96,8 +96,8 @@ func New(deps Deps) *Sessions {
 	return &Sessions{deps: deps, manager: manager}
 }
 
-// Load reads the session of each request, for everything under next. Changes are committed where they are made, before
-// anything is answered, so that a store that fails then is still an honest 503.
+// Load reads the session of each request to next. Changes are committed where they are made, before a response is
+// written, so that a store failure can still become a 503.
 func (s *Sessions) Load(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Add("Vary", "Cookie")
@@ -115,22 +115,22 @@ func (s *Sessions) Load(next http.Handler) http.Handler {
 	})
 }
 
-// CurrentUser returns who is at the browser; false: nobody is signed in.
+// CurrentUser returns the user at the browser, and false if no user is signed in.
 func (s *Sessions) CurrentUser(ctx context.Context) (CurrentUser, bool, error) {
 	id, err := identity.Parse(s.manager.GetString(ctx, signInKey))
 	if err != nil {
 		return CurrentUser{}, false, nil
 	}
-	visitor, found, err := s.deps.SignIns.SignIn(ctx, id)
+	current, found, err := s.deps.SignIns.SignIn(ctx, id)
 	if err != nil || !found {
 		return CurrentUser{}, false, err
 	}
-	web.NoteCaller(ctx, web.Caller{User: visitor.User.ID})
-	visitor.AuthenticatedAt = time.Unix(s.manager.GetInt64(ctx, authenticatedKey), 0)
-	return visitor, true, nil
+	web.NoteCaller(ctx, web.Caller{User: current.User.ID})
+	current.AuthenticatedAt = time.Unix(s.manager.GetInt64(ctx, authenticatedKey), 0)
+	return current, true, nil
 }
 
-// Begin signs a user in at this browser, or returns ErrProofGone. A sign-in that this browser had is ended first.
+// Begin signs a user in at this browser, or returns ErrProofInvalid. It first ends the browser's current sign-in.
 func (s *Sessions) Begin(w http.ResponseWriter, r *http.Request, by SignIn, event audit.Event) error {
 	if err := s.endCurrent(r.Context()); err != nil {
 		return err
@@ -147,16 +147,16 @@ func (s *Sessions) Begin(w http.ResponseWriter, r *http.Request, by SignIn, even
 	return s.authenticatedAt(w, r, by.AuthenticatedAt)
 }
 
-// Reauthenticated notes that the visitor proved just now who they are (S3), with the event. It returns ErrProofGone, or
-// audit.ErrNotAllowed where the visitor was signed out meanwhile.
+// Reauthenticated records that the user just authenticated again (S3), with the event. It returns ErrProofInvalid, or
+// audit.ErrNotAuthorized if the user was signed out meanwhile.
 func (s *Sessions) Reauthenticated(
 	w http.ResponseWriter,
 	r *http.Request,
-	visitor CurrentUser,
+	current CurrentUser,
 	proof Proof,
 	event audit.Event,
 ) error {
-	if err := s.deps.SignIns.ReauthenticateSignIn(r.Context(), visitor.User.ID, proof, event); err != nil {
+	if err := s.deps.SignIns.ReauthenticateSignIn(r.Context(), current.User.ID, proof, event); err != nil {
 		return err
 	}
 	return s.authenticatedAt(w, r, time.Now())
@@ -183,25 +183,25 @@ func (s *Sessions) End(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Sessions) endCurrent(ctx context.Context) error {
-	visitor, found, err := s.CurrentUser(ctx)
+	current, found, err := s.CurrentUser(ctx)
 	if err != nil || !found {
 		return err
 	}
 	return s.deps.SignIns.EndSignIn(
 		ctx,
-		visitor.User.ID,
-		visitor.SignInID,
-		visitor.Event(ctx, "sign_in.ended", "sign_in:"+visitor.SignInID.String()),
+		current.User.ID,
+		current.SignInID,
+		current.Event(ctx, "sign_in.ended", "sign_in:"+current.SignInID.String()),
 	)
 }
 
-// Flash leaves a notice for the next page of this browser.
+// Flash stores a notice for the next page of this browser.
 func (s *Sessions) Flash(w http.ResponseWriter, r *http.Request, notice string) error {
 	s.manager.Put(r.Context(), flashKey, notice)
 	return s.commit(w, r)
 }
 
-// TakeFlash takes the notice that was left, or "".
+// TakeFlash removes and returns the stored notice, or "".
 func (s *Sessions) TakeFlash(w http.ResponseWriter, r *http.Request) (string, error) {
 	if !s.manager.Exists(r.Context(), flashKey) {
 		return "", nil
@@ -221,7 +221,7 @@ func (s *Sessions) commit(w http.ResponseWriter, r *http.Request) error {
 
 const sweepInterval = 10 * time.Minute
 
-// Sweep deletes what is over from time to time, until ctx ends.
+// Sweep deletes expired rows periodically until ctx ends.
 func (s *Sessions) Sweep(ctx context.Context) {
 	ticker := time.NewTicker(sweepInterval)
 	defer ticker.Stop()

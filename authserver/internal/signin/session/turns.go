@@ -9,62 +9,64 @@ import (
 )
 
 const (
-	atOnce      = 2 // hashes at a time: each takes a core and 19 MiB
+	atOnce      = 2 // concurrent hashes; each takes a core and 19 MiB
 	maxWaiting  = 128
-	mistyped    = 2 // wrong passwords that change nobody's rank
+	mistyped    = 2 // wrong passwords that do not lower the priority
 	longestWait = 3 * time.Second
 
 	// BusyFor is when to try again after ErrBusy.
 	BusyFor = 3 * time.Second
 
-	// perKnownBrowser is how many checks an account has in the lane of its known browsers, per period of recentFor.
-	// More go with the others, so that an account of the attacker's own does not open the lane to a flood.
+	// perKnownBrowser is how many checks an account has in the lane for its known browsers, per period of recentFor.
+	// Further checks lose that priority, so that an attacker's own account does not open the lane to a flood.
 	perKnownBrowser = 20
 )
 
-// A Caller is who asks for a check of a password, as far as that is known before the check.
+// A Caller is the source of a password check, as far as it is known before the check.
 type Caller struct {
 	Email   string
 	Address netip.Addr
 	Known   bool // the browser has signed in to this account before
 }
 
-// turns decide who is next where more passwords are to be checked than can be. One hash costs as much as a hundred
-// other requests, so a flood of wrong passwords always finds this queue full. Three rules keep it from other people's
-// sign-ins:
+// A turnQueue decides which password is checked next if there are more than can be checked. One hash costs as much as a
+// hundred other requests, so a flood of wrong passwords always fills this queue. Three rules protect the sign-ins of
+// other users:
 //
 //   - Browsers that have signed in to the account before go first.
-//   - Of the others those go first whose network and account have had the fewest checks lately. A network is the /24 of an IPv4 address and
-//     the /48 of an IPv6 address, which is what one customer may have; wider networks count too, for less.
-//   - Of equals the newest goes first. When all are served late, those who have waited longest have given up, and a flood mostly waits for
-//     itself.
+//   - Among the others, those go first whose network and account had the fewest recent checks. A network
+//     is the /24 of an IPv4 address and the /48 of an IPv6 address, which is what one customer may have;
+//     wider networks count too, with less weight.
+//   - Among equals the newest goes first. When all are served late, the callers that waited longest have
+//     given up, and a flood mostly waits for itself.
 //
-// Who is last when the queue is full, or has waited for longestWait, gets ErrBusy. turns are safe for concurrent use.
-type turns struct {
+// The last caller in a full queue, and a caller that has waited for longestWait, get ErrBusy. A turnQueue is safe for
+// concurrent use.
+type turnQueue struct {
 	mu      sync.Mutex
 	free    int
-	waiting []*turn // in the order of their coming
+	waiting []*turn // in order of arrival
 	lately  *recentCounter
 }
 
 type turn struct {
-	keys  []candidate // nil: a known browser
-	ready chan bool   // gets one value: whether it is this one's turn
+	keys  []candidate // nil for a known browser
+	ready chan bool   // receives one value: whether the turn was granted
 }
 
-// candidate is a key of lately. The first spare ones count for nothing, for people mistype; the others half as much for
-// each bit of shift.
+// A candidate is a counted key. The first spare events do not count, because users mistype; the others count half as
+// much for each bit of shift.
 type candidate struct {
 	key          string
 	spare, shift int
 }
 
-func newTurns(now func() time.Time) *turns {
-	return &turns{free: atOnce, lately: newRecentCounter(now)}
+func newTurnQueue(now func() time.Time) *turnQueue {
+	return &turnQueue{free: atOnce, lately: newRecentCounter(now)}
 }
 
 // enter waits for a turn, which leave ends. It returns ErrBusy.
-func (q *turns) enter(ctx context.Context, c Caller) error {
+func (q *turnQueue) enter(ctx context.Context, c Caller) error {
 	mine, now := q.queue(c)
 	if now {
 		return nil
@@ -81,12 +83,12 @@ func (q *turns) enter(ctx context.Context, c Caller) error {
 		if q.remove(mine) || !<-mine.ready {
 			return ErrBusy
 		}
-		return nil // the turn came at the same moment
+		return nil // the turn was granted at the same moment
 	}
 }
 
-// queue says whether it is the caller's turn at once.
-func (q *turns) queue(c Caller) (mine *turn, now bool) {
+// queue adds the caller, and reports whether it has a turn at once.
+func (q *turnQueue) queue(c Caller) (mine *turn, now bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	mine = &turn{ready: make(chan bool, 1)}
@@ -106,8 +108,8 @@ func (q *turns) queue(c Caller) (mine *turn, now bool) {
 	return mine, false
 }
 
-// leave ends a turn and begins the next.
-func (q *turns) leave() {
+// leave ends a turn and grants the next.
+func (q *turnQueue) leave() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.waiting) == 0 {
@@ -117,16 +119,16 @@ func (q *turns) leave() {
 	q.take(q.first()).ready <- true
 }
 
-// wrong counts a wrong password, for those who come from there or want that account next.
-func (q *turns) wrong(c Caller) {
+// wrong counts a wrong password against the caller's network and account.
+func (q *turnQueue) wrong(c Caller) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, of := range keysOf(c) {
-		q.lately.add(of.key)
+	for _, key := range keysOf(c) {
+		q.lately.add(key.key)
 	}
 }
 
-func (q *turns) remove(mine *turn) bool {
+func (q *turnQueue) remove(mine *turn) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i, one := range q.waiting {
@@ -138,14 +140,14 @@ func (q *turns) remove(mine *turn) bool {
 	return false
 }
 
-func (q *turns) take(i int) *turn {
+func (q *turnQueue) take(i int) *turn {
 	taken := q.waiting[i]
 	q.waiting = append(q.waiting[:i], q.waiting[i+1:]...)
 	return taken
 }
 
-// first is the place of the best rank, of equals the newest.
-func (q *turns) first() int {
+// first returns the index of the best rank; among equals, of the newest.
+func (q *turnQueue) first() int {
 	best, rank := 0, q.rank(q.waiting[0])
 	for i, one := range q.waiting {
 		if r := q.rank(one); r <= rank {
@@ -155,8 +157,8 @@ func (q *turns) first() int {
 	return best
 }
 
-// last is the place of the worst rank, of equals the oldest.
-func (q *turns) last() int {
+// last returns the index of the worst rank; among equals, of the oldest.
+func (q *turnQueue) last() int {
 	worst, rank := 0, q.rank(q.waiting[0])
 	for i, one := range q.waiting {
 		if r := q.rank(one); r > rank {
@@ -166,19 +168,20 @@ func (q *turns) last() int {
 	return worst
 }
 
-// rank is lower for who goes first. Counts of the same order of magnitude are equal.
-func (q *turns) rank(t *turn) int {
+// rank is lower for turns that go first. Counts of the same order of magnitude are equal.
+func (q *turnQueue) rank(t *turn) int {
 	if t.keys == nil {
 		return -1
 	}
 	rank := 0
-	for _, of := range t.keys {
-		rank = max(rank, bits.Len(uint(max(0, q.lately.count(of.key)-of.spare)>>of.shift)))
+	for _, key := range t.keys {
+		rank = max(rank, bits.Len(uint(max(0, q.lately.count(key.key)-key.spare)>>key.shift)))
 	}
 	return rank
 }
 
-// keysOf are what a caller's wrong passwords are counted by: the account, and the networks around the address.
+// keysOf returns the keys by which a caller's wrong passwords are counted: the account, and the networks of the
+// address.
 func keysOf(c Caller) []candidate {
 	keys := []candidate{{key: "account:" + digest(c.Email), spare: mistyped}}
 	address := c.Address.Unmap().WithZone("")

@@ -18,12 +18,11 @@ import (
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
-// hashTime is what a hash takes where both cores hash.
+// hashTime is the duration of a hash if both cores hash.
 const hashTime = 40 * time.Millisecond
 
-// flood sends 120 wrong passwords a second from an address and for an account that from makes up, until the bubble's
-// test ends.
-func flood(t *testing.T, q *turns, from func(i int) Caller) (refused *sync.Map) {
+// flood sends 120 wrong passwords a second, each from the caller that from returns, until the test ends.
+func flood(t *testing.T, q *turnQueue, from func(i int) Caller) (refused *sync.Map) {
 	refused = &sync.Map{}
 	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup
@@ -49,19 +48,19 @@ func flood(t *testing.T, q *turns, from func(i int) Caller) (refused *sync.Map) 
 	return refused
 }
 
-// anywhere is an address of all of IPv4, and never one of 198.51.0.0/16, where the honest users of these tests are.
+// anywhere returns a random IPv4 address outside 198.51.0.0/16, the network of the users in these tests.
 func anywhere(random *rand.Rand) netip.Addr {
+	users := netip.MustParsePrefix("198.51.0.0/16")
 	for {
-		if a := netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, random.Uint32()))); !netip.MustParsePrefix("198.51.0.0/16").
-			Contains(a) {
+		a := netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, random.Uint32())))
+		if !users.Contains(a) {
 			return a
 		}
 	}
 }
 
-// Sign-ins of other people stay fast under 120 wrong passwords a second, which is about twice as many as can be
-// checked.
-func TestTurns_FloodOfWrongPasswordsDelaysNoHonestSignIn(t *testing.T) {
+// Sign-ins of other users stay fast under 120 wrong passwords a second, about twice as many as can be checked.
+func TestTurnQueue_FloodDoesNotDelayOtherSignIns(t *testing.T) {
 	office := netip.MustParseAddr("198.51.100.7")
 	someone := func(i int) string { return "someone" + strconv.Itoa(i) + "@example.org" }
 	for name, c := range map[string]struct {
@@ -119,16 +118,16 @@ func TestTurns_FloodOfWrongPasswordsDelaysNoHonestSignIn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q, random := newTurns(time.Now), rand.New(rand.NewPCG(1, 2))
+				q, random := newTurnQueue(time.Now), rand.New(rand.NewPCG(1, 2))
 				var mu sync.Mutex
 				refused := flood(t, q, func(i int) Caller {
 					mu.Lock()
 					defer mu.Unlock()
 					return c.from(random, i)
 				})
-				time.Sleep(10 * time.Second) // until the flood is known for what it is
+				time.Sleep(10 * time.Second) // until the flood has been counted
 				var waits []time.Duration
-				const honest = 18 // no more than the lane of known browsers has for one account
+				const honest = 18 // no more than the lane for known browsers has for one account
 				for i := range honest {
 					began := time.Now()
 					if err := q.enter(t.Context(), c.honest(i)); err != nil {
@@ -146,18 +145,18 @@ func TestTurns_FloodOfWrongPasswordsDelaysNoHonestSignIn(t *testing.T) {
 				count := 0
 				refused.Range(func(any, any) bool { count++; return true })
 				if count == 0 {
-					t.Error("the flood was not refused: this test shows nothing")
+					t.Error("the flood was not refused, so the test proves nothing")
 				}
 			})
 		})
 	}
 }
 
-// Where nothing tells the honest from the flood, the newest goes first: some are served at once, where in a queue in
-// the order of coming all of them would wait until they give up.
-func TestTurns_OfEqualsTheNewestIsServedSoon(t *testing.T) {
+// If nothing distinguishes a user from the flood, the newest goes first: some users are served at once. In a first-come
+// queue all of them would wait until they give up.
+func TestTurnQueue_NewestOfEqualsGoesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, random := newTurns(time.Now), rand.New(rand.NewPCG(3, 4))
+		q, random := newTurnQueue(time.Now), rand.New(rand.NewPCG(3, 4))
 		var mu sync.Mutex
 		flood(t, q, func(i int) Caller {
 			mu.Lock()
@@ -187,11 +186,11 @@ func TestTurns_OfEqualsTheNewestIsServedSoon(t *testing.T) {
 	})
 }
 
-// The attacker's own account, at a browser that has signed in to it, opens the lane of known browsers for a few checks
-// alone.
-func TestTurns_LaneOfKnownBrowsersIsNoWayForAFlood(t *testing.T) {
+// The attacker's own account, at a browser that has signed in to it, opens the lane for known browsers only for a few
+// checks.
+func TestTurnQueue_KnownBrowserLaneIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newTurns(time.Now)
+		q := newTurnQueue(time.Now)
 		own := Caller{Email: "mallory@example.org", Address: netip.MustParseAddr("203.0.113.9"), Known: true}
 		flood(t, q, func(int) Caller { return own })
 		time.Sleep(5 * time.Second)
@@ -210,9 +209,9 @@ func TestTurns_LaneOfKnownBrowsersIsNoWayForAFlood(t *testing.T) {
 	})
 }
 
-func TestTurns_WaitIsBoundedInNumberAndTime(t *testing.T) {
+func TestTurnQueue_WaitIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newTurns(time.Now)
+		q := newTurnQueue(time.Now)
 		for range atOnce {
 			if err := q.enter(t.Context(), Caller{}); err != nil {
 				t.Fatal(err)
@@ -224,7 +223,7 @@ func TestTurns_WaitIsBoundedInNumberAndTime(t *testing.T) {
 			synctest.Wait()
 		}
 		if err := <-outcomes; !errors.Is(err, ErrBusy) || time.Since(began) != 0 {
-			t.Errorf("one too many: %v after %v", err, time.Since(began))
+			t.Errorf("a caller beyond the queue: %v after %v", err, time.Since(began))
 		}
 		for range maxWaiting {
 			if err := <-outcomes; !errors.Is(err, ErrBusy) || time.Since(began) != longestWait {
@@ -240,27 +239,27 @@ func TestTurns_WaitIsBoundedInNumberAndTime(t *testing.T) {
 	})
 }
 
-func TestLately_IsBoundedAndForgets(t *testing.T) {
+func TestRecentCounter_IsBoundedAndExpires(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
-	l := newRecentCounter(func() time.Time { return now })
+	c := newRecentCounter(func() time.Time { return now })
 	for i := range 3 * maxRemembered {
-		l.add(strconv.Itoa(i))
+		c.add(strconv.Itoa(i))
 	}
-	if n := len(l.current) + len(l.past); n > 2*maxRemembered {
+	if n := len(c.current) + len(c.past); n > 2*maxRemembered {
 		t.Errorf("%d keys", n)
 	}
-	l.add("k")
+	c.add("k")
 	now = now.Add(recentFor)
-	if n := l.count("k"); n != 1 {
+	if n := c.count("k"); n != 1 {
 		t.Errorf("%d after one period", n)
 	}
 	now = now.Add(recentFor)
-	if n := l.count("k"); n != 0 {
+	if n := c.count("k"); n != 0 {
 		t.Errorf("%d after two periods", n)
 	}
 }
 
-func TestDevices_KnowTheirAccountsAlone(t *testing.T) {
+func TestDevices_KnowOnlyTheirAccounts(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	devices, err := NewDevices(seal.Keys{make([]byte, 32)}, true, func() time.Time { return now })
 	if err != nil {
@@ -293,7 +292,7 @@ func TestDevices_KnowTheirAccountsAlone(t *testing.T) {
 	forged.AddCookie(cookie)
 	if devices.Knows(forged, "4@example.org") ||
 		devices.Knows(httptest.NewRequest("POST", "/login", nil), "4@example.org") {
-		t.Error("a cookie that was made up is believed")
+		t.Error("a forged cookie is accepted")
 	}
 	now = now.Add(deviceLife)
 	if devices.Knows(browser, "4@example.org") {

@@ -11,18 +11,18 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Users know who has which e-mail address and password. false: nobody.
+// Users finds users by e-mail address, with their password hash, and returns false if there is none.
 type Users interface {
 	UserByEmail(ctx context.Context, email string) (workspace.User, credential.Secret, bool, error)
 }
 
-// An Auditor keeps events.
+// An Auditor stores audit events.
 type Auditor interface {
 	Record(ctx context.Context, e audit.Event) error
 }
 
-// A Verifier checks who somebody is by e-mail address and password, and keeps count of wrong ones. It is safe for
-// concurrent use.
+// A Verifier authenticates users by e-mail address and password, and counts wrong passwords. It is safe for concurrent
+// use.
 type Verifier struct {
 	Users     Users
 	Passwords *Passwords
@@ -30,17 +30,17 @@ type Verifier struct {
 	Auditor   Auditor
 }
 
-// A Result is what a Verifier found.
+// A Result is the result of a verification.
 type Result struct {
 	OK    bool
-	Proof Proof         // where Right
-	Wait  time.Duration // the address is beyond its limit, and nothing was checked
-	Limit web.RateLimit // the limit that it is beyond
+	Proof Proof         // if OK
+	Wait  time.Duration // if not 0, the address is beyond its limit, and nothing was checked
+	Limit web.RateLimit // the exceeded limit
 }
 
-// Verify checks a password. Beyond the limit a right password is refused like any other; an unknown address, a disabled
-// user and a wrong password cost the same work. known: the browser has signed in to this account before. It returns
-// ErrBusy, or an error that wraps store.ErrUnavailable.
+// Verify checks a password. Beyond the limit a correct password is refused like any other. An unknown address, a
+// disabled user and a wrong password cost the same work. known: the browser has signed in to this account before.
+// Verify returns ErrBusy, or an error that wraps store.ErrUnavailable.
 func (v *Verifier) Verify(
 	ctx context.Context,
 	email string,
@@ -49,13 +49,13 @@ func (v *Verifier) Verify(
 	known bool,
 ) (workspace.User, Result, error) {
 	var user workspace.User
-	var verdict Result
-	if verdict.Wait, verdict.Limit = v.Attempts.waitHere(email, from); verdict.Wait > 0 {
-		return user, verdict, nil // without a turn: a flood from one address does not make others wait
+	var result Result
+	if result.Wait, result.Limit = v.Attempts.waitHere(email, from); result.Wait > 0 {
+		return user, result, nil // without a turn, so a flood from one address does not delay others
 	}
 	caller := Caller{Email: email, Address: from, Known: known}
 	err := v.Passwords.Slot(ctx, caller, func() error {
-		if verdict.Wait, verdict.Limit = v.Attempts.Wait(ctx, email, from); verdict.Wait > 0 {
+		if result.Wait, result.Limit = v.Attempts.Wait(ctx, email, from); result.Wait > 0 {
 			return nil
 		}
 		found, hash, known, err := v.Users.UserByEmail(ctx, email)
@@ -66,22 +66,22 @@ func (v *Verifier) Verify(
 			hash = ""
 		}
 		user = found
-		if verdict.OK, err = v.Passwords.Matches(hash, password); err != nil {
+		if result.OK, err = v.Passwords.Matches(hash, password); err != nil {
 			return err
 		}
-		if verdict.OK {
-			verdict.Proof = Proof{Method: Password, PasswordHash: hash}
+		if result.OK {
+			result.Proof = Proof{Method: Password, PasswordHash: hash}
 			return nil
 		}
 		v.Passwords.Wrong(caller)
-		verdict.Wait, verdict.Limit = v.Attempts.Wrong(ctx, email, from)
+		result.Wait, result.Limit = v.Attempts.Wrong(ctx, email, from)
 		return v.Auditor.Record(ctx, wrong(ctx, found, known, from))
 	})
-	return user, verdict, err
+	return user, result, err
 }
 
-// wrong is the event of a wrong password. What was typed as an address is not kept where it is nobody's: it may be a
-// password.
+// wrong returns the event of a wrong password. An e-mail address that belongs to no user is not recorded, because it
+// may be a mistyped password.
 func wrong(ctx context.Context, user workspace.User, known bool, from netip.Addr) audit.Event {
 	event := audit.Event{
 		Actor:     "anonymous",

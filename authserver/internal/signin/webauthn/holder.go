@@ -8,7 +8,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
 )
 
-// A holder is a user with passkeys, as the library wants to see one.
+// libraryUser adapts a user with passkeys to the library.
 type libraryUser struct {
 	user workspace.User
 	has  []passkey.Passkey
@@ -16,14 +16,14 @@ type libraryUser struct {
 
 var _ library.User = libraryUser{}
 
-// WebAuthnID is the user handle: the identifier, which says nothing about the person.
-func (h libraryUser) WebAuthnID() []byte          { return h.user.ID[:] }
-func (h libraryUser) WebAuthnName() string        { return h.user.Email }
-func (h libraryUser) WebAuthnDisplayName() string { return h.user.Name }
+// WebAuthnID returns the user handle: the identifier, which reveals nothing about the user.
+func (u libraryUser) WebAuthnID() []byte          { return u.user.ID[:] }
+func (u libraryUser) WebAuthnName() string        { return u.user.Email }
+func (u libraryUser) WebAuthnDisplayName() string { return u.user.Name }
 
-func (h libraryUser) WebAuthnCredentials() []library.Credential {
-	out := make([]library.Credential, len(h.has))
-	for i, p := range h.has {
+func (u libraryUser) WebAuthnCredentials() []library.Credential {
+	out := make([]library.Credential, len(u.has))
+	for i, p := range u.has {
 		out[i] = library.Credential{
 			ID:            p.CredentialID,
 			PublicKey:     p.PublicKey,

@@ -1,8 +1,8 @@
-// Package webauthn answers: is this signature one of a passkey, made for us, just now?
+// Package webauthn requests and verifies passkey signatures.
 //
-// It is the only importer of go-webauthn, and speaks passkey to everyone else. The relying party is the deployment's
-// app URL and nothing beside it: no subdomain, no other port, no frame of another site. It keeps nothing: what Begin
-// hands out to be kept (Asked.Keep) is for a ceremony, which also sees to it that a challenge is answered once (Web
+// It is the only importer of go-webauthn, and its API uses the types of package passkey. The relying party is exactly
+// the deployment's app URL: no subdomain, no other port, no frame of another site. The package stores nothing: the
+// caller stores Challenge.Keep in a login state, which also ensures that a challenge is answered once (Web
 // Authentication Level 3, 7.1, 7.2).
 package webauthn
 
@@ -22,77 +22,78 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
-// ErrRefused says that an answer is not one to our challenge, by a passkey that we know, with its user verified. The
-// text says why, for the log.
+// ErrRefused reports that a response does not answer our challenge, with a known passkey and a verified user. The text
+// says why, for the log.
 var ErrRefused = errors.New("the passkey's answer is refused")
 
-// A RelyingParty asks for signatures and checks them. It is safe for concurrent use.
+// A RelyingParty requests and verifies signatures. It is safe for concurrent use.
 type RelyingParty struct{ library *library.WebAuthn }
 
-// New makes the relying party of an app URL, whose host is a name: browsers know no passkeys of an IP address.
+// New returns the relying party of an app URL. Its host must be a name: browsers support no passkeys for IP addresses.
 func New(appURL string) (*RelyingParty, error) {
 	parsed, err := url.Parse(appURL)
 	if err != nil || parsed.Hostname() == "" || net.ParseIP(parsed.Hostname()) != nil {
 		return nil, errors.New("passkeys need an app URL whose host is a name")
 	}
-	patience := library.TimeoutConfig{Timeout: passkey.ChallengeLife, TimeoutUVD: passkey.ChallengeLife}
-	made, err := library.New(&library.Config{
+	timeout := library.TimeoutConfig{Timeout: passkey.ChallengeLife, TimeoutUVD: passkey.ChallengeLife}
+	lib, err := library.New(&library.Config{
 		RPID:                  parsed.Hostname(),
 		RPDisplayName:         "Almoner",
 		RPOrigins:             []string{parsed.Scheme + "://" + parsed.Host},
 		AttestationPreference: protocol.PreferNoAttestation,
 		AuthenticatorSelection: protocol.AuthenticatorSelection{
-			ResidentKey: protocol.ResidentKeyRequirementRequired, RequireResidentKey: protocol.ResidentKeyRequired(),
-			UserVerification: protocol.VerificationRequired,
+			ResidentKey:        protocol.ResidentKeyRequirementRequired,
+			RequireResidentKey: protocol.ResidentKeyRequired(),
+			UserVerification:   protocol.VerificationRequired,
 		},
-		Timeouts: library.TimeoutsConfig{Login: patience, Registration: patience},
+		Timeouts: library.TimeoutsConfig{Login: timeout, Registration: timeout},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("passkeys: %w", err)
 	}
-	return &RelyingParty{made}, nil
+	return &RelyingParty{lib}, nil
 }
 
-// A Challenge is a challenge that was made.
+// A Challenge is a challenge for a browser.
 type Challenge struct {
 	Challenge string
 	Options   json.RawMessage // for the browser, in the form of PublicKeyCredential.parse…OptionsFromJSON
-	Keep      json.RawMessage // for the check of the answer
+	Keep      json.RawMessage // to be stored for the verification of the response
 }
 
-func newChallenge(options any, kept *library.SessionData) (Challenge, error) {
+func newChallenge(options any, session *library.SessionData) (Challenge, error) {
 	text, err := json.Marshal(options)
 	if err != nil {
 		return Challenge{}, fmt.Errorf("write options: %w", err)
 	}
-	keep, err := json.Marshal(kept)
+	keep, err := json.Marshal(session)
 	if err != nil {
 		return Challenge{}, fmt.Errorf("write ceremony: %w", err)
 	}
-	return Challenge{kept.Challenge, text, keep}, nil
+	return Challenge{session.Challenge, text, keep}, nil
 }
 
-// BeginRegistration asks for a new passkey of user, on a device that holds none of those that the user has.
+// BeginRegistration requests a new passkey of user, on a device that holds none of the user's passkeys.
 func (rp *RelyingParty) BeginRegistration(user workspace.User, has []passkey.Passkey) (Challenge, error) {
-	holder := libraryUser{user, has}
-	options, kept, err := rp.library.BeginRegistration(holder,
-		library.WithExclusions(library.Credentials(holder.WebAuthnCredentials()).CredentialDescriptors()))
+	owner := libraryUser{user, has}
+	options, session, err := rp.library.BeginRegistration(owner,
+		library.WithExclusions(library.Credentials(owner.WebAuthnCredentials()).CredentialDescriptors()))
 	if err != nil {
 		return Challenge{}, fmt.Errorf("ask for a new passkey: %w", err)
 	}
-	return newChallenge(options.Response, kept)
+	return newChallenge(options.Response, session)
 }
 
-// BeginLogin asks for a signature by any passkey of ours that the device holds.
+// BeginLogin requests a signature by any of our passkeys that the device holds.
 func (rp *RelyingParty) BeginLogin() (Challenge, error) {
-	options, kept, err := rp.library.BeginDiscoverableLogin()
+	options, session, err := rp.library.BeginDiscoverableLogin()
 	if err != nil {
 		return Challenge{}, fmt.Errorf("ask for a passkey: %w", err)
 	}
-	return newChallenge(options.Response, kept)
+	return newChallenge(options.Response, session)
 }
 
-// refused hides what the library says from the caller and keeps it for the log.
+// refused hides the library's error from the caller, and includes it for the log.
 func refused(err error) error {
 	var detail *protocol.Error
 	if errors.As(err, &detail) {
@@ -102,19 +103,19 @@ func refused(err error) error {
 }
 
 func read(keep json.RawMessage) (library.SessionData, error) {
-	var kept library.SessionData
-	if err := json.Unmarshal(keep, &kept); err != nil {
-		return kept, fmt.Errorf("read what was asked: %w", err)
+	var session library.SessionData
+	if err := json.Unmarshal(keep, &session); err != nil {
+		return session, fmt.Errorf("read what was asked: %w", err)
 	}
-	return kept, nil
+	return session, nil
 }
 
-// A Creation is an answer to AskNew, not checked yet.
+// A Creation is an unverified response to BeginRegistration.
 type Creation struct {
 	parsed *protocol.ParsedCredentialCreationData
 }
 
-// ParseCreation reads an answer to AskNew. It returns ErrRefused.
+// ParseCreation parses a response to BeginRegistration. It returns ErrRefused.
 func ParseCreation(text string) (Creation, error) {
 	parsed, err := protocol.ParseCredentialCreationResponseBytes([]byte(text))
 	if err != nil {
@@ -123,35 +124,35 @@ func ParseCreation(text string) (Creation, error) {
 	return Creation{parsed}, nil
 }
 
-// Challenge is what the answer says it answers.
+// Challenge returns the challenge that the response claims to answer.
 func (c Creation) Challenge() string { return c.parsed.Response.CollectedClientData.Challenge }
 
-// FinishRegistration returns the passkey that an answer makes, without its name. It returns ErrRefused.
+// FinishRegistration returns the passkey that a response creates, without its name. It returns ErrRefused.
 func (rp *RelyingParty) FinishRegistration(
 	user workspace.User,
 	keep json.RawMessage,
 	answer Creation,
 ) (passkey.Passkey, error) {
-	kept, err := read(keep)
+	session, err := read(keep)
 	if err != nil {
 		return passkey.Passkey{}, err
 	}
-	made, err := rp.library.CreateCredential(libraryUser{user: user}, kept, answer.parsed)
+	created, err := rp.library.CreateCredential(libraryUser{user: user}, session, answer.parsed)
 	if err != nil {
 		return passkey.Passkey{}, refused(err)
 	}
 	out := passkey.Passkey{
 		ID:             identity.New(),
 		UserID:         user.ID,
-		CredentialID:   made.ID,
-		PublicKey:      made.PublicKey,
-		SignCount:      made.Authenticator.SignCount,
-		AAGUID:         made.Authenticator.AAGUID,
+		CredentialID:   created.ID,
+		PublicKey:      created.PublicKey,
+		SignCount:      created.Authenticator.SignCount,
+		AAGUID:         created.Authenticator.AAGUID,
 		Transports:     []string{},
-		BackupEligible: made.Flags.BackupEligible,
-		BackedUp:       made.Flags.BackupState,
+		BackupEligible: created.Flags.BackupEligible,
+		BackedUp:       created.Flags.BackupState,
 	}
-	for _, transport := range made.Transport {
+	for _, transport := range created.Transport {
 		if known(transport) && !slices.Contains(out.Transports, string(transport)) {
 			out.Transports = append(out.Transports, string(transport))
 		}
@@ -159,8 +160,8 @@ func (rp *RelyingParty) FinishRegistration(
 	return out, nil
 }
 
-// known says whether a transport is one of Web Authentication Level 3, 5.8.4. What a browser says of it is signed by
-// nobody, and is handed back to browsers.
+// known reports whether a transport is one of Web Authentication Level 3, 5.8.4. The browser's list of transports is
+// not signed, and is sent back to browsers.
 func known(transport protocol.AuthenticatorTransport) bool {
 	switch transport {
 	case protocol.USB, protocol.NFC, protocol.BLE, protocol.SmartCard, protocol.Hybrid, protocol.Internal:
@@ -169,12 +170,12 @@ func known(transport protocol.AuthenticatorTransport) bool {
 	return false
 }
 
-// A Signature is an answer to AskAny, not checked yet.
+// A Signature is an unverified response to BeginLogin.
 type Signature struct {
 	parsed *protocol.ParsedCredentialAssertionData
 }
 
-// ParseSignature reads an answer to AskAny. It returns ErrRefused.
+// ParseSignature parses a response to BeginLogin. It returns ErrRefused.
 func ParseSignature(text string) (Signature, error) {
 	parsed, err := protocol.ParseCredentialRequestResponseBytes([]byte(text))
 	if err != nil {
@@ -183,31 +184,30 @@ func ParseSignature(text string) (Signature, error) {
 	return Signature{parsed}, nil
 }
 
-// Challenge is what the answer says it answers.
+// Challenge returns the challenge that the response claims to answer.
 func (s Signature) Challenge() string { return s.parsed.Response.CollectedClientData.Challenge }
 
-// CredentialID is by which credential the answer says it was made.
+// CredentialID returns the credential that the response claims to be from.
 func (s Signature) CredentialID() []byte { return s.parsed.RawID }
 
-// FinishLogin checks a signature by a passkey of user. Whether its counter went up is for the store to say (P2). It
-// returns ErrRefused.
+// FinishLogin verifies a signature by a passkey of user. The store checks that its counter increased (P2). It returns
+// ErrRefused.
 func (rp *RelyingParty) FinishLogin(
 	user workspace.User,
 	by passkey.Passkey,
 	keep json.RawMessage,
 	answer Signature,
 ) (passkey.Use, error) {
-	kept, err := read(keep)
+	session, err := read(keep)
 	if err != nil {
 		return passkey.Use{}, err
 	}
 	find := func(_, _ []byte) (library.User, error) { return libraryUser{user, []passkey.Passkey{by}}, nil }
-	_, used, err := rp.library.ValidatePasskeyLogin(find, kept, answer.parsed)
+	_, used, err := rp.library.ValidatePasskeyLogin(find, session, answer.parsed)
 	if err != nil {
 		return passkey.Use{}, refused(err)
 	}
-	// The library leaves the stored counter as it is where the answer's is not higher, so it is read from the answer
-	// itself.
+	// The library does not update the stored counter if the response's is not higher, so it is read from the response.
 	return passkey.Use{
 		SignCount: answer.parsed.Response.AuthenticatorData.Counter,
 		BackedUp:  used.Flags.BackupState,

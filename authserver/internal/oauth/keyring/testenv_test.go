@@ -19,21 +19,21 @@ import (
 
 const issuer = "https://api.example.org"
 
-// A bench is two processes over one database.
-type bench struct {
+// A testEnv is two processes over one database.
+type testEnv struct {
 	*testing.T
-	world  *fixture.Fixture
-	store  *postgres.Store
-	keys   seal.Keys
-	first  *keyring.Keyring
-	second *keyring.Keyring
+	fixture *fixture.Fixture
+	store   *postgres.Store
+	keys    seal.Keys
+	first   *keyring.Keyring
+	second  *keyring.Keyring
 }
 
-func newBench(t *testing.T) *bench {
+func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
-	b := &bench{T: t, world: fixture.New(t), keys: seal.Keys{newKey()}}
+	b := &testEnv{T: t, fixture: fixture.New(t), keys: seal.Keys{newKey()}}
 	var err error
-	b.store, err = postgres.Open(t.Context(), credential.Secret(b.world.Database.Authserver))
+	b.store, err = postgres.Open(t.Context(), credential.Secret(b.fixture.Database.Authserver))
 	b.must(err)
 	t.Cleanup(b.store.Close)
 	b.first, b.second = b.ring(b.keys), b.ring(b.keys)
@@ -48,33 +48,33 @@ func newKey() []byte {
 	return key
 }
 
-func (b *bench) must(err error) {
+func (b *testEnv) must(err error) {
 	b.Helper()
 	if err != nil {
 		b.Fatal(err)
 	}
 }
 
-func (b *bench) ring(keys seal.Keys) *keyring.Keyring {
+func (b *testEnv) ring(keys seal.Keys) *keyring.Keyring {
 	b.Helper()
 	r, err := keyring.New(b.store, keys)
 	b.must(err)
 	return r
 }
 
-// keep runs a ring's loop until the test ends.
-func (b *bench) keep(r *keyring.Keyring) {
+// run runs the loop of a keyring until the test ends.
+func (b *testEnv) run(r *keyring.Keyring) {
 	go r.Run(b.Context(), slog.New(slog.DiscardHandler))
 }
 
-func (b *bench) kid(r *keyring.Keyring) string {
+func (b *testEnv) kid(r *keyring.Keyring) string {
 	b.Helper()
 	key, err := r.Current(b.Context())
 	b.must(err)
 	return key.KeyID()
 }
 
-func (b *bench) token(r *keyring.Keyring) credential.Secret {
+func (b *testEnv) token(r *keyring.Keyring) credential.Secret {
 	b.Helper()
 	key, err := r.Current(b.Context())
 	b.must(err)
@@ -94,40 +94,50 @@ func (b *bench) token(r *keyring.Keyring) credential.Secret {
 	return token
 }
 
-func (b *bench) believes(r *keyring.Keyring, token credential.Secret) bool {
+func (b *testEnv) verifies(r *keyring.Keyring, token credential.Secret) bool {
 	_, err := r.Public().Verify(token.Reveal(), issuer, time.Now())
 	return err == nil
 }
 
-func (b *bench) count(query string, args ...any) int {
+func (b *testEnv) count(query string, args ...any) int {
 	b.Helper()
 	var n int
-	b.must(b.world.Owner.QueryRow(b.Context(), query, args...).Scan(&n))
+	b.must(b.fixture.Owner.QueryRow(b.Context(), query, args...).Scan(&n))
 	return n
 }
 
-// states wants so many keys that are next, current and retired; and that only the first two have a private half.
-func (b *bench) states(what string, next, current, retired int) {
+// states checks the number of next, current and retired keys, and that only next and current keys have a private half.
+func (b *testEnv) states(what string, next, current, retired int) {
 	b.Helper()
 	for state, want := range map[string]int{"next": next, "current": current, "retired": retired} {
 		if n := b.count(`select count(*) from account.signing_keys where state = $1`, state); n != want {
 			b.Errorf("%s: %d keys are %s, want %d", what, n, state, want)
 		}
 	}
-	if n := b.count(`select count(*) from account.signing_keys where (private_sealed = '') <> (state in ('retired', 'removed'))`); n != 0 {
-		b.Errorf("%s: %d keys have a private half that they must not, or lack theirs", what, n)
+	n := b.count(
+		`select count(*) from account.signing_keys
+		where (private_sealed = '') <> (state in ('retired', 'removed'))`,
+	)
+	if n != 0 {
+		b.Errorf("%s: %d keys have a private half in the wrong state, or lack it", what, n)
 	}
 }
 
-func (b *bench) event(action, kid, actor string) {
+func (b *testEnv) event(action, kid, actor string) {
 	b.Helper()
-	if n := b.count(`select count(*) from account.audit_events where action = $1 and subject = 'key:' || $2 and actor = $3`, action, kid, actor); n != 1 {
+	n := b.count(
+		`select count(*) from account.audit_events where action = $1 and subject = 'key:' || $2 and actor = $3`,
+		action,
+		kid,
+		actor,
+	)
+	if n != 1 {
 		b.Errorf("%d events %s of %s", n, action, actor)
 	}
 }
 
-// within waits until done, as long as another process may take to notice.
-func (b *bench) within(limit time.Duration, what string, done func() bool) {
+// within waits until done returns true, and fails after limit.
+func (b *testEnv) within(limit time.Duration, what string, done func() bool) {
 	b.Helper()
 	for deadline := time.Now().Add(limit); !done(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
