@@ -8,13 +8,13 @@ import (
 	"github.com/almonerhq/almoner/shared/openapi"
 )
 
-// A field is one member of a body. Its name says where it is: meta.count, data[].id.
+// A field is one member of a body. Name is its path: meta.count, data[].id.
 type field struct {
 	Name, Type, Text string
 	Required         bool
 }
 
-// deepest is how far fields of fields are listed.
+// deepest is the maximum depth of listed fields.
 const deepest = 4
 
 // fields lists the members of a schema.
@@ -40,7 +40,7 @@ func (r reader) list(schema openapi.Object, under string, depth int, out *[]fiel
 	}
 	for _, member := range schema.Map("properties") {
 		described, isSchema := member.Value.(openapi.Object)
-		if !isSchema { // false: must not be there
+		if !isSchema { // false: the member is forbidden
 			continue
 		}
 		child := r.whole(described)
@@ -61,8 +61,7 @@ func (r reader) list(schema openapi.Object, under string, depth int, out *[]fiel
 	}
 }
 
-// whole is the schema with what $ref and allOf lead to. Members that both describe are described further by the outer
-// one.
+// whole resolves the $ref and allOf of a schema. If both define a member, the outer definition extends the inner one.
 func (r reader) whole(schema openapi.Object) openapi.Object {
 	inner := openapi.Object{}
 	if reference := schema.Text("$ref"); reference != "" {
@@ -95,7 +94,7 @@ func joined(inner, outer openapi.Object) openapi.Object {
 	return out
 }
 
-// kind says what a value is, in a few words.
+// kind describes the type of a value in a few words.
 func (r reader) kind(schema openapi.Object) string {
 	schema = r.whole(schema)
 	var choices []string

@@ -6,7 +6,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
-// readDetails reads the body of POST: name, and if given summary, status (draft without it), startsOn and endsOn.
+// readDetails reads the body of POST: name and, optionally, summary, status (default draft), startsOn and endsOn.
 func readDetails(o strictjson.Object) (programme.Details, error) {
 	problems := unknownMembers(
 		o,
@@ -35,7 +35,7 @@ func readDetails(o strictjson.Object) (programme.Details, error) {
 	return details, joined(problems, details.Check())
 }
 
-// readChange reads the body of PATCH. What it does not name stays as it is; null takes a date away.
+// readChange reads the body of PATCH. Omitted members stay unchanged; null removes a date.
 func readChange(o strictjson.Object) (programme.Change, error) {
 	problems := unknownMembers(
 		o,
@@ -100,7 +100,7 @@ func readDate(o strictjson.Object, field string, problems programme.Problems) *p
 	return &programme.DateChange{Day: &day}
 }
 
-// joined adds what the domain found to what the reader found, which was there first and says more.
+// joined adds the problems of err to problems. A problem already present for a field is not replaced.
 func joined(problems programme.Problems, err error) error {
 	if more, ok := err.(programme.Problems); ok {
 		for field, message := range more {

@@ -8,8 +8,8 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
 
-// share lets the scripts of an allowed origin read the answer (Fetch, CORS protocol), whatever the answer will be, and
-// returns the refusal for a request of any other origin. A request without Origin is no script's of another site.
+// share lets scripts of an allowed origin read the response (Fetch, CORS protocol), whatever it is, and returns the
+// refusal for any other origin. A request without Origin does not come from a script of another site.
 func share(w http.ResponseWriter, r *http.Request, form engage.Form) error {
 	w.Header().Add("Vary", "Origin")
 	origins := r.Header.Values("Origin")
@@ -28,7 +28,7 @@ func share(w http.ResponseWriter, r *http.Request, form engage.Form) error {
 	return nil
 }
 
-// Preflight answers OPTIONS: what a script of an allowed origin may send.
+// Preflight handles OPTIONS: what a script of an allowed origin may send.
 func (e *Endpoint) Preflight() http.Handler {
 	return e.handle(func(w http.ResponseWriter, r *http.Request) error {
 		form, err := e.find(r)
