@@ -9,29 +9,29 @@ import (
 	"github.com/almonerhq/almoner/shared/standing"
 )
 
-// A trip is what a request asks of Postgres: the standing of its credential and, where there is a text, what else it
-// will answer with.
+// A trip is what a request reads from Postgres: the standing of its credential and, if text is set, the result of
+// that statement.
 type trip struct {
 	question standing.Query
 	text     string
 	args     []any
-	// read reads the answer to text, of a credential that exists. It may be called more than once, and at the same
-	// time: what it returns is the answer of that call alone.
+	// read reads the result of text for a credential that exists. It may be called more than once and concurrently;
+	// each call returns its own result.
 	read func(pgx.Rows) (any, error)
 }
 
-// travelled is the answer to a trip: nil where there is no such credential, and what its text answered with.
+// travelled is the result of a trip: the standing, nil if the credential does not exist, and the result of its text.
 type travelled struct {
 	standing *standing.Standing
 	found    any
 }
 
-// mostTogether is how many trips are made together: more would gain little, as each reads up to a page of programmes,
-// and the first waits for the last.
+// mostTogether is how many trips share a round trip. More would gain little, as each reads up to a page of
+// programmes, and the first waits for the last.
 const mostTogether = 16
 
-// travel makes a trip, together with those of other requests. What fails may be the fault of one of them, so it is
-// tried once more, alone. It returns standing.ErrUnknown.
+// travel makes a trip in a batch with those of other requests. Since another trip may have caused a failure, it is
+// then retried alone. It returns standing.ErrUnknown.
 func (s *Store) travel(ctx context.Context, one trip) (standing.Standing, any, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
@@ -51,7 +51,7 @@ func (s *Store) travel(ctx context.Context, one trip) (standing.Standing, any, e
 	return *answer.standing, answer.found, nil
 }
 
-// travelTogether reads what each of all asks for, in one batch. A standing is nil where there is no such credential.
+// travelTogether makes all trips in one batch. A standing is nil if the credential does not exist.
 func (s *Store) travelTogether(ctx context.Context, all []trip) (answers []travelled, err error) {
 	questions := make([]standing.Query, len(all))
 	for i, one := range all {
@@ -65,7 +65,7 @@ func (s *Store) travelTogether(ctx context.Context, all []trip) (answers []trave
 		}
 	}
 	results := s.pool.SendBatch(ctx, batch)
-	defer func() { err = cmp.Or(err, results.Close()) }() // whatever becomes of the reading
+	defer func() { err = cmp.Or(err, results.Close()) }() // also if reading failed
 	return readTogether(results, all)
 }
 
