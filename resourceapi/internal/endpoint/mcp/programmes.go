@@ -71,7 +71,8 @@ const pageSchema = `{"type":"object","properties":{
 const querySchema = `{"type":"object","properties":{
 	"limit":{"type":"integer","minimum":1,"maximum":200,"default":50,"description":"How many programmes at most."},
 	"cursor":{"type":"string",
-		"description":"The meta.nextCursor of the previous answer, to continue it. Leave out to start with the newest."},
+		"description":"The meta.nextCursor of the previous answer, to continue it. ` +
+	`Leave out to start with the newest."},
 	"status":{"type":"string","enum":["draft","active","completed","archived"],
 		"description":"Only programmes of this status."},
 	"q":{"type":"string","maxLength":400,

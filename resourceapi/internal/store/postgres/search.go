@@ -135,7 +135,7 @@ func IndexSearches(ctx context.Context, url string) (created bool, err error) {
 		return false, err
 	}
 	for _, statement := range []string{
-		"set lock_timeout = '5min'",                        // the next statements wait for old transactions and block none
+		"set lock_timeout = '5min'",                        // the next ones wait for old transactions and block none
 		"drop index concurrently if exists " + searchIndex, // an invalid index left by an interrupted attempt
 		"create index concurrently programmes_search on resource.programmes using gin ((" +
 			folded("name") + ") " + operators + ", (" + folded("summary") + ") " + operators +

@@ -135,7 +135,8 @@ func (s *Store) forgetKeys(ctx context.Context, atMost int64) (int64, error) {
 	defer cancel()
 	tag, err := s.pool.Exec(ctx, `
 		delete from resource.idempotency_keys where ctid = any (array(
-			select ctid from resource.idempotency_keys where created_at <= now() - make_interval(secs => $1) limit $2))`,
+			select ctid from resource.idempotency_keys
+			where created_at <= now() - make_interval(secs => $1) limit $2))`,
 		idempotency.Life.Seconds(), atMost)
 	return tag.RowsAffected(), err
 }
