@@ -596,7 +596,8 @@ func TestBatch_EachCallIsAdmitted(t *testing.T) {
 	if a := s.post(old, many); a.Status != 400 || !strings.Contains(a.Body, "-32600") {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	s.post(old, "["+request("no/such", nil)+","+batch[1:]).refusedByProtocol(t, 400) // no part of it may count as answered
+	// No part of the batch may count as answered.
+	s.post(old, "["+request("no/such", nil)+","+batch[1:]).refusedByProtocol(t, 400)
 	who := s.post(old, "["+strings.Replace(calling("whoami", map[string]any{}), `"id":7`, `"id":9`, 1)+","+batch[1:])
 	if who.Status != 200 || !strings.Contains(who.Body, workspaceID.String()) ||
 		strings.Contains(who.Body, "isError") ||

@@ -16,7 +16,8 @@ func TestResult_RemovesInvisibleCharacters(t *testing.T) {
 	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead)
 	id := s.Programmes(workspaceID, 1)[0].String()
 	const hostile = "Warm\u202e rooms\u2066\u200b\u200e\u00ad" +
-		"\U000e0041\U000e0042\U000e0100\u200d\u200d\ufeff\x1b\u0085 for all \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 " +
+		"\U000e0041\U000e0042\U000e0100\u200d\u200d\ufeff\x1b\u0085" +
+		" for all \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 " +
 		"\u2764\ufe0f\u200d\U0001f525 <b>&</b>"
 	const plain = "Warm rooms\u200d for all \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 " +
 		"\u2764\ufe0f\u200d\U0001f525 <b>&</b>"
