@@ -496,7 +496,7 @@ func (s *fuzzed) ask(t *testing.T, seed routeSeed) fuzzkit.Answer {
 		t.Errorf("%v", answer.Header)
 	}
 	if answer.Status >= http.StatusBadRequest {
-		judgeRefusal(t, r, answer)
+		checkRefusal(t, r, answer)
 	} else if seed.method == http.MethodPatch || strings.HasSuffix(r.URL.Path, "/transitions") {
 		s.spoil()
 	}
@@ -508,8 +508,8 @@ func (s *fuzzed) ask(t *testing.T, seed routeSeed) fuzzkit.Answer {
 	return answer
 }
 
-// judgeRefusal checks the error shape of the route (spec 7.1, contract section 6).
-func judgeRefusal(t *testing.T, r *http.Request, answer fuzzkit.Answer) {
+// checkRefusal checks the error shape of the route (spec 7.1, contract section 6).
+func checkRefusal(t *testing.T, r *http.Request, answer fuzzkit.Answer) {
 	t.Helper()
 	path, code := r.URL.EscapedPath(), answer.Code()
 	codes := map[int][]string{

@@ -86,7 +86,7 @@ func (f Field) read(raw json.RawMessage) (value any, message string) {
 	if text = strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n")); text == "" {
 		return f.nothing()
 	}
-	if message := f.judgeText(text); message != "" {
+	if message := f.checkText(text); message != "" {
 		return nil, message
 	}
 	return text, ""

@@ -43,13 +43,13 @@ type SubmissionToken struct {
 // ForSubmission returns a new token for the form.
 func (t *Tokens) ForSubmission(form uuid.UUID, now time.Time) string {
 	id := uuid.New()
-	return seal3(t.submissions, form, now, id)
+	return sealToken(t.submissions, form, now, id)
 }
 
 // ReadSubmission opens a token. It returns ErrToken if the token was not issued for the form, or not within the hour
 // before now.
 func (t *Tokens) ReadSubmission(text string, form uuid.UUID, now time.Time) (SubmissionToken, error) {
-	about, made, id, err := open3(t.submissions, text)
+	about, made, id, err := openToken(t.submissions, text)
 	if err != nil || about != form || now.Sub(made) >= SubmissionTokenLife {
 		return SubmissionToken{}, ErrToken
 	}
@@ -58,26 +58,26 @@ func (t *Tokens) ReadSubmission(text string, form uuid.UUID, now time.Time) (Sub
 
 // ForStatus returns a token that permits reading the status of the submission, and nothing else.
 func (t *Tokens) ForStatus(submission uuid.UUID, now time.Time) string {
-	return seal3(t.statuses, submission, now, uuid.Nil)
+	return sealToken(t.statuses, submission, now, uuid.Nil)
 }
 
 // AllowsStatus reports whether the token permits reading the status of the submission at the given time.
 func (t *Tokens) AllowsStatus(text string, submission uuid.UUID, now time.Time) bool {
-	about, made, _, err := open3(t.statuses, text)
+	about, made, _, err := openToken(t.statuses, text)
 	return err == nil && about == submission && now.Sub(made) < StatusTokenLife
 }
 
 // The content of a token: its subject, its creation time in milliseconds, its id.
 const tokenLength = 16 + 8 + 16
 
-func seal3(box *seal.Box, about uuid.UUID, made time.Time, id uuid.UUID) string {
+func sealToken(box *seal.Box, about uuid.UUID, made time.Time, id uuid.UUID) string {
 	content := make([]byte, 0, tokenLength)
 	content = append(content, about[:]...)
 	content = binary.BigEndian.AppendUint64(content, uint64(made.UnixMilli()))
 	return box.Seal(append(content, id[:]...))
 }
 
-func open3(box *seal.Box, text string) (about uuid.UUID, made time.Time, id uuid.UUID, err error) {
+func openToken(box *seal.Box, text string) (about uuid.UUID, made time.Time, id uuid.UUID, err error) {
 	if len(text) > maxToken {
 		return about, made, id, ErrToken
 	}

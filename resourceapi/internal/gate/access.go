@@ -47,14 +47,14 @@ func (g *Gate) access(
 			)+" in this workspace. An administrator of the workspace can give it to you.",
 		)
 	case !granted.Has(need.Permission):
-		return g.lacking(ctx, held, granted, need.Permission)
+		return g.refuseMissing(ctx, held, granted, need.Permission)
 	}
 	return nil
 }
 
-// lacking refuses a credential without a permission that its user holds, and says what would help. It sends the
+// refuseMissing refuses a credential without a permission that its user holds, and says what would help. It sends the
 // insufficient_scope challenge (RFC 6750, section 3.1) only if a new consent can grant the permission.
-func (g *Gate) lacking(ctx context.Context, held presented, granted perm.Set, needed perm.Permission) error {
+func (g *Gate) refuseMissing(ctx context.Context, held presented, granted perm.Set, needed perm.Permission) error {
 	if held.claims == nil {
 		return apierr.New(
 			apierr.Forbidden,

@@ -300,5 +300,5 @@ func (g *Gate) ask(
 	if err != nil {
 		return standing.Standing{}, err
 	}
-	return s, g.judge(held, s)
+	return s, g.checkStanding(held, s)
 }

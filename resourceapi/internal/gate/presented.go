@@ -18,7 +18,7 @@ type Tokens interface {
 	Verify(ctx context.Context, text string) (accesstoken.Claims, error)
 }
 
-// presented is a credential as parsed from the request. It is not trusted until judge has checked its standing.
+// presented is a credential as parsed from the request. It is not trusted until checkStanding has checked its standing.
 type presented struct {
 	question standing.Query
 	claims   *accesstoken.Claims // nil for a personal access token
@@ -48,9 +48,9 @@ func (g *Gate) present(ctx context.Context, token credential.Secret) (presented,
 	return presented{question: standing.Query{GrantID: claims.GrantID, KeyID: claims.KeyID}, claims: &claims}, nil
 }
 
-// judge checks whether the credential is valid for any use. An access token whose claims disagree with its grant was
-// not issued from that grant and is refused.
-func (g *Gate) judge(held presented, s standing.Standing) error {
+// checkStanding checks whether the credential is valid for any use. An access token whose claims disagree with its
+// grant was not issued from that grant and is refused.
+func (g *Gate) checkStanding(held presented, s standing.Standing) error {
 	if held.claims != nil && !s.Backs(*held.claims) {
 		return g.unauthenticated(badCredential)
 	}

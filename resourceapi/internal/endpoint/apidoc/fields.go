@@ -25,7 +25,7 @@ func (r reader) fields(schema openapi.Object) []field {
 }
 
 func (r reader) list(schema openapi.Object, under string, depth int, out *[]field) {
-	schema = r.whole(schema)
+	schema = r.resolve(schema)
 	if depth == 0 || schema == nil {
 		return
 	}
@@ -43,7 +43,7 @@ func (r reader) list(schema openapi.Object, under string, depth int, out *[]fiel
 		if !isSchema { // false: the member is forbidden
 			continue
 		}
-		child := r.whole(described)
+		child := r.resolve(described)
 		*out = append(
 			*out,
 			field{
@@ -61,20 +61,20 @@ func (r reader) list(schema openapi.Object, under string, depth int, out *[]fiel
 	}
 }
 
-// whole resolves the $ref and allOf of a schema. If both define a member, the outer definition extends the inner one.
-func (r reader) whole(schema openapi.Object) openapi.Object {
+// resolve resolves the $ref and allOf of a schema. If both define a member, the outer definition extends the inner one.
+func (r reader) resolve(schema openapi.Object) openapi.Object {
 	inner := openapi.Object{}
 	if reference := schema.Text("$ref"); reference != "" {
-		inner = r.whole(r.document.Lookup(reference))
+		inner = r.resolve(r.document.Lookup(reference))
 	}
 	for _, one := range schema.List("allOf") {
 		one, _ := one.(openapi.Object)
-		inner = joined(inner, r.whole(one))
+		inner = merge(inner, r.resolve(one))
 	}
-	return joined(inner, schema)
+	return merge(inner, schema)
 }
 
-func joined(inner, outer openapi.Object) openapi.Object {
+func merge(inner, outer openapi.Object) openapi.Object {
 	out := slices.Clone(inner)
 	for _, member := range outer {
 		at := slices.IndexFunc(out, func(m openapi.Member) bool { return m.Name == member.Name })
@@ -86,7 +86,7 @@ func joined(inner, outer openapi.Object) openapi.Object {
 			within, isObject := out[at].Value.(openapi.Object)
 			further, alsoObject := member.Value.(openapi.Object)
 			if isObject && alsoObject {
-				member.Value = joined(within, further)
+				member.Value = merge(within, further)
 			}
 			out[at] = member
 		}
@@ -96,7 +96,7 @@ func joined(inner, outer openapi.Object) openapi.Object {
 
 // kind describes the type of a value in a few words.
 func (r reader) kind(schema openapi.Object) string {
-	schema = r.whole(schema)
+	schema = r.resolve(schema)
 	var choices []string
 	for _, one := range schema.List("enum") {
 		choices = append(choices, fmt.Sprint(one))

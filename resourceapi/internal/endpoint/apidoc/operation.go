@@ -103,20 +103,20 @@ func (r reader) bodies(content openapi.Object) []body {
 		}
 		if len(media.Map("examples")) == 0 {
 			if value, has := r.document.Example(media); has {
-				b.Examples = []example{{"", written(member.Name, value)}}
+				b.Examples = []example{{"", format(member.Name, value)}}
 			}
 		}
 		for _, named := range media.Map("examples") {
 			value, _ := named.Value.(openapi.Object)
-			b.Examples = append(b.Examples, example{named.Name, written(member.Name, value.Value("value"))})
+			b.Examples = append(b.Examples, example{named.Name, format(member.Name, value.Value("value"))})
 		}
 		out = append(out, b)
 	}
 	return out
 }
 
-// written formats an example as sent, with line breaks added for readability.
-func written(mediaType string, value any) string {
+// format formats an example as sent, with line breaks added for readability.
+func format(mediaType string, value any) string {
 	if text, isText := value.(string); isText {
 		return strings.TrimRight(text, "\n")
 	}

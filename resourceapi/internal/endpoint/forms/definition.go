@@ -58,7 +58,7 @@ func readDefinition(object strictjson.Object, problems engage.Problems) (engage.
 	for i, element := range elements {
 		d.Fields = append(d.Fields, readField(fmt.Sprintf("fields[%d]", i), element, problems))
 	}
-	return d, joined(problems, d.Check())
+	return d, mergeProblems(problems, d.Check())
 }
 
 // readChange reads the body of PATCH: title, allowedOrigins and enabled, all optional. The error is an *apierr.Error
@@ -90,14 +90,14 @@ func readChange(h http.Header, content []byte) (engage.Change, error) {
 		}
 	}
 	change.Enabled = readEnabled(object, problems)
-	return change, joined(problems, change.Check())
+	return change, mergeProblems(problems, change.Check())
 }
 
-// joined adds the problems of err to problems. A problem already present for a name is not replaced.
-func joined(problems engage.Problems, err error) error {
+// mergeProblems adds the problems of err to problems. A problem already present for a name is not replaced.
+func mergeProblems(problems engage.Problems, err error) error {
 	if more, ok := err.(engage.Problems); ok {
 		for name, message := range more {
-			if _, said := problems[name]; !said {
+			if _, exists := problems[name]; !exists {
 				problems[name] = message
 			}
 		}

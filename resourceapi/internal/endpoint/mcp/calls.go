@@ -60,16 +60,16 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 			return gate.Plan{}, err
 		}
 		if !isJSON(r.Header) {
-			return gate.Plan{Serve: e.protocolAlone(content)}, nil
+			return gate.Plan{Serve: e.serveWithoutCalls(content)}, nil
 		}
 		messages, faulty := readMessages(content)
-		if other := judgeVersion(r.Header, messages, faulty); other != nil {
+		if other := checkVersion(r.Header, messages, faulty); other != nil {
 			return other.plan(), nil
 		}
 		if faulty != nil {
 			return faulty.plan(), nil
 		}
-		if len(messages) == 1 && messages[0].strange() {
+		if len(messages) == 1 && messages[0].isUnknownNotification() {
 			return accepted, nil
 		}
 		b := &batch{messages: len(messages)}
@@ -108,23 +108,23 @@ func (e *Endpoint) plan(b *batch, need gate.Need, content []byte, id json.RawMes
 				return err
 			}
 		}
-		e.hand(w, r, content, given, id)
+		e.serveSDK(w, r, content, given, id)
 		return nil
 	}
 	return plan
 }
 
-// hand passes the request, its answers and the id for refusals to the SDK.
-func (e *Endpoint) hand(w http.ResponseWriter, r *http.Request, content []byte, given answers, id json.RawMessage) {
+// serveSDK passes the request, its answers and the id for refusals to the SDK.
+func (e *Endpoint) serveSDK(w http.ResponseWriter, r *http.Request, content []byte, given answers, id json.RawMessage) {
 	r = r.WithContext(context.WithValue(r.Context(), answersKey{}, given))
 	r.Body = io.NopCloser(bytes.NewReader(content))
 	e.protocol.ServeHTTP(&reply{ResponseWriter: w, id: id}, r)
 }
 
-// protocolAlone is for a body that the SDK refuses for its Content-Type. No call is answered.
-func (e *Endpoint) protocolAlone(content []byte) func(http.ResponseWriter, *http.Request, gate.Caller) error {
+// serveWithoutCalls is for a body that the SDK refuses for its Content-Type. No call is answered.
+func (e *Endpoint) serveWithoutCalls(content []byte) func(http.ResponseWriter, *http.Request, gate.Caller) error {
 	return func(w http.ResponseWriter, r *http.Request, _ gate.Caller) error {
-		e.hand(w, r, content, nil, nil)
+		e.serveSDK(w, r, content, nil, nil)
 		return nil
 	}
 }
@@ -170,7 +170,7 @@ func (t tool) readArguments(arguments json.RawMessage, workspaceID uuid.UUID) (c
 	if err != nil {
 		return call{}, notArguments
 	}
-	if err := t.knows(object); err != nil {
+	if err := t.checkNames(object); err != nil {
 		return call{}, err
 	}
 	return t.read(object, workspaceID)
@@ -189,6 +189,7 @@ func succeeded(value any) (*sdk.CallToolResult, error) {
 		return nil, err
 	}
 	return &sdk.CallToolResult{
-		Content: []sdk.Content{&sdk.TextContent{Text: string(text)}, noted()}, StructuredContent: json.RawMessage(text),
+		Content:           []sdk.Content{&sdk.TextContent{Text: string(text)}, noticeContent()},
+		StructuredContent: json.RawMessage(text),
 	}, nil
 }

@@ -80,8 +80,8 @@ func otherVersion(id json.RawMessage, requested string) *fault {
 	}
 }
 
-// under returns the fault with the id of the message, if the id can be echoed.
-func (f *fault) under(object strictjson.Object) *fault {
+// withID returns the fault with the id of the message, if the id can be echoed.
+func (f *fault) withID(object strictjson.Object) *fault {
 	if id, has := object["id"]; has && isID(id) {
 		echoed := *f
 		echoed.id = id
@@ -169,12 +169,12 @@ func readMessage(content []byte) (message, *fault) {
 		return message{}, notMessage
 	}
 	if version, _ := object.Text("jsonrpc"); version != "2.0" {
-		return message{}, notMessage.under(object)
+		return message{}, notMessage.withID(object)
 	}
 	m := message{id: object["id"]}
 	if !object.Has("method") {
 		if object.Has("result") == object.Has("error") || m.id == nil {
-			return message{}, notMessage.under(object) // neither a request nor a response
+			return message{}, notMessage.withID(object) // neither a request nor a response
 		}
 		return m, nil
 	}
@@ -183,7 +183,7 @@ func readMessage(content []byte) (message, *fault) {
 	}
 	method, ok := object.Text("method")
 	if !ok {
-		return message{}, notMessage.under(object)
+		return message{}, notMessage.withID(object)
 	}
 	m.method = method
 	if m.id != nil {
@@ -206,8 +206,9 @@ func isID(raw json.RawMessage) bool {
 		math.Abs(number) < most
 }
 
-// strange reports whether m is a notification that the SDK does not know and would refuse. It needs no answer.
-func (m message) strange() bool {
+// isUnknownNotification reports whether m is a notification that the SDK does not know and would refuse. It needs no
+// answer.
+func (m message) isUnknownNotification() bool {
 	known := []string{"notifications/initialized", "notifications/cancelled", "notifications/roots/list_changed"}
 	return m.id == nil && strings.HasPrefix(m.method, "notifications/") && !slices.Contains(known, m.method)
 }

@@ -96,9 +96,9 @@ const (
 // versions are the supported protocol revisions. Before 2025-06-18 there was no header.
 var versions = []string{"", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", newestVersion}
 
-// judgeVersion returns the fault of a request with an unsupported revision. A handshake negotiates by its params, so
+// checkVersion returns the fault of a request with an unsupported revision. A handshake negotiates by its params, so
 // the header is removed. A malformed message is reported as such instead.
-func judgeVersion(h http.Header, messages []message, faulty *fault) *fault {
+func checkVersion(h http.Header, messages []message, faulty *fault) *fault {
 	named := h.Get(versionHeader)
 	switch {
 	case faulty != nil && (faulty.code == parseError || faulty.code == invalidRequest):

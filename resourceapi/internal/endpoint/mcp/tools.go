@@ -31,8 +31,8 @@ func (s sentence) Error() string { return string(s) }
 
 const notArguments = sentence("The arguments must be one JSON object, with each key at most once.")
 
-// knows refuses an unknown argument, since ignoring it would produce a wrong answer.
-func (t tool) knows(arguments strictjson.Object) error {
+// checkNames refuses an unknown argument, since ignoring it would produce a wrong answer.
+func (t tool) checkNames(arguments strictjson.Object) error {
 	for key := range arguments {
 		if slices.Contains(t.arguments, key) {
 			continue

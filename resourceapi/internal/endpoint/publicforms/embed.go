@@ -14,13 +14,13 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
-// quickest is the shortest plausible time to fill in the page, with the browser's help.
-const quickest = 2 * time.Second
+// minFillTime is the shortest plausible time to fill in the page, with the browser's help.
+const minFillTime = 2 * time.Second
 
 // Page handles GET: the form as a page or, once it was sent, the status of the submission.
 func (e *Endpoint) Page() http.Handler {
 	return e.page(func(w http.ResponseWriter, r *http.Request, form engage.Standing) error {
-		if err := share(w, r, form.Form); err != nil {
+		if err := allowOrigin(w, r, form.Form); err != nil {
 			return err
 		}
 		view := viewOf(form.Form, r)
@@ -42,7 +42,7 @@ func (e *Endpoint) Page() http.Handler {
 func (e *Endpoint) Send() http.Handler {
 	return e.page(func(w http.ResponseWriter, r *http.Request, form engage.Standing) error {
 		if r.Header.Get("Origin") != e.BaseURL { // not the page's own origin, so another site's form
-			if err := share(w, r, form.Form); err != nil {
+			if err := allowOrigin(w, r, form.Form); err != nil {
 				return err
 			}
 		}
@@ -67,7 +67,7 @@ func (e *Endpoint) Send() http.Handler {
 			view.mark(problems)
 			return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
 		}
-		if e.Now().Sub(token.Made) < quickest {
+		if e.Now().Sub(token.Made) < minFillTime {
 			view.Alert = "That was very quick. Please look over your answers and send them again."
 			return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
 		}

@@ -80,12 +80,12 @@ var unsent = map[apierr.Kind]fault{
 	},
 }
 
-// mostKept is how many fields are returned with the page: more than the longest form has.
-const mostKept = 500
+// maxKeptFields is how many fields are returned with the page: more than the longest form has.
+const maxKeptFields = 500
 
-// comfort adds the answers of the user to a page that reports a server error. The allowed websites of the form are
+// addAnswers adds the answers of the user to a page that reports a server error. The allowed websites of the form are
 // not known here, so only answers from the page's own form are returned.
-func (e *Endpoint) comfort(w http.ResponseWriter, r *http.Request, view *view, kept fault) {
+func (e *Endpoint) addAnswers(w http.ResponseWriter, r *http.Request, view *view, kept fault) {
 	if r.Method != http.MethodPost {
 		if r.URL.Query().Has("submission") { // the answers were accepted before
 			view.Title, view.Fault = "Your answers have arrived", "We cannot show what became of them at the "+
@@ -97,7 +97,7 @@ func (e *Endpoint) comfort(w http.ResponseWriter, r *http.Request, view *view, k
 	if origins := r.Header.Values("Origin"); len(origins) > 1 || len(origins) == 1 && origins[0] != e.BaseURL {
 		return
 	}
-	if values, err := readForm(w, r); err == nil && len(values) > 0 && len(values) <= mostKept {
+	if values, err := readForm(w, r); err == nil && len(values) > 0 && len(values) <= maxKeptFields {
 		view.Title, view.Fault, view.Kept = kept.title, kept.text, values
 	}
 }
@@ -115,7 +115,7 @@ func (e *Endpoint) refusePage(w http.ResponseWriter, r *http.Request, origins []
 		view.Action = action(r.PathValue("embedKey"), view.Framed)
 	}
 	if ours := answer.Kind == apierr.Unavailable || answer.Kind == apierr.Internal; ours {
-		e.comfort(w, r, view, unsent[answer.Kind])
+		e.addAnswers(w, r, view, unsent[answer.Kind])
 	}
 	e.Note(r, answer)
 	answer.SayWhen(w.Header())

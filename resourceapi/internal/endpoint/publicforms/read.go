@@ -31,7 +31,7 @@ func (e *Endpoint) Definition() http.Handler {
 		if err := checkOpen(form); err != nil {
 			return err
 		}
-		if err := share(w, r, form.Form); err != nil {
+		if err := allowOrigin(w, r, form.Form); err != nil {
 			return err
 		}
 		if err := unknown.Parameters(r.URL.RawQuery); err != nil {
@@ -66,7 +66,7 @@ func (e *Endpoint) Status() http.Handler {
 		if err != nil {
 			return err
 		}
-		if err := share(w, r, form.Form); err != nil {
+		if err := allowOrigin(w, r, form.Form); err != nil {
 			return err
 		}
 		if err := unknown.Parameters(r.URL.RawQuery, "token"); err != nil {

@@ -49,7 +49,7 @@ func (e *Endpoint) Submit() http.Handler {
 		if closed != nil && !known && err == nil {
 			return closed
 		}
-		foreign := share(w, r, form.Form)
+		foreign := allowOrigin(w, r, form.Form)
 		if known {
 			writeAnswer(w, first)
 			return nil

@@ -22,7 +22,7 @@ const (
 	longImport = 500                    // programmes; shorter imports are inserted with the list locked
 	firstPace  = 200 * time.Microsecond // estimate for each programme, until an import took longer
 	leadTime   = 500 * time.Millisecond // how long before its times an import may lock the list
-	mostAhead  = 10 * time.Second       // leaves enough of workPatience
+	maxAhead   = 10 * time.Second       // leaves enough of workPatience
 	triesAhead = 2                      // then it is inserted with the list locked, so that it completes
 )
 
@@ -32,7 +32,7 @@ var errOvertaken = errors.New("a write has overtaken the import")
 // insertAhead adds all and locks the list afterwards. It returns errOvertaken.
 func (s *Store) insertAhead(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []programme.Details) error {
 	rows := time.Duration(len(all))
-	while := min(max(firstPace, time.Duration(s.importPace.Load()))*rows, mostAhead)
+	while := min(max(firstPace, time.Duration(s.importPace.Load()))*rows, maxAhead)
 	began := time.Now()
 	first, err := timeAhead(ctx, tx, workspaceID, while+leadTime)
 	if err != nil {

@@ -108,7 +108,7 @@ func TestImports_LimitsWaitingPerWorkspace(t *testing.T) {
 	greedy := w.Workspace()
 	w.Exec(`insert into resource.imports (id, tenant_id, user_id, content)
 		select gen_random_uuid(), $1, gen_random_uuid(), 'name' from generate_series(1, $2::int)`,
-		greedy, mostWaiting-1)
+		greedy, maxWaiting-1)
 	if _, err := acceptImport(t.Context(), store, greedy); err != nil {
 		t.Error(err)
 	}
@@ -125,7 +125,7 @@ func TestImports_LimitsWaitingPerWorkspace(t *testing.T) {
 		w.Count(
 			"select count(*) from resource.imports where tenant_id = $1 and status = 'accepted'",
 			greedy,
-		) < mostWaiting {
+		) < maxWaiting {
 		t.Errorf("after one was processed: %v", err)
 	}
 }
@@ -138,7 +138,7 @@ func TestImports_RejectedAfterRepeatedFailures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range mostTries {
+	for i := range maxTries {
 		failed := waitingImport{id: id, workspaceID: workspaceID}
 		if err := store.postpone(t.Context(), failed, io.ErrUnexpectedEOF); err != nil { // does not count as a try
 			t.Fatal(err)

@@ -15,9 +15,9 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
-// mostWaiting is about how many imports of one workspace may wait: concurrent ones may each take the last place. Each
+// maxWaiting is about how many imports of one workspace may wait: concurrent ones may each take the last place. Each
 // takes up to 2 MiB.
-const mostWaiting = 100
+const maxWaiting = 100
 
 // AcceptImport stores a file until it is processed. It returns programme.ErrImportsWait.
 func (w *writing) AcceptImport(ctx context.Context, workspaceID, user uuid.UUID, content string) (uuid.UUID, error) {
@@ -26,7 +26,7 @@ func (w *writing) AcceptImport(ctx context.Context, workspaceID, user uuid.UUID,
 		insert into resource.imports (id, tenant_id, user_id, content) select $1, $2, $3, $4
 		where (select count(*) from (
 			select from resource.imports where tenant_id = $2 and status = 'accepted' limit $5) w) < $5`,
-		id, workspaceID, user, content, mostWaiting)
+		id, workspaceID, user, content, maxWaiting)
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("keep an import: %w", err)
 	}
@@ -99,17 +99,17 @@ func (s *Store) processOne(
 	return taken, err
 }
 
-// mostTries is how often an import that cannot be written is tried.
-const mostTries = 5
+// maxTries is how often an import that cannot be written is tried.
+const maxTries = 5
 
 // postpone schedules a retry of a failed import behind the others, so that an import that always fails does not block
-// them. After mostTries it is rejected. A failure that is not caused by the import, such as a lost connection, does
+// them. After maxTries it is rejected. A failure that is not caused by the import, such as a lost connection, does
 // not count as a try.
 func (s *Store) postpone(ctx context.Context, failed waitingImport, cause error) error {
 	ctx, cancel := bounded(ctx, patience) // the time of the import may be over
 	defer cancel()
 	tries := 0
-	if itsOwn(cause) {
+	if causedByImport(cause) {
 		tries = 1
 	}
 	_, err := s.pool.Exec(ctx, `
@@ -122,18 +122,19 @@ func (s *Store) postpone(ctx context.Context, failed waitingImport, cause error)
 			content = case when f.ends then null else i.content end,
 			finished_at = case when f.ends then now() else i.finished_at end
 		from failed f where i.id = f.id`,
-		failed.id, failed.workspaceID, tries, mostTries, []programme.RowError{{Row: 1, Message: notWritten}})
+		failed.id, failed.workspaceID, tries, maxTries, []programme.RowError{{Row: 1, Message: notWritten}})
 	return err
 }
 
-// notWritten is the error of an import that failed mostTries times.
+// notWritten is the error of an import that failed maxTries times.
 const notWritten = "The import could not be written in time, and no row of it was. " +
 	"Send it again later, or as several smaller files."
 
-// itsOwn reports whether the import itself may have caused the failure: it took too long, or Postgres refused it.
-func itsOwn(cause error) bool {
+// causedByImport reports whether the import itself may have caused the failure: it took too long, or Postgres refused
+// it.
+func causedByImport(cause error) bool {
 	if fault, ok := errors.AsType[*pgconn.PgError](cause); ok {
-		return fault.Code == queryCanceled || fault.Code == lockNotAvailable || !passing(fault.Code)
+		return fault.Code == queryCanceled || fault.Code == lockNotAvailable || !temporary(fault.Code)
 	}
 	return errors.Is(cause, context.DeadlineExceeded)
 }

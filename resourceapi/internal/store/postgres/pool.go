@@ -37,7 +37,7 @@ type Store struct {
 
 	turns *inflight.Requests[uuid.UUID] // of writes, by workspace
 
-	trips batch.Batcher[trip, travelled]
+	trips batch.Batcher[trip, tripResult]
 
 	importPace atomic.Int64 // estimated nanoseconds per programme for the next import
 
@@ -77,9 +77,9 @@ func Open(ctx context.Context, url string, connections int32, tracers ...pgx.Que
 		}
 		*p.pool = pool
 	}
-	s.trips = batch.Batcher[trip, travelled]{
-		Answer: s.travelTogether,
-		Most:   mostTogether,
+	s.trips = batch.Batcher[trip, tripResult]{
+		Answer: s.makeTrips,
+		Most:   maxTrips,
 		// As many as the CPUs can serve, leaving connections for everything else.
 		AtOnce:    min(runtime.GOMAXPROCS(0), max(1, int(general)/2)),
 		Within:    patience,
@@ -134,7 +134,7 @@ func openPool(
 		pguuid.Register(c.TypeMap())
 		return nil
 	}
-	config.ConnConfig.Tracer = watchedBy(tracers)
+	config.ConnConfig.Tracer = combineTracers(tracers)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, errors.New("the database pool cannot be made")
@@ -142,8 +142,8 @@ func openPool(
 	return pool, nil
 }
 
-// watchedBy combines the tracers of Postgres statements.
-func watchedBy(tracers []pgx.QueryTracer) pgx.QueryTracer {
+// combineTracers combines the tracers of Postgres statements.
+func combineTracers(tracers []pgx.QueryTracer) pgx.QueryTracer {
 	if len(tracers) == 0 {
 		return nil
 	}

@@ -29,31 +29,31 @@ func (s *Store) Ready(ctx context.Context) error {
 	defer cancel()
 	missing, err := all.Missing(ctx, s.probe)
 	if err != nil {
-		return unready(err)
+		return notReady(err)
 	}
 	queue, err := s.jobsMissing(ctx)
 	if err != nil {
-		return unready(err)
+		return notReady(err)
 	}
 	missing = append(missing, queue...)
 	var standings bool
 	err = s.probe.QueryRow(ctx, "select to_regprocedure($1) is not null", standing.Function).Scan(&standings)
 	if err != nil {
-		return unready(err)
+		return notReady(err)
 	}
 	if !standings {
 		missing = append(missing, "authserver's")
 	}
 	if len(missing) > 0 {
-		return unready(fmt.Errorf("migrations are missing: %s; run migrate", strings.Join(missing, ", ")))
+		return notReady(fmt.Errorf("migrations are missing: %s; run migrate", strings.Join(missing, ", ")))
 	}
 	s.migrated.Store(true)
 	return nil
 }
 
-// unready turns any cause into a 503: a table of migrations that is missing or not readable is expected to appear
+// notReady turns any cause into a 503: a table of migrations that is missing or not readable is expected to appear
 // once an operator migrates.
-func unready(cause error) error {
+func notReady(cause error) error {
 	if unavailable(cause) {
 		return outcome(cause)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
 
-// mostCounted bounds the count of a workspace's waiting submissions: a higher count makes no difference to a Queue.
-const mostCounted = 500
+// maxCounted bounds the count of a workspace's waiting submissions: a higher count makes no difference to a Queue.
+const maxCounted = 500
 
 // Accept implements engage.Writer. It adds the submission and its job in one transaction.
 func (w *engageWriting) Accept(ctx context.Context, s engage.Submission) error {
@@ -33,7 +33,7 @@ func (w *engageWriting) Accept(ctx context.Context, s engage.Submission) error {
 		s.Consents,
 		s.Trapped,
 		submissionsList(s.Form),
-		mostCounted,
+		maxCounted,
 	).Scan(&waiting)
 	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.ConstraintName == "submissions_token" {
 		return engage.ErrTokenUsed

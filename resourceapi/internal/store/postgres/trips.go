@@ -20,25 +20,25 @@ type trip struct {
 	read func(pgx.Rows) (any, error)
 }
 
-// travelled is the result of a trip: the standing, nil if the credential does not exist, and the result of its text.
-type travelled struct {
+// tripResult is the result of a trip: the standing, nil if the credential does not exist, and the result of its text.
+type tripResult struct {
 	standing *standing.Standing
 	found    any
 }
 
-// mostTogether is how many trips share a round trip. More would gain little, as each reads up to a page of
+// maxTrips is how many trips share a round trip. More would gain little, as each reads up to a page of
 // programmes, and the first waits for the last.
-const mostTogether = 16
+const maxTrips = 16
 
-// travel makes a trip in a batch with those of other requests. Since another trip may have caused a failure, it is
+// makeTrip makes a trip in a batch with those of other requests. Since another trip may have caused a failure, it is
 // then retried alone. It returns standing.ErrUnknown.
-func (s *Store) travel(ctx context.Context, one trip) (standing.Standing, any, error) {
+func (s *Store) makeTrip(ctx context.Context, one trip) (standing.Standing, any, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
 	answer, err := s.trips.Do(ctx, one)
 	if err != nil && ctx.Err() == nil {
-		var alone []travelled
-		if alone, err = s.travelTogether(ctx, []trip{one}); err == nil {
+		var alone []tripResult
+		if alone, err = s.makeTrips(ctx, []trip{one}); err == nil {
 			answer = alone[0]
 		}
 	}
@@ -51,8 +51,8 @@ func (s *Store) travel(ctx context.Context, one trip) (standing.Standing, any, e
 	return *answer.standing, answer.found, nil
 }
 
-// travelTogether makes all trips in one batch. A standing is nil if the credential does not exist.
-func (s *Store) travelTogether(ctx context.Context, all []trip) (answers []travelled, err error) {
+// makeTrips makes all trips in one batch. A standing is nil if the credential does not exist.
+func (s *Store) makeTrips(ctx context.Context, all []trip) (answers []tripResult, err error) {
 	questions := make([]standing.Query, len(all))
 	for i, one := range all {
 		questions[i] = one.question
@@ -66,10 +66,10 @@ func (s *Store) travelTogether(ctx context.Context, all []trip) (answers []trave
 	}
 	results := s.pool.SendBatch(ctx, batch)
 	defer func() { err = cmp.Or(err, results.Close()) }() // also if reading failed
-	return readTogether(results, all)
+	return readTrips(results, all)
 }
 
-func readTogether(results pgx.BatchResults, all []trip) ([]travelled, error) {
+func readTrips(results pgx.BatchResults, all []trip) ([]tripResult, error) {
 	rows, err := results.Query()
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func readTogether(results pgx.BatchResults, all []trip) ([]travelled, error) {
 	if err != nil {
 		return nil, err
 	}
-	answers := make([]travelled, len(all))
+	answers := make([]tripResult, len(all))
 	for i, one := range all {
 		answers[i].standing = standings[i]
 		if one.text == "" {

@@ -112,8 +112,8 @@ func TestTravel_FailureOfOneTripDoesNotAffectOthers(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
 	store.trips.AtOnce = 0 // no trip starts at once, so that each is batched
-	var answering atomic.Pointer[func(context.Context, []trip) ([]travelled, error)]
-	store.trips.Answer = func(ctx context.Context, all []trip) ([]travelled, error) {
+	var answering atomic.Pointer[func(context.Context, []trip) ([]tripResult, error)]
+	store.trips.Answer = func(ctx context.Context, all []trip) ([]tripResult, error) {
 		return (*answering.Load())(ctx, all)
 	}
 	workspaceID, user := w.Workspace(), w.User()
@@ -137,9 +137,9 @@ func TestTravel_FailureOfOneTripDoesNotAffectOthers(t *testing.T) {
 		"alone":  {harmless: true, company: trip{question: question}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			answer := store.travelTogether
+			answer := store.makeTrips
 			var met atomic.Bool
-			together := func(ctx context.Context, all []trip) ([]travelled, error) {
+			together := func(ctx context.Context, all []trip) ([]tripResult, error) {
 				if met.Swap(true) {
 					return answer(ctx, all)
 				}
@@ -170,7 +170,7 @@ func TestTravel_FailureOfOneTripDoesNotAffectOthers(t *testing.T) {
 				return
 			}
 			defer func() { _ = recover() }() // a panic in its own read reaches its own caller
-			if s, _, err := store.travel(t.Context(), c.company); err == nil || s.UserID != uuid.Nil {
+			if s, _, err := store.makeTrip(t.Context(), c.company); err == nil || s.UserID != uuid.Nil {
 				t.Errorf("the one that %s: %+v %v", name, s, err)
 			}
 		})

@@ -29,7 +29,7 @@ func outcome(err error) error {
 
 func unavailable(err error) bool {
 	if fault, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return passing(fault.Code)
+		return temporary(fault.Code)
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return true
@@ -41,8 +41,8 @@ func unavailable(err error) bool {
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || pgconn.SafeToRetry(err)
 }
 
-// passing reports whether an SQLSTATE (PostgreSQL, appendix A) describes a temporary condition.
-func passing(code string) bool {
+// temporary reports whether an SQLSTATE (PostgreSQL, appendix A) describes a temporary condition.
+func temporary(code string) bool {
 	if len(code) != 5 {
 		return false
 	}

@@ -63,7 +63,7 @@ func onceNow(
 		if answer, err = effect(ctx, tx); err != nil || !key.Given() {
 			return err
 		}
-		return remember(ctx, tx, key, answer)
+		return storeAnswer(ctx, tx, key, answer)
 	})
 	return answer, err
 }
@@ -105,7 +105,7 @@ func claim(ctx context.Context, tx pgx.Tx, key idempotency.Key) (first idempoten
 	return first, true, nil
 }
 
-func remember(ctx context.Context, tx pgx.Tx, key idempotency.Key, answer idempotency.Answer) error {
+func storeAnswer(ctx context.Context, tx pgx.Tx, key idempotency.Key, answer idempotency.Answer) error {
 	tag, err := tx.Exec(ctx, `
 		update resource.idempotency_keys set status = $5, etag = $6, location = $7, body = $8
 		where tenant_id = $1 and user_id = $2 and route = $3 and key = $4`,
