@@ -141,10 +141,10 @@ func (e *Endpoint) readList(arguments strictjson.Object, workspaceID uuid.UUID) 
 		bounded.Into = func() programme.Sink { return &recordSink{room: gate.Room(ctx)} }
 		return bounded
 	}
-	var asked *programme.Page
+	var fetched *programme.Page
 	c := call{answer: func(ctx context.Context, _ gate.Caller) (*sdk.CallToolResult, error) {
-		if asked != nil {
-			return e.showPage(query, *asked)
+		if fetched != nil {
+			return e.showPage(query, *fetched)
 		}
 		found, err := e.store.Page(ctx, within(ctx))
 		if errors.Is(err, programme.ErrTooExpensive) {
@@ -159,7 +159,7 @@ func (e *Endpoint) readList(arguments strictjson.Object, workspaceID uuid.UUID) 
 	if !c.searches {
 		c.ask = func(ctx context.Context, q standing.Query) (standing.Standing, error) {
 			s, found, err := e.store.StandingAndPage(ctx, q, within(ctx))
-			asked = &found
+			fetched = &found
 			return s, err
 		}
 	}
@@ -214,16 +214,16 @@ func (e *Endpoint) readGet(arguments strictjson.Object, workspaceID uuid.UUID) (
 	if err != nil {
 		return call{}, sentence(unknownProgramme)
 	}
-	var asked bool
+	var fetched bool
 	var found *programme.Programme
 	return call{
 		ask: func(ctx context.Context, q standing.Query) (s standing.Standing, err error) {
 			s, found, err = e.store.StandingAndProgramme(ctx, q, workspaceID, id)
-			asked = true
+			fetched = true
 			return s, err
 		},
 		answer: func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error) {
-			if !asked {
+			if !fetched {
 				p, err := e.store.Programme(ctx, caller.WorkspaceID, id)
 				if err != nil && !errors.Is(err, programme.ErrNotFound) {
 					return nil, err

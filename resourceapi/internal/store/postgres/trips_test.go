@@ -44,9 +44,9 @@ func TestTravel_EachRequestGetsItsOwnResult(t *testing.T) {
 	}
 	t.Cleanup(store.Close)
 	store.trips.AtOnce = 2 // independent of the machine
-	const travellers, times = 24, 30
+	const clients, times = 24, 30
 	var all sync.WaitGroup
-	for i := range travellers {
+	for i := range clients {
 		workspaceID, user, count := w.Workspace(), w.User(), 1+i%5
 		w.Member(workspaceID, user, perm.ProgrammesRead)
 		ids := w.Programmes(workspaceID, count)
@@ -102,7 +102,7 @@ func TestTravel_EachRequestGetsItsOwnResult(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if sent, asked := counter.batches.Load(), int64(travellers*times*5); sent > asked/2 {
+	if sent, asked := counter.batches.Load(), int64(clients*times*5); sent > asked/2 {
 		t.Errorf("%d batches for %d requests", sent, asked)
 	}
 }
