@@ -47,7 +47,7 @@ var replayUnrevoked = harness.Fault{File: grantsFile,
 // membershipCached lets resourceapi go on with the first standing that it read of a grant.
 var membershipCached = []harness.Fault{
 	{File: tripsFile, Old: "import (\n", New: "import (\n\t\"sync\"\n"},
-	{File: tripsFile, Old: "// travel makes", New: "var kept sync.Map\n\n// travel makes"},
+	{File: tripsFile, Old: "// makeTrip makes", New: "var kept sync.Map\n\n// makeTrip makes"},
 	{File: tripsFile, Old: "	return *answer.standing, answer.found, nil\n",
 		New: `	first, _ := kept.LoadOrStore(one.question.GrantID, *answer.standing)
 	return first.(standing.Standing), answer.found, nil

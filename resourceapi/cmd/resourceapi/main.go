@@ -52,7 +52,7 @@ type (
 	}
 )
 
-// start makes the service of the settings, and its log.
+// start builds the service from the settings, and its log.
 func start(ctx context.Context) (*app.App, *slog.Logger, error) {
 	config, reading, err := app.LoadConfig(os.Environ())
 	if err != nil {
@@ -89,10 +89,10 @@ func (work) Run() error {
 	)
 }
 
-// newLog is where everything that is said goes, what libraries say included.
+// newLog returns the log of the process and of its libraries.
 func newLog() *slog.Logger {
 	log := web.NewLogger(os.Stderr, slog.LevelInfo)
-	slog.SetDefault(log) // which Go's log package, and so the libraries, write to
+	slog.SetDefault(log) // used by Go's log package, and so by the libraries
 	redisurl.LogTo(log)
 	return log
 }
@@ -125,7 +125,7 @@ func main() {
 		kong.Vars{"version": version.Line("resourceapi")},
 	)
 	if typed.Config != "" {
-		_ = os.Setenv(envconf.Config, typed.Config) // fails for names that are none
+		_ = os.Setenv(envconf.Config, typed.Config) // fails only for an invalid name
 	}
 	if err := parsed.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "resourceapi: "+err.Error())

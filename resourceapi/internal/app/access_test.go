@@ -21,7 +21,7 @@ import (
 
 const resource = base + "/v1"
 
-// expect checks a refusal: status, code, and whether and how it challenges.
+// expect checks a refusal: status, code, and its challenge.
 func (a answer) expect(t *testing.T, status int, code, challenge string) {
 	t.Helper()
 	if a.Status != status || a.code(t) != code {
@@ -31,10 +31,12 @@ func (a answer) expect(t *testing.T, status int, code, challenge string) {
 	got := a.Header.Get("WWW-Authenticate")
 	switch {
 	case challenge == "" && got != "":
-		t.Errorf("challenges: %s", got)
-	case challenge == "none" && (strings.Contains(got, "error=") || !strings.Contains(got, named) || !strings.HasPrefix(got, `Bearer realm="almoner"`)):
+		t.Errorf("unexpected challenge: %s", got)
+	case challenge == "none" && (strings.Contains(got, "error=") || !strings.Contains(got, named) ||
+		!strings.HasPrefix(got, `Bearer realm="almoner"`)):
 		t.Errorf("not the challenge of a request without a token: %s", got)
-	case challenge != "" && challenge != "none" && (!strings.Contains(got, `error="`+challenge+`"`) || !strings.Contains(got, named)):
+	case challenge != "" && challenge != "none" &&
+		(!strings.Contains(got, `error="`+challenge+`"`) || !strings.Contains(got, named)):
 		t.Errorf("not a challenge of %s: %s", challenge, got)
 	}
 	if a.Header.Get("Cache-Control") != "no-store" || a.Header.Get("X-Content-Type-Options") != "nosniff" ||
@@ -43,11 +45,11 @@ func (a answer) expect(t *testing.T, status int, code, challenge string) {
 	}
 }
 
-// metadata is where every challenge sends its reader.
+// metadata is the resource_metadata of every challenge.
 const metadata = base + "/.well-known/oauth-protected-resource/v1"
 
-// Step 1 of the contract's table: the bearer.
-func TestWithoutOneValidBearerTheAnswerIs401(t *testing.T) {
+// Step 1 of the contract's table: the bearer token.
+func TestAPI_RequiresOneValidBearerToken(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, user := s.member(perm.ProgrammesRead)
@@ -106,7 +108,7 @@ func (s *service) unknownPAT() string {
 	return token
 }
 
-func TestACredentialThatHasEndedIs401(t *testing.T) {
+func TestAPI_RefusesEndedCredential(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]string{
 		"revoked":            "update account.personal_access_tokens set revoked_at = now()",
@@ -143,7 +145,7 @@ func TestACredentialThatHasEndedIs401(t *testing.T) {
 	}
 }
 
-func TestAnAccessTokenThatDoesNotTellTheStoryOfItsGrantIs401(t *testing.T) {
+func TestAPI_RefusesTokenThatDisagreesWithItsGrant(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, user := s.member(perm.ProgrammesRead)
@@ -182,18 +184,21 @@ func TestAnAccessTokenThatDoesNotTellTheStoryOfItsGrantIs401(t *testing.T) {
 	})
 }
 
-func TestEveryKindOfCredentialIsServed(t *testing.T) {
+func TestAPI_AcceptsEveryKindOfCredential(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, user := s.member(perm.ProgrammesRead)
 	s.Programmes(workspaceID, 3)
+	grant := func(kind string) string {
+		return s.token(claims(s.Grant(kind, workspaceID, user, resource, perm.ProgrammesRead)))
+	}
 	for name, token := range map[string]string{
 		"personal access token": s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal(),
-		"confidential":          s.token(claims(s.Grant(standing.Confidential, workspaceID, user, resource, perm.ProgrammesRead))),
-		"connector":             s.token(claims(s.Grant(standing.Connector, workspaceID, user, resource, perm.ProgrammesRead))),
+		"confidential":          grant(standing.Confidential),
+		"connector":             grant(standing.Connector),
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 2 { // the second time the signature is known
+			for range 2 { // the second time the signature is cached
 				if a := s.get(listPath, as(token, workspaceID)); a.Status != 200 || strings.Count(a.Body, `"id"`) != 3 {
 					t.Errorf("%d %s", a.Status, a.Body)
 				}
@@ -202,8 +207,8 @@ func TestEveryKindOfCredentialIsServed(t *testing.T) {
 	}
 }
 
-// Settings show when a credential was last used, even if what it was used for was refused.
-func TestTheUseOfACredentialIsNoted(t *testing.T) {
+// The settings page shows when a credential was last used, even if the request was refused.
+func TestAPI_RecordsCredentialUse(t *testing.T) {
 	t.Parallel()
 	w := postgrestest.New(t)
 	service, err := New(
@@ -223,16 +228,17 @@ func TestTheUseOfACredentialIsNoted(t *testing.T) {
 		service.Handler.ServeHTTP(httptest.NewRecorder(), request)
 	}
 	service.Close()
-	if n := w.Count("select count(*) from account.personal_access_tokens where last_used_at is not null and hash = $1", credential.Hash(used.Reveal())); n != 1 {
-		t.Error("not noted")
+	const recorded = "select count(*) from account.personal_access_tokens where last_used_at is not null"
+	if n := w.Count(recorded+" and hash = $1", credential.Hash(used.Reveal())); n != 1 {
+		t.Error("the use is not recorded")
 	}
-	if n := w.Count("select count(*) from account.personal_access_tokens where last_used_at is not null"); n != 1 {
-		t.Errorf("%d noted", n)
+	if n := w.Count(recorded); n != 1 {
+		t.Errorf("%d uses recorded, want 1", n)
 	}
 }
 
-// Step 2: the workspace is named, which matters only once the credential is good.
-func TestTheWorkspaceHeaderIsRequired(t *testing.T) {
+// Step 2: the workspace is named. It is checked only if the credential is valid.
+func TestAPI_RequiresWorkspaceHeader(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, pat := s.reader()
@@ -266,8 +272,8 @@ func TestTheWorkspaceHeaderIsRequired(t *testing.T) {
 	}
 }
 
-// Step 3: membership, permission, workspace, LLM integration, as they are at this moment.
-func TestWhatTheCallerMayNotDoIs403(t *testing.T) {
+// Step 3: membership, permission, workspace and LLM integration, as they are now.
+func TestAPI_RefusesWithoutPermission(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, user := s.member(perm.ProgrammesRead, perm.ProgrammesWrite)
@@ -283,18 +289,18 @@ func TestWhatTheCallerMayNotDoIs403(t *testing.T) {
 			bodies[a.Body] = true
 		}
 		if len(bodies) != 1 {
-			t.Errorf("the answers tell workspaces apart: %v", bodies)
+			t.Errorf("the responses distinguish workspaces: %v", bodies)
 		}
 	})
-	t.Run("the token lacks it, its user does not", func(t *testing.T) {
-		// A personal access token cannot be consented to again: its owner is told what to do instead.
+	t.Run("the token lacks the permission, its user has it", func(t *testing.T) {
+		// A personal access token cannot be consented to again: the message says what to do instead.
 		a := s.do("POST", listPath, as(pat, workspaceID).json(), `{"name":"x"}`)
 		a.expect(t, 403, "FORBIDDEN", "")
 		if !strings.Contains(a.Body, "Make a new token") {
-			t.Errorf("does not say what would help: %s", a.Body)
+			t.Errorf("the message does not say what would help: %s", a.Body)
 		}
 	})
-	t.Run("the grant lacks it, its user does not", func(t *testing.T) {
+	t.Run("the grant lacks the permission, its user has it", func(t *testing.T) {
 		g := s.Grant(standing.Connector, workspaceID, user, resource, perm.EngageReadForms)
 		token := s.token(claims(g))
 		registered := func(permissions ...string) {
@@ -303,14 +309,14 @@ func TestWhatTheCallerMayNotDoIs403(t *testing.T) {
 		registered("engage:read:forms", "programmes:read:programmes", "programmes:write:programmes")
 		a := s.do("POST", listPath, as(token, workspaceID).json(), `{"name":"x"}`)
 		a.expect(t, 403, "FORBIDDEN", "insufficient_scope")
-		// What the token has, what it lacks, and the read that goes with the write.
+		// The scope has the token's permissions, the missing one, and the read permission that the write needs.
 		if !strings.Contains(
 			a.Header.Get("WWW-Authenticate"),
 			`scope="programmes:read:programmes programmes:write:programmes engage:read:forms"`,
 		) {
 			t.Error(a.Header.Get("WWW-Authenticate"))
 		}
-		// What the client cannot ask for, it is not told to ask for.
+		// The challenge does not name a permission that the client cannot request.
 		registered("engage:read:forms", "programmes:write:programmes")
 		a = s.do("POST", listPath, as(token, workspaceID).json(), `{"name":"x"}`)
 		if a.expect(t, 403, "FORBIDDEN", "insufficient_scope"); !strings.Contains(
@@ -322,7 +328,7 @@ func TestWhatTheCallerMayNotDoIs403(t *testing.T) {
 		registered("engage:read:forms")
 		a = s.do("POST", listPath, as(token, workspaceID).json(), `{"name":"x"}`)
 		if a.expect(t, 403, "FORBIDDEN", ""); !strings.Contains(a.Body, "connecting again will not help") {
-			t.Errorf("does not say what would help: %s", a.Body)
+			t.Errorf("the message does not say what would help: %s", a.Body)
 		}
 	})
 	t.Run("the access token's scope is less than its grant", func(t *testing.T) {
@@ -331,35 +337,35 @@ func TestWhatTheCallerMayNotDoIs403(t *testing.T) {
 		c.Scope = perm.NewSet(perm.ProgrammesWrite)
 		s.get(listPath, as(s.token(c), workspaceID)).expect(t, 403, "FORBIDDEN", "insufficient_scope")
 	})
-	t.Run("the user lost it, and has it back", func(t *testing.T) {
+	t.Run("the user lost the permission and got it back", func(t *testing.T) {
 		s.Member(workspaceID, user)
 		a := s.get(listPath, as(pat, workspaceID))
 		a.expect(t, 403, "FORBIDDEN", "")
 		if !strings.Contains(a.Body, "administrator") {
-			t.Errorf("does not say who could help: %s", a.Body)
+			t.Errorf("the message does not say who could help: %s", a.Body)
 		}
 		s.Member(workspaceID, user, perm.ProgrammesRead)
 		if a := s.get(listPath, as(pat, workspaceID)); a.Status != 200 {
 			t.Errorf("%d %s", a.Status, a.Body)
 		}
 	})
-	t.Run("neither has it", func(t *testing.T) {
+	t.Run("neither has the permission", func(t *testing.T) {
 		s.Member(workspaceID, user, perm.EngageReadForms)
 		other := s.PAT(workspaceID, user, perm.EngageReadForms).Reveal()
 		s.get(listPath, as(other, workspaceID)).expect(t, 403, "FORBIDDEN", "")
 		s.Member(workspaceID, user, perm.ProgrammesRead)
 	})
-	t.Run("no member any more", func(t *testing.T) {
+	t.Run("former member", func(t *testing.T) {
 		s.Leave(workspaceID, user)
 		a := s.get(listPath, as(pat, workspaceID))
 		a.expect(t, 403, "FORBIDDEN", "")
 		if !strings.Contains(a.Body, "not a member") {
-			t.Errorf("does not say why: %s", a.Body)
+			t.Errorf("the message does not say why: %s", a.Body)
 		}
 	})
 }
 
-func TestLLMIntegrationOffStopsConnectorsAlone(t *testing.T) {
+func TestAPI_LLMIntegrationOffRefusesConnectorsOnly(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, user := s.member(perm.ProgrammesRead)
@@ -380,8 +386,8 @@ func TestLLMIntegrationOffStopsConnectorsAlone(t *testing.T) {
 	}
 }
 
-// Step 4: the module. Step 3 comes first, step 5 after.
-func TestTheModuleMustBeEnabledAndProvisioned(t *testing.T) {
+// Step 4: the module, after step 3 and before step 5.
+func TestAPI_RequiresEnabledAndProvisionedModule(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, user := s.member(perm.ProgrammesRead, perm.EngageReadForms)
@@ -402,7 +408,7 @@ func TestTheModuleMustBeEnabledAndProvisioned(t *testing.T) {
 			a := s.get(path, as(pat, workspaceID))
 			a.expect(t, c.status, c.code, "")
 			if a.Header.Get("Retry-After") != "" {
-				t.Error("asks to try again, which cannot help")
+				t.Error("Retry-After is set although a retry cannot help")
 			}
 		}
 		s.get(listPath, as(without, workspaceID)).expect(t, 403, "FORBIDDEN", "")
@@ -410,7 +416,7 @@ func TestTheModuleMustBeEnabledAndProvisioned(t *testing.T) {
 }
 
 // Before step 1: paths and methods.
-func TestUnknownPathsAndWrongMethodsComeBeforeCredentials(t *testing.T) {
+func TestRoutes_CheckPathAndMethodBeforeCredential(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	for _, path := range []string{

@@ -1,6 +1,6 @@
-// Package app answers: how do the parts of resourceapi come together?
+// Package app composes resourceapi from its parts.
 //
-// It is the one place that knows all of them. New wires, Run serves until it is told to stop.
+// Only this package imports all of them. New builds the service; Run serves until its context ends.
 package app
 
 import (
@@ -30,12 +30,12 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 )
 
-// forgetEvery is how often what has outlived its use is removed.
+// forgetEvery is the interval between deletions of expired records.
 const forgetEvery = 10 * time.Minute
 
 // An App is the service, ready to run.
 type App struct {
-	// Handler answers every request.
+	// Handler serves every request.
 	Handler http.Handler
 
 	place  web.Server
@@ -48,20 +48,21 @@ type App struct {
 	engage *engageModule
 
 	profiles  string
-	processes bool // submissions, besides answering requests
+	processes bool // whether Run also processes submissions
 
-	metrics  string // where they are served
+	metrics  string // listen address of the metrics
 	registry *metrics.Registry
 	traces   *tracing.Tracing
 }
 
-// workerProbes are where a worker says that it lives, and what it says.
+// workerProbes are the health endpoints of a worker and their listen address.
 type workerProbes struct {
 	listen  string
 	handler http.Handler
 }
 
-// New wires the service. It asks nobody anything, so it works while Postgres and authserver are away. Close it.
+// New builds the service. It opens no connection, so it works while Postgres and the authorization server are down.
+// The caller must close the App.
 func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	masterKeys, err := seal.ParseKeys(c.Keys)
 	if err != nil {
@@ -149,7 +150,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	}, nil
 }
 
-// newAssistants wires the MCP endpoint: its gate asks what the API's gate asks, of the same stores.
+// newAssistants builds the MCP endpoint. Its gate makes the same checks as the API's, with the same stores.
 func newAssistants(
 	c Config,
 	atGate gate.Deps,
@@ -164,7 +165,8 @@ func newAssistants(
 	return mcp.New(mcp.Deps{Gate: gate.New(atGate), Store: store, Cursors: cursors, Origins: origins}), nil
 }
 
-// Run serves until ctx ends, then lets requests and the import at work finish. ready is told the address.
+// Run serves until ctx ends, then completes the requests and the import in progress. It calls ready with the listen
+// address.
 func (a *App) Run(ctx context.Context, ready func(net.Addr)) error {
 	endMetrics, err := metrics.Serve(a.metrics, a.registry, a.log)
 	if err != nil {
@@ -186,8 +188,8 @@ func (a *App) Run(ctx context.Context, ready func(net.Addr)) error {
 	return err
 }
 
-// Work processes submissions until ctx ends. It answers no request but the probes, and those only where it was told to
-// listen: ready is told the address.
+// Work processes submissions until ctx ends. It serves only the probes, and only if a listen address for them is set.
+// It calls ready with that address.
 func (a *App) Work(ctx context.Context, ready func(net.Addr)) error {
 	endMetrics, err := metrics.Serve(a.metrics, a.registry, a.log)
 	if err != nil {
@@ -208,10 +210,10 @@ func (a *App) Work(ctx context.Context, ready func(net.Addr)) error {
 	return err
 }
 
-// Close gives back what New took. Run must have returned.
+// Close releases what New opened. Run must have returned.
 func (a *App) Close() {
 	a.noter.Close()
-	_ = a.engage.limits.Close() // nothing waits for it
+	_ = a.engage.limits.Close() // no request depends on it
 	a.store.Close()
 	a.traces.Stop()
 }

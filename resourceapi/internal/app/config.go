@@ -20,7 +20,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/redis"
 )
 
-// Config is what `resourceapi serve` is told.
+// Config is the settings of `resourceapi serve`.
 type Config struct {
 	Listen       string            `env:"ALMONER_LISTEN" envDefault:"127.0.0.1:8082" doc:"Address and port to listen on."`
 	BaseURL      string            `env:"ALMONER_BASE_URL,required,notEmpty" doc:"Where callers reach the API: the issuer, without a trailing slash."`
@@ -47,18 +47,18 @@ func LoadConfig(environ []string) (Config, envconf.Reading, error) {
 	return c, reading, err
 }
 
-// Complete fills in what follows from other settings. envconf calls it.
+// Complete derives unset settings from others. It is called by envconf.
 func (c *Config) Complete() {
 	if c.JWKSURL == "" {
 		c.JWKSURL = c.BaseURL + "/v1/account/oauth/jwks"
 	}
 }
 
-// maxNotice, with the 20 seconds in which requests in flight finish, is what whoever stops the process has patience
-// for.
+// maxNotice and the 20 seconds in which requests in flight finish must fit into the grace period of the process
+// manager.
 const maxNotice = 10 * time.Second
 
-// Check reports what the single settings do not show. envconf calls it.
+// Check reports mistakes that parsing does not find. It is called by envconf.
 func (c *Config) Check() []error {
 	var mistakes []error
 	if !isOrigin(c.BaseURL) {
@@ -115,7 +115,7 @@ func (c *Config) Check() []error {
 	return append(mistakes, c.Settings.Check()...)
 }
 
-// isOrigin says whether text is an origin and nothing more, spelled as it is compared: byte by byte.
+// isOrigin reports whether text is an origin in canonical spelling, since origins are compared byte by byte.
 func isOrigin(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && isHTTP(text) && u.Scheme+"://"+u.Host == text && strings.ToLower(text) == text
@@ -126,12 +126,12 @@ func isHTTP(text string) bool {
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil
 }
 
-// MigrateConfig is what `resourceapi migrate` is told.
+// MigrateConfig is the settings of `resourceapi migrate`.
 type MigrateConfig struct {
 	DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty" doc:"PostgreSQL URL of the database's owner."`
 }
 
-// LoadMigrateConfig reads it, as LoadConfig does.
+// LoadMigrateConfig reads the settings of `resourceapi migrate`, like LoadConfig.
 func LoadMigrateConfig(environ []string) (MigrateConfig, error) {
 	var c MigrateConfig
 	_, err := envconf.Load(&c, environ)

@@ -7,7 +7,7 @@ import (
 
 const goodKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 
-func TestEverySettingIsChecked(t *testing.T) {
+func TestLoadConfig_ChecksEverySetting(t *testing.T) {
 	good := map[string]string{
 		"ALMONER_BASE_URL":     "http://localhost:8080",
 		"ALMONER_DATABASE_URL": "postgres://x:hush@localhost/x",

@@ -17,8 +17,8 @@ import (
 	"github.com/almonerhq/almoner/shared/openapi"
 )
 
-// Invariant O1 of package openapi, this service's half: every method of every route is described, and nothing is
-// described that no route is there for.
+// Invariant O1 of package openapi, for this service: every method of every route is described, and every described
+// operation has a route.
 func TestO1_RoutesAreThoseDescribed(t *testing.T) {
 	t.Parallel()
 	const base = "https://api.example.org"
@@ -46,7 +46,7 @@ func TestO1_RoutesAreThoseDescribed(t *testing.T) {
 			httptest.NewRequest("BREW", strings.NewReplacer("{", "", "}", "").Replace(path), nil),
 		)
 		for method := range strings.SplitSeq(recorder.Header().Get("Allow"), ", ") {
-			if method == "HEAD" { // goes with GET
+			if method == "HEAD" { // implied by GET
 				continue
 			}
 			operation, found := described.Find(method, path)

@@ -18,7 +18,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/worker"
 )
 
-// engageModule is the Engage module, wired.
+// engageModule is the parts of the Engage module.
 type engageModule struct {
 	forms  *forms.Endpoint
 	public *publicforms.Endpoint
@@ -49,8 +49,8 @@ func newEngage(
 	if err != nil {
 		return nil, err
 	}
-	kept := store.Engage(queue)
-	processor, err := worker.New(store.JobDriver(), postgres.JobSchema, kept, log)
+	engageStore := store.Engage(queue)
+	processor, err := worker.New(store.JobDriver(), postgres.JobSchema, engageStore, log)
 	if err != nil {
 		return nil, err
 	}
@@ -59,10 +59,10 @@ func newEngage(
 		return nil, err
 	}
 	return &engageModule{
-		forms: forms.New(forms.Deps{BaseURL: c.BaseURL, Gate: guard, Store: kept, Cursors: cursors}),
+		forms: forms.New(forms.Deps{BaseURL: c.BaseURL, Gate: guard, Store: engageStore, Cursors: cursors}),
 		public: publicforms.New(publicforms.Deps{
 			BaseURL: c.BaseURL,
-			Store:   kept,
+			Store:   engageStore,
 			Tokens:  tokens,
 			Now:     time.Now,
 			Address: proxies.ClientAddress,

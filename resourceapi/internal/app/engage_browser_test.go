@@ -14,7 +14,7 @@ import (
 
 const browserPatience = 90 * time.Second
 
-// newBrowser opens a tab of a browser of the test's own.
+// newBrowser opens a tab in a new browser.
 func newBrowser(t *testing.T) context.Context {
 	t.Helper()
 	options := append(
@@ -37,24 +37,25 @@ func newBrowser(t *testing.T) context.Context {
 	return tab
 }
 
-// local is the server's address by name: a site of another origin is then another port of the same host.
+// local returns the server's URL with the host localhost: a site of another origin is another port of the same host.
 func local(server *httptest.Server) string {
 	return strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
 }
 
-// newSite is a website with a page that embeds the form, as its owner would write it.
+// newSite starts a website with a page that embeds the form, as its owner would write it.
 func newSite(t *testing.T, api, embedKey *string) *httptest.Server {
 	t.Helper()
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_, _ = fmt.Fprintf(w, `<!doctype html><title>Harbour Trust</title><h1>Harbour Trust</h1>
-			<script src="%s/v1/engage/public/embed.js" data-form="%s" data-title="Volunteer with us" async></script><p id="end">The end</p>`, *api, *embedKey)
+			<script src="%s/v1/engage/public/embed.js"
+				data-form="%s" data-title="Volunteer with us" async></script><p id="end">The end</p>`, *api, *embedKey)
 	}))
 	t.Cleanup(site.Close)
 	return site
 }
 
-// embedding is a service at an address of its own, a site that its form allows, and one that it does not.
+// embedding is a service with its own address, a site that its form allows, and one that it does not.
 type embedding struct {
 	*engageService
 	form             formRecord
@@ -80,7 +81,7 @@ func newEmbedding(t *testing.T) embedding {
 	return embedding{s, f, local(allowed), local(foreign)}
 }
 
-// frame finds the embedded page, whichever it is now.
+// frame returns the embedded page, whichever it is now.
 func frame(tab context.Context, t *testing.T) *chromedp.Node {
 	t.Helper()
 	frames, err := chromedp.Run(tab, chromedp.Nodes(chromedp.CSS("iframe")))
@@ -95,7 +96,7 @@ func in(tab context.Context, t *testing.T, selector string) string {
 	t.Helper()
 	var err error
 	for range 30 {
-		try, cancel := context.WithTimeout(tab, time.Second) // the frame goes from page to page
+		try, cancel := context.WithTimeout(tab, time.Second) // the frame navigates between pages
 		text, failed := chromedp.Run(try, chromedp.Text(chromedp.CSS(selector), chromedp.FromNode(frame(tab, t))))
 		err = failed
 		cancel()
@@ -118,7 +119,7 @@ func evaluate[T any](tab context.Context, t *testing.T, script string) T {
 
 const frameHeight = "document.querySelector('iframe').getBoundingClientRect().height"
 
-func TestAFormIsFilledInOnAPageOfAnotherOrigin(t *testing.T) {
+func TestEmbed_FormIsSubmittedFromAnotherOrigin(t *testing.T) {
 	t.Parallel()
 	e := newEmbedding(t)
 	tab := newBrowser(t)
@@ -152,34 +153,35 @@ func TestAFormIsFilledInOnAPageOfAnotherOrigin(t *testing.T) {
 		chromedp.Click(chromedp.CSS("#f6-2"), here),
 		chromedp.SendKeys(chromedp.CSS("#f7"), "Hello", here),
 		chromedp.Click(chromedp.CSS("#f9"), here),
-		chromedp.Sleep(2*time.Second), // nobody is quicker than that
+		chromedp.Sleep(2*time.Second), // shorter times are refused as too quick
 		chromedp.Click(chromedp.CSS("button[type=submit]"), here),
 	)
 	if thanks := in(tab, t, ".thanks"); !strings.Contains(thanks, "Your answers have arrived") {
 		t.Errorf("%s", thanks)
 	}
 	e.until("processed", func() bool {
-		return e.Count(
-			`select count(*) from resource.submissions where status = 'processed' and answers @> '{"name":"Ada Okafor","area":"Garden","days":["Friday"],"privacy":true}'`,
-		) == 1
+		return e.Count(`select count(*) from resource.submissions where status = 'processed'
+			and answers @> '{"name":"Ada Okafor","area":"Garden","days":["Friday"],"privacy":true}'`) == 1
 	})
 	e.until("the page says so", func() bool { return strings.Contains(in(tab, t, ".thanks"), "have been passed on") })
 }
 
-// byScript reads the form and sends it in, as a site's own script does.
+// byScript reads and submits the form, like a site's own script.
 const byScript = `(async () => {
 	try {
 		const form = await (await fetch("%[1]s")).json();
 		const answer = await fetch("%[1]s/submissions", {method: "POST",
 			headers: {"Content-Type": "application/json", "Idempotency-Key": "by-script"},
-			body: JSON.stringify({submissionToken: form.submissionToken, answers: {name: "Ada", email: "ada@example.org", privacy: true}})});
+			body: JSON.stringify({
+				submissionToken: form.submissionToken,
+				answers: {name: "Ada", email: "ada@example.org", privacy: true}})});
 		const accepted = await answer.json();
 		const status = await (await fetch(accepted.statusUrl)).json();
 		return answer.status + " " + status.id.length;
 	} catch (fault) { return "refused"; }
 })()`
 
-func TestAPageOfAnOriginThatIsNotAllowedIsRefusedByTheBrowser(t *testing.T) {
+func TestEmbed_BrowserRefusesOriginNotAllowed(t *testing.T) {
 	t.Parallel()
 	e := newEmbedding(t)
 	tab := newBrowser(t)
@@ -196,7 +198,7 @@ func TestAPageOfAnOriginThatIsNotAllowedIsRefusedByTheBrowser(t *testing.T) {
 	if got := evaluate[string](tab, t, blind); got != "sent" {
 		t.Errorf("%s", got)
 	}
-	time.Sleep(time.Second) // the frame would be there by now
+	time.Sleep(time.Second) // the frame would have loaded by now
 	forms, err := chromedp.Run(
 		tab,
 		chromedp.Nodes(chromedp.CSSAll("form"), chromedp.AtLeast(0), chromedp.FromNode(frame(tab, t))),
@@ -205,10 +207,10 @@ func TestAPageOfAnOriginThatIsNotAllowedIsRefusedByTheBrowser(t *testing.T) {
 		t.Errorf("the form is shown: %d, %v", len(forms), err)
 	}
 	if height := evaluate[float64](tab, t, frameHeight); height != 512 {
-		t.Errorf("the frame was told a height: %g", height)
+		t.Errorf("the frame got a height: %g", height)
 	}
 	if e.submissions() != 0 {
-		t.Error("stored")
+		t.Error("the submission was stored")
 	}
 	if err := chromedp.Do(tab, chromedp.Navigate(e.allowed), chromedp.WaitVisible(chromedp.CSS("iframe"))); err != nil {
 		t.Fatal(err)
@@ -218,9 +220,9 @@ func TestAPageOfAnOriginThatIsNotAllowedIsRefusedByTheBrowser(t *testing.T) {
 	}
 }
 
-// The frame shows the whole form on a telephone as on a desk: nothing is cut off, nothing has to be scrolled within it,
-// and it follows when the width changes.
-func TestTheFrameIsAsHighAsTheFormAtAnyWidth(t *testing.T) {
+// The frame shows the whole form on a phone and on a desktop: nothing is cut off, nothing scrolls within it, and it
+// adapts when the width changes.
+func TestEmbed_FrameHeightFollowsForm(t *testing.T) {
 	t.Parallel()
 	e := newEmbedding(t)
 	tab := newBrowser(t)
@@ -237,7 +239,7 @@ func TestTheFrameIsAsHighAsTheFormAtAnyWidth(t *testing.T) {
 		}
 	}
 	const frameWidth = "Math.round(document.querySelector('iframe').getBoundingClientRect().width)"
-	heights := map[int64]float64{} // of the page by itself, in the frame's width
+	heights := map[int64]float64{} // of the page alone, at the frame's width
 	for _, width := range []int64{390, 1280} {
 		set(width)
 		open(e.allowed)

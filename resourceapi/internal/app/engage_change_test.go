@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// changedForm is what the workspace reads of a form.
+// changedForm is a form as the workspace reads it.
 type changedForm struct {
 	ID             uuid.UUID
 	EmbedKey       string
@@ -38,7 +38,7 @@ func (s *engageService) patch(f formRecord, h header, body string) answer {
 	return s.do("PATCH", formsPath+"/"+f.ID.String(), h, body)
 }
 
-func TestAFormIsReadAndChanged(t *testing.T) {
+func TestForms_ReadAndChange(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
@@ -80,15 +80,15 @@ func TestAFormIsReadAndChanged(t *testing.T) {
 			t.Errorf("%s: %d %v", same, a.Status, a.Header)
 		}
 	}
-	if a := s.patch(f, h.with("Content-Type", "application/merge-patch+json"), `{"allowedOrigins":[]}`); a.Status != 200 ||
-		a.Header.Get("ETag") != `"3"` {
+	merge := h.with("Content-Type", "application/merge-patch+json")
+	if a := s.patch(f, merge, `{"allowedOrigins":[]}`); a.Status != 200 || a.Header.Get("ETag") != `"3"` {
 		t.Errorf("%d %v", a.Status, a.Header)
 	}
 }
 
-// Closing a form hides it from the public at once, keeps what was sent in, and can be undone. A page that was open
-// meanwhile can still be sent afterwards.
-func TestAFormIsClosedAndOpenedAgain(t *testing.T) {
+// A closed form is hidden from the public at once, its submissions remain, and it can be reopened. A page that was
+// opened before can be submitted after that.
+func TestForms_CloseAndReopen(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
@@ -115,8 +115,9 @@ func TestAFormIsClosedAndOpenedAgain(t *testing.T) {
 	if a := s.patch(f, h, `{"title":"Closed for now","enabled":false}`); a.Status != 200 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	if since := s.Count("select extract(epoch from disabled_at)::bigint from resource.forms where id = $1", f.ID); since != closed-3600 {
-		t.Errorf("since when it is closed is forgotten: %d, was %d", since, closed-3600)
+	const closedAt = "select extract(epoch from disabled_at)::bigint from resource.forms where id = $1"
+	if since := s.Count(closedAt, f.ID); since != closed-3600 {
+		t.Errorf("the time of closing changed to %d, was %d", since, closed-3600)
 	}
 	if a := s.patch(f, h, `{"enabled":true}`); a.Status != 200 {
 		t.Fatalf("%d %s", a.Status, a.Body)
@@ -124,13 +125,13 @@ func TestAFormIsClosedAndOpenedAgain(t *testing.T) {
 	s.acceptedAs(s.submit(f, nil, open))
 }
 
-func TestAFormMayBeMadeClosed(t *testing.T) {
+func TestForms_CreateClosed(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, strings.Replace(allTypes, "{", `{"enabled":false,`, 1))
 	if now, _ := s.formNow(f, h); now.Enabled || s.get(f.path(), nil).Status != 404 {
-		t.Error("open")
+		t.Error("the form is open")
 	}
 	if a := s.patch(f, h, `{"enabled":true}`); a.Status != 200 || s.get(f.path(), nil).Status != 200 {
 		t.Errorf("%d %s", a.Status, a.Body)
@@ -143,7 +144,7 @@ func TestAFormMayBeMadeClosed(t *testing.T) {
 	}
 }
 
-func TestAFormIsChangedAsItWasRead(t *testing.T) {
+func TestForms_ChangeRequiresMatchingVersion(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
@@ -163,7 +164,7 @@ func TestAFormIsChangedAsItWasRead(t *testing.T) {
 	}
 	statuses := make([]int, 8)
 	var group sync.WaitGroup
-	s.Exec("begin") // and hold the form, until all are there
+	s.Exec("begin") // and lock the form until all requests wait
 	s.Exec("select 1 from resource.forms where id = $1 for update", f.ID)
 	for i := range statuses {
 		group.Go(func() {
@@ -177,7 +178,7 @@ func TestAFormIsChangedAsItWasRead(t *testing.T) {
 	for _, status := range statuses {
 		count[status]++
 	}
-	if count[200] != 1 || count[412] == 0 || count[412]+count[503] != 7 { // 503: it had to wait for more than a second
+	if count[200] != 1 || count[412] == 0 || count[412]+count[503] != 7 { // 503: it waited for more than a second
 		t.Errorf("of eight changes of one version: %v", count)
 	}
 	keyed := h.with("Idempotency-Key", "one")
@@ -192,7 +193,7 @@ func TestAFormIsChangedAsItWasRead(t *testing.T) {
 	}
 }
 
-func TestAChangeThatMakesNoSenseIsRefused(t *testing.T) {
+func TestForms_RefusesInvalidChange(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	workspaceID, h := s.workspace()

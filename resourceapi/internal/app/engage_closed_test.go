@@ -10,9 +10,9 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// A closed form cannot be told from one that never was: whatever is sent, the answers are the same to the letter,
-// headers included. Only who used an Idempotency-Key while it was open has something to know it by.
-func TestAClosedFormIsAnsweredLikeOneThatNeverWas(t *testing.T) {
+// A closed form cannot be distinguished from one that never existed: the responses are byte-identical for every
+// request, headers included. The exception is an Idempotency-Key that was used while the form was open.
+func TestPublicForms_ClosedFormIsIndistinguishableFromUnknown(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	workspaceID, h := s.workspace()
@@ -119,7 +119,7 @@ func TestAClosedFormIsAnsweredLikeOneThatNeverWas(t *testing.T) {
 			got, want := look(name, closed.EmbedKey), look(name, unknown.Reveal())
 			if got.Status != want.Status || got.Body != want.Body || !reflect.DeepEqual(got.Header, want.Header) {
 				t.Errorf(
-					"%s, %s:\n%d %v %s\nunlike one that never was:\n%d %v %s",
+					"%s, %s:\n%d %v %s\nunlike an unknown form:\n%d %v %s",
 					why,
 					name,
 					got.Status,
@@ -148,7 +148,7 @@ func TestAClosedFormIsAnsweredLikeOneThatNeverWas(t *testing.T) {
 	if again := s.submit(closed, keyed, good); again.Body != first.Body || again.Status != 202 ||
 		again.Header.Get("Access-Control-Allow-Origin") != goodOrigin {
 		t.Errorf(
-			"whoever lost the first answer does not get it again: %d %v %s",
+			"the repeated key does not return the first answer: %d %v %s",
 			again.Status,
 			again.Header,
 			again.Body,

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// flood sends n submissions from the address, and counts the answers by status.
+// flood sends n submissions from the address, and counts the responses by status.
 func (s *engageService) flood(f formRecord, address string, n int) map[int]int {
 	s.t.Helper()
 	counts, body := map[int]int{}, submissionOf("", goodAnswers())
@@ -26,7 +26,7 @@ func (s *engageService) flood(f formRecord, address string, n int) map[int]int {
 	return counts
 }
 
-func TestOneAddressMaySend120AMinuteToOneForm(t *testing.T) {
+func TestSubmit_Limits120PerMinutePerAddressAndForm(t *testing.T) {
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f, other := s.makeForm(h, allTypes), s.makeForm(h, allTypes)
@@ -43,7 +43,7 @@ func TestOneAddressMaySend120AMinuteToOneForm(t *testing.T) {
 		t.Errorf("%d", a.Status)
 	}
 	if a := s.submit(f, keyed, body); a.Body != first.Body {
-		t.Errorf("a repeated key counts: %d %s", a.Status, a.Body)
+		t.Errorf("a repeated key is counted: %d %s", a.Status, a.Body)
 	}
 	for _, free := range []map[int]int{
 		s.flood(other, "198.51.100.7", 1), s.flood(f, "198.51.100.8", 1), s.flood(f, "198.51.100.7, 198.51.100.9", 1),
@@ -57,8 +57,8 @@ func TestOneAddressMaySend120AMinuteToOneForm(t *testing.T) {
 	}
 }
 
-// One caller with IPv6 has a /64 to itself, and counts as one address.
-func TestACallerWithManyAddressesIsLimitedAsOne(t *testing.T) {
+// A caller with IPv6 has a whole /64, which counts as one address.
+func TestSubmit_LimitsIPv6ByNetwork(t *testing.T) {
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -73,7 +73,7 @@ func TestACallerWithManyAddressesIsLimitedAsOne(t *testing.T) {
 	}
 }
 
-func TestWithoutRedisTheAPIIsUpAndLimitsByItself(t *testing.T) {
+func TestSubmit_LimitsLocallyWithoutRedis(t *testing.T) {
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -95,18 +95,18 @@ func TestWithoutRedisTheAPIIsUpAndLimitsByItself(t *testing.T) {
 		t.Errorf("%d %q", a.Status, a.Body)
 	}
 	if !strings.Contains(s.log.String(), "Redis does not answer") || strings.Contains(s.log.String(), s.redis.URL) {
-		t.Error("the log does not tell, or tells too much")
+		t.Error("the log does not report the failure, or contains a secret")
 	}
 	if err := s.redis.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(2100 * time.Millisecond) // Redis is let be for two seconds after a failure
+	time.Sleep(2100 * time.Millisecond) // Redis is not called for two seconds after a failure
 	if counts := s.flood(f, "198.51.100.7", 1); counts[400] != 1 {
-		t.Errorf("Redis is back and knows of nothing: %v", counts)
+		t.Errorf("with Redis back, the counts are not its own: %v", counts)
 	}
 }
 
-func TestAFrozenRedisHoldsNobodyUp(t *testing.T) {
+func TestSubmit_FrozenRedisDoesNotDelay(t *testing.T) {
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -133,7 +133,7 @@ func TestAFrozenRedisHoldsNobodyUp(t *testing.T) {
 	}
 	began = time.Now()
 	s.flood(f, "198.51.100.7", 10)
-	if took := time.Since(began); took > 2*time.Second { // Redis asked each time would make it 2.5 at least
+	if took := time.Since(began); took > 2*time.Second { // calling Redis each time would take at least 2.5 s
 		t.Errorf("10 submissions one after the other took %s", took)
 	}
 }

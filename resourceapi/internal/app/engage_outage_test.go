@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-func TestTheWorkerWaitsForPostgresAndOutlivesLosingIt(t *testing.T) {
+func TestWorker_RecoversFromPostgresOutage(t *testing.T) {
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -20,7 +20,7 @@ func TestTheWorkerWaitsForPostgresAndOutlivesLosingIt(t *testing.T) {
 	s.config.DatabaseURL = credential.Secret(through)
 
 	w.freeze()
-	api := s.app // goes on straight to Postgres
+	api := s.app // connects to Postgres directly
 	s.open(base)
 	work, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -28,7 +28,7 @@ func TestTheWorkerWaitsForPostgresAndOutlivesLosingIt(t *testing.T) {
 	go func() { _ = worker.Work(work, nil); close(ended) }()
 	defer func() { stop(); <-ended }()
 	s.app = api
-	time.Sleep(3 * time.Second) // the first try to connect has failed by now
+	time.Sleep(3 * time.Second) // the first attempt to connect has failed by now
 	if state := s.state(first); state.Status != "accepted" {
 		t.Fatalf("%+v without Postgres", state)
 	}
@@ -42,7 +42,7 @@ func TestTheWorkerWaitsForPostgresAndOutlivesLosingIt(t *testing.T) {
 	}
 }
 
-func TestPublicFormsSay503WithoutPostgres(t *testing.T) {
+func TestPublicForms_Return503WithoutPostgres(t *testing.T) {
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -66,15 +66,15 @@ func TestPublicFormsSay503WithoutPostgres(t *testing.T) {
 	s.acceptedAs(s.submit(f, nil, body))
 }
 
-// Whoever filled in a form during an outage reads a page, and sends what they typed with one click once it is over.
-func TestAFormThatCannotBeTakenNowIsKeptOnThePage(t *testing.T) {
+// A user who submits a form during an outage gets a page that resubmits the answers with one click.
+func TestPublicPage_ReturnsAnswersDuringOutage(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	w, through := newWire(t, s.Database.Resourceapi)
 	s.config.DatabaseURL = credential.Secret(through)
-	s.open(local(s.server)) // where a browser's Origin is the page's own
+	s.open(local(s.server)) // so that the browser's Origin is the page's own
 	s.server.Config.Handler = s.app.Handler
 	tab, button := newBrowser(t), chromedp.CSS("button[type=submit]")
 	do := func(steps ...chromedp.Action[chromedp.Void]) {
@@ -95,7 +95,7 @@ func TestAFormThatCannotBeTakenNowIsKeptOnThePage(t *testing.T) {
 		chromedp.SendKeys(chromedp.CSS("#f1"), "ada@example.org"),
 		chromedp.SendKeys(chromedp.CSS("#f7"), "One line.\nAnother line."),
 		chromedp.Click(chromedp.CSS("#f6-2")), chromedp.Click(chromedp.CSS("#f9")),
-		chromedp.Sleep(2*time.Second), // nobody is quicker than that
+		chromedp.Sleep(2*time.Second), // shorter times are refused as too quick
 	)
 
 	w.freeze()
@@ -116,16 +116,16 @@ func TestAFormThatCannotBeTakenNowIsKeptOnThePage(t *testing.T) {
 	}
 	if elsewhere := s.send(f, header{"Origin": otherOrigin}, goodFields(s.filled(f))); elsewhere.Status != 503 ||
 		strings.Contains(elsewhere.Body, "<form") {
-		t.Errorf("what another website sends is kept: %d %s", elsewhere.Status, elsewhere.Body)
+		t.Errorf("answers from another website are on the page: %d %s", elsewhere.Status, elsewhere.Body)
 	}
 	if empty := s.send(f, nil, nil); empty.Status != 503 || strings.Contains(empty.Body, "<form") ||
 		strings.Contains(empty.Body, "is kept") {
-		t.Errorf("nothing is kept: %d %s", empty.Status, empty.Body)
+		t.Errorf("the page claims to keep an empty form: %d %s", empty.Status, empty.Body)
 	}
 	if accepted := s.get(f.path()+"/embed?submission=x&token=y", nil); accepted.Status != 503 ||
 		!strings.Contains(accepted.Body, "Your answers have arrived") ||
 		strings.Contains(accepted.Body, "Open the form again") {
-		t.Errorf("somebody is led to send again what has arrived: %d %s", accepted.Status, accepted.Body)
+		t.Errorf("the page suggests sending accepted answers again: %d %s", accepted.Status, accepted.Body)
 	}
 	if strings.Contains(opened.Body, "<form") || !strings.Contains(opened.Body, "Open the form again") {
 		t.Errorf("%s", opened.Body)
@@ -138,7 +138,8 @@ func TestAFormThatCannotBeTakenNowIsKeptOnThePage(t *testing.T) {
 	do(chromedp.Click(button))
 	says("Your answers have arrived")
 	if n := s.Count(`select count(*) from resource.submissions
-		where answers @> '{"name":"Ada \"Okafor\" <a@b>","email":"ada@example.org","days":["Friday"],"about":"One line.\nAnother line.","privacy":true}'`); n != 1 {
-		t.Error("not what was typed is stored")
+		where answers @> '{"name":"Ada \"Okafor\" <a@b>","email":"ada@example.org","days":["Friday"],
+			"about":"One line.\nAnother line.","privacy":true}'`); n != 1 {
+		t.Error("the stored answers are not those typed")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
 
-// goodFields are goodAnswers as the page sends them.
+// goodFields are goodAnswers in the encoding of the page.
 func goodFields(token string) url.Values {
 	return url.Values{
 		"submissionToken": {
@@ -37,21 +37,22 @@ func (s *engageService) send(f formRecord, h header, fields url.Values) answer {
 	return s.do("POST", f.path()+"/embed", h.with("Content-Type", "application/x-www-form-urlencoded"), fields.Encode())
 }
 
-// filled is a token of a page that was opened ten seconds ago.
+// filled returns the token of a page that was opened ten seconds ago.
 func (s *engageService) filled(f formRecord) string {
 	return s.tokens.ForSubmission(f.ID, time.Now().Add(-10*time.Second))
 }
 
-// problems are what the page says beside its fields, by their ids.
+// problems returns the messages beside the fields of the page, by element id.
 func problems(a answer) map[string]string {
 	found := map[string]string{}
-	for _, match := range regexp.MustCompile(`<p class="problem" id="(f\d+)-problem">([^<]+)</p>`).FindAllStringSubmatch(a.Body, -1) {
+	problem := regexp.MustCompile(`<p class="problem" id="(f\d+)-problem">([^<]+)</p>`)
+	for _, match := range problem.FindAllStringSubmatch(a.Body, -1) {
 		found[match[1]] = html.UnescapeString(match[2])
 	}
 	return found
 }
 
-func TestThePageSendsAFormWithoutAScript(t *testing.T) {
+func TestPublicPage_SubmitsWithoutScript(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
@@ -107,9 +108,11 @@ func TestThePageSendsAFormWithoutAScript(t *testing.T) {
 		!strings.Contains(thanks.Body, "They have been passed on") {
 		t.Errorf("%s", thanks.Body)
 	}
-	if n := s.Count(`select count(*) from resource.submissions where answers = '{"name":"Ada Okafor","email":"Ada@Example.org","phone":"+44 20 7946 0958",
-		"hours":3.5,"from":"2026-02-28","area":"Garden","days":["Monday","Friday"],"about":"One line.\nAnother line.","news":false,"privacy":true}'`); n != 1 {
-		t.Error("not what was typed is stored")
+	if n := s.Count(`select count(*) from resource.submissions
+		where answers = '{"name":"Ada Okafor","email":"Ada@Example.org","phone":"+44 20 7946 0958",
+		"hours":3.5,"from":"2026-02-28","area":"Garden","days":["Monday","Friday"],
+		"about":"One line.\nAnother line.","news":false,"privacy":true}'`); n != 1 {
+		t.Error("the stored answers are not those typed")
 	}
 	for _, wrong := range []string{
 		"?submission=x&token=y",
@@ -119,12 +122,13 @@ func TestThePageSendsAFormWithoutAScript(t *testing.T) {
 			t.Errorf("%s: %d", wrong, a.Status)
 		}
 	}
-	if a := s.get(nowhere.path()+"/embed?"+strings.SplitN(done.Header.Get("Location"), "?", 2)[1], nil); a.Status != 404 {
+	query := strings.SplitN(done.Header.Get("Location"), "?", 2)[1]
+	if a := s.get(nowhere.path()+"/embed?"+query, nil); a.Status != 404 {
 		t.Errorf("on another form's page: %d", a.Status)
 	}
 }
 
-func TestThePageKeepsWhatWasTypedAndSaysWhatIsWrongBesideIt(t *testing.T) {
+func TestPublicPage_ShowsAnswersAndProblemsAgain(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
@@ -157,10 +161,10 @@ func TestThePageKeepsWhatWasTypedAndSaysWhatIsWrongBesideIt(t *testing.T) {
 		}
 	}
 	if strings.Contains(a.Body, `value="Tuesday" checked`) || strings.Contains(a.Body, "<b>") {
-		t.Error("the page shows what was not typed, or runs what was")
+		t.Error("the page shows other answers, or does not escape them")
 	}
 	if s.submissions() != 0 {
-		t.Error("stored")
+		t.Error("an invalid submission was stored")
 	}
 	if a := s.send(f, nil, goodFields(fields.Get("submissionToken"))); a.Status != 303 {
 		t.Errorf("%d", a.Status)
@@ -176,7 +180,7 @@ func TestThePageKeepsWhatWasTypedAndSaysWhatIsWrongBesideIt(t *testing.T) {
 	}
 }
 
-func TestThePageIsSentFromItselfOrAnAllowedOriginAlone(t *testing.T) {
+func TestPublicPage_AcceptsOnlyOwnAndAllowedOrigins(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
@@ -188,7 +192,7 @@ func TestThePageIsSentFromItselfOrAnAllowedOriginAlone(t *testing.T) {
 		}
 	}
 	if s.submissions() != 0 {
-		t.Error("stored")
+		t.Error("a submission of a refused origin was stored")
 	}
 	for _, origin := range []string{base, goodOrigin} {
 		if a := s.send(f, header{"Origin": origin}, goodFields(s.filled(f))); a.Status != 303 {
@@ -204,7 +208,7 @@ func TestThePageIsSentFromItselfOrAnAllowedOriginAlone(t *testing.T) {
 	}
 }
 
-func TestTheTrapAndTheClockAreThePagesAlone(t *testing.T) {
+func TestPublicPage_TrapAndMinimumTimeApplyToPageOnly(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
@@ -213,7 +217,7 @@ func TestTheTrapAndTheClockAreThePagesAlone(t *testing.T) {
 	if quick.Status != 400 || !strings.Contains(quick.Body, "very quick") || s.submissions() != 0 {
 		t.Errorf("%d, %d stored", quick.Status, s.submissions())
 	}
-	s.accepted(f) // a script may be as quick as it likes
+	s.accepted(f) // scripts have no minimum time
 	s.run()
 	fields := goodFields(s.filled(f))
 	fields.Set("website", "https://buy.example")
@@ -230,12 +234,13 @@ func TestTheTrapAndTheClockAreThePagesAlone(t *testing.T) {
 		t.Errorf("%s", page.Body)
 	}
 	s.until("the other is processed", func() bool { return s.supporters() == 1 })
-	if n := s.Count("select count(*) from resource.submissions where status = 'rejected' and supporter_id is null"); n != 1 {
+	const rejected = "select count(*) from resource.submissions where status = 'rejected' and supporter_id is null"
+	if n := s.Count(rejected); n != 1 {
 		t.Errorf("%d", n)
 	}
 }
 
-func TestThePagesFilesAreForEverybody(t *testing.T) {
+func TestPublicForms_AssetsArePublicAndCacheable(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	for name, kind := range map[string]string{
@@ -254,7 +259,7 @@ func TestThePagesFilesAreForEverybody(t *testing.T) {
 			t.Errorf("%s: %d", name, again.Status)
 		}
 		if strings.Contains(a.Body, "http://") || strings.Contains(a.Body, "https://") {
-			t.Errorf("%s asks another host", name)
+			t.Errorf("%s refers to another host", name)
 		}
 	}
 }

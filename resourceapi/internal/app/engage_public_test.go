@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 )
 
-func TestAFormIsShownToThePublic(t *testing.T) {
+func TestPublicForms_Definition(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
@@ -41,7 +41,7 @@ func TestAFormIsShownToThePublic(t *testing.T) {
 	}
 }
 
-func TestAClosedFormIsNotThere(t *testing.T) {
+func TestPublicForms_ClosedFormIs404(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	workspaceID, h := s.workspace()
@@ -76,7 +76,8 @@ func TestAClosedFormIsNotThere(t *testing.T) {
 		gone(f, why)
 		s.Exec("update resource.forms set disabled_at = null")
 		s.Exec(
-			`insert into account.tenant_modules (tenant_id, module, enabled, provisioned) values ($1, 'engage', true, true)
+			`insert into account.tenant_modules (tenant_id, module, enabled, provisioned)
+			values ($1, 'engage', true, true)
 			on conflict (tenant_id, module) do update set enabled = true, provisioned = true`,
 			workspaceID,
 		)
@@ -90,7 +91,7 @@ func TestAClosedFormIsNotThere(t *testing.T) {
 	s.acceptedAs(s.submit(f, nil, good))
 }
 
-func TestOnlyAllowedOriginsMayUseAForm(t *testing.T) {
+func TestPublicForms_AllowOnlyListedOrigins(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
@@ -115,7 +116,7 @@ func TestOnlyAllowedOriginsMayUseAForm(t *testing.T) {
 		}
 	}
 	if s.submissions() != 0 {
-		t.Error("stored")
+		t.Error("a submission of a refused origin was stored")
 	}
 	from := header{"Origin": goodOrigin}
 	preflight := s.do("OPTIONS", f.path()+"/submissions", from, "")
@@ -141,7 +142,7 @@ func TestOnlyAllowedOriginsMayUseAForm(t *testing.T) {
 	}
 }
 
-func TestBadAnswersSayWhatIsWrongWithEachAndStoreNothing(t *testing.T) {
+func TestSubmit_ReportsEachInvalidAnswer(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
@@ -174,7 +175,7 @@ func TestBadAnswersSayWhatIsWrongWithEachAndStoreNothing(t *testing.T) {
 			answers := goodAnswers()
 			answers[name] = value
 			if name == "hours" && value == "" {
-				continue // covered by the page, where nothing typed is nothing said
+				continue // covered by the page test, where an empty field is no answer
 			}
 			problems := s.submit(f, nil, submissionOf(token, answers)).fields(t)
 			if len(problems) != 1 || problems[name] == "" {
@@ -195,10 +196,10 @@ func TestBadAnswersSayWhatIsWrongWithEachAndStoreNothing(t *testing.T) {
 	if n := s.submissions() + s.Count("select count(*) from river.river_job"); n != 0 {
 		t.Errorf("%d rows", n)
 	}
-	s.acceptedAs(s.submit(f, nil, submissionOf(token, goodAnswers()))) // the token has survived all of it
+	s.acceptedAs(s.submit(f, nil, submissionOf(token, goodAnswers()))) // the refusals have not used up the token
 }
 
-func TestABodyThatIsNoSubmissionIs400(t *testing.T) {
+func TestSubmit_RefusesInvalidBody(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
@@ -232,11 +233,11 @@ func TestABodyThatIsNoSubmissionIs400(t *testing.T) {
 		t.Errorf("%d %v", a.Status, a.Header)
 	}
 	if s.submissions() != 0 {
-		t.Error("stored")
+		t.Error("an invalid submission was stored")
 	}
 }
 
-func TestE3_ASubmissionTokenIsGoodForOneSubmissionToOneForm(t *testing.T) {
+func TestE3_TokenIsValidForOneSubmissionToOneForm(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
@@ -284,7 +285,7 @@ func TestE3_ASubmissionTokenIsGoodForOneSubmissionToOneForm(t *testing.T) {
 	}
 }
 
-func TestARepeatedKeyGivesTheFirstAnswerBeforeAnyOtherCheck(t *testing.T) {
+func TestSubmit_RepeatedKeyReturnsFirstAnswerBeforeOtherChecks(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	workspaceID, h := s.workspace()
@@ -340,7 +341,7 @@ func TestARepeatedKeyGivesTheFirstAnswerBeforeAnyOtherCheck(t *testing.T) {
 	}
 }
 
-func TestAStatusIsToldToWhoeverHasItsToken(t *testing.T) {
+func TestStatus_RequiresItsToken(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
@@ -364,7 +365,8 @@ func TestAStatusIsToldToWhoeverHasItsToken(t *testing.T) {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	unknown := uuid.New()
-	if a := s.get(fmt.Sprintf("%s/submissions/%s?token=%s", publicPath, unknown, s.tokens.ForStatus(unknown, now)), nil); a.Status != 404 {
+	address := fmt.Sprintf("%s/submissions/%s?token=%s", publicPath, unknown, s.tokens.ForStatus(unknown, now))
+	if a := s.get(address, nil); a.Status != 404 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	s.Exec("update resource.forms set disabled_at = now()")

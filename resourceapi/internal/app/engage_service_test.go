@@ -31,11 +31,11 @@ const (
 	otherOrigin = "https://elsewhere.example"
 )
 
-// An engageService is a service with Engage in working order: its job queue is migrated, its Redis runs.
+// An engageService is a service with a working Engage module: its job queue is migrated and Redis runs.
 type engageService struct {
 	*service
 	redis  *localstore.Redis
-	tokens *engage.Tokens // made with the service's own key
+	tokens *engage.Tokens // sealed with the service's own key
 	config Config
 }
 
@@ -73,7 +73,7 @@ func newEngageService(t *testing.T) *engageService {
 	return s
 }
 
-// open makes the service anew under the base address.
+// open builds the service again with the base URL.
 func (s *engageService) open(baseURL string) {
 	s.t.Helper()
 	s.config.BaseURL = baseURL
@@ -85,7 +85,8 @@ func (s *engageService) open(baseURL string) {
 	s.t.Cleanup(s.app.Close)
 }
 
-// workspace makes one with Engage enabled and provisioned, and the headers of a member who holds everything in it.
+// workspace creates a workspace with Engage enabled and provisioned, and returns the headers of a member with every
+// permission.
 func (s *engageService) workspace() (uuid.UUID, header) {
 	s.t.Helper()
 	held := []perm.Permission{perm.EngageReadForms, perm.EngageWriteForms, perm.EngageReadSubmissions}
@@ -110,7 +111,7 @@ const allTypes = `{"title":"Volunteer with us","allowedOrigins":["` + goodOrigin
 	{"name":"news","label":"Send me news by e-mail.","type":"consent"},
 	{"name":"privacy","label":"I agree that my answers are kept for a year.","type":"consent","required":true}]}`
 
-// goodAnswers are one to each field of allTypes.
+// goodAnswers returns a valid answer to each field of allTypes.
 func goodAnswers() map[string]any {
 	return map[string]any{
 		"name":    "Ada Okafor",
@@ -126,7 +127,7 @@ func goodAnswers() map[string]any {
 	}
 }
 
-// formRecord is a form as the workspace is told it.
+// formRecord is a form as returned to its workspace.
 type formRecord struct {
 	ID       uuid.UUID
 	EmbedKey string `json:"embedKey"`
@@ -145,7 +146,7 @@ func (s *engageService) makeForm(h header, definition string) formRecord {
 
 func (f formRecord) path() string { return publicPath + "/forms/" + f.EmbedKey }
 
-// token reads the form, as whoever sends it in does.
+// submissionToken reads the form as its sender does, and returns the token.
 func (s *engageService) submissionToken(f formRecord) string {
 	s.t.Helper()
 	var body struct{ SubmissionToken string }
@@ -162,7 +163,7 @@ func submissionOf(token string, answers any) string {
 	return string(content)
 }
 
-// submit sends a body in.
+// submit sends a submission with the body.
 func (s *engageService) submit(f formRecord, h header, body string) answer {
 	s.t.Helper()
 	return s.do("POST", f.path()+"/submissions", h.json(), body)
@@ -174,7 +175,7 @@ type sentSubmission struct {
 	StatusURL string `json:"statusUrl"`
 }
 
-// accepted sends good answers in and returns where to ask what becomes of them.
+// accepted sends good answers and returns the accepted submission.
 func (s *engageService) accepted(f formRecord) sentSubmission {
 	s.t.Helper()
 	return s.acceptedAs(s.submit(f, nil, submissionOf(s.submissionToken(f), goodAnswers())))
@@ -208,7 +209,7 @@ func (s *engageService) state(of sentSubmission) submissionState {
 	return state
 }
 
-// ended waits until the submission has its end.
+// ended waits until the submission is finished.
 func (s *engageService) ended(of sentSubmission, within time.Duration) submissionState {
 	s.t.Helper()
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
@@ -220,7 +221,7 @@ func (s *engageService) ended(of sentSubmission, within time.Duration) submissio
 	}
 }
 
-// fields are error.fields of a 400.
+// fields returns error.fields of a 400.
 func (a answer) fields(t *testing.T) map[string]string {
 	t.Helper()
 	var body struct {

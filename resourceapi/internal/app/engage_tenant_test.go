@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-func TestFormsAreMadeAndListedNewestFirst(t *testing.T) {
+func TestForms_CreateAndListNewestFirst(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
@@ -91,15 +91,17 @@ func TestFormsAreMadeAndListedNewestFirst(t *testing.T) {
 	}
 }
 
-func TestEachRouteOfEngageAsksForItsPermission(t *testing.T) {
+func TestForms_EachRouteRequiresItsPermission(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	routes := map[perm.Permission]func(header) answer{
-		perm.EngageReadForms:       func(h header) answer { return s.get(formsPath, h) },
-		perm.EngageWriteForms:      func(h header) answer { return s.do("POST", formsPath, h.json(), allTypes) },
-		perm.EngageReadSubmissions: func(h header) answer { return s.get(formsPath+"/"+f.ID.String()+"/submissions", h) },
+		perm.EngageReadForms:  func(h header) answer { return s.get(formsPath, h) },
+		perm.EngageWriteForms: func(h header) answer { return s.do("POST", formsPath, h.json(), allTypes) },
+		perm.EngageReadSubmissions: func(h header) answer {
+			return s.get(formsPath+"/"+f.ID.String()+"/submissions", h)
+		},
 	}
 	for held := range routes {
 		user := s.User()
@@ -124,7 +126,7 @@ func TestEachRouteOfEngageAsksForItsPermission(t *testing.T) {
 	}
 }
 
-func TestAFormThatMakesNoSenseIsRefused(t *testing.T) {
+func TestForms_RefusesInvalidDefinition(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
@@ -148,12 +150,13 @@ func TestAFormThatMakesNoSenseIsRefused(t *testing.T) {
 		}
 		return field(`"name":"b","label":"B","type":"select","options":[` + strings.Join(all, ",") + `]`)
 	}
+	const rest = `"fields":[{"name":"a","label":"A","type":"text"}],"allowedOrigins":[]}`
 	for body, wrong := range map[string]string{
-		`{"fields":[{"name":"a","label":"A","type":"text"}],"allowedOrigins":[]}`:                                            "title",
-		`{"title":" ","fields":[{"name":"a","label":"A","type":"text"}],"allowedOrigins":[]}`:                                "title",
-		`{"title":"` + strings.Repeat("t", 201) + `","fields":[{"name":"a","label":"A","type":"text"}],"allowedOrigins":[]}`: "title",
-		`{"title":"T","allowedOrigins":[]}`:               "fields",
-		`{"title":"T","allowedOrigins":[],"fields":null}`: "fields",
+		`{` + rest:             "title",
+		`{"title":" ",` + rest: "title",
+		`{"title":"` + strings.Repeat("t", 201) + `",` + rest: "title",
+		`{"title":"T","allowedOrigins":[]}`:                   "fields",
+		`{"title":"T","allowedOrigins":[],"fields":null}`:     "fields",
 		fields(0):  "fields",
 		fields(51): "fields",
 		`{"title":"T","allowedOrigins":[],"fields":["a"]}`:                          "fields[0]",
@@ -190,7 +193,7 @@ func TestAFormThatMakesNoSenseIsRefused(t *testing.T) {
 		}
 	}
 	if n := s.Count("select count(*) from resource.forms"); n != 0 {
-		t.Errorf("%d stored", n)
+		t.Errorf("%d forms stored", n)
 	}
 	for _, o := range []string{
 		"https://a.example",
@@ -204,7 +207,7 @@ func TestAFormThatMakesNoSenseIsRefused(t *testing.T) {
 	s.makeForm(h, fields(50))
 }
 
-func TestAFormIsMadeOnceWithOneKey(t *testing.T) {
+func TestForms_CreateIsIdempotent(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
@@ -223,7 +226,7 @@ func TestAFormIsMadeOnceWithOneKey(t *testing.T) {
 	}
 }
 
-func TestSubmissionsAreListedForTheirWorkspaceAlone(t *testing.T) {
+func TestForms_SubmissionsAreListedForOwnWorkspaceOnly(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
@@ -232,7 +235,7 @@ func TestSubmissionsAreListedForTheirWorkspaceAlone(t *testing.T) {
 	first := s.accepted(f)
 	s.ended(first, 10*time.Second)
 	exact := goodAnswers()
-	exact["hours"] = json.Number("9007199254740993") // one more than a float64 can tell
+	exact["hours"] = json.Number("9007199254740993") // not representable as a float64
 	second := s.acceptedAs(s.submit(f, nil, submissionOf(s.submissionToken(f), exact)))
 	s.ended(second, 10*time.Second)
 	path := formsPath + "/" + f.ID.String() + "/submissions"
@@ -259,7 +262,8 @@ func TestSubmissionsAreListedForTheirWorkspaceAlone(t *testing.T) {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	one := p.Data[0]
-	if one.Status != "processed" || len(one.Consents) != 2 || one.SupporterID == nil || one.FinishedAt == nil || one.Reasons == nil ||
+	if one.Status != "processed" || len(one.Consents) != 2 || one.SupporterID == nil || one.FinishedAt == nil ||
+		one.Reasons == nil ||
 		!strings.Contains(a.Body, `"hours":9007199254740993`) ||
 		one.Answers["about"] != "One line.\nAnother line." ||
 		one.Answers["privacy"] != true ||

@@ -25,7 +25,7 @@ func (s *engageService) supporters() int {
 	return s.Count("select count(*) from resource.supporters")
 }
 
-func TestASubmissionBecomesASupporter(t *testing.T) {
+func TestWorker_CreatesSupporter(t *testing.T) {
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -35,16 +35,18 @@ func TestASubmissionBecomesASupporter(t *testing.T) {
 		t.Fatalf("%+v", state)
 	}
 	if n := s.Count(`select count(*) from resource.supporters p join resource.submissions s on s.supporter_id = p.id
-		where s.id = $1 and p.tenant_id = s.tenant_id and p.email = 'ada@example.org' and p.phone = '+44 20 7946 0958' and p.name = 'Ada Okafor'`, one.ID); n != 1 {
+		where s.id = $1 and p.tenant_id = s.tenant_id and p.email = 'ada@example.org'
+			and p.phone = '+44 20 7946 0958' and p.name = 'Ada Okafor'`, one.ID); n != 1 {
 		t.Errorf("%d supporters", n)
 	}
-	if n := s.Count(`select count(*) from resource.submissions where id = $1 and consents @>
-		'[{"field":"news","given":false},{"field":"privacy","given":true}]' and consents->1->>'noticeVersion' ~ '^[0-9a-f]{12}$'`, one.ID); n != 1 {
+	if n := s.Count(`select count(*) from resource.submissions where id = $1
+		and consents @> '[{"field":"news","given":false},{"field":"privacy","given":true}]'
+		and consents->1->>'noticeVersion' ~ '^[0-9a-f]{12}$'`, one.ID); n != 1 {
 		t.Error("the consents are not stored with the version of their notice")
 	}
 }
 
-func TestE6_ASecondSubmissionChangesNothingThatWasKnown(t *testing.T) {
+func TestE6_SubmissionDoesNotChangeExistingSupporter(t *testing.T) {
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -81,10 +83,10 @@ func TestE6_ASecondSubmissionChangesNothingThatWasKnown(t *testing.T) {
 	}
 }
 
-// kept is the store's part of Engage; no job is added through it.
+// kept returns the Engage part of the store, which must not be used to add jobs.
 func (s *engageService) kept() *postgres.Engage { return s.app.store.Engage(nil) }
 
-func TestE5_AJobThatRunsTwiceHasOneEffect(t *testing.T) {
+func TestE5_RepeatedJobHasOneEffect(t *testing.T) {
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, `{"title":"T","allowedOrigins":[],"fields":[{"name":"idea","label":"Idea","type":"text"}]}`)
@@ -99,13 +101,13 @@ func TestE5_AJobThatRunsTwiceHasOneEffect(t *testing.T) {
 		})
 	}
 	s.until("a run is held within its work", s.held)
-	time.Sleep(300 * time.Millisecond) // the others are as far as they get
+	time.Sleep(300 * time.Millisecond) // the others block by now
 	release()
 	group.Wait()
 	if s.supporters() != 1 || s.state(one).Status != "processed" {
 		t.Fatalf("%d supporters, %+v", s.supporters(), s.state(one))
 	}
-	// The process died after its work was committed and before the queue was told.
+	// Simulates a process that died after it committed its work and before it completed the job.
 	s.Exec(
 		"update river.river_job set state = 'running', attempt = 1, attempted_at = now() - interval '1 hour', " +
 			"attempted_by = '{gone}'",
@@ -123,14 +125,14 @@ func TestE5_AJobThatRunsTwiceHasOneEffect(t *testing.T) {
 	}
 }
 
-// holdSupporters lets nobody add a supporter until it is released.
+// holdSupporters blocks the insertion of supporters until released.
 func (s *engageService) holdSupporters() (release func()) {
 	s.t.Helper()
 	owner, err := pgx.Connect(context.Background(), s.Database.Owner)
 	if err != nil {
 		s.t.Fatal("connect as the owner")
 	}
-	release = sync.OnceFunc(func() { _ = owner.Close(context.Background()) }) // which ends its transaction
+	release = sync.OnceFunc(func() { _ = owner.Close(context.Background()) }) // ends its transaction
 	s.t.Cleanup(release)
 	if _, err := owner.Exec(context.Background(), "begin; lock table resource.supporters in share mode"); err != nil {
 		s.t.Fatal(err)
@@ -138,7 +140,7 @@ func (s *engageService) holdSupporters() (release func()) {
 	return release
 }
 
-// held says whether somebody waits to add a supporter.
+// held reports whether a session waits to add a supporter.
 func (s *engageService) held() bool {
 	return s.Count("select count(*) from pg_locks where relation = 'resource.supporters'::regclass and not granted") > 0
 }
@@ -152,14 +154,14 @@ func (s *engageService) until(what string, happened func() bool) {
 	}
 }
 
-func TestWhatFailsAgainAndAgainEndsAsRejected(t *testing.T) {
+func TestWorker_RejectsAfterRepeatedFailures(t *testing.T) {
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	one := s.accepted(f)
 	s.Exec("revoke insert on resource.supporters from almoner_resourceapi")
 	s.run()
-	for s.state(one).Status == "accepted" { // let each try be due now
+	for s.state(one).Status == "accepted" { // make each retry due now
 		s.Exec(
 			"update river.river_job set state = 'available', scheduled_at = now() where state in ('retryable', " +
 				"'scheduled')",
@@ -175,11 +177,11 @@ func TestWhatFailsAgainAndAgainEndsAsRejected(t *testing.T) {
 	}
 }
 
-// workerVariable makes this test binary a worker process over the database that it names.
+// workerVariable makes this test binary a worker process for the database that it names.
 const workerVariable = "ALMONER_TEST_WORKER_DATABASE"
 
-// testsAtOnce is more than there are processors: tests mostly wait for servers. Those that look at the clock are not
-// among them: they run one by one, before all others.
+// testsAtOnce is more than the number of CPUs, since tests mostly wait for servers. Tests that measure time are not
+// parallel: they run one by one, before all others.
 const testsAtOnce = "4"
 
 func TestMain(m *testing.M) {
@@ -211,7 +213,7 @@ func work(database string) {
 	}
 }
 
-func TestAWorkerSaysWhetherItIsReadyWhereItIsToldTo(t *testing.T) {
+func TestWorker_ServesProbes(t *testing.T) {
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -244,7 +246,7 @@ func TestAWorkerSaysWhetherItIsReadyWhereItIsToldTo(t *testing.T) {
 	}
 	says("/healthz", 200)
 	says("/readyz", 200)
-	says(formsPath, 404) // it is no API
+	says(formsPath, 404) // the worker does not serve the API
 	if state := s.ended(s.accepted(f), 10*time.Second); state.Status != "processed" {
 		t.Errorf("%+v", state)
 	}
@@ -258,7 +260,7 @@ func TestAWorkerSaysWhetherItIsReadyWhereItIsToldTo(t *testing.T) {
 	}
 }
 
-// startWorker starts a worker process; kill ends it as a crash does.
+// startWorker starts a worker process; kill kills it, like a crash.
 func (s *engageService) startWorker() (kill func()) {
 	s.t.Helper()
 	program, err := os.Executable()
@@ -278,12 +280,12 @@ func (s *engageService) startWorker() (kill func()) {
 	return kill
 }
 
-func TestAKilledWorkerLosesNothingAndDoesNothingTwice(t *testing.T) {
+func TestWorker_KilledProcessLosesNoSubmission(t *testing.T) {
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, `{"title":"T","allowedOrigins":[],"fields":[{"name":"idea","label":"Idea","type":"text"}]}`)
 
-	// The worker is held within its work: it has taken the submission and waits to add the supporter.
+	// The worker is blocked in its work: it has taken the submission and waits to add the supporter.
 	release := s.holdSupporters()
 	kill := s.startWorker()
 	const sent = 3
@@ -301,12 +303,12 @@ func TestAKilledWorkerLosesNothingAndDoesNothingTwice(t *testing.T) {
 		return s.Count("select count(*) from pg_locks where relation = 'resource.supporters'::regclass") == 0
 	})
 	if s.supporters() != 0 || s.Count("select count(*) from resource.submissions where status = 'accepted'") != sent {
-		t.Fatal("a part of the work was done")
+		t.Fatal("the killed worker did part of the work")
 	}
 	if s.Count("select count(*) from river.river_job where state = 'running'") == 0 {
-		t.Fatal("no job was taken by the process that died")
+		t.Fatal("the killed worker had taken no job")
 	}
-	// A minute later the queue takes the jobs of a dead process up again: let that minute have passed.
+	// The queue restarts the jobs of a dead process after a minute: backdate them.
 	s.Exec("update river.river_job set attempted_at = now() - interval '2 minutes' where state = 'running'")
 	s.Exec("update river.river_job set scheduled_at = now()")
 	s.startWorker()
@@ -320,7 +322,7 @@ func TestAKilledWorkerLosesNothingAndDoesNothingTwice(t *testing.T) {
 	}
 }
 
-func TestAnAcceptedSubmissionAlwaysHasItsJob(t *testing.T) {
+func TestSubmit_AcceptedSubmissionAlwaysHasJob(t *testing.T) {
 	s := newEngageService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -336,8 +338,8 @@ func TestAnAcceptedSubmissionAlwaysHasItsJob(t *testing.T) {
 	s.acceptedAs(s.submit(f, nil, submissionOf(token, goodAnswers())))
 }
 
-// F17: River works on priority 1 first. A workspace whose form is flooded waits behind one with few submissions.
-func TestSubmissions_FloodedWorkspaceWaitsBehindOthers(t *testing.T) {
+// F17: River runs priority 1 first. A workspace with a flooded form waits behind one with few submissions.
+func TestSubmissions_FloodedWorkspaceHasLowerPriority(t *testing.T) {
 	s := newEngageService(t)
 	_, h := s.workspace()
 	flooded := s.makeForm(h, allTypes)

@@ -12,7 +12,8 @@ import (
 
 func jsonInto(text string, into any) error { return json.Unmarshal([]byte(text), into) }
 
-// places are paths of every kind; {id} is what the input says. New ones come last: kept inputs name them by number.
+// places returns paths of every kind; {id} is chosen by the input. New ones must be appended: stored inputs refer to
+// them by number.
 func places() []string {
 	return []string{
 		listPath,
@@ -45,7 +46,7 @@ func fuzzedMethods() []string {
 	return []string{"GET", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS", "PUT", "BREW"}
 }
 
-// A routeSeed is a request and what it is answered with.
+// A routeSeed is a request and its expected status.
 type routeSeed struct {
 	method, place, id, query, headers, body string
 	status                                  int
@@ -250,7 +251,8 @@ func formSeeds() []routeSeed {
 			"",
 			"",
 			byPAT + asObject,
-			`{"title":"\u0000","fields":[{"name":"a","type":"select","options":[]}],"allowedOrigins":["*","https://x/y"]}`,
+			`{"title":"\u0000","fields":[{"name":"a","type":"select","options":[]}],` +
+				`"allowedOrigins":["*","https://x/y"]}`,
 			400,
 		},
 		{
@@ -428,13 +430,13 @@ func assistantSeeds() []routeSeed {
 	}
 }
 
-// Whatever anybody sends to any route, with a credential or without: no fault of ours, an error of the route's own
-// shape, and nobody reads a credential in the answer or the log.
+// FuzzRoutes checks any request to any route, with a credential or without: there must be no 5xx of our own, errors
+// must have the shape of the route, and no credential may appear in the response or the log.
 func FuzzRoutes(f *testing.F) {
 	for _, seed := range routeSeeds() {
 		place, method := slices.Index(places(), seed.place), slices.Index(fuzzedMethods(), seed.method)
 		if place < 0 || method < 0 {
-			f.Fatalf("%s %s is no place", seed.method, seed.place)
+			f.Fatalf("%s %s is not among places", seed.method, seed.place)
 		}
 		f.Add(byte(place), byte(method), seed.id, seed.query, seed.headers, seed.body)
 	}
@@ -451,8 +453,8 @@ func FuzzRoutes(f *testing.F) {
 	})
 }
 
-// The seeds get as far as they are meant to: an input that is refused at the door finds nothing.
-func TestTheSeedsOfTheRoutesGetThere(t *testing.T) {
+// The seeds must reach their routes: an input that is refused at the gate tests nothing.
+func TestFuzzRoutes_SeedsReachTheirRoutes(t *testing.T) {
 	t.Parallel()
 	s := newFuzzed(t)
 	for _, seed := range routeSeeds() {
@@ -472,7 +474,7 @@ func (s *fuzzed) ask(t *testing.T, seed routeSeed) fuzzkit.Answer {
 		Headers: order.Fill(seed.headers),
 		From:    s.from.Next(),
 	}
-	shown := order.Secrets() // to the server alone: a form may come back with the token that it came with
+	shown := order.Secrets() // only the server may see them; a form may return its own token
 	request.Body = order.Fill(seed.body)
 	r, ok := request.Read()
 	if !ok {
@@ -488,13 +490,13 @@ func (s *fuzzed) ask(t *testing.T, seed routeSeed) fuzzkit.Answer {
 		t.Errorf("the log of the request: %s", logged)
 	}
 	if fuzzkit.Repeats(logged, order.Secrets()) || fuzzkit.Repeats(answer.Body, shown) {
-		t.Errorf("%d: a credential is in the answer or the log", answer.Status)
+		t.Errorf("%d: the response or the log contains a credential", answer.Status)
 	}
 	if answer.Header.Get("X-Request-Id") == "" || answer.Header.Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("%v", answer.Header)
 	}
 	if answer.Status >= http.StatusBadRequest {
-		judgeRefusal(t, r, answer)
+		checkRefusal(t, r, answer)
 	} else if seed.method == http.MethodPatch || strings.HasSuffix(r.URL.Path, "/transitions") {
 		s.spoil()
 	}
@@ -506,8 +508,8 @@ func (s *fuzzed) ask(t *testing.T, seed routeSeed) fuzzkit.Answer {
 	return answer
 }
 
-// judgeRefusal wants the shape of the route (spec 7.1, contract section 6).
-func judgeRefusal(t *testing.T, r *http.Request, answer fuzzkit.Answer) {
+// checkRefusal checks the error shape of the route (spec 7.1, contract section 6).
+func checkRefusal(t *testing.T, r *http.Request, answer fuzzkit.Answer) {
 	t.Helper()
 	path, code := r.URL.EscapedPath(), answer.Code()
 	codes := map[int][]string{
@@ -525,7 +527,7 @@ func judgeRefusal(t *testing.T, r *http.Request, answer fuzzkit.Answer) {
 		right = answer.IsPage()
 	}
 	if !right {
-		t.Errorf("%s %s: %d %s is not of the shape of its route", r.Method, path, answer.Status, answer.Body)
+		t.Errorf("%s %s: %d %s does not have the shape of its route", r.Method, path, answer.Status, answer.Body)
 	}
 	for status, header := range map[int]string{401: "WWW-Authenticate", 405: "Allow", 429: "Retry-After"} {
 		if answer.Status == status && answer.Header.Get(header) == "" {
@@ -534,7 +536,7 @@ func judgeRefusal(t *testing.T, r *http.Request, answer fuzzkit.Answer) {
 	}
 }
 
-// isForPeople says whether a path is that of a form's page.
+// isForPeople reports whether the path is a form's page.
 func isForPeople(path string) bool {
 	key, isPage := strings.CutSuffix(path, "/embed")
 	key, isForm := strings.CutPrefix(key, publicPath+"/forms/")

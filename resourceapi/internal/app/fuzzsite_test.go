@@ -26,21 +26,21 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-// A fuzzed is all of resourceapi without a listener, over real stores, and a workspace that has everything that inputs
-// may name.
+// A fuzzed is all of resourceapi without a listener, with real stores and a workspace that has everything that inputs
+// can refer to.
 type fuzzed struct {
 	*postgrestest.World
 	t      testing.TB
 	app    *App
 	key    keystest.Key
-	tokens *engage.Tokens // made with the service's own keys
+	tokens *engage.Tokens // sealed with the service's own keys
 	log    *testkit.Log
 	from   fuzzkit.Addresses
 	cast   cast
-	left   int // inputs before there is a new cast
+	left   int // inputs until the next cast
 }
 
-// A cast is a workspace, with a member of it who holds every permission.
+// A cast is a workspace with a member who has every permission.
 type cast struct {
 	workspaceID, programme uuid.UUID
 	pat, access, assistant string
@@ -49,7 +49,7 @@ type cast struct {
 	importPath, cursor     string
 }
 
-// inputsPerCast keeps lists short, and each form far from the submissions that are too many.
+// inputsPerCast limits the length of lists, and the submissions to a form, which are rate limited.
 const inputsPerCast = 200
 
 func newFuzzed(t testing.TB) *fuzzed {
@@ -76,7 +76,7 @@ func (s *fuzzed) must(err error) {
 	}
 }
 
-// renew makes a new cast once the old one was used often, or what it is was changed.
+// renew creates a new cast if the old one was used often or was changed.
 func (s *fuzzed) renew() {
 	if s.left--; s.left > 0 {
 		return
@@ -96,7 +96,7 @@ func (s *fuzzed) renew() {
 	c.access = s.key.Sign(s.t, claims(s.Grant(standing.Confidential, c.workspaceID, user, resource, everything...)))
 	c.assistant = s.key.Sign(s.t, claims(s.Grant(standing.Connector, c.workspaceID, user, mcpResource, everything...)))
 	s.cast = c
-	s.get(listPath, "Bearer "+c.access, 200) // the keys of access tokens are read now
+	s.get(listPath, "Bearer "+c.access, 200) // fetches the keys of access tokens
 	s.post(formsPath, "application/json", allTypes, 201, &s.cast.form)
 	s.post(
 		s.cast.form.path()+"/submissions",
@@ -113,7 +113,7 @@ func (s *fuzzed) renew() {
 	s.cast.cursor = page.Meta.NextCursor
 }
 
-// spoil says that what the cast is was changed: the next input gets another.
+// spoil marks the cast as changed: the next input gets a new one.
 func (s *fuzzed) spoil() { s.left = 0 }
 
 func (s *fuzzed) get(target, authorization string, status int) answer {
@@ -124,7 +124,7 @@ func (s *fuzzed) post(target, contentType, body string, status int, into any) {
 	s.answer(s.send("POST", target, "Bearer "+s.cast.pat, contentType, body, status), into)
 }
 
-// send is a request of the test itself, which must be answered with status.
+// send sends a request of the test itself and requires the status.
 func (s *fuzzed) send(method, target, authorization, contentType, body string, status int) answer {
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
 	for name, value := range map[string]string{
@@ -145,12 +145,12 @@ func (s *fuzzed) send(method, target, authorization, contentType, body string, s
 
 func (s *fuzzed) answer(a answer, into any) { s.must(jsonInto(a.Body, into)) }
 
-// submissionToken is one of a reader who opened the form a while ago, as whoever fills it in by hand did.
+// submissionToken returns a token of a page opened a minute ago, as by a user.
 func (s *fuzzed) submissionToken() string {
 	return s.tokens.ForSubmission(s.cast.form.ID, time.Now().Add(-time.Minute))
 }
 
-// stock is what words of inputs stand for.
+// stock returns the values of the words in inputs.
 func (s *fuzzed) stock() fuzzkit.Stock {
 	submission, _, _ := strings.Cut(strings.TrimPrefix(s.cast.submission.StatusURL, base), "?")
 	_, status, _ := strings.Cut(s.cast.submission.StatusURL, "?token=")
@@ -180,7 +180,7 @@ func (s *fuzzed) stock() fuzzkit.Stock {
 	}
 }
 
-// process does the work that one import left, as the service's own worker does.
+// process processes the waiting imports, like the service's own worker.
 func (s *fuzzed) process() error {
 	for {
 		found, err := s.app.store.ProcessImport(context.Background())

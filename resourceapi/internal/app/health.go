@@ -16,27 +16,27 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/redis"
 )
 
-// alive answers that the process runs, whatever becomes of its stores.
+// alive reports that the process runs, whatever the state of its stores.
 func alive() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		web.JSON(w, http.StatusOK, map[string]string{"status": "alive"})
 	})
 }
 
-// probeTime is how long a part may take to say that it is well.
+// probeTime is the time limit of the check of one part.
 const probeTime = time.Second
 
-// A part is something that requests need.
+// A part is a dependency of requests.
 type part struct {
 	name    string
 	check   func(context.Context) error
-	decides bool // whether no request can be served without it
+	decides bool // whether the process is not ready without it
 }
 
-// partsOfAPI are what answers of the API take. Redis is reported and not required: without it each process limits by
-// itself. The keys of access tokens are required until they were read once: later the last ones serve on (package
-// keys), but a new process that cannot reach authserver must not take the place of one that could. Authserver in turn
-// waits for nobody but its stores.
+// partsOfAPI returns the dependencies of the API. Redis is reported but not required: without it each process limits
+// by itself. The keys of access tokens are required until they were read once. Later the cached ones are used
+// (package keys), but a new process that cannot reach the authorization server must not replace one that could. The
+// authorization server in turn waits only for its stores.
 func partsOfAPI(store *postgres.Store, source *keys.Source, limits *redis.Limits) []part {
 	parts := append(partsOfWorker(store), part{"keys", source.Ready, true})
 	if limits.AreShared() {
@@ -45,10 +45,10 @@ func partsOfAPI(store *postgres.Store, source *keys.Source, limits *redis.Limits
 	return parts
 }
 
-// partsOfWorker are what processing submissions takes.
+// partsOfWorker returns the dependencies of processing submissions.
 func partsOfWorker(store *postgres.Store) []part { return []part{{"postgres", store.Ready, true}} }
 
-// ready answers whether requests can be served.
+// ready reports whether requests can be served.
 func ready(guard *gate.Gate, log *slog.Logger, parts []part) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if web.Leaving(r.Context()) {
@@ -74,8 +74,8 @@ func ready(guard *gate.Gate, log *slog.Logger, parts []part) http.Handler {
 	})
 }
 
-// firstCheck returns the check that web.Serve makes before it listens: it fails while a part that decides does not
-// answer.
+// firstCheck returns the check that web.Serve makes before it listens: it fails while a required part does not
+// respond.
 func firstCheck(parts []part) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for _, p := range parts {

@@ -12,14 +12,15 @@ import (
 
 func (s *service) programmes() int { return s.Count("select count(*) from resource.programmes") }
 
-func TestTheSameKeyGivesTheFirstAnswerAgain(t *testing.T) {
+func TestIdempotency_SameKeyReturnsFirstAnswer(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
 	keyed := h.with("Idempotency-Key", uuid.NewString())
 	first := s.do("POST", listPath, keyed, `{"name":"Warm Homes"}`)
 	again := s.do("POST", listPath, keyed, `{"name":"Warm Homes"}`)
-	if first.Status != 201 || again.Status != 201 || first.Body != again.Body || first.Header.Get("Location") != again.Header.Get("Location") ||
+	if first.Status != 201 || again.Status != 201 || first.Body != again.Body ||
+		first.Header.Get("Location") != again.Header.Get("Location") ||
 		first.Header.Get("ETag") != again.Header.Get("ETag") ||
 		again.Header.Get("ETag") == "" ||
 		s.programmes() != 1 {
@@ -31,12 +32,12 @@ func TestTheSameKeyGivesTheFirstAnswerAgain(t *testing.T) {
 	if s.programmes() != 1 {
 		t.Error("a reused key had an effect")
 	}
-	if a := s.do("POST", listPath, h.with("Idempotency-Key", uuid.NewString()), `{"name":"Warm Homes"}`); a.Status != 201 ||
-		a.Body == first.Body {
+	another := h.with("Idempotency-Key", uuid.NewString())
+	if a := s.do("POST", listPath, another, `{"name":"Warm Homes"}`); a.Status != 201 || a.Body == first.Body {
 		t.Errorf("another key: %d %s", a.Status, a.Body)
 	}
 
-	// A change that would fail if it were made again is still answered as the first time.
+	// A repeated change that would fail now still gets the first answer.
 	path := listPath + "/" + s.create(h, `{"name":"x"}`).ID.String()
 	tag := s.get(path, h).Header.Get("ETag")
 	moved := s.do("POST", path+"/transitions", keyed.with("If-Match", tag), `{"to":"active"}`)
@@ -46,7 +47,7 @@ func TestTheSameKeyGivesTheFirstAnswerAgain(t *testing.T) {
 	}
 }
 
-func TestAKeyIsTheUsersForOneRouteOfOneWorkspace(t *testing.T) {
+func TestIdempotency_KeyIsScopedToUserRouteAndWorkspace(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, user := s.member(perm.ProgrammesWrite)
@@ -84,7 +85,7 @@ func TestAKeyIsTheUsersForOneRouteOfOneWorkspace(t *testing.T) {
 	}
 }
 
-func TestAKeyIsLookedUpAfterTheGateAndRemembersSuccessAlone(t *testing.T) {
+func TestIdempotency_StoresSuccessOnlyAfterGate(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, user := s.member(perm.ProgrammesWrite)
@@ -94,7 +95,7 @@ func TestAKeyIsLookedUpAfterTheGateAndRemembersSuccessAlone(t *testing.T) {
 	}
 	first := s.do("POST", listPath, h, `{"name":"x"}`)
 	if first.Status != 201 {
-		t.Fatalf("a failure was remembered: %d %s", first.Status, first.Body)
+		t.Fatalf("a failure was stored: %d %s", first.Status, first.Body)
 	}
 	s.Member(workspaceID, user)
 	s.do("POST", listPath, h, `{"name":"x"}`).expect(t, 403, "FORBIDDEN", "")
@@ -109,7 +110,7 @@ func TestAKeyIsLookedUpAfterTheGateAndRemembersSuccessAlone(t *testing.T) {
 		t.Errorf("after a day: %d %s", a.Status, a.Body)
 	}
 	if a := s.do("POST", listPath, h, `{"name":"y"}`); a.Status != 201 || s.programmes() != 2 {
-		t.Errorf("the key's second life: %d %s", a.Status, a.Body)
+		t.Errorf("the key after it expired: %d %s", a.Status, a.Body)
 	}
 	for _, wrong := range []string{"", "two words", "é", strings.Repeat("k", 256)} {
 		if a := s.do("POST", listPath, h.with("Idempotency-Key", wrong), `{"name":"z"}`); a.Status != 400 {
@@ -118,7 +119,7 @@ func TestAKeyIsLookedUpAfterTheGateAndRemembersSuccessAlone(t *testing.T) {
 	}
 }
 
-func TestManyRequestsWithOneKeyHaveOneEffect(t *testing.T) {
+func TestIdempotency_ConcurrentRequestsHaveOneEffect(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
@@ -142,7 +143,7 @@ func TestManyRequestsWithOneKeyHaveOneEffect(t *testing.T) {
 	}
 }
 
-func TestAPathThatIsNoTextIsUnknownWithAKeyToo(t *testing.T) {
+func TestIdempotency_PathThatIsNotUTF8Is404(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()

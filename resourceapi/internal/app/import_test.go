@@ -51,7 +51,7 @@ func (s *service) importState(h header, path string) importState {
 	return state
 }
 
-// process lets the worker's work be done now.
+// process runs the import worker's work now.
 func (s *service) process() {
 	s.t.Helper()
 	for {
@@ -65,7 +65,7 @@ func (s *service) process() {
 	}
 }
 
-func TestAnImportIsAcceptedAndThenProcessed(t *testing.T) {
+func TestImport_AcceptedThenProcessed(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
@@ -76,7 +76,7 @@ func TestAnImportIsAcceptedAndThenProcessed(t *testing.T) {
 		t.Errorf("%+v", state)
 	}
 	if s.programmes() != 0 {
-		t.Error("there before it is processed")
+		t.Error("the programmes exist before the import is processed")
 	}
 	s.process()
 	if state := s.importState(h, path); state.Status != "processed" || state.Imported != 2 || len(state.Errors) != 0 ||
@@ -98,7 +98,7 @@ func TestAnImportIsAcceptedAndThenProcessed(t *testing.T) {
 	}
 }
 
-func TestOneBadRowRejectsTheWholeImport(t *testing.T) {
+func TestImport_OneInvalidRowRejectsAll(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
@@ -134,13 +134,13 @@ func TestOneBadRowRejectsTheWholeImport(t *testing.T) {
 				t.Errorf("%+v, want %v", state, c.want)
 			}
 			if s.programmes() != 0 {
-				t.Error("a part of it was imported")
+				t.Error("part of the import was stored")
 			}
 		})
 	}
 }
 
-func TestABadHeaderOrFileIs400(t *testing.T) {
+func TestImport_RefusesInvalidFile(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
@@ -166,15 +166,16 @@ func TestABadHeaderOrFileIs400(t *testing.T) {
 			t.Errorf("%q: %d %s", kind, a.Status, a.Body)
 		}
 	}
-	if a := s.do("POST", listPath+"/imports", h.with("Content-Type", "text/csv"), "name\n"+strings.Repeat("x", 3<<20)); a.Status != 413 {
+	tooLong := "name\n" + strings.Repeat("x", 3<<20)
+	if a := s.do("POST", listPath+"/imports", h.with("Content-Type", "text/csv"), tooLong); a.Status != 413 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	if n := s.Count("select count(*) from resource.imports"); n != 0 {
-		t.Errorf("%d imports kept", n)
+		t.Errorf("%d imports stored", n)
 	}
 }
 
-func TestAnImportSentTwiceWithOneKeyIsOneImport(t *testing.T) {
+func TestImport_IsIdempotent(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
@@ -186,7 +187,7 @@ func TestAnImportSentTwiceWithOneKeyIsOneImport(t *testing.T) {
 	}
 }
 
-func TestTheRunningServiceDoesItsWorkUnaskedAndStops(t *testing.T) {
+func TestRun_ProcessesImportsFetchesKeysAndStops(t *testing.T) {
 	t.Parallel()
 	s := &service{World: postgrestest.New(t), t: t, log: &lockedBuffer{}}
 	authserver := keystest.NewAuthserver(t, keystest.NewKey(t, "key-1"))
@@ -201,7 +202,7 @@ func TestTheRunningServiceDoesItsWorkUnaskedAndStops(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	if authserver.Asked() == 0 {
-		t.Error("the keys are not fetched before somebody needs them")
+		t.Error("the keys are not fetched in advance")
 	}
 	running.stop()
 	if err := <-running.ended; err != nil {
@@ -209,8 +210,8 @@ func TestTheRunningServiceDoesItsWorkUnaskedAndStops(t *testing.T) {
 	}
 }
 
-// F11: what one import costs in memory follows from its size, whatever its cells are.
-func TestImport_HostileHeaderIsA400AtOnce(t *testing.T) {
+// F11: the memory that an import needs depends on its size only, whatever its cells are.
+func TestImport_RefusesHostileHeader(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
@@ -227,7 +228,7 @@ func TestImport_HostileHeaderIsA400AtOnce(t *testing.T) {
 	}
 }
 
-func TestImport_HostileRowRejectsIt(t *testing.T) {
+func TestImport_RejectsHostileRow(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
@@ -239,7 +240,7 @@ func TestImport_HostileRowRejectsIt(t *testing.T) {
 	}
 }
 
-func TestImport_TooManyWaitingIsA429(t *testing.T) {
+func TestImport_TooManyWaitingIs429(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, h := s.editor()

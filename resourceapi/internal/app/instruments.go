@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/redis"
 )
 
-// instruments are what the parts are watched with.
+// instruments are the metrics and traces of the service.
 type instruments struct {
 	registry *metrics.Registry
 	http     *metrics.HTTP
@@ -32,15 +32,15 @@ func newInstruments(ctx context.Context, settings tracing.Settings, log *slog.Lo
 	}, err
 }
 
-// statements are told of what is asked of PostgreSQL.
+// statements returns the tracers of Postgres statements.
 func (i instruments) statements() []pgx.QueryTracer {
 	return append(i.traces.Postgres(), i.stores.Postgres())
 }
 
-// commands lets what is asked of Redis be watched.
+// commands instruments the Redis commands.
 func (i instruments) commands(limits *redis.Limits) error {
 	return limits.Watch(i.stores.Redis(), i.traces.Redis)
 }
 
-// requests are told of each request.
+// requests returns the watchers of HTTP requests.
 func (i instruments) requests() []web.Watcher { return append(i.traces.Watchers(), i.http) }

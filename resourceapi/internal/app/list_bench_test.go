@@ -14,7 +14,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-// BenchmarkList measures a page of 50 through the whole service, network and Postgres included, at 32 connections.
+// BenchmarkList measures a page of 50 through the whole service, including network and Postgres, with 32 connections.
 func BenchmarkList(b *testing.B) {
 	w := postgrestest.New(b)
 	workspaceID, user := w.Workspace(), w.User()
@@ -33,7 +33,10 @@ func BenchmarkList(b *testing.B) {
 	b.Cleanup(client.CloseIdleConnections)
 	for name, token := range map[string]string{
 		"personal access token": w.PAT(workspaceID, user, perm.ProgrammesRead).Reveal(),
-		"access token":          key.Sign(b, claims(w.Grant(standing.Confidential, workspaceID, user, resource, perm.ProgrammesRead))),
+		"access token": key.Sign(
+			b,
+			claims(w.Grant(standing.Confidential, workspaceID, user, resource, perm.ProgrammesRead)),
+		),
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.SetParallelism(16) // times GOMAXPROCS

@@ -60,7 +60,7 @@ func (s *service) all(h header, query string) []string {
 	}
 }
 
-func TestAnEmptyWorkspaceHasAnEmptyList(t *testing.T) {
+func TestList_EmptyWorkspace(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, pat := s.reader()
@@ -77,7 +77,7 @@ func TestAnEmptyWorkspaceHasAnEmptyList(t *testing.T) {
 	}
 }
 
-func TestARecordHasTheContractsFields(t *testing.T) {
+func TestList_RecordHasFieldsOfContract(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, pat := s.reader()
@@ -86,14 +86,15 @@ func TestARecordHasTheContractsFields(t *testing.T) {
 		"update resource.programmes set summary = 'Food, <warmth> & company', starts_on = '2026-04-01', created_at " +
 			"= '2026-03-01 09:00:00.123456+00'",
 	)
-	want := `{"data":[{"id":"` + id.String() + `","name":"Programme 1","summary":"Food, <warmth> & company","status":"draft",` +
-		`"startsOn":"2026-04-01","endsOn":null,"createdAt":"2026-03-01T09:00:00.123456Z","updatedAt":"2026-03-01T09:00:00.000000Z"}],"meta":{"count":1}}`
+	want := `{"data":[{"id":"` + id.String() + `","name":"Programme 1","summary":"Food, <warmth> & company",` +
+		`"status":"draft","startsOn":"2026-04-01","endsOn":null,"createdAt":"2026-03-01T09:00:00.123456Z",` +
+		`"updatedAt":"2026-03-01T09:00:00.000000Z"}],"meta":{"count":1}}`
 	if a := s.get(listPath, as(pat, workspaceID)); strings.TrimSpace(a.Body) != want {
 		t.Errorf("%s\nwant %s", a.Body, want)
 	}
 }
 
-func TestThePagesHoldEveryProgrammeOnceNewestFirst(t *testing.T) {
+func TestP3_PagesHaveEveryProgrammeOnceNewestFirst(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, pat := s.reader()
@@ -107,7 +108,7 @@ func TestThePagesHoldEveryProgrammeOnceNewestFirst(t *testing.T) {
 	}
 	for _, query := range []string{"?", "?limit=1000", "?limit=200", "?limit=7", "?limit=115", "?limit=1", "?&"} {
 		if got := s.all(h, query); !slices.Equal(got, want) {
-			t.Errorf("%s: %d programmes, not all once in order", query, len(got))
+			t.Errorf("%s: %d programmes, not each once in order", query, len(got))
 		}
 	}
 	for query, count := range map[string]int{
@@ -127,17 +128,17 @@ func TestThePagesHoldEveryProgrammeOnceNewestFirst(t *testing.T) {
 		workspaceID,
 	)
 	if p := s.page(h, "?limit=2"); p.Meta.Count != 2 || p.Meta.NextCursor != "" {
-		t.Errorf("a full last page promises another: %+v", p.Meta)
+		t.Errorf("a full last page has a cursor: %+v", p.Meta)
 	}
 }
 
-func TestPagesStayInPlaceWhateverIsInsertedMeanwhile(t *testing.T) {
+func TestP3_PagesAreStableDuringInserts(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, pat := s.reader()
 	h := as(pat, workspaceID)
 	s.Programmes(workspaceID, 10)
-	// Ties in time, told apart by id; and moments that differ by a microsecond alone.
+	// Equal times, ordered by id, and times that differ by one microsecond.
 	s.Exec(
 		"update resource.programmes set created_at = '2026-03-01 09:00:00.000001+00' where name in ('Programme 4', " +
 			"'Programme 5', 'Programme 6')",
@@ -169,20 +170,20 @@ func TestPagesStayInPlaceWhateverIsInsertedMeanwhile(t *testing.T) {
 	}
 }
 
-func TestTheFilters(t *testing.T) {
+func TestList_Filters(t *testing.T) {
 	t.Parallel()
-	t.Run("without the index of searches", func(t *testing.T) { checkFilters(t, newService(t)) })
-	t.Run("with it", func(t *testing.T) {
+	t.Run("without the search index", func(t *testing.T) { checkFilters(t, newService(t)) })
+	t.Run("with the search index", func(t *testing.T) {
 		s := newService(t)
 		s.indexSearches()
-		// In a table as small as this one every other way is quicker.
+		// In such a small table the planner prefers a sequential scan.
 		s.Exec("do $$ begin execute format('alter database %I set enable_seqscan = off', current_database()); end $$")
 		s.Exec("drop index resource.programmes_page, resource.programmes_page_by_status")
 		checkFilters(t, s)
 	})
 }
 
-// indexSearches creates the index of searches, as migrate does.
+// indexSearches creates the search index, like migrate.
 func (s *service) indexSearches() {
 	s.t.Helper()
 	if created, err := store.IndexSearches(s.t.Context(), s.Database.Owner); err != nil || !created {
@@ -254,8 +255,8 @@ func checkFilters(t *testing.T, s *service) {
 	}
 }
 
-// A search may have to look at every programme, so nobody makes it happen who may not read them.
-func TestASearchIsMadeForThoseAloneWhoMayRead(t *testing.T) {
+// A search may read every programme, so it must not run for callers without permission.
+func TestSearch_RunsOnlyForPermittedCallers(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, pat := s.reader()
@@ -283,7 +284,7 @@ func escapeNonASCII(text string) string {
 }
 
 // Step 5: parameters and cursors.
-func TestABadParameterOrCursorIs400(t *testing.T) {
+func TestList_RefusesInvalidParameterOrCursor(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, user := s.member(perm.ProgrammesRead)
@@ -366,7 +367,7 @@ func TestABadParameterOrCursorIs400(t *testing.T) {
 			t.Errorf("%.60s: %d %s", query, a.Status, a.Body)
 		}
 	}
-	// In their turn: a stranger is not told about parameters.
+	// The credential is checked before the parameters.
 	s.get(listPath+"?limit=0", nil).expect(t, 401, "UNAUTHENTICATED", "none")
 	s.get(listPath+"?limit=0", as(pat, other)).expect(t, 403, "FORBIDDEN", "")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/listpage"
 )
 
-// A listPage is what every list has.
+// A listPage is the common part of every list.
 type listPage struct {
 	Data []struct {
 		ID      uuid.UUID
@@ -24,8 +24,8 @@ type listPage struct {
 	}
 }
 
-// follow reads a list of long records to its end by read, which takes a cursor, and checks that it holds want records
-// once each in pages of bounded length. It returns the number of pages.
+// follow reads a list of long records with read, which takes a cursor, and checks that it has each of the want
+// records once, in pages of bounded length. It returns the number of pages.
 func follow(t *testing.T, want int, read func(cursor string) (content string)) int {
 	t.Helper()
 	seen := map[uuid.UUID]bool{}
@@ -43,20 +43,20 @@ func follow(t *testing.T, want int, read func(cursor string) (content string)) i
 		}
 		for _, one := range p.Data {
 			if seen[one.ID] {
-				t.Errorf("page %d: %s is there twice", pages, one.ID)
+				t.Errorf("page %d: %s appears twice", pages, one.ID)
 			}
 			seen[one.ID] = true
 		}
 		if cursor = p.Meta.NextCursor; cursor == "" {
 			if len(seen) != want {
-				t.Errorf("%d records, not %d", len(seen), want)
+				t.Errorf("%d records, want %d", len(seen), want)
 			}
 			return pages
 		}
 	}
 }
 
-// What anonymous senders put into a form bounds no reader (F12).
+// Long answers of anonymous senders must not make pages too long (F12).
 func TestSubmissions_LongAnswersEndAPageEarly(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
@@ -64,7 +64,8 @@ func TestSubmissions_LongAnswersEndAPageEarly(t *testing.T) {
 	f := s.makeForm(h, allTypes)
 	s.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
 		select gen_random_uuid(), $1, $2, gen_random_uuid(),
-			(select jsonb_object_agg('field' || k, repeat('<', 5000)) from generate_series(1, 12) k), '[]', false, now() + n * interval '1 ms'
+			(select jsonb_object_agg('field' || k, repeat('<', 5000)) from generate_series(1, 12) k),
+			'[]', false, now() + n * interval '1 ms'
 		from generate_series(1, 205) n`, workspaceID, f.ID)
 	pages := follow(
 		t,
@@ -75,7 +76,8 @@ func TestSubmissions_LongAnswersEndAPageEarly(t *testing.T) {
 		t.Errorf("%d pages", pages)
 	}
 	s.Exec(`insert into resource.forms (id, tenant_id, embed_key, title, fields, allowed_origins, created_by)
-		select gen_random_uuid(), $1, 'alm_embed_' || n, 'Form', jsonb_build_array(jsonb_build_object('label', repeat('&', 60000))), '{}', $1
+		select gen_random_uuid(), $1, 'alm_embed_' || n, 'Form',
+			jsonb_build_array(jsonb_build_object('label', repeat('&', 60000))), '{}', $1
 		from generate_series(1, 100) n`, workspaceID)
 	if pages := follow(t, 101, func(cursor string) string { return s.list(h, formsPath, cursor) }); pages != 2 {
 		t.Errorf("%d pages of forms", pages)
@@ -107,7 +109,7 @@ func TestProgrammes_LongSummariesEndAPageEarly(t *testing.T) {
 	workspaceID, pat := s.reader()
 	s.Programmes(workspaceID, 210)
 	s.Exec("update resource.programmes set summary = repeat('🜚', 5000)")
-	for _, query := range []string{"", "?q=Programme&"} { // with the standing, and by itself
+	for _, query := range []string{"", "?q=Programme&"} { // in the round trip of the standing, and as a search
 		pages := follow(t, 210, func(cursor string) string {
 			return s.list(as(pat, workspaceID), listPath+query, cursor)
 		})
@@ -117,8 +119,8 @@ func TestProgrammes_LongSummariesEndAPageEarly(t *testing.T) {
 	}
 }
 
-// The answer of a tool holds a page twice, once of them as text.
-func TestListProgrammes_AnswersOfTheToolAreBounded(t *testing.T) {
+// A tool result contains a page twice, once as text.
+func TestListProgrammes_ToolResultIsBounded(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, _, token := s.assistedBy(perm.ProgrammesRead)

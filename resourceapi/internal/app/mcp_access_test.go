@@ -15,11 +15,12 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-// wantsChallenge checks the 401 that connectors find their way by (connectors.md, Discovery).
+// wantsChallenge checks the 401 by which connectors discover the authorization server (connectors.md, Discovery).
 func (a answer) wantsChallenge(t *testing.T, code string) {
 	t.Helper()
 	got := a.Header.Get("WWW-Authenticate")
-	if a.Status != 401 || a.code(t) != "UNAUTHENTICATED" || !strings.HasPrefix(got, "Bearer ") || !strings.Contains(got, `resource_metadata="`+mcpMetadata+`"`) ||
+	if a.Status != 401 || a.code(t) != "UNAUTHENTICATED" || !strings.HasPrefix(got, "Bearer ") ||
+		!strings.Contains(got, `resource_metadata="`+mcpMetadata+`"`) ||
 		!strings.Contains(got, `scope="programmes:read:programmes"`) ||
 		strings.Contains(got, "error=") != (code != "") ||
 		!strings.Contains(got, code) {
@@ -27,7 +28,7 @@ func (a answer) wantsChallenge(t *testing.T, code string) {
 	}
 }
 
-func TestEveryRequestOfAnAssistantIsVerified(t *testing.T) {
+func TestMCP_EveryRequestRequiresCredential(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead)
@@ -74,8 +75,8 @@ func TestEveryRequestOfAnAssistantIsVerified(t *testing.T) {
 	s.do("POST", mcpPath+"/", header{}, initialize).expect(t, 404, "NOT_FOUND", "")
 }
 
-// A token for the MCP endpoint is none for the REST API; the personal access token is good at both.
-func TestAPersonalAccessTokenWorksInItsOwnWorkspace(t *testing.T) {
+// A token for the MCP endpoint is not valid for the REST API; a personal access token is valid for both.
+func TestMCP_PersonalAccessTokenUsesOwnWorkspace(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, user := s.member(perm.ProgrammesRead)
@@ -86,7 +87,7 @@ func TestAPersonalAccessTokenWorksInItsOwnWorkspace(t *testing.T) {
 	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 	token := s.token(claims(s.Grant(standing.Connector, workspaceID, user, mcpResource, perm.ProgrammesRead)))
 	for _, credential := range []string{pat, token} {
-		// A tenant header, of whatever workspace, says nothing here.
+		// X-Tenant-Id is ignored here, whatever workspace it names.
 		for _, h := range []header{
 			assistant(credential),
 			assistant(credential).with("X-Tenant-Id", elsewhere.String()),
@@ -106,7 +107,7 @@ func TestAPersonalAccessTokenWorksInItsOwnWorkspace(t *testing.T) {
 	}
 }
 
-func TestAnAssistantsAccessIsReadAtEachRequest(t *testing.T) {
+func TestMCP_AccessIsReadAtEachRequest(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead, perm.EngageReadForms)
@@ -126,7 +127,7 @@ func TestAnAssistantsAccessIsReadAtEachRequest(t *testing.T) {
 		s.Member(workspaceID, user, perm.EngageReadForms)
 		a := s.post(assistant(credential), list)
 		if a.expect(t, 403, "FORBIDDEN", ""); !strings.Contains(a.Body, "administrator") {
-			t.Errorf("does not say who could help: %s", a.Body)
+			t.Errorf("the message does not say who could help: %s", a.Body)
 		}
 		s.post(assistant(credential), who).result(t)
 		s.Member(workspaceID, user, perm.ProgrammesRead, perm.EngageReadForms)
@@ -154,8 +155,8 @@ func TestAnAssistantsAccessIsReadAtEachRequest(t *testing.T) {
 	}
 }
 
-// connectors.md, Token: insufficient_scope only when consenting again could help.
-func TestAnAssistantIsToldToAskAgainOnlyWhereThatHelps(t *testing.T) {
+// connectors.md, Token: insufficient_scope only if a new consent could help.
+func TestMCP_InsufficientScopeOnlyIfConsentCanHelp(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, user := s.member(perm.ProgrammesRead, perm.EngageReadForms)
@@ -172,7 +173,7 @@ func TestAnAssistantIsToldToAskAgainOnlyWhereThatHelps(t *testing.T) {
 			t.Errorf("%d %s\n%s", a.Status, a.Body, got)
 		}
 	}
-	s.post(assistant(token), list).expect(t, 403, "FORBIDDEN", "") // its client may not ask for it
+	s.post(assistant(token), list).expect(t, 403, "FORBIDDEN", "") // its client may not request the permission
 	s.Exec(
 		"update account.oauth_clients set required_permissions = '{programmes:read:programmes,engage:read:forms}' "+
 			"where id = $1",
@@ -184,7 +185,7 @@ func TestAnAssistantIsToldToAskAgainOnlyWhereThatHelps(t *testing.T) {
 			"'{engage:read:forms}', 30)",
 		workspaceID,
 	)
-	s.post(assistant(token), list).expect(t, 403, "FORBIDDEN", "") // the workspace gives it to no connector
+	s.post(assistant(token), list).expect(t, 403, "FORBIDDEN", "") // the workspace grants it to no connector
 	s.Exec("update account.connector_policies set permissions = '{engage:read:forms,programmes:read:programmes}'")
 	insufficient()
 	s.Exec("update account.connector_policies set platforms = '{chatgpt}'")
@@ -202,7 +203,7 @@ func TestAnAssistantIsToldToAskAgainOnlyWhereThatHelps(t *testing.T) {
 	}
 }
 
-func TestAnAssistantsTokenTellsTheStoryOfItsGrant(t *testing.T) {
+func TestMCP_RefusesTokenThatDisagreesWithItsGrant(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, user := s.member(perm.ProgrammesRead)
@@ -226,8 +227,8 @@ func TestAnAssistantsTokenTellsTheStoryOfItsGrant(t *testing.T) {
 	}
 }
 
-// Without Postgres nothing is known of anybody, and nothing is answered in its place.
-func TestAnAssistantIsAnswered503WithoutPostgres(t *testing.T) {
+// Without Postgres no credential can be checked, and every request gets a 503.
+func TestMCP_Returns503WithoutPostgres(t *testing.T) {
 	t.Parallel()
 	s := &service{World: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
 	postgres, database := newWire(t, s.Database.Resourceapi)
@@ -235,10 +236,10 @@ func TestAnAssistantIsAnswered503WithoutPostgres(t *testing.T) {
 	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead)
 	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 	id := s.Programmes(workspaceID, 1)[0].String()
-	for _, credential := range []string{token, pat} { // the keys are known now
+	for _, credential := range []string{token, pat} { // the keys are cached now
 		s.post(assistant(credential), calling("whoami", nil)).result(t)
 	}
-	t.Run("the records do not answer", func(t *testing.T) {
+	t.Run("the records cannot be read", func(t *testing.T) {
 		s.Exec("begin")
 		s.Exec("lock table resource.programmes")
 		for _, body := range []string{

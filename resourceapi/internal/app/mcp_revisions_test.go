@@ -26,14 +26,16 @@ type rpcError struct {
 	}
 }
 
-// inRevision is a request that names its revision of the protocol in the header and in _meta, as the newest one wants.
+// inRevision returns a request that names its protocol revision in _meta, as the newest one requires.
 func inRevision(revision, id, method string) string {
-	return `{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"` + revision +
+	return `{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{"_meta":{` +
+		`"io.modelcontextprotocol/protocolVersion":"` + revision +
 		`","io.modelcontextprotocol/clientCapabilities":{}}}}`
 }
 
-// connectors.md, Protocol revisions: -32022 with what is supported and what was requested, under the id of the request.
-func TestRevision_UnknownOneIsToldWhichAreSpoken(t *testing.T) {
+// connectors.md, Protocol revisions: -32022 with the supported and the requested revisions, under the id of the
+// request.
+func TestRevision_UnknownRevisionListsSupported(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
@@ -57,7 +59,7 @@ func TestRevision_UnknownOneIsToldWhichAreSpoken(t *testing.T) {
 			a := s.post(named, body)
 			var refused rpcError
 			a.decode(t, &refused)
-			requested := strings.TrimSpace(revision) // as HTTP has it
+			requested := strings.TrimSpace(revision) // as HTTP trims it
 			if requested == newestRevision {
 				break
 			}
@@ -68,7 +70,7 @@ func TestRevision_UnknownOneIsToldWhichAreSpoken(t *testing.T) {
 				t.Errorf("%q %s: %d %s", revision, body, a.Status, a.Body)
 			}
 		}
-		// no message at all
+		// bodies that are not a message
 		for body, code := range map[string]int{"{": -32700, "[]": -32600, `{"id":1,"method":"ping"}`: -32600} {
 			if strings.TrimSpace(revision) == newestRevision {
 				break
@@ -83,8 +85,8 @@ func TestRevision_UnknownOneIsToldWhichAreSpoken(t *testing.T) {
 	}
 }
 
-// A client that speaks two eras may set the header before it knows which one the server speaks.
-func TestRevision_HandshakeIsNegotiatedWhateverTheHeaderSays(t *testing.T) {
+// A client that supports several revisions may set the header before it knows the server's revision.
+func TestRevision_HandshakeIgnoresHeader(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
@@ -115,7 +117,7 @@ func TestRevision_HandshakeIsNegotiatedWhateverTheHeaderSays(t *testing.T) {
 	}
 }
 
-// What is no declared capability is no method, in any revision.
+// A method without a declared capability does not exist, in any revision.
 func TestRevision_UndeclaredMethodsAreNotFound(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -156,7 +158,7 @@ func TestRevision_UndeclaredMethodsAreNotFound(t *testing.T) {
 	}
 }
 
-func TestRefusal_EchoesTheIDThatCanBeRead(t *testing.T) {
+func TestRefusal_EchoesReadableID(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
@@ -180,8 +182,8 @@ func TestRefusal_EchoesTheIDThatCanBeRead(t *testing.T) {
 	}
 }
 
-// F19: two requests of one id would get answers that cannot be told apart; the SDK gives one.
-func TestBatch_TwoRequestsWithOneIDAreRefused(t *testing.T) {
+// F19: the answers to two requests with one id would be indistinguishable; the SDK sends only one.
+func TestBatch_RefusesDuplicateIDs(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)

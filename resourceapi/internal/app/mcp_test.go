@@ -22,7 +22,7 @@ const (
 	mcpMetadata = base + "/.well-known/oauth-protected-resource/mcp"
 )
 
-// assistant is what a connector sends: no X-Tenant-Id.
+// assistant returns the headers of a connector: there is no X-Tenant-Id.
 func assistant(token string) header {
 	return header{
 		"Authorization":        "Bearer " + token,
@@ -41,9 +41,10 @@ func calling(tool string, arguments any) string {
 	return request("tools/call", map[string]any{"name": tool, "arguments": arguments})
 }
 
-const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`
+const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18",` +
+	`"capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`
 
-// everyMessage is one of each kind that clients send.
+// everyMessage returns one message of each kind.
 func everyMessage() map[string]string {
 	return map[string]string{
 		"initialize":  initialize,
@@ -74,12 +75,12 @@ type toolResult struct {
 	}
 }
 
-// result is that of a call, which must have been answered by one.
+// result returns the result of a tool call.
 func (a answer) result(t *testing.T) toolResult {
 	t.Helper()
 	var r toolResult
 	a.decode(t, &r)
-	notice := 1 // beside what people wrote; what went wrong is in our own words
+	notice := 1 // accompanies user-written text; errors are our own text
 	if r.Result.IsError {
 		notice = 0
 	}
@@ -88,14 +89,17 @@ func (a answer) result(t *testing.T) toolResult {
 		t.Fatalf("no result of a tool: %d %s", a.Status, a.Body)
 	}
 	var text, structure any
-	if !r.Result.IsError &&
-		(json.Unmarshal([]byte(r.Result.Content[0].Text), &text) != nil || json.Unmarshal(r.Result.Structured, &structure) != nil || !reflect.DeepEqual(text, structure)) {
-		t.Errorf("text and structure tell different stories: %s", a.Body)
+	if !r.Result.IsError {
+		textErr := json.Unmarshal([]byte(r.Result.Content[0].Text), &text)
+		structureErr := json.Unmarshal(r.Result.Structured, &structure)
+		if textErr != nil || structureErr != nil || !reflect.DeepEqual(text, structure) {
+			t.Errorf("text and structured content differ: %s", a.Body)
+		}
 	}
 	return r
 }
 
-// refusedByProtocol checks a JSON-RPC error that nobody may keep.
+// refusedByProtocol checks a JSON-RPC error that must not be cached.
 func (a answer) refusedByProtocol(t *testing.T, status int) {
 	t.Helper()
 	var r toolResult
@@ -107,7 +111,7 @@ func (a answer) refusedByProtocol(t *testing.T, status int) {
 	}
 }
 
-// assistedBy makes a workspace and the token of a connector in it for the MCP endpoint.
+// assistedBy creates a workspace and the token of a connector in it for the MCP endpoint.
 func (s *service) assistedBy(given ...perm.Permission) (workspaceID, user uuid.UUID, token string) {
 	s.t.Helper()
 	workspaceID, user = s.member(given...)
@@ -119,16 +123,12 @@ func (s *service) post(h header, body string) answer {
 	return s.do("POST", mcpPath, h, body)
 }
 
-func TestAnAssistantIsToldWhoItWorksFor(t *testing.T) {
+func TestWhoami_ReturnsUserWorkspaceAndPermissions(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead, perm.ProgrammesWrite)
-	s.Member(
-		workspaceID,
-		user,
-		perm.ProgrammesRead,
-		perm.EngageReadForms,
-	) // one permission is lost, another was never given
+	// One permission is lost, another was never granted.
+	s.Member(workspaceID, user, perm.ProgrammesRead, perm.EngageReadForms)
 	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 	s.Exec("update account.tenants set name = 'Harbour & Sons' where id = $1", workspaceID)
 	for kind, credential := range map[string]string{"connector": token, "personal_access_token": pat} {
@@ -140,11 +140,13 @@ func TestAnAssistantIsToldWhoItWorksFor(t *testing.T) {
 				Since, EndsAt        time.Time
 			}
 		}
-		if err := json.Unmarshal(s.post(assistant(credential), calling("whoami", map[string]any{})).result(t).Result.Structured, &who); err != nil {
+		result := s.post(assistant(credential), calling("whoami", map[string]any{})).result(t).Result
+		if err := json.Unmarshal(result.Structured, &who); err != nil {
 			t.Fatal(err)
 		}
 		left := time.Until(who.Connection.EndsAt)
-		if who.User.ID != user.String() || who.User.Name != "A Person" || who.Workspace.ID != workspaceID.String() || who.Workspace.Name != "Harbour & Sons" ||
+		if who.User.ID != user.String() || who.User.Name != "A Person" ||
+			who.Workspace.ID != workspaceID.String() || who.Workspace.Name != "Harbour & Sons" ||
 			!slices.Equal(who.Permissions, []string{"programmes:read:programmes"}) || who.Connection.Kind != kind ||
 			left < 29*24*time.Hour ||
 			left > 31*24*time.Hour ||
@@ -158,8 +160,8 @@ func TestAnAssistantIsToldWhoItWorksFor(t *testing.T) {
 	}
 }
 
-// One set of rules and one shape of a programme, whoever asks.
-func TestToolsAnswerWhatTheRESTRoutesAnswer(t *testing.T) {
+// The tools have the same rules and record format as the REST routes.
+func TestTools_MatchRESTRoutes(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead)
@@ -173,7 +175,8 @@ func TestToolsAnswerWhatTheRESTRoutesAnswer(t *testing.T) {
 		t.Helper()
 		var want, got any
 		s.get(listPath+query, rest).decode(t, &want)
-		if err := json.Unmarshal(s.post(assistant(token), calling("list_programmes", arguments)).result(t).Result.Structured, &got); err != nil {
+		result := s.post(assistant(token), calling("list_programmes", arguments)).result(t).Result
+		if err := json.Unmarshal(result.Structured, &got); err != nil {
 			t.Fatal(err)
 		}
 		meta := func(v any) map[string]any { return v.(map[string]any)["meta"].(map[string]any) }
@@ -181,7 +184,7 @@ func TestToolsAnswerWhatTheRESTRoutesAnswer(t *testing.T) {
 		if _, more := meta(want)["nextCursor"]; more != (next != "") {
 			t.Errorf("%s: more may follow: %v, %v", query, more, next != "")
 		}
-		delete(meta(want), "nextCursor") // sealed anew each time
+		delete(meta(want), "nextCursor") // differs each time it is sealed
 		delete(meta(got), "nextCursor")
 		if fmt.Sprint(want) != fmt.Sprint(got) {
 			t.Errorf("%s:\n%v\n%v", query, want, got)
@@ -197,7 +200,7 @@ func TestToolsAnswerWhatTheRESTRoutesAnswer(t *testing.T) {
 	same("?limit=20", map[string]any{"limit": json.Number("2e1")})
 	next = same("?limit=3&cursor="+next, map[string]any{"limit": 3, "cursor": next})
 	if last := same("?limit=3&cursor="+next, map[string]any{"limit": 3, "cursor": next}); last != "" {
-		t.Error("no end")
+		t.Error("the list does not end")
 	}
 
 	id := s.Programmes(workspaceID, 1)[0].String()
@@ -209,7 +212,7 @@ func TestToolsAnswerWhatTheRESTRoutesAnswer(t *testing.T) {
 	}
 }
 
-func TestWhatAnAssistantCanCorrectIsAResult(t *testing.T) {
+func TestTools_InvalidArgumentsAreResults(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, _, token := s.assistedBy(perm.ProgrammesRead)
@@ -253,8 +256,8 @@ func TestWhatAnAssistantCanCorrectIsAResult(t *testing.T) {
 		result(t)
 }
 
-// Contract, section 7a: a module that is off is the tool's to say; what it needs no module for still works.
-func TestAModuleThatIsOffIsAResultOfTheTool(t *testing.T) {
+// Contract, section 7a: the tool reports a module that is off; tools that need no module still work.
+func TestTools_ModuleOffIsResult(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead)
@@ -285,7 +288,7 @@ func TestAModuleThatIsOffIsAResultOfTheTool(t *testing.T) {
 	}
 }
 
-func TestTheToolsDescribeThemselves(t *testing.T) {
+func TestTools_AreDescribed(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, _, token := s.assistedBy()
@@ -302,7 +305,8 @@ func TestTheToolsDescribeThemselves(t *testing.T) {
 	var names []string
 	for _, tool := range list.Result.Tools {
 		names = append(names, tool.Name)
-		if tool.Title == "" || len(tool.Description) < 40 || tool.InputSchema["type"] != "object" || tool.OutputSchema["type"] != "object" ||
+		if tool.Title == "" || len(tool.Description) < 40 || tool.InputSchema["type"] != "object" ||
+			tool.OutputSchema["type"] != "object" ||
 			tool.Annotations["readOnlyHint"] != true ||
 			tool.Annotations["destructiveHint"] != false ||
 			tool.Annotations["openWorldHint"] != false {
@@ -335,9 +339,9 @@ func TestTheToolsDescribeThemselves(t *testing.T) {
 			t.Errorf("%s %v", a.Body, a.Header)
 		}
 	}
-	// An unknown version is answered with one that is known, and is no reason to fail (MCP, lifecycle).
-	s.post(assistant(token).with("Mcp-Protocol-Version", ""), strings.ReplaceAll(initialize, "2025-06-18", "1999-01-01")).
-		decode(t, &hello)
+	// The server answers an unknown version with a known one (MCP, lifecycle).
+	unknown := strings.ReplaceAll(initialize, "2025-06-18", "1999-01-01")
+	s.post(assistant(token).with("Mcp-Protocol-Version", ""), unknown).decode(t, &hello)
 	if hello.Result.ProtocolVersion != "2025-11-25" {
 		t.Errorf("%+v", hello)
 	}
@@ -347,8 +351,8 @@ func TestTheToolsDescribeThemselves(t *testing.T) {
 	}
 }
 
-// The newest revision knows no handshake: each request says its version itself.
-func TestTheNewestProtocolNeedsNoHandshake(t *testing.T) {
+// The newest revision has no handshake: each request names its version.
+func TestRevision_NewestNeedsNoHandshake(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, _, token := s.assistedBy(perm.ProgrammesRead)
@@ -377,7 +381,7 @@ func TestTheNewestProtocolNeedsNoHandshake(t *testing.T) {
 		!strings.Contains(a.Body, version) {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	// A subscription would be a stream without an end.
+	// A subscription would be an endless stream.
 	began := time.Now()
 	a = s.post(
 		h.with("Mcp-Method", "subscriptions/listen"),
@@ -391,7 +395,7 @@ func TestTheNewestProtocolNeedsNoHandshake(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoMessageIsRefusedAndNeverAFault(t *testing.T) {
+func TestMessages_RefusesInvalidMessages(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
@@ -441,8 +445,8 @@ func TestWhatIsNoMessageIsRefusedAndNeverAFault(t *testing.T) {
 	}
 }
 
-// A message that is one is answered under its id, by whatever is wrong with what it asks for.
-func TestARefusedMessageIsToldWhichAndWhy(t *testing.T) {
+// A valid message that is refused gets an error with its id.
+func TestMessages_ErrorHasIDAndReason(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
@@ -501,7 +505,7 @@ func TestARefusedMessageIsToldWhichAndWhy(t *testing.T) {
 	}
 }
 
-func TestANotificationAsksForNoAnswer(t *testing.T) {
+func TestMessages_NotificationIsAccepted(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
@@ -516,7 +520,7 @@ func TestANotificationAsksForNoAnswer(t *testing.T) {
 			t.Errorf("%s: %d %s", method, a.Status, a.Body)
 		}
 	}
-	s.post(assistant(token), `{"jsonrpc":"2.0","method":"ping"}`).refusedByProtocol(t, 400) // somebody forgot the id
+	s.post(assistant(token), `{"jsonrpc":"2.0","method":"ping"}`).refusedByProtocol(t, 400) // a request without its id
 	for name, h := range map[string]header{
 		"1999-01-01": assistant(token).with("Mcp-Protocol-Version", "1999-01-01"),
 		"zzz":        assistant(token).with("Mcp-Protocol-Version", "zzz"),
@@ -549,7 +553,7 @@ func TestANotificationAsksForNoAnswer(t *testing.T) {
 	}
 }
 
-func TestAnAssistantMayAskForJSONAlone(t *testing.T) {
+func TestMCP_AcceptsClientsThatAcceptOnlyJSON(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
@@ -567,8 +571,8 @@ func TestAnAssistantMayAskForJSONAlone(t *testing.T) {
 	}
 }
 
-// A batch is what its protocol version says of it, and each of its calls is admitted.
-func TestABatchIsAdmittedWhole(t *testing.T) {
+// A batch is accepted if its protocol version has batches, and each of its calls is admitted.
+func TestBatch_EachCallIsAdmitted(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead)
@@ -592,7 +596,8 @@ func TestABatchIsAdmittedWhole(t *testing.T) {
 	if a := s.post(old, many); a.Status != 400 || !strings.Contains(a.Body, "-32600") {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	s.post(old, "["+request("no/such", nil)+","+batch[1:]).refusedByProtocol(t, 400) // nobody may take it for answered
+	// No part of the batch may count as answered.
+	s.post(old, "["+request("no/such", nil)+","+batch[1:]).refusedByProtocol(t, 400)
 	who := s.post(old, "["+strings.Replace(calling("whoami", map[string]any{}), `"id":7`, `"id":9`, 1)+","+batch[1:])
 	if who.Status != 200 || !strings.Contains(who.Body, workspaceID.String()) ||
 		strings.Contains(who.Body, "isError") ||
@@ -603,8 +608,8 @@ func TestABatchIsAdmittedWhole(t *testing.T) {
 	s.post(old, batch).expect(t, 403, "FORBIDDEN", "")
 }
 
-// The longest pages of ten calls in one request would be hundreds of megabytes by the time they are written.
-func TestABatchIsAnsweredWithNoMoreThanOneAnswerHolds(t *testing.T) {
+// The longest pages of ten calls in one request would take hundreds of megabytes while they are written.
+func TestBatch_AnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, _, token := s.assistedBy(perm.ProgrammesRead)
@@ -646,7 +651,7 @@ func TestABatchIsAnsweredWithNoMoreThanOneAnswerHolds(t *testing.T) {
 	}
 }
 
-func TestOnlyPagesOfAllowedOriginsMayCall(t *testing.T) {
+func TestMCP_AllowsOnlyListedOrigins(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
@@ -661,10 +666,11 @@ func TestOnlyPagesOfAllowedOriginsMayCall(t *testing.T) {
 		"http://[::1]:1",
 		"https://localhost",
 	} {
-		for _, h := range []header{assistant(token), {}} { // readable when refused, too
+		for _, h := range []header{assistant(token), {}} { // readable by the page even if refused
 			a := s.post(h.with("Origin", origin), initialize)
-			if a.Status == 403 || a.Header.Get("Access-Control-Allow-Origin") != origin || !strings.Contains(a.Header.Get("Access-Control-Expose-Headers"), "WWW-Authenticate") ||
-				!strings.Contains(a.Header.Get("Access-Control-Expose-Headers"), "Mcp-Session-Id") ||
+			exposed := a.Header.Get("Access-Control-Expose-Headers")
+			if a.Status == 403 || a.Header.Get("Access-Control-Allow-Origin") != origin ||
+				!strings.Contains(exposed, "WWW-Authenticate") || !strings.Contains(exposed, "Mcp-Session-Id") ||
 				a.Header.Get("Vary") != "Origin" ||
 				a.Header.Get("Access-Control-Allow-Credentials") != "" {
 				t.Errorf("%s: %d %v", origin, a.Status, a.Header)
@@ -709,7 +715,7 @@ func TestOnlyPagesOfAllowedOriginsMayCall(t *testing.T) {
 			a := s.do(method, mcpPath, h.with("Origin", origin), initialize)
 			a.expect(t, 403, "FORBIDDEN", "")
 			if a.Header.Get("Access-Control-Allow-Origin") != "" {
-				t.Errorf("%s may read the answer", origin)
+				t.Errorf("%s may read the response", origin)
 			}
 		}
 	}

@@ -9,13 +9,16 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// F19: what people wrote reaches an assistant as a person sees it, and marked as theirs.
-func TestResult_HasNothingInvisibleThatPeopleWrote(t *testing.T) {
+// F19: a result contains user-written text as a person sees it, with a notice that it is data.
+func TestResult_RemovesInvisibleCharacters(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead)
 	id := s.Programmes(workspaceID, 1)[0].String()
-	const hostile = "Warm\u202e rooms\u2066\u200b\u200e\u00ad\U000e0041\U000e0042\U000e0100\u200d\u200d\ufeff\x1b\u0085 for all \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \u2764\ufe0f\u200d\U0001f525 <b>&</b>"
+	const hostile = "Warm\u202e rooms\u2066\u200b\u200e\u00ad" +
+		"\U000e0041\U000e0042\U000e0100\u200d\u200d\ufeff\x1b\u0085" +
+		" for all \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 " +
+		"\u2764\ufe0f\u200d\U0001f525 <b>&</b>"
 	const plain = "Warm rooms\u200d for all \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 " +
 		"\u2764\ufe0f\u200d\U0001f525 <b>&</b>"
 	s.Exec("update resource.programmes set name = $1, summary = $1 || E'\\n\\tsecond line'", hostile)
@@ -24,7 +27,7 @@ func TestResult_HasNothingInvisibleThatPeopleWrote(t *testing.T) {
 	s.Exec("update account.oauth_clients set name = $1", hostile)
 	for _, c := range []struct {
 		call  string
-		texts int // that people wrote
+		texts int // user-written texts
 	}{
 		{calling("whoami", map[string]any{}), 3},
 		{calling("list_programmes", map[string]any{}), 2},
@@ -47,19 +50,20 @@ func TestResult_HasNothingInvisibleThatPeopleWrote(t *testing.T) {
 	}
 }
 
-// plainJSON is the text within a JSON string.
+// plainJSON returns the text of a JSON string.
 func plainJSON(text string) string {
 	content, _ := json.Marshal(text)
 	return strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\u0026`, "&").Replace(strings.Trim(string(content), `"`))
 }
 
-// noInvisible looks at every string of a result, whatever it is called.
+// noInvisible checks every string of a result, whatever its name.
 func noInvisible(t *testing.T, value any) {
 	t.Helper()
 	switch value := value.(type) {
 	case string:
 		for _, r := range value {
-			if unicode.Is(unicode.Bidi_Control, r) || unicode.IsControl(r) && r != '\n' && r != '\t' || r >= 0xe0000 && r <= 0xe0fff || r == '\u200b' || r == '\ufeff' {
+			if unicode.Is(unicode.Bidi_Control, r) || unicode.IsControl(r) && r != '\n' && r != '\t' ||
+				r >= 0xe0000 && r <= 0xe0fff || r == '\u200b' || r == '\ufeff' {
 				t.Errorf("%U in %q", r, value)
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 )
 
-// Migrate brings the database to the newest schema, or, with check, changes nothing and fails with a migrate.Difference
-// where it is another.
+// Migrate applies the missing migrations. With check, it changes nothing and returns a migrate.Difference if the
+// schema differs.
 func Migrate(ctx context.Context, c MigrateConfig, check bool, out io.Writer) error {
 	url := c.DatabaseURL.Reveal()
 	var applied []string
@@ -43,7 +43,7 @@ func Migrate(ctx context.Context, c MigrateConfig, check bool, out io.Writer) er
 	return err
 }
 
-// indexSearches creates the index for searches where the database can have one.
+// indexSearches creates the search index if the database supports it.
 func indexSearches(ctx context.Context, url string, out io.Writer) error {
 	created, err := postgres.IndexSearches(ctx, url)
 	switch {

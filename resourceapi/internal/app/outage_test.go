@@ -15,7 +15,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-// unavailable checks a 503 that came in time and asks to try again.
+// unavailable checks for a 503 with Retry-After within the time limit.
 func (s *service) unavailable(t *testing.T, do func() answer) {
 	t.Helper()
 	began := time.Now()
@@ -25,7 +25,7 @@ func (s *service) unavailable(t *testing.T, do func() answer) {
 		t.Errorf("took %s", took)
 	}
 	if a.Header.Get("Retry-After") == "" {
-		t.Error("does not say when to try again")
+		t.Error("Retry-After is missing")
 	}
 }
 
@@ -44,7 +44,7 @@ func (s *service) eventually(t *testing.T, status int, do func() answer) {
 	}
 }
 
-func TestWhilePostgresDoesNotAnswerTheAnswerIs503(t *testing.T) {
+func TestAPI_Returns503WithoutPostgres(t *testing.T) {
 	s := &service{World: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
 	if err := store.MigrateJobs(t.Context(), s.Database.Owner); err != nil {
 		t.Fatal(err)
@@ -79,21 +79,21 @@ func TestWhilePostgresDoesNotAnswerTheAnswerIs503(t *testing.T) {
 		for name, request := range requests {
 			t.Run(name, func(t *testing.T) { s.unavailable(t, request) })
 		}
-		t.Run("many at once wait no longer", func(t *testing.T) {
+		t.Run("concurrent requests wait no longer", func(t *testing.T) {
 			var group sync.WaitGroup
 			for range 40 {
 				group.Go(func() { s.unavailable(t, list) })
 			}
 			group.Wait()
 		})
-		// What needs no database is answered as ever.
+		// Requests that need no database are served as usual.
 		s.get(listPath, nil).expect(t, 401, "UNAUTHENTICATED", "none")
 		s.get(listPath, as("alm_pat_x", workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
 		if a := s.get("/healthz", nil); a.Status != 200 {
 			t.Errorf("%d %s", a.Status, a.Body)
 		}
 	})
-	t.Run("and back", func(t *testing.T) {
+	t.Run("recovered", func(t *testing.T) {
 		s.eventually(t, 200, list)
 		s.eventually(t, 200, requests["ready"])
 	})
@@ -106,7 +106,7 @@ func TestWhilePostgresDoesNotAnswerTheAnswerIs503(t *testing.T) {
 	})
 	token, _ := strings.CutPrefix(h["Authorization"], "Bearer ")
 	if log := s.log.String(); strings.Contains(log, token) || strings.Contains(log, password(t, database)) {
-		t.Error("a secret is in the log")
+		t.Error("the log contains a secret")
 	}
 	if !strings.Contains(s.log.String(), `"cause"`) {
 		t.Error("the cause is not in the log")
@@ -126,7 +126,7 @@ func password(t *testing.T, database string) string {
 	return text
 }
 
-func TestAServerThatEndsOurConnectionsIsAskedAgain(t *testing.T) {
+func TestAPI_RecoversFromClosedConnections(t *testing.T) {
 	s := newService(t)
 	workspaceID, pat := s.reader()
 	list := func() answer { return s.get(listPath, as(pat, workspaceID)) }
@@ -140,7 +140,7 @@ func TestAServerThatEndsOurConnectionsIsAskedAgain(t *testing.T) {
 	s.eventually(t, 200, list)
 }
 
-func TestAWriteBehindALockIs503AndChangesNothing(t *testing.T) {
+func TestAPI_WriteThatWaitsForLockIs503(t *testing.T) {
 	s := newService(t)
 	_, h := s.editor()
 	path := listPath + "/" + s.create(h, `{"name":"Warm Homes"}`).ID.String()
@@ -148,7 +148,7 @@ func TestAWriteBehindALockIs503AndChangesNothing(t *testing.T) {
 	s.Exec("select 1 from resource.programmes for update")
 	s.unavailable(t, func() (a answer) {
 		if a = s.do("PATCH", path, h, `{"name":"Lost"}`); !strings.Contains(a.Body, busyWords) {
-			t.Errorf("does not say what it waited for: %s", a.Body)
+			t.Errorf("the message does not say what it waited for: %s", a.Body)
 		}
 		return a
 	})
@@ -164,7 +164,7 @@ func TestAWriteBehindALockIs503AndChangesNothing(t *testing.T) {
 	}
 }
 
-func TestWithoutTheSigningKeysAccessTokensAre503AndPersonalOnesAreServed(t *testing.T) {
+func TestAPI_WithoutKeysOnlyAccessTokensAre503(t *testing.T) {
 	s := &service{World: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
 	workspaceID, user := s.member(perm.ProgrammesRead)
 	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
@@ -182,6 +182,6 @@ func TestWithoutTheSigningKeysAccessTokensAre503AndPersonalOnesAreServed(t *test
 	s.eventually(t, 200, func() answer { return s.get(listPath, as(token, workspaceID)) })
 	authserver.Answer(502, "")
 	if a := s.get(listPath, as(token, workspaceID)); a.Status != 200 {
-		t.Errorf("the keys are not kept: %d %s", a.Status, a.Body)
+		t.Errorf("the keys are not cached: %d %s", a.Status, a.Body)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-// The key set that this process holds still names the key: Postgres alone says that it was removed.
-func TestRemovedKey_IsRefusedWhileTheKeySetNamesIt(t *testing.T) {
+// The cached key set still contains the key; only Postgres knows that it was removed.
+func TestRemovedKey_IsRefusedWhileCached(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, user, assisted := s.assistedBy(perm.ProgrammesRead)

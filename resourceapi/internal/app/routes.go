@@ -15,8 +15,8 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 )
 
-// routes is every path there is. A path is matched as it was sent: no other spelling of it is cleaned or redirected to
-// it. An unknown path and a wrong method are answered before anybody looks at a credential (contract, section 6).
+// routes returns the router of all paths. A path must match exactly as sent: other spellings are neither cleaned nor
+// redirected. Unknown paths and wrong methods are refused before the credential is checked (contract, section 6).
 func routes(
 	baseURL string,
 	guard *gate.Gate,
@@ -73,7 +73,7 @@ func routes(
 	return router
 }
 
-// probes is all that a worker answers.
+// probes returns the handler of a worker.
 func probes(ready http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /healthz", alive())
@@ -81,7 +81,7 @@ func probes(ready http.Handler) http.Handler {
 	return mux
 }
 
-// noteRoute tells whoever watches which pattern a request was found by.
+// noteRoute records the pattern of the matched route for logs and metrics.
 func noteRoute(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if pattern, err := mux.CurrentRoute(r).GetPathTemplate(); err == nil {
@@ -91,7 +91,8 @@ func noteRoute(next http.Handler) http.Handler {
 	})
 }
 
-// withPathValues hands the parts of the path over in the standard library's way, so that no endpoint knows the router.
+// withPathValues copies the path variables to the request with SetPathValue, so that endpoints do not depend on the
+// router.
 func withPathValues(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name, value := range mux.Vars(r) {
@@ -105,10 +106,10 @@ func refuse(guard *gate.Gate, err error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { guard.Refuse(w, r, err) })
 }
 
-// lastResort answers for a handler that panicked.
+// lastResort responds in place of a handler that panicked.
 func lastResort(guard *gate.Gate) http.Handler { return refuse(guard, apierr.Of(nil)) }
 
-// withSecurityHeaders sets what holds for every answer: it is what it says it is, and nobody keeps it.
+// withSecurityHeaders sets the headers of every response: no content sniffing and no caching.
 func withSecurityHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")

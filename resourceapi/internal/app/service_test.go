@@ -28,7 +28,7 @@ import (
 
 const base = "https://api.almoner.example"
 
-// A service is the whole of resourceapi over a database of its own, with a signer who plays authserver.
+// A service is the whole of resourceapi with its own database and a stand-in for the authorization server.
 type service struct {
 	*postgrestest.World
 	t      *testing.T
@@ -45,7 +45,7 @@ func newService(t *testing.T) *service {
 	return s
 }
 
-// start runs the service on a database and a JWKS.
+// start runs the service with a database and a JWKS.
 func (s *service) start(database, jwks string) {
 	s.t.Helper()
 	s.app = newApp(s.t, database, jwks, slog.New(slog.NewJSONHandler(s.log, nil)))
@@ -78,7 +78,7 @@ func configFor(database, jwks string) Config {
 	}
 }
 
-// claims are those that authserver would put into a token of the grant.
+// claims returns the claims of an access token of the grant.
 func claims(g postgrestest.Grant) accesstoken.Claims {
 	return accesstoken.Claims{
 		Issuer:      base,
@@ -96,7 +96,7 @@ func claims(g postgrestest.Grant) accesstoken.Claims {
 
 func (s *service) token(c accesstoken.Claims) string { s.t.Helper(); return s.key.Sign(s.t, c) }
 
-// member makes a workspace with a member in it who holds the permissions.
+// member creates a workspace with a member who has the permissions.
 func (s *service) member(held ...perm.Permission) (workspaceID, user uuid.UUID) {
 	s.t.Helper()
 	workspaceID, user = s.Workspace(), s.User()
@@ -104,28 +104,28 @@ func (s *service) member(held ...perm.Permission) (workspaceID, user uuid.UUID) 
 	return workspaceID, user
 }
 
-// reader makes a workspace, a member who may read its programmes, and a personal access token of theirs.
+// reader creates a workspace, a member who may read its programmes, and the member's personal access token.
 func (s *service) reader() (workspaceID uuid.UUID, token string) {
 	s.t.Helper()
 	workspaceID, user := s.member(perm.ProgrammesRead)
 	return workspaceID, s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 }
 
-// An answer is what came back.
+// An answer is a response.
 type answer struct {
 	Status int
 	Header http.Header
 	Body   string
 }
 
-// code is error.code of the nested shape.
+// code returns error.code of the nested shape.
 func (a answer) code(t *testing.T) string {
 	t.Helper()
 	var body struct {
 		Error struct{ Code, Message string }
 	}
 	if err := json.Unmarshal([]byte(a.Body), &body); err != nil || body.Error.Message == "" {
-		t.Fatalf("%d is not of the nested shape: %s", a.Status, a.Body)
+		t.Fatalf("%d does not have the nested shape: %s", a.Status, a.Body)
 	}
 	return body.Error.Code
 }
@@ -187,7 +187,7 @@ func (s *service) get(path string, h header) answer { s.t.Helper(); return s.do(
 
 const listPath = "/v1/programmes/programmes"
 
-// A lockedBuffer is a log that a test may read while it is written.
+// A lockedBuffer is a log that a test can read while it is written.
 type lockedBuffer struct {
 	mu     sync.Mutex
 	buffer bytes.Buffer
@@ -205,13 +205,13 @@ func (b *lockedBuffer) String() string {
 	return b.buffer.String()
 }
 
-// A run is the service listening on a port of its own, as the program does it.
+// A run is the service listening on its own port, like the program.
 type run struct {
 	stop  context.CancelFunc
 	ended chan error
 }
 
-// run serves what follows through App.Run.
+// run serves further requests through App.Run.
 func (s *service) run() run {
 	s.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())

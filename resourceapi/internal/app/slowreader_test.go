@@ -10,7 +10,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A slowReader takes no byte of an answer before it is released.
+// A slowReader reads nothing of a response until it is released.
 type slowReader struct {
 	header   http.Header
 	asked    chan<- struct{}
@@ -23,14 +23,14 @@ func (w *slowReader) WriteHeader(int)     {}
 func (w *slowReader) Write(b []byte) (int, error) {
 	select {
 	case w.asked <- struct{}{}:
-	default: // later writes of the same answer
+	default: // later writes of the same response
 	}
 	<-w.released
 	return len(b), nil
 }
 
-// TestSearch_SlowReadersDoNotHoldSearches: two searches are answered and their answers are not read. Another search of
-// the same credential, and one of another credential of the workspace, run meanwhile (F13, F14).
+// Two searches have responses that are not read. Another search of the same credential, and one of another credential
+// of the workspace, can run meanwhile (F13, F14).
 func TestSearch_SlowReadersDoNotHoldSearches(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

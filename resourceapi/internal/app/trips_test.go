@@ -14,10 +14,10 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-// A read asks Postgres once, for the credential and for what is read. What is refused costs one trip where the
-// credential is well spelled, and none where it is not.
-func TestAReadIsOneTrip(t *testing.T) {
-	const times, beside = 20, 12 // beside: connections that are made, statements that are prepared, the note of uses
+// A read takes one round trip to Postgres, for the standing and the data. A refusal takes one round trip if the
+// credential is well-formed, and none if it is not.
+func TestRead_TakesOneRoundTrip(t *testing.T) {
+	const times, beside = 20, 12 // beside: for new connections, prepared statements and the usage record
 	s := &service{World: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
 	through, trips := testkit.CountTrips(t, s.Database.Resourceapi)
 	s.start(through, keystest.NewAuthserver(t, s.key).URL)
@@ -41,10 +41,10 @@ func TestAReadIsOneTrip(t *testing.T) {
 		{"a list by personal access token", listPath, personal, workspaceID, 200, 1},
 		{"a programme by access token", listPath + "/" + one, access, workspaceID, 200, 1},
 		{"a programme by personal access token", listPath + "/" + one, personal, workspaceID, 200, 1},
-		{"a programme that is none", listPath + "/" + uuid.NewString(), personal, workspaceID, 404, 1},
+		{"an unknown programme", listPath + "/" + uuid.NewString(), personal, workspaceID, 404, 1},
 		{"another workspace", listPath, personal, uuid.New(), 403, 1},
-		{"a personal access token of nobody", listPath, stranger.Reveal(), workspaceID, 401, 1},
-		{"an access token of no grant", listPath, s.token(unknown), workspaceID, 401, 1},
+		{"an unknown personal access token", listPath, stranger.Reveal(), workspaceID, 401, 1},
+		{"an access token of an unknown grant", listPath, s.token(unknown), workspaceID, 401, 1},
 		{
 			"a personal access token with a typing error",
 			listPath,
@@ -68,12 +68,12 @@ func TestAReadIsOneTrip(t *testing.T) {
 			}
 		})
 		if least := c.each * times; n < least || n > least+beside {
-			t.Errorf("%s: %d requests took %d trips to Postgres, want %d", c.what, times, n, least)
+			t.Errorf("%s: %d requests took %d round trips to Postgres, want %d", c.what, times, n, least)
 		}
 	}
 }
 
-// constant is a source of the same byte over and over.
+// constant is a source of one repeated byte.
 type constant struct{}
 
 func (constant) Read(p []byte) (int, error) {

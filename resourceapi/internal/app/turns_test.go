@@ -14,9 +14,9 @@ import (
 
 const busyWords = "Other writes or an import of this workspace are running"
 
-// TestWrites_OfOneWorkspaceLeaveConnectionsToOthers: writes that wait for an import of their workspace hold so few
-// connections that another workspace reads as ever.
-func TestWrites_OfOneWorkspaceLeaveConnectionsToOthers(t *testing.T) {
+// Writes that wait for an import of their workspace hold so few connections that reads of another workspace are not
+// delayed.
+func TestWrites_DoNotDelayOtherWorkspaces(t *testing.T) {
 	s := newEngageService(t)
 	workspaceID, editing := s.editor()
 	other, pat := s.reader()
@@ -63,7 +63,7 @@ func TestWrites_OfOneWorkspaceLeaveConnectionsToOthers(t *testing.T) {
 			for range 12 {
 				began := time.Now()
 				if a := s.get(listPath, as(pat, other)); a.Status != 200 || time.Since(began) > 600*time.Millisecond {
-					t.Errorf("another workspace reads: %d after %s: %s", a.Status, time.Since(began), a.Body)
+					t.Errorf("read of another workspace: %d after %s: %s", a.Status, time.Since(began), a.Body)
 				}
 			}
 			s.Exec("rollback")
@@ -79,9 +79,8 @@ func TestWrites_OfOneWorkspaceLeaveConnectionsToOthers(t *testing.T) {
 	}
 }
 
-// TestJobs_TakeTurnsWithWritesOfTheirWorkspace: jobs that wait for a form's list hold no more connections than the
-// writes of the workspace may hold anyway.
-func TestJobs_TakeTurnsWithWritesOfTheirWorkspace(t *testing.T) {
+// Jobs that wait for a form's list hold no more connections than the writes of the workspace may hold.
+func TestJobs_ShareTurnsWithWrites(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	workspaceID, h := s.workspace()
@@ -102,12 +101,12 @@ func TestJobs_TakeTurnsWithWritesOfTheirWorkspace(t *testing.T) {
 		var group sync.WaitGroup
 		group.Go(func() { s.submit(form, nil, late) })
 		for _, one := range all {
-			group.Go(func() { _ = job(one.ID) }) // some end, some have waited too long
+			group.Go(func() { _ = job(one.ID) }) // some finish, some have waited too long
 		}
 		s.awaitLocks(2)
 		for range 10 {
 			if a := s.get(listPath, as(pat, other)); a.Status != 200 {
-				t.Errorf("%s: another workspace reads: %d %s", name, a.Status, a.Body)
+				t.Errorf("%s: read of another workspace: %d %s", name, a.Status, a.Body)
 			}
 			if n := s.locksAwaited(); n > 2 {
 				t.Errorf("%s: %d connections wait for one workspace", name, n)

@@ -7,8 +7,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// What a caller spelled wrongly is told, rather than left out without a word (contract, section 6).
-func TestUnknownNames_AreRefusedAndNamed(t *testing.T) {
+// Unknown parameters and members are refused by name, not ignored (contract, section 6).
+func TestUnknownNames_AreRefused(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	workspaceID, h := s.workspace()
@@ -58,11 +58,11 @@ func TestUnknownNames_AreRefusedAndNamed(t *testing.T) {
 	if n := s.Count("select count(*) from resource.programmes where name = 'x'") + s.submissions() - 1; n != 0 {
 		t.Errorf("%d records of refused requests", n)
 	}
-	// People reach the page of a form by links to which others have added names of their own.
+	// Users reach the page of a form by links to which other sites have added parameters.
 	if a := s.get(f.path()+"/embed?utm_source=mail", header{}); a.Status != 200 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	if a := s.do("POST", submissions, public, asked); a.Status != 202 {
-		t.Errorf("what was refused used the token up: %d %s", a.Status, a.Body)
+		t.Errorf("the refused request used up the token: %d %s", a.Status, a.Body)
 	}
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// updatedSince is the query of the records that were updated then or later, in pages of two.
+// updatedSince returns the query for records updated at the time or later, in pages of two.
 func updatedSince(text string) string { return "?limit=2&updatedSince=" + url.QueryEscape(text) }
 
-// names are those of a page.
+// names returns the names on a page.
 func (p page) names() string {
 	var names []string
 	for _, one := range p.Data {
@@ -31,7 +31,7 @@ func TestUpdatedSince_FiltersProgrammes(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, h := s.editor()
-	s.Programmes(workspaceID, 3) // of March
+	s.Programmes(workspaceID, 3) // created in March
 	made := make([]one, 4)
 	for i := range made {
 		made[i] = s.create(h, fmt.Sprintf(`{"name":"%c"}`, 'A'+i))
@@ -81,9 +81,9 @@ func TestUpdatedSince_FiltersProgrammes(t *testing.T) {
 	}
 }
 
-// A programme that changes while a client goes through the pages, on a page that the client has passed, is found by the
-// client's next question, which has the newest updatedAt that the client has seen.
-func TestUpdatedSince_ChangeDuringPagingIsFoundNext(t *testing.T) {
+// A programme that changes while a client reads the pages, at a position that the client has passed, is found by the
+// client's next query with the newest updatedAt that it has seen.
+func TestUpdatedSince_FindsChangeDuringPaging(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
@@ -102,8 +102,8 @@ func TestUpdatedSince_ChangeDuringPagingIsFoundNext(t *testing.T) {
 	if p.names() != "E D" {
 		t.Fatal(p.names())
 	}
-	rename(4, "E2") // passed
-	rename(1, "B2") // still to come
+	rename(4, "E2") // already read
+	rename(1, "B2") // not yet read
 	s.create(h, `{"name":"F"}`)
 	for p.Meta.NextCursor != "" {
 		p = s.page(h, query+"&cursor="+p.Meta.NextCursor)
@@ -123,17 +123,17 @@ func TestUpdatedSince_ChangeDuringPagingIsFoundNext(t *testing.T) {
 		next = updatedSince(newest) + "&cursor=" + p.Meta.NextCursor
 	}
 	if got := strings.Join(found, " "); !strings.HasPrefix(got, "F E2") || !strings.Contains(got, "B2") {
-		t.Errorf("the next question finds %s", got)
+		t.Errorf("the next query finds %s", got)
 	}
 }
 
-// A poller remembers what it has seen of the list.
+// A poller records what it has seen of the list.
 type poller struct {
 	seen   map[uuid.UUID]string // id → updatedAt
 	newest string
 }
 
-// pollChanges asks for what was updated since the newest updatedAt that is known.
+// pollChanges queries what was updated since the newest known updatedAt.
 func (p *poller) pollChanges(s *service, h header) {
 	query := url.Values{"updatedSince": {p.newest}, "limit": {"50"}}
 	for {
@@ -149,7 +149,7 @@ func (p *poller) pollChanges(s *service, h header) {
 	}
 }
 
-// pollNewest reads the list until it comes to the newest record that it knew.
+// pollNewest reads the list up to the newest record that it knew.
 func (p *poller) pollNewest(s *service, h header) {
 	known, query := p.newest, url.Values{"limit": {"50"}}
 	for {
@@ -170,8 +170,8 @@ func (p *poller) pollNewest(s *service, h header) {
 	}
 }
 
-// F15: beside 50 writers and 5 imports, neither kind of poller misses a record, or the last change of one.
-func TestPollers_MissNothingBesideWritersAndImports(t *testing.T) {
+// F15: during 50 concurrent writers and 5 imports, neither kind of poller misses a record or its last change.
+func TestPollers_MissNothingDuringWritesAndImports(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, h := s.editor()
@@ -218,7 +218,7 @@ func TestPollers_MissNothingBesideWritersAndImports(t *testing.T) {
 			for running := true; running; {
 				select {
 				case <-done:
-					running = false // once more
+					running = false // poll once more
 				default:
 				}
 				poll()
@@ -234,10 +234,11 @@ func TestPollers_MissNothingBesideWritersAndImports(t *testing.T) {
 		for _, one := range p.Data {
 			all++
 			if changes.seen[one.ID] != one.UpdatedAt {
-				t.Errorf("%s was last seen as of %q, and is of %s", one.Name, changes.seen[one.ID], one.UpdatedAt)
+				t.Errorf("%s was last seen with updatedAt %q, and has %s",
+					one.Name, changes.seen[one.ID], one.UpdatedAt)
 			}
 			if newest.seen[one.ID] == "" {
-				t.Errorf("%s of %s was never seen from the top of the list", one.Name, one.CreatedAt)
+				t.Errorf("%s created at %s was never seen by pollNewest", one.Name, one.CreatedAt)
 			}
 		}
 		if p.Meta.NextCursor == "" {
@@ -247,11 +248,11 @@ func TestPollers_MissNothingBesideWritersAndImports(t *testing.T) {
 	}
 	if made := s.Count("select count(*) from resource.programmes where tenant_id = $1", workspaceID); all != made ||
 		made < 10_000+100 {
-		t.Errorf("%d of %d are listed", all, made)
+		t.Errorf("%d of %d programmes are listed", all, made)
 	}
 }
 
-// insist repeats a request for as long as the service asks for that.
+// insist repeats a request while the service asks for a retry.
 func (s *service) insist(method, path string, h header, body string) answer {
 	s.t.Helper()
 	for range 100 {
@@ -260,7 +261,7 @@ func (s *service) insist(method, path string, h header, body string) answer {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	s.t.Errorf("%s %s: never answered", method, path)
+	s.t.Errorf("%s %s: no response but retries", method, path)
 	return answer{}
 }
 
@@ -329,8 +330,8 @@ func TestUpdatedSince_FiltersSubmissions(t *testing.T) {
 	if got := order(p); !slices.Equal(got, []int{4, 2}) || p.Meta.NextCursor == "" {
 		t.Fatalf("%v", got)
 	}
-	finish(4) // passed
-	finish(1) // still to come
+	finish(4) // already read
+	finish(1) // not yet read
 	last := read(updatedSince(since) + "&cursor=" + p.Meta.NextCursor)
 	if got := order(last); !slices.Equal(got, []int{0}) || last.Meta.NextCursor != "" {
 		t.Errorf("%v", got)

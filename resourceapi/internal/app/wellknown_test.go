@@ -8,7 +8,7 @@ import (
 )
 
 // RFC 9728; contract, sections 1 and 5.
-func TestTheResourcesDescribeThemselvesToEveryOrigin(t *testing.T) {
+func TestWellKnown_MetadataIsPublic(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	const known = "/.well-known/oauth-protected-resource"
@@ -27,7 +27,8 @@ func TestTheResourcesDescribeThemselvesToEveryOrigin(t *testing.T) {
 			Name                 string   `json:"resource_name"`
 		}
 		a.decode(t, &document)
-		if a.Status != 200 || a.Header.Get("Content-Type") != "application/json" || document.Resource != resource || document.Name == "" ||
+		if a.Status != 200 || a.Header.Get("Content-Type") != "application/json" || document.Resource != resource ||
+			document.Name == "" ||
 			!slices.Equal(document.AuthorizationServers, []string{base}) ||
 			!slices.Equal(document.Methods, []string{"header"}) {
 			t.Errorf("%d %s", a.Status, a.Body)
@@ -60,6 +61,6 @@ func TestTheResourcesDescribeThemselvesToEveryOrigin(t *testing.T) {
 	if a := s.get(listPath, as(pat, workspaceID).with("Origin", "https://elsewhere.example")); a.Header.Get(
 		"Access-Control-Allow-Origin",
 	) != "" {
-		t.Error("the workspace API opens itself to browsers")
+		t.Error("the workspace API allows cross-origin requests")
 	}
 }

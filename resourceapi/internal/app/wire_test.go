@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A wire lies between the service and Postgres and can be frozen: bytes are taken and not handed on, as when the
-// server hangs. Cut drops every connection there is.
+// A wire is a proxy between the service and Postgres that can be frozen: it accepts bytes and does not forward them,
+// like a server that hangs. cut drops every connection.
 type wire struct {
 	listener net.Listener
 	target   string
@@ -18,7 +18,7 @@ type wire struct {
 	flow     chan struct{} // closed while bytes flow
 }
 
-// newWire returns a wire to the server of the URL, and the URL through it.
+// newWire returns a wire to the server of the URL, and the URL of the wire.
 func newWire(t *testing.T, database string) (*wire, string) {
 	t.Helper()
 	u, err := url.Parse(database)

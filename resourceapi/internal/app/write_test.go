@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// editor makes a workspace and the headers of a member who may read and write its programmes.
+// editor creates a workspace and the headers of a member who may read and write its programmes.
 func (s *service) editor() (uuid.UUID, header) {
 	s.t.Helper()
 	workspaceID, user := s.member(perm.ProgrammesRead, perm.ProgrammesWrite)
@@ -41,7 +41,7 @@ func (s *service) create(h header, body string) one {
 	return p
 }
 
-func TestAProgrammeIsMadeReadAndChanged(t *testing.T) {
+func TestProgrammes_CreateReadAndChange(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
@@ -70,7 +70,7 @@ func TestAProgrammeIsMadeReadAndChanged(t *testing.T) {
 		t.Errorf("%d %s", changed.Status, changed.Body)
 	}
 	if changed.Header.Get("ETag") == read.Header.Get("ETag") {
-		t.Error("another version under the same entity tag")
+		t.Error("another version has the same entity tag")
 	}
 	if again := s.get(path, h); strings.TrimSpace(again.Body) != strings.TrimSpace(changed.Body) {
 		t.Errorf("%s", again.Body)
@@ -89,7 +89,7 @@ func TestAProgrammeIsMadeReadAndChanged(t *testing.T) {
 	}
 }
 
-func TestABadBodyIs400AndSaysWhichField(t *testing.T) {
+func TestProgrammes_InvalidBodyNamesField(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
@@ -133,7 +133,7 @@ func TestABadBodyIs400AndSaysWhichField(t *testing.T) {
 		a.decode(t, &body)
 		if a.Status != 400 || a.code(t) != "VALIDATION_ERROR" || len(body.Error.Fields) != 1 ||
 			body.Error.Fields[c.field] == "" {
-			t.Errorf("%s %s: %d %s, want a message on %s alone", c.method, c.body, a.Status, a.Body, c.field)
+			t.Errorf("%s %s: %d %s, want a message on %s only", c.method, c.body, a.Status, a.Body, c.field)
 		}
 	}
 	for _, body := range []string{
@@ -169,7 +169,8 @@ func TestABadBodyIs400AndSaysWhichField(t *testing.T) {
 			t.Errorf("%q: %d %s", kind, a.Status, a.Body)
 		}
 	}
-	if a := s.do("POST", listPath, h.with("Content-Type", "Application/JSON; charset=UTF-8"), `{"name":"x"}`); a.Status != 201 {
+	typed := h.with("Content-Type", "Application/JSON; charset=UTF-8")
+	if a := s.do("POST", listPath, typed, `{"name":"x"}`); a.Status != 201 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	if a := s.do("POST", listPath, h, `{"name":"x","summary":"`+strings.Repeat("a", 70_000)+`"}`); a.Status != 413 ||
@@ -178,7 +179,7 @@ func TestABadBodyIs400AndSaysWhichField(t *testing.T) {
 	}
 }
 
-func TestIfMatchStopsAChangeOfAnotherVersion(t *testing.T) {
+func TestIfMatch_RefusesChangeOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
@@ -218,7 +219,7 @@ func TestIfMatchStopsAChangeOfAnotherVersion(t *testing.T) {
 	}
 }
 
-func TestARecordThatTheCallerHasIsNotSentAgain(t *testing.T) {
+func TestIfNoneMatch_KnownVersionIs304(t *testing.T) {
 	t.Parallel()
 	s := newEngageService(t)
 	_, h := s.workspace()
@@ -253,7 +254,8 @@ func TestARecordThatTheCallerHasIsNotSentAgain(t *testing.T) {
 				}
 			}
 		}
-		if a := s.do("PATCH", record.path, record.h.with("If-Match", tag).with("If-None-Match", `"x"`), record.change); a.Status != 200 {
+		both := record.h.with("If-Match", tag).with("If-None-Match", `"x"`)
+		if a := s.do("PATCH", record.path, both, record.change); a.Status != 200 {
 			t.Errorf("%d %s", a.Status, a.Body)
 		}
 		if a := s.get(record.path, record.h.with("If-None-Match", tag)); a.Status != 200 {
@@ -262,13 +264,13 @@ func TestARecordThatTheCallerHasIsNotSentAgain(t *testing.T) {
 	}
 }
 
-func TestOfManyChangesToOneVersionOneIsMade(t *testing.T) {
+func TestIfMatch_ConcurrentChangesHaveOneWinner(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
 	path := listPath + "/" + s.create(h, `{"name":"Warm Homes"}`).ID.String()
 	tag := s.get(path, h).Header.Get("ETag")
-	// They meet at the row, which is let go once the first is there: the others wait there too, or for its turn.
+	// The row is locked until the first request waits for it; the others wait there too, or for a turn.
 	s.Exec("begin")
 	s.Exec("select 1 from resource.programmes for update")
 	statuses := make([]int, 3)
@@ -287,7 +289,7 @@ func TestOfManyChangesToOneVersionOneIsMade(t *testing.T) {
 	}
 }
 
-// awaitLocks waits until so many sessions of this database wait for a lock.
+// awaitLocks waits until n sessions of this database wait for a lock.
 func (s *service) awaitLocks(n int) {
 	s.t.Helper()
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
@@ -295,7 +297,7 @@ func (s *service) awaitLocks(n int) {
 			return
 		}
 	}
-	s.t.Fatalf("there are no %d sessions that wait", n)
+	s.t.Fatalf("fewer than %d sessions wait for a lock", n)
 }
 
 // locksAwaited counts the sessions of this database that wait for a lock.
@@ -306,7 +308,7 @@ func (s *service) locksAwaited() int {
 		and pid in (select pid from pg_stat_activity where datname = current_database())`)
 }
 
-func TestTheStatusChangesAlongItsArrows(t *testing.T) {
+func TestP2_TransitionsOverHTTP(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
@@ -328,7 +330,8 @@ func TestTheStatusChangesAlongItsArrows(t *testing.T) {
 					a.Header.Get("ETag") == "" {
 					t.Errorf("%s to %s: %d %s", from, to, a.Status, a.Body)
 				}
-			} else if a.Status != 409 || a.code(t) != "CONFLICT" || !strings.Contains(after.Body, `"status":"`+from+`"`) {
+			} else if a.Status != 409 || a.code(t) != "CONFLICT" ||
+				!strings.Contains(after.Body, `"status":"`+from+`"`) {
 				t.Errorf("%s to %s: %d %s, now %s", from, to, a.Status, a.Body, after.Body)
 			}
 		}
@@ -336,7 +339,7 @@ func TestTheStatusChangesAlongItsArrows(t *testing.T) {
 }
 
 // Step 6: records of another workspace are as unknown as those that do not exist.
-func TestWhatIsNotInThisWorkspaceIs404(t *testing.T) {
+func TestProgrammes_RecordOfAnotherWorkspaceIs404(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
@@ -359,18 +362,18 @@ func TestWhatIsNotInThisWorkspaceIs404(t *testing.T) {
 	}
 	s.get(imported, h).expect(t, 404, "NOT_FOUND", "")
 	if len(bodies) != 1 {
-		t.Errorf("the answers tell records apart: %v", bodies)
+		t.Errorf("the responses distinguish records: %v", bodies)
 	}
 	if a := s.get(listPath+"/"+theirs, elsewhere); !strings.Contains(a.Body, `"name":"Theirs"`) ||
 		!strings.Contains(a.Body, `"draft"`) {
 		t.Errorf("%s", a.Body)
 	}
 	if a := s.do("PATCH", listPath+"/x", h, `{"name":""}`); a.Status != 400 {
-		t.Errorf("the body is judged before the id: %d", a.Status)
+		t.Errorf("the body is checked before the id: %d", a.Status)
 	}
 }
 
-func TestWritesNeedTheirPermissionAndReadsTheirs(t *testing.T) {
+func TestProgrammes_ReadAndWriteRequireTheirPermissions(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	workspaceID, user := s.member(perm.ProgrammesRead, perm.ProgrammesWrite)

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Given are answers as they came: name → JSON.
+// Given are answers as received: name → JSON.
 type Given map[string]json.RawMessage
 
-// Answers are good answers by the names of their fields: a string, a json.Number, a []string or a bool. What was left
-// empty is not there.
+// Answers are valid answers by the names of their fields: a string, a json.Number, a []string or a bool. Empty
+// answers are absent.
 type Answers map[string]any
 
-// UnmarshalJSON reads answers that were kept, numbers to the last digit.
+// UnmarshalJSON decodes stored answers and preserves every digit of numbers.
 func (a *Answers) UnmarshalJSON(content []byte) error {
 	decoder := json.NewDecoder(bytes.NewReader(content))
 	decoder.UseNumber()
@@ -27,7 +27,7 @@ func (a *Answers) UnmarshalJSON(content []byte) error {
 	return nil
 }
 
-// A ConsentGiven is the answer to one consent.
+// A ConsentGiven is the answer to one consent field.
 type ConsentGiven struct {
 	Field         string `json:"field"`
 	NoticeVersion string `json:"noticeVersion"`
@@ -36,7 +36,7 @@ type ConsentGiven struct {
 
 const missing = "Please answer this."
 
-// Read judges the answers to the form. It returns Problems (E2).
+// Read checks the answers to the form. It returns Problems (E2).
 func (f Form) Read(given Given) (Answers, []ConsentGiven, error) {
 	answers, consents, problems := Answers{}, []ConsentGiven{}, Problems{}
 	known := map[string]bool{}
@@ -66,7 +66,7 @@ func (f Form) Read(given Given) (Answers, []ConsentGiven, error) {
 	return answers, consents, problems.orNil()
 }
 
-// read returns the value of one answer, nil where there is none, or what is wrong with it.
+// read returns the value of one answer, nil if it is empty, or a message if it is invalid.
 func (f Field) read(raw json.RawMessage) (value any, message string) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return f.nothing()
@@ -86,7 +86,7 @@ func (f Field) read(raw json.RawMessage) (value any, message string) {
 	if text = strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n")); text == "" {
 		return f.nothing()
 	}
-	if message := f.judgeText(text); message != "" {
+	if message := f.checkText(text); message != "" {
 		return nil, message
 	}
 	return text, ""

@@ -19,8 +19,8 @@ func everyType() Form {
 	return f
 }
 
-// FuzzAnswers holds that what was accepted can be kept: it is JSON that says the same when it is read again, and no
-// text in it holds what Postgres refuses. What was not is the caller's fault.
+// FuzzAnswers checks that accepted answers can be stored: they are JSON that reads back the same, without characters
+// that Postgres refuses. All other input must yield Problems.
 func FuzzAnswers(f *testing.F) {
 	for _, seed := range []string{
 		`"x"`,
@@ -45,13 +45,13 @@ func FuzzAnswers(f *testing.F) {
 	form := everyType()
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		if !utf8.Valid(raw) || !json.Valid(raw) {
-			return // package body lets neither through
+			return // package strictjson refuses both
 		}
 		for _, field := range form.Fields {
 			answers, _, err := form.Read(Given{field.Name: raw})
 			if err != nil {
 				if _, blames := errors.AsType[Problems](err); !blames {
-					t.Errorf("%s: %q: %v, which blames no field", field.Name, raw, err)
+					t.Errorf("%s: %q: %v, want Problems", field.Name, raw, err)
 				}
 				continue
 			}
@@ -65,7 +65,7 @@ func FuzzAnswers(f *testing.F) {
 			}
 			second, _, err := form.Read(again)
 			if err != nil {
-				t.Fatalf("%s: %q was accepted, %s is not: %v", field.Name, raw, kept, err)
+				t.Fatalf("%s: %q was accepted, but its stored form %s is not: %v", field.Name, raw, kept, err)
 			}
 			if text, _ := json.Marshal(second); string(text) != string(kept) {
 				t.Fatalf("%s: %s, then %s", field.Name, kept, text)
@@ -79,7 +79,7 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-func TestTheNoticeVersionFollowsItsWords(t *testing.T) {
+func TestNoticeVersion_DependsOnLabelOnly(t *testing.T) {
 	one, two := Field{Label: "Keep my answers."}, Field{Label: "Keep my answers!"}
 	if one.NoticeVersion() == two.NoticeVersion() ||
 		one.NoticeVersion() != (Field{Name: "x", Label: one.Label}).NoticeVersion() {

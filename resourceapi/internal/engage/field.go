@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/displayname"
 )
 
-// A Type is what kind of answer a field takes.
+// A Type is the kind of answer of a field.
 type Type string
 
 // The types.
@@ -29,9 +29,9 @@ const (
 
 var types = []Type{Text, Textarea, Email, Phone, Number, Date, Select, Multiselect, Consent}
 
-// Bounds of a field, in characters where not said otherwise.
+// Limits of a field, in characters unless stated otherwise.
 const (
-	MaxFields  = 50  // in a form
+	MaxFields  = 50  // of a form
 	MaxOptions = 100 // of a field
 	maxLabel   = 200
 	maxNotice  = 2000 // the label of a consent is the notice itself
@@ -44,15 +44,15 @@ type Field struct {
 	Label    string   `json:"label"`
 	Type     Type     `json:"type"`
 	Required bool     `json:"required"`
-	Options  []string `json:"options,omitempty"` // of Select and Multiselect alone
+	Options  []string `json:"options,omitempty"` // for Select and Multiselect only
 }
 
-// HasOptions says whether the answer is chosen from options.
+// HasOptions reports whether the answer is chosen from options.
 func (f Field) HasOptions() bool { return f.Type == Select || f.Type == Multiselect }
 
 var fieldName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
 
-// check adds what is wrong with the field to problems, below at.
+// check adds the problems of the field to problems, with names that begin with at.
 func (f Field) check(at string, problems Problems) {
 	if !fieldName.MatchString(f.Name) {
 		problems[at+".name"] = "Must begin with a letter and have at most 64 letters, digits, hyphens and underscores."
@@ -94,7 +94,7 @@ func (f Field) checkOptions() string {
 	return ""
 }
 
-// checkLine judges one line of text that is not empty.
+// checkLine checks a non-empty line of text.
 func checkLine(text string, longest int) string {
 	switch {
 	case strings.TrimSpace(text) == "":

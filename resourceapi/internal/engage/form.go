@@ -15,7 +15,7 @@ import (
 	"github.com/almonerhq/almoner/shared/displayname"
 )
 
-// MaxTitle is the longest title, in characters.
+// MaxTitle is the maximum length of a title, in characters.
 const MaxTitle = 200
 
 const (
@@ -23,15 +23,15 @@ const (
 	maxOrigin  = 300 // bytes
 )
 
-// A Definition is what a workspace says of a new form.
+// A Definition describes a new form.
 type Definition struct {
 	Title          string
 	Fields         []Field
-	AllowedOrigins []string // websites that may show the form and send to it from scripts
+	AllowedOrigins []string // websites that may embed the form and submit to it from scripts
 }
 
-// A Form is a public form. What it asks does not change once it is made, so that what was asked, and agreed to, can
-// always be told from it; who wants to ask something else makes another form and closes this one.
+// A Form is a public form. Its fields never change, so that it records what was asked and agreed to. To ask something
+// else, the workspace creates another form and closes this one.
 type Form struct {
 	Definition
 	ID          uuid.UUID
@@ -49,13 +49,14 @@ type Standing struct {
 	ModuleProvisioned bool
 }
 
-// Open says whether the public may know of the form.
+// Open reports whether the form is visible to the public.
 func (s Standing) Open() bool { return s.Enabled && s.ModuleEnabled }
 
-// Allows says whether a page of the origin may use the form. Origins are compared byte by byte, as browsers send them.
+// Allows reports whether a page of the origin may use the form. Origins are compared byte by byte, as browsers send
+// them.
 func (f Form) Allows(origin string) bool { return slices.Contains(f.AllowedOrigins, origin) }
 
-// Check returns Problems, or nil. It is the whole of E1.
+// Check returns Problems, or nil. It enforces E1.
 func (d Definition) Check() error {
 	problems := Problems{}
 	checkTitle(d.Title, problems)
@@ -98,11 +99,11 @@ func checkOrigins(origins []string, problems Problems) {
 	}
 }
 
-// A Change is what a workspace wants different about a form. Nil leaves a field as it is.
+// A Change is an edit of a form. A nil field stays unchanged.
 type Change struct {
 	Title          *string
 	AllowedOrigins *[]string
-	Enabled        *bool // false closes the form: to the public it is not there
+	Enabled        *bool // false closes the form, which then appears not to exist
 }
 
 // Check returns Problems, or nil.
@@ -117,7 +118,7 @@ func (c Change) Check() error {
 	return problems.orNil()
 }
 
-// Apply returns the form as it would be.
+// Apply returns the changed form.
 func (c Change) Apply(f Form) Form {
 	if c.Title != nil {
 		f.Title = *c.Title
@@ -131,11 +132,11 @@ func (c Change) Apply(f Form) Form {
 	return f
 }
 
-// host is a name or an address, in the letters that mean nothing in a Content-Security-Policy.
+// host matches a name or an address without characters that are special in a Content-Security-Policy.
 var host = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*|\[[0-9a-f:]+\])$`)
 
-// isOrigin says whether text is what a browser sends in Origin (RFC 6454, section 6.2): scheme, host, and the port
-// where it is not the scheme's own.
+// isOrigin reports whether text is a serialized origin as browsers send it (RFC 6454, section 6.2): scheme, host, and
+// the port if it is not the scheme's default.
 func isOrigin(text string) bool {
 	u, err := url.Parse(text)
 	if err != nil || len(text) > maxOrigin || u.Scheme+"://"+u.Host != text {
@@ -156,7 +157,7 @@ func isOrigin(text string) bool {
 	return host.MatchString(name)
 }
 
-// NoticeVersion names the very words of a consent's notice (E4): the first 12 hex digits of their SHA-256.
+// NoticeVersion identifies the text of a consent's notice (E4): the first 12 hex digits of its SHA-256.
 func (f Field) NoticeVersion() string {
 	sum := sha256.Sum256([]byte(f.Label))
 	return hex.EncodeToString(sum[:6])

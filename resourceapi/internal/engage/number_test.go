@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestNumbersThatPostgresCannotKeepAreNoNumbers(t *testing.T) {
+func TestReadNumber_RefusesNumbersPostgresCannotStore(t *testing.T) {
 	for _, good := range []string{"0", "-1.50", "1e3", "1E-300", "12.5e+2"} {
 		if _, problem := readNumber(json.RawMessage(good)); problem != "" {
 			t.Errorf("%s: %s", good, problem)
@@ -22,7 +22,7 @@ func TestNumbersThatPostgresCannotKeepAreNoNumbers(t *testing.T) {
 		"[1]",
 	} {
 		if _, problem := readNumber(json.RawMessage(bad)); problem == "" {
-			t.Errorf("%s: taken for a number", bad)
+			t.Errorf("%s: accepted as a number", bad)
 		}
 	}
 }

@@ -14,33 +14,33 @@ import (
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
-// Page sizes, those of every list (spec 8).
+// Page sizes of every list (spec 8).
 const (
 	DefaultLimit = 50
 	MaxLimit     = 200
 )
 
-// A Place is where a record stands in the order of its list: newest first, ties by id.
+// A Place is the position of a record in its list: newest first, ties ordered by id.
 type Place struct {
 	CreatedAt time.Time
 	ID        uuid.UUID
-	Until     time.Time // in a list with UpdatedSince, what the store gave with the first page
+	Until     time.Time // in a list with UpdatedSince, the store's value of the first page
 }
 
-// A Range asks for one page of a list.
+// A Range selects one page of a list.
 type Range struct {
-	List         string    // names the list, its filter included; what Cursors.Seal takes
-	After        *Place    // nil: from the start
+	List         string    // name of the list, its filter included; passed to Cursors.Seal
+	After        *Place    // nil for the first page
 	Limit        int       // 1 to MaxLimit
-	UpdatedSince time.Time // created or changed then or later; zero: at any time
+	UpdatedSince time.Time // created or changed at this time or later; zero matches all
 }
 
 var errCursor = errors.New("not a cursor of this list")
 
-// Cursors makes and reads the opaque texts that continue a list. It is safe for concurrent use.
+// Cursors seals and opens the cursors that continue a list. It is safe for concurrent use.
 type Cursors struct{ box *seal.Box }
 
-// NewCursors derives the key of cursors from the service's keys.
+// NewCursors derives the cursor key from the service's keys.
 func NewCursors(keys seal.Keys) (*Cursors, error) {
 	box, err := seal.NewBox(keys, "engage cursor")
 	if err != nil {
@@ -51,7 +51,7 @@ func NewCursors(keys seal.Keys) (*Cursors, error) {
 
 const placeLength = 8 + 16
 
-// Seal returns the cursor that continues the list behind the place. list names the list and the workspace it is of.
+// Seal returns the cursor that continues the list after the place. list names the list and its workspace.
 func (c *Cursors) Seal(list string, place Place) string {
 	content := binary.BigEndian.AppendUint64(nil, uint64(place.CreatedAt.UnixMicro()))
 	content = append(content, place.ID[:]...)
@@ -61,7 +61,7 @@ func (c *Cursors) Seal(list string, place Place) string {
 	return c.box.Seal(append(content, list...))
 }
 
-// untilPrefix stands before the name of a list with UpdatedSince, in a cursor.
+// untilPrefix precedes the name of a list with UpdatedSince in a cursor.
 func untilPrefix(until time.Time) string { return jsontime.Format(until) + " " }
 
 func (c *Cursors) open(r Range, text string) (Place, error) {
@@ -85,8 +85,8 @@ func (c *Cursors) open(r Range, text string) (Place, error) {
 	return place, nil
 }
 
-// ReadRange reads cursor and limit from a query string, and further parameters, which are updatedSince or none. Each is
-// given at most once; others are ignored. It returns Problems.
+// ReadRange parses cursor, limit and the further parameters, which are updatedSince or none, of a query string. Each
+// may appear at most once; others are ignored. It returns Problems.
 func ReadRange(raw, list string, cursors *Cursors, further ...string) (Range, error) {
 	r, problems := Range{List: list, Limit: DefaultLimit}, Problems{}
 	known := append([]string{"cursor", "limit"}, further...)
@@ -118,7 +118,7 @@ func ReadRange(raw, list string, cursors *Cursors, further ...string) (Range, er
 		}
 		r.UpdatedSince, r.List = since, list+" since "+jsontime.Format(since)
 	}
-	// A cursor is judged by the filter that stands beside it, so only once that is known to be good.
+	// A cursor is bound to its filter, so it is opened only if the filter is valid.
 	if text, given := values["cursor"]; given && len(problems) == 0 {
 		place, err := cursors.open(r, text)
 		if err != nil {
@@ -129,7 +129,8 @@ func ReadRange(raw, list string, cursors *Cursors, further ...string) (Range, er
 	return r, problems.orNil()
 }
 
-// readLimit reads decimal digits; 0 stands for what is no limit. One too long for an int is over MaxLimit all the same.
+// readLimit parses decimal digits and returns 0 if text is invalid. Larger numbers, even beyond int, count as
+// MaxLimit.
 func readLimit(text string) int {
 	limit := 0
 	for _, digit := range []byte(text) {

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// The longest answers, in characters.
+// Maximum lengths of answers, in characters.
 const (
 	MaxText     = 200
 	MaxTextarea = 5000
@@ -21,16 +21,16 @@ const (
 	maxNumber   = 40
 )
 
-// judgeText says what is wrong with an answer in text that is not empty.
-func (f Field) judgeText(text string) string {
-	if message := judgeLength(text, f.Type); message != "" {
+// checkText returns what is wrong with a non-empty text answer.
+func (f Field) checkText(text string) string {
+	if message := checkLength(text, f.Type); message != "" {
 		return message
 	}
 	switch f.Type {
 	case Email:
-		return judgeEmail(text)
+		return checkEmail(text)
 	case Phone:
-		return judgePhone(text)
+		return checkPhone(text)
 	case Date:
 		if day, err := time.Parse(time.DateOnly, text); err != nil || day.Year() < 1 {
 			return "Please give a day that exists, as YYYY-MM-DD."
@@ -43,7 +43,7 @@ func (f Field) judgeText(text string) string {
 	return ""
 }
 
-func judgeLength(text string, kind Type) string {
+func checkLength(text string, kind Type) string {
 	longest, allowed := MaxText, ""
 	switch kind {
 	case Textarea:
@@ -63,8 +63,8 @@ func judgeLength(text string, kind Type) string {
 	return ""
 }
 
-// judgeEmail takes a bare address alone: no name beside it, no comment, no quotes.
-func judgeEmail(text string) string {
+// checkEmail accepts only a bare address: no display name, no comment, no quotes.
+func checkEmail(text string) string {
 	address, err := mail.ParseAddress(text)
 	if err != nil || address.Name != "" || address.Address != text || strings.ContainsAny(text, "\"()<>[] ") {
 		return "Please give an e-mail address like name@example.org."
@@ -74,8 +74,8 @@ func judgeEmail(text string) string {
 
 var phone = regexp.MustCompile(`^\+?[0-9 ().\-/]+$`)
 
-// judgePhone counts digits: fewer than 5 call nobody, and 15 are the most there are (ITU-T E.164).
-func judgePhone(text string) string {
+// checkPhone checks the number of digits: 5 to 15, the maximum of ITU-T E.164.
+func checkPhone(text string) string {
 	digits := strings.Count(strings.Map(func(r rune) rune {
 		if '0' <= r && r <= '9' {
 			return '0'
@@ -88,10 +88,10 @@ func judgePhone(text string) string {
 	return ""
 }
 
-// maxPower bounds the exponent of a number: Postgres keeps none beyond some thousands, not even that of nothing.
+// maxPower bounds the exponent of a number: Postgres cannot store exponents beyond some thousands, not even of zero.
 const maxPower = 400
 
-// readNumber keeps the spelling, so that no digit is lost to rounding.
+// readNumber preserves the spelling, so that no digit is lost to rounding.
 func readNumber(raw json.RawMessage) (any, string) {
 	const message = "Please give a number, such as 4 or 4.5."
 	var number json.Number
@@ -99,7 +99,7 @@ func readNumber(raw json.RawMessage) (any, string) {
 		return nil, message
 	}
 	_, exponent, _ := strings.Cut(strings.ToLower(number.String()), "e")
-	power, _ := strconv.Atoi(exponent) // the bounds of an int, where it is beyond them
+	power, _ := strconv.Atoi(exponent) // clamped to the range of an int
 	if _, err := strconv.ParseFloat(number.String(), 64); err != nil || power < -maxPower || power > maxPower {
 		return nil, message
 	}

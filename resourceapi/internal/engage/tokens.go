@@ -9,19 +9,19 @@ import (
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
-// How long the tokens are good.
+// Lifetimes of the tokens.
 const (
 	SubmissionTokenLife = time.Hour
 	StatusTokenLife     = 24 * time.Hour
 )
 
-// maxToken is the longest text that is worth opening, in characters.
+// maxToken is the maximum length of a token, in characters; longer texts are not opened.
 const maxToken = 256
 
-// Tokens makes and reads what the public is handed instead of a credential. It is safe for concurrent use.
+// Tokens seals and opens the tokens that the public receives instead of a credential. It is safe for concurrent use.
 type Tokens struct{ submissions, statuses *seal.Box }
 
-// NewTokens derives the keys of the tokens from the service's keys.
+// NewTokens derives the token keys from the service's keys.
 func NewTokens(keys seal.Keys) (*Tokens, error) {
 	submissions, err := seal.NewBox(keys, "engage submission token")
 	if err != nil {
@@ -34,50 +34,50 @@ func NewTokens(keys seal.Keys) (*Tokens, error) {
 	return &Tokens{submissions, statuses}, nil
 }
 
-// A SubmissionToken lets one submission be made to one form (E3).
+// A SubmissionToken permits one submission to one form (E3).
 type SubmissionToken struct {
 	ID   uuid.UUID
-	Made time.Time // to the millisecond
+	Made time.Time // with millisecond precision
 }
 
-// ForSubmission returns a fresh token for the form.
+// ForSubmission returns a new token for the form.
 func (t *Tokens) ForSubmission(form uuid.UUID, now time.Time) string {
 	id := uuid.New()
-	return seal3(t.submissions, form, now, id)
+	return sealToken(t.submissions, form, now, id)
 }
 
-// ReadSubmission returns the token that text spells, or ErrToken when it was not made for the form, or not within the
-// hour before now.
+// ReadSubmission opens a token. It returns ErrToken if the token was not issued for the form, or not within the hour
+// before now.
 func (t *Tokens) ReadSubmission(text string, form uuid.UUID, now time.Time) (SubmissionToken, error) {
-	about, made, id, err := open3(t.submissions, text)
+	about, made, id, err := openToken(t.submissions, text)
 	if err != nil || about != form || now.Sub(made) >= SubmissionTokenLife {
 		return SubmissionToken{}, ErrToken
 	}
 	return SubmissionToken{id, made}, nil
 }
 
-// ForStatus returns a token that lets its holder read the status of the submission, and nothing else.
+// ForStatus returns a token that permits reading the status of the submission, and nothing else.
 func (t *Tokens) ForStatus(submission uuid.UUID, now time.Time) string {
-	return seal3(t.statuses, submission, now, uuid.Nil)
+	return sealToken(t.statuses, submission, now, uuid.Nil)
 }
 
-// AllowsStatus says whether text lets its holder read the status of the submission at the time.
+// AllowsStatus reports whether the token permits reading the status of the submission at the given time.
 func (t *Tokens) AllowsStatus(text string, submission uuid.UUID, now time.Time) bool {
-	about, made, _, err := open3(t.statuses, text)
+	about, made, _, err := openToken(t.statuses, text)
 	return err == nil && about == submission && now.Sub(made) < StatusTokenLife
 }
 
-// The content of a token: what it is about, when it was made in milliseconds, an identity of its own.
+// The content of a token: its subject, its creation time in milliseconds, its id.
 const tokenLength = 16 + 8 + 16
 
-func seal3(box *seal.Box, about uuid.UUID, made time.Time, id uuid.UUID) string {
+func sealToken(box *seal.Box, about uuid.UUID, made time.Time, id uuid.UUID) string {
 	content := make([]byte, 0, tokenLength)
 	content = append(content, about[:]...)
 	content = binary.BigEndian.AppendUint64(content, uint64(made.UnixMilli()))
 	return box.Seal(append(content, id[:]...))
 }
 
-func open3(box *seal.Box, text string) (about uuid.UUID, made time.Time, id uuid.UUID, err error) {
+func openToken(box *seal.Box, text string) (about uuid.UUID, made time.Time, id uuid.UUID, err error) {
 	if len(text) > maxToken {
 		return about, made, id, ErrToken
 	}

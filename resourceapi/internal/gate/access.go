@@ -10,8 +10,8 @@ import (
 	"github.com/almonerhq/almoner/shared/standing"
 )
 
-// access is step 3: may the credential do this in the workspace, at this moment? A workspace that does not exist and
-// one that is merely not the caller's get the same answer.
+// access is step 3: it checks whether the credential may do this in the workspace now. A workspace that does not
+// exist and one that the caller does not belong to get the same answer.
 func (g *Gate) access(
 	ctx context.Context,
 	held presented,
@@ -47,14 +47,14 @@ func (g *Gate) access(
 			)+" in this workspace. An administrator of the workspace can give it to you.",
 		)
 	case !granted.Has(need.Permission):
-		return g.lacking(ctx, held, granted, need.Permission)
+		return g.refuseMissing(ctx, held, granted, need.Permission)
 	}
 	return nil
 }
 
-// lacking refuses a credential that lacks a permission which its user holds, and says what would help. Only where
-// asking the user again would does it tell the client to (RFC 6750, section 3.1), so that no client asks in vain.
-func (g *Gate) lacking(ctx context.Context, held presented, granted perm.Set, needed perm.Permission) error {
+// refuseMissing refuses a credential without a permission that its user holds, and says what would help. It sends the
+// insufficient_scope challenge (RFC 6750, section 3.1) only if a new consent can grant the permission.
+func (g *Gate) refuseMissing(ctx context.Context, held presented, granted perm.Set, needed perm.Permission) error {
 	if held.claims == nil {
 		return apierr.New(
 			apierr.Forbidden,
@@ -81,7 +81,7 @@ func (g *Gate) lacking(ctx context.Context, held presented, granted perm.Set, ne
 	return g.insufficient(granted, askable, needed)
 }
 
-// refuseModule is step 4, but for assistants: whoever calls a tool is told by its result.
+// refuseModule is step 4. It never refuses on the MCP endpoint, where the tool's result reports the module.
 func (g *Gate) refuseModule(s standing.Standing) error {
 	if refusal := module(s); refusal != nil && !g.assisting {
 		return refusal
@@ -89,8 +89,8 @@ func (g *Gate) refuseModule(s standing.Standing) error {
 	return nil
 }
 
-// module says why a module does not work, or nil. Being provisioned is an administrator's work, so the 503 asks nobody
-// to try again (spec 7.2).
+// module returns why a module cannot be used, or nil. Only an administrator can provision a module, so the 503 has no
+// Retry-After (spec 7.2).
 func module(s standing.Standing) *apierr.Error {
 	switch {
 	case !s.ModuleEnabled:

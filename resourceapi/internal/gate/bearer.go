@@ -8,14 +8,14 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-// The two ways of not having a bearer token: the answer to the second names the error (RFC 6750, section 3).
+// The response to errBadBearer names an error; the response to errNoBearer does not (RFC 6750, section 3).
 var (
 	errNoBearer  = errors.New("no bearer token")
 	errBadBearer = errors.New("not one bearer token")
 )
 
-// readBearer returns the token of the one Authorization header (RFC 6750, section 2.1). The scheme is in any case, one
-// or more spaces follow, then one token of the alphabet b64token and nothing else. Tokens are read nowhere else.
+// readBearer returns the token of the single Authorization header (RFC 6750, section 2.1). The scheme is matched
+// case-insensitively, followed by one or more spaces and one b64token. No other code reads tokens from a request.
 func readBearer(h http.Header) (credential.Secret, error) {
 	values := h.Values("Authorization")
 	if len(values) == 0 {

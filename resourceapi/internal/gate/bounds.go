@@ -15,7 +15,7 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// What one credential, and one workspace, may have in flight in one process (contract, section 6).
+// Bounds on the concurrent requests of one credential and one workspace in one process (contract, section 6).
 const (
 	MaxInFlight = inflight.MaxPerCredential
 	MaxSearches = 2
@@ -23,29 +23,29 @@ const (
 	maxWait = 10 * time.Second
 	// maxSearchWait bounds the wait for the searches of other credentials of the workspace.
 	maxSearchWait = 2 * time.Second
-	// maxReads is how many pages of one workspace's forms and submissions are read at once. Each holds a connection of
-	// Postgres, which are 11 for everybody, for the time that up to 4 MB take.
+	// maxReads is how many pages of one workspace's forms and submissions are read at once. Each read holds one of
+	// the 11 Postgres connections of the process while up to 4 MB are transferred.
 	maxReads = 3
 )
 
-// searchPolicy names the bound of searches in the headers RateLimit and RateLimit-Policy.
+// searchPolicy names the search limit in the RateLimit and RateLimit-Policy headers.
 const searchPolicy = "searches-in-flight"
 
 // key identifies the credential.
 func (p presented) key() inflight.Credential { return inflight.CredentialOf(p.question) }
 
-// Bounds limit what one credential, and the searches of one workspace, take of the process, so that no workspace takes
-// the service from another. All gates of a process share one.
+// Bounds limit what one credential, and the searches of one workspace, use of the process, so that one workspace
+// cannot starve the others. All gates of a process share one Bounds.
 type Bounds struct {
 	requests   *inflight.Credentials
 	searches   *inflight.Requests[inflight.Credential]
-	workspaces *inflight.Requests[uuid.UUID]        // searches by workspace
-	reads      *inflight.Requests[uuid.UUID]        // of long pages, by workspace
-	bytes      *inflight.Bytes[inflight.Credential] // of answers
+	workspaces *inflight.Requests[uuid.UUID]        // searches, by workspace
+	reads      *inflight.Requests[uuid.UUID]        // long pages, by workspace
+	bytes      *inflight.Bytes[inflight.Credential] // response bytes, by credential
 }
 
-// NewBounds makes the bounds of a process. One workspace has at most searches searches at once, whatever the number of
-// its credentials; those beyond wait.
+// NewBounds returns the bounds of a process. A workspace runs at most the given number of searches at once, however
+// many credentials it has; further searches wait.
 func NewBounds(searches int) *Bounds {
 	return &Bounds{
 		requests: inflight.NewCredentials(),
@@ -58,8 +58,8 @@ func NewBounds(searches int) *Bounds {
 	}
 }
 
-// answerBytes is how many bytes of answers the process holds for those who read them: a fifth of the memory that it may
-// use, or 64 MiB if it may use any.
+// answerBytes is how many response bytes the process may hold for slow readers: a fifth of the memory limit, or 64
+// MiB if there is no limit.
 func answerBytes() int {
 	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
 		return int(limit / 5)
@@ -69,8 +69,8 @@ func answerBytes() int {
 
 type roomKey struct{}
 
-// Room returns how a request that was let in takes bytes for its answer: false says that there is no room for more, and
-// the answer ends early.
+// Room returns the function by which an admitted request reserves bytes for its response. If it returns false, there
+// is no room for more and the response must end early.
 func Room(ctx context.Context) func(bytes int) bool {
 	if hold, ok := ctx.Value(roomKey{}).(*inflight.Hold[inflight.Credential]); ok {
 		return hold.Take
@@ -80,15 +80,15 @@ func Room(ctx context.Context) func(bytes int) bool {
 
 type readsKey struct{}
 
-// workspaceReads are the reads of the workspace that a request was let in to.
+// workspaceReads identifies the workspace whose read limit applies to an admitted request.
 type workspaceReads struct {
 	reads       *inflight.Requests[uuid.UUID]
 	workspaceID uuid.UUID
 }
 
-// ReadInTurn runs read, which reads a long page from Postgres and keeps it, when the workspace of the request has a
-// turn for it: many credentials of one workspace together do not hold every connection. read must not wait for the
-// caller.
+// ReadInTurn runs read, which loads a long page from Postgres, once the workspace of the request has a free read
+// slot. This prevents the credentials of one workspace from holding every connection. read must not wait for the
+// client.
 func ReadInTurn(ctx context.Context, read func() error) (err error) {
 	w, ok := ctx.Value(readsKey{}).(workspaceReads)
 	if !ok {
@@ -102,8 +102,7 @@ func ReadInTurn(ctx context.Context, read func() error) (err error) {
 	return read()
 }
 
-// enterSearch waits for the turn of a search, which the credential and then the workspace must have room for. turn is
-// that of the request.
+// enterSearch waits for a search slot of the credential and then of the workspace. turn is the request's own.
 func (b *Bounds) enterSearch(
 	h http.Header,
 	r *http.Request,
@@ -135,8 +134,8 @@ func (b *Bounds) enterSearch(
 	}, nil
 }
 
-// endTurn ends a turn by the outcome of its request. One that waited in vain for others of its workspace says nothing
-// about the stores.
+// endTurn ends a turn with the outcome of its request. A request that timed out waiting for others of its workspace
+// is not counted as a failure of the stores.
 func endTurn(turn inflight.Turn, err error) {
 	refusal, ok := errors.AsType[*apierr.Error](err)
 	turn.Leave(ok && refusal.Kind == apierr.Unavailable && !errors.Is(err, inflight.ErrWaited))

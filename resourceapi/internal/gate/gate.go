@@ -1,11 +1,11 @@
-// Package gate answers: may this request be served, and if not, what is the first thing that is wrong?
+// Package gate decides whether a request may be served and, if not, which refusal it gets.
 //
-// Every tenant-scoped route goes through one function, admit, whose numbered steps are the rows of the contract's
-// table (section 6). A route names what it needs and cannot reorder or leave out a step. The MCP endpoint goes through
-// it as well; what is different there (contract, section 7a) is said by Resource alone. Two things hold throughout:
+// Every tenant-scoped route goes through admit, whose numbered steps are the rows of the contract's table (section 6).
+// A route declares what it needs; it cannot reorder or skip a step. The MCP endpoint goes through admit as well; its
+// differences (contract, section 7a) are in Resource alone. Two rules hold:
 //
-//   - What a credential may do is read from Postgres at each request, never remembered (spec 1, 5.3).
-//   - A later step may be prepared early, so that one trip to Postgres answers everything, but is never answered early.
+//   - The permissions of a credential are read from Postgres at each request and never cached (spec 1, 5.3).
+//   - A later step may be prepared early, so that one round trip to Postgres suffices, but never refuses early.
 package gate
 
 import (
@@ -25,41 +25,40 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
-// A Need is what a route asks of its callers. The zero Need asks for membership and no more.
+// A Need is what a route requires of its callers. The zero Need requires membership only.
 type Need struct {
 	Module     string // as account.standings names it
 	Permission perm.Permission
 }
 
-// A Caller is who may proceed, and where.
+// A Caller is the admitted user and the workspace of the request.
 type Caller struct {
 	WorkspaceID uuid.UUID
 	User        uuid.UUID
-	ClientID    string        // as the client knows itself; "" where the credential is a personal access token
-	Kind        string        // of the credential, as package standing names it
+	ClientID    string        // empty for a personal access token
+	Kind        string        // of the credential, as named by package standing
 	Permissions perm.Set      // what the credential may do there at this moment
-	EndsAt      time.Time     // of the grant or the personal access token
-	Module      *apierr.Error // for assistants alone, who are told by the tool: why the module is off
+	EndsAt      time.Time     // permissions of the credential in the workspace now
+	Module      *apierr.Error // why the module is unavailable; set on the MCP endpoint only
 }
 
-// A Prepare reads a request as far as that takes no store. Its error is step 5, and waits for its turn.
+// A Prepare parses a request without store access. Its error is step 5 and is returned in that order.
 type Prepare func(r *http.Request, workspaceID uuid.UUID) (Plan, error)
 
-// A Plan is how a route goes on.
+// A Plan is how a route continues.
 type Plan struct {
-	// Need stands in for the route's, where the request says what it is about. The zero Need leaves the route's.
+	// Need replaces the route's Need if it is not zero.
 	Need Need
-	// Ask reads the standing, and may fetch in the same trip what Serve will answer with. Nil: the standing alone.
+	// Ask reads the standing and may fetch data for Serve in the same round trip. If nil, only the standing is read.
 	Ask func(context.Context, standing.Query) (standing.Standing, error)
-	// Search finds what Serve will answer with, by a search, of which a credential and a workspace have few at once. It
-	// runs before Serve, once every step is passed, and does not wait for the caller. Nil: there is nothing to search
-	// for.
+	// Search runs a search for Serve. A credential and a workspace may run only a few at once. It runs after all
+	// steps passed and before Serve, and must not wait for the client. If nil, there is no search.
 	Search func(ctx context.Context, caller Caller) error
-	// Serve answers. It runs only once every step is passed; its error is step 6.
+	// Serve writes the response. It runs only after all steps passed; its error is step 6.
 	Serve func(w http.ResponseWriter, r *http.Request, caller Caller) error
 }
 
-// Serving is the Prepare of a route with nothing to prepare. It takes no query parameters.
+// Serving returns the Prepare of a route with nothing to prepare and no query parameters.
 func Serving(serve func(http.ResponseWriter, *http.Request, Caller) error) Prepare {
 	return func(r *http.Request, _ uuid.UUID) (Plan, error) {
 		if err := unknown.Parameters(r.URL.RawQuery); err != nil {
@@ -69,26 +68,26 @@ func Serving(serve func(http.ResponseWriter, *http.Request, Caller) error) Prepa
 	}
 }
 
-// ServingAnyQuery is Serving for a route that looks at the query parameters itself, or does not mind them.
+// ServingAnyQuery is like Serving, for a route that checks the query parameters itself or ignores them.
 func ServingAnyQuery(serve func(http.ResponseWriter, *http.Request, Caller) error) Prepare {
 	return func(*http.Request, uuid.UUID) (Plan, error) { return Plan{Serve: serve}, nil }
 }
 
-// Standings reads standings. It returns standing.ErrUnknown where there is no such credential.
+// Standings reads standings. It returns standing.ErrUnknown if there is no such credential.
 type Standings interface {
 	Standing(ctx context.Context, q standing.Query) (standing.Standing, error)
-	// EndReplaced ends the tokens that a personal access token replaces.
+	// EndReplaced revokes the tokens that a personal access token replaces.
 	EndReplaced(ctx context.Context, token uuid.UUID) error
-	// Askable is what the client of a grant may ask its user for.
+	// Askable returns the permissions that the client of a grant may request from its user.
 	Askable(ctx context.Context, grant uuid.UUID) (perm.Set, error)
 }
 
-// A Resource is what a gate stands before (contract, section 1).
+// A Resource is what a gate protects (contract, section 1).
 type Resource struct {
 	path perm.Resource
-	// forAssistants: the workspace is the credential's own, as hosted connectors cannot send a header; the workspace's
-	// LLM integration must be on, whatever the credential; and a module that is off is for the tool to say (contract,
-	// section 7a).
+	// forAssistants means that the workspace is the credential's own, since hosted connectors cannot send a header;
+	// that LLM integration must be on in the workspace, whatever the credential; and that the tool reports a module
+	// that is off (contract, section 7a).
 	forAssistants bool
 }
 
@@ -98,21 +97,21 @@ var (
 	MCP = Resource{path: perm.MCP, forAssistants: true}
 )
 
-// Deps are what a Gate is made of.
+// Deps are the dependencies of a Gate.
 type Deps struct {
 	Resource  Resource
 	BaseURL   string // without a trailing slash
 	Tokens    Tokens
 	Standings Standings
-	Used      func(standing.Standing) // told of each valid credential; must not block
-	Bounds    *Bounds                 // one for all gates of a process
+	Used      func(standing.Standing) // called for each valid credential; must not block
+	Bounds    *Bounds                 // shared by all gates of a process
 	Log       *slog.Logger
 }
 
 // A Gate guards routes. It is safe for concurrent use.
 type Gate struct {
-	resource  string   // what an access token must be made for
-	metadata  string   // where the resource describes itself (RFC 9728)
+	resource  string   // required audience of an access token
+	metadata  string   // URL of the resource metadata (RFC 9728)
 	useful    perm.Set // what a connector can be granted here
 	assisting bool     // Resource.forAssistants
 	tokens    Tokens
@@ -122,7 +121,7 @@ type Gate struct {
 	log       *slog.Logger
 }
 
-// New makes the gate of one resource.
+// New returns the gate of one resource.
 func New(d Deps) *Gate {
 	return &Gate{
 		resource: d.BaseURL + string(
@@ -139,7 +138,7 @@ func New(d Deps) *Gate {
 	}
 }
 
-// Guard serves the requests that pass, and refuses the others.
+// Guard serves admitted requests and refuses the others.
 func (g *Gate) Guard(need Need, prepare Prepare) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := g.serve(w, r, need, prepare); err != nil {
@@ -148,7 +147,7 @@ func (g *Gate) Guard(need Need, prepare Prepare) http.Handler {
 	})
 }
 
-// serve answers within the bounds of the credential, or returns the first refusal.
+// serve handles a request within the bounds of the credential, or returns the first refusal.
 func (g *Gate) serve(w http.ResponseWriter, r *http.Request, need Need, prepare Prepare) (err error) {
 	held, err := g.identify(r)
 	if err != nil {
@@ -179,14 +178,14 @@ func (g *Gate) serve(w http.ResponseWriter, r *http.Request, need Need, prepare 
 	return plan.Serve(w, r.WithContext(context.WithValue(r.Context(), readsKey{}, reads)), caller)
 }
 
-// search runs the search of a plan. Other searches may begin as soon as the store has answered: a caller who reads the
-// answer slowly does not keep them out.
+// search runs the search of a plan. It frees the search slot as soon as the store has responded, so that a client
+// that reads slowly does not block other searches.
 func search(ctx context.Context, plan Plan, caller Caller, leave func(error)) (err error) {
 	defer func() { leave(err) }()
 	return plan.Search(ctx, caller)
 }
 
-// identify is step 1 of admit as far as the text of the credential tells.
+// identify is the part of step 1 that needs only the text of the credential.
 func (g *Gate) identify(r *http.Request) (presented, error) {
 	token, err := readBearer(r.Header)
 	switch {
@@ -198,10 +197,9 @@ func (g *Gate) identify(r *http.Request) (presented, error) {
 	return g.present(r.Context(), token)
 }
 
-// admit asks the questions of the contract in their order, and returns the first refusal. held is what identify
-// returned.
+// admit checks the steps of the contract in order and returns the first refusal. held is the result of identify.
 func (g *Gate) admit(r *http.Request, held presented, need Need, prepare Prepare) (Plan, Caller, error) {
-	// Prepared early, answered in their turn: 2 and 5.
+	// Steps 2 and 5 are prepared early and refuse in their order.
 	workspaceID, workspaceErr, err := g.workspace(r, held)
 	if err != nil {
 		return Plan{}, Caller{}, err
@@ -214,7 +212,7 @@ func (g *Gate) admit(r *http.Request, held presented, need Need, prepare Prepare
 		need = plan.Need
 	}
 
-	// 1. The credential, as Postgres knows it.
+	// 1. The credential is valid according to Postgres.
 	s, err := g.ask(r.Context(), held, workspaceID, need, plan)
 	if err != nil {
 		return Plan{}, Caller{}, err
@@ -231,7 +229,7 @@ func (g *Gate) admit(r *http.Request, held presented, need Need, prepare Prepare
 		func() error { return workspaceErr },                                      // 2. the workspace is named
 		func() error { return g.access(r.Context(), held, s, workspaceID, need) }, // 3. the caller may do this there
 		func() error { return g.refuseModule(s) },                                 // 4. the module works there
-		func() error { return planErr },                                           // 5. the parameters make sense
+		func() error { return planErr },                                           // 5. the parameters are valid
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -241,7 +239,7 @@ func (g *Gate) admit(r *http.Request, held presented, need Need, prepare Prepare
 	return plan, g.caller(held, s, workspaceID), nil
 }
 
-// noteCaller says in the access log whose credential was used.
+// noteCaller records in the access log which credential was used.
 func noteCaller(ctx context.Context, s standing.Standing) {
 	c := web.Caller{Credential: s.CredentialID, Workspace: s.CredentialWorkspace, User: s.UserID}
 	if s.ClientID != nil {
@@ -267,8 +265,9 @@ func (g *Gate) caller(held presented, s standing.Standing, workspaceID uuid.UUID
 	return c
 }
 
-// workspace is where the request acts: what the header names, or the credential's own workspace. A token names that; a
-// personal access token's is known to Postgres alone. The first error is step 2, the second ends the questions here.
+// workspace returns the workspace of the request: the one in the header or, on the MCP endpoint, the credential's
+// own. An access token names it; for a personal access token it is read from Postgres. unnamed is step 2; failed ends
+// the request at once.
 func (g *Gate) workspace(r *http.Request, held presented) (workspaceID uuid.UUID, unnamed, failed error) {
 	switch {
 	case !g.assisting:
@@ -301,5 +300,5 @@ func (g *Gate) ask(
 	if err != nil {
 		return standing.Standing{}, err
 	}
-	return s, g.judge(held, s)
+	return s, g.checkStanding(held, s)
 }

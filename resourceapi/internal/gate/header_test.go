@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 )
 
-// What readBearer accepts is one token of the alphabet, as it stands in the header, whatever else the header holds.
+// FuzzBearer checks that readBearer accepts only a single token of the b64token alphabet and returns it unchanged.
 func FuzzBearer(f *testing.F) {
 	for _, seed := range []string{
 		"",
@@ -40,7 +40,7 @@ func FuzzBearer(f *testing.F) {
 		token, err := readBearer(h)
 		if err != nil {
 			if token != "" || !errors.Is(err, errNoBearer) && !errors.Is(err, errBadBearer) {
-				t.Errorf("%d characters of a token beside the error %v", len(token.Reveal()), err)
+				t.Errorf("returned %d characters of a token with the error %v", len(token.Reveal()), err)
 			}
 			return
 		}
@@ -53,12 +53,12 @@ func FuzzBearer(f *testing.F) {
 			t.Errorf("%q gave %q", first, text)
 		}
 		if strings.TrimLeft(first[6:], " ") != text {
-			t.Errorf("%q gave %q, which is not all of it", first, text)
+			t.Errorf("%q gave %q, which is not the whole token", first, text)
 		}
 	})
 }
 
-// A workspace has the one spelling of RFC 9562 in either case, in the one header.
+// FuzzWorkspace checks that only one header with an RFC 9562 identifier, in either case, names a workspace.
 func FuzzWorkspace(f *testing.F) {
 	for _, seed := range []string{
 		"",
@@ -77,11 +77,13 @@ func FuzzWorkspace(f *testing.F) {
 			h.Add("X-Tenant-Id", text)
 		}
 		workspaceID, err := readWorkspace(h)
-		if (err == nil) != (!twice && strings.EqualFold(workspaceID.String(), text) && (workspaceID != uuid.Nil || text == uuid.Nil.String())) {
+		valid := strings.EqualFold(workspaceID.String(), text) &&
+			(workspaceID != uuid.Nil || text == uuid.Nil.String())
+		if (err == nil) != (!twice && valid) {
 			t.Errorf("%q gave %s, %v", text, workspaceID, err)
 		}
 		if err != nil && apierr.Of(err).Status() != http.StatusBadRequest {
-			t.Errorf("%q is answered with %d", text, apierr.Of(err).Status())
+			t.Errorf("%q: status %d, want 400", text, apierr.Of(err).Status())
 		}
 	})
 }

@@ -12,19 +12,19 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Tokens knows the access tokens that authserver signed. A refusal is one of package accesstoken's errors; any other
-// error says that the token could not be judged.
+// Tokens verifies access tokens that the authorization server signed. An invalid token yields one of the errors of
+// package accesstoken; any other error means that the token could not be verified.
 type Tokens interface {
 	Verify(ctx context.Context, text string) (accesstoken.Claims, error)
 }
 
-// presented is a credential as far as its text alone tells. Nothing of it counts before judge has seen its standing.
+// presented is a credential as parsed from the request. It is not trusted until checkStanding has checked its standing.
 type presented struct {
 	question standing.Query
 	claims   *accesstoken.Claims // nil for a personal access token
 }
 
-// present tells the two kinds of credential apart and refuses what is malformed without asking Postgres.
+// present distinguishes the two kinds of credential and refuses malformed ones without a call to Postgres.
 func (g *Gate) present(ctx context.Context, token credential.Secret) (presented, error) {
 	text := token.Reveal()
 	if strings.HasPrefix(text, credential.PersonalAccessToken.Prefix) {
@@ -48,9 +48,9 @@ func (g *Gate) present(ctx context.Context, token credential.Secret) (presented,
 	return presented{question: standing.Query{GrantID: claims.GrantID, KeyID: claims.KeyID}, claims: &claims}, nil
 }
 
-// judge says whether the credential counts at all, whatever it is used for. What a token says and what its grant says
-// must be one story: a token that tells another was not made from this grant.
-func (g *Gate) judge(held presented, s standing.Standing) error {
+// checkStanding checks whether the credential is valid for any use. An access token whose claims disagree with its
+// grant was not issued from that grant and is refused.
+func (g *Gate) checkStanding(held presented, s standing.Standing) error {
 	if held.claims != nil && !s.Backs(*held.claims) {
 		return g.unauthenticated(badCredential)
 	}
@@ -63,7 +63,7 @@ func (g *Gate) judge(held presented, s standing.Standing) error {
 	return g.unauthenticated(badCredential)
 }
 
-// granted is what the credential was given: that of the token itself where it is one, as a grant may hold more.
+// granted returns the permissions of the credential. A token may hold fewer than its grant.
 func (p presented) granted(s standing.Standing) perm.Set {
 	if p.claims == nil {
 		return s.CredentialPermissions

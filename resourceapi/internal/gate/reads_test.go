@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Three long pages of one workspace are read at once, whoever asks for them. Another workspace does not wait for them.
-func TestReadInTurn_OneWorkspaceDoesNotHoldEveryConnection(t *testing.T) {
+// At most three long pages of one workspace are read at once. Another workspace does not wait for them.
+func TestReadInTurn_LimitsConcurrentReadsPerWorkspace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bounds := NewBounds(1)
 		in := func(workspaceID uuid.UUID) context.Context {
@@ -35,18 +35,18 @@ func TestReadInTurn_OneWorkspaceDoesNotHoldEveryConnection(t *testing.T) {
 			synctest.Wait()
 		}
 		if reading != maxReads {
-			t.Errorf("%d pages of one workspace are read at once, want %d", reading, maxReads)
+			t.Errorf("%d concurrent reads of one workspace, want %d", reading, maxReads)
 		}
 		read := false
 		if err := ReadInTurn(other, func() error { read = true; return nil }); err != nil || !read {
-			t.Errorf("another workspace waits for them: %v", err)
+			t.Errorf("read of another workspace did not run: %v", err)
 		}
 		for range 10 {
 			release <- struct{}{}
 			synctest.Wait()
 		}
 		if reading != 10 || bounds.reads.Len() != 0 {
-			t.Errorf("%d of 10 pages were read, and %d workspaces are remembered", reading, bounds.reads.Len())
+			t.Errorf("%d of 10 pages were read, %d workspaces left in the table", reading, bounds.reads.Len())
 		}
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// Words that several refusals share. None says whether a credential or a workspace exists.
+// Messages that several refusals share. None reveals whether a credential or a workspace exists.
 const (
 	noCredential  = "Send a credential: Authorization: Bearer, then a personal access token or an access token."
 	badCredential = "The credential is not valid. It may have been revoked or replaced, or belong to another " +
@@ -17,7 +17,7 @@ const (
 	expiredCredential = "The credential has expired. Get a new one."
 )
 
-// challenged is a refusal that tells an OAuth client what to do about it (RFC 6750, section 3; RFC 9728, section 5.1).
+// challenged is a refusal with a WWW-Authenticate challenge (RFC 6750, section 3; RFC 9728, section 5.1).
 type challenged struct {
 	refusal   *apierr.Error
 	challenge string
@@ -31,15 +31,15 @@ func (g *Gate) unauthenticated(message string) error {
 	return challenged{apierr.New(apierr.Unauthenticated, message), g.challenge("invalid_token", g.useful)}
 }
 
-// missing refuses a request without a token: the challenge names no error, as there was nothing wrong yet. Its scope is
-// all that is useful here, because some clients never ask for more later.
+// missing refuses a request without a token. The challenge names no error. Its scope is everything that a connector
+// can use here, because some clients never request more later.
 func (g *Gate) missing() error {
 	return challenged{apierr.New(apierr.Unauthenticated, noCredential), g.challenge("", g.useful)}
 }
 
-// insufficient refuses a token that lacks a permission which its user holds, so that asking the user again helps. The
-// scope names what the token has as well, as a client that asks for the missing one alone would lose the others, and
-// the read that a write is useless without.
+// insufficient refuses a token without a permission that its user holds, if a new consent can grant it. The scope
+// also names what the token already has, since a client that requests only the missing permission would lose the
+// others, and the read permission that a write depends on.
 func (g *Gate) insufficient(granted, askable perm.Set, needed perm.Permission) error {
 	scope := append(granted[:len(granted):len(granted)], needed)
 	if entry, _ := perm.Describe(needed); askable.Has(entry.Needs) {
@@ -64,8 +64,8 @@ func (g *Gate) challenge(code string, scope perm.Set) string {
 	return fmt.Sprintf(`Bearer realm="almoner"%s, resource_metadata=%q, scope=%q`, named, g.metadata, scope.Scope())
 }
 
-// Refuse answers with err, once and for all: it is the one place that writes errors as JSON, and it logs those that are
-// ours.
+// Refuse writes err as JSON and logs it if it is a server error. It must be called once per request; no other code
+// writes errors as JSON.
 func (g *Gate) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if c, ok := errors.AsType[challenged](err); ok {
 		w.Header().Set("WWW-Authenticate", c.challenge)
@@ -75,7 +75,7 @@ func (g *Gate) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	apierr.Write(w, apierr.Nested, answer)
 }
 
-// Note logs the cause of an error that is ours.
+// Note logs the cause of a server error.
 func (g *Gate) Note(r *http.Request, answer *apierr.Error) {
 	if status := answer.Status(); status >= 500 && answer.Cause != nil {
 		g.log.ErrorContext(r.Context(), "request failed", "status", status, "cause", answer.Cause)

@@ -9,10 +9,10 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
-// WorkspaceHeader names the workspace that a request acts in (spec 5.1).
+// WorkspaceHeader names the workspace of a request (spec 5.1).
 const WorkspaceHeader = "X-Tenant-Id"
 
-// readWorkspace returns the workspace of the one header. It returns an *apierr.Error.
+// readWorkspace returns the workspace of the single X-Tenant-Id header. The error is an *apierr.Error.
 func readWorkspace(h http.Header) (uuid.UUID, error) {
 	values := h.Values(WorkspaceHeader)
 	if len(values) == 1 {

@@ -1,8 +1,9 @@
-// Package idempotency answers: was this write asked for before, and what was answered?
+// Package idempotency reads the Idempotency-Key of a write and defines its stored answer.
 //
-// A caller who does not know whether a write arrived sends it again with the same Idempotency-Key and gets the first
-// answer again, with one effect (contract, section 6). Keys live 24 hours, per workspace, user and route; only answers
-// of 2xx are kept. The record is written in the transaction of the effect, so that neither exists without the other.
+// A client that does not know whether a write arrived sends it again with the same Idempotency-Key and gets the first
+// answer again, with one effect (contract, section 6). Keys are valid for 24 hours, per workspace, user and route;
+// only 2xx answers are stored. The record is written in the transaction of the effect, so that neither exists without
+// the other.
 package idempotency
 
 import (
@@ -15,48 +16,48 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 )
 
-// Header carries the key.
+// Header is the header of the key.
 const Header = "Idempotency-Key"
 
-// Life is how long an answer is kept.
+// Life is how long an answer is stored.
 const Life = 24 * time.Hour
 
 const maxKey = 255
 
-// A Scope says whose keys, and for what: the same key elsewhere is another key.
+// A Scope is the scope of a key: the same text in another scope is another key.
 type Scope struct {
 	WorkspaceID uuid.UUID
 	User        uuid.UUID
-	Route       string // method and path, the ids in it included
+	Route       string // method and path, including ids
 }
 
-// A Key is one caller's name for one write. Without a Text it is none: nothing is remembered. Its Scope is known all
-// the same.
+// A Key identifies one write of one caller. If Text is empty, there is no key and no answer is stored; the Scope is
+// still set.
 type Key struct {
 	Scope
 	Text string
-	Body [sha256.Size]byte // of the request's body
+	Body [sha256.Size]byte // hash of the request's body
 }
 
-// Given says whether the caller named the write.
+// Given reports whether the request has a key.
 func (k Key) Given() bool { return k.Text != "" }
 
-// An Answer is what was answered to a write.
+// An Answer is the response to a write.
 type Answer struct {
 	Status   int
-	ETag     string // "": none
-	Location string // "": none
+	ETag     string // empty if none
+	Location string // empty if none
 	Body     []byte // JSON
 }
 
-// ErrReused says that the key was used for another body. It is a Conflict.
+// ErrReused is returned for a key that was used with another body. It is a Conflict.
 var ErrReused = apierr.New(
 	apierr.Conflict,
 	"This Idempotency-Key was used within 24 hours for a request with another body. Use a new key for a new request.",
 )
 
-// ReadKey reads the header: at most one, 1 to 255 visible ASCII characters. Without it, the key has its scope alone. It
-// returns an *apierr.Error.
+// ReadKey reads the header, which may appear once with 1 to 255 visible ASCII characters. Without it, the key has
+// only a scope. The error is an *apierr.Error.
 func ReadKey(h http.Header, scope Scope, body []byte) (Key, error) {
 	values := h.Values(Header)
 	if len(values) == 0 {

@@ -1,8 +1,7 @@
-// Package imports answers: when does an accepted import become programmes?
+// Package imports runs the worker that turns accepted imports into programmes.
 //
-// Soon, and once in effect: a worker takes one waiting import after the other, of one workspace after the other
-// (contract, section 6). What it takes and what it makes of it is one transaction of the store's, so a worker that dies
-// leaves the import waiting as it was.
+// The worker takes one waiting import at a time, alternating between workspaces (contract, section 6). The store
+// takes and processes an import in one transaction, so an import whose worker dies stays waiting.
 package imports
 
 import (
@@ -11,15 +10,15 @@ import (
 	"time"
 )
 
-// lookEvery is how often the worker looks for imports: its own instance's, other instances', and those left behind.
+// lookEvery is how often the worker looks for imports of all instances.
 const lookEvery = 250 * time.Millisecond
 
-// restFor is how long the worker lets a store be that has just failed it.
+// restFor is how long the worker pauses after a failure of the store.
 const restFor = 5 * time.Second
 
-// Store holds the imports that wait.
+// Store stores the waiting imports.
 type Store interface {
-	// ProcessImport processes an import of the workspace whose turn it is, and says whether there was one.
+	// ProcessImport processes an import of the workspace whose turn it is, and reports whether there was one.
 	ProcessImport(ctx context.Context) (found bool, err error)
 }
 
@@ -29,12 +28,12 @@ type Worker struct {
 	log   *slog.Logger
 }
 
-// NewWorker makes a worker that sleeps until Run.
+// NewWorker returns a worker that starts with Run.
 func NewWorker(store Store, log *slog.Logger) *Worker {
 	return &Worker{store, log}
 }
 
-// Run works until ctx ends, and finishes what it has begun.
+// Run works until ctx ends, and completes an import in progress.
 func (w *Worker) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		found, err := w.store.ProcessImport(ctx)

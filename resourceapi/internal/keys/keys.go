@@ -1,14 +1,14 @@
-// Package keys answers: did authserver sign this access token?
+// Package keys verifies access tokens with the authorization server's public keys.
 //
-// The public keys come from its JWKS, and every failure to get them ends in a refusal, never in trust:
+// The keys come from its JWKS. Every failure to get them leads to a refusal:
 //
-//   - No keys yet: tokens cannot be judged, and the answer is 503. Personal access tokens need no keys.
-//   - The JWKS does not answer: the keys last seen serve on for a day.
-//   - A token of an unknown key: the keys are fetched again, but seldom, so that forged tokens cannot make us knock
-//     without end; keys are published before they sign, so an honest token hardly ever comes first.
+//   - No keys yet: tokens cannot be verified, and the response is 503. Personal access tokens need no keys.
+//   - The JWKS is not available: the last keys are used for a day.
+//   - A token of an unknown key: the keys are fetched again, but rarely, so that forged tokens cannot cause unlimited
+//     requests. Keys are published before they sign, so this rarely happens for a valid token.
 //
-// That a key signed a token does not mean that the key is still published: an administrator may have removed it since
-// the fetch. The token's key identifier goes into the question about its standing, and Postgres refuses removed keys.
+// A valid signature does not mean that the key is still published: an administrator may have removed it since the
+// fetch. The standing query contains the token's key identifier, and Postgres refuses removed keys.
 package keys
 
 import (
@@ -30,18 +30,18 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 )
 
-// How keys are kept.
+// Timing and limits of the fetches.
 const (
-	keepFor       = 24 * time.Hour   // beyond it, keys that could not be confirmed are not believed
-	refreshEvery  = 5 * time.Minute  // so that new keys are known before they sign, and removed ones are forgotten
+	keepFor       = 24 * time.Hour   // keys not confirmed for longer are not used
+	refreshEvery  = 5 * time.Minute  // so that new keys are known before they sign, and removed ones are dropped
 	unknownEvery  = 30 * time.Second // at most one fetch for tokens of unknown keys,
 	unknownBurst  = 2                // after the first two
-	retryEvery    = time.Second      // while there are no keys at all
+	retryEvery    = time.Second      // while there are no keys
 	fetchTimeout  = 2 * time.Second
 	maxJWKSLength = 64 << 10
 )
 
-// A Source holds the keys of one JWKS. It is safe for concurrent use.
+// A Source fetches and caches the keys of one JWKS. It is safe for concurrent use.
 type Source struct {
 	url     string
 	client  *http.Client
@@ -53,13 +53,13 @@ type Source struct {
 	kept    atomic.Pointer[keySet]
 }
 
-// keySet is what one fetch brought.
+// keySet is the result of one fetch.
 type keySet struct {
 	*accesstoken.Keys
 	fetched time.Time
 }
 
-// NewSource makes a source that has no keys yet. now is the clock.
+// NewSource returns a source without keys. now is the clock.
 func NewSource(url string, log *slog.Logger, now func() time.Time) *Source {
 	return &Source{
 		url: url,
@@ -73,7 +73,7 @@ func NewSource(url string, log *slog.Logger, now func() time.Time) *Source {
 	}
 }
 
-// Run keeps the keys fresh until ctx ends.
+// Run refreshes the keys until ctx ends.
 func (s *Source) Run(ctx context.Context) {
 	retry := retryEvery
 	for {
@@ -92,7 +92,7 @@ func (s *Source) Run(ctx context.Context) {
 	}
 }
 
-// Ready says whether there ever were keys. Until there are, it asks for them, as a token would.
+// Ready returns nil once keys have been fetched. Until then it fetches them, as Verify would.
 func (s *Source) Ready(ctx context.Context) error {
 	if s.kept.Load() != nil {
 		return nil
@@ -115,7 +115,7 @@ func (s *Source) Ready(ctx context.Context) error {
 	}
 }
 
-// current returns the keys that may be believed, or nil.
+// current returns the keys if they are recent enough to use, or nil.
 func (s *Source) current() *keySet {
 	kept := s.kept.Load()
 	if kept == nil || s.now().Sub(kept.fetched) > keepFor {
@@ -126,8 +126,8 @@ func (s *Source) current() *keySet {
 
 var errAskedJustNow = errors.New("the JWKS was asked for just now")
 
-// fetch replaces the keys, if allowance (nil: always) has a turn left. Callers that come while a fetch is under way
-// wait for it and take no turn; it outlives the request that began it, because others wait too.
+// fetch replaces the keys if allowance has a token left; a nil allowance always permits. Concurrent callers wait for
+// the same fetch and use no token. The fetch outlives the request that started it, because others wait too.
 func (s *Source) fetch(ctx context.Context, allowance *rate.Limiter) error {
 	_, err, _ := s.flight.Do("", func() (any, error) {
 		if allowance != nil && !allowance.AllowN(s.now(), 1) {
@@ -168,8 +168,8 @@ func (s *Source) download(ctx context.Context) (jwk.Set, error) {
 	return readSet(content)
 }
 
-// readSet keeps the public keys that could have signed a token of ours. A document without any is an error: it would
-// otherwise lock everybody out.
+// readSet selects the public keys that could have signed an access token. A document without any is an error:
+// accepting it would refuse every token.
 func readSet(content []byte) (jwk.Set, error) {
 	all, err := jwk.Parse(content)
 	if err != nil {

@@ -26,13 +26,13 @@ import (
 
 const issuer = "https://api.almoner.example"
 
-// A clock stands still until it is told otherwise.
+// A clock advances only by later.
 type clock struct{ seconds atomic.Int64 }
 
 func (c *clock) now() time.Time         { return time.Unix(c.seconds.Load(), 0) }
 func (c *clock) later(by time.Duration) { c.seconds.Add(int64(by / time.Second)) }
 
-// A scene is an authserver and a verifier that share a clock.
+// A scene is an authorization server and a verifier that share a clock.
 type scene struct {
 	*keystest.Authserver
 	*clock
@@ -47,7 +47,7 @@ func newScene(t *testing.T) (scene, *Verifier, *Source) {
 	return s, NewVerifier(source, issuer), source
 }
 
-// token is good for two days by the clock.
+// token returns a token that is valid for two days by the clock.
 func (s scene) token(key keystest.Key) string {
 	s.t.Helper()
 	return key.Sign(s.t, accesstoken.Claims{
@@ -74,7 +74,7 @@ func unavailable(err error) bool {
 	return ok && e.Kind == apierr.Unavailable
 }
 
-func TestNoKeysYetIsUnavailableAndSoonOver(t *testing.T) {
+func TestVerify_WithoutKeysIsUnavailableUntilFetched(t *testing.T) {
 	a, v, _ := newScene(t)
 	key := keystest.NewKey(t, "1")
 	token := a.token(key)
@@ -83,11 +83,11 @@ func TestNoKeysYetIsUnavailableAndSoonOver(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if err := verify(t, v, "a.b.c"); !errors.Is(err, accesstoken.ErrInvalid) || a.Asked() != 1 {
-		t.Errorf("a malformed token: %v after %d questions", err, a.Asked())
+		t.Errorf("a malformed token: %v after %d fetches", err, a.Asked())
 	}
 	a.Publish(key)
 	if err := verify(t, v, token); !unavailable(err) || a.Asked() != 1 {
-		t.Errorf("asked %d times within a second: %v", a.Asked(), err)
+		t.Errorf("%d fetches within a second: %v", a.Asked(), err)
 	}
 	a.later(time.Second)
 	if err := verify(t, v, token); err != nil {
@@ -95,8 +95,8 @@ func TestNoKeysYetIsUnavailableAndSoonOver(t *testing.T) {
 	}
 }
 
-// Each of these 503s has its cause, for the log, though authserver is asked once a second at most.
-func TestNobodyIsReadyBeforeTheFirstKeys(t *testing.T) {
+// Each of these 503s has its cause for the log, although the JWKS is fetched at most once a second.
+func TestReady_FailsBeforeFirstKeys(t *testing.T) {
 	a, v, source := newScene(t)
 	key := keystest.NewKey(t, "1")
 	a.Answer(502, "")
@@ -108,7 +108,7 @@ func TestNobodyIsReadyBeforeTheFirstKeys(t *testing.T) {
 		}
 	}
 	if a.Asked() != 1 {
-		t.Errorf("asked %d times within a second", a.Asked())
+		t.Errorf("%d fetches within a second", a.Asked())
 	}
 	a.Publish(key)
 	a.later(time.Second)
@@ -118,11 +118,11 @@ func TestNobodyIsReadyBeforeTheFirstKeys(t *testing.T) {
 	a.Answer(502, "")
 	a.later(48 * time.Hour)
 	if err := source.Ready(t.Context()); err != nil || a.Asked() != 2 {
-		t.Errorf("%v after %d questions: what was ready serves on", err, a.Asked())
+		t.Errorf("%v after %d fetches, want ready without another fetch", err, a.Asked())
 	}
 }
 
-func TestKeysServeForADayWithoutTheAuthserver(t *testing.T) {
+func TestVerify_UsesCachedKeysForOneDay(t *testing.T) {
 	a, v, source := newScene(t)
 	key := keystest.NewKey(t, "1")
 	token, fresh := a.token(key), a.token(key)
@@ -133,7 +133,7 @@ func TestKeysServeForADayWithoutTheAuthserver(t *testing.T) {
 	a.Close()
 	a.later(23 * time.Hour)
 	if err := source.fetch(t.Context(), nil); err == nil {
-		t.Fatal("fetched from a server that is gone")
+		t.Fatal("fetched from a closed server")
 	}
 	for _, one := range []string{token, fresh} {
 		if err := verify(t, v, one); err != nil {
@@ -148,7 +148,7 @@ func TestKeysServeForADayWithoutTheAuthserver(t *testing.T) {
 	}
 }
 
-func TestARotationIsNoticedAndUnknownKeysAreAskedForSeldom(t *testing.T) {
+func TestVerify_FetchesForUnknownKeysRarely(t *testing.T) {
 	a, v, _ := newScene(t)
 	old, fresh := keystest.NewKey(t, "old"), keystest.NewKey(t, "new")
 	a.Publish(old)
@@ -169,19 +169,19 @@ func TestARotationIsNoticedAndUnknownKeysAreAskedForSeldom(t *testing.T) {
 		}
 	}
 	if more := a.Asked() - before; more > unknownBurst {
-		t.Errorf("50 forged tokens made us ask %d times", more)
+		t.Errorf("50 forged tokens caused %d fetches", more)
 	}
 	before = a.Asked()
 	a.later(29 * time.Second)
 	_ = verify(t, v, a.token(keystest.NewKey(t, "x")))
 	if a.Asked() != before {
-		t.Error("asked again within 30 seconds")
+		t.Error("fetched again within 30 seconds")
 	}
 	a.later(2 * time.Second)
 	_ = verify(t, v, a.token(keystest.NewKey(t, "x")))
 	_ = verify(t, v, a.token(keystest.NewKey(t, "x")))
 	if more := a.Asked() - before; more != 1 {
-		t.Errorf("asked %d times after 30 seconds", more)
+		t.Errorf("%d fetches after 30 seconds, want 1", more)
 	}
 	a.Answer(502, "")
 	a.later(31 * time.Second)
@@ -190,7 +190,7 @@ func TestARotationIsNoticedAndUnknownKeysAreAskedForSeldom(t *testing.T) {
 	}
 }
 
-func TestAKeyThatIsTakenBackTakesItsTokensAlong(t *testing.T) {
+func TestVerify_RefusesTokensOfRemovedKey(t *testing.T) {
 	a, v, source := newScene(t)
 	leaked, fresh := keystest.NewKey(t, "leaked"), keystest.NewKey(t, "new")
 	a.Publish(leaked)
@@ -209,7 +209,7 @@ func TestAKeyThatIsTakenBackTakesItsTokensAlong(t *testing.T) {
 	}
 }
 
-func TestARememberedTokenStillExpires(t *testing.T) {
+func TestVerify_CachedTokenStillExpires(t *testing.T) {
 	a, v, source := newScene(t)
 	key := keystest.NewKey(t, "1")
 	a.Publish(key)
@@ -218,7 +218,7 @@ func TestARememberedTokenStillExpires(t *testing.T) {
 	if err := source.fetch(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := verify(t, v, token); err != nil { // remembered by the keys that are kept
+	if err := verify(t, v, token); err != nil { // the cached keys remember the token
 		t.Fatal(err)
 	}
 	a.later(2 * time.Minute)
@@ -227,7 +227,7 @@ func TestARememberedTokenStillExpires(t *testing.T) {
 	}
 }
 
-func TestADocumentWithoutUsableKeysReplacesNothing(t *testing.T) {
+func TestFetch_DocumentWithoutUsableKeysIsIgnored(t *testing.T) {
 	a, v, source := newScene(t)
 	key := keystest.NewKey(t, "1")
 	a.Publish(key)
@@ -268,12 +268,12 @@ func TestADocumentWithoutUsableKeysReplacesNothing(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 		if err := verify(t, v, token); err != nil {
-			t.Errorf("%s: the keys are gone: %v", name, err)
+			t.Errorf("%s: the keys were replaced: %v", name, err)
 		}
 	}
 }
 
-func TestARedirectIsNotFollowed(t *testing.T) {
+func TestFetch_DoesNotFollowRedirects(t *testing.T) {
 	a, _, _ := newScene(t)
 	a.Publish(keystest.NewKey(t, "1"))
 	elsewhere := httptest.NewServer(http.RedirectHandler(a.URL, http.StatusFound))
@@ -284,7 +284,7 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
-func TestManyTokensOfANewKeyWaitForOneFetch(t *testing.T) {
+func TestVerify_ConcurrentTokensShareOneFetch(t *testing.T) {
 	a, v, _ := newScene(t)
 	old, fresh := keystest.NewKey(t, "old"), keystest.NewKey(t, "new")
 	a.Publish(old)
@@ -307,6 +307,6 @@ func TestManyTokensOfANewKeyWaitForOneFetch(t *testing.T) {
 	}
 	group.Wait()
 	if more := a.Asked() - before; more > unknownBurst {
-		t.Errorf("asked %d times", more)
+		t.Errorf("%d fetches", more)
 	}
 }

@@ -10,17 +10,17 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 )
 
-// A Verifier judges access tokens of one issuer by the keys of a Source. It is safe for concurrent use.
+// A Verifier verifies the access tokens of one issuer with the keys of a Source. It is safe for concurrent use.
 type Verifier struct {
 	source *Source
 	issuer string
 }
 
-// NewVerifier makes a verifier of issuer's tokens.
+// NewVerifier returns a verifier of issuer's tokens.
 func NewVerifier(source *Source, issuer string) *Verifier { return &Verifier{source, issuer} }
 
-// Verify returns the claims of a token, or one of accesstoken's errors, or an *apierr.Error of kind Unavailable when
-// there are no keys to judge it by. What is malformed is refused without asking anyone.
+// Verify returns the claims of a token, one of accesstoken's errors, or an *apierr.Error of kind Unavailable if there
+// are no keys. A malformed token is refused without a fetch.
 func (v *Verifier) Verify(ctx context.Context, text string) (accesstoken.Claims, error) {
 	claims, err := v.byKept(text)
 	if !errors.Is(err, accesstoken.ErrUnknownKey) {

@@ -1,7 +1,7 @@
-// Package listpage encodes one page of a list while its rows are read, and ends the page before it grows too long.
+// Package listpage encodes a page of a list while its rows are read, and ends the page before it gets too long.
 //
-// A record is encoded as soon as it is read, so a request holds the bytes of its answer and no records. What strangers
-// sent in bounds neither the number of those bytes nor their spelling: MaxBytes does.
+// A record is encoded as soon as it is read, so a request holds the bytes of its response but no records. User input
+// limits neither the number nor the encoding of those bytes; MaxBytes does.
 package listpage
 
 import (
@@ -12,19 +12,19 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// MaxBytes is the length that no answer of a list passes (contract, section 6).
+// MaxBytes is the maximum length of a list response (contract, section 6).
 const MaxBytes = 4_000_000
 
-// frame is what an answer needs besides its records: meta, with a cursor in it.
+// frame is the size reserved for everything but the records: meta with a cursor.
 const frame = 2048
 
-// Chunks keep a long page from being copied whenever it grows.
+// A long page is stored in chunks, so that it is not copied when it grows.
 const (
 	chunkSize = 64 << 10
 	fullChunk = chunkSize / 2
 )
 
-// freeBytes of each page take no room, so that pages of ordinary records are never cut short.
+// freeBytes of each page are not reserved, so that pages of ordinary records are never cut short.
 const freeBytes = 2 * chunkSize
 
 var chunks = sync.Pool{New: func() any {
@@ -32,26 +32,26 @@ var chunks = sync.Pool{New: func() any {
 	return &b
 }}
 
-// A Page is the JSON of one page, made of records of the type T. Use New.
+// A Page is the JSON of one page of records of type T. Use New.
 type Page[T any] struct {
 	encode func(b []byte, record T) ([]byte, error)
-	full   []*[]byte // chunks that are written to no more
+	full   []*[]byte // chunks that are complete
 	chunk  *[]byte
 	bytes  int // in full
 	count  int
 	last   T
 	err    error
 
-	room  func(bytes int) bool // nil: there is room
-	ended bool                 // for lack of room
+	room  func(bytes int) bool // nil if unlimited
+	ended bool                 // no room was left
 }
 
-// New makes an empty page whose records encode appends to b.
+// New returns an empty page whose records are appended by encode.
 func New[T any](encode func(b []byte, record T) ([]byte, error)) *Page[T] {
 	return &Page[T]{encode: encode}
 }
 
-// Encoded makes an empty page of records that are encoded as what of makes of them.
+// Encoded returns an empty page whose records are converted by of and encoded as JSON.
 func Encoded[T, R any](of func(T) R) *Page[T] {
 	return New(func(b []byte, record T) ([]byte, error) {
 		content, err := web.EncodeJSON(of(record))
@@ -59,7 +59,8 @@ func Encoded[T, R any](of func(T) R) *Page[T] {
 	})
 }
 
-// Within lets the page take its bytes of room, but for the first freeBytes, and end early where there is none.
+// Within makes the page reserve its bytes, except for the first freeBytes, with room, and end early if there is no
+// room.
 func (p *Page[T]) Within(room func(bytes int) bool) *Page[T] {
 	p.room = room
 	return p
@@ -100,14 +101,14 @@ func (p *Page[T]) Take(record T) bool {
 	return true
 }
 
-// Last returns the record that was taken last.
+// Last returns the last record taken.
 func (p *Page[T]) Last() T { return p.last }
 
 // Err returns the error of a record that could not be encoded.
 func (p *Page[T]) Err() error { return p.err }
 
-// Write answers with data and meta. meta.nextCursor is present only when more pages may follow (spec 2.4): next is ""
-// where none do. The page must not be used afterwards.
+// Write writes data and meta. meta.nextCursor is present only if more pages may follow (spec 2.4); next is "" if none
+// do. The page must not be used afterwards.
 func (p *Page[T]) Write(w http.ResponseWriter, next string) {
 	if p.chunk == nil {
 		b := []byte(`{"data":[`)
@@ -116,7 +117,7 @@ func (p *Page[T]) Write(w http.ResponseWriter, next string) {
 	end := append(*p.chunk, `],"meta":{"count":`...)
 	end = strconv.AppendInt(end, int64(p.count), 10)
 	if next != "" {
-		cursor, _ := web.EncodeJSON(next) // a string cannot fail
+		cursor, _ := web.EncodeJSON(next) // encoding a string cannot fail
 		end = append(append(end, `,"nextCursor":`...), cursor...)
 	}
 	*p.chunk = append(end, "}}\n"...)
@@ -126,7 +127,7 @@ func (p *Page[T]) Write(w http.ResponseWriter, next string) {
 	w.WriteHeader(http.StatusOK)
 	for _, chunk := range append(p.full, p.chunk) {
 		if _, err := w.Write(*chunk); err != nil {
-			return // the caller has left, which is no error of ours
+			return // a client that disconnected is not an error
 		}
 		if cap(*chunk) <= 2*chunkSize {
 			chunks.Put(chunk)

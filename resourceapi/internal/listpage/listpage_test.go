@@ -32,7 +32,7 @@ func written(t *testing.T, page *listpage.Page[string], next string) (a answer, 
 
 func itself(text string) string { return text }
 
-func TestPage_EndsBeforeItIsTooLong(t *testing.T) {
+func TestPage_EndsBeforeMaxBytes(t *testing.T) {
 	for _, length := range []int{0, 1, 700, 32 << 10, 70_000, 1 << 20} {
 		record := strings.Repeat("<", length)
 		page, taken := listpage.Encoded(itself), 0
@@ -48,19 +48,19 @@ func TestPage_EndsBeforeItIsTooLong(t *testing.T) {
 		}
 		for _, one := range a.Data {
 			if one != record {
-				t.Fatal("a record is another")
+				t.Fatal("a record was changed")
 			}
 		}
 	}
 }
 
-func TestPage_MakesProgress(t *testing.T) {
+func TestPage_FirstRecordAlwaysFits(t *testing.T) {
 	page := listpage.Encoded(itself)
 	if !page.Take(strings.Repeat("x", listpage.MaxBytes+1)) {
-		t.Error("the first record has no room")
+		t.Error("the first record was refused")
 	}
 	if page.Take("y") {
-		t.Error("there is room beyond the bound")
+		t.Error("a record beyond the limit was accepted")
 	}
 	if a, _ := written(t, page, ""); len(a.Data) != 1 {
 		t.Errorf("%d records", len(a.Data))
@@ -75,7 +75,7 @@ func TestPage_WithoutRecordsIsAnEmptyList(t *testing.T) {
 	}
 }
 
-func TestPage_EndsWhereThereIsNoRoom(t *testing.T) {
+func TestPage_EndsEarlyWithoutRoom(t *testing.T) {
 	asked := 0
 	page := listpage.Encoded(itself).Within(func(bytes int) bool {
 		asked += bytes

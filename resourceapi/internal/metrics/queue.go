@@ -1,4 +1,4 @@
-// Package metrics answers: is the queue of submissions worked off, in numbers?
+// Package metrics exports metrics of the submission queue.
 package metrics
 
 import (
@@ -11,8 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/metrics"
 )
 
-// A Queue knows its jobs that have no end yet: how many there are by state, and how long the oldest one that could run
-// has waited.
+// A Queue counts its unfinished jobs by state and returns how long the oldest job that could run has waited.
 type Queue interface {
 	Jobs(ctx context.Context) (byState map[string]int, oldest time.Duration, err error)
 }
@@ -23,7 +22,7 @@ type queue struct {
 	log          *slog.Logger
 }
 
-// WatchQueue tells of the queue, asked at each scrape. All processes tell of the same one.
+// WatchQueue registers metrics of the queue, which is queried at each scrape. All processes report the same queue.
 func WatchQueue(registry *metrics.Registry, of Queue, log *slog.Logger) {
 	registry.MustRegister(&queue{
 		jobs: prometheus.NewDesc(
@@ -43,7 +42,7 @@ func WatchQueue(registry *metrics.Registry, of Queue, log *slog.Logger) {
 	})
 }
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (q *queue) Describe(to chan<- *prometheus.Desc) {
 	to <- q.jobs
 	to <- q.oldest
@@ -51,7 +50,7 @@ func (q *queue) Describe(to chan<- *prometheus.Desc) {
 
 const patience = time.Second
 
-// Collect is prometheus.Collector's. Where the queue does not answer, it says nothing of it: 0 would be a lie.
+// Collect implements prometheus.Collector. If the query fails, it reports nothing, since 0 would be wrong.
 func (q *queue) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -1,8 +1,8 @@
-// Package precondition answers: is the record still what the caller has seen?
+// Package precondition implements conditional requests by record version.
 //
-// A record's version is its entity tag. Who reads a record gets the tag in ETag; who changes it may send the tag back
-// in If-Match, and is refused if the record was changed in between (RFC 9110, section 13.1.1; contract, section 6). Who
-// reads it again may send the tag in If-None-Match, and is told if there is nothing new (section 13.1.2).
+// The version of a record is its entity tag, which a read returns in ETag. A change with the tag in If-Match is
+// refused if the record was changed in between (RFC 9110, section 13.1.1; contract, section 6). A read with the tag
+// in If-None-Match returns 304 if nothing changed (section 13.1.2).
 package precondition
 
 import (
@@ -14,19 +14,19 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 )
 
-// Tag names a version of a record (RFC 9110, section 8.8.3).
+// Tag returns the entity tag of a version (RFC 9110, section 8.8.3).
 func Tag(version int) string { return fmt.Sprintf(`"%d"`, version) }
 
-// Conditions are what a request asks of a record. The zero value asks nothing.
+// Conditions are the preconditions of a request. The zero value has none.
 type Conditions struct{ match, noneMatch *tags }
 
-// tags are those of one header: any there are, or the listed.
+// tags are the tags of one header: any tag (*) or the listed ones.
 type tags struct {
 	any    bool
 	listed []string
 }
 
-// Read reads If-Match and If-None-Match. It returns an *apierr.Error.
+// Read reads If-Match and If-None-Match. The error is an *apierr.Error.
 func Read(h http.Header) (Conditions, error) {
 	var c Conditions
 	for _, one := range []struct {
@@ -49,7 +49,7 @@ func Read(h http.Header) (Conditions, error) {
 	return c, nil
 }
 
-// readTags reads a list whose empty elements count for nothing, and whose tags may hold commas (sections 5.6.1.2 and
+// readTags reads a list of tags. Empty elements are ignored, and tags may contain commas (sections 5.6.1.2 and
 // 8.8.3).
 func readTags(text string) (given tags, ok bool) {
 	if strings.Trim(text, " \t") == "*" {
@@ -75,14 +75,14 @@ func readTags(text string) (given tags, ok bool) {
 	return given, len(given.listed) > 0
 }
 
-// Holds says whether the version is one that If-Match asks for. Tags are compared strongly: ours are strong, so a weak
-// one matches nothing.
+// Holds reports whether the version satisfies If-Match. The comparison is strong: our tags are strong, so a weak tag
+// never matches.
 func (c Conditions) Holds(version int) bool {
 	return c.match == nil || c.match.any || slices.Contains(c.match.listed, Tag(version))
 }
 
-// Seen says whether the version is one that If-None-Match names, compared weakly. Who reads it need not be sent it
-// again, and who wants to change it asked for that not to happen.
+// Seen reports whether If-None-Match names the version, by weak comparison. Then a read need not return the record,
+// and a change must be refused.
 func (c Conditions) Seen(version int) bool {
 	if c.noneMatch == nil {
 		return false

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Bounds of the rows of an import. They hold before a row is split into cells, because each cell costs the parser many
-// times its own byte.
+// Bounds of the rows of an import. They are checked before a row is split into cells, because a cell costs the parser
+// many times its size.
 const (
 	MaxImportHeader = 1 << 10 // bytes of the header
-	// bytes of a row; the longest valid one, with every character doubled as a quote, is shorter
+	// maxRow is in bytes; the longest valid row, with every character doubled as a quote, is shorter
 	maxRow   = 64 << 10
 	maxCells = 100 // in a row
 )
@@ -21,16 +21,16 @@ var (
 	errTooManyCells = errors.New("a row of too many cells")
 )
 
-// boundedRows reads text one row at a time and fails at the first row that passes a bound. The csv.Reader above it has
-// no more than one row in its buffer, so it never splits a row that was not measured.
+// boundedRows reads text one row at a time and fails at the first row beyond a bound. The csv.Reader on top of it
+// never buffers more than one row, so it never splits a row that was not measured.
 type boundedRows struct {
-	rest     string // not handed out yet
-	measured int    // bytes of rest that belong to a row within the bounds
-	line     int    // of the text, where the row that was measured last begins; from 0
-	lines    int    // of that row
+	rest     string // not returned yet
+	measured int    // bytes of rest in a row within the bounds
+	line     int    // first line of the last measured row, from 0
+	lines    int    // lines of that row
 }
 
-// Read is io.Reader's. It never returns bytes of two rows at once.
+// Read implements io.Reader. It never returns bytes of two rows at once.
 func (r *boundedRows) Read(p []byte) (int, error) {
 	if r.rest == "" {
 		return 0, io.EOF
@@ -53,8 +53,8 @@ func (r *boundedRows) Read(p []byte) (int, error) {
 }
 
 // measureRow returns the first row of text, with its line end, and the number of its cells. A line end or a comma
-// between quotes belongs to a cell. Up to the first misplaced quote, where csv.Reader stops as well, both see the same
-// rows.
+// between quotes belongs to a cell. Up to the first misplaced quote, where csv.Reader stops with an error, it finds
+// the same rows as csv.Reader.
 func measureRow(text string) (row string, cells int) {
 	quoted := false
 	cells = 1

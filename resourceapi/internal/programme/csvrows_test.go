@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-const importBytes = 2 << 20 // what the endpoint takes at most
+const importBytes = 2 << 20 // the endpoint's limit
 
-func TestImport_LongHeaderIsRefused(t *testing.T) {
+func TestImport_RefusesLongHeader(t *testing.T) {
 	for name, text := range map[string]string{
 		"commas":             "name" + strings.Repeat(",", importBytes),
 		"a quoted line":      `"name` + strings.Repeat("\n,", importBytes/2) + `"`,
@@ -33,8 +33,8 @@ func TestImport_LongHeaderIsRefused(t *testing.T) {
 	}
 }
 
-// What a row costs is bounded before it is split, whatever is in it.
-func TestImport_HugeRowIsRefusedBeforeItIsSplit(t *testing.T) {
+// The memory that a row needs is bounded before the row is split, whatever it contains.
+func TestImport_RefusesHugeRowBeforeSplitting(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
 		row  int
@@ -63,7 +63,7 @@ func TestImport_HugeRowIsRefusedBeforeItIsSplit(t *testing.T) {
 	}
 }
 
-// allocated says how many bytes of memory do takes.
+// allocated returns how many bytes do allocates.
 func allocated(do func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -72,8 +72,8 @@ func allocated(do func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// Within the bounds, the measured text has the rows that encoding/csv finds in it.
-func FuzzImport_MeasuredRowsAreThoseOfCSV(f *testing.F) {
+// FuzzImport_MeasuredRowsMatchCSV checks that, within the bounds, the measured rows are those of encoding/csv.
+func FuzzImport_MeasuredRowsMatchCSV(f *testing.F) {
 	for _, text := range []string{
 		"a,b\n\"c\nd\",e\n",
 		"a\"b\n\"c\n",

@@ -11,13 +11,13 @@ import (
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
-// ErrCursor says that a text is not a cursor of this list.
+// ErrCursor is returned for a text that is not a cursor of the list.
 var ErrCursor = errors.New("not a cursor of this list")
 
-// Cursors makes and reads the opaque texts that continue a list. It is safe for concurrent use.
+// Cursors seals and opens the cursors that continue a list. It is safe for concurrent use.
 type Cursors struct{ box *seal.Box }
 
-// NewCursors derives the key of cursors from the service's keys.
+// NewCursors derives the cursor key from the service's keys.
 func NewCursors(keys seal.Keys) (*Cursors, error) {
 	box, err := seal.NewBox(keys, "programmes cursor")
 	if err != nil {
@@ -26,15 +26,15 @@ func NewCursors(keys seal.Keys) (*Cursors, error) {
 	return &Cursors{box}, nil
 }
 
-// cursorLength is that of the content: which list, then the moment in microseconds, then the id. In a list with
+// cursorLength is the length of the content: the hash of the list, the time in microseconds, the id. In a list with
 // UpdatedSince, Position.Until in microseconds follows.
 const (
 	listLength   = sha256.Size
 	cursorLength = listLength + 8 + 16
-	maxCursor    = 256 // characters of the sealed text; longer ones are not worth opening
+	maxCursor    = 256 // characters of the sealed text; longer ones are not opened
 )
 
-// Seal returns the cursor that continues the list behind position.
+// Seal returns the cursor that continues the list after position.
 func (c *Cursors) Seal(position Position, workspaceID uuid.UUID, filter Filter) string {
 	content := make([]byte, 0, cursorLength)
 	list := listOf(workspaceID, filter)
@@ -47,7 +47,7 @@ func (c *Cursors) Seal(position Position, workspaceID uuid.UUID, filter Filter) 
 	return c.box.Seal(content)
 }
 
-// Open returns the position, or ErrCursor when the text was not made here for this very list (P4).
+// Open returns the position, or ErrCursor if the cursor was not sealed here for this list (P4).
 func (c *Cursors) Open(text string, workspaceID uuid.UUID, filter Filter) (Position, error) {
 	if len(text) > maxCursor {
 		return Position{}, ErrCursor
@@ -74,8 +74,8 @@ func timeAt(content []byte) time.Time {
 	return time.UnixMicro(int64(binary.BigEndian.Uint64(content))).UTC()
 }
 
-// listOf names a list by its workspace and filters. Neither the status nor a search has a zero byte in it, so no two
-// lists share a name.
+// listOf hashes the workspace and filters of a list. Neither the status nor a search contains a zero byte, so
+// different lists have different names.
 func listOf(workspaceID uuid.UUID, filter Filter) [listLength]byte {
 	name := string(workspaceID[:]) + string(filter.Status) + "\x00" + filter.Search
 	if !filter.UpdatedSince.IsZero() {

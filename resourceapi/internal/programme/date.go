@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// A Date is a day of the calendar, without an hour or a place.
+// A Date is a calendar day, without a time or a time zone.
 type Date struct{ day time.Time }
 
 const dateLayout = "2006-01-02"
 
-// ErrDate says that a text is not a day written YYYY-MM-DD.
+// ErrDate is returned for a text that is not a day written YYYY-MM-DD.
 var ErrDate = errors.New("not a day written YYYY-MM-DD")
 
-// ParseDate reads YYYY-MM-DD, of the years 0001 to 9999.
+// ParseDate parses YYYY-MM-DD, with years 0001 to 9999.
 func ParseDate(text string) (Date, error) {
 	day, err := time.Parse(dateLayout, text)
 	if err != nil || day.Year() < 1 {
@@ -22,16 +22,16 @@ func ParseDate(text string) (Date, error) {
 	return Date{day}, nil
 }
 
-// DateOf is the day of t in UTC.
+// DateOf returns the day of t in UTC.
 func DateOf(t time.Time) Date {
 	year, month, day := t.UTC().Date()
 	return Date{time.Date(year, month, day, 0, 0, 0, 0, time.UTC)}
 }
 
-// Time is the day's first moment in UTC.
+// Time returns the start of the day in UTC.
 func (d Date) Time() time.Time { return d.day }
 
-// Before says whether d is an earlier day than other.
+// Before reports whether d is an earlier day than other.
 func (d Date) Before(other Date) bool { return d.day.Before(other.day) }
 
 func sameDay(a, b *Date) bool {
@@ -41,5 +41,5 @@ func sameDay(a, b *Date) bool {
 	return a.day.Equal(b.day)
 }
 
-// String is the day as YYYY-MM-DD.
+// String formats the day as YYYY-MM-DD.
 func (d Date) String() string { return d.day.Format(dateLayout) }

@@ -9,13 +9,13 @@ import (
 	"github.com/almonerhq/almoner/shared/displayname"
 )
 
-// Bounds of the texts, in characters.
+// Limits of the texts, in characters.
 const (
 	MaxName    = 200
 	MaxSummary = 5000
 )
 
-// Names of the fields that a caller may give, as they stand in JSON and in the header of an import.
+// Names of the fields in JSON and in the header of an import.
 const (
 	FieldName     = "name"
 	FieldSummary  = "summary"
@@ -24,7 +24,7 @@ const (
 	FieldEndsOn   = "endsOn"
 )
 
-// Details are what a caller says of a new programme.
+// Details describe a new programme.
 type Details struct {
 	Name     string
 	Summary  string
@@ -33,7 +33,7 @@ type Details struct {
 	EndsOn   *Date
 }
 
-// Check returns Problems, or nil. It is the whole of P1.
+// Check returns Problems, or nil. It enforces P1.
 func (d Details) Check() error {
 	problems := Problems{}
 	if message := checkName(d.Name); message != "" {
@@ -69,17 +69,18 @@ func checkName(name string) string {
 }
 
 func checkSummary(summary string) string {
+	forbidden := func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune("\n\r\t", r) }
 	switch {
 	case utf8.RuneCountInString(summary) > MaxSummary:
 		return fmt.Sprintf("Must have at most %d characters.", MaxSummary)
-	case strings.ContainsFunc(summary, func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune("\n\r\t", r) }):
+	case strings.ContainsFunc(summary, forbidden):
 		return "Must not hold control characters."
 	}
 	return ""
 }
 
-// A Change is what a caller wants different about a programme. Nil leaves a field as it is. The status is not among
-// them: it changes by transitions alone.
+// A Change is an edit of a programme. A nil field stays unchanged. The status is not included: it changes only by
+// transitions.
 type Change struct {
 	Name     *string
 	Summary  *string
@@ -87,10 +88,10 @@ type Change struct {
 	EndsOn   *DateChange
 }
 
-// A DateChange sets a day, or takes it away where Day is nil.
+// A DateChange sets a day, or removes it if Day is nil.
 type DateChange struct{ Day *Date }
 
-// Check returns the Problems that show without knowing the programme, or nil.
+// Check returns the Problems that can be found without the programme, or nil.
 func (c Change) Check() error { return c.problems().orNil() }
 
 func (c Change) problems() Problems {
@@ -108,8 +109,8 @@ func (c Change) problems() Problems {
 	return problems
 }
 
-// Apply returns the programme as it would be, or Problems. What the change does not name is not checked: an older
-// release may have stored a name that Check would refuse.
+// Apply returns the changed programme, or Problems. Unchanged fields are not checked: an older release may have
+// stored a name that Check would refuse.
 func (c Change) Apply(p Programme) (Programme, error) {
 	if c.Name != nil {
 		p.Name = *c.Name

@@ -14,23 +14,23 @@ import (
 	"github.com/google/uuid"
 )
 
-// Bounds of an import.
+// Limits of an import.
 const (
 	MaxImportRows   = 10_000
-	MaxImportErrors = 1_000 // listed in the answer; the rest is cut off
+	MaxImportErrors = 1_000 // in the result; further errors are dropped
 )
 
-// An ImportStatus is where an import stands.
+// An ImportStatus is the state of an import.
 type ImportStatus string
 
-// An import is accepted first; then its rows all became programmes, or none did.
+// An import starts as accepted. Then either all of its rows became programmes, or none did.
 const (
 	ImportAccepted  ImportStatus = "accepted"
 	ImportProcessed ImportStatus = "processed"
 	ImportRejected  ImportStatus = "rejected"
 )
 
-// An Import is a file of programmes and what became of it.
+// An Import is a file of programmes and its result.
 type Import struct {
 	ID        uuid.UUID
 	Status    ImportStatus
@@ -39,16 +39,16 @@ type Import struct {
 	CreatedAt time.Time
 }
 
-// A RowError says what is wrong in a row. Rows are counted as a spreadsheet shows them: the header is row 1, empty ones
+// A RowError says what is wrong in a row. Rows are numbered as in a spreadsheet: the header is row 1, and empty rows
 // count.
 type RowError struct {
 	Row     int    `json:"row"`
-	Field   string `json:"field"` // "" where the row as a whole is meant
+	Field   string `json:"field"` // empty if the error concerns the whole row
 	Message string `json:"message"`
 }
 
-// CheckImport says whether the text is one that ReadImport could begin with: UTF-8 and a good header. It returns
-// Problems; the rows are judged later.
+// CheckImport checks what must hold before ReadImport: the text is UTF-8 and has a valid header. It returns Problems.
+// The rows are not checked.
 func CheckImport(text string) error {
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 		return Problems{"file": "Must be text in UTF-8."}
@@ -57,7 +57,7 @@ func CheckImport(text string) error {
 	return err
 }
 
-// ReadImport returns the programmes of the text's rows, or what is wrong with the rows, never both (P5).
+// ReadImport returns the programmes of the rows or the errors in the rows, never both (P5).
 func ReadImport(text string) ([]Details, []RowError) {
 	reader, columns, source, err := openImport(text)
 	if err != nil {
@@ -86,7 +86,7 @@ func ReadImport(text string) ([]Details, []RowError) {
 			break
 		}
 		if err != nil {
-			// The reader has lost its place: what it would find next is not what the writer meant.
+			// The reader is out of step, so that later rows would be misread.
 			wrong = append(
 				wrong,
 				RowError{Row: row, Message: "The row is not written as CSV (RFC 4180): look at its quotes."},
@@ -109,7 +109,7 @@ func ReadImport(text string) ([]Details, []RowError) {
 	return rows, nil
 }
 
-// tooLarge says which bound a row passed, or "".
+// tooLarge returns the message for a row beyond a bound, or "".
 func tooLarge(err error) string {
 	switch {
 	case errors.Is(err, errTooManyCells):
@@ -123,10 +123,10 @@ func tooLarge(err error) string {
 	return ""
 }
 
-// A place is how far a file was read.
+// A place is the position in a file.
 type place struct {
-	row  int // of a spreadsheet, which counts empty ones
-	line int // of the file, where the next row begins if none is empty
+	row  int // row of a spreadsheet, empty rows included
+	line int // line of the file where the next row begins if none is empty
 }
 
 func below(reader *csv.Reader, record []string, row int) place {
@@ -137,7 +137,7 @@ func below(reader *csv.Reader, record []string, row int) place {
 	return place{row + 1, line + 1}
 }
 
-// rowOf returns the row that was just read and goes on behind it. The reader leaves out empty lines.
+// rowOf returns the number of the row just read and advances p. The reader skips empty lines.
 func (p *place) rowOf(reader *csv.Reader, record []string, err error) int {
 	row := p.row
 	switch fault, broken := errors.AsType[*csv.ParseError](err); {
@@ -151,9 +151,10 @@ func (p *place) rowOf(reader *csv.Reader, record []string, err error) int {
 	return row
 }
 
-// openImport reads the header and returns the field of each column, the reader of the rows, and what that reads from.
+// openImport reads the header and returns the reader of the rows, the field of each column, and the source of the
+// reader.
 func openImport(text string) (*csv.Reader, []string, *boundedRows, error) {
-	const byteOrderMark = "\ufeff" // spreadsheets put it before UTF-8
+	const byteOrderMark = "\ufeff" // spreadsheets write it before UTF-8
 	text = strings.TrimPrefix(text, byteOrderMark)
 	if header, _ := measureRow(strings.TrimLeft(text, "\r\n")); len(header) > MaxImportHeader {
 		return nil, nil, nil, Problems{"header": fmt.Sprintf("The header must be at most %d bytes.", MaxImportHeader)}
@@ -195,7 +196,7 @@ func readRow(record, columns []string) (Details, Problems) {
 			details.Name = value
 		case column == FieldSummary:
 			details.Summary = value
-		case value == "": // an empty cell: the default
+		case value == "": // an empty cell has the default value
 		case column == FieldStatus:
 			details.Status = Status(value)
 		default:

@@ -2,7 +2,7 @@ package programme
 
 import "testing"
 
-func TestChange_LeavesANameOfAnOlderReleaseAlone(t *testing.T) {
+func TestChange_AcceptsStoredInvalidNameUnlessChanged(t *testing.T) {
 	stored := Programme{Name: "\u200b", Status: Draft}
 	summary, name := "What it is for", "\u3164"
 	if p, err := (Change{Summary: &summary}).Apply(stored); err != nil || p.Summary != summary ||
@@ -10,7 +10,7 @@ func TestChange_LeavesANameOfAnOlderReleaseAlone(t *testing.T) {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if err := (Change{Name: &name}).Check(); err == nil {
-		t.Error("a name that cannot be seen is accepted in a change")
+		t.Error("an invisible name is accepted in a change")
 	}
 	for _, name := range []string{"\u200b", "\u3164", "x\u202ey"} {
 		if (Details{Name: name, Status: Draft}).Check() == nil {

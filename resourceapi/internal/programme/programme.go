@@ -1,15 +1,15 @@
-// Package programme answers: what is a programme, and what may become of one?
+// Package programme defines programmes and the rules for changing, listing and importing them.
 //
-// It does no I/O. Stores and endpoints speak in its types, and its rules (contract, section 6) are these:
+// It does no I/O. Stores and endpoints use its types. Its rules (contract, section 6) are:
 //
 //	P1  A programme has a name, and does not end before it starts.
-//	P2  Its status changes along the arrows alone: draft → active → completed → archived, draft → archived.
-//	P3  The list is in one order, created_at then id, newest first, whatever is inserted meanwhile.
-//	P4  A cursor continues the list that it came from (workspace and filters), and no other.
-//	P5  Of an import, all rows become programmes or none does.
-//	P6  Programmes become visible in the order of their times: none appears with a createdAt or updatedAt that is not later
-//	    than all that could be read before. So a client that stops at the newest programme it knows, or asks next with the
-//	    newest updatedAt that it has seen, misses none.
+//	P2  Its status changes only along these arrows: draft → active → completed → archived, draft → archived.
+//	P3  The list has one order, created_at then id, newest first, whatever is inserted meanwhile.
+//	P4  A cursor continues only the list that it came from (workspace and filters).
+//	P5  Either all rows of an import become programmes, or none does.
+//	P6  Programmes become visible in the order of their times: none appears with a createdAt or updatedAt that is not
+//	    later than all that could be read before. So a client that stops at the newest programme it knows, or continues
+//	    with the newest updatedAt that it has seen, misses none.
 package programme
 
 import (
@@ -29,12 +29,12 @@ type Programme struct {
 	Status    Status
 	StartsOn  *Date
 	EndsOn    *Date
-	CreatedAt time.Time // to the microsecond, as Postgres keeps it
+	CreatedAt time.Time // with the microsecond precision of Postgres
 	UpdatedAt time.Time
-	Version   int // counts the changes from 1; what an entity tag is made of
+	Version   int // counts the changes from 1; source of the entity tag
 }
 
-// Same says whether p and q are one version of one programme, with nothing changed in between.
+// Same reports whether p and q are the same version of the same programme.
 func (p Programme) Same(q Programme) bool {
 	if !sameDay(p.StartsOn, q.StartsOn) || !sameDay(p.EndsOn, q.EndsOn) {
 		return false
@@ -43,7 +43,7 @@ func (p Programme) Same(q Programme) bool {
 	return p == q
 }
 
-// A Status is where a programme stands in its life.
+// A Status is the state of a programme.
 type Status string
 
 // The statuses.
@@ -54,13 +54,13 @@ const (
 	Archived  Status = "archived"
 )
 
-// ParseStatus reads a status, to the letter.
+// ParseStatus parses a status, which must match exactly.
 func ParseStatus(text string) (Status, bool) {
 	s := Status(text)
 	return s, slices.Contains([]Status{Draft, Active, Completed, Archived}, s)
 }
 
-// CanBecome says whether a programme may move from one status to the other (P2).
+// CanBecome reports whether a programme may move from status s to the other (P2).
 func (s Status) CanBecome(to Status) bool {
 	switch s {
 	case Draft:
@@ -73,24 +73,24 @@ func (s Status) CanBecome(to Status) bool {
 	return false
 }
 
-// Refusals. What is wrong with a value is said by Problems.
+// Errors other than Problems.
 var (
 	ErrNotFound   = errors.New("no such record in this workspace")
 	ErrStale      = errors.New("the programme was changed since it was read")
 	ErrTransition = errors.New("the programme's status cannot become that")
 
-	// ErrTooExpensive says that a search would take longer than it may.
+	// ErrTooExpensive is returned for a search that exceeds its time limit.
 	ErrTooExpensive = errors.New("the search takes too long")
-	// ErrImportsWait says that too many imports of the workspace wait to be processed.
+	// ErrImportsWait is returned if too many imports of the workspace wait to be processed.
 	ErrImportsWait = errors.New("too many imports of the workspace wait")
 )
 
-// Problems says what is wrong with which field, in words for a person: field → message.
+// Problems are messages for the user, by field.
 type Problems map[string]string
 
 func (p Problems) Error() string { return "invalid fields" }
 
-// orNil keeps an empty map from becoming an error that is not nil.
+// orNil returns nil instead of a non-nil error that holds an empty map.
 func (p Problems) orNil() error {
 	if len(p) == 0 {
 		return nil
@@ -98,11 +98,11 @@ func (p Problems) orNil() error {
 	return p
 }
 
-// A Writer changes what a workspace has, within one transaction.
+// A Writer changes the records of a workspace within one transaction.
 type Writer interface {
 	Create(ctx context.Context, workspaceID uuid.UUID, d Details) (Programme, error)
-	// Replace writes what edit makes of the programme. It returns ErrNotFound, or the error of edit.
+	// Replace stores the result of edit. It returns ErrNotFound, or the error of edit.
 	Replace(ctx context.Context, workspaceID, id uuid.UUID, edit func(Programme) (Programme, error)) (Programme, error)
-	// AcceptImport keeps a file that CheckImport found good, to be processed later, and returns its id.
+	// AcceptImport stores a file that CheckImport accepted, to be processed later, and returns its id.
 	AcceptImport(ctx context.Context, workspaceID, user uuid.UUID, content string) (uuid.UUID, error)
 }

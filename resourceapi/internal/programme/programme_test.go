@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-func TestTheArrowsOfTheStatus(t *testing.T) { // P2
+func TestP2_StatusTransitions(t *testing.T) {
 	all := []Status{Draft, Active, Completed, Archived}
 	allowed := map[[2]Status]bool{
 		{Draft, Active}:       true,
@@ -25,7 +25,7 @@ func TestTheArrowsOfTheStatus(t *testing.T) { // P2
 	}
 }
 
-func TestADateHasOneSpelling(t *testing.T) {
+func TestParseDate_AcceptsOneSpelling(t *testing.T) {
 	for _, good := range []string{"2026-04-01", "2024-02-29", "0001-01-01", "9999-12-31"} {
 		if day, err := ParseDate(good); err != nil || day.String() != good {
 			t.Errorf("%s: %s, %v", good, day, err)
@@ -49,7 +49,7 @@ func TestADateHasOneSpelling(t *testing.T) {
 	}
 }
 
-func TestChangesLeaveAloneWhatTheyDoNotName(t *testing.T) {
+func TestChange_OmittedFieldsStayUnchanged(t *testing.T) {
 	day := func(text string) *Date {
 		d, err := ParseDate(text)
 		if err != nil {
@@ -89,7 +89,7 @@ func TestChangesLeaveAloneWhatTheyDoNotName(t *testing.T) {
 	}
 }
 
-// Whatever the file holds, all rows are good or none is kept, and every fault names a row of the file.
+// FuzzImport checks that either all rows are valid or none is returned, and that every error names a row of the file.
 func FuzzImport(f *testing.F) {
 	for _, seed := range []string{
 		"name\nx\n",
@@ -110,13 +110,13 @@ func FuzzImport(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		if err := CheckImport(text); err != nil {
 			if _, blames := errors.AsType[Problems](err); !blames {
-				t.Errorf("%q: %v, which blames no field", text, err)
+				t.Errorf("%q: %v, want Problems", text, err)
 			}
 			return
 		}
 		rows, wrong := ReadImport(text)
 		if len(wrong) > 0 && rows != nil || len(wrong) > MaxImportErrors || len(rows) > MaxImportRows {
-			t.Errorf("%d rows beside %d faults", len(rows), len(wrong))
+			t.Errorf("%d rows with %d errors", len(rows), len(wrong))
 		}
 		for _, e := range wrong {
 			if e.Row < 2 || e.Message == "" || e.Row > strings.Count(text, "\n")+2 {
@@ -131,15 +131,15 @@ func FuzzImport(f *testing.F) {
 	})
 }
 
-func TestTheFaultsOfAnImportAreBounded(t *testing.T) {
+func TestReadImport_LimitsNumberOfErrors(t *testing.T) {
 	_, wrong := ReadImport("name,startsOn\n" + strings.Repeat(",x\n", 5000))
 	if len(wrong) != MaxImportErrors {
-		t.Errorf("%d faults", len(wrong))
+		t.Errorf("%d errors", len(wrong))
 	}
 }
 
-// Rows are counted as a spreadsheet shows them: empty ones count, a cell of several lines does not.
-func TestAWrongRowIsNamedAsASpreadsheetCountsIt(t *testing.T) {
+// Rows are numbered as in a spreadsheet: empty ones count, and a cell of several lines is in one row.
+func TestReadImport_NumbersRowsAsSpreadsheet(t *testing.T) {
 	for name, c := range map[string]struct {
 		file string
 		want []int

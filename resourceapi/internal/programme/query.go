@@ -17,52 +17,52 @@ const (
 	MaxLimit     = 200
 )
 
-// MaxSearch bounds the text that is searched for, in characters.
+// MaxSearch is the maximum length of a search text, in characters.
 const MaxSearch = 400
 
-// A Query asks for one page of a workspace's programmes, newest first.
+// A Query selects one page of a workspace's programmes, newest first.
 type Query struct {
 	WorkspaceID uuid.UUID
 	Filter      Filter
-	After       *Position // nil: from the start
+	After       *Position // nil for the first page
 	Limit       int       // 1 to MaxLimit
-	// Into makes the Sink of the page. It may be called more than once, and at the same time: one page is read twice
-	// where that may be faster. nil: Page.Programmes has the programmes.
+	// Into returns the Sink of the page. It may be called more than once and concurrently, because a page may be read
+	// twice in parallel. If nil, the programmes are in Page.Programmes.
 	Into func() Sink
 }
 
-// A Sink takes the programmes of a page while they are read.
+// A Sink receives the programmes of a page as they are read.
 type Sink interface {
 	// Take reports whether there was room. A programme without room begins the next page.
 	Take(Programme) bool
 }
 
-// A Filter narrows the list. The zero value lets everything through.
+// A Filter narrows the list. The zero value matches every programme.
 type Filter struct {
 	Status       Status
-	Search       string    // a part of name or summary, in any case; "": any
-	UpdatedSince time.Time // created or changed then or later; zero: at any time
+	Search       string    // part of name or summary, case-insensitive; empty matches all
+	UpdatedSince time.Time // created or changed at this time or later; zero matches all
 }
 
-// A Position is the place of a programme in the order of the list (P3).
+// A Position is the position of a programme in the list (P3).
 type Position struct {
 	CreatedAt time.Time
 	ID        uuid.UUID
 	Until     time.Time // the Page.Until of the first page
 }
 
-// A Page is what a Query found.
+// A Page is the result of a Query.
 type Page struct {
-	Programmes []Programme // where the Query makes no Sink
-	Sink       Sink        // which took the programmes, where the Query makes one
+	Programmes []Programme // set if Query.Into is nil
+	Sink       Sink        // received the programmes if Query.Into is set
 	More       bool        // more may follow
-	// Until is the newest time that could be read with the first page of a list with UpdatedSince; zero in other lists.
-	// What changes later is left out of the pages that follow (P6).
+	// Until is the newest time that could be read with the first page of a list with UpdatedSince, and zero in other
+	// lists. Later changes are left out of the following pages (P6).
 	Until time.Time
 }
 
-// ReadQuery reads the query string of GET /v1/programmes/programmes: cursor, limit, status, q and updatedSince, each at
-// most once; others are ignored. It returns Problems (spec 4.1; contract, section 6).
+// ReadQuery parses the query string of GET /v1/programmes/programmes: cursor, limit, status, q and updatedSince, each
+// at most once. Other parameters are ignored. It returns Problems (spec 4.1; contract, section 6).
 func ReadQuery(raw string, workspaceID uuid.UUID, cursors *Cursors) (Query, error) {
 	values, problems := readParameters(raw, "cursor", "limit", "status", "q", "updatedSince")
 	query := Query{WorkspaceID: workspaceID, Limit: DefaultLimit}
@@ -93,7 +93,7 @@ func ReadQuery(raw string, workspaceID uuid.UUID, cursors *Cursors) (Query, erro
 		}
 		query.Filter.UpdatedSince = since
 	}
-	// A cursor is judged by the filters that stand beside it, so only once those are known to be good.
+	// A cursor is bound to its filters, so it is opened only if they are valid.
 	if text, given := values["cursor"]; given && len(problems) == 0 {
 		position, err := cursors.Open(text, workspaceID, query.Filter)
 		if err != nil {
@@ -105,7 +105,7 @@ func ReadQuery(raw string, workspaceID uuid.UUID, cursors *Cursors) (Query, erro
 	return query, problems.orNil()
 }
 
-// readLimit reads a whole number in decimal digits. One too long for an int is over MaxLimit all the same.
+// readLimit parses decimal digits. Larger numbers, even beyond int, count as MaxLimit.
 func readLimit(text string) (int, bool) {
 	limit := 0
 	for _, digit := range []byte(text) {
@@ -117,8 +117,8 @@ func readLimit(text string) (int, bool) {
 	return limit, limit > 0
 }
 
-// readParameters picks the named parameters out of a query string. net/url's own reader silently drops what it cannot
-// read, which would turn a wrong filter into none; here it is a problem, as is a name that stands twice.
+// readParameters extracts the named parameters of a query string. net/url silently drops what it cannot parse, which
+// would remove an invalid filter; here that is a problem, and so is a repeated name.
 func readParameters(raw string, names ...string) (map[string]string, Problems) {
 	values, problems := map[string]string{}, Problems{}
 	known := map[string]bool{}

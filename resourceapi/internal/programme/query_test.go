@@ -26,7 +26,7 @@ func newCursors(t testing.TB, fill byte) *Cursors {
 	return cursors
 }
 
-func TestACursorContinuesItsOwnListAlone(t *testing.T) { // P4
+func TestP4_CursorOpensOnlyForItsList(t *testing.T) {
 	cursors := newCursors(t, 'a')
 	filter := Filter{Status: Active, Search: "homes"}
 	want := Position{CreatedAt: time.Date(2026, 3, 1, 9, 0, 0, 123456000, time.UTC), ID: other}
@@ -55,11 +55,11 @@ func TestACursorContinuesItsOwnListAlone(t *testing.T) { // P4
 		}
 	}
 	if text == cursors.Seal(want, workspaceID, filter) {
-		t.Error("two cursors of one place are alike, so they tell that they are")
+		t.Error("two cursors of one position are equal, so they reveal that it is the same")
 	}
 }
 
-// Whatever a stranger sends is either refused or the query that a plain reading of it gives.
+// FuzzQuery checks that a query string is either refused or read as net/url would read it.
 func FuzzQuery(f *testing.F) {
 	cursors := newCursors(f, 'a')
 	good := cursors.Seal(Position{CreatedAt: time.UnixMicro(1), ID: other}, workspaceID, Filter{})
@@ -94,14 +94,14 @@ func FuzzQuery(f *testing.F) {
 		values, plainErr := url.ParseQuery(raw)
 		if err != nil {
 			if _, blames := errors.AsType[Problems](err); !blames {
-				t.Errorf("%q: %v, which blames no parameter", raw, err)
+				t.Errorf("%q: %v, want Problems", raw, err)
 			}
 			return
 		}
 		if query.Limit < 1 || query.Limit > MaxLimit || query.WorkspaceID != workspaceID {
 			t.Errorf("%q: %+v", raw, query)
 		}
-		if plainErr != nil { // net/url refuses more, in what is ignored here
+		if plainErr != nil { // net/url also refuses parameters that are ignored here
 			return
 		}
 		for _, name := range []string{"cursor", "limit", "status", "q"} {
@@ -119,7 +119,7 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// What opens is a place that was sealed here; the seeds hold the only one.
+// FuzzCursor checks that only the one sealed position, which is among the seeds, can be opened.
 func FuzzCursor(f *testing.F) {
 	cursors := newCursors(f, 'a')
 	sealed := Position{CreatedAt: time.UnixMicro(1).UTC(), ID: other}

@@ -1,8 +1,8 @@
-// Package strictjson answers: what did the caller send, to the letter?
+// Package strictjson reads request bodies and refuses ambiguous JSON.
 //
-// encoding/json takes a key given twice (the last wins), keys in another case, and text that is not UTF-8 or half a
-// character, which it replaces without a word. Two readers of such a document can disagree about what it says, so it is
-// refused here, at every depth (RFC 8259, sections 4 and 8; RFC 7493). Keys that nobody asks for are ignored.
+// encoding/json accepts duplicate keys (the last wins), keys in another case, and invalid UTF-8 or lone surrogates,
+// which it replaces silently. Two parsers of such a document can disagree, so it is refused here, at every depth (RFC
+// 8259, sections 4 and 8; RFC 7493). Unknown keys are ignored.
 package strictjson
 
 import (
@@ -24,8 +24,8 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Read returns the body of r, at most limit bytes of it. It returns an *apierr.Error: TooLarge, or Invalid when the
-// body did not arrive whole or is encoded.
+// Read returns the body of r, of at most limit bytes. The error is an *apierr.Error: TooLarge, or Invalid if the body
+// is incomplete or has a content encoding.
 func Read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if web.Encoded(r.Header) {
 		return nil, apierr.New(apierr.Invalid, web.EncodedWords)
@@ -46,7 +46,7 @@ func Read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	return content, nil
 }
 
-// ReadWithin is Read for a body that must arrive within the time, because what its reader holds is wanted by others.
+// ReadWithin is Read for a body that must arrive within the given time, because its reader holds a shared resource.
 func ReadWithin(w http.ResponseWriter, r *http.Request, limit int64, within time.Duration) ([]byte, error) {
 	control := http.NewResponseController(w)
 	if err := control.SetReadDeadline(time.Now().Add(within)); errors.Is(err, http.ErrNotSupported) {
@@ -56,7 +56,7 @@ func ReadWithin(w http.ResponseWriter, r *http.Request, limit int64, within time
 	}
 	content, err := Read(w, r, limit)
 	if err != nil {
-		return nil, err // the deadline stays: what is left of the body is not waited for
+		return nil, err // the deadline stays, so that the rest of the body is not awaited
 	}
 	if err := control.SetReadDeadline(time.Time{}); err != nil {
 		return nil, fmt.Errorf("end the time of a body: %w", err)
@@ -64,8 +64,8 @@ func ReadWithin(w http.ResponseWriter, r *http.Request, limit int64, within time
 	return content, nil
 }
 
-// CheckType returns an *apierr.Error unless the one Content-Type of the request is among types, with no charset but
-// UTF-8.
+// CheckType returns an *apierr.Error unless the request has exactly one Content-Type, which is among types and has no
+// charset other than UTF-8.
 func CheckType(h http.Header, types ...string) error {
 	refusal := apierr.New(apierr.Invalid, "Send the body with Content-Type: "+strings.Join(types, " or ")+", in UTF-8.")
 	values := h.Values("Content-Type")
@@ -82,15 +82,15 @@ func CheckType(h http.Header, types ...string) error {
 	return nil
 }
 
-// An Object is a JSON object whose values are still to be read.
+// An Object is a JSON object with unparsed values.
 type Object map[string]json.RawMessage
 
-// errNotObject carries no position: what was sent is the caller's, and no part of it is echoed.
+// errNotObject has no position, since no part of the request is echoed.
 var errNotObject = apierr.New(apierr.Invalid, "The body must be one JSON object in UTF-8, with each key at most once.")
 
-// ReadObject reads one JSON object and nothing behind it. It returns an *apierr.Error.
+// ReadObject reads one JSON object without trailing data. The error is an *apierr.Error.
 func ReadObject(content []byte) (Object, error) {
-	decoder := jsontext.NewDecoder(bytes.NewReader(content)) // refuses keys given twice and what is no UTF-8
+	decoder := jsontext.NewDecoder(bytes.NewReader(content)) // refuses duplicate keys and invalid UTF-8
 	if token, err := decoder.ReadToken(); err != nil || token.Kind() != '{' {
 		return nil, errNotObject
 	}
@@ -100,7 +100,7 @@ func ReadObject(content []byte) (Object, error) {
 		if err != nil {
 			return nil, errNotObject
 		}
-		key := token.String() // before the next read, which takes its place
+		key := token.String() // before the next read invalidates it
 		value, err := decoder.ReadValue()
 		if err != nil {
 			return nil, errNotObject
@@ -116,10 +116,10 @@ func ReadObject(content []byte) (Object, error) {
 	return object, nil
 }
 
-// Has says whether the object has the key, be its value null.
+// Has reports whether the object has the key, even if its value is null.
 func (o Object) Has(key string) bool { _, ok := o[key]; return ok }
 
-// Null says whether the value is null.
+// Null reports whether the value is null.
 func (o Object) Null(key string) bool { return string(o[key]) == "null" }
 
 // Text returns the value if it is a string.

@@ -15,7 +15,7 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// What is accepted is a JSON object to encoding/json too, and says the same.
+// FuzzReadObject checks that encoding/json reads every accepted object the same way.
 func FuzzReadObject(f *testing.F) {
 	for _, seed := range []string{
 		`{}`,
@@ -59,7 +59,7 @@ func FuzzReadObject(f *testing.F) {
 	})
 }
 
-func TestAKeyIsReadToTheLetter(t *testing.T) {
+func TestReadObject_KeysAreCaseSensitive(t *testing.T) {
 	object, err := ReadObject([]byte(` {"Name":"x","name":null,"n":7} `))
 	if err != nil {
 		t.Fatal(err)
@@ -68,14 +68,14 @@ func TestAKeyIsReadToTheLetter(t *testing.T) {
 		t.Errorf("%v", object)
 	}
 	if _, isText := object.Text("n"); isText {
-		t.Error("a number is text")
+		t.Error("a number is read as text")
 	}
 	if _, err := ReadObject([]byte(`{"name":"x","name":"x"}`)); err == nil {
-		t.Error("a key given twice is accepted")
+		t.Error("a duplicate key is accepted")
 	}
 }
 
-func TestADocumentThatSaysTwoThingsIsRefused(t *testing.T) {
+func TestReadObject_RefusesAmbiguousDocuments(t *testing.T) {
 	for name, content := range map[string]string{
 		"key twice":                  `{"a":1,"a":2}`,
 		"key twice, spelt otherwise": `{"a":1,"\u0061":2}`,
@@ -110,7 +110,7 @@ func TestADocumentThatSaysTwoThingsIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnEncodedBodyIsRefusedByItsName(t *testing.T) {
+func TestRead_RefusesContentEncoding(t *testing.T) {
 	for encoding, refused := range map[string]bool{
 		"gzip":           true,
 		"br":             true,
@@ -132,8 +132,8 @@ func TestAnEncodedBodyIsRefusedByItsName(t *testing.T) {
 	}
 }
 
-// TestReadWithin_SlowBodyIsGivenUp: the sender says how long its body is, sends a part and waits.
-func TestReadWithin_SlowBodyIsGivenUp(t *testing.T) {
+// The client declares the length of its body, sends a part and stops.
+func TestReadWithin_TimesOutOnSlowBody(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		content, err := ReadWithin(w, r, 100, 50*time.Millisecond)
 		if err != nil {
@@ -156,7 +156,7 @@ func TestReadWithin_SlowBodyIsGivenUp(t *testing.T) {
 		)
 		answer, err := io.ReadAll(connection)
 		if err != nil {
-			t.Fatalf("it waits for the body: %v", err)
+			t.Fatalf("still waiting for the body: %v", err)
 		}
 		return string(answer)
 	}

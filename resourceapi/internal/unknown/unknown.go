@@ -1,8 +1,7 @@
 // Package unknown finds the query parameters and JSON members that a route does not know.
 //
-// A name that was spelled wrongly and left out without a word would make a filter or a change into another one, so the
-// request is refused and the name is told (contract, section 6). Names are compared byte by byte: another case is
-// another name.
+// Ignoring a misspelled name would change the meaning of a filter or an edit, so the request is refused and the
+// response names it (contract, section 6). Names are compared byte by byte, so case matters.
 package unknown
 
 import (
@@ -18,7 +17,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
-// Bounds of what an answer repeats of a request.
+// Limits of what a response repeats of a request.
 const (
 	maxNames = 10
 	maxName  = 64 // characters
@@ -36,7 +35,7 @@ func Parameters(raw string, known ...string) error {
 		key, _, _ := strings.Cut(pair, "=")
 		name, err := url.QueryUnescape(key)
 		if err != nil {
-			name = key // which is no known one: a percent sign is in it
+			name = key // not a known name, since it contains a percent sign
 		}
 		if pair != "" {
 			names = append(names, name)
@@ -64,7 +63,7 @@ func messages(names, known []string, message string) map[string]string {
 	return found
 }
 
-// shown is a name as it stands in an answer: short, and without characters that are not seen.
+// shown returns a name for a response: short, and without invisible characters.
 func shown(name string) string {
 	if utf8.RuneCountInString(name) > maxName {
 		name = string([]rune(name)[:maxName]) + "…"

@@ -14,7 +14,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
-func TestParameters_UnknownOnesAreNamed(t *testing.T) {
+func TestParameters_NamesUnknownParameters(t *testing.T) {
 	for query, want := range map[string][]string{
 		"":                         nil,
 		"&":                        nil,
@@ -43,7 +43,7 @@ func TestParameters_UnknownOnesAreNamed(t *testing.T) {
 	}
 }
 
-func TestMembers_AnswersStayShort(t *testing.T) {
+func TestMembers_LimitsNumberOfNames(t *testing.T) {
 	object := strictjson.Object{"name": nil, "Name": nil}
 	if found := unknown.Members(object, "name"); len(found) != 1 || found["Name"] == "" {
 		t.Errorf("%v", found)

@@ -1,9 +1,9 @@
-// Package worker answers: when does a submission that was accepted come to its end?
+// Package worker processes accepted submissions.
 //
-// Its job is put into a queue (River, in the same database) by the transaction that accepts it, and worked off here by
-// whichever process is free. A job may run more than once, as after a crash; that it has one effect is the work's own
-// doing (E5 of package engage). Nothing is lost either: a job whose process died is taken up again after a minute, and
-// one that fails is tried again, a little later each time, until its submission is rejected.
+// The transaction that accepts a submission adds its job to a queue (River, in the same database), and any process
+// may run it. A job may run more than once, for example after a crash; Submissions.Process has one effect anyway (E5
+// of package engage). No job is lost: a job whose process died is restarted after a minute, and a failed one is
+// retried with growing delays, until its submission is rejected.
 package worker
 
 import (
@@ -22,27 +22,27 @@ import (
 
 const (
 	atOnce       = 4                // jobs of one process
-	longest      = 25 * time.Second // of one run
-	abandoned    = time.Minute      // a job that runs longer lost its process
+	longest      = 25 * time.Second // limit of one run
+	abandoned    = time.Minute      // a job that runs longer has lost its process
 	pollEvery    = time.Second
 	tries        = 10 // the last one ends in a rejection
 	stopWithin   = 15 * time.Second
-	restFor      = 3 * time.Second // before the queue is asked again after it could not be reached
-	neverDiscard = 10_000          // River must not give a job up before we have rejected its submission
+	restFor      = 3 * time.Second // pause after the queue could not be reached
+	neverDiscard = 10_000          // River must not give up a job before its submission is rejected
 )
 
-// job is what is stored of the work: which submission it is.
+// job is the stored arguments of a job.
 type job struct {
 	Submission uuid.UUID `json:"submission"`
 }
 
-// Kind names this sort of job in the database.
+// Kind returns the type of the job in the database.
 func (job) Kind() string { return "engage_submission" }
 
-// A Queue takes jobs into transactions of type Tx.
+// A Queue adds jobs within transactions of type Tx.
 type Queue[Tx any] struct{ client *river.Client[Tx] }
 
-// NewQueue makes a queue that adds jobs and runs none, in the tables of the schema.
+// NewQueue returns a queue that adds jobs to the tables of the schema and runs none.
 func NewQueue[Tx any](driver riverdriver.Driver[Tx], schema string) (*Queue[Tx], error) {
 	client, err := river.NewClient(driver, &river.Config{Schema: schema, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -51,7 +51,7 @@ func NewQueue[Tx any](driver riverdriver.Driver[Tx], schema string) (*Queue[Tx],
 	return &Queue[Tx]{client}, nil
 }
 
-// Add puts the job of a submission into the transaction. waiting is how many submissions of its workspace wait already.
+// Add adds the job of a submission to the transaction. waiting is how many submissions of its workspace already wait.
 func (q *Queue[Tx]) Add(ctx context.Context, tx Tx, submission uuid.UUID, waiting int) error {
 	_, err := q.client.InsertTx(
 		ctx,
@@ -62,8 +62,8 @@ func (q *Queue[Tx]) Add(ctx context.Context, tx Tx, submission uuid.UUID, waitin
 	return err
 }
 
-// priority lets a workspace with few submissions go before one with many: River works on 1 first and on 4 last. So a
-// form that is flooded delays its own workspace.
+// priority prefers the jobs of workspaces with few waiting submissions: River runs 1 first and 4 last. So a flooded
+// form delays only its own workspace.
 func priority(waiting int) int {
 	switch {
 	case waiting < 10:
@@ -76,21 +76,21 @@ func priority(waiting int) int {
 	return 4
 }
 
-// Submissions brings submissions to their end.
+// Submissions finishes submissions.
 type Submissions interface {
 	// Process may be called any number of times and has one effect.
 	Process(ctx context.Context, submission uuid.UUID) error
-	// Reject ends a submission that has no end yet.
+	// Reject rejects a submission that is not finished.
 	Reject(ctx context.Context, submission uuid.UUID, reason string) error
 }
 
-// A Worker works jobs off.
+// A Worker runs jobs.
 type Worker[Tx any] struct {
 	make func() (*river.Client[Tx], error)
 	log  *slog.Logger
 }
 
-// New makes a worker that sleeps until Run.
+// New returns a worker that starts with Run.
 func New[Tx any](
 	driver riverdriver.Driver[Tx],
 	schema string,
@@ -110,12 +110,12 @@ func New[Tx any](
 			FetchPollInterval:    pollEvery,
 			JobTimeout:           longest,
 			RescueStuckJobsAfter: abandoned,
-			ReindexerIndexNames:  []string{}, // the indexes are the owner's, and so is keeping them in order
+			ReindexerIndexNames:  []string{}, // the indexes belong to the database owner, who maintains them
 		})
 	}}, nil
 }
 
-// Run works until ctx ends, then finishes what it has begun.
+// Run works until ctx ends, then completes the jobs in progress.
 func (w *Worker[Tx]) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		client, err := w.make()
@@ -148,13 +148,13 @@ func (w *Worker[Tx]) stop(ctx context.Context, client *river.Client[Tx]) {
 	}
 }
 
-// processor is what River calls for each job.
+// processor is called by River for each job.
 type processor struct {
 	river.WorkerDefaults[job]
 	submissions Submissions
 }
 
-// Work runs one job. Its error makes River try again later.
+// Work runs one job. If it returns an error, River retries later.
 func (p *processor) Work(ctx context.Context, j *river.Job[job]) error {
 	err := p.submissions.Process(ctx, j.Args.Submission)
 	if err == nil || j.Attempt < tries {

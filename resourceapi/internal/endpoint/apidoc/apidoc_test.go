@@ -33,7 +33,7 @@ func get(handler http.Handler, header ...string) *httptest.ResponseRecorder {
 	return recorder
 }
 
-func TestBothAreKeptForFiveMinutesAndAskedForByVersion(t *testing.T) {
+func TestEndpoint_IsCacheableForFiveMinutesAndHasETag(t *testing.T) {
 	e := served(t)
 	for name, handler := range map[string]http.Handler{"JSON": e.JSON(), "page": e.Page()} {
 		first := get(handler)
@@ -55,8 +55,8 @@ func TestBothAreKeptForFiveMinutesAndAskedForByVersion(t *testing.T) {
 	}
 }
 
-// The page asks for nothing: it names no address that a browser would load, and its policy would not let it.
-func TestPageLoadsNothing(t *testing.T) {
+// The page names no URL that a browser would load, and its policy would block one.
+func TestPage_LoadsNoResources(t *testing.T) {
 	answer := get(served(t).Page())
 	page, policy := answer.Body.String(), answer.Header().Get("Content-Security-Policy")
 	if !strings.HasPrefix(policy, "default-src 'none'; style-src 'sha256-") || strings.Contains(policy, "unsafe") {
@@ -74,26 +74,26 @@ func TestPageLoadsNothing(t *testing.T) {
 		"ZgotmplZ",
 	} {
 		if regexp.MustCompile(loading).MatchString(page) {
-			t.Errorf("the page holds %s", loading)
+			t.Errorf("the page contains %s", loading)
 		}
 	}
 	if blocks := regexp.MustCompile(`(?s)<style>(.*?)</style>`).FindAllStringSubmatch(page, -1); len(blocks) != 1 ||
 		blocks[0][1] != style {
-		t.Error("the style is not the one that the policy names")
+		t.Error("the hash of the style is not in the policy")
 	}
 }
 
-// What is wider than a telephone scrolls, with a keyboard too.
-func TestWhatScrollsTakesTheFocus(t *testing.T) {
+// Blocks wider than a phone screen can be scrolled with a keyboard.
+func TestPage_CodeBlocksAreFocusable(t *testing.T) {
 	page := get(served(t).Page()).Body.String()
 	if _, rest, found := strings.Cut(page, "<pre"); !found || strings.Contains(rest, "<pre>") ||
 		strings.HasPrefix(rest, ">") {
-		t.Error("a block of code takes no focus")
+		t.Error("a code block cannot take the focus")
 	}
 }
 
-// Whoever reads the page misses nothing of the description: each operation, parameter and answer is on it.
-func TestPageShowsEverythingDescribed(t *testing.T) {
+// The page shows every operation, parameter and response of the description.
+func TestPage_ShowsEveryOperation(t *testing.T) {
 	page := get(served(t).Page()).Body.String()
 	d, err := openapi.New(base)
 	if err != nil {
@@ -114,29 +114,29 @@ func TestPageShowsEverythingDescribed(t *testing.T) {
 		}
 		for _, answer := range o.Map("responses") {
 			if !strings.Contains(article, "<b>"+answer.Name+"</b>") {
-				t.Errorf("%s %s: answer %s is not on the page", o.Method, o.Path, answer.Name)
+				t.Errorf("%s %s: response %s is not on the page", o.Method, o.Path, answer.Name)
 			}
 		}
 	}
 }
 
-func TestEveryLinkWithinThePageLeadsSomewhere(t *testing.T) {
+func TestPage_InternalLinksHaveTargets(t *testing.T) {
 	page := get(served(t).Page()).Body.String()
 	var ids []string
 	for _, found := range regexp.MustCompile(` id="([^"]+)"`).FindAllStringSubmatch(page, -1) {
 		if slices.Contains(ids, found[1]) {
-			t.Errorf("two elements are called %s", found[1])
+			t.Errorf("two elements have the id %s", found[1])
 		}
 		ids = append(ids, found[1])
 	}
 	for _, found := range regexp.MustCompile(`href="#([^"]+)"`).FindAllStringSubmatch(page, -1) {
 		if !slices.Contains(ids, found[1]) {
-			t.Errorf("#%s leads nowhere", found[1])
+			t.Errorf("#%s has no target", found[1])
 		}
 	}
 }
 
-func TestFieldsAreThoseOfTheWholeSchema(t *testing.T) {
+func TestFields_ResolvesReferencesAndAllOf(t *testing.T) {
 	d, err := openapi.New(base)
 	if err != nil {
 		t.Fatal(err)
@@ -171,12 +171,12 @@ func TestFieldsAreThoseOfTheWholeSchema(t *testing.T) {
 	}
 	for _, f := range r.fields(ref("ProgrammeChange")) {
 		if f.Name == "status" {
-			t.Error("a member that must not be there is listed")
+			t.Error("a forbidden member is listed")
 		}
 	}
 }
 
-func TestCurlIsWhatOneWouldType(t *testing.T) {
+func TestOperation_ShowsCurlCommand(t *testing.T) {
 	d, err := openapi.New(base)
 	if err != nil {
 		t.Fatal(err)
@@ -184,9 +184,11 @@ func TestCurlIsWhatOneWouldType(t *testing.T) {
 	r := reader{d, base}
 	for sent, want := range map[string]string{
 		"GET /healthz": "curl " + base + "/healthz",
-		"POST /v1/programmes/programmes/7/transitions": "curl " + base + "/v1/programmes/programmes/0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f80/transitions \\\n  -H \"Authorization: Bearer $TOKEN\" \\\n" +
-			"  -H \"X-Tenant-Id: $TENANT\" \\\n  -H 'If-Match: \"3\"' \\\n  -H 'Idempotency-Key: import-2026-07-31' " +
-			"\\\n  -H 'Content-Type: application/json' \\\n  --data-binary '{\n  \"to\": \"active\"\n}'",
+		"POST /v1/programmes/programmes/7/transitions": "curl " + base +
+			"/v1/programmes/programmes/0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f80/transitions \\\n" +
+			"  -H \"Authorization: Bearer $TOKEN\" \\\n  -H \"X-Tenant-Id: $TENANT\" \\\n  -H 'If-Match: \"3\"' \\\n" +
+			"  -H 'Idempotency-Key: import-2026-07-31' \\\n  -H 'Content-Type: application/json' \\\n" +
+			"  --data-binary '{\n  \"to\": \"active\"\n}'",
 		"POST /v1/account/oauth/introspect": "curl " + base + "/v1/account/oauth/introspect \\\n  -u " +
 			"\"$CLIENT_ID:$CLIENT_SECRET\" \\\n  --data-urlencode 'token=alm_pat_…'",
 	} {

@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
-func TestDescription_SearchHasTheBoundThatIsEnforced(t *testing.T) {
+func TestDescription_SearchLengthMatchesEnforcedLimit(t *testing.T) {
 	d, err := openapi.New("https://api.example.org")
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
-// Package apidoc answers: what does this API offer, to programs and to people?
+// Package apidoc serves the OpenAPI description of package openapi, as JSON and as an HTML page.
 //
-// It serves the one description that package openapi holds, as it is and as a page. Both are made once, at the start,
-// and are the same for everybody. The page has no script and loads nothing, neither from here nor from elsewhere.
+// Both are built once at startup and are the same for every caller. The page has no script and loads no resources.
 package apidoc
 
 import (
@@ -15,7 +14,7 @@ import (
 	"github.com/almonerhq/almoner/shared/openapi"
 )
 
-// Where the description is, below the base address.
+// Paths of the description, below the base address.
 const (
 	JSONPath = "/v1/openapi.json"
 	PagePath = "/v1/docs"
@@ -24,7 +23,7 @@ const (
 // An Endpoint makes the handlers.
 type Endpoint struct{ json, page []byte }
 
-// New makes the description of the API at baseURL, which has no trailing slash.
+// New builds the description of the API at baseURL, which has no trailing slash.
 func New(baseURL string) (*Endpoint, error) {
 	document, err := openapi.New(baseURL)
 	if err != nil {
@@ -37,12 +36,12 @@ func New(baseURL string) (*Endpoint, error) {
 	return &Endpoint{document.JSON(), page}, nil
 }
 
-// JSON answers GET of the description for programs. Tools on any website may read it.
+// JSON handles GET of the JSON description. Scripts of any origin may read it.
 func (e *Endpoint) JSON() http.Handler {
 	return file(e.json, map[string]string{"Content-Type": "application/json", "Access-Control-Allow-Origin": "*"})
 }
 
-// Page answers GET of the description for people.
+// Page handles GET of the HTML description.
 func (e *Endpoint) Page() http.Handler {
 	return file(e.page, map[string]string{
 		"Content-Type": "text/html; charset=utf-8",
@@ -52,13 +51,13 @@ func (e *Endpoint) Page() http.Handler {
 	})
 }
 
-// styleHash names the one style that the page may have (Content Security Policy Level 3, section 2.3.1).
+// styleHash returns the hash of the one style allowed by the policy (Content Security Policy Level 3, section 2.3.1).
 func styleHash() string {
 	sum := sha256.Sum256([]byte(style))
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// file serves content for five minutes without asking again.
+// file serves content that clients may cache for five minutes.
 func file(content []byte, header map[string]string) http.Handler {
 	sum := sha256.Sum256(content)
 	tag := `"` + hex.EncodeToString(sum[:8]) + `"`

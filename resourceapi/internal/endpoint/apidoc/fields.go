@@ -8,13 +8,13 @@ import (
 	"github.com/almonerhq/almoner/shared/openapi"
 )
 
-// A field is one member of a body. Its name says where it is: meta.count, data[].id.
+// A field is one member of a body. Name is its path: meta.count, data[].id.
 type field struct {
 	Name, Type, Text string
 	Required         bool
 }
 
-// deepest is how far fields of fields are listed.
+// deepest is the maximum depth of listed fields.
 const deepest = 4
 
 // fields lists the members of a schema.
@@ -25,7 +25,7 @@ func (r reader) fields(schema openapi.Object) []field {
 }
 
 func (r reader) list(schema openapi.Object, under string, depth int, out *[]field) {
-	schema = r.whole(schema)
+	schema = r.resolve(schema)
 	if depth == 0 || schema == nil {
 		return
 	}
@@ -40,10 +40,10 @@ func (r reader) list(schema openapi.Object, under string, depth int, out *[]fiel
 	}
 	for _, member := range schema.Map("properties") {
 		described, isSchema := member.Value.(openapi.Object)
-		if !isSchema { // false: must not be there
+		if !isSchema { // false: the member is forbidden
 			continue
 		}
-		child := r.whole(described)
+		child := r.resolve(described)
 		*out = append(
 			*out,
 			field{
@@ -61,21 +61,20 @@ func (r reader) list(schema openapi.Object, under string, depth int, out *[]fiel
 	}
 }
 
-// whole is the schema with what $ref and allOf lead to. Members that both describe are described further by the outer
-// one.
-func (r reader) whole(schema openapi.Object) openapi.Object {
+// resolve resolves the $ref and allOf of a schema. If both define a member, the outer definition extends the inner one.
+func (r reader) resolve(schema openapi.Object) openapi.Object {
 	inner := openapi.Object{}
 	if reference := schema.Text("$ref"); reference != "" {
-		inner = r.whole(r.document.Lookup(reference))
+		inner = r.resolve(r.document.Lookup(reference))
 	}
 	for _, one := range schema.List("allOf") {
 		one, _ := one.(openapi.Object)
-		inner = joined(inner, r.whole(one))
+		inner = merge(inner, r.resolve(one))
 	}
-	return joined(inner, schema)
+	return merge(inner, schema)
 }
 
-func joined(inner, outer openapi.Object) openapi.Object {
+func merge(inner, outer openapi.Object) openapi.Object {
 	out := slices.Clone(inner)
 	for _, member := range outer {
 		at := slices.IndexFunc(out, func(m openapi.Member) bool { return m.Name == member.Name })
@@ -87,7 +86,7 @@ func joined(inner, outer openapi.Object) openapi.Object {
 			within, isObject := out[at].Value.(openapi.Object)
 			further, alsoObject := member.Value.(openapi.Object)
 			if isObject && alsoObject {
-				member.Value = joined(within, further)
+				member.Value = merge(within, further)
 			}
 			out[at] = member
 		}
@@ -95,9 +94,9 @@ func joined(inner, outer openapi.Object) openapi.Object {
 	return out
 }
 
-// kind says what a value is, in a few words.
+// kind describes the type of a value in a few words.
 func (r reader) kind(schema openapi.Object) string {
-	schema = r.whole(schema)
+	schema = r.resolve(schema)
 	var choices []string
 	for _, one := range schema.List("enum") {
 		choices = append(choices, fmt.Sprint(one))

@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/openapi"
 )
 
-// An operation is one method of one path, as people read it.
+// An operation is one method of one path, as shown on the page.
 type operation struct {
 	Anchor, Method, Path, Title string
 	Text                        template.HTML
@@ -22,23 +22,23 @@ type operation struct {
 	Answers                     []answer
 }
 
-// A parameter is what the path, the query or a header carries.
+// A parameter is in the path, the query or a header.
 type parameter struct {
 	Name, In, Type, Text string
 	Required             bool
 }
 
-// A body is what is sent in one media type, or what comes back.
+// A body is a request or response body in one media type.
 type body struct {
 	Type, Text string
 	Fields     []field
 	Examples   []example
 }
 
-// An example is a body as it could be.
+// An example is a sample body.
 type example struct{ Name, Text string }
 
-// An answer is what may come back.
+// An answer is a possible response.
 type answer struct {
 	Status, Text string
 	Good         bool
@@ -46,7 +46,7 @@ type answer struct {
 	Bodies       []body
 }
 
-// A reader turns the description into what the page shows.
+// A reader converts the description to the page's view.
 type reader struct {
 	document *openapi.Document
 	baseURL  string
@@ -98,25 +98,25 @@ func (r reader) bodies(content openapi.Object) []body {
 		media, _ := member.Value.(openapi.Object)
 		b := body{Type: member.Name, Fields: r.fields(media.Map("schema"))}
 		if last := len(out) - 1; last >= 0 && len(media) == 1 && slices.Equal(out[last].Fields, b.Fields) {
-			out[last].Type += " or " + b.Type // another name for the same
+			out[last].Type += " or " + b.Type // another media type for the same schema
 			continue
 		}
 		if len(media.Map("examples")) == 0 {
 			if value, has := r.document.Example(media); has {
-				b.Examples = []example{{"", written(member.Name, value)}}
+				b.Examples = []example{{"", format(member.Name, value)}}
 			}
 		}
 		for _, named := range media.Map("examples") {
 			value, _ := named.Value.(openapi.Object)
-			b.Examples = append(b.Examples, example{named.Name, written(member.Name, value.Value("value"))})
+			b.Examples = append(b.Examples, example{named.Name, format(member.Name, value.Value("value"))})
 		}
 		out = append(out, b)
 	}
 	return out
 }
 
-// written is an example as it travels, but for the line breaks that people need.
-func written(mediaType string, value any) string {
+// format formats an example as sent, with line breaks added for readability.
+func format(mediaType string, value any) string {
 	if text, isText := value.(string); isText {
 		return strings.TrimRight(text, "\n")
 	}
@@ -138,7 +138,7 @@ func written(mediaType string, value any) string {
 	return strings.TrimRight(out.String(), "\n")
 }
 
-// access says in words who may call.
+// access describes who may call the operation.
 func access(o openapi.Operation) string {
 	for _, one := range o.List("security") {
 		for _, scheme := range one.(openapi.Object) {
@@ -155,7 +155,7 @@ func access(o openapi.Operation) string {
 	return "Public"
 }
 
-// curl is the request as one can type it.
+// curl returns the request as a curl command.
 func (r reader) curl(o openapi.Operation, parameters []openapi.Object, bodies []body) string {
 	path, query := o.Path, url.Values{}
 	var lines []string
@@ -190,7 +190,7 @@ func (r reader) curl(o openapi.Operation, parameters []openapi.Object, bodies []
 	return strings.Join(append(append([]string{"curl " + address}, lines...), data(bodies)...), " \\\n  ")
 }
 
-// data is the first of the bodies as arguments of curl.
+// data returns the curl arguments for the first of the bodies.
 func data(bodies []body) []string {
 	if len(bodies) == 0 || len(bodies[0].Examples) == 0 {
 		return nil
@@ -211,5 +211,5 @@ func quoted(option, text string) string {
 	return option + " '" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// plain is a short text without its marks.
+// plain trims text and removes its backticks.
 func plain(text string) string { return strings.ReplaceAll(strings.TrimSpace(text), "`", "") }

@@ -20,7 +20,7 @@ var pageHTML string
 //go:embed assets/page.css
 var style string
 
-// A page is what the template shows.
+// A page is the data of the template.
 type page struct {
 	Title, Summary string
 	BaseURL        string
@@ -79,7 +79,7 @@ func render(d *openapi.Document, baseURL string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// prose turns the Markdown of a description into HTML. Raw HTML in it is left out.
+// prose converts the Markdown of a description to HTML. Raw HTML in it is dropped.
 func prose(text string) template.HTML {
 	markdown := goldmark.New(
 		goldmark.WithExtensions(extension.Table),
@@ -89,14 +89,9 @@ func prose(text string) template.HTML {
 	if err := markdown.Convert([]byte(text), &out); err != nil { // writing to memory cannot fail
 		return template.HTML(template.HTMLEscapeString(text))
 	}
-	scrolling := strings.ReplaceAll(
-		out.String(),
-		"<pre>",
-		`<pre tabindex="0">`,
-	) // a keyboard can scroll what it can reach
-	return template.HTML(
-		scrolling,
-	) // our own words, rendered without raw HTML
+	// A focusable block can be scrolled with a keyboard.
+	scrolling := strings.ReplaceAll(out.String(), "<pre>", `<pre tabindex="0">`)
+	return template.HTML(scrolling) // from our own text, rendered without raw HTML
 }
 
 func anchor(title string) string {

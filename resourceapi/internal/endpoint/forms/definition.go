@@ -10,7 +10,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
-// readForm reads the body of POST: title, fields, allowedOrigins and enabled, which is true without it. It returns an
+// readForm reads the body of POST: title, fields, allowedOrigins and enabled, which defaults to true. The error is an
 // *apierr.Error or engage.Problems.
 func readForm(h http.Header, content []byte) (engage.Form, error) {
 	if err := strictjson.CheckType(h, "application/json"); err != nil {
@@ -26,7 +26,7 @@ func readForm(h http.Header, content []byte) (engage.Form, error) {
 	return engage.Form{Definition: definition, Enabled: enabled == nil || *enabled}, err
 }
 
-// readEnabled returns nil where nothing is said of it.
+// readEnabled returns nil if object has no member "enabled".
 func readEnabled(object strictjson.Object, problems engage.Problems) *bool {
 	if !object.Has("enabled") {
 		return nil
@@ -53,16 +53,16 @@ func readDefinition(object strictjson.Object, problems engage.Problems) (engage.
 		return d, problems
 	}
 	if len(elements) > engage.MaxFields {
-		elements = elements[:engage.MaxFields+1] // enough to be told that they are too many
+		elements = elements[:engage.MaxFields+1] // one more than allowed, so that Check reports too many
 	}
 	for i, element := range elements {
 		d.Fields = append(d.Fields, readField(fmt.Sprintf("fields[%d]", i), element, problems))
 	}
-	return d, joined(problems, d.Check())
+	return d, mergeProblems(problems, d.Check())
 }
 
-// readChange reads the body of PATCH: title, allowedOrigins and enabled, each if it is to change. It returns an
-// *apierr.Error or engage.Problems.
+// readChange reads the body of PATCH: title, allowedOrigins and enabled, all optional. The error is an *apierr.Error
+// or engage.Problems.
 func readChange(h http.Header, content []byte) (engage.Change, error) {
 	if err := strictjson.CheckType(h, "application/json", "application/merge-patch+json"); err != nil {
 		return engage.Change{}, err
@@ -90,14 +90,14 @@ func readChange(h http.Header, content []byte) (engage.Change, error) {
 		}
 	}
 	change.Enabled = readEnabled(object, problems)
-	return change, joined(problems, change.Check())
+	return change, mergeProblems(problems, change.Check())
 }
 
-// joined adds what the domain found to what the reader found, which was there first and says more.
-func joined(problems engage.Problems, err error) error {
+// mergeProblems adds the problems of err to problems. A problem already present for a name is not replaced.
+func mergeProblems(problems engage.Problems, err error) error {
 	if more, ok := err.(engage.Problems); ok {
 		for name, message := range more {
-			if _, said := problems[name]; !said {
+			if _, exists := problems[name]; !exists {
 				problems[name] = message
 			}
 		}
@@ -108,7 +108,7 @@ func joined(problems engage.Problems, err error) error {
 	return problems
 }
 
-// readField reads name, label, type, required (false without it) and options.
+// readField reads name, label, type, required (default false) and options.
 func readField(at string, element json.RawMessage, problems engage.Problems) engage.Field {
 	object, err := strictjson.ReadObject(element)
 	if err != nil {
@@ -142,7 +142,7 @@ func readField(at string, element json.RawMessage, problems engage.Problems) eng
 	return f
 }
 
-// readTexts reads a list of strings. null is none.
+// readTexts reads a list of strings. It returns false for null or a null element.
 func readTexts(object strictjson.Object, key string, into *[]string) bool {
 	var elements []*string
 	if object.Null(key) || json.Unmarshal(object[key], &elements) != nil {

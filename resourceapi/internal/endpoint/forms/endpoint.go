@@ -1,7 +1,7 @@
-// Package forms answers: how does a workspace speak of its public forms over HTTP?
+// Package forms serves the endpoints with which a workspace manages its public forms.
 //
-// It reads requests, hands them to the domain and writes what comes back; who may ask is the gate's business. All paths
-// are under /v1/engage/forms (contract, section 6).
+// It decodes requests, calls the domain and encodes the results; package gate decides who may call. All paths are
+// under /v1/engage/forms (contract, section 6).
 package forms
 
 import (
@@ -20,20 +20,20 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 )
 
-// Path is where the collection lives, below the base address.
+// Path is the path of the collection, below the base address.
 const Path = "/v1/engage/forms"
 
-// What the routes ask of their callers.
+// What the routes require of their callers.
 var (
 	toRead            = gate.Need{Module: "engage", Permission: perm.EngageReadForms}
 	toWrite           = gate.Need{Module: "engage", Permission: perm.EngageWriteForms}
 	toReadSubmissions = gate.Need{Module: "engage", Permission: perm.EngageReadSubmissions}
 )
 
-// Store keeps forms. Its errors are those of the domain, or *apierr.Error.
+// Store stores forms. Its errors are those of the domain, or *apierr.Error.
 type Store interface {
 	Form(ctx context.Context, workspaceID, id uuid.UUID) (engage.Form, error)
-	// Forms and Submissions hand a page over record by record, as long as take has room.
+	// Forms and Submissions pass the records of a page to take until it returns false.
 	Forms(
 		ctx context.Context,
 		workspaceID uuid.UUID,
@@ -46,7 +46,7 @@ type Store interface {
 		r engage.Range,
 		take func(engage.Submission) bool,
 	) (engage.SubmissionPage, error)
-	// Once runs effect in one transaction, or finds the answer that key already has.
+	// Once runs effect in one transaction, or returns the answer already stored under key.
 	Once(
 		ctx context.Context,
 		key idempotency.Key,
@@ -54,7 +54,7 @@ type Store interface {
 	) (idempotency.Answer, error)
 }
 
-// Deps are what an Endpoint is made of.
+// Deps are the dependencies of an Endpoint.
 type Deps struct {
 	BaseURL string // without a trailing slash
 	Gate    *gate.Gate
@@ -64,16 +64,16 @@ type Deps struct {
 
 // An Endpoint makes the handlers.
 type Endpoint struct {
-	collection string // its absolute URL
+	collection string // absolute URL of the collection
 	gate       *gate.Gate
 	store      Store
 	cursors    *engage.Cursors
 }
 
-// New makes the endpoint.
+// New returns an Endpoint.
 func New(d Deps) *Endpoint { return &Endpoint{d.BaseURL + Path, d.Gate, d.Store, d.Cursors} }
 
-// pathID reads the id of the path. One that is no identifier names no form, so it is unknown rather than invalid.
+// pathID reads the id of the path. A malformed id yields ErrNotFound, since it names no form.
 func pathID(r *http.Request) (uuid.UUID, error) {
 	id, err := identity.Parse(r.PathValue("id"))
 	if err != nil {
@@ -82,7 +82,7 @@ func pathID(r *http.Request) (uuid.UUID, error) {
 	return id, nil
 }
 
-// refusal gives the domain's errors their kind and words; others pass.
+// refusal maps errors of the domain to API errors; other errors pass unchanged.
 func refusal(err error) error {
 	if problems, ok := errors.AsType[engage.Problems](err); ok {
 		return &apierr.Error{

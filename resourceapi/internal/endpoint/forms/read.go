@@ -17,7 +17,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
-// formRecord is a form as the workspace sees it.
+// formRecord is a form as returned to its workspace.
 type formRecord struct {
 	ID             uuid.UUID      `json:"id"`
 	EmbedKey       string         `json:"embedKey"`
@@ -32,7 +32,7 @@ func recordOf(f engage.Form) formRecord {
 	return formRecord{f.ID, f.EmbedKey, f.Title, f.Fields, f.AllowedOrigins, f.Enabled, jsontime.Time(f.CreatedAt)}
 }
 
-// List answers GET: one page of the workspace's forms, newest first.
+// List handles GET: one page of the workspace's forms, newest first.
 func (e *Endpoint) List() http.Handler {
 	return e.gate.Guard(toRead, func(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
 		if err := unknown.Parameters(r.URL.RawQuery, "cursor", "limit"); err != nil {
@@ -64,7 +64,7 @@ func (e *Endpoint) List() http.Handler {
 	})
 }
 
-// Read answers GET of one form, with the entity tag that If-Match takes.
+// Read handles GET of one form, with the entity tag for If-Match.
 func (e *Endpoint) Read() http.Handler {
 	return e.gate.Guard(toRead, gate.Serving(func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
 		id, err := pathID(r)
@@ -92,7 +92,7 @@ func (e *Endpoint) Read() http.Handler {
 	}))
 }
 
-// submissionRecord is a submission as the workspace sees it.
+// submissionRecord is a submission as returned to its workspace.
 type submissionRecord struct {
 	ID          uuid.UUID             `json:"id"`
 	Status      engage.Status         `json:"status"`
@@ -119,7 +119,7 @@ func submissionRecordOf(s engage.Submission) submissionRecord {
 	}
 }
 
-// Submissions answers GET of one form's submissions: one page, newest first.
+// Submissions handles GET of one form's submissions: one page, newest first.
 func (e *Endpoint) Submissions() http.Handler {
 	return e.gate.Guard(toReadSubmissions, func(r *http.Request, _ uuid.UUID) (gate.Plan, error) {
 		if err := unknown.Parameters(r.URL.RawQuery, "cursor", "limit", "updatedSince"); err != nil {
@@ -134,7 +134,7 @@ func (e *Endpoint) Submissions() http.Handler {
 			if badID != nil {
 				return refusal(badID)
 			}
-			// The form is of the caller's workspace, so all that was sent in to it is.
+			// The form belongs to the caller's workspace, so its submissions do too.
 			if _, err := e.store.Form(r.Context(), caller.WorkspaceID, id); err != nil {
 				return refusal(err)
 			}

@@ -20,17 +20,17 @@ import (
 
 const maxBody = 64 << 10
 
-// An effect is what a write does in its transaction, and what it answers.
+// An effect runs a write in its transaction and returns the answer.
 type effect func(context.Context, engage.Writer) (idempotency.Answer, error)
 
-// Create answers POST: 201 with the new form.
+// Create handles POST: 201 with the new form.
 func (e *Endpoint) Create() http.Handler { return e.write(e.decodeCreate) }
 
-// Change answers PATCH of one form: 200, or 412 where If-Match names another version.
+// Change handles PATCH of one form: 200, or 412 if If-Match names another version.
 func (e *Endpoint) Change() http.Handler { return e.write(e.decodeChange) }
 
-// write is the course of every write once the gate is passed: the body, the Idempotency-Key, then the rest. A request
-// that is no good may still repeat one that was answered, so its own mistakes wait until the key is looked up.
+// write handles an admitted write: it reads the body, then the Idempotency-Key, then decodes the request. An invalid
+// request may still repeat an answered one, so its mistake is returned only after the key was looked up.
 func (e *Endpoint) write(
 	decode func(r *http.Request, caller gate.Caller, content []byte) (effect, error),
 ) http.Handler {
@@ -82,7 +82,7 @@ func writeAnswer(w http.ResponseWriter, answer idempotency.Answer) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(answer.Status)
-	_, _ = w.Write(answer.Body) // a caller who has left is no error of ours
+	_, _ = w.Write(answer.Body) // a client that disconnected is not an error
 }
 
 func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []byte) (effect, error) {

@@ -11,14 +11,14 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 )
 
-// maxAnswers bounds the answers of several messages together, in bytes of text. One message alone is answered in full,
-// as by the REST route; ten in one request would hold ten of the longest pages in memory at once, in each of their
-// spellings.
+// maxAnswers bounds the total text, in bytes, of the answers to several messages. A single message is answered in
+// full, as on the REST route; ten in one request could hold ten pages of maximum length in memory at once, each in
+// several encodings.
 const maxAnswers = 1 << 20
 
 const tooLong = "The answers of this batch are too long to be sent together: send this call alone."
 
-// A batch is the calls of one request, in their order, those that are spelled alike as one.
+// A batch is the calls of one request in order. Identical calls are merged.
 type batch struct {
 	messages int
 	calls    []counted
@@ -40,8 +40,8 @@ func (b *batch) add(key string, prepare func() call) {
 	b.calls = append(b.calls, counted{prepare(), key, 1})
 }
 
-// ask is how one of the calls reads what it needs in the same trip as the standing, nil where none does: the only one,
-// or else the first that has no other way.
+// ask returns the ask function of one call, which reads its data in the round trip of the standing: the only call or,
+// in a batch, the first that cannot read it otherwise. It returns nil if there is none.
 func (b *batch) ask() func(context.Context, standing.Query) (standing.Standing, error) {
 	for _, c := range b.calls {
 		if c.travels || b.messages == 1 {
@@ -51,12 +51,12 @@ func (b *batch) ask() func(context.Context, standing.Query) (standing.Standing, 
 	return nil
 }
 
-// searches says whether one of the calls searches.
+// searches reports whether one of the calls searches.
 func (b *batch) searches() bool {
 	return slices.ContainsFunc(b.calls, func(c counted) bool { return c.searches })
 }
 
-// answer answers the calls as long as there is room, and reads nothing for the others.
+// answer answers the calls until maxAnswers is reached; the remaining ones get an error and read nothing.
 func (b *batch) answer(ctx context.Context, caller gate.Caller) (answers, error) {
 	given, length := answers{}, 0
 	for _, c := range b.calls {

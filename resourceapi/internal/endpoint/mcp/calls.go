@@ -19,35 +19,37 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
-// A tool is one thing that an assistant may call.
+// A tool is one tool that an assistant may call.
 type tool struct {
 	definition sdk.Tool
 	need       gate.Need
-	arguments  []string // the names of all that it takes
-	// read reads the arguments as far as that takes no store. Its error is what the assistant is told.
+	arguments  []string // the names of all arguments
+	// read parses the arguments without store access. Its error is reported to the assistant.
 	read func(arguments strictjson.Object, workspaceID uuid.UUID) (call, error)
 }
 
-// A call is how a tool goes on.
+// A call is a tool call with parsed arguments.
 type call struct {
-	// ask reads the standing and what answer will need in the same trip (gate.Plan.Ask). Nil: the standing alone.
+	// ask reads the standing and the data for answer in one round trip (gate.Plan.Ask). If nil, only the standing is
+	// read.
 	ask func(context.Context, standing.Query) (standing.Standing, error)
-	// travels: answer needs what ask reads, and cannot read it itself.
+	// travels means that answer needs the data that ask reads and cannot read it itself.
 	travels bool
-	// searches: answer searches.
+	// searches means that answer searches.
 	searches bool
-	// answer runs once the gate let the request pass. What a person can correct is a result; an error is the request's.
+	// answer runs once the gate admitted the request. A mistake that the user can correct is a result; an error fails
+	// the whole request.
 	answer func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error)
 }
 
-// answers are those of one request, by what was called.
+// answers are the results of one request, by the key that called returns.
 type answers map[string]*sdk.CallToolResult
 
 type answersKey struct{}
 
 func called(tool string, arguments json.RawMessage) string { return tool + "\x00" + string(arguments) }
 
-// prepare reads the messages of a POST, and plans to answer the calls among them before the SDK answers the request.
+// prepare reads the messages of a POST and plans to answer their calls before the SDK handles the request.
 func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 	return func(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
 		content, err := strictjson.Read(w, r, maxBody)
@@ -58,23 +60,23 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 			return gate.Plan{}, err
 		}
 		if !isJSON(r.Header) {
-			return gate.Plan{Serve: e.protocolAlone(content)}, nil
+			return gate.Plan{Serve: e.serveWithoutCalls(content)}, nil
 		}
 		messages, faulty := readMessages(content)
-		if other := judgeVersion(r.Header, messages, faulty); other != nil {
+		if other := checkVersion(r.Header, messages, faulty); other != nil {
 			return other.plan(), nil
 		}
 		if faulty != nil {
 			return faulty.plan(), nil
 		}
-		if len(messages) == 1 && messages[0].strange() {
+		if len(messages) == 1 && messages[0].isUnknownNotification() {
 			return accepted, nil
 		}
 		b := &batch{messages: len(messages)}
 		var need gate.Need
 		for _, m := range messages {
 			t, known := e.tools[m.tool]
-			if !known { // no call, or one that the SDK will refuse
+			if !known { // not a call, or one that the SDK will refuse
 				continue
 			}
 			if need != (gate.Need{}) && t.need != (gate.Need{}) && t.need != need {
@@ -89,7 +91,7 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 	}
 }
 
-// plan answers the calls, as searches where one of them is one, and then hands the answers to the SDK.
+// plan answers the calls, as a search if one of them searches, and passes the answers to the SDK.
 func (e *Endpoint) plan(b *batch, need gate.Need, content []byte, id json.RawMessage) gate.Plan {
 	var given answers
 	answer := func(ctx context.Context, caller gate.Caller) (err error) {
@@ -106,28 +108,28 @@ func (e *Endpoint) plan(b *batch, need gate.Need, content []byte, id json.RawMes
 				return err
 			}
 		}
-		e.hand(w, r, content, given, id)
+		e.serveSDK(w, r, content, given, id)
 		return nil
 	}
 	return plan
 }
 
-// hand lets the SDK answer, which is given the answers of this request and the id that it refuses under.
-func (e *Endpoint) hand(w http.ResponseWriter, r *http.Request, content []byte, given answers, id json.RawMessage) {
+// serveSDK passes the request, its answers and the id for refusals to the SDK.
+func (e *Endpoint) serveSDK(w http.ResponseWriter, r *http.Request, content []byte, given answers, id json.RawMessage) {
 	r = r.WithContext(context.WithValue(r.Context(), answersKey{}, given))
 	r.Body = io.NopCloser(bytes.NewReader(content))
 	e.protocol.ServeHTTP(&reply{ResponseWriter: w, id: id}, r)
 }
 
-// protocolAlone is for what the SDK refuses by its Content-Type, whatever it says: no call is answered.
-func (e *Endpoint) protocolAlone(content []byte) func(http.ResponseWriter, *http.Request, gate.Caller) error {
+// serveWithoutCalls is for a body that the SDK refuses for its Content-Type. No call is answered.
+func (e *Endpoint) serveWithoutCalls(content []byte) func(http.ResponseWriter, *http.Request, gate.Caller) error {
 	return func(w http.ResponseWriter, r *http.Request, _ gate.Caller) error {
-		e.hand(w, r, content, nil, nil)
+		e.serveSDK(w, r, content, nil, nil)
 		return nil
 	}
 }
 
-// accepted is for what is taken and has no effect.
+// accepted is the plan for a message that is accepted and has no effect.
 var accepted = gate.Plan{Serve: func(w http.ResponseWriter, _ *http.Request, _ gate.Caller) error {
 	w.WriteHeader(http.StatusAccepted)
 	return nil
@@ -140,8 +142,8 @@ func (f *fault) plan() gate.Plan {
 	}}
 }
 
-// prepare reads the arguments. A module that is off is told by the result, and so is what is wrong with an argument:
-// an assistant reads results, and can correct itself.
+// prepare parses the arguments. A module that is off and an invalid argument are reported as a result, because an
+// assistant reads results and can correct the call.
 func (t tool) prepare(arguments json.RawMessage, workspaceID uuid.UUID) call {
 	c, err := t.readArguments(arguments, workspaceID)
 	return call{
@@ -168,25 +170,26 @@ func (t tool) readArguments(arguments json.RawMessage, workspaceID uuid.UUID) (c
 	if err != nil {
 		return call{}, notArguments
 	}
-	if err := t.knows(object); err != nil {
+	if err := t.checkNames(object); err != nil {
 		return call{}, err
 	}
 	return t.read(object, workspaceID)
 }
 
-// failed is a result that tells an assistant what went wrong.
+// failed returns an error result with a message for the assistant.
 func failed(message string) *sdk.CallToolResult {
 	return &sdk.CallToolResult{IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: message}}}
 }
 
-// succeeded is a result: structured, as text for clients that read nothing else, and with the notice that this is data.
-// What people wrote has gone through plainText.
+// succeeded returns a result as structured content, as text for clients that read only text, and with the notice that
+// it is data. User-written text must have gone through plainText.
 func succeeded(value any) (*sdk.CallToolResult, error) {
 	text, err := web.EncodeJSON(value)
 	if err != nil {
 		return nil, err
 	}
 	return &sdk.CallToolResult{
-		Content: []sdk.Content{&sdk.TextContent{Text: string(text)}, noted()}, StructuredContent: json.RawMessage(text),
+		Content:           []sdk.Content{&sdk.TextContent{Text: string(text)}, noticeContent()},
+		StructuredContent: json.RawMessage(text),
 	}, nil
 }

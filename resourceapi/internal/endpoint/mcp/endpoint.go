@@ -1,13 +1,13 @@
-// Package mcp answers: what can an assistant ask of a workspace, and how?
+// Package mcp serves the MCP endpoint: streamable HTTP without sessions (contract, section 7a), with read-only tools.
 //
-// It is the MCP endpoint, streamable HTTP without sessions (contract, section 7a), with tools that read and change
-// nothing. The protocol is the SDK's work, and the SDK decides nothing else:
+// The SDK implements the protocol and decides nothing else:
 //
-//   - Who may call what is the gate's business, by the same steps as for the REST routes. Every request goes through it,
-//     a handshake too, and is refused there by HTTP status, with the challenge that leads to consent.
-//   - The calls of a request are read, admitted and answered before the SDK sees it. Its tools hand out the answers of
-//     this one request and can reach no store, so a call that was not admitted has no answer, however it is spelled.
-//   - Nothing is kept between two requests: any process answers any of them, and no stream is held open.
+//   - Package gate decides who may call what, by the same steps as for the REST routes. Every request goes through it,
+//     including a handshake, and is refused there by HTTP status, with the challenge that leads to consent.
+//   - The calls of a request are parsed, admitted and answered before the SDK sees it. The SDK's tools return the
+//     answers of this one request and have no store access, so a call that was not admitted has no answer, however it
+//     is spelled.
+//   - No state is stored between requests: any process can answer any request, and no stream is held open.
 package mcp
 
 import (
@@ -23,10 +23,10 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
-// Path is where the endpoint lives, below the base address; with it, it is the resource's identifier.
+// Path is the path of the endpoint below the base address. The base address with Path is the resource identifier.
 const Path = "/mcp"
 
-// Store keeps what the tools read. Its errors are those of the domain, or *apierr.Error.
+// Store reads the data of the tools. Its errors are those of the domain, or *apierr.Error.
 type Store interface {
 	StandingAndPage(
 		ctx context.Context,
@@ -43,7 +43,7 @@ type Store interface {
 	Programme(ctx context.Context, workspaceID, id uuid.UUID) (programme.Programme, error)
 }
 
-// Deps are what an Endpoint is made of.
+// Deps are the dependencies of an Endpoint.
 type Deps struct {
 	Gate    *gate.Gate // of gate.MCP
 	Store   Store
@@ -61,7 +61,7 @@ type Endpoint struct {
 	protocol http.Handler // the SDK's
 }
 
-// New makes the endpoint.
+// New returns an Endpoint.
 func New(d Deps) *Endpoint {
 	e := &Endpoint{gate: d.Gate, store: d.Store, cursors: d.Cursors, origins: d.Origins}
 	e.tools = map[string]tool{}
@@ -72,15 +72,15 @@ func New(d Deps) *Endpoint {
 	return e
 }
 
-// Post answers what clients send: one message, or several where the protocol's version has batches.
+// Post handles messages from clients: one, or several if the protocol revision has batches.
 func (e *Endpoint) Post() http.Handler {
 	return e.fromAllowedOrigin(func(w http.ResponseWriter, r *http.Request) {
 		e.gate.Guard(gate.Need{}, e.prepare(w)).ServeHTTP(w, r)
 	})
 }
 
-// NoSession answers GET and DELETE, with which clients open a stream and end a session: there is neither. Only a caller
-// with a good credential is told so; anybody else is challenged, as some clients look here first.
+// NoSession handles GET and DELETE, with which clients open a stream and end a session. Neither is supported. A
+// caller without a valid credential is challenged instead, since some clients start with GET.
 func (e *Endpoint) NoSession() http.Handler {
 	refuse := gate.ServingAnyQuery(func(w http.ResponseWriter, _ *http.Request, _ gate.Caller) error {
 		w.Header().Set("Allow", "OPTIONS, POST")

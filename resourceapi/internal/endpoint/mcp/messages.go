@@ -16,13 +16,13 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
-// Bounds of one request. Calls are small, and an answer holds up to 200 programmes a call.
+// Bounds of one request. Calls are small, and one call returns up to 200 programmes.
 const (
 	maxBody  = 64 << 10
 	maxBatch = 10
 )
 
-// Codes of JSON-RPC 2.0, section 5.1.
+// Error codes of JSON-RPC 2.0, section 5.1.
 const (
 	parseError     = -32700
 	invalidRequest = -32600
@@ -30,26 +30,25 @@ const (
 	invalidParams  = -32602
 )
 
-// unsupportedVersion is the protocol's own code for a revision that the server does not know (MCP 2026-07-28).
+// unsupportedVersion is the protocol's error code for an unknown revision (MCP 2026-07-28).
 const unsupportedVersion = -32022
 
-// A message is what is read of one JSON-RPC message: enough to know what it asks for.
+// A message is the part of a JSON-RPC message that is needed to admit it.
 type message struct {
-	id     json.RawMessage // nil: a notification
-	method string          // "": an answer of the client's
-	// the protocol's revision that params._meta names, which only requests of the newest one do
+	id     json.RawMessage // nil for a notification
+	method string          // empty for a response of the client
+	// revision is the protocol revision in params._meta, which only requests of the newest revision have.
 	revision  string
 	tool      string          // of tools/call
-	arguments json.RawMessage // of tools/call; nil where there are none
+	arguments json.RawMessage // of tools/call; nil if absent
 }
 
-// A fault is a request that is no JSON-RPC, or asks for what is not offered. It is answered with a JSON-RPC error, and
-// echoes nothing but the id.
+// A fault is the JSON-RPC error for a request that is not JSON-RPC or is not supported. It echoes only the id.
 type fault struct {
 	id      json.RawMessage
 	code    int
 	message string
-	data    any // nil: none
+	data    any // nil if absent
 }
 
 var (
@@ -71,7 +70,7 @@ var (
 	mixedBatch = &fault{code: invalidRequest, message: "Send calls that need different permissions one by one."}
 )
 
-// otherVersion is the fault of a request that names a revision of the protocol which is not spoken here.
+// otherVersion returns the fault of a request with an unsupported protocol revision.
 func otherVersion(id json.RawMessage, requested string) *fault {
 	return &fault{
 		id:      id,
@@ -81,8 +80,8 @@ func otherVersion(id json.RawMessage, requested string) *fault {
 	}
 }
 
-// under returns the fault with the id of the message that it is about, where the message has one that can be echoed.
-func (f *fault) under(object strictjson.Object) *fault {
+// withID returns the fault with the id of the message, if the id can be echoed.
+func (f *fault) withID(object strictjson.Object) *fault {
 	if id, has := object["id"]; has && isID(id) {
 		echoed := *f
 		echoed.id = id
@@ -91,8 +90,8 @@ func (f *fault) under(object strictjson.Object) *fault {
 	return f
 }
 
-// serve answers 200 where there was one message, and says what is wrong with what it asks; 400 where there was none. In
-// the protocol's newest revision what is wrong shows in the status, too.
+// serve writes the fault. The status is 200 if the message was valid JSON-RPC and 400 otherwise; in the newest
+// protocol revision it reflects the error.
 func (f *fault) serve(w http.ResponseWriter, r *http.Request) {
 	status := http.StatusBadRequest
 	switch newest := r.Header.Get(versionHeader) == newestVersion; {
@@ -103,7 +102,7 @@ func (f *fault) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(f.body()) // a caller who has left is no error of ours
+	_, _ = w.Write(f.body()) // a client that disconnected is not an error
 }
 
 func (f *fault) body() []byte {
@@ -144,12 +143,12 @@ func readMessages(content []byte) ([]message, *fault) {
 			return nil, &fault{
 				code:    invalidRequest,
 				message: fmt.Sprintf("Message %d of the batch: %s", i+1, f.message),
-			} // nothing of it was done
+			} // no message of the batch was processed
 		}
 		if m := messages[i]; m.id != nil && m.method != "" {
 			id := valueOf(m.id)
 			if seen[id] {
-				return nil, sameID // the protocol forbids it, and the two answers could not be told apart
+				return nil, sameID // forbidden by the protocol; the two answers would be indistinguishable
 			}
 			seen[id] = true
 		}
@@ -157,10 +156,10 @@ func readMessages(content []byte) ([]message, *fault) {
 	return messages, nil
 }
 
-// valueOf returns what an id stands for, however it is spelled: 1 and 1.0 are one id.
+// valueOf returns the value of an id, so that different spellings such as 1 and 1.0 compare equal.
 func valueOf(id json.RawMessage) any {
 	var value any
-	_ = json.Unmarshal(id, &value) // isID has read it
+	_ = json.Unmarshal(id, &value) // isID has parsed it
 	return value
 }
 
@@ -170,12 +169,12 @@ func readMessage(content []byte) (message, *fault) {
 		return message{}, notMessage
 	}
 	if version, _ := object.Text("jsonrpc"); version != "2.0" {
-		return message{}, notMessage.under(object)
+		return message{}, notMessage.withID(object)
 	}
 	m := message{id: object["id"]}
 	if !object.Has("method") {
 		if object.Has("result") == object.Has("error") || m.id == nil {
-			return message{}, notMessage.under(object) // neither a request nor an answer
+			return message{}, notMessage.withID(object) // neither a request nor a response
 		}
 		return m, nil
 	}
@@ -184,7 +183,7 @@ func readMessage(content []byte) (message, *fault) {
 	}
 	method, ok := object.Text("method")
 	if !ok {
-		return message{}, notMessage.under(object)
+		return message{}, notMessage.withID(object)
 	}
 	m.method = method
 	if m.id != nil {
@@ -193,11 +192,10 @@ func readMessage(content []byte) (message, *fault) {
 	if _, isRequest := offered[method]; isRequest {
 		return message{}, &fault{code: invalidRequest, message: method + " is a request, and needs an id."}
 	}
-	return m, nil // a notification, which asks for nothing
+	return m, nil // a notification
 }
 
-// isID says whether this is an id that comes back as it was. Numbers are read as floats by the SDK, and by most
-// clients.
+// isID reports whether raw is an id that can be echoed unchanged. The SDK and most clients read numbers as floats.
 func isID(raw json.RawMessage) bool {
 	if raw[0] == '"' {
 		return true
@@ -208,13 +206,14 @@ func isID(raw json.RawMessage) bool {
 		math.Abs(number) < most
 }
 
-// strange says whether m is a notification that the SDK does not know, and refuses. Nobody waits for an answer to one.
-func (m message) strange() bool {
+// isUnknownNotification reports whether m is a notification that the SDK does not know and would refuse. It needs no
+// answer.
+func (m message) isUnknownNotification() bool {
 	known := []string{"notifications/initialized", "notifications/cancelled", "notifications/roots/list_changed"}
 	return m.id == nil && strings.HasPrefix(m.method, "notifications/") && !slices.Contains(known, m.method)
 }
 
-// idOf is the id that a refusal of all the messages has.
+// idOf returns the id for a refusal of all the messages.
 func idOf(messages []message) json.RawMessage {
 	if len(messages) != 1 {
 		return nil
@@ -222,9 +221,9 @@ func idOf(messages []message) json.RawMessage {
 	return messages[0].id
 }
 
-// offered are the methods that may be asked for, with what their params are read into: those of the capabilities that
-// are declared, and no others. Others are refused here: the SDK answers some that there is nothing for, and would hold
-// the answer to a subscription open for as long as the client likes.
+// offered lists the supported methods with the types of their params: those of the declared capabilities only. Other
+// methods are refused here, because the SDK answers some of them without need and would hold the response to a
+// subscription open for as long as the client likes.
 var offered = map[string]func() any{
 	handshake:         func() any { return new(sdk.InitializeParams) },
 	"server/discover": func() any { return new(sdk.DiscoverParams) },
@@ -238,14 +237,14 @@ const (
 	callTool  = "tools/call"
 )
 
-// needsParams are the methods that mean nothing without.
+// needsParams lists the methods that require params.
 var needsParams = []string{handshake, callTool}
 
-// isHandshake says whether m begins a session of one of the older revisions. Its params name the revision that the
-// client wants, so the header says nothing: a client that speaks the newest one too may have set it already.
+// isHandshake reports whether m begins a session of one of the older revisions. Its params name the revision that the
+// client wants, so the header is ignored: a client that also speaks the newest revision may have set it already.
 func (m message) isHandshake() bool { return m.method == handshake && m.revision == "" }
 
-// readParams refuses what the SDK would, in words that name no type of it.
+// readParams refuses the params that the SDK would refuse, in messages that name no SDK type.
 func (m message) readParams(params json.RawMessage) (message, *fault) {
 	into, known := offered[m.method]
 	if !known {

@@ -8,12 +8,12 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// What is read here and what the SDK reads afterwards are one story: a call that the SDK would make of a message is the
-// call that was admitted.
+// FuzzMessages checks that the tool of an admitted message is the tool that the SDK would call for the same bytes.
 func FuzzMessages(f *testing.F) {
 	for _, seed := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"whoami","arguments":{}}}`,
-		`{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"list_programmes","arguments": { "limit" : 1 } }}`,
+		`{"jsonrpc":"2.0","id":"a","method":"tools/call",` +
+			`"params":{"name":"list_programmes","arguments": { "limit" : 1 } }}`,
 		`{"jsonrpc":"2.0","id":1,"method":"ping"}`,
 		`{"jsonrpc":"2.0","method":"tools/call","params":{"name":"whoami"}}`,
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
@@ -63,7 +63,7 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// Of the origins, only those listed, or with an address of this machine, to the byte.
+// FuzzOrigins checks that only listed origins and, with loopback, addresses of this machine are allowed.
 func FuzzOrigins(f *testing.F) {
 	for _, seed := range []string{
 		"https://claude.ai",
@@ -87,7 +87,7 @@ func FuzzOrigins(f *testing.F) {
 			t.Errorf("%q is allowed", origin)
 		}
 		if closed := (Origins{}); closed.allow(origin) {
-			t.Errorf("%q is allowed though nothing is", origin)
+			t.Errorf("%q is allowed by an empty list", origin)
 		}
 	})
 }

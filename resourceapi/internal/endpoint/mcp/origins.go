@@ -11,17 +11,17 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 )
 
-// loopback stands in the list for this machine's own pages: any port of localhost, 127.0.0.0/8 and [::1].
+// loopback in the list allows pages of this machine: any port of localhost, 127.0.0.0/8 and [::1].
 const loopback = "loopback"
 
-// Origins are those whose pages may call the endpoint. A page of another one is refused even if it has a credential, so
-// that a site somebody happens to visit cannot speak to a server near them (the MCP specification, on DNS rebinding).
+// Origins are the origins whose pages may call the endpoint. A page of another origin is refused even with a
+// credential, which prevents DNS rebinding (MCP specification).
 type Origins struct {
 	listed   []string
 	loopback bool
 }
 
-// ParseOrigins reads a list of origins separated by commas, in which the word loopback may stand.
+// ParseOrigins reads a comma-separated list of origins, which may contain the word loopback.
 func ParseOrigins(list string) (Origins, error) {
 	var out Origins
 	for text := range strings.SplitSeq(list, ",") {
@@ -39,7 +39,7 @@ func ParseOrigins(list string) (Origins, error) {
 	return out, nil
 }
 
-// isOrigin says whether text is an origin as browsers spell it.
+// isOrigin reports whether text is an origin as browsers serialize it.
 func isOrigin(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil &&
@@ -61,16 +61,16 @@ func (o Origins) allow(origin string) bool {
 	return u.Hostname() == "localhost" || err == nil && address.IsLoopback()
 }
 
-// What pages of an allowed origin may send and read (Fetch, CORS protocol). The names are spelled out, as the wildcard
-// does not stand for Authorization, and as the headers of tools' parameters are none of ours.
+// Headers that pages of an allowed origin may send and read (Fetch, CORS protocol). The names are listed because the
+// wildcard does not cover Authorization and because the tools define no parameter headers.
 const (
 	sendable = "Authorization, Content-Type, Accept, Mcp-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name, " +
 		"Last-Event-Id, X-Request-Id"
 	readable = "WWW-Authenticate, Mcp-Session-Id, Mcp-Protocol-Version, Retry-After, X-Request-Id"
 )
 
-// fromAllowedOrigin lets the pages of an allowed origin read the answer, whatever it will be, and refuses those of any
-// other before a credential is looked at. A request without Origin is no page's of another site.
+// fromAllowedOrigin lets pages of an allowed origin read any response, and refuses pages of other origins before the
+// credential is read. A request without Origin does not come from a page of another site.
 func (e *Endpoint) fromAllowedOrigin(next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Add("Vary", "Origin")
@@ -94,7 +94,7 @@ func (e *Endpoint) fromAllowedOrigin(next http.HandlerFunc) http.Handler {
 	})
 }
 
-// Preflight answers OPTIONS, for which browsers send no credential.
+// Preflight handles OPTIONS, for which browsers send no credential.
 func (e *Endpoint) Preflight() http.Handler {
 	return e.fromAllowedOrigin(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Access-Control-Allow-Methods", "GET, POST, DELETE")

@@ -22,10 +22,10 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
-// toRead is what the tools on programmes ask of their callers.
+// toRead is what the programme tools require of their callers.
 var toRead = gate.Need{Module: "programmes", Permission: perm.ProgrammesRead}
 
-// A record is a programme as callers of the REST routes see it as well (contract, section 6).
+// A record is a programme, with the fields of the REST routes (contract, section 6).
 type record struct {
 	ID        uuid.UUID        `json:"id"`
 	Name      string           `json:"name"`
@@ -37,7 +37,7 @@ type record struct {
 	UpdatedAt jsontime.Time    `json:"updatedAt"`
 }
 
-// A page has the shape of the REST list too (spec 2.4).
+// A page has the shape of the REST list (spec 2.4).
 type page struct {
 	Data []json.RawMessage `json:"data"`
 	Meta meta              `json:"meta"`
@@ -63,15 +63,20 @@ const pageSchema = `{"type":"object","properties":{
 	"data":{"type":"array","items":` + recordSchema + `},
 	"meta":{"type":"object","properties":{
 		"count":{"type":"integer","description":"How many programmes this page has."},
-		"nextCursor":{"type":"string","description":"Present only when more may follow: pass it as cursor, with the same status and q."}
+		"nextCursor":{"type":"string",
+			"description":"Present only when more may follow: pass it as cursor, with the same status and q."}
 	},"required":["count"]}
 },"required":["data","meta"]}`
 
 const querySchema = `{"type":"object","properties":{
 	"limit":{"type":"integer","minimum":1,"maximum":200,"default":50,"description":"How many programmes at most."},
-	"cursor":{"type":"string","description":"The meta.nextCursor of the previous answer, to continue it. Leave out to start with the newest."},
-	"status":{"type":"string","enum":["draft","active","completed","archived"],"description":"Only programmes of this status."},
-	"q":{"type":"string","maxLength":400,"description":"Only programmes with this text in their name or summary, in any case."}
+	"cursor":{"type":"string",
+		"description":"The meta.nextCursor of the previous answer, to continue it. ` +
+	`Leave out to start with the newest."},
+	"status":{"type":"string","enum":["draft","active","completed","archived"],
+		"description":"Only programmes of this status."},
+	"q":{"type":"string","maxLength":400,
+		"description":"Only programmes with this text in their name or summary, in any case."}
 },"additionalProperties":false}`
 
 const idSchema = `{"type":"object","properties":{
@@ -114,8 +119,8 @@ func (e *Endpoint) getProgramme() tool {
 	}
 }
 
-// readList hands the arguments to the reader of the REST route's query string, so that the two have one set of rules.
-// As there, the page travels with the standing unless it has to be searched for.
+// readList parses the arguments with the REST route's query reader, so that both have the same rules. As there, the
+// page is read in the round trip of the standing unless it is a search.
 func (e *Endpoint) readList(arguments strictjson.Object, workspaceID uuid.UUID) (call, error) {
 	values := url.Values{}
 	for key := range arguments {
@@ -136,10 +141,10 @@ func (e *Endpoint) readList(arguments strictjson.Object, workspaceID uuid.UUID) 
 		bounded.Into = func() programme.Sink { return &recordSink{room: gate.Room(ctx)} }
 		return bounded
 	}
-	var asked *programme.Page
+	var fetched *programme.Page
 	c := call{answer: func(ctx context.Context, _ gate.Caller) (*sdk.CallToolResult, error) {
-		if asked != nil {
-			return e.showPage(query, *asked)
+		if fetched != nil {
+			return e.showPage(query, *fetched)
 		}
 		found, err := e.store.Page(ctx, within(ctx))
 		if errors.Is(err, programme.ErrTooExpensive) {
@@ -154,7 +159,7 @@ func (e *Endpoint) readList(arguments strictjson.Object, workspaceID uuid.UUID) 
 	if !c.searches {
 		c.ask = func(ctx context.Context, q standing.Query) (standing.Standing, error) {
 			s, found, err := e.store.StandingAndPage(ctx, q, within(ctx))
-			asked = &found
+			fetched = &found
 			return s, err
 		}
 	}
@@ -163,7 +168,7 @@ func (e *Endpoint) readList(arguments strictjson.Object, workspaceID uuid.UUID) 
 
 const searchTooExpensive = "This search takes too long. Search for a longer or a rarer text, or narrow it by status."
 
-// inWords is what is wrong with which argument, as one text.
+// inWords returns the problems of all arguments as one text.
 func inWords(err error) error {
 	problems, ok := errors.AsType[programme.Problems](err)
 	if !ok {
@@ -196,7 +201,7 @@ func (e *Endpoint) showPage(query programme.Query, found programme.Page) (*sdk.C
 	return succeeded(p)
 }
 
-// unknownProgramme is said of one of another workspace too.
+// unknownProgramme is also the message for a programme of another workspace.
 const unknownProgramme = "There is no programme with this id in this workspace. list_programmes gives the ids of " +
 	"those there are."
 
@@ -209,16 +214,16 @@ func (e *Endpoint) readGet(arguments strictjson.Object, workspaceID uuid.UUID) (
 	if err != nil {
 		return call{}, sentence(unknownProgramme)
 	}
-	var asked bool
+	var fetched bool
 	var found *programme.Programme
 	return call{
 		ask: func(ctx context.Context, q standing.Query) (s standing.Standing, err error) {
 			s, found, err = e.store.StandingAndProgramme(ctx, q, workspaceID, id)
-			asked = true
+			fetched = true
 			return s, err
 		},
 		answer: func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error) {
-			if !asked {
+			if !fetched {
 				p, err := e.store.Programme(ctx, caller.WorkspaceID, id)
 				if err != nil && !errors.Is(err, programme.ErrNotFound) {
 					return nil, err

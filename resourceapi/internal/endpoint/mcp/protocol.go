@@ -11,8 +11,8 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// What a client reads when it connects. The last sentence is for the model: names and summaries are other people's
-// text.
+// What the server sends a client that connects. The last sentence is for the model: names and summaries are
+// user-written text.
 const (
 	name         = "almoner"
 	title        = "Almoner"
@@ -28,10 +28,10 @@ const (
 		"instructions."
 )
 
-// errUnprepared: the SDK found a call in the request that prepare did not.
+// errUnprepared means that the SDK found a call in the request that prepare did not.
 var errUnprepared = errors.New("the call cannot be answered")
 
-// newProtocol makes the SDK's handler. It is given answers, and nothing to find any with.
+// newProtocol returns the SDK's handler. The handler returns prepared answers and has no store access.
 func newProtocol(tools map[string]tool) http.Handler {
 	server := sdk.NewServer(
 		&sdk.Implementation{Name: name, Title: title, Description: description, Version: version},
@@ -49,13 +49,13 @@ func newProtocol(tools map[string]tool) http.Handler {
 			Stateless:           true,
 			JSONResponse:        true,
 			MaxRequestBodyBytes: maxBody,
-			// Behind a gateway on the same machine every Host would be refused; the origins are looked at instead.
+			// Behind a gateway on the same machine every Host would be refused. Origins are checked instead.
 			DisableLocalhostProtection: true,
 		},
 	)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// The SDK wants to read both of these, as the protocol does. Answers are always JSON, so clients that ask for
-		// nothing else, or for nothing in particular (RFC 9110, section 12.5.1), get them too.
+		// The SDK requires both media types in Accept, as the protocol does. Responses are always JSON, so clients
+		// that accept only JSON, or state no preference (RFC 9110, section 12.5.1), are served too.
 		if takesJSON(r.Header) {
 			r.Header.Set("Accept", "application/json, text/event-stream")
 		}
@@ -63,7 +63,7 @@ func newProtocol(tools map[string]tool) http.Handler {
 	})
 }
 
-// prepared is every tool's handler: it looks up the answer that this request was given.
+// prepared is the handler of every tool: it returns the answer prepared for this request.
 func prepared(ctx context.Context, request *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 	given, _ := ctx.Value(answersKey{}).(answers)
 	result, found := given[called(request.Params.Name, request.Params.Arguments)]
@@ -93,12 +93,12 @@ const (
 	newestVersion = "2026-07-28"
 )
 
-// versions are those of the protocol that are spoken here. Before 2025-06-18 nobody named one.
+// versions are the supported protocol revisions. Before 2025-06-18 there was no header.
 var versions = []string{"", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", newestVersion}
 
-// judgeVersion returns the fault of a request in a revision that is not spoken here. A handshake is negotiated by its
-// params, and the SDK is not told what the header says. What is no message at all is refused as that.
-func judgeVersion(h http.Header, messages []message, faulty *fault) *fault {
+// checkVersion returns the fault of a request with an unsupported revision. A handshake negotiates by its params, so
+// the header is removed. A malformed message is reported as such instead.
+func checkVersion(h http.Header, messages []message, faulty *fault) *fault {
 	named := h.Get(versionHeader)
 	switch {
 	case faulty != nil && (faulty.code == parseError || faulty.code == invalidRequest):

@@ -7,16 +7,15 @@ import (
 	"strings"
 )
 
-// A reply is what the SDK writes, with three things set right: nobody may keep it, as it is about one caller at one
-// moment; what the SDK refuses in plain text is a JSON-RPC error like every other; and the JSON is not escaped for
-// HTML.
+// A reply corrects what the SDK writes: it forbids caching, since the response is specific to one caller and moment;
+// it turns plain-text refusals of the SDK into JSON-RPC errors; and it undoes the escaping of JSON for HTML.
 type reply struct {
 	http.ResponseWriter
-	id    json.RawMessage // of the message that is answered
+	id    json.RawMessage // id of the answered message
 	plain bool
 }
 
-// WriteHeader looks at what kind of answer it is going to be.
+// WriteHeader sets Cache-Control and detects plain-text refusals.
 func (r *reply) WriteHeader(status int) {
 	r.Header().Set("Cache-Control", "no-store")
 	if status >= 400 && strings.HasPrefix(r.Header().Get("Content-Type"), "text/plain") {
@@ -27,7 +26,7 @@ func (r *reply) WriteHeader(status int) {
 }
 
 func (r *reply) Write(content []byte) (int, error) {
-	r.Header().Set("Cache-Control", "no-store") // where there was no WriteHeader
+	r.Header().Set("Cache-Control", "no-store") // if WriteHeader was not called
 	if !r.plain {
 		if _, err := r.ResponseWriter.Write(unescapeHTML(content)); err != nil {
 			return 0, err
@@ -41,8 +40,8 @@ func (r *reply) Write(content []byte) (int, error) {
 	return len(content), nil
 }
 
-// unescapeHTML returns the JSON with <, > and & in place of the six bytes that json.Marshal, which the SDK uses for
-// results, writes for each of them. The SDK writes an answer in one piece, so that no escape is cut in two.
+// unescapeHTML returns the JSON with <, > and & in place of their six-byte escapes, which the SDK's json.Marshal
+// writes. The SDK writes a response in one call, so no escape is split.
 func unescapeHTML(content []byte) []byte {
 	if !bytes.Contains(content, []byte(`\u00`)) {
 		return content
@@ -58,11 +57,11 @@ func unescapeHTML(content []byte) []byte {
 			out, content = append(out, character), content[6:]
 			continue
 		}
-		out, content = append(out, content[:2]...), content[2:] // a backslash, and what it escapes or begins
+		out, content = append(out, content[:2]...), content[2:] // a backslash and the next byte
 	}
 }
 
 var htmlEscapes = map[string]byte{`\u003c`: '<', `\u003e`: '>', `\u0026`: '&'}
 
-// Unwrap lets http.ResponseController reach the writer beneath.
+// Unwrap lets http.ResponseController reach the underlying writer.
 func (r *reply) Unwrap() http.ResponseWriter { return r.ResponseWriter }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The SDK encodes results by json.Marshal, which writes six bytes for each <, > and &.
+// The SDK encodes results with json.Marshal, which writes six bytes for each <, > and &.
 func FuzzUnescapeHTML(f *testing.F) {
 	for _, seed := range []string{"<", "a>b&c", `\u003c`, `\\u003c`, "\\", "\"<\"", "\u2028", "x\n<"} {
 		f.Add(seed)
@@ -20,7 +20,7 @@ func FuzzUnescapeHTML(f *testing.F) {
 			t.Fatal(err)
 		}
 		if got := string(unescapeHTML(escaped)) + "\n"; got != plain.String() {
-			t.Errorf("%s, not %s", got, plain.String())
+			t.Errorf("got %s, want %s", got, plain.String())
 		}
 	})
 }

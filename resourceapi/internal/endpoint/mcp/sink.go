@@ -9,13 +9,13 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
-// resultFrame is what the answer to one call needs besides its records.
+// resultFrame is the size of an answer to one call without its records.
 const resultFrame = 4096
 
-// freeBytes of each result take no room, so that pages of ordinary records are never cut short.
+// freeBytes of each result are not reserved, so that pages of ordinary records are never cut short.
 const freeBytes = 128 << 10
 
-// A recordSink takes the programmes of a page as JSON, as long as the answer does not pass listpage.MaxBytes.
+// A recordSink collects the programmes of a page as JSON until the answer reaches listpage.MaxBytes.
 type recordSink struct {
 	data  []json.RawMessage
 	bytes int
@@ -23,13 +23,13 @@ type recordSink struct {
 	err   error
 
 	room  func(bytes int) bool
-	ended bool // for lack of room
+	ended bool // no room was left
 }
 
-// copies is how often the SDK holds the records of a result on their way.
+// copies is how many copies of the records the SDK holds while it sends a result.
 const copies = 5
 
-// Take is programme.Sink's.
+// Take implements programme.Sink.
 func (s *recordSink) Take(p programme.Programme) bool {
 	encoded, err := web.EncodeJSON(recordOf(p))
 	if err != nil {
@@ -48,8 +48,8 @@ func (s *recordSink) Take(p programme.Programme) bool {
 	return true
 }
 
-// sizeInResult is how long JSON becomes as a part of a result, which holds it twice: structured, and as text, in which
-// quotes and backslashes are escaped. The SDK writes six bytes for <, > and & on the way, so they count as such.
+// sizeInResult returns the size of encoded within a result, which contains it twice: structured, and as text with
+// escaped quotes and backslashes. <, > and & count six bytes each, as the SDK writes them.
 func sizeInResult(encoded []byte) int {
 	size := 2 * (len(encoded) + len(","))
 	for _, c := range encoded {

@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
-// readOnly is what every tool here says of itself, so that clients need not ask before they call it.
+// readOnly returns the annotations of a read-only tool, so that clients need not ask the user before a call.
 func readOnly(title string) *sdk.ToolAnnotations {
 	no := false
 	return &sdk.ToolAnnotations{
@@ -24,15 +24,15 @@ func readOnly(title string) *sdk.ToolAnnotations {
 	}
 }
 
-// A sentence is an error that an assistant reads.
+// A sentence is an error message for the assistant.
 type sentence string
 
 func (s sentence) Error() string { return string(s) }
 
 const notArguments = sentence("The arguments must be one JSON object, with each key at most once.")
 
-// knows refuses an argument that the tool does not take: left out silently, it would make the answer a wrong one.
-func (t tool) knows(arguments strictjson.Object) error {
+// checkNames refuses an unknown argument, since ignoring it would produce a wrong answer.
+func (t tool) checkNames(arguments strictjson.Object) error {
 	for key := range arguments {
 		if slices.Contains(t.arguments, key) {
 			continue
@@ -45,8 +45,8 @@ func (t tool) knows(arguments strictjson.Object) error {
 	return nil
 }
 
-// textOrNumber is an argument as it would stand in a query string. Assistants fill in optional arguments that they mean
-// to leave out with null or "", and some write numbers as text.
+// textOrNumber returns an argument as it would appear in a query string. Assistants send null or "" for optional
+// arguments that they mean to omit, and some send numbers as text.
 func textOrNumber(arguments strictjson.Object, key string) (text string, given bool, err error) {
 	if !arguments.Has(key) || arguments.Null(key) {
 		return "", false, nil
@@ -61,7 +61,7 @@ func textOrNumber(arguments strictjson.Object, key string) (text string, given b
 	return "", false, sentence(key + " must be a text or a number.")
 }
 
-// plain writes a whole number without a point or an exponent: 2.0 and 1e1, which are integers too, as 2 and 10.
+// plain formats a whole number without a point or an exponent: 2.0 and 1e1 become 2 and 10.
 func plain(number json.Number) string {
 	value, err := number.Float64()
 	if err != nil || value != math.Trunc(value) || math.Abs(value) > 1<<53 {

@@ -1,7 +1,7 @@
-// Package programmes answers: how is the Programmes module spoken to over HTTP?
+// Package programmes serves the endpoints of the Programmes module.
 //
-// It reads requests, hands them to the domain and writes what comes back; who may ask is the gate's business, and what
-// is a valid programme the domain's. All paths are under /v1/programmes/programmes (spec 4.1; contract, section 6).
+// It decodes requests, calls the domain and encodes the results; package gate decides who may call, and package
+// programme what is valid. All paths are under /v1/programmes/programmes (spec 4.1; contract, section 6).
 package programmes
 
 import (
@@ -21,16 +21,17 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
-// Path is where the module's one collection lives, below the base address.
+// Path is the path of the collection, below the base address.
 const Path = "/v1/programmes/programmes"
 
-// What the routes ask of their callers. Whoever writes may see what became of it, so imports need no right to read.
+// What the routes require of their callers. A caller who may write may see the result, so reading an import requires
+// the write permission only.
 var (
 	toRead  = gate.Need{Module: "programmes", Permission: perm.ProgrammesRead}
 	toWrite = gate.Need{Module: "programmes", Permission: perm.ProgrammesWrite}
 )
 
-// Store keeps programmes. Its errors are those of the domain, or *apierr.Error.
+// Store stores programmes. Its errors are those of the domain, or *apierr.Error.
 type Store interface {
 	StandingAndPage(
 		ctx context.Context,
@@ -44,7 +45,7 @@ type Store interface {
 		workspaceID, id uuid.UUID,
 	) (standing.Standing, *programme.Programme, error)
 	Import(ctx context.Context, workspaceID, id uuid.UUID) (programme.Import, error)
-	// Once runs effect in one transaction, or finds the answer that key already has.
+	// Once runs effect in one transaction, or returns the answer already stored under key.
 	Once(
 		ctx context.Context,
 		key idempotency.Key,
@@ -52,7 +53,7 @@ type Store interface {
 	) (idempotency.Answer, error)
 }
 
-// Deps are what an Endpoint is made of.
+// Deps are the dependencies of an Endpoint.
 type Deps struct {
 	BaseURL string // without a trailing slash
 	Gate    *gate.Gate
@@ -62,14 +63,14 @@ type Deps struct {
 
 // An Endpoint makes the handlers of the module.
 type Endpoint struct {
-	collection string // its absolute URL
+	collection string // absolute URL of the collection
 	gate       *gate.Gate
 	store      Store
 	cursors    *programme.Cursors
-	imports    *slots // that are received at once
+	imports    *slots // bounds the imports received at once
 }
 
-// New makes the endpoint.
+// New returns an Endpoint.
 func New(d Deps) *Endpoint {
 	return &Endpoint{
 		collection: d.BaseURL + Path,
@@ -80,7 +81,7 @@ func New(d Deps) *Endpoint {
 	}
 }
 
-// pathID reads the id of the path. One that is no identifier names no record, so it is unknown rather than invalid.
+// pathID reads the id of the path. A malformed id yields ErrNotFound, since it names no record.
 func pathID(r *http.Request) (uuid.UUID, error) {
 	id, err := identity.Parse(r.PathValue("id"))
 	if err != nil {
@@ -89,7 +90,7 @@ func pathID(r *http.Request) (uuid.UUID, error) {
 	return id, nil
 }
 
-// refusal gives the domain's errors their kind and words; others pass.
+// refusal maps errors of the domain to API errors; other errors pass unchanged.
 func refusal(err error) error {
 	if problems, ok := errors.AsType[programme.Problems](err); ok {
 		return &apierr.Error{

@@ -6,7 +6,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
-// readDetails reads the body of POST: name, and if given summary, status (draft without it), startsOn and endsOn.
+// readDetails reads the body of POST: name and, optionally, summary, status (default draft), startsOn and endsOn.
 func readDetails(o strictjson.Object) (programme.Details, error) {
 	problems := unknownMembers(
 		o,
@@ -32,10 +32,10 @@ func readDetails(o strictjson.Object) (programme.Details, error) {
 	if change := readDate(o, programme.FieldEndsOn, problems); change != nil {
 		details.EndsOn = change.Day
 	}
-	return details, joined(problems, details.Check())
+	return details, mergeProblems(problems, details.Check())
 }
 
-// readChange reads the body of PATCH. What it does not name stays as it is; null takes a date away.
+// readChange reads the body of PATCH. Omitted members stay unchanged; null removes a date.
 func readChange(o strictjson.Object) (programme.Change, error) {
 	problems := unknownMembers(
 		o,
@@ -54,7 +54,7 @@ func readChange(o strictjson.Object) (programme.Change, error) {
 		StartsOn: readDate(o, programme.FieldStartsOn, problems),
 		EndsOn:   readDate(o, programme.FieldEndsOn, problems),
 	}
-	return change, joined(problems, change.Check())
+	return change, mergeProblems(problems, change.Check())
 }
 
 // readMove reads the body of POST …/transitions.
@@ -65,7 +65,7 @@ func readMove(o strictjson.Object) (programme.Status, error) {
 	if !isText || !known {
 		problems["to"] = programme.StatusMessage
 	}
-	return status, joined(problems, nil)
+	return status, mergeProblems(problems, nil)
 }
 
 func unknownMembers(o strictjson.Object, known ...string) programme.Problems {
@@ -100,11 +100,11 @@ func readDate(o strictjson.Object, field string, problems programme.Problems) *p
 	return &programme.DateChange{Day: &day}
 }
 
-// joined adds what the domain found to what the reader found, which was there first and says more.
-func joined(problems programme.Problems, err error) error {
+// mergeProblems adds the problems of err to problems. A problem already present for a field is not replaced.
+func mergeProblems(problems programme.Problems, err error) error {
 	if more, ok := err.(programme.Problems); ok {
 		for field, message := range more {
-			if _, said := problems[field]; !said {
+			if _, exists := problems[field]; !exists {
 				problems[field] = message
 			}
 		}

@@ -16,11 +16,11 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/unknown"
 )
 
-// List answers GET: one page, newest first (spec 4.1).
+// List handles GET: one page, newest first (spec 4.1).
 func (e *Endpoint) List() http.Handler { return e.gate.Guard(toRead, e.prepareList) }
 
-// prepareList lets the page travel with the standing, in one trip to Postgres. A search does not: it may have to look
-// at every programme of the workspace, which a stranger must not be able to ask for.
+// prepareList reads the page in the round trip of the standing. A search runs only after the caller was admitted,
+// since it may read every programme of the workspace.
 func (e *Endpoint) prepareList(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
 	if err := unknown.Parameters(r.URL.RawQuery, "cursor", "limit", "status", "q", "updatedSince"); err != nil {
 		return gate.Plan{}, err
@@ -49,7 +49,7 @@ func (e *Endpoint) prepareList(r *http.Request, workspaceID uuid.UUID) (gate.Pla
 	return plan, nil
 }
 
-// writePage answers with data and meta; meta.nextCursor is present only when more pages may follow (spec 2.4).
+// writePage writes data and meta; meta.nextCursor is present only if more pages may follow (spec 2.4).
 func (e *Endpoint) writePage(w http.ResponseWriter, query programme.Query, page programme.Page) {
 	records := page.Sink.(*listpage.Page[programme.Programme]) // by query.Into
 	next := ""
@@ -69,13 +69,13 @@ func encodeRecord(b []byte, p programme.Programme) ([]byte, error) { return appe
 func writeJSON(w http.ResponseWriter, status int, content []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(content) // a caller who has left is no error of ours
+	_, _ = w.Write(content) // a client that disconnected is not an error
 }
 
-// Read answers GET of one programme, with the entity tag that If-Match takes.
+// Read handles GET of one programme, with the entity tag for If-Match.
 func (e *Endpoint) Read() http.Handler { return e.gate.Guard(toRead, e.prepareRead) }
 
-// prepareRead lets the programme travel with the standing, in one trip to Postgres.
+// prepareRead reads the programme in the round trip of the standing.
 func (e *Endpoint) prepareRead(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
 	if err := unknown.Parameters(r.URL.RawQuery); err != nil {
 		return gate.Plan{}, err
@@ -119,7 +119,7 @@ type importState struct {
 	Errors   []programme.RowError   `json:"errors"`
 }
 
-// ReadImport answers GET of one import: accepted, processed or rejected.
+// ReadImport handles GET of one import: accepted, processed or rejected.
 func (e *Endpoint) ReadImport() http.Handler {
 	return e.gate.Guard(toWrite, gate.Serving(func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
 		id, err := pathID(r)

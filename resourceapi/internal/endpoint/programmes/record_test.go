@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
-// What is written by hand is what package web would write.
+// FuzzRecord checks that appendRecord writes the same bytes as package web.
 func FuzzRecord(f *testing.F) {
 	f.Add("Warm Homes", "Advice", int64(1772355600123456), int64(20000), true)
 	f.Add("", "\x00\x1f\x7f\u2028<&>\"\\\xff", int64(-1), int64(-1), false)

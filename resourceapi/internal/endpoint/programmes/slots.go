@@ -14,17 +14,17 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
-// Bounds of the imports that one process receives and accepts at the same time. Each takes about four times its file in
-// memory until Postgres has it.
+// Bounds of the imports that one process receives and accepts at once. Each takes about four times the size of its
+// file in memory until Postgres has stored it.
 const (
 	importsAtOnce      = 6
 	importsOfWorkspace = 2
-	importPatience     = 5 * time.Second // for a slot, before the body is read
-	importWithin       = 5 * time.Second // the body arrives, once there is a slot
+	importPatience     = 5 * time.Second // wait for a slot, before the body is read
+	importWithin       = 5 * time.Second // time to receive the body, once there is a slot
 )
 
-// slots bounds how many imports are in memory, in total and for each workspace. The others wait before their body is
-// read, in the order in which they came; a workspace at its own bound stops no other. It is safe for concurrent use.
+// slots bounds how many imports are in memory, in total and per workspace. Other imports wait, in order of arrival,
+// before their body is read; a workspace at its own bound does not block the others. It is safe for concurrent use.
 type slots struct {
 	total        int // at once
 	perWorkspace int
@@ -45,8 +45,8 @@ func newSlots(total, perWorkspace int, patience time.Duration) *slots {
 	return &slots{total: total, perWorkspace: perWorkspace, patience: patience, by: map[uuid.UUID]int{}}
 }
 
-// enter waits for a slot of the workspace. The caller calls leave when it is done. The error is an *apierr.Error of
-// kind RateLimited where no slot became free in time, or before ctx ended. Nil slots are without a bound.
+// enter waits for a slot of the workspace. The caller must call leave when done. If no slot became free in time, or
+// ctx ended, the error is an *apierr.Error of kind RateLimited. A nil slots has no bound.
 func (s *slots) enter(ctx context.Context, workspace uuid.UUID) (leave func(), err error) {
 	if s == nil {
 		return func() {}, nil
@@ -73,10 +73,11 @@ func (s *slots) enter(ctx context.Context, workspace uuid.UUID) (leave func(), e
 				"Retry-After says.",
 		}
 	}
-	return leave, nil // granted in the same moment
+	return leave, nil // granted at the same moment
 }
 
-// read reads the body of a request that has a slot, which a slow sender does not keep from others.
+// read reads the body of a request that holds a slot. It has a time limit, so that a slow sender cannot occupy the
+// slot.
 func (s *slots) read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if s == nil {
 		return strictjson.Read(w, r, limit)
@@ -84,7 +85,7 @@ func (s *slots) read(w http.ResponseWriter, r *http.Request, limit int64) ([]byt
 	return strictjson.ReadWithin(w, r, limit, importWithin)
 }
 
-// withdraw says whether w was still waiting. It does not wait any more.
+// withdraw removes w from the waiters. It reports whether w was still waiting.
 func (s *slots) withdraw(w *waiter) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +107,7 @@ func (s *slots) leave(workspace uuid.UUID) {
 	s.grant()
 }
 
-// grant gives the free slots to the waiters that may have one. Its caller holds the lock.
+// grant gives free slots to the waiters that may have one. The caller must hold s.mu.
 func (s *slots) grant() {
 	s.waiting = slices.DeleteFunc(s.waiting, func(w *waiter) bool {
 		if s.used >= s.total || s.by[w.workspace] >= s.perWorkspace {

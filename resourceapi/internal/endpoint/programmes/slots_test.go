@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 )
 
-func TestSlots_OneWorkspaceLeavesSlotsToOthers(t *testing.T) {
+func TestSlots_WorkspaceAtItsBoundDoesNotBlockOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSlots(4, 2, 5*time.Second)
 		greedy, other, third := uuid.New(), uuid.New(), uuid.New()
@@ -46,7 +46,7 @@ func TestSlots_OneWorkspaceLeavesSlotsToOthers(t *testing.T) {
 		enter(other)
 		leave := enter(other)
 		if time.Since(began) != 0 {
-			t.Error("another workspace waits for the greedy one")
+			t.Error("another workspace waits for the one at its bound")
 		}
 
 		got := make(chan struct{})
@@ -75,7 +75,7 @@ func TestSlots_OneWorkspaceLeavesSlotsToOthers(t *testing.T) {
 	})
 }
 
-func TestSlots_CallerWhoHangsUpTakesNone(t *testing.T) {
+func TestSlots_CancelledCallerTakesNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSlots(1, 1, time.Hour)
 		leave, _ := s.enter(t.Context(), uuid.New())
@@ -85,7 +85,7 @@ func TestSlots_CallerWhoHangsUpTakesNone(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		if err := <-ended; err == nil {
-			t.Error("a slot for a caller who hung up")
+			t.Error("a cancelled caller got a slot")
 		}
 		leave()
 		leave() // a second call changes nothing

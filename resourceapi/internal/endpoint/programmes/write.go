@@ -23,27 +23,27 @@ const (
 	maxCSV  = 2 << 20
 )
 
-// An effect is what a write does in its transaction, and what it answers.
+// An effect runs a write in its transaction and returns the answer.
 type effect func(context.Context, programme.Writer) (idempotency.Answer, error)
 
-// A decoder reads what is wanted from a request whose body is content. It does no I/O.
+// A decoder parses a request whose body is content. It does no I/O.
 type decoder func(r *http.Request, caller gate.Caller, content []byte) (effect, error)
 
-// Create answers POST: 201 with the new programme.
+// Create handles POST: 201 with the new programme.
 func (e *Endpoint) Create() http.Handler { return e.write(nil, maxJSON, e.decodeCreate) }
 
-// Change answers PATCH of one programme: 200, or 412 where If-Match names another version.
+// Change handles PATCH of one programme: 200, or 412 if If-Match names another version.
 func (e *Endpoint) Change() http.Handler { return e.write(nil, maxJSON, e.decodeChange) }
 
-// Move answers POST …/transitions: 200 with the programme, or 409.
+// Move handles POST …/transitions: 200 with the programme, or 409.
 func (e *Endpoint) Move() http.Handler { return e.write(nil, maxJSON, e.decodeMove) }
 
-// Import answers POST …/imports: 202 with where to ask what became of it.
+// Import handles POST …/imports: 202 with the URL of the import's status.
 func (e *Endpoint) Import() http.Handler { return e.write(e.imports, maxCSV, e.decodeImport) }
 
-// write is the course of every write once the gate is passed: the body, the Idempotency-Key, then the rest. A request
-// that is no good may still repeat one that was answered, so its own mistakes wait until the key is looked up. The body
-// is read once atOnce, if it is not nil, has a slot for the workspace.
+// write handles an admitted write: it reads the body, then the Idempotency-Key, then decodes the request. An invalid
+// request may still repeat an answered one, so its mistake is returned only after the key was looked up. If atOnce is
+// not nil, the body is read once the workspace has a slot.
 func (e *Endpoint) write(atOnce *slots, limit int64, decode decoder) http.Handler {
 	return e.gate.Guard(
 		toWrite,
@@ -145,7 +145,7 @@ func (e *Endpoint) decodeMove(r *http.Request, caller gate.Caller, content []byt
 	})
 }
 
-// replacing edits the programme of the path, if it is a version that the request means.
+// replacing edits the programme of the path if the request's conditions allow its version.
 func replacing(
 	r *http.Request,
 	workspaceID uuid.UUID,

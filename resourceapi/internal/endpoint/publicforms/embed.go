@@ -14,13 +14,13 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
-// quickest is how soon after the page was made somebody can have filled it in, browsers' help included.
-const quickest = 2 * time.Second
+// minFillTime is the shortest plausible time to fill in the page, with the browser's help.
+const minFillTime = 2 * time.Second
 
-// Page answers GET: the form as a page, or, once it was sent, what became of it.
+// Page handles GET: the form as a page or, once it was sent, the status of the submission.
 func (e *Endpoint) Page() http.Handler {
 	return e.page(func(w http.ResponseWriter, r *http.Request, form engage.Standing) error {
-		if err := share(w, r, form.Form); err != nil {
+		if err := allowOrigin(w, r, form.Form); err != nil {
 			return err
 		}
 		view := viewOf(form.Form, r)
@@ -37,12 +37,12 @@ func (e *Endpoint) Page() http.Handler {
 	})
 }
 
-// Send answers POST of the page's own form, which needs no script. Bad answers come back as they were, with what is
-// wrong beside each; good ones lead to the page that says so, which can be reloaded without sending anything.
+// Send handles POST of the page's own form, which needs no script. Invalid answers are shown again with the problem
+// beside each; valid ones redirect to the status page, which can be reloaded without another submission.
 func (e *Endpoint) Send() http.Handler {
 	return e.page(func(w http.ResponseWriter, r *http.Request, form engage.Standing) error {
-		if r.Header.Get("Origin") != e.BaseURL { // the page's own origin; another site's form is the site's business
-			if err := share(w, r, form.Form); err != nil {
+		if r.Header.Get("Origin") != e.BaseURL { // not the page's own origin, so another site's form
+			if err := allowOrigin(w, r, form.Form); err != nil {
 				return err
 			}
 		}
@@ -67,7 +67,7 @@ func (e *Endpoint) Send() http.Handler {
 			view.mark(problems)
 			return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
 		}
-		if e.Now().Sub(token.Made) < quickest {
+		if e.Now().Sub(token.Made) < minFillTime {
 			view.Alert = "That was very quick. Please look over your answers and send them again."
 			return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
 		}
@@ -111,7 +111,7 @@ func readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 
 func framed(r *http.Request) bool { return r.URL.Query().Get("frame") == "1" }
 
-// action is the address of the form's page.
+// action returns the path of the form's page.
 func action(embedKey string, framed bool) string {
 	path := FormsPath + "/" + embedKey + "/embed"
 	if framed {
@@ -120,7 +120,7 @@ func action(embedKey string, framed bool) string {
 	return path
 }
 
-// policy is the page's Content-Security-Policy: nothing from elsewhere, and no frame but those of the origins.
+// policy returns the page's Content-Security-Policy: no external resources, and frames only on the given origins.
 func policy(origins []string) string {
 	ancestors := "'none'"
 	if len(origins) > 0 {

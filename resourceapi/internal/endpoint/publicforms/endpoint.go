@@ -1,7 +1,7 @@
-// Package publicforms answers: how does the public see a form and send it in, without an account?
+// Package publicforms serves forms to the public and accepts submissions, without an account.
 //
-// The embed key in the path is all that a caller needs to know; what else is asked of them, and in which order, is in
-// the contract, section 6. All paths are under /v1/engage/public (spec 4.5).
+// The embed key in the path identifies the form; what else is checked, and in which order, is in the contract,
+// section 6. All paths are under /v1/engage/public (spec 4.5).
 package publicforms
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/idempotency"
 )
 
-// Where the public side of Engage lives, below the base address.
+// Paths of the public side of Engage, below the base address.
 const (
 	Root            = "/v1/engage/public"
 	FormsPath       = Root + "/forms"
@@ -31,14 +31,14 @@ const (
 // perMinute is how many submissions one address may send to one form in any minute.
 const perMinute = 120
 
-// Store keeps forms and submissions. Its errors are those of the domain, or *apierr.Error.
+// Store stores forms and submissions. Its errors are those of the domain, or *apierr.Error.
 type Store interface {
 	FormByKey(ctx context.Context, embedKey string) (engage.Standing, error)
 	FormByID(ctx context.Context, id uuid.UUID) (engage.Standing, error)
 	SubmissionStatus(ctx context.Context, id uuid.UUID) (engage.Submission, error)
-	// FirstAnswer looks for what was answered under the key. It returns idempotency.ErrReused.
+	// FirstAnswer returns the answer stored under the key. The error may be idempotency.ErrReused.
 	FirstAnswer(ctx context.Context, key idempotency.Key) (answer idempotency.Answer, known bool, err error)
-	// Once runs effect in one transaction, or finds the answer that key already has.
+	// Once runs effect in one transaction, or returns the answer already stored under key.
 	Once(
 		ctx context.Context,
 		key idempotency.Key,
@@ -46,29 +46,29 @@ type Store interface {
 	) (idempotency.Answer, error)
 }
 
-// Deps are what an Endpoint is made of.
+// Deps are the dependencies of an Endpoint.
 type Deps struct {
 	BaseURL string // without a trailing slash
 	Store   Store
 	Tokens  *engage.Tokens
 	Now     func() time.Time
-	// Address finds the caller behind the proxies.
+	// Address returns the client's address behind the proxies.
 	Address func(*http.Request) netip.Addr
-	// Count counts an event and returns how long to wait where there were too many.
+	// Count counts an event. If there were more than most, it returns how long to wait.
 	Count func(ctx context.Context, key string, most int) time.Duration
-	// Refuse answers with an error.
+	// Refuse writes an error.
 	Refuse func(w http.ResponseWriter, r *http.Request, err error)
-	// Note logs the cause of an error that is answered with a page, where it is ours.
+	// Note logs the cause of a server error that is answered with a page.
 	Note func(r *http.Request, err *apierr.Error)
 }
 
 // An Endpoint makes the handlers.
 type Endpoint struct{ Deps }
 
-// New makes the endpoint.
+// New returns an Endpoint.
 func New(d Deps) *Endpoint { return &Endpoint{d} }
 
-// handle lets a handler return its error, which becomes JSON.
+// handle turns the error of a handler into JSON.
 func (e *Endpoint) handle(serve func(http.ResponseWriter, *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := serve(w, r); err != nil {
@@ -77,7 +77,7 @@ func (e *Endpoint) handle(serve func(http.ResponseWriter, *http.Request) error) 
 	})
 }
 
-// find reads the form of the path's embed key, whatever its state.
+// find reads the form of the path's embed key, in any state.
 func (e *Endpoint) find(r *http.Request) (engage.Standing, error) {
 	embedKey := r.PathValue("embedKey")
 	if !credential.EmbedKey.Matches(embedKey) {
@@ -86,7 +86,7 @@ func (e *Endpoint) find(r *http.Request) (engage.Standing, error) {
 	return e.Store.FormByKey(r.Context(), embedKey)
 }
 
-// checkOpen refuses a form that the public may not know of.
+// checkOpen refuses a form that is not open to the public.
 func checkOpen(form engage.Standing) error {
 	switch {
 	case !form.Open():
@@ -114,7 +114,7 @@ func (e *Endpoint) checkRate(r *http.Request, form engage.Standing) error {
 
 const invalidFields = "The form was not sent. error.fields says what to correct."
 
-// refusal gives the domain's errors their kind and words; others pass.
+// refusal maps errors of the domain to API errors; other errors pass unchanged.
 func refusal(err error) error {
 	if problems, ok := errors.AsType[engage.Problems](err); ok {
 		return &apierr.Error{Kind: apierr.Invalid, Message: invalidFields, Fields: problems}

@@ -8,10 +8,10 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
 
-// page serves an open form, and turns errors into pages: a person is looking at them, in a frame.
+// page serves an open form. Errors become pages, since a person reads them in a frame.
 func (e *Endpoint) page(serve func(http.ResponseWriter, *http.Request, engage.Standing) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		origins := []string{"*"} // a page that tells nothing but what was sent to it may be shown by anybody
+		origins := []string{"*"} // any site may frame a page that shows only what was sent to it
 		form, err := e.find(r)
 		if err == nil {
 			err = checkOpen(form)
@@ -26,13 +26,13 @@ func (e *Endpoint) page(serve func(http.ResponseWriter, *http.Request, engage.St
 	})
 }
 
-// A fault is what a page says instead of the form.
+// A fault is the text of a page that replaces the form.
 type fault struct {
 	title, text string
-	again       bool // whether opening the form once more may help
+	again       bool // whether reopening the form may help
 }
 
-// faults are the words for people, by kind of error.
+// faults are the texts by kind of error.
 var faults = map[apierr.Kind]fault{
 	apierr.NotFound: {
 		"This form is not available",
@@ -65,8 +65,8 @@ var faults = map[apierr.Kind]fault{
 	apierr.Internal:    {"Something went wrong on our side", "We have noted what happened. Please try again.", true},
 }
 
-// unsent are the words for somebody whose answers are not lost, by kind of error. They come back with the page, to be
-// sent once more: a browser may have forgotten them by the way back, since the form's page is not stored.
+// unsent are the texts, by kind of error, for a user whose answers are returned with the page to be sent again. The
+// browser may have discarded them when the user goes back, since the form's page is not cached.
 var unsent = map[apierr.Kind]fault{
 	apierr.Unavailable: {
 		"We cannot take this at the moment",
@@ -80,14 +80,14 @@ var unsent = map[apierr.Kind]fault{
 	},
 }
 
-// mostKept is how many fields are kept on the page: more than the longest form has.
-const mostKept = 500
+// maxKeptFields is how many fields are returned with the page: more than the longest form has.
+const maxKeptFields = 500
 
-// comfort adds what somebody needs whose answers may seem to be lost by a fault of ours. Nobody knows here which
-// websites the form allows, so it is only the page's own form that is kept.
-func (e *Endpoint) comfort(w http.ResponseWriter, r *http.Request, view *view, kept fault) {
+// addAnswers adds the answers of the user to a page that reports a server error. The allowed websites of the form are
+// not known here, so only answers from the page's own form are returned.
+func (e *Endpoint) addAnswers(w http.ResponseWriter, r *http.Request, view *view, kept fault) {
 	if r.Method != http.MethodPost {
-		if r.URL.Query().Has("submission") { // its answers were accepted before
+		if r.URL.Query().Has("submission") { // the answers were accepted before
 			view.Title, view.Fault = "Your answers have arrived", "We cannot show what became of them at the "+
 				"moment. You need not send them again."
 			view.Action = ""
@@ -97,7 +97,7 @@ func (e *Endpoint) comfort(w http.ResponseWriter, r *http.Request, view *view, k
 	if origins := r.Header.Values("Origin"); len(origins) > 1 || len(origins) == 1 && origins[0] != e.BaseURL {
 		return
 	}
-	if values, err := readForm(w, r); err == nil && len(values) > 0 && len(values) <= mostKept {
+	if values, err := readForm(w, r); err == nil && len(values) > 0 && len(values) <= maxKeptFields {
 		view.Title, view.Fault, view.Kept = kept.title, kept.text, values
 	}
 }
@@ -115,7 +115,7 @@ func (e *Endpoint) refusePage(w http.ResponseWriter, r *http.Request, origins []
 		view.Action = action(r.PathValue("embedKey"), view.Framed)
 	}
 	if ours := answer.Kind == apierr.Unavailable || answer.Kind == apierr.Internal; ours {
-		e.comfort(w, r, view, unsent[answer.Kind])
+		e.addAnswers(w, r, view, unsent[answer.Kind])
 	}
 	e.Note(r, answer)
 	answer.SayWhen(w.Header())

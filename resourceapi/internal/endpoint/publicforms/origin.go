@@ -8,9 +8,9 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
 
-// share lets the scripts of an allowed origin read the answer (Fetch, CORS protocol), whatever the answer will be, and
-// returns the refusal for a request of any other origin. A request without Origin is no script's of another site.
-func share(w http.ResponseWriter, r *http.Request, form engage.Form) error {
+// allowOrigin lets scripts of an allowed origin read the response (Fetch, CORS protocol), whatever it is, and returns
+// the refusal for any other origin. A request without Origin does not come from a script of another site.
+func allowOrigin(w http.ResponseWriter, r *http.Request, form engage.Form) error {
 	w.Header().Add("Vary", "Origin")
 	origins := r.Header.Values("Origin")
 	if len(origins) == 0 {
@@ -28,7 +28,7 @@ func share(w http.ResponseWriter, r *http.Request, form engage.Form) error {
 	return nil
 }
 
-// Preflight answers OPTIONS: what a script of an allowed origin may send.
+// Preflight handles OPTIONS: what a script of an allowed origin may send.
 func (e *Endpoint) Preflight() http.Handler {
 	return e.handle(func(w http.ResponseWriter, r *http.Request) error {
 		form, err := e.find(r)
@@ -38,7 +38,7 @@ func (e *Endpoint) Preflight() http.Handler {
 		if err := checkOpen(form); err != nil {
 			return err
 		}
-		if err := share(w, r, form.Form); err != nil {
+		if err := allowOrigin(w, r, form.Form); err != nil {
 			return err
 		}
 		w.Header().Set("Access-Control-Allow-Methods", "GET, POST")

@@ -21,7 +21,7 @@ type publicForm struct {
 	SubmissionToken string         `json:"submissionToken"`
 }
 
-// Definition answers GET of a form: what is asked, and a token to send the answers with.
+// Definition handles GET of a form: its fields, and a token for a submission.
 func (e *Endpoint) Definition() http.Handler {
 	return e.handle(func(w http.ResponseWriter, r *http.Request) error {
 		form, err := e.find(r)
@@ -31,7 +31,7 @@ func (e *Endpoint) Definition() http.Handler {
 		if err := checkOpen(form); err != nil {
 			return err
 		}
-		if err := share(w, r, form.Form); err != nil {
+		if err := allowOrigin(w, r, form.Form); err != nil {
 			return err
 		}
 		if err := unknown.Parameters(r.URL.RawQuery); err != nil {
@@ -42,15 +42,14 @@ func (e *Endpoint) Definition() http.Handler {
 	})
 }
 
-// submissionState is where a submission stands, as its sender sees it.
+// submissionState is the state of a submission, as its sender sees it.
 type submissionState struct {
 	ID      uuid.UUID     `json:"id"`
 	Status  engage.Status `json:"status"`
 	Reasons []string      `json:"reasons"`
 }
 
-// Status answers GET of a submission, to whoever has its token. Whether there is such a submission is told to nobody
-// else.
+// Status handles GET of a submission for a caller with its token. Other callers do not learn whether it exists.
 func (e *Endpoint) Status() http.Handler {
 	return e.handle(func(w http.ResponseWriter, r *http.Request) error {
 		s, err := e.submission(r, r.PathValue("id"))
@@ -67,7 +66,7 @@ func (e *Endpoint) Status() http.Handler {
 		if err != nil {
 			return err
 		}
-		if err := share(w, r, form.Form); err != nil {
+		if err := allowOrigin(w, r, form.Form); err != nil {
 			return err
 		}
 		if err := unknown.Parameters(r.URL.RawQuery, "token"); err != nil {
@@ -78,7 +77,7 @@ func (e *Endpoint) Status() http.Handler {
 	})
 }
 
-// submission reads the submission of the id if the query's token is for it.
+// submission returns the submission with the given id if the query's token is for it.
 func (e *Endpoint) submission(r *http.Request, text string) (engage.Submission, error) {
 	id, err := identity.Parse(text)
 	if err != nil || !e.Tokens.AllowsStatus(r.URL.Query().Get("token"), id, e.Now()) {

@@ -18,16 +18,16 @@ var embedCSS []byte
 //go:embed assets/height.js
 var heightJS []byte
 
-// Script answers GET of embed.js, which puts a form on any site.
+// Script handles GET of embed.js, which embeds a form in a website.
 func (e *Endpoint) Script() http.Handler { return asset("text/javascript; charset=utf-8", embedJS) }
 
-// Style answers GET of the page's style sheet.
+// Style handles GET of the page's style sheet.
 func (e *Endpoint) Style() http.Handler { return asset("text/css; charset=utf-8", embedCSS) }
 
-// Height answers GET of the page's script, which tells the frame around it how high it is.
+// Height handles GET of the page's script, which reports the page's height to the frame around it.
 func (e *Endpoint) Height() http.Handler { return asset("text/javascript; charset=utf-8", heightJS) }
 
-// asset serves a file that is public and the same for everybody, for five minutes without asking again.
+// asset serves a public file that clients may cache for five minutes.
 func asset(contentType string, content []byte) http.Handler {
 	sum := sha256.Sum256(content)
 	tag := `"` + hex.EncodeToString(sum[:8]) + `"`

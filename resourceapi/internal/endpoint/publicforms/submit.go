@@ -19,16 +19,16 @@ import (
 // maxBody is the largest body of a submission, in bytes.
 const maxBody = 64 << 10
 
-// accepted is the answer to a submission: it is kept, and statusUrl tells what becomes of it (spec 4.5).
+// accepted is the response to a stored submission; statusUrl returns its status (spec 4.5).
 type accepted struct {
 	ID        uuid.UUID     `json:"id"`
 	Status    engage.Status `json:"status"`
 	StatusURL string        `json:"statusUrl"`
 }
 
-// Submit answers POST: 202, or what is wrong. A repeated Idempotency-Key is looked up before all else, so that a sender
-// who lost the first answer gets it even if the form has been closed since (contract, section 6). Whoever has not
-// used their key before is told the same of a closed form as of one that never was, to the letter, whatever they sent.
+// Submit handles POST: 202, or an error. A repeated Idempotency-Key is looked up first, so that a sender who lost the
+// first answer gets it even if the form has been closed since (contract, section 6). For any other key the answer for
+// a closed form is byte-identical to that for an unknown form, whatever the request contains.
 func (e *Endpoint) Submit() http.Handler {
 	return e.handle(func(w http.ResponseWriter, r *http.Request) error {
 		content, mistake := strictjson.Read(w, r, maxBody)
@@ -49,7 +49,7 @@ func (e *Endpoint) Submit() http.Handler {
 		if closed != nil && !known && err == nil {
 			return closed
 		}
-		foreign := share(w, r, form.Form)
+		foreign := allowOrigin(w, r, form.Form)
 		if known {
 			writeAnswer(w, first)
 			return nil
@@ -86,10 +86,10 @@ func (e *Endpoint) firstAnswer(
 func writeAnswer(w http.ResponseWriter, answer idempotency.Answer) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(answer.Status)
-	_, _ = w.Write(answer.Body) // a caller who has left is no error of ours
+	_, _ = w.Write(answer.Body) // a client that disconnected is not an error
 }
 
-// readSubmission reads {submissionToken, answers} and judges both.
+// readSubmission reads {submissionToken, answers} and checks both.
 func (e *Endpoint) readSubmission(h http.Header, content []byte, form engage.Form) (engage.Submission, error) {
 	if err := strictjson.CheckType(h, "application/json"); err != nil {
 		return engage.Submission{}, err
@@ -115,7 +115,7 @@ func (e *Endpoint) readSubmission(h http.Header, content []byte, form engage.For
 	return newSubmission(form, token, engage.Given(given))
 }
 
-// newSubmission judges the answers to the form. It returns engage.Problems.
+// newSubmission checks the answers to the form. The error is engage.Problems.
 func newSubmission(form engage.Form, token engage.SubmissionToken, given engage.Given) (engage.Submission, error) {
 	answers, consents, err := form.Read(given)
 	return engage.Submission{
@@ -128,7 +128,7 @@ func newSubmission(form engage.Form, token engage.SubmissionToken, given engage.
 	}, err
 }
 
-// accept keeps the submission with its job, and makes the answer.
+// accept stores the submission with its job and builds the answer.
 func (e *Endpoint) accept(ctx context.Context, key idempotency.Key, s engage.Submission) (idempotency.Answer, error) {
 	return e.Store.Once(ctx, key, func(ctx context.Context, writer engage.Writer) (idempotency.Answer, error) {
 		if err := writer.Accept(ctx, s); err != nil {

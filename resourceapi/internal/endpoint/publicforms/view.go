@@ -18,10 +18,10 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
 
-// trap is the field that people do not see. Programs fill in whatever there is.
+// trap is the hidden field that only bots fill in.
 const trap = "website"
 
-// prefix keeps the names of the form's fields apart from ours.
+// prefix separates the names of the form's fields from the page's own.
 const prefix = "a."
 
 //go:embed assets/page.html
@@ -29,45 +29,45 @@ var pageHTML embed.FS
 
 var pageTemplate = template.Must(template.ParseFS(pageHTML, "assets/page.html"))
 
-// A view is what the page shows.
+// A view is the data of the page template.
 type view struct {
 	Title   string
-	Framed  bool   // within another page
-	Action  string // address of the form's page; "": no way on
+	Framed  bool   // shown in a frame
+	Action  string // path of the form's page; empty if there is none to go to
 	Token   string
 	Alert   string     // about the whole form
-	Fault   string     // instead of a form
-	Kept    url.Values // what was typed and could not be taken, to be sent again
-	Sent    string     // the status of what was sent, instead of a form
+	Fault   string     // replaces the form
+	Kept    url.Values // answers that could not be stored, to be sent again
+	Sent    string     // status of the submission, replaces the form
 	Reasons []string
 	Fields  []*fieldView
-	Wrong   []*fieldView // those with a Problem
+	Wrong   []*fieldView // fields with a Problem
 	Trap    string
-	Static  string // where style sheet and script are
+	Static  string // base path of the style sheet and script
 }
 
 // A fieldView is one question on the page.
 type fieldView struct {
 	engage.Field
-	ID      string // of the element
-	Input   string // the name that it is sent by
+	ID      string // id of the element
+	Input   string // name of the input
 	Value   string
 	Chosen  []string
 	Problem string
 }
 
-// Has says whether the option was chosen.
+// Has reports whether the option was chosen.
 func (f *fieldView) Has(option string) bool { return slices.Contains(f.Chosen, option) }
 
-// OptionID is the id of the element of one option.
+// OptionID returns the element id of one option.
 func (f *fieldView) OptionID(i int) string {
 	if i == 0 {
-		return f.ID // where the list of problems leads to
+		return f.ID // target of the links in the list of problems
 	}
 	return f.ID + "-" + strconv.Itoa(i)
 }
 
-// Attributes are those of a plain input, by what is asked: they choose the keyboard and what the browser can fill in.
+// Attributes returns the attributes of a plain input, which choose the keyboard and the autofill of the browser.
 func (f *fieldView) Attributes() template.HTMLAttr {
 	switch f.Type {
 	case engage.Email:
@@ -75,7 +75,7 @@ func (f *fieldView) Attributes() template.HTMLAttr {
 	case engage.Phone:
 		return `type="tel" autocomplete="tel" inputmode="tel"`
 	case engage.Number:
-		return `type="text" inputmode="decimal"` // type=number hides from us what it does not understand
+		return `type="text" inputmode="decimal"` // with type=number browsers do not send invalid input
 	case engage.Date:
 		return `type="date" max="9999-12-31"`
 	}
@@ -93,7 +93,7 @@ func viewOf(form engage.Form, r *http.Request) *view {
 	return v
 }
 
-// fill takes what was sent into the view, and returns it as the answers that a script would have sent.
+// fill copies the sent values into the view and returns them as the answers that a script would have sent.
 func (v *view) fill(fields []engage.Field, values url.Values) engage.Given {
 	given := engage.Given{}
 	for i, field := range fields {
@@ -119,13 +119,13 @@ func (v *view) fill(fields []engage.Field, values url.Values) engage.Given {
 				answer = numberTyped(sent[0])
 			}
 		}
-		given[field.Name], _ = json.Marshal(answer) // texts and truths cannot fail
+		given[field.Name], _ = json.Marshal(answer) // strings and booleans cannot fail
 	}
 	return given
 }
 
-// numberTyped reads a number as people write it: spaces around it, a plus, zeros in front. What is none stays text,
-// which the form refuses.
+// numberTyped parses a number as people type it: with spaces around it, a plus sign or leading zeros. Other text is
+// returned unchanged, and the form refuses it.
 func numberTyped(text string) any {
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -151,7 +151,7 @@ func numberTyped(text string) any {
 	return text
 }
 
-// mark puts the problems beside their fields.
+// mark sets the problems of the fields.
 func (v *view) mark(problems engage.Problems) {
 	for _, f := range v.Fields {
 		if f.Problem = problems[f.Name]; f.Problem != "" {
@@ -160,7 +160,7 @@ func (v *view) mark(problems engage.Problems) {
 	}
 }
 
-// render writes the page for the origins that may frame it. Nothing is written when it returns an error.
+// render writes the page for the origins that may frame it. If it returns an error, nothing was written.
 func (e *Endpoint) render(w http.ResponseWriter, status int, origins []string, v *view) error {
 	v.Static = Root
 	var page bytes.Buffer
@@ -169,8 +169,8 @@ func (e *Endpoint) render(w http.ResponseWriter, status int, origins []string, v
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Content-Security-Policy", policy(origins))
-	w.Header().Set("Referrer-Policy", "same-origin") // the address of the last page holds a token
+	w.Header().Set("Referrer-Policy", "same-origin") // the status page's URL contains a token
 	w.WriteHeader(status)
-	_, _ = page.WriteTo(w) // a caller who has left is no error of ours
+	_, _ = page.WriteTo(w) // a client that disconnected is not an error
 	return nil
 }

@@ -1,7 +1,7 @@
-// Package wellknown answers: what are the protected resources here, and who gives access to them?
+// Package wellknown serves the protected resource metadata of RFC 9728.
 //
-// The documents of RFC 9728. Clients find them by the challenge of a 401 or by guessing the path, from web pages too,
-// so any origin may read them and nothing redirects.
+// Clients find it by the challenge of a 401 or by the well-known path, also from web pages, so any origin may read it
+// and nothing redirects.
 package wellknown
 
 import (
@@ -11,10 +11,10 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Path is where RFC 9728, section 3.1, puts the document of a resource: the resource's own path follows.
+// Path is the prefix of a resource's document (RFC 9728, section 3.1); the path of the resource follows.
 const Path = "/.well-known/oauth-protected-resource"
 
-// A Resource is what is protected, with its name for people.
+// A Resource is a protected resource with its display name.
 type Resource struct {
 	Path perm.Resource
 	Name string
@@ -34,7 +34,7 @@ type document struct {
 	Name                 string   `json:"resource_name"`
 }
 
-// Document serves the document of one resource. baseURL has no trailing slash and is the issuer too.
+// Document serves the metadata of one resource. baseURL is the issuer and has no trailing slash.
 func Document(baseURL string, resource Resource) http.Handler {
 	content := document{
 		Resource: baseURL + string(
@@ -51,7 +51,7 @@ func Document(baseURL string, resource Resource) http.Handler {
 	})
 }
 
-// Preflight answers a browser that asks whether it may send the headers that clients of connectors add.
+// Preflight handles OPTIONS: any origin may send the headers that connector clients add.
 func Preflight() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		allowEveryOrigin(w.Header())

@@ -1,7 +1,7 @@
-// Package keystest answers: who signs the access tokens of a test, and who publishes the keys?
+// Package keystest provides tests with signing keys and a JWKS server.
 //
-// An Authserver plays the part of the real one that this service sees: a JWKS over HTTP, which can fail or say
-// nonsense.
+// An Authserver imitates what this service sees of the real one: a JWKS over HTTP, which can fail or return invalid
+// content.
 package keystest
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/almonerhq/almoner/shared/accesstoken"
 )
 
-// A Key signs for ES256.
+// A Key is a signing key for ES256.
 type Key struct{ jwk.Key }
 
-// NewKey makes a private key of the name.
+// NewKey returns a new private key with the key identifier name.
 func NewKey(t testing.TB, name string) Key {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -32,7 +32,7 @@ func NewKey(t testing.TB, name string) Key {
 	return Named(t, private, name)
 }
 
-// Named gives any kind of key a name.
+// Named returns a key of any kind with the key identifier name.
 func Named(t testing.TB, raw any, name string) Key {
 	t.Helper()
 	key, err := jwk.FromRaw(raw)
@@ -45,7 +45,7 @@ func Named(t testing.TB, raw any, name string) Key {
 	return Key{key}
 }
 
-// Sign makes a token of the claims.
+// Sign returns a token with the claims.
 func (k Key) Sign(t testing.TB, c accesstoken.Claims) string {
 	t.Helper()
 	signing, err := accesstoken.NewSigningKey(k.Key)
@@ -59,7 +59,7 @@ func (k Key) Sign(t testing.TB, c accesstoken.Claims) string {
 	return token.Reveal()
 }
 
-// Public is the public half.
+// Public returns the public key.
 func (k Key) Public(t testing.TB) Key {
 	t.Helper()
 	public, err := k.PublicKey()
@@ -69,7 +69,7 @@ func (k Key) Public(t testing.TB) Key {
 	return Key{public}
 }
 
-// JWKS is the document that holds the keys as they are.
+// JWKS returns a document with the keys, unchanged.
 func JWKS(t testing.TB, keys ...Key) string {
 	t.Helper()
 	set := jwk.NewSet()
@@ -95,7 +95,7 @@ type Authserver struct {
 	asked   int
 }
 
-// NewAuthserver starts one that publishes the keys. It is closed when the test ends.
+// NewAuthserver starts a server that publishes the keys. It is closed when the test ends.
 func NewAuthserver(t testing.TB, keys ...Key) *Authserver {
 	t.Helper()
 	a := &Authserver{t: t}
@@ -111,7 +111,7 @@ func NewAuthserver(t testing.TB, keys ...Key) *Authserver {
 	return a
 }
 
-// Publish answers with the public halves of the keys from now on.
+// Publish sets the document to the public keys.
 func (a *Authserver) Publish(keys ...Key) {
 	a.t.Helper()
 	public := make([]Key, len(keys))
@@ -121,14 +121,14 @@ func (a *Authserver) Publish(keys ...Key) {
 	a.Answer(http.StatusOK, JWKS(a.t, public...))
 }
 
-// Answer answers with this from now on.
+// Answer sets the response.
 func (a *Authserver) Answer(status int, content string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.status, a.content = status, content
 }
 
-// Asked is how often the keys were asked for.
+// Asked returns how often the keys were requested.
 func (a *Authserver) Asked() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()

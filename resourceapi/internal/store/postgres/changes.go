@@ -13,26 +13,26 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
-// A changesSQL builds the statement of one page of the records that were created or changed since a time, in the order
-// of the list: newest first. They are the records created since then, which the index of the list has, followed by
-// older ones that were changed since, which the index of changes has; those are looked for only where the page is not
-// full yet.
+// A changesSQL builds the statement for one page of the records that were created or changed since a time, in list
+// order: newest first. It reads the records created since then from the list index and, only if the page is not full
+// yet, older records changed since then from the change index.
 //
-// Those are sorted by an expression, because the index of the list, which a small limit makes look cheap, would have to
-// be read to its end where few records were changed.
+// The older records are sorted by an expression. Otherwise a small limit makes the list index look cheap, and if few
+// records were changed, the index would be read to its end.
 //
-// The last column is the newest time that the statement could read. It travels in the cursor, and what has a later one
-// is left out of the pages that follow. Otherwise a record that was changed while a client went through the pages, at a
-// place that the client had passed, would have an older time than the newest that the client has seen in the end.
+// The last column is the newest time that the statement could read. It is stored in the cursor, and records with a
+// later time are left out of the following pages. Otherwise a client could miss a record: one that is changed while
+// the client reads the pages, at a position that it has passed, would have an older time than the newest time that
+// the client sees.
 type changesSQL struct {
 	table, columns string
-	whose          string // the condition that names the list, with a parameter
-	changedAt      string // the column that says when a record was changed last
-	wasChanged     string // of the records that are in the index of changes, its condition
-	updatedAt      string // what callers see as updatedAt
-	filter         string // further conditions, each with "and " before it
+	whose          string // condition that selects the list, with a parameter
+	changedAt      string // column with the time of the last change
+	wasChanged     string // condition of the records in the change index
+	updatedAt      string // expression of updatedAt as callers see it
+	filter         string // further conditions, each preceded by "and "
 	since, limit   string // parameters
-	after, until   string // parameters of the place behind which the page begins; "" on the first page
+	after, until   string // parameters of the position before the page; empty for the first page
 }
 
 const changesText = `

@@ -1,9 +1,10 @@
-// Package postgres answers: what does this service keep, and how is it asked for?
+// Package postgres stores the records of this service in Postgres.
 //
-// One file per aggregate, SQL by hand. The exported methods own their transactions and bound their own time: a caller
-// that hangs up does not cut a statement off, because that would cost a connection each time and leave it open whether
-// a write took place. Nothing here decides who may do what; every statement on a record names its workspace.
+// It has one file per aggregate, with SQL by hand. Exported methods own their transactions and time limits. A caller
+// that disconnects does not cancel a statement, because that would close a connection each time and leave it open
+// whether a write was committed. This package does not authorize callers; every statement on a record names its
+// workspace.
 //
-// Errors: the sentinels of the domain, or an *apierr.Error of kind Unavailable when Postgres does not answer, or
-// anything else, which is a mistake of ours.
+// Errors are the sentinels of the domain, an *apierr.Error of kind Unavailable if Postgres does not respond, or an
+// internal error.
 package postgres

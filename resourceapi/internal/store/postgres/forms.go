@@ -16,17 +16,17 @@ import (
 	"github.com/almonerhq/almoner/shared/inflight"
 )
 
-// Engage is the part of the Store that keeps forms, submissions and supporters.
+// Engage is the part of the Store for forms, submissions and supporters.
 type Engage struct {
 	pool  *pgxpool.Pool
 	turns *inflight.Requests[uuid.UUID]
 	queue Queue
 }
 
-// Engage returns the part of Engage. queue is where the work that submissions make is put.
+// Engage returns the Engage part of the store. The jobs of submissions are added to queue.
 func (s *Store) Engage(queue Queue) *Engage { return &Engage{s.pool, s.turns, queue} }
 
-// engageWriting is engage.Writer within one transaction.
+// engageWriting implements engage.Writer within one transaction.
 type engageWriting struct {
 	tx    pgx.Tx
 	queue Queue
@@ -43,7 +43,7 @@ func (e *Engage) Once(
 	})
 }
 
-// FirstAnswer looks for what was answered under the key, without claiming it. It returns idempotency.ErrReused.
+// FirstAnswer returns the answer stored under the key, without claiming it. The error may be idempotency.ErrReused.
 func (e *Engage) FirstAnswer(
 	ctx context.Context,
 	key idempotency.Key,
@@ -54,7 +54,8 @@ func (e *Engage) FirstAnswer(
 	err = e.pool.QueryRow(ctx, `
 		select body_hash = $5, status, coalesce(etag, ''), coalesce(location, ''), body
 		from resource.idempotency_keys
-		where tenant_id = $1 and user_id = $2 and route = $3 and key = $4 and created_at > now() - make_interval(secs => $6)`,
+		where tenant_id = $1 and user_id = $2 and route = $3 and key = $4
+			and created_at > now() - make_interval(secs => $6)`,
 		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:], idempotency.Life.Seconds()).
 		Scan(&same, &answer.Status, &answer.ETag, &answer.Location, &answer.Body)
 	switch {
@@ -91,11 +92,13 @@ func scanForm(row pgx.CollectableRow) (engage.Form, error) {
 	return f, err
 }
 
-// CreateForm is engage.Writer's.
+// CreateForm implements engage.Writer.
 func (w *engageWriting) CreateForm(ctx context.Context, f engage.Form, by uuid.UUID) (engage.Form, error) {
 	f, err := oneForm(ctx, w.tx, `
-		insert into resource.forms as f (id, tenant_id, embed_key, title, fields, allowed_origins, created_by, disabled_at, created_at)
-		select $1, $2, $3, $4, $5, $6, $7, case when $8 then null else now() end, resource.next_moment($2, $9) returning `+formColumns,
+		insert into resource.forms as f
+			(id, tenant_id, embed_key, title, fields, allowed_origins, created_by, disabled_at, created_at)
+		select $1, $2, $3, $4, $5, $6, $7, case when $8 then null else now() end, resource.next_moment($2, $9)
+		returning `+formColumns,
 		f.ID, f.WorkspaceID, f.EmbedKey, f.Title, f.Fields, f.AllowedOrigins, by, f.Enabled, formsList)
 	if err != nil {
 		return engage.Form{}, fmt.Errorf("add a form: %w", err)
@@ -103,7 +106,7 @@ func (w *engageWriting) CreateForm(ctx context.Context, f engage.Form, by uuid.U
 	return f, nil
 }
 
-// ReplaceForm is engage.Writer's. The row is locked in between, so that of two edits of one version one is stale.
+// ReplaceForm implements engage.Writer. It locks the row, so that of two edits of one version one is stale.
 func (w *engageWriting) ReplaceForm(
 	ctx context.Context,
 	workspaceID, id uuid.UUID,
@@ -129,7 +132,8 @@ func (w *engageWriting) ReplaceForm(
 	}
 	f, err := oneForm(ctx, w.tx, `
 		update resource.forms f
-		set title = $3, allowed_origins = $4, disabled_at = case when $5 then null else coalesce(disabled_at, now()) end, version = version + 1
+		set title = $3, allowed_origins = $4, version = version + 1,
+			disabled_at = case when $5 then null else coalesce(disabled_at, now()) end
 		where f.tenant_id = $1 and f.id = $2 returning `+formColumns,
 		workspaceID, id, after.Title, after.AllowedOrigins, after.Enabled)
 	if err != nil {
@@ -151,13 +155,13 @@ func oneForm(ctx context.Context, db querier, text string, args ...any) (engage.
 	return f, err
 }
 
-// FormByKey reads the form of an embed key, whatever its state, and the module's state in its workspace, in one trip.
-// It returns engage.ErrNotFound.
+// FormByKey reads the form of an embed key, in any state, with the state of the module in its workspace, in one round
+// trip. It returns engage.ErrNotFound.
 func (e *Engage) FormByKey(ctx context.Context, embedKey string) (engage.Standing, error) {
 	return e.standing(ctx, "f.embed_key = $1", embedKey)
 }
 
-// FormByID is FormByKey for a form that is known by its id.
+// FormByID is FormByKey by the id of the form.
 func (e *Engage) FormByID(ctx context.Context, id uuid.UUID) (engage.Standing, error) {
 	return e.standing(ctx, "f.id = $1", id)
 }
@@ -176,7 +180,7 @@ func (e *Engage) standing(ctx context.Context, which string, value any) (engage.
 	return s, outcome(err)
 }
 
-// Form reads a form of the workspace. It returns engage.ErrNotFound, for one of another workspace too.
+// Form reads a form of the workspace. It returns engage.ErrNotFound, also for a form of another workspace.
 func (e *Engage) Form(ctx context.Context, workspaceID, id uuid.UUID) (engage.Form, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
@@ -190,8 +194,8 @@ func (e *Engage) Form(ctx context.Context, workspaceID, id uuid.UUID) (engage.Fo
 	return f, outcome(err)
 }
 
-// Forms hands over one page of the workspace's forms, newest first, until take has no room, and says whether more
-// follow.
+// Forms passes one page of the workspace's forms, newest first, to take until it returns false, and reports whether
+// more follow.
 func (e *Engage) Forms(
 	ctx context.Context,
 	workspaceID uuid.UUID,
@@ -202,8 +206,8 @@ func (e *Engage) Forms(
 	return readRange(ctx, e.pool, text, "f", workspaceID, r, scanForm, take)
 }
 
-// readRange completes a select of one list, whose first parameter is whose list it is, with the place and the limit. It
-// asks for one row more than the page holds, to know whether more follow.
+// readRange adds the position and the limit to a select of one list, whose first parameter selects the list. It
+// fetches one row more than the page holds, to know whether more follow.
 func readRange[T any](
 	ctx context.Context,
 	pool *pgxpool.Pool,

@@ -12,27 +12,27 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
-// Thousands of programmes take seconds to insert, most of them for the index of searches, and who locks a list keeps it
-// locked until the transaction ends: other writes of the workspace would be refused for as long. So a long import
-// inserts its programmes first, with times that lie ahead of what the clock will show when they are there, and locks
-// the list afterwards, for as long as the commit takes. Records of a list then still become visible in the order of
-// their times (moments.go): with the list locked, the import looks whether a write was given a time as late as its own.
-// That happens only if the import took longer than was reckoned with; it then begins again and reckons with more.
+// Inserting thousands of programmes takes seconds, mostly for the search index, and a locked list stays locked until
+// the transaction ends: other writes of the workspace would be refused meanwhile. So a long import first inserts its
+// programmes with times ahead of the expected end of the insertion, and locks the list afterwards, only for the
+// commit. To make records still become visible in the order of their times (moments.go), the import checks, with the
+// list locked, whether a write got a time as late as its own. That happens only if the import took longer than
+// estimated; it then starts again with a larger estimate.
 const (
-	longImport = 500                    // programmes; fewer are inserted with the list locked
-	firstPace  = 200 * time.Microsecond // for each programme, until an import took longer
+	longImport = 500                    // programmes; shorter imports are inserted with the list locked
+	firstPace  = 200 * time.Microsecond // estimate for each programme, until an import took longer
 	leadTime   = 500 * time.Millisecond // how long before its times an import may lock the list
-	mostAhead  = 10 * time.Second       // which leaves workPatience enough
-	triesAhead = 2                      // then it is inserted with the list locked, so that it comes to its end
+	maxAhead   = 10 * time.Second       // leaves enough of workPatience
+	triesAhead = 2                      // then it is inserted with the list locked, so that it completes
 )
 
-// errOvertaken says that a write was given a time as late as those of the import.
+// errOvertaken means that a write got a time as late as those of the import.
 var errOvertaken = errors.New("a write has overtaken the import")
 
 // insertAhead adds all and locks the list afterwards. It returns errOvertaken.
 func (s *Store) insertAhead(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []programme.Details) error {
 	rows := time.Duration(len(all))
-	while := min(max(firstPace, time.Duration(s.importPace.Load()))*rows, mostAhead)
+	while := min(max(firstPace, time.Duration(s.importPace.Load()))*rows, maxAhead)
 	began := time.Now()
 	first, err := timeAhead(ctx, tx, workspaceID, while+leadTime)
 	if err != nil {
@@ -52,7 +52,8 @@ func (s *Store) insertAhead(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUI
 	var overtaken bool
 	err = tx.QueryRow(ctx, `
 		select (select count(*) from resource.programmes where tenant_id = $1 and created_at >= $2) > $3
-			or exists (select from resource.programmes where tenant_id = $1 and updated_at > created_at and updated_at >= $2)`,
+			or exists (select from resource.programmes
+				where tenant_id = $1 and updated_at > created_at and updated_at >= $2)`,
 		workspaceID, first, len(all)).Scan(&overtaken)
 	if err == nil && overtaken {
 		err = errOvertaken
@@ -60,8 +61,8 @@ func (s *Store) insertAhead(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUI
 	return err
 }
 
-// timeAhead is a time that writes of the next while are not given. Where the newest time in the list is ahead of the
-// clock, each write is given the microsecond that follows the one before.
+// timeAhead returns a time later than any that writes get during while. If the newest time in the list is ahead of
+// the clock, each write gets the microsecond after the previous one.
 func timeAhead(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, while time.Duration) (at time.Time, err error) {
 	err = tx.QueryRow(ctx, `
 		select greatest(clock_timestamp() + $2::interval, interval '100 ms' + greatest(
@@ -71,7 +72,7 @@ func timeAhead(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, while time
 	return at, err
 }
 
-// nextMoment locks the list of programmes and returns the time of the last of so many that are added.
+// nextMoment locks the list of programmes and returns the time of the last of the given number of new records.
 func nextMoment(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, records int) (at time.Time, err error) {
 	err = tx.QueryRow(ctx, "select resource.next_moment($1, $2, $3)", workspaceID, programmesList, records).Scan(&at)
 	if err != nil {

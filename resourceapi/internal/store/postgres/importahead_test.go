@@ -10,7 +10,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-// heldImport is an import of 600 programmes whose tries are held, each when most of its programmes are inserted.
+// heldImport is an import of 600 programmes, each try of which blocks when most of its programmes are inserted.
 type heldImport struct {
 	t           *testing.T
 	world       *postgrestest.World
@@ -41,7 +41,7 @@ func newHeldImport(t *testing.T) *heldImport {
 	return i
 }
 
-// awaitTry waits until the next try is held.
+// awaitTry waits until the next try blocks.
 func (i *heldImport) awaitTry() {
 	i.t.Helper()
 	i.tries++
@@ -59,17 +59,17 @@ func (i *heldImport) awaitTry() {
 
 func (i *heldImport) release() { i.world.Exec("select pg_advisory_unlock(1000 + $1::int)", i.tries) }
 
-// create adds a programme, and returns its time.
+// create adds a programme and returns its time.
 func (i *heldImport) create() time.Time {
 	i.t.Helper()
 	p, err := create(i.t.Context(), i.store, i.workspaceID)
 	if err != nil {
-		i.t.Fatalf("a write beside try %d of an import: %v", i.tries, err)
+		i.t.Fatalf("a write during try %d of an import: %v", i.tries, err)
 	}
 	return p.CreatedAt
 }
 
-// createFor adds programmes for a while, and returns the last time.
+// createFor adds programmes for the given time and returns the last one's time.
 func (i *heldImport) createFor(while time.Duration) time.Time {
 	i.t.Helper()
 	for first := i.create(); ; time.Sleep(10 * time.Millisecond) {
@@ -79,8 +79,8 @@ func (i *heldImport) createFor(while time.Duration) time.Time {
 	}
 }
 
-// expectAfter checks that the import was done once and has later times than what was there, and what follows later
-// ones.
+// expectAfter checks that the import was done once, with times later than made, and that later writes get later
+// times.
 func (i *heldImport) expectAfter(made time.Time) {
 	i.t.Helper()
 	if err := <-i.ended; err != nil {
@@ -88,7 +88,7 @@ func (i *heldImport) expectAfter(made time.Time) {
 	}
 	const imported = "select count(*) from resource.programmes where name in ('Row', 'Held')"
 	if n := i.world.Count(imported+" and created_at > $1", made); n != 600 {
-		i.t.Errorf("%d of 600 programmes are later than what was there before", n)
+		i.t.Errorf("%d of 600 programmes are later than the existing ones", n)
 	}
 	if n := i.world.Count(imported+" and created_at > clock_timestamp() + $1::interval", leadTime); n > 0 {
 		i.t.Errorf("%d programmes are too far ahead of the clock", n)
@@ -98,9 +98,9 @@ func (i *heldImport) expectAfter(made time.Time) {
 	}
 }
 
-// TestImport_LongOneLetsWritesOfItsWorkspacePass: the list is not locked while an import inserts its programmes, and
-// records become visible in the order of their times all the same (F15).
-func TestImport_LongOneLetsWritesOfItsWorkspacePass(t *testing.T) {
+// The list is not locked while a long import inserts its programmes, and records still become visible in the order of
+// their times (F15).
+func TestImport_LongImportDoesNotBlockWrites(t *testing.T) {
 	i := newHeldImport(t)
 	i.awaitTry()
 	made := i.create()
@@ -111,9 +111,9 @@ func TestImport_LongOneLetsWritesOfItsWorkspacePass(t *testing.T) {
 	}
 }
 
-// TestImport_OvertakenOneBeginsAgain: an import that takes longer than it reckoned with is begun again when a write was
-// given a later time, and in the end is inserted with the list locked.
-func TestImport_OvertakenOneBeginsAgain(t *testing.T) {
+// A long import that takes longer than estimated starts again if a write got a later time. In the end it is inserted
+// with the list locked.
+func TestImport_OvertakenImportIsRetried(t *testing.T) {
 	i := newHeldImport(t)
 	i.awaitTry()
 	i.createFor(600*firstPace + leadTime)

@@ -9,14 +9,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A waitingImport is one that was taken to be processed.
+// A waitingImport is an import taken for processing.
 type waitingImport struct {
 	id, workspaceID uuid.UUID
 	content         string
 }
 
-// takeImport locks an import of one of the workspaces, of the first that has one, until tx ends. It returns nil where
-// there is none that no other worker has.
+// takeImport locks an import of the first of the workspaces that has one, until tx ends. It returns nil if there is
+// none that is not locked by another worker.
 func takeImport(ctx context.Context, tx pgx.Tx, workspaces []uuid.UUID) (*waitingImport, error) {
 	for _, workspaceID := range workspaces {
 		free, err := takeTurn(ctx, tx, workspaceID)
@@ -41,9 +41,9 @@ func takeImport(ctx context.Context, tx pgx.Tx, workspaces []uuid.UUID) (*waitin
 	return nil, nil
 }
 
-// workspacesInTurn are some of those with an import that is due: first those that never had a turn, then those whose
-// turn is longest ago. So a workspace that has many imports delays another's by one import at most. It reads one entry
-// of an index for each workspace, however many imports one has.
+// workspacesInTurn returns some of the workspaces with an import that is due: first those that never had a turn, then
+// those whose last turn is the oldest. So a workspace with many imports delays another by at most one import. The
+// query reads one index entry per workspace, however many imports it has.
 func (s *Store) workspacesInTurn(ctx context.Context) ([]uuid.UUID, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
@@ -60,7 +60,8 @@ func (s *Store) workspacesInTurn(ctx context.Context) ([]uuid.UUID, error) {
 			from workspace w where w.tenant_id is not null
 		), added as (
 			insert into resource.import_turns (tenant_id, last_at) select tenant_id, '-infinity' from waiting w
-			where not exists (select from resource.import_turns t where t.tenant_id = w.tenant_id) on conflict do nothing
+			where not exists (select from resource.import_turns t where t.tenant_id = w.tenant_id)
+			on conflict do nothing
 		)
 		select w.tenant_id from waiting w left join resource.import_turns t on t.tenant_id = w.tenant_id
 		where w.try_at <= now() order by t.last_at nulls first, w.try_at limit 32`)
@@ -70,10 +71,12 @@ func (s *Store) workspacesInTurn(ctx context.Context) ([]uuid.UUID, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 }
 
-// takeTurn says whether no other worker has an import of the workspace. Then it is the workspace's turn, until tx ends.
+// takeTurn reports whether no other worker has an import of the workspace, and locks the workspace's turn until tx
+// ends.
 func takeTurn(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) (bool, error) {
 	tag, err := tx.Exec(ctx, `
 		update resource.import_turns set last_at = clock_timestamp()
-		where tenant_id = (select tenant_id from resource.import_turns where tenant_id = $1 for update skip locked)`, workspaceID)
+		where tenant_id = (
+			select tenant_id from resource.import_turns where tenant_id = $1 for update skip locked)`, workspaceID)
 	return tag.RowsAffected() == 1, err
 }

@@ -27,7 +27,7 @@ func acceptImport(ctx context.Context, store *Store, workspaceID uuid.UUID) (id 
 	return id, err
 }
 
-// F17: a workspace's import waits for one of another's at most, however many the other has.
+// F17: a workspace's import waits for at most one of another workspace, however many the other has.
 func TestImports_WorkspacesTakeTurns(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
@@ -71,7 +71,7 @@ func TestImports_WorkspacesTakeTurns(t *testing.T) {
 	}
 }
 
-func TestImports_OneWorkspaceHasOneWorker(t *testing.T) {
+func TestImports_OneWorkerPerWorkspace(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
 	greedy, other := w.Workspace(), w.Workspace()
@@ -95,27 +95,28 @@ func TestImports_OneWorkspaceHasOneWorker(t *testing.T) {
 	}
 	if found, err := store.ProcessImport(t.Context()); !found || err != nil ||
 		w.Count("select count(*) from resource.programmes where tenant_id = $1", other) != 1 {
-		t.Errorf("the other workspace's is not taken: %v %v", found, err)
+		t.Errorf("the import of the other workspace is not taken: %v %v", found, err)
 	}
 	if found, err := store.ProcessImport(t.Context()); found || err != nil {
 		t.Errorf("a second worker takes an import of the same workspace: %v %v", found, err)
 	}
 }
 
-func TestImports_SoManyOfAWorkspaceWait(t *testing.T) {
+func TestImports_LimitsWaitingPerWorkspace(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
 	greedy := w.Workspace()
 	w.Exec(`insert into resource.imports (id, tenant_id, user_id, content)
-		select gen_random_uuid(), $1, gen_random_uuid(), 'name' from generate_series(1, $2::int)`, greedy, mostWaiting-1)
+		select gen_random_uuid(), $1, gen_random_uuid(), 'name' from generate_series(1, $2::int)`,
+		greedy, maxWaiting-1)
 	if _, err := acceptImport(t.Context(), store, greedy); err != nil {
 		t.Error(err)
 	}
 	if _, err := acceptImport(t.Context(), store, greedy); !errors.Is(err, programme.ErrImportsWait) {
-		t.Errorf("one more than may wait: %v", err)
+		t.Errorf("one import beyond the limit: %v", err)
 	}
 	if _, err := acceptImport(t.Context(), store, w.Workspace()); err != nil {
-		t.Errorf("another workspace's: %v", err)
+		t.Errorf("import of another workspace: %v", err)
 	}
 	if _, err := store.ProcessImport(t.Context()); err != nil {
 		t.Error(err)
@@ -124,12 +125,12 @@ func TestImports_SoManyOfAWorkspaceWait(t *testing.T) {
 		w.Count(
 			"select count(*) from resource.imports where tenant_id = $1 and status = 'accepted'",
 			greedy,
-		) < mostWaiting {
+		) < maxWaiting {
 		t.Errorf("after one was processed: %v", err)
 	}
 }
 
-func TestImports_OneThatIsNeverWrittenIsRejected(t *testing.T) {
+func TestImports_RejectedAfterRepeatedFailures(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
 	workspaceID := w.Workspace()
@@ -137,9 +138,9 @@ func TestImports_OneThatIsNeverWrittenIsRejected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range mostTries {
+	for i := range maxTries {
 		failed := waitingImport{id: id, workspaceID: workspaceID}
-		if err := store.postpone(t.Context(), failed, io.ErrUnexpectedEOF); err != nil { // counts as none
+		if err := store.postpone(t.Context(), failed, io.ErrUnexpectedEOF); err != nil { // does not count as a try
 			t.Fatal(err)
 		}
 		before, err := store.Import(t.Context(), workspaceID, id)
@@ -160,11 +161,11 @@ func TestImports_OneThatIsNeverWrittenIsRejected(t *testing.T) {
 		t.Errorf("%+v %v", i, err)
 	}
 	if found, err := store.ProcessImport(t.Context()); found || err != nil {
-		t.Errorf("it is tried once more: %v %v", found, err)
+		t.Errorf("the rejected import is tried again: %v %v", found, err)
 	}
 }
 
-// TestImports_OutOfTimeIsPostponed: the time of the import is over when it is postponed.
+// The time of the import is over when it is postponed.
 func TestImports_OutOfTimeIsPostponed(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
@@ -179,6 +180,6 @@ func TestImports_OutOfTimeIsPostponed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w.Count("select tries from resource.imports where id = $1 and try_at > now()", id) != 1 {
-		t.Error("it is not counted")
+		t.Error("the try is not counted")
 	}
 }

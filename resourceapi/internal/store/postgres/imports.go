@@ -15,17 +15,18 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
-// mostWaiting is how many imports of one workspace wait at most, about: of those that are accepted in the same moment,
-// each may be the last that fits. They take up to 2 MiB each.
-const mostWaiting = 100
+// maxWaiting is about how many imports of one workspace may wait: concurrent ones may each take the last place. Each
+// takes up to 2 MiB.
+const maxWaiting = 100
 
-// AcceptImport keeps a file until it is processed. It returns programme.ErrImportsWait.
+// AcceptImport stores a file until it is processed. It returns programme.ErrImportsWait.
 func (w *writing) AcceptImport(ctx context.Context, workspaceID, user uuid.UUID, content string) (uuid.UUID, error) {
 	id := identity.New()
 	tag, err := w.tx.Exec(ctx, `
 		insert into resource.imports (id, tenant_id, user_id, content) select $1, $2, $3, $4
-		where (select count(*) from (select from resource.imports where tenant_id = $2 and status = 'accepted' limit $5) w) < $5`,
-		id, workspaceID, user, content, mostWaiting)
+		where (select count(*) from (
+			select from resource.imports where tenant_id = $2 and status = 'accepted' limit $5) w) < $5`,
+		id, workspaceID, user, content, maxWaiting)
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("keep an import: %w", err)
 	}
@@ -35,12 +36,13 @@ func (w *writing) AcceptImport(ctx context.Context, workspaceID, user uuid.UUID,
 	return id, nil
 }
 
-// Import reads where an import stands. It returns programme.ErrNotFound, for one of another workspace too.
+// Import reads the state of an import. It returns programme.ErrNotFound, also for an import of another workspace.
 func (s *Store) Import(ctx context.Context, workspaceID, id uuid.UUID) (programme.Import, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
 	i := programme.Import{ID: id}
-	err := s.pool.QueryRow(ctx, "select status, imported, errors from resource.imports where tenant_id = $1 and id = $2", workspaceID, id).
+	err := s.pool.QueryRow(ctx, `
+		select status, imported, errors from resource.imports where tenant_id = $1 and id = $2`, workspaceID, id).
 		Scan(&i.Status, &i.Imported, &i.Errors)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return programme.Import{}, programme.ErrNotFound
@@ -48,9 +50,9 @@ func (s *Store) Import(ctx context.Context, workspaceID, id uuid.UUID) (programm
 	return i, outcome(err)
 }
 
-// ProcessImport takes an import that waits, if one does, of the workspace whose turn it is, and turns it into
-// programmes or rejects it, in one transaction: whatever stops this process, the import is done once or still waits.
-// Other instances take those of other workspaces.
+// ProcessImport takes a waiting import, if there is one, of the workspace whose turn it is, and either creates its
+// programmes or rejects it, in one transaction: if the process stops at any point, the import is either done once or
+// still waits. Other instances take imports of other workspaces.
 func (s *Store) ProcessImport(ctx context.Context) (found bool, err error) {
 	ctx, cancel := bounded(ctx, workPatience)
 	defer cancel()
@@ -81,7 +83,7 @@ func (s *Store) ProcessImport(ctx context.Context) (found bool, err error) {
 // insertFunc adds programmes to a list.
 type insertFunc func(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []programme.Details) error
 
-// processOne processes an import of one of the workspaces. taken is nil where there is none.
+// processOne processes an import of one of the workspaces. taken is nil if there is none.
 func (s *Store) processOne(
 	ctx context.Context,
 	workspaces []uuid.UUID,
@@ -97,17 +99,17 @@ func (s *Store) processOne(
 	return taken, err
 }
 
-// mostTries is how often an import is tried that cannot be written.
-const mostTries = 5
+// maxTries is how often an import that cannot be written is tried.
+const maxTries = 5
 
-// postpone lets an import that failed be tried again later, behind the others: one that fails each time must not stop
-// them. After mostTries it is rejected. A failure that says nothing about the import, such as a lost connection, is no
-// try.
+// postpone schedules a retry of a failed import behind the others, so that an import that always fails does not block
+// them. After maxTries it is rejected. A failure that is not caused by the import, such as a lost connection, does
+// not count as a try.
 func (s *Store) postpone(ctx context.Context, failed waitingImport, cause error) error {
 	ctx, cancel := bounded(ctx, patience) // the time of the import may be over
 	defer cancel()
 	tries := 0
-	if itsOwn(cause) {
+	if causedByImport(cause) {
 		tries = 1
 	}
 	_, err := s.pool.Exec(ctx, `
@@ -120,19 +122,19 @@ func (s *Store) postpone(ctx context.Context, failed waitingImport, cause error)
 			content = case when f.ends then null else i.content end,
 			finished_at = case when f.ends then now() else i.finished_at end
 		from failed f where i.id = f.id`,
-		failed.id, failed.workspaceID, tries, mostTries, []programme.RowError{{Row: 1, Message: notWritten}})
+		failed.id, failed.workspaceID, tries, maxTries, []programme.RowError{{Row: 1, Message: notWritten}})
 	return err
 }
 
-// notWritten is the error of an import that was tried mostTries times.
+// notWritten is the error of an import that failed maxTries times.
 const notWritten = "The import could not be written in time, and no row of it was. " +
 	"Send it again later, or as several smaller files."
 
-// itsOwn says whether the failure of an import may be the fault of the import: it took too long, or Postgres refused
+// causedByImport reports whether the import itself may have caused the failure: it took too long, or Postgres refused
 // it.
-func itsOwn(cause error) bool {
+func causedByImport(cause error) bool {
 	if fault, ok := errors.AsType[*pgconn.PgError](cause); ok {
-		return fault.Code == queryCanceled || fault.Code == lockNotAvailable || !passing(fault.Code)
+		return fault.Code == queryCanceled || fault.Code == lockNotAvailable || !temporary(fault.Code)
 	}
 	return errors.Is(cause, context.DeadlineExceeded)
 }
@@ -150,7 +152,8 @@ func processImport(ctx context.Context, tx pgx.Tx, taken waitingImport, insertLo
 		wrong = []programme.RowError{}
 	}
 	_, err := tx.Exec(ctx, `
-		update resource.imports set status = $2, imported = $3, errors = $4, content = null, finished_at = now() where id = $1`,
+		update resource.imports
+		set status = $2, imported = $3, errors = $4, content = null, finished_at = now() where id = $1`,
 		taken.id, string(status), len(rows), wrong)
 	if err != nil {
 		return fmt.Errorf("finish an import: %w", err)
@@ -177,7 +180,7 @@ func insertLocked(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []p
 	return insertProgrammes(ctx, tx, workspaceID, all, last)
 }
 
-// insertProgrammes adds all in one statement. Each has a time of its own, the last row the newest, which is last.
+// insertProgrammes adds all in one statement. Each has a distinct time; the last row has the newest, which is last.
 func insertProgrammes(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -195,7 +198,8 @@ func insertProgrammes(
 		startsOn[i], endsOn[i] = timeOf(d.StartsOn), timeOf(d.EndsOn)
 	}
 	_, err := tx.Exec(ctx, `
-		insert into resource.programmes (id, tenant_id, name, summary, status, starts_on, ends_on, created_at, updated_at)
+		insert into resource.programmes
+			(id, tenant_id, name, summary, status, starts_on, ends_on, created_at, updated_at)
 		select r.id, $1, r.name, r.summary, r.status, r.starts_on, r.ends_on, r.at, r.at from (
 			select new.*, $8::timestamptz - ($9 - new.place) * interval '1 microsecond' as at
 			from unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::date[], $7::date[])

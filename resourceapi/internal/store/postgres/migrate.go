@@ -12,8 +12,8 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// Migrate brings the database of url, which belongs to the user of url, to the newest schema, and returns the names of
-// the migrations that it applied. authserver's migrations come first: they make the roles.
+// Migrate applies the missing migrations to the database of url, as its owner, and returns their names. The
+// authorization server's migrations must have run before: they create the roles.
 func Migrate(ctx context.Context, url string) ([]string, error) {
 	all, err := schema()
 	if err != nil {
@@ -26,7 +26,7 @@ func Migrate(ctx context.Context, url string) ([]string, error) {
 	return applied, nil
 }
 
-// Look says how the schema, the job queue's included, differs from what this program needs.
+// Look returns how the schema, including the job queue's, differs from what this program needs.
 func Look(ctx context.Context, url string) (migrate.State, error) {
 	all, err := schema()
 	if err != nil {

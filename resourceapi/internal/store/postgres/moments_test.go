@@ -28,8 +28,8 @@ func create(ctx context.Context, store *Store, workspaceID uuid.UUID) (made prog
 	return made, err
 }
 
-// P6: while a record is written that nobody can read yet, no other of the workspace gets a later time and becomes
-// visible.
+// P6: while a record is written but not committed, no other record of the workspace becomes visible with a later
+// time.
 func TestProgrammes_BecomeVisibleInOrderOfTime(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
@@ -38,17 +38,21 @@ func TestProgrammes_BecomeVisibleInOrderOfTime(t *testing.T) {
 	for name, write := range map[string]func() (programme.Programme, error){
 		"a creation": func() (programme.Programme, error) { return create(context.Background(), store, workspaceID) },
 		"a change": func() (p programme.Programme, err error) {
-			_, err = store.Once(context.Background(), idempotency.Key{}, func(ctx context.Context, w programme.Writer) (idempotency.Answer, error) {
-				p, err = w.Replace(ctx, workspaceID, old, func(p programme.Programme) (programme.Programme, error) {
-					p.Name += "!"
-					return p, nil
-				})
+			edit := func(p programme.Programme) (programme.Programme, error) {
+				p.Name += "!"
+				return p, nil
+			}
+			replace := func(ctx context.Context, w programme.Writer) (idempotency.Answer, error) {
+				p, err = w.Replace(ctx, workspaceID, old, edit)
 				return idempotency.Answer{}, err
-			})
+			}
+			_, err = store.Once(context.Background(), idempotency.Key{}, replace)
 			return p, err
 		},
-		"an import":     func() (programme.Programme, error) { return importOne(store, workspaceID, insertLocked) },
-		"a long import": func() (programme.Programme, error) { return importOne(store, workspaceID, store.insertAhead) },
+		"an import": func() (programme.Programme, error) { return importOne(store, workspaceID, insertLocked) },
+		"a long import": func() (programme.Programme, error) {
+			return importOne(store, workspaceID, store.insertAhead)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tx, err := store.pool.Begin(t.Context())
@@ -74,7 +78,7 @@ func TestProgrammes_BecomeVisibleInOrderOfTime(t *testing.T) {
 			}()
 			awaitLock(t, w)
 			if len(second) > 0 {
-				t.Error("a record is visible before one that got its time earlier")
+				t.Error("a record is visible before one with an earlier time")
 			}
 			if err := tx.Commit(t.Context()); err != nil {
 				t.Fatal(err)
@@ -86,7 +90,7 @@ func TestProgrammes_BecomeVisibleInOrderOfTime(t *testing.T) {
 	}
 }
 
-// importOne adds a programme as an import does.
+// importOne adds a programme like an import.
 func importOne(store *Store, workspaceID uuid.UUID, insert insertFunc) (programme.Programme, error) {
 	err := pgx.BeginFunc(context.Background(), store.pool, func(tx pgx.Tx) error {
 		return insert(
@@ -131,7 +135,7 @@ func TestProgrammes_OtherWorkspacesDoNotWait(t *testing.T) {
 	}
 }
 
-// A time is later than every time that is there, even where the clock of the server was set back.
+// A new time is later than every existing one, even if the server's clock was set back.
 func TestProgrammes_TimesGrowWhenTheClockIsSetBack(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
@@ -152,8 +156,8 @@ func TestProgrammes_TimesGrowWhenTheClockIsSetBack(t *testing.T) {
 	}
 }
 
-// The rows of an import have times of their own, in the order of the file: a client that asks next with the newest gets
-// one of them again, and not the whole import.
+// The rows of an import have distinct times in the order of the file: a client that continues with the newest time
+// gets only one of them again, not the whole import.
 func TestImport_RowsHaveTimesInTheirOrder(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
@@ -194,8 +198,8 @@ func TestImport_RowsHaveTimesInTheirOrder(t *testing.T) {
 	}
 }
 
-// A poll costs what it finds, however many programmes there are, old ones that were changed among them.
-func TestUpdatedSince_IsReadFromItsIndexes(t *testing.T) {
+// A poll costs only what it finds, however many programmes there are, including old ones that were changed.
+func TestUpdatedSince_UsesIndexes(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
 	workspaceID := w.Workspace()
@@ -245,8 +249,11 @@ func TestUpdatedSince_IsReadFromItsIndexes(t *testing.T) {
 				"now":  explained(t, store.pool, text, args),
 				"kept": keptPlan(t, store, text, args),
 			} {
-				if plan != "" &&
-					(strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Rows Removed by Filter: ") || !strings.Contains(plan, c.wants)) {
+				if plan == "" {
+					continue
+				}
+				if strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Rows Removed by Filter: ") ||
+					!strings.Contains(plan, c.wants) {
 					t.Errorf("%s: %s", which, plan)
 				}
 			}

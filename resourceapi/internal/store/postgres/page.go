@@ -10,8 +10,8 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
-// pageSQL builds the statement from fixed pieces, so that each combination of filters is one text with one plan; values
-// are parameters always. It asks for one row more than the page holds, to know whether more follow.
+// pageSQL builds the statement from fixed pieces, so that each combination of filters is one text with one plan;
+// values are always parameters. It fetches one row more than the page holds, to know whether more follow.
 func pageSQL(query programme.Query) (string, []any) {
 	if !query.Filter.UpdatedSince.IsZero() {
 		return changedSQL(query)
@@ -27,7 +27,7 @@ func pageSQL(query programme.Query) (string, []any) {
 		text.WriteString(" and status = " + add(string(query.Filter.Status)))
 	}
 	if query.After != nil {
-		// A comparison of rows, which the index answers from the very place (the order is descending throughout).
+		// A row comparison lets the index start at the position (the order is descending throughout).
 		text.WriteString(" and (created_at, id) < (" + add(query.After.CreatedAt) + ", " + add(query.After.ID) + ")")
 	}
 	if query.Filter.Search != "" {
@@ -36,14 +36,14 @@ func pageSQL(query programme.Query) (string, []any) {
 	const newestFirst = " order by created_at desc, id desc limit "
 	rows := add(query.Limit + 1)
 	if query.Filter.Search != "" {
-		// a search takes long anyway, and is better planned for what is searched for
+		// a search is slow anyway and is planned better for its text
 		return text.String() + newestFirst + rows, args
 	}
-	// Postgres keeps one plan for all requests only where it does not suppose that a plan for one of them would be much
-	// better, and making one for each adds a quarter to what a list costs it. Of a limit that is a parameter it
-	// supposes a tenth of what is below: that may be a hundred thousand programmes. So the longest page, in the text,
-	// is below; and the limit stands twice, as a tenth of that is still too much where one workspace has most of the
-	// programmes.
+	// Postgres uses one plan for all requests only if it does not expect a plan for one of them to be much better,
+	// and planning each request adds a quarter to the cost of a list. For a limit that is a parameter it estimates a
+	// tenth of the rows below, which may be a hundred thousand programmes. So the subquery has the longest page as a
+	// constant limit. The parameter limit is applied twice, since a tenth is still too much if one workspace has most
+	// of the programmes.
 	page := text.String() + newestFirst + strconv.Itoa(programme.MaxLimit+1)
 	for range 2 {
 		page = "select * from (" + page + ") bounded" + newestFirst + rows
@@ -51,13 +51,13 @@ func pageSQL(query programme.Query) (string, []any) {
 	return page, args
 }
 
-// searchSQL is the condition of a search.
+// searchSQL returns the condition of a search.
 func searchSQL(search string, add func(any) string) string {
 	pattern := folded(add("%" + likeLiteral.Replace(search) + "%"))
 	return fmt.Sprintf(" and (%s like %s or %s like %s)", folded("name"), pattern, folded("summary"), pattern)
 }
 
-// likeLiteral makes the characters that LIKE gives a meaning to stand for themselves.
+// likeLiteral escapes the characters that are special in LIKE.
 var likeLiteral = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
 
 func scanPage(rows pgx.Rows, query programme.Query) (page programme.Page, err error) {
@@ -80,8 +80,8 @@ func scanPage(rows pgx.Rows, query programme.Query) (page programme.Page, err er
 	return page, nil
 }
 
-// takeRows hands the rows over one by one until there are limit of them or take has no room for another. It reports
-// whether more follow, and closes rows. What fails after the last row of the page fails no page.
+// takeRows passes up to limit rows to take until it returns false. It reports whether more follow, and closes rows. A
+// failure after the last row of the page is ignored.
 func takeRows[T any](rows pgx.Rows, limit int, scan pgx.RowToFunc[T], take func(T) bool) (more bool, err error) {
 	defer rows.Close()
 	for taken := 0; rows.Next(); taken++ {

@@ -21,33 +21,33 @@ import (
 	"github.com/almonerhq/almoner/shared/pguuid"
 )
 
-// Bounds of time. A statement that takes longer than patience is given up on both sides.
+// Time limits. A statement that takes longer than patience is cancelled by both client and server.
 const (
 	patience       = time.Second
-	workPatience   = 20 * time.Second // of the import worker, which nobody waits for
+	workPatience   = 20 * time.Second // of the import worker, which no client waits for
 	connectTimeout = 2 * time.Second
 )
 
 // A Store is the service's database. It is safe for concurrent use.
 type Store struct {
 	pool     *pgxpool.Pool
-	searches *pgxpool.Pool // for searches alone, so that they never hold every connection
-	probe    *pgxpool.Pool // one connection for Ready, so that it does not wait for those of callers
+	searches *pgxpool.Pool // only for searches, so that they never hold every connection
+	probe    *pgxpool.Pool // one connection for Ready, so that it does not wait for other callers
 	pings    singleflight.Group
 
 	turns *inflight.Requests[uuid.UUID] // of writes, by workspace
 
-	trips batch.Batcher[trip, travelled]
+	trips batch.Batcher[trip, tripResult]
 
-	importPace atomic.Int64 // nanoseconds for each programme that the next import reckons with
+	importPace atomic.Int64 // estimated nanoseconds per programme for the next import
 
-	migrated atomic.Bool // every migration that this program knows was seen to be there
+	migrated atomic.Bool // all known migrations were seen applied
 }
 
-// errURL takes the place of the library's error, which quotes the URL.
+// errURL replaces the library's error, which quotes the URL.
 var errURL = errors.New("the database URL is not one: postgres://user:password@host:port/database")
 
-// CheckURL says whether Open could read the URL.
+// CheckURL reports whether Open could parse the URL.
 func CheckURL(url string) error {
 	if _, err := pgxpool.ParseConfig(url); err != nil {
 		return errURL
@@ -55,9 +55,9 @@ func CheckURL(url string) error {
 	return nil
 }
 
-// Open prepares pools of at most connections for the database of url (shares says how they are shared out). It does not
-// connect: the service starts without its database and says so. Errors quote no part of url, which holds a password.
-// Tracers see every statement.
+// Open prepares pools of at most the given number of connections for the database of url (see shares). It does not
+// connect: the service starts without its database and reports that. Errors quote no part of url, which contains a
+// password. Tracers see every statement.
 func Open(ctx context.Context, url string, connections int32, tracers ...pgx.QueryTracer) (*Store, error) {
 	general, searching := shares(connections)
 	s := &Store{turns: newTurns(general)}
@@ -77,13 +77,11 @@ func Open(ctx context.Context, url string, connections int32, tracers ...pgx.Que
 		}
 		*p.pool = pool
 	}
-	s.trips = batch.Batcher[trip, travelled]{
-		Answer: s.travelTogether,
-		Most:   mostTogether,
-		AtOnce: min(
-			runtime.GOMAXPROCS(0),
-			max(1, int(general)/2),
-		), // as many as can be served, and connections for everything else
+	s.trips = batch.Batcher[trip, tripResult]{
+		Answer: s.makeTrips,
+		Most:   maxTrips,
+		// As many as the CPUs can serve, leaving connections for everything else.
+		AtOnce:    min(runtime.GOMAXPROCS(0), max(1, int(general)/2)),
 		Within:    patience,
 		Alone:     patience / 2,
 		MostAlone: max(1, int(general)/4),
@@ -91,8 +89,8 @@ func Open(ctx context.Context, url string, connections int32, tracers ...pgx.Que
 	return s, nil
 }
 
-// shares says how many connections are for searches, and how many for everything else. One is for Ready. Of two or
-// three connections in all, those two come on top.
+// shares returns how many connections are for searches and how many for everything else. One is for Ready. With fewer
+// than four connections, the one for searches and the one for Ready are added to them.
 func shares(connections int32) (general, searching int32) {
 	if connections < 4 {
 		return connections, 1
@@ -121,7 +119,7 @@ func openPool(
 	config.PingTimeout = patience
 	config.ShouldPing = pgstale.ShouldPing
 	config.ConnConfig.ConnectTimeout = connectTimeout
-	// Never the simple protocol, whatever the URL asks for: it puts values into the text of a statement.
+	// Never the simple protocol, whatever the URL says: it inserts values into the text of a statement.
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	for name, value := range map[string]string{
 		"application_name":                    "almoner-resourceapi",
@@ -136,7 +134,7 @@ func openPool(
 		pguuid.Register(c.TypeMap())
 		return nil
 	}
-	config.ConnConfig.Tracer = watchedBy(tracers)
+	config.ConnConfig.Tracer = combineTracers(tracers)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, errors.New("the database pool cannot be made")
@@ -144,18 +142,18 @@ func openPool(
 	return pool, nil
 }
 
-// watchedBy lets tracers see what is asked of PostgreSQL.
-func watchedBy(tracers []pgx.QueryTracer) pgx.QueryTracer {
+// combineTracers combines the tracers of Postgres statements.
+func combineTracers(tracers []pgx.QueryTracer) pgx.QueryTracer {
 	if len(tracers) == 0 {
 		return nil
 	}
 	return multitracer.New(tracers...)
 }
 
-// PoolStat says how the connections are used that are for everything but searches and Ready.
+// PoolStat returns statistics of the general connections: all but those for searches and Ready.
 func (s *Store) PoolStat() *pgxpool.Stat { return s.pool.Stat() }
 
-// SearchPoolStat says how the connections for searches are used.
+// SearchPoolStat returns statistics of the connections for searches.
 func (s *Store) SearchPoolStat() *pgxpool.Stat { return s.searches.Stat() }
 
 // Close waits for the connections in use and closes all.
@@ -167,7 +165,7 @@ func (s *Store) Close() {
 	}
 }
 
-// Answers says whether Postgres answers, within a second. Concurrent calls share one question.
+// Answers checks whether Postgres responds within a second. Concurrent calls share one ping.
 func (s *Store) Answers(ctx context.Context) error {
 	_, err, _ := s.pings.Do("", func() (any, error) {
 		ctx, cancel := bounded(ctx, patience)
@@ -177,7 +175,7 @@ func (s *Store) Answers(ctx context.Context) error {
 	return outcome(err)
 }
 
-// bounded gives a statement its time, whatever becomes of the caller.
+// bounded returns a context with a time limit that is not cancelled when the client disconnects.
 func bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), limit)
 }

@@ -20,7 +20,7 @@ const programmeSQL = "select " + programmeColumns + " from resource.programmes w
 
 func scanProgramme(row pgx.CollectableRow) (programme.Programme, error) { return programmeOf(row) }
 
-// programmeOf reads a row of programmeColumns and what follows them.
+// programmeOf reads a row of programmeColumns followed by further columns.
 func programmeOf(row pgx.CollectableRow, further ...any) (programme.Programme, error) {
 	var p programme.Programme
 	var startsOn, endsOn *time.Time
@@ -46,7 +46,7 @@ func timeOf(d *programme.Date) *time.Time {
 	return &t
 }
 
-// querier is what a pool and a transaction share.
+// querier is the common interface of a pool and a transaction.
 type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
@@ -64,7 +64,7 @@ func oneProgramme(ctx context.Context, db querier, text string, args ...any) (pr
 	return p, err
 }
 
-// Programme reads one. It returns programme.ErrNotFound, for one of another workspace too.
+// Programme reads a programme. It returns programme.ErrNotFound, also for a programme of another workspace.
 func (s *Store) Programme(ctx context.Context, workspaceID, id uuid.UUID) (programme.Programme, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
@@ -79,7 +79,8 @@ func (w *writing) Create(ctx context.Context, workspaceID uuid.UUID, d programme
 		w.tx,
 		`
 		with moment as materialized (select resource.next_moment($2, $8) as at)
-		insert into resource.programmes (id, tenant_id, name, summary, status, starts_on, ends_on, created_at, updated_at)
+		insert into resource.programmes
+			(id, tenant_id, name, summary, status, starts_on, ends_on, created_at, updated_at)
 		select $1, $2, $3, $4, $5, $6, $7, at, at from moment
 		returning `+programmeColumns,
 		identity.New(),
@@ -93,8 +94,8 @@ func (w *writing) Create(ctx context.Context, workspaceID uuid.UUID, d programme
 	)
 }
 
-// Replace reads a programme, lets edit say what it is to become, and writes that. The row is locked in between, so that
-// of two edits of one version one is stale. edit's error leaves all as it was; so does an edit that changes nothing.
+// Replace reads a programme, passes it to edit and stores the result. The row is locked, so that of two edits of one
+// version one is stale. If edit fails or changes nothing, nothing is written.
 func (w *writing) Replace(
 	ctx context.Context,
 	workspaceID, id uuid.UUID,

@@ -7,13 +7,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Jobs counts the jobs that have no end yet by their state, and says how long the oldest one that could run has waited.
+// Jobs counts the unfinished jobs by state and returns how long the oldest job that is not running has waited.
 func (s *Store) Jobs(ctx context.Context) (map[string]int, time.Duration, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
 	rows, err := s.pool.Query(
 		ctx,
-		`select state::text, count(*)::int, extract(epoch from coalesce(now() - min(scheduled_at) filter (where state <> 'running'), '0'))::float8
+		`select state::text, count(*)::int,
+	extract(epoch from coalesce(now() - min(scheduled_at) filter (where state <> 'running'), '0'))::float8
 from river.river_job where state in ('available', 'running', 'retryable', 'scheduled') group by state`,
 	)
 	if err != nil {
@@ -26,7 +27,7 @@ from river.river_job where state in ('available', 'running', 'retryable', 'sched
 		seconds float64
 	)
 	_, err = pgx.ForEachRow(rows, []any{&state, &count, &seconds}, func() error {
-		byState[state], oldest = count, max(oldest, seconds) // below 0 is the time until it is to run
+		byState[state], oldest = count, max(oldest, seconds) // negative for a job scheduled in the future
 		return nil
 	})
 	return byState, time.Duration(oldest * float64(time.Second)), outcome(err)

@@ -8,7 +8,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-func TestTheQueueSaysWhatWaitsAndForHowLong(t *testing.T) {
+func TestJobs_CountsByStateAndReportsOldestWait(t *testing.T) {
 	w := postgrestest.New(t)
 	if err := postgres.MigrateJobs(t.Context(), w.Database.Owner); err != nil {
 		t.Fatal(err)
@@ -31,17 +31,19 @@ func TestTheQueueSaysWhatWaitsAndForHowLong(t *testing.T) {
 	}
 	wants(0, 0, 0)
 	w.Exec(
-		`insert into river.river_job (args, state, kind, max_attempts, scheduled_at, attempt, attempted_at, finalized_at) values
-		('{}', 'running', 'x', 9, now() - interval '9 hours', 1, now(), null), ('{}', 'completed', 'x', 9, now() - interval '9 hours', 1, now(), now()),
+		`insert into river.river_job
+			(args, state, kind, max_attempts, scheduled_at, attempt, attempted_at, finalized_at) values
+		('{}', 'running', 'x', 9, now() - interval '9 hours', 1, now(), null),
+		('{}', 'completed', 'x', 9, now() - interval '9 hours', 1, now(), now()),
 		('{}', 'retryable', 'x', 9, now() + interval '1 hour', 1, now(), null)`,
 	)
 	wants(0, 0, 1)
 	w.Exec(
-		`insert into river.river_job (args, state, kind, max_attempts, scheduled_at) values ('{}', 'available', 'x', 9, now() - interval '1 hour'), ('{}', 'available', 'x', 9, now())`,
+		`insert into river.river_job (args, state, kind, max_attempts, scheduled_at) values
+		('{}', 'available', 'x', 9, now() - interval '1 hour'), ('{}', 'available', 'x', 9, now())`,
 	)
 	wants(time.Hour, 2, 1)
-	w.Exec(
-		`update river.river_job set scheduled_at = now() - interval '2 hours' where state = 'retryable'`,
-	) // and nobody makes it available
+	// The job is due, and no worker makes it available.
+	w.Exec(`update river.river_job set scheduled_at = now() - interval '2 hours' where state = 'retryable'`)
 	wants(2*time.Hour, 2, 1)
 }

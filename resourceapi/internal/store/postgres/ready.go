@@ -14,8 +14,9 @@ import (
 	"github.com/almonerhq/almoner/shared/standing"
 )
 
-// Ready says whether Postgres answers, within a second, and has every migration that this program knows, and of
-// authserver's those that it depends on. Once it had, it is not asked again for them: migrations go forward only.
+// Ready checks whether Postgres responds within a second and has every migration that this program knows, and the
+// authorization server's migrations that it depends on. After a success the migrations are not checked again: they
+// only go forward.
 func (s *Store) Ready(ctx context.Context) error {
 	if s.migrated.Load() {
 		return s.Answers(ctx)
@@ -28,30 +29,31 @@ func (s *Store) Ready(ctx context.Context) error {
 	defer cancel()
 	missing, err := all.Missing(ctx, s.probe)
 	if err != nil {
-		return unready(err)
+		return notReady(err)
 	}
 	queue, err := s.jobsMissing(ctx)
 	if err != nil {
-		return unready(err)
+		return notReady(err)
 	}
 	missing = append(missing, queue...)
-	var asked bool
-	if err := s.probe.QueryRow(ctx, "select to_regprocedure($1) is not null", standing.Function).Scan(&asked); err != nil {
-		return unready(err)
+	var standings bool
+	err = s.probe.QueryRow(ctx, "select to_regprocedure($1) is not null", standing.Function).Scan(&standings)
+	if err != nil {
+		return notReady(err)
 	}
-	if !asked {
+	if !standings {
 		missing = append(missing, "authserver's")
 	}
 	if len(missing) > 0 {
-		return unready(fmt.Errorf("migrations are missing: %s; run migrate", strings.Join(missing, ", ")))
+		return notReady(fmt.Errorf("migrations are missing: %s; run migrate", strings.Join(missing, ", ")))
 	}
 	s.migrated.Store(true)
 	return nil
 }
 
-// unready is a 503 whatever the cause: that a table of migrations is not there, or may not be read, passes once
-// somebody migrates.
-func unready(cause error) error {
+// notReady turns any cause into a 503: a table of migrations that is missing or not readable is expected to appear
+// once an operator migrates.
+func notReady(cause error) error {
 	if unavailable(cause) {
 		return outcome(cause)
 	}
@@ -60,7 +62,7 @@ func unready(cause error) error {
 	return refusal
 }
 
-// jobsMissing are the job queue's own migrations that the database has not.
+// jobsMissing returns the job queue's migrations that are not applied.
 func (s *Store) jobsMissing(ctx context.Context) ([]string, error) {
 	migrator, err := rivermigrate.New(
 		s.JobDriver(),

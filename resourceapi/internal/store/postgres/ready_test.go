@@ -10,7 +10,7 @@ import (
 	"github.com/almonerhq/almoner/shared/standing"
 )
 
-func TestAServiceIsReadyOnceEveryMigrationIsThere(t *testing.T) {
+func TestReady_RequiresEveryMigration(t *testing.T) {
 	w := postgrestest.New(t)
 	ready := func() error {
 		store, err := postgres.Open(t.Context(), w.Database.Resourceapi, 2)
@@ -31,9 +31,9 @@ func TestAServiceIsReadyOnceEveryMigrationIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := ready(); err != nil {
-		t.Errorf("not ready though all is there: %v", err)
+		t.Errorf("not ready with every migration: %v", err)
 	}
-	w.Exec("insert into goose_resourceapi (version_id, is_applied) values (99999, true)") // by a newer program
+	w.Exec("insert into goose_resourceapi (version_id, is_applied) values (99999, true)") // applied by a newer program
 	if err := ready(); err != nil {
 		t.Errorf("not ready on a newer schema: %v", err)
 	}

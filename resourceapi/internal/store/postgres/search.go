@@ -15,19 +15,18 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
-// searchTime is how long a search may take (contract, section 6).
+// searchTime is the time limit of a search (contract, section 6).
 const searchTime = 500 * time.Millisecond
 
-// searchParameters are those of the connections for searches. The best plan depends on the text that is searched for.
+// searchParameters are the settings of the connections for searches. The best plan depends on the text searched for.
+// lock_timeout is shorter than the time limit, so that a wait for a lock is distinct from a long search.
 var searchParameters = map[string]string{
-	"lock_timeout": fmt.Sprint(
-		(searchTime - 100*time.Millisecond).Milliseconds(),
-	), // so that it is told from a long search
+	"lock_timeout":      fmt.Sprint((searchTime - 100*time.Millisecond).Milliseconds()),
 	"statement_timeout": fmt.Sprint(searchTime.Milliseconds()),
 	"plan_cache_mode":   "force_custom_plan",
 }
 
-// SearchesOfOne is how many searches one workspace may have under way, so that another finds a connection too.
+// SearchesOfOne is how many searches one workspace may run at once, so that others find a connection too.
 func (s *Store) SearchesOfOne() int { return max(1, int(s.searches.Config().MaxConns)/2) }
 
 // Page reads one page of a workspace's programmes. It returns programme.ErrTooExpensive for a search that takes too
@@ -47,7 +46,7 @@ func (s *Store) Page(ctx context.Context, query programme.Query) (programme.Page
 	return page, outcome(err)
 }
 
-// search reads a page on a connection for searches. PostgreSQL itself ends a search that takes too long.
+// search reads a page on a connection for searches. Postgres itself cancels a search that takes too long.
 func (s *Store) search(ctx context.Context, query programme.Query, text string, args []any) (programme.Page, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
@@ -63,7 +62,7 @@ func (s *Store) search(ctx context.Context, query programme.Query, text string, 
 		return programme.Page{}, outcome(err)
 	}
 	defer connection.Release()
-	ctx, cancel = bounded(ctx, patience) // which is above searchTime
+	ctx, cancel = bounded(ctx, patience) // longer than searchTime
 	defer cancel()
 	rows, err := connection.Query(ctx, text, args...)
 	if err != nil {
@@ -73,7 +72,7 @@ func (s *Store) search(ctx context.Context, query programme.Query, text string, 
 	return page, searchOutcome(err)
 }
 
-// queryCanceled is the SQLSTATE of a statement that took longer than statement_timeout.
+// queryCanceled is the SQLSTATE of a statement that exceeded statement_timeout.
 const queryCanceled = "57014"
 
 func searchOutcome(err error) error {
@@ -83,32 +82,32 @@ func searchOutcome(err error) error {
 	return outcome(err)
 }
 
-// folded is an expression of SQL for a text without its case. It has capitals of small letters: what a small letter is
-// depends on the letters around it (Σ is ς at the end of a word), and the pattern has none; and some capitals are not
-// those of their own small letter (ẞ, whose ß is SS). The index makes small letters of these again, by the rules of the
-// database's locale. So those that some locale makes by the letters around them (Unicode, SpecialCasing.txt) are small
-// letters already.
+// folded returns an SQL expression for a text without its case. It converts to upper case via lower case, because a
+// lower-case letter may depend on the letters around it (Σ is ς at the end of a word), which the pattern lacks, and
+// because some capitals are not the upper case of their own lower case (ẞ, whose ß becomes SS). The index converts to
+// lower case again, by the rules of the database's locale. So capitals whose lower case depends on their context in
+// some locale (Unicode, SpecialCasing.txt) are already translated to lower case.
 func folded(text string) string {
 	return "translate(upper(lower(" + text + " collate resource.any_case) collate resource.any_case), 'ΣIJĮ', 'σijį')"
 }
 
-// The index that searches use.
+// The search index.
 const (
 	searchIndex = "resource.programmes_search"
-	// pendingLimit bounds, in KiB, what one insert may have to sort into the index for those before it.
+	// pendingLimit bounds, in KiB, the pending entries that one insert may have to sort into the index.
 	pendingLimit = 512
 )
 
-// indexLock is any number that all migrating processes agree on.
+// indexLock is an arbitrary number that all migrating processes share.
 const indexLock = 0x73656172
 
-// ErrNoTrigrams says that the database has no extension pg_trgm and its owner may not create it. Searches work without,
-// but in a large workspace most take too long.
+// ErrNoTrigrams means that the database lacks the extension pg_trgm and its owner may not create it. Searches work
+// without it, but in a large workspace most take too long.
 var ErrNoTrigrams = errors.New("the extension pg_trgm is missing and could not be created")
 
-// IndexSearches creates the index that searches use, unless it is there. It follows Migrate, and is no migration
-// because it needs an extension that a database may get later. The service reads and writes meanwhile. Several
-// processes may call it at once; one does the work. url is that of the database's owner.
+// IndexSearches creates the search index if it is missing. It must run after Migrate. It is not a migration, because
+// it needs an extension that a database may get later. The service can read and write meanwhile. Several processes
+// may call it at once; one does the work. url must be the database owner's.
 func IndexSearches(ctx context.Context, url string) (created bool, err error) {
 	config, err := migrate.Config(url)
 	if err != nil {
@@ -118,7 +117,7 @@ func IndexSearches(ctx context.Context, url string) (created bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("index searches: %w", err)
 	}
-	defer func() { _ = owner.Close(context.WithoutCancel(ctx)) }() // which lets go of the lock too
+	defer func() { _ = owner.Close(context.WithoutCancel(ctx)) }() // releases the lock too
 	if err := lockIndex(ctx, owner); err != nil {
 		return false, fmt.Errorf("index searches: %w", err)
 	}
@@ -136,12 +135,12 @@ func IndexSearches(ctx context.Context, url string) (created bool, err error) {
 		return false, err
 	}
 	for _, statement := range []string{
-		"set lock_timeout = '5min'",                        // what follows waits for old transactions and holds up none
-		"drop index concurrently if exists " + searchIndex, // what an interrupted try has left, which is not valid
+		"set lock_timeout = '5min'",                        // the next ones wait for old transactions and block none
+		"drop index concurrently if exists " + searchIndex, // an invalid index left by an interrupted attempt
 		"create index concurrently programmes_search on resource.programmes using gin ((" +
 			folded("name") + ") " + operators + ", (" + folded("summary") + ") " + operators +
 			fmt.Sprintf(") with (gin_pending_list_limit = %d)", pendingLimit),
-		"analyze resource.programmes", // what the index holds decides whether it is used
+		"analyze resource.programmes", // the statistics decide whether the index is used
 	} {
 		if _, err := owner.Exec(ctx, statement); err != nil {
 			return false, fmt.Errorf("index searches: %w", migrate.Explain(err))
@@ -150,8 +149,8 @@ func IndexSearches(ctx context.Context, url string) (created bool, err error) {
 	return true, nil
 }
 
-// lockIndex takes the lock by asking for it again and again: a statement that waits for it would hold up the creation
-// of the index, which waits for the end of every older statement.
+// lockIndex polls for the lock: a statement that waits for it would block the creation of the index, which waits for
+// the end of every older statement.
 func lockIndex(ctx context.Context, owner *pgx.Conn) error {
 	for {
 		var taken bool
@@ -166,7 +165,7 @@ func lockIndex(ctx context.Context, owner *pgx.Conn) error {
 	}
 }
 
-// trigrams returns the operator class of pg_trgm, wherever the extension is, and creates the extension if it is
+// trigrams returns the operator class of pg_trgm with the schema of the extension, and creates the extension if it is
 // missing.
 func trigrams(ctx context.Context, owner *pgx.Conn) (string, error) {
 	schema := func() (name string, err error) {

@@ -11,8 +11,8 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-// F13: a search reads from the index what it looks for, and not every programme of the workspace.
-func TestSearch_IsReadFromItsIndex(t *testing.T) {
+// F13: a search reads only matching programmes from the index, not every programme of the workspace.
+func TestSearch_UsesIndex(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
 	workspaceID := w.Workspace()
@@ -41,7 +41,7 @@ func TestSearch_IsReadFromItsIndex(t *testing.T) {
 	}
 }
 
-func TestIndexSearches_RepairsWhatAnInterruptedTryLeft(t *testing.T) {
+func TestIndexSearches_ReplacesInvalidIndex(t *testing.T) {
 	w := postgrestest.New(t)
 	w.Exec("create index programmes_search on resource.programmes (name)")
 	superuser, err := pgx.Connect(t.Context(), w.Database.Superuser)
@@ -62,8 +62,8 @@ func TestIndexSearches_RepairsWhatAnInterruptedTryLeft(t *testing.T) {
 	}
 }
 
-// A database whose owner may not create extensions has no index, and searches work all the same.
-func TestIndexSearches_WithoutTrigramsIsNoFailureOfSearches(t *testing.T) {
+// A database whose owner may not create extensions has no search index, and searches still work.
+func TestIndexSearches_SearchesWorkWithoutTrigrams(t *testing.T) {
 	w := postgrestest.New(t)
 	superuser, err := pgx.Connect(t.Context(), w.Database.Superuser)
 	if err != nil {
@@ -92,9 +92,9 @@ func TestIndexSearches_WithoutTrigramsIsNoFailureOfSearches(t *testing.T) {
 	}
 }
 
-// The index makes small letters of a text and of what is searched for, by the database's locale. A text with the
-// pattern in it must then have the small letters of the pattern in it, whatever stands around.
-func TestFolded_SmallLettersDoNotDependOnTheLettersAround(t *testing.T) {
+// The index converts the text and the pattern to lower case by the database's locale. If the text contains the
+// pattern, the converted text must contain the converted pattern, whatever letters surround it.
+func TestFolded_LowerCaseDoesNotDependOnContext(t *testing.T) {
 	w := postgrestest.New(t)
 	for _, locale := range []string{"el", "tr", "lt", "und"} {
 		for _, pattern := range []string{"ΟΔΟΣ", "I", "Į", "J", "ẞ", "İ", "straße"} {

@@ -8,8 +8,8 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-// F26: the first request after a restart of PostgreSQL is answered.
-func TestOpen_ConnectionThatPostgresClosedIsNotUsed(t *testing.T) {
+// F26: the first request after a restart of Postgres succeeds.
+func TestOpen_DoesNotUseClosedConnections(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
 	for range 3 {

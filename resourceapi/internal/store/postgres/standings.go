@@ -15,21 +15,22 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
-// Standing asks what a credential may do at this moment. It returns standing.ErrUnknown.
+// Standing returns what a credential may do now. It returns standing.ErrUnknown.
 func (s *Store) Standing(ctx context.Context, q standing.Query) (standing.Standing, error) {
-	answer, _, err := s.travel(ctx, trip{question: q})
+	answer, _, err := s.makeTrip(ctx, trip{question: q})
 	return answer, err
 }
 
-// StandingAndPage is Standing and Page in one trip. The page is read before anybody has judged the standing, so it is
-// the caller's duty to look at the standing first. The query is no search, which would hold up whoever travels with it.
+// StandingAndPage is Standing and Page in one round trip. The page is read before the standing is checked, so the
+// caller must check the standing first. The query must not be a search, which would delay the requests of the same
+// batch.
 func (s *Store) StandingAndPage(
 	ctx context.Context,
 	q standing.Query,
 	query programme.Query,
 ) (standing.Standing, programme.Page, error) {
 	text, args := pageSQL(query)
-	return travelFor(
+	return makeTripFor(
 		ctx,
 		s,
 		q,
@@ -39,13 +40,13 @@ func (s *Store) StandingAndPage(
 	)
 }
 
-// StandingAndProgramme is Standing and Programme in one trip, likewise. There is no such programme where it is nil.
+// StandingAndProgramme is Standing and Programme in one round trip. The programme is nil if it does not exist.
 func (s *Store) StandingAndProgramme(
 	ctx context.Context,
 	q standing.Query,
 	workspaceID, id uuid.UUID,
 ) (standing.Standing, *programme.Programme, error) {
-	return travelFor(
+	return makeTripFor(
 		ctx,
 		s,
 		q,
@@ -61,14 +62,14 @@ func (s *Store) StandingAndProgramme(
 	)
 }
 
-// StandingAndNames is Standing and the names of who is connected, in one trip. As with StandingAndPage, the standing is
-// to be looked at first.
+// StandingAndNames is Standing and the names of the user, workspace and credential, in one round trip. The caller
+// must check the standing first.
 func (s *Store) StandingAndNames(ctx context.Context, q standing.Query) (standing.Standing, standing.Names, error) {
-	return travelFor(ctx, s, q, standing.NamesSQL, q.NamesArgs(), standing.ScanNames)
+	return makeTripFor(ctx, s, q, standing.NamesSQL, q.NamesArgs(), standing.ScanNames)
 }
 
-// travelFor is travel with the type of what the text answers with.
-func travelFor[T any](
+// makeTripFor is makeTrip with the result type of the text.
+func makeTripFor[T any](
 	ctx context.Context,
 	s *Store,
 	q standing.Query,
@@ -76,7 +77,7 @@ func travelFor[T any](
 	args []any,
 	read func(pgx.Rows) (T, error),
 ) (standing.Standing, T, error) {
-	answer, found, err := s.travel(ctx, trip{
+	answer, found, err := s.makeTrip(ctx, trip{
 		question: q,
 		text:     text,
 		args:     args,
@@ -86,7 +87,7 @@ func travelFor[T any](
 	return answer, of, err
 }
 
-// Askable is what the client of a grant could be given if it asked its user again: nothing where there is no such
+// Askable returns the permissions that the client of a grant could get by a new consent, or none if there is no such
 // grant.
 func (s *Store) Askable(ctx context.Context, grant uuid.UUID) (perm.Set, error) {
 	ctx, cancel := bounded(ctx, patience)
@@ -98,14 +99,14 @@ func (s *Store) Askable(ctx context.Context, grant uuid.UUID) (perm.Set, error) 
 	return perm.FromStrings(identifiers), nil
 }
 
-// EndReplaced ends the tokens that a personal access token replaces.
+// EndReplaced revokes the tokens that a personal access token replaces.
 func (s *Store) EndReplaced(ctx context.Context, token uuid.UUID) error {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
 	return outcome(standing.EndReplaced(ctx, s.pool, token))
 }
 
-// Noter notes the use of credentials. Whoever asks for it closes it, before the Store.
+// Noter returns a recorder of credential usage. The caller must close it before the Store.
 func (s *Store) Noter(log *slog.Logger) *standing.UsageRecorder {
 	return standing.NewUsageRecorder(s.pool, log)
 }

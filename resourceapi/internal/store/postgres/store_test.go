@@ -25,8 +25,8 @@ func open(t *testing.T, w *postgrestest.World) *Store {
 	return store
 }
 
-// P3, and what it costs: a page is read from the index in its order, however many programmes there are.
-func TestAPageIsReadFromItsIndexWithoutSorting(t *testing.T) {
+// P3, and its cost: a page is read from the index in order, however many programmes there are.
+func TestPage_UsesIndexWithoutSorting(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
 	workspaceID := w.Workspace()
@@ -34,7 +34,7 @@ func TestAPageIsReadFromItsIndexWithoutSorting(t *testing.T) {
 		w.Programmes(w.Workspace(), 3000)
 	}
 	w.Programmes(workspaceID, 20_000)
-	// The oldest are archived: a list of them that began at the newest would read all the others first.
+	// The oldest are archived: a list of them that started at the newest would read all the others first.
 	w.Exec("update resource.programmes set status = 'archived' where created_at < '2026-03-01 09:30:00+00'")
 	w.Exec("analyze resource.programmes")
 	middle := &programme.Position{CreatedAt: time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC), ID: uuid.New()}
@@ -90,8 +90,8 @@ func explained(t *testing.T, db querier, text string, args []any) string {
 	return strings.Join(lines, "\n")
 }
 
-// keptPlan is the plan that Postgres keeps of a statement, which it does from the sixth time on if ever: "" where it
-// plans anew for each request.
+// keptPlan returns the generic plan that Postgres uses for a statement from the sixth execution on, or "" if it plans
+// each execution.
 func keptPlan(t *testing.T, store *Store, text string, args []any) string {
 	t.Helper()
 	connection, err := store.pool.Acquire(t.Context())
@@ -109,7 +109,8 @@ func keptPlan(t *testing.T, store *Store, text string, args []any) string {
 		}
 	}
 	var kept int
-	if err := connection.QueryRow(t.Context(), `select generic_plans from pg_prepared_statements where name = 'page'`).Scan(&kept); err != nil {
+	const generic = `select generic_plans from pg_prepared_statements where name = 'page'`
+	if err := connection.QueryRow(t.Context(), generic).Scan(&kept); err != nil {
 		t.Fatal(err)
 	}
 	if kept == 0 {
@@ -125,7 +126,7 @@ func keptPlan(t *testing.T, store *Store, text string, args []any) string {
 	return explained(t, connection, "execute page("+strings.Join(literals, ", ")+")", nil)
 }
 
-func TestTheServicesRoleMayDoWhatItNeedsAndNoMore(t *testing.T) {
+func TestServiceRole_HasNoOtherRights(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
 	for _, forbidden := range []string{
@@ -143,7 +144,7 @@ func TestTheServicesRoleMayDoWhatItNeedsAndNoMore(t *testing.T) {
 	}
 }
 
-func TestEverySessionIsBoundedAndNeverSpeaksTheSimpleProtocol(t *testing.T) {
+func TestOpen_OverridesTimeoutAndProtocolOfURL(t *testing.T) {
 	w := postgrestest.New(t)
 	url := w.Database.Resourceapi + "?default_query_exec_mode=simple_protocol&statement_timeout=0"
 	if strings.Contains(w.Database.Resourceapi, "?") {
@@ -164,7 +165,7 @@ func TestEverySessionIsBoundedAndNeverSpeaksTheSimpleProtocol(t *testing.T) {
 	}
 }
 
-func TestAMistakenURLIsNotQuoted(t *testing.T) {
+func TestOpen_ErrorDoesNotQuoteURL(t *testing.T) {
 	_, err := Open(t.Context(), "postgres://user:swordfish@host:port:x/db", 2)
 	_, migrateErr := Migrate(t.Context(), "postgres://user:swordfish@host:port:x/db")
 	if err == nil || migrateErr == nil || strings.Contains(err.Error()+migrateErr.Error(), "swordfish") {
@@ -172,8 +173,8 @@ func TestAMistakenURLIsNotQuoted(t *testing.T) {
 	}
 }
 
-// P5: a worker that dies with an import in hand leaves it as it was, and the next one does it once.
-func TestAnImportIsDoneOnceWhateverHappensToItsWorkers(t *testing.T) {
+// P5: an import stays waiting if its worker dies, and the next worker does it once.
+func TestP5_ImportIsDoneOnceAfterFailure(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
 	workspaceID := w.Workspace()
@@ -190,16 +191,17 @@ func TestAnImportIsDoneOnceWhateverHappensToItsWorkers(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// The insert fails half way, as if the server had gone: nothing of it stays, and the import waits.
+	// The insert fails half way, as if the server had stopped: none of its rows stay, and the import waits.
 	w.Exec(`create function resource.fail() returns trigger language plpgsql as $$ begin
-		if (select count(*) from resource.programmes) >= 0 and new.name = 'x' and random() < 0.02 then raise exception 'gone' using errcode = '57P01'; end if; return new; end $$`)
+		if (select count(*) from resource.programmes) >= 0 and new.name = 'x' and random() < 0.02
+		then raise exception 'gone' using errcode = '57P01'; end if; return new; end $$`)
 	w.Exec("create trigger fail before insert on resource.programmes for each row execute function resource.fail()")
 	found, err := store.ProcessImport(t.Context())
 	if !found || err == nil {
 		t.Fatalf("%v, %v", found, err)
 	}
 	if n := w.Count("select count(*) from resource.programmes"); n != 0 {
-		t.Errorf("%d programmes of an import that failed", n)
+		t.Errorf("%d programmes of a failed import", n)
 	}
 	if i, err := store.Import(t.Context(), workspaceID, id); err != nil || i.Status != programme.ImportAccepted {
 		t.Errorf("%+v, %v", i, err)
@@ -234,7 +236,7 @@ func TestAnImportIsDoneOnceWhateverHappensToItsWorkers(t *testing.T) {
 	}
 }
 
-func TestAWorkerTakesAnImportThatNoOtherHasInHand(t *testing.T) {
+func TestProcessImport_SkipsLockedImport(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
 	for range 2 {
@@ -249,17 +251,18 @@ func TestAWorkerTakesAnImportThatNoOtherHasInHand(t *testing.T) {
 		t.Errorf("%v, %v", found, err)
 	}
 	if found, err := store.ProcessImport(t.Context()); found || err != nil {
-		t.Errorf("the one that is in another's hand: %v, %v", found, err)
+		t.Errorf("the import locked by another worker: %v, %v", found, err)
 	}
 	w.Exec("rollback")
 }
 
-func TestKeysAreForgottenAfterTheirLife(t *testing.T) {
+func TestForgetKeys_DeletesExpiredKeys(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
 	for age, n := range map[string]int{"23 hours 59 minutes": 1, "24 hours 1 second": 5001} {
 		w.Exec(`insert into resource.idempotency_keys (tenant_id, user_id, route, key, body_hash, created_at)
-			select gen_random_uuid(), gen_random_uuid(), 'POST /', 'k', sha256(''), now() - $1::interval from generate_series(1, $2::int)`, age, n)
+			select gen_random_uuid(), gen_random_uuid(), 'POST /', 'k', sha256(''), now() - $1::interval
+			from generate_series(1, $2::int)`, age, n)
 	}
 	if err := store.ForgetKeys(t.Context()); err != nil {
 		t.Fatal(err)
@@ -269,7 +272,7 @@ func TestKeysAreForgottenAfterTheirLife(t *testing.T) {
 	}
 }
 
-func TestMigrateMakesTheSchemaAndThenHasNothingToDo(t *testing.T) {
+func TestMigrate_AppliesMigrationsOnce(t *testing.T) {
 	w := postgrestest.New(t)
 	w.Exec("drop schema resource cascade")
 	w.Exec("drop table goose_resourceapi")

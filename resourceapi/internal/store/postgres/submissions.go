@@ -12,10 +12,10 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
 
-// mostCounted is how many submissions of a workspace that wait are counted: more make no difference to a Queue.
-const mostCounted = 500
+// maxCounted bounds the count of a workspace's waiting submissions: a higher count makes no difference to a Queue.
+const maxCounted = 500
 
-// Accept is engage.Writer's: the submission and its job are there together, or neither is.
+// Accept implements engage.Writer. It adds the submission and its job in one transaction.
 func (w *engageWriting) Accept(ctx context.Context, s engage.Submission) error {
 	var waiting int
 	err := w.tx.QueryRow(
@@ -33,7 +33,7 @@ func (w *engageWriting) Accept(ctx context.Context, s engage.Submission) error {
 		s.Consents,
 		s.Trapped,
 		submissionsList(s.Form),
-		mostCounted,
+		maxCounted,
 	).Scan(&waiting)
 	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.ConstraintName == "submissions_token" {
 		return engage.ErrTokenUsed
@@ -47,10 +47,10 @@ func (w *engageWriting) Accept(ctx context.Context, s engage.Submission) error {
 	return nil
 }
 
-// statusColumns are what the status of a submission is told from.
+// statusColumns are the columns for the status of a submission.
 const statusColumns = "s.id, s.form_id, s.status, s.reasons"
 
-// SubmissionStatus reads how far a submission is. It returns engage.ErrNotFound.
+// SubmissionStatus reads the status of a submission. It returns engage.ErrNotFound.
 func (e *Engage) SubmissionStatus(ctx context.Context, id uuid.UUID) (engage.Submission, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
@@ -82,7 +82,7 @@ func submissionOf(row pgx.CollectableRow, further ...any) (engage.Submission, er
 	return s, err
 }
 
-// Submissions hands over one page of a form's submissions, newest first, until take has no room.
+// Submissions passes one page of a form's submissions, newest first, to take until it returns false.
 func (e *Engage) Submissions(
 	ctx context.Context,
 	form uuid.UUID,
@@ -108,21 +108,21 @@ func (e *Engage) Submissions(
 	return page, err
 }
 
-// Process brings a submission to its end, in one transaction: whatever stops this process, either nothing has happened
-// or all of it has, and a second run finds the end and leaves it (E5).
+// Process finishes a submission in one transaction: if the process stops at any point, either nothing or everything
+// has happened, and a second run changes nothing (E5).
 func (e *Engage) Process(ctx context.Context, id uuid.UUID) error {
 	return e.end(ctx, id, func(ctx context.Context) error {
 		return pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error { return process(ctx, tx, id) })
 	})
 }
 
-// Reject ends a submission that cannot be processed. One that has its end already is left alone.
+// Reject rejects a submission that cannot be processed. It leaves a finished submission unchanged.
 func (e *Engage) Reject(ctx context.Context, id uuid.UUID, reason string) error {
 	return e.end(ctx, id, func(ctx context.Context) error { return reject(ctx, e.pool, id, reason) })
 }
 
-// end runs work, which ends the submission, when it is the turn of the submission's workspace: the submissions of a
-// workspace wait for each other in Postgres as its writes do.
+// end runs work, which finishes the submission, in a turn of the submission's workspace: submissions of a workspace
+// wait for each other in Postgres, as its writes do.
 func (e *Engage) end(ctx context.Context, id uuid.UUID, work func(context.Context) error) error {
 	ctx, cancel := bounded(ctx, workPatience)
 	defer cancel()
@@ -131,7 +131,7 @@ func (e *Engage) end(ctx context.Context, id uuid.UUID, work func(context.Contex
 		Scan(&workspaceID)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return nil // another run was here before
+		return nil // already finished by another run
 	case err != nil:
 		return outcome(fmt.Errorf("find the workspace of a submission: %w", err))
 	}
@@ -141,12 +141,13 @@ func (e *Engage) end(ctx context.Context, id uuid.UUID, work func(context.Contex
 func process(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	s := engage.Submission{ID: id}
 	var fields []engage.Field
-	err := tx.QueryRow(ctx, `
+	row := tx.QueryRow(ctx, `
 		select s.tenant_id, s.form_id, s.answers, s.trapped, f.fields
 		from resource.submissions s join resource.forms f on f.id = s.form_id
-		where s.id = $1 and s.status = 'accepted' for update of s`, id).Scan(&s.WorkspaceID, &s.Form, &s.Answers, &s.Trapped, &fields)
+		where s.id = $1 and s.status = 'accepted' for update of s`, id)
+	err := row.Scan(&s.WorkspaceID, &s.Form, &s.Answers, &s.Trapped, &fields)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil // another run was here before
+		return nil // already finished by another run
 	}
 	if err != nil {
 		return fmt.Errorf("take a submission: %w", err)
@@ -159,7 +160,8 @@ func process(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 		return err
 	}
 	_, err = tx.Exec(ctx, `
-		update resource.submissions set status = 'processed', supporter_id = $2, finished_at = resource.next_moment($3, $4)
+		update resource.submissions
+		set status = 'processed', supporter_id = $2, finished_at = resource.next_moment($3, $4)
 		where id = $1`, id, supporter, s.WorkspaceID, submissionsList(s.Form))
 	if err != nil {
 		return fmt.Errorf("finish a submission: %w", err)
@@ -173,7 +175,8 @@ type executor interface {
 
 func reject(ctx context.Context, db executor, id uuid.UUID, reason string) error {
 	_, err := db.Exec(ctx, `
-		with this as materialized (select id, tenant_id, form_id from resource.submissions where id = $1 and status = 'accepted' for update)
+		with this as materialized (
+			select id, tenant_id, form_id from resource.submissions where id = $1 and status = 'accepted' for update)
 		update resource.submissions s
 		set status = 'rejected', reasons = $2, finished_at = resource.next_moment(this.tenant_id, this.form_id::text)
 		from this where s.id = this.id`, id, []string{reason})

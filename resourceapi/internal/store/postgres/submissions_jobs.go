@@ -14,11 +14,11 @@ import (
 	"github.com/almonerhq/almoner/shared/migrate"
 )
 
-// JobSchema is where the job queue keeps its tables.
+// JobSchema is the schema of the job queue's tables.
 const JobSchema = "river"
 
-// A Queue takes the job of a submission into a transaction. waiting is how many submissions of the workspace wait
-// already, counted up to a bound.
+// A Queue adds the job of a submission within a transaction. waiting is how many submissions of the workspace already
+// wait, counted up to a bound.
 type Queue interface {
 	Add(ctx context.Context, tx pgx.Tx, submission uuid.UUID, waiting int) error
 }
@@ -26,7 +26,7 @@ type Queue interface {
 // JobDriver lets the job queue use the store's connections.
 func (s *Store) JobDriver() *riverpgxv5.Driver { return riverpgxv5.New(s.pool) }
 
-// jobMigrator comes with the connections that it uses: close them.
+// jobMigrator returns a migrator and its connections, which the caller must close.
 func jobMigrator(ctx context.Context, url string) (*pgxpool.Pool, *rivermigrate.Migrator[pgx.Tx], error) {
 	connection, err := migrate.Config(url)
 	if err != nil {
@@ -52,7 +52,7 @@ func jobMigrator(ctx context.Context, url string) (*pgxpool.Pool, *rivermigrate.
 	return pool, migrator, nil
 }
 
-// lookAtJobs says how the job queue's tables differ from what this program needs.
+// lookAtJobs returns how the job queue's tables differ from what this program needs.
 func lookAtJobs(ctx context.Context, url string) (migrate.State, error) {
 	pool, migrator, err := jobMigrator(ctx, url)
 	if err != nil {
@@ -80,9 +80,8 @@ func lookAtJobs(ctx context.Context, url string) (migrate.State, error) {
 	return migrate.Compare(known, applied), nil
 }
 
-// MigrateJobs brings the job queue's tables, in a schema of their own, to what this version needs, by the queue's own
-// migrations, and lets the service use them. It follows Migrate; url is that of the database's owner. Several processes
-// may call it at once; one does the work.
+// MigrateJobs applies the job queue's own migrations, in a separate schema, and grants the service access. It must
+// run after Migrate; url must be the database owner's. Several processes may call it at once; one does the work.
 func MigrateJobs(ctx context.Context, url string) error {
 	pool, migrator, err := jobMigrator(ctx, url)
 	if err != nil {
@@ -94,9 +93,9 @@ func MigrateJobs(ctx context.Context, url string) error {
 		return fmt.Errorf("migrate the job queue: %w", err)
 	}
 	defer one.Release()
-	// any number that all migrating processes agree on
+	// lock is an arbitrary number that all migrating processes share.
 	const lock = 0x72697665
-	// nobody but another migrating process is kept waiting
+	// only other migrating processes wait
 	if _, err := one.Exec(ctx, "set lock_timeout = '5min'"); err != nil {
 		return fmt.Errorf("migrate the job queue: %w", err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-func TestTheJobQueueIsMadeOnceAndIsTheServicesToUse(t *testing.T) {
+func TestMigrateJobs_CreatesQueueForServiceRoleOnly(t *testing.T) {
 	w := postgrestest.New(t)
 	var group sync.WaitGroup
 	for range 3 {
@@ -38,7 +38,7 @@ func TestTheJobQueueIsMadeOnceAndIsTheServicesToUse(t *testing.T) {
 		"select * from account.tenant_modules", "select * from account.users",
 	} {
 		if _, err := service.Exec(context.Background(), forbidden); err == nil {
-			t.Errorf("the service may: %s", forbidden)
+			t.Errorf("the service role may: %s", forbidden)
 		}
 	}
 	other, err := pgx.Connect(context.Background(), w.Database.Authserver)

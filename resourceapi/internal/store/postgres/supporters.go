@@ -12,8 +12,8 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
 
-// ensureSupporter returns the supporter that a submission is from. An e-mail address that is known already leads to the
-// supporter who has it, and nothing about them is changed: nobody has shown that the sender is that person (E6).
+// ensureSupporter returns the supporter of a submission. If the e-mail address is known, it returns the existing
+// supporter unchanged: the sender has not proved to be that person (E6).
 func ensureSupporter(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, s engage.Supporter) (uuid.UUID, error) {
 	id := identity.New()
 	tag, err := tx.Exec(ctx, `
@@ -27,8 +27,8 @@ func ensureSupporter(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, s en
 	if tag.RowsAffected() == 1 {
 		return id, nil
 	}
-	err = tx.QueryRow(ctx, "select id from resource.supporters where tenant_id = $1 and email = $2", workspaceID, s.Email).
-		Scan(&id)
+	err = tx.QueryRow(ctx, `
+		select id from resource.supporters where tenant_id = $1 and email = $2`, workspaceID, s.Email).Scan(&id)
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("find a supporter: %w", err)
 	}

@@ -9,36 +9,36 @@ import (
 	"github.com/almonerhq/almoner/shared/standing"
 )
 
-// A trip is what a request asks of Postgres: the standing of its credential and, where there is a text, what else it
-// will answer with.
+// A trip is what a request reads from Postgres: the standing of its credential and, if text is set, the result of
+// that statement.
 type trip struct {
 	question standing.Query
 	text     string
 	args     []any
-	// read reads the answer to text, of a credential that exists. It may be called more than once, and at the same
-	// time: what it returns is the answer of that call alone.
+	// read reads the result of text for a credential that exists. It may be called more than once and concurrently;
+	// each call returns its own result.
 	read func(pgx.Rows) (any, error)
 }
 
-// travelled is the answer to a trip: nil where there is no such credential, and what its text answered with.
-type travelled struct {
+// tripResult is the result of a trip: the standing, nil if the credential does not exist, and the result of its text.
+type tripResult struct {
 	standing *standing.Standing
 	found    any
 }
 
-// mostTogether is how many trips are made together: more would gain little, as each reads up to a page of programmes,
-// and the first waits for the last.
-const mostTogether = 16
+// maxTrips is how many trips share a round trip. More would gain little, as each reads up to a page of
+// programmes, and the first waits for the last.
+const maxTrips = 16
 
-// travel makes a trip, together with those of other requests. What fails may be the fault of one of them, so it is
-// tried once more, alone. It returns standing.ErrUnknown.
-func (s *Store) travel(ctx context.Context, one trip) (standing.Standing, any, error) {
+// makeTrip makes a trip in a batch with those of other requests. Since another trip may have caused a failure, it is
+// then retried alone. It returns standing.ErrUnknown.
+func (s *Store) makeTrip(ctx context.Context, one trip) (standing.Standing, any, error) {
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
 	answer, err := s.trips.Do(ctx, one)
 	if err != nil && ctx.Err() == nil {
-		var alone []travelled
-		if alone, err = s.travelTogether(ctx, []trip{one}); err == nil {
+		var alone []tripResult
+		if alone, err = s.makeTrips(ctx, []trip{one}); err == nil {
 			answer = alone[0]
 		}
 	}
@@ -51,8 +51,8 @@ func (s *Store) travel(ctx context.Context, one trip) (standing.Standing, any, e
 	return *answer.standing, answer.found, nil
 }
 
-// travelTogether reads what each of all asks for, in one batch. A standing is nil where there is no such credential.
-func (s *Store) travelTogether(ctx context.Context, all []trip) (answers []travelled, err error) {
+// makeTrips makes all trips in one batch. A standing is nil if the credential does not exist.
+func (s *Store) makeTrips(ctx context.Context, all []trip) (answers []tripResult, err error) {
 	questions := make([]standing.Query, len(all))
 	for i, one := range all {
 		questions[i] = one.question
@@ -65,11 +65,11 @@ func (s *Store) travelTogether(ctx context.Context, all []trip) (answers []trave
 		}
 	}
 	results := s.pool.SendBatch(ctx, batch)
-	defer func() { err = cmp.Or(err, results.Close()) }() // whatever becomes of the reading
-	return readTogether(results, all)
+	defer func() { err = cmp.Or(err, results.Close()) }() // also if reading failed
+	return readTrips(results, all)
 }
 
-func readTogether(results pgx.BatchResults, all []trip) ([]travelled, error) {
+func readTrips(results pgx.BatchResults, all []trip) ([]tripResult, error) {
 	rows, err := results.Query()
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func readTogether(results pgx.BatchResults, all []trip) ([]travelled, error) {
 	if err != nil {
 		return nil, err
 	}
-	answers := make([]travelled, len(all))
+	answers := make([]tripResult, len(all))
 	for i, one := range all {
 		answers[i].standing = standings[i]
 		if one.text == "" {

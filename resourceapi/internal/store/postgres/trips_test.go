@@ -20,7 +20,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-// A batchCounter counts what is sent to PostgreSQL in batches.
+// A batchCounter counts the batches sent to Postgres.
 type batchCounter struct{ batches atomic.Int64 }
 
 func (c *batchCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
@@ -34,8 +34,8 @@ func (c *batchCounter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.T
 func (c *batchCounter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (c *batchCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
-// However many ask at once, each has the standing of its own credential and the programmes of its own workspace.
-func TestWhoeverTravelsTogetherHasItsOwnAnswer(t *testing.T) {
+// Each of many concurrent requests gets the standing of its own credential and the programmes of its own workspace.
+func TestTravel_EachRequestGetsItsOwnResult(t *testing.T) {
 	w := postgrestest.New(t)
 	counter := &batchCounter{}
 	store, err := Open(t.Context(), w.Database.Resourceapi, 4, counter)
@@ -43,10 +43,10 @@ func TestWhoeverTravelsTogetherHasItsOwnAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(store.Close)
-	store.trips.AtOnce = 2 // whatever the machine
-	const travellers, times = 24, 30
+	store.trips.AtOnce = 2 // independent of the machine
+	const clients, times = 24, 30
 	var all sync.WaitGroup
-	for i := range travellers {
+	for i := range clients {
 		workspaceID, user, count := w.Workspace(), w.User(), 1+i%5
 		w.Member(workspaceID, user, perm.ProgrammesRead)
 		ids := w.Programmes(workspaceID, count)
@@ -82,39 +82,40 @@ func TestWhoeverTravelsTogetherHasItsOwnAnswer(t *testing.T) {
 				}
 				s, found, err := store.StandingAndProgramme(t.Context(), question, workspaceID, ids[0])
 				if own("a programme", s, err); found == nil || found.ID != ids[0] {
-					t.Errorf("%+v in place of %s", found, ids[0])
+					t.Errorf("got %+v, want %s", found, ids[0])
 				}
-				if _, found, err = store.StandingAndProgramme(t.Context(), question, workspaceID, uuid.New()); found != nil ||
-					err != nil {
-					t.Errorf("%+v %v in place of nothing", found, err)
+				_, found, err = store.StandingAndProgramme(t.Context(), question, workspaceID, uuid.New())
+				if found != nil || err != nil {
+					t.Errorf("got %+v %v, want no programme", found, err)
 				}
 				s, err = store.Standing(t.Context(), question)
 				own("a standing", s, err)
-				if _, page, err := store.StandingAndPage(t.Context(), standing.Query{
-					GrantID: uuid.New(),
-				}, programme.Query{WorkspaceID: workspaceID, Limit: 2}); !errors.Is(
-					err,
-					standing.ErrUnknown,
-				) ||
-					page.Programmes != nil {
-					t.Errorf("a stranger: %+v %v", page, err)
+				_, page, err = store.StandingAndPage(
+					t.Context(),
+					standing.Query{GrantID: uuid.New()},
+					programme.Query{WorkspaceID: workspaceID, Limit: 2},
+				)
+				if !errors.Is(err, standing.ErrUnknown) || page.Programmes != nil {
+					t.Errorf("unknown credential: %+v %v", page, err)
 				}
 			}
 		})
 	}
 	all.Wait()
-	if sent, asked := counter.batches.Load(), int64(travellers*times*5); sent > asked/2 {
-		t.Errorf("%d trips for %d requests", sent, asked)
+	if sent, asked := counter.batches.Load(), int64(clients*times*5); sent > asked/2 {
+		t.Errorf("%d batches for %d requests", sent, asked)
 	}
 }
 
-// What one of several who travel together breaks or holds up, it does for itself alone.
-func TestBadCompanySpoilsNoTrip(t *testing.T) {
+// A trip that fails or blocks in a batch affects only its own request.
+func TestTravel_FailureOfOneTripDoesNotAffectOthers(t *testing.T) {
 	w := postgrestest.New(t)
 	store := open(t, w)
-	store.trips.AtOnce = 0 // no trip begins at once, so that each has company
-	var answering atomic.Pointer[func(context.Context, []trip) ([]travelled, error)]
-	store.trips.Answer = func(ctx context.Context, all []trip) ([]travelled, error) { return (*answering.Load())(ctx, all) }
+	store.trips.AtOnce = 0 // no trip starts at once, so that each is batched
+	var answering atomic.Pointer[func(context.Context, []trip) ([]tripResult, error)]
+	store.trips.Answer = func(ctx context.Context, all []trip) ([]tripResult, error) {
+		return (*answering.Load())(ctx, all)
+	}
 	workspaceID, user := w.Workspace(), w.User()
 	w.Member(workspaceID, user, perm.ProgrammesRead)
 	w.Programmes(workspaceID, 1)
@@ -136,9 +137,9 @@ func TestBadCompanySpoilsNoTrip(t *testing.T) {
 		"alone":  {harmless: true, company: trip{question: question}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			answer := store.travelTogether
+			answer := store.makeTrips
 			var met atomic.Bool
-			together := func(ctx context.Context, all []trip) ([]travelled, error) {
+			together := func(ctx context.Context, all []trip) ([]tripResult, error) {
 				if met.Swap(true) {
 					return answer(ctx, all)
 				}
@@ -156,18 +157,20 @@ func TestBadCompanySpoilsNoTrip(t *testing.T) {
 				s.UserID != user ||
 				len(page.Programmes) != 1 ||
 				!met.Load() {
-				t.Errorf("beside one that %s: %+v %+v %v", name, s, page, err)
+				t.Errorf("in a batch with one that %s: %+v %+v %v", name, s, page, err)
 			}
-			for end := time.Now().Add(3 * time.Second); store.PoolStat().AcquiredConns() != 0; time.Sleep(10 * time.Millisecond) {
-				if time.Now().After(end) { // the pool takes its time to let go of one that was cut off
-					t.Fatalf("%d connections are kept", store.PoolStat().AcquiredConns())
+			end := time.Now().Add(3 * time.Second)
+			for store.PoolStat().AcquiredConns() != 0 { // the pool releases a cancelled connection with a delay
+				if time.Now().After(end) {
+					t.Fatalf("%d connections are not released", store.PoolStat().AcquiredConns())
 				}
+				time.Sleep(10 * time.Millisecond)
 			}
 			if c.harmless {
 				return
 			}
-			defer func() { _ = recover() }() // a panic of one's own is one's own
-			if s, _, err := store.travel(t.Context(), c.company); err == nil || s.UserID != uuid.Nil {
+			defer func() { _ = recover() }() // a panic in its own read reaches its own caller
+			if s, _, err := store.makeTrip(t.Context(), c.company); err == nil || s.UserID != uuid.Nil {
 				t.Errorf("the one that %s: %+v %v", name, s, err)
 			}
 		})

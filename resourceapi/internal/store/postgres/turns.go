@@ -13,24 +13,24 @@ import (
 	"github.com/almonerhq/almoner/shared/inflight"
 )
 
-// Writes of one workspace wait for each other in Postgres (moments.go), each with a connection. So a workspace has few
-// writes in Postgres at once, in one process; its others wait for their turn without a connection, and no workspace
-// takes the pool from another. The jobs that end its submissions take turns with its writes.
+// Writes of one workspace wait for each other in Postgres (moments.go), each holding a connection. So each process
+// runs only a few writes of a workspace in Postgres at once; the others wait without a connection, and no workspace
+// can use up the pool. The jobs that finish its submissions take turns with its writes.
 //
-// An import takes no turn, as it would keep one for seconds. It cannot take the pool either: a process works on one
-// import at a time, of whichever workspace, with one connection. So of the 11 general connections that the default of
-// 16 leaves, one workspace holds at most 6 at once: 2 for writes and jobs, 3 for long pages (package gate) and 1 for an
-// import.
+// An import takes no turn, since it would hold it for seconds. It cannot use up the pool either: a process handles
+// one import at a time, over all workspaces, with one connection. So of the 11 general connections that the default
+// of 16 leaves, one workspace holds at most 6 at once: 2 for writes and jobs, 3 for long pages (package gate) and 1
+// for an import.
 const (
-	maxWrites    = 256             // of a workspace, that have or wait for their turn
+	maxWrites    = 256             // of a workspace, running or waiting
 	maxWriteWait = 2 * time.Second // for the turn
 )
 
-// lockWithin is shorter than patience, so that a wait for another transaction is told from a database that does not
-// answer.
+// lockWithin is shorter than patience, so that a wait for another transaction is distinct from a database that does
+// not respond.
 const lockWithin = patience - 300*time.Millisecond
 
-// newTurns makes the turns of a pool of general connections, of which one workspace has a quarter.
+// newTurns returns the turns of a pool of general connections, of which one workspace may use a quarter.
 func newTurns(general int32) *inflight.Requests[uuid.UUID] {
 	return inflight.New[uuid.UUID](inflight.Bounds{
 		InFlight: maxWrites,
@@ -39,8 +39,7 @@ func newTurns(general int32) *inflight.Requests[uuid.UUID] {
 	})
 }
 
-// inTurn runs write when it is the turn of the workspace. Its error is write's, or an *apierr.Error of kind
-// Unavailable.
+// inTurn runs write in a turn of the workspace. Its error is write's, or an *apierr.Error of kind Unavailable.
 func inTurn(ctx context.Context, turns *inflight.Requests[uuid.UUID], workspace uuid.UUID, write func() error) error {
 	turn, err := turns.Enter(ctx, workspace)
 	switch {
@@ -49,7 +48,7 @@ func inTurn(ctx context.Context, turns *inflight.Requests[uuid.UUID], workspace 
 	case err != nil:
 		return busy(err)
 	}
-	failed := true // write panics
+	failed := true // stays true if write panics
 	defer func() { turn.Leave(failed) }()
 	err = write()
 	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.Code == lockNotAvailable {
@@ -60,7 +59,7 @@ func inTurn(ctx context.Context, turns *inflight.Requests[uuid.UUID], workspace 
 	return outcome(err)
 }
 
-// busy is the refusal of a write that waited for others of its workspace.
+// busy returns the refusal of a write that waited too long for others of its workspace.
 func busy(cause error) error {
 	return &apierr.Error{
 		Kind: apierr.Unavailable,

@@ -11,11 +11,11 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 )
 
-// lockNotAvailable is the SQLSTATE of a lock not had in time.
+// lockNotAvailable is the SQLSTATE of a lock timeout.
 const lockNotAvailable = "55P03"
 
-// outcome turns a failure to get an answer from Postgres into one that the caller may try again after. Without this,
-// an outage would look like a refusal or a mistake.
+// outcome turns a failure to reach Postgres into an error that invites a retry. Otherwise an outage would look like a
+// refusal or a bug.
 func outcome(err error) error {
 	if err == nil || !unavailable(err) {
 		return err
@@ -29,7 +29,7 @@ func outcome(err error) error {
 
 func unavailable(err error) bool {
 	if fault, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return passing(fault.Code)
+		return temporary(fault.Code)
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return true
@@ -41,8 +41,8 @@ func unavailable(err error) bool {
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || pgconn.SafeToRetry(err)
 }
 
-// passing says whether an SQLSTATE (PostgreSQL, appendix A) tells of a state that passes.
-func passing(code string) bool {
+// temporary reports whether an SQLSTATE (PostgreSQL, appendix A) describes a temporary condition.
+func temporary(code string) bool {
 	if len(code) != 5 {
 		return false
 	}
@@ -50,7 +50,7 @@ func passing(code string) bool {
 	case "08", // connection
 		"53", // out of connections, memory or disk
 		"57", // shut down, starting up, cancelled by a time limit
-		"58": // the system around it
+		"58": // the server's operating system
 		return true
 	}
 	switch code {
@@ -58,7 +58,7 @@ func passing(code string) bool {
 		"25P03", "25P04", // idle too long, transaction too long
 		"40001", "40P01", // serialisation, deadlock
 		lockNotAvailable,
-		"0A000": // a cached plan after a migration: the next try plans anew
+		"0A000": // a cached plan after a migration: a retry plans again
 		return true
 	}
 	return false

@@ -15,13 +15,12 @@ import (
 	"github.com/almonerhq/almoner/shared/inflight"
 )
 
-// writing is programme.Writer within one transaction.
+// writing implements programme.Writer within one transaction.
 type writing struct{ tx pgx.Tx }
 
-// Once runs effect in a transaction and remembers its answer under key, if one was given. A key that is known already
-// gets the first answer again, without the effect, or idempotency.ErrReused when the body was another. Of two requests
-// with one key at one time, the second waits for the first. An error of effect is returned as it is, and nothing is
-// kept.
+// Once runs effect in a transaction and stores its answer under key, if one was given. For a known key it returns the
+// first answer without running effect, or idempotency.ErrReused if the body differs. Of two concurrent requests with
+// one key, the second waits for the first. An error of effect is returned unchanged, and nothing is stored.
 func (s *Store) Once(
 	ctx context.Context,
 	key idempotency.Key,
@@ -32,7 +31,7 @@ func (s *Store) Once(
 	})
 }
 
-// once is Store.Once for an effect that is given the transaction. It begins when it is the turn of the key's workspace.
+// once is Store.Once for an effect that receives the transaction. It runs in a turn of the key's workspace.
 func once(
 	ctx context.Context, pool *pgxpool.Pool, turns *inflight.Requests[uuid.UUID], key idempotency.Key,
 	effect func(context.Context, pgx.Tx) (idempotency.Answer, error),
@@ -44,7 +43,7 @@ func once(
 	return answer, err
 }
 
-// onceNow is once without a wait for the turn. Its error is as Postgres or effect gave it.
+// onceNow is once without waiting for a turn. Its error is that of Postgres or effect, unchanged.
 func onceNow(
 	ctx context.Context,
 	pool *pgxpool.Pool,
@@ -64,13 +63,13 @@ func onceNow(
 		if answer, err = effect(ctx, tx); err != nil || !key.Given() {
 			return err
 		}
-		return remember(ctx, tx, key, answer)
+		return storeAnswer(ctx, tx, key, answer)
 	})
 	return answer, err
 }
 
-// claim makes the key's row, or finds the answer that is there. The insert waits for another transaction that is making
-// the same row; a row older than a day counts as none.
+// claim inserts the key's row, or returns the stored answer. The insert waits for a transaction that inserts the same
+// row; a row older than a day is replaced.
 func claim(ctx context.Context, tx pgx.Tx, key idempotency.Key) (first idempotency.Answer, known bool, err error) {
 	tag, err := tx.Exec(ctx, `
 		insert into resource.idempotency_keys as k (tenant_id, user_id, route, key, body_hash)
@@ -106,7 +105,7 @@ func claim(ctx context.Context, tx pgx.Tx, key idempotency.Key) (first idempoten
 	return first, true, nil
 }
 
-func remember(ctx context.Context, tx pgx.Tx, key idempotency.Key, answer idempotency.Answer) error {
+func storeAnswer(ctx context.Context, tx pgx.Tx, key idempotency.Key, answer idempotency.Answer) error {
 	tag, err := tx.Exec(ctx, `
 		update resource.idempotency_keys set status = $5, etag = $6, location = $7, body = $8
 		where tenant_id = $1 and user_id = $2 and route = $3 and key = $4`,
@@ -120,7 +119,7 @@ func remember(ctx context.Context, tx pgx.Tx, key idempotency.Key, answer idempo
 	return nil
 }
 
-// ForgetKeys removes the idempotency keys that are older than their life, some thousands at a time.
+// ForgetKeys deletes expired idempotency keys, some thousands at a time.
 func (s *Store) ForgetKeys(ctx context.Context) error {
 	const atOnce = 5000
 	for {
@@ -136,7 +135,8 @@ func (s *Store) forgetKeys(ctx context.Context, atMost int64) (int64, error) {
 	defer cancel()
 	tag, err := s.pool.Exec(ctx, `
 		delete from resource.idempotency_keys where ctid = any (array(
-			select ctid from resource.idempotency_keys where created_at <= now() - make_interval(secs => $1) limit $2))`,
+			select ctid from resource.idempotency_keys
+			where created_at <= now() - make_interval(secs => $1) limit $2))`,
 		idempotency.Life.Seconds(), atMost)
 	return tag.RowsAffected(), err
 }

@@ -1,7 +1,7 @@
-// Package redis answers: how often has somebody done this in the last minute?
+// Package redis limits how often a client may do something in a minute.
 //
-// Counts are kept in Redis, so that all processes of the service share them. A Redis that does not answer makes nobody
-// wait and nobody fail: each process then counts for itself until it is back.
+// Counts are stored in Redis, so that all processes of the service share them. If Redis does not respond, requests
+// neither wait nor fail: each process counts by itself until Redis is back.
 package redis
 
 import (
@@ -20,25 +20,25 @@ import (
 const (
 	callTimeout = 250 * time.Millisecond
 	connections = 32
-	restFor     = 2 * time.Second // after a failure, before Redis is asked again
+	restFor     = 2 * time.Second // pause after a failure, before Redis is called again
 	window      = time.Minute
 )
 
 //go:embed lua/count.lua
 var countLua string
 
-// Limits lets things happen a number of times a minute. It is safe for concurrent use.
+// Limits limits the number of events per minute. It is safe for concurrent use.
 type Limits struct {
-	client   goredis.UniversalClient // nil: there is no Redis, this process counts for itself
+	client   goredis.UniversalClient // nil without Redis: this process counts by itself
 	script   *goredis.Script
 	local    *localLimits
 	log      *slog.Logger
 	now      func() time.Time
-	askAgain atomic.Int64 // unix nanoseconds before which Redis is not asked
+	askAgain atomic.Int64 // unix nanoseconds before which Redis is not called
 }
 
-// Connect makes Limits over the Redis of the URL, or, where that is "", over this process alone. It does not
-// dial. The error is redisurl.ErrURL.
+// Connect returns Limits that use the Redis of the URL or, if it is empty, this process alone. It does not dial. The
+// error is redisurl.ErrURL.
 func Connect(address credential.Secret, log *slog.Logger, now func() time.Time) (*Limits, error) {
 	l := &Limits{local: newLocalLimits(now), log: log, now: now}
 	if address == "" {
@@ -53,8 +53,7 @@ func Connect(address credential.Secret, log *slog.Logger, now func() time.Time) 
 	return l, nil
 }
 
-// Watch lets hook see every command, and hands the client to instrument. Where there is no Redis, there is nothing to
-// see.
+// Watch adds a hook for every command, and passes the client to instrument. It does nothing without Redis.
 func (l *Limits) Watch(hook goredis.Hook, instrument func(goredis.UniversalClient) error) error {
 	if l.client == nil {
 		return nil
@@ -63,7 +62,7 @@ func (l *Limits) Watch(hook goredis.Hook, instrument func(goredis.UniversalClien
 	return instrument(l.client)
 }
 
-// PoolStats says how the connections are used; nil where there is no Redis.
+// PoolStats returns statistics of the connections, or nil without Redis.
 func (l *Limits) PoolStats() *goredis.PoolStats {
 	if l.client == nil {
 		return nil
@@ -71,13 +70,13 @@ func (l *Limits) PoolStats() *goredis.PoolStats {
 	return l.client.PoolStats()
 }
 
-// AreShared says whether there is a Redis.
+// AreShared reports whether Redis is configured.
 func (l *Limits) AreShared() bool { return l.client != nil }
 
-// Answers says whether Redis answers. There is one.
+// Answers checks whether Redis responds. It must not be called without Redis.
 func (l *Limits) Answers(ctx context.Context) error { return l.client.Ping(ctx).Err() }
 
-// Close gives back the connections.
+// Close closes the connections.
 func (l *Limits) Close() error {
 	if l.client == nil {
 		return nil
@@ -85,8 +84,8 @@ func (l *Limits) Close() error {
 	return l.client.Close()
 }
 
-// Count counts one more event under the key, unless there were most of them in the last minute: then it returns how
-// long to wait until there is room. 0 lets this one happen.
+// Count counts one more event under the key and returns 0. If there were already most events in the last minute, it
+// does not count the event and returns how long to wait until there is room.
 func (l *Limits) Count(ctx context.Context, key string, most int) time.Duration {
 	if l.client == nil || l.now().UnixNano() < l.askAgain.Load() {
 		return l.local.count(key, most)
@@ -107,9 +106,9 @@ func (l *Limits) Count(ctx context.Context, key string, most int) time.Duration 
 	return wait
 }
 
-// shared counts in Redis. The limit is one of any minute, wherever it begins (contract, section 6). A bucket that
-// refills, as redis_rate has it, lets up to twice as many through in the first minute, and a window that begins with an
-// event does so around its end; so the events of the last minute are kept, at most as many as are allowed.
+// shared counts in Redis. The limit holds for every one-minute interval (contract, section 6). A token bucket, as in
+// redis_rate, admits up to twice as many events in the first minute, and a fixed window does so around its end. So
+// the events of the last minute are stored, at most as many as are allowed.
 func (l *Limits) shared(ctx context.Context, key string, most int) (time.Duration, error) {
 	milliseconds, err := l.script.Run(ctx, l.client, []string{"events:" + key}, most, window.Milliseconds()).Int64()
 	return time.Duration(milliseconds) * time.Millisecond, err

@@ -11,8 +11,8 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-// The window here is a minute of real time, so its end is brought about by making the events older.
-func TestTheSharedLimitIsOfAnyMinute(t *testing.T) {
+// The window is a minute of real time, so the test makes the events older instead of waiting.
+func TestLimits_SharedLimitHoldsForAnyMinute(t *testing.T) {
 	store := testkit.NewRedis(t)
 	open := func() *Limits {
 		l, err := Connect(credential.Secret(store.URL), slog.New(slog.DiscardHandler), time.Now)
@@ -36,7 +36,8 @@ func TestTheSharedLimitIsOfAnyMinute(t *testing.T) {
 			t.Fatal(len(events), err)
 		}
 		for _, event := range events {
-			if err := one.client.ZIncrBy(ctx, "events:a", -float64(by.Milliseconds()), event.Member.(string)).Err(); err != nil {
+			member := event.Member.(string)
+			if err := one.client.ZIncrBy(ctx, "events:a", -float64(by.Milliseconds()), member).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -46,7 +47,7 @@ func TestTheSharedLimitIsOfAnyMinute(t *testing.T) {
 		t.Fatal(wait)
 	}
 	if wait := other.Count(ctx, "a", 4); wait <= 8*time.Second || wait > 10*time.Second {
-		t.Errorf("wait %s, want what is left of the minute of the first three", wait)
+		t.Errorf("wait %s, want the rest of the minute of the first three", wait)
 	}
 	age(10 * time.Second) // the first three are a minute old, the fourth is not: there is room for three
 	for range 3 {
@@ -61,11 +62,11 @@ func TestTheSharedLimitIsOfAnyMinute(t *testing.T) {
 		t.Error(wait)
 	}
 	if left := one.client.PTTL(ctx, "events:a").Val(); left <= 0 || left > time.Minute {
-		t.Errorf("kept for %s", left)
+		t.Errorf("expires in %s", left)
 	}
 }
 
-func TestManyAtOnceAreCountedOneByOne(t *testing.T) {
+func TestLimits_ConcurrentEventsAreCountedExactly(t *testing.T) {
 	store := testkit.NewRedis(t)
 	l, err := Connect(credential.Secret(store.URL), slog.New(slog.DiscardHandler), time.Now)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// mostKeys bounds the memory that strangers can make this process use. Beyond it all begin anew.
+// mostKeys bounds the memory that anonymous clients can make this process use. Beyond it, all counts are reset.
 const mostKeys = 20_000
 
 // localLimits counts in this process.
@@ -38,7 +38,7 @@ func (l *localLimits) count(key string, most int) time.Duration {
 	return 0
 }
 
-// forget removes the keys of which nothing happened for a minute, and all of them if that makes no room.
+// forget removes the keys without events in the last minute, and all keys if that makes no room.
 func (l *localLimits) forget(now time.Time) {
 	for key, events := range l.events {
 		if now.Sub(events[len(events)-1]) >= window {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestALocalLimitIsOfAnyMinuteAndOfBoundedSize(t *testing.T) {
+func TestLocalLimits_HoldForAnyMinuteWithBoundedMemory(t *testing.T) {
 	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 	l := newLocalLimits(func() time.Time { return now })
 	for range 3 {

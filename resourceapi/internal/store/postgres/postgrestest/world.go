@@ -1,7 +1,8 @@
-// Package postgrestest answers: who and what is there, in the database of a test?
+// Package postgrestest provides tests with a fresh database and its account rows.
 //
-// A World is a fresh database with the account rows that the tests of this service need: it plays authserver, whose
-// tables these are, by inserting as the owner of the database. No test shares a World with another.
+// A World is a new database with the account rows that the tests of this service need. It stands in for the
+// authorization server, which owns these tables, by inserting as the owner of the database. No two tests share a
+// World.
 package postgrestest
 
 import (
@@ -28,10 +29,10 @@ type World struct {
 	org      uuid.UUID
 }
 
-// KeyID identifies the signing key that a world has published.
+// KeyID identifies the published signing key of a World.
 const KeyID = "key-1"
 
-// New makes a world with an organisation and a published signing key in it, and nothing else.
+// New creates a World with only an organisation and a published signing key.
 func New(t testing.TB) *World {
 	t.Helper()
 	database := testkit.NewDatabase(t)
@@ -57,7 +58,7 @@ func (w *World) Exec(sql string, args ...any) {
 	}
 }
 
-// Count returns the number that a query finds, as the owner of the database.
+// Count returns the number that a query yields, as the owner of the database.
 func (w *World) Count(sql string, args ...any) int {
 	w.t.Helper()
 	var n int
@@ -67,7 +68,7 @@ func (w *World) Count(sql string, args ...any) int {
 	return n
 }
 
-// EndSessions ends the sessions of the application in this database, as a server does that is shut down.
+// EndSessions terminates the sessions of the application in this database, as a server shutdown would.
 func (w *World) EndSessions(application string) {
 	w.t.Helper()
 	superuser, err := pgx.Connect(context.Background(), w.Database.Superuser)
@@ -86,7 +87,7 @@ func (w *World) EndSessions(application string) {
 	}
 }
 
-// Workspace makes a workspace with Programmes enabled and provisioned, and LLM integration on.
+// Workspace adds a workspace with Programmes enabled and provisioned, and LLM integration on.
 func (w *World) Workspace() uuid.UUID {
 	w.t.Helper()
 	id := identity.New()
@@ -105,7 +106,7 @@ func (w *World) Workspace() uuid.UUID {
 	return id
 }
 
-// User makes a person who is a member of nothing.
+// User adds a user without memberships.
 func (w *World) User() uuid.UUID {
 	w.t.Helper()
 	id := identity.New()
@@ -113,11 +114,12 @@ func (w *World) User() uuid.UUID {
 	return id
 }
 
-// Member makes the user a member of the workspace who holds the permissions, and no others.
+// Member makes the user a member of the workspace with exactly the given permissions.
 func (w *World) Member(workspaceID, user uuid.UUID, held ...perm.Permission) {
 	w.t.Helper()
 	w.Exec(`insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, $3)
-		on conflict (tenant_id, user_id) do update set permissions = excluded.permissions`, workspaceID, user, perm.NewSet(held...).Strings())
+		on conflict (tenant_id, user_id) do update set permissions = excluded.permissions`,
+		workspaceID, user, perm.NewSet(held...).Strings())
 }
 
 // Leave ends the membership.
@@ -126,7 +128,7 @@ func (w *World) Leave(workspaceID, user uuid.UUID) {
 	w.Exec("delete from account.memberships where tenant_id = $1 and user_id = $2", workspaceID, user)
 }
 
-// PAT makes a personal access token of 30 days.
+// PAT adds a personal access token that is valid for 30 days.
 func (w *World) PAT(workspaceID, user uuid.UUID, given ...perm.Permission) credential.Secret {
 	w.t.Helper()
 	secret, err := credential.PersonalAccessToken.New(rand.Reader)
@@ -139,7 +141,7 @@ func (w *World) PAT(workspaceID, user uuid.UUID, given ...perm.Permission) crede
 	return secret
 }
 
-// A Grant is a consent, for tests to make tokens of.
+// A Grant is a consent for which tests can issue tokens.
 type Grant struct {
 	ID          uuid.UUID
 	Kind        string // confidential, connector
@@ -150,7 +152,7 @@ type Grant struct {
 	Given       perm.Set
 }
 
-// Grant makes a client of the kind and an active grant of 30 days for it.
+// Grant adds a client of the kind and an active grant of 30 days for it.
 func (w *World) Grant(kind string, workspaceID, user uuid.UUID, resource string, given ...perm.Permission) Grant {
 	w.t.Helper()
 	g := Grant{
@@ -168,7 +170,8 @@ func (w *World) Grant(kind string, workspaceID, user uuid.UUID, resource string,
 		platform, clientResource, method = &claude, &resource, "none"
 	}
 	w.Exec(
-		`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform, resource, token_endpoint_auth_method)
+		`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions,
+			connector_platform, resource, token_endpoint_auth_method)
 		values ($1, $2, $3, 'An application', '{https://app.example/callback}', $4, $5, $6, $7)`,
 		g.Client,
 		kind,
@@ -184,7 +187,8 @@ func (w *World) Grant(kind string, workspaceID, user uuid.UUID, resource string,
 	return g
 }
 
-// Programmes makes n programmes, a second apart, the last one newest. Their names are "Programme 1" to "Programme n".
+// Programmes adds n programmes, one second apart, the last one newest. Their names are "Programme 1" to "Programme
+// n".
 func (w *World) Programmes(workspaceID uuid.UUID, n int) []uuid.UUID {
 	w.t.Helper()
 	began := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)

@@ -1,7 +1,7 @@
--- Counts one more event within a sliding window, unless there were as many as are allowed.
+-- Counts one more event within a sliding window, unless the limit is reached.
 -- KEYS[1] a sorted set: one member per event, scored by its time in milliseconds
--- ARGV    how many are allowed, window in milliseconds
--- returns milliseconds until one more is allowed; 0 when this one was counted
+-- ARGV    the limit, the window in milliseconds
+-- returns milliseconds until one more is allowed; 0 if this one was counted
 local most, window = tonumber(ARGV[1]), tonumber(ARGV[2])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
