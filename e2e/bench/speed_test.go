@@ -88,36 +88,58 @@ type bench struct {
 	held map[int]string // refresh tokens, by connection
 }
 
-// withoutGate takes the gate out of the list: the same handler and query, in the same company, asked by anybody.
+// withoutGate removes the gate from the list: the same handler and query, with the same load, for any caller.
 func withoutGate() []harness.Fault {
 	const gate, trips = "resourceapi/internal/gate/gate.go", "resourceapi/internal/store/postgres/trips.go"
 	return []harness.Fault{
-		{File: gate, Old: "plan, caller, err := g.admit(r, need, prepare)", New: `tenant, err := readTenant(r.Header)
-		plan, caller := Plan{}, Caller{Tenant: tenant}
-		if err == nil {
-			plan, err = prepare(r, tenant)
-		}
-		if err == nil {
-			_, err = plan.Ask(r.Context(), standing.Question{})
-		}`},
+		{
+			File: gate,
+			Old: `	held, err := g.identify(r)
+	if err != nil {
+		return err
+	}
+	turn, err :=`,
+			New: `	workspaceID, err := readWorkspace(r.Header)
+	if err != nil {
+		return err
+	}
+	ungated, err := prepare(r, workspaceID)
+	if err != nil {
+		return err
+	}
+	if _, err := ungated.Ask(r.Context(), standing.Query{}); err != nil {
+		return err
+	}
+	if g != nil {
+		return ungated.Serve(w, r, Caller{WorkspaceID: workspaceID})
+	}
+	var held presented
+	turn, err :=`,
+		},
 		{File: trips, Old: "	batch.Queue(standing.SQL, standing.Args(questions)...)\n", New: ""},
-		{File: trips, Old: `	rows, err := results.Query()
+		{
+			File: trips,
+			Old: `	rows, err := results.Query()
 	if err != nil {
 		return nil, err
 	}
-	answers, err := standing.Scan(rows, len(all))
+	standings, err := standing.Scan(rows, len(all))
 	if err != nil {
 		return nil, err
 	}
-`, New: `	answers := make([]*standing.Standing, len(all))
-	for i := range answers {
-		answers[i] = &standing.Standing{}
+`,
+			New: `	standings := make([]*standing.Standing, len(all))
+	for i := range standings {
+		standings[i] = &standing.Standing{}
 	}
 	var rows pgx.Rows
 	var err error
-`},
+`,
+		},
 	}
 }
+
+func TestWithoutGate_FitsTheSource(t *testing.T) { harness.Faulty(t, withoutGate()...) }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
