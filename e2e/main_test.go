@@ -34,9 +34,9 @@ var unreachable = map[string]string{
 	// Keys are read at the start, which a database that is away delays.
 	"GET /v1/account/oauth/jwks 503": "TestADocumentThatCannotBeMadeIs503 in authserver/internal/endpoint/wellknown",
 	// It takes 6,000 wrong secrets of one client within a minute.
-	"POST /v1/account/oauth/revoke 429": "TestTooManyWrongSecretsAreThrottledAndNothingElseIs in " +
+	"POST /v1/account/oauth/revoke 429": "TestIntrospect_OnlyWrongSecretsAreThrottled in " +
 		"authserver/internal/endpoint/revoke",
-	"POST /v1/account/oauth/introspect 429": "TestTooManyWrongSecretsAreThrottledAndNothingElseIs in " +
+	"POST /v1/account/oauth/introspect 429": "TestIntrospect_OnlyWrongSecretsAreThrottled in " +
 		"authserver/internal/endpoint/introspect",
 	// They take 65 requests of one credential at once, all of which wait for Postgres; or a search that takes half a
 	// second.
