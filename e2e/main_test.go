@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 
 const bounded = "TestBounds_OneCredentialHas64InFlightAnd2Searches in resourceapi/internal/app"
 
-const boundedAccount = "TestBounds_OneCredentialHas64InFlightAnd8AreWorkedOn in " +
+const boundedAccount = "TestBounds_OneCredentialHas64InFlightAnd8Handled in " +
 	"authserver/internal/endpoint/oauthclients"
 
 // unreachable are answers that are described and that no request can provoke here. Each has a test closer to its cause.
@@ -34,7 +34,7 @@ var unreachable = map[string]string{
 	// Keys are read at the start, which a database that is away delays.
 	"GET /v1/account/oauth/jwks 503": "TestADocumentThatCannotBeMadeIs503 in authserver/internal/endpoint/wellknown",
 	// It takes 6,000 wrong secrets of one client within a minute.
-	"POST /v1/account/oauth/revoke 429": "TestIntrospect_OnlyWrongSecretsAreThrottled in " +
+	"POST /v1/account/oauth/revoke 429": "TestRevoke_OnlyWrongSecretsAreThrottled in " +
 		"authserver/internal/endpoint/revoke",
 	"POST /v1/account/oauth/introspect 429": "TestIntrospect_OnlyWrongSecretsAreThrottled in " +
 		"authserver/internal/endpoint/introspect",

@@ -27,7 +27,7 @@ type Requests interface {
 	Serves(c client.Client) bool
 }
 
-// Grants creates and denies grants; grant.Grants implements it.
+// Grants creates and denies grants; grant.Service implements it.
 type Grants interface {
 	Snapshot(ctx context.Context, clientID, grantID uuid.UUID) (grant.Snapshot, error)
 	Open(ctx context.Context, g grant.Grant, terms grant.CodeTerms) (credential.Secret, error)

@@ -34,7 +34,7 @@ func TestAConfidentialRegistrationAnswersItselfAndItsSecret(t *testing.T) {
 	}
 	if !credential.ClientSecret.Matches(answer.Text("clientSecret")) ||
 		!strings.HasPrefix(answer.Text("clientSecret"), "alm_cs_") {
-		t.Error("the secret is not spelled like one")
+		t.Error("the secret does not have the format of a client secret")
 	}
 	if created, err := time.Parse(time.RFC3339Nano, answer.Text("createdAt")); err != nil ||
 		time.Since(created) > time.Minute {
@@ -47,8 +47,9 @@ func TestAConfidentialRegistrationAnswersItselfAndItsSecret(t *testing.T) {
 	if n := b.events("client.registered", id); n != 1 {
 		t.Errorf("%d audit events", n)
 	}
-	if n := b.Count(`select count(*) from account.client_secrets where client_id = $1 and hash = $2`, id, credential.Hash(answer.Text("clientSecret"))); n != 1 {
-		t.Error("the secret's hash is not what is stored")
+	const stored = `select count(*) from account.client_secrets where client_id = $1 and hash = $2`
+	if n := b.Count(stored, id, credential.Hash(answer.Text("clientSecret"))); n != 1 {
+		t.Error("the stored hash is not the hash of the secret")
 	}
 }
 
@@ -158,7 +159,7 @@ func TestABadRegistrationIs400(t *testing.T) {
 			b.path(),
 			confidential(nil),
 			append(apitest.Bearer(b.token), "Content-Type", contentType)...)
-		b.refused("JSON that says it is "+contentType, answer, 400, metadata)
+		b.refused("JSON with content type "+contentType, answer, 400, metadata)
 	}
 	encoded := b.Send(
 		"POST",
@@ -167,7 +168,7 @@ func TestABadRegistrationIs400(t *testing.T) {
 		append(apitest.Bearer(b.token), "Content-Type", "application/json", "Content-Encoding", "gzip")...)
 	b.refused("an encoded body", encoded, 400, metadata)
 	if !strings.Contains(encoded.Body, "Content-Encoding is not understood") {
-		t.Errorf("it does not say why: %s", encoded.Body)
+		t.Errorf("the response does not name the cause: %s", encoded.Body)
 	}
 	if n := b.Count(`select count(*) from account.oauth_clients`); n != 0 {
 		t.Errorf("%d clients were registered", n)
@@ -210,7 +211,7 @@ func TestLoopbackRedirectsAndTheLimitsAreAccepted(t *testing.T) {
 	}
 }
 
-// Permissions that the registrar's credential does not hold: token and user, both.
+// The registrar requires permissions that the token lacks, or that the user lacks.
 func TestARegistrarCannotRequireMoreThanTheCredentialHolds(t *testing.T) {
 	b := newBench(t)
 	b.forbidden(

@@ -8,7 +8,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 )
 
-// The first row of the table of contract section 5, at the real routes.
+// The first row of the table in section 5 of the contract, at the real routes.
 func TestUnknownPathsAndWrongMethodsComeBeforeAnyCredential(t *testing.T) {
 	b := newBenchOn(t, apitest.Served(t))
 	one := b.path() + "/" + uuid.NewString()

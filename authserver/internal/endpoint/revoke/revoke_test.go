@@ -16,7 +16,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A bench is the site with a user and a connector.
+// A bench is a server with a user and a connector.
 type bench struct {
 	*apitest.Server
 	t    *testing.T
@@ -37,7 +37,7 @@ func (b *bench) revoke(c client.Client, token credential.Secret) apitest.Answer 
 	return b.Form(apitest.RevokePath, "client_id", c.ID.String(), "token", token.Reveal())
 }
 
-// done wants the one answer of success (RFC 7009, section 2.2): 200 without a body.
+// done requires the response of success (RFC 7009, section 2.2): 200 without a body.
 func (b *bench) done(what string, answer apitest.Answer) {
 	b.t.Helper()
 	if answer.Status != 200 || answer.Body != "" || answer.Header.Get("Cache-Control") != "no-store" {
@@ -64,7 +64,7 @@ func (b *bench) dead(what string, held apitest.Connection) {
 		return
 	}
 	if answer := b.Refresh(b.app, held.Refresh); answer.Status != 400 || answer.Text("error") != "invalid_grant" {
-		b.t.Errorf("%s: a refresh is answered %d %s", what, answer.Status, answer.Body)
+		b.t.Errorf("%s: refresh: %d %s", what, answer.Status, answer.Body)
 	}
 }
 
@@ -168,12 +168,13 @@ func TestAnExpiredAccessTokenAndAnEndedGrantStayAsTheyAre(t *testing.T) {
 
 	byUser := b.Connected(b.app, b.user)
 	b.Fixture.Exec(
-		`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user' where id = $1`,
+		`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user'
+			where id = $1`,
 		byUser.Grant.ID,
 	)
 	b.done("revoked already", b.revoke(b.app, byUser.Refresh))
 	if g := b.Stored(byUser.Grant); g.Reason != grant.ByUser {
-		t.Errorf("the first reason was lost: %s", g.Reason)
+		t.Errorf("the first reason was replaced by %s", g.Reason)
 	}
 }
 
@@ -295,7 +296,12 @@ func TestAMalformedRequestIs400(t *testing.T) {
 		"JSON token list": post("application/json", `{"client_id":"`+id+`","token":["a"]}`),
 		"JSON key case":   post("application/json", `{"client_id":"`+id+`","Token":"a"}`),
 		"JSON key twice":  post("application/json", `{"client_id":"`+id+`","token":"a","token":"a"}`),
-		"in the query":    b.Send(http.MethodPost, apitest.RevokePath+"?token=a&client_id="+id, "", "Content-Type", form),
+		"in the query": b.Send(
+			http.MethodPost,
+			apitest.RevokePath+"?token=a&client_id="+id,
+			"",
+			"Content-Type", form,
+		),
 	} {
 		if answer.Status != 400 || answer.Text("error") != "invalid_request" {
 			t.Errorf("%s: %d %s", what, answer.Status, answer.Body)
@@ -327,7 +333,7 @@ func TestAnOutageIsNeverASuccess(t *testing.T) {
 	b.dead("afterwards", held)
 }
 
-// A lock on the memberships lets the client be known and its grant not be read.
+// With the lock on the memberships, the client can be read and its grant cannot.
 func TestAGrantThatCannotBeReadIsNotCalledUnknown(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
@@ -346,7 +352,7 @@ func TestAGrantThatCannotBeReadIsNotCalledUnknown(t *testing.T) {
 	}
 }
 
-// A lock on the grant's row lets everything be read and nothing be revoked.
+// With the lock on the grant's row, everything can be read and the revocation cannot be committed.
 func TestARevocationThatIsNotCommittedIsNeverASuccess(t *testing.T) {
 	b := newBench(t)
 	held := b.Connected(b.app, b.user)
@@ -354,7 +360,8 @@ func TestARevocationThatIsNotCommittedIsNeverASuccess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lock.Exec(t.Context(), `select 1 from account.grants where id = $1 for update`, held.Grant.ID); err != nil {
+	if _, err := lock.Exec(t.Context(), `select 1 from account.grants
+		where id = $1 for update`, held.Grant.ID); err != nil {
 		t.Fatal(err)
 	}
 	if answer := b.revoke(b.app, held.Refresh); answer.Status != 503 {

@@ -83,11 +83,11 @@ func TestAFormOfAnotherSessionOrSiteChangesNothing(t *testing.T) {
 		browser.Headers = http.Header{}
 	}
 	if n := site.Count(`select count(*) from account.sign_ins where ended_at is not null`); n != 0 {
-		t.Error("somebody was signed out")
+		t.Error("a sign-in was ended")
 	}
 }
 
-// Whoever typed something and finds the sign-in page instead is told what became of it.
+// A user whose session ended before the form was sent sees on the sign-in page that nothing was changed.
 func TestAFormSentAfterTheSessionEndedIsNotLostWithoutAWord(t *testing.T) {
 	site := browsertest.Start(t)
 	ada := developer(site, perm.ProgrammesRead)
@@ -96,7 +96,7 @@ func TestAFormSentAfterTheSessionEndedIsNotLostWithoutAWord(t *testing.T) {
 	form := tokenForm(browser.Get(developers), "export", "7", perm.ProgrammesRead)
 	site.Fixture.Exec(`update account.sign_ins set ended_at = now()`)
 	if page := browser.Get(developers).Follow(); page.WantsText(words) {
-		t.Error("whoever sent nothing is told that it was not kept")
+		t.Error("the sign-in page reports a lost form although none was sent")
 	}
 	signIn := browser.Post(tokens, form).Follow()
 	if signIn.Status != http.StatusOK || !signIn.WantsText(words) {
@@ -105,7 +105,7 @@ func TestAFormSentAfterTheSessionEndedIsNotLostWithoutAWord(t *testing.T) {
 	back := signIn.Send("/login", browsertest.Fields{"email": ada.Email, "password": browsertest.Password})
 	if to := developers + "?tenant=" + site.Fixture.WorkspaceID.String(); back.Location() != to ||
 		back.Follow().WantsText(words) {
-		t.Errorf("from there to %q, want %q", back.Location(), to)
+		t.Errorf("sign-in leads to %q, want %q", back.Location(), to)
 	}
 	if site.Count(`select count(*) from account.personal_access_tokens`) != 0 {
 		t.Error("something was changed")

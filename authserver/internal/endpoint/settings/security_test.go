@@ -35,16 +35,17 @@ func TestSecurityListsBrowsersAndSignsOthersOut(t *testing.T) {
 	}
 	form := page.Form("/settings/security/sign-out")
 	var theirs string
-	if err := site.Fixture.Owner.QueryRow(t.Context(), `select id::text from account.sign_ins where user_id = $1`, eve.ID).Scan(&theirs); err != nil {
+	const signInOf = `select id::text from account.sign_ins where user_id = $1`
+	if err := site.Fixture.Owner.QueryRow(t.Context(), signInOf, eve.ID).Scan(&theirs); err != nil {
 		t.Fatal(err)
 	}
 	here.Post("/settings/security/sign-out", url.Values{"key": form["key"], "id": {theirs}})
 	if !signedIn(hers) {
-		t.Fatal("somebody else was signed out")
+		t.Fatal("another user was signed out")
 	}
 	here.Post("/settings/security/sign-out", form).Follow()
 	if signedIn(there) == signedIn(third) {
-		t.Error("it should have signed out the one browser alone")
+		t.Error("want exactly one browser signed out")
 	}
 	if after := here.Post("/settings/security/sign-out-others", form).Follow(); !after.WantsText(
 		"One other browser is signed out",
@@ -52,7 +53,7 @@ func TestSecurityListsBrowsersAndSignsOthersOut(t *testing.T) {
 		t.Errorf("%s", after.Text())
 	}
 	if signedIn(there) || signedIn(third) || !signedIn(here) || !signedIn(hers) {
-		t.Error("it should have signed out every other browser of this user, and no other")
+		t.Error("want every other browser of this user signed out, and no other browser")
 	}
 }
 
@@ -75,9 +76,9 @@ func TestANoticeIsSaidOnce(t *testing.T) {
 	site.SignedIn(ada)
 	form := here.Get("/settings/security").Form("/settings/security/sign-out-others")
 	if !here.Post("/settings/security/sign-out-others", form).Follow().WantsText("One other browser is signed out") {
-		t.Error("it is not said")
+		t.Error("the notice is not shown")
 	}
 	if here.Get("/settings/security").WantsText("One other browser is signed out") {
-		t.Error("it is said twice")
+		t.Error("the notice is shown twice")
 	}
 }

@@ -13,13 +13,14 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// An action as the code writes it: a noun of the audit log and what was done. Events of keys and organisations concern
-// no workspace and no user, so that no page shows them.
+// actionPattern matches an action in the source: a noun of the audit log and a verb. Events of keys and organisations
+// concern no workspace or user, so no page shows them.
 var actionPattern = regexp.MustCompile(
-	`["'](user|tenant|member|connector_policy|module|feature|client|grant|token|sign_in|passkey|identity|audit)\.[a-z_]+["']`,
+	`["'](user|tenant|member|connector_policy|module|feature|client|grant|token|sign_in|passkey|identity|audit)` +
+		`\.[a-z_]+["']`,
 )
 
-// actions are all that any code of authserver records.
+// actions returns every action that the code of authserver records.
 func actions(t *testing.T) []string {
 	t.Helper()
 	found := map[string]bool{}

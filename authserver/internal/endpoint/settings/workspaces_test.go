@@ -10,14 +10,14 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// inTwo is somebody who manages API access in the world's workspace and in a second one, whose name comes first.
+// inTwo returns a user who manages API access in the fixture's workspace and in a second one, whose name comes first.
 func inTwo(site *browsertest.Server) (browsertest.Person, string) {
 	ada, first := developer(site, perm.ProgrammesRead), site.Fixture.Workspace("Abbey Lane Larder")
 	site.Fixture.Join(first, ada.ID, perm.AccountAPIAccess)
 	return ada, first.String()
 }
 
-// After a form the page stands at the form's address, which opens nothing.
+// After a form is sent, the page's URL is the form's, which a GET does not serve.
 func TestTheWorkspaceIsChosenAtTheAddressOfThePage(t *testing.T) {
 	site := browsertest.Start(t)
 	ada, first := inTwo(site)
@@ -39,7 +39,7 @@ func TestTheWorkspaceIsChosenAtTheAddressOfThePage(t *testing.T) {
 			choosers++
 			if at := browsertest.Attribute(form, "action"); at != section ||
 				browser.Get(at+"?tenant="+first).Status != http.StatusOK {
-				t.Errorf("on the page %s a workspace is chosen at %q", section, at)
+				t.Errorf("the workspace chooser of %s leads to %q", section, at)
 			}
 		}
 		if choosers != 1 {
@@ -58,16 +58,16 @@ func TestTheNavigationStaysInTheWorkspace(t *testing.T) {
 			page := browser.Get(from + "?tenant=" + workspace)
 			for _, to := range ofWorkspace {
 				if !strings.Contains(page.Body, `<a href="`+to+"?tenant="+workspace+`"`) {
-					t.Errorf("%s forgets the workspace on the way to %s", from, to)
+					t.Errorf("the link from %s to %s loses the workspace", from, to)
 				}
 			}
 			if strings.Contains(page.Body, `"/settings/user?`) {
-				t.Errorf("%s: the workspace is added to a page that is of none", from)
+				t.Errorf("%s: a link names the workspace although its page has none", from)
 			}
 		}
 	}
 	if page := browser.Get("/settings/user"); !strings.Contains(page.Body, `<a href="/settings/connectors"`) {
-		t.Error("a page of no workspace leads to one")
+		t.Error("want a link without a workspace")
 	}
 }
 
