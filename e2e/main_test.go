@@ -32,7 +32,7 @@ const boundedAccount = "TestBounds_OneCredentialHas64InFlightAnd8Handled in " +
 // unreachable are answers that are described and that no request can provoke here. Each has a test closer to its cause.
 var unreachable = map[string]string{
 	// Keys are read at the start, which a database that is away delays.
-	"GET /v1/account/oauth/jwks 503": "TestADocumentThatCannotBeMadeIs503 in authserver/internal/endpoint/wellknown",
+	"GET /v1/account/oauth/jwks 503": "TestDocument_ErrorIs503 in authserver/internal/endpoint/wellknown",
 	// It takes 6,000 wrong secrets of one client within a minute.
 	"POST /v1/account/oauth/revoke 429": "TestRevoke_OnlyWrongSecretsAreThrottled in " +
 		"authserver/internal/endpoint/revoke",

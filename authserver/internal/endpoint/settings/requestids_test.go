@@ -30,7 +30,8 @@ func TestEveryEventOfABrowserNamesItsRequest(t *testing.T) {
 		"redirect_uri": {app.Redirects[0]},
 		"state":        {"s"},
 	}.Encode()
-	do(browser.Get(consentPath).Send("/oauth/authorize", browsertest.Fields{"decision": "approve"}), http.StatusSeeOther)
+	consent := browser.Get(consentPath)
+	do(consent.Send("/oauth/authorize", browsertest.Fields{"decision": "approve"}), http.StatusSeeOther)
 	connect(t, site, ada, app) // not an HTTP request, so it has no request id
 	do(browser.Get("/settings/apps").Send("/settings/apps/disconnect", nil), http.StatusSeeOther)
 	connect(t, site, ada, app)

@@ -54,7 +54,8 @@ func TestEveryEventIsToldInWords(t *testing.T) {
 	}
 	for _, action := range all {
 		site.Fixture.Exec(`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)
-			values ($1, $2, $3, 'admin', $4, 'x', '{"permissions": ["programmes:read:programmes"], "changes": ["enable"]}')`,
+			values ($1, $2, $3, 'admin', $4, 'x',
+				'{"permissions": ["programmes:read:programmes"], "changes": ["enable"]}')`,
 			uuid.New(), site.Fixture.WorkspaceID, ada.ID, action)
 	}
 	browser := site.SignedIn(ada)

@@ -81,15 +81,15 @@ func TestALongBodyIs413(t *testing.T) {
 	}
 }
 
-// numbersAsText reads JSON, but no number: one that is too large for any type of Go's is JSON all the same.
+// numbersAsText returns a decoder that does not parse numbers: a number too large for any Go type is still valid JSON.
 func numbersAsText(body string) *json.Decoder {
 	d := json.NewDecoder(strings.NewReader(body))
 	d.UseNumber()
 	return d
 }
 
-// What is read is what the laxer parsers of the standard library read, too, and nothing of it was there twice. What is
-// not is the caller's fault.
+// Decode reads the same values as the more lenient parsers of the standard library, and accepts no duplicates. Every
+// error is the caller's fault.
 func FuzzDecode(f *testing.F) {
 	for _, body := range []string{
 		`{"client_id":"a","code":"b"}`,
@@ -122,7 +122,7 @@ func FuzzDecode(f *testing.F) {
 		p, err := decode(contentType, body)
 		if err != nil {
 			if status := apierr.Of(err).Status(); status >= http.StatusInternalServerError {
-				t.Errorf("%q is answered with %d", body, status)
+				t.Errorf("%q: status %d", body, status)
 			}
 			return
 		}
@@ -143,7 +143,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		for _, name := range []string{"client_id", "code"} {
 			if _, read := p.Values[name]; plain[name] != nil && !read {
-				t.Errorf("%q: %s is overlooked", body, name)
+				t.Errorf("%q: %s was not read", body, name)
 			}
 		}
 		if p.JSON != isJSON {

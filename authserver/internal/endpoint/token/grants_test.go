@@ -60,7 +60,7 @@ func TestTheFifthMismatchBurnsTheCode(t *testing.T) {
 
 	_, code = b.Consent(b.app, b.user)
 	b.exchangeCode(code, "code_verifier", "x")
-	b.given("a mismatch before does not burn", b.exchangeCode(code))
+	b.given("after one mismatch", b.exchangeCode(code))
 }
 
 func TestASupersededRefreshTokenRevokesTheGrant(t *testing.T) {
@@ -78,8 +78,8 @@ func TestASupersededRefreshTokenRevokesTheGrant(t *testing.T) {
 	held := b.Connected(b.app, b.user)
 	second := b.Refreshed(b.app, held)
 	b.Fixture.Exec(`delete from account.memberships where user_id = $1`, b.user)
-	b.refused("comes before membership", b.refresh(held.Refresh), 400, "invalid_grant")
-	b.dead("comes before membership", second.Grant, grant.Replayed)
+	b.refused("superseded and no longer a member", b.refresh(held.Refresh), 400, "invalid_grant")
+	b.dead("superseded and no longer a member", second.Grant, grant.Replayed)
 }
 
 func TestRefusalsConsumeNothing(t *testing.T) {
@@ -117,7 +117,7 @@ func TestTheSameHoldsAtTheExchange(t *testing.T) {
 	b.Fixture.SetLLM(false)
 	b.refused("LLM integration off", b.exchangeCode(code), 400, "invalid_grant")
 	_, other := b.Consent(b.linked, b.user)
-	b.given("which is nothing to a confidential client", b.linkCode(other))
+	b.given("confidential client, LLM integration off", b.linkCode(other))
 	b.Fixture.SetLLM(true)
 	b.Fixture.Exec(`update account.memberships set permissions = '{}' where user_id = $1`, b.user)
 	b.refused("no permission left", b.exchangeCode(code), 400, "invalid_grant")
@@ -183,7 +183,7 @@ func TestOneOfManyExchangesAndRefreshesWins(t *testing.T) {
 			if status == 200 {
 				won++
 			} else if status != 400 {
-				t.Errorf("%s: a loser is told %d", what, status)
+				t.Errorf("%s: a losing request got %d", what, status)
 			}
 		}
 		if won != 1 {
@@ -227,8 +227,8 @@ func TestAnOutageIs503AndChangesNothing(t *testing.T) {
 	b.given("the refresh token afterwards", b.refresh(held.Refresh))
 }
 
-// strangersExchange is an exchange of a code that was never issued by a client that was never registered.
-func (b *bench) strangersExchange() apitest.Answer {
+// strangersExchange sends an unknown code from an unknown client.
+func (b *bench) exchangeUnknown() apitest.Answer {
 	b.t.Helper()
 	return b.exchangeCode("alm_ac_word", "client_id", uuid.NewString())
 }

@@ -26,7 +26,7 @@ func TestF1OnlyWhatIsRefusedIsThrottled(t *testing.T) {
 		held = b.Refreshed(b.app, held)
 	}
 	b.given("the code that others were refused with", b.linkCode(code))
-	b.refused("what names no token costs nothing", b.refresh("", "refresh_token", "-"), 400, "invalid_request")
+	b.refused("without a token", b.refresh("", "refresh_token", "-"), 400, "invalid_request")
 }
 
 func TestF2AThrottledReplayEndsItsGrantAllTheSame(t *testing.T) {

@@ -103,7 +103,7 @@ func TestEachErrorHasItsCode(t *testing.T) {
 
 func TestAChallengeMakesTheVerifierRequired(t *testing.T) {
 	b := newBench(t)
-	ask := func(verifier string) apitest.Answer {
+	exchange := func(verifier string) apitest.Answer {
 		g := grant.Grant{
 			ID:          uuid.New(),
 			Kind:        client.Confidential,
@@ -125,12 +125,12 @@ func TestAChallengeMakesTheVerifierRequired(t *testing.T) {
 		}
 		return b.linkCode(code, "code_verifier", verifier)
 	}
-	b.given("the right verifier", ask(apitest.Verifier))
-	b.refused("no verifier", ask("-"), 400, "invalid_grant")
-	b.refused("another verifier", ask(strings.Repeat("a", 43)), 400, "invalid_grant")
+	b.given("the right verifier", exchange(apitest.Verifier))
+	b.refused("no verifier", exchange("-"), 400, "invalid_grant")
+	b.refused("another verifier", exchange(strings.Repeat("a", 43)), 400, "invalid_grant")
 }
 
-// Complete and right but for the dialect.
+// The request is complete and correct except for the dialect.
 func TestAConnectorNeverSendsJSON(t *testing.T) {
 	b := newBench(t)
 	_, code := b.Consent(b.app, b.user)
@@ -164,7 +164,7 @@ func TestAConnectorNeverSendsJSON(t *testing.T) {
 	)
 }
 
-// RFC 7636, section 4.1: a verifier has 43 characters at least, whatever challenge was made of a shorter one.
+// RFC 7636, section 4.1: a verifier has at least 43 characters, even if a shorter one matches the challenge.
 func TestAShortVerifierIsRefusedThoughItMatches(t *testing.T) {
 	b := newBench(t)
 	g, _ := b.Consent(b.app, b.user)
@@ -207,7 +207,7 @@ func TestBodiesThatCannotBeReadAreInvalidRequests(t *testing.T) {
 	}
 	two := b.Send(http.MethodPost, path, `{"client_id":"`+id+`",`+rest, "Content-Type", object, "Content-Type", form)
 	b.refused("two content types", two, 400, "invalid_request")
-	b.given("nothing of that burned the code", b.linkCode(code))
+	b.given("the code after the refused requests", b.linkCode(code))
 }
 
 func TestABodyOver64KiBIs413(t *testing.T) {
@@ -249,16 +249,33 @@ func TestAnAuthorizationHeaderIsForBasicClientsAlone(t *testing.T) {
 		}
 	}
 	for what, answer := range map[string]apitest.Answer{
-		"Basic from a posting client":   send(apitest.Basic(post.ID.String(), postSecret), post),
-		"Basic from a JSON client":      send(apitest.Basic(b.linked.ID.String(), b.secret), b.linked),
-		"Basic from a connector":        send(apitest.Basic(b.app.ID.String(), ""), b.app, "resource", b.app.Resource, "code_verifier", apitest.Verifier),
-		"Basic and a posted secret":     send(apitest.Basic(id, secret), basic, "client_secret", secret.Reveal()),
-		"Basic and another client_id":   send(apitest.Basic(id, secret), basic, "client_id", post.ID.String()),
-		"a bearer":                      send(apitest.Bearer("word"), basic, "client_id", id, "client_secret", secret.Reveal()),
-		"Basic that cannot be read":     send([]string{"Authorization", "Basic !"}, basic, "client_id", id),
-		"an empty header":               send([]string{"Authorization", ""}, basic, "client_id", id),
-		"two headers":                   send(append(apitest.Basic(id, secret), apitest.Basic(id, secret)...), basic),
-		"a bearer from a connector too": b.FormWith(path, apitest.Bearer("word"), "grant_type", "refresh_token", "client_id", b.app.ID.String(), "refresh_token", "x", "resource", b.app.Resource),
+		"Basic from a posting client": send(apitest.Basic(post.ID.String(), postSecret), post),
+		"Basic from a JSON client":    send(apitest.Basic(b.linked.ID.String(), b.secret), b.linked),
+		"Basic from a connector": send(
+			apitest.Basic(b.app.ID.String(), ""),
+			b.app,
+			"resource", b.app.Resource,
+			"code_verifier", apitest.Verifier,
+		),
+		"Basic and a posted secret":   send(apitest.Basic(id, secret), basic, "client_secret", secret.Reveal()),
+		"Basic and another client_id": send(apitest.Basic(id, secret), basic, "client_id", post.ID.String()),
+		"a bearer": send(
+			apitest.Bearer("word"),
+			basic,
+			"client_id", id,
+			"client_secret", secret.Reveal(),
+		),
+		"Basic that cannot be read": send([]string{"Authorization", "Basic !"}, basic, "client_id", id),
+		"an empty header":           send([]string{"Authorization", ""}, basic, "client_id", id),
+		"two headers":               send(append(apitest.Basic(id, secret), apitest.Basic(id, secret)...), basic),
+		"a bearer from a connector": b.FormWith(
+			path,
+			apitest.Bearer("word"),
+			"grant_type", "refresh_token",
+			"client_id", b.app.ID.String(),
+			"refresh_token", "x",
+			"resource", b.app.Resource,
+		),
 	} {
 		b.refused(what, answer, 400, "invalid_request")
 	}

@@ -24,9 +24,9 @@ func TestATokenRequestThatBelongsToNoGrantIsInTheConnectionLogOfItsConnectorAlon
 	b.refresh(held.Refresh, "resource", "https://elsewhere.example")
 	b.given("refresh", b.refresh(held.Refresh))
 	if n := b.Count(`select count(*) from account.connection_stops`); n != 1 {
-		t.Errorf("%d stops", n)
+		t.Errorf("%d attempts", n)
 	}
 	if strings.Contains(b.Log.String(), "was not noted") {
-		t.Error("what is not noted on purpose is called a failure")
+		t.Error("an attempt that is not recorded on purpose is logged as a failure")
 	}
 }

@@ -48,7 +48,9 @@ func TestAConfidentialClientGetsATokenFor90Days(t *testing.T) {
 	}
 	claims := b.claims(answer)
 	if claims.Subject != b.user || claims.Audience != apitest.REST || claims.ClientID != b.linked.ID.String() ||
-		claims.Scope.Scope() != "programmes:read:programmes" || claims.WorkspaceID != b.Fixture.WorkspaceID || claims.GrantID != g.ID ||
+		claims.Scope.Scope() != "programmes:read:programmes" ||
+		claims.WorkspaceID != b.Fixture.WorkspaceID ||
+		claims.GrantID != g.ID ||
 		claims.Expires.Sub(claims.IssuedAt) != lifetime*time.Second {
 		t.Errorf("claims: %+v", claims)
 	}
@@ -60,7 +62,8 @@ func TestAConnectorGetsAnHourAndARefreshToken(t *testing.T) {
 	b.given("form", answer)
 	body := answer.JSON()
 	left, _ := body["authorization_expires_in"].(float64)
-	if body["expires_in"] != float64(3600) || body["token_type"] != "Bearer" || body["scope"] != "programmes:read:programmes programmes:write:programmes" ||
+	if body["expires_in"] != float64(3600) || body["token_type"] != "Bearer" ||
+		body["scope"] != "programmes:read:programmes programmes:write:programmes" ||
 		body["tenant_id"] != b.Fixture.WorkspaceID.String() ||
 		!strings.HasPrefix(answer.Text("refresh_token"), "alm_rt_") ||
 		len(body) != 7 {
@@ -104,7 +107,7 @@ func TestAPermissionLostMeanwhileIsStillInTheTokenButWithoutEffect(t *testing.T)
 	}
 }
 
-// A grant that is older than the sets of the resources may hold more than its resource can use.
+// A grant that is older than the permission sets of the resources may hold more than its resource can use.
 func TestToken_NamesWhatTheResourceCanUseAlone(t *testing.T) {
 	b := newBench(t)
 	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite)
@@ -141,8 +144,9 @@ func TestCredentialsInTheQueryAreIgnored(t *testing.T) {
 		"Content-Type",
 		"application/json",
 	)
-	b.given("the body alone counts", answer)
-	query := "?client_id=" + b.linked.ID.String() + "&client_secret=" + b.secret.Reveal() + "&code=" + code.Reveal() + "&redirect_uri=" + fixture.Callback
+	b.given("credentials in the body and others in the query", answer)
+	query := "?client_id=" + b.linked.ID.String() + "&client_secret=" + b.secret.Reveal() +
+		"&code=" + code.Reveal() + "&redirect_uri=" + fixture.Callback
 	b.refused(
 		"all in the query",
 		b.Send("POST", path+query, "{}", "Content-Type", "application/json"),
@@ -154,7 +158,7 @@ func TestCredentialsInTheQueryAreIgnored(t *testing.T) {
 	}
 }
 
-// An off-the-shelf library exchanges codes as it is, in both of its styles (contract, section 3).
+// The Go library exchanges codes unmodified, in both of its styles (contract, section 3).
 func TestTheGoLibraryExchangesACode(t *testing.T) {
 	b := newBench(t)
 	for method, style := range map[client.AuthMethod]oauth2.AuthStyle{
@@ -190,7 +194,7 @@ func TestTheGoLibraryExchangesACode(t *testing.T) {
 	}
 }
 
-// A public client of the library, with PKCE and the resource parameter.
+// A public client of the library uses PKCE and the resource parameter.
 func TestTheGoLibraryConnects(t *testing.T) {
 	b := newBench(t)
 	config := oauth2.Config{
