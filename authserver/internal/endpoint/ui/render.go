@@ -94,13 +94,13 @@ func (p *Pages) Show(w http.ResponseWriter, r *http.Request, status int, view Vi
 	_, _ = w.Write(page.Bytes()) // an error means that the client has closed the connection
 }
 
-// headers sets the headers that isolate a page: nothing from elsewhere runs in it, loads into it or frames it, and it is
-// not stored.
+// headers sets the headers that isolate a page: nothing from elsewhere runs in it, loads into it or frames it, and it
+// is not stored.
 //
 // Referrer-Policy is same-origin and not no-referrer. With no-referrer, a browser without Sec-Fetch-Site would send the
-// page's own forms with Origin: null, and they would be refused as cross-origin (Fetch standard, "append a request Origin
-// header"). No other site gets a referrer with either policy. There is no Cross-Origin-Opener-Policy, because applications
-// open the consent page in a window and wait for its result.
+// page's own forms with Origin: null, and they would be refused as cross-origin (Fetch standard, "append a request
+// Origin header"). No other site gets a referrer with either policy. There is no Cross-Origin-Opener-Policy, because
+// applications open the consent page in a window and wait for its result.
 func (p *Pages) headers(w http.ResponseWriter, frame *Frame) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")

@@ -14,9 +14,16 @@ func TestATokenRequestThatBelongsToNoGrantIsInTheConnectionLogOfItsConnectorAlon
 	for range 50 {
 		b.refresh("alm_rt_word")
 	}
-	if n := b.Count(`select count(*) from account.connection_stops where tenant_id = $1 and client_id = $2 and user_id is null and stray and outcome = 'refused'
-		and reason = $3 and request_id = $4`, b.Fixture.WorkspaceID, b.app.ID, answer.Text("error_description"), answer.Header.Get("X-Request-Id")); n != 1 {
-		t.Errorf("%d such stops, want the first of a flood", n)
+	n := b.Count(
+		`select count(*) from account.connection_stops where tenant_id = $1 and client_id = $2 and user_id is null
+		and stray and outcome = 'refused' and reason = $3 and request_id = $4`,
+		b.Fixture.WorkspaceID,
+		b.app.ID,
+		answer.Text("error_description"),
+		answer.Header.Get("X-Request-Id"),
+	)
+	if n != 1 {
+		t.Errorf("%d such attempts, want only the first of a flood", n)
 	}
 	b.refresh("alm_rt_word", "client_id", uuid.NewString())
 	b.refresh("alm_rt_word", "client_id", b.linked.ID.String())
