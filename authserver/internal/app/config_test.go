@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/app"
 )
 
-// environ are good settings, but for one.
+// environ returns valid settings with one of them replaced.
 func environ(name, value string) []string {
 	settings := map[string]string{
 		"ALMONER_BASE_URL":     "https://api.example.org",

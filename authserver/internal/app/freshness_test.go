@@ -76,12 +76,12 @@ func TestWhoeverBeginsTooOftenWaits(t *testing.T) {
 		t.Errorf("the provider: %d", page.Status)
 	}
 	if n := s.count(`select count(*) from account.ceremonies`); n != rows {
-		t.Errorf("%d rows were left by what was refused", n-rows)
+		t.Errorf("%d rows were stored by refused requests", n-rows)
 	}
 	if page := other.Post("/login/passkey/options", nil); page.Status != http.StatusOK {
 		t.Errorf("from elsewhere: %d", page.Status)
 	}
-	stranger.SignIn(s.person()) // the password is counted apart
+	stranger.SignIn(s.person()) // passwords are counted separately
 }
 
 func TestOnlyTransportsThatThereAreAreKept(t *testing.T) {
@@ -107,10 +107,10 @@ func TestOnlyTransportsThatThereAreAreKept(t *testing.T) {
 	}); page.Status != http.StatusSeeOther {
 		t.Fatalf("%d %s", page.Status, page.Text())
 	}
-	var kept []string
-	s.must(s.world.Owner.QueryRow(t.Context(), `select transports from account.passkeys`).Scan(&kept))
-	if slices.Sort(kept); !slices.Equal(kept, []string{"hybrid", "internal", "smart-card"}) {
-		t.Errorf("kept: %q", kept)
+	var stored []string
+	s.must(s.fixture.Owner.QueryRow(t.Context(), `select transports from account.passkeys`).Scan(&stored))
+	if slices.Sort(stored); !slices.Equal(stored, []string{"hybrid", "internal", "smart-card"}) {
+		t.Errorf("stored: %q", stored)
 	}
 }
 
