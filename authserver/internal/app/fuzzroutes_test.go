@@ -306,7 +306,15 @@ func pageSeeds() []routeSeed {
 			"",
 			200,
 		},
-		{"GET", "/oauth/authorize", "", ask + "&scope=programmes:read:programmes%20offline_access", withSession, "", 200},
+		{
+			"GET",
+			"/oauth/authorize",
+			"",
+			ask + "&scope=programmes:read:programmes%20offline_access",
+			withSession,
+			"",
+			200,
+		},
 		{
 			"GET",
 			"/oauth/authorize",

@@ -231,13 +231,13 @@ func TestU2TheProviderIsANewProofWhenItAsksAnew(t *testing.T) {
 		t.Errorf("the question: %s", question.Text())
 	}
 	const again = "/login/again/upstream?return=/settings/apps"
-	reauthenticated := func() int { return s.events(ada.ID, "sign_in.proved") }
+	reauths := func() int { return s.events(ada.ID, "sign_in.proved") }
 	for name, claims := range map[string]map[string]any{
 		"not asked anew": {"auth_time": time.Now().Add(-time.Hour).Unix()}, "does not say": {},
 		"another account": {"auth_time": time.Now().Unix(), "sub": "another", "email": ada.Email},
 	} {
 		p.vouching(claims)
-		if page := b.Get(p.agree(s, start(t, b, again))); page.Status < 400 || page.Status > 403 || reauthenticated() != 0 {
+		if page := b.Get(p.agree(s, start(t, b, again))); page.Status < 400 || page.Status > 403 || reauths() != 0 {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
 	}
@@ -248,7 +248,8 @@ func TestU2TheProviderIsANewProofWhenItAsksAnew(t *testing.T) {
 	}
 	path := p.agree(s, address)
 	before := b.Cookies()
-	if page := b.Get(path); page.Status != http.StatusSeeOther || page.Location() != "/settings/apps" || reauthenticated() != 1 {
+	if page := b.Get(path); page.Status != http.StatusSeeOther || page.Location() != "/settings/apps" ||
+		reauths() != 1 {
 		t.Fatalf("%d %s", page.Status, page.Text())
 	}
 	old := s.browser()
@@ -258,7 +259,7 @@ func TestU2TheProviderIsANewProofWhenItAsksAnew(t *testing.T) {
 	}
 	path = p.agree(s, start(t, b, again))
 	b.Post("/logout", nil)
-	if page := b.Get(path); page.Status != http.StatusBadRequest || inside(b) || reauthenticated() != 1 {
+	if page := b.Get(path); page.Status != http.StatusBadRequest || inside(b) || reauths() != 1 {
 		t.Errorf("reauthentication of an ended sign-in: %d", page.Status)
 	}
 	if page := b.Get(again); !strings.HasPrefix(page.Location(), "/login?") {
